@@ -1,0 +1,43 @@
+// The compute threads of one engine: one worker a core, pinned where the system allows, spinning briefly for the next
+// piece of work and then parked. The thread that calls run() is worker 0.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace quire {
+
+// Logical cores this process may use: the affinity mask and the cgroup's cpu quota (rounded up), one an SMT pair.
+// Never empty.
+std::vector<int> usable_cores();
+
+struct ThreadPoolOptions {
+  int num_threads = 0;   // 0: usable_cores().size()
+  bool pin = true;       // workers 1.. to a core each; the caller's own thread is left alone
+  int spin_microseconds = 50;
+};
+
+class ThreadPool {
+ public:
+  explicit ThreadPool(ThreadPoolOptions options = {});
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int num_threads() const;
+
+  // Runs body(thread) once on every worker and returns when all are done. One caller at a time; not re-entrant.
+  void run(const std::function<void(int thread)>& body);
+
+  // Runs body(task, thread) for each task in [0, num_tasks), handed out one at a time in rising order to whichever worker
+  // is free. Which worker runs a task must not change its result.
+  void parallel_for(int64_t num_tasks, const std::function<void(int64_t task, int thread)>& body);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace quire

@@ -1,0 +1,78 @@
+// An opened checkpoint: where its tensors lie and what it says about the model. The files are memory-mapped and checked
+// from end to end of their headers before anything is believed; tensor data is not touched.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <boost/json.hpp>
+
+#include "base/status.h"
+#include "tensor/tensor.h"
+#include "types/vocabulary.h"
+
+namespace quire::checkpoint {
+
+enum class Format { kSafetensors, kGguf };
+
+struct CheckpointTensor {
+  std::string name;  // Hugging Face's name ("model.layers.0.self_attn.q_proj.weight") in either format
+  std::string stored_name;  // as in the file ("blk.0.attn_q.weight")
+  TensorView view;   // data in the mapped file; shape row-major, outermost first: a Linear is [out, in]
+};
+
+class Checkpoint {
+ public:
+  virtual ~Checkpoint() = default;
+
+  // `path`: a .gguf file, or a directory with config.json and *.safetensors (single, or sharded with
+  // model.safetensors.index.json). Errors: not_found; data_loss for a malformed file, naming file, field, what was found
+  // and what was expected; unimplemented for tensor types and formats that are understood but not built (pickle files are
+  // refused by name).
+  static Result<std::shared_ptr<const Checkpoint>> open(const std::string& path);
+
+  virtual Format format() const = 0;
+  // What the model says of itself as one JSON object in the spelling of Hugging Face's config.json: the file itself for
+  // safetensors; for GGUF, built from the metadata by a table (llama.block_count -> num_hidden_layers, ...), with
+  // "architectures" set ("LlamaForCausalLM") and "quire_rope_interleaved": true where GGUF stores permuted heads.
+  virtual const boost::json::object& config() const = 0;
+  // generation_config.json (eos_token_id lists live there), empty when there is none.
+  virtual const boost::json::object& generation_config() const = 0;
+
+  virtual std::span<const CheckpointTensor> tensors() const = 0;
+  // nullptr: no such tensor. Name as in CheckpointTensor::name.
+  virtual const CheckpointTensor* find(std::string_view name) const = 0;
+
+  // GGUF's vocabulary; nullopt for safetensors (whose tokenizer is tokenizer.json beside it) or when it has none.
+  virtual std::optional<Vocabulary> vocabulary() const = 0;
+  // tokenizer.json's text and tokenizer_config.json beside safetensors; empty when there is none.
+  virtual std::string tokenizer_json() const = 0;
+  virtual const boost::json::object& tokenizer_config() const = 0;
+  // The chat template's source: GGUF tokenizer.chat_template; chat_template.jinja or tokenizer_config.json's
+  // chat_template (a string, or the entry named "default" of a list). Empty when there is none.
+  virtual std::string chat_template() const = 0;
+
+  virtual int64_t total_tensor_bytes() const = 0;
+  // Most common dtype of the matrices, for people: "Q4_1", "BF16".
+  virtual std::string dtype_summary() const = 0;
+};
+
+// A parameter that a model declares. models/<family>.cpp makes the list; loading and `quire plan` both read it.
+struct ParameterSpec {
+  std::string name;  // Hugging Face's
+  Shape shape;
+  bool optional = false;
+};
+
+// Every declared parameter present with its shape, and nothing beyond them. Names of tensors that carry no parameters in
+// some checkpoints (rotary_emb.inv_freq buffers, lm_head.weight repeated beside tied embeddings) are listed in
+// `ignored_suffixes`. Errors: data_loss listing up to 8 of each: missing, extra, wrongly shaped (found, expected).
+Status match_parameters(const Checkpoint& checkpoint, std::span<const ParameterSpec> specs,
+                        std::span<const std::string_view> ignored_suffixes);
+
+}  // namespace quire::checkpoint

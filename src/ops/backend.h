@@ -1,0 +1,58 @@
+// A device with its kernels, behind one interface. Call an op by its arguments:
+//   backend(RmsNormArgs{...});
+// which checks shapes (a wrong one is a bug and ends the process) and runs the kernel. Calls of one backend come from one
+// thread at a time and take effect in order.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/thread_pool.h"
+#include "ops/embedding.h"
+#include "ops/gather_rows.h"
+#include "ops/kv_cache.h"
+#include "ops/linear.h"
+#include "ops/packed_matrix.h"
+#include "ops/paged_attention.h"
+#include "ops/rms_norm.h"
+#include "ops/rope.h"
+#include "ops/silu_and_mul.h"
+#include "tensor/tensor.h"
+
+namespace quire::ops {
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual std::string description() const = 0;  // "cpu, avx2, 2 threads": for people
+  virtual Allocator& allocator() = 0;
+
+  // The weight of a Linear out of its rows as stored: each part is [n_i, k] of one dtype, stacked along n (Q, K and V, or
+  // gate and up, make one product). Reads the parts once; they may go afterwards.
+  // Errors: unimplemented for a dtype without a kernel; resource_exhausted.
+  virtual Result<std::unique_ptr<PackedMatrix>> pack(std::span<const TensorView> parts) = 0;
+  // What pack() will hold, without packing.
+  virtual int64_t packed_bytes(DType dtype, int64_t rows, int64_t columns) const = 0;
+  // Scratch of the kernels themselves for batches up to this size, beyond what callers pass in.
+  virtual int64_t scratch_bytes(int64_t max_num_tokens) const = 0;
+
+  template <typename Args>
+  void operator()(const Args& args) {
+    check(args);
+    run(args);
+  }
+
+ protected:
+  virtual void run(const EmbeddingArgs& args) = 0;
+  virtual void run(const RmsNormArgs& args) = 0;
+  virtual void run(const LinearArgs& args) = 0;
+  virtual void run(const RopeArgs& args) = 0;
+  virtual void run(const KvWriteArgs& args) = 0;
+  virtual void run(const PagedAttentionArgs& args) = 0;
+  virtual void run(const SiluAndMulArgs& args) = 0;
+  virtual void run(const GatherRowsArgs& args) = 0;
+};
+
+}  // namespace quire::ops

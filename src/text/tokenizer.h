@@ -1,0 +1,62 @@
+// Text to token ids and back. Immutable after it is made, so any thread may use it at once.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "types/ids.h"
+#include "types/vocabulary.h"
+
+namespace quire::text {
+
+// A stretch of a prompt and where it came from. Only trusted text (a chat template's own, an operator's) may spell
+// control tokens; in a user's text "<|im_end|>" is just those ten characters.
+struct TextPiece {
+  std::string text;
+  bool trusted = false;
+};
+
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+
+  // From the text of a tokenizer.json (Hugging Face). Errors: invalid_argument or unimplemented, naming the field.
+  static Result<std::unique_ptr<Tokenizer>> from_json(std::string_view tokenizer_json);
+  // From the vocabulary in a GGUF file.
+  static Result<std::unique_ptr<Tokenizer>> from_vocabulary(Vocabulary vocabulary);
+
+  // Token ids of a text all of which is trusted (as Hugging Face's encode: special tokens that the text spells are
+  // recognised). add_special_tokens applies the post-processor (BOS and the like).
+  // Errors: invalid_argument for text that is not valid UTF-8 is NOT given: ill-formed bytes are encoded as the
+  // replacement character U+FFFD, one for each maximal ill-formed subpart.
+  virtual std::vector<TokenId> encode(std::string_view text, bool add_special_tokens) const = 0;
+
+  // The same for pieces of different trust. Merges cross the boundaries of pieces (the text is one); a special token is
+  // recognised only where every one of its bytes is trusted. Added tokens that are not special are found everywhere.
+  virtual std::vector<TokenId> encode(std::span<const TextPiece> pieces, bool add_special_tokens) const = 0;
+
+  // Text of the ids; ill-formed UTF-8 becomes U+FFFD. Ids outside the vocabulary give nothing.
+  virtual std::string decode(std::span<const TokenId> ids, bool skip_special_tokens) const = 0;
+
+  // The bytes one token stands for in running text (may be part of a UTF-8 sequence); for a special token its spelling.
+  virtual std::string token_bytes(TokenId id) const = 0;
+  // The vocabulary's own spelling ("Ġthe"), and back. nullopt: no such token.
+  virtual std::optional<std::string> id_to_token(TokenId id) const = 0;
+  virtual std::optional<TokenId> token_to_id(std::string_view token) const = 0;
+
+  virtual bool is_special(TokenId id) const = 0;
+  virtual int64_t vocab_size() const = 0;  // highest id + 1, added tokens included
+  // "bpe (byte level), 49152 tokens": for people.
+  virtual std::string description() const = 0;
+
+  // From the file where it says so (GGUF keys); tokenizer.json alone does not tell.
+  virtual std::optional<TokenId> bos_id() const = 0;
+  virtual std::vector<TokenId> eos_ids() const = 0;
+};
+
+}  // namespace quire::text
