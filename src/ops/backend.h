@@ -8,7 +8,7 @@
 #include <span>
 #include <string>
 
-#include "base/thread_pool.h"
+#include "base/status.h"
 #include "ops/embedding.h"
 #include "ops/gather_rows.h"
 #include "ops/kv_cache.h"
