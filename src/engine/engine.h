@@ -1,0 +1,113 @@
+// The engine: one thread that schedules, runs steps and delivers tokens; many consumers, each with its own stream.
+//
+//   consumer's thread                    engine thread
+//   submit() -> bounded inbox  ------->  accept: admit into the scheduler
+//                                        schedule -> execute (prepare, forward, sample) -> commit
+//   TokenStream::take() <-------------   deliver
+//
+// A stream's events that nobody has taken are merged, so that a slow consumer holds at most its own answer's tokens.
+// Dropping or cancelling a stream stops its work within two steps and frees its blocks.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/metrics.h"
+#include "base/status.h"
+#include "runner/executor.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+#include "types/engine_config.h"
+#include "types/sampling_params.h"
+#include "types/token_event.h"
+
+namespace quire::engine {
+
+struct GenerationRequest {
+  std::vector<TokenId> prompt;
+  SamplingParams params;
+};
+
+// The consumer's end of one request. Safe to use from one thread at a time; the engine outlives it or not: after the
+// engine is gone a stream ends with kAbort.
+class TokenStream {
+ public:
+  struct State;  // shared with the engine thread
+  explicit TokenStream(std::shared_ptr<State> state);
+  ~TokenStream();  // cancels when unfinished
+  TokenStream(const TokenStream&) = delete;
+  TokenStream& operator=(const TokenStream&) = delete;
+
+  // What came since the last take, merged into one event; nullopt when nothing did. Nothing follows the event with
+  // finish != kNone.
+  std::optional<TokenEvent> try_take();
+  // The same, waiting for something to come.
+  TokenEvent take();
+
+  // Called on the engine thread (or at once, on this one, if something is there already) whenever a take would give
+  // something new. Must not block: post to an executor and return. Set it at most once.
+  void on_ready(std::function<void()> notify);
+
+  void cancel();
+  SequenceId id() const;
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+struct EngineStats {
+  int64_t num_running = 0;
+  int64_t num_waiting = 0;
+  int64_t blocks_used = 0;
+  int64_t blocks_total = 0;
+  int64_t num_preemptions = 0;
+  int64_t num_steps = 0;
+};
+
+class Engine {
+ public:
+  // Makes tokenizer and template out of the executor's text source (unless skip_tokenizer_init) and starts the thread.
+  // config.tokenizer and config.chat_template are file paths that the caller has already read into the text source.
+  static Result<std::unique_ptr<Engine>> create(EngineConfig config, std::unique_ptr<runner::Executor> executor);
+  ~Engine();  // aborts what runs, joins the thread
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Thread-safe. Checks parameters and lengths against the model before anything is queued.
+  // Errors: invalid_argument with param() (sampling parameters; "prompt" when empty, too long or with ids outside the
+  // vocabulary); resource_exhausted when the queue is full; unavailable while draining or after a failure.
+  Result<std::unique_ptr<TokenStream>> submit(GenerationRequest request);
+
+  // Stops accepting, lets what runs finish, at most until the deadline, then aborts the rest. Returns when idle.
+  void drain(std::chrono::milliseconds deadline);
+
+  // False after a failure of the executor: every request is answered with an error and the process should end.
+  bool healthy() const;
+
+  const EngineConfig& config() const;
+  const ModelConfig& model() const;
+  const MemoryPlan& memory() const;
+  const std::string& device_description() const;
+  int64_t max_model_len() const;  // tokens of prompt and answer together
+
+  // nullptr under skip_tokenizer_init, or when the model has none.
+  const text::Tokenizer* tokenizer() const;
+  const text::ChatTemplate* chat_template() const;
+  // Spelling of the special tokens for templates.
+  const TextSource& text() const;
+
+  EngineStats stats() const;
+  Metrics& metrics();  // the engine's own, vLLM's names; a server adds its own to it
+
+ private:
+  struct Impl;
+  explicit Engine(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace quire::engine
