@@ -1,5 +1,5 @@
-// Status and Result<T>: how anything that can fail for a reason outside our code (files, network, user input) says so.
-// A bug in our own code is a CHECK (base/check.h), never a Status.
+// Status and Result<T>: how anything that can fail for a reason outside our code (files, network,
+// user input) says so. A bug in our own code is a CHECK (base/check.h), never a Status.
 #pragma once
 
 #include <string>
@@ -100,8 +100,8 @@ Status internal_error(fmt::format_string<Args...> format, Args&&... args) {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::move(value)) {}            // NOLINT(google-explicit-constructor)
-  Result(Status status) : state_(std::move(status)) {      // NOLINT(google-explicit-constructor)
+  Result(T value) : state_(std::move(value)) {}        // NOLINT(google-explicit-constructor)
+  Result(Status status) : state_(std::move(status)) {  // NOLINT(google-explicit-constructor)
     QUIRE_CHECK(!std::get<Status>(state_).ok());
   }
 
@@ -130,7 +130,8 @@ class [[nodiscard]] Result {
 
  private:
   void require() const {
-    if (!ok()) check_failed("Result holds an error", __FILE__, __LINE__, std::get<Status>(state_).message());
+    if (!ok())
+      check_failed("Result holds an error", __FILE__, __LINE__, std::get<Status>(state_).message());
   }
   std::variant<T, Status> state_;
 };
@@ -141,8 +142,8 @@ class [[nodiscard]] Result {
 #define QUIRE_CONCAT(a, b) QUIRE_CONCAT_INNER(a, b)
 
 // Leaves the function with the error, if there is one.
-#define QUIRE_RETURN_IF_ERROR(expression)                      \
-  do {                                                         \
+#define QUIRE_RETURN_IF_ERROR(expression)                                                     \
+  do {                                                                                        \
     if (::quire::Status quire_status = (expression); !quire_status.ok()) return quire_status; \
   } while (false)
 

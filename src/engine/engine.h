@@ -1,12 +1,14 @@
-// The engine: one thread that schedules, runs steps and delivers tokens; many consumers, each with its own stream.
+// The engine: one thread that schedules, runs steps and delivers tokens; many consumers, each with
+// its own stream.
 //
 //   consumer's thread                    engine thread
 //   submit() -> bounded inbox  ------->  accept: admit into the scheduler
 //                                        schedule -> execute (prepare, forward, sample) -> commit
 //   TokenStream::take() <-------------   deliver
 //
-// A stream's events that nobody has taken are merged, so that a slow consumer holds at most its own answer's tokens.
-// Dropping or cancelling a stream stops its work within two steps and frees its blocks.
+// A stream's events that nobody has taken are merged, so that a slow consumer holds at most its own
+// answer's tokens. Dropping or cancelling a stream stops its work within two steps and frees its
+// blocks.
 #pragma once
 
 #include <chrono>
@@ -33,8 +35,8 @@ struct GenerationRequest {
   SamplingParams params;
 };
 
-// The consumer's end of one request. Safe to use from one thread at a time; the engine outlives it or not: after the
-// engine is gone a stream ends with kAbort.
+// The consumer's end of one request. Safe to use from one thread at a time; the engine outlives it
+// or not: after the engine is gone a stream ends with kAbort.
 class TokenStream {
  public:
   struct State;  // shared with the engine thread
@@ -43,14 +45,15 @@ class TokenStream {
   TokenStream(const TokenStream&) = delete;
   TokenStream& operator=(const TokenStream&) = delete;
 
-  // What came since the last take, merged into one event; nullopt when nothing did. Nothing follows the event with
-  // finish != kNone.
+  // What came since the last take, merged into one event; nullopt when nothing did. Nothing follows
+  // the event with finish != kNone.
   std::optional<TokenEvent> try_take();
   // The same, waiting for something to come.
   TokenEvent take();
 
-  // Called on the engine thread (or at once, on this one, if something is there already) whenever a take would give
-  // something new. Must not block: post to an executor and return. Set it at most once.
+  // Called on the engine thread (or at once, on this one, if something is there already) whenever a
+  // take would give something new. Must not block: post to an executor and return. Set it at most
+  // once.
   void on_ready(std::function<void()> notify);
 
   void cancel();
@@ -71,22 +74,27 @@ struct EngineStats {
 
 class Engine {
  public:
-  // Makes tokenizer and template out of the executor's text source (unless skip_tokenizer_init) and starts the thread.
-  // config.tokenizer and config.chat_template are file paths that the caller has already read into the text source.
-  static Result<std::unique_ptr<Engine>> create(EngineConfig config, std::unique_ptr<runner::Executor> executor);
+  // Makes tokenizer and template out of the executor's text source (unless skip_tokenizer_init) and
+  // starts the thread. config.tokenizer and config.chat_template are file paths that the caller has
+  // already read into the text source.
+  static Result<std::unique_ptr<Engine>> create(EngineConfig config,
+                                                std::unique_ptr<runner::Executor> executor);
   ~Engine();  // aborts what runs, joins the thread
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
   // Thread-safe. Checks parameters and lengths against the model before anything is queued.
-  // Errors: invalid_argument with param() (sampling parameters; "prompt" when empty, too long or with ids outside the
-  // vocabulary); resource_exhausted when the queue is full; unavailable while draining or after a failure.
+  // Errors: invalid_argument with param() (sampling parameters; "prompt" when empty, too long or
+  // with ids outside the vocabulary); resource_exhausted when the queue is full; unavailable while
+  // draining or after a failure.
   Result<std::unique_ptr<TokenStream>> submit(GenerationRequest request);
 
-  // Stops accepting, lets what runs finish, at most until the deadline, then aborts the rest. Returns when idle.
+  // Stops accepting, lets what runs finish, at most until the deadline, then aborts the rest.
+  // Returns when idle.
   void drain(std::chrono::milliseconds deadline);
 
-  // False after a failure of the executor: every request is answered with an error and the process should end.
+  // False after a failure of the executor: every request is answered with an error and the process
+  // should end.
   bool healthy() const;
 
   const EngineConfig& config() const;

@@ -1,4 +1,5 @@
-// Output processing: tokens to text, stop strings. Runs on the consumer's thread, never on the engine's.
+// Output processing: tokens to text, stop strings. Runs on the consumer's thread, never on the
+// engine's.
 #pragma once
 
 #include <memory>
@@ -13,15 +14,16 @@
 
 namespace quire::engine {
 
-// What became certain since the last delta. Text runs behind tokens where a stop string or a UTF-8 sequence may still be
-// completing.
+// What became certain since the last delta. Text runs behind tokens where a stop string or a UTF-8
+// sequence may still be completing.
 struct OutputDelta {
   std::string text;
   std::vector<TokenId> tokens;                    // the token that ended the answer included
   std::vector<PositionLogprobs> logprobs;         // beside tokens, if asked for
   std::vector<PositionLogprobs> prompt_logprobs;  // once, if asked for
   FinishReason finish = FinishReason::kNone;
-  // kStop: the stop string or stop token id that was hit; monostate for the model's own end of sequence.
+  // kStop: the stop string or stop token id that was hit; monostate for the model's own end of
+  // sequence.
   std::variant<std::monostate, std::string, TokenId> stop_reason;
   Status error;  // kError
 };
@@ -31,8 +33,8 @@ class OutputProcessor {
  public:
   OutputProcessor(const text::Tokenizer* tokenizer, const SamplingParams& params);
 
-  // When the delta's finish is kStop and the event's was kNone, a stop string was found: the caller must cancel the work.
-  // Later events must not be processed.
+  // When the delta's finish is kStop and the event's was kNone, a stop string was found: the caller
+  // must cancel the work. Later events must not be processed.
   OutputDelta process(TokenEvent event);
 
  private:
@@ -48,11 +50,13 @@ class OutputProcessor {
 // A stream with its processor: what a server or an embedder holds for one answer.
 class Completion {
  public:
-  // Errors: those of Engine::submit(); stop strings without a tokenizer are an invalid_argument. The engine must outlive it.
+  // Errors: those of Engine::submit(); stop strings without a tokenizer are an invalid_argument.
+  // The engine must outlive it.
   static Result<std::unique_ptr<Completion>> start(Engine& engine, GenerationRequest request);
 
-  std::optional<OutputDelta> try_take();  // nullopt: nothing yet, or nothing any more after a finish
-  OutputDelta take();                     // REQUIRES: not finished()
+  std::optional<OutputDelta>
+  try_take();          // nullopt: nothing yet, or nothing any more after a finish
+  OutputDelta take();  // REQUIRES: not finished()
   void on_ready(std::function<void()> notify);
   void cancel();
 
@@ -61,7 +65,8 @@ class Completion {
   int64_t num_output_tokens() const { return num_output_tokens_; }
 
  private:
-  Completion(std::unique_ptr<TokenStream> stream, OutputProcessor processor, int64_t num_prompt_tokens);
+  Completion(std::unique_ptr<TokenStream> stream, OutputProcessor processor,
+             int64_t num_prompt_tokens);
   OutputDelta finish_delta(TokenEvent event);
 
   std::unique_ptr<TokenStream> stream_;

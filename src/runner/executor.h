@@ -1,5 +1,5 @@
-// Who carries out a step: the engine's view of one or many workers. One process today; several, over shared memory or a
-// network, behind the same interface.
+// Who carries out a step: the engine's view of one or many workers. One process today; several,
+// over shared memory or a network, behind the same interface.
 #pragma once
 
 #include <memory>
@@ -27,8 +27,8 @@ class Executor {
   virtual const TextSource& text() const = 0;
   virtual std::string description() const = 0;  // device and kernels, for people
 
-  // Runs one step. A fault of one sequence is in its SequenceResult; an error here means that the worker itself failed
-  // and the engine cannot go on.
+  // Runs one step. A fault of one sequence is in its SequenceResult; an error here means that the
+  // worker itself failed and the engine cannot go on.
   virtual Result<StepResult> execute(const StepPlan& plan) = 0;
   virtual StepTimings last_timings() const = 0;
 };

@@ -25,19 +25,29 @@ struct DTypeInfo {
 
 constexpr DTypeInfo info(DType dtype) {
   switch (dtype) {
-    case DType::kF32: return {"F32", 1, 4};
-    case DType::kF16: return {"F16", 1, 2};
-    case DType::kBF16: return {"BF16", 1, 2};
-    case DType::kI32: return {"I32", 1, 4};
-    case DType::kI64: return {"I64", 1, 8};
-    case DType::kQ4_0: return {"Q4_0", 32, 18};
-    case DType::kQ4_1: return {"Q4_1", 32, 20};
-    case DType::kQ8_0: return {"Q8_0", 32, 34};
+    case DType::kF32:
+      return {"F32", 1, 4};
+    case DType::kF16:
+      return {"F16", 1, 2};
+    case DType::kBF16:
+      return {"BF16", 1, 2};
+    case DType::kI32:
+      return {"I32", 1, 4};
+    case DType::kI64:
+      return {"I64", 1, 8};
+    case DType::kQ4_0:
+      return {"Q4_0", 32, 18};
+    case DType::kQ4_1:
+      return {"Q4_1", 32, 20};
+    case DType::kQ8_0:
+      return {"Q8_0", 32, 34};
   }
   return {"?", 1, 0};
 }
 
-constexpr std::string_view name(DType dtype) { return info(dtype).name; }
+constexpr std::string_view name(DType dtype) {
+  return info(dtype).name;
+}
 
 // Bytes of one row of `values` values. REQUIRES: values is a multiple of block_values.
 constexpr int64_t row_bytes(DType dtype, int64_t values) {

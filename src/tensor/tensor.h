@@ -1,5 +1,5 @@
-// Shapes, views and owners. A view is dense, row-major and untyped but for its DType: ops check both. Memory comes from
-// an Allocator that the caller hands in; nothing here knows a device.
+// Shapes, views and owners. A view is dense, row-major and untyped but for its DType: ops check
+// both. Memory comes from an Allocator that the caller hands in; nothing here knows a device.
 #pragma once
 
 #include <array>
@@ -53,7 +53,8 @@ struct Device {
   bool operator==(const Device&) const = default;
 };
 
-// Memory on one device. Thread-safe. Implemented beside the kernels of a device (ops/cpu, ops/cuda).
+// Memory on one device. Thread-safe. Implemented beside the kernels of a device (ops/cpu,
+// ops/cuda).
 class Allocator {
  public:
   virtual ~Allocator() = default;
@@ -63,7 +64,8 @@ class Allocator {
   virtual void release(void* memory, size_t bytes) = 0;
 };
 
-// Somebody else's memory, seen as a dense row-major array. Copy freely; it must not outlive the memory.
+// Somebody else's memory, seen as a dense row-major array. Copy freely; it must not outlive the
+// memory.
 struct TensorView {
   const void* data = nullptr;
   DType dtype = DType::kF32;
@@ -95,9 +97,13 @@ class Buffer {
   void* data() { return data_; }
   const void* data() const { return data_; }
   template <typename T>
-  T* as() { return static_cast<T*>(data_); }
+  T* as() {
+    return static_cast<T*>(data_);
+  }
   template <typename T>
-  const T* as() const { return static_cast<const T*>(data_); }
+  const T* as() const {
+    return static_cast<const T*>(data_);
+  }
   size_t bytes() const { return bytes_; }
 
  private:

@@ -16,19 +16,20 @@ enum class RopeScaling { kNone, kLinear, kLlama3, kYarn };
 struct RopeConfig {
   double theta = 10000.0;
   int32_t rotary_dim = 0;  // leading dimensions of a head that rotate; even, <= head_dim
-  // Pairs that rotate together: (i, i + rotary_dim/2) as Hugging Face stores heads, or (2i, 2i+1) as GGUF does for llama.
+  // Pairs that rotate together: (i, i + rotary_dim/2) as Hugging Face stores heads, or (2i, 2i+1)
+  // as GGUF does for llama.
   bool interleaved = false;
   RopeScaling scaling = RopeScaling::kNone;
   double factor = 1.0;
-  int64_t original_max_position = 0;  // llama3, yarn
-  double low_freq_factor = 1.0;       // llama3
-  double high_freq_factor = 4.0;      // llama3
-  double beta_fast = 32.0;            // yarn (Peng et al., 2023)
-  double beta_slow = 1.0;             // yarn
+  int64_t original_max_position = 0;       // llama3, yarn
+  double low_freq_factor = 1.0;            // llama3
+  double high_freq_factor = 4.0;           // llama3
+  double beta_fast = 32.0;                 // yarn (Peng et al., 2023)
+  double beta_slow = 1.0;                  // yarn
   std::optional<double> attention_factor;  // yarn: scales cos and sin; default 0.1 ln(factor) + 1
-  double mscale = 0.0;                // yarn; 0 = not given
-  double mscale_all_dim = 0.0;        // yarn; 0 = not given
-  bool truncate = true;               // yarn: round the correction range to whole dimensions
+  double mscale = 0.0;                     // yarn; 0 = not given
+  double mscale_all_dim = 0.0;             // yarn; 0 = not given
+  bool truncate = true;                    // yarn: round the correction range to whole dimensions
 };
 
 struct ModelConfig {

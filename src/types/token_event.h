@@ -16,11 +16,16 @@ enum class FinishReason { kNone, kStop, kLength, kAbort, kError };
 
 constexpr std::string_view to_string(FinishReason reason) {
   switch (reason) {
-    case FinishReason::kNone: return "";
-    case FinishReason::kStop: return "stop";
-    case FinishReason::kLength: return "length";
-    case FinishReason::kAbort: return "abort";
-    case FinishReason::kError: return "error";
+    case FinishReason::kNone:
+      return "";
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kAbort:
+      return "abort";
+    case FinishReason::kError:
+      return "error";
   }
   return "";
 }
@@ -30,9 +35,10 @@ struct TokenEvent {
   std::vector<PositionLogprobs> logprobs;         // beside tokens, if asked for
   std::vector<PositionLogprobs> prompt_logprobs;  // all at once with the first token, if asked for
   FinishReason finish = FinishReason::kNone;      // the last event has one
-  std::optional<TokenId> stop_token;  // kStop by this id (it is the last of `tokens`); end-of-sequence ids included
-  bool stopped_by_eos = false;        // stop_token is one of the model's own end ids
-  Status error;                       // kError
+  std::optional<TokenId>
+      stop_token;  // kStop by this id (it is the last of `tokens`); end-of-sequence ids included
+  bool stopped_by_eos = false;  // stop_token is one of the model's own end ids
+  Status error;                 // kError
 };
 
 }  // namespace quire

@@ -1,5 +1,5 @@
-// What a checkpoint file says about its tokenizer, as plain data: checkpoint/ reads it out of GGUF metadata, text/ makes
-// a tokenizer of it.
+// What a checkpoint file says about its tokenizer, as plain data: checkpoint/ reads it out of GGUF
+// metadata, text/ makes a tokenizer of it.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +25,10 @@ enum class VocabularyTokenType : int32_t {
 struct Vocabulary {
   std::string model;  // tokenizer.ggml.model: "gpt2", "llama", "t5", ...
   std::string pre;    // tokenizer.ggml.pre: "smollm", "llama-bpe", "qwen2", ...; may be empty
-  std::vector<std::string> tokens;              // index = id; text as stored (byte-level alphabet for gpt2)
-  std::vector<VocabularyTokenType> token_types; // empty or tokens.size()
-  std::vector<float> scores;                    // empty or tokens.size()
-  std::vector<std::string> merges;              // "left right", by rank
+  std::vector<std::string> tokens;  // index = id; text as stored (byte-level alphabet for gpt2)
+  std::vector<VocabularyTokenType> token_types;  // empty or tokens.size()
+  std::vector<float> scores;                     // empty or tokens.size()
+  std::vector<std::string> merges;               // "left right", by rank
   std::optional<TokenId> bos_id, eos_id, eot_id, unk_id, pad_id;
   bool add_bos = false;
   bool add_eos = false;

@@ -1,0 +1,39 @@
+// y = x W^T + b, for one weight or several that share their input (QKV, gate and up).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "nn/loader.h"
+
+namespace quire::nn {
+
+class Linear {
+ public:
+  Linear() = default;
+  // Parameters "<prefix>.weight" [rows, in_features] and, with bias, "<prefix>.bias" [rows].
+  struct Part {
+    std::string prefix;
+    int64_t rows = 0;
+    bool bias = false;
+  };
+  Linear(Loader& loader, const std::vector<Part>& parts, int64_t in_features);
+  Linear(Loader& loader, const std::string& prefix, int64_t in_features, int64_t out_features,
+         bool bias = false)
+      : Linear(loader, std::vector<Part>{{prefix, out_features, bias}}, in_features) {}
+
+  // x: [num_rows, in_features] -> out: [num_rows, out_features], both dense.
+  void operator()(ops::Backend& backend, const float* x, int64_t num_rows, float* out) const;
+
+  int64_t in_features() const { return in_features_; }
+  int64_t out_features() const { return out_features_; }
+
+ private:
+  int64_t in_features_ = 0;
+  int64_t out_features_ = 0;
+  std::vector<std::unique_ptr<ops::PackedMatrix>> segments_;
+  std::vector<float> bias_;  // [out_features] or empty
+};
+
+}  // namespace quire::nn

@@ -1,0 +1,62 @@
+// How a model gets its parameters. A family's constructor asks for every parameter by name and
+// shape; the same code runs twice: first to plan (what is declared, how many bytes it will take,
+// from headers alone), then to load.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "checkpoint/checkpoint.h"
+#include "ops/backend.h"
+
+namespace quire::nn {
+
+class Loader {
+ public:
+  enum class Mode { kPlan, kLoad };
+
+  // Both must outlive the loader; the checkpoint must outlive every view that raw() gave.
+  Loader(Mode mode, const checkpoint::Checkpoint& checkpoint, ops::Backend& backend)
+      : mode_(mode), checkpoint_(checkpoint), backend_(backend) {}
+
+  bool planning() const { return mode_ == Mode::kPlan; }
+  bool has(std::string_view name) const { return checkpoint_.find(name) != nullptr; }
+  ops::Backend& backend() { return backend_; }
+
+  // A parameter as it lies in the mapped file, for reading row by row. Counts its bytes.
+  TensorView raw(const std::string& name, const Shape& shape);
+  // A small vector as floats; empty when planning. `optional`: empty when the checkpoint has none.
+  std::vector<float> vector(const std::string& name, int64_t size, bool optional = false);
+  // One matrix product out of parts that lie above each other along the output dimension: each
+  // [rows, columns]. Parts of different dtypes become segments of their own.
+  struct Part {
+    std::string name;
+    int64_t rows = 0;
+  };
+  std::vector<std::unique_ptr<ops::PackedMatrix>> matrix(std::span<const Part> parts,
+                                                         int64_t columns);
+
+  // Everything declared is there with its shape, nothing else is, and all of it could be packed.
+  // `ignored_suffixes`: as for checkpoint::match_parameters.
+  Status finish(std::span<const std::string_view> ignored_suffixes) const;
+
+  // Bytes that the model will hold or read from the mapped file.
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  const checkpoint::CheckpointTensor* declare(const std::string& name, const Shape& shape,
+                                              bool optional);
+
+  Mode mode_;
+  const checkpoint::Checkpoint& checkpoint_;
+  ops::Backend& backend_;
+  std::vector<checkpoint::ParameterSpec> specs_;
+  Status failure_;  // the first
+  int64_t bytes_ = 0;
+};
+
+}  // namespace quire::nn

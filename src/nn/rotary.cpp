@@ -1,0 +1,170 @@
+#include "nn/rotary.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace quire::nn {
+namespace {
+
+constexpr double kTwoPi = 2.0 * std::numbers::pi;
+
+// The dimension whose wavelength makes `rotations` turns over the trained context.
+double yarn_correction_dim(const RopeConfig& rope, double rotations) {
+  return rope.rotary_dim *
+         std::log(static_cast<double>(rope.original_max_position) / (rotations * kTwoPi)) /
+         (2.0 * std::log(rope.theta));
+}
+
+double yarn_mscale(double factor, double mscale) {
+  return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
+}
+
+void scale_llama3(const RopeConfig& rope, std::vector<double>& frequencies) {
+  const double original = static_cast<double>(rope.original_max_position);
+  const double low_wavelength = original / rope.low_freq_factor;
+  const double high_wavelength = original / rope.high_freq_factor;
+  for (double& frequency : frequencies) {
+    const double wavelength = kTwoPi / frequency;
+    if (wavelength < high_wavelength) continue;
+    if (wavelength > low_wavelength) {
+      frequency /= rope.factor;
+      continue;
+    }
+    const double smooth = (original / wavelength - rope.low_freq_factor) /
+                          (rope.high_freq_factor - rope.low_freq_factor);
+    frequency = (1.0 - smooth) * frequency / rope.factor + smooth * frequency;
+  }
+}
+
+void scale_yarn(const RopeConfig& rope, std::vector<double>& frequencies) {
+  double low = yarn_correction_dim(rope, rope.beta_fast);
+  double high = yarn_correction_dim(rope, rope.beta_slow);
+  if (rope.truncate) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, static_cast<double>(rope.rotary_dim - 1));
+  if (low == high) high += 0.001;  // no division by zero
+  for (size_t i = 0; i < frequencies.size(); ++i) {
+    const double ramp = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
+    // ramp 0: the frequency is kept (extrapolation); ramp 1: divided by factor (interpolation).
+    frequencies[i] = frequencies[i] / rope.factor * ramp + frequencies[i] * (1.0 - ramp);
+  }
+}
+
+bool positive(double x) {
+  return std::isfinite(x) && x > 0;
+}
+
+}  // namespace
+
+Status validate(const RopeConfig& rope, int32_t head_dim) {
+  if (!positive(rope.theta) || rope.theta <= 1.0) {
+    return invalid_argument("rope_theta is {}, expected a number greater than 1", rope.theta);
+  }
+  if (rope.rotary_dim < 2 || rope.rotary_dim % 2 != 0 || rope.rotary_dim > head_dim) {
+    return invalid_argument(
+        "the rotary dimension is {}, expected an even number from 2 to head_dim={}",
+        rope.rotary_dim, head_dim);
+  }
+  if (rope.scaling == RopeScaling::kNone) return {};
+  if (!positive(rope.factor) || rope.factor < 1.0) {
+    return invalid_argument("rope scaling factor is {}, expected a number of at least 1",
+                            rope.factor);
+  }
+  if (rope.scaling == RopeScaling::kLinear) return {};
+  if (rope.original_max_position < 1 || rope.original_max_position > (int64_t{1} << 31)) {
+    return invalid_argument("original_max_position_embeddings is {}, expected a positive number",
+                            rope.original_max_position);
+  }
+  if (rope.scaling == RopeScaling::kLlama3 &&
+      !(positive(rope.low_freq_factor) && positive(rope.high_freq_factor) &&
+        rope.high_freq_factor > rope.low_freq_factor)) {
+    return invalid_argument(
+        "rope scaling: low_freq_factor {} and high_freq_factor {}: expected 0 < low < high",
+        rope.low_freq_factor, rope.high_freq_factor);
+  }
+  if (rope.scaling == RopeScaling::kYarn) {
+    if (!positive(rope.beta_fast) || !positive(rope.beta_slow) || rope.beta_fast < rope.beta_slow) {
+      return invalid_argument(
+          "rope scaling: beta_fast {} and beta_slow {}: expected beta_fast >= beta_slow > 0",
+          rope.beta_fast, rope.beta_slow);
+    }
+    if (rope.attention_factor && !positive(*rope.attention_factor)) {
+      return invalid_argument("rope scaling: attention_factor is {}, expected a positive number",
+                              *rope.attention_factor);
+    }
+    if (!std::isfinite(rope.mscale) || !std::isfinite(rope.mscale_all_dim)) {
+      return invalid_argument("rope scaling: mscale must be finite");
+    }
+  }
+  return {};
+}
+
+std::vector<double> rotary_frequencies(const RopeConfig& rope) {
+  std::vector<double> frequencies(static_cast<size_t>(rope.rotary_dim / 2));
+  for (size_t i = 0; i < frequencies.size(); ++i) {
+    frequencies[i] = std::pow(rope.theta, -2.0 * static_cast<double>(i) / rope.rotary_dim);
+  }
+  switch (rope.scaling) {
+    case RopeScaling::kNone:
+      break;
+    case RopeScaling::kLinear:
+      for (double& frequency : frequencies) frequency /= rope.factor;
+      break;
+    case RopeScaling::kLlama3:
+      scale_llama3(rope, frequencies);
+      break;
+    case RopeScaling::kYarn:
+      scale_yarn(rope, frequencies);
+      break;
+  }
+  return frequencies;
+}
+
+double rotary_attention_factor(const RopeConfig& rope) {
+  if (rope.scaling != RopeScaling::kYarn) return 1.0;
+  if (rope.attention_factor) return *rope.attention_factor;
+  if (rope.mscale != 0.0 && rope.mscale_all_dim != 0.0) {
+    return yarn_mscale(rope.factor, rope.mscale) / yarn_mscale(rope.factor, rope.mscale_all_dim);
+  }
+  return yarn_mscale(rope.factor, 1.0);
+}
+
+Rotary::Rotary(const RopeConfig& rope, int64_t num_positions, const std::vector<float>& divisors)
+    : rotary_dim_(rope.rotary_dim), interleaved_(rope.interleaved), num_positions_(num_positions) {
+  std::vector<double> frequencies = rotary_frequencies(rope);
+  for (size_t i = 0; i < divisors.size() && i < frequencies.size(); ++i)
+    frequencies[i] /= divisors[i];
+  const double scale = rotary_attention_factor(rope);
+  const size_t half = frequencies.size();
+  table_.resize(static_cast<size_t>(num_positions) * 2 * half);
+  for (int64_t position = 0; position < num_positions; ++position) {
+    float* row = table_.data() + static_cast<size_t>(position) * 2 * half;
+    for (size_t i = 0; i < half; ++i) {
+      // Angles as the reference computes them: frequency and product rounded to float32.
+      const float angle = static_cast<float>(position) * static_cast<float>(frequencies[i]);
+      row[i] = static_cast<float>(std::cos(static_cast<double>(angle)) * scale);
+      row[half + i] = static_cast<float>(std::sin(static_cast<double>(angle)) * scale);
+    }
+  }
+}
+
+void Rotary::operator()(ops::Backend& backend, float* heads, int64_t token_stride,
+                        int64_t num_tokens, int32_t num_heads, int32_t head_dim,
+                        const int32_t* positions) const {
+  backend(ops::RopeArgs{.heads = heads,
+                        .token_stride = token_stride,
+                        .num_tokens = num_tokens,
+                        .num_heads = num_heads,
+                        .head_dim = head_dim,
+                        .rotary_dim = rotary_dim_,
+                        .interleaved = interleaved_,
+                        .positions = positions,
+                        .table = table_.data(),
+                        .table_positions = num_positions_});
+}
+
+}  // namespace quire::nn

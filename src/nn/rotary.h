@@ -1,0 +1,46 @@
+// Rotary position embedding: the table of cosines and sines, stretched as the model's configuration
+// says.
+#pragma once
+
+#include <vector>
+
+#include "base/status.h"
+#include "nn/loader.h"
+#include "types/model_config.h"
+
+namespace quire::nn {
+
+// Angular frequency of each rotating pair, [rotary_dim / 2], after scaling:
+//   linear: all divided by factor (position interpolation, Chen et al., 2023);
+//   llama3: long wavelengths divided by factor, short ones kept, smooth between (Llama 3.1);
+//   yarn:   by dimension between interpolation and extrapolation (Peng et al., 2023).
+std::vector<double> rotary_frequencies(const RopeConfig& rope);
+// What cos and sin are multiplied with (1 but for yarn).
+double rotary_attention_factor(const RopeConfig& rope);
+// Ranges of every number. Errors: invalid_argument naming the field.
+Status validate(const RopeConfig& rope, int32_t head_dim);
+
+class Rotary {
+ public:
+  Rotary() = default;
+  // Positions [0, num_positions). `divisors`: the checkpoint's own divisor of each frequency
+  // (GGUF's rope_freqs.weight), empty when it has none.
+  Rotary(const RopeConfig& rope, int64_t num_positions, const std::vector<float>& divisors);
+
+  // heads: [num_tokens, num_heads, head_dim] with tokens token_stride floats apart, rotated in
+  // place.
+  void operator()(ops::Backend& backend, float* heads, int64_t token_stride, int64_t num_tokens,
+                  int32_t num_heads, int32_t head_dim, const int32_t* positions) const;
+
+  static int64_t table_bytes(const RopeConfig& rope, int64_t num_positions) {
+    return num_positions * rope.rotary_dim * static_cast<int64_t>(sizeof(float));
+  }
+
+ private:
+  int32_t rotary_dim_ = 0;
+  bool interleaved_ = false;
+  int64_t num_positions_ = 0;
+  std::vector<float> table_;  // [num_positions, rotary_dim]
+};
+
+}  // namespace quire::nn
