@@ -114,9 +114,9 @@ class Scheduler {
   // REQUIRES: one result a scheduled sequence, in the plan's order; where `samples`, at least one
   // token or an error.
   //  - an error ends its sequence alone (kError);
-  //  - a token is appended; it ends the sequence with kStop if it is one of the end ids or
-  //  stop_token_ids and at least
-  //    min_tokens are there with it, otherwise with kLength at max_tokens or max_model_len;
+  //  - a token is appended; it ends the sequence with kStop if it is one of the end ids or of
+  //    stop_token_ids and the answer has min_tokens with it, otherwise with kLength at max_tokens
+  //    or max_model_len;
   //  - prompt logprobs are gathered over chunks and handed on with the first token (or the end),
   //  each position once.
   std::vector<CommitEvent> commit(const StepPlan& plan, StepResult&& result);
@@ -128,15 +128,19 @@ class Scheduler {
   void check_invariants() const;
 
  private:
-  int64_t total_tokens_limit(int64_t num_prompt_tokens, const SamplingParams& params) const;
-  void schedule_running(StepPlan& plan, int32_t& budget, size_t& count, bool& out_of_blocks);
-  void admit_waiting(StepPlan& plan, int32_t& budget, size_t& count);
-  bool make_room(const Sequence& sequence, int64_t num_tokens);
+  int64_t max_total_tokens(int64_t num_prompt_tokens, const SamplingParams& params) const;
+  bool schedule_running(StepPlan& plan, size_t& count);
+  void admit_waiting(StepPlan& plan, size_t& count);
+  bool make_room(Sequence& sequence, int64_t num_tokens);
   void preempt_last();
-  void write_run(Sequence& sequence, int32_t num_new_tokens, StepPlan& plan, size_t& count);
-  int64_t blocks_spoken_for() const;
-  bool apply(Sequence& sequence, bool samples, SequenceResult& result, TokenEvent& event);
-  void append_tokens(Sequence& sequence, SequenceResult& result, TokenEvent& event) const;
+  int64_t blocks_spoken_for(const Sequence& sequence) const;
+  static void introduce(Sequence& sequence, StepPlan& plan);
+  static void write_run(Sequence& sequence, int32_t num_new_tokens, StepPlan& plan, size_t& count);
+  bool apply(Sequence& sequence, const ScheduledSequence& run, SequenceResult&& result,
+             TokenEvent& event) const;
+  void gather_prompt_logprobs(Sequence& sequence, const ScheduledSequence& run,
+                              std::vector<PositionLogprobs>&& logprobs) const;
+  void append_tokens(Sequence& sequence, SequenceResult&& result, TokenEvent& event) const;
   void end(Sequence& sequence);
   void drop_if_idle(Sequence& sequence);
 
