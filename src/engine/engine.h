@@ -77,8 +77,7 @@ class Engine {
   // Makes tokenizer and template out of the executor's text source (unless skip_tokenizer_init) and
   // starts the thread. config.tokenizer and config.chat_template are file paths that the caller has
   // already read into the text source.
-  static Result<std::unique_ptr<Engine>> create(EngineConfig config,
-                                                std::unique_ptr<runner::Executor> executor);
+  static Result<std::unique_ptr<Engine>> create(EngineConfig config, std::unique_ptr<runner::Executor> executor);
   ~Engine();  // aborts what runs, joins the thread
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;

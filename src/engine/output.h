@@ -54,9 +54,8 @@ class Completion {
   // The engine must outlive it.
   static Result<std::unique_ptr<Completion>> start(Engine& engine, GenerationRequest request);
 
-  std::optional<OutputDelta>
-  try_take();          // nullopt: nothing yet, or nothing any more after a finish
-  OutputDelta take();  // REQUIRES: not finished()
+  std::optional<OutputDelta> try_take();  // nullopt: nothing yet, or nothing any more after a finish
+  OutputDelta take();                     // REQUIRES: not finished()
   void on_ready(std::function<void()> notify);
   void cancel();
 
@@ -65,8 +64,7 @@ class Completion {
   int64_t num_output_tokens() const { return num_output_tokens_; }
 
  private:
-  Completion(std::unique_ptr<TokenStream> stream, OutputProcessor processor,
-             int64_t num_prompt_tokens);
+  Completion(std::unique_ptr<TokenStream> stream, OutputProcessor processor, int64_t num_prompt_tokens);
   OutputDelta finish_delta(TokenEvent event);
 
   std::unique_ptr<TokenStream> stream_;

@@ -27,16 +27,14 @@ bool as_integer(const boost::json::value& value, int64_t& out) {
   return false;
 }
 
-Status read_ids(const boost::json::object& from, std::string_view key, int64_t vocab_size,
-                std::vector<TokenId>& out) {
+Status read_ids(const boost::json::object& from, std::string_view key, int64_t vocab_size, std::vector<TokenId>& out) {
   const boost::json::value* value = from.if_contains(key);
   if (value == nullptr || value->is_null()) return {};
   const auto read_one = [&](const boost::json::value& id) -> Status {
     int64_t number = 0;
     // Some configurations name ids that the vocabulary does not have, -1 among them: they can never
     // be sampled.
-    if (!as_integer(id, number))
-      return invalid_argument("config: {} must hold token ids, found {}", key, shown(id));
+    if (!as_integer(id, number)) return invalid_argument("config: {} must hold token ids, found {}", key, shown(id));
     if (number >= 0 && number < vocab_size) out.push_back(static_cast<TokenId>(number));
     return {};
   };
@@ -58,14 +56,12 @@ Result<int64_t> ConfigReader::integer(std::string_view key, int64_t low, int64_t
   int64_t number = 0;
   const boost::json::value& value = config_.at(key);
   if (!as_integer(value, number) || number < low || number > high) {
-    return invalid_argument("config: {} is {}, expected an integer from {} to {}", key,
-                            shown(value), low, high);
+    return invalid_argument("config: {} is {}, expected an integer from {} to {}", key, shown(value), low, high);
   }
   return number;
 }
 
-Result<int64_t> ConfigReader::integer_or(std::string_view key, int64_t fallback, int64_t low,
-                                         int64_t high) const {
+Result<int64_t> ConfigReader::integer_or(std::string_view key, int64_t fallback, int64_t low, int64_t high) const {
   if (!has(key)) return fallback;
   return integer(key, low, high);
 }
@@ -82,16 +78,14 @@ Result<double> ConfigReader::number_or(std::string_view key, double fallback) co
 Result<bool> ConfigReader::boolean_or(std::string_view key, bool fallback) const {
   if (!has(key)) return fallback;
   const boost::json::value& value = config_.at(key);
-  if (!value.is_bool())
-    return invalid_argument("config: {} is {}, expected true or false", key, shown(value));
+  if (!value.is_bool()) return invalid_argument("config: {} is {}, expected true or false", key, shown(value));
   return value.get_bool();
 }
 
 Result<std::string> ConfigReader::text_or(std::string_view key, std::string_view fallback) const {
   if (!has(key)) return std::string(fallback);
   const boost::json::value& value = config_.at(key);
-  if (!value.is_string())
-    return invalid_argument("config: {} is {}, expected a string", key, shown(value));
+  if (!value.is_string()) return invalid_argument("config: {} is {}, expected a string", key, shown(value));
   return std::string(value.get_string());
 }
 
@@ -117,20 +111,16 @@ Result<RopeConfig> read_rope(const boost::json::object& config, int64_t max_posi
   } else if (type == "yarn") {
     rope.scaling = RopeScaling::kYarn;
   } else {
-    return unimplemented(
-        "config: rope type \"{}\" is not supported yet; supported: default, linear, llama3, yarn",
-        type);
+    return unimplemented("config: rope type \"{}\" is not supported yet; supported: default, linear, llama3, yarn",
+                         type);
   }
-  if (!reader.has("factor"))
-    return invalid_argument("config: {}.factor is missing for rope type \"{}\"", key, type);
+  if (!reader.has("factor")) return invalid_argument("config: {}.factor is missing for rope type \"{}\"", key, type);
   QUIRE_ASSIGN_OR_RETURN(rope.factor, reader.number_or("factor", 1.0));
   constexpr int64_t kMost = int64_t{1} << 31;
-  QUIRE_ASSIGN_OR_RETURN(
-      const int64_t outer_original,
-      top.integer_or("original_max_position_embeddings", max_position, 1, kMost));
-  QUIRE_ASSIGN_OR_RETURN(
-      rope.original_max_position,
-      reader.integer_or("original_max_position_embeddings", outer_original, 1, kMost));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t outer_original,
+                         top.integer_or("original_max_position_embeddings", max_position, 1, kMost));
+  QUIRE_ASSIGN_OR_RETURN(rope.original_max_position,
+                         reader.integer_or("original_max_position_embeddings", outer_original, 1, kMost));
   QUIRE_ASSIGN_OR_RETURN(rope.low_freq_factor, reader.number_or("low_freq_factor", 1.0));
   QUIRE_ASSIGN_OR_RETURN(rope.high_freq_factor, reader.number_or("high_freq_factor", 4.0));
   QUIRE_ASSIGN_OR_RETURN(rope.beta_fast, reader.number_or("beta_fast", 32.0));
@@ -144,11 +134,9 @@ Result<RopeConfig> read_rope(const boost::json::object& config, int64_t max_posi
   return rope;
 }
 
-Status read_special_ids(const boost::json::object& config, const boost::json::object& generation,
-                        ModelConfig& out) {
+Status read_special_ids(const boost::json::object& config, const boost::json::object& generation, ModelConfig& out) {
   QUIRE_RETURN_IF_ERROR(read_ids(generation, "eos_token_id", out.vocab_size, out.eos_ids));
-  if (out.eos_ids.empty())
-    QUIRE_RETURN_IF_ERROR(read_ids(config, "eos_token_id", out.vocab_size, out.eos_ids));
+  if (out.eos_ids.empty()) QUIRE_RETURN_IF_ERROR(read_ids(config, "eos_token_id", out.vocab_size, out.eos_ids));
   std::vector<TokenId> bos;
   QUIRE_RETURN_IF_ERROR(read_ids(config, "bos_token_id", out.vocab_size, bos));
   if (!bos.empty()) out.bos_id = bos.front();

@@ -16,8 +16,7 @@ namespace quire::models {
 
 // 1. The numbers.
 
-Result<ModelConfig> read_llama_config(const boost::json::object& config,
-                                      const boost::json::object& generation) {
+Result<ModelConfig> read_llama_config(const boost::json::object& config, const boost::json::object& generation) {
   const ConfigReader reader(config);
   ModelConfig out;
   out.architecture = "LlamaForCausalLM";
@@ -26,21 +25,17 @@ Result<ModelConfig> read_llama_config(const boost::json::object& config,
   QUIRE_ASSIGN_OR_RETURN(out.intermediate_size, reader.integer("intermediate_size", 1, 1 << 22));
   QUIRE_ASSIGN_OR_RETURN(const int64_t layers, reader.integer("num_hidden_layers", 1, 4096));
   QUIRE_ASSIGN_OR_RETURN(const int64_t heads, reader.integer("num_attention_heads", 1, 4096));
-  QUIRE_ASSIGN_OR_RETURN(const int64_t kv_heads,
-                         reader.integer_or("num_key_value_heads", heads, 1, heads));
-  QUIRE_ASSIGN_OR_RETURN(const int64_t head_dim,
-                         reader.integer_or("head_dim", out.hidden_size / heads, 2, 4096));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t kv_heads, reader.integer_or("num_key_value_heads", heads, 1, heads));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t head_dim, reader.integer_or("head_dim", out.hidden_size / heads, 2, 4096));
   if (heads % kv_heads != 0) {
-    return invalid_argument(
-        "config: num_attention_heads={} is not a multiple of num_key_value_heads={}", heads,
-        kv_heads);
+    return invalid_argument("config: num_attention_heads={} is not a multiple of num_key_value_heads={}", heads,
+                            kv_heads);
   }
   out.num_layers = static_cast<int32_t>(layers);
   out.num_heads = static_cast<int32_t>(heads);
   out.num_kv_heads = static_cast<int32_t>(kv_heads);
   out.head_dim = static_cast<int32_t>(head_dim);
-  QUIRE_ASSIGN_OR_RETURN(out.max_position,
-                         reader.integer_or("max_position_embeddings", 2048, 1, int64_t{1} << 30));
+  QUIRE_ASSIGN_OR_RETURN(out.max_position, reader.integer_or("max_position_embeddings", 2048, 1, int64_t{1} << 30));
   QUIRE_ASSIGN_OR_RETURN(out.rms_norm_eps, reader.number_or("rms_norm_eps", 1e-6));
   if (out.rms_norm_eps < 0)
     return invalid_argument("config: rms_norm_eps is {}, expected at least 0", out.rms_norm_eps);
@@ -49,15 +44,13 @@ Result<ModelConfig> read_llama_config(const boost::json::object& config,
   QUIRE_ASSIGN_OR_RETURN(out.tie_word_embeddings, reader.boolean_or("tie_word_embeddings", false));
   QUIRE_ASSIGN_OR_RETURN(const std::string activation, reader.text_or("hidden_act", "silu"));
   if (activation != "silu" && activation != "swish") {
-    return unimplemented(
-        "config: hidden_act \"{}\" is not supported for this architecture yet; supported: silu",
-        activation);
+    return unimplemented("config: hidden_act \"{}\" is not supported for this architecture yet; supported: silu",
+                         activation);
   }
   QUIRE_ASSIGN_OR_RETURN(out.rope, read_rope(config, out.max_position));
   QUIRE_ASSIGN_OR_RETURN(const double rotary_share, reader.number_or("partial_rotary_factor", 1.0));
   if (!(rotary_share > 0 && rotary_share <= 1)) {
-    return invalid_argument(
-        "config: partial_rotary_factor is {}, expected more than 0 and at most 1", rotary_share);
+    return invalid_argument("config: partial_rotary_factor is {}, expected more than 0 and at most 1", rotary_share);
   }
   out.rope.rotary_dim = static_cast<int32_t>(std::floor(out.head_dim * rotary_share));
   QUIRE_RETURN_IF_ERROR(nn::validate(out.rope, out.head_dim).with_prefix("config: "));
@@ -89,8 +82,7 @@ struct Layer {
     const std::string prefix = fmt::format("model.layers.{}", index);
     attention_norm = {loader, prefix + ".input_layernorm", config.hidden_size, config.rms_norm_eps};
     attention = {loader, prefix + ".self_attn", attention_config(config)};
-    mlp_norm = {loader, prefix + ".post_attention_layernorm", config.hidden_size,
-                config.rms_norm_eps};
+    mlp_norm = {loader, prefix + ".post_attention_layernorm", config.hidden_size, config.rms_norm_eps};
     mlp = {loader, prefix + ".mlp", config.hidden_size, config.intermediate_size, config.mlp_bias};
   }
 };
@@ -101,8 +93,8 @@ class Llama final : public Model {
     embedding_ = {loader, "model.embed_tokens.weight", config.vocab_size, config.hidden_size};
     for (int i = 0; i < config.num_layers; ++i) layers_.emplace_back(loader, config, i);
     norm_ = {loader, "model.norm", config.hidden_size, config.rms_norm_eps};
-    head_ = {loader, config.tie_word_embeddings ? "model.embed_tokens" : "lm_head",
-             config.hidden_size, config.vocab_size};
+    head_ = {loader, config.tie_word_embeddings ? "model.embed_tokens" : "lm_head", config.hidden_size,
+             config.vocab_size};
     // Llama 3.1 and later in GGUF: the scaling of the frequencies, worked out by the converter.
     const std::vector<float> divisors =
         loader.vector("model.rope_freqs.weight", config.rope.rotary_dim / 2, /*optional=*/true);
@@ -115,13 +107,11 @@ class Llama final : public Model {
 
   int64_t workspace_floats(int64_t num_tokens) const override {
     const int64_t row = nn::Workspace::rounded(num_tokens * config_.hidden_size);
-    return 3 * row +
-           std::max(nn::Attention::workspace_floats(attention_config(config_), num_tokens),
-                    nn::GatedMlp::workspace_floats(config_.intermediate_size, num_tokens));
+    return 3 * row + std::max(nn::Attention::workspace_floats(attention_config(config_), num_tokens),
+                              nn::GatedMlp::workspace_floats(config_.intermediate_size, num_tokens));
   }
 
-  float* forward(ops::Backend& backend, const nn::Batch& batch,
-                 nn::Workspace& workspace) const override {
+  float* forward(ops::Backend& backend, const nn::Batch& batch, nn::Workspace& workspace) const override {
     const int64_t n = batch.num_tokens;
     float* hidden = workspace.take(n * config_.hidden_size);  // the residual stream
     float* normed = workspace.take(n * config_.hidden_size);
@@ -140,8 +130,7 @@ class Llama final : public Model {
     return normed;
   }
 
-  void logits(ops::Backend& backend, const float* hidden, int64_t num_rows,
-              float* out) const override {
+  void logits(ops::Backend& backend, const float* hidden, int64_t num_rows, float* out) const override {
     head_(backend, hidden, num_rows, out);
   }
 
@@ -156,8 +145,7 @@ class Llama final : public Model {
 
 }  // namespace
 
-Result<std::unique_ptr<Model>> build_llama(const ModelConfig& config, int64_t num_positions,
-                                           nn::Loader& loader) {
+Result<std::unique_ptr<Model>> build_llama(const ModelConfig& config, int64_t num_positions, nn::Loader& loader) {
   // Buffers that older exporters wrote beside the parameters; a head repeated beside tied
   // embeddings.
   std::vector<std::string_view> ignored = {".rotary_emb.inv_freq"};

@@ -6,10 +6,8 @@
 
 namespace quire::models {
 
-Result<ModelConfig> read_llama_config(const boost::json::object& config,
-                                      const boost::json::object& generation);
-Result<std::unique_ptr<Model>> build_llama(const ModelConfig& config, int64_t num_positions,
-                                           nn::Loader& loader);
+Result<ModelConfig> read_llama_config(const boost::json::object& config, const boost::json::object& generation);
+Result<std::unique_ptr<Model>> build_llama(const ModelConfig& config, int64_t num_positions, nn::Loader& loader);
 
 inline constexpr Family kLlamaFamily{read_llama_config, build_llama};
 

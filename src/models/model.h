@@ -22,11 +22,9 @@ class Model {
   virtual int64_t workspace_floats(int64_t num_tokens) const = 0;
   // Runs the layers. Returns hidden states after the last norm, [num_tokens, hidden_size], in the
   // workspace.
-  virtual float* forward(ops::Backend& backend, const nn::Batch& batch,
-                         nn::Workspace& workspace) const = 0;
+  virtual float* forward(ops::Backend& backend, const nn::Batch& batch, nn::Workspace& workspace) const = 0;
   // hidden: [num_rows, hidden_size] -> out: [num_rows, vocab_size].
-  virtual void logits(ops::Backend& backend, const float* hidden, int64_t num_rows,
-                      float* out) const = 0;
+  virtual void logits(ops::Backend& backend, const float* hidden, int64_t num_rows, float* out) const = 0;
 };
 
 // A family: how its configuration is read and how its model is built. Building with a planning
@@ -34,11 +32,9 @@ class Model {
 struct Family {
   // `config` is config.json's object (or GGUF metadata in that spelling), `generation`
   // generation_config.json's. Errors: invalid_argument or unimplemented naming the field.
-  Result<ModelConfig> (*read_config)(const boost::json::object& config,
-                                     const boost::json::object& generation);
+  Result<ModelConfig> (*read_config)(const boost::json::object& config, const boost::json::object& generation);
   // num_positions: how many positions the rotary table must hold.
-  Result<std::unique_ptr<Model>> (*build)(const ModelConfig& config, int64_t num_positions,
-                                          nn::Loader& loader);
+  Result<std::unique_ptr<Model>> (*build)(const ModelConfig& config, int64_t num_positions, nn::Loader& loader);
 };
 
 }  // namespace quire::models

@@ -28,8 +28,7 @@ Result<Family> find_family(const boost::json::object& config) {
   const boost::json::value* architectures = config.if_contains("architectures");
   const boost::json::array* list = architectures != nullptr ? architectures->if_array() : nullptr;
   if (list == nullptr || list->empty() || !list->front().is_string()) {
-    return invalid_argument(
-        "config: \"architectures\" must be a list with the name of one architecture");
+    return invalid_argument("config: \"architectures\" must be a list with the name of one architecture");
   }
   const std::string_view wanted = list->front().as_string();
   for (const Entry& entry : kFamilies) {

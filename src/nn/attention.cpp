@@ -19,8 +19,7 @@ Attention::Attention(Loader& loader, const std::string& prefix, const AttentionC
             {prefix + ".k_proj", kv_size(config), config.bias},
             {prefix + ".v_proj", kv_size(config), config.bias}},
            config.hidden_size),
-      output_(loader, prefix + ".o_proj", query_size(config), config.hidden_size,
-              config.output_bias) {}
+      output_(loader, prefix + ".o_proj", query_size(config), config.hidden_size, config.output_bias) {}
 
 int64_t Attention::workspace_floats(const AttentionConfig& config, int64_t num_tokens) {
   return Workspace::rounded(num_tokens * (query_size(config) + 2 * kv_size(config))) +
@@ -28,26 +27,22 @@ int64_t Attention::workspace_floats(const AttentionConfig& config, int64_t num_t
 }
 
 void Attention::operator()(ops::Backend& backend, const Batch& batch, const ops::KvCacheView& layer,
-                           const Rotary& rotary, const float* x, float* out,
-                           Workspace& workspace) const {
+                           const Rotary& rotary, const float* x, float* out, Workspace& workspace) const {
   const int64_t mark = workspace.mark();
   const int64_t stride = qkv_.out_features();
   float* query = workspace.take(batch.num_tokens * stride);  // [num_tokens, q | k | v]
   float* key = query + query_size(config_);
   float* value = key + kv_size(config_);
   qkv_(backend, x, batch.num_tokens, query);
-  rotary(backend, query, stride, batch.num_tokens, config_.num_heads, config_.head_dim,
-         batch.positions);
-  rotary(backend, key, stride, batch.num_tokens, config_.num_kv_heads, config_.head_dim,
-         batch.positions);
+  rotary(backend, query, stride, batch.num_tokens, config_.num_heads, config_.head_dim, batch.positions);
+  rotary(backend, key, stride, batch.num_tokens, config_.num_kv_heads, config_.head_dim, batch.positions);
   backend(ops::KvWriteArgs{.keys = key,
                            .values = value,
                            .token_stride = stride,
                            .num_tokens = batch.num_tokens,
                            .slots = batch.slots,
                            .cache = layer});
-  float* context =
-      workspace.take(batch.num_tokens * query_size(config_));  // [num_tokens, num_heads, head_dim]
+  float* context = workspace.take(batch.num_tokens * query_size(config_));  // [num_tokens, num_heads, head_dim]
   backend(ops::PagedAttentionArgs{.queries = query,
                                   .query_stride = stride,
                                   .num_heads = config_.num_heads,

@@ -29,8 +29,8 @@ class Attention {
   Attention(Loader& loader, const std::string& prefix, const AttentionConfig& config);
 
   // x, out: [num_tokens, hidden_size]; may not overlap. `layer` is this layer's view of the cache.
-  void operator()(ops::Backend& backend, const Batch& batch, const ops::KvCacheView& layer,
-                  const Rotary& rotary, const float* x, float* out, Workspace& workspace) const;
+  void operator()(ops::Backend& backend, const Batch& batch, const ops::KvCacheView& layer, const Rotary& rotary,
+                  const float* x, float* out, Workspace& workspace) const;
 
   // Floats taken from the workspace for a batch of num_tokens.
   static int64_t workspace_floats(const AttentionConfig& config, int64_t num_tokens);

@@ -4,8 +4,7 @@
 
 namespace quire::nn {
 
-Linear::Linear(Loader& loader, const std::vector<Part>& parts, int64_t in_features)
-    : in_features_(in_features) {
+Linear::Linear(Loader& loader, const std::vector<Part>& parts, int64_t in_features) : in_features_(in_features) {
   std::vector<Loader::Part> matrices;
   bool any_bias = false;
   for (const Part& part : parts) {
@@ -16,8 +15,7 @@ Linear::Linear(Loader& loader, const std::vector<Part>& parts, int64_t in_featur
   segments_ = loader.matrix(matrices, in_features);
   if (!any_bias) return;
   for (const Part& part : parts) {
-    std::vector<float> bias =
-        part.bias ? loader.vector(part.prefix + ".bias", part.rows) : std::vector<float>();
+    std::vector<float> bias = part.bias ? loader.vector(part.prefix + ".bias", part.rows) : std::vector<float>();
     bias.resize(static_cast<size_t>(part.rows));
     bias_.insert(bias_.end(), bias.begin(), bias.end());
   }

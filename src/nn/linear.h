@@ -19,8 +19,7 @@ class Linear {
     bool bias = false;
   };
   Linear(Loader& loader, const std::vector<Part>& parts, int64_t in_features);
-  Linear(Loader& loader, const std::string& prefix, int64_t in_features, int64_t out_features,
-         bool bias = false)
+  Linear(Loader& loader, const std::string& prefix, int64_t in_features, int64_t out_features, bool bias = false)
       : Linear(loader, std::vector<Part>{{prefix, out_features, bias}}, in_features) {}
 
   // x: [num_rows, in_features] -> out: [num_rows, out_features], both dense.

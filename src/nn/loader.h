@@ -37,8 +37,7 @@ class Loader {
     std::string name;
     int64_t rows = 0;
   };
-  std::vector<std::unique_ptr<ops::PackedMatrix>> matrix(std::span<const Part> parts,
-                                                         int64_t columns);
+  std::vector<std::unique_ptr<ops::PackedMatrix>> matrix(std::span<const Part> parts, int64_t columns);
 
   // Everything declared is there with its shape, nothing else is, and all of it could be packed.
   // `ignored_suffixes`: as for checkpoint::match_parameters.
@@ -48,8 +47,7 @@ class Loader {
   int64_t bytes() const { return bytes_; }
 
  private:
-  const checkpoint::CheckpointTensor* declare(const std::string& name, const Shape& shape,
-                                              bool optional);
+  const checkpoint::CheckpointTensor* declare(const std::string& name, const Shape& shape, bool optional);
 
   Mode mode_;
   const checkpoint::Checkpoint& checkpoint_;

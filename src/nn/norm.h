@@ -13,13 +13,10 @@ class RmsNorm {
   RmsNorm() = default;
   // Parameter "<prefix>.weight" [size].
   RmsNorm(Loader& loader, const std::string& prefix, int64_t size, double eps)
-      : size_(size),
-        eps_(static_cast<float>(eps)),
-        weight_(loader.vector(prefix + ".weight", size)) {}
+      : size_(size), eps_(static_cast<float>(eps)), weight_(loader.vector(prefix + ".weight", size)) {}
 
   // hidden += delta (if given); out = norm(hidden). All [num_tokens, size].
-  void operator()(ops::Backend& backend, float* hidden, const float* delta, int64_t num_tokens,
-                  float* out) const {
+  void operator()(ops::Backend& backend, float* hidden, const float* delta, int64_t num_tokens, float* out) const {
     backend(ops::RmsNormArgs{.hidden = hidden,
                              .delta = delta,
                              .weight = weight_.data(),

@@ -11,8 +11,7 @@ constexpr double kTwoPi = 2.0 * std::numbers::pi;
 
 // The dimension whose wavelength makes `rotations` turns over the trained context.
 double yarn_correction_dim(const RopeConfig& rope, double rotations) {
-  return rope.rotary_dim *
-         std::log(static_cast<double>(rope.original_max_position) / (rotations * kTwoPi)) /
+  return rope.rotary_dim * std::log(static_cast<double>(rope.original_max_position) / (rotations * kTwoPi)) /
          (2.0 * std::log(rope.theta));
 }
 
@@ -31,8 +30,8 @@ void scale_llama3(const RopeConfig& rope, std::vector<double>& frequencies) {
       frequency /= rope.factor;
       continue;
     }
-    const double smooth = (original / wavelength - rope.low_freq_factor) /
-                          (rope.high_freq_factor - rope.low_freq_factor);
+    const double smooth =
+        (original / wavelength - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
     frequency = (1.0 - smooth) * frequency / rope.factor + smooth * frequency;
   }
 }
@@ -65,32 +64,27 @@ Status validate(const RopeConfig& rope, int32_t head_dim) {
     return invalid_argument("rope_theta is {}, expected a number greater than 1", rope.theta);
   }
   if (rope.rotary_dim < 2 || rope.rotary_dim % 2 != 0 || rope.rotary_dim > head_dim) {
-    return invalid_argument(
-        "the rotary dimension is {}, expected an even number from 2 to head_dim={}",
-        rope.rotary_dim, head_dim);
+    return invalid_argument("the rotary dimension is {}, expected an even number from 2 to head_dim={}",
+                            rope.rotary_dim, head_dim);
   }
   if (rope.scaling == RopeScaling::kNone) return {};
   if (!positive(rope.factor) || rope.factor < 1.0) {
-    return invalid_argument("rope scaling factor is {}, expected a number of at least 1",
-                            rope.factor);
+    return invalid_argument("rope scaling factor is {}, expected a number of at least 1", rope.factor);
   }
   if (rope.scaling == RopeScaling::kLinear) return {};
   if (rope.original_max_position < 1 || rope.original_max_position > (int64_t{1} << 31)) {
     return invalid_argument("original_max_position_embeddings is {}, expected a positive number",
                             rope.original_max_position);
   }
-  if (rope.scaling == RopeScaling::kLlama3 &&
-      !(positive(rope.low_freq_factor) && positive(rope.high_freq_factor) &&
-        rope.high_freq_factor > rope.low_freq_factor)) {
-    return invalid_argument(
-        "rope scaling: low_freq_factor {} and high_freq_factor {}: expected 0 < low < high",
-        rope.low_freq_factor, rope.high_freq_factor);
+  if (rope.scaling == RopeScaling::kLlama3 && !(positive(rope.low_freq_factor) && positive(rope.high_freq_factor) &&
+                                                rope.high_freq_factor > rope.low_freq_factor)) {
+    return invalid_argument("rope scaling: low_freq_factor {} and high_freq_factor {}: expected 0 < low < high",
+                            rope.low_freq_factor, rope.high_freq_factor);
   }
   if (rope.scaling == RopeScaling::kYarn) {
     if (!positive(rope.beta_fast) || !positive(rope.beta_slow) || rope.beta_fast < rope.beta_slow) {
-      return invalid_argument(
-          "rope scaling: beta_fast {} and beta_slow {}: expected beta_fast >= beta_slow > 0",
-          rope.beta_fast, rope.beta_slow);
+      return invalid_argument("rope scaling: beta_fast {} and beta_slow {}: expected beta_fast >= beta_slow > 0",
+                              rope.beta_fast, rope.beta_slow);
     }
     if (rope.attention_factor && !positive(*rope.attention_factor)) {
       return invalid_argument("rope scaling: attention_factor is {}, expected a positive number",
@@ -136,8 +130,7 @@ double rotary_attention_factor(const RopeConfig& rope) {
 Rotary::Rotary(const RopeConfig& rope, int64_t num_positions, const std::vector<float>& divisors)
     : rotary_dim_(rope.rotary_dim), interleaved_(rope.interleaved), num_positions_(num_positions) {
   std::vector<double> frequencies = rotary_frequencies(rope);
-  for (size_t i = 0; i < divisors.size() && i < frequencies.size(); ++i)
-    frequencies[i] /= divisors[i];
+  for (size_t i = 0; i < divisors.size() && i < frequencies.size(); ++i) frequencies[i] /= divisors[i];
   const double scale = rotary_attention_factor(rope);
   const size_t half = frequencies.size();
   table_.resize(static_cast<size_t>(num_positions) * 2 * half);
@@ -152,9 +145,8 @@ Rotary::Rotary(const RopeConfig& rope, int64_t num_positions, const std::vector<
   }
 }
 
-void Rotary::operator()(ops::Backend& backend, float* heads, int64_t token_stride,
-                        int64_t num_tokens, int32_t num_heads, int32_t head_dim,
-                        const int32_t* positions) const {
+void Rotary::operator()(ops::Backend& backend, float* heads, int64_t token_stride, int64_t num_tokens,
+                        int32_t num_heads, int32_t head_dim, const int32_t* positions) const {
   backend(ops::RopeArgs{.heads = heads,
                         .token_stride = token_stride,
                         .num_tokens = num_tokens,

@@ -29,8 +29,8 @@ class Rotary {
 
   // heads: [num_tokens, num_heads, head_dim] with tokens token_stride floats apart, rotated in
   // place.
-  void operator()(ops::Backend& backend, float* heads, int64_t token_stride, int64_t num_tokens,
-                  int32_t num_heads, int32_t head_dim, const int32_t* positions) const;
+  void operator()(ops::Backend& backend, float* heads, int64_t token_stride, int64_t num_tokens, int32_t num_heads,
+                  int32_t head_dim, const int32_t* positions) const;
 
   static int64_t table_bytes(const RopeConfig& rope, int64_t num_positions) {
     return num_positions * rope.rotary_dim * static_cast<int64_t>(sizeof(float));

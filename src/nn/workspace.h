@@ -15,9 +15,7 @@ class Workspace {
   // REQUIRES: memory holds capacity floats and outlives the workspace.
   Workspace(float* memory, int64_t capacity) : memory_(memory), capacity_(capacity) {}
 
-  static constexpr int64_t rounded(int64_t floats) {
-    return (floats + kAlign - 1) / kAlign * kAlign;
-  }
+  static constexpr int64_t rounded(int64_t floats) { return (floats + kAlign - 1) / kAlign * kAlign; }
 
   // Uninitialised; lives until the workspace is rewound past it. Running out is a fault of the
   // model's own estimate.

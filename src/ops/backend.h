@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 
+#include "base/function_ref.h"
 #include "base/status.h"
 #include "ops/embedding.h"
 #include "ops/gather_rows.h"
@@ -37,6 +38,11 @@ class Backend {
   virtual int64_t packed_bytes(DType dtype, int64_t rows, int64_t columns) const = 0;
   // Scratch of the kernels themselves for batches up to this size, beyond what callers pass in.
   virtual int64_t scratch_bytes(int64_t max_num_tokens) const = 0;
+
+  // The host's compute threads, for work beside the kernels (sampling): body(task, thread) for each task in [0, num_tasks),
+  // thread in [0, num_host_threads()).
+  virtual int num_host_threads() const = 0;
+  virtual void host_parallel_for(int64_t num_tasks, FunctionRef<void(int64_t task, int thread)> body) = 0;
 
   template <typename Args>
   void operator()(const Args& args) {

@@ -2,7 +2,7 @@
 // over shared memory or a network, behind the same interface.
 #pragma once
 
-#include <memory>
+#include <string>
 
 #include "base/status.h"
 #include "types/memory_plan.h"
@@ -25,7 +25,7 @@ class Executor {
   virtual const ModelConfig& model() const = 0;
   virtual const MemoryPlan& memory() const = 0;
   virtual const TextSource& text() const = 0;
-  virtual std::string description() const = 0;  // device and kernels, for people
+  virtual const std::string& description() const = 0;  // device and kernels, for people
 
   // Runs one step. A fault of one sequence is in its SequenceResult; an error here means that the
   // worker itself failed and the engine cannot go on.

@@ -19,8 +19,7 @@ struct EngineConfig {
   int64_t max_model_len = 0;            // 0: what the model was trained for
   int32_t block_size = 16;              // tokens a KV block
   int64_t kv_cache_memory_bytes = 0;    // 0: from free memory
-  double memory_utilization =
-      0.5;  // share of free memory (after weights) the KV pool may take on CPU
+  double memory_utilization = 0.5;      // share of free memory (after weights) the KV pool may take on CPU
   int32_t max_num_seqs = 128;
   int32_t max_num_batched_tokens = 2048;
   int32_t max_num_queued_reqs = 4096;  // beyond it: resource_exhausted

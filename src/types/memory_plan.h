@@ -8,15 +8,14 @@
 namespace quire {
 
 struct MemoryPlan {
-  int64_t weight_bytes = 0;     // packed weights, norms, embedding rows read from the mapped file
-  int64_t workspace_bytes = 0;  // activations of the largest step, logits, kernels' scratch
+  int64_t weight_bytes = 0;        // packed weights, norms, embedding rows read from the mapped file
+  int64_t workspace_bytes = 0;     // activations of the largest step, logits, kernels' scratch
   int64_t kv_bytes_per_token = 0;  // 2 (K and V) * layers * kv heads * head size * bytes an element
   int64_t block_bytes = 0;         // kv_bytes_per_token * block_size
   int32_t block_size = 0;          // tokens
   int64_t num_blocks = 0;
-  int64_t kv_bytes = 0;  // num_blocks * block_bytes
-  int64_t free_bytes =
-      0;  // memory that was free when the plan was made; 0 when the pool's size was given
+  int64_t kv_bytes = 0;       // num_blocks * block_bytes
+  int64_t free_bytes = 0;     // memory that was free when the plan was made; 0 when the pool's size was given
   int64_t max_model_len = 0;  // tokens
   double memory_utilization = 0;
 

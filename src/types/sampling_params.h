@@ -31,8 +31,7 @@ struct SamplingParams {
   bool include_stop_str_in_output = false;
   std::vector<std::pair<TokenId, float>> logit_bias;  // clamped to [-100, 100]
 
-  std::optional<int32_t>
-      logprobs;  // how many alternatives beside the chosen token; 0: the chosen one only
+  std::optional<int32_t> logprobs;         // how many alternatives beside the chosen token; 0: the chosen one only
   std::optional<int32_t> prompt_logprobs;  // the same for every prompt token but the first
 
   bool skip_special_tokens = true;

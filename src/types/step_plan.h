@@ -22,8 +22,7 @@ struct NewSequence {
   std::vector<TokenId> prompt;
   std::shared_ptr<const SamplingParams> params;  // immutable
   uint64_t seed = 0;                             // the request's own, or one drawn by the engine
-  std::vector<TokenId>
-      stop_token_ids;  // the model's end ids too, unless ignore_eos: banned until min_tokens
+  std::vector<TokenId> stop_token_ids;           // the model's end ids too, unless ignore_eos: banned until min_tokens
 };
 
 // A run of tokens [num_computed_tokens, num_computed_tokens + num_new_tokens) of a sequence to
@@ -33,8 +32,7 @@ struct ScheduledSequence {
   int32_t num_computed_tokens = 0;   // keys and values already in the cache
   int32_t num_new_tokens = 0;        // >= 1
   std::vector<BlockId> block_table;  // covers all tokens up to the end of this run
-  bool samples =
-      false;  // the run reaches the end of the known tokens: a token is sampled from its last row
+  bool samples = false;  // the run reaches the end of the known tokens: a token is sampled from its last row
 };
 
 struct StepPlan {
@@ -61,11 +59,10 @@ struct PositionLogprobs {
 
 struct SequenceResult {
   SequenceId id = 0;
-  std::vector<TokenId> tokens;  // sampled in this step; empty while the prompt is being computed
-  std::vector<PositionLogprobs> logprobs;  // beside tokens, if asked for
-  std::vector<PositionLogprobs>
-      prompt_logprobs;  // of the prompt tokens that this step's rows predict, if asked for
-  Status error;         // a fault of this sequence alone (not finite logits, ...)
+  std::vector<TokenId> tokens;                    // sampled in this step; empty while the prompt is being computed
+  std::vector<PositionLogprobs> logprobs;         // beside tokens, if asked for
+  std::vector<PositionLogprobs> prompt_logprobs;  // of the prompt tokens that this step's rows predict, if asked for
+  Status error;                                   // a fault of this sequence alone (not finite logits, ...)
 };
 
 struct StepResult {

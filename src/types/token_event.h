@@ -35,10 +35,9 @@ struct TokenEvent {
   std::vector<PositionLogprobs> logprobs;         // beside tokens, if asked for
   std::vector<PositionLogprobs> prompt_logprobs;  // all at once with the first token, if asked for
   FinishReason finish = FinishReason::kNone;      // the last event has one
-  std::optional<TokenId>
-      stop_token;  // kStop by this id (it is the last of `tokens`); end-of-sequence ids included
-  bool stopped_by_eos = false;  // stop_token is one of the model's own end ids
-  Status error;                 // kError
+  std::optional<TokenId> stop_token;  // kStop by this id (it is the last of `tokens`); end-of-sequence ids included
+  bool stopped_by_eos = false;        // stop_token is one of the model's own end ids
+  Status error;                       // kError
 };
 
 }  // namespace quire

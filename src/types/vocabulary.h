@@ -23,8 +23,8 @@ enum class VocabularyTokenType : int32_t {
 };
 
 struct Vocabulary {
-  std::string model;  // tokenizer.ggml.model: "gpt2", "llama", "t5", ...
-  std::string pre;    // tokenizer.ggml.pre: "smollm", "llama-bpe", "qwen2", ...; may be empty
+  std::string model;                // tokenizer.ggml.model: "gpt2", "llama", "t5", ...
+  std::string pre;                  // tokenizer.ggml.pre: "smollm", "llama-bpe", "qwen2", ...; may be empty
   std::vector<std::string> tokens;  // index = id; text as stored (byte-level alphabet for gpt2)
   std::vector<VocabularyTokenType> token_types;  // empty or tokens.size()
   std::vector<float> scores;                     // empty or tokens.size()

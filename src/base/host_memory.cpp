@@ -1,0 +1,56 @@
+#include "base/host_memory.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <string>
+
+namespace quire {
+namespace {
+
+constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
+
+// A file that holds one number ("max": no limit).
+int64_t read_number(const char* path) {
+  std::ifstream file(path);
+  int64_t number = 0;
+  return file >> number ? number : kUnknown;
+}
+
+int64_t available_by_meminfo() {
+  std::ifstream file("/proc/meminfo");
+  std::string key;
+  int64_t kib = 0;
+  while (file >> key >> kib) {
+    if (key == "MemAvailable:") return kib * 1024;
+    file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
+  }
+  return kUnknown;
+}
+
+int64_t left_by_cgroup(const char* limit_file, const char* usage_file) {
+  const int64_t limit = read_number(limit_file);
+  const int64_t usage = read_number(usage_file);
+  if (limit == kUnknown || usage == kUnknown) return kUnknown;
+  return std::max<int64_t>(limit - usage, 0);
+}
+
+}  // namespace
+
+int64_t available_host_memory() {
+  const int64_t available = std::min(
+      {available_by_meminfo(), left_by_cgroup("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+       left_by_cgroup("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes")});
+  return available == kUnknown ? 0 : available;
+}
+
+int64_t resident_memory() {
+  std::ifstream file("/proc/self/statm");
+  int64_t total = 0;
+  int64_t resident = 0;
+  return file >> total >> resident ? resident * sysconf(_SC_PAGESIZE) : 0;
+}
+
+}  // namespace quire

@@ -1,0 +1,15 @@
+// How much memory this process may still take.
+#pragma once
+
+#include <cstdint>
+
+namespace quire {
+
+// Bytes: what the kernel calls available, or what the cgroup leaves, whichever is less. 0 when the system does not
+// tell.
+int64_t available_host_memory();
+
+// Bytes of this process that are resident now. 0 when the system does not tell.
+int64_t resident_memory();
+
+}  // namespace quire

@@ -1,0 +1,58 @@
+#include "runner/local_executor.h"
+
+#include "base/host_memory.h"
+#include "checkpoint/checkpoint.h"
+#include "runner/model_runner.h"
+#include "runner/text_files.h"
+
+namespace quire::runner {
+namespace {
+
+class LocalExecutor final : public Executor {
+ public:
+  LocalExecutor(std::shared_ptr<const checkpoint::Checkpoint> checkpoint, std::unique_ptr<ops::Backend> backend,
+                PlannedModel planned, std::unique_ptr<ModelRunner> runner, TextSource text)
+      : checkpoint_(std::move(checkpoint)),
+        backend_(std::move(backend)),
+        planned_(std::move(planned)),
+        runner_(std::move(runner)),
+        text_(std::move(text)),
+        description_(backend_->description()) {}
+
+  const ModelConfig& model() const override { return planned_.config; }
+  const MemoryPlan& memory() const override { return planned_.memory; }
+  const TextSource& text() const override { return text_; }
+  const std::string& description() const override { return description_; }
+  Result<StepResult> execute(const StepPlan& plan) override { return runner_->execute(plan); }
+  StepTimings last_timings() const override { return runner_->last_timings(); }
+
+ private:
+  // Destroyed from the last to the first: the runner's buffers go before the backend that gave them.
+  std::shared_ptr<const checkpoint::Checkpoint> checkpoint_;
+  std::unique_ptr<ops::Backend> backend_;
+  PlannedModel planned_;
+  std::unique_ptr<ModelRunner> runner_;
+  TextSource text_;
+  std::string description_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Executor>> make_local_executor(const EngineConfig& config,
+                                                      std::unique_ptr<ops::Backend> backend) {
+  QUIRE_ASSIGN_OR_RETURN(std::shared_ptr<const checkpoint::Checkpoint> checkpoint,
+                         checkpoint::Checkpoint::open(config.model));
+  QUIRE_ASSIGN_OR_RETURN(PlannedModel planned, plan_model(config, *checkpoint, *backend, available_host_memory()));
+  TextSource text;
+  if (!config.skip_tokenizer_init) {
+    QUIRE_ASSIGN_OR_RETURN(text, read_text_source(config, *checkpoint));
+  }
+  nn::Loader loader(nn::Loader::Mode::kLoad, *checkpoint, *backend);
+  QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<models::Model> model,
+                         planned.family.build(planned.config, planned.max_model_len, loader));
+  QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<ModelRunner> runner, ModelRunner::create(planned, std::move(model), *backend));
+  return std::unique_ptr<Executor>(new LocalExecutor(std::move(checkpoint), std::move(backend), std::move(planned),
+                                                     std::move(runner), std::move(text)));
+}
+
+}  // namespace quire::runner

@@ -1,0 +1,103 @@
+#include "runner/memory_planner.h"
+
+#include <algorithm>
+
+namespace quire::runner {
+namespace {
+
+Status check_choices(const EngineConfig& config) {
+  if (config.block_size < 1 || config.block_size > 1024) {
+    return invalid_argument("block_size is {}, expected 1 to 1024", config.block_size);
+  }
+  if (config.max_num_seqs < 1) return invalid_argument("max_num_seqs is {}, expected at least 1", config.max_num_seqs);
+  if (config.max_num_batched_tokens < 1) {
+    return invalid_argument("max_num_batched_tokens is {}, expected at least 1", config.max_num_batched_tokens);
+  }
+  if (config.kv_cache_memory_bytes < 0) {
+    return invalid_argument("kv_cache_memory_bytes is {}, expected at least 0", config.kv_cache_memory_bytes);
+  }
+  if (!(config.memory_utilization > 0 && config.memory_utilization <= 1)) {
+    return invalid_argument("memory utilization is {}, expected more than 0 and at most 1", config.memory_utilization);
+  }
+  if (config.dtype != "auto") {
+    return unimplemented("dtype \"{}\" is not supported yet: weights stay as they are stored (\"auto\")", config.dtype);
+  }
+  if (config.activation_dtype != "float32" && config.activation_dtype != "auto") {
+    return unimplemented("activation_dtype \"{}\" is not supported yet; supported: float32", config.activation_dtype);
+  }
+  if (config.kv_cache_dtype != "auto" && config.kv_cache_dtype != "float32") {
+    return unimplemented("kv_cache_dtype \"{}\" is not supported yet; supported: auto, float32", config.kv_cache_dtype);
+  }
+  return {};
+}
+
+// Memory behind the tensors of the largest step: the model's activations, the gathered rows and logits of one chunk,
+// the flat batch itself, the kernels' scratch.
+int64_t workspace_bytes(const EngineConfig& config, const PlannedModel& planned, ops::Backend& backend) {
+  const int64_t tokens = config.max_num_batched_tokens;
+  const int64_t logit_floats = kLogitRows * (planned.config.hidden_size + planned.config.vocab_size);
+  const int64_t max_blocks = (planned.max_model_len + config.block_size - 1) / config.block_size;
+  const int64_t batch_bytes = tokens * static_cast<int64_t>(sizeof(TokenId) + sizeof(int32_t) + sizeof(int64_t)) +
+                              config.max_num_seqs * (2 + max_blocks) * static_cast<int64_t>(sizeof(int32_t));
+  return (planned.workspace_floats + logit_floats) * static_cast<int64_t>(sizeof(float)) + batch_bytes +
+         backend.scratch_bytes(tokens);
+}
+
+}  // namespace
+
+int64_t kv_bytes_per_token(const ModelConfig& model, DType dtype) {
+  return 2 * int64_t{model.num_layers} * model.num_kv_heads * row_bytes(dtype, model.head_dim);
+}
+
+Result<PlannedModel> plan_model(const EngineConfig& config, const checkpoint::Checkpoint& checkpoint,
+                                ops::Backend& backend, int64_t free_bytes) {
+  QUIRE_RETURN_IF_ERROR(check_choices(config));
+  PlannedModel planned;
+  QUIRE_ASSIGN_OR_RETURN(planned.family, models::find_family(checkpoint.config()));
+  QUIRE_ASSIGN_OR_RETURN(planned.config,
+                         planned.family.read_config(checkpoint.config(), checkpoint.generation_config()));
+  planned.config.dtype = checkpoint.dtype_summary();
+  if (config.max_model_len < 0 || config.max_model_len > planned.config.max_position) {
+    return invalid_argument("max_model_len is {}, but the model was made for at most {} tokens of context",
+                            config.max_model_len, planned.config.max_position);
+  }
+  planned.max_model_len = config.max_model_len > 0 ? config.max_model_len : planned.config.max_position;
+
+  nn::Loader loader(nn::Loader::Mode::kPlan, checkpoint, backend);
+  QUIRE_ASSIGN_OR_RETURN(const std::unique_ptr<models::Model> model,
+                         planned.family.build(planned.config, planned.max_model_len, loader));
+  planned.workspace_floats = model->workspace_floats(config.max_num_batched_tokens);
+
+  MemoryPlan& memory = planned.memory;
+  memory.weight_bytes = loader.bytes();
+  memory.workspace_bytes = workspace_bytes(config, planned, backend);
+  memory.block_size = config.block_size;
+  memory.kv_bytes_per_token = kv_bytes_per_token(planned.config, planned.kv_dtype);
+  memory.block_bytes = memory.kv_bytes_per_token * config.block_size;
+  memory.max_model_len = planned.max_model_len;
+  if (config.kv_cache_memory_bytes > 0) {
+    memory.num_blocks = config.kv_cache_memory_bytes / memory.block_bytes;
+  } else {
+    const int64_t left = free_bytes - memory.weight_bytes - memory.workspace_bytes;
+    const int64_t blocks_a_sequence = (planned.max_model_len + config.block_size - 1) / config.block_size;
+    memory.free_bytes = free_bytes;
+    memory.memory_utilization = config.memory_utilization;
+    memory.num_blocks = static_cast<int64_t>(static_cast<double>(std::max<int64_t>(left, 0)) *
+                                             config.memory_utilization / static_cast<double>(memory.block_bytes));
+    memory.num_blocks = std::min(memory.num_blocks, blocks_a_sequence * config.max_num_seqs);
+  }
+  // Block ids are 32 bits wide.
+  memory.num_blocks = std::min<int64_t>(memory.num_blocks, (int64_t{1} << 31) - 1);
+  memory.kv_bytes = memory.num_blocks * memory.block_bytes;
+  if (memory.num_blocks < 1) {
+    return resource_exhausted(
+        "no memory for a single KV block of {}: {} are free, the weights take {}, the workspace {}. Free some memory, "
+        "or "
+        "set --max-model-len and --max-num-batched-tokens lower, or --kv-cache-memory-bytes higher.",
+        format_bytes(memory.block_bytes), format_bytes(free_bytes), format_bytes(memory.weight_bytes),
+        format_bytes(memory.workspace_bytes));
+  }
+  return planned;
+}
+
+}  // namespace quire::runner

@@ -1,0 +1,38 @@
+// Works out, from a checkpoint's headers and the configuration alone, what a model will take and how many KV blocks are
+// left for it. The same numbers are printed by `quire plan` and used at start.
+#pragma once
+
+#include "checkpoint/checkpoint.h"
+#include "models/registry.h"
+#include "ops/backend.h"
+#include "types/engine_config.h"
+#include "types/memory_plan.h"
+#include "types/model_config.h"
+
+namespace quire::runner {
+
+// Rows of logits computed and sampled at once: bounds that buffer whatever the batch.
+inline constexpr int64_t kLogitRows = 64;
+
+// Bytes that one token takes in the cache: K and V, every layer, every kv head.
+//   Llama 3.1 8B in float16: 2 * 32 layers * 8 heads * 128 * 2 B = 131,072 B
+int64_t kv_bytes_per_token(const ModelConfig& model, DType dtype);
+
+struct PlannedModel {
+  models::Family family;
+  ModelConfig config;
+  DType kv_dtype = DType::kF32;
+  int64_t max_model_len = 0;
+  int64_t workspace_floats = 0;  // of the model's own forward pass, for the largest step
+  MemoryPlan memory;
+};
+
+// free_bytes: memory that may be taken; used when config.kv_cache_memory_bytes is 0:
+//   blocks = (free - weights - workspace) * memory_utilization / block_bytes,
+// and never more than max_num_seqs sequences of max_model_len need.
+// Errors: those of the family and of the checkpoint (missing, extra, wrongly shaped tensors); invalid_argument for a
+// configuration that cannot hold; resource_exhausted when not a single block fits.
+Result<PlannedModel> plan_model(const EngineConfig& config, const checkpoint::Checkpoint& checkpoint,
+                                ops::Backend& backend, int64_t free_bytes);
+
+}  // namespace quire::runner

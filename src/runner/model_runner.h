@@ -1,0 +1,48 @@
+// One worker: a model on a backend, its KV storage, and what is known of the running sequences. Runs plans.
+#pragma once
+
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "models/model.h"
+#include "ops/backend.h"
+#include "runner/executor.h"
+#include "runner/input_batch.h"
+#include "runner/kv_storage.h"
+#include "runner/memory_planner.h"
+
+namespace quire::runner {
+
+class ModelRunner {
+ public:
+  // Takes the memory that the plan names. Errors: resource_exhausted. The backend must outlive the runner.
+  static Result<std::unique_ptr<ModelRunner>> create(const PlannedModel& planned, std::unique_ptr<models::Model> model,
+                                                     ops::Backend& backend);
+
+  StepResult execute(const StepPlan& plan);
+  StepTimings last_timings() const { return timings_; }
+
+ private:
+  ModelRunner(std::unique_ptr<models::Model> model, ops::Backend& backend, KvStorage storage, int32_t block_size);
+
+  void prepare(const StepPlan& plan);
+  float* forward();
+  StepResult sample(const StepPlan& plan, const float* hidden);
+  void sample_rows(const StepPlan& plan, const float* hidden, size_t begin, size_t end, StepResult& result);
+
+  ops::Backend& backend_;
+  std::unique_ptr<models::Model> model_;
+  KvStorage storage_;
+  int32_t block_size_;
+  Buffer workspace_memory_;
+  Buffer logit_memory_;  // [kLogitRows, hidden_size], then [kLogitRows, vocab_size]
+  int64_t workspace_capacity_ = 0;
+
+  std::unordered_map<SequenceId, SequenceState> states_;
+  InputBatch batch_;
+  std::vector<sampling::SamplingScratch> scratch_;  // one a thread
+  StepTimings timings_;
+};
+
+}  // namespace quire::runner

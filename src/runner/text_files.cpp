@@ -1,0 +1,70 @@
+#include "runner/text_files.h"
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+namespace quire::runner {
+namespace {
+
+constexpr std::uintmax_t kMostBytes = 256u << 20;
+
+Result<std::string> read_file(const std::filesystem::path& path) {
+  std::error_code error;
+  const std::uintmax_t bytes = std::filesystem::file_size(path, error);
+  if (error) return not_found("cannot read {}: {}", path.string(), error.message());
+  if (bytes > kMostBytes) return invalid_argument("{} is larger than {} MiB", path.string(), kMostBytes >> 20);
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file) return not_found("cannot read {}", path.string());
+  return std::move(text).str();
+}
+
+// tokenizer_config.json names special tokens as strings or as {"content": ...}.
+std::string special_token(const boost::json::object& config, std::string_view key) {
+  const boost::json::value* value = config.if_contains(key);
+  if (value == nullptr) return {};
+  if (const boost::json::object* object = value->if_object()) value = object->if_contains("content");
+  if (value == nullptr || !value->is_string()) return {};
+  return std::string(value->get_string());
+}
+
+std::string token_spelling(const Vocabulary& vocabulary, std::optional<TokenId> id) {
+  if (!id || *id < 0 || static_cast<size_t>(*id) >= vocabulary.tokens.size()) return {};
+  return vocabulary.tokens[static_cast<size_t>(*id)];
+}
+
+}  // namespace
+
+Result<TextSource> read_text_source(const EngineConfig& config, const checkpoint::Checkpoint& checkpoint) {
+  TextSource text;
+  text.vocabulary = checkpoint.vocabulary();
+  text.tokenizer_json = checkpoint.tokenizer_json();
+  text.chat_template = checkpoint.chat_template();
+  if (text.vocabulary) {
+    text.bos_token = token_spelling(*text.vocabulary, text.vocabulary->bos_id);
+    text.eos_token = token_spelling(*text.vocabulary, text.vocabulary->eos_id);
+  } else {
+    text.bos_token = special_token(checkpoint.tokenizer_config(), "bos_token");
+    text.eos_token = special_token(checkpoint.tokenizer_config(), "eos_token");
+  }
+  if (!config.tokenizer.empty()) {
+    std::filesystem::path path = config.tokenizer;
+    if (std::filesystem::is_directory(path)) path /= "tokenizer.json";
+    QUIRE_ASSIGN_OR_RETURN(text.tokenizer_json, read_file(path));
+    text.vocabulary.reset();
+  }
+  if (!config.chat_template.empty()) {
+    const bool inline_template =
+        config.chat_template.find("{%") != std::string::npos || config.chat_template.find("{{") != std::string::npos;
+    if (inline_template) {
+      text.chat_template = config.chat_template;
+    } else {
+      QUIRE_ASSIGN_OR_RETURN(text.chat_template, read_file(config.chat_template));
+    }
+  }
+  return text;
+}
+
+}  // namespace quire::runner
