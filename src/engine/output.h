@@ -38,13 +38,14 @@ class OutputProcessor {
   OutputDelta process(TokenEvent event);
 
  private:
-  std::string take_text(std::string fresh, bool last, OutputDelta& delta);
+  bool release_text(std::string fresh, bool last, OutputDelta& delta);
 
   std::optional<text::IncrementalDetokenizer> detokenizer_;
   std::vector<std::string> stop_;
   bool include_stop_;
   std::string held_;  // text that may be the beginning of a stop string
-  bool finished_ = false;
+  int32_t min_tokens_;
+  int32_t num_tokens_ = 0;
 };
 
 // A stream with its processor: what a server or an embedder holds for one answer.
@@ -65,7 +66,7 @@ class Completion {
 
  private:
   Completion(std::unique_ptr<TokenStream> stream, OutputProcessor processor, int64_t num_prompt_tokens);
-  OutputDelta finish_delta(TokenEvent event);
+  OutputDelta process(TokenEvent event);
 
   std::unique_ptr<TokenStream> stream_;
   OutputProcessor processor_;

@@ -1,0 +1,119 @@
+#include "engine/chat.h"
+
+#include <algorithm>
+
+namespace quire::engine {
+namespace {
+
+namespace json = boost::json;
+
+Status at_message(size_t index, Status status) {
+  return std::move(status).with_prefix("messages[" + std::to_string(index) + "]: ").with_param("messages");
+}
+
+// A list of parts becomes their texts, a line each.
+Result<json::string> joined_parts(const json::array& parts) {
+  json::string text;
+  bool first = true;
+  for (const json::value& part : parts) {
+    const json::object* object = part.if_object();
+    const json::value* type = object != nullptr ? object->if_contains("type") : nullptr;
+    if (type == nullptr || !type->is_string()) return invalid_argument("a content part must be an object with a type");
+    const std::string_view kind = type->get_string();
+    if (kind != "text" && kind != "input_text" && kind != "output_text") {
+      return unimplemented("content parts of type \"{}\" are not supported by this model; supported: text",
+                           kind.substr(0, 40));
+    }
+    const json::value* part_text = object->if_contains("text");
+    if (part_text == nullptr || !part_text->is_string()) {
+      return invalid_argument("a content part of type text must have a \"text\" string");
+    }
+    if (!first) text.push_back('\n');
+    first = false;
+    text += part_text->get_string();
+  }
+  return text;
+}
+
+Result<json::object> checked_message(const json::value& value) {
+  const json::object* message = value.if_object();
+  if (message == nullptr) return invalid_argument("expected an object with \"role\" and \"content\"");
+  const json::value* role = message->if_contains("role");
+  if (role == nullptr || !role->is_string()) return invalid_argument("\"role\" is missing or not a string");
+  json::object out = *message;
+  const json::value* content = message->if_contains("content");
+  if (content == nullptr) {
+    // An assistant's tool calls may stand alone.
+    if (message->contains("tool_calls")) return out;
+    return invalid_argument("\"content\" is missing");
+  }
+  if (const json::array* parts = content->if_array()) {
+    QUIRE_ASSIGN_OR_RETURN(json::string text, joined_parts(*parts));
+    out["content"] = std::move(text);
+  } else if (!content->is_string() && !content->is_null()) {
+    return invalid_argument("\"content\" must be a string or a list of parts");
+  }
+  return out;
+}
+
+// Cuts the rendered prompt behind the last message's text, so that the model goes on with it.
+Status leave_open(const json::object& last, std::vector<text::TextPiece>& pieces) {
+  const json::value* content = last.if_contains("content");
+  if (content == nullptr || !content->is_string()) {
+    return invalid_argument("continue_final_message needs a last message with text").with_param("messages");
+  }
+  std::string_view wanted = content->get_string();
+  while (!wanted.empty() && std::isspace(static_cast<unsigned char>(wanted.back()))) wanted.remove_suffix(1);
+  const std::string whole = text::concatenate(pieces);
+  const size_t found = whole.rfind(wanted);
+  if (found == std::string::npos) {
+    return invalid_argument(
+               "continue_final_message: the chat template changes the last message, so that it cannot be continued")
+        .with_param("continue_final_message");
+  }
+  size_t keep = found + wanted.size();
+  for (text::TextPiece& piece : pieces) {
+    piece.text.resize(std::min(piece.text.size(), keep));
+    keep -= piece.text.size();
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<ChatPrompt> render_chat(const Engine& engine, const json::array& messages, const ChatOptions& options) {
+  if (engine.tokenizer() == nullptr) {
+    return unimplemented("chat needs a tokenizer, and this engine runs without one (--skip-tokenizer-init)");
+  }
+  if (engine.chat_template() == nullptr) {
+    return unimplemented("this model has no chat template; name one with --chat-template, or use completions");
+  }
+  if (messages.empty()) return invalid_argument("messages must not be empty").with_param("messages");
+  if (options.add_generation_prompt && options.continue_final_message) {
+    return invalid_argument("add_generation_prompt and continue_final_message exclude each other")
+        .with_param("continue_final_message");
+  }
+  json::array checked;
+  for (size_t i = 0; i < messages.size(); ++i) {
+    auto message = checked_message(messages[i]);
+    if (!message.ok()) return at_message(i, message.status());
+    checked.emplace_back(std::move(*message));
+  }
+  json::object variables = options.variables;
+  variables["messages"] = checked;
+  const json::object trusted = {{"add_generation_prompt", options.add_generation_prompt},
+                                {"bos_token", engine.text().bos_token},
+                                {"eos_token", engine.text().eos_token}};
+  auto pieces = engine.chat_template()->render(variables, trusted);
+  if (!pieces.ok()) return pieces.status().with_prefix("chat template: ").with_param("messages");
+  if (options.continue_final_message) {
+    QUIRE_RETURN_IF_ERROR(leave_open(checked[checked.size() - 1].get_object(), *pieces));
+  }
+  ChatPrompt prompt;
+  prompt.text = text::concatenate(*pieces);
+  // The template writes the beginning-of-sequence token itself where the model wants one.
+  prompt.ids = engine.tokenizer()->encode(*pieces, /*add_special_tokens=*/false);
+  return prompt;
+}
+
+}  // namespace quire::engine

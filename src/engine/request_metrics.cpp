@@ -1,0 +1,126 @@
+#include "engine/request_metrics.h"
+
+namespace quire::engine {
+namespace {
+
+constexpr const char* kPhaseNames[kNumPhases] = {"accept", "schedule", "prepare", "forward",
+                                                 "sample", "commit",   "deliver"};
+
+// The bounds that vLLM's dashboards expect.
+const std::vector<double> kFirstTokenSeconds = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75,
+                                                1,     2.5,   5,    7.5,  10,   20,   40,   80,  160,  640, 2560};
+const std::vector<double> kTokenSeconds = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3,
+                                           0.4,   0.5,    0.75,  1,    2.5,   5,    7.5,   10,  20,   40,  80};
+const std::vector<double> kRequestSeconds = {0.01, 0.05, 0.1, 0.3, 0.5, 0.8, 1,   1.5, 2,   2.5, 5,    10,
+                                             15,   20,   30,  40,  50,  60,  120, 240, 480, 960, 1920, 7680};
+const std::vector<double> kTokenCounts = {1,   2,    5,    10,   20,    50,    100,   200,
+                                          500, 1000, 2000, 5000, 10000, 20000, 50000, 100000};
+const std::vector<double> kIterationTokens = {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
+
+double seconds(Clock::duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+}  // namespace
+
+void RequestRecord::accepted(const sched::SequenceRequest& request) {
+  arrival = Clock::now();
+  num_prompt_tokens = static_cast<int64_t>(request.prompt.size());
+  max_tokens = request.params->max_tokens;
+}
+
+void RequestRecord::scheduled(Clock::time_point now) {
+  started = true;
+  first_scheduled = now;
+}
+
+EngineMetrics::EngineMetrics(Metrics& registry, const std::string& model_name)
+    : registry_(registry), labels_({{"model_name", model_name}}) {
+  for (const char* name : kPhaseNames) {
+    MetricLabels labels = labels_;
+    labels.emplace_back("phase", name);
+    phases_.push_back(
+        &registry.counter("quire:step_phase_seconds_total", "Time spent in each phase of the engine's step.", labels));
+  }
+  const auto gauge = [&](const char* name, const char* help) { return &registry.gauge(name, help, labels_); };
+  const auto counter = [&](const char* name, const char* help) { return &registry.counter(name, help, labels_); };
+  const auto histogram = [&](const char* name, const char* help, const std::vector<double>& buckets) {
+    return &registry.histogram(name, help, buckets, labels_);
+  };
+  running_ = gauge("vllm:num_requests_running", "Requests in the running batch.");
+  waiting_ = gauge("vllm:num_requests_waiting", "Requests that wait to be scheduled.");
+  kv_usage_ = gauge("vllm:kv_cache_usage_perc", "Share of the KV blocks in use; 1 means all.");
+  preemptions_ = counter("vllm:num_preemptions_total", "Times a running request gave its blocks to an earlier one.");
+  prompt_tokens_ = counter("vllm:prompt_tokens_total", "Prompt tokens of the requests that produced a first token.");
+  generation_tokens_ = counter("vllm:generation_tokens_total", "Tokens sampled.");
+  iteration_tokens_ = histogram("vllm:iteration_tokens_total", "Tokens computed in one step.", kIterationTokens);
+  time_to_first_token_ =
+      histogram("vllm:time_to_first_token_seconds", "From arrival to the first token.", kFirstTokenSeconds);
+  inter_token_latency_ =
+      histogram("vllm:inter_token_latency_seconds", "Between two tokens of a request.", kTokenSeconds);
+  time_per_output_token_ = histogram("vllm:request_time_per_output_token_seconds",
+                                     "Mean time of a request's tokens after the first.", kTokenSeconds);
+  end_to_end_ = histogram("vllm:e2e_request_latency_seconds", "From arrival to the last token.", kRequestSeconds);
+  queue_time_ = histogram("vllm:request_queue_time_seconds", "From arrival to the first step.", kRequestSeconds);
+  inference_time_ =
+      histogram("vllm:request_inference_time_seconds", "From the first step to the last token.", kRequestSeconds);
+  prefill_time_ =
+      histogram("vllm:request_prefill_time_seconds", "From the first step to the first token.", kRequestSeconds);
+  decode_time_ = histogram("vllm:request_decode_time_seconds", "From the first token to the last.", kRequestSeconds);
+  request_prompt_tokens_ = histogram("vllm:request_prompt_tokens", "Prompt tokens of a request.", kTokenCounts);
+  request_generation_tokens_ =
+      histogram("vllm:request_generation_tokens", "Tokens sampled for a request.", kTokenCounts);
+  request_max_tokens_ = histogram("vllm:request_params_max_tokens", "max_tokens of a request.", kTokenCounts);
+}
+
+void EngineMetrics::accepted(const RequestRecord& record) {
+  if (record.max_tokens) request_max_tokens_->observe(*record.max_tokens);
+}
+
+void EngineMetrics::stepped(const StepPlan& plan) {
+  iteration_tokens_->observe(plan.num_tokens);
+}
+
+void EngineMetrics::occupancy(int64_t running, int64_t waiting, int64_t blocks_used, int64_t blocks_total) {
+  running_->set(static_cast<double>(running));
+  waiting_->set(static_cast<double>(waiting));
+  kv_usage_->set(blocks_total == 0 ? 0 : static_cast<double>(blocks_used) / static_cast<double>(blocks_total));
+}
+
+void EngineMetrics::delivered(RequestRecord& record, const TokenEvent& event) {
+  const auto now = Clock::now();
+  if (!event.tokens.empty()) {
+    if (record.num_output_tokens == 0) {
+      record.first_token = now;
+      prompt_tokens_->increment(static_cast<double>(record.num_prompt_tokens));
+      time_to_first_token_->observe(seconds(now - record.arrival));
+      prefill_time_->observe(seconds(now - record.first_scheduled));
+    } else {
+      inter_token_latency_->observe(seconds(now - record.last_token));
+    }
+    record.last_token = now;
+    record.num_output_tokens += static_cast<int64_t>(event.tokens.size());
+    generation_tokens_->increment(static_cast<double>(event.tokens.size()));
+  }
+  if (event.finish != FinishReason::kNone) finished(record, event.finish, now);
+}
+
+void EngineMetrics::finished(const RequestRecord& record, FinishReason reason, Clock::time_point now) {
+  MetricLabels labels = labels_;
+  labels.emplace_back("finished_reason", std::string(to_string(reason)));
+  registry_.counter("vllm:request_success_total", "Requests that ended, by reason.", labels).increment();
+  request_prompt_tokens_->observe(static_cast<double>(record.num_prompt_tokens));
+  request_generation_tokens_->observe(static_cast<double>(record.num_output_tokens));
+  end_to_end_->observe(seconds(now - record.arrival));
+  if (!record.started) return;
+  queue_time_->observe(seconds(record.first_scheduled - record.arrival));
+  inference_time_->observe(seconds(now - record.first_scheduled));
+  if (record.num_output_tokens == 0) return;
+  decode_time_->observe(seconds(record.last_token - record.first_token));
+  if (record.num_output_tokens > 1) {
+    time_per_output_token_->observe(seconds(record.last_token - record.first_token) /
+                                    static_cast<double>(record.num_output_tokens - 1));
+  }
+}
+
+}  // namespace quire::engine

@@ -1,0 +1,89 @@
+// The engine's metrics, under vLLM's names so that its dashboards work, and the life of one request that they are
+// computed from. Private to engine/.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/metrics.h"
+#include "sched/sequence.h"
+#include "types/step_plan.h"
+#include "types/token_event.h"
+
+namespace quire::engine {
+
+using Clock = std::chrono::steady_clock;
+
+// The phases of a step, each one function.
+enum class Phase { kAccept, kSchedule, kPrepare, kForward, kSample, kCommit, kDeliver };
+inline constexpr int kNumPhases = 7;
+
+struct RequestRecord {
+  Clock::time_point arrival;
+  Clock::time_point first_scheduled;
+  Clock::time_point first_token;
+  Clock::time_point last_token;
+  int64_t num_prompt_tokens = 0;
+  int64_t num_output_tokens = 0;
+  std::optional<int32_t> max_tokens;
+  bool started = false;
+
+  void accepted(const sched::SequenceRequest& request);
+  void scheduled(Clock::time_point now);
+};
+
+class EngineMetrics {
+ public:
+  // model_name labels every metric. The registry must outlive this.
+  EngineMetrics(Metrics& registry, const std::string& model_name);
+
+  Counter& phase(Phase phase) { return *phases_[static_cast<size_t>(phase)]; }  // seconds
+  void accepted(const RequestRecord& record);
+  void stepped(const StepPlan& plan);
+  // One event of a request; updates its record.
+  void delivered(RequestRecord& record, const TokenEvent& event);
+  void preempted(uint64_t count) { preemptions_->increment(static_cast<double>(count)); }
+  void occupancy(int64_t running, int64_t waiting, int64_t blocks_used, int64_t blocks_total);
+
+ private:
+  void finished(const RequestRecord& record, FinishReason reason, Clock::time_point now);
+
+  Metrics& registry_;
+  MetricLabels labels_;
+  std::vector<Counter*> phases_;
+  Gauge* running_;
+  Gauge* waiting_;
+  Gauge* kv_usage_;
+  Counter* preemptions_;
+  Counter* prompt_tokens_;
+  Counter* generation_tokens_;
+  Histogram* iteration_tokens_;
+  Histogram* time_to_first_token_;
+  Histogram* inter_token_latency_;
+  Histogram* time_per_output_token_;
+  Histogram* end_to_end_;
+  Histogram* queue_time_;
+  Histogram* inference_time_;
+  Histogram* prefill_time_;
+  Histogram* decode_time_;
+  Histogram* request_prompt_tokens_;
+  Histogram* request_generation_tokens_;
+  Histogram* request_max_tokens_;
+};
+
+// Adds the time from its construction to its end to a counter of seconds.
+class PhaseTimer {
+ public:
+  explicit PhaseTimer(Counter& counter) : counter_(counter), start_(Clock::now()) {}
+  ~PhaseTimer() { counter_.increment(std::chrono::duration<double>(Clock::now() - start_).count()); }
+  PhaseTimer(const PhaseTimer&) = delete;
+  PhaseTimer& operator=(const PhaseTimer&) = delete;
+
+ private:
+  Counter& counter_;
+  Clock::time_point start_;
+};
+
+}  // namespace quire::engine
