@@ -16,7 +16,6 @@ namespace quire::sampling {
 // and summed in double. A token of logit -inf has log-probability -inf. logits: [vocab_size].
 // Errors: internal when a logit is NaN or +inf, or all are -inf. REQUIRES: token is in the
 // vocabulary.
-Result<PositionLogprobs> position_logprobs(std::span<const float> logits, TokenId token,
-                                           int32_t top);
+Result<PositionLogprobs> position_logprobs(std::span<const float> logits, TokenId token, int32_t top);
 
 }  // namespace quire::sampling

@@ -28,23 +28,12 @@
 #include <vector>
 
 #include "base/status.h"
+#include "sampling/scratch.h"
 #include "types/ids.h"
 #include "types/sampling_params.h"
 #include "types/step_plan.h"
 
 namespace quire::sampling {
-
-// A token that may be chosen, with its logit or its weight.
-struct Candidate {
-  float value;
-  TokenId id;
-};
-
-// Memory that one thread reuses from row to row; holds nothing between calls.
-struct SamplingScratch {
-  std::vector<Candidate> candidates;
-  std::vector<double> block_sums;
-};
 
 struct SampledToken {
   TokenId id = kNoToken;
@@ -59,8 +48,8 @@ class SequenceSampler {
  public:
   // stop_token_ids: banned until params->min_tokens. Ids outside [0, vocab_size) in prompt, stop
   // ids and logit_bias have no effect here. REQUIRES: params set; vocab_size >= 1.
-  SequenceSampler(std::shared_ptr<const SamplingParams> params, std::span<const TokenId> prompt,
-                  uint64_t seed, int64_t vocab_size, std::vector<TokenId> stop_token_ids);
+  SequenceSampler(std::shared_ptr<const SamplingParams> params, std::span<const TokenId> prompt, uint64_t seed,
+                  int64_t vocab_size, std::vector<TokenId> stop_token_ids);
 
   // logits: [vocab_size], overwritten. Errors: internal when a logit is NaN or +inf or when none is
   // left above -inf; the sampler is then as before the call.
@@ -76,10 +65,17 @@ class SequenceSampler {
     int32_t output_count;
   };
 
+  bool in_vocabulary(TokenId id) const { return id >= 0 && id < vocab_size_; }
+  bool has_top_k() const { return params_->top_k > 0 && params_->top_k < vocab_size_; }
+  bool has_top_p() const { return params_->top_p < 1.0f; }
+  bool bans_now() const;
+  bool overwrites_logits() const;
+  Seen& seen(TokenId id);
   void apply_bans_and_bias(std::span<float> logits) const;
   void apply_penalties(std::span<float> logits) const;
   Result<TokenId> choose(std::span<float> logits, SamplingScratch& scratch) const;
-  void record(TokenId id);
+  TokenId draw_with_top_k(std::span<const float> logits, float maximum, double u, SamplingScratch& scratch) const;
+  TokenId draw_from_all(std::span<float> logits, float maximum, double u, SamplingScratch& scratch) const;
 
   std::shared_ptr<const SamplingParams> params_;
   uint64_t seed_;

@@ -1,0 +1,59 @@
+// Passes over a row of logits. Written as loops over a few fixed lanes that the compiler turns into vector code of
+// whatever instruction set it builds for; lanes are joined in a fixed order, so a row gives the same bits everywhere it
+// is computed by the same build.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "sampling/scratch.h"
+#include "types/ids.h"
+
+namespace quire::sampling {
+
+struct RowMaximum {
+  float value;  // -inf when there is no larger one
+  bool finite;  // no NaN and no +inf anywhere, and value > -inf
+};
+RowMaximum row_maximum(std::span<const float> row);
+
+// The error of a row whose maximum is not finite.
+Status not_finite();
+
+// The place of the first element equal to `value`, which must be there.
+size_t first_equal(std::span<const float> row, float value);
+
+size_t count_greater(std::span<const float> row, float value);
+
+// e^x for x <= 0 to about 1 unit in the last place; exactly 1 at 0, and 0 below -87 (Cody-Waite reduction, Taylor
+// series).
+float exp_nonpositive(float x);
+
+// sum of e^(row[i] - maximum), in double.
+double sum_exp(std::span<const float> row, float maximum);
+
+inline constexpr size_t kWeightBlock = 512;
+
+// row[i] <- e^((row[i] - maximum) * inverse_temperature), or 0 where that is below `least`. Returns the sum of the
+// weights; block_sums gets those of each kWeightBlock of them.
+double replace_by_weights(std::span<float> row, float maximum, float inverse_temperature, float least,
+                          std::vector<double>& block_sums);
+
+// The `count` largest elements above -inf (fewer if there are no more) in falling order, equal ones by rising place.
+// Linear in the row plus a partial sort of what is selected.
+void select_largest(std::span<const float> row, size_t count, std::vector<Candidate>& selected);
+
+// Every element that is at least `least`, by rising place.
+void select_at_least(std::span<const float> row, float least, std::vector<Candidate>& selected);
+
+// Adds to `candidates` the elements equal to `value` at places after `after`, in rising order.
+void append_equal_after(std::span<const float> row, float value, TokenId after, std::vector<Candidate>& candidates);
+
+// Falling value, then rising id.
+inline bool more_likely(const Candidate& a, const Candidate& b) {
+  return a.value > b.value || (a.value == b.value && a.id < b.id);
+}
+
+}  // namespace quire::sampling
