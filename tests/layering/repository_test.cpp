@@ -1,0 +1,143 @@
+// The rules of this repository, held against this repository.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <sstream>
+
+#include "tests/layering/checker.h"
+
+namespace quire::layering {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::SizeIs;
+namespace fs = std::filesystem;
+
+const fs::path kRoot = fs::path(QUIRE_TEST_DATA).parent_path().parent_path();
+
+std::string read(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Every file of the repository that a person wrote: no build output, no data.
+std::vector<fs::path> written_files(const fs::path& top) {
+  std::vector<fs::path> files;
+  for (auto entry = fs::recursive_directory_iterator(top); entry != fs::recursive_directory_iterator(); ++entry) {
+    const std::string name = entry->path().filename().string();
+    const bool is_data = entry->path() == kRoot / "tests" / "data";
+    const bool is_output = name.starts_with("build") && entry->path().parent_path() == kRoot;
+    if (entry->is_directory() &&
+        (is_data || is_output || name == ".git" || name == ".cache" || name == ".venv" || name == "__pycache__")) {
+      entry.disable_recursion_pending();
+    } else if (entry->is_regular_file()) {
+      files.push_back(entry->path());
+    }
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+std::string shown(const fs::path& path) {
+  return fs::relative(path, kRoot).generic_string();
+}
+
+// The lines of dependencies.txt of one kind, as their columns.
+std::vector<std::vector<std::string>> dependencies(const std::string& kind) {
+  std::vector<std::vector<std::string>> found;
+  std::istringstream lines(read(kRoot / "dependencies.txt"));
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string first;
+    if (!(words >> first) || first != kind) continue;
+    found.emplace_back(std::istream_iterator<std::string>(words), std::istream_iterator<std::string>());
+  }
+  return found;
+}
+
+TEST(Repository, TheRulesOfLayeringAreWellFormed) {
+  const Rules rules = parse_rules(read(kRoot / "tests/layering/allowed.txt"));
+  EXPECT_THAT(rules.problems, IsEmpty());
+  EXPECT_THAT(rules.folders, Not(IsEmpty()));
+}
+
+TEST(Repository, TheSourcesKeepTheLayering) {
+  const Rules rules = parse_rules(read(kRoot / "tests/layering/allowed.txt"));
+  EXPECT_THAT(check_tree(kRoot, rules), IsEmpty());
+}
+
+TEST(Repository, NoSourceFileIsLongerThan800Lines) {
+  static const std::set<std::string> kinds = {".h", ".cpp", ".cu", ".cuh", ".py", ".sh", ".cmake", ".txt"};
+  std::vector<std::string> too_long;
+  for (const char* top : {"src", "include", "tests", "examples", "bench", "scripts"}) {
+    if (!fs::is_directory(kRoot / top)) continue;
+    for (const fs::path& path : written_files(kRoot / top)) {
+      if (!kinds.contains(path.extension().string())) continue;
+      const std::string text = read(path);
+      const auto lines = std::count(text.begin(), text.end(), '\n');
+      if (lines > 800) too_long.push_back(shown(path) + ": " + std::to_string(lines) + " lines");
+    }
+  }
+  EXPECT_THAT(too_long, IsEmpty());
+}
+
+TEST(Repository, NoFileNamesAFolderOfTheMachineItWasWrittenOn) {
+  // In two parts, so that this file does not name them.
+  const std::vector<std::string> folders = {
+      "/wo"
+      "rk",
+      "/ro"
+      "ot",
+      "/ho"
+      "me"};
+  const auto is_name = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-'; };
+  std::vector<std::string> found;
+  for (const fs::path& path : written_files(kRoot)) {
+    const std::string text = read(path);
+    for (const std::string& folder : folders) {
+      for (size_t at = text.find(folder); at != std::string::npos; at = text.find(folder, at + 1)) {
+        const char before = at == 0 ? ' ' : text[at - 1];
+        const size_t end = at + folder.size();
+        const char after = end == text.size() ? ' ' : text[end];
+        if (is_name(before) || before == '.' || before == '}' || before == '*' || is_name(after)) continue;
+        found.push_back(shown(path) + ": " + text.substr(at, 24));
+      }
+    }
+  }
+  EXPECT_THAT(found, IsEmpty());
+}
+
+TEST(Repository, EveryDependencyIsPinned) {
+  const auto packages = dependencies("apt");
+  EXPECT_THAT(packages, Not(IsEmpty()));
+  for (const auto& columns : packages) EXPECT_THAT(columns, SizeIs(2)) << "apt " << columns.front();
+  for (const auto& columns : dependencies("pypi")) {
+    ASSERT_THAT(columns, SizeIs(3)) << "pypi " << columns.front();
+    EXPECT_THAT(columns[0], HasSubstr("=="));
+    EXPECT_TRUE(columns[1] == "-" || columns[1].size() == 64) << columns[1];
+  }
+  const auto models = dependencies("model");
+  ASSERT_THAT(models, SizeIs(1));
+  EXPECT_THAT(models[0], SizeIs(3));
+  EXPECT_THAT(models[0][1], SizeIs(64));
+}
+
+TEST(Repository, TheTestsPythonPackagesAreTheOnesPinned) {
+  const std::string requirements = read(kRoot / "tests/e2e/requirements.txt");
+  for (const auto& columns : dependencies("pypi")) {
+    if (columns.at(2) == "tests") {
+      EXPECT_THAT(requirements, HasSubstr("\n" + columns[0] + " \\\n"));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quire::layering
