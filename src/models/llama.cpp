@@ -98,6 +98,7 @@ class Llama final : public Model {
     // Llama 3.1 and later in GGUF: the scaling of the frequencies, worked out by the converter.
     const std::vector<float> divisors =
         loader.vector("model.rope_freqs.weight", config.rope.rotary_dim / 2, /*optional=*/true);
+    loader.count(nn::Rotary::table_bytes(config.rope, num_positions));
     if (!loader.planning()) rotary_ = {config.rope, num_positions, divisors};
   }
 

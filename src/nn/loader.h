@@ -39,6 +39,9 @@ class Loader {
   };
   std::vector<std::unique_ptr<ops::PackedMatrix>> matrix(std::span<const Part> parts, int64_t columns);
 
+  // Memory that a layer makes for itself (tables): counted with the rest.
+  void count(int64_t bytes) { bytes_ += bytes; }
+
   // Everything declared is there with its shape, nothing else is, and all of it could be packed.
   // `ignored_suffixes`: as for checkpoint::match_parameters.
   Status finish(std::span<const std::string_view> ignored_suffixes) const;

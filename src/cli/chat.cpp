@@ -1,0 +1,199 @@
+// quire chat: a conversation in the terminal.
+#include <histedit.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <iostream>
+#include <optional>
+
+#include "cli/backend.h"
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "cli/terminal.h"
+#include "engine/chat.h"
+#include "engine/engine.h"
+#include "engine/output.h"
+
+namespace quire::cli {
+namespace {
+
+struct ChatCommandOptions {
+  EngineConfig engine;
+  SamplingParams sampling;
+  std::string system;
+};
+
+char prompt_text[] = "> ";
+char* prompt_of(EditLine*) {
+  return prompt_text;
+}
+
+// Lines from a terminal with editing and history, or plain lines from a pipe.
+class LineReader {
+ public:
+  LineReader() {
+    if (isatty(STDIN_FILENO) == 0 || isatty(STDOUT_FILENO) == 0) return;
+    edit_ = el_init("quire", stdin, stdout, stderr);
+    history_ = history_init();
+    if (edit_ == nullptr || history_ == nullptr) return;
+    HistEvent event;
+    history(history_, &event, H_SETSIZE, 1000);
+    el_set(edit_, EL_PROMPT, prompt_of);
+    el_set(edit_, EL_EDITOR, "emacs");
+    el_set(edit_, EL_HIST, history, history_);
+    el_set(edit_, EL_SIGNAL, 0);
+    el_set(edit_, EL_BIND, "^[[A", "ed-prev-history", nullptr);
+    el_set(edit_, EL_BIND, "^[[B", "ed-next-history", nullptr);
+  }
+  ~LineReader() {
+    if (edit_ != nullptr) el_end(edit_);
+    if (history_ != nullptr) history_end(history_);
+  }
+  LineReader(const LineReader&) = delete;
+  LineReader& operator=(const LineReader&) = delete;
+
+  bool interactive() const { return edit_ != nullptr; }
+
+  // nullopt: end of input.
+  std::optional<std::string> next() {
+    std::string line;
+    if (!interactive()) {
+      if (!std::getline(std::cin, line)) return std::nullopt;
+      return line;
+    }
+    while (true) {
+      int length = 0;
+      const char* text = el_gets(edit_, &length);
+      if (text == nullptr || length <= 0) {
+        if (!InterruptGuard::interrupted()) return std::nullopt;
+        InterruptGuard::clear();  // Ctrl-C at the prompt: a new line
+        el_reset(edit_);
+        std::fputc('\n', stdout);
+        continue;
+      }
+      line.assign(text, static_cast<size_t>(length));
+      while (!line.empty() && (line.back() == '\n' || line.back() == '\r')) line.pop_back();
+      HistEvent event;
+      if (!line.empty()) history(history_, &event, H_ENTER, line.c_str());
+      return line;
+    }
+  }
+
+ private:
+  EditLine* edit_ = nullptr;
+  History* history_ = nullptr;
+};
+
+class Conversation {
+ public:
+  Conversation(engine::Engine& engine, const ChatCommandOptions& options) : engine_(engine), options_(options) {
+    reset();
+  }
+
+  void reset() {
+    messages_.clear();
+    if (!options_.system.empty()) set_system(options_.system);
+  }
+  void set_system(const std::string& text) {
+    messages_.clear();
+    if (!text.empty()) messages_.push_back(boost::json::object{{"role", "system"}, {"content", text}});
+  }
+
+  // Streams the answer to one message; a failed turn leaves the conversation as it was.
+  Status say(const std::string& text) {
+    messages_.push_back(boost::json::object{{"role", "user"}, {"content", text}});
+    auto answer = answer_now();
+    if (!answer.ok()) {
+      messages_.pop_back();
+      return answer.status();
+    }
+    messages_.push_back(boost::json::object{{"role", "assistant"}, {"content", *answer}});
+    return {};
+  }
+
+ private:
+  Result<std::string> answer_now() {
+    QUIRE_ASSIGN_OR_RETURN(engine::ChatPrompt prompt, engine::render_chat(engine_, messages_, {}));
+    const auto num_prompt_tokens = static_cast<int64_t>(prompt.ids.size());
+    QUIRE_ASSIGN_OR_RETURN(auto completion, engine::Completion::start(engine_, {.prompt = std::move(prompt.ids),
+                                                                                .params = options_.sampling}));
+    InterruptGuard::clear();
+    StreamedAnswer answer = stream_answer(*completion);
+    InterruptGuard::clear();
+    std::fputs(answer.interrupted ? " (stopped)\n" : "\n", stdout);
+    std::fflush(stdout);
+    std::fprintf(stderr, "%s\n", speed_line(num_prompt_tokens, answer).c_str());
+    if (!answer.error.ok()) return answer.error;
+    return std::move(answer.text);
+  }
+
+  engine::Engine& engine_;
+  const ChatCommandOptions& options_;
+  boost::json::array messages_;
+};
+
+constexpr const char* kHelp =
+    "/reset         forget the conversation\n"
+    "/system TEXT   start anew with this system message\n"
+    "/help          this list\n"
+    "/exit          leave (or Ctrl-D)\n"
+    "Ctrl-C stops an answer.\n";
+
+// A line that begins with a slash. False: leave.
+bool obey(const std::string& line, Conversation& conversation) {
+  if (line == "/exit" || line == "/quit" || line == "/bye") return false;
+  if (line == "/reset") {
+    conversation.reset();
+    std::fputs("(a new conversation)\n", stderr);
+  } else if (line.starts_with("/system")) {
+    const size_t text = line.find_first_not_of(' ', 7);
+    conversation.set_system(text == std::string::npos ? "" : line.substr(text));
+    std::fputs("(a new conversation with this system message)\n", stderr);
+  } else {
+    if (line != "/help") std::fprintf(stderr, "There is no command %s.\n", line.c_str());
+    std::fputs(kHelp, stderr);
+  }
+  return true;
+}
+
+Status run(ChatCommandOptions& options) {
+  QUIRE_RETURN_IF_ERROR(resolve_model(options.engine));
+  QUIRE_ASSIGN_OR_RETURN(auto executor, make_executor(options.engine));
+  QUIRE_ASSIGN_OR_RETURN(auto engine, engine::Engine::create(options.engine, std::move(executor)));
+  LineReader reader;
+  if (reader.interactive()) std::fprintf(stderr, "%s. /help lists the commands.\n", options.engine.model.c_str());
+  Conversation conversation(*engine, options);
+  const InterruptGuard guard;
+  while (std::optional<std::string> line = reader.next()) {
+    if (line->find_first_not_of(" \t") == std::string::npos) continue;
+    if (line->front() == '/') {
+      if (!obey(*line, conversation)) break;
+      continue;
+    }
+    const Status status = conversation.say(*line);
+    if (!status.ok()) fail(status);
+  }
+  return {};
+}
+
+}  // namespace
+
+void add_chat_command(CLI::App& program, int& exit_code) {
+  auto options = std::make_shared<ChatCommandOptions>();
+  options->engine.max_num_seqs = 1;
+  options->sampling.max_tokens = std::nullopt;  // what the context leaves
+  options->sampling.temperature = 0.7f;
+  options->sampling.top_p = 0.95f;
+  CLI::App* command = program.add_subcommand("chat", "Talk with a model in the terminal");
+  add_model_argument(*command, options->engine);
+  command->add_option("--system", options->system, "System message");
+  command->add_option("--seed", options->sampling.seed, "The same seed gives the same answers")->group("Sampling");
+  add_sampling_options(*command, options->sampling);
+  add_engine_options(*command, options->engine);
+  command->callback([options, &exit_code] {
+    const Status status = run(*options);
+    exit_code = status.ok() ? kExitOk : fail(status);
+  });
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,14 @@
+// One function a command: adds its subcommand to the program. The chosen one's exit code lands in `exit_code`.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace quire::cli {
+
+void add_complete_command(CLI::App& program, int& exit_code);
+void add_chat_command(CLI::App& program, int& exit_code);
+void add_serve_command(CLI::App& program, int& exit_code);
+void add_tokenize_command(CLI::App& program, int& exit_code);
+void add_plan_command(CLI::App& program, int& exit_code);
+
+}  // namespace quire::cli

@@ -1,0 +1,79 @@
+// quire complete: one prompt, one streamed answer.
+#include <cstdio>
+#include <iostream>
+#include <iterator>
+
+#include "cli/backend.h"
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "cli/terminal.h"
+#include "engine/chat.h"
+#include "engine/engine.h"
+#include "engine/output.h"
+
+namespace quire::cli {
+namespace {
+
+struct CompleteOptions {
+  EngineConfig engine;
+  SamplingParams sampling;
+  std::string prompt;
+  std::string system;
+  bool chat = false;
+  bool quiet = false;
+};
+
+Result<std::vector<TokenId>> encode_prompt(const engine::Engine& engine, const CompleteOptions& options) {
+  if (!options.chat) {
+    if (engine.tokenizer() == nullptr) return unimplemented("complete needs a tokenizer");
+    return engine.tokenizer()->encode(options.prompt, /*add_special_tokens=*/true);
+  }
+  boost::json::array messages;
+  if (!options.system.empty()) {
+    messages.push_back(boost::json::object{{"role", "system"}, {"content", options.system}});
+  }
+  messages.push_back(boost::json::object{{"role", "user"}, {"content", options.prompt}});
+  QUIRE_ASSIGN_OR_RETURN(engine::ChatPrompt prompt, engine::render_chat(engine, messages, {}));
+  return std::move(prompt.ids);
+}
+
+Status run(CompleteOptions& options) {
+  if (options.prompt == "-") {
+    options.prompt.assign(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
+  }
+  QUIRE_RETURN_IF_ERROR(resolve_model(options.engine));
+  QUIRE_ASSIGN_OR_RETURN(auto executor, make_executor(options.engine));
+  QUIRE_ASSIGN_OR_RETURN(auto engine, engine::Engine::create(options.engine, std::move(executor)));
+  QUIRE_ASSIGN_OR_RETURN(std::vector<TokenId> ids, encode_prompt(*engine, options));
+  const auto num_prompt_tokens = static_cast<int64_t>(ids.size());
+  QUIRE_ASSIGN_OR_RETURN(auto completion,
+                         engine::Completion::start(*engine, {.prompt = std::move(ids), .params = options.sampling}));
+  const InterruptGuard guard;
+  const StreamedAnswer answer = stream_answer(*completion);
+  std::fputc('\n', stdout);
+  if (!options.quiet) std::fprintf(stderr, "%s\n", speed_line(num_prompt_tokens, answer).c_str());
+  return answer.error;
+}
+
+}  // namespace
+
+void add_complete_command(CLI::App& program, int& exit_code) {
+  auto options = std::make_shared<CompleteOptions>();
+  options->engine.max_num_seqs = 1;
+  options->sampling.max_tokens = 256;
+  CLI::App* command = program.add_subcommand("complete", "Complete one prompt, streamed to the terminal");
+  add_model_argument(*command, options->engine);
+  command->add_option("-p,--prompt", options->prompt, "The prompt; - reads it from standard input")->required();
+  command->add_flag("--chat", options->chat, "Put the prompt into the model's chat template, as a user's message");
+  command->add_option("--system", options->system, "System message, with --chat");
+  command->add_flag("-q,--quiet", options->quiet, "No line about the speed");
+  command->add_option("--seed", options->sampling.seed, "The same seed gives the same answer")->group("Sampling");
+  add_sampling_options(*command, options->sampling);
+  add_engine_options(*command, options->engine);
+  command->callback([options, &exit_code] {
+    const Status status = run(*options);
+    exit_code = status.ok() ? kExitOk : fail(status);
+  });
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,15 @@
+// The factory of the public API: the only part of it that knows a concrete backend.
+#include "cli/backend.h"
+#include "engine/engine.h"
+#include "quire/llm.h"
+
+namespace quire {
+
+Result<std::unique_ptr<LLM>> LLM::create(EngineConfig config) {
+  QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<runner::Executor> executor, cli::make_executor(config));
+  QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<engine::Engine> engine,
+                         engine::Engine::create(std::move(config), std::move(executor)));
+  return std::make_unique<LLM>(std::move(engine));
+}
+
+}  // namespace quire

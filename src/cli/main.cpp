@@ -1,0 +1,38 @@
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+
+#include <spdlog/sinks/stdout_color_sinks.h>
+
+#include "base/log.h"
+#include "cli/commands.h"
+#include "cli/options.h"
+
+int main(int argc, char** argv) {
+  using namespace quire::cli;
+  spdlog::set_pattern("%Y-%m-%d %H:%M:%S.%e %^%l%$ %v");
+  spdlog::set_default_logger(spdlog::stderr_color_mt("quire"));
+
+  int exit_code = kExitOk;
+  CLI::App program("quire serves large language models from a paged KV cache.", "quire");
+  program.set_version_flag("--version", "quire " QUIRE_VERSION);
+  program.require_subcommand(1);
+  program.get_formatter()->column_width(36);
+  program.footer(
+      "Exit codes: 0 done, 1 the work failed, 2 the command line is wrong.\n"
+      "`quire COMMAND --help` lists a command's flags.");
+  add_complete_command(program, exit_code);
+  add_chat_command(program, exit_code);
+  add_serve_command(program, exit_code);
+  add_tokenize_command(program, exit_code);
+  add_plan_command(program, exit_code);
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return program.exit(error) == 0 ? kExitOk : kExitUsage;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "quire: %s\n", error.what());
+    return kExitError;
+  }
+  return exit_code;
+}

@@ -1,0 +1,33 @@
+// Flags that several commands share. vLLM's names and defaults where vLLM has them.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "types/engine_config.h"
+#include "types/sampling_params.h"
+
+namespace quire::cli {
+
+inline constexpr int kExitOk = 0;
+inline constexpr int kExitError = 1;  // the work failed
+inline constexpr int kExitUsage = 2;  // the command line is wrong
+
+// Where the default model lies: <cache folder of the user>/quire/models/SmolLM2-135M-Instruct.Q4_1.gguf
+std::string default_model_path();
+
+// Positional MODEL. Empty: the default model.
+void add_model_argument(CLI::App& app, EngineConfig& config);
+void add_engine_options(CLI::App& app, EngineConfig& config);
+void add_sampling_options(CLI::App& app, SamplingParams& params);
+
+// Puts the default model in the place of an empty one and checks that the path exists.
+// Errors: not_found, saying how to get it.
+Status resolve_model(EngineConfig& config);
+
+// Prints "quire: <message>" to standard error. Returns kExitError.
+int fail(const Status& status);
+
+}  // namespace quire::cli

@@ -1,0 +1,81 @@
+// quire plan: where the memory would go, from the headers alone.
+#include <cstdio>
+
+#include <boost/json.hpp>
+
+#include "base/host_memory.h"
+#include "checkpoint/checkpoint.h"
+#include "cli/backend.h"
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "runner/memory_planner.h"
+
+namespace quire::cli {
+namespace {
+
+struct PlanOptions {
+  EngineConfig engine;
+  int64_t sequence_tokens = 0;
+  bool json = false;
+};
+
+std::string as_json(const MemoryPlan& plan, int64_t sequence_tokens) {
+  return boost::json::serialize(boost::json::object{{"weight_bytes", plan.weight_bytes},
+                                                    {"workspace_bytes", plan.workspace_bytes},
+                                                    {"kv_bytes_per_token", plan.kv_bytes_per_token},
+                                                    {"block_size", plan.block_size},
+                                                    {"block_bytes", plan.block_bytes},
+                                                    {"num_blocks", plan.num_blocks},
+                                                    {"kv_bytes", plan.kv_bytes},
+                                                    {"kv_tokens", plan.kv_tokens()},
+                                                    {"max_model_len", plan.max_model_len},
+                                                    {"free_bytes", plan.free_bytes},
+                                                    {"sequence_tokens", sequence_tokens},
+                                                    {"sequences", plan.sequences_of(sequence_tokens)}});
+}
+
+Status run(PlanOptions& options) {
+  QUIRE_RETURN_IF_ERROR(resolve_model(options.engine));
+  QUIRE_ASSIGN_OR_RETURN(auto checkpoint, checkpoint::Checkpoint::open(options.engine.model));
+  QUIRE_ASSIGN_OR_RETURN(auto backend, make_backend(options.engine));
+  QUIRE_ASSIGN_OR_RETURN(const runner::PlannedModel planned,
+                         runner::plan_model(options.engine, *checkpoint, *backend, available_host_memory()));
+  const ModelConfig& model = planned.config;
+  const int64_t length = options.sequence_tokens > 0 ? options.sequence_tokens : planned.max_model_len;
+  if (options.json) {
+    std::printf("%s\n", as_json(planned.memory, length).c_str());
+    return {};
+  }
+  std::printf("model        %s: %s, %s\n", options.engine.model.c_str(), model.architecture.c_str(),
+              model.dtype.c_str());
+  std::printf("shape        %d layers, hidden %lld, %d heads of %d, %d kv heads, vocabulary %lld, context %lld\n",
+              model.num_layers, static_cast<long long>(model.hidden_size), model.num_heads, model.head_dim,
+              model.num_kv_heads, static_cast<long long>(model.vocab_size), static_cast<long long>(model.max_position));
+  std::printf("a token      2 (K, V) x %d layers x %d kv heads x %d x %d B = %lld B\n", model.num_layers,
+              model.num_kv_heads, model.head_dim, info(planned.kv_dtype).block_bytes,
+              static_cast<long long>(planned.memory.kv_bytes_per_token));
+  std::printf("%s", planned.memory.to_string().c_str());
+  std::printf("sequences    %12lld  of %lld tokens at once\n",
+              static_cast<long long>(planned.memory.sequences_of(length)), static_cast<long long>(length));
+  return {};
+}
+
+}  // namespace
+
+void add_plan_command(CLI::App& program, int& exit_code) {
+  auto options = std::make_shared<PlanOptions>();
+  CLI::App* command = program.add_subcommand("plan", "Memory of weights, workspace and KV cache, without loading");
+  add_model_argument(*command, options->engine);
+  command
+      ->add_option("--sequence-tokens", options->sequence_tokens,
+                   "How many sequences of this length fit; 0: max-model-len")
+      ->check(CLI::NonNegativeNumber);
+  command->add_flag("--json", options->json, "One JSON object");
+  add_engine_options(*command, options->engine);
+  command->callback([options, &exit_code] {
+    const Status status = run(*options);
+    exit_code = status.ok() ? kExitOk : fail(status);
+  });
+}
+
+}  // namespace quire::cli

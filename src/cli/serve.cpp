@@ -1,0 +1,117 @@
+// quire serve: the OpenAI-compatible server.
+#include <pthread.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <ctime>
+
+#include "base/log.h"
+#include "cli/backend.h"
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "engine/engine.h"
+#include "server/server.h"
+
+namespace quire::cli {
+namespace {
+
+struct ServeOptions {
+  EngineConfig engine;
+  server::ServerConfig server;
+};
+
+std::string last_component(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path.substr(path.find_last_of('/') + 1);
+}
+
+// Blocks SIGINT and SIGTERM in this thread and all that it will start, so that one place takes them.
+class SignalWait {
+ public:
+  SignalWait() {
+    sigemptyset(&signals_);
+    sigaddset(&signals_, SIGINT);
+    sigaddset(&signals_, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
+    std::signal(SIGPIPE, SIG_IGN);
+  }
+  // 0 when none came within the time.
+  int wait(std::chrono::milliseconds time) const {
+    const timespec timeout{.tv_sec = time.count() / 1000, .tv_nsec = time.count() % 1000 * 1000000};
+    const int signal = sigtimedwait(&signals_, nullptr, &timeout);
+    return signal > 0 ? signal : 0;
+  }
+
+ private:
+  sigset_t signals_;
+};
+
+Status run(ServeOptions& options) {
+  const SignalWait signals;
+  const auto start = std::chrono::steady_clock::now();
+  QUIRE_RETURN_IF_ERROR(resolve_model(options.engine));
+  options.server.root_model = last_component(options.engine.model);
+  if (options.server.served_model_names.empty()) options.server.served_model_names = {options.server.root_model};
+  options.engine.served_model_name = options.server.served_model_names.front();
+
+  QUIRE_ASSIGN_OR_RETURN(auto executor, make_executor(options.engine));
+  log_info("{}: {}, {} on {}", options.server.root_model, executor->model().architecture, executor->model().dtype,
+           executor->description());
+  log_info("memory:\n{}", executor->memory().to_string());
+  QUIRE_ASSIGN_OR_RETURN(auto engine, engine::Engine::create(options.engine, std::move(executor)));
+  QUIRE_ASSIGN_OR_RETURN(auto server, server::Server::start(options.server, *engine));
+  log_info("ready in {:.2f} s: http://{}:{}/v1",
+           std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), options.server.host,
+           server->port());
+  while (engine->healthy()) {
+    const int signal = signals.wait(std::chrono::milliseconds(500));
+    if (signal == 0) continue;
+    log_info("signal {}: no new requests; running answers are finished (again: stop at once)", signal);
+    // A second signal ends the process the usual way.
+    std::signal(signal, SIG_DFL);
+    sigset_t one;
+    sigemptyset(&one);
+    sigaddset(&one, signal);
+    pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
+    server->drain_and_stop();
+    log_info("stopped");
+    return {};
+  }
+  server->drain_and_stop();
+  return internal_error("the engine has failed; see the log above");
+}
+
+}  // namespace
+
+void add_serve_command(CLI::App& program, int& exit_code) {
+  auto options = std::make_shared<ServeOptions>();
+  server::ServerConfig& server = options->server;
+  CLI::App* command = program.add_subcommand("serve", "OpenAI-compatible HTTP server");
+  add_model_argument(*command, options->engine);
+  constexpr const char* kServer = "Server";
+  command->add_option("--host", server.host, "Address to listen on")->group(kServer)->capture_default_str();
+  command->add_option("--port", server.port, "Port to listen on; 0: any free one")
+      ->group(kServer)
+      ->capture_default_str();
+  command
+      ->add_option("--served-model-name", server.served_model_names,
+                   "Name (or names) in the API; the file's name otherwise")
+      ->group(kServer);
+  command->add_option("--api-key", server.api_keys, "Clients must send one of these keys")->group(kServer);
+  command->add_flag("--return-token-ids", server.return_token_ids, "Return token ids unless a request says otherwise")
+      ->group(kServer);
+  command->add_option("--max-logprobs", options->engine.max_logprobs, "Most logprobs that a request may ask for")
+      ->group(kServer)
+      ->capture_default_str();
+  command->add_option("--seed", options->engine.seed, "Of requests that bring none")
+      ->group(kServer)
+      ->capture_default_str();
+  add_engine_options(*command, options->engine);
+  command->callback([options, &exit_code] {
+    const Status status = run(*options);
+    exit_code = status.ok() ? kExitOk : fail(status);
+  });
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,115 @@
+// quire tokenize: text to token ids and back.
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <sstream>
+
+#include <boost/json.hpp>
+
+#include "checkpoint/checkpoint.h"
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "runner/text_files.h"
+#include "text/tokenizer.h"
+
+namespace quire::cli {
+namespace {
+
+namespace json = boost::json;
+
+struct TokenizeOptions {
+  EngineConfig engine;
+  std::string text;
+  bool jsonl = false;
+};
+
+// MODEL may be a checkpoint, a GGUF with a vocabulary alone, or a tokenizer.json.
+Result<std::unique_ptr<text::Tokenizer>> load_tokenizer(EngineConfig& config) {
+  QUIRE_RETURN_IF_ERROR(resolve_model(config));
+  const std::filesystem::path path = config.model;
+  const bool tokenizer_directory =
+      std::filesystem::is_directory(path) && !std::filesystem::exists(path / "config.json");
+  if (path.extension() == ".json" || tokenizer_directory) {
+    const std::filesystem::path file_path = tokenizer_directory ? path / "tokenizer.json" : path;
+    std::ifstream file(file_path, std::ios::binary);
+    std::ostringstream text;
+    text << file.rdbuf();
+    if (!file) return not_found("cannot read {}", file_path.string());
+    return text::Tokenizer::from_json(text.str());
+  }
+  QUIRE_ASSIGN_OR_RETURN(auto checkpoint, checkpoint::Checkpoint::open(config.model));
+  QUIRE_ASSIGN_OR_RETURN(TextSource source, runner::read_text_source(config, *checkpoint));
+  if (source.vocabulary) return text::Tokenizer::from_vocabulary(std::move(*source.vocabulary));
+  if (source.tokenizer_json.empty()) return not_found("{} has no tokenizer", config.model);
+  return text::Tokenizer::from_json(source.tokenizer_json);
+}
+
+json::object tokenized(const text::Tokenizer& tokenizer, const std::string& text) {
+  const std::vector<TokenId> ids = tokenizer.encode(text, /*add_special_tokens=*/false);
+  return {{"ids", json::array(ids.begin(), ids.end())},
+          {"decoded", tokenizer.decode(ids, /*skip_special_tokens=*/false)},
+          {"decoded_clean", tokenizer.decode(ids, /*skip_special_tokens=*/true)}};
+}
+
+Result<std::string> text_of_line(const std::string& line) {
+  json::error_code error;
+  const json::value value = json::parse(line, error);
+  if (error) return invalid_argument("not JSON: {}", error.message());
+  const json::object* object = value.if_object();
+  const json::value* text = object != nullptr ? object->if_contains("text") : nullptr;
+  if (text == nullptr || !text->is_string()) return invalid_argument("expected {{\"text\": \"...\"}}");
+  return std::string(text->get_string());
+}
+
+// A wrong line gives {"error": ...} in its place; the others are done all the same.
+Status run_jsonl(const text::Tokenizer& tokenizer) {
+  std::ios::sync_with_stdio(false);
+  std::string line;
+  int64_t number = 0;
+  int64_t wrong = 0;
+  while (std::getline(std::cin, line)) {
+    ++number;
+    if (line.empty()) continue;
+    auto text = text_of_line(line);
+    if (!text.ok()) ++wrong;
+    const json::object out = text.ok() ? tokenized(tokenizer, *text) : json::object{{"error", text.status().message()}};
+    std::cout << json::serialize(out) << '\n';
+  }
+  std::cout.flush();
+  if (wrong > 0) return invalid_argument("{} of {} lines could not be read", wrong, number);
+  return {};
+}
+
+Status run(TokenizeOptions& options) {
+  QUIRE_ASSIGN_OR_RETURN(auto tokenizer, load_tokenizer(options.engine));
+  if (options.jsonl) return run_jsonl(*tokenizer);
+  if (options.text.empty()) {
+    options.text.assign(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
+  }
+  for (const TokenId id : tokenizer->encode(options.text, /*add_special_tokens=*/false)) {
+    std::printf("%6d  %s\n", id, json::serialize(json::value(tokenizer->decode(std::span(&id, 1), false))).c_str());
+  }
+  return {};
+}
+
+}  // namespace
+
+void add_tokenize_command(CLI::App& program, int& exit_code) {
+  auto options = std::make_shared<TokenizeOptions>();
+  CLI::App* command = program.add_subcommand("tokenize", "Text to token ids and back");
+  add_model_argument(*command, options->engine);
+  command->get_option("model")->description(
+      "A .gguf file (its vocabulary suffices), a model directory, or a tokenizer.json; nothing: the default model");
+  command->add_option("-t,--text", options->text, "The text; without it, standard input");
+  command->add_flag(
+      "--jsonl", options->jsonl,
+      "Lines {\"text\"} on standard input, lines {\"ids\", \"decoded\", \"decoded_clean\"} on standard output");
+  command->callback([options, &exit_code] {
+    const Status status = run(*options);
+    exit_code = status.ok() ? kExitOk : fail(status);
+  });
+}
+
+}  // namespace quire::cli

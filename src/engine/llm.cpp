@@ -1,0 +1,204 @@
+#include "quire/llm.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+#include "engine/chat.h"
+#include "engine/engine.h"
+#include "engine/output.h"
+
+namespace quire {
+namespace {
+
+Result<std::vector<TokenId>> prompt_ids(const engine::Engine& engine, const Prompt& prompt) {
+  if (const auto* ids = std::get_if<std::vector<TokenId>>(&prompt)) return *ids;
+  if (engine.tokenizer() == nullptr) {
+    return invalid_argument("a prompt of text needs a tokenizer, and this engine runs without one; give token ids")
+        .with_param("prompt");
+  }
+  return engine.tokenizer()->encode(std::get<std::string>(prompt), /*add_special_tokens=*/true);
+}
+
+void append(RequestOutput& output, engine::OutputDelta delta) {
+  output.text += delta.text;
+  output.token_ids.insert(output.token_ids.end(), delta.tokens.begin(), delta.tokens.end());
+  for (PositionLogprobs& logprobs : delta.logprobs) output.logprobs.push_back(std::move(logprobs));
+  for (PositionLogprobs& logprobs : delta.prompt_logprobs) output.prompt_logprobs.push_back(std::move(logprobs));
+  output.finish_reason = delta.finish;
+  output.error = std::move(delta.error);
+}
+
+class ProgressLine {
+ public:
+  ProgressLine(bool wanted, size_t total)
+      : shown_(wanted && isatty(STDERR_FILENO) != 0), total_(total), start_(std::chrono::steady_clock::now()) {}
+  void update(size_t done, int64_t tokens) {
+    if (!shown_) return;
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    std::fprintf(stderr, "\rprompts %zu/%zu, %lld tokens, %.1f tok/s ", done, total_, static_cast<long long>(tokens),
+                 seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0);
+    if (done == total_) std::fputc('\n', stderr);
+  }
+
+ private:
+  bool shown_;
+  size_t total_;
+  std::chrono::steady_clock::time_point start_;
+};
+
+}  // namespace
+
+// Requests that have something to hand out, and the thread that does it. Generations share it, so that one may outlive
+// the LLM.
+struct Dispatcher {
+  std::mutex mutex;
+  std::condition_variable bell;
+  std::deque<std::weak_ptr<Generation::State>> ready;
+  bool stopping = false;
+};
+
+struct Generation::State : std::enable_shared_from_this<Generation::State> {
+  std::mutex mutex;  // held while the callback runs
+  std::condition_variable done_bell;
+  std::unique_ptr<engine::Completion> completion;
+  std::function<void(const RequestUpdate&)> on_update;
+  std::atomic<std::thread::id> calling{};  // the thread inside the callback
+  bool done = false;
+
+  void dispatch() {
+    const std::lock_guard lock(mutex);
+    while (!done) {
+      std::optional<engine::OutputDelta> delta = completion->try_take();
+      if (!delta) return;
+      calling = std::this_thread::get_id();
+      on_update({.text = std::move(delta->text),
+                 .token_ids = std::move(delta->tokens),
+                 .finish_reason = delta->finish,
+                 .error = std::move(delta->error)});
+      calling = std::thread::id();
+      if (completion->finished()) finish();
+    }
+  }
+  void finish() {
+    done = true;
+    done_bell.notify_all();
+  }
+};
+
+Generation::Generation(std::shared_ptr<State> state) : state_(std::move(state)) {}
+Generation::~Generation() {
+  cancel();
+}
+
+void Generation::cancel() {
+  const bool inside_callback = state_->calling == std::this_thread::get_id();
+  std::unique_lock lock(state_->mutex, std::defer_lock);
+  if (!inside_callback) lock.lock();
+  if (state_->done) return;
+  state_->completion->cancel();
+  state_->finish();
+}
+
+void Generation::wait() {
+  std::unique_lock lock(state_->mutex);
+  state_->done_bell.wait(lock, [&] { return state_->done; });
+}
+
+struct LLM::Impl {
+  std::unique_ptr<engine::Engine> engine;
+  std::shared_ptr<Dispatcher> dispatcher = std::make_shared<Dispatcher>();
+  std::thread thread;
+
+  void dispatch_loop() {
+    std::unique_lock lock(dispatcher->mutex);
+    while (true) {
+      dispatcher->bell.wait(lock, [&] { return dispatcher->stopping || !dispatcher->ready.empty(); });
+      if (dispatcher->ready.empty()) return;  // stopping, and all was handed out
+      const std::shared_ptr<Generation::State> state = dispatcher->ready.front().lock();
+      dispatcher->ready.pop_front();
+      lock.unlock();
+      if (state) state->dispatch();
+      lock.lock();
+    }
+  }
+};
+
+LLM::LLM(std::unique_ptr<engine::Engine> engine) : impl_(std::make_unique<Impl>()) {
+  impl_->engine = std::move(engine);
+  impl_->thread = std::thread([impl = impl_.get()] { impl->dispatch_loop(); });
+}
+
+LLM::~LLM() {
+  impl_->engine.reset();  // ends every stream; the dispatcher hands out the ends
+  {
+    const std::lock_guard lock(impl_->dispatcher->mutex);
+    impl_->dispatcher->stopping = true;
+    impl_->dispatcher->bell.notify_all();
+  }
+  impl_->thread.join();
+}
+
+engine::Engine& LLM::engine() {
+  return *impl_->engine;
+}
+
+Result<std::vector<RequestOutput>> LLM::generate(const std::vector<Prompt>& prompts, const SamplingParams& params,
+                                                 GenerateOptions options) {
+  std::vector<RequestOutput> outputs(prompts.size());
+  std::vector<std::unique_ptr<engine::Completion>> completions;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    QUIRE_ASSIGN_OR_RETURN(outputs[i].prompt_token_ids, prompt_ids(*impl_->engine, prompts[i]));
+    QUIRE_ASSIGN_OR_RETURN(
+        std::unique_ptr<engine::Completion> completion,
+        engine::Completion::start(*impl_->engine, {.prompt = outputs[i].prompt_token_ids, .params = params}));
+    completions.push_back(std::move(completion));
+  }
+  ProgressLine progress(options.progress, prompts.size());
+  int64_t tokens = 0;
+  for (size_t i = 0; i < completions.size(); ++i) {
+    while (!completions[i]->finished()) {
+      engine::OutputDelta delta = completions[i]->take();
+      tokens += static_cast<int64_t>(delta.tokens.size());
+      append(outputs[i], std::move(delta));
+      progress.update(i, tokens);
+    }
+  }
+  progress.update(prompts.size(), tokens);
+  return outputs;
+}
+
+Result<RequestOutput> LLM::chat(const std::vector<ChatMessage>& messages, const SamplingParams& params) {
+  boost::json::array list;
+  for (const ChatMessage& message : messages) {
+    list.push_back(boost::json::object{{"role", message.role}, {"content", message.content}});
+  }
+  QUIRE_ASSIGN_OR_RETURN(engine::ChatPrompt prompt, engine::render_chat(*impl_->engine, list, {}));
+  QUIRE_ASSIGN_OR_RETURN(std::vector<RequestOutput> outputs,
+                         generate({std::move(prompt.ids)}, params, {.progress = false}));
+  return std::move(outputs.front());
+}
+
+Result<std::unique_ptr<Generation>> LLM::generate_async(const Prompt& prompt, const SamplingParams& params,
+                                                        std::function<void(const RequestUpdate&)> on_update) {
+  QUIRE_ASSIGN_OR_RETURN(std::vector<TokenId> ids, prompt_ids(*impl_->engine, prompt));
+  auto state = std::make_shared<Generation::State>();
+  state->on_update = std::move(on_update);
+  QUIRE_ASSIGN_OR_RETURN(state->completion,
+                         engine::Completion::start(*impl_->engine, {.prompt = std::move(ids), .params = params}));
+  state->completion->on_ready([weak = std::weak_ptr(state), dispatcher = impl_->dispatcher] {
+    const std::lock_guard lock(dispatcher->mutex);
+    dispatcher->ready.push_back(weak);
+    dispatcher->bell.notify_one();
+  });
+  return std::make_unique<Generation>(std::move(state));
+}
+
+}  // namespace quire
