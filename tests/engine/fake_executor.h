@@ -1,0 +1,109 @@
+// An executor without a model: the next token is a function of the tokens before it, so that the right answer of every
+// request is known whatever it ran beside. Steps can be held back, to look at the engine while one is in flight.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "runner/executor.h"
+
+namespace quire::engine {
+
+class FakeExecutor final : public runner::Executor {
+ public:
+  static constexpr int64_t kVocabSize = 1000;
+  static constexpr TokenId kEos = 2;
+
+  explicit FakeExecutor(int64_t num_blocks = 64, int64_t max_model_len = 512) {
+    model_.vocab_size = kVocabSize;
+    model_.max_position = max_model_len;
+    model_.eos_ids = {kEos};
+    memory_.block_size = 16;
+    memory_.num_blocks = num_blocks;
+    memory_.max_model_len = max_model_len;
+  }
+
+  // Never kEos nor the error token, so that answers end by length.
+  static TokenId next_token(const std::vector<TokenId>& tokens) {
+    uint64_t hash = 1469598103934665603u;
+    for (TokenId token : tokens) hash = (hash ^ static_cast<uint64_t>(token)) * 1099511628211u;
+    return static_cast<TokenId>(10 + hash % 900);
+  }
+
+  // A prompt that holds this token fails with an error of its own; this one ends the worker.
+  static constexpr TokenId kFaultToken = 998;
+  static constexpr TokenId kFatalToken = 999;
+  // A prompt that ends with it gets an end of sequence at once.
+  static constexpr TokenId kEosAfter = 997;
+
+  const ModelConfig& model() const override { return model_; }
+  const MemoryPlan& memory() const override { return memory_; }
+  const TextSource& text() const override { return text_; }
+  const std::string& description() const override { return description_; }
+  runner::StepTimings last_timings() const override { return {}; }
+
+  Result<StepResult> execute(const StepPlan& plan) override {
+    {
+      std::unique_lock lock(mutex_);
+      ++num_steps_;
+      reached_.notify_all();
+      released_.wait(lock, [&] { return !held_; });
+    }
+    for (SequenceId id : plan.retired) tokens_.erase(id);
+    for (const NewSequence& added : plan.added) tokens_[added.id] = added.prompt;
+    StepResult result;
+    result.step = plan.step;
+    for (const ScheduledSequence& scheduled : plan.scheduled) {
+      std::vector<TokenId>& tokens = tokens_.at(scheduled.id);
+      SequenceResult one{.id = scheduled.id};
+      if (contains(tokens, kFatalToken)) return internal_error("the worker is gone");
+      if (contains(tokens, kFaultToken)) one.error = internal_error("not a number");
+      if (scheduled.samples && one.error.ok()) {
+        one.tokens.push_back(tokens.back() == kEosAfter ? kEos : next_token(tokens));
+        tokens.push_back(one.tokens.back());
+      }
+      result.sequences.push_back(std::move(one));
+    }
+    return result;
+  }
+
+  void hold() {
+    const std::lock_guard lock(mutex_);
+    held_ = true;
+  }
+  void release() {
+    const std::lock_guard lock(mutex_);
+    held_ = false;
+    released_.notify_all();
+  }
+  // Until a step beyond the `count`-th has begun.
+  void wait_for_step(int64_t count) {
+    std::unique_lock lock(mutex_);
+    reached_.wait(lock, [&] { return num_steps_ > count; });
+  }
+  int64_t num_steps() {
+    const std::lock_guard lock(mutex_);
+    return num_steps_;
+  }
+
+ private:
+  static bool contains(const std::vector<TokenId>& tokens, TokenId wanted) {
+    return std::find(tokens.begin(), tokens.end(), wanted) != tokens.end();
+  }
+
+  ModelConfig model_;
+  MemoryPlan memory_;
+  TextSource text_;
+  std::string description_ = "fake";
+  std::unordered_map<SequenceId, std::vector<TokenId>> tokens_;
+  std::mutex mutex_;
+  std::condition_variable released_;
+  std::condition_variable reached_;
+  bool held_ = false;
+  int64_t num_steps_ = 0;
+};
+
+}  // namespace quire::engine

@@ -1,0 +1,142 @@
+#include "engine/output.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace quire::engine {
+namespace {
+
+// One byte a token: token id = byte.
+class ByteTokenizer final : public text::Tokenizer {
+ public:
+  std::vector<TokenId> encode(std::string_view text, bool) const override {
+    std::vector<TokenId> ids;
+    for (char c : text) ids.push_back(static_cast<unsigned char>(c));
+    return ids;
+  }
+  std::vector<TokenId> encode(std::span<const text::TextPiece> pieces, bool special) const override {
+    std::vector<TokenId> ids;
+    for (const text::TextPiece& piece : pieces) {
+      for (TokenId id : encode(std::string_view(piece.text), special)) ids.push_back(id);
+    }
+    return ids;
+  }
+  std::string decode(std::span<const TokenId> ids, bool) const override {
+    std::string text;
+    for (TokenId id : ids) text += token_bytes(id);
+    return text;
+  }
+  std::string token_bytes(TokenId id) const override { return std::string(1, static_cast<char>(id)); }
+  std::optional<std::string> id_to_token(TokenId id) const override { return token_bytes(id); }
+  std::optional<TokenId> token_to_id(std::string_view token) const override { return token[0]; }
+  bool is_special(TokenId) const override { return false; }
+  int64_t vocab_size() const override { return 256; }
+  std::string description() const override { return "bytes"; }
+  std::optional<TokenId> bos_id() const override { return std::nullopt; }
+  std::vector<TokenId> eos_ids() const override { return {}; }
+};
+
+struct Answer {
+  std::string text;
+  size_t num_tokens = 0;
+  FinishReason finish = FinishReason::kNone;
+  std::variant<std::monostate, std::string, TokenId> stop_reason;
+};
+
+// Feeds `text` in events of the given sizes; the last one ends by length.
+Answer feed(const std::string& text, const SamplingParams& params, const std::vector<size_t>& sizes) {
+  const ByteTokenizer tokenizer;
+  OutputProcessor processor(&tokenizer, params);
+  Answer answer;
+  size_t at = 0;
+  for (size_t i = 0; answer.finish == FinishReason::kNone; ++i) {
+    const size_t size = std::min(sizes[i % sizes.size()], text.size() - at);
+    TokenEvent event;
+    event.tokens = tokenizer.encode(std::string_view(text).substr(at, size), false);
+    at += size;
+    if (at == text.size()) event.finish = FinishReason::kLength;
+    OutputDelta delta = processor.process(std::move(event));
+    answer.text += delta.text;
+    answer.num_tokens += delta.tokens.size();
+    answer.finish = delta.finish;
+    answer.stop_reason = delta.stop_reason;
+  }
+  return answer;
+}
+
+TEST(Output, AStopStringEndsTheAnswerBeforeItHoweverTheTokensCome) {
+  const SamplingParams params{.stop = {"END", "\n\n"}};
+  for (const std::vector<size_t>& sizes : {std::vector<size_t>{1}, {2}, {3, 1}, {100}}) {
+    const Answer answer = feed("one two EN three END four", params, sizes);
+    EXPECT_EQ(answer.text, "one two EN three ");
+    EXPECT_EQ(answer.finish, FinishReason::kStop);
+    EXPECT_EQ(std::get<std::string>(answer.stop_reason), "END");
+    EXPECT_EQ(answer.num_tokens, std::string("one two EN three END").size());
+  }
+}
+
+TEST(Output, AStopStringMayBeKeptInTheText) {
+  const SamplingParams params{.stop = {"END"}, .include_stop_str_in_output = true};
+  EXPECT_EQ(feed("abENDcd", params, {1}).text, "abEND");
+}
+
+TEST(Output, HeldTextIsGivenOutAtTheEnd) {
+  const SamplingParams params{.stop = {"END"}};
+  const Answer answer = feed("abcEN", params, {1});
+  EXPECT_EQ(answer.text, "abcEN");
+  EXPECT_EQ(answer.finish, FinishReason::kLength);
+}
+
+TEST(Output, NothingThatMayBeginAStopStringLeavesEarly) {
+  const ByteTokenizer tokenizer;
+  OutputProcessor processor(&tokenizer, {.stop = {"aab"}});
+  std::string out;
+  for (char c : std::string("xaaab")) {
+    TokenEvent event;
+    event.tokens = {static_cast<TokenId>(c)};
+    out += processor.process(std::move(event)).text;
+    EXPECT_THAT((std::vector<std::string>{"", "x", "xa"}), testing::Contains(out));
+  }
+  EXPECT_EQ(out, "xa");
+}
+
+TEST(Output, StopStringsDoNotCountBeforeMinTokens) {
+  const SamplingParams params{.min_tokens = 4, .stop = {"b"}};
+  EXPECT_EQ(feed("abababab", params, {1}).text, "ababa");
+}
+
+TEST(Output, TheStopTokenItselfIsNotPartOfTheText) {
+  const ByteTokenizer tokenizer;
+  for (const bool include : {false, true}) {
+    OutputProcessor processor(&tokenizer, {.include_stop_str_in_output = include});
+    TokenEvent event;
+    event.tokens = {'h', 'i', '!'};
+    event.finish = FinishReason::kStop;
+    event.stop_token = '!';
+    const OutputDelta delta = processor.process(std::move(event));
+    EXPECT_EQ(delta.text, include ? "hi!" : "hi");
+    EXPECT_EQ(delta.tokens.size(), 3u);
+    EXPECT_EQ(std::get<TokenId>(delta.stop_reason), '!');
+  }
+}
+
+TEST(Output, RandomCutsOfRandomTextGiveTheSameAnswer) {
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  for (int round = 0; round < 300; ++round) {
+    std::string text;
+    for (int i = 0; i < 60; ++i) text += "ab\xC3\xA9"[random() % 4];
+    const SamplingParams params{.stop = {"abba", "aab", "\xC3\xA9\xC3\xA9"}};
+    const Answer whole = feed(text, params, {1000});
+    const Answer cut = feed(text, params, {1 + random() % 3, 1 + random() % 5});
+    EXPECT_EQ(cut.text, whole.text);
+    EXPECT_EQ(cut.num_tokens, whole.num_tokens);
+    EXPECT_EQ(cut.finish, whole.finish);
+  }
+}
+
+}  // namespace
+}  // namespace quire::engine

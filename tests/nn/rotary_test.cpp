@@ -1,0 +1,93 @@
+#include "nn/rotary.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+namespace quire::nn {
+namespace {
+
+RopeConfig plain(int dim) {
+  RopeConfig rope;
+  rope.theta = 10000;
+  rope.rotary_dim = dim;
+  return rope;
+}
+
+TEST(Rotary, PlainFrequenciesFallGeometrically) {
+  const std::vector<double> frequencies = rotary_frequencies(plain(8));
+  ASSERT_EQ(frequencies.size(), 4u);
+  EXPECT_DOUBLE_EQ(frequencies[0], 1.0);
+  EXPECT_NEAR(frequencies[1], 0.1, 1e-12);
+  EXPECT_NEAR(frequencies[3], 0.001, 1e-12);
+}
+
+TEST(Rotary, LinearScalingDividesEveryFrequency) {
+  RopeConfig rope = plain(8);
+  rope.scaling = RopeScaling::kLinear;
+  rope.factor = 4;
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_DOUBLE_EQ(rotary_frequencies(rope)[i], rotary_frequencies(plain(8))[i] / 4);
+  }
+}
+
+TEST(Rotary, Llama3KeepsShortWavelengthsAndDividesLongOnes) {
+  RopeConfig rope = plain(64);
+  rope.theta = 500000;
+  rope.scaling = RopeScaling::kLlama3;
+  rope.factor = 8;
+  rope.low_freq_factor = 1;
+  rope.high_freq_factor = 4;
+  rope.original_max_position = 8192;
+  RopeConfig unscaled = rope;
+  unscaled.scaling = RopeScaling::kNone;
+  const std::vector<double> scaled = rotary_frequencies(rope);
+  const std::vector<double> original = rotary_frequencies(unscaled);
+  for (size_t i = 0; i < scaled.size(); ++i) {
+    const double wavelength = 2 * std::numbers::pi / original[i];
+    if (wavelength < 8192.0 / 4) {
+      EXPECT_DOUBLE_EQ(scaled[i], original[i]);
+    } else if (wavelength > 8192.0) {
+      EXPECT_DOUBLE_EQ(scaled[i], original[i] / 8);
+    } else {
+      EXPECT_LT(scaled[i], original[i]);
+      EXPECT_GT(scaled[i], original[i] / 8);
+    }
+  }
+}
+
+TEST(Rotary, YarnScalesCosineAndSineByItsAttentionFactor) {
+  RopeConfig rope = plain(16);
+  rope.scaling = RopeScaling::kYarn;
+  rope.factor = 4;
+  rope.original_max_position = 32;
+  EXPECT_NEAR(rotary_attention_factor(rope), 0.1 * std::log(4.0) + 1, 1e-12);
+  rope.mscale = 0.707;
+  rope.mscale_all_dim = 0.707;
+  EXPECT_NEAR(rotary_attention_factor(rope), 1.0, 1e-12);
+  rope.attention_factor = 1.25;
+  EXPECT_NEAR(rotary_attention_factor(rope), 1.25, 1e-12);
+}
+
+TEST(Rotary, NumbersOutOfRangeAreRefusedByName) {
+  RopeConfig rope = plain(16);
+  EXPECT_TRUE(validate(rope, 16).ok());
+  rope.theta = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_THAT(validate(rope, 16).message(), testing::HasSubstr("rope_theta"));
+  rope = plain(18);
+  EXPECT_FALSE(validate(rope, 16).ok());
+  rope = plain(16);
+  rope.scaling = RopeScaling::kYarn;
+  rope.factor = 0.5;
+  rope.original_max_position = 32;
+  EXPECT_THAT(validate(rope, 16).message(), testing::HasSubstr("factor"));
+  rope.factor = 2;
+  rope.original_max_position = 0;
+  EXPECT_THAT(validate(rope, 16).message(), testing::HasSubstr("original_max_position_embeddings"));
+}
+
+}  // namespace
+}  // namespace quire::nn

@@ -1,0 +1,137 @@
+// A tiny checkpoint with the reference's answers to it, and the least machinery that computes logits with it.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <boost/json.hpp>
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+#include "models/model.h"
+#include "ops/cpu/cpu_backend.h"
+#include "ops/reference/reference_backend.h"
+#include "runner/kv_storage.h"
+#include "runner/memory_planner.h"
+
+namespace quire::runner {
+
+inline std::string tiny_path(const std::string& name) {
+  return std::string(QUIRE_TEST_DATA) + "/e2e/tiny/" + name;
+}
+
+struct GoldenCase {
+  std::vector<TokenId> prompt;
+  std::vector<TokenId> greedy;
+  std::vector<double> greedy_margin;
+  std::vector<double> last_logits;
+  std::vector<double> prompt_logprobs;  // of prompt[1..]
+};
+
+inline std::vector<GoldenCase> read_golden(const std::string& name) {
+  std::ifstream file(tiny_path(name) + "/golden.json");
+  std::ostringstream text;
+  text << file.rdbuf();
+  const boost::json::value root = boost::json::parse(text.str());
+  std::vector<GoldenCase> cases;
+  for (const boost::json::value& value : root.at("cases").as_array()) {
+    GoldenCase one;
+    one.prompt = boost::json::value_to<std::vector<TokenId>>(value.at("prompt"));
+    one.greedy = boost::json::value_to<std::vector<TokenId>>(value.at("greedy"));
+    one.greedy_margin = boost::json::value_to<std::vector<double>>(value.at("greedy_margin"));
+    one.last_logits = boost::json::value_to<std::vector<double>>(value.at("last_logits"));
+    one.prompt_logprobs = boost::json::value_to<std::vector<double>>(value.at("logprob_of_prompt"));
+    cases.push_back(std::move(one));
+  }
+  return cases;
+}
+
+inline std::unique_ptr<ops::Backend> make_test_backend(const std::string& kind) {
+  if (kind == "reference") return ops::make_reference_backend();
+  auto backend = ops::make_cpu_backend({.threads = 2, .isa = kind});
+  return backend.ok() ? std::move(*backend) : nullptr;
+}
+
+// One model over a small pool whose blocks are handed out in a scattered order.
+class TinyModel {
+ public:
+  static constexpr int32_t kBlockSize = 16;
+
+  TinyModel(const std::string& name, ops::Backend& backend) : backend_(backend) {
+    auto opened = checkpoint::Checkpoint::open(tiny_path(name));
+    EXPECT_TRUE(opened.ok()) << opened.status().message();
+    checkpoint_ = std::move(*opened);
+    EngineConfig config{.kv_cache_memory_bytes = 1 << 20};
+    auto planned = plan_model(config, *checkpoint_, backend, 0);
+    EXPECT_TRUE(planned.ok()) << planned.status().message();
+    planned_ = std::move(*planned);
+    nn::Loader loader(nn::Loader::Mode::kLoad, *checkpoint_, backend);
+    auto model = planned_.family.build(planned_.config, planned_.max_model_len, loader);
+    EXPECT_TRUE(model.ok()) << model.status().message();
+    EXPECT_EQ(loader.bytes(), planned_.memory.weight_bytes) << "the plan and the load disagree";
+    model_ = std::move(*model);
+    auto storage =
+        KvStorage::create(planned_.config, DType::kF32, planned_.memory.num_blocks, kBlockSize, backend.allocator());
+    EXPECT_TRUE(storage.ok());
+    storage_ = std::make_unique<KvStorage>(std::move(*storage));
+    workspace_.resize(static_cast<size_t>(planned_.workspace_floats));
+  }
+
+  const ModelConfig& config() const { return planned_.config; }
+
+  // Logits after each of `tokens`, computed in chunks of `chunk` tokens through the paged cache.
+  std::vector<std::vector<float>> logits(const std::vector<TokenId>& tokens, int32_t chunk) {
+    std::vector<std::vector<float>> rows;
+    const int64_t num_blocks = planned_.memory.num_blocks;
+    std::vector<BlockId> table;
+    for (size_t i = 0; i * kBlockSize < tokens.size(); ++i) {
+      table.push_back(static_cast<BlockId>((static_cast<int64_t>(i) * 7 + 3) % num_blocks));
+    }
+    const auto size = static_cast<int32_t>(tokens.size());
+    for (int32_t begin = 0; begin < size; begin += chunk) {
+      run(tokens, begin, std::min(size, begin + chunk), table, rows);
+    }
+    return rows;
+  }
+
+ private:
+  void run(const std::vector<TokenId>& tokens, int32_t begin, int32_t end, const std::vector<BlockId>& table,
+           std::vector<std::vector<float>>& rows) {
+    std::vector<int32_t> positions;
+    std::vector<int64_t> slots;
+    for (int32_t p = begin; p < end; ++p) {
+      positions.push_back(p);
+      slots.push_back(int64_t{table[static_cast<size_t>(p / kBlockSize)]} * kBlockSize + p % kBlockSize);
+    }
+    const int32_t offsets[2] = {0, end - begin};
+    const nn::Batch batch{.num_tokens = end - begin,
+                          .num_sequences = 1,
+                          .token_ids = tokens.data() + begin,
+                          .positions = positions.data(),
+                          .slots = slots.data(),
+                          .query_offsets = offsets,
+                          .context_lengths = &end,
+                          .block_tables = table.data(),
+                          .block_table_stride = static_cast<int64_t>(table.size()),
+                          .layers = storage_->layers()};
+    nn::Workspace workspace(workspace_.data(), static_cast<int64_t>(workspace_.size()));
+    const float* hidden = model_->forward(backend_, batch, workspace);
+    for (int32_t i = 0; i < end - begin; ++i) {
+      std::vector<float> row(static_cast<size_t>(config().vocab_size));
+      model_->logits(backend_, hidden + i * config().hidden_size, 1, row.data());
+      rows.push_back(std::move(row));
+    }
+  }
+
+  ops::Backend& backend_;
+  std::shared_ptr<const checkpoint::Checkpoint> checkpoint_;
+  PlannedModel planned_;
+  std::unique_ptr<models::Model> model_;
+  std::unique_ptr<KvStorage> storage_;
+  std::vector<float> workspace_;
+};
+
+}  // namespace quire::runner

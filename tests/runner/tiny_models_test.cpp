@@ -1,0 +1,72 @@
+// Tiny checkpoints against the answers of Hugging Face's transformers in float32.
+#include <cmath>
+#include <tuple>
+
+#include "tests/runner/tiny_model.h"
+
+namespace quire::runner {
+namespace {
+
+double log_softmax(const std::vector<float>& logits, TokenId token) {
+  double largest = -INFINITY;
+  for (float logit : logits) largest = std::max(largest, static_cast<double>(logit));
+  double sum = 0;
+  for (float logit : logits) sum += std::exp(logit - largest);
+  return logits[static_cast<size_t>(token)] - largest - std::log(sum);
+}
+
+TokenId argmax(const std::vector<float>& logits) {
+  return static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+class TinyModels : public testing::TestWithParam<std::tuple<std::string, std::string>> {
+ protected:
+  void SetUp() override {
+    backend_ = make_test_backend(std::get<1>(GetParam()));
+    if (backend_ == nullptr) GTEST_SKIP() << "this machine has no " << std::get<1>(GetParam());
+    model_ = std::make_unique<TinyModel>(std::get<0>(GetParam()), *backend_);
+    cases_ = read_golden(std::get<0>(GetParam()));
+    ASSERT_FALSE(cases_.empty());
+  }
+  std::unique_ptr<ops::Backend> backend_;
+  std::unique_ptr<TinyModel> model_;
+  std::vector<GoldenCase> cases_;
+};
+
+TEST_P(TinyModels, LogitsAndPromptLogprobsAgreeWithTheReference) {
+  for (const GoldenCase& one : cases_) {
+    const auto rows = model_->logits(one.prompt, 2048);
+    for (size_t i = 0; i < one.last_logits.size(); ++i) ASSERT_NEAR(rows.back()[i], one.last_logits[i], 2e-3);
+    ASSERT_EQ(one.prompt_logprobs.size() + 1, one.prompt.size());
+    for (size_t i = 0; i < one.prompt_logprobs.size(); ++i) {
+      ASSERT_NEAR(log_softmax(rows[i], one.prompt[i + 1]), one.prompt_logprobs[i], 1e-3) << "position " << i + 1;
+    }
+  }
+}
+
+TEST_P(TinyModels, GreedyTokensAgreeWhereTheMarginIsClear) {
+  for (const GoldenCase& one : cases_) {
+    std::vector<TokenId> tokens = one.prompt;
+    for (size_t i = 0; i < one.greedy.size(); ++i) {
+      const TokenId next = argmax(model_->logits(tokens, 2048).back());
+      if (one.greedy_margin[i] <= 0.01) break;
+      ASSERT_EQ(next, one.greedy[i]) << "step " << i;
+      tokens.push_back(next);
+    }
+  }
+}
+
+TEST_P(TinyModels, LogitsAreTheSameBitsHoweverThePromptIsCut) {
+  for (const GoldenCase& one : cases_) {
+    const auto whole = model_->logits(one.prompt, 2048);
+    for (int32_t chunk : {1, 3, 16, 17}) EXPECT_EQ(model_->logits(one.prompt, chunk), whole) << "chunks of " << chunk;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(AllBackends, TinyModels,
+                         testing::Combine(testing::Values("llama", "llama3_rope", "llama_linear", "llama_yarn"),
+                                          testing::Values("reference", "portable", "avx2")),
+                         [](const auto& info) { return std::get<0>(info.param) + "_" + std::get<1>(info.param); });
+
+}  // namespace
+}  // namespace quire::runner
