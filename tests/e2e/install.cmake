@@ -1,0 +1,11 @@
+# Run as a test: cmake -DBUILD=<build folder> -DPREFIX=<scratch folder> -P install.cmake. What is installed runs from there.
+file(REMOVE_RECURSE ${PREFIX})
+execute_process(COMMAND ${CMAKE_COMMAND} --install ${BUILD} --prefix ${PREFIX} COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND ${PREFIX}/bin/quire --version OUTPUT_VARIABLE version COMMAND_ERROR_IS_FATAL ANY)
+if(NOT version MATCHES "^quire [0-9]+\\.[0-9]+\\.[0-9]+\n$")
+  message(FATAL_ERROR "unexpected version: ${version}")
+endif()
+if(NOT EXISTS ${PREFIX}/share/doc/quire/LICENSE)
+  message(FATAL_ERROR "the licence was not installed")
+endif()
+file(REMOVE_RECURSE ${PREFIX})

@@ -1,0 +1,212 @@
+"""The command line: answers on standard output, messages on standard error, exit codes 0 (done), 1 (the work failed) and
+2 (the command line is wrong). No input ends the program by a signal."""
+
+import json
+import os
+import pathlib
+import struct
+import tempfile
+import unittest
+
+import harness
+
+TINY = harness.DATA / "e2e/tiny/llama"
+
+
+def gguf(version=3, tensors=0, metadata=0, rest=b""):
+    return b"GGUF" + struct.pack("<IQQ", version, tensors, metadata) + rest
+
+
+class Usage(unittest.TestCase):
+    def test_version_and_help(self):
+        version = harness.run("--version")
+        self.assertEqual(version.returncode, 0)
+        self.assertRegex(version.stdout, r"^quire \d+\.\d+\.\d+")
+        for arguments in (["--help"], *([command, "--help"] for command in
+                                        ("complete", "chat", "serve", "tokenize", "plan"))):
+            with self.subTest(arguments=arguments):
+                shown = harness.run(*arguments)
+                self.assertEqual(shown.returncode, 0)
+                self.assertIn("--", shown.stdout)
+                self.assertEqual(shown.stderr, "")
+
+    def test_a_wrong_command_line_is_2_and_says_what_is_wrong(self):
+        cases = [((), "subcommand"), (("no-such-command",), "no-such-command"), (("complete",), "prompt"),
+                 (("complete", "--no-such-flag"), "no-such-flag"),
+                 (("complete", "-p", "x", "--max-tokens", "many"), "max-tokens"),
+                 (("serve", "--port", "70000000"), "port"), (("plan", "--max-model-len", "-5"), "max-model-len"),
+                 (("plan", "--kv-cache-memory-bytes", "lots"), "kv-cache-memory-bytes")]
+        for arguments, says in cases:
+            with self.subTest(arguments=arguments):
+                result = harness.run(*arguments)
+                self.assertEqual(result.returncode, 2, result.stderr)
+                self.assertIn(says, (result.stderr + result.stdout).lower())
+
+    def test_a_missing_default_model_says_how_to_get_it(self):
+        with tempfile.TemporaryDirectory() as empty:
+            environment = {**os.environ, "XDG_CACHE_HOME": empty}
+            for arguments in (("complete", "-p", "x"), ("plan",), ("tokenize", "-t", "x"), ("serve",)):
+                with self.subTest(arguments=arguments):
+                    result = harness.run(*arguments, environment=environment)
+                    self.assertEqual(result.returncode, 1)
+                    self.assertIn("quickstart.sh", result.stderr)
+                    self.assertEqual(result.stdout, "")
+
+
+class BadModels(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def refused(self, path, *says):
+        for arguments in (("plan", path), ("complete", path, "-p", "x"), ("tokenize", path, "-t", "x")):
+            with self.subTest(path=path.name, command=arguments[0]):
+                result = harness.run(*arguments)
+                self.assertEqual(result.returncode, 1, f"{result.returncode}: {result.stderr}")
+                self.assertTrue(result.stderr.strip())
+                for text in says:
+                    self.assertIn(text, result.stderr)
+
+    def file(self, name, content):
+        path = self.folder / name
+        path.write_bytes(content)
+        return path
+
+    def test_what_is_not_there(self):
+        self.refused(self.folder / "none.gguf", "none.gguf")
+
+    def test_files_that_are_no_model(self):
+        self.refused(self.file("empty.gguf", b""))
+        self.refused(self.file("text.gguf", b"hello, this is no model at all" * 10))
+        self.refused(self.file("version.gguf", gguf(version=99)), "99")
+        self.refused(self.file("many.gguf", gguf(tensors=2**63)))
+        self.refused(self.file("long-key.gguf", gguf(metadata=1, rest=struct.pack("<Q", 2**62))))
+
+    def test_pickled_weights_are_refused(self):
+        self.refused(self.file("pytorch_model.bin", b"\x80\x02}q\x00."))
+
+    def test_a_directory_without_a_config(self):
+        self.refused(self.folder, "config.json")
+
+    def test_a_config_without_weights(self):
+        folder = self.folder / "model"
+        folder.mkdir()
+        (folder / "config.json").write_text((TINY / "config.json").read_text())
+        for command in (("plan", folder), ("complete", folder, "-p", "x")):
+            result = harness.run(*command)
+            self.assertEqual(result.returncode, 1)
+            self.assertIn("safetensors", result.stderr)
+
+    def test_a_truncated_file(self):
+        folder = self.folder / "model"
+        folder.mkdir()
+        (folder / "config.json").write_text((TINY / "config.json").read_text())
+        whole = (TINY / "model.safetensors").read_bytes()
+        for size in (4, 8, 100, len(whole) // 2, len(whole) - 1):
+            (folder / "model.safetensors").write_bytes(whole[:size])
+            with self.subTest(size=size):
+                result = harness.run("plan", folder)
+                self.assertEqual(result.returncode, 1)
+                self.assertIn("model.safetensors", result.stderr)
+
+    def test_an_architecture_that_is_not_known_is_named(self):
+        folder = self.folder / "model"
+        folder.mkdir()
+        config = json.loads((TINY / "config.json").read_text())
+        config["architectures"] = ["NoSuchForCausalLM"]
+        config["model_type"] = "no_such"
+        (folder / "config.json").write_text(json.dumps(config))
+        (folder / "model.safetensors").write_bytes((TINY / "model.safetensors").read_bytes())
+        result = harness.run("plan", folder)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("NoSuchForCausalLM", result.stderr)
+
+
+class Plan(unittest.TestCase):
+    def plan(self, *arguments):
+        result = harness.run("plan", *arguments, "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return json.loads(result.stdout)
+
+    def check_arithmetic(self, plan):
+        self.assertEqual(plan["block_bytes"], plan["kv_bytes_per_token"] * plan["block_size"])
+        self.assertEqual(plan["kv_bytes"], plan["num_blocks"] * plan["block_bytes"])
+        self.assertEqual(plan["kv_tokens"], plan["num_blocks"] * plan["block_size"])
+        blocks = -(-plan["sequence_tokens"] // plan["block_size"])
+        self.assertEqual(plan["sequences"], plan["num_blocks"] // blocks)
+
+    def test_of_a_small_model(self):
+        plan = self.plan(TINY, "--kv-cache-memory-bytes", 1024 * 1024)
+        self.check_arithmetic(plan)
+        self.assertEqual(plan["kv_bytes_per_token"], 2 * 2 * 2 * 16 * 4)  # K and V, layers, kv heads, head size, bytes
+        self.assertEqual(plan["num_blocks"], 1024 * 1024 // (512 * 16))
+        self.assertEqual(plan["max_model_len"], 512)
+        weights = (TINY / "model.safetensors").stat().st_size
+        self.assertGreater(plan["weight_bytes"], 0.5 * weights)
+        self.assertLess(plan["weight_bytes"], 2 * weights)
+
+    def test_of_another_block_size_and_length(self):
+        plan = self.plan(TINY, "--kv-cache-memory-bytes", "1M", "--block-size", 32, "--sequence-tokens", 33)
+        self.check_arithmetic(plan)
+        self.assertEqual((plan["block_size"], plan["num_blocks"], plan["sequences"]), (32, 64, 32))
+
+    def test_out_of_free_memory(self):
+        plan = self.plan(TINY, "--memory-utilization", 0.01)
+        self.check_arithmetic(plan)
+        self.assertGreater(plan["num_blocks"], 0)
+        self.assertLessEqual(plan["kv_bytes"], plan["free_bytes"])
+
+    @harness.needs_default_model
+    def test_of_the_default_model(self):
+        plan = self.plan("--kv-cache-memory-bytes", "1G")
+        self.check_arithmetic(plan)
+        self.assertEqual(plan["kv_bytes_per_token"], 2 * 30 * 3 * 64 * 4)
+        self.assertEqual(plan["num_blocks"], 2**30 // (46080 * 16))
+        size = harness.DEFAULT_MODEL.stat().st_size
+        self.assertGreater(plan["weight_bytes"], 0.5 * size)
+        self.assertLess(plan["weight_bytes"], 2 * size)
+
+    @harness.needs_default_model
+    def test_in_words_names_every_number(self):
+        shown = harness.run("plan", "--kv-cache-memory-bytes", "1G").stdout
+        for text in ("weights", "workspace", "KV pool", "KV tokens", "46080", str(2**30 // (46080 * 16)), "sequences"):
+            self.assertIn(text, shown)
+
+
+@harness.needs_default_model
+class Complete(unittest.TestCase):
+    def test_answers_on_standard_output_alone(self):
+        result = harness.run("complete", "--chat", "-p", "What is the capital of France?", "--temperature", 0,
+                             "--max-tokens", 16)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("Paris", result.stdout)
+        self.assertIn("tok/s", result.stderr)
+
+    def test_reads_the_prompt_from_standard_input(self):
+        arguments = ("--temperature", 0, "--max-tokens", 8, "--quiet")
+        given = harness.run("complete", "-p", "The capital of France is", *arguments)
+        read = harness.run("complete", "-p", "-", *arguments, stdin="The capital of France is")
+        self.assertEqual(given.returncode, 0)
+        self.assertEqual(given.stdout, read.stdout)
+
+    def test_a_seed_reproduces_an_answer(self):
+        arguments = ("complete", "-p", "Once upon a time", "--max-tokens", 16, "--temperature", 1, "--seed", 11, "--quiet")
+        self.assertEqual(harness.run(*arguments).stdout, harness.run(*arguments).stdout)
+
+    def test_wrong_parameters_are_1_and_named(self):
+        for flag, value in (("--temperature", -1), ("--top-p", 2), ("--min-p", "nan"), ("--repetition-penalty", 0)):
+            with self.subTest(flag=flag):
+                result = harness.run("complete", "-p", "x", flag, value)
+                self.assertIn(result.returncode, (1, 2))
+                self.assertIn(flag.strip("-").replace("-", "_"), result.stderr.replace("-", "_"))
+
+    def test_chat_of_lines_on_standard_input_ends_with_it(self):
+        result = harness.run("chat", "--max-tokens", 12, "--temperature", 0,
+                             stdin="What is the capital of France?\n/reset\nWhat is two plus two?\n")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("Paris", result.stdout)
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,90 @@
+"""Small Llama checkpoints (safetensors, no tokenizer) served by token ids, against the records beside them: plain RoPE
+and its llama3, linear and yarn scalings."""
+
+import json
+import math
+import unittest
+
+import harness
+
+MARGIN = 0.01
+LOGPROB_TOLERANCE = 1e-3
+LOGIT_TOLERANCE = 2e-3
+
+
+def log_softmax(logits):
+    top = max(logits)
+    total = math.log(sum(math.exp(logit - top) for logit in logits)) + top
+    return [logit - total for logit in logits]
+
+
+class Tiny:
+    """The tests of one checkpoint; the classes below say which."""
+
+    arguments = ("--skip-tokenizer-init",)
+    name = ""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.model = harness.DATA / "e2e/tiny" / cls.name
+        cls.record = json.loads((cls.model / "golden.json").read_text())
+        super().setUpClass()
+
+    def complete(self, prompt, **parameters):
+        return self.server.answer("/v1/completions", {
+            "prompt": prompt, "temperature": 0, "return_token_ids": True, "return_tokens_as_token_ids": True,
+            **parameters})
+
+    def test_prompts_are_scored_as_recorded(self):
+        for case in self.record["cases"]:
+            with self.subTest(tokens=len(case["prompt"])):
+                choice = self.complete(case["prompt"], max_tokens=1, prompt_logprobs=0)["choices"][0]
+                self.assertEqual(choice["prompt_token_ids"], case["prompt"])
+                entries = choice["prompt_logprobs"]
+                self.assertEqual(len(entries), len(case["prompt"]))
+                for entry, token, expected in zip(entries[1:], case["prompt"][1:], case["logprob_of_prompt"], strict=True):
+                    self.assertAlmostEqual(entry[str(token)]["logprob"], expected, delta=LOGPROB_TOLERANCE)
+
+    def test_the_best_tokens_after_a_prompt_have_the_recorded_logits(self):
+        for case in self.record["cases"]:
+            with self.subTest(tokens=len(case["prompt"])):
+                choice = self.complete(case["prompt"], max_tokens=1, logprobs=20)["choices"][0]
+                top = choice["logprobs"]["top_logprobs"][0]
+                self.assertGreaterEqual(len(top), 20)
+                expected = log_softmax(case["last_logits"])
+                for token, logprob in top.items():
+                    self.assertAlmostEqual(logprob, expected[int(token.removeprefix("token_id:"))],
+                                           delta=LOGIT_TOLERANCE)
+
+    def test_answers_are_the_recorded_ones(self):
+        for case in self.record["cases"]:
+            with self.subTest(tokens=len(case["prompt"])):
+                choice = self.complete(case["prompt"], max_tokens=len(case["greedy"]), ignore_eos=True)["choices"][0]
+                steps = harness.steps_to_compare(case["greedy_margin"], MARGIN)
+                self.assertEqual(len(choice["token_ids"]), len(case["greedy"]))
+                self.assertEqual(choice["token_ids"][:steps], case["greedy"][:steps])
+
+    def test_text_cannot_be_asked_of_a_server_without_a_tokenizer(self):
+        reply = self.server.post("/v1/completions", {"prompt": "text", "max_tokens": 1})
+        self.assertEqual(reply.status, 400)
+        self.assertIn("message", reply.json["error"])
+
+
+class Llama(Tiny, harness.ServerTest):
+    name = "llama"
+
+
+class LlamaRopeLlama3(Tiny, harness.ServerTest):
+    name = "llama3_rope"
+
+
+class LlamaRopeLinear(Tiny, harness.ServerTest):
+    name = "llama_linear"
+
+
+class LlamaRopeYarn(Tiny, harness.ServerTest):
+    name = "llama_yarn"
+
+
+if __name__ == "__main__":
+    harness.main()
