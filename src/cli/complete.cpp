@@ -61,6 +61,8 @@ void add_complete_command(CLI::App& program, int& exit_code) {
   auto options = std::make_shared<CompleteOptions>();
   options->engine.max_num_seqs = 1;
   options->sampling.max_tokens = 256;
+  options->sampling.temperature = 0.7f;
+  options->sampling.top_p = 0.95f;
   CLI::App* command = program.add_subcommand("complete", "Complete one prompt, streamed to the terminal");
   add_model_argument(*command, options->engine);
   command->add_option("-p,--prompt", options->prompt, "The prompt; - reads it from standard input")->required();
