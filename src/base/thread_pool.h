@@ -3,9 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <vector>
+
+#include "base/function_ref.h"
 
 namespace quire {
 
@@ -29,11 +30,11 @@ class ThreadPool {
   int num_threads() const;
 
   // Runs body(thread) once on every worker and returns when all are done. One caller at a time; not re-entrant.
-  void run(const std::function<void(int thread)>& body);
+  void run(FunctionRef<void(int thread)> body);
 
   // Runs body(task, thread) for each task in [0, num_tasks), handed out one at a time in rising order to whichever worker
   // is free. Which worker runs a task must not change its result.
-  void parallel_for(int64_t num_tasks, const std::function<void(int64_t task, int thread)>& body);
+  void parallel_for(int64_t num_tasks, FunctionRef<void(int64_t task, int thread)> body);
 
  private:
   struct State;

@@ -31,6 +31,7 @@ struct KvWriteArgs {
   KvCacheView cache;
 };
 
+void check(const KvCacheView& cache);
 void check(const KvWriteArgs& args);
 
 }  // namespace quire::ops

@@ -1,2 +1,19 @@
 # Kernels are one source each, compiled once for every instruction set: *.kernels.cpp. Everything else is plain.
 quire_library(ops/cpu DEPS quire_ops EXCLUDE "\\.kernels\\.cpp$")
+
+# quire_cpu_kernels(avx2 -mavx2 ...): the kernels once more, in namespace avx2, with these flags.
+function(quire_cpu_kernels isa)
+  set(objects quire_ops_cpu_${isa})
+  file(GLOB kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/ops/cpu/*.kernels.cpp)
+  add_library(${objects} OBJECT ${kernels})
+  target_include_directories(${objects} PRIVATE ${CMAKE_SOURCE_DIR}/src)
+  target_compile_definitions(${objects} PRIVATE QUIRE_ISA=${isa})
+  # Vectors wider than the set's registers are internal to a kernel: no calling convention is concerned.
+  target_compile_options(${objects} PRIVATE -Wno-psabi ${ARGN})
+  target_sources(quire_ops_cpu PRIVATE $<TARGET_OBJECTS:${objects}>)
+endfunction()
+
+quire_cpu_kernels(portable)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  quire_cpu_kernels(avx2 -mavx2 -mfma -mf16c -mbmi2)
+endif()

@@ -1,0 +1,16 @@
+// What instruction sets the processor and the operating system offer to this process.
+#pragma once
+
+namespace quire {
+
+struct CpuFeatures {
+  bool avx2 = false;
+  bool fma = false;
+  bool f16c = false;
+  bool bmi2 = false;
+};
+
+// Asks the processor. All false on other architectures than x86-64.
+CpuFeatures detect_cpu_features();
+
+}  // namespace quire

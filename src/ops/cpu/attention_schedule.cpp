@@ -1,0 +1,241 @@
+#include "ops/cpu/attention_schedule.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "base/check.h"
+
+namespace quire::ops::cpu {
+namespace {
+
+// Rows (a token's head) of an item, by number and by floats of their vectors.
+constexpr int64_t kMaxRows = 192;
+constexpr int64_t kMaxRowFloats = 12288;
+constexpr int32_t kMaxTokens = 16;
+constexpr int64_t kSplitTokens = 256;
+constexpr int64_t kPartialFloats = int64_t{2} << 20;
+// Under this many multiply-adds waking the other threads costs more than it saves.
+constexpr int64_t kMinParallelWork = 16384;
+
+// Scratch of a thread: scaled queries, a partial, a total (each with maxima and sums), scores.
+constexpr int64_t kPartialSize = kMaxRowFloats + 2 * kMaxRows;
+constexpr int64_t kThreadFloats = kMaxRowFloats + 2 * kPartialSize + kAttentionScoreFloats;
+static_assert(kThreadFloats % 16 == 0 && kPartialSize % 16 == 0 && kMaxRows % 16 == 0);
+
+int64_t first_seen(const PagedAttentionArgs& args, int64_t position) {
+  return args.window > 0 ? std::max<int64_t>(0, position - args.window + 1) : int64_t{0};
+}
+
+// Whole tiles, at least kSplitTokens: see tile_at() in paged_attention.kernels.cpp.
+int64_t split_tokens(int64_t block_size) {
+  const int64_t unit = block_size <= kAttentionTileTokens ? kAttentionTileTokens / block_size * block_size : block_size;
+  return (kSplitTokens + unit - 1) / unit * unit;
+}
+
+}  // namespace
+
+struct AttentionSchedule::ThreadScratch {
+  float* queries;
+  float* scores;
+  Partial partial;
+  Partial total;
+};
+
+int64_t AttentionSchedule::scratch_bytes(int num_threads) {
+  return (num_threads * kThreadFloats + kPartialFloats) * static_cast<int64_t>(sizeof(float));
+}
+
+AttentionSchedule::AttentionSchedule(const Kernels& kernels, ThreadPool& pool, float* scratch)
+    : kernels_(kernels), pool_(pool), scratch_(scratch), partials_(scratch + pool.num_threads() * kThreadFloats) {}
+
+AttentionSchedule::ThreadScratch AttentionSchedule::thread_scratch(int thread) const {
+  float* at = scratch_ + thread * kThreadFloats;
+  const auto partial_at = [](float* p) { return Partial{p, p + kMaxRows, p + 2 * kMaxRows}; };
+  ThreadScratch result{};
+  result.queries = at;
+  result.partial = partial_at(at + kMaxRowFloats);
+  result.total = partial_at(at + kMaxRowFloats + kPartialSize);
+  result.scores = at + kMaxRowFloats + 2 * kPartialSize;
+  return result;
+}
+
+AttentionSchedule::Partial AttentionSchedule::stored_partial(const Item& item, int64_t index, int32_t head_dim) const {
+  const int64_t rows = int64_t{item.num_tokens} * item.num_heads;
+  float* at = partials_ + item.partials + index * rows * (head_dim + 2);
+  return {at, at + rows, at + 2 * rows};
+}
+
+void AttentionSchedule::run(const PagedAttentionArgs& args) {
+  QUIRE_CHECK(args.cache.head_dim <= kMaxHeadDim);
+  if (args.num_sequences == 0) return;
+  plan(args);
+  const auto body = [&](int64_t task, int thread) {
+    run_task(args, tasks_[static_cast<size_t>(task)], thread_scratch(thread));
+  };
+  const auto num_tasks = static_cast<int64_t>(tasks_.size());
+  if (work_ < kMinParallelWork || num_tasks == 1) {
+    for (int64_t task = 0; task < num_tasks; ++task) body(task, 0);
+  } else {
+    pool_.parallel_for(num_tasks, body);
+  }
+}
+
+void AttentionSchedule::plan(const PagedAttentionArgs& args) {
+  items_.clear();
+  tasks_.clear();
+  partials_used_ = 0;
+  unfinished_used_ = 0;
+  work_ = 0;
+  split_tokens_ = split_tokens(args.cache.block_size);
+  for (int32_t s = 0; s < args.num_sequences; ++s) plan_sequence(args, s);
+
+  if (unfinished_used_ > unfinished_capacity_) {
+    unfinished_capacity_ = 2 * unfinished_used_;
+    unfinished_ = std::make_unique<std::atomic<int64_t>[]>(static_cast<size_t>(unfinished_capacity_));
+  }
+  for (const Item& item : items_) {
+    if (item.partials >= 0) {
+      unfinished_[static_cast<size_t>(item.unfinished)].store(item.num_splits, std::memory_order_relaxed);
+    }
+  }
+}
+
+void AttentionSchedule::plan_sequence(const PagedAttentionArgs& args, int32_t sequence) {
+  const int32_t begin = args.query_offsets[sequence];
+  const int32_t num_queries = args.query_offsets[sequence + 1] - begin;
+  if (num_queries == 0) return;
+  const int32_t head_dim = args.cache.head_dim;
+  const int32_t group = args.num_heads / args.cache.num_kv_heads;
+  const auto max_rows = static_cast<int32_t>(std::min(kMaxRows, kMaxRowFloats / head_dim));
+  const int32_t heads = std::min(group, max_rows);
+  const int32_t tokens = std::min(kMaxTokens, max_rows / heads);
+
+  // The tokens with the longest context first: the short ones then even out the threads.
+  for (int32_t tile = (num_queries - 1) / tokens; tile >= 0; --tile) {
+    for (int32_t kv_head = 0; kv_head < args.cache.num_kv_heads; ++kv_head) {
+      for (int32_t head = 0; head < group; head += heads) {
+        Item item{};
+        item.sequence = sequence;
+        item.first_token = begin + tile * tokens;
+        item.num_tokens = std::min(tokens, num_queries - tile * tokens);
+        item.kv_head = kv_head;
+        item.first_head = kv_head * group + head;
+        item.num_heads = std::min(heads, group - head);
+        add(args, item, num_queries);
+      }
+    }
+  }
+}
+
+void AttentionSchedule::add(const PagedAttentionArgs& args, Item item, int32_t num_queries) {
+  const int32_t end = args.query_offsets[item.sequence + 1];
+  item.first_position = args.context_lengths[item.sequence] - (end - item.first_token);
+  const int64_t last = item.first_position + item.num_tokens - 1;
+  const int64_t first = first_seen(args, item.first_position);
+  item.first_split = first / split_tokens_;
+  item.num_splits = last / split_tokens_ - item.first_split + 1;
+  const int64_t rows = int64_t{item.num_tokens} * item.num_heads;
+  work_ += rows * args.cache.head_dim * (last - first + 1);
+
+  item.partials = -1;
+  const int64_t partial_floats = item.num_splits * rows * (args.cache.head_dim + 2);
+  const bool few_rows = num_queries <= kMaxTokens;
+  if (few_rows && item.num_splits > 1 && pool_.num_threads() > 1 && partials_used_ + partial_floats <= kPartialFloats) {
+    item.partials = partials_used_;
+    item.unfinished = unfinished_used_++;
+    partials_used_ += partial_floats;
+  }
+  const auto index = static_cast<int32_t>(items_.size());
+  items_.push_back(item);
+  if (item.partials < 0) {
+    tasks_.push_back({index, -1});
+  } else {
+    for (int32_t split = 0; split < item.num_splits; ++split) tasks_.push_back({index, split});
+  }
+}
+
+void AttentionSchedule::run_task(const PagedAttentionArgs& args, const Task& task, const ThreadScratch& scratch) {
+  const Item& item = items_[static_cast<size_t>(task.item)];
+  const int32_t head_dim = args.cache.head_dim;
+  if (item.partials < 0) {
+    if (item.num_splits == 1) {
+      run_split(args, item, 0, scratch, scratch.partial);
+      finish(args, item, scratch.partial);
+      return;
+    }
+    std::fill_n(scratch.total.sum, item.num_tokens * item.num_heads, 0.0f);
+    for (int64_t split = 0; split < item.num_splits; ++split) {
+      run_split(args, item, split, scratch, scratch.partial);
+      fold(args, item, split, scratch.partial, scratch.total);
+    }
+    finish(args, item, scratch.total);
+    return;
+  }
+  run_split(args, item, task.split, scratch, stored_partial(item, task.split, head_dim));
+  std::atomic<int64_t>& unfinished = unfinished_[static_cast<size_t>(item.unfinished)];
+  if (unfinished.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  std::fill_n(scratch.total.sum, item.num_tokens * item.num_heads, 0.0f);
+  for (int64_t split = 0; split < item.num_splits; ++split)
+    fold(args, item, split, stored_partial(item, split, head_dim), scratch.total);
+  finish(args, item, scratch.total);
+}
+
+void AttentionSchedule::run_split(const PagedAttentionArgs& args, const Item& item, int64_t split,
+                                  const ThreadScratch& scratch, const Partial& result) const {
+  const KvCacheView& cache = args.cache;
+  const int64_t row_floats = int64_t{item.num_heads} * cache.head_dim;
+  for (int64_t t = 0; t < item.num_tokens; ++t) {
+    const float* from =
+        args.queries + (item.first_token + t) * args.query_stride + int64_t{item.first_head} * cache.head_dim;
+    float* to = scratch.queries + t * row_floats;
+    for (int64_t i = 0; i < row_floats; ++i) to[i] = from[i] * args.scale;
+  }
+  AttentionWork work{};
+  work.queries = scratch.queries;
+  work.num_tokens = item.num_tokens;
+  work.num_heads = item.num_heads;
+  work.first_position = item.first_position;
+  work.window = args.window;
+  work.split_begin = (item.first_split + split) * split_tokens_;
+  work.split_end = work.split_begin + split_tokens_;
+  const int64_t head_floats = int64_t{cache.head_dim} * cache.block_size;
+  work.keys = static_cast<const float*>(cache.keys) + item.kv_head * head_floats;
+  work.values = static_cast<const float*>(cache.values) + item.kv_head * head_floats;
+  work.block_stride = cache.num_kv_heads * head_floats;
+  work.block_table = args.block_tables + item.sequence * args.block_table_stride;
+  work.block_size = cache.block_size;
+  work.head_dim = cache.head_dim;
+  work.scores = scratch.scores;
+  work.maximum = result.maximum;
+  work.sum = result.sum;
+  work.weighted = result.weighted;
+  kernels_.attention(work);
+}
+
+void AttentionSchedule::fold(const PagedAttentionArgs& args, const Item& item, int64_t split, const Partial& partial,
+                             const Partial& total) const {
+  const int64_t begin = (item.first_split + split) * split_tokens_;
+  const int32_t head_dim = args.cache.head_dim;
+  for (int64_t t = 0; t < item.num_tokens; ++t) {
+    const int64_t position = item.first_position + t;
+    if (position < begin || first_seen(args, position) >= begin + split_tokens_) continue;
+    for (int64_t row = t * item.num_heads; row < (t + 1) * item.num_heads; ++row) {
+      kernels_.attention_fold(total.maximum + row, total.sum + row, total.weighted + row * head_dim,
+                              partial.maximum[row], partial.sum[row], partial.weighted + row * head_dim, head_dim);
+    }
+  }
+}
+
+void AttentionSchedule::finish(const PagedAttentionArgs& args, const Item& item, const Partial& total) const {
+  const int32_t head_dim = args.cache.head_dim;
+  for (int64_t t = 0; t < item.num_tokens; ++t) {
+    float* out = args.out + ((item.first_token + t) * args.num_heads + item.first_head) * head_dim;
+    for (int64_t h = 0; h < item.num_heads; ++h) {
+      const int64_t row = t * item.num_heads + h;
+      kernels_.attention_finish(total.weighted + row * head_dim, total.sum[row], head_dim, out + h * head_dim);
+    }
+  }
+}
+
+}  // namespace quire::ops::cpu

@@ -1,0 +1,86 @@
+// How one call of paged attention is cut into tasks for the pool, and its scratch.
+//
+// An item is a few tokens of one sequence and the heads (or some of them) of one kv head. Its context is cut into
+// splits at absolute positions, whose partial softmaxes are folded in rising order. Where an item has several splits
+// and few rows (decode over a long context) each split is a task of its own and the last one to finish folds; otherwise
+// one task takes the splits in turn. Both ways fold the same partials in the same order: the same bits.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "ops/cpu/kernels.h"
+#include "ops/paged_attention.h"
+#include "tensor/tensor.h"
+
+namespace quire::ops::cpu {
+
+class AttentionSchedule {
+ public:
+  // Bytes that the scratch of this many threads takes.
+  static int64_t scratch_bytes(int num_threads);
+
+  // REQUIRES: scratch is scratch_bytes(pool.num_threads()) bytes, 64-byte aligned, and outlives this object.
+  AttentionSchedule(const Kernels& kernels, ThreadPool& pool, float* scratch);
+
+  // REQUIRES: head_dim <= kMaxHeadDim.
+  void run(const PagedAttentionArgs& args);
+
+  static constexpr int32_t kMaxHeadDim = 1024;
+
+ private:
+  struct Item {
+    int32_t sequence;
+    int32_t first_token;  // within the batch
+    int32_t num_tokens;
+    int32_t kv_head;
+    int32_t first_head;
+    int32_t num_heads;
+    int64_t first_position;
+    int64_t first_split;
+    int64_t num_splits;
+    int64_t partials;    // offset in partials_, -1: one task takes all splits
+    int64_t unfinished;  // index in unfinished_
+  };
+  struct Task {
+    int32_t item;
+    int32_t split;  // -1: all
+  };
+  // Maxima, sums and weighted values of the rows of one item over one split.
+  struct Partial {
+    float* maximum;
+    float* sum;
+    float* weighted;
+  };
+  struct ThreadScratch;
+
+  void plan(const PagedAttentionArgs& args);
+  void plan_sequence(const PagedAttentionArgs& args, int32_t sequence);
+  void add(const PagedAttentionArgs& args, Item item, int32_t num_queries);
+  void run_task(const PagedAttentionArgs& args, const Task& task, const ThreadScratch& scratch);
+  void run_split(const PagedAttentionArgs& args, const Item& item, int64_t split, const ThreadScratch& scratch,
+                 const Partial& result) const;
+  void fold(const PagedAttentionArgs& args, const Item& item, int64_t split, const Partial& partial,
+            const Partial& total) const;
+  void finish(const PagedAttentionArgs& args, const Item& item, const Partial& total) const;
+  Partial stored_partial(const Item& item, int64_t index, int32_t head_dim) const;
+  ThreadScratch thread_scratch(int thread) const;
+
+  const Kernels& kernels_;
+  ThreadPool& pool_;
+  float* scratch_;
+  float* partials_;
+  int64_t partials_used_ = 0;
+  int64_t work_ = 0;  // multiply-adds of the scores
+  int64_t split_tokens_ = 0;
+  std::vector<Item> items_;
+  std::vector<Task> tasks_;
+  std::unique_ptr<std::atomic<int64_t>[]> unfinished_;
+  int64_t unfinished_used_ = 0;
+  int64_t unfinished_capacity_ = 0;
+};
+
+}  // namespace quire::ops::cpu

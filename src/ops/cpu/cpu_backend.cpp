@@ -1,0 +1,217 @@
+#include "ops/cpu/cpu_backend.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/thread_pool.h"
+#include "ops/cpu/attention_schedule.h"
+#include "ops/cpu/cpu_allocator.h"
+#include "ops/cpu/isa.h"
+#include "ops/cpu/packed_panels.h"
+
+namespace quire::ops {
+namespace {
+
+using namespace cpu;
+
+constexpr int kMaxThreads = 1024;
+// Values a task of an elementwise op should have, at least: less is done sooner than a thread is woken.
+constexpr int64_t kTaskValues = 8192;
+
+constexpr int64_t round_up(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+constexpr int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(const Kernels& kernels, int threads)
+      : kernels_(kernels),
+        pool_({.num_threads = threads}),
+        scratch_(allocator_, static_cast<size_t>(scratch_bytes(0))),
+        attention_(kernels, pool_, scratch_.as<float>() + pool_.num_threads() * kLinearScratchFloats) {}
+
+  bool has_scratch() const { return scratch_.data() != nullptr; }
+
+  std::string description() const override {
+    return fmt::format("cpu, {}, {} thread{}", kernels_.name, pool_.num_threads(), pool_.num_threads() == 1 ? "" : "s");
+  }
+  Allocator& allocator() override { return allocator_; }
+
+  Result<std::unique_ptr<PackedMatrix>> pack(std::span<const TensorView> parts) override {
+    QUIRE_ASSIGN_OR_RETURN(auto panels, PackedPanels::pack(parts, allocator_, pool_));
+    return std::unique_ptr<PackedMatrix>(std::move(panels));
+  }
+  int64_t packed_bytes(DType dtype, int64_t rows, int64_t columns) const override {
+    return PackedPanels::bytes_for(dtype, rows, columns);
+  }
+  // The same for every batch: kernels work through it in pieces.
+  int64_t scratch_bytes(int64_t /*max_num_tokens*/) const override {
+    return pool_.num_threads() * kLinearScratchFloats * static_cast<int64_t>(sizeof(float)) +
+           AttentionSchedule::scratch_bytes(pool_.num_threads());
+  }
+  int num_host_threads() const override { return pool_.num_threads(); }
+  void host_parallel_for(int64_t num_tasks, FunctionRef<void(int64_t, int)> body) override {
+    pool_.parallel_for(num_tasks, body);
+  }
+
+ protected:
+  void run(const EmbeddingArgs& args) override {
+    const int64_t size = args.table.shape[1];
+    const int64_t bytes = row_bytes(args.table.dtype, size);
+    const auto dequantise = kernels_.dequantise[static_cast<size_t>(args.table.dtype)];
+    QUIRE_CHECK_MSG(dequantise != nullptr, fmt::format("an embedding table of {}", name(args.table.dtype)));
+    for_each_row(args.num_tokens, size, [&](int64_t t) {
+      dequantise(static_cast<const uint8_t*>(args.table.data) + args.ids[t] * bytes, size, args.out + t * size);
+    });
+  }
+
+  void run(const RmsNormArgs& args) override {
+    for_each_row(args.num_tokens, args.size, [&](int64_t t) {
+      kernels_.rms_norm(args.hidden + t * args.size, args.delta == nullptr ? nullptr : args.delta + t * args.size,
+                        args.weight, args.eps, args.size, args.out + t * args.size);
+    });
+  }
+
+  void run(const LinearArgs& args) override;
+
+  void run(const RopeArgs& args) override {
+    if (args.rotary_dim == 0) return;
+    for_each_row(args.num_tokens, int64_t{args.num_heads} * args.rotary_dim, [&](int64_t t) {
+      const float* cosines = args.table + int64_t{args.positions[t]} * args.rotary_dim;
+      for (int64_t h = 0; h < args.num_heads; ++h) {
+        kernels_.rope(args.heads + t * args.token_stride + h * args.head_dim, args.rotary_dim, args.interleaved,
+                      cosines, cosines + args.rotary_dim / 2);
+      }
+    });
+  }
+
+  void run(const KvWriteArgs& args) override {
+    const int64_t token_floats = int64_t{args.cache.num_kv_heads} * args.cache.head_dim;
+    for_each_row(args.num_tokens, token_floats, [&](int64_t t) { write_kv(args, t); });
+  }
+
+  void run(const PagedAttentionArgs& args) override { attention_.run(args); }
+
+  void run(const SiluAndMulArgs& args) override {
+    for_each_row(args.num_tokens, args.size, [&](int64_t t) {
+      const float* gate = args.in + t * 2 * args.size;
+      kernels_.silu_and_mul(gate, gate + args.size, args.size, args.out + t * args.size);
+    });
+  }
+
+  void run(const GatherRowsArgs& args) override {
+    for_each_row(args.num_rows, args.size, [&](int64_t i) {
+      std::memcpy(args.out + i * args.size, args.in + args.rows[i] * args.size,
+                  static_cast<size_t>(args.size) * sizeof(float));
+    });
+  }
+
+ private:
+  // body(row) for all rows of `size` values, in runs of neighbours over the pool when there is enough to do.
+  template <typename Body>
+  void for_each_row(int64_t num_rows, int64_t size, const Body& body) {
+    const int64_t rows_a_task = ceil_div(kTaskValues, std::max<int64_t>(size, 1));
+    const int64_t num_tasks = ceil_div(num_rows, rows_a_task);
+    if (num_tasks < 2 || pool_.num_threads() == 1) {
+      for (int64_t row = 0; row < num_rows; ++row) body(row);
+      return;
+    }
+    pool_.parallel_for(num_tasks, [&](int64_t task, int) {
+      const int64_t end = std::min(num_rows, (task + 1) * rows_a_task);
+      for (int64_t row = task * rows_a_task; row < end; ++row) body(row);
+    });
+  }
+
+  static void write_kv(const KvWriteArgs& args, int64_t token) {
+    const KvCacheView& cache = args.cache;
+    const int64_t block = args.slots[token] / cache.block_size;
+    const int64_t offset = args.slots[token] % cache.block_size;
+    for (int64_t h = 0; h < cache.num_kv_heads; ++h) {
+      const int64_t from = token * args.token_stride + h * cache.head_dim;
+      const int64_t at = (block * cache.num_kv_heads + h) * cache.head_dim * cache.block_size;
+      float* keys = static_cast<float*>(cache.keys) + at + offset;
+      for (int64_t d = 0; d < cache.head_dim; ++d) keys[d * cache.block_size] = args.keys[from + d];
+      std::memcpy(static_cast<float*>(cache.values) + at + offset * cache.head_dim, args.values + from,
+                  static_cast<size_t>(cache.head_dim) * sizeof(float));
+    }
+  }
+
+  const Kernels& kernels_;
+  CpuAllocator allocator_;
+  ThreadPool pool_;
+  Buffer scratch_;  // of each thread for Linear, then of attention
+  AttentionSchedule attention_;
+};
+
+void CpuBackend::run(const LinearArgs& args) {
+  if (args.num_rows == 0) return;
+  const auto& weight = static_cast<const PackedPanels&>(*args.weight);
+  const auto kernel = kernels_.linear[static_cast<size_t>(weight.dtype())];
+  const int64_t panels = weight.num_panels();
+  const int64_t threads = pool_.num_threads();
+
+  // Rows in groups whose inputs stay in the second cache while the panels go by; more groups when there are too few
+  // panels to keep the threads busy.
+  constexpr int64_t kGroupRows = 192;
+  constexpr int64_t kTileRows = 6;
+  int64_t row_groups = ceil_div(args.num_rows, kGroupRows);
+  if (panels * row_groups < 4 * threads) {
+    row_groups = std::max(row_groups, std::min(ceil_div(args.num_rows, 2 * kTileRows), ceil_div(4 * threads, panels)));
+  }
+  const int64_t group_rows = round_up(ceil_div(args.num_rows, row_groups), kTileRows);
+  row_groups = ceil_div(args.num_rows, group_rows);
+
+  // Panels a task: enough work to be worth handing out, enough tasks to even out the threads.
+  constexpr int64_t kTaskProducts = 32768;
+  constexpr int64_t kTasksPerThread = 8;
+  const int64_t products = panels * kPanelColumns * weight.columns() * std::min(args.num_rows, group_rows);
+  const int64_t panel_groups = std::clamp<int64_t>(products / kTaskProducts, 1, kTasksPerThread * threads);
+  // Pairs: one row takes two panels at a time.
+  const int64_t group_panels = round_up(ceil_div(panels, panel_groups), 2);
+  const int64_t tasks_a_group = ceil_div(panels, group_panels);
+
+  const auto body = [&](int64_t task, int thread) {
+    const int64_t row = task / tasks_a_group * group_rows;
+    const int64_t panel = task % tasks_a_group * group_panels;
+    const int64_t column = panel * kPanelColumns;
+    LinearTile tile{};
+    tile.x = args.x + row * args.x_stride;
+    tile.x_stride = args.x_stride;
+    tile.num_rows = std::min(group_rows, args.num_rows - row);
+    tile.panels = weight.panel(panel);
+    tile.panel_bytes = weight.panel_bytes();
+    tile.num_panels = std::min(group_panels, panels - panel);
+    tile.k = weight.columns();
+    tile.bias = args.bias == nullptr ? nullptr : args.bias + column;
+    tile.out = args.out + row * args.out_stride + column;
+    tile.out_stride = args.out_stride;
+    tile.columns = std::min(tile.num_panels * kPanelColumns, weight.rows() - column);
+    tile.scratch = scratch_.as<float>() + thread * kLinearScratchFloats;
+    kernel(tile);
+  };
+  const int64_t num_tasks = tasks_a_group * row_groups;
+  if (num_tasks == 1 || threads == 1) {
+    for (int64_t task = 0; task < num_tasks; ++task) body(task, 0);
+  } else {
+    pool_.parallel_for(num_tasks, body);
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> make_cpu_backend(CpuBackendOptions options) {
+  if (options.threads < 0 || options.threads > kMaxThreads) {
+    return invalid_argument("threads is {}: expected 0 (one a core) to {}", options.threads, kMaxThreads);
+  }
+  QUIRE_ASSIGN_OR_RETURN(const Kernels* kernels, select_kernels(options.isa));
+  auto backend = std::make_unique<CpuBackend>(*kernels, options.threads);
+  if (!backend->has_scratch()) {
+    return resource_exhausted("no memory for the kernels' scratch: {} bytes", backend->scratch_bytes(0));
+  }
+  return std::unique_ptr<Backend>(std::move(backend));
+}
+
+}  // namespace quire::ops

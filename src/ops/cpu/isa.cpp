@@ -1,0 +1,41 @@
+#include "ops/cpu/isa.h"
+
+#include <iterator>
+
+#include "base/cpu_features.h"
+
+namespace quire::ops::cpu {
+namespace {
+
+struct InstructionSet {
+  const Kernels* kernels;
+  std::string_view needs;  // for people
+  bool (*runs_on)(const CpuFeatures& features);
+};
+
+// Best first.
+const InstructionSet kInstructionSets[] = {
+#if defined(__x86_64__)
+    {&avx2::kKernels, "AVX2, FMA, F16C and BMI2",
+     [](const CpuFeatures& f) { return f.avx2 && f.fma && f.f16c && f.bmi2; }},
+#endif
+    {&portable::kKernels, "nothing", [](const CpuFeatures&) { return true; }},
+};
+
+}  // namespace
+
+Result<const Kernels*> select_kernels(std::string_view isa) {
+  const CpuFeatures features = detect_cpu_features();
+  std::string known;
+  for (const InstructionSet& set : kInstructionSets) {
+    known += fmt::format(", {}", set.kernels->name);
+    const bool runs = set.runs_on(features);
+    if (isa == "auto" && runs) return set.kernels;
+    if (isa != set.kernels->name) continue;
+    if (runs) return set.kernels;
+    return unavailable("instruction set {}: this machine lacks it (needed: {}); choose auto", isa, set.needs);
+  }
+  return invalid_argument("instruction set \"{}\" is not known: expected auto{}", isa, known);
+}
+
+}  // namespace quire::ops::cpu

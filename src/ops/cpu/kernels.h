@@ -1,0 +1,92 @@
+// What every instruction set offers: one table of functions a set, filled by the *.kernels.cpp files, which are
+// compiled once for each set. Nothing but plain data and function pointers crosses this line, so that no inline
+// function compiled for a newer processor can end up in code that runs on an older one.
+#pragma once
+
+#include <cstdint>
+
+#include "types/ids.h"
+
+namespace quire::ops::cpu {
+
+// The index of a weight format in the table: DType's value.
+inline constexpr int kNumFormats = 8;
+
+// Columns (output features) of a weight panel: see packed_panels.h for the layouts.
+inline constexpr int kPanelColumns = 16;
+// Floats of scratch that a linear kernel needs.
+inline constexpr int kLinearScratchFloats = 256 * kPanelColumns;
+
+// out[m][n] = bias[n] + sum_k x[m][k] * w[k][n] for some rows and some neighbouring panels.
+struct LinearTile {
+  const float* x;  // [num_rows, k], rows x_stride apart
+  int64_t x_stride;
+  int64_t num_rows;
+  const uint8_t* panels;  // num_panels of them, panel_bytes apart, 32-byte aligned
+  int64_t panel_bytes;
+  int64_t num_panels;
+  int64_t k;
+  const float* bias;  // of the first panel's first column, or nullptr
+  float* out;         // first row, first panel's first column; rows out_stride apart
+  int64_t out_stride;
+  int64_t columns;  // valid columns from there on, <= num_panels * kPanelColumns
+  float* scratch;   // kLinearScratchFloats, 64-byte aligned
+};
+
+// Query rows that attention kernels treat together share loads of keys and values.
+inline constexpr int kAttentionTileTokens = 64;
+inline constexpr int kAttentionScoreFloats = 6 * kAttentionTileTokens;
+
+// Online softmax of a run of tokens of one sequence, for some heads that share one kv head, over the cached positions
+// [split_begin, split_end).
+struct AttentionWork {
+  const float* queries;  // [num_tokens, num_heads, head_dim], dense, already scaled
+  int64_t num_tokens;
+  int32_t num_heads;
+  int64_t first_position;  // of token 0
+  int32_t window;          // 0: all positions
+  int64_t split_begin;
+  int64_t split_end;
+  const float* keys;     // block 0 of the kv head: [head_dim, block_size]
+  const float* values;   // block 0 of the kv head: [block_size, head_dim]
+  int64_t block_stride;  // floats from a block to the next
+  const BlockId* block_table;
+  int32_t block_size;
+  int32_t head_dim;
+  float* scores;  // kAttentionScoreFloats, 64-byte aligned
+  // Results, all [num_tokens * num_heads]: largest score, sum of exp(score - maximum), and [.., head_dim] the sum of
+  // values weighted by it. A row that sees nothing of the split: -inf, 0, zeros.
+  float* maximum;
+  float* sum;
+  float* weighted;
+};
+
+struct Kernels {
+  const char* name;
+  // By DType; nullptr: no kernel.
+  void (*linear[kNumFormats])(const LinearTile& tile);
+  void (*dequantise[kNumFormats])(const uint8_t* row, int64_t size, float* out);
+  // hidden += delta (when given), out = normalised hidden * weight: one token.
+  void (*rms_norm)(float* hidden, const float* delta, const float* weight, float eps, int64_t size, float* out);
+  // One head: cosines and sines are [rotary_dim / 2].
+  void (*rope)(float* head, int32_t rotary_dim, bool interleaved, const float* cosines, const float* sines);
+  void (*silu_and_mul)(const float* gate, const float* up, int64_t size, float* out);
+  void (*attention)(const AttentionWork& work);
+  // Adds the partial softmax (maximum, sum, weighted) to the total, in place.
+  void (*attention_fold)(float* total_maximum, float* total_sum, float* total, float maximum, float sum,
+                         const float* weighted, int32_t head_dim);
+  // out = weighted / sum
+  void (*attention_finish)(const float* weighted, float sum, int32_t head_dim, float* out);
+};
+
+// One const table for each set that this build has.
+namespace portable {
+extern const Kernels kKernels;
+}
+#if defined(__x86_64__)
+namespace avx2 {
+extern const Kernels kKernels;
+}
+#endif
+
+}  // namespace quire::ops::cpu

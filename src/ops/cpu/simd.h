@@ -1,0 +1,169 @@
+// Eight floats at a time, in the compiler's own vectors; only what they cannot say is an intrinsic. Included by
+// *.kernels.cpp alone: everything is internal to the translation unit and in the namespace of its instruction set
+// (QUIRE_ISA).
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+#define QUIRE_INLINE static inline __attribute__((always_inline, unused))
+
+namespace quire::ops::cpu::QUIRE_ISA {
+
+constexpr int kLanes = 8;
+typedef float F8 __attribute__((vector_size(32)));
+typedef int32_t I8 __attribute__((vector_size(32)));
+typedef float F8Unaligned __attribute__((vector_size(32), aligned(4), may_alias));
+
+QUIRE_INLINE F8 load(const float* p) {
+  return *reinterpret_cast<const F8Unaligned*>(p);
+}
+QUIRE_INLINE void store(float* p, F8 v) {
+  *reinterpret_cast<F8Unaligned*>(p) = v;
+}
+QUIRE_INLINE F8 broadcast(float x) {
+  return F8{x, x, x, x, x, x, x, x};
+}
+QUIRE_INLINE F8 zero() {
+  return F8{};
+}
+
+// a * b + c; rounded once where the set has the instruction.
+QUIRE_INLINE F8 fma(F8 a, F8 b, F8 c) {
+#if defined(__AVX2__)
+  return _mm256_fmadd_ps(a, b, c);
+#elif defined(__FP_FAST_FMAF)
+  F8 result;
+  for (int i = 0; i < kLanes; ++i) result[i] = __builtin_fmaf(a[i], b[i], c[i]);
+  return result;
+#else
+  return a * b + c;
+#endif
+}
+
+// The same for one float: the bits that a lane of the vector form would have.
+QUIRE_INLINE float fma(float a, float b, float c) {
+#if defined(__AVX2__) || defined(__FP_FAST_FMAF)
+  return __builtin_fmaf(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
+// Where b is not a number, so is the result.
+QUIRE_INLINE F8 max(F8 a, F8 b) {
+#if defined(__AVX2__)
+  return _mm256_max_ps(a, b);
+#else
+  return a > b ? a : b;
+#endif
+}
+QUIRE_INLINE F8 min(F8 a, F8 b) {
+#if defined(__AVX2__)
+  return _mm256_min_ps(a, b);
+#else
+  return a < b ? a : b;
+#endif
+}
+
+// Sum and largest of the lanes, paired the same way always.
+QUIRE_INLINE float sum(F8 v) {
+  const float a = v[0] + v[4], b = v[1] + v[5], c = v[2] + v[6], d = v[3] + v[7];
+  return (a + c) + (b + d);
+}
+QUIRE_INLINE float largest(F8 v) {
+  float result = v[0];
+  for (int i = 1; i < kLanes; ++i) result = result > v[i] ? result : v[i];
+  return result;
+}
+
+// 8 bytes to 8 lanes.
+QUIRE_INLINE I8 load_unsigned_bytes(const uint8_t* p) {
+#if defined(__AVX2__)
+  return (I8)_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+#else
+  typedef uint8_t U8x8 __attribute__((vector_size(8)));
+  U8x8 bytes;
+  std::memcpy(&bytes, p, sizeof(bytes));
+  return __builtin_convertvector(bytes, I8);
+#endif
+}
+QUIRE_INLINE I8 load_signed_bytes(const uint8_t* p) {
+#if defined(__AVX2__)
+  return (I8)_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+#else
+  typedef int8_t I8x8 __attribute__((vector_size(8)));
+  I8x8 bytes;
+  std::memcpy(&bytes, p, sizeof(bytes));
+  return __builtin_convertvector(bytes, I8);
+#endif
+}
+QUIRE_INLINE F8 to_float(I8 v) {
+#if defined(__AVX2__)
+  return _mm256_cvtepi32_ps((__m256i)v);
+#else
+  return __builtin_convertvector(v, F8);
+#endif
+}
+
+// 8 values of 16 bits, zero-extended.
+QUIRE_INLINE I8 load_unsigned_shorts(const uint8_t* p) {
+#if defined(__AVX2__)
+  return (I8)_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+#else
+  typedef uint16_t U16x8 __attribute__((vector_size(16)));
+  U16x8 shorts;
+  std::memcpy(&shorts, p, sizeof(shorts));
+  return __builtin_convertvector(shorts, I8);
+#endif
+}
+
+QUIRE_INLINE F8 load_bfloat16(const uint8_t* p) {
+  return (F8)(load_unsigned_shorts(p) << 16);
+}
+
+// IEEE 754 binary16. Without the instruction: exponent and fraction moved to a float's place are the value times
+// 2^-112, denormals too; infinity and NaN then want their exponent back.
+QUIRE_INLINE F8 load_half(const uint8_t* p) {
+#if defined(__F16C__)
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+#else
+  const I8 bits = load_unsigned_shorts(p);
+  const I8 magnitude = (bits & 0x7fff) << 13;
+  const I8 finite = (I8)((F8)magnitude * 0x1p112f);
+  const I8 special = (I8)(magnitude >= (0x7c00 << 13)) & 0x7f800000;
+  return (F8)(finite | special | ((bits & 0x8000) << 16));
+#endif
+}
+QUIRE_INLINE float half_to_float(uint16_t half) {
+  uint8_t bytes[16] = {};
+  std::memcpy(bytes, &half, sizeof(half));
+  return load_half(bytes)[0];
+}
+
+// e^x within 2 ulp over the range of floats; 0 below it, infinity above; NaN stays.
+// x = n ln 2 + r with n whole and |r| <= ln(2)/2 (Cody and Waite: ln 2 in two parts keeps r exact);
+// e^r = 1 + r + r^2 p(r), p minimax of degree 4 (relative error 4e-9); 2^n in two factors reaches the denormals.
+QUIRE_INLINE F8 exp(F8 x) {
+  x = max(broadcast(-104.0f), min(broadcast(89.0f), x));
+  const F8 shifter = broadcast(12582912.0f);  // 1.5 * 2^23: adding it rounds to a whole number
+  const F8 shifted = x * 1.44269504f + shifter;
+  const F8 n = shifted - shifter;
+  F8 r = fma(n, broadcast(-0.693359375f), x);
+  r = fma(n, broadcast(2.12194440e-4f), r);
+  F8 p = broadcast(1.38131445e-3f);
+  p = fma(p, r, broadcast(8.369418836e-3f));
+  p = fma(p, r, broadcast(4.166845679e-2f));
+  p = fma(p, r, broadcast(1.666651479e-1f));
+  p = fma(p, r, broadcast(4.999999305e-1f));
+  p = fma(p * r, r, r) + 1.0f;
+  const I8 whole = (I8)shifted - (I8)shifter;
+  const I8 half = whole >> 1;
+  return p * (F8)((half + 127) << 23) * (F8)((whole - half + 127) << 23);
+}
+
+}  // namespace quire::ops::cpu::QUIRE_ISA

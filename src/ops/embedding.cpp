@@ -1,0 +1,25 @@
+#include "ops/embedding.h"
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+
+namespace quire::ops {
+
+void check(const EmbeddingArgs& args) {
+  QUIRE_CHECK_MSG(args.num_tokens >= 0, fmt::format("num_tokens is {}", args.num_tokens));
+  QUIRE_CHECK_MSG(args.table.shape.rank() == 2,
+                  fmt::format("the table is {}, not [vocab_size, hidden_size]", args.table.shape.to_string()));
+  const int64_t block = info(args.table.dtype).block_values;
+  QUIRE_CHECK_MSG(args.table.shape[1] % block == 0,
+                  fmt::format("hidden_size {} is no multiple of the {} values of a {} block", args.table.shape[1],
+                              block, name(args.table.dtype)));
+  if (args.num_tokens == 0) return;
+  QUIRE_CHECK(args.ids != nullptr && args.table.data != nullptr && args.out != nullptr);
+  for (int64_t t = 0; t < args.num_tokens; ++t) {
+    QUIRE_CHECK_MSG(args.ids[t] >= 0 && args.ids[t] < args.table.shape[0],
+                    fmt::format("ids[{}] is {}, the table has {} rows", t, args.ids[t], args.table.shape[0]));
+  }
+}
+
+}  // namespace quire::ops

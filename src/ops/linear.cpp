@@ -1,0 +1,21 @@
+#include "ops/linear.h"
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+
+namespace quire::ops {
+
+void check(const LinearArgs& args) {
+  QUIRE_CHECK(args.weight != nullptr);
+  const int64_t rows = args.weight->rows();
+  const int64_t columns = args.weight->columns();
+  QUIRE_CHECK_MSG(args.num_rows >= 0, fmt::format("num_rows is {}", args.num_rows));
+  if (args.num_rows == 0) return;
+  QUIRE_CHECK_MSG(
+      args.num_rows == 1 || (args.x_stride >= columns && args.out_stride >= rows),
+      fmt::format("x_stride {}, out_stride {} for a weight [{}, {}]", args.x_stride, args.out_stride, rows, columns));
+  QUIRE_CHECK(args.x != nullptr && args.out != nullptr);
+}
+
+}  // namespace quire::ops

@@ -1,0 +1,235 @@
+#include "ops/reference/reference_backend.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <new>
+#include <vector>
+
+#include "ops/reference/stored_values.h"
+
+namespace quire::ops {
+namespace {
+
+using reference::is_weight_format;
+using reference::stored_value;
+
+class HeapAllocator final : public Allocator {
+ public:
+  Device device() const override { return {DeviceKind::kCpu, 0}; }
+  void* allocate(size_t bytes) override { return ::operator new(std::max<size_t>(bytes, 1), kAlignment, std::nothrow); }
+  void release(void* memory, size_t) override { ::operator delete(memory, kAlignment); }
+
+ private:
+  static constexpr std::align_val_t kAlignment{64};
+};
+
+// The rows of all parts, one after the other, as they were stored.
+class StoredMatrix final : public PackedMatrix {
+ public:
+  StoredMatrix(DType dtype, int64_t rows, int64_t columns) : dtype_(dtype), rows_(rows), columns_(columns) {}
+  DType dtype() const override { return dtype_; }
+  int64_t rows() const override { return rows_; }
+  int64_t columns() const override { return columns_; }
+  int64_t bytes() const override { return static_cast<int64_t>(data_.size()); }
+  double value(int64_t row, int64_t column) const {
+    return stored_value(dtype_, data_.data() + row * row_bytes(dtype_, columns_), column);
+  }
+  void append(const TensorView& part) {
+    const auto* bytes = static_cast<const uint8_t*>(part.data);
+    data_.insert(data_.end(), bytes, bytes + part.bytes());
+  }
+
+ private:
+  DType dtype_;
+  int64_t rows_;
+  int64_t columns_;
+  std::vector<uint8_t> data_;
+};
+
+class ReferenceBackend final : public Backend {
+ public:
+  std::string description() const override { return "reference, 1 thread"; }
+  Allocator& allocator() override { return allocator_; }
+
+  Result<std::unique_ptr<PackedMatrix>> pack(std::span<const TensorView> parts) override {
+    QUIRE_CHECK(!parts.empty());
+    const DType dtype = parts[0].dtype;
+    if (!is_weight_format(dtype)) {
+      return unimplemented(
+          "a weight of {} has no kernel: expected F32, F16, BF16, Q4_0, Q4_1 or "
+          "Q8_0",
+          name(dtype));
+    }
+    int64_t rows = 0;
+    for (const TensorView& part : parts) {
+      QUIRE_CHECK(part.dtype == dtype && part.shape.rank() == 2);
+      QUIRE_CHECK(part.shape[1] == parts[0].shape[1]);
+      QUIRE_CHECK(part.shape[1] % info(dtype).block_values == 0);
+      rows += part.shape[0];
+    }
+    auto matrix = std::make_unique<StoredMatrix>(dtype, rows, parts[0].shape[1]);
+    for (const TensorView& part : parts) matrix->append(part);
+    return std::unique_ptr<PackedMatrix>(std::move(matrix));
+  }
+  int64_t packed_bytes(DType dtype, int64_t rows, int64_t columns) const override {
+    return rows * row_bytes(dtype, columns);
+  }
+  int64_t scratch_bytes(int64_t) const override { return 0; }
+  int num_host_threads() const override { return 1; }
+  void host_parallel_for(int64_t num_tasks, FunctionRef<void(int64_t, int)> body) override {
+    for (int64_t task = 0; task < num_tasks; ++task) body(task, 0);
+  }
+
+ protected:
+  void run(const EmbeddingArgs& args) override {
+    const int64_t size = args.table.shape[1];
+    const auto* rows = static_cast<const uint8_t*>(args.table.data);
+    for (int64_t t = 0; t < args.num_tokens; ++t) {
+      const uint8_t* row = rows + args.ids[t] * row_bytes(args.table.dtype, size);
+      for (int64_t i = 0; i < size; ++i) args.out[t * size + i] = stored_value(args.table.dtype, row, i);
+    }
+  }
+
+  void run(const RmsNormArgs& args) override {
+    for (int64_t t = 0; t < args.num_tokens; ++t) {
+      float* hidden = args.hidden + t * args.size;
+      double squares = 0;
+      for (int64_t i = 0; i < args.size; ++i) {
+        if (args.delta != nullptr) hidden[i] += args.delta[t * args.size + i];
+        squares += static_cast<double>(hidden[i]) * hidden[i];
+      }
+      const double scale = 1.0 / std::sqrt(squares / static_cast<double>(args.size) + static_cast<double>(args.eps));
+      for (int64_t i = 0; i < args.size; ++i)
+        args.out[t * args.size + i] = static_cast<float>(hidden[i] * scale * args.weight[i]);
+    }
+  }
+
+  void run(const LinearArgs& args) override {
+    const auto& weight = static_cast<const StoredMatrix&>(*args.weight);
+    for (int64_t m = 0; m < args.num_rows; ++m) {
+      for (int64_t n = 0; n < weight.rows(); ++n) {
+        double sum = 0;
+        for (int64_t k = 0; k < weight.columns(); ++k) sum += args.x[m * args.x_stride + k] * weight.value(n, k);
+        if (args.bias != nullptr) sum += args.bias[n];
+        args.out[m * args.out_stride + n] = static_cast<float>(sum);
+      }
+    }
+  }
+
+  void run(const RopeArgs& args) override {
+    const int32_t half = args.rotary_dim / 2;
+    for (int64_t t = 0; t < args.num_tokens; ++t) {
+      const float* cosines = args.table + int64_t{args.positions[t]} * args.rotary_dim;
+      const float* sines = cosines + half;
+      for (int32_t h = 0; h < args.num_heads; ++h) {
+        float* head = args.heads + t * args.token_stride + int64_t{h} * args.head_dim;
+        for (int32_t i = 0; i < half; ++i) {
+          float& a = args.interleaved ? head[2 * i] : head[i];
+          float& b = args.interleaved ? head[2 * i + 1] : head[i + half];
+          const double x = a;
+          const double y = b;
+          a = static_cast<float>(x * cosines[i] - y * sines[i]);
+          b = static_cast<float>(x * sines[i] + y * cosines[i]);
+        }
+      }
+    }
+  }
+
+  void run(const KvWriteArgs& args) override {
+    const KvCacheView& cache = args.cache;
+    for (int64_t t = 0; t < args.num_tokens; ++t) {
+      for (int32_t h = 0; h < cache.num_kv_heads; ++h) {
+        for (int32_t d = 0; d < cache.head_dim; ++d) {
+          const int64_t from = t * args.token_stride + int64_t{h} * cache.head_dim + d;
+          static_cast<float*>(cache.keys)[key_index(cache, args.slots[t], h, d)] = args.keys[from];
+          static_cast<float*>(cache.values)[value_index(cache, args.slots[t], h, d)] = args.values[from];
+        }
+      }
+    }
+  }
+
+  void run(const PagedAttentionArgs& args) override {
+    for (int32_t s = 0; s < args.num_sequences; ++s) {
+      for (int32_t t = args.query_offsets[s]; t < args.query_offsets[s + 1]; ++t) {
+        const int64_t position = args.context_lengths[s] - (args.query_offsets[s + 1] - t);
+        for (int32_t h = 0; h < args.num_heads; ++h) attend(args, s, t, h, position);
+      }
+    }
+  }
+
+  void run(const SiluAndMulArgs& args) override {
+    for (int64_t t = 0; t < args.num_tokens; ++t) {
+      const float* gate = args.in + t * 2 * args.size;
+      const float* up = gate + args.size;
+      for (int64_t i = 0; i < args.size; ++i) {
+        const double x = gate[i];
+        args.out[t * args.size + i] = static_cast<float>(x / (1.0 + std::exp(-x)) * up[i]);
+      }
+    }
+  }
+
+  void run(const GatherRowsArgs& args) override {
+    for (int64_t i = 0; i < args.num_rows; ++i) {
+      for (int64_t j = 0; j < args.size; ++j) args.out[i * args.size + j] = args.in[args.rows[i] * args.size + j];
+    }
+  }
+
+ private:
+  static int64_t key_index(const KvCacheView& cache, int64_t slot, int64_t head, int64_t d) {
+    const int64_t block = slot / cache.block_size;
+    return ((block * cache.num_kv_heads + head) * cache.head_dim + d) * cache.block_size + slot % cache.block_size;
+  }
+  static int64_t value_index(const KvCacheView& cache, int64_t slot, int64_t head, int64_t d) {
+    const int64_t block = slot / cache.block_size;
+    return ((block * cache.num_kv_heads + head) * cache.block_size + slot % cache.block_size) * cache.head_dim + d;
+  }
+
+  // One head of one query: scores, softmax, weighted sum of the values.
+  static void attend(const PagedAttentionArgs& args, int32_t sequence, int32_t token, int32_t head, int64_t position) {
+    const KvCacheView& cache = args.cache;
+    const int32_t kv_head = head / (args.num_heads / cache.num_kv_heads);
+    const BlockId* table = args.block_tables + sequence * args.block_table_stride;
+    const float* query = args.queries + token * args.query_stride + int64_t{head} * cache.head_dim;
+    const int64_t first = args.window > 0 ? std::max<int64_t>(0, position - args.window + 1) : int64_t{0};
+    const auto slot_of = [&](int64_t p) {
+      return int64_t{table[p / cache.block_size]} * cache.block_size + p % cache.block_size;
+    };
+
+    std::vector<double> weights;
+    double maximum = -std::numeric_limits<double>::infinity();
+    for (int64_t p = first; p <= position; ++p) {
+      double score = 0;
+      for (int32_t d = 0; d < cache.head_dim; ++d) {
+        const float key = static_cast<const float*>(cache.keys)[key_index(cache, slot_of(p), kv_head, d)];
+        score += static_cast<double>(query[d]) * key;
+      }
+      weights.push_back(score * args.scale);
+      maximum = std::max(maximum, weights.back());
+    }
+    double total = 0;
+    for (double& weight : weights) total += weight = std::exp(weight - maximum);
+
+    float* out = args.out + (int64_t{token} * args.num_heads + head) * cache.head_dim;
+    for (int32_t d = 0; d < cache.head_dim; ++d) {
+      double sum = 0;
+      for (int64_t p = first; p <= position; ++p) {
+        sum += weights[static_cast<size_t>(p - first)] *
+               static_cast<const float*>(cache.values)[value_index(cache, slot_of(p), kv_head, d)];
+      }
+      out[d] = static_cast<float>(sum / total);
+    }
+  }
+
+  HeapAllocator allocator_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_reference_backend() {
+  return std::make_unique<ReferenceBackend>();
+}
+
+}  // namespace quire::ops

@@ -1,0 +1,248 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ops/reference/reference_backend.h"
+#include "tests/ops/ops_test_support.h"
+
+namespace quire::ops {
+namespace {
+
+using testing::half_bits;
+using testing::kCpuIsas;
+using testing::kWeightFormats;
+using testing::largest_difference;
+using testing::Random;
+using testing::same_bits;
+using testing::StoredWeights;
+
+// x [rows, k] times the packed weight, with strides wider than the rows; what lies between the rows must stay.
+std::vector<float> product(Backend& backend, const PackedMatrix& weight, const std::vector<float>& x, int64_t first_row,
+                           int64_t num_rows, const float* bias) {
+  constexpr float kUntouched = 12345.0f;
+  const int64_t out_stride = weight.rows() + 3;
+  std::vector<float> out(static_cast<size_t>(num_rows * out_stride), kUntouched);
+  LinearArgs args;
+  args.x = x.data() + first_row * weight.columns();
+  args.x_stride = weight.columns();
+  args.num_rows = num_rows;
+  args.weight = &weight;
+  args.bias = bias;
+  args.out = out.data();
+  args.out_stride = out_stride;
+  backend(args);
+  std::vector<float> dense;
+  for (int64_t row = 0; row < num_rows; ++row) {
+    const float* from = out.data() + row * out_stride;
+    dense.insert(dense.end(), from, from + weight.rows());
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(from[weight.rows() + i], kUntouched);
+  }
+  return dense;
+}
+
+std::unique_ptr<PackedMatrix> packed(Backend& backend, std::vector<TensorView> parts) {
+  auto matrix = backend.pack(parts);
+  EXPECT_TRUE(matrix.ok()) << matrix.status().message();
+  return std::move(matrix).value();
+}
+
+class LinearTest : public ::testing::TestWithParam<std::tuple<std::string, DType>> {
+ protected:
+  const std::string& isa() const { return std::get<0>(GetParam()); }
+  DType dtype() const { return std::get<1>(GetParam()); }
+};
+
+TEST_P(LinearTest, AgreesWithTheReferenceOverShapes) {
+  QUIRE_BACKEND_OR_SKIP(backend, isa());
+  auto reference = make_reference_backend();
+  Random random(1);
+  const int64_t step = info(dtype()).block_values;
+  const std::vector<int64_t> ks =
+      step == 1 ? std::vector<int64_t>{1, 7, 64, 255, 577} : std::vector<int64_t>{32, 64, 288, 576, 1536};
+  for (const int64_t k : ks) {
+    for (const int64_t n : {1, 15, 16, 17, 40, 96}) {
+      const StoredWeights stored(dtype(), n, k, random);
+      const auto weight = packed(*backend, {stored.view()});
+      const auto oracle = packed(*reference, {stored.view()});
+      const std::vector<float> bias = random.normals(n);
+      for (const int64_t rows : {1, 2, 3, 4, 5, 6, 7, 13, 32}) {
+        const std::vector<float> x = random.normals(rows * k);
+        const float* maybe_bias = rows % 2 == 0 ? bias.data() : nullptr;
+        EXPECT_LT(largest_difference(product(*backend, *weight, x, 0, rows, maybe_bias),
+                                     product(*reference, *oracle, x, 0, rows, maybe_bias)),
+                  2e-5)
+            << "k " << k << ", n " << n << ", rows " << rows;
+      }
+    }
+  }
+}
+
+TEST_P(LinearTest, GivesARowTheSameBitsAloneAndAmongOthers) {
+  QUIRE_BACKEND_OR_SKIP(backend, isa());
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
+  Random random(seed);
+  const int64_t step = info(dtype()).block_values;
+  for (int round = 0; round < 6; ++round) {
+    const int64_t k = step * random.between(1, step == 1 ? 900 : 40);
+    const int64_t n = random.between(1, 150);
+    const int64_t rows = random.between(2, 260);
+    SCOPED_TRACE(::testing::Message() << "k " << k << ", n " << n << ", rows " << rows);
+    const StoredWeights stored(dtype(), n, k, random);
+    const auto weight = packed(*backend, {stored.view()});
+    const std::vector<float> bias = random.normals(n);
+    const std::vector<float> x = random.normals(rows * k);
+    const std::vector<float> all = product(*backend, *weight, x, 0, rows, bias.data());
+    for (int64_t first = 0; first < rows;) {
+      const int64_t count = std::min(rows - first, random.between(1, 9));
+      const std::vector<float> some = product(*backend, *weight, x, first, count, bias.data());
+      ASSERT_TRUE(same_bits(some.data(), all.data() + first * n, count * n))
+          << "rows " << first << " to " << first + count;
+      first += count;
+    }
+  }
+}
+
+TEST_P(LinearTest, GivesTheSameBitsOnAnyNumberOfThreads) {
+  QUIRE_BACKEND_OR_SKIP(backend, isa());
+  auto alone = testing::make_backend(isa(), 1);
+  auto many = testing::make_backend(isa(), 5);
+  Random random(3);
+  const StoredWeights stored(dtype(), 333, 96, random);
+  const std::vector<float> x = random.normals(50 * 96);
+  for (const int64_t rows : {1, 50}) {
+    const auto expected = product(*alone, *packed(*alone, {stored.view()}), x, 0, rows, nullptr);
+    EXPECT_EQ(product(*backend, *packed(*backend, {stored.view()}), x, 0, rows, nullptr), expected);
+    EXPECT_EQ(product(*many, *packed(*many, {stored.view()}), x, 0, rows, nullptr), expected);
+  }
+}
+
+TEST_P(LinearTest, StacksPartsInOrder) {
+  QUIRE_BACKEND_OR_SKIP(backend, isa());
+  Random random(4);
+  const int64_t k = 64;
+  const StoredWeights first(dtype(), 21, k, random);
+  const StoredWeights second(dtype(), 7, k, random);
+  const StoredWeights third(dtype(), 30, k, random);
+  const auto stacked = packed(*backend, {first.view(), second.view(), third.view()});
+  const std::vector<float> x = random.normals(k);
+  std::vector<float> expected;
+  for (const StoredWeights* part : {&first, &second, &third}) {
+    const auto out = product(*backend, *packed(*backend, {part->view()}), x, 0, 1, nullptr);
+    expected.insert(expected.end(), out.begin(), out.end());
+  }
+  EXPECT_EQ(stacked->rows(), 58);
+  EXPECT_EQ(product(*backend, *stacked, x, 0, 1, nullptr), expected);
+}
+
+TEST_P(LinearTest, TellsTruthfullyHowManyBytesAPackedWeightTakes) {
+  QUIRE_BACKEND_OR_SKIP(backend, isa());
+  Random random(5);
+  for (const int64_t n : {1, 16, 50}) {
+    const StoredWeights stored(dtype(), n, 160, random);
+    const auto weight = packed(*backend, {stored.view()});
+    EXPECT_EQ(weight->bytes(), backend->packed_bytes(dtype(), n, 160));
+    EXPECT_EQ(weight->dtype(), dtype());
+    EXPECT_EQ(weight->columns(), 160);
+    if (n % 16 == 0) {
+      EXPECT_EQ(weight->bytes(), stored.view().bytes());
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Isa, LinearTest,
+                         ::testing::Combine(::testing::ValuesIn(kCpuIsas), ::testing::ValuesIn(kWeightFormats)),
+                         [](const auto& test) {
+                           return std::get<0>(test.param) + "_" + std::string(name(std::get<1>(test.param)));
+                         });
+
+class LinearIsaTest : public ::testing::TestWithParam<std::string> {};
+
+// The weight of one block read back through a product with unit vectors: exactly its values.
+TEST_P(LinearIsaTest, ReadsHandMadeBlocksExactly) {
+  QUIRE_BACKEND_OR_SKIP(backend, GetParam());
+  struct Case {
+    DType dtype;
+    uint16_t d;
+    uint16_t m;
+  };
+  const uint16_t smallest_denormal = 0x0001;  // 2^-24
+  const uint16_t largest_denormal = 0x83ff;   // -(1023 * 2^-24)
+  const uint16_t one_and_a_half = 0x3e00;
+  const uint16_t largest = 0x7bff;  // 65504
+  for (const Case& c : std::vector<Case>{{DType::kQ4_0, one_and_a_half, 0},
+                                         {DType::kQ4_0, smallest_denormal, 0},
+                                         {DType::kQ4_0, largest, 0},
+                                         {DType::kQ4_1, one_and_a_half, largest_denormal},
+                                         {DType::kQ4_1, largest_denormal, smallest_denormal},
+                                         {DType::kQ4_1, 0, one_and_a_half},
+                                         {DType::kQ8_0, one_and_a_half, 0},
+                                         {DType::kQ8_0, largest_denormal, 0}}) {
+    const auto value_of = [](uint16_t bits) {
+      if (bits == 0x3e00) return 1.5f;
+      if (bits == 0x7bff) return 65504.0f;
+      if (bits == 0x83ff) return -1023.0f * 0x1p-24f;
+      return static_cast<float>(bits) * 0x1p-24f;
+    };
+    std::vector<uint8_t> block;
+    const auto put_half = [&block](uint16_t bits) {
+      block.push_back(static_cast<uint8_t>(bits & 0xff));
+      block.push_back(static_cast<uint8_t>(bits >> 8));
+    };
+    put_half(c.d);
+    if (c.dtype == DType::kQ4_1) put_half(c.m);
+    std::vector<float> expected(32);
+    for (int i = 0; i < 32; ++i) {
+      if (c.dtype == DType::kQ8_0) {
+        const auto q = static_cast<int8_t>(i == 0 ? -128 : i == 1 ? 127 : 9 * i - 140);
+        block.push_back(static_cast<uint8_t>(q));
+        expected[static_cast<size_t>(i)] = value_of(c.d) * static_cast<float>(q);
+      } else if (i < 16) {
+        // Value i is 15 - i, value i + 16 is i: each half of each byte takes every value.
+        block.push_back(static_cast<uint8_t>((15 - i) | (i << 4)));
+        const float shift = c.dtype == DType::kQ4_0 ? -8.0f : 0.0f;
+        const float m = c.dtype == DType::kQ4_1 ? value_of(c.m) : 0.0f;
+        expected[static_cast<size_t>(i)] = value_of(c.d) * (static_cast<float>(15 - i) + shift) + m;
+        expected[static_cast<size_t>(i) + 16] = value_of(c.d) * (static_cast<float>(i) + shift) + m;
+      }
+    }
+    SCOPED_TRACE(::testing::Message() << name(c.dtype) << " d " << c.d << " m " << c.m);
+
+    std::vector<float> identity(32 * 32);
+    for (size_t i = 0; i < 32; ++i) identity[i * 32 + i] = 1.0f;
+    const auto weight = packed(*backend, {TensorView{block.data(), c.dtype, Shape{1, 32}}});
+    EXPECT_EQ(product(*backend, *weight, identity, 0, 32, nullptr), expected);
+    EXPECT_EQ(product(*backend, *weight, identity, 3, 1, nullptr)[0], expected[3]);
+
+    std::vector<float> row(32);
+    const TokenId id = 0;
+    EmbeddingArgs embedding;
+    embedding.ids = &id;
+    embedding.num_tokens = 1;
+    embedding.table = TensorView{block.data(), c.dtype, Shape{1, 32}};
+    embedding.out = row.data();
+    (*backend)(embedding);
+    EXPECT_EQ(row, expected);
+    auto reference = make_reference_backend();
+    (*reference)(embedding);
+    EXPECT_EQ(row, expected);
+  }
+}
+
+TEST_P(LinearIsaTest, RefusesAWeightOfIntegers) {
+  QUIRE_BACKEND_OR_SKIP(backend, GetParam());
+  const std::vector<int32_t> values(64);
+  const TensorView view{values.data(), DType::kI32, Shape{2, 32}};
+  for (Backend* each : {backend.get(), make_reference_backend().release()}) {
+    const auto weight = each->pack(std::span(&view, 1));
+    ASSERT_FALSE(weight.ok());
+    EXPECT_EQ(weight.status().code(), StatusCode::kUnimplemented);
+    EXPECT_THAT(weight.status().message(), ::testing::HasSubstr("I32"));
+    if (each != backend.get()) delete each;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Isa, LinearIsaTest, ::testing::ValuesIn(kCpuIsas),
+                         [](const auto& test) { return test.param; });
+
+}  // namespace
+}  // namespace quire::ops

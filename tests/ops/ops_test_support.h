@@ -1,0 +1,69 @@
+// What the tests of ops share: backends by name, random weights in every stored format, comparison.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "ops/backend.h"
+#include "tensor/tensor.h"
+
+namespace quire::ops::testing {
+
+// Names of backends that every op is tested on; the reference is what they are compared with.
+inline const std::vector<std::string> kCpuIsas = {"portable", "avx2"};
+inline const std::vector<DType> kWeightFormats = {DType::kF32,  DType::kF16,  DType::kBF16,
+                                                  DType::kQ4_0, DType::kQ4_1, DType::kQ8_0};
+
+// nullptr when this machine lacks the set: the test says so and skips.
+std::unique_ptr<Backend> make_backend(const std::string& isa, int threads = 2);
+
+class Random {
+ public:
+  explicit Random(uint64_t seed) : engine_(seed) {}
+  int64_t between(int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(engine_);
+  }
+  float normal(float deviation = 1.0f) {
+    return std::normal_distribution<float>(0.0f, deviation)(engine_);
+  }
+  std::vector<float> normals(int64_t count, float deviation = 1.0f) {
+    std::vector<float> values(static_cast<size_t>(count));
+    for (float& value : values) value = normal(deviation);
+    return values;
+  }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+uint16_t half_bits(float value);  // nearest, for values that a half has room for
+
+// A matrix [rows, columns] as a checkpoint stores it, at an address that is only 2-byte aligned.
+class StoredWeights {
+ public:
+  StoredWeights(DType dtype, int64_t rows, int64_t columns, Random& random);
+  TensorView view() const;
+
+ private:
+  DType dtype_;
+  int64_t rows_;
+  int64_t columns_;
+  std::vector<uint8_t> bytes_;
+};
+
+// Largest |a - b| / (1 + |b|); infinity where one is not a number.
+double largest_difference(const std::vector<float>& a, const std::vector<float>& b);
+
+inline bool same_bits(const float* a, const float* b, int64_t count) {
+  return std::memcmp(a, b, static_cast<size_t>(count) * sizeof(float)) == 0;
+}
+
+}  // namespace quire::ops::testing
+
+#define QUIRE_BACKEND_OR_SKIP(backend, isa)                                \
+  auto backend = ::quire::ops::testing::make_backend(isa);                 \
+  if (backend == nullptr) GTEST_SKIP() << "this machine lacks " << (isa)

@@ -1,0 +1,215 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "ops/reference/reference_backend.h"
+#include "tests/ops/ops_test_support.h"
+
+namespace quire::ops {
+namespace {
+
+using testing::kCpuIsas;
+using testing::largest_difference;
+using testing::Random;
+using testing::same_bits;
+
+struct Shapes {
+  int32_t num_heads;
+  int32_t num_kv_heads;
+  int32_t head_dim;
+  int32_t block_size;
+  int32_t window = 0;
+};
+
+// Sequences in a paged cache whose blocks lie in random order. Slots that no token has written hold NaN: reading one
+// shows.
+class PagedSequences {
+ public:
+  PagedSequences(Backend& backend, const Shapes& shapes, std::vector<int32_t> lengths, Random& random)
+      : shapes_(shapes), lengths_(std::move(lengths)) {
+    for (const int32_t length : lengths_) {
+      stride_ = std::max<int64_t>(stride_, (length + shapes.block_size - 1) / shapes.block_size);
+    }
+    const int64_t num_blocks = stride_ * static_cast<int64_t>(lengths_.size()) + 2;
+    std::vector<BlockId> free(static_cast<size_t>(num_blocks));
+    std::iota(free.begin(), free.end(), 0);
+    for (size_t i = free.size(); i > 1; --i)
+      std::swap(free[i - 1], free[static_cast<size_t>(random.between(0, static_cast<int64_t>(i) - 1))]);
+    tables_.assign(static_cast<size_t>(stride_) * lengths_.size(), -1);
+    const int64_t token_floats = int64_t{shapes.num_kv_heads} * shapes.head_dim;
+    const auto cache_floats = static_cast<size_t>(num_blocks * shapes.block_size * token_floats);
+    keys_.assign(cache_floats, std::numeric_limits<float>::quiet_NaN());
+    values_ = keys_;
+    num_blocks_ = num_blocks;
+    for (size_t s = 0; s < lengths_.size(); ++s) fill(backend, s, free, random);
+  }
+
+  KvCacheView cache() {
+    return {keys_.data(),         values_.data(),   DType::kF32,       num_blocks_,
+            shapes_.num_kv_heads, shapes_.head_dim, shapes_.block_size};
+  }
+
+  const std::vector<float>& queries(size_t sequence) const { return queries_[sequence]; }
+
+  // Attention of the last `counts[i]` tokens before position ends[i] of each named sequence, in one batch.
+  std::vector<float> attend(Backend& backend, const std::vector<size_t>& sequences, const std::vector<int32_t>& ends,
+                            const std::vector<int32_t>& counts) {
+    const int64_t token_floats = int64_t{shapes_.num_heads} * shapes_.head_dim;
+    const int64_t query_stride = token_floats + 5;
+    std::vector<float> queries;
+    std::vector<int32_t> offsets = {0};
+    std::vector<BlockId> tables;
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      for (int32_t position = ends[i] - counts[i]; position < ends[i]; ++position) {
+        const auto from = queries_[sequences[i]].begin() + position * token_floats;
+        queries.insert(queries.end(), from, from + token_floats);
+        queries.insert(queries.end(), 5, std::numeric_limits<float>::quiet_NaN());
+      }
+      offsets.push_back(offsets.back() + counts[i]);
+      const auto table = tables_.begin() + static_cast<int64_t>(sequences[i]) * stride_;
+      tables.insert(tables.end(), table, table + stride_);
+    }
+    std::vector<float> out(static_cast<size_t>(offsets.back() * token_floats));
+    PagedAttentionArgs args;
+    args.queries = queries.data();
+    args.query_stride = query_stride;
+    args.num_heads = shapes_.num_heads;
+    args.cache = cache();
+    args.num_sequences = static_cast<int32_t>(sequences.size());
+    args.query_offsets = offsets.data();
+    args.context_lengths = ends.data();
+    args.block_tables = tables.data();
+    args.block_table_stride = stride_;
+    args.scale = 1.0f / std::sqrt(static_cast<float>(shapes_.head_dim));
+    args.window = shapes_.window;
+    args.out = out.data();
+    backend(args);
+    return out;
+  }
+
+ private:
+  void fill(Backend& backend, size_t sequence, std::vector<BlockId>& free, Random& random) {
+    const int32_t length = lengths_[sequence];
+    BlockId* table = tables_.data() + static_cast<int64_t>(sequence) * stride_;
+    std::vector<int64_t> slots;
+    for (int32_t position = 0; position < length; ++position) {
+      if (position % shapes_.block_size == 0) {
+        table[position / shapes_.block_size] = free.back();
+        free.pop_back();
+      }
+      slots.push_back(int64_t{table[position / shapes_.block_size]} * shapes_.block_size +
+                      position % shapes_.block_size);
+    }
+    const int64_t token_floats = int64_t{shapes_.num_kv_heads} * shapes_.head_dim;
+    // Keys and values side by side, as a merged projection leaves them.
+    const std::vector<float> kv = random.normals(length * 2 * token_floats);
+    KvWriteArgs write;
+    write.keys = kv.data();
+    write.values = kv.data() + token_floats;
+    write.token_stride = 2 * token_floats;
+    write.num_tokens = length;
+    write.slots = slots.data();
+    write.cache = cache();
+    backend(write);
+    queries_.push_back(random.normals(int64_t{length} * shapes_.num_heads * shapes_.head_dim, 2.0f));
+  }
+
+  Shapes shapes_;
+  std::vector<int32_t> lengths_;
+  int64_t stride_ = 1;
+  int64_t num_blocks_ = 0;
+  std::vector<BlockId> tables_;
+  std::vector<float> keys_;
+  std::vector<float> values_;
+  std::vector<std::vector<float>> queries_;
+};
+
+const std::vector<Shapes> kShapes = {
+    {9, 3, 64, 16},        // SmolLM2-135M
+    {4, 2, 16, 16},        // tiny models
+    {8, 1, 128, 16},       // one kv head
+    {3, 3, 80, 32},        // no sharing, head of 5 x 16
+    {4, 2, 24, 8},         // three vectors
+    {6, 2, 10, 16},        // a vector and a tail
+    {2, 1, 6, 16},         // tail only
+    {5, 1, 256, 4},        // wide heads, blocks under a vector
+    {3, 1, 32, 1},         // a block a token
+    {3, 1, 32, 5},         // blocks that no vector divides
+    {2, 2, 16, 100},       // blocks larger than a tile
+    {2, 1, 16, 128},       // the same, whole tiles
+    {9, 3, 64, 16, 40},    // a window
+    {4, 2, 16, 5, 3},      // a window under a block
+    {4, 2, 16, 100, 150},  // a window over large blocks
+};
+
+class PagedAttentionTest : public ::testing::TestWithParam<std::tuple<std::string, Shapes>> {
+ protected:
+  const std::string& isa() const { return std::get<0>(GetParam()); }
+  const Shapes& shapes() const { return std::get<1>(GetParam()); }
+};
+
+TEST_P(PagedAttentionTest, AgreesWithTheReferenceForPrefillChunksAndDecodeInOneBatch) {
+  QUIRE_BACKEND_OR_SKIP(backend, isa());
+  auto reference = make_reference_backend();
+  Random random(11);
+  PagedSequences sequences(*backend, shapes(), {1, 17, 70, 300, 601}, random);
+  const std::vector<size_t> all = {0, 1, 2, 3, 4};
+  const std::vector<int32_t> ends = {1, 17, 70, 300, 601};
+  for (const std::vector<int32_t>& counts : {std::vector<int32_t>{1, 1, 1, 1, 1}, std::vector<int32_t>{1, 17, 5, 0, 40},
+                                             std::vector<int32_t>{0, 3, 70, 129, 2}}) {
+    EXPECT_LT(largest_difference(sequences.attend(*backend, all, ends, counts),
+                                 sequences.attend(*reference, all, ends, counts)),
+              2e-5);
+  }
+}
+
+TEST_P(PagedAttentionTest, GivesARowTheSameBitsAloneAndInRunsOfAnyChunking) {
+  QUIRE_BACKEND_OR_SKIP(backend, isa());
+  auto one_thread = testing::make_backend(isa(), 1);
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
+  Random random(seed);
+  const auto length = static_cast<int32_t>(random.between(250, 700));
+  const auto other = static_cast<int32_t>(random.between(1, 90));
+  SCOPED_TRACE(::testing::Message() << "length " << length << " beside " << other);
+  PagedSequences sequences(*backend, shapes(), {length, other}, random);
+  const int64_t token_floats = int64_t{shapes().num_heads} * shapes().head_dim;
+  const std::vector<float> whole = sequences.attend(*backend, {0}, {length}, {length});
+
+  for (int round = 0; round < 3; ++round) {
+    for (int32_t begin = 0; begin < length;) {
+      const auto count =
+          static_cast<int32_t>(std::min<int64_t>(length - begin, random.between(1, round == 0 ? 20 : 200)));
+      // Beside another sequence, before or after it, or alone on one thread.
+      const int64_t company = random.between(0, 2);
+      std::vector<float> out;
+      int64_t skip = 0;
+      if (company == 0) {
+        out = sequences.attend(*one_thread, {0}, {begin + count}, {count});
+      } else if (company == 1) {
+        out = sequences.attend(*backend, {0, 1}, {begin + count, other}, {count, other});
+      } else {
+        out = sequences.attend(*backend, {1, 0}, {other, begin + count}, {other, count});
+        skip = other * token_floats;
+      }
+      ASSERT_TRUE(same_bits(out.data() + skip, whole.data() + begin * token_floats, count * token_floats))
+          << "positions " << begin << " to " << begin + count << ", company " << company;
+      begin += count;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Isa, PagedAttentionTest,
+                         ::testing::Combine(::testing::ValuesIn(kCpuIsas), ::testing::ValuesIn(kShapes)),
+                         [](const auto& test) {
+                           const Shapes& s = std::get<1>(test.param);
+                           return std::get<0>(test.param) + "_h" + std::to_string(s.num_heads) + "kv" +
+                                  std::to_string(s.num_kv_heads) + "d" + std::to_string(s.head_dim) + "b" +
+                                  std::to_string(s.block_size) + "w" + std::to_string(s.window);
+                         });
+
+}  // namespace
+}  // namespace quire::ops
