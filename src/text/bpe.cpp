@@ -1,0 +1,296 @@
+#include "text/bpe.h"
+
+#include <algorithm>
+#include <bit>
+#include <memory>
+#include <unordered_map>
+
+#include "text/unicode.h"
+#include "text/utf8.h"
+
+namespace quire::text {
+namespace {
+
+// Below this many symbols a scan for the best pair beats any queue.
+constexpr size_t kShortPiece = 24;
+
+bool is_hidden(const std::vector<bool>& hidden, TokenId id) {
+  return static_cast<size_t>(id) < hidden.size() && hidden[static_cast<size_t>(id)];
+}
+
+// Where the pairs of one rank begin, leftmost first. Positions mostly arrive in rising order: then this is a plain list.
+class PositionQueue {
+ public:
+  bool empty() const { return next_ == ordered_.size() && late_.empty(); }
+  void push(uint32_t position) {
+    if (ordered_.empty() || position >= ordered_.back()) {
+      ordered_.push_back(position);
+    } else {
+      late_.push_back(position);
+      std::push_heap(late_.begin(), late_.end(), std::greater<>());
+    }
+  }
+  uint32_t pop() {
+    const bool from_ordered = next_ < ordered_.size() && (late_.empty() || ordered_[next_] <= late_.front());
+    if (from_ordered) {
+      const uint32_t position = ordered_[next_++];
+      if (next_ == ordered_.size()) {
+        ordered_.clear();
+        next_ = 0;
+      }
+      return position;
+    }
+    std::pop_heap(late_.begin(), late_.end(), std::greater<>());
+    const uint32_t position = late_.back();
+    late_.pop_back();
+    return position;
+  }
+
+ private:
+  std::vector<uint32_t> ordered_;
+  size_t next_ = 0;
+  std::vector<uint32_t> late_;  // min-heap
+};
+
+// The pairs that wait to be merged: best rank first, leftmost first within a rank.
+class PairQueue {
+ public:
+  bool empty() const { return ranks_.empty(); }
+  void push(uint32_t rank, uint32_t position) {
+    PositionQueue& queue = by_rank_[rank];
+    if (queue.empty()) {
+      ranks_.push_back(rank);
+      std::push_heap(ranks_.begin(), ranks_.end(), std::greater<>());
+    }
+    queue.push(position);
+  }
+  std::pair<uint32_t, uint32_t> pop() {
+    const uint32_t rank = ranks_.front();
+    PositionQueue& queue = by_rank_[rank];
+    const uint32_t position = queue.pop();
+    if (queue.empty()) {
+      std::pop_heap(ranks_.begin(), ranks_.end(), std::greater<>());
+      ranks_.pop_back();
+    }
+    return {rank, position};
+  }
+
+ private:
+  std::vector<uint32_t> ranks_;  // min-heap of the ranks whose queue is not empty
+  std::unordered_map<uint32_t, PositionQueue> by_rank_;
+};
+
+}  // namespace
+
+void MergeTable::reserve(size_t count) {
+  const size_t slots = std::bit_ceil(std::max<size_t>(2, 2 * count));
+  slots_.assign(slots, Slot{});
+  mask_ = slots - 1;
+  shift_ = 64 - std::countr_zero(slots);
+}
+
+void MergeTable::add(TokenId left, TokenId right, Merge merge) {
+  const uint64_t key = key_of(left, right);
+  size_t slot = slot_of(key);
+  while (slots_[slot].key != kEmpty) {
+    if (slots_[slot].key == key) return;
+    slot = (slot + 1) & mask_;
+  }
+  slots_[slot] = {key, merge};
+}
+
+Result<std::unique_ptr<TokenModel>> BpeModel::make(const TokenTable& tokens, const MergeList& merges,
+                                                   const std::vector<bool>& hidden, const BpeOptions& options) {
+  std::unique_ptr<BpeModel> model(new BpeModel(options));
+  model->merges_.reserve(merges.size());
+  std::string merged;
+  for (size_t rank = 0; rank < merges.size(); ++rank) {
+    const auto& [left, right] = merges[rank];
+    merged.assign(left).append(right);
+    const auto left_id = tokens.find(left);
+    const auto right_id = tokens.find(right);
+    const auto merged_id = tokens.find(merged);
+    if (!left_id || !right_id || !merged_id) {
+      const std::string_view missing = !left_id ? left : !right_id ? right : std::string_view(merged);
+      return invalid_argument("merges[{}] ({:?} with {:?}): {:?} is not in the vocabulary", rank, left, right, missing);
+    }
+    if (is_hidden(hidden, *merged_id)) continue;
+    model->merges_.add(*left_id, *right_id, {static_cast<uint32_t>(rank), *merged_id});
+  }
+  model->add_characters(tokens, hidden);
+  model->add_whole_pieces(tokens, hidden);
+  return std::unique_ptr<TokenModel>(std::move(model));
+}
+
+void BpeModel::add_characters(const TokenTable& tokens, const std::vector<bool>& hidden) {
+  const auto visible = [&](std::string_view token) {
+    const auto id = tokens.find(token);
+    return id && !is_hidden(hidden, *id) ? *id : kNoToken;
+  };
+  byte_tokens_.fill(kNoToken);
+  fallback_tokens_.fill(kNoToken);
+  for (int byte = 0; byte < 256; ++byte) {
+    const auto index = static_cast<size_t>(byte);
+    if (options_.byte_level) {
+      std::string character;
+      append_code_point(ByteAlphabet::get().character(static_cast<uint8_t>(byte)), character);
+      byte_tokens_[index] = visible(character);
+    } else if (byte < 0x80) {
+      byte_tokens_[index] = visible(std::string(1, static_cast<char>(byte)));
+    }
+    // Byte tokens may be marked special: no text spells them, so there is nothing to protect.
+    if (options_.byte_fallback) {
+      fallback_tokens_[index] = tokens.find(fmt::format("<0x{:02X}>", byte)).value_or(kNoToken);
+    }
+  }
+  if (options_.byte_level) return;
+  for (TokenId id = 0; id < tokens.size(); ++id) {
+    const std::string* token = tokens.find(id);
+    if (token == nullptr || token->empty() || is_hidden(hidden, id)) continue;
+    const size_t length = next_utf8_sequence(*token, 0).length;
+    if (length > 1 && length == token->size()) character_tokens_.emplace(*token, id);
+  }
+}
+
+// A piece always becomes the same ids, so that those which become one token can be looked up whole.
+void BpeModel::add_whole_pieces(const TokenTable& tokens, const std::vector<bool>& hidden) {
+  whole_pieces_.reserve(static_cast<size_t>(tokens.count()));
+  std::string piece;
+  std::vector<TokenId> symbols;
+  for (TokenId id = 0; id < tokens.size(); ++id) {
+    const std::string* token = tokens.find(id);
+    if (token == nullptr || token->empty() || is_hidden(hidden, id)) continue;
+    if (options_.byte_level) {
+      if (!ByteAlphabet::get().to_bytes(*token, piece)) continue;
+    } else {
+      piece = *token;
+    }
+    if (!options_.ignore_merges) {
+      symbols.clear();
+      encode_by_merging(piece, symbols);
+      if (symbols.size() != 1 || symbols[0] != id) continue;
+    }
+    longest_whole_piece_ = std::max(longest_whole_piece_, piece.size());
+    whole_pieces_.emplace(piece, id);
+  }
+}
+
+void BpeModel::split_into_characters(std::string_view piece, std::vector<TokenId>& symbols) const {
+  bool unk_before = false;  // the last symbol is an unk that the next unknown character may fuse into
+  const auto unknown = [&] {
+    if (options_.unk && !(unk_before && options_.fuse_unk)) symbols.push_back(*options_.unk);
+    unk_before = true;
+  };
+  const auto known = [&](TokenId id) {
+    symbols.push_back(id);
+    unk_before = false;
+  };
+  if (options_.byte_level) {
+    for (const char byte : piece) {
+      const TokenId id = byte_tokens_[static_cast<unsigned char>(byte)];
+      id == kNoToken ? unknown() : known(id);
+    }
+    return;
+  }
+  for (size_t i = 0; i < piece.size();) {
+    const uint32_t length = decode_code_point(piece.data() + i).length;
+    const std::string_view character = piece.substr(i, length);
+    i += length;
+    TokenId id = kNoToken;
+    if (length == 1) {
+      id = byte_tokens_[static_cast<unsigned char>(character[0])];
+    } else if (const auto entry = character_tokens_.find(character); entry != character_tokens_.end()) {
+      id = entry->second;
+    }
+    if (id != kNoToken) {
+      known(id);
+      continue;
+    }
+    const bool falls_back = options_.byte_fallback && std::all_of(character.begin(), character.end(), [&](char byte) {
+      return fallback_tokens_[static_cast<unsigned char>(byte)] != kNoToken;
+    });
+    if (!falls_back) {
+      unknown();
+      continue;
+    }
+    for (const char byte : character) known(fallback_tokens_[static_cast<unsigned char>(byte)]);
+  }
+}
+
+void BpeModel::merge_short(std::vector<TokenId>& symbols) const {
+  size_t count = symbols.size();
+  std::array<MergeTable::Merge, kShortPiece> pairs;  // [i]: what symbols i and i + 1 become
+  for (size_t i = 0; i + 1 < count; ++i) pairs[i] = merges_.find(symbols[i], symbols[i + 1]);
+  while (count > 1) {
+    size_t best = 0;
+    for (size_t i = 1; i + 1 < count; ++i) {
+      if (pairs[i].rank < pairs[best].rank) best = i;
+    }
+    if (pairs[best].rank == MergeTable::kNoRank) break;
+    symbols[best] = pairs[best].merged;
+    for (size_t i = best + 1; i + 1 < count; ++i) {
+      symbols[i] = symbols[i + 1];
+      pairs[i - 1] = pairs[i];
+    }
+    --count;
+    if (best > 0) pairs[best - 1] = merges_.find(symbols[best - 1], symbols[best]);
+    if (best + 1 < count) pairs[best] = merges_.find(symbols[best], symbols[best + 1]);
+  }
+  symbols.resize(count);
+}
+
+void BpeModel::merge_long(std::vector<TokenId>& symbols) const {
+  const auto count = static_cast<uint32_t>(symbols.size());
+  constexpr uint32_t kNone = UINT32_MAX;
+  std::vector<uint32_t> next(count), previous(count);
+  for (uint32_t i = 0; i < count; ++i) {
+    next[i] = i + 1 < count ? i + 1 : kNone;
+    previous[i] = i > 0 ? i - 1 : kNone;
+  }
+  PairQueue queue;
+  const auto offer = [&](uint32_t left) {
+    if (left == kNone || next[left] == kNone) return;
+    const uint32_t rank = merges_.find(symbols[left], symbols[next[left]]).rank;
+    if (rank != MergeTable::kNoRank) queue.push(rank, left);
+  };
+  for (uint32_t i = 0; i < count; ++i) offer(i);
+  while (!queue.empty()) {
+    const auto [rank, left] = queue.pop();
+    // The pair may be gone: one of its symbols has merged otherwise.
+    if (symbols[left] == kNoToken || next[left] == kNone) continue;
+    const uint32_t right = next[left];
+    const MergeTable::Merge merge = merges_.find(symbols[left], symbols[right]);
+    if (merge.rank != rank) continue;
+    symbols[left] = merge.merged;
+    symbols[right] = kNoToken;
+    next[left] = next[right];
+    if (next[left] != kNone) previous[next[left]] = left;
+    offer(previous[left]);
+    offer(left);
+  }
+  std::erase(symbols, kNoToken);
+}
+
+void BpeModel::encode_by_merging(std::string_view piece, std::vector<TokenId>& symbols) const {
+  split_into_characters(piece, symbols);
+  if (symbols.size() <= kShortPiece) {
+    merge_short(symbols);
+  } else {
+    merge_long(symbols);
+  }
+}
+
+void BpeModel::encode(std::string_view piece, std::vector<TokenId>& out) const {
+  if (piece.size() <= longest_whole_piece_) {
+    if (const auto whole = whole_pieces_.find(piece); whole != whole_pieces_.end()) {
+      out.push_back(whole->second);
+      return;
+    }
+  }
+  std::vector<TokenId> symbols;
+  symbols.reserve(piece.size());
+  encode_by_merging(piece, symbols);
+  out.insert(out.end(), symbols.begin(), symbols.end());
+}
+
+}  // namespace quire::text

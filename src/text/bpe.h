@@ -1,0 +1,95 @@
+// Byte pair encoding (Sennrich et al., 2016): a piece of text begins as its characters, and the adjacent pair with the
+// best rank is merged until no pair has one.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "text/tokenizer_model.h"
+#include "text/tokenizer_vocab.h"
+
+namespace quire::text {
+
+// What two adjacent symbols become. An open-addressing table: one probe, mostly, of 16 bytes.
+class MergeTable {
+ public:
+  struct Merge {
+    uint32_t rank = 0;  // lower merges first
+    TokenId merged = kNoToken;
+  };
+  static constexpr uint32_t kNoRank = UINT32_MAX;
+
+  void reserve(size_t count);
+  // The first rank given to a pair stays. REQUIRES: reserve() for at least this many.
+  void add(TokenId left, TokenId right, Merge merge);
+  // rank is kNoRank where the pair does not merge.
+  Merge find(TokenId left, TokenId right) const {
+    const uint64_t key = key_of(left, right);
+    for (size_t slot = slot_of(key);; slot = (slot + 1) & mask_) {
+      if (slots_[slot].key == key) return slots_[slot].merge;
+      if (slots_[slot].key == kEmpty) return {kNoRank, kNoToken};
+    }
+  }
+
+ private:
+  static constexpr uint64_t kEmpty = UINT64_MAX;
+  struct Slot {
+    uint64_t key = kEmpty;
+    Merge merge;
+  };
+  static uint64_t key_of(TokenId left, TokenId right) {
+    return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
+  }
+  size_t slot_of(uint64_t key) const { return (key * 0x9E3779B97F4A7C15ULL) >> shift_; }
+
+  std::vector<Slot> slots_ = std::vector<Slot>(2);
+  size_t mask_ = 1;
+  int shift_ = 63;
+};
+
+struct BpeOptions {
+  bool byte_level = false;     // the vocabulary is written in the alphabet of bytes (ByteAlphabet)
+  bool ignore_merges = false;  // a piece that is a token is that token
+  bool byte_fallback = false;  // a character that is no token becomes tokens "<0x41>" of its bytes
+  bool fuse_unk = false;       // unknown characters in a row become one unk
+  std::optional<TokenId> unk;  // for characters that are no token; without it they vanish
+};
+
+// Left and right spelling, by rank.
+using MergeList = std::vector<std::pair<std::string_view, std::string_view>>;
+
+class BpeModel final : public TokenModel {
+ public:
+  // `hidden` (by id; may be shorter than the table): tokens that text must never become, whatever it spells: the special
+  // ones, which are recognised before. Errors: invalid_argument naming a merge whose parts or result are no tokens.
+  static Result<std::unique_ptr<TokenModel>> make(const TokenTable& tokens, const MergeList& merges,
+                                                  const std::vector<bool>& hidden, const BpeOptions& options);
+
+  // O(n log n) time, constant stack.
+  void encode(std::string_view piece, std::vector<TokenId>& out) const override;
+
+ private:
+  explicit BpeModel(BpeOptions options) : options_(options) {}
+  void add_characters(const TokenTable& tokens, const std::vector<bool>& hidden);
+  void add_whole_pieces(const TokenTable& tokens, const std::vector<bool>& hidden);
+  void split_into_characters(std::string_view piece, std::vector<TokenId>& symbols) const;
+  void merge_short(std::vector<TokenId>& symbols) const;
+  void merge_long(std::vector<TokenId>& symbols) const;
+  void encode_by_merging(std::string_view piece, std::vector<TokenId>& symbols) const;
+
+  BpeOptions options_;
+  MergeTable merges_;
+  std::array<TokenId, 256> byte_tokens_{};  // byte_level: of each byte; else: of each ASCII character
+  TokenMap character_tokens_;               // not byte_level: of the other characters
+  std::array<TokenId, 256> fallback_tokens_{};  // "<0x00>".. with byte_fallback
+  TokenMap whole_pieces_;  // pieces that are known to become one token: no merging needed
+  size_t longest_whole_piece_ = 0;
+};
+
+}  // namespace quire::text

@@ -1,0 +1,60 @@
+// Reading values out of a tokenizer.json with errors that name the field.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include <boost/json.hpp>
+
+#include "base/status.h"
+#include "text/pretokenizer.h"
+#include "text/tokenizer_added.h"
+#include "text/tokenizer_vocab.h"
+
+namespace quire::text {
+
+// An object and its path in the file ("pre_tokenizer.pretokenizers[0]").
+class JsonNode {
+ public:
+  JsonNode(const boost::json::value& value, std::string path) : value_(&value), path_(std::move(path)) {}
+
+  const std::string& path() const { return path_; }
+  const boost::json::value& value() const { return *value_; }
+  std::string path_of(std::string_view key) const {
+    return path_.empty() ? std::string(key) : path_ + "." + std::string(key);
+  }
+
+  // nullptr: not there, or null.
+  const boost::json::value* find(std::string_view key) const;
+  // Errors: invalid_argument when missing or of another kind.
+  Result<std::string_view> string(std::string_view key) const;
+  Result<const boost::json::array*> array(std::string_view key) const;
+  Result<const boost::json::object*> object(std::string_view key) const;
+  // `absent` when missing or null. Errors: invalid_argument when of another kind.
+  Result<bool> boolean(std::string_view key, bool absent) const;
+  Result<std::string_view> string_or(std::string_view key, std::string_view absent) const;
+  // Errors: invalid_argument unless a non-negative integer.
+  Result<int64_t> integer(std::string_view key) const;
+
+ private:
+  const boost::json::value* value_;
+  std::string path_;
+};
+
+std::string_view kind_name(const boost::json::value& value);  // "string", "array", ...
+
+// The entry "pre_tokenizer". `byte_level` says whether text goes to the model in the alphabet of bytes.
+struct PreTokenizerEntry {
+  PreTokenizer pre_tokenizer;
+  bool byte_level = false;
+};
+Result<PreTokenizerEntry> read_pre_tokenizer(const JsonNode& root);
+
+// The entry "post_processor": what goes before and after a text.
+struct PostProcessorEntry {
+  std::vector<TokenId> prefix, suffix;
+};
+Result<PostProcessorEntry> read_post_processor(const JsonNode& root, const TokenTable& tokens);
+
+}  // namespace quire::text

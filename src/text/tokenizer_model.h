@@ -1,0 +1,19 @@
+// What turns one piece of pre-tokenised text into ids: BPE; later Unigram and WordPiece.
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "types/ids.h"
+
+namespace quire::text {
+
+class TokenModel {
+ public:
+  virtual ~TokenModel() = default;
+  // Appends the ids of `piece`. REQUIRES: valid UTF-8, not empty. Thread-safe.
+  virtual void encode(std::string_view piece, std::vector<TokenId>& out) const = 0;
+};
+
+}  // namespace quire::text

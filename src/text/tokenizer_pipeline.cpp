@@ -1,0 +1,164 @@
+#include "text/tokenizer_pipeline.h"
+
+#include <utility>
+
+#include "text/unicode.h"
+#include "text/utf8.h"
+
+namespace quire::text {
+namespace {
+
+// The pieces as one valid text, and where that may be trusted.
+struct JoinedText {
+  std::string text;
+  TrustedRanges trusted;
+};
+
+// A range for each trusted piece, in bytes of the text as it was given; adjacent ones are one.
+TrustedRanges ranges_of(std::span<const TextPiece> pieces) {
+  TrustedRanges ranges;
+  size_t begin = 0;
+  for (const TextPiece& piece : pieces) {
+    const size_t end = begin + piece.text.size();
+    if (piece.trusted && end > begin) {
+      if (!ranges.empty() && ranges.back().second == begin) {
+        ranges.back().second = end;
+      } else {
+        ranges.emplace_back(begin, end);
+      }
+    }
+    begin = end;
+  }
+  return ranges;
+}
+
+// Replaces ill-formed bytes and moves the ranges with the text. Bytes of an ill-formed sequence are not trusted.
+JoinedText replace_ill_formed(std::string_view raw, const TrustedRanges& ranges) {
+  JoinedText joined;
+  auto range = ranges.begin();
+  std::optional<size_t> open;  // beginning of the trusted range that is being written
+  const auto close = [&] {
+    if (open && joined.text.size() > *open) joined.trusted.emplace_back(*open, joined.text.size());
+    open.reset();
+  };
+  for (size_t i = 0; i < raw.size();) {
+    const Utf8Sequence sequence = next_utf8_sequence(raw, i);
+    if (sequence.state == Utf8State::kWellFormed) {
+      for (const size_t stop = i + sequence.length; i < stop; ++i) {
+        while (range != ranges.end() && range->second <= i) ++range;
+        const bool trusted = range != ranges.end() && range->first <= i;
+        if (!trusted) close();
+        if (trusted && !open) open = joined.text.size();
+        joined.text.push_back(raw[i]);
+      }
+    } else {
+      close();
+      joined.text.append(kReplacementCharacter);
+      i += sequence.length;
+    }
+  }
+  close();
+  return joined;
+}
+
+}  // namespace
+
+PipelineTokenizer::PipelineTokenizer(TokenizerParts parts) : parts_(std::move(parts)) {
+  const auto size = static_cast<size_t>(parts_.tokens.size());
+  special_.resize(size, false);
+  for (const AddedToken& token : parts_.added) {
+    (token.normalized ? normalized_added_ : verbatim_added_).add(token);
+    if (token.special) special_[static_cast<size_t>(token.id)] = true;
+  }
+  bytes_.resize(size);
+  for (size_t id = 0; id < size; ++id) {
+    const std::string* token = parts_.tokens.find(static_cast<TokenId>(id));
+    if (token == nullptr) continue;
+    const bool from_alphabet = parts_.spelling == TokenSpelling::kByteAlphabet &&
+                               ByteAlphabet::get().to_bytes(*token, bytes_[id]);
+    if (!from_alphabet) bytes_[id] = *token;
+  }
+}
+
+std::vector<TokenId> PipelineTokenizer::encode(std::string_view text, bool add_special_tokens) const {
+  if (is_valid_utf8(text)) return encode_text(text, {{0, text.size()}}, add_special_tokens);
+  const JoinedText joined = replace_ill_formed(text, {{0, text.size()}});
+  return encode_text(joined.text, joined.trusted, add_special_tokens);
+}
+
+std::vector<TokenId> PipelineTokenizer::encode(std::span<const TextPiece> pieces, bool add_special_tokens) const {
+  size_t bytes = 0;
+  for (const TextPiece& piece : pieces) bytes += piece.text.size();
+  std::string text;
+  text.reserve(bytes);
+  for (const TextPiece& piece : pieces) text.append(piece.text);
+  const TrustedRanges ranges = ranges_of(pieces);
+  if (is_valid_utf8(text)) return encode_text(text, ranges, add_special_tokens);
+  const JoinedText joined = replace_ill_formed(text, ranges);
+  return encode_text(joined.text, joined.trusted, add_special_tokens);
+}
+
+std::vector<TokenId> PipelineTokenizer::encode_text(std::string_view text, const TrustedRanges& trusted,
+                                                    bool add_special_tokens) const {
+  std::vector<TokenId> ids;
+  if (add_special_tokens) ids = parts_.prefix;
+  std::vector<AddedSpan> outer, inner;
+  verbatim_added_.split(text, 0, text.size(), trusted, outer);
+  for (const AddedSpan& stretch : outer) {
+    if (stretch.id != kNoToken) {
+      ids.push_back(stretch.id);
+      continue;
+    }
+    inner.clear();
+    normalized_added_.split(text, stretch.begin, stretch.end, trusted, inner);
+    for (const AddedSpan& span : inner) {
+      if (span.id != kNoToken) {
+        ids.push_back(span.id);
+        continue;
+      }
+      const PreTokenized cut = parts_.pre_tokenizer.split(text.substr(span.begin, span.end - span.begin));
+      for (const std::string_view piece : cut.pieces) parts_.model->encode(piece, ids);
+    }
+  }
+  if (add_special_tokens) ids.insert(ids.end(), parts_.suffix.begin(), parts_.suffix.end());
+  return ids;
+}
+
+std::string PipelineTokenizer::decode(std::span<const TokenId> ids, bool skip_special_tokens) const {
+  std::string bytes;
+  for (const TokenId id : ids) {
+    if (id < 0 || id >= vocab_size() || (skip_special_tokens && is_special(id))) continue;
+    bytes.append(bytes_[static_cast<size_t>(id)]);
+  }
+  std::string text;
+  text.reserve(bytes.size());
+  append_lossy_utf8(bytes, text);
+  return text;
+}
+
+std::string PipelineTokenizer::token_bytes(TokenId id) const {
+  if (id < 0 || id >= vocab_size()) return {};
+  return bytes_[static_cast<size_t>(id)];
+}
+
+std::optional<std::string> PipelineTokenizer::id_to_token(TokenId id) const {
+  const std::string* token = parts_.tokens.find(id);
+  if (token == nullptr) return std::nullopt;
+  return *token;
+}
+
+std::optional<TokenId> PipelineTokenizer::token_to_id(std::string_view token) const {
+  return parts_.tokens.find(token);
+}
+
+bool PipelineTokenizer::is_special(TokenId id) const {
+  return id >= 0 && id < vocab_size() && special_[static_cast<size_t>(id)];
+}
+
+int64_t PipelineTokenizer::vocab_size() const { return parts_.tokens.size(); }
+
+std::string PipelineTokenizer::description() const {
+  return fmt::format("{}, {} tokens", parts_.kind, parts_.tokens.count());
+}
+
+}  // namespace quire::text

@@ -1,0 +1,63 @@
+// The tokenizer that every file format is turned into: added tokens, pre-tokenizer, model, post-processor, decoder.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/pretokenizer.h"
+#include "text/tokenizer.h"
+#include "text/tokenizer_added.h"
+#include "text/tokenizer_model.h"
+#include "text/tokenizer_vocab.h"
+
+namespace quire::text {
+
+// How a token's spelling becomes text.
+enum class TokenSpelling {
+  kByteAlphabet,  // each character stands for a byte; a token with any other character is text as it is (as Hugging Face)
+  kVerbatim,
+};
+
+struct TokenizerParts {
+  std::string kind;  // "bpe (byte level)"
+  TokenTable tokens;
+  std::vector<AddedToken> added;
+  PreTokenizer pre_tokenizer;
+  std::unique_ptr<TokenModel> model;
+  std::vector<TokenId> prefix, suffix;  // what add_special_tokens puts around a text
+  TokenSpelling spelling = TokenSpelling::kByteAlphabet;
+  std::optional<TokenId> bos;
+  std::vector<TokenId> eos;
+};
+
+class PipelineTokenizer final : public Tokenizer {
+ public:
+  explicit PipelineTokenizer(TokenizerParts parts);
+
+  std::vector<TokenId> encode(std::string_view text, bool add_special_tokens) const override;
+  std::vector<TokenId> encode(std::span<const TextPiece> pieces, bool add_special_tokens) const override;
+  std::string decode(std::span<const TokenId> ids, bool skip_special_tokens) const override;
+  std::string token_bytes(TokenId id) const override;
+  std::optional<std::string> id_to_token(TokenId id) const override;
+  std::optional<TokenId> token_to_id(std::string_view token) const override;
+  bool is_special(TokenId id) const override;
+  int64_t vocab_size() const override;
+  std::string description() const override;
+  std::optional<TokenId> bos_id() const override { return parts_.bos; }
+  std::vector<TokenId> eos_ids() const override { return parts_.eos; }
+
+ private:
+  std::vector<TokenId> encode_text(std::string_view text, const TrustedRanges& trusted, bool add_special_tokens) const;
+
+  TokenizerParts parts_;
+  AddedTokenMatcher verbatim_added_;    // searched for first
+  AddedTokenMatcher normalized_added_;  // then these, in what is left
+  std::vector<bool> special_;           // by id
+  std::vector<std::string> bytes_;      // by id
+};
+
+}  // namespace quire::text
