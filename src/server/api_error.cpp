@@ -1,0 +1,84 @@
+#include "server/api_error.h"
+
+#include <fmt/format.h>
+
+namespace quire::server {
+
+std::string_view error_type(int http_status) {
+  switch (http_status) {
+    case 400:
+    case 405:
+    case 408:
+    case 411:
+    case 413:
+    case 415:
+    case 417:
+    case 431:
+      return "BadRequestError";
+    case 401:
+      return "AuthenticationError";
+    case 404:
+      return "NotFoundError";
+    case 422:
+      return "UnprocessableEntityError";
+    case 429:
+      return "RateLimitError";
+    case 501:
+      return "NotImplementedError";
+    case 503:
+      return "ServiceUnavailableError";
+    default:
+      return "InternalServerError";
+  }
+}
+
+boost::json::object error_object(const ApiError& error) {
+  const auto or_null = [](const std::string& text) {
+    return text.empty() ? boost::json::value(nullptr) : boost::json::value(text);
+  };
+  return {{"error",
+           {{"message", error.message},
+            {"type", error_type(error.status)},
+            {"param", or_null(error.param)},
+            {"code", or_null(error.code)}}}};
+}
+
+HttpResponse error_response(const ApiError& error) {
+  HttpResponse response;
+  response.status = error.status;
+  response.body = boost::json::serialize(error_object(error));
+  if (error.retry_after > 0) response.headers.emplace_back("Retry-After", std::to_string(error.retry_after));
+  if (error.status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  return response;
+}
+
+ApiError to_api_error(const Status& status) {
+  switch (status.code()) {
+    case StatusCode::kInvalidArgument:
+      return {400, status.message(), status.param(), "", 0};
+    case StatusCode::kNotFound:
+      return {404, status.message(), status.param(), "", 0};
+    case StatusCode::kResourceExhausted:
+      return {429, status.message(), status.param(), "rate_limit_exceeded", 1};
+    case StatusCode::kUnimplemented:
+      return {501, status.message(), status.param(), "", 0};
+    case StatusCode::kUnavailable:
+      return {503, status.message(), status.param(), "", 1};
+    case StatusCode::kOk:
+    case StatusCode::kDataLoss:
+    case StatusCode::kCancelled:
+    case StatusCode::kDeadlineExceeded:
+    case StatusCode::kInternal:
+      break;
+  }
+  return {500, "The server failed while answering this request; its log says more.", "", "internal_error", 0};
+}
+
+std::string quoted(std::string_view text, size_t most) {
+  if (text.size() <= most) return fmt::format("'{}'", text);
+  size_t end = most;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return fmt::format("'{}…'", text.substr(0, end));
+}
+
+}  // namespace quire::server

@@ -1,0 +1,35 @@
+// Errors as OpenAI's clients read them: {"error": {"message", "type", "param", "code"}}.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include <boost/json.hpp>
+
+#include "base/status.h"
+#include "server/http.h"
+
+namespace quire::server {
+
+struct ApiError {
+  int status = 400;     // of HTTP
+  std::string message;  // for a person; never an address, a path or a secret
+  std::string param;    // the field at fault; empty: null
+  std::string code;     // for programs; empty: null
+  int retry_after = 0;  // seconds; 0: no such header
+};
+
+// "BadRequestError" for 400, "NotFoundError" for 404, ...
+std::string_view error_type(int http_status);
+
+boost::json::object error_object(const ApiError& error);
+HttpResponse error_response(const ApiError& error);
+
+// invalid_argument 400, not_found 404, resource_exhausted 429, unimplemented 501, unavailable 503, anything else 500.
+// What went wrong inside (500) is not told to the client beyond that.
+ApiError to_api_error(const Status& status);
+
+// Strings that go into a message: quoted, at most `most` bytes, cut between characters.
+std::string quoted(std::string_view text, size_t most = 100);
+
+}  // namespace quire::server

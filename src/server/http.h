@@ -1,0 +1,92 @@
+// Plain HTTP messages and one request's side of a connection, without a word of Asio: what routes and handlers see.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace quire::server {
+
+using HeaderFields = std::vector<std::pair<std::string, std::string>>;
+
+struct HttpRequest {
+  std::string method;  // "GET"
+  std::string path;    // as sent, never normalised: "/v1/models"
+  std::string query;   // behind the '?'
+  HeaderFields headers;
+  std::string body;
+  std::string id;       // the client's X-Request-Id where it is well formed, else our own
+  std::string handler;  // the route's name for metrics, set by HttpHandler::screen
+
+  // The first field of this name, case-insensitively; empty when there is none.
+  std::string_view header(std::string_view name) const;
+};
+
+struct HttpResponse {
+  int status = 200;
+  std::string content_type = "application/json";
+  HeaderFields headers;  // beside Content-Type, Content-Length, Connection, Date and X-Request-Id
+  std::string body;
+};
+
+// "Not Found" for 404.
+std::string_view reason_phrase(int status);
+
+class Connection;
+
+// One request and the way to answer it: respond() once, or begin_stream(), any number of write()s and end_stream().
+// Dropping an exchange that was not answered answers 500. All calls do nothing once the client is gone.
+class Exchange {
+ public:
+  Exchange(std::shared_ptr<Connection> connection, HttpRequest request, uint64_t serial);
+  ~Exchange();
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
+
+  const HttpRequest& request() const { return request_; }
+
+  // Any thread.
+  void respond(HttpResponse response);
+  // Runs `work` on the connection's strand: one at a time, never beside another of the same connection. Any thread.
+  void post(std::function<void()> work);
+
+  // The rest on the strand only.
+
+  // At most one of these is called, at most once, and never after the answer is complete. They are kept until the
+  // exchange ends, so they may own whatever carries it.
+  //   on_disconnect: the client is gone.
+  //   on_abort: the server is stopping and the answer must be ended now, in good order.
+  void watch(std::function<void()> on_disconnect, std::function<void()> on_abort);
+  bool connected() const;
+  void begin_stream(HttpResponse head);  // the body of `head` is not sent
+  // REQUIRES: the previous write is done. `done` runs on the strand when the kernel has taken all of it.
+  void write(std::string data, std::function<void()> done);
+  void end_stream();
+
+ private:
+  std::shared_ptr<Connection> connection_;
+  HttpRequest request_;
+  const uint64_t serial_;
+};
+
+// What an HTTP server asks of the application. Called from several threads at once.
+class HttpHandler {
+ public:
+  virtual ~HttpHandler() = default;
+
+  // Sees the head before the body is read: an answer here refuses the request. Also names the route (request.handler).
+  virtual std::optional<HttpResponse> screen(HttpRequest& head) = 0;
+  // Must not block: called on an I/O thread.
+  virtual void handle(std::shared_ptr<Exchange> exchange) = 0;
+  // After each answer, also those that the HTTP layer gave itself. `handler` is empty when no route was found.
+  virtual void answered(const HttpRequest& request, int status, double seconds) = 0;
+};
+
+}  // namespace quire::server

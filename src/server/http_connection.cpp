@@ -1,0 +1,585 @@
+#include "server/http_connection.h"
+
+#include <algorithm>
+#include <ctime>
+#include <random>
+
+#include <fmt/format.h>
+#include <boost/asio/bind_executor.hpp>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/dispatch.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/beast/http/error.hpp>
+
+#include "server/api_error.h"
+
+namespace quire::server {
+namespace asio = boost::asio;
+namespace http = boost::beast::http;
+using boost::system::error_code;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+constexpr size_t kReadHead = 4096;
+constexpr size_t kReadBody = 64 << 10;
+constexpr uint64_t kSmallBody = 64 << 10;  // read and thrown away so that a refused request need not end the connection
+
+bool equal_ignoring_case(std::string_view a, std::string_view b) {
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [&](char x, char y) { return lower(x) == lower(y); });
+}
+
+bool well_formed_id(std::string_view id) {
+  return !id.empty() && id.size() <= 128 && std::all_of(id.begin(), id.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
+           c == '.' || c == ':';
+  });
+}
+
+std::string random_id() {
+  std::random_device device;
+  return fmt::format("{:08x}{:08x}{:08x}{:08x}", device(), device(), device(), device());
+}
+
+std::string http_date() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  constexpr const char* kDays[] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
+  constexpr const char* kMonths[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                     "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+  return fmt::format("{}, {:02} {} {} {:02}:{:02}:{:02} GMT", kDays[utc.tm_wday], utc.tm_mday, kMonths[utc.tm_mon],
+                     utc.tm_year + 1900, utc.tm_hour, utc.tm_min, utc.tm_sec);
+}
+
+HttpResponse plain_error(int status, std::string message) {
+  return error_response({status, std::move(message), "", "", 0});
+}
+
+}  // namespace
+
+// ----------------------------------------------------------------------------------------------------------------
+// http.h
+
+std::string_view HttpRequest::header(std::string_view name) const {
+  for (const auto& [field, value] : headers) {
+    if (equal_ignoring_case(field, name)) return value;
+  }
+  return {};
+}
+
+std::string_view reason_phrase(int status) {
+  const auto phrase = http::obsolete_reason(http::int_to_status(static_cast<unsigned>(status)));
+  return {phrase.data(), phrase.size()};
+}
+
+Exchange::Exchange(std::shared_ptr<Connection> connection, HttpRequest request, uint64_t serial)
+    : connection_(std::move(connection)), request_(std::move(request)), serial_(serial) {}
+Exchange::~Exchange() {
+  connection_->abandoned(serial_);
+}
+void Exchange::respond(HttpResponse response) {
+  connection_->respond(serial_, std::move(response));
+}
+void Exchange::post(std::function<void()> work) {
+  connection_->post(std::move(work));
+}
+void Exchange::watch(std::function<void()> on_disconnect, std::function<void()> on_abort) {
+  connection_->watch(serial_, std::move(on_disconnect), std::move(on_abort));
+}
+bool Exchange::connected() const {
+  return connection_->serves(serial_);
+}
+void Exchange::begin_stream(HttpResponse head) {
+  connection_->begin_stream(serial_, std::move(head));
+}
+void Exchange::write(std::string data, std::function<void()> done) {
+  connection_->write(serial_, std::move(data), std::move(done));
+}
+void Exchange::end_stream() {
+  connection_->end_stream(serial_);
+}
+
+// -------------------------------------------------------------------------------------------------------------
+// registry
+
+void ConnectionRegistry::add(uint64_t id, std::weak_ptr<Connection> connection) {
+  std::lock_guard lock(mutex_);
+  connections_.emplace(id, std::move(connection));
+}
+
+void ConnectionRegistry::remove(uint64_t id) {
+  std::lock_guard lock(mutex_);
+  connections_.erase(id);
+  if (connections_.empty()) changed_.notify_all();
+}
+
+size_t ConnectionRegistry::size() const {
+  std::lock_guard lock(mutex_);
+  return connections_.size();
+}
+
+void ConnectionRegistry::for_each(const std::function<void(Connection&)>& visit) {
+  std::vector<std::weak_ptr<Connection>> all;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [id, connection] : connections_) all.push_back(connection);
+  }
+  for (const auto& weak : all) {
+    if (const auto connection = weak.lock()) visit(*connection);
+  }
+}
+
+bool ConnectionRegistry::wait_empty(Clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_until(lock, deadline, [&] { return connections_.empty(); });
+}
+
+void ConnectionRegistry::wait_empty() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return connections_.empty(); });
+}
+
+// ----------------------------------------------------------------------------------------------------- from any thread
+
+Connection::Connection(Socket socket, const HttpOptions& options, HttpHandler& handler, ConnectionRegistry& registry,
+                       uint64_t id)
+    : registration_{registry, id},
+      socket_(std::move(socket)),
+      timer_(socket_.get_executor()),
+      options_(options),
+      handler_(handler) {}
+
+void Connection::post(std::function<void()> work) {
+  asio::post(socket_.get_executor(), [self = shared_from_this(), work = std::move(work)] { work(); });
+}
+
+void Connection::start() {
+  post([this] { await_request(); });
+}
+
+void Connection::refuse() {
+  post([this] {
+    refuse_and_close(error_response({503, "The server has as many connections as it takes.", "", "", 1}));
+  });
+}
+
+void Connection::drain() {
+  post([this] {
+    if (!answering_ && !request_begun_ && !lingering_) close_socket();
+  });
+}
+
+void Connection::abort() {
+  post([this] {
+    if (const auto on_abort = std::exchange(on_abort_, {})) on_abort();
+  });
+}
+
+void Connection::close() {
+  post([this] { client_gone(); });
+}
+
+void Connection::respond(uint64_t serial, HttpResponse response) {
+  asio::dispatch(socket_.get_executor(), [self = shared_from_this(), serial, response = std::move(response)]() mutable {
+    if (self->serves(serial) && !self->head_sent_) self->send_response(std::move(response));
+  });
+}
+
+void Connection::abandoned(uint64_t serial) {
+  // Posted: the exchange may die inside a call of this very connection.
+  asio::post(socket_.get_executor(), [self = shared_from_this(), serial] {
+    if (!self->serves(serial)) return;
+    if (!self->head_sent_) {
+      self->send_response(error_response(to_api_error(internal_error("a request was dropped without an answer"))));
+    } else if (!self->writing_) {
+      self->client_gone();  // a stream that nobody will end
+    }
+  });
+}
+
+// --------------------------------------------------------------------------------------------------------------
+// reading
+
+void Connection::await_request() {
+  parser_.emplace();
+  parser_->header_limit(static_cast<uint32_t>(options_.max_header_bytes));
+  parser_->body_limit(boost::none);  // ours is checked by check_head()
+  chunks_.reset();
+  body_left_ = 0;
+  request_ = {};
+  refusal_.reset();
+  request_begun_ = false;
+  head_done_ = false;
+  set_deadline(options_.idle_timeout);
+  if (buffer_.size() > 0) {
+    parse();
+  } else {
+    buffer_ = {};  // idle connections hold no memory for what may come
+    read_more();
+  }
+}
+
+void Connection::read_more() {
+  if (reading_ || closed_) return;
+  reading_ = true;
+  const size_t most = head_done_ && !answering_ ? kReadBody : kReadHead;
+  socket_.async_read_some(buffer_.prepare(most),
+                          [self = shared_from_this()](error_code error, size_t bytes) { self->on_read(error, bytes); });
+}
+
+void Connection::on_read(error_code error, size_t bytes) {
+  reading_ = false;
+  if (closed_) return;
+  if (error) {
+    client_gone();
+    return;
+  }
+  buffer_.commit(bytes);
+  if (lingering_) {
+    buffer_.consume(buffer_.size());
+    read_more();
+  } else if (!answering_) {
+    parse();
+  } else if (buffer_.size() < options_.max_pipelined_bytes) {
+    read_more();  // else the client waits until its earlier requests are answered
+  }
+}
+
+void Connection::parse() {
+  if (!request_begun_) {
+    request_begun_ = true;
+    set_deadline(options_.header_timeout);
+  }
+  if (!head_done_ && (!parse_head() || !on_head())) return;
+  if (parse_body()) on_request();
+}
+
+bool Connection::parse_head() {
+  error_code error;
+  while (buffer_.size() > 0 && !parser_->is_header_done()) {
+    const size_t used = parser_->put(buffer_.data(), error);
+    buffer_.consume(used);
+    if (error) break;
+  }
+  if (parser_->is_header_done() && !error) {
+    head_done_ = true;
+    return true;
+  }
+  if (error == http::error::header_limit || buffer_.size() > options_.max_header_bytes) {
+    refuse_and_close(plain_error(431, fmt::format("The request's header is larger than the {} bytes this server takes.",
+                                                  options_.max_header_bytes)));
+  } else if (error && error != http::error::need_more) {
+    refuse_and_close(plain_error(error == http::error::bad_version ? 505 : 400,
+                                 fmt::format("The request is not valid HTTP/1.1: {}.", error.message())));
+  } else {
+    read_more();
+  }
+  return false;
+}
+
+std::optional<HttpResponse> Connection::check_head() {
+  const auto& head = parser_->get();
+  const std::string_view target(head.target().data(), head.target().size());
+  if (request_.headers.size() > options_.max_headers) {
+    return plain_error(431, fmt::format("The request has {} header fields; this server takes {}.",
+                                        request_.headers.size(), options_.max_headers));
+  }
+  const auto hosts = head.count(http::field::host);
+  if (hosts > 1 || (hosts == 0 && !http10_)) {
+    return plain_error(400, "The request needs exactly one Host header field.");
+  }
+  if (head.count(http::field::authorization) > 1) {
+    return plain_error(400, "The request has more than one Authorization header field.");
+  }
+  if (!target.starts_with('/')) {
+    return plain_error(400, "The request's target must be a path that starts with '/'.");
+  }
+  if (const auto coding = request_.header("Transfer-Encoding"); !coding.empty()) {
+    if (http10_ || !equal_ignoring_case(coding, "chunked") || head.count(http::field::transfer_encoding) > 1 ||
+        head.count(http::field::content_length) > 0) {
+      return plain_error(400,
+                         "The only transfer coding this server takes is 'chunked', alone and without Content-Length.");
+    }
+  }
+  if (const auto coding = request_.header("Content-Encoding");
+      !coding.empty() && !equal_ignoring_case(coding, "identity")) {
+    return plain_error(415, "Compressed request bodies are not supported: send it without Content-Encoding.");
+  }
+  if (const auto expect = request_.header("Expect"); !expect.empty() && !equal_ignoring_case(expect, "100-continue")) {
+    return plain_error(417, "The only expectation this server meets is '100-continue'.");
+  }
+  if (body_left_ > options_.max_body_bytes) {
+    return plain_error(413, fmt::format("The request's body has {} bytes; this server takes {}.", body_left_,
+                                        options_.max_body_bytes));
+  }
+  return std::nullopt;
+}
+
+bool Connection::on_head() {
+  const auto& head = parser_->get();
+  const std::string_view target(head.target().data(), head.target().size());
+  const auto method = head.method_string();
+  request_.method.assign(method.data(), method.size());
+  const size_t question = target.find('?');
+  request_.path = target.substr(0, question);
+  if (question != std::string_view::npos) request_.query = target.substr(question + 1);
+  for (const auto& field : head) {
+    const auto name = field.name_string();
+    const auto value = field.value();
+    request_.headers.emplace_back(std::string(name.data(), name.size()), std::string(value.data(), value.size()));
+  }
+  const auto id = request_.header("X-Request-Id");
+  request_.id = well_formed_id(id) ? std::string(id) : random_id();
+  http10_ = head.version() < 11;
+  keep_alive_ = parser_->keep_alive();
+  const bool chunked = parser_->chunked();
+  body_left_ = chunked ? 0 : parser_->content_length().value_or(0);
+
+  if (auto refused = check_head()) {  // after these nobody knows where the next request begins
+    refuse_and_close(std::move(*refused));
+    return false;
+  }
+  refusal_ = handler_.screen(request_);
+  const bool expects = !request_.header("Expect").empty();
+  if (refusal_ && (chunked || expects || body_left_ > kSmallBody)) {
+    refuse_and_close(std::move(*refusal_));
+    return false;
+  }
+  if (chunked) chunks_.emplace(options_.max_body_bytes);
+  parser_.reset();
+  set_deadline(options_.body_timeout);
+  if (expects && (chunked || body_left_ > 0) && buffer_.size() == 0) {
+    start_write("HTTP/1.1 100 Continue\r\n\r\n", [this] {
+      set_deadline(options_.body_timeout);
+      parse();
+    });
+    return false;
+  }
+  return true;
+}
+
+bool Connection::parse_body() {
+  const std::string_view data(static_cast<const char*>(buffer_.data().data()), buffer_.size());
+  if (chunks_) {
+    auto used = chunks_->decode(data, request_.body);
+    if (!used.ok()) {
+      const bool too_large = used.status().code() == StatusCode::kResourceExhausted;
+      refuse_and_close(plain_error(too_large ? 413 : 400, used.status().message()));
+      return false;
+    }
+    buffer_.consume(*used);
+    if (chunks_->done()) return true;
+  } else {
+    const size_t take = static_cast<size_t>(std::min<uint64_t>(body_left_, data.size()));
+    request_.body.append(data.substr(0, take));
+    buffer_.consume(take);
+    body_left_ -= take;
+    if (body_left_ == 0) return true;
+  }
+  read_more();
+  return false;
+}
+
+void Connection::begin_answer() {
+  answering_ = true;
+  head_sent_ = false;
+  pending_head_.clear();
+  ++serial_;
+  answer_started_ = Clock::now();
+  deadline_.reset();
+}
+
+void Connection::on_request() {
+  begin_answer();
+  read_more();
+  if (refusal_) {
+    send_response(std::move(*refusal_));
+    return;
+  }
+  HttpRequest request = std::move(request_);
+  request_ = {request.method, request.path, "", {}, "", request.id, request.handler};  // what answers and metrics need
+  handler_.handle(std::make_shared<Exchange>(shared_from_this(), std::move(request), serial_));
+}
+
+// --------------------------------------------------------------------------------------------------------------
+// writing
+
+void Connection::refuse_and_close(HttpResponse response) {
+  begin_answer();
+  keep_alive_ = false;
+  if (request_.id.empty()) request_.id = random_id();
+  send_response(std::move(response));
+}
+
+std::string Connection::head_text(const HttpResponse& response, std::optional<size_t> content_length) {
+  if (registration_.registry.draining.load()) keep_alive_ = false;
+  std::string head =
+      fmt::format("HTTP/1.1 {} {}\r\nDate: {}\r\nContent-Type: {}\r\nX-Request-Id: {}\r\n", response.status,
+                  reason_phrase(response.status), http_date(), response.content_type, request_.id);
+  for (const auto& [name, value] : response.headers) head += fmt::format("{}: {}\r\n", name, value);
+  if (content_length) {
+    head += fmt::format("Content-Length: {}\r\n", *content_length);
+  } else if (!http10_) {
+    head += "Transfer-Encoding: chunked\r\n";
+  } else {
+    keep_alive_ = false;  // the end of the connection is the end of the body
+  }
+  if (!keep_alive_) {
+    head += "Connection: close\r\n";
+  } else if (http10_) {
+    head += "Connection: keep-alive\r\n";
+  }
+  head += "\r\n";
+  return head;
+}
+
+void Connection::send_response(HttpResponse response) {
+  head_sent_ = true;
+  status_ = response.status;
+  std::string text = head_text(response, response.body.size());
+  if (request_.method != "HEAD") text += response.body;
+  start_write(std::move(text), [this] { answer_complete(); });
+}
+
+void Connection::begin_stream(uint64_t serial, HttpResponse head) {
+  if (!serves(serial) || head_sent_) return;
+  head_sent_ = true;
+  status_ = head.status;
+  pending_head_ = head_text(head, std::nullopt);
+}
+
+void Connection::write(uint64_t serial, std::string data, std::function<void()> done) {
+  if (!serves(serial)) return;
+  QUIRE_CHECK(head_sent_ && !writing_);
+  std::string framed = std::exchange(pending_head_, {});
+  if (http10_) {
+    framed += data;
+  } else if (!data.empty()) {  // an empty chunk would end the body
+    framed += fmt::format("{:x}\r\n", data.size());
+    framed += data;
+    framed += "\r\n";
+  }
+  start_write(std::move(framed), std::move(done));
+}
+
+void Connection::end_stream(uint64_t serial) {
+  if (!serves(serial)) return;
+  QUIRE_CHECK(head_sent_ && !writing_);
+  std::string last = std::exchange(pending_head_, {});
+  if (!http10_) last += "0\r\n\r\n";
+  start_write(std::move(last), [this] { answer_complete(); });
+}
+
+void Connection::watch(uint64_t serial, std::function<void()> on_disconnect, std::function<void()> on_abort) {
+  if (!serves(serial)) return;
+  on_disconnect_ = std::move(on_disconnect);
+  on_abort_ = std::move(on_abort);
+}
+
+void Connection::start_write(std::string data, std::function<void()> done) {
+  out_ = std::move(data);
+  out_written_ = 0;
+  out_done_ = std::move(done);
+  writing_ = true;
+  write_some();
+}
+
+void Connection::write_some() {
+  set_deadline(options_.write_timeout);
+  socket_.async_write_some(asio::buffer(out_) + out_written_,
+                           [self = shared_from_this()](error_code error, size_t bytes) {
+                             if (self->closed_) return;
+                             if (error) {
+                               self->client_gone();
+                               return;
+                             }
+                             self->out_written_ += bytes;
+                             if (self->out_written_ < self->out_.size()) {
+                               self->write_some();
+                               return;
+                             }
+                             self->deadline_.reset();
+                             self->writing_ = false;
+                             self->out_ = {};
+                             if (const auto done = std::exchange(self->out_done_, {})) done();
+                           });
+}
+
+void Connection::answer_complete() {
+  handler_.answered(request_, status_, std::chrono::duration<double>(Clock::now() - answer_started_).count());
+  answering_ = false;
+  const auto release_disconnect = std::exchange(on_disconnect_, {});
+  const auto release_abort = std::exchange(on_abort_, {});
+  if (keep_alive_ && !registration_.registry.draining.load()) {
+    await_request();
+  } else {
+    linger();
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------------------
+// ending
+
+// Closing at once, with bytes of the client unread, would reset the connection and could destroy the answer on its way.
+void Connection::linger() {
+  lingering_ = true;
+  error_code ignored;
+  socket_.shutdown(Socket::shutdown_send, ignored);
+  set_deadline(options_.linger_timeout);
+  buffer_.consume(buffer_.size());
+  read_more();
+}
+
+void Connection::client_gone() {
+  if (closed_) return;
+  const auto on_disconnect = std::exchange(on_disconnect_, {});
+  if (answering_) {  // 499: the client closed the request, as other servers' logs have it
+    handler_.answered(request_, 499, std::chrono::duration<double>(Clock::now() - answer_started_).count());
+  }
+  close_socket();
+  if (on_disconnect) on_disconnect();
+}
+
+void Connection::close_socket() {
+  closed_ = true;
+  timer_.cancel();
+  error_code ignored;
+  socket_.close(ignored);
+  const auto release_done = std::exchange(out_done_, {});
+  const auto release_abort = std::exchange(on_abort_, {});
+}
+
+void Connection::set_deadline(std::chrono::milliseconds timeout) {
+  deadline_ = Clock::now() + timeout;
+  wait_for_deadline();
+}
+
+// One wait at a time: a later deadline leaves it alone and is looked at when it ends.
+void Connection::wait_for_deadline() {
+  if (deadline_waiting_ && timer_.expiry() <= *deadline_) return;
+  deadline_waiting_ = true;
+  timer_.expires_at(*deadline_);
+  timer_.async_wait([self = shared_from_this()](error_code error) {
+    if (error || self->closed_) return;
+    self->deadline_waiting_ = false;
+    if (!self->deadline_) return;
+    if (Clock::now() >= *self->deadline_) {
+      self->on_deadline();
+    } else {
+      self->wait_for_deadline();
+    }
+  });
+}
+
+void Connection::on_deadline() {
+  deadline_.reset();
+  if (writing_ || lingering_ || !request_begun_) {
+    client_gone();
+  } else {
+    refuse_and_close(plain_error(408, "The request did not arrive in time."));
+  }
+}
+
+}  // namespace quire::server

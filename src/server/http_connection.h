@@ -1,0 +1,146 @@
+// One client's connection: a state machine on its own strand. Bytes are always being waited for, also while an answer
+// is written, because that is how a client that went away is noticed.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/empty_body.hpp>
+#include <boost/beast/http/parser.hpp>
+
+#include "server/chunked_body.h"
+#include "server/http.h"
+#include "server/http_server.h"
+
+namespace quire::server {
+
+// The connections that exist, and when there are none any more.
+class ConnectionRegistry {
+ public:
+  void add(uint64_t id, std::weak_ptr<Connection> connection);
+  void remove(uint64_t id);
+  size_t size() const;
+  // Calls `visit` for each, not under the lock.
+  void for_each(const std::function<void(Connection&)>& visit);
+  // False when some are left at the deadline.
+  bool wait_empty(std::chrono::steady_clock::time_point deadline);
+  void wait_empty();
+
+  std::atomic<bool> draining{false};
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::unordered_map<uint64_t, std::weak_ptr<Connection>> connections_;
+};
+
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  using Socket = boost::asio::ip::tcp::socket;
+
+  // The registry, the options and the handler outlive it. The caller has added `id` to the registry, or will.
+  Connection(Socket socket, const HttpOptions& options, HttpHandler& handler, ConnectionRegistry& registry,
+             uint64_t id);
+
+  // Any thread.
+  void start();
+  void refuse();  // there are too many connections: 503 and close
+  void drain();   // close when idle, else after the answer
+  void abort();   // on_abort of what is being answered
+  void close();
+  void post(std::function<void()> work);
+  void respond(uint64_t serial, HttpResponse response);
+  void abandoned(uint64_t serial);  // the exchange was dropped
+
+  // On the strand; they concern the exchange of this serial, and do nothing when it is over.
+  bool serves(uint64_t serial) const { return answering_ && serial == serial_ && !closed_; }
+  void watch(uint64_t serial, std::function<void()> on_disconnect, std::function<void()> on_abort);
+  void begin_stream(uint64_t serial, HttpResponse head);
+  void write(uint64_t serial, std::string data, std::function<void()> done);
+  void end_stream(uint64_t serial);
+
+ private:
+  using Parser = boost::beast::http::request_parser<boost::beast::http::empty_body>;
+
+  // Takes the entry away as the last thing that happens to a connection, after its socket is gone.
+  struct Registration {
+    ConnectionRegistry& registry;
+    uint64_t id;
+    ~Registration() { registry.remove(id); }
+  };
+
+  void read_more();
+  void on_read(boost::system::error_code error, size_t bytes);
+  void await_request();
+  void parse();
+  bool parse_head();  // false: not complete, or answered with an error
+  bool parse_body();
+  bool on_head();
+  std::optional<HttpResponse> check_head();
+  void on_request();
+  void refuse_and_close(HttpResponse response);
+  void begin_answer();
+
+  std::string head_text(const HttpResponse& response, std::optional<size_t> content_length);
+  void send_response(HttpResponse response);
+  void start_write(std::string data, std::function<void()> done);
+  void write_some();
+  void answer_complete();
+  void linger();
+  void client_gone();
+  void close_socket();
+
+  void set_deadline(std::chrono::milliseconds timeout);
+  void wait_for_deadline();
+  void on_deadline();
+
+  Registration registration_;  // first, so that it ends last
+  Socket socket_;
+  boost::asio::steady_timer timer_;
+  const HttpOptions& options_;
+  HttpHandler& handler_;
+  std::optional<std::chrono::steady_clock::time_point> deadline_;
+  bool deadline_waiting_ = false;
+
+  // The request that is coming in.
+  boost::beast::flat_buffer buffer_;
+  std::optional<Parser> parser_;
+  std::optional<ChunkedDecoder> chunks_;
+  uint64_t body_left_ = 0;  // without chunks
+  HttpRequest request_;
+  std::optional<HttpResponse> refusal_;  // decided on the head, given after the (small) body
+  bool reading_ = false;
+  bool request_begun_ = false;  // a byte of it has come
+  bool head_done_ = false;
+
+  // The answer that is going out.
+  uint64_t serial_ = 0;
+  std::chrono::steady_clock::time_point answer_started_;
+  std::string pending_head_;  // of a stream, sent with its first bytes
+  std::string out_;
+  size_t out_written_ = 0;
+  bool writing_ = false;
+  std::function<void()> out_done_;
+  std::function<void()> on_disconnect_;
+  std::function<void()> on_abort_;
+  int status_ = 0;
+  bool answering_ = false;
+  bool head_sent_ = false;
+  bool keep_alive_ = true;
+  bool http10_ = false;
+  bool lingering_ = false;
+  bool closed_ = false;
+};
+
+}  // namespace quire::server

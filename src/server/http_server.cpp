@@ -1,0 +1,165 @@
+#include "server/http_server.h"
+
+#include <thread>
+#include <vector>
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/strand.hpp>
+
+#include "server/http_connection.h"
+
+namespace quire::server {
+namespace asio = boost::asio;
+using boost::asio::ip::tcp;
+using boost::system::error_code;
+
+struct HttpServer::State {
+  State(HttpOptions given, HttpHandler& given_handler)
+      : options(std::move(given)),
+        handler(given_handler),
+        io(options.io_threads),
+        work(io.get_executor()),
+        strand(asio::make_strand(io)),
+        acceptor(strand),
+        retry(strand) {}
+
+  Status listen();
+  void accept();
+  void accepted(error_code error, tcp::socket socket);
+  void stop_accepting();
+
+  HttpOptions options;
+  HttpHandler& handler;
+  ConnectionRegistry registry;  // outlives io: handlers that io destroys may hold connections
+  asio::io_context io;
+  asio::executor_work_guard<asio::io_context::executor_type> work;
+  asio::strand<asio::io_context::executor_type> strand;  // of the acceptor
+  tcp::acceptor acceptor;
+  asio::steady_timer retry;
+  uint16_t port = 0;
+  uint64_t next_connection = 0;
+  std::vector<std::thread> threads;
+};
+
+Status HttpServer::State::listen() {
+  error_code error;
+  tcp::resolver resolver(io);
+  const auto endpoints = resolver.resolve(options.host, std::to_string(options.port),
+                                          tcp::resolver::passive | tcp::resolver::numeric_service, error);
+  if (error || endpoints.empty()) {
+    return invalid_argument("The host to listen on, {}, is neither an address of this machine nor a known name: {}.",
+                            options.host, error.message())
+        .with_param("host");
+  }
+  const tcp::endpoint endpoint = endpoints.begin()->endpoint();
+  acceptor.open(endpoint.protocol(), error);
+  if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+  if (!error) acceptor.bind(endpoint, error);
+  if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
+  if (error) {
+    return unavailable("Cannot listen on {} port {}: {}. Choose another with --host and --port.", options.host,
+                       options.port, error.message());
+  }
+  port = acceptor.local_endpoint(error).port();
+  return {};
+}
+
+void HttpServer::State::accept() {
+  acceptor.async_accept(asio::make_strand(io),
+                        [this](error_code error, tcp::socket socket) { accepted(error, std::move(socket)); });
+}
+
+void HttpServer::State::accepted(error_code error, tcp::socket socket) {
+  if (!acceptor.is_open()) return;
+  if (error) {  // out of descriptors, most likely: wait for some to come back
+    retry.expires_after(std::chrono::milliseconds(100));
+    retry.async_wait([this](error_code) {
+      if (acceptor.is_open()) accept();
+    });
+    return;
+  }
+  error_code ignored;
+  socket.set_option(tcp::no_delay(true), ignored);
+  const bool too_many = registry.size() >= options.max_connections;
+  const uint64_t id = next_connection++;
+  const auto connection = std::make_shared<Connection>(std::move(socket), options, handler, registry, id);
+  registry.add(id, connection);
+  if (too_many) {
+    connection->refuse();
+  } else {
+    connection->start();
+  }
+  accept();
+}
+
+void HttpServer::State::stop_accepting() {
+  asio::post(strand, [this] {
+    error_code ignored;
+    acceptor.close(ignored);
+    retry.cancel();
+  });
+}
+
+HttpServer::HttpServer(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+Result<std::unique_ptr<HttpServer>> HttpServer::start(HttpOptions options, HttpHandler& handler) {
+  if (options.io_threads < 1)
+    return invalid_argument("The server needs at least one I/O thread, got {}.", options.io_threads);
+  auto state = std::make_unique<State>(std::move(options), handler);
+  QUIRE_RETURN_IF_ERROR(state->listen());
+  asio::post(state->strand, [raw = state.get()] { raw->accept(); });
+  for (int i = 0; i < state->options.io_threads; ++i) {
+    state->threads.emplace_back([raw = state.get()] { raw->io.run(); });
+  }
+  return std::unique_ptr<HttpServer>(new HttpServer(std::move(state)));
+}
+
+HttpServer::~HttpServer() {
+  stop();
+}
+
+uint16_t HttpServer::port() const {
+  return state_->port;
+}
+int64_t HttpServer::num_connections() const {
+  return static_cast<int64_t>(state_->registry.size());
+}
+
+void HttpServer::drain(std::chrono::milliseconds deadline, std::chrono::milliseconds grace) {
+  const auto now = std::chrono::steady_clock::now();
+  ConnectionRegistry& registry = state_->registry;
+  registry.draining = true;
+  state_->stop_accepting();
+  registry.for_each([](Connection& connection) { connection.drain(); });
+  if (registry.wait_empty(now + deadline)) return;
+  registry.for_each([](Connection& connection) { connection.abort(); });
+  registry.wait_empty(std::chrono::steady_clock::now() + grace);
+}
+
+void HttpServer::stop() {
+  if (state_->threads.empty()) return;
+  ConnectionRegistry& registry = state_->registry;
+  registry.draining = true;
+  // On the acceptor's strand, so that no connection is born between closing it and counting.
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool closed = false;
+  state_->stop_accepting();
+  asio::post(state_->strand, [&] {
+    std::lock_guard lock(mutex);
+    closed = true;
+    changed.notify_all();
+  });
+  {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return closed; });
+  }
+  registry.for_each([](Connection& connection) { connection.close(); });
+  registry.wait_empty();
+  state_->work.reset();
+  for (std::thread& thread : state_->threads) thread.join();
+  state_->threads.clear();
+}
+
+}  // namespace quire::server

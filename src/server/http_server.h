@@ -1,0 +1,57 @@
+// The HTTP/1.1 listener: a few threads carry any number of connections. Everything a client sends is bounded in size
+// and time: request line and fields, their number, body, pipelined requests, and how slowly any of it may come or be
+// read.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+#include "server/http.h"
+
+namespace quire::server {
+
+struct HttpOptions {
+  std::string host = "0.0.0.0";  // address or name
+  uint16_t port = 8000;          // 0: any free one
+  int io_threads = 2;
+  size_t max_connections = 10000;
+  size_t max_header_bytes = 64 << 10;  // request line and fields together
+  size_t max_headers = 128;
+  size_t max_body_bytes = 32 << 20;
+  size_t max_pipelined_bytes = 64 << 10;            // read ahead while a request is being answered
+  std::chrono::milliseconds header_timeout{15000};  // from the first byte of a request to its last field
+  std::chrono::milliseconds body_timeout{60000};    // from there to the end of the body
+  std::chrono::milliseconds idle_timeout{120000};   // between requests
+  std::chrono::milliseconds write_timeout{60000};   // without the client taking a byte
+  std::chrono::milliseconds linger_timeout{2000};   // for the client to read an error before the connection ends
+};
+
+class HttpServer {
+ public:
+  // Binds, listens and starts the threads. The handler must outlive the server.
+  // Errors: invalid_argument (the address), unavailable (in use, no permission).
+  static Result<std::unique_ptr<HttpServer>> start(HttpOptions options, HttpHandler& handler);
+  ~HttpServer();  // stop()
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+
+  uint16_t port() const;
+  int64_t num_connections() const;
+
+  // Accepts no more, closes idle connections and lets requests that are being answered finish until the deadline; then
+  // asks their exchanges to end (on_abort), waits `grace` for the last bytes and closes what is left.
+  void drain(std::chrono::milliseconds deadline, std::chrono::milliseconds grace);
+  // Closes everything and joins the threads. When it returns no exchange is left. Idempotent.
+  void stop();
+
+ private:
+  struct State;
+  explicit HttpServer(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace quire::server

@@ -1,0 +1,336 @@
+#include "server/openai_api.h"
+
+#include <algorithm>
+#include <ctime>
+
+#include <fmt/format.h>
+
+#include "base/log.h"
+#include "server/json_fields.h"
+
+namespace quire::server {
+namespace json = boost::json;
+
+namespace {
+
+constexpr const char* kNotFoundCode = "model_not_found";
+constexpr const char* kOverflowCode = "context_length_exceeded";
+constexpr const char* kOverflowParam = "input_tokens";
+
+ApiError told(const Status& status) {
+  ApiError error = to_api_error(status);
+  if (error.status == 404 && error.param == "model") error.code = kNotFoundCode;
+  if (error.param == kOverflowParam) error.code = kOverflowCode;
+  return error;
+}
+
+void answer(const std::shared_ptr<Exchange>& exchange, const Status& status) {
+  if (status.ok()) return;
+  const ApiError error = told(status);
+  if (error.status >= 500) log_error("request {} failed: {}", exchange->request().id, status.message());
+  exchange->respond(error_response(error));
+}
+
+std::string last_component(std::string_view path) {
+  while (path.size() > 1 && path.back() == '/') path.remove_suffix(1);
+  return std::string(path.substr(path.find_last_of('/') + 1));
+}
+
+Status as_invalid(Status status, std::string_view param) {
+  return Status(StatusCode::kInvalidArgument, status.message())
+      .with_param(status.param().empty() ? std::string(param) : status.param());
+}
+
+}  // namespace
+
+OpenAiApi::OpenAiApi(const ServerConfig& config, engine::Engine& engine)
+    : config_(config),
+      engine_(engine),
+      limits_{.max_prompts = config.max_prompts,
+              .max_n = config.max_n,
+              .max_stop = config.max_stop,
+              .trust_request_chat_template = config.trust_request_chat_template,
+              .return_token_ids = config.return_token_ids},
+      started_(static_cast<int64_t>(std::time(nullptr))),
+      params_n_(engine.metrics().histogram("vllm:request_params_n", "n of a request.", {1, 2, 5, 10, 20},
+                                           {{"model_name", config.served_model_names.front()}})) {
+  if (const text::Tokenizer* tokenizer = engine.tokenizer()) {
+    for (TokenId id = 0; id < tokenizer->vocab_size(); ++id) {
+      max_bytes_per_token_ = std::max(max_bytes_per_token_, tokenizer->token_bytes(id).size());
+    }
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------------------
+// models
+
+json::object OpenAiApi::card(const std::string& name) const {
+  return {{"id", name},
+          {"object", "model"},
+          {"created", started_},
+          {"owned_by", "quire"},
+          {"root", config_.root_model.empty() ? name : last_component(config_.root_model)},
+          {"parent", nullptr},
+          {"max_model_len", engine_.max_model_len()}};
+}
+
+json::object OpenAiApi::model_list() const {
+  json::array data;
+  for (const std::string& name : config_.served_model_names) data.emplace_back(card(name));
+  return {{"object", "list"}, {"data", std::move(data)}};
+}
+
+Status OpenAiApi::check_model(const std::string& name) const {
+  const auto& names = config_.served_model_names;
+  if (name.empty() || std::find(names.begin(), names.end(), name) != names.end()) return {};
+  return not_found("The model `{}` does not exist.", name.substr(0, 200)).with_param("model");
+}
+
+Result<json::object> OpenAiApi::model_card(std::string_view name) const {
+  if (name.empty()) return not_found("A model's name is missing.").with_param("model");
+  QUIRE_RETURN_IF_ERROR(check_model(std::string(name)));
+  return card(std::string(name));
+}
+
+// --------------------------------------------------------------------------------------------------------------
+// prompts
+
+// No token stands for more bytes than the longest, so that a text far beyond the context need not be tokenized.
+Status OpenAiApi::check_text_length(size_t bytes) const {
+  const auto most = static_cast<uint64_t>(engine_.max_model_len()) * max_bytes_per_token_;
+  if (max_bytes_per_token_ == 0 || bytes <= most) return {};
+  return invalid_argument(
+             "This model's maximum context length is {} tokens. However, your prompt has {} bytes of text, which can "
+             "be "
+             "no fewer than {} tokens. Please shorten the prompt.",
+             engine_.max_model_len(), bytes, bytes / max_bytes_per_token_)
+      .with_param(kOverflowParam);
+}
+
+Status OpenAiApi::check_length(const PreparedPrompt& prompt, const GenerationOptions& options, bool score_only) const {
+  const int64_t most = engine_.max_model_len();
+  const auto found = static_cast<int64_t>(prompt.ids.size());
+  if (options.params.max_tokens && *options.params.max_tokens > most) {
+    return invalid_argument("{}={} cannot be greater than max_model_len={}. Please ask for fewer output tokens.",
+                            options.max_tokens_field, *options.params.max_tokens, most)
+        .with_param(options.max_tokens_field);
+  }
+  if (found + (score_only ? 0 : 1) <= most) return {};
+  return invalid_argument(
+             "This model's maximum context length is {} tokens. However, your prompt contains {} input tokens, which "
+             "leaves no room for the answer. Please shorten the prompt.",
+             most, found)
+      .with_param(kOverflowParam);
+}
+
+Result<engine::ChatPrompt> OpenAiApi::render_with(const std::string& source, const ChatRequest& request) const {
+  if (request.continue_final_message) {
+    return invalid_argument("continue_final_message does not work with a chat_template of the request.")
+        .with_param("continue_final_message");
+  }
+  auto parsed = text::ChatTemplate::parse(source);
+  if (!parsed.ok()) return as_invalid(parsed.status(), "chat_template");
+  json::object variables = request.template_variables;
+  variables["messages"] = request.messages;
+  auto pieces = parsed->render(variables, {{"add_generation_prompt", request.add_generation_prompt},
+                                           {"bos_token", engine_.text().bos_token},
+                                           {"eos_token", engine_.text().eos_token}});
+  if (!pieces.ok()) return as_invalid(pieces.status(), "chat_template");
+  return engine::ChatPrompt{text::concatenate(*pieces),
+                            engine_.tokenizer()->encode(*pieces, /*add_special_tokens=*/false)};
+}
+
+Result<PreparedPrompt> OpenAiApi::render(const ChatRequest& request) const {
+  if (engine_.tokenizer() == nullptr) {
+    return invalid_argument("This server runs without a tokenizer: chats need one. Send token ids to /v1/completions.")
+        .with_param("messages");
+  }
+  if (request.chat_template.empty() && engine_.chat_template() == nullptr) {
+    return invalid_argument("The model has no chat template: use /v1/completions.").with_param("messages");
+  }
+  auto prompt = request.chat_template.empty()
+                    ? engine::render_chat(engine_, request.messages,
+                                          {.add_generation_prompt = request.add_generation_prompt,
+                                           .continue_final_message = request.continue_final_message,
+                                           .variables = request.template_variables})
+                    : render_with(request.chat_template, request);
+  // A template that runs into a limit does so because of what the client sent.
+  if (!prompt.ok()) return as_invalid(prompt.status(), "messages");
+  PreparedPrompt out{std::move(prompt->ids), ""};
+  if (request.options.echo) {
+    const json::object& last = request.messages.back().get_object();
+    const json::value* content = last.if_contains("content");
+    if (last.at("role") == "assistant" && content != nullptr && content->is_string()) out.echo = content->get_string();
+  }
+  return out;
+}
+
+Result<PreparedPrompt> OpenAiApi::encode(const Prompt& prompt, const CompletionRequest& request) const {
+  const text::Tokenizer* tokenizer = engine_.tokenizer();
+  PreparedPrompt out;
+  if (const auto* text = std::get_if<std::string>(&prompt)) {
+    if (tokenizer == nullptr) {
+      return invalid_argument("This server runs without a tokenizer: send the prompt as token ids.")
+          .with_param("prompt");
+    }
+    QUIRE_RETURN_IF_ERROR(check_text_length(text->size()));
+    out.ids = tokenizer->encode(*text, request.add_special_tokens);
+    if (request.options.echo) out.echo = *text;
+    return out;
+  }
+  out.ids = std::get<std::vector<TokenId>>(prompt);
+  if (request.options.echo && tokenizer != nullptr) {
+    out.echo = tokenizer->decode(out.ids, request.options.params.skip_special_tokens);
+  }
+  return out;
+}
+
+// -----------------------------------------------------------------------------------------------------------
+// generating
+
+AnswerContext OpenAiApi::context_of(const Exchange& exchange, const GenerationOptions& options, bool chat) const {
+  const HttpRequest& request = exchange.request();
+  const bool own_id = !options.request_id.empty() && request.header("X-Request-Id").empty();
+  AnswerContext context;
+  context.chat = chat;
+  context.stream = options.stream;
+  context.id = fmt::format("{}-{}", chat ? "chatcmpl" : "cmpl", own_id ? options.request_id : request.id);
+  context.model = options.model.empty() ? config_.served_model_names.front() : options.model;
+  context.created = static_cast<int64_t>(std::time(nullptr));
+  context.tokenizer = engine_.tokenizer();
+  context.num_logprobs = options.params.logprobs;
+  context.echo = options.echo;
+  context.skip_special_tokens = options.params.skip_special_tokens;
+  context.return_token_ids = options.return_token_ids;
+  context.tokens_as_token_ids = options.return_tokens_as_token_ids;
+  context.usage_in_chunks = options.include_usage;
+  return context;
+}
+
+Status OpenAiApi::start(std::shared_ptr<Exchange> exchange, const GenerationOptions& options, AnswerContext context,
+                        std::vector<PreparedPrompt> prompts) const {
+  const int64_t wanted = static_cast<int64_t>(prompts.size()) * options.n;
+  if (const int64_t most = engine_.config().max_num_queued_reqs; wanted > most) {
+    return invalid_argument("{} prompts with n={} are {} answers; this server queues at most {}.", prompts.size(),
+                            options.n, wanted, most)
+        .with_param("n");
+  }
+  std::vector<std::unique_ptr<engine::Completion>> completions;  // dropped, and so cancelled, when one fails
+  for (const PreparedPrompt& prompt : prompts) {
+    for (int32_t i = 0; i < options.n; ++i) {
+      engine::GenerationRequest request{prompt.ids, options.params};
+      if (options.params.seed) request.params.seed = *options.params.seed + static_cast<uint64_t>(i);
+      QUIRE_ASSIGN_OR_RETURN(auto completion, engine::Completion::start(engine_, std::move(request)));
+      completions.push_back(std::move(completion));
+    }
+  }
+  params_n_.observe(options.n);
+  if (config_.enable_log_requests) {
+    log_info("request {}: {} prompts, n={}, first prompt of {} tokens, max_tokens={}, temperature={}", context.id,
+             prompts.size(), options.n, prompts.front().ids.size(), options.params.max_tokens.value_or(-1),
+             options.params.temperature);
+  }
+  std::make_shared<Generation>(std::move(exchange), std::move(context), std::move(prompts), std::move(completions),
+                               options.include_usage, options.continuous_usage_stats)
+      ->start();
+  return {};
+}
+
+Status OpenAiApi::answer_chat(const std::shared_ptr<Exchange>& exchange) const {
+  QUIRE_ASSIGN_OR_RETURN(const json::object body, parse_json_object(exchange->request().body));
+  QUIRE_ASSIGN_OR_RETURN(const ChatRequest request, parse_chat_request(body, limits_));
+  QUIRE_RETURN_IF_ERROR(check_model(request.options.model));
+  QUIRE_ASSIGN_OR_RETURN(PreparedPrompt prompt, render(request));
+  QUIRE_RETURN_IF_ERROR(check_length(prompt, request.options, /*score_only=*/false));
+  AnswerContext context = context_of(*exchange, request.options, /*chat=*/true);
+  context.prompt_logprobs_asked = request.options.params.prompt_logprobs.has_value();
+  std::vector<PreparedPrompt> prompts;
+  prompts.push_back(std::move(prompt));
+  Status status = start(exchange, request.options, std::move(context), std::move(prompts));
+  // The engine knows nothing of the names that a chat gives its fields.
+  if (status.param() == "prompt") return std::move(status).with_param("messages");
+  if (status.param() == "logprobs") return std::move(status).with_param("top_logprobs");
+  if (status.param() == "max_tokens") return std::move(status).with_param(request.options.max_tokens_field);
+  return status;
+}
+
+Status OpenAiApi::answer_completions(const std::shared_ptr<Exchange>& exchange) const {
+  QUIRE_ASSIGN_OR_RETURN(const json::object body, parse_json_object(exchange->request().body));
+  QUIRE_ASSIGN_OR_RETURN(const CompletionRequest request, parse_completion_request(body, limits_));
+  QUIRE_RETURN_IF_ERROR(check_model(request.options.model));
+  std::vector<PreparedPrompt> prompts;
+  for (const Prompt& prompt : request.prompts) {
+    QUIRE_ASSIGN_OR_RETURN(PreparedPrompt prepared, encode(prompt, request));
+    QUIRE_RETURN_IF_ERROR(check_length(prepared, request.options, request.score_only));
+    prompts.push_back(std::move(prepared));
+  }
+  AnswerContext context = context_of(*exchange, request.options, /*chat=*/false);
+  const json::value* asked = body.if_contains("prompt_logprobs");
+  context.prompt_logprobs_asked = asked != nullptr && !asked->is_null();
+  return start(exchange, request.options, std::move(context), std::move(prompts));
+}
+
+// ---------------------------------------------------------------------------------------------------------------
+// tokens
+
+Status OpenAiApi::answer_tokenize(const std::shared_ptr<Exchange>& exchange) const {
+  QUIRE_ASSIGN_OR_RETURN(const json::object body, parse_json_object(exchange->request().body));
+  QUIRE_ASSIGN_OR_RETURN(const TokenizeRequest request, parse_tokenize_request(body, limits_));
+  QUIRE_RETURN_IF_ERROR(check_model(request.model));
+  const text::Tokenizer* tokenizer = engine_.tokenizer();
+  if (tokenizer == nullptr) return invalid_argument("This server runs without a tokenizer.");
+  std::vector<TokenId> ids;
+  if (request.prompt) {
+    ids = tokenizer->encode(*request.prompt, request.add_special_tokens);
+  } else {
+    QUIRE_ASSIGN_OR_RETURN(PreparedPrompt prompt, render(request.chat));
+    ids = std::move(prompt.ids);
+  }
+  json::array tokens(ids.begin(), ids.end());
+  json::value spellings = nullptr;
+  if (request.return_token_strs) {
+    json::array list;
+    for (TokenId id : ids) list.emplace_back(tokenizer->id_to_token(id).value_or(""));
+    spellings = std::move(list);
+  }
+  exchange->respond({200,
+                     "application/json",
+                     {},
+                     json::serialize(json::object{{"count", ids.size()},
+                                                  {"max_model_len", engine_.max_model_len()},
+                                                  {"tokens", std::move(tokens)},
+                                                  {"token_strs", std::move(spellings)}})});
+  return {};
+}
+
+Status OpenAiApi::answer_detokenize(const std::shared_ptr<Exchange>& exchange) const {
+  QUIRE_ASSIGN_OR_RETURN(const json::object body, parse_json_object(exchange->request().body));
+  QUIRE_ASSIGN_OR_RETURN(const DetokenizeRequest request, parse_detokenize_request(body));
+  QUIRE_RETURN_IF_ERROR(check_model(request.model));
+  const text::Tokenizer* tokenizer = engine_.tokenizer();
+  if (tokenizer == nullptr) return invalid_argument("This server runs without a tokenizer.");
+  for (TokenId id : request.tokens) {
+    if (id < tokenizer->vocab_size()) continue;
+    return invalid_argument("tokens contains token id {}, which is not in the vocabulary of {} tokens.", id,
+                            tokenizer->vocab_size())
+        .with_param("tokens");
+  }
+  const std::string text = tokenizer->decode(request.tokens, /*skip_special_tokens=*/false);
+  exchange->respond({200, "application/json", {}, json::serialize(json::object{{"prompt", text}})});
+  return {};
+}
+
+void OpenAiApi::chat_completions(std::shared_ptr<Exchange> exchange) const {
+  answer(exchange, answer_chat(exchange));
+}
+void OpenAiApi::completions(std::shared_ptr<Exchange> exchange) const {
+  answer(exchange, answer_completions(exchange));
+}
+void OpenAiApi::tokenize(std::shared_ptr<Exchange> exchange) const {
+  answer(exchange, answer_tokenize(exchange));
+}
+void OpenAiApi::detokenize(std::shared_ptr<Exchange> exchange) const {
+  answer(exchange, answer_detokenize(exchange));
+}
+
+}  // namespace quire::server

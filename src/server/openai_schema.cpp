@@ -1,0 +1,498 @@
+#include "server/openai_schema.h"
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "server/api_error.h"
+#include "server/json_fields.h"
+
+namespace quire::server {
+namespace json = boost::json;
+
+namespace {
+
+constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
+
+// ------------------------------------------------------------------------------------------------------ refused fields
+
+bool is_falsy(const json::value& v) {
+  switch (v.kind()) {
+    case json::kind::null:
+      return true;
+    case json::kind::bool_:
+      return !v.get_bool();
+    case json::kind::int64:
+      return v.get_int64() == 0;
+    case json::kind::uint64:
+      return false;  // too large for int64
+    case json::kind::double_:
+      return v.get_double() == 0;
+    case json::kind::string:
+      return v.get_string().empty();
+    case json::kind::array:
+      return v.get_array().empty();
+    case json::kind::object:
+      return v.get_object().empty();
+  }
+  return false;
+}
+bool is_null(const json::value& v) {
+  return v.is_null();
+}
+bool is_null_or_true(const json::value& v) {
+  return v.is_null() || (v.is_bool() && v.get_bool());
+}
+bool is_null_or_one(const json::value& v) {
+  return v.is_null() || as_float(v) == 1.0f;
+}
+bool is_text_only(const json::value& v) {
+  if (v.is_null()) return true;
+  const auto* list = v.if_array();
+  return list != nullptr && std::all_of(list->begin(), list->end(), [](const json::value& item) {
+           return item.is_string() && item.get_string() == "text";
+         });
+}
+bool is_text_format(const json::value& v) {
+  if (v.is_null()) return true;
+  const auto* object = v.if_object();
+  const auto* type = object == nullptr ? nullptr : object->if_contains("type");
+  return type != nullptr && type->is_string() && type->get_string() == "text";
+}
+
+struct RefusedField {
+  const char* name;
+  bool (*harmless)(const json::value&);  // values that ask for nothing
+  const char* reason;
+};
+
+constexpr const char* kStructured = "structured output is not built yet";
+constexpr const char* kBeam = "beam search is not built yet";
+constexpr const char* kTextOnly = "this server answers with text only";
+
+constexpr RefusedField kRefusedFields[] = {
+    {"response_format", is_text_format, kStructured},
+    {"structured_outputs", is_falsy, kStructured},
+    {"guided_json", is_null, kStructured},
+    {"guided_regex", is_falsy, kStructured},
+    {"guided_choice", is_falsy, kStructured},
+    {"guided_grammar", is_falsy, kStructured},
+    {"structural_tag", is_falsy, kStructured},
+    {"functions", is_falsy, "it was replaced by tools"},
+    {"function_call", is_falsy, "it was replaced by tool_choice"},
+    {"use_beam_search", is_falsy, kBeam},
+    {"length_penalty", is_null_or_one, kBeam},
+    {"early_stopping", is_falsy, kBeam},
+    {"suffix", is_falsy, "filling in the middle is not built yet"},
+    {"audio", is_falsy, kTextOnly},
+    {"modalities", is_text_only, kTextOnly},
+    {"mm_processor_kwargs", is_falsy, kTextOnly},
+    {"media_io_kwargs", is_falsy, kTextOnly},
+    {"prompt_embeds", is_falsy, "prompts are text or token ids"},
+    {"prediction", is_falsy, "predicted outputs are not built yet"},
+    {"web_search_options", is_falsy, "this server does not search the web"},
+    {"logits_processors", is_falsy, "code from a request is never run"},
+    {"bad_words", is_falsy, "it is not built yet"},
+    {"allowed_token_ids", is_null, "it is not built yet"},
+    {"logprob_token_ids", is_falsy, "it is not built yet"},
+    {"truncate_prompt_tokens", is_null, "it is not built yet"},
+    {"truncation_side", is_null, "it is not built yet"},
+    {"priority", is_falsy, "requests are served in the order they come"},
+    {"spaces_between_special_tokens", is_null_or_true, "only true is built"},
+    {"thinking_token_budget", is_null, "it is not built yet"},
+    {"repetition_detection", is_falsy, "it is not built yet"},
+    {"watermarking", is_falsy, "it is not built yet"},
+    {"kv_transfer_params", is_falsy, "it is not built yet"},
+    {"return_prompt_text", is_falsy, "it is not built yet"},
+    {"return_token_offsets", is_falsy, "it is not built yet"},
+};
+
+Status check_refused(const json::object& body) {
+  for (const RefusedField& field : kRefusedFields) {
+    const json::value* value = body.if_contains(field.name);
+    if (value == nullptr || field.harmless(*value)) continue;
+    return invalid_argument("{} is not supported: {}. Leave it out.", field.name, field.reason).with_param(field.name);
+  }
+  return {};
+}
+
+// ------------------------------------------------------------------------------------------------- common to
+// generations
+
+void read_stop(JsonFields& fields, const SchemaLimits& limits, SamplingParams& params) {
+  const json::value* stop = fields.any("stop");
+  if (stop == nullptr || stop->is_null()) return;
+  if (stop->is_string()) {
+    params.stop.emplace_back(std::string_view(stop->get_string()));
+  } else if (const auto* list = stop->if_array()) {
+    for (const json::value& item : *list) {
+      if (!item.is_string()) {
+        return fields.fail("stop",
+                           fmt::format("stop must be a string or a list of strings; it holds {}.", describe(item)));
+      }
+      params.stop.emplace_back(std::string_view(item.get_string()));
+    }
+  } else {
+    return fields.fail("stop", fmt::format("stop must be a string or a list of strings, got {}.", describe(*stop)));
+  }
+  if (static_cast<int64_t>(params.stop.size()) > limits.max_stop) {
+    fields.fail("stop", fmt::format("stop has {} strings; at most {} are taken.", params.stop.size(), limits.max_stop));
+  }
+}
+
+std::optional<TokenId> as_token_id(const json::value& value) {
+  const auto id = as_integer(value);
+  if (!id || *id < 0 || *id > kInt32Max) return std::nullopt;
+  return static_cast<TokenId>(*id);
+}
+
+void read_token_ids(JsonFields& fields, std::string_view name, const json::array& list, std::vector<TokenId>& ids) {
+  ids.reserve(list.size());
+  for (const json::value& item : list) {
+    const auto id = as_token_id(item);
+    if (!id) {
+      return fields.fail(name, fmt::format("{} must hold token ids (integers from 0 to {}); it holds {}.", name,
+                                           kInt32Max, describe(item)));
+    }
+    ids.push_back(*id);
+  }
+}
+
+void read_logit_bias(JsonFields& fields, SamplingParams& params) {
+  const json::object* bias = fields.object("logit_bias");
+  if (bias == nullptr) return;
+  for (const auto& [key, value] : *bias) {
+    TokenId id = 0;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (error != std::errc() || end != key.data() + key.size()) {
+      return fields.fail("logit_bias", fmt::format("logit_bias has the key {}; keys are token ids.", quoted(key, 40)));
+    }
+    const auto amount = as_float(value);
+    if (!amount) {
+      return fields.fail("logit_bias",
+                         fmt::format("logit_bias of token {} must be a finite number, got {}.", id, describe(value)));
+    }
+    params.logit_bias.emplace_back(id, std::clamp(*amount, -100.0f, 100.0f));
+  }
+}
+
+void read_sampling(JsonFields& fields, const SchemaLimits& limits, SamplingParams& params) {
+  struct FloatField {
+    const char* name;
+    float SamplingParams::*member;
+  };
+  constexpr FloatField kFloats[] = {
+      {"temperature", &SamplingParams::temperature},
+      {"top_p", &SamplingParams::top_p},
+      {"min_p", &SamplingParams::min_p},
+      {"presence_penalty", &SamplingParams::presence_penalty},
+      {"frequency_penalty", &SamplingParams::frequency_penalty},
+      {"repetition_penalty", &SamplingParams::repetition_penalty},
+  };
+  for (const FloatField& field : kFloats)
+    params.*field.member = fields.number(field.name).value_or(params.*field.member);
+
+  struct BoolField {
+    const char* name;
+    bool SamplingParams::*member;
+  };
+  constexpr BoolField kBools[] = {
+      {"ignore_eos", &SamplingParams::ignore_eos},
+      {"skip_special_tokens", &SamplingParams::skip_special_tokens},
+      {"include_stop_str_in_output", &SamplingParams::include_stop_str_in_output},
+  };
+  for (const BoolField& field : kBools)
+    params.*field.member = fields.boolean(field.name).value_or(params.*field.member);
+
+  params.top_k = static_cast<int32_t>(fields.integer("top_k", -1, kInt32Max).value_or(params.top_k));
+  params.min_tokens = static_cast<int32_t>(fields.integer("min_tokens", 0, kInt32Max).value_or(0));
+  if (const auto seed =
+          fields.integer("seed", std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max())) {
+    params.seed = static_cast<uint64_t>(*seed);
+  }
+  read_stop(fields, limits, params);
+  if (const json::array* ids = fields.array("stop_token_ids"))
+    read_token_ids(fields, "stop_token_ids", *ids, params.stop_token_ids);
+  read_logit_bias(fields, params);
+  if (const auto count = fields.integer("prompt_logprobs", -1, kInt32Max))
+    params.prompt_logprobs = static_cast<int32_t>(*count);
+}
+
+void read_stream(JsonFields& fields, GenerationOptions& options) {
+  options.stream = fields.boolean("stream").value_or(false);
+  if (const json::object* object = fields.object("stream_options")) {
+    if (!options.stream)
+      return fields.fail("stream_options", "stream_options is only for requests with stream set to true.");
+    JsonFields inner(*object, "stream_options.");
+    options.include_usage = inner.boolean("include_usage").value_or(false);
+    options.continuous_usage_stats = inner.boolean("continuous_usage_stats").value_or(false);
+    if (!inner.status().ok()) fields.fail("stream_options", inner.status().message());
+  }
+  if (options.stream && options.params.prompt_logprobs) {
+    fields.fail("prompt_logprobs", "prompt_logprobs is not available when stream is true.");
+  }
+}
+
+void read_common(JsonFields& fields, const SchemaLimits& limits, GenerationOptions& options) {
+  options.model = fields.string("model").value_or("");
+  options.request_id = fields.string("request_id").value_or("");
+  const bool plain = std::all_of(options.request_id.begin(), options.request_id.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
+           c == '.' || c == ':';
+  });
+  if (!plain || options.request_id.size() > 128) {
+    fields.fail("request_id", "request_id must be at most 128 letters, digits and any of \"-_.:\".");
+  }
+  read_sampling(fields, limits, options.params);
+  read_stream(fields, options);
+  options.n = static_cast<int32_t>(fields.integer("n", 1, limits.max_n).value_or(1));
+  if (const auto best_of = fields.integer("best_of", 1, limits.max_n); best_of && *best_of != options.n) {
+    fields.fail("best_of",
+                fmt::format("best_of ({}) other than n ({}) is not supported. Leave it out.", *best_of, options.n));
+  }
+  options.echo = fields.boolean("echo").value_or(false);
+  options.return_token_ids = fields.boolean("return_token_ids").value_or(limits.return_token_ids);
+  options.return_tokens_as_token_ids = fields.boolean("return_tokens_as_token_ids").value_or(false);
+}
+
+void read_max_tokens(JsonFields& fields, std::string_view name, GenerationOptions& options) {
+  if (const auto most = fields.integer(name, 0, kInt32Max)) {
+    options.params.max_tokens = static_cast<int32_t>(*most);
+    options.max_tokens_field = name;
+  }
+}
+
+// ------------------------------------------------------------------------------------------------------------------
+// chat
+
+void check_content(JsonFields& fields, size_t index, const json::value& content) {
+  const auto* parts = content.if_array();
+  if (parts == nullptr) {
+    if (!content.is_string() && !content.is_null()) {
+      fields.fail("messages", fmt::format("messages[{}].content must be a string or a list of parts, got {}.", index,
+                                          describe(content)));
+    }
+    return;
+  }
+  for (size_t i = 0; i < parts->size(); ++i) {
+    const auto* part = (*parts)[i].if_object();
+    const auto* type = part == nullptr ? nullptr : part->if_contains("type");
+    if (type == nullptr || !type->is_string()) {
+      return fields.fail("messages",
+                         fmt::format("messages[{}].content[{}] must be an object with a string type.", index, i));
+    }
+    if (type->get_string() != "text") {
+      return fields.fail("messages",
+                         fmt::format("messages[{}].content[{}] has the type {}; this model reads text only.", index, i,
+                                     quoted(type->get_string(), 40)));
+    }
+    const auto* text = part->if_contains("text");
+    if (text == nullptr || !text->is_string()) {
+      return fields.fail("messages", fmt::format("messages[{}].content[{}].text must be a string.", index, i));
+    }
+  }
+}
+
+void read_messages(JsonFields& fields, ChatRequest& request) {
+  const json::array* messages = fields.array("messages");
+  if (messages == nullptr)
+    return fields.fail("messages", "messages is required: a list of objects with role and content.");
+  if (messages->empty()) return fields.fail("messages", "messages must not be empty.");
+  for (size_t i = 0; i < messages->size(); ++i) {
+    const auto* message = (*messages)[i].if_object();
+    if (message == nullptr) {
+      return fields.fail("messages",
+                         fmt::format("messages[{}] must be an object, got {}.", i, describe((*messages)[i])));
+    }
+    const auto* role = message->if_contains("role");
+    if (role == nullptr || !role->is_string() || role->get_string().empty()) {
+      return fields.fail("messages", fmt::format("messages[{}].role must be a string that is not empty.", i));
+    }
+    const auto* content = message->if_contains("content");
+    if (content != nullptr) check_content(fields, i, *content);
+    const bool may_lack_content = role->get_string() == "assistant" || role->get_string() == "tool";
+    if ((content == nullptr || content->is_null()) && !may_lack_content) {
+      return fields.fail("messages", fmt::format("messages[{}] has no content.", i));
+    }
+  }
+  request.messages = *messages;
+}
+
+void read_tools(JsonFields& fields, ChatRequest& request) {
+  const json::array* tools = fields.array("tools");
+  const json::value* choice = fields.any("tool_choice");
+  const bool none = choice != nullptr && choice->is_string() && choice->get_string() == "none";
+  if (tools != nullptr && tools->empty()) return fields.fail("tools", "tools must not be an empty list. Leave it out.");
+  if (choice != nullptr && !choice->is_null() && !none) {
+    if (tools == nullptr) return fields.fail("tool_choice", "tool_choice needs tools.");
+    return fields.fail("tool_choice", "Tool calls are not built yet: tool_choice may only be \"none\".");
+  }
+  if (tools == nullptr) return;
+  if (!none)
+    return fields.fail("tools", "Tool calls are not built yet: leave tools out, or set tool_choice to \"none\".");
+  request.template_variables["tools"] = *tools;
+}
+
+void read_template(JsonFields& fields, const SchemaLimits& limits, ChatRequest& request) {
+  request.chat_template = fields.string("chat_template").value_or("");
+  if (!request.chat_template.empty() && !limits.trust_request_chat_template) {
+    fields.fail("chat_template",
+                "A chat_template in a request is not accepted here (--trust-request-chat-template allows it).");
+  }
+  if (const json::object* variables = fields.object("chat_template_kwargs")) {
+    for (const auto& [name, value] : *variables) {
+      if (name == "chat_template" || name == "tokenize") {
+        return fields.fail("chat_template_kwargs",
+                           fmt::format("chat_template_kwargs must not hold {}.", quoted(name, 40)));
+      }
+      request.template_variables[name] = value;
+    }
+  }
+  if (const json::array* documents = fields.array("documents")) request.template_variables["documents"] = *documents;
+  if (const auto effort = fields.string("reasoning_effort")) request.template_variables["reasoning_effort"] = *effort;
+  request.continue_final_message = fields.boolean("continue_final_message").value_or(false);
+  const auto add = fields.boolean("add_generation_prompt");
+  if (request.continue_final_message && add.value_or(false)) {
+    fields.fail("continue_final_message", "continue_final_message and add_generation_prompt must not both be true.");
+  }
+  request.add_generation_prompt = add.value_or(!request.continue_final_message);
+}
+
+// --------------------------------------------------------------------------------------------------------------
+// prompts
+
+void read_prompt(JsonFields& fields, const SchemaLimits& limits, CompletionRequest& request) {
+  constexpr const char* kShape =
+      "prompt must be a string, a list of strings, a list of token ids or a list of such lists";
+  const json::value* prompt = fields.any("prompt");
+  if (prompt == nullptr || prompt->is_null())
+    return fields.fail("prompt", fmt::format("prompt is required: {}.", kShape));
+  if (prompt->is_string()) {
+    request.prompts.emplace_back(std::string(std::string_view(prompt->get_string())));
+    return;
+  }
+  const auto* list = prompt->if_array();
+  if (list == nullptr) return fields.fail("prompt", fmt::format("{}; got {}.", kShape, describe(*prompt)));
+  if (list->empty()) return fields.fail("prompt", "prompt must not be an empty list.");
+  const json::kind kind = list->front().kind();
+  if (kind != json::kind::string && kind != json::kind::array) {
+    std::vector<TokenId> ids;
+    read_token_ids(fields, "prompt", *list, ids);
+    request.prompts.emplace_back(std::move(ids));
+    return;
+  }
+  if (static_cast<int64_t>(list->size()) > limits.max_prompts) {
+    return fields.fail("prompt", fmt::format("prompt is a list of {} prompts; at most {} are taken.", list->size(),
+                                             limits.max_prompts));
+  }
+  for (const json::value& item : *list) {
+    if (item.kind() != kind) return fields.fail("prompt", fmt::format("{}; its items are of different kinds.", kShape));
+    if (item.is_string()) {
+      request.prompts.emplace_back(std::string(std::string_view(item.get_string())));
+    } else {
+      std::vector<TokenId> ids;
+      read_token_ids(fields, "prompt", item.get_array(), ids);
+      request.prompts.emplace_back(std::move(ids));
+    }
+  }
+}
+
+void check_prompts_not_empty(JsonFields& fields, const CompletionRequest& request) {
+  for (const Prompt& prompt : request.prompts) {
+    if (std::visit([](const auto& p) { return p.empty(); }, prompt))
+      return fields.fail("prompt", "prompt must not be empty.");
+  }
+}
+
+}  // namespace
+
+Result<ChatRequest> parse_chat_request(const json::object& body, const SchemaLimits& limits) {
+  QUIRE_RETURN_IF_ERROR(check_refused(body));
+  ChatRequest request;
+  GenerationOptions& options = request.options;
+  options.params.max_tokens = std::nullopt;
+  JsonFields fields(body);
+  read_common(fields, limits, options);
+  read_max_tokens(fields, "max_tokens", options);
+  read_max_tokens(fields, "max_completion_tokens", options);
+  if (options.params.max_tokens == 0) {
+    fields.fail(options.max_tokens_field, fmt::format("{} must be at least 1, got 0.", options.max_tokens_field));
+  }
+  const bool logprobs = fields.boolean("logprobs").value_or(false);
+  const auto top = fields.integer("top_logprobs", -1, kInt32Max);
+  if (top.value_or(0) != 0 && !logprobs) fields.fail("top_logprobs", "top_logprobs needs logprobs set to true.");
+  if (logprobs) options.params.logprobs = static_cast<int32_t>(top.value_or(0));
+  if (fields.boolean("add_special_tokens").value_or(false)) {
+    fields.fail("add_special_tokens",
+                "add_special_tokens is not supported for chats: the model's template places them.");
+  }
+  read_messages(fields, request);
+  read_tools(fields, request);
+  read_template(fields, limits, request);
+  QUIRE_RETURN_IF_ERROR(fields.status());
+  return request;
+}
+
+Result<CompletionRequest> parse_completion_request(const json::object& body, const SchemaLimits& limits) {
+  QUIRE_RETURN_IF_ERROR(check_refused(body));
+  CompletionRequest request;
+  GenerationOptions& options = request.options;
+  JsonFields fields(body);
+  read_common(fields, limits, options);
+  read_max_tokens(fields, "max_tokens", options);
+  if (const auto count = fields.integer("logprobs", -1, kInt32Max))
+    options.params.logprobs = static_cast<int32_t>(*count);
+  request.score_only = options.params.max_tokens == 0 && (options.echo || options.params.prompt_logprobs);
+  if (options.params.max_tokens == 0 && !request.score_only) {
+    fields.fail("max_tokens", "max_tokens must be at least 1, got 0 (0 with echo scores the prompt).");
+  }
+  // What echo shows of the prompt has logprobs too.
+  if (options.echo && options.params.logprobs && !options.params.prompt_logprobs) {
+    options.params.prompt_logprobs = options.params.logprobs;
+  }
+  request.add_special_tokens = fields.boolean("add_special_tokens").value_or(true);
+  read_prompt(fields, limits, request);
+  check_prompts_not_empty(fields, request);
+  QUIRE_RETURN_IF_ERROR(fields.status());
+  return request;
+}
+
+Result<TokenizeRequest> parse_tokenize_request(const json::object& body, const SchemaLimits& limits) {
+  TokenizeRequest request;
+  JsonFields fields(body);
+  request.model = fields.string("model").value_or("");
+  request.prompt = fields.string("prompt");
+  request.return_token_strs = fields.boolean("return_token_strs").value_or(false);
+  if (!request.prompt) {
+    if (fields.any("messages") == nullptr) fields.fail("prompt", "prompt (a string) or messages is required.");
+    read_messages(fields, request.chat);
+    if (const json::array* tools = fields.array("tools")) request.chat.template_variables["tools"] = *tools;
+    read_template(fields, limits, request.chat);
+    if (fields.boolean("add_special_tokens").value_or(false)) {
+      fields.fail("add_special_tokens",
+                  "add_special_tokens is not supported for chats: the model's template places them.");
+    }
+  } else {
+    request.add_special_tokens = fields.boolean("add_special_tokens").value_or(true);
+  }
+  QUIRE_RETURN_IF_ERROR(fields.status());
+  return request;
+}
+
+Result<DetokenizeRequest> parse_detokenize_request(const json::object& body) {
+  DetokenizeRequest request;
+  JsonFields fields(body);
+  request.model = fields.string("model").value_or("");
+  const json::array* tokens = fields.array("tokens");
+  if (tokens == nullptr) {
+    fields.fail("tokens", "tokens is required: a list of token ids.");
+  } else {
+    read_token_ids(fields, "tokens", *tokens, request.tokens);
+  }
+  QUIRE_RETURN_IF_ERROR(fields.status());
+  return request;
+}
+
+}  // namespace quire::server

@@ -1,0 +1,82 @@
+// The bodies of /v1/chat/completions, /v1/completions, /tokenize and /detokenize as typed requests. Fields, defaults
+// and names are OpenAI's and vLLM's. Unknown fields are ignored; a known one that would change the answer and is not
+// built is refused by name.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include <boost/json.hpp>
+
+#include "base/status.h"
+#include "types/ids.h"
+#include "types/sampling_params.h"
+
+namespace quire::server {
+
+struct SchemaLimits {
+  int64_t max_prompts = 1024;
+  int64_t max_n = 128;
+  int64_t max_stop = 4;
+  bool trust_request_chat_template = false;
+  bool return_token_ids = false;  // for requests that do not say
+};
+
+// What both kinds of generation have.
+struct GenerationOptions {
+  std::string model;  // as asked for; may be empty
+  std::string request_id;
+  SamplingParams params;  // max_tokens unset where the request did not say and the endpoint has no default
+  // The field that set max_tokens: "max_tokens" or "max_completion_tokens".
+  std::string max_tokens_field = "max_tokens";
+  int32_t n = 1;
+  bool stream = false;
+  bool include_usage = false;
+  bool continuous_usage_stats = false;
+  bool return_token_ids = false;
+  bool return_tokens_as_token_ids = false;
+  bool echo = false;
+};
+
+struct ChatRequest {
+  GenerationOptions options;
+  boost::json::array messages;
+  boost::json::object template_variables;  // chat_template_kwargs, tools, documents
+  std::string chat_template;               // of the request; empty: the model's
+  bool add_generation_prompt = true;
+  bool continue_final_message = false;
+};
+
+using Prompt = std::variant<std::string, std::vector<TokenId>>;
+
+struct CompletionRequest {
+  GenerationOptions options;
+  std::vector<Prompt> prompts;
+  bool add_special_tokens = true;
+  // echo with max_tokens 0: the prompt is scored and nothing is generated.
+  bool score_only = false;
+};
+
+struct TokenizeRequest {
+  std::string model;
+  std::optional<std::string> prompt;  // else `chat`
+  ChatRequest chat;
+  bool add_special_tokens = true;
+  bool return_token_strs = false;
+};
+
+struct DetokenizeRequest {
+  std::string model;
+  std::vector<TokenId> tokens;
+};
+
+// Errors: invalid_argument with param(). Ranges of the sampling parameters are the engine's to check.
+Result<ChatRequest> parse_chat_request(const boost::json::object& body, const SchemaLimits& limits);
+Result<CompletionRequest> parse_completion_request(const boost::json::object& body, const SchemaLimits& limits);
+Result<TokenizeRequest> parse_tokenize_request(const boost::json::object& body, const SchemaLimits& limits);
+Result<DetokenizeRequest> parse_detokenize_request(const boost::json::object& body);
+
+}  // namespace quire::server

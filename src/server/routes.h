@@ -1,0 +1,40 @@
+// What the server answers where, and who may ask.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/http.h"
+
+namespace quire::server {
+
+struct Route {
+  std::string method;  // GET answers HEAD too
+  std::string path;    // exact; one that ends with '/' takes any single component behind it
+  bool open = false;   // without an API key
+  std::function<void(std::shared_ptr<Exchange>)> handle;
+};
+
+// Finds routes by exact path: nothing is decoded or normalised, so that no spelling of a path gets around the key.
+class Routes {
+ public:
+  Routes(std::vector<Route> routes, const std::vector<std::string>& api_keys);
+
+  // Names the route in request.handler, or says why there is none for this request: 401, 404, 405, or 204 to OPTIONS.
+  std::optional<HttpResponse> screen(HttpRequest& request) const;
+  // REQUIRES: screen() let the request through.
+  void dispatch(std::shared_ptr<Exchange> exchange) const;
+
+ private:
+  const Route* find(const HttpRequest& request) const;
+  bool authorized(const HttpRequest& request) const;
+
+  std::vector<Route> routes_;
+  std::vector<std::string> key_digests_;
+};
+
+}  // namespace quire::server

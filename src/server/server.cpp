@@ -1,0 +1,221 @@
+#include "server/server.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include <fmt/format.h>
+
+#include "base/log.h"
+#include "server/api_error.h"
+#include "server/http_server.h"
+#include "server/openai_api.h"
+#include "server/routes.h"
+#include "server/worker_pool.h"
+
+namespace quire::server {
+namespace json = boost::json;
+
+namespace {
+
+HttpOptions http_options(const ServerConfig& config) {
+  HttpOptions options;
+  options.host = config.host;
+  options.port = config.port;
+  options.io_threads = config.io_threads;
+  options.max_connections = config.max_connections;
+  options.max_header_bytes = config.max_header_bytes;
+  options.max_headers = config.max_headers;
+  options.max_body_bytes = config.max_body_bytes;
+  options.header_timeout = config.header_timeout;
+  options.body_timeout = config.body_timeout;
+  options.idle_timeout = config.idle_timeout;
+  options.write_timeout = config.write_timeout;
+  options.linger_timeout = config.linger_timeout;
+  return options;
+}
+
+HttpResponse json_response(const json::object& body) {
+  return {200, "application/json", {}, json::serialize(body)};
+}
+
+int hex_value(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+// Malformed escapes stay as they are.
+std::string percent_decoded(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool escape =
+        text[i] == '%' && i + 2 < text.size() && hex_value(text[i + 1]) >= 0 && hex_value(text[i + 2]) >= 0;
+    out.push_back(escape ? static_cast<char>(hex_value(text[i + 1]) * 16 + hex_value(text[i + 2])) : text[i]);
+    if (escape) i += 2;
+  }
+  return out;
+}
+
+// A form, an XML document or the like is refused; a client that does not say is believed.
+bool may_be_json(std::string_view content_type) {
+  std::string media(content_type.substr(0, content_type.find(';')));
+  std::transform(media.begin(), media.end(), media.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  while (!media.empty() && media.back() == ' ') media.pop_back();
+  return media.empty() || media == "application/json" || media.ends_with("+json");
+}
+
+}  // namespace
+
+class Server::Impl : public HttpHandler {
+ public:
+  Impl(ServerConfig config, engine::Engine& engine)
+      : config_(std::move(config)),
+        engine_(engine),
+        api_(config_, engine),
+        routes_(make_routes(), config_.api_keys),
+        workers_(config_.worker_threads, config_.max_queued_work),
+        seconds_(engine.metrics().histogram("vllm:http_request_duration_seconds",
+                                            "From a request's last byte to its answer's.",
+                                            {0.001, 0.01, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600})) {}
+
+  std::optional<HttpResponse> screen(HttpRequest& head) override {
+    if (auto refused = routes_.screen(head)) return refused;
+    if (head.method != "POST") return std::nullopt;
+    if (draining_) return error_response({503, "The server is shutting down.", "", "", 1});
+    if (!may_be_json(head.header("Content-Type"))) {
+      return error_response({415, "The body must be JSON: send it with 'Content-Type: application/json'.", "", "", 0});
+    }
+    return std::nullopt;
+  }
+
+  void handle(std::shared_ptr<Exchange> exchange) override { routes_.dispatch(std::move(exchange)); }
+
+  void answered(const HttpRequest& request, int status, double seconds) override {
+    constexpr std::string_view kMethods[] = {"GET", "HEAD", "POST", "OPTIONS", "PUT", "DELETE", "PATCH"};
+    const bool known = std::find(std::begin(kMethods), std::end(kMethods), request.method) != std::end(kMethods);
+    engine_.metrics()
+        .counter("vllm:http_requests_total", "HTTP requests by route and status.",
+                 {{"handler", request.handler.empty() ? "none" : request.handler},
+                  {"method", known ? request.method : "other"},
+                  {"status", std::to_string(status)}})
+        .increment();
+    seconds_.observe(seconds);
+    if (config_.enable_log_requests) {
+      log_info("{} {} {} {} {:.3f} s", request.id, request.method, quoted(request.path, 80), status, seconds);
+    }
+  }
+
+  Status listen() {
+    QUIRE_ASSIGN_OR_RETURN(http_, HttpServer::start(http_options(config_), *this));
+    return {};
+  }
+
+  void stop(bool drain) {
+    draining_ = true;
+    if (drain) http_->drain(config_.drain_deadline, config_.drain_grace);
+    workers_.stop();
+    http_->stop();
+  }
+
+  const HttpServer& http() const { return *http_; }
+
+ private:
+  std::vector<Route> make_routes();
+  Route working(std::string path, void (OpenAiApi::*answer)(std::shared_ptr<Exchange>) const);
+  void health(Exchange& exchange) const;
+  void metrics(Exchange& exchange) const;
+  void model(Exchange& exchange) const;
+
+  const ServerConfig config_;
+  engine::Engine& engine_;
+  OpenAiApi api_;
+  Routes routes_;
+  std::atomic<bool> draining_{false};
+  WorkerPool workers_;
+  Histogram& seconds_;
+  std::unique_ptr<HttpServer> http_;
+};
+
+// A route whose answer is prepared by a worker.
+Route Server::Impl::working(std::string path, void (OpenAiApi::*answer)(std::shared_ptr<Exchange>) const) {
+  return {"POST", std::move(path), false, [this, answer](std::shared_ptr<Exchange> exchange) {
+            if (workers_.post([this, answer, exchange] { (api_.*answer)(exchange); })) return;
+            exchange->respond(error_response(to_api_error(
+                resource_exhausted("The server has more requests than it can prepare; try again later."))));
+          }};
+}
+
+std::vector<Route> Server::Impl::make_routes() {
+  const auto json_route = [](std::string path, bool open, std::function<json::object()> make) {
+    return Route{"GET", std::move(path), open, [make = std::move(make)](std::shared_ptr<Exchange> exchange) {
+                   exchange->respond(json_response(make()));
+                 }};
+  };
+  const auto healthy = [this](std::shared_ptr<Exchange> exchange) { health(*exchange); };
+  return {
+      working("/v1/chat/completions", &OpenAiApi::chat_completions),
+      working("/v1/completions", &OpenAiApi::completions),
+      working("/tokenize", &OpenAiApi::tokenize),
+      working("/detokenize", &OpenAiApi::detokenize),
+      json_route("/v1/models", false, [this] { return api_.model_list(); }),
+      {"GET", "/v1/models/", false, [this](std::shared_ptr<Exchange> exchange) { model(*exchange); }},
+      {"GET", "/health", true, healthy},
+      {"GET", "/ping", true, healthy},
+      {"POST", "/ping", true, healthy},
+      json_route("/version", true,
+                 [this] {
+                   return json::object{{"version", config_.version}};
+                 }),
+      {"GET", "/metrics", false, [this](std::shared_ptr<Exchange> exchange) { metrics(*exchange); }},
+  };
+}
+
+void Server::Impl::health(Exchange& exchange) const {
+  if (draining_) return exchange.respond(error_response({503, "The server is shutting down.", "", "", 1}));
+  if (!engine_.healthy()) return exchange.respond(error_response({503, "The engine has failed.", "", "", 0}));
+  exchange.respond(json_response({{"status", "ok"}}));
+}
+
+void Server::Impl::metrics(Exchange& exchange) const {
+  engine_.metrics()
+      .gauge("vllm:http_connections", "Open connections.")
+      .set(static_cast<double>(http_->num_connections()));
+  exchange.respond({200, "text/plain; version=0.0.4; charset=utf-8", {}, engine_.metrics().text()});
+}
+
+void Server::Impl::model(Exchange& exchange) const {
+  constexpr std::string_view kPrefix = "/v1/models/";
+  const auto card = api_.model_card(percent_decoded(std::string_view(exchange.request().path).substr(kPrefix.size())));
+  if (card.ok()) return exchange.respond(json_response(*card));
+  ApiError error = to_api_error(card.status());
+  error.code = "model_not_found";
+  exchange.respond(error_response(error));
+}
+
+Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Result<std::unique_ptr<Server>> Server::start(ServerConfig config, engine::Engine& engine) {
+  if (config.served_model_names.empty()) return invalid_argument("The server needs a name for its model.");
+  if (config.worker_threads < 1) return invalid_argument("The server needs at least one worker thread.");
+  auto impl = std::make_unique<Impl>(std::move(config), engine);
+  QUIRE_RETURN_IF_ERROR(impl->listen());
+  return std::unique_ptr<Server>(new Server(std::move(impl)));
+}
+
+Server::~Server() {
+  impl_->stop(/*drain=*/false);
+}
+
+uint16_t Server::port() const {
+  return impl_->http().port();
+}
+int64_t Server::num_connections() const {
+  return impl_->http().num_connections();
+}
+void Server::drain_and_stop() {
+  impl_->stop(/*drain=*/true);
+}
+
+}  // namespace quire::server

@@ -1,0 +1,74 @@
+// The OpenAI-compatible server over one engine.
+//
+//   POST /v1/chat/completions  /v1/completions          GET /v1/models  /v1/models/{name}
+//   POST /tokenize  /detokenize                         GET /health  /ping  /version  /metrics
+//
+// With API keys set every route asks for `Authorization: Bearer KEY` except /health, /ping and /version; so do paths
+// that do not exist. Bodies of requests are parsed, templates rendered and prompts tokenized on a few threads of their
+// own; answers are written by the I/O threads as fast as each client reads, and no faster.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "engine/engine.h"
+
+namespace quire::server {
+
+struct ServerConfig {
+  std::string host = "0.0.0.0";
+  uint16_t port = 8000;                         // 0: any free one
+  std::vector<std::string> served_model_names;  // the first is the one answers name by default
+  std::vector<std::string> api_keys;            // empty: nobody is asked for one
+  std::string root_model;                       // shown as `root` of the model; its last component only
+  std::string version = "0.1.0";                // of the program
+  bool return_token_ids = false;                // for requests that do not say
+  bool trust_request_chat_template = false;     // render templates that clients send (in our sandbox)
+  bool enable_log_requests = false;             // a line a request
+
+  int io_threads = 2;
+  int worker_threads = 2;
+  size_t max_queued_work = 1024;  // requests that wait for a worker; beyond it: 429
+  size_t max_connections = 10000;
+  size_t max_header_bytes = 64 << 10;
+  size_t max_headers = 128;
+  size_t max_body_bytes = 32 << 20;
+  int64_t max_prompts = 1024;  // of one completion request
+  int64_t max_n = 128;
+  int64_t max_stop = 4;  // stop strings of a request
+  std::chrono::milliseconds header_timeout{15000};
+  std::chrono::milliseconds body_timeout{60000};
+  std::chrono::milliseconds idle_timeout{120000};
+  std::chrono::milliseconds write_timeout{60000};  // of a client that takes nothing
+  std::chrono::milliseconds linger_timeout{2000};
+  std::chrono::milliseconds drain_deadline{30000};  // for running answers when the server stops
+  std::chrono::milliseconds drain_grace{3000};      // then, for aborted ones to be written
+};
+
+class Server {
+ public:
+  // Listens and serves until stopped. The engine must outlive the server.
+  // Errors: invalid_argument (no model name, a bad host), unavailable (the port is taken).
+  static Result<std::unique_ptr<Server>> start(ServerConfig config, engine::Engine& engine);
+  ~Server();  // stops at once
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  uint16_t port() const;
+  int64_t num_connections() const;
+
+  // Accepts no more; new requests on open connections get 503; running answers finish, or after the drain deadline end
+  // with finish_reason "abort". Returns when everything is closed. Idempotent.
+  void drain_and_stop();
+
+ private:
+  class Impl;
+  explicit Server(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace quire::server
