@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 
 #include "base/check.h"
@@ -12,8 +13,34 @@ namespace quire::sampling {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr size_t kLanes = 16;
 constexpr size_t kScanBlock = 64;
+
+constexpr size_t kWidth = 4;
+using Floats = float __attribute__((vector_size(kWidth * sizeof(float))));
+using Ints = int32_t __attribute__((vector_size(kWidth * sizeof(int32_t))));
+using HalfFloats = float __attribute__((vector_size(kWidth / 2 * sizeof(float))));
+using Doubles = double __attribute__((vector_size(kWidth / 2 * sizeof(double))));
+
+Floats all(float x) {
+  return Floats{x, x, x, x};
+}
+
+Floats load(const float* from) {
+  Floats x;
+  std::memcpy(&x, from, sizeof(x));
+  return x;
+}
+
+void store(Floats x, float* to) {
+  std::memcpy(to, &x, sizeof(x));
+}
+
+// The first kWidth elements; where there are fewer, -inf instead.
+Floats load_padded(std::span<const float> from) {
+  Floats x = all(-kInfinity);
+  std::memcpy(&x, from.data(), std::min(kWidth, from.size()) * sizeof(float));
+  return x;
+}
 
 // Does any of the kScanBlock elements from `block` satisfy `test`? Without a branch an element.
 template <typename Test>
@@ -43,25 +70,31 @@ void for_each_where(std::span<const float> row, Test test, Visit visit) {
 
 RowMaximum row_maximum(std::span<const float> row) {
   constexpr float kLargest = std::numeric_limits<float>::max();
-  std::array<float, kLanes> largest;
-  std::array<int32_t, kLanes> invalid{};
-  largest.fill(-kInfinity);
+  constexpr size_t kStreams = 4;  // independent chains of comparisons
+  constexpr size_t kStep = kStreams * kWidth;
+  std::array<Floats, kStreams> largest;
+  std::array<Ints, kStreams> valid;
+  largest.fill(all(-kInfinity));
+  valid.fill(Ints{-1, -1, -1, -1});
+  const auto take = [&](size_t stream, Floats x) {
+    largest[stream] = x > largest[stream] ? x : largest[stream];
+    valid[stream] &= x <= kLargest;  // false for NaN
+  };
   size_t i = 0;
-  for (; i + kLanes <= row.size(); i += kLanes) {
-    const float* x = row.data() + i;
-    for (size_t lane = 0; lane < kLanes; ++lane) {
-      largest[lane] = x[lane] > largest[lane] ? x[lane] : largest[lane];
-      invalid[lane] |= x[lane] <= kLargest ? 0 : 1;  // NaN compares false
+  for (; i + kStep <= row.size(); i += kStep) {
+#pragma GCC unroll 4
+    for (size_t stream = 0; stream < kStreams; ++stream) {
+      take(stream, load(row.data() + i + stream * kWidth));
     }
   }
-  for (size_t lane = 0; i < row.size(); ++i, ++lane) {
-    largest[lane] = row[i] > largest[lane] ? row[i] : largest[lane];
-    invalid[lane] |= row[i] <= kLargest ? 0 : 1;
-  }
+  for (; i < row.size(); i += kWidth) take(0, load_padded(row.subspan(i)));
+
   RowMaximum maximum{-kInfinity, true};
-  for (size_t lane = 0; lane < kLanes; ++lane) {
-    maximum.value = std::max(maximum.value, largest[lane]);
-    maximum.finite = maximum.finite && invalid[lane] == 0;
+  for (size_t stream = 0; stream < kStreams; ++stream) {
+    for (size_t lane = 0; lane < kWidth; ++lane) {
+      maximum.value = std::max(maximum.value, largest[stream][lane]);
+      maximum.finite = maximum.finite && valid[stream][lane] != 0;
+    }
   }
   maximum.finite = maximum.finite && maximum.value > -kInfinity;
   return maximum;
@@ -95,17 +128,22 @@ size_t count_greater(std::span<const float> row, float value) {
   return count;
 }
 
-float exp_nonpositive(float x) {
+namespace {
+
+// For float and int32_t as for vectors of them: the same operations, so the same bits.
+template <typename F, typename I>
+F exp_of(F x) {
   constexpr float kSmallest = -87.0f;             // e^x stays a normal number down to here
-  constexpr float kRoundToInteger = 12582912.0f;  // 1.5 * 2^23: adding it leaves the integer in the low bits
+  constexpr float kRoundToInteger = 12582912.0f;  // 1.5 * 2^23: leaves the integer in the low bits
   constexpr float kLog2E = 1.44269504088896341f;
   constexpr float kLn2High = 0.693359375f;  // few bits, so that n * kLn2High is exact
   constexpr float kLn2Low = -2.12194440e-4f;
-  const float clamped = x > kSmallest ? x : kSmallest;
-  const float shifted = clamped * kLog2E + kRoundToInteger;
-  const float n = shifted - kRoundToInteger;
-  const float r = (clamped - n * kLn2High) - n * kLn2Low;  // |r| <= ln(2) / 2
-  float series = 1.0f / 5040.0f;
+  const F zero{};
+  const F clamped = x > kSmallest ? x : zero + kSmallest;
+  const F shifted = clamped * kLog2E + kRoundToInteger;
+  const F n = shifted - kRoundToInteger;
+  const F r = (clamped - n * kLn2High) - n * kLn2Low;  // |r| <= ln(2) / 2
+  F series = zero + 1.0f / 5040.0f;
   series = series * r + 1.0f / 720.0f;
   series = series * r + 1.0f / 120.0f;
   series = series * r + 1.0f / 24.0f;
@@ -113,64 +151,80 @@ float exp_nonpositive(float x) {
   series = series * r + 0.5f;
   series = series * r + 1.0f;
   series = series * r + 1.0f;
-  const int32_t exponent = std::bit_cast<int32_t>(shifted) - std::bit_cast<int32_t>(kRoundToInteger) + 127;
-  const float scale = std::bit_cast<float>(exponent << 23);
-  return x >= kSmallest ? series * scale : 0.0f;
+  const I exponent = std::bit_cast<I>(shifted) - std::bit_cast<int32_t>(kRoundToInteger) + 127;
+  const F value = series * std::bit_cast<F>(exponent << 23);
+  return x >= kSmallest ? value : zero;
 }
 
-namespace {
-
-// Sum over a block in eight lanes of double, joined in a fixed order.
-class BlockSum {
+// A sum in four lanes of double, joined in a fixed order.
+class LaneSum {
  public:
-  void add(const float* values) {
-    for (size_t lane = 0; lane < kWidth; ++lane) sums_[lane] += static_cast<double>(values[lane]);
+  void add(Floats x) {
+    low_ += __builtin_convertvector(__builtin_shufflevector(x, x, 0, 1), Doubles);
+    high_ += __builtin_convertvector(__builtin_shufflevector(x, x, 2, 3), Doubles);
   }
-  void add_one(float value) { sums_[0] += static_cast<double>(value); }
-  double total() const {
-    return ((sums_[0] + sums_[4]) + (sums_[1] + sums_[5])) + ((sums_[2] + sums_[6]) + (sums_[3] + sums_[7]));
-  }
-  static constexpr size_t kWidth = 8;
+  double total() const { return (low_[0] + high_[0]) + (low_[1] + high_[1]); }
 
  private:
-  std::array<double, kWidth> sums_{};
+  Doubles low_{};
+  Doubles high_{};
 };
 
-double sum_of(std::span<const float> values) {
-  BlockSum sum;
+// Replaces each element x of a block by change(x), kWidth at a time, and returns their sum. What pads the last vector
+// is -inf and must change to 0.
+template <typename Change>
+double transform_block(std::span<float> block, Change change) {
+  LaneSum sum;
   size_t i = 0;
-  for (; i + BlockSum::kWidth <= values.size(); i += BlockSum::kWidth) sum.add(values.data() + i);
-  for (; i < values.size(); ++i) sum.add_one(values[i]);
+  for (; i + kWidth <= block.size(); i += kWidth) {
+    const Floats weights = change(load(block.data() + i));
+    store(weights, block.data() + i);
+    sum.add(weights);
+  }
+  if (i < block.size()) {
+    const Floats weights = change(load_padded(block.subspan(i)));
+    std::memcpy(block.data() + i, &weights, (block.size() - i) * sizeof(float));
+    sum.add(weights);
+  }
   return sum.total();
+}
+
+template <typename Change>
+double transform_blocks(std::span<float> row, std::vector<double>& block_sums, Change change) {
+  block_sums.clear();
+  double total = 0.0;
+  for (size_t begin = 0; begin < row.size(); begin += kWeightBlock) {
+    block_sums.push_back(transform_block(row.subspan(begin, std::min(kWeightBlock, row.size() - begin)), change));
+    total += block_sums.back();
+  }
+  return total;
 }
 
 }  // namespace
 
+float exp_nonpositive(float x) {
+  return exp_of<float, int32_t>(x);
+}
+
 double sum_exp(std::span<const float> row, float maximum) {
-  double total = 0.0;
-  std::array<float, kWeightBlock> weights;
-  for (size_t begin = 0; begin < row.size(); begin += kWeightBlock) {
-    const std::span<const float> block = row.subspan(begin, std::min(kWeightBlock, row.size() - begin));
-    for (size_t i = 0; i < block.size(); ++i) weights[i] = exp_nonpositive(block[i] - maximum);
-    total += sum_of({weights.data(), block.size()});
+  std::array<LaneSum, 2> sums;
+  size_t i = 0;
+  for (; i + 2 * kWidth <= row.size(); i += 2 * kWidth) {
+    sums[0].add(exp_of<Floats, Ints>(load(row.data() + i) - maximum));
+    sums[1].add(exp_of<Floats, Ints>(load(row.data() + i + kWidth) - maximum));
   }
-  return total;
+  for (; i < row.size(); i += kWidth) {
+    sums[0].add(exp_of<Floats, Ints>(load_padded(row.subspan(i)) - maximum));
+  }
+  return sums[0].total() + sums[1].total();
 }
 
 double replace_by_weights(std::span<float> row, float maximum, float inverse_temperature, float least,
                           std::vector<double>& block_sums) {
-  block_sums.clear();
-  double total = 0.0;
-  for (size_t begin = 0; begin < row.size(); begin += kWeightBlock) {
-    const std::span<float> block = row.subspan(begin, std::min(kWeightBlock, row.size() - begin));
-    for (float& x : block) {
-      const float weight = exp_nonpositive((x - maximum) * inverse_temperature);
-      x = weight >= least ? weight : 0.0f;
-    }
-    block_sums.push_back(sum_of(block));
-    total += block_sums.back();
-  }
-  return total;
+  return transform_blocks(row, block_sums, [=](Floats x) {
+    const Floats weight = exp_of<Floats, Ints>((x - maximum) * inverse_temperature);
+    return weight >= least ? weight : Floats{};
+  });
 }
 
 void select_largest(std::span<const float> row, size_t count, std::vector<Candidate>& selected) {
@@ -196,13 +250,51 @@ void select_largest(std::span<const float> row, size_t count, std::vector<Candid
   std::sort(selected.begin(), selected.end(), more_likely);
 }
 
-void select_at_least(std::span<const float> row, float least, std::vector<Candidate>& selected) {
-  selected.clear();
+Candidate nucleus_cut(std::span<const float> weights, double total, float top_p, SamplingScratch& scratch) {
+  // Positive floats are ordered as their bits are: exponent and five bits of mantissa make a bucket, and a bucket's
+  // tokens are all more likely than those of the buckets below it.
+  constexpr int kShift = 18;
+  const auto bucket_of = [](float weight) { return static_cast<size_t>(std::bit_cast<uint32_t>(weight) >> kShift); };
+  const double wanted = static_cast<double>(top_p) * total;
+  // Tokens lighter than an even share of what may be left out are not needed: they weigh less than that together.
+  const double even_share = (1.0 - static_cast<double>(top_p)) * total / static_cast<double>(weights.size());
+  const float least = std::max(static_cast<float>(even_share * 0.999), std::numeric_limits<float>::min());
+  std::vector<double>& masses = scratch.bucket_masses;
+  masses.assign(bucket_of(1.0f) + 1, 0.0);
   for_each_where(
-      row, [least](float x) { return x >= least; },
+      weights, [least](float x) { return x >= least; },
+      [&](size_t place) { masses[bucket_of(weights[place])] += static_cast<double>(weights[place]); });
+
+  size_t bucket = masses.size() - 1;
+  double mass = 0.0;
+  const size_t lowest = bucket_of(least);
+  while (bucket > lowest && mass + masses[bucket] < wanted) mass += masses[bucket--];
+
+  std::vector<Candidate>& candidates = scratch.candidates;
+  candidates.clear();
+  const float bucket_begin = std::max(least, std::bit_cast<float>(static_cast<uint32_t>(bucket) << kShift));
+  const float bucket_end = std::bit_cast<float>(static_cast<uint32_t>(bucket + 1) << kShift);
+  for_each_where(
+      weights, [=](float x) { return (x >= bucket_begin) & (x < bucket_end); },
       [&](size_t place) {
-        selected.push_back({row[place], static_cast<TokenId>(place)});
+        candidates.push_back({weights[place], static_cast<TokenId>(place)});
       });
+  std::sort(candidates.begin(), candidates.end(), more_likely);
+  for (const Candidate& candidate : candidates) {
+    mass += static_cast<double>(candidate.value);
+    if (mass >= wanted) return candidate;
+  }
+  // Rounding: the sums by bucket reached what the sum in order does not. Then all of them belong to the nucleus.
+  return candidates.empty() ? Candidate{least, std::numeric_limits<TokenId>::max()} : candidates.back();
+}
+
+double drop_less_likely(std::span<float> weights, const Candidate& cut, std::vector<double>& block_sums) {
+  const float least = cut.value;
+  for_each_where(
+      std::span<const float>(weights).subspan(std::min(static_cast<size_t>(cut.id) + 1, weights.size())),
+      [least](float x) { return x == least; },
+      [&](size_t place) { weights[static_cast<size_t>(cut.id) + 1 + place] = 0.0f; });
+  return transform_blocks(weights, block_sums, [=](Floats x) { return x >= least ? x : Floats{}; });
 }
 
 void append_equal_after(std::span<const float> row, float value, TokenId after, std::vector<Candidate>& candidates) {

@@ -1,6 +1,5 @@
-// Passes over a row of logits. Written as loops over a few fixed lanes that the compiler turns into vector code of
-// whatever instruction set it builds for; lanes are joined in a fixed order, so a row gives the same bits everywhere it
-// is computed by the same build.
+// Passes over a row of logits, four elements at a time in the compiler's generic vectors, which every
+// instruction set has or imitates. Lanes are joined in a fixed order, so a row always gives the same bits.
 #pragma once
 
 #include <cstddef>
@@ -45,8 +44,13 @@ double replace_by_weights(std::span<float> row, float maximum, float inverse_tem
 // Linear in the row plus a partial sort of what is selected.
 void select_largest(std::span<const float> row, size_t count, std::vector<Candidate>& selected);
 
-// Every element that is at least `least`, by rising place.
-void select_at_least(std::span<const float> row, float least, std::vector<Candidate>& selected);
+// The least likely token of the nucleus: in falling order of weight (rising id among equals) the first
+// at which the running sum reaches top_p * total. weights: of replace_by_weights, whose sum is `total`.
+// Linear: weights are summed by magnitude, and only those near the cut are sorted.
+Candidate nucleus_cut(std::span<const float> weights, double total, float top_p, SamplingScratch& scratch);
+
+// Sets the weights of tokens less likely than `cut` to 0. Returns the sum of the rest and renews block_sums.
+double drop_less_likely(std::span<float> weights, const Candidate& cut, std::vector<double>& block_sums);
 
 // Adds to `candidates` the elements equal to `value` at places after `after`, in rising order.
 void append_equal_after(std::span<const float> row, float value, TokenId after, std::vector<Candidate>& candidates);

@@ -17,6 +17,7 @@ struct Candidate {
 struct SamplingScratch {
   std::vector<Candidate> candidates;
   std::vector<double> block_sums;
+  std::vector<double> bucket_masses;
   std::vector<float> raw_logits;
 };
 

@@ -14,23 +14,13 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// The most likely candidates, in falling order of weight, that together reach top_p of `total`. `candidates` need not
-// be sorted beyond the first `num_sorted`; it is cut to the nucleus and sorted. Returns the nucleus' weight.
-double keep_nucleus(std::vector<Candidate>& candidates, size_t num_sorted, double total, float top_p) {
+// Cuts candidates, in falling order of weight, to the fewest that reach top_p of `total`. Returns
+// their weight.
+double keep_nucleus(std::vector<Candidate>& candidates, double total, float top_p) {
   const double wanted = static_cast<double>(top_p) * total;
   double mass = 0.0;
   size_t kept = 0;
-  // Sorted piece by piece, each four times the last: nuclei are small.
-  size_t piece = 64;
   while (kept < candidates.size() && (kept == 0 || mass < wanted)) {
-    if (kept == num_sorted) {
-      num_sorted = std::min(candidates.size(), num_sorted + piece);
-      piece *= 4;
-      const auto begin = candidates.begin() + static_cast<std::ptrdiff_t>(kept);
-      const auto end = candidates.begin() + static_cast<std::ptrdiff_t>(num_sorted);
-      if (end != candidates.end()) std::nth_element(begin, end, candidates.end(), more_likely);
-      std::sort(begin, end, more_likely);
-    }
     mass += static_cast<double>(candidates[kept++].value);
   }
   candidates.resize(kept);
@@ -165,22 +155,19 @@ TokenId SequenceSampler::draw_with_top_k(std::span<const float> logits, float ma
     ++kept;
   }
   candidates.resize(kept);
-  if (has_top_p()) total = keep_nucleus(candidates, candidates.size(), total, params_->top_p);
+  if (has_top_p()) total = keep_nucleus(candidates, total, params_->top_p);
   return draw(candidates, total, u);
 }
 
 TokenId SequenceSampler::draw_from_all(std::span<float> logits, float maximum, double u,
                                        SamplingScratch& scratch) const {
   const std::span<float> weights = logits;
-  const double total =
-      replace_by_weights(weights, maximum, 1.0f / params_->temperature, params_->min_p, scratch.block_sums);
-  if (!has_top_p()) return draw(weights, scratch.block_sums, total, u);
-  // Tokens lighter than an even share of the mass outside the nucleus are not needed to reach it: all of them together
-  // weigh less than what may be left out.
-  const double even_share = (1.0 - static_cast<double>(params_->top_p)) * total / static_cast<double>(vocab_size_);
-  select_at_least(weights, static_cast<float>(even_share * 0.999), scratch.candidates);
-  const double mass = keep_nucleus(scratch.candidates, 0, total, params_->top_p);
-  return draw(scratch.candidates, mass, u);
+  double total = replace_by_weights(weights, maximum, 1.0f / params_->temperature, params_->min_p, scratch.block_sums);
+  if (has_top_p()) {
+    const Candidate cut = nucleus_cut(weights, total, params_->top_p, scratch);
+    total = drop_less_likely(weights, cut, scratch.block_sums);
+  }
+  return draw(weights, scratch.block_sums, total, u);
 }
 
 Result<SampledToken> SequenceSampler::sample(std::span<float> logits, SamplingScratch& scratch) {
