@@ -24,12 +24,8 @@ std::unique_ptr<Backend> make_backend(const std::string& isa, int threads = 2);
 class Random {
  public:
   explicit Random(uint64_t seed) : engine_(seed) {}
-  int64_t between(int64_t low, int64_t high) {
-    return std::uniform_int_distribution<int64_t>(low, high)(engine_);
-  }
-  float normal(float deviation = 1.0f) {
-    return std::normal_distribution<float>(0.0f, deviation)(engine_);
-  }
+  int64_t between(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(engine_); }
+  float normal(float deviation = 1.0f) { return std::normal_distribution<float>(0.0f, deviation)(engine_); }
   std::vector<float> normals(int64_t count, float deviation = 1.0f) {
     std::vector<float> values(static_cast<size_t>(count));
     for (float& value : values) value = normal(deviation);
@@ -64,6 +60,6 @@ inline bool same_bits(const float* a, const float* b, int64_t count) {
 
 }  // namespace quire::ops::testing
 
-#define QUIRE_BACKEND_OR_SKIP(backend, isa)                                \
-  auto backend = ::quire::ops::testing::make_backend(isa);                 \
+#define QUIRE_BACKEND_OR_SKIP(backend, isa)                \
+  auto backend = ::quire::ops::testing::make_backend(isa); \
   if (backend == nullptr) GTEST_SKIP() << "this machine lacks " << (isa)

@@ -169,8 +169,7 @@ void CpuBackend::run(const LinearArgs& args) {
   constexpr int64_t kTasksPerThread = 8;
   const int64_t products = panels * kPanelColumns * weight.columns() * std::min(args.num_rows, group_rows);
   const int64_t panel_groups = std::clamp<int64_t>(products / kTaskProducts, 1, kTasksPerThread * threads);
-  // Pairs: one row takes two panels at a time.
-  const int64_t group_panels = round_up(ceil_div(panels, panel_groups), 2);
+  const int64_t group_panels = ceil_div(panels, panel_groups);
   const int64_t tasks_a_group = ceil_div(panels, group_panels);
 
   const auto body = [&](int64_t task, int thread) {

@@ -12,10 +12,11 @@ namespace quire::ops::cpu {
 // The index of a weight format in the table: DType's value.
 inline constexpr int kNumFormats = 8;
 
-// Columns (output features) of a weight panel: see packed_panels.h for the layouts.
-inline constexpr int kPanelColumns = 16;
+// Columns (output features) of a weight panel, and of the tiles it is made of: see packed_panels.h for the layouts.
+inline constexpr int kPanelColumns = 32;
+inline constexpr int kTileColumns = 16;
 // Floats of scratch that a linear kernel needs.
-inline constexpr int kLinearScratchFloats = 256 * kPanelColumns;
+inline constexpr int kLinearScratchFloats = 256 * kTileColumns;
 
 // out[m][n] = bias[n] + sum_k x[m][k] * w[k][n] for some rows and some neighbouring panels.
 struct LinearTile {

@@ -11,14 +11,14 @@ namespace {
 
 // Rows of the register tile: 6 x 16 outputs are 12 of 16 vector registers.
 constexpr int kTileRows = 6;
-constexpr int64_t kChunk = kLinearScratchFloats / kPanelColumns;
+constexpr int64_t kChunk = kLinearScratchFloats / kTileColumns;
 
 // A format says how 16 columns of step k become floats. Formats of blocks first read what a block of 32 steps shares.
 struct NoScales {};
 
 struct F32Format {
   static constexpr int kBlock = 1;
-  static constexpr int kBlockBytes = kPanelColumns * 4;
+  static constexpr int kBlockBytes = kTileColumns * 4;
   using Scales = NoScales;
   QUIRE_INLINE Scales scales(const uint8_t*) { return {}; }
   QUIRE_INLINE void weights(Scales, const uint8_t* block, int, F8& w0, F8& w1) {
@@ -29,7 +29,7 @@ struct F32Format {
 
 struct F16Format {
   static constexpr int kBlock = 1;
-  static constexpr int kBlockBytes = kPanelColumns * 2;
+  static constexpr int kBlockBytes = kTileColumns * 2;
   using Scales = NoScales;
   QUIRE_INLINE Scales scales(const uint8_t*) { return {}; }
   QUIRE_INLINE void weights(Scales, const uint8_t* block, int, F8& w0, F8& w1) {
@@ -40,7 +40,7 @@ struct F16Format {
 
 struct BF16Format {
   static constexpr int kBlock = 1;
-  static constexpr int kBlockBytes = kPanelColumns * 2;
+  static constexpr int kBlockBytes = kTileColumns * 2;
   using Scales = NoScales;
   QUIRE_INLINE Scales scales(const uint8_t*) { return {}; }
   QUIRE_INLINE void weights(Scales, const uint8_t* block, int, F8& w0, F8& w1) {
@@ -53,10 +53,11 @@ struct AffineScales {
   F8 d0, d1, m0, m1;
 };
 
+// The high halves are left where they are, 16 times their value: d1 is a sixteenth of the scale, which changes no bit.
 QUIRE_INLINE void nibble_weights(const AffineScales& s, const uint8_t* quants, int k, F8& w0, F8& w1) {
   const I8 bytes = load_unsigned_bytes(quants + k * 8);
   w0 = fma(to_float(bytes & 0x0f), s.d0, s.m0);
-  w1 = fma(to_float(bytes >> 4), s.d1, s.m1);
+  w1 = fma(to_float(bytes & 0xf0), s.d1, s.m1);
 }
 
 struct Q4_0Format {
@@ -67,7 +68,7 @@ struct Q4_0Format {
   QUIRE_INLINE Scales scales(const uint8_t* block) {
     const F8 d0 = load_half(block);
     const F8 d1 = load_half(block + 16);
-    return {d0, d1, d0 * -8.0f, d1 * -8.0f};
+    return {d0, d1 * 0.0625f, d0 * -8.0f, d1 * -8.0f};
   }
   QUIRE_INLINE void weights(const Scales& s, const uint8_t* block, int k, F8& w0, F8& w1) {
     nibble_weights(s, block + 32, k, w0, w1);
@@ -79,7 +80,7 @@ struct Q4_1Format {
   static constexpr int kBlockBytes = 64 + 32 * 8;
   using Scales = AffineScales;
   QUIRE_INLINE Scales scales(const uint8_t* block) {
-    return {load_half(block), load_half(block + 16), load_half(block + 32), load_half(block + 48)};
+    return {load_half(block), load_half(block + 16) * 0.0625f, load_half(block + 32), load_half(block + 48)};
   }
   QUIRE_INLINE void weights(const Scales& s, const uint8_t* block, int k, F8& w0, F8& w1) {
     nibble_weights(s, block + 64, k, w0, w1);
@@ -99,64 +100,73 @@ struct Q8_0Format {
   }
 };
 
-// acc[r] += x[r][0..k) * w[0..k) for R rows and P panels.
-template <class Format, int R, int P>
-QUIRE_INLINE void accumulate(const uint8_t* panel, int64_t panel_bytes, const float* x, int64_t x_stride, int64_t k,
-                             F8 (&acc)[R][2 * P]) {
+// Weights come from memory far ahead of their use; the processor's own prefetch stops at pages.
+constexpr int64_t kPrefetchBytes = 2048;
+
+// acc[r] += x[r][0..k) * w[0..k) for R rows and T tiles. kTiles: how many tiles' blocks alternate in memory, 2 in a
+// panel.
+template <class Format, int R, int T, int kTiles>
+QUIRE_INLINE void accumulate(const uint8_t* block, const float* x, int64_t x_stride, int64_t k, F8 (&acc)[R][2 * T]) {
+  constexpr int kStep = kTiles * Format::kBlockBytes;
   for (int64_t begin = 0; begin < k; begin += Format::kBlock) {
-    typename Format::Scales scales[P];
-    for (int p = 0; p < P; ++p) scales[p] = Format::scales(panel + p * panel_bytes);
+    if constexpr (kTiles > 1) {
+      for (int line = 0; line < kStep; line += 64) __builtin_prefetch(block + kPrefetchBytes + line);
+    }
+    typename Format::Scales scales[T];
+    for (int t = 0; t < T; ++t) scales[t] = Format::scales(block + t * Format::kBlockBytes);
 #pragma GCC unroll 4
     for (int i = 0; i < Format::kBlock; ++i) {
-      F8 w[2 * P];
-      for (int p = 0; p < P; ++p) Format::weights(scales[p], panel + p * panel_bytes, i, w[2 * p], w[2 * p + 1]);
+      F8 w[2 * T];
+      for (int t = 0; t < T; ++t) {
+        Format::weights(scales[t], block + t * Format::kBlockBytes, i, w[2 * t], w[2 * t + 1]);
+      }
       for (int r = 0; r < R; ++r) {
         const F8 xr = broadcast(x[r * x_stride + begin + i]);
-        for (int j = 0; j < 2 * P; ++j) acc[r][j] = fma(xr, w[j], acc[r][j]);
+        for (int j = 0; j < 2 * T; ++j) acc[r][j] = fma(xr, w[j], acc[r][j]);
       }
     }
-    panel += Format::kBlockBytes;
+    block += kStep;
   }
 }
 
 // 16 floats of which `columns` exist.
 QUIRE_INLINE void load_columns(const float* p, int64_t columns, F8& v0, F8& v1) {
-  if (columns >= kPanelColumns) {
+  if (columns >= kTileColumns) {
     v0 = load(p);
     v1 = load(p + kLanes);
     return;
   }
-  alignas(32) float padded[kPanelColumns] = {};
+  alignas(32) float padded[kTileColumns] = {};
   for (int64_t i = 0; i < columns; ++i) padded[i] = p[i];
   v0 = load(padded);
   v1 = load(padded + kLanes);
 }
 
 QUIRE_INLINE void store_columns(float* p, int64_t columns, F8 v0, F8 v1) {
-  if (columns >= kPanelColumns) {
+  if (columns >= kTileColumns) {
     store(p, v0);
     store(p + kLanes, v1);
     return;
   }
-  alignas(32) float padded[kPanelColumns];
+  alignas(32) float padded[kTileColumns];
   store(padded, v0);
   store(padded + kLanes, v1);
   for (int64_t i = 0; i < columns; ++i) p[i] = padded[i];
 }
 
-// Whole sums of R rows for P panels, weights dequantised in registers.
-template <class Format, int R, int P>
-void whole_rows(const LinearTile& t, int64_t first_panel) {
-  F8 acc[R][2 * P] = {};
-  accumulate<Format, R, P>(t.panels + first_panel * t.panel_bytes, t.panel_bytes, t.x, t.x_stride, t.k, acc);
-  for (int p = 0; p < P; ++p) {
-    const int64_t column = (first_panel + p) * kPanelColumns;
+// Whole sums of R rows for T tiles of a panel, weights dequantised in registers.
+template <class Format, int R, int T>
+void whole_rows(const LinearTile& t, int64_t panel, int tile) {
+  F8 acc[R][2 * T] = {};
+  accumulate<Format, R, T, 2>(t.panels + panel * t.panel_bytes + tile * Format::kBlockBytes, t.x, t.x_stride, t.k, acc);
+  for (int i = 0; i < T; ++i) {
+    const int64_t column = panel * kPanelColumns + (tile + i) * kTileColumns;
     F8 b0 = zero();
     F8 b1 = zero();
     if (t.bias != nullptr) load_columns(t.bias + column, t.columns - column, b0, b1);
     for (int r = 0; r < R; ++r) {
-      F8 v0 = acc[r][2 * p];
-      F8 v1 = acc[r][2 * p + 1];
+      F8 v0 = acc[r][2 * i];
+      F8 v1 = acc[r][2 * i + 1];
       if (t.bias != nullptr) {
         v0 += b0;
         v1 += b1;
@@ -168,11 +178,15 @@ void whole_rows(const LinearTile& t, int64_t first_panel) {
 
 template <class Format, int R>
 void few_rows(const LinearTile& t) {
-  // Two panels at once for one or two rows: enough sums in flight to hide the latency of the multiply-add.
-  constexpr int kTogether = R <= 2 ? 2 : 1;
-  int64_t panel = 0;
-  for (; panel + kTogether <= t.num_panels; panel += kTogether) whole_rows<Format, R, kTogether>(t, panel);
-  for (; panel < t.num_panels; ++panel) whole_rows<Format, R, 1>(t, panel);
+  for (int64_t panel = 0; panel < t.num_panels; ++panel) {
+    // Both tiles at once for one or two rows: enough sums in flight to hide the latency of the multiply-add.
+    if constexpr (R <= 2) {
+      whole_rows<Format, R, 2>(t, panel, 0);
+    } else {
+      whole_rows<Format, R, 1>(t, panel, 0);
+      whole_rows<Format, R, 1>(t, panel, 1);
+    }
+  }
 }
 
 // Steps [k0, k0 + k) of R rows of one panel whose weights are floats; the sums so far are in out.
@@ -185,8 +199,8 @@ void float_tile(const LinearTile& t, int64_t row, const float* weights, int64_t 
     acc[r][0] = acc[r][1] = zero();
     if (k0 > 0) load_columns(out + r * t.out_stride, columns, acc[r][0], acc[r][1]);
   }
-  accumulate<F32Format, R, 1>(reinterpret_cast<const uint8_t*>(weights), 0, t.x + row * t.x_stride + k0, t.x_stride, k,
-                              acc);
+  accumulate<F32Format, R, 1, 1>(reinterpret_cast<const uint8_t*>(weights), t.x + row * t.x_stride + k0, t.x_stride, k,
+                                 acc);
   const bool add_bias = t.bias != nullptr && k0 + k == t.k;
   F8 b0 = zero();
   F8 b1 = zero();
@@ -229,9 +243,9 @@ void float_rows(const LinearTile& t, const float* weights, int64_t k0, int64_t k
   }
 }
 
-// k steps of a panel as floats [k, 16].
+// k steps of a tile as floats [k, 16].
 template <class Format>
-void dequantise_panel(const uint8_t* block, int64_t k, float* out) {
+void dequantise_tile(const uint8_t* block, int64_t k, float* out) {
   for (int64_t begin = 0; begin < k; begin += Format::kBlock) {
     const typename Format::Scales scales = Format::scales(block);
 #pragma GCC unroll 4
@@ -240,9 +254,9 @@ void dequantise_panel(const uint8_t* block, int64_t k, float* out) {
       Format::weights(scales, block, i, w0, w1);
       store(out, w0);
       store(out + kLanes, w1);
-      out += kPanelColumns;
+      out += kTileColumns;
     }
-    block += Format::kBlockBytes;
+    block += 2 * Format::kBlockBytes;
   }
 }
 
@@ -251,12 +265,13 @@ void many_rows(const LinearTile& t) {
   // Equal chunks, whole blocks each.
   const int64_t chunks = (t.k + kChunk - 1) / kChunk;
   const int64_t chunk = ((t.k + chunks - 1) / chunks + 31) / 32 * 32;
-  for (int64_t panel = 0; panel < t.num_panels; ++panel) {
-    const uint8_t* weights = t.panels + panel * t.panel_bytes;
+  for (int64_t column = 0; column < t.columns; column += kTileColumns) {
+    const uint8_t* weights =
+        t.panels + column / kPanelColumns * t.panel_bytes + column % kPanelColumns / kTileColumns * Format::kBlockBytes;
     for (int64_t k0 = 0; k0 < t.k; k0 += chunk) {
       const int64_t k = t.k - k0 < chunk ? t.k - k0 : chunk;
-      dequantise_panel<Format>(weights + k0 / Format::kBlock * Format::kBlockBytes, k, t.scratch);
-      float_rows(t, t.scratch, k0, k, panel * kPanelColumns);
+      dequantise_tile<Format>(weights + k0 / Format::kBlock * 2 * Format::kBlockBytes, k, t.scratch);
+      float_rows(t, t.scratch, k0, k, column);
     }
   }
 }

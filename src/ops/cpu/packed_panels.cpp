@@ -10,24 +10,26 @@
 namespace quire::ops::cpu {
 namespace {
 
-// Where the 16 columns of a panel lie in the checkpoint; nullptr: padding.
-using PanelRows = std::array<const uint8_t*, kPanelColumns>;
+// Where the 16 columns of a tile lie in the checkpoint; nullptr: padding.
+using TileRows = std::array<const uint8_t*, kTileColumns>;
 
 template <typename T>
-void pack_values(const PanelRows& rows, int64_t k, uint8_t* out) {
-  for (size_t column = 0; column < kPanelColumns; ++column) {
+void pack_values(const TileRows& rows, int64_t k, uint8_t* out) {
+  constexpr int64_t kStep = kPanelColumns * sizeof(T);
+  for (size_t column = 0; column < kTileColumns; ++column) {
     uint8_t* to = out + column * sizeof(T);
     if (rows[column] == nullptr) {
-      for (int64_t i = 0; i < k; ++i) std::memset(to + i * kPanelColumns * sizeof(T), 0, sizeof(T));
+      for (int64_t i = 0; i < k; ++i) std::memset(to + i * kStep, 0, sizeof(T));
       continue;
     }
-    for (int64_t i = 0; i < k; ++i)
-      std::memcpy(to + i * kPanelColumns * sizeof(T), rows[column] + i * sizeof(T), sizeof(T));
+    for (int64_t i = 0; i < k; ++i) {
+      std::memcpy(to + i * kStep, rows[column] + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
+    }
   }
 }
 
 // `scales` f16 values (d, or d and m) before the q of each block.
-void pack_scales(const PanelRows& rows, int64_t offset, int scales, uint8_t* out) {
+void pack_scales(const TileRows& rows, int64_t offset, int scales, uint8_t* out) {
   for (int scale = 0; scale < scales; ++scale) {
     for (const uint8_t* row : rows) {
       if (row == nullptr) {
@@ -40,42 +42,42 @@ void pack_scales(const PanelRows& rows, int64_t offset, int scales, uint8_t* out
   }
 }
 
-void pack_nibbles(const PanelRows& rows, int64_t k, int scales, uint8_t* out) {
+void pack_nibbles(const TileRows& rows, int64_t k, int scales, uint8_t* out) {
   static constexpr uint8_t kNothing[16] = {};
   const int64_t block_bytes = scales * 2 + 16;
   for (int64_t block = 0; block < k / 32; ++block) {
     const int64_t offset = block * block_bytes;
     pack_scales(rows, offset, scales, out);
-    out += scales * 2 * kPanelColumns;
-    for (size_t j = 0; j < kPanelColumns / 2; ++j) {
+    uint8_t* steps = out + scales * 2 * kTileColumns;
+    for (size_t j = 0; j < kTileColumns / 2; ++j) {
       const auto quants = [&](const uint8_t* row) { return row == nullptr ? kNothing : row + offset + scales * 2; };
       const uint8_t* left = quants(rows[j]);
-      const uint8_t* right = quants(rows[j + kPanelColumns / 2]);
+      const uint8_t* right = quants(rows[j + kTileColumns / 2]);
       for (size_t i = 0; i < 16; ++i) {
-        out[i * 8 + j] = static_cast<uint8_t>((left[i] & 0x0f) | (right[i] << 4));
-        out[(i + 16) * 8 + j] = static_cast<uint8_t>((left[i] >> 4) | (right[i] & 0xf0));
+        steps[i * 8 + j] = static_cast<uint8_t>((left[i] & 0x0f) | (right[i] << 4));
+        steps[(i + 16) * 8 + j] = static_cast<uint8_t>((left[i] >> 4) | (right[i] & 0xf0));
       }
     }
-    out += 32 * 8;
+    out += kPanelColumns * block_bytes;
   }
 }
 
-void pack_bytes(const PanelRows& rows, int64_t k, uint8_t* out) {
+void pack_bytes(const TileRows& rows, int64_t k, uint8_t* out) {
   for (int64_t block = 0; block < k / 32; ++block) {
     const int64_t offset = block * 34;
     pack_scales(rows, offset, 1, out);
-    out += 2 * kPanelColumns;
-    for (size_t column = 0; column < kPanelColumns; ++column) {
+    uint8_t* steps = out + 2 * kTileColumns;
+    for (size_t column = 0; column < kTileColumns; ++column) {
+      const uint8_t* row = rows[column];
       for (size_t i = 0; i < 32; ++i) {
-        out[i * kPanelColumns + column] =
-            rows[column] == nullptr ? uint8_t{0} : rows[column][offset + 2 + static_cast<int64_t>(i)];
+        steps[i * kTileColumns + column] = row == nullptr ? uint8_t{0} : row[offset + 2 + static_cast<int64_t>(i)];
       }
     }
-    out += 32 * kPanelColumns;
+    out += kPanelColumns * 34;
   }
 }
 
-void pack_panel(DType dtype, const PanelRows& rows, int64_t k, uint8_t* out) {
+void pack_tile(DType dtype, const TileRows& rows, int64_t k, uint8_t* out) {
   switch (dtype) {
     case DType::kF32:
       return pack_values<uint32_t>(rows, k, out);
@@ -150,12 +152,14 @@ Result<std::unique_ptr<PackedPanels>> PackedPanels::pack(std::span<const TensorV
   const int64_t panel_bytes = kPanelColumns * row_bytes(dtype, columns);
   auto* out = data.as<uint8_t>();
   pool.parallel_for(panels_for(rows), [&](int64_t panel, int) {
-    PanelRows panel_rows{};
-    const int64_t first = panel * kPanelColumns;
-    for (int64_t column = 0; column < std::min<int64_t>(kPanelColumns, rows - first); ++column) {
-      panel_rows[static_cast<size_t>(column)] = sources[static_cast<size_t>(first + column)];
+    uint8_t* tile_out = out + panel * panel_bytes;
+    for (int64_t first = panel * kPanelColumns; first < (panel + 1) * kPanelColumns; first += kTileColumns) {
+      TileRows tile_rows{};
+      for (int64_t column = 0; column < std::min<int64_t>(kTileColumns, rows - first); ++column)
+        tile_rows[static_cast<size_t>(column)] = sources[static_cast<size_t>(first + column)];
+      pack_tile(dtype, tile_rows, columns, tile_out);
+      tile_out += kTileColumns * info(dtype).block_bytes;
     }
-    pack_panel(dtype, panel_rows, columns, out + panel * panel_bytes);
   });
   return std::unique_ptr<PackedPanels>(new PackedPanels(dtype, rows, columns, std::move(data)));
 }

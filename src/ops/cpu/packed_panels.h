@@ -1,9 +1,12 @@
-// A Linear's weight in panels of 16 columns (output features), K along the panel, in its own format:
-//   F32, F16, BF16   [K][16] values
-//   Q4_0             K/32 blocks of: 16 f16 d, 32 steps of 8 bytes
-//   Q4_1             K/32 blocks of: 16 f16 d, 16 f16 m, 32 steps of 8 bytes
+// A Linear's weight in panels of 32 columns (output features), K along the panel, in its own format. A panel is two
+// tiles of 16 columns whose blocks alternate, so that one row's product reads memory straight ahead:
+//   block 0 of tile 0, block 0 of tile 1, block 1 of tile 0, ...
+// with blocks of
+//   F32, F16, BF16   one step of k: 16 values
+//   Q4_0             32 steps: 16 f16 d, then a step's 8 bytes, 32 times
+//   Q4_1             32 steps: 16 f16 d, 16 f16 m, then the same
 //                    byte j of a step: column j in the low half, column j + 8 in the high half
-//   Q8_0             K/32 blocks of: 16 f16 d, 32 steps of 16 int8
+//   Q8_0             32 steps: 16 f16 d, then a step's 16 int8, 32 times
 // Columns past N in the last panel are zeros. The bytes are the checkpoint's, but for that padding.
 #pragma once
 
