@@ -1,0 +1,142 @@
+#include "base/thread_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <string>
+#include <thread>
+
+namespace quire {
+namespace {
+
+TEST(UsableCoresTest, AreSomeAndAllDifferent) {
+  const std::vector<int> cores = usable_cores();
+  ASSERT_FALSE(cores.empty());
+  EXPECT_EQ(std::set<int>(cores.begin(), cores.end()).size(), cores.size());
+  for (const int core : cores) EXPECT_GE(core, 0);
+}
+
+TEST(ThreadPoolTest, TakesAThreadForEachUsableCoreByDefault) {
+  const ThreadPool pool;
+  EXPECT_EQ(pool.num_threads(), static_cast<int>(usable_cores().size()));
+}
+
+class ThreadPoolSizeTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(ThreadPoolSizeTest, RunsTheBodyOnceOnEveryThread) {
+  ThreadPool pool({.num_threads = GetParam()});
+  ASSERT_EQ(pool.num_threads(), GetParam());
+  for (int round = 0; round < 200; ++round) {
+    // Plain ints: run() itself must order these writes before the reads below.
+    std::vector<int> runs(static_cast<size_t>(GetParam()), 0);
+    pool.run([&](int thread) { ++runs[static_cast<size_t>(thread)]; });
+    EXPECT_EQ(runs, std::vector<int>(static_cast<size_t>(GetParam()), 1));
+  }
+}
+
+TEST_P(ThreadPoolSizeTest, TheCallerIsThreadZero) {
+  ThreadPool pool({.num_threads = GetParam()});
+  std::vector<std::thread::id> ids(static_cast<size_t>(GetParam()));
+  pool.run([&](int thread) { ids[static_cast<size_t>(thread)] = std::this_thread::get_id(); });
+  EXPECT_EQ(ids[0], std::this_thread::get_id());
+  EXPECT_EQ(std::set<std::thread::id>(ids.begin(), ids.end()).size(), ids.size());
+}
+
+TEST_P(ThreadPoolSizeTest, HandsOutEveryTaskOnce) {
+  ThreadPool pool({.num_threads = GetParam()});
+  for (const int64_t tasks : {0, 1, 2, 7, 1000}) {
+    std::vector<int> runs(static_cast<size_t>(tasks), 0);
+    std::atomic<int> strangers = 0;
+    pool.parallel_for(tasks, [&](int64_t task, int thread) {
+      ++runs[static_cast<size_t>(task)];
+      if (thread < 0 || thread >= pool.num_threads()) ++strangers;
+    });
+    EXPECT_EQ(runs, std::vector<int>(static_cast<size_t>(tasks), 1));
+    EXPECT_EQ(strangers, 0);
+  }
+}
+
+TEST_P(ThreadPoolSizeTest, WakesThreadsThatHaveParked) {
+  ThreadPool pool({.num_threads = GetParam(), .spin_microseconds = 0});
+  for (int round = 0; round < 20; ++round) {
+    std::atomic<int> runs = 0;
+    pool.run([&](int) { ++runs; });
+    EXPECT_EQ(runs, GetParam());
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+TEST_P(ThreadPoolSizeTest, WaitsForAWorkerThatTakesLonger) {
+  ThreadPool pool({.num_threads = GetParam(), .spin_microseconds = 0});
+  std::vector<int> done(static_cast<size_t>(GetParam()), 0);
+  pool.run([&](int thread) {
+    if (thread > 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    done[static_cast<size_t>(thread)] = 1;
+  });
+  EXPECT_EQ(done, std::vector<int>(static_cast<size_t>(GetParam()), 1));
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, ThreadPoolSizeTest, ::testing::Values(1, 2, 3, 8));
+
+TEST(ThreadPoolTest, CanBeMadeAndLeftWithoutWork) {
+  for (int i = 0; i < 20; ++i) const ThreadPool pool({.num_threads = 4});
+}
+
+// The kernel's word for what each of the pool's own threads does now: "S" asleep, "R" running.
+std::string worker_states() {
+  std::string states;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream file(task.path() / "stat");
+    const std::string stat((std::istreambuf_iterator<char>(file)), {});
+    // "12 (quire-1) S ..."
+    const size_t name_end = stat.rfind(')');
+    if (name_end == std::string::npos || stat.find("(quire-") == std::string::npos) continue;
+    states += stat[name_end + 2];
+  }
+  return states;
+}
+
+TEST(ThreadPoolTest, ItsThreadsSleepWhenThereIsNoWork) {
+  ThreadPool pool({.num_threads = 3, .spin_microseconds = 1000});
+  pool.run([](int) {});
+  std::string states;
+  // Soon, but a busy machine may take its time.
+  for (int i = 0; i < 2000 && states != "SS"; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    states = worker_states();
+  }
+  EXPECT_EQ(states, "SS");
+}
+
+TEST(ThreadPoolTest, SeveralPoolsWorkAtOnce) {
+  std::atomic<int64_t> sum = 0;
+  std::vector<std::thread> callers;
+  for (int caller = 0; caller < 3; ++caller) {
+    callers.emplace_back([&sum] {
+      ThreadPool pool({.num_threads = 2});
+      for (int round = 0; round < 50; ++round) pool.parallel_for(10, [&](int64_t task, int) { sum += task; });
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(sum, 3 * 50 * 45);
+}
+
+TEST(ThreadPoolDeathTest, ARunInsideARunIsABug) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_DEATH(
+      {
+        ThreadPool pool({.num_threads = 2});
+        pool.run([&](int thread) {
+          if (thread == 0) pool.run([](int) {});
+        });
+      },
+      "inside or beside another run");
+}
+
+}  // namespace
+}  // namespace quire
