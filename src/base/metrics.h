@@ -48,12 +48,11 @@ class Metrics {
   // kind give the same object. Names are Prometheus' ([a-zA-Z_:][a-zA-Z0-9_:]*). A name that is
   // not, or that another kind has already, a label name that is not ([a-zA-Z_][a-zA-Z0-9_]*), or
   // buckets that do not rise are bugs of ours and end the process.
-  Counter& counter(const std::string& name, const std::string& help,
-                   const MetricLabels& labels = {});
+  Counter& counter(const std::string& name, const std::string& help, const MetricLabels& labels = {});
   Gauge& gauge(const std::string& name, const std::string& help, const MetricLabels& labels = {});
   // buckets: upper bounds, rising, without the last one (+Inf), which is implied.
-  Histogram& histogram(const std::string& name, const std::string& help,
-                       const std::vector<double>& buckets, const MetricLabels& labels = {});
+  Histogram& histogram(const std::string& name, const std::string& help, const std::vector<double>& buckets,
+                       const MetricLabels& labels = {});
 
   // Everything in the text exposition format 0.0.4: "text/plain; version=0.0.4; charset=utf-8".
   std::string text() const;

@@ -18,8 +18,7 @@ BlockPool::BlockPool(int32_t num_blocks, int32_t block_size) : block_size_(block
 }
 
 void BlockPool::check_block(BlockId block) const {
-  QUIRE_CHECK_MSG(block >= 0 && block < num_blocks(),
-                  fmt::format("block {} of a pool of {}", block, num_blocks()));
+  QUIRE_CHECK_MSG(block >= 0 && block < num_blocks(), fmt::format("block {} of a pool of {}", block, num_blocks()));
 }
 
 int32_t BlockPool::reference_count(BlockId block) const {
@@ -77,8 +76,7 @@ void BlockPool::check_invariants() const {
   BlockId last = kNone;
   for (BlockId block = free_head_; block != kNone; block = free_next_[static_cast<size_t>(block)]) {
     check_block(block);
-    QUIRE_CHECK_MSG(!is_free[static_cast<size_t>(block)],
-                    fmt::format("block {} is in the free list twice", block));
+    QUIRE_CHECK_MSG(!is_free[static_cast<size_t>(block)], fmt::format("block {} is in the free list twice", block));
     is_free[static_cast<size_t>(block)] = true;
     last = block;
     ++listed;
@@ -88,8 +86,8 @@ void BlockPool::check_invariants() const {
   int32_t used = 0;
   for (size_t block = 0; block < reference_counts_.size(); ++block) {
     QUIRE_CHECK_MSG((reference_counts_[block] == 0) == is_free[block],
-                    fmt::format("block {} has {} holders and {} in the free list", block,
-                                reference_counts_[block], is_free[block] ? "is" : "is not"));
+                    fmt::format("block {} has {} holders and {} in the free list", block, reference_counts_[block],
+                                is_free[block] ? "is" : "is not"));
     if (!is_free[block]) ++used;
   }
   QUIRE_CHECK(num_free() + used == num_blocks());

@@ -6,18 +6,14 @@
 //  2. a whitelist of token ids, 3. bad words: not among the parameters yet, they belong here;
 //  4. min_tokens: while fewer tokens have been sampled, the stop ids are banned (-inf);
 //  5. logit_bias: added, each clamped to [-100, 100]; several of one id add up;
-//  6. penalties: repetition (tokens of prompt and output: positive logits divided by it, others
-//  multiplied), then
+//  6. penalties: repetition (tokens of prompt and output: positive logits divided by it, others multiplied), then
 //     frequency (times the count in the output), then presence (tokens of the output);
-//  7. temperature under 1e-5: the largest logit, the lowest id among equals, and no further step;
-//  else divide by it;
+//  7. temperature under 1e-5: the largest logit, the lowest id among equals, and no further step; else divide by it;
 //  8. min_p: tokens less probable than min_p times the most probable are dropped;
 //  9. top_k: the k most probable are kept, and those equal to the k-th;
-// 10. top_p: of these, renormalised, the smallest set of the most probable (lower ids first among
-// equals) whose mass
+// 10. top_p: of these, renormalised, the smallest set of the most probable (lower ids first among equals) whose mass
 //     reaches top_p, at least one;
-// 11. one of what is left is drawn by inverting the cumulative distribution at uniform(seed, index
-// of the output token).
+// 11. one of what is left is drawn by inverting the cumulative distribution at uniform(seed, index of the token).
 #pragma once
 
 #include <cstdint>

@@ -29,8 +29,7 @@ Status validate(const SchedulerConfig& config) {
   return check_positive("block_size", config.block_size);
 }
 
-Scheduler::Scheduler(const SchedulerConfig& config)
-    : config_(config), pool_(config.num_blocks, config.block_size) {
+Scheduler::Scheduler(const SchedulerConfig& config) : config_(config), pool_(config.num_blocks, config.block_size) {
   QUIRE_CHECK(validate(config).ok());
 }
 
@@ -59,15 +58,14 @@ Status Scheduler::check_fits(int64_t num_prompt_tokens, const SamplingParams& pa
   }
   const int64_t total = max_total_tokens(num_prompt_tokens, params);
   // The last token sampled is never computed.
-  const int64_t needed =
-      kv::blocks_for_tokens(std::max(num_prompt_tokens, total - 1), config_.block_size);
+  const int64_t needed = kv::blocks_for_tokens(std::max(num_prompt_tokens, total - 1), config_.block_size);
   if (needed > config_.num_blocks) {
     return invalid_argument(
                "The prompt of {} tokens with up to {} more needs {} KV cache blocks of {} tokens, "
                "but the whole cache has {}. Ask for fewer tokens or give the engine a larger "
                "cache.",
-               num_prompt_tokens, std::max<int64_t>(total - num_prompt_tokens, 0), needed,
-               config_.block_size, config_.num_blocks)
+               num_prompt_tokens, std::max<int64_t>(total - num_prompt_tokens, 0), needed, config_.block_size,
+               config_.num_blocks)
         .with_param(params.max_tokens ? "max_tokens" : "prompt");
   }
   return {};
@@ -89,8 +87,7 @@ Status Scheduler::add(SequenceRequest request) {
   sequence.prompt = std::move(request.prompt);
   sequence.num_prompt_tokens = static_cast<int32_t>(num_prompt_tokens);
   sequence.num_known_tokens = sequence.num_prompt_tokens;
-  sequence.max_total_tokens =
-      static_cast<int32_t>(max_total_tokens(num_prompt_tokens, *sequence.params));
+  sequence.max_total_tokens = static_cast<int32_t>(max_total_tokens(num_prompt_tokens, *sequence.params));
   waiting_.push_back(&sequence);
   return {};
 }
@@ -139,8 +136,7 @@ bool Scheduler::schedule_running(StepPlan& plan, size_t& count) {
     const int32_t budget = config_.max_num_batched_tokens - plan.num_tokens;
     if (budget == 0) break;
     Sequence& sequence = *running_[i];
-    const int32_t num_new_tokens =
-        std::min(sequence.num_known_tokens - sequence.num_computed_tokens, budget);
+    const int32_t num_new_tokens = std::min(sequence.num_known_tokens - sequence.num_computed_tokens, budget);
     if (num_new_tokens == 0) continue;
     // Those behind must not run either: they would hold on to the blocks that this one waits for.
     if (!make_room(sequence, sequence.num_computed_tokens + num_new_tokens)) return false;
@@ -215,8 +211,7 @@ void Scheduler::introduce(Sequence& sequence, StepPlan& plan) {
   sequence.known_to_runner = true;
 }
 
-void Scheduler::write_run(Sequence& sequence, int32_t num_new_tokens, StepPlan& plan,
-                          size_t& count) {
+void Scheduler::write_run(Sequence& sequence, int32_t num_new_tokens, StepPlan& plan, size_t& count) {
   if (count == plan.scheduled.size()) plan.scheduled.emplace_back();
   ScheduledSequence& run = plan.scheduled[count++];
   run.id = sequence.id;
@@ -225,8 +220,7 @@ void Scheduler::write_run(Sequence& sequence, int32_t num_new_tokens, StepPlan& 
   const std::span<const BlockId> blocks = sequence.blocks.ids();
   run.block_table.assign(blocks.begin(), blocks.end());
   sequence.num_computed_tokens += num_new_tokens;
-  run.samples =
-      sequence.num_computed_tokens == sequence.num_known_tokens && !sequence.scores_only();
+  run.samples = sequence.num_computed_tokens == sequence.num_known_tokens && !sequence.scores_only();
   ++sequence.plans_in_flight;
   plan.num_tokens += num_new_tokens;
 }
@@ -281,8 +275,7 @@ bool Scheduler::apply(Sequence& sequence, const ScheduledSequence& run, Sequence
   gather_prompt_logprobs(sequence, run, std::move(result.prompt_logprobs));
   if (run.samples) {
     append_tokens(sequence, std::move(result), event);
-  } else if (sequence.scores_only() &&
-             run.num_computed_tokens + run.num_new_tokens == sequence.num_prompt_tokens) {
+  } else if (sequence.scores_only() && run.num_computed_tokens + run.num_new_tokens == sequence.num_prompt_tokens) {
     event.finish = FinishReason::kLength;
   } else {
     return false;
@@ -306,8 +299,7 @@ void Scheduler::gather_prompt_logprobs(Sequence& sequence, const ScheduledSequen
   }
 }
 
-void Scheduler::append_tokens(Sequence& sequence, SequenceResult&& result,
-                              TokenEvent& event) const {
+void Scheduler::append_tokens(Sequence& sequence, SequenceResult&& result, TokenEvent& event) const {
   const SamplingParams& params = *sequence.params;
   QUIRE_CHECK(!result.tokens.empty());
   QUIRE_CHECK(result.logprobs.empty() || result.logprobs.size() == result.tokens.size());
@@ -366,10 +358,10 @@ void Scheduler::check_invariants() const {
     QUIRE_CHECK(sequence->num_computed_tokens <= sequence->num_known_tokens);
     QUIRE_CHECK(sequence->num_known_tokens <= sequence->max_total_tokens);
     QUIRE_CHECK(sequence->num_computed_tokens <= sequence->max_computed_tokens());
-    QUIRE_CHECK_MSG(sequence->blocks.num_blocks() ==
-                        kv::blocks_for_tokens(sequence->num_computed_tokens, config_.block_size),
-                    fmt::format("sequence {} has {} blocks for {} tokens", id,
-                                sequence->blocks.num_blocks(), sequence->num_computed_tokens));
+    QUIRE_CHECK_MSG(
+        sequence->blocks.num_blocks() == kv::blocks_for_tokens(sequence->num_computed_tokens, config_.block_size),
+        fmt::format("sequence {} has {} blocks for {} tokens", id, sequence->blocks.num_blocks(),
+                    sequence->num_computed_tokens));
     for (BlockId block : sequence->blocks.ids()) ++holders[static_cast<size_t>(block)];
     if (sequence->state == SequenceState::kEnded) {
       ++num_ended;

@@ -100,9 +100,7 @@ class Scheduler {
   bool cancel(SequenceId id);
 
   // Sequences that are neither finished nor cancelled, or plans not yet committed.
-  bool has_work() const {
-    return !running_.empty() || !waiting_.empty() || num_plans_in_flight_ > 0;
-  }
+  bool has_work() const { return !running_.empty() || !waiting_.empty() || num_plans_in_flight_ > 0; }
 
   // Writes the next step into `plan`, overwriting it but reusing its memory (pass the last plan in
   // again). False when nothing can be scheduled now: there is no work, or all of it waits for steps
@@ -136,8 +134,7 @@ class Scheduler {
   int64_t blocks_spoken_for(const Sequence& sequence) const;
   static void introduce(Sequence& sequence, StepPlan& plan);
   static void write_run(Sequence& sequence, int32_t num_new_tokens, StepPlan& plan, size_t& count);
-  bool apply(Sequence& sequence, const ScheduledSequence& run, SequenceResult&& result,
-             TokenEvent& event) const;
+  bool apply(Sequence& sequence, const ScheduledSequence& run, SequenceResult&& result, TokenEvent& event) const;
   void gather_prompt_logprobs(Sequence& sequence, const ScheduledSequence& run,
                               std::vector<PositionLogprobs>&& logprobs) const;
   void append_tokens(Sequence& sequence, SequenceResult&& result, TokenEvent& event) const;

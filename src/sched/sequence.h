@@ -49,9 +49,7 @@ struct Sequence {
   int32_t num_output_tokens() const { return num_known_tokens - num_prompt_tokens; }
   bool scores_only() const { return max_total_tokens == num_prompt_tokens; }
   // Positions whose keys and values are ever needed: the last token sampled is never computed.
-  int32_t max_computed_tokens() const {
-    return scores_only() ? num_prompt_tokens : max_total_tokens - 1;
-  }
+  int32_t max_computed_tokens() const { return scores_only() ? num_prompt_tokens : max_total_tokens - 1; }
 };
 
 }  // namespace quire::sched
