@@ -7,20 +7,17 @@
 // their end samples the next. There is no prefill and no decode mode.
 //
 // Rules of schedule():
-//  1. One budget of tokens a step (max_num_batched_tokens) is handed out in the order of arrival. A sequence with more
-//  to
-//     compute than the budget leaves gets what is left (chunked prefill) and the rest in later steps.
+//  1. One budget of tokens a step (max_num_batched_tokens) is handed out in the order of arrival. A sequence with
+//     more to compute than the budget leaves gets what is left (chunked prefill) and the rest in later steps.
 //  2. The running come first, then the waiting are admitted from the front of the queue (first come, first served,
-//  nobody
-//     overtakes) while budget, seats (max_num_seqs) and blocks last.
-//  3. A waiting sequence is admitted when all of its known tokens find room beside those that the running ones still
-//  have
-//     to compute and the next block of every running one that may yet need it: an admission that the very next step
-//     would undo is no gain.
-//  4. When a running sequence finds no block, the last come is preempted: its blocks are freed, it returns to the front
-//     of the waiting queue with all its tokens and will be computed anew. If it is itself the last, it sits out and
-//     keeps what it has until a sequence before it wants its blocks or frees its own. In such a step nobody is
-//     admitted.
+//     nobody overtakes) while budget, seats (max_num_seqs) and blocks last.
+//  3. A waiting sequence is admitted when all of its known tokens find room beside those that the running ones
+//     still have to compute and the next block of every running one that may yet need it: an admission that the
+//     very next step would undo is no gain.
+//  4. When a running sequence finds no block, the last come is preempted: its blocks are freed, it returns to the
+//     front of the waiting queue with all its tokens and will be computed anew. If it is itself the last, it sits
+//     out and keeps what it has until a sequence before it wants its blocks or frees its own. In such a step nobody
+//     is admitted.
 //
 // Why this ends: `running` followed by `waiting` is always in the order of arrival, the first of
 // them is never preempted and always gets a share of the budget, and add() has refused what would
