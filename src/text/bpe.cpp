@@ -18,7 +18,8 @@ bool is_hidden(const std::vector<bool>& hidden, TokenId id) {
   return static_cast<size_t>(id) < hidden.size() && hidden[static_cast<size_t>(id)];
 }
 
-// Where the pairs of one rank begin, leftmost first. Positions mostly arrive in rising order: then this is a plain list.
+// Where the pairs of one rank begin, leftmost first. Positions mostly arrive in rising order: then this is a plain
+// list.
 class PositionQueue {
  public:
   bool empty() const { return next_ == ordered_.size() && late_.empty(); }
@@ -207,8 +208,8 @@ void BpeModel::split_into_characters(std::string_view piece, std::vector<TokenId
       continue;
     }
     const bool falls_back = options_.byte_fallback && std::all_of(character.begin(), character.end(), [&](char byte) {
-      return fallback_tokens_[static_cast<unsigned char>(byte)] != kNoToken;
-    });
+                              return fallback_tokens_[static_cast<unsigned char>(byte)] != kNoToken;
+                            });
     if (!falls_back) {
       unknown();
       continue;

@@ -66,8 +66,9 @@ using MergeList = std::vector<std::pair<std::string_view, std::string_view>>;
 
 class BpeModel final : public TokenModel {
  public:
-  // `hidden` (by id; may be shorter than the table): tokens that text must never become, whatever it spells: the special
-  // ones, which are recognised before. Errors: invalid_argument naming a merge whose parts or result are no tokens.
+  // `hidden` (by id; may be shorter than the table): tokens that text must never become, whatever it spells: the
+  // special ones, which are recognised before. Errors: invalid_argument naming a merge whose parts or result are no
+  // tokens.
   static Result<std::unique_ptr<TokenModel>> make(const TokenTable& tokens, const MergeList& merges,
                                                   const std::vector<bool>& hidden, const BpeOptions& options);
 
@@ -85,10 +86,10 @@ class BpeModel final : public TokenModel {
 
   BpeOptions options_;
   MergeTable merges_;
-  std::array<TokenId, 256> byte_tokens_{};  // byte_level: of each byte; else: of each ASCII character
-  TokenMap character_tokens_;               // not byte_level: of the other characters
+  std::array<TokenId, 256> byte_tokens_{};      // byte_level: of each byte; else: of each ASCII character
+  TokenMap character_tokens_;                   // not byte_level: of the other characters
   std::array<TokenId, 256> fallback_tokens_{};  // "<0x00>".. with byte_fallback
-  TokenMap whole_pieces_;  // pieces that are known to become one token: no merging needed
+  TokenMap whole_pieces_;                       // pieces that are known to become one token: no merging needed
   size_t longest_whole_piece_ = 0;
 };
 

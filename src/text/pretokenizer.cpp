@@ -110,13 +110,20 @@ class SplitStep final : public PreTokenizerStep {
       for (PatternSpan& span : spans) span.is_match = !span.is_match;
     }
     switch (behavior_) {
-      case SplitBehavior::kIsolated: break;
+      case SplitBehavior::kIsolated:
+        break;
       case SplitBehavior::kRemoved:
         std::erase_if(spans, [](const PatternSpan& span) { return span.is_match; });
         break;
-      case SplitBehavior::kMergedWithPrevious: spans = merge_with_previous(spans); break;
-      case SplitBehavior::kMergedWithNext: spans = merge_with_next(spans); break;
-      case SplitBehavior::kContiguous: spans = merge_contiguous(spans); break;
+      case SplitBehavior::kMergedWithPrevious:
+        spans = merge_with_previous(spans);
+        break;
+      case SplitBehavior::kMergedWithNext:
+        spans = merge_with_next(spans);
+        break;
+      case SplitBehavior::kContiguous:
+        spans = merge_contiguous(spans);
+        break;
     }
     for (const PatternSpan& span : spans) {
       if (span.end > span.begin) out.pieces.push_back(piece.substr(span.begin, span.end - span.begin));
@@ -155,9 +162,7 @@ class WordStep final : public PreTokenizerStep {
     for (size_t i = 0; i < piece.size();) {
       const CodePoint point = decode_code_point(piece.data() + i);
       const uint16_t bits = table.classes(point.value);
-      const Kind kind = (bits & kWord) != 0    ? Kind::kWord
-                        : (bits & kSpace) != 0 ? Kind::kSpace
-                                               : Kind::kOther;
+      const Kind kind = (bits & kWord) != 0 ? Kind::kWord : (bits & kSpace) != 0 ? Kind::kSpace : Kind::kOther;
       if (kind != run) {
         close(i);
         run = kind;
@@ -191,8 +196,8 @@ std::unique_ptr<Pattern> make_class_pattern(int any_of) {
   return std::make_unique<ClassPattern>(any_of);
 }
 
-std::unique_ptr<PreTokenizerStep> make_split_step(std::unique_ptr<Pattern> pattern,
-                                                  SplitBehavior behavior, bool invert) {
+std::unique_ptr<PreTokenizerStep> make_split_step(std::unique_ptr<Pattern> pattern, SplitBehavior behavior,
+                                                  bool invert) {
   return std::make_unique<SplitStep>(std::move(pattern), behavior, invert);
 }
 
@@ -200,7 +205,9 @@ std::unique_ptr<PreTokenizerStep> make_prefix_space_step() {
   return std::make_unique<PrefixSpaceStep>();
 }
 
-std::unique_ptr<PreTokenizerStep> make_word_step() { return std::make_unique<WordStep>(); }
+std::unique_ptr<PreTokenizerStep> make_word_step() {
+  return std::make_unique<WordStep>();
+}
 
 Result<std::unique_ptr<Pattern>> make_regex_pattern(std::string_view regex) {
   if (auto scanner = make_scanner_pattern(regex)) return scanner;

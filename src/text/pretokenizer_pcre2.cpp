@@ -1,5 +1,5 @@
-// Any other expression of a tokenizer.json, through PCRE2. The files are written for Oniguruma's Ruby syntax: what means
-// something else in PCRE2 is translated, what PCRE2 cannot say is refused.
+// Any other expression of a tokenizer.json, through PCRE2. The files are written for Oniguruma's Ruby syntax: what
+// means something else in PCRE2 is translated, what PCRE2 cannot say is refused.
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
@@ -19,7 +19,8 @@ constexpr uint32_t kHeapLimitKibibytes = 64 << 10;
 constexpr uint32_t kDepthLimit = 1'000'000;
 
 // The inside of a class; Oniguruma's \s is White_Space, \d is Nd, \w is Alphabetic, M, Nd and Pc.
-constexpr std::string_view kSpaceSet = R"(\x{9}-\x{d} \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
+constexpr std::string_view kSpaceSet =
+    R"(\x{9}-\x{d} \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 constexpr std::string_view kNotSpaceSet =
     R"(\x{0}-\x{8}\x{e}-\x{1f}!-\x{84}\x{86}-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027}\x{202a}-\x{202e}\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{d7ff}\x{e000}-\x{10ffff})";
 constexpr std::string_view kWordSet =
@@ -28,15 +29,25 @@ constexpr std::string_view kWordSet =
 struct PropertyName {
   std::string_view oniguruma, pcre2;
 };
-constexpr std::array kPropertyNames = {
-    PropertyName{"Letter", "L"},       PropertyName{"Mark", "M"},      PropertyName{"Number", "N"},
-    PropertyName{"Punctuation", "P"},  PropertyName{"Symbol", "S"},    PropertyName{"Separator", "Z"},
-    PropertyName{"Other", "C"},        PropertyName{"Punct", "P"},     PropertyName{"Uppercase_Letter", "Lu"},
-    PropertyName{"Lowercase_Letter", "Ll"}, PropertyName{"Titlecase_Letter", "Lt"},
-    PropertyName{"Modifier_Letter", "Lm"},  PropertyName{"Other_Letter", "Lo"},
-    PropertyName{"Decimal_Number", "Nd"},   PropertyName{"Letter_Number", "Nl"},
-    PropertyName{"Other_Number", "No"},     PropertyName{"Nonspacing_Mark", "Mn"},
-    PropertyName{"Spacing_Mark", "Mc"},     PropertyName{"Enclosing_Mark", "Me"}};
+constexpr std::array kPropertyNames = {PropertyName{"Letter", "L"},
+                                       PropertyName{"Mark", "M"},
+                                       PropertyName{"Number", "N"},
+                                       PropertyName{"Punctuation", "P"},
+                                       PropertyName{"Symbol", "S"},
+                                       PropertyName{"Separator", "Z"},
+                                       PropertyName{"Other", "C"},
+                                       PropertyName{"Punct", "P"},
+                                       PropertyName{"Uppercase_Letter", "Lu"},
+                                       PropertyName{"Lowercase_Letter", "Ll"},
+                                       PropertyName{"Titlecase_Letter", "Lt"},
+                                       PropertyName{"Modifier_Letter", "Lm"},
+                                       PropertyName{"Other_Letter", "Lo"},
+                                       PropertyName{"Decimal_Number", "Nd"},
+                                       PropertyName{"Letter_Number", "Nl"},
+                                       PropertyName{"Other_Number", "No"},
+                                       PropertyName{"Nonspacing_Mark", "Mn"},
+                                       PropertyName{"Spacing_Mark", "Mc"},
+                                       PropertyName{"Enclosing_Mark", "Me"}};
 
 // Oniguruma's Ruby syntax to PCRE2's.
 class Translator {
@@ -76,14 +87,14 @@ class Translator {
     if (!in_class) out_.push_back(']');
     i_ += 2;
   }
-  Status refuse(std::string_view what) const {
-    return unimplemented("{} at byte {} is not supported", what, i_);
-  }
+  Status refuse(std::string_view what) const { return unimplemented("{} at byte {} is not supported", what, i_); }
 
   Status escape(bool in_class) {
     if (i_ + 1 >= in_.size()) return invalid_argument("the pattern ends in a backslash");
     switch (in_[i_ + 1]) {
-      case 's': replace_set(kSpaceSet, false, in_class); return {};
+      case 's':
+        replace_set(kSpaceSet, false, in_class);
+        return {};
       case 'S':
         if (in_class) {
           replace_set(kNotSpaceSet, false, true);
@@ -91,14 +102,22 @@ class Translator {
           replace_set(kSpaceSet, true, false);
         }
         return {};
-      case 'w': replace_set(kWordSet, false, in_class); return {};
+      case 'w':
+        replace_set(kWordSet, false, in_class);
+        return {};
       case 'W':
         if (in_class) return refuse("\\W inside a character class");
         replace_set(kWordSet, true, false);
         return {};
-      case 'd': replace(2, "\\p{Nd}"); return {};
-      case 'D': replace(2, "\\P{Nd}"); return {};
-      case 'h': replace_set("0-9a-fA-F", false, in_class); return {};
+      case 'd':
+        replace(2, "\\p{Nd}");
+        return {};
+      case 'D':
+        replace(2, "\\P{Nd}");
+        return {};
+      case 'h':
+        replace_set("0-9a-fA-F", false, in_class);
+        return {};
       case 'H':
         if (in_class) return refuse("\\H inside a character class");
         replace_set("0-9a-fA-F", true, false);
@@ -114,8 +133,12 @@ class Translator {
       case 'u':
         return code_unit();
       case 'p':
-      case 'P': property(); return {};
-      default: copy(2); return {};
+      case 'P':
+        property();
+        return {};
+      default:
+        copy(2);
+        return {};
     }
   }
 
@@ -203,8 +226,8 @@ class Translator {
   Status interval() {
     const size_t close = in_.find('}', i_);
     const std::string_view body = close == std::string_view::npos ? "" : in_.substr(i_ + 1, close - i_ - 1);
-    const bool is_interval = !body.empty() && body.find_first_not_of("0123456789,") == std::string_view::npos &&
-                             body != ",";
+    const bool is_interval =
+        !body.empty() && body.find_first_not_of("0123456789,") == std::string_view::npos && body != ",";
     if (!is_interval) {
       copy(1);
       return {};

@@ -9,8 +9,7 @@
 
 namespace quire::text {
 
-const std::string_view kGpt2Regex =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+const std::string_view kGpt2Regex = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 namespace {
 
@@ -86,7 +85,8 @@ size_t match_contraction(const Cursor& cursor, size_t position, Contractions mod
     case 's':
     case 't':
     case 'm':
-    case 'd': return after;
+    case 'd':
+      return after;
     case 'r':
     case 'v':
     case 'l': {
@@ -94,7 +94,8 @@ size_t match_contraction(const Cursor& cursor, size_t position, Contractions mod
       const char wanted = letter == 'l' ? 'l' : 'e';
       return fold(second, mode) == wanted ? after + second.length : position;
     }
-    default: return position;
+    default:
+      return position;
   }
 }
 

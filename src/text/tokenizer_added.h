@@ -1,4 +1,5 @@
-// Added tokens: spellings that are found in text before it is pre-tokenised, as Hugging Face's AddedVocabulary finds them.
+// Added tokens: spellings that are found in text before it is pre-tokenised, as Hugging Face's AddedVocabulary finds
+// them.
 #pragma once
 
 #include <array>
@@ -16,9 +17,9 @@ namespace quire::text {
 struct AddedToken {
   std::string content;
   TokenId id = kNoToken;
-  bool special = false;      // a control token: only trusted text may spell it
-  bool normalized = false;   // searched for in normalised text, its spelling normalised too
-  bool single_word = false;  // no word character may touch it
+  bool special = false;                 // a control token: only trusted text may spell it
+  bool normalized = false;              // searched for in normalised text, its spelling normalised too
+  bool single_word = false;             // no word character may touch it
   bool lstrip = false, rstrip = false;  // takes the white space before, after
 };
 
@@ -36,9 +37,9 @@ class AddedTokenMatcher {
   void add(const AddedToken& token);
   bool empty() const { return tokens_.empty(); }
 
-  // Cuts text[begin, end) into spans. Leftmost occurrence first, the longest of those; a special token is one only where
-  // all of its bytes are trusted (white space that lstrip and rstrip take aside). Tokens do not look beyond the stretch.
-  // Time: O(bytes * longest token that shares a prefix with the text). REQUIRES: valid UTF-8.
+  // Cuts text[begin, end) into spans. Leftmost occurrence first, the longest of those; a special token is one only
+  // where all of its bytes are trusted (white space that lstrip and rstrip take aside). Tokens do not look beyond the
+  // stretch. Time: O(bytes * longest token that shares a prefix with the text). REQUIRES: valid UTF-8.
   void split(std::string_view text, size_t begin, size_t end, const TrustedRanges& trusted,
              std::vector<AddedSpan>& spans) const;
 

@@ -1,5 +1,5 @@
-// From the vocabulary of a GGUF file. It names the pre-tokenizer instead of spelling it; what the names stand for is a fact
-// of llama.cpp's converter and vocabulary code.
+// From the vocabulary of a GGUF file. It names the pre-tokenizer instead of spelling it; what the names stand for is a
+// fact of llama.cpp's converter and vocabulary code.
 #include <array>
 #include <memory>
 #include <span>
@@ -28,7 +28,7 @@ constexpr std::string_view kTekkenRegex =
 constexpr std::string_view kDigit = R"(\p{N})";
 
 // The expressions are applied one after the other, each to the pieces of the one before.
-using Regexes = std::array<std::string_view, 6>;
+using Regexes = std::array<std::string_view, 5>;
 constexpr std::string_view kGpt2 = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 constexpr Regexes kGpt2Pieces = {kGpt2};
 constexpr Regexes kDigitsThenGpt2 = {kDigit, kGpt2};
@@ -44,13 +44,6 @@ constexpr Regexes kDeepseekCoderPieces = {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{
 constexpr Regexes kDeepseekV3Pieces = {
     R"(\p{N}{1,3})", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
     R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
-constexpr Regexes kDeepseekLlmPieces = {
-    R"([\r\n])",
-    R"(\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+)",
-    R"(\s?[!-/:-~！-／：-～‘-‟　-。]+)",
-    R"(\s+$)",
-    "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+",
-    R"(\p{N}+)"};
 constexpr Regexes kBailingPieces = {
     R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+)"};
 constexpr Regexes kSeedCoderPieces = {
@@ -85,7 +78,9 @@ constexpr std::array kPreTokenizers = {
     PreEntry{"starcoder", &kDigitsThenGpt2},
     PreEntry{"refact", &kDigitsThenGpt2},
     PreEntry{"command-r", &kDigitsThenGpt2},
-    PreEntry{"smollm", &kDigitsThenGpt2},
+    // llama.cpp isolates digits first; Hugging Face's reading of these files does not, and theirs are the reference
+    // ids. The two differ where white space of more than one character precedes a digit.
+    PreEntry{"smollm", &kGpt2Pieces},
     PreEntry{"codeshell", &kDigitsThenGpt2},
     PreEntry{"exaone", &kDigitsThenGpt2},
     PreEntry{"minerva-7b", &kDigitsThenGpt2},
@@ -115,7 +110,6 @@ constexpr std::array kPreTokenizers = {
     PreEntry{"minimax-m2", &kGpt4oPieces},
     PreEntry{"tekken", &kTekkenPieces, true},
     PreEntry{"falcon", &kFalconPieces},
-    PreEntry{"deepseek-llm", &kDeepseekLlmPieces},
     PreEntry{"deepseek-coder", &kDeepseekCoderPieces},
     PreEntry{"deepseek-v3", &kDeepseekV3Pieces},
     PreEntry{"hunyuan-dense", &kDeepseekV3Pieces},
@@ -206,11 +200,13 @@ Status read_special_ids(const Vocabulary& vocabulary, TokenizerParts& parts) {
   if (vocabulary.eos_id) parts.eos.push_back(*vocabulary.eos_id);
   if (vocabulary.eot_id && vocabulary.eot_id != vocabulary.eos_id) parts.eos.push_back(*vocabulary.eot_id);
   if (vocabulary.add_bos) {
-    if (!vocabulary.bos_id) return invalid_argument("tokenizer.ggml.add_bos_token is true, but there is no bos_token_id");
+    if (!vocabulary.bos_id)
+      return invalid_argument("tokenizer.ggml.add_bos_token is true, but there is no bos_token_id");
     parts.prefix.push_back(*vocabulary.bos_id);
   }
   if (vocabulary.add_eos) {
-    if (!vocabulary.eos_id) return invalid_argument("tokenizer.ggml.add_eos_token is true, but there is no eos_token_id");
+    if (!vocabulary.eos_id)
+      return invalid_argument("tokenizer.ggml.add_eos_token is true, but there is no eos_token_id");
     parts.suffix.push_back(*vocabulary.eos_id);
   }
   return {};

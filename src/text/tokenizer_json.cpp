@@ -92,7 +92,8 @@ Result<BpeOptions> read_bpe_options(const JsonNode& model, const TokenTable& tok
   QUIRE_RETURN_IF_ERROR(refuse_unless_empty(model, "end_of_word_suffix"));
   if (const json::value* dropout = model.find("dropout")) {
     const bool is_zero = dropout->is_number() && dropout->to_number<double>() == 0.0;
-    if (!is_zero) return unimplemented("model.dropout {} is not supported; expected null or 0", json::serialize(*dropout));
+    if (!is_zero)
+      return unimplemented("model.dropout {} is not supported; expected null or 0", json::serialize(*dropout));
   }
   QUIRE_ASSIGN_OR_RETURN(options.ignore_merges, model.boolean("ignore_merges", false));
   QUIRE_ASSIGN_OR_RETURN(options.fuse_unk, model.boolean("fuse_unk", false));
@@ -129,7 +130,8 @@ Result<TokenSpelling> read_decoder(const JsonNode& root) {
   }
   // Fuse joins the tokens; ByteLevel after it would ask whether all of the text is of the alphabet, not each token.
   if (types.empty() || types[0] == "Fuse") {
-    if (types.size() > 1 && types[1] == "ByteLevel") return unimplemented("decoder: ByteLevel after Fuse is not supported yet");
+    if (types.size() > 1 && types[1] == "ByteLevel")
+      return unimplemented("decoder: ByteLevel after Fuse is not supported yet");
     return TokenSpelling::kVerbatim;
   }
   for (size_t i = 1; i < types.size(); ++i) {
@@ -173,7 +175,8 @@ Result<std::unique_ptr<Tokenizer>> read_tokenizer(const json::value& document) {
   if (model_value == nullptr || !model_value->is_object()) return invalid_argument("model: expected an object");
   const JsonNode model(*model_value, "model");
   // Old files name no type; only BPE has merges.
-  QUIRE_ASSIGN_OR_RETURN(const std::string_view type, model.string_or("type", model.find("merges") ? "BPE" : "unnamed"));
+  QUIRE_ASSIGN_OR_RETURN(const std::string_view type,
+                         model.string_or("type", model.find("merges") ? "BPE" : "unnamed"));
   if (type != "BPE") return unimplemented("model: the model {} is not supported yet", type);
 
   TokenizerParts parts;
@@ -196,14 +199,21 @@ Result<std::unique_ptr<Tokenizer>> read_tokenizer(const json::value& document) {
 
 std::string_view kind_name(const json::value& value) {
   switch (value.kind()) {
-    case json::kind::null: return "null";
-    case json::kind::bool_: return "a boolean";
+    case json::kind::null:
+      return "null";
+    case json::kind::bool_:
+      return "a boolean";
     case json::kind::int64:
-    case json::kind::uint64: return "an integer";
-    case json::kind::double_: return "a number";
-    case json::kind::string: return "a string";
-    case json::kind::array: return "an array";
-    case json::kind::object: return "an object";
+    case json::kind::uint64:
+      return "an integer";
+    case json::kind::double_:
+      return "a number";
+    case json::kind::string:
+      return "a string";
+    case json::kind::array:
+      return "an array";
+    case json::kind::object:
+      return "an object";
   }
   return "nothing";
 }

@@ -11,12 +11,11 @@ struct NamedBehavior {
   std::string_view name;
   SplitBehavior behavior;
 };
-constexpr std::array kBehaviors = {
-    NamedBehavior{"Isolated", SplitBehavior::kIsolated},
-    NamedBehavior{"Removed", SplitBehavior::kRemoved},
-    NamedBehavior{"MergedWithPrevious", SplitBehavior::kMergedWithPrevious},
-    NamedBehavior{"MergedWithNext", SplitBehavior::kMergedWithNext},
-    NamedBehavior{"Contiguous", SplitBehavior::kContiguous}};
+constexpr std::array kBehaviors = {NamedBehavior{"Isolated", SplitBehavior::kIsolated},
+                                   NamedBehavior{"Removed", SplitBehavior::kRemoved},
+                                   NamedBehavior{"MergedWithPrevious", SplitBehavior::kMergedWithPrevious},
+                                   NamedBehavior{"MergedWithNext", SplitBehavior::kMergedWithNext},
+                                   NamedBehavior{"Contiguous", SplitBehavior::kContiguous}};
 
 Result<SplitBehavior> read_behavior(const JsonNode& node, std::string_view absent) {
   QUIRE_ASSIGN_OR_RETURN(const std::string_view name, node.string_or("behavior", absent));

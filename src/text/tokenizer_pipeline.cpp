@@ -74,8 +74,8 @@ PipelineTokenizer::PipelineTokenizer(TokenizerParts parts) : parts_(std::move(pa
   for (size_t id = 0; id < size; ++id) {
     const std::string* token = parts_.tokens.find(static_cast<TokenId>(id));
     if (token == nullptr) continue;
-    const bool from_alphabet = parts_.spelling == TokenSpelling::kByteAlphabet &&
-                               ByteAlphabet::get().to_bytes(*token, bytes_[id]);
+    const bool from_alphabet =
+        parts_.spelling == TokenSpelling::kByteAlphabet && ByteAlphabet::get().to_bytes(*token, bytes_[id]);
     if (!from_alphabet) bytes_[id] = *token;
   }
 }
@@ -155,7 +155,9 @@ bool PipelineTokenizer::is_special(TokenId id) const {
   return id >= 0 && id < vocab_size() && special_[static_cast<size_t>(id)];
 }
 
-int64_t PipelineTokenizer::vocab_size() const { return parts_.tokens.size(); }
+int64_t PipelineTokenizer::vocab_size() const {
+  return parts_.tokens.size();
+}
 
 std::string PipelineTokenizer::description() const {
   return fmt::format("{}, {} tokens", parts_.kind, parts_.tokens.count());

@@ -18,7 +18,8 @@ namespace quire::text {
 
 // How a token's spelling becomes text.
 enum class TokenSpelling {
-  kByteAlphabet,  // each character stands for a byte; a token with any other character is text as it is (as Hugging Face)
+  kByteAlphabet,  // each character stands for a byte; a token with any other character is text as it is (as Hugging
+                  // Face)
   kVerbatim,
 };
 

@@ -25,8 +25,8 @@ using TokenMap = std::unordered_map<std::string, TokenId, StringHash, std::equal
 class TokenTable {
  public:
   void reserve(size_t count);
-  // `field` names the place in the file for errors. Errors: invalid_argument for an id below 0 or above kMaxTokenId, an id
-  // that another token has, a spelling that another id has.
+  // `field` names the place in the file for errors. Errors: invalid_argument for an id below 0 or above kMaxTokenId, an
+  // id that another token has, a spelling that another id has.
   Status add(std::string_view token, int64_t id, std::string_view field);
   // Errors: invalid_argument when the ids are so sparse that tables by id would be mostly holes.
   Status check_density(std::string_view field) const;

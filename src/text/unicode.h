@@ -1,4 +1,5 @@
-// Classes of characters that pre-tokenizers ask for, as one table of bits. General categories are utf8proc's (Unicode 15).
+// Classes of characters that pre-tokenizers ask for, as one table of bits. General categories are utf8proc's (Unicode
+// 15).
 #pragma once
 
 #include <array>
