@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # What the scripts share; sourced, never run. The caller has set -euo pipefail.
 
 quire_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
