@@ -21,9 +21,9 @@ namespace quire::checkpoint {
 enum class Format { kSafetensors, kGguf };
 
 struct CheckpointTensor {
-  std::string name;  // Hugging Face's name ("model.layers.0.self_attn.q_proj.weight") in either format
+  std::string name;         // Hugging Face's name ("model.layers.0.self_attn.q_proj.weight") in either format
   std::string stored_name;  // as in the file ("blk.0.attn_q.weight")
-  TensorView view;   // data in the mapped file; shape row-major, outermost first: a Linear is [out, in]
+  TensorView view;          // data in the mapped file; shape row-major, outermost first: a Linear is [out, in]
 };
 
 class Checkpoint {
@@ -31,9 +31,9 @@ class Checkpoint {
   virtual ~Checkpoint() = default;
 
   // `path`: a .gguf file, or a directory with config.json and *.safetensors (single, or sharded with
-  // model.safetensors.index.json). Errors: not_found; data_loss for a malformed file, naming file, field, what was found
-  // and what was expected; unimplemented for tensor types and formats that are understood but not built (pickle files are
-  // refused by name).
+  // model.safetensors.index.json). Errors: not_found; data_loss for a malformed file, naming file, field, what was
+  // found and what was expected; unimplemented for tensor types and formats that are understood but not built (pickle
+  // files are refused by name).
   static Result<std::shared_ptr<const Checkpoint>> open(const std::string& path);
 
   virtual Format format() const = 0;
@@ -69,8 +69,8 @@ struct ParameterSpec {
   bool optional = false;
 };
 
-// Every declared parameter present with its shape, and nothing beyond them. Names of tensors that carry no parameters in
-// some checkpoints (rotary_emb.inv_freq buffers, lm_head.weight repeated beside tied embeddings) are listed in
+// Every declared parameter present with its shape, and nothing beyond them. Names of tensors that carry no parameters
+// in some checkpoints (rotary_emb.inv_freq buffers, lm_head.weight repeated beside tied embeddings) are listed in
 // `ignored_suffixes`. Errors: data_loss listing up to 8 of each: missing, extra, wrongly shaped (found, expected).
 Status match_parameters(const Checkpoint& checkpoint, std::span<const ParameterSpec> specs,
                         std::span<const std::string_view> ignored_suffixes);

@@ -1,0 +1,273 @@
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+#include <utility>
+
+#include "checkpoint/directory_files.h"
+#include "checkpoint/json_file.h"
+#include "checkpoint/open_formats.h"
+#include "checkpoint/safetensors_file.h"
+#include "checkpoint/tensor_list.h"
+#include "checkpoint/text_quote.h"
+
+namespace quire::checkpoint {
+namespace {
+
+namespace json = boost::json;
+
+constexpr std::string_view kSingleFile = "model.safetensors";
+constexpr std::string_view kIndexFile = "model.safetensors.index.json";
+constexpr size_t kMostTextBytes = size_t{256} << 20;
+constexpr size_t kMostTensors = 1'000'000;  // of all shards together
+
+// One safetensors file and the memory that its views show.
+struct Shard {
+  std::shared_ptr<const MappedFile> mapped;
+  SafetensorsFile file;
+};
+
+struct Weights {
+  std::vector<Shard> shards;
+  TensorList tensors;
+};
+
+struct Texts {
+  std::string tokenizer_json;
+  json::object tokenizer_config;
+  std::string chat_template;
+};
+
+class DirectoryCheckpoint final : public Checkpoint {
+ public:
+  DirectoryCheckpoint(Weights weights, json::object config, json::object generation_config, Texts texts)
+      : weights_(std::move(weights)),
+        config_(std::move(config)),
+        generation_config_(std::move(generation_config)),
+        texts_(std::move(texts)) {}
+
+  Format format() const override { return Format::kSafetensors; }
+  const json::object& config() const override { return config_; }
+  const json::object& generation_config() const override { return generation_config_; }
+  std::span<const CheckpointTensor> tensors() const override { return weights_.tensors.all(); }
+  const CheckpointTensor* find(std::string_view name) const override { return weights_.tensors.find(name); }
+  std::optional<Vocabulary> vocabulary() const override { return std::nullopt; }
+  std::string tokenizer_json() const override { return texts_.tokenizer_json; }
+  const json::object& tokenizer_config() const override { return texts_.tokenizer_config; }
+  std::string chat_template() const override { return texts_.chat_template; }
+  int64_t total_tensor_bytes() const override { return weights_.tensors.total_bytes(); }
+  std::string dtype_summary() const override { return weights_.tensors.dtype_summary(); }
+
+ private:
+  Weights weights_;
+  json::object config_;
+  json::object generation_config_;
+  Texts texts_;
+};
+
+Result<Shard> open_shard(const ModelDirectory& directory, std::string_view name) {
+  QUIRE_ASSIGN_OR_RETURN(const std::filesystem::path path, directory.resolve(name));
+  Shard shard;
+  QUIRE_ASSIGN_OR_RETURN(shard.mapped, MappedFile::open(path));
+  auto file = SafetensorsFile::parse(shard.mapped->bytes());
+  if (!file.ok()) {
+    return file.status().with_prefix(fmt::format("{}: ", (directory.path() / std::string(name)).string()));
+  }
+  shard.file = std::move(*file);
+  return shard;
+}
+
+Result<Weights> gather(std::vector<Shard> shards) {
+  std::vector<CheckpointTensor> tensors;
+  for (const Shard& shard : shards) {
+    for (const SafetensorsTensor& tensor : shard.file.tensors) {
+      tensors.push_back({tensor.name, tensor.name, tensor.view});
+    }
+  }
+  Weights weights;
+  QUIRE_ASSIGN_OR_RETURN(weights.tensors, TensorList::make(std::move(tensors)));
+  weights.shards = std::move(shards);
+  return weights;
+}
+
+Result<Weights> open_single(const ModelDirectory& directory, std::string_view name) {
+  std::vector<Shard> shards(1);
+  QUIRE_ASSIGN_OR_RETURN(shards[0], open_shard(directory, name));
+  return gather(std::move(shards));
+}
+
+using ShardMap = std::map<std::string, std::vector<std::string>, std::less<>>;  // shard -> its tensors
+
+Result<ShardMap> read_weight_map(const json::object& index) {
+  const json::value* value = index.if_contains("weight_map");
+  const json::object* map = value == nullptr ? nullptr : value->if_object();
+  if (map == nullptr || map->empty()) {
+    return data_loss("weight_map is {}, expected an object of tensor names and file names", value == nullptr ? "missing"
+                                                                                            : map == nullptr
+                                                                                                ? described(*value)
+                                                                                                : "empty");
+  }
+  if (map->size() > kMostTensors) {
+    return data_loss("weight_map has {} entries, expected at most {}", map->size(), kMostTensors);
+  }
+  ShardMap shards;
+  for (const auto& [tensor, shard] : *map) {
+    if (!shard.is_string()) {
+      return data_loss("weight_map[{}] is {}, expected a file name", in_quotes(tensor), described(shard));
+    }
+    const std::string_view name = shard.get_string();
+    if (!name.ends_with(".safetensors")) {
+      return data_loss("weight_map[{}] is {}, expected the name of a .safetensors file", in_quotes(tensor),
+                       in_quotes(name));
+    }
+    shards[std::string(name)].emplace_back(tensor);
+  }
+  return shards;
+}
+
+// The shard holds the tensors that the index places in it and no others.
+Status check_shard(const Shard& shard, std::string_view name, std::vector<std::string> expected) {
+  std::vector<std::string> found;
+  for (const SafetensorsTensor& tensor : shard.file.tensors) found.push_back(tensor.name);
+  std::sort(found.begin(), found.end());
+  std::sort(expected.begin(), expected.end());
+  const auto [wanted, present] = std::mismatch(expected.begin(), expected.end(), found.begin(), found.end());
+  if (wanted == expected.end() && present == found.end()) return {};
+  if (present == found.end() || (wanted != expected.end() && *wanted < *present)) {
+    return data_loss("weight_map places tensor {} in {}, which does not hold it", in_quotes(*wanted), in_quotes(name));
+  }
+  return data_loss("{} holds tensor {}, which weight_map does not place in it", in_quotes(name), in_quotes(*present));
+}
+
+Status check_total_size(const json::object& index, int64_t found) {
+  const json::value* metadata = index.if_contains("metadata");
+  if (metadata == nullptr || metadata->is_null()) return {};
+  if (!metadata->is_object()) return data_loss("metadata is {}, expected an object", described(*metadata));
+  const json::value* total = metadata->get_object().if_contains("total_size");
+  if (total == nullptr || total->is_null()) return {};
+  if (!total->is_number()) return data_loss("metadata.total_size is {}, expected a number", described(*total));
+  if (total->to_number<double>() != static_cast<double>(found)) {
+    return data_loss("metadata.total_size is {}, but the tensors of all shards have {} bytes", described(*total),
+                     found);
+  }
+  return {};
+}
+
+Result<Weights> open_sharded(const ModelDirectory& directory) {
+  const std::string where = (directory.path() / kIndexFile).string() + ": ";
+  QUIRE_ASSIGN_OR_RETURN(const std::filesystem::path path, directory.resolve(kIndexFile));
+  QUIRE_ASSIGN_OR_RETURN(const json::object index, read_json_object(path, {.duplicate_keys = DuplicateKeys::kRefuse}));
+  const auto weight_map = read_weight_map(index);
+  if (!weight_map.ok()) return weight_map.status().with_prefix(where);
+  std::vector<Shard> shards;
+  for (const auto& [name, tensors] : *weight_map) {
+    QUIRE_ASSIGN_OR_RETURN(Shard shard, open_shard(directory, name));
+    QUIRE_RETURN_IF_ERROR(check_shard(shard, name, tensors).with_prefix(where));
+    shards.push_back(std::move(shard));
+  }
+  QUIRE_ASSIGN_OR_RETURN(Weights weights, gather(std::move(shards)));
+  QUIRE_RETURN_IF_ERROR(check_total_size(index, weights.tensors.total_bytes()).with_prefix(where));
+  return weights;
+}
+
+// Weights in a form that we do not read, or none at all.
+Status no_weights(const ModelDirectory& directory) {
+  for (const std::string& name : directory.names()) {
+    if (is_pickle_name(name)) return pickle_refused(directory.path() / name);
+  }
+  for (const std::string& name : directory.names()) {
+    if (name.ends_with(".gguf")) {
+      return invalid_argument("{}: holds {}; give the path of that file", directory.path().string(), in_quotes(name));
+    }
+  }
+  return not_found("{}: there is neither {} nor {}", directory.path().string(), kSingleFile, kIndexFile);
+}
+
+Result<Weights> open_weights(const ModelDirectory& directory) {
+  if (directory.has(kSingleFile)) return open_single(directory, kSingleFile);
+  if (directory.has(kIndexFile)) return open_sharded(directory);
+  std::vector<std::string_view> others;
+  for (const std::string& name : directory.names()) {
+    if (name.ends_with(".safetensors")) others.push_back(name);
+  }
+  if (others.empty()) return no_weights(directory);
+  if (others.size() > 1) {
+    return not_found("{}: there are {} safetensors files but no {} to say which tensor lies where",
+                     directory.path().string(), others.size(), kIndexFile);
+  }
+  return open_single(directory, others.front());
+}
+
+Result<json::object> read_config(const ModelDirectory& directory) {
+  if (!directory.has("config.json")) {
+    return not_found("{}: there is no config.json, which says what model it is", directory.path().string());
+  }
+  QUIRE_ASSIGN_OR_RETURN(const std::filesystem::path path, directory.resolve("config.json"));
+  QUIRE_ASSIGN_OR_RETURN(json::object config, read_json_object(path, {}));
+  const json::value* quantization = config.if_contains("quantization_config");
+  if (quantization == nullptr || quantization->is_null()) return config;
+  const json::object* object = quantization->if_object();
+  const json::value* method = object == nullptr ? nullptr : object->if_contains("quant_method");
+  return unimplemented(
+      "{}: quantization_config with quant_method {} is not supported yet; use a checkpoint in F32, "
+      "F16 or BF16, or a GGUF file",
+      path.string(), method != nullptr && method->is_string() ? in_quotes(method->get_string()) : "(not named)");
+}
+
+// An empty object when there is no such file.
+Result<json::object> read_optional_object(const ModelDirectory& directory, std::string_view name) {
+  if (!directory.has(name)) return json::object();
+  QUIRE_ASSIGN_OR_RETURN(const std::filesystem::path path, directory.resolve(name));
+  return read_json_object(path, {});
+}
+
+Result<std::string> read_optional_text(const ModelDirectory& directory, std::string_view name) {
+  if (!directory.has(name)) return std::string();
+  QUIRE_ASSIGN_OR_RETURN(const std::filesystem::path path, directory.resolve(name));
+  return read_text_file(path, kMostTextBytes);
+}
+
+// tokenizer_config.json's template: a string, or the entry "default" of a list.
+Result<std::string> template_of(const json::object& tokenizer_config) {
+  const json::value* value = tokenizer_config.if_contains("chat_template");
+  if (value == nullptr || value->is_null()) return std::string();
+  if (value->is_string()) return std::string(value->get_string());
+  const json::array* list = value->if_array();
+  if (list == nullptr) {
+    return data_loss("tokenizer_config.json: chat_template is {}, expected a string or a list", described(*value));
+  }
+  for (const json::value& entry : *list) {
+    const json::object* object = entry.if_object();
+    const json::value* name = object == nullptr ? nullptr : object->if_contains("name");
+    const json::value* text = object == nullptr ? nullptr : object->if_contains("template");
+    if (name == nullptr || text == nullptr || !name->is_string() || !text->is_string()) {
+      return data_loss("tokenizer_config.json: chat_template has an entry without a name and a template");
+    }
+    if (name->get_string() == "default") return std::string(text->get_string());
+  }
+  return std::string();
+}
+
+Result<Texts> read_texts(const ModelDirectory& directory) {
+  Texts texts;
+  QUIRE_ASSIGN_OR_RETURN(texts.tokenizer_json, read_optional_text(directory, "tokenizer.json"));
+  QUIRE_ASSIGN_OR_RETURN(texts.tokenizer_config, read_optional_object(directory, "tokenizer_config.json"));
+  QUIRE_ASSIGN_OR_RETURN(texts.chat_template, read_optional_text(directory, "chat_template.jinja"));
+  if (texts.chat_template.empty()) {
+    QUIRE_ASSIGN_OR_RETURN(texts.chat_template, template_of(texts.tokenizer_config));
+  }
+  return texts;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Checkpoint>> open_directory(const std::filesystem::path& path) {
+  QUIRE_ASSIGN_OR_RETURN(const ModelDirectory directory, ModelDirectory::open(path));
+  QUIRE_ASSIGN_OR_RETURN(Weights weights, open_weights(directory));
+  QUIRE_ASSIGN_OR_RETURN(json::object config, read_config(directory));
+  QUIRE_ASSIGN_OR_RETURN(json::object generation_config, read_optional_object(directory, "generation_config.json"));
+  QUIRE_ASSIGN_OR_RETURN(Texts texts, read_texts(directory));
+  return std::shared_ptr<const Checkpoint>(std::make_shared<DirectoryCheckpoint>(
+      std::move(weights), std::move(config), std::move(generation_config), std::move(texts)));
+}
+
+}  // namespace quire::checkpoint
