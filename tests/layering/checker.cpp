@@ -46,7 +46,7 @@ std::optional<std::string> folder_of(const Rules& rules, const std::string& path
 
 bool folder_may_include(const Rules& rules, const std::string& from, const std::string& to) {
   if (from == to) return true;
-  if (from != "base" && from != "types" && from != "quire" && (to == "base" || to == "types")) return true;
+  if (from != "base" && from != "types" && (to == "base" || to == "types")) return true;
   return grants(rules.folders.at(from), to);
 }
 
@@ -69,12 +69,16 @@ bool is_condition(const std::string& line) {
   return at != std::string::npos && (line.compare(at, 2, "if") == 0 || line.compare(at, 4, "elif") == 0);
 }
 
+// The identifiers of a line; those behind std:: also with it.
 std::vector<std::string> identifiers(const std::string& line) {
   std::vector<std::string> found;
   for (size_t at = 0; at < line.size();) {
     size_t end = at;
     while (end < line.size() && is_identifier(line[end])) ++end;
-    if (end > at) found.push_back(line.substr(at, end - at));
+    if (end > at) {
+      found.push_back(line.substr(at, end - at));
+      if (at >= 5 && line.compare(at - 5, 5, "std::") == 0) found.push_back("std::" + found.back());
+    }
     at = end + 1;
   }
   return found;
