@@ -62,12 +62,11 @@ char32_t next_code_point(std::string_view text, size_t& offset) {
 }
 
 size_t previous_boundary(std::string_view text, size_t offset) {
-  for (size_t length = 1; length <= 4 && length <= offset; ++length) {
-    size_t end = offset - length;
-    next_code_point(text, end);
-    if (end == offset) return offset - length;
-  }
-  return offset - 1;
+  size_t begin = offset - 1;
+  while (begin > 0 && offset - begin < 4 && (static_cast<unsigned char>(text[begin]) & 0xC0) == 0x80) --begin;
+  size_t end = begin;
+  next_code_point(text, end);
+  return end == offset ? begin : offset - 1;
 }
 
 void append_utf8(std::string& out, char32_t code_point) {
