@@ -21,7 +21,7 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
-constexpr size_t kReadHead = 4096;
+constexpr size_t kReadHead = 2048;
 constexpr size_t kReadBody = 64 << 10;
 constexpr uint64_t kSmallBody = 64 << 10;  // read and thrown away so that a refused request need not end the connection
 
@@ -224,8 +224,9 @@ void Connection::await_request() {
 void Connection::read_more() {
   if (reading_ || closed_) return;
   reading_ = true;
-  const size_t most = head_done_ && !answering_ ? kReadBody : kReadHead;
-  socket_.async_read_some(buffer_.prepare(most),
+  incoming_.resize(head_done_ && !answering_ ? kReadBody : kReadHead);
+  if (incoming_.size() == kReadHead) incoming_.shrink_to_fit();
+  socket_.async_read_some(asio::buffer(incoming_),
                           [self = shared_from_this()](error_code error, size_t bytes) { self->on_read(error, bytes); });
 }
 
@@ -236,11 +237,9 @@ void Connection::on_read(error_code error, size_t bytes) {
     client_gone();
     return;
   }
-  buffer_.commit(bytes);
-  if (lingering_) {
-    buffer_.consume(buffer_.size());
-    read_more();
-  } else if (!answering_) {
+  if (lingering_) return read_more();
+  buffer_.commit(asio::buffer_copy(buffer_.prepare(bytes), asio::buffer(incoming_), bytes));
+  if (!answering_) {
     parse();
   } else if (buffer_.size() < options_.max_pipelined_bytes) {
     read_more();  // else the client waits until its earlier requests are answered

@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -114,7 +115,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool deadline_waiting_ = false;
 
   // The request that is coming in.
-  boost::beast::flat_buffer buffer_;
+  std::vector<char> incoming_;        // where the pending read puts its bytes
+  boost::beast::flat_buffer buffer_;  // what has come and is not used yet
   std::optional<Parser> parser_;
   std::optional<ChunkedDecoder> chunks_;
   uint64_t body_left_ = 0;  // without chunks
