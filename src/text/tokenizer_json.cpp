@@ -140,19 +140,20 @@ Result<TokenSpelling> read_decoder(const JsonNode& root) {
   return TokenSpelling::kByteAlphabet;
 }
 
-Status check_normalizer(const JsonNode& root) {
-  const json::value* value = root.find("normalizer");
-  if (value == nullptr) return {};
-  const JsonNode normalizer(*value, "normalizer");
-  QUIRE_ASSIGN_OR_RETURN(const std::string_view type, normalizer.string("type"));
+Status add_normalizer(const JsonNode& node, Normalizer& normalizer) {
+  QUIRE_ASSIGN_OR_RETURN(const std::string_view type, node.string("type"));
   if (type == "Sequence") {
-    QUIRE_ASSIGN_OR_RETURN(const json::array* steps, normalizer.array("normalizers"));
-    if (steps->empty()) return {};
-    const JsonNode first((*steps)[0], "normalizer.normalizers[0]");
-    QUIRE_ASSIGN_OR_RETURN(const std::string_view first_type, first.string("type"));
-    return unimplemented("{}: the normalizer {} is not supported yet", first.path(), first_type);
+    QUIRE_ASSIGN_OR_RETURN(const json::array* steps, node.array("normalizers"));
+    for (size_t i = 0; i < steps->size(); ++i) {
+      const std::string path = fmt::format("{}[{}]", node.path_of("normalizers"), i);
+      QUIRE_RETURN_IF_ERROR(add_normalizer(JsonNode((*steps)[i], path), normalizer));
+    }
+    return {};
   }
-  return unimplemented("normalizer: the normalizer {} is not supported yet", type);
+  const auto form = normalization_form(type);
+  if (!form) return unimplemented("{}: the normalizer {} is not supported yet", node.path(), type);
+  normalizer.add(*form);
+  return {};
 }
 
 Result<std::unique_ptr<TokenModel>> read_bpe(const JsonNode& model, const TokenizerParts& parts, bool byte_level) {
@@ -180,7 +181,9 @@ Result<std::unique_ptr<Tokenizer>> read_tokenizer(const json::value& document) {
   if (type != "BPE") return unimplemented("model: the model {} is not supported yet", type);
 
   TokenizerParts parts;
-  QUIRE_RETURN_IF_ERROR(check_normalizer(root));
+  if (const json::value* normalizer = root.find("normalizer")) {
+    QUIRE_RETURN_IF_ERROR(add_normalizer(JsonNode(*normalizer, "normalizer"), parts.normalizer));
+  }
   QUIRE_ASSIGN_OR_RETURN(PreTokenizerEntry pre_tokenizer, read_pre_tokenizer(root));
   parts.pre_tokenizer = std::move(pre_tokenizer.pre_tokenizer);
   QUIRE_ASSIGN_OR_RETURN(parts.spelling, read_decoder(root));

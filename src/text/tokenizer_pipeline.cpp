@@ -1,5 +1,6 @@
 #include "text/tokenizer_pipeline.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "text/unicode.h"
@@ -67,7 +68,13 @@ PipelineTokenizer::PipelineTokenizer(TokenizerParts parts) : parts_(std::move(pa
   const auto size = static_cast<size_t>(parts_.tokens.size());
   special_.resize(size, false);
   for (const AddedToken& token : parts_.added) {
-    (token.normalized ? normalized_added_ : verbatim_added_).add(token);
+    if (token.normalized) {
+      AddedToken searched = token;
+      if (auto normalized = parts_.normalizer.apply(token.content)) searched.content = std::move(*normalized);
+      normalized_added_.add(searched);
+    } else {
+      verbatim_added_.add(token);
+    }
     if (token.special) special_[static_cast<size_t>(token.id)] = true;
   }
   bytes_.resize(size);
@@ -102,26 +109,38 @@ std::vector<TokenId> PipelineTokenizer::encode_text(std::string_view text, const
                                                     bool add_special_tokens) const {
   std::vector<TokenId> ids;
   if (add_special_tokens) ids = parts_.prefix;
-  std::vector<AddedSpan> outer, inner;
-  verbatim_added_.split(text, 0, text.size(), trusted, outer);
-  for (const AddedSpan& stretch : outer) {
-    if (stretch.id != kNoToken) {
-      ids.push_back(stretch.id);
-      continue;
-    }
-    inner.clear();
-    normalized_added_.split(text, stretch.begin, stretch.end, trusted, inner);
-    for (const AddedSpan& span : inner) {
-      if (span.id != kNoToken) {
-        ids.push_back(span.id);
-        continue;
-      }
-      const PreTokenized cut = parts_.pre_tokenizer.split(text.substr(span.begin, span.end - span.begin));
-      for (const std::string_view piece : cut.pieces) parts_.model->encode(piece, ids);
+  std::vector<AddedSpan> spans;
+  verbatim_added_.split(text, 0, text.size(), trusted, spans);
+  for (const AddedSpan& span : spans) {
+    if (span.id != kNoToken) {
+      ids.push_back(span.id);
+    } else if (const auto normalized = parts_.normalizer.apply(text.substr(span.begin, span.end - span.begin))) {
+      // Bytes no longer tell where they came from: the stretch is trusted when all of it was.
+      const bool all_trusted = std::any_of(trusted.begin(), trusted.end(), [&span](const auto& range) {
+        return range.first <= span.begin && span.end <= range.second;
+      });
+      const TrustedRanges ranges = all_trusted ? TrustedRanges{{0, normalized->size()}} : TrustedRanges{};
+      encode_stretch(*normalized, 0, normalized->size(), ranges, ids);
+    } else {
+      encode_stretch(text, span.begin, span.end, trusted, ids);
     }
   }
   if (add_special_tokens) ids.insert(ids.end(), parts_.suffix.begin(), parts_.suffix.end());
   return ids;
+}
+
+void PipelineTokenizer::encode_stretch(std::string_view text, size_t begin, size_t end, const TrustedRanges& trusted,
+                                       std::vector<TokenId>& ids) const {
+  std::vector<AddedSpan> spans;
+  normalized_added_.split(text, begin, end, trusted, spans);
+  for (const AddedSpan& span : spans) {
+    if (span.id != kNoToken) {
+      ids.push_back(span.id);
+      continue;
+    }
+    const PreTokenized cut = parts_.pre_tokenizer.split(text.substr(span.begin, span.end - span.begin));
+    for (const std::string_view piece : cut.pieces) parts_.model->encode(piece, ids);
+  }
 }
 
 std::string PipelineTokenizer::decode(std::span<const TokenId> ids, bool skip_special_tokens) const {

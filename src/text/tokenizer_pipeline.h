@@ -12,6 +12,7 @@
 #include "text/tokenizer.h"
 #include "text/tokenizer_added.h"
 #include "text/tokenizer_model.h"
+#include "text/tokenizer_normalizer.h"
 #include "text/tokenizer_vocab.h"
 
 namespace quire::text {
@@ -27,6 +28,7 @@ struct TokenizerParts {
   std::string kind;  // "bpe (byte level)"
   TokenTable tokens;
   std::vector<AddedToken> added;
+  Normalizer normalizer;
   PreTokenizer pre_tokenizer;
   std::unique_ptr<TokenModel> model;
   std::vector<TokenId> prefix, suffix;  // what add_special_tokens puts around a text
@@ -52,6 +54,9 @@ class PipelineTokenizer final : public Tokenizer {
   std::vector<TokenId> eos_ids() const override { return parts_.eos; }
 
  private:
+  // Appends the ids of a stretch that holds no verbatim added token.
+  void encode_stretch(std::string_view text, size_t begin, size_t end, const TrustedRanges& trusted,
+                      std::vector<TokenId>& ids) const;
   std::vector<TokenId> encode_text(std::string_view text, const TrustedRanges& trusted, bool add_special_tokens) const;
 
   TokenizerParts parts_;

@@ -29,6 +29,7 @@ TEST(TokenizerVariantsTest, EveryVariantEncodesAsTheReferenceDid) {
   for (const boost::json::value& variant : read_lines("variants.jsonl")) {
     boost::json::object json = base;
     for (const auto& token : variant.at("added_tokens").as_array()) json["added_tokens"].as_array().push_back(token);
+    json["normalizer"] = variant.at("normalizer");
     json["pre_tokenizer"] = variant.at("pre_tokenizer");
     json["post_processor"] = variant.at("post_processor");
     for (const auto& [key, value] : variant.at("model").as_object()) json["model"].as_object()[key] = value;
