@@ -1,6 +1,10 @@
 #include "server/api_error.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
+
+#include "server/utf8.h"
 
 namespace quire::server {
 
@@ -36,8 +40,13 @@ boost::json::object error_object(const ApiError& error) {
   const auto or_null = [](const std::string& text) {
     return text.empty() ? boost::json::value(nullptr) : boost::json::value(text);
   };
+  std::string message = error.message;  // may quote a path with any bytes in it
+  if (!is_utf8(message)) {
+    std::replace_if(
+        message.begin(), message.end(), [](char c) { return static_cast<unsigned char>(c) >= 0x80; }, '?');
+  }
   return {{"error",
-           {{"message", error.message},
+           {{"message", message},
             {"type", error_type(error.status)},
             {"param", or_null(error.param)},
             {"code", or_null(error.code)}}}};

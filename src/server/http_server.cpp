@@ -1,5 +1,6 @@
 #include "server/http_server.h"
 
+#include <exception>
 #include <thread>
 #include <vector>
 
@@ -7,6 +8,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/strand.hpp>
 
+#include "base/log.h"
 #include "server/http_connection.h"
 
 namespace quire::server {
@@ -25,6 +27,7 @@ struct HttpServer::State {
         retry(strand) {}
 
   Status listen();
+  void run();
   void accept();
   void accepted(error_code error, tcp::socket socket);
   void stop_accepting();
@@ -63,6 +66,18 @@ Status HttpServer::State::listen() {
   }
   port = acceptor.local_endpoint(error).port();
   return {};
+}
+
+// What a handler throws (no memory) costs its own connection: nothing refers to it any more.
+void HttpServer::State::run() {
+  for (;;) {
+    try {
+      io.run();
+      return;
+    } catch (const std::exception& error) {
+      log_error("a connection failed: {}", error.what());
+    }
+  }
 }
 
 void HttpServer::State::accept() {
@@ -110,7 +125,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(HttpOptions options, HttpH
   QUIRE_RETURN_IF_ERROR(state->listen());
   asio::post(state->strand, [raw = state.get()] { raw->accept(); });
   for (int i = 0; i < state->options.io_threads; ++i) {
-    state->threads.emplace_back([raw = state.get()] { raw->io.run(); });
+    state->threads.emplace_back([raw = state.get()] { raw->run(); });
   }
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(state)));
 }

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "server/utf8.h"
+
 namespace quire::server {
 namespace json = boost::json;
 
@@ -14,33 +16,6 @@ constexpr float kLogprobFloor = -9999.0f;  // JSON has no infinity
 
 double finite(float logprob) {
   return logprob > kLogprobFloor ? logprob : kLogprobFloor;
-}
-
-bool is_continuation(char byte) {
-  return (static_cast<unsigned char>(byte) & 0xC0) == 0x80;
-}
-
-// Whether the bytes are whole UTF-8 characters; strict enough for what a vocabulary holds.
-bool is_utf8(std::string_view bytes) {
-  for (size_t i = 0; i < bytes.size();) {
-    const auto lead = static_cast<unsigned char>(bytes[i]);
-    const size_t length = lead < 0x80                   ? 1
-                          : lead >= 0xC2 && lead < 0xE0 ? 2
-                          : lead >= 0xE0 && lead < 0xF0 ? 3
-                          : lead >= 0xF0 && lead < 0xF5 ? 4
-                                                        : 0;
-    if (length == 0 || i + length > bytes.size()) return false;
-    for (size_t k = 1; k < length; ++k) {
-      if (!is_continuation(bytes[i + k])) return false;
-    }
-    const auto second = length > 1 ? static_cast<unsigned char>(bytes[i + 1]) : 0;
-    if ((lead == 0xE0 && second < 0xA0) || (lead == 0xED && second > 0x9F) || (lead == 0xF0 && second < 0x90) ||
-        (lead == 0xF4 && second > 0x8F)) {
-      return false;
-    }
-    i += length;
-  }
-  return true;
 }
 
 json::array to_json(std::span<const TokenId> ids) {
@@ -73,7 +48,7 @@ int64_t AnswerFormat::characters(TokenId id) const {
   if (context_.tokenizer == nullptr) return 0;
   if (context_.skip_special_tokens && context_.tokenizer->is_special(id)) return 0;
   const std::string bytes = context_.tokenizer->token_bytes(id);
-  return static_cast<int64_t>(bytes.size()) - std::count_if(bytes.begin(), bytes.end(), is_continuation);
+  return static_cast<int64_t>(bytes.size()) - std::count_if(bytes.begin(), bytes.end(), is_utf8_continuation);
 }
 
 json::value AnswerFormat::chat_logprobs(const engine::OutputDelta& delta) const {

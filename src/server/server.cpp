@@ -140,8 +140,16 @@ class Server::Impl : public HttpHandler {
 
 // A route whose answer is prepared by a worker.
 Route Server::Impl::working(std::string path, void (OpenAiApi::*answer)(std::shared_ptr<Exchange>) const) {
-  return {"POST", std::move(path), false, [this, answer](std::shared_ptr<Exchange> exchange) {
-            if (workers_.post([this, answer, exchange] { (api_.*answer)(exchange); })) return;
+  const auto prepare = [this, answer](const std::shared_ptr<Exchange>& exchange) {
+    try {
+      (api_.*answer)(exchange);
+    } catch (const std::exception& error) {  // no memory, most likely: this request alone pays
+      log_error("request {} failed: {}", exchange->request().id, error.what());
+      exchange->respond(error_response(to_api_error(internal_error("{}", error.what()))));
+    }
+  };
+  return {"POST", std::move(path), false, [this, prepare](std::shared_ptr<Exchange> exchange) {
+            if (workers_.post([prepare, exchange] { prepare(exchange); })) return;
             exchange->respond(error_response(to_api_error(
                 resource_exhausted("The server has more requests than it can prepare; try again later."))));
           }};

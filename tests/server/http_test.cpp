@@ -193,6 +193,11 @@ TEST_F(ServerTest, MethodsAndPathsAreExact) {
     EXPECT_EQ(get(port(), path).status, 404) << path;
   }
   EXPECT_EQ(get(port(), "/health?probe=1").status, 200);
+  for (const char* path : {"/\xff\xfe", "/v1/models/%ff", "/v1/models/\xc3"}) {
+    const auto odd = get(port(), path);
+    EXPECT_TRUE(odd.status == 404 || odd.status == 400) << odd.status;
+    EXPECT_TRUE(odd.json().is_object()) << "not UTF-8: " << odd.body;
+  }
   Client client(port());
   client.send(http_request("HEAD", "/v1/models"));
   const auto head = client.receive(/*head_only=*/true);
