@@ -65,14 +65,16 @@ void add_complete_command(CLI::App& program, int& exit_code) {
   options->sampling.top_p = 0.95f;
   CLI::App* command = program.add_subcommand("complete", "Complete one prompt, streamed to the terminal");
   add_model_argument(*command, options->engine);
-  command->add_option("-p,--prompt", options->prompt, "The prompt; - reads it from standard input")->required();
+  command->add_option("-p,--prompt", options->prompt, "The prompt; - reads it from standard input");
   command->add_flag("--chat", options->chat, "Put the prompt into the model's chat template, as a user's message");
   command->add_option("--system", options->system, "System message, with --chat");
   command->add_flag("-q,--quiet", options->quiet, "No line about the speed");
   command->add_option("--seed", options->sampling.seed, "The same seed gives the same answer")->group("Sampling");
   add_sampling_options(*command, options->sampling);
   add_engine_options(*command, options->engine);
-  command->callback([options, &exit_code] {
+  command->callback([options, command, &exit_code] {
+    // Asked for here and not by the parser, which would complain of it before it complained of a misspelt flag.
+    if (command->count("--prompt") == 0) throw CLI::RequiredError("--prompt");
     const Status status = run(*options);
     exit_code = status.ok() ? kExitOk : fail(status);
   });

@@ -16,7 +16,7 @@ int main(int argc, char** argv) {
   int exit_code = kExitOk;
   CLI::App program("quire serves large language models from a paged KV cache.", "quire");
   program.set_version_flag("--version", "quire " QUIRE_VERSION);
-  program.require_subcommand(1);
+  program.require_subcommand(0, 1);
   program.get_formatter()->column_width(36);
   program.footer(
       "Exit codes: 0 done, 1 the work failed, 2 the command line is wrong.\n"
@@ -33,6 +33,10 @@ int main(int argc, char** argv) {
   } catch (const std::exception& error) {
     std::fprintf(stderr, "quire: %s\n", error.what());
     return kExitError;
+  }
+  if (program.get_subcommands().empty()) {
+    std::fputs(program.help().c_str(), stderr);
+    return kExitUsage;
   }
   return exit_code;
 }

@@ -36,6 +36,9 @@ Result<std::unique_ptr<text::Tokenizer>> load_tokenizer(EngineConfig& config) {
     std::ifstream file(file_path, std::ios::binary);
     std::ostringstream text;
     text << file.rdbuf();
+    if (!file && tokenizer_directory) {
+      return not_found("the directory {} holds neither config.json nor tokenizer.json", config.model);
+    }
     if (!file) return not_found("cannot read {}", file_path.string());
     return text::Tokenizer::from_json(text.str());
   }

@@ -100,6 +100,8 @@ Result<ChatPrompt> render_chat(const Engine& engine, const json::array& messages
     checked.emplace_back(std::move(*message));
   }
   json::object variables = options.variables;
+  // Templates of the reference's world ask whether these are none, not whether they are defined.
+  for (const char* name : {"tools", "documents"}) variables.emplace(name, nullptr);
   variables["messages"] = checked;
   const json::object trusted = {{"add_generation_prompt", options.add_generation_prompt},
                                 {"bos_token", engine.text().bos_token},
