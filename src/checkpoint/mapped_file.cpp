@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
+#include <system_error>
 
 namespace quire::checkpoint {
 namespace {
@@ -15,7 +15,7 @@ class FileDescriptor {
  public:
   explicit FileDescriptor(int fd) : fd_(fd) {}
   ~FileDescriptor() {
-    if (fd_ >= 0) close(fd_);
+    if (fd_ >= 0) ::close(fd_);
   }
   FileDescriptor(const FileDescriptor&) = delete;
   FileDescriptor& operator=(const FileDescriptor&) = delete;
@@ -25,31 +25,46 @@ class FileDescriptor {
   int fd_;
 };
 
+std::string reason(int error) {
+  return std::generic_category().message(error);
+}
+
 }  // namespace
 
-Result<std::unique_ptr<MappedFile>> MappedFile::open(const std::string& path) {
-  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) return not_found("cannot open {}: {}", path, std::strerror(errno));
+Result<std::shared_ptr<const MappedFile>> MappedFile::open(const std::filesystem::path& path) {
+  // Not blocking: a named pipe without a writer must not hang the load.
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.get() < 0) {
+    const int error = errno;
+    if (error == ENOENT || error == ENOTDIR) return not_found("{}: no such file", path.string());
+    return invalid_argument("{}: cannot be opened for reading: {}", path.string(), reason(error));
+  }
   struct stat status {};
-  if (fstat(file.get(), &status) != 0) return not_found("cannot read {}: {}", path, std::strerror(errno));
-  if (!S_ISREG(status.st_mode)) return invalid_argument("{} is not a regular file", path);
-  if (status.st_size == 0) return data_loss("{} is empty", path);
+  if (::fstat(file.get(), &status) != 0) {
+    return invalid_argument("{}: cannot be examined: {}", path.string(), reason(errno));
+  }
+  if (S_ISDIR(status.st_mode)) return invalid_argument("{}: is a directory, expected a file", path.string());
+  if (!S_ISREG(status.st_mode)) return invalid_argument("{}: is not a regular file", path.string());
+  if (status.st_size == 0) return data_loss("{}: the file is empty; was its download cut short?", path.string());
   const auto size = static_cast<size_t>(status.st_size);
-  void* data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
-  if (data == MAP_FAILED) return not_found("cannot map {}: {}", path, std::strerror(errno));
-  return std::unique_ptr<MappedFile>(new MappedFile(static_cast<const std::byte*>(data), size));
+  void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
+  if (data == MAP_FAILED) {
+    return invalid_argument("{}: {} bytes cannot be mapped: {}", path.string(), size, reason(errno));
+  }
+  return std::shared_ptr<const MappedFile>(new MappedFile(static_cast<const std::byte*>(data), size));
 }
 
 MappedFile::~MappedFile() {
-  munmap(const_cast<std::byte*>(data_), size_);
+  ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
-Result<std::string> read_text_file(const std::string& path, size_t most) {
-  QUIRE_ASSIGN_OR_RETURN(const std::unique_ptr<MappedFile> file, MappedFile::open(path));
-  if (file->bytes().size() > most) {
-    return invalid_argument("{} has {} bytes, expected at most {}", path, file->bytes().size(), most);
+Result<std::string> read_text_file(const std::filesystem::path& path, size_t most_bytes) {
+  QUIRE_ASSIGN_OR_RETURN(const std::shared_ptr<const MappedFile> file, MappedFile::open(path));
+  const std::span<const std::byte> bytes = file->bytes();
+  if (bytes.size() > most_bytes) {
+    return invalid_argument("{}: {} bytes, expected at most {}", path.string(), bytes.size(), most_bytes);
   }
-  return std::string(reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size());
+  return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }
 
 }  // namespace quire::checkpoint

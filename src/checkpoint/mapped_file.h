@@ -1,7 +1,8 @@
-// A file of which every byte can be read as memory, for as long as the object lives.
+// A file as memory, for reading only.
 #pragma once
 
 #include <cstddef>
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
@@ -12,12 +13,15 @@ namespace quire::checkpoint {
 
 class MappedFile {
  public:
-  // Errors: not_found when it cannot be opened; data_loss for an empty file; invalid_argument for what is no file.
-  static Result<std::unique_ptr<MappedFile>> open(const std::string& path);
+  // Errors: not_found; invalid_argument for a directory, a pipe or a device, and for a file that may not be read;
+  // data_loss for an empty file. The messages name the path.
+  static Result<std::shared_ptr<const MappedFile>> open(const std::filesystem::path& path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
 
+  // As large as the file was when it was opened, aligned to a page. Whoever truncates the file while it is mapped ends
+  // the process (SIGBUS): checkpoints are replaced by renaming, not rewritten in place.
   std::span<const std::byte> bytes() const { return {data_, size_}; }
 
  private:
@@ -26,7 +30,7 @@ class MappedFile {
   size_t size_;
 };
 
-// A whole small file as text. Errors: as above, and invalid_argument when it is larger than `most` bytes.
-Result<std::string> read_text_file(const std::string& path, size_t most);
+// A whole text file. Errors: as MappedFile::open, and invalid_argument when it has more than `most_bytes`.
+Result<std::string> read_text_file(const std::filesystem::path& path, size_t most_bytes);
 
 }  // namespace quire::checkpoint

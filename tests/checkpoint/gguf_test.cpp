@@ -1,0 +1,301 @@
+// Right GGUF files: what the views show, what names and configuration say.
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/checkpoint.h"
+#include "tests/checkpoint/file_writers.h"
+
+namespace quire::checkpoint {
+namespace {
+
+using testing::ElementsAre;
+using enum GgufValueType;
+
+class GgufTest : public testing::Test {
+ protected:
+  std::shared_ptr<const Checkpoint> open(const GgufWriter& writer) {
+    auto checkpoint = Checkpoint::open(write_file(directory_.path() / "model.gguf", writer.build()));
+    EXPECT_TRUE(checkpoint.ok()) << checkpoint.status().message();
+    return checkpoint.ok() ? *checkpoint : nullptr;
+  }
+
+ private:
+  TemporaryDirectory directory_;
+};
+
+std::string bytes_of(const TensorView& view) {
+  return {static_cast<const char*>(view.data), static_cast<size_t>(view.bytes())};
+}
+
+const boost::json::object& rope_of(const Checkpoint& checkpoint) {
+  return checkpoint.config().at("rope_parameters").as_object();
+}
+
+class GgufVersionTest : public GgufTest, public testing::WithParamInterface<uint32_t> {};
+
+TEST_P(GgufVersionTest, GivenAFileThenEveryTensorIsFoundByBothNamesWithItsBytes) {
+  GgufWriter writer = small_gguf();
+  writer.version = GetParam();
+  const auto checkpoint = open(writer);
+  ASSERT_NE(checkpoint, nullptr);
+  EXPECT_EQ(checkpoint->format(), Format::kGguf);
+  ASSERT_EQ(checkpoint->tensors().size(), 3u);
+
+  const CheckpointTensor* query = checkpoint->find("model.layers.0.self_attn.q_proj.weight");
+  ASSERT_NE(query, nullptr);
+  EXPECT_EQ(query->stored_name, "blk.0.attn_q.weight");
+  EXPECT_EQ(query->view.dtype, DType::kQ4_0);
+  EXPECT_EQ(query->view.shape, (Shape{32, 32}));
+  EXPECT_EQ(bytes_of(query->view), std::string(32 * 18, '\x02'));
+
+  const CheckpointTensor* embedding = checkpoint->find("model.embed_tokens.weight");
+  ASSERT_NE(embedding, nullptr);
+  EXPECT_EQ(embedding->view.shape, (Shape{4, 32})) << "dimensions are turned outermost first";
+  EXPECT_EQ(bytes_of(embedding->view), std::string(32 * 4 * 4, '\x01'));
+  EXPECT_EQ(checkpoint->find("blk.0.attn_q.weight"), nullptr);
+  EXPECT_EQ(checkpoint->total_tensor_bytes(), 32 * 18 + 32 * 4 * 4 + 32 * 4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Versions, GgufVersionTest, testing::Values(2u, 3u));
+
+TEST_F(GgufTest, GivenTheFileIsDeletedThenTheViewsStayReadable) {
+  auto directory = std::make_unique<TemporaryDirectory>();
+  const std::string path = write_file(directory->path() / "model.gguf", small_gguf().build());
+  const auto checkpoint = Checkpoint::open(path);
+  ASSERT_TRUE(checkpoint.ok());
+  directory.reset();
+  EXPECT_EQ(bytes_of((*checkpoint)->find("model.norm.weight")->view), std::string(32 * 4, '\x03'));
+}
+
+struct TypeCase {
+  uint32_t id;
+  DType dtype;
+  size_t row_bytes;  // of 64 values
+};
+class GgufDtypeTest : public GgufTest, public testing::WithParamInterface<TypeCase> {};
+
+TEST_P(GgufDtypeTest, GivenATypeThenTheViewHasItsBlocks) {
+  const TypeCase type = GetParam();
+  std::string data(2 * type.row_bytes, '\0');
+  for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<char>(i * 7);
+  GgufWriter writer = small_gguf();
+  writer.tensor("x", {64, 2}, type.id, data);
+  const auto checkpoint = open(writer);
+  ASSERT_NE(checkpoint, nullptr);
+  const CheckpointTensor* tensor = checkpoint->find("x");
+  ASSERT_NE(tensor, nullptr) << "an unknown name stays as it is stored";
+  EXPECT_EQ(tensor->view.dtype, type.dtype);
+  EXPECT_EQ(bytes_of(tensor->view), data);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(tensor->view.data) % 32, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, GgufDtypeTest,
+                         testing::Values(TypeCase{0, DType::kF32, 256}, TypeCase{1, DType::kF16, 128},
+                                         TypeCase{30, DType::kBF16, 128}, TypeCase{2, DType::kQ4_0, 36},
+                                         TypeCase{3, DType::kQ4_1, 40}, TypeCase{8, DType::kQ8_0, 68}),
+                         [](const auto& type) { return std::string(name(type.param.dtype)); });
+
+TEST_F(GgufTest, GivenAnotherAlignmentThenTheDataIsReadFromThere) {
+  GgufWriter writer;
+  writer.alignment = 128;
+  writer.string("general.architecture", "other").u32("general.alignment", 128);
+  writer.tensor("x", {2}, 0, checkpoint::bytes_of<float>({1, 2})).tensor("y", {1}, 0, checkpoint::bytes_of<float>({3}));
+  const auto checkpoint = open(writer);
+  ASSERT_NE(checkpoint, nullptr);
+  EXPECT_EQ(static_cast<const float*>(checkpoint->find("x")->view.data)[1], 2.0f);
+  EXPECT_EQ(static_cast<const float*>(checkpoint->find("y")->view.data)[0], 3.0f);
+}
+
+TEST_F(GgufTest, GivenEveryValueTypeThenTheFileOpens) {
+  GgufWriter writer = small_gguf();
+  writer.number<uint8_t>("u8", kUint8, 1).number<int8_t>("i8", kInt8, -1).number<uint16_t>("u16", kUint16, 1);
+  writer.number<int16_t>("i16", kInt16, -1).number<int32_t>("i32", kInt32, -1).number<uint64_t>("u64", kUint64, 1);
+  writer.number<int64_t>("i64", kInt64, -1).number<double>("f64", kFloat64, 1).boolean("bool", 0);
+  writer.numbers<double>("doubles", kFloat64, {1, 2}).numbers<uint8_t>("bools", kBool, {0, 1}).strings("none", {});
+  EXPECT_NE(open(writer), nullptr);
+}
+
+TEST_F(GgufTest, GivenLlamaMetadataThenTheConfigurationSpeaksHuggingFace) {
+  const auto checkpoint = open(small_gguf());
+  ASSERT_NE(checkpoint, nullptr);
+  const boost::json::object expected = boost::json::parse(R"({
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "num_hidden_layers": 1,
+    "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+    "rms_norm_eps": 0.25, "max_position_embeddings": 128, "vocab_size": 4, "tie_word_embeddings": true,
+    "attention_bias": false, "mlp_bias": false, "quire_rope_interleaved": true, "bos_token_id": 0, "eos_token_id": 1,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 500.0}})")
+                                           .as_object();
+  EXPECT_EQ(checkpoint->config(), expected) << boost::json::serialize(checkpoint->config());
+  EXPECT_EQ(checkpoint->generation_config(), boost::json::parse(R"({"eos_token_id": [1]})").as_object());
+}
+
+TEST_F(GgufTest, GivenIntegersOfOtherWidthsThenTheyMeanTheSame) {
+  GgufWriter writer = small_gguf();
+  writer.remove("llama.block_count").number<uint64_t>("llama.block_count", kUint64, 7);
+  writer.remove("llama.rope.freq_base").number<double>("llama.rope.freq_base", kFloat64, 1e6);
+  writer.remove("llama.attention.head_count").number<int16_t>("llama.attention.head_count", kInt16, 2);
+  const auto checkpoint = open(writer);
+  ASSERT_NE(checkpoint, nullptr);
+  EXPECT_EQ(checkpoint->config().at("num_hidden_layers"), 7);
+  EXPECT_EQ(checkpoint->config().at("head_dim"), 16);
+  EXPECT_EQ(rope_of(*checkpoint).at("rope_theta"), 1e6);
+}
+
+TEST_F(GgufTest, GivenHeadsOfTheirOwnWidthThenItIsTakenFromTheFile) {
+  GgufWriter writer = small_gguf();
+  writer.u32("llama.attention.key_length", 16).u32("llama.rope.dimension_count", 4).u32("llama.vocab_size", 9);
+  const auto checkpoint = open(writer);
+  ASSERT_NE(checkpoint, nullptr);
+  EXPECT_EQ(checkpoint->config().at("head_dim"), 16);
+  EXPECT_EQ(checkpoint->config().at("partial_rotary_factor"), 0.25);
+  EXPECT_EQ(checkpoint->config().at("vocab_size"), 9);
+}
+
+TEST_F(GgufTest, GivenNumbersWithoutSenseThenTheyArePassedOnToTheModel) {
+  GgufWriter writer = small_gguf();
+  writer.remove("llama.attention.head_count").u32("llama.attention.head_count", 0);
+  writer.remove("llama.block_count").u32("llama.block_count", 1'000'000'000);
+  writer.remove("llama.rope.freq_base").f32("llama.rope.freq_base", NAN);
+  const auto checkpoint = open(writer);
+  ASSERT_NE(checkpoint, nullptr);
+  EXPECT_EQ(checkpoint->config().at("num_attention_heads"), 0);
+  EXPECT_EQ(checkpoint->config().at("num_hidden_layers"), 1'000'000'000);
+  EXPECT_FALSE(checkpoint->config().contains("head_dim"));
+}
+
+TEST_F(GgufTest, GivenAnOutputMatrixAndBiasesThenTheConfigurationSaysSo) {
+  GgufWriter writer = small_gguf();
+  writer.tensor("output.weight", {32, 4}, 0, std::string(512, 'x'));
+  writer.tensor("blk.0.attn_q.bias", {8}, 0, std::string(32, 'x'));
+  writer.tensor("blk.0.ffn_up.bias", {8}, 0, std::string(32, 'x'));
+  writer.tensor("rope_freqs.weight", {4}, 0, std::string(16, 'x'));
+  const auto checkpoint = open(writer);
+  ASSERT_NE(checkpoint, nullptr);
+  EXPECT_EQ(checkpoint->config().at("tie_word_embeddings"), false);
+  EXPECT_EQ(checkpoint->config().at("attention_bias"), true);
+  EXPECT_EQ(checkpoint->config().at("mlp_bias"), true);
+  for (const char* name : {"lm_head.weight", "model.layers.0.self_attn.q_proj.bias", "model.layers.0.mlp.up_proj.bias",
+                           "model.rope_freqs.weight"}) {
+    EXPECT_NE(checkpoint->find(name), nullptr) << name;
+  }
+}
+
+TEST_F(GgufTest, GivenALinearScalingThenEitherSpellingIsUnderstood) {
+  for (const bool older : {false, true}) {
+    GgufWriter writer = small_gguf();
+    if (older) {
+      writer.f32("llama.rope.scale_linear", 4);
+    } else {
+      writer.string("llama.rope.scaling.type", "linear").f32("llama.rope.scaling.factor", 4);
+    }
+    const auto checkpoint = open(writer);
+    ASSERT_NE(checkpoint, nullptr);
+    EXPECT_EQ(rope_of(*checkpoint).at("rope_type"), "linear");
+    EXPECT_EQ(rope_of(*checkpoint).at("factor"), 4.0);
+  }
+}
+
+TEST_F(GgufTest, GivenYarnThenItsNumbersAreHuggingFaces) {
+  GgufWriter writer = small_gguf();
+  writer.string("llama.rope.scaling.type", "yarn").f32("llama.rope.scaling.factor", 4);
+  writer.u32("llama.rope.scaling.original_context_length", 64).f32("llama.rope.scaling.attn_factor", 2);
+  writer.f32("llama.rope.scaling.yarn_beta_fast", 16).f32("llama.rope.scaling.yarn_beta_slow", 2);
+  const auto checkpoint = open(writer);
+  ASSERT_NE(checkpoint, nullptr);
+  const boost::json::object& rope = rope_of(*checkpoint);
+  EXPECT_EQ(rope.at("rope_type"), "yarn");
+  EXPECT_EQ(rope.at("original_max_position_embeddings"), 64);
+  EXPECT_EQ(rope.at("beta_fast"), 16.0);
+  EXPECT_EQ(rope.at("beta_slow"), 2.0);
+  // 2 times the usual 0.1 ln 4 + 1.
+  EXPECT_NEAR(rope.at("attention_factor").as_double(), 2.277258872, 1e-8);
+}
+
+TEST_F(GgufTest, GivenExpertsThenTheArchitectureIsTheirs) {
+  GgufWriter writer = small_gguf();
+  writer.u32("llama.expert_count", 8).u32("llama.expert_used_count", 2);
+  const auto checkpoint = open(writer);
+  ASSERT_NE(checkpoint, nullptr);
+  EXPECT_EQ(checkpoint->config().at("architectures"), boost::json::parse(R"(["MixtralForCausalLM"])"));
+  EXPECT_EQ(checkpoint->config().at("num_local_experts"), 8);
+}
+
+TEST_F(GgufTest, GivenAnArchitectureWithoutATableThenTheFileStillOpens) {
+  GgufWriter writer = small_gguf();
+  writer.remove("general.architecture").string("general.architecture", "falcon9").u32("falcon9.block_count", 3);
+  const auto checkpoint = open(writer);
+  ASSERT_NE(checkpoint, nullptr);
+  EXPECT_EQ(checkpoint->config().at("architectures"), boost::json::parse(R"(["falcon9"])"));
+  EXPECT_EQ(checkpoint->config().at("num_hidden_layers"), 3);
+  EXPECT_NE(checkpoint->find("blk.0.attn_q.weight"), nullptr);
+  EXPECT_TRUE(checkpoint->vocabulary().has_value());
+}
+
+TEST_F(GgufTest, GivenAVocabularyAloneThenItIsRead) {
+  GgufWriter writer = small_gguf();
+  writer.without_tensors().remove("llama.block_count").remove("llama.embedding_length");
+  writer.numbers<float>("tokenizer.ggml.scores", kFloat32, {0, -1, -2, -3});
+  writer.u32("tokenizer.ggml.eot_token_id", 2).u32("tokenizer.ggml.padding_token_id", 0xffffffffu);
+  const auto checkpoint = open(writer);
+  ASSERT_NE(checkpoint, nullptr);
+  EXPECT_TRUE(checkpoint->tensors().empty());
+  EXPECT_EQ(checkpoint->dtype_summary(), "");
+  EXPECT_EQ(checkpoint->chat_template(), "{{ messages }}");
+  EXPECT_EQ(checkpoint->generation_config(), boost::json::parse(R"({"eos_token_id": [1, 2]})").as_object());
+
+  const std::optional<Vocabulary> vocabulary = checkpoint->vocabulary();
+  ASSERT_TRUE(vocabulary.has_value());
+  EXPECT_EQ(vocabulary->model, "gpt2");
+  EXPECT_EQ(vocabulary->pre, "smollm");
+  EXPECT_THAT(vocabulary->tokens, ElementsAre("<s>", "</s>", "a", "b"));
+  EXPECT_THAT(vocabulary->token_types, ElementsAre(VocabularyTokenType::kControl, VocabularyTokenType::kControl,
+                                                   VocabularyTokenType::kNormal, VocabularyTokenType::kNormal));
+  EXPECT_THAT(vocabulary->scores, ElementsAre(0.0f, -1.0f, -2.0f, -3.0f));
+  EXPECT_THAT(vocabulary->merges, ElementsAre("a b"));
+  EXPECT_EQ(vocabulary->bos_id, 0);
+  EXPECT_EQ(vocabulary->eos_id, 1);
+  EXPECT_EQ(vocabulary->eot_id, 2);
+  EXPECT_EQ(vocabulary->pad_id, std::nullopt) << "-1 means none";
+  EXPECT_EQ(vocabulary->unk_id, std::nullopt);
+  EXPECT_TRUE(vocabulary->add_bos);
+  EXPECT_FALSE(vocabulary->add_space_prefix);
+}
+
+TEST_F(GgufTest, GivenNoFlagsThenTheTokenizersOwnHabitsHold) {
+  GgufWriter sentencepiece = small_gguf();
+  sentencepiece.remove("tokenizer.ggml.model").string("tokenizer.ggml.model", "llama");
+  sentencepiece.remove("tokenizer.ggml.add_bos_token");
+  GgufWriter bytes = small_gguf();
+  bytes.remove("tokenizer.ggml.add_bos_token");
+  const auto first = open(sentencepiece);
+  ASSERT_NE(first, nullptr);
+  EXPECT_TRUE(first->vocabulary()->add_bos);
+  EXPECT_TRUE(first->vocabulary()->add_space_prefix);
+  const auto second = open(bytes);
+  ASSERT_NE(second, nullptr);
+  EXPECT_FALSE(second->vocabulary()->add_bos);
+  EXPECT_FALSE(second->vocabulary()->add_space_prefix);
+}
+
+TEST_F(GgufTest, GivenNoTokenizerThenThereIsNoVocabulary) {
+  GgufWriter writer = small_gguf();
+  writer.remove("tokenizer.ggml.model").string("tokenizer.ggml.model", "none");
+  const auto checkpoint = open(writer);
+  ASSERT_NE(checkpoint, nullptr);
+  EXPECT_FALSE(checkpoint->vocabulary().has_value());
+}
+
+TEST_F(GgufTest, GivenMostMatricesOfOneTypeThenTheSummaryNamesIt) {
+  GgufWriter writer = small_gguf();
+  writer.tensor("blk.0.attn_k.weight", {32, 2}, 2, std::string(2 * 18, 'x'));
+  const auto checkpoint = open(writer);
+  ASSERT_NE(checkpoint, nullptr);
+  EXPECT_EQ(checkpoint->dtype_summary(), "Q4_0");
+}
+
+}  // namespace
+}  // namespace quire::checkpoint
