@@ -55,6 +55,8 @@ if ((${#missing[@]} > 0)); then
     die "these packages are missing and neither root nor sudo is here to install them. As root: apt-get install ${missing[*]}"
   fi
   say "installing ${#missing[@]} packages: ${missing[*]}"
+  # What an interrupted installation left half done would stop apt-get.
+  as_root dpkg --configure -a || die "dpkg --configure -a failed"
   as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300 update ||
     die "apt-get update failed: is a Debian mirror reachable, and may this user run sudo?"
   as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 \
