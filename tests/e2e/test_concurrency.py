@@ -11,14 +11,14 @@ REQUESTS = 32
 SUBJECTS = ["the sea", "an old house", "a train at night", "winter", "two brothers", "a lost key", "the market", "fog"]
 
 
-def make_requests(seed):
+def make_requests(seed, most_words, most_tokens):
     """Different lengths, some greedy, some sampled with a seed of their own."""
     random_source = random.Random(seed)
     requests = []
     for number in range(REQUESTS):
-        words = " ".join(random_source.choice(SUBJECTS) for _ in range(random_source.randrange(1, 60)))
+        words = " ".join(random_source.choice(SUBJECTS) for _ in range(random_source.randrange(1, most_words)))
         request = {"messages": [{"role": "user", "content": f"Write about {words}."}], "ignore_eos": True,
-                   "max_tokens": random_source.randrange(4, 48), "logprobs": True, "top_logprobs": 2,
+                   "max_tokens": random_source.randrange(4, most_tokens), "logprobs": True, "top_logprobs": 2,
                    "return_token_ids": True, "temperature": 0}
         if number % 2:
             request.update(temperature=0.8, top_p=0.95, seed=number, presence_penalty=0.5)
@@ -28,6 +28,8 @@ def make_requests(seed):
 
 class Concurrency:
     seed = 20260101
+    most_words = 60
+    most_tokens = 48
 
     def ask(self, request):
         answer = self.server.answer("/v1/chat/completions", request)
@@ -39,7 +41,7 @@ class Concurrency:
 
     def test_32_at_once_answer_as_one_at_a_time(self):
         print(f"seed {self.seed}")
-        requests = make_requests(self.seed)
+        requests = make_requests(self.seed, self.most_words, self.most_tokens)
         with concurrent.futures.ThreadPoolExecutor(REQUESTS) as threads:
             together = list(threads.map(self.ask, requests))
         self.check_after_the_crowd()
@@ -68,8 +70,11 @@ class WithSmallSteps(Concurrency, harness.ServerTest):
 
 @harness.needs_default_model
 class WithTooFewBlocks(Concurrency, harness.ServerTest):
-    """A pool of 60 blocks of 16 tokens: sequences are preempted and computed again."""
+    """A pool of 60 blocks of 16 tokens and answers that outgrow their prompts: sequences are preempted and computed
+    again."""
 
+    most_words = 8
+    most_tokens = 120
     arguments = ("--max-model-len", 512, "--kv-cache-memory-bytes", 60 * 16 * 46080)  # 30 layers x 2 x 3 x 64 x 4 B
 
     def check_after_the_crowd(self):
