@@ -5,8 +5,7 @@
 #include <string_view>
 
 namespace quire {
-[[noreturn]] void check_failed(const char* condition, const char* file, int line,
-                               std::string_view detail);
+[[noreturn]] void check_failed(const char* condition, const char* file, int line, std::string_view detail);
 }  // namespace quire
 
 #define QUIRE_CHECK(condition)                                   \

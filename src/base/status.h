@@ -130,8 +130,7 @@ class [[nodiscard]] Result {
 
  private:
   void require() const {
-    if (!ok())
-      check_failed("Result holds an error", __FILE__, __LINE__, std::get<Status>(state_).message());
+    if (!ok()) check_failed("Result holds an error", __FILE__, __LINE__, std::get<Status>(state_).message());
   }
   std::variant<T, Status> state_;
 };

@@ -15,8 +15,8 @@ namespace quire {
 std::vector<int> usable_cores();
 
 struct ThreadPoolOptions {
-  int num_threads = 0;   // 0: usable_cores().size()
-  bool pin = true;       // workers 1.. to a core each; the caller's own thread is left alone
+  int num_threads = 0;  // 0: usable_cores().size()
+  bool pin = true;      // workers 1.. to a core each; the caller's own thread is left alone
   int spin_microseconds = 50;
 };
 
@@ -32,8 +32,8 @@ class ThreadPool {
   // Runs body(thread) once on every worker and returns when all are done. One caller at a time; not re-entrant.
   void run(FunctionRef<void(int thread)> body);
 
-  // Runs body(task, thread) for each task in [0, num_tasks), handed out one at a time in rising order to whichever worker
-  // is free. Which worker runs a task must not change its result.
+  // Runs body(task, thread) for each task in [0, num_tasks), handed out one at a time in rising order to whichever
+  // worker is free. Which worker runs a task must not change its result.
   void parallel_for(int64_t num_tasks, FunctionRef<void(int64_t task, int thread)> body);
 
  private:

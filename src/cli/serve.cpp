@@ -19,6 +19,7 @@ namespace {
 struct ServeOptions {
   EngineConfig engine;
   server::ServerConfig server;
+  int64_t shutdown_timeout_seconds = 30;
 };
 
 std::string last_component(std::string path) {
@@ -51,6 +52,8 @@ Status run(ServeOptions& options) {
   const SignalWait signals;
   const auto start = std::chrono::steady_clock::now();
   QUIRE_RETURN_IF_ERROR(resolve_model(options.engine));
+  options.server.version = QUIRE_VERSION;
+  options.server.drain_deadline = std::chrono::seconds(options.shutdown_timeout_seconds);
   options.server.root_model = last_component(options.engine.model);
   if (options.server.served_model_names.empty()) options.server.served_model_names = {options.server.root_model};
   options.engine.served_model_name = options.server.served_model_names.front();
@@ -101,6 +104,18 @@ void add_serve_command(CLI::App& program, int& exit_code) {
   command->add_option("--api-key", server.api_keys, "Clients must send one of these keys")->group(kServer);
   command->add_flag("--return-token-ids", server.return_token_ids, "Return token ids unless a request says otherwise")
       ->group(kServer);
+  command
+      ->add_flag("--trust-request-chat-template", server.trust_request_chat_template,
+                 "Render chat templates that requests bring")
+      ->group(kServer);
+  command->add_flag("--enable-log-requests", server.enable_log_requests, "A log line a request, without its text")
+      ->group(kServer);
+  command
+      ->add_option("--shutdown-timeout", options->shutdown_timeout_seconds,
+                   "Seconds that running answers have to finish after SIGTERM")
+      ->group(kServer)
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   command->add_option("--max-logprobs", options->engine.max_logprobs, "Most logprobs that a request may ask for")
       ->group(kServer)
       ->capture_default_str();

@@ -153,6 +153,7 @@ bool Engine::Impl::accept() {
     fresh.swap(submissions);
     gone.swap(cancels->ids);
   }
+  if (fresh.empty() && gone.empty()) return true;
   const PhaseTimer timer(engine_metrics.phase(Phase::kAccept));
   for (Submission& submission : fresh) admit(std::move(submission));
   for (SequenceId id : gone) {
@@ -181,6 +182,7 @@ bool Engine::Impl::step() {
     planned = scheduler.schedule(plan);
   }
   if (!planned) return false;
+  publish_stats();  // who was waiting runs now
   const auto now = Clock::now();
   for (const NewSequence& added : plan.added) active.at(added.id).record.scheduled(now);
   commit(execute());

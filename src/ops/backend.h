@@ -1,7 +1,7 @@
 // A device with its kernels, behind one interface. Call an op by its arguments:
 //   backend(RmsNormArgs{...});
-// which checks shapes (a wrong one is a bug and ends the process) and runs the kernel. Calls of one backend come from one
-// thread at a time and take effect in order.
+// which checks shapes (a wrong one is a bug and ends the process) and runs the kernel. Calls of one backend come from
+// one thread at a time and take effect in order.
 #pragma once
 
 #include <memory>
@@ -30,17 +30,17 @@ class Backend {
   virtual std::string description() const = 0;  // "cpu, avx2, 2 threads": for people
   virtual Allocator& allocator() = 0;
 
-  // The weight of a Linear out of its rows as stored: each part is [n_i, k] of one dtype, stacked along n (Q, K and V, or
-  // gate and up, make one product). Reads the parts once; they may go afterwards.
-  // Errors: unimplemented for a dtype without a kernel; resource_exhausted.
+  // The weight of a Linear out of its rows as stored: each part is [n_i, k] of one dtype, stacked along n (Q, K and V,
+  // or gate and up, make one product). Reads the parts once; they may go afterwards. Errors: unimplemented for a dtype
+  // without a kernel; resource_exhausted.
   virtual Result<std::unique_ptr<PackedMatrix>> pack(std::span<const TensorView> parts) = 0;
   // What pack() will hold, without packing.
   virtual int64_t packed_bytes(DType dtype, int64_t rows, int64_t columns) const = 0;
   // Scratch of the kernels themselves for batches up to this size, beyond what callers pass in.
   virtual int64_t scratch_bytes(int64_t max_num_tokens) const = 0;
 
-  // The host's compute threads, for work beside the kernels (sampling): body(task, thread) for each task in [0, num_tasks),
-  // thread in [0, num_host_threads()).
+  // The host's compute threads, for work beside the kernels (sampling): body(task, thread) for each task in [0,
+  // num_tasks), thread in [0, num_host_threads()).
   virtual int num_host_threads() const = 0;
   virtual void host_parallel_for(int64_t num_tasks, FunctionRef<void(int64_t task, int thread)> body) = 0;
 

@@ -6,11 +6,11 @@
 namespace quire::ops {
 
 struct GatherRowsArgs {
-  const float* in = nullptr;       // [any, size]
+  const float* in = nullptr;  // [any, size]
   int64_t size = 0;
-  const int32_t* rows = nullptr;   // [num_rows]
+  const int32_t* rows = nullptr;  // [num_rows]
   int64_t num_rows = 0;
-  float* out = nullptr;            // [num_rows, size]
+  float* out = nullptr;  // [num_rows, size]
 };
 
 void check(const GatherRowsArgs& args);

@@ -1,5 +1,6 @@
 // The paged cache of one layer, and the op that fills it.
-//   keys:   [num_blocks, num_kv_heads, head_dim, block_size]   (a block's tokens lie beside each other: scores of a whole
+//   keys:   [num_blocks, num_kv_heads, head_dim, block_size]   (a block's tokens lie beside each other: scores of a
+//   whole
 //                                                               block are computed with tokens across the lanes)
 //   values: [num_blocks, num_kv_heads, block_size, head_dim]
 // A slot is block * block_size + offset.
@@ -27,7 +28,7 @@ struct KvWriteArgs {
   const float* values = nullptr;  // the same
   int64_t token_stride = 0;       // in floats
   int64_t num_tokens = 0;
-  const int64_t* slots = nullptr; // [num_tokens]; all different
+  const int64_t* slots = nullptr;  // [num_tokens]; all different
   KvCacheView cache;
 };
 

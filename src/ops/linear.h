@@ -1,6 +1,6 @@
 // out[m][n] = sum_k x[m][k] * weight[n][k] + bias[n].
-// Each output sums over k in one order that depends on K and the weight's format alone, never on num_rows: a row's result
-// is the same bits alone or among others.
+// Each output sums over k in one order that depends on K and the weight's format alone, never on num_rows: a row's
+// result is the same bits alone or among others.
 #pragma once
 
 #include "ops/packed_matrix.h"
@@ -8,12 +8,12 @@
 namespace quire::ops {
 
 struct LinearArgs {
-  const float* x = nullptr;       // [num_rows, weight.columns()], rows x_stride apart
+  const float* x = nullptr;  // [num_rows, weight.columns()], rows x_stride apart
   int64_t x_stride = 0;
   int64_t num_rows = 0;
   const PackedMatrix* weight = nullptr;  // of the same backend
-  const float* bias = nullptr;    // [weight.rows()] or nullptr
-  float* out = nullptr;           // [num_rows, weight.rows()], rows out_stride apart
+  const float* bias = nullptr;           // [weight.rows()] or nullptr
+  float* out = nullptr;                  // [num_rows, weight.rows()], rows out_stride apart
   int64_t out_stride = 0;
 };
 

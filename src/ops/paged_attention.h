@@ -1,5 +1,5 @@
-// Causal attention of a flat batch of query runs over the paged cache (Kwon et al., 2023; online softmax after Milakov and
-// Gimelshein, 2018, and Dao et al., 2022). Query i of sequence s stands at position
+// Causal attention of a flat batch of query runs over the paged cache (Kwon et al., 2023; online softmax after Milakov
+// and Gimelshein, 2018, and Dao et al., 2022). Query i of sequence s stands at position
 //   p = context_lengths[s] - (query_offsets[s+1] - query_offsets[s]) + i
 // and sees the cached positions max(0, p - window + 1) .. p. Keys and values of this step are in the cache already.
 // A row's result depends on its own position and cache content alone: tiles and splits are cut by absolute position.
@@ -15,16 +15,16 @@ namespace quire::ops {
 struct PagedAttentionArgs {
   const float* queries = nullptr;  // [num_tokens, num_heads, head_dim], tokens query_stride apart
   int64_t query_stride = 0;        // in floats
-  int32_t num_heads = 0;           // a multiple of cache.num_kv_heads: head h reads kv head h / (num_heads / num_kv_heads)
+  int32_t num_heads = 0;  // a multiple of cache.num_kv_heads: head h reads kv head h / (num_heads / num_kv_heads)
   KvCacheView cache;
   int32_t num_sequences = 0;
   const int32_t* query_offsets = nullptr;    // [num_sequences + 1], rising from 0 to num_tokens
   const int32_t* context_lengths = nullptr;  // [num_sequences]: tokens in the cache, this step's included
   const BlockId* block_tables = nullptr;     // [num_sequences, block_table_stride]
   int64_t block_table_stride = 0;
-  float scale = 1.0f;              // of the scores; usually 1 / sqrt(head_dim)
-  int32_t window = 0;              // 0: all positions
-  float* out = nullptr;            // [num_tokens, num_heads, head_dim], dense
+  float scale = 1.0f;    // of the scores; usually 1 / sqrt(head_dim)
+  int32_t window = 0;    // 0: all positions
+  float* out = nullptr;  // [num_tokens, num_heads, head_dim], dense
 };
 
 void check(const PagedAttentionArgs& args);

@@ -14,7 +14,7 @@ struct RmsNormArgs {
   float eps = 1e-5f;
   int64_t num_tokens = 0;
   int64_t size = 0;
-  float* out = nullptr;           // [num_tokens, size]; may be hidden when delta is nullptr
+  float* out = nullptr;  // [num_tokens, size]; may be hidden when delta is nullptr
 };
 
 void check(const RmsNormArgs& args);

@@ -9,8 +9,8 @@
 namespace quire::ops {
 
 struct RopeArgs {
-  float* heads = nullptr;          // [num_tokens, num_heads, head_dim], tokens token_stride apart
-  int64_t token_stride = 0;        // in floats
+  float* heads = nullptr;    // [num_tokens, num_heads, head_dim], tokens token_stride apart
+  int64_t token_stride = 0;  // in floats
   int64_t num_tokens = 0;
   int32_t num_heads = 0;
   int32_t head_dim = 0;

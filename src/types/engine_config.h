@@ -8,10 +8,10 @@
 namespace quire {
 
 struct EngineConfig {
-  std::string served_model_name;   // labels the metrics
-  std::string model;          // .gguf file or Hugging Face directory
-  std::string tokenizer;      // directory or tokenizer.json; empty: the model's own
-  std::string chat_template;  // file or template text; empty: the model's own
+  std::string served_model_name;  // labels the metrics
+  std::string model;              // .gguf file or Hugging Face directory
+  std::string tokenizer;          // directory or tokenizer.json; empty: the model's own
+  std::string chat_template;      // file or template text; empty: the model's own
   bool skip_tokenizer_init = false;
 
   std::string dtype = "auto";  // of 16/32-bit weights: only "auto" (as stored)
