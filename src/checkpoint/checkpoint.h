@@ -23,7 +23,7 @@ enum class Format { kSafetensors, kGguf };
 struct CheckpointTensor {
   std::string name;         // Hugging Face's name ("model.layers.0.self_attn.q_proj.weight") in either format
   std::string stored_name;  // as in the file ("blk.0.attn_q.weight")
-  TensorView view;          // data in the mapped file; shape row-major, outermost first: a Linear is [out, in]
+  TensorView view;  // data in the mapped file, aligned to its elements; shape outermost first: a Linear is [out, in]
 };
 
 class Checkpoint {
