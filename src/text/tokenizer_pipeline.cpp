@@ -37,10 +37,11 @@ TrustedRanges ranges_of(std::span<const TextPiece> pieces) {
 JoinedText replace_ill_formed(std::string_view raw, const TrustedRanges& ranges) {
   JoinedText joined;
   auto range = ranges.begin();
-  std::optional<size_t> open;  // beginning of the trusted range that is being written
+  bool is_open = false;  // a trusted range is being written, which began at `open`
+  size_t open = 0;
   const auto close = [&] {
-    if (open && joined.text.size() > *open) joined.trusted.emplace_back(*open, joined.text.size());
-    open.reset();
+    if (is_open && joined.text.size() > open) joined.trusted.emplace_back(open, joined.text.size());
+    is_open = false;
   };
   for (size_t i = 0; i < raw.size();) {
     const Utf8Sequence sequence = next_utf8_sequence(raw, i);
@@ -49,7 +50,10 @@ JoinedText replace_ill_formed(std::string_view raw, const TrustedRanges& ranges)
         while (range != ranges.end() && range->second <= i) ++range;
         const bool trusted = range != ranges.end() && range->first <= i;
         if (!trusted) close();
-        if (trusted && !open) open = joined.text.size();
+        if (trusted && !is_open) {
+          is_open = true;
+          open = joined.text.size();
+        }
         joined.text.push_back(raw[i]);
       }
     } else {
