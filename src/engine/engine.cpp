@@ -347,7 +347,9 @@ bool Engine::healthy() const {
 
 EngineStats Engine::stats() const {
   const std::lock_guard lock(impl_->cancels->mutex);
-  return impl_->stats;
+  EngineStats stats = impl_->stats;
+  stats.num_waiting = impl_->num_queued;  // those that the engine thread has not seen yet included
+  return stats;
 }
 
 const EngineConfig& Engine::config() const {

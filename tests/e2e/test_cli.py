@@ -31,8 +31,8 @@ class Usage(unittest.TestCase):
                 self.assertEqual(shown.stderr, "")
 
     def test_a_wrong_command_line_is_2_and_says_what_is_wrong(self):
-        cases = [((), "subcommand"), (("no-such-command",), "subcommand"), (("complete",), "prompt"),
-                 (("complete", "-p", "x", "--no-such-flag"), "no-such-flag"),
+        cases = [((), "subcommand"), (("no-such-command",), "no-such-command"), (("complete",), "prompt"),
+                 (("complete", "--no-such-flag"), "no-such-flag"),
                  (("complete", "-p", "x", "--max-tokens", "many"), "max-tokens"),
                  (("serve", "--port", "70000000"), "port"), (("plan", "--max-model-len", "-5"), "max-model-len"),
                  (("plan", "--kv-cache-memory-bytes", "lots"), "kv-cache-memory-bytes")]

@@ -51,9 +51,11 @@ class EngineTest : public testing::Test {
   }
   // The engine thread frees blocks a moment after a cancel; give it that moment.
   void expect_idle() {
-    for (int i = 0; i < 500 && (engine_->stats().blocks_used > 0 || engine_->stats().num_running > 0); ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    }
+    const auto busy = [this] {
+      const EngineStats stats = engine_->stats();
+      return stats.blocks_used > 0 || stats.num_running > 0 || stats.num_waiting > 0;
+    };
+    for (int i = 0; i < 2500 && busy(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(2));
     EXPECT_EQ(engine_->stats().blocks_used, 0);
     EXPECT_EQ(engine_->stats().num_running, 0);
     EXPECT_EQ(engine_->stats().num_waiting, 0);
@@ -99,6 +101,19 @@ TEST_F(EngineTest, ManyRequestsInASmallPoolAreEachAnsweredAsIfAlone) {
     });
   }
   for (std::thread& client : clients) client.join();
+  expect_idle();
+}
+
+TEST_F(EngineTest, PreemptedRequestsAreAnsweredAsIfAlone) {
+  // Each needs 2 blocks to begin and 5 in the end: more are admitted than can grow.
+  start({.max_num_seqs = 16}, /*num_blocks=*/20);
+  executor_->hold();
+  std::vector<std::unique_ptr<TokenStream>> streams;
+  for (TokenId i = 0; i < 10; ++i) streams.push_back(submit(std::vector<TokenId>(20, 50 + i), 60));
+  executor_->release();
+  for (TokenId i = 0; i < 10; ++i) {
+    EXPECT_EQ(collect(*streams[static_cast<size_t>(i)]).tokens, expected_answer(std::vector<TokenId>(20, 50 + i), 60));
+  }
   EXPECT_GT(engine_->stats().num_preemptions, 0);
   expect_idle();
 }
