@@ -1,6 +1,7 @@
 # Every third-party library, found once. Versions: dependencies.txt. Static archives are preferred, so that the
 # binary travels.
 set(Boost_USE_STATIC_LIBS ON)
+set(Boost_NO_WARN_NEW_VERSIONS ON)  # 1.81 is newer than what this CMake knows; the components used have no others
 find_package(Boost 1.81 EXACT REQUIRED COMPONENTS json)
 find_package(Threads REQUIRED)
 set(OPENSSL_USE_STATIC_LIBS ON)

@@ -207,6 +207,9 @@ void Engine::Impl::commit(StepResult result) {
     const PhaseTimer timer(engine_metrics.phase(Phase::kCommit));
     events = scheduler.commit(plan, std::move(result));
   }
+#ifndef NDEBUG
+  scheduler.check_invariants();
+#endif
   const PhaseTimer timer(engine_metrics.phase(Phase::kDeliver));
   for (sched::CommitEvent& committed : events) deliver(committed.id, std::move(committed.event));
 }
