@@ -100,6 +100,18 @@ std::vector<int> usable_cores() {
   return cores;
 }
 
+namespace {
+
+// A sandbox may forbid it; the pool works all the same.
+void pin(pthread_t thread, int core) {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  CPU_SET(core, &mask);
+  pthread_setaffinity_np(thread, sizeof(mask), &mask);
+}
+
+}  // namespace
+
 // A run is announced by a new generation number. Sleepers are woken only when there are any: whoever goes to sleep
 // first raises its flag and then looks again at what it waits for, and whoever changes that looks at the flag
 // afterwards; all four accesses are sequentially consistent, so one of the two sees the other.
@@ -115,6 +127,8 @@ struct ThreadPool::State {
   std::atomic<bool> busy{false};
   std::atomic<bool> stopping{false};
   const FunctionRef<void(int)>* body = nullptr;  // written before generation rises
+
+  int caller_core = -1;  // of the thread that calls run(); -1: any
 
   std::mutex mutex;
   std::condition_variable work_ready;
@@ -184,14 +198,9 @@ ThreadPool::ThreadPool(ThreadPoolOptions options) : state_(std::make_unique<Stat
     state_->workers.emplace_back([state = state_.get(), thread] { state->work(thread); });
     const std::string thread_name = "quire-" + std::to_string(thread);
     pthread_setname_np(state_->workers.back().native_handle(), thread_name.c_str());
-    if (options.pin && !oversubscribed) {
-      cpu_set_t mask;
-      CPU_ZERO(&mask);
-      CPU_SET(cores[static_cast<size_t>(thread)], &mask);
-      // A sandbox may forbid it; the pool works all the same.
-      pthread_setaffinity_np(state_->workers.back().native_handle(), sizeof(mask), &mask);
-    }
+    if (options.pin && !oversubscribed) pin(state_->workers.back().native_handle(), cores[static_cast<size_t>(thread)]);
   }
+  if (options.pin && !oversubscribed && state_->num_threads > 1) state_->caller_core = cores[0];
 }
 
 ThreadPool::~ThreadPool() {
@@ -202,6 +211,10 @@ ThreadPool::~ThreadPool() {
 
 int ThreadPool::num_threads() const {
   return state_->num_threads;
+}
+
+void ThreadPool::bind_caller() {
+  if (state_->caller_core >= 0) pin(pthread_self(), state_->caller_core);
 }
 
 void ThreadPool::run(FunctionRef<void(int thread)> body) {

@@ -15,9 +15,9 @@ namespace quire {
 std::vector<int> usable_cores();
 
 struct ThreadPoolOptions {
-  int num_threads = 0;  // 0: usable_cores().size()
-  bool pin = true;      // workers 1.. to a core each; the caller's own thread is left alone
-  int spin_microseconds = 50;
+  int num_threads = 0;          // 0: usable_cores().size()
+  bool pin = true;              // workers 1.. to a core each; the calling thread by bind_caller()
+  int spin_microseconds = 200;  // longer than the time between two steps
 };
 
 class ThreadPool {
@@ -28,6 +28,10 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int num_threads() const;
+
+  // Binds the calling thread to the core that the workers leave free. For a thread that is to call run() all its life:
+  // one that the system puts onto a worker's core takes turns with it, each waiting for the other.
+  void bind_caller();
 
   // Runs body(thread) once on every worker and returns when all are done. One caller at a time; not re-entrant.
   void run(FunctionRef<void(int thread)> body);

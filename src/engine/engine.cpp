@@ -127,6 +127,7 @@ Status Engine::Impl::load_text() {
 
 void Engine::Impl::loop() {
   try {
+    executor->bind_thread();
     while (accept()) {
       while (step()) {
         if (!accept()) return abort_all(unavailable("the engine was stopped"), FinishReason::kAbort);

@@ -39,6 +39,9 @@ class Backend {
   // Scratch of the kernels themselves for batches up to this size, beyond what callers pass in.
   virtual int64_t scratch_bytes(int64_t max_num_tokens) const = 0;
 
+  // Told by the thread that will make all further calls, so that it can be given a core of its own.
+  virtual void bind_thread() {}
+
   // The host's compute threads, for work beside the kernels (sampling): body(task, thread) for each task in [0,
   // num_tasks), thread in [0, num_host_threads()).
   virtual int num_host_threads() const = 0;

@@ -27,6 +27,9 @@ class Executor {
   virtual const TextSource& text() const = 0;
   virtual const std::string& description() const = 0;  // device and kernels, for people
 
+  // Told by the thread that will run all steps, before the first.
+  virtual void bind_thread() {}
+
   // Runs one step. A fault of one sequence is in its SequenceResult; an error here means that the
   // worker itself failed and the engine cannot go on.
   virtual Result<StepResult> execute(const StepPlan& plan) = 0;

@@ -23,6 +23,7 @@ class LocalExecutor final : public Executor {
   const MemoryPlan& memory() const override { return planned_.memory; }
   const TextSource& text() const override { return text_; }
   const std::string& description() const override { return description_; }
+  void bind_thread() override { backend_->bind_thread(); }
   Result<StepResult> execute(const StepPlan& plan) override { return runner_->execute(plan); }
   StepTimings last_timings() const override { return runner_->last_timings(); }
 

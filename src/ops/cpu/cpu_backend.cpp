@@ -52,6 +52,7 @@ class CpuBackend final : public Backend {
     return pool_.num_threads() * kLinearScratchFloats * static_cast<int64_t>(sizeof(float)) +
            AttentionSchedule::scratch_bytes(pool_.num_threads());
   }
+  void bind_thread() override { pool_.bind_caller(); }
   int num_host_threads() const override { return pool_.num_threads(); }
   void host_parallel_for(int64_t num_tasks, FunctionRef<void(int64_t, int)> body) override {
     pool_.parallel_for(num_tasks, body);
