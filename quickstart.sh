@@ -22,6 +22,6 @@ quire=$quire_root/build/release/src/cli/quire
 
 say "the answer to: $prompt"
 say ""
-"$quire" complete --chat --prompt "$prompt" --max-tokens 256
+"$quire" complete --chat --prompt "$prompt" --max-tokens 256 --temperature 0
 say ""
 say "next: $quire chat     or     $quire serve"
