@@ -1,14 +1,13 @@
 // quire tokenize: text to token ids and back.
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <iterator>
-#include <sstream>
 
 #include <boost/json.hpp>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/mapped_file.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "runner/text_files.h"
@@ -18,6 +17,8 @@ namespace quire::cli {
 namespace {
 
 namespace json = boost::json;
+
+constexpr size_t kMostTokenizerBytes = 256u << 20;
 
 struct TokenizeOptions {
   EngineConfig engine;
@@ -33,14 +34,11 @@ Result<std::unique_ptr<text::Tokenizer>> load_tokenizer(EngineConfig& config) {
       std::filesystem::is_directory(path) && !std::filesystem::exists(path / "config.json");
   if (path.extension() == ".json" || tokenizer_directory) {
     const std::filesystem::path file_path = tokenizer_directory ? path / "tokenizer.json" : path;
-    std::ifstream file(file_path, std::ios::binary);
-    std::ostringstream text;
-    text << file.rdbuf();
-    if (!file && tokenizer_directory) {
+    if (tokenizer_directory && !std::filesystem::exists(file_path)) {
       return not_found("the directory {} holds neither config.json nor tokenizer.json", config.model);
     }
-    if (!file) return not_found("cannot read {}", file_path.string());
-    return text::Tokenizer::from_json(text.str());
+    QUIRE_ASSIGN_OR_RETURN(const std::string text, checkpoint::read_text_file(file_path, kMostTokenizerBytes));
+    return text::Tokenizer::from_json(text);
   }
   QUIRE_ASSIGN_OR_RETURN(auto checkpoint, checkpoint::Checkpoint::open(config.model));
   QUIRE_ASSIGN_OR_RETURN(TextSource source, runner::read_text_source(config, *checkpoint));

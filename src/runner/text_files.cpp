@@ -1,25 +1,13 @@
 #include "runner/text_files.h"
 
 #include <filesystem>
-#include <fstream>
-#include <sstream>
+
+#include "checkpoint/mapped_file.h"
 
 namespace quire::runner {
 namespace {
 
-constexpr std::uintmax_t kMostBytes = 256u << 20;
-
-Result<std::string> read_file(const std::filesystem::path& path) {
-  std::error_code error;
-  const std::uintmax_t bytes = std::filesystem::file_size(path, error);
-  if (error) return not_found("cannot read {}: {}", path.string(), error.message());
-  if (bytes > kMostBytes) return invalid_argument("{} is larger than {} MiB", path.string(), kMostBytes >> 20);
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file) return not_found("cannot read {}", path.string());
-  return std::move(text).str();
-}
+constexpr size_t kMostBytes = 256u << 20;
 
 // tokenizer_config.json names special tokens as strings or as {"content": ...}.
 std::string special_token(const boost::json::object& config, std::string_view key) {
@@ -52,7 +40,7 @@ Result<TextSource> read_text_source(const EngineConfig& config, const checkpoint
   if (!config.tokenizer.empty()) {
     std::filesystem::path path = config.tokenizer;
     if (std::filesystem::is_directory(path)) path /= "tokenizer.json";
-    QUIRE_ASSIGN_OR_RETURN(text.tokenizer_json, read_file(path));
+    QUIRE_ASSIGN_OR_RETURN(text.tokenizer_json, checkpoint::read_text_file(path, kMostBytes));
     text.vocabulary.reset();
   }
   if (!config.chat_template.empty()) {
@@ -61,7 +49,7 @@ Result<TextSource> read_text_source(const EngineConfig& config, const checkpoint
     if (inline_template) {
       text.chat_template = config.chat_template;
     } else {
-      QUIRE_ASSIGN_OR_RETURN(text.chat_template, read_file(config.chat_template));
+      QUIRE_ASSIGN_OR_RETURN(text.chat_template, checkpoint::read_text_file(config.chat_template, kMostBytes));
     }
   }
   return text;
