@@ -190,10 +190,7 @@ void add_chat_command(CLI::App& program, int& exit_code) {
   command->add_option("--seed", options->sampling.seed, "The same seed gives the same answers")->group("Sampling");
   add_sampling_options(*command, options->sampling);
   add_engine_options(*command, options->engine);
-  command->callback([options, &exit_code] {
-    const Status status = run(*options);
-    exit_code = status.ok() ? kExitOk : fail(status);
-  });
+  command->callback([options, &exit_code] { exit_code = exit_code_of(run(*options)); });
 }
 
 }  // namespace quire::cli

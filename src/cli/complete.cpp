@@ -75,8 +75,7 @@ void add_complete_command(CLI::App& program, int& exit_code) {
   command->callback([options, command, &exit_code] {
     // Asked for here and not by the parser, which would complain of it before it complained of a misspelt flag.
     if (command->count("--prompt") == 0) throw CLI::RequiredError("--prompt");
-    const Status status = run(*options);
-    exit_code = status.ok() ? kExitOk : fail(status);
+    exit_code = exit_code_of(run(*options));
   });
 }
 

@@ -125,4 +125,8 @@ int fail(const Status& status) {
   return kExitError;
 }
 
+int exit_code_of(const Status& status) {
+  return status.ok() ? kExitOk : fail(status);
+}
+
 }  // namespace quire::cli

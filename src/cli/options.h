@@ -30,4 +30,7 @@ Status resolve_model(EngineConfig& config);
 // Prints "quire: <message>" to standard error. Returns kExitError.
 int fail(const Status& status);
 
+// The exit code of a command that ended with `status`; an error is printed.
+int exit_code_of(const Status& status);
+
 }  // namespace quire::cli

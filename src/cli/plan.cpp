@@ -72,10 +72,7 @@ void add_plan_command(CLI::App& program, int& exit_code) {
       ->check(CLI::NonNegativeNumber);
   command->add_flag("--json", options->json, "One JSON object");
   add_engine_options(*command, options->engine);
-  command->callback([options, &exit_code] {
-    const Status status = run(*options);
-    exit_code = status.ok() ? kExitOk : fail(status);
-  });
+  command->callback([options, &exit_code] { exit_code = exit_code_of(run(*options)); });
 }
 
 }  // namespace quire::cli

@@ -123,10 +123,7 @@ void add_serve_command(CLI::App& program, int& exit_code) {
       ->group(kServer)
       ->capture_default_str();
   add_engine_options(*command, options->engine);
-  command->callback([options, &exit_code] {
-    const Status status = run(*options);
-    exit_code = status.ok() ? kExitOk : fail(status);
-  });
+  command->callback([options, &exit_code] { exit_code = exit_code_of(run(*options)); });
 }
 
 }  // namespace quire::cli

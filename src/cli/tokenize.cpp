@@ -107,10 +107,7 @@ void add_tokenize_command(CLI::App& program, int& exit_code) {
   command->add_flag(
       "--jsonl", options->jsonl,
       "Lines {\"text\"} on standard input, lines {\"ids\", \"decoded\", \"decoded_clean\"} on standard output");
-  command->callback([options, &exit_code] {
-    const Status status = run(*options);
-    exit_code = status.ok() ? kExitOk : fail(status);
-  });
+  command->callback([options, &exit_code] { exit_code = exit_code_of(run(*options)); });
 }
 
 }  // namespace quire::cli
