@@ -1,6 +1,10 @@
 #include "types/sampling_params.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <span>
+#include <string>
 
 namespace quire {
 namespace {
@@ -9,57 +13,242 @@ Status out_of_range(const char* field, const char* range, double found) {
   return invalid_argument("{} must be {}, got {}.", field, range, found).with_param(field);
 }
 
-Status check_ids(const char* field, TokenId id, int64_t vocab_size) {
+Status check_range(const char* field, float found, float lowest, float highest) {
+  if (found >= lowest && found <= highest) return {};  // false for NaN
+  return out_of_range(field, fmt::format("in [{}, {}]", lowest, highest).c_str(), found);
+}
+
+// (0, 1]
+Status check_share(const char* field, float found) {
+  if (found > 0.0f && found <= 1.0f) return {};
+  return out_of_range(field, "in (0, 1]", found);
+}
+
+Status check_positive(const char* field, float found) {
+  if (found > 0.0f && std::isfinite(found)) return {};
+  return out_of_range(field, "greater than zero and finite", found);
+}
+
+Status check_finite_at_least(const char* field, float found, float lowest) {
+  if (found >= lowest && std::isfinite(found)) return {};
+  return out_of_range(field, fmt::format("at least {} and finite", lowest).c_str(), found);
+}
+
+Status check_id(const char* field, TokenId id, int64_t vocab_size) {
   if (id >= 0 && id < vocab_size) return {};
   return invalid_argument("{} contains token id {}, which is not in the vocabulary of {} tokens (ids 0 to {}).", field,
                           id, vocab_size, vocab_size - 1)
       .with_param(field);
 }
 
-Status check_logprobs(const char* field, const std::optional<int32_t>& count, int32_t most) {
+Status check_ids(const char* field, std::span<const TokenId> ids, int64_t vocab_size) {
+  for (TokenId id : ids) QUIRE_RETURN_IF_ERROR(check_id(field, id, vocab_size));
+  return {};
+}
+
+// The tokens of what a request gives as text: an error names the text's field.
+Status check_sequences(const char* field, const std::vector<std::vector<TokenId>>& sequences, int64_t vocab_size) {
+  for (const std::vector<TokenId>& sequence : sequences) {
+    if (sequence.empty()) {
+      return invalid_argument("{} contains a text that is not a single token long.", field).with_param(field);
+    }
+    QUIRE_RETURN_IF_ERROR(check_ids(field, sequence, vocab_size));
+  }
+  return {};
+}
+
+Status check_not_empty(const char* field, const std::vector<std::string>& texts) {
+  for (const std::string& text : texts) {
+    if (text.empty()) return invalid_argument("{} cannot contain an empty string.", field).with_param(field);
+  }
+  return {};
+}
+
+Status check_logprobs(const char* field, const std::optional<int32_t>& count, const SamplingLimits& limits) {
   if (!count) return {};
-  if (*count < 0) return out_of_range(field, "non-negative", *count);
-  if (*count > most) {
-    return invalid_argument("{} is {}, which is more than the {} that this server allows (--max-logprobs).", field,
-                            *count, most)
+  if (*count < -1) return out_of_range(field, "non-negative, or -1 for the whole vocabulary", *count);
+  const int64_t most = limits.max_logprobs == -1 ? limits.vocab_size : limits.max_logprobs;
+  const int64_t wanted = *count == -1 ? limits.vocab_size : *count;
+  if (wanted <= most) return {};
+  if (*count == -1) {
+    return invalid_argument(
+               "{} is -1, the whole vocabulary of {} tokens, which is more than the {} that this server "
+               "allows (--max-logprobs).",
+               field, wanted, most)
+        .with_param(field);
+  }
+  return invalid_argument("{} is {}, which is more than the {} that this server allows (--max-logprobs).", field,
+                          wanted, most)
+      .with_param(field);
+}
+
+Status check_num_sequences(const SamplingParams& p, const SamplingLimits& limits) {
+  const auto check = [&](const char* field, int32_t found, int32_t least) -> Status {
+    if (found >= least && found <= limits.max_sequences) return {};
+    const std::string range =
+        fmt::format("in [{}, {}]{}", least, limits.max_sequences, least > 1 ? ", n at least" : "");
+    return out_of_range(field, range.c_str(), found);
+  };
+  QUIRE_RETURN_IF_ERROR(check("n", p.n, 1));
+  if (p.best_of) QUIRE_RETURN_IF_ERROR(check("best_of", *p.best_of, p.n));
+  if (p.beam_width) QUIRE_RETURN_IF_ERROR(check("beam_width", *p.beam_width, p.n));
+  if (p.greedy() && !p.use_beam_search && p.num_sequences() > 1) {
+    const char* field = p.n > 1 ? "n" : "best_of";
+    return invalid_argument(
+               "{} must be 1 when using greedy sampling (temperature 0), got {}: all answers would be the "
+               "same.",
+               field, p.num_sequences())
         .with_param(field);
   }
   return {};
 }
 
-}  // namespace
-
-Status validate(const SamplingParams& p, const SamplingLimits& limits) {
-  // Written so that NaN fails every test.
-  if (!(p.temperature >= 0.0f && p.temperature <= 2.0f)) return out_of_range("temperature", "in [0, 2]", p.temperature);
-  if (!(p.top_p > 0.0f && p.top_p <= 1.0f)) return out_of_range("top_p", "in (0, 1]", p.top_p);
+Status check_distribution(const SamplingParams& p) {
+  QUIRE_RETURN_IF_ERROR(check_range("temperature", p.temperature, 0.0f, 2.0f));
+  QUIRE_RETURN_IF_ERROR(check_share("top_p", p.top_p));
   if (p.top_k < -1) return out_of_range("top_k", "-1 or 0 (off), or at least 1", p.top_k);
-  if (!(p.min_p >= 0.0f && p.min_p <= 1.0f)) return out_of_range("min_p", "in [0, 1]", p.min_p);
-  if (!(p.presence_penalty >= -2.0f && p.presence_penalty <= 2.0f)) {
-    return out_of_range("presence_penalty", "in [-2, 2]", p.presence_penalty);
+  QUIRE_RETURN_IF_ERROR(check_range("min_p", p.min_p, 0.0f, 1.0f));
+  QUIRE_RETURN_IF_ERROR(check_range("presence_penalty", p.presence_penalty, -2.0f, 2.0f));
+  QUIRE_RETURN_IF_ERROR(check_range("frequency_penalty", p.frequency_penalty, -2.0f, 2.0f));
+  QUIRE_RETURN_IF_ERROR(check_positive("repetition_penalty", p.repetition_penalty));
+  QUIRE_RETURN_IF_ERROR(check_share("typical_p", p.typical_p));
+  if (!std::isfinite(p.top_n_sigma)) return out_of_range("top_n_sigma", "finite", p.top_n_sigma);
+  QUIRE_RETURN_IF_ERROR(check_finite_at_least("dynatemp_range", p.dynatemp_range, 0.0f));
+  QUIRE_RETURN_IF_ERROR(check_positive("dynatemp_exponent", p.dynatemp_exponent));
+  QUIRE_RETURN_IF_ERROR(check_range("xtc_probability", p.xtc_probability, 0.0f, 1.0f));
+  QUIRE_RETURN_IF_ERROR(check_range("xtc_threshold", p.xtc_threshold, 0.0f, 1.0f));
+  if (p.mirostat < 0 || p.mirostat > 2) return out_of_range("mirostat", "0 (off), 1 or 2", p.mirostat);
+  QUIRE_RETURN_IF_ERROR(check_positive("mirostat_tau", p.mirostat_tau));
+  return check_range("mirostat_eta", p.mirostat_eta, 0.0f, 1.0f);
+}
+
+Status check_dry(const SamplingParams& p, const SamplingLimits& limits) {
+  QUIRE_RETURN_IF_ERROR(check_finite_at_least("dry_multiplier", p.dry_multiplier, 0.0f));
+  QUIRE_RETURN_IF_ERROR(check_finite_at_least("dry_base", p.dry_base, 1.0f));
+  if (p.dry_allowed_length < 0) return out_of_range("dry_allowed_length", "at least 0", p.dry_allowed_length);
+  if (p.dry_penalty_last_n < -1) {
+    return out_of_range("dry_penalty_last_n", "-1 (all tokens), 0 (off), or at least 1", p.dry_penalty_last_n);
   }
-  if (!(p.frequency_penalty >= -2.0f && p.frequency_penalty <= 2.0f)) {
-    return out_of_range("frequency_penalty", "in [-2, 2]", p.frequency_penalty);
+  QUIRE_RETURN_IF_ERROR(check_not_empty("dry_sequence_breakers", p.dry_sequence_breakers));
+  return check_sequences("dry_sequence_breakers", p.dry_sequence_breaker_ids, limits.vocab_size);
+}
+
+Status check_words(const SamplingParams& p, const SamplingLimits& limits) {
+  for (const auto& [id, bias] : p.logit_bias) {
+    QUIRE_RETURN_IF_ERROR(check_id("logit_bias", id, limits.vocab_size));
+    if (!std::isfinite(bias)) return out_of_range("logit_bias", "finite", bias);
   }
-  if (!(p.repetition_penalty > 0.0f && std::isfinite(p.repetition_penalty))) {
-    return out_of_range("repetition_penalty", "greater than zero and finite", p.repetition_penalty);
+  if (p.allowed_token_ids) {
+    if (p.allowed_token_ids->empty()) {
+      return invalid_argument(
+                 "allowed_token_ids must not be empty: no token could be chosen. Leave it out to allow "
+                 "all.")
+          .with_param("allowed_token_ids");
+    }
+    QUIRE_RETURN_IF_ERROR(check_ids("allowed_token_ids", *p.allowed_token_ids, limits.vocab_size));
   }
+  QUIRE_RETURN_IF_ERROR(check_not_empty("bad_words", p.bad_words));
+  const size_t num_bad_words = std::max(p.bad_words.size(), p.bad_words_ids.size());
+  if (num_bad_words > static_cast<size_t>(limits.max_bad_words)) {
+    return invalid_argument("bad_words makes {} token sequences, at most {} are allowed.", num_bad_words,
+                            limits.max_bad_words)
+        .with_param("bad_words");
+  }
+  return check_sequences("bad_words", p.bad_words_ids, limits.vocab_size);
+}
+
+Status check_repetition_detection(const RepetitionDetection& detection, const SamplingLimits& limits) {
+  const char* field = "repetition_detection";
+  const int32_t most = limits.max_repetition_pattern_size;
+  if (detection.max_pattern_size < 0 || detection.max_pattern_size > most) {
+    return invalid_argument("{}.max_pattern_size must be in [0, {}], got {}.", field, most, detection.max_pattern_size)
+        .with_param(field);
+  }
+  if (detection.min_pattern_size < 0 || detection.min_pattern_size > detection.max_pattern_size) {
+    return invalid_argument("{}.min_pattern_size must be in [0, max_pattern_size={}], got {}.", field,
+                            detection.max_pattern_size, detection.min_pattern_size)
+        .with_param(field);
+  }
+  if (detection.max_pattern_size > 0 && detection.min_count < 2) {
+    return invalid_argument("{}.min_count must be at least 2, got {}. Set max_pattern_size to 0 to switch it off.",
+                            field, detection.min_count)
+        .with_param(field);
+  }
+  return {};
+}
+
+Status check_end(const SamplingParams& p, const SamplingLimits& limits) {
   if (p.max_tokens && *p.max_tokens < 0) return out_of_range("max_tokens", "at least 0", *p.max_tokens);
   if (p.min_tokens < 0) return out_of_range("min_tokens", "at least 0", p.min_tokens);
   if (p.max_tokens && p.min_tokens > *p.max_tokens) {
     return invalid_argument("min_tokens must not exceed max_tokens={}, got {}.", *p.max_tokens, p.min_tokens)
         .with_param("min_tokens");
   }
-  for (const std::string& stop : p.stop) {
-    if (stop.empty()) return invalid_argument("stop cannot contain an empty string.").with_param("stop");
+  QUIRE_RETURN_IF_ERROR(check_not_empty("stop", p.stop));
+  if (!p.stop.empty() && !p.detokenize) {
+    return invalid_argument("stop is matched on text, so it needs detokenize to be true.").with_param("stop");
   }
-  for (TokenId id : p.stop_token_ids) QUIRE_RETURN_IF_ERROR(check_ids("stop_token_ids", id, limits.vocab_size));
-  for (const auto& [id, bias] : p.logit_bias) {
-    QUIRE_RETURN_IF_ERROR(check_ids("logit_bias", id, limits.vocab_size));
-    if (!std::isfinite(bias)) return out_of_range("logit_bias", "finite", bias);
+  QUIRE_RETURN_IF_ERROR(check_ids("stop_token_ids", p.stop_token_ids, limits.vocab_size));
+  if (p.repetition_detection) QUIRE_RETURN_IF_ERROR(check_repetition_detection(*p.repetition_detection, limits));
+  return {};
+}
+
+// A beam search looks for the most probable answers: what only shapes a draw contradicts it, and the other way round.
+Status check_beam_search(const SamplingParams& p) {
+  if (!std::isfinite(p.length_penalty)) return out_of_range("length_penalty", "finite", p.length_penalty);
+  struct Choice {
+    const char* field;
+    bool made;
+  };
+  if (!p.use_beam_search) {
+    const std::array<Choice, 3> choices = {{{"beam_width", p.beam_width.has_value()},
+                                            {"length_penalty", p.length_penalty != 1.0f},
+                                            {"early_stopping", p.early_stopping != EarlyStopping::kFalse}}};
+    for (const Choice& choice : choices) {
+      if (!choice.made) continue;
+      return invalid_argument("{} has an effect in a beam search only: leave it out or set use_beam_search.",
+                              choice.field)
+          .with_param(choice.field);
+    }
+    return {};
   }
-  QUIRE_RETURN_IF_ERROR(check_logprobs("logprobs", p.logprobs, limits.max_logprobs));
-  return check_logprobs("prompt_logprobs", p.prompt_logprobs, limits.max_logprobs);
+  const std::array<Choice, 10> choices = {{{"top_p", p.top_p < 1.0f},
+                                           {"top_k", p.top_k > 0},
+                                           {"min_p", p.min_p > 0.0f},
+                                           {"typical_p", p.typical_p < 1.0f},
+                                           {"top_n_sigma", p.top_n_sigma > 0.0f},
+                                           {"dynatemp_range", p.dynatemp_range > 0.0f},
+                                           {"xtc_probability", p.xtc_probability > 0.0f},
+                                           {"mirostat", p.mirostat != 0},
+                                           {"dry_multiplier", p.dry_multiplier > 0.0f},
+                                           {"repetition_detection", p.repetition_detection.has_value()}}};
+  for (const Choice& choice : choices) {
+    if (!choice.made) continue;
+    return invalid_argument(
+               "{} shapes how a token is drawn, and a beam search (use_beam_search) draws none: leave one "
+               "of the two out.",
+               choice.field)
+        .with_param(choice.field);
+  }
+  return {};
+}
+
+}  // namespace
+
+Status validate(const SamplingParams& params, const SamplingLimits& limits) {
+  QUIRE_RETURN_IF_ERROR(check_distribution(params));
+  QUIRE_RETURN_IF_ERROR(check_num_sequences(params, limits));
+  QUIRE_RETURN_IF_ERROR(check_dry(params, limits));
+  QUIRE_RETURN_IF_ERROR(check_words(params, limits));
+  QUIRE_RETURN_IF_ERROR(check_end(params, limits));
+  QUIRE_RETURN_IF_ERROR(check_beam_search(params));
+  QUIRE_RETURN_IF_ERROR(check_logprobs("logprobs", params.logprobs, limits));
+  QUIRE_RETURN_IF_ERROR(check_logprobs("prompt_logprobs", params.prompt_logprobs, limits));
+  if (params.truncate_prompt_tokens && *params.truncate_prompt_tokens != -1 && *params.truncate_prompt_tokens < 1) {
+    return out_of_range("truncate_prompt_tokens", "-1 (what the context holds) or at least 1",
+                        *params.truncate_prompt_tokens);
+  }
+  return {};
 }
 
 }  // namespace quire
