@@ -1,5 +1,6 @@
 #include "sampling/logprobs.h"
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -10,7 +11,7 @@ namespace quire::sampling {
 
 Result<PositionLogprobs> position_logprobs(std::span<const float> logits, TokenId token, int32_t top) {
   QUIRE_CHECK(token >= 0 && static_cast<size_t>(token) < logits.size());
-  QUIRE_CHECK(top >= 0);
+  QUIRE_CHECK(top >= -1);
   const RowMaximum maximum = row_maximum(logits);
   if (!maximum.finite) return not_finite();
   const double log_sum = std::log(sum_exp(logits, maximum.value));
@@ -23,7 +24,8 @@ Result<PositionLogprobs> position_logprobs(std::span<const float> logits, TokenI
   logprobs.chosen = {token, logprob(chosen), 1 + static_cast<int32_t>(count_greater(logits, chosen))};
   if (top == 0) return logprobs;
   std::vector<Candidate> largest;
-  select_largest(logits, static_cast<size_t>(top), largest);
+  const size_t count = top == -1 ? logits.size() : std::min(static_cast<size_t>(top), logits.size());
+  select_largest(logits, count, largest);
   logprobs.top.reserve(largest.size());
   for (size_t i = 0; i < largest.size(); ++i) {
     const bool tied = i > 0 && largest[i].value == largest[i - 1].value;

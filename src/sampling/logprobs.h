@@ -10,7 +10,7 @@
 
 namespace quire::sampling {
 
-// The log-probability and rank of `token` and of the `top` (>= 0, at most the vocabulary) most
+// The log-probability and rank of `token` and of the `top` (-1: all, else >= 0) most
 // likely ones: for the tokens of a prompt as for sampled ones. The rank is 1 + the number of
 // strictly larger logits; equal logits go by rising id. The softmax is shifted by the largest logit
 // and summed in double. A token of logit -inf has log-probability -inf. logits: [vocab_size].

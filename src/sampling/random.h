@@ -12,7 +12,10 @@ namespace quire::sampling {
 // 3", SC 2011).
 std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
 
-// Uniform in [0, 1), a multiple of 2^-53: the key is the seed, the counter the index.
-double uniform(uint64_t seed, uint64_t index);
+// What a number is drawn for: numbers of different streams are independent of each other.
+enum class RandomStream : uint32_t { kToken = 0, kExcludeTopChoices = 1 };
+
+// Uniform in [0, 1), a multiple of 2^-53: the key is the seed, the counter the index and the stream.
+double uniform(uint64_t seed, uint64_t index, RandomStream stream = RandomStream::kToken);
 
 }  // namespace quire::sampling

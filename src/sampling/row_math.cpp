@@ -163,6 +163,12 @@ class LaneSum {
     low_ += __builtin_convertvector(__builtin_shufflevector(x, x, 0, 1), Doubles);
     high_ += __builtin_convertvector(__builtin_shufflevector(x, x, 2, 3), Doubles);
   }
+  void add_squares(Floats x) {
+    const Doubles low = __builtin_convertvector(__builtin_shufflevector(x, x, 0, 1), Doubles);
+    const Doubles high = __builtin_convertvector(__builtin_shufflevector(x, x, 2, 3), Doubles);
+    low_ += low * low;
+    high_ += high * high;
+  }
   double total() const { return (low_[0] + high_[0]) + (low_[1] + high_[1]); }
 
  private:
@@ -225,6 +231,64 @@ double replace_by_weights(std::span<float> row, float maximum, float inverse_tem
     const Floats weight = exp_of<Floats, Ints>((x - maximum) * inverse_temperature);
     return weight >= least ? weight : Floats{};
   });
+}
+
+double sum_weights(std::span<float> weights, std::vector<double>& block_sums) {
+  return drop_weights_below(weights, 0.0f, block_sums);
+}
+
+double drop_weights_below(std::span<float> weights, float least, std::vector<double>& block_sums) {
+  return transform_blocks(weights, block_sums, [=](Floats x) { return x >= std::max(least, 0.0f) ? x : Floats{}; });
+}
+
+ShiftedMoments shifted_moments(std::span<const float> row, float maximum) {
+  LaneSum counts;
+  LaneSum sums;
+  LaneSum squares;
+  for (size_t i = 0; i < row.size(); i += kWidth) {
+    const Floats x = i + kWidth <= row.size() ? load(row.data() + i) : load_padded(row.subspan(i));
+    const Floats shifted = x > -kInfinity ? x - maximum : Floats{};
+    counts.add(x > -kInfinity ? all(1.0f) : Floats{});
+    sums.add(shifted);
+    squares.add_squares(shifted);
+  }
+  return {counts.total(), sums.total(), squares.total()};
+}
+
+ShiftedWeights shifted_weights(std::span<const float> row, float maximum) {
+  constexpr float kSmallest = -88.0f;  // of weight 0, and finite
+  LaneSum counts;
+  LaneSum sums;
+  LaneSum weighted;
+  for (size_t i = 0; i < row.size(); i += kWidth) {
+    const Floats x = i + kWidth <= row.size() ? load(row.data() + i) : load_padded(row.subspan(i));
+    const Floats difference = x - maximum;
+    const Floats shifted = difference > kSmallest ? difference : all(kSmallest);
+    const Floats weight = exp_of<Floats, Ints>(shifted);
+    counts.add(x > -kInfinity ? all(1.0f) : Floats{});
+    sums.add(weight);
+    weighted.add(weight * shifted);
+  }
+  return {counts.total(), sums.total(), weighted.total()};
+}
+
+double weighted_sum(std::span<const float> weights, std::span<const float> values) {
+  QUIRE_CHECK(weights.size() == values.size());
+  LaneSum sum;
+  size_t i = 0;
+  for (; i + kWidth <= weights.size(); i += kWidth) {
+    const Floats weight = load(weights.data() + i);
+    sum.add(weight > 0.0f ? weight * load(values.data() + i) : Floats{});
+  }
+  double total = sum.total();
+  for (; i < weights.size(); ++i) {
+    if (weights[i] > 0.0f) total += static_cast<double>(weights[i]) * static_cast<double>(values[i]);
+  }
+  return total;
+}
+
+void drop_below(std::span<float> row, float least) {
+  for (float& x : row) x = x >= least ? x : -kInfinity;
 }
 
 void select_largest(std::span<const float> row, size_t count, std::vector<Candidate>& selected) {

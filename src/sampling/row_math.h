@@ -33,12 +33,40 @@ float exp_nonpositive(float x);
 // sum of e^(row[i] - maximum), in double.
 double sum_exp(std::span<const float> row, float maximum);
 
+// Of the elements above -inf, shifted by the maximum: how many, their sum and the sum of their squares.
+struct ShiftedMoments {
+  double count;
+  double sum;
+  double sum_of_squares;
+};
+ShiftedMoments shifted_moments(std::span<const float> row, float maximum);
+
+// Of the same: how many, sum of e^s and sum of s * e^s, s being the shifted element.
+struct ShiftedWeights {
+  double count;
+  double sum;
+  double weighted_sum;
+};
+ShiftedWeights shifted_weights(std::span<const float> row, float maximum);
+
+// sum of weights[i] * values[i]; values of weight 0 do not count whatever they are.
+double weighted_sum(std::span<const float> weights, std::span<const float> values);
+
+// Elements below `least` become -inf.
+void drop_below(std::span<float> row, float least);
+
 inline constexpr size_t kWeightBlock = 512;
 
 // row[i] <- e^((row[i] - maximum) * inverse_temperature), or 0 where that is below `least`. Returns the sum of the
 // weights; block_sums gets those of each kWeightBlock of them.
 double replace_by_weights(std::span<float> row, float maximum, float inverse_temperature, float least,
                           std::vector<double>& block_sums);
+
+// The sum of all weights, and those of each kWeightBlock of them.
+double sum_weights(std::span<float> weights, std::vector<double>& block_sums);
+
+// Weights below `least` become 0. Returns the sum of the rest and renews block_sums.
+double drop_weights_below(std::span<float> weights, float least, std::vector<double>& block_sums);
 
 // The `count` largest elements above -inf (fewer if there are no more) in falling order, equal ones by rising place.
 // Linear in the row plus a partial sort of what is selected.

@@ -1,6 +1,7 @@
 // Memory that sampling reuses from row to row.
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 #include "types/ids.h"
@@ -19,6 +20,10 @@ struct SamplingScratch {
   std::vector<double> block_sums;
   std::vector<double> bucket_masses;
   std::vector<float> raw_logits;
+  std::vector<float> allowed_logits;
+  std::vector<float> shifted;     // logarithms of weights
+  std::vector<float> deviations;  // of locally typical sampling
+  std::vector<size_t> lengths;    // of repeated runs of tokens
 };
 
 }  // namespace quire::sampling

@@ -1,11 +1,15 @@
 #include "sampling/sequence_sampler.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
 #include "base/check.h"
+#include "sampling/draw.h"
+#include "sampling/filters.h"
 #include "sampling/logprobs.h"
+#include "sampling/mirostat.h"
 #include "sampling/random.h"
 #include "sampling/row_math.h"
 
@@ -13,6 +17,7 @@ namespace quire::sampling {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kGreedyTemperature = 1e-5f;
 
 // Cuts candidates, in falling order of weight, to the fewest that reach top_p of `total`. Returns
 // their weight.
@@ -27,50 +32,11 @@ double keep_nucleus(std::vector<Candidate>& candidates, double total, float top_
   return mass;
 }
 
-// The first candidate at which the running sum of weights exceeds u * total.
-TokenId draw(const std::vector<Candidate>& candidates, double total, double u) {
-  const double target = u * total;
-  double sum = 0.0;
-  for (const Candidate& candidate : candidates) {
-    sum += static_cast<double>(candidate.value);
-    if (sum > target) return candidate.id;
-  }
-  return candidates.back().id;  // rounding: the sum fell short of the total
-}
-
-// The same over a whole row of weights; block_sums spare most of the walk.
-TokenId draw(std::span<const float> weights, const std::vector<double>& block_sums, double total, double u) {
-  const double target = u * total;
-  double before = 0.0;
-  size_t block = 0;
-  // Rounding may leave the target beyond the last block with any weight: then it is that one.
-  size_t last_with_weight = 0;
-  for (; block < block_sums.size(); ++block) {
-    if (block_sums[block] > 0.0) last_with_weight = block;
-    if (before + block_sums[block] > target) break;
-    before += block_sums[block];
-  }
-  if (block == block_sums.size()) {
-    block = last_with_weight;
-    before -= block_sums[block];
-  }
-  const size_t begin = block * kWeightBlock;
-  const size_t end = std::min(begin + kWeightBlock, weights.size());
-  size_t last_possible = begin;
-  double sum = before;
-  for (size_t i = begin; i < end; ++i) {
-    if (weights[i] == 0.0f) continue;
-    last_possible = i;
-    sum += static_cast<double>(weights[i]);
-    if (sum > target) break;
-  }
-  return static_cast<TokenId>(last_possible);
-}
-
 }  // namespace
 
 SequenceSampler::SequenceSampler(std::shared_ptr<const SamplingParams> params, std::span<const TokenId> prompt,
-                                 uint64_t seed, int64_t vocab_size, std::vector<TokenId> stop_token_ids)
+                                 uint64_t seed, int64_t vocab_size, std::vector<TokenId> stop_token_ids,
+                                 std::span<const TokenId> sampled)
     : params_(std::move(params)),
       seed_(seed),
       vocab_size_(vocab_size),
@@ -80,10 +46,23 @@ SequenceSampler::SequenceSampler(std::shared_ptr<const SamplingParams> params, s
   std::erase_if(banned_until_min_tokens_, [this](TokenId id) { return !in_vocabulary(id); });
   const SamplingParams& p = *params_;
   penalises_ = p.repetition_penalty != 1.0f || p.frequency_penalty != 0.0f || p.presence_penalty != 0.0f;
-  if (p.repetition_penalty == 1.0f) return;
-  for (TokenId id : prompt) {
-    if (in_vocabulary(id)) seen(id).in_prompt = true;
+  mirostat_mu_ = 2.0 * static_cast<double>(p.mirostat_tau);
+  if (!p.bad_words_ids.empty()) bad_words_.emplace(p.bad_words_ids, vocab_size);
+  if (bad_words_ && bad_words_->empty()) bad_words_.reset();
+  if (DryPenalty::is_on(p)) dry_.emplace(p);
+  if (bad_words_) history_reach_ = bad_words_->reach();
+  if (dry_) {
+    constexpr size_t kAll = std::numeric_limits<size_t>::max();
+    const size_t looked_at = p.dry_penalty_last_n < 0 ? kAll : static_cast<size_t>(p.dry_penalty_last_n);
+    history_reach_ = std::max(history_reach_, looked_at);
   }
+  remember(prompt);
+  if (p.repetition_penalty != 1.0f) {
+    for (TokenId id : prompt) {
+      if (in_vocabulary(id)) seen(id).in_prompt = true;
+    }
+  }
+  for (TokenId id : sampled) accept(id);
 }
 
 SequenceSampler::Seen& SequenceSampler::seen(TokenId id) {
@@ -92,22 +71,62 @@ SequenceSampler::Seen& SequenceSampler::seen(TokenId id) {
   return seen_[place->second];
 }
 
+void SequenceSampler::remember(std::span<const TokenId> tokens) {
+  if (history_reach_ == 0) return;
+  tokens = tokens.last(std::min(tokens.size(), history_reach_));
+  history_.insert(history_.end(), tokens.begin(), tokens.end());
+  // Trimmed when it is twice as long as needed, so that a token costs the same on average.
+  if (history_.size() / 2 <= history_reach_) return;
+  history_.erase(history_.begin(), history_.end() - static_cast<std::ptrdiff_t>(history_reach_));
+}
+
+void SequenceSampler::accept(TokenId token) {
+  if (penalises_ && in_vocabulary(token)) ++seen(token).output_count;
+  remember(std::span(&token, 1));
+  ++num_sampled_;
+}
+
 bool SequenceSampler::bans_now() const {
   return num_sampled_ < params_->min_tokens && !banned_until_min_tokens_.empty();
 }
 
-bool SequenceSampler::overwrites_logits() const {
-  const bool writes_weights = !params_->greedy() && !has_top_k();
-  return bans_now() || !params_->logit_bias.empty() || penalises_ || writes_weights;
+bool SequenceSampler::excludes_top_choices() const {
+  return params_->xtc_probability > 0.0f && params_->xtc_threshold <= 0.5f &&
+         uniform(seed_, static_cast<uint64_t>(num_sampled_), RandomStream::kExcludeTopChoices) <
+             static_cast<double>(params_->xtc_probability);
 }
 
-void SequenceSampler::apply_bans_and_bias(std::span<float> logits) const {
+bool SequenceSampler::overwrites_logits() const {
+  const SamplingParams& p = *params_;
+  const bool changes_logits = bans_now() || p.allowed_token_ids || bad_words_ || !p.logit_bias.empty() || penalises_ ||
+                              dry_ || p.top_n_sigma > 0.0f;
+  const bool writes_weights = !p.greedy() && (!has_top_k() || p.mirostat != 0);
+  return changes_logits || writes_weights;
+}
+
+void SequenceSampler::keep_allowed(std::span<float> logits, SamplingScratch& scratch) const {
+  scratch.allowed_logits.clear();
+  for (TokenId id : *params_->allowed_token_ids) {
+    scratch.allowed_logits.push_back(in_vocabulary(id) ? logits[static_cast<size_t>(id)] : 0.0f);
+  }
+  std::fill(logits.begin(), logits.end(), -kInfinity);
+  for (size_t i = 0; i < scratch.allowed_logits.size(); ++i) {
+    const TokenId id = (*params_->allowed_token_ids)[i];
+    if (in_vocabulary(id)) logits[static_cast<size_t>(id)] = scratch.allowed_logits[i];
+  }
+}
+
+// Steps 2 to 6.
+void SequenceSampler::process(std::span<float> logits, SamplingScratch& scratch) const {
+  if (params_->allowed_token_ids) keep_allowed(logits, scratch);
+  if (bad_words_) bad_words_->apply(history_, logits);
   if (bans_now()) {
     for (TokenId id : banned_until_min_tokens_) logits[static_cast<size_t>(id)] = -kInfinity;
   }
   for (const auto& [id, bias] : params_->logit_bias) {
     if (in_vocabulary(id)) logits[static_cast<size_t>(id)] += std::clamp(bias, -100.0f, 100.0f);
   }
+  if (penalises_) apply_penalties(logits);
 }
 
 void SequenceSampler::apply_penalties(std::span<float> logits) const {
@@ -124,20 +143,36 @@ void SequenceSampler::apply_penalties(std::span<float> logits) const {
   }
 }
 
-// Steps 7 to 11 on the logits after bias and penalties.
-Result<TokenId> SequenceSampler::choose(std::span<float> logits, SamplingScratch& scratch) const {
+// Steps 7 to 16 on the logits after penalties.
+Result<SequenceSampler::Choice> SequenceSampler::choose(std::span<float> logits, SamplingScratch& scratch) const {
+  const SamplingParams& p = *params_;
+  if (dry_) dry_->apply(history_, logits, scratch);
   const RowMaximum maximum = row_maximum(logits);
   if (!maximum.finite) return not_finite();
-  if (params_->greedy()) return static_cast<TokenId>(first_equal(logits, maximum.value));
+  if (p.greedy()) return Choice{static_cast<TokenId>(first_equal(logits, maximum.value)), mirostat_mu_};
   const double u = uniform(seed_, static_cast<uint64_t>(num_sampled_));
-  if (has_top_k()) return draw_with_top_k(logits, maximum.value, u, scratch);
-  return draw_from_all(logits, maximum.value, u, scratch);
+  if (p.mirostat != 0) {
+    const MirostatSettings settings{p.mirostat, 1.0f / p.temperature, p.mirostat_tau, p.mirostat_eta};
+    const MirostatDraw drawn = draw_with_mirostat(logits, maximum.value, settings, mirostat_mu_, u, scratch);
+    return Choice{drawn.id, drawn.mu};
+  }
+  if (p.top_n_sigma > 0.0f) keep_top_n_sigma(logits, maximum.value, p.top_n_sigma);
+  float temperature = p.temperature;
+  if (p.dynatemp_range > 0.0f) {
+    temperature = dynamic_temperature(logits, maximum.value, temperature, p.dynatemp_range, p.dynatemp_exponent);
+    if (temperature < kGreedyTemperature) {
+      return Choice{static_cast<TokenId>(first_equal(logits, maximum.value)), mirostat_mu_};
+    }
+  }
+  const float inverse_temperature = 1.0f / temperature;
+  const TokenId id = has_top_k() ? draw_with_top_k(logits, maximum.value, inverse_temperature, u, scratch)
+                                 : draw_from_all(logits, maximum.value, inverse_temperature, u, scratch);
+  return Choice{id, mirostat_mu_};
 }
 
-TokenId SequenceSampler::draw_with_top_k(std::span<const float> logits, float maximum, double u,
-                                         SamplingScratch& scratch) const {
+TokenId SequenceSampler::draw_with_top_k(std::span<const float> logits, float maximum, float inverse_temperature,
+                                         double u, SamplingScratch& scratch) const {
   const auto k = static_cast<size_t>(params_->top_k);
-  const float inverse_temperature = 1.0f / params_->temperature;
   std::vector<Candidate>& candidates = scratch.candidates;
   // min_p may come after top_k here: it drops from below, so it does not change which are the k most likely of the
   // rest.
@@ -148,25 +183,36 @@ TokenId SequenceSampler::draw_with_top_k(std::span<const float> logits, float ma
   }
   double total = 0.0;
   size_t kept = 0;
+  scratch.shifted.clear();
   for (Candidate& candidate : candidates) {
-    candidate.value = exp_nonpositive((candidate.value - maximum) * inverse_temperature);
+    const float shifted = (candidate.value - maximum) * inverse_temperature;
+    candidate.value = exp_nonpositive(shifted);
     if (candidate.value < params_->min_p) break;
+    if (has_typical_p()) scratch.shifted.push_back(shifted);
     total += static_cast<double>(candidate.value);
     ++kept;
   }
   candidates.resize(kept);
+  if (has_typical_p()) total = keep_typical(candidates, scratch.shifted, total, params_->typical_p, scratch);
   if (has_top_p()) total = keep_nucleus(candidates, total, params_->top_p);
-  return draw(candidates, total, u);
+  if (excludes_top_choices()) total = exclude_top_choices(candidates, total, params_->xtc_threshold);
+  return candidates[draw(candidates, total, u)].id;
 }
 
-TokenId SequenceSampler::draw_from_all(std::span<float> logits, float maximum, double u,
+TokenId SequenceSampler::draw_from_all(std::span<float> logits, float maximum, float inverse_temperature, double u,
                                        SamplingScratch& scratch) const {
+  if (has_typical_p()) {
+    scratch.shifted.resize(logits.size());
+    for (size_t i = 0; i < logits.size(); ++i) scratch.shifted[i] = (logits[i] - maximum) * inverse_temperature;
+  }
   const std::span<float> weights = logits;
-  double total = replace_by_weights(weights, maximum, 1.0f / params_->temperature, params_->min_p, scratch.block_sums);
+  double total = replace_by_weights(weights, maximum, inverse_temperature, params_->min_p, scratch.block_sums);
+  if (has_typical_p()) total = keep_typical(weights, scratch.shifted, total, params_->typical_p, scratch);
   if (has_top_p()) {
     const Candidate cut = nucleus_cut(weights, total, params_->top_p, scratch);
     total = drop_less_likely(weights, cut, scratch.block_sums);
   }
+  if (excludes_top_choices()) total = exclude_top_choices(weights, total, params_->xtc_threshold, scratch);
   return draw(weights, scratch.block_sums, total, u);
 }
 
@@ -177,16 +223,36 @@ Result<SampledToken> SequenceSampler::sample(std::span<float> logits, SamplingSc
     scratch.raw_logits.assign(logits.begin(), logits.end());
     raw = scratch.raw_logits;
   }
-  apply_bans_and_bias(logits);
-  if (penalises_) apply_penalties(logits);
+  process(logits, scratch);
+  QUIRE_ASSIGN_OR_RETURN(const Choice choice, choose(logits, scratch));
   SampledToken sampled;
-  QUIRE_ASSIGN_OR_RETURN(sampled.id, choose(logits, scratch));
+  sampled.id = choice.id;
   if (params_->logprobs) {
     QUIRE_ASSIGN_OR_RETURN(sampled.logprobs, position_logprobs(raw, sampled.id, *params_->logprobs));
   }
-  if (penalises_) ++seen(sampled.id).output_count;
-  ++num_sampled_;
+  accept(sampled.id);
+  mirostat_mu_ = choice.mirostat_mu;
   return sampled;
+}
+
+Result<std::vector<TokenLogprob>> SequenceSampler::beam_candidates(std::span<float> logits, size_t count,
+                                                                   SamplingScratch& scratch) const {
+  QUIRE_CHECK(static_cast<int64_t>(logits.size()) == vocab_size_);
+  const RowMaximum maximum = row_maximum(logits);
+  if (!maximum.finite) return not_finite();
+  const double log_sum = static_cast<double>(maximum.value) + std::log(sum_exp(logits, maximum.value));
+  for (float& logit : logits) logit = static_cast<float>(static_cast<double>(logit) - log_sum);
+  process(logits, scratch);
+  if (!row_maximum(logits).finite) return not_finite();
+  select_largest(logits, std::min(count, logits.size()), scratch.candidates);
+  std::vector<TokenLogprob> candidates;
+  candidates.reserve(scratch.candidates.size());
+  for (const Candidate& candidate : scratch.candidates) {
+    const bool tied = !candidates.empty() && candidates.back().logprob == candidate.value;
+    const int32_t rank = tied ? candidates.back().rank : static_cast<int32_t>(candidates.size()) + 1;
+    candidates.push_back({candidate.id, candidate.value, rank});
+  }
+  return candidates;
 }
 
 }  // namespace quire::sampling

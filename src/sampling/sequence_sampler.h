@@ -1,19 +1,24 @@
 // Chooses the next token of one sequence from a row of logits on the host.
 //
-// The order of the steps is that of vLLM's V1 sampler (vllm/v1/sample/sampler.py); steps that a
-// request does not ask for cost nothing:
+// The order of the steps is that of vLLM's V1 sampler (vllm/v1/sample/sampler.py). The samplers that
+// vLLM does not have stand where llama.cpp's default chain has them relative to the others; steps
+// that a request does not ask for cost nothing:
 //  1. log-probabilities, if asked for, of the raw logits ("raw_logprobs");
-//  2. a whitelist of token ids, 3. bad words: not among the parameters yet, they belong here;
-//  4. min_tokens: while fewer tokens have been sampled, the stop ids are banned (-inf);
+//  2. allowed_token_ids: all others are banned (-inf);
+//  3. bad_words: the token that would complete one of them is banned; the words may begin in the prompt;
+//  4. min_tokens: while fewer tokens have been sampled, the stop ids are banned;
 //  5. logit_bias: added, each clamped to [-100, 100]; several of one id add up;
 //  6. penalties: repetition (tokens of prompt and output: positive logits divided by it, others multiplied), then
 //     frequency (times the count in the output), then presence (tokens of the output);
-//  7. temperature under 1e-5: the largest logit, the lowest id among equals, and no further step; else divide by it;
-//  8. min_p: tokens less probable than min_p times the most probable are dropped;
-//  9. top_k: the k most probable are kept, and those equal to the k-th;
-// 10. top_p: of these, renormalised, the smallest set of the most probable (lower ids first among equals) whose mass
-//     reaches top_p, at least one;
-// 11. one of what is left is drawn by inverting the cumulative distribution at uniform(seed, index of the token).
+//  7. dry (sampling/dry.h);
+//  8. temperature under 1e-5: the largest logit, the lowest id among equals, and no further step;
+//  9. mirostat (sampling/mirostat.h), if it is on: divides by temperature, draws, and no further step;
+// 10. top_n_sigma; 11. divide by the temperature, dynatemp's if it is on (under 1e-5: as in 8);
+// 12. min_p: tokens less probable than min_p times the most probable are dropped;
+// 13. top_k: the k most probable are kept, and those equal to the k-th;
+// 14. typical_p; 15. top_p: of what is left, renormalised, the smallest set of the most probable (lower ids first among
+//     equals) whose mass reaches top_p, at least one; 16. xtc, decided by a number of its own (sampling/filters.h);
+// 17. one of what is left is drawn by inverting the cumulative distribution at uniform(seed, index of the token).
 #pragma once
 
 #include <cstdint>
@@ -24,6 +29,8 @@
 #include <vector>
 
 #include "base/status.h"
+#include "sampling/bad_words.h"
+#include "sampling/dry.h"
 #include "sampling/scratch.h"
 #include "types/ids.h"
 #include "types/sampling_params.h"
@@ -37,19 +44,39 @@ struct SampledToken {
 };
 
 // One a sequence, owned by the runner from the plan that adds the sequence to the one that retires
-// it; preemption does not touch it. A draw depends on the seed and on how many tokens were sampled
-// before, on nothing else: not on the batch, the chunking or the thread. Several samplers may work
-// at once, each with a scratch of its thread.
+// it; preemption does not touch it. A draw depends on the seed, on the sequence's own tokens and on
+// how many were sampled before, on nothing else: not on the batch, the chunking or the thread. A copy
+// goes on by itself from where it was made. Several samplers may work at once, each with a scratch of
+// its thread.
 class SequenceSampler {
  public:
-  // stop_token_ids: banned until params->min_tokens. Ids outside [0, vocab_size) in prompt, stop
-  // ids and logit_bias have no effect here. REQUIRES: params set; vocab_size >= 1.
+  // stop_token_ids: banned until params->min_tokens. sampled: tokens of the answer that exist
+  // already, of a sequence that was moved or forked; the sampler goes on as if it had sampled them
+  // (mirostat: see set_mirostat_mu). Ids outside [0, vocab_size) in prompt, stop ids, logit_bias,
+  // allowed_token_ids and at the end of bad words have no effect here. REQUIRES: params set and
+  // validated; vocab_size >= 1.
   SequenceSampler(std::shared_ptr<const SamplingParams> params, std::span<const TokenId> prompt, uint64_t seed,
-                  int64_t vocab_size, std::vector<TokenId> stop_token_ids);
+                  int64_t vocab_size, std::vector<TokenId> stop_token_ids, std::span<const TokenId> sampled = {});
 
   // logits: [vocab_size], overwritten. Errors: internal when a logit is NaN or +inf or when none is
   // left above -inf; the sampler is then as before the call.
   Result<SampledToken> sample(std::span<float> logits, SamplingScratch& scratch);
+
+  // For a beam search, which draws nothing: the `count` best tokens by their log-softmax (summed in
+  // double) after steps 2 to 6, not normalised again, as transformers' logits processors do; falling,
+  // equal ones by rising id, their rank among what is left; fewer if fewer are left. logits: as of
+  // sample(). Errors: as of sample().
+  Result<std::vector<TokenLogprob>> beam_candidates(std::span<float> logits, size_t count,
+                                                    SamplingScratch& scratch) const;
+
+  // Takes note of a token of the answer that was not sampled here: chosen by a beam search.
+  void accept(TokenId token);
+
+  // The one state that the tokens do not tell: Mirostat's bound, which depends on the logits that the
+  // tokens were drawn from. A sampler made in the middle of an answer starts with twice tau, unless
+  // it is given that of the sampler it continues.
+  double mirostat_mu() const { return mirostat_mu_; }
+  void set_mirostat_mu(double mu) { mirostat_mu_ = mu; }
 
   int64_t num_sampled() const { return num_sampled_; }
 
@@ -61,17 +88,28 @@ class SequenceSampler {
     int32_t output_count;
   };
 
+  struct Choice {
+    TokenId id;
+    double mirostat_mu;
+  };
+
   bool in_vocabulary(TokenId id) const { return id >= 0 && id < vocab_size_; }
   bool has_top_k() const { return params_->top_k > 0 && params_->top_k < vocab_size_; }
   bool has_top_p() const { return params_->top_p < 1.0f; }
+  bool has_typical_p() const { return params_->typical_p < 1.0f; }
   bool bans_now() const;
+  bool excludes_top_choices() const;
   bool overwrites_logits() const;
   Seen& seen(TokenId id);
-  void apply_bans_and_bias(std::span<float> logits) const;
+  void remember(std::span<const TokenId> tokens);
+  void keep_allowed(std::span<float> logits, SamplingScratch& scratch) const;
+  void process(std::span<float> logits, SamplingScratch& scratch) const;
   void apply_penalties(std::span<float> logits) const;
-  Result<TokenId> choose(std::span<float> logits, SamplingScratch& scratch) const;
-  TokenId draw_with_top_k(std::span<const float> logits, float maximum, double u, SamplingScratch& scratch) const;
-  TokenId draw_from_all(std::span<float> logits, float maximum, double u, SamplingScratch& scratch) const;
+  Result<Choice> choose(std::span<float> logits, SamplingScratch& scratch) const;
+  TokenId draw_with_top_k(std::span<const float> logits, float maximum, float inverse_temperature, double u,
+                          SamplingScratch& scratch) const;
+  TokenId draw_from_all(std::span<float> logits, float maximum, float inverse_temperature, double u,
+                        SamplingScratch& scratch) const;
 
   std::shared_ptr<const SamplingParams> params_;
   uint64_t seed_;
@@ -80,6 +118,11 @@ class SequenceSampler {
   bool penalises_ = false;  // the two below are kept only then
   std::vector<Seen> seen_;
   std::unordered_map<TokenId, size_t> seen_index_;  // id -> place in seen_
+  std::optional<BadWords> bad_words_;
+  std::optional<DryPenalty> dry_;
+  size_t history_reach_ = 0;      // how many of the last tokens of prompt and answer these two look at
+  std::vector<TokenId> history_;  // at least so many of them, or all
+  double mirostat_mu_ = 0.0;
   int64_t num_sampled_ = 0;
 };
 

@@ -14,12 +14,12 @@ size_t matching_tail(std::span<const TokenId> tokens, size_t shift, size_t most)
   return length;
 }
 
-// The same for every shift under tokens.size() at once: the Z-algorithm (Gusfield, "Algorithms on strings, trees and
-// sequences", 1997, 1.4) from the end. Linear.
-std::vector<size_t> matching_tails(std::span<const TokenId> tokens) {
+}  // namespace
+
+void matching_tails(std::span<const TokenId> tokens, std::vector<size_t>& lengths) {
   const size_t size = tokens.size();
   const auto from_end = [&](size_t i) { return tokens[size - 1 - i]; };
-  std::vector<size_t> lengths(size, 0);
+  lengths.assign(size, 0);
   size_t begin = 0;  // the match that reaches furthest: [begin, end)
   size_t end = 0;
   for (size_t shift = 1; shift < size; ++shift) {
@@ -31,10 +31,7 @@ std::vector<size_t> matching_tails(std::span<const TokenId> tokens) {
       end = shift + length;
     }
   }
-  return lengths;
 }
-
-}  // namespace
 
 bool ends_in_repetition(std::span<const TokenId> tokens, const RepetitionDetection& detection) {
   if (detection.max_pattern_size <= 0 || detection.min_count < 2) return false;
@@ -53,7 +50,8 @@ bool ends_in_repetition(std::span<const TokenId> tokens, const RepetitionDetecti
       budget -= length;
       continue;
     }
-    const std::vector<size_t> lengths = matching_tails(tail);
+    std::vector<size_t> lengths;
+    matching_tails(tail, lengths);
     for (size_t other = size + 1; other <= largest; ++other) {
       if (lengths[other] >= other * (count - 1)) return true;
     }

@@ -130,6 +130,11 @@ Status check_dry(const SamplingParams& p, const SamplingLimits& limits) {
     return out_of_range("dry_penalty_last_n", "-1 (all tokens), 0 (off), or at least 1", p.dry_penalty_last_n);
   }
   QUIRE_RETURN_IF_ERROR(check_not_empty("dry_sequence_breakers", p.dry_sequence_breakers));
+  if (p.dry_sequence_breakers.size() > static_cast<size_t>(limits.max_dry_sequence_breakers)) {
+    return invalid_argument("dry_sequence_breakers contains {} texts, at most {} are allowed.",
+                            p.dry_sequence_breakers.size(), limits.max_dry_sequence_breakers)
+        .with_param("dry_sequence_breakers");
+  }
   return check_sequences("dry_sequence_breakers", p.dry_sequence_breaker_ids, limits.vocab_size);
 }
 

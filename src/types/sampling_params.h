@@ -112,6 +112,7 @@ struct SamplingLimits {
   int32_t max_logprobs = 20;  // -1: the whole vocabulary
   int32_t max_sequences = 128;
   int32_t max_bad_words = 1024;  // token sequences of bad_words
+  int32_t max_dry_sequence_breakers = 64;
   int32_t max_repetition_pattern_size = 2048;
 };
 

@@ -1,0 +1,77 @@
+#include "sampling/dry.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "types/repetition.h"
+
+namespace quire::sampling {
+
+DryPenalty::DryPenalty(const SamplingParams& params) : params_(&params) {
+  for (const std::vector<TokenId>& breaker : params.dry_sequence_breaker_ids) {
+    if (!breaker.empty()) breakers_.push_back(&breaker);
+  }
+  std::sort(breakers_.begin(), breakers_.end(), [](const std::vector<TokenId>* a, const std::vector<TokenId>* b) {
+    return a->front() != b->front() ? a->front() < b->front() : a->size() < b->size();
+  });
+}
+
+std::span<const std::vector<TokenId>* const> DryPenalty::breakers_from(TokenId head) const {
+  const auto begin = std::lower_bound(breakers_.begin(), breakers_.end(), head,
+                                      [](const std::vector<TokenId>* a, TokenId id) { return a->front() < id; });
+  auto end = begin;
+  while (end != breakers_.end() && (*end)->front() == head) ++end;
+  return {begin, end};
+}
+
+size_t DryPenalty::length_since_breaker(std::span<const TokenId> window) const {
+  if (breakers_.empty()) return window.size();
+  for (size_t place = window.size(); place-- > 0;) {
+    size_t longest = 0;
+    for (const std::vector<TokenId>* breaker : breakers_from(window[place])) {
+      const std::span<const TokenId> rest = window.subspan(place);
+      if (breaker->size() > rest.size() || !std::equal(breaker->begin(), breaker->end(), rest.begin())) continue;
+      longest = std::max(longest, breaker->size());
+    }
+    if (longest > 0) return window.size() - place - longest;
+  }
+  return window.size();
+}
+
+void DryPenalty::apply(std::span<const TokenId> history, std::span<float> logits, SamplingScratch& scratch) const {
+  const auto allowed = static_cast<size_t>(params_->dry_allowed_length);
+  const size_t last_n =
+      params_->dry_penalty_last_n < 0 ? history.size() : static_cast<size_t>(params_->dry_penalty_last_n);
+  const std::span<const TokenId> window = history.last(std::min(last_n, history.size()));
+  if (window.size() <= allowed) return;
+  const size_t limit = length_since_breaker(window);
+  if (limit < allowed) return;
+
+  matching_tails(window, scratch.lengths);
+  std::vector<Candidate>& continuations = scratch.candidates;  // the length of the run, and the token behind it
+  continuations.clear();
+  for (size_t shift = 1; shift < window.size(); ++shift) {
+    const size_t length = std::min(scratch.lengths[shift], limit);
+    const TokenId next = window[window.size() - shift];
+    if (length < allowed || next < 0 || static_cast<size_t>(next) >= logits.size()) continue;
+    continuations.push_back({static_cast<float>(length), next});
+  }
+  std::sort(continuations.begin(), continuations.end(),
+            [](const Candidate& a, const Candidate& b) { return a.id != b.id ? a.id < b.id : a.value > b.value; });
+
+  constexpr double kMost = static_cast<double>(std::numeric_limits<float>::max()) / 4;  // the logit stays finite
+  TokenId previous = kNoToken;
+  for (const Candidate& continuation : continuations) {
+    if (continuation.id == previous) continue;
+    previous = continuation.id;
+    const auto breakers = breakers_from(continuation.id);
+    if (!breakers.empty() && breakers.front()->size() == 1) continue;
+    const double excess = static_cast<double>(continuation.value) - static_cast<double>(allowed);
+    const double penalty =
+        static_cast<double>(params_->dry_multiplier) * std::pow(static_cast<double>(params_->dry_base), excess);
+    logits[static_cast<size_t>(continuation.id)] -= static_cast<float>(std::min(penalty, kMost));
+  }
+}
+
+}  // namespace quire::sampling
