@@ -1,0 +1,236 @@
+// Allowed tokens, bad words and DRY, and what is left at their edges.
+#include <limits>
+#include <memory>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "sampling/dry.h"
+#include "sampling/logprobs.h"
+#include "sampling/sequence_sampler.h"
+
+namespace quire::sampling {
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+using testing::SizeIs;
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+SamplingParams greedy() {
+  SamplingParams params;
+  params.temperature = 0.0f;
+  return params;
+}
+
+Result<SampledToken> first_token(const SamplingParams& params, std::vector<float> logits,
+                                 const std::vector<TokenId>& prompt = {}, const std::vector<TokenId>& output = {}) {
+  SequenceSampler sampler(std::make_shared<const SamplingParams>(params), prompt, 1,
+                          static_cast<int64_t>(logits.size()), {}, output);
+  SamplingScratch scratch;
+  return sampler.sample(logits, scratch);
+}
+
+TEST(AllowedTokens, NoOtherIsChosen) {
+  SamplingParams params = greedy();
+  params.allowed_token_ids = {2, 0, 2, 55, -7};
+  EXPECT_EQ(first_token(params, {1.0f, 9.0f, 0.0f})->id, 0);
+  params.temperature = 2.0f;
+  for (int i = 0; i < 50; ++i) EXPECT_NE(first_token(params, {1.0f, 9.0f, 0.0f})->id, 1);
+}
+
+TEST(AllowedTokens, ABiasCountsAmongThemAndDoesNotAdmitAnother) {
+  SamplingParams params = greedy();
+  params.allowed_token_ids = {0, 2};
+  params.logit_bias = {{1, 100.0f}, {2, 3.0f}};
+  EXPECT_EQ(first_token(params, {1.0f, 9.0f, 0.0f})->id, 2);
+}
+
+TEST(AllowedTokens, LogprobsStayThoseOfTheModel) {
+  SamplingParams params = greedy();
+  params.allowed_token_ids = {0};
+  params.logprobs = 1;
+  const Result<SampledToken> sampled = first_token(params, {0.0f, 0.0f, 0.0f, 0.0f});
+  EXPECT_NEAR(sampled->logprobs->chosen.logprob, std::log(0.25f), 1e-6f);
+}
+
+TEST(BadWords, ASingleTokenIsNeverChosenAndALongerWordIsNotCompleted) {
+  SamplingParams params = greedy();
+  params.bad_words_ids = {{3}, {1, 2}};
+  const std::vector<float> logits = {0.0f, 1.0f, 2.0f, 3.0f};
+  EXPECT_EQ(first_token(params, logits)->id, 2);
+  EXPECT_EQ(first_token(params, logits, {}, {1})->id, 1);
+  EXPECT_EQ(first_token(params, logits, {}, {1, 0})->id, 2);
+}
+
+TEST(BadWords, MayBeginInThePrompt) {
+  SamplingParams params = greedy();
+  params.bad_words_ids = {{0, 1, 2}};
+  const std::vector<float> logits = {0.0f, 1.0f, 2.0f};
+  EXPECT_EQ(first_token(params, logits, {2, 0}, {1})->id, 1);
+  EXPECT_EQ(first_token(params, logits, {0, 1}, {})->id, 1);
+  EXPECT_EQ(first_token(params, logits, {1}, {})->id, 2);
+}
+
+TEST(BadWords, AreStillSeenAfterALongAnswer) {
+  SamplingParams params = greedy();
+  params.bad_words_ids = {{0, 1, 0, 2}};
+  SequenceSampler sampler(std::make_shared<const SamplingParams>(params), {}, 1, 3, {});
+  SamplingScratch scratch;
+  const auto next = [&](std::vector<float> logits) { return sampler.sample(logits, scratch)->id; };
+  for (int i = 0; i < 1000; ++i) {
+    ASSERT_EQ(next({1.0f, 0.0f, 0.0f}), 0);
+    ASSERT_EQ(next({0.0f, 1.0f, 0.0f}), 1);
+    ASSERT_EQ(next({1.0f, 0.0f, 0.0f}), 0);
+    ASSERT_EQ(next({0.0f, 1.0f, 2.0f}), 1);
+    ASSERT_EQ(next({0.0f, 0.0f, 1.0f}), 2);
+  }
+}
+
+// ---- DRY ----
+
+std::vector<float> dry_penalties(const SamplingParams& params, const std::vector<TokenId>& history, size_t vocab_size) {
+  std::vector<float> logits(vocab_size, 0.0f);
+  SamplingScratch scratch;
+  DryPenalty(params).apply(history, logits, scratch);
+  for (float& logit : logits) logit = -logit;
+  return logits;
+}
+
+SamplingParams dry() {
+  SamplingParams params = greedy();
+  params.dry_multiplier = 1.0f;
+  params.dry_base = 2.0f;
+  return params;
+}
+
+TEST(Dry, PenalisesTheTokenThatWouldContinueARunExponentiallyInItsLength) {
+  SamplingParams params = dry();
+  // 1 2 3 4 came before: with 1 2 at the end, 3 would repeat it; with 1 2 3, 4 would.
+  EXPECT_THAT(dry_penalties(params, {1, 2, 3, 4, 0, 1, 2}, 5), ElementsAre(0, 0, 0, 1, 0));
+  EXPECT_THAT(dry_penalties(params, {1, 2, 3, 4, 0, 1, 2, 3}, 5), ElementsAre(0, 0, 0, 0, 2));
+  EXPECT_THAT(dry_penalties(params, {1, 2, 3, 4, 0, 1}, 5), Each(0.0f));
+  params.dry_allowed_length = 1;
+  EXPECT_THAT(dry_penalties(params, {1, 2, 3, 4, 0, 1}, 5), ElementsAre(0, 0, 1, 0, 0));
+  params.dry_allowed_length = 0;
+  EXPECT_THAT(dry_penalties(params, {1, 2, 3}, 5), ElementsAre(0, 0, 1, 1, 0));
+}
+
+TEST(Dry, ABreakerEndsARunAndIsFreeItself) {
+  SamplingParams params = dry();
+  params.dry_sequence_breaker_ids = {{0}, {3, 4}};
+  // The run at the end is 2 3 behind the breaker 0, of the 1 0 2 3 that came before.
+  EXPECT_THAT(dry_penalties(params, {1, 0, 2, 3, 1, 1, 0, 2, 3}, 5), ElementsAre(0, 1, 0, 0, 0));
+  EXPECT_THAT(dry_penalties(params, {1, 2, 0, 4, 4, 1, 2}, 5), Each(0.0f));
+  EXPECT_THAT(dry_penalties(params, {1, 2, 1, 4, 3, 4, 1, 2}, 5), ElementsAre(0, 1, 0, 0, 0));
+  EXPECT_THAT(dry_penalties(params, {2, 1, 1, 2, 3, 4, 1, 1}, 5), ElementsAre(0, 0, 1, 0, 0));
+  EXPECT_THAT(dry_penalties(params, {2, 1, 1, 2, 1, 3, 4, 1}, 5), Each(0.0f));
+}
+
+TEST(Dry, LooksAtTheLastTokensOnly) {
+  SamplingParams params = dry();
+  const std::vector<TokenId> history = {1, 2, 3, 0, 0, 1, 2};
+  params.dry_penalty_last_n = 7;
+  EXPECT_THAT(dry_penalties(params, history, 4), ElementsAre(0, 0, 0, 1));
+  params.dry_penalty_last_n = 6;
+  EXPECT_THAT(dry_penalties(params, history, 4), Each(0.0f));
+}
+
+TEST(Dry, SeesThePrompt) {
+  SamplingParams params = dry();
+  EXPECT_EQ(first_token(params, {0.0f, 0.0f, 0.0f, 0.5f}, {1, 2, 3, 0, 1}, {2})->id, 0);
+  EXPECT_EQ(first_token(params, {0.0f, 0.0f, 0.0f, 0.5f}, {1, 2, 3, 0, 1}, {1})->id, 3);
+}
+
+TEST(Dry, ARunOfAnyLengthLeavesALogitThatIsANumber) {
+  SamplingParams params = dry();
+  params.dry_multiplier = 3e38f;
+  params.dry_base = 3e38f;
+  const std::vector<TokenId> history(5000, 1);
+  EXPECT_LT(dry_penalties(params, history, 3)[1], kInf);
+  EXPECT_GT(dry_penalties(params, history, 3)[1], 1e30f);
+  EXPECT_EQ(first_token(params, {0.0f, 50.0f, 0.0f}, history)->id, 0);
+  params.allowed_token_ids = {1};
+  EXPECT_EQ(first_token(params, {0.0f, 50.0f, 0.0f}, history)->id, 1);
+}
+
+TEST(Dry, TokensOutsideTheRowAreOfNoEffect) {
+  EXPECT_THAT(dry_penalties(dry(), {1, 2, 7, 1, 2, -3, 1, 2}, 3), Each(0.0f));
+}
+
+// ---- edges ----
+
+std::vector<SamplingParams> every_method() {
+  std::vector<SamplingParams> all(9);
+  all[0].typical_p = 0.5f;
+  all[1].top_n_sigma = 0.5f;
+  all[2].dynatemp_range = 1.0f;
+  all[3].xtc_probability = 1.0f;
+  all[4].mirostat = 1;
+  all[5].mirostat = 2;
+  all[6].dry_multiplier = 1.0f;
+  all[7].top_k = 1000;
+  all[8].typical_p = 0.5f;
+  all[8].top_k = 2;
+  all[8].xtc_probability = 1.0f;
+  return all;
+}
+
+TEST(Edges, AVocabularyOfOneTokenAndOneTokenLeftAreChosenByEveryMethod) {
+  for (SamplingParams& params : every_method()) {
+    EXPECT_EQ(first_token(params, {-3.0f})->id, 0);
+    params.allowed_token_ids = {2};
+    EXPECT_EQ(first_token(params, {9.0f, 9.0f, -30.0f, 9.0f})->id, 2);
+    EXPECT_EQ(first_token(params, {-kInf, -kInf, -30.0f, -kInf})->id, 2);
+  }
+}
+
+TEST(Edges, WhereEveryTokenIsBannedEveryMethodReportsItAndStaysAsItWas) {
+  for (SamplingParams params : every_method()) {
+    params.bad_words_ids = {{0}, {1}};
+    std::vector<float> logits = {1.0f, 2.0f};
+    SequenceSampler sampler(std::make_shared<const SamplingParams>(params), {}, 1, 2, {});
+    SamplingScratch scratch;
+    const double mu = sampler.mirostat_mu();
+    EXPECT_EQ(sampler.sample(logits, scratch).status().code(), StatusCode::kInternal);
+    EXPECT_EQ(sampler.num_sampled(), 0);
+    EXPECT_EQ(sampler.mirostat_mu(), mu);
+    logits = {1.0f, 2.0f};
+    EXPECT_EQ(sampler.beam_candidates(logits, 2, scratch).status().code(), StatusCode::kInternal);
+  }
+}
+
+TEST(Edges, EqualLogitsAndExtremeOnesAreFineForEveryMethod) {
+  for (const SamplingParams& params : every_method()) {
+    const std::vector<float> equal(300, 0.5f);
+    ASSERT_TRUE(first_token(params, equal).ok());
+    std::vector<float> extreme(300, -3e38f);
+    extreme[7] = 3e38f;
+    EXPECT_EQ(first_token(params, extreme)->id, 7);
+  }
+}
+
+TEST(Edges, LogprobsOfTheWholeVocabularyAreAllOfThem) {
+  SamplingParams params = greedy();
+  params.logprobs = -1;
+  const Result<SampledToken> sampled = first_token(params, {0.0f, 2.0f, 1.0f});
+  ASSERT_THAT(sampled->logprobs->top, SizeIs(3));
+  EXPECT_EQ(sampled->logprobs->top[2].id, 0);
+  EXPECT_EQ(sampled->logprobs->top[2].rank, 3);
+  const std::vector<float> row = {0.0f, 2.0f, 1.0f};
+  EXPECT_THAT(position_logprobs(row, 0, -1)->top, SizeIs(3));
+}
+
+TEST(Edges, DynamicTemperatureOfZeroIsGreedy) {
+  SamplingParams params;
+  params.temperature = 0.5f;
+  params.dynatemp_range = 0.5f;
+  // So sure a distribution has next to no entropy, so the temperature is next to its least: 0.
+  std::vector<float> logits(100, -80.0f);
+  logits[3] = 20.0f;
+  EXPECT_EQ(first_token(params, logits)->id, 3);
+}
+
+}  // namespace
+}  // namespace quire::sampling
