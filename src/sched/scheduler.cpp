@@ -1,3 +1,4 @@
+// Requests come in and go; what is planned in between is schedule.cpp, what comes back commit.cpp.
 #include "sched/scheduler.h"
 
 #include <algorithm>
@@ -10,13 +11,23 @@
 namespace quire::sched {
 namespace {
 
-Status check_positive(const char* field, int32_t value) {
+Status check_positive(const char* field, int64_t value) {
   if (value >= 1) return {};
   return invalid_argument("{} must be at least 1, got {}.", field, value).with_param(field);
 }
 
-bool contains(const std::vector<TokenId>& ids, TokenId id) {
-  return std::find(ids.begin(), ids.end(), id) != ids.end();
+Status check_not_negative(const char* field, double value) {
+  if (value >= 0) return {};
+  return invalid_argument("{} must not be negative, got {}.", field, value).with_param(field);
+}
+
+kv::CacheConfig cache_config(const SchedulerConfig& config) {
+  return {.num_blocks = config.num_blocks,
+          .block_size = config.block_size,
+          .windows = config.windows,
+          .prefix_caching = config.prefix_caching,
+          .num_swap_blocks = config.num_swap_blocks,
+          .hash_seed = config.hash_seed};
 }
 
 }  // namespace
@@ -26,12 +37,26 @@ Status validate(const SchedulerConfig& config) {
   QUIRE_RETURN_IF_ERROR(check_positive("max_num_batched_tokens", config.max_num_batched_tokens));
   QUIRE_RETURN_IF_ERROR(check_positive("max_model_len", config.max_model_len));
   QUIRE_RETURN_IF_ERROR(check_positive("num_blocks", config.num_blocks));
-  return check_positive("block_size", config.block_size);
+  QUIRE_RETURN_IF_ERROR(check_positive("block_size", config.block_size));
+  QUIRE_RETURN_IF_ERROR(check_positive("layer groups", static_cast<int64_t>(config.windows.size())));
+  for (const int32_t window : config.windows) QUIRE_RETURN_IF_ERROR(check_not_negative("window", window));
+  QUIRE_RETURN_IF_ERROR(check_not_negative("num_swap_blocks", config.num_swap_blocks));
+  QUIRE_RETURN_IF_ERROR(check_not_negative("long_prefill_token_threshold", config.long_prefill_token_threshold));
+  QUIRE_RETURN_IF_ERROR(check_positive("max_num_partial_prefills", config.max_num_partial_prefills));
+  QUIRE_RETURN_IF_ERROR(check_not_negative("tokens_per_priority_level", config.tokens_per_priority_level));
+  QUIRE_RETURN_IF_ERROR(check_positive("max_plans_in_flight", config.max_plans_in_flight));
+  if (!(config.watermark >= 0 && config.watermark < 1)) {
+    return invalid_argument("watermark must be in [0, 1), got {}.", config.watermark).with_param("watermark");
+  }
+  return {};
 }
 
-Scheduler::Scheduler(const SchedulerConfig& config) : config_(config), pool_(config.num_blocks, config.block_size) {
+Scheduler::Scheduler(const SchedulerConfig& config)
+    : config_(config), cache_(cache_config(config)), shares_(config.tokens_per_priority_level) {
   QUIRE_CHECK(validate(config).ok());
 }
+
+Scheduler::~Scheduler() = default;
 
 // ---- accept ----
 
@@ -39,9 +64,19 @@ int64_t Scheduler::max_total_tokens(int64_t num_prompt_tokens, const SamplingPar
   if (params.max_tokens) {
     return std::min<int64_t>(num_prompt_tokens + *params.max_tokens, config_.max_model_len);
   }
-  // The last token of an answer is never computed, so it needs no room in the pool.
-  const int64_t pool_tokens = int64_t{config_.num_blocks} * config_.block_size;
-  return std::min<int64_t>(config_.max_model_len, pool_tokens + 1);
+  // As far as the pool reaches. The last token of an answer is never computed, so it needs no room in the pool.
+  const int64_t sequences = params.use_beam_search ? params.num_beams() : 1;
+  const auto fits = [&](int64_t tokens) {
+    return cache_.most_blocks(tokens - 1, config_.max_num_batched_tokens) * sequences <= config_.num_blocks;
+  };
+  if (fits(config_.max_model_len)) return config_.max_model_len;
+  int64_t low = 1;  // the largest that fits lies in [low, high)
+  int64_t high = config_.max_model_len;
+  while (high - low > 1) {
+    const int64_t middle = (low + high) / 2;
+    (fits(middle) ? low : high) = middle;
+  }
+  return low;
 }
 
 Status Scheduler::check_fits(int64_t num_prompt_tokens, const SamplingParams& params) const {
@@ -56,9 +91,16 @@ Status Scheduler::check_fits(int64_t num_prompt_tokens, const SamplingParams& pa
                num_prompt_tokens, config_.max_model_len, config_.max_model_len - (samples ? 1 : 0))
         .with_param("prompt");
   }
+  if (params.use_beam_search && params.num_beams() > config_.max_num_seqs) {
+    return invalid_argument("{} beams were asked for, but at most {} sequences run at once (--max-num-seqs).",
+                            params.num_beams(), config_.max_num_seqs)
+        .with_param("beam_width");
+  }
   const int64_t total = max_total_tokens(num_prompt_tokens, params);
+  const int64_t sequences = params.use_beam_search ? params.num_beams() : 1;
   // The last token sampled is never computed.
-  const int64_t needed = kv::blocks_for_tokens(std::max(num_prompt_tokens, total - 1), config_.block_size);
+  const int64_t needed = sequences * cache_.most_blocks(std::max(num_prompt_tokens, total - 1),
+                                                        config_.max_num_batched_tokens);
   if (needed > config_.num_blocks) {
     return invalid_argument(
                "The prompt of {} tokens with up to {} more needs {} KV cache blocks of {} tokens, "
@@ -71,267 +113,131 @@ Status Scheduler::check_fits(int64_t num_prompt_tokens, const SamplingParams& pa
   return {};
 }
 
-Status Scheduler::add(SequenceRequest request) {
-  QUIRE_CHECK(request.params != nullptr);
-  const auto num_prompt_tokens = static_cast<int64_t>(request.prompt.size());
-  QUIRE_RETURN_IF_ERROR(check_fits(num_prompt_tokens, *request.params));
-  auto [place, is_new] = sequences_.try_emplace(request.id);
-  QUIRE_CHECK_MSG(is_new, fmt::format("sequence {} exists already", request.id));
+Sequence& Scheduler::create(const SequenceRequest& request, SequenceId id, double tag) {
+  auto [place, is_new] = sequences_.try_emplace(id);
+  QUIRE_CHECK_MSG(is_new, fmt::format("sequence {} exists already", id));
   place->second = std::make_unique<Sequence>();
   Sequence& sequence = *place->second;
-  sequence.id = request.id;
+  sequence.id = id;
+  sequence.tag = tag;
   sequence.arrival = next_arrival_++;
-  sequence.params = std::move(request.params);
+  sequence.params = request.params;
   sequence.seed = request.seed;
-  sequence.eos_ids = std::move(request.eos_ids);
-  sequence.prompt = std::move(request.prompt);
-  sequence.num_prompt_tokens = static_cast<int32_t>(num_prompt_tokens);
-  sequence.num_known_tokens = sequence.num_prompt_tokens;
-  sequence.max_total_tokens = static_cast<int32_t>(max_total_tokens(num_prompt_tokens, *sequence.params));
-  waiting_.push_back(&sequence);
+  sequence.eos_ids = request.eos_ids;
+  sequence.tenant = request.tenant;
+  sequence.weight = request.weight;
+  sequence.priority = request.priority;
+  sequence.context = request.context;
+  sequence.tokens = request.prompt;
+  sequence.num_prompt_tokens = static_cast<int32_t>(request.prompt.size());
+  sequence.max_total_tokens = static_cast<int32_t>(max_total_tokens(sequence.num_prompt_tokens, *request.params));
+  ++num_live_;
+  return sequence;
+}
+
+Status Scheduler::add(SequenceRequest request) {
+  QUIRE_CHECK(request.params != nullptr);
+  QUIRE_RETURN_IF_ERROR(check_fits(static_cast<int64_t>(request.prompt.size()), *request.params));
+  const auto num_prompt_tokens = static_cast<int64_t>(request.prompt.size());
+  const int64_t max_output = max_total_tokens(num_prompt_tokens, *request.params) - num_prompt_tokens;
+  // Forks share their source's prompt.
+  const double tag = shares_.arrived(request.tenant, request.weight, request.priority,
+                                     request.fork_of ? 0 : num_prompt_tokens, max_output);
+  if (request.params->use_beam_search && max_output > 0) {
+    add_beams(request, tag);
+    return {};
+  }
+  Sequence& sequence = create(request, request.id, tag);
+  const auto source = request.fork_of ? sequences_.find(*request.fork_of) : sequences_.end();
+  if (source == sequences_.end() || source->second->state == SequenceState::kEnded) {
+    waiting_.insert(&sequence);
+    return {};
+  }
+  Sequence& parent = *source->second;
+  QUIRE_CHECK(parent.num_prompt_tokens == sequence.num_prompt_tokens);
+  sequence.fork_of = parent.id;
+  sequence.state = SequenceState::kForking;
+  if (parent.forks.empty()) fork_sources_.push_back(&parent);
+  parent.forks.push_back(sequence.id);
   return {};
 }
+
+void Scheduler::add_beams(const SequenceRequest& request, double tag) {
+  const SamplingParams& params = *request.params;
+  std::vector<TokenId> end_ids = request.eos_ids;
+  for (const TokenId id : params.stop_token_ids) {
+    if (std::ranges::count(end_ids, id) == 0) end_ids.push_back(id);
+  }
+  const auto num_prompt_tokens = static_cast<int64_t>(request.prompt.size());
+  auto group = std::make_unique<BeamGroup>(BeamSearch::Config{
+      .num_beams = params.num_beams(),
+      .length_penalty = static_cast<double>(params.length_penalty),
+      .early_stopping = params.early_stopping,
+      .end_ids = std::move(end_ids),
+      .min_tokens = params.min_tokens,
+      .max_tokens = static_cast<int32_t>(max_total_tokens(num_prompt_tokens, params) - num_prompt_tokens),
+      .logprobs = params.logprobs});
+  for (int32_t beam = 0; beam < params.num_beams(); ++beam) {
+    Sequence& sequence = create(request, request.id + static_cast<SequenceId>(beam), tag);
+    sequence.beams = group.get();
+    sequence.state = beam == 0 ? SequenceState::kWaiting : SequenceState::kBeamUnborn;
+    group->members.push_back(&sequence);
+  }
+  group->num_unborn = params.num_beams() - 1;
+  group->candidates.resize(group->members.size());
+  waiting_.insert(group->members.front());
+  beam_groups_.emplace(request.id, std::move(group));
+}
+
+// ---- end ----
 
 bool Scheduler::cancel(SequenceId id) {
   const auto place = sequences_.find(id);
   if (place == sequences_.end() || place->second->state == SequenceState::kEnded) return false;
   Sequence& sequence = *place->second;
+  if (sequence.beams != nullptr) {
+    end_beams(*sequence.beams);
+  } else {
+    end(sequence);
+  }
+  return true;
+}
+
+void Scheduler::leave_queues(Sequence& sequence) {
   if (sequence.state == SequenceState::kRunning) {
-    running_.erase(std::find(running_.begin(), running_.end(), &sequence));
-  } else {
-    waiting_.erase(std::find(waiting_.begin(), waiting_.end(), &sequence));
-  }
-  end(sequence);
-  drop_if_idle(sequence);
-  return true;
-}
-
-// ---- schedule ----
-
-bool Scheduler::schedule(StepPlan& plan) {
-  plan.step = next_step_;
-  plan.retired.clear();
-  plan.added.clear();
-  plan.num_tokens = 0;
-
-  size_t count = 0;
-  const bool all_found_room = schedule_running(plan, count);
-  if (all_found_room) admit_waiting(plan, count);
-  plan.scheduled.resize(count);
-  if (count == 0) return false;
-
-  std::swap(plan.retired, retired_);
-  scheduled_tokens_ += static_cast<uint64_t>(plan.num_tokens);
-  ++next_step_;
-  ++num_plans_in_flight_;
-  return true;
-}
-
-// Rules 1 and 4. False when blocks ran out: somebody was preempted or sits out, so nobody is to be
-// admitted.
-bool Scheduler::schedule_running(StepPlan& plan, size_t& count) {
-  const uint64_t preemptions_before = preemptions_;
-  // running_ shrinks from behind, where the preempted are taken.
-  for (size_t i = 0; i < running_.size(); ++i) {
-    const int32_t budget = config_.max_num_batched_tokens - plan.num_tokens;
-    if (budget == 0) break;
-    Sequence& sequence = *running_[i];
-    const int32_t num_new_tokens = std::min(sequence.num_known_tokens - sequence.num_computed_tokens, budget);
-    if (num_new_tokens == 0) continue;
-    // Those behind must not run either: they would hold on to the blocks that this one waits for.
-    if (!make_room(sequence, sequence.num_computed_tokens + num_new_tokens)) return false;
-    write_run(sequence, num_new_tokens, plan, count);
-  }
-  return preemptions_ == preemptions_before;
-}
-
-// Blocks for the first `num_tokens` tokens of a running sequence, if need be those of later ones. A
-// sequence with a step in flight is no victim: the step still writes to its blocks.
-bool Scheduler::make_room(Sequence& sequence, int64_t num_tokens) {
-  while (!sequence.blocks.grow(pool_, num_tokens)) {
-    Sequence& last = *running_.back();
-    if (&last == &sequence || last.plans_in_flight > 0) return false;
-    preempt_last();
-  }
-  return true;
-}
-
-void Scheduler::preempt_last() {
-  Sequence& sequence = *running_.back();
-  running_.pop_back();
-  sequence.blocks.release(pool_);
-  sequence.num_computed_tokens = 0;
-  sequence.state = SequenceState::kWaiting;
-  waiting_.push_front(&sequence);
-  ++preemptions_;
-}
-
-// The blocks that a running sequence is sure to want beyond those it has: for its known tokens, and
-// the one after them.
-int64_t Scheduler::blocks_spoken_for(const Sequence& sequence) const {
-  const int64_t known = kv::blocks_for_tokens(sequence.num_known_tokens, config_.block_size);
-  const int64_t most = kv::blocks_for_tokens(sequence.max_computed_tokens(), config_.block_size);
-  return std::max<int64_t>(std::min(known + 1, most) - sequence.blocks.num_blocks(), 0);
-}
-
-// Rules 2 and 3.
-void Scheduler::admit_waiting(StepPlan& plan, size_t& count) {
-  if (waiting_.empty()) return;
-  int64_t spoken_for = 0;
-  for (const Sequence* sequence : running_) spoken_for += blocks_spoken_for(*sequence);
-
-  while (!waiting_.empty() && running_.size() < static_cast<size_t>(config_.max_num_seqs)) {
-    const int32_t budget = config_.max_num_batched_tokens - plan.num_tokens;
-    if (budget == 0) return;
-    Sequence& sequence = *waiting_.front();
-    const int64_t needed = kv::blocks_for_tokens(sequence.num_known_tokens, config_.block_size);
-    if (needed + spoken_for > pool_.num_free()) return;
-
-    const int32_t num_new_tokens = std::min(sequence.num_known_tokens, budget);
-    QUIRE_CHECK(sequence.blocks.grow(pool_, num_new_tokens));
-    spoken_for += blocks_spoken_for(sequence);
-    waiting_.pop_front();
-    running_.push_back(&sequence);
-    sequence.state = SequenceState::kRunning;
-    if (!sequence.known_to_runner) introduce(sequence, plan);
-    write_run(sequence, num_new_tokens, plan, count);
+    running_.erase(std::ranges::lower_bound(running_, &sequence, ServedBefore()));
+    BeamGroup* group = sequence.beams;
+    if (group != nullptr && --group->num_running == 0) num_unborn_beams_ -= group->num_unborn;
+  } else if (sequence.state == SequenceState::kWaiting) {
+    waiting_.erase(&sequence);
+    if (sequence.blocks.swapped_out()) --num_swapped_;
+    if (refused_ == &sequence) refused_ = nullptr;
   }
 }
 
-void Scheduler::introduce(Sequence& sequence, StepPlan& plan) {
-  NewSequence& added = plan.added.emplace_back();
-  added.id = sequence.id;
-  added.prompt = std::move(sequence.prompt);
-  added.params = sequence.params;
-  added.seed = sequence.seed;
-  added.stop_token_ids = sequence.params->stop_token_ids;
-  for (TokenId id : sequence.eos_ids) {
-    if (!contains(added.stop_token_ids, id)) added.stop_token_ids.push_back(id);
-  }
-  sequence.known_to_runner = true;
-}
-
-void Scheduler::write_run(Sequence& sequence, int32_t num_new_tokens, StepPlan& plan, size_t& count) {
-  if (count == plan.scheduled.size()) plan.scheduled.emplace_back();
-  ScheduledSequence& run = plan.scheduled[count++];
-  run.id = sequence.id;
-  run.num_computed_tokens = sequence.num_computed_tokens;
-  run.num_new_tokens = num_new_tokens;
-  const std::span<const BlockId> blocks = sequence.blocks.ids();
-  run.block_table.assign(blocks.begin(), blocks.end());
-  sequence.num_computed_tokens += num_new_tokens;
-  run.samples = sequence.num_computed_tokens == sequence.num_known_tokens && !sequence.scores_only();
-  ++sequence.plans_in_flight;
-  plan.num_tokens += num_new_tokens;
-}
-
-// ---- commit ----
-
-std::vector<CommitEvent> Scheduler::commit(const StepPlan& plan, StepResult&& result) {
-  QUIRE_CHECK(num_plans_in_flight_ > 0);
-  QUIRE_CHECK_MSG(plan.step == next_step_ - num_plans_in_flight_,
-                  fmt::format("step {} is committed out of order", plan.step));
-  QUIRE_CHECK(result.step == plan.step);
-  QUIRE_CHECK(result.sequences.size() == plan.scheduled.size());
-  --num_plans_in_flight_;
-
-  std::vector<CommitEvent> events;
-  events.reserve(plan.scheduled.size());
-  std::vector<Sequence*> finished;
-  for (size_t i = 0; i < plan.scheduled.size(); ++i) {
-    const ScheduledSequence& run = plan.scheduled[i];
-    QUIRE_CHECK(result.sequences[i].id == run.id);
-    const auto place = sequences_.find(run.id);
-    QUIRE_CHECK_MSG(place != sequences_.end(), fmt::format("sequence {} is unknown", run.id));
-    Sequence& sequence = *place->second;
-    --sequence.plans_in_flight;
-    if (sequence.state == SequenceState::kEnded) {
-      drop_if_idle(sequence);
-      continue;
-    }
-    TokenEvent event;
-    if (!apply(sequence, run, std::move(result.sequences[i]), event)) continue;
-    if (event.finish != FinishReason::kNone) {
-      end(sequence);
-      finished.push_back(&sequence);
-    }
-    events.push_back({run.id, std::move(event)});
-  }
-  if (!finished.empty()) {
-    std::erase_if(running_, [](const Sequence* s) { return s->state == SequenceState::kEnded; });
-    for (Sequence* sequence : finished) drop_if_idle(*sequence);
-  }
-  return events;
-}
-
-// True when there is something to tell; an event with a finish reason ends the sequence.
-bool Scheduler::apply(Sequence& sequence, const ScheduledSequence& run, SequenceResult&& result,
-                      TokenEvent& event) const {
-  if (!result.error.ok()) {
-    event.finish = FinishReason::kError;
-    event.error = std::move(result.error);
-    return true;
-  }
-  gather_prompt_logprobs(sequence, run, std::move(result.prompt_logprobs));
-  if (run.samples) {
-    append_tokens(sequence, std::move(result), event);
-  } else if (sequence.scores_only() && run.num_computed_tokens + run.num_new_tokens == sequence.num_prompt_tokens) {
-    event.finish = FinishReason::kLength;
-  } else {
-    return false;
-  }
-  event.prompt_logprobs = std::exchange(sequence.prompt_logprobs, {});
-  return true;
-}
-
-// The run's row at position p predicts position p + 1. After a preemption positions come again that
-// have arrived before.
-void Scheduler::gather_prompt_logprobs(Sequence& sequence, const ScheduledSequence& run,
-                                       std::vector<PositionLogprobs>&& logprobs) const {
-  const int32_t first = run.num_computed_tokens + 1;
-  for (size_t i = 0; i < logprobs.size(); ++i) {
-    const int32_t position = first + static_cast<int32_t>(i);
-    if (position <= sequence.num_prompt_logprobs) continue;
-    QUIRE_CHECK(position == sequence.num_prompt_logprobs + 1);
-    QUIRE_CHECK(position < sequence.num_prompt_tokens);
-    sequence.prompt_logprobs.push_back(std::move(logprobs[i]));
-    sequence.num_prompt_logprobs = position;
-  }
-}
-
-void Scheduler::append_tokens(Sequence& sequence, SequenceResult&& result, TokenEvent& event) const {
-  const SamplingParams& params = *sequence.params;
-  QUIRE_CHECK(!result.tokens.empty());
-  QUIRE_CHECK(result.logprobs.empty() || result.logprobs.size() == result.tokens.size());
-  size_t taken = 0;
-  while (taken < result.tokens.size() && event.finish == FinishReason::kNone) {
-    const TokenId token = result.tokens[taken++];
-    ++sequence.num_known_tokens;
-    const bool may_stop = sequence.num_output_tokens() >= params.min_tokens;
-    const bool is_eos = contains(sequence.eos_ids, token);
-    if (may_stop && (is_eos || contains(params.stop_token_ids, token))) {
-      event.finish = FinishReason::kStop;
-      event.stop_token = token;
-      event.stopped_by_eos = is_eos;
-    } else if (sequence.num_known_tokens >= sequence.max_total_tokens) {
-      event.finish = FinishReason::kLength;
-    }
-  }
-  event.tokens = std::move(result.tokens);
-  event.tokens.resize(taken);
-  event.logprobs = std::move(result.logprobs);
-  if (event.logprobs.size() > taken) event.logprobs.resize(taken);
-}
-
-// The caller takes the sequence out of its queue and calls drop_if_idle().
+// The sequence may be gone afterwards.
 void Scheduler::end(Sequence& sequence) {
+  leave_queues(sequence);
   sequence.state = SequenceState::kEnded;
+  --num_live_;
   if (sequence.known_to_runner) retired_.push_back(sequence.id);
+  if (sequence.beams == nullptr || sequence.beams->members.front() == &sequence) {
+    shares_.finished(sequence.tenant, sequence.weight, sequence.max_total_tokens - sequence.num_prompt_tokens,
+                     sequence.num_output_tokens());
+  }
+  if (!sequence.forks.empty()) wake_forks(sequence);
+  drop_if_idle(sequence);
+}
+
+void Scheduler::end_beams(BeamGroup& group) {
+  const SequenceId first = group.members.front()->id;
+  for (Sequence* member : group.members) end(*member);
+  beam_groups_.erase(first);
 }
 
 void Scheduler::drop_if_idle(Sequence& sequence) {
   if (sequence.plans_in_flight > 0) return;
-  sequence.blocks.release(pool_);
+  cache_.release(sequence.blocks);
   sequences_.erase(sequence.id);
 }
 
@@ -340,52 +246,62 @@ void Scheduler::drop_if_idle(Sequence& sequence) {
 SchedulerStats Scheduler::stats() const {
   SchedulerStats stats;
   stats.running = static_cast<int32_t>(running_.size());
-  stats.waiting = static_cast<int32_t>(waiting_.size());
-  stats.blocks_total = pool_.num_blocks();
-  stats.blocks_used = pool_.num_used();
+  stats.waiting = static_cast<int32_t>(num_live_) - stats.running;
+  stats.swapped = num_swapped_;
+  stats.blocks_total = cache_.pool().num_blocks();
+  stats.blocks_used = cache_.pool().num_used();
+  stats.blocks_cached = cache_.pool().num_cached();
+  stats.swap_slots_used = cache_.num_swap_slots_used();
   stats.preemptions = preemptions_;
+  stats.swaps = swaps_;
   stats.scheduled_tokens = scheduled_tokens_;
+  stats.prefix_query_tokens = cache_.statistics().query_tokens;
+  stats.prefix_hit_tokens = cache_.statistics().hit_tokens;
   return stats;
 }
 
-void Scheduler::check_invariants() const {
-  pool_.check_invariants();
+int64_t Scheduler::held_tokens() const {
+  int64_t sum = 0;
+  for (const Sequence* sequence : running_) sum += sequence->num_computed_tokens;
+  return sum;
+}
 
-  std::vector<int32_t> holders(static_cast<size_t>(pool_.num_blocks()), 0);
+void Scheduler::check_invariants() const {
+  std::vector<int32_t> holders(static_cast<size_t>(config_.num_blocks), 0);
   size_t num_ended = 0;
+  size_t num_aside = 0;  // forking, unborn
+  int32_t num_swapped = 0;
   for (const auto& [id, sequence] : sequences_) {
     QUIRE_CHECK(sequence->id == id);
-    QUIRE_CHECK(sequence->num_computed_tokens <= sequence->num_known_tokens);
-    QUIRE_CHECK(sequence->num_known_tokens <= sequence->max_total_tokens);
+    QUIRE_CHECK(sequence->num_computed_tokens <= sequence->num_known_tokens());
+    QUIRE_CHECK(sequence->num_known_tokens() <= sequence->max_total_tokens);
     QUIRE_CHECK(sequence->num_computed_tokens <= sequence->max_computed_tokens());
     QUIRE_CHECK_MSG(
         sequence->blocks.num_blocks() == kv::blocks_for_tokens(sequence->num_computed_tokens, config_.block_size),
         fmt::format("sequence {} has {} blocks for {} tokens", id, sequence->blocks.num_blocks(),
                     sequence->num_computed_tokens));
-    for (BlockId block : sequence->blocks.ids()) ++holders[static_cast<size_t>(block)];
+    cache_.count_holders(sequence->blocks, holders);
+    if (sequence->blocks.swapped_out()) ++num_swapped;
     if (sequence->state == SequenceState::kEnded) {
       ++num_ended;
       QUIRE_CHECK(sequence->plans_in_flight > 0);
+    } else if (sequence->state == SequenceState::kForking || sequence->state == SequenceState::kBeamUnborn) {
+      ++num_aside;
+      QUIRE_CHECK(sequence->blocks.empty());
     }
   }
-  for (BlockId block = 0; block < pool_.num_blocks(); ++block) {
-    QUIRE_CHECK_MSG(pool_.reference_count(block) == holders[static_cast<size_t>(block)],
-                    fmt::format("block {} has {} holders, but {} are counted", block,
-                                holders[static_cast<size_t>(block)], pool_.reference_count(block)));
+  cache_.check_invariants(std::move(holders));
+  QUIRE_CHECK(num_swapped == num_swapped_);
+  QUIRE_CHECK(running_.size() + waiting_.size() + num_ended + num_aside == sequences_.size());
+  QUIRE_CHECK(sequences_.size() - num_ended == static_cast<size_t>(num_live_));
+  QUIRE_CHECK(running_.size() + static_cast<size_t>(num_unborn_beams_) <= static_cast<size_t>(config_.max_num_seqs));
+  for (size_t i = 0; i < running_.size(); ++i) {
+    QUIRE_CHECK(running_[i]->state == SequenceState::kRunning && !running_[i]->blocks.swapped_out());
+    QUIRE_CHECK(i == 0 || running_[i - 1]->goes_before(*running_[i]));
   }
-
-  QUIRE_CHECK(running_.size() + waiting_.size() + num_ended == sequences_.size());
-  QUIRE_CHECK(running_.size() <= static_cast<size_t>(config_.max_num_seqs));
-  const Sequence* before = nullptr;
-  const auto check_in_queue = [&before](const Sequence* sequence, SequenceState state) {
-    QUIRE_CHECK(sequence->state == state);
-    QUIRE_CHECK(before == nullptr || before->arrival < sequence->arrival);
-    before = sequence;
-  };
-  for (const Sequence* sequence : running_) check_in_queue(sequence, SequenceState::kRunning);
   for (const Sequence* sequence : waiting_) {
-    check_in_queue(sequence, SequenceState::kWaiting);
-    QUIRE_CHECK(sequence->blocks.num_blocks() == 0 && sequence->plans_in_flight == 0);
+    QUIRE_CHECK(sequence->state == SequenceState::kWaiting && sequence->plans_in_flight == 0);
+    QUIRE_CHECK(sequence->blocks.empty() || sequence->blocks.swapped_out());
   }
 }
 

@@ -6,37 +6,44 @@
 // are in the cache. It is given more of the known ones until none is left; the run that reaches
 // their end samples the next. There is no prefill and no decode mode.
 //
+// Sequences are served in one order that never changes: by tag (sched/fair_share.h: shares of tenants, priorities with
+// ageing), then by arrival. With one tenant and no priorities that is first come, first served.
+//
 // Rules of schedule():
-//  1. One budget of tokens a step (max_num_batched_tokens) is handed out in the order of arrival. A sequence with
-//     more to compute than the budget leaves gets what is left (chunked prefill) and the rest in later steps.
-//  2. The running come first, then the waiting are admitted from the front of the queue (first come, first served,
-//     nobody overtakes) while budget, seats (max_num_seqs) and blocks last.
+//  1. One budget of tokens a step (max_num_batched_tokens) is handed out in that order. A sequence with more to compute
+//     than the budget leaves, or than long_prefill_token_threshold, gets that much (chunked prefill) and the rest in
+//     later steps.
+//  2. The running come first, then the waiting are admitted from the front (nobody overtakes) while budget, seats
+//     (max_num_seqs), partial prefills (max_num_partial_prefills) and blocks last.
 //  3. A waiting sequence is admitted when all of its known tokens find room beside those that the running ones
-//     still have to compute and the next block of every running one that may yet need it: an admission that the
-//     very next step would undo is no gain.
-//  4. When a running sequence finds no block, the last come is preempted: its blocks are freed, it returns to the
-//     front of the waiting queue with all its tokens and will be computed anew. If it is itself the last, it sits
-//     out and keeps what it has until a sequence before it wants its blocks or frees its own. In such a step nobody
-//     is admitted.
+//     still have to compute, the next block of every running one that may yet need it, and the watermark: an admission
+//     that the very next step would undo is no gain.
+//  4. When a running sequence finds no block, the last in the order is preempted: its blocks are freed (recompute) or
+//     copied to the second pool (swap), and it waits with all its tokens. If it is itself the last, it sits out and
+//     keeps what it has until a sequence before it wants its blocks or frees its own. In such a step nobody is admitted.
+//  5. If all that makes nothing move, the last is preempted for the first that waits.
 //
-// Why this ends: `running` followed by `waiting` is always in the order of arrival, the first of
-// them is never preempted and always gets a share of the budget, and add() has refused what would
-// not fit into the whole pool. So the first runs to its end, then the next is first. No two can
-// preempt each other in turn: only an earlier one ever takes from a later.
+// Why this ends: the first in the order is never preempted by rule 4 and never overtaken by rule 2; add() has refused
+// what would not fit into the whole pool; so it runs to its end, then the next is first. No two can preempt each other
+// in turn: only an earlier one ever takes from a later.
 //
-// num_computed_tokens moves on when a run is scheduled, not when it is committed, so plans may
-// follow each other before their results are known: a sequence with a token still to come has
-// nothing left to compute and sits out until commit.
+// num_computed_tokens moves on when a run is scheduled, not when it is committed, so plans may follow each other before
+// their results are known (max_plans_in_flight): a token still to come is a placeholder that the runner knows; if the
+// answer turns out to have ended, what was planned beyond is dropped.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <set>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "base/status.h"
-#include "kv/block_pool.h"
+#include "kv/cache_manager.h"
+#include "sched/beam_search.h"
+#include "sched/fair_share.h"
 #include "sched/sequence.h"
 #include "types/ids.h"
 #include "types/step_plan.h"
@@ -44,29 +51,54 @@
 
 namespace quire::sched {
 
+enum class PreemptionMode { kRecompute, kSwap, kAuto };
+
 struct SchedulerConfig {
-  int32_t max_num_seqs = 128;             // sequences running at once
-  int32_t max_num_batched_tokens = 2048;  // tokens computed in one step
-  int32_t max_model_len = 0;              // prompt and answer of one sequence
-  int32_t num_blocks = 0;                 // of the KV pool
-  int32_t block_size = 16;                // tokens a block
+  int32_t max_num_seqs = 128;                // sequences running at once
+  int32_t max_num_batched_tokens = 2048;     // tokens computed in one step
+  int32_t max_model_len = 0;                 // prompt and answer of one sequence
+  int32_t num_blocks = 0;                    // of the KV pool
+  int32_t block_size = 16;                   // tokens a block
+  std::vector<int32_t> windows = {0};        // a group of layers each; see kv::CacheConfig
+  bool prefix_caching = true;
+  int32_t num_swap_blocks = 0;               // of the second pool
+  PreemptionMode preemption_mode = PreemptionMode::kRecompute;  // kSwap: while slots last
+  int32_t long_prefill_token_threshold = 0;  // most prompt tokens of one sequence a step; 0: the budget
+  int32_t max_num_partial_prefills = 1;      // prompts under way in several steps at once
+  double watermark = 0.01;                   // share of the pool that admission leaves free
+  double tokens_per_priority_level = 0;      // policy "priority": ageing, see fair_share.h; 0: "fcfs"
+  int32_t max_plans_in_flight = 1;           // planned and not yet committed
+  uint64_t hash_seed = 0;
 };
 
-// Errors: invalid_argument when a field is below 1.
+// Errors: invalid_argument when a field is out of range.
 Status validate(const SchedulerConfig& config);
+
+// What kAuto weighs; measured by whoever runs the steps. 0: unknown.
+struct PreemptionCosts {
+  double seconds_per_recomputed_token = 0;
+  double seconds_per_swapped_block = 0;  // one way
+};
 
 struct SchedulerStats {
   int32_t running = 0;
-  int32_t waiting = 0;  // preempted ones included
+  int32_t waiting = 0;  // preempted and forking ones included
+  int32_t swapped = 0;  // of the waiting
   int32_t blocks_total = 0;
   int32_t blocks_used = 0;
+  int32_t blocks_cached = 0;  // free, with contents worth finding
+  int32_t swap_slots_used = 0;
   uint64_t preemptions = 0;       // since the start
+  uint64_t swaps = 0;             // of those, by swapping
   uint64_t scheduled_tokens = 0;  // since the start; recomputed ones count again
+  int64_t prefix_query_tokens = 0;
+  int64_t prefix_hit_tokens = 0;
 };
 
 // What a committed step means for one sequence. At most one a sequence and step; none when nothing
 // is to tell (a chunk that is not the last of the prompt). The event with a finish reason is the
-// last of its sequence.
+// last of its sequence. Of a beam search there are only last events, for the first params.n of its ids, the best answer
+// first.
 struct CommitEvent {
   SequenceId id = 0;
   TokenEvent event;
@@ -76,78 +108,145 @@ class Scheduler {
  public:
   // REQUIRES: validate(config).ok().
   explicit Scheduler(const SchedulerConfig& config);
+  ~Scheduler();
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  // Checks what add() checks. Const: other threads may ask, so that a request fails before it is
-  // queued. Errors: invalid_argument: the prompt is empty; it leaves no token of the context to the
+  // Checks what add() checks. Const and of constant state alone: other threads may ask, so that a request fails before
+  // it is queued. Errors: invalid_argument: the prompt is empty; it leaves no token of the context to the
   // answer; prompt and max_tokens (at most max_model_len together) do not fit into the whole KV
-  // pool. Without max_tokens the answer may grow as far as context and pool reach.
+  // pool, each beam with its own; more beams than max_num_seqs. Without max_tokens the answer may grow as far as
+  // context and pool reach.
   Status check_fits(int64_t num_prompt_tokens, const SamplingParams& params) const;
 
-  // Puts a sequence at the end of the waiting queue. Errors: check_fits(). REQUIRES: params set; an
-  // id never used before. max_tokens 0 computes the prompt (for its logprobs), samples nothing and
+  // Puts a sequence (or a beam search) into the waiting queue. Errors: check_fits(). REQUIRES: params set; ids
+  // never used before. max_tokens 0 computes the prompt (for its logprobs), samples nothing and
   // finishes with kLength.
   Status add(SequenceRequest request);
 
-  // Ends a sequence; commit() will not mention it again. Its blocks are freed at once, or, if a
-  // step in flight uses them, when the last such step is committed. The next plan retires it if the
+  // Ends a sequence, or the beam search that it belongs to; commit() will not mention it again. Its blocks are freed at
+  // once, or, if a step in flight uses them, when the last such step is committed. The next plan retires it if the
   // runner knows it. False: unknown or finished already.
   bool cancel(SequenceId id);
 
   // Sequences that are neither finished nor cancelled, or plans not yet committed.
-  bool has_work() const { return !running_.empty() || !waiting_.empty() || num_plans_in_flight_ > 0; }
+  bool has_work() const { return num_live_ > 0 || num_plans_in_flight_ > 0; }
 
   // Writes the next step into `plan`, overwriting it but reusing its memory (pass the last plan in
-  // again). False when nothing can be scheduled now: there is no work, or all of it waits for steps
-  // in flight. A plan always schedules at least one token; retirements wait for one that does. With
-  // no plan in flight and sequences left it is never false.
+  // again). False when nothing can be scheduled now: there is no work, all of it waits for steps
+  // in flight, or max_plans_in_flight are. A plan always schedules at least one token; retirements wait for one that
+  // does. With no plan in flight and sequences left it is never false.
   bool schedule(StepPlan& plan);
 
   // Applies the result of the oldest plan not yet committed.
   // REQUIRES: one result a scheduled sequence, in the plan's order; where `samples`, at least one
-  // token or an error.
-  //  - an error ends its sequence alone (kError);
+  // token (of a beam: candidates) or an error.
+  //  - an error ends its sequence (or beam search) alone (kError);
   //  - a token is appended; it ends the sequence with kStop if it is one of the end ids or of
-  //    stop_token_ids and the answer has min_tokens with it, otherwise with kLength at max_tokens
-  //    or max_model_len;
+  //    stop_token_ids and the answer has min_tokens with it, otherwise with kRepetition if the request looks for that
+  //    and finds it, otherwise with kLength at max_tokens or max_model_len;
   //  - prompt logprobs are gathered over chunks and handed on with the first token (or the end),
-  //  each position once.
+  //    each position once.
   std::vector<CommitEvent> commit(const StepPlan& plan, StepResult&& result);
 
+  void set_preemption_costs(const PreemptionCosts& costs) { costs_ = costs; }
+  void reset_prefix_cache() { cache_.reset_prefix_cache(); }
+
   SchedulerStats stats() const;
+  // Tokens whose keys and values running sequences hold; shared ones count for each holder. O(running).
+  int64_t held_tokens() const;
+  // Preempted by the last schedule().
+  const std::vector<SequenceId>& last_preempted() const { return last_preempted_; }
 
   // The invariants of the design page, checked over all sequences and blocks; ends the process if
   // one is broken. O(blocks + tokens / block_size): for tests and debug builds.
   void check_invariants() const;
 
  private:
+  struct ServedBefore {
+    bool operator()(const Sequence* a, const Sequence* b) const { return a->goes_before(*b); }
+  };
+  struct Admission {
+    int64_t spoken_for = 0;        // blocks that the running ones are sure to want
+    int32_t partial_prefills = 0;  // prompts that this step leaves unfinished
+  };
+
+  // scheduler.cpp: accept
   int64_t max_total_tokens(int64_t num_prompt_tokens, const SamplingParams& params) const;
+  Sequence& create(const SequenceRequest& request, SequenceId id, double tag);
+  void add_beams(const SequenceRequest& request, double tag);
+  void leave_queues(Sequence& sequence);
+  void end(Sequence& sequence);
+  void end_beams(BeamGroup& group);
+  void drop_if_idle(Sequence& sequence);
+  // schedule.cpp
   bool schedule_running(StepPlan& plan, size_t& count);
+  bool make_room(Sequence& sequence, int32_t end, StepPlan& plan);
+  void move_something(StepPlan& plan, size_t& count);
+  bool preempt_last_for(const Sequence* sequence);
+  void preempt(Sequence& sequence);
+  bool swaps(const Sequence& sequence) const;
+  bool drop_last_swapped(const Sequence& except);
+  void wake_forks(Sequence& source);
   void admit_waiting(StepPlan& plan, size_t& count);
-  bool make_room(Sequence& sequence, int64_t num_tokens);
-  void preempt_last();
+  bool admit(Sequence& sequence, Admission& admission, StepPlan& plan, size_t& count);
+  void find_shared_blocks(Sequence& sequence);
+  int32_t run_length(const Sequence& sequence, int32_t budget) const;
   int64_t blocks_spoken_for(const Sequence& sequence) const;
+  bool may_read_cache(const Sequence& sequence) const;
+  void to_waiting(Sequence& sequence);
+  void to_running(Sequence& sequence);
   static void introduce(Sequence& sequence, StepPlan& plan);
-  static void write_run(Sequence& sequence, int32_t num_new_tokens, StepPlan& plan, size_t& count);
-  bool apply(Sequence& sequence, const ScheduledSequence& run, SequenceResult&& result, TokenEvent& event) const;
+  void write_run(Sequence& sequence, int32_t num_new_tokens, StepPlan& plan, size_t& count);
+  // commit.cpp
+  void apply(Sequence& sequence, const ScheduledSequence& run, SequenceResult&& result,
+             std::vector<CommitEvent>& events);
+  bool apply_tokens(Sequence& sequence, const ScheduledSequence& run, SequenceResult&& result, TokenEvent& event) const;
   void gather_prompt_logprobs(Sequence& sequence, const ScheduledSequence& run,
                               std::vector<PositionLogprobs>&& logprobs) const;
   void append_tokens(Sequence& sequence, SequenceResult&& result, TokenEvent& event) const;
-  void end(Sequence& sequence);
-  void drop_if_idle(Sequence& sequence);
+  void advance_beams(BeamGroup& group, std::vector<CommitEvent>& events);
+  void move_beams(BeamGroup& group, const std::vector<BeamMoveChoice>& moves);
+  void finish_beams(BeamGroup& group, std::vector<CommitEvent>& events);
 
   SchedulerConfig config_;
-  kv::BlockPool pool_;
+  kv::CacheManager cache_;
+  FairShare shares_;
+  PreemptionCosts costs_;
   std::unordered_map<SequenceId, std::unique_ptr<Sequence>> sequences_;
-  std::vector<Sequence*> running_;   // in order of arrival
-  std::deque<Sequence*> waiting_;    // in order of arrival; all of them came after the running ones
-  std::vector<SequenceId> retired_;  // known to the runner, to be named in the next plan
+  std::unordered_map<SequenceId, std::unique_ptr<BeamGroup>> beam_groups_;  // by their first id
+  std::vector<Sequence*> running_;                                          // in the order of service
+  std::set<Sequence*, ServedBefore> waiting_;
+  std::vector<Sequence*> fork_sources_;  // with forks that wait for them
+  int64_t num_live_ = 0;
+  int32_t num_unborn_beams_ = 0;  // seats kept for them
+  int32_t num_swapped_ = 0;
+  // The first that waits found no room with so many blocks free: asking again is idle until there are more.
+  const Sequence* refused_ = nullptr;
+  int32_t refused_with_free_ = 0;
+
+  // For the next plan.
+  std::vector<BeamMove> moves_;
+  std::vector<SequenceId> retired_;
+  std::vector<SwapCopy> swap_out_;
+
+  std::vector<SequenceId> last_preempted_;
   uint64_t next_arrival_ = 0;
   uint64_t next_step_ = 0;
   uint64_t num_plans_in_flight_ = 0;
   uint64_t preemptions_ = 0;
+  uint64_t swaps_ = 0;
   uint64_t scheduled_tokens_ = 0;
+};
+
+// A beam search under way. Private to sched/.
+struct BeamGroup {
+  explicit BeamGroup(BeamSearch::Config config) : search(std::move(config)) {}
+  BeamSearch search;
+  std::vector<Sequence*> members;                     // [num_beams]; the first `search.num_open()` are open
+  std::vector<std::vector<TokenLogprob>> candidates;  // [num_beams]; empty: not known yet
+  int32_t num_unborn = 0;
+  int32_t num_running = 0;
 };
 
 }  // namespace quire::sched

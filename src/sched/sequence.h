@@ -1,11 +1,13 @@
 // A sequence as the scheduler sees it: what is asked for, how far it is, and which blocks it holds.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
-#include "kv/block_table.h"
+#include "kv/cache_manager.h"
 #include "types/ids.h"
 #include "types/sampling_params.h"
 #include "types/step_plan.h"
@@ -13,43 +15,75 @@
 namespace quire::sched {
 
 struct SequenceRequest {
-  SequenceId id = 0;
+  SequenceId id = 0;                             // beam search: the first of params->num_beams() consecutive ids
   std::vector<TokenId> prompt;                   // not empty
   std::shared_ptr<const SamplingParams> params;  // immutable, validated
   uint64_t seed = 0;                             // of the random choices; handed on to the runner
   std::vector<TokenId> eos_ids;                  // the model's end ids; empty with ignore_eos
+  int32_t priority = 0;                          // policy "priority": lower goes first
+  int32_t tenant = 0;                            // whose share of the tokens this uses
+  double weight = 1.0;                           // > 0: the tenant's share against others'
+  kv::CacheContext context;
+  // One of several samples of a prompt: it shares the blocks of this sequence, added just before with the same prompt.
+  std::optional<SequenceId> fork_of;
 };
 
-// kWaiting <-> kRunning (admission, preemption); either -> kEnded (finished, failed or cancelled),
-// from where a sequence is dropped as soon as no step in flight uses its blocks.
-enum class SequenceState { kWaiting, kRunning, kEnded };
+// kForking -> kWaiting (the sequence to fork from has computed the prompt, or is gone);
+// kBeamUnborn -> kRunning (the beam search has branched);
+// kWaiting <-> kRunning (admission, preemption); all -> kEnded (finished, failed or cancelled), from where a sequence
+// is dropped as soon as no step in flight uses its blocks.
+enum class SequenceState { kForking, kBeamUnborn, kWaiting, kRunning, kEnded };
+
+struct BeamGroup;
 
 struct Sequence {
   SequenceId id = 0;
-  uint64_t arrival = 0;  // rank in the order of arrival
+  // The order in which sequences are served: by `tag`, then by arrival. It never changes, so no two can take from each
+  // other in turn.
+  double tag = 0;
+  uint64_t arrival = 0;
   SequenceState state = SequenceState::kWaiting;
   std::shared_ptr<const SamplingParams> params;
   uint64_t seed = 0;
   std::vector<TokenId> eos_ids;
+  int32_t tenant = 0;
+  double weight = 1.0;
+  int32_t priority = 0;
+  kv::CacheContext context;
+  BeamGroup* beams = nullptr;  // the group it belongs to; null: none
+  std::optional<SequenceId> fork_of;
+  std::vector<SequenceId> forks;  // sequences in kForking that wait for this one
 
-  std::vector<TokenId> prompt;  // handed over to the runner with the first plan; empty from then on
+  std::vector<TokenId> tokens;  // prompt and committed output
   bool known_to_runner = false;
   int32_t num_prompt_tokens = 0;
-  int32_t num_known_tokens = 0;     // prompt and sampled
-  int32_t num_computed_tokens = 0;  // scheduled runs included, committed or not
-  int32_t max_total_tokens = 0;     // prompt and answer end here
-  int32_t plans_in_flight = 0;      // plans not yet committed that use its blocks
-  kv::BlockTable blocks;            // covers num_computed_tokens
+  int32_t num_tokens_in_flight = 0;  // sampled by plans not yet committed: known to the runner, not to us
+  int32_t num_computed_tokens = 0;   // scheduled runs included, committed or not
+  int32_t num_computed_before = 0;   // without the run planned last
+  std::optional<uint64_t> last_step;  // the step of that run
+  int32_t max_total_tokens = 0;      // prompt and answer end here
+  int32_t plans_in_flight = 0;       // plans not yet committed that use its blocks
+  kv::SequenceBlocks blocks;         // covers num_computed_tokens
 
   // Prompt logprobs of positions 1 .. num_prompt_logprobs have arrived; those not yet handed on are
   // kept.
   int32_t num_prompt_logprobs = 0;
   std::vector<PositionLogprobs> prompt_logprobs;
 
-  int32_t num_output_tokens() const { return num_known_tokens - num_prompt_tokens; }
+  int32_t num_committed_tokens() const { return static_cast<int32_t>(tokens.size()); }
+  int32_t num_known_tokens() const { return num_committed_tokens() + num_tokens_in_flight; }
+  int32_t num_output_tokens() const { return num_committed_tokens() - num_prompt_tokens; }
   bool scores_only() const { return max_total_tokens == num_prompt_tokens; }
   // Positions whose keys and values are ever needed: the last token sampled is never computed.
   int32_t max_computed_tokens() const { return scores_only() ? num_prompt_tokens : max_total_tokens - 1; }
+  // Known tokens not yet scheduled.
+  int32_t num_remaining_tokens() const {
+    return std::min(num_known_tokens(), max_computed_tokens()) - num_computed_tokens;
+  }
+  bool computes_prompt() const { return num_computed_tokens < num_prompt_tokens; }
+  bool goes_before(const Sequence& other) const {
+    return tag < other.tag || (tag == other.tag && arrival < other.arrival);
+  }
 };
 
 }  // namespace quire::sched

@@ -20,6 +20,7 @@ namespace quire {
 struct NewSequence {
   SequenceId id = 0;
   std::vector<TokenId> prompt;
+  std::vector<TokenId> output;                   // what was chosen before: of a beam that begins in the middle
   std::shared_ptr<const SamplingParams> params;  // immutable
   uint64_t seed = 0;                             // the request's own, or one drawn by the engine
   std::vector<TokenId> stop_token_ids;           // the model's end ids too, unless ignore_eos: banned until min_tokens
@@ -31,14 +32,43 @@ struct ScheduledSequence {
   SequenceId id = 0;
   int32_t num_computed_tokens = 0;   // keys and values already in the cache
   int32_t num_new_tokens = 0;        // >= 1
-  std::vector<BlockId> block_table;  // covers all tokens up to the end of this run
-  bool samples = false;  // the run reaches the end of the known tokens: a token is sampled from its last row
+  // [num_groups, num_blocks]: each group's table, covering all tokens up to the end of this run; kNoBlock behind the
+  // group's window.
+  std::vector<BlockId> block_table;
+  // The run reaches the end of the known tokens: a token is sampled from its last row, or, with num_candidates > 0, the
+  // most likely ones are given for the beam search to choose from.
+  bool samples = false;
+  int32_t num_candidates = 0;
 };
 
+// Within the pool, every layer of the block's group, keys and values.
+struct BlockCopy {
+  BlockId source = kNoBlock;
+  BlockId destination = kNoBlock;
+};
+
+// Between the pool and the second one.
+struct SwapCopy {
+  BlockId block = kNoBlock;
+  SwapSlot slot = -1;
+};
+
+// The tokens of sequence `id` become those that `source` had before this plan, and `token` follows.
+struct BeamMove {
+  SequenceId id = 0;
+  SequenceId source = 0;
+  TokenId token = kNoToken;
+};
+
+// Carried out in the order of the fields.
 struct StepPlan {
   uint64_t step = 0;
-  std::vector<SequenceId> retired;  // forget these first
-  std::vector<NewSequence> added;   // then learn these
+  std::vector<BeamMove> moves;      // all at once, then
+  std::vector<SequenceId> retired;  // forget these
+  std::vector<NewSequence> added;   // learn these
+  std::vector<SwapCopy> swap_out;   // pool to slots: blocks may be reused from here on
+  std::vector<SwapCopy> swap_in;    // slots to pool
+  std::vector<BlockCopy> copies;    // before anything is computed
   std::vector<ScheduledSequence> scheduled;
   int32_t num_tokens = 0;  // sum of num_new_tokens
 };
@@ -60,6 +90,7 @@ struct PositionLogprobs {
 struct SequenceResult {
   SequenceId id = 0;
   std::vector<TokenId> tokens;                    // sampled in this step; empty while the prompt is being computed
+  std::vector<TokenLogprob> candidates;           // of a beam: num_candidates of them, the most likely first
   std::vector<PositionLogprobs> logprobs;         // beside tokens, if asked for
   std::vector<PositionLogprobs> prompt_logprobs;  // of the prompt tokens that this step's rows predict, if asked for
   Status error;                                   // a fault of this sequence alone (not finite logits, ...)

@@ -12,7 +12,7 @@
 
 namespace quire {
 
-enum class FinishReason { kNone, kStop, kLength, kAbort, kError };
+enum class FinishReason { kNone, kStop, kLength, kRepetition, kAbort, kError };
 
 constexpr std::string_view to_string(FinishReason reason) {
   switch (reason) {
@@ -22,6 +22,8 @@ constexpr std::string_view to_string(FinishReason reason) {
       return "stop";
     case FinishReason::kLength:
       return "length";
+    case FinishReason::kRepetition:
+      return "repetition";
     case FinishReason::kAbort:
       return "abort";
     case FinishReason::kError:
@@ -37,7 +39,8 @@ struct TokenEvent {
   FinishReason finish = FinishReason::kNone;      // the last event has one
   std::optional<TokenId> stop_token;  // kStop by this id (it is the last of `tokens`); end-of-sequence ids included
   bool stopped_by_eos = false;        // stop_token is one of the model's own end ids
-  Status error;                       // kError
+  std::optional<double> cumulative_logprob;  // of a beam search: the whole answer's, with its only event
+  Status error;                              // kError
 };
 
 }  // namespace quire

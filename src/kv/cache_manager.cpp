@@ -1,0 +1,405 @@
+#include "kv/cache_manager.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+
+namespace quire::kv {
+namespace {
+constexpr SwapSlot kNoSlot = -1;
+}
+
+CacheManager::CacheManager(const CacheConfig& config)
+    : config_(config),
+      pool_(config.num_blocks),
+      cache_(config.num_blocks, config.block_size, static_cast<int32_t>(config.windows.size()), config.hash_seed,
+             config.hash) {
+  for (SwapSlot slot = config.num_swap_blocks - 1; slot >= 0; --slot) free_slots_.push_back(slot);
+}
+
+// The first block of a group that a query at `position` reads.
+int32_t CacheManager::first_needed(int32_t group, int32_t position) const {
+  const int32_t window = config_.windows[static_cast<size_t>(group)];
+  return window == 0 ? 0 : std::max(position - window + 1, 0) / config_.block_size;
+}
+
+int64_t CacheManager::most_blocks(int64_t num_tokens, int64_t max_run) const {
+  int64_t sum = 0;
+  for (const int32_t window : config_.windows) {
+    const int64_t all = blocks_for_tokens(num_tokens, config_.block_size);
+    sum += window == 0 ? all : std::min(all, blocks_for_tokens(window - 1 + max_run, config_.block_size) + 1);
+  }
+  return sum;
+}
+
+void CacheManager::begin_step(uint64_t step) {
+  step_ = step;
+  free_slots_.insert(free_slots_.end(), freed_slots_.begin(), freed_slots_.end());
+  freed_slots_.clear();
+  for (const BlockId block : copied_) pool_.release(block);
+  copied_.clear();
+}
+
+// Blocks into fresh_, whose former contents are forgotten.
+bool CacheManager::allocate(int64_t count) {
+  fresh_.clear();
+  if (count > pool_.num_free()) return false;
+  QUIRE_CHECK(pool_.allocate(static_cast<int32_t>(count), fresh_));
+  for (const BlockId block : fresh_) cache_.detach(block);
+  return true;
+}
+
+// ---- prefixes ----
+
+// Follows `tokens` down the tree from `node`, which stands for `first_block` blocks of them. The nodes found go to
+// `path`; as many of them count as leave every group all the blocks that going on from there reads.
+int32_t CacheManager::walk(NodeId node, std::span<const TokenId> tokens, int32_t first_block, int32_t most_blocks,
+                           std::vector<NodeId>& path) const {
+  const auto size = static_cast<size_t>(config_.block_size);
+  path.clear();
+  int32_t usable = 0;
+  std::vector<int32_t>& present_since = present_since_;  // a group each: first block of the unbroken run to here
+  present_since.assign(static_cast<size_t>(num_groups()), first_block);
+  for (int32_t i = first_block; i < most_blocks; ++i) {
+    node = cache_.find_child(node, tokens.subspan(static_cast<size_t>(i) * size, size));
+    if (node == kNoNode) break;
+    path.push_back(node);
+    bool complete = true;
+    for (int32_t group = 0; group < num_groups(); ++group) {
+      int32_t& since = present_since[static_cast<size_t>(group)];
+      if (cache_.block(node, group) == kNoBlock) since = i + 1;
+      const int32_t needed = first_needed(group, (i + 1) * config_.block_size - 1);
+      complete = complete && since <= std::max(needed, first_block);
+      // A group that sees everything has lost the thread for good.
+      if (since > first_block && config_.windows[static_cast<size_t>(group)] == 0) return usable;
+    }
+    if (complete) usable = i + 1 - first_block;
+  }
+  return usable;
+}
+
+// Appends the blocks of the first `count` nodes of path_.
+void CacheManager::adopt(int32_t count, SequenceBlocks& blocks) {
+  const int32_t begin = blocks.num_blocks();
+  const int32_t end = begin + count;
+  blocks.tables_.resize(static_cast<size_t>(num_groups()));
+  blocks.first_.resize(static_cast<size_t>(num_groups()), 0);
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    std::vector<BlockId>& table = blocks.tables_[static_cast<size_t>(group)];
+    int32_t& first = blocks.first_[static_cast<size_t>(group)];
+    const int32_t needed = std::min(first_needed(group, end * config_.block_size - 1), end - 1);
+    for (int32_t i = begin; i < end; ++i) {
+      const BlockId block = i < needed ? kNoBlock : cache_.block(path_[static_cast<size_t>(i - begin)], group);
+      if (block != kNoBlock) pool_.hold(block);
+      table.push_back(block);
+    }
+    if (begin == 0) first = needed;
+  }
+  const NodeId last = path_[static_cast<size_t>(count - 1)];
+  cache_.pin(last);
+  cache_.unpin(blocks.node_);
+  blocks.node_ = last;
+  blocks.num_published_ = end;
+}
+
+int32_t CacheManager::find_prefix(const CacheContext& context, std::span<const TokenId> tokens,
+                                  SequenceBlocks& blocks) {
+  QUIRE_CHECK(blocks.empty());
+  if (!config_.prefix_caching) return 0;
+  const auto num_tokens = static_cast<int32_t>(tokens.size());
+  blocks.node_ = cache_.pin_root(context);
+  int32_t count = walk(blocks.node_, tokens, 0, num_tokens / config_.block_size, path_);
+  statistics_.query_tokens += num_tokens;
+  bool all_found = count * config_.block_size == num_tokens;
+  if (all_found && count > 0) {
+    // The last token must be computed for its logits, into a copy of its block: contents that an earlier step wrote,
+    // and room for the copies.
+    int64_t idle = 0;
+    for (int32_t i = 0; i < count; ++i) {
+      for (int32_t group = 0; group < num_groups(); ++group) {
+        const BlockId block = cache_.block(path_[static_cast<size_t>(i)], group);
+        if (block != kNoBlock && pool_.reference_count(block) == 0) ++idle;
+      }
+    }
+    const bool written = cache_.step_written(path_[static_cast<size_t>(count - 1)]) < step_;
+    if (!written || pool_.num_free() - idle < num_groups()) {
+      all_found = false;
+      count = walk(blocks.node_, tokens, 0, count - 1, path_);
+    }
+  }
+  if (count == 0) return 0;
+  adopt(count, blocks);
+  const int32_t num_computed = all_found ? num_tokens - 1 : count * config_.block_size;
+  statistics_.hit_tokens += num_computed;
+  return num_computed;
+}
+
+int32_t CacheManager::extend_prefix(std::span<const TokenId> tokens, int32_t num_computed, SequenceBlocks& blocks) {
+  const int32_t begin = num_computed / config_.block_size;
+  if (blocks.node_ == kNoNode || num_computed % config_.block_size != 0) return num_computed;
+  if (blocks.num_published_ != begin || blocks.num_blocks() != begin) return num_computed;
+  const int32_t most = (static_cast<int32_t>(tokens.size()) - 1) / config_.block_size;
+  const int32_t count = walk(blocks.node_, tokens, begin, most, path_);
+  if (count == 0) return num_computed;
+  adopt(count, blocks);
+  statistics_.hit_tokens += int64_t{count} * config_.block_size;
+  return (begin + count) * config_.block_size;
+}
+
+void CacheManager::publish(const CacheContext& context, std::span<const TokenId> tokens, int32_t num_computed,
+                           SequenceBlocks& blocks) {
+  if (!config_.prefix_caching) return;
+  const int32_t end = num_computed / config_.block_size;
+  if (blocks.num_published_ >= end) return;
+  if (blocks.node_ == kNoNode) blocks.node_ = cache_.pin_root(context);
+  const auto size = static_cast<size_t>(config_.block_size);
+  for (int32_t i = blocks.num_published_; i < end; ++i) {
+    const NodeId node = cache_.add_child(blocks.node_, tokens.subspan(static_cast<size_t>(i) * size, size));
+    cache_.pin(node);
+    cache_.unpin(blocks.node_);
+    blocks.node_ = node;
+    for (int32_t group = 0; group < num_groups(); ++group) {
+      const BlockId block = blocks.tables_[static_cast<size_t>(group)][static_cast<size_t>(i)];
+      if (block == kNoBlock || cache_.block(node, group) != kNoBlock) continue;
+      cache_.attach(node, group, block, step_);
+      pool_.set_cached(block, true);
+    }
+  }
+  blocks.num_published_ = end;
+}
+
+void CacheManager::reset_prefix_cache() {
+  for (BlockId block = 0; block < pool_.num_blocks(); ++block) {
+    if (!cache_.attached(block)) continue;
+    cache_.detach(block);
+    pool_.set_cached(block, false);
+  }
+}
+
+// ---- growing, sharing, giving back ----
+
+int64_t CacheManager::copies_missing(const SequenceBlocks& blocks, int32_t num_computed) const {
+  const auto writes_first = static_cast<size_t>(num_computed / config_.block_size);
+  return std::ranges::count_if(blocks.tables_, [&](const std::vector<BlockId>& table) {
+    // kNoBlock: swapped out.
+    return writes_first < table.size() && table[writes_first] != kNoBlock && shared(table[writes_first]);
+  });
+}
+
+int64_t CacheManager::blocks_missing(const SequenceBlocks& blocks, int32_t num_computed, int32_t end) const {
+  const int64_t covered = blocks.num_blocks();
+  const int64_t missing = std::max<int64_t>(blocks_for_tokens(end, config_.block_size) - covered, 0);
+  return num_groups() * missing + copies_missing(blocks, num_computed);
+}
+
+int64_t CacheManager::blocks_wanted(const SequenceBlocks& blocks, int32_t num_computed, int32_t end,
+                                    int32_t max_run) const {
+  const int64_t covered = blocks.num_blocks();
+  const int64_t missing = std::max<int64_t>(blocks_for_tokens(end, config_.block_size) - covered, 0);
+  int64_t sum = copies_missing(blocks, num_computed);
+  for (size_t group = 0; group < config_.windows.size(); ++group) {
+    const int32_t window = config_.windows[group];
+    int64_t wanted = missing;
+    if (window > 0) {
+      const int64_t live = blocks.first_.empty() ? 0 : covered - blocks.first_[group];
+      const int64_t most = blocks_for_tokens(int64_t{window} - 1 + max_run, config_.block_size) + 1;
+      wanted = std::min(wanted, std::max<int64_t>(most - live, 0));
+    }
+    sum += wanted;
+  }
+  return sum;
+}
+
+void CacheManager::drop_behind_windows(SequenceBlocks& blocks, int32_t position) {
+  for (int32_t group = 0; group < blocks.num_groups(); ++group) {
+    std::vector<BlockId>& table = blocks.tables_[static_cast<size_t>(group)];
+    int32_t& first = blocks.first_[static_cast<size_t>(group)];
+    const int32_t needed = std::min(first_needed(group, position), static_cast<int32_t>(table.size()));
+    for (; first < needed; ++first) {
+      BlockId& block = table[static_cast<size_t>(first)];
+      if (block != kNoBlock) pool_.release(block);
+      block = kNoBlock;
+    }
+  }
+}
+
+bool CacheManager::prepare(SequenceBlocks& blocks, int32_t num_computed, int32_t end, std::vector<BlockCopy>& copies) {
+  QUIRE_CHECK(!blocks.swapped_out_);
+  drop_behind_windows(blocks, num_computed);
+  if (!allocate(blocks_missing(blocks, num_computed, end))) return false;
+  blocks.tables_.resize(static_cast<size_t>(num_groups()));
+  blocks.first_.resize(static_cast<size_t>(num_groups()), 0);
+  auto fresh = fresh_.begin();
+  const auto writes_first = static_cast<size_t>(num_computed / config_.block_size);
+  const auto wanted = static_cast<size_t>(blocks_for_tokens(end, config_.block_size));
+  for (std::vector<BlockId>& table : blocks.tables_) {
+    if (writes_first < table.size() && shared(table[writes_first])) {
+      const BlockId source = std::exchange(table[writes_first], *fresh++);
+      QUIRE_CHECK(source != kNoBlock);
+      copies.push_back({source, table[writes_first]});
+      // A source without another holder must not be handed out before this step has read it.
+      if (pool_.reference_count(source) > 1) {
+        pool_.release(source);
+      } else {
+        copied_.push_back(source);
+      }
+    }
+    while (table.size() < wanted) table.push_back(*fresh++);
+  }
+  QUIRE_CHECK(fresh == fresh_.end());
+  return true;
+}
+
+bool CacheManager::fork(const SequenceBlocks& parent, int32_t num_tokens, SequenceBlocks& child) {
+  QUIRE_CHECK(child.empty());
+  const auto count = static_cast<int32_t>(blocks_for_tokens(num_tokens, config_.block_size));
+  if (parent.swapped_out_ || parent.num_blocks() < count) return false;
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    if (first_needed(group, num_tokens) < parent.first_[static_cast<size_t>(group)]) return false;
+  }
+  child.tables_.resize(static_cast<size_t>(num_groups()));
+  child.first_.resize(static_cast<size_t>(num_groups()));
+  for (size_t group = 0; group < child.tables_.size(); ++group) {
+    const std::vector<BlockId>& table = parent.tables_[group];
+    child.tables_[group].assign(table.begin(), table.begin() + count);
+    child.first_[group] = std::min(parent.first_[group], count);
+    for (const BlockId block : child.tables_[group]) {
+      if (block != kNoBlock) pool_.hold(block);
+    }
+  }
+  if (parent.node_ == kNoNode) return true;
+  child.node_ = parent.node_;
+  child.num_published_ = parent.num_published_;
+  for (; child.num_published_ > num_tokens / config_.block_size; --child.num_published_) {
+    child.node_ = cache_.parent(child.node_);
+  }
+  cache_.pin(child.node_);
+  return true;
+}
+
+void CacheManager::release(SequenceBlocks& blocks) {
+  for (std::vector<BlockId>& table : blocks.tables_) {
+    for (auto block = table.rbegin(); block != table.rend(); ++block) {
+      if (*block != kNoBlock) pool_.release(*block);
+    }
+  }
+  for (const std::vector<SwapSlot>& slots : blocks.slots_) {
+    for (const SwapSlot slot : slots) {
+      if (slot != kNoSlot) freed_slots_.push_back(slot);
+    }
+  }
+  if (blocks.node_ != kNoNode) cache_.unpin(blocks.node_);
+  blocks = SequenceBlocks();
+}
+
+// ---- swapping ----
+
+bool CacheManager::swap_out(SequenceBlocks& blocks, std::vector<SwapCopy>& copies) {
+  QUIRE_CHECK(!blocks.swapped_out_);
+  const auto leaves = [&](BlockId block) { return block != kNoBlock && pool_.reference_count(block) == 1; };
+  size_t wanted = 0;
+  for (const std::vector<BlockId>& table : blocks.tables_) {
+    wanted += static_cast<size_t>(std::ranges::count_if(table, leaves));
+  }
+  if (wanted > free_slots_.size()) return false;
+  blocks.slots_.resize(blocks.tables_.size());
+  for (size_t group = 0; group < blocks.tables_.size(); ++group) {
+    std::vector<BlockId>& table = blocks.tables_[group];
+    blocks.slots_[group].assign(table.size(), kNoSlot);
+    for (size_t i = table.size(); i-- > 0;) {
+      if (!leaves(table[i])) continue;
+      blocks.slots_[group][i] = free_slots_.back();
+      free_slots_.pop_back();
+      copies.push_back({table[i], blocks.slots_[group][i]});
+      pool_.release(table[i]);
+      table[i] = kNoBlock;
+    }
+  }
+  blocks.swapped_out_ = true;
+  return true;
+}
+
+int64_t CacheManager::blocks_to_swap_in(const SequenceBlocks& blocks) const {
+  int64_t count = 0;
+  for (const std::vector<SwapSlot>& slots : blocks.slots_) {
+    count += std::ranges::count_if(slots, [](SwapSlot slot) { return slot != kNoSlot; });
+  }
+  return count;
+}
+
+bool CacheManager::swap_in(SequenceBlocks& blocks, std::vector<SwapCopy>& copies) {
+  QUIRE_CHECK(blocks.swapped_out_);
+  // Nodes of the published blocks, the last one first.
+  path_.clear();
+  NodeId node = blocks.node_;
+  for (int32_t i = 0; i < blocks.num_published_; ++i, node = cache_.parent(node)) path_.push_back(node);
+  const auto node_of = [&](size_t block) { return path_[path_.size() - 1 - block]; };
+
+  // Holding what the cache has first: allocating might take it away.
+  int64_t wanted = 0;
+  for (size_t group = 0; group < blocks.tables_.size(); ++group) {
+    for (size_t i = 0; i < blocks.tables_[group].size(); ++i) {
+      if (blocks.slots_[group][i] == kNoSlot) continue;
+      const BlockId kept = i < path_.size() ? cache_.block(node_of(i), static_cast<int32_t>(group)) : kNoBlock;
+      if (kept == kNoBlock) {
+        ++wanted;
+        continue;
+      }
+      pool_.hold(kept);
+      blocks.tables_[group][i] = kept;
+    }
+  }
+  const bool found_room = allocate(wanted);
+  auto fresh = fresh_.begin();
+  for (size_t group = 0; group < blocks.tables_.size(); ++group) {
+    for (size_t i = 0; i < blocks.tables_[group].size(); ++i) {
+      SwapSlot& slot = blocks.slots_[group][i];
+      if (slot == kNoSlot) continue;
+      BlockId& block = blocks.tables_[group][i];
+      if (!found_room) {
+        if (block != kNoBlock) pool_.release(std::exchange(block, kNoBlock));
+        continue;
+      }
+      if (block == kNoBlock) {
+        block = *fresh++;
+        copies.push_back({block, slot});
+        if (i < path_.size()) {
+          cache_.attach(node_of(i), static_cast<int32_t>(group), block, step_);
+          pool_.set_cached(block, true);
+        }
+      }
+      freed_slots_.push_back(std::exchange(slot, kNoSlot));
+    }
+  }
+  if (!found_room) return false;
+  blocks.slots_.clear();
+  blocks.swapped_out_ = false;
+  return true;
+}
+
+// ---- looking in ----
+
+void CacheManager::count_holders(const SequenceBlocks& blocks, std::vector<int32_t>& holders) const {
+  for (const std::vector<BlockId>& table : blocks.tables_) {
+    QUIRE_CHECK(table.size() == blocks.tables_.front().size());
+    for (const BlockId block : table) {
+      if (block != kNoBlock) ++holders[static_cast<size_t>(block)];
+    }
+  }
+}
+
+void CacheManager::check_invariants(std::vector<int32_t> holders) const {
+  pool_.check_invariants();
+  cache_.check_invariants();
+  for (const BlockId block : copied_) ++holders[static_cast<size_t>(block)];
+  for (BlockId block = 0; block < pool_.num_blocks(); ++block) {
+    QUIRE_CHECK_MSG(pool_.reference_count(block) == holders[static_cast<size_t>(block)],
+                    fmt::format("block {} has {} holders, but {} are counted", block,
+                                holders[static_cast<size_t>(block)], pool_.reference_count(block)));
+    QUIRE_CHECK(pool_.cached(block) == cache_.attached(block));
+  }
+}
+
+}  // namespace quire::kv

@@ -1,0 +1,160 @@
+// The KV cache as sequences use it: block tables that grow, share, split, are given back, swapped out and found again.
+// Ids only; the copies that a step must make are handed out as data.
+//
+// Layers of one kind form a group with a block table of its own: a group with a window gives back the blocks behind it.
+// All groups draw from one pool, a block of which holds block_size tokens of one group's layers.
+//
+// A block that somebody else can see (held twice, or published in the prefix cache) is never written: whoever must
+// write into it gets a copy first (copy-on-write). That copy is made before anything of its step is computed, so only
+// what an earlier step wrote can be copied.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/hashing.h"
+#include "kv/block_pool.h"
+#include "kv/prefix_cache.h"
+#include "types/ids.h"
+#include "types/step_plan.h"
+
+namespace quire::kv {
+
+struct CacheConfig {
+  int32_t num_blocks = 0;
+  int32_t block_size = 16;        // tokens
+  std::vector<int32_t> windows = {0};  // a group each: positions its layers see, their own included; 0: all before them
+  bool prefix_caching = true;
+  int32_t num_swap_blocks = 0;    // slots of the second pool
+  uint64_t hash_seed = 0;
+  PrefixCache::HashFunction hash = hash_bytes;
+};
+
+// What one sequence holds. Filled and emptied by the manager alone; must be empty when it is dropped.
+class SequenceBlocks {
+ public:
+  SequenceBlocks() = default;
+  SequenceBlocks(SequenceBlocks&&) noexcept = default;
+  SequenceBlocks& operator=(SequenceBlocks&&) noexcept = default;
+  SequenceBlocks(const SequenceBlocks&) = delete;
+  SequenceBlocks& operator=(const SequenceBlocks&) = delete;
+
+  // Logical blocks from position 0 on; token t lies in table(g)[t / block_size]. kNoBlock: behind the window, or
+  // swapped out.
+  int32_t num_blocks() const { return tables_.empty() ? 0 : static_cast<int32_t>(tables_.front().size()); }
+  int32_t num_groups() const { return static_cast<int32_t>(tables_.size()); }
+  std::span<const BlockId> table(int32_t group) const { return tables_[static_cast<size_t>(group)]; }
+  bool empty() const { return num_blocks() == 0 && node_ == kNoNode; }
+  bool swapped_out() const { return swapped_out_; }
+
+ private:
+  friend class CacheManager;
+  std::vector<std::vector<BlockId>> tables_;   // a group each, all of one length
+  std::vector<std::vector<SwapSlot>> slots_;   // while swapped out: of the blocks that are not resident
+  std::vector<int32_t> first_;                 // a group each: blocks before it are behind the window
+  bool swapped_out_ = false;
+  NodeId node_ = kNoNode;     // pinned: of the last block published, or the root
+  int32_t num_published_ = 0;  // blocks
+};
+
+struct CacheStatistics {
+  int64_t query_tokens = 0;  // of prompts looked up
+  int64_t hit_tokens = 0;    // of those, found
+};
+
+// Not for several threads at once.
+class CacheManager {
+ public:
+  // REQUIRES: num_blocks, block_size >= 1; at least one group.
+  explicit CacheManager(const CacheConfig& config);
+
+  const CacheConfig& config() const { return config_; }
+  const BlockPool& pool() const { return pool_; }
+  const CacheStatistics& statistics() const { return statistics_; }
+  int32_t num_swap_slots_used() const { return config_.num_swap_blocks - static_cast<int32_t>(free_slots_.size() + freed_slots_.size()); }
+
+  // Blocks that a sequence of `num_tokens` tokens, computed in runs of at most `max_run`, holds at most.
+  int64_t most_blocks(int64_t num_tokens, int64_t max_run) const;
+
+  // A new step is being planned: everything attached before is written by the time its kernels run.
+  void begin_step(uint64_t step);
+
+  // Looks for the longest beginning of `tokens` (all of a sequence's) whose blocks exist and makes them the
+  // sequence's. At least the last token is left to compute; if all of its block is found, that block is shared too,
+  // to be copied on write. Returns the tokens that need no computing. With prefix caching off: 0.
+  // REQUIRES: blocks.empty().
+  int32_t find_prefix(const CacheContext& context, std::span<const TokenId> tokens, SequenceBlocks& blocks);
+
+  // The same for a sequence under way: whole blocks behind its first `num_computed` tokens that somebody else has
+  // published meanwhile. Returns the tokens computed now.
+  int32_t extend_prefix(std::span<const TokenId> tokens, int32_t num_computed, SequenceBlocks& blocks);
+
+  // Blocks that prepare() would take from the pool.
+  int64_t blocks_missing(const SequenceBlocks& blocks, int32_t num_computed, int32_t end) const;
+  // Blocks that going on to `end` in runs of at most `max_run` tokens adds to those held, at most: groups with a window
+  // give back what lies behind it.
+  int64_t blocks_wanted(const SequenceBlocks& blocks, int32_t num_computed, int32_t end, int32_t max_run) const;
+
+  // Makes the blocks of positions [num_computed, end) present and this sequence's alone, and drops what lies behind
+  // the windows. Appends the copies that the step must make first. All or nothing: false, and no change beyond the
+  // windows, when the pool has too few blocks.
+  bool prepare(SequenceBlocks& blocks, int32_t num_computed, int32_t end, std::vector<BlockCopy>& copies);
+
+  // Publishes the full blocks among the first `num_computed` tokens, `tokens` their ids (at least so many). Called
+  // when the step that computes them is planned, so that others planned with it find them.
+  void publish(const CacheContext& context, std::span<const TokenId> tokens, int32_t num_computed,
+               SequenceBlocks& blocks);
+
+  // Shares the first `num_tokens` tokens of a sequence with an empty one. False, and no change, when windows have
+  // dropped something that is needed to go on from there. REQUIRES: the parent's step that computed them is planned;
+  // the child computes in a later one.
+  bool fork(const SequenceBlocks& parent, int32_t num_tokens, SequenceBlocks& child);
+
+  // Gives everything back, the last block first: the beginning of a text is worth keeping longest.
+  void release(SequenceBlocks& blocks);
+
+  // Blocks that only this sequence holds go to slots of the second pool; what others hold too stays where it is. False,
+  // and no change, when slots are too few. REQUIRES: no step in flight uses the sequence.
+  bool swap_out(SequenceBlocks& blocks, std::vector<SwapCopy>& copies);
+  int64_t blocks_to_swap_in(const SequenceBlocks& blocks) const;
+  // Back again, taking blocks that the prefix cache still has instead of copies. False, and no change, when the pool
+  // has too few blocks.
+  bool swap_in(SequenceBlocks& blocks, std::vector<SwapCopy>& copies);
+
+  // Forgets all contents; who holds blocks keeps them.
+  void reset_prefix_cache();
+
+  // Adds this sequence's references to `holders` [num_blocks].
+  void count_holders(const SequenceBlocks& blocks, std::vector<int32_t>& holders) const;
+  // Checks pool, tree and that `holders` (of all sequences) are the pool's reference counts; ends the process if not.
+  void check_invariants(std::vector<int32_t> holders) const;
+
+ private:
+
+  int32_t num_groups() const { return static_cast<int32_t>(config_.windows.size()); }
+  int32_t first_needed(int32_t group, int32_t position) const;
+  bool shared(BlockId block) const { return pool_.reference_count(block) > 1 || pool_.cached(block); }
+  int64_t copies_missing(const SequenceBlocks& blocks, int32_t num_computed) const;
+  bool allocate(int64_t count);
+  void drop_behind_windows(SequenceBlocks& blocks, int32_t position);
+  int32_t walk(NodeId node, std::span<const TokenId> tokens, int32_t first_block, int32_t most_blocks,
+               std::vector<NodeId>& path) const;
+  void adopt(int32_t count, SequenceBlocks& blocks);
+
+  CacheConfig config_;
+  BlockPool pool_;
+  PrefixCache cache_;
+  CacheStatistics statistics_;
+  uint64_t step_ = 0;
+  std::vector<SwapSlot> free_slots_;
+  std::vector<SwapSlot> freed_slots_;  // read by the step being planned: free from the next on
+  std::vector<BlockId> copied_;        // held for the copies of the step being planned
+  // Scratch.
+  std::vector<BlockId> fresh_;
+  std::vector<NodeId> path_;
+  mutable std::vector<int32_t> present_since_;
+};
+
+}  // namespace quire::kv

@@ -1,0 +1,307 @@
+// The next step out of what runs and what waits.
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/check.h"
+#include "sched/scheduler.h"
+
+namespace quire::sched {
+
+bool Scheduler::schedule(StepPlan& plan) {
+  if (num_plans_in_flight_ >= static_cast<uint64_t>(config_.max_plans_in_flight)) return false;
+  plan.step = next_step_;
+  plan.moves.clear();
+  plan.retired.clear();
+  plan.added.clear();
+  plan.swap_out.clear();
+  plan.swap_in.clear();
+  plan.copies.clear();
+  plan.num_tokens = 0;
+  last_preempted_.clear();
+  cache_.begin_step(next_step_);
+  for (size_t i = fork_sources_.size(); i-- > 0;) wake_forks(*fork_sources_[i]);
+
+  size_t count = 0;
+  const bool all_found_room = schedule_running(plan, count);
+  if (all_found_room) admit_waiting(plan, count);
+  if (count == 0 && num_plans_in_flight_ == 0) move_something(plan, count);
+  plan.scheduled.resize(count);
+  if (count == 0) return false;
+
+  std::swap(plan.moves, moves_);
+  std::swap(plan.retired, retired_);
+  std::swap(plan.swap_out, swap_out_);
+  scheduled_tokens_ += static_cast<uint64_t>(plan.num_tokens);
+  ++next_step_;
+  ++num_plans_in_flight_;
+  return true;
+}
+
+// Rules 1 and 4. False when blocks ran out: somebody was preempted or sits out, so nobody is to be
+// admitted.
+bool Scheduler::schedule_running(StepPlan& plan, size_t& count) {
+  // running_ shrinks from behind, where the preempted are taken.
+  for (size_t i = 0; i < running_.size(); ++i) {
+    const int32_t budget = config_.max_num_batched_tokens - plan.num_tokens;
+    if (budget == 0) break;
+    Sequence& sequence = *running_[i];
+    if (sequence.num_remaining_tokens() == 0) continue;
+    if (sequence.computes_prompt() && may_read_cache(sequence)) {
+      sequence.num_computed_tokens =
+          cache_.extend_prefix(sequence.tokens, sequence.num_computed_tokens, sequence.blocks);
+    }
+    const int32_t num_new_tokens = run_length(sequence, budget);
+    // Those behind must not run either: they would hold on to the blocks that this one waits for.
+    if (!make_room(sequence, sequence.num_computed_tokens + num_new_tokens, plan)) return false;
+    write_run(sequence, num_new_tokens, plan, count);
+  }
+  return last_preempted_.empty();
+}
+
+int32_t Scheduler::run_length(const Sequence& sequence, int32_t budget) const {
+  int32_t length = std::min(sequence.num_remaining_tokens(), budget);
+  if (config_.long_prefill_token_threshold > 0) length = std::min(length, config_.long_prefill_token_threshold);
+  return length;
+}
+
+// Whoever has its prompt's log-probabilities still to come needs every row of it.
+bool Scheduler::may_read_cache(const Sequence& sequence) const {
+  return !sequence.params->prompt_logprobs || sequence.num_prompt_logprobs == sequence.num_prompt_tokens - 1;
+}
+
+// Blocks for the positions up to `end` of a running sequence, if need be those of later ones.
+bool Scheduler::make_room(Sequence& sequence, int32_t end, StepPlan& plan) {
+  while (!cache_.prepare(sequence.blocks, sequence.num_computed_tokens, end, plan.copies)) {
+    if (!preempt_last_for(&sequence) && !drop_last_swapped(sequence)) return false;
+  }
+  return true;
+}
+
+// ---- preemption ----
+
+// A sequence with a step in flight is no victim: the step still writes to its blocks. Null: for one that waits.
+bool Scheduler::preempt_last_for(const Sequence* sequence) {
+  if (running_.empty()) return false;
+  Sequence& last = *running_.back();
+  if (&last == sequence) return false;
+  if (last.beams == nullptr) {
+    if (last.plans_in_flight > 0) return false;
+    preempt(last);
+    return true;
+  }
+  // Beams share their blocks: one alone would free next to nothing.
+  if (sequence != nullptr && sequence->beams == last.beams) return false;
+  BeamGroup& group = *last.beams;
+  if (std::ranges::any_of(group.members, [](const Sequence* s) { return s->plans_in_flight > 0; })) return false;
+  for (Sequence* member : group.members) {
+    if (member->state == SequenceState::kRunning) preempt(*member);
+  }
+  for (std::vector<TokenLogprob>& candidates : group.candidates) candidates.clear();
+  return true;
+}
+
+void Scheduler::preempt(Sequence& sequence) {
+  leave_queues(sequence);
+  if (swaps(sequence) && cache_.swap_out(sequence.blocks, swap_out_)) {
+    ++swaps_;
+    ++num_swapped_;
+  } else {
+    cache_.release(sequence.blocks);
+    sequence.num_computed_tokens = 0;
+  }
+  sequence.state = SequenceState::kWaiting;
+  waiting_.insert(&sequence);
+  ++preemptions_;
+  last_preempted_.push_back(sequence.id);
+}
+
+// Copying out and in again against computing again: docs/design.md has the arithmetic.
+bool Scheduler::swaps(const Sequence& sequence) const {
+  if (config_.preemption_mode == PreemptionMode::kRecompute || sequence.beams != nullptr) return false;
+  if (config_.preemption_mode == PreemptionMode::kSwap) return true;
+  const double recompute = sequence.num_computed_tokens * costs_.seconds_per_recomputed_token;
+  const double swap = 2.0 * sequence.blocks.num_blocks() * sequence.blocks.num_groups() * costs_.seconds_per_swapped_block;
+  return swap < recompute;
+}
+
+// Blocks that a swapped sequence shares stay in the pool. When nothing else is left, the last one gives them up and
+// will be computed anew.
+bool Scheduler::drop_last_swapped(const Sequence& except) {
+  if (num_swapped_ == 0) return false;
+  for (auto place = waiting_.rbegin(); place != waiting_.rend(); ++place) {
+    Sequence& sequence = **place;
+    if (&sequence == &except || !sequence.blocks.swapped_out()) continue;
+    cache_.release(sequence.blocks);
+    sequence.num_computed_tokens = 0;
+    --num_swapped_;
+    return true;
+  }
+  return false;
+}
+
+// Rule 5. Nothing is in flight, so everybody can be moved, and the first that waits fits when it is alone.
+void Scheduler::move_something(StepPlan& plan, size_t& count) {
+  while (count == 0 && !waiting_.empty()) {
+    refused_ = nullptr;
+    if (!preempt_last_for(nullptr) && !drop_last_swapped(**waiting_.begin())) {
+      // Alone with the pool, it may still hold too much of it itself.
+      Sequence& first = **waiting_.begin();
+      QUIRE_CHECK_MSG(first.blocks.swapped_out(), "a sequence does not fit into an empty pool");
+      cache_.release(first.blocks);
+      first.num_computed_tokens = 0;
+      --num_swapped_;
+    }
+    admit_waiting(plan, count);
+  }
+}
+
+// ---- admission ----
+
+// The forks of a source can go ahead once it has computed what they share, or will not.
+void Scheduler::wake_forks(Sequence& source) {
+  const bool ready = source.num_computed_tokens >= source.num_prompt_tokens - 1;
+  const bool gone = source.state != SequenceState::kRunning && (source.last_step || source.state == SequenceState::kEnded);
+  if (!ready && !gone) return;
+  std::erase(fork_sources_, &source);
+  for (const SequenceId id : std::exchange(source.forks, {})) {
+    const auto place = sequences_.find(id);
+    if (place == sequences_.end() || place->second->state != SequenceState::kForking) continue;
+    place->second->state = SequenceState::kWaiting;
+    waiting_.insert(place->second.get());
+  }
+}
+
+// The blocks that a running sequence is sure to want beyond those it has: for its known tokens, and
+// the one after them.
+int64_t Scheduler::blocks_spoken_for(const Sequence& sequence) const {
+  const int64_t after = (kv::blocks_for_tokens(sequence.num_known_tokens(), config_.block_size) + 1) * config_.block_size;
+  const int64_t end = std::min<int64_t>(after, sequence.max_computed_tokens());
+  return cache_.blocks_wanted(sequence.blocks, sequence.num_computed_tokens, static_cast<int32_t>(end),
+                              config_.max_num_batched_tokens);
+}
+
+// Rules 2 and 3.
+void Scheduler::admit_waiting(StepPlan& plan, size_t& count) {
+  if (waiting_.empty()) return;
+  if (*waiting_.begin() == refused_ && cache_.pool().num_free() <= refused_with_free_ && !running_.empty()) return;
+  refused_ = nullptr;
+  Admission admission;
+  for (const Sequence* sequence : running_) {
+    admission.spoken_for += blocks_spoken_for(*sequence);
+    if (sequence->computes_prompt()) ++admission.partial_prefills;
+  }
+  while (!waiting_.empty() && plan.num_tokens < config_.max_num_batched_tokens) {
+    if (!admit(**waiting_.begin(), admission, plan, count)) return;
+  }
+}
+
+bool Scheduler::admit(Sequence& sequence, Admission& admission, StepPlan& plan, size_t& count) {
+  const BeamGroup* group = sequence.beams;
+  const int32_t seats = group != nullptr && group->num_running == 0 ? 1 + group->num_unborn : 1;
+  const auto taken = static_cast<int64_t>(running_.size()) + num_unborn_beams_;
+  if (taken + seats > config_.max_num_seqs) return false;
+
+  const bool swapped = sequence.blocks.swapped_out();
+  if (!swapped) find_shared_blocks(sequence);
+  const int32_t known = sequence.num_known_tokens();
+  int64_t needed = cache_.blocks_wanted(sequence.blocks, sequence.num_computed_tokens,
+                                        std::min(known, sequence.max_computed_tokens()), config_.max_num_batched_tokens);
+  if (swapped) needed += cache_.blocks_to_swap_in(sequence.blocks);
+  const auto watermark =
+      running_.empty() ? 0 : static_cast<int64_t>(config_.watermark * static_cast<double>(config_.num_blocks));
+  const bool has_room = needed + admission.spoken_for + watermark <= cache_.pool().num_free();
+  const int32_t num_new_tokens = run_length(sequence, config_.max_num_batched_tokens - plan.num_tokens);
+  const bool partial = num_new_tokens < sequence.num_remaining_tokens();
+  if (!has_room || (partial && admission.partial_prefills >= config_.max_num_partial_prefills)) {
+    if (!swapped) {
+      cache_.release(sequence.blocks);
+      sequence.num_computed_tokens = 0;
+    }
+    if (!has_room) {
+      refused_ = &sequence;
+      refused_with_free_ = cache_.pool().num_free();
+    }
+    return false;
+  }
+
+  leave_queues(sequence);
+  if (swapped) QUIRE_CHECK(cache_.swap_in(sequence.blocks, plan.swap_in));
+  QUIRE_CHECK(cache_.prepare(sequence.blocks, sequence.num_computed_tokens,
+                             sequence.num_computed_tokens + num_new_tokens, plan.copies));
+  sequence.fork_of.reset();
+  to_running(sequence);
+  if (!sequence.known_to_runner) introduce(sequence, plan);
+  write_run(sequence, num_new_tokens, plan, count);
+  admission.spoken_for += blocks_spoken_for(sequence);
+  if (partial) ++admission.partial_prefills;
+  return true;
+}
+
+// What others have computed of this sequence's tokens already.
+void Scheduler::find_shared_blocks(Sequence& sequence) {
+  if (!may_read_cache(sequence)) return;
+  if (sequence.fork_of) {
+    const auto place = sequences_.find(*sequence.fork_of);
+    const int32_t shared = sequence.num_prompt_tokens - 1;
+    if (place != sequences_.end() && place->second->state == SequenceState::kRunning && shared > 0) {
+      const Sequence& source = *place->second;
+      // Only what earlier steps compute can be copied by this one.
+      const int32_t computed = source.last_step == next_step_ ? source.num_computed_before : source.num_computed_tokens;
+      if (computed >= shared && cache_.fork(source.blocks, shared, sequence.blocks)) {
+        sequence.num_computed_tokens = shared;
+        return;
+      }
+    }
+  }
+  sequence.num_computed_tokens = cache_.find_prefix(sequence.context, sequence.tokens, sequence.blocks);
+}
+
+void Scheduler::to_running(Sequence& sequence) {
+  sequence.state = SequenceState::kRunning;
+  running_.insert(std::ranges::lower_bound(running_, &sequence, ServedBefore()), &sequence);
+  BeamGroup* group = sequence.beams;
+  if (group != nullptr && ++group->num_running == 1) num_unborn_beams_ += group->num_unborn;
+  if (!sequence.last_step) shares_.started(sequence.tag, sequence.priority);
+}
+
+void Scheduler::introduce(Sequence& sequence, StepPlan& plan) {
+  NewSequence& added = plan.added.emplace_back();
+  added.id = sequence.id;
+  const auto prompt_end = sequence.tokens.begin() + sequence.num_prompt_tokens;
+  added.prompt.assign(sequence.tokens.begin(), prompt_end);
+  added.output.assign(prompt_end, sequence.tokens.end());
+  added.params = sequence.params;
+  added.seed = sequence.seed;
+  added.stop_token_ids = sequence.params->stop_token_ids;
+  for (const TokenId id : sequence.eos_ids) {
+    if (std::ranges::count(added.stop_token_ids, id) == 0) added.stop_token_ids.push_back(id);
+  }
+  sequence.known_to_runner = true;
+}
+
+void Scheduler::write_run(Sequence& sequence, int32_t num_new_tokens, StepPlan& plan, size_t& count) {
+  if (!sequence.known_to_runner) introduce(sequence, plan);  // a beam just born
+  if (count == plan.scheduled.size()) plan.scheduled.emplace_back();
+  ScheduledSequence& run = plan.scheduled[count++];
+  run.id = sequence.id;
+  run.num_computed_tokens = sequence.num_computed_tokens;
+  run.num_new_tokens = num_new_tokens;
+  run.block_table.clear();
+  for (int32_t group = 0; group < sequence.blocks.num_groups(); ++group) {
+    const std::span<const BlockId> table = sequence.blocks.table(group);
+    run.block_table.insert(run.block_table.end(), table.begin(), table.end());
+  }
+  sequence.num_computed_before = sequence.num_computed_tokens;
+  sequence.num_computed_tokens += num_new_tokens;
+  sequence.last_step = next_step_;
+  run.samples = sequence.num_computed_tokens == sequence.num_known_tokens() && !sequence.scores_only();
+  run.num_candidates = run.samples && sequence.beams != nullptr ? sequence.beams->search.num_candidates() : 0;
+  cache_.publish(sequence.context, sequence.tokens,
+                 std::min(sequence.num_computed_tokens, sequence.num_committed_tokens()), sequence.blocks);
+  if (run.samples && sequence.beams == nullptr) ++sequence.num_tokens_in_flight;
+  ++sequence.plans_in_flight;
+  plan.num_tokens += num_new_tokens;
+}
+
+}  // namespace quire::sched

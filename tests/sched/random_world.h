@@ -1,0 +1,316 @@
+// Random requests, cancels and steps on a Scheduler over a PagedMemory, beside a naive account of what each request must
+// get when it runs alone. Used by the tests (10^6 operations) and by scripts/soak_scheduler.sh (as many as you like).
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <random>
+
+#include "tests/sched/paged_memory.h"
+
+namespace quire::sched::testing_support {
+
+class World {
+ public:
+  explicit World(unsigned seed) : random_(seed) {
+    config_.max_num_seqs = between(1, 10);
+    config_.max_num_batched_tokens = between(1, 48);
+    config_.block_size = between(1, 6);
+    config_.max_model_len = between(2, 100);
+    config_.num_blocks = between(2, 40);
+    switch (between(0, 3)) {
+      case 0:
+        config_.windows = {between(1, 20)};
+        break;
+      case 1:
+        config_.windows = {0, between(1, 20)};
+        config_.num_blocks *= 2;
+        break;
+      default:
+        break;
+    }
+    config_.prefix_caching = between(0, 3) != 0;
+    config_.num_swap_blocks = between(0, 1) * between(1, 40);
+    config_.preemption_mode = static_cast<PreemptionMode>(between(0, 2));
+    config_.long_prefill_token_threshold = between(0, 2) == 0 ? between(1, 10) : 0;
+    config_.max_num_partial_prefills = between(1, 3);
+    config_.watermark = between(0, 1) * 0.1;
+    config_.tokens_per_priority_level = between(0, 1) * 100;
+    config_.max_plans_in_flight = between(1, 3);
+    language_.vocabulary = between(8, 60);
+    num_tenants_ = between(1, 3);
+    // A few texts that requests begin with.
+    for (int i = 0; i < 3; ++i) {
+      std::vector<TokenId>& text = texts_.emplace_back();
+      for (int j = 0; j < 60; ++j) text.push_back(between(4, 9));
+    }
+    scheduler_ = std::make_unique<Scheduler>(config_);
+    scheduler_->set_preemption_costs({.seconds_per_recomputed_token = between(0, 4) * 1e-3,
+                                      .seconds_per_swapped_block = between(1, 4) * 1e-3});
+    memory_ = std::make_unique<PagedMemory>(config_, language_);
+  }
+
+  void operation() {
+    const int choice = between(0, 19);
+    if (choice <= 3 && requests_.size() < 20) {
+      add();
+    } else if (choice == 4 && between(0, 2) == 0) {
+      cancel();
+    } else if (choice == 5 && between(0, 20) == 0) {
+      scheduler_->reset_prefix_cache();
+    } else if (choice <= 13 || steps_.empty()) {
+      schedule();
+    } else {
+      commit();
+    }
+    scheduler_->check_invariants();
+  }
+
+  // Without new requests everything ends, within a bounded number of steps, and nothing is left.
+  void drain() {
+    int steps = 0;
+    while (scheduler_->has_work()) {
+      if (steps_.empty()) ASSERT_TRUE(schedule()) << "work is left, but nothing is scheduled";
+      commit();
+      scheduler_->check_invariants();
+      ASSERT_LT(++steps, 100000) << "no end";
+    }
+    ASSERT_TRUE(requests_.empty());
+    const SchedulerStats stats = scheduler_->stats();
+    // What the last step copied from may be held until the next one is planned.
+    StepPlan none;
+    ASSERT_FALSE(scheduler_->schedule(none));
+    ASSERT_EQ(scheduler_->stats().blocks_used, 0);
+    ASSERT_EQ(scheduler_->stats().swap_slots_used, 0);
+    ASSERT_EQ(stats.running + stats.waiting, 0);
+  }
+
+  SchedulerStats stats() const { return scheduler_->stats(); }
+  int64_t num_finished() const { return num_finished_; }
+  int64_t num_beam_answers() const { return num_beam_answers_; }
+  int64_t num_copies() const { return num_copies_; }
+
+ private:
+  struct Request {
+    SequenceRequest asked;
+    bool beams = false;
+    std::vector<TokenId> answer;            // so far
+    std::vector<std::vector<TokenId>> all;  // of a beam search
+    int num_prompt_logprobs = 0;
+  };
+  struct Step {
+    StepPlan plan;
+    StepResult result;
+  };
+
+  int between(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
+
+  SequenceRequest draw_request() {
+    SamplingParams params;
+    params.max_tokens = between(0, 30);
+    if (between(0, 5) == 0) params.max_tokens = std::nullopt;
+    params.min_tokens = between(0, 3) == 0 ? between(0, params.max_tokens.value_or(3)) : 0;
+    if (between(0, 2) == 0) params.stop_token_ids = {Language::kStop};
+    if (between(0, 5) == 0) params.prompt_logprobs = 0;
+    if (between(0, 5) == 0) {
+      params.use_beam_search = true;
+      params.beam_width = between(1, 4);
+      params.n = between(1, *params.beam_width);
+      params.early_stopping = static_cast<EarlyStopping>(between(0, 2));
+      params.length_penalty = static_cast<float>(between(-1, 2));
+    } else if (between(0, 8) == 0) {
+      params.repetition_detection = RepetitionDetection{.max_pattern_size = 2, .min_pattern_size = 1, .min_count = 2};
+    }
+    SequenceRequest request;
+    request.seed = static_cast<uint64_t>(between(0, 3));
+    const std::vector<TokenId>& text = texts_[static_cast<size_t>(between(0, 2))];
+    request.prompt.assign(text.begin(), text.begin() + between(0, 50));
+    for (int own = between(0, 1) * between(0, 8); own > 0; --own) request.prompt.push_back(between(4, 30));
+    if (between(0, 1) == 0) request.eos_ids = {Language::kEos};
+    if (between(0, 4) == 0) request.context.salt = "s";
+    request.tenant = between(1, num_tenants_);
+    request.weight = request.tenant;
+    request.priority = between(-1, 1);
+    request.params = std::make_shared<const SamplingParams>(params);
+    return request;
+  }
+
+  void add() {
+    const SequenceRequest request = draw_request();
+    const bool beams = request.params->use_beam_search && request.params->max_tokens != 0;
+    const int copies = beams || between(0, 3) != 0 ? 1 : between(2, 4);
+    SequenceId first = next_id_;
+    for (int i = 0; i < copies; ++i) {
+      SequenceRequest one = request;
+      one.id = next_id_;
+      next_id_ += static_cast<SequenceId>(std::max(1, request.params->num_beams()));
+      one.seed += static_cast<uint64_t>(i);
+      if (i > 0) one.fork_of = first;
+      for (SequenceId id = one.id; id < next_id_; ++id) memory_->set_context(id, one.context);
+      const bool fits = scheduler_->check_fits(static_cast<int64_t>(one.prompt.size()), *one.params).ok();
+      ASSERT_EQ(scheduler_->add(one).ok(), fits);
+      if (!fits) return;
+      const SequenceId id = one.id;
+      Request& entry = requests_[id];
+      entry.beams = beams;
+      entry.asked = std::move(one);
+    }
+  }
+
+  void cancel() {
+    if (requests_.empty()) return;
+    auto place = requests_.begin();
+    std::advance(place, between(0, static_cast<int>(requests_.size()) - 1));
+    ASSERT_TRUE(scheduler_->cancel(place->first));
+    ASSERT_FALSE(scheduler_->cancel(place->first));
+    requests_.erase(place);
+  }
+
+  bool schedule() {
+    StepPlan plan = std::move(spare_);
+    if (!scheduler_->schedule(plan)) {
+      EXPECT_TRUE(!steps_.empty() || requests_.empty());
+      spare_ = std::move(plan);
+      return false;
+    }
+    EXPECT_FALSE(plan.scheduled.empty());
+    int32_t tokens = 0;
+    for (const ScheduledSequence& run : plan.scheduled) tokens += run.num_new_tokens;
+    EXPECT_EQ(tokens, plan.num_tokens);
+    EXPECT_LE(tokens, config_.max_num_batched_tokens);
+    EXPECT_LE(static_cast<int32_t>(plan.scheduled.size()), config_.max_num_seqs);
+    num_copies_ += static_cast<int64_t>(plan.copies.size());
+    // Steps run in the order of their plans, before their results are looked at.
+    StepResult result = memory_->execute(plan);
+    steps_.push_back({std::move(plan), std::move(result)});
+    return true;
+  }
+
+  void commit() {
+    if (steps_.empty()) return;
+    Step step = std::move(steps_.front());
+    steps_.pop_front();
+    for (CommitEvent& event : scheduler_->commit(step.plan, std::move(step.result))) take(event);
+    spare_ = std::move(step.plan);
+  }
+
+  void take(CommitEvent& event) {
+    SequenceId id = event.id;
+    auto place = requests_.upper_bound(id);
+    ASSERT_NE(place, requests_.begin());
+    --place;  // a beam's id lies behind its request's
+    Request& request = place->second;
+    for (const PositionLogprobs& one : event.event.prompt_logprobs) {
+      ASSERT_EQ(one.chosen.id, request.asked.prompt.at(static_cast<size_t>(++request.num_prompt_logprobs)));
+    }
+    if (request.beams) {
+      ASSERT_EQ(id, place->first + request.all.size());
+      ASSERT_NE(event.event.finish, FinishReason::kNone);
+      request.all.push_back(std::move(event.event.tokens));
+      if (request.all.size() < static_cast<size_t>(request.asked.params->n)) return;
+      check_beams(request);
+      ++num_beam_answers_;
+    } else {
+      ASSERT_EQ(id, place->first);
+      for (const TokenId token : event.event.tokens) request.answer.push_back(token);
+      if (event.event.finish == FinishReason::kNone) return;
+      check_alone(request, event.event);
+    }
+    if (request.asked.params->prompt_logprobs) {
+      ASSERT_EQ(request.num_prompt_logprobs, static_cast<int>(request.asked.prompt.size()) - 1);
+    }
+    ++num_finished_;
+    requests_.erase(place);
+  }
+
+  int64_t longest(const Request& request) const {
+    const auto prompt = static_cast<int64_t>(request.asked.prompt.size());
+    if (request.asked.params->max_tokens) {
+      return std::min<int64_t>(*request.asked.params->max_tokens, config_.max_model_len - prompt);
+    }
+    return config_.max_model_len - prompt;
+  }
+
+  // The answer that this request gets when nobody else is there.
+  void check_alone(const Request& request, const TokenEvent& last) {
+    const SamplingParams& params = *request.asked.params;
+    uint64_t digest = Language::begin(request.asked.context);
+    for (const TokenId token : request.asked.prompt) digest = Language::extend(digest, token);
+    std::vector<TokenId> expected;
+    FinishReason finish = FinishReason::kLength;
+    while (static_cast<int64_t>(expected.size()) < longest(request)) {
+      const TokenId token = language_.next(digest, request.asked.seed);
+      expected.push_back(token);
+      digest = Language::extend(digest, token);
+      if (static_cast<int32_t>(expected.size()) < params.min_tokens) continue;
+      if ((token == Language::kEos && !request.asked.eos_ids.empty()) ||
+          (token == Language::kStop && !params.stop_token_ids.empty())) {
+        finish = FinishReason::kStop;
+        break;
+      }
+      const size_t n = expected.size();
+      const auto same = [&](size_t a, size_t b) { return expected[n - a] == expected[n - b]; };
+      if (params.repetition_detection && ((n >= 2 && same(1, 2)) || (n >= 4 && same(1, 3) && same(2, 4)))) {
+        finish = FinishReason::kRepetition;
+        break;
+      }
+    }
+    if (!params.max_tokens && last.finish == FinishReason::kLength) {
+      // As far as the pool reaches, which is the scheduler's own arithmetic.
+      ASSERT_LE(request.answer.size(), expected.size());
+      expected.resize(request.answer.size());
+      finish = FinishReason::kLength;
+    }
+    ASSERT_EQ(request.answer, expected) << "request " << request.asked.id;
+    ASSERT_EQ(last.finish, finish);
+  }
+
+  void check_beams(const Request& request) {
+    const SamplingParams& params = *request.asked.params;
+    if (!params.max_tokens) return;
+    std::vector<TokenId> ends = request.asked.eos_ids;
+    for (const TokenId id : params.stop_token_ids) ends.push_back(id);
+    BeamSearch search({.num_beams = params.num_beams(),
+                       .length_penalty = static_cast<double>(params.length_penalty),
+                       .early_stopping = params.early_stopping,
+                       .end_ids = ends,
+                       .min_tokens = params.min_tokens,
+                       .max_tokens = static_cast<int32_t>(longest(request))});
+    uint64_t digest = Language::begin(request.asked.context);
+    for (const TokenId token : request.asked.prompt) digest = Language::extend(digest, token);
+    std::vector<uint64_t> digests = {digest};
+    std::vector<BeamMoveChoice> moves;
+    while (true) {
+      std::vector<std::vector<TokenLogprob>> candidates;
+      for (const uint64_t one : digests) candidates.push_back(language_.candidates(one, search.num_candidates()));
+      if (!search.advance(candidates, moves)) break;
+      std::vector<uint64_t> next;
+      for (const BeamMoveChoice& move : moves) {
+        next.push_back(Language::extend(digests[static_cast<size_t>(move.source)], move.token));
+      }
+      digests = std::move(next);
+    }
+    const std::vector<BeamAnswer> answers = search.take_answers();
+    for (size_t i = 0; i < request.all.size(); ++i) {
+      ASSERT_EQ(request.all[i], i < answers.size() ? answers[i].tokens : std::vector<TokenId>()) << "beam answer " << i;
+    }
+  }
+
+  std::mt19937 random_;
+  SchedulerConfig config_;
+  Language language_;
+  int num_tenants_ = 1;
+  std::vector<std::vector<TokenId>> texts_;
+  std::unique_ptr<Scheduler> scheduler_;
+  std::unique_ptr<PagedMemory> memory_;
+  std::map<SequenceId, Request> requests_;
+  std::deque<Step> steps_;  // executed, not yet committed
+  StepPlan spare_;
+  SequenceId next_id_ = 1;
+  int64_t num_finished_ = 0;
+  int64_t num_beam_answers_ = 0;
+  int64_t num_copies_ = 0;
+};
+
+}  // namespace quire::sched::testing_support
