@@ -55,7 +55,10 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
                  "Share of the memory left after the weights that the KV pool may take")
       ->group(kMemory)
       ->capture_default_str();
-  app.add_option("--kv-cache-dtype", config.kv_cache_dtype, "auto or float32")->group(kMemory)->capture_default_str();
+  app.add_option("--kv-cache-dtype", config.kv_cache_dtype,
+                 "auto (float32), float32, float16, bfloat16, fp8 (fp8_e4m3), fp8_e5m2 or int8: docs/kv_cache.md")
+      ->group(kMemory)
+      ->capture_default_str();
   app.add_option("--max-num-seqs", config.max_num_seqs, "Sequences computed at once")
       ->group(kMemory)
       ->capture_default_str();

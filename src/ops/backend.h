@@ -10,6 +10,7 @@
 
 #include "base/function_ref.h"
 #include "base/status.h"
+#include "ops/copy_blocks.h"
 #include "ops/embedding.h"
 #include "ops/gather_rows.h"
 #include "ops/kv_cache.h"
@@ -60,6 +61,7 @@ class Backend {
   virtual void run(const RopeArgs& args) = 0;
   virtual void run(const KvWriteArgs& args) = 0;
   virtual void run(const PagedAttentionArgs& args) = 0;
+  virtual void run(const CopyBlocksArgs& args) = 0;
   virtual void run(const SiluAndMulArgs& args) = 0;
   virtual void run(const GatherRowsArgs& args) = 0;
 };

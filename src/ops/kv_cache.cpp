@@ -6,9 +6,29 @@
 
 namespace quire::ops {
 
+bool is_kv_format(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+    case DType::kF16:
+    case DType::kBF16:
+    case DType::kI8:
+    case DType::kF8E4M3:
+    case DType::kF8E5M2:
+      return true;
+    case DType::kI32:
+    case DType::kI64:
+    case DType::kQ4_0:
+    case DType::kQ4_1:
+    case DType::kQ8_0:
+      return false;
+  }
+  return false;
+}
+
 void check(const KvCacheView& cache) {
-  QUIRE_CHECK_MSG(cache.dtype == DType::kF32,
-                  fmt::format("a KV cache of {} has no kernels, only F32", name(cache.dtype)));
+  QUIRE_CHECK_MSG(
+      is_kv_format(cache.dtype),
+      fmt::format("a KV cache of {} has no kernels, only F32, F16, BF16, F8_E4M3, F8_E5M2 and I8", name(cache.dtype)));
   QUIRE_CHECK_MSG(cache.num_blocks >= 0 && cache.num_kv_heads > 0 && cache.head_dim > 0 && cache.block_size > 0,
                   fmt::format("num_blocks {}, num_kv_heads {}, head_dim {}, block_size {}", cache.num_blocks,
                               cache.num_kv_heads, cache.head_dim, cache.block_size));

@@ -1,9 +1,21 @@
 // The paged cache of one layer, and the op that fills it.
 //   keys:   [num_blocks, num_kv_heads, head_dim, block_size]   (a block's tokens lie beside each other: scores of a
-//   whole
-//                                                               block are computed with tokens across the lanes)
+//                                                               whole block are computed with tokens across the lanes)
 //   values: [num_blocks, num_kv_heads, block_size, head_dim]
 // A slot is block * block_size + offset.
+//
+// Every value is rounded once, when it is written; attention reads what was stored. Formats:
+//   F32      as it is
+//   F16      IEEE 754 binary16, to nearest even; too large becomes infinity
+//   BF16     the upper half of a float, to nearest even
+//   F8_E4M3  OCP FP8, to nearest even; too large and infinity become 448
+//   F8_E5M2  OCP FP8, to nearest even; too large and infinity become 57,344
+//   I8       one float scale for each token and kv head, of K and of V: scale = largest magnitude of the vector / 127,
+//            stored value = round to even(x / scale), read as that times scale. The scales follow the numbers of their
+//            head within the block, one more row of keys or one more column of values:
+//              [num_blocks, num_kv_heads, (head_dim * block_size bytes, block_size floats)], at any alignment.
+//            A vector that holds an infinity or NaN gets the scale NaN.
+// NaN stays NaN in all of them. A block's keys, and its values, are one contiguous piece of block_bytes() bytes.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +33,21 @@ struct KvCacheView {
   int32_t head_dim = 0;
   int32_t block_size = 0;
 };
+
+// F32, F16, BF16, F8_E4M3, F8_E5M2, I8.
+bool is_kv_format(DType dtype);
+
+// Bytes of one token's key, or value, of one kv head; the scale of I8 included. REQUIRES: is_kv_format(dtype).
+constexpr int64_t kv_vector_bytes(DType dtype, int64_t head_dim) {
+  return row_bytes(dtype, head_dim) + (dtype == DType::kI8 ? static_cast<int64_t>(sizeof(float)) : 0);
+}
+// Bytes of the keys, or of the values, of one kv head of a block; of a block.
+constexpr int64_t head_bytes(const KvCacheView& cache) {
+  return kv_vector_bytes(cache.dtype, cache.head_dim) * cache.block_size;
+}
+constexpr int64_t block_bytes(const KvCacheView& cache) {
+  return head_bytes(cache) * cache.num_kv_heads;
+}
 
 // Stores each token's key and value at its slot, rounded to the cache's dtype.
 struct KvWriteArgs {

@@ -7,13 +7,13 @@ namespace quire::runner {
 Result<KvStorage> KvStorage::create(const ModelConfig& model, DType dtype, int64_t num_blocks, int32_t block_size,
                                     Allocator& allocator) {
   KvStorage storage;
-  const int64_t bytes = num_blocks * model.num_kv_heads * block_size * row_bytes(dtype, model.head_dim);
+  ops::KvCacheView view{.dtype = dtype,
+                        .num_blocks = num_blocks,
+                        .num_kv_heads = model.num_kv_heads,
+                        .head_dim = model.head_dim,
+                        .block_size = block_size};
+  const int64_t bytes = num_blocks * ops::block_bytes(view);
   for (int layer = 0; layer < model.num_layers; ++layer) {
-    ops::KvCacheView view{.dtype = dtype,
-                          .num_blocks = num_blocks,
-                          .num_kv_heads = model.num_kv_heads,
-                          .head_dim = model.head_dim,
-                          .block_size = block_size};
     for (void** part : {&view.keys, &view.values}) {
       Buffer buffer(allocator, static_cast<size_t>(bytes));
       if (buffer.data() == nullptr) {

@@ -25,9 +25,6 @@ Status check_choices(const EngineConfig& config) {
   if (config.activation_dtype != "float32" && config.activation_dtype != "auto") {
     return unimplemented("activation_dtype \"{}\" is not supported yet; supported: float32", config.activation_dtype);
   }
-  if (config.kv_cache_dtype != "auto" && config.kv_cache_dtype != "float32") {
-    return unimplemented("kv_cache_dtype \"{}\" is not supported yet; supported: auto, float32", config.kv_cache_dtype);
-  }
   return {};
 }
 
@@ -45,14 +42,31 @@ int64_t workspace_bytes(const EngineConfig& config, const PlannedModel& planned,
 
 }  // namespace
 
+Result<DType> parse_kv_cache_dtype(std::string_view text) {
+  struct Choice {
+    std::string_view name;
+    DType dtype;
+  };
+  static constexpr Choice kChoices[] = {
+      {"auto", DType::kF32},   {"float32", DType::kF32},     {"float16", DType::kF16},     {"bfloat16", DType::kBF16},
+      {"fp8", DType::kF8E4M3}, {"fp8_e4m3", DType::kF8E4M3}, {"fp8_e5m2", DType::kF8E5M2}, {"int8", DType::kI8}};
+  std::string known;
+  for (const Choice& choice : kChoices) {
+    if (choice.name == text) return choice.dtype;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", choice.name);
+  }
+  return invalid_argument("kv_cache_dtype \"{}\" is not known; choose one of: {}", text, known);
+}
+
 int64_t kv_bytes_per_token(const ModelConfig& model, DType dtype) {
-  return 2 * int64_t{model.num_layers} * model.num_kv_heads * row_bytes(dtype, model.head_dim);
+  return 2 * int64_t{model.num_layers} * model.num_kv_heads * ops::kv_vector_bytes(dtype, model.head_dim);
 }
 
 Result<PlannedModel> plan_model(const EngineConfig& config, const checkpoint::Checkpoint& checkpoint,
                                 ops::Backend& backend, int64_t free_bytes) {
   QUIRE_RETURN_IF_ERROR(check_choices(config));
   PlannedModel planned;
+  QUIRE_ASSIGN_OR_RETURN(planned.kv_dtype, parse_kv_cache_dtype(config.kv_cache_dtype));
   QUIRE_ASSIGN_OR_RETURN(planned.family, models::find_family(checkpoint.config()));
   QUIRE_ASSIGN_OR_RETURN(planned.config,
                          planned.family.read_config(checkpoint.config(), checkpoint.generation_config()));

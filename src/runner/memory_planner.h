@@ -2,6 +2,8 @@
 // left for it. The same numbers are printed by `quire plan` and used at start.
 #pragma once
 
+#include <string_view>
+
 #include "checkpoint/checkpoint.h"
 #include "models/registry.h"
 #include "ops/backend.h"
@@ -14,8 +16,13 @@ namespace quire::runner {
 // Rows of logits computed and sampled at once: bounds that buffer whatever the batch.
 inline constexpr int64_t kLogitRows = 64;
 
-// Bytes that one token takes in the cache: K and V, every layer, every kv head.
+// What --kv-cache-dtype says: auto (float32), float32, float16, bfloat16, fp8 (fp8_e4m3), fp8_e4m3, fp8_e5m2, int8.
+// Errors: invalid_argument, naming all of them.
+Result<DType> parse_kv_cache_dtype(std::string_view text);
+
+// Bytes that one token takes in the cache: K and V, every layer, every kv head; the scales of int8 included.
 //   Llama 3.1 8B in float16: 2 * 32 layers * 8 heads * 128 * 2 B = 131,072 B
+//                in int8:    2 * 32 layers * 8 heads * (128 + 4) B = 67,584 B
 int64_t kv_bytes_per_token(const ModelConfig& model, DType dtype);
 
 struct PlannedModel {

@@ -1,4 +1,4 @@
-// Element types: plain ones, and GGUF's blocks of quantised values.
+// Element types: plain ones, GGUF's blocks of quantised values, and the 8-bit floats of OCP's FP8.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,12 @@ enum class DType : uint8_t {
   kQ4_0,  // 32 values: f16 d, 16 bytes of two 4-bit q (low half: values 0..15); value = d * (q - 8)
   kQ4_1,  // 32 values: f16 d, f16 m, 16 bytes as above;                        value = d * q + m
   kQ8_0,  // 32 values: f16 d, 32 int8 q;                                       value = d * q
+  kI8,
+  kF8E4M3,  // OCP FP8: sign, 4 bits of exponent (bias 7), 3 of fraction; largest 448, no infinity, 0x7f and 0xff NaN
+  kF8E5M2,  // OCP FP8: sign, 5 bits of exponent (bias 15), 2 of fraction; the upper half of an F16
 };
+
+inline constexpr int kNumDTypes = 11;
 
 struct DTypeInfo {
   std::string_view name;  // "F32", "Q4_1": GGUF's and safetensors' spelling
@@ -41,6 +46,12 @@ constexpr DTypeInfo info(DType dtype) {
       return {"Q4_1", 32, 20};
     case DType::kQ8_0:
       return {"Q8_0", 32, 34};
+    case DType::kI8:
+      return {"I8", 1, 1};
+    case DType::kF8E4M3:
+      return {"F8_E4M3", 1, 1};
+    case DType::kF8E5M2:
+      return {"F8_E5M2", 1, 1};
   }
   return {"?", 1, 0};
 }

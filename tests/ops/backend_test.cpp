@@ -111,8 +111,8 @@ TEST_F(ContractDeathTest, KvWriteToASlotPastTheCacheOrOfAnUnknownFormat) {
   KvWriteArgs args{floats_.data(), floats_.data(), 4, 1, &slot, {}};
   args.cache = {floats_.data(), floats_.data(), DType::kF32, 2, 1, 4, 16};
   EXPECT_DEATH((*backend_)(args), "slots\\[0\\] is 32, the cache has 32");
-  args.cache.dtype = DType::kBF16;
-  EXPECT_DEATH((*backend_)(args), "KV cache of BF16");
+  args.cache.dtype = DType::kQ4_0;
+  EXPECT_DEATH((*backend_)(args), "KV cache of Q4_0");
 }
 
 TEST_F(ContractDeathTest, AttentionOverABlockThatDoesNotExistOrMoreQueriesThanContext) {

@@ -17,6 +17,8 @@ namespace quire::ops::testing {
 inline const std::vector<std::string> kCpuIsas = {"portable", "avx2"};
 inline const std::vector<DType> kWeightFormats = {DType::kF32,  DType::kF16,  DType::kBF16,
                                                   DType::kQ4_0, DType::kQ4_1, DType::kQ8_0};
+inline const std::vector<DType> kKvFormats = {DType::kF32,    DType::kF16,    DType::kBF16,
+                                              DType::kF8E4M3, DType::kF8E5M2, DType::kI8};
 
 // nullptr when this machine lacks the set: the test says so and skips.
 std::unique_ptr<Backend> make_backend(const std::string& isa, int threads = 2);

@@ -28,8 +28,8 @@ struct Shapes {
 // shows.
 class PagedSequences {
  public:
-  PagedSequences(Backend& backend, const Shapes& shapes, std::vector<int32_t> lengths, Random& random)
-      : shapes_(shapes), lengths_(std::move(lengths)) {
+  PagedSequences(Backend& backend, const Shapes& shapes, DType dtype, std::vector<int32_t> lengths, Random& random)
+      : shapes_(shapes), dtype_(dtype), lengths_(std::move(lengths)) {
     for (const int32_t length : lengths_) {
       stride_ = std::max<int64_t>(stride_, (length + shapes.block_size - 1) / shapes.block_size);
     }
@@ -39,17 +39,16 @@ class PagedSequences {
     for (size_t i = free.size(); i > 1; --i)
       std::swap(free[i - 1], free[static_cast<size_t>(random.between(0, static_cast<int64_t>(i) - 1))]);
     tables_.assign(static_cast<size_t>(stride_) * lengths_.size(), -1);
-    const int64_t token_floats = int64_t{shapes.num_kv_heads} * shapes.head_dim;
-    const auto cache_floats = static_cast<size_t>(num_blocks * shapes.block_size * token_floats);
-    keys_.assign(cache_floats, std::numeric_limits<float>::quiet_NaN());
-    values_ = keys_;
     num_blocks_ = num_blocks;
+    // All ones are NaN in every float format, and so is a scale of them.
+    keys_.assign(static_cast<size_t>(num_blocks * block_bytes(cache())), 0xff);
+    values_ = keys_;
     for (size_t s = 0; s < lengths_.size(); ++s) fill(backend, s, free, random);
   }
 
   KvCacheView cache() {
-    return {keys_.data(),         values_.data(),   DType::kF32,       num_blocks_,
-            shapes_.num_kv_heads, shapes_.head_dim, shapes_.block_size};
+    return {keys_.data(),     values_.data(),    dtype_, num_blocks_, shapes_.num_kv_heads,
+            shapes_.head_dim, shapes_.block_size};
   }
 
   const std::vector<float>& queries(size_t sequence) const { return queries_[sequence]; }
@@ -118,12 +117,13 @@ class PagedSequences {
   }
 
   Shapes shapes_;
+  DType dtype_;
   std::vector<int32_t> lengths_;
   int64_t stride_ = 1;
   int64_t num_blocks_ = 0;
   std::vector<BlockId> tables_;
-  std::vector<float> keys_;
-  std::vector<float> values_;
+  std::vector<uint8_t> keys_;
+  std::vector<uint8_t> values_;
   std::vector<std::vector<float>> queries_;
 };
 
@@ -143,25 +143,42 @@ const std::vector<Shapes> kShapes = {
     {9, 3, 64, 16, 40},    // a window
     {4, 2, 16, 5, 3},      // a window under a block
     {4, 2, 16, 100, 150},  // a window over large blocks
+    {6, 2, 20, 8},         // heads that vectors do not divide, in blocks that they do
+    {6, 3, 40, 32, 70},    // the same under a window
+    {4, 1, 20, 1},         // and a token at a time
 };
 
-class PagedAttentionTest : public ::testing::TestWithParam<std::tuple<std::string, Shapes>> {
+class PagedAttentionTest : public ::testing::TestWithParam<std::tuple<std::string, Shapes, DType>> {
  protected:
   const std::string& isa() const { return std::get<0>(GetParam()); }
   const Shapes& shapes() const { return std::get<1>(GetParam()); }
+  DType dtype() const { return std::get<2>(GetParam()); }
 };
 
+// Both read the same stored values: the tolerance is that of the arithmetic in floats, whatever the format.
 TEST_P(PagedAttentionTest, AgreesWithTheReferenceForPrefillChunksAndDecodeInOneBatch) {
   QUIRE_BACKEND_OR_SKIP(backend, isa());
   auto reference = make_reference_backend();
   Random random(11);
-  PagedSequences sequences(*backend, shapes(), {1, 17, 70, 300, 601}, random);
+  const std::vector<int32_t> ends = {1, 17, 70, 130, 290};
+  PagedSequences sequences(*backend, shapes(), dtype(), ends, random);
   const std::vector<size_t> all = {0, 1, 2, 3, 4};
-  const std::vector<int32_t> ends = {1, 17, 70, 300, 601};
-  for (const std::vector<int32_t>& counts : {std::vector<int32_t>{1, 1, 1, 1, 1}, std::vector<int32_t>{1, 17, 5, 0, 40},
-                                             std::vector<int32_t>{0, 3, 70, 129, 2}}) {
+  for (const std::vector<int32_t>& counts : {std::vector<int32_t>{1, 1, 1, 1, 1}, std::vector<int32_t>{1, 17, 5, 0, 9},
+                                             std::vector<int32_t>{0, 3, 40, 21, 2}}) {
     EXPECT_LT(largest_difference(sequences.attend(*backend, all, ends, counts),
                                  sequences.attend(*reference, all, ends, counts)),
+              2e-5);
+  }
+}
+
+TEST_P(PagedAttentionTest, AgreesWithTheReferenceOverSeveralSplitsOfTheContext) {
+  QUIRE_BACKEND_OR_SKIP(backend, isa());
+  auto reference = make_reference_backend();
+  Random random(12);
+  PagedSequences sequences(*backend, shapes(), dtype(), {601}, random);
+  for (const int32_t count : {1, 19}) {
+    EXPECT_LT(largest_difference(sequences.attend(*backend, {0}, {601}, {count}),
+                                 sequences.attend(*reference, {0}, {601}, {count})),
               2e-5);
   }
 }
@@ -175,7 +192,7 @@ TEST_P(PagedAttentionTest, GivesARowTheSameBitsAloneAndInRunsOfAnyChunking) {
   const auto length = static_cast<int32_t>(random.between(250, 700));
   const auto other = static_cast<int32_t>(random.between(1, 90));
   SCOPED_TRACE(::testing::Message() << "length " << length << " beside " << other);
-  PagedSequences sequences(*backend, shapes(), {length, other}, random);
+  PagedSequences sequences(*backend, shapes(), dtype(), {length, other}, random);
   const int64_t token_floats = int64_t{shapes().num_heads} * shapes().head_dim;
   const std::vector<float> whole = sequences.attend(*backend, {0}, {length}, {length});
 
@@ -203,12 +220,14 @@ TEST_P(PagedAttentionTest, GivesARowTheSameBitsAloneAndInRunsOfAnyChunking) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Isa, PagedAttentionTest,
-                         ::testing::Combine(::testing::ValuesIn(kCpuIsas), ::testing::ValuesIn(kShapes)),
+                         ::testing::Combine(::testing::ValuesIn(kCpuIsas), ::testing::ValuesIn(kShapes),
+                                            ::testing::ValuesIn(testing::kKvFormats)),
                          [](const auto& test) {
                            const Shapes& s = std::get<1>(test.param);
                            return std::get<0>(test.param) + "_h" + std::to_string(s.num_heads) + "kv" +
                                   std::to_string(s.num_kv_heads) + "d" + std::to_string(s.head_dim) + "b" +
-                                  std::to_string(s.block_size) + "w" + std::to_string(s.window);
+                                  std::to_string(s.block_size) + "w" + std::to_string(s.window) + "_" +
+                                  std::string(name(std::get<2>(test.param)));
                          });
 
 }  // namespace

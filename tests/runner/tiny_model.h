@@ -60,11 +60,13 @@ class TinyModel {
  public:
   static constexpr int32_t kBlockSize = 16;
 
-  TinyModel(const std::string& name, ops::Backend& backend) : backend_(backend) {
+  TinyModel(const std::string& name, ops::Backend& backend, const std::string& kv_cache_dtype = "auto")
+      : backend_(backend) {
     auto opened = checkpoint::Checkpoint::open(tiny_path(name));
     EXPECT_TRUE(opened.ok()) << opened.status().message();
     checkpoint_ = std::move(*opened);
     EngineConfig config{.kv_cache_memory_bytes = 1 << 20};
+    config.kv_cache_dtype = kv_cache_dtype;
     auto planned = plan_model(config, *checkpoint_, backend, 0);
     EXPECT_TRUE(planned.ok()) << planned.status().message();
     planned_ = std::move(*planned);
@@ -73,8 +75,8 @@ class TinyModel {
     EXPECT_TRUE(model.ok()) << model.status().message();
     EXPECT_EQ(loader.bytes(), planned_.memory.weight_bytes) << "the plan and the load disagree";
     model_ = std::move(*model);
-    auto storage =
-        KvStorage::create(planned_.config, DType::kF32, planned_.memory.num_blocks, kBlockSize, backend.allocator());
+    auto storage = KvStorage::create(planned_.config, planned_.kv_dtype, planned_.memory.num_blocks, kBlockSize,
+                                     backend.allocator());
     EXPECT_TRUE(storage.ok());
     storage_ = std::make_unique<KvStorage>(std::move(*storage));
     workspace_.resize(static_cast<size_t>(planned_.workspace_floats));

@@ -18,9 +18,11 @@ constexpr int64_t kPartialFloats = int64_t{2} << 20;
 // Under this many multiply-adds waking the other threads costs more than it saves.
 constexpr int64_t kMinParallelWork = 16384;
 
-// Scratch of a thread: scaled queries, a partial, a total (each with maxima and sums), scores.
+// Scratch of a thread: scaled queries, a partial, a total (each with maxima and sums), scores, a tile of keys and
+// values.
 constexpr int64_t kPartialSize = kMaxRowFloats + 2 * kMaxRows;
-constexpr int64_t kThreadFloats = kMaxRowFloats + 2 * kPartialSize + kAttentionScoreFloats;
+constexpr int64_t kWidenedFloats = int64_t{2} * kAttentionTileTokens * AttentionSchedule::kMaxHeadDim;
+constexpr int64_t kThreadFloats = kMaxRowFloats + 2 * kPartialSize + kAttentionScoreFloats + kWidenedFloats;
 static_assert(kThreadFloats % 16 == 0 && kPartialSize % 16 == 0 && kMaxRows % 16 == 0);
 
 int64_t first_seen(const PagedAttentionArgs& args, int64_t position) {
@@ -38,6 +40,7 @@ int64_t split_tokens(int64_t block_size) {
 struct AttentionSchedule::ThreadScratch {
   float* queries;
   float* scores;
+  float* widened;
   Partial partial;
   Partial total;
 };
@@ -57,6 +60,7 @@ AttentionSchedule::ThreadScratch AttentionSchedule::thread_scratch(int thread) c
   result.partial = partial_at(at + kMaxRowFloats);
   result.total = partial_at(at + kMaxRowFloats + kPartialSize);
   result.scores = at + kMaxRowFloats + 2 * kPartialSize;
+  result.widened = result.scores + kAttentionScoreFloats;
   return result;
 }
 
@@ -199,14 +203,15 @@ void AttentionSchedule::run_split(const PagedAttentionArgs& args, const Item& it
   work.window = args.window;
   work.split_begin = (item.first_split + split) * split_tokens_;
   work.split_end = work.split_begin + split_tokens_;
-  const int64_t head_floats = int64_t{cache.head_dim} * cache.block_size;
-  work.keys = static_cast<const float*>(cache.keys) + item.kv_head * head_floats;
-  work.values = static_cast<const float*>(cache.values) + item.kv_head * head_floats;
-  work.block_stride = cache.num_kv_heads * head_floats;
+  work.dtype = cache.dtype;
+  work.keys = static_cast<const uint8_t*>(cache.keys) + item.kv_head * head_bytes(cache);
+  work.values = static_cast<const uint8_t*>(cache.values) + item.kv_head * head_bytes(cache);
+  work.block_bytes = block_bytes(cache);
   work.block_table = args.block_tables + item.sequence * args.block_table_stride;
   work.block_size = cache.block_size;
   work.head_dim = cache.head_dim;
   work.scores = scratch.scores;
+  work.widened = scratch.widened;
   work.maximum = result.maximum;
   work.sum = result.sum;
   work.weighted = result.weighted;

@@ -96,6 +96,18 @@ class CpuBackend final : public Backend {
 
   void run(const PagedAttentionArgs& args) override { attention_.run(args); }
 
+  void run(const CopyBlocksArgs& args) override {
+    const int64_t size = block_bytes(args.source);
+    for_each_row(args.num_copies, 2 * size / static_cast<int64_t>(sizeof(float)), [&](int64_t i) {
+      const int64_t from = args.copies[i].source * size;
+      const int64_t to = args.copies[i].destination * size;
+      std::memcpy(static_cast<uint8_t*>(args.destination.keys) + to,
+                  static_cast<const uint8_t*>(args.source.keys) + from, static_cast<size_t>(size));
+      std::memcpy(static_cast<uint8_t*>(args.destination.values) + to,
+                  static_cast<const uint8_t*>(args.source.values) + from, static_cast<size_t>(size));
+    });
+  }
+
   void run(const SiluAndMulArgs& args) override {
     for_each_row(args.num_tokens, args.size, [&](int64_t t) {
       const float* gate = args.in + t * 2 * args.size;
@@ -126,17 +138,22 @@ class CpuBackend final : public Backend {
     });
   }
 
-  static void write_kv(const KvWriteArgs& args, int64_t token) {
+  void write_kv(const KvWriteArgs& args, int64_t token) {
     const KvCacheView& cache = args.cache;
     const int64_t block = args.slots[token] / cache.block_size;
-    const int64_t offset = args.slots[token] % cache.block_size;
+    KvWrite write{};
+    write.dtype = cache.dtype;
+    write.head_dim = cache.head_dim;
+    write.block_size = cache.block_size;
+    write.token = args.slots[token] % cache.block_size;
     for (int64_t h = 0; h < cache.num_kv_heads; ++h) {
       const int64_t from = token * args.token_stride + h * cache.head_dim;
-      const int64_t at = (block * cache.num_kv_heads + h) * cache.head_dim * cache.block_size;
-      float* keys = static_cast<float*>(cache.keys) + at + offset;
-      for (int64_t d = 0; d < cache.head_dim; ++d) keys[d * cache.block_size] = args.keys[from + d];
-      std::memcpy(static_cast<float*>(cache.values) + at + offset * cache.head_dim, args.values + from,
-                  static_cast<size_t>(cache.head_dim) * sizeof(float));
+      const int64_t at = block * block_bytes(cache) + h * head_bytes(cache);
+      write.key = args.keys + from;
+      write.value = args.values + from;
+      write.keys = static_cast<uint8_t*>(cache.keys) + at;
+      write.values = static_cast<uint8_t*>(cache.values) + at;
+      kernels_.kv_write(write);
     }
   }
 

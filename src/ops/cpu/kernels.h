@@ -5,12 +5,13 @@
 
 #include <cstdint>
 
+#include "tensor/dtype.h"
 #include "types/ids.h"
 
 namespace quire::ops::cpu {
 
 // The index of a weight format in the table: DType's value.
-inline constexpr int kNumFormats = 8;
+inline constexpr int kNumFormats = kNumDTypes;
 
 // Columns (output features) of a weight panel, and of the tiles it is made of: see packed_panels.h for the layouts.
 inline constexpr int kPanelColumns = 32;
@@ -34,6 +35,18 @@ struct LinearTile {
   float* scratch;   // kLinearScratchFloats, 64-byte aligned
 };
 
+// Rounds the key and the value of one token and kv head to a cache's format.
+struct KvWrite {
+  DType dtype;
+  const float* key;    // [head_dim]
+  const float* value;  // [head_dim]
+  int32_t head_dim;
+  int32_t block_size;
+  int64_t token;    // within the block
+  uint8_t* keys;    // of the kv head of the block: [head_dim, block_size]; of I8 the scales after it
+  uint8_t* values;  // the same: [block_size, head_dim]
+};
+
 // Query rows that attention kernels treat together share loads of keys and values.
 inline constexpr int kAttentionTileTokens = 64;
 inline constexpr int kAttentionScoreFloats = 6 * kAttentionTileTokens;
@@ -48,13 +61,15 @@ struct AttentionWork {
   int32_t window;          // 0: all positions
   int64_t split_begin;
   int64_t split_end;
-  const float* keys;     // block 0 of the kv head: [head_dim, block_size]
-  const float* values;   // block 0 of the kv head: [block_size, head_dim]
-  int64_t block_stride;  // floats from a block to the next
+  DType dtype;            // of the cache
+  const uint8_t* keys;    // block 0 of the kv head: [head_dim, block_size]; of I8 the scales after it
+  const uint8_t* values;  // the same: [block_size, head_dim]
+  int64_t block_bytes;    // from a block to the next
   const BlockId* block_table;
   int32_t block_size;
   int32_t head_dim;
-  float* scores;  // kAttentionScoreFloats, 64-byte aligned
+  float* scores;   // kAttentionScoreFloats, 64-byte aligned
+  float* widened;  // 2 * kAttentionTileTokens * head_dim, 64-byte aligned: a tile's keys and values as floats
   // Results, all [num_tokens * num_heads]: largest score, sum of exp(score - maximum), and [.., head_dim] the sum of
   // values weighted by it. A row that sees nothing of the split: -inf, 0, zeros.
   float* maximum;
@@ -72,6 +87,7 @@ struct Kernels {
   // One head: cosines and sines are [rotary_dim / 2].
   void (*rope)(float* head, int32_t rotary_dim, bool interleaved, const float* cosines, const float* sines);
   void (*silu_and_mul)(const float* gate, const float* up, int64_t size, float* out);
+  void (*kv_write)(const KvWrite& write);
   void (*attention)(const AttentionWork& work);
   // Adds the partial softmax (maximum, sum, weighted) to the total, in place.
   void (*attention_fold)(float* total_maximum, float* total_sum, float* total, float maximum, float sum,

@@ -92,13 +92,31 @@ void pack_tile(DType dtype, const TileRows& rows, int64_t k, uint8_t* out) {
       return pack_bytes(rows, k, out);
     case DType::kI32:
     case DType::kI64:
+    case DType::kI8:
+    case DType::kF8E4M3:
+    case DType::kF8E5M2:
       break;
   }
   check_failed("a weight format", __FILE__, __LINE__, name(dtype));
 }
 
 bool has_panels(DType dtype) {
-  return dtype != DType::kI32 && dtype != DType::kI64;
+  switch (dtype) {
+    case DType::kF32:
+    case DType::kF16:
+    case DType::kBF16:
+    case DType::kQ4_0:
+    case DType::kQ4_1:
+    case DType::kQ8_0:
+      return true;
+    case DType::kI32:
+    case DType::kI64:
+    case DType::kI8:
+    case DType::kF8E4M3:
+    case DType::kF8E5M2:
+      return false;
+  }
+  return false;
 }
 
 int64_t panels_for(int64_t rows) {

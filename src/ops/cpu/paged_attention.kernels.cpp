@@ -1,7 +1,9 @@
 // Attention over the paged cache by online softmax (Milakov and Gimelshein, 2018). Positions are taken in tiles cut at
 // absolute positions, of whole blocks or, where blocks are larger than a tile, of pieces of one. Query rows (a token's
 // head) go through a tile in groups of up to six that share the loads of keys and values; what happens to one row never
-// depends on the others of its group, so grouping changes no bit.
+// depends on the others of its group, so grouping changes no bit. A cache of floats is read where it lies; of any other
+// format a tile is made floats once, for all query rows that see it, and read from there: the same floats in the same
+// order.
 #include "ops/cpu/isa_kernels.h"
 #include "ops/cpu/simd.h"
 
@@ -36,30 +38,84 @@ QUIRE_INLINE Tile tile_at(int64_t position, int64_t block_size) {
   return {begin, smaller(begin + kAttentionTileTokens, block + block_size)};
 }
 
-// The part of a tile that lies in one block: positions [begin, end), the first at `offset` of the block.
+// What attention reads of a tile: its positions, and its floats where they are not the cache's own.
+struct TileData {
+  Tile tile;
+  const float* keys = nullptr;    // [blocks, head_dim, key_stride]; nullptr: in the cache
+  const float* values = nullptr;  // [tokens, head_dim]
+  int64_t key_stride = 0;
+};
+
+// The positions [begin, end) of a tile that lie in one block, and the page they lie in: the block, or its piece in the
+// tile where blocks are larger.
 struct Segment {
   int64_t begin;
   int64_t end;
-  int64_t offset;
-  const float* keys;    // of the block
-  const float* values;  // of the block
+  int64_t offset;       // of `begin` within the page
+  int64_t page_tokens;  // that may be read
+  int64_t key_stride;
+  const float* keys;    // of the page: [head_dim, key_stride]
+  const float* values;  // of the page: [page_tokens, head_dim]
 };
 
-QUIRE_INLINE Segment segment_at(const AttentionWork& work, int64_t position, int64_t end) {
+QUIRE_INLINE Segment segment_at(const AttentionWork& work, const TileData& data, int64_t position, int64_t end) {
   const int64_t block = position / work.block_size;
-  const int64_t offset = position - block * work.block_size;
-  const int64_t at = work.block_table[block] * work.block_stride;
-  return {position, smaller(end, (block + 1) * work.block_size), offset, work.keys + at, work.values + at};
+  const int64_t block_begin = block * work.block_size;
+  const int64_t block_end = block_begin + work.block_size;
+  const int64_t page_begin = larger(block_begin, data.tile.begin);
+  Segment segment{};
+  segment.begin = position;
+  segment.end = smaller(end, block_end);
+  segment.offset = position - page_begin;
+  if (data.keys != nullptr) {
+    segment.page_tokens = data.key_stride;
+    segment.key_stride = data.key_stride;
+    segment.keys = data.keys + (page_begin - data.tile.begin) * work.head_dim;
+    segment.values = data.values + (page_begin - data.tile.begin) * work.head_dim;
+  } else {
+    const int64_t at = work.block_table[block] * work.block_bytes;
+    segment.page_tokens = block_end - page_begin;
+    segment.key_stride = work.block_size;
+    segment.keys = reinterpret_cast<const float*>(work.keys + at) + (page_begin - block_begin);
+    segment.values = reinterpret_cast<const float*>(work.values + at) + (page_begin - block_begin) * work.head_dim;
+  }
+  return segment;
+}
+
+// Makes floats of the pages of a tile that positions [begin, end) lie in.
+TileData widen_tile(const AttentionWork& work, const Tile& tile, int64_t begin, int64_t end) {
+  float* keys = work.widened;
+  float* values = work.widened + int64_t{kAttentionTileTokens} * work.head_dim;
+  const int64_t key_stride = smaller(work.block_size, kAttentionTileTokens);
+  while (begin < end) {
+    const int64_t block = begin / work.block_size;
+    const int64_t block_begin = block * work.block_size;
+    const int64_t page_begin = larger(block_begin, tile.begin);
+    const int64_t page_end = smaller(block_begin + work.block_size, tile.end);
+    const int64_t at = work.block_table[block] * work.block_bytes;
+    KvPage page{};
+    page.dtype = work.dtype;
+    page.head_dim = work.head_dim;
+    page.block_size = work.block_size;
+    page.first = page_begin - block_begin;
+    page.count = page_end - page_begin;
+    page.head = work.keys + at;
+    widen_keys(page, key_stride, keys + (page_begin - tile.begin) * work.head_dim);
+    page.head = work.values + at;
+    widen_values(page, values + (page_begin - tile.begin) * work.head_dim);
+    begin = page_end;
+  }
+  return {tile, keys, values, key_stride};
 }
 
 // scores[r][0..8V) of V vectors of neighbouring tokens: sums over d = 0, 1, 2, ...
 template <int R, int V>
-QUIRE_INLINE void score_vectors(const float* queries, int32_t head_dim, const float* keys, int64_t block_size,
+QUIRE_INLINE void score_vectors(const float* queries, int32_t head_dim, const float* keys, int64_t key_stride,
                                 float* scores) {
   F8 acc[R][V] = {};
   for (int32_t d = 0; d < head_dim; ++d) {
     F8 k[V];
-    for (int v = 0; v < V; ++v) k[v] = load(keys + d * block_size + v * kLanes);
+    for (int v = 0; v < V; ++v) k[v] = load(keys + d * key_stride + v * kLanes);
     for (int r = 0; r < R; ++r) {
       const F8 q = broadcast(queries[r * head_dim + d]);
       for (int v = 0; v < V; ++v) acc[r][v] = fma(q, k[v], acc[r][v]);
@@ -70,26 +126,25 @@ QUIRE_INLINE void score_vectors(const float* queries, int32_t head_dim, const fl
   }
 }
 
-// Scores of the tokens of a segment, at their places in the tile. Whole vectors of the block are computed where it has
-// them: lanes before the segment and after it are not used.
+// Scores of the tokens of a segment; `scores` is the place of the page's first token. Whole vectors of the page are
+// computed where it has them: lanes before the segment and after it are not used.
 template <int R>
-QUIRE_INLINE void score_segment(const float* queries, int32_t head_dim, int64_t block_size, const Segment& segment,
-                                int64_t piece, float* scores) {
-  const float* keys = segment.keys + piece;
-  const int64_t room = block_size - piece;
-  const int64_t end = segment.offset + (segment.end - segment.begin) - piece;
-  int64_t i = (segment.offset - piece) / kLanes * kLanes;
+QUIRE_INLINE void score_segment(const float* queries, int32_t head_dim, const Segment& segment, float* scores) {
+  const float* keys = segment.keys;
+  const int64_t key_stride = segment.key_stride;
+  const int64_t end = segment.offset + (segment.end - segment.begin);
+  int64_t i = segment.offset / kLanes * kLanes;
   while (i < end) {
-    if (i + 2 * kLanes <= room && i + kLanes < end) {
-      score_vectors<R, 2>(queries, head_dim, keys + i, block_size, scores + i);
+    if (i + 2 * kLanes <= segment.page_tokens && i + kLanes < end) {
+      score_vectors<R, 2>(queries, head_dim, keys + i, key_stride, scores + i);
       i += 2 * kLanes;
-    } else if (i + kLanes <= room) {
-      score_vectors<R, 1>(queries, head_dim, keys + i, block_size, scores + i);
+    } else if (i + kLanes <= segment.page_tokens) {
+      score_vectors<R, 1>(queries, head_dim, keys + i, key_stride, scores + i);
       i += kLanes;
     } else {
       for (int r = 0; r < R; ++r) {
         float score = 0;
-        for (int32_t d = 0; d < head_dim; ++d) score = fma(queries[r * head_dim + d], keys[d * block_size + i], score);
+        for (int32_t d = 0; d < head_dim; ++d) score = fma(queries[r * head_dim + d], keys[d * key_stride + i], score);
         scores[r * kAttentionTileTokens + i] = score;
       }
       ++i;
@@ -122,16 +177,16 @@ QUIRE_INLINE float soften(float* scores, int64_t lo, int64_t hi, float* maximum,
 
 // weighted[r][c..c + 8V) = weighted * scale + sum of p[t] * value[t] over t = lo .. hi - 1.
 template <int R, int V>
-QUIRE_INLINE void weigh_columns(const AttentionWork& work, const Tile& tile, int64_t lo, int64_t hi,
+QUIRE_INLINE void weigh_columns(const AttentionWork& work, const TileData& data, int64_t lo, int64_t hi,
                                 const float* scores, const float (&scale)[R], int32_t column, float* weighted) {
   F8 acc[R][V];
   for (int r = 0; r < R; ++r) {
     for (int v = 0; v < V; ++v) acc[r][v] = load(weighted + r * work.head_dim + column + v * kLanes) * scale[r];
   }
-  for (int64_t position = tile.begin + lo; position < tile.begin + hi;) {
-    const Segment segment = segment_at(work, position, tile.begin + hi);
+  for (int64_t position = data.tile.begin + lo; position < data.tile.begin + hi;) {
+    const Segment segment = segment_at(work, data, position, data.tile.begin + hi);
     const float* values = segment.values + segment.offset * work.head_dim + column;
-    const float* p = scores + (position - tile.begin);
+    const float* p = scores + (position - data.tile.begin);
     for (int64_t t = 0; t < segment.end - segment.begin; ++t) {
       F8 value[V];
       for (int v = 0; v < V; ++v) value[v] = load(values + t * work.head_dim + v * kLanes);
@@ -149,13 +204,13 @@ QUIRE_INLINE void weigh_columns(const AttentionWork& work, const Tile& tile, int
 
 // The same for one column: head sizes that are no multiple of 8.
 template <int R>
-QUIRE_INLINE void weigh_column(const AttentionWork& work, const Tile& tile, int64_t lo, int64_t hi, const float* scores,
-                               const float (&scale)[R], int32_t column, float* weighted) {
+QUIRE_INLINE void weigh_column(const AttentionWork& work, const TileData& data, int64_t lo, int64_t hi,
+                               const float* scores, const float (&scale)[R], int32_t column, float* weighted) {
   for (int r = 0; r < R; ++r) {
     float acc = weighted[r * work.head_dim + column] * scale[r];
-    for (int64_t position = tile.begin + lo; position < tile.begin + hi; ++position) {
-      const Segment segment = segment_at(work, position, position + 1);
-      const float weight = scores[r * kAttentionTileTokens + (position - tile.begin)];
+    for (int64_t position = data.tile.begin + lo; position < data.tile.begin + hi; ++position) {
+      const Segment segment = segment_at(work, data, position, position + 1);
+      const float weight = scores[r * kAttentionTileTokens + (position - data.tile.begin)];
       acc = fma(weight, segment.values[segment.offset * work.head_dim + column], acc);
     }
     weighted[r * work.head_dim + column] = acc;
@@ -164,15 +219,11 @@ QUIRE_INLINE void weigh_column(const AttentionWork& work, const Tile& tile, int6
 
 // R rows, from `row` on, over the positions [lo, hi) of a tile (counted from its begin).
 template <int R>
-void attend(const AttentionWork& work, int64_t row, const Tile& tile, int64_t lo, int64_t hi) {
+void attend(const AttentionWork& work, int64_t row, const TileData& data, int64_t lo, int64_t hi) {
   const float* queries = work.queries + row * work.head_dim;
-  for (int64_t position = tile.begin + lo; position < tile.begin + hi;) {
-    const Segment segment = segment_at(work, position, tile.begin + hi);
-    // Where the tile, or the block if it begins later, begins within the block.
-    const int64_t block_begin = segment.begin - segment.offset;
-    const int64_t piece = larger(tile.begin - block_begin, 0);
-    score_segment<R>(queries, work.head_dim, work.block_size, segment, piece,
-                     work.scores + (block_begin + piece - tile.begin));
+  for (int64_t position = data.tile.begin + lo; position < data.tile.begin + hi;) {
+    const Segment segment = segment_at(work, data, position, data.tile.begin + hi);
+    score_segment<R>(queries, work.head_dim, segment, work.scores + (segment.begin - segment.offset - data.tile.begin));
     position = segment.end;
   }
   float scale[R];
@@ -182,33 +233,33 @@ void attend(const AttentionWork& work, int64_t row, const Tile& tile, int64_t lo
   float* weighted = work.weighted + row * work.head_dim;
   int32_t column = 0;
   for (; column + 2 * kLanes <= work.head_dim; column += 2 * kLanes)
-    weigh_columns<R, 2>(work, tile, lo, hi, work.scores, scale, column, weighted);
+    weigh_columns<R, 2>(work, data, lo, hi, work.scores, scale, column, weighted);
   for (; column + kLanes <= work.head_dim; column += kLanes)
-    weigh_columns<R, 1>(work, tile, lo, hi, work.scores, scale, column, weighted);
-  for (; column < work.head_dim; ++column) weigh_column<R>(work, tile, lo, hi, work.scores, scale, column, weighted);
+    weigh_columns<R, 1>(work, data, lo, hi, work.scores, scale, column, weighted);
+  for (; column < work.head_dim; ++column) weigh_column<R>(work, data, lo, hi, work.scores, scale, column, weighted);
 }
 
-void attend_rows(const AttentionWork& work, int64_t row, int64_t end, const Tile& tile, int64_t lo, int64_t hi) {
+void attend_rows(const AttentionWork& work, int64_t row, int64_t end, const TileData& data, int64_t lo, int64_t hi) {
   while (row < end) {
     const int64_t rows = smaller(end - row, kGroupRows);
     switch (rows) {
       case 1:
-        attend<1>(work, row, tile, lo, hi);
+        attend<1>(work, row, data, lo, hi);
         break;
       case 2:
-        attend<2>(work, row, tile, lo, hi);
+        attend<2>(work, row, data, lo, hi);
         break;
       case 3:
-        attend<3>(work, row, tile, lo, hi);
+        attend<3>(work, row, data, lo, hi);
         break;
       case 4:
-        attend<4>(work, row, tile, lo, hi);
+        attend<4>(work, row, data, lo, hi);
         break;
       case 5:
-        attend<5>(work, row, tile, lo, hi);
+        attend<5>(work, row, data, lo, hi);
         break;
       default:
-        attend<6>(work, row, tile, lo, hi);
+        attend<6>(work, row, data, lo, hi);
         break;
     }
     row += rows;
@@ -232,6 +283,8 @@ void attention(const AttentionWork& work) {
   int64_t position = larger(work.split_begin, first_seen(work.first_position));
   while (position < last) {
     const Tile tile = tile_at(position, work.block_size);
+    const TileData data =
+        work.dtype == DType::kF32 ? TileData{tile} : widen_tile(work, tile, position, smaller(tile.end, last));
     // Neighbouring tokens that see the same part of the tile go together.
     const auto low = [&](int64_t token) { return larger(first_seen(work.first_position + token), tile.begin); };
     const auto high = [&](int64_t token) { return smaller(work.first_position + token + 1, tile.end); };
@@ -241,7 +294,7 @@ void attention(const AttentionWork& work) {
       int64_t next = token + 1;
       while (next < work.num_tokens && low(next) == lo && high(next) == hi) ++next;
       if (lo < hi) {
-        attend_rows(work, token * work.num_heads, next * work.num_heads, tile, lo - tile.begin, hi - tile.begin);
+        attend_rows(work, token * work.num_heads, next * work.num_heads, data, lo - tile.begin, hi - tile.begin);
       }
       token = next;
     }

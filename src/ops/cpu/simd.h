@@ -128,15 +128,19 @@ QUIRE_INLINE F8 load_bfloat16(const uint8_t* p) {
 
 // IEEE 754 binary16. Without the instruction: exponent and fraction moved to a float's place are the value times
 // 2^-112, denormals too; infinity and NaN then want their exponent back.
-QUIRE_INLINE F8 load_half(const uint8_t* p) {
-#if defined(__F16C__)
-  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-#else
-  const I8 bits = load_unsigned_shorts(p);
+#if !defined(__F16C__)
+QUIRE_INLINE F8 half_to_float(I8 bits) {
   const I8 magnitude = (bits & 0x7fff) << 13;
   const I8 finite = (I8)((F8)magnitude * 0x1p112f);
   const I8 special = (I8)(magnitude >= (0x7c00 << 13)) & 0x7f800000;
   return (F8)(finite | special | ((bits & 0x8000) << 16));
+}
+#endif
+QUIRE_INLINE F8 load_half(const uint8_t* p) {
+#if defined(__F16C__)
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+#else
+  return half_to_float(load_unsigned_shorts(p));
 #endif
 }
 QUIRE_INLINE float half_to_float(uint16_t half) {

@@ -8,6 +8,7 @@
 #include <new>
 #include <vector>
 
+#include "ops/reference/kv_values.h"
 #include "ops/reference/stored_values.h"
 
 namespace quire::ops {
@@ -142,12 +143,22 @@ class ReferenceBackend final : public Backend {
     const KvCacheView& cache = args.cache;
     for (int64_t t = 0; t < args.num_tokens; ++t) {
       for (int32_t h = 0; h < cache.num_kv_heads; ++h) {
-        for (int32_t d = 0; d < cache.head_dim; ++d) {
-          const int64_t from = t * args.token_stride + int64_t{h} * cache.head_dim + d;
-          static_cast<float*>(cache.keys)[key_index(cache, args.slots[t], h, d)] = args.keys[from];
-          static_cast<float*>(cache.values)[value_index(cache, args.slots[t], h, d)] = args.values[from];
-        }
+        const int64_t from = t * args.token_stride + int64_t{h} * cache.head_dim;
+        reference::store_kv(cache, /*is_key=*/true, args.slots[t], h, args.keys + from);
+        reference::store_kv(cache, /*is_key=*/false, args.slots[t], h, args.values + from);
       }
+    }
+  }
+
+  void run(const CopyBlocksArgs& args) override {
+    const int64_t size = block_bytes(args.source);
+    for (int64_t i = 0; i < args.num_copies; ++i) {
+      const int64_t from = args.copies[i].source * size;
+      const int64_t to = args.copies[i].destination * size;
+      std::memcpy(static_cast<uint8_t*>(args.destination.keys) + to,
+                  static_cast<const uint8_t*>(args.source.keys) + from, static_cast<size_t>(size));
+      std::memcpy(static_cast<uint8_t*>(args.destination.values) + to,
+                  static_cast<const uint8_t*>(args.source.values) + from, static_cast<size_t>(size));
     }
   }
 
@@ -178,15 +189,6 @@ class ReferenceBackend final : public Backend {
   }
 
  private:
-  static int64_t key_index(const KvCacheView& cache, int64_t slot, int64_t head, int64_t d) {
-    const int64_t block = slot / cache.block_size;
-    return ((block * cache.num_kv_heads + head) * cache.head_dim + d) * cache.block_size + slot % cache.block_size;
-  }
-  static int64_t value_index(const KvCacheView& cache, int64_t slot, int64_t head, int64_t d) {
-    const int64_t block = slot / cache.block_size;
-    return ((block * cache.num_kv_heads + head) * cache.block_size + slot % cache.block_size) * cache.head_dim + d;
-  }
-
   // One head of one query: scores, softmax, weighted sum of the values.
   static void attend(const PagedAttentionArgs& args, int32_t sequence, int32_t token, int32_t head, int64_t position) {
     const KvCacheView& cache = args.cache;
@@ -203,8 +205,7 @@ class ReferenceBackend final : public Backend {
     for (int64_t p = first; p <= position; ++p) {
       double score = 0;
       for (int32_t d = 0; d < cache.head_dim; ++d) {
-        const float key = static_cast<const float*>(cache.keys)[key_index(cache, slot_of(p), kv_head, d)];
-        score += static_cast<double>(query[d]) * key;
+        score += static_cast<double>(query[d]) * reference::load_kv(cache, /*is_key=*/true, slot_of(p), kv_head, d);
       }
       weights.push_back(score * args.scale);
       maximum = std::max(maximum, weights.back());
@@ -217,7 +218,7 @@ class ReferenceBackend final : public Backend {
       double sum = 0;
       for (int64_t p = first; p <= position; ++p) {
         sum += weights[static_cast<size_t>(p - first)] *
-               static_cast<const float*>(cache.values)[value_index(cache, slot_of(p), kv_head, d)];
+               reference::load_kv(cache, /*is_key=*/false, slot_of(p), kv_head, d);
       }
       out[d] = static_cast<float>(sum / total);
     }

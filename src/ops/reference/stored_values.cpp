@@ -65,13 +65,31 @@ float stored_value(DType dtype, const void* row, int64_t index) {
     }
     case DType::kI32:
     case DType::kI64:
+    case DType::kI8:
+    case DType::kF8E4M3:
+    case DType::kF8E5M2:
       break;
   }
   check_failed("is_weight_format(dtype)", __FILE__, __LINE__, name(dtype));
 }
 
 bool is_weight_format(DType dtype) {
-  return dtype != DType::kI32 && dtype != DType::kI64;
+  switch (dtype) {
+    case DType::kF32:
+    case DType::kF16:
+    case DType::kBF16:
+    case DType::kQ4_0:
+    case DType::kQ4_1:
+    case DType::kQ8_0:
+      return true;
+    case DType::kI32:
+    case DType::kI64:
+    case DType::kI8:
+    case DType::kF8E4M3:
+    case DType::kF8E5M2:
+      return false;
+  }
+  return false;
 }
 
 }  // namespace quire::ops::reference

@@ -1,0 +1,133 @@
+// --kv-cache-dtype from its name to the logits: the plan's bytes, the storage's bytes, what rounding costs.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "tests/runner/tiny_model.h"
+
+namespace quire::runner {
+namespace {
+
+using testing::HasSubstr;
+
+struct Choice {
+  std::string name;
+  DType dtype;
+  int64_t llama_8b_bytes;  // a token: 2 x 32 layers x 8 kv heads x (128 numbers, and a scale)
+  double tolerance;        // of the tiny models' logits, which are about 0.05 to 4 in size
+};
+const std::vector<Choice> kChoices = {
+    {"auto", DType::kF32, 262144, 0},         {"float32", DType::kF32, 262144, 0},
+    {"float16", DType::kF16, 131072, 4e-3},   {"bfloat16", DType::kBF16, 131072, 3e-2},
+    {"fp8", DType::kF8E4M3, 65536, 0.5},      {"fp8_e4m3", DType::kF8E4M3, 65536, 0.5},
+    {"fp8_e5m2", DType::kF8E5M2, 65536, 1.0}, {"int8", DType::kI8, 67584, 6e-2}};
+
+// Counts the bytes that are held.
+class CountingAllocator final : public Allocator {
+ public:
+  explicit CountingAllocator(Allocator& inner) : inner_(inner) {}
+  Device device() const override { return inner_.device(); }
+  void* allocate(size_t bytes) override {
+    held_ += static_cast<int64_t>(bytes);
+    return inner_.allocate(bytes);
+  }
+  void release(void* memory, size_t bytes) override {
+    held_ -= static_cast<int64_t>(bytes);
+    inner_.release(memory, bytes);
+  }
+  int64_t held() const { return held_; }
+
+ private:
+  Allocator& inner_;
+  int64_t held_ = 0;
+};
+
+class KvDType : public testing::TestWithParam<Choice> {};
+
+TEST_P(KvDType, TakesTheBytesOfTheArithmetic) {
+  const auto dtype = parse_kv_cache_dtype(GetParam().name);
+  ASSERT_TRUE(dtype.ok()) << dtype.status().message();
+  EXPECT_EQ(*dtype, GetParam().dtype);
+  ModelConfig llama;
+  llama.num_layers = 32;
+  llama.num_kv_heads = 8;
+  llama.head_dim = 128;
+  EXPECT_EQ(kv_bytes_per_token(llama, *dtype), GetParam().llama_8b_bytes);
+}
+
+TEST_P(KvDType, IsPlannedToTheByteThatTheStorageTakes) {
+  auto backend = ops::make_reference_backend();
+  for (const int32_t block_size : {1, 8, 16, 32}) {
+    auto checkpoint = checkpoint::Checkpoint::open(tiny_path("llama"));
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
+    EngineConfig config{.kv_cache_memory_bytes = 1000000};
+    config.kv_cache_dtype = GetParam().name;
+    config.block_size = block_size;
+    const auto planned = plan_model(config, **checkpoint, *backend, 0);
+    ASSERT_TRUE(planned.ok()) << planned.status().message();
+    const MemoryPlan& memory = planned->memory;
+    EXPECT_EQ(planned->kv_dtype, GetParam().dtype);
+    EXPECT_EQ(memory.kv_bytes_per_token, kv_bytes_per_token(planned->config, GetParam().dtype));
+    EXPECT_EQ(memory.block_bytes, memory.kv_bytes_per_token * block_size);
+    EXPECT_EQ(memory.num_blocks, 1000000 / memory.block_bytes);
+
+    CountingAllocator allocator(backend->allocator());
+    const auto storage =
+        KvStorage::create(planned->config, planned->kv_dtype, memory.num_blocks, block_size, allocator);
+    ASSERT_TRUE(storage.ok()) << storage.status().message();
+    EXPECT_EQ(allocator.held(), memory.kv_bytes);
+  }
+}
+
+TEST_P(KvDType, MovesTheLogitsOfATinyModelByNoMoreThanItsRounding) {
+  auto backend = make_test_backend("auto");
+  TinyModel exact("llama", *backend);
+  TinyModel rounded("llama", *backend, GetParam().name);
+  for (const GoldenCase& one : read_golden("llama")) {
+    const auto expected = exact.logits(one.prompt, 2048);
+    const auto rows = rounded.logits(one.prompt, 2048);
+    double largest = 0;
+    for (size_t row = 0; row < rows.size(); ++row) {
+      for (size_t i = 0; i < rows[row].size(); ++i) {
+        largest = std::max(largest, std::fabs(static_cast<double>(rows[row][i]) - expected[row][i]));
+      }
+    }
+    EXPECT_LE(largest, GetParam().tolerance);
+    if (GetParam().dtype != DType::kF32 && rows.size() > 8) {
+      EXPECT_GT(largest, 0) << "nothing was rounded";
+    }
+  }
+}
+
+TEST_P(KvDType, GivesTheSameBitsHoweverThePromptIsCut) {
+  auto backend = make_test_backend("auto");
+  TinyModel model("llama", *backend, GetParam().name);
+  for (const GoldenCase& one : read_golden("llama")) {
+    const auto whole = model.logits(one.prompt, 2048);
+    for (const int32_t chunk : {1, 7, 16}) {
+      const auto rows = model.logits(one.prompt, chunk);
+      ASSERT_EQ(rows.size(), whole.size());
+      for (size_t row = 0; row < rows.size(); ++row) {
+        ASSERT_EQ(std::memcmp(rows[row].data(), whole[row].data(), rows[row].size() * sizeof(float)), 0)
+            << "row " << row << " in chunks of " << chunk;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Names, KvDType, testing::ValuesIn(kChoices), [](const auto& test) { return test.param.name; });
+
+TEST(KvDTypeName, ThatIsUnknownIsAnsweredWithTheKnownOnes) {
+  for (const char* text : {"", "fp4", "FP8", "float64", "int8 "}) {
+    const auto dtype = parse_kv_cache_dtype(text);
+    ASSERT_FALSE(dtype.ok()) << text;
+    EXPECT_EQ(dtype.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(dtype.status().message(), HasSubstr("kv_cache_dtype \"" + std::string(text) + "\""));
+    EXPECT_THAT(dtype.status().message(), HasSubstr("auto, float32, float16, bfloat16, fp8, fp8_e4m3, fp8_e5m2, int8"));
+  }
+}
+
+}  // namespace
+}  // namespace quire::runner

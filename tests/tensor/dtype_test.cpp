@@ -1,0 +1,45 @@
+#include "tensor/dtype.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+#include "tensor/tensor.h"
+
+namespace quire {
+namespace {
+
+TEST(DType, EveryTypeHasANameOfItsOwnAndASize) {
+  std::set<std::string_view> names;
+  for (int i = 0; i < kNumDTypes; ++i) {
+    const auto dtype = static_cast<DType>(i);
+    EXPECT_TRUE(names.insert(name(dtype)).second) << name(dtype) << " twice";
+    EXPECT_NE(name(dtype), "?") << "type " << i;
+    EXPECT_GT(info(dtype).block_bytes, 0);
+    EXPECT_GT(info(dtype).block_values, 0);
+  }
+}
+
+TEST(DType, ARowTakesTheBytesOfItsValues) {
+  EXPECT_EQ(row_bytes(DType::kF32, 10), 40);
+  EXPECT_EQ(row_bytes(DType::kBF16, 10), 20);
+  EXPECT_EQ(row_bytes(DType::kF16, 10), 20);
+  EXPECT_EQ(row_bytes(DType::kI8, 10), 10);
+  EXPECT_EQ(row_bytes(DType::kF8E4M3, 7), 7);
+  EXPECT_EQ(row_bytes(DType::kF8E5M2, 7), 7);
+  EXPECT_EQ(row_bytes(DType::kI64, 3), 24);
+  EXPECT_EQ(row_bytes(DType::kQ4_0, 64), 36);
+  EXPECT_EQ(row_bytes(DType::kQ4_1, 64), 40);
+  EXPECT_EQ(row_bytes(DType::kQ8_0, 64), 68);
+}
+
+TEST(TensorView, TakesTheBytesOfItsRows) {
+  EXPECT_EQ((TensorView{nullptr, DType::kF8E4M3, Shape{3, 5}}.bytes()), 15);
+  EXPECT_EQ((TensorView{nullptr, DType::kQ4_1, Shape{2, 3, 32}}.bytes()), 120);
+  EXPECT_EQ((TensorView{nullptr, DType::kF32, Shape{4, 0}}.bytes()), 0);
+  EXPECT_EQ((TensorView{nullptr, DType::kF16, Shape{}}.bytes()), 2);
+}
+
+}  // namespace
+}  // namespace quire
