@@ -40,23 +40,14 @@ size_t estimated_count(const std::vector<Candidate>& most_likely, float inverse_
   return static_cast<size_t>(std::max(count, 1.0));
 }
 
-MirostatDraw draw_version_1(std::span<const float> logits, float maximum, const MirostatSettings& settings, double mu,
+MirostatDraw draw_version_1(std::span<float> logits, float maximum, const MirostatSettings& settings, double mu,
                             double u, SamplingScratch& scratch) {
   std::vector<Candidate>& candidates = scratch.candidates;
   select_largest(logits, std::min(kEstimatedFrom, logits.size()), candidates);
-  const size_t count = estimated_count(candidates, settings.inverse_temperature, logits.size(), mu);
-  if (count > candidates.size()) {
-    select_largest(logits, count, candidates);
-  } else {
-    candidates.resize(count);
-  }
-  double total = 0.0;
-  for (Candidate& candidate : candidates) {
-    candidate.value = exp_nonpositive((candidate.value - maximum) * settings.inverse_temperature);
-    total += static_cast<double>(candidate.value);
-  }
-  const Candidate drawn = candidates[draw(candidates, total, u)];
-  return {drawn.id, next_mu(mu, settings, static_cast<double>(drawn.value), total)};
+  keep_largest(logits, estimated_count(candidates, settings.inverse_temperature, logits.size(), mu), candidates);
+  const double total = replace_by_weights(logits, maximum, settings.inverse_temperature, 0.0f, scratch.block_sums);
+  const TokenId id = draw(logits, scratch.block_sums, total, u);
+  return {id, next_mu(mu, settings, static_cast<double>(logits[static_cast<size_t>(id)]), total)};
 }
 
 MirostatDraw draw_version_2(std::span<float> weights, float maximum, const MirostatSettings& settings, double mu,

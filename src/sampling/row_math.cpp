@@ -18,6 +18,7 @@ constexpr size_t kScanBlock = 64;
 constexpr size_t kWidth = 4;
 using Floats = float __attribute__((vector_size(kWidth * sizeof(float))));
 using Ints = int32_t __attribute__((vector_size(kWidth * sizeof(int32_t))));
+using Unsigneds = uint32_t __attribute__((vector_size(kWidth * sizeof(uint32_t))));
 using HalfFloats = float __attribute__((vector_size(kWidth / 2 * sizeof(float))));
 using Doubles = double __attribute__((vector_size(kWidth / 2 * sizeof(double))));
 
@@ -130,8 +131,9 @@ size_t count_greater(std::span<const float> row, float value) {
 
 namespace {
 
-// For float and int32_t as for vectors of them: the same operations, so the same bits.
-template <typename F, typename I>
+// For float and uint32_t as for vectors of them: the same operations, so the same bits. What is computed below
+// kSmallest is meaningless and replaced at the end.
+template <typename F, typename U>
 F exp_of(F x) {
   constexpr float kSmallest = -87.0f;             // e^x stays a normal number down to here
   constexpr float kRoundToInteger = 12582912.0f;  // 1.5 * 2^23: leaves the integer in the low bits
@@ -139,10 +141,9 @@ F exp_of(F x) {
   constexpr float kLn2High = 0.693359375f;  // few bits, so that n * kLn2High is exact
   constexpr float kLn2Low = -2.12194440e-4f;
   const F zero{};
-  const F clamped = x > kSmallest ? x : zero + kSmallest;
-  const F shifted = clamped * kLog2E + kRoundToInteger;
+  const F shifted = x * kLog2E + kRoundToInteger;
   const F n = shifted - kRoundToInteger;
-  const F r = (clamped - n * kLn2High) - n * kLn2Low;  // |r| <= ln(2) / 2
+  const F r = (x - n * kLn2High) - n * kLn2Low;  // |r| <= ln(2) / 2
   F series = zero + 1.0f / 5040.0f;
   series = series * r + 1.0f / 720.0f;
   series = series * r + 1.0f / 120.0f;
@@ -151,23 +152,30 @@ F exp_of(F x) {
   series = series * r + 0.5f;
   series = series * r + 1.0f;
   series = series * r + 1.0f;
-  const I exponent = std::bit_cast<I>(shifted) - std::bit_cast<int32_t>(kRoundToInteger) + 127;
+  const U exponent = std::bit_cast<U>(shifted) - std::bit_cast<uint32_t>(kRoundToInteger) + 127u;
   const F value = series * std::bit_cast<F>(exponent << 23);
   return x >= kSmallest ? value : zero;
+}
+
+Doubles low_half(Floats x) {
+  return __builtin_convertvector(__builtin_shufflevector(x, x, 0, 1), Doubles);
+}
+
+// By way of the low half, for which compilers have one instruction.
+Doubles high_half(Floats x) {
+  return low_half(__builtin_shufflevector(x, x, 2, 3, 2, 3));
 }
 
 // A sum in four lanes of double, joined in a fixed order.
 class LaneSum {
  public:
   void add(Floats x) {
-    low_ += __builtin_convertvector(__builtin_shufflevector(x, x, 0, 1), Doubles);
-    high_ += __builtin_convertvector(__builtin_shufflevector(x, x, 2, 3), Doubles);
+    low_ += low_half(x);
+    high_ += high_half(x);
   }
   void add_squares(Floats x) {
-    const Doubles low = __builtin_convertvector(__builtin_shufflevector(x, x, 0, 1), Doubles);
-    const Doubles high = __builtin_convertvector(__builtin_shufflevector(x, x, 2, 3), Doubles);
-    low_ += low * low;
-    high_ += high * high;
+    low_ += low_half(x) * low_half(x);
+    high_ += high_half(x) * high_half(x);
   }
   double total() const { return (low_[0] + high_[0]) + (low_[1] + high_[1]); }
 
@@ -209,18 +217,18 @@ double transform_blocks(std::span<float> row, std::vector<double>& block_sums, C
 }  // namespace
 
 float exp_nonpositive(float x) {
-  return exp_of<float, int32_t>(x);
+  return exp_of<float, uint32_t>(x);
 }
 
 double sum_exp(std::span<const float> row, float maximum) {
   std::array<LaneSum, 2> sums;
   size_t i = 0;
   for (; i + 2 * kWidth <= row.size(); i += 2 * kWidth) {
-    sums[0].add(exp_of<Floats, Ints>(load(row.data() + i) - maximum));
-    sums[1].add(exp_of<Floats, Ints>(load(row.data() + i + kWidth) - maximum));
+    sums[0].add(exp_of<Floats, Unsigneds>(load(row.data() + i) - maximum));
+    sums[1].add(exp_of<Floats, Unsigneds>(load(row.data() + i + kWidth) - maximum));
   }
   for (; i < row.size(); i += kWidth) {
-    sums[0].add(exp_of<Floats, Ints>(load_padded(row.subspan(i)) - maximum));
+    sums[0].add(exp_of<Floats, Unsigneds>(load_padded(row.subspan(i)) - maximum));
   }
   return sums[0].total() + sums[1].total();
 }
@@ -228,7 +236,7 @@ double sum_exp(std::span<const float> row, float maximum) {
 double replace_by_weights(std::span<float> row, float maximum, float inverse_temperature, float least,
                           std::vector<double>& block_sums) {
   return transform_blocks(row, block_sums, [=](Floats x) {
-    const Floats weight = exp_of<Floats, Ints>((x - maximum) * inverse_temperature);
+    const Floats weight = exp_of<Floats, Unsigneds>((x - maximum) * inverse_temperature);
     return weight >= least ? weight : Floats{};
   });
 }
@@ -264,7 +272,7 @@ ShiftedWeights shifted_weights(std::span<const float> row, float maximum) {
     const Floats x = i + kWidth <= row.size() ? load(row.data() + i) : load_padded(row.subspan(i));
     const Floats difference = x - maximum;
     const Floats shifted = difference > kSmallest ? difference : all(kSmallest);
-    const Floats weight = exp_of<Floats, Ints>(shifted);
+    const Floats weight = exp_of<Floats, Unsigneds>(shifted);
     counts.add(x > -kInfinity ? all(1.0f) : Floats{});
     sums.add(weight);
     weighted.add(weight * shifted);
@@ -359,6 +367,36 @@ double drop_less_likely(std::span<float> weights, const Candidate& cut, std::vec
       [least](float x) { return x == least; },
       [&](size_t place) { weights[static_cast<size_t>(cut.id) + 1 + place] = 0.0f; });
   return transform_blocks(weights, block_sums, [=](Floats x) { return x >= least ? x : Floats{}; });
+}
+
+bool gather_at_least(std::span<const float> row, float least, size_t most, std::vector<Candidate>& candidates) {
+  candidates.clear();
+  size_t i = 0;
+  for (; i + kScanBlock <= row.size(); i += kScanBlock) {
+    if (!any_in_block(row.data() + i, [least](float x) { return x >= least; })) continue;
+    for (size_t j = i; j < i + kScanBlock; ++j) {
+      if (row[j] >= least) candidates.push_back({row[j], static_cast<TokenId>(j)});
+    }
+    if (candidates.size() > most) return false;
+  }
+  for (; i < row.size(); ++i) {
+    if (row[i] >= least) candidates.push_back({row[i], static_cast<TokenId>(i)});
+  }
+  return candidates.size() <= most;
+}
+
+void keep_largest(std::span<float> row, size_t count, std::vector<Candidate>& candidates) {
+  if (count >= row.size()) return;
+  QUIRE_CHECK(count > 0);
+  candidates.clear();
+  for (size_t i = 0; i < row.size(); ++i) candidates.push_back({row[i], static_cast<TokenId>(i)});
+  const auto last_kept = candidates.begin() + static_cast<std::ptrdiff_t>(count - 1);
+  std::nth_element(candidates.begin(), last_kept, candidates.end(), more_likely);
+  const auto end_of_equals = static_cast<size_t>(last_kept->id);
+  const float least = last_kept->value;
+  for (size_t i = 0; i < row.size(); ++i) {
+    if (row[i] < least || (row[i] == least && i > end_of_equals)) row[i] = -kInfinity;
+  }
 }
 
 void append_equal_after(std::span<const float> row, float value, TokenId after, std::vector<Candidate>& candidates) {

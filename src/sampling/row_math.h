@@ -80,6 +80,13 @@ Candidate nucleus_cut(std::span<const float> weights, double total, float top_p,
 // Sets the weights of tokens less likely than `cut` to 0. Returns the sum of the rest and renews block_sums.
 double drop_less_likely(std::span<float> weights, const Candidate& cut, std::vector<double>& block_sums);
 
+// The elements that are at least `least`, by rising place; false, and how many is not said, if they are more than
+// `most`.
+bool gather_at_least(std::span<const float> row, float least, size_t most, std::vector<Candidate>& candidates);
+
+// All but the `count` largest elements (lower places first among equals) become -inf. Linear.
+void keep_largest(std::span<float> row, size_t count, std::vector<Candidate>& candidates);
+
 // Adds to `candidates` the elements equal to `value` at places after `after`, in rising order.
 void append_equal_after(std::span<const float> row, float value, TokenId after, std::vector<Candidate>& candidates);
 

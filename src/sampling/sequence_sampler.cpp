@@ -199,6 +199,19 @@ TokenId SequenceSampler::draw_with_top_k(std::span<const float> logits, float ma
   return candidates[draw(candidates, total, u)].id;
 }
 
+// Puts the heaviest tokens in falling order into scratch.candidates, if a few of them hold the whole nucleus.
+bool SequenceSampler::gather_nucleus(std::span<const float> weights, double total, SamplingScratch& scratch) const {
+  constexpr float kLeast = 0x1p-12f;  // of the heaviest token's weight before the filters, 1
+  constexpr size_t kMost = 1024;
+  std::vector<Candidate>& candidates = scratch.candidates;
+  if (!gather_at_least(weights, kLeast, kMost, candidates)) return false;
+  double mass = 0.0;
+  for (const Candidate& candidate : candidates) mass += static_cast<double>(candidate.value);
+  if (mass < static_cast<double>(params_->top_p) * total) return false;
+  std::sort(candidates.begin(), candidates.end(), more_likely);
+  return true;
+}
+
 TokenId SequenceSampler::draw_from_all(std::span<float> logits, float maximum, float inverse_temperature, double u,
                                        SamplingScratch& scratch) const {
   if (has_typical_p()) {
@@ -208,6 +221,13 @@ TokenId SequenceSampler::draw_from_all(std::span<float> logits, float maximum, f
   const std::span<float> weights = logits;
   double total = replace_by_weights(weights, maximum, inverse_temperature, params_->min_p, scratch.block_sums);
   if (has_typical_p()) total = keep_typical(weights, scratch.shifted, total, params_->typical_p, scratch);
+  if (has_top_p() && gather_nucleus(weights, total, scratch)) {
+    total = keep_nucleus(scratch.candidates, total, params_->top_p);
+    if (excludes_top_choices()) total = exclude_top_choices(scratch.candidates, total, params_->xtc_threshold);
+    std::sort(scratch.candidates.begin(), scratch.candidates.end(),
+              [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
+    return scratch.candidates[draw(scratch.candidates, total, u)].id;
+  }
   if (has_top_p()) {
     const Candidate cut = nucleus_cut(weights, total, params_->top_p, scratch);
     total = drop_less_likely(weights, cut, scratch.block_sums);

@@ -108,6 +108,7 @@ class SequenceSampler {
   Result<Choice> choose(std::span<float> logits, SamplingScratch& scratch) const;
   TokenId draw_with_top_k(std::span<const float> logits, float maximum, float inverse_temperature, double u,
                           SamplingScratch& scratch) const;
+  bool gather_nucleus(std::span<const float> weights, double total, SamplingScratch& scratch) const;
   TokenId draw_from_all(std::span<float> logits, float maximum, float inverse_temperature, double u,
                         SamplingScratch& scratch) const;
 
