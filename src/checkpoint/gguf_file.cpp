@@ -113,7 +113,6 @@ Status read_entry_after_name(ByteReader& reader, uint64_t alignment, TensorEntry
 
 Result<std::vector<TensorEntry>> read_directory(ByteReader& reader, uint64_t count, uint64_t alignment) {
   std::vector<TensorEntry> entries;
-  entries.reserve(static_cast<size_t>(count));
   std::unordered_set<std::string_view> names;
   for (uint64_t i = 0; i < count; ++i) {
     TensorEntry entry;

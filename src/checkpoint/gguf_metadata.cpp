@@ -108,7 +108,6 @@ Result<GgufMetadata> GgufMetadata::read(ByteReader& reader, uint64_t count) {
     return data_loss("metadata count {} cannot fit in the {} bytes that follow", count, reader.remaining());
   }
   GgufMetadata metadata;
-  metadata.values_.reserve(static_cast<size_t>(count));
   for (uint64_t i = 0; i < count; ++i) {
     QUIRE_ASSIGN_OR_RETURN(const std::string_view key, reader.text(fmt::format("metadata key {}", i)));
     if (key.empty() || key.size() > kMostKeyBytes) {

@@ -395,8 +395,8 @@ const std::vector<Row>& directory_rows() {
        index(R"({"weight_map":{"a":"one.safetensors","b":"one.safetensors"}})")},
       {"F8", "ShardWithATensorTooMany", kDataLoss, "which weight_map does not place in it",
        index(R"({"weight_map":{"b":"two.safetensors","c":"one.safetensors"}})")},
-      {"F8", "TotalSizeUnlikeTheShards", kDataLoss, "metadata.total_size is 13",
-       index(R"({"metadata":{"total_size":13},"weight_map":{"a":"one.safetensors","b":"two.safetensors"}})")},
+      {"F8", "TotalSizeThatIsNoNumber", kDataLoss, "metadata.total_size is the string",
+       index(R"({"metadata":{"total_size":"13"},"weight_map":{"a":"one.safetensors","b":"two.safetensors"}})")},
       {"F8", "SymlinkOutOfTheDirectory", kDataLoss, "a symbolic link that leaves the directory",
        [](const fs::path& path) {
          fs::create_directory(path / "model");

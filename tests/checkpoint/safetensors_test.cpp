@@ -101,6 +101,13 @@ TEST_F(SafetensorsTest, GivenAnIndexWithoutMetadataThenItOpens) {
   EXPECT_NE(open(path()), nullptr);
 }
 
+TEST_F(SafetensorsTest, GivenAnIndexWithTheSizeOfAnotherModelThenItOpensWithAWarning) {
+  write_sharded_directory(path());
+  write_file(path() / "model.safetensors.index.json",
+             R"({"metadata":{"total_size":13},"weight_map":{"a":"one.safetensors","b":"two.safetensors"}})");
+  EXPECT_NE(open(path()), nullptr);
+}
+
 TEST_F(SafetensorsTest, GivenOneFileUnderAnotherNameThenItIsTaken) {
   write_small_directory(path());
   fs::rename(path() / "model.safetensors", path() / "weights.safetensors");
