@@ -162,7 +162,7 @@ Value Interpreter::add(const Value& a, const Value& b) {
 
 Value Interpreter::repeat(const Value& value, int64_t count) {
   count = std::max<int64_t>(count, 0);
-  const int64_t unit = value.is_string() ? static_cast<int64_t>(value.text().size())
+  const int64_t unit = value.is_string() ? static_cast<int64_t>(value.text().size() + value.text().overhead_bytes())
                                          : static_cast<int64_t>(value.items().size() * sizeof(Value));
   int64_t total = 0;
   if (unit == 0) count = 0;

@@ -12,9 +12,15 @@ namespace quire::text::jinja {
 
 class Interpreter;
 
+struct KeywordArgument {
+  std::string name;
+  Value value;
+  bool trusted = true;  // the template's author wrote the name; false: it came out of a mapping (**mapping)
+};
+
 struct Arguments {
   Values positional;
-  std::vector<std::pair<std::string, Value>> keyword;
+  std::vector<KeywordArgument> keyword;
 };
 
 // `self` is the filtered or tested value, the object of a method, none for a function. Fails through the interpreter.

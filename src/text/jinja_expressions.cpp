@@ -4,10 +4,16 @@
 #include "text/jinja_interpreter.h"
 
 namespace quire::text::jinja {
+namespace {
+
+// Bounds what a call copies and compares; no template comes near it.
+constexpr size_t kMaxArguments = 1000;
+
+}  // namespace
 
 Value Interpreter::evaluate(const Expression& expression) {
-  if (expression.kind == ExpressionKind::kConstant) return expression.constant;
   if (!step()) return undefined();
+  if (expression.kind == ExpressionKind::kConstant) return expression.constant;
   line_ = expression.line;
   if (expression.kind == ExpressionKind::kName) return lookup(expression.name);
   if (++depth_ > kWalkerFactor * limits_.max_depth) {
@@ -125,7 +131,7 @@ Value Interpreter::evaluate_concatenate(const Expression& expression) {
     const Value value = evaluate(*child);
     if (!ok()) return undefined();
     if (value.is_string()) {
-      if (!reserve(static_cast<int64_t>(text.size() + value.text().size()))) return undefined();
+      if (!grow(text.size(), value.text().size())) return undefined();
       text.append(value.text());
     } else {
       text.append(str(value));
@@ -183,7 +189,7 @@ Value Interpreter::evaluate_filter(const Expression& expression, const Value* in
   if (!evaluate_arguments(*expression.call, arguments)) return undefined();
   line_ = expression.line;
   if (expression.builtin == nullptr) return fail("No filter named '{}'.", expression.text);
-  return expression.builtin->function(*this, value, arguments);
+  return apply(*expression.builtin, value, arguments);
 }
 
 Value Interpreter::evaluate_test(const Expression& expression) {
@@ -192,7 +198,12 @@ Value Interpreter::evaluate_test(const Expression& expression) {
   if (!evaluate_arguments(*expression.call, arguments)) return undefined();
   line_ = expression.line;
   if (expression.builtin == nullptr) return fail("No test named '{}'.", expression.text);
-  return Value::boolean(truth(expression.builtin->function(*this, value, arguments)));
+  return Value::boolean(truth(apply(*expression.builtin, value, arguments)));
+}
+
+bool Interpreter::refuse_arguments() {
+  fail_with(StatusCode::kResourceExhausted, fmt::format("a call has more than {} arguments", kMaxArguments));
+  return false;
 }
 
 bool Interpreter::evaluate_arguments(const CallSyntax& call_syntax, Arguments& arguments) {
@@ -200,15 +211,19 @@ bool Interpreter::evaluate_arguments(const CallSyntax& call_syntax, Arguments& a
     if (!ok()) return false;
     arguments.positional.push_back(evaluate(*argument));
   }
-  for (const auto& [name, argument] : call_syntax.keyword) {
-    if (!ok()) return false;
-    for (const auto& [given, unused] : arguments.keyword) {
-      if (given == name) fail("keyword argument repeated: {}", name);
-    }
-    arguments.keyword.emplace_back(name, evaluate(*argument));
-  }
   if (call_syntax.star != nullptr) {
     for (Value& value : items(evaluate(*call_syntax.star))) arguments.positional.push_back(std::move(value));
+  }
+  if (arguments.positional.size() > kMaxArguments) return refuse_arguments();
+  const auto add_keyword = [&](std::string_view name, const Value& value, bool trusted) {
+    for (const KeywordArgument& given : arguments.keyword) {
+      if (given.name == name) fail("keyword argument repeated: {}", name);
+    }
+    arguments.keyword.push_back({std::string(name), value, trusted});
+    return arguments.keyword.size() <= kMaxArguments || refuse_arguments();
+  };
+  for (const auto& [name, argument] : call_syntax.keyword) {
+    if (!ok() || !add_keyword(name, evaluate(*argument), true)) return false;
   }
   if (call_syntax.double_star != nullptr) {
     const Value mapping = evaluate(*call_syntax.double_star);
@@ -221,7 +236,7 @@ bool Interpreter::evaluate_arguments(const CallSyntax& call_syntax, Arguments& a
         fail("keywords must be strings");
         return false;
       }
-      arguments.keyword.emplace_back(name.text().bytes(), value);
+      if (!add_keyword(name.text().view(), value, name.text().fully_trusted())) return false;
     }
   }
   return ok();
@@ -257,7 +272,7 @@ Value Interpreter::call_macro(const Value& macro_value, const Arguments& argumen
     return fail_with(StatusCode::kResourceExhausted,
                      fmt::format("macros call each other deeper than {} levels", limits_.max_depth));
   }
-  if (!reserve(1024)) return undefined();
+  if (!reserve(1024) || !step(static_cast<int64_t>(macro.syntax->parameters.size()))) return undefined();
   const int32_t line = line_;
   auto scope = std::make_shared<Scope>(Scope{macro.closure, {}});
   if (!bind_macro(*macro.syntax, arguments, *scope)) return undefined();
@@ -286,9 +301,9 @@ bool Interpreter::bind_macro(const MacroSyntax& syntax, const Arguments& argumen
   std::vector<bool> used(arguments.keyword.size(), false);
   const auto take_keyword = [&](std::string_view name) {
     for (size_t k = 0; k < arguments.keyword.size(); ++k) {
-      if (!used[k] && arguments.keyword[k].first == name) {
+      if (!used[k] && arguments.keyword[k].name == name) {
         used[k] = true;
-        return arguments.keyword[k].second;
+        return arguments.keyword[k].value;
       }
     }
     return Value::missing();
@@ -307,12 +322,12 @@ bool Interpreter::bind_macro(const MacroSyntax& syntax, const Arguments& argumen
   auto rest = std::make_shared<DictObject>();
   for (size_t k = 0; k < used.size(); ++k) {
     if (used[k]) continue;
-    const std::string& name = arguments.keyword[k].first;
+    const auto& [name, value, trusted] = arguments.keyword[k];
     if (!syntax.uses_kwargs) {
       fail("macro '{}' takes no keyword argument '{}'", syntax.name, name);
       return false;
     }
-    rest->set(string(name, true), arguments.keyword[k].second);
+    rest->set(string(name, trusted), value);
   }
   if (syntax.uses_kwargs) scope.variables.emplace_back(syntax_.known.kwargs, dict(std::move(rest)));
   if (syntax.uses_varargs) {

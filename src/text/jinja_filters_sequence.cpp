@@ -56,7 +56,7 @@ Value join(In& in, Self s, Args a) {
   for (const Value& item : in.items(s)) {
     const Value part = bound.absent(1) ? item : in.attribute_path(item, bound[1], Value::none());
     const Text text = in.str(part);
-    if (!in.reserve(static_cast<int64_t>(result.size() + separator.size() + text.size()))) return in.undefined();
+    if (!in.grow(result.size(), separator.size() + text.size())) return in.undefined();
     if (!std::exchange(first_item, false)) result.append(separator);
     result.append(text);
   }
@@ -203,7 +203,7 @@ Value batch(In& in, Self s, Args a) {
   }
   if (!row.empty()) {
     while (!bound.absent(1) && static_cast<int64_t>(row.size()) < size && in.step() &&
-           in.reserve(static_cast<int64_t>(row.size() * sizeof(Value)))) {
+           in.grow(row.size() * sizeof(Value), sizeof(Value))) {
       row.push_back(bound[1]);
     }
     rows.push_back(in.list(std::move(row)));
@@ -243,11 +243,11 @@ Value map(In& in, Self s, Args a) {
   }
   const std::string name = in.str(a.positional[0]).bytes();
   const BuiltinEntry* filter = find_filter(name);
-  if (filter == nullptr) return in.fail("No filter named '{}'.", name.substr(0, 100));
+  if (filter == nullptr) return in.fail("No filter named '{}'.", clip(name, 100));
   const Arguments rest{Values(a.positional.begin() + 1, a.positional.end()), a.keyword};
   for (const Value& item : in.items(s)) {
     if (!in.ok()) break;
-    result.push_back(filter->function(in, item, rest));
+    result.push_back(in.apply(*filter, item, rest));  // which may be map again
   }
   return in.iterator(std::move(result));
 }
@@ -261,7 +261,7 @@ Value select_or_reject(In& in, Self s, Args a, bool keep, bool by_attribute) {
   if (a.positional.size() > offset) {
     const std::string name = in.str(a.positional[offset]).bytes();
     test = find_test(name);
-    if (test == nullptr) return in.fail("No test named '{}'.", name.substr(0, 100));
+    if (test == nullptr) return in.fail("No test named '{}'.", clip(name, 100));
     rest = {Values(a.positional.begin() + static_cast<std::ptrdiff_t>(offset) + 1, a.positional.end()), a.keyword};
   }
   Values result;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "text/jinja_interpreter.h"
+#include "text/jinja_print.h"
 
 namespace quire::text::jinja {
 namespace {
@@ -93,7 +94,7 @@ Value indent(In& in, Self s, Args a) {
   if (bound.truth(1, false)) result.append(indention);
   for (size_t i = 0; i < lines.size(); ++i) {
     const Text& line = lines[i].text();
-    if (!in.reserve(static_cast<int64_t>(result.size() + indention.size() + line.size() + 1))) return in.undefined();
+    if (!in.grow(result.size(), indention.size() + line.size() + 1)) return in.undefined();
     if (i > 0) result.append("\n", true);
     if (i > 0 && (blank || !line.empty())) result.append(indention);
     result.append(line);
@@ -187,11 +188,13 @@ Value urlencode(In& in, Self s, Args) {
     const Values parts = in.items(pair);
     if (!in.ok()) return in.undefined();
     if (parts.size() != 2) return in.fail("urlencode needs pairs");
+    const Text name = in.str(parts[0]);
+    const Text value = in.str(parts[1]);
+    if (!in.grow(out.size(), 3 * (name.size() + value.size()) + 2)) return in.undefined();
     if (!out.empty()) out += '&';
-    quote_url(out, in.str(parts[0]).view(), true);
+    quote_url(out, name.view(), true);
     out += '=';
-    quote_url(out, in.str(parts[1]).view(), true);
-    if (!in.reserve(static_cast<int64_t>(out.size()))) return in.undefined();
+    quote_url(out, value.view(), true);
   }
   return in.string(out, false);
 }
@@ -206,7 +209,7 @@ Value xmlattr(In& in, Self s, Args a) {
     const Text text = in.str(value);
     if (name.view().find_first_of(" \t\n\r\f\v/>=") != std::string_view::npos)
       return in.fail("Invalid character in attribute name: {}", python_repr(name.view()));
-    if (!in.reserve(static_cast<int64_t>(result.size() + 5 * (name.size() + text.size())))) return in.undefined();
+    if (!in.grow(result.size(), 5 * (name.size() + text.size()))) return in.undefined();
     if (!result.empty() || bound.truth(0, true)) result.append(" ", true);
     result.append(in.escape(name));
     result.append("=\"", true);
@@ -219,37 +222,39 @@ Value xmlattr(In& in, Self s, Args a) {
 Value tojson(In& in, Self s, Args a) {
   Bound bound(in, "tojson", a, {"ensure_ascii", "indent", "separators", "sort_keys"});
   if (!bound.ok()) return in.undefined();
-  const Value indent = bound.has(1) ? bound[1] : Value::none();
-  std::string item_separator = indent.is_none() ? ", " : ",";
-  std::string key_separator = ": ";
-  if (!bound.absent(2)) {
-    const Values pair = in.items(bound[2]);
-    if (pair.size() != 2 || !pair[0].is_string() || !pair[1].is_string())
-      return in.fail("tojson: separators must be a pair of strings");
-    item_separator = pair[0].text().bytes();
-    key_separator = pair[1].text().bytes();
+  PrintStyle style = json_style(bound.truth(0, false));
+  style.sort_keys = bound.truth(3, false);
+  if (!bound.absent(1)) {
+    const Value& indent = bound[1];
+    style.item_separator = ",";
+    style.indent = indent.is_string() ? indent.text().bytes() : "";
+    if (indent.is_integral() && indent.as_integer() > 0) {
+      if (!in.reserve(indent.as_integer())) return in.undefined();
+      style.indent->assign(static_cast<size_t>(indent.as_integer()), ' ');
+    }
   }
-  const std::string json =
-      in.to_json(s, indent, item_separator, key_separator, bound.truth(3, false), bound.truth(0, false));
+  Values separators;
+  if (!bound.absent(2)) {
+    separators = in.items(bound[2]);
+    if (separators.size() != 2 || !separators[0].is_string() || !separators[1].is_string())
+      return in.fail("tojson: separators must be a pair of strings");
+    style.item_separator = separators[0].text().view();
+    style.key_separator = separators[1].text().view();
+  }
+  const std::string json = in.print(s, style);
   return in.ok() ? in.string(json, s.is_number() || s.is_none()) : in.undefined();
-}
-
-std::string_view strip_number(const std::string& text) {
-  std::string_view view = text;
-  while (!view.empty() && is_space(static_cast<unsigned char>(view.front()))) view.remove_prefix(1);
-  while (!view.empty() && is_space(static_cast<unsigned char>(view.back()))) view.remove_suffix(1);
-  return view;
 }
 
 std::optional<double> parse_real(const Value& value) {
   if (value.is_number()) return value.as_real();
   if (!value.is_string()) return std::nullopt;
-  std::string copy = value.text().bytes();
-  for (size_t i = 1; i + 1 < copy.size(); ++i) {  // single underscores between digits
-    if (copy[i] == '_' && copy[i - 1] >= '0' && copy[i - 1] <= '9' && copy[i + 1] >= '0' && copy[i + 1] <= '9')
-      copy.erase(i, 1);
+  const std::string_view written = trim_spaces(value.text().view());
+  std::string plain;
+  const auto digit_at = [&](size_t i) { return i < written.size() && written[i] >= '0' && written[i] <= '9'; };
+  for (size_t i = 0; i < written.size(); ++i) {
+    if (written[i] != '_' || i == 0 || !digit_at(i - 1) || !digit_at(i + 1)) plain += written[i];
   }
-  std::string_view text = strip_number(copy);
+  std::string_view text = plain;
   if (!text.empty() && text.front() == '+') text.remove_prefix(1);
   if (text.empty() || text.front() == '+') return std::nullopt;
   double number = 0;
@@ -263,7 +268,7 @@ std::optional<double> parse_real(const Value& value) {
 
 std::optional<int64_t> parse_integer(In& in, const std::string& source, int64_t base) {
   std::string digits;
-  for (const char c : strip_number(source)) {
+  for (const char c : trim_spaces(source)) {
     if (c != '_') digits += c;
   }
   size_t at = 0;
@@ -356,7 +361,7 @@ Value round_number(In& in, Self s, Args a) {
       int64_t quotient = number / unit;
       const int64_t rest = std::abs(number % unit);
       if (2 * rest > unit || (2 * rest == unit && quotient % 2 != 0)) quotient += number < 0 ? -1 : 1;
-      return Value::integer(quotient * unit);
+      return in.arithmetic(Operator::kMultiply, Value::integer(quotient), Value::integer(unit));
     }
     return Value::real(round_decimal(s.as_real(), precision));
   }
@@ -389,7 +394,7 @@ Value format(In& in, Self s, Args a) {
   if (!in.ok()) return text;
   if (a.keyword.empty()) return in.format_percent(text, in.tuple(a.positional), false);
   auto named = std::make_shared<DictObject>();
-  for (const auto& [name, value] : a.keyword) named->set(in.string(name, true), value);
+  for (const auto& [name, value, trusted] : a.keyword) named->set(in.string(name, trusted), value);
   return in.format_percent(text, in.dict(std::move(named)), true);
 }
 

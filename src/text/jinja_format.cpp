@@ -75,9 +75,8 @@ std::string group_digits(const std::string& digits, char separator, size_t every
   return result;
 }
 
-std::string fix_exponent(std::string text) {
-  // C prints at least two exponent digits, as Python does.
-  return text;
+bool one_of(char type, std::string_view types) {
+  return type != '\0' && types.find(type) != std::string_view::npos;
 }
 
 // |value| under a float presentation type.
@@ -90,9 +89,9 @@ std::string real_digits(double value, const Spec& spec) {
     case 'F':
       return fmt::format("{:.{}f}", value, precision);
     case 'e':
-      return fix_exponent(fmt::format("{:.{}e}", value, precision));
+      return fmt::format("{:.{}e}", value, precision);
     case 'E':
-      return fix_exponent(fmt::format("{:.{}E}", value, precision));
+      return fmt::format("{:.{}E}", value, precision);
     case 'g':
       return fmt::format("{:.{}g}", value, std::max(precision, 1));
     case 'G':
@@ -127,87 +126,55 @@ uint64_t magnitude_of(int64_t value) {
   return value < 0 ? uint64_t{0} - static_cast<uint64_t>(value) : static_cast<uint64_t>(value);
 }
 
-}  // namespace
+constexpr std::string_view kRealTypes = "fFeEgG%";
 
-Text Interpreter::format_value(const Value& value, std::string_view spec_text) {
-  if (spec_text.empty()) return str(value);
-  Spec spec;
-  if (!parse_spec(spec_text, spec)) {
-    fail("Invalid format specifier '{}'", spec_text.substr(0, 60));
-    return {};
+struct NumberText {
+  std::string prefix;  // sign and base
+  std::string digits;
+};
+
+// nullopt after a failure. REQUIRES: value.is_number().
+std::optional<NumberText> number_text(Interpreter& in, const Value& value, const Spec& spec) {
+  const bool is_real = value.is(Kind::kReal) || one_of(spec.type, kRealTypes);
+  if (spec.type != '\0' && !one_of(spec.type, is_real ? "fFeEgG%n" : "bdoxXnc")) {
+    in.fail("Unknown format code '{}' for object of type '{}'", spec.type, is_real ? "float" : "int");
+    return std::nullopt;
   }
-  if (spec.precision > kMaxPrecision && !value.is_string()) {
-    fail("format precision is larger than {}", kMaxPrecision);
-    return {};
-  }
-  if (!reserve(spec.width * static_cast<int64_t>(spec.fill.size()))) return {};
-  Text body;
-  std::string prefix;
-  const bool real_type = std::string_view("fFeEgG%").find(spec.type) != std::string_view::npos && spec.type != '\0';
-  const bool numeric =
-      value.is(Kind::kInteger) || value.is(Kind::kReal) || (value.is(Kind::kBool) && spec.type != '\0');
-  if (numeric) {
-    std::string digits;
-    bool negative = false;
-    if (value.is(Kind::kReal) || real_type) {
-      const double number = value.as_real();
-      if (spec.type != '\0' && !real_type && spec.type != 'n') {
-        fail("Unknown format code '{}' for object of type 'float'", spec.type);
-        return {};
-      }
-      negative = std::signbit(number) && !std::isnan(number);
-      digits = real_digits(std::fabs(number), spec);
-    } else {
-      if (spec.type != '\0' && std::string_view("bdoxXnc").find(spec.type) == std::string_view::npos) {
-        fail("Unknown format code '{}' for object of type 'int'", spec.type);
-        return {};
-      }
-      negative = value.as_integer() < 0;
-      if (spec.type == 'c') {
-        append_utf8(digits, static_cast<char32_t>(std::clamp<int64_t>(value.as_integer(), 0, 0x110000)));
-      } else {
-        digits = integer_digits(magnitude_of(value.as_integer()), spec);
-      }
-      if (spec.alternate && std::string_view("xXob").find(spec.type) != std::string_view::npos) {
-        prefix = std::string("0") + spec.type;
-      }
+  NumberText out;
+  bool negative = false;
+  if (is_real) {
+    const double number = value.as_real();
+    negative = std::signbit(number) && !std::isnan(number);
+    out.digits = real_digits(std::fabs(number), spec);
+  } else if (spec.type == 'c') {
+    if (value.as_integer() < 0 || value.as_integer() > 0x10FFFF) {
+      in.fail("a character's code must be from 0 to 0x10FFFF, found {}", value.as_integer());
+      return std::nullopt;
     }
-    if (spec.grouping != '\0') {
-      const size_t whole = std::min(digits.find_first_not_of("0123456789abcdefABCDEF"), digits.size());
-      const bool decimal = std::string_view("xXob").find(spec.type) == std::string_view::npos || spec.type == '\0';
-      digits = group_digits(digits.substr(0, whole), spec.grouping, decimal ? 3 : 4) + digits.substr(whole);
-    }
-    prefix = (negative ? "-" : spec.sign == '-' ? "" : std::string(1, spec.sign)) + prefix;
-    if (spec.zero && spec.align == '\0') {
-      spec.align = '=';
-      spec.fill = "0";
-    }
-    if (spec.align == '\0') spec.align = '>';
-    body = Text(digits, true);
+    append_utf8(out.digits, static_cast<char32_t>(value.as_integer()));
   } else {
-    if (value.is_none() || value.is(Kind::kBool) || nesting_depth(value) > 0 ||
-        !(value.is_string() || value.is(Kind::kBool))) {
-      if (!value.is(Kind::kBool)) {
-        fail("unsupported format string passed to {}.__format__", type_name(value));
-        return {};
-      }
-    }
-    if (spec.type != '\0' && spec.type != 's') {
-      fail("Unknown format code '{}' for object of type '{}'", spec.type, type_name(value));
-      return {};
-    }
-    body = str(value);
-    if (spec.precision >= 0) body = body.slice(0, code_point_offset(body.view(), static_cast<size_t>(spec.precision)));
-    if (spec.zero && spec.align == '\0') spec.fill = "0";
-    if (spec.align == '\0' || spec.align == '=') spec.align = '<';
+    negative = value.as_integer() < 0;
+    out.digits = integer_digits(magnitude_of(value.as_integer()), spec);
   }
+  const bool has_base = one_of(spec.type, "xXob");
+  if (spec.grouping != '\0') {
+    const size_t whole = std::min(out.digits.find_first_not_of("0123456789abcdefABCDEF"), out.digits.size());
+    out.digits = group_digits(out.digits.substr(0, whole), spec.grouping, has_base ? 4 : 3) + out.digits.substr(whole);
+  }
+  if (negative || spec.sign != '-') out.prefix = negative ? '-' : spec.sign;
+  if (spec.alternate && has_base) out.prefix += {'0', spec.type};
+  return out;
+}
+
+// Filled up to the width. '=' puts the filling behind the prefix.
+Text aligned(std::string_view prefix, const Text& body, const Spec& spec, bool fill_trusted) {
   const auto length = static_cast<int64_t>(count_code_points(body.view()) + prefix.size());
   const int64_t padding = std::max<int64_t>(spec.width - length, 0);
   const int64_t before = spec.align == '<' ? 0 : spec.align == '^' ? padding / 2 : padding;
   const auto pad = [&](Text& out, int64_t count) {
     std::string text;
     for (int64_t i = 0; i < count; ++i) text += spec.fill;
-    out.append(text, true);
+    out.append(text, fill_trusted);
   };
   Text result;
   if (spec.align != '=') pad(result, before);
@@ -218,200 +185,312 @@ Text Interpreter::format_value(const Value& value, std::string_view spec_text) {
   return result;
 }
 
-Value Interpreter::format_percent(const Value& format, const Value& arguments, bool is_single) {
-  const Text& text = format.text();
-  const std::string_view view = text.view();
-  Text result;
-  size_t next_argument = 0;
-  bool used_mapping = false;
-  const auto next_value = [&]() -> Value {
-    const size_t index = next_argument++;
-    if (is_single) return index == 0 ? arguments : Value::missing();
-    return index < arguments.items().size() ? arguments.items()[index] : Value::missing();
-  };
-  size_t plain = 0;
-  for (size_t at = view.find('%'); at != std::string_view::npos && ok(); at = view.find('%', at)) {
-    result.append(text, plain, at);
-    ++at;
-    Value value = Value::missing();
-    if (at < view.size() && view[at] == '(') {
-      const size_t close = view.find(')', at);
-      if (close == std::string_view::npos) return fail("incomplete format key");
-      if (!arguments.is(Kind::kDict)) return fail("format requires a mapping");
-      const Value* found = arguments.dict().find(view.substr(at + 1, close - at - 1));
-      if (found == nullptr) return fail("key error: {}", python_repr(view.substr(at + 1, close - at - 1)));
-      value = *found;
-      used_mapping = true;
-      at = close + 1;
+}  // namespace
+
+Text Interpreter::format_value(const Value& value, const Text& spec_text) {
+  if (spec_text.empty()) return str(value);
+  Spec spec;
+  if (!parse_spec(spec_text.view(), spec)) {
+    fail("Invalid format specifier '{}'", clip(spec_text.view(), 60));
+    return {};
+  }
+  if (spec.precision > kMaxPrecision && !value.is_string()) {
+    fail("format precision is larger than {}", kMaxPrecision);
+    return {};
+  }
+  if (!reserve(spec.width * static_cast<int64_t>(spec.fill.size()))) return {};
+  std::string prefix;
+  Text body;
+  if (value.is_number()) {
+    const auto number = number_text(*this, value, spec);
+    if (!number) return {};
+    prefix = number->prefix;
+    body = Text(number->digits, spec.type != 'c');  // a character may come from a user's number
+    if (spec.zero && spec.align == '\0') {
+      spec.align = '=';
+      spec.fill = "0";
     }
+    if (spec.align == '\0') spec.align = '>';
+  } else {
+    if (!value.is_string()) {
+      fail("unsupported format string passed to {}.__format__", type_name(value));
+      return {};
+    }
+    if (spec.type != '\0' && spec.type != 's') {
+      fail("Unknown format code '{}' for object of type '{}'", spec.type, type_name(value));
+      return {};
+    }
+    body = value.text();
+    if (spec.precision >= 0) body = body.slice(0, code_point_offset(body.view(), static_cast<size_t>(spec.precision)));
+    if (spec.zero && spec.align == '\0') spec.fill = "0";
+    if (spec.align == '\0' || spec.align == '=') spec.align = '<';
+  }
+  return aligned(prefix, body, spec, spec_text.fully_trusted());
+}
+
+namespace {
+
+// "%s and %(name)5.2f" with its arguments: one value, a tuple, or a mapping.
+class PercentFormatter {
+ public:
+  PercentFormatter(Interpreter& in, const Value& format, const Value& arguments, bool is_single)
+      : in_(in), format_(format), view_(format.text().view()), arguments_(arguments), is_single_(is_single) {}
+
+  Value run() {
+    const Text& text = format_.text();
+    size_t plain = 0;
+    for (size_t at = view_.find('%'); at != std::string_view::npos && in_.ok(); at = view_.find('%', plain)) {
+      result_.append(text, plain, at);
+      at_ = at + 1;
+      directive();
+      plain = at_;
+    }
+    if (!in_.ok()) return in_.undefined();
+    result_.append(text, plain, text.size());
+    const size_t given = is_single_ ? 1 : arguments_.items().size();
+    if (!arguments_.is(Kind::kDict) && next_argument_ < given)
+      return in_.fail("not all arguments converted during string formatting");
+    return in_.string(std::move(result_), format_.string().markup);
+  }
+
+ private:
+  bool more() const { return at_ < view_.size(); }
+
+  Value next_value() {
+    const size_t index = next_argument_++;
+    if (is_single_) return index == 0 ? arguments_ : Value::missing();
+    return index < arguments_.items().size() ? arguments_.items()[index] : Value::missing();
+  }
+
+  // What "(name)" names; missing where there is no name.
+  Value named_value() {
+    if (!more() || view_[at_] != '(') return Value::missing();
+    const size_t close = view_.find(')', at_);
+    if (close == std::string_view::npos) return in_.fail("incomplete format key");
+    if (!arguments_.is(Kind::kDict)) return in_.fail("format requires a mapping");
+    const std::string_view key = view_.substr(at_ + 1, close - at_ - 1);
+    const Value* found = arguments_.dict().find(key);
+    if (found == nullptr) return in_.fail("key error: {}", python_repr(key));
+    at_ = close + 1;
+    return *found;
+  }
+
+  // Digits, or "*" for an argument.
+  int64_t count() {
+    if (!more() || view_[at_] != '*') return parse_count(view_, at_);
+    ++at_;
+    const Value given = next_value();
+    if (!given.is_integral()) return in_.fail("* wants int"), 0;
+    return std::clamp<int64_t>(given.as_integer(), 0, int64_t{1} << 40);
+  }
+
+  // What stands behind a "%".
+  void directive() {
+    Value value = named_value();
     Spec spec;
     bool left = false;
-    for (; at < view.size() && std::string_view("#0- +").find(view[at]) != std::string_view::npos; ++at) {
-      if (view[at] == '-') left = true;
-      if (view[at] == '0') spec.zero = true;
-      if (view[at] == '#') spec.alternate = true;
-      if (view[at] == '+' || (view[at] == ' ' && spec.sign != '+')) spec.sign = view[at];
+    for (; more() && one_of(view_[at_], "#0- +"); ++at_) {
+      if (view_[at_] == '-') left = true;
+      if (view_[at_] == '0') spec.zero = true;
+      if (view_[at_] == '#') spec.alternate = true;
+      if (view_[at_] == '+' || (view_[at_] == ' ' && spec.sign != '+')) spec.sign = view_[at_];
     }
-    const auto count = [&]() -> int64_t {
-      if (at >= view.size() || view[at] != '*') return parse_count(view, at);
-      ++at;
-      const Value given = next_value();
-      if (!given.is_integral()) fail("* wants int");
-      return given.is_integral() ? std::clamp<int64_t>(given.as_integer(), 0, int64_t{1} << 40) : 0;
-    };
     const int64_t width = count();
     int64_t precision = -1;
-    if (at < view.size() && view[at] == '.') {
-      ++at;
+    if (more() && view_[at_] == '.') {
+      ++at_;
       precision = count();
     }
-    while (at < view.size() && (view[at] == 'l' || view[at] == 'h' || view[at] == 'L')) ++at;
-    if (at >= view.size()) return fail("incomplete format");
-    const char type = view[at++];
-    plain = at;
-    if (type == '%') {
-      result.append("%", text.trusted_at(at - 1));
-      continue;
+    while (more() && one_of(view_[at_], "lhL")) ++at_;
+    if (!in_.ok()) return;
+    if (!more()) {
+      in_.fail("incomplete format");
+      return;
     }
+    const char type = view_[at_++];
+    if (type == '%') return result_.append("%", format_.text().trusted_at(at_ - 1));
     if (value.is_missing()) value = next_value();
-    if (value.is_missing()) return fail("not enough arguments for format string");
-    if (!reserve(static_cast<int64_t>(result.size()) + width)) return undefined();
-    std::string spec_text = left ? "<" : type == 's' || type == 'r' || type == 'a' || type == 'c' ? ">" : "";
-    if (type == 's' || type == 'r' || type == 'a') {
-      Text body = type == 's' ? str(value) : Text(repr(value), false);
-      if (type == 's' && format.string().markup && !(value.is_string() && value.string().markup)) body = escape(body);
-      if (!ok()) return undefined();
-      value = string(std::move(body));
-    } else if (type == 'c') {
-      if (value.is_integral()) {
-        std::string one;
-        append_utf8(one, static_cast<char32_t>(std::clamp<int64_t>(value.as_integer(), 0, 0x110000)));
-        value = string(one, true);
-      }
-      if (!value.is_string() || value.string().length != 1) return fail("%c requires int or char");
-    } else if (std::string_view("diuxXofFeEgG").find(type) != std::string_view::npos) {
-      if (!value.is_number()) return fail("%{} format: a number is required, not {}", type, type_name(value));
-      const bool whole = std::string_view("diuxXo").find(type) != std::string_view::npos;
-      if (whole && value.is(Kind::kReal)) {
-        if (type == 'x' || type == 'X' || type == 'o')
-          return fail("%{} format: an integer is required, not float", type);
-        if (!(std::fabs(value.as_real()) < 9e18)) return fail("integer overflow in %{}", type);
-        value = Value::integer(static_cast<int64_t>(value.as_real()));
-      }
+    if (value.is_missing()) {
+      in_.fail("not enough arguments for format string");
+      return;
+    }
+    if (!in_.grow(result_.size(), static_cast<size_t>(width)) || !convert(type, value)) return;
+
+    std::string spec_text = left ? "<" : value.is_string() ? ">" : "";
+    if (!value.is_string()) {
       if (spec.sign != '-') spec_text += spec.sign;
       if (spec.alternate) spec_text += '#';
       if (spec.zero && !left) spec_text += '0';
-    } else {
-      return fail("unsupported format character '{}' at index {}", type, at - 1);
     }
     if (width > 0) spec_text += std::to_string(width);
-    const bool integer_type = std::string_view("diuxXo").find(type) != std::string_view::npos;
-    if (precision >= 0 && !integer_type) spec_text += "." + std::to_string(precision);
-    if (type == 'i' || type == 'u' || type == 'd') {
-      spec_text += 'd';
-    } else if (std::string_view("xXofFeEgG").find(type) != std::string_view::npos) {
-      spec_text += type;
-    } else {
-      spec_text += 's';
-    }
-    result.append(format_value(value, spec_text));
+    if (precision >= 0 && !one_of(type, kWholeTypes)) spec_text += "." + std::to_string(precision);
+    spec_text += value.is_string() ? 's' : one_of(type, "diu") ? 'd' : type;
+    result_.append(in_.format_value(value, Text(std::move(spec_text), true)));
   }
-  if (!ok()) return undefined();
-  result.append(text, plain, text.size());
-  const bool may_be_left = arguments.is(Kind::kDict) || used_mapping;
-  const size_t given = is_single ? 1 : arguments.items().size();
-  if (!may_be_left && next_argument < given) return fail("not all arguments converted during string formatting");
-  return string(std::move(result), format.string().markup);
-}
 
-Value Interpreter::format_braces(const Value& format, const Arguments& arguments) {
-  const Text& text = format.text();
-  const std::string_view view = text.view();
-  Text result;
-  size_t automatic = 0;
-  // The value of "0.name[key]!r".
-  const auto field_value = [&](std::string_view field) -> Value {
-    size_t at = std::min(field.find_first_of(".["), field.size());
-    const std::string_view first = field.substr(0, at);
-    Value value;
-    size_t index = automatic;
-    if (first.empty()) ++automatic;
-    const bool numbered = first.empty() || first.find_first_not_of("0123456789") == std::string_view::npos;
-    if (numbered) {
-      size_t parsed = 0;
-      if (!first.empty()) index = static_cast<size_t>(parse_count(first, parsed));
-      if (index >= arguments.positional.size())
-        return fail("Replacement index {} out of range for positional args tuple", index);
-      value = arguments.positional[index];
-    } else {
-      const auto found = std::find_if(arguments.keyword.begin(), arguments.keyword.end(),
-                                      [&](const auto& named) { return named.first == first; });
-      if (found == arguments.keyword.end()) return fail("key error: {}", python_repr(first));
-      value = found->second;
+  // The value as the type wants it: text or a number. False after a failure.
+  bool convert(char type, Value& value) {
+    if (one_of(type, "sra")) {
+      Text body = type == 's' ? in_.str(value) : Text(in_.repr(value), false);
+      if (type == 's' && format_.string().markup && !(value.is_string() && value.string().markup))
+        body = in_.escape(body);
+      if (in_.ok()) value = in_.string(std::move(body));
+    } else if (type == 'c') {
+      if (value.is_integral()) value = in_.string(in_.format_value(value, Text("c", true)));
+      if (in_.ok() && (!value.is_string() || value.string().length != 1)) in_.fail("%c requires int or char");
+    } else if (!one_of(type, "diuxXofFeEgG")) {
+      in_.fail("unsupported format character '{}' at index {}", type, at_ - 1);
+    } else if (!value.is_number()) {
+      in_.fail("%{} format: a number is required, not {}", type, type_name(value));
+    } else if (one_of(type, kWholeTypes) && value.is(Kind::kReal)) {
+      if (one_of(type, "xXo")) {
+        in_.fail("%{} format: an integer is required, not float", type);
+      } else if (!(std::fabs(value.as_real()) < 9e18)) {
+        in_.fail("integer overflow in %{}", type);
+      } else {
+        value = Value::integer(static_cast<int64_t>(value.as_real()));
+      }
     }
-    while (at < field.size() && ok()) {
+    return in_.ok();
+  }
+
+  static constexpr std::string_view kWholeTypes = "diuxXo";
+
+  Interpreter& in_;
+  const Value& format_;
+  const std::string_view view_;
+  const Value& arguments_;
+  const bool is_single_;
+  size_t at_ = 0;
+  size_t next_argument_ = 0;
+  Text result_;
+};
+
+// "{} and {name[key].attribute!r:>{width}}" with its arguments.
+class BracesFormatter {
+ public:
+  BracesFormatter(Interpreter& in, const Value& format, const Arguments& arguments)
+      : in_(in), format_(format), arguments_(arguments) {}
+
+  Value run() {
+    const Text& text = format_.text();
+    const std::string_view view = text.view();
+    for (size_t at = 0; at < view.size() && in_.ok();) {
+      const size_t brace = std::min(view.find_first_of("{}", at), view.size());
+      result_.append(text, at, brace);
+      if (brace == view.size()) break;
+      if (brace + 1 < view.size() && view[brace + 1] == view[brace]) {
+        result_.append(text, brace, brace + 1);
+        at = brace + 2;
+        continue;
+      }
+      if (view[brace] == '}') return in_.fail("Single '}}' encountered in format string");
+      int depth = 1;
+      size_t end = brace + 1;
+      for (; end < view.size() && depth > 0; ++end) depth += view[end] == '{' ? 1 : view[end] == '}' ? -1 : 0;
+      if (depth > 0) return in_.fail("expected '}}' before end of string");
+      replace_field(text.slice(brace + 1, end - 1));
+      at = end;
+    }
+    return in_.ok() ? in_.string(std::move(result_), format_.string().markup) : in_.undefined();
+  }
+
+ private:
+  // `field`: what stands between the braces.
+  void replace_field(const Text& field) {
+    const size_t colon = std::min(field.view().find(':'), field.size());
+    std::string_view name = field.view().substr(0, colon);
+    char conversion = '\0';
+    if (const size_t mark = name.find('!'); mark != std::string_view::npos) {
+      if (mark + 2 != name.size()) {
+        in_.fail("expected ':' after conversion specifier");
+        return;
+      }
+      conversion = name[mark + 1];
+      name = name.substr(0, mark);
+    }
+    Value value = field_value(name);
+    if (conversion == 'r' || conversion == 'a') value = in_.string(in_.repr(value), false);
+    if (conversion == 's') value = in_.string(in_.str(value));
+    const Text spec = specification(field.slice(std::min(colon + 1, field.size()), field.size()));
+    if (!in_.ok()) return;
+    const Text formatted = in_.format_value(value, spec);
+    if (in_.grow(result_.size(), formatted.size())) result_.append(formatted);
+  }
+
+  // One level of "{}" inside the specification.
+  Text specification(const Text& written) {
+    Text spec;
+    size_t plain = 0;
+    const std::string_view view = written.view();
+    for (size_t open = view.find('{'); open != std::string_view::npos && in_.ok(); open = view.find('{', plain)) {
+      const size_t close = view.find('}', open);
+      if (close == std::string_view::npos) {
+        in_.fail("expected '}}' before end of string");
+        break;
+      }
+      spec.append(written, plain, open);
+      spec.append(in_.str(field_value(view.substr(open + 1, close - open - 1))));
+      plain = close + 1;
+    }
+    spec.append(written, plain, written.size());
+    return spec;
+  }
+
+  // The value of "0", "name" or "" (the next), before its attributes.
+  Value argument(std::string_view name) {
+    size_t index = automatic_;
+    if (name.empty()) ++automatic_;
+    if (name.find_first_not_of("0123456789") != std::string_view::npos) {
+      const auto found = std::find_if(arguments_.keyword.begin(), arguments_.keyword.end(),
+                                      [&](const KeywordArgument& named) { return named.name == name; });
+      return found != arguments_.keyword.end() ? found->value : in_.fail("key error: {}", python_repr(name));
+    }
+    size_t parsed = 0;
+    if (!name.empty()) index = static_cast<size_t>(parse_count(name, parsed));
+    if (index < arguments_.positional.size()) return arguments_.positional[index];
+    return in_.fail("Replacement index {} out of range for positional args tuple", index);
+  }
+
+  // The value of "0.name[key]".
+  Value field_value(std::string_view field) {
+    size_t at = std::min(field.find_first_of(".["), field.size());
+    Value value = argument(field.substr(0, at));
+    while (at < field.size() && in_.ok()) {
       if (field[at] == '.') {
         const size_t end = std::min(field.find_first_of(".[", at + 1), field.size());
-        value = attribute(value, string(field.substr(at + 1, end - at - 1), true));
+        value = in_.attribute(value, in_.string(field.substr(at + 1, end - at - 1), true));
         at = end;
       } else if (field[at] == '[') {
         const size_t end = field.find(']', at);
-        if (end == std::string_view::npos) return fail("Missing ']' in format string");
+        if (end == std::string_view::npos) return in_.fail("Missing ']' in format string");
         const std::string_view key = field.substr(at + 1, end - at - 1);
         size_t parsed = 0;
         const bool digits = !key.empty() && key.find_first_not_of("0123456789") == std::string_view::npos;
-        value = item(value, digits ? Value::integer(parse_count(key, parsed)) : string(key, true));
+        value = in_.item(value, digits ? Value::integer(parse_count(key, parsed)) : in_.string(key, true));
         at = end + 1;
       } else {
-        return fail("Only '.' or '[' may follow ']' in format field specifier");
+        return in_.fail("Only '.' or '[' may follow ']' in format field specifier");
       }
     }
     return value;
-  };
-  for (size_t at = 0; at < view.size() && ok();) {
-    const size_t brace = std::min(view.find_first_of("{}", at), view.size());
-    result.append(text, at, brace);
-    if (brace == view.size()) break;
-    if (brace + 1 < view.size() && view[brace + 1] == view[brace]) {
-      result.append(text, brace, brace + 1);
-      at = brace + 2;
-      continue;
-    }
-    if (view[brace] == '}') return fail("Single '}}' encountered in format string");
-    int depth = 1;
-    size_t end = brace + 1;
-    for (; end < view.size() && depth > 0; ++end) depth += view[end] == '{' ? 1 : view[end] == '}' ? -1 : 0;
-    if (depth > 0) return fail("expected '}}' before end of string");
-    std::string_view field = view.substr(brace + 1, end - brace - 2);
-    std::string spec;
-    if (const size_t colon = field.find(':'); colon != std::string_view::npos) {
-      spec = field.substr(colon + 1);
-      field = field.substr(0, colon);
-    }
-    char conversion = '\0';
-    if (const size_t mark = field.find('!'); mark != std::string_view::npos) {
-      if (mark + 2 != field.size()) return fail("expected ':' after conversion specifier");
-      conversion = field[mark + 1];
-      field = field.substr(0, mark);
-    }
-    Value value = field_value(field);
-    if (conversion == 'r' || conversion == 'a') value = string(repr(value), false);
-    if (conversion == 's') value = string(str(value));
-    // One level of "{}" inside the specification.
-    for (size_t open = spec.find('{'); open != std::string::npos && ok(); open = spec.find('{', open)) {
-      const size_t close = spec.find('}', open);
-      if (close == std::string::npos) return fail("expected '}}' before end of string");
-      const Text inner = str(field_value(std::string_view(spec).substr(open + 1, close - open - 1)));
-      spec.replace(open, close - open + 1, inner.bytes());
-      open += inner.size();
-    }
-    if (!ok()) return undefined();
-    const Text formatted = format_value(value, spec);
-    if (!reserve(static_cast<int64_t>(result.size() + formatted.size()))) return undefined();
-    result.append(formatted);
-    at = end;
   }
-  return ok() ? string(std::move(result), format.string().markup) : undefined();
+
+  Interpreter& in_;
+  const Value& format_;
+  const Arguments& arguments_;
+  size_t automatic_ = 0;
+  Text result_;
+};
+
+}  // namespace
+
+Value Interpreter::format_percent(const Value& format, const Value& arguments, bool is_single) {
+  return PercentFormatter(*this, format, arguments, is_single).run();
+}
+
+Value Interpreter::format_braces(const Value& format, const Arguments& arguments) {
+  return BracesFormatter(*this, format, arguments).run();
 }
 
 }  // namespace quire::text::jinja

@@ -63,7 +63,7 @@ Value dict(In& in, Self, Args a) {
   auto made = std::make_shared<DictObject>();
   if (!a.positional.empty())
     each_pair(in, a.positional[0], [&](const Value& key, const Value& value) { made->set(key, value); });
-  for (const auto& [name, value] : a.keyword) made->set(in.string(name, true), value);
+  for (const auto& [name, value, trusted] : a.keyword) made->set(in.string(name, trusted), value);
   return in.ok() ? in.dict(std::move(made)) : in.undefined();
 }
 
@@ -78,7 +78,7 @@ Value make_namespace(In& in, Self, Args a) {
   if (!a.positional.empty()) {
     each_pair(in, a.positional[0], [&](const Value& key, const Value& value) { set(in.str(key).bytes(), value); });
   }
-  for (const auto& [name, value] : a.keyword) set(name, value);
+  for (const auto& [name, value, trusted] : a.keyword) set(name, value);
   return made;
 }
 
@@ -86,6 +86,7 @@ Value cycler(In& in, Self, Args a) {
   if (a.positional.empty()) return in.fail("at least one item has to be provided");
   auto made = std::make_shared<CyclerObject>();
   made->items = a.positional;
+  for (const Value& item : made->items) made->note_depth_of(item);
   return in.object(Kind::kCycler, std::move(made));
 }
 
@@ -93,6 +94,7 @@ Value joiner(In& in, Self, Args a) {
   Bound bound(in, "joiner", a, {"sep"});
   auto made = std::make_shared<JoinerObject>();
   made->separator = bound.has(0) ? bound[0] : in.string(", ", true);
+  made->note_depth_of(made->separator);
   return in.object(Kind::kJoiner, std::move(made));
 }
 

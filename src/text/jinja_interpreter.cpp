@@ -6,6 +6,7 @@ namespace quire::text::jinja {
 namespace {
 
 constexpr int64_t kStepsBetweenClockChecks = 1024;
+constexpr int64_t kBytesPerStep = 256;
 // Containers nest at most so deep: walking them (printing, comparing, freeing) recurses.
 constexpr int kMaxContainerDepth = 200;
 
@@ -62,8 +63,13 @@ Result<std::vector<TextPiece>> Interpreter::render() {
   return pieces;
 }
 
-Value Interpreter::fail_with(StatusCode code, std::string message) {
-  if (status_.ok()) status_ = Status(code, fmt::format("chat template, line {}: {}", line_, message));
+Value Interpreter::fail_with(StatusCode code, std::string_view message) {
+  constexpr size_t kMostMessageBytes = 1000;  // it may quote a user's text, which has any length
+  if (status_.ok()) {
+    const std::string_view shown = clip(message, kMostMessageBytes);
+    status_ = Status(
+        code, fmt::format("chat template, line {}: {}{}", line_, shown, shown.size() < message.size() ? "..." : ""));
+  }
   return Value(Kind::kUndefined, std::make_shared<UndefinedObject>());
 }
 
@@ -84,15 +90,27 @@ bool Interpreter::step(int64_t count) {
   return true;
 }
 
-bool Interpreter::reserve(int64_t bytes) {
+bool Interpreter::fits(int64_t bytes) {
   if (!status_.ok()) return false;
   if (bytes < 0 || bytes > limits_.max_output_bytes - account_.live) {
     fail_with(StatusCode::kResourceExhausted,
               fmt::format("needs more than {} bytes of text and values", limits_.max_output_bytes));
     return false;
   }
-  // Touching bytes is work too.
-  return step(bytes / 256);
+  return true;
+}
+
+bool Interpreter::reserve(int64_t bytes) {
+  return fits(bytes) && step(bytes / kBytesPerStep);
+}
+
+bool Interpreter::grow(size_t size, size_t more) {
+  return fits(static_cast<int64_t>(size + more)) && step(static_cast<int64_t>(more) / kBytesPerStep);
+}
+
+Value Interpreter::apply(const BuiltinEntry& builtin, const Value& self, const Arguments& arguments) {
+  const Depth depth(*this);
+  return ok() ? builtin.function(*this, self, arguments) : undefined();
 }
 
 bool Interpreter::check_nesting(int depth) {
@@ -113,7 +131,7 @@ Value Interpreter::undefined_attribute(const Value& owner, const Value& name) {
   auto made = std::make_shared<UndefinedObject>();
   made->owner_type = owner.is_none() ? "None" : std::string(type_name(owner)) + " object";
   made->name_is_string = name.is_string();
-  made->name = name.is_string() ? std::string(name.text().view().substr(0, 200)) : repr(name);
+  made->name = name.is_string() ? std::string(clip(name.text().view(), 200)) : repr(name);
   return object(Kind::kUndefined, std::move(made));
 }
 
@@ -136,9 +154,9 @@ Value Interpreter::string(Text text, bool markup) {
 Value Interpreter::sequence(Kind kind, Values items) {
   const auto bytes = static_cast<int64_t>(sizeof(SequenceObject) + items.capacity() * sizeof(Value));
   auto made = std::make_shared<SequenceObject>();
-  for (const Value& item : items) made->depth = std::max(made->depth, nesting_depth(item) + 1);
+  for (const Value& item : items) made->note_depth_of(item);
   made->items = std::move(items);
-  if (!check_nesting(made->depth) || !reserve(bytes)) return undefined();
+  if (!check_nesting(made->depth()) || !reserve(bytes)) return undefined();
   made->charge(account_, bytes);
   return Value(kind, std::move(made));
 }
@@ -146,17 +164,17 @@ Value Interpreter::sequence(Kind kind, Values items) {
 Value Interpreter::iterator(Values items, std::string_view type_name) {
   const auto bytes = static_cast<int64_t>(sizeof(IteratorObject) + items.capacity() * sizeof(Value));
   auto made = std::make_shared<IteratorObject>();
-  for (const Value& item : items) made->depth = std::max(made->depth, nesting_depth(item) + 1);
+  for (const Value& item : items) made->note_depth_of(item);
   made->items = std::move(items);
   made->type_name = type_name;
-  if (!check_nesting(made->depth) || !reserve(bytes)) return undefined();
+  if (!check_nesting(made->depth()) || !reserve(bytes)) return undefined();
   made->charge(account_, bytes);
   return Value(Kind::kIterator, std::move(made));
 }
 
 Value Interpreter::dict(std::shared_ptr<DictObject> made) {
   const auto bytes = static_cast<int64_t>(sizeof(DictObject) + made->entries.size() * 4 * sizeof(Value));
-  if (!check_nesting(made->depth) || !reserve(bytes)) return undefined();
+  if (!check_nesting(made->depth()) || !reserve(bytes)) return undefined();
   made->charge(account_, bytes);
   return Value(Kind::kDict, std::move(made));
 }
@@ -165,14 +183,15 @@ Value Interpreter::dict_view(const Value& dict_value, DictViewObject::Part part)
   auto made = std::make_shared<DictViewObject>();
   made->part = part;
   made->dict = dict_value;
-  made->depth = nesting_depth(dict_value) + 2;
   for (const auto& [key, value] : dict_value.dict().entries) {
     if (!step()) return undefined();
     made->items.push_back(part == DictViewObject::Part::kKeys     ? key
                           : part == DictViewObject::Part::kValues ? value
                                                                   : tuple({key, value}));
+    made->note_depth_of(made->items.back());
   }
-  if (!check_nesting(made->depth)) return undefined();
+  made->note_depth_of(dict_value);
+  if (!check_nesting(made->depth())) return undefined();
   made->charge(account_, static_cast<int64_t>(sizeof(DictViewObject) + made->items.size() * sizeof(Value)));
   return Value(Kind::kDictView, std::move(made));
 }
@@ -185,8 +204,7 @@ Value Interpreter::make_namespace() {
   return Value(Kind::kNamespace, std::move(made));
 }
 
-// --- Statements
-// ---------------------------------------------------------------------------------------------------------
+// Statements.
 
 Interpreter::Flow Interpreter::run(const Body& body) {
   const Depth depth(*this);
@@ -251,10 +269,7 @@ Interpreter::Flow Interpreter::run_if(const Statement& statement) {
 }
 
 Interpreter::Flow Interpreter::run_for(const Statement& statement) {
-  const Value iterable_value = evaluate(*statement.expressions[1]);
-  if (!statement.recursive) return run_loop(statement, iterable_value, 0);
-  // A recursive loop is a function of its own.
-  return run_loop(statement, iterable_value, 0);
+  return run_loop(statement, evaluate(*statement.expressions[1]), 0);
 }
 
 Interpreter::Flow Interpreter::run_loop(const Statement& statement, const Value& iterable_value, int64_t depth0) {
@@ -297,9 +312,9 @@ Interpreter::Flow Interpreter::run_loop(const Statement& statement, const Value&
     if (run(statement.bodies[0]) == Flow::kBreak) break;
   }
   loop->finished = true;
-  if (loop.use_count() > 2) loops_.push_back(loop);  // a template kept it
   loop->fetch = nullptr;
-  scope_ = outer;
+  scope_ = outer;                                    // lets go of the last pass, which holds the loop
+  if (loop.use_count() > 2) loops_.push_back(loop);  // beside `loop` and `loop_value`: a template kept it
   if (!any && ok()) {
     push_scope();
     const Flow flow = run(statement.bodies[1]);
@@ -410,7 +425,7 @@ void Interpreter::run_call_block(const Statement& statement) {
   const Value callee = evaluate(*call_expression.children[0]);
   Arguments arguments;
   if (!evaluate_arguments(*call_expression.call, arguments)) return;
-  arguments.keyword.emplace_back("caller", caller);
+  arguments.keyword.push_back({"caller", caller});
   emit(call(callee, arguments));
 }
 
@@ -462,8 +477,7 @@ void Interpreter::emit(const Value& value) {
   }
 }
 
-// --- Variables
-// ----------------------------------------------------------------------------------------------------------
+// Variables.
 
 Value Interpreter::lookup(NameId name) {
   for (const Scope* scope = scope_.get(); scope != nullptr; scope = scope->parent.get()) {

@@ -82,20 +82,24 @@ class Interpreter {
 
   Result<std::vector<TextPiece>> render();
 
-  // --- Failures and limits.
+  // Failures and limits.
   bool ok() const { return status_.ok(); }
   // invalid_argument with the line that is being evaluated. Returns undefined.
   template <typename... Args>
   Value fail(fmt::format_string<Args...> format, Args&&... args) {
     return fail_with(StatusCode::kInvalidArgument, fmt::format(format, std::forward<Args>(args)...));
   }
-  Value fail_with(StatusCode code, std::string message);
+  Value fail_with(StatusCode code, std::string_view message);
   // Counts work; false when the render is over.
   bool step(int64_t count = 1);
-  // Whether `bytes` more may live; fails if not.
+  // Whether `bytes` more may live; fails if not. Counts the work of touching them.
   bool reserve(int64_t bytes);
+  // The same for a text of `size` bytes, in the making, that grows by `more`: the work is that of `more` alone.
+  bool grow(size_t size, size_t more);
+  // One level of the walker's own recursion more, through `function`.
+  Value apply(const BuiltinEntry& builtin, const Value& self, const Arguments& arguments);
 
-  // --- Making values.
+  // Making values.
   Value undefined(std::string hint = {});
   Value undefined_attribute(const Value& owner, const Value& name);
   Value string(Text text, bool markup = false);
@@ -108,11 +112,12 @@ class Interpreter {
   Value make_namespace();
   template <typename T>
   Value object(Kind kind, std::shared_ptr<T> made) {
+    if (!check_nesting(made->depth())) return undefined();
     made->charge(account_, sizeof(T));
     return Value(kind, std::move(made));
   }
 
-  // --- Python's operations.
+  // Python's operations.
   bool truth(const Value& value);
   bool equal(const Value& a, const Value& b);
   bool identical(const Value& a, const Value& b);
@@ -126,6 +131,7 @@ class Interpreter {
   bool iterable(const Value& value);
   Text str(const Value& value);
   std::string repr(const Value& value);
+  std::string print(const Value& value, const struct PrintStyle& style);
   Value attribute(const Value& owner, const Value& name);
   Value item(const Value& owner, const Value& key);
   Value slice(const Value& owner, const Value& start, const Value& stop, const Value& step);
@@ -136,10 +142,7 @@ class Interpreter {
   Value format_percent(const Value& format, const Value& arguments, bool is_single);
   Value format_braces(const Value& format, const Arguments& arguments);
   // As Python's format(value, spec).
-  Text format_value(const Value& value, std::string_view spec);
-  // json.dumps. indent: none, an integer or a string.
-  std::string to_json(const Value& value, const Value& indent, std::string_view item_separator,
-                      std::string_view key_separator, bool sort_keys, bool ensure_ascii);
+  Text format_value(const Value& value, const Text& spec);
   Value from_json(const boost::json::value& json, bool trusted, int depth = 0);
   Text escape(const Text& text);
   // "a.b.0" as filters' attribute arguments spell it.
@@ -160,6 +163,7 @@ class Interpreter {
 
   Value sequence(Kind kind, Values items);
   bool check_nesting(int depth);
+  bool fits(int64_t bytes);
 
   // Statements.
   Flow run(const Body& body);
@@ -199,6 +203,7 @@ class Interpreter {
   Value evaluate_test(const Expression& expression);
   Values evaluate_all(const std::vector<ExpressionPtr>& expressions);
   bool compare(Operator op, const Value& a, const Value& b);
+  bool refuse_arguments();
   bool evaluate_arguments(const CallSyntax& call, Arguments& arguments);
 
   Value make_macro(const MacroSyntax& syntax);
@@ -208,8 +213,6 @@ class Interpreter {
 
   Value python_attribute(const Value& owner, std::string_view name, bool& found);
   Value bound_method(const Value& self, const BuiltinEntry* method);
-  void append_repr(std::string& out, const Value& value);
-  void append_json(std::string& out, const Value& value, const struct JsonStyle& style, int level);
   std::string undefined_message(const Value& value);
   Value integer_arithmetic(Operator op, int64_t a, int64_t b);
   Value real_arithmetic(Operator op, double a, double b);

@@ -19,22 +19,7 @@ bool is_name_part(char c) {
 }
 
 size_t skip_space(std::string_view text, size_t offset) {
-  while (offset < text.size()) {
-    size_t next = offset;
-    if (!is_space(next_code_point(text, next))) break;
-    offset = next;
-  }
-  return offset;
-}
-
-std::string_view strip_right(std::string_view text) {
-  while (!text.empty()) {
-    size_t begin = previous_boundary(text, text.size());
-    size_t end = begin;
-    if (!is_space(next_code_point(text, end))) break;
-    text = text.substr(0, begin);
-  }
-  return text;
+  return offset < text.size() ? text.size() - trim_spaces_left(text.substr(offset)).size() : offset;
 }
 
 class Lexer {
@@ -91,7 +76,7 @@ class Lexer {
   }
 
   std::string_view strip_before_tag(std::string_view text, char sign, bool lstrip) const {
-    if (sign == '-') return strip_right(text);
+    if (sign == '-') return trim_spaces_right(text);
     if (sign == '+' || !lstrip) return text;
     const size_t newline = text.rfind('\n');
     const size_t line_begin = newline == std::string_view::npos ? 0 : newline + 1;

@@ -5,54 +5,6 @@
 
 namespace quire::text::jinja {
 
-Bound::Bound(Interpreter& interpreter, std::string_view callee, const Arguments& arguments,
-             std::initializer_list<std::string_view> names, size_t required)
-    : interpreter_(interpreter), callee_(callee), values_(names.size(), Value::missing()) {
-  const auto refuse = [&](const std::string& message) {
-    interpreter.fail("{}() {}", callee, message);
-    ok_ = false;
-    std::fill(values_.begin(), values_.end(), Value::missing());
-  };
-  if (arguments.positional.size() > names.size()) {
-    refuse(fmt::format("takes at most {} arguments ({} given)", names.size(), arguments.positional.size()));
-    return;
-  }
-  std::copy(arguments.positional.begin(), arguments.positional.end(), values_.begin());
-  for (const auto& [name, value] : arguments.keyword) {
-    const auto found = std::find(names.begin(), names.end(), name);
-    if (found == names.end()) {
-      refuse(fmt::format("got an unexpected keyword argument '{}'", name));
-      return;
-    }
-    Value& slot = values_[static_cast<size_t>(found - names.begin())];
-    if (!slot.is_missing()) {
-      refuse(fmt::format("got multiple values for argument '{}'", name));
-      return;
-    }
-    slot = value;
-  }
-  for (size_t i = 0; i < required; ++i) {
-    if (values_[i].is_missing()) {
-      refuse(fmt::format("missing required argument '{}'", *(names.begin() + i)));
-      return;
-    }
-  }
-  ok_ = interpreter.ok();
-}
-
-int64_t Bound::integer(size_t index, int64_t otherwise) {
-  const Value& value = values_[index];
-  if (value.is_missing()) return otherwise;
-  if (value.is_integral()) return value.as_integer();
-  interpreter_.fail("{}(): '{}' object cannot be interpreted as an integer", callee_, type_name(value));
-  ok_ = false;
-  return otherwise;
-}
-
-bool Bound::truth(size_t index, bool otherwise) {
-  return values_[index].is_missing() ? otherwise : interpreter_.truth(values_[index]);
-}
-
 namespace {
 
 // A string argument; anything else fails.
@@ -152,11 +104,10 @@ Value split(Interpreter& in, const Value& self, const Arguments& arguments, bool
       at += separator.size();
     }
   } else {
+    const ReverseFinder finder(separator);
     for (size_t end = text.size(); limit < 0 || static_cast<int64_t>(cuts.size()) < limit;) {
-      if (end < separator.size()) break;
-      const size_t at = text.rfind(separator, end - separator.size());
-      if (at == std::string_view::npos || !in.step(1 + static_cast<int64_t>(separator.size() * (end - at) / 4096)))
-        break;
+      const size_t at = finder.find(text.substr(0, end));
+      if (at == std::string_view::npos || !in.step()) break;
       cuts.push_back(at);
       end = at;
     }
@@ -197,7 +148,7 @@ Value partition(Interpreter& in, const Value& self, const Arguments& arguments, 
   const std::string_view text = self.text().view();
   const std::string_view separator = bound[0].text().view();
   if (separator.empty()) return in.fail("empty separator");
-  const size_t at = from_right ? text.rfind(separator) : Finder(separator).find(text, 0);
+  const size_t at = from_right ? ReverseFinder(separator).find(text) : Finder(separator).find(text, 0);
   const Value nothing = in.string(Text());
   if (at == std::string_view::npos) {
     return from_right ? in.tuple({nothing, nothing, self}) : in.tuple({self, nothing, nothing});
@@ -231,9 +182,8 @@ int64_t find_index(Interpreter& in, std::string_view name, const Value& self, co
   size_t at = std::string_view::npos;
   if (!last) {
     at = Finder(needle).find(text, range->first);
-  } else if (text.size() >= needle.size()) {
-    if (!in.step(static_cast<int64_t>(text.size() / 4096 * needle.size()))) return -1;
-    at = text.rfind(needle);
+  } else {
+    at = ReverseFinder(needle).find(text);
     if (at != std::string_view::npos && at < range->first) at = std::string_view::npos;
   }
   return at == std::string_view::npos ? -1 : static_cast<int64_t>(count_code_points(text.substr(0, at)));
@@ -335,8 +285,7 @@ Value join(Interpreter& in, const Value& self, const Arguments& arguments) {
   for (size_t i = 0; i < parts.size(); ++i) {
     if (!parts[i].is_string())
       return in.fail("sequence item {}: expected str instance, {} found", i, type_name(parts[i]));
-    if (!in.reserve(static_cast<int64_t>(result.size() + self.text().size() + parts[i].text().size())))
-      return in.undefined();
+    if (!in.grow(result.size(), self.text().size() + parts[i].text().size())) return in.undefined();
     if (i > 0) result.append(self.text());
     result.append(self.string().markup && !parts[i].string().markup ? in.escape(parts[i].text()) : parts[i].text());
   }
@@ -358,7 +307,7 @@ Value replace(Interpreter& in, const Value& self, const Arguments& arguments) {
   for (int64_t done = 0; (limit < 0 || done < limit) && at <= text.size(); ++done) {
     at = finder.find(text.view(), at);
     if (at == std::string_view::npos) break;
-    if (!in.step() || !in.reserve(static_cast<int64_t>(result.size() + replacement.size()))) return in.undefined();
+    if (!in.step() || !in.grow(result.size(), at - copied + replacement.size())) return in.undefined();
     result.append(text, copied, at);
     result.append(replacement);
     copied = at + old.size();
@@ -385,7 +334,7 @@ Value expandtabs(Interpreter& in, const Value& self, const Arguments& arguments)
     const char32_t c = next_code_point(text.view(), at);
     if (c == '\t') {
       const int64_t spaces = size > 0 ? size - column % size : 0;
-      if (!in.reserve(static_cast<int64_t>(result.size()) + spaces)) return in.undefined();
+      if (!in.reserve(spaces) || !in.grow(result.size(), static_cast<size_t>(spaces))) return in.undefined();
       result.append(std::string(static_cast<size_t>(spaces), ' '), text.trusted_at(begin));
       column += spaces;
     } else {
@@ -511,7 +460,7 @@ constexpr auto kStringMethods = std::to_array<BuiltinEntry>({
        if (!bound.ok() || !bound[0].is(Kind::kDict)) return in.fail("format_map() takes a mapping");
        Arguments named;
        for (const auto& [key, value] : bound[0].dict().entries) {
-         if (key.is_string()) named.keyword.emplace_back(key.text().bytes(), value);
+         if (key.is_string()) named.keyword.push_back({key.text().bytes(), value});
        }
        return in.format_braces(s, named);
      }},

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "text/jinja_interpreter.h"
+#include "text/jinja_print.h"
 
 namespace quire::text::jinja {
 
@@ -225,8 +226,7 @@ bool Interpreter::contains(const Value& container, const Value& wanted) {
   }
 }
 
-// --- Text forms
-// ---------------------------------------------------------------------------------------------------------
+// Text forms.
 
 Text Interpreter::str(const Value& value) {
   if (value.is_string()) return value.text();
@@ -237,90 +237,7 @@ Text Interpreter::str(const Value& value) {
 }
 
 std::string Interpreter::repr(const Value& value) {
-  std::string out;
-  append_repr(out, value);
-  return out;
-}
-
-void Interpreter::append_repr(std::string& out, const Value& value) {
-  if (!step() || !reserve(static_cast<int64_t>(out.size()) / 64)) return;
-  if (!status_.ok() || static_cast<int64_t>(out.size()) > limits_.max_output_bytes - account_.live) {
-    reserve(static_cast<int64_t>(out.size()));
-    return;
-  }
-  const auto append_items = [&](const Values& items, std::string_view open, std::string_view close) {
-    out += open;
-    for (size_t i = 0; i < items.size() && ok(); ++i) {
-      if (i > 0) out += ", ";
-      append_repr(out, items[i]);
-    }
-    out += close;
-  };
-  switch (value.kind()) {
-    case Kind::kMissing:
-    case Kind::kUndefined:
-      out += "Undefined";
-      return;
-    case Kind::kNone:
-      out += "None";
-      return;
-    case Kind::kBool:
-      out += value.as_boolean() ? "True" : "False";
-      return;
-    case Kind::kInteger:
-      out += fmt::format("{}", value.as_integer());
-      return;
-    case Kind::kHugeInteger:
-      out += value.text().bytes();
-      return;
-    case Kind::kReal:
-      out += python_float(value.as_real());
-      return;
-    case Kind::kString:
-      if (!step(static_cast<int64_t>(value.text().size() / 16)) || !reserve(static_cast<int64_t>(value.text().size())))
-        return;
-      out +=
-          value.string().markup ? "Markup(" + python_repr(value.text().view()) + ")" : python_repr(value.text().view());
-      return;
-    case Kind::kList:
-      return append_items(value.items(), "[", "]");
-    case Kind::kTuple:
-      return append_items(value.items(), "(", value.items().size() == 1 ? ",)" : ")");
-    case Kind::kDict: {
-      out += '{';
-      bool first = true;
-      for (const auto& [key, element] : value.dict().entries) {
-        if (!ok()) return;
-        if (!std::exchange(first, false)) out += ", ";
-        append_repr(out, key);
-        out += ": ";
-        append_repr(out, element);
-      }
-      out += '}';
-      return;
-    }
-    case Kind::kDictView:
-      out += type_name(value);
-      return append_items(value.object<DictViewObject>().items, "([", "])");
-    case Kind::kRange: {
-      const auto& range = value.object<RangeObject>();
-      out += range.step == 1 ? fmt::format("range({}, {})", range.start, range.stop)
-                             : fmt::format("range({}, {}, {})", range.start, range.stop, range.step);
-      return;
-    }
-    case Kind::kMacro:
-      out += fmt::format("<Macro {}>", python_repr(value.object<MacroObject>().syntax->name));
-      return;
-    case Kind::kLoop: {
-      bool found = false;
-      const int64_t total = loop_attribute(value, "length", found).as_integer();
-      out += fmt::format("<LoopContext {}/{}>", value.object<LoopObject>().index0 + 1, total);
-      return;
-    }
-    default:
-      out += fmt::format("<{} object>", type_name(value));
-      return;
-  }
+  return print(value, python_style());
 }
 
 Text Interpreter::escape(const Text& text) {
@@ -356,13 +273,13 @@ Text Interpreter::escape(const Text& text) {
   return result;
 }
 
-// --- Attributes and items
-// -----------------------------------------------------------------------------------------------
+// Attributes and items.
 
 Value Interpreter::bound_method(const Value& self, const BuiltinEntry* method) {
   auto made = std::make_shared<BoundMethodObject>();
   made->self = self;
   made->method = method;
+  made->note_depth_of(self);
   return object(Kind::kBoundMethod, std::move(made));
 }
 
@@ -385,7 +302,7 @@ Value Interpreter::python_attribute(const Value& owner, std::string_view name, b
   found = true;
   if (is_unsafe_attribute(owner, name)) {
     return undefined(
-        fmt::format("access to attribute '{}' of '{}' object is unsafe.", name.substr(0, 100), type_name(owner)));
+        fmt::format("access to attribute '{}' of '{}' object is unsafe.", clip(name, 100), type_name(owner)));
   }
   const BuiltinEntry* method = nullptr;
   switch (owner.kind()) {

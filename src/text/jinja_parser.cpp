@@ -175,6 +175,7 @@ class StatementParser : public ExpressionParser {
       if (at_operator(")")) break;
       const Token name = current();
       expect(TokenKind::kName, "a parameter name");
+      count_node();
       macro.parameters.push_back(intern(name.text));
       macro.parameter_names.emplace_back(name.text);
       if (skip_operator("=")) {

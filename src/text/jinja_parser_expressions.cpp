@@ -24,7 +24,7 @@ std::string describe(const Token& token) {
     case TokenKind::kData:
       return "template text";
     default:
-      return std::string(token.text.substr(0, 40));
+      return std::string(clip(token.text, 40));
   }
 }
 

@@ -1,4 +1,4 @@
-// Tests ("x is defined") and the filters' and functions' tables that name them.
+// Tests: "x is defined".
 #include "text/jinja_interpreter.h"
 
 namespace quire::text::jinja {
@@ -97,11 +97,6 @@ constexpr auto kTests = std::to_array<BuiltinEntry>({
 
 const BuiltinEntry* find_test(std::string_view name) {
   return find_in(kTests, name);
-}
-
-const BuiltinEntry* find_filter(std::string_view name) {
-  const BuiltinEntry* found = find_sequence_filter(name);
-  return found != nullptr ? found : find_text_filter(name);
 }
 
 }  // namespace quire::text::jinja

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <optional>
 
 #include <fmt/format.h>
 #include <utf8proc.h>
@@ -80,6 +81,32 @@ std::string to_well_formed(std::string_view text) {
   std::string result;
   for (size_t offset = 0; offset < text.size();) append_utf8(result, next_code_point(text, offset));
   return result;
+}
+
+std::string_view clip(std::string_view text, size_t most_bytes) {
+  if (text.size() <= most_bytes) return text;
+  while (most_bytes > 0 && (static_cast<unsigned char>(text[most_bytes]) & 0xC0) == 0x80) --most_bytes;
+  return text.substr(0, most_bytes);
+}
+
+std::string_view trim_spaces_left(std::string_view text) {
+  size_t begin = 0;
+  while (begin < text.size()) {
+    size_t next = begin;
+    if (!is_space(next_code_point(text, next))) break;
+    begin = next;
+  }
+  return text.substr(begin);
+}
+
+std::string_view trim_spaces_right(std::string_view text) {
+  while (!text.empty()) {
+    const size_t begin = previous_boundary(text, text.size());
+    size_t end = begin;
+    if (!is_space(next_code_point(text, end))) break;
+    text = text.substr(0, begin);
+  }
+  return text;
 }
 
 size_t count_code_points(std::string_view text) {
@@ -169,26 +196,56 @@ void append_title(std::string& out, char32_t c) {
   append_utf8(out, static_cast<char32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(c))));
 }
 
-Finder::Finder(std::string_view needle) : needle_(needle) {
-  constexpr size_t kPlainSearch = 16;  // at most this factor over linear time
-  if (needle.size() <= kPlainSearch) return;
-  failure_.assign(needle.size(), 0);
+namespace {
+
+constexpr size_t kPlainSearch = 16;  // at most this factor over linear time
+
+std::vector<uint32_t> failure_table(std::string_view needle) {
+  std::vector<uint32_t> failure(needle.size(), 0);
   for (size_t i = 1, matched = 0; i < needle.size(); ++i) {
-    while (matched > 0 && needle[i] != needle[matched]) matched = failure_[matched - 1];
+    while (matched > 0 && needle[i] != needle[matched]) matched = failure[matched - 1];
     if (needle[i] == needle[matched]) ++matched;
-    failure_[i] = static_cast<uint32_t>(matched);
+    failure[i] = static_cast<uint32_t>(matched);
   }
+  return failure;
+}
+
+// Where the first occurrence ends.
+template <typename Iterator>
+std::optional<Iterator> search(Iterator begin, Iterator end, std::string_view needle,
+                               const std::vector<uint32_t>& failure) {
+  size_t matched = 0;
+  for (Iterator at = begin; at != end; ++at) {
+    while (matched > 0 && *at != needle[matched]) matched = failure[matched - 1];
+    if (*at == needle[matched]) ++matched;
+    if (matched == needle.size()) return at + 1;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Finder::Finder(std::string_view needle) : needle_(needle) {
+  if (needle.size() > kPlainSearch) failure_ = failure_table(needle);
 }
 
 size_t Finder::find(std::string_view haystack, size_t from) const {
   if (failure_.empty()) return haystack.find(needle_, from);
-  size_t matched = 0;
-  for (size_t i = from; i < haystack.size(); ++i) {
-    while (matched > 0 && haystack[i] != needle_[matched]) matched = failure_[matched - 1];
-    if (haystack[i] == needle_[matched]) ++matched;
-    if (matched == needle_.size()) return i + 1 - matched;
-  }
-  return std::string_view::npos;
+  if (from > haystack.size()) return std::string_view::npos;
+  const auto found = search(haystack.begin() + static_cast<std::ptrdiff_t>(from), haystack.end(), needle_, failure_);
+  return found ? static_cast<size_t>(*found - haystack.begin()) - needle_.size() : std::string_view::npos;
+}
+
+ReverseFinder::ReverseFinder(std::string_view needle) : needle_(needle) {
+  if (needle.size() <= kPlainSearch) return;
+  reversed_.assign(needle.rbegin(), needle.rend());
+  failure_ = failure_table(reversed_);
+}
+
+size_t ReverseFinder::find(std::string_view haystack) const {
+  if (failure_.empty()) return haystack.rfind(needle_);
+  const auto found = search(haystack.rbegin(), haystack.rend(), reversed_, failure_);
+  return found ? static_cast<size_t>(haystack.rend() - *found) : std::string_view::npos;
 }
 
 std::string python_repr(std::string_view text) {
@@ -281,7 +338,7 @@ std::string python_float(double value) {
   }
   if (exponent < 0) return sign + "0." + std::string(static_cast<size_t>(-exponent - 1), '0') + digits;
   if (exponent + 1 >= count) return sign + digits + std::string(static_cast<size_t>(exponent + 1 - count), '0') + ".0";
-  const auto point = static_cast<size_t>(exponent + 1);
+  const auto point = static_cast<size_t>(exponent) + 1;
   return sign + digits.substr(0, point) + "." + digits.substr(point);
 }
 

@@ -49,6 +49,13 @@ size_t previous_boundary(std::string_view text, size_t offset);
 void append_utf8(std::string& out, char32_t code_point);
 // U+FFFD in place of every ill-formed byte.
 std::string to_well_formed(std::string_view text);
+// Its beginning, cut between code points. REQUIRES: well-formed text.
+std::string_view clip(std::string_view text, size_t most_bytes);
+std::string_view trim_spaces_left(std::string_view text);
+std::string_view trim_spaces_right(std::string_view text);
+inline std::string_view trim_spaces(std::string_view text) {
+  return trim_spaces_left(trim_spaces_right(text));
+}
 size_t count_code_points(std::string_view text);
 // Byte offset of code point `index` (the size of the text when there are fewer).
 size_t code_point_offset(std::string_view text, size_t index);
@@ -77,6 +84,18 @@ class Finder {
  private:
   std::string_view needle_;
   std::vector<uint32_t> failure_;  // Knuth-Morris-Pratt, for needles where plain search could be quadratic
+};
+
+// Last occurrence, in the same time.
+class ReverseFinder {
+ public:
+  explicit ReverseFinder(std::string_view needle);
+  size_t find(std::string_view haystack) const;
+
+ private:
+  std::string_view needle_;
+  std::string reversed_;  // empty where plain search is used
+  std::vector<uint32_t> failure_;
 };
 
 // repr(str): quotes, escapes, printable text as it is.

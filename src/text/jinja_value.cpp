@@ -76,7 +76,8 @@ const Value* DictObject::find(std::string_view key) const {
 }
 
 void DictObject::set(const Value& key, Value value) {
-  depth = std::max({depth, nesting_depth(key) + 1, nesting_depth(value) + 1});
+  note_depth_of(key);
+  note_depth_of(value);
   if (const Value* present = find(key)) {
     const_cast<Value&>(*present) = std::move(value);
     return;
@@ -164,19 +165,11 @@ bool keys_equal(const Value& a, const Value& b) {
 }
 
 int nesting_depth(const Value& value) {
-  switch (value.kind()) {
-    case Kind::kList:
-    case Kind::kTuple:
-      return value.object<SequenceObject>().depth;
-    case Kind::kDict:
-      return value.dict().depth;
-    case Kind::kDictView:
-      return value.object<DictViewObject>().depth;
-    case Kind::kIterator:
-      return value.object<IteratorObject>().depth;
-    default:
-      return 0;
-  }
+  return value.shared() != nullptr ? value.shared()->depth() : 0;
+}
+
+void Object::note_depth_of(const Value& held) {
+  depth_ = std::max(depth_, nesting_depth(held) + 1);
 }
 
 std::string_view type_name(const Value& value) {

@@ -20,9 +20,12 @@ struct MemoryAccount {
   int64_t live = 0;
 };
 
+class Value;
+
 class Object {
  public:
   Object() = default;
+  explicit Object(int initial_depth) : depth_(initial_depth) {}
   Object(const Object&) = delete;
   Object& operator=(const Object&) = delete;
   virtual ~Object() {
@@ -33,8 +36,13 @@ class Object {
     charged_ += bytes;
     account.live += bytes;
   }
+  // Levels of values in values, this one included, so that walking and freeing one takes bounded stack. 0: holds none,
+  // or is kept and emptied by the interpreter (namespace, macro, loop).
+  int depth() const { return depth_; }
+  void note_depth_of(const Value& held);
 
  private:
+  int depth_ = 0;
   MemoryAccount* account_ = nullptr;
   int64_t charged_ = 0;
 };
@@ -126,31 +134,31 @@ struct StringObject : Object {
 };
 
 struct SequenceObject : Object {
+  SequenceObject() : Object(1) {}
   Values items;
-  int depth = 1;          // of nesting, so that walking a value takes bounded stack
   bool is_group = false;  // groupby's (grouper, list)
 };
 
 // Insertion ordered; keys as Python compares them (1 == 1.0 == True).
 struct DictObject : Object {
+  DictObject() : Object(1) {}
   // nullptr when there is none.
   const Value* find(const Value& key) const;
   const Value* find(std::string_view key) const;
   void set(const Value& key, Value value);
 
   std::vector<std::pair<Value, Value>> entries;
-  int depth = 1;
 
  private:
   std::unordered_multimap<size_t, size_t> index_;  // hash to entry, once there are more than a few
 };
 
 struct DictViewObject : Object {
+  DictViewObject() : Object(1) {}
   enum class Part { kKeys, kValues, kItems };
   Part part = Part::kItems;
   Value dict;
   Values items;
-  int depth = 1;
 };
 
 struct RangeObject : Object {
@@ -162,10 +170,10 @@ struct RangeObject : Object {
 
 // A generator or iterator: gives each item once.
 struct IteratorObject : Object {
+  IteratorObject() : Object(1) {}
   std::string_view type_name = "generator";
   Values items;
   size_t next = 0;
-  int depth = 1;
 };
 
 struct UndefinedObject : Object {

@@ -10,6 +10,7 @@
 #include <boost/json.hpp>
 
 #include "text/chat_template.h"
+#include "text/utf8.h"
 
 namespace quire::text {
 namespace {
@@ -92,7 +93,17 @@ INSTANTIATE_TEST_SUITE_P(
         Attack{"{{ namespace.__init__.__globals__ }}", kWrong}, Attack{"{% include '/etc/passwd' %}", kWrong},
         Attack{"{{ ''|attr('__class__')|attr('__mro__')|list|first|attr('x') }}", kWrong},
         Attack{"{% set ns = namespace() %}{% set ns.me = ns %}{% set ns.l = [ns] %}{{ ns.me.me.l }}{{ 1 // 0 }}",
-               kWrong}));
+               kWrong},
+        // Chains of values that only their last holder keeps alive.
+        Attack{"{% set a = namespace(s=[1]) %}{% for i in range(99999) %}{% set a.s = [a.s.index] %}{% endfor %}",
+               kLimit},
+        Attack{"{% set a = namespace(s=1) %}{% for i in range(99999) %}{% set a.s = cycler(a.s) %}{% endfor %}",
+               kLimit},
+        Attack{"{% set a = namespace(s=1) %}{% for i in range(99999) %}{% set a.s = joiner(a.s) %}{% endfor %}",
+               kLimit},
+        Attack{"{{ ['a']|map(*(['map'] * 20000))|list }}", kLimit},
+        Attack{"{{ ['a']|map(*(['map'] * 900))|list }}", kLimit}, Attack{"{{ 9223372036854775807|round(-1) }}", kWrong},
+        Attack{"{{ dict(a=1, **{'a': 2}) }}", kWrong}));
 
 INSTANTIATE_TEST_SUITE_P(
     Nesting, Attacks,
@@ -128,6 +139,41 @@ TEST(HostileTemplates, QuadraticSearchesStayWithinTheTimeLimit) {
             StatusCode::kResourceExhausted);
 }
 
+TEST(HostileTemplates, SearchesFromTheRightAreNotQuadratic) {
+  const boost::json::object variables{{"s", std::string(8 << 20, 'a')}, {"n", "b" + std::string(1 << 20, 'a')}};
+  EXPECT_TRUE(render("{{ s.rpartition(n)|length }}{{ s.rfind(n) }}{{ s.rsplit(n)|length }}", variables).ok());
+}
+
+TEST(HostileTemplates, AMacroOfManyParametersIsPaidForByTheParameter) {
+  std::string parameters = "p";
+  for (int i = 0; i < 100'000; ++i) parameters += ",p" + std::to_string(i);
+  EXPECT_EQ(
+      render("{% macro m(" + parameters + ") %}{% endmacro %}{% for i in range(99999) %}{{ m() }}{% endfor %}").code(),
+      kLimit);
+}
+
+TEST(LargeInput, IsRenderedWithinTheLimits) {
+  std::string lines;
+  for (int i = 0; i < 20'000; ++i) lines += "a line of twenty-four...\n";
+  const boost::json::object variables{{"s", lines}};
+  for (const std::string_view source :
+       {"{{ s.replace('\n', ' ') }}", "{{ s|replace('.', '!') }}", "{{ s.split('\n')|join(', ') }}",
+        "{{ ' '.join(s.splitlines()) }}", "{{ s|indent(2) }}", "{{ s.expandtabs() }}"}) {
+    const Status status = render(source, variables);
+    EXPECT_TRUE(status.ok()) << source << ": " << status.message();
+  }
+  std::string digits = "1";
+  for (int i = 0; i < 1'000'000; ++i) digits += "_1";
+  EXPECT_TRUE(render("{{ s|float }}", {{"s", std::move(digits)}}).ok());
+}
+
+// What a loop took is given back when it ends.
+TEST(LargeInput, LoopsAreNotKept) {
+  const Status status = render(
+      "{% for i in range(400) %}{% for j in range(400) %}{% for k in [1] %}{% endfor %}{% endfor %}{% endfor %}");
+  EXPECT_TRUE(status.ok()) << status.message();
+}
+
 TEST(HostileInput, NestedBeyondTheLimitIsRefused) {
   boost::json::value deep = 1;
   for (int i = 0; i < 5000; ++i) deep = boost::json::array{std::move(deep)};
@@ -149,13 +195,18 @@ TEST(HostileInput, NumbersBeyond64BitsSignedPassThrough) {
   ASSERT_TRUE(parsed.ok());
   EXPECT_EQ(concatenate(*parsed->render({{"x", 18446744073709551615ull}}, {})),
             "18446744073709551615 18446744073709551615 [18446744073709551615] True");
+  auto keys = ChatTemplate::parse("{{ {x: 'it', 1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 6, 7: 7, 8: 8, 9: 9}[y] }}");
+  ASSERT_TRUE(keys.ok());
+  EXPECT_EQ(concatenate(*keys->render({{"x", 18446744073709551615ull}, {"y", 18446744073709551615ull}}, {})), "it");
 }
 
 TEST(Trust, FollowsEveryByteOfTheUsersText) {
   const auto pieces_of = [](std::string_view source) {
     auto parsed = ChatTemplate::parse(source);
     EXPECT_TRUE(parsed.ok());
-    auto rendered = parsed->render({{"u", " <|x|> "}, {"bos", "user's"}, {"l", {"a", "b"}}}, {{"bos", "<s>"}});
+    auto rendered = parsed->render(
+        {{"u", " <|x|> "}, {"bos", "user's"}, {"l", {"a", "b"}}, {"d", {{"<|k|>", 1}}}, {"n", 60}, {"lt", "<"}},
+        {{"bos", "<s>"}});
     EXPECT_TRUE(rendered.ok());
     std::string text;
     for (const TextPiece& piece : *rendered) text += piece.trusted ? piece.text : "{" + piece.text + "}";
@@ -171,6 +222,10 @@ TEST(Trust, FollowsEveryByteOfTheUsersText) {
   EXPECT_EQ(pieces_of("{% set c %}({{ u }}){% endset %}{{ c }}{{ 1 }}"), "({ <|x|> })1");
   EXPECT_EQ(pieces_of("{{ l|tojson }}{{ l }}"), "{[\"a\", \"b\"]['a', 'b']}");
   EXPECT_EQ(pieces_of("{% macro m(x) %}<{{ x }}>{% endmacro %}{{ m(u)|trim }}"), "<{ <|x|> }>");
+  EXPECT_EQ(pieces_of("{{ dict(**d)|first }}{{ dict(t=1)|first }}"), "{<|k|>}t");
+  EXPECT_EQ(pieces_of("{% macro m() %}{{ kwargs|first }}{% endmacro %}{{ m(**d) }}"), "{<|k|>}");
+  EXPECT_EQ(pieces_of("{{ '%c' % n }}{{ '{:c}'.format(n) }}{{ '{:{}>2}'.format(1, '<') }}"), "{<<}<1");
+  EXPECT_EQ(pieces_of("{{ '{:{}>2}'.format(1, lt) }}"), "{<}1");
 }
 
 TEST(Errors, NameTheLineAndTheTemplatesOwnMessage) {
@@ -180,6 +235,24 @@ TEST(Errors, NameTheLineAndTheTemplatesOwnMessage) {
               testing::AllOf(testing::HasSubstr("line 3"), testing::HasSubstr("roles must alternate")));
   EXPECT_THAT(render("\n\n{% bad %}").message(), testing::HasSubstr("line 3"));
   EXPECT_THAT(render("\n{{ missing.x }}").message(), testing::HasSubstr("line 2: 'missing' is undefined"));
+}
+
+TEST(Errors, AreShortAndValidUtf8WhateverTheyQuote) {
+  std::string umlauts;
+  for (int i = 0; i < 100'000; ++i) umlauts += "\u00fc";
+  for (const std::string_view source :
+       {"{{ '{:' ~ u ~ '}' }}{{ ('{:x' ~ u ~ '}').format(1) }}", "{{ [1]|map(u) }}", "{{ x[u].y }}",
+        "{{ raise_exception('x' ~ u) }}", "{{ ''.format_map({})[u].y }}",
+        "{{ ('__x' ~ u ~ '__') in {} }}{{ x['__x' ~ u ~ '__'].y }}", "{{ '%(a)s' % u }}",
+        "{{ ('{' ~ u ~ '}').format() }}",
+        "{{ "
+        "u\u00fc\u00fc\u00fc\u00fc\u00fc\u00fc\u00fc\u00fc\u00fc\u00fc\u00fc\u00fc\u00fc\u00fc\u00fc\u00fc\u00fc\u00fc"
+        "\u00fc\u00fc\u00fc 1 }}"}) {
+    const Status status = render(source, {{"u", umlauts}, {"x", "a"}});
+    EXPECT_FALSE(status.ok()) << source;
+    EXPECT_LT(status.message().size(), 2000u) << source;
+    EXPECT_TRUE(is_valid_utf8(status.message())) << source;
+  }
 }
 
 // Real templates with bytes flipped, cut out, doubled and spliced: whatever comes of it, it is a status or a text.
