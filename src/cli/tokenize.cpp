@@ -37,14 +37,13 @@ Result<std::unique_ptr<text::Tokenizer>> load_tokenizer(EngineConfig& config) {
     if (tokenizer_directory && !std::filesystem::exists(file_path)) {
       return not_found("the directory {} holds neither config.json nor tokenizer.json", config.model);
     }
-    QUIRE_ASSIGN_OR_RETURN(const std::string text, checkpoint::read_text_file(file_path, kMostTokenizerBytes));
-    return text::Tokenizer::from_json(text);
+    TextSource source;
+    QUIRE_ASSIGN_OR_RETURN(source.tokenizer_json, checkpoint::read_text_file(file_path, kMostTokenizerBytes));
+    return text::Tokenizer::from_source(source);
   }
   QUIRE_ASSIGN_OR_RETURN(auto checkpoint, checkpoint::Checkpoint::open(config.model));
-  QUIRE_ASSIGN_OR_RETURN(TextSource source, runner::read_text_source(config, *checkpoint));
-  if (source.vocabulary) return text::Tokenizer::from_vocabulary(std::move(*source.vocabulary));
-  if (source.tokenizer_json.empty()) return not_found("{} has no tokenizer", config.model);
-  return text::Tokenizer::from_json(source.tokenizer_json);
+  QUIRE_ASSIGN_OR_RETURN(const TextSource source, runner::read_text_source(config, *checkpoint));
+  return text::Tokenizer::from_source(source);
 }
 
 json::object tokenized(const text::Tokenizer& tokenizer, const std::string& text) {

@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 #include "types/ids.h"
+#include "types/text_source.h"
 #include "types/vocabulary.h"
 
 namespace quire::text {
@@ -25,15 +26,17 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
+  // From what a model's files say: the vocabulary where there is one, else the tokenizer.json. Errors: not_found when
+  // there is neither; as below.
+  static Result<std::unique_ptr<Tokenizer>> from_source(const TextSource& source);
   // From the text of a tokenizer.json (Hugging Face). Errors: invalid_argument or unimplemented, naming the field.
   static Result<std::unique_ptr<Tokenizer>> from_json(std::string_view tokenizer_json);
-  // From the vocabulary in a GGUF file.
-  static Result<std::unique_ptr<Tokenizer>> from_vocabulary(Vocabulary vocabulary);
+  // From the vocabulary in a GGUF file. Errors: the same, naming the key.
+  static Result<std::unique_ptr<Tokenizer>> from_vocabulary(const Vocabulary& vocabulary);
 
   // Token ids of a text all of which is trusted (as Hugging Face's encode: special tokens that the text spells are
-  // recognised). add_special_tokens applies the post-processor (BOS and the like).
-  // Errors: invalid_argument for text that is not valid UTF-8 is NOT given: ill-formed bytes are encoded as the
-  // replacement character U+FFFD, one for each maximal ill-formed subpart.
+  // recognised). add_special_tokens applies the post-processor (BOS and the like). Text that is not valid UTF-8 is no
+  // error: each maximal ill-formed subpart is encoded as the replacement character U+FFFD.
   virtual std::vector<TokenId> encode(std::string_view text, bool add_special_tokens) const = 0;
 
   // The same for pieces of different trust. Merges cross the boundaries of pieces (the text is one); a special token is

@@ -56,7 +56,7 @@ AddedTokenMatcher::Found AddedTokenMatcher::longest_at(std::string_view text, si
 
 void AddedTokenMatcher::split(std::string_view text, size_t begin, size_t end, const TrustedRanges& trusted,
                               std::vector<AddedSpan>& spans) const {
-  auto range = trusted.begin();
+  auto range = std::partition_point(trusted.begin(), trusted.end(), [&](const auto& r) { return r.second <= begin; });
   size_t done = begin;
   for (size_t i = begin; i < end;) {
     if (!begins_[static_cast<unsigned char>(text[i])]) {

@@ -214,7 +214,7 @@ Status read_special_ids(const Vocabulary& vocabulary, TokenizerParts& parts) {
 
 }  // namespace
 
-Result<std::unique_ptr<Tokenizer>> Tokenizer::from_vocabulary(Vocabulary vocabulary) {
+Result<std::unique_ptr<Tokenizer>> Tokenizer::from_vocabulary(const Vocabulary& vocabulary) {
   if (vocabulary.model != "gpt2") {
     return unimplemented("tokenizer.ggml.model: {:?} is not supported yet; supported: \"gpt2\"", vocabulary.model);
   }

@@ -1,5 +1,6 @@
 #include "text/tokenizer_json.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -129,13 +130,11 @@ Result<TokenSpelling> read_decoder(const JsonNode& root) {
     }
   }
   // Fuse joins the tokens; ByteLevel after it would ask whether all of the text is of the alphabet, not each token.
-  if (types.empty() || types[0] == "Fuse") {
-    if (types.size() > 1 && types[1] == "ByteLevel")
-      return unimplemented("decoder: ByteLevel after Fuse is not supported yet");
-    return TokenSpelling::kVerbatim;
-  }
-  for (size_t i = 1; i < types.size(); ++i) {
-    if (types[i] == "ByteLevel") return unimplemented("decoder: ByteLevel twice is not supported yet");
+  const auto byte_levels = std::count(types.begin(), types.end(), "ByteLevel");
+  if (byte_levels == 0) return TokenSpelling::kVerbatim;
+  if (byte_levels > 1 || types[0] != "ByteLevel") {
+    return unimplemented("decoder: only one ByteLevel, before any Fuse, is supported yet; found {}",
+                         fmt::join(types, ", "));
   }
   return TokenSpelling::kByteAlphabet;
 }
@@ -172,9 +171,8 @@ Result<std::unique_ptr<TokenModel>> read_bpe(const JsonNode& model, const Tokeni
 Result<std::unique_ptr<Tokenizer>> read_tokenizer(const json::value& document) {
   const JsonNode root(document, "");
   if (!document.is_object()) return invalid_argument("expected a JSON object, found {}", kind_name(document));
-  const json::value* model_value = root.find("model");
-  if (model_value == nullptr || !model_value->is_object()) return invalid_argument("model: expected an object");
-  const JsonNode model(*model_value, "model");
+  QUIRE_RETURN_IF_ERROR(root.object("model").status());
+  const JsonNode model(*root.find("model"), "model");
   // Old files name no type; only BPE has merges.
   QUIRE_ASSIGN_OR_RETURN(const std::string_view type,
                          model.string_or("type", model.find("merges") ? "BPE" : "unnamed"));
@@ -285,11 +283,13 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::from_json(std::string_view tokeniz
   }
   json::parse_options options;
   options.max_depth = kMaxJsonDepth;
-  boost::system::error_code error;
   json::monotonic_resource memory;
-  const json::value document = json::parse(tokenizer_json, error, &memory, options);
-  if (error) return invalid_argument("tokenizer.json: not valid JSON: {}", error.message());
-  auto made = read_tokenizer(document);
+  json::parser parser(json::storage_ptr(), options);
+  parser.reset(&memory);
+  boost::system::error_code error;
+  const size_t used = parser.write(tokenizer_json, error);
+  if (error) return invalid_argument("tokenizer.json: not valid JSON at byte {}: {}", used, error.message());
+  auto made = read_tokenizer(parser.release());
   if (!made.ok()) return made.status().with_prefix("tokenizer.json: ");
   return made;
 }

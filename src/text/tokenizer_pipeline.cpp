@@ -115,14 +115,14 @@ std::vector<TokenId> PipelineTokenizer::encode_text(std::string_view text, const
   if (add_special_tokens) ids = parts_.prefix;
   std::vector<AddedSpan> spans;
   verbatim_added_.split(text, 0, text.size(), trusted, spans);
+  auto range = trusted.begin();  // the first that ends behind the span's beginning
   for (const AddedSpan& span : spans) {
+    while (range != trusted.end() && range->second <= span.begin) ++range;
     if (span.id != kNoToken) {
       ids.push_back(span.id);
     } else if (const auto normalized = parts_.normalizer.apply(text.substr(span.begin, span.end - span.begin))) {
       // Bytes no longer tell where they came from: the stretch is trusted when all of it was.
-      const bool all_trusted = std::any_of(trusted.begin(), trusted.end(), [&span](const auto& range) {
-        return range.first <= span.begin && span.end <= range.second;
-      });
+      const bool all_trusted = range != trusted.end() && range->first <= span.begin && span.end <= range->second;
       const TrustedRanges ranges = all_trusted ? TrustedRanges{{0, normalized->size()}} : TrustedRanges{};
       encode_stretch(*normalized, 0, normalized->size(), ranges, ids);
     } else {

@@ -28,7 +28,7 @@ Vocabulary gpt2_vocabulary() {
 }
 
 std::unique_ptr<Tokenizer> make(Vocabulary vocabulary) {
-  auto made = Tokenizer::from_vocabulary(std::move(vocabulary));
+  auto made = Tokenizer::from_vocabulary(vocabulary);
   if (!made.ok()) {
     ADD_FAILURE() << made.status().message();
     return nullptr;
@@ -136,7 +136,7 @@ class BadVocabularyTest : public ::testing::TestWithParam<BadVocabulary> {};
 TEST_P(BadVocabularyTest, IsRefusedByName) {
   Vocabulary vocabulary = gpt2_vocabulary();
   GetParam().change(vocabulary);
-  const auto made = Tokenizer::from_vocabulary(std::move(vocabulary));
+  const auto made = Tokenizer::from_vocabulary(vocabulary);
   ASSERT_FALSE(made.ok());
   EXPECT_EQ(made.status().code(), GetParam().code);
   EXPECT_THAT(made.status().message(), HasSubstr(GetParam().message));
@@ -144,6 +144,24 @@ TEST_P(BadVocabularyTest, IsRefusedByName) {
 
 INSTANTIATE_TEST_SUITE_P(Fields, BadVocabularyTest, ::testing::ValuesIn(kBadVocabularies),
                          [](const auto& test) { return test.param.name; });
+
+TEST(TokenizerSourceTest, TheVocabularyComesFirstThenTheTokenizerJsonAndNeitherIsAnError) {
+  TextSource source;
+  const auto none = Tokenizer::from_source(source);
+  ASSERT_FALSE(none.ok());
+  EXPECT_EQ(none.status().code(), StatusCode::kNotFound);
+  EXPECT_NE(none.status().message().find("--tokenizer"), std::string::npos) << none.status().message();
+
+  source.tokenizer_json = read_data("small_bpe.json");
+  const auto from_json = Tokenizer::from_source(source);
+  ASSERT_TRUE(from_json.ok()) << from_json.status().message();
+
+  source.vocabulary.emplace();
+  source.vocabulary->model = "unheard-of";
+  const auto from_vocabulary = Tokenizer::from_source(source);
+  ASSERT_FALSE(from_vocabulary.ok());
+  EXPECT_NE(from_vocabulary.status().message().find("unheard-of"), std::string::npos);
+}
 
 }  // namespace
 }  // namespace quire::text

@@ -21,7 +21,8 @@ TEST_P(GoldenTest, EveryLineIsEncodedAndDecodedAsTheReferenceDid) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Tokenizers, GoldenTest, ::testing::Values("gpt2_style_bpe", "llama3_style_bpe"));
+INSTANTIATE_TEST_SUITE_P(Tokenizers, GoldenTest,
+                         ::testing::Values("gpt2_style_bpe", "llama3_style_bpe", "qwen_style_bpe_nfc"));
 
 // Each line of variants.jsonl changes small_bpe.json: pre-tokenizers, split behaviors, added tokens, templates.
 TEST(TokenizerVariantsTest, EveryVariantEncodesAsTheReferenceDid) {

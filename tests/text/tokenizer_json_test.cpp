@@ -159,6 +159,12 @@ const BadCase kBadCases[] = {
        j["decoder"] = {{"type", "CTC"}};
      },
      kUnbuilt, "CTC"},
+    {"byte_level_behind_fuse",
+     [](object& j) {
+       const value fuse = {{"type", "Fuse"}};
+       j["decoder"] = {{"type", "Sequence"}, {"decoders", {fuse, fuse, {{"type", "ByteLevel"}}}}};
+     },
+     kUnbuilt, "Fuse, Fuse, ByteLevel"},
     {"no_decoder", [](object& j) { j["decoder"] = nullptr; }, kUnbuilt, "decoder"},
     {"added_is_no_list", [](object& j) { j["added_tokens"] = object(); }, kInvalid, "added_tokens"},
     {"added_without_id",
@@ -203,6 +209,7 @@ TEST(TokenizerJsonTest, TextThatIsNoJsonIsRefused) {
     EXPECT_FALSE(Tokenizer::from_json(text).ok()) << text;
   }
   EXPECT_FALSE(Tokenizer::from_json(std::string(1 << 20, '[')).ok());
+  EXPECT_THAT(Tokenizer::from_json("{\"model\": nil}").status().message(), HasSubstr("at byte 1"));
 }
 
 TEST(TokenizerJsonTest, TruncationAtAnyByteIsAnErrorAndNeverACrash) {

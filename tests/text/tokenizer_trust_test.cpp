@@ -90,6 +90,24 @@ TEST_P(TrustTest, ACharacterSplitOverPiecesIsOneCharacter) {
   EXPECT_EQ(encode({{"\xe6\xbc", false}, {"\xa2", true}}), tokenizer_->encode("\xe6\xbc\xa2", false));
 }
 
+TEST_P(TrustTest, ManyPiecesTakeTimeLinearInTheirNumber) {
+  boost::json::object json = small_bpe();
+  json["normalizer"] = {{"type", "NFC"}};
+  const auto id = static_cast<int64_t>(json["model"].as_object()["vocab"].as_object().size());
+  json["added_tokens"].as_array().push_back(
+      boost::json::object({{"id", id}, {"content", "<tool>"}, {"special", false}, {"normalized", true}}));
+  const auto tokenizer = load(json);
+  ASSERT_NE(tokenizer, nullptr);
+  std::vector<TextPiece> pieces;
+  for (int i = 0; i < 300'000; ++i) {
+    pieces.push_back({std::string(kEnd), true});
+    pieces.push_back({i % 2 == 0 ? "e\u0301<tool>" : "<tool>", false});
+  }
+  const std::vector<TokenId> ids = tokenizer->encode(pieces, false);
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), 0), 300'000);
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), static_cast<TokenId>(id)), 300'000);
+}
+
 TEST_P(TrustTest, ZeroBytesAreText) {
   const std::string text("a\0b", 3);
   EXPECT_EQ(tokenizer_->decode(tokenizer_->encode(text, false), false), text);
