@@ -1,7 +1,7 @@
 // Plain HTTP messages and one request's side of a connection, without a word of Asio: what routes and handlers see.
 #pragma once
 
-#include <chrono>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -14,6 +14,25 @@
 
 namespace quire::server {
 
+// A share of the memory that the bodies of all requests may take together.
+class BodyMemory {
+ public:
+  BodyMemory() = default;
+  ~BodyMemory() { give_back(); }
+  BodyMemory(BodyMemory&& other) noexcept;
+  BodyMemory& operator=(BodyMemory&& other) noexcept;
+
+  // Makes it `bytes` of `total`, at least. False, and nothing changes, where `total` would go over `most`.
+  // REQUIRES: the same total each time, which outlives this.
+  bool grow(std::atomic<size_t>& total, size_t bytes, size_t most);
+
+ private:
+  void give_back();
+
+  std::atomic<size_t>* total_ = nullptr;
+  size_t bytes_ = 0;
+};
+
 using HeaderFields = std::vector<std::pair<std::string, std::string>>;
 
 struct HttpRequest {
@@ -24,6 +43,7 @@ struct HttpRequest {
   std::string body;
   std::string id;       // the client's X-Request-Id where it is well formed, else our own
   std::string handler;  // the route's name for metrics, set by HttpHandler::screen
+  BodyMemory memory;    // of the body
 
   // The first field of this name, case-insensitively; empty when there is none.
   std::string_view header(std::string_view name) const;
@@ -51,6 +71,9 @@ class Exchange {
   Exchange& operator=(const Exchange&) = delete;
 
   const HttpRequest& request() const { return request_; }
+  // The request's body, once: it is not kept for the length of the answer, nor counted any more. By one thread, as
+  // long as nobody else looks at request().body.
+  std::string take_body();
 
   // Any thread.
   void respond(HttpResponse response);
@@ -59,15 +82,15 @@ class Exchange {
 
   // The rest on the strand only.
 
-  // At most one of these is called, at most once, and never after the answer is complete. They are kept until the
-  // exchange ends, so they may own whatever carries it.
+  // Each is called at most once, on_abort never after on_disconnect, and none after the answer is complete. They are
+  // kept until the exchange ends, so they may own whatever carries it.
   //   on_disconnect: the client is gone.
   //   on_abort: the server is stopping and the answer must be ended now, in good order.
   void watch(std::function<void()> on_disconnect, std::function<void()> on_abort);
   bool connected() const;
-  void begin_stream(HttpResponse head);  // the body of `head` is not sent
+  void begin_stream(const HttpResponse& head);  // the body of `head` is not sent
   // REQUIRES: the previous write is done. `done` runs on the strand when the kernel has taken all of it.
-  void write(std::string data, std::function<void()> done);
+  void write(std::string_view data, std::function<void()> done);
   void end_stream();
 
  private:

@@ -5,12 +5,12 @@
 #include <random>
 
 #include <fmt/format.h>
-#include <boost/asio/bind_executor.hpp>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/beast/http/error.hpp>
 
+#include "base/log.h"
 #include "server/api_error.h"
 
 namespace quire::server {
@@ -74,10 +74,42 @@ std::string_view reason_phrase(int status) {
   return {phrase.data(), phrase.size()};
 }
 
+BodyMemory::BodyMemory(BodyMemory&& other) noexcept
+    : total_(std::exchange(other.total_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+
+BodyMemory& BodyMemory::operator=(BodyMemory&& other) noexcept {
+  if (this == &other) return *this;
+  give_back();
+  total_ = std::exchange(other.total_, nullptr);
+  bytes_ = std::exchange(other.bytes_, 0);
+  return *this;
+}
+
+bool BodyMemory::grow(std::atomic<size_t>& total, size_t bytes, size_t most) {
+  if (bytes <= bytes_) return true;
+  const size_t more = bytes - bytes_;
+  if (total.fetch_add(more) + more > most) {
+    total.fetch_sub(more);
+    return false;
+  }
+  total_ = &total;
+  bytes_ = bytes;
+  return true;
+}
+
+void BodyMemory::give_back() {
+  if (total_ != nullptr) total_->fetch_sub(bytes_);
+  bytes_ = 0;
+}
+
 Exchange::Exchange(std::shared_ptr<Connection> connection, HttpRequest request, uint64_t serial)
     : connection_(std::move(connection)), request_(std::move(request)), serial_(serial) {}
 Exchange::~Exchange() {
   connection_->abandoned(serial_);
+}
+std::string Exchange::take_body() {
+  request_.memory = {};
+  return std::exchange(request_.body, {});
 }
 void Exchange::respond(HttpResponse response) {
   connection_->respond(serial_, std::move(response));
@@ -91,11 +123,11 @@ void Exchange::watch(std::function<void()> on_disconnect, std::function<void()> 
 bool Exchange::connected() const {
   return connection_->serves(serial_);
 }
-void Exchange::begin_stream(HttpResponse head) {
-  connection_->begin_stream(serial_, std::move(head));
+void Exchange::begin_stream(const HttpResponse& head) {
+  connection_->begin_stream(serial_, head);
 }
-void Exchange::write(std::string data, std::function<void()> done) {
-  connection_->write(serial_, std::move(data), std::move(done));
+void Exchange::write(std::string_view data, std::function<void()> done) {
+  connection_->write(serial_, data, std::move(done));
 }
 void Exchange::end_stream() {
   connection_->end_stream(serial_);
@@ -152,7 +184,17 @@ Connection::Connection(Socket socket, const HttpOptions& options, HttpHandler& h
       handler_(handler) {}
 
 void Connection::post(std::function<void()> work) {
-  asio::post(socket_.get_executor(), [self = shared_from_this(), work = std::move(work)] { work(); });
+  asio::post(socket_.get_executor(), [self = shared_from_this(), work = std::move(work)] { self->guarded(work); });
+}
+
+// Whatever runs on the strand runs in here: what it throws (no memory) ends its own connection, and the work behind it.
+void Connection::guarded(FunctionRef<void()> work) {
+  try {
+    work();
+  } catch (const std::exception& error) {
+    log_error("request {}: its connection ends: {}", request_.id, error.what());
+    client_gone();
+  }
 }
 
 void Connection::start() {
@@ -173,6 +215,7 @@ void Connection::drain() {
 
 void Connection::abort() {
   post([this] {
+    aborting_ = true;
     if (const auto on_abort = std::exchange(on_abort_, {})) on_abort();
   });
 }
@@ -182,19 +225,22 @@ void Connection::close() {
 }
 
 void Connection::respond(uint64_t serial, HttpResponse response) {
-  asio::dispatch(socket_.get_executor(), [self = shared_from_this(), serial, response = std::move(response)]() mutable {
-    if (self->serves(serial) && !self->head_sent_) self->send_response(std::move(response));
+  asio::dispatch(socket_.get_executor(), [self = shared_from_this(), serial, response = std::move(response)] {
+    if (!self->serves(serial) || self->head_sent_) return;
+    self->guarded([&] { self->send_response(response); });
   });
 }
 
 void Connection::abandoned(uint64_t serial) {
   // Posted: the exchange may die inside a call of this very connection.
-  asio::post(socket_.get_executor(), [self = shared_from_this(), serial] {
-    if (!self->serves(serial)) return;
-    if (!self->head_sent_) {
-      self->send_response(error_response(to_api_error(internal_error("a request was dropped without an answer"))));
-    } else if (!self->writing_) {
-      self->client_gone();  // a stream that nobody will end
+  post([this, serial] {
+    if (!serves(serial) || end_given_) return;
+    if (!head_sent_) {
+      send_response(error_response(to_api_error(internal_error("a request was dropped without an answer"))));
+    } else if (writing_) {
+      out_done_ = [this] { client_gone(); };
+    } else {
+      client_gone();  // a stream that nobody will end
     }
   });
 }
@@ -226,8 +272,9 @@ void Connection::read_more() {
   reading_ = true;
   incoming_.resize(head_done_ && !answering_ ? kReadBody : kReadHead);
   if (incoming_.size() == kReadHead) incoming_.shrink_to_fit();
-  socket_.async_read_some(asio::buffer(incoming_),
-                          [self = shared_from_this()](error_code error, size_t bytes) { self->on_read(error, bytes); });
+  socket_.async_read_some(asio::buffer(incoming_), [self = shared_from_this()](error_code error, size_t bytes) {
+    self->guarded([&] { self->on_read(error, bytes); });
+  });
 }
 
 void Connection::on_read(error_code error, size_t bytes) {
@@ -295,8 +342,8 @@ std::optional<HttpResponse> Connection::check_head() {
   if (!target.starts_with('/')) {
     return plain_error(400, "The request's target must be a path that starts with '/'.");
   }
-  if (const auto coding = request_.header("Transfer-Encoding"); !coding.empty()) {
-    if (http10_ || !equal_ignoring_case(coding, "chunked") || head.count(http::field::transfer_encoding) > 1 ||
+  if (const auto codings = head.count(http::field::transfer_encoding); codings > 0) {
+    if (http10_ || codings > 1 || !equal_ignoring_case(request_.header("Transfer-Encoding"), "chunked") ||
         head.count(http::field::content_length) > 0) {
       return plain_error(400,
                          "The only transfer coding this server takes is 'chunked', alone and without Content-Length.");
@@ -337,13 +384,13 @@ bool Connection::on_head() {
   body_left_ = chunked ? 0 : parser_->content_length().value_or(0);
 
   if (auto refused = check_head()) {  // after these nobody knows where the next request begins
-    refuse_and_close(std::move(*refused));
+    refuse_and_close(*refused);
     return false;
   }
   refusal_ = handler_.screen(request_);
-  const bool expects = !request_.header("Expect").empty();
+  const bool expects = !http10_ && !request_.header("Expect").empty();
   if (refusal_ && (chunked || expects || body_left_ > kSmallBody)) {
-    refuse_and_close(std::move(*refusal_));
+    refuse_and_close(*refusal_);
     return false;
   }
   if (chunked) chunks_.emplace(options_.max_body_bytes);
@@ -369,14 +416,17 @@ bool Connection::parse_body() {
       return false;
     }
     buffer_.consume(*used);
-    if (chunks_->done()) return true;
   } else {
     const size_t take = static_cast<size_t>(std::min<uint64_t>(body_left_, data.size()));
     request_.body.append(data.substr(0, take));
     buffer_.consume(take);
     body_left_ -= take;
-    if (body_left_ == 0) return true;
   }
+  if (!request_.memory.grow(registration_.registry.body_bytes, request_.body.size(), options_.max_buffered_bytes)) {
+    refuse_and_close(error_response({503, "The server holds as much of requests as it has room for.", "", "", 1}));
+    return false;
+  }
+  if (chunks_ ? chunks_->done() : body_left_ == 0) return true;
   read_more();
   return false;
 }
@@ -384,6 +434,7 @@ bool Connection::parse_body() {
 void Connection::begin_answer() {
   answering_ = true;
   head_sent_ = false;
+  end_given_ = false;
   pending_head_.clear();
   ++serial_;
   answer_started_ = Clock::now();
@@ -394,36 +445,45 @@ void Connection::on_request() {
   begin_answer();
   read_more();
   if (refusal_) {
-    send_response(std::move(*refusal_));
+    send_response(*refusal_);
     return;
   }
   HttpRequest request = std::move(request_);
-  request_ = {request.method, request.path, "", {}, "", request.id, request.handler};  // what answers and metrics need
-  handler_.handle(std::make_shared<Exchange>(shared_from_this(), std::move(request), serial_));
+  request_ = {request.method, request.path, "", {}, "", request.id, request.handler, {}};  // for answer and metrics
+  auto exchange = std::make_shared<Exchange>(shared_from_this(), std::move(request), serial_);
+  try {
+    handler_.handle(std::move(exchange));
+  } catch (const std::exception& error) {  // the exchange ends with it, which answers 500
+    log_error("request {} failed: {}", request_.id, error.what());
+  }
 }
 
 // --------------------------------------------------------------------------------------------------------------
 // writing
 
-void Connection::refuse_and_close(HttpResponse response) {
+void Connection::refuse_and_close(const HttpResponse& response) {
   begin_answer();
   keep_alive_ = false;
+  request_.body = {};
+  request_.memory = {};
   if (request_.id.empty()) request_.id = random_id();
-  send_response(std::move(response));
+  send_response(response);
 }
 
 std::string Connection::head_text(const HttpResponse& response, std::optional<size_t> content_length) {
   if (registration_.registry.draining.load()) keep_alive_ = false;
-  std::string head =
-      fmt::format("HTTP/1.1 {} {}\r\nDate: {}\r\nContent-Type: {}\r\nX-Request-Id: {}\r\n", response.status,
-                  reason_phrase(response.status), http_date(), response.content_type, request_.id);
+  std::string head = fmt::format("HTTP/1.1 {} {}\r\nDate: {}\r\nX-Request-Id: {}\r\n", response.status,
+                                 reason_phrase(response.status), http_date(), request_.id);
   for (const auto& [name, value] : response.headers) head += fmt::format("{}: {}\r\n", name, value);
-  if (content_length) {
-    head += fmt::format("Content-Length: {}\r\n", *content_length);
-  } else if (!http10_) {
-    head += "Transfer-Encoding: chunked\r\n";
-  } else {
-    keep_alive_ = false;  // the end of the connection is the end of the body
+  if (response.status != 204) {  // without content: not even of length zero (RFC 9110, section 8.6)
+    head += fmt::format("Content-Type: {}\r\n", response.content_type);
+    if (content_length) {
+      head += fmt::format("Content-Length: {}\r\n", *content_length);
+    } else if (!http10_) {
+      head += "Transfer-Encoding: chunked\r\n";
+    } else {
+      keep_alive_ = false;  // the end of the connection is the end of the body
+    }
   }
   if (!keep_alive_) {
     head += "Connection: close\r\n";
@@ -434,22 +494,23 @@ std::string Connection::head_text(const HttpResponse& response, std::optional<si
   return head;
 }
 
-void Connection::send_response(HttpResponse response) {
+void Connection::send_response(const HttpResponse& response) {
   head_sent_ = true;
+  end_given_ = true;
   status_ = response.status;
   std::string text = head_text(response, response.body.size());
   if (request_.method != "HEAD") text += response.body;
   start_write(std::move(text), [this] { answer_complete(); });
 }
 
-void Connection::begin_stream(uint64_t serial, HttpResponse head) {
+void Connection::begin_stream(uint64_t serial, const HttpResponse& head) {
   if (!serves(serial) || head_sent_) return;
   head_sent_ = true;
   status_ = head.status;
   pending_head_ = head_text(head, std::nullopt);
 }
 
-void Connection::write(uint64_t serial, std::string data, std::function<void()> done) {
+void Connection::write(uint64_t serial, std::string_view data, std::function<void()> done) {
   if (!serves(serial)) return;
   QUIRE_CHECK(head_sent_ && !writing_);
   std::string framed = std::exchange(pending_head_, {});
@@ -466,6 +527,7 @@ void Connection::write(uint64_t serial, std::string data, std::function<void()> 
 void Connection::end_stream(uint64_t serial) {
   if (!serves(serial)) return;
   QUIRE_CHECK(head_sent_ && !writing_);
+  end_given_ = true;
   std::string last = std::exchange(pending_head_, {});
   if (!http10_) last += "0\r\n\r\n";
   start_write(std::move(last), [this] { answer_complete(); });
@@ -475,6 +537,7 @@ void Connection::watch(uint64_t serial, std::function<void()> on_disconnect, std
   if (!serves(serial)) return;
   on_disconnect_ = std::move(on_disconnect);
   on_abort_ = std::move(on_abort);
+  if (aborting_) abort();
 }
 
 void Connection::start_write(std::string data, std::function<void()> done) {
@@ -489,21 +552,19 @@ void Connection::write_some() {
   set_deadline(options_.write_timeout);
   socket_.async_write_some(asio::buffer(out_) + out_written_,
                            [self = shared_from_this()](error_code error, size_t bytes) {
-                             if (self->closed_) return;
-                             if (error) {
-                               self->client_gone();
-                               return;
-                             }
-                             self->out_written_ += bytes;
-                             if (self->out_written_ < self->out_.size()) {
-                               self->write_some();
-                               return;
-                             }
-                             self->deadline_.reset();
-                             self->writing_ = false;
-                             self->out_ = {};
-                             if (const auto done = std::exchange(self->out_done_, {})) done();
+                             self->guarded([&] { self->on_written(error, bytes); });
                            });
+}
+
+void Connection::on_written(error_code error, size_t bytes) {
+  if (closed_) return;
+  if (error) return client_gone();
+  out_written_ += bytes;
+  if (out_written_ < out_.size()) return write_some();
+  deadline_.reset();
+  writing_ = false;
+  out_ = {};
+  if (const auto done = std::exchange(out_done_, {})) done();
 }
 
 void Connection::answer_complete() {
@@ -534,11 +595,11 @@ void Connection::linger() {
 void Connection::client_gone() {
   if (closed_) return;
   const auto on_disconnect = std::exchange(on_disconnect_, {});
+  close_socket();
+  if (on_disconnect) on_disconnect();
   if (answering_) {  // 499: the client closed the request, as other servers' logs have it
     handler_.answered(request_, 499, std::chrono::duration<double>(Clock::now() - answer_started_).count());
   }
-  close_socket();
-  if (on_disconnect) on_disconnect();
 }
 
 void Connection::close_socket() {
@@ -563,16 +624,12 @@ void Connection::wait_for_deadline() {
   timer_.async_wait([self = shared_from_this()](error_code error) {
     if (error || self->closed_) return;
     self->deadline_waiting_ = false;
-    if (!self->deadline_) return;
-    if (Clock::now() >= *self->deadline_) {
-      self->on_deadline();
-    } else {
-      self->wait_for_deadline();
-    }
+    if (self->deadline_) self->guarded([&] { self->on_deadline(); });
   });
 }
 
 void Connection::on_deadline() {
+  if (Clock::now() < *deadline_) return wait_for_deadline();
   deadline_.reset();
   if (writing_ || lingering_ || !request_begun_) {
     client_gone();

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -20,6 +21,7 @@
 #include <boost/beast/http/empty_body.hpp>
 #include <boost/beast/http/parser.hpp>
 
+#include "base/function_ref.h"
 #include "server/chunked_body.h"
 #include "server/http.h"
 #include "server/http_server.h"
@@ -39,6 +41,7 @@ class ConnectionRegistry {
   void wait_empty();
 
   std::atomic<bool> draining{false};
+  std::atomic<size_t> body_bytes{0};  // of all requests that are coming in or wait to be looked at
 
  private:
   mutable std::mutex mutex_;
@@ -58,7 +61,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void start();
   void refuse();  // there are too many connections: 503 and close
   void drain();   // close when idle, else after the answer
-  void abort();   // on_abort of what is being answered
+  void abort();   // on_abort of what is being answered, or will be
   void close();
   void post(std::function<void()> work);
   void respond(uint64_t serial, HttpResponse response);
@@ -67,8 +70,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // On the strand; they concern the exchange of this serial, and do nothing when it is over.
   bool serves(uint64_t serial) const { return answering_ && serial == serial_ && !closed_; }
   void watch(uint64_t serial, std::function<void()> on_disconnect, std::function<void()> on_abort);
-  void begin_stream(uint64_t serial, HttpResponse head);
-  void write(uint64_t serial, std::string data, std::function<void()> done);
+  void begin_stream(uint64_t serial, const HttpResponse& head);
+  void write(uint64_t serial, std::string_view data, std::function<void()> done);
   void end_stream(uint64_t serial);
 
  private:
@@ -81,6 +84,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     ~Registration() { registry.remove(id); }
   };
 
+  void guarded(FunctionRef<void()> work);
   void read_more();
   void on_read(boost::system::error_code error, size_t bytes);
   void await_request();
@@ -90,13 +94,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool on_head();
   std::optional<HttpResponse> check_head();
   void on_request();
-  void refuse_and_close(HttpResponse response);
+  void refuse_and_close(const HttpResponse& response);
   void begin_answer();
 
   std::string head_text(const HttpResponse& response, std::optional<size_t> content_length);
-  void send_response(HttpResponse response);
+  void send_response(const HttpResponse& response);
   void start_write(std::string data, std::function<void()> done);
   void write_some();
+  void on_written(boost::system::error_code error, size_t bytes);
   void answer_complete();
   void linger();
   void client_gone();
@@ -139,8 +144,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   int status_ = 0;
   bool answering_ = false;
   bool head_sent_ = false;
+  bool end_given_ = false;  // the last bytes of the answer are on their way
   bool keep_alive_ = true;
   bool http10_ = false;
+  bool aborting_ = false;
   bool lingering_ = false;
   bool closed_ = false;
 };

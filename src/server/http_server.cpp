@@ -32,6 +32,7 @@ struct HttpServer::State {
   void run();
   void accept();
   void accepted(error_code error, tcp::socket socket);
+  void admit(tcp::socket socket);
   void stop_accepting();
 
   HttpOptions options;
@@ -70,14 +71,14 @@ Status HttpServer::State::listen() {
   return {};
 }
 
-// What a handler throws (no memory) costs its own connection: nothing refers to it any more.
+// Connections catch what is thrown on their own strands; what is left is the ends of connections and the acceptor.
 void HttpServer::State::run() {
   for (;;) {
     try {
       io.run();
       return;
     } catch (const std::exception& error) {
-      log_error("a connection failed: {}", error.what());
+      log_error("the HTTP server: {}", error.what());
     }
   }
 }
@@ -96,18 +97,28 @@ void HttpServer::State::accepted(error_code error, tcp::socket socket) {
     });
     return;
   }
+  try {
+    admit(std::move(socket));
+  } catch (const std::exception& failure) {  // no memory: one connection less, and on with the next
+    log_error("a connection was not taken: {}", failure.what());
+  }
+  accept();
+}
+
+// Those past the limit are told so, as long as there are no more of them than of the others: then they are dropped.
+void HttpServer::State::admit(tcp::socket socket) {
+  const size_t open = registry.size();
+  if (open >= 2 * options.max_connections) return;
   error_code ignored;
   socket.set_option(tcp::no_delay(true), ignored);
-  const bool too_many = registry.size() >= options.max_connections;
   const uint64_t id = next_connection++;
   const auto connection = std::make_shared<Connection>(std::move(socket), options, handler, registry, id);
   registry.add(id, connection);
-  if (too_many) {
+  if (open >= options.max_connections) {
     connection->refuse();
   } else {
     connection->start();
   }
-  accept();
 }
 
 // Returns when it is done, on the acceptor's strand: no connection is born after that, so whoever goes over the
@@ -149,6 +160,7 @@ int64_t HttpServer::num_connections() const {
 }
 
 void HttpServer::drain(std::chrono::milliseconds deadline, std::chrono::milliseconds grace) {
+  if (state_->threads.empty()) return;
   const auto now = std::chrono::steady_clock::now();
   ConnectionRegistry& registry = state_->registry;
   registry.draining = true;

@@ -22,6 +22,7 @@ struct HttpOptions {
   size_t max_header_bytes = 64 << 10;  // request line and fields together
   size_t max_headers = 128;
   size_t max_body_bytes = 32 << 20;
+  size_t max_buffered_bytes = 512 << 20;            // bodies of all requests that nobody has taken yet
   size_t max_pipelined_bytes = 64 << 10;            // read ahead while a request is being answered
   std::chrono::milliseconds header_timeout{15000};  // from the first byte of a request to its last field
   std::chrono::milliseconds body_timeout{60000};    // from there to the end of the body
@@ -43,7 +44,8 @@ class HttpServer {
   int64_t num_connections() const;
 
   // Accepts no more, closes idle connections and lets requests that are being answered finish until the deadline; then
-  // asks their exchanges to end (on_abort), waits `grace` for the last bytes and closes what is left.
+  // asks their exchanges to end (on_abort) and waits `grace` for the last bytes; what is left is stop()'s to close.
+  // Nothing after stop().
   void drain(std::chrono::milliseconds deadline, std::chrono::milliseconds grace);
   // Closes everything and joins the threads. When it returns no exchange is left. Idempotent.
   void stop();
