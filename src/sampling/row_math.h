@@ -26,8 +26,8 @@ size_t first_equal(std::span<const float> row, float value);
 
 size_t count_greater(std::span<const float> row, float value);
 
-// e^x for x <= 0 to about 1 unit in the last place; exactly 1 at 0, and 0 below -87 (Cody-Waite reduction, Taylor
-// series).
+// e^x for x <= 0 to about 1 unit in the last place; exactly 1 at 0, and 0 below -87 (Cody-Waite reduction,
+// polynomial).
 float exp_nonpositive(float x);
 
 // sum of e^(row[i] - maximum), in double.

@@ -193,5 +193,68 @@ TEST(PositionLogprobs, OfARowThatIsNoDistributionAreAnError) {
   EXPECT_FALSE(position_logprobs(std::vector<float>{-kInf, -kInf}, 0, 1).ok());
 }
 
+TEST(RowMath, MomentsAndEntropySumsLeaveOutWhatIsBanned) {
+  const unsigned seed = 23;
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  for (size_t size : {size_t{1}, size_t{3}, size_t{4}, size_t{1001}}) {
+    std::vector<float> row = random_row(random, size, false);
+    if (size > 3) row[2] = -kInf;
+    const float maximum = *std::max_element(row.begin(), row.end());
+    double count = 0.0, sum = 0.0, squares = 0.0, weights = 0.0, weighted = 0.0;
+    for (float x : row) {
+      if (x == -kInf) continue;
+      const double shifted = static_cast<double>(x) - static_cast<double>(maximum);
+      count += 1.0;
+      sum += shifted;
+      squares += shifted * shifted;
+      weights += std::exp(shifted);
+      weighted += std::exp(shifted) * shifted;
+    }
+    const ShiftedMoments moments = shifted_moments(row, maximum);
+    EXPECT_EQ(moments.count, count);
+    EXPECT_NEAR(moments.sum, sum, 1e-5 * std::abs(sum));
+    EXPECT_NEAR(moments.sum_of_squares, squares, 1e-5 * squares);
+    const ShiftedWeights exponentials = shifted_weights(row, maximum);
+    EXPECT_EQ(exponentials.count, count);
+    EXPECT_NEAR(exponentials.sum, weights, 1e-6 * weights);
+    EXPECT_NEAR(exponentials.weighted_sum, weighted, 1e-5 * std::abs(weighted));
+  }
+}
+
+TEST(RowMath, AWeightOfZeroCountsForNothingInAWeightedSum) {
+  const std::vector<float> weights = {0.5f, 0.0f, 2.0f, 0.0f, 1.0f, 0.0f};
+  const std::vector<float> values = {2.0f, -kInf, 3.0f, 7.0f, -1.0f, -kInf};
+  EXPECT_DOUBLE_EQ(weighted_sum(weights, values), 6.0);
+}
+
+TEST(RowMath, GatheringGivesUpWhereThereIsTooMuch) {
+  const unsigned seed = 29;
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  const std::vector<float> row = random_row(random, 1000, false);
+  std::vector<TokenId> expected;
+  for (size_t i = 0; i < row.size(); ++i) {
+    if (row[i] >= 0.25f) expected.push_back(static_cast<TokenId>(i));
+  }
+  std::vector<Candidate> candidates;
+  ASSERT_TRUE(gather_at_least(row, 0.25f, expected.size(), candidates));
+  std::vector<TokenId> found;
+  for (const Candidate& candidate : candidates) found.push_back(candidate.id);
+  EXPECT_EQ(found, expected);
+  EXPECT_FALSE(gather_at_least(row, 0.25f, expected.size() - 1, candidates));
+}
+
+TEST(RowMath, KeepingTheLargestBansTheRestAndTheLaterOnesAmongEquals) {
+  std::vector<float> row = {1.0f, 3.0f, 2.0f, -kInf, 2.0f, 2.0f, 0.0f};
+  std::vector<Candidate> candidates;
+  keep_largest(row, 7, candidates);
+  EXPECT_EQ(row, (std::vector<float>{1.0f, 3.0f, 2.0f, -kInf, 2.0f, 2.0f, 0.0f}));
+  keep_largest(row, 3, candidates);
+  EXPECT_EQ(row, (std::vector<float>{-kInf, 3.0f, 2.0f, -kInf, 2.0f, -kInf, -kInf}));
+  keep_largest(row, 1, candidates);
+  EXPECT_EQ(row, (std::vector<float>{-kInf, 3.0f, -kInf, -kInf, -kInf, -kInf, -kInf}));
+}
+
 }  // namespace
 }  // namespace quire::sampling
