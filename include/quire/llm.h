@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -34,14 +35,22 @@ struct ChatMessage {
   std::string content;
 };
 
-struct RequestOutput {
-  std::vector<TokenId> prompt_token_ids;
+struct CompletionOutput {
   std::string text;
   std::vector<TokenId> token_ids;                 // the token that ended the answer included
   std::vector<PositionLogprobs> logprobs;         // beside token_ids, if asked for
-  std::vector<PositionLogprobs> prompt_logprobs;  // of the prompt's tokens but the first, if asked for
+  std::optional<double> cumulative_logprob;       // of a beam search's answer
+  std::string receipt;                            // if params.deterministic: a hash of tokens and log-probabilities
   FinishReason finish_reason = FinishReason::kNone;
   Status error;  // kError: why; this request alone failed
+};
+
+// The first answer stands in the output itself; all params.n of them in `outputs`, the first included.
+struct RequestOutput : CompletionOutput {
+  std::vector<TokenId> prompt_token_ids;
+  std::vector<PositionLogprobs> prompt_logprobs;  // of the prompt's tokens but the first, if asked for
+  int32_t num_cached_tokens = 0;                  // of the prompt, found in the prefix cache
+  std::vector<CompletionOutput> outputs;          // [n]; of a beam search the best first
 };
 
 // What an asynchronous request has newly produced.
@@ -92,6 +101,7 @@ class LLM {
 
   // Starts one request. `on_update` is called for each new token (or several, when the callback is slower than the
   // engine), on a thread of this object, one call at a time for all requests: return soon. Errors: as generate().
+  // params.n must be 1.
   Result<std::unique_ptr<Generation>> generate_async(const Prompt& prompt, const SamplingParams& params,
                                                      std::function<void(const RequestUpdate&)> on_update);
 

@@ -115,7 +115,7 @@ class Conversation {
   Result<std::string> answer_now() {
     QUIRE_ASSIGN_OR_RETURN(engine::ChatPrompt prompt, engine::render_chat(engine_, messages_, {}));
     const auto num_prompt_tokens = static_cast<int64_t>(prompt.ids.size());
-    QUIRE_ASSIGN_OR_RETURN(auto completion, engine::Completion::start(engine_, {.prompt = std::move(prompt.ids),
+    QUIRE_ASSIGN_OR_RETURN(auto completion, engine::Completion::start_one(engine_, {.prompt = std::move(prompt.ids),
                                                                                 .params = options_.sampling}));
     InterruptGuard::clear();
     StreamedAnswer answer = stream_answer(*completion);

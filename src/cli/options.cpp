@@ -59,15 +59,51 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
                  "auto (float32), float32, float16, bfloat16, fp8 (fp8_e4m3), fp8_e5m2 or int8: docs/kv_cache.md")
       ->group(kMemory)
       ->capture_default_str();
-  app.add_option("--max-num-seqs", config.max_num_seqs, "Sequences computed at once")
+  app.add_option("--num-gpu-blocks-override", config.num_gpu_blocks_override,
+                 "KV blocks, whatever the memory says; 0: off")
+      ->group(kMemory);
+  app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", config.enable_prefix_caching,
+               "Keep the KV blocks of what was computed and share them with prompts that begin alike (on)")
+      ->group(kMemory);
+  app.add_option("--swap-space", config.swap_space, "GiB for the KV blocks of preempted requests; 0: none")
       ->group(kMemory)
       ->capture_default_str();
-  app.add_option("--max-num-batched-tokens", config.max_num_batched_tokens, "Tokens computed in one step")
+  app.add_option("--swap-file", config.swap_file, "A folder: the swap space lies in a file there, not in memory")
+      ->group(kMemory);
+  app.add_option("--preemption-mode", config.preemption_mode,
+                 "What happens to a preempted request's KV blocks: recompute, swap, or auto (the quicker)")
       ->group(kMemory)
       ->capture_default_str();
-  app.add_option("--max-num-queued-reqs", config.max_num_queued_reqs, "Requests that may wait; more are refused")
-      ->group(kMemory)
+
+  constexpr const char* kScheduling = "Scheduling";
+  const auto scheduling = [&](const char* name, auto& value, const char* help) {
+    app.add_option(name, value, help)->group(kScheduling)->capture_default_str();
+  };
+  scheduling("--max-num-seqs", config.max_num_seqs, "Sequences computed at once");
+  scheduling("--max-num-batched-tokens", config.max_num_batched_tokens, "Tokens computed in one step");
+  scheduling("--long-prefill-token-threshold", config.long_prefill_token_threshold,
+             "Most prompt tokens of one request a step; 0: no bound of its own");
+  scheduling("--max-num-partial-prefills", config.max_num_partial_prefills,
+             "Prompts under way in portions at the same time");
+  scheduling("--scheduling-policy", config.scheduling_policy,
+             "fcfs, or priority (a request's \"priority\"; lower goes first)");
+  scheduling("--priority-ageing-tokens", config.priority_ageing_tokens,
+             "Tokens of later work that a priority level may put before a request");
+  scheduling("--watermark", config.watermark, "Share of the KV pool that stays free when requests are admitted");
+  scheduling("--num-scheduler-steps", config.num_scheduler_steps, "Steps planned ahead of their results");
+  app.add_flag("--async-scheduling", config.async_scheduling, "Plan the next step while one is computed")
+      ->group(kScheduling);
+  scheduling("--max-num-queued-reqs", config.max_num_queued_reqs, "Requests that may wait; more are refused");
+  scheduling("--max-num-queued-tokens", config.max_num_queued_tokens, "Prompt tokens that may wait; 0: no bound");
+  scheduling("--request-timeout", config.request_timeout, "Seconds a request may take; 0: no bound");
+
+  constexpr const char* kInspection = "Inspection";
+  app.add_option("--flight-recorder-steps", config.flight_recorder_steps, "The last steps kept; 0: none")
+      ->group(kInspection)
       ->capture_default_str();
+  app.add_option("--trace-file", config.trace_file,
+                 "Write what the scheduler is told and plans, for `quire replay` (holds the prompts' tokens)")
+      ->group(kInspection);
 
   constexpr const char* kMachine = "Machine";
   app.add_option("--threads", config.threads, "Compute threads; 0: one a core")->group(kMachine)->capture_default_str();
@@ -77,32 +113,30 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
 }
 
 void add_sampling_options(CLI::App& app, SamplingParams& params) {
-  constexpr const char* kSampling = "Sampling";
-  app.add_option("--max-tokens", params.max_tokens, "Most tokens of an answer")->group(kSampling);
-  app.add_option("--min-tokens", params.min_tokens, "Fewest tokens of an answer")->group(kSampling);
-  app.add_option("--temperature", params.temperature, "0: always the likeliest token")
-      ->group(kSampling)
-      ->capture_default_str();
-  app.add_option("--top-p", params.top_p, "Keep the likeliest tokens of this mass")
-      ->group(kSampling)
-      ->capture_default_str();
-  app.add_option("--top-k", params.top_k, "Keep so many of the likeliest tokens; 0: all")
-      ->group(kSampling)
-      ->capture_default_str();
-  app.add_option("--min-p", params.min_p, "Drop tokens under this share of the likeliest")
-      ->group(kSampling)
-      ->capture_default_str();
-  app.add_option("--repetition-penalty", params.repetition_penalty, "Over 1: fewer repeats")
-      ->group(kSampling)
-      ->capture_default_str();
-  app.add_option("--presence-penalty", params.presence_penalty, "Over 0: new tokens")
-      ->group(kSampling)
-      ->capture_default_str();
-  app.add_option("--frequency-penalty", params.frequency_penalty, "Over 0: rarer tokens")
-      ->group(kSampling)
-      ->capture_default_str();
-  app.add_option("--stop", params.stop, "End the answer before this text; may be repeated")->group(kSampling);
-  app.add_flag("--ignore-eos", params.ignore_eos, "Go on after the model's own end")->group(kSampling);
+  const auto sampling = [&](const char* name, auto& value, const char* help) {
+    app.add_option(name, value, help)->group("Sampling")->capture_default_str();
+  };
+  sampling("--max-tokens", params.max_tokens, "Most tokens of an answer");
+  sampling("--min-tokens", params.min_tokens, "Fewest tokens of an answer");
+  sampling("--temperature", params.temperature, "0: always the likeliest token");
+  sampling("--top-p", params.top_p, "Keep the likeliest tokens of this mass");
+  sampling("--top-k", params.top_k, "Keep so many of the likeliest tokens; 0: all");
+  sampling("--min-p", params.min_p, "Drop tokens under this share of the likeliest");
+  sampling("--typical-p", params.typical_p, "Keep the most typical tokens of this mass");
+  sampling("--top-n-sigma", params.top_n_sigma, "Keep logits within so many deviations of the largest; 0: all");
+  sampling("--repetition-penalty", params.repetition_penalty, "Over 1: fewer repeats");
+  sampling("--presence-penalty", params.presence_penalty, "Over 0: new tokens");
+  sampling("--frequency-penalty", params.frequency_penalty, "Over 0: rarer tokens");
+  sampling("--dry-multiplier", params.dry_multiplier, "Over 0: against repeated runs (DRY)");
+  sampling("--xtc-probability", params.xtc_probability, "How often the likeliest choices are left out (XTC)");
+  sampling("--xtc-threshold", params.xtc_threshold, "Probability from which XTC leaves out");
+  sampling("--dynatemp-range", params.dynatemp_range, "Temperature moves by so much with the entropy");
+  sampling("--mirostat", params.mirostat, "0, 1 or 2: instead of the filters");
+  sampling("--mirostat-tau", params.mirostat_tau, "Mirostat's target surprise, bits");
+  sampling("--mirostat-eta", params.mirostat_eta, "Mirostat's learning rate");
+  app.add_option("--stop", params.stop, "End the answer before this text; may be repeated")->group("Sampling");
+  app.add_option("--bad-words", params.bad_words, "Never say this; may be repeated")->group("Sampling");
+  app.add_flag("--ignore-eos", params.ignore_eos, "Go on after the model's own end")->group("Sampling");
 }
 
 Status resolve_model(EngineConfig& config) {

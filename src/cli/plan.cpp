@@ -51,9 +51,12 @@ Status run(PlanOptions& options) {
   std::printf("shape        %d layers, hidden %lld, %d heads of %d, %d kv heads, vocabulary %lld, context %lld\n",
               model.num_layers, static_cast<long long>(model.hidden_size), model.num_heads, model.head_dim,
               model.num_kv_heads, static_cast<long long>(model.vocab_size), static_cast<long long>(model.max_position));
-  std::printf("a token      2 (K, V) x %d layers x %d kv heads x %d x %d B = %lld B\n", model.num_layers,
-              model.num_kv_heads, model.head_dim, info(planned.kv_dtype).block_bytes,
-              static_cast<long long>(planned.memory.kv_bytes_per_token));
+  const int64_t number_bytes = row_bytes(planned.kv_dtype, model.head_dim);
+  const int64_t scale_bytes = ops::kv_vector_bytes(planned.kv_dtype, model.head_dim) - number_bytes;
+  std::string vector = fmt::format("{} x {} B", model.head_dim, info(planned.kv_dtype).block_bytes);
+  if (scale_bytes > 0) vector = fmt::format("({} + {} B of scale)", vector, scale_bytes);
+  std::printf("a token      2 (K, V) x %d layers x %d kv heads x %s = %lld B\n", model.num_layers, model.num_kv_heads,
+              vector.c_str(), static_cast<long long>(planned.memory.kv_bytes_per_token));
   std::printf("%s", planned.memory.to_string().c_str());
   std::printf("sequences    %12lld  of %lld tokens at once\n",
               static_cast<long long>(planned.memory.sequences_of(length)), static_cast<long long>(length));

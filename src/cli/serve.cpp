@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdio>
 #include <ctime>
+#include <filesystem>
 
 #include "base/log.h"
 #include "cli/backend.h"
@@ -22,9 +23,10 @@ struct ServeOptions {
   int64_t shutdown_timeout_seconds = 30;
 };
 
-std::string last_component(std::string path) {
-  while (path.size() > 1 && path.back() == '/') path.pop_back();
-  return path.substr(path.find_last_of('/') + 1);
+// The last component of the path, however it is spelled ("models/", ".").
+std::string model_name(const std::string& path) {
+  const std::filesystem::path normal = std::filesystem::absolute(path).lexically_normal();
+  return (normal.has_filename() ? normal : normal.parent_path()).filename().string();
 }
 
 // Blocks SIGINT and SIGTERM in this thread and all that it will start, so that one place takes them.
@@ -43,6 +45,8 @@ class SignalWait {
     const int signal = sigtimedwait(&signals_, nullptr, &timeout);
     return signal > 0 ? signal : 0;
   }
+  // The next one ends the process the usual way.
+  void release() const { pthread_sigmask(SIG_UNBLOCK, &signals_, nullptr); }
 
  private:
   sigset_t signals_;
@@ -54,7 +58,7 @@ Status run(ServeOptions& options) {
   QUIRE_RETURN_IF_ERROR(resolve_model(options.engine));
   options.server.version = QUIRE_VERSION;
   options.server.drain_deadline = std::chrono::seconds(options.shutdown_timeout_seconds);
-  options.server.root_model = last_component(options.engine.model);
+  options.server.root_model = model_name(options.engine.model);
   if (options.server.served_model_names.empty()) options.server.served_model_names = {options.server.root_model};
   options.engine.served_model_name = options.server.served_model_names.front();
 
@@ -71,12 +75,7 @@ Status run(ServeOptions& options) {
     const int signal = signals.wait(std::chrono::milliseconds(500));
     if (signal == 0) continue;
     log_info("signal {}: no new requests; running answers are finished (again: stop at once)", signal);
-    // A second signal ends the process the usual way.
-    std::signal(signal, SIG_DFL);
-    sigset_t one;
-    sigemptyset(&one);
-    sigaddset(&one, signal);
-    pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
+    signals.release();
     server->drain_and_stop();
     log_info("stopped");
     return {};

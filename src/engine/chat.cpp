@@ -1,6 +1,8 @@
 #include "engine/chat.h"
 
 #include <algorithm>
+#include <cctype>
+#include <optional>
 
 namespace quire::engine {
 namespace {
@@ -39,13 +41,18 @@ Result<json::object> checked_message(const json::value& value) {
   const json::object* message = value.if_object();
   if (message == nullptr) return invalid_argument("expected an object with \"role\" and \"content\"");
   const json::value* role = message->if_contains("role");
-  if (role == nullptr || !role->is_string()) return invalid_argument("\"role\" is missing or not a string");
+  if (role == nullptr || !role->is_string() || role->get_string().empty()) {
+    return invalid_argument("\"role\" must be a string that is not empty");
+  }
   json::object out = *message;
   const json::value* content = message->if_contains("content");
   if (content == nullptr) {
     // An assistant's tool calls may stand alone.
     if (message->contains("tool_calls")) return out;
     return invalid_argument("\"content\" is missing");
+  }
+  if (content->is_null() && role->get_string() != "assistant" && role->get_string() != "tool") {
+    return invalid_argument("\"content\" is null, which only an assistant's or a tool's may be");
   }
   if (const json::array* parts = content->if_array()) {
     QUIRE_ASSIGN_OR_RETURN(json::string text, joined_parts(*parts));
@@ -85,7 +92,12 @@ Result<ChatPrompt> render_chat(const Engine& engine, const json::array& messages
   if (engine.tokenizer() == nullptr) {
     return unimplemented("chat needs a tokenizer, and this engine runs without one (--skip-tokenizer-init)");
   }
-  if (engine.chat_template() == nullptr) {
+  std::optional<text::ChatTemplate> given;
+  if (!options.chat_template.empty()) {
+    auto parsed = text::ChatTemplate::parse(options.chat_template);
+    if (!parsed.ok()) return parsed.status().with_prefix("chat_template: ").with_param("chat_template");
+    given.emplace(std::move(*parsed));
+  } else if (engine.chat_template() == nullptr) {
     return unimplemented("this model has no chat template; name one with --chat-template, or use completions");
   }
   if (messages.empty()) return invalid_argument("messages must not be empty").with_param("messages");
@@ -106,8 +118,10 @@ Result<ChatPrompt> render_chat(const Engine& engine, const json::array& messages
   const json::object trusted = {{"add_generation_prompt", options.add_generation_prompt},
                                 {"bos_token", engine.text().bos_token},
                                 {"eos_token", engine.text().eos_token}};
-  auto pieces = engine.chat_template()->render(variables, trusted);
-  if (!pieces.ok()) return pieces.status().with_prefix("chat template: ").with_param("messages");
+  auto pieces = (given ? *given : *engine.chat_template()).render(variables, trusted);
+  if (!pieces.ok()) {
+    return pieces.status().with_prefix("chat template: ").with_param(given ? "chat_template" : "messages");
+  }
   if (options.continue_final_message) {
     QUIRE_RETURN_IF_ERROR(leave_open(checked[checked.size() - 1].get_object(), *pieces));
   }

@@ -21,14 +21,16 @@ struct ChatPrompt {
 struct ChatOptions {
   bool add_generation_prompt = true;
   bool continue_final_message = false;  // the last message is left open, for the model to go on with
+  std::string chat_template;            // of the request, in the place of the model's; empty: the model's
   boost::json::object variables;        // more template variables (chat_template_kwargs, tools, documents); cannot
                                         // override messages, add_generation_prompt or the special tokens
 };
 
 // `messages`: OpenAI's list of {"role", "content", ...}; content may be a string or a list of
-// {"type": "text", "text"} parts (joined by newlines); null content stays null. Errors:
-// invalid_argument ("messages" at fault: not a list, empty, no role, content of another type; the
-// template's own refusal); unimplemented when the model has no chat template or no tokenizer.
+// {"type": "text", "text"} parts (joined by newlines); null content stays null and is an assistant's
+// or a tool's alone. Errors: invalid_argument ("messages" at fault: empty, no role, content of
+// another type; the template's own refusal; "chat_template": the request's template is none, or
+// refuses); unimplemented when the model has no chat template or no tokenizer.
 Result<ChatPrompt> render_chat(const Engine& engine, const boost::json::array& messages, const ChatOptions& options);
 
 }  // namespace quire::engine

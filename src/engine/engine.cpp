@@ -1,19 +1,13 @@
+// What happens before a request reaches the engine thread, and the engine's outside.
 #include "engine/engine.h"
 
 #include <algorithm>
-#include <atomic>
-#include <condition_variable>
-#include <deque>
-#include <exception>
-#include <mutex>
-#include <stdexcept>
-#include <thread>
-#include <unordered_map>
+#include <random>
 
 #include "base/log.h"
-#include "engine/request_metrics.h"
-#include "engine/token_stream.h"
-#include "sched/scheduler.h"
+#include "engine/engine_impl.h"
+#include "engine/prepare_params.h"
+#include "runner/async_executor.h"
 
 namespace quire::engine {
 namespace {
@@ -26,86 +20,72 @@ uint64_t mixed_seed(uint64_t engine_seed, uint64_t request_number) {
   return x ^ (x >> 31);
 }
 
+Status check_scheduling(const EngineConfig& config) {
+  if (config.scheduling_policy != "fcfs" && config.scheduling_policy != "priority") {
+    return invalid_argument("scheduling_policy is \"{}\", expected fcfs or priority", config.scheduling_policy);
+  }
+  const std::string& mode = config.preemption_mode;
+  if (mode != "recompute" && mode != "swap" && mode != "auto") {
+    return invalid_argument("preemption_mode is \"{}\", expected recompute, swap or auto", mode);
+  }
+  if (mode == "swap" && config.swap_space <= 0) {
+    return invalid_argument("preemption_mode swap needs a swap_space of more than 0 GiB");
+  }
+  if (!(config.priority_ageing_tokens > 0 && config.priority_ageing_tokens < 1e15)) {
+    return invalid_argument("priority_ageing_tokens is {}, expected more than 0", config.priority_ageing_tokens);
+  }
+  if (config.num_scheduler_steps < 1 || config.num_scheduler_steps > 64) {
+    return invalid_argument("num_scheduler_steps is {}, expected 1 to 64", config.num_scheduler_steps);
+  }
+  if (config.flight_recorder_steps < 0) {
+    return invalid_argument("flight_recorder_steps is {}, expected at least 0", config.flight_recorder_steps);
+  }
+  return {};
+}
+
 sched::SchedulerConfig scheduler_config(const EngineConfig& config, const MemoryPlan& memory) {
-  return {.max_num_seqs = config.max_num_seqs,
-          .max_num_batched_tokens = config.max_num_batched_tokens,
-          .max_model_len = static_cast<int32_t>(memory.max_model_len),
-          .num_blocks = static_cast<int32_t>(memory.num_blocks),
-          .block_size = memory.block_size};
+  sched::SchedulerConfig out;
+  out.max_num_seqs = config.max_num_seqs;
+  out.max_num_batched_tokens = config.max_num_batched_tokens;
+  out.max_model_len = static_cast<int32_t>(memory.max_model_len);
+  out.num_blocks = static_cast<int32_t>(memory.num_blocks);
+  out.block_size = memory.block_size;
+  out.windows = memory.windows;
+  out.prefix_caching = config.enable_prefix_caching;
+  out.num_swap_blocks = static_cast<int32_t>(memory.num_swap_blocks);
+  out.preemption_mode = config.preemption_mode == "swap"        ? sched::PreemptionMode::kSwap
+                        : config.preemption_mode == "recompute" ? sched::PreemptionMode::kRecompute
+                                                                : sched::PreemptionMode::kAuto;
+  out.long_prefill_token_threshold = config.long_prefill_token_threshold;
+  // As vLLM: several prompts under way at once make sense only in portions.
+  if (config.max_num_partial_prefills > 1 && out.long_prefill_token_threshold == 0) {
+    out.long_prefill_token_threshold = std::max(1, static_cast<int32_t>(0.04 * static_cast<double>(out.max_model_len)));
+  }
+  out.max_num_partial_prefills = config.max_num_partial_prefills;
+  out.watermark = config.watermark;
+  out.tokens_per_priority_level = config.scheduling_policy == "priority" ? config.priority_ageing_tokens : 0;
+  out.max_plans_in_flight = std::max(config.num_scheduler_steps, config.async_scheduling ? 2 : 1);
+  // So that nobody outside can prepare colliding prompts.
+  std::random_device device;
+  out.hash_seed = (uint64_t{device()} << 32) | device();
+  return out;
 }
 
 }  // namespace
 
-struct Engine::Impl {
-  // A request on its way from a consumer to the scheduler.
-  struct Submission {
-    sched::SequenceRequest request;
-    std::shared_ptr<TokenStream::State> stream;
-  };
-  // A request that the scheduler knows.
-  struct Active {
-    std::shared_ptr<TokenStream::State> stream;
-    RequestRecord record;
-  };
-
-  Impl(EngineConfig engine_config, std::unique_ptr<runner::Executor> the_executor)
-      : config(std::move(engine_config)),
-        executor(std::move(the_executor)),
-        scheduler(scheduler_config(config, executor->memory())),
-        engine_metrics(metrics, config.served_model_name) {}
-
-  Status load_text();
-  void loop();
-  bool accept();
-  void admit(Submission submission);
-  bool step();
-  StepResult execute();
-  void commit(StepResult result);
-  void deliver(SequenceId id, TokenEvent event);
-  void abort_all(const Status& reason, FinishReason finish);
-  void publish_stats();
-  Result<std::unique_ptr<TokenStream>> submit(GenerationRequest request);
-
-  const EngineConfig config;
-  std::unique_ptr<runner::Executor> executor;
-  std::unique_ptr<text::Tokenizer> tokenizer;
-  std::optional<text::ChatTemplate> chat_template;
-
-  // Of the engine thread alone.
-  sched::Scheduler scheduler;
-  std::unordered_map<SequenceId, Active> active;
-  StepPlan plan;
-  uint64_t num_preemptions_seen = 0;
-
-  // Shared.
-  Metrics metrics;
-  EngineMetrics engine_metrics;
-  std::shared_ptr<Inbox> cancels = std::make_shared<Inbox>();  // also the lock and the bell of `submissions`
-  std::deque<Submission> submissions;                          // guarded by cancels->mutex
-  bool stopping = false;                                       // guarded by cancels->mutex
-  bool draining = false;                                       // guarded by cancels->mutex
-  int64_t num_queued = 0;        // submitted and not yet running; guarded by cancels->mutex
-  int64_t num_unfinished = 0;    // guarded by cancels->mutex
-  std::condition_variable idle;  // num_unfinished became 0
-  Status failure;                // guarded by cancels->mutex
-  EngineStats stats;             // guarded by cancels->mutex
-  std::atomic<SequenceId> next_id{1};
-  std::thread thread;
-};
+Engine::Impl::Impl(EngineConfig engine_config, std::unique_ptr<runner::Executor> the_executor)
+    : config(std::move(engine_config)),
+      scheduling(scheduler_config(config, the_executor->memory())),
+      scheduler(scheduling),
+      executor(config.async_scheduling ? runner::make_async_executor(std::move(the_executor))
+                                       : std::move(the_executor)),
+      engine_metrics(metrics, config.served_model_name),
+      recorder(config.flight_recorder_steps) {}
 
 Status Engine::Impl::load_text() {
   if (config.skip_tokenizer_init) return {};
   const TextSource& source = executor->text();
-  if (source.vocabulary) {
-    QUIRE_ASSIGN_OR_RETURN(tokenizer, text::Tokenizer::from_vocabulary(*source.vocabulary));
-  } else if (!source.tokenizer_json.empty()) {
-    QUIRE_ASSIGN_OR_RETURN(tokenizer, text::Tokenizer::from_json(source.tokenizer_json));
-  } else {
-    return not_found(
-        "the model has no tokenizer (no tokenizer.json, no vocabulary in the file). Name one with --tokenizer, or "
-        "serve "
-        "token ids with --skip-tokenizer-init.");
-  }
+  QUIRE_ASSIGN_OR_RETURN(tokenizer, text::Tokenizer::from_source(source));
   if (tokenizer->vocab_size() > executor->model().vocab_size) {
     // Padding of the embedding goes the other way; ids that the model has no row for cannot be computed.
     log_warning("the tokenizer has {} tokens, the model only {}: prompts with the others are refused",
@@ -123,198 +103,133 @@ Status Engine::Impl::load_text() {
   return {};
 }
 
-// The engine thread.
-
-void Engine::Impl::loop() {
-  try {
-    executor->bind_thread();
-    while (accept()) {
-      while (step()) {
-        if (!accept()) return abort_all(unavailable("the engine was stopped"), FinishReason::kAbort);
-      }
-    }
-    abort_all(unavailable("the engine was stopped"), FinishReason::kAbort);
-  } catch (const std::exception& error) {
-    log_error("the engine failed: {}", error.what());
-    abort_all(internal_error("the engine failed: {}", error.what()), FinishReason::kError);
-  }
-}
-
-// Phase "accept": new requests and cancels since the last step. Waits for some when there is nothing else to do. False:
-// the engine is to stop.
-bool Engine::Impl::accept() {
-  std::deque<Submission> fresh;
-  std::vector<SequenceId> gone;
-  {
-    std::unique_lock lock(cancels->mutex);
-    if (!scheduler.has_work()) {
-      cancels->bell.wait(lock, [&] { return stopping || !submissions.empty() || !cancels->ids.empty(); });
-    }
-    if (stopping) return false;
-    fresh.swap(submissions);
-    gone.swap(cancels->ids);
-  }
-  if (fresh.empty() && gone.empty()) return true;
-  const PhaseTimer timer(engine_metrics.phase(Phase::kAccept));
-  for (Submission& submission : fresh) admit(std::move(submission));
-  for (SequenceId id : gone) {
-    if (scheduler.cancel(id)) deliver(id, TokenEvent{.finish = FinishReason::kAbort});
-  }
-  publish_stats();
-  return true;
-}
-
-void Engine::Impl::admit(Submission submission) {
-  const SequenceId id = submission.request.id;
-  Active entry{.stream = std::move(submission.stream), .record = {}};
-  entry.record.accepted(submission.request);
-  engine_metrics.accepted(entry.record);
-  const Status added = scheduler.add(std::move(submission.request));
-  active.emplace(id, std::move(entry));
-  // submit() has asked before; a scheduler that is stricter now is a fault of this request alone.
-  if (!added.ok()) deliver(id, TokenEvent{.finish = FinishReason::kError, .error = added});
-}
-
-// One step through its phases. False: nothing to do now.
-bool Engine::Impl::step() {
-  bool planned = false;
-  {
-    const PhaseTimer timer(engine_metrics.phase(Phase::kSchedule));
-    planned = scheduler.schedule(plan);
-  }
-  if (!planned) return false;
-  publish_stats();  // who was waiting runs now
-  const auto now = Clock::now();
-  for (const NewSequence& added : plan.added) active.at(added.id).record.scheduled(now);
-  commit(execute());
-  publish_stats();
-  return true;
-}
-
-StepResult Engine::Impl::execute() {
-  auto result = executor->execute(plan);
-  if (!result.ok()) throw std::runtime_error(result.status().message());  // ends the engine: see loop()
-  const runner::StepTimings timings = executor->last_timings();
-  engine_metrics.phase(Phase::kPrepare).increment(timings.prepare);
-  engine_metrics.phase(Phase::kForward).increment(timings.forward);
-  engine_metrics.phase(Phase::kSample).increment(timings.sample);
-  engine_metrics.stepped(plan);
-  return std::move(*result);
-}
-
-void Engine::Impl::commit(StepResult result) {
-  std::vector<sched::CommitEvent> events;
-  {
-    const PhaseTimer timer(engine_metrics.phase(Phase::kCommit));
-    events = scheduler.commit(plan, std::move(result));
-  }
-#ifndef NDEBUG
-  scheduler.check_invariants();
-#endif
-  const PhaseTimer timer(engine_metrics.phase(Phase::kDeliver));
-  for (sched::CommitEvent& committed : events) deliver(committed.id, std::move(committed.event));
-}
-
-void Engine::Impl::deliver(SequenceId id, TokenEvent event) {
-  const auto found = active.find(id);
-  if (found == active.end()) return;
-  Active& entry = found->second;
-  if (event.stop_token) {
-    const std::vector<TokenId>& eos = executor->model().eos_ids;
-    event.stopped_by_eos = std::find(eos.begin(), eos.end(), *event.stop_token) != eos.end();
-  }
-  engine_metrics.delivered(entry.record, event);
-  const bool last = event.finish != FinishReason::kNone;
-  entry.stream->put(std::move(event));
-  if (!last) return;
-  active.erase(found);
-  const std::lock_guard lock(cancels->mutex);
-  if (--num_unfinished == 0) idle.notify_all();
-}
-
-void Engine::Impl::abort_all(const Status& reason, FinishReason finish) {
-  std::deque<Submission> fresh;
-  {
-    const std::lock_guard lock(cancels->mutex);
-    stopping = true;
-    if (finish == FinishReason::kError) failure = reason;
-    fresh.swap(submissions);
-  }
-  for (Submission& submission : fresh) active.emplace(submission.request.id, Active{std::move(submission.stream), {}});
-  std::vector<SequenceId> ids;
-  for (const auto& [id, entry] : active) ids.push_back(id);
-  for (SequenceId id : ids) {
-    deliver(id, TokenEvent{.finish = finish, .error = finish == FinishReason::kError ? reason : Status()});
-  }
-}
-
-void Engine::Impl::publish_stats() {
-  const sched::SchedulerStats now = scheduler.stats();
-  engine_metrics.preempted(now.preemptions - num_preemptions_seen);
-  num_preemptions_seen = now.preemptions;
-  engine_metrics.occupancy(now.running, now.waiting, now.blocks_used, now.blocks_total);
-  const std::lock_guard lock(cancels->mutex);
-  num_queued = now.waiting + static_cast<int64_t>(submissions.size());
-  stats.num_running = now.running;
-  stats.num_waiting = num_queued;
-  stats.blocks_used = now.blocks_used;
-  stats.blocks_total = now.blocks_total;
-  stats.num_preemptions = static_cast<int64_t>(now.preemptions);
-  stats.num_steps = static_cast<int64_t>(plan.step);
+Status Engine::Impl::open_trace() {
+  if (config.trace_file.empty()) return {};
+  QUIRE_ASSIGN_OR_RETURN(trace, TraceWriter::open(config.trace_file, scheduling));
+  return {};
 }
 
 // Consumers' threads.
 
-Result<std::unique_ptr<TokenStream>> Engine::Impl::submit(GenerationRequest request) {
+// Everything that a user can get wrong, before anything is queued.
+Status Engine::Impl::prepare(GenerationRequest& request) const {
   const ModelConfig& model = executor->model();
   const SamplingLimits limits{.vocab_size = model.vocab_size, .max_logprobs = config.max_logprobs};
   QUIRE_RETURN_IF_ERROR(validate(request.params, limits));
-  for (TokenId id : request.prompt) {
+  QUIRE_RETURN_IF_ERROR(find_words(tokenizer.get(), limits, request.params));
+  truncate_prompt(executor->memory().max_model_len, request.params, request.prompt);
+  for (const TokenId id : request.prompt) {
     if (id >= 0 && id < model.vocab_size) continue;
     return invalid_argument("the prompt contains token id {}, which is not in the vocabulary of {} tokens", id,
                             model.vocab_size)
         .with_param("prompt");
   }
-  QUIRE_RETURN_IF_ERROR(scheduler.check_fits(static_cast<int64_t>(request.prompt.size()), request.params));
-
-  const SequenceId id = next_id.fetch_add(1);
-  const uint64_t seed = request.params.seed ? *request.params.seed : mixed_seed(config.seed, id);
-  const bool ignore_eos = request.params.ignore_eos;
-  Submission submission{.request = {.id = id,
-                                    .prompt = std::move(request.prompt),
-                                    .params = std::make_shared<const SamplingParams>(std::move(request.params)),
-                                    .seed = seed,
-                                    .eos_ids = ignore_eos ? std::vector<TokenId>() : model.eos_ids},
-                        .stream = std::make_shared<TokenStream::State>(id, cancels)};
-  auto stream = std::make_unique<TokenStream>(submission.stream);
-  {
-    const std::lock_guard lock(cancels->mutex);
-    Status refusal;
-    if (!failure.ok()) {
-      refusal = unavailable("the engine has failed and must be restarted");
-    } else if (stopping || draining) {
-      refusal = unavailable("the server is shutting down");
-    } else if (num_queued >= config.max_num_queued_reqs) {
-      refusal = resource_exhausted("{} requests are waiting already; try again later", num_queued);
-    }
-    if (!refusal.ok()) {
-      submission.stream->close();
-      return refusal;
-    }
-    submissions.push_back(std::move(submission));
-    ++num_queued;
-    ++num_unfinished;
-    cancels->bell.notify_one();
+  if (request.timeout && request.timeout->count() <= 0) {
+    return invalid_argument("timeout must be more than 0 seconds, got {}.",
+                            std::chrono::duration<double>(*request.timeout).count())
+        .with_param("timeout");
   }
-  return stream;
+  return scheduler.check_fits(static_cast<int64_t>(request.prompt.size()), request.params);
+}
+
+// REQUIRES: inbox->mutex is held.
+Status Engine::Impl::refusal_locked(int64_t sequences, int64_t tokens, int64_t bytes) {
+  if (!failure.ok()) return unavailable("the engine has failed and must be restarted");
+  if (stopping || draining) return unavailable("the server is shutting down");
+  if (num_queued + sequences > config.max_num_queued_reqs) {
+    engine_metrics.rejected("queued_requests");
+    return resource_exhausted("{} requests are waiting already; try again later", num_queued);
+  }
+  if (config.max_num_queued_tokens > 0 && num_queued_tokens > 0 &&
+      num_queued_tokens + tokens > config.max_num_queued_tokens) {
+    engine_metrics.rejected("queued_tokens");
+    return resource_exhausted("{} prompt tokens are waiting already; try again later", num_queued_tokens);
+  }
+  if (logprob_bytes > 0 && logprob_bytes + bytes > config.max_logprobs_bytes) {
+    engine_metrics.rejected("logprobs");
+    return resource_exhausted("log-probabilities of requests under way take {} MiB already; try again later",
+                              logprob_bytes >> 20);
+  }
+  return {};
+}
+
+Result<std::vector<std::unique_ptr<TokenStream>>> Engine::Impl::submit(GenerationRequest request) {
+  QUIRE_RETURN_IF_ERROR(prepare(request));
+  const auto num_prompt_tokens = static_cast<int64_t>(request.prompt.size());
+  const int64_t bytes = most_logprob_bytes(request.params, num_prompt_tokens, executor->model().vocab_size,
+                                           executor->memory().max_model_len);
+  if (bytes > config.max_logprobs_bytes) {
+    return invalid_argument("the log-probabilities asked for may take {} MiB; this server allows {} MiB a request. Ask "
+                            "for fewer alternatives or fewer tokens.",
+                            bytes >> 20, config.max_logprobs_bytes >> 20)
+        .with_param(request.params.prompt_logprobs ? "prompt_logprobs" : "logprobs");
+  }
+  const bool beams = request.params.use_beam_search;
+  const int32_t num_ids = request.params.num_sequences();
+  const int32_t num_streams = beams ? request.params.n : num_ids;
+  const SequenceId first = next_id.fetch_add(static_cast<SequenceId>(num_ids));
+  const uint64_t seed = request.params.seed ? *request.params.seed : mixed_seed(config.seed, first);
+  const std::chrono::duration<double> most(config.request_timeout);
+  std::optional<Clock::time_point> deadline;
+  if (request.timeout) deadline = Clock::now() + *request.timeout;
+  if (!deadline && most.count() > 0) deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(most);
+
+  std::vector<Submission> group;
+  std::vector<std::unique_ptr<TokenStream>> streams;
+  for (int32_t i = 0; i < num_streams; ++i) {
+    const SequenceId id = first + static_cast<SequenceId>(i);
+    auto state = std::make_shared<TokenStream::State>(id, inbox);
+    streams.push_back(std::make_unique<TokenStream>(state));
+    if (beams && i > 0) {
+      group.front().streams.push_back(std::move(state));
+      continue;
+    }
+    Submission& one = group.emplace_back();
+    one.streams.push_back(std::move(state));
+    one.label = num_streams == 1 || beams ? request.label : fmt::format("{}-{}", request.label, i);
+    one.deadline = deadline;
+    one.logprob_bytes = beams ? bytes : bytes / num_streams;
+    one.request.id = id;
+    one.request.prompt = request.prompt;
+    one.request.seed = seed + static_cast<uint64_t>(i);
+    if (!request.params.ignore_eos) one.request.eos_ids = executor->model().eos_ids;
+    one.request.priority = request.priority;
+    one.request.tenant = request.tenant;
+    one.request.weight = request.weight;
+    one.request.context.salt = request.cache_salt;
+    if (i > 0) one.request.fork_of = first;
+    SamplingParams params = request.params;
+    if (i > 0) params.prompt_logprobs.reset();
+    one.request.params = std::make_shared<const SamplingParams>(std::move(params));
+  }
+
+  const std::lock_guard lock(inbox->mutex);
+  const Status refusal = refusal_locked(static_cast<int64_t>(group.size()), num_prompt_tokens, bytes);
+  if (!refusal.ok()) {
+    for (Submission& one : group) {
+      for (const auto& stream : one.streams) stream->close();
+    }
+    return refusal;
+  }
+  for (Submission& one : group) {
+    num_queued_tokens += num_prompt_tokens;
+    logprob_bytes += one.logprob_bytes;
+    submissions.push_back(std::move(one));
+    ++num_queued;
+  }
+  num_unfinished += num_streams;
+  inbox->bell.notify_one();
+  return streams;
 }
 
 // The engine's outside.
 
 Result<std::unique_ptr<Engine>> Engine::create(EngineConfig config, std::unique_ptr<runner::Executor> executor) {
+  QUIRE_RETURN_IF_ERROR(check_scheduling(config));
   QUIRE_RETURN_IF_ERROR(sched::validate(scheduler_config(config, executor->memory())));
   auto impl = std::make_unique<Impl>(std::move(config), std::move(executor));
   QUIRE_RETURN_IF_ERROR(impl->load_text());
+  QUIRE_RETURN_IF_ERROR(impl->open_trace());
   impl->publish_stats();
   impl->thread = std::thread([raw = impl.get()] { raw->loop(); });
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
@@ -324,33 +239,43 @@ Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Engine::~Engine() {
   {
-    const std::lock_guard lock(impl_->cancels->mutex);
+    const std::lock_guard lock(impl_->inbox->mutex);
     impl_->stopping = true;
-    impl_->cancels->bell.notify_one();
+    impl_->inbox->bell.notify_one();
   }
   impl_->thread.join();
 }
 
-Result<std::unique_ptr<TokenStream>> Engine::submit(GenerationRequest request) {
+Result<std::vector<std::unique_ptr<TokenStream>>> Engine::submit(GenerationRequest request) {
   return impl_->submit(std::move(request));
 }
 
 void Engine::drain(std::chrono::milliseconds deadline) {
-  std::unique_lock lock(impl_->cancels->mutex);
+  std::unique_lock lock(impl_->inbox->mutex);
   impl_->draining = true;
   if (impl_->idle.wait_for(lock, deadline, [&] { return impl_->num_unfinished == 0; })) return;
   impl_->stopping = true;
-  impl_->cancels->bell.notify_one();
+  impl_->inbox->bell.notify_one();
   impl_->idle.wait(lock, [&] { return impl_->num_unfinished == 0; });
 }
 
 bool Engine::healthy() const {
-  const std::lock_guard lock(impl_->cancels->mutex);
+  const std::lock_guard lock(impl_->inbox->mutex);
   return impl_->failure.ok();
 }
 
+void Engine::reset_prefix_cache() {
+  const std::lock_guard lock(impl_->inbox->mutex);
+  impl_->reset_prefix_cache = true;
+  impl_->inbox->bell.notify_one();
+}
+
+const FlightRecorder& Engine::flight_recorder() const {
+  return impl_->recorder;
+}
+
 EngineStats Engine::stats() const {
-  const std::lock_guard lock(impl_->cancels->mutex);
+  const std::lock_guard lock(impl_->inbox->mutex);
   EngineStats stats = impl_->stats;
   stats.num_waiting = impl_->num_queued;  // those that the engine thread has not seen yet included
   return stats;

@@ -33,6 +33,12 @@ namespace quire::engine {
 struct GenerationRequest {
   std::vector<TokenId> prompt;
   SamplingParams params;
+  std::string label;       // the request's id as its client knows it, for the flight recorder
+  int32_t priority = 0;    // scheduling policy "priority": lower goes first
+  std::string cache_salt;  // shares cached prefixes with requests of the same salt alone
+  int32_t tenant = 0;      // whose share of the tokens it uses (an API key's number)
+  double weight = 1.0;     // > 0: that share against others'
+  std::optional<std::chrono::milliseconds> timeout;  // from submission to the last token; unset: the engine's own
 };
 
 // The consumer's end of one request. Safe to use from one thread at a time; the engine outlives it
@@ -66,11 +72,18 @@ class TokenStream {
 struct EngineStats {
   int64_t num_running = 0;
   int64_t num_waiting = 0;
+  int64_t num_swapped = 0;  // of the waiting
   int64_t blocks_used = 0;
+  int64_t blocks_cached = 0;  // free, with contents worth finding
   int64_t blocks_total = 0;
   int64_t num_preemptions = 0;
+  int64_t num_swaps = 0;
   int64_t num_steps = 0;
+  int64_t prefix_query_tokens = 0;
+  int64_t prefix_hit_tokens = 0;
 };
+
+class FlightRecorder;
 
 class Engine {
  public:
@@ -82,11 +95,14 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Thread-safe. Checks parameters and lengths against the model before anything is queued.
+  // Thread-safe. Checks parameters and lengths against the model before anything is queued. A stream an answer:
+  // best_of of them (n unless given), that share the prompt's blocks, the i-th drawing from seed + i; of a beam search
+  // n, the best first, each with one event. Prompt log-probabilities come with the first stream alone.
   // Errors: invalid_argument with param() (sampling parameters; "prompt" when empty, too long or
-  // with ids outside the vocabulary); resource_exhausted when the queue is full; unavailable while
+  // with ids outside the vocabulary); resource_exhausted when the queue is full, in requests or tokens, or when the
+  // log-probabilities asked for would not fit beside those of others; unavailable while
   // draining or after a failure.
-  Result<std::unique_ptr<TokenStream>> submit(GenerationRequest request);
+  Result<std::vector<std::unique_ptr<TokenStream>>> submit(GenerationRequest request);
 
   // Stops accepting, lets what runs finish, at most until the deadline, then aborts the rest.
   // Returns when idle.
@@ -108,7 +124,11 @@ class Engine {
   // Spelling of the special tokens for templates.
   const TextSource& text() const;
 
+  // Forgets all cached prefixes, before the next step.
+  void reset_prefix_cache();
+
   EngineStats stats() const;
+  const FlightRecorder& flight_recorder() const;
   Metrics& metrics();  // the engine's own, vLLM's names; a server adds its own to it
 
  private:

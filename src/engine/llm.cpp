@@ -27,13 +27,14 @@ Result<std::vector<TokenId>> prompt_ids(const engine::Engine& engine, const Prom
   return engine.tokenizer()->encode(std::get<std::string>(prompt), /*add_special_tokens=*/true);
 }
 
-void append(RequestOutput& output, engine::OutputDelta delta) {
-  output.text += delta.text;
-  output.token_ids.insert(output.token_ids.end(), delta.tokens.begin(), delta.tokens.end());
-  for (PositionLogprobs& logprobs : delta.logprobs) output.logprobs.push_back(std::move(logprobs));
-  for (PositionLogprobs& logprobs : delta.prompt_logprobs) output.prompt_logprobs.push_back(std::move(logprobs));
-  output.finish_reason = delta.finish;
-  output.error = std::move(delta.error);
+CompletionOutput as_output(engine::OutputDelta whole) {
+  return {.text = std::move(whole.text),
+          .token_ids = std::move(whole.tokens),
+          .logprobs = std::move(whole.logprobs),
+          .cumulative_logprob = whole.cumulative_logprob,
+          .receipt = std::move(whole.receipt),
+          .finish_reason = whole.finish,
+          .error = std::move(whole.error)};
 }
 
 class ProgressLine {
@@ -153,23 +154,30 @@ engine::Engine& LLM::engine() {
 Result<std::vector<RequestOutput>> LLM::generate(const std::vector<Prompt>& prompts, const SamplingParams& params,
                                                  GenerateOptions options) {
   std::vector<RequestOutput> outputs(prompts.size());
-  std::vector<std::unique_ptr<engine::Completion>> completions;
+  std::vector<std::vector<std::unique_ptr<engine::Completion>>> completions;
   for (size_t i = 0; i < prompts.size(); ++i) {
     QUIRE_ASSIGN_OR_RETURN(outputs[i].prompt_token_ids, prompt_ids(*impl_->engine, prompts[i]));
     QUIRE_ASSIGN_OR_RETURN(
-        std::unique_ptr<engine::Completion> completion,
+        std::vector<std::unique_ptr<engine::Completion>> answers,
         engine::Completion::start(*impl_->engine, {.prompt = outputs[i].prompt_token_ids, .params = params}));
-    completions.push_back(std::move(completion));
+    completions.push_back(std::move(answers));
   }
   ProgressLine progress(options.progress, prompts.size());
   int64_t tokens = 0;
   for (size_t i = 0; i < completions.size(); ++i) {
-    while (!completions[i]->finished()) {
-      engine::OutputDelta delta = completions[i]->take();
-      tokens += static_cast<int64_t>(delta.tokens.size());
-      append(outputs[i], std::move(delta));
-      progress.update(i, tokens);
+    for (const std::unique_ptr<engine::Completion>& answer : completions[i]) {
+      engine::OutputDelta whole;
+      while (!answer->finished()) {
+        engine::OutputDelta delta = answer->take();
+        tokens += static_cast<int64_t>(delta.tokens.size());
+        engine::append(whole, std::move(delta));
+        progress.update(i, tokens);
+      }
+      if (whole.num_cached_tokens) outputs[i].num_cached_tokens = *whole.num_cached_tokens;
+      if (outputs[i].outputs.empty()) outputs[i].prompt_logprobs = std::move(whole.prompt_logprobs);
+      outputs[i].outputs.push_back(as_output(std::move(whole)));
     }
+    static_cast<CompletionOutput&>(outputs[i]) = outputs[i].outputs.front();
   }
   progress.update(prompts.size(), tokens);
   return outputs;
@@ -189,10 +197,11 @@ Result<RequestOutput> LLM::chat(const std::vector<ChatMessage>& messages, const 
 Result<std::unique_ptr<Generation>> LLM::generate_async(const Prompt& prompt, const SamplingParams& params,
                                                         std::function<void(const RequestUpdate&)> on_update) {
   QUIRE_ASSIGN_OR_RETURN(std::vector<TokenId> ids, prompt_ids(*impl_->engine, prompt));
+  if (params.n != 1) return invalid_argument("generate_async gives one answer; n is {}", params.n).with_param("n");
   auto state = std::make_shared<Generation::State>();
   state->on_update = std::move(on_update);
   QUIRE_ASSIGN_OR_RETURN(state->completion,
-                         engine::Completion::start(*impl_->engine, {.prompt = std::move(ids), .params = params}));
+                         engine::Completion::start_one(*impl_->engine, {.prompt = std::move(ids), .params = params}));
   state->completion->on_ready([weak = std::weak_ptr(state), dispatcher = impl_->dispatcher] {
     const std::lock_guard lock(dispatcher->mutex);
     dispatcher->ready.push_back(weak);

@@ -1,6 +1,13 @@
 #include "engine/output.h"
 
 #include <algorithm>
+#include <bit>
+#include <functional>
+#include <iterator>
+#include <mutex>
+#include <numeric>
+
+#include "base/hashing.h"
 
 namespace quire::engine {
 namespace {
@@ -36,11 +43,40 @@ size_t held_length(const std::string& text, const std::vector<std::string>& stop
 
 }  // namespace
 
-OutputProcessor::OutputProcessor(const text::Tokenizer* tokenizer, const SamplingParams& params)
-    : include_stop_(params.include_stop_str_in_output), min_tokens_(params.min_tokens) {
+void append(OutputDelta& to, OutputDelta&& from) {
+  const auto move_all = [](auto& target, auto& source) {
+    target.insert(target.end(), std::make_move_iterator(source.begin()), std::make_move_iterator(source.end()));
+  };
+  to.text += from.text;
+  move_all(to.tokens, from.tokens);
+  move_all(to.logprobs, from.logprobs);
+  move_all(to.prompt_logprobs, from.prompt_logprobs);
+  to.finish = from.finish;
+  to.stop_reason = std::move(from.stop_reason);
+  to.error = std::move(from.error);
+  if (from.num_cached_tokens) to.num_cached_tokens = from.num_cached_tokens;
+  to.cumulative_logprob = from.cumulative_logprob;
+  to.receipt = std::move(from.receipt);
+}
+
+OutputProcessor::OutputProcessor(const text::Tokenizer* tokenizer, const SamplingParams& params, bool keep_logprobs)
+    : include_stop_(params.include_stop_str_in_output),
+      min_tokens_(params.min_tokens),
+      keep_logprobs_(keep_logprobs),
+      deterministic_(params.deterministic) {
   if (tokenizer == nullptr || !params.detokenize) return;
   detokenizer_.emplace(*tokenizer, params.skip_special_tokens);
   stop_ = params.stop;
+}
+
+void OutputProcessor::take_logprobs(PositionLogprobs&& logprobs, OutputDelta& delta) {
+  const float logprob = logprobs.chosen.logprob;
+  sum_logprobs_ += static_cast<double>(logprob);
+  if (deterministic_) {
+    const uint64_t entry[2] = {static_cast<uint64_t>(logprobs.chosen.id), std::bit_cast<uint32_t>(logprob)};
+    digest_ = hash_bytes(entry, sizeof(entry), digest_);
+  }
+  if (keep_logprobs_) delta.logprobs.push_back(std::move(logprobs));
 }
 
 // Moves what is certain of held and fresh text into the delta. True: a stop string was found.
@@ -66,50 +102,167 @@ bool OutputProcessor::release_text(std::string fresh, bool last, OutputDelta& de
 OutputDelta OutputProcessor::process(TokenEvent event) {
   OutputDelta delta;
   delta.prompt_logprobs = std::move(event.prompt_logprobs);
+  delta.num_cached_tokens = event.num_cached_tokens;
+  delta.cumulative_logprob = event.cumulative_logprob;
+  const auto finish = [&]() -> OutputDelta& {
+    if (deterministic_) delta.receipt = fmt::format("{:016x}", digest_);
+    return delta;
+  };
   for (size_t i = 0; i < event.tokens.size(); ++i) {
     delta.tokens.push_back(event.tokens[i]);
-    if (i < event.logprobs.size()) delta.logprobs.push_back(std::move(event.logprobs[i]));
     ++num_tokens_;
+    if (i < event.logprobs.size()) take_logprobs(std::move(event.logprobs[i]), delta);
     if (!detokenizer_) continue;
     const bool ends_answer = event.stop_token && i + 1 == event.tokens.size();
     // The token that ended the answer is no part of its text, unless asked for.
     if (ends_answer && !include_stop_) continue;
     // One token at a time: where a stop string ends the answer must not depend on how many tokens came together.
-    if (release_text(detokenizer_->append(std::span(&event.tokens[i], 1)), /*last=*/false, delta)) return delta;
+    if (release_text(detokenizer_->append(std::span(&event.tokens[i], 1)), /*last=*/false, delta)) return std::move(finish());
   }
   if (event.finish == FinishReason::kNone) return delta;
-  if (detokenizer_ && release_text(detokenizer_->finish(), /*last=*/true, delta)) return delta;
+  if (detokenizer_ && release_text(detokenizer_->finish(), /*last=*/true, delta)) return std::move(finish());
   delta.finish = event.finish;
   delta.error = std::move(event.error);
   if (event.stop_token && !event.stopped_by_eos) delta.stop_reason = *event.stop_token;
-  return delta;
+  return std::move(finish());
 }
 
-Result<std::unique_ptr<Completion>> Completion::start(Engine& engine, GenerationRequest request) {
-  if (engine.tokenizer() == nullptr && !request.params.stop.empty()) {
-    return invalid_argument("stop strings need a tokenizer, and this engine runs without one; use stop_token_ids")
+// More answers than are returned: the best by mean log-probability are, once all are done.
+class BestOf {
+ public:
+  BestOf(std::vector<std::unique_ptr<TokenStream>> streams, const OutputProcessor& processor)
+      : streams_(std::move(streams)), processors_(streams_.size(), processor), answers_(streams_.size()) {}
+
+  // True when all answers are there. With `wait`, always.
+  bool poll(bool wait) {
+    for (size_t i = 0; i < streams_.size(); ++i) {
+      while (answers_[i].finish == FinishReason::kNone) {
+        std::optional<TokenEvent> event = wait ? streams_[i]->take() : streams_[i]->try_take();
+        if (!event) break;
+        const bool engine_finished = event->finish != FinishReason::kNone;
+        append(answers_[i], processors_[i].process(std::move(*event)));
+        if (answers_[i].finish == FinishReason::kNone) continue;
+        if (!engine_finished) streams_[i]->cancel();
+        ++num_done_;
+      }
+    }
+    if (num_done_ < streams_.size()) return false;
+    if (order_.empty()) rank();
+    return true;
+  }
+
+  OutputDelta take(size_t rank) { return std::move(answers_[order_[rank]]); }
+
+  void on_ready(std::function<void()> notify) {
+    bool first = false;
+    {
+      const std::lock_guard lock(*mutex_);
+      first = notifies_->empty();
+      notifies_->push_back(std::move(notify));
+    }
+    if (!first) return;
+    for (const auto& stream : streams_) {
+      stream->on_ready([mutex = mutex_, notifies = notifies_] {
+        std::vector<std::function<void()>> calls;
+        {
+          const std::lock_guard lock(*mutex);
+          calls = *notifies;
+        }
+        for (const auto& call : calls) call();
+      });
+    }
+  }
+
+  void cancel() {
+    for (const auto& stream : streams_) stream->cancel();
+  }
+
+ private:
+  void rank() {
+    order_.resize(streams_.size());
+    std::iota(order_.begin(), order_.end(), size_t{0});
+    std::ranges::stable_sort(order_, std::greater<>(), [this](size_t i) { return processors_[i].mean_logprob(); });
+    // A failed answer fails the request, whatever its place.
+    for (const OutputDelta& answer : answers_) {
+      if (answer.finish != FinishReason::kError) continue;
+      const Status error = answer.error;
+      for (OutputDelta& other : answers_) other = {.finish = FinishReason::kError, .error = error};
+      return;
+    }
+  }
+
+  std::vector<std::unique_ptr<TokenStream>> streams_;
+  std::vector<OutputProcessor> processors_;
+  std::vector<OutputDelta> answers_;
+  std::vector<size_t> order_;  // the best first, once all are done
+  size_t num_done_ = 0;
+  // Called on the engine thread, perhaps when this is gone.
+  std::shared_ptr<std::mutex> mutex_ = std::make_shared<std::mutex>();
+  std::shared_ptr<std::vector<std::function<void()>>> notifies_ =
+      std::make_shared<std::vector<std::function<void()>>>();
+};
+
+Result<std::vector<std::unique_ptr<Completion>>> Completion::start(Engine& engine, GenerationRequest request) {
+  SamplingParams& params = request.params;
+  if (!params.stop.empty() && (engine.tokenizer() == nullptr || params.use_beam_search)) {
+    return invalid_argument("stop strings {}; use stop_token_ids",
+                            params.use_beam_search ? "cannot end a beam search's answers"
+                                                   : "need a tokenizer, and this engine runs without one")
         .with_param("stop");
   }
-  OutputProcessor processor(engine.tokenizer(), request.params);
+  const auto n = static_cast<size_t>(params.n);
+  const bool ranks = !params.use_beam_search && params.num_sequences() > params.n;
+  const bool keep_logprobs = params.logprobs.has_value();
+  if ((ranks || params.deterministic) && !keep_logprobs) params.logprobs = 0;
+  const OutputProcessor processor(engine.tokenizer(), params, keep_logprobs);
   const auto num_prompt_tokens = static_cast<int64_t>(request.prompt.size());
-  QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<TokenStream> stream, engine.submit(std::move(request)));
-  return std::unique_ptr<Completion>(new Completion(std::move(stream), std::move(processor), num_prompt_tokens));
+  QUIRE_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<TokenStream>> streams, engine.submit(std::move(request)));
+  std::vector<std::unique_ptr<Completion>> completions;
+  if (ranks) {
+    auto best_of = std::make_shared<BestOf>(std::move(streams), processor);
+    for (size_t rank = 0; rank < n; ++rank) {
+      completions.push_back(std::unique_ptr<Completion>(new Completion(best_of, rank, num_prompt_tokens)));
+    }
+    return completions;
+  }
+  for (std::unique_ptr<TokenStream>& stream : streams) {
+    completions.push_back(
+        std::unique_ptr<Completion>(new Completion(std::move(stream), processor, num_prompt_tokens)));
+  }
+  return completions;
+}
+
+Result<std::unique_ptr<Completion>> Completion::start_one(Engine& engine, GenerationRequest request) {
+  QUIRE_CHECK(request.params.n == 1);
+  QUIRE_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Completion>> completions, start(engine, std::move(request)));
+  return std::move(completions.front());
 }
 
 Completion::Completion(std::unique_ptr<TokenStream> stream, OutputProcessor processor, int64_t num_prompt_tokens)
     : stream_(std::move(stream)), processor_(std::move(processor)), num_prompt_tokens_(num_prompt_tokens) {}
 
+Completion::Completion(std::shared_ptr<BestOf> best_of, size_t rank, int64_t num_prompt_tokens)
+    : best_of_(std::move(best_of)), rank_(rank), num_prompt_tokens_(num_prompt_tokens) {}
+
 OutputDelta Completion::process(TokenEvent event) {
   const bool engine_finished = event.finish != FinishReason::kNone;
-  OutputDelta delta = processor_.process(std::move(event));
+  OutputDelta delta = finish(processor_->process(std::move(event)));
+  if (finished_ && !engine_finished) stream_->cancel();  // a stop string: the engine does not know yet
+  return delta;
+}
+
+OutputDelta Completion::finish(OutputDelta delta) {
   num_output_tokens_ += static_cast<int64_t>(delta.tokens.size());
   finished_ = delta.finish != FinishReason::kNone;
-  if (finished_ && !engine_finished) stream_->cancel();  // a stop string: the engine does not know yet
   return delta;
 }
 
 std::optional<OutputDelta> Completion::try_take() {
   if (finished_) return std::nullopt;
+  if (best_of_) {
+    if (!best_of_->poll(/*wait=*/false)) return std::nullopt;
+    return finish(best_of_->take(rank_));
+  }
   std::optional<TokenEvent> event = stream_->try_take();
   if (!event) return std::nullopt;
   return process(std::move(*event));
@@ -117,15 +270,27 @@ std::optional<OutputDelta> Completion::try_take() {
 
 OutputDelta Completion::take() {
   QUIRE_CHECK(!finished_);
+  if (best_of_) {
+    best_of_->poll(/*wait=*/true);
+    return finish(best_of_->take(rank_));
+  }
   return process(stream_->take());
 }
 
 void Completion::on_ready(std::function<void()> notify) {
-  stream_->on_ready(std::move(notify));
+  if (best_of_) {
+    best_of_->on_ready(std::move(notify));
+  } else {
+    stream_->on_ready(std::move(notify));
+  }
 }
 
 void Completion::cancel() {
-  stream_->cancel();
+  if (best_of_) {
+    best_of_->cancel();
+  } else {
+    stream_->cancel();
+  }
 }
 
 }  // namespace quire::engine

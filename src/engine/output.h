@@ -26,19 +26,31 @@ struct OutputDelta {
   // sequence.
   std::variant<std::monostate, std::string, TokenId> stop_reason;
   Status error;  // kError
+  std::optional<int32_t> num_cached_tokens;  // once: of the prompt, found in the prefix cache
+  std::optional<double> cumulative_logprob;  // of a beam search's answer
+  // With the end, if params.deterministic: a hash of the answer's tokens and the bits of their log-probabilities, the
+  // same wherever and beside whatever the same request ran (16 hexadecimal digits).
+  std::string receipt;
 };
+
+void append(OutputDelta& to, OutputDelta&& from);
 
 // Turns events into deltas. Without a tokenizer there is no text and no stop string.
 class OutputProcessor {
  public:
-  OutputProcessor(const text::Tokenizer* tokenizer, const SamplingParams& params);
+  // keep_logprobs: those of the events are passed on; else they were for receipt or ranking alone.
+  OutputProcessor(const text::Tokenizer* tokenizer, const SamplingParams& params, bool keep_logprobs = true);
 
   // When the delta's finish is kStop and the event's was kNone, a stop string was found: the caller
   // must cancel the work. Later events must not be processed.
   OutputDelta process(TokenEvent event);
 
+  // Mean log-probability of the tokens so far; of a beam search's answer the whole's.
+  double mean_logprob() const { return num_tokens_ == 0 ? 0 : sum_logprobs_ / num_tokens_; }
+
  private:
   bool release_text(std::string fresh, bool last, OutputDelta& delta);
+  void take_logprobs(PositionLogprobs&& logprobs, OutputDelta& delta);
 
   std::optional<text::IncrementalDetokenizer> detokenizer_;
   std::vector<std::string> stop_;
@@ -46,14 +58,23 @@ class OutputProcessor {
   std::string held_;  // text that may be the beginning of a stop string
   int32_t min_tokens_;
   int32_t num_tokens_ = 0;
+  bool keep_logprobs_;
+  bool deterministic_;
+  uint64_t digest_ = 0;  // of tokens and log-probabilities so far
+  double sum_logprobs_ = 0;
 };
+
+class BestOf;
 
 // A stream with its processor: what a server or an embedder holds for one answer.
 class Completion {
  public:
-  // Errors: those of Engine::submit(); stop strings without a tokenizer are an invalid_argument.
-  // The engine must outlive it.
-  static Result<std::unique_ptr<Completion>> start(Engine& engine, GenerationRequest request);
+  // One an answer: n of them; with best_of the n of the best mean log-probability, which come whole when all are done.
+  // Errors: those of Engine::submit(); stop strings without a tokenizer, or for a beam search, are an invalid_argument.
+  // The engine must outlive them. All of one request are used by one thread at a time.
+  static Result<std::vector<std::unique_ptr<Completion>>> start(Engine& engine, GenerationRequest request);
+  // The same where there is one answer. REQUIRES: n is 1.
+  static Result<std::unique_ptr<Completion>> start_one(Engine& engine, GenerationRequest request);
 
   std::optional<OutputDelta> try_take();  // nullopt: nothing yet, or nothing any more after a finish
   OutputDelta take();                     // REQUIRES: not finished()
@@ -66,10 +87,15 @@ class Completion {
 
  private:
   Completion(std::unique_ptr<TokenStream> stream, OutputProcessor processor, int64_t num_prompt_tokens);
+  Completion(std::shared_ptr<BestOf> best_of, size_t rank, int64_t num_prompt_tokens);
   OutputDelta process(TokenEvent event);
+  OutputDelta finish(OutputDelta delta);
 
+  // Either a stream of its own, or a place among the best.
   std::unique_ptr<TokenStream> stream_;
-  OutputProcessor processor_;
+  std::optional<OutputProcessor> processor_;
+  std::shared_ptr<BestOf> best_of_;
+  size_t rank_ = 0;
   int64_t num_prompt_tokens_ = 0;
   int64_t num_output_tokens_ = 0;
   bool finished_ = false;

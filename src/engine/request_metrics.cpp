@@ -17,16 +17,23 @@ const std::vector<double> kTokenCounts = {1,   2,    5,    10,   20,    50,    1
                                           500, 1000, 2000, 5000, 10000, 20000, 50000, 100000};
 const std::vector<double> kIterationTokens = {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
 
+const std::vector<double> kSmallCounts = {0, 1, 2, 3, 5, 10, 20, 50, 100};
+
 double seconds(Clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
 }  // namespace
 
+const char* phase_name(int phase) {
+  return kPhaseNames[phase];
+}
+
 void RequestRecord::accepted(const sched::SequenceRequest& request) {
   arrival = Clock::now();
   num_prompt_tokens = static_cast<int64_t>(request.prompt.size());
   max_tokens = request.params->max_tokens;
+  n = request.params->n;
 }
 
 void RequestRecord::scheduled(Clock::time_point now) {
@@ -50,6 +57,14 @@ EngineMetrics::EngineMetrics(Metrics& registry, const std::string& model_name)
   running_ = gauge("vllm:num_requests_running", "Requests in the running batch.");
   waiting_ = gauge("vllm:num_requests_waiting", "Requests that wait to be scheduled.");
   kv_usage_ = gauge("vllm:kv_cache_usage_perc", "Share of the KV blocks in use; 1 means all.");
+  swapped_ = gauge("vllm:num_requests_swapped", "Of those that wait: preempted with their blocks in the swap space.");
+  swap_usage_ = gauge("vllm:cpu_cache_usage_perc", "Share of the swap space in use; 1 means all.");
+  prefix_queries_ = counter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.");
+  prefix_hits_ = counter("vllm:prefix_cache_hits_total", "Of those, tokens found.");
+  cached_prompt_tokens_ = counter("vllm:prompt_tokens_cached_total", "Prompt tokens that needed no computing.");
+  request_preemptions_ =
+      histogram("vllm:request_num_preemptions", "Times a request was preempted in its life.", kSmallCounts);
+  request_n_ = histogram("vllm:request_params_n", "n of a request.", kSmallCounts);
   preemptions_ = counter("vllm:num_preemptions_total", "Times a running request gave its blocks to an earlier one.");
   prompt_tokens_ = counter("vllm:prompt_tokens_total", "Prompt tokens of the requests that produced a first token.");
   generation_tokens_ = counter("vllm:generation_tokens_total", "Tokens sampled.");
@@ -75,20 +90,34 @@ EngineMetrics::EngineMetrics(Metrics& registry, const std::string& model_name)
 
 void EngineMetrics::accepted(const RequestRecord& record) {
   if (record.max_tokens) request_max_tokens_->observe(*record.max_tokens);
+  request_n_->observe(record.n);
 }
 
 void EngineMetrics::stepped(const StepPlan& plan) {
   iteration_tokens_->observe(plan.num_tokens);
 }
 
-void EngineMetrics::occupancy(int64_t running, int64_t waiting, int64_t blocks_used, int64_t blocks_total) {
-  running_->set(static_cast<double>(running));
-  waiting_->set(static_cast<double>(waiting));
-  kv_usage_->set(blocks_total == 0 ? 0 : static_cast<double>(blocks_used) / static_cast<double>(blocks_total));
+void EngineMetrics::occupancy(const sched::SchedulerStats& now, const sched::SchedulerStats& before) {
+  running_->set(now.running);
+  waiting_->set(now.waiting);
+  swapped_->set(now.swapped);
+  kv_usage_->set(static_cast<double>(now.blocks_used) / now.blocks_total);
+  swap_usage_->set(now.swap_slots_total == 0 ? 0 : static_cast<double>(now.swap_slots_used) / now.swap_slots_total);
+  preemptions_->increment(static_cast<double>(now.preemptions - before.preemptions));
+  prefix_queries_->increment(static_cast<double>(now.prefix_query_tokens - before.prefix_query_tokens));
+  prefix_hits_->increment(static_cast<double>(now.prefix_hit_tokens - before.prefix_hit_tokens));
+}
+
+void EngineMetrics::rejected(const char* reason) {
+  MetricLabels labels = labels_;
+  labels.emplace_back("reason", reason);
+  registry_.counter("vllm:admission_rejections_total", "Requests refused before they were queued, by reason.", labels)
+      .increment();
 }
 
 void EngineMetrics::delivered(RequestRecord& record, const TokenEvent& event) {
   const auto now = Clock::now();
+  if (event.num_cached_tokens) cached_prompt_tokens_->increment(*event.num_cached_tokens);
   if (!event.tokens.empty()) {
     if (record.num_output_tokens == 0) {
       record.first_token = now;
@@ -113,6 +142,7 @@ void EngineMetrics::finished(const RequestRecord& record, FinishReason reason, C
   request_generation_tokens_->observe(static_cast<double>(record.num_output_tokens));
   end_to_end_->observe(seconds(now - record.arrival));
   if (!record.started) return;
+  request_preemptions_->observe(static_cast<double>(record.num_preemptions));
   queue_time_->observe(seconds(record.first_scheduled - record.arrival));
   inference_time_->observe(seconds(now - record.first_scheduled));
   if (record.num_output_tokens == 0) return;

@@ -4,11 +4,12 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/metrics.h"
-#include "sched/sequence.h"
+#include "sched/scheduler.h"
 #include "types/step_plan.h"
 #include "types/token_event.h"
 
@@ -19,6 +20,7 @@ using Clock = std::chrono::steady_clock;
 // The phases of a step, each one function.
 enum class Phase { kAccept, kSchedule, kPrepare, kForward, kSample, kCommit, kDeliver };
 inline constexpr int kNumPhases = 7;
+const char* phase_name(int phase);
 
 struct RequestRecord {
   Clock::time_point arrival;
@@ -28,6 +30,8 @@ struct RequestRecord {
   int64_t num_prompt_tokens = 0;
   int64_t num_output_tokens = 0;
   std::optional<int32_t> max_tokens;
+  int32_t n = 1;
+  int64_t num_preemptions = 0;
   bool started = false;
 
   void accepted(const sched::SequenceRequest& request);
@@ -44,8 +48,9 @@ class EngineMetrics {
   void stepped(const StepPlan& plan);
   // One event of a request; updates its record.
   void delivered(RequestRecord& record, const TokenEvent& event);
-  void preempted(uint64_t count) { preemptions_->increment(static_cast<double>(count)); }
-  void occupancy(int64_t running, int64_t waiting, int64_t blocks_used, int64_t blocks_total);
+  // What changed since `before`.
+  void occupancy(const sched::SchedulerStats& now, const sched::SchedulerStats& before);
+  void rejected(const char* reason);
 
  private:
   void finished(const RequestRecord& record, FinishReason reason, Clock::time_point now);
@@ -56,7 +61,14 @@ class EngineMetrics {
   Gauge* running_;
   Gauge* waiting_;
   Gauge* kv_usage_;
+  Gauge* swapped_;
+  Gauge* swap_usage_;
   Counter* preemptions_;
+  Counter* prefix_queries_;
+  Counter* prefix_hits_;
+  Counter* cached_prompt_tokens_;
+  Histogram* request_preemptions_;
+  Histogram* request_n_;
   Counter* prompt_tokens_;
   Counter* generation_tokens_;
   Histogram* iteration_tokens_;
@@ -71,19 +83,6 @@ class EngineMetrics {
   Histogram* request_prompt_tokens_;
   Histogram* request_generation_tokens_;
   Histogram* request_max_tokens_;
-};
-
-// Adds the time from its construction to its end to a counter of seconds.
-class PhaseTimer {
- public:
-  explicit PhaseTimer(Counter& counter) : counter_(counter), start_(Clock::now()) {}
-  ~PhaseTimer() { counter_.increment(std::chrono::duration<double>(Clock::now() - start_).count()); }
-  PhaseTimer(const PhaseTimer&) = delete;
-  PhaseTimer& operator=(const PhaseTimer&) = delete;
-
- private:
-  Counter& counter_;
-  Clock::time_point start_;
 };
 
 }  // namespace quire::engine

@@ -19,6 +19,8 @@ void merge(TokenEvent& into, TokenEvent&& event) {
   append(into.logprobs, std::move(event.logprobs));
   append(into.prompt_logprobs, std::move(event.prompt_logprobs));
   into.finish = event.finish;
+  if (event.num_cached_tokens) into.num_cached_tokens = event.num_cached_tokens;
+  into.cumulative_logprob = event.cumulative_logprob;
   into.stop_token = event.stop_token;
   into.stopped_by_eos = event.stopped_by_eos;
   into.error = std::move(event.error);

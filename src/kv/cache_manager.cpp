@@ -34,10 +34,12 @@ int64_t CacheManager::most_blocks(int64_t num_tokens, int64_t max_run) const {
   return sum;
 }
 
-void CacheManager::begin_step(uint64_t step) {
+void CacheManager::begin_step(uint64_t step, bool free_slots) {
   step_ = step;
-  free_slots_.insert(free_slots_.end(), freed_slots_.begin(), freed_slots_.end());
-  freed_slots_.clear();
+  if (free_slots) {
+    free_slots_.insert(free_slots_.end(), freed_slots_.begin(), freed_slots_.end());
+    freed_slots_.clear();
+  }
   for (const BlockId block : copied_) pool_.release(block);
   copied_.clear();
 }

@@ -78,8 +78,9 @@ class CacheManager {
   // Blocks that a sequence of `num_tokens` tokens, computed in runs of at most `max_run`, holds at most.
   int64_t most_blocks(int64_t num_tokens, int64_t max_run) const;
 
-  // A new step is being planned: everything attached before is written by the time its kernels run.
-  void begin_step(uint64_t step);
+  // A new step is being planned: everything attached before is written by the time its kernels run. free_slots: the
+  // copies out of all slots given back so far are in plans before it.
+  void begin_step(uint64_t step, bool free_slots);
 
   // Looks for the longest beginning of `tokens` (all of a sequence's) whose blocks exist and makes them the
   // sequence's. At least the last token is left to compute; if all of its block is found, that block is shared too,

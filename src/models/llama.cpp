@@ -62,14 +62,15 @@ namespace {
 
 // 2. The parameters.
 
-nn::AttentionConfig attention_config(const ModelConfig& config) {
+nn::AttentionConfig attention_config(const ModelConfig& config, int32_t window = 0) {
   return {.hidden_size = config.hidden_size,
           .num_heads = config.num_heads,
           .num_kv_heads = config.num_kv_heads,
           .head_dim = config.head_dim,
           .bias = config.attention_bias,
           .output_bias = config.attention_bias,
-          .scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim))};
+          .scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim)),
+          .window = window};
 }
 
 struct Layer {
@@ -81,7 +82,8 @@ struct Layer {
   Layer(nn::Loader& loader, const ModelConfig& config, int index) {
     const std::string prefix = fmt::format("model.layers.{}", index);
     attention_norm = {loader, prefix + ".input_layernorm", config.hidden_size, config.rms_norm_eps};
-    attention = {loader, prefix + ".self_attn", attention_config(config)};
+    const int32_t window = config.layer_windows.empty() ? 0 : config.layer_windows[static_cast<size_t>(index)];
+    attention = {loader, prefix + ".self_attn", attention_config(config, window)};
     mlp_norm = {loader, prefix + ".post_attention_layernorm", config.hidden_size, config.rms_norm_eps};
     mlp = {loader, prefix + ".mlp", config.hidden_size, config.intermediate_size, config.mlp_bias};
   }

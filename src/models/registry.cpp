@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include "models/llama.h"
+#include "models/mistral.h"
 
 namespace quire::models {
 namespace {
@@ -14,6 +15,7 @@ struct Entry {
 
 constexpr Entry kFamilies[] = {
     {"LlamaForCausalLM", kLlamaFamily},
+    {"MistralForCausalLM", kMistralFamily},
 };
 
 }  // namespace

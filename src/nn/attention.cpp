@@ -26,8 +26,9 @@ int64_t Attention::workspace_floats(const AttentionConfig& config, int64_t num_t
          Workspace::rounded(num_tokens * query_size(config));
 }
 
-void Attention::operator()(ops::Backend& backend, const Batch& batch, const ops::KvCacheView& layer,
-                           const Rotary& rotary, const float* x, float* out, Workspace& workspace) const {
+void Attention::operator()(ops::Backend& backend, const Batch& batch, const CacheLayer& layer, const Rotary& rotary,
+                           const float* x, float* out, Workspace& workspace) const {
+  const CacheGroup& group = batch.groups[static_cast<size_t>(layer.group)];
   const int64_t mark = workspace.mark();
   const int64_t stride = qkv_.out_features();
   float* query = workspace.take(batch.num_tokens * stride);  // [num_tokens, q | k | v]
@@ -40,17 +41,17 @@ void Attention::operator()(ops::Backend& backend, const Batch& batch, const ops:
                            .values = value,
                            .token_stride = stride,
                            .num_tokens = batch.num_tokens,
-                           .slots = batch.slots,
-                           .cache = layer});
+                           .slots = group.slots,
+                           .cache = layer.view});
   float* context = workspace.take(batch.num_tokens * query_size(config_));  // [num_tokens, num_heads, head_dim]
   backend(ops::PagedAttentionArgs{.queries = query,
                                   .query_stride = stride,
                                   .num_heads = config_.num_heads,
-                                  .cache = layer,
+                                  .cache = layer.view,
                                   .num_sequences = batch.num_sequences,
                                   .query_offsets = batch.query_offsets,
                                   .context_lengths = batch.context_lengths,
-                                  .block_tables = batch.block_tables,
+                                  .block_tables = group.block_tables,
                                   .block_table_stride = batch.block_table_stride,
                                   .scale = config_.scale,
                                   .window = config_.window,

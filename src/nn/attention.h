@@ -28,8 +28,8 @@ class Attention {
   // Parameters "<prefix>.{q,k,v,o}_proj".
   Attention(Loader& loader, const std::string& prefix, const AttentionConfig& config);
 
-  // x, out: [num_tokens, hidden_size]; may not overlap. `layer` is this layer's view of the cache.
-  void operator()(ops::Backend& backend, const Batch& batch, const ops::KvCacheView& layer, const Rotary& rotary,
+  // x, out: [num_tokens, hidden_size]; may not overlap. `layer`: of the batch's.
+  void operator()(ops::Backend& backend, const Batch& batch, const CacheLayer& layer, const Rotary& rotary,
                   const float* x, float* out, Workspace& workspace) const;
 
   // Floats taken from the workspace for a batch of num_tokens.

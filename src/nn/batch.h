@@ -10,17 +10,28 @@
 
 namespace quire::nn {
 
+// Layers of one kind share block tables and slots.
+struct CacheGroup {
+  const int64_t* slots = nullptr;         // [num_tokens], where each token's key and value go
+  const BlockId* block_tables = nullptr;  // [num_sequences, block_table_stride]
+};
+
+// One layer's keys and values.
+struct CacheLayer {
+  ops::KvCacheView view;
+  int32_t group = 0;
+};
+
 struct Batch {
   int64_t num_tokens = 0;
   int32_t num_sequences = 0;
   const TokenId* token_ids = nullptr;        // [num_tokens]
   const int32_t* positions = nullptr;        // [num_tokens]
-  const int64_t* slots = nullptr;            // [num_tokens], where each token's key and value go
   const int32_t* query_offsets = nullptr;    // [num_sequences + 1]
   const int32_t* context_lengths = nullptr;  // [num_sequences], tokens in the cache when the step is done
-  const BlockId* block_tables = nullptr;     // [num_sequences, block_table_stride]
   int64_t block_table_stride = 0;
-  std::span<const ops::KvCacheView> layers;  // the cache, a view a layer
+  std::span<const CacheGroup> groups;
+  std::span<const CacheLayer> layers;
 };
 
 }  // namespace quire::nn

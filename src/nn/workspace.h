@@ -22,9 +22,11 @@ class Workspace {
   float* take(int64_t floats) {
     float* result = memory_ + used_;
     used_ += rounded(floats);
+    most_used_ = std::max(most_used_, used_);
     QUIRE_CHECK(used_ <= capacity_);
     return result;
   }
+  int64_t most_used() const { return most_used_; }  // floats, since the beginning
   int64_t mark() const { return used_; }
   void rewind(int64_t mark) { used_ = mark; }
 
@@ -32,6 +34,7 @@ class Workspace {
   float* memory_;
   int64_t capacity_;
   int64_t used_ = 0;
+  int64_t most_used_ = 0;
 };
 
 }  // namespace quire::nn

@@ -12,10 +12,16 @@
 
 namespace quire::runner {
 
-struct StepTimings {  // seconds of the last step's phases
-  double prepare = 0;
+struct StepTimings {  // seconds of a step's phases
+  double prepare = 0;  // blocks copied and swapped, the flat batch built
+  double swap = 0;     // of these, blocks between the pools
   double forward = 0;
   double sample = 0;
+};
+
+struct ExecutedStep {
+  StepResult result;
+  StepTimings timings;
 };
 
 class Executor {
@@ -27,13 +33,15 @@ class Executor {
   virtual const TextSource& text() const = 0;
   virtual const std::string& description() const = 0;  // device and kernels, for people
 
-  // Told by the thread that will run all steps, before the first.
+  // Told by the thread that will make all calls below, before the first.
   virtual void bind_thread() {}
 
-  // Runs one step. A fault of one sequence is in its SequenceResult; an error here means that the
-  // worker itself failed and the engine cannot go on.
-  virtual Result<StepResult> execute(const StepPlan& plan) = 0;
-  virtual StepTimings last_timings() const = 0;
+  // Takes on a step; steps run one after the other in the order of submission, at the latest in collect(). The plan
+  // must stay as it is until its step is collected.
+  virtual void submit(const StepPlan& plan) = 0;
+  // The oldest step not yet collected, when it is done. A fault of one sequence is in its SequenceResult; an error here
+  // means that the worker itself failed and the engine cannot go on. REQUIRES: there is one.
+  virtual Result<ExecutedStep> collect() = 0;
 };
 
 }  // namespace quire::runner

@@ -18,7 +18,9 @@ void add_logit_rows(const ScheduledSequence& scheduled, SequenceState& state, in
     }
     state.next_prompt_logprob = std::max(state.next_prompt_logprob, last + 1);
   }
-  if (scheduled.samples) rows.push_back({first_row + scheduled.num_new_tokens - 1, index, kNoToken});
+  if (scheduled.samples) {
+    rows.push_back({first_row + scheduled.num_new_tokens - 1, index, kNoToken, scheduled.num_candidates});
+  }
 }
 
 }  // namespace
@@ -27,15 +29,18 @@ void InputBatch::build(const StepPlan& plan, std::unordered_map<SequenceId, Sequ
                        int32_t block_size) {
   token_ids_.clear();
   positions_.clear();
-  slots_.clear();
   query_offsets_.assign(1, 0);
   context_lengths_.clear();
   logit_rows_.clear();
-  block_table_stride_ = 0;
+  size_t stride = 0;
   for (const ScheduledSequence& scheduled : plan.scheduled) {
-    block_table_stride_ = std::max(block_table_stride_, scheduled.block_table.size());
+    stride = std::max(stride, scheduled.block_table.size() / groups_.size());
   }
-  block_tables_.assign(plan.scheduled.size() * block_table_stride_, 0);
+  block_table_stride_ = stride;
+  for (Group& group : groups_) {
+    group.slots.clear();
+    group.block_tables.assign(plan.scheduled.size() * stride, 0);
+  }
 
   for (size_t i = 0; i < plan.scheduled.size(); ++i) {
     const ScheduledSequence& scheduled = plan.scheduled[i];
@@ -43,32 +48,51 @@ void InputBatch::build(const StepPlan& plan, std::unordered_map<SequenceId, Sequ
     const int32_t begin = scheduled.num_computed_tokens;
     const int32_t end = begin + scheduled.num_new_tokens;
     QUIRE_CHECK(static_cast<size_t>(end) <= state.tokens.size());
-    QUIRE_CHECK(static_cast<size_t>(end) <= scheduled.block_table.size() * static_cast<size_t>(block_size));
     const int32_t first_row = static_cast<int32_t>(token_ids_.size());
     for (int32_t position = begin; position < end; ++position) {
-      const int64_t block = scheduled.block_table[static_cast<size_t>(position / block_size)];
       token_ids_.push_back(state.tokens[static_cast<size_t>(position)]);
       positions_.push_back(position);
-      slots_.push_back(block * block_size + position % block_size);
     }
+    add_run(scheduled, i, block_size);
     query_offsets_.push_back(static_cast<int32_t>(token_ids_.size()));
     context_lengths_.push_back(end);
-    std::copy(scheduled.block_table.begin(), scheduled.block_table.end(),
-              block_tables_.begin() + static_cast<int64_t>(i * block_table_stride_));
     add_logit_rows(scheduled, state, first_row, static_cast<int32_t>(i), logit_rows_);
   }
 }
 
-nn::Batch InputBatch::view(std::span<const ops::KvCacheView> layers) const {
+// The run's slots and its row of the block tables, in every group.
+void InputBatch::add_run(const ScheduledSequence& scheduled, size_t index, int32_t block_size) {
+  const int32_t begin = scheduled.num_computed_tokens;
+  const int32_t end = begin + scheduled.num_new_tokens;
+  const size_t num_blocks = scheduled.block_table.size() / groups_.size();
+  QUIRE_CHECK(static_cast<size_t>(end) <= num_blocks * static_cast<size_t>(block_size));
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const BlockId* table = scheduled.block_table.data() + g * num_blocks;
+    for (int32_t position = begin; position < end; ++position) {
+      const int64_t block = table[position / block_size];
+      QUIRE_DCHECK(block != kNoBlock);
+      groups_[g].slots.push_back(block * block_size + position % block_size);
+    }
+    // Blocks behind the window are never read; a kernel may still form their address.
+    std::replace_copy(table, table + num_blocks,
+                      groups_[g].block_tables.begin() + static_cast<int64_t>(index * block_table_stride_), kNoBlock,
+                      BlockId{0});
+  }
+}
+
+nn::Batch InputBatch::view(std::span<const nn::CacheLayer> layers) {
+  group_views_.clear();
+  for (const Group& group : groups_) {
+    group_views_.push_back({.slots = group.slots.data(), .block_tables = group.block_tables.data()});
+  }
   return {.num_tokens = static_cast<int64_t>(token_ids_.size()),
           .num_sequences = static_cast<int32_t>(context_lengths_.size()),
           .token_ids = token_ids_.data(),
           .positions = positions_.data(),
-          .slots = slots_.data(),
           .query_offsets = query_offsets_.data(),
           .context_lengths = context_lengths_.data(),
-          .block_tables = block_tables_.data(),
           .block_table_stride = static_cast<int64_t>(block_table_stride_),
+          .groups = group_views_,
           .layers = layers};
 }
 

@@ -1,28 +1,53 @@
-// The memory of the paged KV cache: one buffer a layer for keys, one for values, laid out as ops/kv_cache.h says. Pages
-// of the pool that no block has used yet are not resident.
+// The memory of the paged KV cache: for each layer of a block one buffer for keys and one for values, laid out as
+// ops/kv_cache.h says; and of the second pool that blocks are swapped to. Pages that no block has used yet are not
+// resident.
 #pragma once
 
+#include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
-#include "ops/kv_cache.h"
+#include "nn/batch.h"
+#include "ops/backend.h"
+#include "runner/kv_layout.h"
 #include "tensor/tensor.h"
 #include "types/model_config.h"
+#include "types/step_plan.h"
 
 namespace quire::runner {
 
 class KvStorage {
  public:
-  // Errors: resource_exhausted. The allocator must outlive the storage.
-  static Result<KvStorage> create(const ModelConfig& model, DType dtype, int64_t num_blocks, int32_t block_size,
-                                  Allocator& allocator);
+  struct Config {
+    DType dtype = DType::kF32;
+    int64_t num_blocks = 0;
+    int32_t block_size = 0;
+    int64_t num_swap_blocks = 0;
+    std::string swap_folder;  // empty: the second pool lies in host memory
+  };
+  // Errors: resource_exhausted; invalid_argument for a swap folder that cannot be used. The allocator must outlive the
+  // storage.
+  static Result<KvStorage> create(const ModelConfig& model, const Config& config, Allocator& allocator);
 
-  std::span<const ops::KvCacheView> layers() const { return layers_; }
+  std::span<const nn::CacheLayer> layers() const { return layers_; }
+
+  // The three parts of a plan that move blocks, in the order of the plan.
+  void swap_out(ops::Backend& backend, std::span<const SwapCopy> copies) const;
+  void swap_in(ops::Backend& backend, std::span<const SwapCopy> copies) const;
+  void copy(ops::Backend& backend, std::span<const BlockCopy> copies) const;
 
  private:
+  static Status make_views(const ModelConfig& model, const Config& config, int64_t num_blocks, int32_t num_buffers,
+                           const char* flag, Allocator& allocator, std::vector<Buffer>& buffers,
+                           std::vector<ops::KvCacheView>& views);
+
+  std::unique_ptr<Allocator> swap_file_;  // outlives the buffers
   std::vector<Buffer> buffers_;
-  std::vector<ops::KvCacheView> layers_;
+  std::vector<ops::KvCacheView> pool_;  // [layers of a block]
+  std::vector<ops::KvCacheView> swap_;  // the same; empty: no second pool
+  std::vector<nn::CacheLayer> layers_;  // [layers of the model]
 };
 
 }  // namespace quire::runner

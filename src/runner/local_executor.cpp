@@ -1,5 +1,7 @@
 #include "runner/local_executor.h"
 
+#include <deque>
+
 #include "base/host_memory.h"
 #include "checkpoint/checkpoint.h"
 #include "runner/model_runner.h"
@@ -24,8 +26,13 @@ class LocalExecutor final : public Executor {
   const TextSource& text() const override { return text_; }
   const std::string& description() const override { return description_; }
   void bind_thread() override { backend_->bind_thread(); }
-  Result<StepResult> execute(const StepPlan& plan) override { return runner_->execute(plan); }
-  StepTimings last_timings() const override { return runner_->last_timings(); }
+  void submit(const StepPlan& plan) override { submitted_.push_back(&plan); }
+  Result<ExecutedStep> collect() override {
+    QUIRE_CHECK(!submitted_.empty());
+    const StepPlan& plan = *submitted_.front();
+    submitted_.pop_front();
+    return runner_->execute(plan);
+  }
 
  private:
   // Destroyed from the last to the first: the runner's buffers go before the backend that gave them.
@@ -35,6 +42,7 @@ class LocalExecutor final : public Executor {
   std::unique_ptr<ModelRunner> runner_;
   TextSource text_;
   std::string description_;
+  std::deque<const StepPlan*> submitted_;
 };
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runner/kv_layout.h"
+
 namespace quire::runner {
 namespace {
 
@@ -12,6 +14,12 @@ Status check_choices(const EngineConfig& config) {
   if (config.max_num_seqs < 1) return invalid_argument("max_num_seqs is {}, expected at least 1", config.max_num_seqs);
   if (config.max_num_batched_tokens < 1) {
     return invalid_argument("max_num_batched_tokens is {}, expected at least 1", config.max_num_batched_tokens);
+  }
+  if (config.num_gpu_blocks_override < 0) {
+    return invalid_argument("num_gpu_blocks_override is {}, expected at least 0", config.num_gpu_blocks_override);
+  }
+  if (!(config.swap_space >= 0 && config.swap_space < 1 << 20)) {
+    return invalid_argument("swap_space is {} GiB, expected at least 0", config.swap_space);
   }
   if (config.kv_cache_memory_bytes < 0) {
     return invalid_argument("kv_cache_memory_bytes is {}, expected at least 0", config.kv_cache_memory_bytes);
@@ -71,6 +79,7 @@ Result<PlannedModel> plan_model(const EngineConfig& config, const checkpoint::Ch
   QUIRE_ASSIGN_OR_RETURN(planned.config,
                          planned.family.read_config(checkpoint.config(), checkpoint.generation_config()));
   planned.config.dtype = checkpoint.dtype_summary();
+  planned.swap_folder = config.swap_file;
   if (config.max_model_len < 0 || config.max_model_len > planned.config.max_position) {
     return invalid_argument("max_model_len is {}, but the model was made for at most {} tokens of context",
                             config.max_model_len, planned.config.max_position);
@@ -87,18 +96,25 @@ Result<PlannedModel> plan_model(const EngineConfig& config, const checkpoint::Ch
   memory.workspace_bytes = workspace_bytes(config, planned, backend);
   memory.block_size = config.block_size;
   memory.kv_bytes_per_token = kv_bytes_per_token(planned.config, planned.kv_dtype);
-  memory.block_bytes = memory.kv_bytes_per_token * config.block_size;
+  const KvLayout layout = make_kv_layout(planned.config);
+  memory.windows = layout.windows;
+  memory.layers_per_block = layout.num_buffers;
+  memory.block_bytes =
+      memory.kv_bytes_per_token / planned.config.num_layers * layout.num_buffers * config.block_size;
   memory.max_model_len = planned.max_model_len;
-  if (config.kv_cache_memory_bytes > 0) {
+  memory.max_num_batched_tokens = config.max_num_batched_tokens;
+  memory.num_swap_blocks = static_cast<int64_t>(config.swap_space * static_cast<double>(1 << 30)) / memory.block_bytes;
+  if (config.num_gpu_blocks_override > 0) {
+    memory.num_blocks = config.num_gpu_blocks_override;
+  } else if (config.kv_cache_memory_bytes > 0) {
     memory.num_blocks = config.kv_cache_memory_bytes / memory.block_bytes;
   } else {
     const int64_t left = free_bytes - memory.weight_bytes - memory.workspace_bytes;
-    const int64_t blocks_a_sequence = (planned.max_model_len + config.block_size - 1) / config.block_size;
     memory.free_bytes = free_bytes;
     memory.memory_utilization = config.memory_utilization;
     memory.num_blocks = static_cast<int64_t>(static_cast<double>(std::max<int64_t>(left, 0)) *
                                              config.memory_utilization / static_cast<double>(memory.block_bytes));
-    memory.num_blocks = std::min(memory.num_blocks, blocks_a_sequence * config.max_num_seqs);
+    memory.num_blocks = std::min(memory.num_blocks, memory.blocks_of(planned.max_model_len) * config.max_num_seqs);
   }
   // Block ids are 32 bits wide.
   memory.num_blocks = std::min<int64_t>(memory.num_blocks, (int64_t{1} << 31) - 1);

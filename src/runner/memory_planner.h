@@ -2,6 +2,7 @@
 // left for it. The same numbers are printed by `quire plan` and used at start.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "checkpoint/checkpoint.h"
@@ -30,6 +31,7 @@ struct PlannedModel {
   ModelConfig config;
   DType kv_dtype = DType::kF32;
   int64_t max_model_len = 0;
+  std::string swap_folder;       // of the second pool's file; empty: host memory
   int64_t workspace_floats = 0;  // of the model's own forward pass, for the largest step
   MemoryPlan memory;
 };

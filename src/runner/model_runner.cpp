@@ -17,11 +17,22 @@ struct RowOutcome {
   Status error;
   TokenId token = kNoToken;                  // sampled
   std::optional<PositionLogprobs> logprobs;  // of the sampled or of the prompt's token
+  std::vector<TokenLogprob> candidates;      // of a beam
 };
 
 RowOutcome consume_row(const LogitRow& row, SequenceState& state, std::span<float> logits,
                        sampling::SamplingScratch& scratch) {
   RowOutcome outcome;
+  if (!state.fault.ok()) {
+    outcome.error = state.fault;
+    return outcome;
+  }
+  if (row.num_candidates > 0) {
+    auto candidates = state.sampler.beam_candidates(logits, static_cast<size_t>(row.num_candidates), scratch);
+    outcome.error = candidates.status();
+    if (candidates.ok()) outcome.candidates = std::move(*candidates);
+    return outcome;
+  }
   if (row.target != kNoToken) {
     auto scored = sampling::position_logprobs(logits, row.target, *state.params->prompt_logprobs);
     outcome.error = scored.status();
@@ -42,10 +53,14 @@ RowOutcome consume_row(const LogitRow& row, SequenceState& state, std::span<floa
 Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const PlannedModel& planned,
                                                          std::unique_ptr<models::Model> model, ops::Backend& backend) {
   const MemoryPlan& memory = planned.memory;
-  QUIRE_ASSIGN_OR_RETURN(KvStorage storage, KvStorage::create(planned.config, planned.kv_dtype, memory.num_blocks,
-                                                              memory.block_size, backend.allocator()));
-  auto runner =
-      std::unique_ptr<ModelRunner>(new ModelRunner(std::move(model), backend, std::move(storage), memory.block_size));
+  QUIRE_ASSIGN_OR_RETURN(KvStorage storage, KvStorage::create(planned.config,
+                                                              {.dtype = planned.kv_dtype,
+                                                               .num_blocks = memory.num_blocks,
+                                                               .block_size = memory.block_size,
+                                                               .num_swap_blocks = memory.num_swap_blocks,
+                                                               .swap_folder = planned.swap_folder},
+                                                              backend.allocator()));
+  auto runner = std::unique_ptr<ModelRunner>(new ModelRunner(std::move(model), backend, std::move(storage), memory));
   const int64_t logit_floats = kLogitRows * (planned.config.hidden_size + planned.config.vocab_size);
   runner->workspace_capacity_ = planned.workspace_floats;
   runner->workspace_memory_ =
@@ -59,39 +74,62 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const PlannedModel& pla
 }
 
 ModelRunner::ModelRunner(std::unique_ptr<models::Model> model, ops::Backend& backend, KvStorage storage,
-                         int32_t block_size)
-    : backend_(backend), model_(std::move(model)), storage_(std::move(storage)), block_size_(block_size) {
+                         const MemoryPlan& memory)
+    : backend_(backend),
+      model_(std::move(model)),
+      storage_(std::move(storage)),
+      block_size_(memory.block_size),
+      batch_(static_cast<int32_t>(memory.windows.size())) {
   scratch_.resize(static_cast<size_t>(backend.num_host_threads()));
 }
 
-StepResult ModelRunner::execute(const StepPlan& plan) {
+ExecutedStep ModelRunner::execute(const StepPlan& plan) {
+  ExecutedStep step;
   const auto start = std::chrono::steady_clock::now();
-  prepare(plan);
-  timings_.prepare = seconds_since(start);
+  prepare(plan, step.timings);
+  step.timings.prepare = seconds_since(start);
   const auto prepared = std::chrono::steady_clock::now();
   const float* hidden = forward();
-  timings_.forward = seconds_since(prepared);
+  step.timings.forward = seconds_since(prepared);
   const auto computed = std::chrono::steady_clock::now();
-  StepResult result = sample(plan, hidden);
-  timings_.sample = seconds_since(computed);
-  return result;
+  step.result = sample(plan, hidden);
+  step.timings.sample = seconds_since(computed);
+  return step;
 }
 
-void ModelRunner::prepare(const StepPlan& plan) {
+void ModelRunner::prepare(const StepPlan& plan, StepTimings& timings) {
+  move_beams(plan.moves);
   for (SequenceId id : plan.retired) states_.erase(id);
-  const int64_t vocab_size = model_->config().vocab_size;
-  for (const NewSequence& added : plan.added) {
-    const bool fresh =
-        states_
-            .emplace(added.id, SequenceState{.tokens = added.prompt,
-                                             .num_prompt_tokens = static_cast<int32_t>(added.prompt.size()),
-                                             .params = added.params,
-                                             .sampler = {added.params, added.prompt, added.seed, vocab_size,
-                                                         added.stop_token_ids}})
-            .second;
-    QUIRE_CHECK(fresh);
-  }
+  for (const NewSequence& added : plan.added) learn(added);
+  const auto start = std::chrono::steady_clock::now();
+  storage_.swap_out(backend_, plan.swap_out);
+  storage_.swap_in(backend_, plan.swap_in);
+  timings.swap = seconds_since(start);
+  storage_.copy(backend_, plan.copies);
   batch_.build(plan, states_, block_size_);
+}
+
+// Every beam takes what its source was before any of them moved.
+void ModelRunner::move_beams(const std::vector<BeamMove>& moves) {
+  std::vector<SequenceState> moved;
+  moved.reserve(moves.size());
+  for (const BeamMove& move : moves) {
+    SequenceState& state = moved.emplace_back(states_.at(move.source));
+    state.tokens.push_back(move.token);
+    state.sampler.accept(move.token);
+  }
+  for (size_t i = 0; i < moves.size(); ++i) states_.at(moves[i].id) = std::move(moved[i]);
+}
+
+void ModelRunner::learn(const NewSequence& added) {
+  SequenceState state{.tokens = added.prompt,
+                      .num_prompt_tokens = static_cast<int32_t>(added.prompt.size()),
+                      .params = added.params,
+                      .sampler = {added.params, added.prompt, added.seed, model_->config().vocab_size,
+                                  added.stop_token_ids, added.output},
+                      .fault = {}};
+  state.tokens.insert(state.tokens.end(), added.output.begin(), added.output.end());
+  QUIRE_CHECK(states_.emplace(added.id, std::move(state)).second);
 }
 
 float* ModelRunner::forward() {
@@ -136,7 +174,12 @@ void ModelRunner::sample_rows(const StepPlan& plan, const float* hidden, size_t 
     RowOutcome& outcome = outcomes[i];
     if (!sequence.error.ok()) continue;
     if (!outcome.error.ok()) {
+      SequenceState& state = states_.at(sequence.id);
+      state.fault = outcome.error;
+      state.tokens.push_back(0);
       sequence.error = std::move(outcome.error);
+    } else if (rows[i].num_candidates > 0) {
+      sequence.candidates = std::move(outcome.candidates);
     } else if (rows[i].target != kNoToken) {
       sequence.prompt_logprobs.push_back(std::move(*outcome.logprobs));
     } else {

@@ -20,13 +20,15 @@ class ModelRunner {
   static Result<std::unique_ptr<ModelRunner>> create(const PlannedModel& planned, std::unique_ptr<models::Model> model,
                                                      ops::Backend& backend);
 
-  StepResult execute(const StepPlan& plan);
-  StepTimings last_timings() const { return timings_; }
+  ExecutedStep execute(const StepPlan& plan);
 
  private:
-  ModelRunner(std::unique_ptr<models::Model> model, ops::Backend& backend, KvStorage storage, int32_t block_size);
+  ModelRunner(std::unique_ptr<models::Model> model, ops::Backend& backend, KvStorage storage,
+              const MemoryPlan& memory);
 
-  void prepare(const StepPlan& plan);
+  void prepare(const StepPlan& plan, StepTimings& timings);
+  void move_beams(const std::vector<BeamMove>& moves);
+  void learn(const NewSequence& added);
   float* forward();
   StepResult sample(const StepPlan& plan, const float* hidden);
   void sample_rows(const StepPlan& plan, const float* hidden, size_t begin, size_t end, StepResult& result);
@@ -42,7 +44,6 @@ class ModelRunner {
   std::unordered_map<SequenceId, SequenceState> states_;
   InputBatch batch_;
   std::vector<sampling::SamplingScratch> scratch_;  // one a thread
-  StepTimings timings_;
 };
 
 }  // namespace quire::runner

@@ -91,6 +91,7 @@ bool Scheduler::apply_tokens(Sequence& sequence, const ScheduledSequence& run, S
     return false;
   }
   event.prompt_logprobs = std::exchange(sequence.prompt_logprobs, {});
+  event.num_cached_tokens = std::exchange(sequence.num_cached_tokens, std::nullopt);
   return true;
 }
 
@@ -203,6 +204,7 @@ void Scheduler::finish_beams(BeamGroup& group, std::vector<CommitEvent>& events)
     event.tokens = std::move(answer.tokens);
     event.logprobs = std::move(answer.logprobs);
     event.cumulative_logprob = answer.cumulative_logprob;
+    event.num_cached_tokens = first.num_cached_tokens;
     if (i == 0) event.prompt_logprobs = std::exchange(first.prompt_logprobs, {});
     events.push_back({first.id + static_cast<SequenceId>(i), std::move(event)});
   }

@@ -19,7 +19,8 @@ bool Scheduler::schedule(StepPlan& plan) {
   plan.copies.clear();
   plan.num_tokens = 0;
   last_preempted_.clear();
-  cache_.begin_step(next_step_);
+  // Copies to slots that no plan has taken along yet must not meet others to the same slots.
+  cache_.begin_step(next_step_, /*free_slots=*/swap_out_.empty());
   for (size_t i = fork_sources_.size(); i-- > 0;) wake_forks(*fork_sources_[i]);
 
   size_t count = 0;
@@ -226,6 +227,9 @@ bool Scheduler::admit(Sequence& sequence, Admission& admission, StepPlan& plan, 
   }
 
   leave_queues(sequence);
+  if (!sequence.last_step) {
+    sequence.num_cached_tokens = std::min(sequence.num_computed_tokens, sequence.num_prompt_tokens);
+  }
   if (swapped) QUIRE_CHECK(cache_.swap_in(sequence.blocks, plan.swap_in));
   QUIRE_CHECK(cache_.prepare(sequence.blocks, sequence.num_computed_tokens,
                              sequence.num_computed_tokens + num_new_tokens, plan.copies));

@@ -252,6 +252,7 @@ SchedulerStats Scheduler::stats() const {
   stats.blocks_used = cache_.pool().num_used();
   stats.blocks_cached = cache_.pool().num_cached();
   stats.swap_slots_used = cache_.num_swap_slots_used();
+  stats.swap_slots_total = config_.num_swap_blocks;
   stats.preemptions = preemptions_;
   stats.swaps = swaps_;
   stats.scheduled_tokens = scheduled_tokens_;

@@ -88,6 +88,7 @@ struct SchedulerStats {
   int32_t blocks_used = 0;
   int32_t blocks_cached = 0;  // free, with contents worth finding
   int32_t swap_slots_used = 0;
+  int32_t swap_slots_total = 0;
   uint64_t preemptions = 0;       // since the start
   uint64_t swaps = 0;             // of those, by swapping
   uint64_t scheduled_tokens = 0;  // since the start; recomputed ones count again

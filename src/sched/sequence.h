@@ -62,6 +62,8 @@ struct Sequence {
   int32_t num_computed_before = 0;   // without the run planned last
   std::optional<uint64_t> last_step;  // the step of that run
   int32_t max_total_tokens = 0;      // prompt and answer end here
+  // Found in the cache when it was first admitted; told with the first event.
+  std::optional<int32_t> num_cached_tokens;
   int32_t plans_in_flight = 0;       // plans not yet committed that use its blocks
   kv::SequenceBlocks blocks;         // covers num_computed_tokens
 

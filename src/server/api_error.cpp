@@ -18,6 +18,7 @@ std::string_view error_type(int http_status) {
     case 415:
     case 417:
     case 431:
+    case 505:
       return "BadRequestError";
     case 401:
       return "AuthenticationError";
@@ -83,11 +84,14 @@ ApiError to_api_error(const Status& status) {
   return {500, "The server failed while answering this request; its log says more.", "", "internal_error", 0};
 }
 
+std::string_view shortened(std::string_view text, size_t most) {
+  if (text.size() <= most) return text;
+  while (most > 0 && is_utf8_continuation(text[most])) --most;
+  return text.substr(0, most);
+}
+
 std::string quoted(std::string_view text, size_t most) {
-  if (text.size() <= most) return fmt::format("'{}'", text);
-  size_t end = most;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
-  return fmt::format("'{}…'", text.substr(0, end));
+  return fmt::format("'{}{}'", shortened(text, most), text.size() > most ? "…" : "");
 }
 
 }  // namespace quire::server

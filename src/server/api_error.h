@@ -1,6 +1,7 @@
 // Errors as OpenAI's clients read them: {"error": {"message", "type", "param", "code"}}.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -28,6 +29,9 @@ HttpResponse error_response(const ApiError& error);
 // invalid_argument 400, not_found 404, resource_exhausted 429, unimplemented 501, unavailable 503, anything else 500.
 // What went wrong inside (500) is not told to the client beyond that.
 ApiError to_api_error(const Status& status);
+
+// At most `most` bytes of a text, cut between characters.
+std::string_view shortened(std::string_view text, size_t most);
 
 // Strings that go into a message: quoted, at most `most` bytes, cut between characters.
 std::string quoted(std::string_view text, size_t most = 100);

@@ -2,6 +2,7 @@
 
 #include <iterator>
 
+#include "base/log.h"
 #include "server/api_error.h"
 
 namespace quire::server {
@@ -69,9 +70,7 @@ void Generation::begin() {
       for (Choice& choice : choices_) {
         json::object opening = format_.envelope({format_.opening_choice(choice.progress)}, usage_of(choice));
         if (format_.context().return_token_ids) {
-          json::array ids;
-          for (TokenId id : choice.progress.prompt->ids) ids.emplace_back(id);
-          opening["prompt_token_ids"] = std::move(ids);
+          opening["prompt_token_ids"] = ids_array(choice.progress.prompt->ids);
         }
         out_ += sse_event(opening);
       }
@@ -155,6 +154,7 @@ json::object Generation::total_usage() const {
 }
 
 void Generation::fail(const Status& error) {
+  log_error("request {} failed: {}", format_.context().id, error.message());
   const ApiError told =
       to_api_error(error.code() == StatusCode::kUnavailable ? error : internal_error("{}", error.message()));
   for (Choice& choice : choices_) choice.completion.reset();
@@ -178,7 +178,8 @@ void Generation::send_stream() {
   }
   if (out_.empty()) return;
   writing_ = true;
-  exchange_->write(std::exchange(out_, {}), [self = shared_from_this()] {
+  const std::string events = std::exchange(out_, {});
+  exchange_->write(events, [self = shared_from_this()] {
     self->writing_ = false;
     if (self->over_) return;
     if (!self->last_written_) return self->pump();
@@ -196,11 +197,7 @@ void Generation::send_whole() {
     if (format_.context().prompt_logprobs_asked) {
       answer["prompt_logprobs"] = format_.prompt_logprobs(choices_.front().collected.prompt_logprobs);
     }
-    if (format_.context().return_token_ids) {
-      json::array ids;
-      for (TokenId id : prompts_.front().ids) ids.emplace_back(id);
-      answer["prompt_token_ids"] = std::move(ids);
-    }
+    if (format_.context().return_token_ids) answer["prompt_token_ids"] = ids_array(prompts_.front().ids);
   }
   exchange_->respond({200, "application/json", {}, json::serialize(answer)});
 }

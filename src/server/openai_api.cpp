@@ -1,6 +1,7 @@
 #include "server/openai_api.h"
 
 #include <algorithm>
+#include <iterator>
 #include <ctime>
 
 #include <fmt/format.h>
@@ -31,12 +32,7 @@ void answer(const std::shared_ptr<Exchange>& exchange, const Status& status) {
   exchange->respond(error_response(error));
 }
 
-std::string last_component(std::string_view path) {
-  while (path.size() > 1 && path.back() == '/') path.remove_suffix(1);
-  return std::string(path.substr(path.find_last_of('/') + 1));
-}
-
-Status as_invalid(Status status, std::string_view param) {
+Status as_invalid(const Status& status, std::string_view param) {
   return Status(StatusCode::kInvalidArgument, status.message())
       .with_param(status.param().empty() ? std::string(param) : status.param());
 }
@@ -69,7 +65,7 @@ json::object OpenAiApi::card(const std::string& name) const {
           {"object", "model"},
           {"created", started_},
           {"owned_by", "quire"},
-          {"root", config_.root_model.empty() ? name : last_component(config_.root_model)},
+          {"root", config_.root_model.empty() ? name : config_.root_model},
           {"parent", nullptr},
           {"max_model_len", engine_.max_model_len()}};
 }
@@ -83,7 +79,7 @@ json::object OpenAiApi::model_list() const {
 Status OpenAiApi::check_model(const std::string& name) const {
   const auto& names = config_.served_model_names;
   if (name.empty() || std::find(names.begin(), names.end(), name) != names.end()) return {};
-  return not_found("The model `{}` does not exist.", name.substr(0, 200)).with_param("model");
+  return not_found("The model `{}` does not exist.", shortened(name, 200)).with_param("model");
 }
 
 Result<json::object> OpenAiApi::model_card(std::string_view name) const {
@@ -101,8 +97,7 @@ Status OpenAiApi::check_text_length(size_t bytes) const {
   if (max_bytes_per_token_ == 0 || bytes <= most) return {};
   return invalid_argument(
              "This model's maximum context length is {} tokens. However, your prompt has {} bytes of text, which can "
-             "be "
-             "no fewer than {} tokens. Please shorten the prompt.",
+             "be no fewer than {} tokens. Please shorten the prompt.",
              engine_.max_model_len(), bytes, bytes / max_bytes_per_token_)
       .with_param(kOverflowParam);
 }
@@ -123,37 +118,12 @@ Status OpenAiApi::check_length(const PreparedPrompt& prompt, const GenerationOpt
       .with_param(kOverflowParam);
 }
 
-Result<engine::ChatPrompt> OpenAiApi::render_with(const std::string& source, const ChatRequest& request) const {
-  if (request.continue_final_message) {
-    return invalid_argument("continue_final_message does not work with a chat_template of the request.")
-        .with_param("continue_final_message");
-  }
-  auto parsed = text::ChatTemplate::parse(source);
-  if (!parsed.ok()) return as_invalid(parsed.status(), "chat_template");
-  json::object variables = request.template_variables;
-  variables["messages"] = request.messages;
-  auto pieces = parsed->render(variables, {{"add_generation_prompt", request.add_generation_prompt},
-                                           {"bos_token", engine_.text().bos_token},
-                                           {"eos_token", engine_.text().eos_token}});
-  if (!pieces.ok()) return as_invalid(pieces.status(), "chat_template");
-  return engine::ChatPrompt{text::concatenate(*pieces),
-                            engine_.tokenizer()->encode(*pieces, /*add_special_tokens=*/false)};
-}
-
 Result<PreparedPrompt> OpenAiApi::render(const ChatRequest& request) const {
-  if (engine_.tokenizer() == nullptr) {
-    return invalid_argument("This server runs without a tokenizer: chats need one. Send token ids to /v1/completions.")
-        .with_param("messages");
-  }
-  if (request.chat_template.empty() && engine_.chat_template() == nullptr) {
-    return invalid_argument("The model has no chat template: use /v1/completions.").with_param("messages");
-  }
-  auto prompt = request.chat_template.empty()
-                    ? engine::render_chat(engine_, request.messages,
-                                          {.add_generation_prompt = request.add_generation_prompt,
-                                           .continue_final_message = request.continue_final_message,
-                                           .variables = request.template_variables})
-                    : render_with(request.chat_template, request);
+  auto prompt = engine::render_chat(engine_, request.messages,
+                                    {.add_generation_prompt = request.add_generation_prompt,
+                                     .continue_final_message = request.continue_final_message,
+                                     .chat_template = request.chat_template,
+                                     .variables = request.template_variables});
   // A template that runs into a limit does so because of what the client sent.
   if (!prompt.ok()) return as_invalid(prompt.status(), "messages");
   PreparedPrompt out{std::move(prompt->ids), ""};
@@ -217,12 +187,10 @@ Status OpenAiApi::start(std::shared_ptr<Exchange> exchange, const GenerationOpti
   }
   std::vector<std::unique_ptr<engine::Completion>> completions;  // dropped, and so cancelled, when one fails
   for (const PreparedPrompt& prompt : prompts) {
-    for (int32_t i = 0; i < options.n; ++i) {
-      engine::GenerationRequest request{prompt.ids, options.params};
-      if (options.params.seed) request.params.seed = *options.params.seed + static_cast<uint64_t>(i);
-      QUIRE_ASSIGN_OR_RETURN(auto completion, engine::Completion::start(engine_, std::move(request)));
-      completions.push_back(std::move(completion));
-    }
+    engine::GenerationRequest request{.prompt = prompt.ids, .params = options.params, .label = context.id};
+    request.params.n = options.n;
+    QUIRE_ASSIGN_OR_RETURN(auto answers, engine::Completion::start(engine_, std::move(request)));
+    std::ranges::move(answers, std::back_inserter(completions));
   }
   params_n_.observe(options.n);
   if (config_.enable_log_requests) {
@@ -237,7 +205,7 @@ Status OpenAiApi::start(std::shared_ptr<Exchange> exchange, const GenerationOpti
 }
 
 Status OpenAiApi::answer_chat(const std::shared_ptr<Exchange>& exchange) const {
-  QUIRE_ASSIGN_OR_RETURN(const json::object body, parse_json_object(exchange->request().body));
+  QUIRE_ASSIGN_OR_RETURN(const json::object body, parse_json_object(exchange->take_body()));
   QUIRE_ASSIGN_OR_RETURN(const ChatRequest request, parse_chat_request(body, limits_));
   QUIRE_RETURN_IF_ERROR(check_model(request.options.model));
   QUIRE_ASSIGN_OR_RETURN(PreparedPrompt prompt, render(request));
@@ -255,7 +223,7 @@ Status OpenAiApi::answer_chat(const std::shared_ptr<Exchange>& exchange) const {
 }
 
 Status OpenAiApi::answer_completions(const std::shared_ptr<Exchange>& exchange) const {
-  QUIRE_ASSIGN_OR_RETURN(const json::object body, parse_json_object(exchange->request().body));
+  QUIRE_ASSIGN_OR_RETURN(const json::object body, parse_json_object(exchange->take_body()));
   QUIRE_ASSIGN_OR_RETURN(const CompletionRequest request, parse_completion_request(body, limits_));
   QUIRE_RETURN_IF_ERROR(check_model(request.options.model));
   std::vector<PreparedPrompt> prompts;
@@ -274,7 +242,7 @@ Status OpenAiApi::answer_completions(const std::shared_ptr<Exchange>& exchange) 
 // tokens
 
 Status OpenAiApi::answer_tokenize(const std::shared_ptr<Exchange>& exchange) const {
-  QUIRE_ASSIGN_OR_RETURN(const json::object body, parse_json_object(exchange->request().body));
+  QUIRE_ASSIGN_OR_RETURN(const json::object body, parse_json_object(exchange->take_body()));
   QUIRE_ASSIGN_OR_RETURN(const TokenizeRequest request, parse_tokenize_request(body, limits_));
   QUIRE_RETURN_IF_ERROR(check_model(request.model));
   const text::Tokenizer* tokenizer = engine_.tokenizer();
@@ -304,8 +272,8 @@ Status OpenAiApi::answer_tokenize(const std::shared_ptr<Exchange>& exchange) con
 }
 
 Status OpenAiApi::answer_detokenize(const std::shared_ptr<Exchange>& exchange) const {
-  QUIRE_ASSIGN_OR_RETURN(const json::object body, parse_json_object(exchange->request().body));
-  QUIRE_ASSIGN_OR_RETURN(const DetokenizeRequest request, parse_detokenize_request(body));
+  QUIRE_ASSIGN_OR_RETURN(const json::object body, parse_json_object(exchange->take_body()));
+  QUIRE_ASSIGN_OR_RETURN(const DetokenizeRequest request, parse_detokenize_request(body, limits_));
   QUIRE_RETURN_IF_ERROR(check_model(request.model));
   const text::Tokenizer* tokenizer = engine_.tokenizer();
   if (tokenizer == nullptr) return invalid_argument("This server runs without a tokenizer.");
@@ -320,16 +288,16 @@ Status OpenAiApi::answer_detokenize(const std::shared_ptr<Exchange>& exchange) c
   return {};
 }
 
-void OpenAiApi::chat_completions(std::shared_ptr<Exchange> exchange) const {
+void OpenAiApi::chat_completions(const std::shared_ptr<Exchange>& exchange) const {
   answer(exchange, answer_chat(exchange));
 }
-void OpenAiApi::completions(std::shared_ptr<Exchange> exchange) const {
+void OpenAiApi::completions(const std::shared_ptr<Exchange>& exchange) const {
   answer(exchange, answer_completions(exchange));
 }
-void OpenAiApi::tokenize(std::shared_ptr<Exchange> exchange) const {
+void OpenAiApi::tokenize(const std::shared_ptr<Exchange>& exchange) const {
   answer(exchange, answer_tokenize(exchange));
 }
-void OpenAiApi::detokenize(std::shared_ptr<Exchange> exchange) const {
+void OpenAiApi::detokenize(const std::shared_ptr<Exchange>& exchange) const {
   answer(exchange, answer_detokenize(exchange));
 }
 

@@ -25,10 +25,10 @@ class OpenAiApi {
   OpenAiApi(const ServerConfig& config, engine::Engine& engine);
 
   // Each answers the exchange: now, or by a Generation that lives on with it. Any thread.
-  void chat_completions(std::shared_ptr<Exchange> exchange) const;
-  void completions(std::shared_ptr<Exchange> exchange) const;
-  void tokenize(std::shared_ptr<Exchange> exchange) const;
-  void detokenize(std::shared_ptr<Exchange> exchange) const;
+  void chat_completions(const std::shared_ptr<Exchange>& exchange) const;
+  void completions(const std::shared_ptr<Exchange>& exchange) const;
+  void tokenize(const std::shared_ptr<Exchange>& exchange) const;
+  void detokenize(const std::shared_ptr<Exchange>& exchange) const;
 
   boost::json::object model_list() const;
   // Errors: not_found.
@@ -40,7 +40,6 @@ class OpenAiApi {
   Result<PreparedPrompt> encode(const Prompt& prompt, const CompletionRequest& request) const;
   Status check_length(const PreparedPrompt& prompt, const GenerationOptions& options, bool score_only) const;
   Status check_text_length(size_t bytes) const;
-  Result<engine::ChatPrompt> render_with(const std::string& source, const ChatRequest& request) const;
   Status start(std::shared_ptr<Exchange> exchange, const GenerationOptions& options, AnswerContext context,
                std::vector<PreparedPrompt> prompts) const;
   AnswerContext context_of(const Exchange& exchange, const GenerationOptions& options, bool chat) const;

@@ -18,13 +18,6 @@ double finite(float logprob) {
   return logprob > kLogprobFloor ? logprob : kLogprobFloor;
 }
 
-json::array to_json(std::span<const TokenId> ids) {
-  json::array out;
-  out.reserve(ids.size());
-  for (TokenId id : ids) out.emplace_back(id);
-  return out;
-}
-
 json::value stop_reason(const engine::OutputDelta& delta) {
   if (const auto* text = std::get_if<std::string>(&delta.stop_reason)) return json::value(*text);
   if (const auto* id = std::get_if<TokenId>(&delta.stop_reason)) return json::value(*id);
@@ -132,15 +125,15 @@ json::object AnswerFormat::opening_choice(const ChoiceProgress& progress) const 
 
 json::object AnswerFormat::choice(ChoiceProgress& progress, const engine::OutputDelta& delta) const {
   json::object out{{"index", progress.index}};
-  std::string text = progress.begun ? delta.text : progress.prompt->echo + delta.text;
+  const std::string text = progress.begun ? delta.text : progress.prompt->echo + delta.text;
   if (!context_.chat) {
-    out["text"] = std::move(text);
+    out["text"] = text;
   } else if (context_.stream) {
     json::object part;
-    if (!text.empty() || delta.finish == FinishReason::kNone) part["content"] = std::move(text);
+    if (!text.empty() || delta.finish == FinishReason::kNone) part["content"] = text;
     out["delta"] = std::move(part);
   } else {
-    out["message"] = {{"role", "assistant"}, {"content", std::move(text)}, {"refusal", nullptr}};
+    out["message"] = {{"role", "assistant"}, {"content", text}, {"refusal", nullptr}};
   }
   out["logprobs"] = nullptr;
   if (context_.num_logprobs) {
@@ -154,8 +147,8 @@ json::object AnswerFormat::choice(ChoiceProgress& progress, const engine::Output
   out["finish_reason"] = finished ? json::value(to_string(delta.finish)) : json::value(nullptr);
   if (finished || !context_.chat) out["stop_reason"] = stop_reason(delta);
   if (context_.return_token_ids) {
-    out["token_ids"] = to_json(delta.tokens);
-    if (!context_.chat && !progress.begun) out["prompt_token_ids"] = to_json(progress.prompt->ids);
+    out["token_ids"] = ids_array(delta.tokens);
+    if (!context_.chat && !progress.begun) out["prompt_token_ids"] = ids_array(progress.prompt->ids);
   }
   if (context_.prompt_logprobs_asked && !context_.chat) out["prompt_logprobs"] = prompt_logprobs(delta.prompt_logprobs);
   progress.begun = true;
@@ -172,6 +165,13 @@ json::object AnswerFormat::envelope(json::array choices, json::value usage) cons
                    {"model", context_.model},
                    {"choices", std::move(choices)}};
   if (!usage.is_null() || context_.usage_in_chunks) out["usage"] = std::move(usage);
+  return out;
+}
+
+json::array ids_array(std::span<const TokenId> ids) {
+  json::array out;
+  out.reserve(ids.size());
+  for (TokenId id : ids) out.emplace_back(id);
   return out;
 }
 

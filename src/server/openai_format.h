@@ -71,6 +71,7 @@ class AnswerFormat {
   AnswerContext context_;
 };
 
+boost::json::array ids_array(std::span<const TokenId> ids);
 boost::json::object usage_object(int64_t prompt_tokens, int64_t completion_tokens);
 
 // "data: ...\n\n"

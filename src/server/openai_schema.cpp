@@ -16,7 +16,8 @@ namespace {
 
 constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
 
-// ------------------------------------------------------------------------------------------------------ refused fields
+// ------------------------------------------------------------------------------------------------------------------
+// refused fields
 
 bool is_falsy(const json::value& v) {
   switch (v.kind()) {
@@ -118,8 +119,8 @@ Status check_refused(const json::object& body) {
   return {};
 }
 
-// ------------------------------------------------------------------------------------------------- common to
-// generations
+// ------------------------------------------------------------------------------------------------------------------
+// common to generations
 
 void read_stop(JsonFields& fields, const SchemaLimits& limits, SamplingParams& params) {
   const json::value* stop = fields.any("stop");
@@ -267,56 +268,11 @@ void read_max_tokens(JsonFields& fields, std::string_view name, GenerationOption
 // ------------------------------------------------------------------------------------------------------------------
 // chat
 
-void check_content(JsonFields& fields, size_t index, const json::value& content) {
-  const auto* parts = content.if_array();
-  if (parts == nullptr) {
-    if (!content.is_string() && !content.is_null()) {
-      fields.fail("messages", fmt::format("messages[{}].content must be a string or a list of parts, got {}.", index,
-                                          describe(content)));
-    }
-    return;
-  }
-  for (size_t i = 0; i < parts->size(); ++i) {
-    const auto* part = (*parts)[i].if_object();
-    const auto* type = part == nullptr ? nullptr : part->if_contains("type");
-    if (type == nullptr || !type->is_string()) {
-      return fields.fail("messages",
-                         fmt::format("messages[{}].content[{}] must be an object with a string type.", index, i));
-    }
-    if (type->get_string() != "text") {
-      return fields.fail("messages",
-                         fmt::format("messages[{}].content[{}] has the type {}; this model reads text only.", index, i,
-                                     quoted(type->get_string(), 40)));
-    }
-    const auto* text = part->if_contains("text");
-    if (text == nullptr || !text->is_string()) {
-      return fields.fail("messages", fmt::format("messages[{}].content[{}].text must be a string.", index, i));
-    }
-  }
-}
-
+// What is in the messages is engine::render_chat's to check.
 void read_messages(JsonFields& fields, ChatRequest& request) {
   const json::array* messages = fields.array("messages");
   if (messages == nullptr)
     return fields.fail("messages", "messages is required: a list of objects with role and content.");
-  if (messages->empty()) return fields.fail("messages", "messages must not be empty.");
-  for (size_t i = 0; i < messages->size(); ++i) {
-    const auto* message = (*messages)[i].if_object();
-    if (message == nullptr) {
-      return fields.fail("messages",
-                         fmt::format("messages[{}] must be an object, got {}.", i, describe((*messages)[i])));
-    }
-    const auto* role = message->if_contains("role");
-    if (role == nullptr || !role->is_string() || role->get_string().empty()) {
-      return fields.fail("messages", fmt::format("messages[{}].role must be a string that is not empty.", i));
-    }
-    const auto* content = message->if_contains("content");
-    if (content != nullptr) check_content(fields, i, *content);
-    const bool may_lack_content = role->get_string() == "assistant" || role->get_string() == "tool";
-    if ((content == nullptr || content->is_null()) && !may_lack_content) {
-      return fields.fail("messages", fmt::format("messages[{}] has no content.", i));
-    }
-  }
   request.messages = *messages;
 }
 
@@ -481,13 +437,16 @@ Result<TokenizeRequest> parse_tokenize_request(const json::object& body, const S
   return request;
 }
 
-Result<DetokenizeRequest> parse_detokenize_request(const json::object& body) {
+Result<DetokenizeRequest> parse_detokenize_request(const json::object& body, const SchemaLimits& limits) {
   DetokenizeRequest request;
   JsonFields fields(body);
   request.model = fields.string("model").value_or("");
   const json::array* tokens = fields.array("tokens");
   if (tokens == nullptr) {
     fields.fail("tokens", "tokens is required: a list of token ids.");
+  } else if (static_cast<int64_t>(tokens->size()) > limits.max_detokenized) {
+    fields.fail("tokens", fmt::format("tokens is a list of {} token ids; at most {} are taken at once.", tokens->size(),
+                                      limits.max_detokenized));
   } else {
     read_token_ids(fields, "tokens", *tokens, request.tokens);
   }

@@ -21,6 +21,7 @@ struct SchemaLimits {
   int64_t max_prompts = 1024;
   int64_t max_n = 128;
   int64_t max_stop = 4;
+  int64_t max_detokenized = 1 << 20;  // token ids: two bytes of a body may become a long word each
   bool trust_request_chat_template = false;
   bool return_token_ids = false;  // for requests that do not say
 };
@@ -77,6 +78,6 @@ struct DetokenizeRequest {
 Result<ChatRequest> parse_chat_request(const boost::json::object& body, const SchemaLimits& limits);
 Result<CompletionRequest> parse_completion_request(const boost::json::object& body, const SchemaLimits& limits);
 Result<TokenizeRequest> parse_tokenize_request(const boost::json::object& body, const SchemaLimits& limits);
-Result<DetokenizeRequest> parse_detokenize_request(const boost::json::object& body);
+Result<DetokenizeRequest> parse_detokenize_request(const boost::json::object& body, const SchemaLimits& limits);
 
 }  // namespace quire::server

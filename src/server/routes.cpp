@@ -90,10 +90,10 @@ std::optional<HttpResponse> Routes::screen(HttpRequest& request) const {
   return response;
 }
 
-void Routes::dispatch(std::shared_ptr<Exchange> exchange) const {
+void Routes::dispatch(const std::shared_ptr<Exchange>& exchange) const {
   const Route* route = find(exchange->request());
   QUIRE_CHECK(route != nullptr);
-  route->handle(std::move(exchange));
+  route->handle(exchange);
 }
 
 }  // namespace quire::server

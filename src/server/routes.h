@@ -14,9 +14,9 @@ namespace quire::server {
 
 struct Route {
   std::string method;  // GET answers HEAD too
-  std::string path;    // exact; one that ends with '/' takes any single component behind it
+  std::string path;    // exact; one that ends with '/' takes whatever is behind it, slashes too
   bool open = false;   // without an API key
-  std::function<void(std::shared_ptr<Exchange>)> handle;
+  std::function<void(const std::shared_ptr<Exchange>&)> handle;
 };
 
 // Finds routes by exact path: nothing is decoded or normalised, so that no spelling of a path gets around the key.
@@ -27,7 +27,7 @@ class Routes {
   // Names the route in request.handler, or says why there is none for this request: 401, 404, 405, or 204 to OPTIONS.
   std::optional<HttpResponse> screen(HttpRequest& request) const;
   // REQUIRES: screen() let the request through.
-  void dispatch(std::shared_ptr<Exchange> exchange) const;
+  void dispatch(const std::shared_ptr<Exchange>& exchange) const;
 
  private:
   const Route* find(const HttpRequest& request) const;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cctype>
 
 #include <fmt/format.h>
 
@@ -26,6 +27,7 @@ HttpOptions http_options(const ServerConfig& config) {
   options.max_header_bytes = config.max_header_bytes;
   options.max_headers = config.max_headers;
   options.max_body_bytes = config.max_body_bytes;
+  options.max_buffered_bytes = config.max_buffered_bytes;
   options.header_timeout = config.header_timeout;
   options.body_timeout = config.body_timeout;
   options.idle_timeout = config.idle_timeout;
@@ -90,7 +92,7 @@ class Server::Impl : public HttpHandler {
     return std::nullopt;
   }
 
-  void handle(std::shared_ptr<Exchange> exchange) override { routes_.dispatch(std::move(exchange)); }
+  void handle(std::shared_ptr<Exchange> exchange) override { routes_.dispatch(exchange); }
 
   void answered(const HttpRequest& request, int status, double seconds) override {
     constexpr std::string_view kMethods[] = {"GET", "HEAD", "POST", "OPTIONS", "PUT", "DELETE", "PATCH"};
@@ -123,7 +125,7 @@ class Server::Impl : public HttpHandler {
 
  private:
   std::vector<Route> make_routes();
-  Route working(std::string path, void (OpenAiApi::*answer)(std::shared_ptr<Exchange>) const);
+  Route working(std::string path, void (OpenAiApi::*answer)(const std::shared_ptr<Exchange>&) const);
   void health(Exchange& exchange) const;
   void metrics(Exchange& exchange) const;
   void model(Exchange& exchange) const;
@@ -139,7 +141,7 @@ class Server::Impl : public HttpHandler {
 };
 
 // A route whose answer is prepared by a worker.
-Route Server::Impl::working(std::string path, void (OpenAiApi::*answer)(std::shared_ptr<Exchange>) const) {
+Route Server::Impl::working(std::string path, void (OpenAiApi::*answer)(const std::shared_ptr<Exchange>&) const) {
   const auto prepare = [this, answer](const std::shared_ptr<Exchange>& exchange) {
     try {
       (api_.*answer)(exchange);
@@ -148,7 +150,7 @@ Route Server::Impl::working(std::string path, void (OpenAiApi::*answer)(std::sha
       exchange->respond(error_response(to_api_error(internal_error("{}", error.what()))));
     }
   };
-  return {"POST", std::move(path), false, [this, prepare](std::shared_ptr<Exchange> exchange) {
+  return {"POST", std::move(path), false, [this, prepare](const std::shared_ptr<Exchange>& exchange) {
             if (workers_.post([prepare, exchange] { prepare(exchange); })) return;
             exchange->respond(error_response(to_api_error(
                 resource_exhausted("The server has more requests than it can prepare; try again later."))));
@@ -157,18 +159,18 @@ Route Server::Impl::working(std::string path, void (OpenAiApi::*answer)(std::sha
 
 std::vector<Route> Server::Impl::make_routes() {
   const auto json_route = [](std::string path, bool open, std::function<json::object()> make) {
-    return Route{"GET", std::move(path), open, [make = std::move(make)](std::shared_ptr<Exchange> exchange) {
+    return Route{"GET", std::move(path), open, [make = std::move(make)](const std::shared_ptr<Exchange>& exchange) {
                    exchange->respond(json_response(make()));
                  }};
   };
-  const auto healthy = [this](std::shared_ptr<Exchange> exchange) { health(*exchange); };
+  const auto healthy = [this](const std::shared_ptr<Exchange>& exchange) { health(*exchange); };
   return {
       working("/v1/chat/completions", &OpenAiApi::chat_completions),
       working("/v1/completions", &OpenAiApi::completions),
       working("/tokenize", &OpenAiApi::tokenize),
       working("/detokenize", &OpenAiApi::detokenize),
       json_route("/v1/models", false, [this] { return api_.model_list(); }),
-      {"GET", "/v1/models/", false, [this](std::shared_ptr<Exchange> exchange) { model(*exchange); }},
+      {"GET", "/v1/models/", false, [this](const std::shared_ptr<Exchange>& exchange) { model(*exchange); }},
       {"GET", "/health", true, healthy},
       {"GET", "/ping", true, healthy},
       {"POST", "/ping", true, healthy},
@@ -176,7 +178,7 @@ std::vector<Route> Server::Impl::make_routes() {
                  [this] {
                    return json::object{{"version", config_.version}};
                  }),
-      {"GET", "/metrics", false, [this](std::shared_ptr<Exchange> exchange) { metrics(*exchange); }},
+      {"GET", "/metrics", false, [this](const std::shared_ptr<Exchange>& exchange) { metrics(*exchange); }},
   };
 }
 

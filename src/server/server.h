@@ -24,7 +24,7 @@ struct ServerConfig {
   uint16_t port = 8000;                         // 0: any free one
   std::vector<std::string> served_model_names;  // the first is the one answers name by default
   std::vector<std::string> api_keys;            // empty: nobody is asked for one
-  std::string root_model;                       // shown as `root` of the model; its last component only
+  std::string root_model;                       // shown as `root` of the model: a name, no path of this machine
   std::string version = "0.1.0";                // of the program
   bool return_token_ids = false;                // for requests that do not say
   bool trust_request_chat_template = false;     // render templates that clients send (in our sandbox)
@@ -37,7 +37,8 @@ struct ServerConfig {
   size_t max_header_bytes = 64 << 10;
   size_t max_headers = 128;
   size_t max_body_bytes = 32 << 20;
-  int64_t max_prompts = 1024;  // of one completion request
+  size_t max_buffered_bytes = 512 << 20;  // bodies of all requests that wait for a worker; beyond it: 503
+  int64_t max_prompts = 1024;             // of one completion request
   int64_t max_n = 128;
   int64_t max_stop = 4;  // stop strings of a request
   std::chrono::milliseconds header_timeout{15000};

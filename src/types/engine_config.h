@@ -16,15 +16,33 @@ struct EngineConfig {
 
   std::string dtype = "auto";  // of 16/32-bit weights: only "auto" (as stored)
   std::string activation_dtype = "float32";
-  std::string kv_cache_dtype = "auto";  // "auto" = float32 | "float32" | "bfloat16" | "float16"
+  std::string kv_cache_dtype = "auto";  // "auto" = float32 | "float32" | "bfloat16" | "float16" | "fp8" | "int8" ...
   int64_t max_model_len = 0;            // 0: what the model was trained for
   int32_t block_size = 16;              // tokens a KV block
   int64_t kv_cache_memory_bytes = 0;    // 0: from free memory
   double memory_utilization = 0.5;      // share of free memory (after weights) the KV pool may take on CPU
+  int64_t num_gpu_blocks_override = 0;  // blocks of the KV pool, whatever memory says; 0: off
+  bool enable_prefix_caching = true;
+  double swap_space = 0;     // GiB for blocks of preempted sequences; 0: none
+  std::string swap_file;     // folder whose file system holds the swap space; empty: host memory
+  std::string preemption_mode = "auto";  // "recompute" | "swap" | "auto": whichever is estimated to be quicker
+
   int32_t max_num_seqs = 128;
   int32_t max_num_batched_tokens = 2048;
-  int32_t max_num_queued_reqs = 4096;  // beyond it: resource_exhausted
-  int32_t max_logprobs = 20;
+  int32_t long_prefill_token_threshold = 0;  // most prompt tokens of one request a step; 0: no bound of its own
+  int32_t max_num_partial_prefills = 1;
+  std::string scheduling_policy = "fcfs";   // "fcfs" | "priority"
+  double priority_ageing_tokens = 100'000;  // tokens of work that a priority level is ahead, at most
+  double watermark = 0.01;                  // share of the KV pool that admission leaves free
+  int32_t num_scheduler_steps = 1;          // steps planned ahead of their results
+  bool async_scheduling = false;            // plan a step while the one before it is computed
+  int32_t max_num_queued_reqs = 4096;       // beyond it: resource_exhausted
+  int64_t max_num_queued_tokens = 0;        // prompt tokens that wait; 0: no bound
+  double request_timeout = 0;               // seconds a request may take when it does not say; 0: no bound
+  int32_t max_logprobs = 20;                // -1: the whole vocabulary
+  int64_t max_logprobs_bytes = 256 << 20;   // log-probabilities that unfinished requests may come to hold
+  int32_t flight_recorder_steps = 1024;     // the last steps kept for inspection; 0: none
+  std::string trace_file;                   // everything the scheduler is told, for `quire replay`; empty: none
   uint64_t seed = 0;
 
   int32_t threads = 0;       // 0: one a core this process may use

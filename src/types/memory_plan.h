@@ -4,25 +4,36 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace quire {
 
 struct MemoryPlan {
   int64_t weight_bytes = 0;        // packed weights, norms, embedding rows read from the mapped file
   int64_t workspace_bytes = 0;     // activations of the largest step, logits, kernels' scratch
-  int64_t kv_bytes_per_token = 0;  // 2 (K and V) * layers * kv heads * head size * bytes an element
-  int64_t block_bytes = 0;         // kv_bytes_per_token * block_size
+  int64_t kv_bytes_per_token = 0;  // 2 (K and V) * layers * kv heads * bytes of a head's vector
+  // Layers that see the same positions share block tables (runner/kv_layout.h): a group each, 0 = all positions.
+  std::vector<int32_t> windows = {0};
+  int32_t layers_per_block = 0;
+  int64_t block_bytes = 0;  // kv_bytes_per_token / layers * layers_per_block * block_size
   int32_t block_size = 0;          // tokens
   int64_t num_blocks = 0;
   int64_t kv_bytes = 0;       // num_blocks * block_bytes
   int64_t free_bytes = 0;     // memory that was free when the plan was made; 0 when the pool's size was given
   int64_t max_model_len = 0;  // tokens
+  int64_t max_num_batched_tokens = 0;
   double memory_utilization = 0;
+  int64_t num_swap_blocks = 0;  // of the second pool, in host memory or a file
+  int64_t swap_bytes() const { return num_swap_blocks * block_bytes; }
 
-  int64_t kv_tokens() const { return num_blocks * block_size; }
-  // How many sequences of `tokens` tokens fit at once; each takes whole blocks.
+  // Tokens that fit when every group holds them.
+  int64_t kv_tokens() const { return num_blocks / static_cast<int64_t>(windows.size()) * block_size; }
+  // Blocks that a sequence of `tokens` tokens holds at most: whole ones, and in groups with a window those that a step
+  // of max_num_batched_tokens sees.
+  int64_t blocks_of(int64_t tokens) const;
+  // How many sequences of `tokens` tokens fit at once.
   int64_t sequences_of(int64_t tokens) const {
-    const int64_t blocks = (tokens + block_size - 1) / block_size;
+    const int64_t blocks = blocks_of(tokens);
     return blocks == 0 ? 0 : num_blocks / blocks;
   }
   // Several lines, with the arithmetic.

@@ -48,6 +48,7 @@ struct ModelConfig {
   bool attention_bias = false;
   bool mlp_bias = false;
   bool tie_word_embeddings = false;
+  std::vector<int32_t> layer_windows;  // [num_layers]: positions a layer sees, its own included; 0: all. Empty: all 0
   RopeConfig rope;
   std::optional<TokenId> bos_id;
   std::vector<TokenId> eos_ids;  // any of them ends an answer

@@ -39,6 +39,7 @@ struct TokenEvent {
   FinishReason finish = FinishReason::kNone;      // the last event has one
   std::optional<TokenId> stop_token;  // kStop by this id (it is the last of `tokens`); end-of-sequence ids included
   bool stopped_by_eos = false;        // stop_token is one of the model's own end ids
+  std::optional<int32_t> num_cached_tokens;  // with the first event: of the prompt, found in the prefix cache
   std::optional<double> cumulative_logprob;  // of a beam search: the whole answer's, with its only event
   Status error;                              // kError
 };

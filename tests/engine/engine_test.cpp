@@ -47,7 +47,7 @@ class EngineTest : public testing::Test {
   std::unique_ptr<TokenStream> submit(std::vector<TokenId> prompt, int max_tokens) {
     auto stream = engine_->submit({.prompt = std::move(prompt), .params = {.max_tokens = max_tokens}});
     EXPECT_TRUE(stream.ok()) << stream.status().message();
-    return stream.ok() ? std::move(*stream) : nullptr;
+    return stream.ok() ? std::move(stream->front()) : nullptr;
   }
   // The engine thread frees blocks a moment after a cancel; give it that moment.
   void expect_idle() {
@@ -81,7 +81,7 @@ TEST_F(EngineTest, TheModelsEndTokenStopsUnlessIgnored) {
   EXPECT_TRUE(all.stopped_by_eos);
   auto ignoring =
       engine_->submit({.prompt = {5, FakeExecutor::kEosAfter}, .params = {.max_tokens = 4, .ignore_eos = true}});
-  all = collect(**ignoring);
+  all = collect(*ignoring->front());
   EXPECT_EQ(all.tokens.size(), 4u);
   EXPECT_EQ(all.finish, FinishReason::kLength);
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -43,9 +44,16 @@ class FakeExecutor final : public runner::Executor {
   const MemoryPlan& memory() const override { return memory_; }
   const TextSource& text() const override { return text_; }
   const std::string& description() const override { return description_; }
-  runner::StepTimings last_timings() const override { return {}; }
 
-  Result<StepResult> execute(const StepPlan& plan) override {
+  void submit(const StepPlan& plan) override { submitted_.push_back(&plan); }
+  Result<runner::ExecutedStep> collect() override {
+    const StepPlan& plan = *submitted_.front();
+    submitted_.pop_front();
+    QUIRE_ASSIGN_OR_RETURN(StepResult result, execute(plan));
+    return runner::ExecutedStep{.result = std::move(result), .timings = {}};
+  }
+
+  Result<StepResult> execute(const StepPlan& plan) {
     {
       std::unique_lock lock(mutex_);
       ++num_steps_;
@@ -98,6 +106,7 @@ class FakeExecutor final : public runner::Executor {
   MemoryPlan memory_;
   TextSource text_;
   std::string description_ = "fake";
+  std::deque<const StepPlan*> submitted_;
   std::unordered_map<SequenceId, std::vector<TokenId>> tokens_;
   std::mutex mutex_;
   std::condition_variable released_;

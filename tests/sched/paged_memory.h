@@ -121,7 +121,11 @@ class PagedMemory {
     const auto size = static_cast<size_t>(config_.block_size);
     const auto block_at = [&](BlockId block) { return pool_.begin() + static_cast<int64_t>(block) * config_.block_size; };
     const auto slot_at = [&](SwapSlot slot) { return slots_.begin() + static_cast<int64_t>(slot) * config_.block_size; };
-    for (const SwapCopy& swap : plan.swap_out) std::copy_n(block_at(swap.block), size, slot_at(swap.slot));
+    std::map<SwapSlot, int> slots;
+    for (const SwapCopy& swap : plan.swap_out) {
+      ASSERT_EQ(++slots[swap.slot], 1) << "two blocks are swapped to slot " << swap.slot;
+      std::copy_n(block_at(swap.block), size, slot_at(swap.slot));
+    }
     for (const SwapCopy& swap : plan.swap_in) std::copy_n(slot_at(swap.slot), size, block_at(swap.block));
     // Copies may run in any order, side by side: no destination may be another's source or destination.
     std::map<BlockId, int> touched;

@@ -276,6 +276,31 @@ TEST_F(ServerTest, ChatsHaveTheirTemplatesOptions) {
       << "parts are joined by a newline";
 }
 
+TEST_F(ServerTest, ATemplateOfTheRequestDoesAllThatTheModelsDoes) {
+  start({.trust_request_chat_template = true});
+  const auto ask = [&](std::string_view chat_template, std::string_view more) {
+    return chat(R"({"max_tokens":1,"chat_template":")" + std::string(chat_template) + "\"," + std::string(more) + "}");
+  };
+  const auto count = [&](std::string_view more) {
+    const auto response = ask("{% for m in messages %}<{{ m.content }}>{% endfor %}", more);
+    EXPECT_EQ(response.status, 200) << response.body;
+    return response.json().at("usage").at("prompt_tokens").to_number<int>();
+  };
+  EXPECT_EQ(count(kHi), 4) << "<hi>";
+  EXPECT_EQ(count(std::string(R"("continue_final_message":true,)") + kHi), 3) << "<hi";
+  EXPECT_EQ(count(R"("messages":[{"role":"user","content":[{"type":"text","text":"h"},{"type":"text","text":"i"}]}])"),
+            5)
+      << "parts are joined by a newline";
+  EXPECT_EQ(ask("{% if tools is none %}none{% endif %}", kHi).json().at("usage").at("prompt_tokens"), 4)
+      << "what the reference's templates may ask for is there";
+  for (const char* wrong :
+       {"{% for %}", "{{ raise_exception('no') }}", "{% for i in range(100000000) %}x{% endfor %}"}) {
+    const auto response = ask(wrong, kHi);
+    EXPECT_EQ(response.status, 400) << wrong;
+    EXPECT_EQ(response.json().at("error").at("param"), "chat_template") << response.body;
+  }
+}
+
 TEST_F(ServerTest, AFaultOfOneRequestIsItsOwnAndSaysNothingOfTheInside) {
   start();
   const auto whole = complete(R"({"prompt":"a#"})");
@@ -314,6 +339,11 @@ TEST_F(ServerTest, ModelsAreListed) {
   const auto unknown = get(port(), "/v1/models/gpt-9");
   EXPECT_EQ(unknown.status, 404);
   EXPECT_EQ(unknown.json().at("error").at("code"), "model_not_found");
+  std::string long_name;
+  for (int i = 0; i < 200; ++i) long_name += "é";
+  const auto cut = complete(R"({"prompt":"a","model":"x)" + long_name + "\"}");
+  EXPECT_THAT(text_of(cut.json().at("error").at("message")), HasSubstr("éé` does not exist"))
+      << "cut between characters";
 }
 
 TEST_F(ServerTest, HealthVersionAndMetricsAnswer) {
@@ -343,6 +373,9 @@ TEST_F(ServerTest, TextIsTokenizedAndBack) {
   answer = post(port(), "/detokenize", R"({"tokens":[104,195,169]})").json();
   EXPECT_EQ(answer.at("prompt"), "hé");
   EXPECT_EQ(post(port(), "/detokenize", R"({"tokens":[5000]})").status, 400);
+  std::string many = "0";
+  for (int i = 0; i < 1 << 20; ++i) many += ",0";
+  EXPECT_EQ(post(port(), "/detokenize", R"({"tokens":[)" + many + "]}").json().at("error").at("param"), "tokens");
 }
 
 }  // namespace

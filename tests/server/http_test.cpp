@@ -118,6 +118,8 @@ TEST_F(ServerTest, WhatIsNotHttpIsAnsweredAndTheConnectionEnds) {
       {"POST /v1/completions HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n", 400},
       {"POST /v1/completions HTTP/1.1\r\n" + host + "Transfer-Encoding: gzip\r\n\r\n", 400},
       {"POST /v1/completions HTTP/1.1\r\n" + host + "Transfer-Encoding: gzip, chunked\r\n\r\n", 400},
+      {"POST /v1/completions HTTP/1.1\r\n" + host + "Transfer-Encoding:\r\nTransfer-Encoding: chunked\r\n\r\n", 400},
+      {"POST /v1/completions HTTP/1.1\r\n" + host + "Transfer-Encoding:\r\nContent-Length: 2\r\n\r\n{}", 400},
       {"POST /v1/completions HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400},
       {"POST /v1/completions HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\n-1\r\n", 400},
       {"POST /v1/completions HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\nfffffff\r\n", 413},
@@ -145,6 +147,27 @@ TEST_F(ServerTest, ABodyOfTinyChunksIsTakenUpToTheLimit) {
   EXPECT_EQ(client.receive().status, 413);
 }
 
+TEST_F(ServerTest, AllBodiesTogetherAreBounded) {
+  start({.max_buffered_bytes = 100000});
+  const std::string padding(60000, ' ');
+  const std::string large = padding + R"({"prompt":"abc","max_tokens":200,"stream":true})";
+  executor_->step_microseconds = 1000;
+  Client running(port());  // its body is read and gone, however long its answer takes
+  running.send(http_request("POST", "/v1/completions", large));
+  EXPECT_THAT(running.receive_some(), testing::HasSubstr("200 OK"));
+  Client unfinished(port());
+  unfinished.send(http_request("POST", "/v1/completions", large).substr(0, 60000));
+  ClientResponse refused;
+  for (int i = 0; i < 2000 && refused.status != 503; ++i) refused = complete(padding + kShort);
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(refused.headers.count("retry-after"), 1u);
+  EXPECT_EQ(complete(kShort).status, 200);
+  unfinished.close();
+  ClientResponse taken;
+  for (int i = 0; i < 2000 && taken.status != 200; ++i) taken = complete(padding + kShort);
+  EXPECT_EQ(taken.status, 200);
+}
+
 TEST_F(ServerTest, SlowClientsAreSentAway) {
   start({.header_timeout = std::chrono::milliseconds(150),
          .body_timeout = std::chrono::milliseconds(150),
@@ -168,6 +191,17 @@ TEST_F(ServerTest, ContinueIsSentToThoseWhoWaitForIt) {
   client.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: " +
               std::to_string(body.size()) + "\r\n\r\n");
   EXPECT_EQ(client.receive().status, 100);
+  client.send(body);
+  EXPECT_EQ(client.receive().status, 200);
+}
+
+TEST_F(ServerTest, OldClientsAreSentNoContinue) {
+  start();
+  Client client(port());
+  const std::string body = kShort;
+  client.send("POST /v1/completions HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: " +
+              std::to_string(body.size()) + "\r\n\r\n");
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // a server that sent it would have done so by now
   client.send(body);
   EXPECT_EQ(client.receive().status, 200);
 }
@@ -204,7 +238,12 @@ TEST_F(ServerTest, MethodsAndPathsAreExact) {
   EXPECT_EQ(head.status, 200);
   EXPECT_NE(head.headers.at("content-length"), "0");
   client.send(http_request("OPTIONS", "/v1/models"));
-  EXPECT_EQ(client.receive().status, 204);
+  const auto options = client.receive();
+  EXPECT_EQ(options.status, 204);
+  EXPECT_EQ(options.headers.count("content-length"), 0u);
+  EXPECT_EQ(options.headers.count("content-type"), 0u);
+  client.send(http_request("GET", "/health"));
+  EXPECT_EQ(client.receive().status, 200);
   const auto form = post(port(), "/v1/completions", "", "Content-Type: application/x-www-form-urlencoded\r\n");
   EXPECT_EQ(form.status, 415);
 }

@@ -133,7 +133,7 @@ class ServerTest : public testing::Test {
     config.host = "127.0.0.1";
     config.port = 0;
     if (config.served_model_names.empty()) config.served_model_names = {"alphabet", "abc"};
-    if (config.root_model.empty()) config.root_model = "/somewhere/alphabet.gguf";
+    if (config.root_model.empty()) config.root_model = "alphabet.gguf";
     engine_config.served_model_name = "alphabet";
     auto executor = std::make_unique<AlphabetExecutor>();
     executor_ = executor.get();

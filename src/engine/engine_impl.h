@@ -1,0 +1,113 @@
+// The engine's inside: what consumers' threads and the engine thread share, and the loop. Private to engine/.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <queue>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/flight_recorder.h"
+#include "engine/request_metrics.h"
+#include "engine/token_stream.h"
+#include "engine/trace.h"
+#include "sched/scheduler.h"
+
+namespace quire::engine {
+
+struct Engine::Impl {
+  // A request on its way from a consumer to the scheduler: one sequence, or a beam search (one stream an answer, the
+  // i-th answer's id being request.id + i).
+  struct Submission {
+    sched::SequenceRequest request;
+    std::vector<std::shared_ptr<TokenStream::State>> streams;
+    std::string label;
+    std::optional<Clock::time_point> deadline;
+    int64_t logprob_bytes = 0;
+  };
+  // An answer that the scheduler is at work on.
+  struct Active {
+    std::shared_ptr<TokenStream::State> stream;
+    RequestRecord record;
+    SequenceId group = 0;   // the ids [group, group + group_size) end together: a beam search's answers
+    int32_t group_size = 1;
+    int64_t logprob_bytes = 0;
+  };
+  struct InFlight {
+    StepPlan plan;
+    StepRecord record;
+  };
+  struct Deadline {
+    Clock::time_point at;
+    SequenceId id;
+    bool operator>(const Deadline& other) const { return at > other.at; }
+  };
+
+  Impl(EngineConfig engine_config, std::unique_ptr<runner::Executor> the_executor);
+
+  // engine.cpp: before the loop, and consumers' threads.
+  Status load_text();
+  Status open_trace();
+  Result<std::vector<std::unique_ptr<TokenStream>>> submit(GenerationRequest request);
+  Status prepare(GenerationRequest& request) const;
+  Status refusal_locked(int64_t sequences, int64_t tokens, int64_t logprob_bytes);
+
+  // engine_loop.cpp: the engine thread.
+  void loop();
+  bool accept();
+  void admit(Submission submission);
+  void cancel(SequenceId id, FinishReason finish, const Status& error);
+  void expire();
+  bool step();
+  void plan_ahead();
+  bool plan_one();
+  void collect();
+  void note_timings(const runner::StepTimings& timings, const StepPlan& plan);
+  void commit(InFlight& done, StepResult result);
+  void deliver(SequenceId id, TokenEvent event);
+  void abort_all(const Status& reason, FinishReason finish);
+  void publish_stats();
+
+  const EngineConfig config;
+  const sched::SchedulerConfig scheduling;
+  std::unique_ptr<text::Tokenizer> tokenizer;
+  std::optional<text::ChatTemplate> chat_template;
+
+  // Of the engine thread alone.
+  sched::Scheduler scheduler;
+  std::unordered_map<SequenceId, Active> active;
+  std::priority_queue<Deadline, std::vector<Deadline>, std::greater<>> deadlines;
+  std::list<InFlight> in_flight;  // submitted to the executor, the oldest first; their plans must not move
+  std::list<InFlight> spare;
+  std::unique_ptr<runner::Executor> executor;  // goes before the plans it may still be at work on
+  sched::SchedulerStats seen;  // as of the last look
+  sched::PreemptionCosts costs;
+  std::unique_ptr<TraceWriter> trace;
+
+  // Shared.
+  Metrics metrics;
+  EngineMetrics engine_metrics;
+  FlightRecorder recorder;
+  std::shared_ptr<Inbox> inbox = std::make_shared<Inbox>();  // also the lock and the bell of `submissions`
+  std::deque<Submission> submissions;                        // guarded by inbox->mutex, like all below
+  bool stopping = false;
+  bool draining = false;
+  bool reset_prefix_cache = false;
+  int64_t num_queued = 0;         // submitted and not yet running
+  int64_t num_queued_tokens = 0;  // of their prompts
+  int64_t num_unfinished = 0;     // answers
+  int64_t logprob_bytes = 0;      // that unfinished answers may come to hold
+  std::condition_variable idle;   // num_unfinished became 0
+  Status failure;
+  EngineStats stats;
+  std::atomic<SequenceId> next_id{1};
+  std::thread thread;
+};
+
+}  // namespace quire::engine

@@ -1,0 +1,307 @@
+// The engine thread.
+#include <algorithm>
+#include <exception>
+#include <stdexcept>
+
+#include "base/log.h"
+#include "engine/engine_impl.h"
+
+namespace quire::engine {
+namespace {
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Adds the time from its construction to its end to a phase's counter and to the step's record.
+class PhaseTimer {
+ public:
+  PhaseTimer(EngineMetrics& metrics, Phase phase, StepRecord* record)
+      : metrics_(metrics), phase_(phase), record_(record) {}
+  ~PhaseTimer() {
+    const double seconds = seconds_since(start_);
+    metrics_.phase(phase_).increment(seconds);
+    if (record_ != nullptr) record_->seconds[static_cast<size_t>(phase_)] += seconds;
+  }
+  PhaseTimer(const PhaseTimer&) = delete;
+  PhaseTimer& operator=(const PhaseTimer&) = delete;
+
+ private:
+  EngineMetrics& metrics_;
+  Phase phase_;
+  StepRecord* record_;
+  Clock::time_point start_ = Clock::now();
+};
+
+}  // namespace
+
+void Engine::Impl::loop() {
+  try {
+    executor->bind_thread();
+    while (accept()) {
+      while (step()) {
+        if (!accept()) break;
+      }
+    }
+    abort_all(unavailable("the engine was stopped"), FinishReason::kAbort);
+  } catch (const std::exception& error) {
+    log_error("the engine failed: {}", error.what());
+    abort_all(internal_error("the engine failed: {}", error.what()), FinishReason::kError);
+  }
+}
+
+// Phase "accept": new requests and cancels since the last step. Waits for some when there is nothing else to do. False:
+// the engine is to stop.
+bool Engine::Impl::accept() {
+  std::deque<Submission> fresh;
+  std::vector<SequenceId> gone;
+  bool reset = false;
+  {
+    std::unique_lock lock(inbox->mutex);
+    if (!scheduler.has_work()) {
+      inbox->bell.wait(lock, [&] {
+        return stopping || reset_prefix_cache || !submissions.empty() || !inbox->ids.empty();
+      });
+    }
+    if (stopping) return false;
+    fresh.swap(submissions);
+    gone.swap(inbox->ids);
+    reset = std::exchange(reset_prefix_cache, false);
+  }
+  const PhaseTimer timer(engine_metrics, Phase::kAccept, nullptr);
+  expire();
+  if (fresh.empty() && gone.empty() && !reset) return true;
+  if (reset) {
+    scheduler.reset_prefix_cache();
+    if (trace) trace->reset_prefix_cache();
+  }
+  for (Submission& submission : fresh) admit(std::move(submission));
+  for (const SequenceId id : gone) cancel(id, FinishReason::kAbort, {});
+  publish_stats();
+  return true;
+}
+
+void Engine::Impl::admit(Submission submission) {
+  const SequenceId first = submission.request.id;
+  for (size_t i = 0; i < submission.streams.size(); ++i) {
+    const SequenceId id = first + static_cast<SequenceId>(i);
+    Active entry{.stream = std::move(submission.streams[i]),
+                 .record = {},
+                 .group = first,
+                 .group_size = static_cast<int32_t>(submission.streams.size()),
+                 .logprob_bytes = i == 0 ? submission.logprob_bytes : 0};
+    entry.record.accepted(submission.request);
+    if (i == 0) engine_metrics.accepted(entry.record);
+    active.emplace(id, std::move(entry));
+    recorder.queued(id, submission.label, static_cast<int64_t>(submission.request.prompt.size()));
+  }
+  if (submission.deadline) deadlines.push({*submission.deadline, first});
+  if (trace) trace->add(submission.request);
+  const auto count = static_cast<SequenceId>(submission.streams.size());
+  const Status added = scheduler.add(std::move(submission.request));
+  if (added.ok()) return;
+  // submit() has asked before; a scheduler that is stricter now is a fault of this request alone.
+  for (SequenceId id = first; id < first + count; ++id) {
+    deliver(id, TokenEvent{.finish = FinishReason::kError, .error = added});
+  }
+}
+
+// Ends an answer before its time; all answers of a beam search together.
+void Engine::Impl::cancel(SequenceId id, FinishReason finish, const Status& error) {
+  const auto found = active.find(id);
+  if (found == active.end()) return;
+  const SequenceId first = found->second.group;
+  const auto count = static_cast<SequenceId>(found->second.group_size);
+  if (!scheduler.cancel(id)) return;
+  if (trace) trace->cancel(id);
+  for (SequenceId one = first; one < first + count; ++one) {
+    deliver(one, TokenEvent{.finish = finish, .error = error});
+  }
+}
+
+void Engine::Impl::expire() {
+  const Clock::time_point now = Clock::now();
+  while (!deadlines.empty() && deadlines.top().at <= now) {
+    const SequenceId id = deadlines.top().id;
+    deadlines.pop();
+    cancel(id, FinishReason::kError, deadline_exceeded("the request took longer than its timeout allows"));
+  }
+}
+
+// One step through its phases. False: nothing to do now.
+bool Engine::Impl::step() {
+  plan_ahead();
+  if (in_flight.empty()) return false;
+  collect();
+  publish_stats();
+  return true;
+}
+
+// An executor with a thread of its own is kept busy; without one, num_scheduler_steps plans are made at a time.
+void Engine::Impl::plan_ahead() {
+  if (!in_flight.empty() && !config.async_scheduling) return;
+  while (static_cast<int32_t>(in_flight.size()) < scheduling.max_plans_in_flight && plan_one()) {
+  }
+}
+
+bool Engine::Impl::plan_one() {
+  if (spare.empty()) spare.emplace_back();
+  InFlight& next = spare.front();
+  next.record = StepRecord();
+  {
+    const PhaseTimer timer(engine_metrics, Phase::kSchedule, &next.record);
+    if (!scheduler.schedule(next.plan)) return false;
+  }
+  in_flight.splice(in_flight.end(), spare, spare.begin());
+  if (trace) trace->planned(next.plan);
+  const Clock::time_point now = Clock::now();
+  int64_t started_tokens = 0;
+  for (const NewSequence& added : next.plan.added) {
+    const auto found = active.find(added.id);
+    if (found == active.end()) continue;  // a beam without an answer of its own
+    started_tokens += found->second.record.started ? 0 : found->second.record.num_prompt_tokens;
+    found->second.record.scheduled(now);
+    recorder.happened(added.id, "scheduled");
+  }
+  for (const SequenceId id : scheduler.last_preempted()) {
+    if (const auto found = active.find(id); found != active.end()) ++found->second.record.num_preemptions;
+  }
+  publish_stats();  // who was waiting runs now
+  if (started_tokens > 0) {
+    const std::lock_guard lock(inbox->mutex);
+    num_queued_tokens -= started_tokens;
+  }
+  if (recorder.on()) {
+    StepRecord& record = next.record;
+    record.step = next.plan.step;
+    record.time = recorder.now();
+    record.num_tokens = next.plan.num_tokens;
+    record.running = seen.running;
+    record.waiting = seen.waiting;
+    record.swapped = seen.swapped;
+    record.blocks_used = seen.blocks_used;
+    record.blocks_cached = seen.blocks_cached;
+    record.blocks_total = seen.blocks_total;
+    record.copies = static_cast<int32_t>(next.plan.copies.size());
+    record.swapped_in = static_cast<int32_t>(next.plan.swap_in.size());
+    record.swapped_out = static_cast<int32_t>(next.plan.swap_out.size());
+    record.preempted = scheduler.last_preempted();
+    record.runs.reserve(next.plan.scheduled.size());
+    for (const ScheduledSequence& run : next.plan.scheduled) {
+      record.runs.push_back({run.id, run.num_computed_tokens, run.num_new_tokens});
+    }
+  }
+  executor->submit(next.plan);
+  return true;
+}
+
+void Engine::Impl::collect() {
+  auto step = executor->collect();
+  if (!step.ok()) throw std::runtime_error(step.status().message());  // ends the engine: see loop()
+  InFlight& done = in_flight.front();
+  const runner::StepTimings& timings = step->timings;
+  engine_metrics.phase(Phase::kPrepare).increment(timings.prepare);
+  engine_metrics.phase(Phase::kForward).increment(timings.forward);
+  engine_metrics.phase(Phase::kSample).increment(timings.sample);
+  engine_metrics.stepped(done.plan);
+  done.record.seconds[static_cast<size_t>(Phase::kPrepare)] = timings.prepare;
+  done.record.seconds[static_cast<size_t>(Phase::kForward)] = timings.forward;
+  done.record.seconds[static_cast<size_t>(Phase::kSample)] = timings.sample;
+  note_timings(timings, done.plan);
+  commit(done, std::move(step->result));
+  recorder.record(std::move(done.record));
+  spare.splice(spare.end(), in_flight, in_flight.begin());
+}
+
+// What recomputing and swapping cost here, for preemption mode "auto": moving averages of what the steps took.
+void Engine::Impl::note_timings(const runner::StepTimings& timings, const StepPlan& plan) {
+  if (scheduling.preemption_mode != sched::PreemptionMode::kAuto || scheduling.num_swap_blocks == 0) return;
+  const auto average = [](double& mean, double value) { mean = mean == 0 ? value : mean + (value - mean) / 8; };
+  constexpr int32_t kPrefillTokens = 64;  // a step of so many tokens costs by the token, not by the weights
+  const size_t swapped = plan.swap_in.size() + plan.swap_out.size();
+  if (plan.num_tokens < kPrefillTokens && swapped == 0) return;
+  if (plan.num_tokens >= kPrefillTokens) {
+    average(costs.seconds_per_recomputed_token, timings.forward / plan.num_tokens);
+  }
+  if (swapped > 0) average(costs.seconds_per_swapped_block, timings.swap / static_cast<double>(swapped));
+  scheduler.set_preemption_costs(costs);
+  if (trace) trace->costs(costs);
+}
+
+void Engine::Impl::commit(InFlight& done, StepResult result) {
+  if (trace) trace->committed(result);
+  std::vector<sched::CommitEvent> events;
+  {
+    const PhaseTimer timer(engine_metrics, Phase::kCommit, &done.record);
+    events = scheduler.commit(done.plan, std::move(result));
+  }
+#ifndef NDEBUG
+  scheduler.check_invariants();
+#endif
+  const PhaseTimer timer(engine_metrics, Phase::kDeliver, &done.record);
+  for (sched::CommitEvent& committed : events) deliver(committed.id, std::move(committed.event));
+}
+
+void Engine::Impl::deliver(SequenceId id, TokenEvent event) {
+  const auto found = active.find(id);
+  if (found == active.end()) return;
+  Active& entry = found->second;
+  if (event.stop_token) {
+    const std::vector<TokenId>& eos = executor->model().eos_ids;
+    event.stopped_by_eos = std::ranges::count(eos, *event.stop_token) > 0;
+  }
+  engine_metrics.delivered(entry.record, event);
+  recorder.delivered(id, event);
+  const bool last = event.finish != FinishReason::kNone;
+  entry.stream->put(std::move(event));
+  if (!last) return;
+  const int64_t bytes = entry.logprob_bytes;
+  const int64_t queued = entry.record.started || id != entry.group ? 0 : entry.record.num_prompt_tokens;
+  active.erase(found);
+  const std::lock_guard lock(inbox->mutex);
+  logprob_bytes -= bytes;
+  num_queued_tokens -= queued;
+  if (--num_unfinished == 0) idle.notify_all();
+}
+
+void Engine::Impl::abort_all(const Status& reason, FinishReason finish) {
+  std::deque<Submission> fresh;
+  {
+    const std::lock_guard lock(inbox->mutex);
+    stopping = true;
+    if (finish == FinishReason::kError) failure = reason;
+    fresh.swap(submissions);
+  }
+  for (Submission& submission : fresh) {
+    for (size_t i = 0; i < submission.streams.size(); ++i) {
+      active.emplace(submission.request.id + static_cast<SequenceId>(i),
+                     Active{.stream = std::move(submission.streams[i]), .record = {}});
+    }
+  }
+  std::vector<SequenceId> ids;
+  for (const auto& [id, entry] : active) ids.push_back(id);
+  for (const SequenceId id : ids) {
+    deliver(id, TokenEvent{.finish = finish, .error = finish == FinishReason::kError ? reason : Status()});
+  }
+}
+
+void Engine::Impl::publish_stats() {
+  const sched::SchedulerStats now = scheduler.stats();
+  engine_metrics.occupancy(now, seen);
+  seen = now;
+  const std::lock_guard lock(inbox->mutex);
+  num_queued = now.waiting + static_cast<int64_t>(submissions.size());
+  stats.num_running = now.running;
+  stats.num_waiting = num_queued;
+  stats.num_swapped = now.swapped;
+  stats.blocks_used = now.blocks_used;
+  stats.blocks_cached = now.blocks_cached;
+  stats.blocks_total = now.blocks_total;
+  stats.num_preemptions = static_cast<int64_t>(now.preemptions);
+  stats.num_swaps = static_cast<int64_t>(now.swaps);
+  stats.prefix_query_tokens = now.prefix_query_tokens;
+  stats.prefix_hit_tokens = now.prefix_hit_tokens;
+  if (!in_flight.empty()) stats.num_steps = static_cast<int64_t>(in_flight.back().plan.step);
+}
+
+}  // namespace quire::engine
