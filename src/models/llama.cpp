@@ -26,7 +26,8 @@ Result<ModelConfig> read_llama_config(const boost::json::object& config, const b
   QUIRE_ASSIGN_OR_RETURN(const int64_t layers, reader.integer("num_hidden_layers", 1, 4096));
   QUIRE_ASSIGN_OR_RETURN(const int64_t heads, reader.integer("num_attention_heads", 1, 4096));
   QUIRE_ASSIGN_OR_RETURN(const int64_t kv_heads, reader.integer_or("num_key_value_heads", heads, 1, heads));
-  QUIRE_ASSIGN_OR_RETURN(const int64_t head_dim, reader.integer_or("head_dim", out.hidden_size / heads, 2, 4096));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t head_dim, reader.integer_or("head_dim", out.hidden_size / heads, 2, 1024));
+  if (head_dim % 2 != 0) return invalid_argument("config: head_dim is {}, expected an even number", head_dim);
   if (heads % kv_heads != 0) {
     return invalid_argument("config: num_attention_heads={} is not a multiple of num_key_value_heads={}", heads,
                             kv_heads);

@@ -34,6 +34,7 @@ class InputBatch {
  public:
   // num_groups: of layers with block tables of their own.
   explicit InputBatch(int32_t num_groups) : groups_(static_cast<size_t>(num_groups)) {}
+  size_t num_groups() const { return groups_.size(); }
 
   // Builds from the plan. REQUIRES: states holds every scheduled sequence and its known tokens reach the end of its
   // run.

@@ -93,6 +93,7 @@ Result<PlannedModel> plan_model(const EngineConfig& config, const checkpoint::Ch
 
   MemoryPlan& memory = planned.memory;
   memory.weight_bytes = loader.bytes();
+  memory.activation_bytes = planned.workspace_floats * static_cast<int64_t>(sizeof(float));
   memory.workspace_bytes = workspace_bytes(config, planned, backend);
   memory.block_size = config.block_size;
   memory.kv_bytes_per_token = kv_bytes_per_token(planned.config, planned.kv_dtype);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "runner/dry_backend.h"
 #include "sampling/logprobs.h"
 
 namespace quire::runner {
@@ -79,8 +80,40 @@ ModelRunner::ModelRunner(std::unique_ptr<models::Model> model, ops::Backend& bac
       model_(std::move(model)),
       storage_(std::move(storage)),
       block_size_(memory.block_size),
+      max_num_batched_tokens_(memory.max_num_batched_tokens),
       batch_(static_cast<int32_t>(memory.windows.size())) {
   scratch_.resize(static_cast<size_t>(backend.num_host_threads()));
+}
+
+int64_t ModelRunner::measure_workspace() {
+  const auto tokens = static_cast<size_t>(max_num_batched_tokens_);
+  const int64_t pool_tokens = storage_.layers().front().view.num_blocks * block_size_;
+  const std::vector<TokenId> token_ids(tokens, 0);
+  std::vector<int32_t> positions(tokens);
+  std::vector<int64_t> slots(tokens);
+  for (size_t i = 0; i < tokens; ++i) {
+    positions[i] = static_cast<int32_t>(i % static_cast<size_t>(model_->config().max_position));
+    slots[i] = static_cast<int64_t>(i) % pool_tokens;
+  }
+  const int32_t offsets[2] = {0, static_cast<int32_t>(tokens)};
+  const int32_t context = static_cast<int32_t>(tokens);
+  const std::vector<BlockId> table(tokens / static_cast<size_t>(block_size_) + 1, 0);
+  const std::vector<nn::CacheGroup> groups(batch_.num_groups(),
+                                           nn::CacheGroup{.slots = slots.data(), .block_tables = table.data()});
+  DryBackend dry(backend_);
+  nn::Workspace workspace(workspace_memory_.as<float>(), workspace_capacity_);
+  model_->forward(dry,
+                  {.num_tokens = max_num_batched_tokens_,
+                   .num_sequences = 1,
+                   .token_ids = token_ids.data(),
+                   .positions = positions.data(),
+                   .query_offsets = offsets,
+                   .context_lengths = &context,
+                   .block_table_stride = static_cast<int64_t>(table.size()),
+                   .groups = groups,
+                   .layers = storage_.layers()},
+                  workspace);
+  return workspace.most_used() * static_cast<int64_t>(sizeof(float));
 }
 
 ExecutedStep ModelRunner::execute(const StepPlan& plan) {

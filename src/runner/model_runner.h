@@ -22,6 +22,10 @@ class ModelRunner {
 
   ExecutedStep execute(const StepPlan& plan);
 
+  // Walks through a step of the most tokens there may be without computing it, and returns the bytes of workspace that
+  // it took. More than was planned is a fault of the model's estimate and ends the process here, not under load.
+  int64_t measure_workspace();
+
  private:
   ModelRunner(std::unique_ptr<models::Model> model, ops::Backend& backend, KvStorage storage,
               const MemoryPlan& memory);
@@ -37,6 +41,7 @@ class ModelRunner {
   std::unique_ptr<models::Model> model_;
   KvStorage storage_;
   int32_t block_size_;
+  int64_t max_num_batched_tokens_;
   Buffer workspace_memory_;
   Buffer logit_memory_;  // [kLogitRows, hidden_size], then [kLogitRows, vocab_size]
   int64_t workspace_capacity_ = 0;

@@ -11,6 +11,8 @@ namespace quire {
 struct MemoryPlan {
   int64_t weight_bytes = 0;        // packed weights, norms, embedding rows read from the mapped file
   int64_t workspace_bytes = 0;     // activations of the largest step, logits, kernels' scratch
+  int64_t activation_bytes = 0;    // of these, the model's own, as planned
+  int64_t measured_activation_bytes = 0;  // what the largest step was seen to take, at start; 0: not measured
   int64_t kv_bytes_per_token = 0;  // 2 (K and V) * layers * kv heads * bytes of a head's vector
   // Layers that see the same positions share block tables (runner/kv_layout.h): a group each, 0 = all positions.
   std::vector<int32_t> windows = {0};

@@ -159,6 +159,14 @@ Status check_words(const SamplingParams& p, const SamplingLimits& limits) {
                             limits.max_bad_words)
         .with_param("bad_words");
   }
+  // Every token of theirs may have to be compared at every step.
+  const size_t most_tokens = size_t{16} * static_cast<size_t>(limits.max_bad_words);
+  size_t num_tokens = 0;
+  for (const std::vector<TokenId>& word : p.bad_words_ids) num_tokens += word.size();
+  if (num_tokens > most_tokens) {
+    return invalid_argument("bad_words is {} tokens long, at most {} are allowed.", num_tokens, most_tokens)
+        .with_param("bad_words");
+  }
   return check_sequences("bad_words", p.bad_words_ids, limits.vocab_size);
 }
 

@@ -1,5 +1,5 @@
-"""Small Llama checkpoints (safetensors, no tokenizer) served by token ids, against the records beside them: plain RoPE
-and its llama3, linear and yarn scalings."""
+"""Small checkpoints (safetensors, no tokenizer) served by token ids, against the records beside them: Llama with plain
+RoPE and its llama3, linear and yarn scalings, Mistral with a sliding window."""
 
 import json
 import math
@@ -84,6 +84,12 @@ class LlamaRopeLinear(Tiny, harness.ServerTest):
 
 class LlamaRopeYarn(Tiny, harness.ServerTest):
     name = "llama_yarn"
+
+
+class MistralSlidingWindow(Tiny, harness.ServerTest):
+    """Blocks behind the window are given back while the answer grows."""
+
+    name = "mistral_swa"
 
 
 if __name__ == "__main__":
