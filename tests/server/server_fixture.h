@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <deque>
 #include <memory>
 #include <string>
 #include <thread>
@@ -77,9 +78,18 @@ class AlphabetExecutor final : public runner::Executor {
   const MemoryPlan& memory() const override { return memory_; }
   const TextSource& text() const override { return text_; }
   const std::string& description() const override { return description_; }
-  runner::StepTimings last_timings() const override { return {}; }
 
-  Result<StepResult> execute(const StepPlan& plan) override {
+  void submit(const StepPlan& plan) override { submitted_.push_back(&plan); }
+  Result<runner::ExecutedStep> collect() override {
+    const StepPlan& plan = *submitted_.front();
+    submitted_.pop_front();
+    return runner::ExecutedStep{.result = execute(plan), .timings = {}};
+  }
+
+  std::atomic<int> step_microseconds{0};
+
+ private:
+  StepResult execute(const StepPlan& plan) {
     std::this_thread::sleep_for(std::chrono::microseconds(step_microseconds.load()));
     for (SequenceId id : plan.retired) sequences_.erase(id);
     for (const NewSequence& added : plan.added) sequences_[added.id] = added;
@@ -89,9 +99,6 @@ class AlphabetExecutor final : public runner::Executor {
     return result;
   }
 
-  std::atomic<int> step_microseconds{0};
-
- private:
   static PositionLogprobs logprobs(TokenId chosen, int count) {
     PositionLogprobs out{{chosen, -0.5f, 1}, {}};
     for (int i = 0; i < count; ++i) out.top.push_back({(chosen + i) % 256, -0.5f - static_cast<float>(i), i + 1});
@@ -124,6 +131,7 @@ class AlphabetExecutor final : public runner::Executor {
   MemoryPlan memory_;
   TextSource text_;
   std::string description_ = "alphabet";
+  std::deque<const StepPlan*> submitted_;
   std::unordered_map<SequenceId, NewSequence> sequences_;
 };
 
