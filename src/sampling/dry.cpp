@@ -7,6 +7,12 @@
 #include "types/repetition.h"
 
 namespace quire::sampling {
+namespace {
+
+// Of a breaker so many tokens count, so that a text that nearly matches long ones everywhere costs no more.
+constexpr size_t kBreakerTokens = 20;
+
+}  // namespace
 
 DryPenalty::DryPenalty(const SamplingParams& params) : params_(&params) {
   for (const std::vector<TokenId>& breaker : params.dry_sequence_breaker_ids) {
@@ -28,13 +34,16 @@ std::span<const std::vector<TokenId>* const> DryPenalty::breakers_from(TokenId h
 size_t DryPenalty::length_since_breaker(std::span<const TokenId> window) const {
   if (breakers_.empty()) return window.size();
   for (size_t place = window.size(); place-- > 0;) {
+    const std::span<const TokenId> rest = window.subspan(place);
     size_t longest = 0;
     for (const std::vector<TokenId>* breaker : breakers_from(window[place])) {
-      const std::span<const TokenId> rest = window.subspan(place);
-      if (breaker->size() > rest.size() || !std::equal(breaker->begin(), breaker->end(), rest.begin())) continue;
-      longest = std::max(longest, breaker->size());
+      const size_t size = std::min(breaker->size(), kBreakerTokens);
+      if (size <= longest || size > rest.size() ||
+          !std::equal(rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(size), breaker->begin()))
+        continue;
+      longest = size;
     }
-    if (longest > 0) return window.size() - place - longest;
+    if (longest > 0) return rest.size() - longest;
   }
   return window.size();
 }

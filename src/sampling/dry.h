@@ -23,7 +23,7 @@ class DryPenalty {
   // history: prompt and answer, oldest first; its last dry_penalty_last_n tokens are looked at. For every token that
   // has followed the longest run equal to the text's end of at least dry_allowed_length tokens, not reaching back over
   // the last breaker: logit -= multiplier * base^(length - allowed length). Tokens that are breakers go free. Linear in
-  // the tokens looked at.
+  // the tokens looked at. Of a breaker the first 20 tokens count, as in llama.cpp.
   void apply(std::span<const TokenId> history, std::span<float> logits, SamplingScratch& scratch) const;
 
  private:

@@ -128,6 +128,18 @@ TEST(Dry, ABreakerEndsARunAndIsFreeItself) {
   EXPECT_THAT(dry_penalties(params, {2, 1, 1, 2, 1, 3, 4, 1}, 5), Each(0.0f));
 }
 
+TEST(Dry, ABreakerCountsWithItsFirstTwentyTokens) {
+  SamplingParams params = dry();
+  params.dry_sequence_breaker_ids = {std::vector<TokenId>(30, 1)};
+  std::vector<TokenId> history = {2, 2, 0, 2};
+  history.insert(history.end(), 19, 1);
+  const std::vector<TokenId> again = {2, 2, 3, 2, 2};
+  history.insert(history.end(), again.begin(), again.end());
+  EXPECT_THAT(dry_penalties(params, history, 4), ElementsAre(1, 0, 0, 1));
+  history.insert(history.end() - 1, 20, 1);  // now only one token stands behind the breaker
+  EXPECT_THAT(dry_penalties(params, history, 4), Each(0.0f));
+}
+
 TEST(Dry, LooksAtTheLastTokensOnly) {
   SamplingParams params = dry();
   const std::vector<TokenId> history = {1, 2, 3, 0, 0, 1, 2};

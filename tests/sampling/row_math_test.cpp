@@ -199,6 +199,7 @@ TEST(RowMath, MomentsAndEntropySumsLeaveOutWhatIsBanned) {
   std::mt19937 random(seed);
   for (size_t size : {size_t{1}, size_t{3}, size_t{4}, size_t{1001}}) {
     std::vector<float> row = random_row(random, size, false);
+    row[0] = 1.0f;
     if (size > 3) row[2] = -kInf;
     const float maximum = *std::max_element(row.begin(), row.end());
     double count = 0.0, sum = 0.0, squares = 0.0, weights = 0.0, weighted = 0.0;

@@ -309,6 +309,10 @@ TEST(SamplingParams, BadWordsAreWordsOfTheVocabularyAndNotTooMany) {
   EXPECT_TRUE(validate(params, kLimits).ok());
   params.bad_words_ids.assign(1025, {1});
   expect_refused(params, "bad_words");
+  params.bad_words_ids = {std::vector<TokenId>(16384, 1)};
+  EXPECT_TRUE(validate(params, kLimits).ok());
+  params.bad_words_ids.push_back({1});
+  expect_refused(params, "bad_words");
   params.bad_words_ids.clear();
   params.bad_words.assign(1025, "x");
   expect_refused(params, "bad_words");
