@@ -80,7 +80,8 @@ TEST_P(LlmTest, AnAsynchronousRequestCallsBackForItsTokensUntilItsEnd) {
   EXPECT_EQ(tokens, (*whole)[0].token_ids);
 }
 
-INSTANTIATE_TEST_SUITE_P(Tiny, LlmTest, testing::Values("llama", "llama3_rope", "llama_linear", "llama_yarn", "mistral_swa"),
+INSTANTIATE_TEST_SUITE_P(Tiny, LlmTest,
+                         testing::Values("llama", "llama3_rope", "llama_linear", "llama_yarn", "mistral_swa"),
                          [](const auto& test) { return test.param; });
 
 TEST(Llm, ACancelledRequestCallsBackNoMore) {
