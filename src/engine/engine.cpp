@@ -135,7 +135,7 @@ Status Engine::Impl::prepare(GenerationRequest& request) const {
 // REQUIRES: inbox->mutex is held.
 Status Engine::Impl::refusal_locked(int64_t sequences, int64_t tokens, int64_t bytes) {
   if (!failure.ok()) return unavailable("the engine has failed and must be restarted");
-  if (stopping || draining) return unavailable("the server is shutting down");
+  if (stopping) return unavailable("the server is shutting down");
   if (num_queued + sequences > config.max_num_queued_reqs) {
     engine_metrics.rejected("queued_requests");
     return resource_exhausted("{} requests are waiting already; try again later", num_queued);
@@ -186,7 +186,7 @@ Result<std::vector<std::unique_ptr<TokenStream>>> Engine::Impl::submit(Generatio
     }
     Submission& one = group.emplace_back();
     one.streams.push_back(std::move(state));
-    one.label = num_streams == 1 || beams ? request.label : fmt::format("{}-{}", request.label, i);
+    one.label = request.label;
     one.deadline = deadline;
     one.logprob_bytes = beams ? bytes : bytes / num_streams;
     one.request.id = id;
@@ -217,7 +217,6 @@ Result<std::vector<std::unique_ptr<TokenStream>>> Engine::Impl::submit(Generatio
     submissions.push_back(std::move(one));
     ++num_queued;
   }
-  num_unfinished += num_streams;
   inbox->bell.notify_one();
   return streams;
 }
@@ -248,15 +247,6 @@ Engine::~Engine() {
 
 Result<std::vector<std::unique_ptr<TokenStream>>> Engine::submit(GenerationRequest request) {
   return impl_->submit(std::move(request));
-}
-
-void Engine::drain(std::chrono::milliseconds deadline) {
-  std::unique_lock lock(impl_->inbox->mutex);
-  impl_->draining = true;
-  if (impl_->idle.wait_for(lock, deadline, [&] { return impl_->num_unfinished == 0; })) return;
-  impl_->stopping = true;
-  impl_->inbox->bell.notify_one();
-  impl_->idle.wait(lock, [&] { return impl_->num_unfinished == 0; });
 }
 
 bool Engine::healthy() const {

@@ -100,13 +100,9 @@ class Engine {
   // n, the best first, each with one event. Prompt log-probabilities come with the first stream alone.
   // Errors: invalid_argument with param() (sampling parameters; "prompt" when empty, too long or
   // with ids outside the vocabulary); resource_exhausted when the queue is full, in requests or tokens, or when the
-  // log-probabilities asked for would not fit beside those of others; unavailable while
-  // draining or after a failure.
+  // log-probabilities asked for would not fit beside those of others; unavailable after a
+  // failure.
   Result<std::vector<std::unique_ptr<TokenStream>>> submit(GenerationRequest request);
-
-  // Stops accepting, lets what runs finish, at most until the deadline, then aborts the rest.
-  // Returns when idle.
-  void drain(std::chrono::milliseconds deadline);
 
   // False after a failure of the executor: every request is answered with an error and the process
   // should end.

@@ -97,13 +97,10 @@ struct Engine::Impl {
   std::shared_ptr<Inbox> inbox = std::make_shared<Inbox>();  // also the lock and the bell of `submissions`
   std::deque<Submission> submissions;                        // guarded by inbox->mutex, like all below
   bool stopping = false;
-  bool draining = false;
   bool reset_prefix_cache = false;
   int64_t num_queued = 0;         // submitted and not yet running
   int64_t num_queued_tokens = 0;  // of their prompts
-  int64_t num_unfinished = 0;     // answers
   int64_t logprob_bytes = 0;      // that unfinished answers may come to hold
-  std::condition_variable idle;   // num_unfinished became 0
   Status failure;
   EngineStats stats;
   std::atomic<SequenceId> next_id{1};

@@ -261,7 +261,6 @@ void Engine::Impl::deliver(SequenceId id, TokenEvent event) {
   const std::lock_guard lock(inbox->mutex);
   logprob_bytes -= bytes;
   num_queued_tokens -= queued;
-  if (--num_unfinished == 0) idle.notify_all();
 }
 
 void Engine::Impl::abort_all(const Status& reason, FinishReason finish) {

@@ -111,9 +111,7 @@ std::optional<json::object> FlightRecorder::request(std::string_view label) cons
   const std::lock_guard lock(mutex_);
   std::vector<const RequestLife*> found;
   for (const auto& [id, life] : lives_) {
-    const bool begins = life.label.starts_with(label) &&
-                        (life.label.size() == label.size() || life.label[label.size()] == '-');
-    if ((begins && !label.empty()) || std::to_string(id) == label) found.push_back(&life);
+    if ((!label.empty() && life.label == label) || std::to_string(id) == label) found.push_back(&life);
   }
   if (found.empty()) return std::nullopt;
   std::ranges::sort(found, {}, &RequestLife::id);

@@ -68,8 +68,7 @@ class FlightRecorder {
 
   // {"steps": [...]}: the last `count` (all that are kept, if negative), the oldest first.
   boost::json::object steps(int64_t count) const;
-  // The lives of the answers whose label is `label` or begins with it and '-', or whose number it is; nullopt: none is
-  // kept.
+  // The lives of the answers of the request of this label, or of the sequence of this number; nullopt: none is kept.
   std::optional<boost::json::object> request(std::string_view label) const;
 
  private:

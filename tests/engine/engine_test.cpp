@@ -220,29 +220,6 @@ TEST_F(EngineTest, WhatCannotFitIsRefusedAtOnceWithTheField) {
   EXPECT_EQ(temperature.param(), "temperature");
 }
 
-TEST_F(EngineTest, DrainingFinishesWhatRunsAndRefusesTheRest) {
-  start();
-  executor_->hold();
-  auto stream = submit({5, 6}, 30);
-  std::thread drain([this] { engine_->drain(std::chrono::seconds(30)); });
-  while (engine_->submit({.prompt = {5}, .params = {.max_tokens = 1}}).ok()) std::this_thread::yield();
-  executor_->release();
-  EXPECT_EQ(collect(*stream).tokens, expected_answer({5, 6}, 30));
-  drain.join();
-}
-
-TEST_F(EngineTest, DrainingAbortsWhatOutlivesTheDeadline) {
-  start();
-  executor_->hold();
-  auto stream = submit({5, 6}, 400);
-  executor_->wait_for_step(0);
-  std::thread drain([this] { engine_->drain(std::chrono::milliseconds(1)); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  executor_->release();
-  drain.join();
-  EXPECT_EQ(collect(*stream).finish, FinishReason::kAbort);
-}
-
 TEST_F(EngineTest, AStreamMayOutliveItsEngine) {
   start();
   executor_->hold();

@@ -2,6 +2,7 @@
 // request is known whatever it ran beside. Steps can be held back, to look at the engine while one is in flight.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <memory>
@@ -61,11 +62,15 @@ class FakeExecutor final : public runner::Executor {
       released_.wait(lock, [&] { return !held_; });
     }
     for (SequenceId id : plan.retired) tokens_.erase(id);
-    for (const NewSequence& added : plan.added) tokens_[added.id] = added.prompt;
+    for (const NewSequence& added : plan.added) {
+      tokens_[added.id] = added.prompt;
+      num_prompt_[added.id] = static_cast<int32_t>(added.prompt.size());
+    }
     StepResult result;
     result.step = plan.step;
     for (const ScheduledSequence& scheduled : plan.scheduled) {
       std::vector<TokenId>& tokens = tokens_.at(scheduled.id);
+      if (scheduled.num_computed_tokens < num_prompt_.at(scheduled.id)) num_prompt_computed_ += scheduled.num_new_tokens;
       SequenceResult one{.id = scheduled.id};
       if (contains(tokens, kFatalToken)) return internal_error("the worker is gone");
       if (contains(tokens, kFaultToken)) one.error = internal_error("not a number");
@@ -92,6 +97,7 @@ class FakeExecutor final : public runner::Executor {
     std::unique_lock lock(mutex_);
     reached_.wait(lock, [&] { return num_steps_ > count; });
   }
+  int64_t num_prompt_tokens_computed() const { return num_prompt_computed_; }
   int64_t num_steps() {
     const std::lock_guard lock(mutex_);
     return num_steps_;
@@ -113,6 +119,8 @@ class FakeExecutor final : public runner::Executor {
   std::condition_variable reached_;
   bool held_ = false;
   int64_t num_steps_ = 0;
+  std::unordered_map<SequenceId, int32_t> num_prompt_;
+  std::atomic<int64_t> num_prompt_computed_{0};
 };
 
 }  // namespace quire::engine
