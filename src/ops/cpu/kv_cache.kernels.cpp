@@ -142,6 +142,17 @@ void widen_int8_keys(const KvPage& page, int64_t out_stride, float* out) {
   }
 }
 
+// Values of I8: a token's row of them times its scale.
+void widen_int8_values(const KvPage& page, float* out) {
+  const uint8_t* in = page.head + page.first * page.head_dim;
+  for (int64_t t = 0; t < page.count; ++t, in += page.head_dim, out += page.head_dim) {
+    const float scale = scale_at(page, page.first + t);
+    int64_t d = 0;
+    for (; d + kLanes <= page.head_dim; d += kLanes) store(out + d, load_int8(in + d) * scale);
+    for (; d < page.head_dim; ++d) out[d] = static_cast<float>(static_cast<int8_t>(in[d])) * scale;
+  }
+}
+
 }  // namespace
 
 void kv_write(const KvWrite& write) {
@@ -172,17 +183,9 @@ void widen_keys(const KvPage& page, int64_t out_stride, float* out) {
 }
 
 void widen_values(const KvPage& page, float* out) {
+  if (page.dtype == DType::kI8) return widen_int8_values(page, out);
   const Widen widen = widen_of(page.dtype);
-  const uint8_t* in = page.head + page.first * page.head_dim * widen.bytes;
-  widen.run(in, page.count * page.head_dim, out);
-  if (page.dtype != DType::kI8) return;
-  for (int64_t t = 0; t < page.count; ++t) {
-    const float scale = scale_at(page, page.first + t);
-    float* row = out + t * page.head_dim;
-    int64_t d = 0;
-    for (; d + kLanes <= page.head_dim; d += kLanes) store(row + d, load(row + d) * scale);
-    for (; d < page.head_dim; ++d) row[d] *= scale;
-  }
+  widen.run(page.head + page.first * page.head_dim * widen.bytes, page.count * page.head_dim, out);
 }
 
 }  // namespace quire::ops::cpu::QUIRE_ISA
