@@ -124,6 +124,7 @@ OutputDelta OutputProcessor::process(TokenEvent event) {
   delta.finish = event.finish;
   delta.error = std::move(event.error);
   if (event.stop_token && !event.stopped_by_eos) delta.stop_reason = *event.stop_token;
+  if (event.finish == FinishReason::kRepetition) delta.stop_reason = "repetition_detected";  // vLLM's word
   return std::move(finish());
 }
 

@@ -35,12 +35,6 @@ Status find_words(const text::Tokenizer* tokenizer, const SamplingLimits& limits
     }
   }
   if (params.dry_multiplier <= 0 || tokenizer == nullptr) return {};
-  constexpr size_t kMostBreakers = 16;  // each costs a walk over the vocabulary
-  if (params.dry_sequence_breakers.size() > kMostBreakers) {
-    return invalid_argument("dry_sequence_breakers has {} entries, expected at most {}.",
-                            params.dry_sequence_breakers.size(), kMostBreakers)
-        .with_param("dry_sequence_breakers");
-  }
   for (TokenId id = 0; id < tokenizer->vocab_size(); ++id) {
     const std::string bytes = tokenizer->token_bytes(id);
     const bool breaks = std::ranges::any_of(params.dry_sequence_breakers, [&](const std::string& breaker) {
