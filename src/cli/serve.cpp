@@ -100,7 +100,19 @@ void add_serve_command(CLI::App& program, int& exit_code) {
       ->add_option("--served-model-name", server.served_model_names,
                    "Name (or names) in the API; the file's name otherwise")
       ->group(kServer);
-  command->add_option("--api-key", server.api_keys, "Clients must send one of these keys")->group(kServer);
+  command
+      ->add_option("--api-key", server.api_keys,
+                   "Clients must send one of these keys; may be given several times. Each key has its share of the work")
+      ->group(kServer);
+  command
+      ->add_option("--api-key-weights", server.api_key_weights,
+                   "The keys' shares, one a key in the same order (2,1,1); all alike otherwise")
+      ->group(kServer)
+      ->delimiter(',');
+  command
+      ->add_flag("--enable-admin-endpoints", server.enable_admin_endpoints,
+                 "POST /reset_prefix_cache, GET /admin/flight_recorder?steps=N, GET /admin/requests/{id}")
+      ->group(kServer);
   command->add_flag("--return-token-ids", server.return_token_ids, "Return token ids unless a request says otherwise")
       ->group(kServer);
   command
@@ -115,7 +127,7 @@ void add_serve_command(CLI::App& program, int& exit_code) {
       ->group(kServer)
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  command->add_option("--max-logprobs", options->engine.max_logprobs, "Most logprobs that a request may ask for")
+  command->add_option("--max-logprobs", options->engine.max_logprobs, "Most logprobs that a request may ask for; -1: the whole vocabulary")
       ->group(kServer)
       ->capture_default_str();
   command->add_option("--seed", options->engine.seed, "Of requests that bring none")

@@ -32,6 +32,8 @@ std::string_view error_type(int http_status) {
       return "NotImplementedError";
     case 503:
       return "ServiceUnavailableError";
+    case 504:
+      return "TimeoutError";
     default:
       return "InternalServerError";
   }
@@ -74,10 +76,11 @@ ApiError to_api_error(const Status& status) {
       return {501, status.message(), status.param(), "", 0};
     case StatusCode::kUnavailable:
       return {503, status.message(), status.param(), "", 1};
+    case StatusCode::kDeadlineExceeded:
+      return {504, status.message(), status.param().empty() ? "timeout" : status.param(), "deadline_exceeded", 0};
     case StatusCode::kOk:
     case StatusCode::kDataLoss:
     case StatusCode::kCancelled:
-    case StatusCode::kDeadlineExceeded:
     case StatusCode::kInternal:
       break;
   }

@@ -1,6 +1,7 @@
 #include "server/generation.h"
 
-#include <iterator>
+#include <algorithm>
+#include <utility>
 
 #include "base/log.h"
 #include "server/api_error.h"
@@ -12,11 +13,6 @@ namespace {
 
 constexpr size_t kMaxPending = 256 << 10;  // bytes of events formed before the client has taken them
 
-template <typename T>
-void append(std::vector<T>& to, std::vector<T>&& from) {
-  to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
-}
-
 // Whether the client would learn anything from a chunk made of this.
 bool worth_a_chunk(const AnswerContext& context, const engine::OutputDelta& delta) {
   return !delta.text.empty() || delta.finish != FinishReason::kNone ||
@@ -26,19 +22,20 @@ bool worth_a_chunk(const AnswerContext& context, const engine::OutputDelta& delt
 }  // namespace
 
 Generation::Generation(std::shared_ptr<Exchange> exchange, AnswerContext context, std::vector<PreparedPrompt> prompts,
-                       std::vector<std::unique_ptr<engine::Completion>> completions, bool include_usage,
-                       bool continuous_usage)
+                       std::vector<std::unique_ptr<engine::Completion>> completions, Delivery delivery)
     : exchange_(std::move(exchange)),
       format_(std::move(context)),
       prompts_(std::move(prompts)),
-      include_usage_(include_usage),
-      continuous_usage_(continuous_usage),
+      shared_(prompts_.size()),
+      delivery_(std::move(delivery)),
       unfinished_(completions.size()) {
   const size_t n = completions.size() / prompts_.size();
   for (size_t i = 0; i < completions.size(); ++i) {
     Choice choice;
     choice.progress.index = static_cast<int32_t>(i);
-    choice.progress.prompt = &prompts_[i / n];
+    choice.prompt = i / n;
+    choice.progress.prompt = &prompts_[choice.prompt];
+    choice.progress.prompt_logprobs = &shared_[choice.prompt].logprobs;
     choice.completion = std::move(completions[i]);
     choices_.push_back(std::move(choice));
   }
@@ -54,6 +51,7 @@ void Generation::begin() {
       [self = shared_from_this()] {
         self->over_ = true;
         self->choices_.clear();  // cancels what runs
+        self->delivery_.ticket.reset();
       },
       [self = shared_from_this()] {
         self->aborted_ = true;
@@ -90,16 +88,36 @@ void Generation::wake() {
 
 void Generation::pump() {
   if (over_ || writing_) return;  // pumped again when the client has taken what was written
-  for (size_t i = 0; i < choices_.size() && out_.size() < kMaxPending; ++i) {
-    Choice& choice = choices_[(next_choice_ + i) % choices_.size()];
-    if (choice.completion != nullptr && !take(choice)) return;
-  }
+  do {
+    prompt_became_known_ = false;  // those that waited for it have their turn again
+    for (size_t i = 0; i < choices_.size() && out_.size() < kMaxPending; ++i) {
+      Choice& choice = choices_[(next_choice_ + i) % choices_.size()];
+      if (choice.completion != nullptr && !waits(choice) && !take(choice)) return;
+    }
+  } while (prompt_became_known_);
   next_choice_ = (next_choice_ + 1) % choices_.size();
   if (format_.context().stream) {
     send_stream();
   } else if (unfinished_ == 0) {
     send_whole();
   }
+}
+
+// An echoed prompt's log-probabilities begin a streamed choice, and the first choice alone brings them.
+bool Generation::waits(const Choice& choice) const {
+  const AnswerContext& context = format_.context();
+  if (!context.stream || !context.echo || !context.num_logprobs || shared_[choice.prompt].known || aborted_) return false;
+  return choice.progress.index > 0 && choices_[static_cast<size_t>(choice.progress.index) - 1].prompt == choice.prompt;
+}
+
+void Generation::note_prompt(const Choice& choice, engine::OutputDelta& delta) {
+  Shared& shared = shared_[choice.prompt];
+  if (!shared.known) prompt_became_known_ = true;
+  shared.known = true;
+  if (!delta.prompt_logprobs.empty()) shared.logprobs = std::exchange(delta.prompt_logprobs, {});
+  // Those after the first find the first one's blocks: what the prompt found of others' is the least.
+  if (!delta.num_cached_tokens) return;
+  shared.num_cached_tokens = std::min(*delta.num_cached_tokens, shared.num_cached_tokens.value_or(*delta.num_cached_tokens));
 }
 
 bool Generation::take(Choice& choice) {
@@ -115,9 +133,11 @@ bool Generation::take(Choice& choice) {
     fail(delta->error);
     return false;
   }
+  note_prompt(choice, *delta);
   if (delta->finish != FinishReason::kNone) {
     choice.completion.reset();
-    --unfinished_;
+    delivery_.load->finished();
+    if (--unfinished_ == 0) delivery_.ticket.reset();
   }
   give(choice, std::move(*delta));
   return true;
@@ -131,18 +151,13 @@ void Generation::give(Choice& choice, engine::OutputDelta delta) {
     out_ += sse_event(format_.envelope({std::move(part)}, usage_of(choice)));
     return;
   }
-  engine::OutputDelta& whole = choice.collected;
-  whole.text += delta.text;
-  append(whole.tokens, std::move(delta.tokens));
-  append(whole.logprobs, std::move(delta.logprobs));
-  append(whole.prompt_logprobs, std::move(delta.prompt_logprobs));
-  whole.finish = delta.finish;
-  whole.stop_reason = std::move(delta.stop_reason);
+  append(choice.collected, std::move(delta));
 }
 
 json::value Generation::usage_of(const Choice& choice) const {
-  if (!continuous_usage_) return nullptr;
-  return usage_object(static_cast<int64_t>(choice.progress.prompt->ids.size()), choice.progress.num_tokens);
+  if (!delivery_.continuous_usage) return nullptr;
+  return usage_object(static_cast<int64_t>(choice.progress.prompt->ids.size()), choice.progress.num_tokens,
+                      shared_[choice.prompt].num_cached_tokens.value_or(0));
 }
 
 json::object Generation::total_usage() const {
@@ -150,14 +165,22 @@ json::object Generation::total_usage() const {
   int64_t completion_tokens = 0;
   for (const PreparedPrompt& prompt : prompts_) prompt_tokens += static_cast<int64_t>(prompt.ids.size());
   for (const Choice& choice : choices_) completion_tokens += choice.progress.num_tokens;
-  return usage_object(prompt_tokens, completion_tokens);
+  int64_t cached_tokens = 0;
+  for (const Shared& shared : shared_) cached_tokens += shared.num_cached_tokens.value_or(0);
+  return usage_object(prompt_tokens, completion_tokens, cached_tokens);
 }
 
 void Generation::fail(const Status& error) {
-  log_error("request {} failed: {}", format_.context().id, error.message());
-  const ApiError told =
-      to_api_error(error.code() == StatusCode::kUnavailable ? error : internal_error("{}", error.message()));
+  const bool late = error.code() == StatusCode::kDeadlineExceeded;
+  if (late) {
+    log_info("request {} ends: {}", format_.context().id, error.message());
+  } else {
+    log_error("request {} failed: {}", format_.context().id, error.message());
+  }
+  const bool tellable = late || error.code() == StatusCode::kUnavailable;
+  const ApiError told = to_api_error(tellable ? error : internal_error("{}", error.message()));
   for (Choice& choice : choices_) choice.completion.reset();
+  delivery_.ticket.reset();
   unfinished_ = 0;
   if (!format_.context().stream) {
     over_ = true;
@@ -172,7 +195,7 @@ void Generation::fail(const Status& error) {
 
 void Generation::send_stream() {
   if (unfinished_ == 0 && !last_written_) {
-    if (include_usage_) out_ += sse_event(format_.envelope({}, total_usage()));
+    if (delivery_.include_usage) out_ += sse_event(format_.envelope({}, total_usage()));
     out_ += kSseDone;
     last_written_ = true;
   }
@@ -195,7 +218,7 @@ void Generation::send_whole() {
   json::object answer = format_.envelope(std::move(choices), total_usage());
   if (format_.context().chat) {
     if (format_.context().prompt_logprobs_asked) {
-      answer["prompt_logprobs"] = format_.prompt_logprobs(choices_.front().collected.prompt_logprobs);
+      answer["prompt_logprobs"] = format_.prompt_logprobs(shared_.front().logprobs);
     }
     if (format_.context().return_token_ids) answer["prompt_token_ids"] = ids_array(prompts_.front().ids);
   }

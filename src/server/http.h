@@ -43,6 +43,7 @@ struct HttpRequest {
   std::string body;
   std::string id;       // the client's X-Request-Id where it is well formed, else our own
   std::string handler;  // the route's name for metrics, set by HttpHandler::screen
+  int32_t tenant = 0;   // the number of its API key, from 0; 0 where no keys are set
   BodyMemory memory;    // of the body
 
   // The first field of this name, case-insensitively; empty when there is none.

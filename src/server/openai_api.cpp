@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/log.h"
+#include "engine/prepare_params.h"
 #include "server/json_fields.h"
 
 namespace quire::server {
@@ -18,18 +19,24 @@ constexpr const char* kNotFoundCode = "model_not_found";
 constexpr const char* kOverflowCode = "context_length_exceeded";
 constexpr const char* kOverflowParam = "input_tokens";
 
-ApiError told(const Status& status) {
-  ApiError error = to_api_error(status);
-  if (error.status == 404 && error.param == "model") error.code = kNotFoundCode;
-  if (error.param == kOverflowParam) error.code = kOverflowCode;
-  return error;
+// Tenants' weights by number; one where there are no keys.
+std::vector<double> weights_of(const ServerConfig& config) {
+  std::vector<double> weights = config.api_key_weights;
+  weights.resize(std::max<size_t>(config.api_keys.size(), 1), 1.0);
+  return weights;
 }
 
-void answer(const std::shared_ptr<Exchange>& exchange, const Status& status) {
-  if (status.ok()) return;
-  const ApiError error = told(status);
-  if (error.status >= 500) log_error("request {} failed: {}", exchange->request().id, status.message());
-  exchange->respond(error_response(error));
+// Bytes that every answer of a request takes for its parameters' lists.
+size_t list_bytes(const SamplingParams& params) {
+  const size_t ids = params.stop_token_ids.size() + (params.allowed_token_ids ? params.allowed_token_ids->size() : 0);
+  return ids * sizeof(TokenId) + params.logit_bias.size() * sizeof(params.logit_bias[0]);
+}
+
+void count_rejection(engine::Engine& engine, const ServerConfig& config) {
+  engine.metrics()
+      .counter("vllm:admission_rejections_total", "Requests refused before they were queued, by reason.",
+               {{"model_name", config.served_model_names.front()}, {"reason", "tenant_share"}})
+      .increment();
 }
 
 Status as_invalid(const Status& status, std::string_view param) {
@@ -45,16 +52,37 @@ OpenAiApi::OpenAiApi(const ServerConfig& config, engine::Engine& engine)
       limits_{.max_prompts = config.max_prompts,
               .max_n = config.max_n,
               .max_stop = config.max_stop,
+              .max_token_ids = std::max<int64_t>(engine.model().vocab_size, 1),
+              .max_model_len = engine.max_model_len(),
               .trust_request_chat_template = config.trust_request_chat_template,
               .return_token_ids = config.return_token_ids},
       started_(static_cast<int64_t>(std::time(nullptr))),
-      params_n_(engine.metrics().histogram("vllm:request_params_n", "n of a request.", {1, 2, 5, 10, 20},
-                                           {{"model_name", config.served_model_names.front()}})) {
+      load_(std::make_shared<Load>(weights_of(config), engine.config().max_num_seqs,
+                                   engine.config().max_num_queued_reqs)) {
   if (const text::Tokenizer* tokenizer = engine.tokenizer()) {
     for (TokenId id = 0; id < tokenizer->vocab_size(); ++id) {
       max_bytes_per_token_ = std::max(max_bytes_per_token_, tokenizer->token_bytes(id).size());
     }
   }
+}
+
+int OpenAiApi::retry_after() const {
+  return load_->retry_after(engine_.stats().num_waiting);
+}
+
+ApiError OpenAiApi::told(const Status& status) const {
+  ApiError error = to_api_error(status);
+  if (error.status == 404 && error.param == "model") error.code = kNotFoundCode;
+  if (error.param == kOverflowParam) error.code = kOverflowCode;
+  if (error.status == 429) error.retry_after = retry_after();
+  return error;
+}
+
+void OpenAiApi::answer(const std::shared_ptr<Exchange>& exchange, const Status& status) const {
+  if (status.ok()) return;
+  const ApiError error = told(status);
+  if (error.status >= 500) log_error("request {} failed: {}", exchange->request().id, status.message());
+  exchange->respond(error_response(error));
 }
 
 // ---------------------------------------------------------------------------------------------------------------
@@ -143,7 +171,7 @@ Result<PreparedPrompt> OpenAiApi::encode(const Prompt& prompt, const CompletionR
       return invalid_argument("This server runs without a tokenizer: send the prompt as token ids.")
           .with_param("prompt");
     }
-    QUIRE_RETURN_IF_ERROR(check_text_length(text->size()));
+    if (!request.options.params.truncate_prompt_tokens) QUIRE_RETURN_IF_ERROR(check_text_length(text->size()));
     out.ids = tokenizer->encode(*text, request.add_special_tokens);
     if (request.options.echo) out.echo = *text;
     return out;
@@ -155,8 +183,42 @@ Result<PreparedPrompt> OpenAiApi::encode(const Prompt& prompt, const CompletionR
   return out;
 }
 
+// What is shown of a prompt is what is left of it.
+void OpenAiApi::truncate(const GenerationOptions& options, PreparedPrompt& prompt) const {
+  const size_t before = prompt.ids.size();
+  engine::truncate_prompt(engine_.max_model_len(), options.params, prompt.ids);
+  if (prompt.ids.size() == before || !options.echo || engine_.tokenizer() == nullptr) return;
+  prompt.echo = engine_.tokenizer()->decode(prompt.ids, options.params.skip_special_tokens);
+}
+
 // -----------------------------------------------------------------------------------------------------------
 // generating
+
+// What can be known of a request to be too much before the engine sees it.
+Status OpenAiApi::check_size(const GenerationOptions& options, size_t num_prompts) const {
+  const SamplingParams& params = options.params;
+  const int64_t each = params.use_beam_search ? 1 : params.num_sequences();
+  const int64_t wanted = static_cast<int64_t>(num_prompts) * each;
+  if (const int64_t most = engine_.config().max_num_queued_reqs; wanted > most) {
+    return invalid_argument("{} prompts with n={} are {} answers; this server queues at most {}.", num_prompts, each,
+                            wanted, most)
+        .with_param(params.best_of ? "best_of" : "n");
+  }
+  constexpr size_t kMostListBytes = 64 << 20;
+  if (list_bytes(params) * static_cast<size_t>(wanted) > kMostListBytes) {
+    return invalid_argument("{} answers with lists of {} KiB (allowed_token_ids, stop_token_ids, logit_bias) each would "
+                            "take more than {} MiB. Ask for fewer at once.",
+                            wanted, list_bytes(params) >> 10, kMostListBytes >> 20)
+        .with_param(params.allowed_token_ids ? "allowed_token_ids" : "n");
+  }
+  if (options.priority != 0 && engine_.config().scheduling_policy != "priority") {
+    return invalid_argument("priority is {}, and this server serves requests in the order they come "
+                            "(--scheduling-policy priority would heed it). Leave it out.",
+                            options.priority)
+        .with_param("priority");
+  }
+  return {};
+}
 
 AnswerContext OpenAiApi::context_of(const Exchange& exchange, const GenerationOptions& options, bool chat) const {
   const HttpRequest& request = exchange.request();
@@ -179,27 +241,39 @@ AnswerContext OpenAiApi::context_of(const Exchange& exchange, const GenerationOp
 
 Status OpenAiApi::start(std::shared_ptr<Exchange> exchange, const GenerationOptions& options, AnswerContext context,
                         std::vector<PreparedPrompt> prompts) const {
-  const int64_t wanted = static_cast<int64_t>(prompts.size()) * options.n;
-  if (const int64_t most = engine_.config().max_num_queued_reqs; wanted > most) {
-    return invalid_argument("{} prompts with n={} are {} answers; this server queues at most {}.", prompts.size(),
-                            options.n, wanted, most)
-        .with_param("n");
+  QUIRE_RETURN_IF_ERROR(check_size(options, prompts.size()));
+  const int32_t tenant = exchange->request().tenant;
+  const auto key = static_cast<size_t>(tenant);
+  const int64_t answers = static_cast<int64_t>(prompts.size()) * options.params.num_sequences();
+  Delivery delivery{.include_usage = options.include_usage,
+                    .continuous_usage = options.continuous_usage_stats,
+                    .load = load_,
+                    .ticket = load_->enter(tenant, answers)};
+  if (delivery.ticket == nullptr) {
+    count_rejection(engine_, config_);
+    return resource_exhausted("Requests of this API key fill its share of the queue; try again later.");
   }
   std::vector<std::unique_ptr<engine::Completion>> completions;  // dropped, and so cancelled, when one fails
-  for (const PreparedPrompt& prompt : prompts) {
-    engine::GenerationRequest request{.prompt = prompt.ids, .params = options.params, .label = context.id};
-    request.params.n = options.n;
-    QUIRE_ASSIGN_OR_RETURN(auto answers, engine::Completion::start(engine_, std::move(request)));
-    std::ranges::move(answers, std::back_inserter(completions));
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    engine::GenerationRequest request{
+        .prompt = prompts[i].ids,
+        .params = options.params,
+        .label = prompts.size() == 1 ? context.id : fmt::format("{}-{}", context.id, i),
+        .priority = options.priority,
+        .cache_salt = options.cache_salt,
+        .tenant = tenant,
+        .weight = key < config_.api_key_weights.size() ? config_.api_key_weights[key] : 1.0,
+        .timeout = options.timeout};
+    QUIRE_ASSIGN_OR_RETURN(auto started, engine::Completion::start(engine_, std::move(request)));
+    std::ranges::move(started, std::back_inserter(completions));
   }
-  params_n_.observe(options.n);
   if (config_.enable_log_requests) {
     log_info("request {}: {} prompts, n={}, first prompt of {} tokens, max_tokens={}, temperature={}", context.id,
-             prompts.size(), options.n, prompts.front().ids.size(), options.params.max_tokens.value_or(-1),
+             prompts.size(), options.params.n, prompts.front().ids.size(), options.params.max_tokens.value_or(-1),
              options.params.temperature);
   }
   std::make_shared<Generation>(std::move(exchange), std::move(context), std::move(prompts), std::move(completions),
-                               options.include_usage, options.continuous_usage_stats)
+                               std::move(delivery))
       ->start();
   return {};
 }
@@ -209,6 +283,7 @@ Status OpenAiApi::answer_chat(const std::shared_ptr<Exchange>& exchange) const {
   QUIRE_ASSIGN_OR_RETURN(const ChatRequest request, parse_chat_request(body, limits_));
   QUIRE_RETURN_IF_ERROR(check_model(request.options.model));
   QUIRE_ASSIGN_OR_RETURN(PreparedPrompt prompt, render(request));
+  engine::truncate_prompt(engine_.max_model_len(), request.options.params, prompt.ids);
   QUIRE_RETURN_IF_ERROR(check_length(prompt, request.options, /*score_only=*/false));
   AnswerContext context = context_of(*exchange, request.options, /*chat=*/true);
   context.prompt_logprobs_asked = request.options.params.prompt_logprobs.has_value();
@@ -229,6 +304,7 @@ Status OpenAiApi::answer_completions(const std::shared_ptr<Exchange>& exchange) 
   std::vector<PreparedPrompt> prompts;
   for (const Prompt& prompt : request.prompts) {
     QUIRE_ASSIGN_OR_RETURN(PreparedPrompt prepared, encode(prompt, request));
+    truncate(request.options, prepared);
     QUIRE_RETURN_IF_ERROR(check_length(prepared, request.options, request.score_only));
     prompts.push_back(std::move(prepared));
   }

@@ -8,12 +8,12 @@
 
 #include <boost/json.hpp>
 
-#include "base/metrics.h"
 #include "engine/chat.h"
 #include "engine/engine.h"
 #include "server/api_error.h"
 #include "server/generation.h"
 #include "server/http.h"
+#include "server/load.h"
 #include "server/openai_schema.h"
 #include "server/server.h"
 
@@ -31,6 +31,8 @@ class OpenAiApi {
   void detokenize(const std::shared_ptr<Exchange>& exchange) const;
 
   boost::json::object model_list() const;
+  // A sensible Retry-After, in seconds.
+  int retry_after() const;
   // Errors: not_found.
   Result<boost::json::object> model_card(std::string_view name) const;
 
@@ -40,6 +42,10 @@ class OpenAiApi {
   Result<PreparedPrompt> encode(const Prompt& prompt, const CompletionRequest& request) const;
   Status check_length(const PreparedPrompt& prompt, const GenerationOptions& options, bool score_only) const;
   Status check_text_length(size_t bytes) const;
+  Status check_size(const GenerationOptions& options, size_t num_prompts) const;
+  void truncate(const GenerationOptions& options, PreparedPrompt& prompt) const;
+  ApiError told(const Status& status) const;
+  void answer(const std::shared_ptr<Exchange>& exchange, const Status& status) const;
   Status start(std::shared_ptr<Exchange> exchange, const GenerationOptions& options, AnswerContext context,
                std::vector<PreparedPrompt> prompts) const;
   AnswerContext context_of(const Exchange& exchange, const GenerationOptions& options, bool chat) const;
@@ -55,7 +61,7 @@ class OpenAiApi {
   const SchemaLimits limits_;
   const int64_t started_;           // Unix seconds
   size_t max_bytes_per_token_ = 0;  // of the vocabulary; 0: unknown
-  Histogram& params_n_;
+  const std::shared_ptr<Load> load_;  // answers under way
 };
 
 }  // namespace quire::server

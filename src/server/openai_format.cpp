@@ -26,7 +26,8 @@ json::value stop_reason(const engine::OutputDelta& delta) {
 
 // What was asked for of the alternatives that came.
 std::span<const TokenLogprob> alternatives(const PositionLogprobs& position, int32_t count) {
-  return std::span(position.top).first(std::min(position.top.size(), static_cast<size_t>(std::max(count, 0))));
+  if (count < 0) return position.top;  // the whole vocabulary
+  return std::span(position.top).first(std::min(position.top.size(), static_cast<size_t>(count)));
 }
 
 }  // namespace
@@ -87,8 +88,8 @@ json::value AnswerFormat::completion_logprobs(ChoiceProgress& progress, const en
   if (context_.echo && !progress.begun) {
     const std::vector<TokenId>& ids = progress.prompt->ids;
     for (size_t i = 0; i < ids.size(); ++i) {
-      const bool known = i > 0 && i <= delta.prompt_logprobs.size();
-      add(ids[i], known ? &delta.prompt_logprobs[i - 1] : nullptr);
+      const bool known = i > 0 && i <= progress.prompt_logprobs->size();
+      add(ids[i], known ? &(*progress.prompt_logprobs)[i - 1] : nullptr);
     }
   }
   for (size_t i = 0; i < delta.tokens.size(); ++i) {
@@ -150,7 +151,11 @@ json::object AnswerFormat::choice(ChoiceProgress& progress, const engine::Output
     out["token_ids"] = ids_array(delta.tokens);
     if (!context_.chat && !progress.begun) out["prompt_token_ids"] = ids_array(progress.prompt->ids);
   }
-  if (context_.prompt_logprobs_asked && !context_.chat) out["prompt_logprobs"] = prompt_logprobs(delta.prompt_logprobs);
+  if (context_.prompt_logprobs_asked && !context_.chat) {
+    out["prompt_logprobs"] = prompt_logprobs(*progress.prompt_logprobs);
+  }
+  if (delta.cumulative_logprob) out["cumulative_logprob"] = *delta.cumulative_logprob;
+  if (!delta.receipt.empty()) out["receipt"] = delta.receipt;
   progress.begun = true;
   return out;
 }
@@ -175,11 +180,11 @@ json::array ids_array(std::span<const TokenId> ids) {
   return out;
 }
 
-json::object usage_object(int64_t prompt_tokens, int64_t completion_tokens) {
+json::object usage_object(int64_t prompt_tokens, int64_t completion_tokens, int64_t cached_tokens) {
   return {{"prompt_tokens", prompt_tokens},
           {"completion_tokens", completion_tokens},
           {"total_tokens", prompt_tokens + completion_tokens},
-          {"prompt_tokens_details", {{"cached_tokens", 0}}},
+          {"prompt_tokens_details", {{"cached_tokens", cached_tokens}}},
           {"completion_tokens_details", {{"reasoning_tokens", 0}}}};
 }
 

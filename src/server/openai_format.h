@@ -42,6 +42,7 @@ struct AnswerContext {
 struct ChoiceProgress {
   int32_t index = 0;
   const PreparedPrompt* prompt = nullptr;
+  const std::vector<PositionLogprobs>* prompt_logprobs = nullptr;  // of the prompt, whichever choice brought them
   bool begun = false;       // something of it is written
   int64_t text_offset = 0;  // characters that the tokens written so far stand for
   int64_t num_tokens = 0;   // of the answer
@@ -72,7 +73,7 @@ class AnswerFormat {
 };
 
 boost::json::array ids_array(std::span<const TokenId> ids);
-boost::json::object usage_object(int64_t prompt_tokens, int64_t completion_tokens);
+boost::json::object usage_object(int64_t prompt_tokens, int64_t completion_tokens, int64_t cached_tokens);
 
 // "data: ...\n\n"
 std::string sse_event(const boost::json::object& payload);

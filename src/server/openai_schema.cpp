@@ -1,13 +1,14 @@
 #include "server/openai_schema.h"
 
 #include <algorithm>
-#include <charconv>
+#include <cmath>
 #include <limits>
 
 #include <fmt/format.h>
 
 #include "server/api_error.h"
 #include "server/json_fields.h"
+#include "server/sampling_fields.h"
 
 namespace quire::server {
 namespace json = boost::json;
@@ -43,12 +44,6 @@ bool is_falsy(const json::value& v) {
 bool is_null(const json::value& v) {
   return v.is_null();
 }
-bool is_null_or_true(const json::value& v) {
-  return v.is_null() || (v.is_bool() && v.get_bool());
-}
-bool is_null_or_one(const json::value& v) {
-  return v.is_null() || as_float(v) == 1.0f;
-}
 bool is_text_only(const json::value& v) {
   if (v.is_null()) return true;
   const auto* list = v.if_array();
@@ -70,7 +65,6 @@ struct RefusedField {
 };
 
 constexpr const char* kStructured = "structured output is not built yet";
-constexpr const char* kBeam = "beam search is not built yet";
 constexpr const char* kTextOnly = "this server answers with text only";
 
 constexpr RefusedField kRefusedFields[] = {
@@ -83,9 +77,6 @@ constexpr RefusedField kRefusedFields[] = {
     {"structural_tag", is_falsy, kStructured},
     {"functions", is_falsy, "it was replaced by tools"},
     {"function_call", is_falsy, "it was replaced by tool_choice"},
-    {"use_beam_search", is_falsy, kBeam},
-    {"length_penalty", is_null_or_one, kBeam},
-    {"early_stopping", is_falsy, kBeam},
     {"suffix", is_falsy, "filling in the middle is not built yet"},
     {"audio", is_falsy, kTextOnly},
     {"modalities", is_text_only, kTextOnly},
@@ -95,15 +86,9 @@ constexpr RefusedField kRefusedFields[] = {
     {"prediction", is_falsy, "predicted outputs are not built yet"},
     {"web_search_options", is_falsy, "this server does not search the web"},
     {"logits_processors", is_falsy, "code from a request is never run"},
-    {"bad_words", is_falsy, "it is not built yet"},
-    {"allowed_token_ids", is_null, "it is not built yet"},
     {"logprob_token_ids", is_falsy, "it is not built yet"},
-    {"truncate_prompt_tokens", is_null, "it is not built yet"},
     {"truncation_side", is_null, "it is not built yet"},
-    {"priority", is_falsy, "requests are served in the order they come"},
-    {"spaces_between_special_tokens", is_null_or_true, "only true is built"},
     {"thinking_token_budget", is_null, "it is not built yet"},
-    {"repetition_detection", is_falsy, "it is not built yet"},
     {"watermarking", is_falsy, "it is not built yet"},
     {"kv_transfer_params", is_falsy, "it is not built yet"},
     {"return_prompt_text", is_falsy, "it is not built yet"},
@@ -122,105 +107,6 @@ Status check_refused(const json::object& body) {
 // ------------------------------------------------------------------------------------------------------------------
 // common to generations
 
-void read_stop(JsonFields& fields, const SchemaLimits& limits, SamplingParams& params) {
-  const json::value* stop = fields.any("stop");
-  if (stop == nullptr || stop->is_null()) return;
-  if (stop->is_string()) {
-    params.stop.emplace_back(std::string_view(stop->get_string()));
-  } else if (const auto* list = stop->if_array()) {
-    for (const json::value& item : *list) {
-      if (!item.is_string()) {
-        return fields.fail("stop",
-                           fmt::format("stop must be a string or a list of strings; it holds {}.", describe(item)));
-      }
-      params.stop.emplace_back(std::string_view(item.get_string()));
-    }
-  } else {
-    return fields.fail("stop", fmt::format("stop must be a string or a list of strings, got {}.", describe(*stop)));
-  }
-  if (static_cast<int64_t>(params.stop.size()) > limits.max_stop) {
-    fields.fail("stop", fmt::format("stop has {} strings; at most {} are taken.", params.stop.size(), limits.max_stop));
-  }
-}
-
-std::optional<TokenId> as_token_id(const json::value& value) {
-  const auto id = as_integer(value);
-  if (!id || *id < 0 || *id > kInt32Max) return std::nullopt;
-  return static_cast<TokenId>(*id);
-}
-
-void read_token_ids(JsonFields& fields, std::string_view name, const json::array& list, std::vector<TokenId>& ids) {
-  ids.reserve(list.size());
-  for (const json::value& item : list) {
-    const auto id = as_token_id(item);
-    if (!id) {
-      return fields.fail(name, fmt::format("{} must hold token ids (integers from 0 to {}); it holds {}.", name,
-                                           kInt32Max, describe(item)));
-    }
-    ids.push_back(*id);
-  }
-}
-
-void read_logit_bias(JsonFields& fields, SamplingParams& params) {
-  const json::object* bias = fields.object("logit_bias");
-  if (bias == nullptr) return;
-  for (const auto& [key, value] : *bias) {
-    TokenId id = 0;
-    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
-    if (error != std::errc() || end != key.data() + key.size()) {
-      return fields.fail("logit_bias", fmt::format("logit_bias has the key {}; keys are token ids.", quoted(key, 40)));
-    }
-    const auto amount = as_float(value);
-    if (!amount) {
-      return fields.fail("logit_bias",
-                         fmt::format("logit_bias of token {} must be a finite number, got {}.", id, describe(value)));
-    }
-    params.logit_bias.emplace_back(id, std::clamp(*amount, -100.0f, 100.0f));
-  }
-}
-
-void read_sampling(JsonFields& fields, const SchemaLimits& limits, SamplingParams& params) {
-  struct FloatField {
-    const char* name;
-    float SamplingParams::*member;
-  };
-  constexpr FloatField kFloats[] = {
-      {"temperature", &SamplingParams::temperature},
-      {"top_p", &SamplingParams::top_p},
-      {"min_p", &SamplingParams::min_p},
-      {"presence_penalty", &SamplingParams::presence_penalty},
-      {"frequency_penalty", &SamplingParams::frequency_penalty},
-      {"repetition_penalty", &SamplingParams::repetition_penalty},
-  };
-  for (const FloatField& field : kFloats)
-    params.*field.member = fields.number(field.name).value_or(params.*field.member);
-
-  struct BoolField {
-    const char* name;
-    bool SamplingParams::*member;
-  };
-  constexpr BoolField kBools[] = {
-      {"ignore_eos", &SamplingParams::ignore_eos},
-      {"skip_special_tokens", &SamplingParams::skip_special_tokens},
-      {"include_stop_str_in_output", &SamplingParams::include_stop_str_in_output},
-  };
-  for (const BoolField& field : kBools)
-    params.*field.member = fields.boolean(field.name).value_or(params.*field.member);
-
-  params.top_k = static_cast<int32_t>(fields.integer("top_k", -1, kInt32Max).value_or(params.top_k));
-  params.min_tokens = static_cast<int32_t>(fields.integer("min_tokens", 0, kInt32Max).value_or(0));
-  if (const auto seed =
-          fields.integer("seed", std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max())) {
-    params.seed = static_cast<uint64_t>(*seed);
-  }
-  read_stop(fields, limits, params);
-  if (const json::array* ids = fields.array("stop_token_ids"))
-    read_token_ids(fields, "stop_token_ids", *ids, params.stop_token_ids);
-  read_logit_bias(fields, params);
-  if (const auto count = fields.integer("prompt_logprobs", -1, kInt32Max))
-    params.prompt_logprobs = static_cast<int32_t>(*count);
-}
-
 void read_stream(JsonFields& fields, GenerationOptions& options) {
   options.stream = fields.boolean("stream").value_or(false);
   if (const json::object* object = fields.object("stream_options")) {
@@ -231,8 +117,34 @@ void read_stream(JsonFields& fields, GenerationOptions& options) {
     options.continuous_usage_stats = inner.boolean("continuous_usage_stats").value_or(false);
     if (!inner.status().ok()) fields.fail("stream_options", inner.status().message());
   }
-  if (options.stream && options.params.prompt_logprobs) {
+  if (!options.stream) return;
+  const SamplingParams& params = options.params;
+  if (params.prompt_logprobs) {
     fields.fail("prompt_logprobs", "prompt_logprobs is not available when stream is true.");
+  }
+  if (!params.use_beam_search && params.best_of.value_or(params.n) != params.n) {
+    fields.fail("best_of", fmt::format("best_of ({}) must be n ({}) when stream is true: which answers are the best is "
+                                       "known at the end only.",
+                                       *params.best_of, params.n));
+  }
+}
+
+// When it is served, and beside whom.
+void read_scheduling(JsonFields& fields, GenerationOptions& options) {
+  options.priority = static_cast<int32_t>(fields.integer("priority", -kInt32Max, kInt32Max).value_or(0));
+  if (auto salt = fields.string("cache_salt")) {
+    constexpr size_t kMostBytes = 1024;
+    if (salt->empty() || salt->size() > kMostBytes) {
+      fields.fail("cache_salt", fmt::format("cache_salt must be a string of 1 to {} bytes, got {} bytes.", kMostBytes,
+                                            salt->size()));
+    }
+    options.cache_salt = std::move(*salt);
+  }
+  if (const auto seconds = fields.number("timeout")) {
+    if (*seconds <= 0) fields.fail("timeout", fmt::format("timeout must be more than 0 seconds, got {}.", *seconds));
+    constexpr float kLongest = 1e8F;  // three years
+    options.timeout = std::chrono::milliseconds(
+        static_cast<int64_t>(std::ceil(1000 * static_cast<double>(std::min(*seconds, kLongest)))));
   }
 }
 
@@ -248,11 +160,7 @@ void read_common(JsonFields& fields, const SchemaLimits& limits, GenerationOptio
   }
   read_sampling(fields, limits, options.params);
   read_stream(fields, options);
-  options.n = static_cast<int32_t>(fields.integer("n", 1, limits.max_n).value_or(1));
-  if (const auto best_of = fields.integer("best_of", 1, limits.max_n); best_of && *best_of != options.n) {
-    fields.fail("best_of",
-                fmt::format("best_of ({}) other than n ({}) is not supported. Leave it out.", *best_of, options.n));
-  }
+  read_scheduling(fields, options);
   options.echo = fields.boolean("echo").value_or(false);
   options.return_token_ids = fields.boolean("return_token_ids").value_or(limits.return_token_ids);
   options.return_tokens_as_token_ids = fields.boolean("return_tokens_as_token_ids").value_or(false);

@@ -3,6 +3,7 @@
 // built is refused by name.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -12,19 +13,11 @@
 #include <boost/json.hpp>
 
 #include "base/status.h"
+#include "server/sampling_fields.h"
 #include "types/ids.h"
 #include "types/sampling_params.h"
 
 namespace quire::server {
-
-struct SchemaLimits {
-  int64_t max_prompts = 1024;
-  int64_t max_n = 128;
-  int64_t max_stop = 4;
-  int64_t max_detokenized = 1 << 20;  // token ids: two bytes of a body may become a long word each
-  bool trust_request_chat_template = false;
-  bool return_token_ids = false;  // for requests that do not say
-};
 
 // What both kinds of generation have.
 struct GenerationOptions {
@@ -33,7 +26,9 @@ struct GenerationOptions {
   SamplingParams params;  // max_tokens unset where the request did not say and the endpoint has no default
   // The field that set max_tokens: "max_tokens" or "max_completion_tokens".
   std::string max_tokens_field = "max_tokens";
-  int32_t n = 1;
+  int32_t priority = 0;    // lower goes first
+  std::string cache_salt;  // empty: none
+  std::optional<std::chrono::milliseconds> timeout;
   bool stream = false;
   bool include_usage = false;
   bool continuous_usage_stats = false;

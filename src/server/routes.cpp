@@ -37,17 +37,19 @@ Routes::Routes(std::vector<Route> routes, const std::vector<std::string>& api_ke
   for (const std::string& key : api_keys) key_digests_.push_back(sha256(key));
 }
 
-bool Routes::authorized(const HttpRequest& request) const {
+std::optional<int32_t> Routes::key_of(const HttpRequest& request) const {
   constexpr std::string_view kScheme = "bearer ";
   const std::string_view header = request.header("Authorization");
-  if (header.size() <= kScheme.size()) return false;
+  if (header.size() <= kScheme.size()) return std::nullopt;
   const bool bearer = std::equal(kScheme.begin(), kScheme.end(), header.begin(), [](char expected, char found) {
     return expected == std::tolower(static_cast<unsigned char>(found));
   });
-  if (!bearer) return false;
+  if (!bearer) return std::nullopt;
   const std::string digest = sha256(header.substr(kScheme.size()));
-  bool found = false;
-  for (const std::string& key : key_digests_) found |= CRYPTO_memcmp(key.data(), digest.data(), digest.size()) == 0;
+  std::optional<int32_t> found;
+  for (size_t i = 0; i < key_digests_.size(); ++i) {
+    if (CRYPTO_memcmp(key_digests_[i].data(), digest.data(), digest.size()) == 0) found = static_cast<int32_t>(i);
+  }
   return found;
 }
 
@@ -69,7 +71,9 @@ std::optional<HttpResponse> Routes::screen(HttpRequest& request) const {
   if (!there.empty()) request.handler = there.front()->path;
   const Route* route = find(request);
   const bool open = (route != nullptr && route->open) || (!there.empty() && request.method == "OPTIONS");
-  if (!open && !key_digests_.empty() && !authorized(request)) {
+  const std::optional<int32_t> key = key_digests_.empty() ? 0 : key_of(request);
+  request.tenant = key.value_or(0);
+  if (!open && !key) {
     return error_response(
         {401, "The API key is missing or wrong: send it as 'Authorization: Bearer KEY'.", "", "invalid_api_key", 0});
   }

@@ -24,14 +24,15 @@ class Routes {
  public:
   Routes(std::vector<Route> routes, const std::vector<std::string>& api_keys);
 
-  // Names the route in request.handler, or says why there is none for this request: 401, 404, 405, or 204 to OPTIONS.
+  // Names the route in request.handler and the key in request.tenant, or says why there is none for this request: 401, 404, 405, or 204 to OPTIONS.
   std::optional<HttpResponse> screen(HttpRequest& request) const;
   // REQUIRES: screen() let the request through.
   void dispatch(const std::shared_ptr<Exchange>& exchange) const;
 
  private:
   const Route* find(const HttpRequest& request) const;
-  bool authorized(const HttpRequest& request) const;
+  // The number of the key that the request bears.
+  std::optional<int32_t> key_of(const HttpRequest& request) const;
 
   std::vector<Route> routes_;
   std::vector<std::string> key_digests_;

@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <atomic>
 #include <cctype>
+#include <cmath>
 
 #include <fmt/format.h>
 
 #include "base/log.h"
+#include "server/admin.h"
 #include "server/api_error.h"
 #include "server/http_server.h"
+#include "server/load.h"
 #include "server/openai_api.h"
 #include "server/routes.h"
 #include "server/worker_pool.h"
@@ -68,6 +71,27 @@ bool may_be_json(std::string_view content_type) {
   return media.empty() || media == "application/json" || media.ends_with("+json");
 }
 
+Status check_keys(const ServerConfig& config) {
+  const std::vector<std::string>& keys = config.api_keys;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (keys[i].empty()) return invalid_argument("API key number {} is empty.", i + 1);
+    if (std::find(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(i), keys[i]) - keys.begin() <
+        static_cast<std::ptrdiff_t>(i)) {
+      return invalid_argument("API key number {} is there twice.", i + 1);
+    }
+  }
+  const std::vector<double>& weights = config.api_key_weights;
+  if (!weights.empty() && weights.size() != keys.size()) {
+    return invalid_argument("There are {} API keys and {} weights for them; give one a key, in the same order.",
+                            keys.size(), weights.size());
+  }
+  for (const double weight : weights) {
+    if (weight >= 1e-3 && weight <= 1e6) continue;
+    return invalid_argument("An API key's weight is {}; it must be from 0.001 to 1000000.", weight);
+  }
+  return {};
+}
+
 }  // namespace
 
 class Server::Impl : public HttpHandler {
@@ -77,6 +101,8 @@ class Server::Impl : public HttpHandler {
         engine_(engine),
         api_(config_, engine),
         routes_(make_routes(), config_.api_keys),
+        work_(std::make_shared<Load>(std::vector<double>(std::max<size_t>(config_.api_keys.size(), 1), 1.0),
+                                     config_.worker_threads, static_cast<int64_t>(config_.max_queued_work))),
         workers_(config_.worker_threads, config_.max_queued_work),
         seconds_(engine.metrics().histogram("vllm:http_request_duration_seconds",
                                             "From a request's last byte to its answer's.",
@@ -126,6 +152,7 @@ class Server::Impl : public HttpHandler {
  private:
   std::vector<Route> make_routes();
   Route working(std::string path, void (OpenAiApi::*answer)(const std::shared_ptr<Exchange>&) const);
+  Route admin(std::string method, std::string path, std::function<HttpResponse(const HttpRequest&)> answer);
   void health(Exchange& exchange) const;
   void metrics(Exchange& exchange) const;
   void model(Exchange& exchange) const;
@@ -135,6 +162,7 @@ class Server::Impl : public HttpHandler {
   OpenAiApi api_;
   Routes routes_;
   std::atomic<bool> draining_{false};
+  std::shared_ptr<Load> work_;  // requests that wait for a worker
   WorkerPool workers_;
   Histogram& seconds_;
   std::unique_ptr<HttpServer> http_;
@@ -151,7 +179,21 @@ Route Server::Impl::working(std::string path, void (OpenAiApi::*answer)(const st
     }
   };
   return {"POST", std::move(path), false, [this, prepare](const std::shared_ptr<Exchange>& exchange) {
-            if (workers_.post([prepare, exchange] { prepare(exchange); })) return;
+            std::shared_ptr<LoadTicket> ticket = work_->enter(exchange->request().tenant, 1);
+            if (ticket != nullptr && workers_.post([prepare, exchange, ticket] { prepare(exchange); })) return;
+            ApiError error = to_api_error(
+                resource_exhausted("The server has more requests than it can prepare; try again later."));
+            error.retry_after = api_.retry_after();
+            exchange->respond(error_response(error));
+          }};
+}
+
+// A route for operators: as `working`, for what needs no parsing.
+Route Server::Impl::admin(std::string method, std::string path,
+                          std::function<HttpResponse(const HttpRequest&)> answer) {
+  return {std::move(method), std::move(path), false,
+          [this, answer = std::move(answer)](const std::shared_ptr<Exchange>& exchange) {
+            if (workers_.post([answer, exchange] { exchange->respond(answer(exchange->request())); })) return;
             exchange->respond(error_response(to_api_error(
                 resource_exhausted("The server has more requests than it can prepare; try again later."))));
           }};
@@ -164,7 +206,7 @@ std::vector<Route> Server::Impl::make_routes() {
                  }};
   };
   const auto healthy = [this](const std::shared_ptr<Exchange>& exchange) { health(*exchange); };
-  return {
+  std::vector<Route> routes = {
       working("/v1/chat/completions", &OpenAiApi::chat_completions),
       working("/v1/completions", &OpenAiApi::completions),
       working("/tokenize", &OpenAiApi::tokenize),
@@ -180,6 +222,16 @@ std::vector<Route> Server::Impl::make_routes() {
                  }),
       {"GET", "/metrics", false, [this](const std::shared_ptr<Exchange>& exchange) { metrics(*exchange); }},
   };
+  if (!config_.enable_admin_endpoints) return routes;
+  routes.push_back(
+      admin("POST", "/reset_prefix_cache", [this](const HttpRequest&) { return reset_prefix_cache(engine_); }));
+  routes.push_back(admin("GET", "/admin/flight_recorder",
+                         [this](const HttpRequest& request) { return flight_recorder(engine_, request.query); }));
+  constexpr std::string_view kRequests = "/admin/requests/";
+  routes.push_back(admin("GET", std::string(kRequests), [this, kRequests](const HttpRequest& request) {
+    return request_life(engine_, percent_decoded(std::string_view(request.path).substr(kRequests.size())));
+  }));
+  return routes;
 }
 
 void Server::Impl::health(Exchange& exchange) const {
@@ -209,6 +261,8 @@ Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Result<std::unique_ptr<Server>> Server::start(ServerConfig config, engine::Engine& engine) {
   if (config.served_model_names.empty()) return invalid_argument("The server needs a name for its model.");
   if (config.worker_threads < 1) return invalid_argument("The server needs at least one worker thread.");
+  QUIRE_RETURN_IF_ERROR(check_keys(config));
+  publish_cache_config(engine);
   auto impl = std::make_unique<Impl>(std::move(config), engine);
   QUIRE_RETURN_IF_ERROR(impl->listen());
   return std::unique_ptr<Server>(new Server(std::move(impl)));

@@ -2,6 +2,7 @@
 //
 //   POST /v1/chat/completions  /v1/completions          GET /v1/models  /v1/models/{name}
 //   POST /tokenize  /detokenize                         GET /health  /ping  /version  /metrics
+//   and for operators, where enabled: server/admin.h
 //
 // With API keys set every route asks for `Authorization: Bearer KEY` except /health, /ping and /version; so do paths
 // that do not exist. Bodies of requests are parsed, templates rendered and prompts tokenized on a few threads of their
@@ -23,7 +24,9 @@ struct ServerConfig {
   std::string host = "0.0.0.0";
   uint16_t port = 8000;                         // 0: any free one
   std::vector<std::string> served_model_names;  // the first is the one answers name by default
-  std::vector<std::string> api_keys;            // empty: nobody is asked for one
+  std::vector<std::string> api_keys;            // empty: nobody is asked for one; each is a tenant
+  std::vector<double> api_key_weights;          // of their shares of the work; empty: all alike
+  bool enable_admin_endpoints = false;          // else they are not there
   std::string root_model;                       // shown as `root` of the model: a name, no path of this machine
   std::string version = "0.1.0";                // of the program
   bool return_token_ids = false;                // for requests that do not say
@@ -53,7 +56,8 @@ struct ServerConfig {
 class Server {
  public:
   // Listens and serves until stopped. The engine must outlive the server.
-  // Errors: invalid_argument (no model name, a bad host), unavailable (the port is taken).
+  // Errors: invalid_argument (no model name, a bad host, the same key twice, weights that are not one a key and more
+  // than 0), unavailable (the port is taken).
   static Result<std::unique_ptr<Server>> start(ServerConfig config, engine::Engine& engine);
   ~Server();  // stops at once
   Server(const Server&) = delete;

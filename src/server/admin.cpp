@@ -1,0 +1,88 @@
+#include "server/admin.h"
+
+#include <charconv>
+#include <optional>
+#include <string>
+
+#include <boost/json.hpp>
+#include <fmt/format.h>
+
+#include "engine/flight_recorder.h"
+#include "server/api_error.h"
+#include "types/memory_plan.h"
+
+namespace quire::server {
+namespace json = boost::json;
+
+namespace {
+
+HttpResponse as_response(const json::object& body) {
+  return {200, "application/json", {}, json::serialize(body)};
+}
+
+std::optional<HttpResponse> recorder_off(const engine::Engine& engine) {
+  if (engine.flight_recorder().on()) return std::nullopt;
+  return error_response({404, "The flight recorder is off (--flight-recorder-steps 0).", "", "", 0});
+}
+
+// The value of a name in "a=1&b=2"; nullopt where it is not.
+std::optional<std::string_view> query_value(std::string_view query, std::string_view name) {
+  while (!query.empty()) {
+    const std::string_view pair = query.substr(0, query.find('&'));
+    query.remove_prefix(std::min(query.size(), pair.size() + 1));
+    const size_t equals = pair.find('=');
+    if (pair.substr(0, equals) != name) continue;
+    return equals == std::string_view::npos ? std::string_view() : pair.substr(equals + 1);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+HttpResponse reset_prefix_cache(engine::Engine& engine) {
+  engine.reset_prefix_cache();
+  return as_response({{"success", true}});
+}
+
+HttpResponse flight_recorder(const engine::Engine& engine, std::string_view query) {
+  if (auto off = recorder_off(engine)) return std::move(*off);
+  int64_t count = -1;
+  if (const auto steps = query_value(query, "steps")) {
+    const auto [end, error] = std::from_chars(steps->data(), steps->data() + steps->size(), count);
+    if (error != std::errc() || end != steps->data() + steps->size() || count < 0) {
+      return error_response(
+          {400, fmt::format("steps must be a number of steps, 0 or more, got {}.", quoted(*steps, 40)), "steps", "", 0});
+    }
+  }
+  return as_response(engine.flight_recorder().steps(count));
+}
+
+HttpResponse request_life(const engine::Engine& engine, std::string_view id) {
+  if (auto off = recorder_off(engine)) return std::move(*off);
+  for (const char* prefix : {"", "chatcmpl-", "cmpl-"}) {
+    if (const auto life = engine.flight_recorder().request(prefix + std::string(id))) return as_response(*life);
+  }
+  return error_response({404, fmt::format("Nothing is known of a request {}: it never came, or is long over.", quoted(id)),
+                         "id", "request_not_found", 0});
+}
+
+void publish_cache_config(engine::Engine& engine) {
+  const EngineConfig& config = engine.config();
+  const MemoryPlan& memory = engine.memory();
+  engine.metrics()
+      .gauge("vllm:cache_config_info", "How the KV cache is set up, as labels.",
+             {{"model_name", config.served_model_name},
+              {"block_size", std::to_string(memory.block_size)},
+              {"cache_dtype", config.kv_cache_dtype},
+              {"enable_prefix_caching", config.enable_prefix_caching ? "True" : "False"},
+              {"gpu_memory_utilization", fmt::format("{}", config.memory_utilization)},
+              {"kv_cache_memory_bytes", std::to_string(config.kv_cache_memory_bytes)},
+              {"num_gpu_blocks", std::to_string(memory.num_blocks)},
+              {"num_gpu_blocks_override",
+               config.num_gpu_blocks_override > 0 ? std::to_string(config.num_gpu_blocks_override) : "None"},
+              {"num_cpu_blocks", std::to_string(memory.num_swap_blocks)},
+              {"swap_space", fmt::format("{}", config.swap_space)}})
+      .set(1);
+}
+
+}  // namespace quire::server
