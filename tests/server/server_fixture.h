@@ -91,8 +91,17 @@ class AlphabetExecutor final : public runner::Executor {
  private:
   StepResult execute(const StepPlan& plan) {
     std::this_thread::sleep_for(std::chrono::microseconds(step_microseconds.load()));
+    std::unordered_map<SequenceId, std::vector<TokenId>> moved;
+    for (const BeamMove& move : plan.moves) {
+      moved[move.id] = sequences_.at(move.source).prompt;
+      moved[move.id].push_back(move.token);
+    }
+    for (auto& [id, tokens] : moved) sequences_.at(id).prompt = std::move(tokens);
     for (SequenceId id : plan.retired) sequences_.erase(id);
-    for (const NewSequence& added : plan.added) sequences_[added.id] = added;
+    for (const NewSequence& added : plan.added) {
+      NewSequence& sequence = sequences_[added.id] = added;
+      sequence.prompt.insert(sequence.prompt.end(), added.output.begin(), added.output.end());
+    }
     StepResult result;
     result.step = plan.step;
     for (const ScheduledSequence& run : plan.scheduled) result.sequences.push_back(advance(run));
@@ -118,6 +127,12 @@ class AlphabetExecutor final : public runner::Executor {
     }
     if (std::find(tokens.begin(), tokens.end(), '#') != tokens.end()) {
       out.error = internal_error("a fault at 0x7ffd00000000 in /secret/path");
+    } else if (run.num_candidates > 0) {
+      // The letter that is due, then the others of the alphabet, each half as likely as the one before it.
+      const TokenId due = next_letter(tokens.size());
+      for (int i = 0; i < run.num_candidates; ++i) {
+        out.candidates.push_back({'a' + (due - 'a' + i) % 26, -0.5f - 0.7f * static_cast<float>(i), i + 1});
+      }
     } else if (run.samples) {
       const TokenId token = tokens.back() == '!' ? kEnd : next_letter(tokens.size());
       out.tokens.push_back(token);
