@@ -254,11 +254,11 @@ Status OpenAiApi::start(std::shared_ptr<Exchange> exchange, const GenerationOpti
     return resource_exhausted("Requests of this API key fill its share of the queue; try again later.");
   }
   std::vector<std::unique_ptr<engine::Completion>> completions;  // dropped, and so cancelled, when one fails
-  for (size_t i = 0; i < prompts.size(); ++i) {
+  for (const PreparedPrompt& prompt : prompts) {
     engine::GenerationRequest request{
-        .prompt = prompts[i].ids,
+        .prompt = prompt.ids,
         .params = options.params,
-        .label = prompts.size() == 1 ? context.id : fmt::format("{}-{}", context.id, i),
+        .label = context.id,
         .priority = options.priority,
         .cache_salt = options.cache_salt,
         .tenant = tenant,

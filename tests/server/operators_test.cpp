@@ -1,0 +1,236 @@
+// What operators rely on: keys as tenants, full queues, timeouts, admin endpoints, metrics.
+#include <cmath>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/load.h"
+#include "tests/server/server_fixture.h"
+
+namespace quire::server {
+namespace {
+
+namespace json = boost::json;
+using testing::HasSubstr;
+using std::chrono::seconds;
+
+constexpr const char* kCompletions = "/v1/completions";
+
+std::string bearer(const std::string& key) {
+  return "Authorization: Bearer " + key + "\r\n";
+}
+
+TEST(Load, OneTenantIsNeverRefused) {
+  const auto load = std::make_shared<Load>(std::vector<double>{1}, 1, 1);
+  std::vector<std::unique_ptr<LoadTicket>> held;
+  for (int i = 0; i < 100; ++i) {
+    held.push_back(load->enter(0, 10));
+    ASSERT_NE(held.back(), nullptr);
+  }
+}
+
+TEST(Load, ATenantThatFloodsLeavesRoomForTheNext) {
+  const auto load = std::make_shared<Load>(std::vector<double>{1, 1, 1}, 0, 120);
+  std::vector<std::unique_ptr<LoadTicket>> held;
+  const auto flood = [&](int32_t tenant) {
+    int count = 0;
+    for (auto ticket = load->enter(tenant, 1); ticket != nullptr; ticket = load->enter(tenant, 1)) {
+      held.push_back(std::move(ticket));
+      ++count;
+    }
+    return count;
+  };
+  EXPECT_EQ(flood(0), 60) << "as much as is left";
+  EXPECT_EQ(flood(1), 30);
+  EXPECT_EQ(flood(2), 15);
+  held.clear();
+  EXPECT_EQ(flood(2), 60) << "what was held is given back";
+}
+
+TEST(Load, AHeavierTenantMayHoldMore) {
+  const auto load = std::make_shared<Load>(std::vector<double>{4, 1}, 0, 100);
+  std::vector<std::unique_ptr<LoadTicket>> held;
+  for (auto ticket = load->enter(1, 1); ticket != nullptr; ticket = load->enter(1, 1)) held.push_back(std::move(ticket));
+  EXPECT_EQ(held.size(), 20u) << "a quarter of the 80 left";
+}
+
+TEST(Load, ARequestLargerThanTheShareIsTakenWhereNothingElseOfItsTenantIs) {
+  const auto load = std::make_shared<Load>(std::vector<double>{1, 1}, 2, 10);
+  const auto large = load->enter(0, 128);
+  EXPECT_NE(large, nullptr);
+  EXPECT_EQ(load->enter(0, 1), nullptr);
+}
+
+TEST(Load, RetryAfterIsHalfOfWhatTheQueueTakesAtThePresentPace) {
+  Load load({1}, 1, 1);
+  const Load::Clock::time_point start;
+  EXPECT_EQ(load.retry_after(1000, start), 1) << "nothing is known yet";
+  for (int i = 0; i < 200; ++i) load.finished(start + seconds(i));
+  EXPECT_EQ(load.retry_after(20, start + seconds(200)), 10);
+  EXPECT_EQ(load.retry_after(0, start + seconds(200)), 1);
+  EXPECT_EQ(load.retry_after(1'000'000'000, start + seconds(200)), 60);
+}
+
+TEST_F(ServerTest, OneKeysFloodDoesNotFillTheQueueForAnother) {
+  start({.api_keys = {"flood", "other"}}, {.max_num_seqs = 1, .max_num_queued_reqs = 8});
+  executor_->step_microseconds = 2000;
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < 40; ++i) {
+    clients.push_back(std::make_unique<Client>(port()));
+    clients.back()->send(http_request("POST", kCompletions, R"({"prompt":"abc","max_tokens":30})", bearer("flood")));
+  }
+  const auto other = post(port(), kCompletions, R"({"prompt":"abc","max_tokens":2})", bearer("other"));
+  EXPECT_EQ(other.status, 200) << other.body;
+  int refused = 0;
+  for (auto& client : clients) {
+    const auto response = client->receive();
+    if (response.status == 200) continue;
+    ++refused;
+    EXPECT_EQ(response.status, 429) << response.body;
+    EXPECT_EQ(response.json().at("error").at("type"), "RateLimitError");
+    EXPECT_GE(std::stoi(response.headers.at("retry-after")), 1);
+  }
+  EXPECT_GT(refused, 0);
+  EXPECT_THAT(get(port(), "/metrics", bearer("other")).body, HasSubstr("reason=\"tenant_share\""));
+  expect_idle();
+}
+
+TEST_F(ServerTest, KeysAndTheirWeightsMustFit) {
+  start();
+  for (ServerConfig config : {ServerConfig{.api_keys = {"a", "a"}}, ServerConfig{.api_keys = {""}},
+                              ServerConfig{.api_keys = {"a"}, .api_key_weights = {1, 2}},
+                              ServerConfig{.api_keys = {"a"}, .api_key_weights = {0}},
+                              ServerConfig{.api_keys = {"a"}, .api_key_weights = {std::nan("")}},
+                              ServerConfig{.api_key_weights = {1}}}) {
+    config.host = "127.0.0.1";
+    config.port = 0;
+    config.served_model_names = {"alphabet"};
+    const auto server = Server::start(config, *engine_);
+    ASSERT_FALSE(server.ok());
+    EXPECT_EQ(server.status().code(), StatusCode::kInvalidArgument);
+  }
+}
+
+TEST_F(ServerTest, ARequestBeyondItsTimeoutIs504AndInAStreamAnError) {
+  start();
+  executor_->step_microseconds = 5000;
+  const auto whole = complete(R"({"prompt":"abc","max_tokens":200,"timeout":0.05})");
+  EXPECT_EQ(whole.status, 504) << whole.body;
+  const json::value error = whole.json().at("error");
+  EXPECT_EQ(error.at("type"), "TimeoutError");
+  EXPECT_EQ(error.at("code"), "deadline_exceeded");
+  EXPECT_EQ(error.at("param"), "timeout");
+  const auto stream = complete(R"({"prompt":"abc","max_tokens":200,"timeout":0.05,"stream":true})");
+  EXPECT_EQ(stream.status, 200);
+  const auto events = stream.events();
+  ASSERT_GE(events.size(), 2u);
+  EXPECT_EQ(events.back(), "[DONE]");
+  EXPECT_EQ(json::parse(events[events.size() - 2]).at("error").at("code"), "deadline_exceeded");
+  EXPECT_EQ(complete(R"({"prompt":"abc","max_tokens":2,"timeout":30})").status, 200);
+  expect_idle();
+}
+
+TEST_F(ServerTest, PriorityIsForServersThatHeedIt) {
+  start({}, {.scheduling_policy = "priority"});
+  for (const char* priority : {"5", "-3", "2147483647"}) {
+    EXPECT_EQ(complete(std::string(R"({"prompt":"abc","max_tokens":2,"priority":)") + priority + "}").status, 200);
+  }
+  EXPECT_EQ(complete(R"({"prompt":"abc","priority":2147483648})").status, 400);
+}
+
+TEST_F(ServerTest, CachedTokensAreToldSeparatedBySaltAndForgottenOnReset) {
+  start({.enable_admin_endpoints = true});
+  const std::string prompt(100, 'x');
+  const auto cached = [&](const std::string& more) {
+    const auto response = complete(R"({"prompt":")" + prompt + R"(","max_tokens":2)" + more + "}");
+    EXPECT_EQ(response.status, 200) << response.body;
+    return response.json().at("usage").at("prompt_tokens_details").at("cached_tokens").to_number<int>();
+  };
+  EXPECT_EQ(cached(""), 0);
+  EXPECT_EQ(cached(""), 96);
+  EXPECT_EQ(cached(R"(,"n":3)"), 96);
+  EXPECT_EQ(cached(R"(,"cache_salt":"mine")"), 0);
+  EXPECT_EQ(cached(R"(,"cache_salt":"mine")"), 96);
+  const auto events =
+      complete(R"({"prompt":")" + prompt + R"(","stream":true,"stream_options":{"include_usage":true}})").events();
+  EXPECT_EQ(json::parse(events[events.size() - 2]).at("usage").at("prompt_tokens_details").at("cached_tokens"), 96);
+  EXPECT_EQ(post(port(), "/reset_prefix_cache", "").status, 200);
+  EXPECT_EQ(cached(""), 0);
+  EXPECT_EQ(cached(R"(,"cache_salt":"mine")"), 0);
+}
+
+TEST_F(ServerTest, AdminEndpointsAreNotThereUnlessEnabled) {
+  start();
+  EXPECT_EQ(post(port(), "/reset_prefix_cache", "").status, 404);
+  EXPECT_EQ(get(port(), "/reset_prefix_cache").status, 404);
+  EXPECT_EQ(get(port(), "/admin/flight_recorder").status, 404);
+  EXPECT_EQ(get(port(), "/admin/requests/1").status, 404);
+}
+
+TEST_F(ServerTest, AdminEndpointsAskForTheKeyToo) {
+  start({.api_keys = {"k"}, .enable_admin_endpoints = true});
+  EXPECT_EQ(post(port(), "/reset_prefix_cache", "").status, 401);
+  EXPECT_EQ(get(port(), "/admin/flight_recorder").status, 401);
+  EXPECT_EQ(get(port(), "/admin/requests/1").status, 401);
+  EXPECT_EQ(get(port(), "/admin/flight_recorder", bearer("k")).status, 200);
+}
+
+TEST_F(ServerTest, TheFlightRecorderShowsStepsAndARequestsLife) {
+  start({.enable_admin_endpoints = true});
+  post(port(), kCompletions, R"({"prompt":["abc","abcd"],"max_tokens":5})", "X-Request-Id: my-request\r\n");
+  expect_idle();
+  const json::value all = get(port(), "/admin/flight_recorder").json();
+  ASSERT_GE(all.at("steps").as_array().size(), 5u);
+  EXPECT_EQ(get(port(), "/admin/flight_recorder?steps=2").json().at("steps").as_array().size(), 2u);
+  EXPECT_EQ(get(port(), "/admin/flight_recorder?other=1&steps=0").json().at("steps").as_array().size(), 0u);
+  for (const char* bad : {"-1", "x", "1e3", "", "99999999999999999999", "1%20"}) {
+    const auto response = get(port(), std::string("/admin/flight_recorder?steps=") + bad);
+    EXPECT_EQ(response.status, 400) << bad;
+    EXPECT_EQ(response.json().at("error").at("param"), "steps");
+  }
+  for (const char* id : {"my-request", "cmpl-my-request"}) {
+    const auto response = get(port(), std::string("/admin/requests/") + id);
+    ASSERT_EQ(response.status, 200) << response.body;
+    const json::value life = response.json();
+    const json::array& answers = life.at("answers").as_array();
+    ASSERT_EQ(answers.size(), 2u);
+    EXPECT_EQ(answers[1].at("prompt_tokens"), 4);
+    EXPECT_EQ(answers[1].at("output_tokens"), 5);
+    EXPECT_EQ(answers[1].at("finish_reason"), "length");
+    EXPECT_EQ(answers[0].at("events").at(0).at("event"), "queued");
+  }
+  for (const char* id : {"nobody", "", "my", "%ff%fe", "../../health"}) {
+    EXPECT_EQ(get(port(), std::string("/admin/requests/") + id).status, 404) << id;
+  }
+}
+
+TEST_F(ServerTest, WithoutARecorderTheAdminSaysSo) {
+  start({.enable_admin_endpoints = true}, {.flight_recorder_steps = 0});
+  EXPECT_THAT(get(port(), "/admin/flight_recorder").body, HasSubstr("flight-recorder-steps"));
+  EXPECT_EQ(get(port(), "/admin/requests/1").status, 404);
+}
+
+TEST_F(ServerTest, MetricsHaveVllmsNames) {
+  start();
+  complete(R"({"prompt":"abc","max_tokens":3,"n":2})");
+  expect_idle();
+  const std::string text = get(port(), "/metrics").body;
+  for (const char* name :
+       {"vllm:num_requests_running{", "vllm:num_requests_waiting{", "vllm:kv_cache_usage_perc{",
+        "vllm:cache_config_info{", "vllm:prefix_cache_queries_total{", "vllm:prefix_cache_hits_total{",
+        "vllm:num_preemptions_total{", "vllm:prompt_tokens_total{", "vllm:prompt_tokens_cached_total{",
+        "vllm:generation_tokens_total{", "vllm:request_success_total{", "vllm:time_to_first_token_seconds_bucket{",
+        "vllm:inter_token_latency_seconds_bucket{", "vllm:request_time_per_output_token_seconds_bucket{",
+        "vllm:e2e_request_latency_seconds_bucket{", "vllm:request_queue_time_seconds_bucket{",
+        "vllm:request_inference_time_seconds_bucket{", "vllm:request_prefill_time_seconds_bucket{",
+        "vllm:request_decode_time_seconds_bucket{", "vllm:iteration_tokens_total_bucket{",
+        "vllm:request_prompt_tokens_bucket{", "vllm:request_generation_tokens_bucket{",
+        "vllm:request_params_n_bucket{", "vllm:request_params_max_tokens_bucket{",
+        "vllm:request_num_preemptions_bucket{"}) {
+    EXPECT_THAT(text, HasSubstr(name));
+  }
+  EXPECT_THAT(text, HasSubstr("num_gpu_blocks=\"4096\""));
+}
+
+}  // namespace
+}  // namespace quire::server
