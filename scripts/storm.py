@@ -30,8 +30,8 @@ def make_kinds(random_source):
     kinds = []
     for number in range(KINDS):
         shared = [200 + 31 * (number % 4) + i for i in range(random_source.choice((0, 48, 120)))]
-        prompt = shared + [random_source.randrange(300, 40000) for _ in range(random_source.randrange(4, 120))]
-        kinds.append({"prompt": prompt, "max_tokens": random_source.randrange(4, 48), "ignore_eos": True,
+        prompt = shared + [random_source.randrange(300, 40000) for _ in range(random_source.randrange(4, 60))]
+        kinds.append({"prompt": prompt, "max_tokens": random_source.randrange(4, 96), "ignore_eos": True,
                       "temperature": random_source.choice((0, 0.8)), "seed": number, "deterministic": True,
                       "stream": True})
     return kinds

@@ -159,8 +159,9 @@ bool Engine::Impl::plan_one() {
   for (const NewSequence& added : next.plan.added) {
     const auto found = active.find(added.id);
     if (found == active.end()) continue;  // a beam without an answer of its own
-    started_tokens += found->second.record.started ? 0 : found->second.record.num_prompt_tokens;
-    found->second.record.scheduled(now);
+    Active& entry = found->second;
+    if (!entry.record.started && entry.group == added.id) started_tokens += entry.record.num_prompt_tokens;
+    entry.record.scheduled(now);
     recorder.happened(added.id, "scheduled");
   }
   for (const SequenceId id : scheduler.last_preempted()) {
