@@ -101,8 +101,9 @@ void add_serve_command(CLI::App& program, int& exit_code) {
                    "Name (or names) in the API; the file's name otherwise")
       ->group(kServer);
   command
-      ->add_option("--api-key", server.api_keys,
-                   "Clients must send one of these keys; may be given several times. Each key has its share of the work")
+      ->add_option(
+          "--api-key", server.api_keys,
+          "Clients must send one of these keys; may be given several times. Each key has its share of the work")
       ->group(kServer);
   command
       ->add_option("--api-key-weights", server.api_key_weights,
@@ -127,7 +128,9 @@ void add_serve_command(CLI::App& program, int& exit_code) {
       ->group(kServer)
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  command->add_option("--max-logprobs", options->engine.max_logprobs, "Most logprobs that a request may ask for; -1: the whole vocabulary")
+  command
+      ->add_option("--max-logprobs", options->engine.max_logprobs,
+                   "Most logprobs that a request may ask for; -1: the whole vocabulary")
       ->group(kServer)
       ->capture_default_str();
   command->add_option("--seed", options->engine.seed, "Of requests that bring none")

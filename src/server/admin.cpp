@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
-#include <boost/json.hpp>
 #include <fmt/format.h>
+#include <boost/json.hpp>
 
 #include "engine/flight_recorder.h"
 #include "server/api_error.h"
@@ -50,8 +50,9 @@ HttpResponse flight_recorder(const engine::Engine& engine, std::string_view quer
   if (const auto steps = query_value(query, "steps")) {
     const auto [end, error] = std::from_chars(steps->data(), steps->data() + steps->size(), count);
     if (error != std::errc() || end != steps->data() + steps->size() || count < 0) {
-      return error_response(
-          {400, fmt::format("steps must be a number of steps, 0 or more, got {}.", quoted(*steps, 40)), "steps", "", 0});
+      return error_response({400,
+                             fmt::format("steps must be a number of steps, 0 or more, got {}.", quoted(*steps, 40)),
+                             "steps", "", 0});
     }
   }
   return as_response(engine.flight_recorder().steps(count));
@@ -62,7 +63,8 @@ HttpResponse request_life(const engine::Engine& engine, std::string_view id) {
   for (const char* prefix : {"", "chatcmpl-", "cmpl-"}) {
     if (const auto life = engine.flight_recorder().request(prefix + std::string(id))) return as_response(*life);
   }
-  return error_response({404, fmt::format("Nothing is known of a request {}: it never came, or is long over.", quoted(id)),
+  return error_response({404,
+                         fmt::format("Nothing is known of a request {}: it never came, or is long over.", quoted(id)),
                          "id", "request_not_found", 0});
 }
 

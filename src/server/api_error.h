@@ -26,9 +26,8 @@ std::string_view error_type(int http_status);
 boost::json::object error_object(const ApiError& error);
 HttpResponse error_response(const ApiError& error);
 
-// invalid_argument 400, not_found 404, resource_exhausted 429, unimplemented 501, unavailable 503, deadline_exceeded 504,
-// anything else 500.
-// What went wrong inside (500) is not told to the client beyond that.
+// invalid_argument 400, not_found 404, resource_exhausted 429, unimplemented 501, unavailable 503, deadline_exceeded
+// 504, anything else 500. What went wrong inside (500) is not told to the client beyond that.
 ApiError to_api_error(const Status& status);
 
 // At most `most` bytes of a text, cut between characters.

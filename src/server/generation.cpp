@@ -106,7 +106,8 @@ void Generation::pump() {
 // An echoed prompt's log-probabilities begin a streamed choice, and the first choice alone brings them.
 bool Generation::waits(const Choice& choice) const {
   const AnswerContext& context = format_.context();
-  if (!context.stream || !context.echo || !context.num_logprobs || shared_[choice.prompt].known || aborted_) return false;
+  if (!context.stream || !context.echo || !context.num_logprobs || shared_[choice.prompt].known || aborted_)
+    return false;
   return choice.progress.index > 0 && choices_[static_cast<size_t>(choice.progress.index) - 1].prompt == choice.prompt;
 }
 
@@ -117,7 +118,8 @@ void Generation::note_prompt(const Choice& choice, engine::OutputDelta& delta) {
   if (!delta.prompt_logprobs.empty()) shared.logprobs = std::exchange(delta.prompt_logprobs, {});
   // Those after the first find the first one's blocks: what the prompt found of others' is the least.
   if (!delta.num_cached_tokens) return;
-  shared.num_cached_tokens = std::min(*delta.num_cached_tokens, shared.num_cached_tokens.value_or(*delta.num_cached_tokens));
+  shared.num_cached_tokens =
+      std::min(*delta.num_cached_tokens, shared.num_cached_tokens.value_or(*delta.num_cached_tokens));
 }
 
 bool Generation::take(Choice& choice) {

@@ -1,8 +1,8 @@
 #include "server/openai_api.h"
 
 #include <algorithm>
-#include <iterator>
 #include <ctime>
+#include <iterator>
 
 #include <fmt/format.h>
 
@@ -206,15 +206,17 @@ Status OpenAiApi::check_size(const GenerationOptions& options, size_t num_prompt
   }
   constexpr size_t kMostListBytes = 64 << 20;
   if (list_bytes(params) * static_cast<size_t>(wanted) > kMostListBytes) {
-    return invalid_argument("{} answers with lists of {} KiB (allowed_token_ids, stop_token_ids, logit_bias) each would "
-                            "take more than {} MiB. Ask for fewer at once.",
-                            wanted, list_bytes(params) >> 10, kMostListBytes >> 20)
+    return invalid_argument(
+               "{} answers with lists of {} KiB (allowed_token_ids, stop_token_ids, logit_bias) each would "
+               "take more than {} MiB. Ask for fewer at once.",
+               wanted, list_bytes(params) >> 10, kMostListBytes >> 20)
         .with_param(params.allowed_token_ids ? "allowed_token_ids" : "n");
   }
   if (options.priority != 0 && engine_.config().scheduling_policy != "priority") {
-    return invalid_argument("priority is {}, and this server serves requests in the order they come "
-                            "(--scheduling-policy priority would heed it). Leave it out.",
-                            options.priority)
+    return invalid_argument(
+               "priority is {}, and this server serves requests in the order they come "
+               "(--scheduling-policy priority would heed it). Leave it out.",
+               options.priority)
         .with_param("priority");
   }
   return {};

@@ -59,8 +59,8 @@ class OpenAiApi {
   const ServerConfig& config_;
   engine::Engine& engine_;
   const SchemaLimits limits_;
-  const int64_t started_;           // Unix seconds
-  size_t max_bytes_per_token_ = 0;  // of the vocabulary; 0: unknown
+  const int64_t started_;             // Unix seconds
+  size_t max_bytes_per_token_ = 0;    // of the vocabulary; 0: unknown
   const std::shared_ptr<Load> load_;  // answers under way
 };
 

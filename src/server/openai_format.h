@@ -43,7 +43,7 @@ struct ChoiceProgress {
   int32_t index = 0;
   const PreparedPrompt* prompt = nullptr;
   const std::vector<PositionLogprobs>* prompt_logprobs = nullptr;  // of the prompt, whichever choice brought them
-  bool begun = false;       // something of it is written
+  bool begun = false;                                              // something of it is written
   int64_t text_offset = 0;  // characters that the tokens written so far stand for
   int64_t num_tokens = 0;   // of the answer
 };

@@ -135,8 +135,8 @@ void read_scheduling(JsonFields& fields, GenerationOptions& options) {
   if (auto salt = fields.string("cache_salt")) {
     constexpr size_t kMostBytes = 1024;
     if (salt->empty() || salt->size() > kMostBytes) {
-      fields.fail("cache_salt", fmt::format("cache_salt must be a string of 1 to {} bytes, got {} bytes.", kMostBytes,
-                                            salt->size()));
+      fields.fail("cache_salt",
+                  fmt::format("cache_salt must be a string of 1 to {} bytes, got {} bytes.", kMostBytes, salt->size()));
     }
     options.cache_salt = std::move(*salt);
   }

@@ -24,7 +24,8 @@ class Routes {
  public:
   Routes(std::vector<Route> routes, const std::vector<std::string>& api_keys);
 
-  // Names the route in request.handler and the key in request.tenant, or says why there is none for this request: 401, 404, 405, or 204 to OPTIONS.
+  // Names the route in request.handler and the key in request.tenant, or says why there is none for this request: 401,
+  // 404, 405, or 204 to OPTIONS.
   std::optional<HttpResponse> screen(HttpRequest& request) const;
   // REQUIRES: screen() let the request through.
   void dispatch(const std::shared_ptr<Exchange>& exchange) const;

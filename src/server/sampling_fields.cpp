@@ -151,12 +151,13 @@ void read_all_token_ids(JsonFields& fields, const SchemaLimits& limits, Sampling
 
 void read_counts(JsonFields& fields, const SchemaLimits& limits, SamplingParams& params) {
   params.n = static_cast<int32_t>(fields.integer("n", 1, limits.max_n).value_or(1));
-  for (const auto& [name, member] :
-       {Field<std::optional<int32_t>>{"best_of", &SamplingParams::best_of}, {"beam_width", &SamplingParams::beam_width}}) {
+  for (const auto& [name, member] : {Field<std::optional<int32_t>>{"best_of", &SamplingParams::best_of},
+                                     {"beam_width", &SamplingParams::beam_width}}) {
     const auto count = fields.integer(name, 1, limits.max_n);
     if (!count) continue;
     params.*member = static_cast<int32_t>(*count);
-    if (*count < params.n) fields.fail(name, fmt::format("{} must be at least n ({}), got {}.", name, params.n, *count));
+    if (*count < params.n)
+      fields.fail(name, fmt::format("{} must be at least n ({}), got {}.", name, params.n, *count));
   }
 }
 
@@ -195,7 +196,8 @@ void check_truncation(JsonFields& fields, const SchemaLimits& limits, const Samp
     fields.fail(kName, fmt::format("{} must be -1 (what the context holds) or at least 1, got {}.", kName, keep));
   }
   if (limits.max_model_len > 0 && keep > limits.max_model_len) {
-    fields.fail(kName, fmt::format("{}={} cannot be greater than max_model_len={}.", kName, keep, limits.max_model_len));
+    fields.fail(kName,
+                fmt::format("{}={} cannot be greater than max_model_len={}.", kName, keep, limits.max_model_len));
   }
 }
 

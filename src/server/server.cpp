@@ -181,8 +181,8 @@ Route Server::Impl::working(std::string path, void (OpenAiApi::*answer)(const st
   return {"POST", std::move(path), false, [this, prepare](const std::shared_ptr<Exchange>& exchange) {
             std::shared_ptr<LoadTicket> ticket = work_->enter(exchange->request().tenant, 1);
             if (ticket != nullptr && workers_.post([prepare, exchange, ticket] { prepare(exchange); })) return;
-            ApiError error = to_api_error(
-                resource_exhausted("The server has more requests than it can prepare; try again later."));
+            ApiError error =
+                to_api_error(resource_exhausted("The server has more requests than it can prepare; try again later."));
             error.retry_after = api_.retry_after();
             exchange->respond(error_response(error));
           }};

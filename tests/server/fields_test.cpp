@@ -91,8 +91,8 @@ std::vector<FieldCase> field_cases() {
       {"repetition_detection",
        {"{\"max_pattern_size\":4,\"min_pattern_size\":1,\"min_count\":3}", "{}", "null"},
        {"true", "[]", "{\"max_pattern_size\":4}", "{\"max_pattern_size\":-1}", "{\"max_pattern_size\":1e308}",
-        "{\"max_pattern_size\":2,\"min_pattern_size\":3,\"min_count\":2}", "{\"max_pattern_size\":3000,\"min_count\":2}",
-        "{\"max_pattern_size\":4,\"min_count\":\"2\"}"}},
+        "{\"max_pattern_size\":2,\"min_pattern_size\":3,\"min_count\":2}",
+        "{\"max_pattern_size\":3000,\"min_count\":2}", "{\"max_pattern_size\":4,\"min_count\":\"2\"}"}},
       {"cache_salt", {"\"a\"", "null"}, {"\"\"", "5", "[]", "\"" + std::string(2000, 'x') + "\""}},
       {"priority", {"0", "null"}, with(kNoNumber, {"1", "-1", "0.5", "99999999999"})},
       {"timeout", {"1e30", "60", "null"}, {"0", "-1", "\"5\"", "true", "1e308", "1e999", "[]"}},
@@ -190,8 +190,9 @@ TEST_F(ServerTest, AReceiptComesWithTheEndOfADeterministicAnswerAndIsTheSameStre
   EXPECT_EQ(receipt.size(), 16u);
   EXPECT_TRUE(choices.at(0).at("logprobs").is_null());
   EXPECT_FALSE(choices_of(complete(R"({"prompt":"abc"})")).at(0).as_object().contains("receipt"));
-  EXPECT_NE(text_of(choices_of(complete(R"({"prompt":"abcd","max_tokens":6,"deterministic":true})")).at(0).at("receipt")),
-            receipt);
+  EXPECT_NE(
+      text_of(choices_of(complete(R"({"prompt":"abcd","max_tokens":6,"deterministic":true})")).at(0).at("receipt")),
+      receipt);
   const auto events = complete(body + R"(,"stream":true})").events();
   ASSERT_GE(events.size(), 2u);
   for (size_t i = 0; i + 2 < events.size(); ++i) {
@@ -210,8 +211,8 @@ TEST_F(ServerTest, ATruncatedPromptKeepsItsEndAndMayBeLongerThanTheContext) {
   const auto cut = complete(R"({"prompt":")" + book + R"(","max_tokens":2,"truncate_prompt_tokens":-1})");
   EXPECT_EQ(cut.status, 200) << cut.body;
   EXPECT_EQ(cut.json().at("usage").at("total_tokens"), kContext);
-  const auto chat_cut = chat(R"({"messages":[{"role":"user","content":")" + book +
-                             R"("}],"max_tokens":2,"truncate_prompt_tokens":50})");
+  const auto chat_cut =
+      chat(R"({"messages":[{"role":"user","content":")" + book + R"("}],"max_tokens":2,"truncate_prompt_tokens":50})");
   EXPECT_EQ(chat_cut.status, 200) << chat_cut.body;
   EXPECT_EQ(chat_cut.json().at("usage").at("prompt_tokens"), 50);
 }
@@ -226,8 +227,8 @@ TEST_F(ServerTest, AnAnswerThatGoesRoundInCirclesEndsByRepetition) {
 
 TEST_F(ServerTest, EveryChoiceShowsItsPromptsLogprobs) {
   start();
-  const json::value whole =
-      choices_of(complete(R"({"prompt":["ab","abcd"],"max_tokens":2,"n":3,"prompt_logprobs":1,"logprobs":1,"echo":true})"));
+  const json::value whole = choices_of(
+      complete(R"({"prompt":["ab","abcd"],"max_tokens":2,"n":3,"prompt_logprobs":1,"logprobs":1,"echo":true})"));
   ASSERT_EQ(whole.as_array().size(), 6u);
   for (size_t i = 0; i < 6; ++i) {
     const size_t prompt_tokens = i < 3 ? 2 : 4;

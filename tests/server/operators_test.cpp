@@ -11,8 +11,8 @@ namespace quire::server {
 namespace {
 
 namespace json = boost::json;
-using testing::HasSubstr;
 using std::chrono::seconds;
+using testing::HasSubstr;
 
 constexpr const char* kCompletions = "/v1/completions";
 
@@ -50,7 +50,8 @@ TEST(Load, ATenantThatFloodsLeavesRoomForTheNext) {
 TEST(Load, AHeavierTenantMayHoldMore) {
   const auto load = std::make_shared<Load>(std::vector<double>{4, 1}, 0, 100);
   std::vector<std::unique_ptr<LoadTicket>> held;
-  for (auto ticket = load->enter(1, 1); ticket != nullptr; ticket = load->enter(1, 1)) held.push_back(std::move(ticket));
+  for (auto ticket = load->enter(1, 1); ticket != nullptr; ticket = load->enter(1, 1))
+    held.push_back(std::move(ticket));
   EXPECT_EQ(held.size(), 20u) << "a quarter of the 80 left";
 }
 
@@ -97,11 +98,11 @@ TEST_F(ServerTest, OneKeysFloodDoesNotFillTheQueueForAnother) {
 
 TEST_F(ServerTest, KeysAndTheirWeightsMustFit) {
   start();
-  for (ServerConfig config : {ServerConfig{.api_keys = {"a", "a"}}, ServerConfig{.api_keys = {""}},
-                              ServerConfig{.api_keys = {"a"}, .api_key_weights = {1, 2}},
-                              ServerConfig{.api_keys = {"a"}, .api_key_weights = {0}},
-                              ServerConfig{.api_keys = {"a"}, .api_key_weights = {std::nan("")}},
-                              ServerConfig{.api_key_weights = {1}}}) {
+  for (ServerConfig config :
+       {ServerConfig{.api_keys = {"a", "a"}}, ServerConfig{.api_keys = {""}},
+        ServerConfig{.api_keys = {"a"}, .api_key_weights = {1, 2}},
+        ServerConfig{.api_keys = {"a"}, .api_key_weights = {0}},
+        ServerConfig{.api_keys = {"a"}, .api_key_weights = {std::nan("")}}, ServerConfig{.api_key_weights = {1}}}) {
     config.host = "127.0.0.1";
     config.port = 0;
     config.served_model_names = {"alphabet"};
@@ -215,18 +216,31 @@ TEST_F(ServerTest, MetricsHaveVllmsNames) {
   complete(R"({"prompt":"abc","max_tokens":3,"n":2})");
   expect_idle();
   const std::string text = get(port(), "/metrics").body;
-  for (const char* name :
-       {"vllm:num_requests_running{", "vllm:num_requests_waiting{", "vllm:kv_cache_usage_perc{",
-        "vllm:cache_config_info{", "vllm:prefix_cache_queries_total{", "vllm:prefix_cache_hits_total{",
-        "vllm:num_preemptions_total{", "vllm:prompt_tokens_total{", "vllm:prompt_tokens_cached_total{",
-        "vllm:generation_tokens_total{", "vllm:request_success_total{", "vllm:time_to_first_token_seconds_bucket{",
-        "vllm:inter_token_latency_seconds_bucket{", "vllm:request_time_per_output_token_seconds_bucket{",
-        "vllm:e2e_request_latency_seconds_bucket{", "vllm:request_queue_time_seconds_bucket{",
-        "vllm:request_inference_time_seconds_bucket{", "vllm:request_prefill_time_seconds_bucket{",
-        "vllm:request_decode_time_seconds_bucket{", "vllm:iteration_tokens_total_bucket{",
-        "vllm:request_prompt_tokens_bucket{", "vllm:request_generation_tokens_bucket{",
-        "vllm:request_params_n_bucket{", "vllm:request_params_max_tokens_bucket{",
-        "vllm:request_num_preemptions_bucket{"}) {
+  for (const char* name : {"vllm:num_requests_running{",
+                           "vllm:num_requests_waiting{",
+                           "vllm:kv_cache_usage_perc{",
+                           "vllm:cache_config_info{",
+                           "vllm:prefix_cache_queries_total{",
+                           "vllm:prefix_cache_hits_total{",
+                           "vllm:num_preemptions_total{",
+                           "vllm:prompt_tokens_total{",
+                           "vllm:prompt_tokens_cached_total{",
+                           "vllm:generation_tokens_total{",
+                           "vllm:request_success_total{",
+                           "vllm:time_to_first_token_seconds_bucket{",
+                           "vllm:inter_token_latency_seconds_bucket{",
+                           "vllm:request_time_per_output_token_seconds_bucket{",
+                           "vllm:e2e_request_latency_seconds_bucket{",
+                           "vllm:request_queue_time_seconds_bucket{",
+                           "vllm:request_inference_time_seconds_bucket{",
+                           "vllm:request_prefill_time_seconds_bucket{",
+                           "vllm:request_decode_time_seconds_bucket{",
+                           "vllm:iteration_tokens_total_bucket{",
+                           "vllm:request_prompt_tokens_bucket{",
+                           "vllm:request_generation_tokens_bucket{",
+                           "vllm:request_params_n_bucket{",
+                           "vllm:request_params_max_tokens_bucket{",
+                           "vllm:request_num_preemptions_bucket{"}) {
     EXPECT_THAT(text, HasSubstr(name));
   }
   EXPECT_THAT(text, HasSubstr("num_gpu_blocks=\"4096\""));
