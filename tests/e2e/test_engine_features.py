@@ -84,8 +84,10 @@ class SeveralAnswers(TinyServer):
         self.assertEqual([choice["logprobs"] for choice in answer["choices"]], [None, None])
 
     def test_best_of_has_the_prompts_logprobs(self):
-        choice = self.choices(seed=41, best_of=5, prompt_logprobs=1)[0]
-        self.assertEqual(len(choice["prompt_logprobs"]), len(PROMPT))
+        expected = self.choices(prompt_logprobs=1)[0]["prompt_logprobs"]
+        for seed in range(41, 49):  # whichever of the answers is the best
+            choices = self.choices(seed=seed, best_of=5, n=2, prompt_logprobs=1)
+            self.assertEqual([choice["prompt_logprobs"] for choice in choices], [expected, expected], seed)
 
     def test_best_of_cannot_be_streamed(self):
         self.assertEqual(self.refused(best_of=3, stream=True)["param"], "best_of")

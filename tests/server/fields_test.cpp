@@ -171,6 +171,21 @@ TEST_F(ServerTest, ABeamSearchGivesItsAnswersTheBestFirstWholeAndStreamed) {
   expect_idle();
 }
 
+TEST_F(ServerTest, AClientThatLeavesEndsAllOfItsAnswers) {
+  start();
+  executor_->step_microseconds = 2000;
+  for (const char* more : {R"("n":8)", R"("best_of":8)", R"("use_beam_search":true,"n":4,"beam_width":8)",
+                           R"("n":8,"stream":true)", R"("use_beam_search":true,"n":4,"stream":true)"}) {
+    Client client(port());
+    client.send(http_request("POST", "/v1/completions",
+                             std::string(R"({"prompt":["abc","abcd"],"max_tokens":200,)") + more + "}"));
+    while (engine_->stats().num_running == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    client.close();
+    expect_idle();
+    EXPECT_LT(engine_->stats().num_steps, 500) << more << ": the work went on to its end";
+  }
+}
+
 TEST_F(ServerTest, BestOfMakesMoreAnswersThanItReturns) {
   start();
   const auto response = complete(R"({"prompt":["abc","abcd"],"max_tokens":3,"best_of":4,"n":2})");
