@@ -103,7 +103,7 @@ class Server::Impl : public HttpHandler {
         routes_(make_routes(), config_.api_keys),
         work_(std::make_shared<Load>(std::vector<double>(std::max<size_t>(config_.api_keys.size(), 1), 1.0),
                                      config_.worker_threads, static_cast<int64_t>(config_.max_queued_work))),
-        workers_(config_.worker_threads, config_.max_queued_work),
+        workers_(config_.worker_threads, config_.max_queued_work, std::max<size_t>(config_.api_keys.size(), 1)),
         seconds_(engine.metrics().histogram("vllm:http_request_duration_seconds",
                                             "From a request's last byte to its answer's.",
                                             {0.001, 0.01, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600})) {}
@@ -180,7 +180,9 @@ Route Server::Impl::working(std::string path, void (OpenAiApi::*answer)(const st
   };
   return {"POST", std::move(path), false, [this, prepare](const std::shared_ptr<Exchange>& exchange) {
             std::shared_ptr<LoadTicket> ticket = work_->enter(exchange->request().tenant, 1);
-            if (ticket != nullptr && workers_.post([prepare, exchange, ticket] { prepare(exchange); })) return;
+            if (ticket != nullptr &&
+                workers_.post(exchange->request().tenant, [prepare, exchange, ticket] { prepare(exchange); }))
+              return;
             ApiError error =
                 to_api_error(resource_exhausted("The server has more requests than it can prepare; try again later."));
             error.retry_after = api_.retry_after();
@@ -193,7 +195,9 @@ Route Server::Impl::admin(std::string method, std::string path,
                           std::function<HttpResponse(const HttpRequest&)> answer) {
   return {std::move(method), std::move(path), false,
           [this, answer = std::move(answer)](const std::shared_ptr<Exchange>& exchange) {
-            if (workers_.post([answer, exchange] { exchange->respond(answer(exchange->request())); })) return;
+            if (workers_.post(exchange->request().tenant,
+                              [answer, exchange] { exchange->respond(answer(exchange->request())); }))
+              return;
             exchange->respond(error_response(to_api_error(
                 resource_exhausted("The server has more requests than it can prepare; try again later."))));
           }};

@@ -1,10 +1,12 @@
 // What operators rely on: keys as tenants, full queues, timeouts, admin endpoints, metrics.
 #include <cmath>
+#include <future>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "server/load.h"
+#include "server/worker_pool.h"
 #include "tests/server/server_fixture.h"
 
 namespace quire::server {
@@ -70,6 +72,22 @@ TEST(Load, RetryAfterIsHalfOfWhatTheQueueTakesAtThePresentPace) {
   EXPECT_EQ(load.retry_after(20, start + seconds(200)), 10);
   EXPECT_EQ(load.retry_after(0, start + seconds(200)), 1);
   EXPECT_EQ(load.retry_after(1'000'000'000, start + seconds(200)), 60);
+}
+
+TEST(WorkerPool, TenantsTakeTurns) {
+  std::promise<void> gate;
+  std::promise<void> done;
+  std::vector<int> order;  // of the only thread
+  WorkerPool pool(1, 6, 3);
+  EXPECT_TRUE(pool.post(0, [&] { gate.get_future().wait(); }));
+  while (!pool.post(0, [&] { order.push_back(0); })) std::this_thread::yield();
+  for (const int tenant : {0, 0, 2, 1}) EXPECT_TRUE(pool.post(tenant, [&, tenant] { order.push_back(tenant); }));
+  bool last = false;  // the sixth fits once the first has begun
+  while (!last) last = pool.post(0, [&] { done.set_value(); });
+  EXPECT_FALSE(pool.post(1, [] {})) << "the bound is everybody's";
+  gate.set_value();
+  done.get_future().wait();
+  EXPECT_THAT(order, testing::ElementsAre(1, 2, 0, 0, 0));
 }
 
 TEST_F(ServerTest, OneKeysFloodDoesNotFillTheQueueForAnother) {
