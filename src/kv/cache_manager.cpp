@@ -281,6 +281,16 @@ bool CacheManager::fork(const SequenceBlocks& parent, int32_t num_tokens, Sequen
   return true;
 }
 
+bool CacheManager::may_fork_now(const SequenceBlocks& parent, int32_t num_tokens) const {
+  if (num_tokens % config_.block_size == 0) return true;  // nothing to copy
+  const auto last = static_cast<size_t>(num_tokens / config_.block_size);
+  return std::ranges::none_of(parent.tables_, [&](const std::vector<BlockId>& table) {
+    if (last >= table.size() || table[last] == kNoBlock) return false;
+    const NodeId node = cache_.node_of(table[last]);
+    return node != kNoNode && cache_.step_written(node) >= step_;
+  });
+}
+
 void CacheManager::release(SequenceBlocks& blocks) {
   for (std::vector<BlockId>& table : blocks.tables_) {
     for (auto block = table.rbegin(); block != table.rend(); ++block) {

@@ -24,10 +24,10 @@ namespace quire::kv {
 
 struct CacheConfig {
   int32_t num_blocks = 0;
-  int32_t block_size = 16;        // tokens
+  int32_t block_size = 16;             // tokens
   std::vector<int32_t> windows = {0};  // a group each: positions its layers see, their own included; 0: all before them
   bool prefix_caching = true;
-  int32_t num_swap_blocks = 0;    // slots of the second pool
+  int32_t num_swap_blocks = 0;  // slots of the second pool
   uint64_t hash_seed = 0;
   PrefixCache::HashFunction hash = hash_bytes;
 };
@@ -51,11 +51,11 @@ class SequenceBlocks {
 
  private:
   friend class CacheManager;
-  std::vector<std::vector<BlockId>> tables_;   // a group each, all of one length
-  std::vector<std::vector<SwapSlot>> slots_;   // while swapped out: of the blocks that are not resident
-  std::vector<int32_t> first_;                 // a group each: blocks before it are behind the window
+  std::vector<std::vector<BlockId>> tables_;  // a group each, all of one length
+  std::vector<std::vector<SwapSlot>> slots_;  // while swapped out: of the blocks that are not resident
+  std::vector<int32_t> first_;                // a group each: blocks before it are behind the window
   bool swapped_out_ = false;
-  NodeId node_ = kNoNode;     // pinned: of the last block published, or the root
+  NodeId node_ = kNoNode;      // pinned: of the last block published, or the root
   int32_t num_published_ = 0;  // blocks
 };
 
@@ -73,7 +73,9 @@ class CacheManager {
   const CacheConfig& config() const { return config_; }
   const BlockPool& pool() const { return pool_; }
   const CacheStatistics& statistics() const { return statistics_; }
-  int32_t num_swap_slots_used() const { return config_.num_swap_blocks - static_cast<int32_t>(free_slots_.size() + freed_slots_.size()); }
+  int32_t num_swap_slots_used() const {
+    return config_.num_swap_blocks - static_cast<int32_t>(free_slots_.size() + freed_slots_.size());
+  }
 
   // Blocks that a sequence of `num_tokens` tokens, computed in runs of at most `max_run`, holds at most.
   int64_t most_blocks(int64_t num_tokens, int64_t max_run) const;
@@ -110,8 +112,12 @@ class CacheManager {
 
   // Shares the first `num_tokens` tokens of a sequence with an empty one. False, and no change, when windows have
   // dropped something that is needed to go on from there. REQUIRES: the parent's step that computed them is planned;
-  // the child computes in a later one.
+  // the child computes in a later one, or may_fork_now().
   bool fork(const SequenceBlocks& parent, int32_t num_tokens, SequenceBlocks& child);
+
+  // Whether a fork of the first `num_tokens` tokens may compute in the step being planned: what it would copy must not
+  // be a block that this step itself fills, be it for another sequence.
+  bool may_fork_now(const SequenceBlocks& parent, int32_t num_tokens) const;
 
   // Gives everything back, the last block first: the beginning of a text is worth keeping longest.
   void release(SequenceBlocks& blocks);
@@ -133,7 +139,6 @@ class CacheManager {
   void check_invariants(std::vector<int32_t> holders) const;
 
  private:
-
   int32_t num_groups() const { return static_cast<int32_t>(config_.windows.size()); }
   int32_t first_needed(int32_t group, int32_t position) const;
   bool shared(BlockId block) const { return pool_.reference_count(block) > 1 || pool_.cached(block); }

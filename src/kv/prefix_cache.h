@@ -6,14 +6,15 @@
 // group of layers, are attached while they exist; a node outlives them as long as it is pinned or has children, so
 // that a tail stays findable when a middle was evicted and computed again.
 //
-// Source of the idea: automatic prefix caching (Kwon et al., 2023) with the tree of RadixAttention (Zheng et al., 2024),
-// cut at blocks.
+// Source of the idea: automatic prefix caching (Kwon et al., 2023) with the tree of RadixAttention (Zheng et al.,
+// 2024), cut at blocks.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <span>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -28,7 +29,9 @@ inline constexpr NodeId kNoNode = -1;
 struct CacheContext {
   std::string salt;     // cache_salt of the request: whoever does not know it cannot probe what others asked
   int32_t lora_id = 0;  // 0: the model itself
-  auto operator<=>(const CacheContext&) const = default;
+  bool operator<(const CacheContext& other) const {
+    return std::tie(salt, lora_id) < std::tie(other.salt, other.lora_id);
+  }
 };
 
 // Not for several threads at once.
@@ -62,6 +65,7 @@ class PrefixCache {
   uint64_t step_written(NodeId node) const { return nodes_[static_cast<size_t>(node)].step_written; }
   // Forgets what the block holds, if anything.
   void detach(BlockId block);
+  NodeId node_of(BlockId block) const { return node_of_block_[static_cast<size_t>(block)]; }  // kNoNode: none
   bool attached(BlockId block) const { return node_of_block_[static_cast<size_t>(block)] != kNoNode; }
 
   int64_t num_nodes() const { return num_nodes_; }
@@ -71,8 +75,8 @@ class PrefixCache {
   struct Node {
     uint64_t hash = 0;
     uint64_t step_written = 0;
-    NodeId parent = kNoNode;         // kNoNode: a root
-    NodeId next_of_hash = kNoNode;   // others in the same bucket
+    NodeId parent = kNoNode;        // kNoNode: a root
+    NodeId next_of_hash = kNoNode;  // others in the same bucket
     int32_t num_children = 0;
     int32_t num_pins = 0;
     int32_t num_blocks = 0;
@@ -90,11 +94,11 @@ class PrefixCache {
   uint64_t seed_;
   HashFunction hash_;
   std::vector<Node> nodes_;
-  std::vector<TokenId> tokens_;           // [nodes, block_size]
-  std::vector<BlockId> blocks_;           // [nodes, num_groups]
+  std::vector<TokenId> tokens_;  // [nodes, block_size]
+  std::vector<BlockId> blocks_;  // [nodes, num_groups]
   std::vector<NodeId> free_nodes_;
-  std::vector<NodeId> node_of_block_;     // [num_blocks]
-  std::vector<int32_t> group_of_block_;   // [num_blocks]
+  std::vector<NodeId> node_of_block_;           // [num_blocks]
+  std::vector<int32_t> group_of_block_;         // [num_blocks]
   std::unordered_map<uint64_t, NodeId> index_;  // hash -> first node of it
   std::map<CacheContext, NodeId> roots_;
   std::unordered_map<NodeId, std::map<CacheContext, NodeId>::iterator> root_places_;

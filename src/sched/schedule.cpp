@@ -122,7 +122,8 @@ bool Scheduler::swaps(const Sequence& sequence) const {
   if (config_.preemption_mode == PreemptionMode::kRecompute || sequence.beams != nullptr) return false;
   if (config_.preemption_mode == PreemptionMode::kSwap) return true;
   const double recompute = sequence.num_computed_tokens * costs_.seconds_per_recomputed_token;
-  const double swap = 2.0 * sequence.blocks.num_blocks() * sequence.blocks.num_groups() * costs_.seconds_per_swapped_block;
+  const double swap =
+      2.0 * sequence.blocks.num_blocks() * sequence.blocks.num_groups() * costs_.seconds_per_swapped_block;
   return swap < recompute;
 }
 
@@ -145,9 +146,11 @@ bool Scheduler::drop_last_swapped(const Sequence& except) {
 void Scheduler::move_something(StepPlan& plan, size_t& count) {
   while (count == 0 && !waiting_.empty()) {
     refused_ = nullptr;
-    if (!preempt_last_for(nullptr) && !drop_last_swapped(**waiting_.begin())) {
+    Sequence& first = **waiting_.begin();
+    // To preempt a beam for another of its own search would lead here again.
+    const bool dropped = waits_for_its_beams(first) && drop_last_swapped(first);
+    if (!dropped && !preempt_last_for(nullptr) && !drop_last_swapped(first)) {
       // Alone with the pool, it may still hold too much of it itself.
-      Sequence& first = **waiting_.begin();
       QUIRE_CHECK_MSG(first.blocks.swapped_out(), "a sequence does not fit into an empty pool");
       cache_.release(first.blocks);
       first.num_computed_tokens = 0;
@@ -162,7 +165,8 @@ void Scheduler::move_something(StepPlan& plan, size_t& count) {
 // The forks of a source can go ahead once it has computed what they share, or will not.
 void Scheduler::wake_forks(Sequence& source) {
   const bool ready = source.num_computed_tokens >= source.num_prompt_tokens - 1;
-  const bool gone = source.state != SequenceState::kRunning && (source.last_step || source.state == SequenceState::kEnded);
+  const bool gone =
+      source.state != SequenceState::kRunning && (source.last_step || source.state == SequenceState::kEnded);
   if (!ready && !gone) return;
   std::erase(fork_sources_, &source);
   for (const SequenceId id : std::exchange(source.forks, {})) {
@@ -176,7 +180,8 @@ void Scheduler::wake_forks(Sequence& source) {
 // The blocks that a running sequence is sure to want beyond those it has: for its known tokens, and
 // the one after them.
 int64_t Scheduler::blocks_spoken_for(const Sequence& sequence) const {
-  const int64_t after = (kv::blocks_for_tokens(sequence.num_known_tokens(), config_.block_size) + 1) * config_.block_size;
+  const int64_t after =
+      (kv::blocks_for_tokens(sequence.num_known_tokens(), config_.block_size) + 1) * config_.block_size;
   const int64_t end = std::min<int64_t>(after, sequence.max_computed_tokens());
   return cache_.blocks_wanted(sequence.blocks, sequence.num_computed_tokens, static_cast<int32_t>(end),
                               config_.max_num_batched_tokens);
@@ -197,6 +202,12 @@ void Scheduler::admit_waiting(StepPlan& plan, size_t& count) {
   }
 }
 
+// A beam of which only others of its search run.
+bool Scheduler::waits_for_its_beams(const Sequence& sequence) const {
+  const BeamGroup* group = sequence.beams;
+  return group != nullptr && group->num_running > 0 && running_.size() == static_cast<size_t>(group->num_running);
+}
+
 bool Scheduler::admit(Sequence& sequence, Admission& admission, StepPlan& plan, size_t& count) {
   const BeamGroup* group = sequence.beams;
   const int32_t seats = group != nullptr && group->num_running == 0 ? 1 + group->num_unborn : 1;
@@ -206,12 +217,15 @@ bool Scheduler::admit(Sequence& sequence, Admission& admission, StepPlan& plan, 
   const bool swapped = sequence.blocks.swapped_out();
   if (!swapped) find_shared_blocks(sequence);
   const int32_t known = sequence.num_known_tokens();
-  int64_t needed = cache_.blocks_wanted(sequence.blocks, sequence.num_computed_tokens,
-                                        std::min(known, sequence.max_computed_tokens()), config_.max_num_batched_tokens);
+  int64_t needed =
+      cache_.blocks_wanted(sequence.blocks, sequence.num_computed_tokens,
+                           std::min(known, sequence.max_computed_tokens()), config_.max_num_batched_tokens);
   if (swapped) needed += cache_.blocks_to_swap_in(sequence.blocks);
   const auto watermark =
       running_.empty() ? 0 : static_cast<int64_t>(config_.watermark * static_cast<double>(config_.num_blocks));
-  const bool has_room = needed + admission.spoken_for + watermark <= cache_.pool().num_free();
+  // A search whose beams are alone with the pool has room for all of them, whatever they are to want next.
+  const int64_t reserved = waits_for_its_beams(sequence) ? 0 : admission.spoken_for + watermark;
+  const bool has_room = needed + reserved <= cache_.pool().num_free();
   const int32_t num_new_tokens = run_length(sequence, config_.max_num_batched_tokens - plan.num_tokens);
   const bool partial = num_new_tokens < sequence.num_remaining_tokens();
   if (!has_room || (partial && admission.partial_prefills >= config_.max_num_partial_prefills)) {
@@ -252,7 +266,8 @@ void Scheduler::find_shared_blocks(Sequence& sequence) {
       const Sequence& source = *place->second;
       // Only what earlier steps compute can be copied by this one.
       const int32_t computed = source.last_step == next_step_ ? source.num_computed_before : source.num_computed_tokens;
-      if (computed >= shared && cache_.fork(source.blocks, shared, sequence.blocks)) {
+      if (computed >= shared && cache_.may_fork_now(source.blocks, shared) &&
+          cache_.fork(source.blocks, shared, sequence.blocks)) {
         sequence.num_computed_tokens = shared;
         return;
       }

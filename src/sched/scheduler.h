@@ -190,6 +190,7 @@ class Scheduler {
   bool drop_last_swapped(const Sequence& except);
   void wake_forks(Sequence& source);
   void admit_waiting(StepPlan& plan, size_t& count);
+  bool waits_for_its_beams(const Sequence& sequence) const;
   bool admit(Sequence& sequence, Admission& admission, StepPlan& plan, size_t& count);
   void find_shared_blocks(Sequence& sequence);
   int32_t run_length(const Sequence& sequence, int32_t budget) const;

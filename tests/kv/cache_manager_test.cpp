@@ -423,6 +423,18 @@ TEST(Fork, InsideAPublishedBlockTheChildPublishesItsOwnText) {
   cache.check({&parent, &child, &found});
 }
 
+TEST(Fork, WhatAnotherFillsInThisVeryStepCannotBeCopiedByAFork) {
+  Cache cache(blocks_of_four(16));
+  SequenceBlocks producer, parent;
+  ASSERT_TRUE(cache.compute(producer, text(8), 0, 8));
+  ASSERT_EQ(cache.manager.find_prefix({}, text(9), parent), 8);
+  EXPECT_FALSE(cache.manager.may_fork_now(parent, 6));
+  EXPECT_TRUE(cache.manager.may_fork_now(parent, 4)) << "at the end of a block nothing is copied";
+  cache.begin_step();
+  EXPECT_TRUE(cache.manager.may_fork_now(parent, 6));
+  cache.check({&producer, &parent});
+}
+
 TEST(Fork, OfWhatAWindowDroppedOrWhatIsSwappedOutIsRefused) {
   CacheConfig config = blocks_of_four(16);
   config.windows = {4};

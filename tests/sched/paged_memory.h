@@ -1,5 +1,5 @@
-// A runner without a model: it carries out plans on a paged memory whose cells say which text was computed into them, so
-// that whatever a plan shares, copies, swaps or reuses wrongly is read back as the wrong text.
+// A runner without a model: it carries out plans on a paged memory whose cells say which text was computed into them,
+// so that whatever a plan shares, copies, swaps or reuses wrongly is read back as the wrong text.
 //
 // The cell of position p holds a digest of all tokens up to p (and of the context they were read in), as real keys and
 // values are a function of just that. A sequence's next token is a function of the digest of its text and of its seed.
@@ -119,8 +119,12 @@ class PagedMemory {
 
   void copy(const StepPlan& plan) {
     const auto size = static_cast<size_t>(config_.block_size);
-    const auto block_at = [&](BlockId block) { return pool_.begin() + static_cast<int64_t>(block) * config_.block_size; };
-    const auto slot_at = [&](SwapSlot slot) { return slots_.begin() + static_cast<int64_t>(slot) * config_.block_size; };
+    const auto block_at = [&](BlockId block) {
+      return pool_.begin() + static_cast<int64_t>(block) * config_.block_size;
+    };
+    const auto slot_at = [&](SwapSlot slot) {
+      return slots_.begin() + static_cast<int64_t>(slot) * config_.block_size;
+    };
     std::map<SwapSlot, int> slots;
     for (const SwapCopy& swap : plan.swap_out) {
       ASSERT_EQ(++slots[swap.slot], 1) << "two blocks are swapped to slot " << swap.slot;
@@ -174,7 +178,8 @@ class PagedMemory {
         EXPECT_NE(block, kNoBlock) << "sequence " << run.id << " reads position " << p << ", whose block is gone";
         if (block == kNoBlock) return result;
         EXPECT_EQ(cell(block, p), state.digests[static_cast<size_t>(p)])
-            << "step sees another text: sequence " << run.id << " position " << p << " of " << end << ", group " << group;
+            << "step sees another text: sequence " << run.id << " position " << p << " of " << end << ", group "
+            << group;
       }
     }
     if (state.params->prompt_logprobs) {

@@ -1,5 +1,6 @@
-// Random requests, cancels and steps on a Scheduler over a PagedMemory, beside a naive account of what each request must
-// get when it runs alone. Used by the tests (10^6 operations) and by scripts/soak_scheduler.sh (as many as you like).
+// Random requests, cancels and steps on a Scheduler over a PagedMemory, beside a naive account of what each request
+// must get when it runs alone. Used by the tests (10^6 operations) and by scripts/soak_scheduler.sh (as many as you
+// like).
 #pragma once
 
 #include <deque>
@@ -46,8 +47,8 @@ class World {
       for (int j = 0; j < 60; ++j) text.push_back(between(4, 9));
     }
     scheduler_ = std::make_unique<Scheduler>(config_);
-    scheduler_->set_preemption_costs({.seconds_per_recomputed_token = between(0, 4) * 1e-3,
-                                      .seconds_per_swapped_block = between(1, 4) * 1e-3});
+    scheduler_->set_preemption_costs(
+        {.seconds_per_recomputed_token = between(0, 4) * 1e-3, .seconds_per_swapped_block = between(1, 4) * 1e-3});
     memory_ = std::make_unique<PagedMemory>(config_, language_);
   }
 
@@ -71,7 +72,9 @@ class World {
   void drain() {
     int steps = 0;
     while (scheduler_->has_work()) {
-      if (steps_.empty()) ASSERT_TRUE(schedule()) << "work is left, but nothing is scheduled";
+      if (steps_.empty()) {
+        ASSERT_TRUE(schedule()) << "work is left, but nothing is scheduled";
+      }
       commit();
       scheduler_->check_invariants();
       ASSERT_LT(++steps, 100000) << "no end";

@@ -39,11 +39,25 @@ TEST(SchedulerRandom, EveryAnswerIsAsAloneAndNothingIsLeft) {
   EXPECT_GT(sum.preemptions, 1000u);
   EXPECT_GT(sum.swaps, 300u);
   EXPECT_GT(sum.prefix_hit_tokens, 10000);
-  std::printf("%d operations from seed 9000: %lld requests finished (%lld beam searches), %lld copies on write, "
-              "%llu preemptions (%llu by swapping), %lld tokens found in the prefix cache\n",
-              kWorlds * kOperations, static_cast<long long>(finished), static_cast<long long>(beams),
-              static_cast<long long>(copies), static_cast<unsigned long long>(sum.preemptions),
-              static_cast<unsigned long long>(sum.swaps), static_cast<long long>(sum.prefix_hit_tokens));
+  std::printf(
+      "%d operations from seed 9000: %lld requests finished (%lld beam searches), %lld copies on write, "
+      "%llu preemptions (%llu by swapping), %lld tokens found in the prefix cache\n",
+      kWorlds * kOperations, static_cast<long long>(finished), static_cast<long long>(beams),
+      static_cast<long long>(copies), static_cast<unsigned long long>(sum.preemptions),
+      static_cast<unsigned long long>(sum.swaps), static_cast<long long>(sum.prefix_hit_tokens));
+}
+
+// Found by bench/scheduler_soak.cpp.
+TEST(SchedulerRandom, WorldsThatOnceFailed) {
+  // 1001639: beams that came back one by one after a preemption left no room to the last of them, and were preempted
+  // for it, for ever.
+  // 1017338: a source found its prompt in blocks that another filled in the same step, and its fork copied one of them.
+  for (const unsigned seed : {1001639u, 1017338u}) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    testing_support::World world(seed);
+    for (int i = 0; i < 1000 && !testing::Test::HasFailure(); ++i) world.operation();
+    world.drain();
+  }
 }
 
 }  // namespace

@@ -587,10 +587,93 @@ TEST(SchedulerCancel, OfAPreemptedSequenceRetiresIt) {
   EXPECT_THAT(driver.plan.retired, ElementsAre(3));
 }
 
+TEST(SchedulerCommit, AnAnswerThatRepeatsItselfEndsWithRepetition) {
+  Driver driver(small_config());
+  SamplingParams params;
+  params.max_tokens = 20;
+  params.min_tokens = 3;
+  params.repetition_detection = RepetitionDetection{.max_pattern_size = 2, .min_pattern_size = 1, .min_count = 2};
+  driver.sample = [](SequenceId, int index) {
+    return std::vector<TokenId>{5, 5, 6, 7, 6, 7, 8}.at(static_cast<size_t>(index));
+  };
+  ASSERT_TRUE(driver.scheduler.add(make_request(1, 3, params)).ok());
+  EXPECT_EQ(driver.run_to_end(), 6) << "the first two are alike, but min_tokens is 3";
+  EXPECT_THAT(driver.answers[1].tokens, ElementsAre(5, 5, 6, 7, 6, 7));
+  EXPECT_EQ(driver.answers[1].last.finish, FinishReason::kRepetition);
+  EXPECT_EQ(driver.scheduler.stats().blocks_used, 0);
+}
+
+// ---- limits on prompts and room ----
+
+TEST(SchedulerLimits, LongPrefillTokenThresholdBoundsWhatOnePromptTakesOfAStep) {
+  SchedulerConfig config = small_config();
+  config.long_prefill_token_threshold = 6;
+  config.max_num_partial_prefills = 2;
+  Driver driver(config);
+  ASSERT_TRUE(driver.scheduler.add(make_request(1, 14, 2)).ok());
+  ASSERT_TRUE(driver.scheduler.add(make_request(2, 9, 2)).ok());
+  ASSERT_TRUE(driver.step());
+  EXPECT_THAT(driver.plan.scheduled, ElementsAre(run_is(1, 0, 6, false), run_is(2, 0, 6, false)));
+  ASSERT_TRUE(driver.step());
+  EXPECT_THAT(driver.plan.scheduled, ElementsAre(run_is(1, 6, 6, false), run_is(2, 6, 3, true)));
+}
+
+TEST(SchedulerLimits, NoMoreThanMaxNumPartialPrefillsAreUnderWayAndNobodyOvertakes) {
+  SchedulerConfig config = small_config();
+  config.long_prefill_token_threshold = 4;
+  for (const int32_t limit : {1, 2}) {
+    config.max_num_partial_prefills = limit;
+    Driver driver(config);
+    for (SequenceId id = 1; id <= 3; ++id) ASSERT_TRUE(driver.scheduler.add(make_request(id, 7, 2)).ok());
+    ASSERT_TRUE(driver.scheduler.add(make_request(4, 2, 2)).ok());
+    ASSERT_TRUE(driver.step());
+    EXPECT_THAT(driver.plan.scheduled, SizeIs(static_cast<size_t>(limit)));
+    ASSERT_TRUE(driver.step());
+    EXPECT_EQ(driver.plan.scheduled.back().id, limit == 1 ? 2u : 4u);
+    EXPECT_GT(driver.run_to_end(), 0);
+  }
+}
+
+TEST(SchedulerLimits, AdmissionLeavesTheWatermarkFreeUnlessNobodyRuns) {
+  SchedulerConfig full = small_config();
+  full.num_blocks = 4;
+  full.watermark = 0.25;
+  Driver alone(full);
+  ASSERT_TRUE(alone.scheduler.add(make_request(1, 16, 1)).ok());
+  EXPECT_TRUE(alone.step());
+  SchedulerConfig config = small_config();
+  config.num_blocks = 8;
+  for (const double watermark : {0.0, 0.25}) {
+    config.watermark = watermark;
+    Driver driver(config);
+    ASSERT_TRUE(driver.scheduler.add(make_request(1, 4, 4)).ok());  // 1 block, 2 with its next token
+    ASSERT_TRUE(driver.step());
+    ASSERT_TRUE(driver.scheduler.add(make_request(2, 15, 5)).ok());  // 4 blocks: 2 + 4 of 8
+    ASSERT_TRUE(driver.scheduler.add(make_request(3, 4, 1)).ok());   // 1 more
+    ASSERT_TRUE(driver.step());
+    ASSERT_TRUE(driver.step());
+    EXPECT_EQ(driver.answers[3].finished(), watermark == 0.0);
+    EXPECT_GT(driver.run_to_end(), 0);
+  }
+}
+
 // ---- plans ahead of results ----
 
-TEST(SchedulerLookahead, AChunkedPromptGoesOnBeforeTheLastChunkIsCommitted) {
+TEST(SchedulerLookahead, UnlessAskedForNoPlanIsMadeBeforeTheLastIsCommitted) {
   Driver driver(small_config());
+  ASSERT_TRUE(driver.scheduler.add(make_request(1, 40, 2)).ok());
+  StepPlan first, second;
+  ASSERT_TRUE(driver.scheduler.schedule(first));
+  EXPECT_FALSE(driver.scheduler.schedule(second));
+  driver.commit(first, driver.run(first));
+  EXPECT_TRUE(driver.scheduler.schedule(second));
+  driver.commit(second, driver.run(second));
+}
+
+TEST(SchedulerLookahead, AChunkedPromptGoesOnBeforeTheLastChunkIsCommitted) {
+  SchedulerConfig config = small_config();
+  config.max_plans_in_flight = 3;
+  Driver driver(config);
   ASSERT_TRUE(driver.scheduler.add(make_request(1, 40, 2)).ok());
   StepPlan first, second, third;
   ASSERT_TRUE(driver.scheduler.schedule(first));
@@ -599,7 +682,7 @@ TEST(SchedulerLookahead, AChunkedPromptGoesOnBeforeTheLastChunkIsCommitted) {
   ASSERT_TRUE(driver.scheduler.schedule(third));
   EXPECT_THAT(third.scheduled, ElementsAre(run_is(1, 32, 8, true)));
   StepPlan fourth;
-  EXPECT_FALSE(driver.scheduler.schedule(fourth));  // its token is still to come
+  EXPECT_FALSE(driver.scheduler.schedule(fourth));
   driver.commit(first, driver.run(first));
   driver.commit(second, driver.run(second));
   driver.commit(third, driver.run(third));
