@@ -60,7 +60,7 @@ class TokenStream {
   // Called on the engine thread (or at once, on this one, if something is there already) whenever a
   // take would give something new. Must not block: post to an executor and return. Set it at most
   // once.
-  void on_ready(std::function<void()> notify);
+  void on_ready(const std::function<void()>& notify);
 
   void cancel();
   SequenceId id() const;

@@ -80,7 +80,7 @@ void OutputProcessor::take_logprobs(PositionLogprobs&& logprobs, OutputDelta& de
 }
 
 // Moves what is certain of held and fresh text into the delta. True: a stop string was found.
-bool OutputProcessor::release_text(std::string fresh, bool last, OutputDelta& delta) {
+bool OutputProcessor::release_text(const std::string& fresh, bool last, OutputDelta& delta) {
   held_ += fresh;
   // As in vLLM, text of the first min_tokens tokens neither stops nor begins a stop.
   const bool may_stop = num_tokens_ > min_tokens_;

@@ -49,7 +49,7 @@ class OutputProcessor {
   double mean_logprob() const { return num_tokens_ == 0 ? 0 : sum_logprobs_ / num_tokens_; }
 
  private:
-  bool release_text(std::string fresh, bool last, OutputDelta& delta);
+  bool release_text(const std::string& fresh, bool last, OutputDelta& delta);
   void take_logprobs(PositionLogprobs&& logprobs, OutputDelta& delta);
 
   std::optional<text::IncrementalDetokenizer> detokenizer_;

@@ -79,7 +79,7 @@ TokenEvent TokenStream::take() {
   return *state_->take_locked();
 }
 
-void TokenStream::on_ready(std::function<void()> notify) {
+void TokenStream::on_ready(const std::function<void()>& notify) {
   bool call_now = false;
   {
     const std::lock_guard lock(state_->mutex);
