@@ -2,6 +2,7 @@
 2 (the command line is wrong). No input ends the program by a signal."""
 
 import json
+import re
 import os
 import pathlib
 import struct
@@ -23,7 +24,7 @@ class Usage(unittest.TestCase):
         self.assertEqual(version.returncode, 0)
         self.assertRegex(version.stdout, r"^quire \d+\.\d+\.\d+")
         for arguments in (["--help"], *([command, "--help"] for command in
-                                        ("complete", "chat", "serve", "tokenize", "plan"))):
+                                        ("complete", "chat", "serve", "tokenize", "plan", "replay"))):
             with self.subTest(arguments=arguments):
                 shown = harness.run(*arguments)
                 self.assertEqual(shown.returncode, 0)
@@ -166,6 +167,21 @@ class Plan(unittest.TestCase):
         size = harness.DEFAULT_MODEL.stat().st_size
         self.assertGreater(plan["weight_bytes"], 0.5 * size)
         self.assertLess(plan["weight_bytes"], 2 * size)
+
+    @harness.needs_default_model
+    def test_a_server_prints_at_start_what_was_planned_and_its_largest_step_takes_no_more(self):
+        flags = ("--kv-cache-memory-bytes", "64M", "--swap-space", "0.1")
+        planned = harness.run("plan", *flags).stdout.splitlines()
+        with harness.Server(*flags) as server:
+            started = server.log_text().splitlines()
+        for name in ("weights", "KV pool", "KV tokens", "swap space"):
+            with self.subTest(line=name):
+                self.assertEqual([line for line in started if line.startswith(name)],
+                                 [line for line in planned if line.startswith(name)])
+        workspace = next(line for line in started if line.startswith("workspace"))
+        found = re.search(r"activations ([0-9.]+) MiB planned, ([0-9.]+) MiB measured", workspace)
+        self.assertIsNotNone(found, workspace)
+        self.assertLess(abs(float(found[1]) / float(found[2]) - 1), 0.02)
 
     @harness.needs_default_model
     def test_in_words_names_every_number(self):
