@@ -353,7 +353,6 @@ class Tenants(unittest.TestCase):
 
         keys = [argument for key, _ in floods for argument in ("--api-key", key)]
         server = harness.Server("--skip-tokenizer-init", "--max-num-seqs", 1, *arguments, *keys, model=LLAMA)
-        server.metrics = lambda: {}
         with server, concurrent.futures.ThreadPoolExecutor(sum(count for _, count in floods)) as threads:
             for key, count in floods:
                 for _ in range(count):

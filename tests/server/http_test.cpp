@@ -371,6 +371,27 @@ TEST_F(ServerTest, DrainingFinishesWhatRunsAndRefusesWhatIsNew) {
   EXPECT_EQ(get(port(), "/health").status, 0);
 }
 
+TEST_F(ServerTest, ARequestThatComesWhileDrainingIsToldToGoElsewhere) {
+  start();
+  executor_->step_microseconds = 2000;
+  Client running(port());
+  Client late(port());
+  const std::string request = http_request("POST", "/v1/completions", R"({"prompt":"abc","max_tokens":2})");
+  late.send(request.substr(0, 30));  // under way when the drain begins
+  running.send(http_request("POST", "/v1/completions", R"({"prompt":"abc","max_tokens":200,"stream":true})"));
+  EXPECT_FALSE(running.receive_some().empty());
+  std::thread stopper([&] { server_->drain_and_stop(); });
+  while (get(port(), "/version").status != 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  late.send(request.substr(30));
+  const auto refused = late.receive();
+  EXPECT_EQ(refused.status, 503) << refused.body;
+  EXPECT_EQ(refused.headers.count("retry-after"), 1u);
+  EXPECT_EQ(refused.json().at("error").at("type"), "ServiceUnavailableError");
+  while (!running.receive_some().empty()) {
+  }
+  stopper.join();
+}
+
 TEST_F(ServerTest, ADrainPastItsDeadlineEndsAnswersInGoodOrder) {
   start({.drain_deadline = std::chrono::milliseconds(50)});
   executor_->step_microseconds = 20000;
