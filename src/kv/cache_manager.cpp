@@ -104,6 +104,7 @@ void CacheManager::adopt(int32_t count, SequenceBlocks& blocks) {
   cache_.unpin(blocks.node_);
   blocks.node_ = last;
   blocks.num_published_ = end;
+  blocks.version_ = ++last_version_;
 }
 
 int32_t CacheManager::find_prefix(const CacheContext& context, std::span<const TokenId> tokens,
@@ -219,6 +220,7 @@ void CacheManager::drop_behind_windows(SequenceBlocks& blocks, int32_t position)
     std::vector<BlockId>& table = blocks.tables_[static_cast<size_t>(group)];
     int32_t& first = blocks.first_[static_cast<size_t>(group)];
     const int32_t needed = std::min(first_needed(group, position), static_cast<int32_t>(table.size()));
+    if (first < needed) blocks.version_ = ++last_version_;
     for (; first < needed; ++first) {
       BlockId& block = table[static_cast<size_t>(first)];
       if (block != kNoBlock) pool_.release(block);
@@ -233,6 +235,7 @@ bool CacheManager::prepare(SequenceBlocks& blocks, int32_t num_computed, int32_t
   if (!allocate(blocks_missing(blocks, num_computed, end))) return false;
   blocks.tables_.resize(static_cast<size_t>(num_groups()));
   blocks.first_.resize(static_cast<size_t>(num_groups()), 0);
+  if (!fresh_.empty()) blocks.version_ = ++last_version_;
   auto fresh = fresh_.begin();
   const auto writes_first = static_cast<size_t>(num_computed / config_.block_size);
   const auto wanted = static_cast<size_t>(blocks_for_tokens(end, config_.block_size));
@@ -271,6 +274,7 @@ bool CacheManager::fork(const SequenceBlocks& parent, int32_t num_tokens, Sequen
       if (block != kNoBlock) pool_.hold(block);
     }
   }
+  child.version_ = ++last_version_;
   if (parent.node_ == kNoNode) return true;
   child.node_ = parent.node_;
   child.num_published_ = parent.num_published_;
@@ -330,6 +334,7 @@ bool CacheManager::swap_out(SequenceBlocks& blocks, std::vector<SwapCopy>& copie
     }
   }
   blocks.swapped_out_ = true;
+  blocks.version_ = ++last_version_;
   return true;
 }
 
@@ -388,6 +393,7 @@ bool CacheManager::swap_in(SequenceBlocks& blocks, std::vector<SwapCopy>& copies
   if (!found_room) return false;
   blocks.slots_.clear();
   blocks.swapped_out_ = false;
+  blocks.version_ = ++last_version_;
   return true;
 }
 

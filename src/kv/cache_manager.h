@@ -48,6 +48,8 @@ class SequenceBlocks {
   std::span<const BlockId> table(int32_t group) const { return tables_[static_cast<size_t>(group)]; }
   bool empty() const { return num_blocks() == 0 && node_ == kNoNode; }
   bool swapped_out() const { return swapped_out_; }
+  // Never the same for two different tables.
+  uint64_t version() const { return version_; }
 
  private:
   friend class CacheManager;
@@ -55,6 +57,7 @@ class SequenceBlocks {
   std::vector<std::vector<SwapSlot>> slots_;  // while swapped out: of the blocks that are not resident
   std::vector<int32_t> first_;                // a group each: blocks before it are behind the window
   bool swapped_out_ = false;
+  uint64_t version_ = 0;
   NodeId node_ = kNoNode;      // pinned: of the last block published, or the root
   int32_t num_published_ = 0;  // blocks
 };
@@ -154,6 +157,7 @@ class CacheManager {
   PrefixCache cache_;
   CacheStatistics statistics_;
   uint64_t step_ = 0;
+  uint64_t last_version_ = 0;
   std::vector<SwapSlot> free_slots_;
   std::vector<SwapSlot> freed_slots_;  // read by the step being planned: free from the next on
   std::vector<BlockId> copied_;        // held for the copies of the step being planned

@@ -303,13 +303,17 @@ void Scheduler::write_run(Sequence& sequence, int32_t num_new_tokens, StepPlan& 
   if (!sequence.known_to_runner) introduce(sequence, plan);  // a beam just born
   if (count == plan.scheduled.size()) plan.scheduled.emplace_back();
   ScheduledSequence& run = plan.scheduled[count++];
+  const bool same_table = run.id == sequence.id && run.table_version == sequence.blocks.version();
   run.id = sequence.id;
   run.num_computed_tokens = sequence.num_computed_tokens;
   run.num_new_tokens = num_new_tokens;
-  run.block_table.clear();
-  for (int32_t group = 0; group < sequence.blocks.num_groups(); ++group) {
-    const std::span<const BlockId> table = sequence.blocks.table(group);
-    run.block_table.insert(run.block_table.end(), table.begin(), table.end());
+  if (!same_table) {
+    run.table_version = sequence.blocks.version();
+    run.block_table.clear();
+    for (int32_t group = 0; group < sequence.blocks.num_groups(); ++group) {
+      const std::span<const BlockId> table = sequence.blocks.table(group);
+      run.block_table.insert(run.block_table.end(), table.begin(), table.end());
+    }
   }
   sequence.num_computed_before = sequence.num_computed_tokens;
   sequence.num_computed_tokens += num_new_tokens;

@@ -35,6 +35,7 @@ struct ScheduledSequence {
   // [num_groups, num_blocks]: each group's table, covering all tokens up to the end of this run; kNoBlock behind the
   // group's window.
   std::vector<BlockId> block_table;
+  uint64_t table_version = 0;  // the scheduler's: spares it writing a table that is as it was
   // The run reaches the end of the known tokens: a token is sampled from its last row, or, with num_candidates > 0, the
   // most likely ones are given for the beam search to choose from.
   bool samples = false;
