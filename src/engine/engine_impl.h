@@ -63,7 +63,7 @@ struct Engine::Impl {
   bool accept();
   void admit(Submission submission);
   void cancel(SequenceId id, FinishReason finish, const Status& error);
-  void expire();
+  bool expire();
   bool step();
   void plan_ahead();
   bool plan_one();

@@ -69,8 +69,8 @@ bool Engine::Impl::accept() {
     reset = std::exchange(reset_prefix_cache, false);
   }
   const PhaseTimer timer(engine_metrics, Phase::kAccept, nullptr);
-  expire();
-  if (fresh.empty() && gone.empty() && !reset) return true;
+  const bool expired = expire();
+  if (fresh.empty() && gone.empty() && !reset && !expired) return true;
   if (reset) {
     scheduler.reset_prefix_cache();
     if (trace) trace->reset_prefix_cache();
@@ -119,13 +119,17 @@ void Engine::Impl::cancel(SequenceId id, FinishReason finish, const Status& erro
   }
 }
 
-void Engine::Impl::expire() {
+// True: a deadline was there.
+bool Engine::Impl::expire() {
   const Clock::time_point now = Clock::now();
+  bool any = false;
   while (!deadlines.empty() && deadlines.top().at <= now) {
     const SequenceId id = deadlines.top().id;
     deadlines.pop();
     cancel(id, FinishReason::kError, deadline_exceeded("the request took longer than its timeout allows"));
+    any = true;
   }
+  return any;
 }
 
 // One step through its phases. False: nothing to do now.

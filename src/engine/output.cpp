@@ -183,6 +183,8 @@ class BestOf {
     order_.resize(streams_.size());
     std::iota(order_.begin(), order_.end(), size_t{0});
     std::ranges::stable_sort(order_, std::greater<>(), [this](size_t i) { return processors_[i].mean_logprob(); });
+    // The first answer brought what belongs to the prompt, wherever it ranks.
+    std::swap(answers_[order_.front()].prompt_logprobs, answers_.front().prompt_logprobs);
     // A failed answer fails the request, whatever its place.
     for (const OutputDelta& answer : answers_) {
       if (answer.finish != FinishReason::kError) continue;

@@ -1,4 +1,4 @@
-// What has to happen to a request's parameters before the engine can use them. Private to engine/.
+// What has to happen to a request before the engine can use it.
 #pragma once
 
 #include <cstdint>

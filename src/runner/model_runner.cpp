@@ -81,6 +81,7 @@ ModelRunner::ModelRunner(std::unique_ptr<models::Model> model, ops::Backend& bac
       storage_(std::move(storage)),
       block_size_(memory.block_size),
       max_num_batched_tokens_(memory.max_num_batched_tokens),
+      max_model_len_(memory.max_model_len),
       batch_(static_cast<int32_t>(memory.windows.size())) {
   scratch_.resize(static_cast<size_t>(backend.num_host_threads()));
 }
@@ -92,7 +93,7 @@ int64_t ModelRunner::measure_workspace() {
   std::vector<int32_t> positions(tokens);
   std::vector<int64_t> slots(tokens);
   for (size_t i = 0; i < tokens; ++i) {
-    positions[i] = static_cast<int32_t>(i % static_cast<size_t>(model_->config().max_position));
+    positions[i] = static_cast<int32_t>(i % static_cast<size_t>(max_model_len_));
     slots[i] = static_cast<int64_t>(i) % pool_tokens;
   }
   const int32_t offsets[2] = {0, static_cast<int32_t>(tokens)};

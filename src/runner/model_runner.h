@@ -42,6 +42,7 @@ class ModelRunner {
   KvStorage storage_;
   int32_t block_size_;
   int64_t max_num_batched_tokens_;
+  const int64_t max_model_len_;  // positions of the rotary tables
   Buffer workspace_memory_;
   Buffer logit_memory_;  // [kLogitRows, hidden_size], then [kLogitRows, vocab_size]
   int64_t workspace_capacity_ = 0;
