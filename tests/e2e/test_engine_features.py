@@ -347,7 +347,7 @@ class Tenants(unittest.TestCase):
 
         def ask(server, key):
             reply = server.request("POST", COMPLETIONS, json.dumps(
-                {"prompt": PROMPT, "max_tokens": 100, "ignore_eos": True}), bearer(key))
+                {"prompt": PROMPT, "max_tokens": 450, "ignore_eos": True}), bearer(key))
             with lock:
                 order.append(key if reply.status == 200 else f"{key}: {reply.status}")
 
