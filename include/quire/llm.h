@@ -37,10 +37,10 @@ struct ChatMessage {
 
 struct CompletionOutput {
   std::string text;
-  std::vector<TokenId> token_ids;                 // the token that ended the answer included
-  std::vector<PositionLogprobs> logprobs;         // beside token_ids, if asked for
-  std::optional<double> cumulative_logprob;       // of a beam search's answer
-  std::string receipt;                            // if params.deterministic: a hash of tokens and log-probabilities
+  std::vector<TokenId> token_ids;            // the token that ended the answer included
+  std::vector<PositionLogprobs> logprobs;    // beside token_ids, if asked for
+  std::optional<double> cumulative_logprob;  // of a beam search's answer
+  std::string receipt;                       // if params.deterministic: a hash of tokens and log-probabilities
   FinishReason finish_reason = FinishReason::kNone;
   Status error;  // kError: why; this request alone failed
 };

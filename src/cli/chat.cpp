@@ -116,7 +116,7 @@ class Conversation {
     QUIRE_ASSIGN_OR_RETURN(engine::ChatPrompt prompt, engine::render_chat(engine_, messages_, {}));
     const auto num_prompt_tokens = static_cast<int64_t>(prompt.ids.size());
     QUIRE_ASSIGN_OR_RETURN(auto completion, engine::Completion::start_one(engine_, {.prompt = std::move(prompt.ids),
-                                                                                .params = options_.sampling}));
+                                                                                    .params = options_.sampling}));
     InterruptGuard::clear();
     StreamedAnswer answer = stream_answer(*completion);
     InterruptGuard::clear();

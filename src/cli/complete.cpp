@@ -46,8 +46,8 @@ Status run(CompleteOptions& options) {
   QUIRE_ASSIGN_OR_RETURN(auto engine, engine::Engine::create(options.engine, std::move(executor)));
   QUIRE_ASSIGN_OR_RETURN(std::vector<TokenId> ids, encode_prompt(*engine, options));
   const auto num_prompt_tokens = static_cast<int64_t>(ids.size());
-  QUIRE_ASSIGN_OR_RETURN(auto completion,
-                         engine::Completion::start_one(*engine, {.prompt = std::move(ids), .params = options.sampling}));
+  QUIRE_ASSIGN_OR_RETURN(
+      auto completion, engine::Completion::start_one(*engine, {.prompt = std::move(ids), .params = options.sampling}));
   const InterruptGuard guard;
   const StreamedAnswer answer = stream_answer(*completion);
   std::fputc('\n', stdout);

@@ -80,7 +80,9 @@ Engine::Impl::Impl(EngineConfig engine_config, std::unique_ptr<runner::Executor>
       executor(config.async_scheduling ? runner::make_async_executor(std::move(the_executor))
                                        : std::move(the_executor)),
       engine_metrics(metrics, config.served_model_name),
-      recorder(config.flight_recorder_steps) {}
+      recorder(config.flight_recorder_steps) {
+  costs.seconds_per_swapped_block = executor->memory().seconds_per_swapped_block;
+}
 
 Status Engine::Impl::load_text() {
   if (config.skip_tokenizer_init) return {};
@@ -159,9 +161,10 @@ Result<std::vector<std::unique_ptr<TokenStream>>> Engine::Impl::submit(Generatio
   const int64_t bytes = most_logprob_bytes(request.params, num_prompt_tokens, executor->model().vocab_size,
                                            executor->memory().max_model_len);
   if (bytes > config.max_logprobs_bytes) {
-    return invalid_argument("the log-probabilities asked for may take {} MiB; this server allows {} MiB a request. Ask "
-                            "for fewer alternatives or fewer tokens.",
-                            bytes >> 20, config.max_logprobs_bytes >> 20)
+    return invalid_argument(
+               "the log-probabilities asked for may take {} MiB; this server allows {} MiB a request. Ask "
+               "for fewer alternatives or fewer tokens.",
+               bytes >> 20, config.max_logprobs_bytes >> 20)
         .with_param(request.params.prompt_logprobs ? "prompt_logprobs" : "logprobs");
   }
   const bool beams = request.params.use_beam_search;

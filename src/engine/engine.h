@@ -33,11 +33,11 @@ namespace quire::engine {
 struct GenerationRequest {
   std::vector<TokenId> prompt;
   SamplingParams params;
-  std::string label;       // the request's id as its client knows it, for the flight recorder
-  int32_t priority = 0;    // scheduling policy "priority": lower goes first
-  std::string cache_salt;  // shares cached prefixes with requests of the same salt alone
-  int32_t tenant = 0;      // whose share of the tokens it uses (an API key's number)
-  double weight = 1.0;     // > 0: that share against others'
+  std::string label;                                 // the request's id as its client knows it, for the flight recorder
+  int32_t priority = 0;                              // scheduling policy "priority": lower goes first
+  std::string cache_salt;                            // shares cached prefixes with requests of the same salt alone
+  int32_t tenant = 0;                                // whose share of the tokens it uses (an API key's number)
+  double weight = 1.0;                               // > 0: that share against others'
   std::optional<std::chrono::milliseconds> timeout;  // from submission to the last token; unset: the engine's own
 };
 

@@ -35,7 +35,7 @@ struct Engine::Impl {
   struct Active {
     std::shared_ptr<TokenStream::State> stream;
     RequestRecord record;
-    SequenceId group = 0;   // the ids [group, group + group_size) end together: a beam search's answers
+    SequenceId group = 0;  // the ids [group, group + group_size) end together: a beam search's answers
     int32_t group_size = 1;
     int64_t logprob_bytes = 0;
   };
@@ -86,7 +86,7 @@ struct Engine::Impl {
   std::list<InFlight> in_flight;  // submitted to the executor, the oldest first; their plans must not move
   std::list<InFlight> spare;
   std::unique_ptr<runner::Executor> executor;  // goes before the plans it may still be at work on
-  sched::SchedulerStats seen;  // as of the last look
+  sched::SchedulerStats seen;                  // as of the last look
   sched::PreemptionCosts costs;
   std::unique_ptr<TraceWriter> trace;
 

@@ -59,9 +59,8 @@ bool Engine::Impl::accept() {
   {
     std::unique_lock lock(inbox->mutex);
     if (!scheduler.has_work()) {
-      inbox->bell.wait(lock, [&] {
-        return stopping || reset_prefix_cache || !submissions.empty() || !inbox->ids.empty();
-      });
+      inbox->bell.wait(lock,
+                       [&] { return stopping || reset_prefix_cache || !submissions.empty() || !inbox->ids.empty(); });
     }
     if (stopping) return false;
     fresh.swap(submissions);
@@ -218,7 +217,8 @@ void Engine::Impl::collect() {
   spare.splice(spare.end(), in_flight, in_flight.begin());
 }
 
-// What recomputing and swapping cost here, for preemption mode "auto": moving averages of what the steps took.
+// What recomputing and swapping cost here, for preemption mode "auto": moving averages of what the steps took, that of
+// swapping from what was measured at start on.
 void Engine::Impl::note_timings(const runner::StepTimings& timings, const StepPlan& plan) {
   if (scheduling.preemption_mode != sched::PreemptionMode::kAuto || scheduling.num_swap_blocks == 0) return;
   const auto average = [](double& mean, double value) { mean = mean == 0 ? value : mean + (value - mean) / 8; };

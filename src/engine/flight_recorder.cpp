@@ -12,7 +12,8 @@ json::object as_json(const StepRecord& step) {
     runs.push_back(json::array{run.id, run.num_computed_tokens, run.num_new_tokens});
   }
   json::object seconds;
-  for (int phase = 0; phase < kNumPhases; ++phase) seconds[phase_name(phase)] = step.seconds[static_cast<size_t>(phase)];
+  for (int phase = 0; phase < kNumPhases; ++phase)
+    seconds[phase_name(phase)] = step.seconds[static_cast<size_t>(phase)];
   return {{"step", step.step},
           {"time", step.time},
           {"num_tokens", step.num_tokens},

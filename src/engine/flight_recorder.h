@@ -79,7 +79,7 @@ class FlightRecorder {
   const size_t most_steps_;
   const Clock::time_point start_ = Clock::now();
   mutable std::mutex mutex_;
-  std::deque<StepRecord> steps_;                          // guarded by mutex_, like all below
+  std::deque<StepRecord> steps_;  // guarded by mutex_, like all below
   std::unordered_map<SequenceId, RequestLife> lives_;
   std::deque<SequenceId> finished_;  // the oldest first
 };

@@ -117,7 +117,8 @@ OutputDelta OutputProcessor::process(TokenEvent event) {
     // The token that ended the answer is no part of its text, unless asked for.
     if (ends_answer && !include_stop_) continue;
     // One token at a time: where a stop string ends the answer must not depend on how many tokens came together.
-    if (release_text(detokenizer_->append(std::span(&event.tokens[i], 1)), /*last=*/false, delta)) return std::move(finish());
+    if (release_text(detokenizer_->append(std::span(&event.tokens[i], 1)), /*last=*/false, delta))
+      return std::move(finish());
   }
   if (event.finish == FinishReason::kNone) return delta;
   if (detokenizer_ && release_text(detokenizer_->finish(), /*last=*/true, delta)) return std::move(finish());
@@ -229,8 +230,7 @@ Result<std::vector<std::unique_ptr<Completion>>> Completion::start(Engine& engin
     return completions;
   }
   for (std::unique_ptr<TokenStream>& stream : streams) {
-    completions.push_back(
-        std::unique_ptr<Completion>(new Completion(std::move(stream), processor, num_prompt_tokens)));
+    completions.push_back(std::unique_ptr<Completion>(new Completion(std::move(stream), processor, num_prompt_tokens)));
   }
   return completions;
 }

@@ -25,7 +25,7 @@ struct OutputDelta {
   // kStop: the stop string or stop token id that was hit; monostate for the model's own end of
   // sequence.
   std::variant<std::monostate, std::string, TokenId> stop_reason;
-  Status error;  // kError
+  Status error;                              // kError
   std::optional<int32_t> num_cached_tokens;  // once: of the prompt, found in the prefix cache
   std::optional<double> cumulative_logprob;  // of a beam search's answer
   // With the end, if params.deterministic: a hash of the answer's tokens and the bits of their log-probabilities, the

@@ -14,8 +14,8 @@ void add_bad_word(const text::Tokenizer& tokenizer, const std::string& word, std
   std::vector<TokenId> at_start = tokenizer.encode(bare, /*add_special_tokens=*/false);
   std::vector<TokenId> after_space = tokenizer.encode(" " + bare, /*add_special_tokens=*/false);
   if (at_start.empty()) return;
-  const bool differs = !after_space.empty() && after_space.front() != at_start.front() &&
-                       after_space.size() == at_start.size();
+  const bool differs =
+      !after_space.empty() && after_space.front() != at_start.front() && after_space.size() == at_start.size();
   ids.push_back(std::move(at_start));
   if (differs) ids.push_back(std::move(after_space));
 }
@@ -65,8 +65,8 @@ int64_t most_logprob_bytes(const SamplingParams& params, int64_t num_prompt_toke
   };
   const int64_t left = std::max<int64_t>(max_model_len - num_prompt_tokens, 0);
   const int64_t answer = std::min<int64_t>(params.max_tokens.value_or(static_cast<int32_t>(left)), left);
-  const int64_t count = entries(params.prompt_logprobs) * num_prompt_tokens +
-                        entries(params.logprobs) * answer * params.num_sequences();
+  const int64_t count =
+      entries(params.prompt_logprobs) * num_prompt_tokens + entries(params.logprobs) * answer * params.num_sequences();
   return count * static_cast<int64_t>(sizeof(TokenLogprob));
 }
 

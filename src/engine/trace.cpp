@@ -331,7 +331,8 @@ Result<ReplayReport> replay(std::istream& trace) {
     const bool last = trace.peek() == std::istream::traits_type::eof();
     try {
       const json::value line = json::parse(text);
-      if (!line.is_object() || line.as_object().size() != 1) throw std::runtime_error("expected an object with one key");
+      if (!line.is_object() || line.as_object().size() != 1)
+        throw std::runtime_error("expected an object with one key");
       if (!replayed.take(line.as_object())) break;
     } catch (const std::exception& error) {
       if (last && number > 1) break;  // the writer was cut off

@@ -46,9 +46,9 @@ class TraceWriter {
 struct ReplayReport {
   int64_t num_requests = 0;
   int64_t num_steps = 0;
-  int64_t num_tokens = 0;       // computed
+  int64_t num_tokens = 0;  // computed
   int64_t num_sampled = 0;
-  sched::SchedulerStats last;   // the scheduler's, at the end
+  sched::SchedulerStats last;  // the scheduler's, at the end
   // The first plan that differs from the recorded one, in words; empty: none does.
   std::string difference;
 };

@@ -55,7 +55,7 @@ class BlockPool {
   void push_free(BlockId block);
   void unlink(BlockId block);
   void link_after(BlockId place, BlockId block);
-  BlockId blank_head() const { return num_blocks(); }       // list heads are two entries behind the blocks
+  BlockId blank_head() const { return num_blocks(); }  // list heads are two entries behind the blocks
   BlockId cached_head() const { return num_blocks() + 1; }
 
   std::vector<int32_t> reference_counts_;  // [num_blocks]; 0: free

@@ -64,7 +64,7 @@ class AsyncExecutor final : public Executor {
   const std::unique_ptr<Executor> executor_;
   std::mutex mutex_;
   std::condition_variable bell_;
-  std::deque<const StepPlan*> submitted_;    // guarded by mutex_, like all below
+  std::deque<const StepPlan*> submitted_;  // guarded by mutex_, like all below
   std::deque<Result<ExecutedStep>> done_;
   bool stopping_ = false;
   std::thread thread_;  // last: it uses all of the above

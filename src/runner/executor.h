@@ -12,7 +12,7 @@
 
 namespace quire::runner {
 
-struct StepTimings {  // seconds of a step's phases
+struct StepTimings {   // seconds of a step's phases
   double prepare = 0;  // blocks copied and swapped, the flat batch built
   double swap = 0;     // of these, blocks between the pools
   double forward = 0;

@@ -24,9 +24,9 @@ struct SequenceState {
 
 // A row of the batch whose logits somebody wants.
 struct LogitRow {
-  int32_t row = 0;            // of the flat batch
-  int32_t sequence = 0;       // index into the plan's `scheduled`
-  TokenId target = kNoToken;  // the prompt token that this row predicts; kNoToken: sample
+  int32_t row = 0;             // of the flat batch
+  int32_t sequence = 0;        // index into the plan's `scheduled`
+  TokenId target = kNoToken;   // the prompt token that this row predicts; kNoToken: sample
   int32_t num_candidates = 0;  // over 0: instead of sampling, the likeliest tokens
 };
 

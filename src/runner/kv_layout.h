@@ -2,7 +2,8 @@
 //
 // Layers that see the same positions form a kind; only whole kinds can give blocks back behind a window. So that blocks
 // of all kinds are of one size and come from one pool, every kind is cut into groups of as many layers as the smallest
-// kind has. A block then holds block_size tokens of one group's layers, and layer i of whatever group lives in buffer i.
+// kind has. A block then holds block_size tokens of one group's layers, and layer i of whatever group lives in buffer
+// i.
 //   Gemma 3 270M: 15 layers of window 512 and 3 that see all -> 5 groups with a window, 1 without; 3 buffers.
 #pragma once
 

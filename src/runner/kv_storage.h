@@ -37,6 +37,9 @@ class KvStorage {
   void swap_out(ops::Backend& backend, std::span<const SwapCopy> copies) const;
   void swap_in(ops::Backend& backend, std::span<const SwapCopy> copies) const;
   void copy(ops::Backend& backend, std::span<const BlockCopy> copies) const;
+  // Seconds that a block takes from one pool to the other, memory that was touched before. REQUIRES: a second pool, and
+  // that nobody uses either.
+  double measure_swap(ops::Backend& backend) const;
 
  private:
   static Status make_views(const ModelConfig& model, const Config& config, int64_t num_blocks, int32_t num_buffers,

@@ -61,6 +61,7 @@ Result<std::unique_ptr<Executor>> make_local_executor(const EngineConfig& config
                          planned.family.build(planned.config, planned.max_model_len, loader));
   QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<ModelRunner> runner, ModelRunner::create(planned, std::move(model), *backend));
   planned.memory.measured_activation_bytes = runner->measure_workspace();
+  if (planned.memory.num_swap_blocks > 0) planned.memory.seconds_per_swapped_block = runner->measure_swap();
   return std::unique_ptr<Executor>(new LocalExecutor(std::move(checkpoint), std::move(backend), std::move(planned),
                                                      std::move(runner), std::move(text)));
 }

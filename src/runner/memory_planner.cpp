@@ -100,8 +100,7 @@ Result<PlannedModel> plan_model(const EngineConfig& config, const checkpoint::Ch
   const KvLayout layout = make_kv_layout(planned.config);
   memory.windows = layout.windows;
   memory.layers_per_block = layout.num_buffers;
-  memory.block_bytes =
-      memory.kv_bytes_per_token / planned.config.num_layers * layout.num_buffers * config.block_size;
+  memory.block_bytes = memory.kv_bytes_per_token / planned.config.num_layers * layout.num_buffers * config.block_size;
   memory.max_model_len = planned.max_model_len;
   memory.max_num_batched_tokens = config.max_num_batched_tokens;
   memory.num_swap_blocks = static_cast<int64_t>(config.swap_space * static_cast<double>(1 << 30)) / memory.block_bytes;

@@ -33,7 +33,7 @@ struct PlannedModel {
   int64_t max_model_len = 0;
   std::string swap_folder;       // of the second pool's file; empty: host memory
   int64_t workspace_floats = 0;  // of the model's own forward pass, for the largest step
-  MemoryPlan memory;  // measured_workspace_bytes: only after the start
+  MemoryPlan memory;             // measured_workspace_bytes: only after the start
 };
 
 // free_bytes: memory that may be taken; used when config.kv_cache_memory_bytes is 0:

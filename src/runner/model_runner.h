@@ -25,10 +25,11 @@ class ModelRunner {
   // Walks through a step of the most tokens there may be without computing it, and returns the bytes of workspace that
   // it took. More than was planned is a fault of the model's estimate and ends the process here, not under load.
   int64_t measure_workspace();
+  // As KvStorage::measure_swap(). REQUIRES: swap space.
+  double measure_swap() { return storage_.measure_swap(backend_); }
 
  private:
-  ModelRunner(std::unique_ptr<models::Model> model, ops::Backend& backend, KvStorage storage,
-              const MemoryPlan& memory);
+  ModelRunner(std::unique_ptr<models::Model> model, ops::Backend& backend, KvStorage storage, const MemoryPlan& memory);
 
   void prepare(const StepPlan& plan, StepTimings& timings);
   void move_beams(const std::vector<BeamMove>& moves);

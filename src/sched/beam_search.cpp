@@ -32,8 +32,7 @@ int32_t BeamSearch::num_candidates() const {
   return std::max(num_considered(), config_.logprobs.value_or(0));
 }
 
-BeamSearch::Beam BeamSearch::extended(const Step& step,
-                                      std::span<const std::vector<TokenLogprob>> candidates) const {
+BeamSearch::Beam BeamSearch::extended(const Step& step, std::span<const std::vector<TokenLogprob>> candidates) const {
   Beam beam = open_[static_cast<size_t>(step.beam)];
   beam.tokens.push_back(step.token);
   beam.sum = step.sum;

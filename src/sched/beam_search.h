@@ -37,9 +37,9 @@ class BeamSearch {
     int32_t num_beams = 1;
     double length_penalty = 1.0;
     EarlyStopping early_stopping = EarlyStopping::kFalse;
-    std::vector<TokenId> end_ids;    // each ends an answer
-    int32_t min_tokens = 0;          // before so many tokens no end id ends one
-    int32_t max_tokens = 0;          // >= 1, of an answer
+    std::vector<TokenId> end_ids;     // each ends an answer
+    int32_t min_tokens = 0;           // before so many tokens no end id ends one
+    int32_t max_tokens = 0;           // >= 1, of an answer
     std::optional<int32_t> logprobs;  // alternatives beside each token
   };
   explicit BeamSearch(Config config);

@@ -61,8 +61,9 @@ void Scheduler::apply(Sequence& sequence, const ScheduledSequence& run, Sequence
     group->candidates[member] = std::move(result.candidates);
     QUIRE_CHECK(!group->candidates[member].empty());
     const auto open = static_cast<size_t>(group->search.num_open());
-    const bool all_known = std::all_of(group->candidates.begin(), group->candidates.begin() + static_cast<int64_t>(open),
-                                       [](const auto& candidates) { return !candidates.empty(); });
+    const bool all_known =
+        std::all_of(group->candidates.begin(), group->candidates.begin() + static_cast<int64_t>(open),
+                    [](const auto& candidates) { return !candidates.empty(); });
     if (all_known) advance_beams(*group, events);
     return;
   }

@@ -99,8 +99,8 @@ Status Scheduler::check_fits(int64_t num_prompt_tokens, const SamplingParams& pa
   const int64_t total = max_total_tokens(num_prompt_tokens, params);
   const int64_t sequences = params.use_beam_search ? params.num_beams() : 1;
   // The last token sampled is never computed.
-  const int64_t needed = sequences * cache_.most_blocks(std::max(num_prompt_tokens, total - 1),
-                                                        config_.max_num_batched_tokens);
+  const int64_t needed =
+      sequences * cache_.most_blocks(std::max(num_prompt_tokens, total - 1), config_.max_num_batched_tokens);
   if (needed > config_.num_blocks) {
     return invalid_argument(
                "The prompt of {} tokens with up to {} more needs {} KV cache blocks of {} tokens, "

@@ -20,7 +20,8 @@
 //     that the very next step would undo is no gain.
 //  4. When a running sequence finds no block, the last in the order is preempted: its blocks are freed (recompute) or
 //     copied to the second pool (swap), and it waits with all its tokens. If it is itself the last, it sits out and
-//     keeps what it has until a sequence before it wants its blocks or frees its own. In such a step nobody is admitted.
+//     keeps what it has until a sequence before it wants its blocks or frees its own. In such a step nobody is
+//     admitted.
 //  5. If all that makes nothing move, the last is preempted for the first that waits.
 //
 // Why this ends: the first in the order is never preempted by rule 4 and never overtaken by rule 2; add() has refused
@@ -54,14 +55,14 @@ namespace quire::sched {
 enum class PreemptionMode { kRecompute, kSwap, kAuto };
 
 struct SchedulerConfig {
-  int32_t max_num_seqs = 128;                // sequences running at once
-  int32_t max_num_batched_tokens = 2048;     // tokens computed in one step
-  int32_t max_model_len = 0;                 // prompt and answer of one sequence
-  int32_t num_blocks = 0;                    // of the KV pool
-  int32_t block_size = 16;                   // tokens a block
-  std::vector<int32_t> windows = {0};        // a group of layers each; see kv::CacheConfig
+  int32_t max_num_seqs = 128;             // sequences running at once
+  int32_t max_num_batched_tokens = 2048;  // tokens computed in one step
+  int32_t max_model_len = 0;              // prompt and answer of one sequence
+  int32_t num_blocks = 0;                 // of the KV pool
+  int32_t block_size = 16;                // tokens a block
+  std::vector<int32_t> windows = {0};     // a group of layers each; see kv::CacheConfig
   bool prefix_caching = true;
-  int32_t num_swap_blocks = 0;               // of the second pool
+  int32_t num_swap_blocks = 0;                                  // of the second pool
   PreemptionMode preemption_mode = PreemptionMode::kRecompute;  // kSwap: while slots last
   int32_t long_prefill_token_threshold = 0;  // most prompt tokens of one sequence a step; 0: the budget
   int32_t max_num_partial_prefills = 1;      // prompts under way in several steps at once

@@ -57,15 +57,15 @@ struct Sequence {
   std::vector<TokenId> tokens;  // prompt and committed output
   bool known_to_runner = false;
   int32_t num_prompt_tokens = 0;
-  int32_t num_tokens_in_flight = 0;  // sampled by plans not yet committed: known to the runner, not to us
-  int32_t num_computed_tokens = 0;   // scheduled runs included, committed or not
-  int32_t num_computed_before = 0;   // without the run planned last
+  int32_t num_tokens_in_flight = 0;   // sampled by plans not yet committed: known to the runner, not to us
+  int32_t num_computed_tokens = 0;    // scheduled runs included, committed or not
+  int32_t num_computed_before = 0;    // without the run planned last
   std::optional<uint64_t> last_step;  // the step of that run
-  int32_t max_total_tokens = 0;      // prompt and answer end here
+  int32_t max_total_tokens = 0;       // prompt and answer end here
   // Found in the cache when it was first admitted; told with the first event.
   std::optional<int32_t> num_cached_tokens;
-  int32_t plans_in_flight = 0;       // plans not yet committed that use its blocks
-  kv::SequenceBlocks blocks;         // covers num_computed_tokens
+  int32_t plans_in_flight = 0;  // plans not yet committed that use its blocks
+  kv::SequenceBlocks blocks;    // covers num_computed_tokens
 
   // Prompt logprobs of positions 1 .. num_prompt_logprobs have arrived; those not yet handed on are
   // kept.

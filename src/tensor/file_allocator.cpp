@@ -32,8 +32,7 @@ void* FileAllocator::allocate(size_t bytes) {
   if (whole == 0 || posix_fallocate(descriptor_, static_cast<off_t>(size_), static_cast<off_t>(whole)) != 0) {
     return nullptr;
   }
-  void* memory =
-      mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, static_cast<off_t>(size_));
+  void* memory = mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, static_cast<off_t>(size_));
   if (memory == MAP_FAILED) return nullptr;
   size_ += whole;
   return memory;

@@ -23,8 +23,8 @@ struct EngineConfig {
   double memory_utilization = 0.5;      // share of free memory (after weights) the KV pool may take on CPU
   int64_t num_gpu_blocks_override = 0;  // blocks of the KV pool, whatever memory says; 0: off
   bool enable_prefix_caching = true;
-  double swap_space = 0;     // GiB for blocks of preempted sequences; 0: none
-  std::string swap_file;     // folder whose file system holds the swap space; empty: host memory
+  double swap_space = 0;                 // GiB for blocks of preempted sequences; 0: none
+  std::string swap_file;                 // folder whose file system holds the swap space; empty: host memory
   std::string preemption_mode = "auto";  // "recompute" | "swap" | "auto": whichever is estimated to be quicker
 
   int32_t max_num_seqs = 128;

@@ -27,14 +27,15 @@ std::string format_bytes(int64_t bytes) {
 std::string MemoryPlan::to_string() const {
   std::string text;
   text += fmt::format("weights      {:>12}\n", format_bytes(weight_bytes));
-  text += fmt::format("workspace    {:>12}  activations, logits and scratch of the largest step", format_bytes(workspace_bytes));
+  text += fmt::format("workspace    {:>12}  activations, logits and scratch of the largest step",
+                      format_bytes(workspace_bytes));
   if (measured_activation_bytes > 0) {
     text += fmt::format(" (activations {} planned, {} measured)", format_bytes(activation_bytes),
                         format_bytes(measured_activation_bytes));
   }
   text += "\n";
-  text += fmt::format("KV pool      {:>12}  {} blocks x {}", format_bytes(kv_bytes), num_blocks,
-                      format_bytes(block_bytes));
+  text +=
+      fmt::format("KV pool      {:>12}  {} blocks x {}", format_bytes(kv_bytes), num_blocks, format_bytes(block_bytes));
   if (windows.size() == 1) {
     text += fmt::format(" ({} tokens x {} a token)", block_size, format_bytes(kv_bytes_per_token));
   } else {
@@ -46,6 +47,7 @@ std::string MemoryPlan::to_string() const {
   }
   if (num_swap_blocks > 0) {
     text += fmt::format("\nswap space   {:>12}  {} blocks", format_bytes(swap_bytes()), num_swap_blocks);
+    if (seconds_per_swapped_block > 0) text += fmt::format(", {:.2f} ms to copy one", seconds_per_swapped_block * 1e3);
   }
   text += fmt::format("\nKV tokens    {:>12}  {} sequences of {} tokens at once\n", kv_tokens(),
                       sequences_of(max_model_len), max_model_len);

@@ -30,8 +30,8 @@ struct NewSequence {
 // compute in this step. Prefill and decode are the same thing.
 struct ScheduledSequence {
   SequenceId id = 0;
-  int32_t num_computed_tokens = 0;   // keys and values already in the cache
-  int32_t num_new_tokens = 0;        // >= 1
+  int32_t num_computed_tokens = 0;  // keys and values already in the cache
+  int32_t num_new_tokens = 0;       // >= 1
   // [num_groups, num_blocks]: each group's table, covering all tokens up to the end of this run; kNoBlock behind the
   // group's window.
   std::vector<BlockId> block_table;

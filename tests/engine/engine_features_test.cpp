@@ -83,14 +83,13 @@ TEST_F(EngineFeatures, WaitingPromptTokensAreBounded) {
   auto running = submit({.prompt = {5}, .params = {.max_tokens = 4}});
   executor_->wait_for_step(0);
   auto waiting = submit({.prompt = std::vector<TokenId>(80, 6), .params = {.max_tokens = 4}});
-  const Status refused =
-      engine_->submit({.prompt = std::vector<TokenId>(30, 6), .params = {.max_tokens = 4}}).status();
+  const Status refused = engine_->submit({.prompt = std::vector<TokenId>(30, 6), .params = {.max_tokens = 4}}).status();
   EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
   EXPECT_THAT(refused.message(), HasSubstr("80 prompt tokens are waiting"));
   executor_->release();
   EXPECT_EQ(last_of(*waiting.front()).tokens.size(), 4u);
-  EXPECT_EQ(last_of(*submit({.prompt = std::vector<TokenId>(30, 6), .params = {.max_tokens = 4}}).front()).tokens.size(),
-            4u)
+  EXPECT_EQ(
+      last_of(*submit({.prompt = std::vector<TokenId>(30, 6), .params = {.max_tokens = 4}}).front()).tokens.size(), 4u)
       << "what ran is no longer waiting";
 }
 

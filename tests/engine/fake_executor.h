@@ -70,7 +70,8 @@ class FakeExecutor final : public runner::Executor {
     result.step = plan.step;
     for (const ScheduledSequence& scheduled : plan.scheduled) {
       std::vector<TokenId>& tokens = tokens_.at(scheduled.id);
-      if (scheduled.num_computed_tokens < num_prompt_.at(scheduled.id)) num_prompt_computed_ += scheduled.num_new_tokens;
+      if (scheduled.num_computed_tokens < num_prompt_.at(scheduled.id))
+        num_prompt_computed_ += scheduled.num_new_tokens;
       SequenceResult one{.id = scheduled.id};
       if (contains(tokens, kFatalToken)) return internal_error("the worker is gone");
       if (contains(tokens, kFaultToken)) one.error = internal_error("not a number");

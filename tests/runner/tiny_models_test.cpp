@@ -64,7 +64,8 @@ TEST_P(TinyModels, LogitsAreTheSameBitsHoweverThePromptIsCut) {
 }
 
 INSTANTIATE_TEST_SUITE_P(AllBackends, TinyModels,
-                         testing::Combine(testing::Values("llama", "llama3_rope", "llama_linear", "llama_yarn", "mistral_swa"),
+                         testing::Combine(testing::Values("llama", "llama3_rope", "llama_linear", "llama_yarn",
+                                                          "mistral_swa"),
                                           testing::Values("reference", "portable", "avx2")),
                          [](const auto& test) { return std::get<0>(test.param) + "_" + std::get<1>(test.param); });
 
