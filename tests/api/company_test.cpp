@@ -152,9 +152,15 @@ TEST_P(CompanyTest, ReceiptsAreTheSameInEveryVariantOfTheEngine) {
     const engine::EngineStats stats = engine.stats();
     // A window gives blocks back, so that requests may never be in each other's way.
     const bool windowed = GetParam() == "mistral_swa";
-    if (variant.preempts && !windowed) EXPECT_GT(stats.num_preemptions, 0);
-    if (variant.swaps && !windowed) EXPECT_GT(stats.num_swaps, 0);
-    if (changed.enable_prefix_caching) EXPECT_GT(stats.prefix_hit_tokens, 0);
+    if (variant.preempts && !windowed) {
+      EXPECT_GT(stats.num_preemptions, 0);
+    }
+    if (variant.swaps && !windowed) {
+      EXPECT_GT(stats.num_swaps, 0);
+    }
+    if (changed.enable_prefix_caching) {
+      EXPECT_GT(stats.prefix_hit_tokens, 0);
+    }
   }
 }
 
