@@ -1,4 +1,6 @@
 // What an engine keeps of its own: bounds, deadlines, several answers, the flight recorder, the trace.
+#include <unistd.h>
+
 #include <fstream>
 #include <sstream>
 
@@ -155,7 +157,9 @@ TEST_F(EngineFeatures, TheFlightRecorderKeepsStepsAndLives) {
 class TraceTest : public EngineFeatures {
  protected:
   std::string record(EngineConfig config) {
-    config.trace_file = testing::TempDir() + "/quire-trace.jsonl";
+    // Tests run side by side.
+    config.trace_file = fmt::format("{}/quire-{}-{}.jsonl", testing::TempDir(), getpid(),
+                                    testing::UnitTest::GetInstance()->current_test_info()->name());
     const std::string path = config.trace_file;
     start(std::move(config), /*num_blocks=*/20);
     std::vector<std::unique_ptr<TokenStream>> streams;
