@@ -53,7 +53,7 @@ Value Interpreter::evaluate_in_depth(const Expression& expression) {
     case ExpressionKind::kNegate:
       return negate(child(0));
     case ExpressionKind::kPositive: {
-      const Value value = child(0);
+      Value value = child(0);
       if (value.is(Kind::kBool)) return Value::integer(value.as_integer());
       if (value.is_number()) return value;
       if (value.is_undefined()) return fail("{}", undefined_message(value));

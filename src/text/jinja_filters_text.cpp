@@ -390,7 +390,7 @@ Value file_size(In& in, Self s, Args a) {
 Value format(In& in, Self s, Args a) {
   if (!a.positional.empty() && !a.keyword.empty())
     return in.fail("can't handle positional and keyword arguments at the same time");
-  const Value text = soft_string(in, s);
+  Value text = soft_string(in, s);
   if (!in.ok()) return text;
   if (a.keyword.empty()) return in.format_percent(text, in.tuple(a.positional), false);
   auto named = std::make_shared<DictObject>();

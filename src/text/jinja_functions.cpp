@@ -69,7 +69,7 @@ Value dict(In& in, Self, Args a) {
 
 Value make_namespace(In& in, Self, Args a) {
   if (a.positional.size() > 1) return in.fail("namespace expected at most 1 argument, got {}", a.positional.size());
-  const Value made = in.make_namespace();
+  Value made = in.make_namespace();
   if (!in.ok()) return made;
   auto& space = made.object<NamespaceObject>();
   const auto set = [&](const std::string& name, const Value& value) {

@@ -145,9 +145,9 @@ class Translator {
   void word_boundary(bool positive) {
     std::string word = "[";
     word.append(kWordSet).push_back(']');
-    out_.append(positive ? "(?:(?<=" : "(?:(?<=").append(word);
+    out_.append("(?:(?<=").append(word);
     out_.append(positive ? ")(?!" : ")(?=").append(word);
-    out_.append(positive ? ")|(?<!" : ")|(?<!").append(word);
+    out_.append(")|(?<!").append(word);
     out_.append(positive ? ")(?=" : ")(?!").append(word).append("))");
     i_ += 2;
   }
