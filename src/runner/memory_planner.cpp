@@ -109,7 +109,8 @@ Result<PlannedModel> plan_model(const EngineConfig& config, const checkpoint::Ch
   } else if (config.kv_cache_memory_bytes > 0) {
     memory.num_blocks = config.kv_cache_memory_bytes / memory.block_bytes;
   } else {
-    const int64_t left = free_bytes - memory.weight_bytes - memory.workspace_bytes;
+    const int64_t swap_bytes = config.swap_file.empty() ? memory.swap_bytes() : 0;  // a file is not this memory
+    const int64_t left = free_bytes - memory.weight_bytes - memory.workspace_bytes - swap_bytes;
     memory.free_bytes = free_bytes;
     memory.memory_utilization = config.memory_utilization;
     memory.num_blocks = static_cast<int64_t>(static_cast<double>(std::max<int64_t>(left, 0)) *

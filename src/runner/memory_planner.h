@@ -37,7 +37,7 @@ struct PlannedModel {
 };
 
 // free_bytes: memory that may be taken; used when config.kv_cache_memory_bytes is 0:
-//   blocks = (free - weights - workspace) * memory_utilization / block_bytes,
+//   blocks = (free - weights - workspace - swap space in memory) * memory_utilization / block_bytes,
 // and never more than max_num_seqs sequences of max_model_len need.
 // Errors: those of the family and of the checkpoint (missing, extra, wrongly shaped tensors); invalid_argument for a
 // configuration that cannot hold; resource_exhausted when not a single block fits.

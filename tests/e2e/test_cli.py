@@ -184,6 +184,14 @@ class Plan(unittest.TestCase):
         self.assertLess(abs(float(found[1]) / float(found[2]) - 1), 0.02)
 
     @harness.needs_default_model
+    def test_swap_space_in_memory_is_not_given_to_the_pool_as_well(self):
+        flags = ("--memory-utilization", 0.5, "--swap-space", 2)
+        in_memory, in_a_file = self.plan(*flags), self.plan(*flags, "--swap-file", self.id())
+        for plan, swap_bytes in ((in_memory, 2 << 30), (in_a_file, 0)):
+            left = plan["free_bytes"] - plan["weight_bytes"] - plan["workspace_bytes"] - swap_bytes
+            self.assertLess(abs(left * 0.5 - plan["kv_bytes"]), 2 * plan["block_bytes"])
+
+    @harness.needs_default_model
     def test_in_words_names_every_number(self):
         shown = harness.run("plan", "--kv-cache-memory-bytes", "1G").stdout
         for text in ("weights", "workspace", "KV pool", "KV tokens", "46080", str(2**30 // (46080 * 16)), "sequences"):
