@@ -22,6 +22,92 @@ int nibble(const uint8_t* quants, int64_t i) {
   return i < 16 ? quants[i] & 0x0f : quants[i - 16] >> 4;
 }
 
+// Q5_0 and Q5_1: bit i of 4 bytes.
+int fifth_bit(const uint8_t* bytes, int64_t i) {
+  return (bytes[i / 8] >> (i % 8)) & 1;
+}
+
+// The K formats' q: `bits` of them from planes in runs of run_bytes, value i of the block.
+int plane_bits(const uint8_t* planes, int bits, int64_t run_bytes, int64_t i) {
+  const int64_t run_values = run_bytes * (8 / bits);
+  const uint8_t byte = planes[i / run_values * run_bytes + i % run_bytes];
+  const int64_t plane = i % run_values / run_bytes;
+  return (byte >> (plane * bits)) & ((1 << bits) - 1);
+}
+
+float half_at(const uint8_t* bytes) {
+  return half_to_float(load<uint16_t>(bytes));
+}
+
+// s of group 0..15 from the 12 bytes of Q3_K: lower 4 bits in the halves of 8 bytes, upper 2 in the quarters of 4.
+int scale_of_q3(const uint8_t* scales, int64_t group) {
+  const int low = group < 8 ? scales[group] & 0x0f : scales[group - 8] >> 4;
+  const int high = (scales[8 + group % 4] >> (group / 4 * 2)) & 3;
+  return low | high << 4;
+}
+
+struct ScaleAndMinimum {
+  float scale;
+  float minimum;
+};
+
+// Of group 0..7 of Q4_K and Q5_K, from the block's begin: 12 bytes behind d and e. The first four s, then the first
+// four m, have 6 bits of a byte; of the last four the lower 4 bits share a byte of the last four, s below m, and the
+// upper 2 are the spare bits of the first eight.
+ScaleAndMinimum scale_and_minimum(const uint8_t* block, int64_t group) {
+  const uint8_t* packed = block + 4;
+  int s = 0;
+  int m = 0;
+  if (group < 4) {
+    s = packed[group] & 0x3f;
+    m = packed[4 + group] & 0x3f;
+  } else {
+    s = (packed[4 + group] & 0x0f) | (packed[group - 4] >> 6) << 4;
+    m = packed[4 + group] >> 4 | (packed[group] >> 6) << 4;
+  }
+  return {half_at(block) * static_cast<float>(s), half_at(block + 2) * static_cast<float>(m)};
+}
+
+float q2_k(const uint8_t* block, int64_t i) {
+  const uint8_t scales = block[i / 16];
+  const int q = plane_bits(block + 16, 2, 32, i);
+  const float scale = half_at(block + 80) * static_cast<float>(scales & 0x0f);
+  const float minimum = half_at(block + 82) * static_cast<float>(scales >> 4);
+  return scale * static_cast<float>(q) - minimum;
+}
+
+float q3_k(const uint8_t* block, int64_t i) {
+  const int q = plane_bits(block + 32, 2, 32, i) | plane_bits(block, 1, 32, i) << 2;
+  const float scale = half_at(block + 108) * static_cast<float>(scale_of_q3(block + 96, i / 16) - 32);
+  return scale * static_cast<float>(q - 4);
+}
+
+float q4_k(const uint8_t* block, int64_t i) {
+  const ScaleAndMinimum group = scale_and_minimum(block, i / 32);
+  const int q = plane_bits(block + 16, 4, 32, i);
+  return group.scale * static_cast<float>(q) - group.minimum;
+}
+
+float q5_k(const uint8_t* block, int64_t i) {
+  const ScaleAndMinimum group = scale_and_minimum(block, i / 32);
+  const int q = plane_bits(block + 48, 4, 32, i) | plane_bits(block + 16, 1, 32, i) << 4;
+  return group.scale * static_cast<float>(q) - group.minimum;
+}
+
+float q6_k(const uint8_t* block, int64_t i) {
+  const int q = plane_bits(block, 4, 64, i) | plane_bits(block + 128, 2, 32, i) << 4;
+  const float scale = half_at(block + 208) * static_cast<float>(load<int8_t>(block + 192 + i / 16));
+  return scale * static_cast<float>(q - 32);
+}
+
+float iq4_xs(const uint8_t* block, int64_t i) {
+  const int64_t group = i / 32;
+  const int low = (block[4 + group / 2] >> (group % 2 * 4)) & 0x0f;
+  const int high = (load<uint16_t>(block + 2) >> (group * 2)) & 3;
+  const float scale = half_at(block) * static_cast<float>((low | high << 4) - 32);
+  return scale * static_cast<float>(kIq4Levels[nibble(block + 8 + group * 16, i % 32)]);
+}
+
 }  // namespace
 
 float half_to_float(uint16_t bits) {
@@ -47,22 +133,44 @@ float stored_value(DType dtype, const void* row, int64_t index) {
     case DType::kF32:
       return load<float>(block);
     case DType::kF16:
-      return half_to_float(load<uint16_t>(block));
+      return half_at(block);
     case DType::kBF16:
       return bfloat16_to_float(load<uint16_t>(block));
     case DType::kQ4_0: {
-      const float d = half_to_float(load<uint16_t>(block));
+      const float d = half_at(block);
       return d * static_cast<float>(nibble(block + 2, i) - 8);
     }
     case DType::kQ4_1: {
-      const float d = half_to_float(load<uint16_t>(block));
-      const float m = half_to_float(load<uint16_t>(block + 2));
+      const float d = half_at(block);
+      const float m = half_at(block + 2);
       return d * static_cast<float>(nibble(block + 4, i)) + m;
     }
     case DType::kQ8_0: {
-      const float d = half_to_float(load<uint16_t>(block));
+      const float d = half_at(block);
       return d * static_cast<float>(load<int8_t>(block + 2 + i));
     }
+    case DType::kQ5_0: {
+      const int q = nibble(block + 6, i) | fifth_bit(block + 2, i) << 4;
+      return half_at(block) * static_cast<float>(q - 16);
+    }
+    case DType::kQ5_1: {
+      const int q = nibble(block + 8, i) | fifth_bit(block + 4, i) << 4;
+      return half_at(block) * static_cast<float>(q) + half_at(block + 2);
+    }
+    case DType::kQ2_K:
+      return q2_k(block, i);
+    case DType::kQ3_K:
+      return q3_k(block, i);
+    case DType::kQ4_K:
+      return q4_k(block, i);
+    case DType::kQ5_K:
+      return q5_k(block, i);
+    case DType::kQ6_K:
+      return q6_k(block, i);
+    case DType::kIQ4_NL:
+      return half_at(block) * static_cast<float>(kIq4Levels[nibble(block + 2, i)]);
+    case DType::kIQ4_XS:
+      return iq4_xs(block, i);
     case DType::kI32:
     case DType::kI64:
     case DType::kI8:
@@ -81,6 +189,15 @@ bool is_weight_format(DType dtype) {
     case DType::kQ4_0:
     case DType::kQ4_1:
     case DType::kQ8_0:
+    case DType::kQ5_0:
+    case DType::kQ5_1:
+    case DType::kQ2_K:
+    case DType::kQ3_K:
+    case DType::kQ4_K:
+    case DType::kQ5_K:
+    case DType::kQ6_K:
+    case DType::kIQ4_NL:
+    case DType::kIQ4_XS:
       return true;
     case DType::kI32:
     case DType::kI64:

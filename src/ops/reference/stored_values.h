@@ -10,10 +10,12 @@ namespace quire::ops::reference {
 float half_to_float(uint16_t bits);      // IEEE 754 binary16
 float bfloat16_to_float(uint16_t bits);  // the upper half of a float
 
-// Value `index` of the row that begins at `row`, at any alignment.
+// Value `index` of the row that begins at `row`, at any alignment. Scales times codes are whole in a float, so that
+// only the last sum of a format with a minimum is rounded, once: another order of the same arithmetic gives the same
+// bits.
 float stored_value(DType dtype, const void* row, int64_t index);
 
-// Formats that stored_value reads: F32, F16, BF16, Q4_0, Q4_1, Q8_0.
+// Formats that stored_value reads: F32, F16, BF16 and GGUF's blocks.
 bool is_weight_format(DType dtype);
 
 }  // namespace quire::ops::reference
