@@ -26,6 +26,49 @@ uint16_t half_bits(float value) {
   return static_cast<uint16_t>(sign | (((exponent + 14) << 10) + (units - 1024)));
 }
 
+namespace {
+
+// Where a block of codes has its f16 scales, and how large the codes they scale are on the average.
+struct BlockScales {
+  int32_t scale_at;
+  float codes;
+  int32_t minimum_at = -1;  // none
+  float minimum_codes = 1;
+};
+
+BlockScales scales_of(DType dtype) {
+  switch (dtype) {
+    case DType::kQ4_0:
+      return {0, 5};
+    case DType::kQ4_1:
+      return {0, 5, 2};
+    case DType::kQ8_0:
+      return {0, 64};
+    case DType::kQ5_0:
+      return {0, 10};
+    case DType::kQ5_1:
+      return {0, 10, 2};
+    case DType::kQ2_K:
+      return {80, 16, 82, 9};
+    case DType::kQ3_K:
+      return {108, 42};
+    case DType::kQ4_K:
+      return {0, 320, 2, 36};
+    case DType::kQ5_K:
+      return {0, 650, 2, 36};
+    case DType::kQ6_K:
+      return {208, 1370};
+    case DType::kIQ4_NL:
+      return {0, 69};
+    case DType::kIQ4_XS:
+      return {0, 1260};
+    default:
+      check_failed("a format of blocks", __FILE__, __LINE__, name(dtype));
+  }
+}
+
+}  // namespace
+
 StoredWeights::StoredWeights(DType dtype, int64_t rows, int64_t columns, Random& random)
     : dtype_(dtype), rows_(rows), columns_(columns) {
   const DTypeInfo format = info(dtype);
@@ -53,11 +96,19 @@ StoredWeights::StoredWeights(DType dtype, int64_t rows, int64_t columns, Random&
         break;
       }
       default: {
-        const float levels = dtype == DType::kQ8_0 ? 64.0f : 5.0f;
-        put(half_bits(value / levels));
-        if (dtype == DType::kQ4_1) put(half_bits(random.normal(deviation)));
-        const int quants = dtype == DType::kQ8_0 ? 32 : 16;
-        for (int i = 0; i < quants; ++i) put(static_cast<uint8_t>(random.between(0, 255)));
+        const BlockScales scales = scales_of(dtype);
+        const uint16_t scale = half_bits(value / scales.codes);
+        const bool has_minimum = scales.minimum_at >= 0;
+        const uint16_t minimum = has_minimum ? half_bits(random.normal(deviation) / scales.minimum_codes) : uint16_t{0};
+        for (int32_t i = 0; i < format.block_bytes;) {
+          if (i == scales.scale_at || i == scales.minimum_at) {
+            put(i == scales.scale_at ? scale : minimum);
+            i += 2;
+          } else {
+            put(static_cast<uint8_t>(random.between(0, 255)));
+            ++i;
+          }
+        }
       }
     }
   }

@@ -17,6 +17,9 @@ namespace quire::ops::testing {
 inline const std::vector<std::string> kCpuIsas = {"portable", "avx2"};
 inline const std::vector<DType> kWeightFormats = {DType::kF32,  DType::kF16,  DType::kBF16,
                                                   DType::kQ4_0, DType::kQ4_1, DType::kQ8_0};
+inline const std::vector<DType> kAllWeightFormats = {
+    DType::kF32,  DType::kF16,  DType::kBF16, DType::kQ4_0, DType::kQ4_1, DType::kQ8_0,   DType::kQ5_0,  DType::kQ5_1,
+    DType::kQ2_K, DType::kQ3_K, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS};
 inline const std::vector<DType> kKvFormats = {DType::kF32,    DType::kF16,    DType::kBF16,
                                               DType::kF8E4M3, DType::kF8E5M2, DType::kI8};
 
@@ -40,7 +43,8 @@ class Random {
 
 uint16_t half_bits(float value);  // nearest, for values that a half has room for
 
-// A matrix [rows, columns] as a checkpoint stores it, at an address that is only 2-byte aligned.
+// A matrix [rows, columns] as a checkpoint stores it, at an address that is only 2-byte aligned. Values are about
+// 1 / sqrt(columns) in size; of a block of codes every bit but those of its f16 scales is random.
 class StoredWeights {
  public:
   StoredWeights(DType dtype, int64_t rows, int64_t columns, Random& random);

@@ -59,10 +59,8 @@ class ReferenceBackend final : public Backend {
     QUIRE_CHECK(!parts.empty());
     const DType dtype = parts[0].dtype;
     if (!is_weight_format(dtype)) {
-      return unimplemented(
-          "a weight of {} has no kernel: expected F32, F16, BF16, Q4_0, Q4_1 or "
-          "Q8_0",
-          name(dtype));
+      return unimplemented("a weight of {} has no kernel: expected F32, F16, BF16 or one of GGUF's blocks",
+                           name(dtype));
     }
     int64_t rows = 0;
     for (const TensorView& part : parts) {
