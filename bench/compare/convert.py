@@ -3,6 +3,7 @@
 
     convert.py gguf SOURCE TARGET --type f16|f32
     convert.py huggingface SOURCE DIRECTORY
+    convert.py facts SOURCE             what a step reads and computes at least, as JSON
 
 Runs in the tools environment that setup.sh makes (gguf, numpy, safetensors). What is quantised is dequantised: every value is exactly the
 source's as far as the target's type holds it. The directory is for models of the Llama family with a byte-level BPE vocabulary, float32.
@@ -144,6 +145,18 @@ def to_huggingface(source, directory):
     os.replace(directory / "model.safetensors.partial", directory / "model.safetensors")
 
 
+def facts(source):
+    """Bytes of weights that a step reads once, and multiply-adds of a token with and without the language model head."""
+    reader = GGUFReader(source)
+    names = {tensor.name for tensor in reader.tensors}
+    head = "output.weight" if "output.weight" in names else "token_embd.weight"
+    read = [tensor for tensor in reader.tensors if tensor.name == head or tensor.name != "token_embd.weight"]
+    layers = sum(int(tensor.n_elements) for tensor in read if tensor.name != head and len(tensor.shape) > 1)
+    return {"weight_bytes": sum(int(tensor.n_bytes) for tensor in read), "flop_per_token": 2 * layers,
+            "flop_of_head": 2 * next(int(tensor.n_elements) for tensor in read if tensor.name == head),
+            "vocab_size": len(value(reader, "tokenizer.ggml.tokens"))}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
@@ -154,7 +167,12 @@ def main():
     one = commands.add_parser("huggingface")
     one.add_argument("source")
     one.add_argument("directory", type=pathlib.Path)
+    one = commands.add_parser("facts")
+    one.add_argument("source")
     options = parser.parse_args()
+    if options.command == "facts":
+        print(json.dumps(facts(options.source)))
+        return
     if options.command == "huggingface":
         to_huggingface(options.source, options.directory)
         return

@@ -1,10 +1,9 @@
 // Drives llama.cpp's library for bench/compare; linked by setup.sh. Prompts come as token ids, one prompt a line.
 //
 //   llama-driver speed MODEL THREADS UBATCH FLASH KV PROMPTS MEASURE...
-//       MEASURE is prefill:TOKENS or decode:SEQUENCES:INPUT:OUTPUT; one line "MEASURE SECONDS TOKENS" each.
+//       MEASURE is start:TOKENS (a prompt's first token, nothing warmed up), prefill:TOKENS or
+//       decode:SEQUENCES:INPUT:OUTPUT (after the prompts); a line "MEASURE SECONDS TOKENS" as soon as each is done.
 //       FLASH is on or off, KV f32, f16 or q8_0.
-//   llama-driver first MODEL THREADS TEXT_FILE
-//       tokenises the text, computes it and prints the likeliest next token as text, then ends.
 //   llama-driver score MODEL THREADS IDS TOP
 //       a line of IDS is "P id id id ...": the first P are computed as one batch, the rest one at a time, as in
 //       decoding. One line of JSON each: the log-probability of every token after the first, and after every token the
@@ -154,7 +153,8 @@ void measure(llama_model* model, ContextOptions options, const std::vector<Ids>&
   int input = 0;
   int output = 1;
   const bool decode = std::sscanf(what.c_str(), "decode:%d:%d:%d", &sequences, &input, &output) == 3;
-  if (!decode && std::sscanf(what.c_str(), "prefill:%d", &input) != 1) fail("no such measure: " + what);
+  const bool start = std::sscanf(what.c_str(), "start:%d", &input) == 1;
+  if (!decode && !start && std::sscanf(what.c_str(), "prefill:%d", &input) != 1) fail("no such measure: " + what);
 
   const int vocab_size = llama_vocab_n_tokens(llama_model_get_vocab(model));
   options.max_sequences = sequences;
@@ -163,8 +163,8 @@ void measure(llama_model* model, ContextOptions options, const std::vector<Ids>&
   const int capacity = static_cast<int>(llama_n_batch(context));
   Batch batch(std::max(capacity, input));
 
-  // Once for the pages of the weights.
-  prefill(context, batch, capacity, prompts, 1, std::min(input, 32), vocab_size);
+  // A first time, for pages and buffers.
+  if (!start) prefill(context, batch, capacity, prompts, 1, input, vocab_size);
   llama_memory_clear(llama_get_memory(context), true);
 
   double begin = seconds_now();
@@ -198,30 +198,6 @@ int speed(int count, char** arguments) {
   llama_model* model = load(arguments[2]);
   const std::vector<Ids> prompts = read_ids(arguments[7]);
   for (int i = 8; i < count; ++i) measure(model, options, prompts, arguments[i]);
-  return 0;
-}
-
-int first(int count, char** arguments) {
-  if (count != 5) fail("first MODEL THREADS TEXT_FILE");
-  llama_model* model = load(arguments[2]);
-  const llama_vocab* vocab = llama_model_get_vocab(model);
-  std::ifstream file(arguments[4]);
-  const std::string text(std::istreambuf_iterator<char>(file), {});
-  Ids ids(text.size() + 8);
-  const int tokens = llama_tokenize(vocab, text.data(), static_cast<int32_t>(text.size()), ids.data(),
-                                    static_cast<int32_t>(ids.size()), true, true);
-  if (tokens <= 0) fail("cannot tokenise the text");
-  ContextOptions options;
-  options.threads = std::atoi(arguments[3]);
-  llama_context* context = make_context(model, options);
-  Batch batch(tokens);
-  for (int i = 0; i < tokens; ++i) batch.add(ids[i], i, 0, i == tokens - 1);
-  batch.compute(context);
-  const llama_token token = likeliest(context, tokens - 1, llama_vocab_n_tokens(vocab));
-  char piece[256];
-  const int length = llama_token_to_piece(vocab, token, piece, sizeof piece, 0, true);
-  std::printf("%.*s\n", std::max(length, 0), piece);
-  std::fflush(stdout);
   return 0;
 }
 
@@ -302,7 +278,6 @@ int score(int count, char** arguments) {
 int main(int count, char** arguments) {
   const std::string mode = count > 1 ? arguments[1] : "";
   if (mode == "speed") return speed(count, arguments);
-  if (mode == "first") return first(count, arguments);
   if (mode == "score") return score(count, arguments);
-  fail("expected speed, first or score");
+  fail("expected speed or score");
 }
