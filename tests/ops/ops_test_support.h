@@ -10,6 +10,7 @@
 
 #include "ops/backend.h"
 #include "tensor/tensor.h"
+#include "types/activation_dtype.h"
 
 namespace quire::ops::testing {
 
@@ -24,7 +25,8 @@ inline const std::vector<DType> kKvFormats = {DType::kF32,    DType::kF16,    DT
                                               DType::kF8E4M3, DType::kF8E5M2, DType::kI8};
 
 // nullptr when this machine lacks the set: the test says so and skips.
-std::unique_ptr<Backend> make_backend(const std::string& isa, int threads = 2);
+std::unique_ptr<Backend> make_backend(const std::string& isa, int threads = 2,
+                                      ActivationDType activation_dtype = ActivationDType::kAuto);
 
 class Random {
  public:

@@ -17,6 +17,8 @@ using namespace cpu;
 constexpr int kMaxThreads = 1024;
 // Values a task of an elementwise op should have, at least: less is done sooner than a thread is woken.
 constexpr int64_t kTaskValues = 8192;
+// Rows of whole numbers that a product works through at a time.
+constexpr int64_t kCodedRowsBytes = int64_t{2} << 20;
 
 constexpr int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
@@ -27,9 +29,10 @@ constexpr int64_t ceil_div(int64_t a, int64_t b) {
 
 class CpuBackend final : public Backend {
  public:
-  CpuBackend(const Kernels& kernels, int threads)
+  CpuBackend(const Kernels& kernels, const CpuBackendOptions& options)
       : kernels_(kernels),
-        pool_({.num_threads = threads}),
+        activation_dtype_(options.activation_dtype),
+        pool_({.num_threads = options.threads}),
         scratch_(allocator_, static_cast<size_t>(scratch_bytes(0))),
         attention_(kernels, pool_, scratch_.as<float>() + pool_.num_threads() * kLinearScratchFloats) {}
 
@@ -48,10 +51,7 @@ class CpuBackend final : public Backend {
     return PackedPanels::bytes_for(dtype, rows, columns);
   }
   // The same for every batch: kernels work through it in pieces.
-  int64_t scratch_bytes(int64_t /*max_num_tokens*/) const override {
-    return pool_.num_threads() * kLinearScratchFloats * static_cast<int64_t>(sizeof(float)) +
-           AttentionSchedule::scratch_bytes(pool_.num_threads());
-  }
+  int64_t scratch_bytes(int64_t /*max_num_tokens*/) const override { return coded_rows_offset() + kCodedRowsBytes; }
   void bind_thread() override { pool_.bind_caller(); }
   int num_host_threads() const override { return pool_.num_threads(); }
   void host_parallel_for(int64_t num_tasks, FunctionRef<void(int64_t, int)> body) override {
@@ -138,6 +138,22 @@ class CpuBackend final : public Backend {
     });
   }
 
+  // How the rows that meet a weight of this format are kept.
+  Activations activations_for(DType dtype) const {
+    const auto has = [&](Activations activations) {
+      return kernels_.linear[activations][static_cast<size_t>(dtype)] != nullptr;
+    };
+    if (activation_dtype_ == ActivationDType::kFloat32 || !has(kWordRows)) return kFloatRows;
+    if (activation_dtype_ == ActivationDType::kInt16 || !has(kByteRows)) return kWordRows;
+    return kByteRows;
+  }
+  void multiply(const LinearArgs& args, Activations activations, const uint8_t* rows, int64_t row_bytes);
+
+  int64_t coded_rows_offset() const {
+    return pool_.num_threads() * kLinearScratchFloats * static_cast<int64_t>(sizeof(float)) +
+           AttentionSchedule::scratch_bytes(pool_.num_threads());
+  }
+
   void write_kv(const KvWriteArgs& args, int64_t token) {
     const KvCacheView& cache = args.cache;
     const int64_t block = args.slots[token] / cache.block_size;
@@ -158,49 +174,76 @@ class CpuBackend final : public Backend {
   }
 
   const Kernels& kernels_;
+  const ActivationDType activation_dtype_;
   CpuAllocator allocator_;
   ThreadPool pool_;
-  Buffer scratch_;  // of each thread for Linear, then of attention
+  Buffer scratch_;  // of each thread for Linear, then of attention, then coded rows
   AttentionSchedule attention_;
 };
 
+// Rows that are multiplied by whole numbers are first rounded to them, a group of rows at a time.
 void CpuBackend::run(const LinearArgs& args) {
   if (args.num_rows == 0) return;
   const auto& weight = static_cast<const PackedPanels&>(*args.weight);
-  const auto kernel = kernels_.linear[static_cast<size_t>(weight.dtype())];
+  const Activations activations = activations_for(weight.dtype());
+  if (activations == kFloatRows) {
+    multiply(args, activations, reinterpret_cast<const uint8_t*>(args.x), args.x_stride * 4);
+    return;
+  }
+  const int64_t k = weight.columns();
+  const int64_t row_bytes = round_up(coded_row_bytes(activations, k), 64);
+  const auto code_row = kernels_.code_row[activations][static_cast<size_t>(weight.dtype())];
+  const int64_t group_rows = std::max<int64_t>(kCodedRowsBytes / row_bytes, 1);
+  QUIRE_CHECK_MSG(row_bytes <= kCodedRowsBytes, fmt::format("a weight of {} columns", k));
+  auto* rows = scratch_.as<uint8_t>() + coded_rows_offset();
+  for (int64_t first = 0; first < args.num_rows; first += group_rows) {
+    LinearArgs group = args;
+    group.x = args.x + first * args.x_stride;
+    group.out = args.out + first * args.out_stride;
+    group.num_rows = std::min(group_rows, args.num_rows - first);
+    for_each_row(group.num_rows, k,
+                 [&](int64_t row) { code_row(group.x + row * group.x_stride, k, rows + row * row_bytes); });
+    multiply(group, activations, rows, row_bytes);
+  }
+}
+
+void CpuBackend::multiply(const LinearArgs& args, Activations activations, const uint8_t* rows, int64_t row_bytes) {
+  const auto& weight = static_cast<const PackedPanels&>(*args.weight);
+  const auto kernel = kernels_.linear[activations][static_cast<size_t>(weight.dtype())];
   const int64_t panels = weight.num_panels();
   const int64_t threads = pool_.num_threads();
 
   // Rows in groups whose inputs stay in the second cache while the panels go by; more groups when there are too few
   // panels to keep the threads busy.
   constexpr int64_t kGroupRows = 192;
-  constexpr int64_t kTileRows = 6;
+  constexpr int64_t kTileRows = 12;
   int64_t row_groups = ceil_div(args.num_rows, kGroupRows);
   if (panels * row_groups < 4 * threads) {
-    row_groups = std::max(row_groups, std::min(ceil_div(args.num_rows, 2 * kTileRows), ceil_div(4 * threads, panels)));
+    row_groups = std::max(row_groups, std::min(ceil_div(args.num_rows, kTileRows), ceil_div(4 * threads, panels)));
   }
   const int64_t group_rows = round_up(ceil_div(args.num_rows, row_groups), kTileRows);
   row_groups = ceil_div(args.num_rows, group_rows);
 
-  // Panels a task: enough work to be worth handing out, enough tasks to even out the threads.
-  constexpr int64_t kTaskProducts = 32768;
-  constexpr int64_t kTasksPerThread = 8;
+  // Tasks of as many panels each as can be, give or take one; enough of them to even out the threads, each with work
+  // worth handing out.
+  constexpr int64_t kTaskProducts = 262144;
+  constexpr int64_t kTasksPerThread = 16;
   const int64_t products = panels * kPanelColumns * weight.columns() * std::min(args.num_rows, group_rows);
-  const int64_t panel_groups = std::clamp<int64_t>(products / kTaskProducts, 1, kTasksPerThread * threads);
-  const int64_t group_panels = ceil_div(panels, panel_groups);
-  const int64_t tasks_a_group = ceil_div(panels, group_panels);
+  const int64_t wanted = std::clamp<int64_t>(products / kTaskProducts, 1, kTasksPerThread * threads);
+  const int64_t tasks_a_group = std::min(panels, wanted == 1 ? 1 : round_up(wanted, threads));
 
   const auto body = [&](int64_t task, int thread) {
     const int64_t row = task / tasks_a_group * group_rows;
-    const int64_t panel = task % tasks_a_group * group_panels;
+    const int64_t part = task % tasks_a_group;
+    const int64_t panel = part * panels / tasks_a_group;
     const int64_t column = panel * kPanelColumns;
     LinearTile tile{};
-    tile.x = args.x + row * args.x_stride;
-    tile.x_stride = args.x_stride;
+    tile.rows = rows + row * row_bytes;
+    tile.row_bytes = row_bytes;
     tile.num_rows = std::min(group_rows, args.num_rows - row);
     tile.panels = weight.panel(panel);
     tile.panel_bytes = weight.panel_bytes();
-    tile.num_panels = std::min(group_panels, panels - panel);
+    tile.num_panels = (part + 1) * panels / tasks_a_group - panel;
     tile.k = weight.columns();
     tile.bias = args.bias == nullptr ? nullptr : args.bias + column;
     tile.out = args.out + row * args.out_stride + column;
@@ -224,7 +267,7 @@ Result<std::unique_ptr<Backend>> make_cpu_backend(CpuBackendOptions options) {
     return invalid_argument("threads is {}: expected 0 (one a core) to {}", options.threads, kMaxThreads);
   }
   QUIRE_ASSIGN_OR_RETURN(const Kernels* kernels, select_kernels(options.isa));
-  auto backend = std::make_unique<CpuBackend>(*kernels, options.threads);
+  auto backend = std::make_unique<CpuBackend>(*kernels, options);
   if (!backend->has_scratch()) {
     return resource_exhausted("no memory for the kernels' scratch: {} bytes", backend->scratch_bytes(0));
   }

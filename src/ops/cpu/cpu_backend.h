@@ -6,12 +6,14 @@
 
 #include "base/status.h"
 #include "ops/backend.h"
+#include "types/activation_dtype.h"
 
 namespace quire::ops {
 
 struct CpuBackendOptions {
   int threads = 0;           // 0: one a core that this process may use
-  std::string isa = "auto";  // "auto", "portable" or "avx2"
+  std::string isa = "auto";  // "auto", "portable", "avx2" or "avx512"
+  ActivationDType activation_dtype = ActivationDType::kAuto;
 };
 
 // Errors: invalid_argument for an unknown instruction set or a silly number of threads, unavailable for a set that the

@@ -19,10 +19,28 @@ inline constexpr int kTileColumns = 16;
 // Floats of scratch that a linear kernel needs.
 inline constexpr int kLinearScratchFloats = 256 * kTileColumns;
 
+// What the rows of a matrix product are made of: floats, or floats rounded to whole numbers with a scale for every 16
+// (bytes) or 32 (words) of them.
+enum Activations : int { kFloatRows, kByteRows, kWordRows };
+inline constexpr int kNumActivations = 3;
+
+// Bytes of a row of k values.
+constexpr int64_t coded_row_bytes(Activations activations, int64_t k) {
+  switch (activations) {
+    case kFloatRows:
+      return k * 4;
+    case kByteRows:
+      return k / 16 * 8 + k;
+    case kWordRows:
+      return k / 16 * 8 + 2 * k;
+  }
+  return 0;
+}
+
 // out[m][n] = bias[n] + sum_k x[m][k] * w[k][n] for some rows and some neighbouring panels.
 struct LinearTile {
-  const float* x;  // [num_rows, k], rows x_stride apart
-  int64_t x_stride;
+  const uint8_t* rows;  // num_rows of them, row_bytes apart: k floats, or what code_row made of them
+  int64_t row_bytes;
   int64_t num_rows;
   const uint8_t* panels;  // num_panels of them, panel_bytes apart, 32-byte aligned
   int64_t panel_bytes;
@@ -79,8 +97,10 @@ struct AttentionWork {
 
 struct Kernels {
   const char* name;
-  // By DType; nullptr: no kernel.
-  void (*linear[kNumFormats])(const LinearTile& tile);
+  // By Activations and DType; nullptr: no kernel.
+  void (*linear[kNumActivations][kNumFormats])(const LinearTile& tile);
+  // Rounds a row of k floats for linear[activations][dtype]: coded_row_bytes().
+  void (*code_row[kNumActivations][kNumFormats])(const float* x, int64_t k, uint8_t* row);
   void (*dequantise[kNumFormats])(const uint8_t* row, int64_t size, float* out);
   // hidden += delta (when given), out = normalised hidden * weight: one token.
   void (*rms_norm)(float* hidden, const float* delta, const float* weight, float eps, int64_t size, float* out);

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/panel_layout.h"
+#include "ops/cpu/stored_blocks.h"
 
 namespace quire::ops::cpu {
 namespace {
@@ -28,95 +30,74 @@ void pack_values(const TileRows& rows, int64_t k, uint8_t* out) {
   }
 }
 
-// `scales` f16 values (d, or d and m) before the q of each block.
-void pack_scales(const TileRows& rows, int64_t offset, int scales, uint8_t* out) {
-  for (int scale = 0; scale < scales; ++scale) {
-    for (const uint8_t* row : rows) {
-      if (row == nullptr) {
-        std::memset(out, 0, 2);
-      } else {
-        std::memcpy(out, row + offset + scale * 2, 2);
-      }
-      out += 2;
+// The codes of a group of one column into the planes of its tile, 64 bytes a plane: see packed_panels.h.
+void pack_codes(const PanelLayout& layout, const StoredGroup& group, size_t column, uint8_t* planes) {
+  constexpr size_t kPlaneBytes = 4 * kTileColumns;
+  const auto put = [&](size_t plane, uint32_t word) {
+    std::memcpy(planes + plane * kPlaneBytes + column * 4, &word, sizeof(word));
+  };
+  const auto& quads = group.quads;
+  if (layout.low_bits == 8) {
+    for (size_t j = 0; j < 8; ++j) put(j, quads[j]);
+    return;
+  }
+  const auto put_pairs = [&](size_t plane, int shift) {
+    for (size_t p = 0; p < 2; ++p) {
+      uint32_t word = 0;
+      for (size_t j = 0; j < 4; ++j) word |= ((quads[4 * p + j] >> shift) & 0x03030303u) << (2 * j);
+      put(plane + p, word);
+    }
+  };
+  if (layout.low_bits == 4) {
+    for (size_t j = 0; j < 4; ++j) put(j, (quads[j] & 0x0f0f0f0fu) | (quads[j + 4] & 0x0f0f0f0fu) << 4);
+  } else {
+    put_pairs(0, 0);
+  }
+  const auto high_plane = static_cast<size_t>(layout.low_bits);  // as many planes as bits
+  if (layout.high_bits == 2) put_pairs(high_plane, layout.low_bits);
+  if (layout.high_bits == 1) {
+    uint32_t word = 0;
+    for (size_t j = 0; j < 8; ++j) word |= ((quads[j] >> layout.low_bits) & 0x01010101u) << j;
+    put(high_plane, word);
+  }
+}
+
+// One block of a tile. `offset`: of the block in the checkpoint's rows.
+void pack_block(DType dtype, const PanelLayout& layout, const TileRows& rows, int64_t offset, uint8_t* out) {
+  const HeadOffsets heads = head_offsets(dtype);
+  const int group_bytes = kTileColumns * (layout.column_bytes() - layout.heads * 2) / layout.groups();
+  for (size_t column = 0; column < kTileColumns; ++column) {
+    if (rows[column] == nullptr) continue;  // `out` is zeros
+    const uint8_t* block = rows[column] + offset;
+    std::memcpy(out + column * 2, block + heads.d, 2);
+    if (heads.m >= 0) std::memcpy(out + (kTileColumns + column) * 2, block + heads.m, 2);
+    uint8_t* group_out = out + layout.heads * 2 * kTileColumns;
+    for (int group = 0; group < layout.groups(); ++group) {
+      const StoredGroup codes = stored_group(dtype, block, group);
+      for (int i = 0; i < layout.small_scales; ++i)
+        group_out[static_cast<size_t>(i) * kTileColumns + column] = codes.small_scales[static_cast<size_t>(i)];
+      pack_codes(layout, codes, column, group_out + layout.small_scales * kTileColumns);
+      group_out += group_bytes;
     }
   }
 }
 
-void pack_nibbles(const TileRows& rows, int64_t k, int scales, uint8_t* out) {
-  static constexpr uint8_t kNothing[16] = {};
-  const int64_t block_bytes = scales * 2 + 16;
-  for (int64_t block = 0; block < k / 32; ++block) {
-    const int64_t offset = block * block_bytes;
-    pack_scales(rows, offset, scales, out);
-    uint8_t* steps = out + scales * 2 * kTileColumns;
-    for (size_t j = 0; j < kTileColumns / 2; ++j) {
-      const auto quants = [&](const uint8_t* row) { return row == nullptr ? kNothing : row + offset + scales * 2; };
-      const uint8_t* left = quants(rows[j]);
-      const uint8_t* right = quants(rows[j + kTileColumns / 2]);
-      for (size_t i = 0; i < 16; ++i) {
-        steps[i * 8 + j] = static_cast<uint8_t>((left[i] & 0x0f) | (right[i] << 4));
-        steps[(i + 16) * 8 + j] = static_cast<uint8_t>((left[i] >> 4) | (right[i] & 0xf0));
-      }
-    }
-    out += kPanelColumns * block_bytes;
-  }
-}
-
-void pack_bytes(const TileRows& rows, int64_t k, uint8_t* out) {
-  for (int64_t block = 0; block < k / 32; ++block) {
-    const int64_t offset = block * 34;
-    pack_scales(rows, offset, 1, out);
-    uint8_t* steps = out + 2 * kTileColumns;
-    for (size_t column = 0; column < kTileColumns; ++column) {
-      const uint8_t* row = rows[column];
-      for (size_t i = 0; i < 32; ++i) {
-        steps[i * kTileColumns + column] = row == nullptr ? uint8_t{0} : row[offset + 2 + static_cast<int64_t>(i)];
-      }
-    }
-    out += kPanelColumns * 34;
-  }
-}
-
+// The columns of `rows`, in every second block from `out` on.
 void pack_tile(DType dtype, const TileRows& rows, int64_t k, uint8_t* out) {
-  switch (dtype) {
-    case DType::kF32:
-      return pack_values<uint32_t>(rows, k, out);
-    case DType::kF16:
-    case DType::kBF16:
-      return pack_values<uint16_t>(rows, k, out);
-    case DType::kQ4_0:
-      return pack_nibbles(rows, k, 1, out);
-    case DType::kQ4_1:
-      return pack_nibbles(rows, k, 2, out);
-    case DType::kQ8_0:
-      return pack_bytes(rows, k, out);
-    case DType::kI32:
-    case DType::kI64:
-    case DType::kI8:
-    case DType::kF8E4M3:
-    case DType::kF8E5M2:
-      break;
+  const PanelLayout layout = *panel_layout(dtype);
+  if (layout.value_bytes == 4) return pack_values<uint32_t>(rows, k, out);
+  if (layout.value_bytes == 2) return pack_values<uint16_t>(rows, k, out);
+  const int64_t block_bytes = int64_t{kTileColumns} * layout.column_bytes();
+  for (int64_t block = 0; block < k / layout.block_steps; ++block) {
+    uint8_t* block_out = out + 2 * block * block_bytes;
+    if (rows[kTileColumns - 1] == nullptr) std::memset(block_out, 0, static_cast<size_t>(block_bytes));
+    pack_block(dtype, layout, rows, block * info(dtype).block_bytes, block_out);
   }
-  check_failed("a weight format", __FILE__, __LINE__, name(dtype));
 }
 
-bool has_panels(DType dtype) {
-  switch (dtype) {
-    case DType::kF32:
-    case DType::kF16:
-    case DType::kBF16:
-    case DType::kQ4_0:
-    case DType::kQ4_1:
-    case DType::kQ8_0:
-      return true;
-    case DType::kI32:
-    case DType::kI64:
-    case DType::kI8:
-    case DType::kF8E4M3:
-    case DType::kF8E5M2:
-      return false;
-  }
-  return false;
+int64_t panel_bytes_for(DType dtype, int64_t columns) {
+  const PanelLayout layout = *panel_layout(dtype);
+  return kPanelColumns * layout.column_bytes() * (columns / layout.block_steps);
 }
 
 int64_t panels_for(int64_t rows) {
@@ -126,8 +107,8 @@ int64_t panels_for(int64_t rows) {
 }  // namespace
 
 int64_t PackedPanels::bytes_for(DType dtype, int64_t rows, int64_t columns) {
-  if (!has_panels(dtype)) return 0;
-  return panels_for(rows) * kPanelColumns * row_bytes(dtype, columns);
+  if (!panel_layout(dtype)) return 0;
+  return panels_for(rows) * panel_bytes_for(dtype, columns);
 }
 
 int64_t PackedPanels::num_panels() const {
@@ -135,15 +116,18 @@ int64_t PackedPanels::num_panels() const {
 }
 
 int64_t PackedPanels::panel_bytes() const {
-  return kPanelColumns * row_bytes(dtype_, columns_);
+  return panel_bytes_for(dtype_, columns_);
 }
 
 Result<std::unique_ptr<PackedPanels>> PackedPanels::pack(std::span<const TensorView> parts, Allocator& allocator,
                                                          ThreadPool& pool) {
   QUIRE_CHECK(!parts.empty());
   const DType dtype = parts[0].dtype;
-  if (!has_panels(dtype)) {
-    return unimplemented("a weight of {} has no kernel: expected F32, F16, BF16, Q4_0, Q4_1 or Q8_0", name(dtype));
+  if (!panel_layout(dtype)) {
+    return unimplemented(
+        "a weight of {} has no kernel: expected F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, "
+        "Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL or IQ4_XS",
+        name(dtype));
   }
   int64_t rows = 0;
   const int64_t columns = parts[0].shape.rank() == 2 ? parts[0].shape[1] : 0;
@@ -167,7 +151,7 @@ Result<std::unique_ptr<PackedPanels>> PackedPanels::pack(std::span<const TensorV
       sources.push_back(static_cast<const uint8_t*>(part.data) + row * row_bytes(dtype, columns));
     }
   }
-  const int64_t panel_bytes = kPanelColumns * row_bytes(dtype, columns);
+  const int64_t panel_bytes = panel_bytes_for(dtype, columns);
   auto* out = data.as<uint8_t>();
   pool.parallel_for(panels_for(rows), [&](int64_t panel, int) {
     uint8_t* tile_out = out + panel * panel_bytes;
@@ -176,7 +160,7 @@ Result<std::unique_ptr<PackedPanels>> PackedPanels::pack(std::span<const TensorV
       for (int64_t column = 0; column < std::min<int64_t>(kTileColumns, rows - first); ++column)
         tile_rows[static_cast<size_t>(column)] = sources[static_cast<size_t>(first + column)];
       pack_tile(dtype, tile_rows, columns, tile_out);
-      tile_out += kTileColumns * info(dtype).block_bytes;
+      tile_out += kTileColumns * panel_layout(dtype)->column_bytes();
     }
   });
   return std::unique_ptr<PackedPanels>(new PackedPanels(dtype, rows, columns, std::move(data)));

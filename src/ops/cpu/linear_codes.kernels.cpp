@@ -1,0 +1,417 @@
+// Matrix products of rows of whole numbers with packed panels of codes (packed_panels.h): a row of activations is
+// rounded to 8 or 16 bits with a scale for every 16 or 32 of them, products of whole numbers are summed exactly over
+// those, and only then become floats: out += d * dx * sum(code * q) + m * (dx * sum(q)), one chain of multiply-adds an
+// output, in the order of k. So an output depends on its row and its column alone.
+//
+// 8-bit rows need codes of at most 6 bits: with AVX2 the products of 16 steps are summed in pairs of 16 bits, and
+// 8 * 31 * 127 is less than 2^15. Where codes have an offset, sums begin at -offset * sum(q), so that what counts is
+// 8 * 32 * 127: it fits again, and what runs over on the way comes back.
+#include "ops/cpu/isa_kernels.h"
+#include "ops/cpu/linear_tile.h"
+
+namespace quire::ops::cpu::QUIRE_ISA {
+namespace {
+
+constexpr int kHalf = 16;  // steps that share a scale of an 8-bit row
+
+// A coded row of k steps is: for each 16 of them the scale dx; for each 16 a sum (a float, or what whole-number sums
+// begin with); then the numbers.
+QUIRE_INLINE float float_at(const uint8_t* p) {
+  float value;
+  std::memcpy(&value, p, sizeof(value));
+  return value;
+}
+
+// Where the parts of a coded row of k steps begin.
+QUIRE_INLINE int64_t sums_offset(int64_t k) {
+  return k / kHalf * 4;
+}
+QUIRE_INLINE int64_t numbers_offset(int64_t k) {
+  return k / kHalf * 8;
+}
+
+// Sums of 8-bit rows over half a group (16 steps), for the V vectors of a tile.
+template <class Format, int R, int V>
+QUIRE_INLINE void add_half(const uint8_t* block, int group, int half, const Scales (&scales)[V],
+                           const uint8_t* const (&rows)[R], int64_t k, int64_t step, FW (&sums)[R][V]) {
+  const int64_t at = step / kHalf * 4;
+  Sums products[R][V];
+  for (int r = 0; r < R; ++r) {
+    const Sums start = Format::kOffset > 0 ? broadcast_ints(rows[r] + sums_offset(k) + at) : Sums{};
+    for (int v = 0; v < V; ++v) products[r][v] = start;
+  }
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+    IW quads[V];
+    for (int v = 0; v < V; ++v) quads[v] = Format::quad(block, group, v, half * 4 + j);
+    for (int r = 0; r < R; ++r) {
+      const IW q = broadcast_ints(rows[r] + numbers_offset(k) + step + j * 4);
+      for (int v = 0; v < V; ++v) products[r][v] = add_products(products[r][v], quads[v], q);
+    }
+  }
+  for (int r = 0; r < R; ++r) {
+    const FW dx = broadcast_wide(float_at(rows[r] + at));
+    for (int v = 0; v < V; ++v)
+      sums[r][v] = fma(ints_to_floats(total(products[r][v])), scales[v].d[half] * dx, sums[r][v]);
+    if constexpr (Format::kMinSteps == kHalf) {
+      const FW sum = broadcast_wide(float_at(rows[r] + sums_offset(k) + at));
+      for (int v = 0; v < V; ++v) sums[r][v] = fma(scales[v].m[half], sum, sums[r][v]);
+    }
+  }
+}
+
+template <class Format, int R, int V>
+struct ByteGroup {
+  QUIRE_INLINE void add(const uint8_t* block, int group, const Scales (&scales)[V], const uint8_t* const (&rows)[R],
+                        int64_t k, int64_t step, FW (&sums)[R][V]) {
+    add_half<Format, R, V>(block, group, 0, scales, rows, k, step, sums);
+    add_half<Format, R, V>(block, group, 1, scales, rows, k, step + kHalf, sums);
+  }
+};
+
+typedef int16_t SW __attribute__((vector_size(sizeof(IW))));
+
+// The codes of a quad as numbers of 16 bits: steps 0 and 2, steps 1 and 3.
+template <class Format>
+QUIRE_INLINE void widen_quad(IW quad, IW& even, IW& odd) {
+  if constexpr (Format::kSigned) {
+    even = (IW)((SW)quad << 8 >> 8);
+    odd = (IW)((SW)quad >> 8);
+  } else {
+    even = quad & 0x00ff00ff;
+    odd = (quad >> 8) & 0x00ff00ff;
+    if constexpr (Format::kOffset > 0) {
+      even = (IW)((SW)even - static_cast<int16_t>(Format::kOffset));
+      odd = (IW)((SW)odd - static_cast<int16_t>(Format::kOffset));
+    }
+  }
+}
+
+// Sums of 16-bit rows over a group (32 steps, one dx). Where a format's scales change within the group the sums are
+// closed in its middle.
+template <class Format, int R, int V>
+struct WordGroup {
+  static constexpr int kSpan = Format::kScaleSteps == 16 ? 4 : 8;  // quads between two closings
+
+  QUIRE_INLINE void add(const uint8_t* block, int group, const Scales (&scales)[V], const uint8_t* const (&rows)[R],
+                        int64_t k, int64_t step, FW (&sums)[R][V]) {
+    for (int begin = 0; begin < 8; begin += kSpan) {
+      IW products[R][V] = {};
+#pragma GCC unroll 8
+      for (int j = begin; j < begin + kSpan; ++j) {
+        IW even[V];
+        IW odd[V];
+        for (int v = 0; v < V; ++v) widen_quad<Format>(Format::quad(block, group, v, j), even[v], odd[v]);
+        for (int r = 0; r < R; ++r) {
+          const uint8_t* numbers = rows[r] + numbers_offset(k) + 2 * (step + j * 4);
+          const IW q0 = broadcast_ints(numbers);
+          for (int v = 0; v < V; ++v) products[r][v] = add_pair_products(products[r][v], even[v], q0);
+          const IW q1 = broadcast_ints(numbers + 4);
+          for (int v = 0; v < V; ++v) products[r][v] = add_pair_products(products[r][v], odd[v], q1);
+        }
+      }
+      for (int r = 0; r < R; ++r) {
+        const FW dx = broadcast_wide(float_at(rows[r] + step / kHalf * 4));
+        for (int v = 0; v < V; ++v)
+          sums[r][v] = fma(ints_to_floats(products[r][v]), scales[v].d[begin / 4] * dx, sums[r][v]);
+        if constexpr (Format::kMinSteps == kHalf) {
+          const FW sum = broadcast_wide(float_at(rows[r] + sums_offset(k) + (step + begin * 4) / kHalf * 4));
+          for (int v = 0; v < V; ++v) sums[r][v] = fma(scales[v].m[begin / 4], sum, sums[r][v]);
+        }
+      }
+    }
+  }
+};
+
+// R rows of a tile over all of k.
+template <class Format, template <class, int, int> class Group, int R>
+QUIRE_INLINE void sum_tile(const LinearTile& t, int64_t row, int64_t panel, int tile) {
+  const uint8_t* block = t.panels + panel * t.panel_bytes + tile * Format::kBlockBytes;
+  const uint8_t* rows[R];
+  for (int r = 0; r < R; ++r) rows[r] = t.rows + (row + r) * t.row_bytes;
+  constexpr int V = kTileVectors;
+  FW sums[R][V] = {};
+  for (int64_t step = 0; step < t.k; step += Format::kBlock) {
+    if (row == 0) prefetch_ahead(block, 2 * Format::kBlockBytes);
+    for (int group = 0; group < Format::kBlock / 32; ++group) {
+      Scales scales[V];
+      for (int v = 0; v < V; ++v) scales[v] = Format::scales(block, group, v);
+      const int64_t at = step + group * 32;
+      Group<Format, R, V>::add(block, group, scales, rows, t.k, at, sums);
+      if constexpr (Format::kMinSteps == 32) {
+        for (int r = 0; r < R; ++r) {
+          const FW sum = broadcast_wide(float_at(rows[r] + sums_offset(t.k) + at / kHalf * 4));
+          for (int v = 0; v < V; ++v) sums[r][v] = fma(scales[v].m[0], sum, sums[r][v]);
+        }
+      }
+    }
+    block += 2 * Format::kBlockBytes;
+  }
+  store_sums(t, row, panel * kPanelColumns + tile * kTileColumns, sums);
+}
+
+template <class Format, template <class, int, int> class Group>
+struct Tile {
+  template <int R>
+  struct Rows {
+    static void run(int64_t row, const LinearTile& t, int64_t panel, int tile) {
+      sum_tile<Format, Group, R>(t, row, panel, tile);
+    }
+  };
+};
+
+// Whole-number sums of these rows and a tile fill half the registers; the floats are added to once in 16 or 32 steps
+// and may lie in memory.
+#if defined(__AVX512F__)
+constexpr int kMostRows = 8;
+#else
+constexpr int kMostRows = 4;
+#endif
+
+template <class Format, template <class, int, int> class Group>
+void linear(const LinearTile& t) {
+  for (int64_t panel = 0; panel < t.num_panels; ++panel) {
+    for (int tile = 0; tile < kPanelColumns / kTileColumns; ++tile) {
+      if (panel * kPanelColumns + tile * kTileColumns >= t.columns) return;
+      in_even_groups<Tile<Format, Group>::template Rows, kMostRows>(t.num_rows, t, panel, tile);
+    }
+  }
+}
+
+// Largest magnitude of 16 numbers over `most`; not a number where one of them is none or is infinite.
+QUIRE_INLINE float scale_of(F8 a, F8 b, float most) {
+  const F8 magnitude = max((F8)((I8)a & 0x7fffffff), (F8)((I8)b & 0x7fffffff));
+  return largest(magnitude) / most + sum(a * 0.0f + b * 0.0f);
+}
+
+// Below it a scale has no inverse; what is so small is taken for 0.
+constexpr float kLeastScale = 1e-37f;
+
+// To the nearest whole number, ties to even; |x| < 2^22.
+QUIRE_INLINE I8 rounded(F8 x) {
+  const F8 shifter = broadcast(12582912.0f);  // 1.5 * 2^23
+  return (I8)(x + shifter) - (I8)shifter;
+}
+
+QUIRE_INLINE void put(uint8_t* p, float value) {
+  std::memcpy(p, &value, sizeof(value));
+}
+
+template <typename Number>
+QUIRE_INLINE void put_numbers(I8 numbers, Number* out) {
+  typedef Number Narrow __attribute__((vector_size(kLanes * sizeof(Number))));
+  const Narrow narrowed = __builtin_convertvector(numbers, Narrow);
+  std::memcpy(out, &narrowed, sizeof(narrowed));
+}
+
+QUIRE_INLINE int32_t sum_of(const int32_t* numbers, int count) {
+  int32_t result = 0;
+  for (int i = 0; i < count; ++i) result += numbers[i];
+  return result;
+}
+
+// What the whole-number sums of 16 steps begin with: -offset * q, summed as add_products() sums.
+QUIRE_INLINE int32_t start_of(const int32_t* numbers, int offset) {
+  if (!kPairSums) return -offset * sum_of(numbers, kHalf);
+  int32_t low = 0;
+  int32_t high = 0;
+  for (int i = 0; i < kHalf; i += 4) {
+    low += numbers[i] + numbers[i + 1];
+    high += numbers[i + 2] + numbers[i + 3];
+  }
+  const uint32_t low_bits = static_cast<uint32_t>(-offset * low) & 0xffff;
+  return static_cast<int32_t>(low_bits | static_cast<uint32_t>(-offset * high) << 16);
+}
+
+template <class Format>
+void code_bytes(const float* x, int64_t k, uint8_t* row) {
+  uint8_t* const sums = row + sums_offset(k);
+  auto* const numbers = reinterpret_cast<int8_t*>(row + numbers_offset(k));
+  for (int64_t i = 0; i < k; i += kHalf) {
+    const F8 a = load(x + i);
+    const F8 b = load(x + i + kLanes);
+    const float dx = scale_of(a, b, 127.0f);
+    const F8 inverse = broadcast(dx > kLeastScale ? 1.0f / dx : 0.0f);
+    alignas(32) int32_t q[kHalf];
+    const I8 q0 = rounded(a * inverse);
+    const I8 q1 = rounded(b * inverse);
+    std::memcpy(q, &q0, sizeof(q0));
+    std::memcpy(q + kLanes, &q1, sizeof(q1));
+    put_numbers(q0, numbers + i);
+    put_numbers(q1, numbers + i + kLanes);
+    const int64_t at = i / kHalf * 4;
+    put(row + at, dx);
+    if constexpr (Format::kOffset > 0) {
+      const int32_t start = start_of(q, Format::kOffset);
+      std::memcpy(sums + at, &start, sizeof(start));
+    } else {
+      const float sum = dx * static_cast<float>(sum_of(q, kHalf));
+      put(sums + at, sum);
+      if (Format::kMinSteps == 32 && i % 32 != 0) put(sums + at - 4, float_at(sums + at - 4) + sum);
+    }
+  }
+}
+
+template <class Format>
+void code_words(const float* x, int64_t k, uint8_t* row) {
+  uint8_t* const sums = row + sums_offset(k);
+  auto* const numbers = reinterpret_cast<int16_t*>(row + numbers_offset(k));
+  for (int64_t i = 0; i < k; i += 32) {
+    F8 values[4];
+    for (int v = 0; v < 4; ++v) values[v] = load(x + i + v * kLanes);
+    const float first = scale_of(values[0], values[1], 32767.0f);
+    const float second = scale_of(values[2], values[3], 32767.0f);
+    const float dx = first != first || second != second ? first + second : first > second ? first : second;
+    const F8 inverse = broadcast(dx > kLeastScale ? 1.0f / dx : 0.0f);
+    alignas(32) int32_t q[32];
+    for (int v = 0; v < 4; ++v) {
+      const I8 whole = rounded(values[v] * inverse);
+      std::memcpy(q + v * kLanes, &whole, sizeof(whole));
+    }
+    // Steps 0, 2, 1, 3 of a quad: as widen_quad() pairs the codes.
+    for (int j = 0; j < 32; j += 4) {
+      numbers[i + j] = static_cast<int16_t>(q[j]);
+      numbers[i + j + 1] = static_cast<int16_t>(q[j + 2]);
+      numbers[i + j + 2] = static_cast<int16_t>(q[j + 1]);
+      numbers[i + j + 3] = static_cast<int16_t>(q[j + 3]);
+    }
+    const int64_t at = i / kHalf * 4;
+    const float low = dx * static_cast<float>(sum_of(q, kHalf));
+    const float high = dx * static_cast<float>(sum_of(q + kHalf, kHalf));
+    put(row + at, dx);
+    put(row + at + 4, dx);
+    put(sums + at, Format::kMinSteps == 32 ? low + high : low);
+    put(sums + at + 4, high);
+  }
+}
+
+}  // namespace
+
+void code_bytes_q4_0(const float* x, int64_t k, uint8_t* row) {
+  code_bytes<Q4_0Format>(x, k, row);
+}
+void linear_bytes_q4_0(const LinearTile& tile) {
+  linear<Q4_0Format, ByteGroup>(tile);
+}
+void code_bytes_q4_1(const float* x, int64_t k, uint8_t* row) {
+  code_bytes<Q4_1Format>(x, k, row);
+}
+void linear_bytes_q4_1(const LinearTile& tile) {
+  linear<Q4_1Format, ByteGroup>(tile);
+}
+void code_bytes_q5_0(const float* x, int64_t k, uint8_t* row) {
+  code_bytes<Q5_0Format>(x, k, row);
+}
+void linear_bytes_q5_0(const LinearTile& tile) {
+  linear<Q5_0Format, ByteGroup>(tile);
+}
+void code_bytes_q5_1(const float* x, int64_t k, uint8_t* row) {
+  code_bytes<Q5_1Format>(x, k, row);
+}
+void linear_bytes_q5_1(const LinearTile& tile) {
+  linear<Q5_1Format, ByteGroup>(tile);
+}
+void code_bytes_q2_k(const float* x, int64_t k, uint8_t* row) {
+  code_bytes<Q2_KFormat>(x, k, row);
+}
+void linear_bytes_q2_k(const LinearTile& tile) {
+  linear<Q2_KFormat, ByteGroup>(tile);
+}
+void code_bytes_q3_k(const float* x, int64_t k, uint8_t* row) {
+  code_bytes<Q3_KFormat>(x, k, row);
+}
+void linear_bytes_q3_k(const LinearTile& tile) {
+  linear<Q3_KFormat, ByteGroup>(tile);
+}
+void code_bytes_q4_k(const float* x, int64_t k, uint8_t* row) {
+  code_bytes<Q4_KFormat>(x, k, row);
+}
+void linear_bytes_q4_k(const LinearTile& tile) {
+  linear<Q4_KFormat, ByteGroup>(tile);
+}
+void code_bytes_q5_k(const float* x, int64_t k, uint8_t* row) {
+  code_bytes<Q5_KFormat>(x, k, row);
+}
+void linear_bytes_q5_k(const LinearTile& tile) {
+  linear<Q5_KFormat, ByteGroup>(tile);
+}
+void code_bytes_q6_k(const float* x, int64_t k, uint8_t* row) {
+  code_bytes<Q6_KFormat>(x, k, row);
+}
+void linear_bytes_q6_k(const LinearTile& tile) {
+  linear<Q6_KFormat, ByteGroup>(tile);
+}
+void code_words_q4_0(const float* x, int64_t k, uint8_t* row) {
+  code_words<Q4_0Format>(x, k, row);
+}
+void linear_words_q4_0(const LinearTile& tile) {
+  linear<Q4_0Format, WordGroup>(tile);
+}
+void code_words_q4_1(const float* x, int64_t k, uint8_t* row) {
+  code_words<Q4_1Format>(x, k, row);
+}
+void linear_words_q4_1(const LinearTile& tile) {
+  linear<Q4_1Format, WordGroup>(tile);
+}
+void code_words_q5_0(const float* x, int64_t k, uint8_t* row) {
+  code_words<Q5_0Format>(x, k, row);
+}
+void linear_words_q5_0(const LinearTile& tile) {
+  linear<Q5_0Format, WordGroup>(tile);
+}
+void code_words_q5_1(const float* x, int64_t k, uint8_t* row) {
+  code_words<Q5_1Format>(x, k, row);
+}
+void linear_words_q5_1(const LinearTile& tile) {
+  linear<Q5_1Format, WordGroup>(tile);
+}
+void code_words_q2_k(const float* x, int64_t k, uint8_t* row) {
+  code_words<Q2_KFormat>(x, k, row);
+}
+void linear_words_q2_k(const LinearTile& tile) {
+  linear<Q2_KFormat, WordGroup>(tile);
+}
+void code_words_q3_k(const float* x, int64_t k, uint8_t* row) {
+  code_words<Q3_KFormat>(x, k, row);
+}
+void linear_words_q3_k(const LinearTile& tile) {
+  linear<Q3_KFormat, WordGroup>(tile);
+}
+void code_words_q4_k(const float* x, int64_t k, uint8_t* row) {
+  code_words<Q4_KFormat>(x, k, row);
+}
+void linear_words_q4_k(const LinearTile& tile) {
+  linear<Q4_KFormat, WordGroup>(tile);
+}
+void code_words_q5_k(const float* x, int64_t k, uint8_t* row) {
+  code_words<Q5_KFormat>(x, k, row);
+}
+void linear_words_q5_k(const LinearTile& tile) {
+  linear<Q5_KFormat, WordGroup>(tile);
+}
+void code_words_q6_k(const float* x, int64_t k, uint8_t* row) {
+  code_words<Q6_KFormat>(x, k, row);
+}
+void linear_words_q6_k(const LinearTile& tile) {
+  linear<Q6_KFormat, WordGroup>(tile);
+}
+void code_words_q8_0(const float* x, int64_t k, uint8_t* row) {
+  code_words<Q8_0Format>(x, k, row);
+}
+void linear_words_q8_0(const LinearTile& tile) {
+  linear<Q8_0Format, WordGroup>(tile);
+}
+void code_words_iq4_nl(const float* x, int64_t k, uint8_t* row) {
+  code_words<IQ4_NLFormat>(x, k, row);
+}
+void linear_words_iq4_nl(const LinearTile& tile) {
+  linear<IQ4_NLFormat, WordGroup>(tile);
+}
+void code_words_iq4_xs(const float* x, int64_t k, uint8_t* row) {
+  code_words<IQ4_XSFormat>(x, k, row);
+}
+void linear_words_iq4_xs(const LinearTile& tile) {
+  linear<IQ4_XSFormat, WordGroup>(tile);
+}
+
+}  // namespace quire::ops::cpu::QUIRE_ISA

@@ -1,0 +1,65 @@
+// What the kernels of matrix products share: columns of a tile in and out of memory, and the choice of a function by
+// the number of rows. Included by *.kernels.cpp alone, as simd.h is.
+#pragma once
+
+#include "ops/cpu/panel_formats.h"
+
+namespace quire::ops::cpu::QUIRE_ISA {
+
+// Weights come from memory far ahead of their use; the processor's own prefetch stops at pages.
+constexpr int64_t kPrefetchBytes = 2048;
+
+QUIRE_INLINE void prefetch_ahead(const uint8_t* p, int bytes) {
+  for (int line = 0; line < bytes; line += 64) __builtin_prefetch(p + kPrefetchBytes + line);
+}
+
+// kWide floats of which `columns` exist.
+QUIRE_INLINE FW load_columns(const float* p, int64_t columns) {
+  if (columns >= kWide) return load_wide(p);
+  alignas(64) float padded[kWide] = {};
+  for (int64_t i = 0; i < columns; ++i) padded[i] = p[i];
+  return load_wide(padded);
+}
+
+QUIRE_INLINE void store_columns(float* p, int64_t columns, FW v) {
+  if (columns >= kWide) return store_wide(p, v);
+  alignas(64) float padded[kWide];
+  store_wide(padded, v);
+  for (int64_t i = 0; i < columns; ++i) p[i] = padded[i];
+}
+
+// The sums of R rows of V vectors from `column` on, with the bias where there is one.
+template <int R, int V>
+QUIRE_INLINE void store_sums(const LinearTile& t, int64_t row, int64_t column, const FW (&sums)[R][V]) {
+  for (int v = 0; v < V; ++v) {
+    const int64_t at = column + v * kWide;
+    const FW bias = t.bias != nullptr ? load_columns(t.bias + at, t.columns - at) : FW{};
+    for (int r = 0; r < R; ++r) {
+      const FW sum = t.bias != nullptr ? sums[r][v] + bias : sums[r][v];
+      store_columns(t.out + (row + r) * t.out_stride + at, t.columns - at, sum);
+    }
+  }
+}
+
+// Calls Rows<R>::run(args...) with R = rows. REQUIRES: 1 <= rows <= kMost.
+template <template <int> class Rows, int kMost, typename... Args>
+QUIRE_INLINE void with_rows(int64_t rows, const Args&... args) {
+  if constexpr (kMost > 1) {
+    if (rows < kMost) return with_rows<Rows, kMost - 1>(rows, args...);
+  }
+  Rows<kMost>::run(args...);
+}
+
+// Runs Rows over all rows in groups of at most kMost, as even as can be: a last group of one row would not fill the
+// units.
+template <template <int> class Rows, int kMost, typename... Args>
+QUIRE_INLINE void in_even_groups(int64_t num_rows, const Args&... args) {
+  int64_t row = 0;
+  for (int64_t groups = (num_rows + kMost - 1) / kMost; groups > 0; --groups) {
+    const int64_t rows = (num_rows - row + groups - 1) / groups;
+    with_rows<Rows, kMost>(rows, row, args...);
+    row += rows;
+  }
+}
+
+}  // namespace quire::ops::cpu::QUIRE_ISA

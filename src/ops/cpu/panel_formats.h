@@ -1,0 +1,262 @@
+// How the codes of packed_panels.h are read out of a tile of 16 columns, kWide columns at a time. Included by
+// *.kernels.cpp alone, as simd.h is.
+//
+// A format of codes says
+//   kBlock, kBlockBytes  steps of k and bytes of a block of a tile
+//   kOffset, kSigned     value = d * (code - kOffset) + m; codes are bytes, signed or not
+//   kScaleSteps          steps that share a d: 16 or 32
+//   kMinSteps            steps that share an m: 16, 32; 0: there is none
+//   scales(block, group, v)  d and m of both halves (16 steps each) of group `group` of 32 steps, of columns
+//                        [v * kWide, (v + 1) * kWide)
+//   quad(block, group, v, j)  four codes a column in the bytes of its 32-bit lane: steps 4j .. 4j + 3 of the group
+#pragma once
+
+#include "ops/cpu/kernels.h"
+#include "ops/cpu/simd_wide.h"
+
+namespace quire::ops::cpu::QUIRE_ISA {
+
+constexpr int kTileVectors = kTileColumns / kWide;
+constexpr int kQuadBytes = 4 * kTileColumns;  // of one quad of a tile, a byte a code
+
+struct Scales {
+  FW d[2];
+  FW m[2];
+};
+
+QUIRE_INLINE IW repeated(int byte) {
+  return IW{} + byte * 0x01010101;
+}
+
+// 4-bit codes: quads j and j + 4 in the halves of the same bytes.
+QUIRE_INLINE IW nibble_quad(const uint8_t* plane, int v, int j) {
+  const IW bytes = load_ints(plane + (j & 3) * kQuadBytes + v * 4 * kWide);
+  return (j < 4 ? bytes : bytes >> 4) & repeated(0x0f);
+}
+// 2-bit codes: quads 4p .. 4p + 3 in the quarters of the bytes of plane p; moved to bit `at`.
+template <int kAt>
+QUIRE_INLINE IW pair_quad(const uint8_t* planes, int v, int j) {
+  const IW bytes = load_ints(planes + (j >> 2) * kQuadBytes + v * 4 * kWide);
+  const int shift = 2 * (j & 3) - kAt;
+  return (shift < 0 ? bytes << -shift : bytes >> shift) & repeated(3 << kAt);
+}
+// 1-bit codes: quad j in bit j.
+template <int kAt>
+QUIRE_INLINE IW bit_quad(const uint8_t* plane, int v, int j) {
+  const IW bytes = load_ints(plane + v * 4 * kWide);
+  const int shift = j - kAt;
+  return (shift < 0 ? bytes << -shift : bytes >> shift) & repeated(1 << kAt);
+}
+
+QUIRE_INLINE FW column_halves(const uint8_t* halves, int v) {
+  return load_halves(halves + v * 2 * kWide);
+}
+QUIRE_INLINE Scales same_scales(FW d, FW m) {
+  return {{d, d}, {m, m}};
+}
+
+constexpr int kHalves = 2 * kTileColumns;  // bytes of one f16 a column
+
+struct Q4_0Format {
+  static constexpr int kBlock = 32;
+  static constexpr int kBlockBytes = kHalves + 4 * kQuadBytes;
+  static constexpr int kOffset = 8;
+  static constexpr bool kSigned = false;
+  static constexpr int kScaleSteps = 32;
+  static constexpr int kMinSteps = 0;
+  QUIRE_INLINE Scales scales(const uint8_t* block, int, int v) { return same_scales(column_halves(block, v), FW{}); }
+  QUIRE_INLINE IW quad(const uint8_t* block, int, int v, int j) { return nibble_quad(block + kHalves, v, j); }
+};
+
+struct Q4_1Format {
+  static constexpr int kBlock = 32;
+  static constexpr int kBlockBytes = 2 * kHalves + 4 * kQuadBytes;
+  static constexpr int kOffset = 0;
+  static constexpr bool kSigned = false;
+  static constexpr int kScaleSteps = 32;
+  static constexpr int kMinSteps = 32;
+  QUIRE_INLINE Scales scales(const uint8_t* block, int, int v) {
+    return same_scales(column_halves(block, v), column_halves(block + kHalves, v));
+  }
+  QUIRE_INLINE IW quad(const uint8_t* block, int, int v, int j) { return nibble_quad(block + 2 * kHalves, v, j); }
+};
+
+struct Q5_0Format {
+  static constexpr int kBlock = 32;
+  static constexpr int kBlockBytes = kHalves + 5 * kQuadBytes;
+  static constexpr int kOffset = 16;
+  static constexpr bool kSigned = false;
+  static constexpr int kScaleSteps = 32;
+  static constexpr int kMinSteps = 0;
+  QUIRE_INLINE Scales scales(const uint8_t* block, int, int v) { return same_scales(column_halves(block, v), FW{}); }
+  QUIRE_INLINE IW quad(const uint8_t* block, int, int v, int j) {
+    return nibble_quad(block + kHalves, v, j) | bit_quad<4>(block + kHalves + 4 * kQuadBytes, v, j);
+  }
+};
+
+struct Q5_1Format {
+  static constexpr int kBlock = 32;
+  static constexpr int kBlockBytes = 2 * kHalves + 5 * kQuadBytes;
+  static constexpr int kOffset = 0;
+  static constexpr bool kSigned = false;
+  static constexpr int kScaleSteps = 32;
+  static constexpr int kMinSteps = 32;
+  QUIRE_INLINE Scales scales(const uint8_t* block, int, int v) {
+    return same_scales(column_halves(block, v), column_halves(block + kHalves, v));
+  }
+  QUIRE_INLINE IW quad(const uint8_t* block, int, int v, int j) {
+    return nibble_quad(block + 2 * kHalves, v, j) | bit_quad<4>(block + 2 * kHalves + 4 * kQuadBytes, v, j);
+  }
+};
+
+struct Q8_0Format {
+  static constexpr int kBlock = 32;
+  static constexpr int kBlockBytes = kHalves + 8 * kQuadBytes;
+  static constexpr int kOffset = 0;
+  static constexpr bool kSigned = true;
+  static constexpr int kScaleSteps = 32;
+  static constexpr int kMinSteps = 0;
+  QUIRE_INLINE Scales scales(const uint8_t* block, int, int v) { return same_scales(column_halves(block, v), FW{}); }
+  QUIRE_INLINE IW quad(const uint8_t* block, int, int v, int j) {
+    return load_ints(block + kHalves + j * kQuadBytes + v * 4 * kWide);
+  }
+};
+
+struct IQ4_NLFormat {
+  static constexpr int kBlock = 32;
+  static constexpr int kBlockBytes = kHalves + 4 * kQuadBytes;
+  static constexpr int kOffset = 0;
+  static constexpr bool kSigned = true;
+  static constexpr int kScaleSteps = 32;
+  static constexpr int kMinSteps = 0;
+  QUIRE_INLINE Scales scales(const uint8_t* block, int, int v) { return same_scales(column_halves(block, v), FW{}); }
+  QUIRE_INLINE IW quad(const uint8_t* block, int, int v, int j) {
+    return iq4_levels(nibble_quad(block + kHalves, v, j));
+  }
+};
+
+// Blocks of 256: d (and the scale of m) of the columns, then eight groups of 32 steps, each small scales and codes.
+template <int kHeads, int kScaleBytes, int kPlaneQuads>
+struct SuperBlock {
+  static constexpr int kBlock = 256;
+  static constexpr int kGroupBytes = kScaleBytes + kPlaneQuads * kQuadBytes;
+  static constexpr int kBlockBytes = kHeads * kHalves + 8 * kGroupBytes;
+  QUIRE_INLINE const uint8_t* small_scales(const uint8_t* block, int group) {
+    return block + kHeads * kHalves + group * kGroupBytes;
+  }
+  QUIRE_INLINE const uint8_t* codes(const uint8_t* block, int group) {
+    return small_scales(block, group) + kScaleBytes;
+  }
+};
+
+struct Q2_KFormat : SuperBlock<2, 2 * kTileColumns, 2> {
+  static constexpr int kOffset = 0;
+  static constexpr bool kSigned = false;
+  static constexpr int kScaleSteps = 16;
+  static constexpr int kMinSteps = 16;
+  QUIRE_INLINE Scales scales(const uint8_t* block, int group, int v) {
+    const FW d = column_halves(block, v);
+    const FW e = column_halves(block + kHalves, v);
+    Scales result;
+    for (int half = 0; half < 2; ++half) {
+      const IW both = load_unsigned_byte_lanes(small_scales(block, group) + half * kTileColumns + v * kWide);
+      result.d[half] = d * ints_to_floats(both & 0x0f);
+      result.m[half] = -(e * ints_to_floats(both >> 4));
+    }
+    return result;
+  }
+  QUIRE_INLINE IW quad(const uint8_t* block, int group, int v, int j) {
+    return pair_quad<0>(codes(block, group), v, j);
+  }
+};
+
+struct Q3_KFormat : SuperBlock<1, 2 * kTileColumns, 3> {
+  static constexpr int kOffset = 4;
+  static constexpr bool kSigned = false;
+  static constexpr int kScaleSteps = 16;
+  static constexpr int kMinSteps = 0;
+  QUIRE_INLINE Scales scales(const uint8_t* block, int group, int v) {
+    const FW d = column_halves(block, v);
+    Scales result;
+    for (int half = 0; half < 2; ++half) {
+      result.d[half] =
+          d * ints_to_floats(load_signed_byte_lanes(small_scales(block, group) + half * kTileColumns + v * kWide));
+      result.m[half] = FW{};
+    }
+    return result;
+  }
+  QUIRE_INLINE IW quad(const uint8_t* block, int group, int v, int j) {
+    return pair_quad<0>(codes(block, group), v, j) | bit_quad<2>(codes(block, group) + 2 * kQuadBytes, v, j);
+  }
+};
+
+template <int kPlaneQuads>
+struct FourOrFiveBitSuperBlock : SuperBlock<2, 2 * kTileColumns, kPlaneQuads> {
+  using Base = SuperBlock<2, 2 * kTileColumns, kPlaneQuads>;
+  static constexpr int kOffset = 0;
+  static constexpr bool kSigned = false;
+  static constexpr int kScaleSteps = 32;
+  static constexpr int kMinSteps = 32;
+  QUIRE_INLINE Scales scales(const uint8_t* block, int group, int v) {
+    const uint8_t* small = Base::small_scales(block, group) + v * kWide;
+    const FW d = column_halves(block, v) * ints_to_floats(load_unsigned_byte_lanes(small));
+    const FW e = column_halves(block + kHalves, v) * ints_to_floats(load_unsigned_byte_lanes(small + kTileColumns));
+    return same_scales(d, -e);
+  }
+};
+
+struct Q4_KFormat : FourOrFiveBitSuperBlock<4> {
+  QUIRE_INLINE IW quad(const uint8_t* block, int group, int v, int j) { return nibble_quad(codes(block, group), v, j); }
+};
+
+struct Q5_KFormat : FourOrFiveBitSuperBlock<5> {
+  QUIRE_INLINE IW quad(const uint8_t* block, int group, int v, int j) {
+    return nibble_quad(codes(block, group), v, j) | bit_quad<4>(codes(block, group) + 4 * kQuadBytes, v, j);
+  }
+};
+
+struct Q6_KFormat : SuperBlock<1, 2 * kTileColumns, 6> {
+  static constexpr int kOffset = 32;
+  static constexpr bool kSigned = false;
+  static constexpr int kScaleSteps = 16;
+  static constexpr int kMinSteps = 0;
+  QUIRE_INLINE Scales scales(const uint8_t* block, int group, int v) {
+    const FW d = column_halves(block, v);
+    Scales result;
+    for (int half = 0; half < 2; ++half) {
+      result.d[half] =
+          d * ints_to_floats(load_signed_byte_lanes(small_scales(block, group) + half * kTileColumns + v * kWide));
+      result.m[half] = FW{};
+    }
+    return result;
+  }
+  QUIRE_INLINE IW quad(const uint8_t* block, int group, int v, int j) {
+    return nibble_quad(codes(block, group), v, j) | pair_quad<4>(codes(block, group) + 4 * kQuadBytes, v, j);
+  }
+};
+
+struct IQ4_XSFormat : SuperBlock<1, kTileColumns, 4> {
+  static constexpr int kOffset = 0;
+  static constexpr bool kSigned = true;
+  static constexpr int kScaleSteps = 32;
+  static constexpr int kMinSteps = 0;
+  QUIRE_INLINE Scales scales(const uint8_t* block, int group, int v) {
+    const FW small = ints_to_floats(load_signed_byte_lanes(small_scales(block, group) + v * kWide));
+    return same_scales(column_halves(block, v) * small, FW{});
+  }
+  QUIRE_INLINE IW quad(const uint8_t* block, int group, int v, int j) {
+    return iq4_levels(nibble_quad(codes(block, group), v, j));
+  }
+};
+
+// The values of step i of a quad as floats.
+template <class Format>
+QUIRE_INLINE FW quad_values(IW quad, int i, FW d, FW m) {
+  const IW code = Format::kSigned ? (quad << (24 - 8 * i)) >> 24 : (quad >> (8 * i)) & 0xff;
+  if constexpr (Format::kMinSteps > 0) return fma(ints_to_floats(code), d, m);
+  // d * kOffset is exact, kOffset being a power of two.
+  if constexpr (Format::kOffset > 0) return fma(ints_to_floats(code), d, d * static_cast<float>(-Format::kOffset));
+  return ints_to_floats(code) * d;
+}
+
+}  // namespace quire::ops::cpu::QUIRE_ISA

@@ -1,0 +1,68 @@
+// The bytes of a block of one tile in packed_panels.h, by format.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "tensor/dtype.h"
+
+namespace quire::ops::cpu {
+
+struct PanelLayout {
+  int32_t block_steps;   // steps of k a block: 1, 32 or 256
+  int32_t value_bytes;   // of a plain format; 0: codes
+  int32_t heads;         // f16 numbers a column before the groups: d, or d and m
+  int32_t small_scales;  // bytes a column and group
+  int32_t low_bits;      // of a code: 2, 4 or 8, in planes of their own
+  int32_t high_bits;     // 0, 1 or 2
+
+  constexpr int32_t groups() const { return block_steps / 32; }
+  // Bytes a column and block.
+  constexpr int32_t column_bytes() const {
+    if (value_bytes > 0) return value_bytes;
+    return heads * 2 + groups() * (small_scales + (low_bits + high_bits) * 4);
+  }
+};
+
+// nullopt: no panels.
+constexpr std::optional<PanelLayout> panel_layout(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return PanelLayout{.block_steps = 1, .value_bytes = 4};
+    case DType::kF16:
+    case DType::kBF16:
+      return PanelLayout{.block_steps = 1, .value_bytes = 2};
+    case DType::kQ4_0:
+    case DType::kIQ4_NL:
+      return PanelLayout{.block_steps = 32, .heads = 1, .low_bits = 4};
+    case DType::kQ4_1:
+      return PanelLayout{.block_steps = 32, .heads = 2, .low_bits = 4};
+    case DType::kQ5_0:
+      return PanelLayout{.block_steps = 32, .heads = 1, .low_bits = 4, .high_bits = 1};
+    case DType::kQ5_1:
+      return PanelLayout{.block_steps = 32, .heads = 2, .low_bits = 4, .high_bits = 1};
+    case DType::kQ8_0:
+      return PanelLayout{.block_steps = 32, .heads = 1, .low_bits = 8};
+    case DType::kQ2_K:
+      return PanelLayout{.block_steps = 256, .heads = 2, .small_scales = 2, .low_bits = 2};
+    case DType::kQ3_K:
+      return PanelLayout{.block_steps = 256, .heads = 1, .small_scales = 2, .low_bits = 2, .high_bits = 1};
+    case DType::kQ4_K:
+      return PanelLayout{.block_steps = 256, .heads = 2, .small_scales = 2, .low_bits = 4};
+    case DType::kQ5_K:
+      return PanelLayout{.block_steps = 256, .heads = 2, .small_scales = 2, .low_bits = 4, .high_bits = 1};
+    case DType::kQ6_K:
+      return PanelLayout{.block_steps = 256, .heads = 1, .small_scales = 2, .low_bits = 4, .high_bits = 2};
+    case DType::kIQ4_XS:
+      return PanelLayout{.block_steps = 256, .heads = 1, .small_scales = 1, .low_bits = 4};
+    case DType::kI32:
+    case DType::kI64:
+    case DType::kI8:
+    case DType::kF8E4M3:
+    case DType::kF8E5M2:
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+}  // namespace quire::ops::cpu

@@ -1,0 +1,169 @@
+// The widest vectors of the set: 16 lanes with AVX-512, else 8. For matrix products, whose tiles are 16 columns wide.
+// Included by *.kernels.cpp alone, as simd.h is.
+#pragma once
+
+#include "ops/cpu/simd.h"
+
+namespace quire::ops::cpu::QUIRE_ISA {
+
+#if defined(__AVX512F__)
+constexpr int kWide = 16;
+typedef float FW __attribute__((vector_size(64)));
+typedef int32_t IW __attribute__((vector_size(64)));
+typedef float FWUnaligned __attribute__((vector_size(64), aligned(4), may_alias));
+
+QUIRE_INLINE FW load_wide(const float* p) {
+  return *reinterpret_cast<const FWUnaligned*>(p);
+}
+QUIRE_INLINE void store_wide(float* p, FW v) {
+  *reinterpret_cast<FWUnaligned*>(p) = v;
+}
+QUIRE_INLINE FW broadcast_wide(float x) {
+  return _mm512_set1_ps(x);
+}
+QUIRE_INLINE FW fma(FW a, FW b, FW c) {
+  return _mm512_fmadd_ps(a, b, c);
+}
+QUIRE_INLINE FW ints_to_floats(IW v) {
+  return _mm512_cvtepi32_ps((__m512i)v);
+}
+QUIRE_INLINE FW load_halves(const uint8_t* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+QUIRE_INLINE FW load_bfloat16s(const uint8_t* p) {
+  const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  return (FW)_mm512_slli_epi32(wide, 16);
+}
+QUIRE_INLINE IW load_unsigned_byte_lanes(const uint8_t* p) {
+  return (IW)_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+QUIRE_INLINE IW load_signed_byte_lanes(const uint8_t* p) {
+  return (IW)_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+#else
+constexpr int kWide = kLanes;
+typedef F8 FW;
+typedef I8 IW;
+
+QUIRE_INLINE FW load_wide(const float* p) {
+  return load(p);
+}
+QUIRE_INLINE void store_wide(float* p, FW v) {
+  store(p, v);
+}
+QUIRE_INLINE FW broadcast_wide(float x) {
+  return broadcast(x);
+}
+QUIRE_INLINE FW ints_to_floats(IW v) {
+  return to_float(v);
+}
+QUIRE_INLINE FW load_halves(const uint8_t* p) {
+  return load_half(p);
+}
+QUIRE_INLINE FW load_bfloat16s(const uint8_t* p) {
+  return load_bfloat16(p);
+}
+QUIRE_INLINE IW load_unsigned_byte_lanes(const uint8_t* p) {
+  return load_unsigned_bytes(p);
+}
+QUIRE_INLINE IW load_signed_byte_lanes(const uint8_t* p) {
+  return load_signed_bytes(p);
+}
+#endif
+
+QUIRE_INLINE IW load_ints(const uint8_t* p) {
+  IW v;
+  std::memcpy(&v, p, sizeof(v));
+  return v;
+}
+
+// The levels of IQ4_NL and IQ4_XS for bytes 0..15.
+QUIRE_INLINE IW iq4_levels(IW nibbles) {
+  alignas(16) static constexpr int8_t kLevels[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                                     1,    13,   25,  38,  53,  69,  89,  113};
+#if defined(__AVX512BW__)
+  const __m128i table = _mm_load_si128(reinterpret_cast<const __m128i*>(kLevels));
+  return (IW)_mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), (__m512i)nibbles);
+#elif defined(__AVX2__)
+  const __m128i table = _mm_load_si128(reinterpret_cast<const __m128i*>(kLevels));
+  return (IW)_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), (__m256i)nibbles);
+#else
+  uint8_t bytes[sizeof(IW)];
+  std::memcpy(bytes, &nibbles, sizeof(IW));
+  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(kLevels[byte]);
+  return load_ints(bytes);
+#endif
+}
+
+// Four 8-bit numbers of a row of activations, in every lane.
+QUIRE_INLINE IW broadcast_ints(const void* p) {
+  int32_t bits;
+  std::memcpy(&bits, p, sizeof(bits));
+  return IW{} + bits;
+}
+
+// What a register holds now, so that the compiler neither puts off nor regroups the additions that made it: it would
+// keep all the products of a block at once and spill them.
+QUIRE_INLINE IW settled(IW v) {
+#if defined(__AVX512F__)
+  asm("" : "+v"(v));
+#elif defined(__AVX2__)
+  asm("" : "+x"(v));
+#endif
+  return v;
+}
+
+// Sums of products of a column's bytes (0..255 of the weight, signed of the activation), collected in Sums: with AVX2
+// pairs of 16 bits, which the formats' codes leave room for over 16 steps; else the 32 bits of a lane.
+typedef IW Sums;
+#if defined(__AVX512VNNI__)
+QUIRE_INLINE Sums add_products(Sums sums, IW weights, IW activations) {
+  return settled((IW)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)weights, (__m512i)activations));
+}
+QUIRE_INLINE IW total(Sums sums) {
+  return sums;
+}
+#elif defined(__AVX512BW__)
+QUIRE_INLINE Sums add_products(Sums sums, IW weights, IW activations) {
+  return settled((IW)_mm512_add_epi16((__m512i)sums, _mm512_maddubs_epi16((__m512i)weights, (__m512i)activations)));
+}
+QUIRE_INLINE IW total(Sums sums) {
+  return (IW)_mm512_madd_epi16((__m512i)sums, _mm512_set1_epi16(1));
+}
+#elif defined(__AVX2__)
+QUIRE_INLINE Sums add_products(Sums sums, IW weights, IW activations) {
+  return settled((IW)_mm256_add_epi16((__m256i)sums, _mm256_maddubs_epi16((__m256i)weights, (__m256i)activations)));
+}
+QUIRE_INLINE IW total(Sums sums) {
+  return (IW)_mm256_madd_epi16((__m256i)sums, _mm256_set1_epi16(1));
+}
+#else
+QUIRE_INLINE Sums add_products(Sums sums, IW weights, IW activations) {
+  for (int i = 0; i < 4; ++i) sums += ((weights >> (8 * i)) & 0xff) * ((activations << (24 - 8 * i)) >> 24);
+  return sums;
+}
+QUIRE_INLINE IW total(Sums sums) {
+  return sums;
+}
+#endif
+// Whether Sums are pairs of 16 bits: what they start from is then, too.
+#if defined(__AVX2__) && !defined(__AVX512VNNI__)
+constexpr bool kPairSums = true;
+#else
+constexpr bool kPairSums = false;
+#endif
+
+// sums + products of pairs of signed 16-bit numbers.
+QUIRE_INLINE IW add_pair_products(IW sums, IW weights, IW activations) {
+#if defined(__AVX512VNNI__)
+  return settled((IW)_mm512_dpwssd_epi32((__m512i)sums, (__m512i)weights, (__m512i)activations));
+#elif defined(__AVX512BW__)
+  return settled((IW)_mm512_add_epi32((__m512i)sums, _mm512_madd_epi16((__m512i)weights, (__m512i)activations)));
+#elif defined(__AVX2__)
+  return settled((IW)_mm256_add_epi32((__m256i)sums, _mm256_madd_epi16((__m256i)weights, (__m256i)activations)));
+#else
+  return sums + ((weights << 16) >> 16) * ((activations << 16) >> 16) + (weights >> 16) * (activations >> 16);
+#endif
+}
+
+}  // namespace quire::ops::cpu::QUIRE_ISA
