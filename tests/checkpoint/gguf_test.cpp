@@ -74,7 +74,8 @@ TEST_F(GgufTest, GivenTheFileIsDeletedThenTheViewsStayReadable) {
 struct TypeCase {
   uint32_t id;
   DType dtype;
-  size_t row_bytes;  // of 64 values
+  size_t row_bytes;  // of `values` values
+  uint64_t values = 64;
 };
 class GgufDtypeTest : public GgufTest, public testing::WithParamInterface<TypeCase> {};
 
@@ -83,7 +84,7 @@ TEST_P(GgufDtypeTest, GivenATypeThenTheViewHasItsBlocks) {
   std::string data(2 * type.row_bytes, '\0');
   for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<char>(i * 7);
   GgufWriter writer = small_gguf();
-  writer.tensor("x", {64, 2}, type.id, data);
+  writer.tensor("x", {type.values, 2}, type.id, data);
   const auto checkpoint = open(writer);
   ASSERT_NE(checkpoint, nullptr);
   const CheckpointTensor* tensor = checkpoint->find("x");
@@ -96,7 +97,12 @@ TEST_P(GgufDtypeTest, GivenATypeThenTheViewHasItsBlocks) {
 INSTANTIATE_TEST_SUITE_P(Types, GgufDtypeTest,
                          testing::Values(TypeCase{0, DType::kF32, 256}, TypeCase{1, DType::kF16, 128},
                                          TypeCase{30, DType::kBF16, 128}, TypeCase{2, DType::kQ4_0, 36},
-                                         TypeCase{3, DType::kQ4_1, 40}, TypeCase{8, DType::kQ8_0, 68}),
+                                         TypeCase{3, DType::kQ4_1, 40}, TypeCase{8, DType::kQ8_0, 68},
+                                         TypeCase{6, DType::kQ5_0, 44}, TypeCase{7, DType::kQ5_1, 48},
+                                         TypeCase{10, DType::kQ2_K, 84, 256}, TypeCase{11, DType::kQ3_K, 110, 256},
+                                         TypeCase{12, DType::kQ4_K, 144, 256}, TypeCase{13, DType::kQ5_K, 352, 512},
+                                         TypeCase{14, DType::kQ6_K, 210, 256}, TypeCase{20, DType::kIQ4_NL, 36},
+                                         TypeCase{23, DType::kIQ4_XS, 272, 512}),
                          [](const auto& type) { return std::string(name(type.param.dtype)); });
 
 TEST_F(GgufTest, GivenAnotherAlignmentThenTheDataIsReadFromThere) {

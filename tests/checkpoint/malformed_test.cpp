@@ -172,14 +172,25 @@ const std::vector<Row>& gguf_tensor_rows() {
       {"F4", "TensorTypeUnknown", kDataLoss, "type id 99, which names no tensor type",
        gguf([=](auto& w) { w.tensor("x", {8}, 99, block); })},
       {"F4", "TensorTypeNotBuilt", kUnimplemented,
-       "tensor \"x\" has type Q4_K, which is not supported yet; supported: F32, F16, Q4_0, Q4_1, Q8_0, BF16",
-       gguf([=](auto& w) { w.tensor("x", {256}, 12, block); })},
+       "tensor \"x\" has type IQ2_XS, which is not supported yet; supported: F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, "
+       "Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, BF16",
+       gguf([=](auto& w) { w.tensor("x", {256}, 17, block); })},
       {"F4", "TensorTypeWithdrawn", kUnimplemented, "has type Q4_0_4_4, which GGUF has withdrawn",
        gguf([=](auto& w) { w.tensor("x", {32}, 31, block); })},
       {"F4", "TensorTypeOfIntegers", kUnimplemented, "has type I32",
        gguf([=](auto& w) { w.tensor("x", {8}, 26, block); })},
       {"F4", "RowsNotWholeBlocks", kDataLoss, "rows of 33 values are not whole blocks of 32 (Q4_0)",
        gguf([=](auto& w) { w.tensor("x", {33}, 2, block); })},
+      {"F4", "RowsNotWholeBlocksOfQ5", kDataLoss, "rows of 48 values are not whole blocks of 32 (Q5_1)",
+       gguf([=](auto& w) { w.tensor("x", {48}, 7, block); })},
+      {"F4", "RowsNotWholeBlocksOfK", kDataLoss, "rows of 576 values are not whole blocks of 256 (Q6_K)",
+       gguf([=](auto& w) {
+         w.tensor("x", {576, 256}, 14, block);
+       })},
+      {"F4", "RowsNotWholeBlocksOfIq4", kDataLoss, "rows of 32 values are not whole blocks of 256 (IQ4_XS)",
+       gguf([=](auto& w) {
+         w.tensor("x", {32, 8}, 23, block);
+       })},
       {"F4", "DimensionZero", kDataLoss, "dimension 1 is 0", gguf([=](auto& w) {
          w.tensor("x", {8, 0}, 0, block);
        })},

@@ -32,6 +32,15 @@ TEST(DType, ARowTakesTheBytesOfItsValues) {
   EXPECT_EQ(row_bytes(DType::kQ4_0, 64), 36);
   EXPECT_EQ(row_bytes(DType::kQ4_1, 64), 40);
   EXPECT_EQ(row_bytes(DType::kQ8_0, 64), 68);
+  EXPECT_EQ(row_bytes(DType::kQ5_0, 64), 44);
+  EXPECT_EQ(row_bytes(DType::kQ5_1, 64), 48);
+  EXPECT_EQ(row_bytes(DType::kIQ4_NL, 64), 36);
+  EXPECT_EQ(row_bytes(DType::kQ2_K, 512), 168);
+  EXPECT_EQ(row_bytes(DType::kQ3_K, 512), 220);
+  EXPECT_EQ(row_bytes(DType::kQ4_K, 512), 288);
+  EXPECT_EQ(row_bytes(DType::kQ5_K, 512), 352);
+  EXPECT_EQ(row_bytes(DType::kQ6_K, 512), 420);
+  EXPECT_EQ(row_bytes(DType::kIQ4_XS, 512), 272);
 }
 
 TEST(TensorView, TakesTheBytesOfItsRows) {
