@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
@@ -100,6 +101,36 @@ std::vector<int> usable_cores() {
   return cores;
 }
 
+Result<std::vector<int>> parse_core_list(std::string_view text) {
+  std::vector<int> cores;
+  const auto wrong = [&](std::string_view what) {
+    return invalid_argument("the list of cores \"{}\" {}: expected numbers and ranges, as in 0-3,8", text, what);
+  };
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  const bool known = sched_getaffinity(0, sizeof(mask), &mask) == 0;
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::string_view item = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(item.size() + 1, rest.size()));
+    const size_t dash = std::min(item.find('-'), item.size());
+    const auto number = [](std::string_view digits, int& value) {
+      const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+      return error == std::errc() && end == digits.data() + digits.size() && value >= 0 && value < CPU_SETSIZE;
+    };
+    int first = 0;
+    int last = 0;
+    if (!number(item.substr(0, dash), first)) return wrong("is not one");
+    if (!number(dash == item.size() ? item : item.substr(dash + 1), last) || last < first) return wrong("is not one");
+    for (int core = first; core <= last; ++core) {
+      if (std::find(cores.begin(), cores.end(), core) != cores.end()) return wrong("names a core twice");
+      if (known && !CPU_ISSET(core, &mask)) return wrong(fmt::format("names core {}, not open to this process", core));
+      cores.push_back(core);
+    }
+  }
+  if (!text.empty() && text.back() == ',') return wrong("ends with a comma");
+  return cores;
+}
+
 namespace {
 
 // A sandbox may forbid it; the pool works all the same.
@@ -189,7 +220,7 @@ struct ThreadPool::State {
 
 ThreadPool::ThreadPool(ThreadPoolOptions options) : state_(std::make_unique<State>()) {
   QUIRE_CHECK(options.num_threads >= 0);
-  const std::vector<int> cores = usable_cores();
+  const std::vector<int> cores = options.cores.empty() ? usable_cores() : options.cores;
   state_->num_threads = options.num_threads > 0 ? options.num_threads : static_cast<int>(cores.size());
   // With more threads than cores a spinning thread keeps the one that it waits for off the core.
   const bool oversubscribed = state_->num_threads > static_cast<int>(cores.size());

@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "base/function_ref.h"
+#include "base/status.h"
 
 namespace quire {
 
@@ -14,8 +16,13 @@ namespace quire {
 // Never empty.
 std::vector<int> usable_cores();
 
+// "0-3,8" to {0, 1, 2, 3, 8}; nothing to nothing. Errors: invalid_argument for anything else, for a core named twice
+// and for one that this process may not use.
+Result<std::vector<int>> parse_core_list(std::string_view text);
+
 struct ThreadPoolOptions {
-  int num_threads = 0;          // 0: usable_cores().size()
+  int num_threads = 0;          // 0: as many as there are cores
+  std::vector<int> cores = {};  // to pin workers to; empty: usable_cores()
   bool pin = true;              // workers 1.. to a core each; the calling thread by bind_caller()
   int spin_microseconds = 200;  // longer than the time between two steps
 };

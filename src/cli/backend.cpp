@@ -1,12 +1,30 @@
 #include "cli/backend.h"
 
+#include "base/thread_pool.h"
 #include "ops/cpu/cpu_backend.h"
 #include "runner/local_executor.h"
 
 namespace quire::cli {
 
+namespace {
+
+Result<ActivationDType> parse_activation_dtype(std::string_view text) {
+  if (text == "auto") return ActivationDType::kAuto;
+  if (text == "float32") return ActivationDType::kFloat32;
+  if (text == "int8") return ActivationDType::kInt8;
+  if (text == "int16") return ActivationDType::kInt16;
+  return invalid_argument("activation_dtype \"{}\" is not known; choose one of: auto, float32, int8, int16", text);
+}
+
+}  // namespace
+
 Result<std::unique_ptr<ops::Backend>> make_backend(const EngineConfig& config) {
-  return ops::make_cpu_backend({.threads = config.threads, .isa = config.isa});
+  ops::CpuBackendOptions options;
+  options.threads = config.threads;
+  options.isa = config.isa;
+  QUIRE_ASSIGN_OR_RETURN(options.cores, parse_core_list(config.cpu_affinity));
+  QUIRE_ASSIGN_OR_RETURN(options.activation_dtype, parse_activation_dtype(config.activation_dtype));
+  return ops::make_cpu_backend(options);
 }
 
 Result<std::unique_ptr<runner::Executor>> make_executor(const EngineConfig& config) {

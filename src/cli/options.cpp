@@ -43,7 +43,12 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
       ->group(kModel)
       ->check(CLI::NonNegativeNumber);
   app.add_option("--dtype", config.dtype, "Of the weights: auto (as stored)")->group(kModel)->capture_default_str();
-  app.add_option("--activation-dtype", config.activation_dtype, "float32")->group(kModel)->capture_default_str();
+  app.add_option(
+         "--activation-dtype", config.activation_dtype,
+         "What inputs of products with quantised weights are rounded to: auto (int8, or int16 where the weights "
+         "are 8-bit), float32, int8, int16")
+      ->group(kModel)
+      ->capture_default_str();
 
   constexpr const char* kMemory = "Memory and scheduling";
   app.add_option("--block-size", config.block_size, "Tokens a KV block")->group(kMemory)->capture_default_str();
@@ -107,9 +112,12 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
 
   constexpr const char* kMachine = "Machine";
   app.add_option("--threads", config.threads, "Compute threads; 0: one a core")->group(kMachine)->capture_default_str();
-  app.add_option("--isa", config.isa, "Instruction set of the kernels: auto, portable, avx2")
+  app.add_option("--isa", config.isa, "Instruction set of the kernels: auto, portable, avx2, avx512")
       ->group(kMachine)
       ->capture_default_str();
+  app.add_option("--cpu-affinity", config.cpu_affinity,
+                 "Cores of the compute threads, one each (0-3,8); nothing: those that this process may use")
+      ->group(kMachine);
 }
 
 void add_sampling_options(CLI::App& app, SamplingParams& params) {

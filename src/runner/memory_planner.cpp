@@ -30,9 +30,6 @@ Status check_choices(const EngineConfig& config) {
   if (config.dtype != "auto") {
     return unimplemented("dtype \"{}\" is not supported yet: weights stay as they are stored (\"auto\")", config.dtype);
   }
-  if (config.activation_dtype != "float32" && config.activation_dtype != "auto") {
-    return unimplemented("activation_dtype \"{}\" is not supported yet; supported: float32", config.activation_dtype);
-  }
   return {};
 }
 

@@ -21,6 +21,32 @@ TEST(UsableCoresTest, AreSomeAndAllDifferent) {
   for (const int core : cores) EXPECT_GE(core, 0);
 }
 
+TEST(CoreListTest, NumbersAndRangesAreReadInOrder) {
+  const int core = usable_cores().front();
+  const std::string text = std::to_string(core);
+  EXPECT_EQ(parse_core_list(text).value(), std::vector<int>{core});
+  EXPECT_EQ(parse_core_list(text + "-" + text).value(), std::vector<int>{core});
+  EXPECT_TRUE(parse_core_list("").value().empty());
+  const std::vector<int> all = usable_cores();
+  if (all.size() > 1) {
+    const std::string two = std::to_string(all[1]) + "," + std::to_string(all[0]);
+    EXPECT_EQ(parse_core_list(two).value(), (std::vector<int>{all[1], all[0]}));
+    EXPECT_EQ(ThreadPool(ThreadPoolOptions{.cores = {all[1], all[0]}}).num_threads(), 2);
+  }
+}
+
+TEST(CoreListTest, WhatIsNoListIsRefusedWithItsText) {
+  const std::string core = std::to_string(usable_cores().front());
+  for (const std::string& text :
+       std::vector<std::string>{"x", "-", "0-", "-1", "3-2", ",", "0,,1", core + ",", core + "," + core, "1000", "1e3",
+                                "99999999999", core + " "}) {
+    const auto cores = parse_core_list(text);
+    ASSERT_FALSE(cores.ok()) << text;
+    EXPECT_EQ(cores.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_NE(cores.status().message().find(text), std::string::npos) << cores.status().message();
+  }
+}
+
 TEST(ThreadPoolTest, TakesAThreadForEachUsableCoreByDefault) {
   const ThreadPool pool;
   EXPECT_EQ(pool.num_threads(), static_cast<int>(usable_cores().size()));

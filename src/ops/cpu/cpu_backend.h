@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "ops/backend.h"
@@ -11,7 +12,8 @@
 namespace quire::ops {
 
 struct CpuBackendOptions {
-  int threads = 0;           // 0: one a core that this process may use
+  int threads = 0;           // 0: one a core of `cores`
+  std::vector<int> cores;    // for the threads, one each; empty: those that this process may use
   std::string isa = "auto";  // "auto", "portable", "avx2" or "avx512"
   ActivationDType activation_dtype = ActivationDType::kAuto;
 };
