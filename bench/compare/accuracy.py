@@ -9,6 +9,7 @@ float32's greedy ones, put before every engine token by token, so that one flip 
 """
 
 import csv
+import http.client
 import itertools
 import json
 import pathlib
@@ -23,6 +24,7 @@ REFERENCE = "quire:float32"
 TOP = 8
 LIKELIEST = 4  # of the tokens after a prompt, that are compared
 SCORED_AT_ONCE = 8
+PROBLEMS = (RuntimeError, OSError, subprocess.TimeoutExpired, http.client.HTTPException)
 
 
 class Score:
@@ -202,7 +204,7 @@ def measure_format(engines, options, cases, name):
     for engine in options.only:
         try:
             scores, found = score_all(engines, name, engine, lines, texts)
-        except (RuntimeError, OSError, subprocess.TimeoutExpired) as problem:
+        except PROBLEMS as problem:
             say(f"{name}, {engine}: {problem}")
             continue
         row = {"engine": engine, "against": REFERENCE, **chat_measures(lines, references, scores)}
@@ -243,7 +245,12 @@ def main():
     models = common.Models(peers, options.model)
     cases = json.loads(options.chats.read_text())["cases"]
     engines = Engines(options, peers, models)
-    rows = [row for name in options.formats for row in measure_format(engines, options, cases, name)]
+    rows = []
+    for name in options.formats:
+        try:
+            rows += measure_format(engines, options, cases, name)
+        except PROBLEMS as problem:
+            say(f"{name}: no reference: {problem}")
     if not rows:
         sys.exit("error: nothing was measured")
     options.out.mkdir(parents=True, exist_ok=True)

