@@ -11,5 +11,6 @@ void add_serve_command(CLI::App& program, int& exit_code);
 void add_tokenize_command(CLI::App& program, int& exit_code);
 void add_plan_command(CLI::App& program, int& exit_code);
 void add_replay_command(CLI::App& program, int& exit_code);
+void add_bench_command(CLI::App& program, int& exit_code);
 
 }  // namespace quire::cli

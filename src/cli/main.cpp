@@ -27,6 +27,7 @@ int main(int argc, char** argv) {
   add_tokenize_command(program, exit_code);
   add_plan_command(program, exit_code);
   add_replay_command(program, exit_code);
+  add_bench_command(program, exit_code);
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
