@@ -239,7 +239,7 @@ def main():
     parser.add_argument("--answer", type=int, default=32, help="most tokens of an answer where the record has none")
     parser.add_argument("--text", type=pathlib.Path, nargs="*", help="instead of ShareGPT's answers")
     parser.add_argument("--tokens", type=int, default=20000, help="of the text; 0: no perplexity")
-    parser.add_argument("--window", type=int, default=512, help="tokens that are read together; the first of each is not predicted")
+    parser.add_argument("--window", type=int, default=512, help="tokens read together; the first is not predicted")
     options = parser.parse_args()
     peers = common.Peers(options.peers)
     models = common.Models(peers, options.model)
