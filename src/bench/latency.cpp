@@ -27,39 +27,6 @@ double seconds(Clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
-// When the first and the last sequence had its first token. Told on the engine's thread.
-class FirstTokens {
- public:
-  explicit FirstTokens(int64_t sequences) : missing_(sequences), told_(static_cast<size_t>(sequences)) {}
-
-  void tell(size_t sequence) {
-    const Clock::time_point now = Clock::now();
-    const std::lock_guard lock(mutex_);
-    if (told_[sequence]) return;
-    told_[sequence] = true;
-    if (!any_) first_ = now;
-    any_ = true;
-    last_ = now;
-    if (--missing_ == 0) bell_.notify_one();
-  }
-  void wait() {
-    std::unique_lock lock(mutex_);
-    bell_.wait(lock, [&] { return missing_ == 0; });
-  }
-  // After wait().
-  Clock::time_point first() const { return first_; }
-  Clock::time_point last() const { return last_; }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable bell_;
-  int64_t missing_;
-  std::vector<bool> told_;
-  bool any_ = false;
-  Clock::time_point first_;
-  Clock::time_point last_;
-};
-
 Status take_in(engine::OutputDelta delta, BatchTimes& times) {
   times.output_tokens += static_cast<int64_t>(delta.tokens.size());
   times.cached_tokens += delta.num_cached_tokens.value_or(0);
@@ -68,28 +35,70 @@ Status take_in(engine::OutputDelta delta, BatchTimes& times) {
   return {};
 }
 
+// Follows a batch to the moment at which every sequence has a token. Told on the engine's thread, which also counts
+// what was given out until then: a thread that had to be woken first would count later tokens as well.
+class FirstTokens {
+ public:
+  using Completions = std::vector<std::unique_ptr<engine::Completion>>;
+  FirstTokens(Completions& completions, BatchTimes& times)
+      : completions_(completions), times_(times), missing_(completions.size()), told_(completions.size()) {}
+
+  void tell(size_t sequence) {
+    const Clock::time_point now = Clock::now();
+    const std::lock_guard lock(mutex_);
+    if (told_[sequence]) return;
+    told_[sequence] = true;
+    if (missing_ == told_.size()) first_ = now;
+    if (--missing_ > 0) return;
+    last_ = now;
+    // wait() keeps the batch's own thread from the completions.
+    for (const auto& completion : completions_) {
+      auto delta = completion->try_take();
+      if (delta && status_.ok()) status_ = take_in(std::move(*delta), times_);
+    }
+    times_.tokens_at_last_first_token = times_.output_tokens;
+    bell_.notify_one();
+  }
+  // Errors: a request that failed.
+  Status wait() {
+    std::unique_lock lock(mutex_);
+    bell_.wait(lock, [&] { return missing_ == 0; });
+    return status_;
+  }
+  // After wait().
+  Clock::time_point first() const { return first_; }
+  Clock::time_point last() const { return last_; }
+
+ private:
+  Completions& completions_;
+  BatchTimes& times_;
+  std::mutex mutex_;
+  std::condition_variable bell_;
+  size_t missing_;
+  std::vector<bool> told_;
+  Status status_;
+  Clock::time_point first_;
+  Clock::time_point last_;
+};
+
 Result<BatchTimes> run_batch(engine::Engine& engine, const std::vector<std::vector<TokenId>>& prompts,
                              const SamplingParams& params, std::optional<double>& process_seconds_at_first_token) {
   BatchTimes times;
-  auto first_tokens = std::make_shared<FirstTokens>(static_cast<int64_t>(prompts.size()));
-  std::vector<std::unique_ptr<engine::Completion>> completions;
+  FirstTokens::Completions completions;
   const Clock::time_point start = Clock::now();
   for (const std::vector<TokenId>& prompt : prompts) {
     QUIRE_ASSIGN_OR_RETURN(auto completion,
                            engine::Completion::start_one(engine, {.prompt = prompt, .params = params}));
     completions.push_back(std::move(completion));
   }
+  const auto first_tokens = std::make_shared<FirstTokens>(completions, times);
   for (size_t i = 0; i < completions.size(); ++i) {
     completions[i]->on_ready([first_tokens, i] { first_tokens->tell(i); });
   }
-  first_tokens->wait();
+  QUIRE_RETURN_IF_ERROR(first_tokens->wait());
   if (!process_seconds_at_first_token) {
     process_seconds_at_first_token = seconds_since_process_start() - seconds(Clock::now() - first_tokens->first());
   }
-  for (const auto& completion : completions) {
-    if (auto delta = completion->try_take()) QUIRE_RETURN_IF_ERROR(take_in(std::move(*delta), times));
-  }
-  times.tokens_at_last_first_token = times.output_tokens;
   for (const auto& completion : completions) {
     while (!completion->finished()) QUIRE_RETURN_IF_ERROR(take_in(completion->take(), times));
   }
