@@ -8,6 +8,11 @@ struct CpuFeatures {
   bool fma = false;
   bool f16c = false;
   bool bmi2 = false;
+  bool avx512f = false;
+  bool avx512bw = false;
+  bool avx512dq = false;
+  bool avx512vl = false;
+  bool avx512vnni = false;
 };
 
 // Asks the processor. All false on other architectures than x86-64.

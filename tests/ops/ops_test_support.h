@@ -15,7 +15,7 @@
 namespace quire::ops::testing {
 
 // Names of backends that every op is tested on; the reference is what they are compared with.
-inline const std::vector<std::string> kCpuIsas = {"portable", "avx2"};
+inline const std::vector<std::string> kCpuIsas = {"portable", "avx2", "avx512"};
 inline const std::vector<DType> kWeightFormats = {DType::kF32,  DType::kF16,  DType::kBF16,
                                                   DType::kQ4_0, DType::kQ4_1, DType::kQ8_0};
 inline const std::vector<DType> kAllWeightFormats = {

@@ -12,7 +12,7 @@ namespace {
 // Rows (a token's head) of an item, by number and by floats of their vectors.
 constexpr int64_t kMaxRows = 192;
 constexpr int64_t kMaxRowFloats = 12288;
-constexpr int32_t kMaxTokens = 16;
+constexpr int32_t kMaxTokens = kAttentionMaxTokens;
 constexpr int64_t kSplitTokens = 256;
 constexpr int64_t kPartialFloats = int64_t{2} << 20;
 // Under this many multiply-adds waking the other threads costs more than it saves.
@@ -73,10 +73,13 @@ AttentionSchedule::Partial AttentionSchedule::stored_partial(const Item& item, i
 void AttentionSchedule::run(const PagedAttentionArgs& args) {
   QUIRE_CHECK(args.cache.head_dim <= kMaxHeadDim);
   if (args.num_sequences == 0) return;
-  plan(args);
-  const auto body = [&](int64_t task, int thread) {
-    run_task(args, tasks_[static_cast<size_t>(task)], thread_scratch(thread));
-  };
+  if (!is_planned(args)) plan(args);
+  for (const Item& item : items_) {
+    if (item.partials >= 0) {
+      unfinished_[static_cast<size_t>(item.unfinished)].store(item.num_splits, std::memory_order_relaxed);
+    }
+  }
+  const auto body = [&](int64_t task, int thread) { run_task(args, task, thread_scratch(thread)); };
   const auto num_tasks = static_cast<int64_t>(tasks_.size());
   if (work_ < kMinParallelWork || num_tasks == 1) {
     for (int64_t task = 0; task < num_tasks; ++task) body(task, 0);
@@ -85,7 +88,23 @@ void AttentionSchedule::run(const PagedAttentionArgs& args) {
   }
 }
 
+bool AttentionSchedule::is_planned(const PagedAttentionArgs& args) const {
+  const auto sequences = static_cast<size_t>(args.num_sequences);
+  return planned_.context_lengths.size() == sequences && planned_.num_heads == args.num_heads &&
+         planned_.num_kv_heads == args.cache.num_kv_heads && planned_.head_dim == args.cache.head_dim &&
+         planned_.block_size == args.cache.block_size && planned_.window == args.window &&
+         std::equal(planned_.context_lengths.begin(), planned_.context_lengths.end(), args.context_lengths) &&
+         std::equal(planned_.query_offsets.begin(), planned_.query_offsets.end(), args.query_offsets);
+}
+
 void AttentionSchedule::plan(const PagedAttentionArgs& args) {
+  planned_.num_heads = args.num_heads;
+  planned_.num_kv_heads = args.cache.num_kv_heads;
+  planned_.head_dim = args.cache.head_dim;
+  planned_.block_size = args.cache.block_size;
+  planned_.window = args.window;
+  planned_.query_offsets.assign(args.query_offsets, args.query_offsets + args.num_sequences + 1);
+  planned_.context_lengths.assign(args.context_lengths, args.context_lengths + args.num_sequences);
   items_.clear();
   tasks_.clear();
   partials_used_ = 0;
@@ -97,11 +116,6 @@ void AttentionSchedule::plan(const PagedAttentionArgs& args) {
   if (unfinished_used_ > unfinished_capacity_) {
     unfinished_capacity_ = 2 * unfinished_used_;
     unfinished_ = std::make_unique<std::atomic<int64_t>[]>(static_cast<size_t>(unfinished_capacity_));
-  }
-  for (const Item& item : items_) {
-    if (item.partials >= 0) {
-      unfinished_[static_cast<size_t>(item.unfinished)].store(item.num_splits, std::memory_order_relaxed);
-    }
   }
 }
 
@@ -117,6 +131,7 @@ void AttentionSchedule::plan_sequence(const PagedAttentionArgs& args, int32_t se
 
   // The tokens with the longest context first: the short ones then even out the threads.
   for (int32_t tile = (num_queries - 1) / tokens; tile >= 0; --tile) {
+    const size_t first_item = items_.size();
     for (int32_t kv_head = 0; kv_head < args.cache.num_kv_heads; ++kv_head) {
       for (int32_t head = 0; head < group; head += heads) {
         Item item{};
@@ -126,13 +141,14 @@ void AttentionSchedule::plan_sequence(const PagedAttentionArgs& args, int32_t se
         item.kv_head = kv_head;
         item.first_head = kv_head * group + head;
         item.num_heads = std::min(heads, group - head);
-        add(args, item, num_queries);
+        add_item(args, item, num_queries);
       }
     }
+    add_tasks(first_item);
   }
 }
 
-void AttentionSchedule::add(const PagedAttentionArgs& args, Item item, int32_t num_queries) {
+void AttentionSchedule::add_item(const PagedAttentionArgs& args, Item item, int32_t num_queries) {
   const int32_t end = args.query_offsets[item.sequence + 1];
   item.first_position = args.context_lengths[item.sequence] - (end - item.first_token);
   const int64_t last = item.first_position + item.num_tokens - 1;
@@ -150,33 +166,45 @@ void AttentionSchedule::add(const PagedAttentionArgs& args, Item item, int32_t n
     item.unfinished = unfinished_used_++;
     partials_used_ += partial_floats;
   }
-  const auto index = static_cast<int32_t>(items_.size());
   items_.push_back(item);
-  if (item.partials < 0) {
-    tasks_.push_back({index, -1});
-  } else {
-    for (int32_t split = 0; split < item.num_splits; ++split) tasks_.push_back({index, split});
+}
+
+// Tasks of the items from first_item on, which are the heads of the same tokens. The heads of a block lie beside each
+// other in memory, so one split of all of them comes before the next split.
+void AttentionSchedule::add_tasks(size_t first_item) {
+  const int64_t num_splits = items_[first_item].num_splits;
+  for (int32_t split = 0; split < num_splits; ++split) {
+    for (size_t index = first_item; index < items_.size(); ++index) {
+      const auto item = static_cast<int32_t>(index);
+      if (items_[index].partials >= 0) {
+        tasks_.push_back({item, split});
+      } else if (split == 0) {
+        tasks_.push_back({item, -1});
+      }
+    }
   }
 }
 
-void AttentionSchedule::run_task(const PagedAttentionArgs& args, const Task& task, const ThreadScratch& scratch) {
+void AttentionSchedule::run_task(const PagedAttentionArgs& args, int64_t index, const ThreadScratch& scratch) {
+  const Task& task = tasks_[static_cast<size_t>(index)];
   const Item& item = items_[static_cast<size_t>(task.item)];
   const int32_t head_dim = args.cache.head_dim;
+  scale_queries(args, item, scratch.queries);
   if (item.partials < 0) {
     if (item.num_splits == 1) {
-      run_split(args, item, 0, scratch, scratch.partial);
+      run_split(args, index, 0, scratch, scratch.partial);
       finish(args, item, scratch.partial);
       return;
     }
     std::fill_n(scratch.total.sum, item.num_tokens * item.num_heads, 0.0f);
     for (int64_t split = 0; split < item.num_splits; ++split) {
-      run_split(args, item, split, scratch, scratch.partial);
+      run_split(args, index, split, scratch, scratch.partial);
       fold(args, item, split, scratch.partial, scratch.total);
     }
     finish(args, item, scratch.total);
     return;
   }
-  run_split(args, item, task.split, scratch, stored_partial(item, task.split, head_dim));
+  run_split(args, index, task.split, scratch, stored_partial(item, task.split, head_dim));
   std::atomic<int64_t>& unfinished = unfinished_[static_cast<size_t>(item.unfinished)];
   if (unfinished.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   std::fill_n(scratch.total.sum, item.num_tokens * item.num_heads, 0.0f);
@@ -185,16 +213,34 @@ void AttentionSchedule::run_task(const PagedAttentionArgs& args, const Task& tas
   finish(args, item, scratch.total);
 }
 
-void AttentionSchedule::run_split(const PagedAttentionArgs& args, const Item& item, int64_t split,
-                                  const ThreadScratch& scratch, const Partial& result) const {
-  const KvCacheView& cache = args.cache;
-  const int64_t row_floats = int64_t{item.num_heads} * cache.head_dim;
+void AttentionSchedule::scale_queries(const PagedAttentionArgs& args, const Item& item, float* queries) const {
+  const int32_t head_dim = args.cache.head_dim;
+  const int64_t row_floats = int64_t{item.num_heads} * head_dim;
   for (int64_t t = 0; t < item.num_tokens; ++t) {
-    const float* from =
-        args.queries + (item.first_token + t) * args.query_stride + int64_t{item.first_head} * cache.head_dim;
-    float* to = scratch.queries + t * row_floats;
+    const float* from = args.queries + (item.first_token + t) * args.query_stride + int64_t{item.first_head} * head_dim;
+    float* to = queries + t * row_floats;
     for (int64_t i = 0; i < row_floats; ++i) to[i] = from[i] * args.scale;
   }
+}
+
+// Tasks are handed out in turn, so while this one runs the others take those after it.
+void AttentionSchedule::fetch_next(const PagedAttentionArgs& args, int64_t index, AttentionWork& work) const {
+  const auto next = static_cast<size_t>(index + (work_ < kMinParallelWork ? 1 : pool_.num_threads()));
+  if (next >= tasks_.size()) return;
+  const KvCacheView& cache = args.cache;
+  const Item& item = items_[static_cast<size_t>(tasks_[next].item)];
+  const int64_t begin = (item.first_split + std::max(tasks_[next].split, 0)) * split_tokens_;
+  work.next_keys = static_cast<const uint8_t*>(cache.keys) + item.kv_head * head_bytes(cache);
+  work.next_values = static_cast<const uint8_t*>(cache.values) + item.kv_head * head_bytes(cache);
+  work.next_block_table = args.block_tables + item.sequence * args.block_table_stride;
+  work.next_begin = std::max(begin, first_seen(args, item.first_position));
+  work.next_end = std::min(begin + split_tokens_, item.first_position + item.num_tokens);
+}
+
+void AttentionSchedule::run_split(const PagedAttentionArgs& args, int64_t index, int64_t split,
+                                  const ThreadScratch& scratch, const Partial& result) const {
+  const Item& item = items_[static_cast<size_t>(tasks_[static_cast<size_t>(index)].item)];
+  const KvCacheView& cache = args.cache;
   AttentionWork work{};
   work.queries = scratch.queries;
   work.num_tokens = item.num_tokens;
@@ -212,6 +258,7 @@ void AttentionSchedule::run_split(const PagedAttentionArgs& args, const Item& it
   work.head_dim = cache.head_dim;
   work.scores = scratch.scores;
   work.widened = scratch.widened;
+  fetch_next(args, index, work);
   work.maximum = result.maximum;
   work.sum = result.sum;
   work.weighted = result.weighted;
@@ -221,15 +268,16 @@ void AttentionSchedule::run_split(const PagedAttentionArgs& args, const Item& it
 void AttentionSchedule::fold(const PagedAttentionArgs& args, const Item& item, int64_t split, const Partial& partial,
                              const Partial& total) const {
   const int64_t begin = (item.first_split + split) * split_tokens_;
+  // The tokens that see something of the split are neighbours.
+  int64_t first = 0;
+  while (first < item.num_tokens && item.first_position + first < begin) ++first;
+  int64_t end = first;
+  while (end < item.num_tokens && first_seen(args, item.first_position + end) < begin + split_tokens_) ++end;
+  const int64_t row = first * item.num_heads;
   const int32_t head_dim = args.cache.head_dim;
-  for (int64_t t = 0; t < item.num_tokens; ++t) {
-    const int64_t position = item.first_position + t;
-    if (position < begin || first_seen(args, position) >= begin + split_tokens_) continue;
-    for (int64_t row = t * item.num_heads; row < (t + 1) * item.num_heads; ++row) {
-      kernels_.attention_fold(total.maximum + row, total.sum + row, total.weighted + row * head_dim,
-                              partial.maximum[row], partial.sum[row], partial.weighted + row * head_dim, head_dim);
-    }
-  }
+  kernels_.attention_fold(total.maximum + row, total.sum + row, total.weighted + row * head_dim, partial.maximum + row,
+                          partial.sum + row, partial.weighted + row * head_dim, (end - first) * item.num_heads,
+                          head_dim);
 }
 
 void AttentionSchedule::finish(const PagedAttentionArgs& args, const Item& item, const Partial& total) const {

@@ -57,11 +57,27 @@ class AttentionSchedule {
   };
   struct ThreadScratch;
 
+  // What the plan depends on: between the layers of a step only pointers change, and the plan stays.
+  struct Planned {
+    int32_t num_heads = 0;
+    int32_t num_kv_heads = 0;
+    int32_t head_dim = 0;
+    int32_t block_size = 0;
+    int32_t window = 0;
+    std::vector<int32_t> query_offsets;
+    std::vector<int32_t> context_lengths;
+  };
+
+  bool is_planned(const PagedAttentionArgs& args) const;
   void plan(const PagedAttentionArgs& args);
   void plan_sequence(const PagedAttentionArgs& args, int32_t sequence);
-  void add(const PagedAttentionArgs& args, Item item, int32_t num_queries);
-  void run_task(const PagedAttentionArgs& args, const Task& task, const ThreadScratch& scratch);
-  void run_split(const PagedAttentionArgs& args, const Item& item, int64_t split, const ThreadScratch& scratch,
+  void add_item(const PagedAttentionArgs& args, Item item, int32_t num_queries);
+  void add_tasks(size_t first_item);
+  void run_task(const PagedAttentionArgs& args, int64_t index, const ThreadScratch& scratch);
+  void fetch_next(const PagedAttentionArgs& args, int64_t index, AttentionWork& work) const;
+  void scale_queries(const PagedAttentionArgs& args, const Item& item, float* queries) const;
+  // `index` of the task.
+  void run_split(const PagedAttentionArgs& args, int64_t index, int64_t split, const ThreadScratch& scratch,
                  const Partial& result) const;
   void fold(const PagedAttentionArgs& args, const Item& item, int64_t split, const Partial& partial,
             const Partial& total) const;
@@ -74,6 +90,7 @@ class AttentionSchedule {
   float* scratch_;
   float* partials_;
   int64_t partials_used_ = 0;
+  Planned planned_;
   int64_t work_ = 0;  // multiply-adds of the scores
   int64_t split_tokens_ = 0;
   std::vector<Item> items_;

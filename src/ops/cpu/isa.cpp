@@ -16,6 +16,11 @@ struct InstructionSet {
 // Best first.
 const InstructionSet kInstructionSets[] = {
 #if defined(__x86_64__)
+    {&avx512::kKernels, "AVX-512 F, BW, DQ, VL and VNNI beside AVX2, FMA, F16C and BMI2",
+     [](const CpuFeatures& f) {
+       return f.avx2 && f.fma && f.f16c && f.bmi2 && f.avx512f && f.avx512bw && f.avx512dq && f.avx512vl &&
+              f.avx512vnni;
+     }},
     {&avx2::kKernels, "AVX2, FMA, F16C and BMI2",
      [](const CpuFeatures& f) { return f.avx2 && f.fma && f.f16c && f.bmi2; }},
 #endif

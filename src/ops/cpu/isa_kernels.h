@@ -86,22 +86,10 @@ void rope(float* head, int32_t rotary_dim, bool interleaved, const float* cosine
 void silu_and_mul(const float* gate, const float* up, int64_t size, float* out);
 
 void kv_write(const KvWrite& write);
-// Tokens [first, first + count) of a kv head of a block, as floats: keys to [head_dim, out_stride], values to
-// [count, head_dim].
-struct KvPage {
-  DType dtype;  // not F32
-  const uint8_t* head;
-  int64_t head_dim;
-  int64_t block_size;
-  int64_t first;
-  int64_t count;
-};
-void widen_keys(const KvPage& page, int64_t out_stride, float* out);
-void widen_values(const KvPage& page, float* out);
 
 void attention(const AttentionWork& work);
-void attention_fold(float* total_maximum, float* total_sum, float* total, float maximum, float sum,
-                    const float* weighted, int32_t head_dim);
+void attention_fold(float* total_maximum, float* total_sum, float* total, const float* maximum, const float* sum,
+                    const float* weighted, int64_t num_rows, int32_t head_dim);
 void attention_finish(const float* weighted, float sum, int32_t head_dim, float* out);
 
 }  // namespace quire::ops::cpu::QUIRE_ISA

@@ -68,6 +68,8 @@ struct KvWrite {
 // Query rows that attention kernels treat together share loads of keys and values.
 inline constexpr int kAttentionTileTokens = 64;
 inline constexpr int kAttentionScoreFloats = 6 * kAttentionTileTokens;
+// Tokens of an AttentionWork, at most.
+inline constexpr int kAttentionMaxTokens = 16;
 
 // Online softmax of a run of tokens of one sequence, for some heads that share one kv head, over the cached positions
 // [split_begin, split_end).
@@ -87,6 +89,13 @@ struct AttentionWork {
   int32_t block_size;
   int32_t head_dim;
   float* scores;   // kAttentionScoreFloats, 64-byte aligned
+  // Of the work that this thread is likely to do next, to be fetched ahead: blocks of its kv head, its block table and
+  // the first positions of it, none where next_begin == next_end.
+  const uint8_t* next_keys;
+  const uint8_t* next_values;
+  const BlockId* next_block_table;
+  int64_t next_begin;
+  int64_t next_end;
   float* widened;  // 2 * kAttentionTileTokens * head_dim, 64-byte aligned: a tile's keys and values as floats
   // Results, all [num_tokens * num_heads]: largest score, sum of exp(score - maximum), and [.., head_dim] the sum of
   // values weighted by it. A row that sees nothing of the split: -inf, 0, zeros.
@@ -109,9 +118,9 @@ struct Kernels {
   void (*silu_and_mul)(const float* gate, const float* up, int64_t size, float* out);
   void (*kv_write)(const KvWrite& write);
   void (*attention)(const AttentionWork& work);
-  // Adds the partial softmax (maximum, sum, weighted) to the total, in place.
-  void (*attention_fold)(float* total_maximum, float* total_sum, float* total, float maximum, float sum,
-                         const float* weighted, int32_t head_dim);
+  // Adds the partial softmaxes (maximum, sum, weighted) of some rows to their totals, in place.
+  void (*attention_fold)(float* total_maximum, float* total_sum, float* total, const float* maximum, const float* sum,
+                         const float* weighted, int64_t num_rows, int32_t head_dim);
   // out = weighted / sum
   void (*attention_finish)(const float* weighted, float sum, int32_t head_dim, float* out);
 };
@@ -122,6 +131,9 @@ extern const Kernels kKernels;
 }
 #if defined(__x86_64__)
 namespace avx2 {
+extern const Kernels kKernels;
+}
+namespace avx512 {
 extern const Kernels kKernels;
 }
 #endif

@@ -85,74 +85,6 @@ void narrow(DType dtype, const float* in, int64_t size, int64_t stride, uint8_t*
   }
 }
 
-// `count` codes of kBytes each to floats; the last ones through a padded copy.
-template <int kBytes, F8 (*kLoad)(const uint8_t*)>
-void widen_run(const uint8_t* in, int64_t count, float* out) {
-  int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) store(out + i, kLoad(in + i * kBytes));
-  if (i == count) return;
-  uint8_t padded[kLanes * kBytes] = {};
-  std::memcpy(padded, in + i * kBytes, static_cast<size_t>(count - i) * kBytes);
-  const F8 last = kLoad(padded);
-  for (int lane = 0; i < count; ++i, ++lane) out[i] = last[lane];
-}
-
-struct Widen {
-  void (*run)(const uint8_t* in, int64_t count, float* out);
-  int64_t bytes;  // of a code
-};
-
-QUIRE_INLINE Widen widen_of(DType dtype) {
-  switch (dtype) {
-    case DType::kF16:
-      return {widen_run<2, load_half>, 2};
-    case DType::kBF16:
-      return {widen_run<2, load_bfloat16>, 2};
-    case DType::kF8E4M3:
-      return {widen_run<1, load_f8e4m3>, 1};
-    case DType::kF8E5M2:
-      return {widen_run<1, load_f8e5m2>, 1};
-    case DType::kI8:
-      return {widen_run<1, load_int8>, 1};
-    default:
-      return {widen_run<4, load_float>, 4};
-  }
-}
-
-QUIRE_INLINE float scale_at(const KvPage& page, int64_t token) {
-  float scale;
-  std::memcpy(&scale, page.head + page.head_dim * page.block_size + token * static_cast<int64_t>(sizeof(float)),
-              sizeof(scale));
-  return scale;
-}
-
-// Keys of I8: a row of them times the row of scales.
-void widen_int8_keys(const KvPage& page, int64_t out_stride, float* out) {
-  const uint8_t* in = page.head + page.first;
-  const uint8_t* scales =
-      page.head + page.head_dim * page.block_size + page.first * static_cast<int64_t>(sizeof(float));
-  for (int64_t d = 0; d < page.head_dim; ++d, in += page.block_size, out += out_stride) {
-    int64_t t = 0;
-    for (; t + kLanes <= page.count; t += kLanes) {
-      store(out + t, load_int8(in + t) * load_float(scales + t * static_cast<int64_t>(sizeof(float))));
-    }
-    for (; t < page.count; ++t) {
-      out[t] = static_cast<float>(static_cast<int8_t>(in[t])) * scale_at(page, page.first + t);
-    }
-  }
-}
-
-// Values of I8: a token's row of them times its scale.
-void widen_int8_values(const KvPage& page, float* out) {
-  const uint8_t* in = page.head + page.first * page.head_dim;
-  for (int64_t t = 0; t < page.count; ++t, in += page.head_dim, out += page.head_dim) {
-    const float scale = scale_at(page, page.first + t);
-    int64_t d = 0;
-    for (; d + kLanes <= page.head_dim; d += kLanes) store(out + d, load_int8(in + d) * scale);
-    for (; d < page.head_dim; ++d) out[d] = static_cast<float>(static_cast<int8_t>(in[d])) * scale;
-  }
-}
-
 }  // namespace
 
 void kv_write(const KvWrite& write) {
@@ -164,28 +96,9 @@ void kv_write(const KvWrite& write) {
     narrow_int8(write.value, head_dim, 1, write.values + write.token * head_dim, write.values + scale);
     return;
   }
-  const int64_t bytes = widen_of(write.dtype).bytes;
+  const int64_t bytes = row_bytes(write.dtype, 1);
   narrow(write.dtype, write.key, head_dim, block_size, write.keys + write.token * bytes);
   narrow(write.dtype, write.value, head_dim, 1, write.values + write.token * head_dim * bytes);
-}
-
-void widen_keys(const KvPage& page, int64_t out_stride, float* out) {
-  if (page.dtype == DType::kI8) return widen_int8_keys(page, out_stride, out);
-  const Widen widen = widen_of(page.dtype);
-  const uint8_t* in = page.head + page.first * widen.bytes;
-  if (page.count == page.block_size && out_stride == page.block_size) {
-    widen.run(in, page.head_dim * page.block_size, out);
-    return;
-  }
-  for (int64_t d = 0; d < page.head_dim; ++d) {
-    widen.run(in + d * page.block_size * widen.bytes, page.count, out + d * out_stride);
-  }
-}
-
-void widen_values(const KvPage& page, float* out) {
-  if (page.dtype == DType::kI8) return widen_int8_values(page, out);
-  const Widen widen = widen_of(page.dtype);
-  widen.run(page.head + page.first * page.head_dim * widen.bytes, page.count * page.head_dim, out);
 }
 
 }  // namespace quire::ops::cpu::QUIRE_ISA

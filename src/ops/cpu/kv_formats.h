@@ -3,11 +3,18 @@
 #pragma once
 
 #include "ops/cpu/simd.h"
+#include "tensor/dtype.h"
 
 namespace quire::ops::cpu::QUIRE_ISA {
 
+// Eight neighbours of a row of sixteen, and the next eight.
+struct Pair {
+  F8 first;
+  F8 second;
+};
+
 // Both FP8 formats are read as halves: E5M2 is the upper half of one; E4M3's bits fit into one whose exponent is 8
-// too small (the biases are 7 and 15), and only its NaN, all ones, is not said by that.
+// too small (the biases are 7 and 15), and only its NaN, all ones, is not said by that: it gets the exponent's top bit.
 QUIRE_INLINE F8 load_f8e5m2(const uint8_t* p) {
 #if defined(__F16C__)
   const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
@@ -16,18 +23,42 @@ QUIRE_INLINE F8 load_f8e5m2(const uint8_t* p) {
   return half_to_float(load_unsigned_bytes(p) << 8);
 #endif
 }
+QUIRE_INLINE Pair load_f8e5m2_pair(const uint8_t* p) {
+#if defined(__F16C__)
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return {_mm256_cvtph_ps(_mm_unpacklo_epi8(_mm_setzero_si128(), bytes)),
+          _mm256_cvtph_ps(_mm_unpackhi_epi8(_mm_setzero_si128(), bytes))};
+#else
+  return {load_f8e5m2(p), load_f8e5m2(p + kLanes)};
+#endif
+}
+// Values are the floats times this: a power of two.
+constexpr float kF8E4M3Factor = 256.0f;
 QUIRE_INLINE F8 load_f8e4m3(const uint8_t* p) {
 #if defined(__F16C__)
-  const __m128i bytes = _mm_cvtepi8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
-  const __m128i magnitude = _mm_and_si128(bytes, _mm_set1_epi16(0x7f));
-  const __m128i nan = _mm_and_si128(_mm_cmpeq_epi16(magnitude, _mm_set1_epi16(0x7f)), _mm_set1_epi16(0x7c00));
-  const __m128i sign = _mm_and_si128(bytes, _mm_set1_epi16(static_cast<int16_t>(0x8000)));
-  return _mm256_cvtph_ps(_mm_or_si128(_mm_or_si128(_mm_slli_epi16(magnitude, 7), nan), sign)) * 256.0f;
+  const __m128i wide = _mm_slli_epi16(_mm_cvtepi8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))), 7);
+  const __m128i all_ones = _mm_set1_epi16(0x3f80);
+  const __m128i nan = _mm_cmpeq_epi16(_mm_and_si128(wide, all_ones), all_ones);
+  const __m128i half = _mm_and_si128(wide, _mm_set1_epi16(static_cast<int16_t>(0xbf80)));
+  return _mm256_cvtph_ps(_mm_or_si128(half, _mm_and_si128(nan, _mm_set1_epi16(0x4000))));
 #else
   const I8 bytes = load_unsigned_bytes(p);
   const I8 magnitude = bytes & 0x7f;
-  const I8 nan = (magnitude == 0x7f) & 0x7c00;
-  return half_to_float((magnitude << 7) | nan | ((bytes & 0x80) << 8)) * 256.0f;
+  const I8 nan = (magnitude == 0x7f) & 0x4000;
+  return half_to_float((magnitude << 7) | nan | ((bytes & 0x80) << 8));
+#endif
+}
+QUIRE_INLINE Pair load_f8e4m3_pair(const uint8_t* p) {
+#if defined(__F16C__)
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  const __m256i wide = _mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 7);
+  const __m256i all_ones = _mm256_set1_epi16(0x3f80);
+  const __m256i nan = _mm256_cmpeq_epi16(_mm256_and_si256(wide, all_ones), all_ones);
+  const __m256i half = _mm256_or_si256(_mm256_and_si256(wide, _mm256_set1_epi16(static_cast<int16_t>(0xbf80))),
+                                       _mm256_and_si256(nan, _mm256_set1_epi16(0x4000)));
+  return {_mm256_cvtph_ps(_mm256_castsi256_si128(half)), _mm256_cvtph_ps(_mm256_extracti128_si256(half, 1))};
+#else
+  return {load_f8e4m3(p), load_f8e4m3(p + kLanes)};
 #endif
 }
 QUIRE_INLINE F8 load_int8(const uint8_t* p) {
@@ -37,6 +68,57 @@ QUIRE_INLINE F8 load_float(const uint8_t* p) {
   F8 v;
   std::memcpy(&v, p, sizeof(v));
   return v;
+}
+
+// A cache's format: bytes of a code, eight codes to floats, sixteen codes to floats.
+template <int kCodeBytes, F8 (*kLoad)(const uint8_t*)>
+struct Format {
+  static constexpr int64_t kBytes = kCodeBytes;
+  static constexpr bool kLoadsPairs = false;
+  static inline __attribute__((always_inline)) F8 load(const uint8_t* p) { return kLoad(p); }
+  static inline __attribute__((always_inline)) Pair load_pair(const uint8_t* p) {
+    return {kLoad(p), kLoad(p + kLanes * kBytes)};
+  }
+};
+// One that takes sixteen codes for little more than eight.
+template <F8 (*kLoad)(const uint8_t*), Pair (*kLoadPair)(const uint8_t*)>
+struct ByteFormat {
+  static constexpr int64_t kBytes = 1;
+  static constexpr bool kLoadsPairs = true;
+  static inline __attribute__((always_inline)) F8 load(const uint8_t* p) { return kLoad(p); }
+  static inline __attribute__((always_inline)) Pair load_pair(const uint8_t* p) { return kLoadPair(p); }
+};
+using FloatFormat = Format<4, load_float>;
+
+// visit(Format<...>{}) of a format of is_kv_format(). The floats of I8 are the codes: a token's scale is not in them.
+template <typename Visit>
+QUIRE_INLINE void with_format(DType dtype, const Visit& visit) {
+  switch (dtype) {
+    case DType::kF16:
+      return visit(Format<2, load_half>{});
+    case DType::kBF16:
+      return visit(Format<2, load_bfloat16>{});
+    case DType::kF8E4M3:
+      return visit(ByteFormat<load_f8e4m3, load_f8e4m3_pair>{});
+    case DType::kF8E5M2:
+      return visit(ByteFormat<load_f8e5m2, load_f8e5m2_pair>{});
+    case DType::kI8:
+      return visit(Format<1, load_int8>{});
+    default:
+      return visit(FloatFormat{});
+  }
+}
+
+// `count` codes to floats; the last ones through a padded copy.
+template <typename Format>
+QUIRE_INLINE void widen_run(const uint8_t* in, int64_t count, float* out) {
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) store(out + i, Format::load(in + i * Format::kBytes));
+  if (i >= count) return;
+  uint8_t padded[kLanes * Format::kBytes] = {};
+  for (int64_t byte = 0; byte < (count - i) * Format::kBytes; ++byte) padded[byte] = in[i * Format::kBytes + byte];
+  const F8 last = Format::load(padded);
+  for (int lane = 0; i < count; ++i, ++lane) out[i] = last[lane];
 }
 
 // Codes of a float with kFractionBits and kBias: nearest, ties to even; kLargest for what is too large; kSign is the

@@ -162,11 +162,7 @@ struct Tile {
 
 // Whole-number sums of these rows and a tile fill half the registers; the floats are added to once in 16 or 32 steps
 // and may lie in memory.
-#if defined(__AVX512F__)
-constexpr int kMostRows = 8;
-#else
-constexpr int kMostRows = 4;
-#endif
+constexpr int kMostRows = kTileVectors == 1 ? 8 : 4;
 
 template <class Format, template <class, int, int> class Group>
 void linear(const LinearTile& t) {
@@ -178,10 +174,13 @@ void linear(const LinearTile& t) {
   }
 }
 
-// Largest magnitude of 16 numbers over `most`; not a number where one of them is none or is infinite.
-QUIRE_INLINE float scale_of(F8 a, F8 b, float most) {
-  const F8 magnitude = max((F8)((I8)a & 0x7fffffff), (F8)((I8)b & 0x7fffffff));
-  return largest(magnitude) / most + sum(a * 0.0f + b * 0.0f);
+// The largest magnitude of 16 numbers over `most`, in every lane; infinite or not a number where one of them is:
+// magnitudes are compared by their bits.
+QUIRE_INLINE F8 scale_of(F8 a, F8 b, float most) {
+  I8 bits = larger((I8)a & 0x7fffffff, (I8)b & 0x7fffffff);
+  bits = larger(bits, swap_fours(bits));
+  bits = larger(bits, swap_twos(bits));
+  return (F8)larger(bits, swap_ones(bits)) / most;
 }
 
 // Below it a scale has no inverse; what is so small is taken for 0.
@@ -204,23 +203,16 @@ QUIRE_INLINE void put_numbers(I8 numbers, Number* out) {
   std::memcpy(out, &narrowed, sizeof(narrowed));
 }
 
-QUIRE_INLINE int32_t sum_of(const int32_t* numbers, int count) {
-  int32_t result = 0;
-  for (int i = 0; i < count; ++i) result += numbers[i];
-  return result;
+QUIRE_INLINE F8 inverse_of(F8 dx) {
+  return dx > kLeastScale ? 1.0f / dx : zero();
 }
 
 // What the whole-number sums of 16 steps begin with: -offset * q, summed as add_products() sums.
-QUIRE_INLINE int32_t start_of(const int32_t* numbers, int offset) {
-  if (!kPairSums) return -offset * sum_of(numbers, kHalf);
-  int32_t low = 0;
-  int32_t high = 0;
-  for (int i = 0; i < kHalf; i += 4) {
-    low += numbers[i] + numbers[i + 1];
-    high += numbers[i + 2] + numbers[i + 3];
-  }
-  const uint32_t low_bits = static_cast<uint32_t>(-offset * low) & 0xffff;
-  return static_cast<int32_t>(low_bits | static_cast<uint32_t>(-offset * high) << 16);
+QUIRE_INLINE int32_t start_of(I8 q, int offset) {
+  const I8 by_step = (q + swap_fours(q)) * -offset;  // of the steps 0, 1, 2, 3 of all quads
+  if (!kPairSums) return by_step[0] + by_step[1] + by_step[2] + by_step[3];
+  const uint32_t low = static_cast<uint32_t>(by_step[0] + by_step[1]) & 0xffff;
+  return static_cast<int32_t>(low | static_cast<uint32_t>(by_step[2] + by_step[3]) << 16);
 }
 
 template <class Format>
@@ -230,24 +222,21 @@ void code_bytes(const float* x, int64_t k, uint8_t* row) {
   for (int64_t i = 0; i < k; i += kHalf) {
     const F8 a = load(x + i);
     const F8 b = load(x + i + kLanes);
-    const float dx = scale_of(a, b, 127.0f);
-    const F8 inverse = broadcast(dx > kLeastScale ? 1.0f / dx : 0.0f);
-    alignas(32) int32_t q[kHalf];
+    const F8 dx = scale_of(a, b, 127.0f);
+    const F8 inverse = inverse_of(dx);
     const I8 q0 = rounded(a * inverse);
     const I8 q1 = rounded(b * inverse);
-    std::memcpy(q, &q0, sizeof(q0));
-    std::memcpy(q + kLanes, &q1, sizeof(q1));
     put_numbers(q0, numbers + i);
     put_numbers(q1, numbers + i + kLanes);
     const int64_t at = i / kHalf * 4;
-    put(row + at, dx);
+    put(row + at, dx[0]);
     if constexpr (Format::kOffset > 0) {
-      const int32_t start = start_of(q, Format::kOffset);
+      const int32_t start = start_of(q0 + q1, Format::kOffset);
       std::memcpy(sums + at, &start, sizeof(start));
     } else {
-      const float sum = dx * static_cast<float>(sum_of(q, kHalf));
-      put(sums + at, sum);
-      if (Format::kMinSteps == 32 && i % 32 != 0) put(sums + at - 4, float_at(sums + at - 4) + sum);
+      const float all = dx[0] * sum(to_float(q0 + q1));
+      put(sums + at, all);
+      if (Format::kMinSteps == 32 && i % 32 != 0) put(sums + at - 4, float_at(sums + at - 4) + all);
     }
   }
 }
@@ -259,27 +248,21 @@ void code_words(const float* x, int64_t k, uint8_t* row) {
   for (int64_t i = 0; i < k; i += 32) {
     F8 values[4];
     for (int v = 0; v < 4; ++v) values[v] = load(x + i + v * kLanes);
-    const float first = scale_of(values[0], values[1], 32767.0f);
-    const float second = scale_of(values[2], values[3], 32767.0f);
-    const float dx = first != first || second != second ? first + second : first > second ? first : second;
-    const F8 inverse = broadcast(dx > kLeastScale ? 1.0f / dx : 0.0f);
-    alignas(32) int32_t q[32];
+    const F8 first = scale_of(values[0], values[1], 32767.0f);
+    const F8 second = scale_of(values[2], values[3], 32767.0f);
+    const F8 dx = (F8)larger((I8)first, (I8)second);
+    const F8 inverse = inverse_of(dx);
+    I8 q[4];
     for (int v = 0; v < 4; ++v) {
-      const I8 whole = rounded(values[v] * inverse);
-      std::memcpy(q + v * kLanes, &whole, sizeof(whole));
-    }
-    // Steps 0, 2, 1, 3 of a quad: as widen_quad() pairs the codes.
-    for (int j = 0; j < 32; j += 4) {
-      numbers[i + j] = static_cast<int16_t>(q[j]);
-      numbers[i + j + 1] = static_cast<int16_t>(q[j + 2]);
-      numbers[i + j + 2] = static_cast<int16_t>(q[j + 1]);
-      numbers[i + j + 3] = static_cast<int16_t>(q[j + 3]);
+      q[v] = rounded(values[v] * inverse);
+      // Steps 0, 2, 1, 3 of a quad: as widen_quad() pairs the codes.
+      put_numbers(__builtin_shufflevector(q[v], q[v], 0, 2, 1, 3, 4, 6, 5, 7), numbers + i + v * kLanes);
     }
     const int64_t at = i / kHalf * 4;
-    const float low = dx * static_cast<float>(sum_of(q, kHalf));
-    const float high = dx * static_cast<float>(sum_of(q + kHalf, kHalf));
-    put(row + at, dx);
-    put(row + at + 4, dx);
+    const float low = dx[0] * sum(to_float(q[0] + q[1]));
+    const float high = dx[0] * sum(to_float(q[2] + q[3]));
+    put(row + at, dx[0]);
+    put(row + at + 4, dx[0]);
     put(sums + at, Format::kMinSteps == 32 ? low + high : low);
     put(sums + at + 4, high);
   }

@@ -1,16 +1,25 @@
 // Attention over the paged cache by online softmax (Milakov and Gimelshein, 2018). Positions are taken in tiles cut at
 // absolute positions, of whole blocks or, where blocks are larger than a tile, of pieces of one. Query rows (a token's
 // head) go through a tile in groups of up to six that share the loads of keys and values; what happens to one row never
-// depends on the others of its group, so grouping changes no bit. A cache of floats is read where it lies; of any other
-// format a tile is made floats once, for all query rows that see it, and read from there: the same floats in the same
-// order.
+// depends on the others of its group, so grouping changes no bit.
+//
+// A tile is read where it lies, and its codes become floats in registers, when one group is all there is (decoding);
+// for more rows it is made floats once, in scratch. Both ways see the same floats in the same order. What scales a
+// whole token (I8's scale, F8_E4M3's power of two) is applied to its score and to its weight, not to its numbers.
 #include "ops/cpu/isa_kernels.h"
-#include "ops/cpu/simd.h"
+#include "ops/cpu/kv_formats.h"
 
 namespace quire::ops::cpu::QUIRE_ISA {
 namespace {
 
 constexpr int kGroupRows = 6;
+constexpr int kTileVectors = kAttentionTileTokens / kLanes;
+// Up to so many rows turn codes into floats each time they come by; for more, a tile of floats is worth its making.
+constexpr int64_t kFewRows = 8;
+// Tokens of a page of keys in scratch, [head_dim, kPageTokens]: a row is a cache line.
+constexpr int64_t kPageTokens = 16;
+constexpr int64_t kLineBytes = 64;
+constexpr int64_t kFloatBytes = sizeof(float);
 constexpr float kMinusInfinity = -__builtin_inff();
 
 QUIRE_INLINE int64_t smaller(int64_t a, int64_t b) {
@@ -18,6 +27,9 @@ QUIRE_INLINE int64_t smaller(int64_t a, int64_t b) {
 }
 QUIRE_INLINE int64_t larger(int64_t a, int64_t b) {
   return a > b ? a : b;
+}
+QUIRE_INLINE int64_t up_to_vectors(int64_t count) {
+  return (count + kLanes - 1) / kLanes * kLanes;
 }
 
 // A tile [begin, end) of positions.
@@ -38,231 +50,522 @@ QUIRE_INLINE Tile tile_at(int64_t position, int64_t block_size) {
   return {begin, smaller(begin + kAttentionTileTokens, block + block_size)};
 }
 
-// What attention reads of a tile: its positions, and its floats where they are not the cache's own.
-struct TileData {
-  Tile tile;
-  const float* keys = nullptr;    // [blocks, head_dim, key_stride]; nullptr: in the cache
-  const float* values = nullptr;  // [tokens, head_dim]
-  int64_t key_stride = 0;
+// Where the tokens of a tile lie, eight by eight from its first: number d of the keys of vector i at
+// keys[i] + d * key_row, numbers of its token t at values[i] + t * value_row. What is read by rows of sixteen tokens
+// has vectors 2 i and 2 i + 1 beside each other.
+struct Places {
+  const uint8_t* keys[kTileVectors];
+  const uint8_t* values[kTileVectors];
+  int64_t key_row;
+  int64_t value_row;
 };
 
-// The positions [begin, end) of a tile that lie in one block, and the page they lie in: the block, or its piece in the
-// tile where blocks are larger.
-struct Segment {
-  int64_t begin;
-  int64_t end;
-  int64_t offset;       // of `begin` within the page
-  int64_t page_tokens;  // that may be read
-  int64_t key_stride;
-  const float* keys;    // of the page: [head_dim, key_stride]
-  const float* values;  // of the page: [page_tokens, head_dim]
+// What scores and weights of a tile's tokens are multiplied by; used where `present`.
+struct Scales {
+  alignas(32) float keys[kAttentionTileTokens];
+  alignas(32) float values[kAttentionTileTokens];
+  bool present;
 };
 
-QUIRE_INLINE Segment segment_at(const AttentionWork& work, const TileData& data, int64_t position, int64_t end) {
-  const int64_t block = position / work.block_size;
-  const int64_t block_begin = block * work.block_size;
-  const int64_t block_end = block_begin + work.block_size;
-  const int64_t page_begin = larger(block_begin, data.tile.begin);
-  Segment segment{};
-  segment.begin = position;
-  segment.end = smaller(end, block_end);
-  segment.offset = position - page_begin;
-  if (data.keys != nullptr) {
-    segment.page_tokens = data.key_stride;
-    segment.key_stride = data.key_stride;
-    segment.keys = data.keys + (page_begin - data.tile.begin) * work.head_dim;
-    segment.values = data.values + (page_begin - data.tile.begin) * work.head_dim;
-  } else {
-    const int64_t at = work.block_table[block] * work.block_bytes;
-    segment.page_tokens = block_end - page_begin;
-    segment.key_stride = work.block_size;
-    segment.keys = reinterpret_cast<const float*>(work.keys + at) + (page_begin - block_begin);
-    segment.values = reinterpret_cast<const float*>(work.values + at) + (page_begin - block_begin) * work.head_dim;
+// What one query row sees of a tile, from its begin: nothing where lo >= hi.
+struct Sight {
+  int64_t lo;
+  int64_t hi;
+};
+
+struct TileWork {
+  int32_t head_dim;
+  const Places* places;
+  const Places* next;  // fetched ahead
+  const Scales* scales;
+  float* scores;
+};
+
+// The vectors of a tile that positions [begin, end) lie in. REQUIRES: block_size is a multiple of kLanes.
+template <int64_t kBytes>
+QUIRE_INLINE Places places_in_cache(const AttentionWork& work, const uint8_t* keys, const uint8_t* values,
+                                    const BlockId* block_table, const Tile& tile, int64_t begin, int64_t end) {
+  Places places;
+  places.key_row = work.block_size * kBytes;
+  places.value_row = work.head_dim * kBytes;
+  const int64_t first = (begin - tile.begin) / kLanes;
+  const int64_t last = (end - 1 - tile.begin) / kLanes;
+  int64_t block = (tile.begin + first * kLanes) / work.block_size;
+  int64_t offset = tile.begin + first * kLanes - block * work.block_size;
+  for (int64_t i = first; i <= last; ++i, offset += kLanes) {
+    if (offset == work.block_size) {
+      offset = 0;
+      ++block;
+    }
+    const int64_t at = block_table[block] * work.block_bytes;
+    places.keys[i] = keys + at + offset * kBytes;
+    places.values[i] = values + at + offset * work.head_dim * kBytes;
   }
-  return segment;
+  for (int64_t i = 0; i < first; ++i) places.keys[i] = places.keys[first], places.values[i] = places.values[first];
+  for (int64_t i = last + 1; i < kTileVectors; ++i)
+    places.keys[i] = places.keys[last], places.values[i] = places.values[last];
+  return places;
 }
 
-// Makes floats of the pages of a tile that positions [begin, end) lie in.
-TileData widen_tile(const AttentionWork& work, const Tile& tile, int64_t begin, int64_t end) {
-  float* keys = work.widened;
-  float* values = work.widened + int64_t{kAttentionTileTokens} * work.head_dim;
-  const int64_t key_stride = smaller(work.block_size, kAttentionTileTokens);
+// Of positions [begin, end).
+QUIRE_INLINE void read_scales(const AttentionWork& work, const Tile& tile, int64_t begin, int64_t end, Scales* scales) {
+  scales->present = work.dtype == DType::kI8 || work.dtype == DType::kF8E4M3;
+  if (work.dtype == DType::kF8E4M3) {
+    for (int64_t i = 0; i < kAttentionTileTokens; i += kLanes) {
+      store(scales->keys + i, broadcast(kF8E4M3Factor));
+      store(scales->values + i, broadcast(kF8E4M3Factor));
+    }
+  }
+  if (work.dtype != DType::kI8) return;
+  const int64_t numbers = int64_t{work.head_dim} * work.block_size;
   while (begin < end) {
     const int64_t block = begin / work.block_size;
     const int64_t block_begin = block * work.block_size;
-    const int64_t page_begin = larger(block_begin, tile.begin);
-    const int64_t page_end = smaller(block_begin + work.block_size, tile.end);
-    const int64_t at = work.block_table[block] * work.block_bytes;
-    KvPage page{};
-    page.dtype = work.dtype;
-    page.head_dim = work.head_dim;
-    page.block_size = work.block_size;
-    page.first = page_begin - block_begin;
-    page.count = page_end - page_begin;
-    page.head = work.keys + at;
-    widen_keys(page, key_stride, keys + (page_begin - tile.begin) * work.head_dim);
-    page.head = work.values + at;
-    widen_values(page, values + (page_begin - tile.begin) * work.head_dim);
-    begin = page_end;
+    const int64_t next = smaller(end, block_begin + work.block_size);
+    const int64_t at = work.block_table[block] * work.block_bytes + numbers + (begin - block_begin) * kFloatBytes;
+    const auto bytes = static_cast<size_t>((next - begin) * kFloatBytes);
+    std::memcpy(scales->keys + (begin - tile.begin), work.keys + at, bytes);
+    std::memcpy(scales->values + (begin - tile.begin), work.values + at, bytes);
+    begin = next;
   }
-  return {tile, keys, values, key_stride};
 }
 
-// scores[r][0..8V) of V vectors of neighbouring tokens: sums over d = 0, 1, 2, ...
-template <int R, int V>
-QUIRE_INLINE void score_vectors(const float* queries, int32_t head_dim, const float* keys, int64_t key_stride,
-                                float* scores) {
+// Vectors that add_products() takes at once.
+template <typename Format>
+constexpr int kStep = Format::kLoadsPairs ? 2 : 1;
+
+// acc[r][v ..] += factors[r] * the codes at `codes`. One vector of codes at a time where that is as cheap: with a dozen
+// sums and three factors there is no register for a second one.
+template <typename Format, int R, int V>
+QUIRE_INLINE void add_products(const F8 (&factors)[R], const uint8_t* codes, int v, F8 (&acc)[R][V]) {
+  if constexpr (Format::kLoadsPairs) {
+    const Pair pair = Format::load_pair(codes);
+    for (int r = 0; r < R; ++r) acc[r][v] = fma(factors[r], pair.first, acc[r][v]);
+    for (int r = 0; r < R; ++r) acc[r][v + 1] = fma(factors[r], pair.second, acc[r][v + 1]);
+  } else {
+    const F8 one = Format::load(codes);
+    for (int r = 0; r < R; ++r) acc[r][v] = fma(factors[r], one, acc[r][v]);
+  }
+}
+
+// Scores of V vectors of neighbouring tokens: sums over d = 0, 1, 2, ... REQUIRES: vector is even where V is.
+template <typename Format, int R, int V, bool kAhead>
+QUIRE_INLINE void score_vectors(const TileWork& tile, const float* queries, int64_t vector) {
+  static_assert(V == 1 || V % 2 == 0);
+  constexpr int kPairs = (V + 1) / 2;
+  const int64_t head_dim = tile.head_dim;
+  const int64_t row = tile.places->key_row;
+  const uint8_t* keys[kPairs];
+  const uint8_t* next[kPairs];
+  for (int i = 0; i < kPairs; ++i) {
+    keys[i] = tile.places->keys[vector + 2 * i];
+    next[i] = tile.next->keys[vector + 2 * i];
+  }
+  // Two pointers reach six rows by multiples of one stride: registers are scarce.
+  const float* near = queries;
+  const float* far = queries + 3 * head_dim;
+  const auto query = [&](int r) { return broadcast(r < 3 ? near[r * head_dim] : far[(r - 3) * head_dim]); };
   F8 acc[R][V] = {};
-  for (int32_t d = 0; d < head_dim; ++d) {
-    F8 k[V];
-    for (int v = 0; v < V; ++v) k[v] = load(keys + d * key_stride + v * kLanes);
-    for (int r = 0; r < R; ++r) {
-      const F8 q = broadcast(queries[r * head_dim + d]);
-      for (int v = 0; v < V; ++v) acc[r][v] = fma(q, k[v], acc[r][v]);
+  const int64_t end = head_dim * row;
+  for (int64_t at = 0; at < end; at += row, ++near, ++far) {
+    if constexpr (kAhead) {
+      if (at % kLineBytes < row) {
+        for (int i = 0; i < kPairs; ++i) __builtin_prefetch(next[i] + at);
+      }
+    }
+    if constexpr (V == 1) {
+      const F8 key = Format::load(keys[0] + at);
+      for (int r = 0; r < R; ++r) acc[r][0] = fma(query(r), key, acc[r][0]);
+    } else if constexpr (R <= V) {
+      F8 q[R];
+      for (int r = 0; r < R; ++r) q[r] = query(r);
+      for (int v = 0; v < V; v += kStep<Format>) {
+        add_products<Format, R, V>(q, keys[v / 2] + at + v % 2 * kLanes * Format::kBytes, v, acc);
+      }
+    } else {
+      static_assert(V == 2);
+      const Pair key = Format::load_pair(keys[0] + at);
+      for (int r = 0; r < R; ++r) {
+        const F8 q = query(r);
+        acc[r][0] = fma(q, key.first, acc[r][0]);
+        acc[r][1] = fma(q, key.second, acc[r][1]);
+      }
     }
   }
   for (int r = 0; r < R; ++r) {
-    for (int v = 0; v < V; ++v) store(scores + r * kAttentionTileTokens + v * kLanes, acc[r][v]);
+    for (int v = 0; v < V; ++v) store(tile.scores + r * kAttentionTileTokens + (vector + v) * kLanes, acc[r][v]);
   }
 }
 
-// Scores of the tokens of a segment; `scores` is the place of the page's first token. Whole vectors of the page are
-// computed where it has them: lanes before the segment and after it are not used.
+// Vectors that a step of the loops takes, so that many sums are under way and the registers hold them.
+template <typename Format>
+constexpr int vectors_for(int rows) {
+  if (rows == 1) return 8;
+  return rows == 2 || (rows == 3 && !Format::kLoadsPairs) ? 4 : 2;
+}
+
+// Scores of whole vectors, enough of them to cover [lo, hi); the other lanes are not used.
+template <typename Format, int R, bool kAhead>
+QUIRE_INLINE void score(const TileWork& tile, const float* queries, int64_t lo, int64_t hi) {
+  int64_t vector = lo / kLanes;
+  const int64_t end = (hi + kLanes - 1) / kLanes;
+  constexpr int kMost = vectors_for<Format>(R);
+  if (vector % 2 != 0) score_vectors<Format, R, 1, kAhead>(tile, queries, vector++);
+  for (; vector + kMost <= end; vector += kMost) score_vectors<Format, R, kMost, kAhead>(tile, queries, vector);
+  if constexpr (kMost > 2) {
+    for (; vector + 2 <= end; vector += 2) score_vectors<Format, R, 2, kAhead>(tile, queries, vector);
+  }
+  if (vector < end) score_vectors<Format, R, 1, kAhead>(tile, queries, vector);
+}
+
+// e^x of x <= 0, within 2 ulp down to -86 and as good as nothing from there on; NaN stays. The reduction is that of
+// exp() in simd.h; 2^n is one addition to the exponent, for it cannot leave the range.
+QUIRE_INLINE F8 exp_of_difference(F8 x) {
+  x = max(broadcast(-86.0f), x);
+  const F8 shifter = broadcast(12582912.0f);  // 1.5 * 2^23: adding it rounds to a whole number
+  const F8 shifted = fma(x, broadcast(1.44269504f), shifter);
+  const F8 n = shifted - shifter;
+  F8 r = fma(n, broadcast(-0.693359375f), x);
+  r = fma(n, broadcast(2.12194440e-4f), r);
+  F8 p = broadcast(1.38131445e-3f);
+  p = fma(p, r, broadcast(8.369418836e-3f));
+  p = fma(p, r, broadcast(4.166845679e-2f));
+  p = fma(p, r, broadcast(1.666651479e-1f));
+  p = fma(p, r, broadcast(4.999999305e-1f));
+  p = fma(p * r, r, r) + 1.0f;
+  return (F8)((I8)p + ((I8)shifted << 23));
+}
+
+QUIRE_INLINE float largest_lane(F8 v) {
+#if defined(__AVX2__)
+  __m128 m = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  m = _mm_max_ps(m, _mm_movehl_ps(m, m));
+  return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
+#else
+  return largest(v);
+#endif
+}
+
+// Scores -> exp(score - maximum) of what each row sees, 0 in the rest of those vectors; scale[r]: what earlier sums
+// must be scaled by. A lane adds up the tokens of its place in the tile, so vectors without a token in sight may be
+// left out.
 template <int R>
-QUIRE_INLINE void score_segment(const float* queries, int32_t head_dim, const Segment& segment, float* scores) {
-  const float* keys = segment.keys;
-  const int64_t key_stride = segment.key_stride;
-  const int64_t end = segment.offset + (segment.end - segment.begin);
-  int64_t i = segment.offset / kLanes * kLanes;
-  while (i < end) {
-    if (i + 2 * kLanes <= segment.page_tokens && i + kLanes < end) {
-      score_vectors<R, 2>(queries, head_dim, keys + i, key_stride, scores + i);
-      i += 2 * kLanes;
-    } else if (i + kLanes <= segment.page_tokens) {
-      score_vectors<R, 1>(queries, head_dim, keys + i, key_stride, scores + i);
-      i += kLanes;
-    } else {
-      for (int r = 0; r < R; ++r) {
-        float score = 0;
-        for (int32_t d = 0; d < head_dim; ++d) score = fma(queries[r * head_dim + d], keys[d * key_stride + i], score);
-        scores[r * kAttentionTileTokens + i] = score;
-      }
-      ++i;
+QUIRE_INLINE void soften(const TileWork& tile, const Sight (&sight)[R], float* maximum, float* total,
+                         float (&scale)[R]) {
+  const I8 lanes = {0, 1, 2, 3, 4, 5, 6, 7};
+  const bool scaled = tile.scales->present;
+  F8 change{};
+  for (int r = 0; r < R; ++r) {
+    if (sight[r].lo >= sight[r].hi) continue;
+    float* scores = tile.scores + r * kAttentionTileTokens;
+    const auto lo = static_cast<int32_t>(sight[r].lo);
+    const auto hi = static_cast<int32_t>(sight[r].hi);
+    F8 highest = broadcast(maximum[r]);
+    for (int32_t i = lo / kLanes * kLanes; i < hi; i += kLanes) {
+      F8 x = load(scores + i);
+      if (scaled) x *= load(tile.scales->keys + i);
+      const I8 token = lanes + i;
+      x = ((token >= lo) & (token < hi)) ? x : broadcast(kMinusInfinity);
+      store(scores + i, x);
+      highest = max(highest, x);
     }
+    const float new_maximum = largest_lane(highest);
+    change[r] = maximum[r] - new_maximum;
+    maximum[r] = new_maximum;
+  }
+  change = exp_of_difference(change);
+  for (int r = 0; r < R; ++r) {
+    scale[r] = change[r];
+    if (sight[r].lo >= sight[r].hi) continue;
+    float* scores = tile.scores + r * kAttentionTileTokens;
+    const F8 shift = broadcast(maximum[r]);
+    F8 sums = zero();
+    for (int64_t i = sight[r].lo / kLanes * kLanes; i < sight[r].hi; i += kLanes) {
+      const F8 p = exp_of_difference(load(scores + i) - shift);
+      store(scores + i, scaled ? p * load(tile.scales->values + i) : p);
+      sums += p;
+    }
+    total[r] = fma(total[r], scale[r], sum(sums));
   }
 }
 
-// scores -> exp(score - maximum) within [lo, hi), 0 in the rest of their vectors; returns what earlier sums must be
-// scaled by. A lane adds up the tokens of its place in the tile, so vectors without a token in sight may be left out.
-QUIRE_INLINE float soften(float* scores, int64_t lo, int64_t hi, float* maximum, float* total) {
-  const int64_t begin = lo / kLanes * kLanes;
-  const int64_t end = (hi + kLanes - 1) / kLanes * kLanes;
-  for (int64_t i = begin; i < lo; ++i) scores[i] = kMinusInfinity;
-  for (int64_t i = hi; i < end; ++i) scores[i] = kMinusInfinity;
-  F8 highest = broadcast(*maximum);
-  for (int64_t i = begin; i < end; i += kLanes) highest = max(highest, load(scores + i));
-  const float new_maximum = largest(highest);
-  const F8 shift = broadcast(new_maximum);
-  F8 sums = zero();
-  for (int64_t i = begin; i < end; i += kLanes) {
-    const F8 p = exp(load(scores + i) - shift);
-    store(scores + i, p);
-    sums += p;
-  }
-  const float scale = exp(broadcast(*maximum - new_maximum))[0];
-  *total = fma(*total, scale, sum(sums));
-  *maximum = new_maximum;
-  return scale;
+// The first `count` floats of a vector.
+QUIRE_INLINE F8 load_some(const float* p, int64_t count) {
+  float padded[kLanes] = {};
+  std::memcpy(padded, p, static_cast<size_t>(count) * sizeof(float));
+  return load(padded);
+}
+QUIRE_INLINE void store_some(float* p, F8 v, int64_t count) {
+  float padded[kLanes];
+  store(padded, v);
+  std::memcpy(p, padded, static_cast<size_t>(count) * sizeof(float));
 }
 
-// weighted[r][c..c + 8V) = weighted * scale + sum of p[t] * value[t] over t = lo .. hi - 1.
-template <int R, int V>
-QUIRE_INLINE void weigh_columns(const AttentionWork& work, const TileData& data, int64_t lo, int64_t hi,
-                                const float* scores, const float (&scale)[R], int32_t column, float* weighted) {
+// weighted[r][column ..] = weighted * scale + sum of p[t] * value[t] over the t that row r sees, rising; V vectors of
+// columns, the last one of `last_columns`.
+template <typename Format, int R, int V, bool kAhead>
+QUIRE_INLINE void weigh_columns(const TileWork& tile, const Sight (&sight)[R], const float (&scale)[R], int64_t column,
+                                int64_t last_columns, float* weighted) {
   F8 acc[R][V];
   for (int r = 0; r < R; ++r) {
-    for (int v = 0; v < V; ++v) acc[r][v] = load(weighted + r * work.head_dim + column + v * kLanes) * scale[r];
+    float* row = weighted + r * tile.head_dim + column;
+    for (int v = 0; v + 1 < V; ++v) acc[r][v] = load(row + v * kLanes) * scale[r];
+    acc[r][V - 1] =
+        (last_columns == kLanes ? load(row + (V - 1) * kLanes) : load_some(row + (V - 1) * kLanes, last_columns)) *
+        scale[r];
   }
-  for (int64_t position = data.tile.begin + lo; position < data.tile.begin + hi;) {
-    const Segment segment = segment_at(work, data, position, data.tile.begin + hi);
-    const float* values = segment.values + segment.offset * work.head_dim + column;
-    const float* p = scores + (position - data.tile.begin);
-    for (int64_t t = 0; t < segment.end - segment.begin; ++t) {
-      F8 value[V];
-      for (int v = 0; v < V; ++v) value[v] = load(values + t * work.head_dim + v * kLanes);
-      for (int r = 0; r < R; ++r) {
-        const F8 weight = broadcast(p[r * kAttentionTileTokens + t]);
-        for (int v = 0; v < V; ++v) acc[r][v] = fma(weight, value[v], acc[r][v]);
+  // [lo, hi) is seen by some row, [all_lo, all_hi) by every one.
+  int64_t lo = sight[0].lo;
+  int64_t hi = sight[0].hi;
+  int64_t all_lo = lo;
+  int64_t all_hi = hi;
+  for (int r = 1; r < R; ++r) {
+    lo = smaller(lo, sight[r].lo);
+    hi = larger(hi, sight[r].hi);
+    all_lo = larger(all_lo, sight[r].lo);
+    all_hi = smaller(all_hi, sight[r].hi);
+  }
+  const int64_t row_bytes = tile.places->value_row;
+  const int64_t column_bytes = column * Format::kBytes;
+  const float* p = tile.scores;
+  for (int64_t t = lo; t < hi;) {
+    const int64_t vector = t / kLanes;
+    const uint8_t* values = tile.places->values[vector] + (t - vector * kLanes) * row_bytes + column_bytes;
+    const uint8_t* next = tile.next->values[vector] + (t - vector * kLanes) * row_bytes + column_bytes;
+    const int64_t vector_end = (vector + 1) * kLanes;
+    const int64_t end = smaller(hi, vector_end);
+    const int64_t part = t < all_lo ? smaller(end, all_lo) : t < all_hi ? smaller(end, all_hi) : end;
+    if (t >= all_lo && t < all_hi) {
+      for (; t < part; ++t, values += row_bytes, next += row_bytes) {
+        if constexpr (kAhead) {
+          for (int64_t line = 0; line < V * kLanes * Format::kBytes; line += kLineBytes)
+            __builtin_prefetch(next + line);
+        }
+        if constexpr (R <= V && V > 1) {
+          F8 weight[R];
+          for (int r = 0; r < R; ++r) weight[r] = broadcast(p[r * kAttentionTileTokens + t]);
+          for (int v = 0; v < V; v += kStep<Format>) {
+            add_products<Format, R, V>(weight, values + v * kLanes * Format::kBytes, v, acc);
+          }
+        } else if constexpr (V == 1) {
+          const F8 value = Format::load(values);
+          for (int r = 0; r < R; ++r) acc[r][0] = fma(broadcast(p[r * kAttentionTileTokens + t]), value, acc[r][0]);
+        } else {
+          static_assert(V == 2);
+          const Pair value = Format::load_pair(values);
+          for (int r = 0; r < R; ++r) {
+            const F8 weight = broadcast(p[r * kAttentionTileTokens + t]);
+            acc[r][0] = fma(weight, value.first, acc[r][0]);
+            acc[r][1] = fma(weight, value.second, acc[r][1]);
+          }
+        }
+      }
+    } else {
+      for (; t < part; ++t, values += row_bytes) {
+        for (int r = 0; r < R; ++r) {
+          if (t < sight[r].lo || t >= sight[r].hi) continue;
+          const F8 weight = broadcast(p[r * kAttentionTileTokens + t]);
+          for (int v = 0; v < V; ++v)
+            acc[r][v] = fma(weight, Format::load(values + v * kLanes * Format::kBytes), acc[r][v]);
+        }
       }
     }
-    position = segment.end;
   }
   for (int r = 0; r < R; ++r) {
-    for (int v = 0; v < V; ++v) store(weighted + r * work.head_dim + column + v * kLanes, acc[r][v]);
-  }
-}
-
-// The same for one column: head sizes that are no multiple of 8.
-template <int R>
-QUIRE_INLINE void weigh_column(const AttentionWork& work, const TileData& data, int64_t lo, int64_t hi,
-                               const float* scores, const float (&scale)[R], int32_t column, float* weighted) {
-  for (int r = 0; r < R; ++r) {
-    float acc = weighted[r * work.head_dim + column] * scale[r];
-    for (int64_t position = data.tile.begin + lo; position < data.tile.begin + hi; ++position) {
-      const Segment segment = segment_at(work, data, position, position + 1);
-      const float weight = scores[r * kAttentionTileTokens + (position - data.tile.begin)];
-      acc = fma(weight, segment.values[segment.offset * work.head_dim + column], acc);
+    float* row = weighted + r * tile.head_dim + column;
+    for (int v = 0; v + 1 < V; ++v) store(row + v * kLanes, acc[r][v]);
+    if (last_columns == kLanes) {
+      store(row + (V - 1) * kLanes, acc[r][V - 1]);
+    } else {
+      store_some(row + (V - 1) * kLanes, acc[r][V - 1], last_columns);
     }
-    weighted[r * work.head_dim + column] = acc;
   }
 }
 
-// R rows, from `row` on, over the positions [lo, hi) of a tile (counted from its begin).
-template <int R>
-void attend(const AttentionWork& work, int64_t row, const TileData& data, int64_t lo, int64_t hi) {
-  const float* queries = work.queries + row * work.head_dim;
-  for (int64_t position = data.tile.begin + lo; position < data.tile.begin + hi;) {
-    const Segment segment = segment_at(work, data, position, data.tile.begin + hi);
-    score_segment<R>(queries, work.head_dim, segment, work.scores + (segment.begin - segment.offset - data.tile.begin));
-    position = segment.end;
-  }
-  float scale[R];
+// R neighbouring rows through a tile.
+template <typename Format, int R, bool kAhead>
+void attend(const AttentionWork& work, const TileWork& tile, const Sight* sights, int64_t row) {
+  Sight sight[R];
+  int64_t lo = kAttentionTileTokens;
+  int64_t hi = 0;
   for (int r = 0; r < R; ++r) {
-    scale[r] = soften(work.scores + r * kAttentionTileTokens, lo, hi, work.maximum + row + r, work.sum + row + r);
+    sight[r] = sights[(row + r) / work.num_heads];
+    if (sight[r].lo >= sight[r].hi) {
+      sight[r] = {0, 0};
+      continue;
+    }
+    lo = smaller(lo, sight[r].lo);
+    hi = larger(hi, sight[r].hi);
   }
+  if (lo >= hi) return;
+  score<Format, R, kAhead>(tile, work.queries + row * work.head_dim, lo, hi);
+  float scale[R];
+  soften<R>(tile, sight, work.maximum + row, work.sum + row, scale);
   float* weighted = work.weighted + row * work.head_dim;
-  int32_t column = 0;
-  for (; column + 2 * kLanes <= work.head_dim; column += 2 * kLanes)
-    weigh_columns<R, 2>(work, data, lo, hi, work.scores, scale, column, weighted);
-  for (; column + kLanes <= work.head_dim; column += kLanes)
-    weigh_columns<R, 1>(work, data, lo, hi, work.scores, scale, column, weighted);
-  for (; column < work.head_dim; ++column) weigh_column<R>(work, data, lo, hi, work.scores, scale, column, weighted);
+  constexpr int kMost = vectors_for<Format>(R);
+  int64_t column = 0;
+  for (; column + kMost * kLanes <= work.head_dim; column += kMost * kLanes)
+    weigh_columns<Format, R, kMost, kAhead>(tile, sight, scale, column, kLanes, weighted);
+  if constexpr (kMost > 2) {
+    for (; column + 2 * kLanes <= work.head_dim; column += 2 * kLanes)
+      weigh_columns<Format, R, 2, kAhead>(tile, sight, scale, column, kLanes, weighted);
+  }
+  for (; column < work.head_dim; column += kLanes) {
+    weigh_columns<Format, R, 1, kAhead>(tile, sight, scale, column, smaller(kLanes, work.head_dim - column), weighted);
+  }
 }
 
-void attend_rows(const AttentionWork& work, int64_t row, int64_t end, const TileData& data, int64_t lo, int64_t hi) {
-  while (row < end) {
-    const int64_t rows = smaller(end - row, kGroupRows);
-    switch (rows) {
+// All rows through a tile, in groups.
+template <typename Format, bool kAhead>
+QUIRE_INLINE void attend_rows(const AttentionWork& work, const TileWork& tile, const Sight* sights) {
+  const int64_t rows = work.num_tokens * work.num_heads;
+  for (int64_t row = 0; row < rows;) {
+    int64_t count = rows - row;
+    if constexpr (kAhead) {
+      if (count > 4) count = count == 7 || count == 8 ? 4 : 3;
+    } else {
+      if (count >= kGroupRows) {
+        attend<Format, kGroupRows, kAhead>(work, tile, sights, row);
+        row += kGroupRows;
+        continue;
+      }
+      if (count == 5) count = 3;
+    }
+    switch (count) {
       case 1:
-        attend<1>(work, row, data, lo, hi);
+        attend<Format, 1, kAhead>(work, tile, sights, row);
         break;
       case 2:
-        attend<2>(work, row, data, lo, hi);
+        attend<Format, 2, kAhead>(work, tile, sights, row);
         break;
       case 3:
-        attend<3>(work, row, data, lo, hi);
-        break;
-      case 4:
-        attend<4>(work, row, data, lo, hi);
-        break;
-      case 5:
-        attend<5>(work, row, data, lo, hi);
+        attend<Format, 3, kAhead>(work, tile, sights, row);
         break;
       default:
-        attend<6>(work, row, data, lo, hi);
+        attend<Format, 4, kAhead>(work, tile, sights, row);
         break;
     }
-    row += rows;
+    row += count;
+  }
+}
+
+// Keys of a tile whose blocks are no whole vectors, token by token into the pages.
+template <typename Format>
+void gather_keys(const AttentionWork& work, const Tile& tile, int64_t begin, int64_t end, float* pages) {
+  while (begin < end) {
+    const int64_t block = begin / work.block_size;
+    const int64_t offset = begin - block * work.block_size;
+    const int64_t count = smaller(end - begin, work.block_size - offset);
+    const uint8_t* from = work.keys + work.block_table[block] * work.block_bytes + offset * Format::kBytes;
+    for (int64_t d = 0; d < work.head_dim; ++d, from += work.block_size * Format::kBytes) {
+      float row[kAttentionTileTokens];
+      widen_run<Format>(from, count, row);
+      for (int64_t t = 0; t < count; ++t) {
+        const int64_t token = begin - tile.begin + t;
+        pages[(token / kPageTokens * work.head_dim + d) * kPageTokens + token % kPageTokens] = row[t];
+      }
+    }
+    begin += count;
+  }
+}
+
+// The floats of positions [begin, end) of a tile, in scratch.
+template <typename Format>
+Places widen_tile(const AttentionWork& work, const Tile& tile, int64_t begin, int64_t end) {
+  const int64_t head_dim = work.head_dim;
+  float* const key_pages = work.widened;
+  float* const value_rows = work.widened + kAttentionTileTokens * head_dim;
+  const int64_t row_floats = up_to_vectors(head_dim);
+  Places places;
+  places.key_row = kPageTokens * kFloatBytes;
+  places.value_row = row_floats * kFloatBytes;
+  for (int64_t i = 0; i < kTileVectors; ++i) {
+    float* keys = key_pages + i * kLanes / kPageTokens * kPageTokens * head_dim + i * kLanes % kPageTokens;
+    places.keys[i] = reinterpret_cast<const uint8_t*>(keys);
+    places.values[i] = reinterpret_cast<const uint8_t*>(value_rows + i * kLanes * row_floats);
+  }
+  if (work.block_size % kLanes == 0) {
+    const Places from =
+        places_in_cache<Format::kBytes>(work, work.keys, work.values, work.block_table, tile, begin, end);
+    for (int64_t i = (begin - tile.begin) / kLanes; i * kLanes < end - tile.begin; ++i) {
+      float* keys = key_pages + i * kLanes / kPageTokens * kPageTokens * head_dim + i * kLanes % kPageTokens;
+      for (int64_t d = 0; d < head_dim; ++d)
+        store(keys + d * kPageTokens, Format::load(from.keys[i] + d * from.key_row));
+    }
+  } else {
+    gather_keys<Format>(work, tile, begin, end, key_pages);
+  }
+  while (begin < end) {
+    const int64_t block = begin / work.block_size;
+    const int64_t offset = begin - block * work.block_size;
+    const int64_t count = smaller(end - begin, work.block_size - offset);
+    const uint8_t* from = work.values + work.block_table[block] * work.block_bytes + offset * head_dim * Format::kBytes;
+    float* to = value_rows + (begin - tile.begin) * row_floats;
+    if (row_floats == head_dim) {
+      widen_run<Format>(from, count * head_dim, to);
+    } else {
+      for (int64_t t = 0; t < count; ++t)
+        widen_run<Format>(from + t * head_dim * Format::kBytes, head_dim, to + t * row_floats);
+    }
+    begin += count;
+  }
+  return places;
+}
+
+template <typename Format>
+void attention_over(const AttentionWork& work) {
+  const bool whole_pairs = work.block_size % kPageTokens == 0 && work.head_dim % kLanes == 0;
+  const bool few_rows = work.num_tokens * work.num_heads <= kFewRows;
+  const bool in_place = whole_pairs && (few_rows || work.dtype == DType::kF32);
+
+  const auto first_seen = [&work](int64_t position) {
+    return work.window > 0 ? larger(0, position - work.window + 1) : int64_t{0};
+  };
+  const int64_t last = smaller(work.split_end, work.first_position + work.num_tokens);
+  int64_t position = larger(work.split_begin, first_seen(work.first_position));
+  if (position >= last) return;
+
+  Scales scales;
+  Sight sights[kAttentionMaxTokens];
+  Tile tile = tile_at(position, work.block_size);
+  Places places;
+  const auto in_cache = [&](const Tile& at, int64_t begin, int64_t end) {
+    return places_in_cache<Format::kBytes>(work, work.keys, work.values, work.block_table, at, begin, end);
+  };
+  if (in_place) places = in_cache(tile, position, smaller(tile.end, last));
+  while (true) {
+    const int64_t end = smaller(tile.end, last);
+    for (int64_t token = 0; token < work.num_tokens; ++token) {
+      const int64_t at = work.first_position + token;
+      sights[token] = {larger(first_seen(at), position) - tile.begin, smaller(at + 1, end) - tile.begin};
+    }
+    read_scales(work, tile, position, end, &scales);
+    TileWork tile_work{work.head_dim, &places, &places, &scales, work.scores};
+    const bool more = tile.end < last;
+    const Tile next = more ? tile_at(tile.end, work.block_size) : tile;
+    if (!in_place) {
+      places = widen_tile<Format>(work, tile, position, end);
+      attend_rows<FloatFormat, false>(work, tile_work, sights);
+    } else {
+      Places next_places = places;
+      if (more) {
+        next_places = in_cache(next, next.begin, smaller(next.end, last));
+      } else if (work.next_begin < work.next_end) {
+        const Tile first = tile_at(work.next_begin, work.block_size);
+        next_places = places_in_cache<Format::kBytes>(work, work.next_keys, work.next_values, work.next_block_table,
+                                                      first, work.next_begin, smaller(first.end, work.next_end));
+      }
+      tile_work.next = &next_places;
+      if (few_rows) {
+        attend_rows<Format, true>(work, tile_work, sights);
+      } else {
+        attend_rows<FloatFormat, false>(work, tile_work, sights);
+      }
+      places = next_places;
+    }
+    if (!more) return;
+    tile = next;
+    position = tile.begin;
   }
 }
 
@@ -275,50 +578,29 @@ void attention(const AttentionWork& work) {
     work.sum[row] = 0;
   }
   std::memset(work.weighted, 0, sizeof(float) * static_cast<size_t>(rows * work.head_dim));
-
-  const auto first_seen = [&work](int64_t position) {
-    return work.window > 0 ? larger(0, position - work.window + 1) : int64_t{0};
-  };
-  const int64_t last = smaller(work.split_end, work.first_position + work.num_tokens);
-  int64_t position = larger(work.split_begin, first_seen(work.first_position));
-  while (position < last) {
-    const Tile tile = tile_at(position, work.block_size);
-    const TileData data =
-        work.dtype == DType::kF32 ? TileData{tile} : widen_tile(work, tile, position, smaller(tile.end, last));
-    // Neighbouring tokens that see the same part of the tile go together.
-    const auto low = [&](int64_t token) { return larger(first_seen(work.first_position + token), tile.begin); };
-    const auto high = [&](int64_t token) { return smaller(work.first_position + token + 1, tile.end); };
-    for (int64_t token = 0; token < work.num_tokens;) {
-      const int64_t lo = low(token);
-      const int64_t hi = high(token);
-      int64_t next = token + 1;
-      while (next < work.num_tokens && low(next) == lo && high(next) == hi) ++next;
-      if (lo < hi) {
-        attend_rows(work, token * work.num_heads, next * work.num_heads, data, lo - tile.begin, hi - tile.begin);
-      }
-      token = next;
-    }
-    position = tile.end;
-  }
+  with_format(work.dtype, [&work](auto format) { attention_over<decltype(format)>(work); });
 }
 
-void attention_fold(float* total_maximum, float* total_sum, float* total, float maximum, float partial_sum,
-                    const float* weighted, int32_t head_dim) {
-  if (*total_sum == 0) {  // the first part
-    *total_maximum = maximum;
-    *total_sum = partial_sum;
-    std::memcpy(total, weighted, sizeof(float) * static_cast<size_t>(head_dim));
-    return;
+void attention_fold(float* total_maximum, float* total_sum, float* total, const float* maximum, const float* sum,
+                    const float* weighted, int64_t num_rows, int32_t head_dim) {
+  for (int64_t row = 0; row < num_rows; ++row, total += head_dim, weighted += head_dim) {
+    if (total_sum[row] == 0) {  // the first part
+      total_maximum[row] = maximum[row];
+      total_sum[row] = sum[row];
+      std::memcpy(total, weighted, sizeof(float) * static_cast<size_t>(head_dim));
+      continue;
+    }
+    const float new_maximum = total_maximum[row] > maximum[row] ? total_maximum[row] : maximum[row];
+    const F8 scales = exp_of_difference(F8{total_maximum[row] - new_maximum, maximum[row] - new_maximum});
+    const float old_scale = scales[0];
+    const float scale = scales[1];
+    total_sum[row] = fma(sum[row], scale, total_sum[row] * old_scale);
+    total_maximum[row] = new_maximum;
+    int32_t d = 0;
+    for (; d + kLanes <= head_dim; d += kLanes)
+      store(total + d, fma(load(weighted + d), broadcast(scale), load(total + d) * old_scale));
+    for (; d < head_dim; ++d) total[d] = fma(weighted[d], scale, total[d] * old_scale);
   }
-  const float new_maximum = *total_maximum > maximum ? *total_maximum : maximum;
-  const float old_scale = exp(broadcast(*total_maximum - new_maximum))[0];
-  const float scale = exp(broadcast(maximum - new_maximum))[0];
-  *total_sum = fma(partial_sum, scale, *total_sum * old_scale);
-  *total_maximum = new_maximum;
-  int32_t d = 0;
-  for (; d + kLanes <= head_dim; d += kLanes)
-    store(total + d, fma(load(weighted + d), broadcast(scale), load(total + d) * old_scale));
-  for (; d < head_dim; ++d) total[d] = fma(weighted[d], scale, total[d] * old_scale);
 }
 
 void attention_finish(const float* weighted, float total, int32_t head_dim, float* out) {

@@ -70,15 +70,37 @@ QUIRE_INLINE F8 min(F8 a, F8 b) {
 #endif
 }
 
+// Lanes exchanged with those 4, 2 and 1 places away: three such steps make every lane see all.
+template <typename V>
+QUIRE_INLINE V swap_fours(V v) {
+  return __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3);
+}
+template <typename V>
+QUIRE_INLINE V swap_twos(V v) {
+  return __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5);
+}
+template <typename V>
+QUIRE_INLINE V swap_ones(V v) {
+  return __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6);
+}
+
 // Sum and largest of the lanes, paired the same way always.
 QUIRE_INLINE float sum(F8 v) {
-  const float a = v[0] + v[4], b = v[1] + v[5], c = v[2] + v[6], d = v[3] + v[7];
-  return (a + c) + (b + d);
+  v += swap_fours(v);
+  v += swap_twos(v);
+  return (v + swap_ones(v))[0];
 }
 QUIRE_INLINE float largest(F8 v) {
-  float result = v[0];
-  for (int i = 1; i < kLanes; ++i) result = result > v[i] ? result : v[i];
-  return result;
+  v = max(swap_fours(v), v);
+  v = max(swap_twos(v), v);
+  return max(swap_ones(v), v)[0];
+}
+QUIRE_INLINE I8 larger(I8 a, I8 b) {
+#if defined(__AVX2__)
+  return (I8)_mm256_max_epi32((__m256i)a, (__m256i)b);
+#else
+  return a > b ? a : b;
+#endif
 }
 
 // 8 bytes to 8 lanes.

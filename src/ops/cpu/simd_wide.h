@@ -1,62 +1,17 @@
-// The widest vectors of the set: 16 lanes with AVX-512, else 8. For matrix products, whose tiles are 16 columns wide.
-// Included by *.kernels.cpp alone, as simd.h is.
+// Vectors for matrix products, whose tiles are 16 columns wide: 8 lanes with AVX2, else 16. The portable build has 16
+// like AVX-512, so that a machine without it still tests all but its instructions. Included by *.kernels.cpp alone, as
+// simd.h is.
 #pragma once
 
 #include "ops/cpu/simd.h"
 
 namespace quire::ops::cpu::QUIRE_ISA {
 
-#if defined(__AVX512F__)
-constexpr int kWide = 16;
-typedef float FW __attribute__((vector_size(64)));
-typedef int32_t IW __attribute__((vector_size(64)));
-typedef float FWUnaligned __attribute__((vector_size(64), aligned(4), may_alias));
-
-QUIRE_INLINE FW load_wide(const float* p) {
-  return *reinterpret_cast<const FWUnaligned*>(p);
-}
-QUIRE_INLINE void store_wide(float* p, FW v) {
-  *reinterpret_cast<FWUnaligned*>(p) = v;
-}
-QUIRE_INLINE FW broadcast_wide(float x) {
-  return _mm512_set1_ps(x);
-}
-QUIRE_INLINE FW fma(FW a, FW b, FW c) {
-  return _mm512_fmadd_ps(a, b, c);
-}
-QUIRE_INLINE FW ints_to_floats(IW v) {
-  return _mm512_cvtepi32_ps((__m512i)v);
-}
-QUIRE_INLINE FW load_halves(const uint8_t* p) {
-  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-}
-QUIRE_INLINE FW load_bfloat16s(const uint8_t* p) {
-  const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-  return (FW)_mm512_slli_epi32(wide, 16);
-}
-QUIRE_INLINE IW load_unsigned_byte_lanes(const uint8_t* p) {
-  return (IW)_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-}
-QUIRE_INLINE IW load_signed_byte_lanes(const uint8_t* p) {
-  return (IW)_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-}
-#else
+#if defined(__AVX2__) && !defined(__AVX512F__)
 constexpr int kWide = kLanes;
 typedef F8 FW;
 typedef I8 IW;
 
-QUIRE_INLINE FW load_wide(const float* p) {
-  return load(p);
-}
-QUIRE_INLINE void store_wide(float* p, FW v) {
-  store(p, v);
-}
-QUIRE_INLINE FW broadcast_wide(float x) {
-  return broadcast(x);
-}
-QUIRE_INLINE FW ints_to_floats(IW v) {
-  return to_float(v);
-}
 QUIRE_INLINE FW load_halves(const uint8_t* p) {
   return load_half(p);
 }
@@ -69,7 +24,70 @@ QUIRE_INLINE IW load_unsigned_byte_lanes(const uint8_t* p) {
 QUIRE_INLINE IW load_signed_byte_lanes(const uint8_t* p) {
   return load_signed_bytes(p);
 }
+QUIRE_INLINE FW ints_to_floats(IW v) {
+  return to_float(v);
+}
+#else
+constexpr int kWide = 16;
+typedef float FW __attribute__((vector_size(64)));
+typedef int32_t IW __attribute__((vector_size(64)));
+
+template <typename Narrow>
+QUIRE_INLINE IW widened(const uint8_t* p) {
+  typedef Narrow Narrows __attribute__((vector_size(kWide * sizeof(Narrow))));
+  Narrows narrow;
+  std::memcpy(&narrow, p, sizeof(narrow));
+  return __builtin_convertvector(narrow, IW);
+}
+QUIRE_INLINE IW load_unsigned_byte_lanes(const uint8_t* p) {
+  return widened<uint8_t>(p);
+}
+QUIRE_INLINE IW load_signed_byte_lanes(const uint8_t* p) {
+  return widened<int8_t>(p);
+}
+QUIRE_INLINE FW load_bfloat16s(const uint8_t* p) {
+  return (FW)(widened<uint16_t>(p) << 16);
+}
+QUIRE_INLINE FW ints_to_floats(IW v) {
+  return __builtin_convertvector(v, FW);
+}
+
+#if defined(__AVX512F__)
+QUIRE_INLINE FW fma(FW a, FW b, FW c) {
+  return _mm512_fmadd_ps(a, b, c);
+}
+QUIRE_INLINE FW load_halves(const uint8_t* p) {
+  return _mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+#else
+QUIRE_INLINE FW fma(FW a, FW b, FW c) {
+#if defined(__FP_FAST_FMAF)
+  FW result;
+  for (int i = 0; i < kWide; ++i) result[i] = __builtin_fmaf(a[i], b[i], c[i]);
+  return result;
+#else
+  return a * b + c;
 #endif
+}
+QUIRE_INLINE FW load_halves(const uint8_t* p) {
+  return __builtin_shufflevector(load_half(p), load_half(p + 2 * kLanes), 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13,
+                                 14, 15);
+}
+#endif
+#endif
+
+typedef float FWUnaligned __attribute__((vector_size(sizeof(FW)), aligned(4), may_alias));
+
+QUIRE_INLINE FW load_wide(const float* p) {
+  return *reinterpret_cast<const FWUnaligned*>(p);
+}
+QUIRE_INLINE void store_wide(float* p, FW v) {
+  *reinterpret_cast<FWUnaligned*>(p) = v;
+}
+// Not 0 + x, which is not x for -0.
+QUIRE_INLINE FW broadcast_wide(float x) {
+  return x - FW{};
+}
 
 QUIRE_INLINE IW load_ints(const uint8_t* p) {
   IW v;
@@ -83,7 +101,7 @@ QUIRE_INLINE IW iq4_levels(IW nibbles) {
                                                      1,    13,   25,  38,  53,  69,  89,  113};
 #if defined(__AVX512BW__)
   const __m128i table = _mm_load_si128(reinterpret_cast<const __m128i*>(kLevels));
-  return (IW)_mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), (__m512i)nibbles);
+  return (IW)_mm512_shuffle_epi8(_mm512_maskz_broadcast_i32x4(0xffff, table), (__m512i)nibbles);
 #elif defined(__AVX2__)
   const __m128i table = _mm_load_si128(reinterpret_cast<const __m128i*>(kLevels));
   return (IW)_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), (__m256i)nibbles);
@@ -123,13 +141,6 @@ QUIRE_INLINE Sums add_products(Sums sums, IW weights, IW activations) {
 QUIRE_INLINE IW total(Sums sums) {
   return sums;
 }
-#elif defined(__AVX512BW__)
-QUIRE_INLINE Sums add_products(Sums sums, IW weights, IW activations) {
-  return settled((IW)_mm512_add_epi16((__m512i)sums, _mm512_maddubs_epi16((__m512i)weights, (__m512i)activations)));
-}
-QUIRE_INLINE IW total(Sums sums) {
-  return (IW)_mm512_madd_epi16((__m512i)sums, _mm512_set1_epi16(1));
-}
 #elif defined(__AVX2__)
 QUIRE_INLINE Sums add_products(Sums sums, IW weights, IW activations) {
   return settled((IW)_mm256_add_epi16((__m256i)sums, _mm256_maddubs_epi16((__m256i)weights, (__m256i)activations)));
@@ -157,8 +168,6 @@ constexpr bool kPairSums = false;
 QUIRE_INLINE IW add_pair_products(IW sums, IW weights, IW activations) {
 #if defined(__AVX512VNNI__)
   return settled((IW)_mm512_dpwssd_epi32((__m512i)sums, (__m512i)weights, (__m512i)activations));
-#elif defined(__AVX512BW__)
-  return settled((IW)_mm512_add_epi32((__m512i)sums, _mm512_madd_epi16((__m512i)weights, (__m512i)activations)));
 #elif defined(__AVX2__)
   return settled((IW)_mm256_add_epi32((__m256i)sums, _mm256_madd_epi16((__m256i)weights, (__m256i)activations)));
 #else
