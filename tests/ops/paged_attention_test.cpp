@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <numeric>
+#include <random>
 
 #include "ops/reference/reference_backend.h"
 #include "tests/ops/ops_test_support.h"
@@ -146,6 +148,12 @@ const std::vector<Shapes> kShapes = {
     {6, 2, 20, 8},         // heads that vectors do not divide, in blocks that they do
     {6, 3, 40, 32, 70},    // the same under a window
     {4, 1, 20, 1},         // and a token at a time
+    {16, 2, 64, 32},       // eight rows, two groups of four
+    {5, 1, 96, 16},        // five rows
+    {6, 2, 100, 16},       // heads that vectors do not divide, in the usual blocks
+    {12, 1, 64, 16, 50},   // more rows than are widened in registers
+    {7, 7, 40, 48, 33},    // tiles of one block of three pairs
+    {4, 1, 64, 24},        // blocks of vectors, not of pairs
 };
 
 class PagedAttentionTest : public ::testing::TestWithParam<std::tuple<std::string, Shapes, DType>> {
@@ -218,6 +226,48 @@ TEST_P(PagedAttentionTest, GivesARowTheSameBitsAloneAndInRunsOfAnyChunking) {
     }
   }
 }
+
+class PagedAttentionOfRandomShapesTest : public ::testing::TestWithParam<std::string> {};
+
+// One backend for all of them: what it keeps between calls must not show. Every batch is asked for twice, from caches
+// whose blocks lie elsewhere: the lengths are those of the call before, nothing else is.
+TEST_P(PagedAttentionOfRandomShapesTest, AgreesWithTheReferenceCallAfterCall) {
+  QUIRE_BACKEND_OR_SKIP(backend, GetParam());
+  auto reference = make_reference_backend();
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
+  Random random(seed);
+  constexpr int32_t kBlockSizes[] = {1, 3, 8, 16, 16, 16, 20, 24, 32, 64, 80, 128};
+  for (int round = 0; round < 15; ++round) {
+    Shapes shapes{};
+    shapes.num_kv_heads = static_cast<int32_t>(random.between(1, 3));
+    shapes.num_heads = shapes.num_kv_heads * static_cast<int32_t>(random.between(1, 13));
+    shapes.head_dim =
+        static_cast<int32_t>(random.between(0, 1) == 0 ? 2 * random.between(1, 65) : 8 * random.between(1, 16));
+    shapes.block_size = kBlockSizes[random.between(0, std::ssize(kBlockSizes) - 1)];
+    shapes.window = static_cast<int32_t>(random.between(0, 2) == 0 ? random.between(1, 300) : 0);
+    const DType dtype =
+        testing::kKvFormats[static_cast<size_t>(random.between(0, std::ssize(testing::kKvFormats) - 1))];
+    std::vector<int32_t> ends;
+    std::vector<int32_t> counts;
+    std::vector<size_t> all;
+    for (int64_t s = random.between(1, 4); s > 0; --s) {
+      all.push_back(all.size());
+      ends.push_back(static_cast<int32_t>(random.between(1, 400)));
+      counts.push_back(static_cast<int32_t>(std::min<int64_t>(ends.back(), random.between(0, 24))));
+    }
+    SCOPED_TRACE(::testing::Message() << "round " << round << ": heads " << shapes.num_heads << " over "
+                                      << shapes.num_kv_heads << ", size " << shapes.head_dim << ", blocks of "
+                                      << shapes.block_size << ", window " << shapes.window << ", " << name(dtype));
+    for (int call = 0; call < 2; ++call) {
+      PagedSequences sequences(*backend, shapes, dtype, ends, random);
+      ASSERT_LT(largest_difference(sequences.attend(*backend, all, ends, counts),
+                                   sequences.attend(*reference, all, ends, counts)),
+                3e-5);
+    }
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Isa, PagedAttentionOfRandomShapesTest, ::testing::ValuesIn(kCpuIsas));
 
 INSTANTIATE_TEST_SUITE_P(Isa, PagedAttentionTest,
                          ::testing::Combine(::testing::ValuesIn(kCpuIsas), ::testing::ValuesIn(kShapes),
