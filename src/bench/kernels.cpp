@@ -27,14 +27,19 @@ constexpr int32_t kBlockSize = 16;
 // Bytes that lie in no cache together.
 int64_t working_set_bytes() {
   constexpr int64_t kLeast = 64 << 20;
-  constexpr int64_t kMost = 512 << 20;
+  constexpr int64_t kMost = 256 << 20;
   return std::clamp<int64_t>(2 * sysconf(_SC_LEVEL3_CACHE_SIZE), kLeast, kMost);
 }
 
 // Bytes that make ordinary numbers in every format: halves of 0.06 to 0.5, small but normal bfloat16 and float32.
 void fill(std::vector<uint8_t>& bytes, uint32_t seed) {
+  constexpr size_t kPattern = 65537;  // a prime: repeats fall on other places of a block each time
   std::minstd_rand random(seed);
-  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(0x2c + random() % 12);
+  const size_t drawn = std::min(kPattern, bytes.size());
+  for (size_t i = 0; i < drawn; ++i) bytes[i] = static_cast<uint8_t>(0x2c + random() % 12);
+  for (size_t at = drawn; at < bytes.size(); at += drawn) {
+    std::copy_n(bytes.begin(), std::min(drawn, bytes.size() - at), bytes.begin() + static_cast<std::ptrdiff_t>(at));
+  }
 }
 
 class Filter {

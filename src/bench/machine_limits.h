@@ -3,7 +3,9 @@
 
 #include <string>
 
+#include "base/status.h"
 #include "base/thread_pool.h"
+#include "tensor/tensor.h"
 
 namespace quire::bench {
 
@@ -16,7 +18,8 @@ struct MachineLimits {
   double parallel_region_seconds = 0;  // to start the pool's threads on nothing and to wait for them
 };
 
-// Takes about a second. The pool's caller is this thread.
-MachineLimits measure_machine(ThreadPool& pool);
+// Takes about a second. The pool's caller is this thread; memory comes from the kernels' allocator. Errors:
+// resource_exhausted.
+Result<MachineLimits> measure_machine(ThreadPool& pool, Allocator& allocator);
 
 }  // namespace quire::bench

@@ -20,11 +20,11 @@ struct KernelsCommand {
 Status run(const KernelsCommand& options) {
   bench::MachineLimits limits;
   show_progress("the machine");
+  QUIRE_ASSIGN_OR_RETURN(auto backend, make_backend(options.engine));
   {
     ThreadPool pool({.num_threads = options.engine.threads});
-    limits = bench::measure_machine(pool);
+    QUIRE_ASSIGN_OR_RETURN(limits, bench::measure_machine(pool, backend->allocator()));
   }
-  QUIRE_ASSIGN_OR_RETURN(auto backend, make_backend(options.engine));
   QUIRE_ASSIGN_OR_RETURN(const auto times, bench::measure_kernels(*backend, options.bench, show_progress));
   end_progress();
   if (times.empty()) return not_found("--filter \"{}\" leaves no kernel", options.bench.filter);
