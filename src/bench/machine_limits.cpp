@@ -150,7 +150,7 @@ Result<MachineLimits> measure_machine(ThreadPool& pool, Allocator& allocator) {
     limits.int8_ops = operations_per_second(pool, bytes);
   }
   QUIRE_ASSIGN_OR_RETURN(limits.memory_bytes_per_second, read_bytes_per_second(pool, allocator));
-  constexpr int kRegions = 1000;
+  constexpr int kRegions = 100;
   limits.parallel_region_seconds = least_seconds(0.1,
                                                  [&] {
                                                    for (int i = 0; i < kRegions; ++i) pool.run([](int) {});
