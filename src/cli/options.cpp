@@ -60,8 +60,10 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
                  "Share of the memory left after the weights that the KV pool may take")
       ->group(kMemory)
       ->capture_default_str();
-  app.add_option("--kv-cache-dtype", config.kv_cache_dtype,
-                 "auto (float32), float32, float16, bfloat16, fp8 (fp8_e4m3), fp8_e5m2 or int8: docs/kv_cache.md")
+  app.add_option(
+         "--kv-cache-dtype", config.kv_cache_dtype,
+         "auto (float16; float32 with F32 weights or float32 activations), float32, float16, bfloat16, fp8 (fp8_e4m3), "
+         "fp8_e5m2 or int8: docs/kv_cache.md")
       ->group(kMemory)
       ->capture_default_str();
   app.add_option("--num-gpu-blocks-override", config.num_gpu_blocks_override,

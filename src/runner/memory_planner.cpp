@@ -45,6 +45,14 @@ int64_t workspace_bytes(const EngineConfig& config, const PlannedModel& planned,
          backend.scratch_bytes(tokens);
 }
 
+// Whether a cache of floats is what accuracy asks for: nothing else of the computation is rounded.
+bool wants_floats(const EngineConfig& config, const checkpoint::Checkpoint& checkpoint) {
+  if (config.activation_dtype == "float32") return true;
+  const auto tensors = checkpoint.tensors();
+  return std::all_of(tensors.begin(), tensors.end(),
+                     [](const checkpoint::CheckpointTensor& tensor) { return tensor.view.dtype == DType::kF32; });
+}
+
 }  // namespace
 
 Result<DType> parse_kv_cache_dtype(std::string_view text) {
@@ -72,6 +80,7 @@ Result<PlannedModel> plan_model(const EngineConfig& config, const checkpoint::Ch
   QUIRE_RETURN_IF_ERROR(check_choices(config));
   PlannedModel planned;
   QUIRE_ASSIGN_OR_RETURN(planned.kv_dtype, parse_kv_cache_dtype(config.kv_cache_dtype));
+  if (config.kv_cache_dtype == "auto" && !wants_floats(config, checkpoint)) planned.kv_dtype = DType::kF16;
   QUIRE_ASSIGN_OR_RETURN(planned.family, models::find_family(checkpoint.config()));
   QUIRE_ASSIGN_OR_RETURN(planned.config,
                          planned.family.read_config(checkpoint.config(), checkpoint.generation_config()));

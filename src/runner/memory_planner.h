@@ -17,7 +17,8 @@ namespace quire::runner {
 // Rows of logits computed and sampled at once: bounds that buffer whatever the batch.
 inline constexpr int64_t kLogitRows = 64;
 
-// What --kv-cache-dtype says: auto (float32), float32, float16, bfloat16, fp8 (fp8_e4m3), fp8_e4m3, fp8_e5m2, int8.
+// What --kv-cache-dtype says: auto (here float32; plan_model() takes float16 unless the weights are F32 or activations
+// are asked for in float32), float32, float16, bfloat16, fp8 (fp8_e4m3), fp8_e4m3, fp8_e5m2, int8.
 // Errors: invalid_argument, naming all of them.
 Result<DType> parse_kv_cache_dtype(std::string_view text);
 

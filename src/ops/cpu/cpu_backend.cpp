@@ -8,6 +8,7 @@
 #include "ops/cpu/cpu_allocator.h"
 #include "ops/cpu/isa.h"
 #include "ops/cpu/packed_panels.h"
+#include "ops/cpu/panel_arena.h"
 
 namespace quire::ops {
 namespace {
@@ -44,7 +45,7 @@ class CpuBackend final : public Backend {
   Allocator& allocator() override { return allocator_; }
 
   Result<std::unique_ptr<PackedMatrix>> pack(std::span<const TensorView> parts) override {
-    QUIRE_ASSIGN_OR_RETURN(auto panels, PackedPanels::pack(parts, allocator_, pool_));
+    QUIRE_ASSIGN_OR_RETURN(auto panels, PackedPanels::pack(parts, weights_, pool_));
     return std::unique_ptr<PackedMatrix>(std::move(panels));
   }
   int64_t packed_bytes(DType dtype, int64_t rows, int64_t columns) const override {
@@ -176,6 +177,7 @@ class CpuBackend final : public Backend {
   const Kernels& kernels_;
   const ActivationDType activation_dtype_;
   CpuAllocator allocator_;
+  PanelArena weights_;
   ThreadPool pool_;
   Buffer scratch_;  // of each thread for Linear, then of attention, then coded rows
   AttentionSchedule attention_;
