@@ -88,26 +88,24 @@ QUIRE_INLINE const float* row_of(const LinearTile& t, int64_t row) {
 
 // Whole sums of R rows for T tiles of a panel, weights dequantised in registers.
 template <class Format, int R, int T>
-QUIRE_INLINE void whole_rows(const LinearTile& t, int64_t panel, int tile) {
+QUIRE_INLINE void whole_rows(const LinearTile& t, int64_t row, int64_t panel, int tile) {
   FW sums[R][T * kTileVectors] = {};
-  accumulate<Format, R, T, 2>(t.panels + panel * t.panel_bytes + tile * Format::kBlockBytes, row_of(t, 0),
+  accumulate<Format, R, T, 2>(t.panels + panel * t.panel_bytes + tile * Format::kBlockBytes, row_of(t, row),
                               t.row_bytes / static_cast<int64_t>(sizeof(float)), t.k, sums);
-  store_sums(t, 0, panel * kPanelColumns + tile * kTileColumns, sums);
+  store_sums(t, row, panel * kPanelColumns + tile * kTileColumns, sums);
 }
 
 template <class Format>
 struct FewRows {
   template <int R>
   struct Rows {
-    static void run(const LinearTile& t) {
-      for (int64_t panel = 0; panel < t.num_panels; ++panel) {
-        // Both tiles at once for one or two rows: enough sums in flight to hide the latency of the multiply-add.
-        if constexpr (R <= 2) {
-          whole_rows<Format, R, 2>(t, panel, 0);
-        } else {
-          whole_rows<Format, R, 1>(t, panel, 0);
-          whole_rows<Format, R, 1>(t, panel, 1);
-        }
+    static void run(int64_t row, const LinearTile& t, int64_t panel) {
+      // Both tiles at once for one or two rows: enough sums in flight to hide the latency of the multiply-add.
+      if constexpr (R <= 2) {
+        whole_rows<Format, R, 2>(t, row, panel, 0);
+      } else {
+        whole_rows<Format, R, 1>(t, row, panel, 0);
+        whole_rows<Format, R, 1>(t, row, panel, 1);
       }
     }
   };
@@ -167,10 +165,12 @@ void many_rows(const LinearTile& t) {
 
 template <class Format>
 void linear(const LinearTile& t) {
-  // Codes cost more than a load: beyond two rows they are worth making floats once.
-  constexpr int kFewRows = Format::kBlock == 1 ? 6 : 2;
+  // Beyond these it is worth making floats once, of codes sooner than of numbers that an instruction widens.
+  constexpr int kFewRows = Format::kBlock == 1 ? 24 : 2;
+  constexpr int kGroupRows = Format::kBlock == 1 ? 6 : 2;
   if (t.num_rows > kFewRows) return many_rows<Format>(t);
-  with_rows<FewRows<Format>::template Rows, kFewRows>(t.num_rows, t);
+  for (int64_t panel = 0; panel < t.num_panels; ++panel)
+    in_even_groups<FewRows<Format>::template Rows, kGroupRows>(t.num_rows, t, panel);
 }
 
 }  // namespace

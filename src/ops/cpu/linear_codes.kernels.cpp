@@ -12,6 +12,7 @@
 namespace quire::ops::cpu::QUIRE_ISA {
 namespace {
 
+constexpr int kPanelTiles = kPanelColumns / kTileColumns;
 constexpr int kHalf = 16;  // steps that share a scale of an 8-bit row
 
 // A coded row of k steps is: for each 16 of them the scale dx; for each 16 a sum (a float, or what whole-number sums
@@ -30,7 +31,12 @@ QUIRE_INLINE int64_t numbers_offset(int64_t k) {
   return k / kHalf * 8;
 }
 
-// Sums of 8-bit rows over half a group (16 steps), for the V vectors of a tile.
+// The block of the tile that vector v of a panel's tiles belongs to; tiles' blocks lie behind each other.
+template <class Format>
+QUIRE_INLINE const uint8_t* block_of(const uint8_t* block, int v) {
+  return block + v / kTileVectors * Format::kBlockBytes;
+}
+
 template <class Format, int R, int V>
 QUIRE_INLINE void add_half(const uint8_t* block, int group, int half, const Scales (&scales)[V],
                            const uint8_t* const (&rows)[R], int64_t k, int64_t step, FW (&sums)[R][V]) {
@@ -43,7 +49,8 @@ QUIRE_INLINE void add_half(const uint8_t* block, int group, int half, const Scal
 #pragma GCC unroll 4
   for (int j = 0; j < 4; ++j) {
     IW quads[V];
-    for (int v = 0; v < V; ++v) quads[v] = Format::quad(block, group, v, half * 4 + j);
+    for (int v = 0; v < V; ++v)
+      quads[v] = Format::quad(block_of<Format>(block, v), group, v % kTileVectors, half * 4 + j);
     for (int r = 0; r < R; ++r) {
       const IW q = broadcast_ints(rows[r] + numbers_offset(k) + step + j * 4);
       for (int v = 0; v < V; ++v) products[r][v] = add_products(products[r][v], quads[v], q);
@@ -101,7 +108,8 @@ struct WordGroup {
       for (int j = begin; j < begin + kSpan; ++j) {
         IW even[V];
         IW odd[V];
-        for (int v = 0; v < V; ++v) widen_quad<Format>(Format::quad(block, group, v, j), even[v], odd[v]);
+        for (int v = 0; v < V; ++v)
+          widen_quad<Format>(Format::quad(block_of<Format>(block, v), group, v % kTileVectors, j), even[v], odd[v]);
         for (int r = 0; r < R; ++r) {
           const uint8_t* numbers = rows[r] + numbers_offset(k) + 2 * (step + j * 4);
           const IW q0 = broadcast_ints(numbers);
@@ -123,19 +131,19 @@ struct WordGroup {
   }
 };
 
-// R rows of a tile over all of k.
-template <class Format, template <class, int, int> class Group, int R>
-QUIRE_INLINE void sum_tile(const LinearTile& t, int64_t row, int64_t panel, int tile) {
+// R rows of T tiles of a panel, from `tile` on, over all of k.
+template <class Format, template <class, int, int> class Group, int R, int T>
+QUIRE_INLINE void sum_tiles(const LinearTile& t, int64_t row, int64_t panel, int tile) {
+  constexpr int V = T * kTileVectors;
   const uint8_t* block = t.panels + panel * t.panel_bytes + tile * Format::kBlockBytes;
   const uint8_t* rows[R];
   for (int r = 0; r < R; ++r) rows[r] = t.rows + (row + r) * t.row_bytes;
-  constexpr int V = kTileVectors;
   FW sums[R][V] = {};
   for (int64_t step = 0; step < t.k; step += Format::kBlock) {
-    if (row == 0) prefetch_ahead(block, 2 * Format::kBlockBytes);
+    if (row == 0) prefetch_ahead(block, kPanelTiles * Format::kBlockBytes);
     for (int group = 0; group < Format::kBlock / 32; ++group) {
       Scales scales[V];
-      for (int v = 0; v < V; ++v) scales[v] = Format::scales(block, group, v);
+      for (int v = 0; v < V; ++v) scales[v] = Format::scales(block_of<Format>(block, v), group, v % kTileVectors);
       const int64_t at = step + group * 32;
       Group<Format, R, V>::add(block, group, scales, rows, t.k, at, sums);
       if constexpr (Format::kMinSteps == 32) {
@@ -145,17 +153,22 @@ QUIRE_INLINE void sum_tile(const LinearTile& t, int64_t row, int64_t panel, int 
         }
       }
     }
-    block += 2 * Format::kBlockBytes;
+    block += kPanelTiles * Format::kBlockBytes;
   }
   store_sums(t, row, panel * kPanelColumns + tile * kTileColumns, sums);
 }
 
 template <class Format, template <class, int, int> class Group>
-struct Tile {
+struct Panel {
   template <int R>
   struct Rows {
-    static void run(int64_t row, const LinearTile& t, int64_t panel, int tile) {
-      sum_tile<Format, Group, R>(t, row, panel, tile);
+    static void run(int64_t row, const LinearTile& t, int64_t panel) {
+      // Few rows are bound by memory, which is then read straight ahead; more rows find the panel in the first cache.
+      if constexpr (R <= 2) {
+        sum_tiles<Format, Group, R, kPanelTiles>(t, row, panel, 0);
+      } else {
+        for (int tile = 0; tile < kPanelTiles; ++tile) sum_tiles<Format, Group, R, 1>(t, row, panel, tile);
+      }
     }
   };
 };
@@ -166,12 +179,8 @@ constexpr int kMostRows = kTileVectors == 1 ? 8 : 4;
 
 template <class Format, template <class, int, int> class Group>
 void linear(const LinearTile& t) {
-  for (int64_t panel = 0; panel < t.num_panels; ++panel) {
-    for (int tile = 0; tile < kPanelColumns / kTileColumns; ++tile) {
-      if (panel * kPanelColumns + tile * kTileColumns >= t.columns) return;
-      in_even_groups<Tile<Format, Group>::template Rows, kMostRows>(t.num_rows, t, panel, tile);
-    }
-  }
+  for (int64_t panel = 0; panel < t.num_panels; ++panel)
+    in_even_groups<Panel<Format, Group>::template Rows, kMostRows>(t.num_rows, t, panel);
 }
 
 // The largest magnitude of 16 numbers over `most`, in every lane; infinite or not a number where one of them is:
