@@ -22,7 +22,9 @@ Result<std::unique_ptr<ops::Backend>> make_backend(const EngineConfig& config) {
   ops::CpuBackendOptions options;
   options.threads = config.threads;
   options.isa = config.isa;
-  QUIRE_ASSIGN_OR_RETURN(options.cores, parse_core_list(config.cpu_affinity));
+  auto cores = parse_core_list(config.cpu_affinity);
+  if (!cores.ok()) return cores.status().with_prefix("cpu_affinity: ");
+  options.cores = std::move(*cores);
   QUIRE_ASSIGN_OR_RETURN(options.activation_dtype, parse_activation_dtype(config.activation_dtype));
   return ops::make_cpu_backend(options);
 }

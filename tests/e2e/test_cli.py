@@ -24,7 +24,7 @@ class Usage(unittest.TestCase):
         self.assertEqual(version.returncode, 0)
         self.assertRegex(version.stdout, r"^quire \d+\.\d+\.\d+")
         for arguments in (["--help"], *([command, "--help"] for command in
-                                        ("complete", "chat", "serve", "tokenize", "plan", "replay"))):
+                                        ("complete", "chat", "serve", "tokenize", "plan", "replay", "bench"))):
             with self.subTest(arguments=arguments):
                 shown = harness.run(*arguments)
                 self.assertEqual(shown.returncode, 0)
@@ -162,8 +162,11 @@ class Plan(unittest.TestCase):
     def test_of_the_default_model(self):
         plan = self.plan("--kv-cache-memory-bytes", "1G")
         self.check_arithmetic(plan)
-        self.assertEqual(plan["kv_bytes_per_token"], 2 * 30 * 3 * 64 * 4)
-        self.assertEqual(plan["num_blocks"], 2**30 // (46080 * 16))
+        self.assertEqual(plan["kv_bytes_per_token"], 2 * 30 * 3 * 64 * 2)
+        self.assertEqual(plan["num_blocks"], 2**30 // (23040 * 16))
+        # Where nothing else is rounded the cache is not either.
+        exact = self.plan("--kv-cache-memory-bytes", "1G", "--activation-dtype", "float32")
+        self.assertEqual(exact["kv_bytes_per_token"], 2 * 30 * 3 * 64 * 4)
         size = harness.DEFAULT_MODEL.stat().st_size
         self.assertGreater(plan["weight_bytes"], 0.5 * size)
         self.assertLess(plan["weight_bytes"], 2 * size)
@@ -194,7 +197,7 @@ class Plan(unittest.TestCase):
     @harness.needs_default_model
     def test_in_words_names_every_number(self):
         shown = harness.run("plan", "--kv-cache-memory-bytes", "1G").stdout
-        for text in ("weights", "workspace", "KV pool", "KV tokens", "46080", str(2**30 // (46080 * 16)), "sequences"):
+        for text in ("weights", "workspace", "KV pool", "KV tokens", "23040", str(2**30 // (23040 * 16)), "sequences"):
             self.assertIn(text, shown)
 
 
@@ -202,7 +205,7 @@ class Plan(unittest.TestCase):
 class Complete(unittest.TestCase):
     def test_answers_on_standard_output_alone(self):
         result = harness.run("complete", "--chat", "-p", "What is the capital of France?", "--temperature", 0,
-                             "--max-tokens", 16)
+                             "--max-tokens", 16, "--activation-dtype", "float32")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("Paris", result.stdout)
         self.assertIn("tok/s", result.stderr)
@@ -219,14 +222,15 @@ class Complete(unittest.TestCase):
         self.assertEqual(harness.run(*arguments).stdout, harness.run(*arguments).stdout)
 
     def test_wrong_parameters_are_1_and_named(self):
-        for flag, value in (("--temperature", -1), ("--top-p", 2), ("--min-p", "nan"), ("--repetition-penalty", 0)):
+        for flag, value in (("--activation-dtype", "int9"), ("--cpu-affinity", "0-"),
+                            ("--temperature", -1), ("--top-p", 2), ("--min-p", "nan"), ("--repetition-penalty", 0)):
             with self.subTest(flag=flag):
                 result = harness.run("complete", "-p", "x", flag, value)
                 self.assertIn(result.returncode, (1, 2))
                 self.assertIn(flag.strip("-").replace("-", "_"), result.stderr.replace("-", "_"))
 
     def test_chat_of_lines_on_standard_input_ends_with_it(self):
-        result = harness.run("chat", "--max-tokens", 12, "--temperature", 0,
+        result = harness.run("chat", "--max-tokens", 12, "--temperature", 0, "--activation-dtype", "float32",
                              stdin="What is the capital of France?\n/reset\nWhat is two plus two?\n")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("Paris", result.stdout)

@@ -75,7 +75,7 @@ class WithTooFewBlocks(Concurrency, harness.ServerTest):
 
     most_words = 8
     most_tokens = 120
-    arguments = ("--max-model-len", 512, "--kv-cache-memory-bytes", 60 * 16 * 46080)  # 30 layers x 2 x 3 x 64 x 4 B
+    arguments = ("--max-model-len", 512, "--kv-cache-memory-bytes", 60 * 16 * 23040)  # 30 layers x 2 x 3 x 64 x 2 B
 
     def check_after_the_crowd(self):
         self.assertGreater(self.server.metrics()["vllm:num_preemptions_total"], 0)

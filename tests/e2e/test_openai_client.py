@@ -23,6 +23,8 @@ def text_of(answer):
 
 @harness.needs_default_model
 class OpenAIClient(harness.ServerTest):
+    arguments = ("--activation-dtype", "float32")  # whose answers are known
+
     @classmethod
     def setUpClass(cls):
         super().setUpClass()

@@ -88,7 +88,7 @@ struct AttentionWork {
   const BlockId* block_table;
   int32_t block_size;
   int32_t head_dim;
-  float* scores;   // kAttentionScoreFloats, 64-byte aligned
+  float* scores;  // kAttentionScoreFloats, 64-byte aligned
   // Of the work that this thread is likely to do next, to be fetched ahead: blocks of its kv head, its block table and
   // the first positions of it, none where next_begin == next_end.
   const uint8_t* next_keys;
