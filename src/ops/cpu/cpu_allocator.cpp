@@ -9,8 +9,11 @@ namespace quire::ops::cpu {
 namespace {
 
 constexpr std::align_val_t kAlignment{64};
-// From here on memory is mapped, so that it goes back to the system when released and can be in huge pages.
+// From here on memory is mapped, so that it goes back to the system when released.
 constexpr size_t kMappedFrom = size_t{1} << 20;
+// From here on it is in huge pages. The KV pool is two regions a layer: of a small one the first block alone would take
+// a huge page of each.
+constexpr size_t kHugeFrom = size_t{64} << 20;
 
 }  // namespace
 
@@ -22,7 +25,7 @@ void* CpuAllocator::allocate(size_t bytes) {
   if (memory == MAP_FAILED) return nullptr;
 #ifdef MADV_HUGEPAGE
   // Advice only: a kernel without huge pages says no, and nothing is lost.
-  madvise(memory, bytes, MADV_HUGEPAGE);
+  if (bytes >= kHugeFrom) madvise(memory, bytes, MADV_HUGEPAGE);
 #endif
   return memory;
 }
