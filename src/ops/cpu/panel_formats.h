@@ -170,23 +170,35 @@ struct Q2_KFormat : SuperBlock<2, 2 * kTileColumns, 2> {
   }
 };
 
-struct Q3_KFormat : SuperBlock<1, 2 * kTileColumns, 3> {
-  static constexpr int kOffset = 4;
+// A signed scale for each half of a group.
+template <int kPlaneQuads>
+struct SignedScalesSuperBlock : SuperBlock<1, 2 * kTileColumns, kPlaneQuads> {
+  using Base = SuperBlock<1, 2 * kTileColumns, kPlaneQuads>;
   static constexpr bool kSigned = false;
   static constexpr int kScaleSteps = 16;
   static constexpr int kMinSteps = 0;
   QUIRE_INLINE Scales scales(const uint8_t* block, int group, int v) {
     const FW d = column_halves(block, v);
-    Scales result;
+    Scales result{};
     for (int half = 0; half < 2; ++half) {
-      result.d[half] =
-          d * ints_to_floats(load_signed_byte_lanes(small_scales(block, group) + half * kTileColumns + v * kWide));
-      result.m[half] = FW{};
+      const uint8_t* small = Base::small_scales(block, group) + half * kTileColumns + v * kWide;
+      result.d[half] = d * ints_to_floats(load_signed_byte_lanes(small));
     }
     return result;
   }
+};
+
+struct Q3_KFormat : SignedScalesSuperBlock<3> {
+  static constexpr int kOffset = 4;
   QUIRE_INLINE IW quad(const uint8_t* block, int group, int v, int j) {
     return pair_quad<0>(codes(block, group), v, j) | bit_quad<2>(codes(block, group) + 2 * kQuadBytes, v, j);
+  }
+};
+
+struct Q6_KFormat : SignedScalesSuperBlock<6> {
+  static constexpr int kOffset = 32;
+  QUIRE_INLINE IW quad(const uint8_t* block, int group, int v, int j) {
+    return nibble_quad(codes(block, group), v, j) | pair_quad<4>(codes(block, group) + 4 * kQuadBytes, v, j);
   }
 };
 
@@ -212,26 +224,6 @@ struct Q4_KFormat : FourOrFiveBitSuperBlock<4> {
 struct Q5_KFormat : FourOrFiveBitSuperBlock<5> {
   QUIRE_INLINE IW quad(const uint8_t* block, int group, int v, int j) {
     return nibble_quad(codes(block, group), v, j) | bit_quad<4>(codes(block, group) + 4 * kQuadBytes, v, j);
-  }
-};
-
-struct Q6_KFormat : SuperBlock<1, 2 * kTileColumns, 6> {
-  static constexpr int kOffset = 32;
-  static constexpr bool kSigned = false;
-  static constexpr int kScaleSteps = 16;
-  static constexpr int kMinSteps = 0;
-  QUIRE_INLINE Scales scales(const uint8_t* block, int group, int v) {
-    const FW d = column_halves(block, v);
-    Scales result;
-    for (int half = 0; half < 2; ++half) {
-      result.d[half] =
-          d * ints_to_floats(load_signed_byte_lanes(small_scales(block, group) + half * kTileColumns + v * kWide));
-      result.m[half] = FW{};
-    }
-    return result;
-  }
-  QUIRE_INLINE IW quad(const uint8_t* block, int group, int v, int j) {
-    return nibble_quad(codes(block, group), v, j) | pair_quad<4>(codes(block, group) + 4 * kQuadBytes, v, j);
   }
 };
 
