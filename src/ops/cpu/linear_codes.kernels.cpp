@@ -12,6 +12,14 @@
 namespace quire::ops::cpu::QUIRE_ISA {
 namespace {
 
+// Without instructions for them products are loops over lanes, and more of them at once only make longer code.
+#if defined(__AVX2__)
+constexpr bool kHasByteProducts = true;
+#else
+constexpr bool kHasByteProducts = false;
+#endif
+constexpr int kUnrolledQuads = kHasByteProducts ? 8 : 1;
+
 constexpr int kPanelTiles = kPanelColumns / kTileColumns;
 constexpr int kHalf = 16;  // steps that share a scale of an 8-bit row
 
@@ -46,7 +54,7 @@ QUIRE_INLINE void add_half(const uint8_t* block, int group, int half, const Scal
     const Sums start = Format::kOffset > 0 ? broadcast_ints(rows[r] + sums_offset(k) + at) : Sums{};
     for (int v = 0; v < V; ++v) products[r][v] = start;
   }
-#pragma GCC unroll 4
+#pragma GCC unroll kUnrolledQuads
   for (int j = 0; j < 4; ++j) {
     IW quads[V];
     for (int v = 0; v < V; ++v)
@@ -104,7 +112,7 @@ struct WordGroup {
                         int64_t k, int64_t step, FW (&sums)[R][V]) {
     for (int begin = 0; begin < 8; begin += kSpan) {
       IW products[R][V] = {};
-#pragma GCC unroll 8
+#pragma GCC unroll kUnrolledQuads
       for (int j = begin; j < begin + kSpan; ++j) {
         IW even[V];
         IW odd[V];
@@ -164,7 +172,7 @@ struct Panel {
   struct Rows {
     static void run(int64_t row, const LinearTile& t, int64_t panel) {
       // Few rows are bound by memory, which is then read straight ahead; more rows find the panel in the first cache.
-      if constexpr (R <= 2) {
+      if constexpr (R <= 2 && kHasByteProducts) {
         sum_tiles<Format, Group, R, kPanelTiles>(t, row, panel, 0);
       } else {
         for (int tile = 0; tile < kPanelTiles; ++tile) sum_tiles<Format, Group, R, 1>(t, row, panel, tile);
@@ -175,7 +183,7 @@ struct Panel {
 
 // Whole-number sums of these rows and a tile fill half the registers; the floats are added to once in 16 or 32 steps
 // and may lie in memory.
-constexpr int kMostRows = kTileVectors == 1 ? 8 : 4;
+constexpr int kMostRows = !kHasByteProducts ? 1 : kTileVectors == 1 ? 8 : 4;
 
 template <class Format, template <class, int, int> class Group>
 void linear(const LinearTile& t) {
