@@ -366,6 +366,17 @@ TEST_P(LinearIsaTest, ReadsHandMadeBlocksExactly) {
   }
 }
 
+TEST_P(LinearIsaTest, RefusesAQuantisedWeightTooWideForARowOfRoundedActivations) {
+  QUIRE_BACKEND_OR_SKIP(backend, GetParam());
+  const int64_t columns = int64_t{1} << 21;
+  const std::vector<uint8_t> row(static_cast<size_t>(row_bytes(DType::kQ4_0, columns)));
+  const TensorView view{row.data(), DType::kQ4_0, Shape{1, columns}};
+  const auto weight = backend->pack(std::span(&view, 1));
+  ASSERT_FALSE(weight.ok());
+  EXPECT_EQ(weight.status().code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(weight.status().message(), ::testing::HasSubstr("2097152 columns"));
+}
+
 TEST_P(LinearIsaTest, RefusesAWeightOfIntegers) {
   QUIRE_BACKEND_OR_SKIP(backend, GetParam());
   const std::vector<int32_t> values(64);

@@ -45,6 +45,13 @@ class CpuBackend final : public Backend {
   Allocator& allocator() override { return allocator_; }
 
   Result<std::unique_ptr<PackedMatrix>> pack(std::span<const TensorView> parts) override {
+    const int64_t columns = parts[0].shape.rank() == 2 ? parts[0].shape[1] : 0;
+    if (activations_for(parts[0].dtype) != kFloatRows && coded_row_bytes(kWordRows, columns) > kCodedRowsBytes) {
+      return unimplemented(
+          "a weight of {} has {} columns: a row of rounded activations has room for {} bytes; "
+          "--activation-dtype float32 has no such bound",
+          name(parts[0].dtype), columns, kCodedRowsBytes);
+    }
     QUIRE_ASSIGN_OR_RETURN(auto panels, PackedPanels::pack(parts, weights_, pool_));
     return std::unique_ptr<PackedMatrix>(std::move(panels));
   }
