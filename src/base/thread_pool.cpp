@@ -275,4 +275,22 @@ void ThreadPool::parallel_for(int64_t num_tasks, FunctionRef<void(int64_t task, 
   });
 }
 
+void ThreadPool::parallel_ranges(int64_t size, FunctionRef<void(int64_t begin, int64_t end, int thread)> body) {
+  if (size <= 0) return;
+  State& state = *state_;
+  const int64_t threads = state.num_threads;
+  const int64_t fixed = size * 3 / 4 / threads;  // of each thread
+  state.next_task.store(fixed * threads, std::memory_order_relaxed);
+  run([&](int thread) {
+    if (fixed > 0) body(thread * fixed, (thread + 1) * fixed, thread);
+    int64_t begin = state.next_task.load(std::memory_order_relaxed);
+    while (begin < size) {
+      const int64_t end = begin + std::max<int64_t>((size - begin) / (2 * threads), 1);
+      if (!state.next_task.compare_exchange_weak(begin, end, std::memory_order_relaxed)) continue;
+      body(begin, end, thread);
+      begin = state.next_task.load(std::memory_order_relaxed);
+    }
+  });
+}
+
 }  // namespace quire

@@ -47,6 +47,12 @@ class ThreadPool {
   // worker is free. Which worker runs a task must not change its result.
   void parallel_for(int64_t num_tasks, FunctionRef<void(int64_t task, int thread)> body);
 
+  // Cuts [0, size) into ranges and runs body(begin, end, thread) for each: first three quarters of it, in as many equal
+  // ranges as there are threads, always the same to the same thread (so that what a thread touched first, it finds near
+  // by again); then the rest, in ranges that become shorter, to whichever thread is free. Which worker runs a range
+  // must not change its result.
+  void parallel_ranges(int64_t size, FunctionRef<void(int64_t begin, int64_t end, int thread)> body);
+
  private:
   struct State;
   std::unique_ptr<State> state_;

@@ -87,6 +87,33 @@ TEST_P(ThreadPoolSizeTest, HandsOutEveryTaskOnce) {
   }
 }
 
+TEST_P(ThreadPoolSizeTest, CutsARangeIntoRangesThatCoverItOnce) {
+  ThreadPool pool({.num_threads = GetParam()});
+  for (const int64_t size : {0, 1, 2, 3, 7, 18, 96, 1000}) {
+    std::vector<std::atomic<int>> seen(static_cast<size_t>(size));
+    pool.parallel_ranges(size, [&](int64_t begin, int64_t end, int thread) {
+      EXPECT_LT(begin, end);
+      EXPECT_LT(thread, GetParam());
+      for (int64_t i = begin; i < end; ++i) ++seen.at(static_cast<size_t>(i));
+    });
+    for (const auto& count : seen) EXPECT_EQ(count, 1) << "of " << size;
+  }
+}
+
+TEST_P(ThreadPoolSizeTest, GivesAThreadTheSameFirstRangeEveryTime) {
+  ThreadPool pool({.num_threads = GetParam()});
+  std::vector<std::pair<int64_t, int64_t>> first(static_cast<size_t>(GetParam()), {-1, -1});
+  for (int round = 0; round < 20; ++round) {
+    std::vector<std::pair<int64_t, int64_t>> now(first.size(), {-1, -1});
+    pool.parallel_ranges(100, [&](int64_t begin, int64_t end, int thread) {
+      auto& mine = now[static_cast<size_t>(thread)];
+      if (mine.first < 0) mine = {begin, end};
+    });
+    if (round > 0) EXPECT_EQ(now, first);
+    first = now;
+  }
+}
+
 TEST_P(ThreadPoolSizeTest, WakesThreadsThatHaveParked) {
   ThreadPool pool({.num_threads = GetParam(), .spin_microseconds = 0});
   for (int round = 0; round < 20; ++round) {

@@ -224,48 +224,48 @@ void CpuBackend::multiply(const LinearArgs& args, Activations activations, const
 
   // Rows in groups whose inputs stay in the second cache while the panels go by; more groups when there are too few
   // panels to keep the threads busy.
+  constexpr int64_t kGroupBytes = 256 << 10;
   constexpr int64_t kGroupRows = 192;
   constexpr int64_t kTileRows = 12;
-  int64_t row_groups = ceil_div(args.num_rows, kGroupRows);
+  const int64_t most_rows = std::clamp(kGroupBytes / row_bytes, 2 * kTileRows, kGroupRows);
+  int64_t row_groups = ceil_div(args.num_rows, most_rows);
   if (panels * row_groups < 4 * threads) {
     row_groups = std::max(row_groups, std::min(ceil_div(args.num_rows, kTileRows), ceil_div(4 * threads, panels)));
   }
   const int64_t group_rows = round_up(ceil_div(args.num_rows, row_groups), kTileRows);
   row_groups = ceil_div(args.num_rows, group_rows);
 
-  // Tasks of as many panels each as can be, give or take one; enough of them to even out the threads, each with work
-  // worth handing out.
-  constexpr int64_t kTaskProducts = 262144;
-  constexpr int64_t kTasksPerThread = 16;
-  const int64_t products = panels * kPanelColumns * weight.columns() * std::min(args.num_rows, group_rows);
-  const int64_t wanted = std::clamp<int64_t>(products / kTaskProducts, 1, kTasksPerThread * threads);
-  const int64_t tasks_a_group = std::min(panels, wanted == 1 ? 1 : round_up(wanted, threads));
-
-  const auto body = [&](int64_t task, int thread) {
-    const int64_t row = task / tasks_a_group * group_rows;
-    const int64_t part = task % tasks_a_group;
-    const int64_t panel = part * panels / tasks_a_group;
-    const int64_t column = panel * kPanelColumns;
-    LinearTile tile{};
-    tile.rows = rows + row * row_bytes;
-    tile.row_bytes = row_bytes;
-    tile.num_rows = std::min(group_rows, args.num_rows - row);
-    tile.panels = weight.panel(panel);
-    tile.panel_bytes = weight.panel_bytes();
-    tile.num_panels = (part + 1) * panels / tasks_a_group - panel;
-    tile.k = weight.columns();
-    tile.bias = args.bias == nullptr ? nullptr : args.bias + column;
-    tile.out = args.out + row * args.out_stride + column;
-    tile.out_stride = args.out_stride;
-    tile.columns = std::min(tile.num_panels * kPanelColumns, weight.rows() - column);
-    tile.scratch = scratch_.as<float>() + thread * kLinearScratchFloats;
-    kernel(tile);
+  // Pieces are a panel and a group of rows, in the order of memory.
+  const auto multiply_pieces = [&](int64_t begin, int64_t end, int thread) {
+    while (begin < end) {
+      const int64_t row = begin / panels * group_rows;
+      const int64_t panel = begin % panels;
+      const int64_t column = panel * kPanelColumns;
+      LinearTile tile{};
+      tile.rows = rows + row * row_bytes;
+      tile.row_bytes = row_bytes;
+      tile.num_rows = std::min(group_rows, args.num_rows - row);
+      tile.panels = weight.panel(panel);
+      tile.panel_bytes = weight.panel_bytes();
+      tile.num_panels = std::min(panels - panel, end - begin);
+      tile.k = weight.columns();
+      tile.bias = args.bias == nullptr ? nullptr : args.bias + column;
+      tile.out = args.out + row * args.out_stride + column;
+      tile.out_stride = args.out_stride;
+      tile.columns = std::min(tile.num_panels * kPanelColumns, weight.rows() - column);
+      tile.scratch = scratch_.as<float>() + thread * kLinearScratchFloats;
+      kernel(tile);
+      begin += tile.num_panels;
+    }
   };
-  const int64_t num_tasks = tasks_a_group * row_groups;
-  if (num_tasks == 1 || threads == 1) {
-    for (int64_t task = 0; task < num_tasks; ++task) body(task, 0);
+  // Less than this is done sooner than another thread has begun.
+  constexpr int64_t kLeastProducts = 65536;
+  const int64_t pieces = panels * row_groups;
+  if (threads == 1 ||
+      pieces * kPanelColumns * weight.columns() * std::min(args.num_rows, group_rows) < kLeastProducts) {
+    multiply_pieces(0, pieces, 0);
   } else {
-    pool_.parallel_for(num_tasks, body);
+    pool_.parallel_ranges(pieces, multiply_pieces);
   }
 }
 

@@ -16,8 +16,8 @@ inline constexpr int kNumFormats = kNumDTypes;
 // Columns (output features) of a weight panel, and of the tiles it is made of: see packed_panels.h for the layouts.
 inline constexpr int kPanelColumns = 32;
 inline constexpr int kTileColumns = 16;
-// Floats of scratch that a linear kernel needs.
-inline constexpr int kLinearScratchFloats = 256 * kTileColumns;
+// Floats of scratch that a linear kernel needs: a tile's weights over 1024 steps.
+inline constexpr int kLinearScratchFloats = 1024 * kTileColumns;
 
 // What the rows of a matrix product are made of: floats, or floats rounded to whole numbers with a scale for every 16
 // (bytes) or 32 (words) of them.

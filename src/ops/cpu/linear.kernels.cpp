@@ -1,15 +1,16 @@
-// Matrix products of float rows with packed panels (packed_panels.h). Few rows dequantise in registers and are bound by
-// memory; many rows first dequantise a stretch of a tile into scratch and then work from the first cache. Both keep one
-// chain of multiply-adds an output, over k = 0, 1, 2, ..., so an output has the same bits in both.
+// Matrix products of float rows with packed panels (packed_panels.h). Numbers that an instruction widens are widened in
+// registers, whatever the rows: it hides behind the multiply-adds. Codes are so for one or two rows, which memory
+// bounds; for more a stretch of a tile is first made floats in scratch. Both keep one chain of multiply-adds an output,
+// over k = 0, 1, 2, ..., so an output has the same bits in both.
 #include "ops/cpu/isa_kernels.h"
 #include "ops/cpu/linear_tile.h"
 
 namespace quire::ops::cpu::QUIRE_ISA {
 namespace {
 
-// Rows of the register tile: with 16 columns it fills all but a few vector registers.
+// Rows of the register tile of 16 columns: enough sums in flight for the units, as many as there are registers for.
 #if defined(__AVX512F__)
-constexpr int kTileRows = 24;
+constexpr int kTileRows = 12;
 #else
 constexpr int kTileRows = 6;
 #endif
@@ -96,7 +97,7 @@ QUIRE_INLINE void whole_rows(const LinearTile& t, int64_t row, int64_t panel, in
 }
 
 template <class Format>
-struct FewRows {
+struct WholeRows {
   template <int R>
   struct Rows {
     static void run(int64_t row, const LinearTile& t, int64_t panel) {
@@ -165,12 +166,13 @@ void many_rows(const LinearTile& t) {
 
 template <class Format>
 void linear(const LinearTile& t) {
-  // Beyond these it is worth making floats once, of codes sooner than of numbers that an instruction widens.
-  constexpr int kFewRows = Format::kBlock == 1 ? 24 : 2;
-  constexpr int kGroupRows = Format::kBlock == 1 ? 6 : 2;
-  if (t.num_rows > kFewRows) return many_rows<Format>(t);
+  constexpr bool kCodes = Format::kBlock > 1;
+  constexpr int kMostRows = kCodes ? 2 : kTileRows;
+  if constexpr (kCodes) {
+    if (t.num_rows > kMostRows) return many_rows<Format>(t);
+  }
   for (int64_t panel = 0; panel < t.num_panels; ++panel)
-    in_even_groups<FewRows<Format>::template Rows, kGroupRows>(t.num_rows, t, panel);
+    in_even_groups<WholeRows<Format>::template Rows, kMostRows>(t.num_rows, t, panel);
 }
 
 }  // namespace

@@ -153,9 +153,10 @@ Result<std::unique_ptr<PackedPanels>> PackedPanels::pack(std::span<const TensorV
   }
   const int64_t panel_bytes = panel_bytes_for(dtype, columns);
   auto* out = data.as<uint8_t>();
-  pool.parallel_for(panels_for(rows), [&](int64_t panel, int) {
-    uint8_t* tile_out = out + panel * panel_bytes;
-    for (int64_t first = panel * kPanelColumns; first < (panel + 1) * kPanelColumns; first += kTileColumns) {
+  // As products cut them: on a machine of several nodes a panel's pages then lie where they are read.
+  pool.parallel_ranges(panels_for(rows), [&](int64_t begin, int64_t end, int) {
+    uint8_t* tile_out = out + begin * panel_bytes;
+    for (int64_t first = begin * kPanelColumns; first < end * kPanelColumns; first += kTileColumns) {
       TileRows tile_rows{};
       for (int64_t column = 0; column < std::min<int64_t>(kTileColumns, rows - first); ++column)
         tile_rows[static_cast<size_t>(column)] = sources[static_cast<size_t>(first + column)];
