@@ -52,6 +52,8 @@ class Checkpoint {
   virtual std::optional<Vocabulary> vocabulary() const = 0;
   // tokenizer.json's text and tokenizer_config.json beside safetensors; empty when there is none.
   virtual std::string tokenizer_json() const = 0;
+  // Bytes of SentencePiece's tokenizer.model beside safetensors; empty when there is none.
+  virtual std::string sentencepiece_model() const { return {}; }
   virtual const boost::json::object& tokenizer_config() const = 0;
   // The chat template's source: GGUF tokenizer.chat_template; chat_template.jinja or tokenizer_config.json's
   // chat_template (a string, or the entry named "default" of a list). Empty when there is none.

@@ -34,6 +34,7 @@ struct Weights {
 
 struct Texts {
   std::string tokenizer_json;
+  std::string sentencepiece_model;
   json::object tokenizer_config;
   std::string chat_template;
 };
@@ -53,6 +54,7 @@ class DirectoryCheckpoint final : public Checkpoint {
   const CheckpointTensor* find(std::string_view name) const override { return weights_.tensors.find(name); }
   std::optional<Vocabulary> vocabulary() const override { return std::nullopt; }
   std::string tokenizer_json() const override { return texts_.tokenizer_json; }
+  std::string sentencepiece_model() const override { return texts_.sentencepiece_model; }
   const json::object& tokenizer_config() const override { return texts_.tokenizer_config; }
   std::string chat_template() const override { return texts_.chat_template; }
   int64_t total_tensor_bytes() const override { return weights_.tensors.total_bytes(); }
@@ -253,6 +255,7 @@ Result<std::string> template_of(const json::object& tokenizer_config) {
 Result<Texts> read_texts(const ModelDirectory& directory) {
   Texts texts;
   QUIRE_ASSIGN_OR_RETURN(texts.tokenizer_json, read_optional_text(directory, "tokenizer.json"));
+  QUIRE_ASSIGN_OR_RETURN(texts.sentencepiece_model, read_optional_text(directory, "tokenizer.model"));
   QUIRE_ASSIGN_OR_RETURN(texts.tokenizer_config, read_optional_object(directory, "tokenizer_config.json"));
   QUIRE_ASSIGN_OR_RETURN(texts.chat_template, read_optional_text(directory, "chat_template.jinja"));
   if (texts.chat_template.empty()) {

@@ -87,8 +87,23 @@ Status read_special_ids(const GgufMetadata& metadata, Vocabulary& vocabulary) {
   return {};
 }
 
+// SentencePiece's compiled rules: an array of bytes, signed or not.
+Status read_charsmap(const GgufMetadata& metadata, Vocabulary& vocabulary) {
+  constexpr std::string_view kKey = "tokenizer.ggml.precompiled_charsmap";
+  QUIRE_ASSIGN_OR_RETURN(const auto bytes, metadata.integers(kKey));
+  if (!bytes) return {};
+  vocabulary.precompiled_charsmap.reserve(bytes->size());
+  for (size_t i = 0; i < bytes->size(); ++i) {
+    const int64_t byte = (*bytes)[i];
+    if (byte < -128 || byte > 255) return data_loss("metadata \"{}\"[{}] is {}, expected a byte", kKey, i, byte);
+    vocabulary.precompiled_charsmap.push_back(static_cast<char>(byte));
+  }
+  return {};
+}
+
 Status read_flags(const GgufMetadata& metadata, Vocabulary& vocabulary) {
   const bool sentencepiece = vocabulary.model == "llama";
+  const bool unigram = vocabulary.model == "t5";
   const bool bos_by_default = sentencepiece || (vocabulary.model == "gpt2" &&
                                                 std::find(kPreTokenizersWithBos.begin(), kPreTokenizersWithBos.end(),
                                                           vocabulary.pre) != kPreTokenizersWithBos.end());
@@ -96,8 +111,10 @@ Status read_flags(const GgufMetadata& metadata, Vocabulary& vocabulary) {
   QUIRE_ASSIGN_OR_RETURN(const std::optional<bool> eos, metadata.boolean("tokenizer.ggml.add_eos_token"));
   QUIRE_ASSIGN_OR_RETURN(const std::optional<bool> space, metadata.boolean("tokenizer.ggml.add_space_prefix"));
   vocabulary.add_bos = bos.value_or(bos_by_default && vocabulary.bos_id.has_value());
-  vocabulary.add_eos = eos.value_or(false);
-  vocabulary.add_space_prefix = space.value_or(sentencepiece);
+  vocabulary.add_eos = eos.value_or(unigram && vocabulary.eos_id.has_value());
+  vocabulary.add_space_prefix = space.value_or(sentencepiece || unigram);
+  QUIRE_ASSIGN_OR_RETURN(const std::optional<bool> spaces, metadata.boolean("tokenizer.ggml.remove_extra_whitespaces"));
+  vocabulary.remove_extra_whitespaces = spaces.value_or(false);
   return {};
 }
 
@@ -117,6 +134,7 @@ Result<std::optional<Vocabulary>> read_gguf_vocabulary(const GgufMetadata& metad
   if (merges) vocabulary.merges.assign(merges->begin(), merges->end());
   QUIRE_RETURN_IF_ERROR(read_special_ids(metadata, vocabulary));
   QUIRE_RETURN_IF_ERROR(read_flags(metadata, vocabulary));
+  QUIRE_RETURN_IF_ERROR(read_charsmap(metadata, vocabulary));
   return std::optional(std::move(vocabulary));
 }
 

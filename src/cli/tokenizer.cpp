@@ -3,29 +3,24 @@
 #include <filesystem>
 
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/mapped_file.h"
 #include "cli/options.h"
 #include "runner/text_files.h"
 
 namespace quire::cli {
-namespace {
-
-constexpr size_t kMostTokenizerBytes = 256u << 20;
-
-}  // namespace
 
 Result<std::unique_ptr<text::Tokenizer>> load_tokenizer(EngineConfig& config) {
   QUIRE_RETURN_IF_ERROR(resolve_model(config));
   const std::filesystem::path path = config.model;
   const bool tokenizer_directory =
       std::filesystem::is_directory(path) && !std::filesystem::exists(path / "config.json");
-  if (path.extension() == ".json" || tokenizer_directory) {
-    const std::filesystem::path file_path = tokenizer_directory ? path / "tokenizer.json" : path;
-    if (tokenizer_directory && !std::filesystem::exists(file_path)) {
-      return not_found("the directory {} holds neither config.json nor tokenizer.json", config.model);
+  if (path.extension() == ".json" || path.extension() == ".model" || tokenizer_directory) {
+    if (tokenizer_directory && !std::filesystem::exists(path / "tokenizer.json") &&
+        !std::filesystem::exists(path / "tokenizer.model")) {
+      return not_found("the directory {} holds neither config.json nor tokenizer.json nor tokenizer.model",
+                       config.model);
     }
     TextSource source;
-    QUIRE_ASSIGN_OR_RETURN(source.tokenizer_json, checkpoint::read_text_file(file_path, kMostTokenizerBytes));
+    QUIRE_RETURN_IF_ERROR(runner::read_tokenizer_files(path, source));
     return text::Tokenizer::from_source(source);
   }
   QUIRE_ASSIGN_OR_RETURN(auto checkpoint, checkpoint::Checkpoint::open(config.model));

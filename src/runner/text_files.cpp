@@ -25,10 +25,34 @@ std::string token_spelling(const Vocabulary& vocabulary, std::optional<TokenId> 
 
 }  // namespace
 
+Status read_tokenizer_files(const std::filesystem::path& path, TextSource& text) {
+  const bool directory = std::filesystem::is_directory(path);
+  const std::filesystem::path folder = directory ? path : path.parent_path();
+  std::filesystem::path file = path;
+  if (directory) {
+    file = path / "tokenizer.json";
+    if (!std::filesystem::exists(file) && std::filesystem::exists(path / "tokenizer.model")) {
+      file = path / "tokenizer.model";
+    }
+  }
+  text.tokenizer_json.clear();
+  text.sentencepiece_model.clear();
+  const bool sentencepiece = file.extension() == ".model";
+  std::string& target = sentencepiece ? text.sentencepiece_model : text.tokenizer_json;
+  QUIRE_ASSIGN_OR_RETURN(target, checkpoint::read_text_file(file, kMostBytes));
+  const std::filesystem::path beside = folder / "tokenizer_config.json";
+  if (sentencepiece && std::filesystem::exists(beside)) {
+    QUIRE_ASSIGN_OR_RETURN(text.tokenizer_config, checkpoint::read_text_file(beside, kMostBytes));
+  }
+  return {};
+}
+
 Result<TextSource> read_text_source(const EngineConfig& config, const checkpoint::Checkpoint& checkpoint) {
   TextSource text;
   text.vocabulary = checkpoint.vocabulary();
   text.tokenizer_json = checkpoint.tokenizer_json();
+  text.sentencepiece_model = checkpoint.sentencepiece_model();
+  text.tokenizer_config = boost::json::serialize(checkpoint.tokenizer_config());
   text.chat_template = checkpoint.chat_template();
   if (text.vocabulary) {
     text.bos_token = token_spelling(*text.vocabulary, text.vocabulary->bos_id);
@@ -38,10 +62,8 @@ Result<TextSource> read_text_source(const EngineConfig& config, const checkpoint
     text.eos_token = special_token(checkpoint.tokenizer_config(), "eos_token");
   }
   if (!config.tokenizer.empty()) {
-    std::filesystem::path path = config.tokenizer;
-    if (std::filesystem::is_directory(path)) path /= "tokenizer.json";
-    QUIRE_ASSIGN_OR_RETURN(text.tokenizer_json, checkpoint::read_text_file(path, kMostBytes));
     text.vocabulary.reset();
+    QUIRE_RETURN_IF_ERROR(read_tokenizer_files(config.tokenizer, text));
   }
   if (!config.chat_template.empty()) {
     const bool inline_template =

@@ -1,13 +1,19 @@
 // Where a model's tokenizer and chat template come from.
 #pragma once
 
+#include <filesystem>
+
 #include "checkpoint/checkpoint.h"
 #include "types/engine_config.h"
 #include "types/text_source.h"
 
 namespace quire::runner {
 
-// The checkpoint's own, with config.tokenizer (a tokenizer.json, or a directory that holds one) and
+// Puts a tokenizer.json, a SentencePiece .model (with the tokenizer_config.json beside it) or what a directory holds of
+// them in place of what `text` has. Errors: not_found.
+Status read_tokenizer_files(const std::filesystem::path& path, TextSource& text);
+
+// The checkpoint's own, with config.tokenizer (a tokenizer.json, a .model, or a directory that holds one) and
 // config.chat_template (a file, or the template itself) in their place where they are set. Errors: not_found for files
 // that do not exist.
 Result<TextSource> read_text_source(const EngineConfig& config, const checkpoint::Checkpoint& checkpoint);

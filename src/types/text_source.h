@@ -12,6 +12,8 @@ namespace quire {
 struct TextSource {
   std::optional<Vocabulary> vocabulary;  // GGUF
   std::string tokenizer_json;            // Hugging Face; empty when there is none
+  std::string sentencepiece_model;       // bytes of a tokenizer.model (SentencePiece); empty when there is none
+  std::string tokenizer_config;          // tokenizer_config.json beside it, as text; may be empty
   std::string chat_template;             // Jinja source; empty when there is none
   std::string bos_token, eos_token;      // spelling, for templates; may be empty
 };

@@ -33,6 +33,8 @@ struct Vocabulary {
   bool add_bos = false;
   bool add_eos = false;
   bool add_space_prefix = false;
+  bool remove_extra_whitespaces = false;
+  std::string precompiled_charsmap;  // SentencePiece's compiled normalisation rules; may be empty
 };
 
 }  // namespace quire
