@@ -69,7 +69,7 @@ void pack_block(DType dtype, const PanelLayout& layout, const TileRows& rows, in
   for (size_t column = 0; column < kTileColumns; ++column) {
     if (rows[column] == nullptr) continue;  // `out` is zeros
     const uint8_t* block = rows[column] + offset;
-    std::memcpy(out + column * 2, block + heads.d, 2);
+    if (heads.d >= 0) std::memcpy(out + column * 2, block + heads.d, 2);
     if (heads.m >= 0) std::memcpy(out + (kTileColumns + column) * 2, block + heads.m, 2);
     uint8_t* group_out = out + layout.heads * 2 * kTileColumns;
     for (int group = 0; group < layout.groups(); ++group) {
@@ -126,7 +126,7 @@ Result<std::unique_ptr<PackedPanels>> PackedPanels::pack(std::span<const TensorV
   if (!panel_layout(dtype)) {
     return unimplemented(
         "a weight of {} has no kernel: expected F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, "
-        "Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL or IQ4_XS",
+        "Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS or MXFP4",
         name(dtype));
   }
   int64_t rows = 0;
@@ -155,13 +155,14 @@ Result<std::unique_ptr<PackedPanels>> PackedPanels::pack(std::span<const TensorV
   auto* out = data.as<uint8_t>();
   // As products cut them: on a machine of several nodes a panel's pages then lie where they are read.
   pool.parallel_ranges(panels_for(rows), [&](int64_t begin, int64_t end, int) {
-    uint8_t* tile_out = out + begin * panel_bytes;
     for (int64_t first = begin * kPanelColumns; first < end * kPanelColumns; first += kTileColumns) {
       TileRows tile_rows{};
       for (int64_t column = 0; column < std::min<int64_t>(kTileColumns, rows - first); ++column)
         tile_rows[static_cast<size_t>(column)] = sources[static_cast<size_t>(first + column)];
+      // The blocks of a panel's second tile lie between those of its first.
+      uint8_t* tile_out =
+          out + first / kPanelColumns * panel_bytes + first % kPanelColumns * panel_layout(dtype)->column_bytes();
       pack_tile(dtype, tile_rows, columns, tile_out);
-      tile_out += kTileColumns * panel_layout(dtype)->column_bytes();
     }
   });
   return std::unique_ptr<PackedPanels>(new PackedPanels(dtype, rows, columns, std::move(data)));

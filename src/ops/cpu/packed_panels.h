@@ -3,10 +3,12 @@
 //   block 0 of tile 0, block 0 of tile 1, block 1 of tile 0, ...
 // A block of F32, F16 and BF16 is one step of k: 16 values. Of the formats of codes it is the 32 or 256 steps of the
 // checkpoint's block:
-//   f16 d of the 16 columns, for formats with a minimum f16 m (or what small minima are multiplied by) of the 16
+//   but for MXFP4 f16 d of the 16 columns, for formats with a minimum f16 m (or what small minima are multiplied by) of
+//   the 16
 //   then for each group of 32 steps, which is 8 quads of 4 steps:
 //     formats of 256 only: small scales, a byte a column: Q4_K, Q5_K 16 scales, 16 minima; Q2_K 16 bytes of both for
 //     the group's first 16 steps, 16 for the others; Q3_K, Q6_K the same with signed scales; IQ4_XS 16 signed scales
+//     MXFP4 alone of those of 32: 16 exponents
 //     codes in planes of 64 bytes, byte 4c + i being column c, step i of a quad:
 //       4 bits   4 planes: plane p has quad p in the low half and quad p + 4 in the high half of its bytes
 //       2 bits   2 planes: plane p has quads 4p .. 4p + 3, lowest bits first
