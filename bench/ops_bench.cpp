@@ -186,7 +186,8 @@ void silu_and_mul(benchmark::State& state) {
   const int64_t tokens = state.range(0);
   const std::vector<float> in(static_cast<size_t>(tokens * 3072), 0.3f);
   std::vector<float> out(static_cast<size_t>(tokens * 1536));
-  for (auto _ : state) (*backend)(SiluAndMulArgs{in.data(), tokens, 1536, out.data()});
+  for (auto _ : state)
+    (*backend)(ActivationArgs{.in = in.data(), .num_tokens = tokens, .size = 1536, .out = out.data()});
 }
 BENCHMARK(silu_and_mul)->Arg(1)->Arg(32)->Arg(512)->UseRealTime()->Unit(benchmark::kMicrosecond);
 

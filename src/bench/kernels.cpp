@@ -289,7 +289,7 @@ void measure_silu_and_mul(ops::Backend& backend, int64_t tokens, int64_t size, M
   const double values = static_cast<double>(out.size());
   measurer.measure({.name = name, .bytes = 3 * values * sizeof(float), .operations = 4 * values, .call = [&] {
                       backend(
-                          ops::SiluAndMulArgs{.in = in.data(), .num_tokens = tokens, .size = size, .out = out.data()});
+                          ops::ActivationArgs{.in = in.data(), .num_tokens = tokens, .size = size, .out = out.data()});
                     }});
 }
 

@@ -73,8 +73,10 @@ struct ParameterSpec {
 
 // Every declared parameter present with its shape, and nothing beyond them. Names of tensors that carry no parameters
 // in some checkpoints (rotary_emb.inv_freq buffers, lm_head.weight repeated beside tied embeddings) are listed in
-// `ignored_suffixes`. Errors: data_loss listing up to 8 of each: missing, extra, wrongly shaped (found, expected).
+// `ignored_suffixes`; those of other parts of a larger model (an image encoder) begin with `ignored_prefixes`. Errors:
+// data_loss listing up to 8 of each: missing, extra, wrongly shaped (found, expected).
 Status match_parameters(const Checkpoint& checkpoint, std::span<const ParameterSpec> specs,
-                        std::span<const std::string_view> ignored_suffixes);
+                        std::span<const std::string_view> ignored_suffixes,
+                        std::span<const std::string_view> ignored_prefixes = {});
 
 }  // namespace quire::checkpoint

@@ -21,6 +21,82 @@ constexpr auto kLlamaFields = std::to_array<GgufFieldRule>({
     {"expert_used_count", "num_experts_per_tok"},
 });
 
+// Experts that are smaller than a dense block, and one that all tokens take.
+constexpr auto kQwenMoeFields = std::to_array<GgufFieldRule>({
+    {"block_count", "num_hidden_layers", GgufFieldKind::kInteger, true},
+    {"embedding_length", "hidden_size", GgufFieldKind::kInteger, true},
+    {"feed_forward_length", "intermediate_size", GgufFieldKind::kInteger, true},
+    {"attention.head_count", "num_attention_heads", GgufFieldKind::kInteger, true},
+    {"attention.head_count_kv", "num_key_value_heads"},
+    {"attention.layer_norm_rms_epsilon", "rms_norm_eps", GgufFieldKind::kNumber, true},
+    {"context_length", "max_position_embeddings", GgufFieldKind::kInteger, true},
+    {"expert_count", "num_experts", GgufFieldKind::kInteger, true},
+    {"expert_used_count", "num_experts_per_tok", GgufFieldKind::kInteger, true},
+    {"expert_feed_forward_length", "moe_intermediate_size", GgufFieldKind::kInteger, true},
+    {"expert_shared_feed_forward_length", "shared_expert_intermediate_size"},
+});
+constexpr auto kQwen2MoeFlags = std::to_array<GgufFlag>({{"norm_topk_prob", false}});
+constexpr auto kQwen3MoeFlags = std::to_array<GgufFlag>({{"norm_topk_prob", true}});
+
+// Dense decoders beside llama; each family's files have some of the optional ones.
+constexpr auto kDecoderFields = std::to_array<GgufFieldRule>({
+    {"block_count", "num_hidden_layers", GgufFieldKind::kInteger, true},
+    {"embedding_length", "hidden_size", GgufFieldKind::kInteger, true},
+    {"feed_forward_length", "intermediate_size", GgufFieldKind::kInteger, true},
+    {"attention.head_count", "num_attention_heads", GgufFieldKind::kInteger, true},
+    {"attention.head_count_kv", "num_key_value_heads"},
+    {"attention.layer_norm_rms_epsilon", "rms_norm_eps", GgufFieldKind::kNumber, true},
+    {"context_length", "max_position_embeddings", GgufFieldKind::kInteger, true},
+    {"attention.sliding_window", "sliding_window"},
+    {"attention.scale", "attention_multiplier", GgufFieldKind::kNumber},
+    {"embedding_scale", "embedding_multiplier", GgufFieldKind::kNumber},
+    {"residual_scale", "residual_multiplier", GgufFieldKind::kNumber},
+    {"logit_scale", "logits_scaling", GgufFieldKind::kNumber},
+    {"attn_logit_softcapping", "attn_logit_softcapping", GgufFieldKind::kNumber},
+    {"final_logit_softcapping", "final_logit_softcapping", GgufFieldKind::kNumber},
+    {"rope.freq_base_swa", "rope_local_base_freq", GgufFieldKind::kNumber},
+});
+constexpr auto kGpt2Fields = std::to_array<GgufFieldRule>({
+    {"block_count", "n_layer", GgufFieldKind::kInteger, true},
+    {"embedding_length", "n_embd", GgufFieldKind::kInteger, true},
+    {"feed_forward_length", "n_inner", GgufFieldKind::kInteger, true},
+    {"attention.head_count", "n_head", GgufFieldKind::kInteger, true},
+    {"attention.layer_norm_epsilon", "layer_norm_epsilon", GgufFieldKind::kNumber, true},
+    {"context_length", "n_positions", GgufFieldKind::kInteger, true},
+});
+// Converters add the 1 that Gemma adds to its norms' weights.
+constexpr auto kGemmaFlags = std::to_array<GgufFlag>({{"quire_norms_whole", true}});
+constexpr auto kGpt2Flags = std::to_array<GgufFlag>({{"quire_transposed_weights", false}});
+
+constexpr auto kDeepseekFields = std::to_array<GgufFieldRule>({
+    {"block_count", "num_hidden_layers", GgufFieldKind::kInteger, true},
+    {"embedding_length", "hidden_size", GgufFieldKind::kInteger, true},
+    {"feed_forward_length", "intermediate_size", GgufFieldKind::kInteger, true},
+    {"attention.head_count", "num_attention_heads", GgufFieldKind::kInteger, true},
+    {"attention.layer_norm_rms_epsilon", "rms_norm_eps", GgufFieldKind::kNumber, true},
+    {"context_length", "max_position_embeddings", GgufFieldKind::kInteger, true},
+    {"expert_count", "n_routed_experts", GgufFieldKind::kInteger, true},
+    {"expert_used_count", "num_experts_per_tok", GgufFieldKind::kInteger, true},
+    {"expert_feed_forward_length", "moe_intermediate_size", GgufFieldKind::kInteger, true},
+    {"expert_shared_count", "n_shared_experts", GgufFieldKind::kInteger, true},
+    {"expert_weights_scale", "routed_scaling_factor", GgufFieldKind::kNumber},
+    {"leading_dense_block_count", "first_k_dense_replace"},
+});
+
+constexpr auto kGptOssFields = std::to_array<GgufFieldRule>({
+    {"block_count", "num_hidden_layers", GgufFieldKind::kInteger, true},
+    {"embedding_length", "hidden_size", GgufFieldKind::kInteger, true},
+    {"expert_feed_forward_length", "intermediate_size", GgufFieldKind::kInteger, true},
+    {"attention.head_count", "num_attention_heads", GgufFieldKind::kInteger, true},
+    {"attention.head_count_kv", "num_key_value_heads"},
+    {"attention.layer_norm_rms_epsilon", "rms_norm_eps", GgufFieldKind::kNumber, true},
+    {"context_length", "max_position_embeddings", GgufFieldKind::kInteger, true},
+    {"attention.sliding_window", "sliding_window", GgufFieldKind::kInteger, true},
+    {"expert_count", "num_local_experts", GgufFieldKind::kInteger, true},
+    {"expert_used_count", "num_experts_per_tok", GgufFieldKind::kInteger, true},
+});
+constexpr auto kGptOssFlags = std::to_array<GgufFlag>({{"quire_yarn_truncate", false}});
+
 constexpr auto kGenericFields = std::to_array<GgufFieldRule>({
     {"block_count", "num_hidden_layers"},
     {"embedding_length", "hidden_size"},
@@ -33,6 +109,15 @@ constexpr auto kLlamaModelNames = std::to_array<GgufNameRule>({
     {"output", "lm_head"},
     // Divisors of the rotary frequencies: GGUF's form of the llama3 scaling.
     {"rope_freqs", "model.rope_freqs"},
+    // Phi-3's divisors of the frequencies, which become part of the configuration.
+    {"rope_factors_long", "model.rope_factors_long"},
+    {"rope_factors_short", "model.rope_factors_short"},
+});
+constexpr auto kGpt2ModelNames = std::to_array<GgufNameRule>({
+    {"token_embd", "transformer.wte"},
+    {"position_embd", "transformer.wpe"},
+    {"output_norm", "transformer.ln_f"},
+    {"output", "lm_head"},
 });
 
 constexpr auto kLlamaLayerNames = std::to_array<GgufNameRule>({
@@ -45,6 +130,105 @@ constexpr auto kLlamaLayerNames = std::to_array<GgufNameRule>({
     {"ffn_gate", "mlp.gate_proj"},
     {"ffn_up", "mlp.up_proj"},
     {"ffn_down", "mlp.down_proj"},
+    {"ffn_gate_inp", "mlp.gate"},
+    {"ffn_gate_exps", "mlp.experts.gate_proj"},
+    {"ffn_up_exps", "mlp.experts.up_proj"},
+    {"ffn_down_exps", "mlp.experts.down_proj"},
+});
+
+// Names of layers beside those of llama, or in their place.
+constexpr auto kQwen3LayerNames = std::to_array<GgufNameRule>({
+    {"attn_q_norm", "self_attn.q_norm"},
+    {"attn_k_norm", "self_attn.k_norm"},
+});
+constexpr auto kOlmo2LayerNames = std::to_array<GgufNameRule>({
+    {"attn_q_norm", "self_attn.q_norm"},
+    {"attn_k_norm", "self_attn.k_norm"},
+    {"post_attention_norm", "post_attention_layernorm"},
+    {"post_ffw_norm", "post_feedforward_layernorm"},
+});
+constexpr auto kPhi3LayerNames = std::to_array<GgufNameRule>({
+    {"attn_qkv", "self_attn.qkv_proj"},
+    {"ffn_up", "mlp.gate_up_proj"},
+});
+constexpr auto kGlm4LayerNames = std::to_array<GgufNameRule>({
+    {"post_attention_norm", "post_self_attn_layernorm"},
+    {"ffn_up", "mlp.gate_up_proj"},
+    {"post_ffw_norm", "post_mlp_layernorm"},
+});
+constexpr auto kGemmaLayerNames = std::to_array<GgufNameRule>({
+    {"attn_q_norm", "self_attn.q_norm"},
+    {"attn_k_norm", "self_attn.k_norm"},
+    {"post_attention_norm", "post_attention_layernorm"},
+    {"ffn_norm", "pre_feedforward_layernorm"},
+    {"post_ffw_norm", "post_feedforward_layernorm"},
+});
+constexpr auto kGpt2LayerNames = std::to_array<GgufNameRule>({
+    {"attn_norm", "ln_1"},
+    {"attn_qkv", "attn.c_attn"},
+    {"attn_output", "attn.c_proj"},
+    {"ffn_norm", "ln_2"},
+    {"ffn_up", "mlp.c_fc"},
+    {"ffn_down", "mlp.c_proj"},
+});
+
+constexpr auto kQwenMoeLayerNames = std::to_array<GgufNameRule>({
+    {"attn_norm", "input_layernorm"},
+    {"attn_q", "self_attn.q_proj"},
+    {"attn_k", "self_attn.k_proj"},
+    {"attn_v", "self_attn.v_proj"},
+    {"attn_q_norm", "self_attn.q_norm"},
+    {"attn_k_norm", "self_attn.k_norm"},
+    {"attn_output", "self_attn.o_proj"},
+    {"ffn_norm", "post_attention_layernorm"},
+    {"ffn_gate_inp", "mlp.gate"},
+    {"ffn_gate_exps", "mlp.experts.gate_proj"},
+    {"ffn_up_exps", "mlp.experts.up_proj"},
+    {"ffn_down_exps", "mlp.experts.down_proj"},
+    {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
+    {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
+    {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
+    {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
+});
+
+constexpr auto kDeepseekLayerNames = std::to_array<GgufNameRule>({
+    {"attn_norm", "input_layernorm"},
+    {"attn_q", "self_attn.q_proj"},
+    {"attn_q_a", "self_attn.q_a_proj"},
+    {"attn_q_a_norm", "self_attn.q_a_layernorm"},
+    {"attn_q_b", "self_attn.q_b_proj"},
+    {"attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"},
+    {"attn_kv_a_norm", "self_attn.kv_a_layernorm"},
+    {"attn_kv_b", "self_attn.kv_b_proj"},
+    {"attn_k_b", "self_attn.k_b_proj"},
+    {"attn_v_b", "self_attn.v_b_proj"},
+    {"attn_output", "self_attn.o_proj"},
+    {"ffn_norm", "post_attention_layernorm"},
+    {"ffn_gate", "mlp.gate_proj"},
+    {"ffn_up", "mlp.up_proj"},
+    {"ffn_down", "mlp.down_proj"},
+    {"ffn_gate_inp", "mlp.gate"},
+    {"exp_probs_b", "mlp.gate.e_score_correction"},
+    {"ffn_gate_exps", "mlp.experts.gate_proj"},
+    {"ffn_up_exps", "mlp.experts.up_proj"},
+    {"ffn_down_exps", "mlp.experts.down_proj"},
+    {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
+    {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
+    {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
+});
+
+constexpr auto kGptOssLayerNames = std::to_array<GgufNameRule>({
+    {"attn_norm", "input_layernorm"},
+    {"attn_q", "self_attn.q_proj"},
+    {"attn_k", "self_attn.k_proj"},
+    {"attn_v", "self_attn.v_proj"},
+    {"attn_output", "self_attn.o_proj"},
+    {"attn_sinks", "self_attn.sinks"},
+    {"post_attention_norm", "post_attention_layernorm"},
+    {"ffn_gate_inp", "mlp.router"},
+    {"ffn_gate_exps", "mlp.experts.gate_proj"},
+    {"ffn_up_exps", "mlp.experts.up_proj"},
+    {"ffn_down_exps", "mlp.experts.down_proj"},
 });
 
 constexpr auto kArchitectures = std::to_array<GgufArchitecture>({
@@ -59,7 +243,86 @@ constexpr auto kArchitectures = std::to_array<GgufArchitecture>({
      .model_names = kLlamaModelNames,
      .layer_names = kLlamaLayerNames,
      .layer_prefix = "model.layers."},
+    {.name = "deepseek2",
+     .model_class = "DeepseekV2ForCausalLM",
+     .model_type = "deepseek_v2",
+     .hidden_act = "silu",
+     .sigmoid_model_class = "DeepseekV3ForCausalLM",
+     .sigmoid_model_type = "deepseek_v3",
+     .fields = kDeepseekFields,
+     .model_names = kLlamaModelNames,
+     .layer_names = kDeepseekLayerNames,
+     .layer_prefix = "model.layers."},
+    {.name = "gpt-oss",
+     .model_class = "GptOssForCausalLM",
+     .model_type = "gpt_oss",
+     .hidden_act = "silu",
+     .fields = kGptOssFields,
+     .flags = kGptOssFlags,
+     .model_names = kLlamaModelNames,
+     .layer_names = kGptOssLayerNames,
+     .layer_prefix = "model.layers."},
+    {.name = "qwen2moe",
+     .model_class = "Qwen2MoeForCausalLM",
+     .model_type = "qwen2_moe",
+     .hidden_act = "silu",
+     .fields = kQwenMoeFields,
+     .flags = kQwen2MoeFlags,
+     .model_names = kLlamaModelNames,
+     .layer_names = kQwenMoeLayerNames,
+     .layer_prefix = "model.layers."},
+    {.name = "qwen3moe",
+     .model_class = "Qwen3MoeForCausalLM",
+     .model_type = "qwen3_moe",
+     .hidden_act = "silu",
+     .fields = kQwenMoeFields,
+     .flags = kQwen3MoeFlags,
+     .model_names = kLlamaModelNames,
+     .layer_names = kQwenMoeLayerNames,
+     .layer_prefix = "model.layers."},
 });
+
+// A dense decoder whose layers are llama's but for some names.
+constexpr GgufArchitecture decoder(std::string_view name, std::string_view model_class, std::string_view model_type,
+                                   std::span<const GgufNameRule> own_names = {}) {
+  return {.name = name,
+          .model_class = model_class,
+          .model_type = model_type,
+          .hidden_act = "silu",
+          .fields = kDecoderFields,
+          .model_names = kLlamaModelNames,
+          .own_layer_names = own_names,
+          .layer_names = kLlamaLayerNames,
+          .layer_prefix = "model.layers."};
+}
+
+constexpr auto kDecoders = [] {
+  auto list = std::to_array<GgufArchitecture>({
+      decoder("qwen2", "Qwen2ForCausalLM", "qwen2"),
+      decoder("qwen3", "Qwen3ForCausalLM", "qwen3", kQwen3LayerNames),
+      decoder("olmo2", "Olmo2ForCausalLM", "olmo2", kOlmo2LayerNames),
+      decoder("granite", "GraniteForCausalLM", "granite"),
+      decoder("phi3", "Phi3ForCausalLM", "phi3", kPhi3LayerNames),
+      decoder("glm4", "Glm4ForCausalLM", "glm4", kGlm4LayerNames),
+      decoder("gemma2", "Gemma2ForCausalLM", "gemma2", kGemmaLayerNames),
+      decoder("gemma3", "Gemma3ForCausalLM", "gemma3_text", kGemmaLayerNames),
+  });
+  for (GgufArchitecture& one : list) {
+    one.rope_interleaved = one.name == "granite";  // converted like llama
+    if (one.name.starts_with("gemma")) one.flags = kGemmaFlags;
+  }
+  return list;
+}();
+
+constexpr GgufArchitecture kGpt2{.name = "gpt2",
+                                 .model_class = "GPT2LMHeadModel",
+                                 .model_type = "gpt2",
+                                 .hidden_act = "gelu_new",
+                                 .fields = kGpt2Fields,
+                                 .flags = kGpt2Flags,
+                                 .model_names = kGpt2ModelNames,
+                                 .layer_names = kGpt2LayerNames,
+                                 .layer_prefix = "transformer.h."};
 
 const GgufNameRule* find_rule(std::span<const GgufNameRule> rules, std::string_view stored) {
   const auto rule = std::find_if(rules.begin(), rules.end(), [&](const GgufNameRule& r) { return r.stored == stored; });
@@ -75,9 +338,12 @@ bool is_layer_index(std::string_view text) {
 }  // namespace
 
 const GgufArchitecture* find_gguf_architecture(std::string_view name) {
-  const auto found = std::find_if(kArchitectures.begin(), kArchitectures.end(),
-                                  [&](const GgufArchitecture& architecture) { return architecture.name == name; });
-  return found == kArchitectures.end() ? nullptr : &*found;
+  const auto has_name = [&](const GgufArchitecture& architecture) { return architecture.name == name; };
+  if (has_name(kGpt2)) return &kGpt2;
+  const auto found = std::find_if(kArchitectures.begin(), kArchitectures.end(), has_name);
+  if (found != kArchitectures.end()) return &*found;
+  const auto decoder = std::find_if(kDecoders.begin(), kDecoders.end(), has_name);
+  return decoder == kDecoders.end() ? nullptr : &*decoder;
 }
 
 std::span<const GgufFieldRule> generic_gguf_fields() {
@@ -100,7 +366,9 @@ std::string hugging_face_name(const GgufArchitecture& architecture, std::string_
   const size_t end_of_index = stem.find('.');
   if (end_of_index == std::string_view::npos) return std::string(stored);
   const std::string_view index = stem.substr(0, end_of_index);
-  const GgufNameRule* rule = find_rule(architecture.layer_names, stem.substr(end_of_index + 1));
+  const std::string_view layer_stem = stem.substr(end_of_index + 1);
+  const GgufNameRule* rule = find_rule(architecture.own_layer_names, layer_stem);
+  if (rule == nullptr) rule = find_rule(architecture.layer_names, layer_stem);
   if (rule == nullptr || !is_layer_index(index)) return std::string(stored);
   return fmt::format("{}{}.{}{}", architecture.layer_prefix, index, rule->name, suffix);
 }

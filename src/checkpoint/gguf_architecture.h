@@ -21,6 +21,12 @@ struct GgufFieldRule {
   bool required = false;  // of a file with tensors; one with a vocabulary alone may leave it out
 };
 
+// What is so of every file of an architecture, which therefore does not say it.
+struct GgufFlag {
+  std::string_view name;  // in config.json
+  bool value = false;
+};
+
 struct GgufArchitecture {
   std::string_view name;         // general.architecture
   std::string_view model_class;  // config.json "architectures"
@@ -31,10 +37,15 @@ struct GgufArchitecture {
   // The class of files of this architecture that have experts; empty: it has none of them.
   std::string_view expert_model_class;
   std::string_view expert_model_type;
+  // The same of files whose routers take sigmoids.
+  std::string_view sigmoid_model_class;
+  std::string_view sigmoid_model_type;
   std::span<const GgufFieldRule> fields;
-  std::span<const GgufNameRule> model_names;  // "token_embd" -> "model.embed_tokens"
-  std::span<const GgufNameRule> layer_names;  // behind "blk.<n>."
-  std::string_view layer_prefix;              // "model.layers."
+  std::span<const GgufFlag> flags;
+  std::span<const GgufNameRule> model_names;      // "token_embd" -> "model.embed_tokens"
+  std::span<const GgufNameRule> own_layer_names;  // before layer_names, which several architectures share
+  std::span<const GgufNameRule> layer_names;      // behind "blk.<n>."
+  std::string_view layer_prefix;                  // "model.layers."
 };
 
 // nullptr: an architecture without a table.

@@ -54,7 +54,7 @@ constexpr auto kGgmlTypes = std::to_array<GgmlType>({
     {36, "IQ4_NL_4_4", std::nullopt, true},
     {37, "IQ4_NL_4_8", std::nullopt, true},
     {38, "IQ4_NL_8_8", std::nullopt, true},
-    {39, "MXFP4", std::nullopt},
+    {39, "MXFP4", DType::kMXFP4},
     {40, "NVFP4", std::nullopt},
     {41, "Q1_0", std::nullopt},
 });

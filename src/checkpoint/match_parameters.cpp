@@ -34,14 +34,19 @@ bool is_parameter_dtype(DType dtype) {
   return dtype != DType::kI32 && dtype != DType::kI64;
 }
 
-bool is_ignored(std::string_view name, std::span<const std::string_view> suffixes) {
-  return std::any_of(suffixes.begin(), suffixes.end(), [&](std::string_view suffix) { return name.ends_with(suffix); });
+bool is_ignored(std::string_view name, std::span<const std::string_view> suffixes,
+                std::span<const std::string_view> prefixes) {
+  return std::any_of(suffixes.begin(), suffixes.end(),
+                     [&](std::string_view suffix) { return name.ends_with(suffix); }) ||
+         std::any_of(prefixes.begin(), prefixes.end(),
+                     [&](std::string_view prefix) { return name.starts_with(prefix); });
 }
 
 }  // namespace
 
 Status match_parameters(const Checkpoint& checkpoint, std::span<const ParameterSpec> specs,
-                        std::span<const std::string_view> ignored_suffixes) {
+                        std::span<const std::string_view> ignored_suffixes,
+                        std::span<const std::string_view> ignored_prefixes) {
   Misfits missing("missing");
   Misfits extra("that the model does not know");
   Misfits misshaped("with another shape");
@@ -60,7 +65,7 @@ Status match_parameters(const Checkpoint& checkpoint, std::span<const ParameterS
     }
   }
   for (const CheckpointTensor& tensor : checkpoint.tensors()) {
-    if (declared.contains(tensor.name) || is_ignored(tensor.name, ignored_suffixes)) continue;
+    if (declared.contains(tensor.name) || is_ignored(tensor.name, ignored_suffixes, ignored_prefixes)) continue;
     extra.add(in_quotes(tensor.name));
   }
   std::string message;

@@ -1,6 +1,9 @@
 #include "models/config_reader.h"
 
+#include <algorithm>
 #include <cmath>
+
+#include "nn/rotary.h"
 
 namespace quire::models {
 namespace {
@@ -89,38 +92,94 @@ Result<std::string> ConfigReader::text_or(std::string_view key, std::string_view
   return std::string(value.get_string());
 }
 
-Result<RopeConfig> read_rope(const boost::json::object& config, int64_t max_position) {
-  RopeConfig rope;
-  const ConfigReader top(config);
-  QUIRE_ASSIGN_OR_RETURN(rope.theta, top.number_or("rope_theta", 10000.0));
-  QUIRE_ASSIGN_OR_RETURN(rope.interleaved, top.boolean_or("quire_rope_interleaved", false));
-  const char* key = top.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
-  if (!top.has(key)) return rope;
-  const boost::json::object* scaling = config.at(key).if_object();
-  if (scaling == nullptr) return invalid_argument("config: {} must be an object", key);
-
-  const ConfigReader reader(*scaling);
-  QUIRE_ASSIGN_OR_RETURN(rope.theta, reader.number_or("rope_theta", rope.theta));
-  QUIRE_ASSIGN_OR_RETURN(std::string older_spelling, reader.text_or("type", "default"));
-  QUIRE_ASSIGN_OR_RETURN(std::string type, reader.text_or("rope_type", older_spelling));
-  if (type == "default") return rope;
-  if (type == "linear") {
-    rope.scaling = RopeScaling::kLinear;
-  } else if (type == "llama3") {
-    rope.scaling = RopeScaling::kLlama3;
-  } else if (type == "yarn") {
-    rope.scaling = RopeScaling::kYarn;
-  } else {
-    return unimplemented("config: rope type \"{}\" is not supported yet; supported: default, linear, llama3, yarn",
-                         type);
+Result<std::vector<double>> ConfigReader::numbers(std::string_view key) const {
+  const boost::json::value* value = config_.if_contains(key);
+  const boost::json::array* list = value == nullptr ? nullptr : value->if_array();
+  if (list == nullptr) return invalid_argument("config: {} must be a list of numbers", key);
+  std::vector<double> numbers;
+  for (const boost::json::value& number : *list) {
+    if (!number.is_number() || !std::isfinite(number.to_number<double>())) {
+      return invalid_argument("config: {} holds {}, expected finite numbers", key, shown(number));
+    }
+    numbers.push_back(number.to_number<double>());
   }
-  if (!reader.has("factor")) return invalid_argument("config: {}.factor is missing for rope type \"{}\"", key, type);
-  QUIRE_ASSIGN_OR_RETURN(rope.factor, reader.number_or("factor", 1.0));
-  constexpr int64_t kMost = int64_t{1} << 31;
-  QUIRE_ASSIGN_OR_RETURN(const int64_t outer_original,
-                         top.integer_or("original_max_position_embeddings", max_position, 1, kMost));
-  QUIRE_ASSIGN_OR_RETURN(rope.original_max_position,
-                         reader.integer_or("original_max_position_embeddings", outer_original, 1, kMost));
+  return numbers;
+}
+
+Result<Activation> parse_activation(std::string_view name) {
+  struct Choice {
+    std::string_view name;
+    Activation function;
+  };
+  static constexpr Choice kChoices[] = {
+      {"silu", Activation::kSilu},
+      {"swish", Activation::kSilu},
+      {"gelu", Activation::kGelu},
+      {"gelu_python", Activation::kGelu},
+      {"gelu_new", Activation::kGeluTanh},
+      {"gelu_fast", Activation::kGeluTanh},
+      {"gelu_accurate", Activation::kGeluTanh},
+      {"gelu_pytorch_tanh", Activation::kGeluTanh},
+      {"gelu_python_tanh", Activation::kGeluTanh},
+      {"quick_gelu", Activation::kQuickGelu},
+      {"relu", Activation::kRelu},
+  };
+  std::string known;
+  for (const Choice& choice : kChoices) {
+    if (choice.name == name) return choice.function;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", choice.name);
+  }
+  return unimplemented("config: the activation \"{}\" is not supported yet; supported: {}", name, known);
+}
+
+namespace {
+
+constexpr int64_t kMostPositions = int64_t{1} << 31;
+
+Status read_heads(const ConfigReader& reader, const ConfigDefaults& defaults, ModelConfig& out) {
+  QUIRE_ASSIGN_OR_RETURN(const int64_t heads, reader.integer("num_attention_heads", 1, 4096));
+  // null says "as many as heads" whatever the default.
+  const bool kv_heads_default = defaults.num_kv_heads != 0 && !reader.mentions("num_key_value_heads");
+  const int64_t default_kv_heads = kv_heads_default ? std::min(heads, defaults.num_kv_heads) : heads;
+  QUIRE_ASSIGN_OR_RETURN(const int64_t kv_heads, reader.integer_or("num_key_value_heads", default_kv_heads, 1, heads));
+  const int64_t default_head_dim = defaults.head_dim == 0 ? out.hidden_size / heads : defaults.head_dim;
+  QUIRE_ASSIGN_OR_RETURN(const int64_t head_dim, reader.integer_or("head_dim", default_head_dim, 2, 1024));
+  if (head_dim % 2 != 0) return invalid_argument("config: head_dim is {}, expected an even number", head_dim);
+  if (heads % kv_heads != 0) {
+    return invalid_argument("config: num_attention_heads={} is not a multiple of num_key_value_heads={}", heads,
+                            kv_heads);
+  }
+  out.num_heads = static_cast<int32_t>(heads);
+  out.num_kv_heads = static_cast<int32_t>(kv_heads);
+  out.head_dim = static_cast<int32_t>(head_dim);
+  return {};
+}
+
+Result<RopeScaling> read_scaling(const ConfigReader& reader) {
+  QUIRE_ASSIGN_OR_RETURN(const std::string older_spelling, reader.text_or("type", "default"));
+  QUIRE_ASSIGN_OR_RETURN(const std::string type, reader.text_or("rope_type", older_spelling));
+  // "dynamic" grows its base when a sequence is longer than max_position_embeddings, which none gets here.
+  if (type == "default" || type == "dynamic") return RopeScaling::kNone;
+  if (type == "linear") return RopeScaling::kLinear;
+  if (type == "llama3") return RopeScaling::kLlama3;
+  if (type == "yarn") return RopeScaling::kYarn;
+  if (type == "longrope" || type == "su") return RopeScaling::kLongRope;
+  return unimplemented(
+      "config: rope type \"{}\" is not supported yet; supported: default, linear, dynamic, llama3, yarn, longrope",
+      type);
+}
+
+// The numbers of a scaling. `original`: "original_max_position_embeddings" beside the parameters, where given.
+Status read_scaling_numbers(const ConfigReader& reader, std::optional<int64_t> original, int64_t max_position,
+                            RopeConfig& rope) {
+  QUIRE_ASSIGN_OR_RETURN(const int64_t inner,
+                         reader.integer_or("original_max_position_embeddings", max_position, 1, kMostPositions));
+  rope.original_max_position = original.value_or(inner);
+  const bool by_lengths = rope.scaling == RopeScaling::kYarn || rope.scaling == RopeScaling::kLongRope;
+  if (!by_lengths && !reader.has("factor"))
+    return invalid_argument("config: the factor of the rope scaling is missing");
+  QUIRE_ASSIGN_OR_RETURN(rope.factor, reader.number_or("factor", static_cast<double>(max_position) /
+                                                                     static_cast<double>(rope.original_max_position)));
   QUIRE_ASSIGN_OR_RETURN(rope.low_freq_factor, reader.number_or("low_freq_factor", 1.0));
   QUIRE_ASSIGN_OR_RETURN(rope.high_freq_factor, reader.number_or("high_freq_factor", 4.0));
   QUIRE_ASSIGN_OR_RETURN(rope.beta_fast, reader.number_or("beta_fast", 32.0));
@@ -131,7 +190,119 @@ Result<RopeConfig> read_rope(const boost::json::object& config, int64_t max_posi
   if (reader.has("attention_factor")) {
     QUIRE_ASSIGN_OR_RETURN(rope.attention_factor, reader.number_or("attention_factor", 1.0));
   }
+  if (rope.scaling == RopeScaling::kLongRope) {
+    QUIRE_ASSIGN_OR_RETURN(rope.short_factors, reader.numbers("short_factor"));
+    QUIRE_ASSIGN_OR_RETURN(rope.long_factors, reader.numbers("long_factor"));
+  }
+  return {};
+}
+
+// An entry, with what stands beside "rope_parameters" in `defaults` and `original`.
+Result<RopeConfig> read_rope_numbers(const boost::json::object& entry, const ModelConfig& model,
+                                     const ConfigDefaults& defaults, std::optional<int64_t> original) {
+  const ConfigReader reader(entry);
+  RopeConfig rope;
+  QUIRE_ASSIGN_OR_RETURN(rope.theta, reader.number_or("rope_theta", defaults.rope_theta));
+  QUIRE_ASSIGN_OR_RETURN(const double share, reader.number_or("partial_rotary_factor", defaults.rotary_share));
+  if (!(share > 0 && share <= 1)) {
+    return invalid_argument("config: partial_rotary_factor is {}, expected more than 0 and at most 1", share);
+  }
+  rope.rotary_dim = static_cast<int32_t>(std::floor(model.head_dim * share));
+  QUIRE_ASSIGN_OR_RETURN(rope.scaling, read_scaling(reader));
+  if (rope.scaling != RopeScaling::kNone) {
+    QUIRE_RETURN_IF_ERROR(read_scaling_numbers(reader, original, model.max_position, rope));
+  }
+  QUIRE_RETURN_IF_ERROR(nn::validate(rope, model.head_dim).with_prefix("config: "));
   return rope;
+}
+
+}  // namespace
+
+Result<RopeConfig> read_rope_entry(const boost::json::object& entry, const ModelConfig& model,
+                                   const ConfigDefaults& defaults) {
+  return read_rope_numbers(entry, model, defaults, std::nullopt);
+}
+
+Result<RopeConfig> read_rope(const boost::json::object& config, const ModelConfig& model,
+                             const ConfigDefaults& defaults) {
+  const ConfigReader top(config);
+  ConfigDefaults beside = defaults;
+  QUIRE_ASSIGN_OR_RETURN(beside.rope_theta, top.number_or("rope_theta", defaults.rope_theta));
+  QUIRE_ASSIGN_OR_RETURN(beside.rotary_share, top.number_or("partial_rotary_factor", defaults.rotary_share));
+  std::optional<int64_t> original;
+  if (top.has("original_max_position_embeddings")) {
+    QUIRE_ASSIGN_OR_RETURN(original, top.integer("original_max_position_embeddings", 1, kMostPositions));
+  }
+  // The older key wins where it says something.
+  boost::json::object entry;
+  for (const char* key : {"rope_parameters", "rope_scaling"}) {
+    if (!top.has(key)) continue;
+    const boost::json::object* found = config.at(key).if_object();
+    if (found == nullptr) return invalid_argument("config: {} must be an object", key);
+    if (!found->empty()) entry = *found;
+  }
+  QUIRE_ASSIGN_OR_RETURN(RopeConfig rope, read_rope_numbers(entry, model, beside, original));
+  QUIRE_ASSIGN_OR_RETURN(rope.interleaved, top.boolean_or("quire_rope_interleaved", false));
+  return rope;
+}
+
+Result<ModelConfig> read_decoder_config(const boost::json::object& config, const boost::json::object& generation,
+                                        const ConfigDefaults& defaults) {
+  const ConfigReader reader(config);
+  ModelConfig out;
+  QUIRE_ASSIGN_OR_RETURN(out.vocab_size, reader.integer("vocab_size", 1, 1 << 24));
+  QUIRE_ASSIGN_OR_RETURN(out.hidden_size, reader.integer("hidden_size", 1, 1 << 20));
+  QUIRE_ASSIGN_OR_RETURN(out.intermediate_size, reader.integer("intermediate_size", 1, 1 << 22));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t layers, reader.integer("num_hidden_layers", 1, 4096));
+  out.num_layers = static_cast<int32_t>(layers);
+  QUIRE_RETURN_IF_ERROR(read_heads(reader, defaults, out));
+  QUIRE_ASSIGN_OR_RETURN(out.max_position,
+                         reader.integer_or("max_position_embeddings", defaults.max_position, 1, int64_t{1} << 30));
+  QUIRE_ASSIGN_OR_RETURN(out.norm_eps, reader.number_or("rms_norm_eps", defaults.norm_eps));
+  if (out.norm_eps < 0) return invalid_argument("config: rms_norm_eps is {}, expected at least 0", out.norm_eps);
+  QUIRE_ASSIGN_OR_RETURN(out.attention_bias, reader.boolean_or("attention_bias", defaults.attention_bias));
+  out.attention_output_bias = out.attention_bias;
+  QUIRE_ASSIGN_OR_RETURN(out.tie_word_embeddings,
+                         reader.boolean_or("tie_word_embeddings", defaults.tie_word_embeddings));
+  QUIRE_ASSIGN_OR_RETURN(const std::string activation, reader.text_or(defaults.activation_key, defaults.activation));
+  QUIRE_ASSIGN_OR_RETURN(out.activation, parse_activation(activation));
+  out.attention_scale = 1.0 / std::sqrt(static_cast<double>(out.head_dim));
+  QUIRE_ASSIGN_OR_RETURN(out.rope, read_rope(config, out, defaults));
+  QUIRE_RETURN_IF_ERROR(read_special_ids(config, generation, out));
+  return out;
+}
+
+Result<std::optional<int32_t>> read_window(const boost::json::object& config, std::optional<int32_t> fallback) {
+  const ConfigReader reader(config);
+  if (!reader.mentions("sliding_window")) return fallback;
+  if (!reader.has("sliding_window")) return std::optional<int32_t>();
+  QUIRE_ASSIGN_OR_RETURN(const int64_t window, reader.integer("sliding_window", 1, int64_t{1} << 30));
+  return std::optional<int32_t>(static_cast<int32_t>(window));
+}
+
+Status read_layer_windows(const boost::json::object& config, int32_t window, FunctionRef<bool(int32_t)> has_window,
+                          ModelConfig& out) {
+  out.layer_windows.assign(static_cast<size_t>(out.num_layers), 0);
+  if (!ConfigReader(config).has("layer_types")) {
+    for (int32_t layer = 0; layer < out.num_layers; ++layer) {
+      if (has_window(layer)) out.layer_windows[static_cast<size_t>(layer)] = window;
+    }
+    return {};
+  }
+  const boost::json::array* types = config.at("layer_types").if_array();
+  if (types == nullptr || types->size() != out.layer_windows.size()) {
+    return invalid_argument("config: layer_types must be a list of {} names, one a layer", out.num_layers);
+  }
+  for (size_t layer = 0; layer < types->size(); ++layer) {
+    const boost::json::value& type = (*types)[layer];
+    if (type == "sliding_attention") {
+      out.layer_windows[layer] = window;
+    } else if (type != "full_attention") {
+      return unimplemented("config: layer_types has {}; supported: \"full_attention\", \"sliding_attention\"",
+                           shown(type));
+    }
+  }
+  return {};
 }
 
 Status read_special_ids(const boost::json::object& config, const boost::json::object& generation, ModelConfig& out) {

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include <boost/json.hpp>
 
+#include "base/function_ref.h"
 #include "base/status.h"
 #include "types/model_config.h"
 
@@ -17,6 +20,7 @@ class ConfigReader {
   // The object must outlive the reader.
   explicit ConfigReader(const boost::json::object& config) : config_(config) {}
 
+  bool mentions(std::string_view key) const { return config_.contains(key); }
   bool has(std::string_view key) const;  // present and not null
   // Errors: invalid_argument naming the key, what was found and what was expected.
   Result<int64_t> integer(std::string_view key, int64_t low, int64_t high) const;
@@ -24,14 +28,48 @@ class ConfigReader {
   Result<double> number_or(std::string_view key, double fallback) const;  // finite
   Result<bool> boolean_or(std::string_view key, bool fallback) const;
   Result<std::string> text_or(std::string_view key, std::string_view fallback) const;
+  Result<std::vector<double>> numbers(std::string_view key) const;  // a list of finite ones
 
  private:
   const boost::json::object& config_;
 };
 
-// "rope_parameters" (or the older "rope_theta" and "rope_scaling"). rotary_dim is left to the
-// family.
-Result<RopeConfig> read_rope(const boost::json::object& config, int64_t max_position);
+// What a family takes where its configuration is silent: the defaults of the reference's configuration class.
+struct ConfigDefaults {
+  int64_t num_kv_heads = 0;  // 0: as many as heads
+  int64_t head_dim = 0;      // 0: hidden_size / num_attention_heads
+  int64_t max_position = 2048;
+  double norm_eps = 1e-6;
+  double rope_theta = 10000.0;
+  double rotary_share = 1.0;  // of a head
+  bool attention_bias = false;
+  bool tie_word_embeddings = false;
+  std::string_view activation_key = "hidden_act";
+  std::string_view activation = "silu";
+};
+
+// What all families of one shape with Llama have: sizes, heads, norm, biases, activation, rope, special ids. The
+// output projection has a bias where the others have one. Errors: invalid_argument or unimplemented naming the field.
+Result<ModelConfig> read_decoder_config(const boost::json::object& config, const boost::json::object& generation,
+                                        const ConfigDefaults& defaults);
+
+// The reference's name of an activation. Errors: unimplemented naming those that there are.
+Result<Activation> parse_activation(std::string_view name);
+
+// "rope_parameters" (or the older "rope_theta" and "rope_scaling"), rotary_dim included. REQUIRES: max_position and
+// head_dim of `model` are set.
+Result<RopeConfig> read_rope(const boost::json::object& config, const ModelConfig& model,
+                             const ConfigDefaults& defaults);
+// One entry of "rope_parameters" where layers of different types have different ones.
+Result<RopeConfig> read_rope_entry(const boost::json::object& entry, const ModelConfig& model,
+                                   const ConfigDefaults& defaults);
+
+// "sliding_window": nothing where it is null, `fallback` where it is absent.
+Result<std::optional<int32_t>> read_window(const boost::json::object& config, std::optional<int32_t> fallback = {});
+// The windows of the layers: those that "layer_types" calls sliding_attention, or, where it is absent, those for which
+// has_window(layer). Errors also for other types of layers.
+Status read_layer_windows(const boost::json::object& config, int32_t window, FunctionRef<bool(int32_t)> has_window,
+                          ModelConfig& out);
 
 // "eos_token_id" (an id or a list) of generation_config.json, else of config.json; and
 // "bos_token_id".

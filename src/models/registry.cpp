@@ -2,8 +2,23 @@
 
 #include <fmt/ranges.h>
 
+#include "models/deepseek.h"
+#include "models/gemma2.h"
+#include "models/gemma3.h"
+#include "models/glm4.h"
+#include "models/gpt2.h"
+#include "models/gpt_oss.h"
+#include "models/granite.h"
 #include "models/llama.h"
 #include "models/mistral.h"
+#include "models/mixtral.h"
+#include "models/olmo2.h"
+#include "models/opt.h"
+#include "models/phi3.h"
+#include "models/qwen2.h"
+#include "models/qwen2_moe.h"
+#include "models/qwen3.h"
+#include "models/qwen3_moe.h"
 
 namespace quire::models {
 namespace {
@@ -14,8 +29,26 @@ struct Entry {
 };
 
 constexpr Entry kFamilies[] = {
+    {"DeepseekV2ForCausalLM", kDeepseekV2Family},
+    {"DeepseekV3ForCausalLM", kDeepseekV3Family},
+    {"GPT2LMHeadModel", kGpt2Family},
+    {"Gemma2ForCausalLM", kGemma2Family},
+    {"Gemma3ForCausalLM", kGemma3Family},
+    {"Gemma3ForConditionalGeneration", kGemma3Family},
+    {"Glm4ForCausalLM", kGlm4Family},
+    {"GlmForCausalLM", kGlmFamily},
+    {"GptOssForCausalLM", kGptOssFamily},
+    {"MixtralForCausalLM", kMixtralFamily},
+    {"Qwen2MoeForCausalLM", kQwen2MoeFamily},
+    {"Qwen3MoeForCausalLM", kQwen3MoeFamily},
+    {"GraniteForCausalLM", kGraniteFamily},
     {"LlamaForCausalLM", kLlamaFamily},
     {"MistralForCausalLM", kMistralFamily},
+    {"OPTForCausalLM", kOptFamily},
+    {"Olmo2ForCausalLM", kOlmo2Family},
+    {"Phi3ForCausalLM", kPhi3Family},
+    {"Qwen2ForCausalLM", kQwen2Family},
+    {"Qwen3ForCausalLM", kQwen3Family},
 };
 
 }  // namespace

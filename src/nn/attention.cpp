@@ -13,17 +13,39 @@ int64_t kv_size(const AttentionConfig& config) {
 }  // namespace
 
 Attention::Attention(Loader& loader, const std::string& prefix, const AttentionConfig& config)
-    : config_(config),
-      qkv_(loader,
-           {{prefix + ".q_proj", query_size(config), config.bias},
-            {prefix + ".k_proj", kv_size(config), config.bias},
-            {prefix + ".v_proj", kv_size(config), config.bias}},
-           config.hidden_size),
-      output_(loader, prefix + ".o_proj", query_size(config), config.hidden_size, config.output_bias) {}
+    : Attention(loader, prefix, config,
+                {{prefix + ".q_proj", query_size(config), config.bias},
+                 {prefix + ".k_proj", kv_size(config), config.bias},
+                 {prefix + ".v_proj", kv_size(config), config.bias}},
+                {prefix + "." + config.output_name, config.hidden_size, config.output_bias}) {}
+
+Attention::Attention(Loader& loader, const std::string& prefix, const AttentionConfig& config,
+                     std::vector<Linear::Part> qkv, const Linear::Part& output)
+    : config_(config), qkv_(loader, std::move(qkv), config.hidden_size), output_(loader, {output}, query_size(config)) {
+  if (config.qk_norm != QkNorm::kNone) {
+    const bool per_head = config.qk_norm == QkNorm::kHead;
+    const auto norm = [&](const char* name, int64_t whole) {
+      return RmsNorm(loader, prefix + name, per_head ? config.head_dim : whole, config.norm_eps,
+                     config.norm_weight_offset);
+    };
+    query_norm_ = norm(".q_norm", query_size(config));
+    key_norm_ = norm(".k_norm", kv_size(config));
+  }
+  // GGUF's parameters all have a suffix.
+  const std::string sinks = prefix + (loader.has(prefix + ".sinks.weight") ? ".sinks.weight" : ".sinks");
+  if (config.sinks) sinks_ = loader.vector(sinks, config.num_heads);
+}
 
 int64_t Attention::workspace_floats(const AttentionConfig& config, int64_t num_tokens) {
   return Workspace::rounded(num_tokens * (query_size(config) + 2 * kv_size(config))) +
          Workspace::rounded(num_tokens * query_size(config));
+}
+
+void Attention::normalise(ops::Backend& backend, float* query, float* key, int64_t stride, int64_t num_tokens) const {
+  if (config_.qk_norm == QkNorm::kNone) return;
+  const bool per_head = config_.qk_norm == QkNorm::kHead;
+  query_norm_.normalise_groups(backend, query, stride, num_tokens, per_head ? config_.num_heads : 1);
+  key_norm_.normalise_groups(backend, key, stride, num_tokens, per_head ? config_.num_kv_heads : 1);
 }
 
 void Attention::operator()(ops::Backend& backend, const Batch& batch, const CacheLayer& layer, const Rotary& rotary,
@@ -35,8 +57,9 @@ void Attention::operator()(ops::Backend& backend, const Batch& batch, const Cach
   float* key = query + query_size(config_);
   float* value = key + kv_size(config_);
   qkv_(backend, x, batch.num_tokens, query);
-  rotary(backend, query, stride, batch.num_tokens, config_.num_heads, config_.head_dim, batch.positions);
-  rotary(backend, key, stride, batch.num_tokens, config_.num_kv_heads, config_.head_dim, batch.positions);
+  normalise(backend, query, key, stride, batch.num_tokens);
+  rotary(backend, batch, query, stride, config_.num_heads, config_.head_dim);
+  rotary(backend, batch, key, stride, config_.num_kv_heads, config_.head_dim);
   backend(ops::KvWriteArgs{.keys = key,
                            .values = value,
                            .token_stride = stride,
@@ -55,6 +78,8 @@ void Attention::operator()(ops::Backend& backend, const Batch& batch, const Cach
                                   .block_table_stride = batch.block_table_stride,
                                   .scale = config_.scale,
                                   .window = config_.window,
+                                  .soft_cap = config_.soft_cap,
+                                  .sinks = sinks_.empty() ? nullptr : sinks_.data(),
                                   .out = context});
   output_(backend, context, batch.num_tokens, out);
   workspace.rewind(mark);

@@ -3,13 +3,22 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "nn/batch.h"
 #include "nn/linear.h"
+#include "nn/norm.h"
 #include "nn/rotary.h"
 #include "nn/workspace.h"
 
 namespace quire::nn {
+
+// RMS norms of queries and keys before they are rotated.
+enum class QkNorm {
+  kNone,
+  kHead,        // each head by itself
+  kProjection,  // all heads of a token together
+};
 
 struct AttentionConfig {
   int64_t hidden_size = 0;
@@ -18,27 +27,50 @@ struct AttentionConfig {
   int32_t head_dim = 0;
   bool bias = false;         // of the q, k and v projections
   bool output_bias = false;  // of the output projection
-  float scale = 1.0f;        // of the scores
-  int32_t window = 0;        // 0: sees every earlier position
+  QkNorm qk_norm = QkNorm::kNone;
+  double norm_eps = 1e-6;
+  double norm_weight_offset = 0;
+  float scale = 1.0f;  // of the scores
+  float soft_cap = 0;  // of the scores; 0: none
+  int32_t window = 0;  // 0: sees every earlier position
+  bool sinks = false;  // each head has a score that joins the softmax and has no value
+  const char* output_name = "o_proj";
 };
 
-class Attention {
+// What a decoder's layer asks of its attention.
+class SelfAttention {
+ public:
+  virtual ~SelfAttention() = default;
+  // x, out: [num_tokens, hidden_size]; may not overlap. `layer`: of the batch's. A default-made rotary rotates nothing.
+  virtual void operator()(ops::Backend& backend, const Batch& batch, const CacheLayer& layer, const Rotary& rotary,
+                          const float* x, float* out, Workspace& workspace) const = 0;
+  // Floats taken from the workspace for a batch of num_tokens.
+  virtual int64_t workspace_floats(int64_t num_tokens) const = 0;
+};
+
+class Attention final : public SelfAttention {
  public:
   Attention() = default;
-  // Parameters "<prefix>.{q,k,v,o}_proj".
+  // Parameters "<prefix>.{q,k,v}_proj", "<prefix>.<output_name>", "<prefix>.{q,k}_norm", "<prefix>.sinks".
   Attention(Loader& loader, const std::string& prefix, const AttentionConfig& config);
+  // Projections by names of the family's own.
+  Attention(Loader& loader, const std::string& prefix, const AttentionConfig& config, std::vector<Linear::Part> qkv,
+            const Linear::Part& output);
 
-  // x, out: [num_tokens, hidden_size]; may not overlap. `layer`: of the batch's.
   void operator()(ops::Backend& backend, const Batch& batch, const CacheLayer& layer, const Rotary& rotary,
-                  const float* x, float* out, Workspace& workspace) const;
-
-  // Floats taken from the workspace for a batch of num_tokens.
+                  const float* x, float* out, Workspace& workspace) const override;
+  int64_t workspace_floats(int64_t num_tokens) const override { return workspace_floats(config_, num_tokens); }
   static int64_t workspace_floats(const AttentionConfig& config, int64_t num_tokens);
 
  private:
+  void normalise(ops::Backend& backend, float* query, float* key, int64_t stride, int64_t num_tokens) const;
+
   AttentionConfig config_;
   Linear qkv_;
   Linear output_;
+  RmsNorm query_norm_;
+  RmsNorm key_norm_;
+  std::vector<float> sinks_;  // [num_heads] or empty
 };
 
 }  // namespace quire::nn

@@ -1,20 +1,25 @@
-// Token embeddings, read row by row out of the mapped checkpoint; and the projection of hidden
-// states to logits, which may be the same matrix.
+// Token embeddings, read row by row out of the mapped checkpoint; learned positions are such a table too.
 #pragma once
 
 #include <string>
 
-#include "nn/linear.h"
+#include "nn/loader.h"
+#include "ops/embedding.h"
 
 namespace quire::nn {
 
 class Embedding {
  public:
   Embedding() = default;
-  Embedding(Loader& loader, const std::string& name, int64_t vocab_size, int64_t hidden_size)
-      : table_(loader.raw(name, {vocab_size, hidden_size})) {}
+  // The row of id is at id + offset.
+  Embedding(Loader& loader, const std::string& name, int64_t num_rows, int64_t size, int64_t offset = 0)
+      : table_(loader.raw(name, {num_rows, size})) {
+    if (table_.data == nullptr) return;
+    table_.data = static_cast<const uint8_t*>(table_.data) + offset * row_bytes(table_.dtype, size);
+    table_.shape = {num_rows - offset, size};
+  }
 
-  // out: [num_tokens, hidden_size].
+  // out: [num_tokens, size].
   void operator()(ops::Backend& backend, const TokenId* ids, int64_t num_tokens, float* out) const {
     backend(ops::EmbeddingArgs{.ids = ids, .num_tokens = num_tokens, .table = table_, .out = out});
   }

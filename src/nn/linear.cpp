@@ -1,14 +1,59 @@
 #include "nn/linear.h"
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 
 namespace quire::nn {
+namespace {
 
-Linear::Linear(Loader& loader, const std::vector<Part>& parts, int64_t in_features) : in_features_(in_features) {
+// Matrices that some checkpoints keep as one, the rows of the first part above those of the second, and so on.
+struct Fusion {
+  std::array<std::string_view, 3> parts;
+  std::string_view fused;
+};
+constexpr Fusion kFusions[] = {
+    {{"q_proj", "k_proj", "v_proj"}, "qkv_proj"},
+    {{"gate_proj", "up_proj"}, "gate_up_proj"},
+};
+
+// "model.layers.0.mlp." and "gate_proj".
+std::pair<std::string_view, std::string_view> split_name(std::string_view prefix) {
+  const size_t dot = prefix.rfind('.');
+  if (dot == std::string_view::npos) return {"", prefix};
+  return {prefix.substr(0, dot + 1), prefix.substr(dot + 1)};
+}
+
+bool is_made_of(const Fusion& fusion, const std::vector<Linear::Part>& parts) {
+  const auto count = static_cast<size_t>(
+      std::count_if(fusion.parts.begin(), fusion.parts.end(), [](std::string_view part) { return !part.empty(); }));
+  return std::equal(
+      parts.begin(), parts.end(), fusion.parts.begin(), fusion.parts.begin() + static_cast<ptrdiff_t>(count),
+      [](const Linear::Part& part, std::string_view name) { return split_name(part.prefix).second == name; });
+}
+
+// The parts as this checkpoint spells them.
+std::vector<Linear::Part> as_stored(const Loader& loader, std::vector<Linear::Part> parts) {
+  if (loader.has(parts.front().prefix + ".weight")) return parts;
+  for (const Fusion& fusion : kFusions) {
+    if (!is_made_of(fusion, parts)) continue;
+    const std::string prefix = std::string(split_name(parts.front().prefix).first) + std::string(fusion.fused);
+    if (!loader.has(prefix + ".weight")) continue;
+    Linear::Part whole{.prefix = prefix, .bias = parts.front().bias, .transposed = parts.front().transposed};
+    for (const Linear::Part& part : parts) whole.rows += part.rows;
+    return {whole};
+  }
+  return parts;
+}
+
+}  // namespace
+
+Linear::Linear(Loader& loader, std::vector<Part> parts, int64_t in_features) : in_features_(in_features) {
+  parts = as_stored(loader, std::move(parts));
   std::vector<Loader::Part> matrices;
   bool any_bias = false;
   for (const Part& part : parts) {
-    matrices.push_back({part.prefix + ".weight", part.rows});
+    matrices.push_back({part.prefix + ".weight", part.rows, part.transposed});
     out_features_ += part.rows;
     any_bias = any_bias || part.bias;
   }

@@ -17,8 +17,10 @@ class Linear {
     std::string prefix;
     int64_t rows = 0;
     bool bias = false;
+    bool transposed = false;  // the weight is stored as [in_features, rows]
   };
-  Linear(Loader& loader, const std::vector<Part>& parts, int64_t in_features);
+  // Parts that a checkpoint keeps as one matrix (see the table in linear.cpp) may be given by their own names.
+  Linear(Loader& loader, std::vector<Part> parts, int64_t in_features);
   Linear(Loader& loader, const std::string& prefix, int64_t in_features, int64_t out_features, bool bias = false)
       : Linear(loader, std::vector<Part>{{prefix, out_features, bias}}, in_features) {}
 

@@ -1,5 +1,8 @@
 #include "nn/loader.h"
 
+#include <cstring>
+#include <numeric>
+
 namespace quire::nn {
 
 const checkpoint::CheckpointTensor* Loader::declare(const std::string& name, const Shape& shape, bool optional) {
@@ -14,6 +17,28 @@ TensorView Loader::raw(const std::string& name, const Shape& shape) {
   if (tensor == nullptr) return {};
   bytes_ += tensor->view.bytes();
   return tensor->view;
+}
+
+const TensorView* Loader::peek(std::string_view name) const {
+  const checkpoint::CheckpointTensor* tensor = checkpoint_.find(name);
+  return tensor == nullptr ? nullptr : &tensor->view;
+}
+
+TensorView Loader::stored(const std::string& name, const Shape& shape) {
+  const checkpoint::CheckpointTensor* tensor = declare(name, shape, /*optional=*/false);
+  return tensor == nullptr ? TensorView() : tensor->view;
+}
+
+std::vector<float> Loader::floats(const std::string& name, int64_t rows, int64_t columns) {
+  const checkpoint::CheckpointTensor* tensor = declare(name, {rows, columns}, /*optional=*/false);
+  if (tensor == nullptr) return {};
+  bytes_ += rows * columns * static_cast<int64_t>(sizeof(float));
+  if (planning()) return {};
+  std::vector<TokenId> ids(static_cast<size_t>(rows));
+  std::iota(ids.begin(), ids.end(), TokenId{0});
+  std::vector<float> values(static_cast<size_t>(rows * columns));
+  backend_(ops::EmbeddingArgs{.ids = ids.data(), .num_tokens = rows, .table = tensor->view, .out = values.data()});
+  return values;
 }
 
 std::vector<float> Loader::vector(const std::string& name, int64_t size, bool optional) {
@@ -33,20 +58,36 @@ std::vector<float> Loader::vector(const std::string& name, int64_t size, bool op
 
 std::vector<std::unique_ptr<ops::PackedMatrix>> Loader::matrix(std::span<const Part> parts, int64_t columns) {
   std::vector<TensorView> views;
+  std::vector<std::vector<uint8_t>> turned;  // memory of the parts that were transposed
   for (const Part& part : parts) {
-    const checkpoint::CheckpointTensor* tensor = declare(part.name, {part.rows, columns}, /*optional=*/false);
+    const Shape shape = part.transposed ? Shape{columns, part.rows} : Shape{part.rows, columns};
+    const checkpoint::CheckpointTensor* tensor = declare(part.name, shape, /*optional=*/false);
     if (tensor == nullptr) return {};
     views.push_back(tensor->view);
+    if (!part.transposed) continue;
+    views.back().shape = {part.rows, columns};
+    if (planning()) continue;
+    auto memory = transpose(tensor->view);
+    if (!memory.ok()) {
+      if (failure_.ok()) failure_ = memory.status().with_prefix(part.name + ": ");
+      return {};
+    }
+    turned.push_back(std::move(*memory));
+    views.back().data = turned.back().data();
   }
+  return pack(views);
+}
+
+std::vector<std::unique_ptr<ops::PackedMatrix>> Loader::pack(std::span<const TensorView> views) {
   std::vector<std::unique_ptr<ops::PackedMatrix>> segments;
   for (size_t begin = 0; begin < views.size();) {
     size_t end = begin;
     int64_t rows = 0;
     while (end < views.size() && views[end].dtype == views[begin].dtype) rows += views[end++].shape[0];
     if (planning()) {
-      bytes_ += backend_.packed_bytes(views[begin].dtype, rows, columns);
+      bytes_ += backend_.packed_bytes(views[begin].dtype, rows, views[begin].shape[1]);
     } else {
-      auto packed = backend_.pack(std::span(views).subspan(begin, end - begin));
+      auto packed = backend_.pack(views.subspan(begin, end - begin));
       if (!packed.ok()) {
         if (failure_.ok()) failure_ = packed.status();
         return {};
@@ -59,8 +100,28 @@ std::vector<std::unique_ptr<ops::PackedMatrix>> Loader::matrix(std::span<const P
   return segments;
 }
 
-Status Loader::finish(std::span<const std::string_view> ignored_suffixes) const {
-  QUIRE_RETURN_IF_ERROR(checkpoint::match_parameters(checkpoint_, specs_, ignored_suffixes));
+Result<std::vector<uint8_t>> Loader::transpose(const TensorView& view) const {
+  if (info(view.dtype).block_values != 1) {
+    return unimplemented("a matrix of {} that is stored transposed; supported: formats of single numbers",
+                         name(view.dtype));
+  }
+  const auto size = static_cast<size_t>(info(view.dtype).block_bytes);
+  const int64_t columns = view.shape[0];
+  const int64_t rows = view.shape[1];
+  const auto* from = static_cast<const uint8_t*>(view.data);
+  std::vector<uint8_t> memory(static_cast<size_t>(view.bytes()));
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t column = 0; column < columns; ++column) {
+      std::memcpy(memory.data() + static_cast<size_t>(row * columns + column) * size,
+                  from + static_cast<size_t>(column * rows + row) * size, size);
+    }
+  }
+  return memory;
+}
+
+Status Loader::finish(std::span<const std::string_view> ignored_suffixes,
+                      std::span<const std::string_view> ignored_prefixes) const {
+  QUIRE_RETURN_IF_ERROR(checkpoint::match_parameters(checkpoint_, specs_, ignored_suffixes, ignored_prefixes));
   return failure_;
 }
 

@@ -36,20 +36,38 @@ class Loader {
   struct Part {
     std::string name;
     int64_t rows = 0;
+    bool transposed = false;  // stored as [columns, rows]
   };
   std::vector<std::unique_ptr<ops::PackedMatrix>> matrix(std::span<const Part> parts, int64_t columns);
+
+  // For layers that cut or turn what is stored before they pack it. peek() declares nothing: nullptr where there is no
+  // such tensor. stored() declares a tensor that pack() will count; nothing where it is missing.
+  const TensorView* peek(std::string_view name) const;
+  TensorView stored(const std::string& name, const Shape& shape);
+  // The matrices [rows, columns] above each other, as matrix() packs them. Their memory is not read when planning.
+  std::vector<std::unique_ptr<ops::PackedMatrix>> pack(std::span<const TensorView> matrices);
+  // A small matrix as floats; empty when planning.
+  std::vector<float> floats(const std::string& name, int64_t rows, int64_t columns);
+
+  // For finish() to return.
+  void fail(Status status) {
+    if (failure_.ok()) failure_ = std::move(status);
+  }
 
   // Memory that a layer makes for itself (tables): counted with the rest.
   void count(int64_t bytes) { bytes_ += bytes; }
 
   // Everything declared is there with its shape, nothing else is, and all of it could be packed.
-  // `ignored_suffixes`: as for checkpoint::match_parameters.
-  Status finish(std::span<const std::string_view> ignored_suffixes) const;
+  // `ignored_suffixes`, `ignored_prefixes`: as for checkpoint::match_parameters.
+  Status finish(std::span<const std::string_view> ignored_suffixes,
+                std::span<const std::string_view> ignored_prefixes = {}) const;
 
   // Bytes that the model will hold or read from the mapped file.
   int64_t bytes() const { return bytes_; }
 
  private:
+  // The memory of `view` [columns, rows] in the order of [rows, columns]. Errors: unimplemented for block formats.
+  Result<std::vector<uint8_t>> transpose(const TensorView& view) const;
   const checkpoint::CheckpointTensor* declare(const std::string& name, const Shape& shape, bool optional);
 
   Mode mode_;

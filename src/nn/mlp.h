@@ -1,43 +1,92 @@
-// The gated feed-forward block: down(silu(gate(x)) * up(x)) (SwiGLU; Shazeer, 2020).
+// Feed-forward blocks.
 #pragma once
 
 #include <string>
 
 #include "nn/linear.h"
 #include "nn/workspace.h"
+#include "types/activation.h"
 
 namespace quire::nn {
 
-class GatedMlp {
+class FeedForward {
  public:
-  GatedMlp() = default;
+  virtual ~FeedForward() = default;
+  // x, out: [num_tokens, hidden_size]; may not overlap.
+  virtual void operator()(ops::Backend& backend, const float* x, int64_t num_tokens, float* out,
+                          Workspace& workspace) const = 0;
+  // Floats taken from the workspace for a batch of num_tokens.
+  virtual int64_t workspace_floats(int64_t num_tokens) const = 0;
+};
+
+// down(f(gate(x)) * up(x)) (SwiGLU and its kin; Shazeer, 2020).
+class GatedMlp final : public FeedForward {
+ public:
   // Parameters "<prefix>.{gate,up,down}_proj".
-  GatedMlp(Loader& loader, const std::string& prefix, int64_t hidden_size, int64_t intermediate_size, bool bias)
+  GatedMlp(Loader& loader, const std::string& prefix, int64_t hidden_size, int64_t intermediate_size, bool bias,
+           Activation function)
       : intermediate_size_(intermediate_size),
+        function_(function),
         gate_up_(loader,
                  {{prefix + ".gate_proj", intermediate_size, bias}, {prefix + ".up_proj", intermediate_size, bias}},
                  hidden_size),
         down_(loader, prefix + ".down_proj", intermediate_size, hidden_size, bias) {}
 
-  // x, out: [num_tokens, hidden_size]; may not overlap.
-  void operator()(ops::Backend& backend, const float* x, int64_t num_tokens, float* out, Workspace& workspace) const {
+  void operator()(ops::Backend& backend, const float* x, int64_t num_tokens, float* out,
+                  Workspace& workspace) const override {
     const int64_t mark = workspace.mark();
     float* gate_up = workspace.take(num_tokens * 2 * intermediate_size_);
     float* activated = workspace.take(num_tokens * intermediate_size_);
     gate_up_(backend, x, num_tokens, gate_up);
-    backend(ops::SiluAndMulArgs{.in = gate_up, .num_tokens = num_tokens, .size = intermediate_size_, .out = activated});
+    backend(ops::ActivationArgs{
+        .function = function_, .in = gate_up, .num_tokens = num_tokens, .size = intermediate_size_, .out = activated});
     down_(backend, activated, num_tokens, out);
     workspace.rewind(mark);
   }
 
-  static int64_t workspace_floats(int64_t intermediate_size, int64_t num_tokens) {
-    return Workspace::rounded(num_tokens * 2 * intermediate_size) + Workspace::rounded(num_tokens * intermediate_size);
+  int64_t workspace_floats(int64_t num_tokens) const override {
+    return Workspace::rounded(num_tokens * 2 * intermediate_size_) +
+           Workspace::rounded(num_tokens * intermediate_size_);
   }
 
  private:
-  int64_t intermediate_size_ = 0;
+  int64_t intermediate_size_;
+  Activation function_;
   Linear gate_up_;
   Linear down_;
+};
+
+// out(f(in(x))).
+class PlainMlp final : public FeedForward {
+ public:
+  // `in`, `out`: one part each.
+  PlainMlp(Loader& loader, const Linear::Part& in, const Linear::Part& out, Activation function)
+      : intermediate_size_(in.rows), function_(function), in_(loader, {in}, out.rows), out_(loader, {out}, in.rows) {}
+
+  void operator()(ops::Backend& backend, const float* x, int64_t num_tokens, float* out,
+                  Workspace& workspace) const override {
+    const int64_t mark = workspace.mark();
+    float* inner = workspace.take(num_tokens * intermediate_size_);
+    in_(backend, x, num_tokens, inner);
+    backend(ops::ActivationArgs{.function = function_,
+                                .gated = false,
+                                .in = inner,
+                                .num_tokens = num_tokens,
+                                .size = intermediate_size_,
+                                .out = inner});
+    out_(backend, inner, num_tokens, out);
+    workspace.rewind(mark);
+  }
+
+  int64_t workspace_floats(int64_t num_tokens) const override {
+    return Workspace::rounded(num_tokens * intermediate_size_);
+  }
+
+ private:
+  int64_t intermediate_size_;
+  Activation function_;
+  Linear in_;
+  Linear out_;
 };
 
 }  // namespace quire::nn

@@ -1,4 +1,4 @@
-// RMSNorm with its weight.
+// Norms with their parameters.
 #pragma once
 
 #include <string>
@@ -11,14 +11,21 @@ namespace quire::nn {
 class RmsNorm {
  public:
   RmsNorm() = default;
-  // Parameter "<prefix>.weight" [size].
-  RmsNorm(Loader& loader, const std::string& prefix, int64_t size, double eps)
-      : size_(size), eps_(static_cast<float>(eps)), weight_(loader.vector(prefix + ".weight", size)) {}
+  // Parameter "<prefix>.weight" [size]; weight_offset is added to it.
+  RmsNorm(Loader& loader, const std::string& prefix, int64_t size, double eps, double weight_offset = 0)
+      : size_(size), eps_(static_cast<float>(eps)), weight_(loader.vector(prefix + ".weight", size)) {
+    for (float& weight : weight_) weight += static_cast<float>(weight_offset);
+  }
 
-  // hidden += delta (if given); out = norm(hidden). All [num_tokens, size].
-  void operator()(ops::Backend& backend, float* hidden, const float* delta, int64_t num_tokens, float* out) const {
+  bool present() const { return size_ > 0; }
+
+  // hidden += delta_scale * delta (if given); out = norm(hidden). All [num_tokens, size]; out may be hidden without
+  // a delta.
+  void operator()(ops::Backend& backend, float* hidden, const float* delta, int64_t num_tokens, float* out,
+                  float delta_scale = 1.0f) const {
     backend(ops::RmsNormArgs{.hidden = hidden,
                              .delta = delta,
+                             .delta_scale = delta_scale,
                              .weight = weight_.data(),
                              .eps = eps_,
                              .num_tokens = num_tokens,
@@ -26,10 +33,55 @@ class RmsNorm {
                              .out = out});
   }
 
+  // In place, num_groups neighbours of each token: [num_tokens, num_groups, size], tokens token_stride floats apart.
+  void normalise_groups(ops::Backend& backend, float* values, int64_t token_stride, int64_t num_tokens,
+                        int64_t num_groups) const {
+    backend(ops::RmsNormArgs{.hidden = values,
+                             .weight = weight_.data(),
+                             .eps = eps_,
+                             .num_tokens = num_tokens,
+                             .num_groups = num_groups,
+                             .size = size_,
+                             .token_stride = token_stride,
+                             .out = values});
+  }
+
  private:
   int64_t size_ = 0;
   float eps_ = 0;
   std::vector<float> weight_;
+};
+
+class LayerNorm {
+ public:
+  LayerNorm() = default;
+  // Parameters "<prefix>.{weight,bias}" [size], or neither.
+  LayerNorm(Loader& loader, const std::string& prefix, int64_t size, double eps, bool has_parameters = true)
+      : size_(size), eps_(static_cast<float>(eps)) {
+    if (!has_parameters) return;
+    weight_ = loader.vector(prefix + ".weight", size);
+    bias_ = loader.vector(prefix + ".bias", size);
+  }
+
+  bool present() const { return size_ > 0; }
+
+  // hidden += delta (if given); out = norm(hidden). All [num_tokens, size].
+  void operator()(ops::Backend& backend, float* hidden, const float* delta, int64_t num_tokens, float* out) const {
+    backend(ops::LayerNormArgs{.hidden = hidden,
+                               .delta = delta,
+                               .weight = weight_.empty() ? nullptr : weight_.data(),
+                               .bias = bias_.empty() ? nullptr : bias_.data(),
+                               .eps = eps_,
+                               .num_tokens = num_tokens,
+                               .size = size_,
+                               .out = out});
+  }
+
+ private:
+  int64_t size_ = 0;
+  float eps_ = 0;
+  std::vector<float> weight_;
+  std::vector<float> bias_;
 };
 
 }  // namespace quire::nn

@@ -57,6 +57,28 @@ bool positive(double x) {
   return std::isfinite(x) && x > 0;
 }
 
+Status validate_longrope(const RopeConfig& rope) {
+  if (rope.original_max_position < 2) {
+    return invalid_argument("original_max_position_embeddings is {}, expected at least 2", rope.original_max_position);
+  }
+  if (!positive(rope.factor)) return invalid_argument("rope scaling factor is {}, expected more than 0", rope.factor);
+  if (rope.attention_factor && !positive(*rope.attention_factor)) {
+    return invalid_argument("rope scaling: attention_factor is {}, expected a positive number", *rope.attention_factor);
+  }
+  const auto wanted = static_cast<size_t>(rope.rotary_dim / 2);
+  for (const auto& [name, factors] :
+       {std::pair{"short_factor", &rope.short_factors}, std::pair{"long_factor", &rope.long_factors}}) {
+    if (factors->size() != wanted) {
+      return invalid_argument("rope scaling: {} has {} numbers, expected {}: half of the rotary dimension {}", name,
+                              factors->size(), wanted, rope.rotary_dim);
+    }
+    if (!std::all_of(factors->begin(), factors->end(), positive)) {
+      return invalid_argument("rope scaling: {} must hold positive numbers", name);
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Status validate(const RopeConfig& rope, int32_t head_dim) {
@@ -68,6 +90,7 @@ Status validate(const RopeConfig& rope, int32_t head_dim) {
                             rope.rotary_dim, head_dim);
   }
   if (rope.scaling == RopeScaling::kNone) return {};
+  if (rope.scaling == RopeScaling::kLongRope) return validate_longrope(rope);
   if (!positive(rope.factor) || rope.factor < 1.0) {
     return invalid_argument("rope scaling factor is {}, expected a number of at least 1", rope.factor);
   }
@@ -97,7 +120,7 @@ Status validate(const RopeConfig& rope, int32_t head_dim) {
   return {};
 }
 
-std::vector<double> rotary_frequencies(const RopeConfig& rope) {
+std::vector<double> rotary_frequencies(const RopeConfig& rope, bool long_sequence) {
   std::vector<double> frequencies(static_cast<size_t>(rope.rotary_dim / 2));
   for (size_t i = 0; i < frequencies.size(); ++i) {
     frequencies[i] = std::pow(rope.theta, -2.0 * static_cast<double>(i) / rope.rotary_dim);
@@ -114,13 +137,22 @@ std::vector<double> rotary_frequencies(const RopeConfig& rope) {
     case RopeScaling::kYarn:
       scale_yarn(rope, frequencies);
       break;
+    case RopeScaling::kLongRope:
+      for (size_t i = 0; i < frequencies.size(); ++i) {
+        frequencies[i] /= (long_sequence ? rope.long_factors : rope.short_factors)[i];
+      }
+      break;
   }
   return frequencies;
 }
 
 double rotary_attention_factor(const RopeConfig& rope) {
-  if (rope.scaling != RopeScaling::kYarn) return 1.0;
+  if (rope.scaling != RopeScaling::kYarn && rope.scaling != RopeScaling::kLongRope) return 1.0;
   if (rope.attention_factor) return *rope.attention_factor;
+  if (rope.scaling == RopeScaling::kLongRope) {
+    if (rope.factor <= 1.0) return 1.0;
+    return std::sqrt(1.0 + std::log(rope.factor) / std::log(static_cast<double>(rope.original_max_position)));
+  }
   if (rope.mscale != 0.0 && rope.mscale_all_dim != 0.0) {
     return yarn_mscale(rope.factor, rope.mscale) / yarn_mscale(rope.factor, rope.mscale_all_dim);
   }
@@ -132,10 +164,17 @@ Rotary::Rotary(const RopeConfig& rope, int64_t num_positions, const std::vector<
   std::vector<double> frequencies = rotary_frequencies(rope);
   for (size_t i = 0; i < divisors.size() && i < frequencies.size(); ++i) frequencies[i] /= divisors[i];
   const double scale = rotary_attention_factor(rope);
+  table_ = make_table(frequencies, scale);
+  if (rope.scaling != RopeScaling::kLongRope) return;
+  trained_length_ = rope.original_max_position;
+  long_table_ = make_table(rotary_frequencies(rope, /*long_sequence=*/true), scale);
+}
+
+std::vector<float> Rotary::make_table(const std::vector<double>& frequencies, double scale) const {
   const size_t half = frequencies.size();
-  table_.resize(static_cast<size_t>(num_positions) * 2 * half);
-  for (int64_t position = 0; position < num_positions; ++position) {
-    float* row = table_.data() + static_cast<size_t>(position) * 2 * half;
+  std::vector<float> table(static_cast<size_t>(num_positions_) * 2 * half);
+  for (int64_t position = 0; position < num_positions_; ++position) {
+    float* row = table.data() + static_cast<size_t>(position) * 2 * half;
     for (size_t i = 0; i < half; ++i) {
       // Angles as the reference computes them: frequency and product rounded to float32.
       const float angle = static_cast<float>(position) * static_cast<float>(frequencies[i]);
@@ -143,10 +182,11 @@ Rotary::Rotary(const RopeConfig& rope, int64_t num_positions, const std::vector<
       row[half + i] = static_cast<float>(std::sin(static_cast<double>(angle)) * scale);
     }
   }
+  return table;
 }
 
-void Rotary::operator()(ops::Backend& backend, float* heads, int64_t token_stride, int64_t num_tokens,
-                        int32_t num_heads, int32_t head_dim, const int32_t* positions) const {
+void Rotary::rotate(ops::Backend& backend, const std::vector<float>& table, float* heads, int64_t token_stride,
+                    int64_t num_tokens, int32_t num_heads, int32_t head_dim, const int32_t* positions) const {
   backend(ops::RopeArgs{.heads = heads,
                         .token_stride = token_stride,
                         .num_tokens = num_tokens,
@@ -155,8 +195,23 @@ void Rotary::operator()(ops::Backend& backend, float* heads, int64_t token_strid
                         .rotary_dim = rotary_dim_,
                         .interleaved = interleaved_,
                         .positions = positions,
-                        .table = table_.data(),
+                        .table = table.data(),
                         .table_positions = num_positions_});
+}
+
+void Rotary::operator()(ops::Backend& backend, const Batch& batch, float* heads, int64_t token_stride,
+                        int32_t num_heads, int32_t head_dim) const {
+  if (rotary_dim_ == 0) return;
+  if (long_table_.empty()) {
+    rotate(backend, table_, heads, token_stride, batch.num_tokens, num_heads, head_dim, batch.positions);
+    return;
+  }
+  const int32_t* lengths = batch.sequence_lengths != nullptr ? batch.sequence_lengths : batch.context_lengths;
+  for (int32_t s = 0; s < batch.num_sequences; ++s) {
+    const int32_t begin = batch.query_offsets[s];
+    rotate(backend, lengths[s] > trained_length_ ? long_table_ : table_, heads + begin * token_stride, token_stride,
+           batch.query_offsets[s + 1] - begin, num_heads, head_dim, batch.positions + begin);
+  }
 }
 
 }  // namespace quire::nn

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "nn/batch.h"
 #include "nn/loader.h"
 #include "types/model_config.h"
 
@@ -13,9 +14,11 @@ namespace quire::nn {
 // Angular frequency of each rotating pair, [rotary_dim / 2], after scaling:
 //   linear: all divided by factor (position interpolation, Chen et al., 2023);
 //   llama3: long wavelengths divided by factor, short ones kept, smooth between (Llama 3.1);
-//   yarn:   by dimension between interpolation and extrapolation (Peng et al., 2023).
-std::vector<double> rotary_frequencies(const RopeConfig& rope);
-// What cos and sin are multiplied with (1 but for yarn).
+//   yarn:   by dimension between interpolation and extrapolation (Peng et al., 2023);
+//   longrope: each divided by a factor of its own, one list for sequences within the trained context and one for
+//             those beyond it (`long_sequence`; Ding et al., 2024).
+std::vector<double> rotary_frequencies(const RopeConfig& rope, bool long_sequence = false);
+// What cos and sin are multiplied with (1 but for yarn and longrope).
 double rotary_attention_factor(const RopeConfig& rope);
 // Ranges of every number. Errors: invalid_argument naming the field.
 Status validate(const RopeConfig& rope, int32_t head_dim);
@@ -27,20 +30,26 @@ class Rotary {
   // (GGUF's rope_freqs.weight), empty when it has none.
   Rotary(const RopeConfig& rope, int64_t num_positions, const std::vector<float>& divisors);
 
-  // heads: [num_tokens, num_heads, head_dim] with tokens token_stride floats apart, rotated in
-  // place.
-  void operator()(ops::Backend& backend, float* heads, int64_t token_stride, int64_t num_tokens, int32_t num_heads,
-                  int32_t head_dim, const int32_t* positions) const;
+  // heads: [num_tokens, num_heads, head_dim] of the batch, tokens token_stride floats apart, rotated in place.
+  void operator()(ops::Backend& backend, const Batch& batch, float* heads, int64_t token_stride, int32_t num_heads,
+                  int32_t head_dim) const;
 
   static int64_t table_bytes(const RopeConfig& rope, int64_t num_positions) {
-    return num_positions * rope.rotary_dim * static_cast<int64_t>(sizeof(float));
+    const int64_t tables = rope.scaling == RopeScaling::kLongRope ? 2 : 1;
+    return tables * num_positions * rope.rotary_dim * static_cast<int64_t>(sizeof(float));
   }
 
  private:
-  int32_t rotary_dim_ = 0;
+  void rotate(ops::Backend& backend, const std::vector<float>& table, float* heads, int64_t token_stride,
+              int64_t num_tokens, int32_t num_heads, int32_t head_dim, const int32_t* positions) const;
+  std::vector<float> make_table(const std::vector<double>& frequencies, double scale) const;
+
+  int32_t rotary_dim_ = 0;  // 0: nothing rotates
   bool interleaved_ = false;
   int64_t num_positions_ = 0;
-  std::vector<float> table_;  // [num_positions, rotary_dim]
+  int64_t trained_length_ = 0;     // longrope: sequences beyond it use long_table_
+  std::vector<float> table_;       // [num_positions, rotary_dim]
+  std::vector<float> long_table_;  // the same, or empty
 };
 
 }  // namespace quire::nn

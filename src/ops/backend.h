@@ -10,16 +10,24 @@
 
 #include "base/function_ref.h"
 #include "base/status.h"
+#include "ops/activation.h"
+#include "ops/add.h"
+#include "ops/clamped_swiglu.h"
 #include "ops/copy_blocks.h"
+#include "ops/copy_heads.h"
 #include "ops/embedding.h"
 #include "ops/gather_rows.h"
+#include "ops/grouped_linear.h"
 #include "ops/kv_cache.h"
+#include "ops/layer_norm.h"
 #include "ops/linear.h"
+#include "ops/moe_combine.h"
+#include "ops/moe_routing.h"
 #include "ops/packed_matrix.h"
 #include "ops/paged_attention.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
-#include "ops/silu_and_mul.h"
+#include "ops/scale.h"
 #include "tensor/tensor.h"
 
 namespace quire::ops {
@@ -57,13 +65,21 @@ class Backend {
  protected:
   virtual void run(const EmbeddingArgs& args) = 0;
   virtual void run(const RmsNormArgs& args) = 0;
+  virtual void run(const LayerNormArgs& args) = 0;
+  virtual void run(const AddArgs& args) = 0;
+  virtual void run(const ScaleArgs& args) = 0;
   virtual void run(const LinearArgs& args) = 0;
   virtual void run(const RopeArgs& args) = 0;
   virtual void run(const KvWriteArgs& args) = 0;
   virtual void run(const PagedAttentionArgs& args) = 0;
   virtual void run(const CopyBlocksArgs& args) = 0;
-  virtual void run(const SiluAndMulArgs& args) = 0;
+  virtual void run(const ActivationArgs& args) = 0;
   virtual void run(const GatherRowsArgs& args) = 0;
+  virtual void run(const CopyHeadsArgs& args) = 0;
+  virtual void run(const MoeRoutingArgs& args) = 0;
+  virtual void run(const GroupedLinearArgs& args) = 0;
+  virtual void run(const ClampedSwigluArgs& args) = 0;
+  virtual void run(const MoeCombineArgs& args) = 0;
 };
 
 }  // namespace quire::ops

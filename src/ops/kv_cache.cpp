@@ -29,6 +29,8 @@ bool is_kv_format(DType dtype) {
     case DType::kQ6_K:
     case DType::kIQ4_NL:
     case DType::kIQ4_XS:
+    case DType::kMXFP4:
+    case DType::kU8:
       return false;
   }
   return false;
@@ -41,6 +43,7 @@ void check(const KvCacheView& cache) {
   QUIRE_CHECK_MSG(cache.num_blocks >= 0 && cache.num_kv_heads > 0 && cache.head_dim > 0 && cache.block_size > 0,
                   fmt::format("num_blocks {}, num_kv_heads {}, head_dim {}, block_size {}", cache.num_blocks,
                               cache.num_kv_heads, cache.head_dim, cache.block_size));
+  QUIRE_CHECK(!cache.values_are_keys || cache.values == nullptr);
   QUIRE_CHECK_MSG(cache.head_dim % 2 == 0, fmt::format("head_dim {} is odd", cache.head_dim));
 }
 
@@ -51,8 +54,8 @@ void check(const KvWriteArgs& args) {
   const int64_t token_size = int64_t{args.cache.num_kv_heads} * args.cache.head_dim;
   QUIRE_CHECK_MSG(args.num_tokens == 1 || args.token_stride >= token_size,
                   fmt::format("token_stride {} is under the {} floats of a token", args.token_stride, token_size));
-  QUIRE_CHECK(args.keys != nullptr && args.values != nullptr && args.slots != nullptr);
-  QUIRE_CHECK(args.cache.keys != nullptr && args.cache.values != nullptr);
+  QUIRE_CHECK(args.keys != nullptr && args.slots != nullptr && args.cache.keys != nullptr);
+  QUIRE_CHECK(args.cache.values_are_keys || (args.values != nullptr && args.cache.values != nullptr));
   const int64_t num_slots = args.cache.num_blocks * args.cache.block_size;
   for (int64_t t = 0; t < args.num_tokens; ++t) {
     QUIRE_CHECK_MSG(args.slots[t] >= 0 && args.slots[t] < num_slots,

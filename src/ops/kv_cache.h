@@ -15,6 +15,8 @@
 //            head within the block, one more row of keys or one more column of values:
 //              [num_blocks, num_kv_heads, (head_dim * block_size bytes, block_size floats)], at any alignment.
 //            A vector that holds an infinity or NaN gets the scale NaN.
+// A cache whose values are its keys keeps the keys alone: an attention that reads the same vector as key and as value
+// (multi-head latent attention; DeepSeek-AI, 2024) holds it once.
 // NaN stays NaN in all of them. A block's keys, and its values, are one contiguous piece of block_bytes() bytes.
 #pragma once
 
@@ -32,6 +34,7 @@ struct KvCacheView {
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
   int32_t block_size = 0;
+  bool values_are_keys = false;  // `values` is nullptr
 };
 
 // F32, F16, BF16, F8_E4M3, F8_E5M2, I8.
@@ -52,7 +55,7 @@ constexpr int64_t block_bytes(const KvCacheView& cache) {
 // Stores each token's key and value at its slot, rounded to the cache's dtype.
 struct KvWriteArgs {
   const float* keys = nullptr;    // [num_tokens, num_kv_heads, head_dim], tokens token_stride apart
-  const float* values = nullptr;  // the same
+  const float* values = nullptr;  // the same; nullptr where the cache keeps keys alone
   int64_t token_stride = 0;       // in floats
   int64_t num_tokens = 0;
   const int64_t* slots = nullptr;  // [num_tokens]; all different

@@ -37,6 +37,7 @@ void check(const PagedAttentionArgs& args) {
   QUIRE_CHECK_MSG(args.num_heads > 0 && args.num_heads % args.cache.num_kv_heads == 0,
                   fmt::format("{} heads over {} kv heads", args.num_heads, args.cache.num_kv_heads));
   QUIRE_CHECK_MSG(args.window >= 0, fmt::format("window is {}", args.window));
+  QUIRE_CHECK_MSG(args.soft_cap >= 0, fmt::format("soft_cap is {}", args.soft_cap));
   QUIRE_CHECK_MSG(args.num_sequences >= 0, fmt::format("num_sequences is {}", args.num_sequences));
   if (args.num_sequences == 0) return;
   QUIRE_CHECK(args.query_offsets != nullptr && args.context_lengths != nullptr);
@@ -44,7 +45,7 @@ void check(const PagedAttentionArgs& args) {
   const int32_t num_tokens = args.query_offsets[args.num_sequences];
   if (num_tokens == 0) return;
   QUIRE_CHECK(args.queries != nullptr && args.out != nullptr && args.block_tables != nullptr);
-  QUIRE_CHECK(args.cache.keys != nullptr && args.cache.values != nullptr);
+  QUIRE_CHECK(args.cache.keys != nullptr && (args.cache.values_are_keys || args.cache.values != nullptr));
   const int64_t token_size = int64_t{args.num_heads} * args.cache.head_dim;
   QUIRE_CHECK_MSG(num_tokens == 1 || args.query_stride >= token_size,
                   fmt::format("query_stride {} is under the {} floats of a token", args.query_stride, token_size));

@@ -22,9 +22,12 @@ struct PagedAttentionArgs {
   const int32_t* context_lengths = nullptr;  // [num_sequences]: tokens in the cache, this step's included
   const BlockId* block_tables = nullptr;     // [num_sequences, block_table_stride]
   int64_t block_table_stride = 0;
-  float scale = 1.0f;    // of the scores; usually 1 / sqrt(head_dim)
-  int32_t window = 0;    // 0: all positions
-  float* out = nullptr;  // [num_tokens, num_heads, head_dim], dense
+  float scale = 1.0f;  // of the scores; usually 1 / sqrt(head_dim)
+  int32_t window = 0;  // 0: all positions
+  float soft_cap = 0;  // scores s become soft_cap * tanh(s / soft_cap) (Gemma Team, 2024); 0: they stay
+  // [num_heads] or nullptr: a score of each head's own that takes part in the softmax and has no value (gpt-oss).
+  const float* sinks = nullptr;
+  float* out = nullptr;  // [num_tokens, num_heads, head_dim], dense; where values are keys, of the whole key
 };
 
 void check(const PagedAttentionArgs& args);

@@ -7,8 +7,10 @@
 namespace quire::ops {
 
 void check(const RmsNormArgs& args) {
-  QUIRE_CHECK_MSG(args.num_tokens >= 0 && args.size > 0,
-                  fmt::format("num_tokens {}, size {}", args.num_tokens, args.size));
+  QUIRE_CHECK_MSG(args.num_tokens >= 0 && args.num_groups > 0 && args.size > 0,
+                  fmt::format("num_tokens {}, num_groups {}, size {}", args.num_tokens, args.num_groups, args.size));
+  QUIRE_CHECK_MSG(args.token_stride == 0 || args.token_stride >= args.num_groups * args.size,
+                  fmt::format("token_stride {} for {} groups of {}", args.token_stride, args.num_groups, args.size));
   if (args.num_tokens == 0) return;
   QUIRE_CHECK(args.hidden != nullptr && args.weight != nullptr && args.out != nullptr);
   QUIRE_CHECK_MSG(args.delta == nullptr || args.out != args.hidden,

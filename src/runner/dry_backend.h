@@ -28,13 +28,22 @@ class DryBackend final : public ops::Backend {
  protected:
   void run(const ops::EmbeddingArgs&) override {}
   void run(const ops::RmsNormArgs&) override {}
+  void run(const ops::LayerNormArgs&) override {}
+  void run(const ops::AddArgs&) override {}
+  void run(const ops::ScaleArgs&) override {}
   void run(const ops::LinearArgs&) override {}
   void run(const ops::RopeArgs&) override {}
   void run(const ops::KvWriteArgs&) override {}
   void run(const ops::PagedAttentionArgs&) override {}
   void run(const ops::CopyBlocksArgs&) override {}
-  void run(const ops::SiluAndMulArgs&) override {}
+  void run(const ops::ActivationArgs&) override {}
   void run(const ops::GatherRowsArgs&) override {}
+  void run(const ops::CopyHeadsArgs&) override {}
+  // What later ops check must be there, whatever the logits are.
+  void run(const ops::MoeRoutingArgs& args) override { real_(args); }
+  void run(const ops::GroupedLinearArgs&) override {}
+  void run(const ops::ClampedSwigluArgs&) override {}
+  void run(const ops::MoeCombineArgs&) override {}
 
  private:
   ops::Backend& real_;

@@ -14,13 +14,15 @@ Status KvStorage::make_views(const ModelConfig& model, const Config& config, int
                         .num_blocks = num_blocks,
                         .num_kv_heads = model.num_kv_heads,
                         .head_dim = model.head_dim,
-                        .block_size = config.block_size};
+                        .block_size = config.block_size,
+                        .values_are_keys = model.values_are_keys};
   const int64_t bytes = num_blocks * ops::block_bytes(view);
   for (int32_t i = 0; i < num_buffers; ++i) {
     for (void** part : {&view.keys, &view.values}) {
+      if (part == &view.values && model.values_are_keys) continue;
       Buffer buffer(allocator, static_cast<size_t>(bytes));
       if (buffer.data() == nullptr) {
-        return resource_exhausted("no memory for {} of KV blocks. Set {} lower.", format_bytes(bytes * 2 * num_buffers),
+        return resource_exhausted("no memory for {} of KV blocks. Set {} lower.", format_bytes(bytes * (model.values_are_keys ? 1 : 2) * num_buffers),
                                   flag);
       }
       *part = buffer.data();

@@ -22,7 +22,8 @@ inline constexpr int64_t kLogitRows = 64;
 // Errors: invalid_argument, naming all of them.
 Result<DType> parse_kv_cache_dtype(std::string_view text);
 
-// Bytes that one token takes in the cache: K and V, every layer, every kv head; the scales of int8 included.
+// Bytes that one token takes in the cache: K and V (K alone where values are keys), every layer, every kv head; the
+// scales of int8 included.
 //   Llama 3.1 8B in float16: 2 * 32 layers * 8 heads * 128 * 2 B = 131,072 B
 //                in int8:    2 * 32 layers * 8 heads * (128 + 4) B = 67,584 B
 int64_t kv_bytes_per_token(const ModelConfig& model, DType dtype);

@@ -38,12 +38,17 @@ enum class DType : uint8_t {
   // 8 groups of 32: f16 d, 16 bits of the s' upper two, 4 bytes of their lower four, then 16 bytes of q as Q4_0's a
   // group;                                                                    value = d * (s - 32) * kIq4Levels[q]
   kIQ4_XS,
+  kMXFP4,  // OCP MX: 32 values: a byte e, 16 bytes of q as Q4_0's;  value = 2^(e - 128) * kMxfp4Levels[q]
+  kU8,     // bytes that a format of several tensors is made of
 };
 
-inline constexpr int kNumDTypes = 20;
+inline constexpr int kNumDTypes = 22;
 
 // The levels of IQ4_NL and IQ4_XS: 4 bits say which. Closer together around 0, where weights are.
 inline constexpr int8_t kIq4Levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+
+// Twice the values of OCP's FP4 (E2M1): a bit of sign, 2 of exponent, 1 of fraction.
+inline constexpr int8_t kMxfp4Levels[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 struct DTypeInfo {
   std::string_view name;  // "F32", "Q4_1": GGUF's and safetensors' spelling
@@ -93,6 +98,10 @@ constexpr DTypeInfo info(DType dtype) {
       return {"IQ4_NL", 32, 18};
     case DType::kIQ4_XS:
       return {"IQ4_XS", 256, 136};
+    case DType::kMXFP4:
+      return {"MXFP4", 32, 17};
+    case DType::kU8:
+      return {"U8", 1, 1};
   }
   return {"?", 1, 0};
 }

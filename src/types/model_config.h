@@ -6,11 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "types/activation.h"
 #include "types/ids.h"
+#include "types/moe_config.h"
 
 namespace quire {
 
-enum class RopeScaling { kNone, kLinear, kLlama3, kYarn };
+enum class RopeScaling { kNone, kLinear, kLlama3, kYarn, kLongRope };
 
 // Rotary position embedding (Su et al., 2021) and how it is stretched beyond the trained context.
 struct RopeConfig {
@@ -21,15 +23,19 @@ struct RopeConfig {
   bool interleaved = false;
   RopeScaling scaling = RopeScaling::kNone;
   double factor = 1.0;
-  int64_t original_max_position = 0;       // llama3, yarn
+  int64_t original_max_position = 0;       // llama3, yarn, longrope
   double low_freq_factor = 1.0;            // llama3
   double high_freq_factor = 4.0;           // llama3
   double beta_fast = 32.0;                 // yarn (Peng et al., 2023)
   double beta_slow = 1.0;                  // yarn
-  std::optional<double> attention_factor;  // yarn: scales cos and sin; default 0.1 ln(factor) + 1
+  std::optional<double> attention_factor;  // yarn, longrope: scales cos and sin
   double mscale = 0.0;                     // yarn; 0 = not given
   double mscale_all_dim = 0.0;             // yarn; 0 = not given
   bool truncate = true;                    // yarn: round the correction range to whole dimensions
+  // longrope (Ding et al., 2024): divisors of the frequencies, [rotary_dim / 2], of sequences that end within
+  // original_max_position and of those that go beyond it.
+  std::vector<double> short_factors;
+  std::vector<double> long_factors;
 };
 
 struct ModelConfig {
@@ -44,12 +50,33 @@ struct ModelConfig {
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
   int64_t max_position = 0;  // tokens the model was trained for
-  double rms_norm_eps = 1e-5;
-  bool attention_bias = false;
+  double norm_eps = 1e-5;
+  double norm_weight_offset = 0;       // added to the stored weights of RMS norms: 1 where they are stored around 0
+  bool attention_bias = false;         // of the q, k and v projections
+  bool attention_output_bias = false;  // of the projection after them
   bool mlp_bias = false;
+  Activation activation = Activation::kSilu;
+  double attention_scale = 1;     // of the scores
+  double attention_soft_cap = 0;  // of the scores; 0: none
+  double embedding_scale = 1;
+  double residual_scale = 1;   // of what a block adds to the stream
+  double logits_scale = 1;     // multiplies
+  double logits_soft_cap = 0;  // 0: none
+  // Of the families with layer norms and learned positions.
+  int64_t embedding_size = 0;           // OPT: of a token's row, projected to hidden_size where that is another
+  bool norm_before = true;              // OPT: norms stand before the blocks; false: after what they add to
+  bool final_norm = true;               // OPT
+  bool norm_parameters = true;          // OPT: layer norms have weights and biases
+  bool scale_by_inverse_layer = false;  // GPT-2: scores are divided by the layer's number, from 1
+  bool transposed_weights = false;      // GPT-2: matrices are stored as [in, out]
   bool tie_word_embeddings = false;
   std::vector<int32_t> layer_windows;  // [num_layers]: positions a layer sees, its own included; 0: all. Empty: all 0
   RopeConfig rope;
+  std::optional<RopeConfig> window_rope;  // of the layers with a window, where it is another one
+  MoeConfig moe;
+  LatentAttentionConfig latent;
+  // Keys are the cache's only content, and values are the same numbers: see ops/kv_cache.h.
+  bool values_are_keys = false;
   std::optional<TokenId> bos_id;
   std::vector<TokenId> eos_ids;  // any of them ends an answer
 };

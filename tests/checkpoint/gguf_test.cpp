@@ -102,7 +102,7 @@ INSTANTIATE_TEST_SUITE_P(Types, GgufDtypeTest,
                                          TypeCase{10, DType::kQ2_K, 84, 256}, TypeCase{11, DType::kQ3_K, 110, 256},
                                          TypeCase{12, DType::kQ4_K, 144, 256}, TypeCase{13, DType::kQ5_K, 352, 512},
                                          TypeCase{14, DType::kQ6_K, 210, 256}, TypeCase{20, DType::kIQ4_NL, 36},
-                                         TypeCase{23, DType::kIQ4_XS, 272, 512}),
+                                         TypeCase{23, DType::kIQ4_XS, 272, 512}, TypeCase{39, DType::kMXFP4, 34}),
                          [](const auto& type) { return std::string(name(type.param.dtype)); });
 
 TEST_F(GgufTest, GivenAnotherAlignmentThenTheDataIsReadFromThere) {

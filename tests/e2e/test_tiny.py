@@ -1,5 +1,5 @@
-"""Small checkpoints (safetensors, no tokenizer) served by token ids, against the records beside them: Llama with plain
-RoPE and its llama3, linear and yarn scalings, Mistral with a sliding window."""
+"""Small checkpoints (safetensors, no tokenizer) served by token ids, against the records beside them: one or more of
+every family."""
 
 import json
 import math
@@ -90,6 +90,80 @@ class MistralSlidingWindow(Tiny, harness.ServerTest):
     """Blocks behind the window are given back while the answer grows."""
 
     name = "mistral_swa"
+
+
+class Mixtral(Tiny, harness.ServerTest):
+    name = "mixtral"
+
+
+class Qwen2Moe(Tiny, harness.ServerTest):
+    """Normalises nothing; an expert that all tokens take, with a gate."""
+
+    name = "qwen2_moe"
+
+
+class Qwen3Moe(Tiny, harness.ServerTest):
+    name = "qwen3_moe"
+
+
+class DeepseekV2(Tiny, harness.ServerTest):
+    """Latent attention: the cache holds keys alone."""
+
+    name = "deepseek_v2"
+
+
+class DeepseekV3(Tiny, harness.ServerTest):
+    """The best groups of experts by sigmoids and a bias."""
+
+    name = "deepseek_v3"
+
+
+class GptOss(Tiny, harness.ServerTest):
+    """Sinks, alternating windows, stacks of transposed experts with biases."""
+
+    name = "gpt_oss"
+
+
+class Qwen2(Tiny, harness.ServerTest):
+    name = "qwen2"
+
+
+class Qwen3(Tiny, harness.ServerTest):
+    name = "qwen3"
+
+
+class Olmo2(Tiny, harness.ServerTest):
+    name = "olmo2"
+
+
+class Granite(Tiny, harness.ServerTest):
+    name = "granite"
+
+
+class Phi3(Tiny, harness.ServerTest):
+    name = "phi3"
+
+
+class Glm4(Tiny, harness.ServerTest):
+    name = "glm4"
+
+
+class Gemma2(Tiny, harness.ServerTest):
+    """Blocks of the layers with a window are given back, those of the others stay."""
+
+    name = "gemma2"
+
+
+class Gemma3(Tiny, harness.ServerTest):
+    name = "gemma3"
+
+
+class Gpt2(Tiny, harness.ServerTest):
+    name = "gpt2"
+
+
+class Opt(Tiny, harness.ServerTest):
+    name = "opt"
 
 
 if __name__ == "__main__":

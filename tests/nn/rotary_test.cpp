@@ -72,6 +72,27 @@ TEST(Rotary, YarnScalesCosineAndSineByItsAttentionFactor) {
   EXPECT_NEAR(rotary_attention_factor(rope), 1.25, 1e-12);
 }
 
+TEST(Rotary, LongRopeDividesEachFrequencyByTheFactorOfTheSequencesLength) {
+  RopeConfig rope = plain(8);
+  rope.scaling = RopeScaling::kLongRope;
+  rope.original_max_position = 64;
+  rope.factor = 8.0;
+  rope.short_factors = {1.0, 1.1, 1.2, 1.3};
+  rope.long_factors = {2.0, 3.0, 4.0, 5.0};
+  const std::vector<double> original = rotary_frequencies(plain(8));
+  for (size_t i = 0; i < original.size(); ++i) {
+    EXPECT_DOUBLE_EQ(rotary_frequencies(rope)[i], original[i] / rope.short_factors[i]);
+    EXPECT_DOUBLE_EQ(rotary_frequencies(rope, /*long_sequence=*/true)[i], original[i] / rope.long_factors[i]);
+  }
+  EXPECT_NEAR(rotary_attention_factor(rope), std::sqrt(1 + std::log(8.0) / std::log(64.0)), 1e-12);
+  rope.attention_factor = 1.5;
+  EXPECT_EQ(rotary_attention_factor(rope), 1.5);
+
+  EXPECT_TRUE(validate(rope, 8).ok());
+  rope.long_factors.pop_back();
+  EXPECT_NE(validate(rope, 8).message().find("long_factor has 3 numbers, expected 4"), std::string::npos);
+}
+
 TEST(Rotary, NumbersOutOfRangeAreRefusedByName) {
   RopeConfig rope = plain(16);
   EXPECT_TRUE(validate(rope, 16).ok());

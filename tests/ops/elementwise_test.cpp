@@ -54,6 +54,145 @@ TEST_P(ElementwiseTest, RmsNormAgreesWithTheReferenceAndKeepsTheSum) {
   }
 }
 
+TEST_P(ElementwiseTest, RmsNormScalesWhatItAdds) {
+  QUIRE_BACKEND_OR_SKIP(backend, GetParam());
+  auto reference = make_reference_backend();
+  Random random(31);
+  const std::vector<float> hidden = random.normals(3 * 65);
+  const std::vector<float> delta = random.normals(3 * 65);
+  const std::vector<float> weight = random.normals(65);
+  std::vector<std::vector<float>> sums;
+  std::vector<std::vector<float>> outs;
+  for (Backend* each : {backend.get(), reference.get()}) {
+    sums.push_back(hidden);
+    outs.emplace_back(hidden.size());
+    (*each)(RmsNormArgs{.hidden = sums.back().data(),
+                        .delta = delta.data(),
+                        .delta_scale = 0.22f,
+                        .weight = weight.data(),
+                        .num_tokens = 3,
+                        .size = 65,
+                        .out = outs.back().data()});
+  }
+  EXPECT_NEAR(sums[0][64], hidden[64] + 0.22f * delta[64], 1e-6);
+  EXPECT_LT(largest_difference(sums[0], sums[1]), 1e-6);
+  EXPECT_LT(largest_difference(outs[0], outs[1]), 2e-6);
+}
+
+// Queries and keys: heads beside each other, tokens further apart than their heads take.
+TEST_P(ElementwiseTest, RmsNormOfGroupsLeavesWhatIsBetweenTokens) {
+  QUIRE_BACKEND_OR_SKIP(backend, GetParam());
+  auto reference = make_reference_backend();
+  Random random(32);
+  for (const int64_t size : {16, 24, 65}) {
+    for (const int64_t groups : {1, 3}) {
+      const int64_t stride = groups * size + 5;
+      const std::vector<float> before = random.normals(7 * stride);
+      const std::vector<float> weight = random.normals(size);
+      std::vector<std::vector<float>> outs;
+      for (Backend* each : {backend.get(), reference.get()}) {
+        outs.push_back(before);
+        (*each)(RmsNormArgs{.hidden = outs.back().data(),
+                            .weight = weight.data(),
+                            .num_tokens = 7,
+                            .num_groups = groups,
+                            .size = size,
+                            .token_stride = stride,
+                            .out = outs.back().data()});
+      }
+      EXPECT_LT(largest_difference(outs[0], outs[1]), 2e-6) << size << " x " << groups;
+      for (int64_t t = 0; t < 7; ++t) {
+        for (int64_t i = t * stride + groups * size; i < (t + 1) * stride; ++i) {
+          EXPECT_EQ(outs[0][static_cast<size_t>(i)], before[static_cast<size_t>(i)]);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(ElementwiseTest, LayerNormAgreesWithTheReferenceWithAndWithoutParameters) {
+  QUIRE_BACKEND_OR_SKIP(backend, GetParam());
+  auto reference = make_reference_backend();
+  Random random(33);
+  for (const int64_t size : kSizes) {
+    for (const bool whole : {false, true}) {
+      SCOPED_TRACE(::testing::Message() << "size " << size << ", delta and parameters " << whole);
+      std::vector<float> hidden = random.normals(5 * size);
+      for (float& value : hidden) value += 3.0f;  // a mean worth taking away
+      const std::vector<float> delta = random.normals(5 * size);
+      const std::vector<float> weight = random.normals(size);
+      const std::vector<float> bias = random.normals(size);
+      std::vector<std::vector<float>> sums;
+      std::vector<std::vector<float>> outs;
+      for (Backend* each : {backend.get(), reference.get()}) {
+        sums.push_back(hidden);
+        outs.emplace_back(hidden.size());
+        (*each)(LayerNormArgs{.hidden = sums.back().data(),
+                              .delta = whole ? delta.data() : nullptr,
+                              .weight = whole ? weight.data() : nullptr,
+                              .bias = whole ? bias.data() : nullptr,
+                              .eps = 1e-3f,
+                              .num_tokens = 5,
+                              .size = size,
+                              .out = outs.back().data()});
+      }
+      EXPECT_EQ(sums[0], sums[1]);
+      EXPECT_LT(largest_difference(outs[0], outs[1]), 2e-5);
+    }
+  }
+}
+
+TEST_P(ElementwiseTest, LayerNormGivesATokenTheSameBitsAloneAndAmongOthers) {
+  QUIRE_BACKEND_OR_SKIP(backend, GetParam());
+  Random random(34);
+  const int64_t size = 577;
+  std::vector<float> hidden = random.normals(60 * size);
+  std::vector<float> all(hidden.size());
+  (*backend)(LayerNormArgs{.hidden = hidden.data(), .num_tokens = 60, .size = size, .out = all.data()});
+  std::vector<float> alone(static_cast<size_t>(size));
+  for (int64_t t = 0; t < 60; ++t) {
+    (*backend)(LayerNormArgs{.hidden = hidden.data() + t * size, .num_tokens = 1, .size = size, .out = alone.data()});
+    ASSERT_TRUE(same_bits(alone.data(), all.data() + t * size, size)) << "token " << t;
+  }
+}
+
+TEST_P(ElementwiseTest, AddAndScaleAgreeWithTheReference) {
+  QUIRE_BACKEND_OR_SKIP(backend, GetParam());
+  auto reference = make_reference_backend();
+  Random random(35);
+  for (const int64_t size : kSizes) {
+    for (const float soft_cap : {0.0f, 0.7f, 30.0f}) {
+      const std::vector<float> before = random.normals(3 * size, 20.0f);
+      const std::vector<float> delta = random.normals(3 * size);
+      std::vector<std::vector<float>> outs;
+      for (Backend* each : {backend.get(), reference.get()}) {
+        outs.push_back(before);
+        (*each)(AddArgs{
+            .hidden = outs.back().data(), .delta = delta.data(), .delta_scale = 0.5f, .num_tokens = 3, .size = size});
+        (*each)(
+            ScaleArgs{.values = outs.back().data(), .scale = 0.25f, .soft_cap = soft_cap, .num_rows = 3, .size = size});
+      }
+      EXPECT_LT(largest_difference(outs[0], outs[1]), 1e-6) << "size " << size << ", cap " << soft_cap;
+    }
+  }
+}
+
+// Far below the cap a value stays what it is, to its last digits.
+TEST_P(ElementwiseTest, SoftCapIsWithinAFewUlpNearZeroAndNeverPassed) {
+  QUIRE_BACKEND_OR_SKIP(backend, GetParam());
+  constexpr int64_t kCount = 100003;
+  std::vector<float> values(kCount);
+  for (int64_t i = 0; i < kCount; ++i)
+    values[static_cast<size_t>(i)] = -400.0f + 800.0f * static_cast<float>(i) / kCount;
+  const std::vector<float> before = values;
+  (*backend)(ScaleArgs{.values = values.data(), .soft_cap = 50.0f, .num_rows = 1, .size = kCount});
+  for (size_t i = 0; i < values.size(); ++i) {
+    const double exact = 50.0 * std::tanh(static_cast<double>(before[i]) / 50.0);
+    ASSERT_NEAR(values[i], exact, 6e-7 * std::fabs(exact)) << "value " << before[i];
+    ASSERT_LE(std::fabs(values[i]), 50.0f);
+  }
+}
+
 TEST_P(ElementwiseTest, RmsNormMayWriteOverItsInput) {
   QUIRE_BACKEND_OR_SKIP(backend, GetParam());
   Random random(22);
@@ -140,9 +279,52 @@ TEST_P(ElementwiseTest, SiluAndMulAgreesWithTheReference) {
     const std::vector<float> in = random.normals(tokens * 2 * size, 5.0f);
     std::vector<float> out(static_cast<size_t>(tokens * size));
     std::vector<float> expected(out.size());
-    (*backend)(SiluAndMulArgs{in.data(), tokens, size, out.data()});
-    (*reference)(SiluAndMulArgs{in.data(), tokens, size, expected.data()});
+    (*backend)(ActivationArgs{.in = in.data(), .num_tokens = tokens, .size = size, .out = out.data()});
+    (*reference)(ActivationArgs{.in = in.data(), .num_tokens = tokens, .size = size, .out = expected.data()});
     EXPECT_LT(largest_difference(out, expected), 1e-6) << "size " << size;
+  }
+}
+
+TEST_P(ElementwiseTest, EveryActivationAgreesWithTheReferenceGatedAndPlain) {
+  QUIRE_BACKEND_OR_SKIP(backend, GetParam());
+  auto reference = make_reference_backend();
+  Random random(36);
+  for (const Activation function :
+       {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh, Activation::kQuickGelu, Activation::kRelu}) {
+    for (const bool gated : {false, true}) {
+      for (const int64_t size : kSizes) {
+        const int64_t tokens = 17;
+        const std::vector<float> in = random.normals(tokens * size * (gated ? 2 : 1), 4.0f);
+        std::vector<float> out(static_cast<size_t>(tokens * size));
+        std::vector<float> expected(out.size());
+        ActivationArgs args{.function = function, .gated = gated, .in = in.data(), .num_tokens = tokens, .size = size};
+        args.out = out.data();
+        (*backend)(args);
+        args.out = expected.data();
+        (*reference)(args);
+        EXPECT_LT(largest_difference(out, expected), 1e-6)
+            << "function " << static_cast<int>(function) << ", gated " << gated << ", size " << size;
+      }
+    }
+  }
+}
+
+// The tail of the normal distribution has few digits left in 1 + erf(x): x Phi(x) keeps them.
+TEST_P(ElementwiseTest, GeluKeepsItsDigitsFarBelowZero) {
+  QUIRE_BACKEND_OR_SKIP(backend, GetParam());
+  std::vector<float> values;
+  for (float x = -9.0f; x < 9.0f; x += 0.001f) values.push_back(x);
+  std::vector<float> out(values.size());
+  (*backend)(ActivationArgs{.function = Activation::kGelu,
+                            .gated = false,
+                            .in = values.data(),
+                            .num_tokens = 1,
+                            .size = static_cast<int64_t>(values.size()),
+                            .out = out.data()});
+  for (size_t i = 0; i < values.size(); ++i) {
+    const double x = values[i];
+    const double exact = 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+    ASSERT_NEAR(out[i], exact, 6e-6 * std::fabs(exact) + 1e-37) << "x " << x;
   }
 }
 
@@ -153,7 +335,7 @@ TEST_P(ElementwiseTest, SiluIsWithinAFewUlpFromTheLargestToTheSmallestValues) {
   std::vector<float> in(2 * kCount, 1.0f);
   for (int64_t i = 0; i < kCount; ++i) in[static_cast<size_t>(i)] = -100.0f + 200.0f * static_cast<float>(i) / kCount;
   std::vector<float> out(kCount);
-  (*backend)(SiluAndMulArgs{in.data(), 1, kCount, out.data()});
+  (*backend)(ActivationArgs{.in = in.data(), .num_tokens = 1, .size = kCount, .out = out.data()});
   for (size_t i = 0; i < kCount; ++i) {
     const double x = in[i];
     const double exact = x / (1.0 + std::exp(-x));
@@ -173,7 +355,7 @@ TEST_P(ElementwiseTest, SiluKeepsNotANumberAndInfinity) {
   in[1] = kInfinity;
   in[2] = -1000.0f;
   std::vector<float> out(9);
-  (*backend)(SiluAndMulArgs{in.data(), 1, 9, out.data()});
+  (*backend)(ActivationArgs{.in = in.data(), .num_tokens = 1, .size = 9, .out = out.data()});
   EXPECT_TRUE(std::isnan(out[0]));
   EXPECT_TRUE(std::isnan(out[8]));
   EXPECT_EQ(out[1], kInfinity);
@@ -187,9 +369,9 @@ TEST_P(ElementwiseTest, SiluAndMulDoesNotDependOnTheTokensBeside) {
   const std::vector<float> in = random.normals(40 * 2 * size, 3.0f);
   std::vector<float> all(static_cast<size_t>(40 * size));
   std::vector<float> alone(static_cast<size_t>(size));
-  (*backend)(SiluAndMulArgs{in.data(), 40, size, all.data()});
+  (*backend)(ActivationArgs{.in = in.data(), .num_tokens = 40, .size = size, .out = all.data()});
   for (int64_t t = 0; t < 40; ++t) {
-    (*backend)(SiluAndMulArgs{in.data() + t * 2 * size, 1, size, alone.data()});
+    (*backend)(ActivationArgs{.in = in.data() + t * 2 * size, .num_tokens = 1, .size = size, .out = alone.data()});
     ASSERT_TRUE(same_bits(alone.data(), all.data() + t * size, size)) << "token " << t;
   }
 }
@@ -293,7 +475,10 @@ TEST_P(ElementwiseTest, EmptyBatchesDoNothing) {
     const KvCacheView cache{.num_kv_heads = 1, .head_dim = 2, .block_size = 16};
     (*each)(KvWriteArgs{.cache = cache});
     (*each)(PagedAttentionArgs{.num_heads = 1, .cache = cache});
-    (*each)(SiluAndMulArgs{.size = 4});
+    (*each)(ActivationArgs{.size = 4});
+    (*each)(LayerNormArgs{.size = 4});
+    (*each)(AddArgs{.size = 4});
+    (*each)(ScaleArgs{.size = 4});
     (*each)(GatherRowsArgs{.size = 4});
   }
 }

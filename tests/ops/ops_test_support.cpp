@@ -95,6 +95,11 @@ StoredWeights::StoredWeights(DType dtype, int64_t rows, int64_t columns, Random&
         put(static_cast<uint16_t>(bits >> 16));
         break;
       }
+      case DType::kMXFP4:
+        // The exponent that brings levels of 4 on the average to the deviation.
+        put(static_cast<uint8_t>(126 + std::ilogb(deviation) + random.between(-1, 1)));
+        for (int i = 0; i < 16; ++i) put(static_cast<uint8_t>(random.between(0, 255)));
+        break;
       default: {
         const BlockScales scales = scales_of(dtype);
         const uint16_t scale = half_bits(value / scales.codes);

@@ -24,6 +24,9 @@ struct Shapes {
   int32_t head_dim;
   int32_t block_size;
   int32_t window = 0;
+  bool values_are_keys = false;
+  float soft_cap = 0;
+  bool sinks = false;
 };
 
 // Sequences in a paged cache whose blocks lie in random order. Slots that no token has written hold NaN: reading one
@@ -49,8 +52,14 @@ class PagedSequences {
   }
 
   KvCacheView cache() {
-    return {keys_.data(),     values_.data(),    dtype_, num_blocks_, shapes_.num_kv_heads,
-            shapes_.head_dim, shapes_.block_size};
+    return {keys_.data(),
+            shapes_.values_are_keys ? nullptr : values_.data(),
+            dtype_,
+            num_blocks_,
+            shapes_.num_kv_heads,
+            shapes_.head_dim,
+            shapes_.block_size,
+            shapes_.values_are_keys};
   }
 
   const std::vector<float>& queries(size_t sequence) const { return queries_[sequence]; }
@@ -86,6 +95,11 @@ class PagedSequences {
     args.block_table_stride = stride_;
     args.scale = 1.0f / std::sqrt(static_cast<float>(shapes_.head_dim));
     args.window = shapes_.window;
+    args.soft_cap = shapes_.soft_cap;
+    // From a score that nothing notices to one that takes most of the weight.
+    std::vector<float> sinks;
+    for (int32_t h = 0; h < shapes_.num_heads; ++h) sinks.push_back(-4.0f + 3.0f * static_cast<float>(h));
+    if (shapes_.sinks) args.sinks = sinks.data();
     args.out = out.data();
     backend(args);
     return out;
@@ -109,7 +123,7 @@ class PagedSequences {
     const std::vector<float> kv = random.normals(length * 2 * token_floats);
     KvWriteArgs write;
     write.keys = kv.data();
-    write.values = kv.data() + token_floats;
+    write.values = shapes_.values_are_keys ? nullptr : kv.data() + token_floats;
     write.token_stride = 2 * token_floats;
     write.num_tokens = length;
     write.slots = slots.data();
@@ -130,30 +144,38 @@ class PagedSequences {
 };
 
 const std::vector<Shapes> kShapes = {
-    {9, 3, 64, 16},        // SmolLM2-135M
-    {4, 2, 16, 16},        // tiny models
-    {8, 1, 128, 16},       // one kv head
-    {3, 3, 80, 32},        // no sharing, head of 5 x 16
-    {4, 2, 24, 8},         // three vectors
-    {6, 2, 10, 16},        // a vector and a tail
-    {2, 1, 6, 16},         // tail only
-    {5, 1, 256, 4},        // wide heads, blocks under a vector
-    {3, 1, 32, 1},         // a block a token
-    {3, 1, 32, 5},         // blocks that no vector divides
-    {2, 2, 16, 100},       // blocks larger than a tile
-    {2, 1, 16, 128},       // the same, whole tiles
-    {9, 3, 64, 16, 40},    // a window
-    {4, 2, 16, 5, 3},      // a window under a block
-    {4, 2, 16, 100, 150},  // a window over large blocks
-    {6, 2, 20, 8},         // heads that vectors do not divide, in blocks that they do
-    {6, 3, 40, 32, 70},    // the same under a window
-    {4, 1, 20, 1},         // and a token at a time
-    {16, 2, 64, 32},       // eight rows, two groups of four
-    {5, 1, 96, 16},        // five rows
-    {6, 2, 100, 16},       // heads that vectors do not divide, in the usual blocks
-    {12, 1, 64, 16, 50},   // more rows than are widened in registers
-    {7, 7, 40, 48, 33},    // tiles of one block of three pairs
-    {4, 1, 64, 24},        // blocks of vectors, not of pairs
+    {9, 3, 64, 16},                        // SmolLM2-135M
+    {4, 2, 16, 16},                        // tiny models
+    {8, 1, 128, 16},                       // one kv head
+    {3, 3, 80, 32},                        // no sharing, head of 5 x 16
+    {4, 2, 24, 8},                         // three vectors
+    {6, 2, 10, 16},                        // a vector and a tail
+    {2, 1, 6, 16},                         // tail only
+    {5, 1, 256, 4},                        // wide heads, blocks under a vector
+    {3, 1, 32, 1},                         // a block a token
+    {3, 1, 32, 5},                         // blocks that no vector divides
+    {2, 2, 16, 100},                       // blocks larger than a tile
+    {2, 1, 16, 128},                       // the same, whole tiles
+    {9, 3, 64, 16, 40},                    // a window
+    {4, 2, 16, 5, 3},                      // a window under a block
+    {4, 2, 16, 100, 150},                  // a window over large blocks
+    {6, 2, 20, 8},                         // heads that vectors do not divide, in blocks that they do
+    {6, 3, 40, 32, 70},                    // the same under a window
+    {4, 1, 20, 1},                         // and a token at a time
+    {16, 2, 64, 32},                       // eight rows, two groups of four
+    {5, 1, 96, 16},                        // five rows
+    {6, 2, 100, 16},                       // heads that vectors do not divide, in the usual blocks
+    {12, 1, 64, 16, 50},                   // more rows than are widened in registers
+    {7, 7, 40, 48, 33},                    // tiles of one block of three pairs
+    {4, 1, 64, 24},                        // blocks of vectors, not of pairs
+    {8, 4, 128, 16, 0, false, 2.5f},       // a soft cap
+    {6, 2, 26, 16, 45, false, 1.5f},       // under a window, heads with a tail
+    {12, 4, 64, 16, 60, false, 0, true},   // sinks under a window
+    {5, 1, 34, 24, 0, false, 3.0f, true},  // both
+    // Caches of keys alone: latent attention's one head, then what else there may be.
+    {22, 1, 72, 16, 0, true},
+    {5, 1, 36, 5, 0, true},
+    {4, 2, 24, 8, 50, true},
 };
 
 class PagedAttentionTest : public ::testing::TestWithParam<std::tuple<std::string, Shapes, DType>> {
@@ -246,6 +268,8 @@ TEST_P(PagedAttentionOfRandomShapesTest, AgreesWithTheReferenceCallAfterCall) {
         static_cast<int32_t>(random.between(0, 1) == 0 ? 2 * random.between(1, 65) : 8 * random.between(1, 16));
     shapes.block_size = kBlockSizes[random.between(0, std::ssize(kBlockSizes) - 1)];
     shapes.window = static_cast<int32_t>(random.between(0, 2) == 0 ? random.between(1, 300) : 0);
+    shapes.soft_cap = random.between(0, 2) == 0 ? static_cast<float>(random.between(1, 5)) : 0;
+    shapes.sinks = random.between(0, 2) == 0;
     const DType dtype =
         testing::kKvFormats[static_cast<size_t>(random.between(0, std::ssize(testing::kKvFormats) - 1))];
     std::vector<int32_t> ends;

@@ -90,36 +90,45 @@ class TinyModel {
   std::vector<std::vector<float>> logits(const std::vector<TokenId>& tokens, int32_t chunk) {
     std::vector<std::vector<float>> rows;
     const int64_t num_blocks = planned_.memory.num_blocks;
-    std::vector<BlockId> table;
+    // A block belongs to one group of layers.
+    const size_t num_groups = planned_.memory.windows.size();
+    std::vector<std::vector<BlockId>> tables(num_groups);
     for (size_t i = 0; i * kBlockSize < tokens.size(); ++i) {
-      table.push_back(static_cast<BlockId>((static_cast<int64_t>(i) * 7 + 3) % num_blocks));
+      for (size_t g = 0; g < num_groups; ++g) {
+        tables[g].push_back(static_cast<BlockId>(static_cast<int64_t>((i * num_groups + g) * 7 + 3) % num_blocks));
+      }
     }
     const auto size = static_cast<int32_t>(tokens.size());
     for (int32_t begin = 0; begin < size; begin += chunk) {
-      run(tokens, begin, std::min(size, begin + chunk), table, rows);
+      run(tokens, begin, std::min(size, begin + chunk), tables, rows);
     }
     return rows;
   }
 
  private:
-  void run(const std::vector<TokenId>& tokens, int32_t begin, int32_t end, const std::vector<BlockId>& table,
-           std::vector<std::vector<float>>& rows) {
+  void run(const std::vector<TokenId>& tokens, int32_t begin, int32_t end,
+           const std::vector<std::vector<BlockId>>& tables, std::vector<std::vector<float>>& rows) {
     std::vector<int32_t> positions;
-    std::vector<int64_t> slots;
-    for (int32_t p = begin; p < end; ++p) {
-      positions.push_back(p);
-      slots.push_back(int64_t{table[static_cast<size_t>(p / kBlockSize)]} * kBlockSize + p % kBlockSize);
+    for (int32_t p = begin; p < end; ++p) positions.push_back(p);
+    std::vector<std::vector<int64_t>> slots(tables.size());
+    std::vector<nn::CacheGroup> groups;
+    for (size_t g = 0; g < tables.size(); ++g) {
+      for (int32_t p = begin; p < end; ++p) {
+        slots[g].push_back(int64_t{tables[g][static_cast<size_t>(p / kBlockSize)]} * kBlockSize + p % kBlockSize);
+      }
+      groups.push_back({.slots = slots[g].data(), .block_tables = tables[g].data()});
     }
     const int32_t offsets[2] = {0, end - begin};
-    const nn::CacheGroup group{.slots = slots.data(), .block_tables = table.data()};
+    const auto length = static_cast<int32_t>(tokens.size());
     const nn::Batch batch{.num_tokens = end - begin,
                           .num_sequences = 1,
                           .token_ids = tokens.data() + begin,
                           .positions = positions.data(),
                           .query_offsets = offsets,
                           .context_lengths = &end,
-                          .block_table_stride = static_cast<int64_t>(table.size()),
-                          .groups = {&group, 1},
+                          .sequence_lengths = &length,
+                          .block_table_stride = static_cast<int64_t>(tables.front().size()),
+                          .groups = groups,
                           .layers = storage_->layers()};
     nn::Workspace workspace(workspace_.data(), static_cast<int64_t>(workspace_.size()));
     const float* hidden = model_->forward(backend_, batch, workspace);

@@ -65,7 +65,14 @@ TEST_P(TinyModels, LogitsAreTheSameBitsHoweverThePromptIsCut) {
 
 INSTANTIATE_TEST_SUITE_P(AllBackends, TinyModels,
                          testing::Combine(testing::Values("llama", "llama3_rope", "llama_linear", "llama_yarn",
-                                                          "mistral_swa"),
+                                                          "mistral_swa", "qwen2", "qwen3", "olmo2", "granite", "phi3",
+                                                          "glm4", "gemma2", "gemma3", "gpt2", "opt"),
+                                          testing::Values("reference", "portable", "avx2")),
+                         [](const auto& test) { return std::get<0>(test.param) + "_" + std::get<1>(test.param); });
+
+INSTANTIATE_TEST_SUITE_P(Sparse, TinyModels,
+                         testing::Combine(testing::Values("mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2",
+                                                          "deepseek_v3", "gpt_oss"),
                                           testing::Values("reference", "portable", "avx2")),
                          [](const auto& test) { return std::get<0>(test.param) + "_" + std::get<1>(test.param); });
 

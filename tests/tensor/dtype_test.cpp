@@ -41,6 +41,7 @@ TEST(DType, ARowTakesTheBytesOfItsValues) {
   EXPECT_EQ(row_bytes(DType::kQ5_K, 512), 352);
   EXPECT_EQ(row_bytes(DType::kQ6_K, 512), 420);
   EXPECT_EQ(row_bytes(DType::kIQ4_XS, 512), 272);
+  EXPECT_EQ(row_bytes(DType::kMXFP4, 64), 34);
 }
 
 TEST(TensorView, TakesTheBytesOfItsRows) {

@@ -1,6 +1,7 @@
 #include "ops/cpu/attention_schedule.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -231,7 +232,8 @@ void AttentionSchedule::fetch_next(const PagedAttentionArgs& args, int64_t index
   const Item& item = items_[static_cast<size_t>(tasks_[next].item)];
   const int64_t begin = (item.first_split + std::max(tasks_[next].split, 0)) * split_tokens_;
   work.next_keys = static_cast<const uint8_t*>(cache.keys) + item.kv_head * head_bytes(cache);
-  work.next_values = static_cast<const uint8_t*>(cache.values) + item.kv_head * head_bytes(cache);
+  if (!cache.values_are_keys)
+    work.next_values = static_cast<const uint8_t*>(cache.values) + item.kv_head * head_bytes(cache);
   work.next_block_table = args.block_tables + item.sequence * args.block_table_stride;
   work.next_begin = std::max(begin, first_seen(args, item.first_position));
   work.next_end = std::min(begin + split_tokens_, item.first_position + item.num_tokens);
@@ -247,11 +249,13 @@ void AttentionSchedule::run_split(const PagedAttentionArgs& args, int64_t index,
   work.num_heads = item.num_heads;
   work.first_position = item.first_position;
   work.window = args.window;
+  work.soft_cap = args.soft_cap;
   work.split_begin = (item.first_split + split) * split_tokens_;
   work.split_end = work.split_begin + split_tokens_;
   work.dtype = cache.dtype;
   work.keys = static_cast<const uint8_t*>(cache.keys) + item.kv_head * head_bytes(cache);
-  work.values = static_cast<const uint8_t*>(cache.values) + item.kv_head * head_bytes(cache);
+  if (!cache.values_are_keys)
+    work.values = static_cast<const uint8_t*>(cache.values) + item.kv_head * head_bytes(cache);
   work.block_bytes = block_bytes(cache);
   work.block_table = args.block_tables + item.sequence * args.block_table_stride;
   work.block_size = cache.block_size;
@@ -286,7 +290,9 @@ void AttentionSchedule::finish(const PagedAttentionArgs& args, const Item& item,
     float* out = args.out + ((item.first_token + t) * args.num_heads + item.first_head) * head_dim;
     for (int64_t h = 0; h < item.num_heads; ++h) {
       const int64_t row = t * item.num_heads + h;
-      kernels_.attention_finish(total.weighted + row * head_dim, total.sum[row], head_dim, out + h * head_dim);
+      float sum = total.sum[row];
+      if (args.sinks != nullptr) sum += std::exp(args.sinks[item.first_head + h] - total.maximum[row]);
+      kernels_.attention_finish(total.weighted + row * head_dim, sum, head_dim, out + h * head_dim);
     }
   }
 }

@@ -1,12 +1,15 @@
 #include "ops/cpu/cpu_backend.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "base/thread_pool.h"
 #include "ops/cpu/attention_schedule.h"
 #include "ops/cpu/cpu_allocator.h"
+#include "ops/cpu/grouped_linear.h"
 #include "ops/cpu/isa.h"
+#include "ops/cpu/moe_routing.h"
 #include "ops/cpu/packed_panels.h"
 #include "ops/cpu/panel_arena.h"
 
@@ -78,9 +81,34 @@ class CpuBackend final : public Backend {
   }
 
   void run(const RmsNormArgs& args) override {
+    const int64_t token_floats = args.num_groups * args.size;
+    const int64_t stride = args.token_stride == 0 ? token_floats : args.token_stride;
+    for_each_row(args.num_tokens, token_floats, [&](int64_t t) {
+      for (int64_t g = 0; g < args.num_groups; ++g) {
+        const int64_t at = t * stride + g * args.size;
+        const float* delta = args.delta == nullptr ? nullptr : args.delta + t * token_floats + g * args.size;
+        kernels_.rms_norm(args.hidden + at, delta, args.delta_scale, args.weight, args.eps, args.size, args.out + at);
+      }
+    });
+  }
+
+  void run(const LayerNormArgs& args) override {
     for_each_row(args.num_tokens, args.size, [&](int64_t t) {
-      kernels_.rms_norm(args.hidden + t * args.size, args.delta == nullptr ? nullptr : args.delta + t * args.size,
-                        args.weight, args.eps, args.size, args.out + t * args.size);
+      const int64_t at = t * args.size;
+      kernels_.layer_norm(args.hidden + at, args.delta == nullptr ? nullptr : args.delta + at, args.weight, args.bias,
+                          args.eps, args.size, args.out + at);
+    });
+  }
+
+  void run(const AddArgs& args) override {
+    for_each_row(args.num_tokens, args.size, [&](int64_t t) {
+      kernels_.add(args.hidden + t * args.size, args.delta + t * args.size, args.delta_scale, args.size);
+    });
+  }
+
+  void run(const ScaleArgs& args) override {
+    for_each_row(args.num_rows, args.size, [&](int64_t row) {
+      kernels_.scale(args.values + row * args.size, args.scale, args.soft_cap, args.size);
     });
   }
 
@@ -111,15 +139,17 @@ class CpuBackend final : public Backend {
       const int64_t to = args.copies[i].destination * size;
       std::memcpy(static_cast<uint8_t*>(args.destination.keys) + to,
                   static_cast<const uint8_t*>(args.source.keys) + from, static_cast<size_t>(size));
+      if (args.source.values_are_keys) return;
       std::memcpy(static_cast<uint8_t*>(args.destination.values) + to,
                   static_cast<const uint8_t*>(args.source.values) + from, static_cast<size_t>(size));
     });
   }
 
-  void run(const SiluAndMulArgs& args) override {
+  void run(const ActivationArgs& args) override {
+    const int64_t in_size = args.gated ? 2 * args.size : args.size;
     for_each_row(args.num_tokens, args.size, [&](int64_t t) {
-      const float* gate = args.in + t * 2 * args.size;
-      kernels_.silu_and_mul(gate, gate + args.size, args.size, args.out + t * args.size);
+      const float* in = args.in + t * in_size;
+      kernels_.activate(args.function, in, args.gated ? in + args.size : nullptr, args.size, args.out + t * args.size);
     });
   }
 
@@ -127,6 +157,46 @@ class CpuBackend final : public Backend {
     for_each_row(args.num_rows, args.size, [&](int64_t i) {
       std::memcpy(args.out + i * args.size, args.in + args.rows[i] * args.size,
                   static_cast<size_t>(args.size) * sizeof(float));
+    });
+  }
+
+  void run(const CopyHeadsArgs& args) override {
+    for_each_row(args.num_tokens, args.num_heads * args.size, [&](int64_t t) {
+      for (int64_t h = 0; h < args.num_heads; ++h) {
+        std::memcpy(args.out + t * args.out_token_stride + h * args.out_head_stride,
+                    args.in + t * args.in_token_stride + h * args.in_head_stride,
+                    static_cast<size_t>(args.size) * sizeof(float));
+      }
+    });
+  }
+
+  void run(const MoeRoutingArgs& args) override { route(args, pool_); }
+
+  void run(const GroupedLinearArgs& args) override {
+    multiply_groups(args, activations_for(args.weights[0]->dtype()), kernels_, pool_,
+                    {.tiles = scratch_.as<float>(),
+                     .coded_rows = scratch_.as<uint8_t>() + coded_rows_offset(),
+                     .coded_bytes = kCodedRowsBytes});
+  }
+
+  void run(const ClampedSwigluArgs& args) override {
+    for_each_row(args.num_tokens, args.size, [&](int64_t t) {
+      const float* gate = args.in + t * 2 * args.size;
+      kernels_.clamped_swiglu(gate, gate + args.size, args.alpha, args.limit, args.size, args.out + t * args.size);
+    });
+  }
+
+  void run(const MoeCombineArgs& args) override {
+    for_each_row(args.num_tokens, args.size * (args.experts_per_token + 1), [&](int64_t t) {
+      const int64_t pair = t * args.experts_per_token;
+      const float gate = args.shared_gate == nullptr ? 1.0f : 1.0f / (1.0f + std::exp(-args.shared_gate[t]));
+      const MoeCombineWork work{.experts = args.experts,
+                                .rows = args.rows + pair,
+                                .weights = args.weights + pair,
+                                .experts_per_token = args.experts_per_token,
+                                .shared = args.shared == nullptr ? nullptr : args.shared + t * args.size,
+                                .shared_weight = gate};
+      kernels_.moe_combine(work, args.size, args.out + t * args.size);
     });
   }
 
@@ -174,9 +244,11 @@ class CpuBackend final : public Backend {
       const int64_t from = token * args.token_stride + h * cache.head_dim;
       const int64_t at = block * block_bytes(cache) + h * head_bytes(cache);
       write.key = args.keys + from;
-      write.value = args.values + from;
       write.keys = static_cast<uint8_t*>(cache.keys) + at;
-      write.values = static_cast<uint8_t*>(cache.values) + at;
+      if (!cache.values_are_keys) {
+        write.value = args.values + from;
+        write.values = static_cast<uint8_t*>(cache.values) + at;
+      }
       kernels_.kv_write(write);
     }
   }
@@ -225,7 +297,7 @@ void CpuBackend::multiply(const LinearArgs& args, Activations activations, const
   // Rows in groups whose inputs stay in the second cache while the panels go by; more groups when there are too few
   // panels to keep the threads busy.
   constexpr int64_t kGroupBytes = 256 << 10;
-  constexpr int64_t kGroupRows = 192;
+  constexpr int64_t kGroupRows = 96;
   constexpr int64_t kTileRows = 12;
   const int64_t most_rows = std::clamp(kGroupBytes / row_bytes, 2 * kTileRows, kGroupRows);
   int64_t row_groups = ceil_div(args.num_rows, most_rows);

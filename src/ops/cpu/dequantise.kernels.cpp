@@ -36,12 +36,12 @@ QUIRE_INLINE I8 fifth_bits(uint8_t byte) {
   return (((I8{} + byte) >> lanes) & 1) << 4;
 }
 
-// The 32 values of IQ4's levels.
-QUIRE_INLINE void level_block(const uint8_t* quants, float scale, float* out) {
+// 32 values, each one of 16 levels.
+QUIRE_INLINE void level_block(const int8_t (&table)[16], const uint8_t* quants, float scale, float* out) {
   uint8_t levels[32];
   for (int i = 0; i < 16; ++i) {
-    levels[i] = static_cast<uint8_t>(kIq4Levels[quants[i] & 0x0f]);
-    levels[16 + i] = static_cast<uint8_t>(kIq4Levels[quants[i] >> 4]);
+    levels[i] = static_cast<uint8_t>(table[quants[i] & 0x0f]);
+    levels[16 + i] = static_cast<uint8_t>(table[quants[i] >> 4]);
   }
   for (int i = 0; i < 32; i += kLanes) store_scaled(out + i, load_signed_bytes(levels + i), scale);
 }
@@ -223,7 +223,7 @@ void dequantise_q6_k(const uint8_t* row, int64_t size, float* out) {
 }
 
 void dequantise_iq4_nl(const uint8_t* row, int64_t size, float* out) {
-  for (int64_t i = 0; i < size; i += 32, row += 18) level_block(row + 2, half_at(row), out + i);
+  for (int64_t i = 0; i < size; i += 32, row += 18) level_block(kIq4Levels, row + 2, half_at(row), out + i);
 }
 
 void dequantise_iq4_xs(const uint8_t* row, int64_t size, float* out) {
@@ -232,8 +232,18 @@ void dequantise_iq4_xs(const uint8_t* row, int64_t size, float* out) {
     for (int group = 0; group < 8; ++group) {
       const int low = (row[4 + group / 2] >> (group % 2 * 4)) & 0x0f;
       const int high = (row[2 + group / 4] >> (group % 4 * 2)) & 3;
-      level_block(row + 8 + group * 16, d * static_cast<float>((low | (high << 4)) - 32), out + group * 32);
+      level_block(kIq4Levels, row + 8 + group * 16, d * static_cast<float>((low | (high << 4)) - 32), out + group * 32);
     }
+  }
+}
+
+void dequantise_mxfp4(const uint8_t* row, int64_t size, float* out) {
+  for (int64_t i = 0; i < size; i += 32, row += 17) {
+    // 2^(e - 128) by its bits; the two smallest are denormal.
+    const uint32_t bits = *row < 2 ? (*row + 1u) << 21 : (*row - 1u) << 23;
+    float scale;
+    std::memcpy(&scale, &bits, sizeof(scale));
+    level_block(kMxfp4Levels, row + 1, scale, out + i);
   }
 }
 

@@ -20,6 +20,7 @@ void linear_q6_k(const LinearTile& tile);
 void linear_q8_0(const LinearTile& tile);
 void linear_iq4_nl(const LinearTile& tile);
 void linear_iq4_xs(const LinearTile& tile);
+void linear_mxfp4(const LinearTile& tile);
 
 // Rows of whole numbers: 8 bits where the codes have at most 6, 16 bits for all.
 void code_bytes_q4_0(const float* x, int64_t k, uint8_t* row);
@@ -64,6 +65,10 @@ void code_words_iq4_nl(const float* x, int64_t k, uint8_t* row);
 void linear_words_iq4_nl(const LinearTile& tile);
 void code_words_iq4_xs(const float* x, int64_t k, uint8_t* row);
 void linear_words_iq4_xs(const LinearTile& tile);
+void code_bytes_mxfp4(const float* x, int64_t k, uint8_t* row);
+void linear_bytes_mxfp4(const LinearTile& tile);
+void code_words_mxfp4(const float* x, int64_t k, uint8_t* row);
+void linear_words_mxfp4(const LinearTile& tile);
 
 void dequantise_f32(const uint8_t* row, int64_t size, float* out);
 void dequantise_f16(const uint8_t* row, int64_t size, float* out);
@@ -80,10 +85,18 @@ void dequantise_q5_k(const uint8_t* row, int64_t size, float* out);
 void dequantise_q6_k(const uint8_t* row, int64_t size, float* out);
 void dequantise_iq4_nl(const uint8_t* row, int64_t size, float* out);
 void dequantise_iq4_xs(const uint8_t* row, int64_t size, float* out);
+void dequantise_mxfp4(const uint8_t* row, int64_t size, float* out);
 
-void rms_norm(float* hidden, const float* delta, const float* weight, float eps, int64_t size, float* out);
+void rms_norm(float* hidden, const float* delta, float delta_scale, const float* weight, float eps, int64_t size,
+              float* out);
+void layer_norm(float* hidden, const float* delta, const float* weight, const float* bias, float eps, int64_t size,
+                float* out);
 void rope(float* head, int32_t rotary_dim, bool interleaved, const float* cosines, const float* sines);
-void silu_and_mul(const float* gate, const float* up, int64_t size, float* out);
+void activate(Activation function, const float* in, const float* up, int64_t size, float* out);
+void add(float* hidden, const float* delta, float delta_scale, int64_t size);
+void scale(float* values, float factor, float soft_cap, int64_t size);
+void clamped_swiglu(const float* gate, const float* up, float alpha, float limit, int64_t size, float* out);
+void moe_combine(const MoeCombineWork& work, int64_t size, float* out);
 
 void kv_write(const KvWrite& write);
 

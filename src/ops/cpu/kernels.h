@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "tensor/dtype.h"
+#include "types/activation.h"
 #include "types/ids.h"
 
 namespace quire::ops::cpu {
@@ -79,6 +80,7 @@ struct AttentionWork {
   int32_t num_heads;
   int64_t first_position;  // of token 0
   int32_t window;          // 0: all positions
+  float soft_cap;          // of the scores; 0: none
   int64_t split_begin;
   int64_t split_end;
   DType dtype;            // of the cache
@@ -104,6 +106,16 @@ struct AttentionWork {
   float* weighted;
 };
 
+// What a mixture of experts adds to one token: see ops/moe_combine.h.
+struct MoeCombineWork {
+  const float* experts;  // row 0
+  const int32_t* rows;   // [experts_per_token]
+  const float* weights;  // [experts_per_token]
+  int32_t experts_per_token;
+  const float* shared;  // or nullptr
+  float shared_weight;
+};
+
 struct Kernels {
   const char* name;
   // By Activations and DType; nullptr: no kernel.
@@ -111,11 +123,21 @@ struct Kernels {
   // Rounds a row of k floats for linear[activations][dtype]: coded_row_bytes().
   void (*code_row[kNumActivations][kNumFormats])(const float* x, int64_t k, uint8_t* row);
   void (*dequantise[kNumFormats])(const uint8_t* row, int64_t size, float* out);
-  // hidden += delta (when given), out = normalised hidden * weight: one token.
-  void (*rms_norm)(float* hidden, const float* delta, const float* weight, float eps, int64_t size, float* out);
+  // hidden += delta_scale * delta (when given), out = normalised hidden * weight: one group of one token.
+  void (*rms_norm)(float* hidden, const float* delta, float delta_scale, const float* weight, float eps, int64_t size,
+                   float* out);
+  // hidden += delta (when given), out = normalised hidden * weight + bias (each when given): one token.
+  void (*layer_norm)(float* hidden, const float* delta, const float* weight, const float* bias, float eps, int64_t size,
+                     float* out);
   // One head: cosines and sines are [rotary_dim / 2].
   void (*rope)(float* head, int32_t rotary_dim, bool interleaved, const float* cosines, const float* sines);
-  void (*silu_and_mul)(const float* gate, const float* up, int64_t size, float* out);
+  // out = f(in), times up where it is given.
+  void (*activate)(Activation function, const float* in, const float* up, int64_t size, float* out);
+  void (*add)(float* hidden, const float* delta, float delta_scale, int64_t size);
+  // See ops/scale.h.
+  void (*scale)(float* values, float factor, float soft_cap, int64_t size);
+  void (*clamped_swiglu)(const float* gate, const float* up, float alpha, float limit, int64_t size, float* out);
+  void (*moe_combine)(const MoeCombineWork& work, int64_t size, float* out);
   void (*kv_write)(const KvWrite& write);
   void (*attention)(const AttentionWork& work);
   // Adds the partial softmaxes (maximum, sum, weighted) of some rows to their totals, in place.

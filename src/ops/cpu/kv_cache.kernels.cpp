@@ -93,11 +93,13 @@ void kv_write(const KvWrite& write) {
   if (write.dtype == DType::kI8) {
     const int64_t scale = head_dim * block_size + write.token * static_cast<int64_t>(sizeof(float));
     narrow_int8(write.key, head_dim, block_size, write.keys + write.token, write.keys + scale);
+    if (write.values == nullptr) return;
     narrow_int8(write.value, head_dim, 1, write.values + write.token * head_dim, write.values + scale);
     return;
   }
   const int64_t bytes = row_bytes(write.dtype, 1);
   narrow(write.dtype, write.key, head_dim, block_size, write.keys + write.token * bytes);
+  if (write.values == nullptr) return;
   narrow(write.dtype, write.value, head_dim, 1, write.values + write.token * head_dim * bytes);
 }
 

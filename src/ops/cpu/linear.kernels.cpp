@@ -222,5 +222,8 @@ void linear_iq4_nl(const LinearTile& tile) {
 void linear_iq4_xs(const LinearTile& tile) {
   linear<IQ4_XSFormat>(tile);
 }
+void linear_mxfp4(const LinearTile& tile) {
+  linear<MXFP4Format>(tile);
+}
 
 }  // namespace quire::ops::cpu::QUIRE_ISA

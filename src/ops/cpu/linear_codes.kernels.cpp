@@ -413,5 +413,17 @@ void code_words_iq4_xs(const float* x, int64_t k, uint8_t* row) {
 void linear_words_iq4_xs(const LinearTile& tile) {
   linear<IQ4_XSFormat, WordGroup>(tile);
 }
+void code_bytes_mxfp4(const float* x, int64_t k, uint8_t* row) {
+  code_bytes<MXFP4Format>(x, k, row);
+}
+void linear_bytes_mxfp4(const LinearTile& tile) {
+  linear<MXFP4Format, ByteGroup>(tile);
+}
+void code_words_mxfp4(const float* x, int64_t k, uint8_t* row) {
+  code_words<MXFP4Format>(x, k, row);
+}
+void linear_words_mxfp4(const LinearTile& tile) {
+  linear<MXFP4Format, WordGroup>(tile);
+}
 
 }  // namespace quire::ops::cpu::QUIRE_ISA

@@ -78,6 +78,7 @@ struct TileWork {
   const Places* places;
   const Places* next;  // fetched ahead
   const Scales* scales;
+  float soft_cap;  // of the scores; 0: none
   float* scores;
 };
 
@@ -125,7 +126,7 @@ QUIRE_INLINE void read_scales(const AttentionWork& work, const Tile& tile, int64
     const int64_t at = work.block_table[block] * work.block_bytes + numbers + (begin - block_begin) * kFloatBytes;
     const auto bytes = static_cast<size_t>((next - begin) * kFloatBytes);
     std::memcpy(scales->keys + (begin - tile.begin), work.keys + at, bytes);
-    std::memcpy(scales->values + (begin - tile.begin), work.values + at, bytes);
+    std::memcpy(scales->values + (begin - tile.begin), (work.values != nullptr ? work.values : work.keys) + at, bytes);
     begin = next;
   }
 }
@@ -246,6 +247,19 @@ QUIRE_INLINE float largest_lane(F8 v) {
 #endif
 }
 
+// What there is of scales and cap made of the scores of R rows, where there is a cap.
+template <int R>
+void cap_scores(const TileWork& tile, const Sight (&sight)[R]) {
+  for (int r = 0; r < R; ++r) {
+    float* scores = tile.scores + r * kAttentionTileTokens;
+    for (int64_t i = sight[r].lo / kLanes * kLanes; i < sight[r].hi; i += kLanes) {
+      F8 x = load(scores + i);
+      if (tile.scales->present) x *= load(tile.scales->keys + i);
+      store(scores + i, capped(x, tile.soft_cap));
+    }
+  }
+}
+
 // Scores -> exp(score - maximum) of what each row sees, 0 in the rest of those vectors; scale[r]: what earlier sums
 // must be scaled by. A lane adds up the tokens of its place in the tile, so vectors without a token in sight may be
 // left out.
@@ -254,6 +268,7 @@ QUIRE_INLINE void soften(const TileWork& tile, const Sight (&sight)[R], float* m
                          float (&scale)[R]) {
   const I8 lanes = {0, 1, 2, 3, 4, 5, 6, 7};
   const bool scaled = tile.scales->present;
+  const bool scores_scaled = scaled && tile.soft_cap == 0;
   F8 change{};
   for (int r = 0; r < R; ++r) {
     if (sight[r].lo >= sight[r].hi) continue;
@@ -263,7 +278,7 @@ QUIRE_INLINE void soften(const TileWork& tile, const Sight (&sight)[R], float* m
     F8 highest = broadcast(maximum[r]);
     for (int32_t i = lo / kLanes * kLanes; i < hi; i += kLanes) {
       F8 x = load(scores + i);
-      if (scaled) x *= load(tile.scales->keys + i);
+      if (scores_scaled) x *= load(tile.scales->keys + i);
       const I8 token = lanes + i;
       x = ((token >= lo) & (token < hi)) ? x : broadcast(kMinusInfinity);
       store(scores + i, x);
@@ -399,6 +414,7 @@ void attend(const AttentionWork& work, const TileWork& tile, const Sight* sights
   }
   if (lo >= hi) return;
   score<Format, R, kAhead>(tile, work.queries + row * work.head_dim, lo, hi);
+  if (tile.soft_cap > 0) cap_scores<R>(tile, sight);
   float scale[R];
   soften<R>(tile, sight, work.maximum + row, work.sum + row, scale);
   float* weighted = work.weighted + row * work.head_dim;
@@ -469,6 +485,18 @@ void gather_keys(const AttentionWork& work, const Tile& tile, int64_t begin, int
   }
 }
 
+// Rows of values out of pages of keys, for the tokens [begin, end) of a tile.
+QUIRE_INLINE void turn_pages(const float* pages, int64_t begin, int64_t end, int64_t head_dim, int64_t row_floats,
+                             float* rows) {
+  for (int64_t first = begin / kLanes * kLanes; first < end; first += kLanes) {
+    const float* page = pages + first / kPageTokens * kPageTokens * head_dim + first % kPageTokens;
+    for (int64_t d = 0; d < head_dim; ++d) {
+      const F8 tokens = load(page + d * kPageTokens);
+      for (int64_t lane = 0; lane < kLanes; ++lane) rows[(first + lane) * row_floats + d] = tokens[lane];
+    }
+  }
+}
+
 // The floats of positions [begin, end) of a tile, in scratch.
 template <typename Format>
 Places widen_tile(const AttentionWork& work, const Tile& tile, int64_t begin, int64_t end) {
@@ -486,7 +514,7 @@ Places widen_tile(const AttentionWork& work, const Tile& tile, int64_t begin, in
   }
   if (work.block_size % kLanes == 0) {
     const Places from =
-        places_in_cache<Format::kBytes>(work, work.keys, work.values, work.block_table, tile, begin, end);
+        places_in_cache<Format::kBytes>(work, work.keys, work.keys, work.block_table, tile, begin, end);
     for (int64_t i = (begin - tile.begin) / kLanes; i * kLanes < end - tile.begin; ++i) {
       float* keys = key_pages + i * kLanes / kPageTokens * kPageTokens * head_dim + i * kLanes % kPageTokens;
       for (int64_t d = 0; d < head_dim; ++d)
@@ -494,6 +522,10 @@ Places widen_tile(const AttentionWork& work, const Tile& tile, int64_t begin, in
     }
   } else {
     gather_keys<Format>(work, tile, begin, end, key_pages);
+  }
+  if (work.values == nullptr) {
+    turn_pages(key_pages, begin - tile.begin, end - tile.begin, head_dim, row_floats, value_rows);
+    return places;
   }
   while (begin < end) {
     const int64_t block = begin / work.block_size;
@@ -516,7 +548,7 @@ template <typename Format>
 void attention_over(const AttentionWork& work) {
   const bool whole_pairs = work.block_size % kPageTokens == 0 && work.head_dim % kLanes == 0;
   const bool few_rows = work.num_tokens * work.num_heads <= kFewRows;
-  const bool in_place = whole_pairs && (few_rows || work.dtype == DType::kF32);
+  const bool in_place = whole_pairs && work.values != nullptr && (few_rows || work.dtype == DType::kF32);
 
   const auto first_seen = [&work](int64_t position) {
     return work.window > 0 ? larger(0, position - work.window + 1) : int64_t{0};
@@ -540,7 +572,7 @@ void attention_over(const AttentionWork& work) {
       sights[token] = {larger(first_seen(at), position) - tile.begin, smaller(at + 1, end) - tile.begin};
     }
     read_scales(work, tile, position, end, &scales);
-    TileWork tile_work{work.head_dim, &places, &places, &scales, work.scores};
+    TileWork tile_work{work.head_dim, &places, &places, &scales, work.soft_cap, work.scores};
     const bool more = tile.end < last;
     const Tile next = more ? tile_at(tile.end, work.block_size) : tile;
     if (!in_place) {

@@ -135,6 +135,24 @@ struct IQ4_NLFormat {
   }
 };
 
+struct MXFP4Format {
+  static constexpr int kBlock = 32;
+  static constexpr int kBlockBytes = kTileColumns + 4 * kQuadBytes;
+  static constexpr int kOffset = 16;
+  static constexpr bool kSigned = false;
+  static constexpr int kScaleSteps = 32;
+  static constexpr int kMinSteps = 0;
+  // 2^(e - 128) by its bits; the two smallest are denormal.
+  QUIRE_INLINE Scales scales(const uint8_t* block, int, int v) {
+    const IW e = load_unsigned_byte_lanes(block + v * kWide);
+    const IW bits = e < 2 ? (e + 1) << 21 : (e - 1) << 23;
+    return same_scales((FW)bits, FW{});
+  }
+  QUIRE_INLINE IW quad(const uint8_t* block, int, int v, int j) {
+    return mxfp4_codes(nibble_quad(block + kTileColumns, v, j));
+  }
+};
+
 // Blocks of 256: d (and the scale of m) of the columns, then eight groups of 32 steps, each small scales and codes.
 template <int kHeads, int kScaleBytes, int kPlaneQuads>
 struct SuperBlock {

@@ -35,6 +35,8 @@ constexpr std::optional<PanelLayout> panel_layout(DType dtype) {
     case DType::kQ4_0:
     case DType::kIQ4_NL:
       return PanelLayout{.block_steps = 32, .heads = 1, .low_bits = 4};
+    case DType::kMXFP4:
+      return PanelLayout{.block_steps = 32, .small_scales = 1, .low_bits = 4};
     case DType::kQ4_1:
       return PanelLayout{.block_steps = 32, .heads = 2, .low_bits = 4};
     case DType::kQ5_0:
@@ -60,6 +62,7 @@ constexpr std::optional<PanelLayout> panel_layout(DType dtype) {
     case DType::kI8:
     case DType::kF8E4M3:
     case DType::kF8E5M2:
+    case DType::kU8:
       return std::nullopt;
   }
   return std::nullopt;

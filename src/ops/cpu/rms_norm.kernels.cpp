@@ -3,7 +3,8 @@
 
 namespace quire::ops::cpu::QUIRE_ISA {
 
-void rms_norm(float* hidden, const float* delta, const float* weight, float eps, int64_t size, float* out) {
+void rms_norm(float* hidden, const float* delta, float delta_scale, const float* weight, float eps, int64_t size,
+              float* out) {
   // Four sums in flight; which one a value joins depends on its index alone.
   constexpr int kSums = 4;
   F8 squares[kSums] = {};
@@ -12,7 +13,7 @@ void rms_norm(float* hidden, const float* delta, const float* weight, float eps,
     for (int j = 0; j < kSums; ++j) {
       F8 v = load(hidden + i + j * kLanes);
       if (delta != nullptr) {
-        v += load(delta + i + j * kLanes);
+        v = fma(load(delta + i + j * kLanes), broadcast(delta_scale), v);
         store(hidden + i + j * kLanes, v);
       }
       squares[j] = fma(v, v, squares[j]);
@@ -20,7 +21,7 @@ void rms_norm(float* hidden, const float* delta, const float* weight, float eps,
   }
   float rest = 0;
   for (; i < size; ++i) {
-    if (delta != nullptr) hidden[i] += delta[i];
+    if (delta != nullptr) hidden[i] = fma(delta[i], delta_scale, hidden[i]);
     rest = fma(hidden[i], hidden[i], rest);
   }
   const float total = sum((squares[0] + squares[1]) + (squares[2] + squares[3])) + rest;

@@ -95,22 +95,33 @@ QUIRE_INLINE IW load_ints(const uint8_t* p) {
   return v;
 }
 
-// The levels of IQ4_NL and IQ4_XS for bytes 0..15.
-QUIRE_INLINE IW iq4_levels(IW nibbles) {
-  alignas(16) static constexpr int8_t kLevels[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                                     1,    13,   25,  38,  53,  69,  89,  113};
+// levels[nibble] for bytes 0..15. `levels`: 16 of them, aligned.
+QUIRE_INLINE IW look_up(const int8_t* levels, IW nibbles) {
 #if defined(__AVX512BW__)
-  const __m128i table = _mm_load_si128(reinterpret_cast<const __m128i*>(kLevels));
+  const __m128i table = _mm_load_si128(reinterpret_cast<const __m128i*>(levels));
   return (IW)_mm512_shuffle_epi8(_mm512_maskz_broadcast_i32x4(0xffff, table), (__m512i)nibbles);
 #elif defined(__AVX2__)
-  const __m128i table = _mm_load_si128(reinterpret_cast<const __m128i*>(kLevels));
+  const __m128i table = _mm_load_si128(reinterpret_cast<const __m128i*>(levels));
   return (IW)_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), (__m256i)nibbles);
 #else
   uint8_t bytes[sizeof(IW)];
   std::memcpy(bytes, &nibbles, sizeof(IW));
-  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(kLevels[byte]);
+  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(levels[byte]);
   return load_ints(bytes);
 #endif
+}
+
+// The levels of IQ4_NL and IQ4_XS.
+QUIRE_INLINE IW iq4_levels(IW nibbles) {
+  alignas(16) static constexpr int8_t kLevels[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                                     1,    13,   25,  38,  53,  69,  89,  113};
+  return look_up(kLevels, nibbles);
+}
+
+// The levels of MXFP4, 16 above themselves.
+QUIRE_INLINE IW mxfp4_codes(IW nibbles) {
+  alignas(16) static constexpr int8_t kCodes[16] = {16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4};
+  return look_up(kCodes, nibbles);
 }
 
 // Four 8-bit numbers of a row of activations, in every lane.

@@ -76,6 +76,8 @@ HeadOffsets head_offsets(DType dtype) {
       return {108, -1};
     case DType::kQ6_K:
       return {208, -1};
+    case DType::kMXFP4:
+      return {-1, -1};
     default:
       break;
   }
@@ -90,6 +92,10 @@ StoredGroup stored_group(DType dtype, const uint8_t* block, int group) {
     case DType::kQ4_0:
     case DType::kIQ4_NL:
       read_nibbles(block + 2, out);
+      return out;
+    case DType::kMXFP4:
+      read_nibbles(block + 1, out);
+      out.small_scales[0] = *block;
       return out;
     case DType::kQ4_1:
       read_nibbles(block + 4, out);

@@ -14,9 +14,9 @@ struct StoredGroup {
   std::array<uint8_t, 2> small_scales;
 };
 
-// Where a block keeps its f16 numbers d and, for formats with two, m; as byte offsets.
+// Where a block keeps its f16 numbers d and, for formats with two, m, if any; as byte offsets.
 struct HeadOffsets {
-  int32_t d;
+  int32_t d;  // -1: none
   int32_t m;  // -1: none
 };
 

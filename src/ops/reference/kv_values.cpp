@@ -129,6 +129,7 @@ void store_kv(const KvCacheView& cache, bool is_key, int64_t slot, int64_t head,
 }
 
 float load_kv(const KvCacheView& cache, bool is_key, int64_t slot, int64_t head, int64_t d) {
+  is_key = is_key || cache.values_are_keys;
   const Place place = place_of(cache, is_key, slot, head);
   const int64_t size = info(cache.dtype).block_bytes;
   const uint8_t* from = place.head + (place.first + d * place.stride) * size;

@@ -6,9 +6,11 @@
 #include <cstring>
 #include <limits>
 #include <new>
+#include <numbers>
 #include <vector>
 
 #include "ops/reference/kv_values.h"
+#include "ops/reference/moe_routing.h"
 #include "ops/reference/stored_values.h"
 
 namespace quire::ops {
@@ -93,17 +95,52 @@ class ReferenceBackend final : public Backend {
   }
 
   void run(const RmsNormArgs& args) override {
+    const int64_t stride = args.token_stride == 0 ? args.num_groups * args.size : args.token_stride;
+    for (int64_t t = 0; t < args.num_tokens; ++t) {
+      for (int64_t g = 0; g < args.num_groups; ++g) {
+        const int64_t at = t * stride + g * args.size;
+        const int64_t delta_at = (t * args.num_groups + g) * args.size;
+        double squares = 0;
+        for (int64_t i = 0; i < args.size; ++i) {
+          float& value = args.hidden[at + i];
+          if (args.delta != nullptr) value = std::fma(args.delta[delta_at + i], args.delta_scale, value);
+          squares += static_cast<double>(value) * value;
+        }
+        const double scale = 1.0 / std::sqrt(squares / static_cast<double>(args.size) + static_cast<double>(args.eps));
+        for (int64_t i = 0; i < args.size; ++i)
+          args.out[at + i] = static_cast<float>(args.hidden[at + i] * scale * args.weight[i]);
+      }
+    }
+  }
+
+  void run(const LayerNormArgs& args) override {
+    const auto size = static_cast<double>(args.size);
     for (int64_t t = 0; t < args.num_tokens; ++t) {
       float* hidden = args.hidden + t * args.size;
-      double squares = 0;
+      double mean = 0;
       for (int64_t i = 0; i < args.size; ++i) {
         if (args.delta != nullptr) hidden[i] += args.delta[t * args.size + i];
-        squares += static_cast<double>(hidden[i]) * hidden[i];
+        mean += hidden[i] / size;
       }
-      const double scale = 1.0 / std::sqrt(squares / static_cast<double>(args.size) + static_cast<double>(args.eps));
-      for (int64_t i = 0; i < args.size; ++i)
-        args.out[t * args.size + i] = static_cast<float>(hidden[i] * scale * args.weight[i]);
+      double variance = 0;
+      for (int64_t i = 0; i < args.size; ++i) variance += (hidden[i] - mean) * (hidden[i] - mean) / size;
+      for (int64_t i = 0; i < args.size; ++i) {
+        const double normalised = (hidden[i] - mean) / std::sqrt(variance + static_cast<double>(args.eps));
+        const double weight = args.weight == nullptr ? 1.0 : args.weight[i];
+        const double bias = args.bias == nullptr ? 0.0 : args.bias[i];
+        args.out[t * args.size + i] = static_cast<float>(normalised * weight + bias);
+      }
     }
+  }
+
+  void run(const AddArgs& args) override {
+    for (int64_t i = 0; i < args.num_tokens * args.size; ++i)
+      args.hidden[i] = std::fma(args.delta[i], args.delta_scale, args.hidden[i]);
+  }
+
+  void run(const ScaleArgs& args) override {
+    for (int64_t i = 0; i < args.num_rows * args.size; ++i)
+      args.values[i] = static_cast<float>(capped(static_cast<double>(args.values[i]) * args.scale, args.soft_cap));
   }
 
   void run(const LinearArgs& args) override {
@@ -143,7 +180,7 @@ class ReferenceBackend final : public Backend {
       for (int32_t h = 0; h < cache.num_kv_heads; ++h) {
         const int64_t from = t * args.token_stride + int64_t{h} * cache.head_dim;
         reference::store_kv(cache, /*is_key=*/true, args.slots[t], h, args.keys + from);
-        reference::store_kv(cache, /*is_key=*/false, args.slots[t], h, args.values + from);
+        if (!cache.values_are_keys) reference::store_kv(cache, /*is_key=*/false, args.slots[t], h, args.values + from);
       }
     }
   }
@@ -155,6 +192,7 @@ class ReferenceBackend final : public Backend {
       const int64_t to = args.copies[i].destination * size;
       std::memcpy(static_cast<uint8_t*>(args.destination.keys) + to,
                   static_cast<const uint8_t*>(args.source.keys) + from, static_cast<size_t>(size));
+      if (args.source.values_are_keys) continue;
       std::memcpy(static_cast<uint8_t*>(args.destination.values) + to,
                   static_cast<const uint8_t*>(args.source.values) + from, static_cast<size_t>(size));
     }
@@ -169,13 +207,66 @@ class ReferenceBackend final : public Backend {
     }
   }
 
-  void run(const SiluAndMulArgs& args) override {
+  void run(const ActivationArgs& args) override {
+    const int64_t in_size = args.gated ? 2 * args.size : args.size;
     for (int64_t t = 0; t < args.num_tokens; ++t) {
-      const float* gate = args.in + t * 2 * args.size;
-      const float* up = gate + args.size;
+      const float* in = args.in + t * in_size;
       for (int64_t i = 0; i < args.size; ++i) {
-        const double x = gate[i];
-        args.out[t * args.size + i] = static_cast<float>(x / (1.0 + std::exp(-x)) * up[i]);
+        const double up = args.gated ? in[args.size + i] : 1.0;
+        args.out[t * args.size + i] = static_cast<float>(activated(args.function, in[i]) * up);
+      }
+    }
+  }
+
+  void run(const CopyHeadsArgs& args) override {
+    for (int64_t t = 0; t < args.num_tokens; ++t) {
+      for (int64_t h = 0; h < args.num_heads; ++h) {
+        for (int64_t i = 0; i < args.size; ++i) {
+          args.out[t * args.out_token_stride + h * args.out_head_stride + i] =
+              args.in[t * args.in_token_stride + h * args.in_head_stride + i];
+        }
+      }
+    }
+  }
+
+  void run(const MoeRoutingArgs& args) override { reference::route(args); }
+
+  void run(const GroupedLinearArgs& args) override {
+    for (int32_t g = 0; g < args.num_groups; ++g) {
+      const int64_t first = first_row(args, g);
+      run(LinearArgs{.x = x_row(args, g, first),
+                     .x_stride = args.x_stride,
+                     .num_rows = first_row(args, g + 1) - first,
+                     .weight = args.weights[g],
+                     .bias = args.bias == nullptr ? nullptr : args.bias + g * args.bias_stride,
+                     .out = out_row(args, g, first),
+                     .out_stride = args.out_stride});
+    }
+  }
+
+  void run(const ClampedSwigluArgs& args) override {
+    const double limit = args.limit;
+    for (int64_t t = 0; t < args.num_tokens; ++t) {
+      for (int64_t i = 0; i < args.size; ++i) {
+        const double gate = std::min<double>(args.in[t * 2 * args.size + i], limit);
+        const double up = std::clamp<double>(args.in[(t * 2 + 1) * args.size + i], -limit, limit);
+        args.out[t * args.size + i] =
+            static_cast<float>((up + 1.0) * gate / (1.0 + std::exp(-static_cast<double>(args.alpha) * gate)));
+      }
+    }
+  }
+
+  void run(const MoeCombineArgs& args) override {
+    for (int64_t t = 0; t < args.num_tokens; ++t) {
+      for (int64_t i = 0; i < args.size; ++i) {
+        double sum = 0;
+        for (int64_t pair = t * args.experts_per_token; pair < (t + 1) * args.experts_per_token; ++pair)
+          sum += static_cast<double>(args.weights[pair]) * args.experts[args.rows[pair] * args.size + i];
+        if (args.shared != nullptr) {
+          const double gate = args.shared_gate == nullptr ? 1.0 : 1.0 / (1.0 + std::exp(-args.shared_gate[t]));
+          sum += gate * args.shared[t * args.size + i];
+        }
+        args.out[t * args.size + i] = static_cast<float>(sum);
       }
     }
   }
@@ -187,6 +278,23 @@ class ReferenceBackend final : public Backend {
   }
 
  private:
+  static double activated(Activation function, double x) {
+    switch (function) {
+      case Activation::kSilu:
+        return x / (1.0 + std::exp(-x));
+      case Activation::kGelu:
+        return 0.5 * x * std::erfc(-x / std::numbers::sqrt2);
+      case Activation::kGeluTanh:
+        return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+      case Activation::kQuickGelu:
+        return x / (1.0 + std::exp(-1.702 * x));
+      case Activation::kRelu:
+        return x < 0 ? 0.0 : x;
+    }
+    return 0;
+  }
+  static double capped(double x, double soft_cap) { return soft_cap > 0 ? soft_cap * std::tanh(x / soft_cap) : x; }
+
   // One head of one query: scores, softmax, weighted sum of the values.
   static void attend(const PagedAttentionArgs& args, int32_t sequence, int32_t token, int32_t head, int64_t position) {
     const KvCacheView& cache = args.cache;
@@ -205,10 +313,15 @@ class ReferenceBackend final : public Backend {
       for (int32_t d = 0; d < cache.head_dim; ++d) {
         score += static_cast<double>(query[d]) * reference::load_kv(cache, /*is_key=*/true, slot_of(p), kv_head, d);
       }
-      weights.push_back(score * args.scale);
+      weights.push_back(capped(score * args.scale, args.soft_cap));
       maximum = std::max(maximum, weights.back());
     }
     double total = 0;
+    if (args.sinks != nullptr) {
+      const double sink = args.sinks[head];
+      maximum = std::max(maximum, sink);
+      total = std::exp(sink - maximum);
+    }
     for (double& weight : weights) total += weight = std::exp(weight - maximum);
 
     float* out = args.out + (int64_t{token} * args.num_heads + head) * cache.head_dim;

@@ -100,6 +100,11 @@ float q6_k(const uint8_t* block, int64_t i) {
   return scale * static_cast<float>(q - 32);
 }
 
+// 2^(e - 128), of which the two smallest are denormal.
+float power_of(uint8_t e) {
+  return std::ldexp(1.0f, static_cast<int>(e) - 128);
+}
+
 float iq4_xs(const uint8_t* block, int64_t i) {
   const int64_t group = i / 32;
   const int low = (block[4 + group / 2] >> (group % 2 * 4)) & 0x0f;
@@ -171,11 +176,14 @@ float stored_value(DType dtype, const void* row, int64_t index) {
       return half_at(block) * static_cast<float>(kIq4Levels[nibble(block + 2, i)]);
     case DType::kIQ4_XS:
       return iq4_xs(block, i);
+    case DType::kMXFP4:
+      return power_of(*block) * static_cast<float>(kMxfp4Levels[nibble(block + 1, i)]);
     case DType::kI32:
     case DType::kI64:
     case DType::kI8:
     case DType::kF8E4M3:
     case DType::kF8E5M2:
+    case DType::kU8:
       break;
   }
   check_failed("is_weight_format(dtype)", __FILE__, __LINE__, name(dtype));
@@ -198,12 +206,14 @@ bool is_weight_format(DType dtype) {
     case DType::kQ6_K:
     case DType::kIQ4_NL:
     case DType::kIQ4_XS:
+    case DType::kMXFP4:
       return true;
     case DType::kI32:
     case DType::kI64:
     case DType::kI8:
     case DType::kF8E4M3:
     case DType::kF8E5M2:
+    case DType::kU8:
       return false;
   }
   return false;

@@ -1,4 +1,4 @@
-#include "ops/silu_and_mul.h"
+#include "ops/clamped_swiglu.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 
 namespace quire::ops {
 
-void check(const SiluAndMulArgs& args) {
+void check(const ClampedSwigluArgs& args) {
   QUIRE_CHECK_MSG(args.num_tokens >= 0 && args.size >= 0,
                   fmt::format("num_tokens {}, size {}", args.num_tokens, args.size));
   if (args.num_tokens == 0 || args.size == 0) return;

@@ -1,0 +1,195 @@
+#include "models/decoder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "nn/embedding.h"
+#include "nn/norm.h"
+#include "nn/rotary.h"
+
+namespace quire::models {
+
+nn::AttentionConfig attention_config(const DecoderShape& shape, const ModelConfig& config, int32_t layer) {
+  return {.hidden_size = config.hidden_size,
+          .num_heads = config.num_heads,
+          .num_kv_heads = config.num_kv_heads,
+          .head_dim = config.head_dim,
+          .bias = config.attention_bias,
+          .output_bias = config.attention_output_bias,
+          .qk_norm = shape.qk_norm,
+          .norm_eps = config.norm_eps,
+          .norm_weight_offset = config.norm_weight_offset,
+          .scale = static_cast<float>(config.attention_scale),
+          .soft_cap = static_cast<float>(config.attention_soft_cap),
+          .window = config.layer_windows.empty() ? 0 : config.layer_windows[static_cast<size_t>(layer)],
+          .sinks = shape.sinks};
+}
+
+namespace {
+
+struct Layer {
+  nn::RmsNorm before_attention;
+  std::unique_ptr<nn::SelfAttention> attention;
+  nn::RmsNorm after_attention;
+  nn::RmsNorm before_mlp;
+  std::unique_ptr<nn::FeedForward> mlp;
+  nn::RmsNorm after_mlp;
+  const nn::Rotary* rotary = nullptr;
+
+  // Parameters in the order of the way through.
+  Layer(nn::Loader& loader, const DecoderShape& shape, const ModelConfig& config, int32_t index) {
+    const std::string prefix = fmt::format("{}.layers.{}.", shape.root, index);
+    const auto norm = [&](std::string_view name) {
+      if (name.empty()) return nn::RmsNorm();
+      return nn::RmsNorm(loader, prefix + std::string(name), config.hidden_size, config.norm_eps,
+                         config.norm_weight_offset);
+    };
+    before_attention = norm(shape.before_attention);
+    attention = shape.attention != nullptr ? shape.attention(loader, prefix, config, index)
+                                           : std::make_unique<nn::Attention>(loader, prefix + "self_attn",
+                                                                             attention_config(shape, config, index));
+    after_attention = norm(shape.after_attention);
+    before_mlp = norm(shape.before_mlp);
+    mlp = shape.feed_forward != nullptr
+              ? shape.feed_forward(loader, prefix, config, index)
+              : std::make_unique<nn::GatedMlp>(loader, prefix + "mlp", config.hidden_size, config.intermediate_size,
+                                               config.mlp_bias, config.activation);
+    after_mlp = norm(shape.after_mlp);
+  }
+};
+
+class Decoder final : public Model {
+ public:
+  Decoder(const DecoderShape& shape, const ModelConfig& config, int64_t num_positions, nn::Loader& loader)
+      : config_(config) {
+    const std::string root(shape.root);
+    embedding_ = {loader, root + ".embed_tokens.weight", config.vocab_size, config.hidden_size};
+    for (int32_t i = 0; i < config.num_layers; ++i) layers_.emplace_back(loader, shape, config, i);
+    norm_ = {loader, root + ".norm", config.hidden_size, config.norm_eps, config.norm_weight_offset};
+    head_ = {loader, config.tie_word_embeddings ? root + ".embed_tokens" : std::string(shape.head), config.hidden_size,
+             config.vocab_size};
+    make_rotary(root, num_positions, loader);
+  }
+
+  const ModelConfig& config() const override { return config_; }
+
+  int64_t workspace_floats(int64_t num_tokens) const override {
+    const int64_t row = nn::Workspace::rounded(num_tokens * config_.hidden_size);
+    int64_t block = 0;
+    for (const Layer& layer : layers_) {
+      block = std::max(block, layer.attention->workspace_floats(num_tokens));
+      block = std::max(block, layer.mlp->workspace_floats(num_tokens));
+    }
+    return 3 * row + block;
+  }
+
+  float* forward(ops::Backend& backend, const nn::Batch& batch, nn::Workspace& workspace) const override {
+    const int64_t n = batch.num_tokens;
+    Stream stream{.hidden = workspace.take(n * config_.hidden_size),
+                  .normed = workspace.take(n * config_.hidden_size),
+                  .delta = workspace.take(n * config_.hidden_size)};
+    embedding_(backend, batch.token_ids, n, stream.hidden);
+    scale(backend, stream.hidden, n, config_.hidden_size, config_.embedding_scale, /*soft_cap=*/0);
+    for (size_t i = 0; i < layers_.size(); ++i) {
+      const Layer& layer = layers_[i];
+      const float* x = enter(backend, layer.before_attention, stream, n);
+      (*layer.attention)(backend, batch, batch.layers[i], *layer.rotary, x, stream.delta, workspace);
+      leave(backend, layer.after_attention, stream, n);
+      x = enter(backend, layer.before_mlp, stream, n);
+      (*layer.mlp)(backend, x, n, stream.delta, workspace);
+      leave(backend, layer.after_mlp, stream, n);
+    }
+    enter(backend, norm_, stream, n);
+    return stream.normed;
+  }
+
+  void logits(ops::Backend& backend, const float* hidden, int64_t num_rows, float* out) const override {
+    head_(backend, hidden, num_rows, out);
+    scale(backend, out, num_rows, config_.vocab_size, config_.logits_scale, config_.logits_soft_cap);
+  }
+
+ private:
+  // All [num_tokens, hidden_size].
+  struct Stream {
+    float* hidden;         // the residual stream, short of the last block's delta
+    float* normed;         // what a block reads
+    float* delta;          // what a block adds
+    bool pending = false;  // whether delta is still to be added
+  };
+
+  // The input of a block: the stream with what the last block added, normalised if this one begins with a norm.
+  const float* enter(ops::Backend& backend, const nn::RmsNorm& norm, Stream& stream, int64_t n) const {
+    const auto residual_scale = static_cast<float>(config_.residual_scale);
+    const bool pending = std::exchange(stream.pending, false);
+    if (norm.present()) {
+      norm(backend, stream.hidden, pending ? stream.delta : nullptr, n, stream.normed, residual_scale);
+      return stream.normed;
+    }
+    if (pending) {
+      backend(ops::AddArgs{.hidden = stream.hidden,
+                           .delta = stream.delta,
+                           .delta_scale = residual_scale,
+                           .num_tokens = n,
+                           .size = config_.hidden_size});
+    }
+    return stream.hidden;
+  }
+
+  void leave(ops::Backend& backend, const nn::RmsNorm& norm, Stream& stream, int64_t n) const {
+    if (norm.present()) norm(backend, stream.delta, nullptr, n, stream.delta);
+    stream.pending = true;
+  }
+
+  static void scale(ops::Backend& backend, float* values, int64_t num_rows, int64_t size, double factor,
+                    double soft_cap) {
+    if (factor == 1 && soft_cap == 0) return;
+    backend(ops::ScaleArgs{.values = values,
+                           .scale = static_cast<float>(factor),
+                           .soft_cap = static_cast<float>(soft_cap),
+                           .num_rows = num_rows,
+                           .size = size});
+  }
+
+  // The tables of positions, and which of them each layer uses.
+  void make_rotary(const std::string& root, int64_t num_positions, nn::Loader& loader) {
+    // Llama 3.1 and later in GGUF: the scaling of the frequencies, worked out by the converter.
+    const std::vector<float> divisors =
+        loader.vector(root + ".rope_freqs.weight", config_.rope.rotary_dim / 2, /*optional=*/true);
+    const auto make = [&](const RopeConfig& rope, const std::vector<float>& by) {
+      loader.count(nn::Rotary::table_bytes(rope, num_positions));
+      return loader.planning() ? nn::Rotary() : nn::Rotary(rope, num_positions, by);
+    };
+    rotary_ = make(config_.rope, divisors);
+    if (config_.window_rope) window_rotary_ = make(*config_.window_rope, {});
+    for (size_t i = 0; i < layers_.size(); ++i) {
+      const bool has_window = !config_.layer_windows.empty() && config_.layer_windows[i] > 0;
+      layers_[i].rotary = has_window && config_.window_rope ? &window_rotary_ : &rotary_;
+    }
+  }
+
+  ModelConfig config_;
+  nn::Embedding embedding_;
+  std::vector<Layer> layers_;
+  nn::RmsNorm norm_;
+  nn::Linear head_;
+  nn::Rotary rotary_;
+  nn::Rotary window_rotary_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> build_decoder(const DecoderShape& shape, const ModelConfig& config,
+                                             int64_t num_positions, nn::Loader& loader) {
+  // Buffers that older exporters wrote beside the parameters; what is read with the configuration; a head repeated
+  // beside tied embeddings.
+  std::vector<std::string_view> ignored = {".rotary_emb.inv_freq", ".rope_factors_long.weight",
+                                           ".rope_factors_short.weight"};
+  if (config.tie_word_embeddings) ignored.push_back("lm_head.weight");
+  auto model = std::make_unique<Decoder>(shape, config, num_positions, loader);
+  QUIRE_RETURN_IF_ERROR(loader.finish(ignored, shape.others));
+  return std::unique_ptr<Model>(std::move(model));
+}
+
+}  // namespace quire::models

@@ -1,0 +1,42 @@
+// The decoder that most families are: embeddings, layers of attention and feed-forward blocks around a residual
+// stream, a norm, a head. A family says where its norms stand; the rest is numbers of its ModelConfig.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/model.h"
+#include "nn/attention.h"
+#include "nn/mlp.h"
+
+namespace quire::models {
+
+struct DecoderShape {
+  // RMS norms of a layer by their names behind "<root>.layers.<i>."; empty: the layer has none there. What comes before
+  // a block normalises its input, what comes after it what it adds to the stream.
+  std::string_view before_attention = "input_layernorm";
+  std::string_view after_attention;
+  std::string_view before_mlp = "post_attention_layernorm";
+  std::string_view after_mlp;
+  nn::QkNorm qk_norm = nn::QkNorm::kNone;
+  bool sinks = false;  // of attention
+  // The feed-forward block of a layer, its parameters behind "<root>.layers.<i>.". nullptr: "mlp.{gate,up,down}_proj".
+  std::unique_ptr<nn::FeedForward> (*feed_forward)(nn::Loader& loader, const std::string& prefix,
+                                                   const ModelConfig& config, int32_t layer) = nullptr;
+  // The same for attention, its parameters behind `prefix` "<root>.layers.<i>.". nullptr: nn::Attention.
+  std::unique_ptr<nn::SelfAttention> (*attention)(nn::Loader& loader, const std::string& prefix,
+                                                  const ModelConfig& config, int32_t layer) = nullptr;
+  std::string_view root = "model";
+  std::string_view head = "lm_head";
+  std::vector<std::string_view> others;  // prefixes of tensors that belong to other parts of a larger model
+};
+
+Result<std::unique_ptr<Model>> build_decoder(const DecoderShape& shape, const ModelConfig& config,
+                                             int64_t num_positions, nn::Loader& loader);
+
+// What attention of this layer is by the configuration.
+nn::AttentionConfig attention_config(const DecoderShape& shape, const ModelConfig& config, int32_t layer);
+
+}  // namespace quire::models

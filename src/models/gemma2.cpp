@@ -1,0 +1,63 @@
+#include "models/gemma2.h"
+
+#include <cmath>
+
+#include "models/decoder.h"
+
+namespace quire::models {
+
+Result<ModelConfig> read_gemma_config(const boost::json::object& config, const boost::json::object& generation,
+                                      int64_t default_max_position) {
+  QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_decoder_config(config, generation,
+                                                              {.num_kv_heads = 4,
+                                                               .head_dim = 256,
+                                                               .max_position = default_max_position,
+                                                               .tie_word_embeddings = true,
+                                                               .activation_key = "hidden_activation",
+                                                               .activation = "gelu_pytorch_tanh"}));
+  const ConfigReader reader(config);
+  QUIRE_ASSIGN_OR_RETURN(const bool bidirectional, reader.boolean_or("use_bidirectional_attention", false));
+  if (bidirectional) return unimplemented("config: use_bidirectional_attention is true, supported: false");
+  // Stored around 0, or around 1 where a converter has added it already.
+  QUIRE_ASSIGN_OR_RETURN(const bool whole_norms, reader.boolean_or("quire_norms_whole", false));
+  out.norm_weight_offset = whole_norms ? 0 : 1;
+  out.embedding_scale = std::sqrt(static_cast<double>(out.hidden_size));
+  QUIRE_ASSIGN_OR_RETURN(const double scalar, reader.number_or("query_pre_attn_scalar", 256));
+  if (!(scalar > 0)) return invalid_argument("config: query_pre_attn_scalar is {}, expected more than 0", scalar);
+  out.attention_scale = 1.0 / std::sqrt(scalar);
+  return out;
+}
+
+namespace {
+
+// A soft cap: `fallback` where it is absent, none where it is null. Where a configuration is written from what differs
+// from the defaults alone, null is a value like any other.
+Result<double> read_soft_cap(const ConfigReader& reader, std::string_view key, double fallback) {
+  if (reader.mentions(key) && !reader.has(key)) return 0.0;
+  QUIRE_ASSIGN_OR_RETURN(const double cap, reader.number_or(key, fallback));
+  if (!(cap > 0)) return invalid_argument("config: {} is {}, expected more than 0 or null", key, cap);
+  return cap;
+}
+
+}  // namespace
+
+Result<ModelConfig> read_gemma2_config(const boost::json::object& config, const boost::json::object& generation) {
+  QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_gemma_config(config, generation, 8192));
+  out.architecture = "Gemma2ForCausalLM";
+  const ConfigReader reader(config);
+  QUIRE_ASSIGN_OR_RETURN(out.attention_soft_cap, read_soft_cap(reader, "attn_logit_softcapping", 50));
+  QUIRE_ASSIGN_OR_RETURN(out.logits_soft_cap, read_soft_cap(reader, "final_logit_softcapping", 30));
+  QUIRE_ASSIGN_OR_RETURN(const std::optional<int32_t> window, read_window(config, 4096));
+  QUIRE_RETURN_IF_ERROR(read_layer_windows(
+      config, window.value_or(0), [](int32_t layer) { return layer % 2 == 0; }, out));
+  return out;
+}
+
+Result<std::unique_ptr<Model>> build_gemma2(const ModelConfig& config, int64_t num_positions, nn::Loader& loader) {
+  return build_decoder({.after_attention = "post_attention_layernorm",
+                        .before_mlp = "pre_feedforward_layernorm",
+                        .after_mlp = "post_feedforward_layernorm"},
+                       config, num_positions, loader);
+}
+
+}  // namespace quire::models

@@ -1,0 +1,149 @@
+#include "models/gpt2.h"
+
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "models/config_reader.h"
+#include "nn/attention.h"
+#include "nn/embedding.h"
+#include "nn/mlp.h"
+#include "nn/norm.h"
+
+namespace quire::models {
+
+// 1. The numbers.
+
+Result<ModelConfig> read_gpt2_config(const boost::json::object& config, const boost::json::object& generation) {
+  const ConfigReader reader(config);
+  ModelConfig out;
+  out.architecture = "GPT2LMHeadModel";
+  QUIRE_ASSIGN_OR_RETURN(out.vocab_size, reader.integer_or("vocab_size", 50257, 1, 1 << 24));
+  QUIRE_ASSIGN_OR_RETURN(out.hidden_size, reader.integer("n_embd", 1, 1 << 20));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t layers, reader.integer("n_layer", 1, 4096));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t heads, reader.integer("n_head", 1, 4096));
+  if (out.hidden_size % heads != 0 || out.hidden_size / heads > 1024) {
+    return invalid_argument("config: n_embd={} over n_head={}: expected a multiple, of at most 1024 times as much",
+                            out.hidden_size, heads);
+  }
+  QUIRE_ASSIGN_OR_RETURN(out.intermediate_size, reader.integer_or("n_inner", 4 * out.hidden_size, 1, 1 << 22));
+  QUIRE_ASSIGN_OR_RETURN(out.max_position, reader.integer_or("n_positions", 1024, 1, int64_t{1} << 30));
+  QUIRE_ASSIGN_OR_RETURN(out.norm_eps, reader.number_or("layer_norm_epsilon", 1e-5));
+  if (out.norm_eps < 0) return invalid_argument("config: layer_norm_epsilon is {}, expected at least 0", out.norm_eps);
+  QUIRE_ASSIGN_OR_RETURN(const std::string activation, reader.text_or("activation_function", "gelu_new"));
+  QUIRE_ASSIGN_OR_RETURN(out.activation, parse_activation(activation));
+  QUIRE_ASSIGN_OR_RETURN(out.tie_word_embeddings, reader.boolean_or("tie_word_embeddings", true));
+  QUIRE_ASSIGN_OR_RETURN(const bool scaled, reader.boolean_or("scale_attn_weights", true));
+  QUIRE_ASSIGN_OR_RETURN(out.scale_by_inverse_layer, reader.boolean_or("scale_attn_by_inverse_layer_idx", false));
+  QUIRE_ASSIGN_OR_RETURN(const bool cross_attention, reader.boolean_or("add_cross_attention", false));
+  if (cross_attention) return unimplemented("config: add_cross_attention is true, supported: false");
+  QUIRE_ASSIGN_OR_RETURN(out.transposed_weights, reader.boolean_or("quire_transposed_weights", true));
+  out.num_layers = static_cast<int32_t>(layers);
+  out.num_heads = out.num_kv_heads = static_cast<int32_t>(heads);
+  out.head_dim = static_cast<int32_t>(out.hidden_size / heads);
+  out.attention_scale = scaled ? 1.0 / std::sqrt(static_cast<double>(out.head_dim)) : 1.0;
+  QUIRE_RETURN_IF_ERROR(read_special_ids(config, generation, out));
+  return out;
+}
+
+namespace {
+
+// 2. The parameters.
+
+nn::AttentionConfig attention_config(const ModelConfig& config, int32_t layer) {
+  const double scale = config.attention_scale / (config.scale_by_inverse_layer ? layer + 1 : 1);
+  return {.hidden_size = config.hidden_size,
+          .num_heads = config.num_heads,
+          .num_kv_heads = config.num_kv_heads,
+          .head_dim = config.head_dim,
+          .scale = static_cast<float>(scale)};
+}
+
+struct Layer {
+  nn::LayerNorm attention_norm;
+  nn::Attention attention;
+  nn::LayerNorm mlp_norm;
+  nn::PlainMlp mlp;
+
+  Layer(nn::Loader& loader, const std::string& prefix, const ModelConfig& config, int32_t index)
+      : attention_norm(loader, prefix + "ln_1", config.hidden_size, config.norm_eps),
+        attention(loader, prefix + "attn", attention_config(config, index),
+                  {projection(config, prefix + "attn.c_attn", 3 * config.hidden_size)},
+                  projection(config, prefix + "attn.c_proj", config.hidden_size)),
+        mlp_norm(loader, prefix + "ln_2", config.hidden_size, config.norm_eps),
+        mlp(loader, projection(config, prefix + "mlp.c_fc", config.intermediate_size),
+            projection(config, prefix + "mlp.c_proj", config.hidden_size), config.activation) {}
+
+  static nn::Linear::Part projection(const ModelConfig& config, std::string name, int64_t rows) {
+    return {.prefix = std::move(name), .rows = rows, .bias = true, .transposed = config.transposed_weights};
+  }
+};
+
+class Gpt2 final : public Model {
+ public:
+  Gpt2(const ModelConfig& config, nn::Loader& loader) : config_(config) {
+    // The first release's files leave out the name of the whole.
+    const std::string root = loader.has("wte.weight") ? "" : "transformer.";
+    tokens_ = {loader, root + "wte.weight", config.vocab_size, config.hidden_size};
+    positions_ = {loader, root + "wpe.weight", config.max_position, config.hidden_size};
+    for (int32_t i = 0; i < config.num_layers; ++i) {
+      layers_.emplace_back(loader, fmt::format("{}h.{}.", root, i), config, i);
+    }
+    norm_ = {loader, root + "ln_f", config.hidden_size, config.norm_eps};
+    head_ = {loader, config.tie_word_embeddings ? root + "wte" : "lm_head", config.hidden_size, config.vocab_size};
+  }
+
+  const ModelConfig& config() const override { return config_; }
+
+  // 3. The way through.
+
+  int64_t workspace_floats(int64_t num_tokens) const override {
+    const int64_t row = nn::Workspace::rounded(num_tokens * config_.hidden_size);
+    return 3 * row + std::max(nn::Attention::workspace_floats(attention_config(config_, 0), num_tokens),
+                              layers_.front().mlp.workspace_floats(num_tokens));
+  }
+
+  float* forward(ops::Backend& backend, const nn::Batch& batch, nn::Workspace& workspace) const override {
+    const int64_t n = batch.num_tokens;
+    float* hidden = workspace.take(n * config_.hidden_size);  // the residual stream
+    float* normed = workspace.take(n * config_.hidden_size);
+    float* delta = workspace.take(n * config_.hidden_size);  // what is to be added to the stream next
+    tokens_(backend, batch.token_ids, n, hidden);
+    positions_(backend, batch.positions, n, delta);
+    for (size_t i = 0; i < layers_.size(); ++i) {
+      const Layer& layer = layers_[i];
+      layer.attention_norm(backend, hidden, delta, n, normed);
+      layer.attention(backend, batch, batch.layers[i], no_rotary_, normed, delta, workspace);
+      layer.mlp_norm(backend, hidden, delta, n, normed);
+      layer.mlp(backend, normed, n, delta, workspace);
+    }
+    norm_(backend, hidden, delta, n, normed);
+    return normed;
+  }
+
+  void logits(ops::Backend& backend, const float* hidden, int64_t num_rows, float* out) const override {
+    head_(backend, hidden, num_rows, out);
+  }
+
+ private:
+  ModelConfig config_;
+  nn::Embedding tokens_;
+  nn::Embedding positions_;
+  std::vector<Layer> layers_;
+  nn::LayerNorm norm_;
+  nn::Linear head_;
+  nn::Rotary no_rotary_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> build_gpt2(const ModelConfig& config, int64_t /*num_positions*/, nn::Loader& loader) {
+  // Causal masks, which older exporters wrote beside the parameters; a head repeated beside tied embeddings.
+  std::vector<std::string_view> ignored = {".attn.bias", ".attn.masked_bias"};
+  if (config.tie_word_embeddings) ignored.push_back("lm_head.weight");
+  auto model = std::make_unique<Gpt2>(config, loader);
+  QUIRE_RETURN_IF_ERROR(loader.finish(ignored));
+  return std::unique_ptr<Model>(std::move(model));
+}
+
+}  // namespace quire::models

@@ -1,0 +1,13 @@
+// GPT-2 (Radford et al., 2019): layer norms with biases, learned positions, a plain feed-forward block.
+#pragma once
+
+#include "models/model.h"
+
+namespace quire::models {
+
+Result<ModelConfig> read_gpt2_config(const boost::json::object& config, const boost::json::object& generation);
+Result<std::unique_ptr<Model>> build_gpt2(const ModelConfig& config, int64_t num_positions, nn::Loader& loader);
+
+inline constexpr Family kGpt2Family{read_gpt2_config, build_gpt2};
+
+}  // namespace quire::models

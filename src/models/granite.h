@@ -1,0 +1,12 @@
+// Granite 3 (IBM, 2024): Llama with multipliers of embeddings, scores, residuals and logits.
+#pragma once
+
+#include "models/llama.h"
+
+namespace quire::models {
+
+Result<ModelConfig> read_granite_config(const boost::json::object& config, const boost::json::object& generation);
+
+inline constexpr Family kGraniteFamily{read_granite_config, build_llama};
+
+}  // namespace quire::models

@@ -1,0 +1,13 @@
+// OLMo 2 (OLMo Team, 2024): norms after the blocks, none before; norms of whole queries and keys.
+#pragma once
+
+#include "models/model.h"
+
+namespace quire::models {
+
+Result<ModelConfig> read_olmo2_config(const boost::json::object& config, const boost::json::object& generation);
+Result<std::unique_ptr<Model>> build_olmo2(const ModelConfig& config, int64_t num_positions, nn::Loader& loader);
+
+inline constexpr Family kOlmo2Family{read_olmo2_config, build_olmo2};
+
+}  // namespace quire::models

@@ -1,0 +1,196 @@
+#include "models/opt.h"
+
+#include <cmath>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "models/config_reader.h"
+#include "nn/attention.h"
+#include "nn/embedding.h"
+#include "nn/mlp.h"
+#include "nn/norm.h"
+
+namespace quire::models {
+namespace {
+
+constexpr int64_t kPositionOffset = 2;  // rows of the table of positions that nothing uses
+constexpr double kNormEps = 1e-5;
+
+}  // namespace
+
+// 1. The numbers.
+
+Result<ModelConfig> read_opt_config(const boost::json::object& config, const boost::json::object& generation) {
+  const ConfigReader reader(config);
+  ModelConfig out;
+  out.architecture = "OPTForCausalLM";
+  QUIRE_ASSIGN_OR_RETURN(out.vocab_size, reader.integer_or("vocab_size", 50272, 1, 1 << 24));
+  QUIRE_ASSIGN_OR_RETURN(out.hidden_size, reader.integer("hidden_size", 1, 1 << 20));
+  QUIRE_ASSIGN_OR_RETURN(out.intermediate_size, reader.integer("ffn_dim", 1, 1 << 22));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t layers, reader.integer("num_hidden_layers", 1, 4096));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t heads, reader.integer("num_attention_heads", 1, 4096));
+  if (out.hidden_size % heads != 0 || out.hidden_size / heads > 1024) {
+    return invalid_argument(
+        "config: hidden_size={} over num_attention_heads={}: expected a multiple, of at most 1024 times as much",
+        out.hidden_size, heads);
+  }
+  QUIRE_ASSIGN_OR_RETURN(out.max_position, reader.integer_or("max_position_embeddings", 2048, 1, int64_t{1} << 30));
+  QUIRE_ASSIGN_OR_RETURN(out.embedding_size, reader.integer_or("word_embed_proj_dim", out.hidden_size, 1, 1 << 20));
+  QUIRE_ASSIGN_OR_RETURN(out.attention_bias, reader.boolean_or("enable_bias", true));
+  out.attention_output_bias = out.mlp_bias = out.attention_bias;
+  QUIRE_ASSIGN_OR_RETURN(out.norm_parameters, reader.boolean_or("layer_norm_elementwise_affine", true));
+  QUIRE_ASSIGN_OR_RETURN(out.norm_before, reader.boolean_or("do_layer_norm_before", true));
+  QUIRE_ASSIGN_OR_RETURN(const bool no_final_norm, reader.boolean_or("_remove_final_layer_norm", false));
+  out.final_norm = out.norm_before && !no_final_norm;
+  QUIRE_ASSIGN_OR_RETURN(out.tie_word_embeddings, reader.boolean_or("tie_word_embeddings", true));
+  QUIRE_ASSIGN_OR_RETURN(const std::string activation, reader.text_or("activation_function", "relu"));
+  QUIRE_ASSIGN_OR_RETURN(out.activation, parse_activation(activation));
+  out.num_layers = static_cast<int32_t>(layers);
+  out.num_heads = out.num_kv_heads = static_cast<int32_t>(heads);
+  out.head_dim = static_cast<int32_t>(out.hidden_size / heads);
+  out.attention_scale = 1.0 / std::sqrt(static_cast<double>(out.head_dim));
+  QUIRE_RETURN_IF_ERROR(read_special_ids(config, generation, out));
+  return out;
+}
+
+namespace {
+
+// 2. The parameters.
+
+nn::AttentionConfig attention_config(const ModelConfig& config) {
+  return {.hidden_size = config.hidden_size,
+          .num_heads = config.num_heads,
+          .num_kv_heads = config.num_kv_heads,
+          .head_dim = config.head_dim,
+          .bias = config.attention_bias,
+          .output_bias = config.attention_output_bias,
+          .scale = static_cast<float>(config.attention_scale),
+          .output_name = "out_proj"};
+}
+
+nn::LayerNorm layer_norm(nn::Loader& loader, const std::string& name, const ModelConfig& config) {
+  return {loader, name, config.hidden_size, kNormEps, config.norm_parameters};
+}
+
+struct Layer {
+  nn::Attention attention;
+  nn::LayerNorm attention_norm;
+  nn::PlainMlp mlp;
+  nn::LayerNorm mlp_norm;
+
+  Layer(nn::Loader& loader, const std::string& prefix, const ModelConfig& config)
+      : attention(loader, prefix + "self_attn", attention_config(config)),
+        attention_norm(layer_norm(loader, prefix + "self_attn_layer_norm", config)),
+        mlp(loader, {prefix + "fc1", config.intermediate_size, config.mlp_bias},
+            {prefix + "fc2", config.hidden_size, config.mlp_bias}, config.activation),
+        mlp_norm(layer_norm(loader, prefix + "final_layer_norm", config)) {}
+};
+
+class Opt final : public Model {
+ public:
+  Opt(const ModelConfig& config, nn::Loader& loader) : config_(config) {
+    const std::string root = loader.has("decoder.embed_tokens.weight") ? "decoder" : "model.decoder";
+    tokens_ = {loader, root + ".embed_tokens.weight", config.vocab_size, config.embedding_size};
+    positions_ = {loader, root + ".embed_positions.weight", config.max_position + kPositionOffset, config.hidden_size,
+                  kPositionOffset};
+    if (projects()) project_in_ = {loader, root + ".project_in", config.embedding_size, config.hidden_size};
+    for (int32_t i = 0; i < config.num_layers; ++i) {
+      layers_.emplace_back(loader, fmt::format("{}.layers.{}.", root, i), config);
+    }
+    if (config.final_norm) norm_ = layer_norm(loader, root + ".final_layer_norm", config);
+    if (projects()) project_out_ = {loader, root + ".project_out", config.hidden_size, config.embedding_size};
+    head_ = {loader, config.tie_word_embeddings ? root + ".embed_tokens" : "lm_head", config.embedding_size,
+             config.vocab_size};
+  }
+
+  const ModelConfig& config() const override { return config_; }
+
+  // 3. The way through.
+
+  int64_t workspace_floats(int64_t num_tokens) const override {
+    const int64_t row = nn::Workspace::rounded(num_tokens * config_.hidden_size);
+    const int64_t embeddings = nn::Workspace::rounded(num_tokens * config_.embedding_size);
+    return 3 * row + std::max({embeddings, nn::Attention::workspace_floats(attention_config(config_), num_tokens),
+                               layers_.front().mlp.workspace_floats(num_tokens)});
+  }
+
+  float* forward(ops::Backend& backend, const nn::Batch& batch, nn::Workspace& workspace) const override {
+    const int64_t n = batch.num_tokens;
+    float* hidden = workspace.take(n * config_.hidden_size);  // the residual stream
+    float* normed = workspace.take(n * config_.hidden_size);
+    float* delta = workspace.take(n * config_.hidden_size);  // what is to be added to the stream next
+    embed(backend, batch, hidden, workspace);
+    positions_(backend, batch.positions, n, delta);
+    if (config_.norm_before) {
+      for (size_t i = 0; i < layers_.size(); ++i) {
+        const Layer& layer = layers_[i];
+        layer.attention_norm(backend, hidden, delta, n, normed);
+        layer.attention(backend, batch, batch.layers[i], no_rotary_, normed, delta, workspace);
+        layer.mlp_norm(backend, hidden, delta, n, normed);
+        layer.mlp(backend, normed, n, delta, workspace);
+      }
+      if (config_.final_norm) {
+        norm_(backend, hidden, delta, n, normed);
+        return normed;
+      }
+    } else {
+      for (size_t i = 0; i < layers_.size(); ++i) {
+        const Layer& layer = layers_[i];
+        if (i == 0) add(backend, hidden, delta, n);
+        layer.attention(backend, batch, batch.layers[i], no_rotary_, hidden, delta, workspace);
+        layer.attention_norm(backend, hidden, delta, n, normed);
+        layer.mlp(backend, normed, n, delta, workspace);
+        layer.mlp_norm(backend, normed, delta, n, hidden);
+      }
+      return hidden;
+    }
+    add(backend, hidden, delta, n);
+    return hidden;
+  }
+
+  void logits(ops::Backend& backend, const float* hidden, int64_t num_rows, float* out) const override {
+    if (!projects()) return head_(backend, hidden, num_rows, out);
+    std::vector<float> projected(static_cast<size_t>(num_rows * config_.embedding_size));
+    project_out_(backend, hidden, num_rows, projected.data());
+    head_(backend, projected.data(), num_rows, out);
+  }
+
+ private:
+  bool projects() const { return config_.embedding_size != config_.hidden_size; }
+
+  void embed(ops::Backend& backend, const nn::Batch& batch, float* hidden, nn::Workspace& workspace) const {
+    if (!projects()) return tokens_(backend, batch.token_ids, batch.num_tokens, hidden);
+    const int64_t mark = workspace.mark();
+    float* narrow = workspace.take(batch.num_tokens * config_.embedding_size);
+    tokens_(backend, batch.token_ids, batch.num_tokens, narrow);
+    project_in_(backend, narrow, batch.num_tokens, hidden);
+    workspace.rewind(mark);
+  }
+
+  void add(ops::Backend& backend, float* hidden, const float* delta, int64_t n) const {
+    backend(ops::AddArgs{.hidden = hidden, .delta = delta, .num_tokens = n, .size = config_.hidden_size});
+  }
+
+  ModelConfig config_;
+  nn::Embedding tokens_;
+  nn::Embedding positions_;
+  nn::Linear project_in_;
+  std::vector<Layer> layers_;
+  nn::LayerNorm norm_;
+  nn::Linear project_out_;
+  nn::Linear head_;
+  nn::Rotary no_rotary_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> build_opt(const ModelConfig& config, int64_t /*num_positions*/, nn::Loader& loader) {
+  std::vector<std::string_view> ignored;  // a head repeated beside tied embeddings
+  if (config.tie_word_embeddings) ignored.push_back("lm_head.weight");
+  auto model = std::make_unique<Opt>(config, loader);
+  QUIRE_RETURN_IF_ERROR(loader.finish(ignored));
+  return std::unique_ptr<Model>(std::move(model));
+}
+
+}  // namespace quire::models

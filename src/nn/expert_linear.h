@@ -1,0 +1,47 @@
+// One projection of all experts of a mixture: gate and up, or down. Each expert's matrix is packed in its own format as
+// a Linear's is; the experts of a layer are never expanded.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "nn/loader.h"
+
+namespace quire::nn {
+
+struct ExpertShape {
+  int32_t num_experts = 0;
+  int64_t hidden_size = 0;
+  int64_t intermediate_size = 0;
+  bool bias = false;
+  // How stacks of gate and up in one tensor are stored: [experts, in, out] in place of [experts, out, in], and the rows
+  // of gate and up in turns in place of gate's above up's.
+  bool stacks_transposed = false;
+  bool stacks_interleaved = false;
+};
+
+class ExpertLinear {
+ public:
+  ExpertLinear() = default;
+
+  // Which of the spellings in expert_linear.cpp the checkpoint has decides the names behind `prefix` ("...mlp."):
+  // tensors of each expert, stacks of them, MXFP4 in blocks and scales.
+  static ExpertLinear gate_and_up(Loader& loader, const std::string& prefix, const ExpertShape& shape);
+  static ExpertLinear down(Loader& loader, const std::string& prefix, const ExpertShape& shape);
+
+  // x: [offsets[num_experts], in_features] sorted by expert (ops/moe_routing.h) -> out: [.., out_features].
+  void operator()(ops::Backend& backend, const float* x, const int32_t* offsets, float* out) const;
+
+ private:
+  void pack(Loader& loader, int32_t expert, const std::vector<TensorView>& parts);
+
+  int32_t num_experts_ = 0;
+  int64_t in_features_ = 0;
+  int64_t out_features_ = 0;
+  std::vector<std::unique_ptr<ops::PackedMatrix>> matrices_;
+  std::vector<std::vector<const ops::PackedMatrix*>> segments_;  // rows of one dtype: [segments][num_experts]
+  std::vector<float> bias_;                                      // [num_experts, out_features] or empty
+};
+
+}  // namespace quire::nn

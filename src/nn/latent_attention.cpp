@@ -1,0 +1,189 @@
+#include "nn/latent_attention.h"
+
+#include <cstring>
+#include <numeric>
+
+namespace quire::nn {
+namespace {
+
+// The matrix [rows, columns] as [columns, rows]: in its own dtype, or in F32 where that is blocks along the rows.
+std::vector<uint8_t> turn(ops::Backend& backend, const TensorView& matrix, DType dtype) {
+  const int64_t rows = matrix.shape[0];
+  const int64_t columns = matrix.shape[1];
+  const auto* from = static_cast<const uint8_t*>(matrix.data);
+  std::vector<float> floats;
+  if (dtype != matrix.dtype) {
+    floats.resize(static_cast<size_t>(rows * columns));
+    std::vector<TokenId> ids(static_cast<size_t>(rows));
+    std::iota(ids.begin(), ids.end(), TokenId{0});
+    backend(ops::EmbeddingArgs{.ids = ids.data(), .num_tokens = rows, .table = matrix, .out = floats.data()});
+    from = reinterpret_cast<const uint8_t*>(floats.data());
+  }
+  const auto size = static_cast<size_t>(info(dtype).block_bytes);
+  std::vector<uint8_t> turned(static_cast<size_t>(rows * columns) * size);
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t column = 0; column < columns; ++column) {
+      std::memcpy(turned.data() + static_cast<size_t>(column * rows + row) * size,
+                  from + static_cast<size_t>(row * columns + column) * size, size);
+    }
+  }
+  return turned;
+}
+
+}  // namespace
+
+LatentAttention::LatentAttention(Loader& loader, const std::string& prefix, const LatentAttentionOptions& options)
+    : options_(options) {
+  const LatentAttentionConfig& sizes = options.sizes;
+  const int64_t hidden = options.hidden_size;
+  const int64_t queries = options.num_heads * query_head_dim();
+  if (sizes.query_rank > 0) {
+    query_down_ = {loader, prefix + ".q_a_proj", hidden, sizes.query_rank, options.bias};
+    query_norm_ = {loader, prefix + ".q_a_layernorm", sizes.query_rank, options.norm_eps};
+    query_up_ = {loader, prefix + ".q_b_proj", sizes.query_rank, queries};
+  } else {
+    query_up_ = {loader, prefix + ".q_proj", hidden, queries};
+  }
+  kv_down_ = {loader, prefix + ".kv_a_proj_with_mqa", hidden, cached_dim(), options.bias};
+  kv_norm_ = {loader, prefix + ".kv_a_layernorm", sizes.kv_rank, options.norm_eps};
+  load_up_projections(loader, prefix);
+  output_ = {loader, prefix + ".o_proj", int64_t{options.num_heads} * sizes.value_head_dim, hidden, options.bias};
+}
+
+void LatentAttention::pack_head(Loader& loader, const TensorView& matrix, Matrices& out) {
+  for (auto& packed : loader.pack({&matrix, 1})) {
+    out.heads.push_back(packed.get());
+    out.owned.push_back(std::move(packed));
+  }
+}
+
+LatentAttention::Matrices LatentAttention::pack_heads(Loader& loader, const TensorView& stack) const {
+  Matrices heads;
+  if (stack.data == nullptr) return heads;
+  const int64_t bytes = stack.bytes() / options_.num_heads;
+  for (int64_t head = 0; head < options_.num_heads; ++head) {
+    const TensorView view{
+        static_cast<const uint8_t*>(stack.data) + head * bytes, stack.dtype, {stack.shape[1], stack.shape[2]}};
+    pack_head(loader, view, heads);
+  }
+  return heads;
+}
+
+void LatentAttention::load_up_projections(Loader& loader, const std::string& prefix) {
+  const LatentAttentionConfig& sizes = options_.sizes;
+  const int64_t heads = options_.num_heads;
+  const int64_t nope = sizes.nope_head_dim;
+  const int64_t rows = nope + sizes.value_head_dim;
+  const std::string together = prefix + ".kv_b_proj.weight";
+  if (!loader.has(together) && loader.has(prefix + ".k_b_proj.weight")) {
+    key_up_ = pack_heads(loader, loader.stored(prefix + ".k_b_proj.weight", {heads, sizes.kv_rank, nope}));
+    value_up_ =
+        pack_heads(loader, loader.stored(prefix + ".v_b_proj.weight", {heads, sizes.value_head_dim, sizes.kv_rank}));
+    return;
+  }
+  const TensorView stored = loader.stored(together, {heads * rows, sizes.kv_rank});
+  if (stored.data == nullptr) return;
+  const int64_t stored_row = row_bytes(stored.dtype, sizes.kv_rank);
+  for (int64_t head = 0; head < heads; ++head) {
+    const auto* from = static_cast<const uint8_t*>(stored.data) + head * rows * stored_row;
+    const bool plain = info(stored.dtype).block_values == 1;
+    TensorView keys{from, plain ? stored.dtype : DType::kF32, {sizes.kv_rank, nope}};
+    std::vector<uint8_t> turned;
+    if (!loader.planning()) {
+      turned = turn(loader.backend(), {from, stored.dtype, {nope, sizes.kv_rank}}, keys.dtype);
+      keys.data = turned.data();
+    }
+    pack_head(loader, keys, key_up_);
+    const TensorView values{from + nope * stored_row, stored.dtype, {sizes.value_head_dim, sizes.kv_rank}};
+    pack_head(loader, values, value_up_);
+  }
+}
+
+int64_t LatentAttention::workspace_floats(int64_t num_tokens) const {
+  const LatentAttentionConfig& sizes = options_.sizes;
+  const int64_t heads = options_.num_heads;
+  return Workspace::rounded(num_tokens * sizes.query_rank) + Workspace::rounded(num_tokens * heads * query_head_dim()) +
+         2 * Workspace::rounded(num_tokens * heads * cached_dim()) + Workspace::rounded(num_tokens * cached_dim()) +
+         Workspace::rounded(num_tokens * heads * sizes.value_head_dim);
+}
+
+void LatentAttention::project_heads(ops::Backend& backend, const Matrices& weights, const float* x, int64_t x_head,
+                                    int64_t num_tokens, float* out, int64_t out_head) const {
+  backend(ops::GroupedLinearArgs{.x = x,
+                                 .x_stride = options_.num_heads * x_head,
+                                 .rows_per_group = num_tokens,
+                                 .num_groups = options_.num_heads,
+                                 .weights = weights.heads.data(),
+                                 .out = out,
+                                 .out_stride = options_.num_heads * out_head,
+                                 .x_group_stride = x_head,
+                                 .out_group_stride = out_head});
+}
+
+// Queries that meet cached vectors: [num_tokens, heads, kv_rank + rope].
+const float* LatentAttention::project_queries(ops::Backend& backend, const Batch& batch, const Rotary& rotary,
+                                              const float* x, Workspace& workspace) const {
+  const LatentAttentionConfig& sizes = options_.sizes;
+  const int64_t n = batch.num_tokens;
+  const int64_t heads = options_.num_heads;
+  if (sizes.query_rank > 0) {
+    float* low = workspace.take(n * sizes.query_rank);
+    query_down_(backend, x, n, low);
+    query_norm_(backend, low, nullptr, n, low);
+    x = low;
+  }
+  float* query = workspace.take(n * heads * query_head_dim());  // [n, heads, nope + rope]
+  query_up_(backend, x, n, query);
+  float* query_rope = query + sizes.nope_head_dim;
+  const int64_t stride = heads * query_head_dim();
+  rotary(backend, batch, query_rope, stride, options_.num_heads, static_cast<int32_t>(query_head_dim()));
+
+  float* latent = workspace.take(n * heads * cached_dim());
+  project_heads(backend, key_up_, query, query_head_dim(), n, latent, cached_dim());
+  backend(ops::CopyHeadsArgs{.in = query_rope,
+                             .in_token_stride = stride,
+                             .in_head_stride = query_head_dim(),
+                             .num_tokens = n,
+                             .num_heads = heads,
+                             .size = sizes.rope_head_dim,
+                             .out = latent + sizes.kv_rank,
+                             .out_token_stride = heads * cached_dim(),
+                             .out_head_stride = cached_dim()});
+  return latent;
+}
+
+void LatentAttention::operator()(ops::Backend& backend, const Batch& batch, const CacheLayer& layer,
+                                 const Rotary& rotary, const float* x, float* out, Workspace& workspace) const {
+  const LatentAttentionConfig& sizes = options_.sizes;
+  const CacheGroup& group = batch.groups[static_cast<size_t>(layer.group)];
+  const int64_t n = batch.num_tokens;
+  const int64_t heads = options_.num_heads;
+  const int64_t mark = workspace.mark();
+  const float* query = project_queries(backend, batch, rotary, x, workspace);
+
+  float* kv = workspace.take(n * cached_dim());  // [n, latent | key of the position]
+  kv_down_(backend, x, n, kv);
+  kv_norm_.normalise_groups(backend, kv, cached_dim(), n, 1);
+  rotary(backend, batch, kv + sizes.kv_rank, cached_dim(), 1, sizes.rope_head_dim);
+  backend(ops::KvWriteArgs{
+      .keys = kv, .token_stride = cached_dim(), .num_tokens = n, .slots = group.slots, .cache = layer.view});
+
+  float* context = workspace.take(n * heads * cached_dim());
+  backend(ops::PagedAttentionArgs{.queries = query,
+                                  .query_stride = heads * cached_dim(),
+                                  .num_heads = options_.num_heads,
+                                  .cache = layer.view,
+                                  .num_sequences = batch.num_sequences,
+                                  .query_offsets = batch.query_offsets,
+                                  .context_lengths = batch.context_lengths,
+                                  .block_tables = group.block_tables,
+                                  .block_table_stride = batch.block_table_stride,
+                                  .scale = options_.scale,
+                                  .out = context});
+  float* values = workspace.take(n * heads * sizes.value_head_dim);
+  project_heads(backend, value_up_, context, cached_dim(), n, values, sizes.value_head_dim);
+  output_(backend, values, n, out);
+  workspace.rewind(mark);
+}
+
+}  // namespace quire::nn

@@ -1,0 +1,65 @@
+// Multi-head latent attention (DeepSeek-AI, 2024). Keys and values of all heads are projections of one small vector of
+// each token, the latent, which is normalised and cached with a rotated key that the heads share; nothing else is.
+//
+// The keys' projection is taken to the queries' side, q . (U c) = (U^T q) . c, so that attention runs over the cached
+// vectors themselves, as over one kv head of kv_rank + rope_head_dim numbers: heads' queries meet the whole of it, and
+// the latent part of what they read is projected to their values afterwards.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "nn/attention.h"
+
+namespace quire::nn {
+
+struct LatentAttentionOptions {
+  LatentAttentionConfig sizes;
+  int64_t hidden_size = 0;
+  int32_t num_heads = 0;
+  bool bias = false;  // of the projections to the ranks and of the output
+  double norm_eps = 1e-6;
+  float scale = 1.0f;
+};
+
+class LatentAttention final : public SelfAttention {
+ public:
+  // Parameters "<prefix>.{q_proj, or q_a_proj, q_a_layernorm, q_b_proj, kv_a_proj_with_mqa, kv_a_layernorm, kv_b_proj,
+  // o_proj}"; in place of kv_b_proj k_b_proj [heads, kv_rank, nope] and v_b_proj [heads, value, kv_rank].
+  LatentAttention(Loader& loader, const std::string& prefix, const LatentAttentionOptions& options);
+
+  void operator()(ops::Backend& backend, const Batch& batch, const CacheLayer& layer, const Rotary& rotary,
+                  const float* x, float* out, Workspace& workspace) const override;
+  int64_t workspace_floats(int64_t num_tokens) const override;
+
+ private:
+  // A matrix for each head.
+  struct Matrices {
+    std::vector<std::unique_ptr<ops::PackedMatrix>> owned;
+    std::vector<const ops::PackedMatrix*> heads;
+  };
+
+  void load_up_projections(Loader& loader, const std::string& prefix);
+  // [heads, rows, columns] by heads.
+  Matrices pack_heads(Loader& loader, const TensorView& stack) const;
+  static void pack_head(Loader& loader, const TensorView& matrix, Matrices& out);
+  const float* project_queries(ops::Backend& backend, const Batch& batch, const Rotary& rotary, const float* x,
+                               Workspace& workspace) const;
+  // out[t][h] = weights[h] x[t][h], heads x_head and out_head floats apart.
+  void project_heads(ops::Backend& backend, const Matrices& weights, const float* x, int64_t x_head, int64_t num_tokens,
+                     float* out, int64_t out_head) const;
+  int64_t query_head_dim() const { return options_.sizes.nope_head_dim + options_.sizes.rope_head_dim; }
+  int64_t cached_dim() const { return options_.sizes.kv_rank + options_.sizes.rope_head_dim; }
+
+  LatentAttentionOptions options_;
+  Linear query_down_;  // to query_rank; unused where there is none
+  RmsNorm query_norm_;
+  Linear query_up_;  // to [heads, nope + rope], or from the hidden state
+  Linear kv_down_;   // to [kv_rank + rope]
+  RmsNorm kv_norm_;
+  Matrices key_up_;    // a head: [kv_rank, nope]
+  Matrices value_up_;  // a head: [value, kv_rank]
+  Linear output_;
+};
+
+}  // namespace quire::nn

@@ -1,0 +1,171 @@
+#include "nn/moe.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace quire::nn {
+namespace {
+
+// Names of the router's projection, with the block's own prefix.
+struct BlockName {
+  std::string_view block;
+  std::string_view router;
+};
+constexpr BlockName kBlocks[] = {{"mlp.", "gate"}, {"block_sparse_moe.", "gate"}, {"mlp.", "router"}};
+constexpr std::array<std::string_view, 2> kSharedExperts = {"shared_expert", "shared_experts"};
+constexpr std::array<std::string_view, 2> kCorrectionBiases = {".e_score_correction_bias", ".e_score_correction.bias"};
+
+// The first of the names that the checkpoint has, or the first of all, so that the error says what is missing.
+std::string found(const Loader& loader, const std::string& prefix, std::span<const std::string_view> names,
+                  std::string_view suffix) {
+  for (const std::string_view name : names) {
+    const std::string whole = prefix + std::string(name) + std::string(suffix);
+    if (loader.has(whole)) return prefix + std::string(name);
+  }
+  return prefix + std::string(names[0]);
+}
+
+const BlockName& block_of(const Loader& loader, const std::string& prefix) {
+  for (const BlockName& name : kBlocks) {
+    if (loader.has(prefix + std::string(name.block) + std::string(name.router) + ".weight")) return name;
+  }
+  return kBlocks[0];
+}
+
+ExpertShape expert_shape(const MoeOptions& options) {
+  return {.num_experts = options.moe.num_experts,
+          .hidden_size = options.hidden_size,
+          .intermediate_size = options.moe.intermediate_size,
+          .bias = options.moe.expert_bias,
+          .stacks_transposed = options.stacks_transposed,
+          .stacks_interleaved = options.stacks_interleaved};
+}
+
+int32_t* take_integers(Workspace& workspace, int64_t count) {
+  static_assert(sizeof(int32_t) == sizeof(float));
+  return reinterpret_cast<int32_t*>(workspace.take(count));
+}
+
+}  // namespace
+
+MoeBlock::MoeBlock(Loader& loader, const std::string& prefix, const MoeOptions& options) : options_(options) {
+  const MoeConfig& moe = options.moe;
+  const BlockName& name = block_of(loader, prefix);
+  const std::string block = prefix + std::string(name.block);
+  const std::string router = block + std::string(name.router);
+  router_ = {loader, router, options.hidden_size, moe.num_experts, moe.router_bias};
+  if (moe.correction_bias) {
+    std::string bias = router + std::string(kCorrectionBiases[0]);
+    if (!loader.has(bias) && loader.has(router + std::string(kCorrectionBiases[1])))
+      bias = router + std::string(kCorrectionBiases[1]);
+    correction_bias_ = loader.vector(bias, moe.num_experts);
+  }
+  gate_and_up_ = ExpertLinear::gate_and_up(loader, block, expert_shape(options));
+  down_ = ExpertLinear::down(loader, block, expert_shape(options));
+  if (moe.shared_intermediate_size == 0) return;
+  shared_ =
+      std::make_unique<GatedMlp>(loader, found(loader, block, kSharedExperts, ".down_proj.weight"), options.hidden_size,
+                                 moe.shared_intermediate_size, options.shared_bias, options.activation);
+  if (!moe.shared_gate) return;
+  // GGUF drops the dimension of 1.
+  const std::string gate = block + "shared_expert_gate.weight";
+  const TensorView* stored = loader.peek(gate);
+  const bool is_vector = stored != nullptr && stored->shape.rank() == 1;
+  TensorView view = loader.stored(gate, is_vector ? Shape{options.hidden_size} : Shape{1, options.hidden_size});
+  if (view.data == nullptr) return;
+  view.shape = {1, options.hidden_size};
+  shared_gate_ = loader.pack({&view, 1});
+}
+
+int64_t MoeBlock::workspace_floats(int64_t num_tokens) const {
+  const MoeConfig& moe = options_.moe;
+  const int64_t pairs = num_tokens * moe.experts_per_token;
+  const int64_t routes = Workspace::rounded(num_tokens * moe.num_experts) + 3 * Workspace::rounded(pairs) +
+                         Workspace::rounded(moe.num_experts + 1) + Workspace::rounded(num_tokens);
+  const int64_t experts = Workspace::rounded(pairs * options_.hidden_size) +
+                          Workspace::rounded(pairs * 2 * moe.intermediate_size) +
+                          Workspace::rounded(pairs * moe.intermediate_size);
+  return std::max(routes + experts, shared_ == nullptr ? 0 : shared_->workspace_floats(num_tokens));
+}
+
+MoeBlock::Routes MoeBlock::route(ops::Backend& backend, const float* x, int64_t num_tokens,
+                                 Workspace& workspace) const {
+  const MoeConfig& moe = options_.moe;
+  const int64_t pairs = num_tokens * moe.experts_per_token;
+  float* logits = workspace.take(num_tokens * moe.num_experts);
+  router_(backend, x, num_tokens, logits);
+  const Routes routes{.weights = workspace.take(pairs),
+                      .rows = take_integers(workspace, pairs),
+                      .tokens = take_integers(workspace, pairs),
+                      .offsets = take_integers(workspace, moe.num_experts + 1)};
+  backend(ops::MoeRoutingArgs{.logits = logits,
+                              .correction_bias = correction_bias_.empty() ? nullptr : correction_bias_.data(),
+                              .num_tokens = num_tokens,
+                              .num_experts = moe.num_experts,
+                              .experts_per_token = moe.experts_per_token,
+                              .score = moe.score,
+                              .normalise = moe.normalise,
+                              .scale = static_cast<float>(moe.scale),
+                              .num_groups = moe.num_groups,
+                              .groups_per_token = moe.groups_per_token,
+                              .group_score = moe.group_score,
+                              .weights = routes.weights,
+                              .rows = routes.rows,
+                              .tokens = routes.tokens,
+                              .offsets = routes.offsets});
+  return routes;
+}
+
+void MoeBlock::activate(ops::Backend& backend, const float* in, int64_t num_rows, float* out) const {
+  const MoeConfig& moe = options_.moe;
+  if (moe.clamp_limit > 0) {
+    return backend(ops::ClampedSwigluArgs{.in = in,
+                                          .num_tokens = num_rows,
+                                          .size = moe.intermediate_size,
+                                          .alpha = static_cast<float>(moe.clamp_alpha),
+                                          .limit = static_cast<float>(moe.clamp_limit),
+                                          .out = out});
+  }
+  backend(ops::ActivationArgs{
+      .function = options_.activation, .in = in, .num_tokens = num_rows, .size = moe.intermediate_size, .out = out});
+}
+
+void MoeBlock::operator()(ops::Backend& backend, const float* x, int64_t num_tokens, float* out,
+                          Workspace& workspace) const {
+  const MoeConfig& moe = options_.moe;
+  const int64_t pairs = num_tokens * moe.experts_per_token;
+  const int64_t mark = workspace.mark();
+  if (shared_ != nullptr) (*shared_)(backend, x, num_tokens, out, workspace);
+  float* shared_gate = nullptr;
+  if (!shared_gate_.empty()) {
+    shared_gate = workspace.take(num_tokens);
+    backend(ops::LinearArgs{.x = x,
+                            .x_stride = options_.hidden_size,
+                            .num_rows = num_tokens,
+                            .weight = shared_gate_[0].get(),
+                            .out = shared_gate,
+                            .out_stride = 1});
+  }
+  const Routes routes = route(backend, x, num_tokens, workspace);
+  float* rows = workspace.take(pairs * options_.hidden_size);  // the experts' inputs, then their outputs
+  float* gate_up = workspace.take(pairs * 2 * moe.intermediate_size);
+  float* activated = workspace.take(pairs * moe.intermediate_size);
+  backend(ops::GatherRowsArgs{
+      .in = x, .size = options_.hidden_size, .rows = routes.tokens, .num_rows = pairs, .out = rows});
+  gate_and_up_(backend, rows, routes.offsets, gate_up);
+  activate(backend, gate_up, pairs, activated);
+  down_(backend, activated, routes.offsets, rows);
+  backend(ops::MoeCombineArgs{.experts = rows,
+                              .rows = routes.rows,
+                              .weights = routes.weights,
+                              .experts_per_token = moe.experts_per_token,
+                              .shared = shared_ == nullptr ? nullptr : out,
+                              .shared_gate = shared_gate,
+                              .num_tokens = num_tokens,
+                              .size = options_.hidden_size,
+                              .out = out});
+  workspace.rewind(mark);
+}
+
+}  // namespace quire::nn

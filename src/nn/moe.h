@@ -1,0 +1,53 @@
+// A sparse feed-forward block: a router, experts of which each token takes a few (Shazeer et al., 2017), and for some
+// families an expert that all tokens take.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "nn/expert_linear.h"
+#include "nn/mlp.h"
+#include "types/model_config.h"
+
+namespace quire::nn {
+
+struct MoeOptions {
+  MoeConfig moe;
+  int64_t hidden_size = 0;
+  Activation activation = Activation::kSilu;
+  bool shared_bias = false;  // of the shared expert's projections
+  // See ExpertShape.
+  bool stacks_transposed = false;
+  bool stacks_interleaved = false;
+};
+
+class MoeBlock final : public FeedForward {
+ public:
+  // Parameters behind `prefix` ("model.layers.0."), under the names that moe.cpp and expert_linear.cpp list.
+  MoeBlock(Loader& loader, const std::string& prefix, const MoeOptions& options);
+
+  void operator()(ops::Backend& backend, const float* x, int64_t num_tokens, float* out,
+                  Workspace& workspace) const override;
+  int64_t workspace_floats(int64_t num_tokens) const override;
+
+ private:
+  // Of the step, in the workspace: see ops/moe_routing.h.
+  struct Routes {
+    float* weights;
+    int32_t* rows;
+    int32_t* tokens;
+    int32_t* offsets;
+  };
+  Routes route(ops::Backend& backend, const float* x, int64_t num_tokens, Workspace& workspace) const;
+  void activate(ops::Backend& backend, const float* in, int64_t num_rows, float* out) const;
+
+  MoeOptions options_;
+  Linear router_;
+  std::vector<float> correction_bias_;  // [num_experts] or empty
+  ExpertLinear gate_and_up_;
+  ExpertLinear down_;
+  std::unique_ptr<GatedMlp> shared_;
+  std::vector<std::unique_ptr<ops::PackedMatrix>> shared_gate_;  // [1, hidden_size]
+};
+
+}  // namespace quire::nn

@@ -1,0 +1,17 @@
+#include "ops/activation.h"
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+
+namespace quire::ops {
+
+void check(const ActivationArgs& args) {
+  QUIRE_CHECK_MSG(args.num_tokens >= 0 && args.size >= 0,
+                  fmt::format("num_tokens {}, size {}", args.num_tokens, args.size));
+  if (args.num_tokens == 0 || args.size == 0) return;
+  QUIRE_CHECK(args.in != nullptr && args.out != nullptr);
+  QUIRE_CHECK_MSG(!args.gated || args.in != args.out, "a gated activation reads twice what it writes");
+}
+
+}  // namespace quire::ops

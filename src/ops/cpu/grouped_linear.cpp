@@ -1,0 +1,119 @@
+#include "ops/cpu/grouped_linear.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "ops/cpu/packed_panels.h"
+
+namespace quire::ops::cpu {
+namespace {
+
+constexpr int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+// Rows of one group that go through its panels together.
+struct Run {
+  int32_t group;
+  int64_t row;
+  int64_t num_rows;
+};
+
+// Runs of the rows [begin, end) whose inputs stay in the second cache while the panels go by.
+std::vector<Run> cut(const GroupedLinearArgs& args, int64_t begin, int64_t end, int64_t row_bytes) {
+  constexpr int64_t kRunBytes = 256 << 10;
+  constexpr int64_t kTileRows = 12;
+  constexpr int64_t kMostRows = 192;
+  const int64_t most_rows = std::clamp(kRunBytes / row_bytes, 2 * kTileRows, kMostRows) / kTileRows * kTileRows;
+  std::vector<Run> runs;
+  for (int32_t g = 0; g < args.num_groups; ++g) {
+    const int64_t last = std::min(first_row(args, g + 1), end);
+    for (int64_t row = std::max(first_row(args, g), begin); row < last; row += most_rows)
+      runs.push_back({g, row, std::min(most_rows, last - row)});
+  }
+  return runs;
+}
+
+// A window of rows.
+struct Window {
+  int64_t first;
+  int64_t end;
+  const uint8_t* coded_rows;  // nullptr: the kernel reads the floats themselves
+  int64_t row_bytes;
+};
+
+void multiply_window(const GroupedLinearArgs& args, const Window& window, Activations activations,
+                     const Kernels& kernels, ThreadPool& pool, float* scratch) {
+  const auto& shape = static_cast<const PackedPanels&>(*args.weights[0]);
+  const auto kernel = kernels.linear[activations][static_cast<size_t>(shape.dtype())];
+  const int64_t panels = shape.num_panels();
+  const std::vector<Run> runs = cut(args, window.first, window.end, window.row_bytes);
+  // Pieces are a panel and a run, in the order of memory.
+  const auto multiply_pieces = [&](int64_t begin, int64_t end, int thread) {
+    while (begin < end) {
+      const Run& run = runs[static_cast<size_t>(begin / panels)];
+      const auto& weight = static_cast<const PackedPanels&>(*args.weights[run.group]);
+      const int64_t panel = begin % panels;
+      const int64_t column = panel * kPanelColumns;
+      LinearTile tile{};
+      tile.rows = window.coded_rows != nullptr ? window.coded_rows + (run.row - window.first) * window.row_bytes
+                                               : reinterpret_cast<const uint8_t*>(x_row(args, run.group, run.row));
+      tile.row_bytes = window.row_bytes;
+      tile.num_rows = run.num_rows;
+      tile.panels = weight.panel(panel);
+      tile.panel_bytes = weight.panel_bytes();
+      tile.num_panels = std::min(panels - panel, end - begin);
+      tile.k = weight.columns();
+      tile.bias = args.bias == nullptr ? nullptr : args.bias + run.group * args.bias_stride + column;
+      tile.out = out_row(args, run.group, run.row) + column;
+      tile.out_stride = args.out_stride;
+      tile.columns = std::min(tile.num_panels * kPanelColumns, weight.rows() - column);
+      tile.scratch = scratch + thread * kLinearScratchFloats;
+      kernel(tile);
+      begin += tile.num_panels;
+    }
+  };
+  // Less than this is done sooner than another thread has begun.
+  constexpr int64_t kLeastProducts = 65536;
+  const int64_t pieces = panels * static_cast<int64_t>(runs.size());
+  if (pool.num_threads() == 1 || (window.end - window.first) * shape.rows() * shape.columns() < kLeastProducts) {
+    multiply_pieces(0, pieces, 0);
+  } else {
+    pool.parallel_ranges(pieces, multiply_pieces);
+  }
+}
+
+}  // namespace
+
+void multiply_groups(const GroupedLinearArgs& args, Activations activations, const Kernels& kernels, ThreadPool& pool,
+                     const GroupedLinearScratch& scratch) {
+  const int64_t num_rows = first_row(args, args.num_groups);
+  if (num_rows == 0) return;
+  if (activations == kFloatRows) {
+    const Window all{0, num_rows, nullptr, args.x_stride * static_cast<int64_t>(sizeof(float))};
+    return multiply_window(args, all, activations, kernels, pool, scratch.tiles);
+  }
+  // Rows are first rounded to whole numbers, as many of them as there is room for.
+  const auto& weight = *args.weights[0];
+  const int64_t k = weight.columns();
+  const int64_t row_bytes = ceil_div(coded_row_bytes(activations, k), 64) * 64;
+  const auto code_row = kernels.code_row[activations][static_cast<size_t>(weight.dtype())];
+  QUIRE_CHECK(row_bytes <= scratch.coded_bytes);
+  const int64_t window_rows = scratch.coded_bytes / row_bytes;
+  constexpr int64_t kTaskValues = 8192;
+  const int64_t task_rows = std::max<int64_t>(kTaskValues / k, 1);
+  for (int64_t first = 0; first < num_rows; first += window_rows) {
+    const int64_t end = std::min(first + window_rows, num_rows);
+    pool.parallel_for(ceil_div(end - first, task_rows), [&](int64_t task, int) {
+      const int64_t last = std::min(first + (task + 1) * task_rows, end);
+      int32_t group = 0;
+      for (int64_t row = first + task * task_rows; row < last; ++row) {
+        while (first_row(args, group + 1) <= row) ++group;
+        code_row(x_row(args, group, row), k, scratch.coded_rows + (row - first) * row_bytes);
+      }
+    });
+    multiply_window(args, {first, end, scratch.coded_rows, row_bytes}, activations, kernels, pool, scratch.tiles);
+  }
+}
+
+}  // namespace quire::ops::cpu

@@ -1,0 +1,49 @@
+#include "ops/cpu/isa_kernels.h"
+#include "ops/cpu/simd.h"
+
+namespace quire::ops::cpu::QUIRE_ISA {
+namespace {
+
+QUIRE_INLINE F8 clamped_gate(F8 gate, F8 up, float alpha, float limit) {
+  const F8 most = broadcast(limit);
+  gate = gate > most ? most : gate;
+  up = up > most ? most : up;
+  up = up < -most ? -most : up;
+  return (up + 1.0f) * (gate / (exp(gate * -alpha) + 1.0f));
+}
+
+// The first `count` floats of a vector.
+QUIRE_INLINE F8 load_some(const float* p, int64_t count) {
+  float padded[kLanes] = {};
+  for (int64_t i = 0; i < count; ++i) padded[i] = p[i];
+  return load(padded);
+}
+QUIRE_INLINE void store_some(float* p, F8 v, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) p[i] = v[i];
+}
+
+}  // namespace
+
+void clamped_swiglu(const float* gate, const float* up, float alpha, float limit, int64_t size, float* out) {
+  int64_t i = 0;
+  for (; i + kLanes <= size; i += kLanes) store(out + i, clamped_gate(load(gate + i), load(up + i), alpha, limit));
+  const int64_t rest = size - i;
+  if (rest > 0)
+    store_some(out + i, clamped_gate(load_some(gate + i, rest), load_some(up + i, rest), alpha, limit), rest);
+}
+
+void moe_combine(const MoeCombineWork& work, int64_t size, float* out) {
+  const auto add = [&](int64_t i, auto&& read) {
+    F8 total = zero();
+    for (int32_t r = 0; r < work.experts_per_token; ++r)
+      total = fma(broadcast(work.weights[r]), read(work.experts + work.rows[r] * size + i), total);
+    if (work.shared != nullptr) total = fma(broadcast(work.shared_weight), read(work.shared + i), total);
+    return total;
+  };
+  int64_t i = 0;
+  for (; i + kLanes <= size; i += kLanes) store(out + i, add(i, [](const float* p) { return load(p); }));
+  const int64_t rest = size - i;
+  if (rest > 0) store_some(out + i, add(i, [rest](const float* p) { return load_some(p, rest); }), rest);
+}
+
+}  // namespace quire::ops::cpu::QUIRE_ISA

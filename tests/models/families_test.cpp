@@ -1,0 +1,234 @@
+// What the families read out of configurations, and what they refuse by name.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <boost/json.hpp>
+#include <cmath>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "models/registry.h"
+
+namespace quire::models {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+boost::json::object small(std::string_view architecture) {
+  return boost::json::object{
+      {"architectures", {architecture}}, {"vocab_size", 512},      {"hidden_size", 64},
+      {"intermediate_size", 128},        {"num_hidden_layers", 4}, {"num_attention_heads", 4},
+      {"num_key_value_heads", 2},        {"head_dim", 16},         {"max_position_embeddings", 512}};
+}
+
+Result<ModelConfig> read(const boost::json::object& config) {
+  QUIRE_ASSIGN_OR_RETURN(const Family family, find_family(config));
+  return family.read_config(config, {});
+}
+
+// `small` with one more field.
+Result<ModelConfig> read_with(std::string_view architecture, std::string_view key, boost::json::value value) {
+  boost::json::object config = small(architecture);
+  config[key] = std::move(value);
+  return read(config);
+}
+
+TEST(Families, AreAllInTheTableOfTheDocumentation) {
+  std::ifstream file(std::string(QUIRE_TEST_DATA) + "/../../docs/models.md");
+  ASSERT_TRUE(file.is_open());
+  std::stringstream text;
+  text << file.rdbuf();
+  for (const std::string& name : supported_architectures()) {
+    EXPECT_THAT(text.str(), HasSubstr("`" + name + "`")) << "docs/models.md has no line for it";
+  }
+}
+
+TEST(Families, AnUnknownOneIsRefusedWithThoseThatThereAre) {
+  const Status status = find_family(small("MambaForCausalLM")).status();
+  EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(status.message(), HasSubstr("MambaForCausalLM"));
+  EXPECT_THAT(status.message(), HasSubstr("LlamaForCausalLM"));
+}
+
+TEST(Families, AnUnknownActivationIsRefusedByName) {
+  const Status status = read_with("LlamaForCausalLM", "hidden_act", "laplace").status();
+  EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(status.message(), HasSubstr("laplace"));
+}
+
+TEST(Families, TyingTheEmbeddingsHasADefaultOfEachFamilysOwn) {
+  EXPECT_FALSE(read(small("LlamaForCausalLM"))->tie_word_embeddings);
+  EXPECT_FALSE(read(small("Qwen3ForCausalLM"))->tie_word_embeddings);
+  EXPECT_TRUE(read(small("Gemma2ForCausalLM"))->tie_word_embeddings);
+  EXPECT_TRUE(read(small("Gemma3ForCausalLM"))->tie_word_embeddings);
+}
+
+TEST(Families, QwensLayersFromMaxWindowLayersOnHaveAWindowWhereItIsUsed) {
+  boost::json::object config = small("Qwen2ForCausalLM");
+  config["sliding_window"] = 32;
+  config["max_window_layers"] = 3;
+  EXPECT_TRUE(read(config)->layer_windows.empty());
+  config["use_sliding_window"] = true;
+  EXPECT_THAT(read(config)->layer_windows, ElementsAre(0, 0, 0, 32));
+  config["layer_types"] = {"sliding_attention", "full_attention", "full_attention", "full_attention"};
+  EXPECT_THAT(read(config)->layer_windows, ElementsAre(32, 0, 0, 0));
+  config["layer_types"] = {"chunked_attention", "full_attention", "full_attention", "full_attention"};
+  EXPECT_THAT(read(config).status().message(), HasSubstr("chunked_attention"));
+}
+
+TEST(Families, Qwen2HasBiasesOnQueriesKeysAndValuesAlone) {
+  const auto config = read(small("Qwen2ForCausalLM"));
+  ASSERT_TRUE(config.ok());
+  EXPECT_TRUE(config->attention_bias);
+  EXPECT_FALSE(config->attention_output_bias);
+}
+
+TEST(Families, GranitesMultipliersAreRead) {
+  boost::json::object config = small("GraniteForCausalLM");
+  config["attention_multiplier"] = 0.0625;
+  config["embedding_multiplier"] = 12.0;
+  config["residual_multiplier"] = 0.22;
+  config["logits_scaling"] = 8.0;
+  const auto read_config = read(config);
+  ASSERT_TRUE(read_config.ok());
+  EXPECT_EQ(read_config->attention_scale, 0.0625);
+  EXPECT_EQ(read_config->embedding_scale, 12.0);
+  EXPECT_EQ(read_config->residual_scale, 0.22);
+  EXPECT_EQ(read_config->logits_scale, 0.125);
+}
+
+TEST(Families, Gemma2CapsScoresAndLogitsUnlessTheConfigurationSaysNull) {
+  const auto silent = read(small("Gemma2ForCausalLM"));
+  ASSERT_TRUE(silent.ok());
+  EXPECT_EQ(silent->attention_soft_cap, 50.0);
+  EXPECT_EQ(silent->logits_soft_cap, 30.0);
+  EXPECT_THAT(silent->layer_windows, ElementsAre(4096, 0, 4096, 0));
+  EXPECT_EQ(silent->embedding_scale, 8.0);
+  EXPECT_EQ(silent->attention_scale, 1.0 / 16);
+  EXPECT_EQ(read_with("Gemma2ForCausalLM", "attn_logit_softcapping", nullptr)->attention_soft_cap, 0.0);
+  EXPECT_THAT(read_with("Gemma2ForCausalLM", "use_bidirectional_attention", true).status().message(),
+              HasSubstr("use_bidirectional_attention"));
+}
+
+TEST(Families, Gemma3HasARopeForEachTypeOfLayer) {
+  boost::json::object config = small("Gemma3ForCausalLM");
+  config["rope_parameters"] = boost::json::parse(R"({
+      "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 2000000.0},
+      "sliding_attention": {"rope_type": "default", "rope_theta": 5000.0}})");
+  const auto nested = read(config);
+  ASSERT_TRUE(nested.ok()) << nested.status().message();
+  EXPECT_EQ(nested->rope.theta, 2e6);
+  EXPECT_EQ(nested->rope.factor, 8.0);
+  EXPECT_EQ(nested->window_rope->theta, 5000.0);
+  EXPECT_EQ(nested->window_rope->scaling, RopeScaling::kNone);
+}
+
+TEST(Families, Gemma3sOlderSpellingOfItsRopesIsRead) {
+  boost::json::object config = small("Gemma3ForCausalLM");
+  config["rope_theta"] = 500000.0;
+  config["rope_local_base_freq"] = 8000.0;
+  config["rope_scaling"] = boost::json::parse(R"({"rope_type": "linear", "factor": 4.0})");
+  config["sliding_window_pattern"] = 2;
+  config["sliding_window"] = 16;
+  const auto older = read(config);
+  ASSERT_TRUE(older.ok()) << older.status().message();
+  EXPECT_EQ(older->rope.theta, 500000.0);
+  EXPECT_EQ(older->rope.scaling, RopeScaling::kLinear);
+  EXPECT_EQ(older->window_rope->theta, 8000.0);
+  EXPECT_EQ(older->window_rope->scaling, RopeScaling::kNone);
+  EXPECT_THAT(older->layer_windows, ElementsAre(16, 0, 16, 0));
+}
+
+TEST(Families, TheTextPartOfALargerGemma3IsRead) {
+  boost::json::object whole{{"architectures", {"Gemma3ForConditionalGeneration"}}, {"eos_token_id", {1, 106}}};
+  whole["text_config"] = small("ignored");
+  const auto config = read(whole);
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(config->hidden_size, 64);
+  EXPECT_THAT(config->eos_ids, ElementsAre(1, 106));
+}
+
+TEST(Families, Phi3ReadsLongropeByItsOlderNamesAndTheLengthBesideIt) {
+  boost::json::object config = small("Phi3ForCausalLM");
+  config["original_max_position_embeddings"] = 64;
+  boost::json::object scaling{{"short_factor", boost::json::array(8, 1.5)},
+                              {"long_factor", boost::json::array(8, 4.0)}};
+  for (const char* type : {"longrope", "su", "yarn"}) {
+    scaling["type"] = type;
+    config["rope_scaling"] = scaling;
+    const auto read_config = read(config);
+    ASSERT_TRUE(read_config.ok()) << read_config.status().message();
+    EXPECT_EQ(read_config->rope.scaling, RopeScaling::kLongRope);
+    EXPECT_EQ(read_config->rope.original_max_position, 64);
+    EXPECT_EQ(read_config->rope.factor, 8.0);
+    EXPECT_EQ(read_config->rope.long_factors, std::vector<double>(8, 4.0));
+  }
+  scaling["long_factor"] = boost::json::array(7, 4.0);
+  config["rope_scaling"] = scaling;
+  EXPECT_THAT(read(config).status().message(), HasSubstr("long_factor"));
+}
+
+TEST(Families, GlmRotatesHalfOfEachHeadByNeighbouringPairs) {
+  const auto config = read(small("Glm4ForCausalLM"));
+  ASSERT_TRUE(config.ok());
+  EXPECT_EQ(config->rope.rotary_dim, 8);
+  EXPECT_TRUE(config->rope.interleaved);
+  EXPECT_TRUE(config->attention_bias);
+}
+
+TEST(Families, TheTrainedLengthBesideTheRopeParametersWins) {
+  boost::json::object config = small("LlamaForCausalLM");
+  config["original_max_position_embeddings"] = 100;
+  config["rope_parameters"] =
+      boost::json::parse(R"({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 50})");
+  EXPECT_EQ(read(config)->rope.original_max_position, 100);
+  config.erase("original_max_position_embeddings");
+  EXPECT_EQ(read(config)->rope.original_max_position, 50);
+}
+
+TEST(Families, ADynamicRopeIsAPlainOneWithinTheLengthThatThereIs) {
+  const auto config =
+      read_with("LlamaForCausalLM", "rope_scaling", boost::json::parse(R"({"rope_type": "dynamic", "factor": 2.0})"));
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(config->rope.scaling, RopeScaling::kNone);
+}
+
+TEST(Families, AnUnknownRopeIsRefusedByName) {
+  EXPECT_THAT(
+      read_with("LlamaForCausalLM", "rope_scaling", boost::json::parse(R"({"rope_type": "axial"})")).status().message(),
+      HasSubstr("axial"));
+}
+
+TEST(Families, Gpt2ReadsItsOwnWordsAndRefusesCrossAttention) {
+  boost::json::object config{{"architectures", {"GPT2LMHeadModel"}}, {"n_embd", 64}, {"n_layer", 2}, {"n_head", 4}};
+  config["scale_attn_by_inverse_layer_idx"] = true;
+  const auto read_config = read(config);
+  ASSERT_TRUE(read_config.ok()) << read_config.status().message();
+  EXPECT_EQ(read_config->intermediate_size, 256);
+  EXPECT_EQ(read_config->vocab_size, 50257);
+  EXPECT_TRUE(read_config->scale_by_inverse_layer);
+  EXPECT_TRUE(read_config->transposed_weights);
+  config["add_cross_attention"] = true;
+  EXPECT_THAT(read(config).status().message(), HasSubstr("add_cross_attention"));
+}
+
+TEST(Families, OptHasNormsBeforeOrAfterItsBlocks) {
+  boost::json::object config{{"architectures", {"OPTForCausalLM"}},
+                             {"hidden_size", 64},
+                             {"ffn_dim", 128},
+                             {"num_hidden_layers", 2},
+                             {"num_attention_heads", 4}};
+  EXPECT_TRUE(read(config)->final_norm);
+  config["do_layer_norm_before"] = false;
+  config["word_embed_proj_dim"] = 32;
+  const auto after = read(config);
+  ASSERT_TRUE(after.ok());
+  EXPECT_FALSE(after->norm_before);
+  EXPECT_FALSE(after->final_norm);
+  EXPECT_EQ(after->embedding_size, 32);
+}
+
+}  // namespace
+}  // namespace quire::models
