@@ -513,8 +513,7 @@ Places widen_tile(const AttentionWork& work, const Tile& tile, int64_t begin, in
     places.values[i] = reinterpret_cast<const uint8_t*>(value_rows + i * kLanes * row_floats);
   }
   if (work.block_size % kLanes == 0) {
-    const Places from =
-        places_in_cache<Format::kBytes>(work, work.keys, work.keys, work.block_table, tile, begin, end);
+    const Places from = places_in_cache<Format::kBytes>(work, work.keys, work.keys, work.block_table, tile, begin, end);
     for (int64_t i = (begin - tile.begin) / kLanes; i * kLanes < end - tile.begin; ++i) {
       float* keys = key_pages + i * kLanes / kPageTokens * kPageTokens * head_dim + i * kLanes % kPageTokens;
       for (int64_t d = 0; d < head_dim; ++d)
