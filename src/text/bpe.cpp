@@ -5,6 +5,7 @@
 #include <memory>
 #include <unordered_map>
 
+#include "text/tokenizer_normalizer.h"
 #include "text/unicode.h"
 #include "text/utf8.h"
 
@@ -105,9 +106,11 @@ Result<std::unique_ptr<TokenModel>> BpeModel::make(const TokenTable& tokens, con
   std::unique_ptr<BpeModel> model(new BpeModel(options));
   model->merges_.reserve(merges.size());
   std::string merged;
+  std::vector<TokenId> results;
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const auto& [left, right] = merges[rank];
-    merged.assign(left).append(right);
+    const bool has_prefix = !options.continuation_prefix.empty() && right.size() >= options.continuation_prefix.size();
+    merged.assign(left).append(right.substr(has_prefix ? options.continuation_prefix.size() : 0));
     const auto left_id = tokens.find(left);
     const auto right_id = tokens.find(right);
     const auto merged_id = tokens.find(merged);
@@ -117,8 +120,10 @@ Result<std::unique_ptr<TokenModel>> BpeModel::make(const TokenTable& tokens, con
     }
     if (is_hidden(hidden, *merged_id)) continue;
     model->merges_.add(*left_id, *right_id, {static_cast<uint32_t>(rank), *merged_id});
+    results.push_back(*merged_id);
   }
   model->add_characters(tokens, hidden);
+  model->find_safe_cuts(tokens, results);
   model->add_whole_pieces(tokens, hidden);
   return std::unique_ptr<TokenModel>(std::move(model));
 }
@@ -128,8 +133,8 @@ void BpeModel::add_characters(const TokenTable& tokens, const std::vector<bool>&
     const auto id = tokens.find(token);
     return id && !is_hidden(hidden, *id) ? *id : kNoToken;
   };
+  add_fallback_tokens(tokens);
   byte_tokens_.fill(kNoToken);
-  fallback_tokens_.fill(kNoToken);
   for (int byte = 0; byte < 256; ++byte) {
     const auto index = static_cast<size_t>(byte);
     if (options_.byte_level) {
@@ -139,18 +144,38 @@ void BpeModel::add_characters(const TokenTable& tokens, const std::vector<bool>&
     } else if (byte < 0x80) {
       byte_tokens_[index] = visible(std::string(1, static_cast<char>(byte)));
     }
-    // Byte tokens may be marked special: no text spells them, so there is nothing to protect.
-    if (options_.byte_fallback) {
-      fallback_tokens_[index] = tokens.find(fmt::format("<0x{:02X}>", byte)).value_or(kNoToken);
-    }
   }
   if (options_.byte_level) return;
+  const bool affixes = !options_.continuation_prefix.empty() || !options_.end_suffix.empty();
   for (TokenId id = 0; id < tokens.size(); ++id) {
     const std::string* token = tokens.find(id);
     if (token == nullptr || token->empty() || is_hidden(hidden, id)) continue;
     const size_t length = next_utf8_sequence(*token, 0).length;
-    if (length > 1 && length == token->size()) character_tokens_.emplace(*token, id);
+    if (affixes || (length > 1 && length == token->size())) character_tokens_.emplace(*token, id);
   }
+}
+
+// Byte tokens may be marked special: no text spells them, so there is nothing to protect.
+void BpeModel::add_fallback_tokens(const TokenTable& tokens) {
+  fallback_tokens_.fill(kNoToken);
+  if (!options_.byte_fallback) return;
+  for (size_t byte = 0; byte < 256; ++byte) {
+    fallback_tokens_[byte] = tokens.find(fmt::format("<0x{:02X}>", byte)).value_or(kNoToken);
+  }
+}
+
+void BpeModel::find_safe_cuts(const TokenTable& tokens, const std::vector<TokenId>& merged) {
+  const auto space = character_tokens_.find(kSpaceSymbol);
+  const bool affixes = !options_.continuation_prefix.empty() || !options_.end_suffix.empty();
+  if (options_.byte_level || affixes || space == character_tokens_.end() || space->second >= first_virtual_) return;
+  cuts_at_space_ = std::all_of(merged.begin(), merged.end(), [&](TokenId id) {
+    const std::string_view token = *tokens.find(id);
+    size_t found = 0;
+    while ((found = token.find(kSpaceSymbol, found + 1)) != std::string_view::npos) {
+      if (!token.substr(0, found).ends_with(kSpaceSymbol)) return false;
+    }
+    return true;
+  });
 }
 
 // A piece always becomes the same ids, so that those which become one token can be looked up whole.
@@ -165,6 +190,10 @@ void BpeModel::add_whole_pieces(const TokenTable& tokens, const std::vector<bool
       if (!ByteAlphabet::get().to_bytes(*token, piece)) continue;
     } else {
       piece = *token;
+      if (!options_.ignore_merges && piece.ends_with(options_.end_suffix)) {
+        piece.resize(piece.size() - options_.end_suffix.size());
+        if (piece.empty()) continue;
+      }
     }
     if (!options_.ignore_merges) {
       symbols.clear();
@@ -193,12 +222,19 @@ void BpeModel::split_into_characters(std::string_view piece, std::vector<TokenId
     }
     return;
   }
+  const bool affixes = !options_.continuation_prefix.empty() || !options_.end_suffix.empty();
+  std::string spelling;
   for (size_t i = 0; i < piece.size();) {
     const uint32_t length = decode_code_point(piece.data() + i).length;
-    const std::string_view character = piece.substr(i, length);
+    std::string_view character = piece.substr(i, length);
+    if (affixes) {
+      spelling.assign(i > 0 ? options_.continuation_prefix : std::string()).append(character);
+      if (i + length == piece.size()) spelling.append(options_.end_suffix);
+      character = spelling;
+    }
     i += length;
     TokenId id = kNoToken;
-    if (length == 1) {
+    if (character.size() == 1) {
       id = byte_tokens_[static_cast<unsigned char>(character[0])];
     } else if (const auto entry = character_tokens_.find(character); entry != character_tokens_.end()) {
       id = entry->second;
@@ -240,7 +276,7 @@ void BpeModel::merge_short(std::vector<TokenId>& symbols) const {
   symbols.resize(count);
 }
 
-void BpeModel::merge_long(std::vector<TokenId>& symbols) const {
+void BpeModel::merge_long(std::vector<TokenId>& symbols, Parts* parts) const {
   const auto count = static_cast<uint32_t>(symbols.size());
   constexpr uint32_t kNone = UINT32_MAX;
   std::vector<uint32_t> next(count), previous(count);
@@ -251,7 +287,7 @@ void BpeModel::merge_long(std::vector<TokenId>& symbols) const {
   PairQueue queue;
   const auto offer = [&](uint32_t left) {
     if (left == kNone || next[left] == kNone) return;
-    const uint32_t rank = merges_.find(symbols[left], symbols[next[left]]).rank;
+    const uint32_t rank = find_merge(symbols[left], symbols[next[left]], parts).rank;
     if (rank != MergeTable::kNoRank) queue.push(rank, left);
   };
   for (uint32_t i = 0; i < count; ++i) offer(i);
@@ -272,26 +308,98 @@ void BpeModel::merge_long(std::vector<TokenId>& symbols) const {
   std::erase(symbols, kNoToken);
 }
 
-void BpeModel::encode_by_merging(std::string_view piece, std::vector<TokenId>& symbols) const {
-  split_into_characters(piece, symbols);
-  if (symbols.size() <= kShortPiece) {
-    merge_short(symbols);
-  } else {
-    merge_long(symbols);
+MergeTable::Merge BpeModel::find_merge(TokenId left, TokenId right, Parts* parts) const {
+  const MergeTable::Merge merge = merges_.find(left, right);
+  if (parts != nullptr && merge.rank != MergeTable::kNoRank && unused_[static_cast<size_t>(merge.merged)]) {
+    (*parts)[merge.merged] = {left, right};
   }
+  return merge;
 }
 
-void BpeModel::encode(std::string_view piece, std::vector<TokenId>& out) const {
-  if (piece.size() <= longest_whole_piece_) {
-    if (const auto whole = whole_pieces_.find(piece); whole != whole_pieces_.end()) {
+// Parts are shorter than the whole, so that this ends.
+void BpeModel::take_apart_unused(const Parts& parts, std::vector<TokenId>& symbols) const {
+  std::vector<TokenId> result;
+  std::vector<TokenId> waiting(symbols.rbegin(), symbols.rend());
+  while (!waiting.empty()) {
+    const TokenId symbol = waiting.back();
+    waiting.pop_back();
+    const auto entry = parts.find(symbol);
+    if (entry == parts.end() || !unused_[static_cast<size_t>(symbol)]) {
+      result.push_back(symbol);
+      continue;
+    }
+    waiting.push_back(entry->second.second);
+    waiting.push_back(entry->second.first);
+  }
+  symbols = std::move(result);
+}
+
+// Characters that found no partner are unknown after all.
+void BpeModel::resolve_virtual(std::vector<TokenId>& symbols) const {
+  std::vector<TokenId> result;
+  result.reserve(symbols.size());
+  for (const TokenId symbol : symbols) {
+    TokenId id = symbol;
+    if (symbol >= first_virtual_) {
+      const std::string& character = virtual_[static_cast<size_t>(symbol - first_virtual_)];
+      const bool falls_back = options_.byte_fallback && std::all_of(character.begin(), character.end(), [&](char byte) {
+                                return fallback_tokens_[static_cast<unsigned char>(byte)] != kNoToken;
+                              });
+      if (falls_back) {
+        for (const char byte : character) result.push_back(fallback_tokens_[static_cast<unsigned char>(byte)]);
+        continue;
+      }
+      id = options_.unk.value_or(kNoToken);
+    }
+    const bool fuses = options_.fuse_unk && options_.unk == id && !result.empty() && result.back() == id;
+    if (id != kNoToken && !fuses) result.push_back(id);
+  }
+  symbols = std::move(result);
+}
+
+void BpeModel::encode_by_merging(std::string_view piece, std::vector<TokenId>& symbols) const {
+  split_into_characters(piece, symbols);
+  if (!unused_.empty()) {
+    Parts parts;
+    merge_long(symbols, &parts);
+    take_apart_unused(parts, symbols);
+  } else if (symbols.size() <= kShortPiece) {
+    merge_short(symbols);
+  } else {
+    merge_long(symbols, nullptr);
+  }
+  if (!virtual_.empty()) resolve_virtual(symbols);
+}
+
+void BpeModel::encode_chunk(std::string_view chunk, bool may_be_whole, std::vector<TokenId>& out) const {
+  if (may_be_whole && chunk.size() <= longest_whole_piece_) {
+    if (const auto whole = whole_pieces_.find(chunk); whole != whole_pieces_.end()) {
       out.push_back(whole->second);
       return;
     }
   }
   std::vector<TokenId> symbols;
-  symbols.reserve(piece.size());
-  encode_by_merging(piece, symbols);
+  symbols.reserve(chunk.size());
+  encode_by_merging(chunk, symbols);
   out.insert(out.end(), symbols.begin(), symbols.end());
+}
+
+void BpeModel::encode(std::string_view piece, std::vector<TokenId>& out) const {
+  if (!cuts_at_space_ || piece.size() <= longest_whole_piece_) {
+    if (!cuts_at_space_ || whole_pieces_.contains(piece)) {
+      encode_chunk(piece, true, out);
+      return;
+    }
+  }
+  // With ignore_merges only a whole piece is looked up, never a part of one.
+  size_t begin = 0;
+  while (begin < piece.size()) {
+    size_t end = begin;
+    while (piece.substr(end).starts_with(kSpaceSymbol)) end += kSpaceSymbol.size();
+    end = std::min(piece.find(kSpaceSymbol, end), piece.size());
+    encode_chunk(piece.substr(begin, end - begin), !options_.ignore_merges, out);
+    begin = end;
+  }
 }
 
 }  // namespace quire::text

@@ -4,9 +4,11 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -54,11 +56,21 @@ class MergeTable {
 };
 
 struct BpeOptions {
-  bool byte_level = false;     // the vocabulary is written in the alphabet of bytes (ByteAlphabet)
-  bool ignore_merges = false;  // a piece that is a token is that token
-  bool byte_fallback = false;  // a character that is no token becomes tokens "<0x41>" of its bytes
-  bool fuse_unk = false;       // unknown characters in a row become one unk
-  std::optional<TokenId> unk;  // for characters that are no token; without it they vanish
+  bool byte_level = false;          // the vocabulary is written in the alphabet of bytes (ByteAlphabet)
+  bool ignore_merges = false;       // a piece that is a token is that token
+  bool byte_fallback = false;       // a character that is no token becomes tokens "<0x41>" of its bytes
+  bool fuse_unk = false;            // unknown characters in a row become one unk
+  std::optional<TokenId> unk;       // for characters that are no token; without it they vanish
+  std::string continuation_prefix;  // of the spelling of characters inside a piece ("##"); mostly empty
+  std::string end_suffix;           // of the spelling of a piece's last character ("</w>"); mostly empty
+};
+
+// A token that merging may make, as SentencePiece has it: the pair whose result scores best merges first.
+struct ScoredToken {
+  TokenId id = kNoToken;
+  float score = 0;
+  bool unused = false;  // made on the way, but taken apart again in the result
+  bool whole = false;   // a piece that spells it is it, whatever would merge: a symbol that a user defined
 };
 
 // Left and right spelling, by rank.
@@ -72,16 +84,33 @@ class BpeModel final : public TokenModel {
   static Result<std::unique_ptr<TokenModel>> make(const TokenTable& tokens, const MergeList& merges,
                                                   const std::vector<bool>& hidden, const BpeOptions& options);
 
+  // As SentencePiece: two symbols merge where their spellings together are a token, whatever they are themselves;
+  // `fuse_unk` and byte_fallback as in options. Errors: invalid_argument for a score that is not a number.
+  static Result<std::unique_ptr<TokenModel>> make_by_scores(const TokenTable& tokens,
+                                                            const std::vector<ScoredToken>& scored,
+                                                            const BpeOptions& options);
+
   // O(n log n) time, constant stack.
   void encode(std::string_view piece, std::vector<TokenId>& out) const override;
 
  private:
-  explicit BpeModel(BpeOptions options) : options_(options) {}
+  // Where unused tokens came from: what was last seen to become them.
+  using Parts = std::unordered_map<TokenId, std::pair<TokenId, TokenId>>;
+
+  explicit BpeModel(BpeOptions options) : options_(std::move(options)) {}
+  TokenId add_symbol(std::string_view character, const TokenMap& known);
+  void add_scored_pieces(const TokenTable& tokens, const std::vector<ScoredToken>& scored);
+  MergeTable::Merge find_merge(TokenId left, TokenId right, Parts* parts) const;
+  void take_apart_unused(const Parts& parts, std::vector<TokenId>& symbols) const;
+  void resolve_virtual(std::vector<TokenId>& symbols) const;
+  void add_fallback_tokens(const TokenTable& tokens);
+  void find_safe_cuts(const TokenTable& tokens, const std::vector<TokenId>& merged);
+  void encode_chunk(std::string_view chunk, bool may_be_whole, std::vector<TokenId>& out) const;
   void add_characters(const TokenTable& tokens, const std::vector<bool>& hidden);
   void add_whole_pieces(const TokenTable& tokens, const std::vector<bool>& hidden);
   void split_into_characters(std::string_view piece, std::vector<TokenId>& symbols) const;
   void merge_short(std::vector<TokenId>& symbols) const;
-  void merge_long(std::vector<TokenId>& symbols) const;
+  void merge_long(std::vector<TokenId>& symbols, Parts* parts) const;
   void encode_by_merging(std::string_view piece, std::vector<TokenId>& symbols) const;
 
   BpeOptions options_;
@@ -91,6 +120,12 @@ class BpeModel final : public TokenModel {
   std::array<TokenId, 256> fallback_tokens_{};  // "<0x00>".. with byte_fallback
   TokenMap whole_pieces_;                       // pieces that are known to become one token: no merging needed
   size_t longest_whole_piece_ = 0;
+  // No token has U+2581 behind another character, so that none crosses its beginning: text is cut there.
+  bool cuts_at_space_ = false;
+  // Characters that are no token but part of some: symbols from first_virtual_ on, and what they spell.
+  TokenId first_virtual_ = std::numeric_limits<TokenId>::max();
+  std::vector<std::string> virtual_;
+  std::vector<bool> unused_;  // by id; empty: none is
 };
 
 }  // namespace quire::text

@@ -2,6 +2,7 @@
 // sequence: bytes that may still become a character wait for the next id.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <string>
 
@@ -23,7 +24,8 @@ class IncrementalDetokenizer {
  private:
   const Tokenizer& tokenizer_;
   bool skip_special_tokens_;
-  std::string pending_;  // bytes of an unfinished UTF-8 sequence
+  std::unique_ptr<DecodeStream> stream_;  // null: the text is the tokens' bytes
+  std::string pending_;                   // bytes of an unfinished UTF-8 sequence
 };
 
 }  // namespace quire::text

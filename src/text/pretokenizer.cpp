@@ -103,7 +103,7 @@ class SplitStep final : public PreTokenizerStep {
   SplitStep(std::unique_ptr<Pattern> pattern, SplitBehavior behavior, bool invert)
       : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
 
-  void split(std::string_view piece, PreTokenized& out) const override {
+  void split(std::string_view piece, bool, PreTokenized& out) const override {
     std::vector<PatternSpan> spans;
     pattern_->find(piece, spans);
     if (invert_) {
@@ -138,7 +138,8 @@ class SplitStep final : public PreTokenizerStep {
 
 class PrefixSpaceStep final : public PreTokenizerStep {
  public:
-  void split(std::string_view piece, PreTokenized& out) const override {
+  bool rewrites() const override { return true; }
+  void split(std::string_view piece, bool, PreTokenized& out) const override {
     if (piece.starts_with(' ')) {
       out.pieces.push_back(piece);
       return;
@@ -151,7 +152,7 @@ class PrefixSpaceStep final : public PreTokenizerStep {
 
 class WordStep final : public PreTokenizerStep {
  public:
-  void split(std::string_view piece, PreTokenized& out) const override {
+  void split(std::string_view piece, bool, PreTokenized& out) const override {
     const CharacterTable& table = CharacterTable::get();
     enum class Kind { kSpace, kWord, kOther };
     Kind run = Kind::kSpace;
@@ -176,13 +177,19 @@ class WordStep final : public PreTokenizerStep {
 
 }  // namespace
 
-PreTokenized PreTokenizer::split(std::string_view text) const {
+PreTokenized PreTokenizer::split(std::string_view text, bool at_start) const {
   PreTokenized current;
+  current.at_start = at_start;
   if (!text.empty()) current.pieces.push_back(text);
   for (const auto& step : steps_) {
     PreTokenized next;
     next.owned = std::move(current.owned);
-    for (const std::string_view piece : current.pieces) step->split(piece, next);
+    for (size_t i = 0; i < current.pieces.size(); ++i) {
+      step->split(current.pieces[i], current.at_start && i == 0, next);
+    }
+    const bool keeps_start = !current.pieces.empty() && !next.pieces.empty() &&
+                             (step->rewrites() || next.pieces[0].data() == current.pieces[0].data());
+    next.at_start = current.at_start && keeps_start;
     current = std::move(next);
   }
   return current;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "text/tokenizer_trie.h"
 
 namespace quire::text {
 
@@ -17,20 +18,25 @@ namespace quire::text {
 struct PreTokenized {
   std::vector<std::string_view> pieces;
   std::deque<std::string> owned;  // text that a step had to make (a prefix space)
+  bool at_start = true;           // the first piece begins where the whole text does
 };
 
 class PreTokenizerStep {
  public:
   virtual ~PreTokenizerStep() = default;
-  // Cuts one piece and appends what becomes of it to `out.pieces`. REQUIRES: valid UTF-8, not empty. Thread-safe.
-  virtual void split(std::string_view piece, PreTokenized& out) const = 0;
+  // Cuts one piece and appends what becomes of it to `out.pieces`. `at_start`: the piece begins where the whole text
+  // does. REQUIRES: valid UTF-8, not empty. Thread-safe.
+  virtual void split(std::string_view piece, bool at_start, PreTokenized& out) const = 0;
+  // Pieces are other text than they were, but for where they begin.
+  virtual bool rewrites() const { return false; }
 };
 
 class PreTokenizer {
  public:
   void add(std::unique_ptr<PreTokenizerStep> step) { steps_.push_back(std::move(step)); }
   // The pieces of `text`, in order, none empty. They view `text`, which must outlive them. REQUIRES: valid UTF-8.
-  PreTokenized split(std::string_view text) const;
+  PreTokenized split(std::string_view text, bool at_start = true) const;
+  bool empty() const { return steps_.empty(); }
 
  private:
   std::vector<std::unique_ptr<PreTokenizerStep>> steps_;  // each works on the pieces of the one before
@@ -73,6 +79,18 @@ std::unique_ptr<PreTokenizerStep> make_split_step(std::unique_ptr<Pattern> patte
                                                   bool invert);
 // A space before every piece that does not begin with one (ByteLevel's add_prefix_space).
 std::unique_ptr<PreTokenizerStep> make_prefix_space_step();
+// Every byte as its character of ByteAlphabet (ByteLevel before another step, or before a model that knows no bytes).
+std::unique_ptr<PreTokenizerStep> make_byte_alphabet_step();
+// Pieces of `length` characters, the last may be shorter. REQUIRES: length > 0.
+std::unique_ptr<PreTokenizerStep> make_fixed_length_step(size_t length);
+// Spaces become `replacement` (one character), which is put before a piece that does not begin with it as `prepend`
+// says; with `split` every replacement begins a piece.
+enum class PrependScheme { kAlways, kFirst, kNever };
+std::unique_ptr<PreTokenizerStep> make_metaspace_step(std::string replacement, PrependScheme prepend, bool split);
+// Matches of any of the keys, the longest, left to right, are pieces of their own.
+std::unique_ptr<PreTokenizerStep> make_keys_step(std::shared_ptr<const ByteTrie> keys);
+// Runs of one script; Hiragana and Katakana count as Han, a space and what has no script belong to any run.
+Result<std::unique_ptr<PreTokenizerStep>> make_scripts_step();
 // Runs of word characters and runs of other visible characters; white space is dropped (Whitespace).
 std::unique_ptr<PreTokenizerStep> make_word_step();
 

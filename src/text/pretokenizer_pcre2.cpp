@@ -18,13 +18,14 @@ constexpr size_t kMaxPatternBytes = 1 << 16;
 constexpr uint32_t kHeapLimitKibibytes = 64 << 10;
 constexpr uint32_t kDepthLimit = 1'000'000;
 
-// The inside of a class; Oniguruma's \s is White_Space, \d is Nd, \w is Alphabetic, M, Nd and Pc.
+// The inside of a class; Oniguruma's \s is White_Space, \d is Nd, \w is Alphabetic, M, Nd, Pc and
+// Latin-1's superscripts and fractions.
 constexpr std::string_view kSpaceSet =
     R"(\x{9}-\x{d} \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 constexpr std::string_view kNotSpaceSet =
     R"(\x{0}-\x{8}\x{e}-\x{1f}!-\x{84}\x{86}-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027}\x{202a}-\x{202e}\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{d7ff}\x{e000}-\x{10ffff})";
 constexpr std::string_view kWordSet =
-    R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{24b6}-\x{24e9}\x{1f130}-\x{1f149}\x{1f150}-\x{1f169}\x{1f170}-\x{1f189})";
+    R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{b2}\x{b3}\x{b9}\x{bc}-\x{be}\x{24b6}-\x{24e9}\x{1f130}-\x{1f149}\x{1f150}-\x{1f169}\x{1f170}-\x{1f189})";
 
 struct PropertyName {
   std::string_view oniguruma, pcre2;

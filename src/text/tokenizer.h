@@ -22,15 +22,28 @@ struct TextPiece {
   bool trusted = false;
 };
 
+// The text of one growing answer, where what a token becomes depends on those before it. The tokenizer must outlive it.
+class DecodeStream {
+ public:
+  virtual ~DecodeStream() = default;
+  // Appends what is final once `id` is known. All that push() and finish() append is decode() of all ids.
+  virtual void push(TokenId id, std::string& text) = 0;
+  virtual void finish(std::string& text) = 0;
+};
+
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  // From what a model's files say: the vocabulary where there is one, else the tokenizer.json. Errors: not_found when
-  // there is neither; as below.
+  // From what a model's files say: the vocabulary where there is one, else the tokenizer.json, else the SentencePiece
+  // model. Errors: not_found when there is none; as below.
   static Result<std::unique_ptr<Tokenizer>> from_source(const TextSource& source);
   // From the text of a tokenizer.json (Hugging Face). Errors: invalid_argument or unimplemented, naming the field.
   static Result<std::unique_ptr<Tokenizer>> from_json(std::string_view tokenizer_json);
+  // From the bytes of a SentencePiece .model and the tokenizer_config.json beside it (may be empty), which names added
+  // tokens and whether a text begins and ends with special ones. Errors: the same, naming the field.
+  static Result<std::unique_ptr<Tokenizer>> from_sentencepiece(std::string_view model,
+                                                               std::string_view tokenizer_config);
   // From the vocabulary in a GGUF file. Errors: the same, naming the key.
   static Result<std::unique_ptr<Tokenizer>> from_vocabulary(const Vocabulary& vocabulary);
 
@@ -45,6 +58,12 @@ class Tokenizer {
 
   // Text of the ids; ill-formed UTF-8 becomes U+FFFD. Ids outside the vocabulary give nothing.
   virtual std::string decode(std::span<const TokenId> ids, bool skip_special_tokens) const = 0;
+
+  // nullptr: token_bytes() one after the other are the text.
+  virtual std::unique_ptr<DecodeStream> start_decoding(bool skip_special_tokens) const {
+    (void)skip_special_tokens;
+    return nullptr;
+  }
 
   // The bytes one token stands for in running text (may be part of a UTF-8 sequence); for a special token its spelling.
   virtual std::string token_bytes(TokenId id) const = 0;

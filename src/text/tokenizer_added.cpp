@@ -78,6 +78,7 @@ void AddedTokenMatcher::split(std::string_view text, size_t begin, size_t end, c
       continue;
     }
     if (found.token->lstrip) {
+      token_begin = std::max(token_begin, done);  // white space that an rstrip before took
       while (token_begin > done && class_before(text, token_begin, done, kSpace)) {
         token_begin = previous_code_point(text, token_begin);
       }
@@ -88,7 +89,7 @@ void AddedTokenMatcher::split(std::string_view text, size_t begin, size_t end, c
       }
     }
     if (done < token_begin) spans.push_back({done, token_begin, kNoToken});
-    spans.push_back({token_begin, token_end, found.token->id});
+    if (token_begin < token_end) spans.push_back({token_begin, token_end, found.token->id});
     done = token_end;
   }
   if (done < end) spans.push_back({done, end, kNoToken});

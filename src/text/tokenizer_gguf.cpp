@@ -1,148 +1,17 @@
-// From the vocabulary of a GGUF file. It names the pre-tokenizer instead of spelling it; what the names stand for is a
-// fact of llama.cpp's converter and vocabulary code.
-#include <array>
+// From the vocabulary of a GGUF file.
+#include <algorithm>
 #include <memory>
-#include <span>
 #include <utility>
 
 #include "text/bpe.h"
-#include "text/pretokenizer.h"
 #include "text/tokenizer.h"
+#include "text/tokenizer_gguf.h"
 #include "text/tokenizer_pipeline.h"
-#include "text/unicode.h"
+#include "text/unigram.h"
 #include "text/utf8.h"
 
 namespace quire::text {
 namespace {
-
-constexpr std::string_view kLlama3Regex =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kQwen2Regex =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kQwen35Regex =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kGpt4oRegex =
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kTekkenRegex =
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kDigit = R"(\p{N})";
-
-// The expressions are applied one after the other, each to the pieces of the one before.
-using Regexes = std::array<std::string_view, 5>;
-constexpr std::string_view kGpt2 = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-constexpr Regexes kGpt2Pieces = {kGpt2};
-constexpr Regexes kDigitsThenGpt2 = {kDigit, kGpt2};
-constexpr Regexes kLlama3Pieces = {kLlama3Regex};
-constexpr Regexes kQwen2Pieces = {kQwen2Regex};
-constexpr Regexes kQwen35Pieces = {kQwen35Regex};
-constexpr Regexes kGpt4oPieces = {kGpt4oRegex};
-constexpr Regexes kTekkenPieces = {kTekkenRegex};
-constexpr Regexes kDefaultPieces = {R"([\p{P}\$\+<=>\^~\|]+)", kGpt2, R"(\p{N}+)", R"([0-9][0-9][0-9])"};
-constexpr Regexes kFalconPieces = {R"([\p{P}\$\+<=>\^~\|`]+)", kGpt2, R"([0-9][0-9][0-9])"};
-constexpr Regexes kDeepseekCoderPieces = {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)",
-                                          "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+", kDigit};
-constexpr Regexes kDeepseekV3Pieces = {
-    R"(\p{N}{1,3})", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
-    R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
-constexpr Regexes kBailingPieces = {
-    R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+)"};
-constexpr Regexes kSeedCoderPieces = {
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+)"};
-
-struct PreEntry {
-  std::string_view name;
-  const Regexes* regexes;
-  bool ignore_merges = false;
-};
-
-constexpr std::array kPreTokenizers = {
-    PreEntry{"", &kDefaultPieces},  // no key: llama.cpp takes its default, too
-    PreEntry{"default", &kDefaultPieces},
-    PreEntry{"gpt-2", &kGpt2Pieces},
-    PreEntry{"gpt2", &kGpt2Pieces},
-    PreEntry{"phi-2", &kGpt2Pieces},
-    PreEntry{"jina-es", &kGpt2Pieces},
-    PreEntry{"jina-de", &kGpt2Pieces},
-    PreEntry{"jina-v2-es", &kGpt2Pieces},
-    PreEntry{"jina-v2-de", &kGpt2Pieces},
-    PreEntry{"gigachat", &kGpt2Pieces},
-    PreEntry{"a.x-4.0", &kGpt2Pieces},
-    PreEntry{"mellum", &kGpt2Pieces},
-    PreEntry{"modern-bert", &kGpt2Pieces},
-    PreEntry{"exaone4", &kGpt2Pieces},
-    PreEntry{"mpt", &kGpt2Pieces},
-    PreEntry{"olmo", &kGpt2Pieces},
-    PreEntry{"jais", &kGpt2Pieces},
-    PreEntry{"trillion", &kGpt2Pieces},
-    PreEntry{"granite-docling", &kGpt2Pieces},
-    PreEntry{"starcoder", &kDigitsThenGpt2},
-    PreEntry{"refact", &kDigitsThenGpt2},
-    PreEntry{"command-r", &kDigitsThenGpt2},
-    // llama.cpp isolates digits first; Hugging Face's reading of these files does not, and theirs are the reference
-    // ids. The two differ where white space of more than one character precedes a digit.
-    PreEntry{"smollm", &kGpt2Pieces},
-    PreEntry{"codeshell", &kDigitsThenGpt2},
-    PreEntry{"exaone", &kDigitsThenGpt2},
-    PreEntry{"minerva-7b", &kDigitsThenGpt2},
-    PreEntry{"llama3", &kLlama3Pieces, true},
-    PreEntry{"llama-v3", &kLlama3Pieces, true},
-    PreEntry{"llama-bpe", &kLlama3Pieces, true},
-    PreEntry{"falcon3", &kLlama3Pieces, true},
-    PreEntry{"falcon-h1", &kLlama3Pieces, true},
-    PreEntry{"pixtral", &kLlama3Pieces, true},
-    PreEntry{"midm-2.0", &kLlama3Pieces, true},
-    PreEntry{"lfm2", &kLlama3Pieces, true},
-    PreEntry{"dbrx", &kLlama3Pieces},
-    PreEntry{"smaug-bpe", &kLlama3Pieces},
-    PreEntry{"glm4", &kLlama3Pieces},
-    PreEntry{"chatglm-bpe", &kLlama3Pieces},
-    PreEntry{"qwen2", &kQwen2Pieces},
-    PreEntry{"deepseek-r1-qwen", &kQwen2Pieces},
-    PreEntry{"kormo", &kQwen2Pieces},
-    PreEntry{"megrez", &kQwen2Pieces},
-    PreEntry{"stablelm2", &kQwen2Pieces},
-    PreEntry{"hunyuan", &kQwen2Pieces},
-    PreEntry{"grok-2", &kQwen2Pieces},
-    PreEntry{"solar-open", &kQwen2Pieces},
-    PreEntry{"qwen35", &kQwen35Pieces},
-    PreEntry{"gpt-4o", &kGpt4oPieces},
-    PreEntry{"llama4", &kGpt4oPieces},
-    PreEntry{"minimax-m2", &kGpt4oPieces},
-    PreEntry{"tekken", &kTekkenPieces, true},
-    PreEntry{"falcon", &kFalconPieces},
-    PreEntry{"deepseek-coder", &kDeepseekCoderPieces},
-    PreEntry{"deepseek-v3", &kDeepseekV3Pieces},
-    PreEntry{"hunyuan-dense", &kDeepseekV3Pieces},
-    PreEntry{"bailingmoe", &kBailingPieces},
-    PreEntry{"bailingmoe2", &kBailingPieces},
-    PreEntry{"llada-moe", &kBailingPieces},
-    PreEntry{"seed-coder", &kSeedCoderPieces},
-};
-
-Result<const PreEntry*> find_pre_tokenizer(std::string_view name) {
-  for (const PreEntry& entry : kPreTokenizers) {
-    if (entry.name == name) return &entry;
-  }
-  return unimplemented(
-      "tokenizer.ggml.pre: the pre-tokenizer {:?} is not known; give the model's tokenizer.json instead (--tokenizer)",
-      name);
-}
-
-Result<PreTokenizer> make_pre_tokenizer(const PreEntry& entry) {
-  PreTokenizer pre_tokenizer;
-  for (const std::string_view regex : *entry.regexes) {
-    if (regex.empty()) break;
-    // One digit a piece needs no expression.
-    if (regex == kDigit) {
-      pre_tokenizer.add(make_split_step(make_class_pattern(kNumber), SplitBehavior::kIsolated, false));
-      continue;
-    }
-    auto pattern = make_regex_pattern(regex);
-    if (!pattern.ok()) return pattern.status();
-    pre_tokenizer.add(make_split_step(std::move(pattern).value(), SplitBehavior::kIsolated, false));
-  }
-  return pre_tokenizer;
-}
 
 Status read_tokens(const Vocabulary& vocabulary, TokenizerParts& parts, std::vector<bool>& hidden) {
   if (vocabulary.tokens.empty()) return invalid_argument("tokenizer.ggml.tokens: no tokens");
@@ -212,27 +81,150 @@ Status read_special_ids(const Vocabulary& vocabulary, TokenizerParts& parts) {
   return {};
 }
 
+// What text may become by merging or Viterbi: not control tokens, bytes and the unknown token.
+bool is_text(const Vocabulary& vocabulary, size_t id) {
+  if (vocabulary.tokens[id].empty()) return false;
+  if (vocabulary.token_types.empty()) return true;
+  const VocabularyTokenType type = vocabulary.token_types[id];
+  return type == VocabularyTokenType::kNormal || type == VocabularyTokenType::kUserDefined ||
+         type == VocabularyTokenType::kUnused || type == VocabularyTokenType::kUndefined;
+}
+
+Status check_scores(const Vocabulary& vocabulary) {
+  if (vocabulary.scores.size() == vocabulary.tokens.size()) return {};
+  return invalid_argument("tokenizer.ggml.scores: {} scores for {} tokens", vocabulary.scores.size(),
+                          vocabulary.tokens.size());
+}
+
+std::optional<TokenId> unknown_id(const Vocabulary& vocabulary) {
+  if (vocabulary.unk_id) return vocabulary.unk_id;
+  for (size_t id = 0; id < vocabulary.token_types.size(); ++id) {
+    if (vocabulary.token_types[id] == VocabularyTokenType::kUnknown) return static_cast<TokenId>(id);
+  }
+  return std::nullopt;
+}
+
+// As Hugging Face decodes what SentencePiece's converters write.
+void add_sentencepiece_decoder(bool strips_space, TokenizerParts& parts) {
+  parts.spelling = TokenSpelling::kChain;
+  parts.decodes_bytes = true;
+  parts.decoder.add(replace_decoder(make_literal_pattern(std::string(kSpaceSymbol)), " "));
+  parts.decoder.add(byte_fallback_decoder());
+  if (strips_space) parts.decoder.add(strip_decoder(" ", 1, 0, true));
+}
+
+Result<bool> has_byte_tokens(const TokenTable& tokens) {
+  int found = 0;
+  for (int byte = 0; byte < 256; ++byte) found += tokens.find(fmt::format("<0x{:02X}>", byte)) ? 1 : 0;
+  if (found != 0 && found != 256) {
+    return invalid_argument("tokenizer.ggml.tokens: {} of the 256 byte tokens \"<0x00>\" to \"<0xFF>\"", found);
+  }
+  return found == 256;
+}
+
+// tokenizer.ggml.model "llama": SentencePiece's BPE.
+Status build_sentencepiece_bpe(const Vocabulary& vocabulary, TokenizerParts& parts) {
+  QUIRE_RETURN_IF_ERROR(check_scores(vocabulary));
+  SentencePieceNormalizerOptions spaces;
+  spaces.add_dummy_prefix = vocabulary.add_space_prefix;
+  spaces.remove_extra_whitespaces = false;
+  parts.normalizer.add(make_sentencepiece_step(std::move(spaces)));
+  std::vector<ScoredToken> scored;
+  for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
+    if (is_text(vocabulary, id)) scored.push_back({static_cast<TokenId>(id), vocabulary.scores[id]});
+  }
+  BpeOptions options;
+  QUIRE_ASSIGN_OR_RETURN(options.byte_fallback, has_byte_tokens(parts.tokens));
+  options.unk = unknown_id(vocabulary);
+  options.fuse_unk = true;
+  QUIRE_ASSIGN_OR_RETURN(parts.model, BpeModel::make_by_scores(parts.tokens, scored, options));
+  add_sentencepiece_decoder(vocabulary.add_space_prefix, parts);
+  parts.kind = "sentencepiece bpe";
+  return {};
+}
+
+// tokenizer.ggml.model "t5": SentencePiece's unigram model.
+Status build_sentencepiece_unigram(const Vocabulary& vocabulary, TokenizerParts& parts) {
+  constexpr double kUnkPenalty = 10.0;
+  QUIRE_RETURN_IF_ERROR(check_scores(vocabulary));
+  auto charsmap = PrecompiledCharsmap::parse(vocabulary.precompiled_charsmap);
+  if (!charsmap.ok()) return charsmap.status().with_prefix("tokenizer.ggml.precompiled_charsmap: ");
+  SentencePieceNormalizerOptions options;
+  options.charsmap = std::move(charsmap).value();
+  options.add_dummy_prefix = vocabulary.add_space_prefix;
+  options.remove_extra_whitespaces = vocabulary.remove_extra_whitespaces;
+  parts.normalizer.add(make_sentencepiece_step(std::move(options)));
+  std::vector<UnigramPiece> pieces;
+  double least = 0;
+  for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
+    if (!is_text(vocabulary, id)) continue;
+    const double score = static_cast<double>(vocabulary.scores[id]);
+    least = pieces.empty() ? score : std::min(least, score);
+    pieces.push_back({static_cast<TokenId>(id), score});
+  }
+  UnigramOptions model;
+  model.unk = unknown_id(vocabulary);
+  QUIRE_ASSIGN_OR_RETURN(model.byte_fallback, has_byte_tokens(parts.tokens));
+  model.unk_score = static_cast<double>(static_cast<float>(least - kUnkPenalty));
+  model.float_sums = true;
+  QUIRE_ASSIGN_OR_RETURN(parts.model, UnigramModel::make(parts.tokens, pieces, model));
+  add_sentencepiece_decoder(vocabulary.add_space_prefix, parts);
+  parts.kind = "sentencepiece unigram";
+  return {};
+}
+
+Status build_byte_level(const Vocabulary& vocabulary, const std::vector<bool>& hidden, TokenizerParts& parts) {
+  QUIRE_ASSIGN_OR_RETURN(const GgufPreTokenizer pre, find_gguf_pre_tokenizer(vocabulary.pre));
+  QUIRE_ASSIGN_OR_RETURN(parts.pre_tokenizer, make_gguf_pre_tokenizer(pre));
+  QUIRE_ASSIGN_OR_RETURN(const MergeList merges, read_merges(vocabulary));
+  BpeOptions options;
+  options.ignore_merges = pre.ignore_merges;
+  options.byte_level = !pre.escapes_spaces;
+  if (pre.escapes_spaces) {
+    // Spaces as SentencePiece writes them, text as it is: not in the alphabet of bytes.
+    SentencePieceNormalizerOptions spaces;
+    spaces.add_dummy_prefix = false;
+    spaces.remove_extra_whitespaces = false;
+    parts.normalizer.add(make_sentencepiece_step(std::move(spaces)));
+    QUIRE_ASSIGN_OR_RETURN(options.byte_fallback, has_byte_tokens(parts.tokens));
+    options.unk = unknown_id(vocabulary);
+    options.fuse_unk = true;
+    add_sentencepiece_decoder(false, parts);
+    parts.kind = "bpe";
+  }
+  QUIRE_ASSIGN_OR_RETURN(parts.model, BpeModel::make(parts.tokens, merges, hidden, options));
+  return {};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Tokenizer>> Tokenizer::from_vocabulary(const Vocabulary& vocabulary) {
-  if (vocabulary.model != "gpt2") {
-    return unimplemented("tokenizer.ggml.model: {:?} is not supported yet; supported: \"gpt2\"", vocabulary.model);
+  const bool byte_level = vocabulary.model == "gpt2" || vocabulary.model == "gemma4";
+  if (!byte_level && vocabulary.model != "llama" && vocabulary.model != "t5") {
+    return unimplemented(
+        "tokenizer.ggml.model: {:?} is not supported; supported: \"gpt2\", \"llama\", \"t5\" and \"gemma4\"",
+        vocabulary.model);
   }
-  QUIRE_ASSIGN_OR_RETURN(const PreEntry* pre, find_pre_tokenizer(vocabulary.pre));
   TokenizerParts parts;
   parts.kind = "bpe (byte level)";
   parts.spelling = TokenSpelling::kByteAlphabet;
   std::vector<bool> hidden;
   QUIRE_RETURN_IF_ERROR(read_tokens(vocabulary, parts, hidden));
   QUIRE_RETURN_IF_ERROR(read_special_ids(vocabulary, parts));
-  QUIRE_ASSIGN_OR_RETURN(parts.pre_tokenizer, make_pre_tokenizer(*pre));
-  QUIRE_ASSIGN_OR_RETURN(const MergeList merges, read_merges(vocabulary));
-  BpeOptions options;
-  options.byte_level = true;
-  options.ignore_merges = pre->ignore_merges;
-  auto model = BpeModel::make(parts.tokens, merges, hidden, options);
-  if (!model.ok()) return model.status().with_prefix("tokenizer.ggml.");
-  parts.model = std::move(model).value();
+  Status built;
+  if (vocabulary.model == "llama") {
+    built = build_sentencepiece_bpe(vocabulary, parts);
+  } else if (vocabulary.model == "t5") {
+    built = build_sentencepiece_unigram(vocabulary, parts);
+  } else {
+    Vocabulary named = vocabulary;
+    if (vocabulary.model == "gemma4") named.pre = "gemma4";
+    built = build_byte_level(named, hidden, parts);
+  }
+  if (!built.ok()) {
+    if (!built.message().starts_with("tokenizer.ggml.")) return std::move(built).with_prefix("tokenizer.ggml.");
+    return built;
+  }
   return std::unique_ptr<Tokenizer>(std::make_unique<PipelineTokenizer>(std::move(parts)));
 }
 

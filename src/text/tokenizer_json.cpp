@@ -1,10 +1,8 @@
 #include "text/tokenizer_json.h"
 
-#include <algorithm>
 #include <memory>
 #include <utility>
 
-#include "text/bpe.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_pipeline.h"
 
@@ -14,49 +12,6 @@ namespace {
 
 constexpr size_t kMaxFileBytes = size_t{256} << 20;
 constexpr size_t kMaxJsonDepth = 32;
-
-Result<TokenTable> read_vocab(const JsonNode& model) {
-  QUIRE_ASSIGN_OR_RETURN(const json::object* vocab, model.object("vocab"));
-  TokenTable tokens;
-  tokens.reserve(vocab->size());
-  for (const auto& [token, id] : *vocab) {
-    if (!id.is_int64()) {
-      return invalid_argument("model.vocab: the id of {:?} is {}; expected 0 to {}", std::string_view(token),
-                              json::serialize(id), kMaxTokenId);
-    }
-    QUIRE_RETURN_IF_ERROR(tokens.add(token, id.get_int64(), "model.vocab"));
-  }
-  return tokens;
-}
-
-// Both spellings: "a b" and ["a", "b"].
-Result<MergeList> read_merges(const JsonNode& model) {
-  QUIRE_ASSIGN_OR_RETURN(const json::array* array, model.array("merges"));
-  MergeList merges;
-  merges.reserve(array->size());
-  for (size_t i = 0; i < array->size(); ++i) {
-    const json::value& entry = (*array)[i];
-    if (const json::array* pair = entry.if_array()) {
-      if (pair->size() != 2 || !(*pair)[0].is_string() || !(*pair)[1].is_string()) {
-        return invalid_argument("model.merges[{}]: expected two strings", i);
-      }
-      merges.emplace_back((*pair)[0].get_string(), (*pair)[1].get_string());
-      continue;
-    }
-    if (!entry.is_string()) {
-      return invalid_argument("model.merges[{}]: expected \"left right\" or [\"left\", \"right\"], found {}", i,
-                              kind_name(entry));
-    }
-    const std::string_view text = entry.get_string();
-    if (text.starts_with("#version")) continue;
-    const size_t space = text.find(' ');
-    if (space == std::string_view::npos || text.find(' ', space + 1) != std::string_view::npos) {
-      return invalid_argument("model.merges[{}]: {:?} is not two tokens with one space between", i, text);
-    }
-    merges.emplace_back(text.substr(0, space), text.substr(space + 1));
-  }
-  return merges;
-}
 
 Result<std::vector<AddedToken>> read_added_tokens(const JsonNode& root, TokenTable& tokens) {
   std::vector<AddedToken> added;
@@ -81,118 +36,25 @@ Result<std::vector<AddedToken>> read_added_tokens(const JsonNode& root, TokenTab
   return added;
 }
 
-Status refuse_unless_empty(const JsonNode& node, std::string_view key) {
-  QUIRE_ASSIGN_OR_RETURN(const std::string_view value, node.string_or(key, ""));
-  if (value.empty()) return {};
-  return unimplemented("{} {:?} is not supported yet", node.path_of(key), value);
-}
-
-Result<BpeOptions> read_bpe_options(const JsonNode& model, const TokenTable& tokens) {
-  BpeOptions options;
-  QUIRE_RETURN_IF_ERROR(refuse_unless_empty(model, "continuing_subword_prefix"));
-  QUIRE_RETURN_IF_ERROR(refuse_unless_empty(model, "end_of_word_suffix"));
-  if (const json::value* dropout = model.find("dropout")) {
-    const bool is_zero = dropout->is_number() && dropout->to_number<double>() == 0.0;
-    if (!is_zero)
-      return unimplemented("model.dropout {} is not supported; expected null or 0", json::serialize(*dropout));
-  }
-  QUIRE_ASSIGN_OR_RETURN(options.ignore_merges, model.boolean("ignore_merges", false));
-  QUIRE_ASSIGN_OR_RETURN(options.fuse_unk, model.boolean("fuse_unk", false));
-  QUIRE_ASSIGN_OR_RETURN(options.byte_fallback, model.boolean("byte_fallback", false));
-  QUIRE_ASSIGN_OR_RETURN(const std::string_view unk, model.string_or("unk_token", ""));
-  if (!unk.empty()) {
-    options.unk = tokens.find(unk);
-    if (!options.unk) return invalid_argument("model.unk_token {:?} is not in the vocabulary", unk);
-  }
-  return options;
-}
-
-Result<TokenSpelling> read_decoder(const JsonNode& root) {
-  std::vector<std::string> types;
-  const json::value* value = root.find("decoder");
-  if (value == nullptr) return unimplemented("decoder: null (tokens joined by spaces) is not supported yet");
-  const JsonNode decoder(*value, "decoder");
-  const auto add = [&types](const JsonNode& node) -> Status {
-    QUIRE_ASSIGN_OR_RETURN(const std::string_view type, node.string("type"));
-    if (type != "ByteLevel" && type != "Fuse") {
-      return unimplemented("{}: the decoder {} is not supported yet", node.path(), type);
-    }
-    types.emplace_back(type);
-    return {};
-  };
-  QUIRE_ASSIGN_OR_RETURN(const std::string_view type, decoder.string("type"));
-  if (type != "Sequence") {
-    QUIRE_RETURN_IF_ERROR(add(decoder));
-  } else {
-    QUIRE_ASSIGN_OR_RETURN(const json::array* steps, decoder.array("decoders"));
-    for (size_t i = 0; i < steps->size(); ++i) {
-      QUIRE_RETURN_IF_ERROR(add(JsonNode((*steps)[i], fmt::format("decoder.decoders[{}]", i))));
-    }
-  }
-  // Fuse joins the tokens; ByteLevel after it would ask whether all of the text is of the alphabet, not each token.
-  const auto byte_levels = std::count(types.begin(), types.end(), "ByteLevel");
-  if (byte_levels == 0) return TokenSpelling::kVerbatim;
-  if (byte_levels > 1 || types[0] != "ByteLevel") {
-    return unimplemented("decoder: only one ByteLevel, before any Fuse, is supported yet; found {}",
-                         fmt::join(types, ", "));
-  }
-  return TokenSpelling::kByteAlphabet;
-}
-
-Status add_normalizer(const JsonNode& node, Normalizer& normalizer) {
-  QUIRE_ASSIGN_OR_RETURN(const std::string_view type, node.string("type"));
-  if (type == "Sequence") {
-    QUIRE_ASSIGN_OR_RETURN(const json::array* steps, node.array("normalizers"));
-    for (size_t i = 0; i < steps->size(); ++i) {
-      const std::string path = fmt::format("{}[{}]", node.path_of("normalizers"), i);
-      QUIRE_RETURN_IF_ERROR(add_normalizer(JsonNode((*steps)[i], path), normalizer));
-    }
-    return {};
-  }
-  const auto form = normalization_form(type);
-  if (!form) return unimplemented("{}: the normalizer {} is not supported yet", node.path(), type);
-  normalizer.add(*form);
-  return {};
-}
-
-Result<std::unique_ptr<TokenModel>> read_bpe(const JsonNode& model, const TokenizerParts& parts, bool byte_level) {
-  QUIRE_ASSIGN_OR_RETURN(const MergeList merges, read_merges(model));
-  QUIRE_ASSIGN_OR_RETURN(BpeOptions options, read_bpe_options(model, parts.tokens));
-  options.byte_level = byte_level;
-  std::vector<bool> hidden(static_cast<size_t>(parts.tokens.size()), false);
-  for (const AddedToken& token : parts.added) {
-    if (token.special) hidden[static_cast<size_t>(token.id)] = true;
-  }
-  auto made = BpeModel::make(parts.tokens, merges, hidden, options);
-  if (!made.ok()) return made.status().with_prefix("model.");
-  return made;
-}
-
 Result<std::unique_ptr<Tokenizer>> read_tokenizer(const json::value& document) {
   const JsonNode root(document, "");
   if (!document.is_object()) return invalid_argument("expected a JSON object, found {}", kind_name(document));
   QUIRE_RETURN_IF_ERROR(root.object("model").status());
   const JsonNode model(*root.find("model"), "model");
-  // Old files name no type; only BPE has merges.
-  QUIRE_ASSIGN_OR_RETURN(const std::string_view type,
-                         model.string_or("type", model.find("merges") ? "BPE" : "unnamed"));
-  if (type != "BPE") return unimplemented("model: the model {} is not supported yet", type);
+  QUIRE_ASSIGN_OR_RETURN(const ModelKind kind, read_model_kind(model));
 
   TokenizerParts parts;
-  if (const json::value* normalizer = root.find("normalizer")) {
-    QUIRE_RETURN_IF_ERROR(add_normalizer(JsonNode(*normalizer, "normalizer"), parts.normalizer));
-  }
+  QUIRE_RETURN_IF_ERROR(read_normalizer(root, parts.normalizer));
   QUIRE_ASSIGN_OR_RETURN(PreTokenizerEntry pre_tokenizer, read_pre_tokenizer(root));
   parts.pre_tokenizer = std::move(pre_tokenizer.pre_tokenizer);
-  QUIRE_ASSIGN_OR_RETURN(parts.spelling, read_decoder(root));
-  QUIRE_ASSIGN_OR_RETURN(parts.tokens, read_vocab(model));
+  QUIRE_RETURN_IF_ERROR(read_decoder(root, parts));
+  QUIRE_ASSIGN_OR_RETURN(parts.tokens, read_vocab(model, kind));
   QUIRE_ASSIGN_OR_RETURN(parts.added, read_added_tokens(root, parts.tokens));
   QUIRE_RETURN_IF_ERROR(parts.tokens.check_density("model.vocab and added_tokens"));
-  QUIRE_ASSIGN_OR_RETURN(parts.model, read_bpe(model, parts, pre_tokenizer.byte_level));
+  QUIRE_RETURN_IF_ERROR(read_model(model, kind, pre_tokenizer.byte_level, parts));
   QUIRE_ASSIGN_OR_RETURN(PostProcessorEntry around, read_post_processor(root, parts.tokens));
   parts.prefix = std::move(around.prefix);
   parts.suffix = std::move(around.suffix);
-  parts.kind = pre_tokenizer.byte_level ? "bpe (byte level)" : "bpe";
   return std::unique_ptr<Tokenizer>(std::make_unique<PipelineTokenizer>(std::move(parts)));
 }
 

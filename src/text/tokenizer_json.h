@@ -10,6 +10,8 @@
 #include "base/status.h"
 #include "text/pretokenizer.h"
 #include "text/tokenizer_added.h"
+#include "text/tokenizer_normalizer.h"
+#include "text/tokenizer_pipeline.h"
 #include "text/tokenizer_vocab.h"
 
 namespace quire::text {
@@ -50,6 +52,23 @@ struct PreTokenizerEntry {
   bool byte_level = false;
 };
 Result<PreTokenizerEntry> read_pre_tokenizer(const JsonNode& root);
+
+// The entry "normalizer".
+Status read_normalizer(const JsonNode& root, Normalizer& normalizer);
+
+// The entry "decoder".
+Status read_decoder(const JsonNode& root, TokenizerParts& parts);
+
+// The entry "model". `byte_level`: text reaches it in the alphabet of bytes, which it may leave to the model.
+enum class ModelKind { kBpe, kUnigram, kWordPiece, kWordLevel };
+Result<ModelKind> read_model_kind(const JsonNode& model);
+Result<TokenTable> read_vocab(const JsonNode& model, ModelKind kind);
+Status read_model(const JsonNode& model, ModelKind kind, bool byte_level, TokenizerParts& parts);
+
+// {"Regex": ...} or {"String": ...} under `key`.
+Result<std::unique_ptr<Pattern>> read_pattern(const JsonNode& node, std::string_view key);
+// A string of exactly one character.
+Result<std::string> read_character(const JsonNode& node, std::string_view key);
 
 // The entry "post_processor": what goes before and after a text.
 struct PostProcessorEntry {

@@ -74,7 +74,10 @@ PipelineTokenizer::PipelineTokenizer(TokenizerParts parts) : parts_(std::move(pa
   for (const AddedToken& token : parts_.added) {
     if (token.normalized) {
       AddedToken searched = token;
-      if (auto normalized = parts_.normalizer.apply(token.content)) searched.content = std::move(*normalized);
+      if (auto normalized = parts_.normalizer.apply(token.content)) {
+        searched.content = std::move(*normalized);
+        respelled_.emplace(token.id, searched.content);
+      }
       normalized_added_.add(searched);
     } else {
       verbatim_added_.add(token);
@@ -85,10 +88,44 @@ PipelineTokenizer::PipelineTokenizer(TokenizerParts parts) : parts_(std::move(pa
   for (size_t id = 0; id < size; ++id) {
     const std::string* token = parts_.tokens.find(static_cast<TokenId>(id));
     if (token == nullptr) continue;
-    const bool from_alphabet =
-        parts_.spelling == TokenSpelling::kByteAlphabet && ByteAlphabet::get().to_bytes(*token, bytes_[id]);
-    if (!from_alphabet) bytes_[id] = *token;
+    bytes_[id] = bytes_of(spelling_of(static_cast<TokenId>(id), *token));
   }
+  for (const TokenId id : parts_.silent) bytes_[static_cast<size_t>(id)].clear();
+  if (parts_.unknown != kNoToken) bytes_[static_cast<size_t>(parts_.unknown)] = parts_.unknown_text;
+}
+
+// What a token decodes from: an added token whose spelling is normalised is decoded so.
+const std::string& PipelineTokenizer::spelling_of(TokenId id, const std::string& token) const {
+  const auto respelled = respelled_.find(id);
+  return respelled == respelled_.end() ? token : respelled->second;
+}
+
+// In running text: between two other tokens.
+std::string PipelineTokenizer::bytes_of(const std::string& token) const {
+  std::string bytes;
+  if (parts_.spelling == TokenSpelling::kVerbatim) return token;
+  if (parts_.spelling == TokenSpelling::kByteAlphabet) {
+    return ByteAlphabet::get().to_bytes(token, bytes) ? bytes : token;
+  }
+  if (const auto byte = parts_.decodes_bytes ? byte_of_token(token) : std::nullopt) {
+    return std::string(1, static_cast<char>(*byte));
+  }
+  // What a token adds between others: a letter on either side keeps it from being the first or the last.
+  constexpr std::string_view kAnchor = "x";
+  std::string text;
+  DecoderChain::Stream stream(parts_.decoder);
+  stream.push(kAnchor, text);
+  stream.push(token, text);
+  stream.push("y", text);
+  stream.finish(text);
+  std::string between;
+  DecoderChain::Stream pair(parts_.decoder);
+  pair.push(kAnchor, between);
+  pair.push("y", between);
+  pair.finish(between);
+  const size_t tail = between.size() - std::min(between.size(), kAnchor.size());
+  if (text.size() < kAnchor.size() + tail || !text.starts_with(kAnchor)) return token;
+  return text.substr(kAnchor.size(), text.size() - kAnchor.size() - tail);
 }
 
 std::vector<TokenId> PipelineTokenizer::encode(std::string_view text, bool add_special_tokens) const {
@@ -120,13 +157,14 @@ std::vector<TokenId> PipelineTokenizer::encode_text(std::string_view text, const
     while (range != trusted.end() && range->second <= span.begin) ++range;
     if (span.id != kNoToken) {
       ids.push_back(span.id);
-    } else if (const auto normalized = parts_.normalizer.apply(text.substr(span.begin, span.end - span.begin))) {
+    } else if (const auto normalized = parts_.normalizer.apply(text.substr(span.begin, span.end - span.begin),
+                                                               StretchPlace{span.begin == 0})) {
       // Bytes no longer tell where they came from: the stretch is trusted when all of it was.
       const bool all_trusted = range != trusted.end() && range->first <= span.begin && span.end <= range->second;
       const TrustedRanges ranges = all_trusted ? TrustedRanges{{0, normalized->size()}} : TrustedRanges{};
-      encode_stretch(*normalized, 0, normalized->size(), ranges, ids);
+      encode_stretch(*normalized, 0, normalized->size(), ranges, span.begin == 0, ids);
     } else {
-      encode_stretch(text, span.begin, span.end, trusted, ids);
+      encode_stretch(text, span.begin, span.end, trusted, span.begin == 0, ids);
     }
   }
   if (add_special_tokens) ids.insert(ids.end(), parts_.suffix.begin(), parts_.suffix.end());
@@ -134,7 +172,7 @@ std::vector<TokenId> PipelineTokenizer::encode_text(std::string_view text, const
 }
 
 void PipelineTokenizer::encode_stretch(std::string_view text, size_t begin, size_t end, const TrustedRanges& trusted,
-                                       std::vector<TokenId>& ids) const {
+                                       bool at_start, std::vector<TokenId>& ids) const {
   std::vector<AddedSpan> spans;
   normalized_added_.split(text, begin, end, trusted, spans);
   for (const AddedSpan& span : spans) {
@@ -142,12 +180,46 @@ void PipelineTokenizer::encode_stretch(std::string_view text, size_t begin, size
       ids.push_back(span.id);
       continue;
     }
-    const PreTokenized cut = parts_.pre_tokenizer.split(text.substr(span.begin, span.end - span.begin));
+    const PreTokenized cut =
+        parts_.pre_tokenizer.split(text.substr(span.begin, span.end - span.begin), at_start && span.begin == begin);
     for (const std::string_view piece : cut.pieces) parts_.model->encode(piece, ids);
   }
 }
 
+class PipelineTokenizer::ChainStream final : public DecodeStream {
+ public:
+  ChainStream(const PipelineTokenizer& tokenizer, bool skip_special_tokens)
+      : tokenizer_(tokenizer), skip_special_tokens_(skip_special_tokens), stream_(tokenizer.parts_.decoder) {}
+
+  void push(TokenId id, std::string& text) override {
+    const std::string* token = tokenizer_.parts_.tokens.find(id);
+    if (token == nullptr || (skip_special_tokens_ && tokenizer_.is_special(id))) return;
+    const auto& silent = tokenizer_.parts_.silent;
+    if (std::binary_search(silent.begin(), silent.end(), id)) return;
+    stream_.push(id == tokenizer_.parts_.unknown ? tokenizer_.parts_.unknown_text : tokenizer_.spelling_of(id, *token),
+                 text);
+  }
+  void finish(std::string& text) override { stream_.finish(text); }
+
+ private:
+  const PipelineTokenizer& tokenizer_;
+  bool skip_special_tokens_;
+  DecoderChain::Stream stream_;
+};
+
+std::unique_ptr<DecodeStream> PipelineTokenizer::start_decoding(bool skip_special_tokens) const {
+  if (parts_.spelling != TokenSpelling::kChain) return nullptr;
+  return std::make_unique<ChainStream>(*this, skip_special_tokens);
+}
+
 std::string PipelineTokenizer::decode(std::span<const TokenId> ids, bool skip_special_tokens) const {
+  if (parts_.spelling == TokenSpelling::kChain) {
+    std::string decoded;
+    ChainStream stream(*this, skip_special_tokens);
+    for (const TokenId id : ids) stream.push(id, decoded);
+    stream.finish(decoded);
+    return decoded;
+  }
   std::string bytes;
   for (const TokenId id : ids) {
     if (id < 0 || id >= vocab_size() || (skip_special_tokens && is_special(id))) continue;

@@ -6,22 +6,25 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "text/pretokenizer.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_added.h"
+#include "text/tokenizer_decoder.h"
 #include "text/tokenizer_model.h"
 #include "text/tokenizer_normalizer.h"
 #include "text/tokenizer_vocab.h"
 
 namespace quire::text {
 
-// How a token's spelling becomes text.
+// How a token's spelling becomes text, when that does not depend on the tokens before it.
 enum class TokenSpelling {
   kByteAlphabet,  // each character stands for a byte; a token with any other character is text as it is (as Hugging
                   // Face)
   kVerbatim,
+  kChain,  // it does depend: TokenizerParts::decoder says how
 };
 
 struct TokenizerParts {
@@ -33,6 +36,11 @@ struct TokenizerParts {
   std::unique_ptr<TokenModel> model;
   std::vector<TokenId> prefix, suffix;  // what add_special_tokens puts around a text
   TokenSpelling spelling = TokenSpelling::kByteAlphabet;
+  DecoderChain decoder;         // kChain
+  bool decodes_bytes = false;   // kChain: "<0x41>" is a byte
+  std::vector<TokenId> silent;  // sorted; ids that decode to nothing
+  std::string unknown_text;     // what the token `unknown` decodes to
+  TokenId unknown = kNoToken;
   std::optional<TokenId> bos;
   std::vector<TokenId> eos;
 };
@@ -44,6 +52,7 @@ class PipelineTokenizer final : public Tokenizer {
   std::vector<TokenId> encode(std::string_view text, bool add_special_tokens) const override;
   std::vector<TokenId> encode(std::span<const TextPiece> pieces, bool add_special_tokens) const override;
   std::string decode(std::span<const TokenId> ids, bool skip_special_tokens) const override;
+  std::unique_ptr<DecodeStream> start_decoding(bool skip_special_tokens) const override;
   std::string token_bytes(TokenId id) const override;
   std::optional<std::string> id_to_token(TokenId id) const override;
   std::optional<TokenId> token_to_id(std::string_view token) const override;
@@ -54,16 +63,20 @@ class PipelineTokenizer final : public Tokenizer {
   std::vector<TokenId> eos_ids() const override { return parts_.eos; }
 
  private:
-  // Appends the ids of a stretch that holds no verbatim added token.
-  void encode_stretch(std::string_view text, size_t begin, size_t end, const TrustedRanges& trusted,
+  class ChainStream;
+  const std::string& spelling_of(TokenId id, const std::string& token) const;
+  std::string bytes_of(const std::string& token) const;
+  // Appends the ids of a stretch that holds no verbatim added token. `at_start`: the text begins with it.
+  void encode_stretch(std::string_view text, size_t begin, size_t end, const TrustedRanges& trusted, bool at_start,
                       std::vector<TokenId>& ids) const;
   std::vector<TokenId> encode_text(std::string_view text, const TrustedRanges& trusted, bool add_special_tokens) const;
 
   TokenizerParts parts_;
-  AddedTokenMatcher verbatim_added_;    // searched for first
-  AddedTokenMatcher normalized_added_;  // then these, in what is left
-  std::vector<bool> special_;           // by id
-  std::vector<std::string> bytes_;      // by id
+  AddedTokenMatcher verbatim_added_;                    // searched for first
+  AddedTokenMatcher normalized_added_;                  // then these, in what is left
+  std::unordered_map<TokenId, std::string> respelled_;  // added tokens whose spelling normalisation changes
+  std::vector<bool> special_;                           // by id
+  std::vector<std::string> bytes_;                      // by id: in running text
 };
 
 }  // namespace quire::text

@@ -83,9 +83,13 @@ TEST(GgufTokenizerTest, EveryKnownPreTokenizerLosesNoText) {
   const std::string text =
       "Hello  World's 12345\r\n\r\n x=y+1; 漢字かな Привет ünï 😀 \t $5.00 (don't) camelCase HTTPServer e\u0301";
   for (const char* pre :
-       {"",       "default",        "gpt-2",       "smollm",    "llama-bpe",  "llama3",    "llama-v3", "qwen2",
-        "qwen35", "deepseek-coder", "deepseek-v3", "starcoder", "refact",     "command-r", "olmo",     "dbrx",
-        "gpt-4o", "falcon",         "falcon3",     "tekken",    "bailingmoe", "seed-coder"}) {
+       {"",          "default",   "gpt-2",      "smollm",         "llama-bpe",    "llama3",
+        "llama-v3",  "qwen2",     "qwen35",     "deepseek-v3",    "starcoder",    "refact",
+        "command-r", "olmo",      "dbrx",       "deepseek-coder", "gpt-4o",       "falcon",
+        "falcon3",   "tekken",    "bailingmoe", "seed-coder",     "deepseek-llm", "spark2_5",
+        "youtu",     "jais-2",    "bloom",      "viking",         "exaone-moe",   "chameleon",
+        "tiny_aya",  "superbpe",  "kimi-k2",    "ufakzeka",       "afmoe",        "laguna",
+        "minicpm5",  "poro-chat", "glm5",       "roberta-bpe",    "mellum2",      "granite-embed-multi-97m"}) {
     Vocabulary vocabulary = gpt2_vocabulary();
     vocabulary.pre = pre;
     const auto tokenizer = make(vocabulary);
@@ -115,7 +119,23 @@ struct BadVocabulary {
 };
 
 constexpr BadVocabulary kBadVocabularies[] = {
-    {"sentencepiece", [](Vocabulary& v) { v.model = "llama"; }, StatusCode::kUnimplemented, "\"llama\""},
+    {"unknown_model", [](Vocabulary& v) { v.model = "rwkv"; }, StatusCode::kUnimplemented, "\"rwkv\""},
+    {"no_scores", [](Vocabulary& v) { v.model = "llama"; }, StatusCode::kInvalidArgument, "tokenizer.ggml.scores"},
+    {"no_unigram_scores", [](Vocabulary& v) { v.model = "t5"; }, StatusCode::kInvalidArgument, "tokenizer.ggml.scores"},
+    {"charsmap",
+     [](Vocabulary& v) {
+       v.model = "t5";
+       v.scores.assign(v.tokens.size(), -1.0f);
+       v.precompiled_charsmap = "\xff\xff";
+     },
+     StatusCode::kInvalidArgument, "tokenizer.ggml.precompiled_charsmap"},
+    {"some_byte_tokens",
+     [](Vocabulary& v) {
+       v.model = "llama";
+       v.scores.assign(v.tokens.size(), -1.0f);
+       v.tokens[9] = "<0x41>";
+     },
+     StatusCode::kInvalidArgument, "1 of the 256 byte tokens"},
     {"unknown_pre", [](Vocabulary& v) { v.pre = "nobody"; }, StatusCode::kUnimplemented, "\"nobody\""},
     {"no_tokens", [](Vocabulary& v) { v.tokens.clear(); }, StatusCode::kInvalidArgument, "tokenizer.ggml.tokens"},
     {"token_twice", [](Vocabulary& v) { v.tokens[9] = v.tokens[8]; }, StatusCode::kInvalidArgument,

@@ -1,5 +1,6 @@
 // Encodings and decodings that Hugging Face's tokenizers made.
 #include "tests/text/tokenizer_support.h"
+#include "text/detokenizer.h"
 
 namespace quire::text {
 namespace {
@@ -22,7 +23,8 @@ TEST_P(GoldenTest, EveryLineIsEncodedAndDecodedAsTheReferenceDid) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Tokenizers, GoldenTest,
-                         ::testing::Values("gpt2_style_bpe", "llama3_style_bpe", "qwen_style_bpe_nfc"));
+                         ::testing::Values("gpt2_style_bpe", "llama3_style_bpe", "qwen_style_bpe_nfc",
+                                           "llama2_style_spm_bpe", "unigram_nfkc"));
 
 // Each line of variants.jsonl changes small_bpe.json: pre-tokenizers, split behaviors, added tokens, templates.
 TEST(TokenizerVariantsTest, EveryVariantEncodesAsTheReferenceDid) {
@@ -44,6 +46,35 @@ TEST(TokenizerVariantsTest, EveryVariantEncodesAsTheReferenceDid) {
       if (fields.size() > 2) {
         EXPECT_EQ(tokenizer->encode(text, true), ids_of(fields[2])) << boost::json::serialize(fields[0]);
       }
+    }
+  }
+}
+
+std::string decode_one_by_one(const Tokenizer& tokenizer, const std::vector<TokenId>& ids, bool skip_special_tokens) {
+  IncrementalDetokenizer detokenizer(tokenizer, skip_special_tokens);
+  std::string text;
+  for (const TokenId id : ids) text += detokenizer.append(std::vector<TokenId>{id});
+  return text + detokenizer.finish();
+}
+
+// configurations.jsonl: random models, normalizers, pre-tokenizers, decoders, added tokens and post-processors.
+TEST(TokenizerConfigurationsTest, EveryConfigurationEncodesAndDecodesAsTheReferenceDid) {
+  for (const boost::json::value& line : read_lines("configurations.jsonl")) {
+    const std::string json = boost::json::serialize(line.at("tokenizer"));
+    const auto tokenizer = load(json);
+    ASSERT_NE(tokenizer, nullptr) << json.substr(0, 3000);
+    boost::json::object brief = line.at("tokenizer").as_object();
+    brief.erase("model");
+    SCOPED_TRACE(boost::json::serialize(brief));
+    for (const boost::json::value& entry : line.at("cases").as_array()) {
+      const std::string text(entry.at("text").as_string());
+      const std::vector<TokenId> some = ids_of(entry.at("some"));
+      EXPECT_EQ(tokenizer->encode(text, false), ids_of(entry.at("ids"))) << text;
+      EXPECT_EQ(tokenizer->encode(text, true), ids_of(entry.at("wrapped"))) << text;
+      EXPECT_EQ(tokenizer->decode(some, false), std::string_view(entry.at("decoded").as_string()));
+      EXPECT_EQ(tokenizer->decode(some, true), std::string_view(entry.at("clean").as_string()));
+      EXPECT_EQ(decode_one_by_one(*tokenizer, some, false), std::string_view(entry.at("decoded").as_string()));
+      EXPECT_EQ(decode_one_by_one(*tokenizer, some, true), std::string_view(entry.at("clean").as_string()));
     }
   }
 }

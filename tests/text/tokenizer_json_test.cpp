@@ -42,8 +42,36 @@ constexpr auto kUnbuilt = StatusCode::kUnimplemented;
 const BadCase kBadCases[] = {
     {"no_model", [](object& j) { j.erase("model"); }, kInvalid, "model"},
     {"model_is_a_list", [](object& j) { j["model"] = array(); }, kInvalid, "model"},
-    {"wordpiece", [](object& j) { model(j)["type"] = "WordPiece"; }, kUnbuilt, "WordPiece"},
-    {"unigram", [](object& j) { model(j)["type"] = "Unigram"; }, kUnbuilt, "Unigram"},
+    {"unknown_model", [](object& j) { model(j)["type"] = "Syllables"; }, kUnbuilt, "Syllables"},
+    {"wordpiece_without_unknown", [](object& j) { model(j)["type"] = "WordPiece"; }, kInvalid, "model.unk_token"},
+    {"unigram_of_a_map", [](object& j) { model(j)["type"] = "Unigram"; }, kInvalid, "model.vocab"},
+    {"unigram_pair",
+     [](object& j) {
+       j["model"] = {{"type", "Unigram"}, {"vocab", array({array({"a"})})}};
+     },
+     kInvalid, "model.vocab[0]"},
+    {"unigram_score_is_text",
+     [](object& j) {
+       j["model"] = {{"type", "Unigram"}, {"vocab", array({array({"a", "b"})})}};
+     },
+     kInvalid, "model.vocab[0]"},
+    {"unigram_huge_score",
+     [](object& j) {
+       j["added_tokens"] = array();
+       j["model"] = {{"type", "Unigram"}, {"vocab", array({array({"a", 1e300})})}};
+     },
+     kInvalid, "1e+300"},
+    {"unigram_unknown_id",
+     [](object& j) {
+       j["added_tokens"] = array();
+       j["model"] = {{"type", "Unigram"}, {"unk_id", 7}, {"vocab", array({array({"a", -1.0})})}};
+     },
+     kInvalid, "model.unk_id"},
+    {"unigram_token_twice",
+     [](object& j) {
+       j["model"] = {{"type", "Unigram"}, {"vocab", array({array({"a", -1.0}), array({"a", -2.0})})}};
+     },
+     kInvalid, "both id 0 and id 1"},
     {"no_vocab", [](object& j) { model(j).erase("vocab"); }, kInvalid, "model.vocab"},
     {"vocab_is_a_list", [](object& j) { model(j)["vocab"] = array(); }, kInvalid, "model.vocab"},
     {"negative_id", [](object& j) { vocab(j)["zz"] = -1; }, kInvalid, "-1"},
@@ -77,33 +105,56 @@ const BadCase kBadCases[] = {
     {"merge_is_a_number", [](object& j) { model(j)["merges"].as_array().emplace_back(3); }, kInvalid,
      "model.merges[300]"},
     {"dropout", [](object& j) { model(j)["dropout"] = 0.1; }, kUnbuilt, "model.dropout"},
-    {"subword_prefix", [](object& j) { model(j)["continuing_subword_prefix"] = "##"; }, kUnbuilt,
+    {"subword_prefix_is_a_number", [](object& j) { model(j)["continuing_subword_prefix"] = 2; }, kInvalid,
      "model.continuing_subword_prefix"},
-    {"word_suffix", [](object& j) { model(j)["end_of_word_suffix"] = "</w>"; }, kUnbuilt, "model.end_of_word_suffix"},
     {"ignore_merges_is_text", [](object& j) { model(j)["ignore_merges"] = "yes"; }, kInvalid, "model.ignore_merges"},
     {"unknown_unk", [](object& j) { model(j)["unk_token"] = "<nope>"; }, kInvalid, "model.unk_token"},
     {"normalizer",
      [](object& j) {
-       j["normalizer"] = {{"type", "BertNormalizer"}};
+       j["normalizer"] = {{"type", "Sideways"}};
      },
-     kUnbuilt, "BertNormalizer"},
+     kUnbuilt, "Sideways"},
+    {"charsmap_is_no_base64",
+     [](object& j) {
+       j["normalizer"] = {{"type", "Precompiled"}, {"precompiled_charsmap", "a*=="}};
+     },
+     kInvalid, "normalizer.precompiled_charsmap"},
+    {"charsmap_longer_than_it_is",
+     [](object& j) {
+       j["normalizer"] = {{"type", "Precompiled"}, {"precompiled_charsmap", "////f0FB"}};
+     },
+     kInvalid, "normalizer.precompiled_charsmap"},
+    {"replace_without_content",
+     [](object& j) {
+       j["normalizer"] = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}};
+     },
+     kInvalid, "normalizer.content"},
     {"normalizer_without_type", [](object& j) { j["normalizer"] = object(); }, kInvalid, "normalizer.type"},
     {"pre_tokenizer",
      [](object& j) {
-       j["pre_tokenizer"] = {{"type", "UnicodeScripts"}};
+       j["pre_tokenizer"] = {{"type", "Syllables"}};
      },
-     kUnbuilt, "UnicodeScripts"},
+     kUnbuilt, "Syllables"},
     {"nested_pre_tokenizer",
      [](object& j) {
        j["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", array({object({{"type", "X"}})})}};
      },
      kUnbuilt, "pre_tokenizer.pretokenizers[0]"},
-    {"after_byte_level",
+    {"metaspace_of_two_characters",
      [](object& j) {
-       j["pre_tokenizer"] = {{"type", "Sequence"},
-                             {"pretokenizers", array({object({{"type", "ByteLevel"}}), object({{"type", "Digits"}})})}};
+       j["pre_tokenizer"] = {{"type", "Metaspace"}, {"replacement", "__"}};
      },
-     kUnbuilt, "after ByteLevel"},
+     kInvalid, "pre_tokenizer.replacement"},
+    {"metaspace_scheme",
+     [](object& j) {
+       j["pre_tokenizer"] = {{"type", "Metaspace"}, {"replacement", "_"}, {"prepend_scheme", "often"}};
+     },
+     kInvalid, "often"},
+    {"pieces_of_no_length",
+     [](object& j) {
+       j["pre_tokenizer"] = {{"type", "FixedLength"}, {"length", 0}};
+     },
+     kInvalid, "pre_tokenizer.length"},
     {"split_without_pattern",
      [](object& j) {
        j["pre_tokenizer"] = {{"type", "Split"}};
@@ -156,16 +207,14 @@ const BadCase kBadCases[] = {
      kInvalid, "Sequence"},
     {"decoder",
      [](object& j) {
-       j["decoder"] = {{"type", "CTC"}};
+       j["decoder"] = {{"type", "Backwards"}};
      },
-     kUnbuilt, "CTC"},
-    {"byte_level_behind_fuse",
+     kUnbuilt, "Backwards"},
+    {"strip_of_two_characters",
      [](object& j) {
-       const value fuse = {{"type", "Fuse"}};
-       j["decoder"] = {{"type", "Sequence"}, {"decoders", {fuse, fuse, {{"type", "ByteLevel"}}}}};
+       j["decoder"] = {{"type", "Strip"}, {"content", "ab"}};
      },
-     kUnbuilt, "Fuse, Fuse, ByteLevel"},
-    {"no_decoder", [](object& j) { j["decoder"] = nullptr; }, kUnbuilt, "decoder"},
+     kInvalid, "decoder.content"},
     {"added_is_no_list", [](object& j) { j["added_tokens"] = object(); }, kInvalid, "added_tokens"},
     {"added_without_id",
      [](object& j) {
