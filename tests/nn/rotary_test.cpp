@@ -7,6 +7,8 @@
 #include <limits>
 #include <numbers>
 
+#include "ops/reference/reference_backend.h"
+
 namespace quire::nn {
 namespace {
 
@@ -91,6 +93,33 @@ TEST(Rotary, LongRopeDividesEachFrequencyByTheFactorOfTheSequencesLength) {
   EXPECT_TRUE(validate(rope, 8).ok());
   rope.long_factors.pop_back();
   EXPECT_NE(validate(rope, 8).message().find("long_factor has 3 numbers, expected 4"), std::string::npos);
+}
+
+// Two sequences in one batch, one of them longer than what was trained, though this step is at its beginning.
+TEST(Rotary, LongRopeGoesByTheWholeLengthOfEachSequence) {
+  RopeConfig rope = plain(2);
+  rope.scaling = RopeScaling::kLongRope;
+  rope.original_max_position = 4;
+  rope.short_factors = {1.0};
+  rope.long_factors = {2.0};
+  const Rotary rotary(rope, 16, {});
+  const auto backend = ops::make_reference_backend();
+  std::vector<float> heads = {1, 0, 1, 0, 1, 0, 1, 0};
+  const int32_t positions[] = {0, 1, 2, 3};
+  const int32_t offsets[] = {0, 2, 4};
+  const int32_t contexts[] = {2, 4};
+  const int32_t lengths[] = {5, 4};
+  rotary(*backend,
+         {.num_tokens = 4,
+          .num_sequences = 2,
+          .positions = positions,
+          .query_offsets = offsets,
+          .context_lengths = contexts,
+          .sequence_lengths = lengths},
+         heads.data(), 2, 1, 2);
+  EXPECT_NEAR(heads[2], std::cos(0.5), 1e-6);
+  EXPECT_NEAR(heads[4], std::cos(2.0), 1e-6);
+  EXPECT_NEAR(heads[7], std::sin(3.0), 1e-6);
 }
 
 TEST(Rotary, NumbersOutOfRangeAreRefusedByName) {
