@@ -1,0 +1,27 @@
+// The same tiny models with experts as GGUF files, with the names, stacks and metadata that its converter gives them:
+// the answers are those recorded from Hugging Face's transformers all the same.
+#include "tests/runner/tiny_model.h"
+
+namespace quire::runner {
+namespace {
+
+class TinyGguf : public testing::TestWithParam<std::string> {};
+
+TEST_P(TinyGguf, LastLogitsAgreeWithTheReference) {
+  const auto backend = make_test_backend("portable");
+  ASSERT_NE(backend, nullptr);
+  TinyModel model("../tiny_gguf/" + GetParam() + ".gguf", *backend);
+  const auto cases = read_golden(GetParam());
+  ASSERT_FALSE(cases.empty());
+  for (const GoldenCase& one : cases) {
+    const std::vector<float> last = model.logits(one.prompt, 2048).back();
+    for (size_t i = 0; i < one.last_logits.size(); ++i) ASSERT_NEAR(last[i], one.last_logits[i], 2e-3);
+  }
+}
+
+// Latent attention's projections split by head as newer files have them (deepseek_v3) and together (deepseek_v2).
+INSTANTIATE_TEST_SUITE_P(Sparse, TinyGguf,
+                         testing::Values("mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3", "gpt_oss"));
+
+}  // namespace
+}  // namespace quire::runner
