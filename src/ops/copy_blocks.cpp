@@ -19,7 +19,8 @@ void check(const CopyBlocksArgs& args) {
           from.head_dim == to.head_dim && from.block_size == to.block_size,
       fmt::format("blocks of {} {} x {} x {} copied to blocks of {} {} x {} x {}", name(from.dtype), from.num_kv_heads,
                   from.head_dim, from.block_size, name(to.dtype), to.num_kv_heads, to.head_dim, to.block_size));
-  QUIRE_CHECK_MSG(from.values_are_keys || (from.keys == to.keys) == (from.values == to.values), "keys of one cache, values of another");
+  QUIRE_CHECK_MSG(from.values_are_keys || (from.keys == to.keys) == (from.values == to.values),
+                  "keys of one cache, values of another");
   QUIRE_CHECK_MSG(args.num_copies >= 0, fmt::format("num_copies is {}", args.num_copies));
   if (args.num_copies == 0) return;
   QUIRE_CHECK(args.copies != nullptr && from.keys != nullptr && to.keys != nullptr);

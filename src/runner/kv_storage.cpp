@@ -22,8 +22,8 @@ Status KvStorage::make_views(const ModelConfig& model, const Config& config, int
       if (part == &view.values && model.values_are_keys) continue;
       Buffer buffer(allocator, static_cast<size_t>(bytes));
       if (buffer.data() == nullptr) {
-        return resource_exhausted("no memory for {} of KV blocks. Set {} lower.", format_bytes(bytes * (model.values_are_keys ? 1 : 2) * num_buffers),
-                                  flag);
+        return resource_exhausted("no memory for {} of KV blocks. Set {} lower.",
+                                  format_bytes(bytes * (model.values_are_keys ? 1 : 2) * num_buffers), flag);
       }
       *part = buffer.data();
       buffers.push_back(std::move(buffer));

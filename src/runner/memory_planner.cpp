@@ -72,7 +72,8 @@ Result<DType> parse_kv_cache_dtype(std::string_view text) {
 }
 
 int64_t kv_bytes_per_token(const ModelConfig& model, DType dtype) {
-  return (model.values_are_keys ? 1 : 2) * int64_t{model.num_layers} * model.num_kv_heads * ops::kv_vector_bytes(dtype, model.head_dim);
+  return (model.values_are_keys ? 1 : 2) * int64_t{model.num_layers} * model.num_kv_heads *
+         ops::kv_vector_bytes(dtype, model.head_dim);
 }
 
 Result<PlannedModel> plan_model(const EngineConfig& config, const checkpoint::Checkpoint& checkpoint,
