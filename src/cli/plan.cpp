@@ -55,8 +55,9 @@ Status run(PlanOptions& options) {
   const int64_t scale_bytes = ops::kv_vector_bytes(planned.kv_dtype, model.head_dim) - number_bytes;
   std::string vector = fmt::format("{} x {} B", model.head_dim, info(planned.kv_dtype).block_bytes);
   if (scale_bytes > 0) vector = fmt::format("({} + {} B of scale)", vector, scale_bytes);
-  std::printf("a token      2 (K, V) x %d layers x %d kv heads x %s = %lld B\n", model.num_layers, model.num_kv_heads,
-              vector.c_str(), static_cast<long long>(planned.memory.kv_bytes_per_token));
+  std::printf("a token      %s x %d layers x %d kv heads x %s = %lld B\n",
+              model.values_are_keys ? "1 (K as V)" : "2 (K, V)", model.num_layers, model.num_kv_heads, vector.c_str(),
+              static_cast<long long>(planned.memory.kv_bytes_per_token));
   std::printf("%s", planned.memory.to_string().c_str());
   std::printf("sequences    %12lld  of %lld tokens at once\n",
               static_cast<long long>(planned.memory.sequences_of(length)), static_cast<long long>(length));
