@@ -87,6 +87,7 @@ void narrow(DType dtype, const float* in, int64_t size, int64_t stride, uint8_t*
 
 }  // namespace
 
+// Without values the keys alone are kept: they are both.
 void kv_write(const KvWrite& write) {
   const int64_t head_dim = write.head_dim;
   const int64_t block_size = write.block_size;

@@ -522,7 +522,7 @@ Places widen_tile(const AttentionWork& work, const Tile& tile, int64_t begin, in
   } else {
     gather_keys<Format>(work, tile, begin, end, key_pages);
   }
-  if (work.values == nullptr) {
+  if (work.values == nullptr) {  // a cache of keys alone
     turn_pages(key_pages, begin - tile.begin, end - tile.begin, head_dim, row_floats, value_rows);
     return places;
   }
