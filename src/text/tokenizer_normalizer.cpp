@@ -76,7 +76,7 @@ std::string normalize(std::string_view text, NormalizationForm form) {
 class FormStep final : public NormalizerStep {
  public:
   explicit FormStep(NormalizationForm form) : form_(form) {}
-  void apply(std::string& text, StretchPlace) const override {
+  void apply(std::string& text, StretchPlace&) const override {
     if (!is_ascii(text)) text = normalize(text, form_);
   }
 
@@ -86,12 +86,13 @@ class FormStep final : public NormalizerStep {
 
 // Hands every character to `put(code point, its bytes, out)`.
 template <typename Put>
-void map_characters(std::string& text, const Put& put) {
+void map_characters(std::string& text, StretchPlace& place, const Put& put) {
   std::string out;
   out.reserve(text.size());
   for (size_t i = 0; i < text.size();) {
     const CodePoint point = decode_code_point(text.data() + i);
     put(point.value, std::string_view(text).substr(i, point.length), out);
+    if (i == 0 && out.empty()) place.at_start = false;
     i += point.length;
   }
   text = std::move(out);
@@ -101,13 +102,14 @@ class ReplaceStep final : public NormalizerStep {
  public:
   ReplaceStep(std::unique_ptr<Pattern> pattern, std::string content)
       : pattern_(std::move(pattern)), content_(std::move(content)) {}
-  void apply(std::string& text, StretchPlace) const override {
+  void apply(std::string& text, StretchPlace& place) const override {
     std::vector<PatternSpan> spans;
     pattern_->find(text, spans);
     std::string out;
     out.reserve(text.size());
     for (const PatternSpan& span : spans) {
       if (span.is_match) {
+        if (span.begin == 0 && span.end > 0 && content_.empty()) place.at_start = false;
         out.append(content_);
       } else {
         out.append(text, span.begin, span.end - span.begin);
@@ -124,7 +126,7 @@ class ReplaceStep final : public NormalizerStep {
 class StripStep final : public NormalizerStep {
  public:
   StripStep(bool left, bool right) : left_(left), right_(right) {}
-  void apply(std::string& text, StretchPlace) const override {
+  void apply(std::string& text, StretchPlace& place) const override {
     const CharacterTable& table = CharacterTable::get();
     size_t begin = 0;
     size_t end = text.size();
@@ -138,6 +140,7 @@ class StripStep final : public NormalizerStep {
       if (!table.is(decode_code_point(text.data() + last).value, kSpace)) break;
       end = last;
     }
+    if (begin > 0) place.at_start = false;
     text = text.substr(begin, end - begin);
   }
 
@@ -148,7 +151,7 @@ class StripStep final : public NormalizerStep {
 class PrependStep final : public NormalizerStep {
  public:
   explicit PrependStep(std::string prefix) : prefix_(std::move(prefix)) {}
-  void apply(std::string& text, StretchPlace) const override {
+  void apply(std::string& text, StretchPlace&) const override {
     if (!text.empty()) text.insert(0, prefix_);
   }
 
@@ -164,20 +167,20 @@ void append_lowercase(char32_t c, std::string& out) {
   }
 }
 
-void lowercase(std::string& text) {
-  map_characters(text, [](char32_t c, std::string_view, std::string& out) { append_lowercase(c, out); });
+void lowercase(std::string& text, StretchPlace& place) {
+  map_characters(text, place, [](char32_t c, std::string_view, std::string& out) { append_lowercase(c, out); });
 }
 
 class LowercaseStep final : public NormalizerStep {
  public:
-  void apply(std::string& text, StretchPlace) const override { lowercase(text); }
+  void apply(std::string& text, StretchPlace& place) const override { lowercase(text, place); }
 };
 
 class StripAccentsStep final : public NormalizerStep {
  public:
-  void apply(std::string& text, StretchPlace) const override {
+  void apply(std::string& text, StretchPlace& place) const override {
     if (is_ascii(text)) return;
-    map_characters(text, [](char32_t c, std::string_view bytes, std::string& out) {
+    map_characters(text, place, [](char32_t c, std::string_view bytes, std::string& out) {
       if (!CharacterTable::get().is(c, kMark)) out.append(bytes);
     });
   }
@@ -186,8 +189,8 @@ class StripAccentsStep final : public NormalizerStep {
 // The rules of Google's neural machine translation: control characters vanish, odd spaces become plain.
 class NmtStep final : public NormalizerStep {
  public:
-  void apply(std::string& text, StretchPlace) const override {
-    map_characters(text, [](char32_t c, std::string_view bytes, std::string& out) {
+  void apply(std::string& text, StretchPlace& place) const override {
+    map_characters(text, place, [](char32_t c, std::string_view bytes, std::string& out) {
       const bool vanishes =
           (c >= 0x1 && c <= 0x8) || c == 0xB || (c >= 0xE && c <= 0x1F) || c == 0x7F || c == 0x8F || c == 0x9F;
       const bool is_space = c == 0x9 || c == 0xA || c == 0xC || c == 0xD || c == 0x1680 ||
@@ -204,7 +207,7 @@ class NmtStep final : public NormalizerStep {
 
 class ByteLevelStep final : public NormalizerStep {
  public:
-  void apply(std::string& text, StretchPlace) const override {
+  void apply(std::string& text, StretchPlace&) const override {
     std::string out;
     out.reserve(2 * text.size());
     for (const char byte : text) {
@@ -230,15 +233,15 @@ bool is_control(char32_t c) {
 class BertStep final : public NormalizerStep {
  public:
   explicit BertStep(const BertNormalizerOptions& options) : options_(options) {}
-  void apply(std::string& text, StretchPlace) const override {
+  void apply(std::string& text, StretchPlace& place) const override {
     if (options_.clean_text) {
-      map_characters(text, [](char32_t c, std::string_view bytes, std::string& out) {
+      map_characters(text, place, [](char32_t c, std::string_view bytes, std::string& out) {
         if (c == 0 || c == 0xFFFD || is_control(c)) return;
         out.append(CharacterTable::get().is(c, kSpace) ? std::string_view(" ") : bytes);
       });
     }
     if (options_.handle_chinese_chars && !is_ascii(text)) {
-      map_characters(text, [](char32_t c, std::string_view bytes, std::string& out) {
+      map_characters(text, place, [](char32_t c, std::string_view bytes, std::string& out) {
         const bool chinese = is_chinese(c);
         if (chinese) out.push_back(' ');
         out.append(bytes);
@@ -247,12 +250,12 @@ class BertStep final : public NormalizerStep {
     }
     if (options_.strip_accents && !is_ascii(text)) {
       text = normalize(text, NormalizationForm::kNfd);
-      map_characters(text, [](char32_t c, std::string_view bytes, std::string& out) {
+      map_characters(text, place, [](char32_t c, std::string_view bytes, std::string& out) {
         const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
         if (category != UTF8PROC_CATEGORY_MN) out.append(bytes);
       });
     }
-    if (options_.lowercase) lowercase(text);
+    if (options_.lowercase) lowercase(text, place);
   }
 
  private:
@@ -262,7 +265,7 @@ class BertStep final : public NormalizerStep {
 class PrecompiledStep final : public NormalizerStep {
  public:
   explicit PrecompiledStep(PrecompiledCharsmap map) : map_(std::move(map)) {}
-  void apply(std::string& text, StretchPlace) const override {
+  void apply(std::string& text, StretchPlace& place) const override {
     std::string out;
     out.reserve(text.size());
     for (size_t begin = 0; begin < text.size();) {
@@ -273,6 +276,7 @@ class PrecompiledStep final : public NormalizerStep {
           cluster.size() < kLongestCluster ? map_.shortest(cluster) : PrecompiledCharsmap::Match{};
       if (whole.length > 0) {
         out.append(whole.replacement);
+        if (out.empty()) place.at_start = false;
         continue;
       }
       for (size_t i = 0; i < cluster.size();) {
@@ -313,7 +317,7 @@ class SentencePieceStep final : public NormalizerStep {
  public:
   explicit SentencePieceStep(SentencePieceNormalizerOptions options) : options_(std::move(options)) {}
 
-  void apply(std::string& text, StretchPlace place) const override {
+  void apply(std::string& text, StretchPlace& place) const override {
     const bool prefix = options_.add_dummy_prefix && (place.at_start || !options_.prefix_only_at_start);
     const std::string_view space = options_.escape_whitespaces ? kSpaceSymbol : std::string_view(" ");
     std::string_view rest = text;
@@ -386,7 +390,7 @@ void Normalizer::add(NormalizationForm form) {
   steps_.push_back(make_form_step(form));
 }
 
-std::optional<std::string> Normalizer::apply(std::string_view text, StretchPlace place) const {
+std::optional<std::string> Normalizer::apply(std::string_view text, StretchPlace& place) const {
   if (steps_.empty()) return std::nullopt;
   std::string current(text);
   for (const auto& step : steps_) step->apply(current, place);

@@ -19,16 +19,17 @@ enum class NormalizationForm { kNfc, kNfd, kNfkc, kNfkd };
 // By the name a tokenizer.json has for it ("NFC"); nullopt: no such form.
 std::optional<NormalizationForm> normalization_form(std::string_view name);
 
-// Where a stretch of text stands: SentencePiece's dummy prefix may depend on it.
+// Where a stretch of text stands: a prefix space may depend on it.
 struct StretchPlace {
-  bool at_start = true;  // of the whole text, not behind an added token
+  // It begins where the whole text does, not behind an added token; a step that drops the first character ends that.
+  bool at_start = true;
 };
 
 class NormalizerStep {
  public:
   virtual ~NormalizerStep() = default;
   // REQUIRES: valid UTF-8, and leaves it so. Time O(n log n) at most, constant stack. Thread-safe.
-  virtual void apply(std::string& text, StretchPlace place) const = 0;
+  virtual void apply(std::string& text, StretchPlace& place) const = 0;
 };
 
 class Normalizer {
@@ -37,7 +38,11 @@ class Normalizer {
   void add(NormalizationForm form);
   bool empty() const { return steps_.empty(); }
   // nullopt: the text is as it was. REQUIRES: valid UTF-8.
-  std::optional<std::string> apply(std::string_view text, StretchPlace place = {}) const;
+  std::optional<std::string> apply(std::string_view text, StretchPlace& place) const;
+  std::optional<std::string> apply(std::string_view text) const {
+    StretchPlace place;
+    return apply(text, place);
+  }
 
  private:
   std::vector<std::unique_ptr<NormalizerStep>> steps_;

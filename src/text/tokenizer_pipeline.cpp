@@ -157,12 +157,15 @@ std::vector<TokenId> PipelineTokenizer::encode_text(std::string_view text, const
     while (range != trusted.end() && range->second <= span.begin) ++range;
     if (span.id != kNoToken) {
       ids.push_back(span.id);
-    } else if (const auto normalized = parts_.normalizer.apply(text.substr(span.begin, span.end - span.begin),
-                                                               StretchPlace{span.begin == 0})) {
+      continue;
+    }
+    StretchPlace place{span.begin == 0};
+    const auto normalized = parts_.normalizer.apply(text.substr(span.begin, span.end - span.begin), place);
+    if (normalized) {
       // Bytes no longer tell where they came from: the stretch is trusted when all of it was.
       const bool all_trusted = range != trusted.end() && range->first <= span.begin && span.end <= range->second;
       const TrustedRanges ranges = all_trusted ? TrustedRanges{{0, normalized->size()}} : TrustedRanges{};
-      encode_stretch(*normalized, 0, normalized->size(), ranges, span.begin == 0, ids);
+      encode_stretch(*normalized, 0, normalized->size(), ranges, place.at_start, ids);
     } else {
       encode_stretch(text, span.begin, span.end, trusted, span.begin == 0, ids);
     }
