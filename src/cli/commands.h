@@ -9,6 +9,8 @@ void add_complete_command(CLI::App& program, int& exit_code);
 void add_chat_command(CLI::App& program, int& exit_code);
 void add_serve_command(CLI::App& program, int& exit_code);
 void add_tokenize_command(CLI::App& program, int& exit_code);
+void add_render_command(CLI::App& program, int& exit_code);
+void add_inspect_command(CLI::App& program, int& exit_code);
 void add_plan_command(CLI::App& program, int& exit_code);
 void add_replay_command(CLI::App& program, int& exit_code);
 void add_bench_command(CLI::App& program, int& exit_code);

@@ -25,6 +25,8 @@ int main(int argc, char** argv) {
   add_chat_command(program, exit_code);
   add_serve_command(program, exit_code);
   add_tokenize_command(program, exit_code);
+  add_render_command(program, exit_code);
+  add_inspect_command(program, exit_code);
   add_plan_command(program, exit_code);
   add_replay_command(program, exit_code);
   add_bench_command(program, exit_code);

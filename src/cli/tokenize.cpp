@@ -6,6 +6,7 @@
 #include <boost/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/json_lines.h"
 #include "cli/options.h"
 #include "cli/tokenizer.h"
 
@@ -27,32 +28,13 @@ json::object tokenized(const text::Tokenizer& tokenizer, const std::string& text
           {"decoded_clean", tokenizer.decode(ids, /*skip_special_tokens=*/true)}};
 }
 
-Result<std::string> text_of_line(const std::string& line) {
-  json::error_code error;
-  const json::value value = json::parse(line, error);
-  if (error) return invalid_argument("not JSON: {}", error.message());
-  const json::object* object = value.if_object();
-  const json::value* text = object != nullptr ? object->if_contains("text") : nullptr;
-  if (text == nullptr || !text->is_string()) return invalid_argument("expected {{\"text\": \"...\"}}");
-  return std::string(text->get_string());
-}
-
-// A wrong line gives {"error": ...} in its place; the others are done all the same.
 Status run_jsonl(const text::Tokenizer& tokenizer) {
-  std::ios::sync_with_stdio(false);
-  std::string line;
-  int64_t number = 0;
-  int64_t wrong = 0;
-  while (std::getline(std::cin, line)) {
-    ++number;
-    if (line.empty()) continue;
-    auto text = text_of_line(line);
-    if (!text.ok()) ++wrong;
-    const json::object out = text.ok() ? tokenized(tokenizer, *text) : json::object{{"error", text.status().message()}};
-    std::cout << json::serialize(out) << '\n';
-  }
-  std::cout.flush();
-  if (wrong > 0) return invalid_argument("{} of {} lines could not be read", wrong, number);
+  const AnsweredLines lines = answer_json_lines([&](const json::object& line) -> Result<json::object> {
+    const json::value* text = line.if_contains("text");
+    if (text == nullptr || !text->is_string()) return invalid_argument("expected {{\"text\": \"...\"}}");
+    return tokenized(tokenizer, std::string(text->get_string()));
+  });
+  if (lines.errors > 0) return invalid_argument("{} of {} lines could not be read", lines.errors, lines.all);
   return {};
 }
 

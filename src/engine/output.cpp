@@ -132,8 +132,9 @@ OutputDelta OutputProcessor::process(TokenEvent event) {
 // More answers than are returned: the best by mean log-probability are, once all are done.
 class BestOf {
  public:
-  BestOf(std::vector<std::unique_ptr<TokenStream>> streams, const OutputProcessor& processor)
-      : streams_(std::move(streams)), processors_(streams_.size(), processor), answers_(streams_.size()) {}
+  // One processor a stream.
+  BestOf(std::vector<std::unique_ptr<TokenStream>> streams, std::vector<OutputProcessor> processors)
+      : streams_(std::move(streams)), processors_(std::move(processors)), answers_(streams_.size()) {}
 
   // True when all answers are there. With `wait`, always.
   bool poll(bool wait) {
@@ -218,19 +219,25 @@ Result<std::vector<std::unique_ptr<Completion>>> Completion::start(Engine& engin
   const bool ranks = !params.use_beam_search && params.num_sequences() > params.n;
   const bool keep_logprobs = params.logprobs.has_value();
   if ((ranks || params.deterministic) && !keep_logprobs) params.logprobs = 0;
-  const OutputProcessor processor(engine.tokenizer(), params, keep_logprobs);
+  // As params are now: the request, and they with it, goes away.
+  const auto make_processor = [&engine, params, keep_logprobs] {
+    return OutputProcessor(engine.tokenizer(), params, keep_logprobs);
+  };
   const auto num_prompt_tokens = static_cast<int64_t>(request.prompt.size());
   QUIRE_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<TokenStream>> streams, engine.submit(std::move(request)));
   std::vector<std::unique_ptr<Completion>> completions;
   if (ranks) {
-    auto best_of = std::make_shared<BestOf>(std::move(streams), processor);
+    std::vector<OutputProcessor> processors;
+    for (size_t i = 0; i < streams.size(); ++i) processors.push_back(make_processor());
+    auto best_of = std::make_shared<BestOf>(std::move(streams), std::move(processors));
     for (size_t rank = 0; rank < n; ++rank) {
       completions.push_back(std::unique_ptr<Completion>(new Completion(best_of, rank, num_prompt_tokens)));
     }
     return completions;
   }
   for (std::unique_ptr<TokenStream>& stream : streams) {
-    completions.push_back(std::unique_ptr<Completion>(new Completion(std::move(stream), processor, num_prompt_tokens)));
+    completions.push_back(
+        std::unique_ptr<Completion>(new Completion(std::move(stream), make_processor(), num_prompt_tokens)));
   }
   return completions;
 }

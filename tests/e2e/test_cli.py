@@ -24,7 +24,8 @@ class Usage(unittest.TestCase):
         self.assertEqual(version.returncode, 0)
         self.assertRegex(version.stdout, r"^quire \d+\.\d+\.\d+")
         for arguments in (["--help"], *([command, "--help"] for command in
-                                        ("complete", "chat", "serve", "tokenize", "plan", "replay", "bench"))):
+                                        ("complete", "chat", "serve", "tokenize", "render", "inspect", "plan",
+                                         "replay", "bench"))):
             with self.subTest(arguments=arguments):
                 shown = harness.run(*arguments)
                 self.assertEqual(shown.returncode, 0)
@@ -202,6 +203,77 @@ class Plan(unittest.TestCase):
 
 
 @harness.needs_default_model
+class Render(unittest.TestCase):
+    TEMPLATES = harness.DATA / "templates"
+
+    def render(self, template, *lines):
+        done = harness.run("render", "--template", template, stdin="".join(line + "\n" for line in lines))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def test_of_a_real_template_is_what_jinja_made_of_it(self):
+        name = "Qwen3-Coder"
+        goldens = json.loads((self.TEMPLATES / f"{name}.golden.json").read_text()).values()
+        answers = self.render(self.TEMPLATES / f"{name}.jinja", *(json.dumps(golden["input"]) for golden in goldens))
+        self.assertEqual(answers, [{"text": golden["output"]} for golden in goldens])
+
+    def test_answers_every_line_in_its_place(self):
+        with tempfile.TemporaryDirectory() as folder:
+            template = pathlib.Path(folder) / "t.jinja"
+            template.write_text("{% if not name %}{{ raise_exception('who?') }}{% endif %}Hello {{ name }}")
+            answers = self.render(template, '{"name": "Ann"}', '{"name": ""}', "", "[1]", "{", '{"name": "Bo"}')
+            self.assertEqual([list(answer) for answer in answers], [["text"], ["error"], ["error"], ["error"], ["text"]])
+            self.assertEqual([answers[0]["text"], answers[4]["text"]], ["Hello Ann", "Hello Bo"])
+            self.assertIn("who?", answers[1]["error"])
+
+    def test_a_template_that_is_none_says_where(self):
+        with tempfile.TemporaryDirectory() as folder:
+            template = pathlib.Path(folder) / "t.jinja"
+            template.write_text("one\n{% if %}")
+            self.assertIn("line 2", self.render(template, "{}")[0]["error"])
+            alone = harness.run("render", "--template", template)
+            self.assertEqual((alone.returncode, alone.stdout), (1, ""))
+            self.assertIn("line 2", alone.stderr)
+            absent = harness.run("render", "--template", template.with_suffix(".none"))
+            self.assertEqual(absent.returncode, 1)
+            self.assertIn("t.none", absent.stderr)
+
+    def test_of_the_default_model(self):
+        done = harness.run("render", stdin='{"messages": [{"role": "user", "content": "Hi"}], "add_generation_prompt": true}')
+        self.assertIn("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n", json.loads(done.stdout)["text"])
+
+
+class Inspect(unittest.TestCase):
+    def test_of_the_default_model(self):
+        found = json.loads(harness.run("inspect", "--json").stdout)
+        self.assertEqual((found["format"], found["architectures"], found["weights"]), ("GGUF", ["LlamaForCausalLM"], "Q4_1"))
+        self.assertEqual({key: found["model"][key] for key in ("layers", "heads", "kv_heads", "context")},
+                         {"layers": 30, "heads": 9, "kv_heads": 3, "context": 8192})
+        self.assertEqual(sum(one["tensors"] for one in found["tensors"]["types"].values()), found["tensors"]["count"])
+        self.assertIn("49152", found["tokenizer"])
+        self.assertEqual(found["unsupported"], [])
+        text = harness.run("inspect").stdout
+        for word in ("LlamaForCausalLM", "30 layers", "8192 tokens", "Q8_0", "unsupported    nothing"):
+            self.assertIn(word, text)
+
+    def test_lists_the_tensors_on_demand(self):
+        found = json.loads(harness.run("inspect", TINY, "--json", "--tensors").stdout)
+        self.assertEqual(len(found["tensors"]["list"]), found["tensors"]["count"])
+        self.assertIn("model.embed_tokens.weight", [tensor["name"] for tensor in found["tensors"]["list"]])
+
+    def test_says_what_would_be_refused_and_why(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("config.json", "model.safetensors"):
+                (pathlib.Path(folder) / name).write_bytes((TINY / name).read_bytes())
+            config = json.loads((TINY / "config.json").read_text())
+            (pathlib.Path(folder) / "config.json").write_text(json.dumps({**config, "architectures": ["NoSuchModel"]}))
+            done = harness.run("inspect", folder, "--json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            refused = {one["part"]: one["reason"] for one in json.loads(done.stdout)["unsupported"]}
+            self.assertIn("NoSuchModel", refused["model"])
+            self.assertIn("tokenizer", refused)
+
+
 class Complete(unittest.TestCase):
     def test_answers_on_standard_output_alone(self):
         result = harness.run("complete", "--chat", "-p", "What is the capital of France?", "--temperature", 0,
