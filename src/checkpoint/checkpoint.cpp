@@ -27,7 +27,7 @@ Result<std::shared_ptr<const Checkpoint>> open_file(const std::filesystem::path&
   QUIRE_ASSIGN_OR_RETURN(std::shared_ptr<const MappedFile> file, MappedFile::open(path));
   // Pickles under another name: PyTorch's zip archive, and the bare protocol.
   if (begins_with(file->bytes(), "PK\x03\x04") || begins_with(file->bytes(), "\x80\x02")) return pickle_refused(path);
-  auto checkpoint = open_gguf(std::move(file));
+  auto checkpoint = open_gguf(std::move(file), path);
   if (!checkpoint.ok()) return checkpoint.status().with_prefix(path.string() + ": ");
   return checkpoint;
 }

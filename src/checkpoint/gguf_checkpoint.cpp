@@ -1,4 +1,9 @@
+#include <filesystem>
+#include <string>
 #include <utility>
+#include <vector>
+
+#include <fmt/format.h>
 
 #include "checkpoint/gguf_architecture.h"
 #include "checkpoint/gguf_config.h"
@@ -12,9 +17,9 @@ namespace {
 
 class GgufCheckpoint final : public Checkpoint {
  public:
-  GgufCheckpoint(std::shared_ptr<const MappedFile> file, TensorList tensors, GgufConfig config,
+  GgufCheckpoint(std::vector<std::shared_ptr<const MappedFile>> files, TensorList tensors, GgufConfig config,
                  std::optional<Vocabulary> vocabulary, std::string chat_template)
-      : file_(std::move(file)),
+      : files_(std::move(files)),
         tensors_(std::move(tensors)),
         config_(std::move(config)),
         vocabulary_(std::move(vocabulary)),
@@ -33,7 +38,7 @@ class GgufCheckpoint final : public Checkpoint {
   std::string dtype_summary() const override { return tensors_.dtype_summary(); }
 
  private:
-  std::shared_ptr<const MappedFile> file_;  // the tensors' memory
+  std::vector<std::shared_ptr<const MappedFile>> files_;  // the tensors' memory
   TensorList tensors_;
   GgufConfig config_;
   std::optional<Vocabulary> vocabulary_;
@@ -41,17 +46,63 @@ class GgufCheckpoint final : public Checkpoint {
   std::string chat_template_;
 };
 
-// A model in several files names its number of parts.
-Status refuse_split(const GgufMetadata& metadata) {
-  QUIRE_ASSIGN_OR_RETURN(const std::optional<int64_t> parts, metadata.integer("split.count"));
-  if (!parts || *parts <= 1) return {};
-  return unimplemented("one of {} parts of a model (metadata \"split.count\"); merge them into one file", *parts);
+// The files of a model and its tensors. The first has the metadata.
+struct Parts {
+  std::vector<std::shared_ptr<const MappedFile>> files;
+  std::vector<GgufTensor> tensors;
+};
+
+constexpr int64_t kMostParts = 9999;
+
+std::string part_ending(int64_t number, int64_t count) {
+  return fmt::format("-{:05}-of-{:05}.gguf", number, count);
 }
 
-Result<TensorList> named_tensors(const GgufFile& file, const GgufArchitecture* architecture) {
+// `count` parts by the metadata; this is number `number` of them, from 0.
+Status check_part(const GgufMetadata& metadata, int64_t number, int64_t count) {
+  QUIRE_ASSIGN_OR_RETURN(const std::optional<int64_t> found_count, metadata.integer("split.count"));
+  QUIRE_ASSIGN_OR_RETURN(const std::optional<int64_t> found_number, metadata.integer("split.no"));
+  if (found_count == count && found_number == number) return {};
+  return data_loss("metadata says part {} of {} (\"split.no\" from 0, \"split.count\"), expected part {} of {}",
+                   found_number.value_or(-1), found_count.value_or(-1), number, count);
+}
+
+// The other parts of a model in several files, which lie beside the first and are named as it is.
+Status add_other_parts(const GgufMetadata& first, const std::filesystem::path& path, int64_t count, Parts& parts) {
+  if (count > kMostParts) return data_loss("metadata \"split.count\" is {}, expected at most {}", count, kMostParts);
+  const std::string name = path.filename().string();
+  QUIRE_ASSIGN_OR_RETURN(const std::optional<int64_t> number, first.integer("split.no"));
+  if (number.value_or(0) != 0) {
+    return invalid_argument("part {} of {} of a model; give the first, whose name ends with {}", *number + 1, count,
+                            part_ending(1, count));
+  }
+  const std::string ending = part_ending(1, count);
+  if (!name.ends_with(ending)) {
+    return invalid_argument("the first of {} parts of a model; its name must end with {}, so that the others are found",
+                            count, ending);
+  }
+  const std::string stem = name.substr(0, name.size() - ending.size());
+  for (int64_t i = 1; i < count; ++i) {
+    const std::filesystem::path part = path.parent_path() / (stem + part_ending(i + 1, count));
+    QUIRE_ASSIGN_OR_RETURN(std::shared_ptr<const MappedFile> mapped, MappedFile::open(part));
+    auto file = GgufFile::parse(mapped->bytes());
+    Status status = file.ok() ? check_part(file->metadata, i, count) : file.status();
+    if (!status.ok()) return std::move(status).with_prefix(part.filename().string() + ": ");
+    parts.files.push_back(std::move(mapped));
+    parts.tensors.insert(parts.tensors.end(), file->tensors.begin(), file->tensors.end());
+  }
+  QUIRE_ASSIGN_OR_RETURN(const std::optional<int64_t> tensors, first.integer("split.tensors.count"));
+  if (tensors && *tensors != static_cast<int64_t>(parts.tensors.size())) {
+    return data_loss("metadata \"split.tensors.count\" is {}, but the {} parts have {} tensors", *tensors, count,
+                     parts.tensors.size());
+  }
+  return {};
+}
+
+Result<TensorList> named_tensors(std::span<const GgufTensor> stored_tensors, const GgufArchitecture* architecture) {
   std::vector<CheckpointTensor> tensors;
-  tensors.reserve(file.tensors.size());
-  for (const GgufTensor& tensor : file.tensors) {
+  tensors.reserve(stored_tensors.size());
+  for (const GgufTensor& tensor : stored_tensors) {
     const std::string stored(tensor.name);
     tensors.push_back(
         {architecture == nullptr ? stored : hugging_face_name(*architecture, stored), stored, tensor.view});
@@ -61,18 +112,21 @@ Result<TensorList> named_tensors(const GgufFile& file, const GgufArchitecture* a
 
 }  // namespace
 
-Result<std::shared_ptr<const Checkpoint>> open_gguf(std::shared_ptr<const MappedFile> mapped) {
+Result<std::shared_ptr<const Checkpoint>> open_gguf(std::shared_ptr<const MappedFile> mapped,
+                                                    const std::filesystem::path& path) {
   QUIRE_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::parse(mapped->bytes()));
   const GgufMetadata& metadata = file.metadata;
-  QUIRE_RETURN_IF_ERROR(refuse_split(metadata));
+  Parts parts{.files = {std::move(mapped)}, .tensors = file.tensors};
+  QUIRE_ASSIGN_OR_RETURN(const std::optional<int64_t> count, metadata.integer("split.count"));
+  if (count && *count > 1) QUIRE_RETURN_IF_ERROR(add_other_parts(metadata, path, *count, parts));
   QUIRE_ASSIGN_OR_RETURN(const auto name, metadata.text("general.architecture"));
   if (!name || name->empty()) return data_loss("metadata \"general.architecture\" is missing, expected a string");
   const GgufArchitecture* architecture = find_gguf_architecture(*name);
-  QUIRE_ASSIGN_OR_RETURN(TensorList tensors, named_tensors(file, architecture));
+  QUIRE_ASSIGN_OR_RETURN(TensorList tensors, named_tensors(parts.tensors, architecture));
   QUIRE_ASSIGN_OR_RETURN(GgufConfig config, read_gguf_config(metadata, *name, architecture, tensors));
   QUIRE_ASSIGN_OR_RETURN(std::optional<Vocabulary> vocabulary, read_gguf_vocabulary(metadata));
   QUIRE_ASSIGN_OR_RETURN(const auto chat_template, metadata.text("tokenizer.chat_template"));
-  return std::shared_ptr<const Checkpoint>(std::make_shared<GgufCheckpoint>(std::move(mapped), std::move(tensors),
+  return std::shared_ptr<const Checkpoint>(std::make_shared<GgufCheckpoint>(std::move(parts.files), std::move(tensors),
                                                                             std::move(config), std::move(vocabulary),
                                                                             std::string(chat_template.value_or(""))));
 }

@@ -10,8 +10,9 @@
 
 namespace quire::checkpoint {
 
-// Errors: as Checkpoint::open, without the path.
-Result<std::shared_ptr<const Checkpoint>> open_gguf(std::shared_ptr<const MappedFile> file);
+// `path`: of the file, beside which the other parts of a split model lie. Errors: as Checkpoint::open, without the path.
+Result<std::shared_ptr<const Checkpoint>> open_gguf(std::shared_ptr<const MappedFile> file,
+                                                    const std::filesystem::path& path);
 
 // A directory in Hugging Face's layout. Files in it may be symbolic links that stay in the directory or, in the layout
 // of Hugging Face's cache (snapshots/<revision>/ beside blobs/), lead to the blobs of the same repository; a link to

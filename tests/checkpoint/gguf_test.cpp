@@ -35,6 +35,70 @@ const boost::json::object& rope_of(const Checkpoint& checkpoint) {
   return checkpoint.config().at("rope_parameters").as_object();
 }
 
+class SplitGgufTest : public testing::Test {
+ protected:
+  static constexpr int kParts = 3;
+
+  static GgufWriter& numbered(GgufWriter& writer, uint16_t number, uint16_t count = kParts) {
+    return writer.number<uint16_t>("split.no", kUint16, number).number<uint16_t>("split.count", kUint16, count);
+  }
+  // A part without metadata of its own.
+  static GgufWriter part(uint16_t number) {
+    GgufWriter writer;
+    return numbered(writer, number);
+  }
+  std::string write(int number, const GgufWriter& writer) {
+    const std::string name = "model-0000" + std::to_string(number) + "-of-00003.gguf";
+    return write_file(directory_.path() / name, writer.build());
+  }
+  // The small model with its tensors in three files. Returns the first's path.
+  std::string write_all(int32_t total = 5) {
+    GgufWriter first = small_gguf();
+    const std::string path = write(1, numbered(first, 0).number<int32_t>("split.tensors.count", kInt32, total));
+    write(2, part(1).tensor("blk.1.attn_norm.weight", {32}, 0, std::string(32 * 4, '\x05')));
+    write(3, part(2).tensor("blk.2.attn_norm.weight", {32}, 0, std::string(32 * 4, '\x06')));
+    return path;
+  }
+
+  TemporaryDirectory directory_;
+};
+
+TEST_F(SplitGgufTest, GivenTheFirstPartThenTheTensorsOfAllAreFound) {
+  const auto checkpoint = Checkpoint::open(write_all());
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
+  EXPECT_EQ((*checkpoint)->tensors().size(), 5u);
+  EXPECT_TRUE((*checkpoint)->vocabulary().has_value());
+  const CheckpointTensor* last = (*checkpoint)->find("model.layers.2.input_layernorm.weight");
+  ASSERT_NE(last, nullptr);
+  EXPECT_EQ(bytes_of(last->view), std::string(32 * 4, '\x06'));
+}
+
+TEST_F(SplitGgufTest, GivenAPartThatIsMissingThenItIsNamed) {
+  const std::string path = write_all();
+  std::filesystem::remove(directory_.path() / "model-00003-of-00003.gguf");
+  const auto checkpoint = Checkpoint::open(path);
+  ASSERT_FALSE(checkpoint.ok());
+  EXPECT_EQ(checkpoint.status().code(), StatusCode::kNotFound);
+  EXPECT_THAT(checkpoint.status().message(), testing::HasSubstr("model-00003-of-00003.gguf"));
+}
+
+TEST_F(SplitGgufTest, GivenAPartOfAnotherPlaceOrModelThenItIsRefused) {
+  const std::string path = write_all();
+  write(3, part(1).tensor("blk.2.attn_norm.weight", {32}, 0, std::string(32 * 4, '\x06')));
+  EXPECT_THAT(Checkpoint::open(path).status().message(),
+              testing::HasSubstr("model-00003-of-00003.gguf: metadata says part 1 of 3"));
+  write(3, GgufWriter());
+  EXPECT_THAT(Checkpoint::open(path).status().message(), testing::HasSubstr("expected part 2 of 3"));
+}
+
+TEST_F(SplitGgufTest, GivenTheSameTensorTwiceOrFewerThanAnnouncedThenItIsRefused) {
+  const std::string path = write_all();
+  write(3, part(2).tensor("blk.1.attn_norm.weight", {32}, 0, std::string(32 * 4, '\x06')));
+  EXPECT_EQ(Checkpoint::open(path).status().code(), StatusCode::kDataLoss);
+  EXPECT_THAT(Checkpoint::open(write_all(6)).status().message(),
+              testing::HasSubstr("\"split.tensors.count\" is 6, but the 3 parts have 5 tensors"));
+}
+
 class GgufVersionTest : public GgufTest, public testing::WithParamInterface<uint32_t> {};
 
 TEST_P(GgufVersionTest, GivenAFileThenEveryTensorIsFoundByBothNamesWithItsBytes) {

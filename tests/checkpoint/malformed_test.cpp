@@ -133,8 +133,12 @@ const std::vector<Row>& gguf_container_rows() {
        gguf([](auto& w) { w.template number<int32_t>("general.alignment", kInt32, -32); })},
       {"F4", "AlignmentIsAString", kDataLoss, "found string, expected an integer",
        gguf([](auto& w) { w.string("general.alignment", "32"); })},
-      {"-", "OneOfSeveralParts", kUnimplemented, "one of 3 parts",
+      {"-", "AFirstPartNamedAsAWhole", kInvalidArgument, "must end with -00001-of-00003.gguf",
        gguf([](auto& w) { w.template number<uint16_t>("split.count", kUint16, 3); })},
+      {"-", "APartThatIsNotTheFirst", kInvalidArgument, "part 2 of 3 of a model; give the first", gguf([](auto& w) {
+         w.template number<uint16_t>("split.count", kUint16, 3).template number<uint16_t>("split.no", kUint16, 1);
+       })},
+      {"-", "TooManyParts", kDataLoss, "expected at most 9999", gguf([](auto& w) { w.u32("split.count", 70000); })},
   };
   return rows;
 }
