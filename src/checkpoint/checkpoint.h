@@ -30,10 +30,10 @@ class Checkpoint {
  public:
   virtual ~Checkpoint() = default;
 
-  // `path`: a .gguf file (of a split model the first part, ...-00001-of-0000N.gguf), or a directory with config.json and *.safetensors (single, or sharded with
-  // model.safetensors.index.json). Errors: not_found; data_loss for a malformed file, naming file, field, what was
-  // found and what was expected; unimplemented for tensor types and formats that are understood but not built (pickle
-  // files are refused by name).
+  // `path`: a .gguf file (of a split model the first part, ...-00001-of-0000N.gguf), or a directory with config.json
+  // and *.safetensors (single, or sharded with model.safetensors.index.json). Errors: not_found; data_loss for a
+  // malformed file, naming file, field, what was found and what was expected; unimplemented for tensor types and
+  // formats that are understood but not built (pickle files are refused by name).
   static Result<std::shared_ptr<const Checkpoint>> open(const std::string& path);
 
   virtual Format format() const = 0;

@@ -10,7 +10,8 @@
 
 namespace quire::checkpoint {
 
-// `path`: of the file, beside which the other parts of a split model lie. Errors: as Checkpoint::open, without the path.
+// `path`: of the file, beside which the other parts of a split model lie. Errors: as Checkpoint::open, without the
+// path.
 Result<std::shared_ptr<const Checkpoint>> open_gguf(std::shared_ptr<const MappedFile> file,
                                                     const std::filesystem::path& path);
 

@@ -172,7 +172,9 @@ class ShareGptFile : public testing::Test {
         << R"({"id": "4", "conversations": [{"value": "the last one is cut short in the mid)";
   }
   void TearDown() override { std::remove(path_.c_str()); }
-  const std::string path_ = testing::TempDir() + "quire-sharegpt.json";
+  // Tests run beside each other.
+  const std::string path_ =
+      testing::TempDir() + "quire-sharegpt-" + testing::UnitTest::GetInstance()->current_test_info()->name() + ".json";
 };
 
 TEST_F(ShareGptFile, UsableConversationsAreRepeatedUntilThereAreEnough) {

@@ -1,4 +1,7 @@
 // What the endpoints answer.
+#include <chrono>
+#include <thread>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -353,7 +356,12 @@ TEST_F(ServerTest, HealthVersionAndMetricsAnswer) {
   EXPECT_EQ(post(port(), "/ping", "").status, 200);
   EXPECT_TRUE(get(port(), "/version").json().as_object().contains("version"));
   complete(R"({"prompt":"a","n":2})");
-  const auto metrics = get(port(), "/metrics");
+  // A request is counted once its answer is written, which its client may see first.
+  auto metrics = get(port(), "/metrics");
+  for (int i = 0; i < 200 && metrics.body.find("/v1/completions") == std::string::npos; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    metrics = get(port(), "/metrics");
+  }
   EXPECT_THAT(metrics.headers.at("content-type"), StartsWith("text/plain; version=0.0.4"));
   EXPECT_THAT(metrics.body, HasSubstr("vllm:num_requests_running"));
   EXPECT_THAT(metrics.body, HasSubstr("vllm:request_params_n"));
