@@ -10,9 +10,10 @@
 #include "cli/backend.h"
 #include "cli/commands.h"
 #include "cli/options.h"
-#include "cli/tokenizer.h"
 #include "runner/memory_planner.h"
+#include "runner/text_files.h"
 #include "text/chat_template.h"
+#include "text/tokenizer.h"
 
 namespace quire::cli {
 namespace {
@@ -31,18 +32,13 @@ struct TypeCount {
   int64_t bytes = 0;
 };
 
-int64_t bytes_of(const TensorView& view) {
-  const DTypeInfo& type = info(view.dtype);
-  return view.shape.num_elements() / type.block_values * type.block_bytes;
-}
-
 json::object tensors_of(const checkpoint::Checkpoint& checkpoint, bool each) {
   std::map<std::string, TypeCount> types;
   TypeCount all;
   json::array list;
   for (const checkpoint::CheckpointTensor& tensor : checkpoint.tensors()) {
     const int64_t values = tensor.view.shape.num_elements();
-    const int64_t bytes = bytes_of(tensor.view);
+    const int64_t bytes = tensor.view.bytes();
     for (TypeCount* count : {&types[std::string(name(tensor.view.dtype))], &all}) {
       ++count->tensors;
       count->values += values;
@@ -104,14 +100,15 @@ Result<json::object> inspect(InspectOptions& options) {
     refuse("model", planned.status());
   }
   out["tensors"] = tensors_of(*checkpoint, options.tensors);
-  if (const auto tokenizer = load_tokenizer(options.engine); tokenizer.ok()) {
+  QUIRE_ASSIGN_OR_RETURN(const TextSource source, runner::read_text_source(options.engine, *checkpoint));
+  if (const auto tokenizer = text::Tokenizer::from_source(source); tokenizer.ok()) {
     out["tokenizer"] = (*tokenizer)->description();
   } else {
     refuse("tokenizer", tokenizer.status());
   }
-  if (const std::string source = checkpoint->chat_template(); !source.empty()) {
-    out["chat_template_bytes"] = source.size();
-    const auto parsed = text::ChatTemplate::parse(source);
+  if (!source.chat_template.empty()) {
+    out["chat_template_bytes"] = source.chat_template.size();
+    const auto parsed = text::ChatTemplate::parse(source.chat_template);
     if (!parsed.ok()) refuse("chat template", parsed.status());
   }
   out["unsupported"] = std::move(unsupported);

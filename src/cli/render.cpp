@@ -1,4 +1,5 @@
 // quire render: a chat template and its variables to text.
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -29,9 +30,11 @@ Result<std::string> template_source(RenderOptions& options) {
     if (source.empty()) return not_found("{} has no chat template; --template FILE names one", options.engine.model);
     return source;
   }
+  // A pipe will do. A directory would read as an empty file.
   std::ifstream file(options.file, std::ios::binary);
   std::string source(std::istreambuf_iterator<char>(file), {});
-  if (!file) return not_found("the template {} cannot be read", options.file);
+  if (!file || std::filesystem::is_directory(options.file))
+    return not_found("the template {} cannot be read", options.file);
   return source;
 }
 

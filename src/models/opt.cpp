@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "models/config_reader.h"
+#include "models/decoder.h"
 #include "nn/attention.h"
 #include "nn/embedding.h"
 #include "nn/mlp.h"
@@ -58,15 +59,10 @@ namespace {
 
 // 2. The parameters.
 
-nn::AttentionConfig attention_config(const ModelConfig& config) {
-  return {.hidden_size = config.hidden_size,
-          .num_heads = config.num_heads,
-          .num_kv_heads = config.num_kv_heads,
-          .head_dim = config.head_dim,
-          .bias = config.attention_bias,
-          .output_bias = config.attention_output_bias,
-          .scale = static_cast<float>(config.attention_scale),
-          .output_name = "out_proj"};
+nn::AttentionConfig opt_attention(const ModelConfig& config) {
+  nn::AttentionConfig out = attention_config({}, config, 0);
+  out.output_name = "out_proj";
+  return out;
 }
 
 nn::LayerNorm layer_norm(nn::Loader& loader, const std::string& name, const ModelConfig& config) {
@@ -80,7 +76,7 @@ struct Layer {
   nn::LayerNorm mlp_norm;
 
   Layer(nn::Loader& loader, const std::string& prefix, const ModelConfig& config)
-      : attention(loader, prefix + "self_attn", attention_config(config)),
+      : attention(loader, prefix + "self_attn", opt_attention(config)),
         attention_norm(layer_norm(loader, prefix + "self_attn_layer_norm", config)),
         mlp(loader, {prefix + "fc1", config.intermediate_size, config.mlp_bias},
             {prefix + "fc2", config.hidden_size, config.mlp_bias}, config.activation),
@@ -111,7 +107,7 @@ class Opt final : public Model {
   int64_t workspace_floats(int64_t num_tokens) const override {
     const int64_t row = nn::Workspace::rounded(num_tokens * config_.hidden_size);
     const int64_t embeddings = nn::Workspace::rounded(num_tokens * config_.embedding_size);
-    return 3 * row + std::max({embeddings, nn::Attention::workspace_floats(attention_config(config_), num_tokens),
+    return 3 * row + std::max({embeddings, nn::Attention::workspace_floats(opt_attention(config_), num_tokens),
                                layers_.front().mlp.workspace_floats(num_tokens)});
   }
 

@@ -73,7 +73,8 @@ std::unique_ptr<Pattern> make_literal_pattern(std::string literal);
 std::unique_ptr<Pattern> make_class_pattern(int any_of);
 
 // GPT-2's expression, which ByteLevel implies.
-extern const std::string_view kGpt2Regex;
+inline constexpr std::string_view kGpt2Regex =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 std::unique_ptr<PreTokenizerStep> make_split_step(std::unique_ptr<Pattern> pattern, SplitBehavior behavior,
                                                   bool invert);

@@ -9,8 +9,6 @@
 
 namespace quire::text {
 
-const std::string_view kGpt2Regex = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-
 namespace {
 
 enum class Contractions {

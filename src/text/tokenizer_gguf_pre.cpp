@@ -1,6 +1,7 @@
 // What the names stand for: a fact of the models' own files and of llama.cpp's vocabulary code.
 #include "text/tokenizer_gguf.h"
 
+#include "text/pretokenizer.h"
 #include "text/unicode.h"
 
 namespace quire::text {
@@ -20,16 +21,15 @@ constexpr std::string_view kDigit = R"(\p{N})";
 
 // The expressions are applied one after the other, each to the pieces of the one before.
 using Regexes = std::array<std::string_view, 6>;
-constexpr std::string_view kGpt2 = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-constexpr Regexes kGpt2Pieces = {kGpt2};
-constexpr Regexes kDigitsThenGpt2 = {kDigit, kGpt2};
+constexpr Regexes kGpt2Pieces = {kGpt2Regex};
+constexpr Regexes kDigitsThenGpt2 = {kDigit, kGpt2Regex};
 constexpr Regexes kLlama3Pieces = {kLlama3Regex};
 constexpr Regexes kQwen2Pieces = {kQwen2Regex};
 constexpr Regexes kQwen35Pieces = {kQwen35Regex};
 constexpr Regexes kGpt4oPieces = {kGpt4oRegex};
 constexpr Regexes kTekkenPieces = {kTekkenRegex};
-constexpr Regexes kDefaultPieces = {R"([\p{P}\$\+<=>\^~\|]+)", kGpt2, R"(\p{N}+)", R"([0-9][0-9][0-9])"};
-constexpr Regexes kFalconPieces = {R"([\p{P}\$\+<=>\^~\|`]+)", kGpt2, R"([0-9][0-9][0-9])"};
+constexpr Regexes kDefaultPieces = {R"([\p{P}\$\+<=>\^~\|]+)", kGpt2Regex, R"(\p{N}+)", R"([0-9][0-9][0-9])"};
+constexpr Regexes kFalconPieces = {R"([\p{P}\$\+<=>\^~\|`]+)", kGpt2Regex, R"([0-9][0-9][0-9])"};
 constexpr Regexes kDeepseekCoderPieces = {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)",
                                           "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+", kDigit};
 constexpr Regexes kDeepseekV3Pieces = {
@@ -69,7 +69,7 @@ constexpr Regexes kBloomPieces = {" ?[^(\\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u
 constexpr Regexes kVikingPieces = {" ?[^(\\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+", kDigit};
 constexpr Regexes kChameleonPieces = {R"(<sentinel:[0-9]+>)",    R"((IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z)",
                                       R"(([\t\n]|    |  ))",     kDigit,
-                                      R"([\p{P}!-/:-@\[-`{-~])", kGpt2};
+                                      R"([\p{P}!-/:-@\[-`{-~])", kGpt2Regex};
 constexpr Regexes kGraniteMultiPieces = {
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
 constexpr Regexes kTinyAyaPieces = {R"(\d{1,3}(?=(?:\d{3})*\b))", kGpt4oRegex};

@@ -237,6 +237,7 @@ class Render(unittest.TestCase):
             absent = harness.run("render", "--template", template.with_suffix(".none"))
             self.assertEqual(absent.returncode, 1)
             self.assertIn("t.none", absent.stderr)
+            self.assertEqual(harness.run("render", "--template", folder, stdin="{}").returncode, 1)
 
     def test_of_the_default_model(self):
         done = harness.run("render", stdin='{"messages": [{"role": "user", "content": "Hi"}], "add_generation_prompt": true}')
@@ -255,6 +256,10 @@ class Inspect(unittest.TestCase):
         text = harness.run("inspect").stdout
         for word in ("LlamaForCausalLM", "30 layers", "8192 tokens", "Q8_0", "unsupported    nothing"):
             self.assertIn(word, text)
+
+    def test_judges_the_template_that_is_given_in_place_of_the_model_s(self):
+        done = harness.run("inspect", "--json", "--chat-template", "{% if %}")
+        self.assertEqual([one["part"] for one in json.loads(done.stdout)["unsupported"]], ["chat template"])
 
     def test_lists_the_tensors_on_demand(self):
         found = json.loads(harness.run("inspect", TINY, "--json", "--tensors").stdout)

@@ -12,6 +12,7 @@
 #include "ops/cpu/moe_routing.h"
 #include "ops/cpu/packed_panels.h"
 #include "ops/cpu/panel_arena.h"
+#include "ops/cpu/panel_product.h"
 
 namespace quire::ops {
 namespace {
@@ -294,17 +295,12 @@ void CpuBackend::multiply(const LinearArgs& args, Activations activations, const
   const int64_t panels = weight.num_panels();
   const int64_t threads = pool_.num_threads();
 
-  // Rows in groups whose inputs stay in the second cache while the panels go by; more groups when there are too few
-  // panels to keep the threads busy.
-  constexpr int64_t kGroupBytes = 256 << 10;
-  constexpr int64_t kGroupRows = 96;
-  constexpr int64_t kTileRows = 12;
-  const int64_t most_rows = std::clamp(kGroupBytes / row_bytes, 2 * kTileRows, kGroupRows);
-  int64_t row_groups = ceil_div(args.num_rows, most_rows);
+  // More groups of rows when there are too few panels to keep the threads busy.
+  int64_t row_groups = ceil_div(args.num_rows, most_rows_together(row_bytes));
   if (panels * row_groups < 4 * threads) {
-    row_groups = std::max(row_groups, std::min(ceil_div(args.num_rows, kTileRows), ceil_div(4 * threads, panels)));
+    row_groups = std::max(row_groups, std::min(ceil_div(args.num_rows, kGroupUnit), ceil_div(4 * threads, panels)));
   }
-  const int64_t group_rows = round_up(ceil_div(args.num_rows, row_groups), kTileRows);
+  const int64_t group_rows = round_up(ceil_div(args.num_rows, row_groups), kGroupUnit);
   row_groups = ceil_div(args.num_rows, group_rows);
 
   // Pieces are a panel and a group of rows, in the order of memory.
@@ -313,32 +309,21 @@ void CpuBackend::multiply(const LinearArgs& args, Activations activations, const
       const int64_t row = begin / panels * group_rows;
       const int64_t panel = begin % panels;
       const int64_t column = panel * kPanelColumns;
-      LinearTile tile{};
+      LinearTile tile = tile_of(weight, panel, std::min(panels - panel, end - begin));
       tile.rows = rows + row * row_bytes;
       tile.row_bytes = row_bytes;
       tile.num_rows = std::min(group_rows, args.num_rows - row);
-      tile.panels = weight.panel(panel);
-      tile.panel_bytes = weight.panel_bytes();
-      tile.num_panels = std::min(panels - panel, end - begin);
-      tile.k = weight.columns();
       tile.bias = args.bias == nullptr ? nullptr : args.bias + column;
       tile.out = args.out + row * args.out_stride + column;
       tile.out_stride = args.out_stride;
-      tile.columns = std::min(tile.num_panels * kPanelColumns, weight.rows() - column);
       tile.scratch = scratch_.as<float>() + thread * kLinearScratchFloats;
       kernel(tile);
       begin += tile.num_panels;
     }
   };
-  // Less than this is done sooner than another thread has begun.
-  constexpr int64_t kLeastProducts = 65536;
   const int64_t pieces = panels * row_groups;
-  if (threads == 1 ||
-      pieces * kPanelColumns * weight.columns() * std::min(args.num_rows, group_rows) < kLeastProducts) {
-    multiply_pieces(0, pieces, 0);
-  } else {
-    pool_.parallel_ranges(pieces, multiply_pieces);
-  }
+  for_pieces(pool_, pieces, pieces * kPanelColumns * weight.columns() * std::min(args.num_rows, group_rows),
+             multiply_pieces);
 }
 
 }  // namespace

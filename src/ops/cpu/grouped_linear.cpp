@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "ops/cpu/packed_panels.h"
+#include "ops/cpu/panel_product.h"
 
 namespace quire::ops::cpu {
 namespace {
@@ -19,12 +19,9 @@ struct Run {
   int64_t num_rows;
 };
 
-// Runs of the rows [begin, end) whose inputs stay in the second cache while the panels go by.
+// The rows [begin, end) in runs.
 std::vector<Run> cut(const GroupedLinearArgs& args, int64_t begin, int64_t end, int64_t row_bytes) {
-  constexpr int64_t kRunBytes = 256 << 10;
-  constexpr int64_t kTileRows = 12;
-  constexpr int64_t kMostRows = 192;
-  const int64_t most_rows = std::clamp(kRunBytes / row_bytes, 2 * kTileRows, kMostRows) / kTileRows * kTileRows;
+  const int64_t most_rows = most_rows_together(row_bytes);
   std::vector<Run> runs;
   for (int32_t g = 0; g < args.num_groups; ++g) {
     const int64_t last = std::min(first_row(args, g + 1), end);
@@ -55,32 +52,21 @@ void multiply_window(const GroupedLinearArgs& args, const Window& window, Activa
       const auto& weight = static_cast<const PackedPanels&>(*args.weights[run.group]);
       const int64_t panel = begin % panels;
       const int64_t column = panel * kPanelColumns;
-      LinearTile tile{};
+      LinearTile tile = tile_of(weight, panel, std::min(panels - panel, end - begin));
       tile.rows = window.coded_rows != nullptr ? window.coded_rows + (run.row - window.first) * window.row_bytes
                                                : reinterpret_cast<const uint8_t*>(x_row(args, run.group, run.row));
       tile.row_bytes = window.row_bytes;
       tile.num_rows = run.num_rows;
-      tile.panels = weight.panel(panel);
-      tile.panel_bytes = weight.panel_bytes();
-      tile.num_panels = std::min(panels - panel, end - begin);
-      tile.k = weight.columns();
       tile.bias = args.bias == nullptr ? nullptr : args.bias + run.group * args.bias_stride + column;
       tile.out = out_row(args, run.group, run.row) + column;
       tile.out_stride = args.out_stride;
-      tile.columns = std::min(tile.num_panels * kPanelColumns, weight.rows() - column);
       tile.scratch = scratch + thread * kLinearScratchFloats;
       kernel(tile);
       begin += tile.num_panels;
     }
   };
-  // Less than this is done sooner than another thread has begun.
-  constexpr int64_t kLeastProducts = 65536;
-  const int64_t pieces = panels * static_cast<int64_t>(runs.size());
-  if (pool.num_threads() == 1 || (window.end - window.first) * shape.rows() * shape.columns() < kLeastProducts) {
-    multiply_pieces(0, pieces, 0);
-  } else {
-    pool.parallel_ranges(pieces, multiply_pieces);
-  }
+  for_pieces(pool, panels * static_cast<int64_t>(runs.size()),
+             (window.end - window.first) * shape.rows() * shape.columns(), multiply_pieces);
 }
 
 }  // namespace

@@ -1,0 +1,48 @@
+// What products of one weight and of several share: how their rows are grouped, which panels a kernel is given, when
+// other threads are worth waking.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "base/function_ref.h"
+#include "base/thread_pool.h"
+#include "ops/cpu/kernels.h"
+#include "ops/cpu/packed_panels.h"
+
+namespace quire::ops::cpu {
+
+// Groups of rows are multiples of it: of every kernel's tile of rows.
+inline constexpr int64_t kGroupUnit = 12;
+
+// Rows that go through a weight's panels together, at most: their inputs stay in the second cache meanwhile.
+constexpr int64_t most_rows_together(int64_t row_bytes) {
+  constexpr int64_t kMostBytes = 256 << 10;
+  constexpr int64_t kMostRows = 96;
+  return std::clamp(kMostBytes / row_bytes, 2 * kGroupUnit, kMostRows) / kGroupUnit * kGroupUnit;
+}
+
+// A kernel's work on panels [panel, panel + num_panels) of a weight; the rows, bias, out and scratch are left to fill.
+inline LinearTile tile_of(const PackedPanels& weight, int64_t panel, int64_t num_panels) {
+  LinearTile tile{};
+  tile.panels = weight.panel(panel);
+  tile.panel_bytes = weight.panel_bytes();
+  tile.num_panels = num_panels;
+  tile.k = weight.columns();
+  tile.columns = std::min(num_panels * kPanelColumns, weight.rows() - panel * kPanelColumns);
+  return tile;
+}
+
+// Works through all pieces, which take so many multiply-adds together.
+inline void for_pieces(ThreadPool& pool, int64_t pieces, int64_t products,
+                       FunctionRef<void(int64_t begin, int64_t end, int thread)> body) {
+  // Less than this is done sooner than another thread has begun.
+  constexpr int64_t kLeastProducts = 65536;
+  if (pool.num_threads() == 1 || products < kLeastProducts) {
+    body(0, pieces, 0);
+  } else {
+    pool.parallel_ranges(pieces, body);
+  }
+}
+
+}  // namespace quire::ops::cpu
