@@ -61,7 +61,7 @@ void narrow_int8(const float* in, int64_t size, int64_t stride, uint8_t* numbers
   narrow_vector<int8_t>(in, size, stride, numbers, [&](F8 x, int8_t* out) {
     const F8 shifter = broadcast(12582912.0f);  // 1.5 * 2^23: adding it rounds to a whole number
     const F8 quotient = zeros ? zero() : max(broadcast(-127.0f), min(broadcast(127.0f), x / scale));
-    store_codes((I8)(quotient + shifter) - (I8)shifter, out);
+    store_narrowed((I8)(quotient + shifter) - (I8)shifter, out);
   });
 }
 

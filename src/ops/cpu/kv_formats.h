@@ -142,23 +142,17 @@ QUIRE_INLINE I8 narrow(F8 x) {
   return code | (bits < 0 ? I8{} + kSign : I8{});
 }
 
-template <typename Code>
-QUIRE_INLINE void store_codes(I8 codes, Code* out) {
-  typedef Code Codes __attribute__((vector_size(kLanes * sizeof(Code))));
-  const Codes narrowed = __builtin_convertvector(codes, Codes);
-  std::memcpy(out, &narrowed, sizeof(narrowed));
-}
 QUIRE_INLINE void store_half(F8 x, uint16_t* out) {
-  store_codes(narrow<10, 15, 0x8000, 0x7c00, 0x7e00>(x), out);
+  store_narrowed(narrow<10, 15, 0x8000, 0x7c00, 0x7e00>(x), out);
 }
 QUIRE_INLINE void store_bfloat16(F8 x, uint16_t* out) {
-  store_codes(narrow<7, 127, 0x8000, 0x7f80, 0x7fc0>(x), out);
+  store_narrowed(narrow<7, 127, 0x8000, 0x7f80, 0x7fc0>(x), out);
 }
 QUIRE_INLINE void store_f8e4m3(F8 x, uint8_t* out) {
-  store_codes(narrow<3, 7, 0x80, 0x7e, 0x7f>(x), out);
+  store_narrowed(narrow<3, 7, 0x80, 0x7e, 0x7f>(x), out);
 }
 QUIRE_INLINE void store_f8e5m2(F8 x, uint8_t* out) {
-  store_codes(narrow<2, 15, 0x80, 0x7b, 0x7e>(x), out);
+  store_narrowed(narrow<2, 15, 0x80, 0x7b, 0x7e>(x), out);
 }
 
 }  // namespace quire::ops::cpu::QUIRE_ISA

@@ -32,6 +32,28 @@ constexpr int kWide = 16;
 typedef float FW __attribute__((vector_size(64)));
 typedef int32_t IW __attribute__((vector_size(64)));
 
+QUIRE_INLINE FW ints_to_floats(IW v) {
+  return __builtin_convertvector(v, FW);
+}
+
+#if defined(__AVX512F__)
+QUIRE_INLINE FW fma(FW a, FW b, FW c) {
+  return _mm512_fmadd_ps(a, b, c);
+}
+// GCC 12 knows no conversion of 16 bytes to 16 lanes: it would take them one by one.
+QUIRE_INLINE IW load_unsigned_byte_lanes(const uint8_t* p) {
+  return (IW)_mm512_maskz_cvtepu8_epi32(0xffff, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+QUIRE_INLINE IW load_signed_byte_lanes(const uint8_t* p) {
+  return (IW)_mm512_maskz_cvtepi8_epi32(0xffff, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+QUIRE_INLINE FW load_bfloat16s(const uint8_t* p) {
+  return (FW)((IW)_mm512_maskz_cvtepu16_epi32(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))) << 16);
+}
+QUIRE_INLINE FW load_halves(const uint8_t* p) {
+  return _mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+#else
 template <typename Narrow>
 QUIRE_INLINE IW widened(const uint8_t* p) {
   typedef Narrow Narrows __attribute__((vector_size(kWide * sizeof(Narrow))));
@@ -48,18 +70,6 @@ QUIRE_INLINE IW load_signed_byte_lanes(const uint8_t* p) {
 QUIRE_INLINE FW load_bfloat16s(const uint8_t* p) {
   return (FW)(widened<uint16_t>(p) << 16);
 }
-QUIRE_INLINE FW ints_to_floats(IW v) {
-  return __builtin_convertvector(v, FW);
-}
-
-#if defined(__AVX512F__)
-QUIRE_INLINE FW fma(FW a, FW b, FW c) {
-  return _mm512_fmadd_ps(a, b, c);
-}
-QUIRE_INLINE FW load_halves(const uint8_t* p) {
-  return _mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-}
-#else
 QUIRE_INLINE FW fma(FW a, FW b, FW c) {
 #if defined(__FP_FAST_FMAF)
   FW result;
