@@ -51,6 +51,7 @@ Status run(CompleteOptions& options) {
   const InterruptGuard guard;
   const StreamedAnswer answer = stream_answer(*completion);
   std::fputc('\n', stdout);
+  std::fflush(stdout);  // before what goes to stderr, which may be the same file
   if (!options.quiet) std::fprintf(stderr, "%s\n", speed_line(num_prompt_tokens, answer).c_str());
   return answer.error;
 }
