@@ -31,6 +31,17 @@ bool is_kv_format(DType dtype) {
     case DType::kIQ4_XS:
     case DType::kMXFP4:
     case DType::kU8:
+    case DType::kIQ2_XXS:
+    case DType::kIQ2_XS:
+    case DType::kIQ2_S:
+    case DType::kIQ3_XXS:
+    case DType::kIQ3_S:
+    case DType::kIQ1_S:
+    case DType::kIQ1_M:
+    case DType::kTQ1_0:
+    case DType::kTQ2_0:
+    case DType::kNVFP4:
+    case DType::kQ8_K:
       return false;
   }
   return false;

@@ -40,9 +40,41 @@ enum class DType : uint8_t {
   kIQ4_XS,
   kMXFP4,  // OCP MX: 32 values: a byte e, 16 bytes of q as Q4_0's;  value = 2^(e - 128) * kMxfp4Levels[q]
   kU8,     // bytes that a format of several tensors is made of
+  // 256 values whose magnitudes are points of a grid (grids.h), eight values a point, those of IQ3 four; bit k of a
+  // point's signs is value k's. Where a word has but seven of them the eighth makes the number of minuses even.
+  // 8 groups of 32: f16 d, then for each group 4 bytes of points and a word: four times 7 signs, 4 bits s;
+  // value = d * (s + 1/2) / 4 * +-{8, 25, 43}[point]
+  kIQ2_XXS,
+  // 16 groups of 16: f16 d, 32 words of 16 bits (9 of a point, 7 signs), 8 bytes of two s, low half first; value as
+  // above
+  kIQ2_XS,
+  // 16 groups of 16: f16 d, 32 bytes of points, 32 of signs, 8 of the points' upper two bits, 8 of two s; value as
+  // above
+  kIQ2_S,
+  // 8 groups of 32: f16 d, 64 bytes of points, 8 words as IQ2_XXS has them;
+  // value = d * (s + 1/2) / 2 * +-{4, 12, 20, 28, 36, 44, 52, 62}[point]
+  kIQ3_XXS,
+  // 8 groups of 32: f16 d, 64 bytes of points, 8 of their ninth bits, 32 of signs, 4 of two s;
+  // value = d * (2 s + 1) * +-{1, 3, 5, 7, 9, 11, 13, 15}[point]
+  kIQ3_S,
+  // 8 groups of 32: f16 d, 32 bytes of points, 8 words of 16 bits: four times a point's upper three bits, 3 bits s, a
+  // bit for the sign of 1/8; value = d * (2 s + 1) * ({-1, 0, 1}[point] +- 1/8)
+  kIQ1_S,
+  // 16 groups of 16: 32 bytes of points, 32 half bytes (a point's upper three bits, the sign of 1/8 of its eight
+  // values), 4 words of 16 bits: four times 3 bits s, 4 bits of f16 d, the lowest first; value as above
+  kIQ1_M,
+  // 48 bytes of five values, 4 of four, f16 d. A byte is a fraction of 256ths whose digits of base 3, the first one
+  // foremost, are q of values a plane apart; planes are of 32 values, then five of 16, then four of 4;
+  // value = d * (q - 1)
+  kTQ1_0,
+  kTQ2_0,  // 64 bytes of 2-bit q in planes as Q2_K has them, f16 d;                    value = d * (q - 1)
+  // 4 groups of 16: 4 bytes e as F8_E4M3 without a sign, whose 0x7f is 0; then 8 bytes of q as Q4_0's a group;
+  // value = e / 2 * kMxfp4Levels[q]
+  kNVFP4,
+  kQ8_K,  // 256 values: f32 d, 256 int8 q, 32 bytes that only some products need;         value = d * q
 };
 
-inline constexpr int kNumDTypes = 22;
+inline constexpr int kNumDTypes = 33;
 
 // The levels of IQ4_NL and IQ4_XS: 4 bits say which. Closer together around 0, where weights are.
 inline constexpr int8_t kIq4Levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
@@ -102,6 +134,28 @@ constexpr DTypeInfo info(DType dtype) {
       return {"MXFP4", 32, 17};
     case DType::kU8:
       return {"U8", 1, 1};
+    case DType::kIQ2_XXS:
+      return {"IQ2_XXS", 256, 66};
+    case DType::kIQ2_XS:
+      return {"IQ2_XS", 256, 74};
+    case DType::kIQ2_S:
+      return {"IQ2_S", 256, 82};
+    case DType::kIQ3_XXS:
+      return {"IQ3_XXS", 256, 98};
+    case DType::kIQ3_S:
+      return {"IQ3_S", 256, 110};
+    case DType::kIQ1_S:
+      return {"IQ1_S", 256, 50};
+    case DType::kIQ1_M:
+      return {"IQ1_M", 256, 56};
+    case DType::kTQ1_0:
+      return {"TQ1_0", 256, 54};
+    case DType::kTQ2_0:
+      return {"TQ2_0", 256, 66};
+    case DType::kNVFP4:
+      return {"NVFP4", 64, 36};
+    case DType::kQ8_K:
+      return {"Q8_K", 256, 292};
   }
   return {"?", 1, 0};
 }

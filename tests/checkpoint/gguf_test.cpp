@@ -166,7 +166,13 @@ INSTANTIATE_TEST_SUITE_P(Types, GgufDtypeTest,
                                          TypeCase{10, DType::kQ2_K, 84, 256}, TypeCase{11, DType::kQ3_K, 110, 256},
                                          TypeCase{12, DType::kQ4_K, 144, 256}, TypeCase{13, DType::kQ5_K, 352, 512},
                                          TypeCase{14, DType::kQ6_K, 210, 256}, TypeCase{20, DType::kIQ4_NL, 36},
-                                         TypeCase{23, DType::kIQ4_XS, 272, 512}, TypeCase{39, DType::kMXFP4, 34}),
+                                         TypeCase{23, DType::kIQ4_XS, 272, 512}, TypeCase{39, DType::kMXFP4, 34},
+                                         TypeCase{15, DType::kQ8_K, 292, 256}, TypeCase{16, DType::kIQ2_XXS, 66, 256},
+                                         TypeCase{17, DType::kIQ2_XS, 148, 512}, TypeCase{18, DType::kIQ3_XXS, 98, 256},
+                                         TypeCase{19, DType::kIQ1_S, 50, 256}, TypeCase{21, DType::kIQ3_S, 110, 256},
+                                         TypeCase{22, DType::kIQ2_S, 82, 256}, TypeCase{29, DType::kIQ1_M, 112, 512},
+                                         TypeCase{34, DType::kTQ1_0, 54, 256}, TypeCase{35, DType::kTQ2_0, 66, 256},
+                                         TypeCase{40, DType::kNVFP4, 36}),
                          [](const auto& type) { return std::string(name(type.param.dtype)); });
 
 TEST_F(GgufTest, GivenAnotherAlignmentThenTheDataIsReadFromThere) {

@@ -176,9 +176,12 @@ const std::vector<Row>& gguf_tensor_rows() {
       {"F4", "TensorTypeUnknown", kDataLoss, "type id 99, which names no tensor type",
        gguf([=](auto& w) { w.tensor("x", {8}, 99, block); })},
       {"F4", "TensorTypeNotBuilt", kUnimplemented,
-       "tensor \"x\" has type IQ2_XS, which is not supported yet; supported: F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, "
-       "Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, BF16",
-       gguf([=](auto& w) { w.tensor("x", {256}, 17, block); })},
+       "tensor \"x\" has type Q8_1, which is not supported yet; supported: F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, "
+       "Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, Q8_K, IQ2_XXS, IQ2_XS, IQ3_XXS, IQ1_S, IQ4_NL, IQ3_S, IQ2_S, IQ4_XS, IQ1_M, "
+       "BF16, TQ1_0, TQ2_0, MXFP4, NVFP4",
+       gguf([=](auto& w) { w.tensor("x", {32}, 9, block); })},
+      {"F4", "TensorTypeThatNoPackageReads", kUnimplemented, "tensor \"x\" has type Q1_0, which is not supported yet",
+       gguf([=](auto& w) { w.tensor("x", {128}, 41, block); })},
       {"F4", "TensorTypeWithdrawn", kUnimplemented, "has type Q4_0_4_4, which GGUF has withdrawn",
        gguf([=](auto& w) { w.tensor("x", {32}, 31, block); })},
       {"F4", "TensorTypeOfIntegers", kUnimplemented, "has type I32",
@@ -195,6 +198,20 @@ const std::vector<Row>& gguf_tensor_rows() {
        gguf([=](auto& w) {
          w.tensor("x", {32, 8}, 23, block);
        })},
+      {"F4", "RowsNotWholeBlocksOfIq2", kDataLoss, "rows of 128 values are not whole blocks of 256 (IQ2_XXS)",
+       gguf([=](auto& w) {
+         w.tensor("x", {128, 2}, 16, block);
+       })},
+      {"F4", "RowsNotWholeBlocksOfTq1", kDataLoss, "rows of 288 values are not whole blocks of 256 (TQ1_0)",
+       gguf([=](auto& w) {
+         w.tensor("x", {288, 8}, 34, block);
+       })},
+      {"F4", "RowsNotWholeBlocksOfNvfp4", kDataLoss, "rows of 96 values are not whole blocks of 64 (NVFP4)",
+       gguf([=](auto& w) {
+         w.tensor("x", {96, 2}, 40, block);
+       })},
+      {"F4", "ABlockOfIq1ThatIsCutShort", kDataLoss, "reach past the end",
+       gguf([=](auto& w) { w.tensor("x", {256}, 19, block); })},
       {"F4", "DimensionZero", kDataLoss, "dimension 1 is 0", gguf([=](auto& w) {
          w.tensor("x", {8, 0}, 0, block);
        })},

@@ -62,6 +62,20 @@ BlockScales scales_of(DType dtype) {
       return {0, 69};
     case DType::kIQ4_XS:
       return {0, 1260};
+    case DType::kIQ2_XXS:
+    case DType::kIQ2_XS:
+    case DType::kIQ2_S:
+      return {0, 50};
+    case DType::kIQ3_XXS:
+      return {0, 120};
+    case DType::kIQ3_S:
+      return {0, 128};
+    case DType::kIQ1_S:
+      return {0, 6};
+    case DType::kTQ1_0:
+      return {52, 1};
+    case DType::kTQ2_0:
+      return {64, 1};
     default:
       check_failed("a format of blocks", __FILE__, __LINE__, name(dtype));
   }
@@ -99,6 +113,25 @@ StoredWeights::StoredWeights(DType dtype, int64_t rows, int64_t columns, Random&
         // The exponent that brings levels of 4 on the average to the deviation.
         put(static_cast<uint8_t>(126 + std::ilogb(deviation) + random.between(-1, 1)));
         for (int i = 0; i < 16; ++i) put(static_cast<uint8_t>(random.between(0, 255)));
+        break;
+      case DType::kIQ1_M: {
+        for (int i = 0; i < 48; ++i) put(static_cast<uint8_t>(random.between(0, 255)));
+        const uint16_t scale = half_bits(value / 6);  // four bits a word
+        for (int i = 0; i < 4; ++i)
+          put(static_cast<uint16_t>(random.between(0, 0xfff) | (scale >> (4 * i) & 0x0f) << 12));
+        break;
+      }
+      case DType::kNVFP4:
+        // Exponents that bring halves of levels of 4 on the average to the deviation; the sign counts for nothing.
+        for (int i = 0; i < 4; ++i) {
+          const int64_t exponent = std::max<int64_t>(6 + std::ilogb(deviation) + random.between(-1, 1), 0);
+          put(static_cast<uint8_t>(random.between(0, 1) << 7 | exponent << 3 | random.between(0, 7)));
+        }
+        for (int i = 0; i < 32; ++i) put(static_cast<uint8_t>(random.between(0, 255)));
+        break;
+      case DType::kQ8_K:
+        put(value / 64);
+        for (int i = 0; i < 288; ++i) put(static_cast<uint8_t>(random.between(0, 255)));
         break;
       default: {
         const BlockScales scales = scales_of(dtype);

@@ -42,6 +42,17 @@ TEST(DType, ARowTakesTheBytesOfItsValues) {
   EXPECT_EQ(row_bytes(DType::kQ6_K, 512), 420);
   EXPECT_EQ(row_bytes(DType::kIQ4_XS, 512), 272);
   EXPECT_EQ(row_bytes(DType::kMXFP4, 64), 34);
+  EXPECT_EQ(row_bytes(DType::kNVFP4, 128), 72);
+  EXPECT_EQ(row_bytes(DType::kIQ1_S, 512), 100);
+  EXPECT_EQ(row_bytes(DType::kIQ1_M, 512), 112);
+  EXPECT_EQ(row_bytes(DType::kIQ2_XXS, 512), 132);
+  EXPECT_EQ(row_bytes(DType::kIQ2_XS, 512), 148);
+  EXPECT_EQ(row_bytes(DType::kIQ2_S, 512), 164);
+  EXPECT_EQ(row_bytes(DType::kIQ3_XXS, 512), 196);
+  EXPECT_EQ(row_bytes(DType::kIQ3_S, 512), 220);
+  EXPECT_EQ(row_bytes(DType::kTQ1_0, 512), 108);
+  EXPECT_EQ(row_bytes(DType::kTQ2_0, 512), 132);
+  EXPECT_EQ(row_bytes(DType::kQ8_K, 512), 584);
 }
 
 TEST(TensorView, TakesTheBytesOfItsRows) {

@@ -225,5 +225,32 @@ void linear_iq4_xs(const LinearTile& tile) {
 void linear_mxfp4(const LinearTile& tile) {
   linear<MXFP4Format>(tile);
 }
+void linear_iq2_xxs(const LinearTile& tile) {
+  linear<IQ2_XXSFormat>(tile);
+}
+void linear_iq2_s(const LinearTile& tile) {
+  linear<IQ2_SFormat>(tile);
+}
+void linear_iq3_xxs(const LinearTile& tile) {
+  linear<IQ3_XXSFormat>(tile);
+}
+void linear_iq3_s(const LinearTile& tile) {
+  linear<IQ3_SFormat>(tile);
+}
+void linear_iq1_s(const LinearTile& tile) {
+  linear<IQ1_SFormat>(tile);
+}
+void linear_iq1_m(const LinearTile& tile) {
+  linear<IQ1_MFormat>(tile);
+}
+void linear_tq2_0(const LinearTile& tile) {
+  linear<TQ2_0Format>(tile);
+}
+void linear_nvfp4(const LinearTile& tile) {
+  linear<NVFP4Format>(tile);
+}
+void linear_q8_k(const LinearTile& tile) {
+  linear<Q8_KFormat>(tile);
+}
 
 }  // namespace quire::ops::cpu::QUIRE_ISA

@@ -452,5 +452,95 @@ void code_words_mxfp4(const float* x, int64_t k, uint8_t* row) {
 void linear_words_mxfp4(const LinearTile& tile) {
   linear<MXFP4Format, WordGroup>(tile);
 }
+void code_words_iq2_xxs(const float* x, int64_t k, uint8_t* row) {
+  code_words<IQ2_XXSFormat>(x, k, row);
+}
+void linear_words_iq2_xxs(const LinearTile& tile) {
+  linear<IQ2_XXSFormat, WordGroup>(tile);
+}
+void code_words_iq2_s(const float* x, int64_t k, uint8_t* row) {
+  code_words<IQ2_SFormat>(x, k, row);
+}
+void linear_words_iq2_s(const LinearTile& tile) {
+  linear<IQ2_SFormat, WordGroup>(tile);
+}
+void code_bytes_iq3_xxs(const float* x, int64_t k, uint8_t* row) {
+  code_bytes<IQ3_XXSFormat>(x, k, row);
+}
+void linear_bytes_iq3_xxs(const LinearTile& tile) {
+  linear<IQ3_XXSFormat, ByteGroup>(tile);
+}
+void code_words_iq3_xxs(const float* x, int64_t k, uint8_t* row) {
+  code_words<IQ3_XXSFormat>(x, k, row);
+}
+void linear_words_iq3_xxs(const LinearTile& tile) {
+  linear<IQ3_XXSFormat, WordGroup>(tile);
+}
+void code_bytes_iq3_s(const float* x, int64_t k, uint8_t* row) {
+  code_bytes<IQ3_SFormat>(x, k, row);
+}
+void linear_bytes_iq3_s(const LinearTile& tile) {
+  linear<IQ3_SFormat, ByteGroup>(tile);
+}
+void code_words_iq3_s(const float* x, int64_t k, uint8_t* row) {
+  code_words<IQ3_SFormat>(x, k, row);
+}
+void linear_words_iq3_s(const LinearTile& tile) {
+  linear<IQ3_SFormat, WordGroup>(tile);
+}
+void code_bytes_iq1_s(const float* x, int64_t k, uint8_t* row) {
+  code_bytes<IQ1_SFormat>(x, k, row);
+}
+void linear_bytes_iq1_s(const LinearTile& tile) {
+  linear<IQ1_SFormat, ByteGroup>(tile);
+}
+void code_words_iq1_s(const float* x, int64_t k, uint8_t* row) {
+  code_words<IQ1_SFormat>(x, k, row);
+}
+void linear_words_iq1_s(const LinearTile& tile) {
+  linear<IQ1_SFormat, WordGroup>(tile);
+}
+void code_bytes_iq1_m(const float* x, int64_t k, uint8_t* row) {
+  code_bytes<IQ1_MFormat>(x, k, row);
+}
+void linear_bytes_iq1_m(const LinearTile& tile) {
+  linear<IQ1_MFormat, ByteGroup>(tile);
+}
+void code_words_iq1_m(const float* x, int64_t k, uint8_t* row) {
+  code_words<IQ1_MFormat>(x, k, row);
+}
+void linear_words_iq1_m(const LinearTile& tile) {
+  linear<IQ1_MFormat, WordGroup>(tile);
+}
+void code_bytes_tq2_0(const float* x, int64_t k, uint8_t* row) {
+  code_bytes<TQ2_0Format>(x, k, row);
+}
+void linear_bytes_tq2_0(const LinearTile& tile) {
+  linear<TQ2_0Format, ByteGroup>(tile);
+}
+void code_words_tq2_0(const float* x, int64_t k, uint8_t* row) {
+  code_words<TQ2_0Format>(x, k, row);
+}
+void linear_words_tq2_0(const LinearTile& tile) {
+  linear<TQ2_0Format, WordGroup>(tile);
+}
+void code_bytes_nvfp4(const float* x, int64_t k, uint8_t* row) {
+  code_bytes<NVFP4Format>(x, k, row);
+}
+void linear_bytes_nvfp4(const LinearTile& tile) {
+  linear<NVFP4Format, ByteGroup>(tile);
+}
+void code_words_nvfp4(const float* x, int64_t k, uint8_t* row) {
+  code_words<NVFP4Format>(x, k, row);
+}
+void linear_words_nvfp4(const LinearTile& tile) {
+  linear<NVFP4Format, WordGroup>(tile);
+}
+void code_words_q8_k(const float* x, int64_t k, uint8_t* row) {
+  code_words<Q8_KFormat>(x, k, row);
+}
+void linear_words_q8_k(const LinearTile& tile) {
+  linear<Q8_KFormat, WordGroup>(tile);
+}
 
 }  // namespace quire::ops::cpu::QUIRE_ISA

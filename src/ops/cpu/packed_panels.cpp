@@ -64,14 +64,17 @@ void pack_codes(const PanelLayout& layout, const StoredGroup& group, size_t colu
 
 // One block of a tile. `offset`: of the block in the checkpoint's rows.
 void pack_block(DType dtype, const PanelLayout& layout, const TileRows& rows, int64_t offset, uint8_t* out) {
-  const HeadOffsets heads = head_offsets(dtype);
-  const int group_bytes = kTileColumns * (layout.column_bytes() - layout.heads * 2) / layout.groups();
+  const int head_bytes = layout.heads * layout.head_bytes;
+  const int group_bytes = kTileColumns * (layout.column_bytes() - head_bytes) / layout.groups();
   for (size_t column = 0; column < kTileColumns; ++column) {
     if (rows[column] == nullptr) continue;  // `out` is zeros
     const uint8_t* block = rows[column] + offset;
-    if (heads.d >= 0) std::memcpy(out + column * 2, block + heads.d, 2);
-    if (heads.m >= 0) std::memcpy(out + (kTileColumns + column) * 2, block + heads.m, 2);
-    uint8_t* group_out = out + layout.heads * 2 * kTileColumns;
+    for (int head = 0; head < layout.heads; ++head) {
+      const uint32_t bits = stored_head(dtype, block, head);
+      const size_t at = static_cast<size_t>(head) * kTileColumns + column;
+      std::memcpy(out + at * static_cast<size_t>(layout.head_bytes), &bits, static_cast<size_t>(layout.head_bytes));
+    }
+    uint8_t* group_out = out + head_bytes * kTileColumns;
     for (int group = 0; group < layout.groups(); ++group) {
       const StoredGroup codes = stored_group(dtype, block, group);
       for (int i = 0; i < layout.small_scales; ++i)
@@ -124,10 +127,7 @@ Result<std::unique_ptr<PackedPanels>> PackedPanels::pack(std::span<const TensorV
   QUIRE_CHECK(!parts.empty());
   const DType dtype = parts[0].dtype;
   if (!panel_layout(dtype)) {
-    return unimplemented(
-        "a weight of {} has no kernel: expected F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, "
-        "Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS or MXFP4",
-        name(dtype));
+    return unimplemented("a weight of {} has no kernel: expected F32, F16, BF16 or one of GGUF's blocks", name(dtype));
   }
   int64_t rows = 0;
   const int64_t columns = parts[0].shape.rank() == 2 ? parts[0].shape[1] : 0;

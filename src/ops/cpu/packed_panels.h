@@ -1,14 +1,15 @@
 // A Linear's weight in panels of 32 columns (output features), K along the panel, in its own format. A panel is two
 // tiles of 16 columns whose blocks alternate, so that one row's product reads memory straight ahead:
 //   block 0 of tile 0, block 0 of tile 1, block 1 of tile 0, ...
-// A block of F32, F16 and BF16 is one step of k: 16 values. Of the formats of codes it is the 32 or 256 steps of the
-// checkpoint's block:
-//   but for MXFP4 f16 d of the 16 columns, for formats with a minimum f16 m (or what small minima are multiplied by) of
-//   the 16
+// A block of F32, F16 and BF16 is one step of k: 16 values. Of the formats of codes it is the 32, 64 or 256 steps of
+// the checkpoint's block:
+//   but for MXFP4 and NVFP4 f16 d of the 16 columns (Q8_K f32), for formats with a minimum f16 m (or what small minima
+//   are multiplied by) of the 16
 //   then for each group of 32 steps, which is 8 quads of 4 steps:
 //     formats of 256 only: small scales, a byte a column: Q4_K, Q5_K 16 scales, 16 minima; Q2_K 16 bytes of both for
-//     the group's first 16 steps, 16 for the others; Q3_K, Q6_K the same with signed scales; IQ4_XS 16 signed scales
-//     MXFP4 alone of those of 32: 16 exponents
+//     the group's first 16 steps, 16 for the others; Q3_K, Q6_K the same with signed scales; IQ4_XS 16 signed scales;
+//     the formats of grids 16 or twice 16, as IQ4_XS; TQ and Q8_K none
+//     of the shorter ones MXFP4 16 exponents, NVFP4 twice 16 scales as F8_E4M3
 //     codes in planes of 64 bytes, byte 4c + i being column c, step i of a quad:
 //       4 bits   4 planes: plane p has quad p in the low half and quad p + 4 in the high half of its bytes
 //       2 bits   2 planes: plane p has quads 4p .. 4p + 3, lowest bits first
@@ -16,7 +17,9 @@
 //       8 bits   8 planes, one a quad
 //     5 bits are a plane of 4 and one of 1; 6 bits 4 and 2; 3 bits 2 and 1
 // A quad of a column is what one lane of a byte product takes. Columns past N in the last panel are zeros. The codes
-// are the checkpoint's; Q3_K, Q4_K, Q5_K and IQ4_XS pack small scales into fewer than 8 bits and grow by 1 to 4 %.
+// are the checkpoint's; Q3_K, Q4_K, Q5_K and IQ4_XS pack small scales into fewer than 8 bits and grow by 1 to 4 %. Of
+// the formats of grids (IQ1, IQ2, IQ3) they are 4 bits that choose one of the format's levels (levels.h), of TQ1_0 the
+// 2 bits of TQ2_0: the same values in more memory.
 #pragma once
 
 #include <memory>

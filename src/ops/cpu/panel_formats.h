@@ -12,6 +12,7 @@
 #pragma once
 
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/levels.h"
 #include "ops/cpu/simd_wide.h"
 
 namespace quire::ops::cpu::QUIRE_ISA {
@@ -46,6 +47,22 @@ QUIRE_INLINE IW bit_quad(const uint8_t* plane, int v, int j) {
   const IW bytes = load_ints(plane + v * 4 * kWide);
   const int shift = j - kAt;
   return (shift < 0 ? bytes << -shift : bytes >> shift) & repeated(1 << kAt);
+}
+
+// Codes that stand for levels, with their offset.
+struct LevelTable {
+  alignas(16) int8_t codes[16];
+};
+template <class Levels>
+constexpr LevelTable level_table() {
+  LevelTable table{};
+  for (int i = 0; i < 16; ++i) table.codes[i] = static_cast<int8_t>(Levels::kLevels[i] + Levels::kOffset);
+  return table;
+}
+template <class Levels>
+QUIRE_INLINE IW level_quad(const uint8_t* plane, int v, int j) {
+  static constexpr LevelTable kTable = level_table<Levels>();
+  return look_up(kTable.codes, nibble_quad(plane, v, j));
 }
 
 QUIRE_INLINE FW column_halves(const uint8_t* halves, int v) {
@@ -130,15 +147,13 @@ struct IQ4_NLFormat {
   static constexpr int kScaleSteps = 32;
   static constexpr int kMinSteps = 0;
   QUIRE_INLINE Scales scales(const uint8_t* block, int, int v) { return same_scales(column_halves(block, v), FW{}); }
-  QUIRE_INLINE IW quad(const uint8_t* block, int, int v, int j) {
-    return iq4_levels(nibble_quad(block + kHalves, v, j));
-  }
+  QUIRE_INLINE IW quad(const uint8_t* block, int, int v, int j) { return level_quad<Iq4Levels>(block + kHalves, v, j); }
 };
 
 struct MXFP4Format {
   static constexpr int kBlock = 32;
   static constexpr int kBlockBytes = kTileColumns + 4 * kQuadBytes;
-  static constexpr int kOffset = 16;
+  static constexpr int kOffset = Mxfp4Levels::kOffset;
   static constexpr bool kSigned = false;
   static constexpr int kScaleSteps = 32;
   static constexpr int kMinSteps = 0;
@@ -149,7 +164,29 @@ struct MXFP4Format {
     return same_scales((FW)bits, FW{});
   }
   QUIRE_INLINE IW quad(const uint8_t* block, int, int v, int j) {
-    return mxfp4_codes(nibble_quad(block + kTileColumns, v, j));
+    return level_quad<Mxfp4Levels>(block + kTileColumns, v, j);
+  }
+};
+
+struct NVFP4Format {
+  static constexpr int kBlock = 64;
+  static constexpr int kGroupBytes = 2 * kTileColumns + 4 * kQuadBytes;
+  static constexpr int kBlockBytes = 2 * kGroupBytes;
+  static constexpr int kOffset = Mxfp4Levels::kOffset;
+  static constexpr bool kSigned = false;
+  static constexpr int kScaleSteps = 16;
+  static constexpr int kMinSteps = 0;
+  // The byte's exponent and fraction in a float's place are its value times 2^-120; half of it is wanted.
+  QUIRE_INLINE Scales scales(const uint8_t* block, int group, int v) {
+    Scales result{};
+    for (int half = 0; half < 2; ++half) {
+      const uint8_t* bytes = block + group * kGroupBytes + half * kTileColumns + v * kWide;
+      result.d[half] = (FW)(load_unsigned_byte_lanes(bytes) << 20) * 0x1p119f;
+    }
+    return result;
+  }
+  QUIRE_INLINE IW quad(const uint8_t* block, int group, int v, int j) {
+    return level_quad<Mxfp4Levels>(block + group * kGroupBytes + 2 * kTileColumns, v, j);
   }
 };
 
@@ -245,17 +282,62 @@ struct Q5_KFormat : FourOrFiveBitSuperBlock<5> {
   }
 };
 
-struct IQ4_XSFormat : SuperBlock<1, kTileColumns, 4> {
+// Codes of 4 bits that stand for levels, and a signed scale for each half of a group or for all of it.
+template <class Levels, int kSmallScales>
+struct LevelsSuperBlock : SuperBlock<1, kSmallScales * kTileColumns, 4> {
+  using Base = SuperBlock<1, kSmallScales * kTileColumns, 4>;
+  static constexpr int kOffset = Levels::kOffset;
+  static constexpr bool kSigned = kOffset == 0;
+  static constexpr int kScaleSteps = kSmallScales == 2 ? 16 : 32;
+  static constexpr int kMinSteps = 0;
+  QUIRE_INLINE Scales scales(const uint8_t* block, int group, int v) {
+    const uint8_t* small = Base::small_scales(block, group) + v * kWide;
+    const FW d = column_halves(block, v) * Levels::kFactor;
+    const FW first = d * ints_to_floats(load_signed_byte_lanes(small));
+    if constexpr (kSmallScales == 1) {
+      return same_scales(first, FW{});
+    } else {
+      return {{first, d * ints_to_floats(load_signed_byte_lanes(small + kTileColumns))}, {}};
+    }
+  }
+  QUIRE_INLINE IW quad(const uint8_t* block, int group, int v, int j) {
+    return level_quad<Levels>(Base::codes(block, group), v, j);
+  }
+};
+
+using IQ4_XSFormat = LevelsSuperBlock<Iq4Levels, 1>;
+using IQ2_XXSFormat = LevelsSuperBlock<Iq2Levels, 1>;
+using IQ2_SFormat = LevelsSuperBlock<Iq2Levels, 2>;  // IQ2_XS, too
+using IQ3_XXSFormat = LevelsSuperBlock<Iq3XxsLevels, 1>;
+using IQ3_SFormat = LevelsSuperBlock<Iq3SLevels, 1>;
+using IQ1_SFormat = LevelsSuperBlock<Iq1Levels, 1>;
+using IQ1_MFormat = LevelsSuperBlock<Iq1Levels, 2>;
+
+// TQ1_0, too.
+struct TQ2_0Format : SuperBlock<1, 0, 2> {
+  static constexpr int kOffset = TernaryLevels::kOffset;
+  static constexpr bool kSigned = false;
+  static constexpr int kScaleSteps = 32;
+  static constexpr int kMinSteps = 0;
+  QUIRE_INLINE Scales scales(const uint8_t* block, int, int v) { return same_scales(column_halves(block, v), FW{}); }
+  QUIRE_INLINE IW quad(const uint8_t* block, int group, int v, int j) {
+    return pair_quad<0>(codes(block, group), v, j);
+  }
+};
+
+struct Q8_KFormat {
+  static constexpr int kHeadBytes = 4 * kTileColumns;
+  static constexpr int kBlock = 256;
+  static constexpr int kBlockBytes = kHeadBytes + 8 * 8 * kQuadBytes;
   static constexpr int kOffset = 0;
   static constexpr bool kSigned = true;
   static constexpr int kScaleSteps = 32;
   static constexpr int kMinSteps = 0;
-  QUIRE_INLINE Scales scales(const uint8_t* block, int group, int v) {
-    const FW small = ints_to_floats(load_signed_byte_lanes(small_scales(block, group) + v * kWide));
-    return same_scales(column_halves(block, v) * small, FW{});
+  QUIRE_INLINE Scales scales(const uint8_t* block, int, int v) {
+    return same_scales((FW)load_ints(block + v * 4 * kWide), FW{});
   }
   QUIRE_INLINE IW quad(const uint8_t* block, int group, int v, int j) {
-    return iq4_levels(nibble_quad(codes(block, group), v, j));
+    return load_ints(block + kHeadBytes + (group * 8 + j) * kQuadBytes + v * 4 * kWide);
   }
 };
 

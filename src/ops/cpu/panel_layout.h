@@ -9,18 +9,19 @@
 namespace quire::ops::cpu {
 
 struct PanelLayout {
-  int32_t block_steps;   // steps of k a block: 1, 32 or 256
-  int32_t value_bytes;   // of a plain format; 0: codes
-  int32_t heads;         // f16 numbers a column before the groups: d, or d and m
-  int32_t small_scales;  // bytes a column and group
-  int32_t low_bits;      // of a code: 2, 4 or 8, in planes of their own
-  int32_t high_bits;     // 0, 1 or 2
+  int32_t block_steps;     // steps of k a block: 1, 32, 64 or 256
+  int32_t value_bytes;     // of a plain format; 0: codes
+  int32_t heads;           // numbers a column before the groups: d, or d and m
+  int32_t head_bytes = 2;  // of each: f16, or f32
+  int32_t small_scales;    // bytes a column and group
+  int32_t low_bits;        // of a code: 2, 4 or 8, in planes of their own
+  int32_t high_bits;       // 0, 1 or 2
 
   constexpr int32_t groups() const { return block_steps / 32; }
   // Bytes a column and block.
   constexpr int32_t column_bytes() const {
     if (value_bytes > 0) return value_bytes;
-    return heads * 2 + groups() * (small_scales + (low_bits + high_bits) * 4);
+    return heads * head_bytes + groups() * (small_scales + (low_bits + high_bits) * 4);
   }
 };
 
@@ -56,7 +57,22 @@ constexpr std::optional<PanelLayout> panel_layout(DType dtype) {
     case DType::kQ6_K:
       return PanelLayout{.block_steps = 256, .heads = 1, .small_scales = 2, .low_bits = 4, .high_bits = 2};
     case DType::kIQ4_XS:
+    case DType::kIQ2_XXS:
+    case DType::kIQ3_XXS:
+    case DType::kIQ3_S:
+    case DType::kIQ1_S:
       return PanelLayout{.block_steps = 256, .heads = 1, .small_scales = 1, .low_bits = 4};
+    case DType::kIQ2_XS:
+    case DType::kIQ2_S:
+    case DType::kIQ1_M:
+      return PanelLayout{.block_steps = 256, .heads = 1, .small_scales = 2, .low_bits = 4};
+    case DType::kTQ1_0:
+    case DType::kTQ2_0:
+      return PanelLayout{.block_steps = 256, .heads = 1, .low_bits = 2};
+    case DType::kNVFP4:
+      return PanelLayout{.block_steps = 64, .small_scales = 2, .low_bits = 4};
+    case DType::kQ8_K:
+      return PanelLayout{.block_steps = 256, .heads = 1, .head_bytes = 4, .low_bits = 8};
     case DType::kI32:
     case DType::kI64:
     case DType::kI8:

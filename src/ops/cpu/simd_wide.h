@@ -121,19 +121,6 @@ QUIRE_INLINE IW look_up(const int8_t* levels, IW nibbles) {
 #endif
 }
 
-// The levels of IQ4_NL and IQ4_XS.
-QUIRE_INLINE IW iq4_levels(IW nibbles) {
-  alignas(16) static constexpr int8_t kLevels[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                                     1,    13,   25,  38,  53,  69,  89,  113};
-  return look_up(kLevels, nibbles);
-}
-
-// The levels of MXFP4, 16 above themselves.
-QUIRE_INLINE IW mxfp4_codes(IW nibbles) {
-  alignas(16) static constexpr int8_t kCodes[16] = {16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4};
-  return look_up(kCodes, nibbles);
-}
-
 // Four 8-bit numbers of a row of activations, in every lane.
 QUIRE_INLINE IW broadcast_ints(const void* p) {
   int32_t bits;

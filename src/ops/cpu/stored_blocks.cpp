@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "ops/cpu/stored_levels.h"
 
 namespace quire::ops::cpu {
 namespace {
@@ -55,7 +56,11 @@ uint8_t scale_of_q3(const uint8_t* packed, int half) {
   return static_cast<uint8_t>((low | high << 4) - 32);
 }
 
-}  // namespace
+// Where a block keeps its f16 numbers d and, for formats with two, m; as byte offsets.
+struct HeadOffsets {
+  int32_t d;
+  int32_t m;
+};
 
 HeadOffsets head_offsets(DType dtype) {
   switch (dtype) {
@@ -64,6 +69,12 @@ HeadOffsets head_offsets(DType dtype) {
     case DType::kQ8_0:
     case DType::kIQ4_NL:
     case DType::kIQ4_XS:
+    case DType::kIQ2_XXS:
+    case DType::kIQ2_XS:
+    case DType::kIQ2_S:
+    case DType::kIQ3_XXS:
+    case DType::kIQ3_S:
+    case DType::kIQ1_S:
       return {0, -1};
     case DType::kQ4_1:
     case DType::kQ5_1:
@@ -76,12 +87,25 @@ HeadOffsets head_offsets(DType dtype) {
       return {108, -1};
     case DType::kQ6_K:
       return {208, -1};
-    case DType::kMXFP4:
-      return {-1, -1};
+    case DType::kTQ1_0:
+      return {52, -1};
+    case DType::kTQ2_0:
+      return {64, -1};
     default:
       break;
   }
-  check_failed("a format of codes", __FILE__, __LINE__, name(dtype));
+  check_failed("a format of codes with f16 scales", __FILE__, __LINE__, name(dtype));
+}
+
+}  // namespace
+
+uint32_t stored_head(DType dtype, const uint8_t* block, int index) {
+  if (dtype == DType::kQ8_K) return word_at(block);
+  if (dtype == DType::kIQ1_M) return scattered_d(block);
+  const HeadOffsets offsets = head_offsets(dtype);
+  const int32_t at = index == 0 ? offsets.d : offsets.m;
+  QUIRE_CHECK(at >= 0);
+  return static_cast<uint32_t>(block[at] | block[at + 1] << 8);
 }
 
 StoredGroup stored_group(DType dtype, const uint8_t* block, int group) {
@@ -142,9 +166,8 @@ StoredGroup stored_group(DType dtype, const uint8_t* block, int group) {
       return out;
     }
     default:
-      break;
+      return group_of_levels(dtype, block, group);
   }
-  check_failed("a format of codes", __FILE__, __LINE__, name(dtype));
 }
 
 }  // namespace quire::ops::cpu

@@ -14,14 +14,10 @@ struct StoredGroup {
   std::array<uint8_t, 2> small_scales;
 };
 
-// Where a block keeps its f16 numbers d and, for formats with two, m, if any; as byte offsets.
-struct HeadOffsets {
-  int32_t d;  // -1: none
-  int32_t m;  // -1: none
-};
-
+// The bits of a block's number `index`: of its d (0) or, for formats with two, its m (1). f16, of Q8_K f32.
+// REQUIRES: dtype is a format of codes that has it.
+uint32_t stored_head(DType dtype, const uint8_t* block, int index);
 // REQUIRES: dtype is a format of codes.
-HeadOffsets head_offsets(DType dtype);
 StoredGroup stored_group(DType dtype, const uint8_t* block, int group);
 
 }  // namespace quire::ops::cpu

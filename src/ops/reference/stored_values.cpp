@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/check.h"
+#include "ops/reference/stored_grids.h"
 
 namespace quire::ops::reference {
 namespace {
@@ -113,6 +114,31 @@ float iq4_xs(const uint8_t* block, int64_t i) {
   return scale * static_cast<float>(kIq4Levels[nibble(block + 8 + group * 16, i % 32)]);
 }
 
+// Value i of TQ1_0: the digit of its plane.
+int ternary_digit(const uint8_t* block, int64_t i) {
+  int64_t byte = i % 32;
+  int64_t plane = i / 32;
+  if (i >= 240) {
+    byte = 48 + (i - 240) % 4;
+    plane = (i - 240) / 4;
+  } else if (i >= 160) {
+    byte = 32 + (i - 160) % 16;
+    plane = (i - 160) / 16;
+  }
+  int fraction = block[byte];  // of 256; tripled, its whole part is the next digit
+  for (; plane > 0; --plane) fraction = fraction * 3 % 256;
+  return fraction * 3 / 256;
+}
+
+float nvfp4(const uint8_t* block, int64_t i) {
+  const int64_t group = i / 16;
+  const int e = block[group] & 0x7f;
+  float scale = std::ldexp(static_cast<float>(e < 8 ? e : 8 + e % 8), (e < 8 ? 1 : e / 8) - 10);
+  if (block[group] == 0x7f) scale = 0;
+  const uint8_t byte = block[4 + group * 8 + i % 8];
+  return scale / 2 * static_cast<float>(kMxfp4Levels[i % 16 < 8 ? byte & 0x0f : byte >> 4]);
+}
+
 }  // namespace
 
 float half_to_float(uint16_t bits) {
@@ -178,6 +204,28 @@ float stored_value(DType dtype, const void* row, int64_t index) {
       return iq4_xs(block, i);
     case DType::kMXFP4:
       return power_of(*block) * static_cast<float>(kMxfp4Levels[nibble(block + 1, i)]);
+    case DType::kIQ2_XXS:
+      return iq2_xxs(block, i);
+    case DType::kIQ2_XS:
+      return iq2_xs(block, i);
+    case DType::kIQ2_S:
+      return iq2_s(block, i);
+    case DType::kIQ3_XXS:
+      return iq3_xxs(block, i);
+    case DType::kIQ3_S:
+      return iq3_s(block, i);
+    case DType::kIQ1_S:
+      return iq1_s(block, i);
+    case DType::kIQ1_M:
+      return iq1_m(block, i);
+    case DType::kTQ1_0:
+      return half_at(block + 52) * static_cast<float>(ternary_digit(block, i) - 1);
+    case DType::kTQ2_0:
+      return half_at(block + 64) * static_cast<float>(plane_bits(block, 2, 32, i) - 1);
+    case DType::kNVFP4:
+      return nvfp4(block, i);
+    case DType::kQ8_K:
+      return load<float>(block) * static_cast<float>(load<int8_t>(block + 4 + i));
     case DType::kI32:
     case DType::kI64:
     case DType::kI8:
@@ -207,6 +255,17 @@ bool is_weight_format(DType dtype) {
     case DType::kIQ4_NL:
     case DType::kIQ4_XS:
     case DType::kMXFP4:
+    case DType::kIQ2_XXS:
+    case DType::kIQ2_XS:
+    case DType::kIQ2_S:
+    case DType::kIQ3_XXS:
+    case DType::kIQ3_S:
+    case DType::kIQ1_S:
+    case DType::kIQ1_M:
+    case DType::kTQ1_0:
+    case DType::kTQ2_0:
+    case DType::kNVFP4:
+    case DType::kQ8_K:
       return true;
     case DType::kI32:
     case DType::kI64:
