@@ -251,38 +251,85 @@ QUIRE_INLINE F8 inverse_of(F8 dx) {
   return dx > kLeastScale ? 1.0f / dx : zero();
 }
 
-// What the whole-number sums of 16 steps begin with: -offset * q, summed as add_products() sums.
-QUIRE_INLINE int32_t start_of(I8 q, int offset) {
-  const I8 by_step = (q + swap_fours(q)) * -offset;  // of the steps 0, 1, 2, 3 of all quads
-  if (!kPairSums) return by_step[0] + by_step[1] + by_step[2] + by_step[3];
-  const uint32_t low = static_cast<uint32_t>(by_step[0] + by_step[1]) & 0xffff;
-  return static_cast<int32_t>(low | static_cast<uint32_t>(by_step[2] + by_step[3]) << 16);
+// Lanes 0, 1, 4, 5 (first) and 2, 3, 6, 7 (second) of vectors 0 and 1 in turn, then of 2 and 3.
+struct Quarters {
+  I8 first[2];
+  I8 second[2];
+};
+QUIRE_INLINE Quarters quarters(const I8 (&v)[4]) {
+  Quarters result;
+  for (int pair = 0; pair < 2; ++pair) {
+    result.first[pair] = __builtin_shufflevector(v[2 * pair], v[2 * pair + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+    result.second[pair] = __builtin_shufflevector(v[2 * pair], v[2 * pair + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+  }
+  return result;
+}
+// Lane g of the result: `combine` of the four lanes that come from v[g].
+template <class Combine>
+QUIRE_INLINE I8 across(I8 v01, I8 v23, Combine combine) {
+  const I8 halves = combine(__builtin_shufflevector(v01, v23, 0, 1, 8, 9, 4, 5, 12, 13),
+                            __builtin_shufflevector(v01, v23, 2, 3, 10, 11, 6, 7, 14, 15));
+  return combine(halves, swap_fours(halves));
+}
+
+QUIRE_INLINE I8 plus(I8 a, I8 b) {
+  return a + b;
+}
+
+// Rounds `kGroups` (at most four) groups of 16 numbers, each with a scale of its own; maxima, scales and sums of all
+// groups are found at once, a lane each.
+template <class Format, int kGroups>
+QUIRE_INLINE void code_groups(const float* x, uint8_t* scales, uint8_t* sums, int8_t* numbers) {
+  I8 magnitudes[4] = {};
+  for (int g = 0; g < kGroups; ++g) {
+    const I8 a = (I8)load(x + g * kHalf) & 0x7fffffff;
+    const I8 b = (I8)load(x + g * kHalf + kLanes) & 0x7fffffff;
+    magnitudes[g] = larger(a, b);
+  }
+  // Compared by their bits: infinite or not a number where one of the group is.
+  const Quarters largest = quarters(magnitudes);
+  const F8 dx =
+      (F8)across(larger(largest.first[0], largest.second[0]), larger(largest.first[1], largest.second[1]), larger) /
+      127.0f;
+  const F8 inverse = inverse_of(dx);
+  I8 by_lane[4] = {};
+  for (int g = 0; g < kGroups; ++g) {
+    const F8 factor = broadcast(inverse[g]);
+    const I8 q0 = rounded(load(x + g * kHalf) * factor);
+    const I8 q1 = rounded(load(x + g * kHalf + kLanes) * factor);
+    store_narrowed(q0, numbers + g * kHalf);
+    store_narrowed(q1, numbers + g * kHalf + kLanes);
+    by_lane[g] = q0 + q1;
+  }
+  const Quarters of_lanes = quarters(by_lane);
+  const I8 first = across(of_lanes.first[0], of_lanes.first[1], plus);     // steps 0 and 1 of all quads
+  const I8 second = across(of_lanes.second[0], of_lanes.second[1], plus);  // steps 2 and 3
+  I8 sum;
+  if constexpr (Format::kOffset > 0) {
+    // What the whole-number sums begin with: -offset * q, summed as add_products() sums.
+    const I8 low = first * -Format::kOffset;
+    const I8 high = second * -Format::kOffset;
+    sum = kPairSums ? (low & 0xffff) | high << 16 : low + high;
+  } else {
+    F8 all = dx * to_float(first + second);
+    if constexpr (Format::kMinSteps == 32) {
+      // The m of both halves is the same: the first has the sum of both.
+      const F8 other = swap_ones(all);
+      all = __builtin_shufflevector(all + other, all, 0, 9, 2, 11, 4, 13, 6, 15);
+    }
+    sum = (I8)all;
+  }
+  std::memcpy(scales, &dx, kGroups * 4);
+  std::memcpy(sums, &sum, kGroups * 4);
 }
 
 template <class Format>
 void code_bytes(const float* x, int64_t k, uint8_t* row) {
   uint8_t* const sums = row + sums_offset(k);
   auto* const numbers = reinterpret_cast<int8_t*>(row + numbers_offset(k));
-  for (int64_t i = 0; i < k; i += kHalf) {
-    const F8 a = load(x + i);
-    const F8 b = load(x + i + kLanes);
-    const F8 dx = scale_of(a, b, 127.0f);
-    const F8 inverse = inverse_of(dx);
-    const I8 q0 = rounded(a * inverse);
-    const I8 q1 = rounded(b * inverse);
-    store_narrowed(q0, numbers + i);
-    store_narrowed(q1, numbers + i + kLanes);
-    const int64_t at = i / kHalf * 4;
-    put(row + at, dx[0]);
-    if constexpr (Format::kOffset > 0) {
-      const int32_t start = start_of(q0 + q1, Format::kOffset);
-      std::memcpy(sums + at, &start, sizeof(start));
-    } else {
-      const float all = dx[0] * sum(to_float(q0 + q1));
-      put(sums + at, all);
-      if (Format::kMinSteps == 32 && i % 32 != 0) put(sums + at - 4, float_at(sums + at - 4) + all);
-    }
-  }
+  int64_t i = 0;
+  for (; i + 64 <= k; i += 64) code_groups<Format, 4>(x + i, row + i / kHalf * 4, sums + i / kHalf * 4, numbers + i);
+  if (i < k) code_groups<Format, 2>(x + i, row + i / kHalf * 4, sums + i / kHalf * 4, numbers + i);
 }
 
 template <class Format>
