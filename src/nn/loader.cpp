@@ -3,6 +3,8 @@
 #include <cstring>
 #include <numeric>
 
+#include "base/log.h"
+
 namespace quire::nn {
 
 const checkpoint::CheckpointTensor* Loader::declare(const std::string& name, const Shape& shape, bool optional) {
@@ -84,8 +86,10 @@ std::vector<std::unique_ptr<ops::PackedMatrix>> Loader::pack(std::span<const Ten
     size_t end = begin;
     int64_t rows = 0;
     while (end < views.size() && views[end].dtype == views[begin].dtype) rows += views[end++].shape[0];
+    const int64_t bytes = backend_.packed_bytes(views[begin].dtype, rows, views[begin].shape[1]);
+    note_form(views.subspan(begin, end - begin), bytes);
     if (planning()) {
-      bytes_ += backend_.packed_bytes(views[begin].dtype, rows, views[begin].shape[1]);
+      bytes_ += bytes;
     } else {
       auto packed = backend_.pack(views.subspan(begin, end - begin));
       if (!packed.ok()) {
@@ -98,6 +102,16 @@ std::vector<std::unique_ptr<ops::PackedMatrix>> Loader::pack(std::span<const Ten
     begin = end;
   }
   return segments;
+}
+
+void Loader::note_form(std::span<const TensorView> matrices, int64_t packed_bytes) {
+  const DTypeInfo format = info(matrices[0].dtype);
+  constexpr int64_t kRows = 1024;  // whole panels: what widens is then the format
+  if (backend_.packed_bytes(matrices[0].dtype, kRows, format.block_values) * 10 < kRows * format.block_bytes * 11)
+    return;
+  int64_t stored_bytes = 0;
+  for (const TensorView& matrix : matrices) stored_bytes += matrix.bytes();
+  widened_.add(matrices[0].dtype, static_cast<int64_t>(matrices.size()), stored_bytes, packed_bytes);
 }
 
 Result<std::vector<uint8_t>> Loader::transpose(const TensorView& view) const {
@@ -122,6 +136,8 @@ Result<std::vector<uint8_t>> Loader::transpose(const TensorView& view) const {
 Status Loader::finish(std::span<const std::string_view> ignored_suffixes,
                       std::span<const std::string_view> ignored_prefixes) const {
   QUIRE_RETURN_IF_ERROR(checkpoint::match_parameters(checkpoint_, specs_, ignored_suffixes, ignored_prefixes));
+  const std::string others = checkpoint::describe_left_alone(checkpoint_, ignored_prefixes);
+  if (planning() && !others.empty()) log_info("not loaded, since nothing here uses it: {}", others);
   return failure_;
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 #include "checkpoint/checkpoint.h"
+#include "nn/widened_weights.h"
 #include "ops/backend.h"
 
 namespace quire::nn {
@@ -64,11 +65,15 @@ class Loader {
 
   // Bytes that the model will hold or read from the mapped file.
   int64_t bytes() const { return bytes_; }
+  // Of these the weights whose format a backend holds in a form wider by a tenth or more.
+  const WidenedWeights& widened() const { return widened_; }
 
  private:
   // The memory of `view` [columns, rows] in the order of [rows, columns]. Errors: unimplemented for block formats.
   Result<std::vector<uint8_t>> transpose(const TensorView& view) const;
   const checkpoint::CheckpointTensor* declare(const std::string& name, const Shape& shape, bool optional);
+  // Matrices of one dtype that were packed, or are planned to be.
+  void note_form(std::span<const TensorView> matrices, int64_t packed_bytes);
 
   Mode mode_;
   const checkpoint::Checkpoint& checkpoint_;
@@ -76,6 +81,7 @@ class Loader {
   std::vector<checkpoint::ParameterSpec> specs_;
   Status failure_;  // the first
   int64_t bytes_ = 0;
+  WidenedWeights widened_;
 };
 
 }  // namespace quire::nn

@@ -3,6 +3,7 @@
 #include <deque>
 
 #include "base/host_memory.h"
+#include "base/log.h"
 #include "checkpoint/checkpoint.h"
 #include "runner/model_runner.h"
 #include "runner/text_files.h"
@@ -56,6 +57,8 @@ Result<std::unique_ptr<Executor>> make_local_executor(const EngineConfig& config
   if (!config.skip_tokenizer_init) {
     QUIRE_ASSIGN_OR_RETURN(text, read_text_source(config, *checkpoint));
   }
+  if (!planned.memory.widened_weights.empty())
+    log_info("weights in a form for products: {}", planned.memory.widened_weights);
   nn::Loader loader(nn::Loader::Mode::kLoad, *checkpoint, *backend);
   QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<models::Model> model,
                          planned.family.build(planned.config, planned.max_model_len, loader));

@@ -100,6 +100,7 @@ Result<PlannedModel> plan_model(const EngineConfig& config, const checkpoint::Ch
 
   MemoryPlan& memory = planned.memory;
   memory.weight_bytes = loader.bytes();
+  memory.widened_weights = loader.widened().to_string();
   memory.activation_bytes = planned.workspace_floats * static_cast<int64_t>(sizeof(float));
   memory.workspace_bytes = workspace_bytes(config, planned, backend);
   memory.block_size = config.block_size;

@@ -10,6 +10,7 @@ namespace quire {
 
 struct MemoryPlan {
   int64_t weight_bytes = 0;               // packed weights, norms, embedding rows read from the mapped file
+  std::string widened_weights;            // for people: of which formats memory holds a wider form; empty: of none
   int64_t workspace_bytes = 0;            // activations of the largest step, logits, kernels' scratch
   int64_t activation_bytes = 0;           // of these, the model's own, as planned
   int64_t measured_activation_bytes = 0;  // what the largest step was seen to take, at start; 0: not measured
