@@ -115,16 +115,26 @@ void read_iq1_m(const uint8_t* block, size_t group, StoredGroup& out) {
   out.small_scales = {odd(scales & 7), odd(scales >> 3 & 7)};
 }
 
-// Where value i of TQ1_0 is: a byte, and as which digit.
+// The digit of base 3 that `power` = 3^n moves to the front, of each byte.
+void read_digits(const uint8_t* bytes, size_t count, unsigned power, uint8_t* codes) {
+  for (size_t i = 0; i < count; ++i) codes[i] = static_cast<uint8_t>((bytes[i] * power & 0xff) * 3 >> 8);
+}
+
 void read_tq1_0(const uint8_t* block, size_t group, StoredGroup& out) {
   constexpr unsigned kPowers[] = {1, 3, 9, 27, 81};
-  for (size_t i = 0; i < 32; ++i) {
-    const size_t at = group * 32 + i;
-    const size_t byte = at < 160 ? at % 32 : at < 240 ? 32 + at % 16 : 48 + at % 4;
-    const size_t digit = at < 160 ? at / 32 : at < 240 ? (at - 160) / 16 : (at - 240) / 4;
-    const unsigned code = (block[byte] * kPowers[digit] & 0xff) * 3 >> 8;
-    out.quads[i / 4] |= code << (8 * (i % 4));
+  uint8_t codes[32];
+  if (group < 5) {
+    read_digits(block, 32, kPowers[group], codes);
+  } else {
+    const size_t digit = 2 * (group - 5);
+    read_digits(block + 32, 16, kPowers[digit], codes);
+    if (group < 7) {
+      read_digits(block + 32, 16, kPowers[digit + 1], codes + 16);
+    } else {
+      for (size_t i = 0; i < 4; ++i) read_digits(block + 48, 4, kPowers[i], codes + 16 + 4 * i);
+    }
   }
+  std::memcpy(out.quads.data(), codes, sizeof(codes));
 }
 
 void read_tq2_0(const uint8_t* block, size_t group, StoredGroup& out) {
