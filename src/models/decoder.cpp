@@ -66,7 +66,13 @@ class Decoder final : public Model {
       : config_(config) {
     const std::string root(shape.root);
     embedding_ = {loader, root + ".embed_tokens.weight", config.vocab_size, config.hidden_size};
-    for (int32_t i = 0; i < config.num_layers; ++i) layers_.emplace_back(loader, shape, config, i);
+    const std::string_view norm = shape.before_attention.empty() ? shape.after_attention : shape.before_attention;
+    for (int32_t i = 0; i < config.num_layers; ++i) {
+      layers_.emplace_back(loader, shape, config, i);
+      // A configuration may name any number of layers, of any number of experts: the first that the checkpoint does not
+      // have is enough for the error.
+      if (!loader.has(fmt::format("{}.layers.{}.{}.weight", root, i, norm))) break;
+    }
     norm_ = {loader, root + ".norm", config.hidden_size, config.norm_eps, config.norm_weight_offset};
     head_ = {loader, config.tie_word_embeddings ? root + ".embed_tokens" : std::string(shape.head), config.hidden_size,
              config.vocab_size};

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include "checkpoint/text_quote.h"
 #include "models/deepseek.h"
 #include "models/gemma2.h"
 #include "models/gemma3.h"
@@ -69,7 +70,7 @@ Result<Family> find_family(const boost::json::object& config) {
   for (const Entry& entry : kFamilies) {
     if (wanted == entry.architecture) return entry.family;
   }
-  return unimplemented("the architecture \"{}\" is not supported yet; supported: {}", wanted,
+  return unimplemented("the architecture {} is not supported yet; supported: {}", checkpoint::in_quotes(wanted),
                        fmt::join(supported_architectures(), ", "));
 }
 

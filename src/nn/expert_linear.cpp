@@ -60,8 +60,10 @@ class Stored {
       : shape_(shape) {
     const std::string weight(spelling.weight);
     if (!is_stack(stem)) {
-      for (int32_t e = 0; e < shape.num_experts; ++e)
+      // The first that is missing is enough for the error: a configuration may name any number of experts.
+      for (int32_t e = 0; e < shape.num_experts && (e == 0 || views_.back().data != nullptr); ++e)
         views_.push_back(loader.stored(with_expert(prefix, stem, e) + weight, {shape.rows, shape.columns}));
+      views_.resize(static_cast<size_t>(shape.num_experts));
       return;
     }
     const std::string name = prefix + std::string(stem);
@@ -162,7 +164,7 @@ std::vector<float> stored_bias(Loader& loader, const std::string& prefix, const 
   const std::string suffix(spelling.bias);
   if (is_stack(stem)) return loader.floats(prefix + std::string(stem) + suffix, num_experts, rows);
   std::vector<float> all;
-  for (int32_t e = 0; e < num_experts; ++e) {
+  for (int32_t e = 0; e < num_experts && (e == 0 || loader.has(with_expert(prefix, stem, e - 1) + suffix)); ++e) {
     const std::vector<float> one = loader.vector(with_expert(prefix, stem, e) + suffix, rows);
     all.insert(all.end(), one.begin(), one.end());
   }

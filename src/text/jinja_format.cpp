@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "text/jinja_interpreter.h"
+#include "text/utf8.h"
 
 namespace quire::text::jinja {
 namespace {
@@ -339,7 +340,8 @@ class PercentFormatter {
       if (value.is_integral()) value = in_.string(in_.format_value(value, Text("c", true)));
       if (in_.ok() && (!value.is_string() || value.string().length != 1)) in_.fail("%c requires int or char");
     } else if (!one_of(type, "diuxXofFeEgG")) {
-      in_.fail("unsupported format character '{}' at index {}", type, at_ - 1);
+      const size_t length = next_utf8_sequence(view_, at_ - 1).length;
+      in_.fail("unsupported format character {:?} at index {}", view_.substr(at_ - 1, length), at_ - 1);
     } else if (!value.is_number()) {
       in_.fail("%{} format: a number is required, not {}", type, type_name(value));
     } else if (one_of(type, kWholeTypes) && value.is(Kind::kReal)) {
