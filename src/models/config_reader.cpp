@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "checkpoint/text_quote.h"
 #include "nn/rotary.h"
 
 namespace quire::models {
@@ -11,9 +12,8 @@ namespace {
 std::string shown(const boost::json::value& value) {
   if (value.is_object()) return "an object";
   if (value.is_array()) return "a list";
-  std::string text = boost::json::serialize(value);
-  if (text.size() > 60) text = text.substr(0, 60) + "...";
-  return text;
+  if (value.is_string()) return checkpoint::in_quotes(value.get_string());
+  return boost::json::serialize(value);
 }
 
 // Integers may be written as 8 or 8.0.
@@ -129,7 +129,8 @@ Result<Activation> parse_activation(std::string_view name) {
     if (choice.name == name) return choice.function;
     known += fmt::format("{}{}", known.empty() ? "" : ", ", choice.name);
   }
-  return unimplemented("config: the activation \"{}\" is not supported yet; supported: {}", name, known);
+  return unimplemented("config: the activation {} is not supported yet; supported: {}", checkpoint::in_quotes(name),
+                       known);
 }
 
 namespace {
@@ -165,8 +166,8 @@ Result<RopeScaling> read_scaling(const ConfigReader& reader) {
   if (type == "yarn") return RopeScaling::kYarn;
   if (type == "longrope" || type == "su") return RopeScaling::kLongRope;
   return unimplemented(
-      "config: rope type \"{}\" is not supported yet; supported: default, linear, dynamic, llama3, yarn, longrope",
-      type);
+      "config: rope type {} is not supported yet; supported: default, linear, dynamic, llama3, yarn, longrope",
+      checkpoint::in_quotes(type));
 }
 
 // The numbers of a scaling. `original`: "original_max_position_embeddings" beside the parameters, where given.
