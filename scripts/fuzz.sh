@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Runs the fuzz targets (tests/fuzz) with clang's libFuzzer: scripts/fuzz.sh [SECONDS a target, 3600] [TARGET...]
+#
+# Prints a table of target, runs, executions a second, edges covered and findings, which are files in FOLDER/findings.
+# FOLDER, where the corpora grow too, is $QUIRE_FUZZ_FOLDER, else build/fuzz-corpus; $QUIRE_FUZZ_JOBS targets run at
+# once (1). The build folder is $QUIRE_FUZZ_BUILD, else build/fuzz.
+#
+# Limits: sanitizers make the targets about 5 times slower and, with red zones, shadow and coverage, about 3 times
+# larger, so 768 MB stand for the 256 MB that the replay of the corpus allows without them; the quarantine of freed
+# memory is held to 16 MB, for by default it alone may take 256. A single allocation is held to 256 MB. The targets bound
+# their own processor time (10 s here, 1 s in the replay); -timeout on the wall is for what hangs without using any.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+cd "$quire_root"
+
+seconds=3600
+if [[ ${1-} =~ ^[0-9]+$ ]]; then
+  seconds=$1
+  shift
+fi
+folder=$(realpath -m "${QUIRE_FUZZ_FOLDER:-build/fuzz-corpus}")
+build=$(realpath -m "${QUIRE_FUZZ_BUILD:-build/fuzz}")
+jobs=${QUIRE_FUZZ_JOBS:-1}
+
+open_log fuzz.log
+command -v clang++-19 >/dev/null || die "clang++-19 is missing: apt-get install clang-19 libclang-rt-19-dev"
+step "configuring (fuzz)" cmake --preset fuzz -B "$build"
+step "building the targets" cmake --build "$build" --target fuzz_targets
+mkdir -p "$folder/findings"
+
+known=()
+for source in tests/fuzz/*_fuzz.cpp; do known+=("$(basename "$source" _fuzz.cpp)"); done
+targets=("$@")
+if [[ ${#targets[@]} -eq 0 ]]; then targets=("${known[@]}"); fi
+for target in "${targets[@]}"; do
+  [[ " ${known[*]} " == *" $target "* ]] || die "no target $target; there are: ${known[*]}"
+done
+
+# fuzz_target NAME: until the time is over. libFuzzer ends with the first finding: begin again, with what was learnt.
+fuzz_target() {
+  local name=$1 deadline=$((SECONDS + seconds)) log=$folder/$1.log dictionary=tests/fuzz/dictionaries/$1.dict
+  local -a options=(-timeout=60 -rss_limit_mb=768 -malloc_limit_mb=256 -max_len=16384 -print_final_stats=1 -verbosity=1
+    -reload=0 -use_value_profile=1 "-artifact_prefix=$folder/findings/$name-")
+  mkdir -p "$folder/$name"
+  : >"$log"
+  if [[ -f $dictionary ]]; then options+=("-dict=$dictionary"); fi
+  while ((SECONDS < deadline)); do
+    ASAN_OPTIONS=quarantine_size_mb=16:detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 \
+      "$build/tests/fuzz/fuzz_$name" "${options[@]}" -max_total_time=$((deadline - SECONDS)) \
+      "$folder/$name" "tests/fuzz/corpus/$name" >>"$log" 2>&1 || sleep 1
+  done
+}
+
+before=$(find "$folder/findings" -type f | wc -l)
+for target in "${targets[@]}"; do
+  while (($(jobs -rp | wc -l) >= jobs)); do wait -n || true; done
+  say "fuzzing $target for $seconds s"
+  fuzz_target "$target" &
+done
+wait
+
+printf '%-16s %12s %8s %8s %9s %9s\n' target runs runs/s edges inputs findings
+for target in "${targets[@]}"; do
+  runs=$(awk '/^stat::number_of_executed_units:/ {sum += $2} END {print sum + 0}' "$folder/$target.log")
+  edges=$(grep -oE ' cov: [0-9]+' "$folder/$target.log" | awk '$2 > most {most = $2} END {print most + 0}')
+  found=$(find "$folder/findings" -type f -name "$target-*" | wc -l)
+  printf '%-16s %12d %8d %8d %9d %9d\n' "$target" "$runs" $((runs / (seconds > 0 ? seconds : 1))) "$edges" \
+    "$(find "$folder/$target" -type f | wc -l)" "$found"
+done
+after=$(find "$folder/findings" -type f | wc -l)
+if ((after > before)); then die "$((after - before)) new findings in $folder/findings"; fi
