@@ -15,6 +15,7 @@ CpuFeatures detect_cpu_features() {
   features.avx512dq = __builtin_cpu_supports("avx512dq") != 0;
   features.avx512vl = __builtin_cpu_supports("avx512vl") != 0;
   features.avx512vnni = __builtin_cpu_supports("avx512vnni") != 0;
+  features.avx512bf16 = __builtin_cpu_supports("avx512bf16") != 0;
 #endif
   return features;
 }

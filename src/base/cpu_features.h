@@ -13,6 +13,7 @@ struct CpuFeatures {
   bool avx512dq = false;
   bool avx512vl = false;
   bool avx512vnni = false;
+  bool avx512bf16 = false;
 };
 
 // Asks the processor. All false on other architectures than x86-64.

@@ -45,8 +45,8 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
   app.add_option("--dtype", config.dtype, "Of the weights: auto (as stored)")->group(kModel)->capture_default_str();
   app.add_option(
          "--activation-dtype", config.activation_dtype,
-         "What inputs of products with quantised weights are rounded to: auto (int8, or int16 where the weights "
-         "are 8-bit), float32, int8, int16")
+         "What inputs of matrix products are rounded to: auto (int8, or int16 where the weights are 8-bit; bfloat16 "
+         "where weights are and the processor multiplies it), float32, bfloat16, int8, int16")
       ->group(kModel)
       ->capture_default_str();
 

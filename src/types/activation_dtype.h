@@ -1,5 +1,5 @@
-// What the inputs of a matrix product with quantised weights are rounded to. Weights of F32, F16 and BF16 meet floats
-// always.
+// What the inputs of a matrix product are rounded to, as far as the weight's format has such products: whole numbers
+// meet quantised weights alone, bfloat16 meets BF16 alone. F32 and F16 meet floats always.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,12 @@
 namespace quire {
 
 enum class ActivationDType : uint8_t {
-  kAuto,     // kInt8 where the weights' codes have at most 6 bits, else kInt16
-  kFloat32,  // not rounded
-  kInt8,     // 8 bits with a scale for every 16 values; kInt16 with codes of 8 bits, which leave no room for sums
-  kInt16,    // 16 bits with a scale for every 32 values
+  // kInt8 where the weights' codes have at most 6 bits, else kInt16; kBFloat16 where the processor has products of it.
+  kAuto,
+  kFloat32,   // not rounded
+  kInt8,      // 8 bits with a scale for every 16 values; kInt16 with codes of 8 bits, which leave no room for sums
+  kInt16,     // 16 bits with a scale for every 32 values
+  kBFloat16,  // 8 significant bits each; quantised weights as with kAuto
 };
 
 }  // namespace quire

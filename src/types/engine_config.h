@@ -15,7 +15,7 @@ struct EngineConfig {
   bool skip_tokenizer_init = false;
 
   std::string dtype = "auto";             // of 16/32-bit weights: only "auto" (as stored)
-  std::string activation_dtype = "auto";  // "auto" | "float32" | "int8" | "int16": types/activation_dtype.h
+  std::string activation_dtype = "auto";  // "auto" | "float32" | "bfloat16" | "int8" | "int16": types/activation_dtype.h
   std::string kv_cache_dtype = "auto";    // "auto" = float32 | "float32" | "bfloat16" | "float16" | "fp8" | "int8" ...
   int64_t max_model_len = 0;              // 0: what the model was trained for
   int32_t block_size = 16;                // tokens a KV block
@@ -46,7 +46,7 @@ struct EngineConfig {
   uint64_t seed = 0;
 
   int32_t threads = 0;       // 0: one a core this process may use
-  std::string isa = "auto";  // "auto" | "portable" | "avx2" | "avx512"
+  std::string isa = "auto";  // "auto" | "portable" | "avx2" | "avx512" | "avx512_bf16"
   std::string cpu_affinity;  // cores of the compute threads, "0-3,8"; empty: those this process may use
 };
 

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -100,6 +101,15 @@ std::vector<float> rounded(std::vector<float> x, size_t run, float levels) {
   return x;
 }
 
+// Numbers rounded to the nearest of bfloat16, ties to even.
+std::vector<float> as_bfloat16(std::vector<float> x) {
+  for (float& value : x) {
+    const auto bits = std::bit_cast<uint32_t>(value);
+    value = std::bit_cast<float>((bits + 0x7fffu + (bits >> 16 & 1u)) & 0xffff0000u);
+  }
+  return x;
+}
+
 struct LinearCase {
   std::string isa;
   DType dtype;
@@ -116,6 +126,8 @@ std::string_view name_of(ActivationDType dtype) {
       return "int8";
     case ActivationDType::kInt16:
       return "int16";
+    case ActivationDType::kBFloat16:
+      return "bfloat16";
   }
   return "?";
 }
@@ -125,11 +137,14 @@ std::vector<LinearCase> linear_cases() {
   for (const std::string& isa : kCpuIsas) {
     for (const DType dtype : kAllWeightFormats) {
       cases.push_back({isa, dtype, ActivationDType::kFloat32});
+      if (dtype == DType::kBF16) cases.push_back({isa, dtype, ActivationDType::kBFloat16});
       if (is_plain(dtype)) continue;
       cases.push_back({isa, dtype, ActivationDType::kInt16});
       if (!has_byte_codes(dtype)) cases.push_back({isa, dtype, ActivationDType::kInt8});
     }
   }
+  cases.push_back({"avx512_bf16", DType::kBF16, ActivationDType::kBFloat16});
+  cases.push_back({"avx512_bf16", DType::kBF16, ActivationDType::kAuto});
   return cases;
 }
 
@@ -146,9 +161,13 @@ class LinearTest : public ::testing::TestWithParam<LinearCase> {
         return rounded(x, 16, 127.0f);
       case ActivationDType::kInt16:
         return rounded(x, 32, 32767.0f);
-      default:
+      case ActivationDType::kBFloat16:
+      case ActivationDType::kAuto:
+        return as_bfloat16(x);
+      case ActivationDType::kFloat32:
         return x;
     }
+    return x;
   }
 };
 

@@ -222,7 +222,13 @@ class CpuBackend final : public Backend {
     const auto has = [&](Activations activations) {
       return kernels_.linear[activations][static_cast<size_t>(dtype)] != nullptr;
     };
-    if (activation_dtype_ == ActivationDType::kFloat32 || !has(kWordRows)) return kFloatRows;
+    if (activation_dtype_ == ActivationDType::kFloat32) return kFloatRows;
+    if (has(kBFloat16Rows)) {
+      const bool wanted = activation_dtype_ == ActivationDType::kBFloat16 ||
+                          (activation_dtype_ == ActivationDType::kAuto && kernels_.multiplies_bfloat16);
+      return wanted ? kBFloat16Rows : kFloatRows;
+    }
+    if (!has(kWordRows)) return kFloatRows;
     if (activation_dtype_ == ActivationDType::kInt16 || !has(kByteRows)) return kWordRows;
     return kByteRows;
   }

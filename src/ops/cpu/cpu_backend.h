@@ -14,7 +14,7 @@ namespace quire::ops {
 struct CpuBackendOptions {
   int threads = 0;           // 0: one a core of `cores`
   std::vector<int> cores;    // for the threads, one each; empty: those that this process may use
-  std::string isa = "auto";  // "auto", "portable", "avx2" or "avx512"
+  std::string isa = "auto";  // "auto", "portable", "avx2", "avx512" or "avx512_bf16"
   ActivationDType activation_dtype = ActivationDType::kAuto;
 };
 

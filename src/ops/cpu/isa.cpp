@@ -13,14 +13,16 @@ struct InstructionSet {
   bool (*runs_on)(const CpuFeatures& features);
 };
 
+[[maybe_unused]] bool has_avx512(const CpuFeatures& f) {
+  return f.avx2 && f.fma && f.f16c && f.bmi2 && f.avx512f && f.avx512bw && f.avx512dq && f.avx512vl && f.avx512vnni;
+}
+
 // Best first.
 const InstructionSet kInstructionSets[] = {
 #if defined(__x86_64__)
-    {&avx512::kKernels, "AVX-512 F, BW, DQ, VL and VNNI beside AVX2, FMA, F16C and BMI2",
-     [](const CpuFeatures& f) {
-       return f.avx2 && f.fma && f.f16c && f.bmi2 && f.avx512f && f.avx512bw && f.avx512dq && f.avx512vl &&
-              f.avx512vnni;
-     }},
+    {&avx512::kBFloat16Kernels, "AVX-512 BF16 beside what avx512 needs",
+     [](const CpuFeatures& f) { return has_avx512(f) && f.avx512bf16; }},
+    {&avx512::kKernels, "AVX-512 F, BW, DQ, VL and VNNI beside AVX2, FMA, F16C and BMI2", has_avx512},
     {&avx2::kKernels, "AVX2, FMA, F16C and BMI2",
      [](const CpuFeatures& f) { return f.avx2 && f.fma && f.f16c && f.bmi2; }},
 #endif

@@ -8,6 +8,10 @@ namespace quire::ops::cpu::QUIRE_ISA {
 void linear_f32(const LinearTile& tile);
 void linear_f16(const LinearTile& tile);
 void linear_bf16(const LinearTile& tile);
+// Rows of bfloat16; the second by instructions that not every processor of the set has.
+void linear_pairs_bf16(const LinearTile& tile);
+void linear_native_pairs_bf16(const LinearTile& tile);
+void code_pairs(const float* x, int64_t k, uint8_t* row);
 void linear_q4_0(const LinearTile& tile);
 void linear_q4_1(const LinearTile& tile);
 void linear_q5_0(const LinearTile& tile);

@@ -20,10 +20,10 @@ inline constexpr int kTileColumns = 16;
 // Floats of scratch that a linear kernel needs: a tile's weights over 1024 steps.
 inline constexpr int kLinearScratchFloats = 1024 * kTileColumns;
 
-// What the rows of a matrix product are made of: floats, or floats rounded to whole numbers with a scale for every 16
-// (bytes) or 32 (words) of them.
-enum Activations : int { kFloatRows, kByteRows, kWordRows };
-inline constexpr int kNumActivations = 3;
+// What the rows of a matrix product are made of: floats, floats rounded to whole numbers with a scale for every 16
+// (bytes) or 32 (words) of them, or bfloat16, whose products are of pairs.
+enum Activations : int { kFloatRows, kByteRows, kWordRows, kBFloat16Rows };
+inline constexpr int kNumActivations = 4;
 
 // Bytes of a row of k values.
 constexpr int64_t coded_row_bytes(Activations activations, int64_t k) {
@@ -34,6 +34,8 @@ constexpr int64_t coded_row_bytes(Activations activations, int64_t k) {
       return k / 16 * 8 + k;
     case kWordRows:
       return k / 16 * 8 + 2 * k;
+    case kBFloat16Rows:
+      return (k + 1) / 2 * 4;
   }
   return 0;
 }
@@ -118,6 +120,7 @@ struct MoeCombineWork {
 
 struct Kernels {
   const char* name;
+  bool multiplies_bfloat16;  // linear[kBFloat16Rows] has instructions of its own
   // By Activations and DType; nullptr: no kernel.
   void (*linear[kNumActivations][kNumFormats])(const LinearTile& tile);
   // Rounds a row of k floats for linear[activations][dtype]: coded_row_bytes().
@@ -157,7 +160,8 @@ extern const Kernels kKernels;
 }
 namespace avx512 {
 extern const Kernels kKernels;
-}
+extern const Kernels kBFloat16Kernels;  // the same with AVX-512's products of bfloat16
+}  // namespace avx512
 #endif
 
 }  // namespace quire::ops::cpu

@@ -1,8 +1,9 @@
-// Matrix products of float rows with packed panels (packed_panels.h). Numbers that an instruction widens are widened in
-// registers, whatever the rows: it hides behind the multiply-adds. Codes are so for one or two rows, which memory
-// bounds; for more a stretch of a tile is first made floats in scratch. Both keep one chain of multiply-adds an output,
-// over k = 0, 1, 2, ..., so an output has the same bits in both.
+// Matrix products of rows of floats or bfloat16 with packed panels (packed_panels.h). Numbers that an instruction
+// widens are widened in registers, whatever the rows: it hides behind the multiply-adds. Codes are so for one or two
+// rows, which memory bounds; for more a stretch of a tile is first made floats in scratch. Both keep one chain of
+// multiply-adds an output, over k = 0, 1, 2, ..., so an output has the same bits in both.
 #include "ops/cpu/isa_kernels.h"
+#include "ops/cpu/kv_formats.h"
 #include "ops/cpu/linear_tile.h"
 
 namespace quire::ops::cpu::QUIRE_ISA {
@@ -31,9 +32,9 @@ struct F16Format {
 };
 
 struct BF16Format {
-  static constexpr int kBlock = 1;
-  static constexpr int kBlockBytes = kTileColumns * 2;
-  QUIRE_INLINE FW values(const uint8_t* block, int v) { return load_bfloat16s(block + v * 2 * kWide); }
+  static constexpr int kBlock = 2;
+  static constexpr int kBlockBytes = kTileColumns * 4;
+  QUIRE_INLINE IW pairs(const uint8_t* block, int v) { return load_ints(block + v * 4 * kWide); }
 };
 
 // Calls step(i, w) for each step i of a block with the weights w[V] of vectors [0, V) as floats. T tiles' blocks lie
@@ -46,6 +47,12 @@ QUIRE_INLINE void for_each_step(const uint8_t* block, const Step& step) {
     FW w[V];
     for (int v = 0; v < V; ++v) w[v] = Format::values(tile(v), v % kTileVectors);
     step(0, w);
+  } else if constexpr (Format::kBlock == 2) {
+    FW w[V];
+    for (int v = 0; v < V; ++v) w[v] = lower_bfloat16s(Format::pairs(tile(v), v % kTileVectors));
+    step(0, w);
+    for (int v = 0; v < V; ++v) w[v] = upper_bfloat16s(Format::pairs(tile(v), v % kTileVectors));
+    step(1, w);
   } else {
     for (int group = 0; group < Format::kBlock / 32; ++group) {
       Scales scales[V];
@@ -71,15 +78,22 @@ template <class Format, int R, int T, int kTiles>
 QUIRE_INLINE void accumulate(const uint8_t* block, const float* x, int64_t x_stride, int64_t k,
                              FW (&sums)[R][T * kTileVectors]) {
   constexpr int kStep = kTiles * Format::kBlockBytes;
-  for (int64_t begin = 0; begin < k; begin += Format::kBlock) {
+  const auto add = [&](int64_t at, const FW(&w)[T * kTileVectors]) {
+    for (int r = 0; r < R; ++r) {
+      const FW xr = broadcast_wide(x[r * x_stride + at]);
+      for (int v = 0; v < T * kTileVectors; ++v) sums[r][v] = settled(fma(xr, w[v], sums[r][v]));
+    }
+  };
+  for (int64_t begin = 0; begin + Format::kBlock <= k; begin += Format::kBlock) {
     if constexpr (kTiles > 1) prefetch_ahead(block, kStep);
-    for_each_step<Format, T>(block, [&](int i, const FW(&w)[T * kTileVectors]) {
-      for (int r = 0; r < R; ++r) {
-        const FW xr = broadcast_wide(x[r * x_stride + begin + i]);
-        for (int v = 0; v < T * kTileVectors; ++v) sums[r][v] = fma(xr, w[v], sums[r][v]);
-      }
-    });
+    for_each_step<Format, T>(block, [&](int i, const FW(&w)[T * kTileVectors]) { add(begin + i, w); });
     block += kStep;
+  }
+  if constexpr (Format::kBlock == 2) {
+    if (k % 2 == 0) return;
+    for_each_step<Format, T>(block, [&](int i, const FW(&w)[T * kTileVectors]) {
+      if (i == 0) add(k - 1, w);
+    });
   }
 }
 
@@ -166,7 +180,7 @@ void many_rows(const LinearTile& t) {
 
 template <class Format>
 void linear(const LinearTile& t) {
-  constexpr bool kCodes = Format::kBlock > 1;
+  constexpr bool kCodes = Format::kBlock > 2;
   constexpr int kMostRows = kCodes ? 2 : kTileRows;
   if constexpr (kCodes) {
     if (t.num_rows > kMostRows) return many_rows<Format>(t);
@@ -175,7 +189,67 @@ void linear(const LinearTile& t) {
     in_even_groups<WholeRows<Format>::template Rows, kMostRows>(t.num_rows, t, panel);
 }
 
+// Sums of R rows of bfloat16 for T tiles of a panel.
+template <bool kNative, int R, int T>
+QUIRE_INLINE void sum_pairs(const LinearTile& t, int64_t row, int64_t panel, int tile) {
+  constexpr int V = T * kTileVectors;
+  const uint8_t* block = t.panels + panel * t.panel_bytes + tile * BF16Format::kBlockBytes;
+  const uint8_t* rows = t.rows + row * t.row_bytes;
+  FW sums[R][V] = {};
+  for (int64_t at = 0; at < 2 * t.k; at += 4) {
+    prefetch_ahead(block, 2 * BF16Format::kBlockBytes);
+    IW w[V];
+    for (int v = 0; v < V; ++v)
+      w[v] = BF16Format::pairs(block + v / kTileVectors * BF16Format::kBlockBytes, v % kTileVectors);
+    for (int r = 0; r < R; ++r) {
+      const IW x = broadcast_ints(rows + r * t.row_bytes + at);
+      for (int v = 0; v < V; ++v) sums[r][v] = add_bfloat16_products<kNative>(sums[r][v], w[v], x);
+    }
+    block += 2 * BF16Format::kBlockBytes;
+  }
+  store_sums(t, row, panel * kPanelColumns + tile * kTileColumns, sums);
+}
+
+template <bool kNative>
+struct PairRows {
+  template <int R>
+  struct Rows {
+    static void run(int64_t row, const LinearTile& t, int64_t panel) {
+      if constexpr (R <= 2) {
+        sum_pairs<kNative, R, 2>(t, row, panel, 0);
+      } else {
+        sum_pairs<kNative, R, 1>(t, row, panel, 0);
+        sum_pairs<kNative, R, 1>(t, row, panel, 1);
+      }
+    }
+  };
+};
+
+template <bool kNative>
+void linear_pairs(const LinearTile& t) {
+  for (int64_t panel = 0; panel < t.num_panels; ++panel)
+    in_even_groups<PairRows<kNative>::template Rows, kTileRows>(t.num_rows, t, panel);
+}
+
 }  // namespace
+
+void linear_pairs_bf16(const LinearTile& tile) {
+  linear_pairs<false>(tile);
+}
+void linear_native_pairs_bf16(const LinearTile& tile) {
+  linear_pairs<true>(tile);
+}
+void code_pairs(const float* x, int64_t k, uint8_t* row) {
+  auto* const out = reinterpret_cast<uint16_t*>(row);
+  int64_t i = 0;
+  for (; i + kLanes <= k; i += kLanes) store_bfloat16(load(x + i), out + i);
+  if (i == k) return;
+  float last[kLanes] = {};
+  uint16_t rounded[kLanes];
+  for (int64_t j = i; j < k; ++j) last[j - i] = x[j];
+  store_bfloat16(load(last), rounded);
+  std::memcpy(out + i, rounded, static_cast<size_t>((k - i + 1) / 2 * 4));
+}
 
 void linear_f32(const LinearTile& tile) {
   linear<F32Format>(tile);

@@ -15,18 +15,22 @@ namespace {
 // Where the 16 columns of a tile lie in the checkpoint; nullptr: padding.
 using TileRows = std::array<const uint8_t*, kTileColumns>;
 
-template <typename T>
-void pack_values(const TileRows& rows, int64_t k, uint8_t* out) {
-  constexpr int64_t kStep = kPanelColumns * sizeof(T);
+// Blocks of kBlockBytes a column, of one or two values.
+template <size_t kBlockBytes>
+void pack_values(const TileRows& rows, int64_t row_bytes, uint8_t* out) {
+  constexpr auto kStep = static_cast<int64_t>(kPanelColumns * kBlockBytes);
+  constexpr auto kBytes = static_cast<int64_t>(kBlockBytes);
+  const int64_t whole = row_bytes / kBytes;
   for (size_t column = 0; column < kTileColumns; ++column) {
-    uint8_t* to = out + column * sizeof(T);
+    uint8_t* to = out + column * kBlockBytes;
     if (rows[column] == nullptr) {
-      for (int64_t i = 0; i < k; ++i) std::memset(to + i * kStep, 0, sizeof(T));
+      for (int64_t i = 0; i * kBytes < row_bytes; ++i) std::memset(to + i * kStep, 0, kBlockBytes);
       continue;
     }
-    for (int64_t i = 0; i < k; ++i) {
-      std::memcpy(to + i * kStep, rows[column] + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
-    }
+    for (int64_t i = 0; i < whole; ++i) std::memcpy(to + i * kStep, rows[column] + i * kBytes, kBlockBytes);
+    if (whole * kBytes == row_bytes) continue;
+    std::memset(to + whole * kStep, 0, kBlockBytes);
+    std::memcpy(to + whole * kStep, rows[column] + whole * kBytes, static_cast<size_t>(row_bytes - whole * kBytes));
   }
 }
 
@@ -88,8 +92,10 @@ void pack_block(DType dtype, const PanelLayout& layout, const TileRows& rows, in
 // The columns of `rows`, in every second block from `out` on.
 void pack_tile(DType dtype, const TileRows& rows, int64_t k, uint8_t* out) {
   const PanelLayout layout = *panel_layout(dtype);
-  if (layout.value_bytes == 4) return pack_values<uint32_t>(rows, k, out);
-  if (layout.value_bytes == 2) return pack_values<uint16_t>(rows, k, out);
+  if (layout.value_bytes > 0) {
+    const int64_t row_bytes = k * layout.value_bytes;
+    return layout.column_bytes() == 4 ? pack_values<4>(rows, row_bytes, out) : pack_values<2>(rows, row_bytes, out);
+  }
   const int64_t block_bytes = int64_t{kTileColumns} * layout.column_bytes();
   for (int64_t block = 0; block < k / layout.block_steps; ++block) {
     uint8_t* block_out = out + 2 * block * block_bytes;
@@ -100,7 +106,7 @@ void pack_tile(DType dtype, const TileRows& rows, int64_t k, uint8_t* out) {
 
 int64_t panel_bytes_for(DType dtype, int64_t columns) {
   const PanelLayout layout = *panel_layout(dtype);
-  return kPanelColumns * layout.column_bytes() * (columns / layout.block_steps);
+  return kPanelColumns * layout.column_bytes() * ((columns + layout.block_steps - 1) / layout.block_steps);
 }
 
 int64_t panels_for(int64_t rows) {

@@ -9,7 +9,7 @@
 namespace quire::ops::cpu {
 
 struct PanelLayout {
-  int32_t block_steps;     // steps of k a block: 1, 32, 64 or 256
+  int32_t block_steps;     // steps of k a block: 1, 2, 32, 64 or 256
   int32_t value_bytes;     // of a plain format; 0: codes
   int32_t heads;           // numbers a column before the groups: d, or d and m
   int32_t head_bytes = 2;  // of each: f16, or f32
@@ -20,7 +20,7 @@ struct PanelLayout {
   constexpr int32_t groups() const { return block_steps / 32; }
   // Bytes a column and block.
   constexpr int32_t column_bytes() const {
-    if (value_bytes > 0) return value_bytes;
+    if (value_bytes > 0) return block_steps * value_bytes;
     return heads * head_bytes + groups() * (small_scales + (low_bits + high_bits) * 4);
   }
 };
@@ -31,8 +31,9 @@ constexpr std::optional<PanelLayout> panel_layout(DType dtype) {
     case DType::kF32:
       return PanelLayout{.block_steps = 1, .value_bytes = 4};
     case DType::kF16:
-    case DType::kBF16:
       return PanelLayout{.block_steps = 1, .value_bytes = 2};
+    case DType::kBF16:
+      return PanelLayout{.block_steps = 2, .value_bytes = 2};
     case DType::kQ4_0:
     case DType::kIQ4_NL:
       return PanelLayout{.block_steps = 32, .heads = 1, .low_bits = 4};

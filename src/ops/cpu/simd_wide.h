@@ -15,9 +15,6 @@ typedef I8 IW;
 QUIRE_INLINE FW load_halves(const uint8_t* p) {
   return load_half(p);
 }
-QUIRE_INLINE FW load_bfloat16s(const uint8_t* p) {
-  return load_bfloat16(p);
-}
 QUIRE_INLINE IW load_unsigned_byte_lanes(const uint8_t* p) {
   return load_unsigned_bytes(p);
 }
@@ -47,9 +44,6 @@ QUIRE_INLINE IW load_unsigned_byte_lanes(const uint8_t* p) {
 QUIRE_INLINE IW load_signed_byte_lanes(const uint8_t* p) {
   return (IW)_mm512_maskz_cvtepi8_epi32(0xffff, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
-QUIRE_INLINE FW load_bfloat16s(const uint8_t* p) {
-  return (FW)((IW)_mm512_maskz_cvtepu16_epi32(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))) << 16);
-}
 QUIRE_INLINE FW load_halves(const uint8_t* p) {
   return _mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
@@ -66,9 +60,6 @@ QUIRE_INLINE IW load_unsigned_byte_lanes(const uint8_t* p) {
 }
 QUIRE_INLINE IW load_signed_byte_lanes(const uint8_t* p) {
   return widened<int8_t>(p);
-}
-QUIRE_INLINE FW load_bfloat16s(const uint8_t* p) {
-  return (FW)(widened<uint16_t>(p) << 16);
 }
 QUIRE_INLINE FW fma(FW a, FW b, FW c) {
 #if defined(__FP_FAST_FMAF)
@@ -130,7 +121,8 @@ QUIRE_INLINE IW broadcast_ints(const void* p) {
 
 // What a register holds now, so that the compiler neither puts off nor regroups the additions that made it: it would
 // keep all the products of a block at once and spill them.
-QUIRE_INLINE IW settled(IW v) {
+template <typename V>
+QUIRE_INLINE V settled(V v) {
 #if defined(__AVX512F__)
   asm("" : "+v"(v));
 #elif defined(__AVX2__)
@@ -171,6 +163,26 @@ constexpr bool kPairSums = true;
 #else
 constexpr bool kPairSums = false;
 #endif
+
+// Numbers of bfloat16 of which each lane has two: the second ones, the first ones.
+QUIRE_INLINE FW upper_bfloat16s(IW pairs) {
+  return (FW)(pairs & static_cast<int32_t>(0xffff0000u));
+}
+QUIRE_INLINE FW lower_bfloat16s(IW pairs) {
+  return (FW)(pairs << 16);
+}
+
+// sums + products of pairs of bfloat16, the second pair first; kNative: by AVX-512 BF16, which takes subnormals for 0.
+template <bool kNative>
+QUIRE_INLINE FW add_bfloat16_products(FW sums, IW a, IW b) {
+  if constexpr (kNative) {
+#if defined(__AVX512F__)
+    asm("vdpbf16ps %2, %1, %0" : "+v"(sums) : "v"(a), "v"(b));
+    return sums;
+#endif
+  }
+  return fma(lower_bfloat16s(a), lower_bfloat16s(b), fma(upper_bfloat16s(a), upper_bfloat16s(b), sums));
+}
 
 // sums + products of pairs of signed 16-bit numbers.
 QUIRE_INLINE IW add_pair_products(IW sums, IW weights, IW activations) {

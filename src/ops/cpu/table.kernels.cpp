@@ -9,8 +9,9 @@ namespace quire::ops::cpu::QUIRE_ISA {
 // In DType's order: F32, F16, BF16, I32, I64, Q4_0, Q4_1, Q8_0, I8, two F8s, Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL, IQ4_XS,
 // MXFP4, U8, IQ2_XXS to IQ2_S, IQ3_XXS, IQ3_S, IQ1_S, IQ1_M, TQ1_0, TQ2_0, NVFP4, Q8_K. Some share panels, hence
 // kernels.
-extern const Kernels kKernels = {
+extern constexpr Kernels kKernels = {
     .name = QUIRE_ISA_NAME(QUIRE_ISA),
+    .multiplies_bfloat16 = false,
     .linear = {{linear_f32,   linear_f16,     linear_bf16,  nullptr,      nullptr,        linear_q4_0,   linear_q4_1,
                 linear_q8_0,  nullptr,        nullptr,      nullptr,      linear_q5_0,    linear_q5_1,   linear_q2_k,
                 linear_q3_k,  linear_q4_k,    linear_q5_k,  linear_q6_k,  linear_iq4_nl,  linear_iq4_xs, linear_mxfp4,
@@ -81,7 +82,8 @@ extern const Kernels kKernels = {
                 linear_words_tq2_0,
                 linear_words_tq2_0,
                 linear_words_nvfp4,
-                linear_words_q8_k}},
+                linear_words_q8_k},
+               {nullptr, nullptr, linear_pairs_bf16}},
     .code_row = {{},
                  {nullptr,          nullptr,
                   nullptr,          nullptr,
@@ -132,7 +134,8 @@ extern const Kernels kKernels = {
                   code_words_tq2_0,
                   code_words_tq2_0,
                   code_words_nvfp4,
-                  code_words_q8_k}},
+                  code_words_q8_k},
+                 {nullptr, nullptr, code_pairs}},
     .dequantise = {dequantise_f32,
                    dequantise_f16,
                    dequantise_bf16,
@@ -179,5 +182,15 @@ extern const Kernels kKernels = {
     .attention_fold = attention_fold,
     .attention_finish = attention_finish,
 };
+
+#if defined(__AVX512F__)
+extern constexpr Kernels kBFloat16Kernels = [] {
+  Kernels kernels = kKernels;
+  kernels.name = "avx512_bf16";
+  kernels.multiplies_bfloat16 = true;
+  kernels.linear[kBFloat16Rows][static_cast<size_t>(DType::kBF16)] = linear_native_pairs_bf16;
+  return kernels;
+}();
+#endif
 
 }  // namespace quire::ops::cpu::QUIRE_ISA
