@@ -81,6 +81,7 @@ constexpr auto kDeepseekFields = std::to_array<GgufFieldRule>({
     {"expert_shared_count", "n_shared_experts", GgufFieldKind::kInteger, true},
     {"expert_weights_scale", "routed_scaling_factor", GgufFieldKind::kNumber},
     {"leading_dense_block_count", "first_k_dense_replace"},
+    {"nextn_predict_layers", "num_nextn_predict_layers"},
 });
 
 constexpr auto kGptOssFields = std::to_array<GgufFieldRule>({
@@ -134,6 +135,12 @@ constexpr auto kLlamaLayerNames = std::to_array<GgufNameRule>({
     {"ffn_gate_exps", "mlp.experts.gate_proj"},
     {"ffn_up_exps", "mlp.experts.up_proj"},
     {"ffn_down_exps", "mlp.experts.down_proj"},
+});
+
+constexpr auto kLlamaExpertNames = std::to_array<GgufNameRule>({
+    {"ffn_gate", "mlp.experts.{}.gate_proj"},
+    {"ffn_up", "mlp.experts.{}.up_proj"},
+    {"ffn_down", "mlp.experts.{}.down_proj"},
 });
 
 // Names of layers beside those of llama, or in their place.
@@ -242,6 +249,7 @@ constexpr auto kArchitectures = std::to_array<GgufArchitecture>({
      .fields = kLlamaFields,
      .model_names = kLlamaModelNames,
      .layer_names = kLlamaLayerNames,
+     .expert_names = kLlamaExpertNames,
      .layer_prefix = "model.layers."},
     {.name = "deepseek2",
      .model_class = "DeepseekV2ForCausalLM",
@@ -330,9 +338,17 @@ const GgufNameRule* find_rule(std::span<const GgufNameRule> rules, std::string_v
 }
 
 // "0", "17": a number as a writer of layers spells it, without leading zeros, so that two spellings never meet.
-bool is_layer_index(std::string_view text) {
+bool is_index(std::string_view text) {
   if (text.empty() || text.size() > 9 || (text.size() > 1 && text.front() == '0')) return false;
   return std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+// "ffn_gate.3": the name of an expert's own tensor; empty where it is none.
+std::string expert_name(const GgufArchitecture& architecture, std::string_view layer_stem) {
+  const size_t dot = layer_stem.rfind('.');
+  if (dot == std::string_view::npos || !is_index(layer_stem.substr(dot + 1))) return {};
+  const GgufNameRule* rule = find_rule(architecture.expert_names, layer_stem.substr(0, dot));
+  return rule == nullptr ? std::string() : fmt::format(fmt::runtime(rule->name), layer_stem.substr(dot + 1));
 }
 
 }  // namespace
@@ -369,8 +385,9 @@ std::string hugging_face_name(const GgufArchitecture& architecture, std::string_
   const std::string_view layer_stem = stem.substr(end_of_index + 1);
   const GgufNameRule* rule = find_rule(architecture.own_layer_names, layer_stem);
   if (rule == nullptr) rule = find_rule(architecture.layer_names, layer_stem);
-  if (rule == nullptr || !is_layer_index(index)) return std::string(stored);
-  return fmt::format("{}{}.{}{}", architecture.layer_prefix, index, rule->name, suffix);
+  const std::string name = rule != nullptr ? std::string(rule->name) : expert_name(architecture, layer_stem);
+  if (name.empty() || !is_index(index)) return std::string(stored);
+  return fmt::format("{}{}.{}{}", architecture.layer_prefix, index, name, suffix);
 }
 
 }  // namespace quire::checkpoint

@@ -45,7 +45,9 @@ struct GgufArchitecture {
   std::span<const GgufNameRule> model_names;      // "token_embd" -> "model.embed_tokens"
   std::span<const GgufNameRule> own_layer_names;  // before layer_names, which several architectures share
   std::span<const GgufNameRule> layer_names;      // behind "blk.<n>."
-  std::string_view layer_prefix;                  // "model.layers."
+  // Behind "blk.<n>.", with the number of an expert behind them: files from before experts were stacks.
+  std::span<const GgufNameRule> expert_names;
+  std::string_view layer_prefix;  // "model.layers."
 };
 
 // nullptr: an architecture without a table.

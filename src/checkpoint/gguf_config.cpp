@@ -143,6 +143,21 @@ Status read_latent(const Keys& keys, json::object& config) {
   return {};
 }
 
+// Layers behind the last that predict further tokens are counted with the others here, and by themselves in
+// config.json.
+Status read_next_layers(const Keys& keys, json::object& config) {
+  const json::value* found = config.if_contains("num_nextn_predict_layers");
+  const json::value* layers = config.if_contains("num_hidden_layers");
+  if (found == nullptr || layers == nullptr) return {};
+  const int64_t next = found->get_int64();
+  if (next < 0 || next >= layers->get_int64()) {
+    return data_loss("metadata \"{}\" is {}, expected less than the {} layers", keys.full("nextn_predict_layers"), next,
+                     layers->get_int64());
+  }
+  config["num_hidden_layers"] = layers->get_int64() - next;
+  return {};
+}
+
 // Whether routers take sigmoids: 2; softmax is 1. Errors: unimplemented for another.
 Result<bool> has_sigmoid_router(const Keys& keys) {
   QUIRE_ASSIGN_OR_RETURN(const std::optional<int64_t> function, keys.integer("expert_gating_func"));
@@ -203,11 +218,18 @@ void read_silent_defaults(std::string_view architecture, json::object& config) {
   config["query_pre_attn_scalar"] = is_largest ? number("hidden_size") / heads : number("head_dim");
 }
 
-// Which layers see a window: every layer but each n-th, 6 where the file does not say; none without a window.
+// Which layers see a window: those that a list says, or every layer but each n-th, 6 where the file does not say; none
+// without a window.
 Status read_gemma3_windows(const GgufMetadata& metadata, const Keys& keys, json::object& config) {
   if (!config.contains("sliding_window")) config["sliding_window"] = nullptr;
   const std::string key = keys.full("attention.sliding_window_pattern");
-  if (!metadata.has(key)) return {};
+  if (metadata.is_array(key)) {
+    QUIRE_ASSIGN_OR_RETURN(const auto windows, metadata.booleans(key));
+    json::array types;
+    for (const bool window : *windows) types.emplace_back(window ? "sliding_attention" : "full_attention");
+    config["layer_types"] = std::move(types);
+    return {};
+  }
   QUIRE_ASSIGN_OR_RETURN(const std::optional<int64_t> pattern, metadata.integer(key));
   if (pattern) config["sliding_window_pattern"] = *pattern;
   return {};
@@ -259,6 +281,7 @@ Status read_family(const GgufMetadata& metadata, const Keys& keys, const GgufArc
       config["model_type"] = architecture.sigmoid_model_type;
     }
     QUIRE_RETURN_IF_ERROR(read_latent(keys, config));
+    QUIRE_RETURN_IF_ERROR(read_next_layers(keys, config));
     // Only the router of softmaxes has a choice of methods.
     const bool grouped = config.contains("n_group") && config["n_group"].get_int64() > 1;
     if (!sigmoid) config["topk_method"] = grouped ? "group_limited_greedy" : "greedy";

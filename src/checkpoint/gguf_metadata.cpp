@@ -125,6 +125,11 @@ const GgufValue* GgufMetadata::find(std::string_view key) const {
   return found == values_.end() ? nullptr : &found->second;
 }
 
+bool GgufMetadata::is_array(std::string_view key) const {
+  const GgufValue* value = find(key);
+  return value != nullptr && value->type == GgufValueType::kArray;
+}
+
 Result<std::optional<int64_t>> GgufMetadata::integer(std::string_view key) const {
   const GgufValue* value = find(key);
   if (value == nullptr) return std::optional<int64_t>();
@@ -204,6 +209,26 @@ Result<std::optional<std::vector<float>>> GgufMetadata::floats(std::string_view 
   std::vector<float> numbers(static_cast<size_t>(value->count));
   if (!numbers.empty()) std::memcpy(numbers.data(), value->data.data(), value->data.size());
   return std::optional(std::move(numbers));
+}
+
+Result<std::optional<std::vector<bool>>> GgufMetadata::booleans(std::string_view key) const {
+  constexpr std::string_view kExpected = "an array of bools";
+  QUIRE_ASSIGN_OR_RETURN(const GgufValue* value, find_array(key, kExpected));
+  if (value == nullptr) return std::optional<std::vector<bool>>();
+  std::vector<bool> answers;
+  if (value->element_type == GgufValueType::kBool) {
+    for (const std::byte answer : value->data) answers.push_back(answer == std::byte{1});
+    return std::optional(std::move(answers));
+  }
+  if (!is_integer(value->element_type)) return wrong_type(key, *value, kExpected);
+  QUIRE_ASSIGN_OR_RETURN(const auto numbers, integers(key));
+  for (const int64_t number : *numbers) {
+    if (number != 0 && number != 1) {
+      return data_loss("metadata {} holds {}, expected 0 or 1", in_quotes(key), number);
+    }
+    answers.push_back(number == 1);
+  }
+  return std::optional(std::move(answers));
 }
 
 Result<std::optional<int64_t>> GgufMetadata::array_size(std::string_view key) const {

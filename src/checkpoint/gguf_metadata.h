@@ -30,6 +30,7 @@ class GgufMetadata {
   static Result<GgufMetadata> read(ByteReader& reader, uint64_t count);
 
   bool has(std::string_view key) const { return values_.contains(key); }
+  bool is_array(std::string_view key) const;
   Result<std::optional<int64_t>> integer(std::string_view key) const;  // any integer type whose value fits
   Result<std::optional<double>> number(std::string_view key) const;    // a float or an integer
   Result<std::optional<bool>> boolean(std::string_view key) const;
@@ -37,6 +38,7 @@ class GgufMetadata {
   Result<std::optional<std::vector<std::string_view>>> texts(std::string_view key) const;
   Result<std::optional<std::vector<int64_t>>> integers(std::string_view key) const;
   Result<std::optional<std::vector<float>>> floats(std::string_view key) const;
+  Result<std::optional<std::vector<bool>>> booleans(std::string_view key) const;  // of bools, or of 0 and 1
   // Elements of an array of any type, without reading them.
   Result<std::optional<int64_t>> array_size(std::string_view key) const;
 

@@ -77,4 +77,20 @@ Status match_parameters(const Checkpoint& checkpoint, std::span<const ParameterS
   return data_loss("the checkpoint's tensors are not the model's: {}", message);
 }
 
+std::string describe_left_alone(const Checkpoint& checkpoint, std::span<const std::string_view> prefixes) {
+  std::string described;
+  for (const std::string_view prefix : prefixes) {
+    int64_t count = 0, bytes = 0;
+    for (const CheckpointTensor& tensor : checkpoint.tensors()) {
+      if (!tensor.name.starts_with(prefix)) continue;
+      ++count;
+      bytes += tensor.view.bytes();
+    }
+    if (count == 0) continue;
+    described += fmt::format("{}{} tensor{} ({:.1f} MB) of {}", described.empty() ? "" : ", ", count,
+                             count == 1 ? "" : "s", static_cast<double>(bytes) / 1e6, prefix);
+  }
+  return described;
+}
+
 }  // namespace quire::checkpoint

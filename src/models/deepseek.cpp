@@ -1,6 +1,10 @@
 #include "models/deepseek.h"
 
 #include <cmath>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
 
 #include "models/config_reader.h"
 #include "models/decoder.h"
@@ -20,6 +24,7 @@ struct DeepseekDefaults {
   int64_t shared_experts;
   int64_t first_dense;
   double routed_scale;
+  int64_t next_layers;
 };
 
 // A key that the reference has no other behaviour for.
@@ -105,6 +110,9 @@ Result<ModelConfig> read_deepseek(const boost::json::object& config, const boost
   out.attention_scale = attention_scale(out);
   out.head_dim = static_cast<int32_t>(out.latent.kv_rank + out.latent.rope_head_dim);
   out.values_are_keys = true;
+  QUIRE_ASSIGN_OR_RETURN(const int64_t next_layers,
+                         reader.integer_or("num_nextn_predict_layers", defaults.next_layers, 0, 64));
+  out.num_next_layers = static_cast<int32_t>(next_layers);
   QUIRE_RETURN_IF_ERROR(read_experts(config, defaults, out));
   return out;
 }
@@ -120,12 +128,18 @@ Result<ModelConfig> read_deepseek_v2_config(const boost::json::object& config, c
                                                          .expert_size = 1407,
                                                          .shared_experts = 2,
                                                          .first_dense = 0,
-                                                         .routed_scale = 1.0}));
+                                                         .routed_scale = 1.0,
+                                                         .next_layers = 0}));
   out.architecture = "DeepseekV2ForCausalLM";
   out.rope.interleaved = true;
   const ConfigReader reader(config);
   QUIRE_ASSIGN_OR_RETURN(out.mlp_bias, reader.boolean_or("mlp_bias", false));
   QUIRE_RETURN_IF_ERROR(expect(reader, "scoring_func", "softmax"));
+  QUIRE_ASSIGN_OR_RETURN(const bool normalise, reader.boolean_or("norm_topk_prob", false));
+  if (normalise) {
+    return unimplemented(
+        "config: norm_topk_prob is true, on which implementations of DeepSeek V2 differ; supported: false");
+  }
   QUIRE_ASSIGN_OR_RETURN(const std::string method, reader.text_or("topk_method", "greedy"));
   if (method == "group_limited_greedy") {
     QUIRE_RETURN_IF_ERROR(read_groups(reader, 1, 1, out.moe));
@@ -145,7 +159,8 @@ Result<ModelConfig> read_deepseek_v3_config(const boost::json::object& config, c
                                                          .expert_size = 2048,
                                                          .shared_experts = 1,
                                                          .first_dense = 3,
-                                                         .routed_scale = 2.5}));
+                                                         .routed_scale = 2.5,
+                                                         .next_layers = 1}));
   out.architecture = "DeepseekV3ForCausalLM";
   const ConfigReader reader(config);
   QUIRE_ASSIGN_OR_RETURN(out.rope.interleaved, reader.boolean_or("rope_interleave", true));
@@ -172,7 +187,16 @@ Result<std::unique_ptr<Model>> build_deepseek(const ModelConfig& config, int64_t
                                    .norm_eps = 1e-6,
                                    .scale = static_cast<float>(model.attention_scale)});
   };
-  return build_decoder({.feed_forward = sparse_or_dense, .attention = attention}, config, num_positions, loader);
+  // Layers that predict the tokens after the next (DeepSeek-AI, 2024, section 2.2) follow the model's own; what GGUF
+  // has no other name for keeps the stored one.
+  std::vector<std::string> next_layers;
+  for (int32_t layer = config.num_layers; layer < config.num_layers + config.num_next_layers; ++layer) {
+    next_layers.push_back(fmt::format("model.layers.{}.", layer));
+    next_layers.push_back(fmt::format("blk.{}.", layer));
+  }
+  return build_decoder(
+      {.feed_forward = sparse_or_dense, .attention = attention, .others = {next_layers.begin(), next_layers.end()}},
+      config, num_positions, loader);
 }
 
 }  // namespace quire::models

@@ -46,6 +46,7 @@ struct ModelConfig {
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;
   int32_t num_layers = 0;
+  int32_t num_next_layers = 0;  // that a checkpoint may have behind them, to predict further tokens: not loaded
   int32_t num_heads = 0;
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;

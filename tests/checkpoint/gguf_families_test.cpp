@@ -71,6 +71,48 @@ TEST_F(GgufFamiliesTest, GivenGemma3WithoutAWindowThenNoneIsMadeUp) {
   EXPECT_TRUE(checkpoint->config().at("sliding_window").is_null());
 }
 
+TEST_F(GgufFamiliesTest, GivenGemma3sWindowsAsAListThenEachLayerHasItsType) {
+  GgufWriter writer = header("gemma3");
+  writer.u32("gemma3.attention.sliding_window", 512);
+  writer.numbers<uint8_t>("gemma3.attention.sliding_window_pattern", GgufValueType::kBool, {1, 0});
+  const auto checkpoint = open(writer);
+  ASSERT_NE(checkpoint, nullptr);
+  EXPECT_EQ(checkpoint->config().at("layer_types"), (boost::json::array{"sliding_attention", "full_attention"}));
+  EXPECT_FALSE(checkpoint->config().contains("sliding_window_pattern"));
+}
+
+TEST_F(GgufFamiliesTest, GivenMixtralFromBeforeItsExpertsWereStacksThenEachHasATensorOfItsOwn) {
+  GgufWriter writer = header("llama");
+  writer.u32("llama.expert_count", 2).u32("llama.expert_used_count", 1);
+  for (const char* name : {"blk.1.ffn_gate.0.weight", "blk.1.ffn_up.1.weight", "blk.1.ffn_down.12.weight",
+                           "blk.1.ffn_gate.01.weight", "blk.1.attn_q.1.weight"}) {
+    vector(writer, name);
+  }
+  const auto checkpoint = open(writer);
+  ASSERT_NE(checkpoint, nullptr);
+  EXPECT_EQ(checkpoint->config().at("architectures"), (boost::json::array{"MixtralForCausalLM"}));
+  std::vector<std::string> names;
+  for (const CheckpointTensor& tensor : checkpoint->tensors()) names.push_back(tensor.name);
+  EXPECT_THAT(
+      names, ElementsAre("model.layers.1.mlp.experts.0.gate_proj.weight", "model.layers.1.mlp.experts.1.up_proj.weight",
+                         "model.layers.1.mlp.experts.12.down_proj.weight", "blk.1.ffn_gate.01.weight",
+                         "blk.1.attn_q.1.weight"));
+}
+
+TEST_F(GgufFamiliesTest, GivenDeepseeksLayersOfFurtherTokensThenTheyAreNotTheModelsOwn) {
+  GgufWriter writer = header("deepseek2");
+  writer.u32("deepseek2.attention.key_length", 24).u32("deepseek2.attention.value_length", 16);
+  writer.u32("deepseek2.attention.kv_lora_rank", 32).u32("deepseek2.rope.dimension_count", 8);
+  writer.u32("deepseek2.expert_count", 4).u32("deepseek2.expert_used_count", 2);
+  writer.u32("deepseek2.expert_feed_forward_length", 32).u32("deepseek2.expert_shared_count", 1);
+  writer.u32("deepseek2.expert_gating_func", 2).u32("deepseek2.nextn_predict_layers", 1);
+  vector(writer, "blk.1.nextn.enorm.weight");
+  const auto checkpoint = open(writer);
+  ASSERT_NE(checkpoint, nullptr);
+  EXPECT_EQ(checkpoint->config().at("num_hidden_layers"), 1);
+  EXPECT_EQ(checkpoint->config().at("num_nextn_predict_layers"), 1);
+}
+
 TEST_F(GgufFamiliesTest, GivenPhi3sFactorsThenTheyBecomeAConfigurationOfLongrope) {
   GgufWriter writer = header("phi3");
   writer.u32("phi3.rope.scaling.original_context_length", 64).f32("phi3.rope.scaling.attn_factor", 1.25f);

@@ -36,9 +36,10 @@ class MatchParametersTest : public testing::Test {
     return match_parameters(*checkpoint_, specs, ignored);
   }
 
+  std::shared_ptr<const Checkpoint> checkpoint_;
+
  private:
   TemporaryDirectory directory_;
-  std::shared_ptr<const Checkpoint> checkpoint_;
 };
 
 TEST_F(MatchParametersTest, GivenExactlyTheDeclaredTensorsThenAllIsWell) {
@@ -76,6 +77,14 @@ TEST_F(MatchParametersTest, GivenIntegersWhereAParameterIsExpectedThenTheyAreRef
   open({"ids"});
   EXPECT_THAT(match({{"ids", {2}}}).message(), HasSubstr("of a type that is no parameter's: ids (I32)"));
   EXPECT_TRUE(match({}, {"ids"}).ok());
+}
+
+TEST_F(MatchParametersTest, GivenPartsThatAreLeftAloneThenTheyAreCountedByTheirPrefixes) {
+  open({"a", "vision.x", "vision.y", "blk.2.z"});
+  const std::vector<std::string_view> others = {"vision.", "blk.2.", "absent."};
+  EXPECT_TRUE(match_parameters(*checkpoint_, std::vector<ParameterSpec>{{"a", {2}}}, {}, others).ok());
+  EXPECT_EQ(describe_left_alone(*checkpoint_, others), "2 tensors (0.0 MB) of vision., 1 tensor (0.0 MB) of blk.2.");
+  EXPECT_EQ(describe_left_alone(*checkpoint_, {}), "");
 }
 
 TEST_F(MatchParametersTest, GivenManyMisfitsThenEightOfEachKindAreListed) {
