@@ -29,8 +29,6 @@ struct Batch {
   const int32_t* positions = nullptr;        // [num_tokens]
   const int32_t* query_offsets = nullptr;    // [num_sequences + 1]
   const int32_t* context_lengths = nullptr;  // [num_sequences], tokens in the cache when the step is done
-  // [num_sequences], tokens that each has by now, computed or not: longrope's choice. nullptr: the context lengths.
-  const int32_t* sequence_lengths = nullptr;
   int64_t block_table_stride = 0;
   std::span<const CacheGroup> groups;
   std::span<const CacheLayer> layers;

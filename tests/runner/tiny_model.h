@@ -20,6 +20,7 @@
 namespace quire::runner {
 
 inline std::string tiny_path(const std::string& name) {
+  if (name.starts_with('/')) return name;
   return std::string(QUIRE_TEST_DATA) + "/e2e/tiny/" + name;
 }
 
@@ -60,13 +61,15 @@ class TinyModel {
  public:
   static constexpr int32_t kBlockSize = 16;
 
-  TinyModel(const std::string& name, ops::Backend& backend, const std::string& kv_cache_dtype = "auto")
+  TinyModel(const std::string& name, ops::Backend& backend, const std::string& kv_cache_dtype = "auto",
+            std::optional<int64_t> max_model_len = {})
       : backend_(backend) {
     auto opened = checkpoint::Checkpoint::open(tiny_path(name));
     EXPECT_TRUE(opened.ok()) << opened.status().message();
     checkpoint_ = std::move(*opened);
     EngineConfig config{.kv_cache_memory_bytes = 1 << 20};
     config.kv_cache_dtype = kv_cache_dtype;
+    if (max_model_len) config.max_model_len = *max_model_len;
     auto planned = plan_model(config, *checkpoint_, backend, 0);
     EXPECT_TRUE(planned.ok()) << planned.status().message();
     planned_ = std::move(*planned);
@@ -119,14 +122,12 @@ class TinyModel {
       groups.push_back({.slots = slots[g].data(), .block_tables = tables[g].data()});
     }
     const int32_t offsets[2] = {0, end - begin};
-    const auto length = static_cast<int32_t>(tokens.size());
     const nn::Batch batch{.num_tokens = end - begin,
                           .num_sequences = 1,
                           .token_ids = tokens.data() + begin,
                           .positions = positions.data(),
                           .query_offsets = offsets,
                           .context_lengths = &end,
-                          .sequence_lengths = &length,
                           .block_table_stride = static_cast<int64_t>(tables.front().size()),
                           .groups = groups,
                           .layers = storage_->layers()};
