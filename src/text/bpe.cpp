@@ -151,7 +151,7 @@ void BpeModel::add_characters(const TokenTable& tokens, const std::vector<bool>&
     const std::string* token = tokens.find(id);
     if (token == nullptr || token->empty() || is_hidden(hidden, id)) continue;
     const size_t length = next_utf8_sequence(*token, 0).length;
-    if (affixes || (length > 1 && length == token->size())) character_tokens_.emplace(*token, id);
+    if (affixes || (length > 1 && length == token->size())) character_tokens_.add(*token, id);
   }
 }
 
@@ -165,9 +165,9 @@ void BpeModel::add_fallback_tokens(const TokenTable& tokens) {
 }
 
 void BpeModel::find_safe_cuts(const TokenTable& tokens, const std::vector<TokenId>& merged) {
-  const auto space = character_tokens_.find(kSpaceSymbol);
+  const TokenId space = character_tokens_.id_of(kSpaceSymbol);
   const bool affixes = !options_.continuation_prefix.empty() || !options_.end_suffix.empty();
-  if (options_.byte_level || affixes || space == character_tokens_.end() || space->second >= first_virtual_) return;
+  if (options_.byte_level || affixes || space == kNoToken || space >= first_virtual_) return;
   cuts_at_space_ = std::all_of(merged.begin(), merged.end(), [&](TokenId id) {
     const std::string_view token = *tokens.find(id);
     size_t found = 0;
@@ -178,11 +178,19 @@ void BpeModel::find_safe_cuts(const TokenTable& tokens, const std::vector<TokenI
   });
 }
 
-// A piece always becomes the same ids, so that those which become one token can be looked up whole.
+void BpeModel::add_whole_piece(std::string_view piece, TokenId id) {
+  longest_whole_piece_ = std::max(longest_whole_piece_, piece.size());
+  whole_pieces_.add(piece, id);
+}
+
+void BpeModel::forget_wholes() {
+  wholes_ = std::vector<std::atomic<TokenId>>(whole_pieces_.size());
+  for (auto& whole : wholes_) whole.store(kNotMergedYet, std::memory_order_relaxed);
+}
+
 void BpeModel::add_whole_pieces(const TokenTable& tokens, const std::vector<bool>& hidden) {
   whole_pieces_.reserve(static_cast<size_t>(tokens.count()));
   std::string piece;
-  std::vector<TokenId> symbols;
   for (TokenId id = 0; id < tokens.size(); ++id) {
     const std::string* token = tokens.find(id);
     if (token == nullptr || token->empty() || is_hidden(hidden, id)) continue;
@@ -195,14 +203,11 @@ void BpeModel::add_whole_pieces(const TokenTable& tokens, const std::vector<bool
         if (piece.empty()) continue;
       }
     }
-    if (!options_.ignore_merges) {
-      symbols.clear();
-      encode_by_merging(piece, symbols);
-      if (symbols.size() != 1 || symbols[0] != id) continue;
-    }
-    longest_whole_piece_ = std::max(longest_whole_piece_, piece.size());
-    whole_pieces_.emplace(piece, id);
+    add_whole_piece(piece, id);
   }
+  forget_wholes();
+  if (!options_.ignore_merges) return;
+  for (uint32_t number = 0; number < whole_pieces_.size(); ++number) wholes_[number] = whole_pieces_.id(number);
 }
 
 void BpeModel::split_into_characters(std::string_view piece, std::vector<TokenId>& symbols) const {
@@ -236,8 +241,8 @@ void BpeModel::split_into_characters(std::string_view piece, std::vector<TokenId
     TokenId id = kNoToken;
     if (character.size() == 1) {
       id = byte_tokens_[static_cast<unsigned char>(character[0])];
-    } else if (const auto entry = character_tokens_.find(character); entry != character_tokens_.end()) {
-      id = entry->second;
+    } else {
+      id = character_tokens_.id_of(character);
     }
     if (id != kNoToken) {
       known(id);
@@ -372,21 +377,27 @@ void BpeModel::encode_by_merging(std::string_view piece, std::vector<TokenId>& s
 }
 
 void BpeModel::encode_chunk(std::string_view chunk, bool may_be_whole, std::vector<TokenId>& out) const {
-  if (may_be_whole && chunk.size() <= longest_whole_piece_) {
-    if (const auto whole = whole_pieces_.find(chunk); whole != whole_pieces_.end()) {
-      out.push_back(whole->second);
+  uint32_t number = SpellingMap::kNone;
+  if (may_be_whole && chunk.size() <= longest_whole_piece_) number = whole_pieces_.find(chunk);
+  if (number != SpellingMap::kNone) {
+    const TokenId whole = wholes_[number].load(std::memory_order_relaxed);
+    if (whole >= 0) {
+      out.push_back(whole);
       return;
     }
   }
   std::vector<TokenId> symbols;
   symbols.reserve(chunk.size());
   encode_by_merging(chunk, symbols);
+  if (number != SpellingMap::kNone) {
+    wholes_[number].store(symbols.size() == 1 ? symbols[0] : kNoToken, std::memory_order_relaxed);
+  }
   out.insert(out.end(), symbols.begin(), symbols.end());
 }
 
 void BpeModel::encode(std::string_view piece, std::vector<TokenId>& out) const {
   if (!cuts_at_space_ || piece.size() <= longest_whole_piece_) {
-    if (!cuts_at_space_ || whole_pieces_.contains(piece)) {
+    if (!cuts_at_space_ || whole_pieces_.find(piece) != SpellingMap::kNone) {
       encode_chunk(piece, true, out);
       return;
     }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -97,9 +98,18 @@ class BpeModel final : public TokenModel {
   // Where unused tokens came from: what was last seen to become them.
   using Parts = std::unordered_map<TokenId, std::pair<TokenId, TokenId>>;
 
+  static constexpr TokenId kNotMergedYet = std::numeric_limits<TokenId>::min();
+
   explicit BpeModel(BpeOptions options) : options_(std::move(options)) {}
-  TokenId add_symbol(std::string_view character, const TokenMap& known);
+  // A pair of adjacent symbols, and what it becomes.
+  struct Pair {
+    TokenId left, right;
+    MergeTable::Merge merge;
+  };
+  TokenId add_symbol(std::string_view character, TokenId known);
+  std::vector<Pair> pairs_of(const std::vector<std::string_view>& spellings, const std::vector<ScoredToken>& scored);
   void add_scored_pieces(const TokenTable& tokens, const std::vector<ScoredToken>& scored);
+  void add_whole_piece(std::string_view piece, TokenId id);
   MergeTable::Merge find_merge(TokenId left, TokenId right, Parts* parts) const;
   void take_apart_unused(const Parts& parts, std::vector<TokenId>& symbols) const;
   void resolve_virtual(std::vector<TokenId>& symbols) const;
@@ -108,6 +118,7 @@ class BpeModel final : public TokenModel {
   void encode_chunk(std::string_view chunk, bool may_be_whole, std::vector<TokenId>& out) const;
   void add_characters(const TokenTable& tokens, const std::vector<bool>& hidden);
   void add_whole_pieces(const TokenTable& tokens, const std::vector<bool>& hidden);
+  void forget_wholes();
   void split_into_characters(std::string_view piece, std::vector<TokenId>& symbols) const;
   void merge_short(std::vector<TokenId>& symbols) const;
   void merge_long(std::vector<TokenId>& symbols, Parts* parts) const;
@@ -116,10 +127,16 @@ class BpeModel final : public TokenModel {
   BpeOptions options_;
   MergeTable merges_;
   std::array<TokenId, 256> byte_tokens_{};      // byte_level: of each byte; else: of each ASCII character
-  TokenMap character_tokens_;                   // not byte_level: of the other characters
+  SpellingMap character_tokens_;                // not byte_level: of the other characters
   std::array<TokenId, 256> fallback_tokens_{};  // "<0x00>".. with byte_fallback
-  TokenMap whole_pieces_;                       // pieces that are known to become one token: no merging needed
+  // Pieces that are spelled as a token is, and may therefore become one without merging. A piece always becomes the
+  // same ids, so that those are found out when it first comes by; to merge all of a vocabulary's when it is loaded
+  // takes longer than to load the rest of it.
+  SpellingMap whole_pieces_;
   size_t longest_whole_piece_ = 0;
+  // What each becomes: kNotMergedYet, kNoToken where it is not one token, else that token. Any thread may write it, and
+  // all of them write the same.
+  mutable std::vector<std::atomic<TokenId>> wholes_;
   // No token has U+2581 behind another character, so that none crosses its beginning: text is cut there.
   bool cuts_at_space_ = false;
   // Characters that are no token but part of some: symbols from first_virtual_ on, and what they spell.

@@ -173,8 +173,9 @@ Status build_sentencepiece_unigram(const Vocabulary& vocabulary, TokenizerParts&
   return {};
 }
 
-Status build_byte_level(const Vocabulary& vocabulary, const std::vector<bool>& hidden, TokenizerParts& parts) {
-  QUIRE_ASSIGN_OR_RETURN(const GgufPreTokenizer pre, find_gguf_pre_tokenizer(vocabulary.pre));
+Status build_byte_level(const Vocabulary& vocabulary, std::string_view pre_name, const std::vector<bool>& hidden,
+                        TokenizerParts& parts) {
+  QUIRE_ASSIGN_OR_RETURN(const GgufPreTokenizer pre, find_gguf_pre_tokenizer(pre_name));
   QUIRE_ASSIGN_OR_RETURN(parts.pre_tokenizer, make_gguf_pre_tokenizer(pre));
   QUIRE_ASSIGN_OR_RETURN(const MergeList merges, read_merges(vocabulary));
   BpeOptions options;
@@ -217,9 +218,8 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::from_vocabulary(const Vocabulary& 
   } else if (vocabulary.model == "t5") {
     built = build_sentencepiece_unigram(vocabulary, parts);
   } else {
-    Vocabulary named = vocabulary;
-    if (vocabulary.model == "gemma4") named.pre = "gemma4";
-    built = build_byte_level(named, hidden, parts);
+    const bool names_itself = vocabulary.model == "gemma4";
+    built = build_byte_level(vocabulary, names_itself ? vocabulary.model : vocabulary.pre, hidden, parts);
   }
   if (!built.ok()) {
     if (!built.message().starts_with("tokenizer.ggml.")) return std::move(built).with_prefix("tokenizer.ggml.");

@@ -68,6 +68,57 @@ JoinedText replace_ill_formed(std::string_view raw, const TrustedRanges& ranges)
 
 }  // namespace
 
+// What a token adds to a text between two others: a letter on either side keeps it from being the first or the last.
+class PipelineTokenizer::ChainProbe {
+ public:
+  explicit ChainProbe(const DecoderChain& chain) : chain_(chain), running_(chain) {
+    std::string text;
+    running_.push(kLetter, text);
+    const bool prompt = text == kLetter;
+    text.clear();
+    running_.push(kLetter, text);
+    is_prompt_ = prompt && text.ends_with(kLetter);
+    tail_ = text;
+  }
+
+  std::string between(const std::string& token) {
+    // A chain that holds nothing back behind a letter can go on with the next token; one that does (it looks at the
+    // token after, or gathers all) begins anew for each.
+    if (!is_prompt_ || token == kLetter) return between_in_a_text_of_its_own(token);
+    std::string text;
+    running_.push(token, text);
+    running_.push(kLetter, text);
+    if (!text.ends_with(tail_)) return between_in_a_text_of_its_own(token);
+    text.resize(text.size() - tail_.size());
+    return text;
+  }
+
+ private:
+  static constexpr std::string_view kLetter = "x";
+
+  std::string between_in_a_text_of_its_own(const std::string& token) const {
+    std::string text;
+    DecoderChain::Stream stream(chain_);
+    stream.push(kLetter, text);
+    stream.push(token, text);
+    stream.push("y", text);
+    stream.finish(text);
+    std::string between;
+    DecoderChain::Stream pair(chain_);
+    pair.push(kLetter, between);
+    pair.push("y", between);
+    pair.finish(between);
+    const size_t tail = between.size() - std::min(between.size(), kLetter.size());
+    if (text.size() < kLetter.size() + tail || !text.starts_with(kLetter)) return token;
+    return text.substr(kLetter.size(), text.size() - kLetter.size() - tail);
+  }
+
+  const DecoderChain& chain_;
+  DecoderChain::Stream running_;
+  bool is_prompt_ = false;
+  std::string tail_;  // what a letter becomes between two others
+};
+
 PipelineTokenizer::PipelineTokenizer(TokenizerParts parts) : parts_(std::move(parts)) {
   const auto size = static_cast<size_t>(parts_.tokens.size());
   special_.resize(size, false);
@@ -84,11 +135,16 @@ PipelineTokenizer::PipelineTokenizer(TokenizerParts parts) : parts_(std::move(pa
     }
     if (token.special) special_[static_cast<size_t>(token.id)] = true;
   }
-  bytes_.resize(size);
-  for (size_t id = 0; id < size; ++id) {
-    const std::string* token = parts_.tokens.find(static_cast<TokenId>(id));
+  if (parts_.spelling != TokenSpelling::kChain) std::call_once(bytes_found_, [this] { find_bytes(); });
+}
+
+void PipelineTokenizer::find_bytes() const {
+  ChainProbe probe(parts_.decoder);
+  bytes_.resize(static_cast<size_t>(parts_.tokens.size()));
+  for (TokenId id = 0; id < parts_.tokens.size(); ++id) {
+    const std::string* token = parts_.tokens.find(id);
     if (token == nullptr) continue;
-    bytes_[id] = bytes_of(spelling_of(static_cast<TokenId>(id), *token));
+    bytes_[static_cast<size_t>(id)] = bytes_of(spelling_of(id, *token), probe);
   }
   for (const TokenId id : parts_.silent) bytes_[static_cast<size_t>(id)].clear();
   if (parts_.unknown != kNoToken) bytes_[static_cast<size_t>(parts_.unknown)] = parts_.unknown_text;
@@ -100,32 +156,16 @@ const std::string& PipelineTokenizer::spelling_of(TokenId id, const std::string&
   return respelled == respelled_.end() ? token : respelled->second;
 }
 
-// In running text: between two other tokens.
-std::string PipelineTokenizer::bytes_of(const std::string& token) const {
-  std::string bytes;
+std::string PipelineTokenizer::bytes_of(const std::string& token, ChainProbe& probe) const {
   if (parts_.spelling == TokenSpelling::kVerbatim) return token;
   if (parts_.spelling == TokenSpelling::kByteAlphabet) {
+    std::string bytes;
     return ByteAlphabet::get().to_bytes(token, bytes) ? bytes : token;
   }
   if (const auto byte = parts_.decodes_bytes ? byte_of_token(token) : std::nullopt) {
     return std::string(1, static_cast<char>(*byte));
   }
-  // What a token adds between others: a letter on either side keeps it from being the first or the last.
-  constexpr std::string_view kAnchor = "x";
-  std::string text;
-  DecoderChain::Stream stream(parts_.decoder);
-  stream.push(kAnchor, text);
-  stream.push(token, text);
-  stream.push("y", text);
-  stream.finish(text);
-  std::string between;
-  DecoderChain::Stream pair(parts_.decoder);
-  pair.push(kAnchor, between);
-  pair.push("y", between);
-  pair.finish(between);
-  const size_t tail = between.size() - std::min(between.size(), kAnchor.size());
-  if (text.size() < kAnchor.size() + tail || !text.starts_with(kAnchor)) return token;
-  return text.substr(kAnchor.size(), text.size() - kAnchor.size() - tail);
+  return probe.between(token);
 }
 
 std::vector<TokenId> PipelineTokenizer::encode(std::string_view text, bool add_special_tokens) const {
@@ -236,6 +276,7 @@ std::string PipelineTokenizer::decode(std::span<const TokenId> ids, bool skip_sp
 
 std::string PipelineTokenizer::token_bytes(TokenId id) const {
   if (id < 0 || id >= vocab_size()) return {};
+  std::call_once(bytes_found_, [this] { find_bytes(); });
   return bytes_[static_cast<size_t>(id)];
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -63,9 +64,11 @@ class PipelineTokenizer final : public Tokenizer {
   std::vector<TokenId> eos_ids() const override { return parts_.eos; }
 
  private:
+  class ChainProbe;
   class ChainStream;
   const std::string& spelling_of(TokenId id, const std::string& token) const;
-  std::string bytes_of(const std::string& token) const;
+  std::string bytes_of(const std::string& token, ChainProbe& probe) const;
+  void find_bytes() const;
   // Appends the ids of a stretch that holds no verbatim added token. `at_start`: the text begins with it.
   void encode_stretch(std::string_view text, size_t begin, size_t end, const TrustedRanges& trusted, bool at_start,
                       std::vector<TokenId>& ids) const;
@@ -76,7 +79,10 @@ class PipelineTokenizer final : public Tokenizer {
   AddedTokenMatcher normalized_added_;                  // then these, in what is left
   std::unordered_map<TokenId, std::string> respelled_;  // added tokens whose spelling normalisation changes
   std::vector<bool> special_;                           // by id
-  std::vector<std::string> bytes_;                      // by id: in running text
+  // By id: in running text. With a chain they take longer than all else that is loaded, and who reads answers as a
+  // stream of text never asks for them: so the first who asks has them made.
+  mutable std::once_flag bytes_found_;
+  mutable std::vector<std::string> bytes_;
 };
 
 }  // namespace quire::text

@@ -72,6 +72,28 @@ TEST(SentencePieceTokenizerTest, ControlPiecesAreFoundInTrustedTextOnly) {
   EXPECT_THAT(tokenizer->encode(user, false), ::testing::Not(::testing::Contains(2)));
 }
 
+// What a token adds to a text is worked out in one go for all, and must be what it adds to each.
+TEST(SentencePieceTokenizerTest, ATokensBytesAreWhatItAddsBetweenOthers) {
+  for (const char* name : {"bpe_bytes", "unigram_suffix", "bpe_symbols"}) {
+    const auto tokenizer = load_model(read_data(std::string("sentencepiece/") + name + ".model"));
+    ASSERT_NE(tokenizer, nullptr);
+    const std::optional<TokenId> e = tokenizer->token_to_id("e");
+    ASSERT_TRUE(e) << name;
+    const TokenId letter = *e;
+    const std::string alone = tokenizer->decode(std::vector<TokenId>{letter, letter}, false);
+    for (TokenId id = 0; id < tokenizer->vocab_size(); ++id) {
+      const std::string spelling = tokenizer->id_to_token(id).value_or("");
+      if (spelling.starts_with("<0x")) {
+        EXPECT_EQ(tokenizer->token_bytes(id).size(), 1u) << spelling;
+        continue;
+      }
+      const std::string between = tokenizer->decode(std::vector<TokenId>{letter, id, letter}, false);
+      EXPECT_EQ(between.size(), alone.size() + tokenizer->token_bytes(id).size()) << spelling;
+      EXPECT_NE(between.find(tokenizer->token_bytes(id)), std::string::npos) << spelling;
+    }
+  }
+}
+
 TEST(SentencePieceTokenizerTest, AModelAloneIsEnoughAndATokenizerJsonComesFirst) {
   TextSource source;
   source.sentencepiece_model = read_data("sentencepiece/unigram.model");
