@@ -208,6 +208,10 @@ Result<RopeConfig> read_rope_numbers(const boost::json::object& entry, const Mod
   if (!(share > 0 && share <= 1)) {
     return invalid_argument("config: partial_rotary_factor is {}, expected more than 0 and at most 1", share);
   }
+  if (share != 1 && !defaults.partial_rotary) {
+    return unimplemented(
+        "config: partial_rotary_factor is {}, which the reference of this architecture ignores; supported: 1", share);
+  }
   rope.rotary_dim = static_cast<int32_t>(std::floor(model.head_dim * share));
   QUIRE_ASSIGN_OR_RETURN(rope.scaling, read_scaling(reader));
   if (rope.scaling != RopeScaling::kNone) {
@@ -230,6 +234,8 @@ Result<RopeConfig> read_rope(const boost::json::object& config, const ModelConfi
   ConfigDefaults beside = defaults;
   QUIRE_ASSIGN_OR_RETURN(beside.rope_theta, top.number_or("rope_theta", defaults.rope_theta));
   QUIRE_ASSIGN_OR_RETURN(beside.rotary_share, top.number_or("partial_rotary_factor", defaults.rotary_share));
+  // GGUF says how many dimensions rotate, for every architecture.
+  beside.partial_rotary = defaults.partial_rotary || top.has("quire_rope_interleaved");
   std::optional<int64_t> original;
   if (top.has("original_max_position_embeddings")) {
     QUIRE_ASSIGN_OR_RETURN(original, top.integer("original_max_position_embeddings", 1, kMostPositions));

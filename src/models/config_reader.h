@@ -41,7 +41,8 @@ struct ConfigDefaults {
   int64_t max_position = 2048;
   double norm_eps = 1e-6;
   double rope_theta = 10000.0;
-  double rotary_share = 1.0;  // of a head
+  double rotary_share = 1.0;    // of a head
+  bool partial_rotary = false;  // whether the reference reads another share
   bool attention_bias = false;
   bool tie_word_embeddings = false;
   std::string_view activation_key = "hidden_act";

@@ -6,7 +6,8 @@
 namespace quire::models {
 namespace {
 
-// The text model's own configuration, with the special ids of the whole.
+// The text model's own configuration, with the special ids of the whole. Published ones leave out what is as in the
+// reference's configuration class, sizes too.
 Result<boost::json::object> text_config(const boost::json::object& config) {
   const boost::json::value* found = config.if_contains("text_config");
   if (found == nullptr) return config;
@@ -15,6 +16,14 @@ Result<boost::json::object> text_config(const boost::json::object& config) {
   boost::json::object text = *inner;
   for (const char* key : {"eos_token_id", "bos_token_id", "tie_word_embeddings"}) {
     if (config.contains(key)) text[key] = config.at(key);
+  }
+  const std::pair<const char*, int64_t> sizes[] = {{"vocab_size", 262208},
+                                                   {"hidden_size", 2304},
+                                                   {"intermediate_size", 9216},
+                                                   {"num_hidden_layers", 26},
+                                                   {"num_attention_heads", 8}};
+  for (const auto& [key, size] : sizes) {
+    if (!text.contains(key)) text[key] = size;
   }
   return text;
 }
@@ -42,6 +51,9 @@ Result<ModelConfig> read_gemma3_config(const boost::json::object& whole, const b
   QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_gemma_config(config, generation, 131072));
   out.architecture = "Gemma3ForCausalLM";
   const ConfigReader reader(config);
+  if (reader.has("attn_logit_softcapping")) {
+    return unimplemented("config: attn_logit_softcapping is set, on which implementations differ; supported: null");
+  }
   if (reader.has("final_logit_softcapping")) {
     QUIRE_ASSIGN_OR_RETURN(out.logits_soft_cap, reader.number_or("final_logit_softcapping", 0));
     if (!(out.logits_soft_cap > 0)) {

@@ -12,6 +12,7 @@ Result<ModelConfig> read_glm_config(const boost::json::object& config, const boo
                                                                .max_position = 131072,
                                                                .norm_eps = 1.5625e-7,
                                                                .rotary_share = 0.5,
+                                                               .partial_rotary = true,
                                                                .attention_bias = true}));
   out.architecture = "Glm4ForCausalLM";
   out.attention_output_bias = false;

@@ -22,8 +22,9 @@ boost::json::object in_present_words(boost::json::object config) {
 }  // namespace
 
 Result<ModelConfig> read_phi3_config(const boost::json::object& config, const boost::json::object& generation) {
-  QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_decoder_config(in_present_words(config), generation,
-                                                              {.max_position = 4096, .norm_eps = 1e-5}));
+  QUIRE_ASSIGN_OR_RETURN(ModelConfig out,
+                         read_decoder_config(in_present_words(config), generation,
+                                             {.max_position = 4096, .norm_eps = 1e-5, .partial_rotary = true}));
   out.architecture = "Phi3ForCausalLM";
   out.attention_bias = out.attention_output_bias = false;
   if (out.rope.scaling != RopeScaling::kNone && out.rope.scaling != RopeScaling::kLongRope) {

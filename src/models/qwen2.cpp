@@ -8,7 +8,12 @@ Status read_qwen_windows(const boost::json::object& config, ModelConfig& out) {
   const ConfigReader reader(config);
   QUIRE_ASSIGN_OR_RETURN(const bool use_window, reader.boolean_or("use_sliding_window", false));
   QUIRE_ASSIGN_OR_RETURN(const int64_t full_layers, reader.integer_or("max_window_layers", 28, 0, 1 << 20));
-  if (!use_window) return {};
+  if (!use_window) {
+    // Types of layers that are neither are still refused.
+    return reader.has("layer_types") ? read_layer_windows(
+                                           config, 0, [](int32_t) { return false; }, out)
+                                     : Status();
+  }
   QUIRE_ASSIGN_OR_RETURN(const std::optional<int32_t> window, read_window(config, 4096));
   if (!window) return {};
   return read_layer_windows(

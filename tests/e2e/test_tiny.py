@@ -166,5 +166,70 @@ class Opt(Tiny, harness.ServerTest):
     name = "opt"
 
 
+class LlamaYarnMscale(Tiny, harness.ServerTest):
+    """One key for all heads, biases everywhere, a head's size that is not the hidden size's share."""
+
+    name = "llama_yarn_mscale"
+
+
+class Qwen3Windows(Tiny, harness.ServerTest):
+    name = "qwen3_windows"
+
+
+class Glm(Tiny, harness.ServerTest):
+    name = "glm_untied_bias"
+
+
+class Gemma2Capless(Tiny, harness.ServerTest):
+    """No cap of the scores, a head of its own, types of layers the other way round."""
+
+    name = "gemma2_capless"
+
+
+class Gemma3Wrapped(Tiny, harness.ServerTest):
+    """The text part of a model that sees images, whose other tensors are left alone."""
+
+    name = "gemma3_wrapped"
+
+    def test_what_is_left_alone_is_told(self):
+        self.assertIn("not loaded, since nothing here uses it", self.server.log_text())
+
+
+class Gpt2Inverse(Tiny, harness.ServerTest):
+    name = "gpt2_inverse"
+
+
+class OptProjected(Tiny, harness.ServerTest):
+    """Norms after the blocks, embeddings of another size."""
+
+    name = "opt_projected"
+
+
+class Qwen2MoeWindows(Tiny, harness.ServerTest):
+    name = "qwen2_moe_windows"
+
+
+class DeepseekV3Yarn(Tiny, harness.ServerTest):
+    """Heads that rotate by halves, a first dense layer, and a layer behind the last that is left alone."""
+
+    name = "deepseek_v3_yarn"
+
+
+class GptOssLimits(Tiny, harness.ServerTest):
+    name = "gpt_oss_limits"
+
+
+class Phi3LongRope(Tiny, harness.ServerTest):
+    """No more than the trained length: short factors. (The other case is in tests/runner.)"""
+
+    name = "phi3_longrope"
+    arguments = (*Tiny.arguments, "--max-model-len", "32")
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.record["cases"] = [case for case in cls.record["cases"] if len(case["prompt"]) < 32]
+
+
 if __name__ == "__main__":
     harness.main()

@@ -150,6 +150,60 @@ TEST(Families, TheTextPartOfALargerGemma3IsRead) {
   EXPECT_THAT(config->eos_ids, ElementsAre(1, 106));
 }
 
+// As published: what is as in the reference's configuration class is left out.
+TEST(Families, ATextPartThatSaysLittleIsTheReferencesGemma3) {
+  boost::json::object whole{{"architectures", {"Gemma3ForConditionalGeneration"}}};
+  whole["text_config"] = boost::json::parse(R"({"hidden_size": 2560, "num_hidden_layers": 34, "sliding_window": 1024,
+      "intermediate_size": 10240, "rope_scaling": {"factor": 8.0, "rope_type": "linear"}})");
+  const auto config = read(whole);
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(config->vocab_size, 262208);
+  EXPECT_EQ(config->num_heads, 8);
+  EXPECT_EQ(config->num_kv_heads, 4);
+  EXPECT_EQ(config->head_dim, 256);
+  EXPECT_EQ(config->hidden_size, 2560);
+  EXPECT_TRUE(config->tie_word_embeddings);
+  EXPECT_EQ(config->rope.factor, 8.0);
+}
+
+TEST(Families, FieldsOnWhichImplementationsDifferAreRefusedByName) {
+  EXPECT_THAT(read_with("Gemma3ForCausalLM", "attn_logit_softcapping", 50.0).status().message(),
+              HasSubstr("attn_logit_softcapping"));
+  EXPECT_TRUE(read_with("Gemma3ForCausalLM", "attn_logit_softcapping", nullptr).ok());
+  boost::json::object config = small("DeepseekV2ForCausalLM");
+  config["num_experts_per_tok"] = 2;
+  EXPECT_TRUE(read(config).ok()) << read(config).status().message();
+  config["norm_topk_prob"] = true;
+  EXPECT_THAT(read(config).status().message(), HasSubstr("norm_topk_prob"));
+}
+
+TEST(Families, APartialRotaryEmbeddingIsTakenWhereTheReferenceTakesIt) {
+  EXPECT_EQ(read_with("Phi3ForCausalLM", "partial_rotary_factor", 0.5)->rope.rotary_dim, 8);
+  EXPECT_THAT(read_with("LlamaForCausalLM", "partial_rotary_factor", 0.5).status().message(),
+              HasSubstr("partial_rotary_factor"));
+  EXPECT_TRUE(read_with("LlamaForCausalLM", "partial_rotary_factor", 1.0).ok());
+  boost::json::object converted = small("LlamaForCausalLM");
+  converted["partial_rotary_factor"] = 0.5;
+  converted["quire_rope_interleaved"] = true;
+  EXPECT_EQ(read(converted)->rope.rotary_dim, 8) << "GGUF says it of every architecture";
+}
+
+TEST(Families, ATypeOfLayerIsRefusedAlsoWhereNoWindowIsUsed) {
+  boost::json::object config = small("Qwen3ForCausalLM");
+  config["layer_types"] = {"linear_attention", "full_attention", "full_attention", "full_attention"};
+  EXPECT_THAT(read(config).status().message(), HasSubstr("linear_attention"));
+}
+
+TEST(Families, LayersThatPredictFurtherTokensAreCountedWhereTheyMayBe) {
+  boost::json::object config = small("DeepseekV3ForCausalLM");
+  EXPECT_EQ(read(config)->num_next_layers, 1) << "as the reference ignores it";
+  config["num_nextn_predict_layers"] = 2;
+  EXPECT_EQ(read(config)->num_next_layers, 2);
+  config = small("DeepseekV2ForCausalLM");
+  config["num_experts_per_tok"] = 2;
+  EXPECT_EQ(read(config)->num_next_layers, 0);
+}
+
 TEST(Families, Phi3ReadsLongropeByItsOlderNamesAndTheLengthBesideIt) {
   boost::json::object config = small("Phi3ForCausalLM");
   config["original_max_position_embeddings"] = 64;
