@@ -24,8 +24,6 @@ jobs=${QUIRE_FUZZ_JOBS:-1}
 
 open_log fuzz.log
 command -v clang++-19 >/dev/null || die "clang++-19 is missing: apt-get install clang-19 libclang-rt-19-dev"
-step "configuring (fuzz)" cmake --preset fuzz -B "$build"
-step "building the targets" cmake --build "$build" --target fuzz_targets
 mkdir -p "$folder/findings"
 
 known=()
@@ -36,11 +34,14 @@ for target in "${targets[@]}"; do
   [[ " ${known[*]} " == *" $target "* ]] || die "no target $target; there are: ${known[*]}"
 done
 
+step "configuring (fuzz)" cmake --preset fuzz -B "$build"
+step "building the targets" cmake --build "$build" --target "${targets[@]/#/fuzz_}"
+
 # fuzz_target NAME: until the time is over. libFuzzer ends with the first finding: begin again, with what was learnt.
 fuzz_target() {
   local name=$1 deadline=$((SECONDS + seconds)) log=$folder/$1.log dictionary=tests/fuzz/dictionaries/$1.dict
   local -a options=(-timeout=60 -rss_limit_mb=768 -malloc_limit_mb=256 -max_len=16384 -print_final_stats=1 -verbosity=1
-    -reload=0 -use_value_profile=1 "-artifact_prefix=$folder/findings/$name-")
+    -report_slow_units=60 -reload=0 -use_value_profile=1 "-artifact_prefix=$folder/findings/$name-")
   mkdir -p "$folder/$name"
   : >"$log"
   if [[ -f $dictionary ]]; then options+=("-dict=$dictionary"); fi
