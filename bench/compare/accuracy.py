@@ -3,7 +3,8 @@
 
     bench/compare/accuracy.py [--formats Q4_1,Q8_0] [--only llama.cpp,quire:int8,quire:auto] [--chats FILE]
 
-The reference is quire with --activation-dtype float32. --chats is a record like tests/data/e2e/smollm2.json: prompts as ids and, for the
+The reference is quire with --activation-dtype float32. "quire:auto:int4" is quire with --quantization int4, which wants a format of 16 or
+32 bits: --formats F16 --only quire:auto:int8,quire:auto:int4,quire:auto:fp8. --chats is a record like tests/data/e2e/smollm2.json: prompts as ids and, for the
 model's own file, what an independent float32 implementation said of them; quire's float32 is held against that too. The answers are
 float32's greedy ones, put before every engine token by token, so that one flip does not make all that follows differ.
 """

@@ -217,9 +217,9 @@ def server(command, port, seconds=300):
 
 
 def quire_flags(engine):
-    """The flags of an engine name: "quire", or "quire:int8" for --activation-dtype int8."""
-    _, _, activations = engine.partition(":")
-    return ["--activation-dtype", activations] if activations else []
+    """The flags of an engine name: "quire", "quire:int8" for --activation-dtype int8, "quire:auto:int4" with --quantization int4."""
+    _, activations, quantization = (engine.split(":") + ["", ""])[:3]
+    return (["--activation-dtype", activations] if activations else []) + (["--quantization", quantization] if quantization else [])
 
 
 def list_of(kind):

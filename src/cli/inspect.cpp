@@ -90,11 +90,9 @@ Result<json::object> inspect(InspectOptions& options) {
   if (planned.ok()) {
     out["model"] = model_of(planned->config);
     const MemoryPlan& memory = planned->memory;
-    out["memory"] = {{"weight_bytes", memory.weight_bytes},
-                     {"workspace_bytes", memory.workspace_bytes},
-                     {"kv_bytes_per_token", memory.kv_bytes_per_token},
-                     {"kv_dtype", name(planned->kv_dtype)},
-                     {"kv_tokens", memory.kv_tokens()},
+    out["memory"] = {{"weight_bytes", memory.weight_bytes},       {"quantization", memory.quantization},
+                     {"workspace_bytes", memory.workspace_bytes}, {"kv_bytes_per_token", memory.kv_bytes_per_token},
+                     {"kv_dtype", name(planned->kv_dtype)},       {"kv_tokens", memory.kv_tokens()},
                      {"max_model_len", memory.max_model_len}};
   } else {
     refuse("model", planned.status());
@@ -162,6 +160,7 @@ void print(const json::object& found) {
                      megabytes(memory.at("weight_bytes")), megabytes(memory.at("workspace_bytes")),
                      memory.at("kv_bytes_per_token").to_number<int64_t>(), memory.at("kv_dtype").as_string().c_str(),
                      memory.at("kv_tokens").to_number<int64_t>()));
+    if (!memory.at("quantization").as_string().empty()) line("", memory.at("quantization").as_string().c_str());
   }
   const json::array& unsupported = found.at("unsupported").as_array();
   if (unsupported.empty()) line("unsupported", "nothing");

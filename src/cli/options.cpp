@@ -43,6 +43,9 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
       ->group(kModel)
       ->check(CLI::NonNegativeNumber);
   app.add_option("--dtype", config.dtype, "Of the weights: auto (as stored)")->group(kModel)->capture_default_str();
+  app.add_option("--quantization", config.quantization,
+                 "Round weights of 16 and 32 bits while they are loaded: none, int8, int4, fp8 (docs/models.md)")
+      ->group(kModel);
   app.add_option(
          "--activation-dtype", config.activation_dtype,
          "What inputs of matrix products are rounded to: auto (int8, or int16 where the weights are 8-bit; bfloat16 "

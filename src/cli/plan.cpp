@@ -21,6 +21,7 @@ struct PlanOptions {
 
 std::string as_json(const MemoryPlan& plan, int64_t sequence_tokens) {
   return boost::json::serialize(boost::json::object{{"weight_bytes", plan.weight_bytes},
+                                                    {"quantization", plan.quantization},
                                                     {"workspace_bytes", plan.workspace_bytes},
                                                     {"kv_bytes_per_token", plan.kv_bytes_per_token},
                                                     {"block_size", plan.block_size},

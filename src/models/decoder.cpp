@@ -74,8 +74,12 @@ class Decoder final : public Model {
       if (!loader.has(fmt::format("{}.layers.{}.{}.weight", root, i, norm))) break;
     }
     norm_ = {loader, root + ".norm", config.hidden_size, config.norm_eps, config.norm_weight_offset};
-    head_ = {loader, config.tie_word_embeddings ? root + ".embed_tokens" : std::string(shape.head), config.hidden_size,
-             config.vocab_size};
+    head_ = {loader,
+             config.tie_word_embeddings ? root + ".embed_tokens" : std::string(shape.head),
+             config.hidden_size,
+             config.vocab_size,
+             /*bias=*/false,
+             nn::WeightRole::kHead};
     make_rotary(root, num_positions, loader);
   }
 

@@ -90,7 +90,12 @@ class Gpt2 final : public Model {
       layers_.emplace_back(loader, fmt::format("{}h.{}.", root, i), config, i);
     }
     norm_ = {loader, root + "ln_f", config.hidden_size, config.norm_eps};
-    head_ = {loader, config.tie_word_embeddings ? root + "wte" : "lm_head", config.hidden_size, config.vocab_size};
+    head_ = {loader,
+             config.tie_word_embeddings ? root + "wte" : "lm_head",
+             config.hidden_size,
+             config.vocab_size,
+             /*bias=*/false,
+             nn::WeightRole::kHead};
   }
 
   const ModelConfig& config() const override { return config_; }

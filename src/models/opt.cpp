@@ -96,8 +96,12 @@ class Opt final : public Model {
     }
     if (config.final_norm) norm_ = layer_norm(loader, root + ".final_layer_norm", config);
     if (projects()) project_out_ = {loader, root + ".project_out", config.hidden_size, config.embedding_size};
-    head_ = {loader, config.tie_word_embeddings ? root + ".embed_tokens" : "lm_head", config.embedding_size,
-             config.vocab_size};
+    head_ = {loader,
+             config.tie_word_embeddings ? root + ".embed_tokens" : "lm_head",
+             config.embedding_size,
+             config.vocab_size,
+             /*bias=*/false,
+             nn::WeightRole::kHead};
   }
 
   const ModelConfig& config() const override { return config_; }

@@ -48,7 +48,8 @@ std::vector<Linear::Part> as_stored(const Loader& loader, std::vector<Linear::Pa
 
 }  // namespace
 
-Linear::Linear(Loader& loader, std::vector<Part> parts, int64_t in_features) : in_features_(in_features) {
+Linear::Linear(Loader& loader, std::vector<Part> parts, int64_t in_features, WeightRole role)
+    : in_features_(in_features) {
   parts = as_stored(loader, std::move(parts));
   std::vector<Loader::Part> matrices;
   bool any_bias = false;
@@ -57,7 +58,7 @@ Linear::Linear(Loader& loader, std::vector<Part> parts, int64_t in_features) : i
     out_features_ += part.rows;
     any_bias = any_bias || part.bias;
   }
-  segments_ = loader.matrix(matrices, in_features);
+  segments_ = loader.matrix(matrices, in_features, role);
   if (!any_bias) return;
   for (const Part& part : parts) {
     std::vector<float> bias = part.bias ? loader.vector(part.prefix + ".bias", part.rows) : std::vector<float>();

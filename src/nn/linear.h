@@ -20,9 +20,10 @@ class Linear {
     bool transposed = false;  // the weight is stored as [in_features, rows]
   };
   // Parts that a checkpoint keeps as one matrix (see the table in linear.cpp) may be given by their own names.
-  Linear(Loader& loader, std::vector<Part> parts, int64_t in_features);
-  Linear(Loader& loader, const std::string& prefix, int64_t in_features, int64_t out_features, bool bias = false)
-      : Linear(loader, std::vector<Part>{{prefix, out_features, bias}}, in_features) {}
+  Linear(Loader& loader, std::vector<Part> parts, int64_t in_features, WeightRole role = WeightRole::kProjection);
+  Linear(Loader& loader, const std::string& prefix, int64_t in_features, int64_t out_features, bool bias = false,
+         WeightRole role = WeightRole::kProjection)
+      : Linear(loader, std::vector<Part>{{prefix, out_features, bias}}, in_features, role) {}
 
   // x: [num_rows, in_features] -> out: [num_rows, out_features], both dense.
   void operator()(ops::Backend& backend, const float* x, int64_t num_rows, float* out) const;

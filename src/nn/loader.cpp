@@ -1,7 +1,10 @@
 #include "nn/loader.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <numeric>
+#include <set>
 
 #include "base/log.h"
 
@@ -58,7 +61,8 @@ std::vector<float> Loader::vector(const std::string& name, int64_t size, bool op
   return values;
 }
 
-std::vector<std::unique_ptr<ops::PackedMatrix>> Loader::matrix(std::span<const Part> parts, int64_t columns) {
+std::vector<std::unique_ptr<ops::PackedMatrix>> Loader::matrix(std::span<const Part> parts, int64_t columns,
+                                                               WeightRole role) {
   std::vector<TensorView> views;
   std::vector<std::vector<uint8_t>> turned;  // memory of the parts that were transposed
   for (const Part& part : parts) {
@@ -77,27 +81,32 @@ std::vector<std::unique_ptr<ops::PackedMatrix>> Loader::matrix(std::span<const P
     turned.push_back(std::move(*memory));
     views.back().data = turned.back().data();
   }
-  return pack(views);
+  return pack(views, role);
 }
 
-std::vector<std::unique_ptr<ops::PackedMatrix>> Loader::pack(std::span<const TensorView> views) {
+std::vector<std::unique_ptr<ops::PackedMatrix>> Loader::pack(std::span<const TensorView> views, WeightRole role) {
   std::vector<std::unique_ptr<ops::PackedMatrix>> segments;
+  const auto target = [&](const TensorView& view) -> std::optional<DType> {
+    if (!ops::can_be_quantised(view.dtype)) return std::nullopt;
+    return quantised_dtype(quantized_.quantization, role, view.shape[1]);
+  };
   for (size_t begin = 0; begin < views.size();) {
-    size_t end = begin;
-    int64_t rows = 0;
-    while (end < views.size() && views[end].dtype == views[begin].dtype) rows += views[end++].shape[0];
-    const int64_t bytes = backend_.packed_bytes(views[begin].dtype, rows, views[begin].shape[1]);
-    note_form(views.subspan(begin, end - begin), bytes);
-    if (planning()) {
-      bytes_ += bytes;
-    } else {
-      auto packed = backend_.pack(views.subspan(begin, end - begin));
-      if (!packed.ok()) {
-        if (failure_.ok()) failure_ = packed.status();
-        return {};
+    const std::optional<DType> rounded = target(views[begin]);
+    size_t end = begin + 1;
+    while (end < views.size() &&
+           (rounded ? target(views[end]) == rounded : views[end].dtype == views[begin].dtype && !target(views[end])))
+      ++end;
+    if (!rounded && role != WeightRole::kExact && quantized_.quantization != Quantization::kNone) {
+      for (const TensorView& view : views.subspan(begin, end - begin)) {
+        ++quantized_.num_kept;
+        quantized_.kept_bytes += view.bytes();
       }
-      bytes_ += (*packed)->bytes();
-      segments.push_back(std::move(*packed));
+    }
+    std::unique_ptr<ops::PackedMatrix> packed = pack_segment(views.subspan(begin, end - begin), rounded);
+    if (packed != nullptr) {
+      segments.push_back(std::move(packed));
+    } else if (!planning()) {
+      return {};
     }
     begin = end;
   }
@@ -112,6 +121,43 @@ void Loader::note_form(std::span<const TensorView> matrices, int64_t packed_byte
   int64_t stored_bytes = 0;
   for (const TensorView& matrix : matrices) stored_bytes += matrix.bytes();
   widened_.add(matrices[0].dtype, static_cast<int64_t>(matrices.size()), stored_bytes, packed_bytes);
+}
+
+std::unique_ptr<ops::PackedMatrix> Loader::pack_segment(std::span<const TensorView> views,
+                                                        std::optional<DType> rounded) {
+  int64_t rows = 0;
+  int64_t stored_bytes = 0;
+  for (const TensorView& view : views) {
+    rows += view.shape[0];
+    stored_bytes += view.bytes();
+  }
+  std::unique_ptr<ops::PackedMatrix> packed;
+  int64_t bytes = 0;
+  const auto start = std::chrono::steady_clock::now();
+  if (planning()) {
+    bytes = backend_.packed_bytes(rounded.value_or(views[0].dtype), rows, views[0].shape[1]);
+  } else {
+    auto result = rounded ? backend_.quantise(views, *rounded) : backend_.pack(views);
+    if (!result.ok()) {
+      if (failure_.ok()) failure_ = result.status();
+      return nullptr;
+    }
+    packed = std::move(*result);
+    bytes = packed->bytes();
+  }
+  bytes_ += bytes;
+  if (!rounded) {
+    note_form(views, bytes);
+    return packed;
+  }
+  quantized_.num_matrices += static_cast<int64_t>(views.size());
+  quantized_.stored_bytes += stored_bytes;
+  quantized_.packed_bytes += bytes;
+  if (std::ranges::find(quantized_.dtypes, *rounded) == quantized_.dtypes.end()) quantized_.dtypes.push_back(*rounded);
+  if (!planning()) {
+    quantized_.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+  return packed;
 }
 
 Result<std::vector<uint8_t>> Loader::transpose(const TensorView& view) const {
@@ -138,7 +184,26 @@ Status Loader::finish(std::span<const std::string_view> ignored_suffixes,
   QUIRE_RETURN_IF_ERROR(checkpoint::match_parameters(checkpoint_, specs_, ignored_suffixes, ignored_prefixes));
   const std::string others = checkpoint::describe_left_alone(checkpoint_, ignored_prefixes);
   if (planning() && !others.empty()) log_info("not loaded, since nothing here uses it: {}", others);
+  QUIRE_RETURN_IF_ERROR(check_quantizable());
   return failure_;
+}
+
+Status Loader::check_quantizable() const {
+  if (quantized_.quantization == Quantization::kNone) return {};
+  std::set<std::string_view> unfit;
+  const checkpoint::CheckpointTensor* first = nullptr;
+  for (const checkpoint::ParameterSpec& spec : specs_) {
+    const checkpoint::CheckpointTensor* tensor = checkpoint_.find(spec.name);
+    if (tensor == nullptr || ops::can_be_quantised(tensor->view.dtype)) continue;
+    unfit.insert(tensor->name);
+    if (first == nullptr) first = tensor;
+  }
+  if (first == nullptr) return {};
+  return invalid_argument(
+      "--quantization {} rounds weights that are stored as F32, F16 or BF16, but {} of this checkpoint's {} tensors "
+      "are "
+      "quantised already, the first {} as {}: leave --quantization out, or use the model's 16-bit checkpoint",
+      name(quantized_.quantization), unfit.size(), checkpoint_.tensors().size(), first->name, name(first->view.dtype));
 }
 
 }  // namespace quire::nn

@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 #include "checkpoint/checkpoint.h"
+#include "nn/quantization.h"
 #include "nn/widened_weights.h"
 #include "ops/backend.h"
 
@@ -21,8 +22,11 @@ class Loader {
   enum class Mode { kPlan, kLoad };
 
   // Both must outlive the loader; the checkpoint must outlive every view that raw() gave.
-  Loader(Mode mode, const checkpoint::Checkpoint& checkpoint, ops::Backend& backend)
-      : mode_(mode), checkpoint_(checkpoint), backend_(backend) {}
+  Loader(Mode mode, const checkpoint::Checkpoint& checkpoint, ops::Backend& backend,
+         Quantization quantization = Quantization::kNone)
+      : mode_(mode), checkpoint_(checkpoint), backend_(backend) {
+    quantized_.quantization = quantization;
+  }
 
   bool planning() const { return mode_ == Mode::kPlan; }
   bool has(std::string_view name) const { return checkpoint_.find(name) != nullptr; }
@@ -39,14 +43,18 @@ class Loader {
     int64_t rows = 0;
     bool transposed = false;  // stored as [columns, rows]
   };
-  std::vector<std::unique_ptr<ops::PackedMatrix>> matrix(std::span<const Part> parts, int64_t columns);
+  std::vector<std::unique_ptr<ops::PackedMatrix>> matrix(std::span<const Part> parts, int64_t columns,
+                                                         WeightRole role = WeightRole::kProjection);
 
   // For layers that cut or turn what is stored before they pack it. peek() declares nothing: nullptr where there is no
   // such tensor. stored() declares a tensor that pack() will count; nothing where it is missing.
   const TensorView* peek(std::string_view name) const;
   TensorView stored(const std::string& name, const Shape& shape);
-  // The matrices [rows, columns] above each other, as matrix() packs them. Their memory is not read when planning.
-  std::vector<std::unique_ptr<ops::PackedMatrix>> pack(std::span<const TensorView> matrices);
+  // The matrices [rows, columns] above each other, as matrix() packs them. Their memory is not read when planning. The
+  // one place that every weight of a product passes on its way from the checkpoint to the backend, and where it is
+  // quantised if that was asked for.
+  std::vector<std::unique_ptr<ops::PackedMatrix>> pack(std::span<const TensorView> matrices,
+                                                       WeightRole role = WeightRole::kProjection);
   // A small matrix as floats; empty when planning.
   std::vector<float> floats(const std::string& name, int64_t rows, int64_t columns);
 
@@ -58,7 +66,8 @@ class Loader {
   // Memory that a layer makes for itself (tables): counted with the rest.
   void count(int64_t bytes) { bytes_ += bytes; }
 
-  // Everything declared is there with its shape, nothing else is, and all of it could be packed.
+  // Everything declared is there with its shape, nothing else is, all of it could be packed, and what was to be
+  // quantised was not so already.
   // `ignored_suffixes`, `ignored_prefixes`: as for checkpoint::match_parameters.
   Status finish(std::span<const std::string_view> ignored_suffixes,
                 std::span<const std::string_view> ignored_prefixes = {}) const;
@@ -67,10 +76,15 @@ class Loader {
   int64_t bytes() const { return bytes_; }
   // Of these the weights whose format a backend holds in a form wider by a tenth or more.
   const WidenedWeights& widened() const { return widened_; }
+  const QuantizationReport& quantized() const { return quantized_; }
 
  private:
   // The memory of `view` [columns, rows] in the order of [rows, columns]. Errors: unimplemented for block formats.
   Result<std::vector<uint8_t>> transpose(const TensorView& view) const;
+  Status check_quantizable() const;
+  // The product of these matrices of one dtype, as stored (nullopt) or rounded; nullptr when planning or after a
+  // failure.
+  std::unique_ptr<ops::PackedMatrix> pack_segment(std::span<const TensorView> matrices, std::optional<DType> rounded);
   const checkpoint::CheckpointTensor* declare(const std::string& name, const Shape& shape, bool optional);
   // Matrices of one dtype that were packed, or are planned to be.
   void note_form(std::span<const TensorView> matrices, int64_t packed_bytes);
@@ -82,6 +96,7 @@ class Loader {
   Status failure_;  // the first
   int64_t bytes_ = 0;
   WidenedWeights widened_;
+  QuantizationReport quantized_;
 };
 
 }  // namespace quire::nn

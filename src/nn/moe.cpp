@@ -54,7 +54,7 @@ MoeBlock::MoeBlock(Loader& loader, const std::string& prefix, const MoeOptions& 
   const BlockName& name = block_of(loader, prefix);
   const std::string block = prefix + std::string(name.block);
   const std::string router = block + std::string(name.router);
-  router_ = {loader, router, options.hidden_size, moe.num_experts, moe.router_bias};
+  router_ = {loader, router, options.hidden_size, moe.num_experts, moe.router_bias, WeightRole::kExact};
   if (moe.correction_bias) {
     std::string bias = router + std::string(kCorrectionBiases[0]);
     if (!loader.has(bias) && loader.has(router + std::string(kCorrectionBiases[1])))
@@ -75,7 +75,7 @@ MoeBlock::MoeBlock(Loader& loader, const std::string& prefix, const MoeOptions& 
   TensorView view = loader.stored(gate, is_vector ? Shape{options.hidden_size} : Shape{1, options.hidden_size});
   if (view.data == nullptr) return;
   view.shape = {1, options.hidden_size};
-  shared_gate_ = loader.pack({&view, 1});
+  shared_gate_ = loader.pack({&view, 1}, WeightRole::kExact);
 }
 
 int64_t MoeBlock::workspace_floats(int64_t num_tokens) const {

@@ -25,6 +25,7 @@
 #include "ops/moe_routing.h"
 #include "ops/packed_matrix.h"
 #include "ops/paged_attention.h"
+#include "ops/quantise.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/scale.h"
@@ -43,7 +44,10 @@ class Backend {
   // or gate and up, make one product). Reads the parts once; they may go afterwards. Errors: unimplemented for a dtype
   // without a kernel; resource_exhausted.
   virtual Result<std::unique_ptr<PackedMatrix>> pack(std::span<const TensorView> parts) = 0;
-  // What pack() will hold, without packing.
+  // The same of parts of F32, F16 and BF16 (each of its own), rounded to `dtype` as ops/quantise.h says. No row is kept
+  // as floats for longer than it takes to round it. Errors: as pack().
+  virtual Result<std::unique_ptr<PackedMatrix>> quantise(std::span<const TensorView> parts, DType dtype) = 0;
+  // What pack() or quantise() will hold, without packing.
   virtual int64_t packed_bytes(DType dtype, int64_t rows, int64_t columns) const = 0;
   // Scratch of the kernels themselves for batches up to this size, beyond what callers pass in.
   virtual int64_t scratch_bytes(int64_t max_num_tokens) const = 0;

@@ -16,6 +16,9 @@ class DryBackend final : public ops::Backend {
   Result<std::unique_ptr<ops::PackedMatrix>> pack(std::span<const TensorView> parts) override {
     return real_.pack(parts);
   }
+  Result<std::unique_ptr<ops::PackedMatrix>> quantise(std::span<const TensorView> parts, DType dtype) override {
+    return real_.quantise(parts, dtype);
+  }
   int64_t packed_bytes(DType dtype, int64_t rows, int64_t columns) const override {
     return real_.packed_bytes(dtype, rows, columns);
   }

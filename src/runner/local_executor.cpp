@@ -59,9 +59,10 @@ Result<std::unique_ptr<Executor>> make_local_executor(const EngineConfig& config
   }
   if (!planned.memory.widened_weights.empty())
     log_info("weights in a form for products: {}", planned.memory.widened_weights);
-  nn::Loader loader(nn::Loader::Mode::kLoad, *checkpoint, *backend);
+  nn::Loader loader(nn::Loader::Mode::kLoad, *checkpoint, *backend, planned.quantization);
   QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<models::Model> model,
                          planned.family.build(planned.config, planned.max_model_len, loader));
+  planned.memory.quantization = loader.quantized().to_string();
   QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<ModelRunner> runner, ModelRunner::create(planned, std::move(model), *backend));
   planned.memory.measured_activation_bytes = runner->measure_workspace();
   if (planned.memory.num_swap_blocks > 0) planned.memory.seconds_per_swapped_block = runner->measure_swap();

@@ -46,8 +46,9 @@ int64_t workspace_bytes(const EngineConfig& config, const PlannedModel& planned,
 }
 
 // Whether a cache of floats is what accuracy asks for: nothing else of the computation is rounded.
-bool wants_floats(const EngineConfig& config, const checkpoint::Checkpoint& checkpoint) {
+bool wants_floats(const EngineConfig& config, const checkpoint::Checkpoint& checkpoint, nn::Quantization quantization) {
   if (config.activation_dtype == "float32") return true;
+  if (quantization != nn::Quantization::kNone) return false;
   const auto tensors = checkpoint.tensors();
   return std::all_of(tensors.begin(), tensors.end(),
                      [](const checkpoint::CheckpointTensor& tensor) { return tensor.view.dtype == DType::kF32; });
@@ -81,11 +82,17 @@ Result<PlannedModel> plan_model(const EngineConfig& config, const checkpoint::Ch
   QUIRE_RETURN_IF_ERROR(check_choices(config));
   PlannedModel planned;
   QUIRE_ASSIGN_OR_RETURN(planned.kv_dtype, parse_kv_cache_dtype(config.kv_cache_dtype));
-  if (config.kv_cache_dtype == "auto" && !wants_floats(config, checkpoint)) planned.kv_dtype = DType::kF16;
+  QUIRE_ASSIGN_OR_RETURN(planned.quantization, nn::parse_quantization(config.quantization));
+  if (config.kv_cache_dtype == "auto" && !wants_floats(config, checkpoint, planned.quantization)) {
+    planned.kv_dtype = DType::kF16;
+  }
   QUIRE_ASSIGN_OR_RETURN(planned.family, models::find_family(checkpoint.config()));
   QUIRE_ASSIGN_OR_RETURN(planned.config,
                          planned.family.read_config(checkpoint.config(), checkpoint.generation_config()));
   planned.config.dtype = checkpoint.dtype_summary();
+  if (planned.quantization != nn::Quantization::kNone) {
+    planned.config.dtype += fmt::format(" to {}", nn::name(planned.quantization));
+  }
   planned.swap_folder = config.swap_file;
   if (config.max_model_len < 0 || config.max_model_len > planned.config.max_position) {
     return invalid_argument("max_model_len is {}, but the model was made for at most {} tokens of context",
@@ -93,7 +100,7 @@ Result<PlannedModel> plan_model(const EngineConfig& config, const checkpoint::Ch
   }
   planned.max_model_len = config.max_model_len > 0 ? config.max_model_len : planned.config.max_position;
 
-  nn::Loader loader(nn::Loader::Mode::kPlan, checkpoint, backend);
+  nn::Loader loader(nn::Loader::Mode::kPlan, checkpoint, backend, planned.quantization);
   QUIRE_ASSIGN_OR_RETURN(const std::unique_ptr<models::Model> model,
                          planned.family.build(planned.config, planned.max_model_len, loader));
   planned.workspace_floats = model->workspace_floats(config.max_num_batched_tokens);
@@ -101,6 +108,7 @@ Result<PlannedModel> plan_model(const EngineConfig& config, const checkpoint::Ch
   MemoryPlan& memory = planned.memory;
   memory.weight_bytes = loader.bytes();
   memory.widened_weights = loader.widened().to_string();
+  memory.quantization = loader.quantized().to_string();
   memory.activation_bytes = planned.workspace_floats * static_cast<int64_t>(sizeof(float));
   memory.workspace_bytes = workspace_bytes(config, planned, backend);
   memory.block_size = config.block_size;

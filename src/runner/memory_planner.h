@@ -7,6 +7,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "models/registry.h"
+#include "nn/quantization.h"
 #include "ops/backend.h"
 #include "types/engine_config.h"
 #include "types/memory_plan.h"
@@ -32,6 +33,7 @@ struct PlannedModel {
   models::Family family;
   ModelConfig config;
   DType kv_dtype = DType::kF32;
+  nn::Quantization quantization = nn::Quantization::kNone;
   int64_t max_model_len = 0;
   std::string swap_folder;       // of the second pool's file; empty: host memory
   int64_t workspace_floats = 0;  // of the model's own forward pass, for the largest step

@@ -26,7 +26,8 @@ std::string format_bytes(int64_t bytes) {
 
 std::string MemoryPlan::to_string() const {
   std::string text;
-  text += fmt::format("weights      {:>12}\n", format_bytes(weight_bytes));
+  text += fmt::format("weights      {:>12}{}{}\n", format_bytes(weight_bytes), quantization.empty() ? "" : "  ",
+                      quantization);
   text += fmt::format("workspace    {:>12}  activations, logits and scratch of the largest step",
                       format_bytes(workspace_bytes));
   if (measured_activation_bytes > 0) {

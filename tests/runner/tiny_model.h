@@ -62,7 +62,7 @@ class TinyModel {
   static constexpr int32_t kBlockSize = 16;
 
   TinyModel(const std::string& name, ops::Backend& backend, const std::string& kv_cache_dtype = "auto",
-            std::optional<int64_t> max_model_len = {})
+            std::optional<int64_t> max_model_len = {}, const std::string& quantization = "")
       : backend_(backend) {
     auto opened = checkpoint::Checkpoint::open(tiny_path(name));
     EXPECT_TRUE(opened.ok()) << opened.status().message();
@@ -70,10 +70,11 @@ class TinyModel {
     EngineConfig config{.kv_cache_memory_bytes = 1 << 20};
     config.kv_cache_dtype = kv_cache_dtype;
     if (max_model_len) config.max_model_len = *max_model_len;
+    config.quantization = quantization;
     auto planned = plan_model(config, *checkpoint_, backend, 0);
     EXPECT_TRUE(planned.ok()) << planned.status().message();
     planned_ = std::move(*planned);
-    nn::Loader loader(nn::Loader::Mode::kLoad, *checkpoint_, backend);
+    nn::Loader loader(nn::Loader::Mode::kLoad, *checkpoint_, backend, planned_.quantization);
     auto model = planned_.family.build(planned_.config, planned_.max_model_len, loader);
     EXPECT_TRUE(model.ok()) << model.status().message();
     EXPECT_EQ(loader.bytes(), planned_.memory.weight_bytes) << "the plan and the load disagree";
@@ -88,6 +89,7 @@ class TinyModel {
   }
 
   const ModelConfig& config() const { return planned_.config; }
+  int64_t weight_bytes() const { return planned_.memory.weight_bytes; }
 
   // Logits after each of `tokens`, computed in chunks of `chunk` tokens through the paged cache.
   std::vector<std::vector<float>> logits(const std::vector<TokenId>& tokens, int32_t chunk) {

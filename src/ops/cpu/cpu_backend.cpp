@@ -49,14 +49,15 @@ class CpuBackend final : public Backend {
   Allocator& allocator() override { return allocator_; }
 
   Result<std::unique_ptr<PackedMatrix>> pack(std::span<const TensorView> parts) override {
-    const int64_t columns = parts[0].shape.rank() == 2 ? parts[0].shape[1] : 0;
-    if (activations_for(parts[0].dtype) != kFloatRows && coded_row_bytes(kWordRows, columns) > kCodedRowsBytes) {
-      return unimplemented(
-          "a weight of {} has {} columns: a row of rounded activations has room for {} bytes; "
-          "--activation-dtype float32 has no such bound",
-          name(parts[0].dtype), columns, kCodedRowsBytes);
-    }
+    QUIRE_RETURN_IF_ERROR(check_width(parts[0], parts[0].dtype));
     QUIRE_ASSIGN_OR_RETURN(auto panels, PackedPanels::pack(parts, weights_, pool_));
+    return std::unique_ptr<PackedMatrix>(std::move(panels));
+  }
+  Result<std::unique_ptr<PackedMatrix>> quantise(std::span<const TensorView> parts, DType dtype) override {
+    QUIRE_CHECK(is_quantisation_format(dtype));
+    for (const TensorView& part : parts) QUIRE_CHECK(can_be_quantised(part.dtype));
+    QUIRE_RETURN_IF_ERROR(check_width(parts[0], dtype));
+    QUIRE_ASSIGN_OR_RETURN(auto panels, PackedPanels::quantise(parts, dtype, kernels_, weights_, pool_));
     return std::unique_ptr<PackedMatrix>(std::move(panels));
   }
   int64_t packed_bytes(DType dtype, int64_t rows, int64_t columns) const override {
@@ -231,6 +232,15 @@ class CpuBackend final : public Backend {
     if (!has(kWordRows)) return kFloatRows;
     if (activation_dtype_ == ActivationDType::kInt16 || !has(kByteRows)) return kWordRows;
     return kByteRows;
+  }
+  // Whether a row of activations for a weight of this format and width has room.
+  Status check_width(const TensorView& weight, DType dtype) const {
+    const int64_t columns = weight.shape.rank() == 2 ? weight.shape[1] : 0;
+    if (activations_for(dtype) == kFloatRows || coded_row_bytes(kWordRows, columns) <= kCodedRowsBytes) return {};
+    return unimplemented(
+        "a weight of {} has {} columns: a row of rounded activations has room for {} bytes; "
+        "--activation-dtype float32 has no such bound",
+        name(dtype), columns, kCodedRowsBytes);
   }
   void multiply(const LinearArgs& args, Activations activations, const uint8_t* rows, int64_t row_bytes);
 

@@ -12,6 +12,7 @@ void linear_bf16(const LinearTile& tile);
 void linear_pairs_bf16(const LinearTile& tile);
 void linear_native_pairs_bf16(const LinearTile& tile);
 void code_pairs(const float* x, int64_t k, uint8_t* row);
+void linear_f8_e4m3(const LinearTile& tile);
 void linear_q4_0(const LinearTile& tile);
 void linear_q4_1(const LinearTile& tile);
 void linear_q5_0(const LinearTile& tile);
@@ -129,6 +130,8 @@ void dequantise_q6_k(const uint8_t* row, int64_t size, float* out);
 void dequantise_iq4_nl(const uint8_t* row, int64_t size, float* out);
 void dequantise_iq4_xs(const uint8_t* row, int64_t size, float* out);
 void dequantise_mxfp4(const uint8_t* row, int64_t size, float* out);
+
+void quantise(DType dtype, const float* x, int64_t k, uint8_t* row);
 
 void rms_norm(float* hidden, const float* delta, float delta_scale, const float* weight, float eps, int64_t size,
               float* out);

@@ -17,6 +17,9 @@ inline constexpr int kNumFormats = kNumDTypes;
 // Columns (output features) of a weight panel, and of the tiles it is made of: see packed_panels.h for the layouts.
 inline constexpr int kPanelColumns = 32;
 inline constexpr int kTileColumns = 16;
+// What kernels read out of a panel of F8_E4M3 times this is the code's value: the code is read as a half, whose
+// exponent has another bias.
+inline constexpr float kF8E4M3PanelFactor = 256.0f;
 // Floats of scratch that a linear kernel needs: a tile's weights over 1024 steps.
 inline constexpr int kLinearScratchFloats = 1024 * kTileColumns;
 
@@ -126,6 +129,8 @@ struct Kernels {
   // Rounds a row of k floats for linear[activations][dtype]: coded_row_bytes().
   void (*code_row[kNumActivations][kNumFormats])(const float* x, int64_t k, uint8_t* row);
   void (*dequantise[kNumFormats])(const uint8_t* row, int64_t size, float* out);
+  // Rounds a row of k floats to a format of ops/quantise.h, as stored.
+  void (*quantise)(DType dtype, const float* x, int64_t k, uint8_t* row);
   // hidden += delta_scale * delta (when given), out = normalised hidden * weight: one group of one token.
   void (*rms_norm)(float* hidden, const float* delta, float delta_scale, const float* weight, float eps, int64_t size,
                    float* out);

@@ -37,6 +37,17 @@ struct BF16Format {
   QUIRE_INLINE IW pairs(const uint8_t* block, int v) { return load_ints(block + v * 4 * kWide); }
 };
 
+// Codes of a byte as halves whose exponent is 8 too small: kF8E4M3PanelFactor. Codes that are no numbers do not occur.
+struct F8E4M3Format {
+  static constexpr int kBlock = 1;
+  static constexpr int kBlockBytes = kTileColumns;
+  static constexpr bool kPanelScales = true;
+  QUIRE_INLINE FW values(const uint8_t* block, int v) { return load_f8e4m3s(block + v * kWide); }
+};
+
+template <class Format>
+concept HasPanelScales = Format::kPanelScales;
+
 // Calls step(i, w) for each step i of a block with the weights w[V] of vectors [0, V) as floats. T tiles' blocks lie
 // behind each other.
 template <class Format, int T, typename Step>
@@ -107,6 +118,13 @@ QUIRE_INLINE void whole_rows(const LinearTile& t, int64_t row, int64_t panel, in
   FW sums[R][T * kTileVectors] = {};
   accumulate<Format, R, T, 2>(t.panels + panel * t.panel_bytes + tile * Format::kBlockBytes, row_of(t, row),
                               t.row_bytes / static_cast<int64_t>(sizeof(float)), t.k, sums);
+  if constexpr (HasPanelScales<Format>) {
+    const auto* scales = reinterpret_cast<const float*>(t.panels + panel * t.panel_bytes + t.k * kPanelColumns);
+    for (int v = 0; v < T * kTileVectors; ++v) {
+      const FW scale = load_wide(scales + tile * kTileColumns + v * kWide);
+      for (int r = 0; r < R; ++r) sums[r][v] *= scale;
+    }
+  }
   store_sums(t, row, panel * kPanelColumns + tile * kTileColumns, sums);
 }
 
@@ -259,6 +277,9 @@ void linear_f16(const LinearTile& tile) {
 }
 void linear_bf16(const LinearTile& tile) {
   linear<BF16Format>(tile);
+}
+void linear_f8_e4m3(const LinearTile& tile) {
+  linear<F8E4M3Format>(tile);
 }
 void linear_q4_0(const LinearTile& tile) {
   linear<Q4_0Format>(tile);

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/panel_layout.h"
 #include "ops/cpu/stored_blocks.h"
+#include "ops/quantise.h"
 
 namespace quire::ops::cpu {
 namespace {
@@ -94,7 +96,8 @@ void pack_tile(DType dtype, const TileRows& rows, int64_t k, uint8_t* out) {
   const PanelLayout layout = *panel_layout(dtype);
   if (layout.value_bytes > 0) {
     const int64_t row_bytes = k * layout.value_bytes;
-    return layout.column_bytes() == 4 ? pack_values<4>(rows, row_bytes, out) : pack_values<2>(rows, row_bytes, out);
+    if (layout.column_bytes() == 4) return pack_values<4>(rows, row_bytes, out);
+    return layout.column_bytes() == 2 ? pack_values<2>(rows, row_bytes, out) : pack_values<1>(rows, row_bytes, out);
   }
   const int64_t block_bytes = int64_t{kTileColumns} * layout.column_bytes();
   for (int64_t block = 0; block < k / layout.block_steps; ++block) {
@@ -106,7 +109,18 @@ void pack_tile(DType dtype, const TileRows& rows, int64_t k, uint8_t* out) {
 
 int64_t panel_bytes_for(DType dtype, int64_t columns) {
   const PanelLayout layout = *panel_layout(dtype);
-  return kPanelColumns * layout.column_bytes() * ((columns + layout.block_steps - 1) / layout.block_steps);
+  const int64_t blocks = (columns + layout.block_steps - 1) / layout.block_steps;
+  return kPanelColumns * (layout.column_bytes() * blocks + layout.panel_scales);
+}
+
+// The scales of a tile's columns, which lie behind their rows' values.
+void pack_scales(const TileRows& rows, int64_t k, uint8_t* out) {
+  for (size_t column = 0; column < kTileColumns; ++column) {
+    float scale = 0;
+    if (rows[column] != nullptr) std::memcpy(&scale, rows[column] + k, sizeof(scale));
+    scale *= kF8E4M3PanelFactor;
+    std::memcpy(out + column * sizeof(scale), &scale, sizeof(scale));
+  }
 }
 
 int64_t panels_for(int64_t rows) {
@@ -128,50 +142,139 @@ int64_t PackedPanels::panel_bytes() const {
   return panel_bytes_for(dtype_, columns_);
 }
 
-Result<std::unique_ptr<PackedPanels>> PackedPanels::pack(std::span<const TensorView> parts, Allocator& allocator,
-                                                         ThreadPool& pool) {
-  QUIRE_CHECK(!parts.empty());
-  const DType dtype = parts[0].dtype;
-  if (!panel_layout(dtype)) {
-    return unimplemented("a weight of {} has no kernel: expected F32, F16, BF16 or one of GGUF's blocks", name(dtype));
+namespace {
+
+// The rows of all parts as they lie in the checkpoint.
+class StoredRows {
+ public:
+  explicit StoredRows(std::span<const TensorView> parts) {
+    for (const TensorView& part : parts) {
+      for (int64_t row = 0; row < part.shape[0]; ++row) {
+        rows_.push_back(
+            {static_cast<const uint8_t*>(part.data) + row * row_bytes(part.dtype, part.shape[1]), part.dtype});
+      }
+    }
   }
+  struct Row {
+    const uint8_t* data;
+    DType dtype;
+  };
+  int64_t size() const { return static_cast<int64_t>(rows_.size()); }
+  const Row& operator[](int64_t row) const { return rows_[static_cast<size_t>(row)]; }
+
+  TileRows tile(int64_t first) const {
+    TileRows tile{};
+    for (int64_t column = 0; column < std::min<int64_t>(kTileColumns, size() - first); ++column)
+      tile[static_cast<size_t>(column)] = (*this)[first + column].data;
+    return tile;
+  }
+
+ private:
+  std::vector<Row> rows_;
+};
+
+// The same rounded to another format, a tile at a time: memory for 16 rows of it and one of floats.
+class RoundedRows {
+ public:
+  RoundedRows(const StoredRows& rows, DType dtype, int64_t columns, const Kernels& kernels)
+      : rows_(rows),
+        dtype_(dtype),
+        columns_(columns),
+        row_bytes_(quantised_row_bytes(dtype, columns)),
+        kernels_(kernels),
+        floats_(static_cast<size_t>(columns)),
+        rounded_(static_cast<size_t>(kTileColumns * row_bytes_)) {}
+
+  TileRows tile(int64_t first) {
+    TileRows tile{};
+    for (int64_t column = 0; column < std::min<int64_t>(kTileColumns, rows_.size() - first); ++column) {
+      const StoredRows::Row& row = rows_[first + column];
+      uint8_t* out = rounded_.data() + column * row_bytes_;
+      kernels_.dequantise[static_cast<size_t>(row.dtype)](row.data, columns_, floats_.data());
+      kernels_.quantise(dtype_, floats_.data(), columns_, out);
+      tile[static_cast<size_t>(column)] = out;
+    }
+    return tile;
+  }
+
+ private:
+  const StoredRows& rows_;
+  DType dtype_;
+  int64_t columns_;
+  int64_t row_bytes_;
+  const Kernels& kernels_;
+  std::vector<float> floats_;
+  std::vector<uint8_t> rounded_;
+};
+
+// The shape [rows, columns] of all parts above each other.
+std::pair<int64_t, int64_t> stacked_shape(std::span<const TensorView> parts) {
+  QUIRE_CHECK(!parts.empty());
   int64_t rows = 0;
   const int64_t columns = parts[0].shape.rank() == 2 ? parts[0].shape[1] : 0;
-  QUIRE_CHECK(columns > 0 && columns % info(dtype).block_values == 0);
   for (const TensorView& part : parts) {
-    QUIRE_CHECK(part.dtype == dtype && part.shape.rank() == 2 && part.shape[1] == columns);
+    QUIRE_CHECK(part.shape.rank() == 2 && part.shape[1] == columns && columns % info(part.dtype).block_values == 0);
     rows += part.shape[0];
   }
-  QUIRE_CHECK(rows > 0);
+  QUIRE_CHECK(rows > 0 && columns > 0);
+  return {rows, columns};
+}
 
+}  // namespace
+
+// make_rows(): what gives a thread the rows of tiles, by tile(first row).
+template <typename MakeRows>
+Result<std::unique_ptr<PackedPanels>> PackedPanels::make(DType dtype, int64_t rows, int64_t columns,
+                                                         const MakeRows& make_rows, Allocator& allocator,
+                                                         ThreadPool& pool) {
   const int64_t bytes = bytes_for(dtype, rows, columns);
   Buffer data(allocator, static_cast<size_t>(bytes));
   if (data.data() == nullptr) {
     return resource_exhausted("no memory for a packed weight [{}, {}] of {}: {} bytes", rows, columns, name(dtype),
                               bytes);
   }
-  std::vector<const uint8_t*> sources;
-  sources.reserve(static_cast<size_t>(rows));
-  for (const TensorView& part : parts) {
-    for (int64_t row = 0; row < part.shape[0]; ++row) {
-      sources.push_back(static_cast<const uint8_t*>(part.data) + row * row_bytes(dtype, columns));
-    }
-  }
+  const PanelLayout layout = *panel_layout(dtype);
   const int64_t panel_bytes = panel_bytes_for(dtype, columns);
   auto* out = data.as<uint8_t>();
   // As products cut them: on a machine of several nodes a panel's pages then lie where they are read.
   pool.parallel_ranges(panels_for(rows), [&](int64_t begin, int64_t end, int) {
+    auto&& from = make_rows();
     for (int64_t first = begin * kPanelColumns; first < end * kPanelColumns; first += kTileColumns) {
-      TileRows tile_rows{};
-      for (int64_t column = 0; column < std::min<int64_t>(kTileColumns, rows - first); ++column)
-        tile_rows[static_cast<size_t>(column)] = sources[static_cast<size_t>(first + column)];
       // The blocks of a panel's second tile lie between those of its first.
-      uint8_t* tile_out =
-          out + first / kPanelColumns * panel_bytes + first % kPanelColumns * panel_layout(dtype)->column_bytes();
-      pack_tile(dtype, tile_rows, columns, tile_out);
+      uint8_t* tile_out = out + first / kPanelColumns * panel_bytes + first % kPanelColumns * layout.column_bytes();
+      const TileRows tile = from.tile(first);
+      pack_tile(dtype, tile, columns, tile_out);
+      if (layout.panel_scales == 0) continue;
+      pack_scales(tile, columns,
+                  out + (first / kPanelColumns + 1) * panel_bytes -
+                      (kPanelColumns - first % kPanelColumns) * layout.panel_scales);
     }
   });
   return std::unique_ptr<PackedPanels>(new PackedPanels(dtype, rows, columns, std::move(data)));
+}
+
+Result<std::unique_ptr<PackedPanels>> PackedPanels::pack(std::span<const TensorView> parts, Allocator& allocator,
+                                                         ThreadPool& pool) {
+  QUIRE_CHECK(!parts.empty());
+  const DType dtype = parts[0].dtype;
+  if (!panel_layout(dtype) || panel_layout(dtype)->panel_scales > 0) {
+    return unimplemented("a weight of {} has no kernel: expected F32, F16, BF16 or one of GGUF's blocks", name(dtype));
+  }
+  const auto [rows, columns] = stacked_shape(parts);
+  for (const TensorView& part : parts) QUIRE_CHECK(part.dtype == dtype);
+  const StoredRows stored(parts);
+  return make(
+      dtype, rows, columns, [&]() -> const StoredRows& { return stored; }, allocator, pool);
+}
+
+Result<std::unique_ptr<PackedPanels>> PackedPanels::quantise(std::span<const TensorView> parts, DType dtype,
+                                                             const Kernels& kernels, Allocator& allocator,
+                                                             ThreadPool& pool) {
+  const auto [rows, columns] = stacked_shape(parts);
+  const StoredRows stored(parts);
+  return make(
+      dtype, rows, columns, [&, columns = columns] { return RoundedRows(stored, dtype, columns, kernels); }, allocator,
+      pool);
 }
 
 }  // namespace quire::ops::cpu

@@ -1,9 +1,10 @@
 // A Linear's weight in panels of 32 columns (output features), K along the panel, in its own format. A panel is two
 // tiles of 16 columns whose blocks alternate, so that one row's product reads memory straight ahead:
 //   block 0 of tile 0, block 0 of tile 1, block 1 of tile 0, ...
-// A block of F32 and F16 is one step of k: 16 values. Of BF16 it is two, a column's both beside each other, as products
-// of pairs take them; a last odd step has a 0 beside it. Of the formats of codes it is the 32, 64 or 256 steps of the
-// checkpoint's block:
+// A block of F32, F16 and F8_E4M3 is one step of k: 16 values. Of BF16 it is two, a column's both beside each other, as
+// products of pairs take them; a last odd step has a 0 beside it. F8_E4M3, which quantise() alone makes, has a float
+// for each of the panel's 32 columns behind the last block: the column's scale times kF8E4M3PanelFactor, by which its
+// sums are multiplied. Of the formats of codes it is the 32, 64 or 256 steps of the checkpoint's block:
 //   but for MXFP4 and NVFP4 f16 d of the 16 columns (Q8_K f32), for formats with a minimum f16 m (or what small minima
 //   are multiplied by) of the 16
 //   then for each group of 32 steps, which is 8 quads of 4 steps:
@@ -28,6 +29,7 @@
 
 #include "base/status.h"
 #include "base/thread_pool.h"
+#include "ops/cpu/kernels.h"
 #include "ops/packed_matrix.h"
 #include "tensor/tensor.h"
 
@@ -38,6 +40,10 @@ class PackedPanels final : public PackedMatrix {
   // Packs the rows of all parts, stacked. Errors: unimplemented, resource_exhausted.
   static Result<std::unique_ptr<PackedPanels>> pack(std::span<const TensorView> parts, Allocator& allocator,
                                                     ThreadPool& pool);
+  // The same of F32, F16 and BF16 rows rounded to `dtype`, one that kernels.quantise() knows; rows are rounded as they
+  // are packed. Errors: resource_exhausted.
+  static Result<std::unique_ptr<PackedPanels>> quantise(std::span<const TensorView> parts, DType dtype,
+                                                        const Kernels& kernels, Allocator& allocator, ThreadPool& pool);
   // What a packed [rows, columns] takes; 0 for a dtype without panels.
   static int64_t bytes_for(DType dtype, int64_t rows, int64_t columns);
 
@@ -53,6 +59,9 @@ class PackedPanels final : public PackedMatrix {
  private:
   PackedPanels(DType dtype, int64_t rows, int64_t columns, Buffer data)
       : dtype_(dtype), rows_(rows), columns_(columns), data_(std::move(data)) {}
+  template <typename MakeRows>
+  static Result<std::unique_ptr<PackedPanels>> make(DType dtype, int64_t rows, int64_t columns,
+                                                    const MakeRows& make_rows, Allocator& allocator, ThreadPool& pool);
 
   DType dtype_;
   int64_t rows_;

@@ -10,12 +10,13 @@ namespace quire::ops::cpu {
 
 struct PanelLayout {
   int32_t block_steps;     // steps of k a block: 1, 2, 32, 64 or 256
-  int32_t value_bytes;     // of a plain format; 0: codes
+  int32_t value_bytes;     // of a format of single numbers; 0: codes
   int32_t heads;           // numbers a column before the groups: d, or d and m
   int32_t head_bytes = 2;  // of each: f16, or f32
   int32_t small_scales;    // bytes a column and group
   int32_t low_bits;        // of a code: 2, 4 or 8, in planes of their own
   int32_t high_bits;       // 0, 1 or 2
+  int32_t panel_scales;    // bytes a column behind a panel's blocks: a float for all its values; or 0
 
   constexpr int32_t groups() const { return block_steps / 32; }
   // Bytes a column and block.
@@ -34,6 +35,8 @@ constexpr std::optional<PanelLayout> panel_layout(DType dtype) {
       return PanelLayout{.block_steps = 1, .value_bytes = 2};
     case DType::kBF16:
       return PanelLayout{.block_steps = 2, .value_bytes = 2};
+    case DType::kF8E4M3:
+      return PanelLayout{.block_steps = 1, .value_bytes = 1, .panel_scales = 4};
     case DType::kQ4_0:
     case DType::kIQ4_NL:
       return PanelLayout{.block_steps = 32, .heads = 1, .low_bits = 4};
@@ -77,7 +80,6 @@ constexpr std::optional<PanelLayout> panel_layout(DType dtype) {
     case DType::kI32:
     case DType::kI64:
     case DType::kI8:
-    case DType::kF8E4M3:
     case DType::kF8E5M2:
     case DType::kU8:
       return std::nullopt;

@@ -77,6 +77,21 @@ QUIRE_INLINE FW load_halves(const uint8_t* p) {
 #endif
 #endif
 
+// F8_E4M3 by the bits of a half (or of a float), whose exponent has another bias: the values / 256. 480 / 256 in place
+// of what is no number.
+QUIRE_INLINE FW load_f8e4m3s(const uint8_t* p) {
+#if defined(__AVX512F__)
+  const __m256i wide = _mm256_slli_epi16(_mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 7);
+  return _mm512_maskz_cvtph_ps(0xffff, _mm256_and_si256(wide, _mm256_set1_epi16(static_cast<int16_t>(0xbf80))));
+#elif defined(__AVX2__)
+  const __m128i wide = _mm_slli_epi16(_mm_cvtepi8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))), 7);
+  return _mm256_cvtph_ps(_mm_and_si128(wide, _mm_set1_epi16(static_cast<int16_t>(0xbf80))));
+#else
+  const IW code = load_unsigned_byte_lanes(p);
+  return (FW)((code & 0x7f) << 20 | (code & 0x80) << 24) * 0x1p112f;
+#endif
+}
+
 typedef float FWUnaligned __attribute__((vector_size(sizeof(FW)), aligned(4), may_alias));
 
 QUIRE_INLINE FW load_wide(const float* p) {

@@ -11,6 +11,7 @@
 
 #include "ops/reference/kv_values.h"
 #include "ops/reference/moe_routing.h"
+#include "ops/reference/rounded_rows.h"
 #include "ops/reference/stored_values.h"
 
 namespace quire::ops {
@@ -38,12 +39,19 @@ class StoredMatrix final : public PackedMatrix {
   int64_t columns() const override { return columns_; }
   int64_t bytes() const override { return static_cast<int64_t>(data_.size()); }
   double value(int64_t row, int64_t column) const {
+    if (dtype_ == DType::kF8E4M3) {
+      const uint8_t* codes = data_.data() + row * quantised_row_bytes(dtype_, columns_);
+      float scale = 0;
+      std::memcpy(&scale, codes + columns_, sizeof(scale));
+      return reference::code_to_float(dtype_, codes[column]) * scale;
+    }
     return stored_value(dtype_, data_.data() + row * row_bytes(dtype_, columns_), column);
   }
   void append(const TensorView& part) {
     const auto* bytes = static_cast<const uint8_t*>(part.data);
     data_.insert(data_.end(), bytes, bytes + part.bytes());
   }
+  void append(const std::vector<uint8_t>& row) { data_.insert(data_.end(), row.begin(), row.end()); }
 
  private:
   DType dtype_;
@@ -75,8 +83,27 @@ class ReferenceBackend final : public Backend {
     for (const TensorView& part : parts) matrix->append(part);
     return std::unique_ptr<PackedMatrix>(std::move(matrix));
   }
+  Result<std::unique_ptr<PackedMatrix>> quantise(std::span<const TensorView> parts, DType dtype) override {
+    QUIRE_CHECK(!parts.empty() && is_quantisation_format(dtype));
+    const int64_t columns = parts[0].shape[1];
+    int64_t rows = 0;
+    for (const TensorView& part : parts) {
+      QUIRE_CHECK(can_be_quantised(part.dtype) && part.shape.rank() == 2 && part.shape[1] == columns);
+      rows += part.shape[0];
+    }
+    auto matrix = std::make_unique<StoredMatrix>(dtype, rows, columns);
+    std::vector<float> values(static_cast<size_t>(columns));
+    for (const TensorView& part : parts) {
+      for (int64_t row = 0; row < part.shape[0]; ++row) {
+        const auto* from = static_cast<const uint8_t*>(part.data) + row * row_bytes(part.dtype, columns);
+        for (int64_t i = 0; i < columns; ++i) values[static_cast<size_t>(i)] = stored_value(part.dtype, from, i);
+        matrix->append(reference::rounded_row(dtype, values));
+      }
+    }
+    return std::unique_ptr<PackedMatrix>(std::move(matrix));
+  }
   int64_t packed_bytes(DType dtype, int64_t rows, int64_t columns) const override {
-    return rows * row_bytes(dtype, columns);
+    return rows * quantised_row_bytes(dtype, columns);
   }
   int64_t scratch_bytes(int64_t) const override { return 0; }
   int num_host_threads() const override { return 1; }
