@@ -129,6 +129,10 @@ Status read_latent(const Keys& keys, json::object& config) {
                      keys.full("attention.key_length"), keys.full("attention.value_length"),
                      keys.full("rope.dimension_count"));
   }
+  if (*rotary < 0 || *rotary > *key) {
+    return data_loss("metadata \"{}\" is {}, expected 0 to the size of a head, {}", keys.full("rope.dimension_count"),
+                     *rotary, *key);
+  }
   config["kv_lora_rank"] = *rank;
   config["q_lora_rank"] = query_rank ? json::value(*query_rank) : json::value(nullptr);
   config["qk_rope_head_dim"] = *rotary;

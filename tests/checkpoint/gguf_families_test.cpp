@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
@@ -12,6 +14,7 @@ namespace quire::checkpoint {
 namespace {
 
 using testing::ElementsAre;
+using testing::HasSubstr;
 
 GgufWriter header(const std::string& name) {
   GgufWriter writer;
@@ -111,6 +114,23 @@ TEST_F(GgufFamiliesTest, GivenDeepseeksLayersOfFurtherTokensThenTheyAreNotTheMod
   ASSERT_NE(checkpoint, nullptr);
   EXPECT_EQ(checkpoint->config().at("num_hidden_layers"), 1);
   EXPECT_EQ(checkpoint->config().at("num_nextn_predict_layers"), 1);
+}
+
+TEST_F(GgufFamiliesTest, GivenARotaryPartOutsideTheHeadThenTheErrorNamesBoth) {
+  const TemporaryDirectory directory;
+  constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  for (const auto& [key, rotary] :
+       {std::pair{kLeast, kMost}, std::pair{kMost, kLeast}, std::pair<int64_t, int64_t>{8, 16}}) {
+    GgufWriter writer = header("deepseek2");
+    writer.number("deepseek2.attention.key_length", GgufValueType::kInt64, key);
+    writer.number("deepseek2.rope.dimension_count", GgufValueType::kInt64, rotary);
+    writer.u32("deepseek2.attention.value_length", 16).u32("deepseek2.attention.kv_lora_rank", 32);
+    const auto refused = Checkpoint::open(write_file(directory.path() / "model.gguf", writer.build()));
+    ASSERT_FALSE(refused.ok());
+    EXPECT_THAT(refused.status().message(), HasSubstr("deepseek2.rope.dimension_count"));
+    EXPECT_THAT(refused.status().message(), HasSubstr(std::to_string(key)));
+  }
 }
 
 TEST_F(GgufFamiliesTest, GivenPhi3sFactorsThenTheyBecomeAConfigurationOfLongrope) {
