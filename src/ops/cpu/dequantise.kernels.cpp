@@ -2,6 +2,7 @@
 // the reference's stored_value: scales times codes are whole in a float, and a sum is rounded once.
 #include "ops/cpu/isa_kernels.h"
 #include "ops/cpu/simd.h"
+#include "ops/cpu/stored_levels.h"
 
 namespace quire::ops::cpu::QUIRE_ISA {
 namespace {
@@ -77,8 +78,6 @@ QUIRE_INLINE void sixteen_bit_row(const uint8_t* row, int64_t size, float* out) 
   const F8 last = kLoad(padded);
   for (int lane = 0; i < size; ++i, ++lane) out[i] = last[lane];
 }
-
-}  // namespace
 
 void dequantise_f32(const uint8_t* row, int64_t size, float* out) {
   std::memcpy(out, row, static_cast<size_t>(size) * sizeof(float));
@@ -244,6 +243,69 @@ void dequantise_mxfp4(const uint8_t* row, int64_t size, float* out) {
     float scale;
     std::memcpy(&scale, &bits, sizeof(scale));
     level_block(kMxfp4Levels, row + 1, scale, out + i);
+  }
+}
+
+}  // namespace
+
+DequantiseKernel dequantise_kernel(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return dequantise_f32;
+    case DType::kF16:
+      return dequantise_f16;
+    case DType::kBF16:
+      return dequantise_bf16;
+    case DType::kQ4_0:
+      return dequantise_q4_0;
+    case DType::kQ4_1:
+      return dequantise_q4_1;
+    case DType::kQ8_0:
+      return dequantise_q8_0;
+    case DType::kQ5_0:
+      return dequantise_q5_0;
+    case DType::kQ5_1:
+      return dequantise_q5_1;
+    case DType::kQ2_K:
+      return dequantise_q2_k;
+    case DType::kQ3_K:
+      return dequantise_q3_k;
+    case DType::kQ4_K:
+      return dequantise_q4_k;
+    case DType::kQ5_K:
+      return dequantise_q5_k;
+    case DType::kQ6_K:
+      return dequantise_q6_k;
+    case DType::kIQ4_NL:
+      return dequantise_iq4_nl;
+    case DType::kIQ4_XS:
+      return dequantise_iq4_xs;
+    case DType::kMXFP4:
+      return dequantise_mxfp4;
+    case DType::kIQ2_XXS:
+      return dequantise_iq2_xxs;
+    case DType::kIQ2_XS:
+      return dequantise_iq2_xs;
+    case DType::kIQ2_S:
+      return dequantise_iq2_s;
+    case DType::kIQ3_XXS:
+      return dequantise_iq3_xxs;
+    case DType::kIQ3_S:
+      return dequantise_iq3_s;
+    case DType::kIQ1_S:
+      return dequantise_iq1_s;
+    case DType::kIQ1_M:
+      return dequantise_iq1_m;
+    case DType::kTQ1_0:
+      return dequantise_tq1_0;
+    case DType::kTQ2_0:
+      return dequantise_tq2_0;
+    case DType::kNVFP4:
+      return dequantise_nvfp4;
+    case DType::kQ8_K:
+      return dequantise_q8_k;
+    default:
+      return nullptr;
   }
 }
 

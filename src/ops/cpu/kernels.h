@@ -121,14 +121,18 @@ struct MoeCombineWork {
   float shared_weight;
 };
 
+using LinearKernel = void (*)(const LinearTile& tile);
+using CodeRowKernel = void (*)(const float* x, int64_t k, uint8_t* row);
+using DequantiseKernel = void (*)(const uint8_t* row, int64_t size, float* out);
+
 struct Kernels {
   const char* name;
   bool multiplies_bfloat16;  // linear[kBFloat16Rows] has instructions of its own
   // By Activations and DType; nullptr: no kernel.
-  void (*linear[kNumActivations][kNumFormats])(const LinearTile& tile);
+  LinearKernel linear[kNumActivations][kNumFormats];
   // Rounds a row of k floats for linear[activations][dtype]: coded_row_bytes().
-  void (*code_row[kNumActivations][kNumFormats])(const float* x, int64_t k, uint8_t* row);
-  void (*dequantise[kNumFormats])(const uint8_t* row, int64_t size, float* out);
+  CodeRowKernel code_row[kNumActivations][kNumFormats];
+  DequantiseKernel dequantise[kNumFormats];
   // Rounds a row of k floats to a format of ops/quantise.h, as stored.
   void (*quantise)(DType dtype, const float* x, int64_t k, uint8_t* row);
   // hidden += delta_scale * delta (when given), out = normalised hidden * weight: one group of one token.
@@ -155,17 +159,18 @@ struct Kernels {
   void (*attention_finish)(const float* weighted, float sum, int32_t head_dim, float* out);
 };
 
-// One const table for each set that this build has.
+// The table of each set that this build has. REQUIRES: the processor has the set; filling the table may take its
+// instructions.
 namespace portable {
-extern const Kernels kKernels;
+const Kernels& kernels();
 }
 #if defined(__x86_64__)
 namespace avx2 {
-extern const Kernels kKernels;
+const Kernels& kernels();
 }
 namespace avx512 {
-extern const Kernels kKernels;
-extern const Kernels kBFloat16Kernels;  // the same with AVX-512's products of bfloat16
+const Kernels& kernels();
+const Kernels& bfloat16_kernels();  // the same with AVX-512's products of bfloat16
 }  // namespace avx512
 #endif
 

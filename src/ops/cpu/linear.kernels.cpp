@@ -244,18 +244,18 @@ struct PairRows {
 };
 
 template <bool kNative>
-void linear_pairs(const LinearTile& t) {
+void sum_all_pairs(const LinearTile& t) {
   for (int64_t panel = 0; panel < t.num_panels; ++panel)
     in_even_groups<PairRows<kNative>::template Rows, kTileRows>(t.num_rows, t, panel);
 }
 
 }  // namespace
 
-void linear_pairs_bf16(const LinearTile& tile) {
-  linear_pairs<false>(tile);
+void linear_pairs(const LinearTile& tile) {
+  sum_all_pairs<false>(tile);
 }
-void linear_native_pairs_bf16(const LinearTile& tile) {
-  linear_pairs<true>(tile);
+void linear_native_pairs(const LinearTile& tile) {
+  sum_all_pairs<true>(tile);
 }
 void code_pairs(const float* x, int64_t k, uint8_t* row) {
   auto* const out = reinterpret_cast<uint16_t*>(row);
@@ -269,83 +269,19 @@ void code_pairs(const float* x, int64_t k, uint8_t* row) {
   std::memcpy(out + i, rounded, static_cast<size_t>((k - i + 1) / 2 * 4));
 }
 
-void linear_f32(const LinearTile& tile) {
-  linear<F32Format>(tile);
-}
-void linear_f16(const LinearTile& tile) {
-  linear<F16Format>(tile);
-}
-void linear_bf16(const LinearTile& tile) {
-  linear<BF16Format>(tile);
-}
-void linear_f8_e4m3(const LinearTile& tile) {
-  linear<F8E4M3Format>(tile);
-}
-void linear_q4_0(const LinearTile& tile) {
-  linear<Q4_0Format>(tile);
-}
-void linear_q4_1(const LinearTile& tile) {
-  linear<Q4_1Format>(tile);
-}
-void linear_q5_0(const LinearTile& tile) {
-  linear<Q5_0Format>(tile);
-}
-void linear_q5_1(const LinearTile& tile) {
-  linear<Q5_1Format>(tile);
-}
-void linear_q8_0(const LinearTile& tile) {
-  linear<Q8_0Format>(tile);
-}
-void linear_q2_k(const LinearTile& tile) {
-  linear<Q2_KFormat>(tile);
-}
-void linear_q3_k(const LinearTile& tile) {
-  linear<Q3_KFormat>(tile);
-}
-void linear_q4_k(const LinearTile& tile) {
-  linear<Q4_KFormat>(tile);
-}
-void linear_q5_k(const LinearTile& tile) {
-  linear<Q5_KFormat>(tile);
-}
-void linear_q6_k(const LinearTile& tile) {
-  linear<Q6_KFormat>(tile);
-}
-void linear_iq4_nl(const LinearTile& tile) {
-  linear<IQ4_NLFormat>(tile);
-}
-void linear_iq4_xs(const LinearTile& tile) {
-  linear<IQ4_XSFormat>(tile);
-}
-void linear_mxfp4(const LinearTile& tile) {
-  linear<MXFP4Format>(tile);
-}
-void linear_iq2_xxs(const LinearTile& tile) {
-  linear<IQ2_XXSFormat>(tile);
-}
-void linear_iq2_s(const LinearTile& tile) {
-  linear<IQ2_SFormat>(tile);
-}
-void linear_iq3_xxs(const LinearTile& tile) {
-  linear<IQ3_XXSFormat>(tile);
-}
-void linear_iq3_s(const LinearTile& tile) {
-  linear<IQ3_SFormat>(tile);
-}
-void linear_iq1_s(const LinearTile& tile) {
-  linear<IQ1_SFormat>(tile);
-}
-void linear_iq1_m(const LinearTile& tile) {
-  linear<IQ1_MFormat>(tile);
-}
-void linear_tq2_0(const LinearTile& tile) {
-  linear<TQ2_0Format>(tile);
-}
-void linear_nvfp4(const LinearTile& tile) {
-  linear<NVFP4Format>(tile);
-}
-void linear_q8_k(const LinearTile& tile) {
-  linear<Q8_KFormat>(tile);
+LinearKernel float_linear(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return linear<F32Format>;
+    case DType::kF16:
+      return linear<F16Format>;
+    case DType::kBF16:
+      return linear<BF16Format>;
+    case DType::kF8E4M3:
+      return linear<F8E4M3Format>;
+    default:
+      return by_code_format<LinearKernel>(dtype, []<class Format>() -> LinearKernel { return linear<Format>; });
+  }
 }
 
 }  // namespace quire::ops::cpu::QUIRE_ISA

@@ -359,235 +359,26 @@ void code_words(const float* x, int64_t k, uint8_t* row) {
   }
 }
 
+// Codes of at most 6 bits, none below 0.
+template <class Format>
+constexpr bool kMeetsBytes = !Format::kSigned;
+
 }  // namespace
 
-void code_bytes_q4_0(const float* x, int64_t k, uint8_t* row) {
-  code_bytes<Q4_0Format>(x, k, row);
-}
-void linear_bytes_q4_0(const LinearTile& tile) {
-  linear<Q4_0Format, ByteGroup>(tile);
-}
-void code_bytes_q4_1(const float* x, int64_t k, uint8_t* row) {
-  code_bytes<Q4_1Format>(x, k, row);
-}
-void linear_bytes_q4_1(const LinearTile& tile) {
-  linear<Q4_1Format, ByteGroup>(tile);
-}
-void code_bytes_q5_0(const float* x, int64_t k, uint8_t* row) {
-  code_bytes<Q5_0Format>(x, k, row);
-}
-void linear_bytes_q5_0(const LinearTile& tile) {
-  linear<Q5_0Format, ByteGroup>(tile);
-}
-void code_bytes_q5_1(const float* x, int64_t k, uint8_t* row) {
-  code_bytes<Q5_1Format>(x, k, row);
-}
-void linear_bytes_q5_1(const LinearTile& tile) {
-  linear<Q5_1Format, ByteGroup>(tile);
-}
-void code_bytes_q2_k(const float* x, int64_t k, uint8_t* row) {
-  code_bytes<Q2_KFormat>(x, k, row);
-}
-void linear_bytes_q2_k(const LinearTile& tile) {
-  linear<Q2_KFormat, ByteGroup>(tile);
-}
-void code_bytes_q3_k(const float* x, int64_t k, uint8_t* row) {
-  code_bytes<Q3_KFormat>(x, k, row);
-}
-void linear_bytes_q3_k(const LinearTile& tile) {
-  linear<Q3_KFormat, ByteGroup>(tile);
-}
-void code_bytes_q4_k(const float* x, int64_t k, uint8_t* row) {
-  code_bytes<Q4_KFormat>(x, k, row);
-}
-void linear_bytes_q4_k(const LinearTile& tile) {
-  linear<Q4_KFormat, ByteGroup>(tile);
-}
-void code_bytes_q5_k(const float* x, int64_t k, uint8_t* row) {
-  code_bytes<Q5_KFormat>(x, k, row);
-}
-void linear_bytes_q5_k(const LinearTile& tile) {
-  linear<Q5_KFormat, ByteGroup>(tile);
-}
-void code_bytes_q6_k(const float* x, int64_t k, uint8_t* row) {
-  code_bytes<Q6_KFormat>(x, k, row);
-}
-void linear_bytes_q6_k(const LinearTile& tile) {
-  linear<Q6_KFormat, ByteGroup>(tile);
-}
-void code_words_q4_0(const float* x, int64_t k, uint8_t* row) {
-  code_words<Q4_0Format>(x, k, row);
-}
-void linear_words_q4_0(const LinearTile& tile) {
-  linear<Q4_0Format, WordGroup>(tile);
-}
-void code_words_q4_1(const float* x, int64_t k, uint8_t* row) {
-  code_words<Q4_1Format>(x, k, row);
-}
-void linear_words_q4_1(const LinearTile& tile) {
-  linear<Q4_1Format, WordGroup>(tile);
-}
-void code_words_q5_0(const float* x, int64_t k, uint8_t* row) {
-  code_words<Q5_0Format>(x, k, row);
-}
-void linear_words_q5_0(const LinearTile& tile) {
-  linear<Q5_0Format, WordGroup>(tile);
-}
-void code_words_q5_1(const float* x, int64_t k, uint8_t* row) {
-  code_words<Q5_1Format>(x, k, row);
-}
-void linear_words_q5_1(const LinearTile& tile) {
-  linear<Q5_1Format, WordGroup>(tile);
-}
-void code_words_q2_k(const float* x, int64_t k, uint8_t* row) {
-  code_words<Q2_KFormat>(x, k, row);
-}
-void linear_words_q2_k(const LinearTile& tile) {
-  linear<Q2_KFormat, WordGroup>(tile);
-}
-void code_words_q3_k(const float* x, int64_t k, uint8_t* row) {
-  code_words<Q3_KFormat>(x, k, row);
-}
-void linear_words_q3_k(const LinearTile& tile) {
-  linear<Q3_KFormat, WordGroup>(tile);
-}
-void code_words_q4_k(const float* x, int64_t k, uint8_t* row) {
-  code_words<Q4_KFormat>(x, k, row);
-}
-void linear_words_q4_k(const LinearTile& tile) {
-  linear<Q4_KFormat, WordGroup>(tile);
-}
-void code_words_q5_k(const float* x, int64_t k, uint8_t* row) {
-  code_words<Q5_KFormat>(x, k, row);
-}
-void linear_words_q5_k(const LinearTile& tile) {
-  linear<Q5_KFormat, WordGroup>(tile);
-}
-void code_words_q6_k(const float* x, int64_t k, uint8_t* row) {
-  code_words<Q6_KFormat>(x, k, row);
-}
-void linear_words_q6_k(const LinearTile& tile) {
-  linear<Q6_KFormat, WordGroup>(tile);
-}
-void code_words_q8_0(const float* x, int64_t k, uint8_t* row) {
-  code_words<Q8_0Format>(x, k, row);
-}
-void linear_words_q8_0(const LinearTile& tile) {
-  linear<Q8_0Format, WordGroup>(tile);
-}
-void code_words_iq4_nl(const float* x, int64_t k, uint8_t* row) {
-  code_words<IQ4_NLFormat>(x, k, row);
-}
-void linear_words_iq4_nl(const LinearTile& tile) {
-  linear<IQ4_NLFormat, WordGroup>(tile);
-}
-void code_words_iq4_xs(const float* x, int64_t k, uint8_t* row) {
-  code_words<IQ4_XSFormat>(x, k, row);
-}
-void linear_words_iq4_xs(const LinearTile& tile) {
-  linear<IQ4_XSFormat, WordGroup>(tile);
-}
-void code_bytes_mxfp4(const float* x, int64_t k, uint8_t* row) {
-  code_bytes<MXFP4Format>(x, k, row);
-}
-void linear_bytes_mxfp4(const LinearTile& tile) {
-  linear<MXFP4Format, ByteGroup>(tile);
-}
-void code_words_mxfp4(const float* x, int64_t k, uint8_t* row) {
-  code_words<MXFP4Format>(x, k, row);
-}
-void linear_words_mxfp4(const LinearTile& tile) {
-  linear<MXFP4Format, WordGroup>(tile);
-}
-void code_words_iq2_xxs(const float* x, int64_t k, uint8_t* row) {
-  code_words<IQ2_XXSFormat>(x, k, row);
-}
-void linear_words_iq2_xxs(const LinearTile& tile) {
-  linear<IQ2_XXSFormat, WordGroup>(tile);
-}
-void code_words_iq2_s(const float* x, int64_t k, uint8_t* row) {
-  code_words<IQ2_SFormat>(x, k, row);
-}
-void linear_words_iq2_s(const LinearTile& tile) {
-  linear<IQ2_SFormat, WordGroup>(tile);
-}
-void code_bytes_iq3_xxs(const float* x, int64_t k, uint8_t* row) {
-  code_bytes<IQ3_XXSFormat>(x, k, row);
-}
-void linear_bytes_iq3_xxs(const LinearTile& tile) {
-  linear<IQ3_XXSFormat, ByteGroup>(tile);
-}
-void code_words_iq3_xxs(const float* x, int64_t k, uint8_t* row) {
-  code_words<IQ3_XXSFormat>(x, k, row);
-}
-void linear_words_iq3_xxs(const LinearTile& tile) {
-  linear<IQ3_XXSFormat, WordGroup>(tile);
-}
-void code_bytes_iq3_s(const float* x, int64_t k, uint8_t* row) {
-  code_bytes<IQ3_SFormat>(x, k, row);
-}
-void linear_bytes_iq3_s(const LinearTile& tile) {
-  linear<IQ3_SFormat, ByteGroup>(tile);
-}
-void code_words_iq3_s(const float* x, int64_t k, uint8_t* row) {
-  code_words<IQ3_SFormat>(x, k, row);
-}
-void linear_words_iq3_s(const LinearTile& tile) {
-  linear<IQ3_SFormat, WordGroup>(tile);
-}
-void code_bytes_iq1_s(const float* x, int64_t k, uint8_t* row) {
-  code_bytes<IQ1_SFormat>(x, k, row);
-}
-void linear_bytes_iq1_s(const LinearTile& tile) {
-  linear<IQ1_SFormat, ByteGroup>(tile);
-}
-void code_words_iq1_s(const float* x, int64_t k, uint8_t* row) {
-  code_words<IQ1_SFormat>(x, k, row);
-}
-void linear_words_iq1_s(const LinearTile& tile) {
-  linear<IQ1_SFormat, WordGroup>(tile);
-}
-void code_bytes_iq1_m(const float* x, int64_t k, uint8_t* row) {
-  code_bytes<IQ1_MFormat>(x, k, row);
-}
-void linear_bytes_iq1_m(const LinearTile& tile) {
-  linear<IQ1_MFormat, ByteGroup>(tile);
-}
-void code_words_iq1_m(const float* x, int64_t k, uint8_t* row) {
-  code_words<IQ1_MFormat>(x, k, row);
-}
-void linear_words_iq1_m(const LinearTile& tile) {
-  linear<IQ1_MFormat, WordGroup>(tile);
-}
-void code_bytes_tq2_0(const float* x, int64_t k, uint8_t* row) {
-  code_bytes<TQ2_0Format>(x, k, row);
-}
-void linear_bytes_tq2_0(const LinearTile& tile) {
-  linear<TQ2_0Format, ByteGroup>(tile);
-}
-void code_words_tq2_0(const float* x, int64_t k, uint8_t* row) {
-  code_words<TQ2_0Format>(x, k, row);
-}
-void linear_words_tq2_0(const LinearTile& tile) {
-  linear<TQ2_0Format, WordGroup>(tile);
-}
-void code_bytes_nvfp4(const float* x, int64_t k, uint8_t* row) {
-  code_bytes<NVFP4Format>(x, k, row);
-}
-void linear_bytes_nvfp4(const LinearTile& tile) {
-  linear<NVFP4Format, ByteGroup>(tile);
-}
-void code_words_nvfp4(const float* x, int64_t k, uint8_t* row) {
-  code_words<NVFP4Format>(x, k, row);
-}
-void linear_words_nvfp4(const LinearTile& tile) {
-  linear<NVFP4Format, WordGroup>(tile);
-}
-void code_words_q8_k(const float* x, int64_t k, uint8_t* row) {
-  code_words<Q8_KFormat>(x, k, row);
-}
-void linear_words_q8_k(const LinearTile& tile) {
-  linear<Q8_KFormat, WordGroup>(tile);
+LinearKernel whole_number_linear(Activations activations, DType dtype) {
+  return by_code_format<LinearKernel>(dtype, [&]<class Format>() -> LinearKernel {
+    if (activations == kWordRows) return linear<Format, WordGroup>;
+    if constexpr (kMeetsBytes<Format>) return linear<Format, ByteGroup>;
+    return nullptr;
+  });
+}
+
+CodeRowKernel whole_number_code_row(Activations activations, DType dtype) {
+  return by_code_format<CodeRowKernel>(dtype, [&]<class Format>() -> CodeRowKernel {
+    if (activations == kWordRows) return code_words<Format>;
+    if constexpr (kMeetsBytes<Format>) return code_bytes<Format>;
+    return nullptr;
+  });
 }
 
 }  // namespace quire::ops::cpu::QUIRE_ISA

@@ -351,4 +351,59 @@ QUIRE_INLINE FW quad_values(IW quad, int i, FW d, FW m) {
   return ints_to_floats(code) * d;
 }
 
+// choose.operator()<Format>() with the format of codes of dtype's panels, which some types share; otherwise nullptr.
+template <class Kernel, class Choose>
+Kernel by_code_format(DType dtype, const Choose& choose) {
+  switch (dtype) {
+    case DType::kQ4_0:
+      return choose.template operator()<Q4_0Format>();
+    case DType::kQ4_1:
+      return choose.template operator()<Q4_1Format>();
+    case DType::kQ5_0:
+      return choose.template operator()<Q5_0Format>();
+    case DType::kQ5_1:
+      return choose.template operator()<Q5_1Format>();
+    case DType::kQ8_0:
+      return choose.template operator()<Q8_0Format>();
+    case DType::kQ2_K:
+      return choose.template operator()<Q2_KFormat>();
+    case DType::kQ3_K:
+      return choose.template operator()<Q3_KFormat>();
+    case DType::kQ4_K:
+      return choose.template operator()<Q4_KFormat>();
+    case DType::kQ5_K:
+      return choose.template operator()<Q5_KFormat>();
+    case DType::kQ6_K:
+      return choose.template operator()<Q6_KFormat>();
+    case DType::kQ8_K:
+      return choose.template operator()<Q8_KFormat>();
+    case DType::kIQ4_NL:
+      return choose.template operator()<IQ4_NLFormat>();
+    case DType::kIQ4_XS:
+      return choose.template operator()<IQ4_XSFormat>();
+    case DType::kMXFP4:
+      return choose.template operator()<MXFP4Format>();
+    case DType::kNVFP4:
+      return choose.template operator()<NVFP4Format>();
+    case DType::kIQ2_XXS:
+      return choose.template operator()<IQ2_XXSFormat>();
+    case DType::kIQ2_XS:
+    case DType::kIQ2_S:
+      return choose.template operator()<IQ2_SFormat>();
+    case DType::kIQ3_XXS:
+      return choose.template operator()<IQ3_XXSFormat>();
+    case DType::kIQ3_S:
+      return choose.template operator()<IQ3_SFormat>();
+    case DType::kIQ1_S:
+      return choose.template operator()<IQ1_SFormat>();
+    case DType::kIQ1_M:
+      return choose.template operator()<IQ1_MFormat>();
+    case DType::kTQ1_0:
+    case DType::kTQ2_0:
+      return choose.template operator()<TQ2_0Format>();
+    default:
+      return nullptr;
+  }
+}
+
 }  // namespace quire::ops::cpu::QUIRE_ISA

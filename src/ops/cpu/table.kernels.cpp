@@ -1,197 +1,61 @@
 #include "ops/cpu/isa_kernels.h"
-#include "ops/cpu/stored_levels.h"
 
 #define QUIRE_ISA_NAME_INNER(isa) #isa
 #define QUIRE_ISA_NAME(isa) QUIRE_ISA_NAME_INNER(isa)
 
 namespace quire::ops::cpu::QUIRE_ISA {
+namespace {
 
-// In DType's order: F32, F16, BF16, I32, I64, Q4_0, Q4_1, Q8_0, I8, two F8s, Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL, IQ4_XS,
-// MXFP4, U8, IQ2_XXS to IQ2_S, IQ3_XXS, IQ3_S, IQ1_S, IQ1_M, TQ1_0, TQ2_0, NVFP4, Q8_K. Some share panels, hence
-// kernels.
-extern constexpr Kernels kKernels = {
-    .name = QUIRE_ISA_NAME(QUIRE_ISA),
-    .multiplies_bfloat16 = false,
-    .linear = {{linear_f32,   linear_f16,     linear_bf16,    nullptr,      nullptr,        linear_q4_0,   linear_q4_1,
-                linear_q8_0,  nullptr,        linear_f8_e4m3, nullptr,      linear_q5_0,    linear_q5_1,   linear_q2_k,
-                linear_q3_k,  linear_q4_k,    linear_q5_k,    linear_q6_k,  linear_iq4_nl,  linear_iq4_xs, linear_mxfp4,
-                nullptr,      linear_iq2_xxs, linear_iq2_s,   linear_iq2_s, linear_iq3_xxs, linear_iq3_s,  linear_iq1_s,
-                linear_iq1_m, linear_tq2_0,   linear_tq2_0,   linear_nvfp4, linear_q8_k},
-               {nullptr,
-                nullptr,
-                nullptr,
-                nullptr,
-                nullptr,
-                linear_bytes_q4_0,
-                linear_bytes_q4_1,
-                nullptr,
-                nullptr,
-                nullptr,
-                nullptr,
-                linear_bytes_q5_0,
-                linear_bytes_q5_1,
-                linear_bytes_q2_k,
-                linear_bytes_q3_k,
-                linear_bytes_q4_k,
-                linear_bytes_q5_k,
-                linear_bytes_q6_k,
-                nullptr,
-                nullptr,
-                linear_bytes_mxfp4,
-                nullptr,
-                nullptr,
-                nullptr,
-                nullptr,
-                linear_bytes_iq3_xxs,
-                linear_bytes_iq3_s,
-                linear_bytes_iq1_s,
-                linear_bytes_iq1_m,
-                linear_bytes_tq2_0,
-                linear_bytes_tq2_0,
-                linear_bytes_nvfp4,
-                nullptr},
-               {nullptr,
-                nullptr,
-                nullptr,
-                nullptr,
-                nullptr,
-                linear_words_q4_0,
-                linear_words_q4_1,
-                linear_words_q8_0,
-                nullptr,
-                nullptr,
-                nullptr,
-                linear_words_q5_0,
-                linear_words_q5_1,
-                linear_words_q2_k,
-                linear_words_q3_k,
-                linear_words_q4_k,
-                linear_words_q5_k,
-                linear_words_q6_k,
-                linear_words_iq4_nl,
-                linear_words_iq4_xs,
-                linear_words_mxfp4,
-                nullptr,
-                linear_words_iq2_xxs,
-                linear_words_iq2_s,
-                linear_words_iq2_s,
-                linear_words_iq3_xxs,
-                linear_words_iq3_s,
-                linear_words_iq1_s,
-                linear_words_iq1_m,
-                linear_words_tq2_0,
-                linear_words_tq2_0,
-                linear_words_nvfp4,
-                linear_words_q8_k},
-               {nullptr, nullptr, linear_pairs_bf16}},
-    .code_row = {{},
-                 {nullptr,          nullptr,
-                  nullptr,          nullptr,
-                  nullptr,          code_bytes_q4_0,
-                  code_bytes_q4_1,  nullptr,
-                  nullptr,          nullptr,
-                  nullptr,          code_bytes_q5_0,
-                  code_bytes_q5_1,  code_bytes_q2_k,
-                  code_bytes_q3_k,  code_bytes_q4_k,
-                  code_bytes_q5_k,  code_bytes_q6_k,
-                  nullptr,          nullptr,
-                  code_bytes_mxfp4, nullptr,
-                  nullptr,          nullptr,
-                  nullptr,          code_bytes_iq3_xxs,
-                  code_bytes_iq3_s, code_bytes_iq1_s,
-                  code_bytes_iq1_m, code_bytes_tq2_0,
-                  code_bytes_tq2_0, code_bytes_nvfp4,
-                  nullptr},
-                 {nullptr,
-                  nullptr,
-                  nullptr,
-                  nullptr,
-                  nullptr,
-                  code_words_q4_0,
-                  code_words_q4_1,
-                  code_words_q8_0,
-                  nullptr,
-                  nullptr,
-                  nullptr,
-                  code_words_q5_0,
-                  code_words_q5_1,
-                  code_words_q2_k,
-                  code_words_q3_k,
-                  code_words_q4_k,
-                  code_words_q5_k,
-                  code_words_q6_k,
-                  code_words_iq4_nl,
-                  code_words_iq4_xs,
-                  code_words_mxfp4,
-                  nullptr,
-                  code_words_iq2_xxs,
-                  code_words_iq2_s,
-                  code_words_iq2_s,
-                  code_words_iq3_xxs,
-                  code_words_iq3_s,
-                  code_words_iq1_s,
-                  code_words_iq1_m,
-                  code_words_tq2_0,
-                  code_words_tq2_0,
-                  code_words_nvfp4,
-                  code_words_q8_k},
-                 {nullptr, nullptr, code_pairs}},
-    .dequantise = {dequantise_f32,
-                   dequantise_f16,
-                   dequantise_bf16,
-                   nullptr,
-                   nullptr,
-                   dequantise_q4_0,
-                   dequantise_q4_1,
-                   dequantise_q8_0,
-                   nullptr,
-                   nullptr,
-                   nullptr,
-                   dequantise_q5_0,
-                   dequantise_q5_1,
-                   dequantise_q2_k,
-                   dequantise_q3_k,
-                   dequantise_q4_k,
-                   dequantise_q5_k,
-                   dequantise_q6_k,
-                   dequantise_iq4_nl,
-                   dequantise_iq4_xs,
-                   dequantise_mxfp4,
-                   nullptr,
-                   dequantise_iq2_xxs,
-                   dequantise_iq2_xs,
-                   dequantise_iq2_s,
-                   dequantise_iq3_xxs,
-                   dequantise_iq3_s,
-                   dequantise_iq1_s,
-                   dequantise_iq1_m,
-                   dequantise_tq1_0,
-                   dequantise_tq2_0,
-                   dequantise_nvfp4,
-                   dequantise_q8_k},
-    .quantise = quantise,
-    .rms_norm = rms_norm,
-    .layer_norm = layer_norm,
-    .rope = rope,
-    .activate = activate,
-    .add = add,
-    .scale = scale,
-    .clamped_swiglu = clamped_swiglu,
-    .moe_combine = moe_combine,
-    .kv_write = kv_write,
-    .attention = attention,
-    .attention_fold = attention_fold,
-    .attention_finish = attention_finish,
-};
+Kernels make_kernels() {
+  Kernels kernels = {
+      .name = QUIRE_ISA_NAME(QUIRE_ISA),
+      .quantise = quantise,
+      .rms_norm = rms_norm,
+      .layer_norm = layer_norm,
+      .rope = rope,
+      .activate = activate,
+      .add = add,
+      .scale = scale,
+      .clamped_swiglu = clamped_swiglu,
+      .moe_combine = moe_combine,
+      .kv_write = kv_write,
+      .attention = attention,
+      .attention_fold = attention_fold,
+      .attention_finish = attention_finish,
+  };
+  for (int format = 0; format < kNumFormats; ++format) {
+    const auto dtype = static_cast<DType>(format);
+    kernels.linear[kFloatRows][format] = float_linear(dtype);
+    for (const Activations activations : {kByteRows, kWordRows}) {
+      kernels.linear[activations][format] = whole_number_linear(activations, dtype);
+      kernels.code_row[activations][format] = whole_number_code_row(activations, dtype);
+    }
+    kernels.dequantise[format] = dequantise_kernel(dtype);
+  }
+  constexpr auto kBF16 = static_cast<size_t>(DType::kBF16);
+  kernels.linear[kBFloat16Rows][kBF16] = linear_pairs;
+  kernels.code_row[kBFloat16Rows][kBF16] = code_pairs;
+  return kernels;
+}
+
+}  // namespace
+
+const Kernels& kernels() {
+  static const Kernels table = make_kernels();
+  return table;
+}
 
 #if defined(__AVX512F__)
-extern constexpr Kernels kBFloat16Kernels = [] {
-  Kernels kernels = kKernels;
-  kernels.name = "avx512_bf16";
-  kernels.multiplies_bfloat16 = true;
-  kernels.linear[kBFloat16Rows][static_cast<size_t>(DType::kBF16)] = linear_native_pairs_bf16;
-  return kernels;
-}();
+const Kernels& bfloat16_kernels() {
+  static const Kernels table = [] {
+    Kernels kernels = make_kernels();
+    kernels.name = "avx512_bf16";
+    kernels.multiplies_bfloat16 = true;
+    kernels.linear[kBFloat16Rows][static_cast<size_t>(DType::kBF16)] = linear_native_pairs;
+    return kernels;
+  }();
+  return table;
+}
 #endif
 
 }  // namespace quire::ops::cpu::QUIRE_ISA
