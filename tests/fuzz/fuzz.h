@@ -20,7 +20,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 namespace quire::fuzz {
 
 // Ends the process where an input took more processor time than it may: a clock on the wall would blame the input for
-// what else runs on the machine. One second; ten times that under sanitizers.
+// what else runs on the machine. One second; ten where the build is slow.
 class CpuLimit {
  public:
   CpuLimit();

@@ -1,4 +1,4 @@
-// Gives files to a fuzz target, as a test: replay [--plain] FILE_OR_FOLDER... With --plain (no sanitizers) the whole
+// Gives files to a fuzz target, as a test: replay [--plain] FILE_OR_FOLDER... With --plain (a release build) the whole
 // process may hold 256 MiB at most; the target itself bounds its time.
 #include <sys/resource.h>
 
