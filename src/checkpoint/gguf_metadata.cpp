@@ -221,11 +221,11 @@ Result<std::optional<std::vector<bool>>> GgufMetadata::booleans(std::string_view
     return std::optional(std::move(answers));
   }
   if (!is_integer(value->element_type)) return wrong_type(key, *value, kExpected);
-  QUIRE_ASSIGN_OR_RETURN(const auto numbers, integers(key));
-  for (const int64_t number : *numbers) {
-    if (number != 0 && number != 1) {
-      return data_loss("metadata {} holds {}, expected 0 or 1", in_quotes(key), number);
-    }
+  if (!is_integer(value->element_type)) return wrong_type(key, *value, kExpected);
+  const size_t stride = value->data.size() / std::max<size_t>(value->count, 1);
+  for (size_t i = 0; i < value->count; ++i) {
+    const int64_t number = integer_at(value->element_type, value->data.data() + i * stride).value_or(-1);
+    if (number != 0 && number != 1) return data_loss("metadata {} holds {}, expected 0 or 1", in_quotes(key), number);
     answers.push_back(number == 1);
   }
   return std::optional(std::move(answers));

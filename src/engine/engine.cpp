@@ -200,6 +200,9 @@ Result<std::vector<std::unique_ptr<TokenStream>>> Engine::Impl::submit(Generatio
     one.request.tenant = request.tenant;
     one.request.weight = request.weight;
     one.request.context.salt = request.cache_salt;
+    const RopeConfig& rope = executor->model().rope;
+    one.request.context.is_long =
+        rope.scaling == RopeScaling::kLongRope && num_prompt_tokens > rope.original_max_position;
     if (i > 0) one.request.fork_of = first;
     SamplingParams params = request.params;
     if (i > 0) params.prompt_logprobs.reset();

@@ -120,6 +120,7 @@ json::object as_json(const sched::SequenceRequest& r) {
           {"weight", r.weight},
           {"salt", r.context.salt},
           {"lora_id", r.context.lora_id},
+          {"is_long", r.context.is_long},
           {"fork_of", optional_value(r.fork_of)}};
 }
 
@@ -135,6 +136,7 @@ sched::SequenceRequest request_from(const json::object& o) {
   r.weight = o.at("weight").to_number<double>();
   r.context.salt = json::value_to<std::string>(o.at("salt"));
   r.context.lora_id = o.at("lora_id").to_number<int32_t>();
+  if (const json::value* is_long = o.if_contains("is_long")) r.context.is_long = is_long->as_bool();
   if (!o.at("fork_of").is_null()) r.fork_of = o.at("fork_of").to_number<SequenceId>();
   return r;
 }

@@ -1,7 +1,7 @@
 // Which blocks hold the keys and values of which text: a tree whose nodes are blocks' worth of tokens.
 //
 // A node stands for all tokens from the beginning of a text to the end of its own block_size ones, read in one context
-// (salt, LoRA adapter): its parent and its tokens decide, compared one by one. The hash over both only finds
+// (salt, LoRA adapter, rotation): its parent and its tokens decide, compared one by one. The hash over both only finds
 // candidates, so a collision costs time and never correctness. The blocks that hold a node's keys and values, one a
 // group of layers, are attached while they exist; a node outlives them as long as it is pinned or has children, so
 // that a tail stays findable when a middle was evicted and computed again.
@@ -29,8 +29,10 @@ inline constexpr NodeId kNoNode = -1;
 struct CacheContext {
   std::string salt;     // cache_salt of the request: whoever does not know it cannot probe what others asked
   int32_t lora_id = 0;  // 0: the model itself
+  // The prompt is longer than the model was trained for, and so all its keys are rotated otherwise (longrope).
+  bool is_long = false;
   bool operator<(const CacheContext& other) const {
-    return std::tie(salt, lora_id) < std::tie(other.salt, other.lora_id);
+    return std::tie(salt, lora_id, is_long) < std::tie(other.salt, other.lora_id, other.is_long);
   }
 };
 

@@ -29,6 +29,7 @@ struct Batch {
   const int32_t* positions = nullptr;        // [num_tokens]
   const int32_t* query_offsets = nullptr;    // [num_sequences + 1]
   const int32_t* context_lengths = nullptr;  // [num_sequences], tokens in the cache when the step is done
+  const int32_t* prompt_lengths = nullptr;   // [num_sequences]; nullptr: the context lengths
   int64_t block_table_stride = 0;
   std::span<const CacheGroup> groups;
   std::span<const CacheLayer> layers;

@@ -120,7 +120,7 @@ Status validate(const RopeConfig& rope, int32_t head_dim) {
   return {};
 }
 
-std::vector<double> rotary_frequencies(const RopeConfig& rope, bool long_context) {
+std::vector<double> rotary_frequencies(const RopeConfig& rope, bool long_sequence) {
   std::vector<double> frequencies(static_cast<size_t>(rope.rotary_dim / 2));
   for (size_t i = 0; i < frequencies.size(); ++i) {
     frequencies[i] = std::pow(rope.theta, -2.0 * static_cast<double>(i) / rope.rotary_dim);
@@ -139,7 +139,7 @@ std::vector<double> rotary_frequencies(const RopeConfig& rope, bool long_context
       break;
     case RopeScaling::kLongRope:
       for (size_t i = 0; i < frequencies.size(); ++i) {
-        frequencies[i] /= (long_context ? rope.long_factors : rope.short_factors)[i];
+        frequencies[i] /= (long_sequence ? rope.long_factors : rope.short_factors)[i];
       }
       break;
   }
@@ -161,13 +161,20 @@ double rotary_attention_factor(const RopeConfig& rope) {
 
 Rotary::Rotary(const RopeConfig& rope, int64_t num_positions, const std::vector<float>& divisors)
     : rotary_dim_(rope.rotary_dim), interleaved_(rope.interleaved), num_positions_(num_positions) {
-  std::vector<double> frequencies = rotary_frequencies(rope, num_positions > rope.original_max_position);
-  const size_t half = frequencies.size();
-  for (size_t i = 0; i < divisors.size() && i < half; ++i) frequencies[i] /= divisors[i];
+  std::vector<double> frequencies = rotary_frequencies(rope);
+  for (size_t i = 0; i < divisors.size() && i < frequencies.size(); ++i) frequencies[i] /= divisors[i];
   const double scale = rotary_attention_factor(rope);
-  table_.resize(static_cast<size_t>(num_positions_) * 2 * half);
+  table_ = make_table(frequencies, scale);
+  if (rope.scaling != RopeScaling::kLongRope) return;
+  trained_length_ = rope.original_max_position;
+  long_table_ = make_table(rotary_frequencies(rope, /*long_sequence=*/true), scale);
+}
+
+std::vector<float> Rotary::make_table(const std::vector<double>& frequencies, double scale) const {
+  const size_t half = frequencies.size();
+  std::vector<float> table(static_cast<size_t>(num_positions_) * 2 * half);
   for (int64_t position = 0; position < num_positions_; ++position) {
-    float* row = table_.data() + static_cast<size_t>(position) * 2 * half;
+    float* row = table.data() + static_cast<size_t>(position) * 2 * half;
     for (size_t i = 0; i < half; ++i) {
       // Angles as the reference computes them: frequency and product rounded to float32.
       const float angle = static_cast<float>(position) * static_cast<float>(frequencies[i]);
@@ -175,21 +182,46 @@ Rotary::Rotary(const RopeConfig& rope, int64_t num_positions, const std::vector<
       row[half + i] = static_cast<float>(std::sin(static_cast<double>(angle)) * scale);
     }
   }
+  return table;
+}
+
+void Rotary::rotate(ops::Backend& backend, const std::vector<float>& table, float* heads, int64_t token_stride,
+                    int64_t num_tokens, int32_t num_heads, int32_t head_dim, const int32_t* positions) const {
+  backend(ops::RopeArgs{.heads = heads,
+                        .token_stride = token_stride,
+                        .num_tokens = num_tokens,
+                        .num_heads = num_heads,
+                        .head_dim = head_dim,
+                        .rotary_dim = rotary_dim_,
+                        .interleaved = interleaved_,
+                        .positions = positions,
+                        .table = table.data(),
+                        .table_positions = num_positions_});
 }
 
 void Rotary::operator()(ops::Backend& backend, const Batch& batch, float* heads, int64_t token_stride,
                         int32_t num_heads, int32_t head_dim) const {
   if (rotary_dim_ == 0) return;
-  backend(ops::RopeArgs{.heads = heads,
-                        .token_stride = token_stride,
-                        .num_tokens = batch.num_tokens,
-                        .num_heads = num_heads,
-                        .head_dim = head_dim,
-                        .rotary_dim = rotary_dim_,
-                        .interleaved = interleaved_,
-                        .positions = batch.positions,
-                        .table = table_.data(),
-                        .table_positions = num_positions_});
+  if (long_table_.empty()) {
+    rotate(backend, table_, heads, token_stride, batch.num_tokens, num_heads, head_dim, batch.positions);
+    return;
+  }
+  const auto rotate_run = [&](const std::vector<float>& table, int32_t begin, int32_t end) {
+    if (begin == end) return;
+    rotate(backend, table, heads + begin * token_stride, token_stride, end - begin, num_heads, head_dim,
+           batch.positions + begin);
+  };
+  const int32_t* lengths = batch.prompt_lengths != nullptr ? batch.prompt_lengths : batch.context_lengths;
+  for (int32_t s = 0; s < batch.num_sequences; ++s) {
+    const int32_t begin = batch.query_offsets[s];
+    const int32_t end = batch.query_offsets[s + 1];
+    int32_t first_long = begin;
+    if (lengths[s] <= trained_length_) {
+      while (first_long < end && batch.positions[first_long] < trained_length_) ++first_long;
+    }
+    rotate_run(table_, begin, first_long);
+    rotate_run(long_table_, first_long, end);
+  }
 }
 
 }  // namespace quire::nn

@@ -16,8 +16,8 @@ namespace quire::nn {
 //   llama3: long wavelengths divided by factor, short ones kept, smooth between (Llama 3.1);
 //   yarn:   by dimension between interpolation and extrapolation (Peng et al., 2023);
 //   longrope: each divided by a factor of its own, one list for sequences within the trained context and one for
-//             those beyond it (`long_context`; Ding et al., 2024).
-std::vector<double> rotary_frequencies(const RopeConfig& rope, bool long_context = false);
+//             those beyond it (`long_sequence`; Ding et al., 2024).
+std::vector<double> rotary_frequencies(const RopeConfig& rope, bool long_sequence = false);
 // What cos and sin are multiplied with (1 but for yarn and longrope).
 double rotary_attention_factor(const RopeConfig& rope);
 // Ranges of every number. Errors: invalid_argument naming the field.
@@ -27,9 +27,9 @@ class Rotary {
  public:
   Rotary() = default;
   // Positions [0, num_positions). `divisors`: the checkpoint's own divisor of each frequency
-  // (GGUF's rope_freqs.weight), empty when it has none. Longrope takes its long factors for all sequences where
-  // num_positions is more than what the model was trained for, else its short ones: a cached key is read by whoever has
-  // the same tokens before it, of whatever length.
+  // (GGUF's rope_freqs.weight), empty when it has none. Longrope takes its long factors for all tokens of a prompt that
+  // is longer than the trained length, and for tokens at positions behind it; else the short ones. So a token is
+  // rotated by its position and its prompt's length alone, whenever it is computed, again or in pieces.
   Rotary(const RopeConfig& rope, int64_t num_positions, const std::vector<float>& divisors);
 
   // heads: [num_tokens, num_heads, head_dim] of the batch, tokens token_stride floats apart, rotated in place.
@@ -37,14 +37,21 @@ class Rotary {
                   int32_t head_dim) const;
 
   static int64_t table_bytes(const RopeConfig& rope, int64_t num_positions) {
-    return num_positions * rope.rotary_dim * static_cast<int64_t>(sizeof(float));
+    const int64_t tables = rope.scaling == RopeScaling::kLongRope ? 2 : 1;
+    return tables * num_positions * rope.rotary_dim * static_cast<int64_t>(sizeof(float));
   }
 
  private:
+  void rotate(ops::Backend& backend, const std::vector<float>& table, float* heads, int64_t token_stride,
+              int64_t num_tokens, int32_t num_heads, int32_t head_dim, const int32_t* positions) const;
+  std::vector<float> make_table(const std::vector<double>& frequencies, double scale) const;
+
   int32_t rotary_dim_ = 0;  // 0: nothing rotates
   bool interleaved_ = false;
   int64_t num_positions_ = 0;
-  std::vector<float> table_;  // [num_positions, rotary_dim]
+  int64_t trained_length_ = 0;     // longrope: what goes beyond it uses long_table_
+  std::vector<float> table_;       // [num_positions, rotary_dim]
+  std::vector<float> long_table_;  // the same, or empty
 };
 
 }  // namespace quire::nn

@@ -31,6 +31,7 @@ void InputBatch::build(const StepPlan& plan, std::unordered_map<SequenceId, Sequ
   positions_.clear();
   query_offsets_.assign(1, 0);
   context_lengths_.clear();
+  prompt_lengths_.clear();
   logit_rows_.clear();
   size_t stride = 0;
   for (const ScheduledSequence& scheduled : plan.scheduled) {
@@ -56,6 +57,7 @@ void InputBatch::build(const StepPlan& plan, std::unordered_map<SequenceId, Sequ
     add_run(scheduled, i, block_size);
     query_offsets_.push_back(static_cast<int32_t>(token_ids_.size()));
     context_lengths_.push_back(end);
+    prompt_lengths_.push_back(state.num_prompt_tokens);
     add_logit_rows(scheduled, state, first_row, static_cast<int32_t>(i), logit_rows_);
   }
 }
@@ -91,6 +93,7 @@ nn::Batch InputBatch::view(std::span<const nn::CacheLayer> layers) {
           .positions = positions_.data(),
           .query_offsets = query_offsets_.data(),
           .context_lengths = context_lengths_.data(),
+          .prompt_lengths = prompt_lengths_.data(),
           .block_table_stride = static_cast<int64_t>(block_table_stride_),
           .groups = group_views_,
           .layers = layers};

@@ -58,6 +58,7 @@ class InputBatch {
   std::vector<nn::CacheGroup> group_views_;
   std::vector<int32_t> query_offsets_;
   std::vector<int32_t> context_lengths_;
+  std::vector<int32_t> prompt_lengths_;
   size_t block_table_stride_ = 0;
   std::vector<LogitRow> logit_rows_;
 };

@@ -220,15 +220,9 @@ class GptOssLimits(Tiny, harness.ServerTest):
 
 
 class Phi3LongRope(Tiny, harness.ServerTest):
-    """No more than the trained length: short factors. (The other case is in tests/runner.)"""
+    """Prompts within the trained length and beyond it."""
 
     name = "phi3_longrope"
-    arguments = (*Tiny.arguments, "--max-model-len", "32")
-
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.record["cases"] = [case for case in cls.record["cases"] if len(case["prompt"]) < 32]
 
 
 if __name__ == "__main__":

@@ -78,10 +78,11 @@ TEST_P(PrefixCacheTest, ContextsShareNothing) {
   const NodeId salted = cache.pin_root({.salt = "s"});
   const NodeId adapted = cache.pin_root({.salt = "", .lora_id = 1});
   const NodeId both = cache.pin_root({.salt = "s", .lora_id = 1});
-  EXPECT_EQ(std::set({plain, salted, adapted, both}).size(), 4u);
+  const NodeId beyond_training = cache.pin_root({.salt = "s", .is_long = true});
+  EXPECT_EQ(std::set({plain, salted, adapted, both, beyond_training}).size(), 5u);
   const NodeId node = cache.add_child(salted, Tokens{1, 2});
   cache.attach(node, 0, 0, 0);
-  for (const NodeId other : {plain, adapted, both}) EXPECT_EQ(cache.find_child(other, Tokens{1, 2}), kNoNode);
+  for (const NodeId other : {plain, adapted, both, beyond_training}) EXPECT_EQ(cache.find_child(other, Tokens{1, 2}), kNoNode);
   EXPECT_EQ(cache.pin_root({.salt = "s"}), salted);
   cache.check_invariants();
 }

@@ -74,7 +74,7 @@ TEST(Rotary, YarnScalesCosineAndSineByItsAttentionFactor) {
   EXPECT_NEAR(rotary_attention_factor(rope), 1.25, 1e-12);
 }
 
-TEST(Rotary, LongRopeDividesEachFrequencyByAFactorOfItsOwn) {
+TEST(Rotary, LongRopeDividesEachFrequencyByTheFactorOfTheSequencesLength) {
   RopeConfig rope = plain(8);
   rope.scaling = RopeScaling::kLongRope;
   rope.original_max_position = 64;
@@ -84,7 +84,7 @@ TEST(Rotary, LongRopeDividesEachFrequencyByAFactorOfItsOwn) {
   const std::vector<double> original = rotary_frequencies(plain(8));
   for (size_t i = 0; i < original.size(); ++i) {
     EXPECT_DOUBLE_EQ(rotary_frequencies(rope)[i], original[i] / rope.short_factors[i]);
-    EXPECT_DOUBLE_EQ(rotary_frequencies(rope, /*long_context=*/true)[i], original[i] / rope.long_factors[i]);
+    EXPECT_DOUBLE_EQ(rotary_frequencies(rope, /*long_sequence=*/true)[i], original[i] / rope.long_factors[i]);
   }
   EXPECT_NEAR(rotary_attention_factor(rope), std::sqrt(1 + std::log(8.0) / std::log(64.0)), 1e-12);
   rope.attention_factor = 1.5;
@@ -95,23 +95,32 @@ TEST(Rotary, LongRopeDividesEachFrequencyByAFactorOfItsOwn) {
   EXPECT_NE(validate(rope, 8).message().find("long_factor has 3 numbers, expected 4"), std::string::npos);
 }
 
-// Whatever the sequence: a key in the cache may serve a longer one later.
-TEST(Rotary, LongRopeTakesItsLongFactorsForAllWhereMoreThanTheTrainedLengthIsServed) {
+// Two sequences in one batch: the prompt of one is longer than what was trained, though this step is at its beginning;
+// the other outgrows it while it is answered.
+TEST(Rotary, LongRopeGoesByThePromptsLengthAndThePosition) {
   RopeConfig rope = plain(2);
   rope.scaling = RopeScaling::kLongRope;
   rope.original_max_position = 4;
   rope.short_factors = {1.0};
   rope.long_factors = {2.0};
+  const Rotary rotary(rope, 16, {});
   const auto backend = ops::make_reference_backend();
-  for (const int64_t positions_served : {4, 5}) {
-    const Rotary rotary(rope, positions_served, {});
-    std::vector<float> heads = {1, 0, 1, 0};
-    const int32_t positions[] = {1, 3};
-    rotary(*backend, {.num_tokens = 2, .positions = positions}, heads.data(), 2, 1, 2);
-    const double divisor = positions_served > 4 ? 2.0 : 1.0;
-    EXPECT_NEAR(heads[0], std::cos(1.0 / divisor), 1e-6) << positions_served;
-    EXPECT_NEAR(heads[3], std::sin(3.0 / divisor), 1e-6) << positions_served;
-  }
+  std::vector<float> heads = {1, 0, 1, 0, 1, 0, 1, 0};
+  const int32_t positions[] = {0, 1, 3, 4};
+  const int32_t offsets[] = {0, 2, 4};
+  const int32_t contexts[] = {2, 5};
+  const int32_t lengths[] = {5, 4};
+  rotary(*backend,
+         {.num_tokens = 4,
+          .num_sequences = 2,
+          .positions = positions,
+          .query_offsets = offsets,
+          .context_lengths = contexts,
+          .prompt_lengths = lengths},
+         heads.data(), 2, 1, 2);
+  EXPECT_NEAR(heads[2], std::cos(0.5), 1e-6);
+  EXPECT_NEAR(heads[4], std::cos(3.0), 1e-6);
+  EXPECT_NEAR(heads[7], std::sin(2.0), 1e-6);
 }
 
 TEST(Rotary, NumbersOutOfRangeAreRefusedByName) {

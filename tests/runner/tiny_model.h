@@ -124,12 +124,14 @@ class TinyModel {
       groups.push_back({.slots = slots[g].data(), .block_tables = tables[g].data()});
     }
     const int32_t offsets[2] = {0, end - begin};
+    const auto length = static_cast<int32_t>(tokens.size());
     const nn::Batch batch{.num_tokens = end - begin,
                           .num_sequences = 1,
                           .token_ids = tokens.data() + begin,
                           .positions = positions.data(),
                           .query_offsets = offsets,
                           .context_lengths = &end,
+                          .prompt_lengths = &length,
                           .block_table_stride = static_cast<int64_t>(tables.front().size()),
                           .groups = groups,
                           .layers = storage_->layers()};
