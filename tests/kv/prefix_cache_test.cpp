@@ -82,7 +82,8 @@ TEST_P(PrefixCacheTest, ContextsShareNothing) {
   EXPECT_EQ(std::set({plain, salted, adapted, both, beyond_training}).size(), 5u);
   const NodeId node = cache.add_child(salted, Tokens{1, 2});
   cache.attach(node, 0, 0, 0);
-  for (const NodeId other : {plain, adapted, both, beyond_training}) EXPECT_EQ(cache.find_child(other, Tokens{1, 2}), kNoNode);
+  for (const NodeId other : {plain, adapted, both, beyond_training})
+    EXPECT_EQ(cache.find_child(other, Tokens{1, 2}), kNoNode);
   EXPECT_EQ(cache.pin_root({.salt = "s"}), salted);
   cache.check_invariants();
 }
