@@ -277,7 +277,7 @@ def train(name, options):
         vocab_size=420 if options.get("byte_fallback") else 200,
         model_type=name.split("_")[0],
         hard_vocab_limit=False,
-        normalization_rule_tsv=str(rules),
+        normalization_rule_tsv=os.path.relpath(rules),  # the model records it
         minloglevel=2,
         **options,
     )
