@@ -114,10 +114,11 @@ std::vector<std::unique_ptr<ops::PackedMatrix>> Loader::pack(std::span<const Ten
 }
 
 void Loader::note_form(std::span<const TensorView> matrices, int64_t packed_bytes) {
-  const DTypeInfo format = info(matrices[0].dtype);
-  constexpr int64_t kRows = 1024;  // whole panels: what widens is then the format
-  if (backend_.packed_bytes(matrices[0].dtype, kRows, format.block_values) * 10 < kRows * format.block_bytes * 11)
-    return;
+  // Whole panels of whole blocks: what widens is then the format.
+  constexpr int64_t kRows = 1024;
+  constexpr int64_t kColumns = 256;
+  const DType dtype = matrices[0].dtype;
+  if (backend_.packed_bytes(dtype, kRows, kColumns) * 10 < kRows * row_bytes(dtype, kColumns) * 11) return;
   int64_t stored_bytes = 0;
   for (const TensorView& matrix : matrices) stored_bytes += matrix.bytes();
   widened_.add(matrices[0].dtype, static_cast<int64_t>(matrices.size()), stored_bytes, packed_bytes);
