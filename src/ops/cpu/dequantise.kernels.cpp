@@ -282,30 +282,8 @@ DequantiseKernel dequantise_kernel(DType dtype) {
       return dequantise_iq4_xs;
     case DType::kMXFP4:
       return dequantise_mxfp4;
-    case DType::kIQ2_XXS:
-      return dequantise_iq2_xxs;
-    case DType::kIQ2_XS:
-      return dequantise_iq2_xs;
-    case DType::kIQ2_S:
-      return dequantise_iq2_s;
-    case DType::kIQ3_XXS:
-      return dequantise_iq3_xxs;
-    case DType::kIQ3_S:
-      return dequantise_iq3_s;
-    case DType::kIQ1_S:
-      return dequantise_iq1_s;
-    case DType::kIQ1_M:
-      return dequantise_iq1_m;
-    case DType::kTQ1_0:
-      return dequantise_tq1_0;
-    case DType::kTQ2_0:
-      return dequantise_tq2_0;
-    case DType::kNVFP4:
-      return dequantise_nvfp4;
-    case DType::kQ8_K:
-      return dequantise_q8_k;
     default:
-      return nullptr;
+      return level_dequantise_kernel(dtype);
   }
 }
 

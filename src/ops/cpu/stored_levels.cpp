@@ -191,6 +191,13 @@ void row_of_levels(const uint8_t* row, int64_t size, float* out) {
   }
 }
 
+void row_of_q8_k(const uint8_t* row, int64_t size, float* out) {
+  for (const float* end = out + size; out < end; row += info(DType::kQ8_K).block_bytes) {
+    const auto d = load<float>(row);
+    for (size_t i = 0; i < 256; ++i) *out++ = d * static_cast<float>(load<int8_t>(row + 4 + i));
+  }
+}
+
 }  // namespace
 
 uint16_t scattered_d(const uint8_t* block) {
@@ -242,40 +249,32 @@ StoredGroup group_of_levels(DType dtype, const uint8_t* block, int group) {
   check_failed("a format of levels", __FILE__, __LINE__, name(dtype));
 }
 
-void dequantise_iq2_xxs(const uint8_t* row, int64_t size, float* out) {
-  row_of_levels<DType::kIQ2_XXS, Iq2Levels, 1>(row, size, out);
-}
-void dequantise_iq2_xs(const uint8_t* row, int64_t size, float* out) {
-  row_of_levels<DType::kIQ2_XS, Iq2Levels, 2>(row, size, out);
-}
-void dequantise_iq2_s(const uint8_t* row, int64_t size, float* out) {
-  row_of_levels<DType::kIQ2_S, Iq2Levels, 2>(row, size, out);
-}
-void dequantise_iq3_xxs(const uint8_t* row, int64_t size, float* out) {
-  row_of_levels<DType::kIQ3_XXS, Iq3XxsLevels, 1>(row, size, out);
-}
-void dequantise_iq3_s(const uint8_t* row, int64_t size, float* out) {
-  row_of_levels<DType::kIQ3_S, Iq3SLevels, 1>(row, size, out);
-}
-void dequantise_iq1_s(const uint8_t* row, int64_t size, float* out) {
-  row_of_levels<DType::kIQ1_S, Iq1Levels, 1>(row, size, out);
-}
-void dequantise_iq1_m(const uint8_t* row, int64_t size, float* out) {
-  row_of_levels<DType::kIQ1_M, Iq1Levels, 2>(row, size, out);
-}
-void dequantise_tq1_0(const uint8_t* row, int64_t size, float* out) {
-  row_of_levels<DType::kTQ1_0, TernaryLevels, 0>(row, size, out);
-}
-void dequantise_tq2_0(const uint8_t* row, int64_t size, float* out) {
-  row_of_levels<DType::kTQ2_0, TernaryLevels, 0>(row, size, out);
-}
-void dequantise_nvfp4(const uint8_t* row, int64_t size, float* out) {
-  row_of_levels<DType::kNVFP4, Mxfp4Levels, 2>(row, size, out);
-}
-void dequantise_q8_k(const uint8_t* row, int64_t size, float* out) {
-  for (const float* end = out + size; out < end; row += info(DType::kQ8_K).block_bytes) {
-    const auto d = load<float>(row);
-    for (size_t i = 0; i < 256; ++i) *out++ = d * static_cast<float>(load<int8_t>(row + 4 + i));
+DequantiseKernel level_dequantise_kernel(DType dtype) {
+  switch (dtype) {
+    case DType::kIQ2_XXS:
+      return row_of_levels<DType::kIQ2_XXS, Iq2Levels, 1>;
+    case DType::kIQ2_XS:
+      return row_of_levels<DType::kIQ2_XS, Iq2Levels, 2>;
+    case DType::kIQ2_S:
+      return row_of_levels<DType::kIQ2_S, Iq2Levels, 2>;
+    case DType::kIQ3_XXS:
+      return row_of_levels<DType::kIQ3_XXS, Iq3XxsLevels, 1>;
+    case DType::kIQ3_S:
+      return row_of_levels<DType::kIQ3_S, Iq3SLevels, 1>;
+    case DType::kIQ1_S:
+      return row_of_levels<DType::kIQ1_S, Iq1Levels, 1>;
+    case DType::kIQ1_M:
+      return row_of_levels<DType::kIQ1_M, Iq1Levels, 2>;
+    case DType::kTQ1_0:
+      return row_of_levels<DType::kTQ1_0, TernaryLevels, 0>;
+    case DType::kTQ2_0:
+      return row_of_levels<DType::kTQ2_0, TernaryLevels, 0>;
+    case DType::kNVFP4:
+      return row_of_levels<DType::kNVFP4, Mxfp4Levels, 2>;
+    case DType::kQ8_K:
+      return row_of_q8_k;
+    default:
+      return nullptr;
   }
 }
 
