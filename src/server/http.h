@@ -60,14 +60,14 @@ struct HttpResponse {
 // "Not Found" for 404.
 std::string_view reason_phrase(int status);
 
-class Connection;
-
 // One request and the way to answer it: respond() once, or begin_stream(), any number of write()s and end_stream().
-// Dropping an exchange that was not answered answers 500. All calls do nothing once the client is gone.
+// Dropping an exchange that was not answered answers 500. All calls do nothing once the client is gone. The client is
+// whoever sits at the other end: a connection (server/http_connection.h), or a part of this program
+// (server/local_exchange.h).
 class Exchange {
  public:
-  Exchange(std::shared_ptr<Connection> connection, HttpRequest request, uint64_t serial);
-  ~Exchange();
+  explicit Exchange(HttpRequest request) : request_(std::move(request)) {}
+  virtual ~Exchange() = default;
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
 
@@ -77,9 +77,9 @@ class Exchange {
   std::string take_body();
 
   // Any thread.
-  void respond(HttpResponse response);
-  // Runs `work` on the connection's strand: one at a time, never beside another of the same connection. Any thread.
-  void post(std::function<void()> work);
+  virtual void respond(HttpResponse response) = 0;
+  // Runs `work` on the client's strand: one at a time, never beside another of the same client. Any thread.
+  virtual void post(std::function<void()> work) = 0;
 
   // The rest on the strand only.
 
@@ -87,17 +87,15 @@ class Exchange {
   // kept until the exchange ends, so they may own whatever carries it.
   //   on_disconnect: the client is gone.
   //   on_abort: the server is stopping and the answer must be ended now, in good order.
-  void watch(std::function<void()> on_disconnect, std::function<void()> on_abort);
-  bool connected() const;
-  void begin_stream(const HttpResponse& head);  // the body of `head` is not sent
-  // REQUIRES: the previous write is done. `done` runs on the strand when the kernel has taken all of it.
-  void write(std::string_view data, std::function<void()> done);
-  void end_stream();
+  virtual void watch(std::function<void()> on_disconnect, std::function<void()> on_abort) = 0;
+  virtual bool connected() const = 0;
+  virtual void begin_stream(const HttpResponse& head) = 0;  // the body of `head` is not sent
+  // REQUIRES: the previous write is done. `done` runs on the strand when the client has taken all of it.
+  virtual void write(std::string_view data, std::function<void()> done) = 0;
+  virtual void end_stream() = 0;
 
  private:
-  std::shared_ptr<Connection> connection_;
   HttpRequest request_;
-  const uint64_t serial_;
 };
 
 // What an HTTP server asks of the application. Called from several threads at once.

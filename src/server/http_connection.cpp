@@ -102,34 +102,35 @@ void BodyMemory::give_back() {
   bytes_ = 0;
 }
 
-Exchange::Exchange(std::shared_ptr<Connection> connection, HttpRequest request, uint64_t serial)
-    : connection_(std::move(connection)), request_(std::move(request)), serial_(serial) {}
-Exchange::~Exchange() {
-  connection_->abandoned(serial_);
-}
 std::string Exchange::take_body() {
   request_.memory = {};
   return std::exchange(request_.body, {});
 }
-void Exchange::respond(HttpResponse response) {
+
+ConnectionExchange::ConnectionExchange(std::shared_ptr<Connection> connection, HttpRequest request, uint64_t serial)
+    : Exchange(std::move(request)), connection_(std::move(connection)), serial_(serial) {}
+ConnectionExchange::~ConnectionExchange() {
+  connection_->abandoned(serial_);
+}
+void ConnectionExchange::respond(HttpResponse response) {
   connection_->respond(serial_, std::move(response));
 }
-void Exchange::post(std::function<void()> work) {
+void ConnectionExchange::post(std::function<void()> work) {
   connection_->post(std::move(work));
 }
-void Exchange::watch(std::function<void()> on_disconnect, std::function<void()> on_abort) {
+void ConnectionExchange::watch(std::function<void()> on_disconnect, std::function<void()> on_abort) {
   connection_->watch(serial_, std::move(on_disconnect), std::move(on_abort));
 }
-bool Exchange::connected() const {
+bool ConnectionExchange::connected() const {
   return connection_->serves(serial_);
 }
-void Exchange::begin_stream(const HttpResponse& head) {
+void ConnectionExchange::begin_stream(const HttpResponse& head) {
   connection_->begin_stream(serial_, head);
 }
-void Exchange::write(std::string_view data, std::function<void()> done) {
+void ConnectionExchange::write(std::string_view data, std::function<void()> done) {
   connection_->write(serial_, data, std::move(done));
 }
-void Exchange::end_stream() {
+void ConnectionExchange::end_stream() {
   connection_->end_stream(serial_);
 }
 
@@ -450,7 +451,7 @@ void Connection::on_request() {
   }
   HttpRequest request = std::move(request_);
   request_ = {request.method, request.path, "", {}, "", request.id, request.handler, {}};  // for answer and metrics
-  auto exchange = std::make_shared<Exchange>(shared_from_this(), std::move(request), serial_);
+  auto exchange = std::make_shared<ConnectionExchange>(shared_from_this(), std::move(request), serial_);
   try {
     handler_.handle(std::move(exchange));
   } catch (const std::exception& error) {  // the exchange ends with it, which answers 500

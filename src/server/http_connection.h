@@ -28,6 +28,8 @@
 
 namespace quire::server {
 
+class Connection;
+
 // The connections that exist, and when there are none any more.
 class ConnectionRegistry {
  public:
@@ -150,6 +152,25 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool aborting_ = false;
   bool lingering_ = false;
   bool closed_ = false;
+};
+
+// A request of a connection.
+class ConnectionExchange final : public Exchange {
+ public:
+  ConnectionExchange(std::shared_ptr<Connection> connection, HttpRequest request, uint64_t serial);
+  ~ConnectionExchange() override;
+
+  void respond(HttpResponse response) override;
+  void post(std::function<void()> work) override;
+  void watch(std::function<void()> on_disconnect, std::function<void()> on_abort) override;
+  bool connected() const override;
+  void begin_stream(const HttpResponse& head) override;
+  void write(std::string_view data, std::function<void()> done) override;
+  void end_stream() override;
+
+ private:
+  std::shared_ptr<Connection> connection_;
+  const uint64_t serial_;
 };
 
 }  // namespace quire::server

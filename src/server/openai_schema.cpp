@@ -312,6 +312,7 @@ Result<CompletionRequest> parse_completion_request(const json::object& body, con
   if (options.params.max_tokens == 0 && !request.score_only) {
     fields.fail("max_tokens", "max_tokens must be at least 1, got 0 (0 with echo scores the prompt).");
   }
+  request.prompt_logprobs_asked = options.params.prompt_logprobs.has_value();
   // What echo shows of the prompt has logprobs too.
   if (options.echo && options.params.logprobs && !options.params.prompt_logprobs) {
     options.params.prompt_logprobs = options.params.logprobs;

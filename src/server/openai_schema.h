@@ -54,6 +54,7 @@ struct CompletionRequest {
   bool add_special_tokens = true;
   // echo with max_tokens 0: the prompt is scored and nothing is generated.
   bool score_only = false;
+  bool prompt_logprobs_asked = false;  // by their own name, not by echo
 };
 
 struct TokenizeRequest {

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "server/admin.h"
 #include "server/api_error.h"
+#include "server/generator.h"
 #include "server/http_server.h"
 #include "server/load.h"
 #include "server/openai_api.h"
@@ -99,7 +100,8 @@ class Server::Impl : public HttpHandler {
   Impl(ServerConfig config, engine::Engine& engine)
       : config_(std::move(config)),
         engine_(engine),
-        api_(config_, engine),
+        generator_(config_, engine),
+        api_(generator_),
         routes_(make_routes(), config_.api_keys),
         work_(std::make_shared<Load>(std::vector<double>(std::max<size_t>(config_.api_keys.size(), 1), 1.0),
                                      config_.worker_threads, static_cast<int64_t>(config_.max_queued_work))),
@@ -159,7 +161,8 @@ class Server::Impl : public HttpHandler {
 
   const ServerConfig config_;
   engine::Engine& engine_;
-  OpenAiApi api_;
+  const Generator generator_;
+  const OpenAiApi api_;
   Routes routes_;
   std::atomic<bool> draining_{false};
   std::shared_ptr<Load> work_;  // requests that wait for a worker
@@ -185,7 +188,7 @@ Route Server::Impl::working(std::string path, void (OpenAiApi::*answer)(const st
               return;
             ApiError error =
                 to_api_error(resource_exhausted("The server has more requests than it can prepare; try again later."));
-            error.retry_after = api_.retry_after();
+            error.retry_after = generator_.retry_after();
             exchange->respond(error_response(error));
           }};
 }

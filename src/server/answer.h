@@ -1,0 +1,72 @@
+// One request's answer on its way out: what its writer (server/answer_writer.h) needs to know beside the pieces that
+// come.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/output.h"
+#include "text/tokenizer.h"
+#include "types/ids.h"
+#include "types/step_plan.h"
+
+namespace quire::server {
+
+struct PreparedPrompt {
+  std::vector<TokenId> ids;
+  std::string echo;  // text to show before the answer: the prompt, or what the answer continues
+};
+
+// What was asked for of the answer, in whatever form it is written.
+struct AnswerContext {
+  std::string id;  // "chatcmpl-..."
+  std::string model;
+  int64_t created = 0;  // Unix seconds
+  bool stream = false;
+  const text::Tokenizer* tokenizer = nullptr;  // nullptr: tokens are spelled by their ids
+  std::optional<int32_t> num_logprobs;         // asked for; the alternatives beside the chosen token
+  bool prompt_logprobs_asked = false;          // as a field of their own
+  bool echo = false;                           // completions: the prompt's tokens are part of the answer
+  bool skip_special_tokens = true;
+  bool return_token_ids = false;
+  bool tokens_as_token_ids = false;
+  bool include_usage = false;     // a stream ends with the usage
+  bool continuous_usage = false;  // and has it in every event
+};
+
+struct Usage {
+  int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;  // of the prompt, found in the prefix cache
+  int64_t completion_tokens = 0;
+};
+
+// A prompt and what all its choices have in common; the first of them brings it.
+struct PromptState {
+  PreparedPrompt prompt;
+  std::optional<int32_t> num_cached_tokens;
+  std::vector<PositionLogprobs> logprobs;  // of the prompt, if asked for
+  bool known = false;                      // the choice that brings them has said something
+};
+
+struct ChoiceState {
+  int32_t index = 0;
+  const PromptState* prompt = nullptr;
+  int64_t num_tokens = 0;  // that came so far
+  Usage usage() const;
+};
+
+// Not to be copied or moved: choices point to prompts.
+struct Answer {
+  // n choices a prompt, in the order of the prompts.
+  Answer(std::vector<PreparedPrompt> prepared, size_t num_choices);
+  Answer(const Answer&) = delete;
+  Answer& operator=(const Answer&) = delete;
+
+  std::vector<PromptState> prompts;
+  std::vector<ChoiceState> choices;
+  Usage usage() const;
+};
+
+}  // namespace quire::server

@@ -1,0 +1,290 @@
+#include "server/generator.h"
+
+#include <algorithm>
+#include <ctime>
+#include <iterator>
+
+#include <fmt/format.h>
+
+#include "base/log.h"
+#include "engine/chat.h"
+#include "engine/prepare_params.h"
+#include "server/generation.h"
+
+namespace quire::server {
+namespace json = boost::json;
+
+namespace {
+
+constexpr const char* kNotFoundCode = "model_not_found";
+constexpr const char* kOverflowCode = "context_length_exceeded";
+constexpr const char* kOverflowParam = "input_tokens";
+
+// Tenants' weights by number; one where there are no keys.
+std::vector<double> weights_of(const ServerConfig& config) {
+  std::vector<double> weights = config.api_key_weights;
+  weights.resize(std::max<size_t>(config.api_keys.size(), 1), 1.0);
+  return weights;
+}
+
+// Bytes that every answer of a request takes for its parameters' lists.
+size_t list_bytes(const SamplingParams& params) {
+  const size_t ids = params.stop_token_ids.size() + (params.allowed_token_ids ? params.allowed_token_ids->size() : 0);
+  return ids * sizeof(TokenId) + params.logit_bias.size() * sizeof(params.logit_bias[0]);
+}
+
+void count_rejection(engine::Engine& engine, const ServerConfig& config) {
+  engine.metrics()
+      .counter("vllm:admission_rejections_total", "Requests refused before they were queued, by reason.",
+               {{"model_name", config.served_model_names.front()}, {"reason", "tenant_share"}})
+      .increment();
+}
+
+Status as_invalid(const Status& status, std::string_view param) {
+  return Status(StatusCode::kInvalidArgument, status.message())
+      .with_param(status.param().empty() ? std::string(param) : status.param());
+}
+
+}  // namespace
+
+Generator::Generator(const ServerConfig& config, engine::Engine& engine)
+    : config_(config),
+      engine_(engine),
+      limits_{.max_prompts = config.max_prompts,
+              .max_n = config.max_n,
+              .max_stop = config.max_stop,
+              .max_token_ids = std::max<int64_t>(engine.model().vocab_size, 1),
+              .max_model_len = engine.max_model_len(),
+              .trust_request_chat_template = config.trust_request_chat_template,
+              .return_token_ids = config.return_token_ids},
+      load_(std::make_shared<Load>(weights_of(config), engine.config().max_num_seqs,
+                                   engine.config().max_num_queued_reqs)) {
+  if (const text::Tokenizer* tokenizer = engine.tokenizer()) {
+    for (TokenId id = 0; id < tokenizer->vocab_size(); ++id) {
+      max_bytes_per_token_ = std::max(max_bytes_per_token_, tokenizer->token_bytes(id).size());
+    }
+  }
+}
+
+int Generator::retry_after() const {
+  return load_->retry_after(engine_.stats().num_waiting);
+}
+
+ApiError Generator::told(const Status& status) const {
+  ApiError error = to_api_error(status);
+  if (error.status == 404 && error.param == "model") error.code = kNotFoundCode;
+  if (error.param == kOverflowParam) error.code = kOverflowCode;
+  if (error.status == 429) error.retry_after = retry_after();
+  return error;
+}
+
+void Generator::answer(const std::shared_ptr<Exchange>& exchange, const Status& status) const {
+  if (status.ok()) return;
+  const ApiError error = told(status);
+  if (error.status >= 500) log_error("request {} failed: {}", exchange->request().id, status.message());
+  exchange->respond(error_response(error));
+}
+
+Status Generator::check_model(const std::string& name) const {
+  const auto& names = config_.served_model_names;
+  if (name.empty() || std::find(names.begin(), names.end(), name) != names.end()) return {};
+  return not_found("The model `{}` does not exist.", shortened(name, 200)).with_param("model");
+}
+
+// --------------------------------------------------------------------------------------------------------------
+// prompts
+
+// No token stands for more bytes than the longest, so that a text far beyond the context need not be tokenized.
+Status Generator::check_text_length(size_t bytes) const {
+  const auto most = static_cast<uint64_t>(engine_.max_model_len()) * max_bytes_per_token_;
+  if (max_bytes_per_token_ == 0 || bytes <= most) return {};
+  return invalid_argument(
+             "This model's maximum context length is {} tokens. However, your prompt has {} bytes of text, which can "
+             "be no fewer than {} tokens. Please shorten the prompt.",
+             engine_.max_model_len(), bytes, bytes / max_bytes_per_token_)
+      .with_param(kOverflowParam);
+}
+
+Status Generator::check_length(const PreparedPrompt& prompt, const GenerationOptions& options, bool score_only) const {
+  const int64_t most = engine_.max_model_len();
+  const auto found = static_cast<int64_t>(prompt.ids.size());
+  if (options.params.max_tokens && *options.params.max_tokens > most) {
+    return invalid_argument("{}={} cannot be greater than max_model_len={}. Please ask for fewer output tokens.",
+                            options.max_tokens_field, *options.params.max_tokens, most)
+        .with_param(options.max_tokens_field);
+  }
+  if (found + (score_only ? 0 : 1) <= most) return {};
+  return invalid_argument(
+             "This model's maximum context length is {} tokens. However, your prompt contains {} input tokens, which "
+             "leaves no room for the answer. Please shorten the prompt.",
+             most, found)
+      .with_param(kOverflowParam);
+}
+
+Result<PreparedPrompt> Generator::render(const ChatRequest& request) const {
+  auto prompt = engine::render_chat(engine_, request.messages,
+                                    {.add_generation_prompt = request.add_generation_prompt,
+                                     .continue_final_message = request.continue_final_message,
+                                     .chat_template = request.chat_template,
+                                     .variables = request.template_variables});
+  // A template that runs into a limit does so because of what the client sent.
+  if (!prompt.ok()) return as_invalid(prompt.status(), "messages");
+  PreparedPrompt out{std::move(prompt->ids), ""};
+  if (request.options.echo) {
+    const json::object& last = request.messages.back().get_object();
+    const json::value* content = last.if_contains("content");
+    if (last.at("role") == "assistant" && content != nullptr && content->is_string()) out.echo = content->get_string();
+  }
+  return out;
+}
+
+Result<PreparedPrompt> Generator::encode(const Prompt& prompt, const CompletionRequest& request) const {
+  const text::Tokenizer* tokenizer = engine_.tokenizer();
+  PreparedPrompt out;
+  if (const auto* text = std::get_if<std::string>(&prompt)) {
+    if (tokenizer == nullptr) {
+      return invalid_argument("This server runs without a tokenizer: send the prompt as token ids.")
+          .with_param("prompt");
+    }
+    if (!request.options.params.truncate_prompt_tokens) QUIRE_RETURN_IF_ERROR(check_text_length(text->size()));
+    out.ids = tokenizer->encode(*text, request.add_special_tokens);
+    if (request.options.echo) out.echo = *text;
+    return out;
+  }
+  out.ids = std::get<std::vector<TokenId>>(prompt);
+  if (request.options.echo && tokenizer != nullptr) {
+    out.echo = tokenizer->decode(out.ids, request.options.params.skip_special_tokens);
+  }
+  return out;
+}
+
+// What is shown of a prompt is what is left of it.
+void Generator::truncate(const GenerationOptions& options, PreparedPrompt& prompt) const {
+  const size_t before = prompt.ids.size();
+  engine::truncate_prompt(engine_.max_model_len(), options.params, prompt.ids);
+  if (prompt.ids.size() == before || !options.echo || engine_.tokenizer() == nullptr) return;
+  prompt.echo = engine_.tokenizer()->decode(prompt.ids, options.params.skip_special_tokens);
+}
+
+// -----------------------------------------------------------------------------------------------------------
+// generating
+
+// What can be known of a request to be too much before the engine sees it.
+Status Generator::check_size(const GenerationOptions& options, size_t num_prompts) const {
+  const SamplingParams& params = options.params;
+  const int64_t each = params.use_beam_search ? 1 : params.num_sequences();
+  const int64_t wanted = static_cast<int64_t>(num_prompts) * each;
+  if (const int64_t most = engine_.config().max_num_queued_reqs; wanted > most) {
+    return invalid_argument("{} prompts with n={} are {} answers; this server queues at most {}.", num_prompts, each,
+                            wanted, most)
+        .with_param(params.best_of ? "best_of" : "n");
+  }
+  constexpr size_t kMostListBytes = 64 << 20;
+  if (list_bytes(params) * static_cast<size_t>(wanted) > kMostListBytes) {
+    return invalid_argument(
+               "{} answers with lists of {} KiB (allowed_token_ids, stop_token_ids, logit_bias) each would "
+               "take more than {} MiB. Ask for fewer at once.",
+               wanted, list_bytes(params) >> 10, kMostListBytes >> 20)
+        .with_param(params.allowed_token_ids ? "allowed_token_ids" : "n");
+  }
+  if (options.priority != 0 && engine_.config().scheduling_policy != "priority") {
+    return invalid_argument(
+               "priority is {}, and this server serves requests in the order they come "
+               "(--scheduling-policy priority would heed it). Leave it out.",
+               options.priority)
+        .with_param("priority");
+  }
+  return {};
+}
+
+AnswerContext Generator::context_of(const HttpRequest& request, const GenerationOptions& options,
+                                    std::string_view id_prefix) const {
+  const bool own_id = !options.request_id.empty() && request.header("X-Request-Id").empty();
+  AnswerContext context;
+  context.id = std::string(id_prefix) + (own_id ? options.request_id : request.id);
+  context.model = options.model.empty() ? config_.served_model_names.front() : options.model;
+  context.created = static_cast<int64_t>(std::time(nullptr));
+  context.stream = options.stream;
+  context.tokenizer = engine_.tokenizer();
+  context.num_logprobs = options.params.logprobs;
+  context.echo = options.echo;
+  context.skip_special_tokens = options.params.skip_special_tokens;
+  context.return_token_ids = options.return_token_ids;
+  context.tokens_as_token_ids = options.return_tokens_as_token_ids;
+  context.include_usage = options.include_usage;
+  context.continuous_usage = options.continuous_usage_stats;
+  return context;
+}
+
+Status Generator::start(const std::shared_ptr<Exchange>& exchange, const GenerationOptions& options,
+                        AnswerContext context, std::vector<PreparedPrompt> prompts,
+                        const MakeWriter& make_writer) const {
+  QUIRE_RETURN_IF_ERROR(check_size(options, prompts.size()));
+  const int32_t tenant = exchange->request().tenant;
+  const auto key = static_cast<size_t>(tenant);
+  const int64_t answers = static_cast<int64_t>(prompts.size()) * options.params.num_sequences();
+  Delivery delivery{.id = context.id, .stream = options.stream, .load = load_, .ticket = load_->enter(tenant, answers)};
+  if (delivery.ticket == nullptr) {
+    count_rejection(engine_, config_);
+    return resource_exhausted("Requests of this API key fill its share of the queue; try again later.");
+  }
+  std::vector<std::unique_ptr<engine::Completion>> completions;  // dropped, and so cancelled, when one fails
+  for (const PreparedPrompt& prompt : prompts) {
+    engine::GenerationRequest request{
+        .prompt = prompt.ids,
+        .params = options.params,
+        .label = context.id,
+        .priority = options.priority,
+        .cache_salt = options.cache_salt,
+        .tenant = tenant,
+        .weight = key < config_.api_key_weights.size() ? config_.api_key_weights[key] : 1.0,
+        .timeout = options.timeout};
+    QUIRE_ASSIGN_OR_RETURN(auto started, engine::Completion::start(engine_, std::move(request)));
+    std::ranges::move(started, std::back_inserter(completions));
+  }
+  if (config_.enable_log_requests) {
+    log_info("request {}: {} prompts, n={}, first prompt of {} tokens, max_tokens={}, temperature={}", context.id,
+             prompts.size(), options.params.n, prompts.front().ids.size(), options.params.max_tokens.value_or(-1),
+             options.params.temperature);
+  }
+  std::unique_ptr<AnswerWriter> writer = make_writer(std::move(context), completions.size());
+  std::make_shared<Generation>(exchange, std::move(writer), std::move(prompts), std::move(completions),
+                               std::move(delivery))
+      ->start();
+  return {};
+}
+
+Status Generator::start_chat(const std::shared_ptr<Exchange>& exchange, const ChatRequest& request,
+                             std::string_view id_prefix, const MakeWriter& make_writer) const {
+  const GenerationOptions& options = request.options;
+  QUIRE_RETURN_IF_ERROR(check_model(options.model));
+  std::vector<PreparedPrompt> prompts(1);
+  QUIRE_ASSIGN_OR_RETURN(prompts.front(), render(request));
+  engine::truncate_prompt(engine_.max_model_len(), options.params, prompts.front().ids);
+  QUIRE_RETURN_IF_ERROR(check_length(prompts.front(), options, /*score_only=*/false));
+  AnswerContext context = context_of(exchange->request(), options, id_prefix);
+  context.prompt_logprobs_asked = options.params.prompt_logprobs.has_value();
+  Status status = start(exchange, options, std::move(context), std::move(prompts), make_writer);
+  // The engine knows nothing of the names that a chat gives its fields.
+  if (status.param() == "prompt") return std::move(status).with_param("messages");
+  if (status.param() == "logprobs") return std::move(status).with_param("top_logprobs");
+  if (status.param() == "max_tokens") return std::move(status).with_param(options.max_tokens_field);
+  return status;
+}
+
+Status Generator::start_completion(const std::shared_ptr<Exchange>& exchange, const CompletionRequest& request,
+                                   std::string_view id_prefix, const MakeWriter& make_writer) const {
+  QUIRE_RETURN_IF_ERROR(check_model(request.options.model));
+  std::vector<PreparedPrompt> prompts;
+  for (const Prompt& prompt : request.prompts) {
+    QUIRE_ASSIGN_OR_RETURN(PreparedPrompt prepared, encode(prompt, request));
+    truncate(request.options, prepared);
+    QUIRE_RETURN_IF_ERROR(check_length(prepared, request.options, request.score_only));
+    prompts.push_back(std::move(prepared));
+  }
+  AnswerContext context = context_of(exchange->request(), request.options, id_prefix);
+  context.prompt_logprobs_asked = request.prompt_logprobs_asked;
+  return start(exchange, request.options, std::move(context), std::move(prompts), make_writer);
+}
+
+}  // namespace quire::server

@@ -1,0 +1,73 @@
+// The one way from a typed request to completions of the engine and a Generation that brings them to the client; what
+// differs between endpoints is who parses the request and who writes the answer. All of it may take long (templates,
+// tokenizing) and runs on worker threads. Thread-safe.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "engine/engine.h"
+#include "server/answer.h"
+#include "server/answer_writer.h"
+#include "server/api_error.h"
+#include "server/http.h"
+#include "server/load.h"
+#include "server/openai_schema.h"
+#include "server/server.h"
+
+namespace quire::server {
+
+class Generator {
+ public:
+  // The writer of one request's answer with so many choices.
+  using MakeWriter = std::function<std::unique_ptr<AnswerWriter>(AnswerContext context, size_t num_choices)>;
+
+  // Both must outlive it.
+  Generator(const ServerConfig& config, engine::Engine& engine);
+
+  // Each gives the exchange to a Generation, which answers it, or says why not and leaves it alone.
+  // id_prefix: of the answer's id: "chatcmpl-".
+  // Errors: invalid_argument and not_found with param(); resource_exhausted; unimplemented; unavailable.
+  Status start_chat(const std::shared_ptr<Exchange>& exchange, const ChatRequest& request, std::string_view id_prefix,
+                    const MakeWriter& make_writer) const;
+  Status start_completion(const std::shared_ptr<Exchange>& exchange, const CompletionRequest& request,
+                          std::string_view id_prefix, const MakeWriter& make_writer) const;
+
+  // A conversation as the model's prompt; its length is not looked at.
+  Result<PreparedPrompt> render(const ChatRequest& request) const;
+  // An empty name is anybody's. Errors: not_found.
+  Status check_model(const std::string& name) const;
+
+  // A status as its client is told it.
+  ApiError told(const Status& status) const;
+  // Answers with the error, if it is one.
+  void answer(const std::shared_ptr<Exchange>& exchange, const Status& status) const;
+  // A sensible Retry-After, in seconds.
+  int retry_after() const;
+
+  engine::Engine& engine() const { return engine_; }
+  const ServerConfig& config() const { return config_; }
+  const SchemaLimits& limits() const { return limits_; }
+
+ private:
+  Status check_text_length(size_t bytes) const;
+  Status check_length(const PreparedPrompt& prompt, const GenerationOptions& options, bool score_only) const;
+  Status check_size(const GenerationOptions& options, size_t num_prompts) const;
+  Result<PreparedPrompt> encode(const Prompt& prompt, const CompletionRequest& request) const;
+  void truncate(const GenerationOptions& options, PreparedPrompt& prompt) const;
+  AnswerContext context_of(const HttpRequest& request, const GenerationOptions& options,
+                           std::string_view id_prefix) const;
+  Status start(const std::shared_ptr<Exchange>& exchange, const GenerationOptions& options, AnswerContext context,
+               std::vector<PreparedPrompt> prompts, const MakeWriter& make_writer) const;
+
+  const ServerConfig& config_;
+  engine::Engine& engine_;
+  const SchemaLimits limits_;
+  size_t max_bytes_per_token_ = 0;    // of the vocabulary; 0: unknown
+  const std::shared_ptr<Load> load_;  // answers under way
+};
+
+}  // namespace quire::server
