@@ -26,6 +26,24 @@ quire_static_dependency(dep_prometheus prometheus/registry.h libprometheus-cpp-c
 # libedit has a static archive, but its terminal database is better the host's own.
 quire_static_dependency(dep_edit histedit.h libedit.so)
 
+# Source packages: fetched once into the user's cache folder, compiled with our flags but without our warnings.
+set(QUIRE_XGRAMMAR_SOURCE "" CACHE PATH "xgrammar's source; empty: what scripts/fetch_sources.sh fetches")
+set(xgrammar_source ${QUIRE_XGRAMMAR_SOURCE})
+if(NOT xgrammar_source)
+  execute_process(COMMAND ${CMAKE_SOURCE_DIR}/scripts/fetch_sources.sh xgrammar
+                  OUTPUT_VARIABLE xgrammar_source OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+endif()
+file(GLOB xgrammar_sources ${xgrammar_source}/cpp/*.cc ${xgrammar_source}/cpp/support/*.cc ${xgrammar_source}/cpp/converter_ext/*.cc)
+if(NOT xgrammar_sources)
+  message(FATAL_ERROR "No xgrammar in '${xgrammar_source}': leave QUIRE_XGRAMMAR_SOURCE empty, or name its unpacked source package.")
+endif()
+add_library(dep_xgrammar STATIC ${xgrammar_sources})
+target_include_directories(dep_xgrammar SYSTEM PUBLIC ${xgrammar_source}/include ${xgrammar_source}/3rdparty/dlpack/include
+                           PRIVATE ${xgrammar_source}/3rdparty/picojson)
+target_compile_definitions(dep_xgrammar PUBLIC XGRAMMAR_ENABLE_CPPTRACE=0 XGRAMMAR_ENABLE_INTERNAL_CHECK=0 XGRAMMAR_LOG_CUSTOMIZE=1)
+target_compile_options(dep_xgrammar PRIVATE -w -ffile-prefix-map=${xgrammar_source}/=)
+target_link_libraries(dep_xgrammar PUBLIC Threads::Threads)
+
 if(QUIRE_BUILD_TESTS)
   find_package(GTest REQUIRED)
 endif()

@@ -2,7 +2,10 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <future>
 #include <random>
+
+#include <fmt/format.h>
 
 #include "base/log.h"
 #include "engine/engine_impl.h"
@@ -93,6 +96,8 @@ Status Engine::Impl::load_text() {
     log_warning("the tokenizer has {} tokens, the model only {}: prompts with the others are refused",
                 tokenizer->vocab_size(), executor->model().vocab_size);
   }
+  compiler = std::make_unique<grammar::Compiler>(*tokenizer, executor->model().vocab_size, executor->model().eos_ids,
+                                                 grammar::CompilerOptions{});
   if (!source.chat_template.empty()) {
     auto parsed = text::ChatTemplate::parse(source.chat_template);
     if (parsed.ok()) {
@@ -113,12 +118,35 @@ Status Engine::Impl::open_trace() {
 
 // Consumers' threads.
 
+void Engine::Impl::compile_form(const StructuredOutput& form, grammar::Compiler::Done done) const {
+  constexpr const char* kParam = "structured_outputs";
+  if (compiler == nullptr) {
+    return done(
+        invalid_argument("structured output needs a tokenizer, and this engine runs without.").with_param(kParam));
+  }
+  compiler->compile(form, [done = std::move(done)](Result<std::shared_ptr<const TokenConstraint>> compiled) {
+    if (compiled.ok()) return done(std::move(compiled));
+    const Status& status = compiled.status();
+    done(Status(status.code(), fmt::format("The form of the answer is refused: {}.", status.message()))
+             .with_param(kParam));
+  });
+}
+
+Status Engine::Impl::compile_form(SamplingParams& params) const {
+  if (!params.structured_output || params.constraint != nullptr) return {};
+  std::promise<Result<std::shared_ptr<const TokenConstraint>>> promise;
+  compile_form(*params.structured_output, [&promise](auto compiled) { promise.set_value(std::move(compiled)); });
+  QUIRE_ASSIGN_OR_RETURN(params.constraint, promise.get_future().get());
+  return {};
+}
+
 // Everything that a user can get wrong, before anything is queued.
 Status Engine::Impl::prepare(GenerationRequest& request) const {
   const ModelConfig& model = executor->model();
   const SamplingLimits limits{.vocab_size = model.vocab_size, .max_logprobs = config.max_logprobs};
   QUIRE_RETURN_IF_ERROR(validate(request.params, limits));
   QUIRE_RETURN_IF_ERROR(find_words(tokenizer.get(), limits, request.params));
+  QUIRE_RETURN_IF_ERROR(compile_form(request.params));
   truncate_prompt(executor->memory().max_model_len, request.params, request.prompt);
   for (const TokenId id : request.prompt) {
     if (id >= 0 && id < model.vocab_size) continue;
@@ -253,6 +281,10 @@ Engine::~Engine() {
 
 Result<std::vector<std::unique_ptr<TokenStream>>> Engine::submit(GenerationRequest request) {
   return impl_->submit(std::move(request));
+}
+
+void Engine::compile_form(const StructuredOutput& form, grammar::Compiler::Done done) {
+  impl_->compile_form(form, std::move(done));
 }
 
 bool Engine::healthy() const {

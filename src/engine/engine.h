@@ -21,6 +21,7 @@
 
 #include "base/metrics.h"
 #include "base/status.h"
+#include "grammar/compiler.h"
 #include "runner/executor.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -98,11 +99,16 @@ class Engine {
   // Thread-safe. Checks parameters and lengths against the model before anything is queued. A stream an answer:
   // best_of of them (n unless given), that share the prompt's blocks, the i-th drawing from seed + i; of a beam search
   // n, the best first, each with one event. Prompt log-probabilities come with the first stream alone.
+  // A form of the answer (params.structured_output) that is not compiled yet is compiled here: see compile_form().
   // Errors: invalid_argument with param() (sampling parameters; "prompt" when empty, too long or
   // with ids outside the vocabulary); resource_exhausted when the queue is full, in requests or tokens, or when the
   // log-probabilities asked for would not fit beside those of others; unavailable after a
   // failure.
   Result<std::vector<std::unique_ptr<TokenStream>>> submit(GenerationRequest request);
+
+  // For params.constraint, beforehand and without waiting: `done` is called once, on any thread. Errors: those of
+  // grammar::Compiler with param() "structured_outputs"; invalid_argument without a tokenizer.
+  void compile_form(const StructuredOutput& form, grammar::Compiler::Done done);
 
   // False after a failure of the executor: every request is answered with an error and the process
   // should end.

@@ -56,6 +56,8 @@ struct Engine::Impl {
   Status open_trace();
   Result<std::vector<std::unique_ptr<TokenStream>>> submit(GenerationRequest request);
   Status prepare(GenerationRequest& request) const;
+  void compile_form(const StructuredOutput& form, grammar::Compiler::Done done) const;
+  Status compile_form(SamplingParams& params) const;
   Status refusal_locked(int64_t sequences, int64_t tokens, int64_t logprob_bytes);
 
   // engine_loop.cpp: the engine thread.
@@ -78,6 +80,7 @@ struct Engine::Impl {
   const sched::SchedulerConfig scheduling;
   std::unique_ptr<text::Tokenizer> tokenizer;
   std::optional<text::ChatTemplate> chat_template;
+  std::unique_ptr<grammar::Compiler> compiler;  // where there is a tokenizer
 
   // Of the engine thread alone.
   sched::Scheduler scheduler;

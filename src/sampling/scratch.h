@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "types/ids.h"
@@ -21,6 +22,7 @@ struct SamplingScratch {
   std::vector<double> bucket_masses;
   std::vector<float> raw_logits;
   std::vector<float> allowed_logits;
+  std::vector<uint32_t> allowed_mask;
   std::vector<float> shifted;     // logarithms of weights
   std::vector<float> deviations;  // of locally typical sampling
   std::vector<size_t> lengths;    // of repeated runs of tokens

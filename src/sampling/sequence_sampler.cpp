@@ -47,6 +47,7 @@ SequenceSampler::SequenceSampler(std::shared_ptr<const SamplingParams> params, s
   const SamplingParams& p = *params_;
   penalises_ = p.repetition_penalty != 1.0f || p.frequency_penalty != 0.0f || p.presence_penalty != 0.0f;
   mirostat_mu_ = 2.0 * static_cast<double>(p.mirostat_tau);
+  constraint_ = ConstraintState(p.constraint.get());
   if (!p.bad_words_ids.empty()) bad_words_.emplace(p.bad_words_ids, vocab_size);
   if (bad_words_ && bad_words_->empty()) bad_words_.reset();
   if (DryPenalty::is_on(p)) dry_.emplace(p);
@@ -81,6 +82,11 @@ void SequenceSampler::remember(std::span<const TokenId> tokens) {
 }
 
 void SequenceSampler::accept(TokenId token) {
+  if (constraint_) constraint_->accept(token);
+  note(token);
+}
+
+void SequenceSampler::note(TokenId token) {
   if (penalises_ && in_vocabulary(token)) ++seen(token).output_count;
   remember(std::span(&token, 1));
   ++num_sampled_;
@@ -98,8 +104,8 @@ bool SequenceSampler::excludes_top_choices() const {
 
 bool SequenceSampler::overwrites_logits() const {
   const SamplingParams& p = *params_;
-  const bool changes_logits = bans_now() || p.allowed_token_ids || bad_words_ || !p.logit_bias.empty() || penalises_ ||
-                              dry_ || p.top_n_sigma > 0.0f;
+  const bool changes_logits = bans_now() || constraint_ || p.allowed_token_ids || bad_words_ || !p.logit_bias.empty() ||
+                              penalises_ || dry_ || p.top_n_sigma > 0.0f;
   const bool writes_weights = !p.greedy() && (!has_top_k() || p.mirostat != 0);
   return changes_logits || writes_weights;
 }
@@ -116,11 +122,32 @@ void SequenceSampler::keep_allowed(std::span<float> logits, SamplingScratch& scr
   }
 }
 
+// False: of the tokens that may follow all are among those that are banned until min_tokens.
+bool SequenceSampler::keep_constrained(std::span<float> logits, SamplingScratch& scratch) const {
+  constexpr size_t kWordBits = 32;
+  std::vector<uint32_t>& mask = scratch.allowed_mask;
+  mask.resize((logits.size() + kWordBits - 1) / kWordBits);
+  if (!constraint_->allowed(mask)) return true;
+  for (size_t word = 0; word < mask.size(); ++word) {
+    if (mask[word] == std::numeric_limits<uint32_t>::max()) continue;
+    const size_t first = word * kWordBits;
+    const size_t count = std::min(kWordBits, logits.size() - first);
+    for (size_t bit = 0; bit < count; ++bit) {
+      if ((mask[word] >> bit & 1) == 0) logits[first + bit] = -kInfinity;
+    }
+  }
+  for (const TokenId id : banned_until_min_tokens_) {
+    mask[static_cast<size_t>(id) / kWordBits] &= ~(uint32_t{1} << (static_cast<size_t>(id) % kWordBits));
+  }
+  return std::ranges::any_of(mask, [](uint32_t word) { return word != 0; });
+}
+
 // Steps 2 to 6.
 void SequenceSampler::process(std::span<float> logits, SamplingScratch& scratch) const {
+  const bool may_go_on = !constraint_ || keep_constrained(logits, scratch);
   if (params_->allowed_token_ids) keep_allowed(logits, scratch);
   if (bad_words_) bad_words_->apply(history_, logits);
-  if (bans_now()) {
+  if (bans_now() && may_go_on) {
     for (TokenId id : banned_until_min_tokens_) logits[static_cast<size_t>(id)] = -kInfinity;
   }
   for (const auto& [id, bias] : params_->logit_bias) {
@@ -245,12 +272,15 @@ Result<SampledToken> SequenceSampler::sample(std::span<float> logits, SamplingSc
   }
   process(logits, scratch);
   QUIRE_ASSIGN_OR_RETURN(const Choice choice, choose(logits, scratch));
+  if (constraint_ && !constraint_->accept(choice.id)) {
+    return internal_error("token {} breaks the form of the answer, though it was allowed", choice.id);
+  }
   SampledToken sampled;
   sampled.id = choice.id;
   if (params_->logprobs) {
     QUIRE_ASSIGN_OR_RETURN(sampled.logprobs, position_logprobs(raw, sampled.id, *params_->logprobs));
   }
-  accept(sampled.id);
+  note(sampled.id);
   mirostat_mu_ = choice.mirostat_mu;
   return sampled;
 }

@@ -4,9 +4,9 @@
 // vLLM does not have stand where llama.cpp's default chain has them relative to the others; steps
 // that a request does not ask for cost nothing:
 //  1. log-probabilities, if asked for, of the raw logits ("raw_logprobs");
-//  2. allowed_token_ids: all others are banned (-inf);
+//  2. the constraint of structured output, then allowed_token_ids: all other tokens are banned (-inf);
 //  3. bad_words: the token that would complete one of them is banned; the words may begin in the prompt;
-//  4. min_tokens: while fewer tokens have been sampled, the stop ids are banned;
+//  4. min_tokens: while fewer tokens have been sampled, the stop ids are banned, unless the constraint leaves no other;
 //  5. logit_bias: added, each clamped to [-100, 100]; several of one id add up;
 //  6. penalties: repetition (tokens of prompt and output: positive logits divided by it, others multiplied), then
 //     frequency (times the count in the output), then presence (tokens of the output);
@@ -26,6 +26,7 @@
 #include <optional>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -41,6 +42,26 @@ namespace quire::sampling {
 struct SampledToken {
   TokenId id = kNoToken;
   std::optional<PositionLogprobs> logprobs;  // if params.logprobs is set
+};
+
+// A constraint's state that is copied with whoever holds it.
+class ConstraintState {
+ public:
+  ConstraintState() = default;
+  explicit ConstraintState(const TokenConstraint* constraint)
+      : state_(constraint == nullptr ? nullptr : constraint->start()) {}
+  ConstraintState(const ConstraintState& other) : state_(other.state_ ? other.state_->clone() : nullptr) {}
+  ConstraintState(ConstraintState&&) = default;
+  ConstraintState& operator=(ConstraintState other) noexcept {
+    state_ = std::move(other.state_);
+    return *this;
+  }
+
+  explicit operator bool() const { return state_ != nullptr; }
+  TokenConstraint::State* operator->() const { return state_.get(); }
+
+ private:
+  std::unique_ptr<TokenConstraint::State> state_;
 };
 
 // One a sequence, owned by the runner from the plan that adds the sequence to the one that retires
@@ -59,7 +80,7 @@ class SequenceSampler {
                   int64_t vocab_size, std::vector<TokenId> stop_token_ids, std::span<const TokenId> sampled = {});
 
   // logits: [vocab_size], overwritten. Errors: internal when a logit is NaN or +inf or when none is
-  // left above -inf; the sampler is then as before the call.
+  // left above -inf, or when the constraint refuses what it allowed; the sampler is then as before the call.
   Result<SampledToken> sample(std::span<float> logits, SamplingScratch& scratch);
 
   // For a beam search, which draws nothing: the `count` best tokens by their log-softmax (summed in
@@ -102,7 +123,9 @@ class SequenceSampler {
   bool overwrites_logits() const;
   Seen& seen(TokenId id);
   void remember(std::span<const TokenId> tokens);
+  void note(TokenId token);
   void keep_allowed(std::span<float> logits, SamplingScratch& scratch) const;
+  bool keep_constrained(std::span<float> logits, SamplingScratch& scratch) const;
   void process(std::span<float> logits, SamplingScratch& scratch) const;
   void apply_penalties(std::span<float> logits) const;
   Result<Choice> choose(std::span<float> logits, SamplingScratch& scratch) const;
@@ -119,6 +142,7 @@ class SequenceSampler {
   bool penalises_ = false;  // the two below are kept only then
   std::vector<Seen> seen_;
   std::unordered_map<TokenId, size_t> seen_index_;  // id -> place in seen_
+  ConstraintState constraint_;
   std::optional<BadWords> bad_words_;
   std::optional<DryPenalty> dry_;
   size_t history_reach_ = 0;      // how many of the last tokens of prompt and answer these two look at

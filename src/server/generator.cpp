@@ -16,6 +16,8 @@ namespace json = boost::json;
 
 namespace {
 
+using CompiledForm = Result<std::shared_ptr<const TokenConstraint>>;
+
 constexpr const char* kNotFoundCode = "model_not_found";
 constexpr const char* kOverflowCode = "context_length_exceeded";
 constexpr const char* kOverflowParam = "input_tokens";
@@ -64,6 +66,10 @@ Generator::Generator(const ServerConfig& config, engine::Engine& engine)
       max_bytes_per_token_ = std::max(max_bytes_per_token_, tokenizer->token_bytes(id).size());
     }
   }
+}
+
+Generator::~Generator() {
+  for (int64_t left = *compiling_; left != 0; left = *compiling_) compiling_->wait(left);
 }
 
 int Generator::retry_after() const {
@@ -216,9 +222,45 @@ AnswerContext Generator::context_of(const HttpRequest& request, const Generation
   return context;
 }
 
-Status Generator::start(const std::shared_ptr<Exchange>& exchange, const GenerationOptions& options,
-                        AnswerContext context, std::vector<PreparedPrompt> prompts,
-                        const MakeWriter& make_writer) const {
+// Compiling may take long, and others wait for this thread: it goes on elsewhere.
+Status Generator::start(const std::shared_ptr<Exchange>& exchange, Beginning beginning) const {
+  if (!beginning.options.params.structured_output) return start_compiled(exchange, std::move(beginning));
+  ++*compiling_;
+  const StructuredOutput form = *beginning.options.params.structured_output;
+  engine_.compile_form(form, [this, compiling = compiling_, exchange,
+                              beginning = std::move(beginning)](const CompiledForm& compiled) mutable {
+    const MakeWriter make_writer = beginning.make_writer;
+    const AnswerContext context = beginning.context;
+    Status status = compiled.status();
+    if (compiled.ok()) {
+      beginning.options.params.constraint = *compiled;
+      status = start_compiled(exchange, std::move(beginning));
+    } else {
+      status = std::move(status).with_param(beginning.options.form_field);
+    }
+    if (!status.ok()) exchange->respond(make_writer(context, 1)->failure(told(status)));
+    --*compiling;
+    compiling->notify_all();
+  });
+  return {};
+}
+
+// The engine knows nothing of the names that a chat gives its fields.
+Status Generator::start_compiled(const std::shared_ptr<Exchange>& exchange, Beginning beginning) const {
+  const bool chat = beginning.chat;
+  const std::string max_tokens_field = beginning.options.max_tokens_field;
+  Status status = start_engine(exchange, std::move(beginning));
+  if (!chat) return status;
+  if (status.param() == "prompt") return std::move(status).with_param("messages");
+  if (status.param() == "logprobs") return std::move(status).with_param("top_logprobs");
+  if (status.param() == "max_tokens") return std::move(status).with_param(max_tokens_field);
+  return status;
+}
+
+Status Generator::start_engine(const std::shared_ptr<Exchange>& exchange, Beginning beginning) const {
+  const GenerationOptions& options = beginning.options;
+  std::vector<PreparedPrompt>& prompts = beginning.prompts;
+  AnswerContext& context = beginning.context;
   QUIRE_RETURN_IF_ERROR(check_size(options, prompts.size()));
   const int32_t tenant = exchange->request().tenant;
   const auto key = static_cast<size_t>(tenant);
@@ -247,7 +289,7 @@ Status Generator::start(const std::shared_ptr<Exchange>& exchange, const Generat
              prompts.size(), options.params.n, prompts.front().ids.size(), options.params.max_tokens.value_or(-1),
              options.params.temperature);
   }
-  std::unique_ptr<AnswerWriter> writer = make_writer(std::move(context), completions.size());
+  std::unique_ptr<AnswerWriter> writer = beginning.make_writer(std::move(context), completions.size());
   std::make_shared<Generation>(exchange, std::move(writer), std::move(prompts), std::move(completions),
                                std::move(delivery))
       ->start();
@@ -264,12 +306,7 @@ Status Generator::start_chat(const std::shared_ptr<Exchange>& exchange, const Ch
   QUIRE_RETURN_IF_ERROR(check_length(prompts.front(), options, /*score_only=*/false));
   AnswerContext context = context_of(exchange->request(), options, id_prefix);
   context.prompt_logprobs_asked = options.params.prompt_logprobs.has_value();
-  Status status = start(exchange, options, std::move(context), std::move(prompts), make_writer);
-  // The engine knows nothing of the names that a chat gives its fields.
-  if (status.param() == "prompt") return std::move(status).with_param("messages");
-  if (status.param() == "logprobs") return std::move(status).with_param("top_logprobs");
-  if (status.param() == "max_tokens") return std::move(status).with_param(options.max_tokens_field);
-  return status;
+  return start(exchange, {options, std::move(context), std::move(prompts), make_writer, /*chat=*/true});
 }
 
 Status Generator::start_completion(const std::shared_ptr<Exchange>& exchange, const CompletionRequest& request,
@@ -284,7 +321,7 @@ Status Generator::start_completion(const std::shared_ptr<Exchange>& exchange, co
   }
   AnswerContext context = context_of(exchange->request(), request.options, id_prefix);
   context.prompt_logprobs_asked = request.prompt_logprobs_asked;
-  return start(exchange, request.options, std::move(context), std::move(prompts), make_writer);
+  return start(exchange, {request.options, std::move(context), std::move(prompts), make_writer});
 }
 
 }  // namespace quire::server

@@ -3,6 +3,7 @@
 // tokenizing) and runs on worker threads. Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -27,8 +28,13 @@ class Generator {
 
   // Both must outlive it.
   Generator(const ServerConfig& config, engine::Engine& engine);
+  // Waits for forms that are being compiled for its requests.
+  ~Generator();
+  Generator(const Generator&) = delete;
+  Generator& operator=(const Generator&) = delete;
 
-  // Each gives the exchange to a Generation, which answers it, or says why not and leaves it alone.
+  // Each gives the exchange to a Generation, which answers it, or says why not and leaves it alone. A request whose
+  // answer has a form waits for it to be compiled: then what is wrong is told later, by the writer.
   // id_prefix: of the answer's id: "chatcmpl-".
   // Errors: invalid_argument and not_found with param(); resource_exhausted; unimplemented; unavailable.
   Status start_chat(const std::shared_ptr<Exchange>& exchange, const ChatRequest& request, std::string_view id_prefix,
@@ -60,14 +66,25 @@ class Generator {
   void truncate(const GenerationOptions& options, PreparedPrompt& prompt) const;
   AnswerContext context_of(const HttpRequest& request, const GenerationOptions& options,
                            std::string_view id_prefix) const;
-  Status start(const std::shared_ptr<Exchange>& exchange, const GenerationOptions& options, AnswerContext context,
-               std::vector<PreparedPrompt> prompts, const MakeWriter& make_writer) const;
+  // All that is needed to begin, once the answer's form is compiled.
+  struct Beginning {
+    GenerationOptions options;
+    AnswerContext context;
+    std::vector<PreparedPrompt> prompts;
+    MakeWriter make_writer;
+    bool chat = false;  // whose fields have names that the engine does not know
+  };
+  Status start(const std::shared_ptr<Exchange>& exchange, Beginning beginning) const;
+  Status start_compiled(const std::shared_ptr<Exchange>& exchange, Beginning beginning) const;
+  Status start_engine(const std::shared_ptr<Exchange>& exchange, Beginning beginning) const;
 
   const ServerConfig& config_;
   engine::Engine& engine_;
   const SchemaLimits limits_;
   size_t max_bytes_per_token_ = 0;    // of the vocabulary; 0: unknown
   const std::shared_ptr<Load> load_;  // answers under way
+  // Forms whose requests come back here; theirs, too, for the last one to ring by.
+  const std::shared_ptr<std::atomic<int64_t>> compiling_ = std::make_shared<std::atomic<int64_t>>(0);
 };
 
 }  // namespace quire::server

@@ -9,6 +9,7 @@
 #include "server/api_error.h"
 #include "server/json_fields.h"
 #include "server/sampling_fields.h"
+#include "server/structured_fields.h"
 
 namespace quire::server {
 namespace json = boost::json;
@@ -51,12 +52,6 @@ bool is_text_only(const json::value& v) {
            return item.is_string() && item.get_string() == "text";
          });
 }
-bool is_text_format(const json::value& v) {
-  if (v.is_null()) return true;
-  const auto* object = v.if_object();
-  const auto* type = object == nullptr ? nullptr : object->if_contains("type");
-  return type != nullptr && type->is_string() && type->get_string() == "text";
-}
 
 struct RefusedField {
   const char* name;
@@ -64,17 +59,9 @@ struct RefusedField {
   const char* reason;
 };
 
-constexpr const char* kStructured = "structured output is not built yet";
 constexpr const char* kTextOnly = "this server answers with text only";
 
 constexpr RefusedField kRefusedFields[] = {
-    {"response_format", is_text_format, kStructured},
-    {"structured_outputs", is_falsy, kStructured},
-    {"guided_json", is_null, kStructured},
-    {"guided_regex", is_falsy, kStructured},
-    {"guided_choice", is_falsy, kStructured},
-    {"guided_grammar", is_falsy, kStructured},
-    {"structural_tag", is_falsy, kStructured},
     {"functions", is_falsy, "it was replaced by tools"},
     {"function_call", is_falsy, "it was replaced by tool_choice"},
     {"suffix", is_falsy, "filling in the middle is not built yet"},
@@ -159,6 +146,7 @@ void read_common(JsonFields& fields, const SchemaLimits& limits, GenerationOptio
     fields.fail("request_id", "request_id must be at most 128 letters, digits and any of \"-_.:\".");
   }
   read_sampling(fields, limits, options.params);
+  read_form(fields, options.params.structured_output, options.form_field);
   read_stream(fields, options);
   read_scheduling(fields, options);
   options.echo = fields.boolean("echo").value_or(false);

@@ -24,6 +24,7 @@ struct GenerationOptions {
   std::string model;  // as asked for; may be empty
   std::string request_id;
   SamplingParams params;  // max_tokens unset where the request did not say and the endpoint has no default
+  std::string form_field = "structured_outputs";  // the field that said the answer's form, for errors
   // The field that set max_tokens: "max_tokens" or "max_completion_tokens".
   std::string max_tokens_field = "max_tokens";
   int32_t priority = 0;    // lower goes first

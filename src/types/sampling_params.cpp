@@ -203,6 +203,10 @@ Status check_end(const SamplingParams& p, const SamplingLimits& limits) {
   }
   QUIRE_RETURN_IF_ERROR(check_ids("stop_token_ids", p.stop_token_ids, limits.vocab_size));
   if (p.repetition_detection) QUIRE_RETURN_IF_ERROR(check_repetition_detection(*p.repetition_detection, limits));
+  if (p.structured_output && p.ignore_eos) {
+    return invalid_argument("ignore_eos contradicts structured output: nothing may follow what is complete.")
+        .with_param("ignore_eos");
+  }
   return {};
 }
 
@@ -225,7 +229,7 @@ Status check_beam_search(const SamplingParams& p) {
     }
     return {};
   }
-  const std::array<Choice, 10> choices = {{{"top_p", p.top_p < 1.0f},
+  const std::array<Choice, 11> choices = {{{"top_p", p.top_p < 1.0f},
                                            {"top_k", p.top_k > 0},
                                            {"min_p", p.min_p > 0.0f},
                                            {"typical_p", p.typical_p < 1.0f},
@@ -234,6 +238,7 @@ Status check_beam_search(const SamplingParams& p) {
                                            {"xtc_probability", p.xtc_probability > 0.0f},
                                            {"mirostat", p.mirostat != 0},
                                            {"dry_multiplier", p.dry_multiplier > 0.0f},
+                                           {"structured_outputs", p.structured_output.has_value()},
                                            {"repetition_detection", p.repetition_detection.has_value()}}};
   for (const Choice& choice : choices) {
     if (!choice.made) continue;

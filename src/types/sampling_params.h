@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -10,6 +11,8 @@
 
 #include "base/status.h"
 #include "types/ids.h"
+#include "types/structured_output.h"
+#include "types/token_constraint.h"
 
 namespace quire {
 
@@ -72,6 +75,11 @@ struct SamplingParams {
   // The bad words as tokens, none of them empty: each word at the beginning of a text and after a space. Filled in
   // where there is a tokenizer.
   std::vector<std::vector<TokenId>> bad_words_ids;
+  // The answer's form. Not together with a beam search or ignore_eos: where the form is complete, nothing but the end
+  // may follow.
+  std::optional<StructuredOutput> structured_output;
+  // The same, compiled. Filled in where there is a tokenizer.
+  std::shared_ptr<const TokenConstraint> constraint;
 
   // When it ends.
   std::optional<int32_t> max_tokens = 16;  // nullopt: what the context leaves

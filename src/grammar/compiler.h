@@ -1,0 +1,62 @@
+// Compiles what requests ask their answers to be, on threads of its own: checked before, within a time limit, each form
+// once as long as it is in the cache.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/status.h"
+#include "grammar/check.h"
+#include "text/tokenizer.h"
+#include "types/structured_output.h"
+#include "types/token_constraint.h"
+
+namespace quire::grammar {
+
+struct CompilerOptions {
+  int32_t num_threads = 1;  // that compile at once
+  // A form that takes longer is refused. Its thread cannot be stopped: it goes on, and another takes its place, until
+  // max_overdue of them are at it; then forms that are not in the cache are turned away.
+  std::chrono::milliseconds time_limit{10000};
+  int32_t max_overdue = 2;
+  size_t max_waiting = 256;       // forms that wait for a thread; beyond it: turned away
+  size_t cache_bytes = 64 << 20;  // of compiled forms, the least recently used go first
+  GrammarLimits limits;
+};
+
+class Compiler {
+ public:
+  using Done = std::function<void(Result<std::shared_ptr<const TokenConstraint>>)>;
+
+  // The tokenizer must outlive it. vocab_size, end_ids: see GrammarVocabulary. Threads start with the first form.
+  Compiler(const text::Tokenizer& tokenizer, int64_t vocab_size, std::vector<TokenId> end_ids, CompilerOptions options);
+  // Waits for what is being compiled; what waits is answered with unavailable.
+  ~Compiler();
+  Compiler(const Compiler&) = delete;
+  Compiler& operator=(const Compiler&) = delete;
+
+  // Calls `done` exactly once: on this thread if the form is refused at once or in the cache, else on one of the
+  // compiler's. Any thread. Errors: invalid_argument (what is wrong with the form), deadline_exceeded (too long),
+  // resource_exhausted (too much at once), unavailable.
+  void compile(const StructuredOutput& form, Done done);
+  // The same, waiting for it.
+  Result<std::shared_ptr<const TokenConstraint>> compile(const StructuredOutput& form);
+
+  struct Stats {
+    int64_t hits = 0;
+    int64_t misses = 0;
+    size_t cached_bytes = 0;
+    int64_t cached_forms = 0;
+    int32_t overdue = 0;  // threads that are still at a form that was given up
+  };
+  Stats stats() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace quire::grammar

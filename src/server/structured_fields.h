@@ -1,0 +1,17 @@
+// What a request says its answer must be: response_format (OpenAI), structured_outputs (vLLM), and the guided_* fields
+// that vLLM had before.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "server/json_fields.h"
+#include "types/structured_output.h"
+
+namespace quire::server {
+
+// Leaves `form` unset where the answer is free. `field`: the one that said it. What fails stays in `fields`; whether
+// the form itself can be compiled is grammar/'s to say.
+void read_form(JsonFields& fields, std::optional<StructuredOutput>& form, std::string& field);
+
+}  // namespace quire::server

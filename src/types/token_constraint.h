@@ -1,0 +1,34 @@
+// What an answer may say, token by token: structured output as the sampler sees it. Compiled by grammar/ from a schema,
+// an expression or a grammar.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "types/ids.h"
+
+namespace quire {
+
+// Immutable: one may serve any number of answers on any thread, each by a state of its own.
+class TokenConstraint {
+ public:
+  // How far one answer has come. Used by one thread at a time.
+  class State {
+   public:
+    virtual ~State() = default;
+    virtual std::unique_ptr<State> clone() const = 0;
+
+    // Sets the bits of the tokens that may follow: bit i % 32 of word i / 32. mask: [ceil(vocab_size / 32)], all of it
+    // is written. False: every token may follow, the mask is unspecified. After the answer's end its end token may.
+    virtual bool allowed(std::span<uint32_t> mask) = 0;
+
+    // Takes note of a token of the answer. False, and nothing changes: it may not follow.
+    virtual bool accept(TokenId token) = 0;
+  };
+
+  virtual ~TokenConstraint() = default;
+  virtual std::unique_ptr<State> start() const = 0;
+};
+
+}  // namespace quire
