@@ -68,9 +68,9 @@ Status run(ServeOptions& options) {
   log_info("memory:\n{}", executor->memory().to_string());
   QUIRE_ASSIGN_OR_RETURN(auto engine, engine::Engine::create(options.engine, std::move(executor)));
   QUIRE_ASSIGN_OR_RETURN(auto server, server::Server::start(options.server, *engine));
-  log_info("ready in {:.2f} s: http://{}:{}/v1",
+  log_info("ready in {:.2f} s: http://{}:{}/v1{}",
            std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), options.server.host,
-           server->port());
+           server->port(), options.server.enable_page ? ", and / in a browser" : "");
   while (engine->healthy()) {
     const int signal = signals.wait(std::chrono::milliseconds(500));
     if (signal == 0) continue;
@@ -113,6 +113,8 @@ void add_serve_command(CLI::App& program, int& exit_code) {
   command
       ->add_flag("--enable-admin-endpoints", server.enable_admin_endpoints,
                  "POST /reset_prefix_cache, GET /admin/flight_recorder?steps=N, GET /admin/requests/{id}")
+      ->group(kServer);
+  command->add_flag("!--disable-page", server.enable_page, "No chat page at / and no dashboard at /dashboard")
       ->group(kServer);
   command->add_flag("--return-token-ids", server.return_token_ids, "Return token ids unless a request says otherwise")
       ->group(kServer);

@@ -476,7 +476,8 @@ std::string Connection::head_text(const HttpResponse& response, std::optional<si
   std::string head = fmt::format("HTTP/1.1 {} {}\r\nDate: {}\r\nX-Request-Id: {}\r\n", response.status,
                                  reason_phrase(response.status), http_date(), request_.id);
   for (const auto& [name, value] : response.headers) head += fmt::format("{}: {}\r\n", name, value);
-  if (response.status != 204) {  // without content: not even of length zero (RFC 9110, section 8.6)
+  // These two are without content, not even of length zero (RFC 9110, section 8.6).
+  if (response.status != 204 && response.status != 304) {
     head += fmt::format("Content-Type: {}\r\n", response.content_type);
     if (content_length) {
       head += fmt::format("Content-Length: {}\r\n", *content_length);

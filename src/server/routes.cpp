@@ -23,7 +23,7 @@ std::string sha256(std::string_view text) {
 }
 
 bool matches(const Route& route, std::string_view path) {
-  if (!route.path.ends_with('/')) return path == route.path;
+  if (route.path == "/" || !route.path.ends_with('/')) return path == route.path;
   return path.size() > route.path.size() && path.starts_with(route.path);
 }
 

@@ -14,7 +14,7 @@ namespace quire::server {
 
 struct Route {
   std::string method;  // GET answers HEAD too
-  std::string path;    // exact; one that ends with '/' takes whatever is behind it, slashes too
+  std::string path;    // exact; one that ends with '/', the root apart, takes whatever is behind it, slashes too
   bool open = false;   // without an API key
   std::function<void(const std::shared_ptr<Exchange>&)> handle;
 };

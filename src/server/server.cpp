@@ -15,6 +15,7 @@
 #include "server/load.h"
 #include "server/openai_api.h"
 #include "server/routes.h"
+#include "server/static_files.h"
 #include "server/worker_pool.h"
 
 namespace quire::server {
@@ -229,6 +230,9 @@ std::vector<Route> Server::Impl::make_routes() {
                  }),
       {"GET", "/metrics", false, [this](const std::shared_ptr<Exchange>& exchange) { metrics(*exchange); }},
   };
+  if (config_.enable_page) {
+    for (Route& route : page_routes()) routes.push_back(std::move(route));
+  }
   if (!config_.enable_admin_endpoints) return routes;
   routes.push_back(
       admin("POST", "/reset_prefix_cache", [this](const HttpRequest&) { return reset_prefix_cache(engine_); }));

@@ -2,11 +2,12 @@
 //
 //   POST /v1/chat/completions  /v1/completions          GET /v1/models  /v1/models/{name}
 //   POST /tokenize  /detokenize                         GET /health  /ping  /version  /metrics
+//   GET /  /dashboard  /page/...: server/static_files.h
 //   and for operators, where enabled: server/admin.h
 //
-// With API keys set every route asks for `Authorization: Bearer KEY` except /health, /ping and /version; so do paths
-// that do not exist. Bodies of requests are parsed, templates rendered and prompts tokenized on a few threads of their
-// own; answers are written by the I/O threads as fast as each client reads, and no faster.
+// With API keys set every route asks for `Authorization: Bearer KEY` except the page, /health, /ping and /version; so
+// do paths that do not exist. Bodies of requests are parsed, templates rendered and prompts tokenized on a few threads
+// of their own; answers are written by the I/O threads as fast as each client reads, and no faster.
 #pragma once
 
 #include <chrono>
@@ -27,6 +28,7 @@ struct ServerConfig {
   std::vector<std::string> api_keys;            // empty: nobody is asked for one; each is a tenant
   std::vector<double> api_key_weights;          // of their shares of the work; empty: all alike
   bool enable_admin_endpoints = false;          // else they are not there
+  bool enable_page = true;                      // for people: chat and dashboard
   std::string root_model;                       // shown as `root` of the model: a name, no path of this machine
   std::string version = "0.1.0";                // of the program
   bool return_token_ids = false;                // for requests that do not say

@@ -101,7 +101,7 @@ ClientResponse Client::receive(bool head_only) {
     std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
     response.headers[name] = head.substr(colon + 2, head.find("\r\n", colon) - colon - 2);
   }
-  if (head_only || response.status == 100 || response.status == 204) return response;
+  if (head_only || response.status == 100 || response.status == 204 || response.status == 304) return response;
   if (response.headers.count("content-length") != 0) {
     const size_t length = std::stoul(response.headers["content-length"]);
     while (buffer_.size() < length && fill()) {

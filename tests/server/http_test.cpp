@@ -223,7 +223,7 @@ TEST_F(ServerTest, MethodsAndPathsAreExact) {
   EXPECT_EQ(get(port(), "/v1/completions").headers.at("allow"), "OPTIONS, POST");
   EXPECT_EQ(post(port(), "/health", "{}").status, 405);
   for (const char* path :
-       {"/", "/v1/models/../../health", "//v1/models", "/V1/models", "/v1/models%2f", "/v1/models/"}) {
+       {"/v1", "/v1/models/../../health", "//v1/models", "/V1/models", "/v1/models%2f", "/v1/models/"}) {
     EXPECT_EQ(get(port(), path).status, 404) << path;
   }
   EXPECT_EQ(get(port(), "/health?probe=1").status, 200);
