@@ -11,9 +11,9 @@ export function niceCeiling(value) {
   if (!(value > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
   for (const step of [1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10]) {
-    if (step * power >= value * (1 - 1e-9)) return step * power;
+    if (step * power >= value * (1 - 1e-9)) return Number((step * power).toPrecision(2));
   }
-  return 10 * power;
+  return Number((10 * power).toPrecision(2));
 }
 
 // Pieces of [time, value] without gaps: a null, or a pause of more than `pause` seconds, begins a new one.
