@@ -18,6 +18,16 @@ columns() {
   done <"$quire_root/dependencies.txt"
 }
 
+as_root() {
+  if [[ $(id -u) == 0 ]]; then
+    "$@"
+  elif [[ -t 2 ]]; then
+    sudo "$@"  # may ask for a password, on the terminal
+  else
+    sudo -n "$@"
+  fi
+}
+
 # Debian's own interpreter, which python3-venv and python3-pip belong to, whatever else is first in PATH.
 debian_python() {
   if [[ -x /usr/bin/python3 ]]; then echo /usr/bin/python3; else command -v python3; fi

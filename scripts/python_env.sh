@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Makes build/venv, the Python environment of the end-to-end tests, from tests/e2e/requirements.txt (every package
-# pinned by hash). A second run compares a stamp only.
+# python_env.sh [FOLDER REQUIREMENTS]: makes build/venv, the Python environment of the end-to-end tests, from
+# tests/e2e/requirements.txt (every package pinned by hash), or another one. A second run compares a stamp only.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-venv=$quire_root/build/venv
-requirements=$quire_root/tests/e2e/requirements.txt
+venv=$quire_root/${1:-build/venv}
+requirements=$quire_root/${2:-tests/e2e/requirements.txt}
 stamp=$venv/.requirements
 
 if cmp -s "$requirements" "$stamp" && "$venv/bin/python" -c '' 2>/dev/null; then exit 0; fi

@@ -21,16 +21,6 @@ missing_packages() {
   done
 }
 
-as_root() {
-  if [[ $(id -u) == 0 ]]; then
-    "$@"
-  elif [[ -t 2 ]]; then
-    sudo "$@"  # may ask for a password, on the terminal
-  else
-    sudo -n "$@"
-  fi
-}
-
 packages=()
 declare -A expected=()
 while read -r package version _; do

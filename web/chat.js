@@ -270,10 +270,15 @@ async function readModels() {
   showModel();
 }
 
+// Typing is kept when it rests.
+let resting = null;
+
 function changeSetting(name, text) {
-  current.settings[name] = text;
+  const conversation = current;
+  conversation.settings[name] = text;
+  clearTimeout(resting);
+  resting = setTimeout(() => keep(conversation), 300);
   rememberSettings();
-  keep(current);
 }
 
 // New conversations begin with the last settings.
@@ -416,7 +421,9 @@ function listen() {
   matchMedia("(max-width: 1199px)").addEventListener("change", () => setPanel("settings", isOpen("settings"), false));
   otherTabs?.addEventListener("message", (event) => readAgain(event.data));
   addEventListener("pagehide", () => {
-    for (const run of runs.values()) store.put(run.conversation).catch(() => {});
+    for (const conversation of [current, ...[...runs.values()].map((run) => run.conversation)]) {
+      if (conversation.messages.length > 0) store.put(conversation).catch(() => {});
+    }
   });
 }
 

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <set>
 #include <sstream>
 
@@ -131,11 +132,12 @@ TEST(Repository, EveryDependencyIsPinned) {
 }
 
 TEST(Repository, TheTestsPythonPackagesAreTheOnesPinned) {
-  const std::string requirements = read(kRoot / "tests/e2e/requirements.txt");
+  const std::map<std::string, std::string> files = {{"tests", "tests/e2e/requirements.txt"},
+                                                    {"page-tests", "tests/e2e/page_requirements.txt"}};
   for (const auto& columns : dependencies("pypi")) {
-    if (columns.at(2) == "tests") {
-      EXPECT_THAT(requirements, HasSubstr("\n" + columns[0] + " \\\n"));
-    }
+    const auto file = files.find(columns.at(2));
+    if (file == files.end()) continue;
+    EXPECT_THAT(read(kRoot / file->second), HasSubstr("\n" + columns[0] + " \\\n")) << file->second;
   }
 }
 
