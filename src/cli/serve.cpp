@@ -116,6 +116,18 @@ void add_serve_command(CLI::App& program, int& exit_code) {
       ->group(kServer);
   command->add_flag("!--disable-page", server.enable_page, "No chat page at / and no dashboard at /dashboard")
       ->group(kServer);
+  command
+      ->add_option("--tool-call-parser", server.tool_call_parser,
+                   "How the model writes calls of tools: auto (what its chat template shows), hermes, llama3_json, "
+                   "mistral, qwen3_coder, pythonic, deepseek_v3, glm45, granite, kimi_k2, minimax_m2, openai, none")
+      ->capture_default_str()
+      ->group(kServer);
+  command
+      ->add_option("--reasoning-parser", server.reasoning_parser,
+                   "How the model writes its reasoning: auto, deepseek_r1, qwen3, granite, mistral, glm45, "
+                   "openai_gptoss, none")
+      ->capture_default_str()
+      ->group(kServer);
   command->add_flag("--return-token-ids", server.return_token_ids, "Return token ids unless a request says otherwise")
       ->group(kServer);
   command

@@ -4,6 +4,8 @@
 #include <cctype>
 #include <optional>
 
+#include "engine/tool_prompt.h"
+
 namespace quire::engine {
 namespace {
 
@@ -46,6 +48,7 @@ Result<json::object> checked_message(const json::value& value) {
   }
   json::object out = *message;
   const json::value* content = message->if_contains("content");
+  parse_call_arguments(out);
   if (content == nullptr) {
     // An assistant's tool calls may stand alone.
     if (message->contains("tool_calls")) return out;

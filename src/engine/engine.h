@@ -21,6 +21,7 @@
 
 #include "base/metrics.h"
 #include "base/status.h"
+#include "grammar/answer_reading.h"
 #include "grammar/compiler.h"
 #include "runner/executor.h"
 #include "text/chat_template.h"
@@ -34,6 +35,7 @@ namespace quire::engine {
 struct GenerationRequest {
   std::vector<TokenId> prompt;
   SamplingParams params;
+  std::shared_ptr<const grammar::AnswerReading> reading;  // of reasoning and tool calls; nullptr: all is text
   std::string label;                                 // the request's id as its client knows it, for the flight recorder
   int32_t priority = 0;                              // scheduling policy "priority": lower goes first
   std::string cache_salt;                            // shares cached prefixes with requests of the same salt alone

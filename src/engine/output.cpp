@@ -48,6 +48,15 @@ void append(OutputDelta& to, OutputDelta&& from) {
     target.insert(target.end(), std::make_move_iterator(source.begin()), std::make_move_iterator(source.end()));
   };
   to.text += from.text;
+  to.reasoning += from.reasoning;
+  to.num_reasoning_tokens += from.num_reasoning_tokens;
+  for (grammar::ToolCallPiece& piece : from.tool_calls) {
+    if (to.tool_calls.empty() || to.tool_calls.back().index != piece.index) {
+      to.tool_calls.push_back(std::move(piece));
+    } else {
+      to.tool_calls.back().arguments += piece.arguments;
+    }
+  }
   move_all(to.tokens, from.tokens);
   move_all(to.logprobs, from.logprobs);
   move_all(to.prompt_logprobs, from.prompt_logprobs);
@@ -59,13 +68,17 @@ void append(OutputDelta& to, OutputDelta&& from) {
   to.receipt = std::move(from.receipt);
 }
 
-OutputProcessor::OutputProcessor(const text::Tokenizer* tokenizer, const SamplingParams& params, bool keep_logprobs)
-    : include_stop_(params.include_stop_str_in_output),
+OutputProcessor::OutputProcessor(const text::Tokenizer* tokenizer, const SamplingParams& params, bool keep_logprobs,
+                                 std::shared_ptr<const grammar::AnswerReading> reading)
+    : reading_(std::move(reading)),
+      include_stop_(params.include_stop_str_in_output),
       min_tokens_(params.min_tokens),
       keep_logprobs_(keep_logprobs),
       deterministic_(params.deterministic) {
   if (tokenizer == nullptr || !params.detokenize) return;
-  detokenizer_.emplace(*tokenizer, params.skip_special_tokens);
+  if (reading_ != nullptr && !reading_->plain()) parser_ = grammar::make_answer_parser(*reading_);
+  // Marks of calls and of reasoning may be special tokens.
+  detokenizer_.emplace(*tokenizer, parser_ == nullptr && params.skip_special_tokens);
   stop_ = params.stop;
 }
 
@@ -99,7 +112,37 @@ bool OutputProcessor::release_text(const std::string& fresh, bool last, OutputDe
   return false;
 }
 
+// Takes what was released behind `from` for reasoning, calls and text.
+void OutputProcessor::read(size_t from, OutputDelta& delta) {
+  grammar::AnswerPiece piece;
+  parser_->push(std::string_view(delta.text).substr(from), piece);
+  delta.text.erase(from);
+  if (!piece.reasoning.empty()) ++delta.num_reasoning_tokens;
+  append(delta, {.text = std::move(piece.content),
+                 .reasoning = std::move(piece.reasoning),
+                 .tool_calls = std::move(piece.calls),
+                 .finish = delta.finish,
+                 .stop_reason = delta.stop_reason,
+                 .cumulative_logprob = delta.cumulative_logprob});
+}
+
 OutputDelta OutputProcessor::process(TokenEvent event) {
+  OutputDelta delta = process_text(std::move(event));
+  if (parser_ == nullptr || delta.finish == FinishReason::kNone || delta.finish == FinishReason::kError) return delta;
+  grammar::AnswerPiece rest;
+  parser_->finish(rest);
+  OutputDelta last{.text = std::move(rest.content),
+                   .reasoning = std::move(rest.reasoning),
+                   .tool_calls = std::move(rest.calls),
+                   .finish = delta.finish,
+                   .stop_reason = delta.stop_reason,
+                   .cumulative_logprob = delta.cumulative_logprob,
+                   .receipt = delta.receipt};
+  append(delta, std::move(last));
+  return delta;
+}
+
+OutputDelta OutputProcessor::process_text(TokenEvent event) {
   OutputDelta delta;
   delta.prompt_logprobs = std::move(event.prompt_logprobs);
   delta.num_cached_tokens = event.num_cached_tokens;
@@ -117,11 +160,18 @@ OutputDelta OutputProcessor::process(TokenEvent event) {
     // The token that ended the answer is no part of its text, unless asked for.
     if (ends_answer && !include_stop_) continue;
     // One token at a time: where a stop string ends the answer must not depend on how many tokens came together.
-    if (release_text(detokenizer_->append(std::span(&event.tokens[i], 1)), /*last=*/false, delta))
-      return std::move(finish());
+    const size_t from = delta.text.size();
+    const bool stopped = release_text(detokenizer_->append(std::span(&event.tokens[i], 1)), /*last=*/false, delta);
+    if (parser_) read(from, delta);
+    if (stopped) return std::move(finish());
   }
   if (event.finish == FinishReason::kNone) return delta;
-  if (detokenizer_ && release_text(detokenizer_->finish(), /*last=*/true, delta)) return std::move(finish());
+  if (detokenizer_) {
+    const size_t from = delta.text.size();
+    const bool stopped = release_text(detokenizer_->finish(), /*last=*/true, delta);
+    if (parser_) read(from, delta);
+    if (stopped) return std::move(finish());
+  }
   delta.finish = event.finish;
   delta.error = std::move(event.error);
   if (event.stop_token && !event.stopped_by_eos) delta.stop_reason = *event.stop_token;
@@ -220,8 +270,8 @@ Result<std::vector<std::unique_ptr<Completion>>> Completion::start(Engine& engin
   const bool keep_logprobs = params.logprobs.has_value();
   if ((ranks || params.deterministic) && !keep_logprobs) params.logprobs = 0;
   // As params are now: the request, and they with it, goes away.
-  const auto make_processor = [&engine, params, keep_logprobs] {
-    return OutputProcessor(engine.tokenizer(), params, keep_logprobs);
+  const auto make_processor = [&engine, params, keep_logprobs, reading = request.reading] {
+    return OutputProcessor(engine.tokenizer(), params, keep_logprobs, reading);
   };
   const auto num_prompt_tokens = static_cast<int64_t>(request.prompt.size());
   QUIRE_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<TokenStream>> streams, engine.submit(std::move(request)));

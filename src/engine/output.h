@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "grammar/answer_reading.h"
 #include "text/detokenizer.h"
 #include "types/token_event.h"
 
@@ -18,6 +19,10 @@ namespace quire::engine {
 // sequence may still be completing.
 struct OutputDelta {
   std::string text;
+  // Where the answer is read for them; the text is then what is neither.
+  std::string reasoning;
+  std::vector<grammar::ToolCallPiece> tool_calls;
+  int64_t num_reasoning_tokens = 0;               // of tokens
   std::vector<TokenId> tokens;                    // the token that ended the answer included
   std::vector<PositionLogprobs> logprobs;         // beside tokens, if asked for
   std::vector<PositionLogprobs> prompt_logprobs;  // once, if asked for
@@ -39,7 +44,9 @@ void append(OutputDelta& to, OutputDelta&& from);
 class OutputProcessor {
  public:
   // keep_logprobs: those of the events are passed on; else they were for receipt or ranking alone.
-  OutputProcessor(const text::Tokenizer* tokenizer, const SamplingParams& params, bool keep_logprobs = true);
+  // reading: nullptr where all is text.
+  OutputProcessor(const text::Tokenizer* tokenizer, const SamplingParams& params, bool keep_logprobs = true,
+                  std::shared_ptr<const grammar::AnswerReading> reading = nullptr);
 
   // When the delta's finish is kStop and the event's was kNone, a stop string was found: the caller
   // must cancel the work. Later events must not be processed.
@@ -50,9 +57,13 @@ class OutputProcessor {
 
  private:
   bool release_text(const std::string& fresh, bool last, OutputDelta& delta);
+  void read(size_t from, OutputDelta& delta);
+  OutputDelta process_text(TokenEvent event);
   void take_logprobs(PositionLogprobs&& logprobs, OutputDelta& delta);
 
   std::optional<text::IncrementalDetokenizer> detokenizer_;
+  std::shared_ptr<const grammar::AnswerReading> reading_;
+  std::unique_ptr<grammar::AnswerParser> parser_;  // of an answer that is read
   std::vector<std::string> stop_;
   bool include_stop_;
   std::string held_;  // text that may be the beginning of a stop string

@@ -22,6 +22,7 @@ using Constraint = std::shared_ptr<const TokenConstraint>;
 std::string key_of(const StructuredOutput& form) {
   std::string key(1, static_cast<char>('0' + static_cast<int>(form.kind)));
   key += form.any_whitespace ? 'w' : 'n';
+  key += form.special_tokens ? 's' : 'n';
   key += form.text;
   for (const std::string& choice : form.choices) {
     key += '\0';
@@ -55,15 +56,19 @@ struct Compiler::Impl {
   void start_thread_locked(void (Impl::*body)());
   Constraint find_locked(const std::string& key);
   void keep_locked(const std::string& key, const CompiledConstraint& compiled);
-  std::shared_ptr<const GrammarVocabulary> the_vocabulary();
+  std::shared_ptr<const GrammarVocabulary> vocabulary_for(const StructuredOutput& form);
 
   const text::Tokenizer& tokenizer;
   const int64_t vocab_size;
   const std::vector<TokenId> end_ids;
   const CompilerOptions options;
 
-  std::once_flag vocabulary_once;
-  std::shared_ptr<const GrammarVocabulary> vocabulary;
+  // With and without special tokens, made when first needed.
+  struct Vocabulary {
+    std::once_flag once;
+    std::shared_ptr<const GrammarVocabulary> value;
+  };
+  Vocabulary vocabularies[2];
 
   mutable std::mutex mutex;
   std::condition_variable bell;        // for the threads that compile
@@ -79,10 +84,12 @@ struct Compiler::Impl {
   bool stopping = false;
 };
 
-std::shared_ptr<const GrammarVocabulary> Compiler::Impl::the_vocabulary() {
-  std::call_once(vocabulary_once,
-                 [this] { vocabulary = std::make_shared<GrammarVocabulary>(tokenizer, vocab_size, end_ids); });
-  return vocabulary;
+std::shared_ptr<const GrammarVocabulary> Compiler::Impl::vocabulary_for(const StructuredOutput& form) {
+  Vocabulary& vocabulary = vocabularies[form.special_tokens ? 1 : 0];
+  std::call_once(vocabulary.once, [&] {
+    vocabulary.value = std::make_shared<GrammarVocabulary>(tokenizer, vocab_size, end_ids, form.special_tokens);
+  });
+  return vocabulary.value;
 }
 
 Constraint Compiler::Impl::find_locked(const std::string& key) {
@@ -124,7 +131,7 @@ void Compiler::Impl::work() {
     begun.push_back(job);
     watch_bell.notify_one();
     lock.unlock();
-    finish(job, compile_constraint(job->form, the_vocabulary()));
+    finish(job, compile_constraint(job->form, vocabulary_for(job->form)));
     lock.lock();
     if (!job->overdue) continue;
     --stats.overdue;

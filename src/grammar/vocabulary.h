@@ -14,8 +14,10 @@ namespace quire::grammar {
 class GrammarVocabulary {
  public:
   // vocab_size: the width of the model's logits; ids beyond the tokenizer's never may be said. end_ids: those that end
-  // an answer by themselves; a grammar allows them where it is complete. Special tokens are no text.
-  GrammarVocabulary(const text::Tokenizer& tokenizer, int64_t vocab_size, std::vector<TokenId> end_ids);
+  // an answer by themselves; a grammar allows them where it is complete. Special tokens are no text, or, with
+  // special_tokens, stand for their spelling.
+  GrammarVocabulary(const text::Tokenizer& tokenizer, int64_t vocab_size, std::vector<TokenId> end_ids,
+                    bool special_tokens);
   ~GrammarVocabulary();
   GrammarVocabulary(const GrammarVocabulary&) = delete;
   GrammarVocabulary& operator=(const GrammarVocabulary&) = delete;

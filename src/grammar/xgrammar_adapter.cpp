@@ -47,13 +47,14 @@ struct GrammarVocabulary::Impl {
   std::vector<TokenId> end_ids;
 };
 
-GrammarVocabulary::GrammarVocabulary(const text::Tokenizer& tokenizer, int64_t vocab_size, std::vector<TokenId> end_ids)
+GrammarVocabulary::GrammarVocabulary(const text::Tokenizer& tokenizer, int64_t vocab_size, std::vector<TokenId> end_ids,
+                                     bool special_tokens)
     : impl_(std::make_unique<Impl>()) {
   std::erase_if(end_ids, [vocab_size](TokenId id) { return id < 0 || id >= vocab_size; });
   std::vector<std::string> tokens(static_cast<size_t>(vocab_size));
   const int64_t known = std::min(vocab_size, tokenizer.vocab_size());
   for (TokenId id = 0; id < known; ++id) {
-    if (!tokenizer.is_special(id)) tokens[static_cast<size_t>(id)] = tokenizer.token_bytes(id);
+    if (special_tokens || !tokenizer.is_special(id)) tokens[static_cast<size_t>(id)] = tokenizer.token_bytes(id);
   }
   impl_->info = xgrammar::TokenizerInfo(tokens, xgrammar::VocabType::RAW, static_cast<int>(vocab_size), end_ids);
   impl_->vocab_size = vocab_size;

@@ -7,7 +7,8 @@ namespace quire::server {
 Usage ChoiceState::usage() const {
   return {.prompt_tokens = static_cast<int64_t>(prompt->prompt.ids.size()),
           .cached_tokens = prompt->num_cached_tokens.value_or(0),
-          .completion_tokens = num_tokens};
+          .completion_tokens = num_tokens,
+          .reasoning_tokens = num_reasoning_tokens};
 }
 
 Answer::Answer(std::vector<PreparedPrompt> prepared, size_t num_choices) {
@@ -25,7 +26,10 @@ Usage Answer::usage() const {
     all.prompt_tokens += static_cast<int64_t>(state.prompt.ids.size());
     all.cached_tokens += state.num_cached_tokens.value_or(0);
   }
-  for (const ChoiceState& choice : choices) all.completion_tokens += choice.num_tokens;
+  for (const ChoiceState& choice : choices) {
+    all.completion_tokens += choice.num_tokens;
+    all.reasoning_tokens += choice.num_reasoning_tokens;
+  }
   return all;
 }
 

@@ -16,7 +16,8 @@ namespace quire::server {
 
 struct PreparedPrompt {
   std::vector<TokenId> ids;
-  std::string echo;  // text to show before the answer: the prompt, or what the answer continues
+  std::string echo;     // text to show before the answer: the prompt, or what the answer continues
+  bool thinks = false;  // it ends within the model's reasoning
 };
 
 // What was asked for of the answer, in whatever form it is written.
@@ -32,6 +33,8 @@ struct AnswerContext {
   bool skip_special_tokens = true;
   bool return_token_ids = false;
   bool tokens_as_token_ids = false;
+  bool include_reasoning = true;  // the reasoning is told, where the answer has some
+  bool named_tool = false;        // a call of one function was asked for: its end is no "tool_calls"
   bool include_usage = false;     // a stream ends with the usage
   bool continuous_usage = false;  // and has it in every event
 };
@@ -40,6 +43,7 @@ struct Usage {
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;  // of the prompt, found in the prefix cache
   int64_t completion_tokens = 0;
+  int64_t reasoning_tokens = 0;  // of these
 };
 
 // A prompt and what all its choices have in common; the first of them brings it.
@@ -53,7 +57,9 @@ struct PromptState {
 struct ChoiceState {
   int32_t index = 0;
   const PromptState* prompt = nullptr;
-  int64_t num_tokens = 0;  // that came so far
+  int64_t num_tokens = 0;            // that came so far
+  int64_t num_reasoning_tokens = 0;  // of these
+  int64_t num_tool_calls = 0;        // begun so far
   Usage usage() const;
 };
 

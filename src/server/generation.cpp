@@ -120,6 +120,10 @@ bool Generation::take(size_t index) {
   }
   ChoiceState& choice = answer_.choices[index];
   choice.num_tokens += static_cast<int64_t>(delta->tokens.size());
+  choice.num_reasoning_tokens += delta->num_reasoning_tokens;
+  for (const grammar::ToolCallPiece& piece : delta->tool_calls) {
+    choice.num_tool_calls = std::max(choice.num_tool_calls, int64_t{piece.index} + 1);
+  }
   if (delivery_.stream) {
     writer_->piece(answer_, choice, *delta, out_);
   } else {

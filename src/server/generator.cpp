@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "engine/chat.h"
 #include "engine/prepare_params.h"
+#include "engine/tool_prompt.h"
 #include "server/generation.h"
 
 namespace quire::server {
@@ -42,6 +43,16 @@ void count_rejection(engine::Engine& engine, const ServerConfig& config) {
       .increment();
 }
 
+grammar::ToolFormat tool_format(const ServerConfig& config, const engine::Engine& engine) {
+  const auto named = grammar::tool_format(config.tool_call_parser);
+  return named.ok() ? *named : grammar::tool_format_of(engine.text().chat_template);
+}
+
+grammar::ReasoningFormat reasoning_format(const ServerConfig& config, const engine::Engine& engine) {
+  const auto named = grammar::reasoning_format(config.reasoning_parser);
+  return named.ok() ? *named : grammar::reasoning_format_of(engine.text().chat_template);
+}
+
 Status as_invalid(const Status& status, std::string_view param) {
   return Status(StatusCode::kInvalidArgument, status.message())
       .with_param(status.param().empty() ? std::string(param) : status.param());
@@ -59,6 +70,8 @@ Generator::Generator(const ServerConfig& config, engine::Engine& engine)
               .max_model_len = engine.max_model_len(),
               .trust_request_chat_template = config.trust_request_chat_template,
               .return_token_ids = config.return_token_ids},
+      tool_format_(tool_format(config, engine)),
+      reasoning_format_(reasoning_format(config, engine)),
       load_(std::make_shared<Load>(weights_of(config), engine.config().max_num_seqs,
                                    engine.config().max_num_queued_reqs)) {
   if (const text::Tokenizer* tokenizer = engine.tokenizer()) {
@@ -128,14 +141,21 @@ Status Generator::check_length(const PreparedPrompt& prompt, const GenerationOpt
 }
 
 Result<PreparedPrompt> Generator::render(const ChatRequest& request) const {
-  auto prompt = engine::render_chat(engine_, request.messages,
-                                    {.add_generation_prompt = request.add_generation_prompt,
-                                     .continue_final_message = request.continue_final_message,
-                                     .chat_template = request.chat_template,
-                                     .variables = request.template_variables});
+  engine::ChatOptions chat{.add_generation_prompt = request.add_generation_prompt,
+                           .continue_final_message = request.continue_final_message,
+                           .chat_template = request.chat_template,
+                           .variables = request.template_variables};
+  const std::string& text = chat.chat_template.empty() ? engine_.text().chat_template : chat.chat_template;
+  const bool in_words = !request.tools.empty() && !grammar::knows_tools(text);
+  if (!request.tools.empty() && !in_words) chat.variables["tools"] = request.tools;
+  const bool calls = request.tool_choice != grammar::ToolChoice::kNone;
+  auto prompt = in_words && calls
+                    ? engine::render_chat(engine_, engine::with_tools_in_words(request.messages, request.tools), chat)
+                    : engine::render_chat(engine_, request.messages, chat);
   // A template that runs into a limit does so because of what the client sent.
   if (!prompt.ok()) return as_invalid(prompt.status(), "messages");
-  PreparedPrompt out{std::move(prompt->ids), ""};
+  PreparedPrompt out{.ids = std::move(prompt->ids),
+                     .thinks = grammar::ends_in_reasoning(reasoning_format_, prompt->text)};
   if (request.options.echo) {
     const json::object& last = request.messages.back().get_object();
     const json::value* content = last.if_contains("content");
@@ -275,6 +295,7 @@ Status Generator::start_engine(const std::shared_ptr<Exchange>& exchange, Beginn
     engine::GenerationRequest request{
         .prompt = prompt.ids,
         .params = options.params,
+        .reading = beginning.reading,
         .label = context.id,
         .priority = options.priority,
         .cache_salt = options.cache_salt,
@@ -296,17 +317,50 @@ Status Generator::start_engine(const std::shared_ptr<Exchange>& exchange, Beginn
   return {};
 }
 
+Result<std::shared_ptr<const grammar::AnswerReading>> Generator::read_answer(const ChatRequest& request, bool thinks,
+                                                                             GenerationOptions& options) const {
+  auto reading = std::make_shared<grammar::AnswerReading>();
+  reading->reasoning = reasoning_format_;
+  reading->begun = thinks;
+  reading->reasoning_budget = request.thinking_token_budget;
+  if (reading->reasoning_budget && reasoning_format_ == grammar::ReasoningFormat::kNone) {
+    return invalid_argument("thinking_token_budget needs a model that shows its reasoning (--reasoning-parser).")
+        .with_param("thinking_token_budget");
+  }
+  if (request.tool_choice != grammar::ToolChoice::kNone) {
+    if (tool_format_ == grammar::ToolFormat::kNone) {
+      return invalid_argument("This server reads no tool calls (--tool-call-parser none): leave tools out.")
+          .with_param("tools");
+    }
+    reading->tools = tool_format_;
+    reading->choice = request.tool_choice;
+    reading->functions = request.functions;
+    reading->parallel = request.parallel_tool_calls && request.tool_choice != grammar::ToolChoice::kNamed;
+    reading->mistral_args = engine_.text().chat_template.find("[ARGS]") != std::string::npos;
+  }
+  if (reading->plain()) return std::shared_ptr<const grammar::AnswerReading>();
+  SamplingParams& params = options.params;
+  QUIRE_ASSIGN_OR_RETURN(params.structured_output,
+                         grammar::constraint_of(*reading, params.structured_output, grammar::GrammarLimits{}));
+  if (reading->reads_tools()) options.form_field = "tools";
+  return std::shared_ptr<const grammar::AnswerReading>(std::move(reading));
+}
+
 Status Generator::start_chat(const std::shared_ptr<Exchange>& exchange, const ChatRequest& request,
                              std::string_view id_prefix, const MakeWriter& make_writer) const {
-  const GenerationOptions& options = request.options;
+  GenerationOptions options = request.options;
   QUIRE_RETURN_IF_ERROR(check_model(options.model));
   std::vector<PreparedPrompt> prompts(1);
   QUIRE_ASSIGN_OR_RETURN(prompts.front(), render(request));
   engine::truncate_prompt(engine_.max_model_len(), options.params, prompts.front().ids);
   QUIRE_RETURN_IF_ERROR(check_length(prompts.front(), options, /*score_only=*/false));
+  QUIRE_ASSIGN_OR_RETURN(auto reading, read_answer(request, prompts.front().thinks, options));
   AnswerContext context = context_of(exchange->request(), options, id_prefix);
   context.prompt_logprobs_asked = options.params.prompt_logprobs.has_value();
-  return start(exchange, {options, std::move(context), std::move(prompts), make_writer, /*chat=*/true});
+  context.include_reasoning = request.include_reasoning;
+  context.named_tool = request.tool_choice == grammar::ToolChoice::kNamed;
+  return start(exchange, {std::move(options), std::move(context), std::move(prompts), make_writer, std::move(reading),
+                          /*chat=*/true});
 }
 
 Status Generator::start_completion(const std::shared_ptr<Exchange>& exchange, const CompletionRequest& request,
@@ -321,7 +375,7 @@ Status Generator::start_completion(const std::shared_ptr<Exchange>& exchange, co
   }
   AnswerContext context = context_of(exchange->request(), request.options, id_prefix);
   context.prompt_logprobs_asked = request.prompt_logprobs_asked;
-  return start(exchange, {request.options, std::move(context), std::move(prompts), make_writer});
+  return start(exchange, {request.options, std::move(context), std::move(prompts), make_writer, nullptr});
 }
 
 }  // namespace quire::server

@@ -42,7 +42,7 @@ class Generator {
   Status start_completion(const std::shared_ptr<Exchange>& exchange, const CompletionRequest& request,
                           std::string_view id_prefix, const MakeWriter& make_writer) const;
 
-  // A conversation as the model's prompt; its length is not looked at.
+  // A conversation as the model's prompt, with its tools; its length is not looked at.
   Result<PreparedPrompt> render(const ChatRequest& request) const;
   // An empty name is anybody's. Errors: not_found.
   Status check_model(const std::string& name) const;
@@ -72,15 +72,21 @@ class Generator {
     AnswerContext context;
     std::vector<PreparedPrompt> prompts;
     MakeWriter make_writer;
-    bool chat = false;  // whose fields have names that the engine does not know
+    std::shared_ptr<const grammar::AnswerReading> reading;  // nullptr: all is text
+    bool chat = false;                                      // whose fields have names that the engine does not know
   };
   Status start(const std::shared_ptr<Exchange>& exchange, Beginning beginning) const;
+  // How the answer is read, and what it must be so that it can be: changes the form in `options`.
+  Result<std::shared_ptr<const grammar::AnswerReading>> read_answer(const ChatRequest& request, bool thinks,
+                                                                    GenerationOptions& options) const;
   Status start_compiled(const std::shared_ptr<Exchange>& exchange, Beginning beginning) const;
   Status start_engine(const std::shared_ptr<Exchange>& exchange, Beginning beginning) const;
 
   const ServerConfig& config_;
   engine::Engine& engine_;
   const SchemaLimits limits_;
+  const grammar::ToolFormat tool_format_;
+  const grammar::ReasoningFormat reasoning_format_;
   size_t max_bytes_per_token_ = 0;    // of the vocabulary; 0: unknown
   const std::shared_ptr<Load> load_;  // answers under way
   // Forms whose requests come back here; theirs, too, for the last one to ring by.

@@ -75,7 +75,6 @@ constexpr RefusedField kRefusedFields[] = {
     {"logits_processors", is_falsy, "code from a request is never run"},
     {"logprob_token_ids", is_falsy, "it is not built yet"},
     {"truncation_side", is_null, "it is not built yet"},
-    {"thinking_token_budget", is_null, "it is not built yet"},
     {"watermarking", is_falsy, "it is not built yet"},
     {"kv_transfer_params", is_falsy, "it is not built yet"},
     {"return_prompt_text", is_falsy, "it is not built yet"},
@@ -172,19 +171,115 @@ void read_messages(JsonFields& fields, ChatRequest& request) {
   request.messages = *messages;
 }
 
+// One of `tools`: {"type": "function", "function": {"name", "description", "parameters", "strict"}}.
+std::optional<grammar::ToolFunction> read_tool(JsonFields& fields, const json::value& tool, size_t index) {
+  const auto wrong = [&](std::string_view what) {
+    fields.fail("tools", fmt::format("tools[{}] {}", index, what));
+    return std::nullopt;
+  };
+  const auto* object = tool.if_object();
+  const json::value* type = object == nullptr ? nullptr : object->if_contains("type");
+  const json::value* function = object == nullptr ? nullptr : object->if_contains("function");
+  if (type == nullptr || *type != "function" || function == nullptr || !function->is_object()) {
+    return wrong("must be {\"type\": \"function\", \"function\": {...}}.");
+  }
+  const json::object& inner = function->get_object();
+  const json::value* name = inner.if_contains("name");
+  if (name == nullptr || !name->is_string()) return wrong("has a function without a name.");
+  grammar::ToolFunction out;
+  out.name = name->get_string();
+  const bool plain = !out.name.empty() && out.name.size() <= 128 && std::ranges::all_of(out.name, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
+           c == '.';
+  });
+  if (!plain) return wrong("has a function whose name is not 1 to 128 letters, digits and any of \"_-.\".");
+  const json::value* parameters = inner.if_contains("parameters");
+  if (parameters == nullptr || parameters->is_null()) {
+    out.parameters = {{"type", "object"}, {"properties", json::object()}};
+  } else if (parameters->is_object()) {
+    out.parameters = *parameters;
+  } else {
+    return wrong("has a function whose parameters are no JSON schema.");
+  }
+  const json::value* strict = inner.if_contains("strict");
+  if (strict != nullptr && !strict->is_null() && !strict->is_bool()) {
+    return wrong("has a function whose strict is no boolean.");
+  }
+  out.strict = strict != nullptr && strict->is_bool() && strict->get_bool();
+  return out;
+}
+
+// "none", "auto", "required" or {"type": "function", "function": {"name": ...}}.
+void read_tool_choice(JsonFields& fields, const json::value* choice, ChatRequest& request) {
+  using grammar::ToolChoice;
+  request.tool_choice = ToolChoice::kAuto;
+  if (choice == nullptr || choice->is_null()) return;
+  constexpr const char* kShape =
+      "tool_choice must be \"none\", \"auto\", \"required\" or {\"type\": \"function\", \"function\": {\"name\": "
+      "...}}.";
+  if (choice->is_string()) {
+    const std::string_view word = choice->get_string();
+    if (word == "none") {
+      request.tool_choice = ToolChoice::kNone;
+    } else if (word == "required") {
+      request.tool_choice = ToolChoice::kRequired;
+    } else if (word != "auto") {
+      fields.fail("tool_choice", kShape);
+    }
+    return;
+  }
+  const auto* object = choice->if_object();
+  const json::value* function = object == nullptr ? nullptr : object->if_contains("function");
+  const auto* inner = function == nullptr ? nullptr : function->if_object();
+  const json::value* name = inner == nullptr ? nullptr : inner->if_contains("name");
+  if (name == nullptr || !name->is_string()) return fields.fail("tool_choice", kShape);
+  std::erase_if(request.functions, [&](const grammar::ToolFunction& one) { return one.name != name->get_string(); });
+  request.tool_choice = ToolChoice::kNamed;
+  if (request.functions.empty()) {
+    fields.fail("tool_choice",
+                fmt::format("tool_choice names {}, which is not among the tools.", quoted(name->get_string(), 60)));
+  }
+}
+
 void read_tools(JsonFields& fields, ChatRequest& request) {
   const json::array* tools = fields.array("tools");
   const json::value* choice = fields.any("tool_choice");
-  const bool none = choice != nullptr && choice->is_string() && choice->get_string() == "none";
-  if (tools != nullptr && tools->empty()) return fields.fail("tools", "tools must not be an empty list. Leave it out.");
-  if (choice != nullptr && !choice->is_null() && !none) {
-    if (tools == nullptr) return fields.fail("tool_choice", "tool_choice needs tools.");
-    return fields.fail("tool_choice", "Tool calls are not built yet: tool_choice may only be \"none\".");
+  if (tools == nullptr) {
+    const bool none = choice == nullptr || choice->is_null() || *choice == "none";
+    if (!none) fields.fail("tool_choice", "tool_choice needs tools.");
+    return;
   }
-  if (tools == nullptr) return;
-  if (!none)
-    return fields.fail("tools", "Tool calls are not built yet: leave tools out, or set tool_choice to \"none\".");
-  request.template_variables["tools"] = *tools;
+  constexpr size_t kMostTools = 512;
+  if (tools->empty()) return fields.fail("tools", "tools must not be an empty list. Leave it out.");
+  if (tools->size() > kMostTools) {
+    return fields.fail("tools", fmt::format("tools has {} entries; at most {} are taken.", tools->size(), kMostTools));
+  }
+  for (size_t i = 0; i < tools->size(); ++i) {
+    auto function = read_tool(fields, (*tools)[i], i);
+    if (!function) return;
+    for (const grammar::ToolFunction& other : request.functions) {
+      if (other.name == function->name) {
+        return fields.fail("tools", fmt::format("tools has two functions named {}.", quoted(function->name, 60)));
+      }
+    }
+    request.functions.push_back(std::move(*function));
+  }
+  request.tools = *tools;
+  read_tool_choice(fields, choice, request);
+  request.parallel_tool_calls = fields.boolean("parallel_tool_calls").value_or(true);
+  const bool must =
+      request.tool_choice != grammar::ToolChoice::kNone && request.tool_choice != grammar::ToolChoice::kAuto;
+  if (must && request.options.params.structured_output) {
+    fields.fail("tool_choice", fmt::format("tool_choice asks for a call and {} for an answer of a form; one is taken.",
+                                           request.options.form_field));
+  }
+}
+
+void read_reasoning(JsonFields& fields, ChatRequest& request) {
+  request.include_reasoning = fields.boolean("include_reasoning").value_or(true);
+  if (const auto budget = fields.integer("thinking_token_budget", 0, kInt32Max)) {
+    request.thinking_token_budget = static_cast<int32_t>(*budget);
+  }
 }
 
 void read_template(JsonFields& fields, const SchemaLimits& limits, ChatRequest& request) {
@@ -282,6 +377,7 @@ Result<ChatRequest> parse_chat_request(const json::object& body, const SchemaLim
   }
   read_messages(fields, request);
   read_tools(fields, request);
+  read_reasoning(fields, request);
   read_template(fields, limits, request);
   QUIRE_RETURN_IF_ERROR(fields.status());
   return request;
@@ -321,7 +417,7 @@ Result<TokenizeRequest> parse_tokenize_request(const json::object& body, const S
   if (!request.prompt) {
     if (fields.any("messages") == nullptr) fields.fail("prompt", "prompt (a string) or messages is required.");
     read_messages(fields, request.chat);
-    if (const json::array* tools = fields.array("tools")) request.chat.template_variables["tools"] = *tools;
+    if (const json::array* tools = fields.array("tools")) request.chat.tools = *tools;
     read_template(fields, limits, request.chat);
     if (fields.boolean("add_special_tokens").value_or(false)) {
       fields.fail("add_special_tokens",

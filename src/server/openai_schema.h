@@ -13,6 +13,7 @@
 #include <boost/json.hpp>
 
 #include "base/status.h"
+#include "grammar/answer_reading.h"
 #include "server/sampling_fields.h"
 #include "types/ids.h"
 #include "types/sampling_params.h"
@@ -41,8 +42,14 @@ struct GenerationOptions {
 struct ChatRequest {
   GenerationOptions options;
   boost::json::array messages;
-  boost::json::object template_variables;  // chat_template_kwargs, tools, documents
-  std::string chat_template;               // of the request; empty: the model's
+  boost::json::object template_variables;        // chat_template_kwargs, tools, documents
+  boost::json::array tools;                      // as they came, for the template
+  std::vector<grammar::ToolFunction> functions;  // those that may be called
+  grammar::ToolChoice tool_choice = grammar::ToolChoice::kNone;
+  bool parallel_tool_calls = true;
+  bool include_reasoning = true;  // the reasoning is told; else it is left out
+  std::optional<int32_t> thinking_token_budget;
+  std::string chat_template;  // of the request; empty: the model's
   bool add_generation_prompt = true;
   bool continue_final_message = false;
 };

@@ -22,7 +22,7 @@ json::object usage_object(const Usage& usage) {
           {"completion_tokens", usage.completion_tokens},
           {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
           {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
-          {"completion_tokens_details", {{"reasoning_tokens", 0}}}};
+          {"completion_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}}};
 }
 
 // ---------------------------------------------------------------------------------------------------------------
@@ -38,7 +38,8 @@ void OpenAiWriter::begin(const Answer&, std::string&) {}
 
 void OpenAiWriter::piece(const Answer&, const ChoiceState& choice, const engine::OutputDelta& delta,
                          std::string& events) {
-  const bool tells = !delta.text.empty() || delta.finish != FinishReason::kNone ||
+  const bool tells = !delta.text.empty() || (context_.include_reasoning && !delta.reasoning.empty()) ||
+                     !delta.tool_calls.empty() || delta.finish != FinishReason::kNone ||
                      (!delta.tokens.empty() && (context_.num_logprobs || context_.return_token_ids));
   if (tells) events += sse_event(envelope({choice_part(choice, delta)}, usage_of(choice)));
 }
@@ -105,6 +106,29 @@ json::object OpenAiWriter::choice_object(const ChoiceState& choice, const engine
 ChatWriter::ChatWriter(AnswerContext context, size_t num_choices)
     : OpenAiWriter(std::move(context), context.stream ? "chat.completion.chunk" : "chat.completion", num_choices) {}
 
+namespace {
+
+// A piece of a stream has each call's place; a whole answer has them in order.
+json::array tool_calls(std::span<const grammar::ToolCallPiece> pieces, bool stream) {
+  json::array out;
+  for (const grammar::ToolCallPiece& piece : pieces) {
+    json::object function;
+    if (!piece.name.empty() || !stream) function["name"] = piece.name;
+    function["arguments"] = piece.arguments;
+    json::object call;
+    if (stream) call["index"] = piece.index;
+    if (!piece.id.empty() || !stream) {
+      call["id"] = piece.id;
+      call["type"] = "function";
+    }
+    call["function"] = std::move(function);
+    out.emplace_back(std::move(call));
+  }
+  return out;
+}
+
+}  // namespace
+
 // The first chunk of a choice says who speaks.
 void ChatWriter::begin(const Answer& answer, std::string& events) {
   for (const ChoiceState& choice : answer.choices) {
@@ -121,12 +145,24 @@ void ChatWriter::begin(const Answer& answer, std::string& events) {
 json::object ChatWriter::part(const ChoiceState& choice, const engine::OutputDelta& delta) {
   json::object out = choice_object(choice, delta);
   const std::string text = text_of(choice, delta);
+  const bool reasons = context_.include_reasoning && !delta.reasoning.empty();
   if (context_.stream) {
     json::object piece;
-    if (!text.empty() || delta.finish == FinishReason::kNone) piece["content"] = text;
+    if (reasons) piece["reasoning"] = delta.reasoning;
+    if (!delta.tool_calls.empty()) piece["tool_calls"] = tool_calls(delta.tool_calls, /*stream=*/true);
+    if (!text.empty() || (piece.empty() && delta.finish == FinishReason::kNone)) piece["content"] = text;
     out["delta"] = std::move(piece);
   } else {
-    out["message"] = {{"role", "assistant"}, {"content", text}, {"refusal", nullptr}};
+    json::object message{{"role", "assistant"}, {"content", text}, {"refusal", nullptr}};
+    if (reasons) message["reasoning"] = delta.reasoning;
+    if (!delta.tool_calls.empty()) {
+      message["tool_calls"] = tool_calls(delta.tool_calls, /*stream=*/false);
+      if (text.empty()) message["content"] = nullptr;
+    }
+    out["message"] = std::move(message);
+  }
+  if (delta.finish == FinishReason::kStop && choice.num_tool_calls > 0 && !context_.named_tool) {
+    out["finish_reason"] = "tool_calls";
   }
   if (context_.num_logprobs && (!delta.logprobs.empty() || !context_.stream)) {
     out["logprobs"] = {{"content", tokens_.chat_logprobs(delta.logprobs, *context_.num_logprobs)}};

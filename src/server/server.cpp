@@ -273,6 +273,10 @@ Result<std::unique_ptr<Server>> Server::start(ServerConfig config, engine::Engin
   if (config.served_model_names.empty()) return invalid_argument("The server needs a name for its model.");
   if (config.worker_threads < 1) return invalid_argument("The server needs at least one worker thread.");
   QUIRE_RETURN_IF_ERROR(check_keys(config));
+  if (config.tool_call_parser != "auto") QUIRE_RETURN_IF_ERROR(grammar::tool_format(config.tool_call_parser).status());
+  if (config.reasoning_parser != "auto") {
+    QUIRE_RETURN_IF_ERROR(grammar::reasoning_format(config.reasoning_parser).status());
+  }
   publish_cache_config(engine);
   auto impl = std::make_unique<Impl>(std::move(config), engine);
   QUIRE_RETURN_IF_ERROR(impl->listen());

@@ -32,8 +32,12 @@ struct ServerConfig {
   std::string root_model;                       // shown as `root` of the model: a name, no path of this machine
   std::string version = "0.1.0";                // of the program
   bool return_token_ids = false;                // for requests that do not say
-  bool trust_request_chat_template = false;     // render templates that clients send (in our sandbox)
-  bool enable_log_requests = false;             // a line a request
+  // How the model writes calls of tools and its reasoning: a name of grammar/answer_reading.h, or what its chat
+  // template shows.
+  std::string tool_call_parser = "auto";
+  std::string reasoning_parser = "auto";
+  bool trust_request_chat_template = false;  // render templates that clients send (in our sandbox)
+  bool enable_log_requests = false;          // a line a request
 
   int io_threads = 2;
   int worker_threads = 2;

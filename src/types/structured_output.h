@@ -23,6 +23,8 @@ struct StructuredOutput {
   // Of JSON: whitespace between tokens as the model likes it (a bounded run of it); else none but one space behind
   // ',' and ':'.
   bool any_whitespace = true;
+  // Special tokens may be said where their spelling is text: of formats that have some as marks.
+  bool special_tokens = false;
 
   bool operator==(const StructuredOutput&) const = default;
 };

@@ -1,0 +1,269 @@
+// Readings as structural tags.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "grammar/tool_formats.h"
+
+namespace quire::grammar {
+namespace json = boost::json;
+
+namespace {
+
+json::object text_of(std::string_view value) {
+  return {{"type", "const_string"}, {"value", value}};
+}
+
+json::object sequence(json::array elements) {
+  return {{"type", "sequence"}, {"elements", std::move(elements)}};
+}
+
+json::object tag(std::string_view begin, json::object content, std::string_view end) {
+  return {{"type", "tag"}, {"begin", begin}, {"content", std::move(content)}, {"end", end}};
+}
+
+json::object schema_of(const ToolFunction& function, std::string_view style = "json") {
+  json::object out{{"type", "json_schema"}, {"json_schema", function.parameters}};
+  if (style != "json") out["style"] = style;
+  return out;
+}
+
+// As JSON writes it, without the quotes.
+std::string escaped(std::string_view name) {
+  const std::string quoted = json::serialize(json::value(name));
+  return quoted.substr(1, quoted.size() - 2);
+}
+
+// {"name": "f", "arguments": ...} with what stands around it.
+json::object object_call(const ToolFunction& function, std::string_view before, std::string_view key,
+                         std::string_view after) {
+  return tag(fmt::format("{}{{\"name\": \"{}\", \"{}\": ", before, escaped(function.name), key), schema_of(function),
+             fmt::format("}}{}", after));
+}
+
+json::object kimi_call(const ToolFunction& function) {
+  return tag(fmt::format("{}functions.{}:", kKimiCall, function.name),
+             sequence({json::object{{"type", "regex"}, {"pattern", "[0-9]{1,3}"}}, text_of(kKimiArguments),
+                       schema_of(function)}),
+             kKimiCallEnd);
+}
+
+json::object deepseek_call(const ToolFunction& function) {
+  return tag(fmt::format("{}function{}{}\n```json\n", kDeepseekCall, kDeepseekSeparator, function.name),
+             schema_of(function), fmt::format("\n```{}", kDeepseekCallEnd));
+}
+
+// name(key=value, ...): the required parameters in their order, then others that may be.
+json::object python_call(const ToolFunction& function) {
+  json::array elements;
+  const auto* schema = function.parameters.if_object();
+  const json::value* properties = schema == nullptr ? nullptr : schema->if_contains("properties");
+  const json::value* required = schema == nullptr ? nullptr : schema->if_contains("required");
+  const auto is_required = [required](std::string_view name) {
+    const auto* names = required == nullptr ? nullptr : required->if_array();
+    return names != nullptr && std::ranges::any_of(*names, [&](const json::value& one) {
+             return one.is_string() && one.get_string() == name;
+           });
+  };
+  bool any = false;
+  for (const bool wanted : {true, false}) {
+    if (properties == nullptr || !properties->is_object()) break;
+    for (const auto& member : properties->get_object()) {
+      const std::string_view name = member.key();
+      if (is_required(name) != wanted) continue;
+      if (!wanted && !any) continue;  // what may be left out has nothing to stand behind
+      json::object value{{"type", "json_schema"}, {"json_schema", member.value()}};
+      json::object one = sequence({text_of(fmt::format("{}{}=", any ? ", " : "", name)), std::move(value)});
+      if (wanted) {
+        elements.emplace_back(std::move(one));
+      } else {
+        elements.push_back(json::object{{"type", "optional"}, {"content", std::move(one)}});
+      }
+      any = true;
+    }
+  }
+  if (elements.empty()) elements.emplace_back(text_of(""));
+  json::object call = tag(fmt::format("{}(", function.name), sequence(std::move(elements)), ")");
+  if (!any) call = tag(fmt::format("{}(", function.name), text_of(")"), "");
+  return call;
+}
+
+json::object list_of(json::array tags, std::string_view separator, bool parallel) {
+  return {{"type", "tags_with_separator"},
+          {"tags", std::move(tags)},
+          {"separator", separator},
+          {"at_least_one", true},
+          {"stop_after_first", !parallel}};
+}
+
+// How calls are written: either each is a tag that begins with `trigger` and may stand anywhere, or all of them
+// together are one such tag (`whole`).
+struct Calls {
+  std::string trigger;  // empty: calls are the whole answer
+  json::array tags;
+  bool whole = false;
+};
+
+Calls calls_of(const AnswerReading& reading) {
+  Calls calls;
+  json::array each;
+  if (const XmlCallFormat* xml = format_in(kXmlCallFormats, reading.tools)) {
+    calls.trigger = xml->open;
+    for (const ToolFunction& function : reading.functions) {
+      const bool named_outside = xml->call.empty();
+      calls.tags.emplace_back(tag(
+          fmt::format("{}{}{}{}{}\n", xml->open, named_outside ? "" : "\n", xml->call, function.name, xml->call_named),
+          schema_of(function, xml->style),
+          fmt::format("\n{}{}{}", xml->call_end, named_outside ? "" : "\n", xml->close)));
+    }
+    return calls;
+  }
+  const JsonCallFormat* format = format_in(kJsonCallFormats, reading.tools);
+  for (const ToolFunction& function : reading.functions) {
+    switch (reading.tools) {
+      case ToolFormat::kHermes:
+        calls.tags.emplace_back(object_call(function, "<tool_call>\n", "arguments", "\n</tool_call>"));
+        break;
+      case ToolFormat::kLlama3Json:
+        each.emplace_back(object_call(function, "", "parameters", ""));
+        break;
+      case ToolFormat::kGranite:
+        each.emplace_back(object_call(function, "", "arguments", ""));
+        break;
+      case ToolFormat::kMistral:
+        if (reading.mistral_args) {
+          calls.tags.emplace_back(tag(fmt::format("[TOOL_CALLS]{}[ARGS]", function.name), schema_of(function), ""));
+        } else {
+          each.emplace_back(object_call(function, "", "arguments", ""));
+        }
+        break;
+      case ToolFormat::kDeepseekV3:
+        each.emplace_back(deepseek_call(function));
+        break;
+      case ToolFormat::kKimiK2:
+        each.emplace_back(kimi_call(function));
+        break;
+      case ToolFormat::kPythonic:
+        each.emplace_back(python_call(function));
+        break;
+      default:
+        break;
+    }
+  }
+  calls.trigger = format == nullptr ? "" : format->open;
+  if (each.empty()) return calls;
+  calls.whole = true;
+  const bool sectioned = reading.tools == ToolFormat::kDeepseekV3 || reading.tools == ToolFormat::kKimiK2;
+  const bool bracketed = reading.tools == ToolFormat::kGranite || reading.tools == ToolFormat::kMistral ||
+                         reading.tools == ToolFormat::kPythonic;
+  const std::string_view separator = reading.tools == ToolFormat::kDeepseekV3   ? "\n"
+                                     : reading.tools == ToolFormat::kKimiK2     ? ""
+                                     : reading.tools == ToolFormat::kLlama3Json ? "; "
+                                                                                : ", ";
+  json::object list = list_of(std::move(each), separator, reading.parallel);
+  if (sectioned) {
+    calls.tags.emplace_back(tag(format->open, std::move(list), format->close));
+  } else if (bracketed) {
+    calls.tags.emplace_back(tag(fmt::format("{}[", calls.trigger), std::move(list), "]"));
+  } else {
+    calls.tags.emplace_back(std::move(list));
+  }
+  return calls;
+}
+
+// Text in which calls may stand, or calls alone. nullopt: free text that is read for calls as they come.
+std::optional<json::object> tools_part(const AnswerReading& reading) {
+  const bool must = reading.choice != ToolChoice::kAuto;
+  Calls calls = calls_of(reading);
+  if (calls.tags.empty()) return std::nullopt;
+  if (calls.trigger.empty() || (must && calls.whole)) {
+    // Whether the whole answer is calls or text shows with its first words: what is said is not to be constrained.
+    if (!must) return std::nullopt;
+    return calls.tags.front().get_object();
+  }
+  if (must) return list_of(std::move(calls.tags), reading.tools == ToolFormat::kMistral ? "" : "\n", reading.parallel);
+  return json::object{{"type", "triggered_tags"},
+                      {"triggers", {calls.trigger}},
+                      {"tags", std::move(calls.tags)},
+                      {"at_least_one", false},
+                      {"stop_after_first", calls.whole || !reading.parallel}};
+}
+
+std::optional<json::object> form_part(const StructuredOutput& form) {
+  switch (form.kind) {
+    case StructuredOutput::Kind::kJsonObject:
+      return json::object{{"type", "json_schema"},
+                          {"json_schema", {{"type", "object"}, {"additionalProperties", true}}}};
+    case StructuredOutput::Kind::kJsonSchema:
+      return json::object{{"type", "json_schema"}, {"json_schema", json::parse(form.text)}};
+    case StructuredOutput::Kind::kRegex:
+      return json::object{{"type", "regex"}, {"pattern", form.text}};
+    case StructuredOutput::Kind::kGrammar:
+      return json::object{{"type", "grammar"}, {"grammar", form.text}};
+    case StructuredOutput::Kind::kChoice: {
+      json::array elements;
+      for (const std::string& choice : form.choices) elements.emplace_back(text_of(choice));
+      return json::object{{"type", "or"}, {"elements", std::move(elements)}};
+    }
+    case StructuredOutput::Kind::kStructuralTag:
+      return json::parse(form.text).as_object().at("format").as_object();
+  }
+  return std::nullopt;
+}
+
+json::object reasoning_part(const AnswerReading& reading, const ReasoningMarks& marks) {
+  json::object thought{{"type", "any_text"}, {"excludes", {marks.end}}};
+  if (reading.reasoning_budget) thought["max_tokens"] = *reading.reasoning_budget;
+  // Line ends stand between the mark and the answer.
+  const json::object gap{{"type", "regex"}, {"pattern", "\\n{0,3}"}};
+  if (reading.begun) return sequence({tag("", std::move(thought), marks.end), gap});
+  return {{"type", "optional"}, {"content", sequence({tag(marks.begin, std::move(thought), marks.end), gap})}};
+}
+
+}  // namespace
+
+Result<std::optional<StructuredOutput>> constraint_of(const AnswerReading& asked,
+                                                      const std::optional<StructuredOutput>& form,
+                                                      const GrammarLimits& limits) {
+  AnswerReading reading = asked;
+  for (ToolFunction& function : reading.functions) {
+    const Status status = check_json_schema(function.parameters, limits);
+    if (status.ok()) continue;
+    if (function.strict) {
+      return invalid_argument("tool {}: {}", function.name, status.message()).with_param("tools");
+    }
+    function.parameters = json::object{{"type", "object"}, {"additionalProperties", true}};
+  }
+  std::optional<json::object> main;
+  if (form) {
+    QUIRE_RETURN_IF_ERROR(check_form(*form, limits));
+    main = form_part(*form);
+  } else if (reading.reads_tools()) {
+    if (reading.choice != ToolChoice::kAuto && reading.tools == ToolFormat::kGptOss) {
+      return unimplemented("calls in the format of gpt-oss cannot be required yet: set tool_choice to \"auto\"")
+          .with_param("tool_choice");
+    }
+    main = tools_part(reading);
+  }
+  const ReasoningMarks* marks = format_in(kReasoningMarks, reading.reasoning);
+  if (form && reading.reasoning == ReasoningFormat::kGptOss) {
+    return unimplemented("structured output in the channels of gpt-oss is not built yet");
+  }
+  if (marks == nullptr || (!main && !reading.reasoning_budget)) {
+    if (!main) return std::optional<StructuredOutput>();
+    if (form) return form;  // nothing around it
+  }
+  if (marks != nullptr) {
+    if (!main) main = json::object{{"type", "any_text"}};
+    main = sequence({reasoning_part(reading, *marks), std::move(*main)});
+  }
+  StructuredOutput out{.kind = StructuredOutput::Kind::kStructuralTag,
+                       .text = json::serialize(json::object{{"type", "structural_tag"}, {"format", std::move(*main)}})};
+  out.special_tokens = true;
+  if (form) out.any_whitespace = form->any_whitespace;
+  return std::optional<StructuredOutput>(std::move(out));
+}
+
+}  // namespace quire::grammar

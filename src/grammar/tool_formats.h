@@ -1,0 +1,80 @@
+// The marks of the formats, as data for grammar and parser. Private to grammar/.
+#pragma once
+
+#include <array>
+#include <string_view>
+
+#include "grammar/answer_reading.h"
+
+namespace quire::grammar {
+
+// Calls whose arguments are JSON.
+struct JsonCallFormat {
+  ToolFormat format;
+  std::string_view open;   // what calls begin behind; empty: the answer's beginning
+  std::string_view close;  // what they end before; empty: the answer's end
+};
+
+constexpr std::array<JsonCallFormat, 6> kJsonCallFormats = {{
+    {ToolFormat::kHermes, "<tool_call>", "</tool_call>"},
+    {ToolFormat::kLlama3Json, "", ""},
+    {ToolFormat::kMistral, "[TOOL_CALLS]", ""},
+    {ToolFormat::kDeepseekV3, "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"},
+    {ToolFormat::kGranite, "<|tool_call|>", ""},
+    {ToolFormat::kKimiK2, "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"},
+}};
+
+inline constexpr std::string_view kPythonTag = "<|python_tag|>";  // may stand before llama3_json's calls
+
+inline constexpr std::string_view kDeepseekCall = "<｜tool▁call▁begin｜>";
+inline constexpr std::string_view kDeepseekSeparator = "<｜tool▁sep｜>";
+inline constexpr std::string_view kDeepseekCallEnd = "<｜tool▁call▁end｜>";
+inline constexpr std::string_view kKimiCall = "<|tool_call_begin|>";
+inline constexpr std::string_view kKimiArguments = "<|tool_call_argument_begin|>";
+inline constexpr std::string_view kKimiCallEnd = "<|tool_call_end|>";
+
+// Calls whose arguments are elements, a parameter each. `style`: xgrammar's name for how it writes an object.
+struct XmlCallFormat {
+  ToolFormat format;
+  std::string_view open;
+  std::string_view close;
+  std::string_view call;  // in front of the function's name; empty: the name follows `open`
+  std::string_view call_named;
+  std::string_view call_end;  // empty: `close` ends the call
+  std::string_view key;       // in front of a parameter's name
+  std::string_view key_end;
+  std::string_view value;  // in front of its value; empty: the value follows key_end
+  std::string_view value_end;
+  std::string_view style;
+};
+
+constexpr std::array<XmlCallFormat, 3> kXmlCallFormats = {{
+    {ToolFormat::kQwen3Coder, "<tool_call>", "</tool_call>", "<function=", ">", "</function>", "<parameter=", ">", "",
+     "</parameter>", "qwen_xml"},
+    {ToolFormat::kGlm, "<tool_call>", "</tool_call>", "", "", "", "<arg_key>", "</arg_key>", "<arg_value>",
+     "</arg_value>", "glm_xml"},
+    {ToolFormat::kMinimaxM2, "<minimax:tool_call>", "</minimax:tool_call>", "<invoke name=\"", "\">", "</invoke>",
+     "<parameter name=\"", "\">", "", "</parameter>", "minimax_xml"},
+}};
+
+struct ReasoningMarks {
+  ReasoningFormat format;
+  std::string_view begin;
+  std::string_view end;
+};
+
+constexpr std::array<ReasoningMarks, 3> kReasoningMarks = {{
+    {ReasoningFormat::kThink, "<think>", "</think>"},
+    {ReasoningFormat::kGranite, "Here is my thought process:", "Here is my response:"},
+    {ReasoningFormat::kMistral, "[THINK]", "[/THINK]"},
+}};
+
+template <typename Table>
+const typename Table::value_type* format_in(const Table& table, decltype(Table::value_type::format) format) {
+  for (const auto& row : table) {
+    if (row.format == format) return &row;
+  }
+  return nullptr;
+}
+
+}  // namespace quire::grammar

@@ -1,0 +1,310 @@
+#include "grammar/answer_reading.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace quire::grammar {
+namespace {
+
+namespace json = boost::json;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+struct Call {
+  std::string name;
+  json::value arguments;
+  bool operator==(const Call&) const = default;
+};
+
+std::ostream& operator<<(std::ostream& out, const Call& call) {
+  return out << call.name << "(" << json::serialize(call.arguments) << ")";
+}
+
+struct Read {
+  std::string content;
+  std::string reasoning;
+  std::vector<Call> calls;
+};
+
+AnswerReading reading_of(ToolFormat format, ReasoningFormat reasoning = ReasoningFormat::kNone) {
+  AnswerReading reading;
+  reading.tools = format;
+  reading.choice = format == ToolFormat::kNone ? ToolChoice::kNone : ToolChoice::kAuto;
+  reading.reasoning = reasoning;
+  const json::value schema = json::parse(
+      R"({"type":"object","properties":{"city":{"type":"string"},"days":{"type":"integer"},"tags":{"type":"array"}}})");
+  reading.functions = {{"get_weather", schema, false}, {"get_time", json::object{{"type", "object"}}, false}};
+  return reading;
+}
+
+// The pieces put together as a client puts them together.
+Read read(const AnswerReading& reading, const std::vector<std::string>& cuts) {
+  const auto parser = make_answer_parser(reading);
+  Read out;
+  std::vector<std::string> arguments;
+  AnswerPiece piece;
+  const auto take = [&] {
+    out.content += piece.content;
+    out.reasoning += piece.reasoning;
+    for (const ToolCallPiece& call : piece.calls) {
+      if (!call.name.empty()) {
+        EXPECT_EQ(call.index, static_cast<int32_t>(out.calls.size()));
+        EXPECT_FALSE(call.id.empty());
+        out.calls.push_back({call.name, nullptr});
+        arguments.emplace_back();
+      }
+      arguments.at(static_cast<size_t>(call.index)) += call.arguments;
+    }
+    piece = {};
+  };
+  for (const std::string& cut : cuts) {
+    parser->push(cut, piece);
+    take();
+  }
+  parser->finish(piece);
+  take();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    boost::system::error_code error;
+    out.calls[i].arguments = json::parse(arguments[i], error);
+    EXPECT_FALSE(error) << arguments[i];
+  }
+  return out;
+}
+
+// The same however it is cut: whole, by bytes, in two at every place.
+Read read_every_way(const AnswerReading& reading, const std::string& text) {
+  const Read whole = read(reading, {text});
+  std::vector<std::vector<std::string>> ways(1);
+  for (const char c : text) ways[0].emplace_back(1, c);
+  for (size_t i = 1; i < text.size(); ++i) ways.push_back({text.substr(0, i), text.substr(i)});
+  for (const auto& way : ways) {
+    const Read other = read(reading, way);
+    EXPECT_EQ(other.content, whole.content) << "cut behind: " << way.front();
+    EXPECT_EQ(other.reasoning, whole.reasoning) << "cut behind: " << way.front();
+    EXPECT_EQ(other.calls, whole.calls) << "cut behind: " << way.front();
+  }
+  return whole;
+}
+
+json::value parsed(std::string_view text) {
+  return json::parse(text);
+}
+
+struct FormatCase {
+  ToolFormat format;
+  const char* text;
+  const char* content;
+};
+
+// Two calls: get_weather(city = "Zürich <b>", days = 3) and get_time().
+const FormatCase kFormats[] = {
+    {ToolFormat::kHermes,
+     "Let me look.\n<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Zürich <b>\", \"days\": 3}}\n"
+     "</tool_call>\n<tool_call>\n{\"name\": \"get_time\", \"arguments\": {}}\n</tool_call>",
+     "Let me look.\n"},
+    {ToolFormat::kHermes,  // the arguments first, and as text
+     "<tool_call>{\"arguments\": \"{\\\"city\\\": \\\"Zürich <b>\\\", \\\"days\\\": 3}\", \"name\": \"get_weather\"}"
+     "</tool_call><tool_call>{\"name\":\"get_time\"}</tool_call>",
+     ""},
+    {ToolFormat::kLlama3Json,
+     "{\"name\": \"get_weather\", \"parameters\": {\"city\": \"Zürich <b>\", \"days\": 3}}; {\"name\": \"get_time\", "
+     "\"parameters\": {}}",
+     ""},
+    {ToolFormat::kLlama3Json,
+     "<|python_tag|>{\"name\": \"get_weather\", \"parameters\": {\"city\": \"Zürich <b>\", \"days\": 3}}{\"name\": "
+     "\"get_time\", \"parameters\": { }}",
+     ""},
+    {ToolFormat::kMistral,
+     "[TOOL_CALLS][{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Zürich <b>\", \"days\": 3}}, {\"name\": "
+     "\"get_time\", \"arguments\": {}}]",
+     ""},
+    {ToolFormat::kMistral,
+     "On it.[TOOL_CALLS]get_weather[ARGS]{\"city\": \"Zürich <b>\", \"days\": 3}[TOOL_CALLS]get_time[CALL_ID]123456789"
+     "[ARGS]{}",
+     "On it."},
+    {ToolFormat::kQwen3Coder,
+     "First:\n<tool_call>\n<function=get_weather>\n<parameter=city>\nZürich <b>\n</parameter>\n<parameter=days>\n3\n"
+     "</parameter>\n</function>\n</tool_call>\n<tool_call>\n<function=get_time>\n</function>\n</tool_call>",
+     "First:\n"},
+    {ToolFormat::kGlm,
+     "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Zürich <b></arg_value>\n<arg_key>days</arg_key>\n"
+     "<arg_value>3</arg_value>\n</tool_call>\n<tool_call>get_time\n</tool_call>",
+     ""},
+    {ToolFormat::kMinimaxM2,
+     "<minimax:tool_call>\n<invoke name=\"get_weather\">\n<parameter name=\"city\">Zürich <b></parameter>\n<parameter "
+     "name=\"days\">3</parameter>\n</invoke>\n<invoke name=\"get_time\">\n</invoke>\n</minimax:tool_call>",
+     ""},
+    {ToolFormat::kPythonic, "[get_weather(city='Zürich <b>', days=3), get_time()]", ""},
+    {ToolFormat::kDeepseekV3,
+     "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n{\"city\": \"Zürich "
+     "<b>\", "
+     "\"days\": 3}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>get_time\n```json\n{}\n```"
+     "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+     ""},
+    {ToolFormat::kDeepseekV3,
+     "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{\"city\": \"Zürich <b>\", \"days\": 3}"
+     "<｜tool▁call▁end｜><｜tool▁call▁begin｜>get_time<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+     ""},
+    {ToolFormat::kGranite,
+     "<|tool_call|>[{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Zürich <b>\", \"days\": 3}}, {\"name\": "
+     "\"get_time\", \"arguments\": {}}]",
+     ""},
+    {ToolFormat::kKimiK2,
+     "I "
+     "look.<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{\"city\""
+     ": \"Zürich <b>\", \"days\": 3}<|tool_call_end|><|tool_call_begin|>functions.get_time:1"
+     "<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>",
+     "I look."},
+    {ToolFormat::kGptOss,
+     "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{\"city\": \"Zürich <b>\", \"days\": "
+     "3}"
+     "<|call|><|start|>assistant<|channel|>commentary to=functions.get_time<|message|>{}<|call|>",
+     ""},
+};
+
+TEST(AnswerReading, EveryFormatIsReadTheSameHoweverItIsCut) {
+  const std::vector<Call> expected = {{"get_weather", parsed(R"({"city":"Zürich <b>","days":3})")},
+                                      {"get_time", parsed("{}")}};
+  for (const FormatCase& one : kFormats) {
+    SCOPED_TRACE(one.text);
+    const Read read = read_every_way(reading_of(one.format), one.text);
+    EXPECT_EQ(read.calls, expected);
+    EXPECT_EQ(read.content, one.content);
+  }
+}
+
+TEST(AnswerReading, TextThatIsNoCallStaysText) {
+  const std::pair<ToolFormat, const char*> texts[] = {
+      {ToolFormat::kHermes, "a < b and <tool is no mark"},
+      {ToolFormat::kHermes, "<tool_call>not JSON at all</tool_call>"},
+      {ToolFormat::kHermes, "<tool_call>{\"no\": \"name\"}"},
+      {ToolFormat::kLlama3Json, "  Paris is a city {not a call}."},
+      {ToolFormat::kLlama3Json, "{\"answer\": 42}"},
+      {ToolFormat::kMistral, "[TOOL is no mark"},
+      {ToolFormat::kQwen3Coder, "<tool_call>nothing"},
+      {ToolFormat::kMinimaxM2, "<minimax:tool"},
+      {ToolFormat::kPythonic, "[1, 2, 3]"},
+      {ToolFormat::kPythonic, "[f(a=__import__('os').system('x'))]"},
+      {ToolFormat::kPythonic, "It is [sunny]."},
+  };
+  for (const auto& [format, text] : texts) {
+    SCOPED_TRACE(text);
+    const Read read = read_every_way(reading_of(format), text);
+    EXPECT_THAT(read.calls, IsEmpty());
+    EXPECT_EQ(read.content, text);
+  }
+}
+
+TEST(AnswerReading, AParametersTextMeansWhatItsSchemaSays) {
+  AnswerReading reading = reading_of(ToolFormat::kQwen3Coder);
+  const Read read = read_every_way(
+      reading,
+      "<tool_call><function=get_weather><parameter=city>\n42\n</parameter><parameter=days>42</parameter>"
+      "<parameter=tags>\n[\"a\", 1]\n</parameter><parameter=other>two\nlines</parameter></function></tool_call>");
+  ASSERT_EQ(read.calls.size(), 1U);
+  EXPECT_EQ(read.calls[0].arguments, parsed(R"({"city":"42","days":42,"tags":["a",1],"other":"two\nlines"})"));
+}
+
+TEST(AnswerReading, PythonsLiteralsAreRead) {
+  const Read read = read_every_way(
+      reading_of(ToolFormat::kPythonic),
+      R"([f(a=True, b=None, c=-1.5e3, d=[1, 'x', (2,)], e={"k": false}, f="q\"\n\u00e9", g='it''), h()])");
+  EXPECT_THAT(read.calls, IsEmpty()) << "an unterminated string";
+  const Read good =
+      read_every_way(reading_of(ToolFormat::kPythonic),
+                     R"([f(a=True, b=None, c=-1.5e3, d=[1, 'x', (2,)], e={"k": false}, f="q\"\n\u00e9"), h()])");
+  ASSERT_EQ(good.calls.size(), 2U);
+  EXPECT_EQ(good.calls[0].arguments,
+            parsed(R"({"a":true,"b":null,"c":-1500.0,"d":[1,"x",[2]],"e":{"k":false},"f":"q\"\né"})"));
+}
+
+TEST(AnswerReading, ReasoningIsToldApart) {
+  AnswerReading reading = reading_of(ToolFormat::kHermes, ReasoningFormat::kThink);
+  Read read = read_every_way(reading,
+                             "<think>\nHm, <b>.\n\nYes.\n</think>\n\nIt is sunny.<tool_call>{\"name\": \"get_time\", "
+                             "\"arguments\": {}}</tool_call>");
+  EXPECT_EQ(read.reasoning, "Hm, <b>.\n\nYes.");
+  EXPECT_EQ(read.content, "It is sunny.");
+  EXPECT_EQ(read.calls.size(), 1U);
+  read = read_every_way(reading, "No thought.");
+  EXPECT_EQ(read.reasoning, "");
+  EXPECT_EQ(read.content, "No thought.");
+  read = read_every_way(reading, "<think>cut in the middle");
+  EXPECT_EQ(read.reasoning, "cut in the middle");
+  EXPECT_EQ(read.content, "");
+  reading.begun = true;
+  read = read_every_way(reading, "I go on.</think>Done.");
+  EXPECT_EQ(read.reasoning, "I go on.");
+  EXPECT_EQ(read.content, "Done.");
+  read = read_every_way(reading_of(ToolFormat::kNone, ReasoningFormat::kGranite),
+                        "Here is my thought process: think. Here is my response: say.");
+  EXPECT_EQ(read.reasoning, "think.");
+  EXPECT_EQ(read.content, " say.");
+  read = read_every_way(reading_of(ToolFormat::kNone, ReasoningFormat::kGptOss),
+                        "<|channel|>analysis<|message|>Think.<|end|><|start|>assistant<|channel|>final<|message|>Say.");
+  EXPECT_EQ(read.reasoning, "Think.");
+  EXPECT_EQ(read.content, "Say.");
+}
+
+TEST(AnswerReading, FormatsAreFoundInTemplates) {
+  EXPECT_EQ(tool_format_of("{{ messages }}"), ToolFormat::kHermes);
+  EXPECT_EQ(tool_format_of("{% if tools %}<tool_call>"), ToolFormat::kHermes);
+  EXPECT_EQ(tool_format_of("{% if tools %}<tool_call><function="), ToolFormat::kQwen3Coder);
+  EXPECT_EQ(tool_format_of("{% if tools %}[TOOL_CALLS]"), ToolFormat::kMistral);
+  EXPECT_EQ(reasoning_format_of("<think></think>"), ReasoningFormat::kThink);
+  EXPECT_EQ(reasoning_format_of("{{ messages }}"), ReasoningFormat::kNone);
+  EXPECT_TRUE(ends_in_reasoning(ReasoningFormat::kThink, "<|assistant|><think>\n"));
+  EXPECT_FALSE(ends_in_reasoning(ReasoningFormat::kThink, "<|assistant|><think>\n\n</think>\n\n"));
+  EXPECT_THAT(tool_format("nonsense").status().message(), HasSubstr("hermes"));
+}
+
+// Whole answers of many pieces in time that grows as the text does: 4 times the text may not take 16 times the time,
+// which a parser that looks at everything again would.
+TEST(AnswerReading, ALongAnswerIsReadInLinearTime) {
+  for (const FormatCase& one : kFormats) {
+    SCOPED_TRACE(one.text);
+    const AnswerReading reading = reading_of(one.format, ReasoningFormat::kThink);
+    const auto parser = make_answer_parser(reading);
+    AnswerPiece piece;
+    std::string text = one.text;
+    const size_t value = text.find("rich <b>");
+    text.insert(value, std::string(1 << 20, '<'));
+    for (size_t i = 0; i < text.size(); i += 16) parser->push(text.substr(i, 16), piece);
+    parser->finish(piece);
+    ASSERT_FALSE(piece.calls.empty());
+    EXPECT_GT(piece.calls.front().arguments.size(), size_t{1} << 20);
+  }
+}
+
+TEST(AnswerReading, EveryFormatsConstraintIsOneStructuralTag) {
+  for (const FormatCase& one : kFormats) {
+    if (one.format == ToolFormat::kGptOss) continue;
+    for (const ToolChoice choice : {ToolChoice::kAuto, ToolChoice::kRequired}) {
+      AnswerReading reading = reading_of(one.format, ReasoningFormat::kThink);
+      reading.choice = choice;
+      const auto form = constraint_of(reading, std::nullopt, GrammarLimits{});
+      ASSERT_TRUE(form.ok()) << form.status().message();
+      const bool whole_answer = one.format == ToolFormat::kLlama3Json || one.format == ToolFormat::kPythonic;
+      EXPECT_EQ(form->has_value(), choice == ToolChoice::kRequired || !whole_answer) << to_string(one.format);
+      if (!*form) continue;
+      EXPECT_EQ((*form)->kind, StructuredOutput::Kind::kStructuralTag);
+    }
+  }
+}
+
+TEST(AnswerReading, AStrictFunctionsSchemaIsHeededOrRefused) {
+  AnswerReading reading = reading_of(ToolFormat::kHermes);
+  reading.functions[0].parameters = parsed(R"({"type":"object","not":{}})");
+  EXPECT_TRUE(constraint_of(reading, std::nullopt, GrammarLimits{}).ok());
+  reading.functions[0].strict = true;
+  const auto refused = constraint_of(reading, std::nullopt, GrammarLimits{});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().param(), "tools");
+  EXPECT_THAT(refused.status().message(), HasSubstr("get_weather"));
+}
+
+}  // namespace
+}  // namespace quire::grammar
