@@ -256,7 +256,7 @@ Result<std::optional<StructuredOutput>> constraint_of(const AnswerReading& asked
     if (form) return form;  // nothing around it
   }
   if (marks != nullptr) {
-    if (!main) main = json::object{{"type", "any_text"}};
+    if (!main) main = json::object{{"type", "any_text"}, {"excludes", {marks->end}}};
     main = sequence({reasoning_part(reading, *marks), std::move(*main)});
   }
   StructuredOutput out{.kind = StructuredOutput::Kind::kStructuralTag,
