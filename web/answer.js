@@ -48,11 +48,11 @@ export function addChunk(answer, chunk, seconds) {
   if (choice.finish_reason) answer.finish = String(choice.finish_reason);
 }
 
-// Tokens per second after the first token; null where that says nothing.
+// Tokens per second after the first token; null where that says nothing, because all came at once.
 export function tokensPerSecond(answer) {
   if (!answer.usage || answer.usage.completion < 2 || answer.firstToken === null) return null;
   const seconds = answer.seconds - answer.firstToken;
-  return seconds > 0 ? (answer.usage.completion - 1) / seconds : null;
+  return seconds > 0.01 ? (answer.usage.completion - 1) / seconds : null;
 }
 
 export function readableSeconds(seconds) {

@@ -63,6 +63,7 @@ function showConversation() {
   showModel();
   showSend();
   showList();
+  showWayToEnd();
 }
 
 function showSend() {
@@ -89,16 +90,24 @@ function hideNotice() {
 
 const nearEnd = () => scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < 80;
 
+function showWayToEnd() {
+  byId("to-end").hidden = nearEnd();
+}
+
 function toEnd() {
   scroll.scrollTop = scroll.scrollHeight;
-  byId("to-end").hidden = true;
+  showWayToEnd();
 }
 
 // Runs what changes the messages and stays at the end if it was there.
 function following(change) {
   const follow = nearEnd();
   change();
-  if (follow) toEnd();
+  if (follow) {
+    toEnd();
+  } else {
+    showWayToEnd();
+  }
 }
 
 function fitComposer() {
@@ -408,7 +417,8 @@ function listen() {
   document.addEventListener("keydown", onKey);
   byId("new").addEventListener("click", startNew);
   byId("to-end").addEventListener("click", toEnd);
-  scroll.addEventListener("scroll", () => { byId("to-end").hidden = nearEnd(); }, {passive: true});
+  scroll.addEventListener("scroll", showWayToEnd, {passive: true});
+  addEventListener("resize", showWayToEnd);
   byId("model").addEventListener("change", () => changeSetting("model", byId("model").value));
   byId("help-open").addEventListener("click", showHelp);
   byId("help-close").addEventListener("click", () => byId("help").close());
@@ -429,7 +439,7 @@ function listen() {
 
 function showShortcuts() {
   byId("shortcuts").replaceChildren(...SHORTCUTS.flatMap(([keys, text]) => [
-    el("dt", {}, keys.split(" ").flatMap((key, i) => (i === 0 ? [el("kbd", {}, key)] : ["+", el("kbd", {}, key)]))),
+    el("dt", {}, keys.split(" ").flatMap((key, i) => (i === 0 ? [el("kbd", {}, key)] : [" + ", el("kbd", {}, key)]))),
     el("dd", {}, text),
   ]));
 }

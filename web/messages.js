@@ -92,7 +92,7 @@ class AnswerView {
                        {disabled: chosen === answers.length - 1}));
       }
       if (answer.content !== "") buttons.append(copyButton("Copy the answer", () => answer.content));
-      if (last) buttons.append(iconButton("retry", "Answer again", () => this.actions.regenerate(this.index)));
+      if (last && !answer.error) buttons.append(iconButton("retry", "Answer again", () => this.actions.regenerate(this.index)));
     }
     parts.push(el("div", {class: "answer-line"}, el("span", {class: "facts"}, facts), buttons));
     return parts;

@@ -95,6 +95,12 @@ class Basics(harness.ServerTest):
         version = self.server.get("/version").json["version"]
         self.assertIn(version, harness.run("--version").stdout)
 
+    def test_the_page_is_there_unless_it_is_disabled(self):
+        self.assertEqual(self.server.get("/").status, 200)
+        with harness.Server(*self.arguments, "--disable-page", model=self.model) as server:
+            self.assertEqual(server.get("/").status, 404)
+            self.assertEqual(server.get("/dashboard").status, 404)
+
     def test_health_and_metrics(self):
         self.assertEqual(self.server.get("/health").status, 200)
         before = self.server.metrics()
