@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "base/log.h"
+#include "checkpoint/mapped_file.h"
 #include "cli/backend.h"
 #include "cli/commands.h"
 #include "cli/options.h"
@@ -20,6 +21,7 @@ namespace {
 struct ServeOptions {
   EngineConfig engine;
   server::ServerConfig server;
+  std::string generation_config = "auto";
   int64_t shutdown_timeout_seconds = 30;
 };
 
@@ -52,10 +54,21 @@ class SignalWait {
   sigset_t signals_;
 };
 
+// "auto": the model's own; "vllm": none; else a folder, or the file itself.
+Status read_generation_config(const std::string& where, server::ServerConfig& config) {
+  config.use_generation_config = where == "auto";
+  if (where == "auto" || where == "vllm") return {};
+  std::filesystem::path file = where;
+  if (std::filesystem::is_directory(file)) file /= "generation_config.json";
+  QUIRE_ASSIGN_OR_RETURN(config.generation_config, checkpoint::read_text_file(file, 1 << 20));
+  return {};
+}
+
 Status run(ServeOptions& options) {
   const SignalWait signals;
   const auto start = std::chrono::steady_clock::now();
   QUIRE_RETURN_IF_ERROR(resolve_model(options.engine));
+  QUIRE_RETURN_IF_ERROR(read_generation_config(options.generation_config, options.server));
   options.server.version = QUIRE_VERSION;
   options.server.drain_deadline = std::chrono::seconds(options.shutdown_timeout_seconds);
   options.server.root_model = model_name(options.engine.model);
@@ -127,6 +140,16 @@ void add_serve_command(CLI::App& program, int& exit_code) {
                    "How the model writes its reasoning: auto, deepseek_r1, qwen3, granite, mistral, glm45, "
                    "openai_gptoss, none")
       ->capture_default_str()
+      ->group(kServer);
+  command
+      ->add_option("--generation-config", options->generation_config,
+                   "Sampling of requests that do not say: auto (the model's generation_config.json), vllm (none), or a "
+                   "folder or file with another")
+      ->capture_default_str()
+      ->group(kServer);
+  command
+      ->add_option("--override-generation-config", server.override_generation_config,
+                   "JSON over it, for example {\"temperature\": 0.6}")
       ->group(kServer);
   command->add_flag("--return-token-ids", server.return_token_ids, "Return token ids unless a request says otherwise")
       ->group(kServer);

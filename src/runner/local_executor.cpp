@@ -57,6 +57,9 @@ Result<std::unique_ptr<Executor>> make_local_executor(const EngineConfig& config
   if (!config.skip_tokenizer_init) {
     QUIRE_ASSIGN_OR_RETURN(text, read_text_source(config, *checkpoint));
   }
+  if (!checkpoint->generation_config().empty()) {
+    text.generation_config = boost::json::serialize(checkpoint->generation_config());
+  }
   if (!planned.memory.widened_weights.empty())
     log_info("weights in a form for products: {}", planned.memory.widened_weights);
   nn::Loader loader(nn::Loader::Mode::kLoad, *checkpoint, *backend, planned.quantization);

@@ -63,7 +63,8 @@ Status as_invalid(const Status& status, std::string_view param) {
 Generator::Generator(const ServerConfig& config, engine::Engine& engine)
     : config_(config),
       engine_(engine),
-      limits_{.max_prompts = config.max_prompts,
+      limits_{.defaults = config.sampling_defaults,
+              .max_prompts = config.max_prompts,
               .max_n = config.max_n,
               .max_stop = config.max_stop,
               .max_token_ids = std::max<int64_t>(engine.model().vocab_size, 1),
@@ -282,6 +283,10 @@ Status Generator::start_engine(const std::shared_ptr<Exchange>& exchange, Beginn
   std::vector<PreparedPrompt>& prompts = beginning.prompts;
   AnswerContext& context = beginning.context;
   QUIRE_RETURN_IF_ERROR(check_size(options, prompts.size()));
+  if (const auto most = limits_.defaults.max_new_tokens) {
+    std::optional<int32_t>& tokens = beginning.options.params.max_tokens;
+    tokens = std::min(tokens.value_or(*most), *most);
+  }
   const int32_t tenant = exchange->request().tenant;
   const auto key = static_cast<size_t>(tenant);
   const int64_t answers = static_cast<int64_t>(prompts.size()) * options.params.num_sequences();

@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -15,7 +17,24 @@
 
 namespace quire::server {
 
+// How tokens are drawn for requests that do not say: what the model's makers advise (generation_config.json).
+struct SamplingDefaults {
+  std::optional<float> temperature;
+  std::optional<float> top_p;
+  std::optional<float> min_p;
+  std::optional<float> repetition_penalty;
+  std::optional<int32_t> top_k;
+  std::optional<int32_t> max_new_tokens;  // of every answer, at most
+};
+
+// Of Hugging Face's names, those above; others are not about sampling or not ours. `what` is named in errors.
+// Errors: invalid_argument naming the field.
+Result<SamplingDefaults> read_sampling_defaults(const boost::json::object& config, std::string_view what);
+// "temperature=0.6 top_p=0.95"; empty: none.
+std::string to_string(const SamplingDefaults& defaults);
+
 struct SchemaLimits {
+  SamplingDefaults defaults;
   int64_t max_prompts = 1024;
   int64_t max_n = 128;
   int64_t max_stop = 4;

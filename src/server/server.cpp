@@ -73,6 +73,28 @@ bool may_be_json(std::string_view content_type) {
   return media.empty() || media == "application/json" || media.ends_with("+json");
 }
 
+Result<json::object> parse_config(std::string_view text, std::string_view what) {
+  boost::system::error_code error;
+  json::value value = json::parse(text, error);
+  if (error || !value.is_object()) return invalid_argument("{} is no JSON object", what);
+  return std::move(value.get_object());
+}
+
+Result<SamplingDefaults> sampling_defaults(const ServerConfig& config, const engine::Engine& engine) {
+  const std::string& own = config.use_generation_config ? engine.text().generation_config : std::string();
+  const std::string& text = config.generation_config.empty() ? own : config.generation_config;
+  json::object merged;
+  if (!text.empty()) {
+    QUIRE_ASSIGN_OR_RETURN(merged, parse_config(text, "generation_config.json"));
+  }
+  if (!config.override_generation_config.empty()) {
+    QUIRE_ASSIGN_OR_RETURN(const json::object over,
+                           parse_config(config.override_generation_config, "--override-generation-config"));
+    for (const auto& member : over) merged[member.key()] = member.value();
+  }
+  return read_sampling_defaults(merged, "generation config");
+}
+
 Status check_keys(const ServerConfig& config) {
   const std::vector<std::string>& keys = config.api_keys;
   for (size_t i = 0; i < keys.size(); ++i) {
@@ -276,6 +298,10 @@ Result<std::unique_ptr<Server>> Server::start(ServerConfig config, engine::Engin
   if (config.tool_call_parser != "auto") QUIRE_RETURN_IF_ERROR(grammar::tool_format(config.tool_call_parser).status());
   if (config.reasoning_parser != "auto") {
     QUIRE_RETURN_IF_ERROR(grammar::reasoning_format(config.reasoning_parser).status());
+  }
+  QUIRE_ASSIGN_OR_RETURN(config.sampling_defaults, sampling_defaults(config, engine));
+  if (const std::string shown = to_string(config.sampling_defaults); !shown.empty()) {
+    log_info("requests that do not say are sampled as the model advises (--generation-config vllm: not): {}", shown);
   }
   publish_cache_config(engine);
   auto impl = std::make_unique<Impl>(std::move(config), engine);

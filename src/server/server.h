@@ -18,6 +18,7 @@
 
 #include "base/status.h"
 #include "engine/engine.h"
+#include "server/sampling_fields.h"
 
 namespace quire::server {
 
@@ -36,6 +37,12 @@ struct ServerConfig {
   // template shows.
   std::string tool_call_parser = "auto";
   std::string reasoning_parser = "auto";
+  // Sampling for requests that do not say: JSON as of a generation_config.json. Set by start(): the model's own, unless
+  // use_generation_config is false or `generation_config` stands in its place; `override_generation_config` over it.
+  bool use_generation_config = true;
+  std::string generation_config;
+  std::string override_generation_config;
+  SamplingDefaults sampling_defaults;
   bool trust_request_chat_template = false;  // render templates that clients send (in our sandbox)
   bool enable_log_requests = false;          // a line a request
 

@@ -16,6 +16,7 @@ struct TextSource {
   std::string tokenizer_config;          // tokenizer_config.json beside it, as text; may be empty
   std::string chat_template;             // Jinja source; empty when there is none
   std::string bos_token, eos_token;      // spelling, for templates; may be empty
+  std::string generation_config;         // generation_config.json, as text; empty when there is none
 };
 
 }  // namespace quire

@@ -130,6 +130,44 @@ TEST_F(ServerTest, KeysAndTheirWeightsMustFit) {
   }
 }
 
+TEST_F(ServerTest, RequestsThatDoNotSayAreSampledAsTheGenerationConfigSays) {
+  start({.generation_config = R"({"temperature":0.5,"max_new_tokens":9,"do_sample":true})",
+         .override_generation_config = R"({"max_new_tokens":3})"});
+  const auto tokens = [this](std::string_view body) {
+    return complete(body).json().at("usage").at("completion_tokens").as_int64();
+  };
+  EXPECT_EQ(tokens(R"({"prompt":"abc","max_tokens":2})"), 2);
+  EXPECT_EQ(tokens(R"({"prompt":"abc","max_tokens":12})"), 3);
+  EXPECT_EQ(tokens(R"({"prompt":"abc"})"), 3);
+  for (const char* bad : {"[]", R"({"temperature":-1})", R"({"top_k":"all"})", R"({"max_new_tokens":0})"}) {
+    const ServerConfig config{
+        .host = "127.0.0.1", .port = 0, .served_model_names = {"alphabet"}, .override_generation_config = bad};
+    EXPECT_FALSE(Server::start(config, *engine_).ok()) << bad;
+  }
+}
+
+TEST_F(ServerTest, ADefaultIsWhatARequestDoesNotSay) {
+  const auto defaults = read_sampling_defaults(
+      json::parse(R"({"temperature":0.6,"top_p":0.95,"top_k":20,"repetition_penalty":1.1,"eos_token_id":[1,2]})")
+          .as_object(),
+      "generation config");
+  ASSERT_TRUE(defaults.ok()) << defaults.status().message();
+  const SchemaLimits limits{.defaults = *defaults};
+  const auto params = [&](std::string_view body) {
+    const json::object object = json::parse(body).as_object();
+    JsonFields fields(object);
+    SamplingParams out;
+    read_sampling(fields, limits, out);
+    EXPECT_TRUE(fields.status().ok());
+    return out;
+  };
+  EXPECT_EQ(params("{}").temperature, 0.6f);
+  EXPECT_EQ(params("{}").top_k, 20);
+  EXPECT_EQ(params(R"({"temperature":0,"top_k":-1})").temperature, 0.0f);
+  EXPECT_EQ(params(R"({"temperature":0,"top_k":-1})").top_k, -1);
+  EXPECT_EQ(params(R"({"use_beam_search":true})").top_k, 0) << "which contradicts a beam search";
+}
+
 TEST_F(ServerTest, ARequestBeyondItsTimeoutIs504AndInAStreamAnError) {
   start();
   executor_->step_microseconds = 5000;
