@@ -26,17 +26,19 @@ function refused(status, detail, retryAfter) {
     return new ApiError("busy", "The server has as many requests as it takes.", `Try again ${when}.`, more);
   }
   if (status === 503) {
-    return new ApiError("busy", detail || "The server is not ready.", "It may be restarting; try again in a while.", more);
+    return new ApiError(
+        "busy", detail || "The server is not ready.", "It may be restarting; try again in a while.", more);
   }
   if (status === 504) {
     return new ApiError("server", detail || "The answer took longer than it may.",
                         "Ask for a shorter answer, or try when the server has less to do.", more);
   }
   if (status >= 400 && status < 500) {
-    return new ApiError("request", detail || `The server refused the request (${status}).`,
-                        status === 413 ? "The conversation is too long; start a new one." :
-                            "Change what it complains about (settings, system prompt, or the length of the conversation).",
-                        more);
+    return new ApiError(
+        "request", detail || `The server refused the request (${status}).`,
+        status === 413 ? "The conversation is too long; start a new one." :
+                         "Change what it complains about (settings, system prompt, or the length of the conversation).",
+        more);
   }
   return new ApiError("server", detail || `The server failed (${status}).`, "Its log says more; try again.", more);
 }
@@ -109,5 +111,6 @@ export async function* streamChat(body, signal) {
     }
     if (!done) throw unreachable();
   }
-  if (!done) throw new ApiError("network", "The connection ended before the answer did.", "What came is kept; try again.");
+  if (!done)
+    throw new ApiError("network", "The connection ended before the answer did.", "What came is kept; try again.");
 }

@@ -62,7 +62,8 @@ export class Chart {
     this.height = this.most ?? Math.max(niceCeiling(Math.max(0, ...shown) * 1.05), this.least);
     this.top.textContent = this.format(this.height);
     const middle = this.y(this.height / 2);
-    this.grid.replaceChildren(...[TOP, middle, HEIGHT - BOTTOM].map((y) => svg("line", {x1: 0, x2: WIDTH, y1: y, y2: y})));
+    this.grid.replaceChildren(
+        ...[TOP, middle, HEIGHT - BOTTOM].map((y) => svg("line", {x1: 0, x2: WIDTH, y1: y, y2: y})));
     this.marks.replaceChildren(...this.series.flatMap((series, i) => this.drawing(series, points[i], i === 0, pause)));
     if (this.at !== undefined && this.at !== null) this.point(this.at);
   }
@@ -80,7 +81,8 @@ export class Chart {
       const corners = piece.map(([time, value]) => `${this.x(time).toFixed(1)} ${this.y(value).toFixed(1)}`);
       const line = `M${corners.join("L")}${piece.length === 1 ? "h0.01" : ""}`;
       const base = HEIGHT - BOTTOM;
-      const area = `M${this.x(piece[0][0]).toFixed(1)} ${base}L${corners.join("L")}L${this.x(piece[piece.length - 1][0]).toFixed(1)} ${base}Z`;
+      const area = `M${this.x(piece[0][0]).toFixed(1)} ${base}L${corners.join("L")}L${
+          this.x(piece[piece.length - 1][0]).toFixed(1)} ${base}Z`;
       return [filled && svg("path", {d: area, class: `area ${series.className}`}),
               svg("path", {d: line, class: `line ${series.className}`})].filter(Boolean);
     });
@@ -102,11 +104,17 @@ export class Chart {
     const ago = Math.round(this.to - time);
     const values = this.series.map((series, i) => {
       const value = this.points[i][nearest]?.[1] ?? null;
-      if (value !== null) this.cursor.append(svg("path", {d: `M${x} ${this.y(value)}h0.01`, class: `dot ${series.className}`}));
+      if (value !== null)
+        this.cursor.append(svg("path", {d: `M${x} ${this.y(value)}h0.01`, class: `dot ${series.className}`}));
       return el("span", {class: `value ${series.className}`}, series.name ? `${series.name} ` : "",
                 el("b", {}, value === null ? "–" : this.format(value)));
     });
-    this.readout.replaceChildren(...values, el("span", {class: "ago"}, ago === 0 ? "now" : ago < 100 ? `${ago} s ago` : `${Math.round(ago / 60)} min ago`));
+    this.readout.replaceChildren(
+        ...values,
+        el("span", {class: "ago"},
+           ago === 0     ? "now" :
+               ago < 100 ? `${ago} s ago` :
+                           `${Math.round(ago / 60)} min ago`));
     this.readout.hidden = false;
     this.readout.classList.toggle("to-left", x > WIDTH / 2);
   }

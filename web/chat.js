@@ -38,7 +38,8 @@ async function keep(conversation) {
 // Another tab has changed something: what is not being answered here is read again.
 async function readAgain(id) {
   const old = new Map(conversations.map((each) => [each.id, each]));
-  conversations = (await store.all()).map((each) => (runs.has(each.id) || each.id !== id ? old.get(each.id) ?? each : each));
+  conversations =
+      (await store.all()).map((each) => (runs.has(each.id) || each.id !== id ? old.get(each.id) ?? each : each));
   const again = conversations.find((each) => each.id === current.id);
   if (again && again !== current && !running()) {
     current = again;
@@ -80,8 +81,9 @@ function showSend() {
 function showNotice(text, advice, actions = []) {
   const notice = byId("notice");
   notice.hidden = false;
-  notice.replaceChildren(el("p", {}, el("strong", {}, text), " ", advice),
-                         ...actions.map(([label, act]) => el("button", {type: "button", class: "button", onclick: act}, label)));
+  notice.replaceChildren(
+      el("p", {}, el("strong", {}, text), " ", advice),
+      ...actions.map(([label, act]) => el("button", {type: "button", class: "button", onclick: act}, label)));
 }
 
 function hideNotice() {
@@ -121,25 +123,29 @@ function answerTo(message) {
   const conversation = current;
   const before = conversation.messages.slice(0, conversation.messages.indexOf(message));
   let saved = performance.now();
-  const run = new Run(conversation, message, requestBody({...conversation.settings, model: byId("model").value}, before), {
-    onChange: () => {
-      if (conversation === current) following(() => view.refresh(message, true, true));
-      if (performance.now() - saved < 2000) return;
-      saved = performance.now();
-      store.put(conversation).catch(() => {});
-    },
-    onEnd: () => {
-      runs.delete(conversation.id);
-      conversation.updated = Date.now();
-      if (conversation === current) {
-        following(() => view.refresh(message, false, true));
-        showSend();
-        const {error, finish} = run.answer;
-        announce(error ? `${error.message} ${error.advice}` : finish === "stopped" ? "Stopped" : "The answer is complete");
-      }
-      keep(conversation);
-    },
-  });
+  const run =
+      new Run(conversation, message, requestBody({...conversation.settings, model: byId("model").value}, before), {
+        onChange: () => {
+          if (conversation === current) following(() => view.refresh(message, true, true));
+          if (performance.now() - saved < 2000) return;
+          saved = performance.now();
+          store.put(conversation).catch(() => {});
+        },
+        onEnd: () => {
+          runs.delete(conversation.id);
+          conversation.updated = Date.now();
+          if (conversation === current) {
+            following(() => view.refresh(message, false, true));
+            showSend();
+            const {error, finish} = run.answer;
+            announce(
+                error ? `${error.message} ${error.advice}` :
+                    finish === "stopped" ? "Stopped" :
+                                           "The answer is complete");
+          }
+          keep(conversation);
+        },
+      });
   runs.set(conversation.id, run);
   hideNotice();
   showConversation();
@@ -273,8 +279,9 @@ async function readModels() {
     const again = error.kind === "key" ? ["Enter the key", actions.enterKey] : ["Try again", readModels];
     showNotice(error.message, error.advice, [again]);
   }
-  byId("model").replaceChildren(...(models.length > 0 ? models.map((model) => el("option", {value: model.id}, model.id)) :
-                                                        [el("option", {value: ""}, "default")]));
+  byId("model").replaceChildren(
+      ...(models.length > 0 ? models.map((model) => el("option", {value: model.id}, model.id)) :
+                              [el("option", {value: ""}, "default")]));
   byId("model").disabled = models.length === 0;
   showModel();
 }
@@ -427,7 +434,8 @@ function listen() {
   for (const button of document.querySelectorAll("[data-close]")) {
     button.addEventListener("click", () => togglePanel(button.dataset.close));
   }
-  narrow.addEventListener("change", () => setPanel("sidebar", !narrow.matches && preference("sidebar") !== "closed", false));
+  narrow.addEventListener(
+      "change", () => setPanel("sidebar", !narrow.matches && preference("sidebar") !== "closed", false));
   matchMedia("(max-width: 1199px)").addEventListener("change", () => setPanel("settings", isOpen("settings"), false));
   otherTabs?.addEventListener("message", (event) => readAgain(event.data));
   addEventListener("pagehide", () => {
@@ -453,7 +461,8 @@ async function start() {
   current = newConversation(rememberedSettings());
   await store.open();
   conversations = await store.all();
-  if (!store.lasting) byId("empty-text").textContent = "This browser keeps no data here: conversations end with the page.";
+  if (!store.lasting)
+    byId("empty-text").textContent = "This browser keeps no data here: conversations end with the page.";
   current = conversations.find((each) => `#${each.id}` === location.hash) ?? current;
   showConversation();
   toEnd();

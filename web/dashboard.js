@@ -7,8 +7,15 @@ import {History, readingOf} from "./readings.js";
 
 const LONGEST = 900;       // seconds of history that are kept
 const PERCENTILES = 30;    // seconds of observations in a percentile or a share
-const REASONS = {stop: "Complete", length: "Limit of tokens", abort: "Cancelled", error: "Failed", tool_calls: "Tool calls",
-                 repetition: "Repetition", timeout: "Out of time"};
+const REASONS = {
+  stop: "Complete",
+  length: "Limit of tokens",
+  abort: "Cancelled",
+  error: "Failed",
+  tool_calls: "Tool calls",
+  repetition: "Repetition",
+  timeout: "Out of time"
+};
 
 const number = (value, digits) => value.toLocaleString("en", {maximumFractionDigits: digits, minimumFractionDigits: 0});
 const rate = (value) => number(value, value < 10 ? 1 : 0);
@@ -36,27 +43,82 @@ const percentiles = (key) => [
 ];
 
 const CARDS = [
-  {title: "Generation", unit: "tokens/s", format: rate, least: 10,
-   series: [{name: "", className: "first", value: (point) => point.generation}],
-   note: (reading) => `${count(reading.generation ?? 0)} in all`},
-  {title: "Prompts", unit: "tokens/s", format: rate, least: 10,
-   series: [{name: "", className: "first", value: (point) => point.prompt}],
-   note: (reading) => `${count(reading.prompt ?? 0)} in all, ${count(reading.cached ?? 0)} of them cached`},
-  {title: "Requests", unit: "", format: count, least: 4,
-   series: [{name: "running", className: "first", value: (point) => point.running},
-            {name: "waiting", className: "second", value: (point) => point.waiting}]},
-  {title: "Time to first token", unit: "", format: duration, least: 0.001, empty: "no first token", series: percentiles("ttft")},
-  {title: "Time per output token", unit: "", format: duration, least: 0.001, empty: "no answer ended", series: percentiles("tpot")},
-  {title: "Time in the queue", unit: "", format: duration, least: 0.001, empty: "no request began", series: percentiles("queue")},
-  {title: "KV cache in use", unit: "", format: percent, most: 1,
-   series: [{name: "", className: "first", value: (point) => point.kvUsage}],
-   note: ({cache}) => (cache.num_gpu_blocks ? `${count(Number(cache.num_gpu_blocks))} blocks of ${cache.block_size} tokens` : "")},
-  {title: "Prefix cache hits", unit: "", format: percent, most: 1, empty: "no prompt",
-   series: [{name: "", className: "first", value: (point) => point.hitRate}],
-   note: (reading) => `${count(reading.prefixHits ?? 0)} of ${count(reading.prefixQueries ?? 0)} tokens in all`},
-  {title: "Preemptions", unit: "", format: count, least: 4,
-   series: [{name: "", className: "first", value: (point) => point.preemptions}],
-   note: (reading) => `${count(reading.preemptions ?? 0)} in all`},
+  {
+    title: "Generation",
+    unit: "tokens/s",
+    format: rate,
+    least: 10,
+    series: [{name: "", className: "first", value: (point) => point.generation}],
+    note: (reading) => `${count(reading.generation ?? 0)} in all`
+  },
+  {
+    title: "Prompts",
+    unit: "tokens/s",
+    format: rate,
+    least: 10,
+    series: [{name: "", className: "first", value: (point) => point.prompt}],
+    note: (reading) => `${count(reading.prompt ?? 0)} in all, ${count(reading.cached ?? 0)} of them cached`
+  },
+  {
+    title: "Requests",
+    unit: "",
+    format: count,
+    least: 4,
+    series: [
+      {name: "running", className: "first", value: (point) => point.running},
+      {name: "waiting", className: "second", value: (point) => point.waiting}
+    ]
+  },
+  {
+    title: "Time to first token",
+    unit: "",
+    format: duration,
+    least: 0.001,
+    empty: "no first token",
+    series: percentiles("ttft")
+  },
+  {
+    title: "Time per output token",
+    unit: "",
+    format: duration,
+    least: 0.001,
+    empty: "no answer ended",
+    series: percentiles("tpot")
+  },
+  {
+    title: "Time in the queue",
+    unit: "",
+    format: duration,
+    least: 0.001,
+    empty: "no request began",
+    series: percentiles("queue")
+  },
+  {
+    title: "KV cache in use",
+    unit: "",
+    format: percent,
+    most: 1,
+    series: [{name: "", className: "first", value: (point) => point.kvUsage}],
+    note: ({cache}) =>
+        (cache.num_gpu_blocks ? `${count(Number(cache.num_gpu_blocks))} blocks of ${cache.block_size} tokens` : "")
+  },
+  {
+    title: "Prefix cache hits",
+    unit: "",
+    format: percent,
+    most: 1,
+    empty: "no prompt",
+    series: [{name: "", className: "first", value: (point) => point.hitRate}],
+    note: (reading) => `${count(reading.prefixHits ?? 0)} of ${count(reading.prefixQueries ?? 0)} tokens in all`
+  },
+  {
+    title: "Preemptions",
+    unit: "",
+    format: count,
+    least: 4,
+    series: [{name: "", className: "first", value: (point) => point.preemptions}],
+    note: (reading) => `${count(reading.preemptions ?? 0)} in all`
+  },
 ];
 
 class Card {
@@ -67,12 +129,16 @@ class Card {
     this.chart = new Chart({title: `${card.title}: a chart; the left and right keys show values`, series: card.series,
                             format: card.format, most: card.most ?? null, least: card.least});
     const many = card.series.length > 1;
-    this.element = el("section", {class: "card", "aria-label": card.title},
-        el("header", {}, el("h2", {}, card.title),
-           el("div", {class: "now"}, card.series.map((series, i) => el(
-               "span", {class: many ? `value ${series.className}` : "value"}, many && el("span", {class: "key"}, series.name),
-               this.values[i], card.unit && el("span", {class: "unit"}, card.unit))))),
-        this.chart.element, this.note);
+    this.element =
+        el("section", {class: "card", "aria-label": card.title},
+           el("header", {}, el("h2", {}, card.title),
+              el("div", {class: "now"},
+                 card.series.map(
+                     (series, i) =>
+                         el("span", {class: many ? `value ${series.className}` : "value"},
+                            many && el("span", {class: "key"}, series.name), this.values[i],
+                            card.unit && el("span", {class: "unit"}, card.unit))))),
+           this.chart.element, this.note);
   }
 
   show(points, reading, from, to) {
@@ -81,9 +147,11 @@ class Card {
     const now = series.map((each) => (last ? each.value(last) : null));
     now.forEach((value, i) => { this.values[i].textContent = value === null ? "–" : format(value); });
     const idle = empty && last && now.every((value) => value === null);
-    this.note.textContent = idle ? `${empty} in the last ${PERCENTILES} s` : this.card.note?.(reading) ?? `of the last ${PERCENTILES} s`;
+    this.note.textContent =
+        idle ? `${empty} in the last ${PERCENTILES} s` : this.card.note?.(reading) ?? `of the last ${PERCENTILES} s`;
     if (!empty && !this.card.note) this.note.textContent = "";
-    this.chart.show(series.map((each) => points.map((point) => [point.time, each.value(point)])), from, to, 3.5 * interval + 1);
+    this.chart.show(
+        series.map((each) => points.map((point) => [point.time, each.value(point)])), from, to, 3.5 * interval + 1);
   }
 }
 
@@ -142,8 +210,10 @@ function draw() {
 
   const phases = [...history.growth("phases", PERCENTILES)].filter(([, value]) => value > 0);
   const sum = phases.reduce((all, [, value]) => all + value, 0);
-  showBars(byId("phases"), sum > 0 ? phases.sort((a, b) => b[1] - a[1]).map(([name, value]) => [name, value, percent(value / sum)]) : [],
-           `No step in the last ${PERCENTILES} s.`);
+  showBars(
+      byId("phases"),
+      sum > 0 ? phases.sort((a, b) => b[1] - a[1]).map(([name, value]) => [name, value, percent(value / sum)]) : [],
+      `No step in the last ${PERCENTILES} s.`);
 }
 
 // ---------------------------------------------------------------------------------------------- asking

@@ -32,17 +32,21 @@ function table(block) {
 }
 
 function listItem(item) {
-  const box = item.checked === null ? null :
-      el("input", {type: "checkbox", disabled: true, checked: item.checked, "aria-label": item.checked ? "done" : "to do"});
+  const box = item.checked === null ?
+      null :
+      el("input",
+         {type: "checkbox", disabled: true, checked: item.checked, "aria-label": item.checked ? "done" : "to do"});
   // A paragraph alone in an item needs no space around it.
   const tight = item.blocks.filter((block) => block.type === "paragraph").length <= 1;
-  const content = item.blocks.flatMap((block) => tight && block.type === "paragraph" ? inlineNodes(block.inline) : [blockNode(block)]);
+  const content = item.blocks.flatMap(
+      (block) => tight && block.type === "paragraph" ? inlineNodes(block.inline) : [blockNode(block)]);
   return el("li", {class: box ? "task" : null}, box, content);
 }
 
 function blockNode(block) {
   switch (block.type) {
-    case "heading": return el(`h${Math.min(6, block.level + 2)}`, {class: `h${block.level}`}, inlineNodes(block.inline));
+    case "heading":
+      return el(`h${Math.min(6, block.level + 2)}`, {class: `h${block.level}`}, inlineNodes(block.inline));
     case "code": return codeBlock(block);
     case "rule": return el("hr");
     case "quote": return el("blockquote", {}, block.blocks.map(blockNode));

@@ -1,5 +1,5 @@
-// The inline part of markdown.js: emphasis after CommonMark's delimiter stack (https://spec.commonmark.org, "An algorithm
-// for parsing nested emphasis and links"), over a linked list so that wrapping costs nothing.
+// The inline part of markdown.js: emphasis after CommonMark's delimiter stack (https://spec.commonmark.org, "An
+// algorithm for parsing nested emphasis and links"), over a linked list so that wrapping costs nothing.
 
 const MAX_NESTING = 16;   // of emphasis and links in each other
 const MAX_URL = 2000;
@@ -155,7 +155,8 @@ class InlineParser {
     const count = end - this.at;
     const before = this.at === 0 ? " " : this.text[this.at - 1];
     const after = end === this.text.length ? " " : this.text[end];
-    const leftFlanking = !/\s/.test(after) && (!PUNCTUATION.test(after) || /\s/.test(before) || PUNCTUATION.test(before));
+    const leftFlanking =
+        !/\s/.test(after) && (!PUNCTUATION.test(after) || /\s/.test(before) || PUNCTUATION.test(before));
     const rightFlanking =
         !/\s/.test(before) && (!PUNCTUATION.test(before) || /\s/.test(after) || PUNCTUATION.test(after));
     let opens = leftFlanking;

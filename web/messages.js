@@ -86,23 +86,30 @@ class AnswerView {
       const {answers, chosen} = this.message;
       if (answers.length > 1) {
         buttons.append(
-            iconButton("left", "The answer before", () => this.actions.choose(this.index, chosen - 1), {disabled: chosen === 0}),
+            iconButton(
+                "left", "The answer before", () => this.actions.choose(this.index, chosen - 1),
+                {disabled: chosen === 0}),
             el("span", {class: "variant"}, `${chosen + 1} / ${answers.length}`),
-            iconButton("right", "The next answer", () => this.actions.choose(this.index, chosen + 1),
-                       {disabled: chosen === answers.length - 1}));
+            iconButton(
+                "right", "The next answer", () => this.actions.choose(this.index, chosen + 1),
+                {disabled: chosen === answers.length - 1}));
       }
       if (answer.content !== "") buttons.append(copyButton("Copy the answer", () => answer.content));
-      if (last && !answer.error) buttons.append(iconButton("retry", "Answer again", () => this.actions.regenerate(this.index)));
+      if (last && !answer.error)
+        buttons.append(iconButton("retry", "Answer again", () => this.actions.regenerate(this.index)));
     }
     parts.push(el("div", {class: "answer-line"}, el("span", {class: "facts"}, facts), buttons));
     return parts;
   }
 
   errorBox(error, last) {
-    return el("div", {class: "error-box"},
-              el("p", {}, el("strong", {}, error.message), " ", error.advice),
-              error.kind === "key" && el("button", {type: "button", class: "button", onclick: this.actions.enterKey}, "Enter the key"),
-              last && el("button", {type: "button", class: "button", onclick: () => this.actions.regenerate(this.index)}, "Try again"));
+    return el(
+        "div", {class: "error-box"}, el("p", {}, el("strong", {}, error.message), " ", error.advice),
+        error.kind === "key" &&
+            el("button", {type: "button", class: "button", onclick: this.actions.enterKey}, "Enter the key"),
+        last &&
+            el("button", {type: "button", class: "button", onclick: () => this.actions.regenerate(this.index)},
+               "Try again"));
   }
 }
 

@@ -27,7 +27,8 @@ export class Run {
       if (error.name === "AbortError") {
         this.answer.finish = "stopped";
       } else {
-        const known = error instanceof ApiError ? error : new ApiError("server", "The page failed.", "Reload it and try again.");
+        const known =
+            error instanceof ApiError ? error : new ApiError("server", "The page failed.", "Reload it and try again.");
         if (known !== error) console.error(error);
         this.answer.error = {kind: known.kind, message: known.message, advice: known.advice};
       }

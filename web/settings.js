@@ -37,7 +37,13 @@ export class SettingsPanel {
 
   #number(setting, onChange) {
     const problem = el("small", {class: "problem", role: "status"});
-    const input = el("input", {inputmode: "decimal", placeholder: "default", autocomplete: "off", spellcheck: "false", "data-name": setting.name});
+    const input = el("input", {
+      inputmode: "decimal",
+      placeholder: "default",
+      autocomplete: "off",
+      spellcheck: "false",
+      "data-name": setting.name
+    });
     input.addEventListener("input", () => {
       const wrong = settingProblem(setting, input.value);
       problem.textContent = wrong;

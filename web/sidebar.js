@@ -3,8 +3,17 @@ import {confirmDialog, el, iconButton} from "./dom.js";
 
 function download(conversation) {
   const {title, created, updated, settings, messages} = conversation;
-  const text = JSON.stringify({format: "quire-conversation", version: 1, title, created: new Date(created).toISOString(),
-                               updated: new Date(updated).toISOString(), settings, messages}, null, 2);
+  const text = JSON.stringify(
+      {
+        format: "quire-conversation",
+        version: 1,
+        title,
+        created: new Date(created).toISOString(),
+        updated: new Date(updated).toISOString(),
+        settings,
+        messages
+      },
+      null, 2);
   const url = URL.createObjectURL(new Blob([text], {type: "application/json"}));
   const name = title.replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-+|-+$/g, "").slice(0, 60) || "conversation";
   const link = el("a", {href: url, download: `${name}.json`});
@@ -24,15 +33,22 @@ export class Sidebar {
   show(conversations, currentId, isRunning) {
     const focused = this.element.contains(document.activeElement) ? document.activeElement.dataset.id : null;
     if (this.element.querySelector("input")) return;  // a name is being typed
-    this.element.replaceChildren(...conversations.map((each) => this.row(each, each.id === currentId, isRunning(each))));
+    this.element.replaceChildren(
+        ...conversations.map((each) => this.row(each, each.id === currentId, isRunning(each))));
     if (focused) this.element.querySelector(`[data-id="${focused}"]`)?.focus();
   }
 
   row(conversation, current, running) {
-    const open = el("button", {type: "button", class: "conversation", "data-id": conversation.id, title: conversation.title,
-                               "aria-current": current ? "true" : null,
-                               onclick: () => this.actions.open(conversation.id)},
-                    conversation.title, running && el("span", {class: "live", "aria-label": "is being answered"}));
+    const open =
+        el("button", {
+          type: "button",
+          class: "conversation",
+          "data-id": conversation.id,
+          title: conversation.title,
+          "aria-current": current ? "true" : null,
+          onclick: () => this.actions.open(conversation.id)
+        },
+           conversation.title, running && el("span", {class: "live", "aria-label": "is being answered"}));
     const row = el("li", {class: current ? "row current" : "row"}, open,
                    el("span", {class: "row-buttons"},
                       iconButton("edit", "Rename", () => this.rename(conversation, row)),
@@ -67,7 +83,9 @@ export class Sidebar {
   }
 
   async remove(conversation) {
-    const yes = await confirmDialog("Delete the conversation?", `“${conversation.title}” is kept in this browser only and cannot be brought back.`, "Delete");
+    const yes = await confirmDialog(
+        "Delete the conversation?", `“${conversation.title}” is kept in this browser only and cannot be brought back.`,
+        "Delete");
     if (yes) this.actions.remove(conversation);
   }
 }

@@ -1,4 +1,5 @@
-// Server-sent events out of bytes, however the network cut them (https://html.spec.whatwg.org/#event-stream-interpretation).
+// Server-sent events out of bytes, however the network cut them
+// (https://html.spec.whatwg.org/#event-stream-interpretation).
 
 export class EventParser {
   #decoder = new TextDecoder();  // drops a byte order mark at the start, keeps halves of characters for the next bytes

@@ -242,6 +242,32 @@ class Chat(Browser):
         self.ask("Seen elsewhere")
         expect(other.locator(".conversation")).to_have_text(["Seen elsewhere"])
 
+    def test_the_servers_own_tool_calls_are_shown_and_answered(self):
+        tools = [{"type": "function", "function": {"name": "weather", "parameters": {
+            "type": "object", "properties": {"city": {"enum": ["Oslo", "Rome"]}}, "required": ["city"],
+            "additionalProperties": False}}}]
+
+        def must_call(route):  # so small a model would not by itself
+            body = route.request.post_data_json
+            if body["messages"][-1]["role"] == "user":
+                body.update(tool_choice="required", parallel_tool_calls=False)
+            route.continue_(post_data=json.dumps(body))
+
+        self.page.route("**/v1/chat/completions", must_call)
+        self.open()
+        self.set(temperature=0, max_tokens=60, tools=json.dumps(tools))
+        self.ask("How is the weather in Rome?")
+        call = self.answers.locator(".calls details")
+        expect(call.locator("summary")).to_have_text("Calls weather")
+        call.locator("summary").click()
+        self.assertIn(json.loads(call.locator("pre").inner_text())["city"], ("Oslo", "Rome"))
+        self.page.fill("[aria-label='Result of weather']", '{"sky": "blue"}')
+        with self.page.expect_response("**/v1/chat/completions") as answered:
+            self.page.click("text=Send the result")
+        self.assertEqual(answered.value.status, 200)
+        self.wait_for_answer(2)
+        expect(self.answers.locator(".error-box")).to_have_count(0)
+
     def test_everything_can_be_done_from_the_keyboard(self):
         self.open()
         page = self.page

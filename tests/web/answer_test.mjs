@@ -16,19 +16,28 @@ test("content, reasoning under both its names, and tool calls are put together",
   addChunk(answer, chunk({reasoning: "Let me "}), 0.2);
   addChunk(answer, chunk({reasoning_content: "think."}), 0.3);
   addChunk(answer, chunk({content: "Hello"}), 0.4);
-  addChunk(answer, chunk({tool_calls: [{index: 0, id: "c1", type: "function", function: {name: "add", arguments: ""}}]}), 0.5);
-  addChunk(answer, chunk({tool_calls: [{index: 0, function: {arguments: '{"a":'}}, {index: 1, id: "c2", function: {name: "sub"}}]}), 0.6);
+  addChunk(
+      answer, chunk({tool_calls: [{index: 0, id: "c1", type: "function", function: {name: "add", arguments: ""}}]}),
+      0.5);
+  addChunk(
+      answer,
+      chunk({tool_calls: [{index: 0, function: {arguments: '{"a":'}}, {index: 1, id: "c2", function: {name: "sub"}}]}),
+      0.6);
   addChunk(answer, chunk({tool_calls: [{index: 0, function: {arguments: "1}"}}]}), 0.7);
   addChunk(answer, chunk({}, {finish_reason: "tool_calls"}), 0.8);
-  addChunk(answer, {choices: [], usage: {prompt_tokens: 9, completion_tokens: 6, prompt_tokens_details: {cached_tokens: 4}}}, 0.9);
+  addChunk(
+      answer, {choices: [], usage: {prompt_tokens: 9, completion_tokens: 6, prompt_tokens_details: {cached_tokens: 4}}},
+      0.9);
   assert.equal(answer.content, "Hello");
   assert.equal(answer.reasoning, "Let me think.");
-  assert.deepEqual(answer.toolCalls, [{id: "c1", name: "add", arguments: '{"a":1}'}, {id: "c2", name: "sub", arguments: ""}]);
+  assert.deepEqual(
+      answer.toolCalls, [{id: "c1", name: "add", arguments: '{"a":1}'}, {id: "c2", name: "sub", arguments: ""}]);
   assert.equal(answer.finish, "tool_calls");
   assert.deepEqual(answer.usage, {prompt: 9, cached: 4, completion: 6});
   assert.deepEqual([answer.firstToken, answer.seconds], [0.2, 0.7]);
   assert.ok(Math.abs(tokensPerSecond(answer) - 10) < 1e-9);
-  assert.equal(summary(answer).replaceAll("\u00a0", " "), "6 tokens · 10.0 tokens/s · first after 200 ms · prompt 9 (4 cached)");
+  assert.equal(
+      summary(answer).replaceAll("\u00a0", " "), "6 tokens · 10.0 tokens/s · first after 200 ms · prompt 9 (4 cached)");
 });
 
 test("chunks that are not as they should be do no harm", () => {
@@ -42,7 +51,9 @@ test("chunks that are not as they should be do no harm", () => {
 });
 
 test("times and endings in words", () => {
-  assert.deepEqual([0, 0.0004, 0.21, 0.9996, 3.456, 12.34].map(readableSeconds), ["1 ms", "1 ms", "210 ms", "1.00 s", "3.46 s", "12.3 s"]);
+  assert.deepEqual(
+      [0, 0.0004, 0.21, 0.9996, 3.456, 12.34].map(readableSeconds),
+      ["1 ms", "1 ms", "210 ms", "1.00 s", "3.46 s", "12.3 s"]);
   assert.equal(ending({finish: "stop"}), "");
   assert.match(ending({finish: "length"}), /limit/);
 });
@@ -54,13 +65,30 @@ test("a request has the chosen answers, tool results, and only the settings that
     {role: "assistant", answers: [answer("first"), answer("", [{id: "c", name: "f", arguments: "{}"}])], chosen: 1},
     {role: "tool", callId: "c", name: "f", content: "7"},
   ];
-  const settings = {model: "m", system: "Be brief.", temperature: "0", top_p: "1.5", top_k: "2.5", seed: "x", max_tokens: "64",
-                    tools: '[{"type":"function"}]', min_p: " "};
+  const settings = {
+    model: "m",
+    system: "Be brief.",
+    temperature: "0",
+    top_p: "1.5",
+    top_k: "2.5",
+    seed: "x",
+    max_tokens: "64",
+    tools: '[{"type":"function"}]',
+    min_p: " "
+  };
   assert.deepEqual(requestBody(settings, messages), {
-    model: "m", temperature: 0, max_tokens: 64, tools: [{type: "function"}],
+    model: "m",
+    temperature: 0,
+    max_tokens: 64,
+    tools: [{type: "function"}],
     messages: [
-      {role: "system", content: "Be brief."}, {role: "user", content: "q"},
-      {role: "assistant", content: "", tool_calls: [{id: "c", type: "function", function: {name: "f", arguments: "{}"}}]},
+      {role: "system", content: "Be brief."},
+      {role: "user", content: "q"},
+      {
+        role: "assistant",
+        content: "",
+        tool_calls: [{id: "c", type: "function", function: {name: "f", arguments: "{}"}}]
+      },
       {role: "tool", tool_call_id: "c", content: "7"},
     ],
   });

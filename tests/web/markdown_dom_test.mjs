@@ -34,9 +34,11 @@ globalThis.document = {
 };
 const {MarkdownView} = await import("../../web/markdown_dom.js");
 
-const ALLOWED = new Set(["div", "p", "br", "code", "pre", "a", "strong", "em", "del", "h3", "h4", "h5", "h6", "figure", "figcaption",
-                         "span", "button", "svg", "path", "hr", "blockquote", "ul", "ol", "li", "input", "table", "thead",
-                         "tbody", "tr", "th", "td"]);
+const ALLOWED = new Set([
+  "div", "p",  "br",     "code",       "pre",   "a",      "strong", "em",   "del", "h3",         "h4",
+  "h5",  "h6", "figure", "figcaption", "span",  "button", "svg",    "path", "hr",  "blockquote", "ul",
+  "ol",  "li", "input",  "table",      "thead", "tbody",  "tr",     "th",   "td"
+]);
 
 function* elementsOf(node) {
   if (!(node instanceof Node)) return;
@@ -51,9 +53,12 @@ function shown(text) {
 }
 
 test("no text becomes an element or an attribute that acts", () => {
-  const hostile = ["<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "[x](javascript:alert(1))", "![x](https://evil.example/p.png)",
-                   "```<script>\nx\n```", "```\" onclick=\"x\ny\n```", "[a](https://b.example/\"onmouseover=\"x)", "| <b> |\n|-|\n| <i> |",
-                   "<iframe src=//x>", "- [x] <svg onload=x>", "# <h1 style=x>", "[x](data:text/html;base64,AAAA)"];
+  const hostile = [
+    "<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "[x](javascript:alert(1))",
+    "![x](https://evil.example/p.png)", "```<script>\nx\n```", "```\" onclick=\"x\ny\n```",
+    "[a](https://b.example/\"onmouseover=\"x)", "| <b> |\n|-|\n| <i> |", "<iframe src=//x>", "- [x] <svg onload=x>",
+    "# <h1 style=x>", "[x](data:text/html;base64,AAAA)"
+  ];
   for (const text of [...hostile, hostile.join("\n\n")]) {
     for (const element of elementsOf(shown(text))) {
       assert.ok(ALLOWED.has(element.name), `${element.name} out of ${text}`);
@@ -75,7 +80,8 @@ test("a code block shows its text as it is", () => {
 });
 
 test("a text that grows keeps the elements that did not change, and ends as if it had come at once", () => {
-  const text = "# Title\n\nSome *words*.\n\n- a\n- b\n\n```js\nlet x;\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\nThe end.";
+  const text =
+      "# Title\n\nSome *words*.\n\n- a\n- b\n\n```js\nlet x;\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\nThe end.";
   const view = new MarkdownView(new Node("div"));
   let heading = null;
   for (let length = 1; length <= text.length; ++length) {
@@ -84,6 +90,7 @@ test("a text that grows keeps the elements that did not change, and ends as if i
     if (length === text.indexOf("\n") + 2) heading = first;
     if (heading) assert.equal(first, heading);
   }
-  const outline = (node) => (node instanceof Node ? `${node.name}(${node.childNodes.map(outline).join("")})` : node.text);
+  const outline = (node) =>
+      (node instanceof Node ? `${node.name}(${node.childNodes.map(outline).join("")})` : node.text);
   assert.equal(outline(view.element), outline(shown(text)));
 });

@@ -10,7 +10,9 @@ function short(node) {
   switch (node.type) {
     case "text": return node.text;
     case "break": return "/";
-    case "code": return node.open === undefined ? `\`${node.text}\`` : `code[${node.language}](${node.text})${node.open ? "…" : ""}`;
+    case "code":
+      return node.open === undefined ? `\`${node.text}\`` :
+                                       `code[${node.language}](${node.text})${node.open ? "…" : ""}`;
     case "rule": return "hr";
     case "paragraph": return `p(${inner(node.inline)})`;
     case "heading": return `h${node.level}(${inner(node.inline)})`;
@@ -19,7 +21,8 @@ function short(node) {
       return `${node.ordered ? `ol${node.start}` : "ul"}(${node.items.map((item) => (
           `${item.checked === null ? "" : item.checked ? "[x]" : "[ ]"}${inner(item.blocks)}`)).join("; ")})`;
     case "table":
-      return `table{${node.align.join(",")}}(${[node.head, ...node.rows].map((row) => row.map(inner).join("|")).join(" // ")})`;
+      return `table{${node.align.join(",")}}(${
+              [node.head, ...node.rows].map((row) => row.map(inner).join("|")).join(" // ")})`;
     case "link": return `a<${node.href}>(${inner(node.inline)})`;
     default: return `${node.type}(${inner(node.inline)})`;
   }
@@ -80,10 +83,14 @@ test("links lead to http and https only", () => {
   inline("(https://a.example/x)", "( a<https://a.example/x>(https://a.example/x) )");
   inline("![alt](https://a.example/i.png)", "a<https://a.example/i.png>(alt)");
   inline("[a](b) [c]", "[a](b) [c]");
-  inline("[a [b](http://c.example) d](http://e.example)", "[a  a<http://c.example/>(b)  d](http://e.example)".replace("](http://e.example)", "]( a<http://e.example/>(http://e.example) )"));
-  for (const bad of ["javascript:alert(1)", "JaVaScRiPt:alert(1)", " javascript:x", "java\nscript:x", "data:text/html,x",
-                     "vbscript:x", "file:///etc/passwd", "//host/x", "/path", "#x", "blob:https://a/b", "http://", "https:// x",
-                     "\u0001javascript:x", "mailto:a@b.example", `https://a.example/${"x".repeat(3000)}`]) {
+  inline(
+      "[a [b](http://c.example) d](http://e.example)",
+      "[a  a<http://c.example/>(b)  d](http://e.example)".replace(
+          "](http://e.example)", "]( a<http://e.example/>(http://e.example) )"));
+  for (const bad
+           of ["javascript:alert(1)", "JaVaScRiPt:alert(1)", " javascript:x", "java\nscript:x", "data:text/html,x",
+               "vbscript:x", "file:///etc/passwd", "//host/x", "/path", "#x", "blob:https://a/b", "http://",
+               "https:// x", "\u0001javascript:x", "mailto:a@b.example", `https://a.example/${"x".repeat(3000)}`]) {
     assert.equal(safeHref(bad), null, bad);
     assert.doesNotMatch(short(parseInline(`[x](${bad})`)), /a<(?!https?:)/, bad);
   }
@@ -120,8 +127,9 @@ function isHarmless(text) {
 }
 
 test("HTML is text", () => {
-  for (const html of ["<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "<svg/onload=alert(1)>", "<a href='javascript:x'>y</a>",
-                      "<!--x-->", "<style>*{}</style>", "&lt;b&gt; &#x6a;"]) {
+  for (const html
+           of ["<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "<svg/onload=alert(1)>",
+               "<a href='javascript:x'>y</a>", "<!--x-->", "<style>*{}</style>", "&lt;b&gt; &#x6a;"]) {
     const tree = isHarmless(html);
     assert.equal(short(tree), `p(${html})`);
   }
@@ -130,9 +138,32 @@ test("HTML is text", () => {
 // Each of these is quadratic or worse in a parser without care; at this size that is minutes, and the run's limit ends it.
 test("hostile texts of 200,000 characters are parsed", () => {
   const size = 200000;
-  const units = ["[", "]", "[]", "](", "[](", "[a](", "![", "*", "**a ", "*a **b ", "_a ", "~~", "`", "` `` ```", "<", "<http://", "http://",
-                 "https://a.b/(", "> ", ">", "- ", "-\n", "1. ", "|", "a|b\n", "|-", "#", "# ", "\\", "\n", " ", "\t", "( ", "a*", "*a_ ",
-                 "**a*b", "- a\n  ", "```\n", "~~~", "[a](http://b.c)", "\u0000", "😀*", "[x](<", "[x](a \"", "\ud800", "***a** b* ", "`a``b```c"];
+  const units = [
+    "[",        "]",
+    "[]",       "](",
+    "[](",      "[a](",
+    "![",       "*",
+    "**a ",     "*a **b ",
+    "_a ",      "~~",
+    "`",        "` `` ```",
+    "<",        "<http://",
+    "http://",  "https://a.b/(",
+    "> ",       ">",
+    "- ",       "-\n",
+    "1. ",      "|",
+    "a|b\n",    "|-",
+    "#",        "# ",
+    "\\",       "\n",
+    " ",        "\t",
+    "( ",       "a*",
+    "*a_ ",     "**a*b",
+    "- a\n  ",  "```\n",
+    "~~~",      "[a](http://b.c)",
+    "\u0000",   "😀*",
+    "[x](<",    "[x](a \"",
+    "\ud800",   "***a** b* ",
+    "`a``b```c"
+  ];
   for (const unit of units) isHarmless(unit.repeat(Math.ceil(size / unit.length)).slice(0, size));
   isHarmless(`# ${" ".repeat(size)}x`);
   isHarmless(`[x](${" ".repeat(size)}`);
@@ -150,8 +181,10 @@ test("random texts are harmless, and a text that grows ends as the whole does", 
     state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
     return Math.floor(state / 2 ** 32 * below);
   };
-  const parts = ["*", "**", "_", "`", "```", "\n", "\n\n", "- ", "1. ", "> ", "# ", "|", "---", "[", "](", ")", "http://a.b", "a", " ", "  ", "b c", "\\",
-                 "~~", "<", "javascript:x", "![", "\t", "é", "😀"];
+  const parts = [
+    "*", "**",         "_", "`", "```", "\n",  "\n\n", "- ", "1. ", "> ",           "# ", "|",  "---", "[", "](",
+    ")", "http://a.b", "a", " ", "  ",  "b c", "\\",   "~~", "<",   "javascript:x", "![", "\t", "é",   "😀"
+  ];
   for (let i = 0; i < 3000; ++i) {
     const text = Array.from({length: 1 + random(40)}, () => parts[random(parts.length)]).join("");
     try {

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
+
 import {bucketIncrease, buckets, byLabel, increase, numberOf, parseMetrics, quantile, total} from "../../web/prometheus.js";
 import {History, readingOf} from "../../web/readings.js";
 
@@ -33,14 +34,17 @@ test("samples with labels, escapes, exponents and timestamps", () => {
 });
 
 test("whatever text there is, parsing ends", () => {
-  for (const text of ["", "\n\n", "a{", "a{b=\"", `a{${"b=\"c\",".repeat(20000)}} 1`, "{".repeat(100000), `a ${" ".repeat(50000)}x`, "\0\uFFFD"]) {
+  for (const text
+           of ["", "\n\n", "a{", "a{b=\"", `a{${"b=\"c\",".repeat(20000)}} 1`, "{".repeat(100000),
+               `a ${" ".repeat(50000)}x`, "\0\uFFFD"]) {
     parseMetrics(text);
   }
   assert.equal(Object.keys(parseMetrics(`a{${"b=\"c\",".repeat(20)}} 1`).get("a")[0].labels).length, 1);
 });
 
 test("buckets are summed over label sets and ordered", () => {
-  const samples = parseMetrics('h_bucket{le="+Inf",m="a"} 3\nh_bucket{le="1",m="a"} 1\nh_bucket{le="1",m="b"} 2\nh_bucket{le="+Inf",m="b"} 2\n');
+  const samples = parseMetrics(
+      'h_bucket{le="+Inf",m="a"} 3\nh_bucket{le="1",m="a"} 1\nh_bucket{le="1",m="b"} 2\nh_bucket{le="+Inf",m="b"} 2\n');
   assert.deepEqual(buckets(samples, "h"), [{le: 1, count: 3}, {le: Infinity, count: 5}]);
   assert.deepEqual(buckets(samples, "none"), []);
 });
@@ -76,7 +80,8 @@ test("quantiles lie in the bucket that holds the observation, for many random hi
       const true_ = values[Math.max(0, Math.ceil(q * values.length) - 1)];
       const bound = bounds.findIndex((le) => true_ <= le);
       const found = quantile(q, h);
-      assert.ok(found >= (bounds[bound - 1] ?? 0) - 1e-9 && found <= bounds[bound] + 1e-9, `${q} of ${values}: ${found}`);
+      assert.ok(
+          found >= (bounds[bound - 1] ?? 0) - 1e-9 && found <= bounds[bound] + 1e-9, `${q} of ${values}: ${found}`);
     }
   }
 });
@@ -85,8 +90,12 @@ test("increases, and counters that began anew", () => {
   assert.equal(increase(3, 10), 7);
   assert.equal(increase(10, 3), 3);
   assert.equal(increase(null, 3), null);
-  assert.deepEqual(bucketIncrease(cumulative([1, 2], [Infinity, 3]), cumulative([1, 5], [Infinity, 9])), cumulative([1, 3], [Infinity, 6]));
-  assert.deepEqual(bucketIncrease(cumulative([1, 5], [Infinity, 9]), cumulative([1, 1], [Infinity, 1])), cumulative([1, 1], [Infinity, 1]));
+  assert.deepEqual(
+      bucketIncrease(cumulative([1, 2], [Infinity, 3]), cumulative([1, 5], [Infinity, 9])),
+      cumulative([1, 3], [Infinity, 6]));
+  assert.deepEqual(
+      bucketIncrease(cumulative([1, 5], [Infinity, 9]), cumulative([1, 1], [Infinity, 1])),
+      cumulative([1, 1], [Infinity, 1]));
   assert.deepEqual(bucketIncrease([], cumulative([1, 1])), cumulative([1, 1]));
 });
 
@@ -108,14 +117,16 @@ test("the history gives rates between readings, and shares and percentiles over 
   assert.equal(first.generation, null);
   assert.equal(first.hitRate, null);
   assert.deepEqual(first.ttft, {p50: null, p95: null});  // what came before the page was opened does not count
-  const second = history.add(readingOf(metrics({tokens: 150, hits: 8, queries: 14, fast: 1000, slow: 10, forward: 2}), 2), 30);
+  const second =
+      history.add(readingOf(metrics({tokens: 150, hits: 8, queries: 14, fast: 1000, slow: 10, forward: 2}), 2), 30);
   assert.equal(second.generation, 25);
   assert.equal(second.hitRate, 0.75);
   assert.equal(second.running, 2);
   assert.equal(second.waiting, null);
   assert.ok(second.ttft.p50 > 0.1);
   assert.equal(history.growth("phases", 30).get("forward"), 2);
-  const idle = history.add(readingOf(metrics({tokens: 150, hits: 8, queries: 14, fast: 1000, slow: 10, forward: 2}), 33), 30);
+  const idle =
+      history.add(readingOf(metrics({tokens: 150, hits: 8, queries: 14, fast: 1000, slow: 10, forward: 2}), 33), 30);
   assert.equal(idle.generation, 0);
   assert.equal(idle.hitRate, null);
   assert.equal(idle.ttft.p50, null);

@@ -9,7 +9,8 @@ function parsePieces(pieces) {
   return pieces.flatMap((piece) => parser.push(piece));
 }
 
-const STREAM = "\uFEFF: a comment\ndata: {\"a\":1}\n\nevent: error\r\ndata: two\r\ndata:lines é 漢 😀\r\n\r\nid: 7\rdata\rdata:  x\r\r" +
+const STREAM =
+    "\uFEFF: a comment\ndata: {\"a\":1}\n\nevent: error\r\ndata: two\r\ndata:lines é 漢 😀\r\n\r\nid: 7\rdata\rdata:  x\r\r" +
     "retry: 5\n\nunknown: y\ndata: [DONE]\n\ndata: cut off";
 const EVENTS = [
   {type: "message", data: '{"a":1}'},
