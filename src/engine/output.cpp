@@ -78,6 +78,7 @@ OutputProcessor::OutputProcessor(const text::Tokenizer* tokenizer, const Samplin
   if (tokenizer == nullptr || !params.detokenize) return;
   if (reading_ != nullptr && !reading_->plain()) parser_ = grammar::make_answer_parser(*reading_);
   // Marks of calls and of reasoning may be special tokens.
+  if (parser_ != nullptr && params.skip_special_tokens) hides_special_ = tokenizer;
   detokenizer_.emplace(*tokenizer, parser_ == nullptr && params.skip_special_tokens);
   stop_ = params.stop;
 }
@@ -126,6 +127,11 @@ void OutputProcessor::read(size_t from, OutputDelta& delta) {
                  .cumulative_logprob = delta.cumulative_logprob});
 }
 
+bool OutputProcessor::shows(TokenId token) const {
+  return hides_special_ == nullptr || !hides_special_->is_special(token) ||
+         grammar::is_mark(hides_special_->token_bytes(token));
+}
+
 OutputDelta OutputProcessor::process(TokenEvent event) {
   OutputDelta delta = process_text(std::move(event));
   if (parser_ == nullptr || delta.finish == FinishReason::kNone || delta.finish == FinishReason::kError) return delta;
@@ -159,6 +165,7 @@ OutputDelta OutputProcessor::process_text(TokenEvent event) {
     const bool ends_answer = event.stop_token && i + 1 == event.tokens.size();
     // The token that ended the answer is no part of its text, unless asked for.
     if (ends_answer && !include_stop_) continue;
+    if (!shows(event.tokens[i])) continue;
     // One token at a time: where a stop string ends the answer must not depend on how many tokens came together.
     const size_t from = delta.text.size();
     const bool stopped = release_text(detokenizer_->append(std::span(&event.tokens[i], 1)), /*last=*/false, delta);

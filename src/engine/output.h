@@ -58,12 +58,14 @@ class OutputProcessor {
  private:
   bool release_text(const std::string& fresh, bool last, OutputDelta& delta);
   void read(size_t from, OutputDelta& delta);
+  bool shows(TokenId token) const;
   OutputDelta process_text(TokenEvent event);
   void take_logprobs(PositionLogprobs&& logprobs, OutputDelta& delta);
 
   std::optional<text::IncrementalDetokenizer> detokenizer_;
   std::shared_ptr<const grammar::AnswerReading> reading_;
-  std::unique_ptr<grammar::AnswerParser> parser_;  // of an answer that is read
+  std::unique_ptr<grammar::AnswerParser> parser_;   // of an answer that is read
+  const text::Tokenizer* hides_special_ = nullptr;  // of such an answer: special tokens that are no marks are left out
   std::vector<std::string> stop_;
   bool include_stop_;
   std::string held_;  // text that may be the beginning of a stop string

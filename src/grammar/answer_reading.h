@@ -55,6 +55,9 @@ bool knows_tools(std::string_view chat_template);
 // Whether a prompt's end is the beginning of a reasoning that the model is to go on with.
 bool ends_in_reasoning(ReasoningFormat format, std::string_view prompt);
 
+// Whether a special token of this spelling is part of how some format is written; others are never text.
+bool is_mark(std::string_view spelling);
+
 struct ToolFunction {
   std::string name;
   boost::json::value parameters;  // JSON schema of an object

@@ -191,13 +191,20 @@ std::optional<json::object> tools_part(const AnswerReading& reading) {
                       {"stop_after_first", calls.whole || !reading.parallel}};
 }
 
+// REQUIRES: checked (check_form), so that it is JSON.
+json::value parsed(const std::string& text) {
+  json::parse_options options;
+  options.max_depth = 1024;
+  return json::parse(text, {}, options);
+}
+
 std::optional<json::object> form_part(const StructuredOutput& form) {
   switch (form.kind) {
     case StructuredOutput::Kind::kJsonObject:
       return json::object{{"type", "json_schema"},
                           {"json_schema", {{"type", "object"}, {"additionalProperties", true}}}};
     case StructuredOutput::Kind::kJsonSchema:
-      return json::object{{"type", "json_schema"}, {"json_schema", json::parse(form.text)}};
+      return json::object{{"type", "json_schema"}, {"json_schema", parsed(form.text)}};
     case StructuredOutput::Kind::kRegex:
       return json::object{{"type", "regex"}, {"pattern", form.text}};
     case StructuredOutput::Kind::kGrammar:
@@ -207,8 +214,13 @@ std::optional<json::object> form_part(const StructuredOutput& form) {
       for (const std::string& choice : form.choices) elements.emplace_back(text_of(choice));
       return json::object{{"type", "or"}, {"elements", std::move(elements)}};
     }
-    case StructuredOutput::Kind::kStructuralTag:
-      return json::parse(form.text).as_object().at("format").as_object();
+    case StructuredOutput::Kind::kStructuralTag: {
+      const json::value tag = parsed(form.text);
+      const auto* object = tag.if_object();
+      const json::value* format = object == nullptr ? nullptr : object->if_contains("format");
+      if (format == nullptr || !format->is_object()) return std::nullopt;
+      return format->get_object();
+    }
   }
   return std::nullopt;
 }
@@ -240,6 +252,7 @@ Result<std::optional<StructuredOutput>> constraint_of(const AnswerReading& asked
   if (form) {
     QUIRE_RETURN_IF_ERROR(check_form(*form, limits));
     main = form_part(*form);
+    if (!main) return invalid_argument("the structural tag has no format").with_param("structured_outputs");
   } else if (reading.reads_tools()) {
     if (reading.choice != ToolChoice::kAuto && reading.tools == ToolFormat::kGptOss) {
       return unimplemented("calls in the format of gpt-oss cannot be required yet: set tool_choice to \"auto\"")

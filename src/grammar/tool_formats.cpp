@@ -1,5 +1,6 @@
 #include "grammar/tool_formats.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -118,6 +119,22 @@ bool ends_in_reasoning(ReasoningFormat format, std::string_view prompt) {
   const size_t begin = prompt.rfind(marks->begin);
   if (begin == std::string_view::npos) return false;
   return prompt.find_first_not_of(" \n\t\r", begin + marks->begin.size()) == std::string_view::npos;
+}
+
+bool is_mark(std::string_view spelling) {
+  if (spelling.empty()) return false;
+  constexpr std::string_view kOthers[] = {kPythonTag,  kDeepseekCall,  kDeepseekSeparator, kDeepseekCallEnd,
+                                          kKimiCall,   kKimiArguments, kKimiCallEnd,       "[ARGS]",
+                                          "[CALL_ID]", "<|channel|>",  "<|message|>",      "<|start|>",
+                                          "<|end|>",   "<|call|>",     "<|return|>",       "<|constrain|>"};
+  const auto is = [spelling](std::string_view mark) { return mark == spelling; };
+  return std::ranges::any_of(kOthers, is) ||
+         std::ranges::any_of(kJsonCallFormats, [&](const auto& f) { return is(f.open) || is(f.close); }) ||
+         std::ranges::any_of(kReasoningMarks, [&](const auto& f) { return is(f.begin) || is(f.end); }) ||
+         std::ranges::any_of(kXmlCallFormats, [&](const auto& f) {
+           return is(f.open) || is(f.close) || is(f.call_end) || is(f.key) || is(f.key_end) || is(f.value) ||
+                  is(f.value_end);
+         });
 }
 
 ReasoningFormat reasoning_format_of(std::string_view chat_template) {

@@ -14,8 +14,8 @@ namespace quire::grammar {
 class GrammarVocabulary {
  public:
   // vocab_size: the width of the model's logits; ids beyond the tokenizer's never may be said. end_ids: those that end
-  // an answer by themselves; a grammar allows them where it is complete. Special tokens are no text, or, with
-  // special_tokens, stand for their spelling.
+  // an answer by themselves; a grammar allows them where it is complete. Special tokens are no text; with
+  // special_tokens those that are marks of some format (is_mark) stand for their spelling.
   GrammarVocabulary(const text::Tokenizer& tokenizer, int64_t vocab_size, std::vector<TokenId> end_ids,
                     bool special_tokens);
   ~GrammarVocabulary();

@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "grammar/answer_reading.h"
 
 // xgrammar's log, which it leaves to whoever links it (XGRAMMAR_LOG_CUSTOMIZE).
 namespace xgrammar {
@@ -54,7 +55,9 @@ GrammarVocabulary::GrammarVocabulary(const text::Tokenizer& tokenizer, int64_t v
   std::vector<std::string> tokens(static_cast<size_t>(vocab_size));
   const int64_t known = std::min(vocab_size, tokenizer.vocab_size());
   for (TokenId id = 0; id < known; ++id) {
-    if (special_tokens || !tokenizer.is_special(id)) tokens[static_cast<size_t>(id)] = tokenizer.token_bytes(id);
+    std::string bytes = tokenizer.token_bytes(id);
+    if (tokenizer.is_special(id) && !(special_tokens && is_mark(bytes))) continue;
+    tokens[static_cast<size_t>(id)] = std::move(bytes);
   }
   impl_->info = xgrammar::TokenizerInfo(tokens, xgrammar::VocabType::RAW, static_cast<int>(vocab_size), end_ids);
   impl_->vocab_size = vocab_size;
