@@ -8,6 +8,7 @@ namespace quire::cli {
 void add_complete_command(CLI::App& program, int& exit_code);
 void add_chat_command(CLI::App& program, int& exit_code);
 void add_serve_command(CLI::App& program, int& exit_code);
+void add_run_batch_command(CLI::App& program, int& exit_code);
 void add_tokenize_command(CLI::App& program, int& exit_code);
 void add_render_command(CLI::App& program, int& exit_code);
 void add_inspect_command(CLI::App& program, int& exit_code);

@@ -24,6 +24,7 @@ int main(int argc, char** argv) {
   add_complete_command(program, exit_code);
   add_chat_command(program, exit_code);
   add_serve_command(program, exit_code);
+  add_run_batch_command(program, exit_code);
   add_tokenize_command(program, exit_code);
   add_render_command(program, exit_code);
   add_inspect_command(program, exit_code);

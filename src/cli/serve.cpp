@@ -151,6 +151,29 @@ void add_serve_command(CLI::App& program, int& exit_code) {
       ->add_option("--override-generation-config", server.override_generation_config,
                    "JSON over it, for example {\"temperature\": 0.6}")
       ->group(kServer);
+  command
+      ->add_option("--max-stored-responses", server.max_stored_responses,
+                   "Answers of /v1/responses that are kept, in memory; the oldest go first")
+      ->group(kServer)
+      ->capture_default_str();
+  command
+      ->add_option("--max-stored-response-bytes", server.max_stored_response_bytes, "All of them together (64M, ...)")
+      ->group(kServer)
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
+      ->capture_default_str();
+  command
+      ->add_option("--batch-folder", server.batch_folder,
+                   "Where /v1/files and /v1/batches keep what is theirs; without it they are not there")
+      ->group(kServer);
+  command
+      ->add_option("--max-batch-folder-bytes", server.max_batch_folder_bytes, "All uploaded files together (4G, ...)")
+      ->group(kServer)
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
+      ->capture_default_str();
+  command->add_option("--batch-concurrency", server.batch_concurrency, "Lines of batches that are asked at once")
+      ->group(kServer)
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   command->add_flag("--return-token-ids", server.return_token_ids, "Return token ids unless a request says otherwise")
       ->group(kServer);
   command

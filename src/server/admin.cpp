@@ -9,6 +9,7 @@
 
 #include "engine/flight_recorder.h"
 #include "server/api_error.h"
+#include "server/url.h"
 #include "types/memory_plan.h"
 
 namespace quire::server {
@@ -23,18 +24,6 @@ HttpResponse as_response(const json::object& body) {
 std::optional<HttpResponse> recorder_off(const engine::Engine& engine) {
   if (engine.flight_recorder().on()) return std::nullopt;
   return error_response({404, "The flight recorder is off (--flight-recorder-steps 0).", "", "", 0});
-}
-
-// The value of a name in "a=1&b=2"; nullopt where it is not.
-std::optional<std::string_view> query_value(std::string_view query, std::string_view name) {
-  while (!query.empty()) {
-    const std::string_view pair = query.substr(0, query.find('&'));
-    query.remove_prefix(std::min(query.size(), pair.size() + 1));
-    const size_t equals = pair.find('=');
-    if (pair.substr(0, equals) != name) continue;
-    return equals == std::string_view::npos ? std::string_view() : pair.substr(equals + 1);
-  }
-  return std::nullopt;
 }
 
 }  // namespace

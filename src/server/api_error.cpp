@@ -39,29 +39,71 @@ std::string_view error_type(int http_status) {
   }
 }
 
-boost::json::object error_object(const ApiError& error) {
-  const auto or_null = [](const std::string& text) {
-    return text.empty() ? boost::json::value(nullptr) : boost::json::value(text);
-  };
-  std::string message = error.message;  // may quote a path with any bytes in it
+namespace {
+
+// May quote a path with any bytes in it.
+std::string tellable(std::string message) {
   if (!is_utf8(message)) {
     std::replace_if(
         message.begin(), message.end(), [](char c) { return static_cast<unsigned char>(c) >= 0x80; }, '?');
   }
+  return message;
+}
+
+std::string_view anthropic_error_type(int http_status) {
+  switch (http_status) {
+    case 401:
+      return "authentication_error";
+    case 404:
+      return "not_found_error";
+    case 413:
+      return "request_too_large";
+    case 429:
+      return "rate_limit_error";
+    case 503:
+      return "overloaded_error";
+    case 504:
+      return "timeout_error";
+    default:
+      return http_status < 500 ? "invalid_request_error" : "api_error";
+  }
+}
+
+HttpResponse with_body(const ApiError& error, const boost::json::object& body) {
+  HttpResponse response;
+  response.status = error.status;
+  response.body = boost::json::serialize(body);
+  if (error.retry_after > 0) response.headers.emplace_back("Retry-After", std::to_string(error.retry_after));
+  if (error.status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  return response;
+}
+
+}  // namespace
+
+boost::json::object error_object(const ApiError& error) {
+  const auto or_null = [](const std::string& text) {
+    return text.empty() ? boost::json::value(nullptr) : boost::json::value(text);
+  };
   return {{"error",
-           {{"message", message},
+           {{"message", tellable(error.message)},
             {"type", error_type(error.status)},
             {"param", or_null(error.param)},
             {"code", or_null(error.code)}}}};
 }
 
+boost::json::object anthropic_error_object(const ApiError& error) {
+  return {{"type", "error"},
+          {"error", {{"type", anthropic_error_type(error.status)}, {"message", tellable(error.message)}}}};
+}
+
 HttpResponse error_response(const ApiError& error) {
-  HttpResponse response;
-  response.status = error.status;
-  response.body = boost::json::serialize(error_object(error));
-  if (error.retry_after > 0) response.headers.emplace_back("Retry-After", std::to_string(error.retry_after));
-  if (error.status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
-  return response;
+  return with_body(error, error_object(error));
+}
+
+HttpResponse error_response_at(std::string_view path, const ApiError& error) {
+  constexpr std::string_view kMessages = "/v1/messages";
+  const bool anthropic = path == kMessages || (path.starts_with(kMessages) && path[kMessages.size()] == '/');
+  return anthropic ? with_body(error, anthropic_error_object(error)) : error_response(error);
 }
 
 ApiError to_api_error(const Status& status) {

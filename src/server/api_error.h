@@ -1,4 +1,4 @@
-// Errors as OpenAI's clients read them: {"error": {"message", "type", "param", "code"}}.
+// Errors as clients read them, OpenAI's: {"error": {"message", "type", "param", "code"}}.
 #pragma once
 
 #include <cstddef>
@@ -25,6 +25,11 @@ std::string_view error_type(int http_status);
 
 boost::json::object error_object(const ApiError& error);
 HttpResponse error_response(const ApiError& error);
+
+// The same in Anthropic's shape: {"type": "error", "error": {"type", "message"}}.
+boost::json::object anthropic_error_object(const ApiError& error);
+// In the shape of the API that the path belongs to: Anthropic's under /v1/messages, else OpenAI's.
+HttpResponse error_response_at(std::string_view path, const ApiError& error);
 
 // invalid_argument 400, not_found 404, resource_exhausted 429, unimplemented 501, unavailable 503, deadline_exceeded
 // 504, anything else 500. What went wrong inside (500) is not told to the client beyond that.

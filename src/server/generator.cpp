@@ -10,6 +10,7 @@
 #include "engine/chat.h"
 #include "engine/prepare_params.h"
 #include "engine/tool_prompt.h"
+#include "server/fill_in_the_middle.h"
 #include "server/generation.h"
 
 namespace quire::server {
@@ -101,8 +102,9 @@ ApiError Generator::told(const Status& status) const {
 void Generator::answer(const std::shared_ptr<Exchange>& exchange, const Status& status) const {
   if (status.ok()) return;
   const ApiError error = told(status);
-  if (error.status >= 500) log_error("request {} failed: {}", exchange->request().id, status.message());
-  exchange->respond(error_response(error));
+  if (error.status >= 500 && error.status != 501)
+    log_error("request {} failed: {}", exchange->request().id, status.message());
+  exchange->respond(error_response_at(exchange->request().path, error));
 }
 
 Status Generator::check_model(const std::string& name) const {
@@ -168,19 +170,24 @@ Result<PreparedPrompt> Generator::render(const ChatRequest& request) const {
 Result<PreparedPrompt> Generator::encode(const Prompt& prompt, const CompletionRequest& request) const {
   const text::Tokenizer* tokenizer = engine_.tokenizer();
   PreparedPrompt out;
-  if (const auto* text = std::get_if<std::string>(&prompt)) {
-    if (tokenizer == nullptr) {
-      return invalid_argument("This server runs without a tokenizer: send the prompt as token ids.")
-          .with_param("prompt");
-    }
-    if (!request.options.params.truncate_prompt_tokens) QUIRE_RETURN_IF_ERROR(check_text_length(text->size()));
+  const auto* text = std::get_if<std::string>(&prompt);
+  if (tokenizer == nullptr && (text != nullptr || !request.suffix.empty())) {
+    return invalid_argument("This server runs without a tokenizer: send the prompt as token ids.")
+        .with_param(request.suffix.empty() ? "prompt" : "suffix");
+  }
+  if (text != nullptr && !request.options.params.truncate_prompt_tokens) {
+    QUIRE_RETURN_IF_ERROR(check_text_length(text->size() + request.suffix.size()));
+  }
+  if (!request.suffix.empty()) {
+    QUIRE_ASSIGN_OR_RETURN(out.ids, fill_in_the_middle(*tokenizer, prompt, request.suffix, request.add_special_tokens));
+  } else if (text != nullptr) {
     out.ids = tokenizer->encode(*text, request.add_special_tokens);
     if (request.options.echo) out.echo = *text;
-    return out;
-  }
-  out.ids = std::get<std::vector<TokenId>>(prompt);
-  if (request.options.echo && tokenizer != nullptr) {
-    out.echo = tokenizer->decode(out.ids, request.options.params.skip_special_tokens);
+  } else {
+    out.ids = std::get<std::vector<TokenId>>(prompt);
+    if (request.options.echo && tokenizer != nullptr) {
+      out.echo = tokenizer->decode(out.ids, request.options.params.skip_special_tokens);
+    }
   }
   return out;
 }
@@ -243,6 +250,21 @@ AnswerContext Generator::context_of(const HttpRequest& request, const Generation
   return context;
 }
 
+Generator::Standing Generator::standing_of(const HttpRequest& request, const GenerationOptions& options) const {
+  const std::vector<double>& weights = config_.api_key_weights;
+  if (request.in_idle_time) {
+    // A tenant of its own with next to no share; where priorities count, behind every other.
+    constexpr double kShare = 1e-3;
+    constexpr int32_t kLast = 1000;
+    const double least = weights.empty() ? 1.0 : *std::ranges::min_element(weights);
+    return {.tenant = static_cast<int32_t>(std::max<size_t>(config_.api_keys.size(), 1)),
+            .weight = least * kShare,
+            .priority = engine_.config().scheduling_policy == "priority" ? kLast : 0};
+  }
+  const auto key = static_cast<size_t>(request.tenant);
+  return {.tenant = request.tenant, .weight = key < weights.size() ? weights[key] : 1.0, .priority = options.priority};
+}
+
 // Compiling may take long, and others wait for this thread: it goes on elsewhere.
 Status Generator::start(const std::shared_ptr<Exchange>& exchange, Beginning beginning) const {
   if (!beginning.options.params.structured_output) return start_compiled(exchange, std::move(beginning));
@@ -287,26 +309,27 @@ Status Generator::start_engine(const std::shared_ptr<Exchange>& exchange, Beginn
     std::optional<int32_t>& tokens = beginning.options.params.max_tokens;
     tokens = std::min(tokens.value_or(*most), *most);
   }
-  const int32_t tenant = exchange->request().tenant;
-  const auto key = static_cast<size_t>(tenant);
-  const int64_t answers = static_cast<int64_t>(prompts.size()) * options.params.num_sequences();
-  Delivery delivery{.id = context.id, .stream = options.stream, .load = load_, .ticket = load_->enter(tenant, answers)};
-  if (delivery.ticket == nullptr) {
-    count_rejection(engine_, config_);
-    return resource_exhausted("Requests of this API key fill its share of the queue; try again later.");
+  const Standing standing = standing_of(exchange->request(), options);
+  Delivery delivery{.id = context.id, .stream = options.stream, .load = load_, .ticket = nullptr};
+  if (!exchange->request().in_idle_time) {  // else there are few of them, and their own bound
+    const int64_t answers = static_cast<int64_t>(prompts.size()) * options.params.num_sequences();
+    delivery.ticket = load_->enter(standing.tenant, answers);
+    if (delivery.ticket == nullptr) {
+      count_rejection(engine_, config_);
+      return resource_exhausted("Requests of this API key fill its share of the queue; try again later.");
+    }
   }
   std::vector<std::unique_ptr<engine::Completion>> completions;  // dropped, and so cancelled, when one fails
   for (const PreparedPrompt& prompt : prompts) {
-    engine::GenerationRequest request{
-        .prompt = prompt.ids,
-        .params = options.params,
-        .reading = beginning.reading,
-        .label = context.id,
-        .priority = options.priority,
-        .cache_salt = options.cache_salt,
-        .tenant = tenant,
-        .weight = key < config_.api_key_weights.size() ? config_.api_key_weights[key] : 1.0,
-        .timeout = options.timeout};
+    engine::GenerationRequest request{.prompt = prompt.ids,
+                                      .params = options.params,
+                                      .reading = beginning.reading,
+                                      .label = context.id,
+                                      .priority = standing.priority,
+                                      .cache_salt = options.cache_salt,
+                                      .tenant = standing.tenant,
+                                      .weight = standing.weight,
+                                      .timeout = options.timeout};
     QUIRE_ASSIGN_OR_RETURN(auto started, engine::Completion::start(engine_, std::move(request)));
     std::ranges::move(started, std::back_inserter(completions));
   }

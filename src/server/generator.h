@@ -66,6 +66,13 @@ class Generator {
   void truncate(const GenerationOptions& options, PreparedPrompt& prompt) const;
   AnswerContext context_of(const HttpRequest& request, const GenerationOptions& options,
                            std::string_view id_prefix) const;
+  // Against other requests.
+  struct Standing {
+    int32_t tenant;
+    double weight;
+    int32_t priority;
+  };
+  Standing standing_of(const HttpRequest& request, const GenerationOptions& options) const;
   // All that is needed to begin, once the answer's form is compiled.
   struct Beginning {
     GenerationOptions options;

@@ -41,10 +41,12 @@ struct HttpRequest {
   std::string query;   // behind the '?'
   HeaderFields headers;
   std::string body;
-  std::string id;       // the client's X-Request-Id where it is well formed, else our own
-  std::string handler;  // the route's name for metrics, set by HttpHandler::screen
-  int32_t tenant = 0;   // the number of its API key, from 0; 0 where no keys are set
-  BodyMemory memory;    // of the body
+  std::string id;             // the client's X-Request-Id where it is well formed, else our own
+  std::string handler;        // the route's name for metrics, set by HttpHandler::screen
+  std::string argument;       // what stands in the path for the route's "{id}", decoded, set by HttpHandler::screen
+  int32_t tenant = 0;         // the number of its API key, from 0; 0 where no keys are set
+  bool in_idle_time = false;  // may wait for all others: nobody is at the other end (a batch's line)
+  BodyMemory memory;          // of the body
 
   // The first field of this name, case-insensitively; empty when there is none.
   std::string_view header(std::string_view name) const;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <ctime>
-#include <random>
 
 #include <fmt/format.h>
 #include <boost/asio/buffer.hpp>
@@ -12,6 +11,7 @@
 
 #include "base/log.h"
 #include "server/api_error.h"
+#include "server/random_id.h"
 
 namespace quire::server {
 namespace asio = boost::asio;
@@ -37,11 +37,6 @@ bool well_formed_id(std::string_view id) {
   });
 }
 
-std::string random_id() {
-  std::random_device device;
-  return fmt::format("{:08x}{:08x}{:08x}{:08x}", device(), device(), device(), device());
-}
-
 std::string http_date() {
   const std::time_t now = std::time(nullptr);
   std::tm utc{};
@@ -51,10 +46,6 @@ std::string http_date() {
                                      "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
   return fmt::format("{}, {:02} {} {} {:02}:{:02}:{:02} GMT", kDays[utc.tm_wday], utc.tm_mday, kMonths[utc.tm_mon],
                      utc.tm_year + 1900, utc.tm_hour, utc.tm_min, utc.tm_sec);
-}
-
-HttpResponse plain_error(int status, std::string message) {
-  return error_response({status, std::move(message), "", "", 0});
 }
 
 }  // namespace
@@ -198,6 +189,10 @@ void Connection::guarded(FunctionRef<void()> work) {
   }
 }
 
+HttpResponse Connection::refusal(int status, std::string message) const {
+  return error_response_at(request_.path, {status, std::move(message), "", "", 0});
+}
+
 void Connection::start() {
   post([this] { await_request(); });
 }
@@ -237,7 +232,8 @@ void Connection::abandoned(uint64_t serial) {
   post([this, serial] {
     if (!serves(serial) || end_given_) return;
     if (!head_sent_) {
-      send_response(error_response(to_api_error(internal_error("a request was dropped without an answer"))));
+      send_response(
+          error_response_at(request_.path, to_api_error(internal_error("a request was dropped without an answer"))));
     } else if (writing_) {
       out_done_ = [this] { client_gone(); };
     } else {
@@ -315,11 +311,11 @@ bool Connection::parse_head() {
     return true;
   }
   if (error == http::error::header_limit || buffer_.size() > options_.max_header_bytes) {
-    refuse_and_close(plain_error(431, fmt::format("The request's header is larger than the {} bytes this server takes.",
-                                                  options_.max_header_bytes)));
+    refuse_and_close(refusal(431, fmt::format("The request's header is larger than the {} bytes this server takes.",
+                                              options_.max_header_bytes)));
   } else if (error && error != http::error::need_more) {
-    refuse_and_close(plain_error(error == http::error::bad_version ? 505 : 400,
-                                 fmt::format("The request is not valid HTTP/1.1: {}.", error.message())));
+    refuse_and_close(refusal(error == http::error::bad_version ? 505 : 400,
+                             fmt::format("The request is not valid HTTP/1.1: {}.", error.message())));
   } else {
     read_more();
   }
@@ -330,36 +326,35 @@ std::optional<HttpResponse> Connection::check_head() {
   const auto& head = parser_->get();
   const std::string_view target(head.target().data(), head.target().size());
   if (request_.headers.size() > options_.max_headers) {
-    return plain_error(431, fmt::format("The request has {} header fields; this server takes {}.",
-                                        request_.headers.size(), options_.max_headers));
+    return refusal(431, fmt::format("The request has {} header fields; this server takes {}.", request_.headers.size(),
+                                    options_.max_headers));
   }
   const auto hosts = head.count(http::field::host);
   if (hosts > 1 || (hosts == 0 && !http10_)) {
-    return plain_error(400, "The request needs exactly one Host header field.");
+    return refusal(400, "The request needs exactly one Host header field.");
   }
-  if (head.count(http::field::authorization) > 1) {
-    return plain_error(400, "The request has more than one Authorization header field.");
+  for (const char* key : {"Authorization", "x-api-key"}) {
+    if (head.count(key) > 1) return refusal(400, fmt::format("The request has more than one {} header field.", key));
   }
   if (!target.starts_with('/')) {
-    return plain_error(400, "The request's target must be a path that starts with '/'.");
+    return refusal(400, "The request's target must be a path that starts with '/'.");
   }
   if (const auto codings = head.count(http::field::transfer_encoding); codings > 0) {
     if (http10_ || codings > 1 || !equal_ignoring_case(request_.header("Transfer-Encoding"), "chunked") ||
         head.count(http::field::content_length) > 0) {
-      return plain_error(400,
-                         "The only transfer coding this server takes is 'chunked', alone and without Content-Length.");
+      return refusal(400, "The only transfer coding this server takes is 'chunked', alone and without Content-Length.");
     }
   }
   if (const auto coding = request_.header("Content-Encoding");
       !coding.empty() && !equal_ignoring_case(coding, "identity")) {
-    return plain_error(415, "Compressed request bodies are not supported: send it without Content-Encoding.");
+    return refusal(415, "Compressed request bodies are not supported: send it without Content-Encoding.");
   }
   if (const auto expect = request_.header("Expect"); !expect.empty() && !equal_ignoring_case(expect, "100-continue")) {
-    return plain_error(417, "The only expectation this server meets is '100-continue'.");
+    return refusal(417, "The only expectation this server meets is '100-continue'.");
   }
   if (body_left_ > options_.max_body_bytes) {
-    return plain_error(413, fmt::format("The request's body has {} bytes; this server takes {}.", body_left_,
-                                        options_.max_body_bytes));
+    return refusal(413, fmt::format("The request's body has {} bytes; this server takes {}.", body_left_,
+                                    options_.max_body_bytes));
   }
   return std::nullopt;
 }
@@ -413,7 +408,7 @@ bool Connection::parse_body() {
     auto used = chunks_->decode(data, request_.body);
     if (!used.ok()) {
       const bool too_large = used.status().code() == StatusCode::kResourceExhausted;
-      refuse_and_close(plain_error(too_large ? 413 : 400, used.status().message()));
+      refuse_and_close(refusal(too_large ? 413 : 400, used.status().message()));
       return false;
     }
     buffer_.consume(*used);
@@ -424,7 +419,8 @@ bool Connection::parse_body() {
     body_left_ -= take;
   }
   if (!request_.memory.grow(registration_.registry.body_bytes, request_.body.size(), options_.max_buffered_bytes)) {
-    refuse_and_close(error_response({503, "The server holds as much of requests as it has room for.", "", "", 1}));
+    refuse_and_close(
+        error_response_at(request_.path, {503, "The server holds as much of requests as it has room for.", "", "", 1}));
     return false;
   }
   if (chunks_ ? chunks_->done() : body_left_ == 0) return true;
@@ -450,7 +446,11 @@ void Connection::on_request() {
     return;
   }
   HttpRequest request = std::move(request_);
-  request_ = {request.method, request.path, "", {}, "", request.id, request.handler, {}};  // for answer and metrics
+  request_ = {};  // what the answer and metrics need
+  request_.method = request.method;
+  request_.path = request.path;
+  request_.id = request.id;
+  request_.handler = request.handler;
   auto exchange = std::make_shared<ConnectionExchange>(shared_from_this(), std::move(request), serial_);
   try {
     handler_.handle(std::move(exchange));
@@ -636,7 +636,7 @@ void Connection::on_deadline() {
   if (writing_ || lingering_ || !request_begun_) {
     client_gone();
   } else {
-    refuse_and_close(plain_error(408, "The request did not arrive in time."));
+    refuse_and_close(refusal(408, "The request did not arrive in time."));
   }
 }
 

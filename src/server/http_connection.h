@@ -95,6 +95,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool parse_body();
   bool on_head();
   std::optional<HttpResponse> check_head();
+  HttpResponse refusal(int status, std::string message) const;
   void on_request();
   void refuse_and_close(const HttpResponse& response);
   void begin_answer();

@@ -8,6 +8,7 @@
 
 #include "server/api_error.h"
 #include "server/json_fields.h"
+#include "server/refused_fields.h"
 #include "server/sampling_fields.h"
 #include "server/structured_fields.h"
 
@@ -21,30 +22,6 @@ constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
 // ------------------------------------------------------------------------------------------------------------------
 // refused fields
 
-bool is_falsy(const json::value& v) {
-  switch (v.kind()) {
-    case json::kind::null:
-      return true;
-    case json::kind::bool_:
-      return !v.get_bool();
-    case json::kind::int64:
-      return v.get_int64() == 0;
-    case json::kind::uint64:
-      return false;  // too large for int64
-    case json::kind::double_:
-      return v.get_double() == 0;
-    case json::kind::string:
-      return v.get_string().empty();
-    case json::kind::array:
-      return v.get_array().empty();
-    case json::kind::object:
-      return v.get_object().empty();
-  }
-  return false;
-}
-bool is_null(const json::value& v) {
-  return v.is_null();
-}
 bool is_text_only(const json::value& v) {
   if (v.is_null()) return true;
   const auto* list = v.if_array();
@@ -53,18 +30,11 @@ bool is_text_only(const json::value& v) {
          });
 }
 
-struct RefusedField {
-  const char* name;
-  bool (*harmless)(const json::value&);  // values that ask for nothing
-  const char* reason;
-};
-
 constexpr const char* kTextOnly = "this server answers with text only";
 
 constexpr RefusedField kRefusedFields[] = {
     {"functions", is_falsy, "it was replaced by tools"},
     {"function_call", is_falsy, "it was replaced by tool_choice"},
-    {"suffix", is_falsy, "filling in the middle is not built yet"},
     {"audio", is_falsy, kTextOnly},
     {"modalities", is_text_only, kTextOnly},
     {"mm_processor_kwargs", is_falsy, kTextOnly},
@@ -81,14 +51,9 @@ constexpr RefusedField kRefusedFields[] = {
     {"return_token_offsets", is_falsy, "it is not built yet"},
 };
 
-Status check_refused(const json::object& body) {
-  for (const RefusedField& field : kRefusedFields) {
-    const json::value* value = body.if_contains(field.name);
-    if (value == nullptr || field.harmless(*value)) continue;
-    return invalid_argument("{} is not supported: {}. Leave it out.", field.name, field.reason).with_param(field.name);
-  }
-  return {};
-}
+constexpr RefusedField kRefusedInChats[] = {
+    {"suffix", is_falsy, "it belongs to completions"},
+};
 
 // ------------------------------------------------------------------------------------------------------------------
 // common to generations
@@ -356,7 +321,8 @@ void check_prompts_not_empty(JsonFields& fields, const CompletionRequest& reques
 }  // namespace
 
 Result<ChatRequest> parse_chat_request(const json::object& body, const SchemaLimits& limits) {
-  QUIRE_RETURN_IF_ERROR(check_refused(body));
+  QUIRE_RETURN_IF_ERROR(check_refused(body, kRefusedFields));
+  QUIRE_RETURN_IF_ERROR(check_refused(body, kRefusedInChats));
   ChatRequest request;
   GenerationOptions& options = request.options;
   options.params.max_tokens = std::nullopt;
@@ -384,7 +350,7 @@ Result<ChatRequest> parse_chat_request(const json::object& body, const SchemaLim
 }
 
 Result<CompletionRequest> parse_completion_request(const json::object& body, const SchemaLimits& limits) {
-  QUIRE_RETURN_IF_ERROR(check_refused(body));
+  QUIRE_RETURN_IF_ERROR(check_refused(body, kRefusedFields));
   CompletionRequest request;
   GenerationOptions& options = request.options;
   JsonFields fields(body);
@@ -402,6 +368,10 @@ Result<CompletionRequest> parse_completion_request(const json::object& body, con
     options.params.prompt_logprobs = options.params.logprobs;
   }
   request.add_special_tokens = fields.boolean("add_special_tokens").value_or(true);
+  request.suffix = fields.string("suffix").value_or("");
+  if (!request.suffix.empty() && options.echo) {
+    fields.fail("suffix", "suffix and echo exclude each other: the prompt is no beginning of the answer.");
+  }
   read_prompt(fields, limits, request);
   check_prompts_not_empty(fields, request);
   QUIRE_RETURN_IF_ERROR(fields.status());

@@ -59,6 +59,7 @@ using Prompt = std::variant<std::string, std::vector<TokenId>>;
 struct CompletionRequest {
   GenerationOptions options;
   std::vector<Prompt> prompts;
+  std::string suffix;  // what comes behind the answer, which fills the middle; empty: nothing
   bool add_special_tokens = true;
   // echo with max_tokens 0: the prompt is scored and nothing is generated.
   bool score_only = false;

@@ -10,10 +10,16 @@
 #include "base/log.h"
 #include "server/admin.h"
 #include "server/api_error.h"
+#include "server/batch_api.h"
+#include "server/batch_endpoints.h"
 #include "server/generator.h"
 #include "server/http_server.h"
 #include "server/load.h"
+#include "server/local_exchange.h"
+#include "server/messages_api.h"
 #include "server/openai_api.h"
+#include "server/openapi.h"
+#include "server/responses_api.h"
 #include "server/routes.h"
 #include "server/static_files.h"
 #include "server/worker_pool.h"
@@ -41,27 +47,10 @@ HttpOptions http_options(const ServerConfig& config) {
   return options;
 }
 
+constexpr const char* kFiles = "/v1/files";  // takes a form, not JSON
+
 HttpResponse json_response(const json::object& body) {
   return {200, "application/json", {}, json::serialize(body)};
-}
-
-int hex_value(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
-
-// Malformed escapes stay as they are.
-std::string percent_decoded(std::string_view text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const bool escape =
-        text[i] == '%' && i + 2 < text.size() && hex_value(text[i + 1]) >= 0 && hex_value(text[i + 2]) >= 0;
-    out.push_back(escape ? static_cast<char>(hex_value(text[i + 1]) * 16 + hex_value(text[i + 2])) : text[i]);
-    if (escape) i += 2;
-  }
-  return out;
 }
 
 // A form, an XML document or the like is refused; a client that does not say is believed.
@@ -125,7 +114,10 @@ class Server::Impl : public HttpHandler {
         engine_(engine),
         generator_(config_, engine),
         api_(generator_),
+        responses_(generator_, background_),
+        messages_(generator_),
         routes_(make_routes(), config_.api_keys),
+        openapi_(json::serialize(openapi_document(routes_.all(), config_.version))),
         work_(std::make_shared<Load>(std::vector<double>(std::max<size_t>(config_.api_keys.size(), 1), 1.0),
                                      config_.worker_threads, static_cast<int64_t>(config_.max_queued_work))),
         workers_(config_.worker_threads, config_.max_queued_work, std::max<size_t>(config_.api_keys.size(), 1)),
@@ -136,9 +128,10 @@ class Server::Impl : public HttpHandler {
   std::optional<HttpResponse> screen(HttpRequest& head) override {
     if (auto refused = routes_.screen(head)) return refused;
     if (head.method != "POST") return std::nullopt;
-    if (draining_) return error_response({503, "The server is shutting down.", "", "", 1});
-    if (!may_be_json(head.header("Content-Type"))) {
-      return error_response({415, "The body must be JSON: send it with 'Content-Type: application/json'.", "", "", 0});
+    if (draining_) return error_response_at(head.path, {503, "The server is shutting down.", "", "", 1});
+    if (head.path != kFiles && !may_be_json(head.header("Content-Type"))) {
+      return error_response_at(
+          head.path, {415, "The body must be JSON: send it with 'Content-Type: application/json'.", "", "", 0});
     }
     return std::nullopt;
   }
@@ -161,6 +154,10 @@ class Server::Impl : public HttpHandler {
   }
 
   Status listen() {
+    if (!config_.batch_folder.empty()) {
+      QUIRE_ASSIGN_OR_RETURN(batches_,
+                             BatchApi::open(generator_, background_, BatchEndpoints(api_, responses_, messages_)));
+    }
     QUIRE_ASSIGN_OR_RETURN(http_, HttpServer::start(http_options(config_), *this));
     return {};
   }
@@ -168,15 +165,24 @@ class Server::Impl : public HttpHandler {
   void stop(bool drain) {
     draining_ = true;
     if (drain) http_->drain(config_.drain_deadline, config_.drain_grace);
+    if (batches_ != nullptr) batches_->stop();
     workers_.stop();
+    background_.stop();
     http_->stop();
   }
 
   const HttpServer& http() const { return *http_; }
+  const Routes& routes() const { return routes_; }
 
  private:
   std::vector<Route> make_routes();
-  Route working(std::string path, void (OpenAiApi::*answer)(const std::shared_ptr<Exchange>&) const);
+  using Answer = std::function<void(const std::shared_ptr<Exchange>&)>;
+  Route working(std::string method, std::string path, Answer answer);
+  // A route of what this server's models cannot do.
+  Route missing(std::string path, std::string_view task);
+  void add_generating_routes(std::vector<Route>& routes);
+  void add_batch_routes(std::vector<Route>& routes);
+  void add_admin_routes(std::vector<Route>& routes);
   Route admin(std::string method, std::string path, std::function<HttpResponse(const HttpRequest&)> answer);
   void health(Exchange& exchange) const;
   void metrics(Exchange& exchange) const;
@@ -185,34 +191,37 @@ class Server::Impl : public HttpHandler {
   const ServerConfig config_;
   engine::Engine& engine_;
   const Generator generator_;
+  LocalExchanges background_;
   const OpenAiApi api_;
+  ResponsesApi responses_;
+  const MessagesApi messages_;
   Routes routes_;
+  const std::string openapi_;
   std::atomic<bool> draining_{false};
   std::shared_ptr<Load> work_;  // requests that wait for a worker
   WorkerPool workers_;
   Histogram& seconds_;
+  std::unique_ptr<BatchApi> batches_;  // nullptr without a folder
   std::unique_ptr<HttpServer> http_;
 };
 
 // A route whose answer is prepared by a worker.
-Route Server::Impl::working(std::string path, void (OpenAiApi::*answer)(const std::shared_ptr<Exchange>&) const) {
-  const auto prepare = [this, answer](const std::shared_ptr<Exchange>& exchange) {
+Route Server::Impl::working(std::string method, std::string path, Answer answer) {
+  const auto prepare = [answer = std::move(answer)](const std::shared_ptr<Exchange>& exchange) {
     try {
-      (api_.*answer)(exchange);
+      answer(exchange);
     } catch (const std::exception& error) {  // no memory, most likely: this request alone pays
       log_error("request {} failed: {}", exchange->request().id, error.what());
-      exchange->respond(error_response(to_api_error(internal_error("{}", error.what()))));
+      exchange->respond(error_response_at(exchange->request().path, to_api_error(internal_error("{}", error.what()))));
     }
   };
-  return {"POST", std::move(path), false, [this, prepare](const std::shared_ptr<Exchange>& exchange) {
+  return {std::move(method), std::move(path), false, [this, prepare](const std::shared_ptr<Exchange>& exchange) {
             std::shared_ptr<LoadTicket> ticket = work_->enter(exchange->request().tenant, 1);
             if (ticket != nullptr &&
                 workers_.post(exchange->request().tenant, [prepare, exchange, ticket] { prepare(exchange); }))
               return;
-            ApiError error =
-                to_api_error(resource_exhausted("The server has more requests than it can prepare; try again later."));
-            error.retry_after = generator_.retry_after();
-            exchange->respond(error_response(error));
+            generator_.answer(exchange,
+                              resource_exhausted("The server has more requests than it can prepare; try again later."));
           }};
 }
 
@@ -229,6 +238,61 @@ Route Server::Impl::admin(std::string method, std::string path,
           }};
 }
 
+Route Server::Impl::missing(std::string path, std::string_view task) {
+  return {"POST", std::move(path), false, [this, task](const std::shared_ptr<Exchange>& exchange) {
+            generator_.answer(exchange, unimplemented("The model generates text; it does not support {}: that takes a "
+                                                      "model with a pooling head, and none is loaded here.",
+                                                      task));
+          }};
+}
+
+void Server::Impl::add_generating_routes(std::vector<Route>& routes) {
+  const auto to = [](auto& api, auto member) -> Answer {
+    return [&api, member](const std::shared_ptr<Exchange>& exchange) { (api.*member)(exchange); };
+  };
+  routes.push_back(working("POST", "/v1/chat/completions", to(api_, &OpenAiApi::chat_completions)));
+  routes.push_back(working("POST", "/v1/completions", to(api_, &OpenAiApi::completions)));
+  routes.push_back(working("POST", "/v1/responses", to(responses_, &ResponsesApi::create)));
+  constexpr const char* kResponse = "/v1/responses/{response_id}";
+  routes.push_back(working("GET", kResponse, to(responses_, &ResponsesApi::retrieve)));
+  routes.push_back(working("DELETE", kResponse, to(responses_, &ResponsesApi::remove)));
+  routes.push_back(working("POST", std::string(kResponse) + "/cancel", to(responses_, &ResponsesApi::cancel)));
+  routes.push_back(working("GET", std::string(kResponse) + "/input_items", to(responses_, &ResponsesApi::input_items)));
+  routes.push_back(working("POST", "/v1/messages", to(messages_, &MessagesApi::create)));
+  routes.push_back(working("POST", "/v1/messages/count_tokens", to(messages_, &MessagesApi::count_tokens)));
+  routes.push_back(working("POST", "/tokenize", to(api_, &OpenAiApi::tokenize)));
+  routes.push_back(working("POST", "/detokenize", to(api_, &OpenAiApi::detokenize)));
+  for (const char* path : {"/v1/embeddings", "/pooling"}) routes.push_back(missing(path, "embeddings"));
+  routes.push_back(missing("/classify", "classification"));
+  for (const char* path : {"/v1/score", "/score"}) routes.push_back(missing(path, "scores"));
+  for (const char* path : {"/v1/rerank", "/v2/rerank", "/rerank"}) routes.push_back(missing(path, "reranking"));
+}
+
+void Server::Impl::add_batch_routes(std::vector<Route>& routes) {
+  // The folder is opened after the routes are made.
+  const auto to = [this](void (BatchApi::*member)(const std::shared_ptr<Exchange>&)) -> Answer {
+    return [this, member](const std::shared_ptr<Exchange>& exchange) { (*batches_.*member)(exchange); };
+  };
+  routes.push_back(working("POST", kFiles, to(&BatchApi::upload_file)));
+  routes.push_back(working("GET", kFiles, to(&BatchApi::list_files)));
+  routes.push_back(working("GET", "/v1/files/{file_id}", to(&BatchApi::find_file)));
+  routes.push_back(working("DELETE", "/v1/files/{file_id}", to(&BatchApi::remove_file)));
+  routes.push_back(working("GET", "/v1/files/{file_id}/content", to(&BatchApi::file_content)));
+  routes.push_back(working("POST", "/v1/batches", to(&BatchApi::create_batch)));
+  routes.push_back(working("GET", "/v1/batches", to(&BatchApi::list_batches)));
+  routes.push_back(working("GET", "/v1/batches/{batch_id}", to(&BatchApi::find_batch)));
+  routes.push_back(working("POST", "/v1/batches/{batch_id}/cancel", to(&BatchApi::cancel_batch)));
+}
+
+void Server::Impl::add_admin_routes(std::vector<Route>& routes) {
+  routes.push_back(
+      admin("POST", "/reset_prefix_cache", [this](const HttpRequest&) { return reset_prefix_cache(engine_); }));
+  routes.push_back(admin("GET", "/admin/flight_recorder",
+                         [this](const HttpRequest& request) { return flight_recorder(engine_, request.query); }));
+  routes.push_back(admin("GET", "/admin/requests/{id...}",
+                         [this](const HttpRequest& request) { return request_life(engine_, request.argument); }));
+}
+
 std::vector<Route> Server::Impl::make_routes() {
   const auto json_route = [](std::string path, bool open, std::function<json::object()> make) {
     return Route{"GET", std::move(path), open, [make = std::move(make)](const std::shared_ptr<Exchange>& exchange) {
@@ -237,12 +301,8 @@ std::vector<Route> Server::Impl::make_routes() {
   };
   const auto healthy = [this](const std::shared_ptr<Exchange>& exchange) { health(*exchange); };
   std::vector<Route> routes = {
-      working("/v1/chat/completions", &OpenAiApi::chat_completions),
-      working("/v1/completions", &OpenAiApi::completions),
-      working("/tokenize", &OpenAiApi::tokenize),
-      working("/detokenize", &OpenAiApi::detokenize),
       json_route("/v1/models", false, [this] { return api_.model_list(); }),
-      {"GET", "/v1/models/", false, [this](const std::shared_ptr<Exchange>& exchange) { model(*exchange); }},
+      {"GET", "/v1/models/{model...}", false, [this](const std::shared_ptr<Exchange>& exchange) { model(*exchange); }},
       {"GET", "/health", true, healthy},
       {"GET", "/ping", true, healthy},
       {"POST", "/ping", true, healthy},
@@ -255,15 +315,12 @@ std::vector<Route> Server::Impl::make_routes() {
   if (config_.enable_page) {
     for (Route& route : page_routes()) routes.push_back(std::move(route));
   }
-  if (!config_.enable_admin_endpoints) return routes;
-  routes.push_back(
-      admin("POST", "/reset_prefix_cache", [this](const HttpRequest&) { return reset_prefix_cache(engine_); }));
-  routes.push_back(admin("GET", "/admin/flight_recorder",
-                         [this](const HttpRequest& request) { return flight_recorder(engine_, request.query); }));
-  constexpr std::string_view kRequests = "/admin/requests/";
-  routes.push_back(admin("GET", std::string(kRequests), [this, kRequests](const HttpRequest& request) {
-    return request_life(engine_, percent_decoded(std::string_view(request.path).substr(kRequests.size())));
-  }));
+  routes.push_back({"GET", "/openapi.json", false, [this](const std::shared_ptr<Exchange>& exchange) {
+                      exchange->respond({200, "application/json", {}, openapi_});
+                    }});
+  add_generating_routes(routes);
+  if (!config_.batch_folder.empty()) add_batch_routes(routes);
+  if (config_.enable_admin_endpoints) add_admin_routes(routes);
   return routes;
 }
 
@@ -281,8 +338,7 @@ void Server::Impl::metrics(Exchange& exchange) const {
 }
 
 void Server::Impl::model(Exchange& exchange) const {
-  constexpr std::string_view kPrefix = "/v1/models/";
-  const auto card = api_.model_card(percent_decoded(std::string_view(exchange.request().path).substr(kPrefix.size())));
+  const auto card = api_.model_card(exchange.request().argument);
   if (card.ok()) return exchange.respond(json_response(*card));
   ApiError error = to_api_error(card.status());
   error.code = "model_not_found";
@@ -313,6 +369,11 @@ Server::~Server() {
   impl_->stop(/*drain=*/false);
 }
 
+std::vector<std::string> Server::routes() const {
+  std::vector<std::string> out;
+  for (const Route& route : impl_->routes().all()) out.push_back(route.method + " " + route.path);
+  return out;
+}
 uint16_t Server::port() const {
   return impl_->http().port();
 }

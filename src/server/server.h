@@ -1,13 +1,17 @@
 // The OpenAI-compatible server over one engine.
 //
 //   POST /v1/chat/completions  /v1/completions          GET /v1/models  /v1/models/{name}
-//   POST /tokenize  /detokenize                         GET /health  /ping  /version  /metrics
+//   POST /v1/responses, and those kept: server/responses_api.h
+//   POST /v1/messages  /v1/messages/count_tokens        Anthropic's
+//        /v1/files  /v1/batches                         with a folder for them: server/batch_api.h
+//   POST /tokenize  /detokenize                         GET /health  /ping  /version  /metrics  /openapi.json
 //   GET /  /dashboard  /page/...: server/static_files.h
 //   and for operators, where enabled: server/admin.h
 //
-// With API keys set every route asks for `Authorization: Bearer KEY` except the page, /health, /ping and /version; so
-// do paths that do not exist. Bodies of requests are parsed, templates rendered and prompts tokenized on a few threads
-// of their own; answers are written by the I/O threads as fast as each client reads, and no faster.
+// With API keys set every route asks for `Authorization: Bearer KEY` or `x-api-key: KEY` except the page, /health,
+// /ping and /version; so do paths that do not exist. Bodies of requests are parsed, templates rendered and prompts
+// tokenized on a few threads of their own; answers are written by the I/O threads as fast as each client reads, and no
+// faster.
 #pragma once
 
 #include <chrono>
@@ -56,7 +60,12 @@ struct ServerConfig {
   size_t max_buffered_bytes = 512 << 20;  // bodies of all requests that wait for a worker; beyond it: 503
   int64_t max_prompts = 1024;             // of one completion request
   int64_t max_n = 128;
-  int64_t max_stop = 4;  // stop strings of a request
+  int64_t max_stop = 4;                         // stop strings of a request
+  size_t max_stored_responses = 1000;           // of /v1/responses; the oldest go first
+  size_t max_stored_response_bytes = 64 << 20;  // all of them together
+  std::string batch_folder;                     // of /v1/files and /v1/batches; empty: they are not there
+  int64_t max_batch_folder_bytes = int64_t{4} << 30;
+  int64_t batch_concurrency = 8;  // lines of batches that are asked at once
   std::chrono::milliseconds header_timeout{15000};
   std::chrono::milliseconds body_timeout{60000};
   std::chrono::milliseconds idle_timeout{120000};
@@ -70,7 +79,7 @@ class Server {
  public:
   // Listens and serves until stopped. The engine must outlive the server.
   // Errors: invalid_argument (no model name, a bad host, the same key twice, weights that are not one a key and more
-  // than 0), unavailable (the port is taken).
+  // than 0), unavailable (the port is taken; the batch folder cannot be used).
   static Result<std::unique_ptr<Server>> start(ServerConfig config, engine::Engine& engine);
   ~Server();  // stops at once
   Server(const Server&) = delete;
@@ -78,6 +87,8 @@ class Server {
 
   uint16_t port() const;
   int64_t num_connections() const;
+  // "GET /v1/models" for each route.
+  std::vector<std::string> routes() const;
 
   // Accepts no more; new requests on open connections get 503; running answers finish, or after the drain deadline end
   // with finish_reason "abort". Returns when everything is closed. Idempotent.

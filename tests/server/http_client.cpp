@@ -21,9 +21,11 @@ boost::json::value ClientResponse::json() const {
 
 std::vector<std::string> ClientResponse::events() const {
   constexpr std::string_view kPrefix = "data: ";
+  constexpr std::string_view kName = "event: ";
   std::vector<std::string> out;
   for (size_t at = 0; at < body.size();) {
     const size_t end = body.find("\n\n", at);
+    if (body.compare(at, kName.size(), kName) == 0) at = body.find('\n', at) + 1;
     if (end == std::string::npos || body.compare(at, kPrefix.size(), kPrefix) != 0) {
       out.push_back("malformed: " + body.substr(at));
       break;

@@ -1,0 +1,83 @@
+// quire run-batch: a file of requests in, a file of answers out, without a server.
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+
+#include "base/log.h"
+#include "cli/backend.h"
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "engine/engine.h"
+#include "server/batch_file.h"
+
+namespace quire::cli {
+namespace {
+
+struct RunBatchOptions {
+  EngineConfig engine;
+  server::ServerConfig server;
+  server::BatchFileOptions batch;
+};
+
+Status run(RunBatchOptions& options) {
+  // Before the model is loaded: a wrong file should not cost a minute.
+  QUIRE_RETURN_IF_ERROR(server::check_batch_file(options.batch.input));
+  QUIRE_RETURN_IF_ERROR(resolve_model(options.engine));
+  options.server.root_model = std::filesystem::path(options.engine.model).filename().string();
+  if (options.server.served_model_names.empty()) {
+    options.server.served_model_names = {options.engine.model, options.server.root_model};
+  }
+  options.engine.served_model_name = options.server.served_model_names.front();
+  QUIRE_ASSIGN_OR_RETURN(auto executor, make_executor(options.engine));
+  options.batch.concurrency = options.engine.max_num_seqs;
+  QUIRE_ASSIGN_OR_RETURN(auto engine, engine::Engine::create(options.engine, std::move(executor)));
+  const bool terminal = isatty(STDERR_FILENO) != 0;
+  const auto start = std::chrono::steady_clock::now();
+  QUIRE_ASSIGN_OR_RETURN(
+      const server::BatchFileResult result,
+      server::run_batch_file(options.server, *engine, options.batch, [&](const server::BatchFileResult& so_far) {
+        if (!terminal) return;
+        std::fprintf(stderr, "\r%lld of %lld, %lld failed ", static_cast<long long>(so_far.completed),
+                     static_cast<long long>(so_far.total), static_cast<long long>(so_far.failed));
+      }));
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  std::fprintf(stderr, "%s%lld requests in %.1f s: %lld answered, %lld failed, %lld answered before\n",
+               terminal ? "\n" : "", static_cast<long long>(result.total), seconds,
+               static_cast<long long>(result.completed), static_cast<long long>(result.failed),
+               static_cast<long long>(result.skipped));
+  return {};
+}
+
+}  // namespace
+
+void add_run_batch_command(CLI::App& program, int& exit_code) {
+  auto options = std::make_shared<RunBatchOptions>();
+  CLI::App* command = program.add_subcommand("run-batch", "Answer a file of requests (OpenAI's batch format)");
+  add_model_argument(*command, options->engine);
+  command->add_option("--model", options->engine.model, "The same, as a flag");
+  command
+      ->add_option("-i,--input-file", options->batch.input,
+                   "JSON lines: {\"custom_id\", \"method\", \"url\", \"body\"}")
+      ->required();
+  command
+      ->add_option(
+          "-o,--output-file", options->batch.output,
+          "JSON lines: {\"id\", \"custom_id\", \"response\", \"error\"}, in the order in which they are done. One "
+          "that is there already is gone on with")
+      ->required();
+  command->add_option("--served-model-name", options->server.served_model_names,
+                      "Name (or names) in the requests; the model's path and its last part otherwise");
+  command->add_flag("--trust-request-chat-template", options->server.trust_request_chat_template,
+                    "Render chat templates that requests bring");
+  command
+      ->add_option("--max-logprobs", options->engine.max_logprobs,
+                   "Most logprobs that a request may ask for; -1: the whole vocabulary")
+      ->capture_default_str();
+  command->add_option("--seed", options->engine.seed, "Of requests that bring none")->capture_default_str();
+  add_engine_options(*command, options->engine);
+  command->callback([options, &exit_code] { exit_code = exit_code_of(run(*options)); });
+}
+
+}  // namespace quire::cli

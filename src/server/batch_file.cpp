@@ -1,0 +1,73 @@
+#include "server/batch_file.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <limits>
+#include <memory>
+#include <mutex>
+
+#include "server/batch_endpoints.h"
+#include "server/batch_lines.h"
+#include "server/batch_worker.h"
+#include "server/generator.h"
+#include "server/local_exchange.h"
+
+namespace quire::server {
+
+namespace {
+
+Result<int64_t> count_lines(const std::string& path) {
+  QUIRE_ASSIGN_OR_RETURN(const Validation found, validate_lines(path, "", std::numeric_limits<int64_t>::max()));
+  if (found.errors.empty()) return found.total;
+  const LineError& first = found.errors.front();
+  return invalid_argument("{}{}: {}{}", path, first.line == 0 ? "" : fmt::format(":{}", first.line), first.message,
+                          found.errors.size() > 1 ? fmt::format(" (and {} more)", found.errors.size() - 1) : "");
+}
+
+}  // namespace
+
+Status check_batch_file(const std::string& path) {
+  return count_lines(path).status();
+}
+
+Result<BatchFileResult> run_batch_file(const ServerConfig& config, engine::Engine& engine,
+                                       const BatchFileOptions& options,
+                                       const std::function<void(const BatchFileResult&)>& progress) {
+  BatchFileResult result;
+  QUIRE_ASSIGN_OR_RETURN(result.total, count_lines(options.input));
+  auto job = std::make_shared<LineJob>(options.input, "");
+  QUIRE_ASSIGN_OR_RETURN(job->output, AnswerFile::open(options.output, job->answered));
+  result.skipped = job->output.num_lines();
+
+  const Generator generator(config, engine);
+  LocalExchanges exchanges;
+  const OpenAiApi openai(generator);
+  ResponsesApi responses(generator, exchanges);
+  const MessagesApi messages(generator);
+  std::mutex mutex;
+  std::condition_variable bell;
+  bool over = false;
+  job->over = [&](LineJob&) {
+    const std::lock_guard lock(mutex);
+    over = true;
+    bell.notify_all();
+  };
+  BatchWorker worker(
+      exchanges, BatchEndpoints(openai, responses, messages), [] { return false; }, options.concurrency);
+  worker.add(job);
+  std::unique_lock lock(mutex);
+  while (!over && engine.healthy()) {
+    bell.wait_for(lock, std::chrono::milliseconds(200));
+    result.completed = job->completed;
+    result.failed = job->failed;
+    progress(result);
+  }
+  lock.unlock();
+  worker.stop();
+  if (!over) return unavailable("the engine has failed; see the log above");
+  QUIRE_RETURN_IF_ERROR(job->error);
+  QUIRE_RETURN_IF_ERROR(job->output.sync());
+  return result;
+}
+
+}  // namespace quire::server

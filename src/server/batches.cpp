@@ -1,0 +1,263 @@
+#include "server/batches.h"
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <filesystem>
+
+#include "base/log.h"
+#include "server/api_error.h"
+#include "server/random_id.h"
+
+namespace quire::server {
+namespace json = boost::json;
+
+namespace {
+
+constexpr int64_t kMostLines = 50000;
+constexpr size_t kMostUnderWay = 64;
+constexpr size_t kMostKept = 1000;
+
+int64_t now() {
+  return static_cast<int64_t>(std::time(nullptr));
+}
+
+std::string text_at(const json::object& object, const char* name) {
+  return std::string(std::string_view(object.at(name).as_string()));
+}
+
+bool is_over(const json::object& batch) {
+  constexpr std::string_view kOver[] = {"failed", "completed", "expired", "cancelled"};
+  return std::ranges::find(kOver, std::string_view(batch.at("status").as_string())) != std::end(kOver);
+}
+
+}  // namespace
+
+Batches::Batches(BatchFolder& folder, BatchWorker& worker, std::vector<std::string> tenants)
+    : folder_(folder), worker_(worker), tenants_(std::move(tenants)) {}
+
+void Batches::save(const Entry& entry) {
+  if (const Status status = folder_.save_batch(entry.batch); !status.ok()) log_error("{}", status.message());
+}
+
+void Batches::set_status(Entry& entry, std::string_view status, const char* time_field) {
+  entry.batch.body["status"] = status;
+  entry.batch.body[time_field] = now();
+}
+
+json::object Batches::shown(const Entry& entry) {
+  json::object body = entry.batch.body;
+  if (entry.job != nullptr) {
+    json::object& counts = body["request_counts"].get_object();
+    counts["completed"] = entry.job->completed.load();
+    counts["failed"] = entry.job->failed.load();
+  }
+  return body;
+}
+
+void Batches::fail(Entry& entry, const std::vector<LineError>& errors) {
+  json::array data;
+  for (const LineError& error : errors) {
+    data.push_back({{"code", "invalid_request"},
+                    {"line", error.line == 0 ? json::value() : json::value(error.line)},
+                    {"message", error.message},
+                    {"param", error.param.empty() ? json::value() : json::value(error.param)}});
+  }
+  entry.batch.body["errors"] = {{"object", "list"}, {"data", std::move(data)}};
+  set_status(entry, "failed", "failed_at");
+  save(entry);
+}
+
+Status Batches::open_answers(Entry& entry, LineJob& job) {
+  QUIRE_ASSIGN_OR_RETURN(job.output, AnswerFile::open(folder_.content_path(entry.batch.output_id), job.answered));
+  QUIRE_ASSIGN_OR_RETURN(job.errors, AnswerFile::open(folder_.content_path(entry.batch.errors_id), job.answered));
+  job.completed = job.output.num_lines();
+  job.failed = job.errors->num_lines();
+  return {};
+}
+
+// From the beginning, or from where it was when the process ended.
+void Batches::begin(Entry& entry) {
+  json::object& body = entry.batch.body;
+  const std::string input = folder_.content_path(text_at(body, "input_file_id"));
+  const std::string endpoint = text_at(body, "endpoint");
+  if (body.at("status") == "validating") {
+    const auto found = validate_lines(input, endpoint, kMostLines);
+    if (!found.ok()) return fail(entry, {{0, found.status().message(), "input_file_id"}});
+    body["request_counts"].get_object()["total"] = found->total;
+    if (!found->errors.empty()) return fail(entry, found->errors);
+    set_status(entry, "in_progress", "in_progress_at");
+    save(entry);
+  }
+  auto job = std::make_shared<LineJob>(input, endpoint);
+  if (const Status status = open_answers(entry, *job); !status.ok()) {
+    return fail(entry, {{0, status.message(), ""}});
+  }
+  const auto tenant = std::ranges::find(tenants_, entry.batch.owner);
+  job->tenant = tenant == tenants_.end() ? -1 : static_cast<int32_t>(tenant - tenants_.begin());
+  job->expires = std::chrono::system_clock::from_time_t(body.at("expires_at").to_number<int64_t>());
+  job->cancelled = body.at("status") == "cancelling";
+  job->over = [this, id = text_at(body, "id")](LineJob& ended) {
+    const std::lock_guard lock(mutex_);
+    const auto found = entries_.find(id);
+    if (found != entries_.end()) over(found->second, ended);
+  };
+  entry.job = job;
+  worker_.add(std::move(job));
+}
+
+void Batches::over(Entry& entry, LineJob& job) {
+  json::object& body = entry.batch.body;
+  entry.batch.body["request_counts"].get_object()["completed"] = job.completed.load();
+  entry.batch.body["request_counts"].get_object()["failed"] = job.failed.load();
+  entry.job.reset();
+  const auto publish = [&](const std::string& id, AnswerFile& answers, const char* field, const char* kind) {
+    if (const Status status = answers.sync(); !status.ok()) log_error("{}", status.message());
+    if (answers.num_lines() == 0) {
+      std::error_code ignored;
+      std::filesystem::remove(folder_.content_path(id), ignored);
+      return;
+    }
+    const Status status = folder_.adopt_file({.id = id,
+                                              .owner = entry.batch.owner,
+                                              .filename = text_at(body, "id") + "_" + kind + ".jsonl",
+                                              .purpose = "batch_output",
+                                              .bytes = answers.bytes(),
+                                              .created_at = now()});
+    if (!status.ok()) return log_error("{}", status.message());
+    body[field] = id;
+  };
+  publish(entry.batch.output_id, job.output, "output_file_id", "output");
+  publish(entry.batch.errors_id, *job.errors, "error_file_id", "error");
+  if (!job.error.ok()) return fail(entry, {{0, job.error.message(), ""}});
+  if (job.cancelled) {
+    set_status(entry, "cancelled", "cancelled_at");
+  } else if (job.expired) {
+    set_status(entry, "expired", "expired_at");
+  } else {
+    body["finalizing_at"] = now();
+    set_status(entry, "completed", "completed_at");
+  }
+  save(entry);
+}
+
+void Batches::resume() {
+  const std::lock_guard lock(mutex_);
+  for (Batch& batch : folder_.load_batches()) {
+    const std::string id = text_at(batch.body, "id");
+    order_.push_back(id);
+    Entry& entry = entries_[id];
+    entry.batch = std::move(batch);
+    if (is_over(entry.batch.body)) continue;
+    log_info("batch {} is gone on with", id);
+    begin(entry);
+  }
+}
+
+void Batches::forget_oldest() {
+  for (auto it = order_.begin(); it != order_.end() && order_.size() > kMostKept;) {
+    if (!is_over(entries_.at(*it).batch.body)) {
+      ++it;
+      continue;
+    }
+    folder_.forget_batch(*it);
+    entries_.erase(*it);
+    it = order_.erase(it);
+  }
+}
+
+Result<json::object> Batches::create(const std::string& owner, const std::string& input_id, const std::string& endpoint,
+                                     const std::string& window, int64_t window_seconds, json::value metadata) {
+  auto input = folder_.find_file(input_id, owner);
+  if (!input.ok()) return input.status().with_param("input_file_id");
+  if (input->purpose != "batch") {
+    return invalid_argument("File {} was uploaded with the purpose {}; a batch's is batch.", server::quoted(input_id),
+                            server::quoted(input->purpose, 40))
+        .with_param("input_file_id");
+  }
+  const std::lock_guard lock(mutex_);
+  const auto under_way = std::ranges::count_if(entries_, [](const auto& item) { return item.second.job != nullptr; });
+  if (static_cast<size_t>(under_way) >= kMostUnderWay) {
+    return resource_exhausted("{} batches are under way already; try again later.", under_way);
+  }
+  const std::string id = random_id("batch_");
+  Batch batch{.owner = owner, .output_id = random_id("file-"), .errors_id = random_id("file-"), .body = {}};
+  batch.body = {{"id", id},
+                {"object", "batch"},
+                {"endpoint", endpoint},
+                {"errors", nullptr},
+                {"input_file_id", input_id},
+                {"completion_window", window},
+                {"status", "validating"},
+                {"output_file_id", nullptr},
+                {"error_file_id", nullptr},
+                {"created_at", now()},
+                {"in_progress_at", nullptr},
+                {"expires_at", now() + window_seconds},
+                {"finalizing_at", nullptr},
+                {"completed_at", nullptr},
+                {"failed_at", nullptr},
+                {"expired_at", nullptr},
+                {"cancelling_at", nullptr},
+                {"cancelled_at", nullptr},
+                {"request_counts", {{"total", 0}, {"completed", 0}, {"failed", 0}}},
+                {"metadata", std::move(metadata)}};
+  QUIRE_RETURN_IF_ERROR(folder_.save_batch(batch));
+  order_.push_back(id);
+  Entry& entry = entries_[id];
+  entry.batch = std::move(batch);
+  json::object created = entry.batch.body;
+  begin(entry);
+  forget_oldest();
+  return created;
+}
+
+Result<const Batches::Entry*> Batches::lookup(std::string_view id, std::string_view owner) const {
+  const auto found = entries_.find(id);
+  if (found == entries_.end() || found->second.batch.owner != owner) {
+    return not_found("There is no batch {}.", server::quoted(id)).with_param("batch_id");
+  }
+  return &found->second;
+}
+
+Result<json::object> Batches::find(std::string_view id, std::string_view owner) const {
+  const std::lock_guard lock(mutex_);
+  QUIRE_ASSIGN_OR_RETURN(const Entry* entry, lookup(id, owner));
+  return shown(*entry);
+}
+
+Result<json::object> Batches::cancel(std::string_view id, std::string_view owner) {
+  const std::lock_guard lock(mutex_);
+  QUIRE_RETURN_IF_ERROR(lookup(id, owner).status());
+  Entry& entry = entries_.find(id)->second;
+  if (entry.job == nullptr) {
+    return invalid_argument("Batch {} is over: its status is {}.", server::quoted(id),
+                            text_at(entry.batch.body, "status"))
+        .with_param("batch_id");
+  }
+  if (entry.batch.body.at("status") != "cancelling") {
+    set_status(entry, "cancelling", "cancelling_at");
+    save(entry);
+    worker_.cancel(entry.job);
+  }
+  return shown(entry);
+}
+
+json::array Batches::list(std::string_view owner) const {
+  const std::lock_guard lock(mutex_);
+  json::array out;
+  for (const std::string& id : order_) {
+    const Entry& entry = entries_.at(id);
+    if (entry.batch.owner == owner) out.emplace_back(shown(entry));
+  }
+  return out;
+}
+
+bool Batches::reads(std::string_view file_id) const {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::any_of(entries_, [&](const auto& item) {
+    return item.second.job != nullptr && item.second.batch.body.at("input_file_id").as_string() == file_id;
+  });
+}
+
+}  // namespace quire::server

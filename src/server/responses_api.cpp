@@ -1,0 +1,233 @@
+#include "server/responses_api.h"
+
+#include <algorithm>
+#include <ctime>
+
+#include <fmt/format.h>
+
+#include "base/log.h"
+#include "server/api_error.h"
+#include "server/json_fields.h"
+#include "server/listing.h"
+#include "server/random_id.h"
+#include "server/responses_writer.h"
+#include "server/url.h"
+
+namespace quire::server {
+namespace json = boost::json;
+
+namespace {
+
+// The response before it has begun.
+json::object skeleton(const ResponsesRequest& request, const std::string& id, const std::string& model) {
+  json::object response = request.echo;
+  response["id"] = id;
+  response["object"] = "response";
+  response["created_at"] = static_cast<int64_t>(std::time(nullptr));
+  response["completed_at"] = nullptr;
+  response["status"] = "in_progress";
+  response["error"] = nullptr;
+  response["incomplete_details"] = nullptr;
+  response["model"] = model;
+  response["output"] = json::array();
+  response["usage"] = nullptr;
+  return response;
+}
+
+// What may be gone on from; nothing after a failure.
+std::string with_answer(json::array conversation, const json::object& ended, const json::object& message) {
+  if (ended.at("status") == "failed") return {};
+  conversation.emplace_back(message);
+  return json::serialize(conversation);
+}
+
+}  // namespace
+
+ResponsesApi::ResponsesApi(const Generator& generator, LocalExchanges& background)
+    : generator_(generator),
+      background_(background),
+      store_(std::make_shared<ResponseStore>(generator.config().max_stored_responses,
+                                             generator.config().max_stored_response_bytes)) {}
+
+// The template is rendered a few times: how much must go is not known without its tokens.
+Status ResponsesApi::make_room(ResponsesRequest& request) const {
+  const json::array all = request.chat.messages;
+  const size_t fixed = request.num_instructions;
+  const int64_t answer = std::max<int64_t>(request.chat.options.params.max_tokens.value_or(1), 1);
+  const auto keep_from = [&](size_t dropped) {
+    request.chat.messages = json::array(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(fixed));
+    request.chat.messages.insert(request.chat.messages.end(),
+                                 all.begin() + static_cast<std::ptrdiff_t>(fixed + dropped), all.end());
+  };
+  const auto fits = [&]() -> Result<bool> {
+    QUIRE_ASSIGN_OR_RETURN(const PreparedPrompt prompt, generator_.render(request.chat));
+    return static_cast<int64_t>(prompt.ids.size()) + answer <= generator_.engine().max_model_len();
+  };
+  QUIRE_ASSIGN_OR_RETURN(const bool enough, fits());
+  if (enough) return {};
+  size_t too_few = 0;
+  size_t most = all.size() - fixed - 1;  // the last message stays
+  while (too_few + 1 < most) {
+    const size_t middle = (too_few + most) / 2;
+    keep_from(middle);
+    QUIRE_ASSIGN_OR_RETURN(const bool fit, fits());
+    (fit ? most : too_few) = middle;
+  }
+  keep_from(most);
+  return {};
+}
+
+Status ResponsesApi::answer_create(const std::shared_ptr<Exchange>& exchange) {
+  const int32_t tenant = exchange->request().tenant;
+  QUIRE_ASSIGN_OR_RETURN(const json::object body, parse_json_object(exchange->take_body()));
+  QUIRE_ASSIGN_OR_RETURN(const std::string previous_id, previous_response_id(body));
+  json::array previous;
+  if (!previous_id.empty()) {
+    auto found = store_->find(previous_id, tenant);
+    if (!found.ok()) return found.status().with_param("previous_response_id");
+    if ((*found)->conversation.empty()) {
+      return invalid_argument("Response {} has no answer to go on from: it is in progress, was cancelled or failed.",
+                              quoted(previous_id))
+          .with_param("previous_response_id");
+    }
+    previous = json::parse((*found)->conversation).get_array();
+  }
+  QUIRE_ASSIGN_OR_RETURN(ResponsesRequest request,
+                         parse_responses_request(body, std::move(previous), generator_.limits()));
+  QUIRE_RETURN_IF_ERROR(generator_.check_model(request.chat.options.model));
+  if (request.truncate) QUIRE_RETURN_IF_ERROR(with_responses_param(make_room(request)));
+
+  StoredResponse stored;
+  // An id of the client's own choice could be another response's already.
+  stored.id =
+      exchange->request().header("X-Request-Id").empty() ? "resp_" + exchange->request().id : random_id("resp_");
+  stored.tenant = tenant;
+  const std::string& model = request.chat.options.model;
+  json::object response =
+      skeleton(request, stored.id, model.empty() ? generator_.config().served_model_names.front() : model);
+  if (request.store) stored.input_items = json::serialize(request.input_items);
+  if (request.background) return start_in_background(exchange, request, std::move(stored), std::move(response));
+
+  // Nobody has heard the id of an answer that failed before it began.
+  const bool told = request.chat.options.stream;
+  const auto keep = [store = request.store ? store_ : nullptr, stored = std::move(stored), told,
+                     conversation = request.conversation](const json::object& ended,
+                                                          const json::object& message) mutable {
+    if (store == nullptr || (ended.at("status") == "failed" && !told)) return;
+    stored.body = json::serialize(ended);
+    stored.conversation = with_answer(std::move(conversation), ended, message);
+    if (const Status status = store->add(std::move(stored)); !status.ok()) log_warning("{}", status.message());
+  };
+  return with_responses_param(
+      generator_.start_chat(exchange, request.chat, "resp_",
+                            [response, keep](AnswerContext context, size_t) -> std::unique_ptr<AnswerWriter> {
+                              return std::make_unique<ResponsesWriter>(std::move(context), response, keep);
+                            }));
+}
+
+Status ResponsesApi::start_in_background(const std::shared_ptr<Exchange>& exchange, const ResponsesRequest& request,
+                                         StoredResponse stored, json::object response) {
+  HttpRequest inner;
+  inner.method = "POST";
+  inner.path = exchange->request().path;
+  inner.id = stored.id.substr(std::string_view("resp_").size());
+  inner.tenant = stored.tenant;
+  const std::string id = stored.id;
+  // The writer has told the store already, unless nothing was written.
+  auto work = background_.make(std::move(inner), [store = store_, id](const HttpResponse& answer) {
+    if (answer.status == 200) return;
+    log_error("response {} in the background was dropped", id);
+    const json::object failed{{"id", id},
+                              {"object", "response"},
+                              {"status", "failed"},
+                              {"error", {{"code", "server_error"}, {"message", "The server failed."}}},
+                              {"output", json::array()}};
+    store->finish(id, json::serialize(failed), "");
+  });
+  stored.in_progress = true;
+  stored.in_background = true;
+  stored.work = work;
+  stored.body = json::serialize(response);
+  QUIRE_RETURN_IF_ERROR(store_->add(stored));  // first: the answer may be there before start_chat() returns
+  json::object queued = response;
+  queued["status"] = "queued";
+  const auto keep = [store = store_, id, conversation = request.conversation](const json::object& ended,
+                                                                              const json::object& message) {
+    store->finish(id, json::serialize(ended), with_answer(conversation, ended, message));
+  };
+  Status status = generator_.start_chat(
+      work, request.chat, "resp_", [response, keep](AnswerContext context, size_t) -> std::unique_ptr<AnswerWriter> {
+        return std::make_unique<ResponsesWriter>(std::move(context), response, keep);
+      });
+  if (!status.ok()) {
+    static_cast<void>(store_->remove(id, stored.tenant));
+    return with_responses_param(std::move(status));
+  }
+  exchange->respond({200, "application/json", {}, json::serialize(queued)});
+  return {};
+}
+
+Status ResponsesApi::answer_retrieve(const std::shared_ptr<Exchange>& exchange) {
+  const HttpRequest& request = exchange->request();
+  if (const auto stream = query_value(request.query, "stream"); stream && *stream != "false" && *stream != "0") {
+    return invalid_argument("A stored response is not streamed: leave stream out.").with_param("stream");
+  }
+  QUIRE_ASSIGN_OR_RETURN(const auto stored, store_->find(request.argument, request.tenant));
+  exchange->respond({200, "application/json", {}, stored->body});
+  return {};
+}
+
+Status ResponsesApi::answer_cancel(const std::shared_ptr<Exchange>& exchange) {
+  const HttpRequest& request = exchange->request();
+  QUIRE_ASSIGN_OR_RETURN(auto stored, store_->find(request.argument, request.tenant));
+  if (!stored->in_background) {
+    return invalid_argument("Only a response in the background can be cancelled.").with_param("response_id");
+  }
+  if (stored->in_progress) {
+    json::object cancelled = json::parse(stored->body).get_object();
+    cancelled["status"] = "cancelled";
+    store_->finish(stored->id, json::serialize(cancelled), "");
+    if (const auto work = stored->work.lock()) work->cancel();
+    QUIRE_ASSIGN_OR_RETURN(stored, store_->find(request.argument, request.tenant));
+  }
+  exchange->respond({200, "application/json", {}, stored->body});
+  return {};
+}
+
+Status ResponsesApi::answer_remove(const std::shared_ptr<Exchange>& exchange) {
+  const HttpRequest& request = exchange->request();
+  QUIRE_RETURN_IF_ERROR(store_->remove(request.argument, request.tenant));
+  exchange->respond(
+      {200,
+       "application/json",
+       {},
+       json::serialize(json::object{{"id", request.argument}, {"object", "response.deleted"}, {"deleted", true}})});
+  return {};
+}
+
+Status ResponsesApi::answer_input_items(const std::shared_ptr<Exchange>& exchange) {
+  const HttpRequest& request = exchange->request();
+  QUIRE_ASSIGN_OR_RETURN(const auto stored, store_->find(request.argument, request.tenant));
+  json::array items = json::parse(stored->input_items).get_array();
+  QUIRE_ASSIGN_OR_RETURN(const json::object page, page_of(std::move(items), request.query, /*newest_first=*/true));
+  exchange->respond({200, "application/json", {}, json::serialize(page)});
+  return {};
+}
+
+void ResponsesApi::create(const std::shared_ptr<Exchange>& exchange) {
+  generator_.answer(exchange, answer_create(exchange));
+}
+void ResponsesApi::retrieve(const std::shared_ptr<Exchange>& exchange) {
+  generator_.answer(exchange, answer_retrieve(exchange));
+}
+void ResponsesApi::cancel(const std::shared_ptr<Exchange>& exchange) {
+  generator_.answer(exchange, answer_cancel(exchange));
+}
+void ResponsesApi::remove(const std::shared_ptr<Exchange>& exchange) {
+  generator_.answer(exchange, answer_remove(exchange));
+}
+void ResponsesApi::input_items(const std::shared_ptr<Exchange>& exchange) {
+  generator_.answer(exchange, answer_input_items(exchange));
+}
+
+}  // namespace quire::server
