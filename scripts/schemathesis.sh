@@ -13,13 +13,16 @@ out=$quire_root/build/schemathesis
 venv=$out/venv
 port=${PORT:-18765}
 mkdir -p "$out"
+quire=$(realpath "$quire")
+model=$(realpath "$model")
+cd "$out"  # schemathesis leaves a folder of its own where it runs
 if [[ ! -x $venv/bin/schemathesis ]]; then
   python3 -m venv "$venv"
   "$venv/bin/pip" install --quiet --disable-pip-version-check schemathesis==4.32.5
 fi
 
 "$quire" serve "$model" --host 127.0.0.1 --port "$port" --enable-admin-endpoints --batch-folder "$out/batches" \
-  --max-model-len 256 >"$out/server.log" 2>&1 &
+  --max-model-len 64 --enable-log-requests >"$out/server.log" 2>&1 &
 server=$!
 trap 'kill $server 2>/dev/null; wait $server 2>/dev/null || true' EXIT
 until curl --silent --fail "http://127.0.0.1:$port/health" >/dev/null; do
