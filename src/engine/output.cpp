@@ -70,7 +70,8 @@ void append(OutputDelta& to, OutputDelta&& from) {
 
 OutputProcessor::OutputProcessor(const text::Tokenizer* tokenizer, const SamplingParams& params, bool keep_logprobs,
                                  std::shared_ptr<const grammar::AnswerReading> reading)
-    : reading_(std::move(reading)),
+    : form_(params.constraint),
+      reading_(std::move(reading)),
       include_stop_(params.include_stop_str_in_output),
       min_tokens_(params.min_tokens),
       keep_logprobs_(keep_logprobs),
@@ -132,9 +133,31 @@ bool OutputProcessor::shows(TokenId token) const {
          grammar::is_mark(hides_special_->token_bytes(token));
 }
 
+// An answer that ends by itself, or is cut within JSON, is what was asked for or an error.
+void OutputProcessor::check_form(OutputDelta& delta) {
+  if (form_ == nullptr || !detokenizer_) return;
+  answer_ += delta.text;
+  if (delta.finish != FinishReason::kStop) return;
+  const bool was_cut = !std::holds_alternative<std::monostate>(delta.stop_reason);
+  if (was_cut && !form_->whole_only()) return;
+  const Status status = form_->check(answer_);
+  if (status.ok()) return;
+  delta.finish = FinishReason::kError;
+  delta.stop_reason = std::monostate();
+  delta.error = internal_error("{}{}", was_cut ? "A stop string or token ended the answer within its form: " : "",
+                               status.message());
+}
+
 OutputDelta OutputProcessor::process(TokenEvent event) {
   OutputDelta delta = process_text(std::move(event));
-  if (parser_ == nullptr || delta.finish == FinishReason::kNone || delta.finish == FinishReason::kError) return delta;
+  if (parser_ != nullptr && delta.finish != FinishReason::kNone && delta.finish != FinishReason::kError) {
+    finish_reading(delta);
+  }
+  check_form(delta);
+  return delta;
+}
+
+void OutputProcessor::finish_reading(OutputDelta& delta) {
   grammar::AnswerPiece rest;
   parser_->finish(rest);
   OutputDelta last{.text = std::move(rest.content),
@@ -145,7 +168,6 @@ OutputDelta OutputProcessor::process(TokenEvent event) {
                    .cumulative_logprob = delta.cumulative_logprob,
                    .receipt = delta.receipt};
   append(delta, std::move(last));
-  return delta;
 }
 
 OutputDelta OutputProcessor::process_text(TokenEvent event) {

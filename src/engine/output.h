@@ -61,7 +61,11 @@ class OutputProcessor {
   bool shows(TokenId token) const;
   OutputDelta process_text(TokenEvent event);
   void take_logprobs(PositionLogprobs&& logprobs, OutputDelta& delta);
+  void finish_reading(OutputDelta& delta);
+  void check_form(OutputDelta& delta);
 
+  std::shared_ptr<const TokenConstraint> form_;  // that the answer must have
+  std::string answer_;                           // so far, where it must have one
   std::optional<text::IncrementalDetokenizer> detokenizer_;
   std::shared_ptr<const grammar::AnswerReading> reading_;
   std::unique_ptr<grammar::AnswerParser> parser_;   // of an answer that is read

@@ -18,10 +18,10 @@ namespace json = boost::json;
 
 namespace {
 
-constexpr std::array<std::string_view, 17> kAnnotations = {
+constexpr std::array<std::string_view, 18> kAnnotations = {
     "title",       "description",      "default",  "examples", "example", "deprecated",
     "readOnly",    "writeOnly",        "$comment", "$schema",  "$id",     "$defs",
-    "definitions", "contentMediaType", "nullable", "$anchor",  "strict"};
+    "definitions", "contentMediaType", "nullable", "$anchor",  "strict",  "discriminator"};
 constexpr std::array<std::string_view, 7> kShapes = {"$ref", "const", "enum", "anyOf", "oneOf", "allOf", "type"};
 
 constexpr std::array<std::string_view, 5> kNumberKeywords = {"minimum", "maximum", "exclusiveMinimum",
@@ -361,6 +361,13 @@ class SchemaCheck {
     for (const std::string_view name : {"additionalProperties", "unevaluatedProperties", "propertyNames"}) {
       const json::value* value = object.if_contains(name);
       if (value == nullptr || value->is_bool()) continue;
+      if (name == "propertyNames" && value->is_object() && !value->get_object().contains("type")) {
+        json::object names = value->get_object();  // a name is a string, said or not
+        const bool shaped = std::ranges::any_of(kShapes, [&](std::string_view shape) { return names.contains(shape); });
+        if (!shaped) names["type"] = "string";
+        QUIRE_RETURN_IF_ERROR(schema(names, fmt::format("{}/{}", where, name)));
+        continue;
+      }
       QUIRE_RETURN_IF_ERROR(schema(*value, fmt::format("{}/{}", where, name)));
     }
     return {};

@@ -10,9 +10,6 @@
 #include <unordered_map>
 #include <utility>
 
-#include "grammar/vocabulary.h"
-#include "grammar/xgrammar_adapter.h"
-
 namespace quire::grammar {
 namespace {
 
@@ -131,7 +128,7 @@ void Compiler::Impl::work() {
     begun.push_back(job);
     watch_bell.notify_one();
     lock.unlock();
-    finish(job, compile_constraint(job->form, vocabulary_for(job->form)));
+    finish(job, options.compile(job->form, options.limits, vocabulary_for(job->form)));
     lock.lock();
     if (!job->overdue) continue;
     --stats.overdue;

@@ -10,11 +10,24 @@
 
 #include "base/status.h"
 #include "grammar/check.h"
+#include "grammar/vocabulary.h"
 #include "text/tokenizer.h"
 #include "types/structured_output.h"
 #include "types/token_constraint.h"
 
 namespace quire::grammar {
+
+// What a form becomes; bytes: about, in memory.
+struct CompiledConstraint {
+  std::shared_ptr<const TokenConstraint> constraint;
+  size_t bytes = 0;
+};
+
+// Takes as long as it takes, on the thread that calls it. The vocabulary is kept alive by what comes back.
+// Errors: invalid_argument saying what of the form is not understood or not supported; resource_exhausted.
+// REQUIRES: checked before (grammar/check.h).
+Result<CompiledConstraint> compile_constraint(const StructuredOutput& form, const GrammarLimits& limits,
+                                              std::shared_ptr<const GrammarVocabulary> vocabulary);
 
 struct CompilerOptions {
   int32_t num_threads = 1;  // that compile at once
@@ -25,6 +38,10 @@ struct CompilerOptions {
   size_t max_waiting = 256;       // forms that wait for a thread; beyond it: turned away
   size_t cache_bytes = 64 << 20;  // of compiled forms, the least recently used go first
   GrammarLimits limits;
+  // Called on the compiler's threads, several at once.
+  std::function<Result<CompiledConstraint>(const StructuredOutput&, const GrammarLimits&,
+                                           std::shared_ptr<const GrammarVocabulary>)>
+      compile = compile_constraint;
 };
 
 class Compiler {

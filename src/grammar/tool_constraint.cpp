@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "grammar/schema.h"
+#include "grammar/structural_tag.h"
 #include "grammar/tool_formats.h"
 
 namespace quire::grammar {
@@ -241,7 +243,7 @@ Result<std::optional<StructuredOutput>> constraint_of(const AnswerReading& asked
                                                       const GrammarLimits& limits) {
   AnswerReading reading = asked;
   for (ToolFunction& function : reading.functions) {
-    const Status status = check_json_schema(function.parameters, limits);
+    const Status status = check_whole_schema(function.parameters, limits);
     if (status.ok()) continue;
     if (function.strict) {
       return invalid_argument("tool {}: {}", function.name, status.message()).with_param("tools");
@@ -251,7 +253,12 @@ Result<std::optional<StructuredOutput>> constraint_of(const AnswerReading& asked
   std::optional<json::object> main;
   if (form) {
     QUIRE_RETURN_IF_ERROR(check_form(*form, limits));
-    main = form_part(*form);
+    StructuredOutput part = *form;
+    if (part.kind == StructuredOutput::Kind::kStructuralTag) {
+      QUIRE_ASSIGN_OR_RETURN(part.text,
+                             plain_structural_tag(part.text, {.any_whitespace = part.any_whitespace}, limits));
+    }
+    main = form_part(part);
     if (!main) return invalid_argument("the structural tag has no format").with_param("structured_outputs");
   } else if (reading.reads_tools()) {
     if (reading.choice != ToolChoice::kAuto && reading.tools == ToolFormat::kGptOss) {

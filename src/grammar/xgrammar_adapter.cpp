@@ -1,19 +1,27 @@
-#include "grammar/xgrammar_adapter.h"
+// The one place that knows xgrammar: vocabularies, compilation and matching behind our own interfaces. It gets EBNF and
+// structural tags made of EBNF; how it reads regular expressions is never used, and how it reads schemas only where a
+// format of tool calls writes values otherwise than as JSON. Its exceptions and its warnings end here: a warning says
+// that a part of what was asked for would be ignored, so it is an error.
 
 #include <algorithm>
 #include <exception>
+#include <functional>
 #include <new>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
 #include <dlpack/dlpack.h>
-#include <fmt/format.h>
 #include <xgrammar/xgrammar.h>
 
 #include "base/check.h"
 #include "base/log.h"
 #include "grammar/answer_reading.h"
+#include "grammar/compiler.h"
+#include "grammar/regex.h"
+#include "grammar/schema.h"
+#include "grammar/structural_tag.h"
+#include "text/utf8.h"
 
 // xgrammar's log, which it leaves to whoever links it (XGRAMMAR_LOG_CUSTOMIZE).
 namespace xgrammar {
@@ -76,7 +84,6 @@ const std::vector<TokenId>& GrammarVocabulary::end_ids() const {
 namespace {
 
 constexpr size_t kWordBits = 32;
-constexpr int kMostWhitespace = 32;  // in a row, between the tokens of JSON
 
 class GrammarState final : public TokenConstraint::State {
  public:
@@ -132,71 +139,88 @@ class GrammarState final : public TokenConstraint::State {
   xgrammar::GrammarMatcher matcher_;
 };
 
+// What a form becomes before it is compiled, and how its finished texts are checked.
+struct Translation {
+  std::string ebnf;                               // from its rule "root"; or
+  std::string structural_tag;                     // in xgrammar's form
+  std::function<Status(std::string_view)> check;  // none: every text passes
+  bool whole_only = false;
+};
+
 class GrammarConstraint final : public TokenConstraint {
  public:
-  GrammarConstraint(std::shared_ptr<const GrammarVocabulary> vocabulary, xgrammar::CompiledGrammar grammar)
-      : vocabulary_(std::move(vocabulary)), grammar_(std::move(grammar)) {}
+  GrammarConstraint(std::shared_ptr<const GrammarVocabulary> vocabulary, xgrammar::CompiledGrammar grammar,
+                    Translation translation)
+      : vocabulary_(std::move(vocabulary)),
+        grammar_(std::move(grammar)),
+        check_(std::move(translation.check)),
+        whole_only_(translation.whole_only) {}
 
   std::unique_ptr<State> start() const override {
     return std::make_unique<GrammarState>(vocabulary_, xgrammar::GrammarMatcher(grammar_, vocabulary_->end_ids()));
   }
 
+  Status check(std::string_view text) const override { return check_ ? check_(text) : Status(); }
+  bool whole_only() const override { return whole_only_; }
+
  private:
   std::shared_ptr<const GrammarVocabulary> vocabulary_;
   xgrammar::CompiledGrammar grammar_;
+  std::function<Status(std::string_view)> check_;
+  bool whole_only_;
 };
 
-// A string as EBNF's terminal. Bytes that are no printable ASCII are written as code points, which the text must be
-// made of.
-std::string quoted_terminal(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (byte < 0x20 || byte == 0x7f) {
-      out += fmt::format("\\x{:02x}", byte);
-    } else {
-      out += c;
-    }
-  }
-  return out + '"';
+Result<Translation> translate_schema(const std::string& text, bool any_whitespace, const GrammarLimits& limits) {
+  QUIRE_ASSIGN_OR_RETURN(const std::shared_ptr<const Schema> schema, Schema::parse(text, limits));
+  QUIRE_ASSIGN_OR_RETURN(std::string ebnf, schema->ebnf(any_whitespace));
+  return Translation{.ebnf = std::move(ebnf),
+                     .check = [schema](std::string_view answer) { return schema->validate_text(answer); },
+                     .whole_only = true};
 }
 
-std::string choices_as_ebnf(const std::vector<std::string>& choices) {
-  std::string out = "root ::= ";
+Result<Translation> translate_regex(const std::string& pattern, const GrammarLimits& limits) {
+  QUIRE_ASSIGN_OR_RETURN(Regex parsed, Regex::parse(pattern, limits));
+  const auto regex = std::make_shared<const Regex>(std::move(parsed));
+  return Translation{.ebnf = "root ::= " + regex->ebnf(Spelling::kText), .check = [regex](std::string_view answer) {
+                       return regex->matches(answer) ? Status() : data_loss("the answer does not match the expression");
+                     }};
+}
+
+Result<Translation> translate_choices(const std::vector<std::string>& choices) {
+  std::string ebnf = "root ::= ";
   for (size_t i = 0; i < choices.size(); ++i) {
-    if (i > 0) out += " | ";
-    out += quoted_terminal(choices[i]);
+    if (!text::is_valid_utf8(choices[i])) return invalid_argument("a choice is no UTF-8");
+    if (i > 0) ebnf += " | ";
+    ebnf += ebnf_of(choices[i], Spelling::kText);
   }
-  return out;
+  return Translation{.ebnf = std::move(ebnf), .check = [choices](std::string_view answer) {
+                       return std::ranges::find(choices, answer) != choices.end()
+                                  ? Status()
+                                  : data_loss("the answer is none of the choices");
+                     }};
 }
 
-xgrammar::CompiledGrammar compile(xgrammar::GrammarCompiler& compiler, const StructuredOutput& form) {
-  const auto schema = [&](const std::string& text) {
-    if (form.any_whitespace) {
-      return compiler.CompileJSONSchema(text, /*any_whitespace=*/true, std::nullopt, std::nullopt,
-                                        /*strict_mode=*/true, kMostWhitespace);
-    }
-    return compiler.CompileJSONSchema(text, /*any_whitespace=*/false, std::nullopt,
-                                      std::pair<std::string, std::string>(", ", ": "), /*strict_mode=*/true);
-  };
+Result<Translation> translate(const StructuredOutput& form, const GrammarLimits& limits) {
   switch (form.kind) {
     case StructuredOutput::Kind::kJsonObject:
-      return schema(R"({"type":"object","additionalProperties":true})");
+      return translate_schema(R"({"type":"object"})", form.any_whitespace, limits);
     case StructuredOutput::Kind::kJsonSchema:
-      return schema(form.text);
+      return translate_schema(form.text, form.any_whitespace, limits);
     case StructuredOutput::Kind::kRegex:
-      return compiler.CompileRegex(form.text);
+      return translate_regex(form.text, limits);
     case StructuredOutput::Kind::kChoice:
-      return compiler.CompileGrammar(choices_as_ebnf(form.choices));
+      return translate_choices(form.choices);
     case StructuredOutput::Kind::kGrammar:
-      return compiler.CompileGrammar(form.text);
-    case StructuredOutput::Kind::kStructuralTag:
-      return compiler.CompileStructuralTag(form.text);
+      return Translation{.ebnf = form.text};
+    case StructuredOutput::Kind::kStructuralTag: {
+      QUIRE_ASSIGN_OR_RETURN(
+          std::string tag,
+          plain_structural_tag(form.text, {.any_whitespace = form.any_whitespace, .styles = form.special_tokens},
+                               limits));
+      return Translation{.structural_tag = std::move(tag)};
+    }
   }
-  throw std::runtime_error("unknown kind");
+  return internal_error("unknown kind of structured output");
 }
 
 // A schema or grammar that contradicts itself allows nothing from the start.
@@ -207,8 +231,9 @@ bool allows_something(const TokenConstraint& constraint, const GrammarVocabulary
 
 }  // namespace
 
-Result<CompiledConstraint> compile_constraint(const StructuredOutput& form,
+Result<CompiledConstraint> compile_constraint(const StructuredOutput& form, const GrammarLimits& limits,
                                               std::shared_ptr<const GrammarVocabulary> vocabulary) {
+  QUIRE_ASSIGN_OR_RETURN(Translation translation, translate(form, limits));
   std::string warnings;
   xgrammar::warnings = &warnings;
   struct Unset {
@@ -216,10 +241,12 @@ Result<CompiledConstraint> compile_constraint(const StructuredOutput& form,
   } unset;
   try {
     xgrammar::GrammarCompiler compiler(vocabulary->impl().info, /*max_threads=*/1, /*cache_enabled=*/false);
-    xgrammar::CompiledGrammar grammar = compile(compiler, form);
+    xgrammar::CompiledGrammar grammar = translation.structural_tag.empty()
+                                            ? compiler.CompileGrammar(translation.ebnf)
+                                            : compiler.CompileStructuralTag(translation.structural_tag);
     if (!warnings.empty()) return invalid_argument("{}", warnings);
     const size_t bytes = grammar.MemorySizeBytes();
-    auto constraint = std::make_shared<GrammarConstraint>(vocabulary, std::move(grammar));
+    auto constraint = std::make_shared<GrammarConstraint>(vocabulary, std::move(grammar), std::move(translation));
     if (!allows_something(*constraint, *vocabulary)) return invalid_argument("nothing satisfies it");
     return CompiledConstraint{std::move(constraint), bytes};
   } catch (const std::bad_alloc&) {

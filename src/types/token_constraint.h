@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 
+#include "base/status.h"
 #include "types/ids.h"
 
 namespace quire {
@@ -29,6 +31,13 @@ class TokenConstraint {
 
   virtual ~TokenConstraint() = default;
   virtual std::unique_ptr<State> start() const = 0;
+
+  // Is this the whole text of an answer that was asked for? By another way than the masks', so that a fault in them
+  // ends an answer with an error. Forms that only the masks know (grammars, structural tags) have every text pass.
+  // Errors: data_loss saying what is wrong with it.
+  virtual Status check(std::string_view text) const = 0;
+  // Must a text that a stop string cut short pass, too? So of JSON, of which a part is of no use.
+  virtual bool whole_only() const = 0;
 };
 
 }  // namespace quire

@@ -1,0 +1,94 @@
+// Regular expressions as requests write them (ECMA-262's, without what is not regular), read into a tree. Two things
+// are made of a tree: the grammar's own notation, and a check whether a text matches. Both mean the whole text; where
+// dialects differ (what \s, \d and a dot stand for), a class is the narrower of ECMA-262's and Python's.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "grammar/check.h"
+
+namespace quire::grammar {
+
+// Code points as ranges in rising order that neither touch nor overlap; never surrogates.
+class CodePoints {
+ public:
+  using Range = std::pair<char32_t, char32_t>;  // first and last
+
+  CodePoints() = default;
+  CodePoints(std::initializer_list<Range> ranges);
+
+  void add(char32_t first, char32_t last);
+  void add(const CodePoints& other);
+  CodePoints complement() const;  // of all Unicode scalar values
+  CodePoints without(const CodePoints& other) const;
+  bool contains(char32_t point) const;
+  bool empty() const { return ranges_.empty(); }
+  const std::vector<Range>& ranges() const { return ranges_; }
+
+  bool operator==(const CodePoints&) const = default;
+
+ private:
+  void normalise();
+
+  std::vector<Range> ranges_;
+};
+
+// How characters stand in the answer.
+enum class Spelling {
+  kText,  // as they are
+  kJson,  // within a JSON string: each in one way, the shortest; of a set only what needs no backslash, if there is any
+};
+
+// A character of the set, in the grammar's notation. Empty set: nothing matches.
+std::string ebnf_of(const CodePoints& set, Spelling spelling);
+// This text, the same way. REQUIRES: well-formed UTF-8.
+std::string ebnf_of(std::string_view text, Spelling spelling);
+
+class Regex {
+ public:
+  // Errors: invalid_argument naming what is not understood, or that the expression is too large.
+  static Result<Regex> parse(std::string_view pattern, const GrammarLimits& limits);
+
+  // An expression in parentheses for texts all of which match.
+  std::string ebnf(Spelling spelling) const;
+
+  // Does the whole of it match? Ill-formed UTF-8 does not. Time: its length times the expression's size.
+  bool matches(std::string_view text) const;
+
+ private:
+  friend class RegexParser;
+
+  struct Node {
+    enum class Kind : uint8_t { kSet, kSequence, kChoice, kRepeat };
+    Kind kind = Kind::kSequence;  // of nothing: the empty text
+    CodePoints set;
+    std::vector<Node> parts;  // kRepeat: one
+    int64_t least = 0;
+    int64_t most = -1;  // kRepeat: -1 is any number
+  };
+  // A state of the automaton: takes a character of `set` to `next`, or (set < 0) goes on to both for nothing.
+  struct State {
+    int32_t set = -1;
+    int32_t next = -1;
+    int32_t other = -1;
+  };
+
+  static void write(const Node& node, Spelling spelling, std::string& out);
+  Status build(size_t most_states);
+  int32_t build(const Node& node, int32_t next);
+  int32_t add_state(State state);
+  void enter(int32_t state, std::vector<int32_t>& entered, std::vector<uint32_t>& seen, uint32_t round) const;
+
+  Node root_;
+  std::vector<CodePoints> sets_;
+  std::vector<State> states_;  // the first is the end
+  int32_t start_ = 0;
+  size_t most_states_ = 0;
+};
+
+}  // namespace quire::grammar

@@ -1,0 +1,23 @@
+// Structural tags: free text with parts that are constrained.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "grammar/check.h"
+
+namespace quire::grammar {
+
+struct TagOptions {
+  bool any_whitespace = true;  // as of StructuredOutput
+  // Schemas whose values are written otherwise than as JSON, as some formats of tool calls do, are left as they are.
+  // Those a client asks for are refused: nothing of ours could check them.
+  bool styles = false;
+};
+
+// The same tag with its schemas and regular expressions as EBNF of ours. Errors: invalid_argument naming the part that
+// is wrong or not supported. REQUIRES: checked before (grammar/check.h).
+Result<std::string> plain_structural_tag(std::string_view text, const TagOptions& options, const GrammarLimits& limits);
+
+}  // namespace quire::grammar

@@ -1,0 +1,162 @@
+// The pool: what is compiled once, what is kept, and what takes too long.
+#include "grammar/compiler.h"
+
+#include <condition_variable>
+#include <future>
+#include <mutex>
+#include <thread>
+
+#include <gmock/gmock.h>
+
+#include "tests/grammar/grammar_support.h"
+
+namespace quire::grammar {
+namespace {
+
+using namespace testing;  // NOLINT
+using ::testing::HasSubstr;
+
+class Nothing final : public TokenConstraint {
+ public:
+  std::unique_ptr<State> start() const override { return nullptr; }
+  Status check(std::string_view) const override { return {}; }
+  bool whole_only() const override { return false; }
+};
+
+StructuredOutput choice(const std::string& text) {
+  return {.kind = Kind::kChoice, .choices = {text}};
+}
+
+// Compiles "slow..." when the gate opens, everything else at once, 100 bytes each.
+class Gate {
+ public:
+  void open() {
+    const std::lock_guard lock(mutex_);
+    open_ = true;
+    bell_.notify_all();
+  }
+  int count() {
+    const std::lock_guard lock(mutex_);
+    return count_;
+  }
+  void wait_for_count(int count) {
+    std::unique_lock lock(mutex_);
+    bell_.wait(lock, [&] { return count_ >= count; });
+  }
+  CompilerOptions options() {
+    CompilerOptions options;
+    options.compile = [this](const StructuredOutput& form, const GrammarLimits&,
+                             const std::shared_ptr<const GrammarVocabulary>&) -> Result<CompiledConstraint> {
+      std::unique_lock lock(mutex_);
+      ++count_;
+      bell_.notify_all();
+      if (form.choices.at(0).starts_with("slow")) bell_.wait(lock, [this] { return open_; });
+      if (form.choices.at(0) == "bad") return invalid_argument("it is bad");
+      return CompiledConstraint{std::make_shared<Nothing>(), 100};
+    };
+    return options;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable bell_;
+  bool open_ = false;
+  int count_ = 0;
+};
+
+std::unique_ptr<Compiler> compiler_with(CompilerOptions options) {
+  return std::make_unique<Compiler>(*byte_level().tokenizer, byte_level().vocab_size, std::vector{byte_level().end},
+                                    std::move(options));
+}
+
+using Promise = std::promise<Result<Constraint>>;
+
+Compiler::Done keep(const std::shared_ptr<Promise>& promise) {
+  return [promise](Result<Constraint> result) { promise->set_value(std::move(result)); };
+}
+
+TEST(Compiler, AFormIsCompiledOnceAndARefusedOneIsNotKept) {
+  Gate gate;
+  const auto compiler = compiler_with(gate.options());
+  const auto first = compiler->compile(choice("a"));
+  EXPECT_EQ(*first, *compiler->compile(choice("a")));
+  EXPECT_EQ(compiler->stats().hits, 1);
+  EXPECT_EQ(gate.count(), 1);
+  EXPECT_THAT(compiler->compile(choice("bad")).status().message(), HasSubstr("it is bad"));
+  EXPECT_FALSE(compiler->compile(choice("bad")).ok());
+  EXPECT_EQ(gate.count(), 3);
+  EXPECT_EQ(compiler->stats().cached_forms, 1);
+}
+
+TEST(Compiler, WhatDiffersInOneByteIsAnotherForm) {
+  Gate gate;
+  const auto compiler = compiler_with(gate.options());
+  ASSERT_TRUE(compiler->compile({.kind = Kind::kChoice, .choices = {"a", "b"}}).ok());
+  ASSERT_TRUE(compiler->compile({.kind = Kind::kChoice, .choices = {std::string("a\0b", 3)}}).ok());
+  EXPECT_EQ(compiler->stats().hits, 0);
+}
+
+// G5
+TEST(Compiler, TheCacheIsBoundedOverThousandsOfForms) {
+  Gate gate;
+  CompilerOptions options = gate.options();
+  options.cache_bytes = 10000;
+  const auto compiler = compiler_with(options);
+  for (int i = 0; i < 5000; ++i) {
+    ASSERT_TRUE(compiler->compile(choice("form " + std::to_string(i))).ok());
+    ASSERT_LE(compiler->stats().cached_bytes, options.cache_bytes);
+  }
+  EXPECT_GT(compiler->stats().cached_forms, 10);
+  // The last is there, the first is not.
+  ASSERT_TRUE(compiler->compile(choice("form 4999")).ok());
+  EXPECT_EQ(compiler->stats().hits, 1);
+  ASSERT_TRUE(compiler->compile(choice("form 0")).ok());
+  EXPECT_EQ(compiler->stats().hits, 1);
+}
+
+TEST(Compiler, WhoWaitsForTheSameFormGetsTheSame) {
+  Gate gate;
+  const auto compiler = compiler_with(gate.options());
+  const auto one = std::make_shared<Promise>();
+  const auto other = std::make_shared<Promise>();
+  compiler->compile(choice("slow"), keep(one));
+  gate.wait_for_count(1);
+  compiler->compile(choice("slow"), keep(other));
+  gate.open();
+  EXPECT_EQ(*one->get_future().get(), *other->get_future().get());
+  EXPECT_EQ(gate.count(), 1);
+}
+
+TEST(Compiler, AFormThatTakesTooLongIsGivenUpAndOthersGoOn) {
+  Gate gate;
+  CompilerOptions options = gate.options();
+  options.time_limit = std::chrono::milliseconds(1);
+  options.max_overdue = 1;
+  const auto compiler = compiler_with(options);
+  EXPECT_EQ(compiler->compile(choice("slow 1")).status().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(compiler->stats().overdue, 1);
+  EXPECT_EQ(compiler->compile(choice("slow 2")).status().code(), StatusCode::kDeadlineExceeded);
+  // Now as many are at it as may be: what is not in the cache is turned away.
+  EXPECT_EQ(compiler->compile(choice("slow 3")).status().code(), StatusCode::kResourceExhausted);
+  gate.open();
+}
+
+TEST(Compiler, OneThatGoesAnswersWhatWaits) {
+  Gate gate;
+  const auto begun = std::make_shared<Promise>();
+  const auto waiting = std::make_shared<Promise>();
+  auto compiler = compiler_with(gate.options());
+  compiler->compile(choice("slow"), keep(begun));
+  gate.wait_for_count(1);
+  compiler->compile(choice("other"), keep(waiting));
+  std::thread opens([&] { gate.open(); });
+  compiler.reset();
+  opens.join();
+  EXPECT_TRUE(begun->get_future().get().ok());
+  // Taken up after the first, or turned away: answered in any case.
+  const auto result = waiting->get_future().get();
+  EXPECT_TRUE(result.ok() || result.status().code() == StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace quire::grammar
