@@ -97,7 +97,7 @@ int main(int argc, char** argv) {
     return 1;
   }
   const auto vocabulary =
-      std::make_shared<const GrammarVocabulary>(**tokenizer, (*tokenizer)->vocab_size(), std::vector{*end});
+      std::make_shared<const GrammarVocabulary>(**tokenizer, (*tokenizer)->vocab_size(), std::vector{*end}, false);
   for (std::string line; std::getline(std::cin, line);) {
     json::object out = walk(line, vocabulary, **tokenizer, std::stoi(argv[3]));
     std::cout << json::serialize(out) << std::endl;

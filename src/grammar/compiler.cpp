@@ -22,7 +22,7 @@ std::string key_of(const StructuredOutput& form) {
   key += form.special_tokens ? 's' : 'n';
   key += form.text;
   for (const std::string& choice : form.choices) {
-    key += '\0';
+    key += std::to_string(choice.size()) + ':';  // no byte of a choice may look like where the next begins
     key += choice;
   }
   return key;

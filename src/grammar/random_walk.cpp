@@ -22,11 +22,21 @@ class Walker {
     }
   }
 
-  // -1: none is allowed.
+  // A token that is allowed and accepted. -1: there is none.
   TokenId next(TokenConstraint::State& state, int32_t step) {
-    const bool limited = state.allowed(mask_);
+    if (!state.allowed(mask_)) std::ranges::fill(mask_, ~uint32_t{0});
+    TokenId id = draw(step);
+    while (id >= 0 && !state.accept(id)) {
+      mask_[static_cast<size_t>(id) / kWordBits] &= ~(uint32_t{1} << (static_cast<size_t>(id) % kWordBits));
+      id = draw(step);
+    }
+    return id;
+  }
+
+ private:
+  TokenId draw(int32_t step) {
     const auto is_allowed = [&](TokenId id) {
-      return !limited || (mask_[static_cast<size_t>(id) / kWordBits] >> (static_cast<size_t>(id) % kWordBits) & 1) != 0;
+      return (mask_[static_cast<size_t>(id) / kWordBits] >> (static_cast<size_t>(id) % kWordBits) & 1) != 0;
     };
     for (const TokenId id : vocabulary_.end_ids()) {
       if (is_allowed(id) && chance(step < 60 ? 0.4 : 0.95)) return id;
@@ -44,7 +54,6 @@ class Walker {
     return allowed[std::uniform_int_distribution<size_t>(0, allowed.size() - 1)(random_)];
   }
 
- private:
   static constexpr std::array<std::string_view, 3> kClosing = {"}", "]", "\""};
 
   bool chance(double probability) { return std::uniform_real_distribution<>(0, 1)(random_) < probability; }
@@ -65,9 +74,6 @@ Result<std::optional<std::string>> random_walk(const TokenConstraint& constraint
   for (int32_t step = 0; step < walk.max_tokens; ++step) {
     const TokenId id = walker.next(*state, step);
     if (id < 0) return internal_error("no token is allowed after \"{}\"", tokenizer.decode(ids, true));
-    if (!state->accept(id)) {
-      return internal_error("token {} was allowed after \"{}\" but is not accepted", id, tokenizer.decode(ids, true));
-    }
     if (std::ranges::find(vocabulary.end_ids(), id) != vocabulary.end_ids().end()) {
       return std::optional(tokenizer.decode(ids, true));
     }

@@ -18,8 +18,8 @@ struct RandomWalk {
 };
 
 // Draws among the allowed tokens until an end token, what closes strings, lists and objects the rather the longer it
-// gets. Returns the text; nullopt: it did not end within max_tokens. Errors: internal: no token was allowed, or one
-// that was allowed is not accepted.
+// gets. Returns the text; nullopt: it did not end within max_tokens. Errors: internal: no token was allowed
+// and accepted.
 Result<std::optional<std::string>> random_walk(const TokenConstraint& constraint, const GrammarVocabulary& vocabulary,
                                                const text::Tokenizer& tokenizer, const RandomWalk& walk);
 

@@ -263,6 +263,21 @@ TokenId SequenceSampler::draw_from_all(std::span<float> logits, float maximum, f
   return draw(weights, scratch.block_sums, total, u);
 }
 
+// A mask may allow a little too much (TokenConstraint::State::allowed); what is then not accepted is banned like the
+// others, and the choice made again with the same number.
+Result<SequenceSampler::Choice> SequenceSampler::choose_accepted(std::span<float> logits, SamplingScratch& scratch) {
+  if (!constraint_) return choose(logits, scratch);
+  constexpr int kMostRefused = 64;
+  scratch.constrained_logits.assign(logits.begin(), logits.end());
+  for (int refused = 0; refused < kMostRefused; ++refused) {
+    QUIRE_ASSIGN_OR_RETURN(const Choice choice, choose(logits, scratch));
+    if (constraint_->accept(choice.id)) return choice;
+    scratch.constrained_logits[static_cast<size_t>(choice.id)] = -kInfinity;
+    std::ranges::copy(scratch.constrained_logits, logits.begin());
+  }
+  return internal_error("{} tokens that were allowed break the form of the answer", kMostRefused);
+}
+
 Result<SampledToken> SequenceSampler::sample(std::span<float> logits, SamplingScratch& scratch) {
   QUIRE_CHECK(static_cast<int64_t>(logits.size()) == vocab_size_);
   std::span<const float> raw = logits;
@@ -271,10 +286,7 @@ Result<SampledToken> SequenceSampler::sample(std::span<float> logits, SamplingSc
     raw = scratch.raw_logits;
   }
   process(logits, scratch);
-  QUIRE_ASSIGN_OR_RETURN(const Choice choice, choose(logits, scratch));
-  if (constraint_ && !constraint_->accept(choice.id)) {
-    return internal_error("token {} breaks the form of the answer, though it was allowed", choice.id);
-  }
+  QUIRE_ASSIGN_OR_RETURN(const Choice choice, choose_accepted(logits, scratch));
   SampledToken sampled;
   sampled.id = choice.id;
   if (params_->logprobs) {

@@ -80,7 +80,8 @@ class SequenceSampler {
                   int64_t vocab_size, std::vector<TokenId> stop_token_ids, std::span<const TokenId> sampled = {});
 
   // logits: [vocab_size], overwritten. Errors: internal when a logit is NaN or +inf or when none is
-  // left above -inf, or when the constraint refuses what it allowed; the sampler is then as before the call.
+  // left above -inf, or when the constraint refuses too much of what it allowed; the sampler is then as before the
+  // call.
   Result<SampledToken> sample(std::span<float> logits, SamplingScratch& scratch);
 
   // For a beam search, which draws nothing: the `count` best tokens by their log-softmax (summed in
@@ -129,6 +130,7 @@ class SequenceSampler {
   void process(std::span<float> logits, SamplingScratch& scratch) const;
   void apply_penalties(std::span<float> logits) const;
   Result<Choice> choose(std::span<float> logits, SamplingScratch& scratch) const;
+  Result<Choice> choose_accepted(std::span<float> logits, SamplingScratch& scratch);
   TokenId draw_with_top_k(std::span<const float> logits, float maximum, float inverse_temperature, double u,
                           SamplingScratch& scratch) const;
   bool gather_nucleus(std::span<const float> weights, double total, SamplingScratch& scratch) const;

@@ -22,7 +22,8 @@ class TokenConstraint {
     virtual std::unique_ptr<State> clone() const = 0;
 
     // Sets the bits of the tokens that may follow: bit i % 32 of word i / 32. mask: [ceil(vocab_size / 32)], all of it
-    // is written. False: every token may follow, the mask is unspecified. After the answer's end its end token may.
+    // is written. Rarely a token too many is set, which accept() then refuses. False: every token may follow, the mask
+    // is unspecified. After the answer's end its end token may.
     virtual bool allowed(std::span<uint32_t> mask) = 0;
 
     // Takes note of a token of the answer. False, and nothing changes: it may not follow.

@@ -65,15 +65,13 @@ TEST(Forms, GrammarsAndTags) {
 }
 
 TEST(Forms, TagsRefuseWhatCannotBeGuaranteed) {
-  for (const char* tag : {
-    R"({"format":{"type":"json_schema","json_schema":{"not":{}}}})",
-        R"({"format":{"type":"json_schema","json_schema":{},"style":"qwen_xml"}})",
-        R"({"format":{"type":"regex","pattern":"(?=a)"}
-})", R"({"format":{"type":"regex"}})",
-                          R"({"format":{"type":"qwen_xml_parameter","json_schema":{}}})", R"({"format":7})"
-}) {
-  EXPECT_EQ(compiled({.kind = Kind::kStructuralTag, .text = tag}).status().code(), StatusCode::kInvalidArgument) << tag;
-}
+  for (const char* tag : {R"({"format":{"type":"json_schema","json_schema":{"not":{}}}})",
+                          R"({"format":{"type":"json_schema","json_schema":{},"style":"qwen_xml"}})",
+                          R"x({"format":{"type":"regex","pattern":"(?=a)"}})x", R"({"format":{"type":"regex"}})",
+                          R"({"format":{"type":"qwen_xml_parameter","json_schema":{}}})", R"({"format":7})"}) {
+    EXPECT_EQ(compiled({.kind = Kind::kStructuralTag, .text = tag}).status().code(), StatusCode::kInvalidArgument)
+        << tag;
+  }
 }
 
 TEST(Forms, TheEndIsAllowedExactlyWhereTheAnswerIsComplete) {

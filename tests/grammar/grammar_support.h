@@ -38,7 +38,7 @@ StructuredOutput schema_form(std::string_view schema, bool any_whitespace = true
 std::vector<uint32_t> mask_of(TokenConstraint::State& state, const Text& text);
 bool is_set(const std::vector<uint32_t>& mask, TokenId id);
 
-// May the answer go on by the text, token by byte, and then end?
+// May the answer go on by the text, as it is encoded, and then end?
 bool accepts(const TokenConstraint& constraint, std::string_view answer, const Text& text = byte_level());
 
 }  // namespace quire::grammar::testing

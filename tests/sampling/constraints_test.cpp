@@ -244,5 +244,71 @@ TEST(Edges, DynamicTemperatureOfZeroIsGreedy) {
   EXPECT_EQ(first_token(params, logits)->id, 3);
 }
 
+// Allows `mask` of the first 32 tokens at every step, accepts `accepted` of them, and counts what it accepted.
+class FixedConstraint final : public TokenConstraint {
+ public:
+  FixedConstraint(uint32_t mask, uint32_t accepted) : mask_(mask), accepted_(accepted) {}
+  std::unique_ptr<State> start() const override { return std::make_unique<Fixed>(mask_, accepted_); }
+  Status check(std::string_view) const override { return {}; }
+  bool whole_only() const override { return false; }
+
+ private:
+  struct Fixed final : State {
+    Fixed(uint32_t allowed_bits, uint32_t accepted_bits) : bits(allowed_bits), taken(accepted_bits) {}
+    std::unique_ptr<State> clone() const override { return std::make_unique<Fixed>(*this); }
+    bool allowed(std::span<uint32_t> mask) override {
+      mask[0] = bits;
+      return true;
+    }
+    bool accept(TokenId token) override { return (taken >> token & 1) != 0; }
+    uint32_t bits;
+    uint32_t taken;
+  };
+  uint32_t mask_;
+  uint32_t accepted_;
+};
+
+SamplingParams constrained(SamplingParams params, uint32_t mask, uint32_t accepted) {
+  params.constraint = std::make_shared<FixedConstraint>(mask, accepted);
+  return params;
+}
+
+TEST(Constraint, NoOtherTokenIsChosenAndLogprobsStayThoseOfTheModel) {
+  SamplingParams params = constrained(greedy(), 0b101, 0b101);
+  params.logprobs = 1;
+  const Result<SampledToken> sampled = first_token(params, {0.0f, 9.0f, 0.0f, 0.0f});
+  EXPECT_EQ(sampled->id, 0);
+  EXPECT_LT(sampled->logprobs->chosen.logprob, -8.0f);
+  params.temperature = 2.0f;
+  for (int i = 0; i < 50; ++i) EXPECT_NE(first_token(params, {0.0f, 9.0f, 0.0f, 9.0f})->id % 2, 1);
+}
+
+TEST(Constraint, WhatIsAllowedButNotAcceptedIsPassedOver) {
+  EXPECT_EQ(first_token(constrained(greedy(), 0b111, 0b100), {9.0f, 8.0f, 0.0f, 10.0f})->id, 2);
+  EXPECT_EQ(first_token(constrained(greedy(), 0b011, 0b100), {9.0f, 8.0f, 0.0f}).status().code(),
+            StatusCode::kInternal);
+}
+
+TEST(Constraint, NothingAllowedIsAnErrorAndAllowedTokensCountBesideIt) {
+  EXPECT_EQ(first_token(constrained(greedy(), 0, 0), {1.0f, 2.0f}).status().code(), StatusCode::kInternal);
+  SamplingParams params = constrained(greedy(), 0b011, 0b111);
+  params.allowed_token_ids = {1, 2};
+  EXPECT_EQ(first_token(params, {9.0f, 0.0f, 9.0f})->id, 1);
+}
+
+TEST(Constraint, ACompleteFormEndsBeforeMinTokensOnlyWhereNothingElseMayFollow) {
+  SamplingParams params = constrained(greedy(), 0b011, 0b111);
+  params.min_tokens = 5;
+  const auto sample = [](const SamplingParams& p) {
+    SequenceSampler sampler(std::make_shared<const SamplingParams>(p), {}, 1, 3, {1});
+    SamplingScratch scratch;
+    std::vector<float> logits = {0.0f, 9.0f, 0.0f};
+    return sampler.sample(logits, scratch);
+  };
+  EXPECT_EQ(sample(params)->id, 0);
+  params.constraint = std::make_shared<FixedConstraint>(0b010, 0b010);
+  EXPECT_EQ(sample(params)->id, 1);
+}
+
 }  // namespace
 }  // namespace quire::sampling

@@ -1,0 +1,175 @@
+"""Structured output through the real client: what ends by itself is what was asked for, whatever runs beside it; what
+cannot be promised is refused by name; and attacks (ids of the list of attacks) cost others nothing."""
+
+import concurrent.futures
+import enum
+import json
+import re
+import typing
+import unittest
+
+import openai
+import pydantic
+
+import harness
+from test_openai_client import QUESTION, STORY, client_of, text_of
+
+
+class Colour(str, enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Car(pydantic.BaseModel):
+    title: str = pydantic.Field(max_length=12)
+    doors: int = pydantic.Field(ge=2, le=5)
+    colour: Colour
+    price: float = pydantic.Field(gt=0, lt=100000)
+    plate: str = pydantic.Field(pattern=r"^[A-Z]{2}-[0-9]{1,4}$")
+    owner: typing.Optional[str] = pydantic.Field(max_length=10)
+
+
+SCHEMA = Car.model_json_schema()
+# Short enough that every answer ends.
+SMALL = {"type": "object", "properties": {"n": {"type": "integer", "minimum": -9, "maximum": 99},
+                                          "s": {"enum": ["a\"b", "c\nd", "é"]}, "b": {"type": "boolean"}},
+         "required": ["n", "s", "b"], "additionalProperties": False}
+
+
+def json_schema(schema):
+    return {"type": "json_schema", "json_schema": {"name": "it", "schema": schema, "strict": True}}
+
+
+def check_small(test, text):
+    value = json.loads(text)
+    test.assertEqual(set(value), {"n", "s", "b"})
+    test.assertTrue(isinstance(value["n"], int) and -9 <= value["n"] <= 99)
+    test.assertIn(value["s"], SMALL["properties"]["s"]["enum"])
+    test.assertIsInstance(value["b"], bool)
+
+
+@harness.needs_default_model
+class Structured(harness.ServerTest):
+    arguments = ("--activation-dtype", "float32", "--max-num-batched-tokens", "64")  # prompts come in chunks
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.client = client_of(cls.server)
+        cls.addClassCleanup(cls.client.close)
+        cls.model_name = cls.client.models.list().data[0].id
+
+    def chat(self, **parameters):
+        return self.client.chat.completions.create(
+            **{"model": self.model_name, "messages": QUESTION, "max_tokens": 200, "temperature": 0,
+               "extra_body": parameters.pop("extra", {"structured_outputs": {"disable_any_whitespace": True}}),
+               **parameters})
+
+    def asked(self, **form):
+        return self.chat(extra={"structured_outputs": form}, temperature=1.5)
+
+    def test_a_pydantic_model_is_parsed(self):
+        answer = self.client.chat.completions.parse(
+            model=self.model_name, messages=[{"role": "user", "content": "Describe a car."}], temperature=0,
+            max_tokens=200, response_format=Car)
+        self.assertEqual(answer.choices[0].finish_reason, "stop")
+        self.assertIsInstance(answer.choices[0].message.parsed, Car)
+
+    def test_each_of_several_hot_answers_satisfies_the_schema(self):
+        answer = self.chat(response_format=json_schema(SMALL), n=3, temperature=1.5, seed=5, logprobs=True, extra={})
+        for choice in answer.choices:
+            if choice.finish_reason == "stop":
+                check_small(self, choice.message.content)
+            self.assertTrue(all(entry.logprob <= 0 for entry in choice.logprobs.content))
+        self.assertIn("stop", [choice.finish_reason for choice in answer.choices])
+
+    def test_a_stream_says_the_same(self):
+        whole = text_of(self.chat(response_format=json_schema(SMALL), extra={}))
+        chunks = self.chat(response_format=json_schema(SMALL), stream=True, extra={})
+        self.assertEqual("".join(c.choices[0].delta.content or "" for c in chunks), whole)
+        check_small(self, whole)
+
+    def test_json_objects(self):
+        answer = self.chat(response_format={"type": "json_object"}, extra={})
+        if answer.choices[0].finish_reason == "stop":
+            self.assertIsInstance(json.loads(text_of(answer)), dict)
+        else:
+            self.assertTrue(text_of(answer).startswith("{"))
+
+    def test_choices_expressions_grammars_and_tags(self):
+        self.assertIn(text_of(self.asked(choice=["red\n1", "bl\"ue"])), ["red\n1", "bl\"ue"])
+        self.assertRegex(text_of(self.asked(regex=r"[a-f]{3}-\d+\.")), r"\A[a-f]{3}-[0-9]+\.\Z")
+        self.assertRegex(text_of(self.asked(grammar='root ::= "<" [a-c]{1,4} ">"')), r"\A<[a-c]{1,4}>\Z")
+        new = {"type": "structural_tag", "format": {"type": "tag", "begin": "<x>", "end": "</x>",
+                                                    "content": {"type": "json_schema", "json_schema": SMALL}}}
+        old = {"structures": [{"begin": "<x>", "schema": SMALL, "end": "</x>"}], "triggers": ["<x>"]}
+        inner = re.fullmatch(r"<x>(.*)</x>", text_of(self.asked(structural_tag=new)), re.S)
+        check_small(self, inner[1])
+        answer = self.chat(response_format={"type": "structural_tag", **old}, max_tokens=60, temperature=1.0, extra={})
+        for part in re.findall(r"<x>(.*?)</x>", text_of(answer), re.S):
+            check_small(self, part)
+
+    def test_a_stop_string_that_breaks_json_is_an_error_and_one_that_does_not_occur_is_none(self):
+        with self.assertRaises(openai.InternalServerError):
+            self.chat(response_format=json_schema(SMALL), stop=["\"s\""], extra={})
+        check_small(self, text_of(self.chat(response_format=json_schema(SMALL), stop=["never said"], extra={})))
+        cut = self.chat(stop=["-"], extra={"structured_outputs": {"regex": "[a-f]{3}-[0-9]"}})
+        self.assertRegex(text_of(cut), r"\A[a-f]{3}\Z")
+
+    def test_others_in_the_batch_are_answered_as_if_alone(self):
+        alone = [text_of(self.chat(messages=messages, max_tokens=24, extra={})) for messages in (QUESTION, STORY)]
+        small = text_of(self.chat(response_format=json_schema(SMALL), extra={}))
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            plain = [pool.submit(self.chat, messages=messages, max_tokens=24, extra={})
+                     for messages in (QUESTION, STORY) * 2]
+            formed = [pool.submit(self.chat, response_format=json_schema(SMALL), extra={}) for _ in range(4)]
+            self.assertEqual([text_of(one.result()) for one in plain], alone * 2)
+            self.assertEqual([text_of(one.result()) for one in formed], [small] * 4)
+
+    def refused(self, field, **parameters):
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.chat(**parameters)
+        self.assertEqual(caught.exception.body["param"], field)
+
+    def test_bad_schemas_are_refused_by_name(self):
+        for schema in ({"type": "strange"}, {"not": {}}, {"type": "array", "uniqueItems": True}, {"$ref": "#"},
+                       {"type": "string", "pattern": "(?=a)"}, {"allOf": [{}, {}]}):
+            self.refused("response_format", response_format=json_schema(schema), extra={})
+        self.refused("guided_json", extra={"guided_json": {"dependentRequired": {}}})
+
+    def test_attacks_leave_another_stream_as_it_is(self):
+        deep = "[" * 100000 + "]" * 100000
+        attacks = [
+            ("guided_regex", "foo**"), ("guided_json", '{"type":"string","pattern":"foo**"}'),          # G1
+            ("guided_json", '{"items":' * 5000 + "{}" + "}" * 5000),                                     # G2
+            ("guided_regex", "(" * 7000 + "a" + ")" * 7000), ("guided_regex", "((((a{99}){99}){99}){99})"),
+            ("guided_json", json.dumps({"enum": [str(i) for i in range(70000)]})),                       # G3
+            ("guided_json", deep), ("guided_json", '{"const":' + deep + "}"),                            # G7
+        ]
+        exponential = ["(a|aa)*b", "((a|b)*c|(a|c)*b)*", "(.*)x{20}", "[ab]*a[ab]{14}", "(a?){30}a{30}"]  # G4
+        parameters = {"messages": STORY, "max_tokens": 96, "extra": {}}
+        alone = text_of(self.chat(**parameters))
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            stream = pool.submit(self.chat, **parameters)
+            for field, value in attacks:
+                self.refused(field, extra={field: value})
+            for regex in exponential:
+                try:
+                    self.chat(max_tokens=4, extra={"guided_regex": regex})
+                except openai.BadRequestError as error:
+                    self.assertEqual(error.body["param"], "guided_regex")
+            self.assertEqual(text_of(stream.result()), alone)
+        self.assertEqual(self.server.get("/health").status, 200)
+
+    def test_thousands_of_forms_leave_the_server_well(self):  # G5; its bound: tests/grammar/compiler_test.cpp
+        for i in range(200):
+            self.asked_once(f"x{i}")
+        self.assertEqual(self.server.get("/health").status, 200)
+
+    def asked_once(self, choice):
+        answer = self.chat(max_tokens=8, extra={"guided_choice": [choice]})
+        self.assertEqual(text_of(answer), choice)
+
+
+if __name__ == "__main__":
+    harness.main()
