@@ -16,13 +16,6 @@
 
 namespace quire::cli {
 
-void add_bench_model(CLI::App& command, EngineConfig& config) {
-  command
-      .add_option("--model,model", config.model,
-                  "A .gguf file, or a directory with config.json and safetensors; nothing: the default model")
-      ->type_name("MODEL");
-}
-
 void add_dataset_options(CLI::App& command, bench::DatasetOptions& dataset) {
   const auto option = [&](const char* name, auto& value, const char* help) {
     return command.add_option(name, value, help)->group("Dataset")->capture_default_str();
@@ -123,7 +116,7 @@ void add_bench_latency(CLI::App& bench, int& exit_code) {
   options->engine.enable_prefix_caching = false;
   CLI::App* command = bench.add_subcommand(
       "latency", "One batch of random prompts at a time: latency, prefill and decode speed, cold start");
-  add_bench_model(*command, options->engine);
+  add_model_argument(*command, options->engine);
   const auto option = [&](const char* name, auto& value, const char* help) {
     return command->add_option(name, value, help)->group("Benchmark")->capture_default_str();
   };
@@ -148,7 +141,7 @@ void add_bench_throughput(CLI::App& bench, int& exit_code) {
   auto options = std::make_shared<ThroughputCommand>();
   CLI::App* command =
       bench.add_subcommand("throughput", "Many requests at once, without a server: tokens and requests per second");
-  add_bench_model(*command, options->engine);
+  add_model_argument(*command, options->engine);
   const auto option = [&](const char* name, auto& value, const char* help) {
     return command->add_option(name, value, help)->group("Benchmark")->capture_default_str();
   };

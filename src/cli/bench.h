@@ -6,7 +6,6 @@
 
 #include "base/status.h"
 #include "bench/dataset.h"
-#include "types/engine_config.h"
 
 namespace quire::cli {
 
@@ -15,8 +14,6 @@ void add_bench_throughput(CLI::App& bench, int& exit_code);
 void add_bench_serve(CLI::App& bench, int& exit_code);
 void add_bench_kernels(CLI::App& bench, int& exit_code);
 
-// MODEL, or --model as vLLM's benchmarks have it.
-void add_bench_model(CLI::App& command, EngineConfig& config);
 void add_dataset_options(CLI::App& command, bench::DatasetOptions& dataset);
 
 // A line on standard error: over the one before while that is a terminal.

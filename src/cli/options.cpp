@@ -23,9 +23,19 @@ std::string default_model_path() {
 }
 
 void add_model_argument(CLI::App& app, EngineConfig& config) {
-  app.add_option("model", config.model,
-                 "A .gguf file, or a directory with config.json and safetensors; nothing: the default model")
+  // Two options, not one with two names: given as both, the parser would only count arguments.
+  const auto take = [&config](const std::string& path) {
+    const auto normal = [](const std::string& text) { return std::filesystem::path(text).lexically_normal(); };
+    if (!config.model.empty() && normal(config.model) != normal(path)) {
+      throw CLI::ValidationError(
+          "MODEL", "two models are named, \"" + config.model + "\" and \"" + path + "\" (--model): name one of them");
+    }
+    config.model = path;
+  };
+  app.add_option_function<std::string>(
+         "model", take, "A .gguf file, or a directory with config.json and safetensors; nothing: the default model")
       ->type_name("MODEL");
+  app.add_option_function<std::string>("--model", take, "The same, as a flag")->type_name("MODEL");
 }
 
 void add_engine_options(CLI::App& app, EngineConfig& config) {

@@ -18,7 +18,7 @@ inline constexpr int kExitUsage = 2;  // the command line is wrong
 // Where the default model lies: <cache folder of the user>/quire/models/SmolLM2-135M-Instruct.Q4_1.gguf
 std::string default_model_path();
 
-// Positional MODEL. Empty: the default model.
+// MODEL, by its place or as --model. Empty: the default model. The parser refuses two that differ.
 void add_model_argument(CLI::App& app, EngineConfig& config);
 void add_engine_options(CLI::App& app, EngineConfig& config);
 void add_sampling_options(CLI::App& app, SamplingParams& params);

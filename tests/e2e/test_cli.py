@@ -44,6 +44,18 @@ class Usage(unittest.TestCase):
                 self.assertEqual(result.returncode, 2, result.stderr)
                 self.assertIn(says, (result.stderr + result.stdout).lower())
 
+    def test_a_model_is_named_by_its_place_or_by_a_flag(self):
+        by_place = harness.run("plan", TINY)
+        self.assertEqual(by_place.returncode, 0, by_place.stderr)
+        for arguments in (("--model", TINY), (TINY, "--model", TINY), ("--model", f"{TINY}/../llama", TINY)):
+            with self.subTest(arguments=arguments):
+                self.assertEqual(harness.run("plan", *arguments).stdout, by_place.stdout)
+        for command in ("plan", "serve", "complete", "chat", "tokenize", "render", "inspect"):
+            with self.subTest(command=command):
+                result = harness.run(command, TINY, "--model", "another.gguf")
+                self.assertEqual(result.returncode, 2, result.stderr)
+                self.assertIn("two models are named", result.stderr)
+
     def test_a_missing_default_model_says_how_to_get_it(self):
         with tempfile.TemporaryDirectory() as empty:
             environment = {**os.environ, "XDG_CACHE_HOME": empty}
