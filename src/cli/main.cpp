@@ -6,12 +6,13 @@
 
 #include "base/log.h"
 #include "cli/commands.h"
+#include "cli/log_format.h"
 #include "cli/options.h"
 
 int main(int argc, char** argv) {
   using namespace quire::cli;
-  spdlog::set_pattern("%Y-%m-%d %H:%M:%S.%e %^%l%$ %v");
   spdlog::set_default_logger(spdlog::stderr_color_mt("quire"));
+  log_as_text();
 
   int exit_code = kExitOk;
   CLI::App program("quire serves large language models from a paged KV cache.", "quire");

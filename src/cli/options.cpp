@@ -30,7 +30,7 @@ void add_model_argument(CLI::App& app, EngineConfig& config) {
       throw CLI::ValidationError(
           "MODEL", "two models are named, \"" + config.model + "\" and \"" + path + "\" (--model): name one of them");
     }
-    config.model = path;
+    if (config.model.empty()) config.model = path;
   };
   app.add_option_function<std::string>(
          "model", take, "A .gguf file, or a directory with config.json and safetensors; nothing: the default model")

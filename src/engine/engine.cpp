@@ -302,6 +302,11 @@ const FlightRecorder& Engine::flight_recorder() const {
   return impl_->recorder;
 }
 
+std::chrono::nanoseconds Engine::busy_without_progress() const {
+  const int64_t since = impl_->progress_at.load(std::memory_order_relaxed);
+  if (since == 0) return std::chrono::nanoseconds(0);
+  return std::max(Clock::now().time_since_epoch() - std::chrono::nanoseconds(since), std::chrono::nanoseconds(0));
+}
 EngineStats Engine::stats() const {
   const std::lock_guard lock(impl_->inbox->mutex);
   EngineStats stats = impl_->stats;

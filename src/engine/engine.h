@@ -116,6 +116,10 @@ class Engine {
   // should end.
   bool healthy() const;
 
+  // For how long the engine's thread has been at one thing (a step, most likely) while there is work; 0 when it waits
+  // for some. Thread-safe.
+  std::chrono::nanoseconds busy_without_progress() const;
+
   const EngineConfig& config() const;
   const ModelConfig& model() const;
   const MemoryPlan& memory() const;

@@ -62,6 +62,7 @@ struct Engine::Impl {
 
   // engine_loop.cpp: the engine thread.
   void loop();
+  void note_progress();
   bool accept();
   void admit(Submission submission);
   void cancel(SequenceId id, FinishReason finish, const Status& error);
@@ -107,6 +108,7 @@ struct Engine::Impl {
   Status failure;
   EngineStats stats;
   std::atomic<SequenceId> next_id{1};
+  std::atomic<int64_t> progress_at{0};  // nanoseconds of Clock when the thread last got on; 0: it waits for work
   std::thread thread;
 };
 

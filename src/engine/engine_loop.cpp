@@ -35,6 +35,10 @@ class PhaseTimer {
 
 }  // namespace
 
+void Engine::Impl::note_progress() {
+  progress_at.store(std::chrono::nanoseconds(Clock::now().time_since_epoch()).count(), std::memory_order_relaxed);
+}
+
 void Engine::Impl::loop() {
   try {
     executor->bind_thread();
@@ -59,9 +63,11 @@ bool Engine::Impl::accept() {
   {
     std::unique_lock lock(inbox->mutex);
     if (!scheduler.has_work()) {
+      progress_at.store(0, std::memory_order_relaxed);
       inbox->bell.wait(lock,
                        [&] { return stopping || reset_prefix_cache || !submissions.empty() || !inbox->ids.empty(); });
     }
+    note_progress();
     if (stopping) return false;
     fresh.swap(submissions);
     gone.swap(inbox->ids);

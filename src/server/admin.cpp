@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <boost/json.hpp>
 
+#include "base/log.h"
 #include "engine/flight_recorder.h"
 #include "server/api_error.h"
 #include "server/url.h"
@@ -25,8 +26,6 @@ std::optional<HttpResponse> recorder_off(const engine::Engine& engine) {
   if (engine.flight_recorder().on()) return std::nullopt;
   return error_response({404, "The flight recorder is off (--flight-recorder-steps 0).", "", "", 0});
 }
-
-}  // namespace
 
 HttpResponse reset_prefix_cache(engine::Engine& engine) {
   engine.reset_prefix_cache();
@@ -55,6 +54,32 @@ HttpResponse request_life(const engine::Engine& engine, std::string_view id) {
   return error_response({404,
                          fmt::format("Nothing is known of a request {}: it never came, or is long over.", quoted(id)),
                          "id", "request_not_found", 0});
+}
+
+}  // namespace
+
+std::vector<AdminRoute> admin_routes(engine::Engine& engine) {
+  return {{"POST", "/reset_prefix_cache", [&engine](const HttpRequest&) { return reset_prefix_cache(engine); }},
+          {"GET", "/admin/flight_recorder",
+           [&engine](const HttpRequest& request) { return flight_recorder(engine, request.query); }},
+          {"GET", "/admin/requests/{id...}",
+           [&engine](const HttpRequest& request) { return request_life(engine, request.argument); }}};
+}
+
+HttpResponse show_log_level() {
+  return as_response({{"level", log_level()}});
+}
+
+HttpResponse change_log_level(const std::string& body) {
+  boost::system::error_code error;
+  const json::value asked = json::parse(body, error);
+  const json::object* object = error ? nullptr : asked.if_object();
+  const json::value* level = object != nullptr && object->size() == 1 ? object->if_contains("level") : nullptr;
+  if (level == nullptr || !level->is_string() || !set_log_level(level->get_string())) {
+    return error_response(
+        {400, R"(Send {"level": L}, L being "debug", "info", "warning" or "error".)", "level", "", 0});
+  }
+  return show_log_level();
 }
 
 void publish_cache_config(engine::Engine& engine) {

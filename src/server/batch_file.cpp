@@ -39,7 +39,8 @@ Result<BatchFileResult> run_batch_file(const ServerConfig& config, engine::Engin
   QUIRE_ASSIGN_OR_RETURN(job->output, AnswerFile::open(options.output, job->answered));
   result.skipped = job->output.num_lines();
 
-  const Generator generator(config, engine);
+  Tenants tenants({}, engine.metrics());  // everybody
+  const Generator generator(config, tenants, engine);
   LocalExchanges exchanges;
   const OpenAiApi openai(generator);
   ResponsesApi responses(generator, exchanges);

@@ -31,16 +31,11 @@ void Generation::start() {
 
 void Generation::begin() {
   if (!exchange_->connected()) return;  // the completions end with this
-  exchange_->watch(
-      [self = shared_from_this()] {
-        self->over_ = true;
-        self->completions_.clear();  // cancels what runs
-        self->delivery_.ticket.reset();
-      },
-      [self = shared_from_this()] {
-        self->aborted_ = true;
-        self->pump();
-      });
+  exchange_->watch([self = shared_from_this()] { self->drop(); },
+                   [self = shared_from_this()] {
+                     self->aborted_ = true;
+                     self->pump();
+                   });
   for (const auto& completion : completions_) {
     completion->on_ready([weak = weak_from_this()] {
       if (const auto self = weak.lock()) self->wake();
@@ -51,6 +46,19 @@ void Generation::begin() {
     writer_->begin(answer_, out_);
   }
   pump();
+}
+
+// The client is gone. What was generated and never fetched is on its account all the same.
+void Generation::drop() {
+  over_ = true;
+  for (const auto& completion : completions_) {
+    if (completion == nullptr) continue;
+    if (const auto rest = completion->try_take()) {
+      delivery_.tenant->generated(static_cast<int64_t>(rest->tokens.size()));
+    }
+  }
+  completions_.clear();  // cancels what runs
+  delivery_.ticket.reset();
 }
 
 // On the engine's thread: any number of tokens before the strand comes to it cost one visit.
@@ -120,6 +128,7 @@ bool Generation::take(size_t index) {
   }
   ChoiceState& choice = answer_.choices[index];
   choice.num_tokens += static_cast<int64_t>(delta->tokens.size());
+  delivery_.tenant->generated(static_cast<int64_t>(delta->tokens.size()));
   choice.num_reasoning_tokens += delta->num_reasoning_tokens;
   for (const grammar::ToolCallPiece& piece : delta->tool_calls) {
     choice.num_tool_calls = std::max(choice.num_tool_calls, int64_t{piece.index} + 1);
@@ -135,9 +144,9 @@ bool Generation::take(size_t index) {
 void Generation::fail(const Status& error) {
   const bool late = error.code() == StatusCode::kDeadlineExceeded;
   if (late) {
-    log_info("request {} ends: {}", delivery_.id, error.message());
+    log_request(LogLevel::kInfo, exchange_->request().id, "the request ends: {}", error.message());
   } else {
-    log_error("request {} failed: {}", delivery_.id, error.message());
+    log_request(LogLevel::kError, exchange_->request().id, "the request failed: {}", error.message());
   }
   const bool tellable = late || error.code() == StatusCode::kUnavailable;
   const ApiError told = to_api_error(tellable ? error : internal_error("{}", error.message()));

@@ -14,14 +14,15 @@
 #include "server/answer_writer.h"
 #include "server/http.h"
 #include "server/load.h"
+#include "server/tenants.h"
 
 namespace quire::server {
 
 struct Delivery {
-  std::string id;  // for the log
   bool stream = false;
   std::shared_ptr<Load> load;
   std::unique_ptr<LoadTicket> ticket;  // given back when the last answer is there
+  Tenant* tenant = nullptr;            // whose account the answers go to; outlives the exchange
 };
 
 class Generation : public std::enable_shared_from_this<Generation> {
@@ -36,6 +37,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
  private:
   void begin();
+  void drop();
   void wake();
   void pump();
   bool take(size_t index);  // false: the request failed

@@ -24,23 +24,16 @@ constexpr const char* kNotFoundCode = "model_not_found";
 constexpr const char* kOverflowCode = "context_length_exceeded";
 constexpr const char* kOverflowParam = "input_tokens";
 
-// Tenants' weights by number; one where there are no keys.
-std::vector<double> weights_of(const ServerConfig& config) {
-  std::vector<double> weights = config.api_key_weights;
-  weights.resize(std::max<size_t>(config.api_keys.size(), 1), 1.0);
-  return weights;
-}
-
 // Bytes that every answer of a request takes for its parameters' lists.
 size_t list_bytes(const SamplingParams& params) {
   const size_t ids = params.stop_token_ids.size() + (params.allowed_token_ids ? params.allowed_token_ids->size() : 0);
   return ids * sizeof(TokenId) + params.logit_bias.size() * sizeof(params.logit_bias[0]);
 }
 
-void count_rejection(engine::Engine& engine, const ServerConfig& config) {
+void count_rejection(engine::Engine& engine, const ServerConfig& config, const char* reason) {
   engine.metrics()
       .counter("vllm:admission_rejections_total", "Requests refused before they were queued, by reason.",
-               {{"model_name", config.served_model_names.front()}, {"reason", "tenant_share"}})
+               {{"model_name", config.served_model_names.front()}, {"reason", reason}})
       .increment();
 }
 
@@ -61,8 +54,9 @@ Status as_invalid(const Status& status, std::string_view param) {
 
 }  // namespace
 
-Generator::Generator(const ServerConfig& config, engine::Engine& engine)
+Generator::Generator(const ServerConfig& config, Tenants& tenants, engine::Engine& engine)
     : config_(config),
+      tenants_(tenants),
       engine_(engine),
       limits_{.defaults = config.sampling_defaults,
               .max_prompts = config.max_prompts,
@@ -74,7 +68,7 @@ Generator::Generator(const ServerConfig& config, engine::Engine& engine)
               .return_token_ids = config.return_token_ids},
       tool_format_(tool_format(config, engine)),
       reasoning_format_(reasoning_format(config, engine)),
-      load_(std::make_shared<Load>(weights_of(config), engine.config().max_num_seqs,
+      load_(std::make_shared<Load>(tenants.weights(), engine.config().max_num_seqs,
                                    engine.config().max_num_queued_reqs)) {
   if (const text::Tokenizer* tokenizer = engine.tokenizer()) {
     for (TokenId id = 0; id < tokenizer->vocab_size(); ++id) {
@@ -102,8 +96,9 @@ ApiError Generator::told(const Status& status) const {
 void Generator::answer(const std::shared_ptr<Exchange>& exchange, const Status& status) const {
   if (status.ok()) return;
   const ApiError error = told(status);
-  if (error.status >= 500 && error.status != 501)
-    log_error("request {} failed: {}", exchange->request().id, status.message());
+  if (error.status >= 500 && error.status != 501) {
+    log_request(LogLevel::kError, exchange->request().id, "the request failed: {}", status.message());
+  }
   exchange->respond(error_response_at(exchange->request().path, error));
 }
 
@@ -265,6 +260,41 @@ Generator::Standing Generator::standing_of(const HttpRequest& request, const Gen
   return {.tenant = request.tenant, .weight = key < weights.size() ? weights[key] : 1.0, .priority = options.priority};
 }
 
+Result<std::vector<std::unique_ptr<engine::Completion>>> Generator::submit(const Beginning& beginning,
+                                                                           const Standing& standing) const {
+  const GenerationOptions& options = beginning.options;
+  std::vector<std::unique_ptr<engine::Completion>> completions;  // dropped, and so cancelled, when one fails
+  for (const PreparedPrompt& prompt : beginning.prompts) {
+    engine::GenerationRequest request{.prompt = prompt.ids,
+                                      .params = options.params,
+                                      .reading = beginning.reading,
+                                      .label = beginning.context.id,
+                                      .priority = standing.priority,
+                                      .cache_salt = options.cache_salt,
+                                      .tenant = standing.tenant,
+                                      .weight = standing.weight,
+                                      .timeout = options.timeout};
+    QUIRE_ASSIGN_OR_RETURN(auto started, engine::Completion::start(engine_, std::move(request)));
+    std::ranges::move(started, std::back_inserter(completions));
+  }
+  return completions;
+}
+
+void Generator::log_start(const HttpRequest& request, const GenerationOptions& options,
+                          const std::vector<PreparedPrompt>& prompts) const {
+  LogFields fields = {{"request_id", request.id},
+                      {"prompts", std::to_string(prompts.size()), true},
+                      {"n", std::to_string(options.params.n), true},
+                      {"first_prompt_tokens", std::to_string(prompts.front().ids.size()), true},
+                      {"max_tokens", std::to_string(options.params.max_tokens.value_or(-1)), true},
+                      {"temperature", fmt::format("{}", options.params.temperature), true}};
+  if (config_.max_log_len > 0 && engine_.tokenizer() != nullptr) {
+    const std::string text = engine_.tokenizer()->decode(prompts.front().ids, /*skip_special_tokens=*/false);
+    fields.push_back({"first_prompt", std::string(shortened(text, static_cast<size_t>(config_.max_log_len)))});
+  }
+  log_with(LogLevel::kInfo, fields, "request");
+}
+
 // Compiling may take long, and others wait for this thread: it goes on elsewhere.
 Status Generator::start(const std::shared_ptr<Exchange>& exchange, Beginning beginning) const {
   if (!beginning.options.params.structured_output) return start_compiled(exchange, std::move(beginning));
@@ -309,37 +339,37 @@ Status Generator::start_engine(const std::shared_ptr<Exchange>& exchange, Beginn
     std::optional<int32_t>& tokens = beginning.options.params.max_tokens;
     tokens = std::min(tokens.value_or(*most), *most);
   }
+  const bool idle = exchange->request().in_idle_time;  // then there are few of them, and their own bound
   const Standing standing = standing_of(exchange->request(), options);
-  Delivery delivery{.id = context.id, .stream = options.stream, .load = load_, .ticket = nullptr};
-  if (!exchange->request().in_idle_time) {  // else there are few of them, and their own bound
-    const int64_t answers = static_cast<int64_t>(prompts.size()) * options.params.num_sequences();
-    delivery.ticket = load_->enter(standing.tenant, answers);
-    if (delivery.ticket == nullptr) {
-      count_rejection(engine_, config_);
-      return resource_exhausted("Requests of this API key fill its share of the queue; try again later.");
-    }
+  Tenant& tenant = tenants_[exchange->request().tenant];
+  const int64_t answers = static_cast<int64_t>(prompts.size()) * options.params.num_sequences();
+  Delivery delivery{.stream = options.stream,
+                    .load = load_,
+                    .ticket = idle ? nullptr : load_->enter(standing.tenant, answers),
+                    .tenant = &tenant};
+  if (delivery.ticket == nullptr && !idle) {
+    count_rejection(engine_, config_, "tenant_share");
+    return resource_exhausted("Requests of this API key fill its share of the queue; try again later.");
   }
-  std::vector<std::unique_ptr<engine::Completion>> completions;  // dropped, and so cancelled, when one fails
-  for (const PreparedPrompt& prompt : prompts) {
-    engine::GenerationRequest request{.prompt = prompt.ids,
-                                      .params = options.params,
-                                      .reading = beginning.reading,
-                                      .label = context.id,
-                                      .priority = standing.priority,
-                                      .cache_salt = options.cache_salt,
-                                      .tenant = standing.tenant,
-                                      .weight = standing.weight,
-                                      .timeout = options.timeout};
-    QUIRE_ASSIGN_OR_RETURN(auto started, engine::Completion::start(engine_, std::move(request)));
-    std::ranges::move(started, std::back_inserter(completions));
+  int64_t prompt_tokens = 0;
+  for (const PreparedPrompt& prompt : prompts) prompt_tokens += static_cast<int64_t>(prompt.ids.size());
+  if (const auto seconds = tenant.admit(prompt_tokens)) {
+    if (!idle) count_rejection(engine_, config_, "quota");  // else it comes again by itself
+    const ApiError refusal = {
+        429, fmt::format("This API key has used up its tokens per minute; this request fits in {} s.", *seconds), "",
+        "rate_limit_exceeded", *seconds};
+    exchange->respond(beginning.make_writer(std::move(context), static_cast<size_t>(answers))->failure(refusal));
+    return {};
   }
-  if (config_.enable_log_requests) {
-    log_info("request {}: {} prompts, n={}, first prompt of {} tokens, max_tokens={}, temperature={}", context.id,
-             prompts.size(), options.params.n, prompts.front().ids.size(), options.params.max_tokens.value_or(-1),
-             options.params.temperature);
+  auto completions = submit(beginning, standing);
+  if (!completions.ok()) {
+    tenant.refund(prompt_tokens);
+    return completions.status();
   }
-  std::unique_ptr<AnswerWriter> writer = beginning.make_writer(std::move(context), completions.size());
-  std::make_shared<Generation>(exchange, std::move(writer), std::move(prompts), std::move(completions),
+  tenant.prompted(prompt_tokens);
+  if (config_.enable_log_requests) log_start(exchange->request(), options, prompts);
+  std::unique_ptr<AnswerWriter> writer = beginning.make_writer(std::move(context), completions->size());
+  std::make_shared<Generation>(exchange, std::move(writer), std::move(prompts), std::move(*completions),
                                std::move(delivery))
       ->start();
   return {};

@@ -18,6 +18,7 @@
 #include "server/load.h"
 #include "server/openai_schema.h"
 #include "server/server.h"
+#include "server/tenants.h"
 
 namespace quire::server {
 
@@ -26,8 +27,8 @@ class Generator {
   // The writer of one request's answer with so many choices.
   using MakeWriter = std::function<std::unique_ptr<AnswerWriter>(AnswerContext context, size_t num_choices)>;
 
-  // Both must outlive it.
-  Generator(const ServerConfig& config, engine::Engine& engine);
+  // All must outlive it.
+  Generator(const ServerConfig& config, Tenants& tenants, engine::Engine& engine);
   // Waits for forms that are being compiled for its requests.
   ~Generator();
   Generator(const Generator&) = delete;
@@ -82,14 +83,19 @@ class Generator {
     std::shared_ptr<const grammar::AnswerReading> reading;  // nullptr: all is text
     bool chat = false;                                      // whose fields have names that the engine does not know
   };
+  Result<std::vector<std::unique_ptr<engine::Completion>>> submit(const Beginning& beginning,
+                                                                  const Standing& standing) const;
   Status start(const std::shared_ptr<Exchange>& exchange, Beginning beginning) const;
   // How the answer is read, and what it must be so that it can be: changes the form in `options`.
   Result<std::shared_ptr<const grammar::AnswerReading>> read_answer(const ChatRequest& request, bool thinks,
                                                                     GenerationOptions& options) const;
   Status start_compiled(const std::shared_ptr<Exchange>& exchange, Beginning beginning) const;
   Status start_engine(const std::shared_ptr<Exchange>& exchange, Beginning beginning) const;
+  void log_start(const HttpRequest& request, const GenerationOptions& options,
+                 const std::vector<PreparedPrompt>& prompts) const;
 
   const ServerConfig& config_;
+  Tenants& tenants_;
   engine::Engine& engine_;
   const SchemaLimits limits_;
   const grammar::ToolFormat tool_format_;

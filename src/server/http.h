@@ -41,12 +41,15 @@ struct HttpRequest {
   std::string query;   // behind the '?'
   HeaderFields headers;
   std::string body;
-  std::string id;             // the client's X-Request-Id where it is well formed, else our own
-  std::string handler;        // the route's name for metrics, set by HttpHandler::screen
-  std::string argument;       // what stands in the path for the route's "{id}", decoded, set by HttpHandler::screen
-  int32_t tenant = 0;         // the number of its API key, from 0; 0 where no keys are set
-  bool in_idle_time = false;  // may wait for all others: nobody is at the other end (a batch's line)
-  BodyMemory memory;          // of the body
+  std::string id;               // the client's X-Request-Id where it is well formed, else our own
+  std::string handler;          // the route's name for metrics, set by HttpHandler::screen
+  std::string argument;         // what stands in the path for the route's "{id}", decoded, set by HttpHandler::screen
+  int32_t tenant = 0;           // the number of its API key, from 0; 0 where no keys are set; -1: it has none
+  bool in_idle_time = false;    // may wait for all others: nobody is at the other end (a batch's line)
+  std::string peer;             // where it comes from: "192.0.2.1:5000", or "unix"
+  std::string traceparent;      // the W3C trace that it belongs to; empty: none
+  HeaderFields answer_headers;  // that whatever answers it has, set by HttpHandler::screen
+  BodyMemory memory;            // of the body
 
   // The first field of this name, case-insensitively; empty when there is none.
   std::string_view header(std::string_view name) const;

@@ -167,16 +167,17 @@ void ConnectionRegistry::wait_empty() {
 
 // ----------------------------------------------------------------------------------------------------- from any thread
 
-Connection::Connection(Socket socket, const HttpOptions& options, HttpHandler& handler, ConnectionRegistry& registry,
-                       uint64_t id)
+Connection::Connection(Transport::Socket socket, asio::ssl::context* tls, const HttpOptions& options,
+                       HttpHandler& handler, ConnectionRegistry& registry, uint64_t id)
     : registration_{registry, id},
-      socket_(std::move(socket)),
-      timer_(socket_.get_executor()),
+      peer_(peer_name(socket)),
+      transport_(std::move(socket), tls),
+      timer_(transport_.get_executor()),
       options_(options),
       handler_(handler) {}
 
 void Connection::post(std::function<void()> work) {
-  asio::post(socket_.get_executor(), [self = shared_from_this(), work = std::move(work)] { self->guarded(work); });
+  asio::post(transport_.get_executor(), [self = shared_from_this(), work = std::move(work)] { self->guarded(work); });
 }
 
 // Whatever runs on the strand runs in here: what it throws (no memory) ends its own connection, and the work behind it.
@@ -184,7 +185,7 @@ void Connection::guarded(FunctionRef<void()> work) {
   try {
     work();
   } catch (const std::exception& error) {
-    log_error("request {}: its connection ends: {}", request_.id, error.what());
+    log_request(LogLevel::kError, request_.id, "its connection ends: {}", error.what());
     client_gone();
   }
 }
@@ -194,11 +195,24 @@ HttpResponse Connection::refusal(int status, std::string message) const {
 }
 
 void Connection::start() {
-  post([this] { await_request(); });
+  post([this] { transport_.secure() ? handshake() : await_request(); });
+}
+
+void Connection::handshake() {
+  set_deadline(options_.header_timeout);
+  transport_.async_handshake([self = shared_from_this()](error_code error) {
+    self->guarded([&] {
+      if (self->closed_) return;
+      if (!error) return self->await_request();
+      log_debug("TLS with {} did not begin: {}", self->peer_, error.message());
+      self->client_gone();
+    });
+  });
 }
 
 void Connection::refuse() {
   post([this] {
+    if (transport_.secure()) return close_socket();
     refuse_and_close(error_response({503, "The server has as many connections as it takes.", "", "", 1}));
   });
 }
@@ -221,7 +235,7 @@ void Connection::close() {
 }
 
 void Connection::respond(uint64_t serial, HttpResponse response) {
-  asio::dispatch(socket_.get_executor(), [self = shared_from_this(), serial, response = std::move(response)] {
+  asio::dispatch(transport_.get_executor(), [self = shared_from_this(), serial, response = std::move(response)] {
     if (!self->serves(serial) || self->head_sent_) return;
     self->guarded([&] { self->send_response(response); });
   });
@@ -252,6 +266,7 @@ void Connection::await_request() {
   chunks_.reset();
   body_left_ = 0;
   request_ = {};
+  request_.peer = peer_;
   refusal_.reset();
   request_begun_ = false;
   head_done_ = false;
@@ -269,7 +284,7 @@ void Connection::read_more() {
   reading_ = true;
   incoming_.resize(head_done_ && !answering_ ? kReadBody : kReadHead);
   if (incoming_.size() == kReadHead) incoming_.shrink_to_fit();
-  socket_.async_read_some(asio::buffer(incoming_), [self = shared_from_this()](error_code error, size_t bytes) {
+  transport_.async_read_some(asio::buffer(incoming_), [self = shared_from_this()](error_code error, size_t bytes) {
     self->guarded([&] { self->on_read(error, bytes); });
   });
 }
@@ -446,16 +461,20 @@ void Connection::on_request() {
     return;
   }
   HttpRequest request = std::move(request_);
-  request_ = {};  // what the answer and metrics need
+  request_ = {};  // what the answer, the metrics and the log need
   request_.method = request.method;
   request_.path = request.path;
   request_.id = request.id;
   request_.handler = request.handler;
+  request_.tenant = request.tenant;
+  request_.peer = request.peer;
+  request_.traceparent = request.traceparent;
+  request_.answer_headers = request.answer_headers;
   auto exchange = std::make_shared<ConnectionExchange>(shared_from_this(), std::move(request), serial_);
   try {
     handler_.handle(std::move(exchange));
   } catch (const std::exception& error) {  // the exchange ends with it, which answers 500
-    log_error("request {} failed: {}", request_.id, error.what());
+    log_request(LogLevel::kError, request_.id, "the request failed: {}", error.what());
   }
 }
 
@@ -475,6 +494,7 @@ std::string Connection::head_text(const HttpResponse& response, std::optional<si
   if (registration_.registry.draining.load()) keep_alive_ = false;
   std::string head = fmt::format("HTTP/1.1 {} {}\r\nDate: {}\r\nX-Request-Id: {}\r\n", response.status,
                                  reason_phrase(response.status), http_date(), request_.id);
+  for (const auto& [name, value] : request_.answer_headers) head += fmt::format("{}: {}\r\n", name, value);
   for (const auto& [name, value] : response.headers) head += fmt::format("{}: {}\r\n", name, value);
   // These two are without content, not even of length zero (RFC 9110, section 8.6).
   if (response.status != 204 && response.status != 304) {
@@ -552,10 +572,10 @@ void Connection::start_write(std::string data, std::function<void()> done) {
 
 void Connection::write_some() {
   set_deadline(options_.write_timeout);
-  socket_.async_write_some(asio::buffer(out_) + out_written_,
-                           [self = shared_from_this()](error_code error, size_t bytes) {
-                             self->guarded([&] { self->on_written(error, bytes); });
-                           });
+  transport_.async_write_some(asio::buffer(out_) + out_written_,
+                              [self = shared_from_this()](error_code error, size_t bytes) {
+                                self->guarded([&] { self->on_written(error, bytes); });
+                              });
 }
 
 void Connection::on_written(error_code error, size_t bytes) {
@@ -587,9 +607,8 @@ void Connection::answer_complete() {
 // Closing at once, with bytes of the client unread, would reset the connection and could destroy the answer on its way.
 void Connection::linger() {
   lingering_ = true;
-  error_code ignored;
-  socket_.shutdown(Socket::shutdown_send, ignored);
   set_deadline(options_.linger_timeout);
+  transport_.end_sending(shared_from_this());
   buffer_.consume(buffer_.size());
   read_more();
 }
@@ -607,8 +626,7 @@ void Connection::client_gone() {
 void Connection::close_socket() {
   closed_ = true;
   timer_.cancel();
-  error_code ignored;
-  socket_.close(ignored);
+  transport_.close();
   const auto release_done = std::exchange(out_done_, {});
   const auto release_abort = std::exchange(on_abort_, {});
 }

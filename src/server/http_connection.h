@@ -15,7 +15,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/empty_body.hpp>
@@ -25,6 +24,7 @@
 #include "server/chunked_body.h"
 #include "server/http.h"
 #include "server/http_server.h"
+#include "server/transport.h"
 
 namespace quire::server {
 
@@ -53,15 +53,14 @@ class ConnectionRegistry {
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  using Socket = boost::asio::ip::tcp::socket;
-
-  // The registry, the options and the handler outlive it. The caller has added `id` to the registry, or will.
-  Connection(Socket socket, const HttpOptions& options, HttpHandler& handler, ConnectionRegistry& registry,
-             uint64_t id);
+  // tls: nullptr for plain HTTP. It, the registry, the options and the handler outlive this. The caller has added `id`
+  // to the registry, or will.
+  Connection(Transport::Socket socket, boost::asio::ssl::context* tls, const HttpOptions& options, HttpHandler& handler,
+             ConnectionRegistry& registry, uint64_t id);
 
   // Any thread.
   void start();
-  void refuse();  // there are too many connections: 503 and close
+  void refuse();  // there are too many connections: 503 and close; with TLS, whose start costs too much, only close
   void drain();   // close when idle, else after the answer
   void abort();   // on_abort of what is being answered, or will be
   void close();
@@ -87,6 +86,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   };
 
   void guarded(FunctionRef<void()> work);
+  void handshake();
   void read_more();
   void on_read(boost::system::error_code error, size_t bytes);
   void await_request();
@@ -115,7 +115,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void on_deadline();
 
   Registration registration_;  // first, so that it ends last
-  Socket socket_;
+  const std::string peer_;
+  Transport transport_;
   boost::asio::steady_timer timer_;
   const HttpOptions& options_;
   HttpHandler& handler_;

@@ -1,5 +1,7 @@
 #include "server/http_server.h"
 
+#include <algorithm>
+#include <cstring>
 #include <exception>
 #include <future>
 #include <memory>
@@ -8,15 +10,21 @@
 
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/strand.hpp>
 
 #include "base/log.h"
 #include "server/http_connection.h"
+#include "server/tls.h"
+#include "server/unix_socket.h"
 
 namespace quire::server {
 namespace asio = boost::asio;
 using boost::asio::ip::tcp;
 using boost::system::error_code;
+using Stream = boost::asio::generic::stream_protocol;
+using Socket = Transport::Socket;
 
 struct HttpServer::State {
   State(HttpOptions given, HttpHandler& given_handler)
@@ -29,19 +37,23 @@ struct HttpServer::State {
         retry(strand) {}
 
   Status listen();
+  Status listen_on_port();
+  Status listen_on_file();
   void run();
   void accept();
-  void accepted(error_code error, tcp::socket socket);
-  void admit(tcp::socket socket);
+  void accepted(error_code error, Socket socket);
+  void admit(Socket socket);
   void stop_accepting();
 
   HttpOptions options;
   HttpHandler& handler;
+  std::unique_ptr<asio::ssl::context> tls;  // nullptr: plain
+  UnixSocketFile socket_file;
   ConnectionRegistry registry;  // outlives io: handlers that io destroys may hold connections
   asio::io_context io;
   asio::executor_work_guard<asio::io_context::executor_type> work;
   asio::strand<asio::io_context::executor_type> strand;  // of the acceptor
-  tcp::acceptor acceptor;
+  asio::basic_socket_acceptor<Stream> acceptor;
   asio::steady_timer retry;
   uint16_t port = 0;
   uint64_t next_connection = 0;
@@ -49,6 +61,13 @@ struct HttpServer::State {
 };
 
 Status HttpServer::State::listen() {
+  if (options.tls.on()) {
+    QUIRE_ASSIGN_OR_RETURN(tls, make_tls_context(options.tls));
+  }
+  return options.uds.empty() ? listen_on_port() : listen_on_file();
+}
+
+Status HttpServer::State::listen_on_port() {
   error_code error;
   tcp::resolver resolver(io);
   const auto endpoints = resolver.resolve(options.host, std::to_string(options.port),
@@ -60,14 +79,30 @@ Status HttpServer::State::listen() {
   }
   const tcp::endpoint endpoint = endpoints.begin()->endpoint();
   acceptor.open(endpoint.protocol(), error);
-  if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+  if (!error) acceptor.set_option(asio::socket_base::reuse_address(true), error);
   if (!error) acceptor.bind(endpoint, error);
   if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
   if (error) {
     return unavailable("Cannot listen on {} port {}: {}. Choose another with --host and --port.", options.host,
                        options.port, error.message());
   }
-  port = acceptor.local_endpoint(error).port();
+  tcp::endpoint bound;
+  const auto local = acceptor.local_endpoint(error);
+  std::memcpy(bound.data(), local.data(), std::min(local.size(), bound.capacity()));
+  port = bound.port();
+  return {};
+}
+
+// Nobody can connect before listen(), so that the file has its permissions before they matter.
+Status HttpServer::State::listen_on_file() {
+  QUIRE_RETURN_IF_ERROR(remove_stale_socket(options.uds));
+  error_code error;
+  acceptor.open(asio::local::stream_protocol(), error);
+  if (!error) acceptor.bind(asio::local::stream_protocol::endpoint(options.uds), error);
+  if (error) return unavailable("Cannot listen on {}: {}.", options.uds, error.message());
+  QUIRE_RETURN_IF_ERROR(socket_file.adopt(options.uds, options.uds_mode));
+  acceptor.listen(asio::socket_base::max_listen_connections, error);
+  if (error) return unavailable("Cannot listen on {}: {}.", options.uds, error.message());
   return {};
 }
 
@@ -85,10 +120,10 @@ void HttpServer::State::run() {
 
 void HttpServer::State::accept() {
   acceptor.async_accept(asio::make_strand(io),
-                        [this](error_code error, tcp::socket socket) { accepted(error, std::move(socket)); });
+                        [this](error_code error, Socket socket) { accepted(error, std::move(socket)); });
 }
 
-void HttpServer::State::accepted(error_code error, tcp::socket socket) {
+void HttpServer::State::accepted(error_code error, Socket socket) {
   if (!acceptor.is_open()) return;
   if (error) {  // out of descriptors, most likely: wait for some to come back
     retry.expires_after(std::chrono::milliseconds(100));
@@ -106,13 +141,13 @@ void HttpServer::State::accepted(error_code error, tcp::socket socket) {
 }
 
 // Those past the limit are told so, as long as there are no more of them than of the others: then they are dropped.
-void HttpServer::State::admit(tcp::socket socket) {
+void HttpServer::State::admit(Socket socket) {
   const size_t open = registry.size();
   if (open >= 2 * options.max_connections) return;
   error_code ignored;
-  socket.set_option(tcp::no_delay(true), ignored);
+  if (options.uds.empty()) socket.set_option(tcp::no_delay(true), ignored);
   const uint64_t id = next_connection++;
-  const auto connection = std::make_shared<Connection>(std::move(socket), options, handler, registry, id);
+  const auto connection = std::make_shared<Connection>(std::move(socket), tls.get(), options, handler, registry, id);
   registry.add(id, connection);
   if (open >= options.max_connections) {
     connection->refuse();

@@ -14,9 +14,22 @@
 
 namespace quire::server {
 
+// Files in PEM. Names and numbers are vLLM's, and so Python's.
+struct TlsOptions {
+  std::string certfile;  // the chain; empty: no TLS
+  std::string keyfile;   // empty: it is in certfile
+  std::string ca_certs;  // whose certificates of clients are believed
+  int cert_reqs = 0;     // of clients: 0 none, 1 optional, 2 required
+
+  bool on() const { return !certfile.empty() || !keyfile.empty() || !ca_certs.empty() || cert_reqs != 0; }
+};
+
 struct HttpOptions {
   std::string host = "0.0.0.0";  // address or name
   uint16_t port = 8000;          // 0: any free one
+  std::string uds;               // a Unix socket's path; then neither host nor port matter
+  uint32_t uds_mode = 0600;
+  TlsOptions tls;
   int io_threads = 2;
   size_t max_connections = 10000;
   size_t max_header_bytes = 64 << 10;  // request line and fields together
@@ -24,7 +37,7 @@ struct HttpOptions {
   size_t max_body_bytes = 32 << 20;
   size_t max_buffered_bytes = 512 << 20;            // bodies of all requests that nobody has taken yet
   size_t max_pipelined_bytes = 64 << 10;            // read ahead while a request is being answered
-  std::chrono::milliseconds header_timeout{15000};  // from the first byte of a request to its last field
+  std::chrono::milliseconds header_timeout{15000};  // from the first byte of a request to its last field; TLS's start
   std::chrono::milliseconds body_timeout{60000};    // from there to the end of the body
   std::chrono::milliseconds idle_timeout{120000};   // between requests
   std::chrono::milliseconds write_timeout{60000};   // without the client taking a byte
@@ -34,13 +47,13 @@ struct HttpOptions {
 class HttpServer {
  public:
   // Binds, listens and starts the threads. The handler must outlive the server.
-  // Errors: invalid_argument (the address), unavailable (in use, no permission).
+  // Errors: invalid_argument (the address, a file of TLS), unavailable (in use, no permission).
   static Result<std::unique_ptr<HttpServer>> start(HttpOptions options, HttpHandler& handler);
   ~HttpServer();  // stop()
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
-  uint16_t port() const;
+  uint16_t port() const;  // 0 on a Unix socket
   int64_t num_connections() const;
 
   // Accepts no more, closes idle connections and lets requests that are being answered finish until the deadline; then

@@ -49,6 +49,7 @@ constexpr Operation kOperations[] = {
     {"GET", "/ping", "ping", "The same", nullptr, "", "Health", kJson, Errors::kHealth, ""},
     {"POST", "/ping", "postPing", "The same", nullptr, "", "Health", kJson, Errors::kHealth, ""},
     {"GET", "/version", "version", "The program's version", nullptr, "", "Version", kJson, Errors::kNone, ""},
+    {"GET", "/load", "load", "How many requests are being answered", nullptr, "", "Any", kJson, Errors::kNone, ""},
     {"GET", "/metrics", "metrics", "Prometheus' text", nullptr, "", nullptr, kPlainText, Errors::kNone, ""},
     {"GET", "/openapi.json", "openapi", "This document", nullptr, "", "Any", kJson, Errors::kNone, ""},
     {"POST", "/v1/chat/completions", "createChat", "Answers a conversation", "ChatRequest", kJson, "Chat", kJson,

@@ -33,8 +33,8 @@ std::string_view bearer_key(const HttpRequest& request) {
 
 }  // namespace
 
-Routes::Routes(std::vector<Route> routes, const std::vector<std::string>& api_keys) : routes_(std::move(routes)) {
-  for (const std::string& key : api_keys) key_digests_.push_back(sha256(key));
+Routes::Routes(std::vector<Route> routes, const std::vector<ApiKey>& api_keys) : routes_(std::move(routes)) {
+  for (const ApiKey& key : api_keys) key_digests_.push_back(sha256(key.key));
 }
 
 std::optional<std::string> matched_argument(std::string_view pattern, std::string_view path) {
@@ -88,7 +88,7 @@ std::optional<HttpResponse> Routes::screen(HttpRequest& request) const {
   const Route* route = find(request);
   const bool open = (route != nullptr && route->open) || (!there.empty() && request.method == "OPTIONS");
   const std::optional<int32_t> key = key_digests_.empty() ? 0 : key_of(request);
-  request.tenant = key.value_or(0);
+  request.tenant = key.value_or(-1);
   if (!open && !key) {
     return error_response_at(
         request.path,

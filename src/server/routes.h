@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "server/api_keys.h"
 #include "server/http.h"
 
 namespace quire::server {
@@ -27,7 +28,7 @@ std::optional<std::string> matched_argument(std::string_view pattern, std::strin
 // Finds routes by exact path: nothing is decoded or normalised, so that no spelling of a path gets around the key.
 class Routes {
  public:
-  Routes(std::vector<Route> routes, const std::vector<std::string>& api_keys);
+  Routes(std::vector<Route> routes, const std::vector<ApiKey>& api_keys);
 
   // Names the route in request.handler and the key in request.tenant, or says why there is none for this request: 401,
   // 404, 405, or 204 to OPTIONS.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cctype>
-#include <cmath>
 
 #include <fmt/format.h>
 
@@ -22,6 +21,7 @@
 #include "server/responses_api.h"
 #include "server/routes.h"
 #include "server/static_files.h"
+#include "server/tenants.h"
 #include "server/worker_pool.h"
 
 namespace quire::server {
@@ -33,6 +33,9 @@ HttpOptions http_options(const ServerConfig& config) {
   HttpOptions options;
   options.host = config.host;
   options.port = config.port;
+  options.uds = config.uds;
+  options.uds_mode = config.uds_mode;
+  options.tls = config.tls;
   options.io_threads = config.io_threads;
   options.max_connections = config.max_connections;
   options.max_header_bytes = config.max_header_bytes;
@@ -84,48 +87,54 @@ Result<SamplingDefaults> sampling_defaults(const ServerConfig& config, const eng
   return read_sampling_defaults(merged, "generation config");
 }
 
-Status check_keys(const ServerConfig& config) {
-  const std::vector<std::string>& keys = config.api_keys;
-  for (size_t i = 0; i < keys.size(); ++i) {
-    if (keys[i].empty()) return invalid_argument("API key number {} is empty.", i + 1);
-    if (std::find(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(i), keys[i]) - keys.begin() <
-        static_cast<std::ptrdiff_t>(i)) {
-      return invalid_argument("API key number {} is there twice.", i + 1);
-    }
-  }
-  const std::vector<double>& weights = config.api_key_weights;
-  if (!weights.empty() && weights.size() != keys.size()) {
-    return invalid_argument("There are {} API keys and {} weights for them; give one a key, in the same order.",
-                            keys.size(), weights.size());
-  }
-  for (const double weight : weights) {
-    if (weight >= 1e-3 && weight <= 1e6) continue;
-    return invalid_argument("An API key's weight is {}; it must be from 0.001 to 1000000.", weight);
-  }
-  return {};
+// Version 00 of W3C's Trace Context: "00-" trace "-" span "-" flags, in lower-case hexadecimal, the first two not 0.
+bool is_traceparent(std::string_view text) {
+  constexpr std::string_view kForm = "00-tttttttttttttttttttttttttttttttt-ssssssssssssssss-ff";
+  if (text.size() != kForm.size()) return false;
+  const auto fits = [](char c, char form) {
+    return form == '-' || form == '0' ? c == form : (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+  };
+  const auto zero = [](std::string_view id) { return id.find_first_not_of('0') == std::string_view::npos; };
+  return std::equal(text.begin(), text.end(), kForm.begin(), fits) && !zero(text.substr(3, 32)) &&
+         !zero(text.substr(36, 16));
+}
+
+// Counts a request as being served until the last holder of its exchange lets go of it.
+std::shared_ptr<Exchange> counted(const std::shared_ptr<Exchange>& exchange, std::atomic<int64_t>& count) {
+  ++count;
+  return {exchange.get(), [held = exchange, &count](Exchange*) { --count; }};  // and only then the exchange may end
 }
 
 }  // namespace
 
 class Server::Impl : public HttpHandler {
  public:
-  Impl(ServerConfig config, engine::Engine& engine)
+  Impl(ServerConfig config, const std::vector<ApiKey>& keys, engine::Engine& engine)
       : config_(std::move(config)),
         engine_(engine),
-        generator_(config_, engine),
+        cors_(config_.cors),
+        has_keys_(!keys.empty()),
+        tenants_(keys, engine.metrics()),
+        generator_(config_, tenants_, engine),
         api_(generator_),
         responses_(generator_, background_),
         messages_(generator_),
-        routes_(make_routes(), config_.api_keys),
+        routes_(make_routes(), keys),
         openapi_(json::serialize(openapi_document(routes_.all(), config_.version))),
-        work_(std::make_shared<Load>(std::vector<double>(std::max<size_t>(config_.api_keys.size(), 1), 1.0),
-                                     config_.worker_threads, static_cast<int64_t>(config_.max_queued_work))),
-        workers_(config_.worker_threads, config_.max_queued_work, std::max<size_t>(config_.api_keys.size(), 1)),
+        work_(std::make_shared<Load>(std::vector<double>(tenants_.size(), 1.0), config_.worker_threads,
+                                     static_cast<int64_t>(config_.max_queued_work))),
+        workers_(config_.worker_threads, config_.max_queued_work, tenants_.size()),
         seconds_(engine.metrics().histogram("vllm:http_request_duration_seconds",
                                             "From a request's last byte to its answer's.",
                                             {0.001, 0.01, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600})) {}
 
   std::optional<HttpResponse> screen(HttpRequest& head) override {
+    if (const auto parent = head.header("traceparent"); is_traceparent(parent)) {
+      head.traceparent = parent;
+      head.answer_headers.emplace_back("traceparent", parent);
+    }
+    cors_.add_headers(head, head.answer_headers);
+    if (auto asked = cors_.preflight(head)) return asked;
     if (auto refused = routes_.screen(head)) return refused;
     if (head.method != "POST") return std::nullopt;
     if (draining_) return error_response_at(head.path, {503, "The server is shutting down.", "", "", 1});
@@ -148,9 +157,13 @@ class Server::Impl : public HttpHandler {
                   {"status", std::to_string(status)}})
         .increment();
     seconds_.observe(seconds);
-    if (config_.enable_log_requests) {
-      log_info("{} {} {} {} {:.3f} s", request.id, request.method, quoted(request.path, 80), status, seconds);
+    if (const std::string* name = key_name(request)) {
+      engine_.metrics()
+          .counter("quire:api_key_requests_total", "HTTP requests by API key and status.",
+                   {{"api_key", *name}, {"status", std::to_string(status)}})
+          .increment();
     }
+    if (config_.access_log) log_access(request, status, seconds);
   }
 
   Status listen() {
@@ -159,6 +172,10 @@ class Server::Impl : public HttpHandler {
                              BatchApi::open(generator_, background_, BatchEndpoints(api_, responses_, messages_)));
     }
     QUIRE_ASSIGN_OR_RETURN(http_, HttpServer::start(http_options(config_), *this));
+    if (!config_.admin.on()) return {};
+    auto shared = state_routes();
+    for (Route& route : shared) route.open = false;
+    QUIRE_ASSIGN_OR_RETURN(admin_, AdminServer::start(config_.admin, std::move(shared), engine_));
     return {};
   }
 
@@ -169,13 +186,19 @@ class Server::Impl : public HttpHandler {
     workers_.stop();
     background_.stop();
     http_->stop();
+    if (admin_ != nullptr) admin_->stop();  // until here operators can look
   }
 
   const HttpServer& http() const { return *http_; }
+  uint16_t admin_port() const { return admin_ != nullptr ? admin_->port() : 0; }
+
   const Routes& routes() const { return routes_; }
 
  private:
   std::vector<Route> make_routes();
+  std::vector<Route> state_routes();
+  const std::string* key_name(const HttpRequest& request);
+  void log_access(const HttpRequest& request, int status, double seconds);
   using Answer = std::function<void(const std::shared_ptr<Exchange>&)>;
   Route working(std::string method, std::string path, Answer answer);
   // A route of what this server's models cannot do.
@@ -190,6 +213,9 @@ class Server::Impl : public HttpHandler {
 
   const ServerConfig config_;
   engine::Engine& engine_;
+  const Cors cors_;
+  const bool has_keys_;
+  Tenants tenants_;
   const Generator generator_;
   LocalExchanges background_;
   const OpenAiApi api_;
@@ -198,12 +224,33 @@ class Server::Impl : public HttpHandler {
   Routes routes_;
   const std::string openapi_;
   std::atomic<bool> draining_{false};
+  std::atomic<int64_t> num_served_{0};
   std::shared_ptr<Load> work_;  // requests that wait for a worker
   WorkerPool workers_;
   Histogram& seconds_;
   std::unique_ptr<BatchApi> batches_;  // nullptr without a folder
   std::unique_ptr<HttpServer> http_;
+  std::unique_ptr<AdminServer> admin_;  // nullptr: none
 };
+
+// nullptr where it bears none, or came to no route.
+const std::string* Server::Impl::key_name(const HttpRequest& request) {
+  return has_keys_ && request.tenant >= 0 && !request.handler.empty() ? &tenants_[request.tenant].name() : nullptr;
+}
+
+void Server::Impl::log_access(const HttpRequest& request, int status, double seconds) {
+  const auto& unlogged = config_.unlogged_paths;
+  if (std::find(unlogged.begin(), unlogged.end(), request.path) != unlogged.end()) return;
+  LogFields fields = {{"request_id", request.id},
+                      {"client", request.peer},
+                      {"method", std::string(shortened(request.method, 20))},
+                      {"path", std::string(shortened(request.path, 200))},
+                      {"status", std::to_string(status), true},
+                      {"seconds", fmt::format("{:.6f}", seconds), true}};
+  if (const std::string* name = key_name(request)) fields.push_back({"api_key", *name});
+  if (!request.traceparent.empty()) fields.push_back({"traceparent", request.traceparent});
+  log_with(LogLevel::kInfo, fields, "access");
+}
 
 // A route whose answer is prepared by a worker.
 Route Server::Impl::working(std::string method, std::string path, Answer answer) {
@@ -211,11 +258,12 @@ Route Server::Impl::working(std::string method, std::string path, Answer answer)
     try {
       answer(exchange);
     } catch (const std::exception& error) {  // no memory, most likely: this request alone pays
-      log_error("request {} failed: {}", exchange->request().id, error.what());
+      log_request(LogLevel::kError, exchange->request().id, "the request failed: {}", error.what());
       exchange->respond(error_response_at(exchange->request().path, to_api_error(internal_error("{}", error.what()))));
     }
   };
-  return {std::move(method), std::move(path), false, [this, prepare](const std::shared_ptr<Exchange>& exchange) {
+  return {std::move(method), std::move(path), false, [this, prepare](const std::shared_ptr<Exchange>& arrived) {
+            const std::shared_ptr<Exchange> exchange = counted(arrived, num_served_);
             std::shared_ptr<LoadTicket> ticket = work_->enter(exchange->request().tenant, 1);
             if (ticket != nullptr &&
                 workers_.post(exchange->request().tenant, [prepare, exchange, ticket] { prepare(exchange); }))
@@ -285,12 +333,18 @@ void Server::Impl::add_batch_routes(std::vector<Route>& routes) {
 }
 
 void Server::Impl::add_admin_routes(std::vector<Route>& routes) {
-  routes.push_back(
-      admin("POST", "/reset_prefix_cache", [this](const HttpRequest&) { return reset_prefix_cache(engine_); }));
-  routes.push_back(admin("GET", "/admin/flight_recorder",
-                         [this](const HttpRequest& request) { return flight_recorder(engine_, request.query); }));
-  routes.push_back(admin("GET", "/admin/requests/{id...}",
-                         [this](const HttpRequest& request) { return request_life(engine_, request.argument); }));
+  for (AdminRoute& route : admin_routes(engine_)) {
+    routes.push_back(admin(std::move(route.method), std::move(route.path), std::move(route.answer)));
+  }
+}
+
+// What shows how the server does, to clients and operators.
+std::vector<Route> Server::Impl::state_routes() {
+  return {{"GET", "/health", true, [this](const std::shared_ptr<Exchange>& exchange) { health(*exchange); }},
+          {"GET", "/metrics", false, [this](const std::shared_ptr<Exchange>& exchange) { metrics(*exchange); }},
+          {"GET", "/load", false, [this](const std::shared_ptr<Exchange>& exchange) {
+             exchange->respond(json_response({{"server_load", num_served_.load()}}));
+           }}};
 }
 
 std::vector<Route> Server::Impl::make_routes() {
@@ -303,15 +357,14 @@ std::vector<Route> Server::Impl::make_routes() {
   std::vector<Route> routes = {
       json_route("/v1/models", false, [this] { return api_.model_list(); }),
       {"GET", "/v1/models/{model...}", false, [this](const std::shared_ptr<Exchange>& exchange) { model(*exchange); }},
-      {"GET", "/health", true, healthy},
       {"GET", "/ping", true, healthy},
       {"POST", "/ping", true, healthy},
       json_route("/version", true,
                  [this] {
                    return json::object{{"version", config_.version}};
                  }),
-      {"GET", "/metrics", false, [this](const std::shared_ptr<Exchange>& exchange) { metrics(*exchange); }},
   };
+  for (Route& route : state_routes()) routes.push_back(std::move(route));
   if (config_.enable_page) {
     for (Route& route : page_routes()) routes.push_back(std::move(route));
   }
@@ -327,6 +380,14 @@ std::vector<Route> Server::Impl::make_routes() {
 void Server::Impl::health(Exchange& exchange) const {
   if (draining_) return exchange.respond(error_response({503, "The server is shutting down.", "", "", 1}));
   if (!engine_.healthy()) return exchange.respond(error_response({503, "The engine has failed.", "", "", 0}));
+  const auto stuck = engine_.busy_without_progress();
+  if (config_.health_timeout.count() > 0 && stuck >= config_.health_timeout) {
+    return exchange.respond(
+        error_response({503,
+                        fmt::format("The engine has made no progress for {} s.",
+                                    std::chrono::duration_cast<std::chrono::seconds>(stuck).count()),
+                        "", "", 0}));
+  }
   exchange.respond(json_response({{"status", "ok"}}));
 }
 
@@ -350,7 +411,15 @@ Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Result<std::unique_ptr<Server>> Server::start(ServerConfig config, engine::Engine& engine) {
   if (config.served_model_names.empty()) return invalid_argument("The server needs a name for its model.");
   if (config.worker_threads < 1) return invalid_argument("The server needs at least one worker thread.");
-  QUIRE_RETURN_IF_ERROR(check_keys(config));
+  QUIRE_RETURN_IF_ERROR(check(config.cors));
+  QUIRE_ASSIGN_OR_RETURN(const std::vector<ApiKey> keys,
+                         all_api_keys(config.api_keys, config.api_key_weights, config.named_api_keys));
+  config.api_keys.clear();
+  config.api_key_weights.clear();
+  for (const ApiKey& key : keys) {
+    config.api_keys.push_back(key.key);
+    config.api_key_weights.push_back(key.weight);
+  }
   if (config.tool_call_parser != "auto") QUIRE_RETURN_IF_ERROR(grammar::tool_format(config.tool_call_parser).status());
   if (config.reasoning_parser != "auto") {
     QUIRE_RETURN_IF_ERROR(grammar::reasoning_format(config.reasoning_parser).status());
@@ -360,7 +429,7 @@ Result<std::unique_ptr<Server>> Server::start(ServerConfig config, engine::Engin
     log_info("requests that do not say are sampled as the model advises (--generation-config vllm: not): {}", shown);
   }
   publish_cache_config(engine);
-  auto impl = std::make_unique<Impl>(std::move(config), engine);
+  auto impl = std::make_unique<Impl>(std::move(config), keys, engine);
   QUIRE_RETURN_IF_ERROR(impl->listen());
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
@@ -376,6 +445,9 @@ std::vector<std::string> Server::routes() const {
 }
 uint16_t Server::port() const {
   return impl_->http().port();
+}
+uint16_t Server::admin_port() const {
+  return impl_->admin_port();
 }
 int64_t Server::num_connections() const {
   return impl_->http().num_connections();

@@ -4,9 +4,9 @@
 //   POST /v1/responses, and those kept: server/responses_api.h
 //   POST /v1/messages  /v1/messages/count_tokens        Anthropic's
 //        /v1/files  /v1/batches                         with a folder for them: server/batch_api.h
-//   POST /tokenize  /detokenize                         GET /health  /ping  /version  /metrics  /openapi.json
+//   POST /tokenize  /detokenize                         GET /health  /ping  /version  /metrics  /load  /openapi.json
 //   GET /  /dashboard  /page/...: server/static_files.h
-//   and for operators, where enabled: server/admin.h
+//   and for operators, where enabled: server/admin.h, server/admin_server.h
 //
 // With API keys set every route asks for `Authorization: Bearer KEY` or `x-api-key: KEY` except the page, /health,
 // /ping and /version; so do paths that do not exist. Bodies of requests are parsed, templates rendered and prompts
@@ -22,21 +22,31 @@
 
 #include "base/status.h"
 #include "engine/engine.h"
+#include "server/admin_server.h"
+#include "server/api_keys.h"
+#include "server/cors.h"
+#include "server/http_server.h"
 #include "server/sampling_fields.h"
 
 namespace quire::server {
 
 struct ServerConfig {
   std::string host = "0.0.0.0";
-  uint16_t port = 8000;                         // 0: any free one
+  uint16_t port = 8000;  // 0: any free one
+  std::string uds;       // a Unix socket's path, instead of host and port
+  uint32_t uds_mode = 0600;
+  TlsOptions tls;
   std::vector<std::string> served_model_names;  // the first is the one answers name by default
-  std::vector<std::string> api_keys;            // empty: nobody is asked for one; each is a tenant
+  std::vector<std::string> api_keys;            // each is a tenant; none here nor below: nobody is asked for one
   std::vector<double> api_key_weights;          // of their shares of the work; empty: all alike
-  bool enable_admin_endpoints = false;          // else they are not there
-  bool enable_page = true;                      // for people: chat and dashboard
-  std::string root_model;                       // shown as `root` of the model: a name, no path of this machine
-  std::string version = "0.1.0";                // of the program
-  bool return_token_ids = false;                // for requests that do not say
+  std::vector<ApiKey> named_api_keys;           // more of them; start() adds them to the two lists above
+  bool enable_admin_endpoints = false;          // on the clients' listener too; else they are not there
+  AdminConfig admin;                            // a listener of their own
+  CorsOptions cors;
+  bool enable_page = true;        // for people: chat and dashboard
+  std::string root_model;         // shown as `root` of the model: a name, no path of this machine
+  std::string version = "0.1.0";  // of the program
+  bool return_token_ids = false;  // for requests that do not say
   // How the model writes calls of tools and its reasoning: a name of grammar/answer_reading.h, or what its chat
   // template shows.
   std::string tool_call_parser = "auto";
@@ -47,8 +57,12 @@ struct ServerConfig {
   std::string generation_config;
   std::string override_generation_config;
   SamplingDefaults sampling_defaults;
-  bool trust_request_chat_template = false;  // render templates that clients send (in our sandbox)
-  bool enable_log_requests = false;          // a line a request
+  bool trust_request_chat_template = false;         // render templates that clients send (in our sandbox)
+  bool enable_log_requests = false;                 // a line a request when it begins
+  int64_t max_log_len = 0;                          // bytes of its prompt in that line; the prompt is nowhere else
+  bool access_log = false;                          // a line a request when it is over
+  std::vector<std::string> unlogged_paths;          // without one
+  std::chrono::milliseconds health_timeout{60000};  // for the engine to get on while it has work; 0: for ever
 
   int io_threads = 2;
   int worker_threads = 2;
@@ -78,14 +92,15 @@ struct ServerConfig {
 class Server {
  public:
   // Listens and serves until stopped. The engine must outlive the server.
-  // Errors: invalid_argument (no model name, a bad host, the same key twice, weights that are not one a key and more
-  // than 0), unavailable (the port is taken; the batch folder cannot be used).
+  // Errors: invalid_argument (no model name, a bad host, API keys that all_api_keys() refuses), unavailable (the port
+  // is taken; the batch folder cannot be used).
   static Result<std::unique_ptr<Server>> start(ServerConfig config, engine::Engine& engine);
   ~Server();  // stops at once
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  uint16_t port() const;
+  uint16_t port() const;        // 0 on a Unix socket
+  uint16_t admin_port() const;  // 0: there is none
   int64_t num_connections() const;
   // "GET /v1/models" for each route.
   std::vector<std::string> routes() const;

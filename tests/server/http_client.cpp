@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -36,16 +37,28 @@ std::vector<std::string> ClientResponse::events() const {
   return out;
 }
 
-Client::Client(uint16_t port) {
-  socket_ = ::socket(AF_INET, SOCK_STREAM, 0);
-  const timeval timeout{10, 0};
-  ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
-  ::setsockopt(socket_, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
+Client::Client(uint16_t port, int receive_buffer) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(port);
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  if (::connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) close();
+  connect(AF_INET, &address, sizeof address, receive_buffer);
+}
+
+Client::Client(const std::string& unix_socket) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  unix_socket.copy(address.sun_path, sizeof address.sun_path - 1);
+  connect(AF_UNIX, &address, sizeof address);
+}
+
+void Client::connect(int family, const void* address, size_t size, int receive_buffer) {
+  socket_ = ::socket(family, SOCK_STREAM, 0);
+  const timeval timeout{10, 0};
+  ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
+  ::setsockopt(socket_, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
+  if (receive_buffer > 0) ::setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof receive_buffer);
+  if (::connect(socket_, static_cast<const sockaddr*>(address), static_cast<socklen_t>(size)) != 0) close();
 }
 
 Client::~Client() {
@@ -55,6 +68,12 @@ Client::~Client() {
 void Client::close() {
   if (socket_ >= 0) ::close(socket_);
   socket_ = -1;
+}
+
+void Client::reset() {
+  const linger at_once{1, 0};
+  ::setsockopt(socket_, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+  close();
 }
 
 bool Client::send(std::string_view bytes) {
@@ -72,6 +91,11 @@ bool Client::fill() {
   if (count <= 0) return false;
   buffer_.append(bytes, static_cast<size_t>(count));
   return true;
+}
+
+std::string Client::receive_byte() {
+  char byte = 0;
+  return ::recv(socket_, &byte, 1, 0) == 1 ? std::string(1, byte) : std::string();
 }
 
 std::string Client::receive_some() {

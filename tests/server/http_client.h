@@ -24,22 +24,29 @@ struct ClientResponse {
 
 class Client {
  public:
-  explicit Client(uint16_t port);
+  // receive_buffer: bytes that the kernel may hold for it; 0: as many as usual.
+  explicit Client(uint16_t port, int receive_buffer = 0);
+  explicit Client(const std::string& unix_socket);
   ~Client();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
+  bool connected() const { return socket_ >= 0; }
   bool send(std::string_view bytes);
   // One answer; waits at most ten seconds for each piece of it.
   ClientResponse receive(bool head_only = false);
+  // One; empty at the end of the connection.
+  std::string receive_byte();
   // Some bytes, as they come; empty at the end of the connection.
   std::string receive_some();
   // Whether the server closes the connection within ten seconds; bytes on the way are dropped.
   bool closed_by_server();
   void close();
+  void reset();  // closes without a word
 
  private:
   bool fill();
+  void connect(int family, const void* address, size_t size, int receive_buffer = 0);
 
   int socket_ = -1;
   std::string buffer_;

@@ -267,6 +267,83 @@ TEST_F(ServerTest, WithoutARecorderTheAdminSaysSo) {
   EXPECT_EQ(get(port(), "/admin/requests/1").status, 404);
 }
 
+TEST_F(ServerTest, HealthSaysWhenTheEngineIsStuckAndWhenItGoesOnAgain) {
+  start({.health_timeout = std::chrono::milliseconds(30)});
+  executor_->blocked = true;
+  const struct Release {
+    AlphabetExecutor* executor;
+    ~Release() {
+      executor->blocked = false;
+      executor->blocked.notify_all();
+    }
+  } release{executor_};
+  Client client(port());
+  client.send(http_request("POST", kCompletions, R"({"prompt":"abc","max_tokens":3})"));
+  EXPECT_TRUE(eventually([&] { return get(port(), "/health").status == 503; }));
+  EXPECT_THAT(get(port(), "/health").body, HasSubstr("no progress"));
+  EXPECT_EQ(get(port(), "/ping").status, 503);
+  EXPECT_EQ(get(port(), "/load").json().at("server_load"), 1);
+  executor_->blocked = false;
+  executor_->blocked.notify_all();
+  EXPECT_EQ(client.receive().status, 200);
+  EXPECT_TRUE(eventually([&] { return engine_->busy_without_progress().count() == 0; })) << "it waits for work";
+  EXPECT_EQ(get(port(), "/health").status, 200);
+}
+
+TEST_F(ServerTest, EveryStepIsProgress) {
+  start();
+  executor_->step_microseconds = 3000;
+  const auto seen_within_one_request = [&] {
+    auto asking =
+        std::async(std::launch::async, [&] { return complete(R"({"prompt":"abc","max_tokens":100})").status; });
+    bool fell = false;
+    std::chrono::nanoseconds before{0};
+    while (asking.wait_for(std::chrono::microseconds(500)) != std::future_status::ready) {
+      const auto now = engine_->busy_without_progress();
+      fell = fell || (now.count() > 0 && now < before);
+      before = now;
+    }
+    EXPECT_EQ(asking.get(), 200);
+    return fell;
+  };
+  EXPECT_TRUE(eventually(seen_within_one_request));
+}
+
+TEST_F(ServerTest, TheLoadIsTheNumberOfRequestsBeingServed) {
+  start();
+  const auto load = [&] { return get(port(), "/load").json().at("server_load").to_number<int>(); };
+  EXPECT_EQ(load(), 0);
+  executor_->blocked = true;
+  std::vector<std::unique_ptr<Client>> clients;
+  for (const char* more : {"", R"(,"stream":true)", R"(,"n":3)"}) {
+    clients.push_back(std::make_unique<Client>(port()));
+    clients.back()->send(http_request("POST", kCompletions, std::string(R"({"prompt":"abc")") + more + "}"));
+  }
+  EXPECT_TRUE(eventually([&] { return load() == 3; })) << load();
+  clients.back()->close();
+  EXPECT_TRUE(eventually([&] { return load() == 2; })) << "gone clients count no more";
+  executor_->blocked = false;
+  executor_->blocked.notify_all();
+  for (size_t i = 0; i < 2; ++i) EXPECT_EQ(clients[i]->receive().status, 200);
+  EXPECT_TRUE(eventually([&] { return load() == 0; }));
+}
+
+TEST_F(ServerTest, ATraceIsReturnedWhereItIsOne) {
+  start();
+  const std::string good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+  EXPECT_EQ(get(port(), "/health", "traceparent: " + good + "\r\n").headers.at("traceparent"), good);
+  const auto stream =
+      post(port(), kCompletions, R"({"prompt":"abc","max_tokens":2,"stream":true})", "traceparent: " + good + "\r\n");
+  EXPECT_EQ(stream.headers.at("traceparent"), good);
+  for (const char* bad : {"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0", "x",
+                          "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
+                          "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01",
+                          "00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01",
+                          "01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}) {
+    EXPECT_EQ(get(port(), "/health", std::string("traceparent: ") + bad + "\r\n").headers.count("traceparent"), 0u);
+  }
+}
+
 TEST_F(ServerTest, MetricsHaveVllmsNames) {
   start();
   complete(R"({"prompt":"abc","max_tokens":3,"n":2})");

@@ -87,10 +87,12 @@ class AlphabetExecutor final : public runner::Executor {
   }
 
   std::atomic<int> step_microseconds{0};
+  std::atomic<bool> blocked{false};  // steps wait until it is not
 
  private:
   StepResult execute(const StepPlan& plan) {
     std::this_thread::sleep_for(std::chrono::microseconds(step_microseconds.load()));
+    blocked.wait(true);
     std::unordered_map<SequenceId, std::vector<TokenId>> moved;
     for (const BeamMove& move : plan.moves) {
       moved[move.id] = sequences_.at(move.source).prompt;
@@ -149,6 +151,16 @@ class AlphabetExecutor final : public runner::Executor {
   std::deque<const StepPlan*> submitted_;
   std::unordered_map<SequenceId, NewSequence> sequences_;
 };
+
+// Whether it becomes true within ten seconds.
+template <typename Condition>
+bool eventually(Condition condition) {
+  for (int i = 0; i < 5000; ++i) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return false;
+}
 
 class ServerTest : public testing::Test {
  protected:

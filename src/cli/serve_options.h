@@ -1,0 +1,36 @@
+// The flags of `quire serve`.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "server/server.h"
+#include "types/engine_config.h"
+
+namespace quire::cli {
+
+struct ServeOptions {
+  EngineConfig engine;
+  server::ServerConfig server;
+  std::string generation_config = "auto";
+  std::string api_key_file;
+  std::string uds_mode = "0600";
+  std::string admin_uds_mode = "0600";
+  // Each a JSON list, or names separated by commas.
+  std::vector<std::string> allowed_origins, allowed_methods, allowed_headers;
+  double health_timeout_seconds = 60;
+  int64_t shutdown_timeout_seconds = 30;
+  std::string log_format = "text";
+  std::string log_level = "info";
+};
+
+void add_serve_options(CLI::App& command, ServeOptions& options);
+
+// Reads what flags name, and puts their texts where the server looks for them.
+// Errors: invalid_argument, not_found; each says which flag.
+Status complete_serve_options(ServeOptions& options);
+
+}  // namespace quire::cli
