@@ -6,8 +6,8 @@
 #include <array>
 #include <vector>
 
+#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
 
 #include "server/http.h"
 #include "server/http_connection.h"
@@ -72,9 +72,10 @@ class Conversation {
     int ends[2];
     QUIRE_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0);
     client_ = ends[0];
-    asio::ip::tcp::socket socket(io_);
-    socket.assign(asio::ip::tcp::v4(), ends[1]);
-    const auto connection = std::make_shared<server::Connection>(std::move(socket), options_, handler_, registry_, 0);
+    server::Transport::Socket socket(io_);
+    socket.assign(asio::generic::stream_protocol(AF_UNIX, 0), ends[1]);
+    const auto connection =
+        std::make_shared<server::Connection>(std::move(socket), nullptr, options_, handler_, registry_, 0);
     registry_.add(0, connection);
     connection->start();
   }
