@@ -56,7 +56,6 @@ void add_run_batch_command(CLI::App& program, int& exit_code) {
   auto options = std::make_shared<RunBatchOptions>();
   CLI::App* command = program.add_subcommand("run-batch", "Answer a file of requests (OpenAI's batch format)");
   add_model_argument(*command, options->engine);
-  command->add_option("--model", options->engine.model, "The same, as a flag");
   command
       ->add_option("-i,--input-file", options->batch.input,
                    "JSON lines: {\"custom_id\", \"method\", \"url\", \"body\"}")
