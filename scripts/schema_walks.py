@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Random answers of the schemas of bench/data/schemas.jsonl, without a model, against Python's jsonschema.
 
-  build/venv/bin/python scripts/schema_walks.py [--walks 100] [--tokenizer FILE --end TOKEN]
+  PYTHON scripts/schema_walks.py [--walks 100] [--tokenizer FILE --end TOKEN]
 
-By default with both kinds of tokenizers in tests/data. Prints every violation, and apart
-from them the schemas of which some walk had no way on or none ended (those were not checked); fails on violations. Needs jsonschema (scripts/python_env.sh) and the program quire_grammar_walk (a build with benchmarks).
+By default with both kinds of tokenizers in tests/data. Prints every violation and fails on one; apart from them, the
+schemas of which some walk had no way on, or of which none ended (those were not checked). PYTHON is one of your own with
+jsonschema 4.26.0, which is not among the pinned packages. Needs the program quire_grammar_walk (a build with benchmarks).
 """
 
 import argparse
