@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/hex.h"
 #include "text/utf8.h"
 
 namespace quire::grammar {
@@ -210,13 +211,6 @@ CodePoints dot() {
   return CodePoints{{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}}.complement();
 }
 
-int hex_value(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
-
 }  // namespace
 
 class RegexParser {
@@ -418,7 +412,7 @@ class RegexParser {
   Result<char32_t> hexadecimal(size_t count) {
     char32_t value = 0;
     for (size_t i = 0; i < count; ++i, ++at_) {
-      const int digit = at_ < pattern_.size() ? hex_value(pattern_[at_]) : -1;
+      const int digit = at_ < pattern_.size() ? hex_digit(pattern_[at_]) : -1;
       if (digit < 0) return refuse("an escape that lacks hexadecimal digits");
       value = value * 16 + static_cast<char32_t>(digit);
     }

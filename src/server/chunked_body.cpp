@@ -2,19 +2,14 @@
 
 #include <algorithm>
 
+#include "base/hex.h"
+
 namespace quire::server {
 namespace {
 
 constexpr size_t kMaxSizeLine = 256;   // digits and extensions
 constexpr size_t kMaxTrailers = 8192;  // all of them
 constexpr size_t kMaxSizeDigits = 15;  // never overflows 64 bits
-
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
 
 }  // namespace
 

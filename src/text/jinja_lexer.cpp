@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/hex.h"
 #include "text/jinja_text.h"
 
 namespace quire::text::jinja {
@@ -267,12 +268,6 @@ class Lexer {
   std::vector<Token> tokens_;
   Status status_;
 };
-
-int hex_digit(char c) {
-  if (is_digit(c)) return c - '0';
-  const char lower = static_cast<char>(c | 0x20);
-  return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
-}
 
 }  // namespace
 
