@@ -162,7 +162,9 @@ void SequenceSampler::apply_penalties(std::span<float> logits) const {
   const float presence = params_->presence_penalty;
   for (const Seen& token : seen_) {
     float& logit = logits[static_cast<size_t>(token.id)];
-    logit = logit > 0.0f ? logit / repetition : logit * repetition;
+    const float penalised = logit > 0.0f ? logit / repetition : logit * repetition;
+    // Divided by next to nothing a number must stay one.
+    logit = std::isfinite(logit) ? std::min(penalised, std::numeric_limits<float>::max()) : penalised;
     if (token.output_count > 0) {
       logit -= frequency * static_cast<float>(token.output_count);
       logit -= presence;

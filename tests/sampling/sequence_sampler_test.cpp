@@ -143,6 +143,13 @@ TEST(Penalties, RepetitionWeakensTokensOfThePromptAndOfTheOutput) {
   EXPECT_EQ(next(sampler, {-1.2f, -1.5f, -2.5f, -2.2f}), 3);  // -2.4 -3 -2.5 -2.2
 }
 
+TEST(Penalties, OfNextToNothingAreNoFault) {
+  SamplingParams params;
+  params.repetition_penalty = 1e-38f;
+  SequenceSampler sampler = make_sampler(params, 3, {1});
+  EXPECT_EQ(next(sampler, {5.0f, 20.0f, 1.0f}), 1);
+}
+
 TEST(Penalties, FrequencyGrowsWithTheCountAndLeavesThePromptAlone) {
   SamplingParams params = greedy();
   params.frequency_penalty = 1.0f;
