@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "grammar/check.h"
+#include "grammar/formats.h"
 
 namespace quire::grammar {
 namespace json = boost::json;
@@ -32,15 +33,14 @@ constexpr std::array<std::string_view, 5> kArrayKeywords = {"items", "prefixItem
 constexpr std::array<std::string_view, 8> kObjectKeywords = {
     "properties",        "required",      "additionalProperties", "unevaluatedProperties",
     "patternProperties", "propertyNames", "minProperties",        "maxProperties"};
-// Formats that have a grammar of their own.
-constexpr std::array<std::string_view, 17> kFormats = {
-    "email",     "date",  "time", "date-time",     "duration",     "ipv4",         "ipv6",
-    "hostname",  "uuid",  "uri",  "uri-reference", "uri-template", "json-pointer", "relative-json-pointer",
-    "idn-email", "int32", "int64"};
-
 template <size_t N>
 bool is_one_of(std::string_view word, const std::array<std::string_view, N>& words) {
   return std::ranges::find(words, word) != words.end();
+}
+
+// Formats of numbers, which have no expression: only strings have.
+bool is_integer_format(std::string_view name) {
+  return name == "int32" || name == "int64";
 }
 
 class SchemaCheck {
@@ -301,11 +301,11 @@ class SchemaCheck {
     if (pattern != nullptr && lengths)
       return refuse(where, "minLength and maxLength beside pattern would not be heeded");
     if (format != nullptr) {
-      if (!format->is_string() || !is_one_of(format->get_string(), kFormats)) {
+      const std::string_view name = format->is_string() ? std::string_view(format->get_string()) : std::string_view();
+      if (format_pattern(name).empty() && !is_integer_format(name)) {
         return refuse(where, fmt::format("the format {} is not supported", json::serialize(*format)));
       }
-      const std::string_view name = format->get_string();
-      if (pattern != nullptr || (lengths && name != "int32" && name != "int64")) {
+      if (pattern != nullptr || (lengths && !is_integer_format(name))) {
         return refuse(where, "pattern, minLength and maxLength beside format would not be heeded");
       }
     }
