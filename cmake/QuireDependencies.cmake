@@ -43,6 +43,10 @@ target_include_directories(dep_xgrammar SYSTEM PUBLIC ${xgrammar_source}/include
 target_compile_definitions(dep_xgrammar PUBLIC XGRAMMAR_ENABLE_CPPTRACE=0 XGRAMMAR_ENABLE_INTERNAL_CHECK=0 XGRAMMAR_LOG_CUSTOMIZE=1)
 target_compile_options(dep_xgrammar PRIVATE -w -ffile-prefix-map=${xgrammar_source}/=)
 target_link_libraries(dep_xgrammar PUBLIC Threads::Threads)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  # In C++20 its vectors' members are constexpr, and clang wants their types whole where xgrammar has only named them.
+  set_target_properties(dep_xgrammar PROPERTIES CXX_STANDARD 17)
+endif()
 
 if(QUIRE_BUILD_TESTS)
   find_package(GTest REQUIRED)
