@@ -293,7 +293,9 @@ void Connection::on_read(error_code error, size_t bytes) {
   reading_ = false;
   if (closed_) return;
   if (error) {
-    client_gone();
+    // A client that goes as soon as it has its answer may be seen to go before the write is seen to be done.
+    client_went_ = true;
+    if (!writing_) client_gone();
     return;
   }
   if (lingering_) return read_more();
@@ -587,6 +589,7 @@ void Connection::on_written(error_code error, size_t bytes) {
   writing_ = false;
   out_ = {};
   if (const auto done = std::exchange(out_done_, {})) done();
+  if (client_went_ && !closed_) client_gone();
 }
 
 void Connection::answer_complete() {

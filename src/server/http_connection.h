@@ -153,6 +153,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool http10_ = false;
   bool aborting_ = false;
   bool lingering_ = false;
+  bool client_went_ = false;  // nothing more can be read
   bool closed_ = false;
 };
 
