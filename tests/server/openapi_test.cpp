@@ -70,7 +70,7 @@ TEST_F(OpenApiTest, WhatIsNotOpenIsNotDescribed) {
 TEST_F(OpenApiTest, EveryReferenceIsThereAndEverySchemaIsUsed) {
   ServerConfig config;
   config.enable_admin_endpoints = true;
-  config.batch_folder = testing::TempDir() + "quire-openapi";
+  config.batch_folder = testing::TempDir() + "quire-openapi-2";
   start(config);
   const json::value document = get(port(), "/openapi.json").json();
   std::set<std::string> references;
