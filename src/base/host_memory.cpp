@@ -1,5 +1,6 @@
 #include "base/host_memory.h"
 
+#include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -44,6 +45,10 @@ int64_t available_host_memory() {
       {available_by_meminfo(), left_by_cgroup("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
        left_by_cgroup("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes")});
   return available == kUnknown ? 0 : available;
+}
+
+void trim_heap() {
+  malloc_trim(0);
 }
 
 int64_t resident_memory() {

@@ -9,6 +9,9 @@ namespace quire {
 // tell.
 int64_t available_host_memory();
 
+// Gives what the heap holds and nobody uses back to the system.
+void trim_heap();
+
 // Bytes of this process that are resident now. 0 when the system does not tell.
 int64_t resident_memory();
 

@@ -4,26 +4,18 @@
 #include <chrono>
 #include <csignal>
 #include <ctime>
-#include <filesystem>
 
 #include "base/log.h"
-#include "cli/backend.h"
 #include "cli/commands.h"
 #include "cli/log_format.h"
 #include "cli/options.h"
 #include "cli/serve_options.h"
+#include "cli/served_models.h"
 #include "cli/service_manager.h"
-#include "engine/engine.h"
 #include "server/server.h"
 
 namespace quire::cli {
 namespace {
-
-// The last component of the path, however it is spelled ("models/", ".").
-std::string model_name(const std::string& path) {
-  const std::filesystem::path normal = std::filesystem::absolute(path).lexically_normal();
-  return (normal.has_filename() ? normal : normal.parent_path()).filename().string();
-}
 
 // Blocks SIGINT and SIGTERM in this thread and all that it will start, so that one place takes them.
 class SignalWait {
@@ -61,24 +53,16 @@ Status run(ServeOptions& options) {
   if (options.log_format == "json") log_as_json();
   QUIRE_CHECK(set_log_level(options.log_level));
   const auto start = std::chrono::steady_clock::now();
-  QUIRE_RETURN_IF_ERROR(resolve_model(options.engine));
   QUIRE_RETURN_IF_ERROR(complete_serve_options(options));
   options.server.version = QUIRE_VERSION;
-  options.server.root_model = model_name(options.engine.model);
-  if (options.server.served_model_names.empty()) options.server.served_model_names = {options.server.root_model};
-  options.engine.served_model_name = options.server.served_model_names.front();
-
-  QUIRE_ASSIGN_OR_RETURN(auto executor, make_executor(options.engine));
-  log_info("{}: {}, {} on {}", options.server.root_model, executor->model().architecture, executor->model().dtype,
-           executor->description());
-  log_info("memory:\n{}", executor->memory().to_string());
-  QUIRE_ASSIGN_OR_RETURN(auto engine, engine::Engine::create(options.engine, std::move(executor)));
-  QUIRE_ASSIGN_OR_RETURN(auto server, server::Server::start(options.server, *engine));
+  Metrics metrics;
+  QUIRE_ASSIGN_OR_RETURN(auto models, model_sources(options, metrics));
+  QUIRE_ASSIGN_OR_RETURN(auto server, server::Server::start(options.server, std::move(models), metrics));
   log_info("ready in {:.2f} s: {}", std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(),
            address(options, *server));
   if (server->admin_port() != 0) log_info("operators: http://{}:{}", options.server.admin.host, server->admin_port());
   service_manager.ready();
-  while (engine->healthy()) {
+  while (server->healthy()) {
     const int signal = signals.wait(std::chrono::milliseconds(500));
     if (signal == 0) continue;
     log_info("signal {}: no new requests; running answers are finished (again: stop at once)", signal);
@@ -98,7 +82,7 @@ Status run(ServeOptions& options) {
 void add_serve_command(CLI::App& program, int& exit_code) {
   auto options = std::make_shared<ServeOptions>();
   CLI::App* command = program.add_subcommand("serve", "OpenAI-compatible HTTP server");
-  add_model_argument(*command, options->engine);
+  add_models_argument(*command, *options);
   add_serve_options(*command, *options);
   add_engine_options(*command, options->engine);
   command->callback([options, &exit_code] { exit_code = exit_code_of(run(*options)); });

@@ -12,8 +12,14 @@
 
 namespace quire::cli {
 
+struct NamedModel {
+  std::string name;  // empty: --served-model-name, or its file's name
+  std::string path;  // empty: the default model
+};
+
 struct ServeOptions {
-  EngineConfig engine;
+  EngineConfig engine;             // of every model
+  std::vector<NamedModel> models;  // none: the default model
   server::ServerConfig server;
   std::string generation_config = "auto";
   std::string api_key_file;
@@ -22,6 +28,7 @@ struct ServeOptions {
   // Each a JSON list, or names separated by commas.
   std::vector<std::string> allowed_origins, allowed_methods, allowed_headers;
   double health_timeout_seconds = 60;
+  double sleep_idle_seconds = -1;
   int64_t shutdown_timeout_seconds = 30;
   std::string log_format = "text";
   std::string log_level = "info";

@@ -76,12 +76,13 @@ sched::SchedulerConfig scheduler_config(const EngineConfig& config, const Memory
 
 }  // namespace
 
-Engine::Impl::Impl(EngineConfig engine_config, std::unique_ptr<runner::Executor> the_executor)
+Engine::Impl::Impl(EngineConfig engine_config, std::unique_ptr<runner::Executor> the_executor, Metrics* shared_metrics)
     : config(std::move(engine_config)),
       scheduling(scheduler_config(config, the_executor->memory())),
       scheduler(scheduling),
       executor(config.async_scheduling ? runner::make_async_executor(std::move(the_executor))
                                        : std::move(the_executor)),
+      metrics(shared_metrics != nullptr ? *shared_metrics : own_metrics),
       engine_metrics(metrics, config.served_model_name),
       recorder(config.flight_recorder_steps) {
   costs.seconds_per_swapped_block = executor->memory().seconds_per_swapped_block;
@@ -257,10 +258,11 @@ Result<std::vector<std::unique_ptr<TokenStream>>> Engine::Impl::submit(Generatio
 
 // The engine's outside.
 
-Result<std::unique_ptr<Engine>> Engine::create(EngineConfig config, std::unique_ptr<runner::Executor> executor) {
+Result<std::unique_ptr<Engine>> Engine::create(EngineConfig config, std::unique_ptr<runner::Executor> executor,
+                                               Metrics* metrics) {
   QUIRE_RETURN_IF_ERROR(check_scheduling(config));
   QUIRE_RETURN_IF_ERROR(sched::validate(scheduler_config(config, executor->memory())));
-  auto impl = std::make_unique<Impl>(std::move(config), std::move(executor));
+  auto impl = std::make_unique<Impl>(std::move(config), std::move(executor), metrics);
   QUIRE_RETURN_IF_ERROR(impl->load_text());
   QUIRE_RETURN_IF_ERROR(impl->open_trace());
   impl->publish_stats();

@@ -92,8 +92,10 @@ class Engine {
  public:
   // Makes tokenizer and template out of the executor's text source (unless skip_tokenizer_init) and
   // starts the thread. config.tokenizer and config.chat_template are file paths that the caller has
-  // already read into the text source.
-  static Result<std::unique_ptr<Engine>> create(EngineConfig config, std::unique_ptr<runner::Executor> executor);
+  // already read into the text source. Several engines may share a registry of metrics, which outlives them: their
+  // served_model_name tells them apart. nullptr: one of its own.
+  static Result<std::unique_ptr<Engine>> create(EngineConfig config, std::unique_ptr<runner::Executor> executor,
+                                                Metrics* metrics = nullptr);
   ~Engine();  // aborts what runs, joins the thread
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -137,7 +139,7 @@ class Engine {
 
   EngineStats stats() const;
   const FlightRecorder& flight_recorder() const;
-  Metrics& metrics();  // the engine's own, vLLM's names; a server adds its own to it
+  Metrics& metrics();  // vLLM's names; a server adds its own to it
 
  private:
   struct Impl;

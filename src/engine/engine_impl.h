@@ -49,7 +49,7 @@ struct Engine::Impl {
     bool operator>(const Deadline& other) const { return at > other.at; }
   };
 
-  Impl(EngineConfig engine_config, std::unique_ptr<runner::Executor> the_executor);
+  Impl(EngineConfig engine_config, std::unique_ptr<runner::Executor> the_executor, Metrics* shared_metrics);
 
   // engine.cpp: before the loop, and consumers' threads.
   Status load_text();
@@ -95,7 +95,8 @@ struct Engine::Impl {
   std::unique_ptr<TraceWriter> trace;
 
   // Shared.
-  Metrics metrics;
+  Metrics own_metrics;  // unless several engines share one
+  Metrics& metrics;
   EngineMetrics engine_metrics;
   FlightRecorder recorder;
   std::shared_ptr<Inbox> inbox = std::make_shared<Inbox>();  // also the lock and the bell of `submissions`

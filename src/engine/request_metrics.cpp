@@ -97,6 +97,10 @@ void EngineMetrics::stepped(const StepPlan& plan) {
   iteration_tokens_->observe(plan.num_tokens);
 }
 
+EngineMetrics::~EngineMetrics() {
+  for (Gauge* gauge : {running_, waiting_, swapped_, kv_usage_, swap_usage_}) gauge->set(0);
+}
+
 void EngineMetrics::occupancy(const sched::SchedulerStats& now, const sched::SchedulerStats& before) {
   running_->set(now.running);
   waiting_->set(now.waiting);

@@ -42,6 +42,7 @@ class EngineMetrics {
  public:
   // model_name labels every metric. The registry must outlive this.
   EngineMetrics(Metrics& registry, const std::string& model_name);
+  ~EngineMetrics();  // nothing runs any more; what was counted stays
 
   Counter& phase(Phase phase) { return *phases_[static_cast<size_t>(phase)]; }  // seconds
   void accepted(const RequestRecord& record);

@@ -1,5 +1,6 @@
 #include "server/admin.h"
 
+#include <algorithm>
 #include <charconv>
 #include <optional>
 #include <string>
@@ -10,6 +11,8 @@
 #include "base/log.h"
 #include "engine/flight_recorder.h"
 #include "server/api_error.h"
+#include "server/json_fields.h"
+#include "server/models.h"
 #include "server/url.h"
 #include "types/memory_plan.h"
 
@@ -27,12 +30,15 @@ std::optional<HttpResponse> recorder_off(const engine::Engine& engine) {
   return error_response({404, "The flight recorder is off (--flight-recorder-steps 0).", "", "", 0});
 }
 
-HttpResponse reset_prefix_cache(engine::Engine& engine) {
-  engine.reset_prefix_cache();
+HttpResponse reset_prefix_cache(Models& models) {
+  for (const auto& lease : models.all_loaded()) lease->generator().engine().reset_prefix_cache();
   return as_response({{"success", true}});
 }
 
-HttpResponse flight_recorder(const engine::Engine& engine, std::string_view query) {
+HttpResponse flight_recorder(Models& models, std::string_view query) {
+  const auto lease = models.loaded(query_value(query, "model").value_or(""));
+  if (!lease.ok()) return error_response(to_api_error(lease.status()));
+  const engine::Engine& engine = (*lease)->generator().engine();
   if (auto off = recorder_off(engine)) return std::move(*off);
   int64_t count = -1;
   if (const auto steps = query_value(query, "steps")) {
@@ -46,24 +52,52 @@ HttpResponse flight_recorder(const engine::Engine& engine, std::string_view quer
   return as_response(engine.flight_recorder().steps(count));
 }
 
-HttpResponse request_life(const engine::Engine& engine, std::string_view id) {
-  if (auto off = recorder_off(engine)) return std::move(*off);
-  for (const char* prefix : {"", "chatcmpl-", "cmpl-"}) {
-    if (const auto life = engine.flight_recorder().request(prefix + std::string(id))) return as_response(*life);
+HttpResponse request_life(Models& models, std::string_view id) {
+  for (const auto& lease : models.all_loaded()) {
+    const engine::Engine& engine = lease->generator().engine();
+    if (auto off = recorder_off(engine)) return std::move(*off);
+    for (const char* prefix : {"", "chatcmpl-", "cmpl-"}) {
+      if (const auto life = engine.flight_recorder().request(prefix + std::string(id))) return as_response(*life);
+    }
   }
   return error_response({404,
                          fmt::format("Nothing is known of a request {}: it never came, or is long over.", quoted(id)),
                          "id", "request_not_found", 0});
 }
 
+// Loading goes on by itself; GET /v1/models tells how far it is.
+HttpResponse change_model(Models& models, const HttpRequest& request, bool load) {
+  const auto body = parse_json_object(request.body);
+  const json::value* name = body.ok() ? body->if_contains("model") : nullptr;
+  if (name == nullptr || !name->is_string() || body->size() != 1) {
+    return error_response({400, R"(Send {"model": NAME}.)", "model", "", 0});
+  }
+  const std::string wanted(name->get_string());
+  Status status;
+  if (load) {
+    // Kept by what is said now alone: an error of loading is in the log.
+    const auto listed = models.list();
+    const bool known = std::ranges::any_of(listed, [&](const auto& model) { return model.name == wanted; });
+    status = known ? Status() : unknown_model(wanted);
+    if (known) models.use(wanted, [](const Models::LeaseOr&) {});
+  } else {
+    status = models.unload(wanted);
+  }
+  return status.ok() ? as_response({{"success", true}}) : error_response(to_api_error(status));
+}
+
 }  // namespace
 
-std::vector<AdminRoute> admin_routes(engine::Engine& engine) {
-  return {{"POST", "/reset_prefix_cache", [&engine](const HttpRequest&) { return reset_prefix_cache(engine); }},
-          {"GET", "/admin/flight_recorder",
-           [&engine](const HttpRequest& request) { return flight_recorder(engine, request.query); }},
-          {"GET", "/admin/requests/{id...}",
-           [&engine](const HttpRequest& request) { return request_life(engine, request.argument); }}};
+std::vector<AdminRoute> admin_routes(Models& models) {
+  return {
+      {"POST", "/reset_prefix_cache", [&models](const HttpRequest&) { return reset_prefix_cache(models); }},
+      {"GET", "/admin/flight_recorder",
+       [&models](const HttpRequest& request) { return flight_recorder(models, request.query); }},
+      {"GET", "/admin/requests/{id...}",
+       [&models](const HttpRequest& request) { return request_life(models, request.argument); }},
+      {"POST", "/models/load", [&models](const HttpRequest& request) { return change_model(models, request, true); }},
+      {"POST", "/models/unload",
+       [&models](const HttpRequest& request) { return change_model(models, request, false); }}};
 }
 
 HttpResponse show_log_level() {

@@ -1,19 +1,28 @@
-// What an operator may ask of a running engine: by the operators' own listener (server/admin_server.h), and among the
+// What an operator may ask of the models: by the operators' own listener (server/admin_server.h), and among the
 // clients' routes with --enable-admin-endpoints.
 //
 //   POST /reset_prefix_cache                  forgets all cached prefixes
 //   GET  /admin/flight_recorder?steps=N       the last N steps (all that are kept, without N)
 //   GET  /admin/requests/{id}                 one request's life; its id as in the answer, or the X-Request-Id
+//   POST /models/load  /models/unload         {"model": NAME}: as if a request had come for it; as soon as what it
+//                                             answers is done
+//
+// Each is for all models that are loaded, but that the flight recorder is one's: with ?model=NAME, else the first's.
 #pragma once
 
 #include <functional>
 #include <string>
 #include <vector>
 
-#include "engine/engine.h"
 #include "server/http.h"
 
+namespace quire::engine {
+class Engine;
+}
+
 namespace quire::server {
+
+class Models;
 
 struct AdminRoute {
   std::string method;
@@ -21,8 +30,8 @@ struct AdminRoute {
   std::function<HttpResponse(const HttpRequest&)> answer;
 };
 
-// Those above. The engine outlives them.
-std::vector<AdminRoute> admin_routes(engine::Engine& engine);
+// Those above. The models outlive them.
+std::vector<AdminRoute> admin_routes(Models& models);
 
 // {"level": "info"}, of this process's log; to be changed by the operators' own listener alone.
 HttpResponse show_log_level();

@@ -20,7 +20,7 @@ bool is_loopback(const std::string& host) {
 }
 
 // Everything is answered at once on its only thread: an operator who waits delays operators.
-std::vector<Route> make_routes(std::vector<Route> shared, engine::Engine& engine) {
+std::vector<Route> make_routes(std::vector<Route> shared, Models& models) {
   std::vector<Route> routes = std::move(shared);
   const auto add = [&](AdminRoute route) {
     routes.push_back({std::move(route.method), std::move(route.path), false,
@@ -28,7 +28,7 @@ std::vector<Route> make_routes(std::vector<Route> shared, engine::Engine& engine
                         exchange->respond(answer(exchange->request()));
                       }});
   };
-  for (AdminRoute& route : admin_routes(engine)) add(std::move(route));
+  for (AdminRoute& route : admin_routes(models)) add(std::move(route));
   add({"GET", "/admin/log_level", [](const HttpRequest&) { return show_log_level(); }});
   add({"PUT", "/admin/log_level", [](const HttpRequest& request) { return change_log_level(request.body); }});
   return routes;
@@ -50,7 +50,7 @@ HttpOptions http_options(const AdminConfig& config) {
 }  // namespace
 
 Result<std::unique_ptr<AdminServer>> AdminServer::start(const AdminConfig& config, std::vector<Route> shared,
-                                                        engine::Engine& engine) {
+                                                        Models& models) {
   if (config.port && !config.uds.empty()) {
     return invalid_argument("Operators have a port or a Unix socket, not both: --admin-port or --admin-uds.");
   }
@@ -60,7 +60,7 @@ Result<std::unique_ptr<AdminServer>> AdminServer::start(const AdminConfig& confi
         config.host);
   }
   QUIRE_ASSIGN_OR_RETURN(const std::vector<ApiKey> keys, all_api_keys(config.api_keys, {}, {}));
-  auto server = std::unique_ptr<AdminServer>(new AdminServer(make_routes(std::move(shared), engine), keys));
+  auto server = std::unique_ptr<AdminServer>(new AdminServer(make_routes(std::move(shared), models), keys));
   auto http = HttpServer::start(http_options(config), *server);
   if (!http.ok()) return Status(http.status()).with_prefix("The listener for operators: ");
   server->http_ = std::move(*http);

@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "base/status.h"
-#include "engine/engine.h"
 #include "server/http_server.h"
 #include "server/routes.h"
 
@@ -30,13 +29,15 @@ struct AdminConfig {
   bool on() const { return port.has_value() || !uds.empty(); }
 };
 
+class Models;
+
 class AdminServer final : public HttpHandler {
  public:
-  // `shared` are routes that it has in common with the clients' listener. The engine, and what they refer to, outlive
+  // `shared` are routes that it has in common with the clients' listener. The models, and what they refer to, outlive
   // it. Errors: invalid_argument (a port and a socket, or another machine's address without keys), and
   // HttpServer::start()'s.
   static Result<std::unique_ptr<AdminServer>> start(const AdminConfig& config, std::vector<Route> shared,
-                                                    engine::Engine& engine);
+                                                    Models& models);
   ~AdminServer() override;
 
   uint16_t port() const { return http_->port(); }

@@ -1,9 +1,11 @@
 #include "server/api_error.h"
 
 #include <algorithm>
+#include <exception>
 
 #include <fmt/format.h>
 
+#include "base/log.h"
 #include "server/utf8.h"
 
 namespace quire::server {
@@ -109,9 +111,10 @@ HttpResponse error_response_at(std::string_view path, const ApiError& error) {
 ApiError to_api_error(const Status& status) {
   switch (status.code()) {
     case StatusCode::kInvalidArgument:
-      return {400, status.message(), status.param(), "", 0};
+      return {400, status.message(), status.param(), status.param() == kOverflowParam ? "context_length_exceeded" : "",
+              0};
     case StatusCode::kNotFound:
-      return {404, status.message(), status.param(), "", 0};
+      return {404, status.message(), status.param(), status.param() == "model" ? "model_not_found" : "", 0};
     case StatusCode::kResourceExhausted:
       return {429, status.message(), status.param(), "rate_limit_exceeded", 1};
     case StatusCode::kUnimplemented:
@@ -127,6 +130,23 @@ ApiError to_api_error(const Status& status) {
       break;
   }
   return {500, "The server failed while answering this request; its log says more.", "", "internal_error", 0};
+}
+
+void answer_error(Exchange& exchange, const Status& status, int retry_after) {
+  ApiError error = to_api_error(status);
+  if (error.status == 429) error.retry_after = retry_after;
+  if (error.status >= 500 && error.status != 501 && error.status != 503) {
+    log_request(LogLevel::kError, exchange.request().id, "the request failed: {}", status.message());
+  }
+  exchange.respond(error_response_at(exchange.request().path, error));
+}
+
+void guarded(Exchange& exchange, FunctionRef<void()> work) {
+  try {
+    work();
+  } catch (const std::exception& error) {
+    answer_error(exchange, internal_error("{}", error.what()));
+  }
 }
 
 std::string_view shortened(std::string_view text, size_t most) {

@@ -7,10 +7,14 @@
 
 #include <boost/json.hpp>
 
+#include "base/function_ref.h"
 #include "base/status.h"
 #include "server/http.h"
 
 namespace quire::server {
+
+// What an error names where a prompt is too long.
+inline constexpr const char* kOverflowParam = "input_tokens";
 
 struct ApiError {
   int status = 400;     // of HTTP
@@ -34,6 +38,12 @@ HttpResponse error_response_at(std::string_view path, const ApiError& error);
 // invalid_argument 400, not_found 404, resource_exhausted 429, unimplemented 501, unavailable 503, deadline_exceeded
 // 504, anything else 500. What went wrong inside (500) is not told to the client beyond that.
 ApiError to_api_error(const Status& status);
+
+// Answers with the error. retry_after: seconds, of a 429. REQUIRES: !status.ok().
+void answer_error(Exchange& exchange, const Status& status, int retry_after = 1);
+
+// Where no memory is left, most likely, this request alone pays: the exception becomes its answer.
+void guarded(Exchange& exchange, FunctionRef<void()> work);
 
 // At most `most` bytes of a text, cut between characters.
 std::string_view shortened(std::string_view text, size_t most);

@@ -40,23 +40,20 @@ std::optional<int64_t> window_seconds(std::string_view window) {
 
 }  // namespace
 
-Result<std::unique_ptr<BatchApi>> BatchApi::open(const Generator& generator, LocalExchanges& exchanges,
-                                                 BatchWorker::Ask ask) {
-  const ServerConfig& config = generator.config();
+Result<std::unique_ptr<BatchApi>> BatchApi::open(const ServerConfig& config, const Models& models,
+                                                 LocalExchanges& exchanges, BatchWorker::Ask ask) {
   QUIRE_ASSIGN_OR_RETURN(auto folder, BatchFolder::open(config.batch_folder, config.max_batch_folder_bytes));
-  std::unique_ptr<BatchApi> api(new BatchApi(generator, exchanges, std::move(ask), std::move(folder)));
+  std::unique_ptr<BatchApi> api(new BatchApi(config, models, exchanges, std::move(ask), std::move(folder)));
   api->batches_.resume();
   return api;
 }
 
-BatchApi::BatchApi(const Generator& generator, LocalExchanges& exchanges, BatchWorker::Ask ask,
+BatchApi::BatchApi(const ServerConfig& config, const Models& models, LocalExchanges& exchanges, BatchWorker::Ask ask,
                    std::unique_ptr<BatchFolder> folder)
-    : generator_(generator),
-      owners_(owners_of(generator.config())),
+    : owners_(owners_of(config)),
       folder_(std::move(folder)),
       worker_(
-          exchanges, std::move(ask), [&generator] { return generator.engine().stats().num_waiting > 0; },
-          generator.config().batch_concurrency),
+          exchanges, std::move(ask), [&models] { return models.num_waiting() > 0; }, config.batch_concurrency),
       batches_(*folder_, worker_, owners_) {}
 
 const std::string& BatchApi::owner(const Exchange& exchange) const {
@@ -64,7 +61,7 @@ const std::string& BatchApi::owner(const Exchange& exchange) const {
 }
 
 void BatchApi::answer(const std::shared_ptr<Exchange>& exchange, const Result<json::object>& result) const {
-  if (!result.ok()) return generator_.answer(exchange, result.status());
+  if (!result.ok()) return answer_error(*exchange, result.status());
   exchange->respond({200, "application/json", {}, json::serialize(*result)});
 }
 
@@ -115,26 +112,26 @@ void BatchApi::list_files(const std::shared_ptr<Exchange>& exchange) {
 
 void BatchApi::find_file(const std::shared_ptr<Exchange>& exchange) {
   const auto file = folder_->find_file(exchange->request().argument, owner(*exchange));
-  if (!file.ok()) return generator_.answer(exchange, file.status());
+  if (!file.ok()) return answer_error(*exchange, file.status());
   answer(exchange, file->object());
 }
 
 void BatchApi::file_content(const std::shared_ptr<Exchange>& exchange) {
   const auto file = folder_->find_file(exchange->request().argument, owner(*exchange));
-  if (!file.ok()) return generator_.answer(exchange, file.status());
+  if (!file.ok()) return answer_error(*exchange, file.status());
   auto content = read_whole_file(folder_->content_path(file->id));
-  if (!content.ok()) return generator_.answer(exchange, content.status());
+  if (!content.ok()) return answer_error(*exchange, content.status());
   exchange->respond({200, "application/octet-stream", {}, std::move(*content)});
 }
 
 void BatchApi::remove_file(const std::shared_ptr<Exchange>& exchange) {
   const std::string& id = exchange->request().argument;
   if (folder_->find_file(id, owner(*exchange)).ok() && batches_.reads(id)) {
-    return generator_.answer(
-        exchange, invalid_argument("A batch that is not over reads file {}.", quoted(id)).with_param("file_id"));
+    return answer_error(*exchange,
+                        invalid_argument("A batch that is not over reads file {}.", quoted(id)).with_param("file_id"));
   }
   if (const Status status = folder_->remove_file(id, owner(*exchange)); !status.ok()) {
-    return generator_.answer(exchange, status);
+    return answer_error(*exchange, status);
   }
   answer(exchange, json::object{{"id", id}, {"object", "file"}, {"deleted", true}});
 }

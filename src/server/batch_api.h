@@ -7,17 +7,17 @@
 
 #include "base/status.h"
 #include "server/batches.h"
-#include "server/generator.h"
 #include "server/http.h"
+#include "server/models.h"
 
 namespace quire::server {
 
 class BatchApi {
  public:
-  // Goes on with unfinished batches. ask: gives a line to its route; the generator, the exchanges and what `ask` refers
-  // to must outlive this. Errors: unavailable (the folder).
-  static Result<std::unique_ptr<BatchApi>> open(const Generator& generator, LocalExchanges& exchanges,
-                                                BatchWorker::Ask ask);
+  // Goes on with unfinished batches. ask: gives a line to its route; all and what `ask` refers to must outlive
+  // this. Errors: unavailable (the folder).
+  static Result<std::unique_ptr<BatchApi>> open(const ServerConfig& config, const Models& models,
+                                                LocalExchanges& exchanges, BatchWorker::Ask ask);
   // Lets go of what is asked; batches are gone on with when the folder is opened again. Idempotent.
   void stop() { worker_.stop(); }
 
@@ -33,14 +33,13 @@ class BatchApi {
   void cancel_batch(const std::shared_ptr<Exchange>& exchange);
 
  private:
-  BatchApi(const Generator& generator, LocalExchanges& exchanges, BatchWorker::Ask ask,
+  BatchApi(const ServerConfig& config, const Models& models, LocalExchanges& exchanges, BatchWorker::Ask ask,
            std::unique_ptr<BatchFolder> folder);
   const std::string& owner(const Exchange& exchange) const;
   Result<boost::json::object> uploaded(Exchange& exchange);
   Result<boost::json::object> created(Exchange& exchange);
   void answer(const std::shared_ptr<Exchange>& exchange, const Result<boost::json::object>& result) const;
 
-  const Generator& generator_;
   const std::vector<std::string> owners_;  // by tenant
   const std::unique_ptr<BatchFolder> folder_;
   BatchWorker worker_;

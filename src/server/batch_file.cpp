@@ -9,8 +9,8 @@
 #include "server/batch_endpoints.h"
 #include "server/batch_lines.h"
 #include "server/batch_worker.h"
-#include "server/generator.h"
 #include "server/local_exchange.h"
+#include "server/models.h"
 
 namespace quire::server {
 
@@ -40,11 +40,12 @@ Result<BatchFileResult> run_batch_file(const ServerConfig& config, engine::Engin
   result.skipped = job->output.num_lines();
 
   Tenants tenants({}, engine.metrics());  // everybody
-  const Generator generator(config, tenants, engine);
+  QUIRE_ASSIGN_OR_RETURN(const std::unique_ptr<Models> models,
+                         Models::start(config, tenants, engine.metrics(), {resident_model(config, engine)}));
   LocalExchanges exchanges;
-  const OpenAiApi openai(generator);
-  ResponsesApi responses(generator, exchanges);
-  const MessagesApi messages(generator);
+  const OpenAiApi openai(*models);
+  ResponsesApi responses(config, *models, exchanges);
+  const MessagesApi messages(*models);
   std::mutex mutex;
   std::condition_variable bell;
   bool over = false;

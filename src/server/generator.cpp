@@ -20,20 +20,16 @@ namespace {
 
 using CompiledForm = Result<std::shared_ptr<const TokenConstraint>>;
 
-constexpr const char* kNotFoundCode = "model_not_found";
-constexpr const char* kOverflowCode = "context_length_exceeded";
-constexpr const char* kOverflowParam = "input_tokens";
-
 // Bytes that every answer of a request takes for its parameters' lists.
 size_t list_bytes(const SamplingParams& params) {
   const size_t ids = params.stop_token_ids.size() + (params.allowed_token_ids ? params.allowed_token_ids->size() : 0);
   return ids * sizeof(TokenId) + params.logit_bias.size() * sizeof(params.logit_bias[0]);
 }
 
-void count_rejection(engine::Engine& engine, const ServerConfig& config, const char* reason) {
+void count_rejection(engine::Engine& engine, const std::string& model, const char* reason) {
   engine.metrics()
       .counter("vllm:admission_rejections_total", "Requests refused before they were queued, by reason.",
-               {{"model_name", config.served_model_names.front()}, {"reason", reason}})
+               {{"model_name", model}, {"reason", reason}})
       .increment();
 }
 
@@ -47,6 +43,28 @@ grammar::ReasoningFormat reasoning_format(const ServerConfig& config, const engi
   return named.ok() ? *named : grammar::reasoning_format_of(engine.text().chat_template);
 }
 
+Result<json::object> parse_config(std::string_view text, std::string_view what) {
+  boost::system::error_code error;
+  json::value value = json::parse(text, error);
+  if (error || !value.is_object()) return invalid_argument("{} is no JSON object", what);
+  return std::move(value.get_object());
+}
+
+Result<SamplingDefaults> sampling_defaults(const ServerConfig& config, const engine::Engine& engine) {
+  const std::string& own = config.use_generation_config ? engine.text().generation_config : std::string();
+  const std::string& text = config.generation_config.empty() ? own : config.generation_config;
+  json::object merged;
+  if (!text.empty()) {
+    QUIRE_ASSIGN_OR_RETURN(merged, parse_config(text, "generation_config.json"));
+  }
+  if (!config.override_generation_config.empty()) {
+    QUIRE_ASSIGN_OR_RETURN(const json::object over,
+                           parse_config(config.override_generation_config, "--override-generation-config"));
+    for (const auto& member : over) merged[member.key()] = member.value();
+  }
+  return read_sampling_defaults(merged, "generation config");
+}
+
 Status as_invalid(const Status& status, std::string_view param) {
   return Status(StatusCode::kInvalidArgument, status.message())
       .with_param(status.param().empty() ? std::string(param) : status.param());
@@ -54,11 +72,22 @@ Status as_invalid(const Status& status, std::string_view param) {
 
 }  // namespace
 
-Generator::Generator(const ServerConfig& config, Tenants& tenants, engine::Engine& engine)
+Result<std::unique_ptr<const Generator>> Generator::create(const ServerConfig& config, const ModelSource& model,
+                                                           Tenants& tenants, engine::Engine& engine) {
+  QUIRE_ASSIGN_OR_RETURN(SamplingDefaults defaults, sampling_defaults(config, engine));
+  if (const std::string shown = to_string(defaults); !shown.empty()) {
+    log_info("requests that do not say are sampled as the model advises (--generation-config vllm: not): {}", shown);
+  }
+  return std::unique_ptr<const Generator>(new Generator(config, model, std::move(defaults), tenants, engine));
+}
+
+Generator::Generator(const ServerConfig& config, const ModelSource& model, SamplingDefaults defaults, Tenants& tenants,
+                     engine::Engine& engine)
     : config_(config),
+      model_(model),
       tenants_(tenants),
       engine_(engine),
-      limits_{.defaults = config.sampling_defaults,
+      limits_{.defaults = std::move(defaults),
               .max_prompts = config.max_prompts,
               .max_n = config.max_n,
               .max_stop = config.max_stop,
@@ -87,25 +116,8 @@ int Generator::retry_after() const {
 
 ApiError Generator::told(const Status& status) const {
   ApiError error = to_api_error(status);
-  if (error.status == 404 && error.param == "model") error.code = kNotFoundCode;
-  if (error.param == kOverflowParam) error.code = kOverflowCode;
   if (error.status == 429) error.retry_after = retry_after();
   return error;
-}
-
-void Generator::answer(const std::shared_ptr<Exchange>& exchange, const Status& status) const {
-  if (status.ok()) return;
-  const ApiError error = told(status);
-  if (error.status >= 500 && error.status != 501) {
-    log_request(LogLevel::kError, exchange->request().id, "the request failed: {}", status.message());
-  }
-  exchange->respond(error_response_at(exchange->request().path, error));
-}
-
-Status Generator::check_model(const std::string& name) const {
-  const auto& names = config_.served_model_names;
-  if (name.empty() || std::find(names.begin(), names.end(), name) != names.end()) return {};
-  return not_found("The model `{}` does not exist.", shortened(name, 200)).with_param("model");
 }
 
 // --------------------------------------------------------------------------------------------------------------
@@ -231,7 +243,7 @@ AnswerContext Generator::context_of(const HttpRequest& request, const Generation
   const bool own_id = !options.request_id.empty() && request.header("X-Request-Id").empty();
   AnswerContext context;
   context.id = std::string(id_prefix) + (own_id ? options.request_id : request.id);
-  context.model = options.model.empty() ? config_.served_model_names.front() : options.model;
+  context.model = options.model.empty() ? model_name() : options.model;
   context.created = static_cast<int64_t>(std::time(nullptr));
   context.stream = options.stream;
   context.tokenizer = engine_.tokenizer();
@@ -348,13 +360,13 @@ Status Generator::start_engine(const std::shared_ptr<Exchange>& exchange, Beginn
                     .ticket = idle ? nullptr : load_->enter(standing.tenant, answers),
                     .tenant = &tenant};
   if (delivery.ticket == nullptr && !idle) {
-    count_rejection(engine_, config_, "tenant_share");
+    count_rejection(engine_, model_name(), "tenant_share");
     return resource_exhausted("Requests of this API key fill its share of the queue; try again later.");
   }
   int64_t prompt_tokens = 0;
   for (const PreparedPrompt& prompt : prompts) prompt_tokens += static_cast<int64_t>(prompt.ids.size());
   if (const auto seconds = tenant.admit(prompt_tokens)) {
-    if (!idle) count_rejection(engine_, config_, "quota");  // else it comes again by itself
+    if (!idle) count_rejection(engine_, model_name(), "quota");  // else it comes again by itself
     const ApiError refusal = {
         429, fmt::format("This API key has used up its tokens per minute; this request fits in {} s.", *seconds), "",
         "rate_limit_exceeded", *seconds};
@@ -407,7 +419,6 @@ Result<std::shared_ptr<const grammar::AnswerReading>> Generator::read_answer(con
 Status Generator::start_chat(const std::shared_ptr<Exchange>& exchange, const ChatRequest& request,
                              std::string_view id_prefix, const MakeWriter& make_writer) const {
   GenerationOptions options = request.options;
-  QUIRE_RETURN_IF_ERROR(check_model(options.model));
   std::vector<PreparedPrompt> prompts(1);
   QUIRE_ASSIGN_OR_RETURN(prompts.front(), render(request));
   engine::truncate_prompt(engine_.max_model_len(), options.params, prompts.front().ids);
@@ -423,7 +434,6 @@ Status Generator::start_chat(const std::shared_ptr<Exchange>& exchange, const Ch
 
 Status Generator::start_completion(const std::shared_ptr<Exchange>& exchange, const CompletionRequest& request,
                                    std::string_view id_prefix, const MakeWriter& make_writer) const {
-  QUIRE_RETURN_IF_ERROR(check_model(request.options.model));
   std::vector<PreparedPrompt> prompts;
   for (const Prompt& prompt : request.prompts) {
     QUIRE_ASSIGN_OR_RETURN(PreparedPrompt prepared, encode(prompt, request));

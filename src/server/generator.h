@@ -27,8 +27,9 @@ class Generator {
   // The writer of one request's answer with so many choices.
   using MakeWriter = std::function<std::unique_ptr<AnswerWriter>(AnswerContext context, size_t num_choices)>;
 
-  // All must outlive it.
-  Generator(const ServerConfig& config, Tenants& tenants, engine::Engine& engine);
+  // All must outlive it. Errors: invalid_argument (a generation config that cannot be read).
+  static Result<std::unique_ptr<const Generator>> create(const ServerConfig& config, const ModelSource& model,
+                                                         Tenants& tenants, engine::Engine& engine);
   // Waits for forms that are being compiled for its requests.
   ~Generator();
   Generator(const Generator&) = delete;
@@ -45,21 +46,18 @@ class Generator {
 
   // A conversation as the model's prompt, with its tools; its length is not looked at.
   Result<PreparedPrompt> render(const ChatRequest& request) const;
-  // An empty name is anybody's. Errors: not_found.
-  Status check_model(const std::string& name) const;
-
   // A status as its client is told it.
   ApiError told(const Status& status) const;
-  // Answers with the error, if it is one.
-  void answer(const std::shared_ptr<Exchange>& exchange, const Status& status) const;
   // A sensible Retry-After, in seconds.
   int retry_after() const;
 
   engine::Engine& engine() const { return engine_; }
-  const ServerConfig& config() const { return config_; }
+  const std::string& model_name() const { return model_.names.front(); }
   const SchemaLimits& limits() const { return limits_; }
 
  private:
+  Generator(const ServerConfig& config, const ModelSource& model, SamplingDefaults defaults, Tenants& tenants,
+            engine::Engine& engine);
   Status check_text_length(size_t bytes) const;
   Status check_length(const PreparedPrompt& prompt, const GenerationOptions& options, bool score_only) const;
   Status check_size(const GenerationOptions& options, size_t num_prompts) const;
@@ -95,6 +93,7 @@ class Generator {
                  const std::vector<PreparedPrompt>& prompts) const;
 
   const ServerConfig& config_;
+  const ModelSource& model_;
   Tenants& tenants_;
   engine::Engine& engine_;
   const SchemaLimits limits_;

@@ -3,26 +3,22 @@
 
 #include <memory>
 
-#include "base/status.h"
-#include "server/generator.h"
 #include "server/http.h"
+#include "server/models.h"
 
 namespace quire::server {
 
 class MessagesApi {
  public:
-  // It must outlive this.
-  explicit MessagesApi(const Generator& generator) : generator_(generator) {}
+  // They must outlive this.
+  explicit MessagesApi(Models& models) : models_(models) {}
 
   // Each answers the exchange: now, or by a Generation that lives on with it. Any thread.
   void create(const std::shared_ptr<Exchange>& exchange) const;
   void count_tokens(const std::shared_ptr<Exchange>& exchange) const;
 
  private:
-  Status answer_create(const std::shared_ptr<Exchange>& exchange) const;
-  Status answer_count(const std::shared_ptr<Exchange>& exchange) const;
-
-  const Generator& generator_;
+  Models& models_;
 };
 
 }  // namespace quire::server

@@ -8,15 +8,15 @@
 #include <boost/json.hpp>
 
 #include "base/status.h"
-#include "server/generator.h"
 #include "server/http.h"
+#include "server/model_request.h"
 
 namespace quire::server {
 
 class OpenAiApi {
  public:
-  // It must outlive this.
-  explicit OpenAiApi(const Generator& generator);
+  // They must outlive this.
+  explicit OpenAiApi(Models& models);
 
   // Each answers the exchange: now, or by a Generation that lives on with it. Any thread.
   void chat_completions(const std::shared_ptr<Exchange>& exchange) const;
@@ -29,13 +29,9 @@ class OpenAiApi {
   Result<boost::json::object> model_card(std::string_view name) const;
 
  private:
-  boost::json::object card(const std::string& name) const;
-  Status answer_chat(const std::shared_ptr<Exchange>& exchange) const;
-  Status answer_completions(const std::shared_ptr<Exchange>& exchange) const;
-  Status answer_tokenize(const std::shared_ptr<Exchange>& exchange) const;
-  Status answer_detokenize(const std::shared_ptr<Exchange>& exchange) const;
+  boost::json::object card(const Models::Listed& model) const;
 
-  const Generator& generator_;
+  Models& models_;
   const int64_t started_;  // Unix seconds
 };
 

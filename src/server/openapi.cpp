@@ -103,8 +103,11 @@ constexpr Operation kOperations[] = {
     {"POST", "/rerank", "rerankAlias", "The same", "AnyRequest", kJson, nullptr, "", Errors::kMissing, ""},
     {"POST", "/reset_prefix_cache", "resetPrefixCache", "Forgets all cached prefixes", nullptr, "", "Success", kJson,
      Errors::kRequest, ""},
+    {"POST", "/models/load", "loadModel", "Loads a model", "ModelName", kJson, "Success", kJson, Errors::kRequest, ""},
+    {"POST", "/models/unload", "unloadModel", "Unloads a model when what it answers is done", "ModelName", kJson,
+     "Success", kJson, Errors::kRequest, ""},
     {"GET", "/admin/flight_recorder", "flightRecorder", "The last steps", nullptr, "", "Any", kJson, Errors::kRead,
-     "steps"},
+     "steps model"},
     {"GET", "/admin/requests/{id...}", "requestLife", "The life of a request's answers", nullptr, "", "Any", kJson,
      Errors::kRead, ""},
 };

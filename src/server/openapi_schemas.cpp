@@ -156,6 +156,8 @@ const char* const kRequestSchemas = R"json({
 "DetokenizeRequest": {"type": "object", "required": ["tokens"], "properties": {
   "model": {"type": ["string", "null"]},
   "tokens": {"type": "array", "items": {"$ref": "#/components/schemas/TokenId"}}}},
+"ModelName": {"type": "object", "required": ["model"], "additionalProperties": false, "properties": {
+  "model": {"type": "string"}}},
 "UploadRequest": {"type": "object", "required": ["file", "purpose"], "properties": {
   "file": {"type": "string", "contentMediaType": "application/octet-stream"}, "purpose": {"const": "batch"}}},
 "BatchRequest": {"type": "object", "required": ["input_file_id", "endpoint"], "properties": {
@@ -223,10 +225,11 @@ const char* const kAnswerSchemas = R"json({
   "tokens": {"type": "array", "items": {"type": "integer"}},
   "token_strs": {"type": ["array", "null"], "items": {"type": "string"}}}},
 "Text": {"type": "object", "required": ["prompt"], "properties": {"prompt": {"type": "string"}}},
-"Model": {"type": "object", "required": ["id", "object", "created", "owned_by", "max_model_len"], "properties": {
+"Model": {"type": "object", "required": ["id", "object", "created", "owned_by", "max_model_len", "status"], "properties": {
   "id": {"type": "string"}, "object": {"const": "model"}, "created": {"type": "integer"},
   "owned_by": {"type": "string"}, "root": {"type": "string"}, "parent": {"type": ["string", "null"]},
-  "max_model_len": {"type": "integer"}}},
+  "max_model_len": {"type": ["integer", "null"]}, "status": {"type": "object", "required": ["value"], "properties": {
+    "value": {"enum": ["unloaded", "loading", "loaded", "unloading"]}}}}},
 "Models": {"type": "object", "required": ["object", "data"], "properties": {"object": {"const": "list"},
   "data": {"type": "array", "items": {"$ref": "#/components/schemas/Model"}}}},
 "File": {"type": "object", "required": ["id", "object", "bytes", "created_at", "filename", "purpose", "status"],

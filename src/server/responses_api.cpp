@@ -41,16 +41,9 @@ std::string with_answer(json::array conversation, const json::object& ended, con
   return json::serialize(conversation);
 }
 
-}  // namespace
-
-ResponsesApi::ResponsesApi(const Generator& generator, LocalExchanges& background)
-    : generator_(generator),
-      background_(background),
-      store_(std::make_shared<ResponseStore>(generator.config().max_stored_responses,
-                                             generator.config().max_stored_response_bytes)) {}
-
-// The template is rendered a few times: how much must go is not known without its tokens.
-Status ResponsesApi::make_room(ResponsesRequest& request) const {
+// Drops the oldest messages until prompt and answer fit. The template is rendered a few times: how much must go is not
+// known without its tokens.
+Status make_room(const Generator& generator, ResponsesRequest& request) {
   const json::array all = request.chat.messages;
   const size_t fixed = request.num_instructions;
   const int64_t answer = std::max<int64_t>(request.chat.options.params.max_tokens.value_or(1), 1);
@@ -60,8 +53,8 @@ Status ResponsesApi::make_room(ResponsesRequest& request) const {
                                  all.begin() + static_cast<std::ptrdiff_t>(fixed + dropped), all.end());
   };
   const auto fits = [&]() -> Result<bool> {
-    QUIRE_ASSIGN_OR_RETURN(const PreparedPrompt prompt, generator_.render(request.chat));
-    return static_cast<int64_t>(prompt.ids.size()) + answer <= generator_.engine().max_model_len();
+    QUIRE_ASSIGN_OR_RETURN(const PreparedPrompt prompt, generator.render(request.chat));
+    return static_cast<int64_t>(prompt.ids.size()) + answer <= generator.engine().max_model_len();
   };
   QUIRE_ASSIGN_OR_RETURN(const bool enough, fits());
   if (enough) return {};
@@ -77,10 +70,18 @@ Status ResponsesApi::make_room(ResponsesRequest& request) const {
   return {};
 }
 
-Status ResponsesApi::answer_create(const std::shared_ptr<Exchange>& exchange) {
-  const int32_t tenant = exchange->request().tenant;
-  QUIRE_ASSIGN_OR_RETURN(const json::object body, parse_json_object(exchange->take_body()));
-  QUIRE_ASSIGN_OR_RETURN(const std::string previous_id, previous_response_id(body));
+}  // namespace
+
+ResponsesApi::ResponsesApi(const ServerConfig& config, Models& models, LocalExchanges& background)
+    : models_(models),
+      background_(background),
+      store_(std::make_shared<ResponseStore>(config.max_stored_responses, config.max_stored_response_bytes)) {}
+
+Status ResponsesApi::answer_create(const ModelRequest& asked) {
+  const HttpRequest& http = asked.exchange->request();
+  const Generator& generator = asked.generator();
+  const int32_t tenant = http.tenant;
+  QUIRE_ASSIGN_OR_RETURN(const std::string previous_id, previous_response_id(asked.body));
   json::array previous;
   if (!previous_id.empty()) {
     auto found = store_->find(previous_id, tenant);
@@ -93,20 +94,17 @@ Status ResponsesApi::answer_create(const std::shared_ptr<Exchange>& exchange) {
     previous = json::parse((*found)->conversation).get_array();
   }
   QUIRE_ASSIGN_OR_RETURN(ResponsesRequest request,
-                         parse_responses_request(body, std::move(previous), generator_.limits()));
-  QUIRE_RETURN_IF_ERROR(generator_.check_model(request.chat.options.model));
-  if (request.truncate) QUIRE_RETURN_IF_ERROR(with_responses_param(make_room(request)));
+                         parse_responses_request(asked.body, std::move(previous), generator.limits()));
+  if (request.truncate) QUIRE_RETURN_IF_ERROR(with_responses_param(make_room(generator, request)));
 
   StoredResponse stored;
   // An id of the client's own choice could be another response's already.
-  stored.id =
-      exchange->request().header("X-Request-Id").empty() ? "resp_" + exchange->request().id : random_id("resp_");
+  stored.id = http.header("X-Request-Id").empty() ? "resp_" + http.id : random_id("resp_");
   stored.tenant = tenant;
   const std::string& model = request.chat.options.model;
-  json::object response =
-      skeleton(request, stored.id, model.empty() ? generator_.config().served_model_names.front() : model);
+  json::object response = skeleton(request, stored.id, model.empty() ? generator.model_name() : model);
   if (request.store) stored.input_items = json::serialize(request.input_items);
-  if (request.background) return start_in_background(exchange, request, std::move(stored), std::move(response));
+  if (request.background) return start_in_background(asked, request, std::move(stored), std::move(response));
 
   // Nobody has heard the id of an answer that failed before it began.
   const bool told = request.chat.options.stream;
@@ -119,17 +117,17 @@ Status ResponsesApi::answer_create(const std::shared_ptr<Exchange>& exchange) {
     if (const Status status = store->add(std::move(stored)); !status.ok()) log_warning("{}", status.message());
   };
   return with_responses_param(
-      generator_.start_chat(exchange, request.chat, "resp_",
-                            [response, keep](AnswerContext context, size_t) -> std::unique_ptr<AnswerWriter> {
-                              return std::make_unique<ResponsesWriter>(std::move(context), response, keep);
-                            }));
+      generator.start_chat(asked.exchange, request.chat, "resp_",
+                           [response, keep](AnswerContext context, size_t) -> std::unique_ptr<AnswerWriter> {
+                             return std::make_unique<ResponsesWriter>(std::move(context), response, keep);
+                           }));
 }
 
-Status ResponsesApi::start_in_background(const std::shared_ptr<Exchange>& exchange, const ResponsesRequest& request,
+Status ResponsesApi::start_in_background(const ModelRequest& asked, const ResponsesRequest& request,
                                          StoredResponse stored, json::object response) {
   HttpRequest inner;
   inner.method = "POST";
-  inner.path = exchange->request().path;
+  inner.path = asked.exchange->request().path;
   inner.id = stored.id.substr(std::string_view("resp_").size());
   inner.tenant = stored.tenant;
   const std::string id = stored.id;
@@ -155,15 +153,16 @@ Status ResponsesApi::start_in_background(const std::shared_ptr<Exchange>& exchan
                                                                               const json::object& message) {
     store->finish(id, json::serialize(ended), with_answer(conversation, ended, message));
   };
-  Status status = generator_.start_chat(
-      work, request.chat, "resp_", [response, keep](AnswerContext context, size_t) -> std::unique_ptr<AnswerWriter> {
-        return std::make_unique<ResponsesWriter>(std::move(context), response, keep);
-      });
+  Status status =
+      asked.generator().start_chat(holding(work, asked.lease), request.chat, "resp_",
+                                   [response, keep](AnswerContext context, size_t) -> std::unique_ptr<AnswerWriter> {
+                                     return std::make_unique<ResponsesWriter>(std::move(context), response, keep);
+                                   });
   if (!status.ok()) {
     static_cast<void>(store_->remove(id, stored.tenant));
     return with_responses_param(std::move(status));
   }
-  exchange->respond({200, "application/json", {}, json::serialize(queued)});
+  asked.exchange->respond({200, "application/json", {}, json::serialize(queued)});
   return {};
 }
 
@@ -215,19 +214,19 @@ Status ResponsesApi::answer_input_items(const std::shared_ptr<Exchange>& exchang
 }
 
 void ResponsesApi::create(const std::shared_ptr<Exchange>& exchange) {
-  generator_.answer(exchange, answer_create(exchange));
+  with_model(models_, exchange, [this](const ModelRequest& asked) { return answer_create(asked); });
 }
 void ResponsesApi::retrieve(const std::shared_ptr<Exchange>& exchange) {
-  generator_.answer(exchange, answer_retrieve(exchange));
+  if (const Status status = answer_retrieve(exchange); !status.ok()) answer_error(*exchange, status);
 }
 void ResponsesApi::cancel(const std::shared_ptr<Exchange>& exchange) {
-  generator_.answer(exchange, answer_cancel(exchange));
+  if (const Status status = answer_cancel(exchange); !status.ok()) answer_error(*exchange, status);
 }
 void ResponsesApi::remove(const std::shared_ptr<Exchange>& exchange) {
-  generator_.answer(exchange, answer_remove(exchange));
+  if (const Status status = answer_remove(exchange); !status.ok()) answer_error(*exchange, status);
 }
 void ResponsesApi::input_items(const std::shared_ptr<Exchange>& exchange) {
-  generator_.answer(exchange, answer_input_items(exchange));
+  if (const Status status = answer_input_items(exchange); !status.ok()) answer_error(*exchange, status);
 }
 
 }  // namespace quire::server

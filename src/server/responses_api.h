@@ -8,9 +8,9 @@
 #include <boost/json.hpp>
 
 #include "base/status.h"
-#include "server/generator.h"
 #include "server/http.h"
 #include "server/local_exchange.h"
+#include "server/model_request.h"
 #include "server/response_store.h"
 #include "server/responses_schema.h"
 
@@ -18,8 +18,8 @@ namespace quire::server {
 
 class ResponsesApi {
  public:
-  // Both must outlive it.
-  ResponsesApi(const Generator& generator, LocalExchanges& background);
+  // All must outlive it.
+  ResponsesApi(const ServerConfig& config, Models& models, LocalExchanges& background);
 
   // Each answers the exchange: now, or by a Generation that lives on with it. Any thread. The id of those about one
   // response is the request's argument.
@@ -30,17 +30,15 @@ class ResponsesApi {
   void input_items(const std::shared_ptr<Exchange>& exchange);
 
  private:
-  Status answer_create(const std::shared_ptr<Exchange>& exchange);
+  Status answer_create(const ModelRequest& asked);
   Status answer_retrieve(const std::shared_ptr<Exchange>& exchange);
   Status answer_cancel(const std::shared_ptr<Exchange>& exchange);
   Status answer_remove(const std::shared_ptr<Exchange>& exchange);
   Status answer_input_items(const std::shared_ptr<Exchange>& exchange);
-  Status start_in_background(const std::shared_ptr<Exchange>& exchange, const ResponsesRequest& request,
-                             StoredResponse stored, boost::json::object response);
-  // Drops the oldest messages until prompt and answer fit.
-  Status make_room(ResponsesRequest& request) const;
+  Status start_in_background(const ModelRequest& asked, const ResponsesRequest& request, StoredResponse stored,
+                             boost::json::object response);
 
-  const Generator& generator_;
+  Models& models_;
   LocalExchanges& background_;
   const std::shared_ptr<ResponseStore> store_;  // writers of answers that are still to come share it
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cctype>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -11,11 +12,11 @@
 #include "server/api_error.h"
 #include "server/batch_api.h"
 #include "server/batch_endpoints.h"
-#include "server/generator.h"
 #include "server/http_server.h"
 #include "server/load.h"
 #include "server/local_exchange.h"
 #include "server/messages_api.h"
+#include "server/models.h"
 #include "server/openai_api.h"
 #include "server/openapi.h"
 #include "server/responses_api.h"
@@ -65,28 +66,6 @@ bool may_be_json(std::string_view content_type) {
   return media.empty() || media == "application/json" || media.ends_with("+json");
 }
 
-Result<json::object> parse_config(std::string_view text, std::string_view what) {
-  boost::system::error_code error;
-  json::value value = json::parse(text, error);
-  if (error || !value.is_object()) return invalid_argument("{} is no JSON object", what);
-  return std::move(value.get_object());
-}
-
-Result<SamplingDefaults> sampling_defaults(const ServerConfig& config, const engine::Engine& engine) {
-  const std::string& own = config.use_generation_config ? engine.text().generation_config : std::string();
-  const std::string& text = config.generation_config.empty() ? own : config.generation_config;
-  json::object merged;
-  if (!text.empty()) {
-    QUIRE_ASSIGN_OR_RETURN(merged, parse_config(text, "generation_config.json"));
-  }
-  if (!config.override_generation_config.empty()) {
-    QUIRE_ASSIGN_OR_RETURN(const json::object over,
-                           parse_config(config.override_generation_config, "--override-generation-config"));
-    for (const auto& member : over) merged[member.key()] = member.value();
-  }
-  return read_sampling_defaults(merged, "generation config");
-}
-
 // Version 00 of W3C's Trace Context: "00-" trace "-" span "-" flags, in lower-case hexadecimal, the first two not 0.
 bool is_traceparent(std::string_view text) {
   constexpr std::string_view kForm = "00-tttttttttttttttttttttttttttttttt-ssssssssssssssss-ff";
@@ -109,24 +88,18 @@ std::shared_ptr<Exchange> counted(const std::shared_ptr<Exchange>& exchange, std
 
 class Server::Impl : public HttpHandler {
  public:
-  Impl(ServerConfig config, const std::vector<ApiKey>& keys, engine::Engine& engine)
+  Impl(ServerConfig config, const std::vector<ApiKey>& keys, Metrics& metrics)
       : config_(std::move(config)),
-        engine_(engine),
+        metrics_(metrics),
         cors_(config_.cors),
         has_keys_(!keys.empty()),
-        tenants_(keys, engine.metrics()),
-        generator_(config_, tenants_, engine),
-        api_(generator_),
-        responses_(generator_, background_),
-        messages_(generator_),
-        routes_(make_routes(), keys),
-        openapi_(json::serialize(openapi_document(routes_.all(), config_.version))),
+        tenants_(keys, metrics),
+        keys_(keys),
         work_(std::make_shared<Load>(std::vector<double>(tenants_.size(), 1.0), config_.worker_threads,
                                      static_cast<int64_t>(config_.max_queued_work))),
         workers_(config_.worker_threads, config_.max_queued_work, tenants_.size()),
-        seconds_(engine.metrics().histogram("vllm:http_request_duration_seconds",
-                                            "From a request's last byte to its answer's.",
-                                            {0.001, 0.01, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600})) {}
+        seconds_(metrics.histogram("vllm:http_request_duration_seconds", "From a request's last byte to its answer's.",
+                                   {0.001, 0.01, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600})) {}
 
   std::optional<HttpResponse> screen(HttpRequest& head) override {
     if (const auto parent = head.header("traceparent"); is_traceparent(parent)) {
@@ -135,7 +108,7 @@ class Server::Impl : public HttpHandler {
     }
     cors_.add_headers(head, head.answer_headers);
     if (auto asked = cors_.preflight(head)) return asked;
-    if (auto refused = routes_.screen(head)) return refused;
+    if (auto refused = routes_->screen(head)) return refused;
     if (head.method != "POST") return std::nullopt;
     if (draining_) return error_response_at(head.path, {503, "The server is shutting down.", "", "", 1});
     if (head.path != kFiles && !may_be_json(head.header("Content-Type"))) {
@@ -145,12 +118,12 @@ class Server::Impl : public HttpHandler {
     return std::nullopt;
   }
 
-  void handle(std::shared_ptr<Exchange> exchange) override { routes_.dispatch(exchange); }
+  void handle(std::shared_ptr<Exchange> exchange) override { routes_->dispatch(exchange); }
 
   void answered(const HttpRequest& request, int status, double seconds) override {
     constexpr std::string_view kMethods[] = {"GET", "HEAD", "POST", "OPTIONS", "PUT", "DELETE", "PATCH"};
     const bool known = std::find(std::begin(kMethods), std::end(kMethods), request.method) != std::end(kMethods);
-    engine_.metrics()
+    metrics_
         .counter("vllm:http_requests_total", "HTTP requests by route and status.",
                  {{"handler", request.handler.empty() ? "none" : request.handler},
                   {"method", known ? request.method : "other"},
@@ -158,7 +131,7 @@ class Server::Impl : public HttpHandler {
         .increment();
     seconds_.observe(seconds);
     if (const std::string* name = key_name(request)) {
-      engine_.metrics()
+      metrics_
           .counter("quire:api_key_requests_total", "HTTP requests by API key and status.",
                    {{"api_key", *name}, {"status", std::to_string(status)}})
           .increment();
@@ -166,21 +139,29 @@ class Server::Impl : public HttpHandler {
     if (config_.access_log) log_access(request, status, seconds);
   }
 
-  Status listen() {
+  Status start(std::vector<ModelSource> models) {
+    QUIRE_ASSIGN_OR_RETURN(models_, Models::start(config_, tenants_, metrics_, std::move(models)));
+    api_.emplace(*models_);
+    responses_.emplace(config_, *models_, background_);
+    messages_.emplace(*models_);
+    routes_.emplace(make_routes(), keys_);
+    openapi_ = json::serialize(openapi_document(routes_->all(), config_.version));
     if (!config_.batch_folder.empty()) {
-      QUIRE_ASSIGN_OR_RETURN(batches_,
-                             BatchApi::open(generator_, background_, BatchEndpoints(api_, responses_, messages_)));
+      QUIRE_ASSIGN_OR_RETURN(
+          batches_, BatchApi::open(config_, *models_, background_, BatchEndpoints(*api_, *responses_, *messages_)));
     }
     QUIRE_ASSIGN_OR_RETURN(http_, HttpServer::start(http_options(config_), *this));
     if (!config_.admin.on()) return {};
     auto shared = state_routes();
     for (Route& route : shared) route.open = false;
-    QUIRE_ASSIGN_OR_RETURN(admin_, AdminServer::start(config_.admin, std::move(shared), engine_));
+    QUIRE_ASSIGN_OR_RETURN(admin_, AdminServer::start(config_.admin, std::move(shared), *models_));
     return {};
   }
 
   void stop(bool drain) {
     draining_ = true;
+    if (http_ == nullptr) return;  // it never listened
+    models_->close();
     if (drain) http_->drain(config_.drain_deadline, config_.drain_grace);
     if (batches_ != nullptr) batches_->stop();
     workers_.stop();
@@ -192,7 +173,8 @@ class Server::Impl : public HttpHandler {
   const HttpServer& http() const { return *http_; }
   uint16_t admin_port() const { return admin_ != nullptr ? admin_->port() : 0; }
 
-  const Routes& routes() const { return routes_; }
+  const Routes& routes() const { return *routes_; }
+  bool healthy() const { return models_->healthy(); }
 
  private:
   std::vector<Route> make_routes();
@@ -212,17 +194,19 @@ class Server::Impl : public HttpHandler {
   void model(Exchange& exchange) const;
 
   const ServerConfig config_;
-  engine::Engine& engine_;
+  Metrics& metrics_;
   const Cors cors_;
   const bool has_keys_;
   Tenants tenants_;
-  const Generator generator_;
+  const std::vector<ApiKey> keys_;
+  // From start() on.
+  std::unique_ptr<Models> models_;  // what is below holds some of them loaded
   LocalExchanges background_;
-  const OpenAiApi api_;
-  ResponsesApi responses_;
-  const MessagesApi messages_;
-  Routes routes_;
-  const std::string openapi_;
+  std::optional<const OpenAiApi> api_;
+  std::optional<ResponsesApi> responses_;
+  std::optional<const MessagesApi> messages_;
+  std::optional<const Routes> routes_;
+  std::string openapi_;
   std::atomic<bool> draining_{false};
   std::atomic<int64_t> num_served_{0};
   std::shared_ptr<Load> work_;  // requests that wait for a worker
@@ -255,12 +239,7 @@ void Server::Impl::log_access(const HttpRequest& request, int status, double sec
 // A route whose answer is prepared by a worker.
 Route Server::Impl::working(std::string method, std::string path, Answer answer) {
   const auto prepare = [answer = std::move(answer)](const std::shared_ptr<Exchange>& exchange) {
-    try {
-      answer(exchange);
-    } catch (const std::exception& error) {  // no memory, most likely: this request alone pays
-      log_request(LogLevel::kError, exchange->request().id, "the request failed: {}", error.what());
-      exchange->respond(error_response_at(exchange->request().path, to_api_error(internal_error("{}", error.what()))));
-    }
+    guarded(*exchange, [&] { answer(exchange); });
   };
   return {std::move(method), std::move(path), false, [this, prepare](const std::shared_ptr<Exchange>& arrived) {
             const std::shared_ptr<Exchange> exchange = counted(arrived, num_served_);
@@ -268,8 +247,9 @@ Route Server::Impl::working(std::string method, std::string path, Answer answer)
             if (ticket != nullptr &&
                 workers_.post(exchange->request().tenant, [prepare, exchange, ticket] { prepare(exchange); }))
               return;
-            generator_.answer(exchange,
-                              resource_exhausted("The server has more requests than it can prepare; try again later."));
+            answer_error(*exchange,
+                         resource_exhausted("The server has more requests than it can prepare; try again later."),
+                         models_->retry_after());
           }};
 }
 
@@ -288,9 +268,9 @@ Route Server::Impl::admin(std::string method, std::string path,
 
 Route Server::Impl::missing(std::string path, std::string_view task) {
   return {"POST", std::move(path), false, [this, task](const std::shared_ptr<Exchange>& exchange) {
-            generator_.answer(exchange, unimplemented("The model generates text; it does not support {}: that takes a "
-                                                      "model with a pooling head, and none is loaded here.",
-                                                      task));
+            answer_error(*exchange, unimplemented("The model generates text; it does not support {}: that takes a "
+                                                  "model with a pooling head, and none is loaded here.",
+                                                  task));
           }};
 }
 
@@ -298,18 +278,19 @@ void Server::Impl::add_generating_routes(std::vector<Route>& routes) {
   const auto to = [](auto& api, auto member) -> Answer {
     return [&api, member](const std::shared_ptr<Exchange>& exchange) { (api.*member)(exchange); };
   };
-  routes.push_back(working("POST", "/v1/chat/completions", to(api_, &OpenAiApi::chat_completions)));
-  routes.push_back(working("POST", "/v1/completions", to(api_, &OpenAiApi::completions)));
-  routes.push_back(working("POST", "/v1/responses", to(responses_, &ResponsesApi::create)));
+  routes.push_back(working("POST", "/v1/chat/completions", to(*api_, &OpenAiApi::chat_completions)));
+  routes.push_back(working("POST", "/v1/completions", to(*api_, &OpenAiApi::completions)));
+  routes.push_back(working("POST", "/v1/responses", to(*responses_, &ResponsesApi::create)));
   constexpr const char* kResponse = "/v1/responses/{response_id}";
-  routes.push_back(working("GET", kResponse, to(responses_, &ResponsesApi::retrieve)));
-  routes.push_back(working("DELETE", kResponse, to(responses_, &ResponsesApi::remove)));
-  routes.push_back(working("POST", std::string(kResponse) + "/cancel", to(responses_, &ResponsesApi::cancel)));
-  routes.push_back(working("GET", std::string(kResponse) + "/input_items", to(responses_, &ResponsesApi::input_items)));
-  routes.push_back(working("POST", "/v1/messages", to(messages_, &MessagesApi::create)));
-  routes.push_back(working("POST", "/v1/messages/count_tokens", to(messages_, &MessagesApi::count_tokens)));
-  routes.push_back(working("POST", "/tokenize", to(api_, &OpenAiApi::tokenize)));
-  routes.push_back(working("POST", "/detokenize", to(api_, &OpenAiApi::detokenize)));
+  routes.push_back(working("GET", kResponse, to(*responses_, &ResponsesApi::retrieve)));
+  routes.push_back(working("DELETE", kResponse, to(*responses_, &ResponsesApi::remove)));
+  routes.push_back(working("POST", std::string(kResponse) + "/cancel", to(*responses_, &ResponsesApi::cancel)));
+  routes.push_back(
+      working("GET", std::string(kResponse) + "/input_items", to(*responses_, &ResponsesApi::input_items)));
+  routes.push_back(working("POST", "/v1/messages", to(*messages_, &MessagesApi::create)));
+  routes.push_back(working("POST", "/v1/messages/count_tokens", to(*messages_, &MessagesApi::count_tokens)));
+  routes.push_back(working("POST", "/tokenize", to(*api_, &OpenAiApi::tokenize)));
+  routes.push_back(working("POST", "/detokenize", to(*api_, &OpenAiApi::detokenize)));
   for (const char* path : {"/v1/embeddings", "/pooling"}) routes.push_back(missing(path, "embeddings"));
   routes.push_back(missing("/classify", "classification"));
   for (const char* path : {"/v1/score", "/score"}) routes.push_back(missing(path, "scores"));
@@ -333,7 +314,7 @@ void Server::Impl::add_batch_routes(std::vector<Route>& routes) {
 }
 
 void Server::Impl::add_admin_routes(std::vector<Route>& routes) {
-  for (AdminRoute& route : admin_routes(engine_)) {
+  for (AdminRoute& route : admin_routes(*models_)) {
     routes.push_back(admin(std::move(route.method), std::move(route.path), std::move(route.answer)));
   }
 }
@@ -355,7 +336,7 @@ std::vector<Route> Server::Impl::make_routes() {
   };
   const auto healthy = [this](const std::shared_ptr<Exchange>& exchange) { health(*exchange); };
   std::vector<Route> routes = {
-      json_route("/v1/models", false, [this] { return api_.model_list(); }),
+      json_route("/v1/models", false, [this] { return api_->model_list(); }),
       {"GET", "/v1/models/{model...}", false, [this](const std::shared_ptr<Exchange>& exchange) { model(*exchange); }},
       {"GET", "/ping", true, healthy},
       {"POST", "/ping", true, healthy},
@@ -379,8 +360,8 @@ std::vector<Route> Server::Impl::make_routes() {
 
 void Server::Impl::health(Exchange& exchange) const {
   if (draining_) return exchange.respond(error_response({503, "The server is shutting down.", "", "", 1}));
-  if (!engine_.healthy()) return exchange.respond(error_response({503, "The engine has failed.", "", "", 0}));
-  const auto stuck = engine_.busy_without_progress();
+  if (!models_->healthy()) return exchange.respond(error_response({503, "The engine has failed.", "", "", 0}));
+  const auto stuck = models_->busy_without_progress();
   if (config_.health_timeout.count() > 0 && stuck >= config_.health_timeout) {
     return exchange.respond(
         error_response({503,
@@ -392,24 +373,24 @@ void Server::Impl::health(Exchange& exchange) const {
 }
 
 void Server::Impl::metrics(Exchange& exchange) const {
-  engine_.metrics()
-      .gauge("vllm:http_connections", "Open connections.")
-      .set(static_cast<double>(http_->num_connections()));
-  exchange.respond({200, "text/plain; version=0.0.4; charset=utf-8", {}, engine_.metrics().text()});
+  metrics_.gauge("vllm:http_connections", "Open connections.").set(static_cast<double>(http_->num_connections()));
+  exchange.respond({200, "text/plain; version=0.0.4; charset=utf-8", {}, metrics_.text()});
 }
 
 void Server::Impl::model(Exchange& exchange) const {
-  const auto card = api_.model_card(exchange.request().argument);
+  const auto card = api_->model_card(exchange.request().argument);
   if (card.ok()) return exchange.respond(json_response(*card));
-  ApiError error = to_api_error(card.status());
-  error.code = "model_not_found";
-  exchange.respond(error_response(error));
+  answer_error(exchange, card.status());
 }
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Result<std::unique_ptr<Server>> Server::start(ServerConfig config, engine::Engine& engine) {
-  if (config.served_model_names.empty()) return invalid_argument("The server needs a name for its model.");
+  ModelSource model = resident_model(config, engine);
+  return start(std::move(config), {std::move(model)}, engine.metrics());
+}
+
+Result<std::unique_ptr<Server>> Server::start(ServerConfig config, std::vector<ModelSource> models, Metrics& metrics) {
   if (config.worker_threads < 1) return invalid_argument("The server needs at least one worker thread.");
   QUIRE_RETURN_IF_ERROR(check(config.cors));
   QUIRE_ASSIGN_OR_RETURN(const std::vector<ApiKey> keys,
@@ -424,13 +405,8 @@ Result<std::unique_ptr<Server>> Server::start(ServerConfig config, engine::Engin
   if (config.reasoning_parser != "auto") {
     QUIRE_RETURN_IF_ERROR(grammar::reasoning_format(config.reasoning_parser).status());
   }
-  QUIRE_ASSIGN_OR_RETURN(config.sampling_defaults, sampling_defaults(config, engine));
-  if (const std::string shown = to_string(config.sampling_defaults); !shown.empty()) {
-    log_info("requests that do not say are sampled as the model advises (--generation-config vllm: not): {}", shown);
-  }
-  publish_cache_config(engine);
-  auto impl = std::make_unique<Impl>(std::move(config), keys, engine);
-  QUIRE_RETURN_IF_ERROR(impl->listen());
+  auto impl = std::make_unique<Impl>(std::move(config), keys, metrics);
+  QUIRE_RETURN_IF_ERROR(impl->start(std::move(models)));
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
 
@@ -451,6 +427,9 @@ uint16_t Server::admin_port() const {
 }
 int64_t Server::num_connections() const {
   return impl_->http().num_connections();
+}
+bool Server::healthy() const {
+  return impl_->healthy();
 }
 void Server::drain_and_stop() {
   impl_->stop(/*drain=*/true);

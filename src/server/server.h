@@ -1,4 +1,4 @@
-// The OpenAI-compatible server over one engine.
+// The OpenAI-compatible server over one engine, or several models that are loaded as they are asked for.
 //
 //   POST /v1/chat/completions  /v1/completions          GET /v1/models  /v1/models/{name}
 //   POST /v1/responses, and those kept: server/responses_api.h
@@ -16,6 +16,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -36,7 +37,7 @@ struct ServerConfig {
   std::string uds;       // a Unix socket's path, instead of host and port
   uint32_t uds_mode = 0600;
   TlsOptions tls;
-  std::vector<std::string> served_model_names;  // the first is the one answers name by default
+  std::vector<std::string> served_model_names;  // of the one engine; the first is the one answers name by default
   std::vector<std::string> api_keys;            // each is a tenant; none here nor below: nobody is asked for one
   std::vector<double> api_key_weights;          // of their shares of the work; empty: all alike
   std::vector<ApiKey> named_api_keys;           // more of them; start() adds them to the two lists above
@@ -44,25 +45,28 @@ struct ServerConfig {
   AdminConfig admin;                            // a listener of their own
   CorsOptions cors;
   bool enable_page = true;        // for people: chat and dashboard
-  std::string root_model;         // shown as `root` of the model: a name, no path of this machine
+  std::string root_model;         // of the one engine: shown as `root`, a name, no path of this machine
   std::string version = "0.1.0";  // of the program
   bool return_token_ids = false;  // for requests that do not say
   // How the model writes calls of tools and its reasoning: a name of grammar/answer_reading.h, or what its chat
   // template shows.
   std::string tool_call_parser = "auto";
   std::string reasoning_parser = "auto";
-  // Sampling for requests that do not say: JSON as of a generation_config.json. Set by start(): the model's own, unless
+  // Sampling for requests that do not say: JSON as of a generation_config.json. The model's own, unless
   // use_generation_config is false or `generation_config` stands in its place; `override_generation_config` over it.
   bool use_generation_config = true;
   std::string generation_config;
   std::string override_generation_config;
-  SamplingDefaults sampling_defaults;
   bool trust_request_chat_template = false;         // render templates that clients send (in our sandbox)
   bool enable_log_requests = false;                 // a line a request when it begins
   int64_t max_log_len = 0;                          // bytes of its prompt in that line; the prompt is nowhere else
   bool access_log = false;                          // a line a request when it is over
   std::vector<std::string> unlogged_paths;          // without one
   std::chrono::milliseconds health_timeout{60000};  // for the engine to get on while it has work; 0: for ever
+
+  int64_t models_memory_bytes = 0;                  // of all that are loaded, with their KV caches; 0: no bound
+  size_t max_loaded_models = 0;                     // at once; 0: no bound
+  std::chrono::milliseconds model_idle_timeout{0};  // after which one that nobody uses is unloaded; 0: never
 
   int io_threads = 2;
   int worker_threads = 2;
@@ -89,12 +93,25 @@ struct ServerConfig {
   std::chrono::milliseconds drain_grace{3000};      // then, for aborted ones to be written
 };
 
+// A model that can be loaded, and loaded again.
+struct ModelSource {
+  std::vector<std::string> names;  // as requests call it; the first is the one that answers name by default
+  std::string root;                // shown as `root`: a name, no path of this machine; empty: as the name
+  int64_t bytes = 0;               // that it takes while it is loaded; counted only where there is a bound
+  int64_t max_model_len = 0;       // 0: not known before it is loaded
+  // By one thread at a time. The engine's metrics are the server's.
+  std::function<Result<std::shared_ptr<engine::Engine>>()> load;
+};
+
 class Server {
  public:
   // Listens and serves until stopped. The engine must outlive the server.
   // Errors: invalid_argument (no model name, a bad host, API keys that all_api_keys() refuses), unavailable (the port
   // is taken; the batch folder cannot be used).
   static Result<std::unique_ptr<Server>> start(ServerConfig config, engine::Engine& engine);
+  // The same with models of which the first is loaded at once. The metrics must outlive the server. Errors: also those
+  // of loading; invalid_argument (two models of one name, one that is larger than all together may be).
+  static Result<std::unique_ptr<Server>> start(ServerConfig config, std::vector<ModelSource> models, Metrics& metrics);
   ~Server();  // stops at once
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
@@ -102,6 +119,7 @@ class Server {
   uint16_t port() const;        // 0 on a Unix socket
   uint16_t admin_port() const;  // 0: there is none
   int64_t num_connections() const;
+  bool healthy() const;  // false: an engine has failed, and the process should end
   // "GET /v1/models" for each route.
   std::vector<std::string> routes() const;
 

@@ -1,0 +1,174 @@
+#include "cli/served_models.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <utility>
+
+#include "base/host_memory.h"
+#include "base/log.h"
+#include "checkpoint/checkpoint.h"
+#include "cli/backend.h"
+#include "cli/options.h"
+#include "engine/engine.h"
+#include "runner/memory_planner.h"
+#include "runner/turns.h"
+
+namespace quire::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The last component of the path, however it is spelled ("models/", ".").
+std::string file_name(const std::string& path) {
+  const fs::path normal = fs::absolute(path).lexically_normal();
+  return (normal.has_filename() ? normal : normal.parent_path()).filename().string();
+}
+
+Result<std::shared_ptr<engine::Engine>> load(const EngineConfig& config, const std::string& root, Metrics& metrics,
+                                             const std::shared_ptr<runner::Turns>& turns) {
+  const auto start = std::chrono::steady_clock::now();
+  QUIRE_ASSIGN_OR_RETURN(auto executor, make_executor(config));
+  log_info("{}: {}, {} on {}", root, executor->model().architecture, executor->model().dtype, executor->description());
+  log_info("memory:\n{}", executor->memory().to_string());
+  if (turns != nullptr) executor = runner::make_turn_taking_executor(std::move(executor), turns);
+  QUIRE_ASSIGN_OR_RETURN(std::shared_ptr<engine::Engine> engine,
+                         engine::Engine::create(config, std::move(executor), &metrics));
+  if (turns != nullptr) {
+    log_info("model {} loaded in {:.2f} s", config.served_model_name,
+             std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  return engine;
+}
+
+Status check_one_model_flags(const ServeOptions& options) {
+  const EngineConfig& engine = options.engine;
+  const auto refused = [](const char* flag) {
+    return invalid_argument("{} is of one model, and there are several: leave it out.", flag);
+  };
+  if (!options.server.served_model_names.empty()) {
+    return invalid_argument("--served-model-name is of one model; several have their names in --model NAME=MODEL.");
+  }
+  if (!engine.tokenizer.empty()) return refused("--tokenizer");
+  if (!engine.chat_template.empty()) return refused("--chat-template");
+  if (!engine.trace_file.empty()) return refused("--trace-file");
+  return {};
+}
+
+// How much of the memory each takes.
+Status plan_all(ServeOptions& options, std::vector<EngineConfig>& configs, std::vector<server::ModelSource>& sources) {
+  server::ServerConfig& server = options.server;
+  // What is left is for the program, the texts of requests and what a plan cannot know.
+  constexpr double kShareOfFreeMemory = 0.9;
+  if (server.models_memory_bytes == 0) {
+    server.models_memory_bytes =
+        static_cast<int64_t>(static_cast<double>(available_host_memory()) * kShareOfFreeMemory);
+  }
+  const size_t at_once =
+      server.max_loaded_models == 0 ? configs.size() : std::min(configs.size(), server.max_loaded_models);
+  QUIRE_ASSIGN_OR_RETURN(const auto backend, make_backend(options.engine));
+  for (size_t i = 0; i < configs.size(); ++i) {
+    EngineConfig& config = configs[i];
+    config.memory_utilization /= static_cast<double>(at_once);
+    const auto checkpoint = checkpoint::Checkpoint::open(config.model);
+    auto planned = checkpoint.ok() ? runner::plan_model(config, **checkpoint, *backend, server.models_memory_bytes)
+                                   : Result<runner::PlannedModel>(checkpoint.status());
+    if (!planned.ok()) return Status(planned.status()).with_prefix("model " + config.served_model_name + ": ");
+    const MemoryPlan& memory = planned->memory;
+    config.kv_cache_memory_bytes = memory.kv_bytes;  // the same however much is free when it is loaded
+    sources[i].bytes = memory.weight_bytes + memory.workspace_bytes + memory.kv_bytes;
+    sources[i].max_model_len = planned->max_model_len;
+    log_info("model {}: {} when it is loaded, {} of them its KV cache", config.served_model_name,
+             format_bytes(sources[i].bytes), format_bytes(memory.kv_bytes));
+  }
+  log_info("models may take {} together", format_bytes(server.models_memory_bytes));
+  return {};
+}
+
+}  // namespace
+
+NamedModel named_model(std::string_view text) {
+  const size_t equals = text.find('=');
+  std::error_code ignored;
+  const bool path = equals == std::string_view::npos || equals == 0 ||
+                    text.substr(0, equals).find('/') != std::string_view::npos || fs::exists(text, ignored);
+  if (path) return {.name = "", .path = std::string(text)};
+  return {.name = std::string(text.substr(0, equals)), .path = std::string(text.substr(equals + 1))};
+}
+
+void add_models_argument(CLI::App& command, ServeOptions& options) {
+  const auto take = [&options](const std::string& text) {
+    const auto normal = [](const std::string& path) { return fs::path(path).lexically_normal(); };
+    NamedModel model = named_model(text);
+    for (const NamedModel& other : options.models) {
+      if (!model.name.empty() || !other.name.empty()) continue;
+      if (normal(other.path) == normal(model.path)) return;  // said twice
+      throw CLI::ValidationError("MODEL", "two models are named, \"" + other.path + "\" and \"" + model.path +
+                                              "\": give each a name (--model NAME=MODEL), or name one of them");
+    }
+    options.models.push_back(std::move(model));
+  };
+  command
+      .add_option_function<std::string>(
+          "model", take, "A .gguf file, or a directory with config.json and safetensors; nothing: the default model")
+      ->type_name("MODEL");
+  command
+      .add_option_function<std::vector<std::string>>(
+          "--model", [take](const std::vector<std::string>& all) { std::ranges::for_each(all, take); },
+          "The same, as a flag; as NAME=MODEL it may be given several times: the first is loaded at once, others when "
+          "a "
+          "request names them")
+      ->type_name("MODEL")
+      ->allow_extra_args(false);
+  constexpr const char* kGroup = "Several models";
+  command
+      .add_option("--models-memory", options.server.models_memory_bytes,
+                  "What models and their KV caches may take together (8G, ...); 0: nine tenths of the free memory")
+      ->group(kGroup)
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
+  command.add_option("--models-max", options.server.max_loaded_models, "Models loaded at once; 0: as memory allows")
+      ->group(kGroup)
+      ->capture_default_str();
+  command
+      .add_option("--sleep-idle-seconds", options.sleep_idle_seconds,
+                  "Seconds after which a model that nobody asks is unloaded; -1: never")
+      ->group(kGroup)
+      ->check(CLI::Range(-1.0, 1e8))
+      ->capture_default_str();
+}
+
+Result<std::vector<server::ModelSource>> model_sources(ServeOptions& options, Metrics& metrics) {
+  if (options.models.empty()) options.models.emplace_back();  // the default model
+  const bool several = options.models.size() > 1;
+  if (several) QUIRE_RETURN_IF_ERROR(check_one_model_flags(options));
+  const auto turns = several ? std::make_shared<runner::Turns>() : nullptr;
+  std::vector<EngineConfig> configs;
+  std::vector<server::ModelSource> sources;
+  for (const NamedModel& model : options.models) {
+    EngineConfig config = options.engine;
+    config.model = model.path;
+    QUIRE_RETURN_IF_ERROR(resolve_model(config));
+    server::ModelSource source;
+    source.root = file_name(config.model);
+    source.names = options.server.served_model_names;
+    if (!model.name.empty()) source.names = {model.name};
+    if (source.names.empty()) source.names = {source.root};
+    config.served_model_name = source.names.front();
+    configs.push_back(std::move(config));
+    sources.push_back(std::move(source));
+  }
+  if (several) QUIRE_RETURN_IF_ERROR(plan_all(options, configs, sources));
+  if (options.sleep_idle_seconds >= 0) {
+    options.server.model_idle_timeout =
+        std::chrono::milliseconds(std::max<int64_t>(1, std::llround(options.sleep_idle_seconds * 1000)));
+  }
+  for (size_t i = 0; i < sources.size(); ++i) {
+    sources[i].load = [config = configs[i], root = sources[i].root, &metrics, turns] {
+      return load(config, root, metrics, turns);
+    };
+  }
+  return sources;
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,116 @@
+// The models of one server. A model is loaded when a request first names it, and unloaded when nobody has used it for a
+// while or another one needs its memory; requests wait for theirs meanwhile, in the order in which they came.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "base/metrics.h"
+#include "base/status.h"
+#include "engine/engine.h"
+#include "server/generator.h"
+#include "server/server.h"
+#include "server/tenants.h"
+
+namespace quire::server {
+
+class Models {
+ public:
+  // A model that is loaded, for as long as somebody holds this.
+  class Lease {
+   public:
+    virtual ~Lease() = default;
+    virtual const Generator& generator() const = 0;
+  };
+  using LeaseOr = Result<std::shared_ptr<const Lease>>;
+  using Use = std::function<void(LeaseOr)>;
+
+  // Loads the first model. All but `sources` must outlive it. Errors: invalid_argument (no model, a name twice or
+  // empty, a model larger than the memory of all), and those of loading.
+  static Result<std::unique_ptr<Models>> start(const ServerConfig& config, Tenants& tenants, Metrics& metrics,
+                                               std::vector<ModelSource> sources);
+  ~Models();  // waits for the last lease
+  Models(const Models&) = delete;
+  Models& operator=(const Models&) = delete;
+
+  // Calls `use` once: on this thread when the model is loaded, else when it is, on the one that loads. An empty name is
+  // the first model's. Errors that `use` is given: not_found with param() "model"; unavailable (it could not be loaded,
+  // the server stops); resource_exhausted (too many wait).
+  void use(std::string_view name, const Use& use);
+  // The model if it is loaded now. Errors: not_found, unavailable.
+  LeaseOr loaded(std::string_view name);
+  // All that are loaded now.
+  std::vector<std::shared_ptr<const Lease>> all_loaded();
+  // Unloads the model as soon as what it answers is done. Errors: not_found.
+  Status unload(std::string_view name);
+  // Loads and unloads no more: whoever waits is told so. Models that are loaded can still be used. Idempotent.
+  void close();
+
+  struct Listed {
+    std::string name;
+    std::string root;
+    int64_t max_model_len = 0;
+    const char* status = "";  // "unloaded", "loading", "loaded", "unloading"
+  };
+  // One a name, in the order of the sources.
+  std::vector<Listed> list() const;
+
+  // No engine has failed.
+  bool healthy() const;
+  // The longest of all engines'.
+  std::chrono::nanoseconds busy_without_progress() const;
+  int64_t num_waiting() const;  // requests, in the engines and for models
+  int retry_after() const;      // seconds after which there may be room
+  Metrics& metrics() const { return metrics_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  enum class State { kUnloaded, kAwaited, kLoading, kLoaded, kLeaving };
+  struct Model;
+  class Held;
+
+  Models(const ServerConfig& config, Tenants& tenants, Metrics& metrics, std::vector<ModelSource> sources);
+  Status check() const;
+  void run();
+  Model* find(std::string_view name) const;
+  std::shared_ptr<const Lease> lend(Model& model);
+  void give_back(Model& model);
+  void await(Model& model);
+  bool fits(const Model& model, int64_t bytes, size_t count) const;
+  bool make_room(const Model& model);
+  Model* next_to_go() const;
+  Model* to_unload() const;
+  Clock::time_point next_idle_end() const;
+  // Both let go of the lock meanwhile.
+  Status load(Model& model, std::unique_lock<std::mutex>& lock);
+  void unload(Model& model, std::unique_lock<std::mutex>& lock);
+
+  const ServerConfig& config_;
+  Tenants& tenants_;
+  Metrics& metrics_;
+  const std::vector<std::unique_ptr<Model>> models_;
+
+  mutable std::mutex mutex_;  // of all that changes in the models too
+  std::condition_variable changed_;
+  std::deque<Model*> awaited_;  // to be loaded, the first asked for first
+  size_t num_waiting_ = 0;      // requests
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+// not_found with param() "model".
+Status unknown_model(std::string_view name);
+
+// The model of an engine that is there already, and stays, under the configuration's names.
+ModelSource resident_model(const ServerConfig& config, engine::Engine& engine);
+
+}  // namespace quire::server
