@@ -4,107 +4,23 @@
   PYTHON scripts/schema_walks.py [--walks 100] [--tokenizer FILE --end TOKEN]
 
 By default with both kinds of tokenizers in tests/data. Prints every violation and fails on one; apart from them, the
-schemas of which some walk had no way on, or of which none ended (those were not checked). PYTHON is one of your own with
-jsonschema 4.26.0, which is not among the pinned packages. Needs the program quire_grammar_walk (a build with benchmarks).
+schemas of which some walk had no way on, or of which none ended (those were not checked). PYTHON is that of the end-to-end
+tests, build/venv/bin/python. Needs the program quire_grammar_walk (a build with benchmarks).
 """
 
 import argparse
 import collections
-import datetime
-import ipaddress
 import json
 import pathlib
-import re
 import statistics
 import subprocess
 import sys
-import uuid
-
-import jsonschema
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests/e2e"))
+import schema_judge
+
 TOKENIZERS = [("qwen_style_bpe_nfc.json", "<|im_end|>"), ("llama2_style_spm_bpe.json", "</s>")]
-
-
-def formats():
-    """Checks of our own, for what jsonschema only checks with further packages."""
-    checker = jsonschema.FormatChecker(formats=())
-
-    def parses(parse):
-        def check(text):
-            try:
-                parse(text)
-            except ValueError:
-                return False
-            return True
-
-        return check
-
-    def date_time(text):
-        assert text[10] == "T"
-        return datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
-
-    def uuid_of(text):
-        return uuid.UUID(text) if len(text) == 36 else uuid.UUID("")
-
-    checks = {
-        "date": parses(datetime.date.fromisoformat),
-        "time": parses(lambda text: date_time("2000-01-01T" + text)),
-        "date-time": parses(date_time),
-        "ipv4": parses(ipaddress.IPv4Address),
-        "ipv6": parses(ipaddress.IPv6Address),
-        "uuid": parses(uuid_of),
-        "email": lambda text: re.fullmatch(r"[^@\s\"\\]{1,64}@([a-z0-9-]{1,63}\.)+[a-z]{2,}", text),
-        "hostname": lambda text: len(text) < 254 and re.fullmatch(r"(?!-)[a-z0-9-]{1,63}(?<!-)(\.(?!-)[a-z0-9-]{1,63}(?<!-))*", text),
-        "uri": lambda text: re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*:[^\s\"<>\\^`{|}]*", text),
-        "uri-reference": lambda text: re.fullmatch(r"[^\s\"<>\\^`{|}]*", text),
-        "uri-template": lambda text: re.fullmatch(r"([^\s\"<>\\^`{|}]|\{[^{}\s]+\})*", text),
-        "json-pointer": lambda text: re.fullmatch(r"(/([^/~]|~[01])*)*", text, re.S),
-        "relative-json-pointer": lambda text: re.fullmatch(r"(0|[1-9]\d*)(#|(/([^/~]|~[01])*)*)", text, re.S),
-        "duration": lambda text: re.fullmatch(r"P(?!$)(\d+Y)?(\d+M)?(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+S)?)?|P\d+W", text),
-    }
-    checks["idn-email"] = checks["email"]
-    for name, check in checks.items():
-        checker.checks(name)(lambda value, check=check: not isinstance(value, str) or bool(check(value)))
-    return checker
-
-
-def python_pattern(pattern):
-    """ECMA-262's notation where Python has another."""
-    pattern = re.sub(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([0-9a-fA-F]{4})",
-                     lambda m: bytes.fromhex(m[1] + m[2]).decode("utf-16-be"), pattern)
-    pattern = re.sub(r"\(\?<(\w+)>", r"(?P<\1>", pattern)
-    pattern = re.sub(r"\\c([A-Za-z])", lambda m: f"\\x{ord(m[1]) % 32:02x}", pattern)
-    return pattern.replace("\\/", "/")
-
-
-def for_python(schema):
-    if isinstance(schema, list):
-        return [for_python(one) for one in schema]
-    if not isinstance(schema, dict):
-        return schema
-    out = {}
-    for name, value in schema.items():
-        if name in ("enum", "const"):
-            out[name] = value
-        elif name == "pattern" and isinstance(value, str):
-            out[name] = python_pattern(value)
-        else:
-            out[name] = for_python(value)
-    return out
-
-
-BOUNDS = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
-
-
-def strict_json(text):
-    def constant(name):
-        raise ValueError(name)
-
-    value = json.loads(text, parse_constant=constant)
-    text.encode()  # no lone surrogates
-    json.dumps(value, ensure_ascii=False).encode()
-    return value
 
 
 def check_tokenizer(args, tokenizer, end, lines):
@@ -125,16 +41,15 @@ def check_tokenizer(args, tokenizer, end, lines):
             # Without a token that may follow, an answer ends with an error: no violation, but no answer either.
             (dead if result["failed"].startswith("no token is allowed") else bad).append((line, result["failed"]))
             continue
-        validator = jsonschema.Draft202012Validator(for_python(json.loads(line)), format_checker=formats())
+        validator = schema_judge.validator_of(json.loads(line))
         counts["unended"] += result["unended"]
         if not result["texts"]:
             unchecked.append((line, "no walk ended, so that nothing was checked"))
         for text in result["texts"]:
             counts["texts"] += 1
-            try:
-                validator.validate(strict_json(text))
-            except (ValueError, jsonschema.ValidationError) as error:
-                bad.append((line, f"{text!r}: {str(error).splitlines()[0]}"))
+            why = schema_judge.fault(validator, text)
+            if why:
+                bad.append((line, f"{text!r}: {why}"))
     ran = [result for result in results if "texts" in result]
     compile_ms = sorted(result["compile_us"] / 1000 for result in ran)
     mask_us = sorted(result["mask_us"] for result in ran)
@@ -160,8 +75,7 @@ def main():
     parser.add_argument("--program", default=str(ROOT / "build/release/bench/quire_grammar_walk"))
     parser.add_argument("--verbose", action="store_true")
     args = parser.parse_args()
-    # split("\n"): a schema may have other characters that Python takes for ends of lines.
-    lines = [line for line in args.schemas.read_text().split("\n") if line]
+    lines = schema_judge.schemas_of(args.schemas)
     pairs = TOKENIZERS
     if args.tokenizer:
         pairs = [(args.tokenizer, args.end)]

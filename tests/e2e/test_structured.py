@@ -12,6 +12,7 @@ import openai
 import pydantic
 
 import harness
+import schema_judge
 from test_openai_client import QUESTION, STORY, client_of, text_of
 
 
@@ -95,6 +96,22 @@ class Structured(harness.ServerTest):
             self.assertIsInstance(json.loads(text_of(answer)), dict)
         else:
             self.assertTrue(text_of(answer).startswith("{"))
+
+    def test_hot_answers_of_many_kinds_of_schemas_satisfy_another_validator(self):
+        lines = schema_judge.schemas_of(harness.DATA.parent.parent / "bench/data/schemas.jsonl")
+        numbers = (31, 43, 67, 79, 109, 127, 151, 181, 205, 223, 241, 331)  # all of them: scripts/schema_soak.py
+
+        def ask(number):
+            schema = json.loads(lines[number - 1])
+            answer = self.chat(response_format=json_schema(schema), temperature=1.5, seed=number, max_tokens=100, extra={})
+            if answer.choices[0].finish_reason != "stop":
+                return None
+            return schema_judge.fault(schema_judge.validator_of(schema), text_of(answer)) or "satisfied"
+
+        with concurrent.futures.ThreadPoolExecutor(6) as pool:
+            verdicts = dict(zip(numbers, pool.map(ask, numbers)))
+        self.assertEqual({number: verdict for number, verdict in verdicts.items() if verdict not in (None, "satisfied")}, {})
+        self.assertGreater(list(verdicts.values()).count("satisfied"), 8, verdicts)
 
     def test_choices_expressions_grammars_and_tags(self):
         self.assertIn(text_of(self.asked(choice=["red\n1", "bl\"ue"])), ["red\n1", "bl\"ue"])
