@@ -40,7 +40,7 @@ step "building the targets" cmake --build "$build" --target "${targets[@]/#/fuzz
 # fuzz_target NAME: until the time is over. libFuzzer ends with the first finding: begin again, with what was learnt.
 fuzz_target() {
   local name=$1 deadline=$((SECONDS + seconds)) log=$folder/$1.log dictionary=tests/fuzz/dictionaries/$1.dict
-  local -a options=(-timeout=60 -rss_limit_mb=768 -malloc_limit_mb=256 -max_len=16384 -print_final_stats=1 -verbosity=1
+  local -a options=(-timeout=600 -rss_limit_mb=768 -malloc_limit_mb=256 -max_len=16384 -print_final_stats=1 -verbosity=1
     -report_slow_units=60 -reload=0 -use_value_profile=1 "-artifact_prefix=$folder/findings/$name-")
   mkdir -p "$folder/$name"
   : >"$log"
