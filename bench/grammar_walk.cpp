@@ -1,7 +1,12 @@
 // Random answers of JSON schemas as JSON lines, for a validator that is not ours: scripts/schema_walks.py.
-// grammar_walk TOKENIZER.JSON END_TOKEN WALKS < schemas, one a line > {"schema": line, "texts": [...], "unended": n,
-// "refused": why, "failed": why, "compile_us": t, "mask_us": t}
-#include <chrono>
+// grammar_walk MODEL END_TOKEN WALKS < schemas, one a line > {"texts": [...], "unended": n, "refused": why,
+// "failed": why, "compile_us": t, "mask_us": t, "largest_us": t}
+// MODEL is a tokenizer.json or a GGUF file. Times are the processor's. mask_us: a token's mask and acceptance, the mean
+// of a text, the largest of the first five texts; largest_us: the longest that one token took when its turn came a
+// second time.
+#include <algorithm>
+#include <ctime>
+
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -9,51 +14,63 @@
 
 #include <boost/json.hpp>
 
+#include "checkpoint/checkpoint.h"
 #include "grammar/compiler.h"
 #include "grammar/random_walk.h"
+#include "runner/text_files.h"
 
 namespace {
 
 namespace json = boost::json;
 using quire::grammar::GrammarVocabulary;
-using Clock = std::chrono::steady_clock;
 
-double microseconds(Clock::duration time) {
-  return std::chrono::duration<double, std::micro>(time).count();
+// Of this thread, in microseconds: what others on the machine do is not counted.
+double processor_time() {
+  std::timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) / 1e3;
 }
 
+struct MaskTime {
+  double mean = 0;
+  double largest = 0;
+};
+
 // Of a state's masks along a text, each in its turn.
-double mask_time(const quire::TokenConstraint& constraint, const GrammarVocabulary& vocabulary,
-                 const quire::text::Tokenizer& tokenizer, const std::string& text) {
+MaskTime mask_time(const quire::TokenConstraint& constraint, const GrammarVocabulary& vocabulary,
+                   const quire::text::Tokenizer& tokenizer, const std::string& text) {
   std::vector<uint32_t> mask((static_cast<size_t>(vocabulary.vocab_size()) + 31) / 32);
   const auto state = constraint.start();
-  Clock::duration time{};
+  MaskTime time;
   int64_t count = 0;
   for (const quire::TokenId id : tokenizer.encode(text, false)) {
-    const auto begin = Clock::now();
+    const double begin = processor_time();
     state->allowed(mask);
     const bool accepted = state->accept(id);
-    time += Clock::now() - begin;
+    const double one = processor_time() - begin;
+    time.mean += one;
+    time.largest = std::max(time.largest, one);
     ++count;
     if (!accepted) break;  // it may be spelled by other tokens than those that were drawn
   }
-  return count == 0 ? 0 : microseconds(time) / static_cast<double>(count);
+  if (count > 0) time.mean /= static_cast<double>(count);
+  return time;
 }
 
 json::object walk(const std::string& line, const std::shared_ptr<const GrammarVocabulary>& vocabulary,
                   const quire::text::Tokenizer& tokenizer, int walks) {
   json::object out;
   const quire::StructuredOutput form{.kind = quire::StructuredOutput::Kind::kJsonSchema, .text = line};
-  const auto begin = Clock::now();
+  const double begin = processor_time();
   auto compiled = quire::grammar::compile_constraint(form, {}, vocabulary);
-  out["compile_us"] = microseconds(Clock::now() - begin);
+  out["compile_us"] = processor_time() - begin;
   if (!compiled.ok()) {
     out["refused"] = compiled.status().message();
     return out;
   }
   json::array texts;
   int64_t unended = 0;
-  double masks = 0;
+  MaskTime masks;
   for (int seed = 0; seed < walks; ++seed) {
     auto text = quire::grammar::random_walk(*compiled->constraint, *vocabulary, tokenizer,
                                             {.seed = static_cast<uint64_t>(seed)});
@@ -68,25 +85,41 @@ json::object walk(const std::string& line, const std::shared_ptr<const GrammarVo
     if (const quire::Status status = compiled->constraint->check(**text); !status.ok()) {
       out["failed"] = status.message() + " in " + **text;
     }
-    if (seed < 5) masks = std::max(masks, mask_time(*compiled->constraint, *vocabulary, tokenizer, **text));
+    if (seed < 5) {
+      mask_time(*compiled->constraint, *vocabulary, tokenizer, **text);
+      const MaskTime time = mask_time(*compiled->constraint, *vocabulary, tokenizer, **text);
+      masks = {std::max(masks.mean, time.mean), std::max(masks.largest, time.largest)};
+    }
     texts.emplace_back(**text);
   }
   out["texts"] = std::move(texts);
   out["unended"] = unended;
-  out["mask_us"] = masks;
+  out["mask_us"] = masks.mean;
+  out["largest_us"] = masks.largest;
   return out;
+}
+
+quire::Result<std::unique_ptr<quire::text::Tokenizer>> load(const std::string& path) {
+  if (path.ends_with(".json")) {
+    std::ifstream file(path, std::ios::binary);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    return quire::text::Tokenizer::from_json(text);
+  }
+  QUIRE_ASSIGN_OR_RETURN(const auto checkpoint, quire::checkpoint::Checkpoint::open(path));
+  quire::EngineConfig config;
+  config.model = path;
+  QUIRE_ASSIGN_OR_RETURN(const quire::TextSource source, quire::runner::read_text_source(config, *checkpoint));
+  return quire::text::Tokenizer::from_source(source);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc != 4) {
-    std::cerr << "grammar_walk TOKENIZER.JSON END_TOKEN WALKS < schemas\n";
+    std::cerr << "grammar_walk MODEL END_TOKEN WALKS < schemas\n";
     return 2;
   }
-  std::ifstream file(argv[1], std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  auto tokenizer = quire::text::Tokenizer::from_json(text);
+  auto tokenizer = load(argv[1]);
   if (!tokenizer.ok()) {
     std::cerr << tokenizer.status().message() << '\n';
     return 1;

@@ -16,6 +16,7 @@ constexpr char32_t kLastCodePoint = 0x10FFFF;
 constexpr char32_t kFirstSurrogate = 0xD800;
 constexpr char32_t kLastSurrogate = 0xDFFF;
 constexpr size_t kMostStates = 200000;
+constexpr int64_t kMostSpelled = 8;
 
 std::string escaped(char32_t point) {
   const auto value = static_cast<uint32_t>(point);
@@ -120,6 +121,21 @@ CodePoints CodePoints::without(const CodePoints& other) const {
 bool CodePoints::contains(char32_t point) const {
   const auto after = std::upper_bound(ranges_.begin(), ranges_.end(), Range{point, kLastCodePoint});
   return after != ranges_.begin() && std::prev(after)->first <= point && point <= std::prev(after)->second;
+}
+
+bool CodePoints::intersects(const CodePoints& other) const {
+  auto mine = ranges_.begin();
+  auto its = other.ranges_.begin();
+  while (mine != ranges_.end() && its != other.ranges_.end()) {
+    if (mine->second < its->first) {
+      ++mine;
+    } else if (its->second < mine->first) {
+      ++its;
+    } else {
+      return true;
+    }
+  }
+  return false;
 }
 
 std::string ebnf_of(const CodePoints& set, Spelling spelling) {
@@ -279,7 +295,9 @@ class RegexParser {
       QUIRE_RETURN_IF_ERROR(quantify(part));
       node.parts.push_back(std::move(part));
     }
-    return node;
+    if (node.parts.size() != 1) return node;
+    Node only = std::move(node.parts.front());
+    return only;
   }
 
   Result<Node> item(int64_t depth) {
@@ -530,7 +548,20 @@ void Regex::write(const Node& node, Spelling spelling, std::string& out) {
         out += "\"\"";
         return;
       }
+      if (node.most == -1 && node.least == 0 && node.parts.front().kind == Node::Kind::kChoice) {
+        return write_free_choice(node.parts.front(), spelling, out);
+      }
+      if (node.least == node.most && node.most <= kMostSpelled && node.parts.front().kind == Node::Kind::kSet) {
+        // Said so often it stays within its rule, so that no mask has tokens to try that go beyond a rule's end.
+        for (int64_t i = 0; i < node.most; ++i) {
+          if (i > 0) out += ' ';
+          write(node.parts.front(), spelling, out);
+        }
+        return;
+      }
+      out += '(';
       write(node.parts.front(), spelling, out);
+      out += ')';
       if (node.most == -1 && node.least <= 1) {
         out += node.least == 0 ? '*' : '+';
       } else if (node.least == 0 && node.most == 1) {
@@ -542,6 +573,36 @@ void Regex::write(const Node& node, Spelling spelling, std::string& out) {
       }
       return;
   }
+}
+
+// ([ab] | rest)* is [ab]* (rest [ab]*)*: a run of characters is one state of the grammar, and a mask of it is at hand,
+// where each round of a choice would have its tokens tried.
+void Regex::write_free_choice(const Node& choice, Spelling spelling, std::string& out) {
+  Node run;
+  run.kind = Node::Kind::kRepeat;
+  run.parts.emplace_back();
+  run.parts.front().kind = Node::Kind::kSet;
+  Node rest;
+  rest.kind = Node::Kind::kChoice;
+  for (const Node& part : choice.parts) {
+    if (part.kind == Node::Kind::kSet) {
+      run.parts.front().set.add(part.set);
+    } else {
+      rest.parts.push_back(part);
+    }
+  }
+  out += '(';
+  if (!run.parts.front().set.empty()) write(run, spelling, out);
+  if (!rest.parts.empty()) {
+    out += " (";
+    write(rest, spelling, out);
+    if (!run.parts.front().set.empty()) {
+      out += ' ';
+      write(run, spelling, out);
+    }
+    out += ")*";
+  }
+  out += ')';
 }
 
 std::string Regex::ebnf(Spelling spelling) const {

@@ -27,6 +27,7 @@ class CodePoints {
   CodePoints complement() const;  // of all Unicode scalar values
   CodePoints without(const CodePoints& other) const;
   bool contains(char32_t point) const;
+  bool intersects(const CodePoints& other) const;
   bool empty() const { return ranges_.empty(); }
   const std::vector<Range>& ranges() const { return ranges_; }
 
@@ -79,6 +80,7 @@ class Regex {
   };
 
   static void write(const Node& node, Spelling spelling, std::string& out);
+  static void write_free_choice(const Node& choice, Spelling spelling, std::string& out);
   Status build(size_t most_states);
   int32_t build(const Node& node, int32_t next);
   int32_t add_state(State state);

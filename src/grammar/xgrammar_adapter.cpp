@@ -4,11 +4,14 @@
 // that a part of what was asked for would be ignored, so it is an error.
 
 #include <algorithm>
+#include <bit>
 #include <exception>
 #include <functional>
 #include <new>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <unordered_map>
 #include <utility>
 
 #include <dlpack/dlpack.h>
@@ -18,7 +21,10 @@
 #include "base/log.h"
 #include "grammar/answer_reading.h"
 #include "grammar/compiler.h"
+#include "grammar/recogniser.h"
 #include "grammar/regex.h"
+#include "grammar/rules.h"
+#include "grammar/run_counts.h"
 #include "grammar/schema.h"
 #include "grammar/structural_tag.h"
 #include "text/utf8.h"
@@ -54,6 +60,9 @@ struct GrammarVocabulary::Impl {
   xgrammar::TokenizerInfo info{xgrammar::NullObj{}};
   int64_t vocab_size = 0;
   std::vector<TokenId> end_ids;
+  mutable RunTables run_tables;
+  const std::vector<std::string>& tokens() const { return info.GetDecodedVocab(); }
+  const std::string& token(TokenId id) const { return tokens()[static_cast<size_t>(id)]; }
 };
 
 GrammarVocabulary::GrammarVocabulary(const text::Tokenizer& tokenizer, int64_t vocab_size, std::vector<TokenId> end_ids,
@@ -85,17 +94,107 @@ namespace {
 
 constexpr size_t kWordBits = 32;
 
+// What the grammar of the masks leaves uncounted, counted.
+class CountedRuns {
+ public:
+  CountedRuns(const GrammarVocabulary& vocabulary, std::shared_ptr<const Rules> rules)
+      : vocabulary_(vocabulary.impl()), rules_(std::move(rules)) {
+    for (const Rules::Node& node : rules_->nodes()) {
+      if (node.loose) tables_.emplace(&node, vocabulary_.run_tables.table(vocabulary_.tokens(), node.set));
+    }
+  }
+
+  const std::shared_ptr<const Rules>& rules() const { return rules_; }
+
+  // Takes from the mask what breaks a count.
+  void restrict(const Recogniser& place, std::span<uint32_t> mask) const {
+    const Recogniser::Counts counts = place.counts();
+    const int64_t begun = place.in_character() ? 1 : 0;
+    const auto most = [begun](const Recogniser::Count& run) {
+      return run.most < 0 ? -1 : std::max<int64_t>(run.most - begun, 0);
+    };
+    const auto allows_all = [&](const Recogniser::Count& run) {
+      return table(run).allows_all(run.least - begun, most(run));
+    };
+    if (counts.runs.empty() || std::ranges::any_of(counts.runs, allows_all)) return;
+    std::vector<uint32_t> refused;  // by all of them
+    std::vector<uint32_t> too;
+    const bool outside = begun == 0 && (counts.alone || !counts.clear);
+    for (const Recogniser::Count& run : counts.runs) {
+      std::vector<uint32_t>& bits = refused.empty() ? refused : too;
+      bits.assign(mask.size(), 0);
+      table(run).mark(run.least - begun, most(run), outside, bits);
+      if (&bits == &refused) continue;
+      for (size_t i = 0; i < refused.size(); ++i) refused[i] &= too[i];
+    }
+    if (!counts.clear) pardon(place, mask, refused);
+    for (size_t i = 0; i < mask.size(); ++i) mask[i] &= ~refused[i];
+  }
+
+ private:
+  const RunTable& table(const Recogniser::Count& run) const { return *tables_.at(&rules_->node(run.node)); }
+
+  // Where a text may be in a run or, with the same characters, somewhere else, what the run refuses may still follow.
+  // Token by token, in order, so that what tokens have in common is read once.
+  void pardon(const Recogniser& place, std::span<const uint32_t> mask, std::span<uint32_t> refused) const {
+    std::vector<TokenId> tokens;
+    for (size_t word = 0; word < mask.size(); ++word) {
+      for (uint32_t bits = mask[word] & refused[word]; bits != 0; bits &= bits - 1) {
+        tokens.push_back(static_cast<TokenId>(word * kWordBits + static_cast<size_t>(std::countr_zero(bits))));
+      }
+    }
+    std::ranges::sort(tokens, {}, [this](TokenId id) -> const std::string& { return vocabulary_.token(id); });
+    std::vector<Recogniser> read{place};  // as far as `text`
+    std::string text;
+    std::string dead;  // nothing begins so
+    for (const TokenId id : tokens) {
+      const std::string& token = vocabulary_.token(id);
+      if (!dead.empty() && token.starts_with(dead)) continue;
+      const auto common = static_cast<size_t>(std::ranges::mismatch(token, text).in1 - token.begin());
+      read.erase(read.begin() + static_cast<std::ptrdiff_t>(common) + 1, read.end());
+      text.resize(common);
+      while (text.size() < token.size()) {
+        Recogniser next = read.back();
+        if (!next.accept(std::string_view(token).substr(text.size(), 1))) break;
+        text += token[text.size()];
+        read.push_back(std::move(next));
+      }
+      if (text.size() == token.size()) {
+        refused[static_cast<size_t>(id) / kWordBits] &= ~(uint32_t{1} << (static_cast<size_t>(id) % kWordBits));
+      } else {
+        dead = token.substr(0, text.size() + 1);
+      }
+    }
+  }
+
+  const GrammarVocabulary::Impl& vocabulary_;
+  std::shared_ptr<const Rules> rules_;
+  std::unordered_map<const Rules::Node*, std::shared_ptr<const RunTable>> tables_;
+};
+
+// What one form was compiled to.
+struct Compiled {
+  std::shared_ptr<const GrammarVocabulary> vocabulary;
+  xgrammar::CompiledGrammar grammar;
+  std::unique_ptr<const CountedRuns> runs;  // null: the grammar counts everything
+};
+
 class GrammarState final : public TokenConstraint::State {
  public:
-  GrammarState(std::shared_ptr<const GrammarVocabulary> vocabulary, xgrammar::GrammarMatcher matcher)
-      : vocabulary_(std::move(vocabulary)), matcher_(std::move(matcher)) {}
+  explicit GrammarState(std::shared_ptr<const Compiled> compiled)
+      : compiled_(std::move(compiled)), matcher_(compiled_->grammar, compiled_->vocabulary->end_ids()) {
+    if (compiled_->runs != nullptr) place_.emplace(compiled_->runs->rules());
+  }
+  GrammarState(const GrammarState& other)
+      : compiled_(other.compiled_), matcher_(other.matcher_.Fork()), place_(other.place_) {}
 
-  std::unique_ptr<State> clone() const override { return std::make_unique<GrammarState>(vocabulary_, matcher_.Fork()); }
+  std::unique_ptr<State> clone() const override { return std::make_unique<GrammarState>(*this); }
 
   bool allowed(std::span<uint32_t> mask) override {
-    QUIRE_CHECK(mask.size() == (static_cast<size_t>(vocabulary_->vocab_size()) + kWordBits - 1) / kWordBits);
+    QUIRE_CHECK(mask.size() == (static_cast<size_t>(vocab_size()) + kWordBits - 1) / kWordBits);
     if (matcher_.IsTerminated()) {
-      only_end(mask);
+      std::ranges::fill(mask, 0U);
+      set_end(mask, true);
       return true;
     }
     int64_t shape = static_cast<int64_t>(mask.size());
@@ -106,37 +205,55 @@ class GrammarState final : public TokenConstraint::State {
     tensor.dtype = {kDLInt, 32, 1};
     tensor.shape = &shape;
     try {
-      if (!matcher_.FillNextTokenBitmask(&tensor)) return false;
+      if (!matcher_.FillNextTokenBitmask(&tensor) && !place_) return false;
     } catch (const std::exception& error) {
       log_error("a grammar failed in the middle of an answer: {}", error.what());
       std::ranges::fill(mask, 0U);  // no token is left, and the answer ends with an error
     }
-    const size_t rest = static_cast<size_t>(vocabulary_->vocab_size()) % kWordBits;
+    const size_t rest = static_cast<size_t>(vocab_size()) % kWordBits;
     if (rest != 0) mask.back() &= (uint32_t{1} << rest) - 1;
+    if (place_) {
+      compiled_->runs->restrict(*place_, mask);
+      if (!place_->complete()) set_end(mask, false);
+    }
     return true;
   }
 
   bool accept(TokenId token) override {
-    if (matcher_.IsTerminated()) return std::ranges::count(vocabulary_->end_ids(), token) > 0;
+    const bool is_end = std::ranges::count(end_ids(), token) > 0;
+    if (matcher_.IsTerminated()) return is_end;
+    std::optional<Recogniser> next;
+    if (place_ && is_end && !place_->complete()) return false;
+    if (place_ && !is_end) {
+      if (token < 0 || token >= vocab_size()) return false;
+      next = place_;
+      if (!next->accept(compiled_->vocabulary->impl().token(token))) return false;
+    }
     try {
-      return matcher_.AcceptToken(token);
+      if (!matcher_.AcceptToken(token)) return false;
     } catch (const std::exception& error) {
       log_error("a grammar failed in the middle of an answer: {}", error.what());
       return false;
     }
+    if (next) place_ = std::move(next);
+    return true;
   }
 
  private:
-  void only_end(std::span<uint32_t> mask) const {
-    std::ranges::fill(mask, 0U);
-    for (const TokenId id : vocabulary_->end_ids()) {
+  int64_t vocab_size() const { return compiled_->vocabulary->vocab_size(); }
+  const std::vector<TokenId>& end_ids() const { return compiled_->vocabulary->end_ids(); }
+
+  void set_end(std::span<uint32_t> mask, bool may_end) const {
+    for (const TokenId id : end_ids()) {
       const auto bit = static_cast<size_t>(id);
-      mask[bit / kWordBits] |= uint32_t{1} << (bit % kWordBits);
+      const uint32_t in_word = uint32_t{1} << (bit % kWordBits);
+      mask[bit / kWordBits] = may_end ? mask[bit / kWordBits] | in_word : mask[bit / kWordBits] & ~in_word;
     }
   }
 
-  std::shared_ptr<const GrammarVocabulary> vocabulary_;
+  std::shared_ptr<const Compiled> compiled_;
   xgrammar::GrammarMatcher matcher_;
+  std::optional<Recogniser> place_;  // where there is something to count
 };
 
 // What a form becomes before it is compiled, and how its finished texts are checked.
@@ -149,23 +266,16 @@ struct Translation {
 
 class GrammarConstraint final : public TokenConstraint {
  public:
-  GrammarConstraint(std::shared_ptr<const GrammarVocabulary> vocabulary, xgrammar::CompiledGrammar grammar,
-                    Translation translation)
-      : vocabulary_(std::move(vocabulary)),
-        grammar_(std::move(grammar)),
-        check_(std::move(translation.check)),
-        whole_only_(translation.whole_only) {}
+  GrammarConstraint(std::shared_ptr<const Compiled> compiled, Translation translation)
+      : compiled_(std::move(compiled)), check_(std::move(translation.check)), whole_only_(translation.whole_only) {}
 
-  std::unique_ptr<State> start() const override {
-    return std::make_unique<GrammarState>(vocabulary_, xgrammar::GrammarMatcher(grammar_, vocabulary_->end_ids()));
-  }
+  std::unique_ptr<State> start() const override { return std::make_unique<GrammarState>(compiled_); }
 
   Status check(std::string_view text) const override { return check_ ? check_(text) : Status(); }
   bool whole_only() const override { return whole_only_; }
 
  private:
-  std::shared_ptr<const GrammarVocabulary> vocabulary_;
-  xgrammar::CompiledGrammar grammar_;
+  std::shared_ptr<const Compiled> compiled_;
   std::function<Status(std::string_view)> check_;
   bool whole_only_;
 };
@@ -234,6 +344,14 @@ bool allows_something(const TokenConstraint& constraint, const GrammarVocabulary
 Result<CompiledConstraint> compile_constraint(const StructuredOutput& form, const GrammarLimits& limits,
                                               std::shared_ptr<const GrammarVocabulary> vocabulary) {
   QUIRE_ASSIGN_OR_RETURN(Translation translation, translate(form, limits));
+  auto compiled =
+      std::make_shared<Compiled>(Compiled{vocabulary, xgrammar::CompiledGrammar(xgrammar::NullObj{}), nullptr});
+  if (!translation.ebnf.empty()) {
+    if (const auto rules = Rules::parse(translation.ebnf); rules.ok() && (*rules)->any_loose()) {
+      compiled->runs = std::make_unique<const CountedRuns>(*vocabulary, *rules);
+      translation.ebnf = (*rules)->loose_ebnf();
+    }
+  }
   std::string warnings;
   xgrammar::warnings = &warnings;
   struct Unset {
@@ -241,12 +359,12 @@ Result<CompiledConstraint> compile_constraint(const StructuredOutput& form, cons
   } unset;
   try {
     xgrammar::GrammarCompiler compiler(vocabulary->impl().info, /*max_threads=*/1, /*cache_enabled=*/false);
-    xgrammar::CompiledGrammar grammar = translation.structural_tag.empty()
-                                            ? compiler.CompileGrammar(translation.ebnf)
-                                            : compiler.CompileStructuralTag(translation.structural_tag);
+    compiled->grammar = translation.structural_tag.empty() ? compiler.CompileGrammar(translation.ebnf)
+                                                           : compiler.CompileStructuralTag(translation.structural_tag);
     if (!warnings.empty()) return invalid_argument("{}", warnings);
-    const size_t bytes = grammar.MemorySizeBytes();
-    auto constraint = std::make_shared<GrammarConstraint>(vocabulary, std::move(grammar), std::move(translation));
+    size_t bytes = compiled->grammar.MemorySizeBytes();
+    if (compiled->runs != nullptr) bytes += compiled->runs->rules()->bytes();
+    auto constraint = std::make_shared<GrammarConstraint>(std::move(compiled), std::move(translation));
     if (!allows_something(*constraint, *vocabulary)) return invalid_argument("nothing satisfies it");
     return CompiledConstraint{std::move(constraint), bytes};
   } catch (const std::bad_alloc&) {

@@ -1,0 +1,62 @@
+// A grammar in EBNF, read into a tree: what texts are recognised by (grammar/recogniser.h), and what tells where its
+// counts may be left to that.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "grammar/regex.h"
+
+namespace quire::grammar {
+
+class Rules {
+ public:
+  struct Node {
+    enum class Kind : uint8_t {
+      kText,      // `text`
+      kSet,       // one character of `set`
+      kRun,       // characters of `set`, from `least` to `most`
+      kSequence,  // `parts`
+      kChoice,    // one of `parts`
+      kRepeat,    // the one part, from `least` to `most` times
+      kRule,      // what the one part, a rule's body, stands for
+    };
+    Kind kind = Kind::kSequence;
+    bool loose = false;  // kRun: the grammar that masks are made from does not count it
+    int64_t least = 0;
+    int64_t most = -1;  // -1: any number
+    CodePoints set;
+    std::u32string text;
+    std::vector<int32_t> parts;
+  };
+
+  // Without macros, attributes of rules, assertions, classes of letters and left recursion. Errors: unimplemented:
+  // one of these; invalid_argument: no grammar.
+  static Result<std::shared_ptr<const Rules>> parse(std::string_view ebnf);
+
+  const Node& node(int32_t index) const { return nodes_[static_cast<size_t>(index)]; }
+  const std::vector<Node>& nodes() const { return nodes_; }
+  int32_t root() const { return root_; }
+  size_t bytes() const;  // about, in memory
+
+  // The grammar without the counts of loose runs: long ones, or of large sets, behind which nothing of the set may
+  // come, so that what follows ends them. Masks of such a grammar are cheap: a state for each count would cost
+  // milliseconds.
+  const std::string& loose_ebnf() const { return loose_ebnf_; }
+  bool any_loose() const { return any_loose_; }
+
+ private:
+  friend class RulesParser;
+  friend class RulesAnalysis;
+
+  std::vector<Node> nodes_;
+  int32_t root_ = 0;
+  bool any_loose_ = false;
+  std::string loose_ebnf_;
+};
+
+}  // namespace quire::grammar

@@ -1,0 +1,168 @@
+// Counts that masks leave to the recogniser: its reading of a grammar, and what comes of both together.
+#include <random>
+
+#include "grammar/recogniser.h"
+#include "grammar/regex.h"
+#include "grammar/rules.h"
+#include "grammar/schema.h"
+#include "grammar_support.h"
+
+namespace quire::grammar {
+namespace {
+
+using testing::accepts;
+using testing::byte_level;
+using testing::compiled;
+using testing::schema_form;
+
+std::shared_ptr<const Rules> rules_of(std::string_view ebnf) {
+  auto rules = Rules::parse(ebnf);
+  EXPECT_TRUE(rules.ok()) << rules.status().message();
+  return rules.ok() ? *rules : nullptr;
+}
+
+bool recognised(const std::shared_ptr<const Rules>& rules, std::string_view text) {
+  Recogniser recogniser(rules);
+  return recogniser.accept(text) && recogniser.complete();
+}
+
+TEST(Rules, ReadWhatTheGrammarSays) {
+  const auto rules = rules_of(R"(# a remark
+root ::= "a\u00e9\"" list? | ("x" root){2,3}
+list ::= [^a-c\n]+ "-" [\]\-\\]*)");
+  for (const char* good : {"aé\"", "aé\"d-", "aé\"dxyz-]-\\", "xaé\"xaé\"", "xaé\"d-xaé\"xaé\""}) {
+    EXPECT_TRUE(recognised(rules, good)) << good;
+  }
+  for (const char* bad : {"", "a", "aé\"-", "aé\"a-", "aé\"d\n-", "xaé\"", "xaé\"xaé\"xaé\"xaé\"", "aé\"d-x"}) {
+    EXPECT_FALSE(recognised(rules, bad)) << bad;
+  }
+}
+
+TEST(Rules, SayWhatTheyDoNotRead) {
+  for (const char* unread : {"root ::= root \"a\" | \"b\"", "root ::= (\"\" | \"x\") a\na ::= root", "root ::= [\\d]",
+                             "root ::= Regex(\"a\")", "root[max_tokens=3] ::= \"a\"", "root ::= \"a\" (=\"b\")"}) {
+    EXPECT_EQ(Rules::parse(unread).status().code(), StatusCode::kUnimplemented) << unread;
+  }
+  for (const char* wrong : {"", "root ::= a", "root ::= \"a", "root ::= [a", "root ::= (\"a\"", "root ::= \"a\"{3,2}",
+                            "root ::= \"a\"\nroot ::= \"b\"", "other ::= \"a\""}) {
+    EXPECT_FALSE(Rules::parse(wrong).ok()) << wrong;
+  }
+}
+
+TEST(Rules, LoosenLongRunsThatEndByThemselves) {
+  EXPECT_EQ(rules_of(R"(root ::= "<" [a-z]{2,90} ">")")->loose_ebnf(), R"(root ::= "<" [a-z]+ ">")");
+  EXPECT_EQ(rules_of(R"(root ::= [ \n]{0,32} "x" ([0-9]){0,20})")->loose_ebnf(), R"(root ::= [ \n]* "x" ([0-9])*)");
+  for (const char* counted :
+       {R"(root ::= "<" [a-z]{2,90} [x-z])", R"(root ::= ([a-z]{2,90} "."?)*)", R"(root ::= [a-f]{1,4} ">")",
+        R"(root ::= [a-z]+ ">")", "root ::= a \"x\"\na ::= [a-z]{2,90}"}) {
+    EXPECT_FALSE(rules_of(counted)->any_loose()) << counted;
+  }
+}
+
+TEST(Recogniser, AgreesWithTheExpressionsOwnMatching) {
+  const auto seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  constexpr const char* kLetters[] = {"a", "b", "c", "é", "."};
+  for (const char* pattern : {"a{2,5}", "[abc]{3,30}", "(a|b)*c", "(a?b*c+)?", "(ab|a)(bc|c)", "(a|ab|b)*", "(a*)*b",
+                              "((a?){3}b){2,4}", "[^a]{0,20}a", ".{1,40}", "([ab]{1,20}\\.)+", "(a|[^a]{2,20})é"}) {
+    auto regex = Regex::parse(pattern, {});
+    ASSERT_TRUE(regex.ok()) << pattern;
+    const auto rules = rules_of("root ::= " + regex->ebnf(Spelling::kText));
+    for (int i = 0; i < 600; ++i) {
+      std::string text;
+      for (size_t left = random() % 12; left > 0; --left) text += kLetters[random() % (i % 2 == 0 ? 3 : 5)];
+      EXPECT_EQ(recognised(rules, text), regex->matches(text)) << pattern << " of " << text;
+      // However it is cut.
+      Recogniser recogniser(rules);
+      bool all = true;
+      for (const char byte : text) all = all && recogniser.accept(std::string_view(&byte, 1));
+      EXPECT_EQ(all && recogniser.complete(), regex->matches(text)) << pattern << " of " << text;
+    }
+  }
+}
+
+TEST(Recogniser, IsAsItWasAfterWhatItRefuses) {
+  Recogniser recogniser(rules_of(R"(root ::= "<" [a-zé]{2,3} ">")"));
+  EXPECT_TRUE(recogniser.accept("<a"));
+  EXPECT_FALSE(recogniser.accept(">"));
+  EXPECT_FALSE(recogniser.accept("bcd"));
+  EXPECT_FALSE(recogniser.accept("\xE2"));  // no character of the set begins so
+  EXPECT_TRUE(recogniser.accept("\xC3"));
+  EXPECT_FALSE(recogniser.accept(">"));
+  EXPECT_TRUE(recogniser.accept("\xA9>"));
+  EXPECT_TRUE(recogniser.complete());
+}
+
+TEST(Recogniser, GivesUpWhereThereAreTooManyWays) {
+  const auto rules = rules_of("root ::= a a a a\na ::= (\"x\"{1,40} | \"x\"{1,41}){0,50}");
+  Recogniser recogniser(rules);
+  const std::string text(400, 'x');
+  if (!recogniser.accept(text)) {
+    EXPECT_TRUE(recogniser.lost());
+  }
+  EXPECT_FALSE(recogniser.lost() && recogniser.accept("x"));
+}
+
+// The tokens that may follow a text, one token each for a character.
+std::string allowed_after(const TokenConstraint& constraint, std::string_view text, std::string_view candidates) {
+  const auto& vocabulary = byte_level();
+  const auto state = constraint.start();
+  for (const TokenId id : vocabulary.tokenizer->encode(text, false)) EXPECT_TRUE(state->accept(id)) << text;
+  const auto mask = testing::mask_of(*state, vocabulary);
+  std::string allowed;
+  for (const char c : candidates) {
+    const std::vector<TokenId> ids = vocabulary.tokenizer->encode(std::string(1, c), false);
+    EXPECT_EQ(ids.size(), 1U);
+    if (testing::is_set(mask, ids.front())) allowed += c;
+  }
+  return allowed;
+}
+
+TEST(Counts, OfAStringAreInTheMask) {
+  const auto constraint = compiled(schema_form(R"({"type":"string","minLength":3,"maxLength":5})"));
+  ASSERT_TRUE(constraint.ok()) << constraint.status().message();
+  EXPECT_EQ(allowed_after(**constraint, "\"ab", "x\""), "x");
+  EXPECT_EQ(allowed_after(**constraint, "\"abc", "x\""), "x\"");
+  EXPECT_EQ(allowed_after(**constraint, "\"abcde", "x\""), "\"");
+  for (const char* good : {"\"abc\"", "\"abcde\"", "\"äöü\"", "\"€€€€€\""}) EXPECT_TRUE(accepts(**constraint, good));
+  for (const char* bad : {"\"ab\"", "\"abcdef\"", "\"äö\"", "\"€€€€€€\""}) EXPECT_FALSE(accepts(**constraint, bad));
+}
+
+TEST(Counts, OfTwoFormsOfAStringAreBothHeeded) {
+  const auto constraint =
+      compiled(schema_form(R"({"anyOf":[{"type":"string","maxLength":3},{"const":"abcdef"},{"const":"abz"}]})"));
+  ASSERT_TRUE(constraint.ok()) << constraint.status().message();
+  EXPECT_EQ(allowed_after(**constraint, "\"ab", "cxz\""), "cxz\"");
+  EXPECT_EQ(allowed_after(**constraint, "\"abc", "dx\""), "d\"");
+  EXPECT_EQ(allowed_after(**constraint, "\"abcd", "ex\""), "e");
+  for (const char* good : {"\"\"", "\"xyz\"", "\"abcdef\"", "\"abz\""})
+    EXPECT_TRUE(accepts(**constraint, good)) << good;
+  for (const char* bad : {"\"abcd\"", "\"wxyz\"", "\"abcdefg\""}) EXPECT_FALSE(accepts(**constraint, bad)) << bad;
+}
+
+TEST(Counts, OfAnExpressionHoldTheEnd) {
+  StructuredOutput form{.kind = testing::Kind::kRegex, .text = "[a-z]{3,40}"};
+  const auto constraint = compiled(form);
+  ASSERT_TRUE(constraint.ok()) << constraint.status().message();
+  EXPECT_FALSE(accepts(**constraint, "ab"));
+  EXPECT_TRUE(accepts(**constraint, "abc"));
+  EXPECT_TRUE(accepts(**constraint, std::string(40, 'q')));
+  EXPECT_FALSE(accepts(**constraint, std::string(41, 'q')));
+}
+
+TEST(Counts, OfACopyGoOnByThemselves) {
+  const auto constraint = compiled(schema_form(R"({"type":"string","maxLength":2})"));
+  ASSERT_TRUE(constraint.ok());
+  const auto& tokenizer = *byte_level().tokenizer;
+  const auto one = (*constraint)->start();
+  for (const TokenId id : tokenizer.encode("\"a", false)) ASSERT_TRUE(one->accept(id));
+  const auto other = one->clone();
+  const TokenId b = tokenizer.encode("b", false).front();
+  EXPECT_TRUE(one->accept(b));
+  EXPECT_FALSE(one->accept(b));
+  EXPECT_TRUE(other->accept(b));
+}
+
+}  // namespace
+}  // namespace quire::grammar
