@@ -13,6 +13,7 @@ namespace {
 constexpr size_t kMostWays = 1000;
 constexpr size_t kMostVisits = 20000;
 constexpr int32_t kMostLevels = 15000;
+constexpr int64_t kMostExcluded = 1 << 20;
 constexpr int64_t kNever = int64_t{1} << 40;  // more characters than any token has
 
 using Kind = Rules::Node::Kind;
@@ -86,6 +87,9 @@ void Recogniser::enter_node(int32_t index, const FramePtr& then, bool behind_loo
       if (node.most != 0) add({index, 0, then, behind_loose});
       if (node.least == 0) leave(then, behind_loose || node.loose);
       return;
+    case Kind::kFree:
+      add({index, 0, then, behind_loose});
+      return leave(then, behind_loose);
     case Kind::kSequence:
       return enter_part(index, 0, then, behind_loose);
     case Kind::kChoice:
@@ -143,6 +147,25 @@ void Recogniser::go_on_in_run(const Way& way) {
   if (had >= node.least) leave(way.then, node.loose);
 }
 
+// `at` is how much of an excluded text the last characters are, the most of any: its place in the list times
+// kMostExcluded and its characters.
+void Recogniser::go_on_in_free(const Way& way, char32_t point) {
+  const std::vector<std::u32string>& excluded = rules_->node(way.node).excluded;
+  int64_t at = 0;
+  if (!excluded.empty()) {
+    const auto characters = static_cast<size_t>(way.at % kMostExcluded);
+    std::u32string last = excluded[static_cast<size_t>(way.at / kMostExcluded)].substr(0, characters) + point;
+    if (std::ranges::any_of(excluded, [&](const std::u32string& one) { return last.ends_with(one); })) return;
+    for (; !last.empty() && at == 0; last.erase(0, 1)) {
+      const auto found = std::ranges::find_if(excluded, [&](const auto& one) { return one.starts_with(last); });
+      if (found == excluded.end()) continue;
+      at = (found - excluded.begin()) * kMostExcluded + static_cast<int64_t>(last.size());
+    }
+  }
+  add({way.node, at, way.then, false});
+  leave(way.then, false);
+}
+
 bool Recogniser::step(char32_t point) {
   next_.clear();
   visits_.clear();
@@ -157,6 +180,8 @@ bool Recogniser::step(char32_t point) {
       } else {
         leave(way.then, false);
       }
+    } else if (node.kind == Kind::kFree) {
+      go_on_in_free(way, point);
     } else if (node.set.contains(point)) {
       if (node.kind == Kind::kRun) {
         go_on_in_run(way);
@@ -185,6 +210,7 @@ bool Recogniser::may_complete_character() const {
   return std::ranges::any_of(ways_, [&](const Way& way) {
     if (way.spent) return false;
     const Rules::Node& node = rules_->node(way.node);
+    if (node.kind == Kind::kFree) return true;
     if (node.kind == Kind::kText) {
       const char32_t next = node.text[static_cast<size_t>(way.at)];
       return from <= next && next <= to;

@@ -48,7 +48,8 @@ class Recogniser {
     size_t hash;
   };
   using FramePtr = std::shared_ptr<const Frame>;
-  // Before a character: of kText the one at `at`; kRun has had `at`.
+  // Before a character: of kText the one at `at`; kRun has had `at`;
+  // kFree: how much of an excluded text may have begun.
   struct Way {
     int32_t node;
     int64_t at;
@@ -69,6 +70,7 @@ class Recogniser {
   void leave(const FramePtr& then, bool behind_loose);
   void add(Way way);
   void go_on_in_run(const Way& way);
+  void go_on_in_free(const Way& way, char32_t point);
   bool step(char32_t point);
   bool may_complete_character() const;
 

@@ -31,13 +31,15 @@ size_t size_of(const CodePoints& set) {
   return size;
 }
 
-// A run, and where the grammar says it.
-struct RunPlace {
-  int32_t node;
-  size_t begin;      // of the class
-  size_t class_end;  // of the count: `end`
-  size_t end;
-};
+std::u32string decoded(std::string_view text) {
+  std::u32string out;
+  for (size_t at = 0; at < text.size();) {
+    const text::CodePoint point = text::decode_code_point(text.data() + at);
+    out += point.value;
+    at += point.length;
+  }
+  return out;
+}
 
 }  // namespace
 
@@ -46,9 +48,10 @@ struct RunPlace {
 
 class RulesParser {
  public:
-  explicit RulesParser(std::string_view text) : text_(text) {}
+  RulesParser(std::string_view text, RulesBuilder& builder)
+      : text_(text), builder_(builder), nodes_(builder.rules_->nodes_) {}
 
-  Status run(Rules& rules, std::vector<RunPlace>& runs) {
+  Result<int32_t> run() {
     std::unordered_map<std::string, int32_t> bodies;
     blank();
     while (at_ < text_.size()) {
@@ -67,10 +70,7 @@ class RulesParser {
     }
     const auto root = bodies.find("root");
     if (root == bodies.end()) return refuse("no rule root");
-    rules.nodes_ = std::move(nodes_);
-    rules.root_ = root->second;
-    runs = std::move(runs_);
-    return {};
+    return root->second;
   }
 
  private:
@@ -114,10 +114,7 @@ class RulesParser {
     return is_rule;
   }
 
-  int32_t add(Node node) {
-    nodes_.push_back(std::move(node));
-    return static_cast<int32_t>(nodes_.size()) - 1;
-  }
+  int32_t add(Node node) { return builder_.add(std::move(node)); }
 
   Result<int32_t> choice(int level) {
     if (level > kMostLevels || nodes_.size() > kMostNodes) return unknown("too much to look at");
@@ -182,7 +179,7 @@ class RulesParser {
       inner.kind = Node::Kind::kRun;
       inner.least = least;
       inner.most = most;
-      runs_.push_back({part, begin, end, at_});
+      builder_.runs_.push_back({part, builder_.grammars_.size() - 1, begin, end, at_});
       return part;
     }
     return add({.kind = Node::Kind::kRepeat, .least = least, .most = most, .parts = {part}});
@@ -291,9 +288,9 @@ class RulesParser {
 
   std::string_view text_;
   size_t at_ = 0;
-  std::vector<Node> nodes_;
+  RulesBuilder& builder_;
+  std::vector<Node>& nodes_;
   std::vector<std::pair<int32_t, std::string>> references_;
-  std::vector<RunPlace> runs_;
 };
 
 // -----------------------------------------------------------------------------------------------------------
@@ -344,8 +341,8 @@ class RulesAnalysis {
   }
 
   // Marks the runs that may go uncounted.
-  void loosen(const std::vector<RunPlace>& runs) {
-    const auto wanted = [this](const RunPlace& run) {
+  void loosen(const std::vector<RulesBuilder::RunPlace>& runs) {
+    const auto wanted = [this](const RulesBuilder::RunPlace& run) {
       const Node& node = rules_.node(run.node);
       const bool many = size_of(node.set) >= kLargeSet || node.least >= kLongRun || node.most >= kLongRun;
       return many && (node.least > 1 || node.most > 1);
@@ -353,7 +350,7 @@ class RulesAnalysis {
     if (rules_.nodes_.size() > kMostAnalysed || std::ranges::none_of(runs, wanted)) return;
     find_first();
     find_behind();
-    for (const RunPlace& run : runs) {
+    for (const RulesBuilder::RunPlace& run : runs) {
       Node& node = rules_.nodes_[static_cast<size_t>(run.node)];
       if (!wanted(run) || node.set.intersects(behind_[static_cast<size_t>(run.node)])) continue;
       node.loose = true;
@@ -380,6 +377,8 @@ class RulesAnalysis {
         return std::ranges::any_of(node.parts, may);
       case Node::Kind::kRepeat:
         return node.least == 0 || nullable(node.parts.front());
+      case Node::Kind::kFree:
+        return true;
     }
     return true;
   }
@@ -398,6 +397,7 @@ class RulesAnalysis {
       const Node& node = rules_.nodes_[i];
       if (node.kind == Node::Kind::kText && !node.text.empty()) first_[i].add(node.text.front(), node.text.front());
       if (node.kind == Node::Kind::kSet || node.kind == Node::Kind::kRun) first_[i] = node.set;
+      if (node.kind == Node::Kind::kFree) first_[i].add(0, 0x10FFFF);
     }
     for (bool more = true; more;) {
       more = false;
@@ -437,27 +437,58 @@ class RulesAnalysis {
 };
 
 Result<std::shared_ptr<const Rules>> Rules::parse(std::string_view ebnf) {
-  auto rules = std::make_shared<Rules>();
-  std::vector<RunPlace> runs;
-  QUIRE_RETURN_IF_ERROR(RulesParser(ebnf).run(*rules, runs));
-  RulesAnalysis analysis(*rules);
+  RulesBuilder builder;
+  QUIRE_ASSIGN_OR_RETURN(const int32_t root, builder.grammar(ebnf));
+  return builder.finish(root);
+}
+
+Result<int32_t> RulesBuilder::grammar(std::string_view ebnf) {
+  grammars_.emplace_back(ebnf);
+  return RulesParser(ebnf, *this).run();
+}
+
+int32_t RulesBuilder::add(Node node) {
+  rules_->nodes_.push_back(std::move(node));
+  return static_cast<int32_t>(rules_->nodes_.size()) - 1;
+}
+
+int32_t RulesBuilder::text(std::string_view text) {
+  return add({.kind = Node::Kind::kText, .text = decoded(text)});
+}
+
+int32_t RulesBuilder::free(const std::vector<std::string>& excluded) {
+  Node node{.kind = Node::Kind::kFree};
+  for (const std::string& one : excluded) node.excluded.push_back(decoded(one));
+  return add(std::move(node));
+}
+
+Result<std::shared_ptr<const Rules>> RulesBuilder::finish(int32_t root) {
+  Rules& rules = *rules_;
+  rules.root_ = root;
+  RulesAnalysis analysis(rules);
   if (analysis.left_recursive()) return unimplemented("the grammar has a rule that begins with itself");
-  analysis.loosen(runs);
-  std::ranges::sort(runs, {}, &RunPlace::begin);
-  size_t from = 0;
-  for (const RunPlace& run : runs) {
-    const Node& node = rules->node(run.node);
-    if (!node.loose) continue;
-    rules->loose_ebnf_ += ebnf.substr(from, run.class_end - from);
-    rules->loose_ebnf_ += node.least == 0 ? '*' : '+';
-    from = run.end;
+  analysis.loosen(runs_);
+  std::ranges::sort(runs_, {}, [](const RunPlace& run) { return std::pair(run.grammar, run.begin); });
+  auto run = runs_.begin();
+  for (size_t i = 0; i < grammars_.size(); ++i) {
+    const std::string_view ebnf = grammars_[i];
+    std::string& loose = rules.loose_ebnfs_.emplace_back();
+    size_t from = 0;
+    for (; run != runs_.end() && run->grammar == i; ++run) {
+      const Node& node = rules.node(run->node);
+      if (!node.loose) continue;
+      loose += ebnf.substr(from, run->class_end - from);
+      loose += node.least == 0 ? '*' : '+';
+      from = run->end;
+    }
+    loose += ebnf.substr(from);
   }
-  rules->loose_ebnf_ += ebnf.substr(from);
-  return std::shared_ptr<const Rules>(std::move(rules));
+  return std::shared_ptr<const Rules>(std::move(rules_));
 }
 
 size_t Rules::bytes() const {
-  size_t bytes = nodes_.size() * sizeof(Node) + loose_ebnf_.size();
+  size_t bytes = nodes_.size() * sizeof(Node);
+  for (const std::string& loose : loose_ebnfs_) bytes += loose.size();
   for (const Node& node : nodes_) {
     bytes += node.set.ranges().size() * sizeof(CodePoints::Range) + node.text.size() * sizeof(char32_t) +
              node.parts.size() * sizeof(int32_t);

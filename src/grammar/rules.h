@@ -24,6 +24,7 @@ class Rules {
       kChoice,    // one of `parts`
       kRepeat,    // the one part, from `least` to `most` times
       kRule,      // what the one part, a rule's body, stands for
+      kFree,      // text without any of `excluded`
     };
     Kind kind = Kind::kSequence;
     bool loose = false;  // kRun: the grammar that masks are made from does not count it
@@ -32,6 +33,7 @@ class Rules {
     CodePoints set;
     std::u32string text;
     std::vector<int32_t> parts;
+    std::vector<std::u32string> excluded;
   };
 
   // Without macros, attributes of rules, assertions, classes of letters and left recursion. Errors: unimplemented:
@@ -46,17 +48,50 @@ class Rules {
   // The grammar without the counts of loose runs: long ones, or of large sets, behind which nothing of the set may
   // come, so that what follows ends them. Masks of such a grammar are cheap: a state for each count would cost
   // milliseconds.
-  const std::string& loose_ebnf() const { return loose_ebnf_; }
+  const std::string& loose_ebnf(size_t grammar = 0) const { return loose_ebnfs_[grammar]; }
   bool any_loose() const { return any_loose_; }
 
  private:
-  friend class RulesParser;
   friend class RulesAnalysis;
+  friend class RulesBuilder;
+  friend class RulesParser;
 
   std::vector<Node> nodes_;
   int32_t root_ = 0;
   bool any_loose_ = false;
-  std::string loose_ebnf_;
+  std::vector<std::string> loose_ebnfs_;
+};
+
+// Rules made of several grammars and what stands between them.
+class RulesBuilder {
+ public:
+  // The node of a grammar's root; grammars are numbered as they come. Errors: as of Rules::parse().
+  Result<int32_t> grammar(std::string_view ebnf);
+  int32_t add(Rules::Node node);
+  // REQUIRES: well-formed UTF-8.
+  int32_t text(std::string_view text);
+  int32_t free(const std::vector<std::string>& excluded);
+
+  // Errors: unimplemented: left recursion.
+  Result<std::shared_ptr<const Rules>> finish(int32_t root);
+
+ private:
+  friend class RulesParser;
+
+  // A run, and where its grammar says it.
+  struct RunPlace {
+    int32_t node;
+    size_t grammar;
+    size_t begin;      // of the class
+    size_t class_end;  // of the count: `end`
+    size_t end;
+  };
+
+  std::shared_ptr<Rules> rules_ = std::make_shared<Rules>();
+  std::vector<std::string> grammars_;
+  std::vector<RunPlace> runs_;
+
+  friend class RulesAnalysis;
 };
 
 }  // namespace quire::grammar

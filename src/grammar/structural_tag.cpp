@@ -8,6 +8,7 @@
 
 #include "grammar/regex.h"
 #include "grammar/schema.h"
+#include "text/utf8.h"
 
 namespace quire::grammar {
 namespace json = boost::json;
@@ -95,7 +96,159 @@ class TagTranslation {
   const GrammarLimits& limits_;
 };
 
+// What a tag says, as rules. A tag's free text ends where masks say it does; here it is any without what it excludes,
+// and how many tokens it has is not counted.
+class TagReader {
+ public:
+  Result<TagRules> run(json::value tag) {
+    auto* object = tag.if_object();
+    json::value* format = object == nullptr ? nullptr : object->if_contains("format");
+    if (format == nullptr) return unread();
+    QUIRE_ASSIGN_OR_RETURN(const int32_t root, read(*format));
+    QUIRE_ASSIGN_OR_RETURN(std::shared_ptr<const Rules> rules, builder_.finish(root));
+    for (size_t i = 0; i < grammars_.size(); ++i) *grammars_[i] = rules->loose_ebnf(i);
+    return TagRules{json::serialize(tag), std::move(rules)};
+  }
+
+ private:
+  using Node = Rules::Node;
+  using Kind = Node::Kind;
+
+  static Status unread() { return unimplemented("the structural tag has parts that only masks know"); }
+
+  static bool only(const json::object& object, std::initializer_list<std::string_view> known) {
+    return std::ranges::all_of(object, [&](const json::key_value_pair& member) {
+      return std::ranges::find(known, std::string_view(member.key())) != known.end();
+    });
+  }
+
+  int32_t sequence(std::vector<int32_t> parts) {
+    return builder_.add({.kind = Kind::kSequence, .parts = std::move(parts)});
+  }
+  int32_t choice(std::vector<int32_t> parts) {
+    return builder_.add({.kind = Kind::kChoice, .parts = std::move(parts)});
+  }
+  int32_t repeat(int32_t part, int64_t least, int64_t most) {
+    return builder_.add({.kind = Kind::kRepeat, .least = least, .most = most, .parts = {part}});
+  }
+
+  Result<int32_t> text(const json::object& object, std::string_view name) {
+    const json::value* value = object.if_contains(name);
+    if (value == nullptr || !value->is_string() || !text::is_valid_utf8(value->get_string())) return unread();
+    return builder_.text(value->get_string());
+  }
+
+  static Result<std::vector<std::string>> texts(const json::object& object, std::string_view name) {
+    std::vector<std::string> out;
+    const json::value* list = object.if_contains(name);
+    if (list == nullptr) return out;
+    if (!list->is_array()) return unread();
+    for (const json::value& one : list->get_array()) {
+      if (!one.is_string() || one.get_string().empty() || !text::is_valid_utf8(one.get_string())) return unread();
+      out.emplace_back(one.get_string());
+    }
+    return out;
+  }
+
+  Result<std::vector<int32_t>> each(json::object& object, std::string_view name) {
+    std::vector<int32_t> parts;
+    json::value* list = object.if_contains(name);
+    if (list == nullptr || !list->is_array()) return unread();
+    for (json::value& one : list->get_array()) {
+      QUIRE_ASSIGN_OR_RETURN(const int32_t part, read(one));
+      parts.push_back(part);
+    }
+    return parts;
+  }
+
+  Result<int32_t> content(json::object& object) {
+    json::value* value = object.if_contains("content");
+    return value == nullptr ? Result<int32_t>(unread()) : read(*value);
+  }
+
+  static Result<bool> flag(const json::object& object, std::string_view name) {
+    const json::value* value = object.if_contains(name);
+    if (value == nullptr) return false;
+    return value->is_bool() ? Result<bool>(value->get_bool()) : Result<bool>(unread());
+  }
+
+  Result<int32_t> read(json::value& value) {
+    auto* object = value.if_object();
+    const json::value* type = object == nullptr ? nullptr : object->if_contains("type");
+    if (type == nullptr || !type->is_string()) return unread();
+    const std::string kind(type->get_string());
+    if (kind == "const_string" && only(*object, {"type", "value"})) return text(*object, "value");
+    if (kind == "grammar" && only(*object, {"type", "grammar"})) return grammar(*object);
+    if (kind == "any_text" && only(*object, {"type", "excludes", "max_tokens"})) {
+      QUIRE_ASSIGN_OR_RETURN(const std::vector<std::string> excluded, texts(*object, "excludes"));
+      return builder_.free(excluded);
+    }
+    if ((kind == "sequence" || kind == "or") && only(*object, {"type", "elements"})) {
+      QUIRE_ASSIGN_OR_RETURN(std::vector<int32_t> parts, each(*object, "elements"));
+      return kind == "or" ? choice(std::move(parts)) : sequence(std::move(parts));
+    }
+    if ((kind == "optional" || kind == "plus" || kind == "star") && only(*object, {"type", "content"})) {
+      QUIRE_ASSIGN_OR_RETURN(const int32_t part, content(*object));
+      return repeat(part, kind == "plus" ? 1 : 0, kind == "optional" ? 1 : -1);
+    }
+    if (kind == "tag" && only(*object, {"type", "begin", "content", "end"})) return tag(*object);
+    if (kind == "tags_with_separator") return tags_with_separator(*object);
+    if (kind == "triggered_tags") return triggered_tags(*object);
+    return unread();
+  }
+
+  Result<int32_t> grammar(json::object& object) {
+    json::value* ebnf = object.if_contains("grammar");
+    if (ebnf == nullptr || !ebnf->is_string()) return unread();
+    grammars_.push_back(ebnf);
+    return builder_.grammar(ebnf->get_string());
+  }
+
+  Result<int32_t> tag(json::object& object) {
+    QUIRE_ASSIGN_OR_RETURN(const int32_t begin, text(object, "begin"));
+    QUIRE_ASSIGN_OR_RETURN(const int32_t middle, content(object));
+    QUIRE_ASSIGN_OR_RETURN(const int32_t end, text(object, "end"));
+    return sequence({begin, middle, end});
+  }
+
+  Result<int32_t> tags_with_separator(json::object& object) {
+    if (!only(object, {"type", "tags", "separator", "at_least_one", "stop_after_first"})) return unread();
+    QUIRE_ASSIGN_OR_RETURN(std::vector<int32_t> tags, each(object, "tags"));
+    QUIRE_ASSIGN_OR_RETURN(const int32_t separator, text(object, "separator"));
+    QUIRE_ASSIGN_OR_RETURN(const bool at_least_one, flag(object, "at_least_one"));
+    QUIRE_ASSIGN_OR_RETURN(const bool only_first, flag(object, "stop_after_first"));
+    const int32_t one = choice(std::move(tags));
+    const int32_t list = only_first ? one : sequence({one, repeat(sequence({separator, one}), 0, -1)});
+    return at_least_one ? list : repeat(list, 0, 1);
+  }
+
+  // Free text up to a trigger, with which a tag begins.
+  Result<int32_t> triggered_tags(json::object& object) {
+    if (!only(object, {"type", "triggers", "tags", "at_least_one", "stop_after_first"})) return unread();
+    QUIRE_ASSIGN_OR_RETURN(const std::vector<std::string> triggers, texts(object, "triggers"));
+    QUIRE_ASSIGN_OR_RETURN(std::vector<int32_t> tags, each(object, "tags"));
+    QUIRE_ASSIGN_OR_RETURN(const bool at_least_one, flag(object, "at_least_one"));
+    QUIRE_ASSIGN_OR_RETURN(const bool only_first, flag(object, "stop_after_first"));
+    if (at_least_one) return unread();
+    const int32_t free = builder_.free(triggers);
+    const int32_t one = choice(std::move(tags));
+    return only_first ? sequence({free, repeat(one, 0, 1)}) : sequence({free, repeat(sequence({one, free}), 0, -1)});
+  }
+
+  RulesBuilder builder_;
+  std::vector<json::value*> grammars_;  // in the tag, as the builder has them
+};
+
 }  // namespace
+
+Result<TagRules> rules_of_tag(std::string_view plain) {
+  json::parse_options options;
+  options.max_depth = 1024;
+  boost::system::error_code error;
+  json::value tag = json::parse(plain, error, {}, options);
+  if (error) return invalid_argument("the structural tag is no JSON: {}", error.message());
+  return TagReader().run(std::move(tag));
+}
 
 Result<std::string> plain_structural_tag(std::string_view text, const TagOptions& asked, const GrammarLimits& limits) {
   json::parse_options options;

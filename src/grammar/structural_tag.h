@@ -1,11 +1,13 @@
 // Structural tags: free text with parts that are constrained.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 
 #include "base/status.h"
 #include "grammar/check.h"
+#include "grammar/rules.h"
 
 namespace quire::grammar {
 
@@ -15,6 +17,16 @@ struct TagOptions {
   // Those a client asks for are refused: nothing of ours could check them.
   bool styles = false;
 };
+
+// A tag, and what recognises its texts.
+struct TagRules {
+  std::string tag;  // without the counts that the rules have (Rules::loose_ebnf)
+  std::shared_ptr<const Rules> rules;
+};
+
+// Of a tag all of whose schemas and expressions are EBNF (plain_structural_tag). Errors: unimplemented: parts that only
+// the masks know.
+Result<TagRules> rules_of_tag(std::string_view plain);
 
 // The same tag with its schemas and regular expressions as EBNF of ours. Errors: invalid_argument naming the part that
 // is wrong or not supported. REQUIRES: checked before (grammar/check.h).

@@ -339,6 +339,26 @@ bool allows_something(const TokenConstraint& constraint, const GrammarVocabulary
   return !constraint.start()->allowed(mask) || std::ranges::any_of(mask, [](uint32_t word) { return word != 0; });
 }
 
+// Takes from the translation the counts that the rules have, which come back. Null: the masks have to know everything.
+std::shared_ptr<const Rules> loosened(Translation& translation) {
+  if (translation.structural_tag.empty()) {
+    auto rules = Rules::parse(translation.ebnf);
+    if (!rules.ok()) return nullptr;
+    translation.ebnf = (*rules)->loose_ebnf();
+    return *rules;
+  }
+  auto tag = rules_of_tag(translation.structural_tag);
+  if (!tag.ok()) return nullptr;
+  translation.structural_tag = std::move(tag->tag);
+  return std::move(tag->rules);
+}
+
+Status check_by_rules(const std::shared_ptr<const Rules>& rules, std::string_view answer) {
+  Recogniser recogniser(rules);
+  if ((recogniser.accept(answer) && recogniser.complete()) || recogniser.lost()) return {};
+  return data_loss("the answer does not follow the grammar");
+}
+
 }  // namespace
 
 Result<CompiledConstraint> compile_constraint(const StructuredOutput& form, const GrammarLimits& limits,
@@ -346,10 +366,11 @@ Result<CompiledConstraint> compile_constraint(const StructuredOutput& form, cons
   QUIRE_ASSIGN_OR_RETURN(Translation translation, translate(form, limits));
   auto compiled =
       std::make_shared<Compiled>(Compiled{vocabulary, xgrammar::CompiledGrammar(xgrammar::NullObj{}), nullptr});
-  if (!translation.ebnf.empty()) {
-    if (const auto rules = Rules::parse(translation.ebnf); rules.ok() && (*rules)->any_loose()) {
-      compiled->runs = std::make_unique<const CountedRuns>(*vocabulary, *rules);
-      translation.ebnf = (*rules)->loose_ebnf();
+  if (const std::shared_ptr<const Rules> rules = loosened(translation); rules != nullptr) {
+    if (rules->any_loose()) compiled->runs = std::make_unique<const CountedRuns>(*vocabulary, rules);
+    if (form.kind == StructuredOutput::Kind::kGrammar ||
+        (form.kind == StructuredOutput::Kind::kStructuralTag && !form.special_tokens)) {
+      translation.check = [rules](std::string_view answer) { return check_by_rules(rules, answer); };
     }
   }
   std::string warnings;

@@ -164,5 +164,30 @@ TEST(Counts, OfACopyGoOnByThemselves) {
   EXPECT_TRUE(other->accept(b));
 }
 
+constexpr const char* kTag = R"({"type":"structural_tag","format":{"type":"triggered_tags","triggers":["<t>"],"tags":[
+  {"type":"tag","begin":"<t>","content":{"type":"json_schema","json_schema":{"type":"string","maxLength":3}},
+   "end":"</t>"}],"at_least_one":false,"stop_after_first":false}})";
+
+TEST(Counts, WithinAStructuralTagAreHeeded) {
+  const auto constraint = compiled({.kind = testing::Kind::kStructuralTag, .text = kTag});
+  ASSERT_TRUE(constraint.ok()) << constraint.status().message();
+  for (const char* good : {"", "abcdef <", "a <t>\"abc\"</t> b<t>\"\"</t><t", "<<t>\"a\"</t>"}) {
+    EXPECT_TRUE(accepts(**constraint, good)) << good;
+    EXPECT_TRUE((*constraint)->check(good).ok()) << good;
+  }
+  for (const char* bad : {"a <t>\"abcd\"</t>", "<t>abc</t>", "<t>\"a\""}) {
+    EXPECT_FALSE(accepts(**constraint, bad)) << bad;
+    EXPECT_FALSE((*constraint)->check(bad).ok()) << bad;
+  }
+}
+
+TEST(Counts, OfFinishedTextsOfAGrammarAreChecked) {
+  const auto constraint = compiled({.kind = testing::Kind::kGrammar, .text = "root ::= [a-z]{2,30} (\"-\" [0-9])*"});
+  ASSERT_TRUE(constraint.ok()) << constraint.status().message();
+  for (const char* good : {"ab", "abc-1-2"}) EXPECT_TRUE((*constraint)->check(good).ok()) << good;
+  for (const char* bad : {"", "a", "ab-", "ab-12", "AB"}) EXPECT_FALSE((*constraint)->check(bad).ok()) << bad;
+  EXPECT_FALSE((*constraint)->check(std::string(31, 'a')).ok());
+}
+
 }  // namespace
 }  // namespace quire::grammar
