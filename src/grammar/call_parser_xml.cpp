@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "grammar/answer_parsers.h"
+#include "grammar/schema.h"
 #include "grammar/tool_formats.h"
 
 namespace quire::grammar {
@@ -20,35 +21,6 @@ std::string_view without_line_ends(std::string_view text) {
   if (text.starts_with('\n')) text.remove_prefix(1);
   if (text.ends_with('\n')) text.remove_suffix(1);
   return text;
-}
-
-bool may_be_string(const json::value& schema) {
-  const auto* object = schema.if_object();
-  if (object == nullptr) return false;
-  if (const json::value* type = object->if_contains("type")) {
-    if (type->is_string()) return type->get_string() == "string";
-    if (const auto* list = type->if_array()) {
-      for (const json::value& one : *list) {
-        if (one.is_string() && one.get_string() == "string") return true;
-      }
-    }
-    return false;
-  }
-  const json::value* values = object->if_contains("enum");
-  if (values != nullptr && values->is_array()) {
-    for (const json::value& one : values->get_array()) {
-      if (one.is_string()) return true;
-    }
-  }
-  if (const json::value* value = object->if_contains("const")) return value->is_string();
-  for (const char* name : {"anyOf", "oneOf", "allOf"}) {
-    const json::value* list = object->if_contains(name);
-    if (list == nullptr || !list->is_array()) continue;
-    for (const json::value& one : list->get_array()) {
-      if (may_be_string(one)) return true;
-    }
-  }
-  return false;
 }
 
 bool is_only_string(const json::value& schema) {
@@ -272,11 +244,19 @@ class XmlCallParser final : public AnswerParser {
     return nullptr;
   }
 
-  // Whether blanks around a string, which the format leaves free, might break what the schema says of it.
+  // Blanks at either end are a string's own, other than what ends lines and its grammar leaves out (xml_arguments).
+  static std::string_view within_line(std::string_view text) {
+    const size_t first = text.find_first_not_of("\n\r\t");
+    if (first == std::string_view::npos) return {};
+    return text.substr(first, text.find_last_not_of("\n\r\t") + 1 - first);
+  }
+
+  // Whether line ends around a string might break what the schema says of it.
   static bool is_measured(const json::value& schema) {
     const auto* object = schema.if_object();
     if (object == nullptr) return false;
-    return object->contains("maxLength") || object->contains("pattern") || object->contains("format");
+    return object->contains("minLength") || object->contains("maxLength") || object->contains("pattern") ||
+           object->contains("format");
   }
 
   std::string as_json(std::string_view text) const {
@@ -290,12 +270,12 @@ class XmlCallParser final : public AnswerParser {
     if (schema != nullptr) {
       if (const json::value* value = listed(*schema, text)) return json::serialize(*value);
     }
-    text = schema != nullptr && is_measured(*schema) ? trimmed(text) : without_line_ends(text);
+    text = schema != nullptr && is_measured(*schema) ? within_line(text) : without_line_ends(text);
     if (schema == nullptr || !is_only_string(*schema)) {
       boost::system::error_code error;
       const json::value value = json::parse(text, error);
       // "5" of a parameter that may be a string or a number is the number, as JSON reads it.
-      if (!error && !(value.is_string() && schema != nullptr && may_be_string(*schema))) return json::serialize(value);
+      if (!error) return json_text(value);
     }
     return json::serialize(json::value(text));
   }

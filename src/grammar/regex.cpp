@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/check.h"
 #include "base/hex.h"
 #include "text/utf8.h"
 
@@ -517,6 +518,20 @@ Result<Regex> Regex::parse(std::string_view pattern, const GrammarLimits& limits
   QUIRE_RETURN_IF_ERROR(check_regex(pattern, limits));
   QUIRE_ASSIGN_OR_RETURN(Regex regex, RegexParser(pattern, limits).run());
   QUIRE_RETURN_IF_ERROR(regex.build(kMostStates));
+  return regex;
+}
+
+void Regex::take_out(const CodePoints& set, Node& node) {
+  if (node.kind == Node::Kind::kSet) node.set = node.set.without(set);
+  for (Node& part : node.parts) take_out(set, part);
+}
+
+Regex Regex::without(const CodePoints& set) const {
+  Regex regex;
+  regex.root_ = root_;
+  take_out(set, regex.root_);
+  // No larger than this one, so that there is room for it.
+  QUIRE_CHECK(regex.build(kMostStates).ok());
   return regex;
 }
 

@@ -55,6 +55,9 @@ class Regex {
   // Errors: invalid_argument naming what is not understood, or that the expression is too large.
   static Result<Regex> parse(std::string_view pattern, const GrammarLimits& limits);
 
+  // Without these characters: of the texts that match, those that have none of them.
+  Regex without(const CodePoints& set) const;
+
   // An expression in parentheses for texts all of which match.
   std::string ebnf(Spelling spelling) const;
 
@@ -79,6 +82,7 @@ class Regex {
     int32_t other = -1;
   };
 
+  static void take_out(const CodePoints& set, Node& node);
   static void write(const Node& node, Spelling spelling, std::string& out);
   static void write_free_choice(const Node& choice, Spelling spelling, std::string& out);
   Status build(size_t most_states);

@@ -22,7 +22,7 @@ constexpr std::array<std::string_view, 12> kKinds = {
 class TagTranslation {
  public:
   TagTranslation(const TagOptions& options, const GrammarLimits& limits)
-      : any_whitespace_(options.any_whitespace), styles_(options.styles), limits_(limits) {}
+      : any_whitespace_(options.any_whitespace), limits_(limits) {}
 
   // A format, or a list or map of formats.
   Result<json::value> translate(const json::value& value) const {
@@ -71,7 +71,6 @@ class TagTranslation {
     QUIRE_RETURN_IF_ERROR(only(object, {"type", "json_schema", "style"}));
     const json::value* style = object.if_contains("style");
     if (style != nullptr && *style != json::value("json")) {
-      if (styles_) return json::value(object);
       return invalid_argument("the structural tag's style must be \"json\"; others are not supported");
     }
     const json::value* schema = object.if_contains("json_schema");
@@ -92,7 +91,6 @@ class TagTranslation {
   }
 
   bool any_whitespace_;
-  bool styles_;
   const GrammarLimits& limits_;
 };
 

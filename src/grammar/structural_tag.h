@@ -13,9 +13,6 @@ namespace quire::grammar {
 
 struct TagOptions {
   bool any_whitespace = true;  // as of StructuredOutput
-  // Schemas whose values are written otherwise than as JSON, as some formats of tool calls do, are left as they are.
-  // Those a client asks for are refused: nothing of ours could check them.
-  bool styles = false;
 };
 
 // A tag, and what recognises its texts.

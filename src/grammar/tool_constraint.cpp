@@ -8,6 +8,7 @@
 #include "grammar/schema.h"
 #include "grammar/structural_tag.h"
 #include "grammar/tool_formats.h"
+#include "grammar/xml_arguments.h"
 
 namespace quire::grammar {
 namespace json = boost::json;
@@ -26,10 +27,8 @@ json::object tag(std::string_view begin, json::object content, std::string_view 
   return {{"type", "tag"}, {"begin", begin}, {"content", std::move(content)}, {"end", end}};
 }
 
-json::object schema_of(const ToolFunction& function, std::string_view style = "json") {
-  json::object out{{"type", "json_schema"}, {"json_schema", function.parameters}};
-  if (style != "json") out["style"] = style;
-  return out;
+json::object schema_of(const ToolFunction& function) {
+  return {{"type", "json_schema"}, {"json_schema", function.parameters}};
 }
 
 // As JSON writes it, without the quotes.
@@ -108,7 +107,8 @@ struct Calls {
   bool whole = false;
 };
 
-Calls calls_of(const AnswerReading& reading) {
+// REQUIRES: xml_arguments() of every function where the format is one of elements.
+Calls calls_of(const AnswerReading& reading, const GrammarLimits& limits) {
   Calls calls;
   json::array each;
   if (const XmlCallFormat* xml = format_in(kXmlCallFormats, reading.tools)) {
@@ -117,8 +117,8 @@ Calls calls_of(const AnswerReading& reading) {
       const bool named_outside = xml->call.empty();
       calls.tags.emplace_back(tag(
           fmt::format("{}{}{}{}{}\n", xml->open, named_outside ? "" : "\n", xml->call, function.name, xml->call_named),
-          schema_of(function, xml->style),
-          fmt::format("\n{}{}{}", xml->call_end, named_outside ? "" : "\n", xml->close)));
+          *xml_arguments(function.parameters, *xml, limits),
+          fmt::format("{}{}{}", xml->call_end, named_outside ? "" : "\n", xml->close)));
     }
     return calls;
   }
@@ -176,9 +176,9 @@ Calls calls_of(const AnswerReading& reading) {
 }
 
 // Text in which calls may stand, or calls alone. nullopt: free text that is read for calls as they come.
-std::optional<json::object> tools_part(const AnswerReading& reading) {
+std::optional<json::object> tools_part(const AnswerReading& reading, const GrammarLimits& limits) {
   const bool must = reading.choice != ToolChoice::kAuto;
-  Calls calls = calls_of(reading);
+  Calls calls = calls_of(reading, limits);
   if (calls.tags.empty()) return std::nullopt;
   if (calls.trigger.empty() || (must && calls.whole)) {
     // Whether the whole answer is calls or text shows with its first words: what is said is not to be constrained.
@@ -236,14 +236,49 @@ json::object reasoning_part(const AnswerReading& reading, const ReasoningMarks& 
   return {{"type", "optional"}, {"content", sequence({tag(marks.begin, std::move(thought), marks.end), gap})}};
 }
 
+constexpr std::string_view kHarmonyMarks[] = {"<|end|>",  "<|start|>",     "<|channel|>", "<|message|>",
+                                              "<|call|>", "<|constrain|>", "<|return|>"};
+
+// gpt-oss's messages (channel_parser.cpp) up to the one whose head and content `main` is. What ends it, <|call|> or
+// <|return|>, are end tokens.
+json::object behind_analysis(const AnswerReading& reading, json::object main) {
+  if (reading.reasoning != ReasoningFormat::kGptOss) return main;
+  json::array excluded;
+  for (const std::string_view mark : kHarmonyMarks) excluded.emplace_back(mark);
+  json::object thought{{"type", "any_text"}, {"excludes", std::move(excluded)}};
+  if (reading.reasoning_budget) thought["max_tokens"] = *reading.reasoning_budget;
+  json::object analysis = tag("<|channel|>analysis<|message|>", std::move(thought), "<|end|><|start|>assistant");
+  return sequence({json::object{{"type", "optional"}, {"content", std::move(analysis)}}, std::move(main)});
+}
+
+json::object channel_call(const AnswerReading& reading) {
+  json::array calls;
+  for (const ToolFunction& function : reading.functions) {
+    calls.emplace_back(
+        tag(fmt::format("<|channel|>commentary to=functions.{} <|constrain|>json<|message|>", function.name),
+            schema_of(function), ""));
+  }
+  return json::object{{"type", "or"}, {"elements", std::move(calls)}};
+}
+
+StructuredOutput structural_tag(json::object format) {
+  StructuredOutput out{
+      .kind = StructuredOutput::Kind::kStructuralTag,
+      .text = json::serialize(json::object{{"type", "structural_tag"}, {"format", std::move(format)}})};
+  out.special_tokens = true;
+  return out;
+}
+
 }  // namespace
 
 Result<std::optional<StructuredOutput>> constraint_of(const AnswerReading& asked,
                                                       const std::optional<StructuredOutput>& form,
                                                       const GrammarLimits& limits) {
   AnswerReading reading = asked;
+  const XmlCallFormat* xml = format_in(kXmlCallFormats, reading.tools);
   for (ToolFunction& function : reading.functions) {
-    const Status status = check_whole_schema(function.parameters, limits);
+    Status status = check_whole_schema(function.parameters, limits);
+    if (status.ok() && xml != nullptr) status = xml_arguments(function.parameters, *xml, limits).status();
     if (status.ok()) continue;
     if (function.strict) {
       return invalid_argument("tool {}: {}", function.name, status.message()).with_param("tools");
@@ -262,14 +297,16 @@ Result<std::optional<StructuredOutput>> constraint_of(const AnswerReading& asked
     if (!main) return invalid_argument("the structural tag has no format").with_param("structured_outputs");
   } else if (reading.reads_tools()) {
     if (reading.choice != ToolChoice::kAuto && reading.tools == ToolFormat::kGptOss) {
-      return unimplemented("calls in the format of gpt-oss cannot be required yet: set tool_choice to \"auto\"")
-          .with_param("tool_choice");
+      return std::optional(structural_tag(behind_analysis(reading, channel_call(reading))));
     }
-    main = tools_part(reading);
+    main = tools_part(reading, limits);
   }
   const ReasoningMarks* marks = format_in(kReasoningMarks, reading.reasoning);
   if (form && reading.reasoning == ReasoningFormat::kGptOss) {
-    return unimplemented("structured output in the channels of gpt-oss is not built yet");
+    json::object answer = tag("<|channel|>final<|message|>", std::move(*main), "");
+    StructuredOutput out = structural_tag(behind_analysis(reading, std::move(answer)));
+    out.any_whitespace = form->any_whitespace;
+    return std::optional(std::move(out));
   }
   if (marks == nullptr || (!main && !reading.reasoning_budget)) {
     if (!main) return std::optional<StructuredOutput>();
@@ -279,9 +316,7 @@ Result<std::optional<StructuredOutput>> constraint_of(const AnswerReading& asked
     if (!main) main = json::object{{"type", "any_text"}, {"excludes", {marks->end}}};
     main = sequence({reasoning_part(reading, *marks), std::move(*main)});
   }
-  StructuredOutput out{.kind = StructuredOutput::Kind::kStructuralTag,
-                       .text = json::serialize(json::object{{"type", "structural_tag"}, {"format", std::move(*main)}})};
-  out.special_tokens = true;
+  StructuredOutput out = structural_tag(std::move(*main));
   if (form) out.any_whitespace = form->any_whitespace;
   return std::optional<StructuredOutput>(std::move(out));
 }

@@ -33,7 +33,7 @@ inline constexpr std::string_view kKimiCall = "<|tool_call_begin|>";
 inline constexpr std::string_view kKimiArguments = "<|tool_call_argument_begin|>";
 inline constexpr std::string_view kKimiCallEnd = "<|tool_call_end|>";
 
-// Calls whose arguments are elements, a parameter each. `style`: xgrammar's name for how it writes an object.
+// Calls whose arguments are elements, a parameter each.
 struct XmlCallFormat {
   ToolFormat format;
   std::string_view open;
@@ -45,16 +45,16 @@ struct XmlCallFormat {
   std::string_view key_end;
   std::string_view value;  // in front of its value; empty: the value follows key_end
   std::string_view value_end;
-  std::string_view style;
+  bool line_ends;  // around values
 };
 
 constexpr std::array<XmlCallFormat, 3> kXmlCallFormats = {{
     {ToolFormat::kQwen3Coder, "<tool_call>", "</tool_call>", "<function=", ">", "</function>", "<parameter=", ">", "",
-     "</parameter>", "qwen_xml"},
+     "</parameter>", true},
     {ToolFormat::kGlm, "<tool_call>", "</tool_call>", "", "", "", "<arg_key>", "</arg_key>", "<arg_value>",
-     "</arg_value>", "glm_xml"},
+     "</arg_value>", false},
     {ToolFormat::kMinimaxM2, "<minimax:tool_call>", "</minimax:tool_call>", "<invoke name=\"", "\">", "</invoke>",
-     "<parameter name=\"", "\">", "", "</parameter>", "minimax_xml"},
+     "<parameter name=\"", "\">", "", "</parameter>", false},
 }};
 
 struct ReasoningMarks {

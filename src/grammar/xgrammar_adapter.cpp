@@ -323,10 +323,8 @@ Result<Translation> translate(const StructuredOutput& form, const GrammarLimits&
     case StructuredOutput::Kind::kGrammar:
       return Translation{.ebnf = form.text};
     case StructuredOutput::Kind::kStructuralTag: {
-      QUIRE_ASSIGN_OR_RETURN(
-          std::string tag,
-          plain_structural_tag(form.text, {.any_whitespace = form.any_whitespace, .styles = form.special_tokens},
-                               limits));
+      QUIRE_ASSIGN_OR_RETURN(std::string tag,
+                             plain_structural_tag(form.text, {.any_whitespace = form.any_whitespace}, limits));
       return Translation{.structural_tag = std::move(tag)};
     }
   }
