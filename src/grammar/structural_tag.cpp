@@ -239,6 +239,23 @@ class TagReader {
 
 }  // namespace
 
+void put_said(const StructuredOutput& form, json::object& tag) {
+  json::array choices;
+  for (const std::string& choice : form.choices) choices.emplace_back(choice);
+  tag["said"] = {{"kind", static_cast<int>(form.kind)}, {"text", form.text}, {"choices", std::move(choices)}};
+}
+
+std::optional<StructuredOutput> take_said(json::object& tag) {
+  const json::value* found = tag.if_contains("said");
+  if (found == nullptr) return std::nullopt;
+  const json::object& said = found->get_object();
+  StructuredOutput form{.kind = static_cast<StructuredOutput::Kind>(said.at("kind").to_number<int>()),
+                        .text = std::string(said.at("text").get_string())};
+  for (const json::value& choice : said.at("choices").get_array()) form.choices.emplace_back(choice.get_string());
+  tag.erase("said");
+  return form;
+}
+
 Result<TagRules> rules_of_tag(std::string_view plain) {
   json::parse_options options;
   options.max_depth = 1024;

@@ -2,18 +2,26 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+
+#include <boost/json.hpp>
 
 #include "base/status.h"
 #include "grammar/check.h"
 #include "grammar/rules.h"
+#include "types/structured_output.h"
 
 namespace quire::grammar {
 
 struct TagOptions {
   bool any_whitespace = true;  // as of StructuredOutput
 };
+
+// In a tag of ours: the form of what an answer says once its reasoning is told apart, for the check of what was said.
+void put_said(const StructuredOutput& form, boost::json::object& tag);
+std::optional<StructuredOutput> take_said(boost::json::object& tag);
 
 // A tag, and what recognises its texts.
 struct TagRules {

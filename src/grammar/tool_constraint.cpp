@@ -261,10 +261,15 @@ json::object channel_call(const AnswerReading& reading) {
   return json::object{{"type", "or"}, {"elements", std::move(calls)}};
 }
 
-StructuredOutput structural_tag(json::object format) {
-  StructuredOutput out{
-      .kind = StructuredOutput::Kind::kStructuralTag,
-      .text = json::serialize(json::object{{"type", "structural_tag"}, {"format", std::move(format)}})};
+// `said`: the form of the answer without its reasoning.
+StructuredOutput structural_tag(json::object format, const std::optional<StructuredOutput>& said) {
+  json::object whole{{"type", "structural_tag"}, {"format", std::move(format)}};
+  StructuredOutput out{.kind = StructuredOutput::Kind::kStructuralTag};
+  if (said) {
+    put_said(*said, whole);
+    out.any_whitespace = said->any_whitespace;
+  }
+  out.text = json::serialize(whole);
   out.special_tokens = true;
   return out;
 }
@@ -297,16 +302,14 @@ Result<std::optional<StructuredOutput>> constraint_of(const AnswerReading& asked
     if (!main) return invalid_argument("the structural tag has no format").with_param("structured_outputs");
   } else if (reading.reads_tools()) {
     if (reading.choice != ToolChoice::kAuto && reading.tools == ToolFormat::kGptOss) {
-      return std::optional(structural_tag(behind_analysis(reading, channel_call(reading))));
+      return std::optional(structural_tag(behind_analysis(reading, channel_call(reading)), std::nullopt));
     }
     main = tools_part(reading, limits);
   }
   const ReasoningMarks* marks = format_in(kReasoningMarks, reading.reasoning);
   if (form && reading.reasoning == ReasoningFormat::kGptOss) {
     json::object answer = tag("<|channel|>final<|message|>", std::move(*main), "");
-    StructuredOutput out = structural_tag(behind_analysis(reading, std::move(answer)));
-    out.any_whitespace = form->any_whitespace;
-    return std::optional(std::move(out));
+    return std::optional(structural_tag(behind_analysis(reading, std::move(answer)), form));
   }
   if (marks == nullptr || (!main && !reading.reasoning_budget)) {
     if (!main) return std::optional<StructuredOutput>();
@@ -316,9 +319,7 @@ Result<std::optional<StructuredOutput>> constraint_of(const AnswerReading& asked
     if (!main) main = json::object{{"type", "any_text"}, {"excludes", {marks->end}}};
     main = sequence({reasoning_part(reading, *marks), std::move(*main)});
   }
-  StructuredOutput out = structural_tag(std::move(*main));
-  if (form) out.any_whitespace = form->any_whitespace;
-  return std::optional<StructuredOutput>(std::move(out));
+  return std::optional(structural_tag(std::move(*main), form));
 }
 
 }  // namespace quire::grammar

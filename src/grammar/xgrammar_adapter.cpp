@@ -55,6 +55,7 @@ void LogMessageImpl(const std::string&, int, int level, const std::string& messa
 }  // namespace xgrammar
 
 namespace quire::grammar {
+namespace json = boost::json;
 
 struct GrammarVocabulary::Impl {
   xgrammar::TokenizerInfo info{xgrammar::NullObj{}};
@@ -310,6 +311,42 @@ Result<Translation> translate_choices(const std::vector<std::string>& choices) {
                      }};
 }
 
+Result<Translation> translate(const StructuredOutput& form, const GrammarLimits& limits);
+
+// REQUIRES: checked (check_form), so that it is JSON.
+json::value parsed_tag(const std::string& text) {
+  json::parse_options options;
+  options.max_depth = 1024;
+  return json::parse(text, {}, options);
+}
+
+Result<Translation> translate_tag(const StructuredOutput& form, const GrammarLimits& limits) {
+  Translation translation;
+  std::string text = form.text;
+  if (form.special_tokens) {  // a tag of ours, about what a client asked for
+    json::value tag = parsed_tag(text);
+    if (const auto said = take_said(tag.get_object())) {
+      QUIRE_ASSIGN_OR_RETURN(const Translation inner, translate(*said, limits));
+      translation.whole_only = inner.whole_only;
+      if (inner.check) {
+        // Line ends that stood behind the reasoning are not of the form.
+        translation.check = [check = inner.check](std::string_view answer) {
+          Status status = check(answer);
+          while (!status.ok() && answer.starts_with('\n')) {
+            answer.remove_prefix(1);
+            status = check(answer);
+          }
+          return status;
+        };
+      }
+    }
+    text = json::serialize(tag);
+  }
+  QUIRE_ASSIGN_OR_RETURN(translation.structural_tag,
+                         plain_structural_tag(text, {.any_whitespace = form.any_whitespace}, limits));
+  return translation;
+}
+
 Result<Translation> translate(const StructuredOutput& form, const GrammarLimits& limits) {
   switch (form.kind) {
     case StructuredOutput::Kind::kJsonObject:
@@ -322,11 +359,8 @@ Result<Translation> translate(const StructuredOutput& form, const GrammarLimits&
       return translate_choices(form.choices);
     case StructuredOutput::Kind::kGrammar:
       return Translation{.ebnf = form.text};
-    case StructuredOutput::Kind::kStructuralTag: {
-      QUIRE_ASSIGN_OR_RETURN(std::string tag,
-                             plain_structural_tag(form.text, {.any_whitespace = form.any_whitespace}, limits));
-      return Translation{.structural_tag = std::move(tag)};
-    }
+    case StructuredOutput::Kind::kStructuralTag:
+      return translate_tag(form, limits);
   }
   return internal_error("unknown kind of structured output");
 }

@@ -1,6 +1,7 @@
 // Counts that masks leave to the recogniser: its reading of a grammar, and what comes of both together.
 #include <random>
 
+#include "grammar/answer_reading.h"
 #include "grammar/recogniser.h"
 #include "grammar/regex.h"
 #include "grammar/rules.h"
@@ -162,6 +163,54 @@ TEST(Counts, OfACopyGoOnByThemselves) {
   EXPECT_TRUE(one->accept(b));
   EXPECT_FALSE(one->accept(b));
   EXPECT_TRUE(other->accept(b));
+}
+
+TEST(FinishedTexts, BehindReasoningAreChecked) {
+  for (const ReasoningFormat format : {ReasoningFormat::kThink, ReasoningFormat::kGptOss}) {
+    const AnswerReading reading{.reasoning = format};
+    const auto check = [&](const StructuredOutput& said, std::string_view text) {
+      const auto form = constraint_of(reading, said, {});
+      EXPECT_TRUE(form.ok() && form->has_value()) << form.status().message();
+      const auto constraint = compiled(**form);
+      EXPECT_TRUE(constraint.ok()) << constraint.status().message();
+      return (*constraint)->check(text).ok();
+    };
+    const StructuredOutput schema = schema_form(R"({"type":"object","required":["a"],"properties":{"a":{"const":1}}})");
+    EXPECT_TRUE(check(schema, "\n{\"a\": 1}"));
+    EXPECT_FALSE(check(schema, "\n{\"a\": 2}"));
+    const StructuredOutput regex{.kind = testing::Kind::kRegex, .text = "a+"};
+    EXPECT_TRUE(check(regex, "\n\naa"));
+    EXPECT_FALSE(check(regex, "\nab"));
+    const StructuredOutput choice{.kind = testing::Kind::kChoice, .choices = {"yes", "no"}};
+    EXPECT_TRUE(check(choice, "no"));
+    EXPECT_FALSE(check(choice, "maybe"));
+  }
+}
+
+TEST(Parameters, ThatAreElementsFollowTheirSchemas) {
+  AnswerReading reading{.tools = ToolFormat::kQwen3Coder, .choice = ToolChoice::kRequired};
+  reading.functions = {{"f", boost::json::parse(R"({"type":"object","properties":{"s":{"type":"string"},
+      "n":{"type":"string","minLength":2,"maxLength":3},"e":{"enum":["x",5]},"i":{"type":"integer","minimum":7}},
+      "required":["s","n"]})"),
+                        true}};
+  const auto form = constraint_of(reading, std::nullopt, {});
+  ASSERT_TRUE(form.ok()) << form.status().message();
+  const auto constraint = compiled(**form);
+  ASSERT_TRUE(constraint.ok()) << constraint.status().message();
+  const auto call = [](const std::string& parameters) {
+    return "<tool_call>\n<function=f>\n" + parameters + "</function>\n</tool_call>";
+  };
+  const auto value = [](const std::string& name, const std::string& text) {
+    return "<parameter=" + name + ">\n" + text + "\n</parameter>\n";
+  };
+  const std::string s = value("s", "any </thing>\nat all");
+  EXPECT_TRUE(accepts(**constraint, call(s + value("n", "ab"))));
+  EXPECT_TRUE(accepts(**constraint, call(s + value("n", "abc") + value("e", "5") + value("i", "12"))));
+  EXPECT_FALSE(accepts(**constraint, call(s + value("n", "abcd"))));
+  EXPECT_FALSE(accepts(**constraint, call(s + value("n", "a"))));
+  EXPECT_FALSE(accepts(**constraint, call(s + value("n", "ab") + value("e", "y"))));
+  EXPECT_FALSE(accepts(**constraint, call(s + value("n", "ab") + value("i", "6"))));
+  EXPECT_FALSE(accepts(**constraint, call(s)));
 }
 
 constexpr const char* kTag = R"({"type":"structural_tag","format":{"type":"triggered_tags","triggers":["<t>"],"tags":[
