@@ -49,7 +49,7 @@ std::vector<Linear::Part> as_stored(const Loader& loader, std::vector<Linear::Pa
 }  // namespace
 
 Linear::Linear(Loader& loader, std::vector<Part> parts, int64_t in_features, WeightRole role)
-    : in_features_(in_features) {
+    : in_features_(in_features), precise_(role != WeightRole::kProjection) {
   parts = as_stored(loader, std::move(parts));
   std::vector<Loader::Part> matrices;
   bool any_bias = false;
@@ -76,7 +76,8 @@ void Linear::operator()(ops::Backend& backend, const float* x, int64_t num_rows,
                             .weight = segment.get(),
                             .bias = bias_.empty() ? nullptr : bias_.data() + offset,
                             .out = out + offset,
-                            .out_stride = out_features_});
+                            .out_stride = out_features_,
+                            .precise = precise_});
     offset += segment->rows();
   }
 }

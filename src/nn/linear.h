@@ -34,6 +34,7 @@ class Linear {
  private:
   int64_t in_features_ = 0;
   int64_t out_features_ = 0;
+  bool precise_ = false;
   std::vector<std::unique_ptr<ops::PackedMatrix>> segments_;
   std::vector<float> bias_;  // [out_features] or empty
 };

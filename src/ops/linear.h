@@ -15,6 +15,7 @@ struct LinearArgs {
   const float* bias = nullptr;           // [weight.rows()] or nullptr
   float* out = nullptr;                  // [num_rows, weight.rows()], rows out_stride apart
   int64_t out_stride = 0;
+  bool precise = false;  // for logits and the like: x is not rounded to 8 bits where the weight's codes have 8
 };
 
 void check(const LinearArgs& args);

@@ -7,10 +7,12 @@
 namespace quire {
 
 enum class ActivationDType : uint8_t {
-  // kInt8 where the weights' codes have at most 6 bits, else kInt16; kBFloat16 where the processor has products of it.
+  // kInt8, but kInt16 for the head where its codes have 8 bits; kBFloat16 where the processor has products of it.
   kAuto,
-  kFloat32,   // not rounded
-  kInt8,      // 8 bits with a scale for every 16 values; kInt16 with codes of 8 bits, which leave no room for sums
+  kFloat32,  // not rounded
+  // 8 bits with a scale for every 16 values; with AVX2 kInt16 for codes of more than 6 bits, which leave no room for
+  // sums.
+  kInt8,
   kInt16,     // 16 bits with a scale for every 32 values
   kBFloat16,  // 8 significant bits each; quantised weights as with kAuto
 };

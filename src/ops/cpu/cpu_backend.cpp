@@ -12,6 +12,7 @@
 #include "ops/cpu/moe_routing.h"
 #include "ops/cpu/packed_panels.h"
 #include "ops/cpu/panel_arena.h"
+#include "ops/cpu/panel_layout.h"
 #include "ops/cpu/panel_product.h"
 
 namespace quire::ops {
@@ -219,7 +220,7 @@ class CpuBackend final : public Backend {
   }
 
   // How the rows that meet a weight of this format are kept.
-  Activations activations_for(DType dtype) const {
+  Activations activations_for(DType dtype, bool precise = false) const {
     const auto has = [&](Activations activations) {
       return kernels_.linear[activations][static_cast<size_t>(dtype)] != nullptr;
     };
@@ -231,7 +232,8 @@ class CpuBackend final : public Backend {
     }
     if (!has(kWordRows)) return kFloatRows;
     if (activation_dtype_ == ActivationDType::kInt16 || !has(kByteRows)) return kWordRows;
-    return kByteRows;
+    const bool exact_codes = panel_layout(dtype)->low_bits == 8;  // what makes finer rows worth their time
+    return precise && exact_codes && activation_dtype_ == ActivationDType::kAuto ? kWordRows : kByteRows;
   }
   // Whether a row of activations for a weight of this format and width has room.
   Status check_width(const TensorView& weight, DType dtype) const {
@@ -283,7 +285,7 @@ class CpuBackend final : public Backend {
 void CpuBackend::run(const LinearArgs& args) {
   if (args.num_rows == 0) return;
   const auto& weight = static_cast<const PackedPanels&>(*args.weight);
-  const Activations activations = activations_for(weight.dtype());
+  const Activations activations = activations_for(weight.dtype(), args.precise);
   if (activations == kFloatRows) {
     multiply(args, activations, reinterpret_cast<const uint8_t*>(args.x), args.x_stride * 4);
     return;

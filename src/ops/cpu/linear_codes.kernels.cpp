@@ -3,9 +3,10 @@
 // those, and only then become floats: out += d * dx * sum(code * q) + m * (dx * sum(q)), one chain of multiply-adds an
 // output, in the order of k. So an output depends on its row and its column alone.
 //
-// 8-bit rows need codes of at most 6 bits: with AVX2 the products of 16 steps are summed in pairs of 16 bits, and
-// 8 * 31 * 127 is less than 2^15. Where codes have an offset, sums begin at -offset * sum(q), so that what counts is
-// 8 * 32 * 127: it fits again, and what runs over on the way comes back.
+// With AVX2 the products of 8-bit rows and 16 steps are summed in pairs of 16 bits, which leaves room for codes of 6
+// bits: 8 * 31 * 127 is less than 2^15. Where codes have an offset, sums begin at -offset * sum(q), so that what counts
+// is 8 * 32 * 127: it fits again, and what runs over on the way comes back. Elsewhere sums have 32 bits, and codes of 8
+// bits and a sign are multiplied as if they were 128 more.
 #include "ops/cpu/isa_kernels.h"
 #include "ops/cpu/linear_tile.h"
 
@@ -22,6 +23,10 @@ constexpr int kUnrolledQuads = kHasByteProducts ? 8 : 1;
 
 constexpr int kPanelTiles = kPanelColumns / kTileColumns;
 constexpr int kHalf = 16;  // steps that share a scale of an 8-bit row
+
+// What codes are above their values where they meet 8-bit rows.
+template <class Format>
+constexpr int kByteOffset = Format::kSigned ? 128 : Format::kOffset;
 
 // A coded row of k steps is: for each 16 of them the scale dx; for each 16 a sum (a float, or what whole-number sums
 // begin with); then the numbers.
@@ -60,14 +65,16 @@ template <class Format, int R, int V>
 QUIRE_INLINE void sum_half(const uint8_t* block, int group, int half, const uint8_t* const (&rows)[R], int64_t k,
                            int64_t step, Sums (&products)[R][V]) {
   for (int r = 0; r < R; ++r) {
-    const Sums start = Format::kOffset > 0 ? broadcast_ints(rows[r] + sums_offset(k) + step / kHalf * 4) : Sums{};
+    const Sums start = kByteOffset<Format> > 0 ? broadcast_ints(rows[r] + sums_offset(k) + step / kHalf * 4) : Sums{};
     for (int v = 0; v < V; ++v) products[r][v] = start;
   }
 #pragma GCC unroll kUnrolledQuads
   for (int j = 0; j < 4; ++j) {
     IW quads[V];
-    for (int v = 0; v < V; ++v)
+    for (int v = 0; v < V; ++v) {
       quads[v] = Format::quad(block_of<Format>(block, v), group, v % kTileVectors, half * 4 + j);
+      if constexpr (Format::kSigned) quads[v] ^= repeated(kByteOffset<Format>);
+    }
     for (int r = 0; r < R; ++r) {
       const IW q = broadcast_ints(rows[r] + numbers_offset(k) + step + j * 4);
       for (int v = 0; v < V; ++v) products[r][v] = add_products(products[r][v], quads[v], q);
@@ -305,10 +312,11 @@ QUIRE_INLINE void code_groups(const float* x, uint8_t* scales, uint8_t* sums, in
   const I8 first = across(of_lanes.first[0], of_lanes.first[1], plus);     // steps 0 and 1 of all quads
   const I8 second = across(of_lanes.second[0], of_lanes.second[1], plus);  // steps 2 and 3
   I8 sum;
-  if constexpr (Format::kOffset > 0) {
+  if constexpr (kByteOffset < Format >> 0) {
+    static_assert(Format::kMinSteps == 0);
     // What the whole-number sums begin with: -offset * q, summed as add_products() sums.
-    const I8 low = first * -Format::kOffset;
-    const I8 high = second * -Format::kOffset;
+    const I8 low = first * -kByteOffset<Format>;
+    const I8 high = second * -kByteOffset<Format>;
     sum = kPairSums ? (low & 0xffff) | high << 16 : low + high;
   } else {
     F8 all = dx * to_float(first + second);
@@ -359,9 +367,9 @@ void code_words(const float* x, int64_t k, uint8_t* row) {
   }
 }
 
-// Codes of at most 6 bits, none below 0.
+// Formats whose products with 8-bit rows have room: codes with a sign have more than 6 bits.
 template <class Format>
-constexpr bool kMeetsBytes = !Format::kSigned;
+constexpr bool kMeetsBytes = !Format::kSigned || !kPairSums;
 
 }  // namespace
 
