@@ -96,7 +96,7 @@ QUIRE_INLINE void accumulate(const uint8_t* block, const float* x, int64_t x_str
     }
   };
   for (int64_t begin = 0; begin + Format::kBlock <= k; begin += Format::kBlock) {
-    if constexpr (kTiles > 1) prefetch_ahead(block, kStep);
+    if constexpr (kTiles > 1) prefetch_ahead<T == kTiles && Format::kBlock <= 32>(block, kStep);
     for_each_step<Format, T>(block, [&](int i, const FW(&w)[T * kTileVectors]) { add(begin + i, w); });
     block += kStep;
   }
@@ -128,13 +128,16 @@ QUIRE_INLINE void whole_rows(const LinearTile& t, int64_t row, int64_t panel, in
   store_sums(t, row, panel * kPanelColumns + tile * kTileColumns, sums);
 }
 
+// Both tiles at once for few rows: enough sums in flight to hide the latency of the multiply-add, and memory is read
+// straight ahead.
+constexpr int kStreamedRows = kTileVectors > 1 ? 2 : 4;
+
 template <class Format>
 struct WholeRows {
   template <int R>
   struct Rows {
     static void run(int64_t row, const LinearTile& t, int64_t panel) {
-      // Both tiles at once for one or two rows: enough sums in flight to hide the latency of the multiply-add.
-      if constexpr (R <= 2) {
+      if constexpr (R <= kStreamedRows) {
         whole_rows<Format, R, 2>(t, row, panel, 0);
       } else {
         whole_rows<Format, R, 1>(t, row, panel, 0);
@@ -215,7 +218,7 @@ QUIRE_INLINE void sum_pairs(const LinearTile& t, int64_t row, int64_t panel, int
   const uint8_t* rows = t.rows + row * t.row_bytes;
   FW sums[R][V] = {};
   for (int64_t at = 0; at < 2 * t.k; at += 4) {
-    prefetch_ahead(block, 2 * BF16Format::kBlockBytes);
+    prefetch_ahead<T == 2>(block, 2 * BF16Format::kBlockBytes);
     IW w[V];
     for (int v = 0; v < V; ++v)
       w[v] = BF16Format::pairs(block + v / kTileVectors * BF16Format::kBlockBytes, v % kTileVectors);
@@ -233,7 +236,7 @@ struct PairRows {
   template <int R>
   struct Rows {
     static void run(int64_t row, const LinearTile& t, int64_t panel) {
-      if constexpr (R <= 2) {
+      if constexpr (R <= kStreamedRows) {
         sum_pairs<kNative, R, 2>(t, row, panel, 0);
       } else {
         sum_pairs<kNative, R, 1>(t, row, panel, 0);

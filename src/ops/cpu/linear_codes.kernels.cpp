@@ -44,12 +44,6 @@ QUIRE_INLINE int64_t numbers_offset(int64_t k) {
   return k / kHalf * 8;
 }
 
-// The block of the tile that vector v of a panel's tiles belongs to; tiles' blocks lie behind each other.
-template <class Format>
-QUIRE_INLINE const uint8_t* block_of(const uint8_t* block, int v) {
-  return block + v / kTileVectors * Format::kBlockBytes;
-}
-
 // m * (dx * sum(q)) of the rows over the steps that share an m.
 template <int R, int V>
 QUIRE_INLINE void add_mins(const Scales (&scales)[V], int half, const uint8_t* const (&rows)[R], int64_t k,
@@ -72,7 +66,7 @@ QUIRE_INLINE void sum_half(const uint8_t* block, int group, int half, const uint
   for (int j = 0; j < 4; ++j) {
     IW quads[V];
     for (int v = 0; v < V; ++v) {
-      quads[v] = Format::quad(block_of<Format>(block, v), group, v % kTileVectors, half * 4 + j);
+      quads[v] = Format::quad(block, group, v, half * 4 + j);
       if constexpr (Format::kSigned) quads[v] ^= repeated(kByteOffset<Format>);
     }
     for (int r = 0; r < R; ++r) {
@@ -165,8 +159,7 @@ struct WordGroup {
       for (int j = begin; j < begin + kSpan; ++j) {
         IW even[V];
         IW odd[V];
-        for (int v = 0; v < V; ++v)
-          widen_quad<Format>(Format::quad(block_of<Format>(block, v), group, v % kTileVectors, j), even[v], odd[v]);
+        for (int v = 0; v < V; ++v) widen_quad<Format>(Format::quad(block, group, v, j), even[v], odd[v]);
         for (int r = 0; r < R; ++r) {
           const uint8_t* numbers = rows[r] + numbers_offset(k) + 2 * (step + j * 4);
           const IW q0 = broadcast_ints(numbers);
@@ -185,35 +178,45 @@ struct WordGroup {
   }
 };
 
-// R rows of T tiles of a panel, from `tile` on, over all of k.
+// R rows of T tiles of a panel, from `tile` on, over all of k. Blocks are read in the order in which they lie.
 template <class Format, template <class, int, int> class Group, int R, int T>
 QUIRE_INLINE void sum_tiles(const LinearTile& t, int64_t row, int64_t panel, int tile) {
-  constexpr int V = T * kTileVectors;
+  constexpr int V = kTileVectors;
   const uint8_t* block = t.panels + panel * t.panel_bytes + tile * Format::kBlockBytes;
   const uint8_t* rows[R];
   for (int r = 0; r < R; ++r) rows[r] = t.rows + (row + r) * t.row_bytes;
-  FW sums[R][V] = {};
+  FW sums[T][R][V] = {};
   for (int64_t step = 0; step < t.k; step += Format::kBlock) {
-    if (row == 0) prefetch_ahead(block, kPanelTiles * Format::kBlockBytes);
-    for (int group = 0; group < Format::kBlock / 32; ++group) {
-      Scales scales[V];
-      for (int v = 0; v < V; ++v) scales[v] = Format::scales(block_of<Format>(block, v), group, v % kTileVectors);
-      const int64_t at = step + group * 32;
-      Group<Format, R, V>::add(block, group, scales, rows, t.k, at, sums);
-      if constexpr (Format::kMinSteps == 32) add_mins<R, V>(scales, 0, rows, t.k, at, sums);
+    if (row == 0) prefetch_ahead<T == kPanelTiles>(block, kPanelTiles * Format::kBlockBytes);
+    for (int i = 0; i < T; ++i) {
+      const uint8_t* const of_tile = block + i * Format::kBlockBytes;
+      for (int group = 0; group < Format::kBlock / 32; ++group) {
+        Scales scales[V];
+        for (int v = 0; v < V; ++v) scales[v] = Format::scales(of_tile, group, v);
+        const int64_t at = step + group * 32;
+        Group<Format, R, V>::add(of_tile, group, scales, rows, t.k, at, sums[i]);
+        if constexpr (Format::kMinSteps == 32) add_mins<R, V>(scales, 0, rows, t.k, at, sums[i]);
+      }
     }
     block += kPanelTiles * Format::kBlockBytes;
   }
-  store_sums(t, row, panel * kPanelColumns + tile * kTileColumns, sums);
+  for (int i = 0; i < T; ++i) store_sums(t, row, panel * kPanelColumns + (tile + i) * kTileColumns, sums[i]);
 }
+
+// Few rows are bound by memory, which is then read straight ahead; more rows find the panel in the first cache, and a
+// tile a time leaves room for their sums in the registers.
+template <class Format>
+constexpr int kStreamedRows = !kHasByteProducts     ? 0
+                              : kTileVectors > 1    ? 2
+                              : Format::kBlock > 64 ? 8
+                                                    : 4;
 
 template <class Format, template <class, int, int> class Group>
 struct Panel {
   template <int R>
   struct Rows {
     static void run(int64_t row, const LinearTile& t, int64_t panel) {
-      // Few rows are bound by memory, which is then read straight ahead; more rows find the panel in the first cache.
-      if constexpr (R <= 2 && kHasByteProducts) {
+      if constexpr (R <= kStreamedRows<Format>) {
         sum_tiles<Format, Group, R, kPanelTiles>(t, row, panel, 0);
       } else {
         for (int tile = 0; tile < kPanelTiles; ++tile) sum_tiles<Format, Group, R, 1>(t, row, panel, tile);

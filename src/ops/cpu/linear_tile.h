@@ -6,10 +6,16 @@
 
 namespace quire::ops::cpu::QUIRE_ISA {
 
-// Weights come from memory far ahead of their use; the processor's own prefetch stops at pages.
+// Weights come from memory far ahead of their use; the processor's own prefetch stops at pages. kStraight: they are
+// read byte after byte, which processors with AVX-512 see by themselves, on large pages faster than they can be told
+// (24 against 29 GB/s).
 constexpr int64_t kPrefetchBytes = 2048;
 
-QUIRE_INLINE void prefetch_ahead(const uint8_t* p, int bytes) {
+template <bool kStraight>
+QUIRE_INLINE void prefetch_ahead([[maybe_unused]] const uint8_t* p, [[maybe_unused]] int bytes) {
+#if defined(__AVX512F__)
+  if constexpr (kStraight) return;
+#endif
   for (int line = 0; line < bytes; line += 64) __builtin_prefetch(p + kPrefetchBytes + line);
 }
 
