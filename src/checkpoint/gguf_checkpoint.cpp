@@ -72,6 +72,10 @@ Status add_other_parts(const GgufMetadata& first, const std::filesystem::path& p
   if (count > kMostParts) return data_loss("metadata \"split.count\" is {}, expected at most {}", count, kMostParts);
   const std::string name = path.filename().string();
   QUIRE_ASSIGN_OR_RETURN(const std::optional<int64_t> number, first.integer("split.no"));
+  if (number && (*number < 0 || *number >= count)) {
+    return data_loss("metadata \"split.no\" is {}, expected 0 to {} (\"split.count\" is {})", *number, count - 1,
+                     count);
+  }
   if (number.value_or(0) != 0) {
     return invalid_argument("part {} of {} of a model; give the first, whose name ends with {}", *number + 1, count,
                             part_ending(1, count));
