@@ -210,7 +210,8 @@ def forms(server):
             '{"type":"object","properties":{"a":' * 60_000 + "{}" + "}}" * 60_000]
     schemas = cyclic + deep + [{"enum": [f"value {i}" for i in range(70_000)]}, {"type": "string", "minLength": 1 << 30},
                                {"type": "array", "minItems": 1 << 40}, {"type": "string", "pattern": "foo**"}]
-    regexes = ["(a|aa)*b", "((a|b)*c|(a|c)*b)*", "(.*)x{20}", "[ab]*a[ab]{14}", "(a?){30}a{30}", "(x+x+)+y", "((a*)*)*$",
+    regexes = ["((a|b)*(a|b)*(a|b)*){1,1000}", "(a|a|aa|aaa|a{2,50}|[a-z ]{1,300}|(ab)*)*", "(((((a|b| )*)*)*)*)*",
+               "([ab]{1,20}[ab]{1,20}[ab]{1,20}[ab]{1,20}){1,30}", "(a|aa)*b", "((a|b)*c|(a|c)*b)*", "(.*)x{20}", "[ab]*a[ab]{14}", "(a?){30}a{30}", "(x+x+)+y", "((a*)*)*$",
                "(a{1000}){1000}", "(((a{99}){99}){99}){99}", "(" * 60_000 + "a" + ")" * 60_000, "a{1,1000000000}", "[", "(?<", "\\"]
     grammars = ['root ::= root', 'root ::= a b\na ::= b\nb ::= a', 'root ::= ' + "(" * 60_000 + '"a"' + ")" * 60_000,
                 'root ::= (("a"*)*)*', 'root ::= "a"{1000000}']

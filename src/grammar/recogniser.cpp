@@ -12,6 +12,9 @@ namespace {
 
 constexpr size_t kMostWays = 1000;
 constexpr size_t kMostVisits = 20000;
+// Comparisons of ways, some nanoseconds each.
+constexpr int64_t kMostWork = 20'000'000;
+constexpr int64_t kWorkPerCharacter = 2000;
 constexpr int32_t kMostLevels = 15000;
 constexpr int64_t kMostExcluded = 1 << 20;
 constexpr int64_t kNever = int64_t{1} << 40;  // more characters than any token has
@@ -20,7 +23,7 @@ using Kind = Rules::Node::Kind;
 
 }  // namespace
 
-Recogniser::Recogniser(std::shared_ptr<const Rules> rules) : rules_(std::move(rules)) {
+Recogniser::Recogniser(std::shared_ptr<const Rules> rules) : rules_(std::move(rules)), work_(kMostWork) {
   enter(rules_->root(), nullptr, false);
   ways_.swap(next_);
   visits_.clear();
@@ -50,7 +53,7 @@ bool Recogniser::visited(int32_t node, int64_t at, const FramePtr& then) {
     const Visit& visit = it->second;
     if (visit.node == node && visit.at == at && same(visit.then, then)) return true;
   }
-  if (visits_.size() >= kMostVisits) lost_ = true;
+  if (visits_.size() >= kMostVisits || --work_ < 0) lost_ = true;
   visits_.emplace(key, Visit{node, at, then});
   return lost_;
 }
@@ -63,7 +66,8 @@ void Recogniser::add(Way way) {
     other.behind_loose = other.behind_loose && way.behind_loose;
     return;
   }
-  if (next_.size() >= kMostWays) lost_ = true;
+  work_ -= static_cast<int64_t>(next_.size());
+  if (next_.size() >= kMostWays || work_ < 0) lost_ = true;
   if (!lost_) next_.push_back(std::move(way));
 }
 
@@ -170,6 +174,7 @@ bool Recogniser::step(char32_t point) {
   next_.clear();
   visits_.clear();
   complete_ = false;
+  work_ = std::min(work_ + kWorkPerCharacter, kMostWork);
   for (const Way& way : ways_) {
     if (lost_) return false;
     const Rules::Node& node = rules_->node(way.node);

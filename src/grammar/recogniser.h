@@ -84,6 +84,7 @@ class Recogniser {
   };
   std::unordered_multimap<size_t, Visit> visits_;  // within one step
   int32_t level_ = 0;
+  int64_t work_;         // comparisons that may still be made; each character brings some
   std::string partial_;  // the beginning of a character
   bool complete_ = false;
   bool lost_ = false;

@@ -9,6 +9,7 @@
 #include <functional>
 #include <new>
 #include <optional>
+#include <random>
 #include <stdexcept>
 #include <string>
 #include <unordered_map>
@@ -21,6 +22,7 @@
 #include "base/log.h"
 #include "grammar/answer_reading.h"
 #include "grammar/compiler.h"
+#include "grammar/effort.h"
 #include "grammar/recogniser.h"
 #include "grammar/regex.h"
 #include "grammar/rules.h"
@@ -187,12 +189,21 @@ class GrammarState final : public TokenConstraint::State {
     if (compiled_->runs != nullptr) place_.emplace(compiled_->runs->rules());
   }
   GrammarState(const GrammarState& other)
-      : compiled_(other.compiled_), matcher_(other.matcher_.Fork()), place_(other.place_) {}
+      : compiled_(other.compiled_),
+        matcher_(other.matcher_.Fork()),
+        place_(other.place_),
+        lost_(other.lost_),
+        effort_(other.effort_) {}
 
   std::unique_ptr<State> clone() const override { return std::make_unique<GrammarState>(*this); }
 
   bool allowed(std::span<uint32_t> mask) override {
     QUIRE_CHECK(mask.size() == (static_cast<size_t>(vocab_size()) + kWordBits - 1) / kWordBits);
+    if (!trouble().ok()) {
+      std::ranges::fill(mask, 0U);  // no token is left, and the answer ends with an error
+      return true;
+    }
+    const Effort::Span span(effort_);
     if (matcher_.IsTerminated()) {
       std::ranges::fill(mask, 0U);
       set_end(mask, true);
@@ -221,6 +232,8 @@ class GrammarState final : public TokenConstraint::State {
   }
 
   bool accept(TokenId token) override {
+    const Effort::Span span(effort_);
+    effort_.add_token();
     const bool is_end = std::ranges::count(end_ids(), token) > 0;
     if (matcher_.IsTerminated()) return is_end;
     std::optional<Recogniser> next;
@@ -228,7 +241,10 @@ class GrammarState final : public TokenConstraint::State {
     if (place_ && !is_end) {
       if (token < 0 || token >= vocab_size()) return false;
       next = place_;
-      if (!next->accept(compiled_->vocabulary->impl().token(token))) return false;
+      if (!next->accept(compiled_->vocabulary->impl().token(token))) {
+        lost_ = next->lost();
+        return false;
+      }
     }
     try {
       if (!matcher_.AcceptToken(token)) return false;
@@ -238,6 +254,12 @@ class GrammarState final : public TokenConstraint::State {
     }
     if (next) place_ = std::move(next);
     return true;
+  }
+
+  Status trouble() const override {
+    if (!lost_ && !effort_.spent()) return {};
+    return invalid_argument("The form of the answer can be read in too many ways at once: following it takes too long.")
+        .with_param("structured_outputs");
   }
 
  private:
@@ -255,6 +277,8 @@ class GrammarState final : public TokenConstraint::State {
   std::shared_ptr<const Compiled> compiled_;
   xgrammar::GrammarMatcher matcher_;
   std::optional<Recogniser> place_;  // where there is something to count
+  bool lost_ = false;                // it cannot be followed any more
+  Effort effort_;
 };
 
 // What a form becomes before it is compiled, and how its finished texts are checked.
@@ -366,9 +390,31 @@ Result<Translation> translate(const StructuredOutput& form, const GrammarLimits&
 }
 
 // A schema or grammar that contradicts itself allows nothing from the start.
-bool allows_something(const TokenConstraint& constraint, const GrammarVocabulary& vocabulary) {
-  std::vector<uint32_t> mask((static_cast<size_t>(vocabulary.vocab_size()) + kWordBits - 1) / kWordBits);
-  return !constraint.start()->allowed(mask) || std::ranges::any_of(mask, [](uint32_t word) { return word != 0; });
+// A few random tokens: what nothing satisfies, and what would take too long to follow, is found before an engine waits
+// for it.
+Status try_out(const std::shared_ptr<const Compiled>& compiled) {
+  constexpr int kWalks = 2;
+  constexpr int kTokens = 24;
+  const int64_t vocab_size = compiled->vocabulary->vocab_size();
+  std::vector<uint32_t> mask((static_cast<size_t>(vocab_size) + kWordBits - 1) / kWordBits);
+  std::minstd_rand random(1);
+  for (int walk = 0; walk < kWalks; ++walk) {
+    GrammarState state(compiled);
+    for (int i = 0; i < kTokens; ++i) {
+      if (!state.allowed(mask)) std::ranges::fill(mask, ~0U);
+      if (!state.trouble().ok()) {
+        return invalid_argument("it can be read in too many ways at once: following it takes too long");
+      }
+      // The first word from a random one on that allows something, and its lowest token.
+      const size_t from = random() % mask.size();
+      size_t word = from;
+      while (mask[word] == 0 && (word + 1) % mask.size() != from) word = (word + 1) % mask.size();
+      if (mask[word] == 0 && i == 0) return invalid_argument("nothing satisfies it");
+      const auto token = static_cast<TokenId>(word * kWordBits + static_cast<size_t>(std::countr_zero(mask[word])));
+      if (mask[word] == 0 || token >= vocab_size || !state.accept(token)) break;
+    }
+  }
+  return {};
 }
 
 // Takes from the translation the counts that the rules have, which come back. Null: the masks have to know everything.
@@ -417,9 +463,8 @@ Result<CompiledConstraint> compile_constraint(const StructuredOutput& form, cons
     if (!warnings.empty()) return invalid_argument("{}", warnings);
     size_t bytes = compiled->grammar.MemorySizeBytes();
     if (compiled->runs != nullptr) bytes += compiled->runs->rules()->bytes();
-    auto constraint = std::make_shared<GrammarConstraint>(std::move(compiled), std::move(translation));
-    if (!allows_something(*constraint, *vocabulary)) return invalid_argument("nothing satisfies it");
-    return CompiledConstraint{std::move(constraint), bytes};
+    QUIRE_RETURN_IF_ERROR(try_out(compiled));
+    return CompiledConstraint{std::make_shared<GrammarConstraint>(std::move(compiled), std::move(translation)), bytes};
   } catch (const std::bad_alloc&) {
     return resource_exhausted("there is not enough memory to compile it");
   } catch (const std::exception& error) {

@@ -269,11 +269,13 @@ TokenId SequenceSampler::draw_from_all(std::span<float> logits, float maximum, f
 // others, and the choice made again with the same number.
 Result<SequenceSampler::Choice> SequenceSampler::choose_accepted(std::span<float> logits, SamplingScratch& scratch) {
   if (!constraint_) return choose(logits, scratch);
+  QUIRE_RETURN_IF_ERROR(constraint_->trouble());
   constexpr int kMostRefused = 64;
   scratch.constrained_logits.assign(logits.begin(), logits.end());
   for (int refused = 0; refused < kMostRefused; ++refused) {
     QUIRE_ASSIGN_OR_RETURN(const Choice choice, choose(logits, scratch));
     if (constraint_->accept(choice.id)) return choice;
+    QUIRE_RETURN_IF_ERROR(constraint_->trouble());
     scratch.constrained_logits[static_cast<size_t>(choice.id)] = -kInfinity;
     std::ranges::copy(scratch.constrained_logits, logits.begin());
   }

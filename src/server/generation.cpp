@@ -142,13 +142,14 @@ bool Generation::take(size_t index) {
 }
 
 void Generation::fail(const Status& error) {
-  const bool late = error.code() == StatusCode::kDeadlineExceeded;
-  if (late) {
+  // The request's own doing: it took too long, or the form that it asks for cannot be followed.
+  const bool own = error.code() == StatusCode::kDeadlineExceeded || error.code() == StatusCode::kInvalidArgument;
+  if (own) {
     log_request(LogLevel::kInfo, exchange_->request().id, "the request ends: {}", error.message());
   } else {
     log_request(LogLevel::kError, exchange_->request().id, "the request failed: {}", error.message());
   }
-  const bool tellable = late || error.code() == StatusCode::kUnavailable;
+  const bool tellable = own || error.code() == StatusCode::kUnavailable;
   const ApiError told = to_api_error(tellable ? error : internal_error("{}", error.message()));
   for (auto& completion : completions_) completion.reset();
   delivery_.ticket.reset();

@@ -28,6 +28,9 @@ class TokenConstraint {
 
     // Takes note of a token of the answer. False, and nothing changes: it may not follow.
     virtual bool accept(TokenId token) = 0;
+
+    // Why allowed() left no token, if the form is to blame: an invalid_argument.
+    virtual Status trouble() const { return {}; }
   };
 
   virtual ~TokenConstraint() = default;
