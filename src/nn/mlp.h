@@ -30,7 +30,9 @@ class GatedMlp final : public FeedForward {
         gate_up_(loader,
                  {{prefix + ".gate_proj", intermediate_size, bias}, {prefix + ".up_proj", intermediate_size, bias}},
                  hidden_size),
-        down_(loader, prefix + ".down_proj", intermediate_size, hidden_size, bias) {}
+        down_(loader, prefix + ".down_proj", intermediate_size, hidden_size, bias) {
+    down_.keep_inputs_precise();
+  }
 
   void operator()(ops::Backend& backend, const float* x, int64_t num_tokens, float* out,
                   Workspace& workspace) const override {

@@ -7,7 +7,9 @@
 namespace quire {
 
 enum class ActivationDType : uint8_t {
-  // kInt8, but kInt16 for the head where its codes have 8 bits; kBFloat16 where the processor has products of it.
+  // kInt8, but kInt16 for the head and down projections where their codes have 8 bits; kBFloat16 where the processor
+  // has
+  // products of it.
   kAuto,
   kFloat32,  // not rounded
   // 8 bits with a scale for every 16 values; with AVX2 kInt16 for codes of more than 6 bits, which leave no room for
