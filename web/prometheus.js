@@ -41,6 +41,12 @@ export function total(samples, name) {
   return found ? found.reduce((sum, sample) => sum + sample.value, 0) : null;
 }
 
+// The largest of all label sets, as of shares; null where the metric is not there.
+export function largest(samples, name) {
+  const found = samples.get(name);
+  return found ? Math.max(...found.map((sample) => sample.value)) : null;
+}
+
 // Map: a label's value -> the sum of the samples that have it.
 export function byLabel(samples, name, label) {
   const sums = new Map();

@@ -1,5 +1,5 @@
 // What the dashboard shows, worked out of readings of /metrics. Plain values; knows no document.
-import {bucketIncrease, buckets, byLabel, increase, parseMetrics, quantile, total} from "./prometheus.js";
+import {bucketIncrease, buckets, byLabel, increase, largest, parseMetrics, quantile, total} from "./prometheus.js";
 
 export const HISTOGRAMS = {
   ttft: "vllm:time_to_first_token_seconds",
@@ -14,7 +14,7 @@ export function readingOf(text, time) {
     time,  // seconds
     running: total(samples, "vllm:num_requests_running"),
     waiting: total(samples, "vllm:num_requests_waiting"),
-    kvUsage: total(samples, "vllm:kv_cache_usage_perc"),
+    kvUsage: largest(samples, "vllm:kv_cache_usage_perc"),  // of several models the fullest one's
     prompt: total(samples, "vllm:prompt_tokens_total"),
     cached: total(samples, "vllm:prompt_tokens_cached_total"),
     generation: total(samples, "vllm:generation_tokens_total"),

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import {bucketIncrease, buckets, byLabel, increase, numberOf, parseMetrics, quantile, total} from "../../web/prometheus.js";
+import {bucketIncrease, buckets, byLabel, increase, largest, numberOf, parseMetrics, quantile, total} from "../../web/prometheus.js";
 import {History, readingOf} from "../../web/readings.js";
 
 const TEXT = `# HELP x_total Things.
@@ -23,10 +23,12 @@ h_count 8
 test("samples with labels, escapes, exponents and timestamps", () => {
   const samples = parseMetrics(TEXT);
   assert.equal(total(samples, "x_total"), 48);
+  assert.equal(largest(samples, "x_total"), 45);
   assert.equal(samples.get("x_total")[0].labels.model, 'a, b} "c" \\ \n');
   assert.deepEqual([...byLabel(samples, "x_total", "reason")], [["stop", 3], ["length", 45]]);
   assert.equal(total(samples, "y"), 1);
   assert.equal(total(samples, "absent"), null);
+  assert.equal(largest(samples, "absent"), null);
   assert.equal(samples.has("nan"), false);
   assert.equal(total(samples, "inf"), Infinity);
   assert.equal(samples.size, 6);
