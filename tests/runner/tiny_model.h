@@ -50,9 +50,10 @@ inline std::vector<GoldenCase> read_golden(const std::string& name) {
   return cases;
 }
 
-inline std::unique_ptr<ops::Backend> make_test_backend(const std::string& kind) {
+inline std::unique_ptr<ops::Backend> make_test_backend(const std::string& kind,
+                                                       ActivationDType activations = ActivationDType::kAuto) {
   if (kind == "reference") return ops::make_reference_backend();
-  auto backend = ops::make_cpu_backend({.threads = 2, .isa = kind});
+  auto backend = ops::make_cpu_backend({.threads = 2, .isa = kind, .activation_dtype = activations});
   return backend.ok() ? std::move(*backend) : nullptr;
 }
 
