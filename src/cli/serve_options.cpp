@@ -130,7 +130,8 @@ void add_operators(CLI::App& command, ServeOptions& options) {
   server::ServerConfig& server = options.server;
   command
       .add_flag("--enable-admin-endpoints", server.enable_admin_endpoints,
-                "POST /reset_prefix_cache, GET /admin/flight_recorder?steps=N, GET /admin/requests/{id} for clients")
+                "POST /reset_prefix_cache, /models/load, /models/unload, GET /admin/flight_recorder?steps=N, "
+                "GET /admin/requests/{id} for clients")
       ->group(kGroup);
   auto* port = command
                    .add_option("--admin-port", server.admin.port,

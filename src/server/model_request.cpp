@@ -36,13 +36,14 @@ std::shared_ptr<Exchange> holding(std::shared_ptr<Exchange> exchange, std::share
 
 void with_model(Models& models, const std::shared_ptr<Exchange>& exchange,
                 std::function<Status(const ModelRequest&)> answer) {
-  auto body = parse_json_object(exchange->take_body());
-  if (!body.ok()) return answer_error(*exchange, body.status());
-  const std::string name = model_name(*body);
-  models.use(name, [exchange, body = std::move(*body), answer = std::move(answer)](Models::LeaseOr lease) {
+  auto parsed = parse_json_object(exchange->take_body());
+  if (!parsed.ok()) return answer_error(*exchange, parsed.status());
+  // Shared, for whoever waits is copied, and a body may be large.
+  const auto body = std::make_shared<const json::object>(std::move(*parsed));
+  models.use(model_name(*body), [exchange, body, answer = std::move(answer)](Models::LeaseOr lease) {
     if (!lease.ok()) return answer_error(*exchange, lease.status());
     guarded(*exchange, [&] {
-      const ModelRequest request{holding(exchange, *lease), *lease, body};
+      const ModelRequest request{holding(exchange, *lease), *lease, *body};
       const Status status = answer(request);
       if (!status.ok()) answer_error(*exchange, status, request.generator().retry_after());
     });

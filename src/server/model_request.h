@@ -16,7 +16,7 @@ namespace quire::server {
 struct ModelRequest {
   std::shared_ptr<Exchange> exchange;  // the model stays loaded as long as somebody holds it
   std::shared_ptr<const Models::Lease> lease;
-  boost::json::object body;
+  const boost::json::object& body;  // for the length of the call
 
   const Generator& generator() const { return lease->generator(); }
 };

@@ -170,6 +170,7 @@ TEST_F(ModelsTest, OneThatCannotBeLoadedIsTriedAgain) {
   const auto answer = complete("b");
   EXPECT_EQ(answer.status, 503);
   EXPECT_THAT(answer.body, HasSubstr("Model `b` cannot be loaded"));
+  EXPECT_THAT(answer.body, testing::Not(HasSubstr("ends too early")));  // the log's, which may name paths
   EXPECT_THAT(statuses(), ElementsAre("loaded", "unloaded"));
   EXPECT_EQ(complete("a").status, 200);
   fakes_[1]->fails = false;
