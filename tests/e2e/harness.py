@@ -58,6 +58,15 @@ def run(*arguments, stdin="", timeout=120, environment=None):
                           encoding="utf-8", timeout=timeout, env=environment)
 
 
+def wait_until(condition, told, seconds=30):
+    """Raises with TOLD() where CONDITION() does not become true."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(told())
+        time.sleep(0.02)
+
+
 def free_port():
     with socket.socket() as probe:
         probe.bind((HOST, 0))
@@ -127,6 +136,11 @@ class Server:
     def log_text(self):
         with open(self.log.name, errors="replace") as log:
             return log.read()[-8000:]
+
+    def log_with(self, *texts, seconds=30):
+        """The log once it has every one of TEXTS: a request is counted and logged after its answer has left."""
+        wait_until(lambda: all(text in self.log_text() for text in texts), lambda: f"no {texts} in {self.log_text()}", seconds)
+        return self.log_text()
 
     @property
     def url(self):
