@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Runs the fuzz targets (tests/fuzz) with clang's libFuzzer: scripts/fuzz.sh [SECONDS a target, 3600] [TARGET...]
 #
-# Prints a table of target, runs, executions a second, edges covered and findings, which are files in FOLDER/findings.
+# The seconds are those of a processor, so that a target gets as much on a machine that does other work as on a free one.
+# Ends early on SIGINT or SIGTERM, with the table of what was done: target, seconds, runs, executions a second, edges
+# covered, inputs kept and findings, which are files in FOLDER/findings.
 # FOLDER, where the corpora grow too, is $QUIRE_FUZZ_FOLDER, else build/fuzz-corpus; $QUIRE_FUZZ_JOBS targets run at
 # once (1). The build folder is $QUIRE_FUZZ_BUILD, else build/fuzz.
 #
@@ -37,35 +39,55 @@ done
 step "configuring (fuzz)" cmake --preset fuzz -B "$build"
 step "building the targets" cmake --build "$build" --target "${targets[@]/#/fuzz_}"
 
-# fuzz_target NAME: until the time is over. libFuzzer ends with the first finding: begin again, with what was learnt.
+# processor_seconds PID: of the process, whole ones; nothing where it has ended.
+processor_seconds() {
+  local text fields
+  text=$(cat "/proc/$1/stat" 2>/dev/null) || return 0
+  read -ra fields <<<"${text##*) }"
+  echo $(((fields[11] + fields[12]) / $(getconf CLK_TCK)))
+}
+
+# fuzz_target NAME: until its seconds are used. libFuzzer ends with the first finding: begin again, with what was learnt.
 fuzz_target() {
-  local name=$1 deadline=$((SECONDS + seconds)) log=$folder/$1.log dictionary=tests/fuzz/dictionaries/$1.dict
+  local name=$1 log=$folder/$1.log dictionary=tests/fuzz/dictionaries/$1.dict used=0 run now pid
   local -a options=(-timeout=600 -rss_limit_mb=768 -malloc_limit_mb=256 -max_len=16384 -print_final_stats=1 -verbosity=1
     -report_slow_units=60 -reload=0 -use_value_profile=1 "-artifact_prefix=$folder/findings/$name-")
   mkdir -p "$folder/$name"
   : >"$log"
   if [[ -f $dictionary ]]; then options+=("-dict=$dictionary"); fi
-  while ((SECONDS < deadline)); do
+  while ((used < seconds)) && [[ ! -e $folder/ended ]]; do
     ASAN_OPTIONS=quarantine_size_mb=16:detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 \
-      "$build/tests/fuzz/fuzz_$name" "${options[@]}" -max_total_time=$((deadline - SECONDS)) \
-      "$folder/$name" "tests/fuzz/corpus/$name" >>"$log" 2>&1 || sleep 1
+      "$build/tests/fuzz/fuzz_$name" "${options[@]}" "$folder/$name" "tests/fuzz/corpus/$name" >>"$log" 2>&1 &
+    pid=$! run=0
+    while now=$(processor_seconds "$pid") && [[ -n $now ]]; do
+      run=$now
+      if ((used + run >= seconds)) || [[ -e $folder/ended ]]; then kill -INT "$pid" || true; fi
+      sleep 1
+    done
+    wait "$pid" || true
+    used=$((used + run))
+    echo "$used" >"$folder/$name.seconds"
   done
 }
 
+rm -f "$folder/ended"
+trap 'touch "$folder/ended"' INT TERM
 before=$(find "$folder/findings" -type f | wc -l)
 for target in "${targets[@]}"; do
   while (($(jobs -rp | wc -l) >= jobs)); do wait -n || true; done
+  if [[ -e $folder/ended ]]; then break; fi
   say "fuzzing $target for $seconds s"
   fuzz_target "$target" &
 done
-wait
+while [[ -n $(jobs -rp) ]]; do wait || true; done  # a signal ends a wait
 
-printf '%-16s %12s %8s %8s %9s %9s\n' target runs runs/s edges inputs findings
+printf '%-16s %8s %12s %8s %8s %9s %9s\n' target seconds runs runs/s edges inputs findings
 for target in "${targets[@]}"; do
   runs=$(awk '/^stat::number_of_executed_units:/ {sum += $2} END {print sum + 0}' "$folder/$target.log")
   edges=$(grep -oE ' cov: [0-9]+' "$folder/$target.log" | awk '$2 > most {most = $2} END {print most + 0}')
   found=$(find "$folder/findings" -type f -name "$target-*" | wc -l)
-  printf '%-16s %12d %8d %8d %9d %9d\n' "$target" "$runs" $((runs / (seconds > 0 ? seconds : 1))) "$edges" \
+  used=$(cat "$folder/$target.seconds" 2>/dev/null || echo 0)
+  printf '%-16s %8d %12d %8d %8d %9d %9d\n' "$target" "$used" "$runs" $((runs / (used > 0 ? used : 1))) "$edges" \
     "$(find "$folder/$target" -type f | wc -l)" "$found"
 done
 after=$(find "$folder/findings" -type f | wc -l)

@@ -238,7 +238,8 @@ class CpuBackend final : public Backend {
   // Whether a row of activations for a weight of this format and width has room.
   Status check_width(const TensorView& weight, DType dtype) const {
     const int64_t columns = weight.shape.rank() == 2 ? weight.shape[1] : 0;
-    if (activations_for(dtype) == kFloatRows || coded_row_bytes(kWordRows, columns) <= kCodedRowsBytes) return {};
+    if (activations_for(dtype) == kFloatRows) return {};
+    if (spread_row_bytes(coded_row_bytes(kWordRows, columns)) <= kCodedRowsBytes) return {};
     return unimplemented(
         "a weight of {} has {} columns: a row of rounded activations has room for {} bytes; "
         "--activation-dtype float32 has no such bound",
@@ -286,13 +287,15 @@ void CpuBackend::run(const LinearArgs& args) {
   if (args.num_rows == 0) return;
   const auto& weight = static_cast<const PackedPanels&>(*args.weight);
   const Activations activations = activations_for(weight.dtype(), args.precise);
-  if (activations == kFloatRows) {
+  const int64_t k = weight.columns();
+  const int64_t row_bytes = spread_row_bytes(coded_row_bytes(activations, k));
+  if (activations == kFloatRows && (!rows_collide(args.x_stride * 4, args.num_rows) || row_bytes > kCodedRowsBytes)) {
     multiply(args, activations, reinterpret_cast<const uint8_t*>(args.x), args.x_stride * 4);
     return;
   }
-  const int64_t k = weight.columns();
-  const int64_t row_bytes = round_up(coded_row_bytes(activations, k), 64);
-  const auto code_row = kernels_.code_row[activations][static_cast<size_t>(weight.dtype())];
+  const auto code_row = activations == kFloatRows
+                            ? copy_row
+                            : kernels_.code_row[activations][static_cast<size_t>(weight.dtype())];
   const int64_t group_rows = std::max<int64_t>(kCodedRowsBytes / row_bytes, 1);
   QUIRE_CHECK_MSG(row_bytes <= kCodedRowsBytes, fmt::format("a weight of {} columns", k));
   auto* rows = scratch_.as<uint8_t>() + coded_rows_offset();

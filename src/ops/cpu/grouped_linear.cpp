@@ -75,15 +75,16 @@ void multiply_groups(const GroupedLinearArgs& args, Activations activations, con
                      const GroupedLinearScratch& scratch) {
   const int64_t num_rows = first_row(args, args.num_groups);
   if (num_rows == 0) return;
-  if (activations == kFloatRows) {
-    const Window all{0, num_rows, nullptr, args.x_stride * static_cast<int64_t>(sizeof(float))};
-    return multiply_window(args, all, activations, kernels, pool, scratch.tiles);
-  }
-  // Rows are first rounded to whole numbers, as many of them as there is room for.
   const auto& weight = *args.weights[0];
   const int64_t k = weight.columns();
-  const int64_t row_bytes = ceil_div(coded_row_bytes(activations, k), 64) * 64;
-  const auto code_row = kernels.code_row[activations][static_cast<size_t>(weight.dtype())];
+  const int64_t row_bytes = spread_row_bytes(coded_row_bytes(activations, k));
+  const int64_t x_bytes = args.x_stride * static_cast<int64_t>(sizeof(float));
+  if (activations == kFloatRows && (!rows_collide(x_bytes, num_rows) || row_bytes > scratch.coded_bytes)) {
+    return multiply_window(args, {0, num_rows, nullptr, x_bytes}, activations, kernels, pool, scratch.tiles);
+  }
+  // Rows are first rounded to whole numbers, as many of them as there is room for.
+  const auto code_row =
+      activations == kFloatRows ? copy_row : kernels.code_row[activations][static_cast<size_t>(weight.dtype())];
   QUIRE_CHECK(row_bytes <= scratch.coded_bytes);
   const int64_t window_rows = scratch.coded_bytes / row_bytes;
   constexpr int64_t kTaskValues = 8192;
