@@ -293,9 +293,8 @@ void CpuBackend::run(const LinearArgs& args) {
     multiply(args, activations, reinterpret_cast<const uint8_t*>(args.x), args.x_stride * 4);
     return;
   }
-  const auto code_row = activations == kFloatRows
-                            ? copy_row
-                            : kernels_.code_row[activations][static_cast<size_t>(weight.dtype())];
+  const auto code_row =
+      activations == kFloatRows ? copy_row : kernels_.code_row[activations][static_cast<size_t>(weight.dtype())];
   const int64_t group_rows = std::max<int64_t>(kCodedRowsBytes / row_bytes, 1);
   QUIRE_CHECK_MSG(row_bytes <= kCodedRowsBytes, fmt::format("a weight of {} columns", k));
   auto* rows = scratch_.as<uint8_t>() + coded_rows_offset();
