@@ -5,7 +5,6 @@
 // of a text, the largest of the first five texts; largest_us: the longest that one token took when its turn came a
 // second time.
 #include <algorithm>
-#include <ctime>
 
 #include <fstream>
 #include <iostream>
@@ -14,6 +13,7 @@
 
 #include <boost/json.hpp>
 
+#include "base/thread_clock.h"
 #include "checkpoint/checkpoint.h"
 #include "grammar/compiler.h"
 #include "grammar/random_walk.h"
@@ -24,11 +24,9 @@ namespace {
 namespace json = boost::json;
 using quire::grammar::GrammarVocabulary;
 
-// Of this thread, in microseconds: what others on the machine do is not counted.
+// In microseconds.
 double processor_time() {
-  std::timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) / 1e3;
+  return quire::thread_seconds() * 1e6;
 }
 
 struct MaskTime {

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""What structured output costs a step: the time of the phase "sample" and of whole steps, from a running server's metrics,
-with forms and without, turn about.
+"""What structured output costs a step: the processor time that forms took beside the time of whole steps, and the phase
+"sample" with forms and without, turn about, from a running server's metrics.
 
-  scripts/structured_share.py URL [--batch 32] [--tokens 200] [--rounds 5]
+  scripts/structured_share.py URL [--batch 32] [--tokens 200] [--rounds 5] [--threads 2]
+
+THREADS is the server's: so many share a step's forms.
 """
 
 import argparse
@@ -43,7 +45,8 @@ def phases(url):
     with urllib.request.urlopen(url + "/metrics", timeout=60) as response:
         text = response.read().decode()
     found = re.findall(r'^quire:step_phase_seconds_total\{[^}]*phase="(\w+)"[^}]*\} (\S+)', text, re.M)
-    return {name: float(value) for name, value in found}
+    forms = re.search(r"^quire:structured_output_seconds_total\S* (\S+)", text, re.M)
+    return {**{name: float(value) for name, value in found}, "forms": float(forms[1])}
 
 
 def round_of(url, args, with_forms):
@@ -72,16 +75,23 @@ def main():
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--tokens", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
     round_of(args.url, argparse.Namespace(batch=len(FORMS), tokens=8), True)  # compiled once
     shares = {True: [], False: []}
+    of_forms = []
     for _ in range(args.rounds):
         for with_forms in (False, True):
             spent, tokens = round_of(args.url, args, with_forms)
+            forms = spent.pop("forms")
             whole = sum(spent.values())
+            if with_forms:
+                of_forms.append(forms / args.threads / whole)
+                print(f"forms: {forms / tokens * 1e6:.1f} us of a processor a token, {of_forms[-1] * 100:.2f} % of the steps")
             shares[with_forms].append(spent["sample"] / whole)
             print(f"{'with' if with_forms else 'without'} forms: {tokens} tokens, sample {spent['sample'] / tokens * 1e6:.0f} us "
                   f"a token, {spent['sample'] / whole * 100:.1f} % of the steps", flush=True)
+    print(f"median forms: {statistics.median(of_forms) * 100:.2f} % of the steps")
     for with_forms, values in shares.items():
         print(f"median {'with' if with_forms else 'without'} forms: {statistics.median(values) * 100:.1f} %")
 

@@ -29,7 +29,7 @@ function refused(status, detail, retryAfter) {
     return new ApiError(
         "busy", detail || "The server is not ready.", "It may be restarting; try again in a while.", more);
   }
-  if (status === 504) {
+  if (status === 408) {
     return new ApiError("server", detail || "The answer took longer than it may.",
                         "Ask for a shorter answer, or try when the server has less to do.", more);
   }

@@ -213,6 +213,7 @@ void Engine::Impl::collect() {
   engine_metrics.phase(Phase::kPrepare).increment(timings.prepare);
   engine_metrics.phase(Phase::kForward).increment(timings.forward);
   engine_metrics.phase(Phase::kSample).increment(timings.sample);
+  engine_metrics.forms(timings.forms);
   engine_metrics.stepped(done.plan);
   done.record.seconds[static_cast<size_t>(Phase::kPrepare)] = timings.prepare;
   done.record.seconds[static_cast<size_t>(Phase::kForward)] = timings.forward;

@@ -45,6 +45,8 @@ class EngineMetrics {
   ~EngineMetrics();  // nothing runs any more; what was counted stays
 
   Counter& phase(Phase phase) { return *phases_[static_cast<size_t>(phase)]; }  // seconds
+  // Processor seconds of a step that the forms of answers took.
+  void forms(double seconds) { form_seconds_->increment(seconds); }
   void accepted(const RequestRecord& record);
   void stepped(const StepPlan& plan);
   // One event of a request; updates its record.
@@ -59,6 +61,7 @@ class EngineMetrics {
   Metrics& registry_;
   MetricLabels labels_;
   std::vector<Counter*> phases_;
+  Counter* form_seconds_;
   Gauge* running_;
   Gauge* waiting_;
   Gauge* kv_usage_;

@@ -21,6 +21,7 @@ struct GrammarLimits {
   int64_t max_alternatives = 10000;  // of one enum, of all choices
   int64_t max_count = 100000;        // of minLength, maxItems, {n,m} in an expression
   int64_t max_repetition = 20000;    // product of nested counts in an expression
+  double kept_mask_seconds = 1e-4;   // masks that take a processor longer are kept
 };
 
 // Errors: invalid_argument saying what was found, where and what to do.

@@ -2,24 +2,14 @@
 // is read in too many ways at once ends its own answer instead.
 #pragma once
 
-#include <ctime>
+#include "base/thread_clock.h"
 
 namespace quire::grammar {
 
 class Effort {
  public:
-  // Counts this thread's time for as long as it lives.
-  class Span {
-   public:
-    explicit Span(Effort& effort) : effort_(effort), begin_(now()) {}
-    ~Span() { effort_.seconds_ += now() - begin_; }
-    Span(const Span&) = delete;
-    Span& operator=(const Span&) = delete;
-
-   private:
-    Effort& effort_;
-    double begin_;
-  };
+  // Counts this thread's time for as long as what is returned lives.
+  [[nodiscard]] ThreadTimeSpan span() { return ThreadTimeSpan(seconds_); }
 
   void add_token() { ++tokens_; }
   // Usual forms take 10 to 300 us a token, the slowest of large vocabularies 1 ms.
@@ -28,12 +18,6 @@ class Effort {
  private:
   static constexpr double kAtOnce = 0.2;
   static constexpr double kPerToken = 0.004;
-
-  static double now() {
-    std::timespec time{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
-  }
 
   double seconds_ = 0;
   double tokens_ = 0;

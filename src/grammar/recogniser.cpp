@@ -12,8 +12,6 @@ namespace {
 
 constexpr size_t kMostWays = 1000;
 constexpr size_t kMostVisits = 20000;
-// Comparisons of ways, some nanoseconds each.
-constexpr int64_t kMostWork = 20'000'000;
 constexpr int64_t kWorkPerCharacter = 2000;
 constexpr int32_t kMostLevels = 15000;
 constexpr int64_t kMostExcluded = 1 << 20;
@@ -23,7 +21,8 @@ using Kind = Rules::Node::Kind;
 
 }  // namespace
 
-Recogniser::Recogniser(std::shared_ptr<const Rules> rules) : rules_(std::move(rules)), work_(kMostWork) {
+Recogniser::Recogniser(std::shared_ptr<const Rules> rules, int64_t work)
+    : rules_(std::move(rules)), most_work_(work), work_(work) {
   enter(rules_->root(), nullptr, false);
   ways_.swap(next_);
   visits_.clear();
@@ -174,7 +173,7 @@ bool Recogniser::step(char32_t point) {
   next_.clear();
   visits_.clear();
   complete_ = false;
-  work_ = std::min(work_ + kWorkPerCharacter, kMostWork);
+  work_ = std::min(work_ + kWorkPerCharacter, most_work_);
   for (const Way& way : ways_) {
     if (lost_) return false;
     const Rules::Node& node = rules_->node(way.node);
@@ -278,6 +277,39 @@ Recogniser::Counts Recogniser::counts() const {
     for (const Count& run : counts.runs) counts.clear = counts.clear && !rules_->node(run.node).set.intersects(next);
   }
   return counts;
+}
+
+// `at`, or what stands for all such counts from which no bound can be come to.
+int64_t Recogniser::near_bounds(int32_t index, int64_t at, int64_t reach) const {
+  constexpr int64_t kFarBelow = -1;
+  constexpr int64_t kBetween = -2;
+  const Rules::Node& node = rules_->node(index);
+  if (node.kind == Kind::kRepeat) {
+    const int64_t characters = rules_->least_characters(node.parts.front());
+    if (characters == 0) return at;
+    reach = reach / characters + 1;
+  } else if (node.kind != Kind::kRun) {
+    return at;
+  }
+  if (at < node.least) return node.least - at > reach ? kFarBelow : at;
+  return node.most < 0 || node.most - at > reach ? kBetween : at;
+}
+
+std::string Recogniser::signature(int64_t reach) const {
+  std::string out;
+  const auto put = [&out](int64_t number) { out.append(reinterpret_cast<const char*>(&number), sizeof(number)); };
+  for (const Way& way : ways_) {
+    put(way.node);
+    put(way.spent ? way.at : near_bounds(way.node, way.at, reach));
+    put((way.behind_loose ? 1 : 0) + (way.spent ? 2 : 0));
+    for (const Frame* frame = way.then.get(); frame != nullptr; frame = frame->then.get()) {
+      put(frame->node);
+      put(near_bounds(frame->node, frame->at, reach));
+    }
+    put(-1);
+  }
+  put(complete_ ? 1 : 0);
+  return out + partial_;
 }
 
 }  // namespace quire::grammar

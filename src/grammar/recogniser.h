@@ -15,7 +15,8 @@ namespace quire::grammar {
 // How far one text has come. A copy goes on by itself.
 class Recogniser {
  public:
-  explicit Recogniser(std::shared_ptr<const Rules> rules);
+  // work: comparisons of ways, some nanoseconds each, beyond which it is lost; each character brings a few more.
+  explicit Recogniser(std::shared_ptr<const Rules> rules, int64_t work = kMostWork);
 
   // The next bytes, which may end within a character. False: the text cannot go on so, and nothing changes.
   bool accept(std::string_view bytes);
@@ -39,7 +40,13 @@ class Recogniser {
   };
   Counts counts() const;
 
+  // The same for places from which the same texts of at most `reach` characters lead on: counts are in it only where a
+  // bound is near enough to matter.
+  std::string signature(int64_t reach) const;
+
  private:
+  static constexpr int64_t kMostWork = 20'000'000;
+
   // What is to come once a part is read: in a sequence the part `at`, in a repetition another round after `at`.
   struct Frame {
     int32_t node;
@@ -73,6 +80,7 @@ class Recogniser {
   void go_on_in_free(const Way& way, char32_t point);
   bool step(char32_t point);
   bool may_complete_character() const;
+  int64_t near_bounds(int32_t index, int64_t at, int64_t reach) const;
 
   std::shared_ptr<const Rules> rules_;
   std::vector<Way> ways_;
@@ -84,7 +92,8 @@ class Recogniser {
   };
   std::unordered_multimap<size_t, Visit> visits_;  // within one step
   int32_t level_ = 0;
-  int64_t work_;         // comparisons that may still be made; each character brings some
+  int64_t most_work_;
+  int64_t work_;         // comparisons that may still be made
   std::string partial_;  // the beginning of a character
   bool complete_ = false;
   bool lost_ = false;

@@ -340,6 +340,20 @@ class RulesAnalysis {
     return false;
   }
 
+  // Of each node the fewest characters that it stands for; kNone of one that never ends.
+  std::vector<int64_t> least_characters() const {
+    std::vector<int64_t> least(rules_.nodes_.size(), kNone);
+    for (bool more = true; more;) {
+      more = false;
+      for (size_t i = least.size(); i-- > 0;) {
+        const int64_t now = least_of(rules_.nodes_[i], least);
+        more |= now < least[i];
+        least[i] = std::min(now, least[i]);
+      }
+    }
+    return least;
+  }
+
   // Marks the runs that may go uncounted.
   void loosen(const std::vector<RulesBuilder::RunPlace>& runs) {
     const auto wanted = [this](const RulesBuilder::RunPlace& run) {
@@ -381,6 +395,32 @@ class RulesAnalysis {
         return true;
     }
     return true;
+  }
+
+  static constexpr int64_t kNone = int64_t{1} << 40;
+
+  static int64_t least_of(const Node& node, const std::vector<int64_t>& least) {
+    const auto of = [&](int32_t part) { return least[static_cast<size_t>(part)]; };
+    int64_t sum = 0;
+    switch (node.kind) {
+      case Node::Kind::kText:
+        return static_cast<int64_t>(node.text.size());
+      case Node::Kind::kSet:
+        return 1;
+      case Node::Kind::kRun:
+        return node.least;
+      case Node::Kind::kSequence:
+      case Node::Kind::kRule:
+        for (const int32_t part : node.parts) sum = std::min(sum + of(part), kNone);
+        return sum;
+      case Node::Kind::kChoice:
+        return of(*std::ranges::min_element(node.parts, {}, of));
+      case Node::Kind::kRepeat:
+        return node.least == 0 ? 0 : std::min(of(node.parts.front()), kNone / node.least) * node.least;
+      case Node::Kind::kFree:
+        return 0;
+    }
+    return 0;
   }
 
   static bool grow(CodePoints& set, const CodePoints& more) {
@@ -468,6 +508,7 @@ Result<std::shared_ptr<const Rules>> RulesBuilder::finish(int32_t root) {
   RulesAnalysis analysis(rules);
   if (analysis.left_recursive()) return unimplemented("the grammar has a rule that begins with itself");
   analysis.loosen(runs_);
+  rules.least_characters_ = analysis.least_characters();
   std::ranges::sort(runs_, {}, [](const RunPlace& run) { return std::pair(run.grammar, run.begin); });
   auto run = runs_.begin();
   for (size_t i = 0; i < grammars_.size(); ++i) {
@@ -487,7 +528,7 @@ Result<std::shared_ptr<const Rules>> RulesBuilder::finish(int32_t root) {
 }
 
 size_t Rules::bytes() const {
-  size_t bytes = nodes_.size() * sizeof(Node);
+  size_t bytes = nodes_.size() * (sizeof(Node) + sizeof(int64_t));
   for (const std::string& loose : loose_ebnfs_) bytes += loose.size();
   for (const Node& node : nodes_) {
     bytes += node.set.ranges().size() * sizeof(CodePoints::Range) + node.text.size() * sizeof(char32_t) +

@@ -43,6 +43,8 @@ class Rules {
   const Node& node(int32_t index) const { return nodes_[static_cast<size_t>(index)]; }
   const std::vector<Node>& nodes() const { return nodes_; }
   int32_t root() const { return root_; }
+  // The fewest characters that a node stands for.
+  int64_t least_characters(int32_t index) const { return least_characters_[static_cast<size_t>(index)]; }
   size_t bytes() const;  // about, in memory
 
   // The grammar without the counts of loose runs: long ones, or of large sets, behind which nothing of the set may
@@ -60,6 +62,7 @@ class Rules {
   int32_t root_ = 0;
   bool any_loose_ = false;
   std::vector<std::string> loose_ebnfs_;
+  std::vector<int64_t> least_characters_;
 };
 
 // Rules made of several grammars and what stands between them.

@@ -4,6 +4,7 @@
 // that a part of what was asked for would be ignored, so it is an error.
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <exception>
 #include <functional>
@@ -23,6 +24,7 @@
 #include "grammar/answer_reading.h"
 #include "grammar/compiler.h"
 #include "grammar/effort.h"
+#include "grammar/mask_cache.h"
 #include "grammar/recogniser.h"
 #include "grammar/regex.h"
 #include "grammar/rules.h"
@@ -63,7 +65,10 @@ struct GrammarVocabulary::Impl {
   xgrammar::TokenizerInfo info{xgrammar::NullObj{}};
   int64_t vocab_size = 0;
   std::vector<TokenId> end_ids;
+  int64_t longest_token = 0;  // bytes
   mutable RunTables run_tables;
+  mutable MaskCache masks;
+  mutable std::atomic<uint64_t> num_forms = 0;
   const std::vector<std::string>& tokens() const { return info.GetDecodedVocab(); }
   const std::string& token(TokenId id) const { return tokens()[static_cast<size_t>(id)]; }
 };
@@ -77,6 +82,7 @@ GrammarVocabulary::GrammarVocabulary(const text::Tokenizer& tokenizer, int64_t v
   for (TokenId id = 0; id < known; ++id) {
     std::string bytes = tokenizer.token_bytes(id);
     if (tokenizer.is_special(id) && !(special_tokens && is_mark(bytes))) continue;
+    impl_->longest_token = std::max(impl_->longest_token, static_cast<int64_t>(bytes.size()));
     tokens[static_cast<size_t>(id)] = std::move(bytes);
   }
   impl_->info = xgrammar::TokenizerInfo(tokens, xgrammar::VocabType::RAW, static_cast<int>(vocab_size), end_ids);
@@ -106,8 +112,6 @@ class CountedRuns {
       if (node.loose) tables_.emplace(&node, vocabulary_.run_tables.table(vocabulary_.tokens(), node.set));
     }
   }
-
-  const std::shared_ptr<const Rules>& rules() const { return rules_; }
 
   // Takes from the mask what breaks a count.
   void restrict(const Recogniser& place, std::span<uint32_t> mask) const {
@@ -177,16 +181,29 @@ class CountedRuns {
 
 // What one form was compiled to.
 struct Compiled {
+  Compiled(std::shared_ptr<const GrammarVocabulary> of, double kept_seconds)
+      : vocabulary(std::move(of)), number(++vocabulary->impl().num_forms), kept_mask_seconds(kept_seconds) {}
+
   std::shared_ptr<const GrammarVocabulary> vocabulary;
-  xgrammar::CompiledGrammar grammar;
+  xgrammar::CompiledGrammar grammar{xgrammar::NullObj{}};
+  std::shared_ptr<const Rules> rules;       // null: they are of a kind that only the grammar knows
   std::unique_ptr<const CountedRuns> runs;  // null: the grammar counts everything
+  uint64_t number;                          // no other form of the vocabulary has it
+  double kept_mask_seconds;
+  mutable std::atomic<bool> slow = false;  // a mask took long: they are kept from now on
 };
 
 class GrammarState final : public TokenConstraint::State {
  public:
   explicit GrammarState(std::shared_ptr<const Compiled> compiled)
       : compiled_(std::move(compiled)), matcher_(compiled_->grammar, compiled_->vocabulary->end_ids()) {
-    if (compiled_->runs != nullptr) place_.emplace(compiled_->runs->rules());
+    // To keep masks by is not worth following many ways.
+    constexpr int64_t kLittleWork = 200'000;
+    if (counts()) {
+      place_.emplace(compiled_->rules);
+    } else if (compiled_->rules != nullptr && compiled_->slow) {
+      place_.emplace(compiled_->rules, kLittleWork);
+    }
   }
   GrammarState(const GrammarState& other)
       : compiled_(other.compiled_),
@@ -203,48 +220,40 @@ class GrammarState final : public TokenConstraint::State {
       std::ranges::fill(mask, 0U);  // no token is left, and the answer ends with an error
       return true;
     }
-    const Effort::Span span(effort_);
+    const ThreadTimeSpan span = effort_.span();
     if (matcher_.IsTerminated()) {
       std::ranges::fill(mask, 0U);
       set_end(mask, true);
       return true;
     }
-    int64_t shape = static_cast<int64_t>(mask.size());
-    DLTensor tensor{};
-    tensor.data = mask.data();
-    tensor.device = {kDLCPU, 0};
-    tensor.ndim = 1;
-    tensor.dtype = {kDLInt, 32, 1};
-    tensor.shape = &shape;
-    try {
-      if (!matcher_.FillNextTokenBitmask(&tensor) && !place_) return false;
-    } catch (const std::exception& error) {
-      log_error("a grammar failed in the middle of an answer: {}", error.what());
-      std::ranges::fill(mask, 0U);  // no token is left, and the answer ends with an error
-    }
-    const size_t rest = static_cast<size_t>(vocab_size()) % kWordBits;
-    if (rest != 0) mask.back() &= (uint32_t{1} << rest) - 1;
-    if (place_) {
-      compiled_->runs->restrict(*place_, mask);
-      if (!place_->complete()) set_end(mask, false);
-    }
+    MaskCache& masks = compiled_->vocabulary->impl().masks;
+    const std::string key = place_ && compiled_->slow ? mask_key() : std::string();
+    if (!key.empty() && masks.find(key, mask)) return true;
+    const double begin = thread_seconds();
+    if (!make_mask(mask)) return false;
+    if (thread_seconds() - begin < compiled_->kept_mask_seconds) return true;
+    compiled_->slow = true;
+    const bool any = std::ranges::any_of(mask, [](uint32_t word) { return word != 0; });
+    if (!key.empty() && any) masks.keep(key, mask);
     return true;
   }
 
   bool accept(TokenId token) override {
-    const Effort::Span span(effort_);
+    const ThreadTimeSpan span = effort_.span();
     effort_.add_token();
     const bool is_end = std::ranges::count(end_ids(), token) > 0;
     if (matcher_.IsTerminated()) return is_end;
     std::optional<Recogniser> next;
-    if (place_ && is_end && !place_->complete()) return false;
+    if (counts() && is_end && !place_->complete()) return false;
     if (place_ && !is_end) {
       if (token < 0 || token >= vocab_size()) return false;
       next = place_;
-      if (!next->accept(compiled_->vocabulary->impl().token(token))) {
+      const bool accepted = next->accept(compiled_->vocabulary->impl().token(token));
+      if (!accepted && counts()) {
         lost_ = next->lost();
         return false;
       }
+      if (!accepted) next.reset();  // masks are not kept from here on
     }
     try {
       if (!matcher_.AcceptToken(token)) return false;
@@ -252,7 +261,7 @@ class GrammarState final : public TokenConstraint::State {
       log_error("a grammar failed in the middle of an answer: {}", error.what());
       return false;
     }
-    if (next) place_ = std::move(next);
+    if (!is_end) place_ = std::move(next);
     return true;
   }
 
@@ -265,6 +274,36 @@ class GrammarState final : public TokenConstraint::State {
  private:
   int64_t vocab_size() const { return compiled_->vocabulary->vocab_size(); }
   const std::vector<TokenId>& end_ids() const { return compiled_->vocabulary->end_ids(); }
+  // Are there counts that the grammar does not know, but `place_`?
+  bool counts() const { return compiled_->runs != nullptr; }
+
+  std::string mask_key() const {
+    return std::to_string(compiled_->number) + ' ' + place_->signature(compiled_->vocabulary->impl().longest_token);
+  }
+
+  // As allowed().
+  bool make_mask(std::span<uint32_t> mask) {
+    int64_t shape = static_cast<int64_t>(mask.size());
+    DLTensor tensor{};
+    tensor.data = mask.data();
+    tensor.device = {kDLCPU, 0};
+    tensor.ndim = 1;
+    tensor.dtype = {kDLInt, 32, 1};
+    tensor.shape = &shape;
+    try {
+      if (!matcher_.FillNextTokenBitmask(&tensor) && !counts()) return false;
+    } catch (const std::exception& error) {
+      log_error("a grammar failed in the middle of an answer: {}", error.what());
+      std::ranges::fill(mask, 0U);  // no token is left, and the answer ends with an error
+    }
+    const size_t rest = static_cast<size_t>(vocab_size()) % kWordBits;
+    if (rest != 0) mask.back() &= (uint32_t{1} << rest) - 1;
+    if (counts()) {
+      compiled_->runs->restrict(*place_, mask);
+      if (!place_->complete()) set_end(mask, false);
+    }
+    return true;
+  }
 
   void set_end(std::span<uint32_t> mask, bool may_end) const {
     for (const TokenId id : end_ids()) {
@@ -276,7 +315,7 @@ class GrammarState final : public TokenConstraint::State {
 
   std::shared_ptr<const Compiled> compiled_;
   xgrammar::GrammarMatcher matcher_;
-  std::optional<Recogniser> place_;  // where there is something to count
+  std::optional<Recogniser> place_;  // none: the rules are not known, or cannot be followed
   bool lost_ = false;                // it cannot be followed any more
   Effort effort_;
 };
@@ -442,9 +481,9 @@ Status check_by_rules(const std::shared_ptr<const Rules>& rules, std::string_vie
 Result<CompiledConstraint> compile_constraint(const StructuredOutput& form, const GrammarLimits& limits,
                                               std::shared_ptr<const GrammarVocabulary> vocabulary) {
   QUIRE_ASSIGN_OR_RETURN(Translation translation, translate(form, limits));
-  auto compiled =
-      std::make_shared<Compiled>(Compiled{vocabulary, xgrammar::CompiledGrammar(xgrammar::NullObj{}), nullptr});
+  auto compiled = std::make_shared<Compiled>(vocabulary, limits.kept_mask_seconds);
   if (const std::shared_ptr<const Rules> rules = loosened(translation); rules != nullptr) {
+    compiled->rules = rules;
     if (rules->any_loose()) compiled->runs = std::make_unique<const CountedRuns>(*vocabulary, rules);
     if (form.kind == StructuredOutput::Kind::kGrammar ||
         (form.kind == StructuredOutput::Kind::kStructuralTag && !form.special_tokens)) {
@@ -462,7 +501,7 @@ Result<CompiledConstraint> compile_constraint(const StructuredOutput& form, cons
                                                            : compiler.CompileStructuralTag(translation.structural_tag);
     if (!warnings.empty()) return invalid_argument("{}", warnings);
     size_t bytes = compiled->grammar.MemorySizeBytes();
-    if (compiled->runs != nullptr) bytes += compiled->runs->rules()->bytes();
+    if (compiled->rules != nullptr) bytes += compiled->rules->bytes();
     QUIRE_RETURN_IF_ERROR(try_out(compiled));
     return CompiledConstraint{std::make_shared<GrammarConstraint>(std::move(compiled), std::move(translation)), bytes};
   } catch (const std::bad_alloc&) {

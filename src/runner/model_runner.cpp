@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "runner/dry_backend.h"
 #include "sampling/logprobs.h"
@@ -128,6 +129,7 @@ ExecutedStep ModelRunner::execute(const StepPlan& plan) {
   const auto computed = std::chrono::steady_clock::now();
   step.result = sample(plan, hidden);
   step.timings.sample = seconds_since(computed);
+  for (sampling::SamplingScratch& scratch : scratch_) step.timings.forms += std::exchange(scratch.form_seconds, 0.0);
   return step;
 }
 

@@ -15,7 +15,7 @@ struct Candidate {
   TokenId id;
 };
 
-// One a thread; holds nothing between calls that matters.
+// One a thread; holds nothing between calls that matters but the count of seconds, which its owner may clear.
 struct SamplingScratch {
   std::vector<Candidate> candidates;
   std::vector<double> block_sums;
@@ -27,6 +27,7 @@ struct SamplingScratch {
   std::vector<float> shifted;             // logarithms of weights
   std::vector<float> deviations;          // of locally typical sampling
   std::vector<size_t> lengths;            // of repeated runs of tokens
+  double form_seconds = 0;                // of a processor, spent on the forms of answers (structured output)
 };
 
 }  // namespace quire::sampling

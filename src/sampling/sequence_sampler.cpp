@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/thread_clock.h"
 #include "sampling/draw.h"
 #include "sampling/filters.h"
 #include "sampling/logprobs.h"
@@ -30,6 +31,18 @@ double keep_nucleus(std::vector<Candidate>& candidates, double total, float top_
   }
   candidates.resize(kept);
   return mass;
+}
+
+constexpr size_t kWordBits = 32;  // of a mask of tokens
+
+// Logits of at most a word's tokens.
+void ban_unset(uint32_t word, std::span<float> logits) {
+  if (word == std::numeric_limits<uint32_t>::max()) return;
+  if (word == 0) {
+    std::ranges::fill(logits, -kInfinity);
+    return;
+  }
+  for (size_t bit = 0; bit < logits.size(); ++bit) logits[bit] = (word >> bit & 1) != 0 ? logits[bit] : -kInfinity;
 }
 
 }  // namespace
@@ -104,10 +117,15 @@ bool SequenceSampler::excludes_top_choices() const {
 
 bool SequenceSampler::overwrites_logits() const {
   const SamplingParams& p = *params_;
-  const bool changes_logits = bans_now() || constraint_ || p.allowed_token_ids || bad_words_ || !p.logit_bias.empty() ||
-                              penalises_ || dry_ || p.top_n_sigma > 0.0f;
+  const bool changes_logits =
+      bans_now() || constraint_ || p.allowed_token_ids || bad_words_ || !p.logit_bias.empty() || penalises_;
+  return changes_logits || choosing_overwrites_logits();
+}
+
+bool SequenceSampler::choosing_overwrites_logits() const {
+  const SamplingParams& p = *params_;
   const bool writes_weights = !p.greedy() && (!has_top_k() || p.mirostat != 0);
-  return changes_logits || writes_weights;
+  return writes_weights || dry_ || p.top_n_sigma > 0.0f;
 }
 
 void SequenceSampler::keep_allowed(std::span<float> logits, SamplingScratch& scratch) const {
@@ -124,17 +142,13 @@ void SequenceSampler::keep_allowed(std::span<float> logits, SamplingScratch& scr
 
 // False: of the tokens that may follow all are among those that are banned until min_tokens.
 bool SequenceSampler::keep_constrained(std::span<float> logits, SamplingScratch& scratch) const {
-  constexpr size_t kWordBits = 32;
+  const ThreadTimeSpan span(scratch.form_seconds);
   std::vector<uint32_t>& mask = scratch.allowed_mask;
   mask.resize((logits.size() + kWordBits - 1) / kWordBits);
   if (!constraint_->allowed(mask)) return true;
   for (size_t word = 0; word < mask.size(); ++word) {
-    if (mask[word] == std::numeric_limits<uint32_t>::max()) continue;
     const size_t first = word * kWordBits;
-    const size_t count = std::min(kWordBits, logits.size() - first);
-    for (size_t bit = 0; bit < count; ++bit) {
-      if ((mask[word] >> bit & 1) == 0) logits[first + bit] = -kInfinity;
-    }
+    ban_unset(mask[word], logits.subspan(first, std::min(kWordBits, logits.size() - first)));
   }
   for (const TokenId id : banned_until_min_tokens_) {
     mask[static_cast<size_t>(id) / kWordBits] &= ~(uint32_t{1} << (static_cast<size_t>(id) % kWordBits));
@@ -271,13 +285,22 @@ Result<SequenceSampler::Choice> SequenceSampler::choose_accepted(std::span<float
   if (!constraint_) return choose(logits, scratch);
   QUIRE_RETURN_IF_ERROR(constraint_->trouble());
   constexpr int kMostRefused = 64;
-  scratch.constrained_logits.assign(logits.begin(), logits.end());
+  const bool overwritten = choosing_overwrites_logits();
+  if (overwritten) {
+    const ThreadTimeSpan span(scratch.form_seconds);
+    scratch.constrained_logits.assign(logits.begin(), logits.end());
+  }
+  const auto accepts = [&](TokenId id) {
+    const ThreadTimeSpan span(scratch.form_seconds);
+    return constraint_->accept(id);
+  };
+  const std::span<float> left = overwritten ? std::span(scratch.constrained_logits) : logits;
   for (int refused = 0; refused < kMostRefused; ++refused) {
     QUIRE_ASSIGN_OR_RETURN(const Choice choice, choose(logits, scratch));
-    if (constraint_->accept(choice.id)) return choice;
+    if (accepts(choice.id)) return choice;
     QUIRE_RETURN_IF_ERROR(constraint_->trouble());
-    scratch.constrained_logits[static_cast<size_t>(choice.id)] = -kInfinity;
-    std::ranges::copy(scratch.constrained_logits, logits.begin());
+    left[static_cast<size_t>(choice.id)] = -kInfinity;
+    if (overwritten) std::ranges::copy(left, logits.begin());
   }
   return internal_error("{} tokens that were allowed break the form of the answer", kMostRefused);
 }

@@ -122,6 +122,7 @@ class SequenceSampler {
   bool bans_now() const;
   bool excludes_top_choices() const;
   bool overwrites_logits() const;
+  bool choosing_overwrites_logits() const;
   Seen& seen(TokenId id);
   void remember(std::span<const TokenId> tokens);
   void note(TokenId token);

@@ -14,7 +14,6 @@ std::string_view error_type(int http_status) {
   switch (http_status) {
     case 400:
     case 405:
-    case 408:
     case 411:
     case 413:
     case 415:
@@ -26,6 +25,8 @@ std::string_view error_type(int http_status) {
       return "AuthenticationError";
     case 404:
       return "NotFoundError";
+    case 408:
+      return "TimeoutError";
     case 422:
       return "UnprocessableEntityError";
     case 429:
@@ -34,8 +35,6 @@ std::string_view error_type(int http_status) {
       return "NotImplementedError";
     case 503:
       return "ServiceUnavailableError";
-    case 504:
-      return "TimeoutError";
     default:
       return "InternalServerError";
   }
@@ -64,7 +63,7 @@ std::string_view anthropic_error_type(int http_status) {
       return "rate_limit_error";
     case 503:
       return "overloaded_error";
-    case 504:
+    case 408:
       return "timeout_error";
     default:
       return http_status < 500 ? "invalid_request_error" : "api_error";
@@ -122,7 +121,7 @@ ApiError to_api_error(const Status& status) {
     case StatusCode::kUnavailable:
       return {503, status.message(), status.param(), "", 1};
     case StatusCode::kDeadlineExceeded:
-      return {504, status.message(), status.param().empty() ? "timeout" : status.param(), "deadline_exceeded", 0};
+      return {408, status.message(), status.param().empty() ? "timeout" : status.param(), "deadline_exceeded", 0};
     case StatusCode::kOk:
     case StatusCode::kDataLoss:
     case StatusCode::kCancelled:

@@ -36,7 +36,7 @@ boost::json::object anthropic_error_object(const ApiError& error);
 HttpResponse error_response_at(std::string_view path, const ApiError& error);
 
 // invalid_argument 400, not_found 404, resource_exhausted 429, unimplemented 501, unavailable 503, deadline_exceeded
-// 504, anything else 500. What went wrong inside (500) is not told to the client beyond that.
+// 408, anything else 500. What went wrong inside (500) is not told to the client beyond that.
 ApiError to_api_error(const Status& status);
 
 // Answers with the error. retry_after: seconds, of a 429. REQUIRES: !status.ok().

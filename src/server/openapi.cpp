@@ -133,7 +133,7 @@ std::vector<std::string_view> statuses(Errors errors) {
     case Errors::kRequest:
       return {"400", "404", "413", "415", "429", "501", "503"};
     case Errors::kGeneration:
-      return {"400", "404", "413", "415", "429", "500", "501", "503", "504"};
+      return {"400", "404", "408", "413", "415", "429", "500", "501", "503"};
     case Errors::kMissing:
       return {"400", "413", "415", "501", "503"};
   }

@@ -1,7 +1,12 @@
 // Counts that masks leave to the recogniser: its reading of a grammar, and what comes of both together.
+#include <algorithm>
+#include <map>
 #include <random>
+#include <span>
+#include <vector>
 
 #include "grammar/answer_reading.h"
+#include "grammar/mask_cache.h"
 #include "grammar/recogniser.h"
 #include "grammar/regex.h"
 #include "grammar/rules.h"
@@ -103,6 +108,111 @@ TEST(Recogniser, GivesUpWhereThereAreTooManyWays) {
     EXPECT_TRUE(recogniser.lost());
   }
   EXPECT_FALSE(recogniser.lost() && recogniser.accept("x"));
+}
+
+// A random text that the recogniser has taken, of at most `most` letters.
+Recogniser after_random_text(const std::shared_ptr<const Rules>& rules, std::span<const char* const> letters,
+                             size_t most, std::mt19937& random) {
+  Recogniser recogniser(rules);
+  for (size_t left = random() % (most + 1); left > 0; --left) recogniser.accept(letters[random() % letters.size()]);
+  return recogniser;
+}
+
+// Does what may come next, as far as a few letters, tell the two apart?
+bool differ(const Recogniser& one, const Recogniser& other, std::span<const char* const> letters, int reach) {
+  if (one.complete() != other.complete()) return true;
+  if (reach == 0) return false;
+  return std::ranges::any_of(letters, [&](const char* letter) {
+    Recogniser first = one;
+    Recogniser second = other;
+    const bool taken = first.accept(letter);
+    return taken != second.accept(letter) || (taken && differ(first, second, letters, reach - 1));
+  });
+}
+
+TEST(Recogniser, PlacesOfOneSignatureLeadOnAlike) {
+  const auto seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  constexpr const char* kLetters[] = {"a", "b", "."};
+  constexpr int kReach = 4;
+  for (const char* ebnf :
+       {R"(root ::= [ab]{3,30} ".")", R"(root ::= ([ab]{1,3} "."){4,20})", R"(root ::= ("ab" | "a"){12,40} "."?)",
+        R"(root ::= (("a" "b"?){2,9} "."){0,9} "b")", R"(root ::= ([ab]* "."?){5,11})",
+        "root ::= \"a\" root \".\" | [b]{2,8}", R"(root ::= ([ab]{2} "." [ab]){7} | [ab.]{0,25})"}) {
+    const auto rules = rules_of(ebnf);
+    std::map<std::string, std::vector<Recogniser>> places;
+    for (int i = 0; i < 400; ++i) {
+      Recogniser place = after_random_text(rules, kLetters, 40, random);
+      const std::string signature = place.signature(kReach);
+      places[signature].push_back(std::move(place));
+    }
+    size_t most = 0;
+    for (const auto& [signature, alike] : places) {
+      most = std::max(most, alike.size());
+      for (size_t i = 1; i < alike.size() && i < 12; ++i)
+        EXPECT_FALSE(differ(alike[0], alike[i], kLetters, kReach)) << ebnf;
+    }
+    EXPECT_GT(most, 1U) << ebnf;
+  }
+}
+
+TEST(MaskCache, GivesBackWhatItKeptAndForgetsWhenItIsFull) {
+  MaskCache cache;
+  std::vector<uint32_t> mask(1 << 16);
+  EXPECT_FALSE(cache.find("a", mask));
+  mask[7] = 5;
+  cache.keep("a", mask);
+  std::vector<uint32_t> found(mask.size());
+  ASSERT_TRUE(cache.find("a", found));
+  EXPECT_EQ(found, mask);
+  for (int i = 0; i < 1000; ++i) {  // 256 KiB each
+    mask[0] = static_cast<uint32_t>(i);
+    cache.keep(std::to_string(i), mask);
+  }
+  EXPECT_FALSE(cache.find("a", found));
+  ASSERT_TRUE(cache.find("999", found));
+  EXPECT_EQ(found[0], 999U);
+}
+
+// Of the same answers a form that keeps every mask and one that keeps none must allow the same.
+TEST(MaskCache, KeptMasksAreThoseThatWouldBeMade) {
+  const auto& text = byte_level();
+  const auto form_of = [&](const StructuredOutput& form, double kept_mask_seconds) {
+    auto constraint = compile_constraint(form, {.kept_mask_seconds = kept_mask_seconds}, text.vocabulary);
+    EXPECT_TRUE(constraint.ok()) << constraint.status().message();
+    return constraint.ok() ? constraint->constraint : nullptr;
+  };
+  std::vector<StructuredOutput> forms = {
+      schema_form(R"({"type":"object","additionalProperties":{"type":"number"}})"),
+      schema_form(R"({"type":"array","items":{"type":"string","maxLength":30},"maxItems":14})")};
+  for (const char* pattern : {"([A-Z][a-z]{2,12}[ ,.]){10,40}", "(a|b|the |of ){3,30}", "([a-z]+-|[A-F]{2}){1,20}"}) {
+    forms.push_back({.kind = StructuredOutput::Kind::kRegex, .text = pattern});
+  }
+  const auto seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  for (const StructuredOutput& form : forms) {
+    const auto keeps = form_of(form, 0.0);
+    const auto makes = form_of(form, 1e9);
+    ASSERT_TRUE(keeps != nullptr && makes != nullptr);
+    for (int answer = 0; answer < 12; ++answer) {
+      const auto kept = keeps->start();
+      const auto made = makes->start();
+      for (int i = 0; i < 120; ++i) {
+        const auto mask = testing::mask_of(*made, text);
+        ASSERT_EQ(testing::mask_of(*kept, text), mask) << form.text << ", token " << i;
+        std::vector<TokenId> allowed;
+        for (TokenId id = 0; id < text.vocab_size; ++id) {
+          if (testing::is_set(mask, id) && id != text.end) allowed.push_back(id);
+        }
+        if (allowed.empty()) break;
+        const TokenId token = allowed[random() % allowed.size()];
+        const bool accepted = made->accept(token);
+        ASSERT_EQ(kept->accept(token), accepted);
+      }
+    }
+  }
 }
 
 // The tokens that may follow a text, one token each for a character.

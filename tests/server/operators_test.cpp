@@ -168,11 +168,11 @@ TEST_F(ServerTest, ADefaultIsWhatARequestDoesNotSay) {
   EXPECT_EQ(params(R"({"use_beam_search":true})").top_k, 0) << "which contradicts a beam search";
 }
 
-TEST_F(ServerTest, ARequestBeyondItsTimeoutIs504AndInAStreamAnError) {
+TEST_F(ServerTest, ARequestBeyondItsTimeoutIs408AndInAStreamAnError) {
   start();
   executor_->step_microseconds = 5000;
   const auto whole = complete(R"({"prompt":"abc","max_tokens":200,"timeout":0.05})");
-  EXPECT_EQ(whole.status, 504) << whole.body;
+  EXPECT_EQ(whole.status, 408) << whole.body;
   const json::value error = whole.json().at("error");
   EXPECT_EQ(error.at("type"), "TimeoutError");
   EXPECT_EQ(error.at("code"), "deadline_exceeded");
