@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "text/utf8.h"
+
 namespace quire::grammar {
 namespace json = boost::json;
 
@@ -236,6 +238,7 @@ Status check_ebnf(std::string_view grammar, const GrammarLimits& limits) {
 }
 
 Status check_form(const StructuredOutput& form, const GrammarLimits& limits) {
+  if (!text::is_valid_utf8(form.text)) return invalid_argument("it is no UTF-8");
   switch (form.kind) {
     case StructuredOutput::Kind::kJsonObject:
       return {};

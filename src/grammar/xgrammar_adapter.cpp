@@ -476,6 +476,13 @@ Status check_by_rules(const std::shared_ptr<const Rules>& rules, std::string_vie
   return data_loss("the answer does not follow the grammar");
 }
 
+// What xgrammar says may cut a character.
+Status refused_with(std::string_view message) {
+  std::string told;
+  text::append_lossy_utf8(message, told);
+  return invalid_argument("{}", told);
+}
+
 }  // namespace
 
 Result<CompiledConstraint> compile_constraint(const StructuredOutput& form, const GrammarLimits& limits,
@@ -499,7 +506,7 @@ Result<CompiledConstraint> compile_constraint(const StructuredOutput& form, cons
     xgrammar::GrammarCompiler compiler(vocabulary->impl().info, /*max_threads=*/1, /*cache_enabled=*/false);
     compiled->grammar = translation.structural_tag.empty() ? compiler.CompileGrammar(translation.ebnf)
                                                            : compiler.CompileStructuralTag(translation.structural_tag);
-    if (!warnings.empty()) return invalid_argument("{}", warnings);
+    if (!warnings.empty()) return refused_with(warnings);
     size_t bytes = compiled->grammar.MemorySizeBytes();
     if (compiled->rules != nullptr) bytes += compiled->rules->bytes();
     QUIRE_RETURN_IF_ERROR(try_out(compiled));
@@ -507,7 +514,7 @@ Result<CompiledConstraint> compile_constraint(const StructuredOutput& form, cons
   } catch (const std::bad_alloc&) {
     return resource_exhausted("there is not enough memory to compile it");
   } catch (const std::exception& error) {
-    return invalid_argument("{}", error.what());
+    return refused_with(error.what());
   }
 }
 

@@ -17,7 +17,7 @@ struct StepTimings {   // seconds of a step's phases
   double swap = 0;     // of these, blocks between the pools
   double forward = 0;
   double sample = 0;
-  double forms = 0;  // of `sample`, processor time of its threads that the forms of answers took
+  double forms = 0;  // processor time that the forms of answers took, beside `forward` or in `sample`
 };
 
 struct ExecutedStep {

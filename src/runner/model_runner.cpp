@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "base/thread_pool.h"
 #include "runner/dry_backend.h"
 #include "sampling/logprobs.h"
 
@@ -85,6 +86,7 @@ ModelRunner::ModelRunner(std::unique_ptr<models::Model> model, ops::Backend& bac
       max_model_len_(memory.max_model_len),
       batch_(static_cast<int32_t>(memory.windows.size())) {
   scratch_.resize(static_cast<size_t>(backend.num_host_threads()));
+  if (usable_cores().size() > scratch_.size()) masks_ = std::make_unique<MaskThread>();
 }
 
 int64_t ModelRunner::measure_workspace() {
@@ -124,11 +126,13 @@ ExecutedStep ModelRunner::execute(const StepPlan& plan) {
   prepare(plan, step.timings);
   step.timings.prepare = seconds_since(start);
   const auto prepared = std::chrono::steady_clock::now();
+  if (masks_ != nullptr) start_masks(plan);
   const float* hidden = forward();
   step.timings.forward = seconds_since(prepared);
   const auto computed = std::chrono::steady_clock::now();
   step.result = sample(plan, hidden);
   step.timings.sample = seconds_since(computed);
+  if (masks_ != nullptr) step.timings.forms = masks_->take_seconds();
   for (sampling::SamplingScratch& scratch : scratch_) step.timings.forms += std::exchange(scratch.form_seconds, 0.0);
   return step;
 }
@@ -173,6 +177,15 @@ float* ModelRunner::forward() {
   return model_->forward(backend_, batch_.view(storage_.layers()), workspace);
 }
 
+void ModelRunner::start_masks(const StepPlan& plan) {
+  std::vector<sampling::SequenceSampler*> samplers;
+  for (const LogitRow& row : batch_.logit_rows()) {
+    SequenceState& state = states_.at(plan.scheduled[static_cast<size_t>(row.sequence)].id);
+    if (row.target == kNoToken && state.fault.ok() && state.sampler.wants_mask()) samplers.push_back(&state.sampler);
+  }
+  if (!samplers.empty()) masks_->start(std::move(samplers));
+}
+
 StepResult ModelRunner::sample(const StepPlan& plan, const float* hidden) {
   StepResult result;
   result.step = plan.step;
@@ -197,6 +210,7 @@ void ModelRunner::sample_rows(const StepPlan& plan, const float* hidden, size_t 
   backend_(ops::GatherRowsArgs{
       .in = hidden, .size = hidden_size, .rows = indices.data(), .num_rows = count, .out = gathered});
   model_->logits(backend_, gathered, count, logits);
+  if (masks_ != nullptr) masks_->wait();
 
   std::vector<RowOutcome> outcomes(rows.size());
   backend_.host_parallel_for(count, [&](int64_t i, int thread) {

@@ -10,6 +10,7 @@
 #include "runner/executor.h"
 #include "runner/input_batch.h"
 #include "runner/kv_storage.h"
+#include "runner/mask_thread.h"
 #include "runner/memory_planner.h"
 
 namespace quire::runner {
@@ -35,6 +36,7 @@ class ModelRunner {
   void move_beams(const std::vector<BeamMove>& moves);
   void learn(const NewSequence& added);
   float* forward();
+  void start_masks(const StepPlan& plan);
   StepResult sample(const StepPlan& plan, const float* hidden);
   void sample_rows(const StepPlan& plan, const float* hidden, size_t begin, size_t end, StepResult& result);
 
@@ -51,6 +53,7 @@ class ModelRunner {
   std::unordered_map<SequenceId, SequenceState> states_;
   InputBatch batch_;
   std::vector<sampling::SamplingScratch> scratch_;  // one a thread
+  std::unique_ptr<MaskThread> masks_;               // nullptr: every core computes; those who sample make them
 };
 
 }  // namespace quire::runner

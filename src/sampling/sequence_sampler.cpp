@@ -100,6 +100,7 @@ void SequenceSampler::accept(TokenId token) {
 }
 
 void SequenceSampler::note(TokenId token) {
+  made_ = Mask::kNotMade;
   if (penalises_ && in_vocabulary(token)) ++seen(token).output_count;
   remember(std::span(&token, 1));
   ++num_sampled_;
@@ -140,12 +141,26 @@ void SequenceSampler::keep_allowed(std::span<float> logits, SamplingScratch& scr
   }
 }
 
+void SequenceSampler::make_mask() {
+  if (constraint_) made_ = get_mask(mask_) ? Mask::kSome : Mask::kAll;
+}
+
+// False: every token may follow.
+bool SequenceSampler::get_mask(std::vector<uint32_t>& mask) const {
+  if (made_ == Mask::kAll) return false;
+  if (made_ == Mask::kSome) {
+    mask = mask_;
+    return true;
+  }
+  mask.resize((static_cast<size_t>(vocab_size_) + kWordBits - 1) / kWordBits);
+  return constraint_->allowed(mask);
+}
+
 // False: of the tokens that may follow all are among those that are banned until min_tokens.
 bool SequenceSampler::keep_constrained(std::span<float> logits, SamplingScratch& scratch) const {
   const ThreadTimeSpan span(scratch.form_seconds);
   std::vector<uint32_t>& mask = scratch.allowed_mask;
-  mask.resize((logits.size() + kWordBits - 1) / kWordBits);
-  if (!constraint_->allowed(mask)) return true;
+  if (!get_mask(mask)) return true;
   for (size_t word = 0; word < mask.size(); ++word) {
     const size_t first = word * kWordBits;
     ban_unset(mask[word], logits.subspan(first, std::min(kWordBits, logits.size() - first)));

@@ -91,6 +91,11 @@ class SequenceSampler {
   Result<std::vector<TokenLogprob>> beam_candidates(std::span<float> logits, size_t count,
                                                     SamplingScratch& scratch) const;
 
+  // Is there a mask to make? Then make_mask() makes the next token's ahead of sample() or beam_candidates(), which
+  // would make it themselves; on any thread, while nobody else uses this.
+  bool wants_mask() const { return static_cast<bool>(constraint_); }
+  void make_mask();
+
   // Takes note of a token of the answer that was not sampled here: chosen by a beam search.
   void accept(TokenId token);
 
@@ -127,6 +132,7 @@ class SequenceSampler {
   void remember(std::span<const TokenId> tokens);
   void note(TokenId token);
   void keep_allowed(std::span<float> logits, SamplingScratch& scratch) const;
+  bool get_mask(std::vector<uint32_t>& mask) const;
   bool keep_constrained(std::span<float> logits, SamplingScratch& scratch) const;
   void process(std::span<float> logits, SamplingScratch& scratch) const;
   void apply_penalties(std::span<float> logits) const;
@@ -146,6 +152,9 @@ class SequenceSampler {
   std::vector<Seen> seen_;
   std::unordered_map<TokenId, size_t> seen_index_;  // id -> place in seen_
   ConstraintState constraint_;
+  enum class Mask : uint8_t { kNotMade, kAll, kSome };
+  Mask made_ = Mask::kNotMade;  // of the next token
+  std::vector<uint32_t> mask_;  // kSome: what constraint_ allows
   std::optional<BadWords> bad_words_;
   std::optional<DryPenalty> dry_;
   size_t history_reach_ = 0;      // how many of the last tokens of prompt and answer these two look at

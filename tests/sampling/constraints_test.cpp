@@ -310,5 +310,55 @@ TEST(Constraint, ACompleteFormEndsBeforeMinTokensOnlyWhereNothingElseMayFollow) 
   EXPECT_EQ(sample(params)->id, 1);
 }
 
+// Allows the tokens n and n + 2 behind n others, and counts how often it was asked.
+class SteppingConstraint final : public TokenConstraint {
+ public:
+  std::unique_ptr<State> start() const override { return std::make_unique<Step>(*this); }
+  Status check(std::string_view) const override { return {}; }
+  bool whole_only() const override { return false; }
+
+  mutable int num_masks = 0;
+
+ private:
+  struct Step final : State {
+    explicit Step(const SteppingConstraint& constraint) : of(constraint) {}
+    std::unique_ptr<State> clone() const override { return std::make_unique<Step>(*this); }
+    bool allowed(std::span<uint32_t> mask) override {
+      ++of.num_masks;
+      mask[0] = 0b101U << had;
+      return had < 3;  // behind three every token may follow
+    }
+    bool accept(TokenId) override {
+      ++had;
+      return true;
+    }
+    const SteppingConstraint& of;
+    int had = 0;
+  };
+};
+
+TEST(Constraint, AMaskMadeAheadIsThatOfTheNextTokenAlone) {
+  for (const bool ahead : {false, true}) {
+    const auto constraint = std::make_shared<SteppingConstraint>();
+    SamplingParams params = greedy();
+    params.constraint = constraint;
+    SequenceSampler sampler(std::make_shared<const SamplingParams>(params), {}, 1, 9, {});
+    ASSERT_TRUE(sampler.wants_mask());
+    SamplingScratch scratch;
+    std::vector<TokenId> tokens;
+    for (int i = 0; i < 5; ++i) {
+      if (ahead) sampler.make_mask();
+      const int made = constraint->num_masks;
+      std::vector<float> logits = {1.0f, 2.0f, 4.0f, 3.0f, 2.0f, 1.0f, 0.0f, 0.0f, 9.0f};
+      SequenceSampler copy = sampler;  // which has its mask, too
+      tokens.push_back(sampler.sample(logits, scratch)->id);
+      logits = {1.0f, 2.0f, 4.0f, 3.0f, 2.0f, 1.0f, 0.0f, 0.0f, 9.0f};
+      EXPECT_EQ(copy.sample(logits, scratch)->id, tokens.back());
+      EXPECT_EQ(constraint->num_masks - made, ahead ? 0 : 2);
+    }
+    EXPECT_THAT(tokens, testing::ElementsAre(2, 3, 2, 8, 8));
+  }
+}
+
 }  // namespace
 }  // namespace quire::sampling
