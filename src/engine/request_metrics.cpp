@@ -54,8 +54,8 @@ EngineMetrics::EngineMetrics(Metrics& registry, const std::string& model_name)
   const auto histogram = [&](const char* name, const char* help, const std::vector<double>& buckets) {
     return &registry.histogram(name, help, buckets, labels_);
   };
-  form_seconds_ = counter("quire:structured_output_seconds_total",
-                          "Processor time that structured output took of steps.");
+  form_seconds_ =
+      counter("quire:structured_output_seconds_total", "Processor time that structured output took of steps.");
   running_ = gauge("vllm:num_requests_running", "Requests in the running batch.");
   waiting_ = gauge("vllm:num_requests_waiting", "Requests that wait to be scheduled.");
   kv_usage_ = gauge("vllm:kv_cache_usage_perc", "Share of the KV blocks in use; 1 means all.");
