@@ -25,7 +25,7 @@ declare -A packages=(
 export HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 HF_HOME=$out/huggingface TOKENIZERS_PARALLELISM=false PYTHONDONTWRITEBYTECODE=1
 
 # As the end-to-end tests: the small model knows its capitals in 32 bits.
-"$quire" serve --host 127.0.0.1 --port "$port" --activation-dtype float32 >"$out/server.log" 2>&1 &
+"$quire" serve --host 127.0.0.1 --port "$port" --activation-dtype float32 --enable-tokenizer-info-endpoint >"$out/server.log" 2>&1 &
 server=$!
 trap 'kill $server 2>/dev/null; wait $server 2>/dev/null || true' EXIT
 until curl --silent --fail "$base/health" >/dev/null; do
@@ -47,6 +47,9 @@ try_lm_eval() {
     --model_args "$shared,base_url=$base/v1/completions,tokenizer_backend=huggingface,tokenizer=${TOKENIZER:?a folder?}"
   "$1/lm_eval" run --model local-completions --include_path "$tasks" --tasks quire_completed \
     --model_args "$shared,base_url=$base/v1/completions,tokenizer_backend=None,tokenized_requests=False"
+  # The server's own tokenizer, by /tokenizer_info, /tokenize and /detokenize.
+  "$1/lm_eval" run --model local-completions --include_path "$tasks" --tasks quire_capitals,quire_completed \
+    --model_args "$shared,base_url=$base/v1/completions,tokenizer_backend=remote"
   "$1/lm_eval" run --model local-chat-completions --include_path "$tasks" --tasks quire_completed --apply_chat_template \
     --model_args "$shared,base_url=$base/v1/chat/completions"
 }

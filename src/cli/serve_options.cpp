@@ -129,6 +129,10 @@ void add_operators(CLI::App& command, ServeOptions& options) {
   constexpr const char* kGroup = "Operators";
   server::ServerConfig& server = options.server;
   command
+      .add_flag("--enable-tokenizer-info-endpoint", server.enable_tokenizer_info_endpoint,
+                "GET /tokenizer_info: the tokenizer's configuration and the chat template, for clients")
+      ->group(kGroup);
+  command
       .add_flag("--enable-admin-endpoints", server.enable_admin_endpoints,
                 "POST /reset_prefix_cache, /models/load, /models/unload, GET /admin/flight_recorder?steps=N, "
                 "GET /admin/requests/{id} for clients")

@@ -2,8 +2,10 @@
 
 #include <ctime>
 
+#include "server/api_error.h"
 #include "server/json_fields.h"
 #include "server/openai_writer.h"
+#include "server/url.h"
 
 namespace quire::server {
 namespace json = boost::json;
@@ -104,7 +106,31 @@ Status answer_detokenize(const ModelRequest& asked) {
   return {};
 }
 
+json::object described_tokenizer(const engine::Engine& engine) {
+  const auto spelled = [](const std::string& text) { return text.empty() ? json::value(nullptr) : json::value(text); };
+  const TextSource& text = engine.text();
+  boost::system::error_code failed;
+  json::value config = json::parse(text.tokenizer_config, failed);
+  json::object info = !failed && config.is_object() ? std::move(config.get_object()) : json::object();
+  info.emplace("tokenizer_class", "PreTrainedTokenizerFast");  // of a file that does not say
+  info["model_max_length"] = engine.max_model_len();
+  info["bos_token"] = spelled(text.bos_token);
+  info["eos_token"] = spelled(text.eos_token);
+  info["chat_template"] = spelled(text.chat_template);
+  return info;
+}
+
 }  // namespace
+
+HttpResponse OpenAiApi::tokenizer_info(std::string_view query) const {
+  const auto lease = models_.loaded(query_value(query, "model").value_or(""));
+  if (!lease.ok()) return error_response(to_api_error(lease.status()));
+  const engine::Engine& engine = (*lease)->generator().engine();
+  if (engine.tokenizer() == nullptr) {
+    return error_response(to_api_error(invalid_argument("This server runs without a tokenizer.")));
+  }
+  return {200, "application/json", {}, json::serialize(described_tokenizer(engine))};
+}
 
 void OpenAiApi::chat_completions(const std::shared_ptr<Exchange>& exchange) const {
   with_model(models_, exchange, answer_chat);

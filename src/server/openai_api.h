@@ -24,6 +24,10 @@ class OpenAiApi {
   void tokenize(const std::shared_ptr<Exchange>& exchange) const;
   void detokenize(const std::shared_ptr<Exchange>& exchange) const;
 
+  // What a tokenizer_config.json says, with the spelling of special tokens and the chat template in effect, of a model
+  // that is loaded; query: of the request, "model=NAME" or nothing.
+  HttpResponse tokenizer_info(std::string_view query) const;
+
   boost::json::object model_list() const;
   // Errors: not_found.
   Result<boost::json::object> model_card(std::string_view name) const;

@@ -74,6 +74,8 @@ constexpr Operation kOperations[] = {
      Errors::kRequest, ""},
     {"POST", "/detokenize", "detokenize", "Token ids to text", "DetokenizeRequest", kJson, "Text", kJson,
      Errors::kRequest, ""},
+    {"GET", "/tokenizer_info", "tokenizerInfo", "A tokenizer's configuration with its chat template", nullptr, "",
+     "Any", kJson, Errors::kRead, "model"},
     {"POST", "/v1/files", "uploadFile", "Keeps a file for batches", "UploadRequest", kForm, "File", kJson,
      Errors::kRequest, ""},
     {"GET", "/v1/files", "listFiles", "The files that are kept", nullptr, "", "Page", kJson, Errors::kRead,

@@ -253,7 +253,7 @@ Route Server::Impl::working(std::string method, std::string path, Answer answer)
           }};
 }
 
-// A route for operators: as `working`, for what needs no parsing.
+// As `working`, for what needs no parsing.
 Route Server::Impl::admin(std::string method, std::string path,
                           std::function<HttpResponse(const HttpRequest&)> answer) {
   return {std::move(method), std::move(path), false,
@@ -291,6 +291,10 @@ void Server::Impl::add_generating_routes(std::vector<Route>& routes) {
   routes.push_back(working("POST", "/v1/messages/count_tokens", to(*messages_, &MessagesApi::count_tokens)));
   routes.push_back(working("POST", "/tokenize", to(*api_, &OpenAiApi::tokenize)));
   routes.push_back(working("POST", "/detokenize", to(*api_, &OpenAiApi::detokenize)));
+  if (config_.enable_tokenizer_info_endpoint) {
+    routes.push_back(
+        admin("GET", "/tokenizer_info", [this](const HttpRequest& r) { return api_->tokenizer_info(r.query); }));
+  }
   for (const char* path : {"/v1/embeddings", "/pooling"}) routes.push_back(missing(path, "embeddings"));
   routes.push_back(missing("/classify", "classification"));
   for (const char* path : {"/v1/score", "/score"}) routes.push_back(missing(path, "scores"));

@@ -41,6 +41,7 @@ struct ServerConfig {
   std::vector<std::string> api_keys;            // each is a tenant; none here nor below: nobody is asked for one
   std::vector<double> api_key_weights;          // of their shares of the work; empty: all alike
   std::vector<ApiKey> named_api_keys;           // more of them; start() adds them to the two lists above
+  bool enable_tokenizer_info_endpoint = false;  // tells clients the chat template
   bool enable_admin_endpoints = false;          // on the clients' listener too; else they are not there
   AdminConfig admin;                            // a listener of their own
   CorsOptions cors;

@@ -33,6 +33,7 @@ TEST_F(OpenApiTest, TheDocumentDescribesTheRoutesThatThereAreAndNoOthers) {
   const std::string folder = testing::TempDir() + "quire-openapi";
   ServerConfig config;
   config.enable_admin_endpoints = true;
+  config.enable_tokenizer_info_endpoint = true;
   config.batch_folder = folder;
   start(config);
   const json::value document = get(port(), "/openapi.json").json();

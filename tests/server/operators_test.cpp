@@ -224,6 +224,20 @@ TEST_F(ServerTest, AdminEndpointsAreNotThereUnlessEnabled) {
   EXPECT_EQ(get(port(), "/admin/requests/1").status, 404);
 }
 
+TEST_F(ServerTest, TheTokenizerIsDescribedOnlyWhereAFlagSaysSo) {
+  start();
+  EXPECT_EQ(get(port(), "/tokenizer_info").status, 404);
+  start({.enable_tokenizer_info_endpoint = true});
+  const auto reply = get(port(), "/tokenizer_info");
+  ASSERT_EQ(reply.status, 200) << reply.body;
+  const json::object info = reply.json().as_object();
+  for (const char* member : {"tokenizer_class", "chat_template", "bos_token", "eos_token", "model_max_length"}) {
+    EXPECT_TRUE(info.contains(member)) << member;
+  }
+  EXPECT_TRUE(info.at("chat_template").is_string());
+  EXPECT_EQ(get(port(), "/tokenizer_info?model=other").status, 404);
+}
+
 TEST_F(ServerTest, AdminEndpointsAskForTheKeyToo) {
   start({.api_keys = {"k"}, .enable_admin_endpoints = true});
   EXPECT_EQ(post(port(), "/reset_prefix_cache", "").status, 401);
