@@ -133,11 +133,11 @@ std::vector<std::string_view> statuses(Errors errors) {
     case Errors::kRead:
       return {"400", "404", "429", "503"};
     case Errors::kRequest:
-      return {"400", "404", "413", "415", "429", "501", "503"};
+      return {"400", "404", "408", "413", "415", "429", "501", "503"};
     case Errors::kGeneration:
       return {"400", "404", "408", "413", "415", "429", "500", "501", "503"};
     case Errors::kMissing:
-      return {"400", "413", "415", "501", "503"};
+      return {"400", "408", "413", "415", "501", "503"};
   }
   return {};
 }
