@@ -61,7 +61,7 @@ fuzz_target() {
     pid=$! run=0
     while now=$(processor_seconds "$pid") && [[ -n $now ]]; do
       run=$now
-      if ((used + run >= seconds)) || [[ -e $folder/ended ]]; then kill -INT "$pid" || true; fi
+      if ((used + run >= seconds)) || [[ -e $folder/ended ]]; then kill -INT "$pid" 2>/dev/null || true; fi
       sleep 1
     done
     wait "$pid" || true
@@ -84,7 +84,7 @@ while [[ -n $(jobs -rp) ]]; do wait || true; done  # a signal ends a wait
 printf '%-16s %8s %12s %8s %8s %9s %9s\n' target seconds runs runs/s edges inputs findings
 for target in "${targets[@]}"; do
   runs=$(awk '/^stat::number_of_executed_units:/ {sum += $2} END {print sum + 0}' "$folder/$target.log")
-  edges=$(grep -oE ' cov: [0-9]+' "$folder/$target.log" | awk '$2 > most {most = $2} END {print most + 0}')
+  edges=$(grep -aoE ' cov: [0-9]+' "$folder/$target.log" | awk '$2 > most {most = $2} END {print most + 0}')
   found=$(find "$folder/findings" -type f -name "$target-*" | wc -l)
   used=$(cat "$folder/$target.seconds" 2>/dev/null || echo 0)
   printf '%-16s %8d %12d %8d %8d %9d %9d\n' "$target" "$used" "$runs" $((runs / (used > 0 ? used : 1))) "$edges" \
