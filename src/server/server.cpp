@@ -188,7 +188,7 @@ class Server::Impl : public HttpHandler {
   void add_generating_routes(std::vector<Route>& routes);
   void add_batch_routes(std::vector<Route>& routes);
   void add_admin_routes(std::vector<Route>& routes);
-  Route admin(std::string method, std::string path, std::function<HttpResponse(const HttpRequest&)> answer);
+  Route unparsed(std::string method, std::string path, std::function<HttpResponse(const HttpRequest&)> answer);
   void health(Exchange& exchange) const;
   void metrics(Exchange& exchange) const;
   void model(Exchange& exchange) const;
@@ -254,8 +254,8 @@ Route Server::Impl::working(std::string method, std::string path, Answer answer)
 }
 
 // As `working`, for what needs no parsing.
-Route Server::Impl::admin(std::string method, std::string path,
-                          std::function<HttpResponse(const HttpRequest&)> answer) {
+Route Server::Impl::unparsed(std::string method, std::string path,
+                             std::function<HttpResponse(const HttpRequest&)> answer) {
   return {std::move(method), std::move(path), false,
           [this, answer = std::move(answer)](const std::shared_ptr<Exchange>& exchange) {
             if (workers_.post(exchange->request().tenant,
@@ -293,7 +293,7 @@ void Server::Impl::add_generating_routes(std::vector<Route>& routes) {
   routes.push_back(working("POST", "/detokenize", to(*api_, &OpenAiApi::detokenize)));
   if (config_.enable_tokenizer_info_endpoint) {
     routes.push_back(
-        admin("GET", "/tokenizer_info", [this](const HttpRequest& r) { return api_->tokenizer_info(r.query); }));
+        unparsed("GET", "/tokenizer_info", [this](const HttpRequest& r) { return api_->tokenizer_info(r.query); }));
   }
   for (const char* path : {"/v1/embeddings", "/pooling"}) routes.push_back(missing(path, "embeddings"));
   routes.push_back(missing("/classify", "classification"));
@@ -319,7 +319,7 @@ void Server::Impl::add_batch_routes(std::vector<Route>& routes) {
 
 void Server::Impl::add_admin_routes(std::vector<Route>& routes) {
   for (AdminRoute& route : admin_routes(*models_)) {
-    routes.push_back(admin(std::move(route.method), std::move(route.path), std::move(route.answer)));
+    routes.push_back(unparsed(std::move(route.method), std::move(route.path), std::move(route.answer)));
   }
 }
 
