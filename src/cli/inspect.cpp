@@ -5,12 +5,12 @@
 
 #include <boost/json.hpp>
 
-#include "base/host_memory.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/backend.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "runner/memory_planner.h"
+#include "runner/open_checkpoint.h"
 #include "runner/text_files.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -74,7 +74,7 @@ json::object model_of(const ModelConfig& model) {
 // What the files say; every part that would be refused is in "unsupported", with the reason.
 Result<json::object> inspect(InspectOptions& options) {
   QUIRE_RETURN_IF_ERROR(resolve_model(options.engine));
-  QUIRE_ASSIGN_OR_RETURN(auto checkpoint, checkpoint::Checkpoint::open(options.engine.model));
+  QUIRE_ASSIGN_OR_RETURN(auto checkpoint, runner::open_checkpoint(options.engine));
   QUIRE_ASSIGN_OR_RETURN(auto backend, make_backend(options.engine));
   json::array unsupported;
   const auto refuse = [&](const char* part, const Status& status) {
@@ -86,7 +86,7 @@ Result<json::object> inspect(InspectOptions& options) {
       named != nullptr && named->is_array())
     out["architectures"] = *named;
   out["weights"] = checkpoint->dtype_summary();
-  const auto planned = runner::plan_model(options.engine, *checkpoint, *backend, available_host_memory());
+  const auto planned = runner::plan_model(options.engine, *checkpoint, *backend, backend->free_memory());
   if (planned.ok()) {
     out["model"] = model_of(planned->config);
     const MemoryPlan& memory = planned->memory;

@@ -3,12 +3,12 @@
 
 #include <boost/json.hpp>
 
-#include "base/host_memory.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/backend.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "runner/memory_planner.h"
+#include "runner/open_checkpoint.h"
 
 namespace quire::cli {
 namespace {
@@ -37,10 +37,10 @@ std::string as_json(const MemoryPlan& plan, int64_t sequence_tokens) {
 
 Status run(PlanOptions& options) {
   QUIRE_RETURN_IF_ERROR(resolve_model(options.engine));
-  QUIRE_ASSIGN_OR_RETURN(auto checkpoint, checkpoint::Checkpoint::open(options.engine.model));
+  QUIRE_ASSIGN_OR_RETURN(auto checkpoint, runner::open_checkpoint(options.engine));
   QUIRE_ASSIGN_OR_RETURN(auto backend, make_backend(options.engine));
   QUIRE_ASSIGN_OR_RETURN(const runner::PlannedModel planned,
-                         runner::plan_model(options.engine, *checkpoint, *backend, available_host_memory()));
+                         runner::plan_model(options.engine, *checkpoint, *backend, backend->free_memory()));
   const ModelConfig& model = planned.config;
   const int64_t length = options.sequence_tokens > 0 ? options.sequence_tokens : planned.max_model_len;
   if (options.json) {

@@ -9,6 +9,7 @@
 #include "cli/commands.h"
 #include "cli/json_lines.h"
 #include "cli/options.h"
+#include "runner/open_checkpoint.h"
 #include "text/chat_template.h"
 
 namespace quire::cli {
@@ -25,7 +26,7 @@ struct RenderOptions {
 Result<std::string> template_source(RenderOptions& options) {
   if (options.file.empty()) {
     QUIRE_RETURN_IF_ERROR(resolve_model(options.engine));
-    QUIRE_ASSIGN_OR_RETURN(auto checkpoint, checkpoint::Checkpoint::open(options.engine.model));
+    QUIRE_ASSIGN_OR_RETURN(auto checkpoint, runner::open_checkpoint(options.engine));
     std::string source = checkpoint->chat_template();
     if (source.empty()) return not_found("{} has no chat template; --template FILE names one", options.engine.model);
     return source;

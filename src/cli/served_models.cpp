@@ -6,13 +6,13 @@
 #include <filesystem>
 #include <utility>
 
-#include "base/host_memory.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/backend.h"
 #include "cli/options.h"
 #include "engine/engine.h"
 #include "runner/memory_planner.h"
+#include "runner/open_checkpoint.h"
 #include "runner/turns.h"
 
 namespace quire::cli {
@@ -59,19 +59,18 @@ Status check_one_model_flags(const ServeOptions& options) {
 // How much of the memory each takes.
 Status plan_all(ServeOptions& options, std::vector<EngineConfig>& configs, std::vector<server::ModelSource>& sources) {
   server::ServerConfig& server = options.server;
+  QUIRE_ASSIGN_OR_RETURN(const auto backend, make_backend(options.engine));
   // What is left is for the program, the texts of requests and what a plan cannot know.
   constexpr double kShareOfFreeMemory = 0.9;
   if (server.models_memory_bytes == 0) {
-    server.models_memory_bytes =
-        static_cast<int64_t>(static_cast<double>(available_host_memory()) * kShareOfFreeMemory);
+    server.models_memory_bytes = static_cast<int64_t>(static_cast<double>(backend->free_memory()) * kShareOfFreeMemory);
   }
   const size_t at_once =
       server.max_loaded_models == 0 ? configs.size() : std::min(configs.size(), server.max_loaded_models);
-  QUIRE_ASSIGN_OR_RETURN(const auto backend, make_backend(options.engine));
   for (size_t i = 0; i < configs.size(); ++i) {
     EngineConfig& config = configs[i];
-    config.memory_utilization /= static_cast<double>(at_once);
-    const auto checkpoint = checkpoint::Checkpoint::open(config.model);
+    config.memory_utilization = runner::memory_utilization(config, *backend) / static_cast<double>(at_once);
+    const auto checkpoint = runner::open_checkpoint(config);
     auto planned = checkpoint.ok() ? runner::plan_model(config, **checkpoint, *backend, server.models_memory_bytes)
                                    : Result<runner::PlannedModel>(checkpoint.status());
     if (!planned.ok()) return Status(planned.status()).with_prefix("model " + config.served_model_name + ": ");

@@ -4,6 +4,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "cli/options.h"
+#include "runner/open_checkpoint.h"
 #include "runner/text_files.h"
 
 namespace quire::cli {
@@ -23,7 +24,7 @@ Result<std::unique_ptr<text::Tokenizer>> load_tokenizer(EngineConfig& config) {
     QUIRE_RETURN_IF_ERROR(runner::read_tokenizer_files(path, source));
     return text::Tokenizer::from_source(source);
   }
-  QUIRE_ASSIGN_OR_RETURN(auto checkpoint, checkpoint::Checkpoint::open(config.model));
+  QUIRE_ASSIGN_OR_RETURN(auto checkpoint, runner::open_checkpoint(config));
   QUIRE_ASSIGN_OR_RETURN(const TextSource source, runner::read_text_source(config, *checkpoint));
   return text::Tokenizer::from_source(source);
 }

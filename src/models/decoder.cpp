@@ -115,7 +115,8 @@ class Decoder final : public Model {
     return stream.normed;
   }
 
-  void logits(ops::Backend& backend, const float* hidden, int64_t num_rows, float* out) const override {
+  void logits(ops::Backend& backend, const float* hidden, int64_t num_rows, float* out,
+              nn::Workspace& /*workspace*/) const override {
     head_(backend, hidden, num_rows, out);
     scale(backend, out, num_rows, config_.vocab_size, config_.logits_scale, config_.logits_soft_cap);
   }
@@ -169,7 +170,7 @@ class Decoder final : public Model {
         loader.vector(root + ".rope_freqs.weight", config_.rope.rotary_dim / 2, /*optional=*/true);
     const auto make = [&](const RopeConfig& rope, const std::vector<float>& by) {
       loader.count(nn::Rotary::table_bytes(rope, num_positions));
-      return loader.planning() ? nn::Rotary() : nn::Rotary(rope, num_positions, by);
+      return loader.planning() ? nn::Rotary() : nn::Rotary(loader, rope, num_positions, by);
     };
     rotary_ = make(config_.rope, divisors);
     if (config_.window_rope) window_rotary_ = make(*config_.window_rope, {});

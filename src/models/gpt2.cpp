@@ -126,7 +126,8 @@ class Gpt2 final : public Model {
     return normed;
   }
 
-  void logits(ops::Backend& backend, const float* hidden, int64_t num_rows, float* out) const override {
+  void logits(ops::Backend& backend, const float* hidden, int64_t num_rows, float* out,
+              nn::Workspace& /*workspace*/) const override {
     head_(backend, hidden, num_rows, out);
   }
 

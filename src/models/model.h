@@ -24,7 +24,10 @@ class Model {
   // workspace.
   virtual float* forward(ops::Backend& backend, const nn::Batch& batch, nn::Workspace& workspace) const = 0;
   // hidden: [num_rows, hidden_size] -> out: [num_rows, vocab_size].
-  virtual void logits(ops::Backend& backend, const float* hidden, int64_t num_rows, float* out) const = 0;
+  virtual void logits(ops::Backend& backend, const float* hidden, int64_t num_rows, float* out,
+                      nn::Workspace& workspace) const = 0;
+  // Floats that logits() takes from the workspace.
+  virtual int64_t logits_workspace_floats(int64_t /*num_rows*/) const { return 0; }
 };
 
 // A family: how its configuration is read and how its model is built. Building with a planning

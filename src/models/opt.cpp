@@ -149,11 +149,17 @@ class Opt final : public Model {
     return hidden;
   }
 
-  void logits(ops::Backend& backend, const float* hidden, int64_t num_rows, float* out) const override {
+  void logits(ops::Backend& backend, const float* hidden, int64_t num_rows, float* out,
+              nn::Workspace& workspace) const override {
     if (!projects()) return head_(backend, hidden, num_rows, out);
-    std::vector<float> projected(static_cast<size_t>(num_rows * config_.embedding_size));
-    project_out_(backend, hidden, num_rows, projected.data());
-    head_(backend, projected.data(), num_rows, out);
+    const int64_t mark = workspace.mark();
+    float* projected = workspace.take(num_rows * config_.embedding_size);
+    project_out_(backend, hidden, num_rows, projected);
+    head_(backend, projected, num_rows, out);
+    workspace.rewind(mark);
+  }
+  int64_t logits_workspace_floats(int64_t num_rows) const override {
+    return projects() ? nn::Workspace::rounded(num_rows * config_.embedding_size) : 0;
   }
 
  private:

@@ -33,7 +33,7 @@ Attention::Attention(Loader& loader, const std::string& prefix, const AttentionC
   }
   // GGUF's parameters all have a suffix.
   const std::string sinks = prefix + (loader.has(prefix + ".sinks.weight") ? ".sinks.weight" : ".sinks");
-  if (config.sinks) sinks_ = loader.vector(sinks, config.num_heads);
+  if (config.sinks) sinks_ = {loader, loader.vector(sinks, config.num_heads)};
 }
 
 int64_t Attention::workspace_floats(const AttentionConfig& config, int64_t num_tokens) {
@@ -79,7 +79,7 @@ void Attention::operator()(ops::Backend& backend, const Batch& batch, const Cach
                                   .scale = config_.scale,
                                   .window = config_.window,
                                   .soft_cap = config_.soft_cap,
-                                  .sinks = sinks_.empty() ? nullptr : sinks_.data(),
+                                  .sinks = sinks_.data(),
                                   .out = context});
   output_(backend, context, batch.num_tokens, out);
   workspace.rewind(mark);

@@ -70,7 +70,7 @@ class Attention final : public SelfAttention {
   Linear output_;
   RmsNorm query_norm_;
   RmsNorm key_norm_;
-  std::vector<float> sinks_;  // [num_heads] or empty
+  Parameter sinks_;  // [num_heads] or empty
 };
 
 }  // namespace quire::nn

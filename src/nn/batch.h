@@ -6,14 +6,15 @@
 #include <span>
 
 #include "ops/kv_cache.h"
+#include "tensor/mirrored.h"
 #include "types/ids.h"
 
 namespace quire::nn {
 
 // Layers of one kind share block tables and slots.
 struct CacheGroup {
-  const int64_t* slots = nullptr;         // [num_tokens], where each token's key and value go
-  const BlockId* block_tables = nullptr;  // [num_sequences, block_table_stride]
+  Mirrored<int64_t> slots;         // [num_tokens], where each token's key and value go
+  Mirrored<BlockId> block_tables;  // [num_sequences, block_table_stride]
 };
 
 // One layer's keys and values.
@@ -25,11 +26,11 @@ struct CacheLayer {
 struct Batch {
   int64_t num_tokens = 0;
   int32_t num_sequences = 0;
-  const TokenId* token_ids = nullptr;        // [num_tokens]
-  const int32_t* positions = nullptr;        // [num_tokens]
-  const int32_t* query_offsets = nullptr;    // [num_sequences + 1]
-  const int32_t* context_lengths = nullptr;  // [num_sequences], tokens in the cache when the step is done
-  const int32_t* prompt_lengths = nullptr;   // [num_sequences]; nullptr: the context lengths
+  Mirrored<TokenId> token_ids;              // [num_tokens]
+  Mirrored<int32_t> positions;              // [num_tokens]
+  Mirrored<int32_t> query_offsets;          // [num_sequences + 1]
+  Mirrored<int32_t> context_lengths;        // [num_sequences], tokens in the cache when the step is done
+  const int32_t* prompt_lengths = nullptr;  // [num_sequences], on the host; nullptr: the context lengths
   int64_t block_table_stride = 0;
   std::span<const CacheGroup> groups;
   std::span<const CacheLayer> layers;

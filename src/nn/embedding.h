@@ -1,4 +1,4 @@
-// Token embeddings, read row by row out of the mapped checkpoint; learned positions are such a table too.
+// Token embeddings, read row by row as the checkpoint stores them; learned positions are such a table too.
 #pragma once
 
 #include <string>
@@ -13,19 +13,20 @@ class Embedding {
   Embedding() = default;
   // The row of id is at id + offset.
   Embedding(Loader& loader, const std::string& name, int64_t num_rows, int64_t size, int64_t offset = 0)
-      : table_(loader.raw(name, {num_rows, size})) {
-    if (table_.data == nullptr) return;
-    table_.data = static_cast<const uint8_t*>(table_.data) + offset * row_bytes(table_.dtype, size);
-    table_.shape = {num_rows - offset, size};
+      : table_(loader.table(name, {num_rows, size})) {
+    TensorView& view = table_.view;
+    if (view.data == nullptr) return;
+    view.data = static_cast<const uint8_t*>(view.data) + offset * row_bytes(view.dtype, size);
+    view.shape = {num_rows - offset, size};
   }
 
   // out: [num_tokens, size].
-  void operator()(ops::Backend& backend, const TokenId* ids, int64_t num_tokens, float* out) const {
-    backend(ops::EmbeddingArgs{.ids = ids, .num_tokens = num_tokens, .table = table_, .out = out});
+  void operator()(ops::Backend& backend, Mirrored<TokenId> ids, int64_t num_tokens, float* out) const {
+    backend(ops::EmbeddingArgs{.ids = ids, .num_tokens = num_tokens, .table = table_.view, .out = out});
   }
 
  private:
-  TensorView table_;
+  ops::ResidentTable table_;
 };
 
 }  // namespace quire::nn

@@ -171,6 +171,32 @@ std::vector<float> stored_bias(Loader& loader, const std::string& prefix, const 
   return all;
 }
 
+// [num_experts, gate | up].
+std::vector<float> gate_and_up_bias(Loader& loader, const std::string& prefix, const Spelling& spelling,
+                                    const ExpertShape& shape) {
+  const int64_t size = shape.intermediate_size;
+  std::vector<float> bias;
+  if (spelling.up.empty()) {
+    bias = stored_bias(loader, prefix, spelling, spelling.gate, shape.num_experts, 2 * size);
+    if (!shape.stacks_interleaved) return bias;
+    const std::vector<float> stored = bias;
+    for (size_t i = 0; i < stored.size(); ++i) {
+      const size_t row = i % static_cast<size_t>(2 * size);
+      bias[i - row + row / 2 + (row % 2 == 0 ? 0 : static_cast<size_t>(size))] = stored[i];
+    }
+    return bias;
+  }
+  const std::vector<float> gate = stored_bias(loader, prefix, spelling, spelling.gate, shape.num_experts, size);
+  const std::vector<float> up = stored_bias(loader, prefix, spelling, spelling.up, shape.num_experts, size);
+  for (size_t e = 0; e < gate.size() / static_cast<size_t>(size) && gate.size() == up.size(); ++e) {
+    for (const std::vector<float>* half : {&gate, &up}) {
+      const float* from = half->data() + e * static_cast<size_t>(size);
+      bias.insert(bias.end(), from, from + size);
+    }
+  }
+  return bias;
+}
+
 }  // namespace
 
 void ExpertLinear::pack(Loader& loader, int32_t expert, const std::vector<TensorView>& parts) {
@@ -187,6 +213,14 @@ void ExpertLinear::pack(Loader& loader, int32_t expert, const std::vector<Tensor
     segments_[i].push_back(packed[i].get());
     matrices_.push_back(std::move(packed[i]));
   }
+}
+
+void ExpertLinear::finish(Loader& loader, std::span<const float> bias) {
+  for (const auto& matrices : segments_) {
+    if (matrices.size() != static_cast<size_t>(num_experts_)) return;  // some failed, which the loader tells
+    groups_.push_back(loader.backend().group(matrices));
+  }
+  bias_ = {loader, bias};
 }
 
 ExpertLinear ExpertLinear::gate_and_up(Loader& loader, const std::string& prefix, const ExpertShape& shape) {
@@ -215,25 +249,7 @@ ExpertLinear ExpertLinear::gate_and_up(Loader& loader, const std::string& prefix
     for (size_t i = 0; i < parts.size(); ++i) views.push_back(parts[i].expert(e, loader.planning(), memory[i]));
     out.pack(loader, e, views);
   }
-  if (!shape.bias) return out;
-  if (spelling.up.empty()) {
-    out.bias_ = stored_bias(loader, prefix, spelling, spelling.gate, experts, 2 * size);
-    if (!shape.stacks_interleaved) return out;
-    const std::vector<float> stored = out.bias_;
-    for (size_t i = 0; i < stored.size(); ++i) {
-      const size_t row = i % static_cast<size_t>(2 * size);
-      out.bias_[i - row + row / 2 + (row % 2 == 0 ? 0 : static_cast<size_t>(size))] = stored[i];
-    }
-    return out;
-  }
-  const std::vector<float> gate = stored_bias(loader, prefix, spelling, spelling.gate, experts, size);
-  const std::vector<float> up = stored_bias(loader, prefix, spelling, spelling.up, experts, size);
-  for (size_t e = 0; e < gate.size() / static_cast<size_t>(size) && gate.size() == up.size(); ++e) {
-    for (const std::vector<float>* half : {&gate, &up}) {
-      const float* from = half->data() + e * static_cast<size_t>(size);
-      out.bias_.insert(out.bias_.end(), from, from + size);
-    }
-  }
+  out.finish(loader, shape.bias ? gate_and_up_bias(loader, prefix, spelling, shape) : std::vector<float>());
   return out;
 }
 
@@ -248,24 +264,26 @@ ExpertLinear ExpertLinear::down(Loader& loader, const std::string& prefix, const
                       {shape.num_experts, shape.hidden_size, shape.intermediate_size, transposed, false});
   std::vector<uint8_t> memory;
   for (int32_t e = 0; e < shape.num_experts; ++e) out.pack(loader, e, {stored.expert(e, loader.planning(), memory)});
-  if (shape.bias)
-    out.bias_ = stored_bias(loader, prefix, spelling, spelling.down, shape.num_experts, shape.hidden_size);
+  out.finish(loader, shape.bias
+                         ? stored_bias(loader, prefix, spelling, spelling.down, shape.num_experts, shape.hidden_size)
+                         : std::vector<float>());
   return out;
 }
 
-void ExpertLinear::operator()(ops::Backend& backend, const float* x, const int32_t* offsets, float* out) const {
+void ExpertLinear::operator()(ops::Backend& backend, const float* x, int64_t num_rows, const int32_t* offsets,
+                              float* out) const {
   int64_t column = 0;
-  for (const auto& weights : segments_) {
+  for (const auto& weights : groups_) {
     backend(ops::GroupedLinearArgs{.x = x,
                                    .x_stride = in_features_,
                                    .offsets = offsets,
-                                   .num_groups = num_experts_,
-                                   .weights = weights.data(),
+                                   .num_rows = num_rows,
+                                   .weights = weights.get(),
                                    .bias = bias_.empty() ? nullptr : bias_.data() + column,
                                    .bias_stride = out_features_,
                                    .out = out + column,
                                    .out_stride = out_features_});
-    column += weights[0]->rows();
+    column += (*weights)[0].rows();
   }
 }
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "nn/loader.h"
+#include "nn/parameter.h"
 
 namespace quire::nn {
 
@@ -30,18 +30,21 @@ class ExpertLinear {
   static ExpertLinear gate_and_up(Loader& loader, const std::string& prefix, const ExpertShape& shape);
   static ExpertLinear down(Loader& loader, const std::string& prefix, const ExpertShape& shape);
 
-  // x: [offsets[num_experts], in_features] sorted by expert (ops/moe_routing.h) -> out: [.., out_features].
-  void operator()(ops::Backend& backend, const float* x, const int32_t* offsets, float* out) const;
+  // x: [num_rows, in_features] sorted by expert (ops/moe_routing.h) -> out: [num_rows, out_features].
+  void operator()(ops::Backend& backend, const float* x, int64_t num_rows, const int32_t* offsets, float* out) const;
 
  private:
+  // The matrices of an expert, in turn; what they make together, after the last.
   void pack(Loader& loader, int32_t expert, const std::vector<TensorView>& parts);
+  void finish(Loader& loader, std::span<const float> bias);
 
   int32_t num_experts_ = 0;
   int64_t in_features_ = 0;
   int64_t out_features_ = 0;
   std::vector<std::unique_ptr<ops::PackedMatrix>> matrices_;
   std::vector<std::vector<const ops::PackedMatrix*>> segments_;  // rows of one dtype: [segments][num_experts]
-  std::vector<float> bias_;                                      // [num_experts, out_features] or empty
+  std::vector<std::unique_ptr<ops::PackedGroup>> groups_;        // [segments]
+  Parameter bias_;                                               // [num_experts, out_features] or empty
 };
 
 }  // namespace quire::nn

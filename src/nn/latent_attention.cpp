@@ -1,22 +1,24 @@
 #include "nn/latent_attention.h"
 
 #include <cstring>
-#include <numeric>
+
+#include "tensor/stored_values.h"
 
 namespace quire::nn {
 namespace {
 
 // The matrix [rows, columns] as [columns, rows]: in its own dtype, or in F32 where that is blocks along the rows.
-std::vector<uint8_t> turn(ops::Backend& backend, const TensorView& matrix, DType dtype) {
+std::vector<uint8_t> turn(const TensorView& matrix, DType dtype) {
   const int64_t rows = matrix.shape[0];
   const int64_t columns = matrix.shape[1];
   const auto* from = static_cast<const uint8_t*>(matrix.data);
   std::vector<float> floats;
   if (dtype != matrix.dtype) {
     floats.resize(static_cast<size_t>(rows * columns));
-    std::vector<TokenId> ids(static_cast<size_t>(rows));
-    std::iota(ids.begin(), ids.end(), TokenId{0});
-    backend(ops::EmbeddingArgs{.ids = ids.data(), .num_tokens = rows, .table = matrix, .out = floats.data()});
+    for (int64_t row = 0; row < rows; ++row) {
+      read_stored_row(matrix.dtype, from + row * row_bytes(matrix.dtype, columns), columns,
+                      floats.data() + row * columns);
+    }
     from = reinterpret_cast<const uint8_t*>(floats.data());
   }
   const auto size = static_cast<size_t>(info(dtype).block_bytes);
@@ -51,10 +53,14 @@ LatentAttention::LatentAttention(Loader& loader, const std::string& prefix, cons
 }
 
 void LatentAttention::pack_head(Loader& loader, const TensorView& matrix, Matrices& out) {
-  for (auto& packed : loader.pack({&matrix, 1})) {
-    out.heads.push_back(packed.get());
-    out.owned.push_back(std::move(packed));
-  }
+  for (auto& packed : loader.pack({&matrix, 1})) out.owned.push_back(std::move(packed));
+}
+
+void LatentAttention::finish_heads(Loader& loader, Matrices& heads) const {
+  std::vector<const ops::PackedMatrix*> matrices;
+  for (const auto& matrix : heads.owned) matrices.push_back(matrix.get());
+  if (matrices.size() != static_cast<size_t>(options_.num_heads)) return;  // planned, or failed, which the loader tells
+  heads.heads = loader.backend().group(std::move(matrices));
 }
 
 LatentAttention::Matrices LatentAttention::pack_heads(Loader& loader, const TensorView& stack) const {
@@ -66,6 +72,7 @@ LatentAttention::Matrices LatentAttention::pack_heads(Loader& loader, const Tens
         static_cast<const uint8_t*>(stack.data) + head * bytes, stack.dtype, {stack.shape[1], stack.shape[2]}};
     pack_head(loader, view, heads);
   }
+  finish_heads(loader, heads);
   return heads;
 }
 
@@ -90,13 +97,15 @@ void LatentAttention::load_up_projections(Loader& loader, const std::string& pre
     TensorView keys{from, plain ? stored.dtype : DType::kF32, {sizes.kv_rank, nope}};
     std::vector<uint8_t> turned;
     if (!loader.planning()) {
-      turned = turn(loader.backend(), {from, stored.dtype, {nope, sizes.kv_rank}}, keys.dtype);
+      turned = turn({from, stored.dtype, {nope, sizes.kv_rank}}, keys.dtype);
       keys.data = turned.data();
     }
     pack_head(loader, keys, key_up_);
     const TensorView values{from + nope * stored_row, stored.dtype, {sizes.value_head_dim, sizes.kv_rank}};
     pack_head(loader, values, value_up_);
   }
+  finish_heads(loader, key_up_);
+  finish_heads(loader, value_up_);
 }
 
 int64_t LatentAttention::workspace_floats(int64_t num_tokens) const {
@@ -111,9 +120,8 @@ void LatentAttention::project_heads(ops::Backend& backend, const Matrices& weigh
                                     int64_t num_tokens, float* out, int64_t out_head) const {
   backend(ops::GroupedLinearArgs{.x = x,
                                  .x_stride = options_.num_heads * x_head,
-                                 .rows_per_group = num_tokens,
-                                 .num_groups = options_.num_heads,
-                                 .weights = weights.heads.data(),
+                                 .num_rows = num_tokens * options_.num_heads,
+                                 .weights = weights.heads.get(),
                                  .out = out,
                                  .out_stride = options_.num_heads * out_head,
                                  .x_group_stride = x_head,

@@ -36,13 +36,14 @@ class LatentAttention final : public SelfAttention {
   // A matrix for each head.
   struct Matrices {
     std::vector<std::unique_ptr<ops::PackedMatrix>> owned;
-    std::vector<const ops::PackedMatrix*> heads;
+    std::unique_ptr<ops::PackedGroup> heads;
   };
 
   void load_up_projections(Loader& loader, const std::string& prefix);
   // [heads, rows, columns] by heads.
   Matrices pack_heads(Loader& loader, const TensorView& stack) const;
   static void pack_head(Loader& loader, const TensorView& matrix, Matrices& out);
+  void finish_heads(Loader& loader, Matrices& heads) const;  // all are packed
   const float* project_queries(ops::Backend& backend, const Batch& batch, const Rotary& rotary, const float* x,
                                Workspace& workspace) const;
   // out[t][h] = weights[h] x[t][h], heads x_head and out_head floats apart.

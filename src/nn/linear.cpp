@@ -60,12 +60,14 @@ Linear::Linear(Loader& loader, std::vector<Part> parts, int64_t in_features, Wei
   }
   segments_ = loader.matrix(matrices, in_features, role);
   if (!any_bias) return;
+  std::vector<float> biases;
   for (const Part& part : parts) {
     std::vector<float> bias = part.bias ? loader.vector(part.prefix + ".bias", part.rows) : std::vector<float>();
     if (loader.planning()) continue;  // a plan takes no memory, whatever numbers a file names
     bias.resize(static_cast<size_t>(part.rows));
-    bias_.insert(bias_.end(), bias.begin(), bias.end());
+    biases.insert(biases.end(), bias.begin(), bias.end());
   }
+  bias_ = {loader, biases};
 }
 
 void Linear::operator()(ops::Backend& backend, const float* x, int64_t num_rows, float* out) const {

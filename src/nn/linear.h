@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "nn/loader.h"
+#include "nn/parameter.h"
 
 namespace quire::nn {
 
@@ -39,7 +39,7 @@ class Linear {
   int64_t out_features_ = 0;
   bool precise_ = false;
   std::vector<std::unique_ptr<ops::PackedMatrix>> segments_;
-  std::vector<float> bias_;  // [out_features] or empty
+  Parameter bias_;  // [out_features] or empty
 };
 
 }  // namespace quire::nn

@@ -3,25 +3,28 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <numeric>
 #include <set>
 
 #include "base/log.h"
+#include "tensor/stored_values.h"
 
 namespace quire::nn {
 
 const checkpoint::CheckpointTensor* Loader::declare(const std::string& name, const Shape& shape, bool optional) {
   specs_.push_back({name, shape, optional});
-  const checkpoint::CheckpointTensor* tensor = checkpoint_.find(name);
   // What does not fit is reported with everything else by finish().
-  return tensor != nullptr && tensor->view.shape == shape ? tensor : nullptr;
+  return checkpoint_.declared(specs_.back());
 }
 
-TensorView Loader::raw(const std::string& name, const Shape& shape) {
+ops::ResidentTable Loader::table(const std::string& name, const Shape& shape) {
   const checkpoint::CheckpointTensor* tensor = declare(name, shape, /*optional=*/false);
   if (tensor == nullptr) return {};
-  bytes_ += tensor->view.bytes();
-  return tensor->view;
+  bytes_ += backend_.table_bytes(tensor->view);
+  if (planning()) return {.view = tensor->view, .memory = {}};
+  auto table = backend_.table(tensor->view);
+  if (table.ok()) return std::move(*table);
+  fail(table.status().with_prefix(name + ": "));
+  return {};
 }
 
 const TensorView* Loader::peek(std::string_view name) const {
@@ -38,26 +41,29 @@ std::vector<float> Loader::floats(const std::string& name, int64_t rows, int64_t
   const checkpoint::CheckpointTensor* tensor = declare(name, {rows, columns}, /*optional=*/false);
   if (tensor == nullptr) return {};
   bytes_ += rows * columns * static_cast<int64_t>(sizeof(float));
-  if (planning()) return {};
-  std::vector<TokenId> ids(static_cast<size_t>(rows));
-  std::iota(ids.begin(), ids.end(), TokenId{0});
-  std::vector<float> values(static_cast<size_t>(rows * columns));
-  backend_(ops::EmbeddingArgs{.ids = ids.data(), .num_tokens = rows, .table = tensor->view, .out = values.data()});
-  return values;
+  return read(*tensor, rows, columns);
 }
 
 std::vector<float> Loader::vector(const std::string& name, int64_t size, bool optional) {
   const checkpoint::CheckpointTensor* tensor = declare(name, {size}, optional);
   if (tensor == nullptr) return {};
   bytes_ += size * static_cast<int64_t>(sizeof(float));
+  return read(*tensor, 1, size);
+}
+
+std::vector<float> Loader::read(const checkpoint::CheckpointTensor& tensor, int64_t rows, int64_t columns) {
   if (planning()) return {};
-  // The embedding op is the reader of every dtype: the vector is a table of one row.
-  std::vector<float> values(static_cast<size_t>(size));
-  const TokenId row = 0;
-  backend_(ops::EmbeddingArgs{.ids = &row,
-                              .num_tokens = 1,
-                              .table = {.data = tensor->view.data, .dtype = tensor->view.dtype, .shape = {1, size}},
-                              .out = values.data()});
+  const DType dtype = tensor.view.dtype;
+  if (!is_weight_format(dtype)) {
+    fail(unimplemented("{} is {}, which is not read as numbers: expected F32, F16, BF16 or one of GGUF's blocks",
+                       tensor.name, name(dtype)));
+    return {};
+  }
+  std::vector<float> values(static_cast<size_t>(rows * columns));
+  for (int64_t row = 0; row < rows; ++row) {
+    read_stored_row(dtype, static_cast<const uint8_t*>(tensor.view.data) + row * row_bytes(dtype, columns), columns,
+                    values.data() + row * columns);
+  }
   return values;
 }
 

@@ -21,7 +21,7 @@ class Loader {
  public:
   enum class Mode { kPlan, kLoad };
 
-  // Both must outlive the loader; the checkpoint must outlive every view that raw() gave.
+  // Both must outlive the loader; the checkpoint must outlive every view that table() gave.
   Loader(Mode mode, const checkpoint::Checkpoint& checkpoint, ops::Backend& backend,
          Quantization quantization = Quantization::kNone)
       : mode_(mode), checkpoint_(checkpoint), backend_(backend) {
@@ -32,9 +32,9 @@ class Loader {
   bool has(std::string_view name) const { return checkpoint_.find(name) != nullptr; }
   ops::Backend& backend() { return backend_; }
 
-  // A parameter as it lies in the mapped file, for reading row by row. Counts its bytes.
-  TensorView raw(const std::string& name, const Shape& shape);
-  // A small vector as floats; empty when planning. `optional`: empty when the checkpoint has none.
+  // A table whose rows are read one by one, where the device reads it. When planning only its shape. Counts its bytes.
+  ops::ResidentTable table(const std::string& name, const Shape& shape);
+  // A small vector as floats on the host; empty when planning. `optional`: empty when the checkpoint has none.
   std::vector<float> vector(const std::string& name, int64_t size, bool optional = false);
   // One matrix product out of parts that lie above each other along the output dimension: each
   // [rows, columns]. Parts of different dtypes become segments of their own.
@@ -55,7 +55,7 @@ class Loader {
   // quantised if that was asked for.
   std::vector<std::unique_ptr<ops::PackedMatrix>> pack(std::span<const TensorView> matrices,
                                                        WeightRole role = WeightRole::kProjection);
-  // A small matrix as floats; empty when planning.
+  // A small matrix as floats on the host; empty when planning.
   std::vector<float> floats(const std::string& name, int64_t rows, int64_t columns);
 
   // For finish() to return.
@@ -82,6 +82,8 @@ class Loader {
   // The memory of `view` [columns, rows] in the order of [rows, columns]. Errors: unimplemented for block formats.
   Result<std::vector<uint8_t>> transpose(const TensorView& view) const;
   Status check_quantizable() const;
+  // Rows as floats; nothing when planning.
+  std::vector<float> read(const checkpoint::CheckpointTensor& tensor, int64_t rows, int64_t columns);
   // The product of these matrices of one dtype, as stored (nullopt) or rounded; nullptr when planning or after a
   // failure.
   std::unique_ptr<ops::PackedMatrix> pack_segment(std::span<const TensorView> matrices, std::optional<DType> rounded);

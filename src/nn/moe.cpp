@@ -59,7 +59,7 @@ MoeBlock::MoeBlock(Loader& loader, const std::string& prefix, const MoeOptions& 
     std::string bias = router + std::string(kCorrectionBiases[0]);
     if (!loader.has(bias) && loader.has(router + std::string(kCorrectionBiases[1])))
       bias = router + std::string(kCorrectionBiases[1]);
-    correction_bias_ = loader.vector(bias, moe.num_experts);
+    correction_bias_ = {loader, loader.vector(bias, moe.num_experts)};
   }
   gate_and_up_ = ExpertLinear::gate_and_up(loader, block, expert_shape(options));
   down_ = ExpertLinear::down(loader, block, expert_shape(options));
@@ -100,7 +100,7 @@ MoeBlock::Routes MoeBlock::route(ops::Backend& backend, const float* x, int64_t 
                       .tokens = take_integers(workspace, pairs),
                       .offsets = take_integers(workspace, moe.num_experts + 1)};
   backend(ops::MoeRoutingArgs{.logits = logits,
-                              .correction_bias = correction_bias_.empty() ? nullptr : correction_bias_.data(),
+                              .correction_bias = correction_bias_.data(),
                               .num_tokens = num_tokens,
                               .num_experts = moe.num_experts,
                               .experts_per_token = moe.experts_per_token,
@@ -151,11 +151,14 @@ void MoeBlock::operator()(ops::Backend& backend, const float* x, int64_t num_tok
   float* rows = workspace.take(pairs * options_.hidden_size);  // the experts' inputs, then their outputs
   float* gate_up = workspace.take(pairs * 2 * moe.intermediate_size);
   float* activated = workspace.take(pairs * moe.intermediate_size);
-  backend(ops::GatherRowsArgs{
-      .in = x, .size = options_.hidden_size, .rows = routes.tokens, .num_rows = pairs, .out = rows});
-  gate_and_up_(backend, rows, routes.offsets, gate_up);
+  backend(ops::GatherRowsArgs{.in = x,
+                              .size = options_.hidden_size,
+                              .rows = ops::made_on_device(backend, routes.tokens),
+                              .num_rows = pairs,
+                              .out = rows});
+  gate_and_up_(backend, rows, pairs, routes.offsets, gate_up);
   activate(backend, gate_up, pairs, activated);
-  down_(backend, activated, routes.offsets, rows);
+  down_(backend, activated, pairs, routes.offsets, rows);
   backend(ops::MoeCombineArgs{.experts = rows,
                               .rows = routes.rows,
                               .weights = routes.weights,

@@ -43,7 +43,7 @@ class MoeBlock final : public FeedForward {
 
   MoeOptions options_;
   Linear router_;
-  std::vector<float> correction_bias_;  // [num_experts] or empty
+  Parameter correction_bias_;  // [num_experts] or empty
   ExpertLinear gate_and_up_;
   ExpertLinear down_;
   std::unique_ptr<GatedMlp> shared_;

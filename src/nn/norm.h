@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "nn/loader.h"
+#include "nn/parameter.h"
 
 namespace quire::nn {
 
@@ -13,8 +13,10 @@ class RmsNorm {
   RmsNorm() = default;
   // Parameter "<prefix>.weight" [size]; weight_offset is added to it.
   RmsNorm(Loader& loader, const std::string& prefix, int64_t size, double eps, double weight_offset = 0)
-      : size_(size), eps_(static_cast<float>(eps)), weight_(loader.vector(prefix + ".weight", size)) {
-    for (float& weight : weight_) weight += static_cast<float>(weight_offset);
+      : size_(size), eps_(static_cast<float>(eps)) {
+    std::vector<float> weight = loader.vector(prefix + ".weight", size);
+    for (float& value : weight) value += static_cast<float>(weight_offset);
+    weight_ = {loader, weight};
   }
 
   bool present() const { return size_ > 0; }
@@ -49,7 +51,7 @@ class RmsNorm {
  private:
   int64_t size_ = 0;
   float eps_ = 0;
-  std::vector<float> weight_;
+  Parameter weight_;
 };
 
 class LayerNorm {
@@ -59,8 +61,8 @@ class LayerNorm {
   LayerNorm(Loader& loader, const std::string& prefix, int64_t size, double eps, bool has_parameters = true)
       : size_(size), eps_(static_cast<float>(eps)) {
     if (!has_parameters) return;
-    weight_ = loader.vector(prefix + ".weight", size);
-    bias_ = loader.vector(prefix + ".bias", size);
+    weight_ = {loader, loader.vector(prefix + ".weight", size)};
+    bias_ = {loader, loader.vector(prefix + ".bias", size)};
   }
 
   bool present() const { return size_ > 0; }
@@ -69,8 +71,8 @@ class LayerNorm {
   void operator()(ops::Backend& backend, float* hidden, const float* delta, int64_t num_tokens, float* out) const {
     backend(ops::LayerNormArgs{.hidden = hidden,
                                .delta = delta,
-                               .weight = weight_.empty() ? nullptr : weight_.data(),
-                               .bias = bias_.empty() ? nullptr : bias_.data(),
+                               .weight = weight_.data(),
+                               .bias = bias_.data(),
                                .eps = eps_,
                                .num_tokens = num_tokens,
                                .size = size_,
@@ -80,8 +82,8 @@ class LayerNorm {
  private:
   int64_t size_ = 0;
   float eps_ = 0;
-  std::vector<float> weight_;
-  std::vector<float> bias_;
+  Parameter weight_;
+  Parameter bias_;
 };
 
 }  // namespace quire::nn

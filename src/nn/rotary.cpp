@@ -159,15 +159,15 @@ double rotary_attention_factor(const RopeConfig& rope) {
   return yarn_mscale(rope.factor, 1.0);
 }
 
-Rotary::Rotary(const RopeConfig& rope, int64_t num_positions, const std::vector<float>& divisors)
+Rotary::Rotary(Loader& loader, const RopeConfig& rope, int64_t num_positions, const std::vector<float>& divisors)
     : rotary_dim_(rope.rotary_dim), interleaved_(rope.interleaved), num_positions_(num_positions) {
   std::vector<double> frequencies = rotary_frequencies(rope);
   for (size_t i = 0; i < divisors.size() && i < frequencies.size(); ++i) frequencies[i] /= divisors[i];
   const double scale = rotary_attention_factor(rope);
-  table_ = make_table(frequencies, scale);
+  table_ = {loader, make_table(frequencies, scale)};
   if (rope.scaling != RopeScaling::kLongRope) return;
   trained_length_ = rope.original_max_position;
-  long_table_ = make_table(rotary_frequencies(rope, /*long_sequence=*/true), scale);
+  long_table_ = {loader, make_table(rotary_frequencies(rope, /*long_sequence=*/true), scale)};
 }
 
 std::vector<float> Rotary::make_table(const std::vector<double>& frequencies, double scale) const {
@@ -185,8 +185,8 @@ std::vector<float> Rotary::make_table(const std::vector<double>& frequencies, do
   return table;
 }
 
-void Rotary::rotate(ops::Backend& backend, const std::vector<float>& table, float* heads, int64_t token_stride,
-                    int64_t num_tokens, int32_t num_heads, int32_t head_dim, const int32_t* positions) const {
+void Rotary::rotate(ops::Backend& backend, const Parameter& table, float* heads, int64_t token_stride,
+                    int64_t num_tokens, int32_t num_heads, int32_t head_dim, Mirrored<int32_t> positions) const {
   backend(ops::RopeArgs{.heads = heads,
                         .token_stride = token_stride,
                         .num_tokens = num_tokens,
@@ -206,18 +206,18 @@ void Rotary::operator()(ops::Backend& backend, const Batch& batch, float* heads,
     rotate(backend, table_, heads, token_stride, batch.num_tokens, num_heads, head_dim, batch.positions);
     return;
   }
-  const auto rotate_run = [&](const std::vector<float>& table, int32_t begin, int32_t end) {
+  const auto rotate_run = [&](const Parameter& table, int32_t begin, int32_t end) {
     if (begin == end) return;
     rotate(backend, table, heads + begin * token_stride, token_stride, end - begin, num_heads, head_dim,
            batch.positions + begin);
   };
-  const int32_t* lengths = batch.prompt_lengths != nullptr ? batch.prompt_lengths : batch.context_lengths;
+  const int32_t* lengths = batch.prompt_lengths != nullptr ? batch.prompt_lengths : batch.context_lengths.host;
   for (int32_t s = 0; s < batch.num_sequences; ++s) {
-    const int32_t begin = batch.query_offsets[s];
-    const int32_t end = batch.query_offsets[s + 1];
+    const int32_t begin = batch.query_offsets.host[s];
+    const int32_t end = batch.query_offsets.host[s + 1];
     int32_t first_long = begin;
     if (lengths[s] <= trained_length_) {
-      while (first_long < end && batch.positions[first_long] < trained_length_) ++first_long;
+      while (first_long < end && batch.positions.host[first_long] < trained_length_) ++first_long;
     }
     rotate_run(table_, begin, first_long);
     rotate_run(long_table_, first_long, end);

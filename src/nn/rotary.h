@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 #include "nn/batch.h"
-#include "nn/loader.h"
+#include "nn/parameter.h"
 #include "types/model_config.h"
 
 namespace quire::nn {
@@ -30,7 +30,7 @@ class Rotary {
   // (GGUF's rope_freqs.weight), empty when it has none. Longrope takes its long factors for all tokens of a prompt that
   // is longer than the trained length, and for tokens at positions behind it; else the short ones. So a token is
   // rotated by its position and its prompt's length alone, whenever it is computed, again or in pieces.
-  Rotary(const RopeConfig& rope, int64_t num_positions, const std::vector<float>& divisors);
+  Rotary(Loader& loader, const RopeConfig& rope, int64_t num_positions, const std::vector<float>& divisors);
 
   // heads: [num_tokens, num_heads, head_dim] of the batch, tokens token_stride floats apart, rotated in place.
   void operator()(ops::Backend& backend, const Batch& batch, float* heads, int64_t token_stride, int32_t num_heads,
@@ -42,16 +42,16 @@ class Rotary {
   }
 
  private:
-  void rotate(ops::Backend& backend, const std::vector<float>& table, float* heads, int64_t token_stride,
-              int64_t num_tokens, int32_t num_heads, int32_t head_dim, const int32_t* positions) const;
+  void rotate(ops::Backend& backend, const Parameter& table, float* heads, int64_t token_stride, int64_t num_tokens,
+              int32_t num_heads, int32_t head_dim, Mirrored<int32_t> positions) const;
   std::vector<float> make_table(const std::vector<double>& frequencies, double scale) const;
 
   int32_t rotary_dim_ = 0;  // 0: nothing rotates
   bool interleaved_ = false;
   int64_t num_positions_ = 0;
-  int64_t trained_length_ = 0;     // longrope: what goes beyond it uses long_table_
-  std::vector<float> table_;       // [num_positions, rotary_dim]
-  std::vector<float> long_table_;  // the same, or empty
+  int64_t trained_length_ = 0;  // longrope: what goes beyond it uses long_table_
+  Parameter table_;             // [num_positions, rotary_dim]
+  Parameter long_table_;        // the same, or empty
 };
 
 }  // namespace quire::nn

@@ -2,13 +2,18 @@
 //   backend(RmsNormArgs{...});
 // which checks shapes (a wrong one is a bug and ends the process) and runs the kernel. Calls of one backend come from
 // one thread at a time and take effect in order.
+//
+// Pointers of an op's arguments are the device's, memory of allocator() or of host_allocator(), unless a Mirrored gives
+// both sides. A call may return before its op is done; download() and synchronise() wait.
 #pragma once
 
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/function_ref.h"
+#include "base/host_memory.h"
 #include "base/status.h"
 #include "ops/activation.h"
 #include "ops/add.h"
@@ -28,10 +33,17 @@
 #include "ops/quantise.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
+#include "ops/row_maximum.h"
 #include "ops/scale.h"
 #include "tensor/tensor.h"
 
 namespace quire::ops {
+
+// A table of rows where the device reads it.
+struct ResidentTable {
+  TensorView view;
+  Buffer memory;  // none where the device reads the file's own
+};
 
 class Backend {
  public:
@@ -39,6 +51,17 @@ class Backend {
 
   virtual std::string description() const = 0;  // "cpu, avx2, 2 threads": for people
   virtual Allocator& allocator() = 0;
+  bool computes_in_host_memory() { return allocator().device().kind == DeviceKind::kCpu; }
+  // Bytes of allocator() that may still be taken.
+  virtual int64_t free_memory() const { return available_host_memory(); }
+  // Memory of the host that the device reaches as well: of swapped blocks, and for downloads at full speed.
+  virtual Allocator& host_allocator() { return allocator(); }
+
+  // Copies between host and device in their turn with the ops. `host` may be written again when upload() returns.
+  virtual void upload(void* device, const void* host, size_t bytes);
+  virtual void download(void* host, const void* device, size_t bytes);
+  // Waits until all that was called is done.
+  virtual void synchronise() {}
 
   // The weight of a Linear out of its rows as stored: each part is [n_i, k] of one dtype, stacked along n (Q, K and V,
   // or gate and up, make one product). Reads the parts once; they may go afterwards. Errors: unimplemented for a dtype
@@ -47,6 +70,14 @@ class Backend {
   // The same of parts of F32, F16 and BF16 (each of its own), rounded to `dtype` as ops/quantise.h says. No row is kept
   // as floats for longer than it takes to round it. Errors: as pack().
   virtual Result<std::unique_ptr<PackedMatrix>> quantise(std::span<const TensorView> parts, DType dtype) = 0;
+  // For products that take these weights together.
+  virtual std::unique_ptr<PackedGroup> group(std::vector<const PackedMatrix*> matrices) {
+    return std::make_unique<PackedGroup>(std::move(matrices));
+  }
+  // Rows as stored, for the Embedding op; the file must stay mapped. Errors: resource_exhausted.
+  virtual Result<ResidentTable> table(const TensorView& stored) { return ResidentTable{.view = stored, .memory = {}}; }
+  // Bytes of table().
+  virtual int64_t table_bytes(const TensorView& stored) const { return stored.bytes(); }
   // What pack() or quantise() will hold, without packing.
   virtual int64_t packed_bytes(DType dtype, int64_t rows, int64_t columns) const = 0;
   // Scratch of the kernels themselves for batches up to this size, beyond what callers pass in.
@@ -84,6 +115,13 @@ class Backend {
   virtual void run(const GroupedLinearArgs& args) = 0;
   virtual void run(const ClampedSwigluArgs& args) = 0;
   virtual void run(const MoeCombineArgs& args) = 0;
+  virtual void run(const RowMaximumArgs& args) = 0;
 };
+
+// Numbers that an op made on the device: the host reads them only where it is the device.
+template <typename T>
+Mirrored<T> made_on_device(Backend& backend, const T* numbers) {
+  return {backend.computes_in_host_memory() ? numbers : nullptr, numbers};
+}
 
 }  // namespace quire::ops

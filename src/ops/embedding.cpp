@@ -15,10 +15,11 @@ void check(const EmbeddingArgs& args) {
                   fmt::format("hidden_size {} is no multiple of the {} values of a {} block", args.table.shape[1],
                               block, name(args.table.dtype)));
   if (args.num_tokens == 0) return;
-  QUIRE_CHECK(args.ids != nullptr && args.table.data != nullptr && args.out != nullptr);
+  QUIRE_CHECK(args.ids.device != nullptr && args.table.data != nullptr && args.out != nullptr);
+  if (args.ids.host == nullptr) return;
   for (int64_t t = 0; t < args.num_tokens; ++t) {
-    QUIRE_CHECK_MSG(args.ids[t] >= 0 && args.ids[t] < args.table.shape[0],
-                    fmt::format("ids[{}] is {}, the table has {} rows", t, args.ids[t], args.table.shape[0]));
+    QUIRE_CHECK_MSG(args.ids.host[t] >= 0 && args.ids.host[t] < args.table.shape[0],
+                    fmt::format("ids[{}] is {}, the table has {} rows", t, args.ids.host[t], args.table.shape[0]));
   }
 }
 

@@ -3,12 +3,14 @@
 
 #include <cstdint>
 
+#include "tensor/mirrored.h"
+
 namespace quire::ops {
 
 struct GatherRowsArgs {
   const float* in = nullptr;  // [any, size]
   int64_t size = 0;
-  const int32_t* rows = nullptr;  // [num_rows]
+  Mirrored<int32_t> rows;  // [num_rows]
   int64_t num_rows = 0;
   float* out = nullptr;  // [num_rows, size]
 };

@@ -13,12 +13,12 @@ namespace quire::ops {
 struct GroupedLinearArgs {
   const float* x = nullptr;  // rows of weights' columns() floats, x_stride apart
   int64_t x_stride = 0;
-  // Rows [offsets[g], offsets[g + 1]) are group g's: [num_groups + 1], rising from 0. nullptr: rows_per_group each.
+  // Rows [offsets[g], offsets[g + 1]) are group g's: [num_groups + 1] on the device, rising from 0 to num_rows.
+  // nullptr: num_rows / num_groups each.
   const int32_t* offsets = nullptr;
-  int64_t rows_per_group = 0;
-  int32_t num_groups = 0;
-  const PackedMatrix* const* weights = nullptr;  // [num_groups] of the same backend, all of one shape and dtype
-  const float* bias = nullptr;                   // [num_groups, bias_stride] or nullptr
+  int64_t num_rows = 0;                  // of all groups together
+  const PackedGroup* weights = nullptr;  // of the same backend
+  const float* bias = nullptr;           // [num_groups, bias_stride] or nullptr
   int64_t bias_stride = 0;
   float* out = nullptr;  // rows of weights' rows() floats, out_stride apart
   int64_t out_stride = 0;
@@ -28,11 +28,14 @@ struct GroupedLinearArgs {
   int64_t out_group_stride = 0;
 };
 
+// Shapes alone: the offsets may lie where the host cannot read them.
 void check(const GroupedLinearArgs& args);
+// The offsets. REQUIRES: the host reads them.
+void check_offsets(const GroupedLinearArgs& args);
 
-// The first row of group g; of g = num_groups: how many rows there are.
+// The first row of group g; of g = num_groups: how many rows there are. REQUIRES: the host reads the offsets.
 inline int64_t first_row(const GroupedLinearArgs& args, int32_t group) {
-  return args.offsets != nullptr ? args.offsets[group] : group * args.rows_per_group;
+  return args.offsets != nullptr ? args.offsets[group] : args.num_rows / args.weights->size() * group;
 }
 // Where row `row` of group `group` lies.
 inline const float* x_row(const GroupedLinearArgs& args, int32_t group, int64_t row) {

@@ -68,9 +68,10 @@ void check(const KvWriteArgs& args) {
   QUIRE_CHECK(args.keys != nullptr && args.slots != nullptr && args.cache.keys != nullptr);
   QUIRE_CHECK(args.cache.values_are_keys || (args.values != nullptr && args.cache.values != nullptr));
   const int64_t num_slots = args.cache.num_blocks * args.cache.block_size;
+  if (args.slots.host == nullptr) return;
   for (int64_t t = 0; t < args.num_tokens; ++t) {
-    QUIRE_CHECK_MSG(args.slots[t] >= 0 && args.slots[t] < num_slots,
-                    fmt::format("slots[{}] is {}, the cache has {}", t, args.slots[t], num_slots));
+    QUIRE_CHECK_MSG(args.slots.host[t] >= 0 && args.slots.host[t] < num_slots,
+                    fmt::format("slots[{}] is {}, the cache has {}", t, args.slots.host[t], num_slots));
   }
 }
 

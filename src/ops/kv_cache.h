@@ -23,6 +23,7 @@
 #include <cstdint>
 
 #include "tensor/dtype.h"
+#include "tensor/mirrored.h"
 
 namespace quire::ops {
 
@@ -58,7 +59,7 @@ struct KvWriteArgs {
   const float* values = nullptr;  // the same; nullptr where the cache keeps keys alone
   int64_t token_stride = 0;       // in floats
   int64_t num_tokens = 0;
-  const int64_t* slots = nullptr;  // [num_tokens]; all different
+  Mirrored<int64_t> slots;  // [num_tokens]; all different
   KvCacheView cache;
 };
 

@@ -8,10 +8,11 @@ namespace quire::ops {
 namespace {
 
 void check_sequence(const PagedAttentionArgs& args, int32_t sequence) {
-  const int32_t num_queries = args.query_offsets[sequence + 1] - args.query_offsets[sequence];
-  const int32_t context = args.context_lengths[sequence];
-  QUIRE_CHECK_MSG(num_queries >= 0, fmt::format("query_offsets fall at sequence {}: {} to {}", sequence,
-                                                args.query_offsets[sequence], args.query_offsets[sequence + 1]));
+  const int32_t num_queries = args.query_offsets.host[sequence + 1] - args.query_offsets.host[sequence];
+  const int32_t context = args.context_lengths.host[sequence];
+  QUIRE_CHECK_MSG(num_queries >= 0,
+                  fmt::format("query_offsets fall at sequence {}: {} to {}", sequence,
+                              args.query_offsets.host[sequence], args.query_offsets.host[sequence + 1]));
   QUIRE_CHECK_MSG(context >= num_queries,
                   fmt::format("sequence {}: {} queries, context length {}", sequence, num_queries, context));
   if (num_queries == 0) return;
@@ -22,7 +23,7 @@ void check_sequence(const PagedAttentionArgs& args, int32_t sequence) {
   // Positions that left the window for good may have given their blocks back: only what is read must be there.
   const int64_t first_query = context - num_queries;
   const int64_t first_seen = args.window > 0 && first_query >= args.window ? first_query - args.window + 1 : 0;
-  const BlockId* table = args.block_tables + sequence * args.block_table_stride;
+  const BlockId* table = args.block_tables.host + sequence * args.block_table_stride;
   for (int64_t b = first_seen / args.cache.block_size; b < blocks; ++b) {
     QUIRE_CHECK_MSG(table[b] >= 0 && table[b] < args.cache.num_blocks,
                     fmt::format("sequence {}: block {} of its table is {}, the cache has {}", sequence, b, table[b],
@@ -41,8 +42,9 @@ void check(const PagedAttentionArgs& args) {
   QUIRE_CHECK_MSG(args.num_sequences >= 0, fmt::format("num_sequences is {}", args.num_sequences));
   if (args.num_sequences == 0) return;
   QUIRE_CHECK(args.query_offsets != nullptr && args.context_lengths != nullptr);
-  QUIRE_CHECK_MSG(args.query_offsets[0] == 0, fmt::format("query_offsets begin at {}", args.query_offsets[0]));
-  const int32_t num_tokens = args.query_offsets[args.num_sequences];
+  QUIRE_CHECK_MSG(args.query_offsets.host[0] == 0,
+                  fmt::format("query_offsets begin at {}", args.query_offsets.host[0]));
+  const int32_t num_tokens = args.query_offsets.host[args.num_sequences];
   if (num_tokens == 0) return;
   QUIRE_CHECK(args.queries != nullptr && args.out != nullptr && args.block_tables != nullptr);
   QUIRE_CHECK(args.cache.keys != nullptr && (args.cache.values_are_keys || args.cache.values != nullptr));

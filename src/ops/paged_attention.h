@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "ops/kv_cache.h"
+#include "tensor/mirrored.h"
 #include "types/ids.h"
 
 namespace quire::ops {
@@ -18,9 +19,9 @@ struct PagedAttentionArgs {
   int32_t num_heads = 0;  // a multiple of cache.num_kv_heads: head h reads kv head h / (num_heads / num_kv_heads)
   KvCacheView cache;
   int32_t num_sequences = 0;
-  const int32_t* query_offsets = nullptr;    // [num_sequences + 1], rising from 0 to num_tokens
-  const int32_t* context_lengths = nullptr;  // [num_sequences]: tokens in the cache, this step's included
-  const BlockId* block_tables = nullptr;     // [num_sequences, block_table_stride]
+  Mirrored<int32_t> query_offsets;    // [num_sequences + 1], rising from 0 to num_tokens
+  Mirrored<int32_t> context_lengths;  // [num_sequences]: tokens in the cache, this step's included
+  Mirrored<BlockId> block_tables;     // [num_sequences, block_table_stride]
   int64_t block_table_stride = 0;
   float scale = 1.0f;  // of the scores; usually 1 / sqrt(head_dim)
   int32_t window = 0;  // 0: all positions

@@ -15,9 +15,11 @@ void check(const RopeArgs& args) {
   QUIRE_CHECK(args.heads != nullptr && args.positions != nullptr && args.table != nullptr);
   QUIRE_CHECK_MSG(args.num_tokens == 1 || args.token_stride >= int64_t{args.num_heads} * args.head_dim,
                   fmt::format("token_stride {} for {} heads of {}", args.token_stride, args.num_heads, args.head_dim));
+  if (args.positions.host == nullptr) return;
   for (int64_t t = 0; t < args.num_tokens; ++t) {
-    QUIRE_CHECK_MSG(args.positions[t] >= 0 && args.positions[t] < args.table_positions,
-                    fmt::format("positions[{}] is {}, the table has {}", t, args.positions[t], args.table_positions));
+    QUIRE_CHECK_MSG(
+        args.positions.host[t] >= 0 && args.positions.host[t] < args.table_positions,
+        fmt::format("positions[{}] is {}, the table has {}", t, args.positions.host[t], args.table_positions));
   }
 }
 

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "tensor/mirrored.h"
+
 namespace quire::ops {
 
 struct RopeArgs {
@@ -16,8 +18,8 @@ struct RopeArgs {
   int32_t head_dim = 0;
   int32_t rotary_dim = 0;
   bool interleaved = false;
-  const int32_t* positions = nullptr;  // [num_tokens], each < table_positions
-  const float* table = nullptr;        // [table_positions, rotary_dim]: cos of r/2 angles, then sin of r/2
+  Mirrored<int32_t> positions;   // [num_tokens], each < table_positions
+  const float* table = nullptr;  // [table_positions, rotary_dim]: cos of r/2 angles, then sin of r/2
   int64_t table_positions = 0;
 };
 

@@ -6,7 +6,7 @@
 
 namespace quire::runner {
 
-class DryBackend final : public ops::Backend {
+class DryBackend : public ops::Backend {
  public:
   // `real` must outlive it.
   explicit DryBackend(ops::Backend& real) : real_(real) {}
@@ -23,6 +23,16 @@ class DryBackend final : public ops::Backend {
     return real_.packed_bytes(dtype, rows, columns);
   }
   int64_t scratch_bytes(int64_t max_num_tokens) const override { return real_.scratch_bytes(max_num_tokens); }
+  int64_t free_memory() const override { return real_.free_memory(); }
+  Allocator& host_allocator() override { return real_.host_allocator(); }
+  void upload(void* device, const void* host, size_t bytes) override { real_.upload(device, host, bytes); }
+  void download(void* host, const void* device, size_t bytes) override { real_.download(host, device, bytes); }
+  void synchronise() override { real_.synchronise(); }
+  std::unique_ptr<ops::PackedGroup> group(std::vector<const ops::PackedMatrix*> matrices) override {
+    return real_.group(std::move(matrices));
+  }
+  Result<ops::ResidentTable> table(const TensorView& stored) override { return real_.table(stored); }
+  int64_t table_bytes(const TensorView& stored) const override { return real_.table_bytes(stored); }
   int num_host_threads() const override { return real_.num_host_threads(); }
   void host_parallel_for(int64_t num_tasks, FunctionRef<void(int64_t task, int thread)> body) override {
     real_.host_parallel_for(num_tasks, body);
@@ -47,6 +57,7 @@ class DryBackend final : public ops::Backend {
   void run(const ops::GroupedLinearArgs&) override {}
   void run(const ops::ClampedSwigluArgs&) override {}
   void run(const ops::MoeCombineArgs&) override {}
+  void run(const ops::RowMaximumArgs&) override {}
 
  private:
   ops::Backend& real_;

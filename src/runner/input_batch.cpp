@@ -83,20 +83,26 @@ void InputBatch::add_run(const ScheduledSequence& scheduled, size_t index, int32
 }
 
 nn::Batch InputBatch::view(std::span<const nn::CacheLayer> layers) {
+  const auto room = [](const auto& numbers) { return StepNumbers::room(numbers.size() * sizeof(numbers[0])); };
+  size_t bytes = room(token_ids_) + room(positions_) + room(query_offsets_) + room(context_lengths_);
+  for (const Group& group : groups_) bytes += room(group.slots) + room(group.block_tables);
+  numbers_.begin(bytes);
   group_views_.clear();
   for (const Group& group : groups_) {
-    group_views_.push_back({.slots = group.slots.data(), .block_tables = group.block_tables.data()});
+    group_views_.push_back({.slots = numbers_.add(group.slots), .block_tables = numbers_.add(group.block_tables)});
   }
-  return {.num_tokens = static_cast<int64_t>(token_ids_.size()),
-          .num_sequences = static_cast<int32_t>(context_lengths_.size()),
-          .token_ids = token_ids_.data(),
-          .positions = positions_.data(),
-          .query_offsets = query_offsets_.data(),
-          .context_lengths = context_lengths_.data(),
-          .prompt_lengths = prompt_lengths_.data(),
-          .block_table_stride = static_cast<int64_t>(block_table_stride_),
-          .groups = group_views_,
-          .layers = layers};
+  const nn::Batch batch{.num_tokens = static_cast<int64_t>(token_ids_.size()),
+                        .num_sequences = static_cast<int32_t>(context_lengths_.size()),
+                        .token_ids = numbers_.add(token_ids_),
+                        .positions = numbers_.add(positions_),
+                        .query_offsets = numbers_.add(query_offsets_),
+                        .context_lengths = numbers_.add(context_lengths_),
+                        .prompt_lengths = prompt_lengths_.data(),
+                        .block_table_stride = static_cast<int64_t>(block_table_stride_),
+                        .groups = group_views_,
+                        .layers = layers};
+  numbers_.upload();
+  return batch;
 }
 
 }  // namespace quire::runner

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "nn/batch.h"
+#include "runner/step_numbers.h"
 #include "sampling/sequence_sampler.h"
 #include "types/step_plan.h"
 
@@ -32,15 +33,15 @@ struct LogitRow {
 
 class InputBatch {
  public:
-  // num_groups: of layers with block tables of their own.
-  explicit InputBatch(int32_t num_groups) : groups_(static_cast<size_t>(num_groups)) {}
+  // num_groups: of layers with block tables of their own. The backend must outlive the batch.
+  InputBatch(ops::Backend& backend, int32_t num_groups) : numbers_(backend), groups_(static_cast<size_t>(num_groups)) {}
   size_t num_groups() const { return groups_.size(); }
 
   // Builds from the plan. REQUIRES: states holds every scheduled sequence and its known tokens reach the end of its
   // run.
   void build(const StepPlan& plan, std::unordered_map<SequenceId, SequenceState>& states, int32_t block_size);
 
-  // Views of this object, valid until the next build.
+  // Views of this object, valid until the next build; where the device reads them.
   nn::Batch view(std::span<const nn::CacheLayer> layers);
   const std::vector<LogitRow>& logit_rows() const { return logit_rows_; }
 
@@ -52,6 +53,7 @@ class InputBatch {
 
   void add_run(const ScheduledSequence& scheduled, size_t index, int32_t block_size);
 
+  StepNumbers numbers_;
   std::vector<TokenId> token_ids_;
   std::vector<int32_t> positions_;
   std::vector<Group> groups_;

@@ -33,13 +33,13 @@ Status KvStorage::make_views(const ModelConfig& model, const Config& config, int
   return {};
 }
 
-Result<KvStorage> KvStorage::create(const ModelConfig& model, const Config& config, Allocator& allocator) {
+Result<KvStorage> KvStorage::create(const ModelConfig& model, const Config& config, ops::Backend& backend) {
   KvStorage storage;
   const KvLayout layout = make_kv_layout(model);
   QUIRE_RETURN_IF_ERROR(make_views(model, config, config.num_blocks, layout.num_buffers, "--kv-cache-memory-bytes",
-                                   allocator, storage.buffers_, storage.pool_));
+                                   backend.allocator(), storage.buffers_, storage.pool_));
   if (config.num_swap_blocks > 0) {
-    Allocator* second = &allocator;
+    Allocator* second = &backend.host_allocator();
     if (!config.swap_folder.empty()) {
       auto file = FileAllocator::create(config.swap_folder);
       if (!file.ok()) return file.status().with_prefix("swap_file: ");
@@ -98,6 +98,7 @@ double KvStorage::measure_swap(ops::Backend& backend) const {
   for (int round = 0; round <= kRounds; ++round) {
     const auto start = std::chrono::steady_clock::now();
     swap_out(backend, copies);
+    backend.synchronise();
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     // The first round makes the pages resident.
     if (round == 1 || (round > 1 && seconds < best)) best = seconds;

@@ -27,9 +27,9 @@ class KvStorage {
     int64_t num_swap_blocks = 0;
     std::string swap_folder;  // empty: the second pool lies in host memory
   };
-  // Errors: resource_exhausted; invalid_argument for a swap folder that cannot be used. The allocator must outlive the
+  // Errors: resource_exhausted; invalid_argument for a swap folder that cannot be used. The backend must outlive the
   // storage.
-  static Result<KvStorage> create(const ModelConfig& model, const Config& config, Allocator& allocator);
+  static Result<KvStorage> create(const ModelConfig& model, const Config& config, ops::Backend& backend);
 
   std::span<const nn::CacheLayer> layers() const { return layers_; }
 

@@ -2,10 +2,10 @@
 
 #include <deque>
 
-#include "base/host_memory.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
 #include "runner/model_runner.h"
+#include "runner/open_checkpoint.h"
 #include "runner/text_files.h"
 
 namespace quire::runner {
@@ -50,9 +50,8 @@ class LocalExecutor final : public Executor {
 
 Result<std::unique_ptr<Executor>> make_local_executor(const EngineConfig& config,
                                                       std::unique_ptr<ops::Backend> backend) {
-  QUIRE_ASSIGN_OR_RETURN(std::shared_ptr<const checkpoint::Checkpoint> checkpoint,
-                         checkpoint::Checkpoint::open(config.model));
-  QUIRE_ASSIGN_OR_RETURN(PlannedModel planned, plan_model(config, *checkpoint, *backend, available_host_memory()));
+  QUIRE_ASSIGN_OR_RETURN(std::shared_ptr<const checkpoint::Checkpoint> checkpoint, open_checkpoint(config));
+  QUIRE_ASSIGN_OR_RETURN(PlannedModel planned, plan_model(config, *checkpoint, *backend, backend->free_memory()));
   TextSource text;
   if (!config.skip_tokenizer_init) {
     QUIRE_ASSIGN_OR_RETURN(text, read_text_source(config, *checkpoint));

@@ -24,8 +24,9 @@ Status check_choices(const EngineConfig& config) {
   if (config.kv_cache_memory_bytes < 0) {
     return invalid_argument("kv_cache_memory_bytes is {}, expected at least 0", config.kv_cache_memory_bytes);
   }
-  if (!(config.memory_utilization > 0 && config.memory_utilization <= 1)) {
-    return invalid_argument("memory utilization is {}, expected more than 0 and at most 1", config.memory_utilization);
+  if (!(config.memory_utilization >= 0 && config.memory_utilization <= 1)) {
+    return invalid_argument("memory utilization is {}, expected 0 (the device's own default) to 1",
+                            config.memory_utilization);
   }
   if (config.dtype != "auto") {
     return unimplemented("dtype \"{}\" is not supported yet: weights stay as they are stored (\"auto\")", config.dtype);
@@ -33,15 +34,24 @@ Status check_choices(const EngineConfig& config) {
   return {};
 }
 
+}  // namespace
+
+int64_t logit_memory_floats(const models::Model& model) {
+  const ModelConfig& config = model.config();
+  return kLogitRows * (1 + config.hidden_size + config.vocab_size) + model.logits_workspace_floats(kLogitRows);
+}
+
+namespace {
+
 // Memory behind the tensors of the largest step: the model's activations, the gathered rows and logits of one chunk,
 // the flat batch itself, the kernels' scratch.
-int64_t workspace_bytes(const EngineConfig& config, const PlannedModel& planned, ops::Backend& backend) {
+int64_t workspace_bytes(const EngineConfig& config, const PlannedModel& planned, const models::Model& model,
+                        ops::Backend& backend) {
   const int64_t tokens = config.max_num_batched_tokens;
-  const int64_t logit_floats = kLogitRows * (planned.config.hidden_size + planned.config.vocab_size);
   const int64_t max_blocks = (planned.max_model_len + config.block_size - 1) / config.block_size;
   const int64_t batch_bytes = tokens * static_cast<int64_t>(sizeof(TokenId) + sizeof(int32_t) + sizeof(int64_t)) +
                               config.max_num_seqs * (2 + max_blocks) * static_cast<int64_t>(sizeof(int32_t));
-  return (planned.workspace_floats + logit_floats) * static_cast<int64_t>(sizeof(float)) + batch_bytes +
+  return (planned.workspace_floats + logit_memory_floats(model)) * static_cast<int64_t>(sizeof(float)) + batch_bytes +
          backend.scratch_bytes(tokens);
 }
 
@@ -50,11 +60,17 @@ bool wants_floats(const EngineConfig& config, const checkpoint::Checkpoint& chec
   if (config.activation_dtype == "float32") return true;
   if (quantization != nn::Quantization::kNone) return false;
   const auto tensors = checkpoint.tensors();
+  if (tensors.empty()) return checkpoint.dtype_summary() == name(DType::kF32);
   return std::all_of(tensors.begin(), tensors.end(),
                      [](const checkpoint::CheckpointTensor& tensor) { return tensor.view.dtype == DType::kF32; });
 }
 
 }  // namespace
+
+double memory_utilization(const EngineConfig& config, ops::Backend& backend) {
+  if (config.memory_utilization > 0) return config.memory_utilization;
+  return backend.computes_in_host_memory() ? 0.5 : 0.9;
+}
 
 Result<DType> parse_kv_cache_dtype(std::string_view text) {
   struct Choice {
@@ -110,7 +126,7 @@ Result<PlannedModel> plan_model(const EngineConfig& config, const checkpoint::Ch
   memory.widened_weights = loader.widened().to_string();
   memory.quantization = loader.quantized().to_string();
   memory.activation_bytes = planned.workspace_floats * static_cast<int64_t>(sizeof(float));
-  memory.workspace_bytes = workspace_bytes(config, planned, backend);
+  memory.workspace_bytes = workspace_bytes(config, planned, *model, backend);
   memory.block_size = config.block_size;
   memory.kv_bytes_per_token = kv_bytes_per_token(planned.config, planned.kv_dtype);
   const KvLayout layout = make_kv_layout(planned.config);
@@ -125,12 +141,17 @@ Result<PlannedModel> plan_model(const EngineConfig& config, const checkpoint::Ch
   } else if (config.kv_cache_memory_bytes > 0) {
     memory.num_blocks = config.kv_cache_memory_bytes / memory.block_bytes;
   } else {
-    const int64_t swap_bytes = config.swap_file.empty() ? memory.swap_bytes() : 0;  // a file is not this memory
-    const int64_t left = free_bytes - memory.weight_bytes - memory.workspace_bytes - swap_bytes;
+    // A file is not this memory, nor is the host's where the device has its own.
+    const bool swaps_here = config.swap_file.empty() && backend.computes_in_host_memory();
+    const int64_t swap_bytes = swaps_here ? memory.swap_bytes() : 0;
+    const double share = memory_utilization(config, backend);
+    const int64_t fixed = memory.weight_bytes + memory.workspace_bytes + swap_bytes;
+    const double left = backend.computes_in_host_memory()
+                            ? static_cast<double>(free_bytes - fixed) * share
+                            : static_cast<double>(free_bytes) * share - static_cast<double>(fixed);
     memory.free_bytes = free_bytes;
-    memory.memory_utilization = config.memory_utilization;
-    memory.num_blocks = static_cast<int64_t>(static_cast<double>(std::max<int64_t>(left, 0)) *
-                                             config.memory_utilization / static_cast<double>(memory.block_bytes));
+    memory.memory_utilization = share;
+    memory.num_blocks = static_cast<int64_t>(std::max(left, 0.0) / static_cast<double>(memory.block_bytes));
     memory.num_blocks = std::min(memory.num_blocks, memory.blocks_of(planned.max_model_len) * config.max_num_seqs);
   }
   // Block ids are 32 bits wide.

@@ -29,6 +29,10 @@ Result<DType> parse_kv_cache_dtype(std::string_view text);
 //                in int8:    2 * 32 layers * 8 heads * (128 + 4) B = 67,584 B
 int64_t kv_bytes_per_token(const ModelConfig& model, DType dtype);
 
+// Floats of the buffer that logits are made in: the gathered rows of one chunk, their logits, the indices of the
+// largest, scratch.
+int64_t logit_memory_floats(const models::Model& model);
+
 struct PlannedModel {
   models::Family family;
   ModelConfig config;
@@ -40,8 +44,12 @@ struct PlannedModel {
   MemoryPlan memory;             // measured_workspace_bytes: only after the start
 };
 
-// free_bytes: memory that may be taken; used when config.kv_cache_memory_bytes is 0:
-//   blocks = (free - weights - workspace - swap space in memory) * memory_utilization / block_bytes,
+// What the configuration says, or the device's default.
+double memory_utilization(const EngineConfig& config, ops::Backend& backend);
+
+// free_bytes: the device's memory that may be taken; used when config.kv_cache_memory_bytes is 0:
+//   blocks = (free - weights - workspace - swap space in memory) * memory_utilization / block_bytes  on a CPU,
+//   blocks = (free * memory_utilization - weights - workspace) / block_bytes                         on a card,
 // and never more than max_num_seqs sequences of max_model_len need.
 // Errors: those of the family and of the checkpoint (missing, extra, wrongly shaped tensors); invalid_argument for a
 // configuration that cannot hold; resource_exhausted when not a single block fits.

@@ -9,11 +9,6 @@
 #include "sampling/logprobs.h"
 
 namespace quire::runner {
-namespace {
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 // What one row of logits gave.
 struct RowOutcome {
@@ -22,6 +17,12 @@ struct RowOutcome {
   std::optional<PositionLogprobs> logprobs;  // of the sampled or of the prompt's token
   std::vector<TokenLogprob> candidates;      // of a beam
 };
+
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
 
 RowOutcome consume_row(const LogitRow& row, SequenceState& state, std::span<float> logits,
                        sampling::SamplingScratch& scratch) {
@@ -62,14 +63,19 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const PlannedModel& pla
                                                                .block_size = memory.block_size,
                                                                .num_swap_blocks = memory.num_swap_blocks,
                                                                .swap_folder = planned.swap_folder},
-                                                              backend.allocator()));
+                                                              backend));
+  const int64_t logit_floats = logit_memory_floats(*model);
   auto runner = std::unique_ptr<ModelRunner>(new ModelRunner(std::move(model), backend, std::move(storage), memory));
-  const int64_t logit_floats = kLogitRows * (planned.config.hidden_size + planned.config.vocab_size);
   runner->workspace_capacity_ = planned.workspace_floats;
   runner->workspace_memory_ =
       Buffer(backend.allocator(), static_cast<size_t>(planned.workspace_floats) * sizeof(float));
   runner->logit_memory_ = Buffer(backend.allocator(), static_cast<size_t>(logit_floats) * sizeof(float));
-  if (runner->workspace_memory_.data() == nullptr || runner->logit_memory_.data() == nullptr) {
+  if (!backend.computes_in_host_memory()) {
+    runner->host_logits_ =
+        Buffer(backend.host_allocator(), static_cast<size_t>(kLogitRows * planned.config.vocab_size) * sizeof(float));
+  }
+  if (runner->workspace_memory_.data() == nullptr || runner->logit_memory_.data() == nullptr ||
+      (runner->host_logits_.data() == nullptr && !backend.computes_in_host_memory())) {
     return resource_exhausted("no memory for the workspace of {}. Set --max-num-batched-tokens lower.",
                               format_bytes(memory.workspace_bytes));
   }
@@ -84,7 +90,8 @@ ModelRunner::ModelRunner(std::unique_ptr<models::Model> model, ops::Backend& bac
       block_size_(memory.block_size),
       max_num_batched_tokens_(memory.max_num_batched_tokens),
       max_model_len_(memory.max_model_len),
-      batch_(static_cast<int32_t>(memory.windows.size())) {
+      batch_(backend, static_cast<int32_t>(memory.windows.size())),
+      row_indices_(backend) {
   scratch_.resize(static_cast<size_t>(backend.num_host_threads()));
   if (usable_cores().size() > scratch_.size()) masks_ = std::make_unique<MaskThread>();
 }
@@ -191,34 +198,86 @@ StepResult ModelRunner::sample(const StepPlan& plan, const float* hidden) {
   result.step = plan.step;
   result.sequences.resize(plan.scheduled.size());
   for (size_t i = 0; i < plan.scheduled.size(); ++i) result.sequences[i].id = plan.scheduled[i].id;
-  const size_t rows = batch_.logit_rows().size();
-  for (size_t begin = 0; begin < rows; begin += kLogitRows) {
-    sample_rows(plan, hidden, begin, std::min<size_t>(rows, begin + kLogitRows), result);
+  const std::span<const LogitRow> rows = batch_.logit_rows();
+  for (size_t begin = 0; begin < rows.size(); begin += kLogitRows) {
+    sample_rows(plan, hidden, rows.subspan(begin, std::min<size_t>(kLogitRows, rows.size() - begin)), result);
   }
   return result;
 }
 
-void ModelRunner::sample_rows(const StepPlan& plan, const float* hidden, size_t begin, size_t end, StepResult& result) {
-  const std::span<const LogitRow> rows = std::span(batch_.logit_rows()).subspan(begin, end - begin);
-  const int64_t count = static_cast<int64_t>(rows.size());
+SequenceState& ModelRunner::state_of(const StepPlan& plan, const LogitRow& row) {
+  return states_.at(plan.scheduled[static_cast<size_t>(row.sequence)].id);
+}
+
+// [rows, vocab_size] on the device.
+float* ModelRunner::compute_logits(const float* hidden, std::span<const LogitRow> rows) {
+  const auto count = static_cast<int64_t>(rows.size());
   const int64_t hidden_size = model_->config().hidden_size;
-  const size_t vocab_size = static_cast<size_t>(model_->config().vocab_size);
   float* gathered = logit_memory_.as<float>();
   float* logits = gathered + kLogitRows * hidden_size;
   std::vector<int32_t> indices;
   for (const LogitRow& row : rows) indices.push_back(row.row);
+  row_indices_.begin(StepNumbers::room(indices.size() * sizeof(int32_t)));
+  const Mirrored<int32_t> gathered_rows = row_indices_.add(indices);
+  row_indices_.upload();
   backend_(ops::GatherRowsArgs{
-      .in = hidden, .size = hidden_size, .rows = indices.data(), .num_rows = count, .out = gathered});
-  model_->logits(backend_, gathered, count, logits);
-  if (masks_ != nullptr) masks_->wait();
+      .in = hidden, .size = hidden_size, .rows = gathered_rows, .num_rows = count, .out = gathered});
+  nn::Workspace scratch(logits + kLogitRows * (1 + model_->config().vocab_size),
+                        model_->logits_workspace_floats(kLogitRows));
+  model_->logits(backend_, gathered, count, logits, scratch);
+  return logits;
+}
 
+// Whether nothing of these rows' logits is wanted but where the largest is, and they lie where the host cannot read.
+bool ModelRunner::want_largest_alone(const StepPlan& plan, std::span<const LogitRow> rows) {
+  if (backend_.computes_in_host_memory()) return false;
+  return std::ranges::all_of(rows, [&](const LogitRow& row) {
+    return row.num_candidates == 0 && row.target == kNoToken && state_of(plan, row).sampler.takes_largest();
+  });
+}
+
+std::vector<RowOutcome> ModelRunner::take_largest(const StepPlan& plan, std::span<const LogitRow> rows,
+                                                  const float* logits) {
+  const int64_t vocab_size = model_->config().vocab_size;
+  auto* on_device =
+      reinterpret_cast<int32_t*>(logit_memory_.as<float>() + kLogitRows * (model_->config().hidden_size + vocab_size));
+  backend_(ops::RowMaximumArgs{
+      .in = logits, .num_rows = static_cast<int64_t>(rows.size()), .size = vocab_size, .indices = on_device});
+  std::vector<int32_t> indices(rows.size());
+  backend_.download(indices.data(), on_device, indices.size() * sizeof(int32_t));
   std::vector<RowOutcome> outcomes(rows.size());
-  backend_.host_parallel_for(count, [&](int64_t i, int thread) {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    SequenceState& state = state_of(plan, rows[i]);
+    outcomes[i].error = state.fault;
+    if (!state.fault.ok()) continue;
+    auto sampled = state.sampler.take_largest(indices[i]);
+    outcomes[i].error = sampled.status();
+    if (sampled.ok()) outcomes[i].token = sampled->id;
+  }
+  return outcomes;
+}
+
+std::vector<RowOutcome> ModelRunner::consume_rows(const StepPlan& plan, std::span<const LogitRow> rows, float* logits) {
+  const auto vocab_size = static_cast<size_t>(model_->config().vocab_size);
+  if (host_logits_.data() != nullptr) {
+    backend_.download(host_logits_.data(), logits, rows.size() * vocab_size * sizeof(float));
+    logits = host_logits_.as<float>();
+  }
+  if (masks_ != nullptr) masks_->wait();
+  std::vector<RowOutcome> outcomes(rows.size());
+  backend_.host_parallel_for(static_cast<int64_t>(rows.size()), [&](int64_t i, int thread) {
     const size_t at = static_cast<size_t>(i);
-    SequenceState& state = states_.at(plan.scheduled[static_cast<size_t>(rows[at].sequence)].id);
-    outcomes[at] = consume_row(rows[at], state, std::span(logits + at * vocab_size, vocab_size),
+    outcomes[at] = consume_row(rows[at], state_of(plan, rows[at]), std::span(logits + at * vocab_size, vocab_size),
                                scratch_[static_cast<size_t>(thread)]);
   });
+  return outcomes;
+}
+
+void ModelRunner::sample_rows(const StepPlan& plan, const float* hidden, std::span<const LogitRow> rows,
+                              StepResult& result) {
+  float* logits = compute_logits(hidden, rows);
+  std::vector<RowOutcome> outcomes =
+      want_largest_alone(plan, rows) ? take_largest(plan, rows, logits) : consume_rows(plan, rows, logits);
   for (size_t i = 0; i < rows.size(); ++i) {
     SequenceResult& sequence = result.sequences[static_cast<size_t>(rows[i].sequence)];
     RowOutcome& outcome = outcomes[i];

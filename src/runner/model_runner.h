@@ -15,6 +15,8 @@
 
 namespace quire::runner {
 
+struct RowOutcome;
+
 class ModelRunner {
  public:
   // Takes the memory that the plan names. Errors: resource_exhausted. The backend must outlive the runner.
@@ -38,7 +40,12 @@ class ModelRunner {
   float* forward();
   void start_masks(const StepPlan& plan);
   StepResult sample(const StepPlan& plan, const float* hidden);
-  void sample_rows(const StepPlan& plan, const float* hidden, size_t begin, size_t end, StepResult& result);
+  void sample_rows(const StepPlan& plan, const float* hidden, std::span<const LogitRow> rows, StepResult& result);
+  float* compute_logits(const float* hidden, std::span<const LogitRow> rows);
+  SequenceState& state_of(const StepPlan& plan, const LogitRow& row);
+  bool want_largest_alone(const StepPlan& plan, std::span<const LogitRow> rows);
+  std::vector<RowOutcome> take_largest(const StepPlan& plan, std::span<const LogitRow> rows, const float* logits);
+  std::vector<RowOutcome> consume_rows(const StepPlan& plan, std::span<const LogitRow> rows, float* logits);
 
   ops::Backend& backend_;
   std::unique_ptr<models::Model> model_;
@@ -47,11 +54,13 @@ class ModelRunner {
   int64_t max_num_batched_tokens_;
   const int64_t max_model_len_;  // positions of the rotary tables
   Buffer workspace_memory_;
-  Buffer logit_memory_;  // [kLogitRows, hidden_size], then [kLogitRows, vocab_size]
+  Buffer logit_memory_;  // [kLogitRows, hidden_size], [kLogitRows, vocab_size], indices, scratch
+  Buffer host_logits_;   // [kLogitRows, vocab_size], to be sampled from, of a device with memory of its own
   int64_t workspace_capacity_ = 0;
 
   std::unordered_map<SequenceId, SequenceState> states_;
   InputBatch batch_;
+  StepNumbers row_indices_;                         // of the rows that logits are made of
   std::vector<sampling::SamplingScratch> scratch_;  // one a thread
   std::unique_ptr<MaskThread> masks_;               // nullptr: every core computes; those who sample make them
 };

@@ -339,6 +339,17 @@ Result<SampledToken> SequenceSampler::sample(std::span<float> logits, SamplingSc
   return sampled;
 }
 
+bool SequenceSampler::takes_largest() const {
+  return params_->greedy() && !params_->logprobs && !constraint_ && !params_->allowed_token_ids && !bad_words_ &&
+         !bans_now() && params_->logit_bias.empty() && !penalises_ && !dry_;
+}
+
+Result<SampledToken> SequenceSampler::take_largest(int32_t index) {
+  if (index < 0) return not_finite();
+  note(index);
+  return SampledToken{.id = index, .logprobs = {}};
+}
+
 Result<std::vector<TokenLogprob>> SequenceSampler::beam_candidates(std::span<float> logits, size_t count,
                                                                    SamplingScratch& scratch) const {
   QUIRE_CHECK(static_cast<int64_t>(logits.size()) == vocab_size_);

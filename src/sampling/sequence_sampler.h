@@ -84,6 +84,11 @@ class SequenceSampler {
   // call.
   Result<SampledToken> sample(std::span<float> logits, SamplingScratch& scratch);
 
+  // Is the next token the one of the largest logit, whatever the logits are, and nobody wants to see them? Then
+  // take_largest() is sample() of logits whose largest is at `index`; -1: of logits that are an error there.
+  bool takes_largest() const;
+  Result<SampledToken> take_largest(int32_t index);
+
   // For a beam search, which draws nothing: the `count` best tokens by their log-softmax (summed in
   // double) after steps 2 to 6, not normalised again, as transformers' logits processors do; falling,
   // equal ones by rising id, their rank among what is left; fewer if fewer are left. logits: as of

@@ -125,7 +125,7 @@ void publish_cache_config(engine::Engine& engine) {
               {"block_size", std::to_string(memory.block_size)},
               {"cache_dtype", config.kv_cache_dtype},
               {"enable_prefix_caching", config.enable_prefix_caching ? "True" : "False"},
-              {"gpu_memory_utilization", fmt::format("{}", config.memory_utilization)},
+              {"gpu_memory_utilization", fmt::format("{}", memory.memory_utilization)},
               {"kv_cache_memory_bytes", std::to_string(config.kv_cache_memory_bytes)},
               {"num_gpu_blocks", std::to_string(memory.num_blocks)},
               {"num_gpu_blocks_override",

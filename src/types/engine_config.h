@@ -14,15 +14,17 @@ struct EngineConfig {
   std::string chat_template;      // file or template text; empty: the model's own
   bool skip_tokenizer_init = false;
 
-  std::string dtype = "auto";  // of 16/32-bit weights: only "auto" (as stored)
-  std::string quantization;    // of 16/32-bit weights at load: "" (none), "int8", "int4", "fp8"
+  std::string load_format = "auto";  // "auto" | "dummy": random weights of the model that config.json describes
+  std::string dtype = "auto";        // of 16/32-bit weights: only "auto" (as stored)
+  std::string quantization;          // of 16/32-bit weights at load: "" (none), "int8", "int4", "fp8"
   std::string activation_dtype =
       "auto";                           // "auto" | "float32" | "bfloat16" | "int8" | "int16": types/activation_dtype.h
   std::string kv_cache_dtype = "auto";  // "auto" = float32 | "float32" | "bfloat16" | "float16" | "fp8" | "int8" ...
   int64_t max_model_len = 0;            // 0: what the model was trained for
   int32_t block_size = 16;              // tokens a KV block
   int64_t kv_cache_memory_bytes = 0;    // 0: from free memory
-  double memory_utilization = 0.5;      // share of free memory (after weights) the KV pool may take on CPU
+  // Share of memory. On a CPU: of what the weights leave, for the KV pool; on a card: of what is free, for everything.
+  double memory_utilization = 0;        // 0: a half on a CPU, 0.9 on a card
   int64_t num_gpu_blocks_override = 0;  // blocks of the KV pool, whatever memory says; 0: off
   bool enable_prefix_caching = true;
   double swap_space = 0;                 // GiB for blocks of preempted sequences; 0: none
@@ -47,9 +49,10 @@ struct EngineConfig {
   std::string trace_file;                   // everything the scheduler is told, for `quire replay`; empty: none
   uint64_t seed = 0;
 
-  int32_t threads = 0;       // 0: one a core this process may use
-  std::string isa = "auto";  // "auto" | "portable" | "avx2" | "avx512" | "avx512_bf16"
-  std::string cpu_affinity;  // cores of the compute threads, "0-3,8"; empty: those this process may use
+  std::string device = "auto";  // "auto" (the first card, if there is one) | "cpu" | "cuda" | "cuda:N"
+  int32_t threads = 0;          // 0: one a core this process may use
+  std::string isa = "auto";     // "auto" | "portable" | "avx2" | "avx512" | "avx512_bf16"
+  std::string cpu_affinity;     // cores of the compute threads, "0-3,8"; empty: those this process may use
 };
 
 }  // namespace quire

@@ -8,6 +8,7 @@
 #include <numbers>
 
 #include "ops/reference/reference_backend.h"
+#include "tests/nn/memory_checkpoint.h"
 
 namespace quire::nn {
 namespace {
@@ -103,8 +104,10 @@ TEST(Rotary, LongRopeGoesByThePromptsLengthAndThePosition) {
   rope.original_max_position = 4;
   rope.short_factors = {1.0};
   rope.long_factors = {2.0};
-  const Rotary rotary(rope, 16, {});
   const auto backend = ops::make_reference_backend();
+  const MemoryCheckpoint nothing;
+  Loader loader(Loader::Mode::kLoad, nothing, *backend);
+  const Rotary rotary(loader, rope, 16, {});
   std::vector<float> heads = {1, 0, 1, 0, 1, 0, 1, 0};
   const int32_t positions[] = {0, 1, 3, 4};
   const int32_t offsets[] = {0, 2, 4};

@@ -99,7 +99,7 @@ TEST_P(CopyBlocksTest, OfNothingDoesNothing) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, CopyBlocksTest,
-                         ::testing::Combine(::testing::Values("reference", "portable", "avx2"),
+                         ::testing::Combine(::testing::Values("reference", "portable", "avx2", "cuda"),
                                             ::testing::ValuesIn(testing::kKvFormats)),
                          [](const auto& test) {
                            return std::get<0>(test.param) + "_" + std::string(name(std::get<1>(test.param)));

@@ -10,7 +10,7 @@ namespace quire::ops {
 namespace {
 
 using testing::kAllWeightFormats;
-using testing::kCpuIsas;
+using testing::kDevices;
 using testing::largest_difference;
 using testing::Random;
 using testing::same_bits;
@@ -387,10 +387,11 @@ TEST_P(ElementwiseTest, EmbeddingReadsRowsOfEveryFormatExactly) {
       const std::vector<TokenId> ids = {10, 0, 3, 3, 7};
       std::vector<float> out(ids.size() * static_cast<size_t>(size));
       std::vector<float> expected(out.size());
-      EmbeddingArgs args{ids.data(), static_cast<int64_t>(ids.size()), table.view(), out.data()};
-      (*backend)(args);
-      args.out = expected.data();
-      (*reference)(args);
+      const auto count = static_cast<int64_t>(ids.size());
+      const auto resident = backend->table(table.view());
+      ASSERT_TRUE(resident.ok()) << resident.status().message();
+      (*backend)(EmbeddingArgs{ids.data(), count, resident->view, out.data()});
+      (*reference)(EmbeddingArgs{ids.data(), count, table.view(), expected.data()});
       EXPECT_TRUE(same_bits(out.data(), expected.data(), static_cast<int64_t>(out.size())))
           << name(dtype) << ", size " << size;
     }
@@ -402,10 +403,10 @@ TEST_P(ElementwiseTest, EmbeddingReadsEveryHalf) {
   auto reference = make_reference_backend();
   std::vector<uint16_t> halves(1 << 16);
   for (size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<uint16_t>(i);
-  const TokenId id = 0;
+  const std::vector<TokenId> ids = {0};
   std::vector<float> out(halves.size());
   std::vector<float> expected(halves.size());
-  EmbeddingArgs args{&id, 1, {halves.data(), DType::kF16, Shape{1, 1 << 16}}, out.data()};
+  EmbeddingArgs args{ids.data(), 1, {halves.data(), DType::kF16, Shape{1, 1 << 16}}, out.data()};
   (*backend)(args);
   args.out = expected.data();
   (*reference)(args);
@@ -461,6 +462,39 @@ TEST_P(ElementwiseTest, KvWriteFillsTheSlotsAndNothingElse) {
   }
 }
 
+TEST_P(ElementwiseTest, RowMaximumIsTheFirstOfTheLargestOrNoneWhereARowIsSpoilt) {
+  QUIRE_BACKEND_OR_SKIP(backend, GetParam());
+  auto reference = make_reference_backend();
+  Random random(43);
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const int64_t size : kSizes) {
+    constexpr int64_t kRows = 9;
+    std::vector<float> in = random.normals(kRows * size);
+    const auto row = [&](int64_t t) { return in.begin() + t * size; };
+    *std::next(row(1), size / 2) = nan;
+    *std::next(row(2), size - 1) = infinity;
+    std::fill_n(row(3), size, -infinity);
+    std::fill_n(row(4), size, 1.5f);
+    std::fill_n(row(5), size, -infinity);
+    *std::next(row(5), size - 1) = -std::numeric_limits<float>::max();
+    *row(6) = *std::next(row(6), size - 1) = 9.0f;
+    std::fill_n(row(7), size, -0.0f);
+    *std::next(row(7), size / 2) = 0.0f;
+    std::vector<std::vector<int32_t>> indices(2, std::vector<int32_t>(kRows, 77));
+    (*backend)(RowMaximumArgs{.in = in.data(), .num_rows = kRows, .size = size, .indices = indices[0].data()});
+    (*reference)(RowMaximumArgs{.in = in.data(), .num_rows = kRows, .size = size, .indices = indices[1].data()});
+    EXPECT_EQ(indices[0], indices[1]) << size;
+    EXPECT_EQ(indices[0][1], -1);
+    EXPECT_EQ(indices[0][2], -1);
+    EXPECT_EQ(indices[0][3], -1);
+    EXPECT_EQ(indices[0][4], 0);
+    EXPECT_EQ(indices[0][5], size - 1);
+    EXPECT_EQ(indices[0][6], 0);
+    EXPECT_EQ(indices[0][7], 0);
+  }
+}
+
 TEST_P(ElementwiseTest, EmptyBatchesDoNothing) {
   QUIRE_BACKEND_OR_SKIP(backend, GetParam());
   auto reference = make_reference_backend();
@@ -483,7 +517,7 @@ TEST_P(ElementwiseTest, EmptyBatchesDoNothing) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isa, ElementwiseTest, ::testing::ValuesIn(kCpuIsas),
+INSTANTIATE_TEST_SUITE_P(Isa, ElementwiseTest, ::testing::ValuesIn(kDevices),
                          [](const auto& test) { return test.param; });
 
 }  // namespace

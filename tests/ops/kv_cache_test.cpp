@@ -16,7 +16,7 @@ namespace {
 
 using reference::code_to_float;
 using reference::float_to_code;
-using testing::kCpuIsas;
+using testing::kDevices;
 using testing::Random;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -267,7 +267,7 @@ TEST_P(KvFormatTest, WritingWhatWasReadChangesNoByte) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Isa, KvFormatTest,
-                         ::testing::Combine(::testing::ValuesIn(kCpuIsas), ::testing::ValuesIn(testing::kKvFormats)),
+                         ::testing::Combine(::testing::ValuesIn(kDevices), ::testing::ValuesIn(testing::kKvFormats)),
                          [](const auto& test) {
                            return std::get<0>(test.param) + "_" + std::string(name(std::get<1>(test.param)));
                          });
@@ -317,7 +317,7 @@ TEST_P(SmallFloatTest, EveryCodeIsReadAsItsValueAndWrittenBackAsItself) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Isa, SmallFloatTest,
-                         ::testing::Combine(::testing::ValuesIn(kCpuIsas), ::testing::ValuesIn(kSmallFloats)),
+                         ::testing::Combine(::testing::ValuesIn(kDevices), ::testing::ValuesIn(kSmallFloats)),
                          [](const auto& test) {
                            return std::get<0>(test.param) + "_" + std::string(name(std::get<1>(test.param)));
                          });
@@ -386,7 +386,7 @@ TEST_P(Int8Test, EveryNumberAndScaleIsReadAsTheirProduct) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isa, Int8Test, ::testing::ValuesIn(kCpuIsas), [](const auto& test) { return test.param; });
+INSTANTIATE_TEST_SUITE_P(Isa, Int8Test, ::testing::ValuesIn(kDevices), [](const auto& test) { return test.param; });
 
 // ---- sizes
 

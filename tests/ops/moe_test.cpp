@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using testing::kAllWeightFormats;
-using testing::kCpuIsas;
+using testing::kDevices;
 using testing::largest_difference;
 using testing::Random;
 using testing::same_bits;
@@ -151,9 +151,11 @@ struct Experts {
       pointers.push_back(owned.back().get());
       EXPECT_EQ(owned.back()->dtype(), dtype);
     }
+    group = backend.group(pointers);
   }
   std::vector<std::unique_ptr<PackedMatrix>> owned;
   std::vector<const PackedMatrix*> pointers;
+  std::unique_ptr<PackedGroup> group;
 };
 
 TEST_P(MoeTest, AGroupedProductIsTheProductOfEachExpertToTheBit) {
@@ -175,8 +177,8 @@ TEST_P(MoeTest, AGroupedProductIsTheProductOfEachExpertToTheBit) {
     (*backend_)(GroupedLinearArgs{.x = x.data(),
                                   .x_stride = k,
                                   .offsets = offsets.data(),
-                                  .num_groups = 5,
-                                  .weights = experts.pointers.data(),
+                                  .num_rows = offsets.back(),
+                                  .weights = experts.group.get(),
                                   .bias = bias.data(),
                                   .bias_stride = n,
                                   .out = out.data(),
@@ -191,7 +193,11 @@ TEST_P(MoeTest, AGroupedProductIsTheProductOfEachExpertToTheBit) {
                              .out = expected.data() + first * n,
                              .out_stride = n});
     }
-    EXPECT_TRUE(same_bits(out.data(), expected.data(), static_cast<int64_t>(out.size()))) << name(dtype);
+    if (testing::is_card(GetParam())) {  // many rows of one weight are another kernel's
+      EXPECT_LT(testing::largest_difference(out, expected), 1e-2) << name(dtype);
+    } else {
+      EXPECT_TRUE(same_bits(out.data(), expected.data(), static_cast<int64_t>(out.size()))) << name(dtype);
+    }
   }
 }
 
@@ -210,9 +216,8 @@ TEST_P(MoeTest, AGroupedProductReadsAndWritesHeadsBesideEachOther) {
     std::vector<float> expected = out;
     (*backend_)(GroupedLinearArgs{.x = x.data(),
                                   .x_stride = heads * k,
-                                  .rows_per_group = tokens,
-                                  .num_groups = static_cast<int32_t>(heads),
-                                  .weights = weights.pointers.data(),
+                                  .num_rows = tokens * heads,
+                                  .weights = weights.group.get(),
                                   .out = out.data(),
                                   .out_stride = heads * n,
                                   .x_group_stride = k,
@@ -225,7 +230,11 @@ TEST_P(MoeTest, AGroupedProductReadsAndWritesHeadsBesideEachOther) {
                              .out = expected.data() + head * n,
                              .out_stride = heads * n});
     }
-    EXPECT_TRUE(same_bits(out.data(), expected.data(), static_cast<int64_t>(out.size()))) << name(dtype);
+    if (testing::is_card(GetParam())) {  // many rows of one weight are another kernel's
+      EXPECT_LT(testing::largest_difference(out, expected), 1e-2) << name(dtype);
+    } else {
+      EXPECT_TRUE(same_bits(out.data(), expected.data(), static_cast<int64_t>(out.size()))) << name(dtype);
+    }
   }
 }
 
@@ -275,7 +284,7 @@ TEST_P(MoeTest, CombinesExpertsInTheirOrderAndTheSharedOneAsItsGateSays) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isa, MoeTest, ::testing::ValuesIn(kCpuIsas), [](const auto& test) { return test.param; });
+INSTANTIATE_TEST_SUITE_P(Isa, MoeTest, ::testing::ValuesIn(kDevices), [](const auto& test) { return test.param; });
 
 }  // namespace
 }  // namespace quire::ops

@@ -10,12 +10,14 @@
 
 #include "ops/backend.h"
 #include "tensor/tensor.h"
+#include "tests/cards/card.h"
 #include "types/activation_dtype.h"
 
 namespace quire::ops::testing {
 
 // Names of backends that every op is tested on; the reference is what they are compared with.
 inline const std::vector<std::string> kCpuIsas = {"portable", "avx2", "avx512"};
+inline const std::vector<std::string> kDevices = {"portable", "avx2", "avx512", "cuda"};
 inline const std::vector<DType> kWeightFormats = {DType::kF32,  DType::kF16,  DType::kBF16,
                                                   DType::kQ4_0, DType::kQ4_1, DType::kQ8_0};
 inline const std::vector<DType> kAllWeightFormats = {
@@ -26,7 +28,9 @@ inline const std::vector<DType> kAllWeightFormats = {
 inline const std::vector<DType> kKvFormats = {DType::kF32,    DType::kF16,    DType::kBF16,
                                               DType::kF8E4M3, DType::kF8E5M2, DType::kI8};
 
-// nullptr when this machine lacks the set: the test says so and skips.
+using cards::is_card;
+
+// nullptr when this machine lacks the set, or the card: the test says so and skips.
 std::unique_ptr<Backend> make_backend(const std::string& isa, int threads = 2,
                                       ActivationDType activation_dtype = ActivationDType::kAuto);
 

@@ -1,5 +1,5 @@
 // Blocks of the package `gguf` and their values: tests/data/gguf_quants, made by scripts/make_gguf_quant_data.py.
-#include "ops/reference/stored_values.h"
+#include "tensor/stored_values.h"
 
 #include <gtest/gtest.h>
 
@@ -14,9 +14,8 @@
 namespace quire::ops {
 namespace {
 
-using reference::stored_value;
 using testing::kAllWeightFormats;
-using testing::kCpuIsas;
+using testing::kDevices;
 using testing::Random;
 using testing::same_bits;
 
@@ -74,9 +73,10 @@ class DequantiseTest : public ::testing::TestWithParam<std::string> {};
 
 // One row of `values` values through an embedding.
 std::vector<float> dequantised(Backend& backend, DType dtype, const std::vector<uint8_t>& row, int64_t values) {
-  const TokenId id = 0;
+  const std::vector<TokenId> ids = {0};
   std::vector<float> out(static_cast<size_t>(values));
-  backend(EmbeddingArgs{&id, 1, {row.data(), dtype, Shape{1, values}}, out.data()});
+  const ResidentTable table = backend.table({row.data(), dtype, Shape{1, values}}).value();
+  backend(EmbeddingArgs{ids.data(), 1, table.view, out.data()});
   return out;
 }
 
@@ -106,7 +106,7 @@ TEST_P(DequantiseTest, GivenBlocksOfRandomBitsThenItAgreesWithTheReferenceToTheB
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isa, DequantiseTest, ::testing::ValuesIn(kCpuIsas),
+INSTANTIATE_TEST_SUITE_P(Isa, DequantiseTest, ::testing::ValuesIn(kDevices),
                          [](const auto& test) { return test.param; });
 
 }  // namespace

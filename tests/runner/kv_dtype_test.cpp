@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "runner/dry_backend.h"
 #include "tests/runner/tiny_model.h"
 
 namespace quire::runner {
@@ -44,6 +45,16 @@ class CountingAllocator final : public Allocator {
   int64_t held_ = 0;
 };
 
+// A backend whose memory is counted.
+class CountingBackend final : public DryBackend {
+ public:
+  CountingBackend(ops::Backend& real, Allocator& allocator) : DryBackend(real), counted_(allocator) {}
+  Allocator& allocator() override { return counted_; }
+
+ private:
+  Allocator& counted_;
+};
+
 class KvDType : public testing::TestWithParam<Choice> {};
 
 TEST_P(KvDType, TakesTheBytesOfTheArithmetic) {
@@ -74,9 +85,10 @@ TEST_P(KvDType, IsPlannedToTheByteThatTheStorageTakes) {
     EXPECT_EQ(memory.num_blocks, 1000000 / memory.block_bytes);
 
     CountingAllocator allocator(backend->allocator());
+    CountingBackend counting(*backend, allocator);
     const auto storage = KvStorage::create(
         planned->config, {.dtype = planned->kv_dtype, .num_blocks = memory.num_blocks, .block_size = block_size},
-        allocator);
+        counting);
     ASSERT_TRUE(storage.ok()) << storage.status().message();
     EXPECT_EQ(allocator.held(), memory.kv_bytes);
   }

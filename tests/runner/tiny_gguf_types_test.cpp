@@ -4,7 +4,7 @@
 #include <cstring>
 #include <random>
 
-#include "ops/reference/stored_values.h"
+#include "tensor/stored_values.h"
 #include "tests/checkpoint/file_writers.h"
 #include "tests/runner/tiny_model.h"
 
@@ -74,8 +74,7 @@ struct Files {
     for (const uint64_t dim : dims) values *= static_cast<int64_t>(dim);
     const std::string blocks = random_blocks(type, values, static_cast<int64_t>(dims[0]), random);
     std::string numbers;
-    for (int64_t i = 0; i < values; ++i)
-      checkpoint::put(numbers, ops::reference::stored_value(type.dtype, blocks.data(), i));
+    for (int64_t i = 0; i < values; ++i) checkpoint::put(numbers, stored_value(type.dtype, blocks.data(), i));
     typed.tensor(name, dims, type.id, blocks);
     floats.tensor(name, dims, 0, numbers);
   }

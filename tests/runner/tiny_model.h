@@ -16,6 +16,8 @@
 #include "ops/reference/reference_backend.h"
 #include "runner/kv_storage.h"
 #include "runner/memory_planner.h"
+#include "runner/step_numbers.h"
+#include "tests/cards/card.h"
 
 namespace quire::runner {
 
@@ -53,6 +55,7 @@ inline std::vector<GoldenCase> read_golden(const std::string& name) {
 inline std::unique_ptr<ops::Backend> make_test_backend(const std::string& kind,
                                                        ActivationDType activations = ActivationDType::kAuto) {
   if (kind == "reference") return ops::make_reference_backend();
+  if (cards::is_card(kind)) return cards::make_card(2);
   auto backend = ops::make_cpu_backend({.threads = 2, .isa = kind, .activation_dtype = activations});
   return backend.ok() ? std::move(*backend) : nullptr;
 }
@@ -63,9 +66,10 @@ class TinyModel {
   static constexpr int32_t kBlockSize = 16;
 
   TinyModel(const std::string& name, ops::Backend& backend, const std::string& kv_cache_dtype = "auto",
-            std::optional<int64_t> max_model_len = {}, const std::string& quantization = "")
+            std::optional<int64_t> max_model_len = {}, const std::string& quantization = "",
+            checkpoint::LoadFormat format = checkpoint::LoadFormat::kAuto)
       : backend_(backend) {
-    auto opened = checkpoint::Checkpoint::open(tiny_path(name));
+    auto opened = checkpoint::Checkpoint::open(tiny_path(name), format);
     EXPECT_TRUE(opened.ok()) << opened.status().message();
     checkpoint_ = std::move(*opened);
     EngineConfig config{.kv_cache_memory_bytes = 1 << 20};
@@ -82,11 +86,11 @@ class TinyModel {
     model_ = std::move(*model);
     auto storage = KvStorage::create(
         planned_.config,
-        {.dtype = planned_.kv_dtype, .num_blocks = planned_.memory.num_blocks, .block_size = kBlockSize},
-        backend.allocator());
+        {.dtype = planned_.kv_dtype, .num_blocks = planned_.memory.num_blocks, .block_size = kBlockSize}, backend);
     EXPECT_TRUE(storage.ok());
     storage_ = std::make_unique<KvStorage>(std::move(*storage));
-    workspace_.resize(static_cast<size_t>(planned_.workspace_floats));
+    workspace_ = Buffer(backend.allocator(), static_cast<size_t>(planned_.workspace_floats) * sizeof(float));
+    logits_ = Buffer(backend.allocator(), static_cast<size_t>(logit_memory_floats(*model_)) * sizeof(float));
   }
 
   const ModelConfig& config() const { return planned_.config; }
@@ -118,29 +122,35 @@ class TinyModel {
     for (int32_t p = begin; p < end; ++p) positions.push_back(p);
     std::vector<std::vector<int64_t>> slots(tables.size());
     std::vector<nn::CacheGroup> groups;
+    StepNumbers numbers(backend_);
+    numbers.begin(size_t{1} << 16);
     for (size_t g = 0; g < tables.size(); ++g) {
       for (int32_t p = begin; p < end; ++p) {
         slots[g].push_back(int64_t{tables[g][static_cast<size_t>(p / kBlockSize)]} * kBlockSize + p % kBlockSize);
       }
-      groups.push_back({.slots = slots[g].data(), .block_tables = tables[g].data()});
+      groups.push_back({.slots = numbers.add(slots[g]), .block_tables = numbers.add(tables[g])});
     }
     const int32_t offsets[2] = {0, end - begin};
+    const std::span<const TokenId> fresh = std::span(tokens).subspan(static_cast<size_t>(begin), positions.size());
     const auto length = static_cast<int32_t>(tokens.size());
     const nn::Batch batch{.num_tokens = end - begin,
                           .num_sequences = 1,
-                          .token_ids = tokens.data() + begin,
-                          .positions = positions.data(),
-                          .query_offsets = offsets,
-                          .context_lengths = &end,
+                          .token_ids = numbers.add(fresh),
+                          .positions = numbers.add(positions),
+                          .query_offsets = numbers.add(std::span<const int32_t>(offsets)),
+                          .context_lengths = numbers.add(std::span<const int32_t>(&end, 1)),
                           .prompt_lengths = &length,
                           .block_table_stride = static_cast<int64_t>(tables.front().size()),
                           .groups = groups,
                           .layers = storage_->layers()};
-    nn::Workspace workspace(workspace_.data(), static_cast<int64_t>(workspace_.size()));
+    numbers.upload();
+    nn::Workspace workspace(workspace_.as<float>(), planned_.workspace_floats);
     const float* hidden = model_->forward(backend_, batch, workspace);
+    nn::Workspace scratch(logits_.as<float>() + config().vocab_size, model_->logits_workspace_floats(1));
     for (int32_t i = 0; i < end - begin; ++i) {
       std::vector<float> row(static_cast<size_t>(config().vocab_size));
-      model_->logits(backend_, hidden + i * config().hidden_size, 1, row.data());
+      model_->logits(backend_, hidden + i * config().hidden_size, 1, logits_.as<float>(), scratch);
+      backend_.download(row.data(), logits_.data(), row.size() * sizeof(float));
       rows.push_back(std::move(row));
     }
   }
@@ -150,7 +160,8 @@ class TinyModel {
   PlannedModel planned_;
   std::unique_ptr<models::Model> model_;
   std::unique_ptr<KvStorage> storage_;
-  std::vector<float> workspace_;
+  Buffer workspace_;
+  Buffer logits_;
 };
 
 }  // namespace quire::runner

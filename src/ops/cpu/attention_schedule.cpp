@@ -94,8 +94,8 @@ bool AttentionSchedule::is_planned(const PagedAttentionArgs& args) const {
   return planned_.context_lengths.size() == sequences && planned_.num_heads == args.num_heads &&
          planned_.num_kv_heads == args.cache.num_kv_heads && planned_.head_dim == args.cache.head_dim &&
          planned_.block_size == args.cache.block_size && planned_.window == args.window &&
-         std::equal(planned_.context_lengths.begin(), planned_.context_lengths.end(), args.context_lengths) &&
-         std::equal(planned_.query_offsets.begin(), planned_.query_offsets.end(), args.query_offsets);
+         std::equal(planned_.context_lengths.begin(), planned_.context_lengths.end(), args.context_lengths.host) &&
+         std::equal(planned_.query_offsets.begin(), planned_.query_offsets.end(), args.query_offsets.host);
 }
 
 void AttentionSchedule::plan(const PagedAttentionArgs& args) {
@@ -104,8 +104,8 @@ void AttentionSchedule::plan(const PagedAttentionArgs& args) {
   planned_.head_dim = args.cache.head_dim;
   planned_.block_size = args.cache.block_size;
   planned_.window = args.window;
-  planned_.query_offsets.assign(args.query_offsets, args.query_offsets + args.num_sequences + 1);
-  planned_.context_lengths.assign(args.context_lengths, args.context_lengths + args.num_sequences);
+  planned_.query_offsets.assign(args.query_offsets.host, args.query_offsets.host + args.num_sequences + 1);
+  planned_.context_lengths.assign(args.context_lengths.host, args.context_lengths.host + args.num_sequences);
   items_.clear();
   tasks_.clear();
   partials_used_ = 0;
@@ -121,8 +121,8 @@ void AttentionSchedule::plan(const PagedAttentionArgs& args) {
 }
 
 void AttentionSchedule::plan_sequence(const PagedAttentionArgs& args, int32_t sequence) {
-  const int32_t begin = args.query_offsets[sequence];
-  const int32_t num_queries = args.query_offsets[sequence + 1] - begin;
+  const int32_t begin = args.query_offsets.host[sequence];
+  const int32_t num_queries = args.query_offsets.host[sequence + 1] - begin;
   if (num_queries == 0) return;
   const int32_t head_dim = args.cache.head_dim;
   const int32_t group = args.num_heads / args.cache.num_kv_heads;
@@ -150,8 +150,8 @@ void AttentionSchedule::plan_sequence(const PagedAttentionArgs& args, int32_t se
 }
 
 void AttentionSchedule::add_item(const PagedAttentionArgs& args, Item item, int32_t num_queries) {
-  const int32_t end = args.query_offsets[item.sequence + 1];
-  item.first_position = args.context_lengths[item.sequence] - (end - item.first_token);
+  const int32_t end = args.query_offsets.host[item.sequence + 1];
+  item.first_position = args.context_lengths.host[item.sequence] - (end - item.first_token);
   const int64_t last = item.first_position + item.num_tokens - 1;
   const int64_t first = first_seen(args, item.first_position);
   item.first_split = first / split_tokens_;
@@ -234,7 +234,7 @@ void AttentionSchedule::fetch_next(const PagedAttentionArgs& args, int64_t index
   work.next_keys = static_cast<const uint8_t*>(cache.keys) + item.kv_head * head_bytes(cache);
   if (!cache.values_are_keys)
     work.next_values = static_cast<const uint8_t*>(cache.values) + item.kv_head * head_bytes(cache);
-  work.next_block_table = args.block_tables + item.sequence * args.block_table_stride;
+  work.next_block_table = args.block_tables.host + item.sequence * args.block_table_stride;
   work.next_begin = std::max(begin, first_seen(args, item.first_position));
   work.next_end = std::min(begin + split_tokens_, item.first_position + item.num_tokens);
 }
@@ -257,7 +257,7 @@ void AttentionSchedule::run_split(const PagedAttentionArgs& args, int64_t index,
   if (!cache.values_are_keys)
     work.values = static_cast<const uint8_t*>(cache.values) + item.kv_head * head_bytes(cache);
   work.block_bytes = block_bytes(cache);
-  work.block_table = args.block_tables + item.sequence * args.block_table_stride;
+  work.block_table = args.block_tables.host + item.sequence * args.block_table_stride;
   work.block_size = cache.block_size;
   work.head_dim = cache.head_dim;
   work.scores = scratch.scores;

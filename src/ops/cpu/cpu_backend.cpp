@@ -79,7 +79,7 @@ class CpuBackend final : public Backend {
     const auto dequantise = kernels_.dequantise[static_cast<size_t>(args.table.dtype)];
     QUIRE_CHECK_MSG(dequantise != nullptr, fmt::format("an embedding table of {}", name(args.table.dtype)));
     for_each_row(args.num_tokens, size, [&](int64_t t) {
-      dequantise(static_cast<const uint8_t*>(args.table.data) + args.ids[t] * bytes, size, args.out + t * size);
+      dequantise(static_cast<const uint8_t*>(args.table.data) + args.ids.host[t] * bytes, size, args.out + t * size);
     });
   }
 
@@ -120,7 +120,7 @@ class CpuBackend final : public Backend {
   void run(const RopeArgs& args) override {
     if (args.rotary_dim == 0) return;
     for_each_row(args.num_tokens, int64_t{args.num_heads} * args.rotary_dim, [&](int64_t t) {
-      const float* cosines = args.table + int64_t{args.positions[t]} * args.rotary_dim;
+      const float* cosines = args.table + int64_t{args.positions.host[t]} * args.rotary_dim;
       for (int64_t h = 0; h < args.num_heads; ++h) {
         kernels_.rope(args.heads + t * args.token_stride + h * args.head_dim, args.rotary_dim, args.interleaved,
                       cosines, cosines + args.rotary_dim / 2);
@@ -158,7 +158,7 @@ class CpuBackend final : public Backend {
 
   void run(const GatherRowsArgs& args) override {
     for_each_row(args.num_rows, args.size, [&](int64_t i) {
-      std::memcpy(args.out + i * args.size, args.in + args.rows[i] * args.size,
+      std::memcpy(args.out + i * args.size, args.in + args.rows.host[i] * args.size,
                   static_cast<size_t>(args.size) * sizeof(float));
     });
   }
@@ -176,7 +176,7 @@ class CpuBackend final : public Backend {
   void run(const MoeRoutingArgs& args) override { route(args, pool_); }
 
   void run(const GroupedLinearArgs& args) override {
-    multiply_groups(args, activations_for(args.weights[0]->dtype()), kernels_, pool_,
+    multiply_groups(args, activations_for((*args.weights)[0].dtype()), kernels_, pool_,
                     {.tiles = scratch_.as<float>(),
                      .coded_rows = scratch_.as<uint8_t>() + coded_rows_offset(),
                      .coded_bytes = kCodedRowsBytes});
@@ -187,6 +187,11 @@ class CpuBackend final : public Backend {
       const float* gate = args.in + t * 2 * args.size;
       kernels_.clamped_swiglu(gate, gate + args.size, args.alpha, args.limit, args.size, args.out + t * args.size);
     });
+  }
+
+  void run(const RowMaximumArgs& args) override {
+    for_each_row(args.num_rows, args.size,
+                 [&](int64_t t) { args.indices[t] = index_of_largest(args.in + t * args.size, args.size); });
   }
 
   void run(const MoeCombineArgs& args) override {
@@ -254,12 +259,12 @@ class CpuBackend final : public Backend {
 
   void write_kv(const KvWriteArgs& args, int64_t token) {
     const KvCacheView& cache = args.cache;
-    const int64_t block = args.slots[token] / cache.block_size;
+    const int64_t block = args.slots.host[token] / cache.block_size;
     KvWrite write{};
     write.dtype = cache.dtype;
     write.head_dim = cache.head_dim;
     write.block_size = cache.block_size;
-    write.token = args.slots[token] % cache.block_size;
+    write.token = args.slots.host[token] % cache.block_size;
     for (int64_t h = 0; h < cache.num_kv_heads; ++h) {
       const int64_t from = token * args.token_stride + h * cache.head_dim;
       const int64_t at = block * block_bytes(cache) + h * head_bytes(cache);

@@ -23,7 +23,7 @@ struct Run {
 std::vector<Run> cut(const GroupedLinearArgs& args, int64_t begin, int64_t end, int64_t row_bytes) {
   const int64_t most_rows = most_rows_together(row_bytes);
   std::vector<Run> runs;
-  for (int32_t g = 0; g < args.num_groups; ++g) {
+  for (int32_t g = 0; g < args.weights->size(); ++g) {
     const int64_t last = std::min(first_row(args, g + 1), end);
     for (int64_t row = std::max(first_row(args, g), begin); row < last; row += most_rows)
       runs.push_back({g, row, std::min(most_rows, last - row)});
@@ -41,7 +41,7 @@ struct Window {
 
 void multiply_window(const GroupedLinearArgs& args, const Window& window, Activations activations,
                      const Kernels& kernels, ThreadPool& pool, float* scratch) {
-  const auto& shape = static_cast<const PackedPanels&>(*args.weights[0]);
+  const auto& shape = static_cast<const PackedPanels&>((*args.weights)[0]);
   const auto kernel = kernels.linear[activations][static_cast<size_t>(shape.dtype())];
   const int64_t panels = shape.num_panels();
   const std::vector<Run> runs = cut(args, window.first, window.end, window.row_bytes);
@@ -49,7 +49,7 @@ void multiply_window(const GroupedLinearArgs& args, const Window& window, Activa
   const auto multiply_pieces = [&](int64_t begin, int64_t end, int thread) {
     while (begin < end) {
       const Run& run = runs[static_cast<size_t>(begin / panels)];
-      const auto& weight = static_cast<const PackedPanels&>(*args.weights[run.group]);
+      const auto& weight = static_cast<const PackedPanels&>((*args.weights)[run.group]);
       const int64_t panel = begin % panels;
       const int64_t column = panel * kPanelColumns;
       LinearTile tile = tile_of(weight, panel, std::min(panels - panel, end - begin));
@@ -73,9 +73,10 @@ void multiply_window(const GroupedLinearArgs& args, const Window& window, Activa
 
 void multiply_groups(const GroupedLinearArgs& args, Activations activations, const Kernels& kernels, ThreadPool& pool,
                      const GroupedLinearScratch& scratch) {
-  const int64_t num_rows = first_row(args, args.num_groups);
+  check_offsets(args);
+  const int64_t num_rows = args.num_rows;
   if (num_rows == 0) return;
-  const auto& weight = *args.weights[0];
+  const auto& weight = (*args.weights)[0];
   const int64_t k = weight.columns();
   const int64_t row_bytes = spread_row_bytes(coded_row_bytes(activations, k));
   const int64_t x_bytes = args.x_stride * static_cast<int64_t>(sizeof(float));

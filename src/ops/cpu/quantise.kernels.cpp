@@ -198,7 +198,7 @@ void quantise_q4_1(const float* x, int64_t k, uint8_t* row) {
   }
 }
 
-// s and m of six bits each as Q4_K has them: see ops/reference/stored_values.cpp.
+// s and m of six bits each as Q4_K has them: see tensor/stored_values.cpp.
 QUIRE_INLINE void pack_six_bits(const uint8_t* s, const uint8_t* m, uint8_t* out) {
   for (int g = 0; g < 4; ++g) {
     out[g] = static_cast<uint8_t>(s[g] | (s[g + 4] >> 4) << 6);

@@ -39,7 +39,7 @@ void read_fifth_bits(uint32_t bits, StoredGroup& out) {
   }
 }
 
-// The 6-bit scale and minimum of group 0..7 of Q4_K and Q5_K: see ops/reference/stored_values.cpp.
+// The 6-bit scale and minimum of group 0..7 of Q4_K and Q5_K: see tensor/stored_values.cpp.
 void read_packed_scales(const uint8_t* packed, int group, StoredGroup& out) {
   if (group < 4) {
     out.small_scales = {static_cast<uint8_t>(packed[group] & 0x3f), static_cast<uint8_t>(packed[4 + group] & 0x3f)};

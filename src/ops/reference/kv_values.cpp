@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "base/check.h"
-#include "ops/reference/stored_values.h"
+#include "tensor/stored_values.h"
 
 namespace quire::ops::reference {
 namespace {

@@ -12,13 +12,10 @@
 #include "ops/reference/kv_values.h"
 #include "ops/reference/moe_routing.h"
 #include "ops/reference/rounded_rows.h"
-#include "ops/reference/stored_values.h"
+#include "tensor/stored_values.h"
 
 namespace quire::ops {
 namespace {
-
-using reference::is_weight_format;
-using reference::stored_value;
 
 class HeapAllocator final : public Allocator {
  public:
@@ -116,7 +113,7 @@ class ReferenceBackend final : public Backend {
     const int64_t size = args.table.shape[1];
     const auto* rows = static_cast<const uint8_t*>(args.table.data);
     for (int64_t t = 0; t < args.num_tokens; ++t) {
-      const uint8_t* row = rows + args.ids[t] * row_bytes(args.table.dtype, size);
+      const uint8_t* row = rows + args.ids.host[t] * row_bytes(args.table.dtype, size);
       for (int64_t i = 0; i < size; ++i) args.out[t * size + i] = stored_value(args.table.dtype, row, i);
     }
   }
@@ -185,7 +182,7 @@ class ReferenceBackend final : public Backend {
   void run(const RopeArgs& args) override {
     const int32_t half = args.rotary_dim / 2;
     for (int64_t t = 0; t < args.num_tokens; ++t) {
-      const float* cosines = args.table + int64_t{args.positions[t]} * args.rotary_dim;
+      const float* cosines = args.table + int64_t{args.positions.host[t]} * args.rotary_dim;
       const float* sines = cosines + half;
       for (int32_t h = 0; h < args.num_heads; ++h) {
         float* head = args.heads + t * args.token_stride + int64_t{h} * args.head_dim;
@@ -206,8 +203,9 @@ class ReferenceBackend final : public Backend {
     for (int64_t t = 0; t < args.num_tokens; ++t) {
       for (int32_t h = 0; h < cache.num_kv_heads; ++h) {
         const int64_t from = t * args.token_stride + int64_t{h} * cache.head_dim;
-        reference::store_kv(cache, /*is_key=*/true, args.slots[t], h, args.keys + from);
-        if (!cache.values_are_keys) reference::store_kv(cache, /*is_key=*/false, args.slots[t], h, args.values + from);
+        reference::store_kv(cache, /*is_key=*/true, args.slots.host[t], h, args.keys + from);
+        if (!cache.values_are_keys)
+          reference::store_kv(cache, /*is_key=*/false, args.slots.host[t], h, args.values + from);
       }
     }
   }
@@ -227,8 +225,8 @@ class ReferenceBackend final : public Backend {
 
   void run(const PagedAttentionArgs& args) override {
     for (int32_t s = 0; s < args.num_sequences; ++s) {
-      for (int32_t t = args.query_offsets[s]; t < args.query_offsets[s + 1]; ++t) {
-        const int64_t position = args.context_lengths[s] - (args.query_offsets[s + 1] - t);
+      for (int32_t t = args.query_offsets.host[s]; t < args.query_offsets.host[s + 1]; ++t) {
+        const int64_t position = args.context_lengths.host[s] - (args.query_offsets.host[s + 1] - t);
         for (int32_t h = 0; h < args.num_heads; ++h) attend(args, s, t, h, position);
       }
     }
@@ -259,12 +257,13 @@ class ReferenceBackend final : public Backend {
   void run(const MoeRoutingArgs& args) override { reference::route(args); }
 
   void run(const GroupedLinearArgs& args) override {
-    for (int32_t g = 0; g < args.num_groups; ++g) {
+    check_offsets(args);
+    for (int32_t g = 0; g < args.weights->size(); ++g) {
       const int64_t first = first_row(args, g);
       run(LinearArgs{.x = x_row(args, g, first),
                      .x_stride = args.x_stride,
                      .num_rows = first_row(args, g + 1) - first,
-                     .weight = args.weights[g],
+                     .weight = &(*args.weights)[g],
                      .bias = args.bias == nullptr ? nullptr : args.bias + g * args.bias_stride,
                      .out = out_row(args, g, first),
                      .out_stride = args.out_stride});
@@ -281,6 +280,10 @@ class ReferenceBackend final : public Backend {
             static_cast<float>((up + 1.0) * gate / (1.0 + std::exp(-static_cast<double>(args.alpha) * gate)));
       }
     }
+  }
+
+  void run(const RowMaximumArgs& args) override {
+    for (int64_t t = 0; t < args.num_rows; ++t) args.indices[t] = index_of_largest(args.in + t * args.size, args.size);
   }
 
   void run(const MoeCombineArgs& args) override {
@@ -300,7 +303,7 @@ class ReferenceBackend final : public Backend {
 
   void run(const GatherRowsArgs& args) override {
     for (int64_t i = 0; i < args.num_rows; ++i) {
-      for (int64_t j = 0; j < args.size; ++j) args.out[i * args.size + j] = args.in[args.rows[i] * args.size + j];
+      for (int64_t j = 0; j < args.size; ++j) args.out[i * args.size + j] = args.in[args.rows.host[i] * args.size + j];
     }
   }
 
@@ -326,7 +329,7 @@ class ReferenceBackend final : public Backend {
   static void attend(const PagedAttentionArgs& args, int32_t sequence, int32_t token, int32_t head, int64_t position) {
     const KvCacheView& cache = args.cache;
     const int32_t kv_head = head / (args.num_heads / cache.num_kv_heads);
-    const BlockId* table = args.block_tables + sequence * args.block_table_stride;
+    const BlockId* table = args.block_tables.host + sequence * args.block_table_stride;
     const float* query = args.queries + token * args.query_stride + int64_t{head} * cache.head_dim;
     const int64_t first = args.window > 0 ? std::max<int64_t>(0, position - args.window + 1) : int64_t{0};
     const auto slot_of = [&](int64_t p) {

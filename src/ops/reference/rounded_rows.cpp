@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "ops/reference/kv_values.h"
-#include "ops/reference/stored_values.h"
+#include "tensor/stored_values.h"
 
 namespace quire::ops::reference {
 namespace {

@@ -1,12 +1,12 @@
-#include "ops/reference/stored_grids.h"
+#include "tensor/stored_grids.h"
 
 #include <bit>
 #include <cstring>
 
-#include "ops/reference/stored_values.h"
 #include "tensor/grids.h"
+#include "tensor/stored_values.h"
 
-namespace quire::ops::reference {
+namespace quire {
 namespace {
 
 template <typename T>
@@ -108,4 +108,4 @@ float iq1_m(const uint8_t* block, int64_t i) {
   return scale * (whole + sign_of(high & 8) * 0.125f);
 }
 
-}  // namespace quire::ops::reference
+}  // namespace quire

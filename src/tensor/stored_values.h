@@ -1,11 +1,12 @@
-// Values of every weight format, read one at a time from rows as a checkpoint stores them.
+// Values of every weight format, read one at a time from rows as a checkpoint stores them: what the formats mean. For
+// small tensors at load, and for tests of what is faster.
 #pragma once
 
 #include <cstdint>
 
 #include "tensor/dtype.h"
 
-namespace quire::ops::reference {
+namespace quire {
 
 float half_to_float(uint16_t bits);      // IEEE 754 binary16
 float bfloat16_to_float(uint16_t bits);  // the upper half of a float
@@ -15,7 +16,10 @@ float bfloat16_to_float(uint16_t bits);  // the upper half of a float
 // bits.
 float stored_value(DType dtype, const void* row, int64_t index);
 
+// All `count` values of a row.
+void read_stored_row(DType dtype, const void* row, int64_t count, float* out);
+
 // Formats that stored_value reads: F32, F16, BF16 and GGUF's blocks.
 bool is_weight_format(DType dtype);
 
-}  // namespace quire::ops::reference
+}  // namespace quire

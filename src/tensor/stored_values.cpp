@@ -1,4 +1,4 @@
-#include "ops/reference/stored_values.h"
+#include "tensor/stored_values.h"
 
 #include <bit>
 #include <cmath>
@@ -6,9 +6,9 @@
 #include <limits>
 
 #include "base/check.h"
-#include "ops/reference/stored_grids.h"
+#include "tensor/stored_grids.h"
 
-namespace quire::ops::reference {
+namespace quire {
 namespace {
 
 template <typename T>
@@ -237,6 +237,14 @@ float stored_value(DType dtype, const void* row, int64_t index) {
   check_failed("is_weight_format(dtype)", __FILE__, __LINE__, name(dtype));
 }
 
+void read_stored_row(DType dtype, const void* row, int64_t count, float* out) {
+  if (dtype == DType::kF32) {
+    std::memcpy(out, row, static_cast<size_t>(count) * sizeof(float));
+    return;
+  }
+  for (int64_t i = 0; i < count; ++i) out[i] = stored_value(dtype, row, i);
+}
+
 bool is_weight_format(DType dtype) {
   switch (dtype) {
     case DType::kF32:
@@ -278,4 +286,4 @@ bool is_weight_format(DType dtype) {
   return false;
 }
 
-}  // namespace quire::ops::reference
+}  // namespace quire

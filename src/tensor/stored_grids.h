@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace quire::ops::reference {
+namespace quire {
 
 float iq2_xxs(const uint8_t* block, int64_t i);
 float iq2_xs(const uint8_t* block, int64_t i);
@@ -13,4 +13,4 @@ float iq3_s(const uint8_t* block, int64_t i);
 float iq1_s(const uint8_t* block, int64_t i);
 float iq1_m(const uint8_t* block, int64_t i);
 
-}  // namespace quire::ops::reference
+}  // namespace quire

@@ -1,0 +1,58 @@
+// Random weights in place of a model's files: every family is made of its config.json alone.
+#include <cmath>
+#include <filesystem>
+
+#include "runner/open_checkpoint.h"
+#include "tests/runner/tiny_model.h"
+
+namespace quire::runner {
+namespace {
+
+class DummyModels : public testing::TestWithParam<std::string> {};
+
+TEST_P(DummyModels, AreTheShapesThatTheirFilesHaveAndGiveNumbers) {
+  auto backend = make_test_backend("auto");
+  const TinyModel stored(GetParam(), *backend);
+  TinyModel dummy(GetParam(), *backend, "auto", {}, "", checkpoint::LoadFormat::kDummy);
+  EXPECT_EQ(dummy.config().num_layers, stored.config().num_layers);
+  EXPECT_EQ(dummy.weight_bytes(), stored.weight_bytes());
+  const auto rows = dummy.logits({1, 2, 3, 4, 5}, 2048);
+  ASSERT_EQ(rows.size(), 5u);
+  double largest = 0;
+  for (const float logit : rows.back()) {
+    ASSERT_TRUE(std::isfinite(logit));
+    largest = std::max(largest, std::abs(static_cast<double>(logit)));
+  }
+  EXPECT_GT(largest, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, DummyModels,
+                         testing::Values("llama", "qwen2", "qwen3", "olmo2", "granite", "phi3", "glm4", "gemma2",
+                                         "gemma3", "gpt2", "opt", "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2",
+                                         "deepseek_v3", "gpt_oss"),
+                         [](const auto& test) { return test.param; });
+
+TEST(DummyModels, NeedAConfigurationAndNoWeights) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "quire-dummy";
+  std::filesystem::create_directories(folder);
+  EngineConfig config{.model = folder.string()};
+  config.load_format = "dummy";
+  EXPECT_EQ(open_checkpoint(config).status().code(), StatusCode::kNotFound);
+
+  std::filesystem::copy_file(tiny_path("llama") + "/config.json", folder / "config.json",
+                             std::filesystem::copy_options::overwrite_existing);
+  for (const std::filesystem::path& path : {folder, folder / "config.json"}) {
+    config.model = path.string();
+    const auto opened = open_checkpoint(config);
+    EXPECT_TRUE(opened.ok()) << opened.status().message();
+  }
+  config.load_format = "auto";
+  config.model = folder.string();
+  EXPECT_FALSE(open_checkpoint(config).ok());
+  config.load_format = "tensorizer";
+  EXPECT_EQ(open_checkpoint(config).status().code(), StatusCode::kInvalidArgument);
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace quire::runner
