@@ -47,7 +47,21 @@ Status pickle_refused(const std::filesystem::path& path) {
       path.string());
 }
 
-Result<std::shared_ptr<const Checkpoint>> Checkpoint::open(const std::string& path) {
+Result<LoadFormat> parse_load_format(std::string_view text) {
+  if (text == "auto") return LoadFormat::kAuto;
+  if (text == "dummy") return LoadFormat::kDummy;
+  if (text == "safetensors" || text == "gguf") {
+    return invalid_argument("load_format \"{}\": leave it out, a file says itself what it is", text);
+  }
+  return invalid_argument("load_format \"{}\" is not known; choose one of: auto, dummy", text);
+}
+
+const CheckpointTensor* Checkpoint::declared(const ParameterSpec& spec) const {
+  const CheckpointTensor* tensor = find(spec.name);
+  return tensor != nullptr && tensor->view.shape == spec.shape ? tensor : nullptr;
+}
+
+Result<std::shared_ptr<const Checkpoint>> Checkpoint::open(const std::string& path, LoadFormat format) {
   if (path.empty()) return invalid_argument("the model's path is empty");
   try {
     std::error_code error;
@@ -55,6 +69,7 @@ Result<std::shared_ptr<const Checkpoint>> Checkpoint::open(const std::string& pa
     if (status.type() == std::filesystem::file_type::not_found) {
       return not_found("{}: no such file or directory", path);
     }
+    if (format == LoadFormat::kDummy) return open_dummy(path);
     if (std::filesystem::is_directory(status)) return open_directory(path);
     return open_file(path);
   } catch (const std::bad_alloc&) {

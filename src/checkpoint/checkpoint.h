@@ -20,6 +20,13 @@ namespace quire::checkpoint {
 
 enum class Format { kSafetensors, kGguf };
 
+// --load-format: what the files are, or random weights of the model that config.json describes.
+enum class LoadFormat { kAuto, kDummy };
+// Errors: invalid_argument, or unimplemented for vLLM's other formats.
+Result<LoadFormat> parse_load_format(std::string_view text);
+
+struct ParameterSpec;
+
 struct CheckpointTensor {
   std::string name;         // Hugging Face's name ("model.layers.0.self_attn.q_proj.weight") in either format
   std::string stored_name;  // as in the file ("blk.0.attn_q.weight")
@@ -34,7 +41,8 @@ class Checkpoint {
   // and *.safetensors (single, or sharded with model.safetensors.index.json). Errors: not_found; data_loss for a
   // malformed file, naming file, field, what was found and what was expected; unimplemented for tensor types and
   // formats that are understood but not built (pickle files are refused by name).
-  static Result<std::shared_ptr<const Checkpoint>> open(const std::string& path);
+  // kDummy: config.json, or a directory with it; tokenizer and template are read where they are there.
+  static Result<std::shared_ptr<const Checkpoint>> open(const std::string& path, LoadFormat format = LoadFormat::kAuto);
 
   virtual Format format() const = 0;
   // What the model says of itself as one JSON object in the spelling of Hugging Face's config.json: the file itself for
@@ -47,6 +55,9 @@ class Checkpoint {
   virtual std::span<const CheckpointTensor> tensors() const = 0;
   // nullptr: no such tensor. Name as in CheckpointTensor::name.
   virtual const CheckpointTensor* find(std::string_view name) const = 0;
+
+  // The tensor of a parameter that a model declares; nullptr: there is none of that shape.
+  virtual const CheckpointTensor* declared(const ParameterSpec& spec) const;
 
   // GGUF's vocabulary; nullopt for safetensors (whose tokenizer is tokenizer.json beside it) or when it has none.
   virtual std::optional<Vocabulary> vocabulary() const = 0;

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "checkpoint/directory_files.h"
+#include "checkpoint/folder_checkpoint.h"
 #include "checkpoint/json_file.h"
 #include "checkpoint/open_formats.h"
 #include "checkpoint/safetensors_file.h"
@@ -18,7 +19,6 @@ namespace json = boost::json;
 
 constexpr std::string_view kSingleFile = "model.safetensors";
 constexpr std::string_view kIndexFile = "model.safetensors.index.json";
-constexpr size_t kMostTextBytes = size_t{256} << 20;
 constexpr size_t kMostTensors = 1'000'000;  // of all shards together
 
 // One safetensors file and the memory that its views show.
@@ -32,39 +32,18 @@ struct Weights {
   TensorList tensors;
 };
 
-struct Texts {
-  std::string tokenizer_json;
-  std::string sentencepiece_model;
-  json::object tokenizer_config;
-  std::string chat_template;
-};
-
-class DirectoryCheckpoint final : public Checkpoint {
+class DirectoryCheckpoint final : public FolderCheckpoint {
  public:
-  DirectoryCheckpoint(Weights weights, json::object config, json::object generation_config, Texts texts)
-      : weights_(std::move(weights)),
-        config_(std::move(config)),
-        generation_config_(std::move(generation_config)),
-        texts_(std::move(texts)) {}
+  DirectoryCheckpoint(Weights weights, FolderFiles files)
+      : FolderCheckpoint(std::move(files)), weights_(std::move(weights)) {}
 
-  Format format() const override { return Format::kSafetensors; }
-  const json::object& config() const override { return config_; }
-  const json::object& generation_config() const override { return generation_config_; }
   std::span<const CheckpointTensor> tensors() const override { return weights_.tensors.all(); }
   const CheckpointTensor* find(std::string_view name) const override { return weights_.tensors.find(name); }
-  std::optional<Vocabulary> vocabulary() const override { return std::nullopt; }
-  std::string tokenizer_json() const override { return texts_.tokenizer_json; }
-  std::string sentencepiece_model() const override { return texts_.sentencepiece_model; }
-  const json::object& tokenizer_config() const override { return texts_.tokenizer_config; }
-  std::string chat_template() const override { return texts_.chat_template; }
   int64_t total_tensor_bytes() const override { return weights_.tensors.total_bytes(); }
   std::string dtype_summary() const override { return weights_.tensors.dtype_summary(); }
 
  private:
   Weights weights_;
-  json::object config_;
-  json::object generation_config_;
-  Texts texts_;
 };
 
 Result<Shard> open_shard(const ModelDirectory& directory, std::string_view name) {
@@ -202,78 +181,13 @@ Result<Weights> open_weights(const ModelDirectory& directory) {
   return open_single(directory, others.front());
 }
 
-Result<json::object> read_config(const ModelDirectory& directory) {
-  if (!directory.has("config.json")) {
-    return not_found("{}: there is no config.json, which says what model it is", directory.path().string());
-  }
-  QUIRE_ASSIGN_OR_RETURN(const std::filesystem::path path, directory.resolve("config.json"));
-  QUIRE_ASSIGN_OR_RETURN(json::object config, read_json_object(path, {}));
-  const json::value* quantization = config.if_contains("quantization_config");
-  if (quantization == nullptr || quantization->is_null()) return config;
-  const json::object* object = quantization->if_object();
-  const json::value* method = object == nullptr ? nullptr : object->if_contains("quant_method");
-  return unimplemented(
-      "{}: quantization_config with quant_method {} is not supported yet; use a checkpoint in F32, "
-      "F16 or BF16, or a GGUF file",
-      path.string(), method != nullptr && method->is_string() ? in_quotes(method->get_string()) : "(not named)");
-}
-
-// An empty object when there is no such file.
-Result<json::object> read_optional_object(const ModelDirectory& directory, std::string_view name) {
-  if (!directory.has(name)) return json::object();
-  QUIRE_ASSIGN_OR_RETURN(const std::filesystem::path path, directory.resolve(name));
-  return read_json_object(path, {});
-}
-
-Result<std::string> read_optional_text(const ModelDirectory& directory, std::string_view name) {
-  if (!directory.has(name)) return std::string();
-  QUIRE_ASSIGN_OR_RETURN(const std::filesystem::path path, directory.resolve(name));
-  return read_text_file(path, kMostTextBytes);
-}
-
-// tokenizer_config.json's template: a string, or the entry "default" of a list.
-Result<std::string> template_of(const json::object& tokenizer_config) {
-  const json::value* value = tokenizer_config.if_contains("chat_template");
-  if (value == nullptr || value->is_null()) return std::string();
-  if (value->is_string()) return std::string(value->get_string());
-  const json::array* list = value->if_array();
-  if (list == nullptr) {
-    return data_loss("tokenizer_config.json: chat_template is {}, expected a string or a list", described(*value));
-  }
-  for (const json::value& entry : *list) {
-    const json::object* object = entry.if_object();
-    const json::value* name = object == nullptr ? nullptr : object->if_contains("name");
-    const json::value* text = object == nullptr ? nullptr : object->if_contains("template");
-    if (name == nullptr || text == nullptr || !name->is_string() || !text->is_string()) {
-      return data_loss("tokenizer_config.json: chat_template has an entry without a name and a template");
-    }
-    if (name->get_string() == "default") return std::string(text->get_string());
-  }
-  return std::string();
-}
-
-Result<Texts> read_texts(const ModelDirectory& directory) {
-  Texts texts;
-  QUIRE_ASSIGN_OR_RETURN(texts.tokenizer_json, read_optional_text(directory, "tokenizer.json"));
-  QUIRE_ASSIGN_OR_RETURN(texts.sentencepiece_model, read_optional_text(directory, "tokenizer.model"));
-  QUIRE_ASSIGN_OR_RETURN(texts.tokenizer_config, read_optional_object(directory, "tokenizer_config.json"));
-  QUIRE_ASSIGN_OR_RETURN(texts.chat_template, read_optional_text(directory, "chat_template.jinja"));
-  if (texts.chat_template.empty()) {
-    QUIRE_ASSIGN_OR_RETURN(texts.chat_template, template_of(texts.tokenizer_config));
-  }
-  return texts;
-}
-
 }  // namespace
 
 Result<std::shared_ptr<const Checkpoint>> open_directory(const std::filesystem::path& path) {
   QUIRE_ASSIGN_OR_RETURN(const ModelDirectory directory, ModelDirectory::open(path));
   QUIRE_ASSIGN_OR_RETURN(Weights weights, open_weights(directory));
-  QUIRE_ASSIGN_OR_RETURN(json::object config, read_config(directory));
-  QUIRE_ASSIGN_OR_RETURN(json::object generation_config, read_optional_object(directory, "generation_config.json"));
-  QUIRE_ASSIGN_OR_RETURN(Texts texts, read_texts(directory));
-  return std::shared_ptr<const Checkpoint>(std::make_shared<DirectoryCheckpoint>(
-      std::move(weights), std::move(config), std::move(generation_config), std::move(texts)));
+  QUIRE_ASSIGN_OR_RETURN(FolderFiles files, read_folder_files(directory));
+  return std::shared_ptr<const Checkpoint>(std::make_shared<DirectoryCheckpoint>(std::move(weights), std::move(files)));
 }
 
 }  // namespace quire::checkpoint

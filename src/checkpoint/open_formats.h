@@ -20,6 +20,10 @@ Result<std::shared_ptr<const Checkpoint>> open_gguf(std::shared_ptr<const Mapped
 // anywhere else is refused. Errors: as Checkpoint::open.
 Result<std::shared_ptr<const Checkpoint>> open_directory(const std::filesystem::path& directory);
 
+// The same without weights: `path` is the directory, or config.json in it. Random ones are made of what a model
+// declares.
+Result<std::shared_ptr<const Checkpoint>> open_dummy(const std::filesystem::path& path);
+
 // A file whose weights are Python pickles, by its name: reading one runs the code in it.
 bool is_pickle_name(const std::filesystem::path& path);
 Status pickle_refused(const std::filesystem::path& path);

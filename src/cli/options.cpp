@@ -69,10 +69,11 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
                  "Size of the KV pool (512M, 4G, ...); 0: a share of the free memory")
       ->group(kMemory)
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
-  app.add_option("--gpu-memory-utilization,--memory-utilization", config.memory_utilization,
-                 "Share of the memory left after the weights that the KV pool may take")
-      ->group(kMemory)
-      ->capture_default_str();
+  app.add_option(
+         "--gpu-memory-utilization,--memory-utilization", config.memory_utilization,
+         "On a CPU: share of the memory left after the weights that the KV pool may take (0.5); on a card: share "
+         "of its free memory for everything (0.9)")
+      ->group(kMemory);
   app.add_option(
          "--kv-cache-dtype", config.kv_cache_dtype,
          "auto (float16; float32 with F32 weights or float32 activations), float32, float16, bfloat16, fp8 (fp8_e4m3), "
@@ -126,6 +127,13 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
       ->group(kInspection);
 
   constexpr const char* kMachine = "Machine";
+  app.add_option("--load-format", config.load_format,
+                 "auto, or dummy: random weights of the model that config.json describes, to measure what it costs")
+      ->group(kMachine)
+      ->capture_default_str();
+  app.add_option("--device", config.device, "auto (the first card, if there is one), cpu, cuda or cuda:N")
+      ->group(kMachine)
+      ->capture_default_str();
   app.add_option("--threads", config.threads, "Compute threads; 0: one a core")->group(kMachine)->capture_default_str();
   app.add_option("--isa", config.isa, "Instruction set of the kernels: auto, portable, avx2, avx512")
       ->group(kMachine)
