@@ -33,7 +33,7 @@ function(quire_test folder)
   endif()
   add_executable(test_${name} ${sources})
   target_include_directories(test_${name} PRIVATE ${CMAKE_SOURCE_DIR})
-  target_compile_definitions(test_${name} PRIVATE QUIRE_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data")
+  target_compile_definitions(test_${name} PRIVATE QUIRE_TEST_DATA="${QUIRE_TEST_DATA}")
   target_link_libraries(test_${name} PRIVATE ${ARG_DEPS} GTest::gmock_main)
   gtest_discover_tests(test_${name} TEST_PREFIX "${name}." DISCOVERY_TIMEOUT 60
                        PROPERTIES TIMEOUT ${ARG_TIMEOUT})

@@ -84,7 +84,7 @@ struct GenerateOptions {
 
 class LLM {
  public:
-  // Loads the model on the CPU. Errors: whatever is wrong with files or configuration, in words for people.
+  // Loads the model onto config.device. Errors: whatever is wrong with files or configuration, in words for people.
   static Result<std::unique_ptr<LLM>> create(EngineConfig config);
   // The same over an engine made elsewhere.
   explicit LLM(std::unique_ptr<engine::Engine> engine);

@@ -1,8 +1,14 @@
 #include "cli/backend.h"
 
+#include <charconv>
+
+#include "base/log.h"
 #include "base/thread_pool.h"
 #include "ops/cpu/cpu_backend.h"
 #include "runner/local_executor.h"
+#ifdef QUIRE_HAS_CUDA
+#include "ops/cuda/cuda_backend.h"
+#endif
 
 namespace quire::cli {
 
@@ -18,9 +24,7 @@ Result<ActivationDType> parse_activation_dtype(std::string_view text) {
                           text);
 }
 
-}  // namespace
-
-Result<std::unique_ptr<ops::Backend>> make_backend(const EngineConfig& config) {
+Result<std::unique_ptr<ops::Backend>> make_cpu(const EngineConfig& config) {
   ops::CpuBackendOptions options;
   options.threads = config.threads;
   options.isa = config.isa;
@@ -29,6 +33,58 @@ Result<std::unique_ptr<ops::Backend>> make_backend(const EngineConfig& config) {
   options.cores = std::move(*cores);
   QUIRE_ASSIGN_OR_RETURN(options.activation_dtype, parse_activation_dtype(config.activation_dtype));
   return ops::make_cpu_backend(options);
+}
+
+int num_cards() {
+#ifdef QUIRE_HAS_CUDA
+  return ops::cuda_device_count();
+#else
+  return 0;
+#endif
+}
+
+Result<std::unique_ptr<ops::Backend>> make_cuda(const EngineConfig& config, [[maybe_unused]] int card) {
+  // What chooses among the CPU's kernels would have no effect.
+  if (config.isa != "auto") return invalid_argument("isa \"{}\" is for --device cpu", config.isa);
+  if (config.activation_dtype != "auto") {
+    return unimplemented("activation_dtype \"{}\" on a card: supported there: auto", config.activation_dtype);
+  }
+#ifdef QUIRE_HAS_CUDA
+  auto cores = parse_core_list(config.cpu_affinity);
+  if (!cores.ok()) return cores.status().with_prefix("cpu_affinity: ");
+  return ops::make_cuda_backend({.device = card, .host_threads = config.threads, .cores = std::move(*cores)});
+#else
+  return unavailable(
+      "device \"{}\": this quire was built without CUDA. Build it where the CUDA toolkit is installed "
+      "(cmake -DQUIRE_CUDA=ON), or choose cpu",
+      config.device);
+#endif
+}
+
+// "cuda" is card 0, "cuda:N" card N; nothing: no card's name.
+std::optional<int> parse_card(std::string_view text) {
+  if (text == "cuda") return 0;
+  if (!text.starts_with("cuda:")) return std::nullopt;
+  text.remove_prefix(5);
+  int card = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), card);
+  if (error != std::errc() || end != text.data() + text.size() || card < 0) return std::nullopt;
+  return card;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ops::Backend>> make_backend(const EngineConfig& config) {
+  if (config.device == "cpu") return make_cpu(config);
+  if (config.device == "auto") {
+    if (num_cards() == 0) return make_cpu(config);
+    auto card = make_cuda(config, 0);
+    if (card.ok()) return card;
+    log_warning("card 0 is left alone: {}", card.status().message());
+    return make_cpu(config);
+  }
+  if (const std::optional<int> card = parse_card(config.device)) return make_cuda(config, *card);
+  return invalid_argument("device \"{}\" is not known; choose one of: auto, cpu, cuda, cuda:N", config.device);
 }
 
 Result<std::unique_ptr<runner::Executor>> make_executor(const EngineConfig& config) {

@@ -1,0 +1,355 @@
+#include "ops/cuda/cuda_backend.h"
+
+#include <cuda_runtime.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+
+#include "base/check.h"
+#include "base/thread_pool.h"
+#include "ops/cuda/cuda_memory.h"
+#include "ops/cuda/kernels.h"
+#include "ops/cuda/launch.h"
+#include "ops/cuda/matrix_product.h"
+#include "ops/cuda/weights.h"
+#include "tensor/stored_values.h"
+
+namespace quire::ops {
+namespace cuda {
+
+void check_cuda(cudaError_t error, const char* what) {
+  QUIRE_CHECK_MSG(error == cudaSuccess, fmt::format("{}: {}", what, cudaGetErrorString(error)));
+}
+
+namespace {
+
+// Of the kernels: rounded rows, expanded weights, partial results of attention. Ops take turns on it.
+constexpr size_t kScratchBytes = size_t{256} << 20;
+// Blocks of few bits are read again for each kFewRows rows until that costs as much as expanding them to floats once,
+// which writes and reads 64 bits a weight: 4 bits are read 16 times for that, 8 bits 8 times.
+constexpr int64_t kFewRowsOfBlocks = 64;
+
+class CudaBackend final : public Backend {
+ public:
+  explicit CudaBackend(const CudaBackendOptions& options)
+      : options_(options),
+        allocator_(options.device),
+        pool_({.num_threads = options.host_threads, .cores = options.cores}) {}
+
+  ~CudaBackend() override {
+    if (stream_ == nullptr) return;
+    cudaSetDevice(options_.device);
+    cudaStreamSynchronize(stream_);
+    uploader_.reset();
+    cudaStreamDestroy(stream_);
+  }
+
+  Status begin() {
+    cudaDeviceProp properties = {};
+    check_cuda(cudaSetDevice(options_.device), "cudaSetDevice");
+    check_cuda(cudaGetDeviceProperties(&properties, options_.device), "cudaGetDeviceProperties");
+    QUIRE_ASSIGN_OR_RETURN(library_, load_matrix_library());
+    check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+    uploader_ = std::make_unique<Uploader>(stream_);
+    scratch_ = Buffer(allocator_, kScratchBytes);
+    library_workspace_ = Buffer(allocator_, MatrixLibrary::kWorkspaceBytes);
+    if (!uploader_->begin() || scratch_.data() == nullptr || library_workspace_.data() == nullptr) {
+      return resource_exhausted("no memory for the scratch of {} MiB on card {} ({})", kScratchBytes >> 20,
+                                options_.device, properties.name);
+    }
+    description_ = fmt::format("cuda:{}, {}, {}, {} host thread{}", options_.device, properties.name,
+                               library_->description(), pool_.num_threads(), pool_.num_threads() == 1 ? "" : "s");
+    return {};
+  }
+
+  std::string description() const override { return description_; }
+  Allocator& allocator() override { return allocator_; }
+  Allocator& host_allocator() override { return pinned_; }
+  int64_t free_memory() const override {
+    size_t free = 0;
+    size_t total = 0;
+    check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    return static_cast<int64_t>(free);
+  }
+
+  void upload(void* device, const void* host, size_t bytes) override { uploader_->upload(device, host, bytes); }
+  void download(void* host, const void* device, size_t bytes) override {
+    if (bytes == 0) return;
+    check_cuda(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream_), "cudaMemcpyAsync");
+    synchronise();
+  }
+  void synchronise() override { check_cuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
+
+  Result<std::unique_ptr<PackedMatrix>> pack(std::span<const TensorView> parts) override {
+    QUIRE_ASSIGN_OR_RETURN(auto matrix, CudaMatrix::upload(parts, allocator_, *uploader_));
+    return std::unique_ptr<PackedMatrix>(std::move(matrix));
+  }
+  Result<std::unique_ptr<PackedMatrix>> quantise(std::span<const TensorView> /*parts*/, DType dtype) override {
+    return unimplemented("--quantization to {} is not supported on a card yet: leave it out, or use --device cpu",
+                         name(dtype));
+  }
+  std::unique_ptr<PackedGroup> group(std::vector<const PackedMatrix*> matrices) override {
+    return std::make_unique<CudaGroup>(std::move(matrices), allocator_, *uploader_);
+  }
+  Result<ResidentTable> table(const TensorView& stored) override {
+    if (!is_weight_format(stored.dtype)) return unimplemented("a table of {} has no kernel", name(stored.dtype));
+    ResidentTable table{.view = stored, .memory = {}};
+    if (held_dtype(stored.dtype) == stored.dtype) {
+      table.memory = Buffer(allocator_, static_cast<size_t>(stored.bytes()));
+      if (table.memory.data() == nullptr) {
+        return resource_exhausted("no memory on the card for a table of {} bytes", stored.bytes());
+      }
+      upload(table.memory.data(), stored.data, table.memory.bytes());
+    } else {
+      // Rows of whole blocks are whole pieces of 16 bytes as floats: a weight's rows follow each other as a table's do.
+      QUIRE_ASSIGN_OR_RETURN(const auto matrix, CudaMatrix::upload({&stored, 1}, allocator_, *uploader_));
+      table.memory = matrix->take_memory();
+      table.view.dtype = DType::kF32;
+    }
+    table.view.data = table.memory.data();
+    return table;
+  }
+  int64_t table_bytes(const TensorView& stored) const override {
+    return stored.shape.num_elements() / stored.shape[1] * row_bytes(held_dtype(stored.dtype), stored.shape[1]);
+  }
+  int64_t packed_bytes(DType dtype, int64_t rows, int64_t columns) const override {
+    return rows * held_row_bytes(dtype, columns);
+  }
+  int64_t scratch_bytes(int64_t /*max_num_tokens*/) const override {
+    return static_cast<int64_t>(kScratchBytes + MatrixLibrary::kWorkspaceBytes);
+  }
+
+  void bind_thread() override {
+    check_cuda(cudaSetDevice(options_.device), "cudaSetDevice");
+    pool_.bind_caller();
+  }
+  int num_host_threads() const override { return pool_.num_threads(); }
+  void host_parallel_for(int64_t num_tasks, FunctionRef<void(int64_t, int)> body) override {
+    pool_.parallel_for(num_tasks, body);
+  }
+
+ protected:
+  void run(const EmbeddingArgs& args) override {
+    start(embed, args, args.num_tokens, {args.ids.device, args.table.data, args.out});
+  }
+  void run(const RmsNormArgs& args) override {
+    start(rms_norm, args, args.num_tokens, {args.hidden, args.delta, args.weight, args.out});
+  }
+  void run(const LayerNormArgs& args) override {
+    start(layer_norm, args, args.num_tokens, {args.hidden, args.delta, args.weight, args.bias, args.out});
+  }
+  void run(const AddArgs& args) override { start(add, args, args.num_tokens, {args.hidden, args.delta}); }
+  void run(const ScaleArgs& args) override { start(scale, args, args.num_rows, {args.values}); }
+  void run(const LinearArgs& args) override {
+    if (args.num_rows == 0) return;
+    expect_reachable({args.x, args.bias, args.out});
+    multiply(args);
+    finish();
+  }
+  void run(const RopeArgs& args) override {
+    start(rope, args, args.num_tokens * args.rotary_dim, {args.heads, args.positions.device, args.table});
+  }
+  void run(const KvWriteArgs& args) override {
+    start(write_kv, args, args.num_tokens,
+          {args.keys, args.values, args.slots.device, args.cache.keys, args.cache.values});
+  }
+  void run(const PagedAttentionArgs& args) override {
+    if (args.num_sequences == 0 || args.query_offsets.host[args.num_sequences] == 0) return;
+    expect_reachable({args.queries, args.cache.keys, args.cache.values, args.query_offsets.device,
+                      args.context_lengths.device, args.block_tables.device, args.sinks, args.out});
+    attend(args, scratch_.data(), static_cast<int64_t>(kScratchBytes), stream_);
+    finish();
+  }
+  void run(const CopyBlocksArgs& args) override {
+    const auto bytes = static_cast<size_t>(block_bytes(args.source));
+    for (int64_t i = 0; i < args.num_copies; ++i) {
+      const BlockCopy& copy = args.copies[i];
+      copy_block(args.source.keys, args.destination.keys, copy, bytes);
+      if (!args.source.values_are_keys) copy_block(args.source.values, args.destination.values, copy, bytes);
+    }
+    finish();
+  }
+  void run(const ActivationArgs& args) override {
+    start(activate, args, args.num_tokens * args.size, {args.in, args.out});
+  }
+  void run(const GatherRowsArgs& args) override {
+    start(gather_rows, args, args.num_rows * args.size, {args.in, args.rows.device, args.out});
+  }
+  void run(const CopyHeadsArgs& args) override {
+    start(copy_heads, args, args.num_tokens * args.num_heads * args.size, {args.in, args.out});
+  }
+  void run(const MoeRoutingArgs& args) override {
+    expect_reachable({args.logits, args.correction_bias, args.weights, args.rows, args.tokens, args.offsets});
+    QUIRE_CHECK(route_scratch_bytes(args.num_tokens, args.num_experts, args.experts_per_token) <=
+                static_cast<int64_t>(kScratchBytes));
+    route(args, scratch_.data(), stream_);
+    finish();
+  }
+  void run(const GroupedLinearArgs& args) override {
+    if (args.num_rows == 0) return;
+    expect_reachable({args.x, args.offsets, args.bias, args.out});
+    const auto& group = static_cast<const CudaGroup&>(*args.weights);
+    multiply_grouped_rows({.shape = group.shape(),
+                           .weights = group.weights(),
+                           .num_groups = group.size(),
+                           .offsets = args.offsets,
+                           .num_rows = args.num_rows,
+                           .x = args.x,
+                           .x_stride = args.x_stride,
+                           .x_group_stride = args.x_group_stride,
+                           .bias = args.bias,
+                           .bias_stride = args.bias_stride,
+                           .out = args.out,
+                           .out_stride = args.out_stride,
+                           .out_group_stride = args.out_group_stride},
+                          stream_);
+    finish();
+  }
+  void run(const ClampedSwigluArgs& args) override {
+    start(cuda::clamped_swiglu, args, args.num_tokens * args.size, {args.in, args.out});
+  }
+  void run(const MoeCombineArgs& args) override {
+    start(combine_experts, args, args.num_tokens * args.size,
+          {args.experts, args.rows, args.weights, args.shared, args.shared_gate, args.out});
+  }
+  void run(const RowMaximumArgs& args) override { start(row_maximum, args, args.num_rows, {args.in, args.indices}); }
+
+ private:
+  // An op that is one call, unless there is nothing to do.
+  template <typename Args>
+  void start(void (*op)(const Args&, cudaStream_t), const Args& args, int64_t work,
+             std::initializer_list<const void*> pointers) {
+    if (work == 0) return;
+    expect_reachable(pointers);
+    op(args, stream_);
+    finish();
+  }
+  void finish() {
+    if (options_.synchronous) synchronise();
+  }
+
+  void expect_reachable(std::initializer_list<const void*> pointers) const {
+    if (!options_.check_pointers) return;
+    for (const void* pointer : pointers) {
+      if (pointer == nullptr) continue;
+      cudaPointerAttributes attributes = {};
+      check_cuda(cudaPointerGetAttributes(&attributes, pointer), "cudaPointerGetAttributes");
+      QUIRE_CHECK_MSG(attributes.type != cudaMemoryTypeUnregistered, "an op was given the host's own memory");
+    }
+  }
+
+  void copy_block(const void* from, void* to, const BlockCopy& copy, size_t bytes) {
+    check_cuda(cudaMemcpyAsync(static_cast<uint8_t*>(to) + static_cast<size_t>(copy.destination) * bytes,
+                               static_cast<const uint8_t*>(from) + static_cast<size_t>(copy.source) * bytes, bytes,
+                               cudaMemcpyDefault, stream_),
+               "cudaMemcpyAsync");
+  }
+
+  void multiply(const LinearArgs& args) {
+    const StoredMatrix& weight = static_cast<const CudaMatrix&>(*args.weight).stored();
+    const bool plain = info(weight.dtype).block_values == 1 && weight.dtype != DType::kF8E4M3;
+    if (args.num_rows <= (plain ? kFewRows : kFewRowsOfBlocks)) {
+      multiply_few_rows({.weight = weight,
+                         .x = args.x,
+                         .x_stride = args.x_stride,
+                         .num_rows = args.num_rows,
+                         .bias = args.bias,
+                         .out = args.out,
+                         .out_stride = args.out_stride},
+                        stream_);
+    } else if (!plain) {
+      multiply_expanded(args, weight);
+    } else if (weight.dtype == DType::kF32) {
+      multiply_plain(args, weight, args.x, args.x_stride, 0, args.num_rows);
+    } else {
+      const int64_t most = static_cast<int64_t>(kScratchBytes) / row_bytes(weight.dtype, weight.columns);
+      QUIRE_CHECK(most > 0);
+      for (int64_t row = 0; row < args.num_rows; row += most) {
+        const int64_t count = std::min(most, args.num_rows - row);
+        round_rows(args.x + row * args.x_stride, args.x_stride, count, weight.columns, weight.dtype, scratch_.data(),
+                   stream_);
+        multiply_plain(args, weight, scratch_.data(), weight.columns, row, count);
+      }
+    }
+  }
+
+  // Rows [first, first + count) of the product, whose inputs lie at x.
+  void multiply_plain(const LinearArgs& args, const StoredMatrix& weight, const void* x, int64_t x_stride,
+                      int64_t first, int64_t count) {
+    library_->multiply({.dtype = weight.dtype,
+                        .x = x,
+                        .x_stride = x_stride,
+                        .weight = weight.data,
+                        .weight_stride = weight.row_bytes / row_bytes(weight.dtype, 1),
+                        .num_rows = count,
+                        .rows = weight.rows,
+                        .columns = weight.columns,
+                        .bias = args.bias,
+                        .out = args.out + first * args.out_stride,
+                        .out_stride = args.out_stride},
+                       library_workspace_.data(), stream_);
+  }
+
+  // As many of the weight's rows at once as the scratch has room for.
+  void multiply_expanded(const LinearArgs& args, const StoredMatrix& weight) {
+    const int64_t most = static_cast<int64_t>(kScratchBytes) / (weight.columns * static_cast<int64_t>(sizeof(float)));
+    QUIRE_CHECK(most > 0);
+    for (int64_t row = 0; row < weight.rows; row += most) {
+      const int64_t count = std::min(most, weight.rows - row);
+      expand_rows(weight, row, count, scratch_.as<float>(), stream_);
+      library_->multiply({.dtype = DType::kF32,
+                          .may_round = true,
+                          .x = args.x,
+                          .x_stride = args.x_stride,
+                          .weight = scratch_.data(),
+                          .weight_stride = weight.columns,
+                          .num_rows = args.num_rows,
+                          .rows = count,
+                          .columns = weight.columns,
+                          .bias = args.bias == nullptr ? nullptr : args.bias + row,
+                          .out = args.out + row,
+                          .out_stride = args.out_stride},
+                         library_workspace_.data(), stream_);
+    }
+  }
+
+  const CudaBackendOptions options_;
+  std::string description_;
+  CudaAllocator allocator_;
+  PinnedAllocator pinned_;
+  ThreadPool pool_;
+  cudaStream_t stream_ = nullptr;
+  std::unique_ptr<Uploader> uploader_;
+  std::unique_ptr<MatrixLibrary> library_;
+  Buffer scratch_;
+  Buffer library_workspace_;
+};
+
+}  // namespace
+}  // namespace cuda
+
+int cuda_device_count() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  cudaGetLastError();
+  return 0;
+}
+
+Result<std::unique_ptr<Backend>> make_cuda_backend(CudaBackendOptions options) {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess) {
+    cudaGetLastError();
+    return unavailable("no card can be used: {}. Install NVIDIA's driver, or choose --device cpu",
+                       cudaGetErrorString(error));
+  }
+  if (options.device < 0 || options.device >= count) {
+    return unavailable("there is no card {}: this machine has {}", options.device, count);
+  }
+  auto backend = std::make_unique<cuda::CudaBackend>(options);
+  QUIRE_RETURN_IF_ERROR(backend->begin());
+  return std::unique_ptr<Backend>(std::move(backend));
+}
+
+}  // namespace quire::ops

@@ -1,0 +1,26 @@
+// A card: kernels of our own and cuBLASLt's matrix products, in order on one stream.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/status.h"
+#include "ops/backend.h"
+
+namespace quire::ops {
+
+struct CudaBackendOptions {
+  int device = 0;
+  int host_threads = 0;         // that sample; 0: one a core of `cores`
+  std::vector<int> cores;       // for the host's threads; empty: those that this process may use
+  bool synchronous = false;     // each op waits until it is done: for finding out which one failed
+  bool check_pointers = false;  // that what an op is given is memory of the card or known to it: for tests
+};
+
+// Cards that this machine has and this program can use; 0 where there is no driver.
+int cuda_device_count();
+
+// Errors: unavailable where there is no driver, no such card or no cuBLASLt; resource_exhausted.
+Result<std::unique_ptr<Backend>> make_cuda_backend(CudaBackendOptions options = {});
+
+}  // namespace quire::ops

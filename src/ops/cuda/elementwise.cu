@@ -1,0 +1,224 @@
+// Ops that make each number of few others: a thread a number at a time, the tokens of a batch along the grid's y.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <algorithm>
+
+#include "ops/cuda/device.cuh"
+#include "ops/cuda/kernels.h"
+#include "ops/cuda/launch.h"
+
+namespace quire::ops::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kEach = 4;  // numbers of a thread: their loads are under way together
+constexpr int64_t kMaxGridY = 65535;
+
+dim3 grid_of(int64_t rows, int64_t size) {
+  return {ceil_div(size, kThreads * kEach), static_cast<unsigned>(std::min(rows, kMaxGridY))};
+}
+
+// body(row, i) of every number of [rows, size].
+template <typename Body>
+__device__ void for_numbers(int64_t rows, int64_t size, const Body& body) {
+  const int64_t first = int64_t{blockIdx.x} * kThreads * kEach + threadIdx.x;
+  for (int64_t row = blockIdx.y; row < rows; row += gridDim.y) {
+#pragma unroll
+    for (int j = 0; j < kEach; ++j) {
+      const int64_t i = first + j * kThreads;
+      if (i < size) body(row, i);
+    }
+  }
+}
+
+__device__ float sigmoid(float x) {
+  return 1.0f / (1.0f + expf(-x));
+}
+
+// x Phi(x). Far below zero the tail of Phi has an error of z^2 times that of z = -x / sqrt(2): what z loses to rounding
+// is carried in `rest`, and brought in with the tail's slope.
+__device__ float gelu(float x) {
+  constexpr float kHigh = 0.70710678118654752440f;
+  constexpr float kLow = static_cast<float>(0.70710678118654752440 - static_cast<double>(kHigh));
+  constexpr float kTwoBySqrtPi = 1.12837916709551257390f;
+  const float z = -x * kHigh;
+  const float rest = fmaf(-x, kHigh, -z) - x * kLow;
+  const float tail = erfcf(z);
+  // Where there is no tail left, or nothing else, z * z may be infinite and `rest` no number.
+  if (!(fabsf(z) < 9.0f)) return 0.5f * x * tail;
+  return 0.5f * x * (tail - kTwoBySqrtPi * expf(-z * z) * rest);
+}
+
+template <Activation kFunction>
+__device__ float activated(float x) {
+  if constexpr (kFunction == Activation::kSilu) {
+    return x / (1.0f + expf(-x));
+  } else if constexpr (kFunction == Activation::kGelu) {
+    return gelu(x);
+  } else if constexpr (kFunction == Activation::kGeluTanh) {
+    // (1 + tanh(u)) / 2 = sigmoid(2 u), which loses nothing where tanh(u) is near -1.
+    constexpr float kTwoSqrtTwoByPi = 1.59576912160573071176f;
+    return x / (1.0f + expf(-kTwoSqrtTwoByPi * fmaf(0.044715f * x * x, x, x)));
+  } else if constexpr (kFunction == Activation::kQuickGelu) {
+    return x / (1.0f + expf(-1.702f * x));
+  } else {
+    return x < 0 ? 0.0f : x;
+  }
+}
+
+template <Activation kFunction>
+__global__ void activate_kernel(ActivationArgs args) {
+  const int64_t in_size = args.gated ? 2 * args.size : args.size;
+  for_numbers(args.num_tokens, args.size, [&](int64_t t, int64_t i) {
+    const float* in = args.in + t * in_size;
+    const float value = activated<kFunction>(in[i]);
+    args.out[t * args.size + i] = args.gated ? value * in[args.size + i] : value;
+  });
+}
+
+__global__ void add_kernel(AddArgs args) {
+  for_numbers(1, args.num_tokens * args.size,
+              [&](int64_t, int64_t i) { args.hidden[i] = fmaf(args.delta[i], args.delta_scale, args.hidden[i]); });
+}
+
+__global__ void scale_kernel(ScaleArgs args) {
+  for_numbers(1, args.num_rows * args.size, [&](int64_t, int64_t i) {
+    const float value = args.scale * args.values[i];
+    args.values[i] = args.soft_cap > 0 ? args.soft_cap * tanhf(value / args.soft_cap) : value;
+  });
+}
+
+// NaN stays NaN in the comparisons.
+__global__ void clamped_swiglu_kernel(ClampedSwigluArgs args) {
+  for_numbers(args.num_tokens, args.size, [&](int64_t t, int64_t i) {
+    const float* in = args.in + t * 2 * args.size;
+    const float gate = in[i] > args.limit ? args.limit : in[i];
+    const float up_in = in[args.size + i];
+    const float up = up_in > args.limit ? args.limit : (up_in < -args.limit ? -args.limit : up_in);
+    args.out[t * args.size + i] = (up + 1.0f) * (gate / (1.0f + expf(-args.alpha * gate)));
+  });
+}
+
+__global__ void copy_heads_kernel(CopyHeadsArgs args) {
+  for_numbers(args.num_tokens, args.num_heads * args.size, [&](int64_t t, int64_t at) {
+    const int64_t head = at / args.size;
+    const int64_t i = at % args.size;
+    args.out[t * args.out_token_stride + head * args.out_head_stride + i] =
+        args.in[t * args.in_token_stride + head * args.in_head_stride + i];
+  });
+}
+
+__global__ void gather_rows_kernel(const float* in, int64_t size, const int32_t* rows, int64_t num_rows, float* out) {
+  for_numbers(num_rows, size, [&](int64_t row, int64_t i) { out[row * size + i] = in[int64_t{rows[row]} * size + i]; });
+}
+
+__global__ void rope_kernel(RopeArgs args) {
+  const int32_t half = args.rotary_dim / 2;
+  for_numbers(args.num_tokens, int64_t{args.num_heads} * half, [&](int64_t t, int64_t at) {
+    const int64_t i = at % half;
+    const float* cosines = args.table + int64_t{args.positions.device[t]} * args.rotary_dim;
+    float* head = args.heads + t * args.token_stride + at / half * args.head_dim;
+    float& a = args.interleaved ? head[2 * i] : head[i];
+    float& b = args.interleaved ? head[2 * i + 1] : head[i + half];
+    const float x = a;
+    const float y = b;
+    const float cosine = cosines[i];
+    const float sine = cosines[half + i];
+    a = fmaf(x, cosine, -(y * sine));
+    b = fmaf(x, sine, y * cosine);
+  });
+}
+
+__global__ void combine_experts_kernel(MoeCombineArgs args) {
+  for_numbers(args.num_tokens, args.size, [&](int64_t t, int64_t i) {
+    const int64_t pairs = t * args.experts_per_token;
+    float sum = 0;
+    for (int32_t r = 0; r < args.experts_per_token; ++r)
+      sum = fmaf(args.weights[pairs + r], args.experts[int64_t{args.rows[pairs + r]} * args.size + i], sum);
+    if (args.shared != nullptr) {
+      const float gate = args.shared_gate == nullptr ? 1.0f : sigmoid(args.shared_gate[t]);
+      sum = fmaf(gate, args.shared[t * args.size + i], sum);
+    }
+    args.out[t * args.size + i] = sum;
+  });
+}
+
+template <bool kHalf>
+__global__ void round_rows_kernel(const float* x, int64_t x_stride, int64_t num_rows, int64_t columns, uint16_t* out) {
+  for_numbers(num_rows, columns, [&](int64_t row, int64_t i) {
+    const float value = x[row * x_stride + i];
+    out[row * columns + i] =
+        kHalf ? __half_as_ushort(__float2half_rn(value)) : __bfloat16_as_ushort(__float2bfloat16_rn(value));
+  });
+}
+
+__global__ void add_bias_kernel(const float* bias, int64_t num_rows, int64_t columns, float* out, int64_t out_stride) {
+  for_numbers(num_rows, columns, [&](int64_t row, int64_t i) { out[row * out_stride + i] += bias[i]; });
+}
+
+}  // namespace
+
+void activate(const ActivationArgs& args, cudaStream_t stream) {
+  if (args.num_tokens == 0 || args.size == 0) return;
+  auto* kernel = activate_kernel<Activation::kSilu>;
+  if (args.function == Activation::kGelu) kernel = activate_kernel<Activation::kGelu>;
+  if (args.function == Activation::kGeluTanh) kernel = activate_kernel<Activation::kGeluTanh>;
+  if (args.function == Activation::kQuickGelu) kernel = activate_kernel<Activation::kQuickGelu>;
+  if (args.function == Activation::kRelu) kernel = activate_kernel<Activation::kRelu>;
+  launch(kernel, grid_of(args.num_tokens, args.size), kThreads, 0, stream, args);
+}
+
+void add(const AddArgs& args, cudaStream_t stream) {
+  const int64_t count = args.num_tokens * args.size;
+  if (count > 0) launch(add_kernel, grid_of(1, count), kThreads, 0, stream, args);
+}
+
+void clamped_swiglu(const ClampedSwigluArgs& args, cudaStream_t stream) {
+  if (args.num_tokens == 0 || args.size == 0) return;
+  launch(clamped_swiglu_kernel, grid_of(args.num_tokens, args.size), kThreads, 0, stream, args);
+}
+
+void copy_heads(const CopyHeadsArgs& args, cudaStream_t stream) {
+  const int64_t size = args.num_heads * args.size;
+  if (args.num_tokens == 0 || size == 0) return;
+  launch(copy_heads_kernel, grid_of(args.num_tokens, size), kThreads, 0, stream, args);
+}
+
+void gather_rows(const GatherRowsArgs& args, cudaStream_t stream) {
+  if (args.num_rows == 0 || args.size == 0) return;
+  launch(gather_rows_kernel, grid_of(args.num_rows, args.size), kThreads, 0, stream, args.in, args.size,
+         args.rows.device, args.num_rows, args.out);
+}
+
+void rope(const RopeArgs& args, cudaStream_t stream) {
+  const int64_t pairs = int64_t{args.num_heads} * (args.rotary_dim / 2);
+  if (args.num_tokens == 0 || pairs == 0) return;
+  launch(rope_kernel, grid_of(args.num_tokens, pairs), kThreads, 0, stream, args);
+}
+
+void scale(const ScaleArgs& args, cudaStream_t stream) {
+  const int64_t count = args.num_rows * args.size;
+  if (count > 0) launch(scale_kernel, grid_of(1, count), kThreads, 0, stream, args);
+}
+
+void combine_experts(const MoeCombineArgs& args, cudaStream_t stream) {
+  if (args.num_tokens == 0 || args.size == 0) return;
+  launch(combine_experts_kernel, grid_of(args.num_tokens, args.size), kThreads, 0, stream, args);
+}
+
+void round_rows(const float* x, int64_t x_stride, int64_t num_rows, int64_t columns, DType to, void* out,
+                cudaStream_t stream) {
+  if (num_rows == 0 || columns == 0) return;
+  auto* kernel = to == DType::kF16 ? round_rows_kernel<true> : round_rows_kernel<false>;
+  launch(kernel, grid_of(num_rows, columns), kThreads, 0, stream, x, x_stride, num_rows, columns,
+         static_cast<uint16_t*>(out));
+}
+
+void add_bias(const float* bias, int64_t num_rows, int64_t columns, float* out, int64_t out_stride,
+              cudaStream_t stream) {
+  if (num_rows == 0 || columns == 0) return;
+  launch(add_bias_kernel, grid_of(num_rows, columns), kThreads, 0, stream, bias, num_rows, columns, out, out_stride);
+}
+
+}  // namespace quire::ops::cuda

@@ -1,0 +1,111 @@
+// The kernels of a card, each in its turn on a stream. Arguments were checked; all their pointers are the device's, of
+// a Mirrored the device's side. Nothing here waits or allocates. Sources: one *.cu for what belongs together.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "ops/activation.h"
+#include "ops/add.h"
+#include "ops/clamped_swiglu.h"
+#include "ops/copy_heads.h"
+#include "ops/embedding.h"
+#include "ops/gather_rows.h"
+#include "ops/kv_cache.h"
+#include "ops/layer_norm.h"
+#include "ops/moe_combine.h"
+#include "ops/moe_routing.h"
+#include "ops/paged_attention.h"
+#include "ops/rms_norm.h"
+#include "ops/rope.h"
+#include "ops/row_maximum.h"
+#include "ops/scale.h"
+
+namespace quire::ops::cuda {
+
+// --- elementwise.cu, norms.cu, embedding.cu, moe.cu
+
+void activate(const ActivationArgs& args, cudaStream_t stream);
+void add(const AddArgs& args, cudaStream_t stream);
+void clamped_swiglu(const ClampedSwigluArgs& args, cudaStream_t stream);
+void copy_heads(const CopyHeadsArgs& args, cudaStream_t stream);
+void embed(const EmbeddingArgs& args, cudaStream_t stream);  // REQUIRES: has_decoder(args.table.dtype)
+void gather_rows(const GatherRowsArgs& args, cudaStream_t stream);
+void layer_norm(const LayerNormArgs& args, cudaStream_t stream);
+void rms_norm(const RmsNormArgs& args, cudaStream_t stream);
+void rope(const RopeArgs& args, cudaStream_t stream);
+void scale(const ScaleArgs& args, cudaStream_t stream);
+void combine_experts(const MoeCombineArgs& args, cudaStream_t stream);
+
+void row_maximum(const RowMaximumArgs& args, cudaStream_t stream);  // row_maximum.cu
+
+// scratch: route_scratch_bytes().
+int64_t route_scratch_bytes(int64_t num_tokens, int32_t num_experts, int32_t experts_per_token);
+void route(const MoeRoutingArgs& args, void* scratch, cudaStream_t stream);
+
+// --- kv_cache.cu, paged_attention.cu
+
+void write_kv(const KvWriteArgs& args, cudaStream_t stream);
+// Scratch for partial results of long contexts: attention_scratch_bytes() of any batch of at most num_tokens tokens.
+int64_t attention_scratch_bytes(int64_t num_tokens, int32_t num_heads, int32_t head_dim, int64_t max_context);
+void attend(const PagedAttentionArgs& args, void* scratch, int64_t scratch_bytes, cudaStream_t stream);
+
+// --- stored_rows.cu, few_rows.cu
+
+// Formats that kernels read as they are stored: F32, F16, BF16, F8_E4M3 rows with a float behind each, and the blocks
+// of Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K to Q6_K, IQ4_NL, IQ4_XS and MXFP4.
+bool has_decoder(DType dtype);
+
+// A weight on the device. Rows lie row_bytes apart, a multiple of 16 beyond what a row takes, so that every row begins
+// at an address of 16: [rows, columns], codes and scales within a row as tensor/dtype.h says; an F8_E4M3 row ends with
+// its float (unaligned where columns is no multiple of 4).
+struct StoredMatrix {
+  const uint8_t* data = nullptr;
+  DType dtype = DType::kF32;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  int64_t row_bytes = 0;
+};
+
+// out[m][n] = sum_k x[m][k] * weight[n][k] + bias[n], in float32: weights are read once, at the speed of memory, for up
+// to kFewRows rows. Any num_rows is right, more than kFewRows reads the weights again for each kFewRows.
+inline constexpr int64_t kFewRows = 8;
+struct FewRowsWork {
+  StoredMatrix weight;
+  const float* x = nullptr;
+  int64_t x_stride = 0;
+  int64_t num_rows = 0;
+  const float* bias = nullptr;  // or nullptr
+  float* out = nullptr;
+  int64_t out_stride = 0;
+};
+void multiply_few_rows(const FewRowsWork& work, cudaStream_t stream);
+
+// The same of groups with weights of their own; weights' data pointers are in device memory. `offsets` on the device
+// ([num_groups + 1]; nullptr: num_rows / num_groups rows each); strides as in ops/grouped_linear.h.
+struct GroupedRowsWork {
+  StoredMatrix shape;                       // of every weight; data is unused
+  const uint8_t* const* weights = nullptr;  // [num_groups], on the device
+  int32_t num_groups = 0;
+  const int32_t* offsets = nullptr;
+  int64_t num_rows = 0;  // of all groups
+  const float* x = nullptr;
+  int64_t x_stride = 0;
+  int64_t x_group_stride = 0;
+  const float* bias = nullptr;  // [num_groups, bias_stride] or nullptr
+  int64_t bias_stride = 0;
+  float* out = nullptr;
+  int64_t out_stride = 0;
+  int64_t out_group_stride = 0;
+};
+void multiply_grouped_rows(const GroupedRowsWork& work, cudaStream_t stream);
+
+// Rows [first_row, first_row + num_rows) of a weight as floats, [num_rows, columns] dense.
+void expand_rows(const StoredMatrix& weight, int64_t first_row, int64_t num_rows, float* out, cudaStream_t stream);
+// x rounded to nearest: rows x_stride floats apart -> [num_rows, columns] of F16 or BF16, dense.
+void round_rows(const float* x, int64_t x_stride, int64_t num_rows, int64_t columns, DType to, void* out,
+                cudaStream_t stream);
+// out[m][n] += bias[n].
+void add_bias(const float* bias, int64_t num_rows, int64_t columns, float* out, int64_t out_stride,
+              cudaStream_t stream);
+
+}  // namespace quire::ops::cuda

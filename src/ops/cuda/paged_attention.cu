@@ -1,0 +1,691 @@
+// Attention over the paged cache with an online softmax, for every shape that ops/paged_attention.h allows.
+//
+// A block of four warps takes up to 4 * kRowsPerWarp rows, each one head of one query, all of one sequence and one kv
+// head, and goes through the positions that any of them sees in tiles of 32: a tile of keys and one of values are read
+// from the cache once, widened into shared memory and used by all rows. A lane scores one position of the tile, then
+// sums the values of head_dim / 32 numbers.
+//
+// What is computed for a row depends on its position and its cache alone. Tiles and splits are cut by absolute
+// position; each split of kSplit positions is summed from nothing and folded, in order, into the row's total. Where
+// the fold happens is free and changes no bit:
+//   whole   the block goes through all splits and keeps its rows' totals in `out`;
+//   split   a block for each split leaves sums in scratch, fold_splits() folds them: for sequences of few queries
+//           where `whole` would keep too little of the card at work.
+// Products and sums are spelled as fused ones, so that no compiler chooses differently for two of the cases.
+//
+// CUDA graphs: the grid of `whole` depends on num_sequences and num_tokens. The choice between the two, and the number
+// of splits in the grid, depend on the host's query_offsets and context_lengths (attend()): a graph would be
+// captured with bounds of both; blocks beyond a sequence's end leave at once.
+#include "ops/paged_attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ops/cuda/device.cuh"
+#include "ops/cuda/kernels.h"
+#include "ops/cuda/kv_values.cuh"
+#include "ops/cuda/launch.h"
+
+namespace quire::ops::cuda {
+namespace {
+
+constexpr int kWarps = 4;
+constexpr int kThreads = kWarps * kWarp;
+constexpr int kTile = kWarp;           // positions: a lane each
+constexpr int kKeyStride = kTile + 1;  // of a tile of keys [head_dim, kTile]: a column is as free of conflicts as a row
+constexpr int kSplit = 512;            // positions, a multiple of kTile
+// Sequences of at most so many queries may be split.
+constexpr int kFewQueries = 8;
+// Blocks that keep a card at work without splits: two for each of an H100's processors.
+constexpr int64_t kEnoughBlocks = 264;
+constexpr int64_t kLargestScratch = int64_t{64} << 20;
+constexpr float kLog2E = 1.44269504088896341f;  // exponents are of 2: a cheaper instruction
+// Heads above this keep one tile, of keys and then of values, since two would not fit.
+constexpr int kOneTileChunks = 18;
+
+enum class Part { kAll, kFew, kMany };  // sequences that a launch takes
+
+struct Attention {
+  const float* queries;
+  int64_t query_stride;
+  float* out;
+  const float* sinks;
+  const uint8_t* keys;
+  const uint8_t* values;
+  int64_t head_bytes;
+  const int32_t* query_offsets;
+  const int32_t* context_lengths;
+  const BlockId* block_tables;
+  int64_t block_table_stride;
+  DType dtype;
+  int32_t num_sequences;
+  int32_t num_heads;
+  int32_t num_kv_heads;
+  int32_t group;  // heads of a kv head
+  int32_t head_dim;
+  int32_t block_size;
+  int32_t window;
+  bool values_are_keys;
+  bool vectors_of_keys;    // 16 bytes of codes lie at addresses of 16 and within a block
+  bool vectors_of_values;  // and within a token
+  float query_factor;      // scale; times log2(e) without a soft cap
+  float soft_cap;
+  // The launch.
+  Part part;
+  int32_t num_splits;      // 0: whole
+  int32_t tiles;           // split: of rows a sequence
+  int32_t few_queries;     // split: at most so many a sequence
+  float* partial_sums;     // split: [num_sequences, few_queries, num_heads, num_splits, head_dim]
+  float2* partial_states;  // [num_sequences, few_queries, num_heads, num_splits]: of Softmax
+};
+
+// The largest score so far, in powers of two, and the sum of exp2(score - maximum).
+struct Softmax {
+  float maximum;
+  float sum;
+};
+
+// The sequence and rows of a block. Row r is query r / group, head kv_head * group + r % group.
+struct Rows {
+  int32_t sequence;
+  int32_t first;        // of the block's rows
+  int32_t num_rows;     // of the sequence
+  int32_t first_token;  // of the sequence
+  int32_t first_position;
+};
+
+__device__ inline int32_t first_seen(const Attention& args, int32_t position) {
+  return args.window > 0 ? max(0, position - args.window + 1) : 0;
+}
+
+// The last of `count` sequences for which before(sequence) <= index. REQUIRES: before(0) <= index; before() rises.
+template <typename Function>
+__device__ int32_t last_at_most(int32_t count, int64_t index, Function before) {
+  int32_t low = 0;
+  int32_t high = count;
+  while (high - low > 1) {
+    const int32_t middle = (low + high) / 2;
+    if (before(middle) <= index) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+// false: there is nothing to do for this block.
+__device__ inline bool find_rows(const Attention& args, int rows_per_block, Rows& rows) {
+  const int32_t* offsets = args.query_offsets;
+  int64_t tile = 0;
+  if (args.num_splits > 0) {
+    rows.sequence = static_cast<int32_t>(blockIdx.x) / args.tiles;
+    tile = static_cast<int32_t>(blockIdx.x) % args.tiles;
+  } else {
+    // A sequence's tiles begin behind those that the rows before it can take. Long contexts come first.
+    const int64_t block = gridDim.x - 1 - blockIdx.x;
+    const auto before = [&](int32_t sequence) {
+      return int64_t{offsets[sequence]} * args.group / rows_per_block + sequence;
+    };
+    rows.sequence = last_at_most(args.num_sequences, block, before);
+    tile = block - before(rows.sequence);
+  }
+  rows.first_token = offsets[rows.sequence];
+  const int32_t num_queries = offsets[rows.sequence + 1] - rows.first_token;
+  if (args.part != Part::kAll && (num_queries <= kFewQueries) != (args.part == Part::kFew)) return false;
+  rows.num_rows = num_queries * args.group;
+  rows.first = static_cast<int32_t>(tile) * rows_per_block;
+  rows.first_position = args.context_lengths[rows.sequence] - num_queries;
+  return rows.first < rows.num_rows;
+}
+
+// --- tiles
+
+// Where position p of a sequence lies: its block's part of the kv head, and its place in the block.
+struct Slot {
+  const uint8_t* head;
+  int32_t token;
+};
+__device__ inline Slot slot_of(const Attention& args, const uint8_t* memory, const BlockId* table, int32_t position) {
+  const int64_t block = table[position / args.block_size];
+  return {memory + (block * args.num_kv_heads + blockIdx.y) * args.head_bytes, position % args.block_size};
+}
+
+// Positions [begin, begin + kTile) that lie in [first, last] -> tile [head_dim, kKeyStride], and `copy` [kTile,
+// kCopyStride] where that is not 0. What is beside them is left as it was.
+template <DType kFormat, int kCopyStride>
+__device__ void load_keys(const Attention& args, const BlockId* table, int32_t begin, int32_t first, int32_t last,
+                          float* tile, float* copy) {
+  using Code = typename KvFormat<kFormat>::Code;
+  const int thread = static_cast<int>(threadIdx.x);
+  const auto store = [&](int d, int t, float number) {
+    tile[d * kKeyStride + t] = number;
+    if (kCopyStride > 0) copy[t * kCopyStride + d] = number;
+  };
+  if (args.vectors_of_keys) {
+    constexpr int kNumbers = kNumbersOfVector<kFormat>;
+    constexpr int kParts = kTile / kNumbers;
+    const int t = thread % kParts * kNumbers;
+    if (begin + t > last || begin + t + kNumbers <= first) return;
+    const Slot slot = slot_of(args, args.keys, table, begin + t);
+    const auto* codes = reinterpret_cast<const Code*>(slot.head) + slot.token;
+    for (int d = thread / kParts; d < args.head_dim; d += kThreads / kParts) {
+      const uint4 vector = *reinterpret_cast<const uint4*>(codes + d * args.block_size);
+#pragma unroll
+      for (int i = 0; i < kNumbers; ++i) store(d, t + i, number_of<kFormat>(vector, i));
+    }
+    return;
+  }
+  const int t = thread % kTile;
+  if (begin + t > last || begin + t < first) return;
+  const Slot slot = slot_of(args, args.keys, table, begin + t);
+  const auto* codes = reinterpret_cast<const Code*>(slot.head) + slot.token;
+  for (int d = thread / kTile; d < args.head_dim; d += kThreads / kTile)
+    store(d, t, KvFormat<kFormat>::number(codes[d * args.block_size]));
+}
+
+// The same of values: number d of position begin + t -> tile[t * kStrideT + d * kStrideD].
+template <DType kFormat, int kStrideT, int kStrideD>
+__device__ void load_values(const Attention& args, const BlockId* table, int32_t begin, int32_t first, int32_t last,
+                            float* tile) {
+  using Code = typename KvFormat<kFormat>::Code;
+  constexpr int kThreadsOfToken = kThreads / kTile;
+  const int t = static_cast<int>(threadIdx.x) / kThreadsOfToken;
+  const int part = static_cast<int>(threadIdx.x) % kThreadsOfToken;
+  if (begin + t > last || begin + t < first) return;
+  const Slot slot = slot_of(args, args.values, table, begin + t);
+  const auto* codes = reinterpret_cast<const Code*>(slot.head) + slot.token * args.head_dim;
+  if (args.vectors_of_values) {
+    constexpr int kNumbers = kNumbersOfVector<kFormat>;
+    for (int d = part * kNumbers; d < args.head_dim; d += kThreadsOfToken * kNumbers) {
+      const uint4 vector = *reinterpret_cast<const uint4*>(codes + d);
+#pragma unroll
+      for (int i = 0; i < kNumbers; ++i) tile[t * kStrideT + (d + i) * kStrideD] = number_of<kFormat>(vector, i);
+    }
+    return;
+  }
+  for (int d = part; d < args.head_dim; d += kThreadsOfToken)
+    tile[t * kStrideT + d * kStrideD] = KvFormat<kFormat>::number(codes[d]);
+}
+
+// Calls body(format) for the cache's format.
+template <typename Body>
+__device__ void with_format(DType dtype, Body body) {
+  switch (dtype) {
+    case DType::kF32:
+      return body(std::integral_constant<DType, DType::kF32>{});
+    case DType::kF16:
+      return body(std::integral_constant<DType, DType::kF16>{});
+    case DType::kBF16:
+      return body(std::integral_constant<DType, DType::kBF16>{});
+    case DType::kF8E4M3:
+      return body(std::integral_constant<DType, DType::kF8E4M3>{});
+    case DType::kF8E5M2:
+      return body(std::integral_constant<DType, DType::kF8E5M2>{});
+    default:
+      return body(std::integral_constant<DType, DType::kI8>{});
+  }
+}
+
+// The scale of I8 of the lane's position.
+__device__ inline float lane_scale(const Attention& args, const uint8_t* memory, const BlockId* table,
+                                   int32_t position) {
+  const Slot slot = slot_of(args, memory, table, position);
+  return load_scale(slot.head + int64_t{args.head_dim} * args.block_size + slot.token * int64_t{4});
+}
+
+// --- arithmetic
+
+// Part of a row folded into what came before it: weights of the two.
+struct Fold {
+  float before;
+  float part;
+};
+__device__ inline Fold fold(Softmax& total, const Softmax& part) {
+  const float maximum = fmaxf(total.maximum, part.maximum);
+  const Fold weights = {total.maximum == maximum ? 1.0f : exp2f(total.maximum - maximum),
+                        part.maximum == maximum ? 1.0f : exp2f(part.maximum - maximum)};
+  total = {maximum, fmaf(total.sum, weights.before, __fmul_rn(part.sum, weights.part))};
+  return weights;
+}
+
+// What a row's sums are multiplied by in the end.
+__device__ inline float final_factor(const Attention& args, const Softmax& total, int32_t head) {
+  if (args.sinks == nullptr) return 1.0f / total.sum;
+  const float sink = __fmul_rn(args.sinks[head], kLog2E);
+  const float maximum = fmaxf(total.maximum, sink);
+  const float weight = total.maximum == maximum ? 1.0f : exp2f(total.maximum - maximum);
+  return weight / fmaf(total.sum, weight, exp2f(sink - maximum));
+}
+
+// A warp's rows: slot k is row k * kWarps + warp of the block's.
+template <int kChunks, int kRowsPerWarp>
+struct WarpRows {
+  int32_t first[kRowsPerWarp];  // position that the row sees; last < first: there is no such row
+  int32_t last[kRowsPerWarp];
+  Softmax total[kRowsPerWarp];        // of the splits before
+  Softmax split[kRowsPerWarp];        // of this one; each lane has a sum of its own
+  float sums[kRowsPerWarp][kChunks];  // of this split: number lane + 32 * chunk
+};
+
+// Scores of the lane's position: queries [kRowsPerWarp, kWarps * query_stride apart] by tile [head_dim, kKeyStride].
+template <int kRowsPerWarp>
+__device__ inline void score(const float* queries, int query_stride, const float* tile, int head_dim, int lane,
+                             float (&scores)[kRowsPerWarp]) {
+  for (float& one : scores) one = 0;
+  int d = 0;
+  for (; d + 4 <= head_dim; d += 4) {
+    float keys[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) keys[i] = tile[(d + i) * kKeyStride + lane];
+#pragma unroll
+    for (int k = 0; k < kRowsPerWarp; ++k) {
+      const float4 query = *reinterpret_cast<const float4*>(queries + k * kWarps * query_stride + d);
+      scores[k] = fmaf(query.x, keys[0], scores[k]);
+      scores[k] = fmaf(query.y, keys[1], scores[k]);
+      scores[k] = fmaf(query.z, keys[2], scores[k]);
+      scores[k] = fmaf(query.w, keys[3], scores[k]);
+    }
+  }
+  for (; d < head_dim; ++d) {
+#pragma unroll
+    for (int k = 0; k < kRowsPerWarp; ++k)
+      scores[k] = fmaf(queries[k * kWarps * query_stride + d], tile[d * kKeyStride + lane], scores[k]);
+  }
+}
+
+// Weights of the tile's positions -> weights [kRowsPerWarp, kTile]; what was summed before them is made smaller.
+template <int kChunks, int kRowsPerWarp>
+__device__ inline void weigh(const Attention& args, WarpRows<kChunks, kRowsPerWarp>& rows,
+                             const float (&scores)[kRowsPerWarp], int32_t begin, int lane, float key_scale,
+                             float value_scale, float* weights) {
+  const bool scaled = args.dtype == DType::kI8;
+#pragma unroll
+  for (int k = 0; k < kRowsPerWarp; ++k) {
+    const bool seen = begin + lane >= rows.first[k] && begin + lane <= rows.last[k];
+    float score = scaled ? __fmul_rn(scores[k], key_scale) : scores[k];
+    if (args.soft_cap > 0) score = __fmul_rn(args.soft_cap * kLog2E, tanhf(score / args.soft_cap));
+    Softmax& split = rows.split[k];
+    const float maximum = fmaxf(split.maximum, warp_max(seen ? score : -INFINITY));
+    if (maximum != split.maximum) {
+      const float factor = exp2f(split.maximum - maximum);
+      split = {maximum, __fmul_rn(split.sum, factor)};
+#pragma unroll
+      for (int j = 0; j < kChunks; ++j) rows.sums[k][j] = __fmul_rn(rows.sums[k][j], factor);
+    }
+    const float weight = seen ? exp2f(score - maximum) : 0.0f;
+    split.sum += weight;
+    weights[k * kTile + lane] = seen && scaled ? __fmul_rn(weight, value_scale) : weight;
+  }
+}
+
+// sums += weights [kRowsPerWarp, kTile] by the tile of values. kAll: every row that there is sees all positions; else
+// those that a row does not see are left out, whatever lies there.
+template <bool kAll, int kStrideT, int kStrideD, int kChunks, int kRowsPerWarp>
+__device__ inline void add_values(WarpRows<kChunks, kRowsPerWarp>& rows, const float* weights, const float* tile,
+                                  int32_t begin, int lane) {
+  for (int t = 0; t < kTile; t += 4) {
+    float4 weight[kRowsPerWarp];
+#pragma unroll
+    for (int k = 0; k < kRowsPerWarp; ++k) weight[k] = *reinterpret_cast<const float4*>(weights + k * kTile + t);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int32_t position = begin + t + i;
+      const float* values = tile + (t + i) * kStrideT + lane * kStrideD;
+#pragma unroll
+      for (int j = 0; j < kChunks; ++j) {
+        const float value = values[j * kWarp * kStrideD];
+#pragma unroll
+        for (int k = 0; k < kRowsPerWarp; ++k) {
+          const float factor = i == 0 ? weight[k].x : i == 1 ? weight[k].y : i == 2 ? weight[k].z : weight[k].w;
+          if (kAll || (position >= rows.first[k] && position <= rows.last[k]))
+            rows.sums[k][j] = fmaf(factor, value, rows.sums[k][j]);
+        }
+      }
+    }
+  }
+}
+
+// --- the ends of splits
+
+// [sequence, query, head, split] of the partial results.
+__device__ inline int64_t partial_index(const Attention& args, int32_t sequence, int32_t query, int32_t head,
+                                        int32_t split) {
+  return ((int64_t{sequence} * args.few_queries + query) * args.num_heads + head) * args.num_splits + split;
+}
+
+// What a split gave its rows goes to `out` or, where others hold more of the row, to scratch.
+template <int kChunks, int kRowsPerWarp>
+__device__ inline void end_split(const Attention& args, const Rows& block, WarpRows<kChunks, kRowsPerWarp>& rows,
+                                 int32_t split, int warp, int lane) {
+#pragma unroll
+  for (int k = 0; k < kRowsPerWarp; ++k) {
+    const int32_t first_split = rows.first[k] / kSplit;
+    const int32_t last_split = rows.last[k] / kSplit;
+    if (rows.last[k] < rows.first[k] || split < first_split || split > last_split) continue;
+    const Softmax part = {rows.split[k].maximum, warp_sum(rows.split[k].sum)};
+    const int32_t row = block.first + k * kWarps + warp;
+    const int32_t query = row / args.group;
+    const auto head = static_cast<int32_t>(blockIdx.y) * args.group + row % args.group;
+    if (args.num_splits > 0 && first_split != last_split) {
+      const int64_t index = partial_index(args, block.sequence, query, head, split);
+      if (lane == 0) args.partial_states[index] = make_float2(part.maximum, part.sum);
+      float* sums = args.partial_sums + index * args.head_dim;
+#pragma unroll
+      for (int j = 0; j < kChunks; ++j) {
+        if (lane + j * kWarp < args.head_dim) sums[lane + j * kWarp] = rows.sums[k][j];
+      }
+      continue;
+    }
+    Fold weights = {0, 1};
+    if (split == first_split) {
+      rows.total[k] = part;
+    } else {
+      weights = fold(rows.total[k], part);
+    }
+    const float factor = split == last_split ? final_factor(args, rows.total[k], head) : 1.0f;
+    float* out = args.out + ((int64_t{block.first_token} + query) * args.num_heads + head) * args.head_dim;
+#pragma unroll
+    for (int j = 0; j < kChunks; ++j) {
+      const int d = lane + j * kWarp;
+      if (d >= args.head_dim) continue;
+      float sum = rows.sums[k][j];
+      if (split != first_split) sum = fmaf(out[d], weights.before, __fmul_rn(sum, weights.part));
+      out[d] = __fmul_rn(sum, factor);
+    }
+  }
+}
+
+// Folds what the blocks of each split left for one row. Grid: (sequences * few_queries, heads).
+__global__ void fold_splits(const Attention args) {
+  const auto sequence = static_cast<int32_t>(blockIdx.x) / args.few_queries;
+  const int32_t query = static_cast<int32_t>(blockIdx.x) % args.few_queries;
+  const auto head = static_cast<int32_t>(blockIdx.y);
+  const int32_t first_token = args.query_offsets[sequence];
+  const int32_t num_queries = args.query_offsets[sequence + 1] - first_token;
+  if (num_queries > kFewQueries || query >= num_queries) return;
+  const int32_t position = args.context_lengths[sequence] - num_queries + query;
+  const int32_t first_split = first_seen(args, position) / kSplit;
+  const int32_t last_split = position / kSplit;
+  if (first_split == last_split) return;
+  const int64_t first = partial_index(args, sequence, query, head, first_split);
+  float* out = args.out + ((int64_t{first_token} + query) * args.num_heads + head) * args.head_dim;
+  for (int d = static_cast<int>(threadIdx.x); d < args.head_dim; d += kThreads) {
+    const float* sums = args.partial_sums + first * args.head_dim + d;
+    Softmax total = {args.partial_states[first].x, args.partial_states[first].y};
+    float sum = sums[0];
+#pragma unroll 4
+    for (int32_t split = 1; split <= last_split - first_split; ++split) {
+      const float2 state = args.partial_states[first + split];
+      const Fold weights = fold(total, {state.x, state.y});
+      sum = fmaf(sum, weights.before, __fmul_rn(sums[int64_t{split} * args.head_dim], weights.part));
+    }
+    out[d] = __fmul_rn(sum, final_factor(args, total, head));
+  }
+}
+
+// --- the kernel
+
+// Where things lie in a block's shared memory, in floats from its beginning.
+struct Layout {
+  int query_stride;
+  int weights;  // [rows, kTile]
+  int queries;  // [rows, query_stride]
+  int values;   // a tile [kTile, chunks * 32]; with one tile there is none
+  int keys;     // a tile [head_dim, kKeyStride]; with one tile for values as well, whose lanes read all chunks
+  int size;
+};
+__host__ __device__ inline Layout layout(int chunks, int rows, int head_dim) {
+  const bool one_tile = chunks == kOneTileChunks;
+  const int query_stride = (head_dim + 3) / 4 * 4;
+  const int queries = rows * kTile;
+  const int values = queries + rows * query_stride;
+  const int keys = values + (one_tile ? 0 : kTile * chunks * kWarp);
+  const int size = keys + (one_tile ? chunks * kWarp : head_dim) * kKeyStride;
+  return {query_stride, 0, queries, values, keys, size};
+}
+
+// Grid of `whole`: (num_tokens * group / rows + num_sequences, kv heads); of `split`: (sequences * tiles, kv heads,
+// splits).
+template <int kChunks, int kRowsPerWarp>
+__global__ void __launch_bounds__(kThreads) attend_rows(const Attention args) {
+  constexpr int kRows = kWarps * kRowsPerWarp;
+  constexpr bool kOneTile = kChunks == kOneTileChunks;
+  constexpr int kStrideT = kOneTile ? 1 : kChunks * kWarp;
+  constexpr int kStrideD = kOneTile ? kKeyStride : 1;
+  Rows block;
+  if (!find_rows(args, kRows, block)) return;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int32_t last_row = min(block.first + kRows, block.num_rows) - 1;
+  const int32_t last = block.first_position + last_row / args.group;
+  const int32_t first = first_seen(args, block.first_position + block.first / args.group);
+  // The splits of this block.
+  const int32_t first_split = args.num_splits > 0 ? static_cast<int32_t>(blockIdx.z) : first / kSplit;
+  const int32_t last_split = args.num_splits > 0 ? static_cast<int32_t>(blockIdx.z) : last / kSplit;
+  if (first_split < first / kSplit || last_split > last / kSplit) return;
+
+  const Layout at = layout(kChunks, kRows, args.head_dim);
+  auto* shared = dynamic_shared<float>();
+  float* keys = shared + at.keys;
+  float* values = kOneTile ? keys : shared + at.values;
+  float* weights = shared + at.weights + warp * kRowsPerWarp * kTile;
+  const float* queries = shared + at.queries + warp * at.query_stride;
+  const BlockId* table = args.block_tables + block.sequence * args.block_table_stride;
+
+  for (int row = warp; row < kRows; row += kWarps) {
+    const int32_t r = block.first + row;
+    const float* query = args.queries + (int64_t{block.first_token} + r / args.group) * args.query_stride +
+                         int64_t{blockIdx.y * args.group + r % args.group} * args.head_dim;
+    for (int d = lane; d < args.head_dim; d += kWarp)
+      shared[at.queries + row * at.query_stride + d] =
+          r < block.num_rows ? __fmul_rn(query[d], args.query_factor) : 0.0f;
+  }
+  WarpRows<kChunks, kRowsPerWarp> rows;
+#pragma unroll
+  for (int k = 0; k < kRowsPerWarp; ++k) {
+    const int32_t row = block.first + k * kWarps + warp;
+    const int32_t position = block.first_position + row / args.group;
+    rows.first[k] = row < block.num_rows ? first_seen(args, position) : 0;
+    rows.last[k] = row < block.num_rows ? position : -1;
+    rows.total[k] = {-INFINITY, 0};
+  }
+
+  for (int32_t split = first_split; split <= last_split; ++split) {
+#pragma unroll
+    for (int k = 0; k < kRowsPerWarp; ++k) {
+      rows.split[k] = {-INFINITY, 0};
+#pragma unroll
+      for (float& sum : rows.sums[k]) sum = 0;
+    }
+    const int32_t end = min(last, split * kSplit + kSplit - 1);
+    for (int32_t begin = max(first / kTile * kTile, split * kSplit); begin <= end; begin += kTile) {
+      __syncthreads();  // the tile before has been used
+      with_format(args.dtype, [&](auto format) {
+        constexpr DType kFormat = decltype(format)::value;
+        if (args.values_are_keys) {
+          load_keys<kFormat, kOneTile ? 0 : kStrideT>(args, table, begin, first, last, keys, values);
+        } else {
+          load_keys<kFormat, 0>(args, table, begin, first, last, keys, nullptr);
+          if (!kOneTile) load_values<kFormat, kStrideT, kStrideD>(args, table, begin, first, last, values);
+        }
+      });
+      __syncthreads();
+      bool any = false;
+      bool all = true;
+#pragma unroll
+      for (int k = 0; k < kRowsPerWarp; ++k) {
+        any = any || (rows.first[k] < begin + kTile && rows.last[k] >= begin);
+        all = all && (rows.last[k] < rows.first[k] || (rows.first[k] <= begin && rows.last[k] >= begin + kTile - 1));
+      }
+      if (any) {
+        float key_scale = 1;
+        float value_scale = 1;
+        if (args.dtype == DType::kI8 && begin + lane >= first && begin + lane <= last) {
+          key_scale = lane_scale(args, args.keys, table, begin + lane);
+          value_scale = args.values_are_keys ? key_scale : lane_scale(args, args.values, table, begin + lane);
+        }
+        float scores[kRowsPerWarp];
+        score(queries, at.query_stride, keys, args.head_dim, lane, scores);
+        weigh(args, rows, scores, begin, lane, key_scale, value_scale, weights);
+        __syncwarp();
+      }
+      if (kOneTile && !args.values_are_keys) {
+        __syncthreads();
+        with_format(args.dtype, [&](auto format) {
+          load_values<decltype(format)::value, kStrideT, kStrideD>(args, table, begin, first, last, values);
+        });
+        __syncthreads();
+      }
+      if (any && all) add_values<true, kStrideT, kStrideD>(rows, weights, values, begin, lane);
+      if (any && !all) add_values<false, kStrideT, kStrideD>(rows, weights, values, begin, lane);
+    }
+    end_split(args, block, rows, split, warp, lane);
+  }
+}
+
+// --- launches
+
+template <int kChunks, int kRowsPerWarp>
+void launch_rows(const Attention& work, dim3 grid, cudaStream_t stream) {
+  const size_t bytes = sizeof(float) * static_cast<size_t>(layout(kChunks, kWarps * kRowsPerWarp, work.head_dim).size);
+  if (bytes > size_t{48} << 10) {
+    check_cuda(cudaFuncSetAttribute(attend_rows<kChunks, kRowsPerWarp>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    static_cast<int>(bytes)),
+               "shared memory of attention");
+  }
+  launch(attend_rows<kChunks, kRowsPerWarp>, grid, kThreads, bytes, stream, work);
+}
+
+// Rows of a warp where the largest sequence of a launch has `rows` for a kv head.
+int rows_per_warp(int64_t rows, int32_t head_dim) {
+  if (rows <= kWarps) return 1;
+  return rows <= 2 * kWarps || head_dim > 256 ? 2 : 4;
+}
+
+template <int kRowsPerWarp>
+void launch_chunks(const Attention& work, dim3 grid, cudaStream_t stream) {
+  if (work.head_dim <= 64) return launch_rows<2, kRowsPerWarp>(work, grid, stream);
+  if (work.head_dim <= 128) return launch_rows<4, kRowsPerWarp>(work, grid, stream);
+  if (work.head_dim <= 256) return launch_rows<8, kRowsPerWarp>(work, grid, stream);
+  if constexpr (kRowsPerWarp < 4) return launch_rows<kOneTileChunks, kRowsPerWarp>(work, grid, stream);
+}
+
+void launch_attention(const Attention& work, int rows, dim3 grid, cudaStream_t stream) {
+  if (rows == 1) return launch_chunks<1>(work, grid, stream);
+  if (rows == 2) return launch_chunks<2>(work, grid, stream);
+  return launch_chunks<4>(work, grid, stream);
+}
+
+// What the host knows of a batch.
+struct Batch {
+  int32_t most_queries = 0;  // of a sequence
+  int32_t few_queries = 0;   // most of a sequence that has at most kFewQueries
+  int32_t longest_few = 0;   // context of such a sequence
+  int32_t num_few = 0;       // such sequences
+  bool any_many = false;
+};
+
+Batch look_at(const PagedAttentionArgs& args) {
+  Batch batch;
+  for (int32_t s = 0; s < args.num_sequences; ++s) {
+    const int32_t queries = args.query_offsets.host[s + 1] - args.query_offsets.host[s];
+    if (queries == 0) continue;
+    batch.most_queries = std::max(batch.most_queries, queries);
+    batch.any_many = batch.any_many || queries > kFewQueries;
+    if (queries > kFewQueries) continue;
+    ++batch.num_few;
+    batch.few_queries = std::max(batch.few_queries, queries);
+    batch.longest_few = std::max(batch.longest_few, args.context_lengths.host[s]);
+  }
+  return batch;
+}
+
+bool is_aligned(const void* at) {
+  return reinterpret_cast<uintptr_t>(at) % 16 == 0;
+}
+
+Attention work_of(const PagedAttentionArgs& args) {
+  const KvCacheView& cache = args.cache;
+  const bool aligned = head_bytes(cache) % 16 == 0;
+  return {.queries = args.queries,
+          .query_stride = args.query_stride,
+          .out = args.out,
+          .sinks = args.sinks,
+          .keys = static_cast<const uint8_t*>(cache.keys),
+          .values = static_cast<const uint8_t*>(cache.values),
+          .head_bytes = head_bytes(cache),
+          .query_offsets = args.query_offsets.device,
+          .context_lengths = args.context_lengths.device,
+          .block_tables = args.block_tables.device,
+          .block_table_stride = args.block_table_stride,
+          .dtype = cache.dtype,
+          .num_sequences = args.num_sequences,
+          .num_heads = args.num_heads,
+          .num_kv_heads = cache.num_kv_heads,
+          .group = args.num_heads / cache.num_kv_heads,
+          .head_dim = cache.head_dim,
+          .block_size = cache.block_size,
+          .window = args.window,
+          .values_are_keys = cache.values_are_keys,
+          .vectors_of_keys = aligned && is_aligned(cache.keys) && row_bytes(cache.dtype, cache.block_size) % 16 == 0,
+          .vectors_of_values = aligned && is_aligned(cache.values) && row_bytes(cache.dtype, cache.head_dim) % 16 == 0,
+          .query_factor = args.soft_cap > 0 ? args.scale : args.scale * kLog2E,
+          .soft_cap = args.soft_cap,
+          .part = Part::kAll,
+          .num_splits = 0,
+          .tiles = 0,
+          .few_queries = 0,
+          .partial_sums = nullptr,
+          .partial_states = nullptr};
+}
+
+// Bytes of `count` partial results.
+int64_t partial_bytes(int64_t count, int64_t head_dim) {
+  return count * (head_dim * static_cast<int64_t>(sizeof(float)) + static_cast<int64_t>(sizeof(float2)));
+}
+
+}  // namespace
+
+int64_t attention_scratch_bytes(int64_t num_tokens, int32_t num_heads, int32_t head_dim, int64_t max_context) {
+  const int64_t splits = ceil_div(max_context, kSplit);
+  if (splits <= 1) return 0;
+  return std::min(kLargestScratch, partial_bytes(num_tokens * kFewQueries * num_heads * splits, head_dim));
+}
+
+void attend(const PagedAttentionArgs& args, void* scratch, int64_t scratch_bytes, cudaStream_t stream) {
+  const Batch batch = look_at(args);
+  if (batch.most_queries == 0) return;
+  Attention work = work_of(args);
+  const auto kv_heads = static_cast<unsigned>(work.num_kv_heads);
+
+  const int few_rows = rows_per_warp(int64_t{batch.few_queries} * work.group, work.head_dim);
+  const auto tiles = static_cast<int32_t>(ceil_div(int64_t{batch.few_queries} * work.group, few_rows * kWarps));
+  const int64_t splits = ceil_div(batch.longest_few, kSplit);
+  const int64_t partials = int64_t{args.num_sequences} * batch.few_queries * args.num_heads * splits;
+  const bool split = splits > 1 && int64_t{batch.num_few} * tiles * work.num_kv_heads < kEnoughBlocks &&
+                     partial_bytes(partials, work.head_dim) <= scratch_bytes;
+  if (split) {
+    Attention some = work;
+    some.part = Part::kFew;
+    some.num_splits = static_cast<int32_t>(splits);
+    some.tiles = tiles;
+    some.few_queries = batch.few_queries;
+    some.partial_states = static_cast<float2*>(scratch);
+    some.partial_sums = static_cast<float*>(scratch) + 2 * partials;
+    const auto sequences = static_cast<unsigned>(args.num_sequences);
+    launch_attention(some, few_rows,
+                     dim3(sequences * static_cast<unsigned>(tiles), kv_heads, static_cast<unsigned>(splits)), stream);
+    launch(fold_splits,
+           dim3(sequences * static_cast<unsigned>(batch.few_queries), static_cast<unsigned>(args.num_heads)), kThreads,
+           0, stream, some);
+    if (!batch.any_many) return;
+    work.part = Part::kMany;
+  }
+  const int rows = rows_per_warp(int64_t{batch.most_queries} * work.group, work.head_dim);
+  const int64_t num_rows = int64_t{args.query_offsets.host[args.num_sequences]} * work.group;
+  launch_attention(work, rows, dim3(static_cast<unsigned>(num_rows / (rows * kWarps) + args.num_sequences), kv_heads),
+                   stream);
+}
+
+}  // namespace quire::ops::cuda

@@ -1,0 +1,76 @@
+#include "ops/cuda/weights.h"
+
+#include <utility>
+
+#include "base/check.h"
+#include "ops/quantise.h"
+#include "tensor/stored_values.h"
+
+namespace quire::ops::cuda {
+
+DType held_dtype(DType dtype) {
+  return has_decoder(dtype) ? dtype : DType::kF32;
+}
+
+int64_t held_row_bytes(DType dtype, int64_t columns) {
+  constexpr int64_t kAlign = 16;
+  const int64_t row = quantised_row_bytes(held_dtype(dtype), columns);
+  return (row + kAlign - 1) / kAlign * kAlign;
+}
+
+Result<std::unique_ptr<CudaMatrix>> CudaMatrix::upload(std::span<const TensorView> parts, Allocator& allocator,
+                                                       Uploader& uploader) {
+  QUIRE_CHECK(!parts.empty());
+  const DType dtype = parts[0].dtype;
+  if (!is_weight_format(dtype)) {
+    return unimplemented("a weight of {} has no kernel: expected F32, F16, BF16 or one of GGUF's blocks", name(dtype));
+  }
+  auto matrix = std::unique_ptr<CudaMatrix>(new CudaMatrix());
+  StoredMatrix& stored = matrix->stored_;
+  matrix->dtype_ = dtype;
+  stored.dtype = held_dtype(dtype);
+  stored.columns = parts[0].shape[1];
+  stored.row_bytes = held_row_bytes(dtype, stored.columns);
+  for (const TensorView& part : parts) {
+    QUIRE_CHECK(part.dtype == dtype && part.shape.rank() == 2 && part.shape[1] == stored.columns);
+    stored.rows += part.shape[0];
+  }
+  if (stored.columns % info(dtype).block_values != 0) {
+    return unimplemented("rows of {} values of {}: expected a multiple of {}", stored.columns, name(dtype),
+                         info(dtype).block_values);
+  }
+  matrix->memory_ = Buffer(allocator, static_cast<size_t>(stored.rows * stored.row_bytes));
+  if (matrix->memory_.data() == nullptr) {
+    return resource_exhausted("no memory on the card for a weight [{}, {}] of {} ({} bytes)", stored.rows,
+                              stored.columns, name(dtype), matrix->memory_.bytes());
+  }
+  auto* to = matrix->memory_.as<uint8_t>();
+  stored.data = to;
+  const auto from_stride = static_cast<size_t>(row_bytes(dtype, stored.columns));
+  const auto to_stride = static_cast<size_t>(stored.row_bytes);
+  for (const TensorView& part : parts) {
+    const auto* from = static_cast<const uint8_t*>(part.data);
+    const int64_t rows = part.shape[0];
+    if (stored.dtype == dtype) {
+      uploader.upload_rows(to, to_stride, from, from_stride, from_stride, rows);
+    } else {
+      uploader.upload_made(to, to_stride * static_cast<size_t>(rows), to_stride,
+                           [&](size_t offset, size_t /*count*/, uint8_t* out) {
+                             read_stored_row(dtype, from + offset / to_stride * from_stride, stored.columns,
+                                             reinterpret_cast<float*>(out));
+                           });
+    }
+    to += static_cast<size_t>(rows) * to_stride;
+  }
+  return matrix;
+}
+
+CudaGroup::CudaGroup(std::vector<const PackedMatrix*> matrices, Allocator& allocator, Uploader& uploader)
+    : PackedGroup(std::move(matrices)), addresses_(allocator, static_cast<size_t>(size()) * sizeof(const uint8_t*)) {
+  QUIRE_CHECK_MSG(addresses_.data() != nullptr, "no memory on the card for the addresses of a group of weights");
+  std::vector<const uint8_t*> addresses;
+  for (int32_t i = 0; i < size(); ++i) addresses.push_back(static_cast<const CudaMatrix&>((*this)[i]).stored().data);
+  uploader.upload(addresses_.data(), addresses.data(), addresses_.bytes());
+}
+
+}  // namespace quire::ops::cuda

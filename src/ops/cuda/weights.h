@@ -1,0 +1,51 @@
+// Weights on a card: rows as a checkpoint stores them, each at an address of 16.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "ops/cuda/cuda_memory.h"
+#include "ops/cuda/kernels.h"
+#include "ops/packed_matrix.h"
+
+namespace quire::ops::cuda {
+
+// What a weight of `dtype` is held in: itself where kernels read it, else F32, which loses nothing.
+DType held_dtype(DType dtype);
+int64_t held_row_bytes(DType dtype, int64_t columns);  // with what fills it up to a multiple of 16
+
+class CudaMatrix final : public PackedMatrix {
+ public:
+  // Copies `parts` above each other. Errors: unimplemented for a dtype that is no weight's; resource_exhausted.
+  static Result<std::unique_ptr<CudaMatrix>> upload(std::span<const TensorView> parts, Allocator& allocator,
+                                                    Uploader& uploader);
+
+  DType dtype() const override { return dtype_; }  // of the checkpoint; stored() tells what it is held in
+  int64_t rows() const override { return stored_.rows; }
+  int64_t columns() const override { return stored_.columns; }
+  int64_t bytes() const override { return static_cast<int64_t>(memory_.bytes()); }
+  const StoredMatrix& stored() const { return stored_; }
+  Buffer take_memory() { return std::move(memory_); }  // nothing is left of the matrix
+
+ private:
+  DType dtype_ = DType::kF32;
+  StoredMatrix stored_;
+  Buffer memory_;
+};
+
+// The weights' addresses on the card.
+class CudaGroup final : public PackedGroup {
+ public:
+  CudaGroup(std::vector<const PackedMatrix*> matrices, Allocator& allocator, Uploader& uploader);
+  const StoredMatrix& shape() const { return static_cast<const CudaMatrix&>((*this)[0]).stored(); }
+  const uint8_t* const* weights() const { return addresses_.as<const uint8_t*>(); }
+
+ private:
+  Buffer addresses_;
+};
+
+}  // namespace quire::ops::cuda
