@@ -1,0 +1,442 @@
+// Runs a kernel's grid: blocks one after the other, the threads of a block as fibers in turns. A thread runs until it
+// waits for others or ends; a thread that has not begun takes over the fiber of one that ended, so that a block whose
+// threads never wait is a loop.
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <boost/context/fiber.hpp>
+#include <boost/context/protected_fixedsize_stack.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "device_memory.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+#if defined(__SANITIZE_THREAD__)
+#include <sanitizer/tsan_interface.h>
+#endif
+
+uint3 threadIdx;
+uint3 blockIdx;
+dim3 blockDim;
+dim3 gridDim;
+
+namespace quire::ops::cuda {
+// What dynamic_shared() of src/ops/cuda/device.cuh names.
+alignas(128) thread_local unsigned char quire_dynamic_shared[256 << 10];
+// g++ 12 calls the initialisation of a thread_local that is declared within a function whether there is one or not.
+void initialise_quire_dynamic_shared() __asm__("_ZTHN5quire3ops4cuda20quire_dynamic_sharedE");
+void initialise_quire_dynamic_shared() {}
+}  // namespace quire::ops::cuda
+
+namespace quire::cuda_on_host {
+namespace {
+
+using ops::cuda::quire_dynamic_shared;
+
+constexpr int kWarp = 32;
+constexpr int kMaxThreads = 1024;
+constexpr int kMaxWarps = kMaxThreads / kWarp;
+constexpr size_t kStackBytes = 64 << 10;
+constexpr size_t kMaxStaticShared = 48 << 10;  // without asking for more
+constexpr size_t kMaxShared = 227 << 10;
+constexpr unsigned kMaxGridYZ = 65535;
+constexpr unsigned char kGarbage = 0xff;
+constexpr size_t kRedZone = 256;  // behind the dynamic shared memory
+constexpr unsigned char kRedByte = 0xa5;
+constexpr int kHost = 0;  // the fiber of who launches
+
+struct Warp {
+  unsigned alive = 0;
+  unsigned runnable = 0;  // those that have not begun included
+  unsigned begun = 0;
+  unsigned meeting = 0;   // wait in meet_warp()
+  unsigned at_block = 0;  // wait in meet_block()
+  struct Lane {
+    WarpCall call;
+    unsigned mask;
+    int source;
+    uint64_t value;
+    uint64_t given;
+  } lanes[kWarp];
+};
+
+class Card {
+ public:
+  static Card& instance() {
+    static Card& card = *new Card;
+    return card;
+  }
+
+  cudaError_t run(const cudaLaunchConfig_t& config, const void* kernel, void (*run_thread)(void*), void* arguments);
+  cudaError_t set_attribute(const void* kernel, cudaFuncAttribute attribute, int value);
+  void reverse(bool reverse) { reverse_ = reverse; }
+
+  // Of the running thread.
+  uint64_t meet_warp(WarpCall call, unsigned mask, uint64_t value, int source);
+  void meet_block();
+  int lane() const { return thread_ % kWarp; }
+
+ private:
+  struct Fiber {
+    boost::context::fiber context;
+    const void* stack_bottom = nullptr;
+    size_t stack_bytes = 0;
+    void* sanitizer = nullptr;
+  };
+
+  void run_block(size_t shared_bytes);
+  void work();
+  void switch_to(int fiber);
+  void arrived(int from);
+  void add_fiber();
+  int next_runnable() const;
+  void enter(int thread);
+  void wait();
+  void end_thread();
+  void give_up(const char* what) const;
+  bool complete(const Warp& warp, unsigned mask) const { return (warp.alive & mask & ~warp.meeting) == 0; }
+  void let_go(Warp& warp, unsigned mask);
+  void let_block_go();
+
+  bool reverse_ = false;
+  std::map<const void*, size_t> shared_limits_;
+
+  // Of the launch.
+  void (*run_thread_)(void*) = nullptr;
+  void* arguments_ = nullptr;
+  int num_threads_ = 0;
+  int num_warps_ = 0;
+  std::array<uint3, kMaxThreads> indices_;
+
+  // Of the block.
+  std::array<Warp, kMaxWarps> warps_;
+  int num_alive_ = 0;
+  int num_at_block_ = 0;
+  int thread_ = 0;                         // that runs
+  std::array<int, kMaxThreads> fiber_of_;  // of threads that have begun
+
+  std::vector<std::unique_ptr<Fiber>> fibers_;
+  std::vector<int> idle_;
+  int fiber_ = kHost;  // that runs
+  int previous_ = kHost;
+};
+
+// --- fibers
+
+void Card::add_fiber() {
+  const int index = static_cast<int>(fibers_.size());
+  fibers_.push_back(std::make_unique<Fiber>());
+  idle_.push_back(index);
+  if (index == kHost) {
+    idle_.clear();
+    return;
+  }
+  boost::context::protected_fixedsize_stack stacks(kStackBytes);
+  const boost::context::stack_context stack = stacks.allocate();
+  Fiber& fiber = *fibers_.back();
+  fiber.stack_bytes = stack.size;
+  fiber.stack_bottom = static_cast<const char*>(stack.sp) - stack.size;
+#if defined(__SANITIZE_THREAD__)
+  fiber.sanitizer = __tsan_create_fiber(0);
+#endif
+  // Tops of stacks a whole number of pages apart would fight for the same lines of the caches.
+  const size_t shift = static_cast<size_t>(index) * 576 % 4096;
+  const boost::context::preallocated place(static_cast<char*>(stack.sp) - shift, stack.size - shift, stack);
+  fiber.context = boost::context::fiber(std::allocator_arg, place, stacks, [this](boost::context::fiber&& from) {
+    fibers_[static_cast<size_t>(previous_)]->context = std::move(from);
+    arrived(previous_);
+    work();
+    return boost::context::fiber{};
+  });
+}
+
+void Card::switch_to(int target) {
+  const int own = fiber_;
+  previous_ = own;
+  fiber_ = target;
+  Fiber& to = *fibers_[static_cast<size_t>(target)];
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_start_switch_fiber(&fibers_[static_cast<size_t>(own)]->sanitizer, to.stack_bottom, to.stack_bytes);
+#elif defined(__SANITIZE_THREAD__)
+  if (own == kHost) fibers_[kHost]->sanitizer = __tsan_get_current_fiber();
+  __tsan_switch_to_fiber(to.sanitizer, 0);
+#endif
+  boost::context::fiber from = std::move(to.context).resume();
+  fibers_[static_cast<size_t>(previous_)]->context = std::move(from);
+  arrived(previous_);
+}
+
+void Card::arrived([[maybe_unused]] int from) {
+#if defined(__SANITIZE_ADDRESS__)
+  const void* bottom = nullptr;
+  size_t bytes = 0;
+  __sanitizer_finish_switch_fiber(fibers_[static_cast<size_t>(fiber_)]->sanitizer, &bottom, &bytes);
+  if (from == kHost) {
+    fibers_[kHost]->stack_bottom = bottom;
+    fibers_[kHost]->stack_bytes = bytes;
+  }
+#endif
+}
+
+// A fiber's whole life: threads that begin on it, one after the other.
+void Card::work() {
+  for (;;) {
+    run_thread_(arguments_);
+    end_thread();
+    const int next = next_runnable();
+    if (next < 0 && num_alive_ > 0) give_up("deadlock: every thread waits for another");
+    if (next >= 0 && (warps_[static_cast<size_t>(next / kWarp)].begun >> (next % kWarp) & 1u) == 0) {
+      enter(next);
+      continue;
+    }
+    idle_.push_back(fiber_);
+    if (next >= 0) enter(next);
+    switch_to(next >= 0 ? fiber_of_[static_cast<size_t>(next)] : kHost);
+  }
+}
+
+// --- threads
+
+// The thread whose turn is after the running one's; -1: all wait or have ended.
+int Card::next_runnable() const {
+  const int own_warp = thread_ / kWarp;
+  const int own_lane = thread_ % kWarp;
+  int index = own_warp;
+  unsigned lanes =
+      warps_[static_cast<size_t>(index)].runnable & (reverse_ ? (1u << own_lane) - 1 : ~((2u << own_lane) - 1));
+  for (int i = 0; i <= num_warps_; ++i) {
+    if (lanes != 0) return index * kWarp + (reverse_ ? kWarp - 1 - std::countl_zero(lanes) : std::countr_zero(lanes));
+    index += reverse_ ? -1 : 1;
+    if (index < 0) index = num_warps_ - 1;
+    if (index == num_warps_) index = 0;
+    lanes = warps_[static_cast<size_t>(index)].runnable;
+  }
+  return -1;
+}
+
+// Makes `thread` the running one, on the fiber that it has or else on the one that runs.
+void Card::enter(int thread) {
+  Warp& warp = warps_[static_cast<size_t>(thread / kWarp)];
+  const unsigned bit = 1u << (thread % kWarp);
+  if ((warp.begun & bit) == 0) {
+    warp.begun |= bit;
+    fiber_of_[static_cast<size_t>(thread)] = fiber_;
+  }
+  thread_ = thread;
+  threadIdx = indices_[static_cast<size_t>(thread)];
+}
+
+// The running thread has said what it waits for.
+void Card::wait() {
+  const int own = thread_;
+  const int next = next_runnable();
+  if (next < 0) give_up("deadlock: every thread waits for another");
+  if ((warps_[static_cast<size_t>(next / kWarp)].begun >> (next % kWarp) & 1u) != 0) {
+    enter(next);
+    switch_to(fiber_of_[static_cast<size_t>(next)]);
+  } else {
+    if (idle_.empty()) add_fiber();
+    const int fiber = idle_.back();
+    idle_.pop_back();
+    enter(next);
+    fiber_of_[static_cast<size_t>(next)] = fiber;
+    switch_to(fiber);
+  }
+  if (thread_ != own) give_up("threads were mixed up: a bug of grid.cpp");
+}
+
+void Card::end_thread() {
+  Warp& warp = warps_[static_cast<size_t>(thread_ / kWarp)];
+  const unsigned bit = 1u << (thread_ % kWarp);
+  warp.alive &= ~bit;
+  warp.runnable &= ~bit;
+  --num_alive_;
+  if (num_at_block_ > 0 && num_at_block_ == num_alive_) let_block_go();
+  for (unsigned waiting = warp.meeting; waiting != 0; waiting &= waiting - 1) {
+    const unsigned mask = warp.lanes[std::countr_zero(waiting)].mask;
+    if ((warp.meeting & waiting & -waiting) != 0 && complete(warp, mask)) let_go(warp, mask);
+  }
+}
+
+void Card::give_up(const char* what) const {
+  int in_warps = 0;
+  for (int w = 0; w < num_warps_; ++w) in_warps += std::popcount(warps_[static_cast<size_t>(w)].meeting);
+  std::fprintf(stderr,
+               "cuda_on_host: %s: thread (%u, %u, %u) of block (%u, %u, %u) of a grid of %u x %u x %u blocks "
+               "of %u x %u x %u; %d threads live, %d at __syncthreads, %d waiting for lanes of their warp\n",
+               what, threadIdx.x, threadIdx.y, threadIdx.z, blockIdx.x, blockIdx.y, blockIdx.z, gridDim.x, gridDim.y,
+               gridDim.z, blockDim.x, blockDim.y, blockDim.z, num_alive_, num_at_block_, in_warps);
+  std::abort();
+}
+
+// --- meetings
+
+void Card::let_block_go() {
+  num_at_block_ = 0;
+  for (int w = 0; w < num_warps_; ++w) {
+    Warp& warp = warps_[static_cast<size_t>(w)];
+    warp.runnable |= warp.at_block;
+    warp.at_block = 0;
+  }
+}
+
+void Card::meet_block() {
+  Warp& warp = warps_[static_cast<size_t>(thread_ / kWarp)];
+  const unsigned bit = 1u << (thread_ % kWarp);
+  warp.at_block |= bit;
+  warp.runnable &= ~bit;
+  if (++num_at_block_ == num_alive_) {
+    let_block_go();
+  } else {
+    wait();
+  }
+}
+
+void Card::let_go(Warp& warp, unsigned mask) {
+  const unsigned group = mask & warp.alive;
+  const WarpCall call = warp.lanes[std::countr_zero(group)].call;
+  uint64_t ballot = 0;
+  for (unsigned left = group; left != 0; left &= left - 1) {
+    const int lane = std::countr_zero(left);
+    const Warp::Lane& one = warp.lanes[lane];
+    if (one.mask != mask || one.call != call)
+      give_up("lanes of a warp meet in different calls or with different masks");
+    ballot |= one.value << lane;
+  }
+  for (unsigned left = group; left != 0; left &= left - 1) {
+    Warp::Lane& one = warp.lanes[std::countr_zero(left)];
+    one.given = ballot;
+    // A lane that has no value to give gives garbage.
+    if (call == WarpCall::kShuffle)
+      one.given = (group >> one.source & 1u) != 0 ? warp.lanes[one.source].value : ~uint64_t{0};
+  }
+  warp.meeting &= ~group;
+  warp.runnable |= group;
+}
+
+uint64_t Card::meet_warp(WarpCall call, unsigned mask, uint64_t value, int source) {
+  Warp& warp = warps_[static_cast<size_t>(thread_ / kWarp)];
+  const int lane = thread_ % kWarp;
+  const unsigned bit = 1u << lane;
+  if ((mask & bit) == 0) give_up("a lane meets others with a mask that lacks it");
+  warp.lanes[lane] = {call, mask, source & (kWarp - 1), value, 0};
+  warp.meeting |= bit;
+  warp.runnable &= ~bit;
+  if (complete(warp, mask)) {
+    let_go(warp, mask);
+  } else {
+    wait();
+  }
+  return warp.lanes[lane].given;
+}
+
+// --- grids
+
+void Card::run_block(size_t shared_bytes) {
+#if defined(__SANITIZE_ADDRESS__)
+  ASAN_UNPOISON_MEMORY_REGION(quire_dynamic_shared, sizeof(quire_dynamic_shared));
+#endif
+  std::memset(quire_dynamic_shared, kGarbage, shared_bytes);
+  std::memset(quire_dynamic_shared + shared_bytes, kRedByte, kRedZone);
+#if defined(__SANITIZE_ADDRESS__)
+  ASAN_POISON_MEMORY_REGION(quire_dynamic_shared + shared_bytes, sizeof(quire_dynamic_shared) - shared_bytes);
+#endif
+  for (int w = 0; w < num_warps_; ++w) {
+    const int lanes = std::min(kWarp, num_threads_ - w * kWarp);
+    Warp& warp = warps_[static_cast<size_t>(w)];
+    warp.alive = lanes == kWarp ? ~0u : (1u << lanes) - 1;
+    warp.runnable = warp.alive;
+    warp.begun = warp.meeting = warp.at_block = 0;
+  }
+  num_alive_ = num_threads_;
+  num_at_block_ = 0;
+  const int first = reverse_ ? num_threads_ - 1 : 0;
+  if (idle_.empty()) add_fiber();
+  const int fiber = idle_.back();
+  idle_.pop_back();
+  enter(first);
+  fiber_of_[static_cast<size_t>(first)] = fiber;
+  switch_to(fiber);
+#if defined(__SANITIZE_ADDRESS__)
+  ASAN_UNPOISON_MEMORY_REGION(quire_dynamic_shared, sizeof(quire_dynamic_shared));
+#endif
+  for (size_t i = 0; i < kRedZone; ++i) {
+    if (quire_dynamic_shared[shared_bytes + i] != kRedByte)
+      give_up("something was written past the end of shared memory");
+  }
+}
+
+cudaError_t Card::run(const cudaLaunchConfig_t& config, const void* kernel, void (*run_thread)(void*),
+                      void* arguments) {
+  const auto limit = shared_limits_.find(kernel);
+  const dim3 block = config.blockDim;
+  const dim3 grid = config.gridDim;
+  const uint64_t threads = uint64_t{block.x} * block.y * block.z;
+  if (threads == 0 || threads > kMaxThreads || block.z > 64 || grid.x == 0 || grid.y == 0 || grid.z == 0 ||
+      grid.x > 0x7fffffffu || grid.y > kMaxGridYZ || grid.z > kMaxGridYZ) {
+    return cudaErrorInvalidConfiguration;
+  }
+  if (config.dynamicSmemBytes > (limit == shared_limits_.end() ? kMaxStaticShared : limit->second))
+    return cudaErrorInvalidValue;
+  const DeviceMemory::Open open;
+  if (fibers_.empty()) add_fiber();
+  run_thread_ = run_thread;
+  arguments_ = arguments;
+  num_threads_ = static_cast<int>(threads);
+  num_warps_ = (num_threads_ + kWarp - 1) / kWarp;
+  gridDim = grid;
+  blockDim = block;
+  for (unsigned i = 0; i < threads; ++i) indices_[i] = {i % block.x, i / block.x % block.y, i / (block.x * block.y)};
+  const uint64_t blocks = uint64_t{grid.x} * grid.y * grid.z;
+  for (uint64_t i = 0; i < blocks; ++i) {
+    const uint64_t b = reverse_ ? blocks - 1 - i : i;
+    blockIdx = {static_cast<unsigned>(b % grid.x), static_cast<unsigned>(b / grid.x % grid.y),
+                static_cast<unsigned>(b / grid.x / grid.y)};
+    run_block(config.dynamicSmemBytes);
+  }
+  return cudaSuccess;
+}
+
+cudaError_t Card::set_attribute(const void* kernel, cudaFuncAttribute attribute, int value) {
+  if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
+  if (value < 0 || static_cast<size_t>(value) > kMaxShared) return cudaErrorInvalidValue;
+  shared_limits_[kernel] = std::max(static_cast<size_t>(value), kMaxStaticShared);
+  return cudaSuccess;
+}
+
+}  // namespace
+
+cudaError_t run_grid(const cudaLaunchConfig_t& config, const void* kernel, void (*run_thread)(void*), void* arguments) {
+  const std::lock_guard lock(card_mutex());
+  return Card::instance().run(config, kernel, run_thread, arguments);
+}
+cudaError_t set_attribute(const void* kernel, cudaFuncAttribute attribute, int value) {
+  const std::lock_guard lock(card_mutex());
+  return Card::instance().set_attribute(kernel, attribute, value);
+}
+uint64_t meet_warp(WarpCall call, unsigned mask, uint64_t value, int source_lane) {
+  return Card::instance().meet_warp(call, mask, value, source_lane);
+}
+void meet_block() {
+  Card::instance().meet_block();
+}
+int lane() {
+  return Card::instance().lane();
+}
+
+}  // namespace quire::cuda_on_host
+
+void quire_cuda_on_host_reverse(bool reverse) {
+  const std::lock_guard lock(quire::cuda_on_host::card_mutex());
+  quire::cuda_on_host::Card::instance().reverse(reverse);
+}

@@ -1,0 +1,57 @@
+// Matrix products in the plainest way, in place of cuBLASLt.
+#include "ops/cuda/matrix_product.h"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "ops/cuda/launch.h"
+
+namespace quire::ops::cuda {
+namespace {
+
+constexpr int kThreads = 128;
+
+template <typename T>
+float as_float(T value) {
+  if constexpr (sizeof(T) == sizeof(float)) {
+    return value;
+  } else {
+    return static_cast<float>(value);
+  }
+}
+
+// A thread an output.
+template <typename T>
+__global__ void multiply_kernel(MatrixProduct product) {
+  const int64_t n = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const int64_t m = blockIdx.y;
+  if (n >= product.rows) return;
+  const T* x = static_cast<const T*>(product.x) + m * product.x_stride;
+  const T* weight = static_cast<const T*>(product.weight) + n * product.weight_stride;
+  float sum = 0;
+  for (int64_t k = 0; k < product.columns; ++k) sum += as_float(x[k]) * as_float(weight[k]);
+  product.out[m * product.out_stride + n] = sum + (product.bias == nullptr ? 0.0f : product.bias[n]);
+}
+
+class HostLibrary final : public MatrixLibrary {
+ public:
+  const std::string& description() const override { return description_; }
+  void multiply(const MatrixProduct& product, void* /*workspace*/, cudaStream_t stream) override {
+    const dim3 grid(ceil_div(product.rows, kThreads), static_cast<unsigned>(product.num_rows));
+    const auto kernel = product.dtype == DType::kF32   ? multiply_kernel<float>
+                        : product.dtype == DType::kF16 ? multiply_kernel<__half>
+                                                       : multiply_kernel<__nv_bfloat16>;
+    launch(kernel, grid, dim3(kThreads), 0, stream, product);
+  }
+
+ private:
+  std::string description_ = "plain loops";
+};
+
+}  // namespace
+
+Result<std::unique_ptr<MatrixLibrary>> load_matrix_library() {
+  return std::unique_ptr<MatrixLibrary>(std::make_unique<HostLibrary>());
+}
+
+}  // namespace quire::ops::cuda
