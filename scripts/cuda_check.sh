@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# cuda_check.sh [FOLDER, build/cuda-check]: makes a folder that checks and measures the CUDA backend on a machine that has
+# a card, NVIDIA's driver and CUDA 13's libraries and nothing else of ours:
+#
+#     FOLDER/run.sh RESULTS [MODEL.gguf]
+#
+# It holds the programs (built for $QUIRE_CUDA_ARCHITECTURES, 90a-real), their libraries that such a machine may lack, the
+# tiny checkpoints and the shapes of bench/shapes. Made without a card. run.sh writes RESULTS/summary.json.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+cd "$quire_root"
+
+folder=$(realpath -m "${1:-build/cuda-check}")
+build=build/cuda-check-build
+open_log cuda_check.log
+step "configuring" cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DQUIRE_CUDA=ON -DQUIRE_BUILD_EXAMPLES=OFF \
+  -DQUIRE_BUILD_BENCHMARKS=OFF "-DQUIRE_CUDA_ARCHITECTURES=${QUIRE_CUDA_ARCHITECTURES:-90a-real}" -DQUIRE_TEST_DATA=data
+step "building" cmake --build "$build" --target quire test_ops test_runner
+
+rm -rf "$folder"
+mkdir -p "$folder/bin" "$folder/lib" "$folder/data/e2e" "$folder/shapes"
+for program in "$build/src/cli/quire" "$build/tests/test_ops" "$build/tests/test_runner"; do
+  strip -o "$folder/bin/$(basename "$program")" "$program"
+  # What is no part of every Linux with a C++ compiler goes along.
+  ldd "$program" | awk '$3 ~ /^\// {print $3}' | grep -vE '/lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|resolv)\.so' |
+    xargs -r cp -Lt "$folder/lib"
+done
+cp -r tests/data/e2e/tiny "$folder/data/e2e/tiny"
+cp -r bench/shapes/*/ "$folder/shapes/"
+cp scripts/cuda_check/run.sh scripts/cuda_check/summary.py "$folder/"
+git log -1 --format=%H >"$folder/commit" 2>/dev/null || true
+size=$(du -sm "$folder" | cut -f1)
+say "$folder: $size MiB"
+((size < 60)) || die "the folder is to be under 60 MiB"
