@@ -30,7 +30,7 @@ __global__ void multiply_kernel(MatrixProduct product) {
   const T* weight = static_cast<const T*>(product.weight) + n * product.weight_stride;
   float sum = 0;
   for (int64_t k = 0; k < product.columns; ++k) sum += as_float(x[k]) * as_float(weight[k]);
-  product.out[m * product.out_stride + n] = sum + (product.bias == nullptr ? 0.0f : product.bias[n]);
+  product.out[m * product.out_stride + n] = sum;
 }
 
 class HostLibrary final : public MatrixLibrary {

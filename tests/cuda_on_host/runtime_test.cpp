@@ -10,39 +10,13 @@
 #include "cuda_fp16.h"
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/launch.h"
+#include "tests/ops_cuda/on_card.h"
 
 namespace quire::ops::cuda {
 
-// Where the backend is linked as well, its own is taken.
-__attribute__((weak)) void check_cuda(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return;
-  std::fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(error));
-  std::abort();
-}
-
 namespace {
 
-template <typename T>
-class OnDevice {
- public:
-  explicit OnDevice(const std::vector<T>& values) : size_(values.size()) {
-    check_cuda(cudaMalloc(&data_, size_ * sizeof(T)), "malloc");
-    check_cuda(cudaMemcpy(data_, values.data(), size_ * sizeof(T), cudaMemcpyHostToDevice), "upload");
-  }
-  ~OnDevice() { cudaFree(data_); }
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
-  T* data() const { return data_; }
-  std::vector<T> read() const {
-    std::vector<T> values(size_);
-    check_cuda(cudaMemcpy(values.data(), data_, size_ * sizeof(T), cudaMemcpyDeviceToHost), "download");
-    return values;
-  }
-
- private:
-  size_t size_;
-  T* data_ = nullptr;
-};
+using testing::OnCard;
 
 std::vector<float> count_to(size_t size) {
   std::vector<float> values(size);
@@ -78,9 +52,9 @@ TEST(CudaOnHost, BlocksSumThroughShufflesAndSharedMemoryWithPartialWarpsAndEarly
     for (const unsigned threads : {32u, 48u, 256u, 1024u}) {
       for (const bool reverse : {false, true}) {
         quire_cuda_on_host_reverse(reverse);
-        const OnDevice<float> x(count_to(static_cast<size_t>(size)));
+        const OnCard<float> x(count_to(static_cast<size_t>(size)));
         const unsigned blocks = ceil_div(size, threads);
-        const OnDevice<float> out(std::vector<float>(blocks, -1.0f));
+        const OnCard<float> out(std::vector<float>(blocks, -1.0f));
         launch(sum_blocks, blocks, threads, 0, nullptr, x.data(), size, out.data());
         for (unsigned b = 0; b < blocks; ++b) {
           const int first = static_cast<int>(b * threads) + 1;
@@ -101,9 +75,9 @@ __global__ void sum_warps(const float* x, float* sums, float* maxima) {
 }
 
 TEST(CudaOnHost, WarpsSumAndFindTheirLargest) {
-  const OnDevice<float> x(count_to(256));
-  const OnDevice<float> sums(count_to(256));
-  const OnDevice<float> maxima(count_to(256));
+  const OnCard<float> x(count_to(256));
+  const OnCard<float> sums(count_to(256));
+  const OnCard<float> maxima(count_to(256));
   launch(sum_warps, 2, 128, 0, nullptr, x.data(), sums.data(), maxima.data());
   for (int i = 0; i < 256; ++i) {
     EXPECT_EQ(sums.read()[static_cast<size_t>(i)], static_cast<float>(i / 32 * 32 * 32 + 33 * 16));
@@ -135,7 +109,7 @@ TEST(CudaOnHost, LanesMeetInGroups) {
     for (size_t i = 0; i < 32; ++i) expected[i] = next[i] + next[static_cast<size_t>(round)];
   }
   for (int& value : expected) value += 3000;
-  const OnDevice<int> out(std::vector<int>(32, -1));
+  const OnCard<int> out(std::vector<int>(32, -1));
   launch(meet_in_halves, 1, 32, 0, nullptr, out.data());
   EXPECT_EQ(out.read(), expected);
 }
@@ -154,7 +128,7 @@ __global__ void write_too_far(int at) {
 }
 
 TEST(CudaOnHost, DynamicSharedMemoryBeginsAsGarbage) {
-  const OnDevice<float> x(count_to(1000));
+  const OnCard<float> x(count_to(1000));
   launch(turn_round, 1, 96, 1000 * sizeof(float), nullptr, x.data(), 1000);
   for (int i = 0; i < 1000; ++i) EXPECT_EQ(x.read()[static_cast<size_t>(i)], static_cast<float>(1000 - i));
   launch(read_unwritten, 1, 8, 32, nullptr, x.data());
@@ -162,7 +136,7 @@ TEST(CudaOnHost, DynamicSharedMemoryBeginsAsGarbage) {
 }
 
 TEST(CudaOnHost, SharedMemoryBeyondTheUsualMustBeAskedFor) {
-  const OnDevice<float> x(count_to(20000));
+  const OnCard<float> x(count_to(20000));
   cudaLaunchConfig_t config = {};
   config.gridDim = 1;
   config.blockDim = 32;
@@ -183,9 +157,9 @@ __global__ void count(int* counts, float* sum, int* largest) {
 }
 
 TEST(CudaOnHost, AtomicsCountAcrossBlocks) {
-  const OnDevice<int> counts(std::vector<int>(7, 0));
-  const OnDevice<float> sum({0.0f});
-  const OnDevice<int> largest({-1});
+  const OnCard<int> counts(std::vector<int>(7, 0));
+  const OnCard<float> sum({0.0f});
+  const OnCard<int> largest({-1});
   launch(count, dim3(3, 2), dim3(1, 100), 0, nullptr, counts.data(), sum.data(), largest.data());
   const std::vector<int> read = counts.read();
   EXPECT_EQ(std::accumulate(read.begin(), read.end(), 0), 600);
@@ -267,7 +241,7 @@ TEST(CudaOnHost, EveryHalfIsItself) {
 using CudaOnHostDeathTest = ::testing::Test;
 
 TEST(CudaOnHostDeathTest, TheHostCannotReadWhatIsTheCards) {
-  const OnDevice<float> x(count_to(100));
+  const OnCard<float> x(count_to(100));
   EXPECT_EQ(x.read()[99], 100.0f);
   EXPECT_DEATH(std::fprintf(stderr, "%f", static_cast<double>(x.data()[0])), "");
   quire_cuda_on_host_protect(false);
@@ -289,7 +263,7 @@ __global__ void shuffle_apart(float* out) {
 }
 
 TEST(CudaOnHostDeathTest, ThreadsThatWaitForEachOtherForEverAreFound) {
-  const OnDevice<float> x(count_to(100));
+  const OnCard<float> x(count_to(100));
   EXPECT_DEATH(launch(wait_apart, dim3(2, 3), 64, 0, nullptr, x.data()),
                "deadlock: .* of block \\(0, 0, 0\\) of a grid of 2 x 3 x 1 blocks .* 64 threads live, 40 at "
                "__syncthreads, 24 waiting for lanes");

@@ -21,13 +21,6 @@
 
 namespace quire::ops::cuda {
 
-// Where the backend is linked as well, its own is taken.
-__attribute__((weak)) void check_cuda(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return;
-  std::fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(error));
-  std::abort();
-}
-
 namespace {
 
 constexpr DType kFormats[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E5M2, DType::kI8};

@@ -55,7 +55,6 @@ bool find_all(void* library, Functions& f) {
 struct PlanKey {
   DType dtype;
   bool may_round;
-  bool has_bias;
   int64_t num_rows;
   int64_t rows;
   int64_t columns;
@@ -113,9 +112,6 @@ class CublasLt final : public MatrixLibrary {
 
   void multiply(const MatrixProduct& product, void* workspace, cudaStream_t stream) override {
     const Plan& plan = plan_for(product);
-    if (product.bias != nullptr) {
-      set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias);
-    }
     const float one = 1.0f;
     const float zero = 0.0f;
     // Columns come first in cuBLAS: what it is asked for is out^T = weight x^T.
@@ -152,7 +148,6 @@ class CublasLt final : public MatrixLibrary {
     const int64_t size = row_bytes(product.dtype, 1);
     const PlanKey key{.dtype = product.dtype,
                       .may_round = product.may_round,
-                      .has_bias = product.bias != nullptr,
                       .num_rows = product.num_rows,
                       .rows = product.rows,
                       .columns = product.columns,
@@ -179,10 +174,6 @@ class CublasLt final : public MatrixLibrary {
           product);
     set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
     set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_N);
-    if (key.has_bias) {
-      set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-      set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias);
-    }
     const auto columns = static_cast<uint64_t>(product.columns);
     const auto rows = static_cast<uint64_t>(product.rows);
     const auto num_rows = static_cast<uint64_t>(product.num_rows);

@@ -250,27 +250,34 @@ class CudaBackend final : public Backend {
     const StoredMatrix& weight = static_cast<const CudaMatrix&>(*args.weight).stored();
     const bool plain = info(weight.dtype).block_values == 1 && weight.dtype != DType::kF8E4M3;
     if (args.num_rows <= (plain ? kFewRows : kFewRowsOfBlocks)) {
-      multiply_few_rows({.weight = weight,
-                         .x = args.x,
-                         .x_stride = args.x_stride,
-                         .num_rows = args.num_rows,
-                         .bias = args.bias,
-                         .out = args.out,
-                         .out_stride = args.out_stride},
-                        stream_);
-    } else if (!plain) {
+      return multiply_few_rows({.weight = weight,
+                                .x = args.x,
+                                .x_stride = args.x_stride,
+                                .num_rows = args.num_rows,
+                                .bias = args.bias,
+                                .out = args.out,
+                                .out_stride = args.out_stride},
+                               stream_);
+    }
+    if (!plain) {
       multiply_expanded(args, weight);
     } else if (weight.dtype == DType::kF32) {
       multiply_plain(args, weight, args.x, args.x_stride, 0, args.num_rows);
     } else {
-      const int64_t most = static_cast<int64_t>(kScratchBytes) / row_bytes(weight.dtype, weight.columns);
-      QUIRE_CHECK(most > 0);
-      for (int64_t row = 0; row < args.num_rows; row += most) {
-        const int64_t count = std::min(most, args.num_rows - row);
-        round_rows(args.x + row * args.x_stride, args.x_stride, count, weight.columns, weight.dtype, scratch_.data(),
-                   stream_);
-        multiply_plain(args, weight, scratch_.data(), weight.columns, row, count);
-      }
+      multiply_rounded(args, weight);
+    }
+    if (args.bias != nullptr) add_bias(args.bias, args.num_rows, weight.rows, args.out, args.out_stride, stream_);
+  }
+
+  // x is rounded as the weight is, as many rows at once as the scratch has room for.
+  void multiply_rounded(const LinearArgs& args, const StoredMatrix& weight) {
+    const int64_t most = static_cast<int64_t>(kScratchBytes) / row_bytes(weight.dtype, weight.columns);
+    QUIRE_CHECK(most > 0);
+    for (int64_t row = 0; row < args.num_rows; row += most) {
+      const int64_t count = std::min(most, args.num_rows - row);
+      round_rows(args.x + row * args.x_stride, args.x_stride, count, weight.columns, weight.dtype, scratch_.data(),
+                 stream_);
+      multiply_plain(args, weight, scratch_.data(), weight.columns, row, count);
     }
   }
 
@@ -285,7 +292,6 @@ class CudaBackend final : public Backend {
                         .num_rows = count,
                         .rows = weight.rows,
                         .columns = weight.columns,
-                        .bias = args.bias,
                         .out = args.out + first * args.out_stride,
                         .out_stride = args.out_stride},
                        library_workspace_.data(), stream_);
@@ -307,7 +313,6 @@ class CudaBackend final : public Backend {
                           .num_rows = args.num_rows,
                           .rows = count,
                           .columns = weight.columns,
-                          .bias = args.bias == nullptr ? nullptr : args.bias + row,
                           .out = args.out + row,
                           .out_stride = args.out_stride},
                          library_workspace_.data(), stream_);

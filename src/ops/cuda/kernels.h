@@ -22,13 +22,12 @@
 
 namespace quire::ops::cuda {
 
-// --- elementwise.cu, norms.cu, embedding.cu, moe.cu
+// --- elementwise.cu, norms.cu, moe.cu
 
 void activate(const ActivationArgs& args, cudaStream_t stream);
 void add(const AddArgs& args, cudaStream_t stream);
 void clamped_swiglu(const ClampedSwigluArgs& args, cudaStream_t stream);
 void copy_heads(const CopyHeadsArgs& args, cudaStream_t stream);
-void embed(const EmbeddingArgs& args, cudaStream_t stream);  // REQUIRES: has_decoder(args.table.dtype)
 void gather_rows(const GatherRowsArgs& args, cudaStream_t stream);
 void layer_norm(const LayerNormArgs& args, cudaStream_t stream);
 void rms_norm(const RmsNormArgs& args, cudaStream_t stream);
@@ -54,6 +53,8 @@ void attend(const PagedAttentionArgs& args, void* scratch, int64_t scratch_bytes
 // Formats that kernels read as they are stored: F32, F16, BF16, F8_E4M3 rows with a float behind each, and the blocks
 // of Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K to Q6_K, IQ4_NL, IQ4_XS and MXFP4.
 bool has_decoder(DType dtype);
+
+void embed(const EmbeddingArgs& args, cudaStream_t stream);  // REQUIRES: has_decoder(args.table.dtype)
 
 // A weight on the device. Rows lie row_bytes apart, a multiple of 16 beyond what a row takes, so that every row begins
 // at an address of 16: [rows, columns], codes and scales within a row as tensor/dtype.h says; an F8_E4M3 row ends with

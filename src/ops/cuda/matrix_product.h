@@ -12,7 +12,7 @@
 
 namespace quire::ops::cuda {
 
-// out[m][n] = sum_k x[m][k] * weight[n][k] + bias[n], summed in float32.
+// out[m][n] = sum_k x[m][k] * weight[n][k], summed in float32.
 struct MatrixProduct {
   DType dtype = DType::kBF16;  // of x and weight: F32, F16 or BF16
   bool may_round = false;      // of F32: to 10 bits of fraction first (TF32), several times as fast
@@ -23,8 +23,7 @@ struct MatrixProduct {
   int64_t num_rows = 0;
   int64_t rows = 0;
   int64_t columns = 0;
-  const float* bias = nullptr;  // [rows] or nullptr
-  float* out = nullptr;         // [num_rows, rows], rows out_stride floats apart
+  float* out = nullptr;  // [num_rows, rows], rows out_stride floats apart
   int64_t out_stride = 0;
 };
 

@@ -1,4 +1,4 @@
-// Rows of a weight as floats.
+// Stored rows as floats: those of a weight one after the other, those of a table by their ids.
 #include <algorithm>
 
 #include "base/check.h"
@@ -14,24 +14,44 @@ constexpr int kThreads = 128;
 constexpr int kValues = 8;  // of a thread
 constexpr int64_t kMaxGridY = 65535;
 
+// [num_rows, columns]; `ids`: of the rows at `rows`, nullptr: all in their order.
+struct RowsAsFloats {
+  const uint8_t* rows;
+  int64_t row_bytes;
+  const int32_t* ids;
+  int64_t num_rows;
+  int64_t columns;
+  float* out;
+};
+
 template <DType kType>
-__global__ void expand_kernel(const uint8_t* rows, int64_t row_bytes, int64_t num_rows, int64_t columns, float* out) {
+__global__ void read_rows_kernel(RowsAsFloats work) {
   const int64_t index = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kValues;
-  if (index >= columns) return;
-  for (int64_t row = blockIdx.y; row < num_rows; row += gridDim.y) {
+  if (index >= work.columns) return;
+  for (int64_t row = blockIdx.y; row < work.num_rows; row += gridDim.y) {
+    const int64_t from = work.ids == nullptr ? row : work.ids[row];
     float values[kValues];
-    decode<kType>(rows + row * row_bytes, columns, index, values);
-    float* to = out + row * columns + index;
-    if (columns % kValues == 0 && reinterpret_cast<uintptr_t>(out) % sizeof(float4) == 0) {
+    decode<kType>(work.rows + from * work.row_bytes, work.columns, index, values);
+    float* to = work.out + row * work.columns + index;
+    if (work.columns % kValues == 0 && reinterpret_cast<uintptr_t>(work.out) % sizeof(float4) == 0) {
       reinterpret_cast<float4*>(to)[0] = make_float4(values[0], values[1], values[2], values[3]);
       reinterpret_cast<float4*>(to)[1] = make_float4(values[4], values[5], values[6], values[7]);
       continue;
     }
 #pragma unroll
     for (int j = 0; j < kValues; ++j) {
-      if (index + j < columns) to[j] = values[j];
+      if (index + j < work.columns) to[j] = values[j];
     }
   }
+}
+
+void read_rows(DType dtype, const RowsAsFloats& work, cudaStream_t stream) {
+  if (work.num_rows == 0 || work.columns == 0) return;
+  const dim3 grid(ceil_div(work.columns, kThreads * kValues),
+                  static_cast<unsigned>(std::min(work.num_rows, kMaxGridY)));
+  const bool known =
+      with_decoder(dtype, [&](auto type) { launch(read_rows_kernel<type.value>, grid, kThreads, 0, stream, work); });
+  QUIRE_CHECK_MSG(known, name(dtype));
 }
 
 }  // namespace
@@ -41,13 +61,26 @@ bool has_decoder(DType dtype) {
 }
 
 void expand_rows(const StoredMatrix& weight, int64_t first_row, int64_t num_rows, float* out, cudaStream_t stream) {
-  if (num_rows == 0 || weight.columns == 0) return;
-  const dim3 grid(ceil_div(weight.columns, kThreads * kValues), static_cast<unsigned>(std::min(num_rows, kMaxGridY)));
-  const bool known = with_decoder(weight.dtype, [&](auto type) {
-    launch(expand_kernel<type.value>, grid, kThreads, 0, stream, weight.data + first_row * weight.row_bytes,
-           weight.row_bytes, num_rows, weight.columns, out);
-  });
-  QUIRE_CHECK_MSG(known, name(weight.dtype));
+  read_rows(weight.dtype,
+            {.rows = weight.data + first_row * weight.row_bytes,
+             .row_bytes = weight.row_bytes,
+             .ids = nullptr,
+             .num_rows = num_rows,
+             .columns = weight.columns,
+             .out = out},
+            stream);
+}
+
+void embed(const EmbeddingArgs& args, cudaStream_t stream) {
+  const int64_t columns = args.table.shape[1];
+  read_rows(args.table.dtype,
+            {.rows = static_cast<const uint8_t*>(args.table.data),
+             .row_bytes = packed_row_bytes(args.table.dtype, columns),
+             .ids = args.ids.device,
+             .num_rows = args.num_tokens,
+             .columns = columns,
+             .out = args.out},
+            stream);
 }
 
 }  // namespace quire::ops::cuda
