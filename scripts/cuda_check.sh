@@ -22,7 +22,7 @@ mkdir -p "$folder/bin" "$folder/lib" "$folder/data/e2e" "$folder/shapes"
 for program in "$build/src/cli/quire" "$build/tests/test_ops" "$build/tests/test_runner"; do
   strip -o "$folder/bin/$(basename "$program")" "$program"
   # What is no part of every Linux with a C++ compiler goes along.
-  ldd "$program" | awk '$3 ~ /^\// {print $3}' | grep -vE '/lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|resolv)\.so' |
+  ldd "$program" | awk '$3 ~ /^\// && $3 !~ /\/lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|resolv)\.so/ {print $3}' |
     xargs -r cp -Lt "$folder/lib"
 done
 cp -r tests/data/e2e/tiny "$folder/data/e2e/tiny"
