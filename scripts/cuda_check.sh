@@ -25,6 +25,8 @@ for program in "$build/src/cli/quire" "$build/tests/test_ops" "$build/tests/test
   ldd "$program" | awk '$3 ~ /^\// && $3 !~ /\/lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|resolv)\.so/ {print $3}' |
     xargs -r cp -Lt "$folder/lib"
 done
+# Programs shrink to a third.
+tar -C "$folder" --remove-files -czf "$folder/programs.tar.gz" bin lib
 cp -r tests/data/e2e/tiny "$folder/data/e2e/tiny"
 cp -r bench/shapes/*/ "$folder/shapes/"
 cp scripts/cuda_check/run.sh scripts/cuda_check/summary.py "$folder/"

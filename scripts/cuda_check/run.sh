@@ -6,6 +6,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 results=$(mkdir -p "${1:?a folder for the results}" && cd "$1" && pwd)
 model=$(realpath -m "${2:-/nonexistent}")
 cd "$here"
+if [[ ! -d bin ]]; then tar -xzf programs.tar.gz || exit 1; fi
 # Beside the system's own: only what it lacks.
 export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}/usr/local/cuda/lib64:$here/lib"
 : >"$results/parts.txt"
