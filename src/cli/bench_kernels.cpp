@@ -20,7 +20,9 @@ struct KernelsCommand {
 Status run(const KernelsCommand& options) {
   bench::MachineLimits limits;
   show_progress("the machine");
-  QUIRE_ASSIGN_OR_RETURN(auto backend, make_backend(options.engine));
+  EngineConfig engine = options.engine;
+  engine.device = "cpu";  // what is measured lies in the host's memory
+  QUIRE_ASSIGN_OR_RETURN(auto backend, make_backend(engine));
   {
     ThreadPool pool({.num_threads = options.engine.threads});
     QUIRE_ASSIGN_OR_RETURN(limits, bench::measure_machine(pool, backend->allocator()));
