@@ -73,7 +73,8 @@ std::vector<float> read_value(Backend& backend, const Cache& cache, BlockId bloc
   const std::vector<float> query(static_cast<size_t>(view.num_kv_heads * view.head_dim), 0.0f);
   std::vector<float> out(query.size());
   const std::vector<int32_t> offsets = {0, 1};
-  const int32_t context = 1;
+  const std::vector<int32_t> contexts = {1};
+  const std::vector<BlockId> table = {block};
   PagedAttentionArgs args;
   args.queries = query.data();
   args.query_stride = static_cast<int64_t>(query.size());
@@ -81,8 +82,8 @@ std::vector<float> read_value(Backend& backend, const Cache& cache, BlockId bloc
   args.cache = view;
   args.num_sequences = 1;
   args.query_offsets = offsets.data();
-  args.context_lengths = &context;
-  args.block_tables = &block;
+  args.context_lengths = contexts.data();
+  args.block_tables = table.data();
   args.block_table_stride = 1;
   args.out = out.data();
   backend(args);
