@@ -26,9 +26,11 @@ inline bool is_played([[maybe_unused]] std::string_view backend) {
 
 // nullptr: there is none, or the tests were built without. An op is done when its call returns, as tests expect that
 // read what it wrote.
-inline std::unique_ptr<ops::Backend> make_card([[maybe_unused]] int host_threads) {
+// `checked`: an op that is given the host's ordinary memory ends the test.
+inline std::unique_ptr<ops::Backend> make_card([[maybe_unused]] int host_threads,
+                                               [[maybe_unused]] bool checked = false) {
 #ifdef QUIRE_TEST_CUDA
-  auto card = ops::make_cuda_backend({.host_threads = host_threads, .synchronous = true});
+  auto card = ops::make_cuda_backend({.host_threads = host_threads, .synchronous = true, .check_pointers = checked});
   if (card.ok()) return std::move(card).value();
 #endif
   return nullptr;

@@ -250,18 +250,48 @@ struct Slice<DType::kBF16> : PlainSlice<DType::kBF16> {};
 template <>
 struct Slice<DType::kF8E4M3> : PlainSlice<DType::kF8E4M3> {};
 
+// Codes of 4 bits behind kHead bytes: a half d and, of four, a half m.
+template <typename Raw, int kBytes, int kHead>
+struct FourBitCodes {
+  uint32_t words[4];
+  uint32_t first;
+  FourBitCodes() = default;
+  __device__ FourBitCodes(const Raw& raw, int slice, int) { raw.block.words(slice * kBytes, kHead, words, first); }
+  __device__ void decode(int j, float (&v)[4]) const { quad_of_fractions<16>(shifted_nibbles(words, j), v); }
+  __device__ float scale(int) const { return half_value(first & 0xffff); }
+  __device__ float minimum(int) const { return half_value(first >> 16); }  // REQUIRES: kHead == 4
+};
+
+// The same with a word of fifth bits before the codes.
+template <typename Raw, int kBytes, int kHead>
+struct FiveBitCodes {
+  uint32_t words[4];
+  uint32_t fifth;
+  uint32_t first;
+  FiveBitCodes() = default;
+  __device__ FiveBitCodes(const Raw& raw, int slice, int) {
+    uint32_t all[5];
+    raw.block.words(slice * kBytes, kHead, all, first);
+    fifth = all[0];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) words[i] = all[i + 1];
+  }
+  __device__ void decode(int j, float (&v)[4]) const {
+    quad_of_fractions<32>(shifted_nibbles(words, j) >> 1 | spread_four_bits<6>(fifth, j), v);
+  }
+  __device__ float scale(int) const {
+    return half_value(first & 0xffff);
+  }
+  __device__ float minimum(int) const {
+    return half_value(first >> 16);
+  }  // REQUIRES: kHead == 4
+};
+
 template <>
 struct Slice<DType::kQ4_0> : SmallBlock<DType::kQ4_0, 2, 8> {
   static constexpr float kOffset = 1.5f;
   static constexpr float kUnit = 16.0f;
-  struct Codes {
-    uint32_t words[4];
-    uint32_t first;
-    Codes() = default;
-    __device__ Codes(const Raw& raw, int slice, int) { raw.block.words(slice * kBytes, 2, words, first); }
-    __device__ void decode(int j, float (&v)[4]) const { quad_of_fractions<16>(shifted_nibbles(words, j), v); }
-    __device__ float scale(int) const { return half_value(first & 0xffff); }
-  };
+  using Codes = FourBitCodes<Raw, kBytes, 2>;
 };
 
 template <>
@@ -269,15 +299,7 @@ struct Slice<DType::kQ4_1> : SmallBlock<DType::kQ4_1, 4, 8> {
   static constexpr float kOffset = 1.0f;
   static constexpr float kUnit = 16.0f;
   static constexpr bool kHasMinimum = true;
-  struct Codes {
-    uint32_t words[4];
-    uint32_t first;
-    Codes() = default;
-    __device__ Codes(const Raw& raw, int slice, int) { raw.block.words(slice * kBytes, 4, words, first); }
-    __device__ void decode(int j, float (&v)[4]) const { quad_of_fractions<16>(shifted_nibbles(words, j), v); }
-    __device__ float scale(int) const { return half_value(first & 0xffff); }
-    __device__ float minimum(int) const { return half_value(first >> 16); }
-  };
+  using Codes = FourBitCodes<Raw, kBytes, 4>;
 };
 
 template <>
@@ -285,25 +307,7 @@ struct Slice<DType::kQ5_0> : SmallBlock<DType::kQ5_0, 2, 8> {
   static constexpr int kWeights = 2;
   static constexpr float kOffset = 1.5f;
   static constexpr float kUnit = 32.0f;
-  struct Codes {
-    uint32_t words[4];
-    uint32_t fifth;
-    uint32_t first;
-    Codes() = default;
-    __device__ Codes(const Raw& raw, int slice, int) {
-      uint32_t all[5];
-      raw.block.words(slice * kBytes, 2, all, first);
-      fifth = all[0];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) words[i] = all[i + 1];
-    }
-    __device__ void decode(int j, float (&v)[4]) const {
-      quad_of_fractions<32>(shifted_nibbles(words, j) >> 1 | spread_four_bits<6>(fifth, j), v);
-    }
-    __device__ float scale(int) const {
-      return half_value(first & 0xffff);
-    }
-  };
+  using Codes = FiveBitCodes<Raw, kBytes, 2>;
 };
 
 template <>
@@ -311,28 +315,7 @@ struct Slice<DType::kQ5_1> : SmallBlock<DType::kQ5_1, 8, 8> {
   static constexpr float kOffset = 1.0f;
   static constexpr float kUnit = 32.0f;
   static constexpr bool kHasMinimum = true;
-  struct Codes {
-    uint32_t words[4];
-    uint32_t fifth;
-    uint32_t first;
-    Codes() = default;
-    __device__ Codes(const Raw& raw, int slice, int) {
-      uint32_t all[5];
-      raw.block.words(slice * kBytes, 4, all, first);
-      fifth = all[0];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) words[i] = all[i + 1];
-    }
-    __device__ void decode(int j, float (&v)[4]) const {
-      quad_of_fractions<32>(shifted_nibbles(words, j) >> 1 | spread_four_bits<6>(fifth, j), v);
-    }
-    __device__ float scale(int) const {
-      return half_value(first & 0xffff);
-    }
-    __device__ float minimum(int) const {
-      return half_value(first >> 16);
-    }
-  };
+  using Codes = FiveBitCodes<Raw, kBytes, 4>;
 };
 
 // Codes of 8 bits leave a fraction too few: they are made floats of their own value.
