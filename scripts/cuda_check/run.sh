@@ -43,6 +43,7 @@ latency() {
     --num-iters-warmup 1 --num-iters 3 --output-json "$results/$name.json" "$@"
 }
 latency llama_8b_1 llama-3.1-8b 60 1 1024 64
+latency llama_8b_1_eager llama-3.1-8b 60 1 1024 64 --enforce-eager
 latency llama_8b_32 llama-3.1-8b 60 32 1024 64 --max-num-batched-tokens 8192
 latency llama_8b_128 llama-3.1-8b 60 128 1024 32 --max-num-batched-tokens 8192
 latency llama_8b_prefill_2k llama-3.1-8b 60 1 2048 1 --max-num-batched-tokens 2048

@@ -134,6 +134,12 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
   app.add_option("--device", config.device, "auto (the first card, if there is one), cpu, cuda or cuda:N")
       ->group(kMachine)
       ->capture_default_str();
+  app.add_flag("--enforce-eager", config.enforce_eager, "On a card: record and replay no steps (no CUDA graphs)")
+      ->group(kMachine);
+  app.add_option("--max-cudagraph-capture-size", config.max_cudagraph_capture_size,
+                 "On a card: most sequences of a recorded step; 0: --max-num-seqs, at most 512")
+      ->group(kMachine)
+      ->capture_default_str();
   app.add_option("--threads", config.threads, "Compute threads; 0: one a core")->group(kMachine)->capture_default_str();
   app.add_option("--isa", config.isa, "Instruction set of the kernels: auto, portable, avx2, avx512")
       ->group(kMachine)

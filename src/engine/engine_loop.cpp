@@ -215,6 +215,7 @@ void Engine::Impl::collect() {
   engine_metrics.phase(Phase::kSample).increment(timings.sample);
   engine_metrics.forms(timings.forms);
   engine_metrics.stepped(done.plan);
+  done.record.replayed = timings.replayed;
   done.record.seconds[static_cast<size_t>(Phase::kPrepare)] = timings.prepare;
   done.record.seconds[static_cast<size_t>(Phase::kForward)] = timings.forward;
   done.record.seconds[static_cast<size_t>(Phase::kSample)] = timings.sample;

@@ -28,6 +28,7 @@ json::object as_json(const StepRecord& step) {
                                   {"swapped_out", step.swapped_out}}},
           {"preempted", json::array(step.preempted.begin(), step.preempted.end())},
           {"scheduled", std::move(runs)},  // [id, tokens computed before, tokens of this step]
+          {"replayed", step.replayed},
           {"seconds", std::move(seconds)}};
 }
 

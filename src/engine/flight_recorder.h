@@ -32,6 +32,7 @@ struct StepRecord {
   int32_t running = 0, waiting = 0, swapped = 0;
   int32_t blocks_used = 0, blocks_cached = 0, blocks_total = 0;
   int32_t copies = 0, swapped_in = 0, swapped_out = 0;  // blocks
+  bool replayed = false;                                // the forward pass had been recorded before (a CUDA graph)
   std::vector<SequenceId> preempted;
   std::vector<Run> runs;
   std::array<double, kNumPhases> seconds{};  // by Phase; accept is that before the step

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "base/check.h"
+
 namespace quire::ops {
 
 void Backend::upload(void* device, const void* host, size_t bytes) {
@@ -10,6 +12,15 @@ void Backend::upload(void* device, const void* host, size_t bytes) {
 
 void Backend::download(void* host, const void* device, size_t bytes) {
   if (bytes != 0) std::memcpy(host, device, bytes);
+}
+
+Result<std::unique_ptr<OpRecording>> Backend::record(FunctionRef<void()> /*body*/) {
+  QUIRE_CHECK_MSG(false, "this backend records nothing");
+  return std::unique_ptr<OpRecording>();
+}
+
+void Backend::replay(const OpRecording& /*recording*/) {
+  QUIRE_CHECK_MSG(false, "this backend records nothing");
 }
 
 }  // namespace quire::ops

@@ -45,6 +45,12 @@ struct ResidentTable {
   Buffer memory;  // none where the device reads the file's own
 };
 
+// Calls of ops that were taken down once, to be run again.
+class OpRecording {
+ public:
+  virtual ~OpRecording() = default;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -82,6 +88,16 @@ class Backend {
   virtual int64_t packed_bytes(DType dtype, int64_t rows, int64_t columns) const = 0;
   // Scratch of the kernels themselves for batches up to this size, beyond what callers pass in.
   virtual int64_t scratch_bytes(int64_t max_num_tokens) const = 0;
+
+  // Whether calls can be recorded: where each of them costs the host time that the device waits for.
+  virtual bool can_record() const { return false; }
+  // Takes down the ops that `body` calls; they do not run. A recording keeps the pointers and the sizes that they were
+  // given and what they decided by the host's side of a Mirrored; what lies on the device is read when it is replayed.
+  // Errors: resource_exhausted. REQUIRES: can_record(); the same ops have run once before; `body` copies nothing
+  // between host and device and does not wait.
+  virtual Result<std::unique_ptr<OpRecording>> record(FunctionRef<void()> body);
+  // In its turn with the ops. A recording may go when all is done that was replayed.
+  virtual void replay(const OpRecording& recording);
 
   // Told by the thread that will make all further calls, so that it can be given a core of its own.
   virtual void bind_thread() {}

@@ -70,7 +70,7 @@ void check(const KvWriteArgs& args) {
   const int64_t num_slots = args.cache.num_blocks * args.cache.block_size;
   if (args.slots.host == nullptr) return;
   for (int64_t t = 0; t < args.num_tokens; ++t) {
-    QUIRE_CHECK_MSG(args.slots.host[t] >= 0 && args.slots.host[t] < num_slots,
+    QUIRE_CHECK_MSG(args.slots.host[t] >= kNoSlot && args.slots.host[t] < num_slots,
                     fmt::format("slots[{}] is {}, the cache has {}", t, args.slots.host[t], num_slots));
   }
 }

@@ -53,13 +53,16 @@ constexpr int64_t block_bytes(const KvCacheView& cache) {
   return head_bytes(cache) * cache.num_kv_heads;
 }
 
+// Of a token whose key and value are stored nowhere.
+inline constexpr int64_t kNoSlot = -1;
+
 // Stores each token's key and value at its slot, rounded to the cache's dtype.
 struct KvWriteArgs {
   const float* keys = nullptr;    // [num_tokens, num_kv_heads, head_dim], tokens token_stride apart
   const float* values = nullptr;  // the same; nullptr where the cache keeps keys alone
   int64_t token_stride = 0;       // in floats
   int64_t num_tokens = 0;
-  Mirrored<int64_t> slots;  // [num_tokens]; all different
+  Mirrored<int64_t> slots;  // [num_tokens]; kNoSlot, or all different
   KvCacheView cache;
 };
 

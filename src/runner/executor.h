@@ -17,7 +17,8 @@ struct StepTimings {   // seconds of a step's phases
   double swap = 0;     // of these, blocks between the pools
   double forward = 0;
   double sample = 0;
-  double forms = 0;  // processor time that the forms of answers took, beside `forward` or in `sample`
+  bool replayed = false;  // `forward` was recorded before
+  double forms = 0;       // processor time that the forms of answers took, beside `forward` or in `sample`
 };
 
 struct ExecutedStep {

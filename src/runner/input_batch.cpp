@@ -25,22 +25,48 @@ void add_logit_rows(const ScheduledSequence& scheduled, SequenceState& state, in
 
 }  // namespace
 
-void InputBatch::build(const StepPlan& plan, std::unordered_map<SequenceId, SequenceState>& states,
-                       int32_t block_size) {
+void InputBatch::use_shapes(DecodeShapes shapes, int64_t max_num_tokens) {
+  shapes_ = std::move(shapes);
+  const auto most = static_cast<size_t>(shapes_.sizes().back());
+  const auto blocks = static_cast<size_t>(shapes_.most_blocks());
+  const auto tokens = std::max(most, static_cast<size_t>(max_num_tokens));
+  numbers_.begin(num_bytes(tokens, tokens, 0) + groups_.size() * StepNumbers::room(most * blocks * sizeof(BlockId)));
+  longest_contexts_.reserve(most);
+}
+
+void InputBatch::clear() {
   token_ids_.clear();
   positions_.clear();
   query_offsets_.assign(1, 0);
   context_lengths_.clear();
   prompt_lengths_.clear();
   logit_rows_.clear();
-  size_t stride = 0;
+}
+
+std::optional<DecodeShape> InputBatch::shape_of(const StepPlan& plan) const {
+  int64_t longest = 0;
   for (const ScheduledSequence& scheduled : plan.scheduled) {
-    stride = std::max(stride, scheduled.block_table.size() / groups_.size());
+    if (scheduled.num_new_tokens != 1) return std::nullopt;
+    longest = std::max<int64_t>(longest, scheduled.num_computed_tokens + 1);
+  }
+  return shapes_.shape_of(plan.scheduled.size(), longest);
+}
+
+void InputBatch::build(const StepPlan& plan, std::unordered_map<SequenceId, SequenceState>& states,
+                       int32_t block_size) {
+  clear();
+  shape_ = shape_of(plan);
+  size_t stride = shape_ ? static_cast<size_t>(shape_->num_blocks) : 0;
+  if (!shape_) {
+    for (const ScheduledSequence& scheduled : plan.scheduled) {
+      stride = std::max(stride, scheduled.block_table.size() / groups_.size());
+    }
   }
   block_table_stride_ = stride;
+  const size_t num_rows = shape_ ? static_cast<size_t>(shape_->num_sequences) : plan.scheduled.size();
   for (Group& group : groups_) {
     group.slots.clear();
-    group.block_tables.assign(plan.scheduled.size() * stride, 0);
+    group.block_tables.assign(num_rows * stride, 0);
   }
 
   for (size_t i = 0; i < plan.scheduled.size(); ++i) {
@@ -60,6 +86,40 @@ void InputBatch::build(const StepPlan& plan, std::unordered_map<SequenceId, Sequ
     prompt_lengths_.push_back(state.num_prompt_tokens);
     add_logit_rows(scheduled, state, first_row, static_cast<int32_t>(i), logit_rows_);
   }
+  if (shape_) fill_shape();
+}
+
+void InputBatch::build_example(const DecodeShape& shape) {
+  clear();
+  shape_ = shape;
+  block_table_stride_ = static_cast<size_t>(shape.num_blocks);
+  token_ids_.assign(1, 0);
+  positions_.assign(1, 0);
+  query_offsets_.push_back(1);
+  context_lengths_.assign(1, 1);
+  prompt_lengths_.assign(1, 1);
+  for (Group& group : groups_) {
+    group.slots.assign(1, 0);
+    group.block_tables.assign(static_cast<size_t>(shape.num_sequences) * block_table_stride_, 0);
+  }
+  fill_shape();
+}
+
+// The first sequence takes the places that are left: its numbers are finite and its experts are read anyway.
+void InputBatch::fill_shape() {
+  const auto first = static_cast<int64_t>(context_lengths_.size());
+  const auto count = static_cast<size_t>(shape_->num_sequences);
+  const auto stride = static_cast<int64_t>(block_table_stride_);
+  token_ids_.resize(count, token_ids_.front());
+  positions_.resize(count, positions_.front());
+  context_lengths_.resize(count, context_lengths_.front());
+  prompt_lengths_.resize(count, prompt_lengths_.front());
+  while (query_offsets_.size() <= count) query_offsets_.push_back(static_cast<int32_t>(query_offsets_.size()));
+  for (Group& group : groups_) {
+    group.slots.resize(count, ops::kNoSlot);
+    const auto table = group.block_tables.begin();
+    for (int64_t row = first; row < shape_->num_sequences; ++row) std::copy_n(table, stride, table + row * stride);
+  }
 }
 
 // The run's slots and its row of the block tables, in every group.
@@ -75,33 +135,55 @@ void InputBatch::add_run(const ScheduledSequence& scheduled, size_t index, int32
       QUIRE_DCHECK(block != kNoBlock);
       groups_[g].slots.push_back(block * block_size + position % block_size);
     }
-    // Blocks behind the window are never read; a kernel may still form their address.
-    std::replace_copy(table, table + num_blocks,
+    // Blocks behind the window are never read; a kernel may still form their address. A shape may leave out blocks that
+    // are taken for tokens to come.
+    std::replace_copy(table, table + std::min(num_blocks, block_table_stride_),
                       groups_[g].block_tables.begin() + static_cast<int64_t>(index * block_table_stride_), kNoBlock,
                       BlockId{0});
   }
 }
 
+size_t InputBatch::num_bytes(size_t num_tokens, size_t num_sequences, size_t stride) const {
+  const auto room = [](size_t bytes) { return StepNumbers::room(bytes); };
+  const size_t group = room(num_tokens * sizeof(int64_t)) + room(num_sequences * stride * sizeof(BlockId));
+  return room(num_tokens * sizeof(TokenId)) + room(num_tokens * sizeof(int32_t)) +
+         room((num_sequences + 1) * sizeof(int32_t)) + room(num_sequences * sizeof(int32_t)) + groups_.size() * group;
+}
+
 nn::Batch InputBatch::view(std::span<const nn::CacheLayer> layers) {
-  const auto room = [](const auto& numbers) { return StepNumbers::room(numbers.size() * sizeof(numbers[0])); };
-  size_t bytes = room(token_ids_) + room(positions_) + room(query_offsets_) + room(context_lengths_);
-  for (const Group& group : groups_) bytes += room(group.slots) + room(group.block_tables);
-  numbers_.begin(bytes);
+  numbers_.begin(num_bytes(token_ids_.size(), context_lengths_.size(), block_table_stride_));
   group_views_.clear();
   for (const Group& group : groups_) {
     group_views_.push_back({.slots = numbers_.add(group.slots), .block_tables = numbers_.add(group.block_tables)});
   }
-  const nn::Batch batch{.num_tokens = static_cast<int64_t>(token_ids_.size()),
-                        .num_sequences = static_cast<int32_t>(context_lengths_.size()),
-                        .token_ids = numbers_.add(token_ids_),
-                        .positions = numbers_.add(positions_),
-                        .query_offsets = numbers_.add(query_offsets_),
-                        .context_lengths = numbers_.add(context_lengths_),
-                        .prompt_lengths = prompt_lengths_.data(),
-                        .block_table_stride = static_cast<int64_t>(block_table_stride_),
-                        .groups = group_views_,
-                        .layers = layers};
+  view_ = {.num_tokens = static_cast<int64_t>(token_ids_.size()),
+           .num_sequences = static_cast<int32_t>(context_lengths_.size()),
+           .token_ids = numbers_.add(token_ids_),
+           .positions = numbers_.add(positions_),
+           .query_offsets = numbers_.add(query_offsets_),
+           .context_lengths = numbers_.add(context_lengths_),
+           .prompt_lengths = prompt_lengths_.data(),
+           .block_table_stride = static_cast<int64_t>(block_table_stride_),
+           .groups = group_views_,
+           .layers = layers};
   numbers_.upload();
+  return view_;
+}
+
+nn::Batch InputBatch::largest_of_shape(std::span<const nn::CacheLayer> layers, int32_t block_size) {
+  QUIRE_CHECK(shape_.has_value());
+  longest_contexts_.assign(context_lengths_.size(), shape_->num_blocks * block_size);
+  no_blocks_.assign(context_lengths_.size() * block_table_stride_, 0);
+  nn::Batch batch = view_;
+  batch.layers = layers;
+  batch.token_ids.host = nullptr;
+  batch.positions.host = nullptr;
+  batch.context_lengths.host = longest_contexts_.data();
+  batch.prompt_lengths = nullptr;
+  for (nn::CacheGroup& group : group_views_) {
+    group.slots.host = nullptr;
+    group.block_tables.host = no_blocks_.data();
+  }
   return batch;
 }
 

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
 #include "nn/batch.h"
+#include "runner/decode_shapes.h"
 #include "runner/step_numbers.h"
 #include "sampling/sequence_sampler.h"
 #include "types/step_plan.h"
@@ -37,12 +39,28 @@ class InputBatch {
   InputBatch(ops::Backend& backend, int32_t num_groups) : numbers_(backend), groups_(static_cast<size_t>(num_groups)) {}
   size_t num_groups() const { return groups_.size(); }
 
+  // From now on a step that decodes takes one of these shapes where one is large enough: what is missing is made up of
+  // its first sequence once more, which is stored nowhere. As long as place() stays what it is, the numbers of all
+  // steps of a shape lie at the same places on the device. max_num_tokens: of any step, to make room for.
+  void use_shapes(DecodeShapes shapes, int64_t max_num_tokens);
+  const void* place() const { return numbers_.place(); }
+
   // Builds from the plan. REQUIRES: states holds every scheduled sequence and its known tokens reach the end of its
   // run.
   void build(const StepPlan& plan, std::unordered_map<SequenceId, SequenceState>& states, int32_t block_size);
 
+  // Instead: a step of the shape, of one sequence of one token, stored in the pool's first slot. REQUIRES:
+  // use_shapes().
+  void build_example(const DecodeShape& shape);
+
+  // The shape that was taken; none: that of the plan.
+  const std::optional<DecodeShape>& shape() const { return shape_; }
+
   // Views of this object, valid until the next build; where the device reads them.
   nn::Batch view(std::span<const nn::CacheLayer> layers);
+  // Of the same numbers on the device; what the host sees is the most that any step of this shape has: contexts as long
+  // as their blocks. REQUIRES: shape(), and view() since the last build; view()'s result is no longer valid.
+  nn::Batch largest_of_shape(std::span<const nn::CacheLayer> layers, int32_t block_size);
   const std::vector<LogitRow>& logit_rows() const { return logit_rows_; }
 
  private:
@@ -51,9 +69,18 @@ class InputBatch {
     std::vector<BlockId> block_tables;  // [num_sequences, block_table_stride_]
   };
 
+  void clear();
+  std::optional<DecodeShape> shape_of(const StepPlan& plan) const;
   void add_run(const ScheduledSequence& scheduled, size_t index, int32_t block_size);
+  void fill_shape();
+  size_t num_bytes(size_t num_tokens, size_t num_sequences, size_t stride) const;
 
   StepNumbers numbers_;
+  DecodeShapes shapes_;
+  std::optional<DecodeShape> shape_;
+  nn::Batch view_;
+  std::vector<int32_t> longest_contexts_;  // of largest_of_shape()
+  std::vector<BlockId> no_blocks_;
   std::vector<TokenId> token_ids_;
   std::vector<int32_t> positions_;
   std::vector<Group> groups_;

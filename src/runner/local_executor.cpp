@@ -67,6 +67,7 @@ Result<std::unique_ptr<Executor>> make_local_executor(const EngineConfig& config
   planned.memory.quantization = loader.quantized().to_string();
   QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<ModelRunner> runner, ModelRunner::create(planned, std::move(model), *backend));
   planned.memory.measured_activation_bytes = runner->measure_workspace();
+  runner->record_steps();
   if (planned.memory.num_swap_blocks > 0) planned.memory.seconds_per_swapped_block = runner->measure_swap();
   return std::unique_ptr<Executor>(new LocalExecutor(std::move(checkpoint), std::move(backend), std::move(planned),
                                                      std::move(runner), std::move(text)));

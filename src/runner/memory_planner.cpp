@@ -28,6 +28,9 @@ Status check_choices(const EngineConfig& config) {
     return invalid_argument("memory utilization is {}, expected 0 (the device's own default) to 1",
                             config.memory_utilization);
   }
+  if (config.max_cudagraph_capture_size < 0) {
+    return invalid_argument("max_cudagraph_capture_size is {}, expected at least 0", config.max_cudagraph_capture_size);
+  }
   if (config.dtype != "auto") {
     return unimplemented("dtype \"{}\" is not supported yet: weights stay as they are stored (\"auto\")", config.dtype);
   }
@@ -63,6 +66,14 @@ bool wants_floats(const EngineConfig& config, const checkpoint::Checkpoint& chec
   if (tensors.empty()) return checkpoint.dtype_summary() == name(DType::kF32);
   return std::all_of(tensors.begin(), tensors.end(),
                      [](const checkpoint::CheckpointTensor& tensor) { return tensor.view.dtype == DType::kF32; });
+}
+
+int32_t largest_recorded_step(const EngineConfig& config, const ModelConfig& model, const ops::Backend& backend) {
+  if (config.enforce_eager || !backend.can_record()) return 0;
+  // Which of two tables rotates a sequence is decided step by step, by the host.
+  if (model.rope.scaling == RopeScaling::kLongRope) return 0;
+  const int32_t most = config.max_cudagraph_capture_size > 0 ? config.max_cudagraph_capture_size : 512;
+  return std::min({most, config.max_num_seqs, config.max_num_batched_tokens});
 }
 
 }  // namespace
@@ -120,6 +131,8 @@ Result<PlannedModel> plan_model(const EngineConfig& config, const checkpoint::Ch
   QUIRE_ASSIGN_OR_RETURN(const std::unique_ptr<models::Model> model,
                          planned.family.build(planned.config, planned.max_model_len, loader));
   planned.workspace_floats = model->workspace_floats(config.max_num_batched_tokens);
+
+  planned.largest_recorded_step = largest_recorded_step(config, planned.config, backend);
 
   MemoryPlan& memory = planned.memory;
   memory.weight_bytes = loader.bytes();

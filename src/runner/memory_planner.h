@@ -41,7 +41,9 @@ struct PlannedModel {
   int64_t max_model_len = 0;
   std::string swap_folder;       // of the second pool's file; empty: host memory
   int64_t workspace_floats = 0;  // of the model's own forward pass, for the largest step
-  MemoryPlan memory;             // measured_workspace_bytes: only after the start
+  // Sequences of the largest step that decodes and is recorded to be replayed; 0: none is.
+  int32_t largest_recorded_step = 0;
+  MemoryPlan memory;  // measured_workspace_bytes: only after the start
 };
 
 // What the configuration says, or the device's default.

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "base/log.h"
 #include "base/thread_pool.h"
 #include "runner/dry_backend.h"
 #include "sampling/logprobs.h"
@@ -65,7 +66,7 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const PlannedModel& pla
                                                                .swap_folder = planned.swap_folder},
                                                               backend));
   const int64_t logit_floats = logit_memory_floats(*model);
-  auto runner = std::unique_ptr<ModelRunner>(new ModelRunner(std::move(model), backend, std::move(storage), memory));
+  auto runner = std::unique_ptr<ModelRunner>(new ModelRunner(std::move(model), backend, std::move(storage), planned));
   runner->workspace_capacity_ = planned.workspace_floats;
   runner->workspace_memory_ =
       Buffer(backend.allocator(), static_cast<size_t>(planned.workspace_floats) * sizeof(float));
@@ -83,15 +84,20 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const PlannedModel& pla
 }
 
 ModelRunner::ModelRunner(std::unique_ptr<models::Model> model, ops::Backend& backend, KvStorage storage,
-                         const MemoryPlan& memory)
+                         const PlannedModel& planned)
     : backend_(backend),
       model_(std::move(model)),
       storage_(std::move(storage)),
-      block_size_(memory.block_size),
-      max_num_batched_tokens_(memory.max_num_batched_tokens),
-      max_model_len_(memory.max_model_len),
-      batch_(backend, static_cast<int32_t>(memory.windows.size())),
-      row_indices_(backend) {
+      block_size_(planned.memory.block_size),
+      max_num_batched_tokens_(planned.memory.max_num_batched_tokens),
+      max_model_len_(planned.memory.max_model_len),
+      batch_(backend, static_cast<int32_t>(planned.memory.windows.size())),
+      row_indices_(backend),
+      recorder_(backend) {
+  if (planned.largest_recorded_step > 0) {
+    decode_shapes_ = DecodeShapes(planned.largest_recorded_step, max_model_len_, block_size_);
+    batch_.use_shapes(decode_shapes_, max_num_batched_tokens_);
+  }
   scratch_.resize(static_cast<size_t>(backend.num_host_threads()));
   if (usable_cores().size() > scratch_.size()) masks_ = std::make_unique<MaskThread>();
 }
@@ -136,6 +142,7 @@ ExecutedStep ModelRunner::execute(const StepPlan& plan) {
   if (masks_ != nullptr) start_masks(plan);
   const float* hidden = forward();
   step.timings.forward = seconds_since(prepared);
+  step.timings.replayed = replayed_;
   const auto computed = std::chrono::steady_clock::now();
   step.result = sample(plan, hidden);
   step.timings.sample = seconds_since(computed);
@@ -179,9 +186,36 @@ void ModelRunner::learn(const NewSequence& added) {
   QUIRE_CHECK(states_.emplace(added.id, std::move(state)).second);
 }
 
-float* ModelRunner::forward() {
+float* ModelRunner::forward(const nn::Batch& batch) {
   nn::Workspace workspace(workspace_memory_.as<float>(), workspace_capacity_);
-  return model_->forward(backend_, batch_.view(storage_.layers()), workspace);
+  return model_->forward(backend_, batch, workspace);
+}
+
+float* ModelRunner::forward() {
+  const nn::Batch batch = batch_.view(storage_.layers());
+  replayed_ = false;
+  if (!batch_.shape()) return forward(batch);
+  if (float* hidden = recorder_.replay(*batch_.shape(), batch_.place())) {
+    replayed_ = true;
+    return hidden;
+  }
+  float* hidden = forward(batch);
+  const nn::Batch largest = batch_.largest_of_shape(storage_.layers(), block_size_);
+  recorder_.record(*batch_.shape(), batch_.place(), [&] { return forward(largest); });
+  return hidden;
+}
+
+void ModelRunner::record_steps() {
+  if (decode_shapes_.sizes().empty()) return;
+  const auto start = std::chrono::steady_clock::now();
+  const int64_t free = backend_.free_memory();
+  for (const int32_t size : decode_shapes_.sizes()) {
+    batch_.build_example(*decode_shapes_.shape_of(static_cast<size_t>(size), 1));
+    forward();
+  }
+  backend_.synchronise();
+  log_info("recorded steps of 1 to {} sequences: {} in {:.2f} s, {}", decode_shapes_.sizes().back(),
+           recorder_.num_recordings(), seconds_since(start), format_bytes(free - backend_.free_memory()));
 }
 
 void ModelRunner::start_masks(const StepPlan& plan) {

@@ -12,6 +12,7 @@
 #include "runner/kv_storage.h"
 #include "runner/mask_thread.h"
 #include "runner/memory_planner.h"
+#include "runner/step_recorder.h"
 
 namespace quire::runner {
 
@@ -28,16 +29,22 @@ class ModelRunner {
   // Walks through a step of the most tokens there may be without computing it, and returns the bytes of workspace that
   // it took. More than was planned is a fault of the model's estimate and ends the process here, not under load.
   int64_t measure_workspace();
+  // Where steps that decode are recorded: those of every number of sequences and of contexts of up to 512 tokens; those
+  // of longer ones are when they first come up. REQUIRES: nothing has been computed yet.
+  void record_steps();
+
   // As KvStorage::measure_swap(). REQUIRES: swap space.
   double measure_swap() { return storage_.measure_swap(backend_); }
 
  private:
-  ModelRunner(std::unique_ptr<models::Model> model, ops::Backend& backend, KvStorage storage, const MemoryPlan& memory);
+  ModelRunner(std::unique_ptr<models::Model> model, ops::Backend& backend, KvStorage storage,
+              const PlannedModel& planned);
 
   void prepare(const StepPlan& plan, StepTimings& timings);
   void move_beams(const std::vector<BeamMove>& moves);
   void learn(const NewSequence& added);
   float* forward();
+  float* forward(const nn::Batch& batch);
   void start_masks(const StepPlan& plan);
   StepResult sample(const StepPlan& plan, const float* hidden);
   void sample_rows(const StepPlan& plan, const float* hidden, std::span<const LogitRow> rows, StepResult& result);
@@ -60,7 +67,10 @@ class ModelRunner {
 
   std::unordered_map<SequenceId, SequenceState> states_;
   InputBatch batch_;
-  StepNumbers row_indices_;                         // of the rows that logits are made of
+  StepNumbers row_indices_;  // of the rows that logits are made of
+  DecodeShapes decode_shapes_;
+  StepRecorder recorder_;
+  bool replayed_ = false;                           // the last step
   std::vector<sampling::SamplingScratch> scratch_;  // one a thread
   std::unique_ptr<MaskThread> masks_;               // nullptr: every core computes; those who sample make them
 };

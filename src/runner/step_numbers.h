@@ -31,6 +31,8 @@ class StepNumbers {
     return add(std::span<const T>(numbers));
   }
   void upload();
+  // Where they lie on the device: another place only after begin() has made more room.
+  const void* place() const { return memory_.data(); }
 
  private:
   static constexpr size_t kAlign = 64;

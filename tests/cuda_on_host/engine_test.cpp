@@ -1,9 +1,13 @@
 // The whole engine on a card that the host plays: what is uploaded, swapped and downloaded is where it is read.
 #include <gtest/gtest.h>
 
+#include <boost/json.hpp>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 
 #include "engine/engine.h"
+#include "engine/flight_recorder.h"
 #include "quire/llm.h"
 #include "tests/runner/tiny_model.h"
 
@@ -26,6 +30,7 @@ void tight(EngineConfig& config) {
 
 const Variant kVariants[] = {
     {"together", [](EngineConfig&) {}},
+    {"eager", [](EngineConfig& config) { config.enforce_eager = true; }},
     {"chunks_of_7_and_async",
      [](EngineConfig& config) {
        config.max_num_batched_tokens = 7;
@@ -58,7 +63,16 @@ EngineConfig on_card(const std::string& family) {
   EngineConfig config{.model = runner::tiny_path(family), .skip_tokenizer_init = true, .num_gpu_blocks_override = 64};
   config.device = "cuda";
   config.threads = 2;
+  config.max_num_seqs = 8;  // every size up to it is recorded at start, which takes a played card a while
   return config;
+}
+
+// Steps of the past whose forward pass was replayed.
+int64_t num_replayed(LLM& llm) {
+  const boost::json::object steps = llm.engine().flight_recorder().steps(-1);
+  int64_t count = 0;
+  for (const boost::json::value& step : steps.at("steps").as_array()) count += step.at("replayed").as_bool() ? 1 : 0;
+  return count;
 }
 
 // Greedy answers as far as the reference's choice was clear.
@@ -95,6 +109,45 @@ TEST(EngineOnPlayedCard, AnswersAsTheReferenceDoesHoweverItGoesAboutIt) {
       EXPECT_GT(stats.num_swaps, 0);
     }
   }
+}
+
+// A context that outgrows a recording's goes to the next; steps of more sequences than the largest are not recorded.
+TEST(EngineOnPlayedCard, StepsThatOutgrowARecordingGoOn) {
+  // The tiny model's shape, but for longer contexts.
+  std::ifstream file(runner::tiny_path("llama") + "/config.json");
+  boost::json::object shape = boost::json::parse(file).as_object();
+  shape["max_position_embeddings"] = 2048;
+  const std::string folder = testing::TempDir() + "longer_llama";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/config.json") << boost::json::serialize(shape);
+  std::vector<TokenId> longer(500);
+  for (size_t i = 0; i < longer.size(); ++i) longer[i] = static_cast<TokenId>(3 + i % 50);
+  const std::vector<Prompt> prompts = {Prompt(longer), Prompt(std::vector<TokenId>{5, 6, 7}),
+                                       Prompt(std::vector<TokenId>{9, 8})};
+  const SamplingParams params{.temperature = 0, .max_tokens = 20, .ignore_eos = true};
+  std::vector<std::vector<std::vector<TokenId>>> answers;
+  std::vector<int64_t> replayed;
+  for (const int largest : {0, 8, 2}) {
+    EngineConfig config = on_card("llama");
+    config.model = folder;
+    config.load_format = "dummy";
+    config.num_gpu_blocks_override = 256;
+    config.enforce_eager = largest == 0;
+    config.max_cudagraph_capture_size = largest;
+    auto llm = LLM::create(config);
+    ASSERT_TRUE(llm.ok()) << llm.status().message();
+    auto outputs = (*llm)->generate(prompts, params, {.progress = false});
+    ASSERT_TRUE(outputs.ok()) << outputs.status().message();
+    for (const RequestOutput& output : *outputs) EXPECT_EQ(output.token_ids.size(), 20u);
+    answers.emplace_back();
+    for (const RequestOutput& output : *outputs) answers.back().push_back(output.token_ids);
+    replayed.push_back(num_replayed(**llm));
+  }
+  EXPECT_EQ(answers[0], answers[1]);
+  EXPECT_EQ(answers[0], answers[2]);
+  EXPECT_EQ(replayed[0], 0);
+  EXPECT_EQ(replayed[1], 18);  // of 19: the first of a longer context is computed, and recorded
+  EXPECT_EQ(replayed[2], 0);
 }
 
 // Two kinds of layers with block tables of their own, samples that share and then copy blocks, a warm prefix cache.

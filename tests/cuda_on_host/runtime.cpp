@@ -7,8 +7,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <memory>
 #include <new>
 #include <utility>
+#include <vector>
 
 #include "device_memory.h"
 
@@ -19,7 +22,15 @@
 #define ASAN_UNPOISON_MEMORY_REGION(at, bytes) static_cast<void>(0)
 #endif
 
-struct CUstream_st {};
+struct CUgraph_st {
+  std::vector<std::function<cudaError_t()>> calls;
+};
+struct CUgraphExec_st {
+  CUgraph_st graph;
+};
+struct CUstream_st {
+  std::unique_ptr<CUgraph_st> captured;  // what was called since the capture began; nullptr: calls are done
+};
 struct CUevent_st {
   std::chrono::steady_clock::time_point at;
 };
@@ -130,6 +141,13 @@ bool DeviceMemory::release(void* memory) {
   return true;
 }
 
+bool is_captured(cudaStream_t stream) {
+  return stream != nullptr && stream->captured != nullptr;
+}
+void take_down(cudaStream_t stream, std::function<cudaError_t()> call) {
+  stream->captured->calls.push_back(std::move(call));
+}
+
 namespace {
 
 // Memory of the host that the card was told of: bytes by address.
@@ -172,7 +190,18 @@ cudaError_t copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) 
   return cudaSuccess;
 }
 
+thread_local int num_captures = 0;  // that this thread began and has not ended
+
+// Does the call, or takes it down.
+template <typename Call>
+cudaError_t in_turn(cudaStream_t stream, Call call) {
+  if (!is_captured(stream)) return result(call());
+  take_down(stream, call);
+  return cudaSuccess;
+}
+
 }  // namespace
+
 }  // namespace quire::cuda_on_host
 
 using namespace quire::cuda_on_host;
@@ -200,6 +229,10 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorHostMemoryAlreadyRegistered";
     case cudaErrorHostMemoryNotRegistered:
       return "cudaErrorHostMemoryNotRegistered";
+    case cudaErrorStreamCaptureUnsupported:
+      return "cudaErrorStreamCaptureUnsupported";
+    case cudaErrorIllegalState:
+      return "cudaErrorIllegalState";
   }
   return "unrecognized error code";
 }
@@ -219,6 +252,10 @@ const char* cudaGetErrorString(cudaError_t error) {
       return "part or all of the requested memory range is already mapped";
     case cudaErrorHostMemoryNotRegistered:
       return "pointer does not correspond to a registered memory region";
+    case cudaErrorStreamCaptureUnsupported:
+      return "operation not permitted when stream is capturing";
+    case cudaErrorIllegalState:
+      return "the operation cannot be performed in the present state";
   }
   return "unrecognized error code";
 }
@@ -310,6 +347,7 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   return cudaSuccess;
 }
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
+  if (num_captures > 0) return result(cudaErrorStreamCaptureUnsupported);
   const std::lock_guard lock(card_mutex());
   *memory = bytes == 0 ? nullptr : DeviceMemory::instance().allocate(bytes);
   return result(bytes > 0 && *memory == nullptr ? cudaErrorMemoryAllocation : cudaSuccess);
@@ -319,6 +357,7 @@ cudaError_t cudaFree(void* memory) {
   return result(memory == nullptr || DeviceMemory::instance().release(memory) ? cudaSuccess : cudaErrorInvalidValue);
 }
 cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
+  if (num_captures > 0) return result(cudaErrorStreamCaptureUnsupported);
   *memory = std::aligned_alloc(4096, std::max<size_t>(bytes + 4095, 4096) / 4096 * 4096);
   if (*memory == nullptr) return result(cudaErrorMemoryAllocation);
   const std::lock_guard lock(card_mutex());
@@ -372,16 +411,17 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
   return result(copy(to, from, bytes, kind));
 }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t) {
-  return result(copy(to, from, bytes, kind));
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+  return in_turn(stream, [=] { return copy(to, from, bytes, kind); });
 }
 cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width,
-                              size_t height, cudaMemcpyKind kind, cudaStream_t) {
+                              size_t height, cudaMemcpyKind kind, cudaStream_t stream) {
   if (width > to_pitch || width > from_pitch) return result(cudaErrorInvalidValue);
   for (size_t row = 0; row < height; ++row) {
-    const cudaError_t error = copy(static_cast<uint8_t*>(to) + row * to_pitch,
-                                   static_cast<const uint8_t*>(from) + row * from_pitch, width, kind);
-    if (error != cudaSuccess) return result(error);
+    const cudaError_t error =
+        cudaMemcpyAsync(static_cast<uint8_t*>(to) + row * to_pitch,
+                        static_cast<const uint8_t*>(from) + row * from_pitch, width, kind, stream);
+    if (error != cudaSuccess) return error;
   }
   return cudaSuccess;
 }
@@ -393,8 +433,8 @@ cudaError_t cudaMemset(void* memory, int value, size_t bytes) {
   std::memset(memory, value, bytes);
   return cudaSuccess;
 }
-cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t) {
-  return cudaMemset(memory, value, bytes);
+cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream) {
+  return in_turn(stream, [=] { return cudaMemset(memory, value, bytes); });
 }
 
 // --- streams and events: all is done when a call returns
@@ -410,19 +450,54 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   delete stream;
   return cudaSuccess;
 }
-cudaError_t cudaStreamSynchronize(cudaStream_t) {
-  return cudaSuccess;
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  return result(is_captured(stream) ? cudaErrorStreamCaptureUnsupported : cudaSuccess);
 }
-cudaError_t cudaStreamQuery(cudaStream_t) {
-  return cudaSuccess;
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  return cudaStreamSynchronize(stream);
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) {
   return cudaSuccess;
 }
-cudaError_t cudaLaunchHostFunc(cudaStream_t, void (*function)(void*), void* argument) {
-  function(argument);
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, void (*function)(void*), void* argument) {
+  return in_turn(stream, [=] {
+    function(argument);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  if (stream == nullptr || is_captured(stream)) return result(cudaErrorIllegalState);
+  stream->captured = std::make_unique<CUgraph_st>();
+  ++num_captures;
   return cudaSuccess;
 }
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  *graph = nullptr;
+  if (!is_captured(stream)) return result(cudaErrorIllegalState);
+  *graph = stream->captured.release();
+  --num_captures;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
+  *executable = new CUgraphExec_st{*graph};
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
+  for (const auto& call : executable->graph.calls) {
+    if (const cudaError_t error = in_turn(stream, call); error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
+  delete executable;
+  return cudaSuccess;
+}
+
 cudaError_t cudaEventCreate(cudaEvent_t* event) {
   *event = new CUevent_st;
   return cudaSuccess;

@@ -217,10 +217,11 @@ TEST_P(KvFormatTest, EveryShapeIsWrittenAsTheBytesOfTheReference) {
       constexpr int64_t kBlocks = 3;
       Cache one(dtype(), kBlocks, 2, head_dim, block_size);
       Cache other(dtype(), kBlocks, 2, head_dim, block_size);
-      // Some of the slots; the others must keep their bytes.
-      std::vector<int64_t> slots;
+      // Some of the slots; the others must keep their bytes. Some tokens go nowhere.
+      std::vector<int64_t> slots = {kNoSlot};
       for (int64_t slot = kBlocks * block_size - 1; slot >= 0; --slot) {
         if (random.between(0, 2) > 0) slots.push_back(slot);
+        if (random.between(0, 9) == 0) slots.push_back(kNoSlot);
       }
       const auto size = static_cast<int64_t>(slots.size()) * 2 * head_dim;
       const std::vector<float> keys = random.normals(size, 3.0f);

@@ -258,6 +258,7 @@ class CpuBackend final : public Backend {
   }
 
   void write_kv(const KvWriteArgs& args, int64_t token) {
+    if (args.slots.host[token] == kNoSlot) return;
     const KvCacheView& cache = args.cache;
     const int64_t block = args.slots.host[token] / cache.block_size;
     KvWrite write{};

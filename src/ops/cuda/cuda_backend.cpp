@@ -30,6 +30,20 @@ constexpr size_t kScratchBytes = size_t{256} << 20;
 // which writes and reads 64 bits a weight: 4 bits are read 16 times for that, 8 bits 8 times.
 constexpr int64_t kFewRowsOfBlocks = 64;
 
+// A CUDA graph.
+class CudaRecording final : public OpRecording {
+ public:
+  explicit CudaRecording(cudaGraphExec_t graph) : graph_(graph) {}
+  ~CudaRecording() override { cudaGraphExecDestroy(graph_); }
+  CudaRecording(const CudaRecording&) = delete;
+  CudaRecording& operator=(const CudaRecording&) = delete;
+
+  cudaGraphExec_t graph() const { return graph_; }
+
+ private:
+  const cudaGraphExec_t graph_;
+};
+
 class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(const CudaBackendOptions& options)
@@ -118,6 +132,29 @@ class CudaBackend final : public Backend {
   }
   int64_t scratch_bytes(int64_t /*max_num_tokens*/) const override {
     return static_cast<int64_t>(kScratchBytes + MatrixLibrary::kWorkspaceBytes);
+  }
+
+  bool can_record() const override { return true; }
+  Result<std::unique_ptr<OpRecording>> record(FunctionRef<void()> body) override {
+    cudaGraph_t calls = nullptr;
+    cudaGraphExec_t graph = nullptr;
+    recording_ = true;
+    check_cuda(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    body();
+    check_cuda(cudaStreamEndCapture(stream_, &calls), "cudaStreamEndCapture");
+    recording_ = false;
+    const cudaError_t error = cudaGraphInstantiate(&graph, calls, 0);
+    check_cuda(cudaGraphDestroy(calls), "cudaGraphDestroy");
+    if (error == cudaErrorMemoryAllocation) {
+      cudaGetLastError();
+      return resource_exhausted("no memory on the card for a graph");
+    }
+    check_cuda(error, "cudaGraphInstantiate");
+    return std::unique_ptr<OpRecording>(std::make_unique<CudaRecording>(graph));
+  }
+  void replay(const OpRecording& recording) override {
+    check_cuda(cudaGraphLaunch(static_cast<const CudaRecording&>(recording).graph(), stream_), "cudaGraphLaunch");
+    finish();
   }
 
   void bind_thread() override {
@@ -226,7 +263,7 @@ class CudaBackend final : public Backend {
     finish();
   }
   void finish() {
-    if (options_.synchronous) synchronise();
+    if (options_.synchronous && !recording_) synchronise();
   }
 
   void expect_reachable(std::initializer_list<const void*> pointers) const {
@@ -329,6 +366,7 @@ class CudaBackend final : public Backend {
   std::unique_ptr<MatrixLibrary> library_;
   Buffer scratch_;
   Buffer library_workspace_;
+  bool recording_ = false;
 };
 
 }  // namespace

@@ -69,6 +69,7 @@ __global__ void write_vectors(const KvWrite work) {
   const int64_t head = index % work.num_kv_heads;
   const bool is_key = blockIdx.y == 0;
   const int64_t slot = work.slots[token];
+  if (slot == kNoSlot) return;
   const int64_t block = slot / work.block_size;
   const int64_t offset = slot % work.block_size;
   const Place place = {work.memory[blockIdx.y] + (block * work.num_kv_heads + head) * work.head_bytes,

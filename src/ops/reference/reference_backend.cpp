@@ -201,6 +201,7 @@ class ReferenceBackend final : public Backend {
   void run(const KvWriteArgs& args) override {
     const KvCacheView& cache = args.cache;
     for (int64_t t = 0; t < args.num_tokens; ++t) {
+      if (args.slots.host[t] == kNoSlot) continue;
       for (int32_t h = 0; h < cache.num_kv_heads; ++h) {
         const int64_t from = t * args.token_stride + int64_t{h} * cache.head_dim;
         reference::store_kv(cache, /*is_key=*/true, args.slots.host[t], h, args.keys + from);

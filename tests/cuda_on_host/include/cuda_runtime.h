@@ -7,6 +7,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -84,6 +85,10 @@ namespace quire::cuda_on_host {
 cudaError_t run_grid(const cudaLaunchConfig_t& config, const void* kernel, void (*run_thread)(void*), void* arguments);
 cudaError_t set_attribute(const void* kernel, cudaFuncAttribute attribute, int value);
 
+// Whether the stream's calls are taken down instead of done; takes one down.
+bool is_captured(cudaStream_t stream);
+void take_down(cudaStream_t stream, std::function<cudaError_t()> call);
+
 // What the lanes of a warp do together: each hands in a value and is given one once all of `mask` have come.
 enum class WarpCall { kSync, kBallot, kShuffle };
 uint64_t meet_warp(WarpCall call, unsigned mask, uint64_t value, int source_lane);
@@ -114,7 +119,12 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
     const Call& one = *static_cast<Call*>(opaque);
     std::apply(one.kernel, one.arguments);
   };
-  return quire::cuda_on_host::run_grid(*config, reinterpret_cast<const void*>(kernel), run_thread, &call);
+  auto run = [config = *config, run_thread, call]() mutable {
+    return quire::cuda_on_host::run_grid(config, reinterpret_cast<const void*>(call.kernel), run_thread, &call);
+  };
+  if (!quire::cuda_on_host::is_captured(config->stream)) return run();
+  quire::cuda_on_host::take_down(config->stream, run);
+  return cudaSuccess;
 }
 
 template <typename... Parameters>
