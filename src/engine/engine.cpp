@@ -80,8 +80,9 @@ Engine::Impl::Impl(EngineConfig engine_config, std::unique_ptr<runner::Executor>
     : config(std::move(engine_config)),
       scheduling(scheduler_config(config, the_executor->memory())),
       scheduler(scheduling),
-      executor(config.async_scheduling ? runner::make_async_executor(std::move(the_executor))
-                                       : std::move(the_executor)),
+      executor(config.async_scheduling && !the_executor->overlaps()
+                   ? runner::make_async_executor(std::move(the_executor))
+                   : std::move(the_executor)),
       metrics(shared_metrics != nullptr ? *shared_metrics : own_metrics),
       engine_metrics(metrics, config.served_model_name),
       recorder(config.flight_recorder_steps) {

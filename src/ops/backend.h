@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "ops/activation.h"
 #include "ops/add.h"
+#include "ops/choose_tokens.h"
 #include "ops/clamped_swiglu.h"
 #include "ops/copy_blocks.h"
 #include "ops/copy_heads.h"
@@ -30,10 +31,10 @@
 #include "ops/moe_routing.h"
 #include "ops/packed_matrix.h"
 #include "ops/paged_attention.h"
+#include "ops/place_tokens.h"
 #include "ops/quantise.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
-#include "ops/row_maximum.h"
 #include "ops/scale.h"
 #include "tensor/tensor.h"
 
@@ -66,6 +67,14 @@ class Backend {
   // Copies between host and device in their turn with the ops. `host` may be written again when upload() returns.
   virtual void upload(void* device, const void* host, size_t bytes);
   virtual void download(void* host, const void* device, size_t bytes);
+  // The same as download(), but that it does not wait: finish_download() does, with what this returned. `host` is
+  // memory of host_allocator(). At most kMostDownloads may be under way; they finish in any order.
+  virtual int begin_download(void* host, const void* device, size_t bytes) {
+    download(host, device, bytes);
+    return 0;
+  }
+  virtual void finish_download(int /*download*/) {}
+  static constexpr int kMostDownloads = 4;
   // Waits until all that was called is done.
   virtual void synchronise() {}
 
@@ -131,7 +140,8 @@ class Backend {
   virtual void run(const GroupedLinearArgs& args) = 0;
   virtual void run(const ClampedSwigluArgs& args) = 0;
   virtual void run(const MoeCombineArgs& args) = 0;
-  virtual void run(const RowMaximumArgs& args) = 0;
+  virtual void run(const ChooseTokensArgs& args) = 0;
+  virtual void run(const PlaceTokensArgs& args) = 0;
 };
 
 // Numbers that an op made on the device: the host reads them only where it is the device.

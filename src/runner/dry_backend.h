@@ -57,7 +57,8 @@ class DryBackend : public ops::Backend {
   void run(const ops::GroupedLinearArgs&) override {}
   void run(const ops::ClampedSwigluArgs&) override {}
   void run(const ops::MoeCombineArgs&) override {}
-  void run(const ops::RowMaximumArgs&) override {}
+  void run(const ops::ChooseTokensArgs&) override {}
+  void run(const ops::PlaceTokensArgs&) override {}
 
  private:
   ops::Backend& real_;

@@ -38,6 +38,10 @@ class Executor {
   // Told by the thread that will make all calls below, before the first.
   virtual void bind_thread() {}
 
+  // Whether submit() begins a step, which goes on beside the caller: then two should be submitted before the first is
+  // collected.
+  virtual bool overlaps() const { return false; }
+
   // Takes on a step; steps run one after the other in the order of submission, at the latest in collect(). The plan
   // must stay as it is until its step is collected.
   virtual void submit(const StepPlan& plan) = 0;

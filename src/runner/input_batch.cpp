@@ -36,6 +36,8 @@ void InputBatch::use_shapes(DecodeShapes shapes, int64_t max_num_tokens) {
 
 void InputBatch::clear() {
   token_ids_.clear();
+  sources_.clear();
+  any_pending_ = false;
   positions_.clear();
   query_offsets_.assign(1, 0);
   context_lengths_.clear();
@@ -74,10 +76,15 @@ void InputBatch::build(const StepPlan& plan, std::unordered_map<SequenceId, Sequ
     SequenceState& state = states.at(scheduled.id);
     const int32_t begin = scheduled.num_computed_tokens;
     const int32_t end = begin + scheduled.num_new_tokens;
-    QUIRE_CHECK(static_cast<size_t>(end) <= state.tokens.size());
+    const size_t num_known = state.tokens.size();
+    const bool pending = static_cast<size_t>(end) > num_known;
+    QUIRE_CHECK(!pending || (state.pending_row >= 0 && static_cast<size_t>(end) == num_known + 1));
+    any_pending_ = any_pending_ || pending;
     const int32_t first_row = static_cast<int32_t>(token_ids_.size());
     for (int32_t position = begin; position < end; ++position) {
-      token_ids_.push_back(state.tokens[static_cast<size_t>(position)]);
+      const auto at = static_cast<size_t>(position);
+      token_ids_.push_back(at < num_known ? state.tokens[at] : 0);
+      sources_.push_back(at < num_known ? -1 : state.pending_row);
       positions_.push_back(position);
     }
     add_run(scheduled, i, block_size);
@@ -94,6 +101,7 @@ void InputBatch::build_example(const DecodeShape& shape) {
   shape_ = shape;
   block_table_stride_ = static_cast<size_t>(shape.num_blocks);
   token_ids_.assign(1, 0);
+  sources_.assign(1, -1);
   positions_.assign(1, 0);
   query_offsets_.push_back(1);
   context_lengths_.assign(1, 1);
@@ -111,6 +119,7 @@ void InputBatch::fill_shape() {
   const auto count = static_cast<size_t>(shape_->num_sequences);
   const auto stride = static_cast<int64_t>(block_table_stride_);
   token_ids_.resize(count, token_ids_.front());
+  sources_.resize(count, sources_.front());
   positions_.resize(count, positions_.front());
   context_lengths_.resize(count, context_lengths_.front());
   prompt_lengths_.resize(count, prompt_lengths_.front());
@@ -146,7 +155,7 @@ void InputBatch::add_run(const ScheduledSequence& scheduled, size_t index, int32
 size_t InputBatch::num_bytes(size_t num_tokens, size_t num_sequences, size_t stride) const {
   const auto room = [](size_t bytes) { return StepNumbers::room(bytes); };
   const size_t group = room(num_tokens * sizeof(int64_t)) + room(num_sequences * stride * sizeof(BlockId));
-  return room(num_tokens * sizeof(TokenId)) + room(num_tokens * sizeof(int32_t)) +
+  return room(num_tokens * sizeof(TokenId)) + 2 * room(num_tokens * sizeof(int32_t)) +
          room((num_sequences + 1) * sizeof(int32_t)) + room(num_sequences * sizeof(int32_t)) + groups_.size() * group;
 }
 
@@ -166,8 +175,18 @@ nn::Batch InputBatch::view(std::span<const nn::CacheLayer> layers) {
            .block_table_stride = static_cast<int64_t>(block_table_stride_),
            .groups = group_views_,
            .layers = layers};
+  sources_view_ = numbers_.add(sources_);
   numbers_.upload();
   return view_;
+}
+
+void InputBatch::place_tokens(const int32_t* chosen) {
+  if (!any_pending_) return;
+  // The ids lie in memory of numbers_.
+  backend_(ops::PlaceTokensArgs{.tokens = chosen,
+                                .sources = sources_view_,
+                                .ids = const_cast<TokenId*>(view_.token_ids.device),
+                                .num_tokens = view_.num_tokens});
 }
 
 nn::Batch InputBatch::largest_of_shape(std::span<const nn::CacheLayer> layers, int32_t block_size) {

@@ -21,6 +21,10 @@ struct SequenceState {
   sampling::SequenceSampler sampler;
   // Prompt logprobs are given once, also when a preempted sequence is computed again.
   int32_t next_prompt_logprob = 1;  // position of the next prompt token to be scored
+  // The token after those above was chosen on the device and is not known here yet: its place among the tokens that
+  // step `pending_step` of the runner chose. Below 0: there is none.
+  int32_t pending_row = -1;
+  uint64_t pending_step = 0;
   // A row gave no token. Steps planned ahead of that go on with a made-up one; nobody will look at what they give.
   Status fault;
 };
@@ -36,7 +40,8 @@ struct LogitRow {
 class InputBatch {
  public:
   // num_groups: of layers with block tables of their own. The backend must outlive the batch.
-  InputBatch(ops::Backend& backend, int32_t num_groups) : numbers_(backend), groups_(static_cast<size_t>(num_groups)) {}
+  InputBatch(ops::Backend& backend, int32_t num_groups)
+      : backend_(backend), numbers_(backend), groups_(static_cast<size_t>(num_groups)) {}
   size_t num_groups() const { return groups_.size(); }
 
   // From now on a step that decodes takes one of these shapes where one is large enough: what is missing is made up of
@@ -45,8 +50,8 @@ class InputBatch {
   void use_shapes(DecodeShapes shapes, int64_t max_num_tokens);
   const void* place() const { return numbers_.place(); }
 
-  // Builds from the plan. REQUIRES: states holds every scheduled sequence and its known tokens reach the end of its
-  // run.
+  // Builds from the plan. REQUIRES: states holds every scheduled sequence and its known tokens, and the pending one,
+  // reach the end of its run.
   void build(const StepPlan& plan, std::unordered_map<SequenceId, SequenceState>& states, int32_t block_size);
 
   // Instead: a step of the shape, of one sequence of one token, stored in the pool's first slot. REQUIRES:
@@ -58,6 +63,8 @@ class InputBatch {
 
   // Views of this object, valid until the next build; where the device reads them.
   nn::Batch view(std::span<const nn::CacheLayer> layers);
+  // Puts the pending tokens where view() uploaded ids. `chosen`: the tokens of the step before, on the device.
+  void place_tokens(const int32_t* chosen);
   // Of the same numbers on the device; what the host sees is the most that any step of this shape has: contexts as long
   // as their blocks. REQUIRES: shape(), and view() since the last build; view()'s result is no longer valid.
   nn::Batch largest_of_shape(std::span<const nn::CacheLayer> layers, int32_t block_size);
@@ -75,6 +82,7 @@ class InputBatch {
   void fill_shape();
   size_t num_bytes(size_t num_tokens, size_t num_sequences, size_t stride) const;
 
+  ops::Backend& backend_;
   StepNumbers numbers_;
   DecodeShapes shapes_;
   std::optional<DecodeShape> shape_;
@@ -82,6 +90,9 @@ class InputBatch {
   std::vector<int32_t> longest_contexts_;  // of largest_of_shape()
   std::vector<BlockId> no_blocks_;
   std::vector<TokenId> token_ids_;
+  std::vector<int32_t> sources_;  // [num_tokens], of pending tokens: where they are; of others -1
+  bool any_pending_ = false;
+  Mirrored<int32_t> sources_view_;
   std::vector<int32_t> positions_;
   std::vector<Group> groups_;
   std::vector<nn::CacheGroup> group_views_;

@@ -27,15 +27,28 @@ class LocalExecutor final : public Executor {
   const TextSource& text() const override { return text_; }
   const std::string& description() const override { return description_; }
   void bind_thread() override { backend_->bind_thread(); }
-  void submit(const StepPlan& plan) override { submitted_.push_back(&plan); }
+  bool overlaps() const override { return !backend_->computes_in_host_memory(); }
+  void submit(const StepPlan& plan) override {
+    submitted_.push_back(&plan);
+    if (overlaps()) launch_ready();
+  }
   Result<ExecutedStep> collect() override {
-    QUIRE_CHECK(!submitted_.empty());
-    const StepPlan& plan = *submitted_.front();
-    submitted_.pop_front();
-    return runner_->execute(plan);
+    if (!runner_->any_under_way()) launch();
+    ExecutedStep step = runner_->finish();
+    if (overlaps()) launch_ready();
+    return step;
   }
 
  private:
+  void launch() {
+    QUIRE_CHECK(!submitted_.empty());
+    runner_->launch(*submitted_.front());
+    submitted_.pop_front();
+  }
+  void launch_ready() {
+    while (!submitted_.empty() && runner_->may_launch()) launch();
+  }
+
   // Destroyed from the last to the first: the runner's buffers go before the backend that gave them.
   std::shared_ptr<const checkpoint::Checkpoint> checkpoint_;
   std::unique_ptr<ops::Backend> backend_;
@@ -43,7 +56,7 @@ class LocalExecutor final : public Executor {
   std::unique_ptr<ModelRunner> runner_;
   TextSource text_;
   std::string description_;
-  std::deque<const StepPlan*> submitted_;
+  std::deque<const StepPlan*> submitted_;  // and not launched
 };
 
 }  // namespace

@@ -41,7 +41,7 @@ Status check_choices(const EngineConfig& config) {
 
 int64_t logit_memory_floats(const models::Model& model) {
   const ModelConfig& config = model.config();
-  return kLogitRows * (1 + config.hidden_size + config.vocab_size) + model.logits_workspace_floats(kLogitRows);
+  return kLogitRows * (config.hidden_size + config.vocab_size) + model.logits_workspace_floats(kLogitRows);
 }
 
 namespace {
@@ -52,7 +52,8 @@ int64_t workspace_bytes(const EngineConfig& config, const PlannedModel& planned,
                         ops::Backend& backend) {
   const int64_t tokens = config.max_num_batched_tokens;
   const int64_t max_blocks = (planned.max_model_len + config.block_size - 1) / config.block_size;
-  const int64_t batch_bytes = tokens * static_cast<int64_t>(sizeof(TokenId) + sizeof(int32_t) + sizeof(int64_t)) +
+  // Ids, where they come from, positions, slots; tokens that were chosen.
+  const int64_t batch_bytes = tokens * static_cast<int64_t>(4 * sizeof(int32_t) + sizeof(int64_t)) +
                               config.max_num_seqs * (2 + max_blocks) * static_cast<int64_t>(sizeof(int32_t));
   return (planned.workspace_floats + logit_memory_floats(model)) * static_cast<int64_t>(sizeof(float)) + batch_bytes +
          backend.scratch_bytes(tokens);

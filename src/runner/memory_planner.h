@@ -29,8 +29,7 @@ Result<DType> parse_kv_cache_dtype(std::string_view text);
 //                in int8:    2 * 32 layers * 8 heads * (128 + 4) B = 67,584 B
 int64_t kv_bytes_per_token(const ModelConfig& model, DType dtype);
 
-// Floats of the buffer that logits are made in: the gathered rows of one chunk, their logits, the indices of the
-// largest, scratch.
+// Floats of the buffer that logits are made in: the gathered rows of one chunk, their logits, scratch.
 int64_t logit_memory_floats(const models::Model& model);
 
 struct PlannedModel {

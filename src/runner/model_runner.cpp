@@ -53,6 +53,43 @@ RowOutcome consume_row(const LogitRow& row, SequenceState& state, std::span<floa
   return outcome;
 }
 
+StepResult empty_result(const StepPlan& plan) {
+  StepResult result;
+  result.step = plan.step;
+  result.sequences.resize(plan.scheduled.size());
+  for (size_t i = 0; i < plan.scheduled.size(); ++i) result.sequences[i].id = plan.scheduled[i].id;
+  return result;
+}
+
+// What a token that was drawn on the device comes to.
+RowOutcome taken_outcome(SequenceState& state, int32_t drawn) {
+  RowOutcome outcome;
+  outcome.error = state.fault;
+  if (!state.fault.ok()) return outcome;
+  auto taken = state.sampler.take(drawn);
+  outcome.error = taken.status();
+  if (taken.ok()) outcome.token = taken->id;
+  return outcome;
+}
+
+// The outcome becomes the sequence's state and the answer to the engine.
+void settle(const LogitRow& row, RowOutcome& outcome, SequenceState& state, SequenceResult& sequence) {
+  if (!sequence.error.ok()) return;
+  if (!outcome.error.ok()) {
+    state.fault = outcome.error;
+    state.tokens.push_back(0);
+    sequence.error = std::move(outcome.error);
+  } else if (row.num_candidates > 0) {
+    sequence.candidates = std::move(outcome.candidates);
+  } else if (row.target != kNoToken) {
+    sequence.prompt_logprobs.push_back(std::move(*outcome.logprobs));
+  } else {
+    state.tokens.push_back(outcome.token);
+    sequence.tokens.push_back(outcome.token);
+    if (outcome.logprobs) sequence.logprobs.push_back(std::move(*outcome.logprobs));
+  }
+}
+
 }  // namespace
 
 Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const PlannedModel& planned,
@@ -71,12 +108,17 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const PlannedModel& pla
   runner->workspace_memory_ =
       Buffer(backend.allocator(), static_cast<size_t>(planned.workspace_floats) * sizeof(float));
   runner->logit_memory_ = Buffer(backend.allocator(), static_cast<size_t>(logit_floats) * sizeof(float));
+  bool complete = runner->workspace_memory_.data() != nullptr && runner->logit_memory_.data() != nullptr;
   if (!backend.computes_in_host_memory()) {
+    const size_t tokens = static_cast<size_t>(memory.max_num_batched_tokens) * sizeof(int32_t);
     runner->host_logits_ =
         Buffer(backend.host_allocator(), static_cast<size_t>(kLogitRows * planned.config.vocab_size) * sizeof(float));
+    runner->chosen_ = Buffer(backend.allocator(), tokens);
+    runner->host_chosen_ = Buffer(backend.host_allocator(), 2 * tokens);
+    complete = complete && runner->host_logits_.data() != nullptr && runner->chosen_.data() != nullptr &&
+               runner->host_chosen_.data() != nullptr;
   }
-  if (runner->workspace_memory_.data() == nullptr || runner->logit_memory_.data() == nullptr ||
-      (runner->host_logits_.data() == nullptr && !backend.computes_in_host_memory())) {
+  if (!complete) {
     return resource_exhausted("no memory for the workspace of {}. Set --max-num-batched-tokens lower.",
                               format_bytes(memory.workspace_bytes));
   }
@@ -92,7 +134,7 @@ ModelRunner::ModelRunner(std::unique_ptr<models::Model> model, ops::Backend& bac
       max_num_batched_tokens_(planned.memory.max_num_batched_tokens),
       max_model_len_(planned.memory.max_model_len),
       batch_(backend, static_cast<int32_t>(planned.memory.windows.size())),
-      row_indices_(backend),
+      row_numbers_(backend),
       recorder_(backend) {
   if (planned.largest_recorded_step > 0) {
     decode_shapes_ = DecodeShapes(planned.largest_recorded_step, max_model_len_, block_size_);
@@ -133,22 +175,38 @@ int64_t ModelRunner::measure_workspace() {
   return workspace.most_used() * static_cast<int64_t>(sizeof(float));
 }
 
-ExecutedStep ModelRunner::execute(const StepPlan& plan) {
-  ExecutedStep step;
+ModelRunner::~ModelRunner() {
+  backend_.synchronise();  // what is under way uses memory that goes now
+}
+
+void ModelRunner::launch(const StepPlan& plan) {
+  QUIRE_CHECK(may_launch());
+  Step step{.plan = &plan, .number = ++num_launched_};
   const auto start = std::chrono::steady_clock::now();
   prepare(plan, step.timings);
   step.timings.prepare = seconds_since(start);
   const auto prepared = std::chrono::steady_clock::now();
   if (masks_ != nullptr) start_masks(plan);
-  const float* hidden = forward();
+  step.hidden = forward();
+  step.rows = batch_.logit_rows();
+  step.chosen_on_device = choose_on_device(step);
   step.timings.forward = seconds_since(prepared);
   step.timings.replayed = replayed_;
-  const auto computed = std::chrono::steady_clock::now();
-  step.result = sample(plan, hidden);
-  step.timings.sample = seconds_since(computed);
-  if (masks_ != nullptr) step.timings.forms = masks_->take_seconds();
-  for (sampling::SamplingScratch& scratch : scratch_) step.timings.forms += std::exchange(scratch.form_seconds, 0.0);
-  return step;
+  under_way_.push_back(std::move(step));
+}
+
+ExecutedStep ModelRunner::finish() {
+  QUIRE_CHECK(any_under_way());
+  const Step step = std::move(under_way_.front());
+  under_way_.pop_front();
+  ExecutedStep done{.result = {}, .timings = step.timings};
+  const auto start = std::chrono::steady_clock::now();
+  done.result = step.chosen_on_device ? take_chosen(step) : sample(step);
+  done.timings.sample = seconds_since(start);
+  if (step.chosen_on_device) return done;
+  if (masks_ != nullptr) done.timings.forms = masks_->take_seconds();
+  for (sampling::SamplingScratch& scratch : scratch_) done.timings.forms += std::exchange(scratch.form_seconds, 0.0);
+  return done;
 }
 
 void ModelRunner::prepare(const StepPlan& plan, StepTimings& timings) {
@@ -193,6 +251,7 @@ float* ModelRunner::forward(const nn::Batch& batch) {
 
 float* ModelRunner::forward() {
   const nn::Batch batch = batch_.view(storage_.layers());
+  batch_.place_tokens(chosen_.as<int32_t>());
   replayed_ = false;
   if (!batch_.shape()) return forward(batch);
   if (float* hidden = recorder_.replay(*batch_.shape(), batch_.place())) {
@@ -227,18 +286,6 @@ void ModelRunner::start_masks(const StepPlan& plan) {
   if (!samplers.empty()) masks_->start(std::move(samplers));
 }
 
-StepResult ModelRunner::sample(const StepPlan& plan, const float* hidden) {
-  StepResult result;
-  result.step = plan.step;
-  result.sequences.resize(plan.scheduled.size());
-  for (size_t i = 0; i < plan.scheduled.size(); ++i) result.sequences[i].id = plan.scheduled[i].id;
-  const std::span<const LogitRow> rows = batch_.logit_rows();
-  for (size_t begin = 0; begin < rows.size(); begin += kLogitRows) {
-    sample_rows(plan, hidden, rows.subspan(begin, std::min<size_t>(kLogitRows, rows.size() - begin)), result);
-  }
-  return result;
-}
-
 SequenceState& ModelRunner::state_of(const StepPlan& plan, const LogitRow& row) {
   return states_.at(plan.scheduled[static_cast<size_t>(row.sequence)].id);
 }
@@ -251,86 +298,142 @@ float* ModelRunner::compute_logits(const float* hidden, std::span<const LogitRow
   float* logits = gathered + kLogitRows * hidden_size;
   std::vector<int32_t> indices;
   for (const LogitRow& row : rows) indices.push_back(row.row);
-  row_indices_.begin(StepNumbers::room(indices.size() * sizeof(int32_t)));
-  const Mirrored<int32_t> gathered_rows = row_indices_.add(indices);
-  row_indices_.upload();
+  row_numbers_.begin(StepNumbers::room(indices.size() * sizeof(int32_t)));
+  const Mirrored<int32_t> gathered_rows = row_numbers_.add(indices);
+  row_numbers_.upload();
   backend_(ops::GatherRowsArgs{
       .in = hidden, .size = hidden_size, .rows = gathered_rows, .num_rows = count, .out = gathered});
-  nn::Workspace scratch(logits + kLogitRows * (1 + model_->config().vocab_size),
-                        model_->logits_workspace_floats(kLogitRows));
+  nn::Workspace scratch(logits + kLogitRows * model_->config().vocab_size, model_->logits_workspace_floats(kLogitRows));
   model_->logits(backend_, gathered, count, logits, scratch);
   return logits;
 }
 
-// Whether nothing of these rows' logits is wanted but where the largest is, and they lie where the host cannot read.
-bool ModelRunner::want_largest_alone(const StepPlan& plan, std::span<const LogitRow> rows) {
-  if (backend_.computes_in_host_memory()) return false;
-  return std::ranges::all_of(rows, [&](const LogitRow& row) {
-    return row.num_candidates == 0 && row.target == kNoToken && state_of(plan, row).sampler.takes_largest();
-  });
+// How the row's token is chosen on the device; nullopt: by the host.
+std::optional<ops::TokenChoice> ModelRunner::choice_of(const StepPlan& plan, const LogitRow& row) {
+  if (backend_.computes_in_host_memory() || row.num_candidates > 0 || row.target != kNoToken) return std::nullopt;
+  const SequenceState& state = state_of(plan, row);
+  const auto plain = state.sampler.plain_choice(state.pending_row >= 0 ? 1 : 0);
+  if (!plain) return std::nullopt;
+  return ops::TokenChoice{.inverse_temperature = plain->temperature > 0 ? 1.0f / plain->temperature : 0.0f,
+                          .min_p = plain->min_p,
+                          .top_k = plain->top_k,
+                          .top_p = plain->top_p,
+                          .u = plain->u};
 }
 
-std::vector<RowOutcome> ModelRunner::take_largest(const StepPlan& plan, std::span<const LogitRow> rows,
-                                                  const float* logits) {
-  const int64_t vocab_size = model_->config().vocab_size;
-  auto* on_device =
-      reinterpret_cast<int32_t*>(logit_memory_.as<float>() + kLogitRows * (model_->config().hidden_size + vocab_size));
-  backend_(ops::RowMaximumArgs{
-      .in = logits, .num_rows = static_cast<int64_t>(rows.size()), .size = vocab_size, .indices = on_device});
-  std::vector<int32_t> indices(rows.size());
-  backend_.download(indices.data(), on_device, indices.size() * sizeof(int32_t));
-  std::vector<RowOutcome> outcomes(rows.size());
-  for (size_t i = 0; i < rows.size(); ++i) {
-    SequenceState& state = state_of(plan, rows[i]);
-    outcomes[i].error = state.fault;
-    if (!state.fault.ok()) continue;
-    auto sampled = state.sampler.take_largest(indices[i]);
-    outcomes[i].error = sampled.status();
-    if (sampled.ok()) outcomes[i].token = sampled->id;
+// tokens: on the device, one for each choice and row of logits.
+void ModelRunner::choose_tokens(std::span<const ops::TokenChoice> choices, const float* logits, int32_t* tokens) {
+  row_numbers_.begin(StepNumbers::room(choices.size_bytes()));
+  const Mirrored<ops::TokenChoice> mirrored = row_numbers_.add(choices);
+  row_numbers_.upload();
+  backend_(ops::ChooseTokensArgs{.in = logits,
+                                 .num_rows = static_cast<int64_t>(choices.size()),
+                                 .size = model_->config().vocab_size,
+                                 .choices = mirrored,
+                                 .tokens = tokens});
+}
+
+// False: the host has to look at some of the rows, and nothing was done.
+bool ModelRunner::choose_on_device(Step& step) {
+  if (backend_.computes_in_host_memory()) return false;
+  std::vector<ops::TokenChoice> choices;
+  for (const LogitRow& row : step.rows) {
+    const auto choice = choice_of(*step.plan, row);
+    if (!choice) return false;
+    choices.push_back(*choice);
   }
+  auto* tokens = chosen_.as<int32_t>();
+  const std::span<const LogitRow> rows = step.rows;
+  for (size_t begin = 0; begin < rows.size(); begin += kLogitRows) {
+    const size_t count = std::min<size_t>(kLogitRows, rows.size() - begin);
+    const float* logits = compute_logits(step.hidden, rows.subspan(begin, count));
+    choose_tokens(std::span(choices).subspan(begin, count), logits, tokens + begin);
+  }
+  auto* on_host = host_chosen_.as<int32_t>() + static_cast<int64_t>(step.number % 2) * max_num_batched_tokens_;
+  step.tokens = on_host;
+  step.download = backend_.begin_download(on_host, tokens, rows.size() * sizeof(int32_t));
+  for (size_t i = 0; i < rows.size(); ++i) {
+    SequenceState& state = state_of(*step.plan, rows[i]);
+    state.pending_row = static_cast<int32_t>(i);
+    state.pending_step = step.number;
+  }
+  return true;
+}
+
+StepResult ModelRunner::take_chosen(const Step& step) {
+  StepResult result = empty_result(*step.plan);
+  backend_.finish_download(step.download);
+  for (size_t i = 0; i < step.rows.size(); ++i) {
+    SequenceResult& sequence = result.sequences[static_cast<size_t>(step.rows[i].sequence)];
+    const auto found = states_.find(sequence.id);
+    if (found == states_.end()) {  // retired by a step that was launched since: nobody will look
+      sequence.tokens.push_back(std::max(step.tokens[i], 0));
+      continue;
+    }
+    SequenceState& state = found->second;
+    if (state.pending_step == step.number) state.pending_row = -1;
+    RowOutcome outcome = taken_outcome(state, step.tokens[i]);
+    settle(step.rows[i], outcome, state, sequence);
+  }
+  return result;
+}
+
+StepResult ModelRunner::sample(const Step& step) {
+  const StepPlan& plan = *step.plan;
+  StepResult result = empty_result(plan);
+  const std::span<const LogitRow> all = step.rows;
+  for (size_t begin = 0; begin < all.size(); begin += kLogitRows) {
+    const std::span<const LogitRow> rows = all.subspan(begin, std::min<size_t>(kLogitRows, all.size() - begin));
+    std::vector<RowOutcome> outcomes = outcomes_of(plan, rows, compute_logits(step.hidden, rows));
+    for (size_t i = 0; i < rows.size(); ++i) {
+      settle(rows[i], outcomes[i], state_of(plan, rows[i]), result.sequences[static_cast<size_t>(rows[i].sequence)]);
+    }
+  }
+  return result;
+}
+
+// Tokens are chosen where the logits lie if nothing else is asked of their rows; the others come to the host.
+std::vector<RowOutcome> ModelRunner::outcomes_of(const StepPlan& plan, std::span<const LogitRow> rows, float* logits) {
+  std::vector<RowOutcome> outcomes(rows.size());
+  std::vector<size_t> chosen;
+  std::vector<size_t> consumed;
+  std::vector<ops::TokenChoice> choices(rows.size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const auto choice = choice_of(plan, rows[i]);
+    (choice ? chosen : consumed).push_back(i);
+    if (choice) choices[i] = *choice;
+  }
+  if (!chosen.empty()) {
+    choose_tokens(choices, logits, chosen_.as<int32_t>());
+    std::vector<int32_t> tokens(rows.size());
+    backend_.download(tokens.data(), chosen_.data(), tokens.size() * sizeof(int32_t));
+    for (const size_t i : chosen) outcomes[i] = taken_outcome(state_of(plan, rows[i]), tokens[i]);
+  }
+  if (!consumed.empty()) consume_rows(plan, rows, consumed, logits, outcomes);
   return outcomes;
 }
 
-std::vector<RowOutcome> ModelRunner::consume_rows(const StepPlan& plan, std::span<const LogitRow> rows, float* logits) {
+void ModelRunner::consume_rows(const StepPlan& plan, std::span<const LogitRow> rows, std::span<const size_t> consumed,
+                               float* logits, std::vector<RowOutcome>& outcomes) {
   const auto vocab_size = static_cast<size_t>(model_->config().vocab_size);
   if (host_logits_.data() != nullptr) {
-    backend_.download(host_logits_.data(), logits, rows.size() * vocab_size * sizeof(float));
-    logits = host_logits_.as<float>();
+    auto* on_host = host_logits_.as<float>();
+    // Rows beside each other in one piece.
+    for (size_t i = 0; i < consumed.size();) {
+      const size_t first = consumed[i];
+      size_t count = 1;
+      while (i + count < consumed.size() && consumed[i + count] == first + count) ++count;
+      backend_.download(on_host + first * vocab_size, logits + first * vocab_size, count * vocab_size * sizeof(float));
+      i += count;
+    }
+    logits = on_host;
   }
   if (masks_ != nullptr) masks_->wait();
-  std::vector<RowOutcome> outcomes(rows.size());
-  backend_.host_parallel_for(static_cast<int64_t>(rows.size()), [&](int64_t i, int thread) {
-    const size_t at = static_cast<size_t>(i);
+  backend_.host_parallel_for(static_cast<int64_t>(consumed.size()), [&](int64_t task, int thread) {
+    const size_t at = consumed[static_cast<size_t>(task)];
     outcomes[at] = consume_row(rows[at], state_of(plan, rows[at]), std::span(logits + at * vocab_size, vocab_size),
                                scratch_[static_cast<size_t>(thread)]);
   });
-  return outcomes;
-}
-
-void ModelRunner::sample_rows(const StepPlan& plan, const float* hidden, std::span<const LogitRow> rows,
-                              StepResult& result) {
-  float* logits = compute_logits(hidden, rows);
-  std::vector<RowOutcome> outcomes =
-      want_largest_alone(plan, rows) ? take_largest(plan, rows, logits) : consume_rows(plan, rows, logits);
-  for (size_t i = 0; i < rows.size(); ++i) {
-    SequenceResult& sequence = result.sequences[static_cast<size_t>(rows[i].sequence)];
-    RowOutcome& outcome = outcomes[i];
-    if (!sequence.error.ok()) continue;
-    if (!outcome.error.ok()) {
-      SequenceState& state = states_.at(sequence.id);
-      state.fault = outcome.error;
-      state.tokens.push_back(0);
-      sequence.error = std::move(outcome.error);
-    } else if (rows[i].num_candidates > 0) {
-      sequence.candidates = std::move(outcome.candidates);
-    } else if (rows[i].target != kNoToken) {
-      sequence.prompt_logprobs.push_back(std::move(*outcome.logprobs));
-    } else {
-      states_.at(sequence.id).tokens.push_back(outcome.token);
-      sequence.tokens.push_back(outcome.token);
-      if (outcome.logprobs) sequence.logprobs.push_back(std::move(*outcome.logprobs));
-    }
-  }
 }
 
 }  // namespace quire::runner

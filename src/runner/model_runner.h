@@ -1,7 +1,9 @@
 // One worker: a model on a backend, its KV storage, and what is known of the running sequences. Runs plans.
 #pragma once
 
+#include <deque>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -23,8 +25,19 @@ class ModelRunner {
   // Takes the memory that the plan names. Errors: resource_exhausted. The backend must outlive the runner.
   static Result<std::unique_ptr<ModelRunner>> create(const PlannedModel& planned, std::unique_ptr<models::Model> model,
                                                      ops::Backend& backend);
+  ~ModelRunner();
 
-  ExecutedStep execute(const StepPlan& plan);
+  // A step is launched and then finished. What a device with memory of its own is told to do it does beside the host:
+  // the next step may be launched before one is finished whose tokens are chosen there; they are the next one's input
+  // before the host has seen them.
+  bool may_launch() const {
+    return under_way_.empty() || (under_way_.size() == 1 && under_way_.back().chosen_on_device);
+  }
+  // The plan stays as it is until its step is finished. REQUIRES: may_launch().
+  void launch(const StepPlan& plan);
+  bool any_under_way() const { return !under_way_.empty(); }
+  // The oldest, when it is done. REQUIRES: any_under_way().
+  ExecutedStep finish();
 
   // Walks through a step of the most tokens there may be without computing it, and returns the bytes of workspace that
   // it took. More than was planned is a fault of the model's estimate and ends the process here, not under load.
@@ -37,6 +50,17 @@ class ModelRunner {
   double measure_swap() { return storage_.measure_swap(backend_); }
 
  private:
+  struct Step {
+    const StepPlan* plan = nullptr;
+    uint64_t number = 0;  // of the launch
+    StepTimings timings;
+    std::vector<LogitRow> rows;
+    const float* hidden = nullptr;  // what the rows are of; until the next launch
+    bool chosen_on_device = false;  // the tokens of all rows, which are on their way to the host:
+    int download = 0;
+    const int32_t* tokens = nullptr;
+  };
+
   ModelRunner(std::unique_ptr<models::Model> model, ops::Backend& backend, KvStorage storage,
               const PlannedModel& planned);
 
@@ -46,13 +70,20 @@ class ModelRunner {
   float* forward();
   float* forward(const nn::Batch& batch);
   void start_masks(const StepPlan& plan);
-  StepResult sample(const StepPlan& plan, const float* hidden);
-  void sample_rows(const StepPlan& plan, const float* hidden, std::span<const LogitRow> rows, StepResult& result);
-  float* compute_logits(const float* hidden, std::span<const LogitRow> rows);
   SequenceState& state_of(const StepPlan& plan, const LogitRow& row);
-  bool want_largest_alone(const StepPlan& plan, std::span<const LogitRow> rows);
-  std::vector<RowOutcome> take_largest(const StepPlan& plan, std::span<const LogitRow> rows, const float* logits);
-  std::vector<RowOutcome> consume_rows(const StepPlan& plan, std::span<const LogitRow> rows, float* logits);
+
+  // Tokens that are chosen where the logits lie.
+  std::optional<ops::TokenChoice> choice_of(const StepPlan& plan, const LogitRow& row);
+  bool choose_on_device(Step& step);
+  void choose_tokens(std::span<const ops::TokenChoice> choices, const float* logits, int32_t* tokens);
+  StepResult take_chosen(const Step& step);
+
+  // Rows some of which the host looks at, or all.
+  StepResult sample(const Step& step);
+  float* compute_logits(const float* hidden, std::span<const LogitRow> rows);
+  std::vector<RowOutcome> outcomes_of(const StepPlan& plan, std::span<const LogitRow> rows, float* logits);
+  void consume_rows(const StepPlan& plan, std::span<const LogitRow> rows, std::span<const size_t> consumed,
+                    float* logits, std::vector<RowOutcome>& outcomes);
 
   ops::Backend& backend_;
   std::unique_ptr<models::Model> model_;
@@ -61,16 +92,21 @@ class ModelRunner {
   int64_t max_num_batched_tokens_;
   const int64_t max_model_len_;  // positions of the rotary tables
   Buffer workspace_memory_;
-  Buffer logit_memory_;  // [kLogitRows, hidden_size], [kLogitRows, vocab_size], indices, scratch
-  Buffer host_logits_;   // [kLogitRows, vocab_size], to be sampled from, of a device with memory of its own
+  Buffer logit_memory_;  // [kLogitRows, hidden_size], [kLogitRows, vocab_size], scratch
+  // Of a device with memory of its own:
+  Buffer host_logits_;  // [kLogitRows, vocab_size], to be sampled from
+  Buffer chosen_;       // [max_num_batched_tokens], tokens of a step, on the device
+  Buffer host_chosen_;  // [2, max_num_batched_tokens], of the last two steps
   int64_t workspace_capacity_ = 0;
 
   std::unordered_map<SequenceId, SequenceState> states_;
   InputBatch batch_;
-  StepNumbers row_indices_;  // of the rows that logits are made of
+  StepNumbers row_numbers_;  // of the rows that logits are made of: which they are, how tokens are drawn
   DecodeShapes decode_shapes_;
   StepRecorder recorder_;
-  bool replayed_ = false;                           // the last step
+  bool replayed_ = false;  // the last forward pass
+  std::deque<Step> under_way_;
+  uint64_t num_launched_ = 0;
   std::vector<sampling::SamplingScratch> scratch_;  // one a thread
   std::unique_ptr<MaskThread> masks_;               // nullptr: every core computes; those who sample make them
 };

@@ -106,8 +106,8 @@ void SequenceSampler::note(TokenId token) {
   ++num_sampled_;
 }
 
-bool SequenceSampler::bans_now() const {
-  return num_sampled_ < params_->min_tokens && !banned_until_min_tokens_.empty();
+bool SequenceSampler::bans_at(int64_t index) const {
+  return index < params_->min_tokens && !banned_until_min_tokens_.empty();
 }
 
 bool SequenceSampler::excludes_top_choices() const {
@@ -116,11 +116,13 @@ bool SequenceSampler::excludes_top_choices() const {
              static_cast<double>(params_->xtc_probability);
 }
 
-bool SequenceSampler::overwrites_logits() const {
+bool SequenceSampler::changes_logits(int64_t index) const {
   const SamplingParams& p = *params_;
-  const bool changes_logits =
-      bans_now() || constraint_ || p.allowed_token_ids || bad_words_ || !p.logit_bias.empty() || penalises_;
-  return changes_logits || choosing_overwrites_logits();
+  return bans_at(index) || constraint_ || p.allowed_token_ids || bad_words_ || !p.logit_bias.empty() || penalises_;
+}
+
+bool SequenceSampler::overwrites_logits() const {
+  return changes_logits(num_sampled_) || choosing_overwrites_logits();
 }
 
 bool SequenceSampler::choosing_overwrites_logits() const {
@@ -339,15 +341,23 @@ Result<SampledToken> SequenceSampler::sample(std::span<float> logits, SamplingSc
   return sampled;
 }
 
-bool SequenceSampler::takes_largest() const {
-  return params_->greedy() && !params_->logprobs && !constraint_ && !params_->allowed_token_ids && !bad_words_ &&
-         !bans_now() && params_->logit_bias.empty() && !penalises_ && !dry_;
+std::optional<PlainChoice> SequenceSampler::plain_choice(int64_t ahead) const {
+  const SamplingParams& p = *params_;
+  const int64_t index = num_sampled_ + ahead;
+  if (p.logprobs || changes_logits(index) || dry_) return std::nullopt;
+  if (p.greedy()) return PlainChoice{};
+  if (p.mirostat != 0 || p.top_n_sigma > 0.0f || p.dynatemp_range > 0.0f || has_typical_p() ||
+      p.xtc_probability > 0.0f) {
+    return std::nullopt;
+  }
+  return PlainChoice{p.temperature, p.min_p, has_top_k() ? p.top_k : 0, p.top_p,
+                     uniform(seed_, static_cast<uint64_t>(index))};
 }
 
-Result<SampledToken> SequenceSampler::take_largest(int32_t index) {
-  if (index < 0) return not_finite();
-  note(index);
-  return SampledToken{.id = index, .logprobs = {}};
+Result<SampledToken> SequenceSampler::take(int32_t drawn) {
+  if (drawn < 0) return not_finite();
+  note(drawn);
+  return SampledToken{.id = drawn, .logprobs = {}};
 }
 
 Result<std::vector<TokenLogprob>> SequenceSampler::beam_candidates(std::span<float> logits, size_t count,

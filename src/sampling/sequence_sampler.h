@@ -44,6 +44,15 @@ struct SampledToken {
   std::optional<PositionLogprobs> logprobs;  // if params.logprobs is set
 };
 
+// What a token is drawn by where a request asks for nothing but temperature, min_p, top_k and top_p, in this order.
+struct PlainChoice {
+  float temperature = 0;  // 0: the largest logit
+  float min_p = 0;
+  int32_t top_k = 0;  // 0: all
+  float top_p = 1;
+  double u = 0;  // the number that the token is drawn with
+};
+
 // A constraint's state that is copied with whoever holds it.
 class ConstraintState {
  public:
@@ -84,10 +93,12 @@ class SequenceSampler {
   // call.
   Result<SampledToken> sample(std::span<float> logits, SamplingScratch& scratch);
 
-  // Is the next token the one of the largest logit, whatever the logits are, and nobody wants to see them? Then
-  // take_largest() is sample() of logits whose largest is at `index`; -1: of logits that are an error there.
-  bool takes_largest() const;
-  Result<SampledToken> take_largest(int32_t index);
+  // How the next token is drawn, if logits are neither changed before nor looked at by anybody. Who draws by it
+  // elsewhere tells take() what came out, -1 for logits that sample() takes for an error; errors are sample()'s. The
+  // token is one that sample() might have drawn, with the same probability; with top_k it may be another for the same
+  // number. `ahead`: of the token after so many that are drawn already and not yet taken.
+  std::optional<PlainChoice> plain_choice(int64_t ahead = 0) const;
+  Result<SampledToken> take(int32_t drawn);
 
   // For a beam search, which draws nothing: the `count` best tokens by their log-softmax (summed in
   // double) after steps 2 to 6, not normalised again, as transformers' logits processors do; falling,
@@ -129,8 +140,10 @@ class SequenceSampler {
   bool has_top_k() const { return params_->top_k > 0 && params_->top_k < vocab_size_; }
   bool has_top_p() const { return params_->top_p < 1.0f; }
   bool has_typical_p() const { return params_->typical_p < 1.0f; }
-  bool bans_now() const;
+  bool bans_at(int64_t index) const;
+  bool bans_now() const { return bans_at(num_sampled_); }
   bool excludes_top_choices() const;
+  bool changes_logits(int64_t index) const;
   bool overwrites_logits() const;
   bool choosing_overwrites_logits() const;
   Seen& seen(TokenId id);

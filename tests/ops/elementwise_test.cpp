@@ -462,7 +462,7 @@ TEST_P(ElementwiseTest, KvWriteFillsTheSlotsAndNothingElse) {
   }
 }
 
-TEST_P(ElementwiseTest, RowMaximumIsTheFirstOfTheLargestOrNoneWhereARowIsSpoilt) {
+TEST_P(ElementwiseTest, TheLargestIsTheFirstOfThemOrNoneWhereARowIsSpoilt) {
   QUIRE_BACKEND_OR_SKIP(backend, GetParam());
   auto reference = make_reference_backend();
   Random random(43);
@@ -482,8 +482,11 @@ TEST_P(ElementwiseTest, RowMaximumIsTheFirstOfTheLargestOrNoneWhereARowIsSpoilt)
     std::fill_n(row(7), size, -0.0f);
     *std::next(row(7), size / 2) = 0.0f;
     std::vector<std::vector<int32_t>> indices(2, std::vector<int32_t>(kRows, 77));
-    (*backend)(RowMaximumArgs{.in = in.data(), .num_rows = kRows, .size = size, .indices = indices[0].data()});
-    (*reference)(RowMaximumArgs{.in = in.data(), .num_rows = kRows, .size = size, .indices = indices[1].data()});
+    const std::vector<TokenChoice> choices(kRows);
+    for (size_t i = 0; i < 2; ++i) {
+      (*(i == 0 ? backend : reference))(ChooseTokensArgs{
+          .in = in.data(), .num_rows = kRows, .size = size, .choices = choices.data(), .tokens = indices[i].data()});
+    }
     EXPECT_EQ(indices[0], indices[1]) << size;
     EXPECT_EQ(indices[0][1], -1);
     EXPECT_EQ(indices[0][2], -1);

@@ -189,9 +189,14 @@ class CpuBackend final : public Backend {
     });
   }
 
-  void run(const RowMaximumArgs& args) override {
-    for_each_row(args.num_rows, args.size,
-                 [&](int64_t t) { args.indices[t] = index_of_largest(args.in + t * args.size, args.size); });
+  void run(const PlaceTokensArgs& args) override {
+    for (int64_t t = 0; t < args.num_tokens; ++t) place_token(args, t);
+  }
+
+  void run(const ChooseTokensArgs& args) override {
+    for_each_row(args.num_rows, args.size, [&](int64_t t) {
+      args.tokens[t] = choose_token(args.in + t * args.size, args.size, args.choices.host[t]);
+    });
   }
 
   void run(const MoeCombineArgs& args) override {

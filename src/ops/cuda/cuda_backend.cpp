@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <string>
 
 #include "base/check.h"
@@ -56,6 +57,7 @@ class CudaBackend final : public Backend {
     cudaSetDevice(options_.device);
     cudaStreamSynchronize(stream_);
     uploader_.reset();
+    for (const cudaEvent_t event : downloaded_) cudaEventDestroy(event);
     cudaStreamDestroy(stream_);
   }
 
@@ -65,6 +67,9 @@ class CudaBackend final : public Backend {
     check_cuda(cudaGetDeviceProperties(&properties, options_.device), "cudaGetDeviceProperties");
     QUIRE_ASSIGN_OR_RETURN(library_, load_matrix_library());
     check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+    for (cudaEvent_t& event : downloaded_) {
+      check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
+    }
     uploader_ = std::make_unique<Uploader>(stream_);
     scratch_ = Buffer(allocator_, kScratchBytes);
     library_workspace_ = Buffer(allocator_, MatrixLibrary::kWorkspaceBytes);
@@ -92,6 +97,16 @@ class CudaBackend final : public Backend {
     if (bytes == 0) return;
     check_cuda(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream_), "cudaMemcpyAsync");
     synchronise();
+  }
+  int begin_download(void* host, const void* device, size_t bytes) override {
+    const int download = next_download_;
+    next_download_ = (next_download_ + 1) % kMostDownloads;
+    check_cuda(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream_), "cudaMemcpyAsync");
+    check_cuda(cudaEventRecord(downloaded_[static_cast<size_t>(download)], stream_), "cudaEventRecord");
+    return download;
+  }
+  void finish_download(int download) override {
+    check_cuda(cudaEventSynchronize(downloaded_[static_cast<size_t>(download)]), "cudaEventSynchronize");
   }
   void synchronise() override { check_cuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
 
@@ -250,7 +265,12 @@ class CudaBackend final : public Backend {
     start(combine_experts, args, args.num_tokens * args.size,
           {args.experts, args.rows, args.weights, args.shared, args.shared_gate, args.out});
   }
-  void run(const RowMaximumArgs& args) override { start(row_maximum, args, args.num_rows, {args.in, args.indices}); }
+  void run(const PlaceTokensArgs& args) override {
+    start(place_tokens, args, args.num_tokens, {args.tokens, args.sources.device, args.ids});
+  }
+  void run(const ChooseTokensArgs& args) override {
+    start(choose_tokens, args, args.num_rows, {args.in, args.choices.device, args.tokens});
+  }
 
  private:
   // An op that is one call, unless there is nothing to do.
@@ -367,6 +387,8 @@ class CudaBackend final : public Backend {
   Buffer scratch_;
   Buffer library_workspace_;
   bool recording_ = false;
+  std::array<cudaEvent_t, kMostDownloads> downloaded_{};
+  int next_download_ = 0;
 };
 
 }  // namespace

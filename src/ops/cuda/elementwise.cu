@@ -113,6 +113,13 @@ __global__ void gather_rows_kernel(const float* in, int64_t size, const int32_t*
   for_numbers(num_rows, size, [&](int64_t row, int64_t i) { out[row * size + i] = in[int64_t{rows[row]} * size + i]; });
 }
 
+__global__ void place_tokens_kernel(PlaceTokensArgs args) {
+  for_numbers(1, args.num_tokens, [&](int64_t, int64_t t) {
+    const int32_t source = args.sources.device[t];
+    if (source >= 0) args.ids[t] = max(args.tokens[source], 0);
+  });
+}
+
 __global__ void rope_kernel(RopeArgs args) {
   const int32_t half = args.rotary_dim / 2;
   for_numbers(args.num_tokens, int64_t{args.num_heads} * half, [&](int64_t t, int64_t at) {
@@ -189,6 +196,11 @@ void gather_rows(const GatherRowsArgs& args, cudaStream_t stream) {
   if (args.num_rows == 0 || args.size == 0) return;
   launch(gather_rows_kernel, grid_of(args.num_rows, args.size), kThreads, 0, stream, args.in, args.size,
          args.rows.device, args.num_rows, args.out);
+}
+
+void place_tokens(const PlaceTokensArgs& args, cudaStream_t stream) {
+  if (args.num_tokens == 0) return;
+  launch(place_tokens_kernel, grid_of(1, args.num_tokens), kThreads, 0, stream, args);
 }
 
 void rope(const RopeArgs& args, cudaStream_t stream) {

@@ -6,6 +6,7 @@
 
 #include "ops/activation.h"
 #include "ops/add.h"
+#include "ops/choose_tokens.h"
 #include "ops/clamped_swiglu.h"
 #include "ops/copy_heads.h"
 #include "ops/embedding.h"
@@ -15,9 +16,9 @@
 #include "ops/moe_combine.h"
 #include "ops/moe_routing.h"
 #include "ops/paged_attention.h"
+#include "ops/place_tokens.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
-#include "ops/row_maximum.h"
 #include "ops/scale.h"
 
 namespace quire::ops::cuda {
@@ -29,13 +30,14 @@ void add(const AddArgs& args, cudaStream_t stream);
 void clamped_swiglu(const ClampedSwigluArgs& args, cudaStream_t stream);
 void copy_heads(const CopyHeadsArgs& args, cudaStream_t stream);
 void gather_rows(const GatherRowsArgs& args, cudaStream_t stream);
+void place_tokens(const PlaceTokensArgs& args, cudaStream_t stream);
 void layer_norm(const LayerNormArgs& args, cudaStream_t stream);
 void rms_norm(const RmsNormArgs& args, cudaStream_t stream);
 void rope(const RopeArgs& args, cudaStream_t stream);
 void scale(const ScaleArgs& args, cudaStream_t stream);
 void combine_experts(const MoeCombineArgs& args, cudaStream_t stream);
 
-void row_maximum(const RowMaximumArgs& args, cudaStream_t stream);  // row_maximum.cu
+void choose_tokens(const ChooseTokensArgs& args, cudaStream_t stream);  // choose_tokens.cu
 
 // scratch: route_scratch_bytes().
 int64_t route_scratch_bytes(int64_t num_tokens, int32_t num_experts, int32_t experts_per_token);

@@ -283,8 +283,13 @@ class ReferenceBackend final : public Backend {
     }
   }
 
-  void run(const RowMaximumArgs& args) override {
-    for (int64_t t = 0; t < args.num_rows; ++t) args.indices[t] = index_of_largest(args.in + t * args.size, args.size);
+  void run(const PlaceTokensArgs& args) override {
+    for (int64_t t = 0; t < args.num_tokens; ++t) place_token(args, t);
+  }
+
+  void run(const ChooseTokensArgs& args) override {
+    for (int64_t t = 0; t < args.num_rows; ++t)
+      args.tokens[t] = choose_token(args.in + t * args.size, args.size, args.choices.host[t]);
   }
 
   void run(const MoeCombineArgs& args) override {

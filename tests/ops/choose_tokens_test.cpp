@@ -1,0 +1,138 @@
+// Tokens drawn on the device.
+#include "ops/choose_tokens.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "tests/ops/ops_test_support.h"
+
+namespace quire::ops::testing {
+namespace {
+
+// --- what the definition says, by hand
+
+TEST(ChooseToken, DrawsWhereTheSumByIndexPassesTheNumber) {
+  // Weights 0.25, 1, 0.5, 0, 0.25 of 2.
+  const std::vector<float> row = {std::log(0.25f), 0.0f, std::log(0.5f), -INFINITY, std::log(0.25f)};
+  const auto draw = [&](double u, TokenChoice choice = {}) {
+    choice.inverse_temperature = 1;
+    choice.u = u;
+    return choose_token(row.data(), static_cast<int64_t>(row.size()), choice);
+  };
+  EXPECT_EQ(draw(0), 0);
+  EXPECT_EQ(draw(0.124), 0);
+  EXPECT_EQ(draw(0.126), 1);
+  EXPECT_EQ(draw(0.624), 1);
+  EXPECT_EQ(draw(0.626), 2);
+  EXPECT_EQ(draw(0.874), 2);
+  EXPECT_EQ(draw(0.876), 4);  // 3 has no weight
+  EXPECT_EQ(draw(std::nextafter(1.0, 0.0)), 4);
+  // The 2 largest; the 3 largest are 4, for the last two are equal.
+  EXPECT_EQ(draw(0, {.top_k = 2}), 1);
+  EXPECT_EQ(draw(0.99, {.top_k = 2}), 2);
+  EXPECT_EQ(draw(0, {.top_k = 3}), 0);
+  EXPECT_EQ(draw(0.99, {.top_k = 3}), 4);
+  EXPECT_EQ(draw(0.99, {.min_p = 0.5f}), 2);
+  EXPECT_EQ(draw(0.99, {.min_p = 0.51f}), 1);
+  // Half of it is 1's; three quarters with 2; of the equal ones the first is taken first.
+  EXPECT_EQ(draw(0.99, {.top_p = 0.0f}), 1);
+  EXPECT_EQ(draw(0.99, {.top_p = 0.5f}), 1);
+  EXPECT_EQ(draw(0.99, {.top_p = 0.75f}), 2);
+  EXPECT_EQ(draw(0, {.top_p = 0.8f}), 0);
+  EXPECT_EQ(draw(0.99, {.top_p = 0.8f}), 2);
+  // After top_k 2, of 1.5: 1 alone holds two thirds.
+  EXPECT_EQ(draw(0.99, {.top_k = 2, .top_p = 0.6f}), 1);
+  EXPECT_EQ(draw(0.99, {.top_k = 2, .top_p = 0.7f}), 2);
+}
+
+// --- every backend
+
+class ChooseTokensTest : public ::testing::TestWithParam<std::string> {};
+
+float awkward(Random& random) {
+  switch (random.between(0, 5)) {
+    case 0:
+      return -std::numeric_limits<float>::infinity();
+    case 1:
+      return static_cast<float>(random.between(-2, 2));  // many that are equal, 0 among them
+    case 2:
+      return -0.0f;
+    default:
+      return 4 * random.normal();
+  }
+}
+
+TEST_P(ChooseTokensTest, ChoosesAsTheReferenceWhateverIsKept) {
+  QUIRE_BACKEND_OR_SKIP(backend, GetParam());
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
+  Random random(seed);
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  int64_t drawn = 0;
+  int64_t others = 0;
+  for (const int64_t size : {1, 2, 31, 33, 1000, 1025, 5003}) {
+    constexpr int64_t kRows = 40;
+    std::vector<float> in = random.normals(kRows * size, 3.0f);
+    std::vector<TokenChoice> choices(kRows);
+    for (int64_t t = 0; t < kRows; ++t) {
+      float* row = in.data() + t * size;
+      if (t % 2 == 0) std::generate_n(row, size, [&] { return awkward(random); });
+      if (t == 6) row[size / 2] = nan;
+      if (t == 7) row[size - 1] = std::numeric_limits<float>::infinity();
+      if (t == 8) std::fill_n(row, size, -std::numeric_limits<float>::infinity());
+      if (t == 9) std::fill_n(row, size, -7.0f);
+      choices[static_cast<size_t>(t)] = {
+          .inverse_temperature = t == 10 ? 0.0f : std::exp(random.normal()),
+          .min_p = t % 4 == 1 ? 0.2f * std::abs(random.normal()) : 0.0f,
+          .top_k = t % 3 == 1 ? static_cast<int32_t>(random.between(1, 60)) : 0,
+          .top_p = t % 5 < 3 ? static_cast<float>(random.between(0, 100)) / 100 : 1.0f,
+          .u = t % 7 == 0 ? std::nextafter(1.0, 0.0) : static_cast<double>(random.between(0, 999999)) / 1e6};
+    }
+    std::vector<int32_t> tokens(kRows, 77);
+    (*backend)(ChooseTokensArgs{
+        .in = in.data(), .num_rows = kRows, .size = size, .choices = choices.data(), .tokens = tokens.data()});
+    for (int64_t t = 0; t < kRows; ++t) {
+      const int32_t expected = choose_token(in.data() + t * size, size, choices[static_cast<size_t>(t)]);
+      const int32_t token = tokens[static_cast<size_t>(t)];
+      ++drawn;
+      others += token != expected;
+      if (GetParam() == "cuda" && !cards::is_played(GetParam())) continue;  // a card's exp is not the host's to the bit
+      EXPECT_EQ(token, expected) << "size " << size << ", row " << t;
+    }
+  }
+  EXPECT_LE(others, drawn / 50);
+}
+
+// As often as they are likely.
+TEST_P(ChooseTokensTest, DrawsAsOftenAsWeightsSay) {
+  QUIRE_BACKEND_OR_SKIP(backend, GetParam());
+  constexpr int64_t kSize = 40;
+  constexpr int64_t kRows = 2000;
+  Random random(5);
+  const std::vector<float> row = random.normals(kSize, 1.5f);
+  std::vector<float> in;
+  std::vector<TokenChoice> choices;
+  for (int64_t t = 0; t < kRows; ++t) {
+    in.insert(in.end(), row.begin(), row.end());
+    choices.push_back({.inverse_temperature = 0.5f, .u = (static_cast<double>(t) + 0.5) / kRows});
+  }
+  std::vector<int32_t> tokens(kRows);
+  (*backend)(ChooseTokensArgs{
+      .in = in.data(), .num_rows = kRows, .size = kSize, .choices = choices.data(), .tokens = tokens.data()});
+  double total = 0;
+  for (const float logit : row) total += std::exp(0.5 * logit);
+  for (int64_t i = 0; i < kSize; ++i) {
+    const auto count = static_cast<double>(std::count(tokens.begin(), tokens.end(), static_cast<int32_t>(i)));
+    EXPECT_NEAR(count / kRows, std::exp(0.5 * row[static_cast<size_t>(i)]) / total, 1.5 / kRows) << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, ChooseTokensTest, ::testing::Values("portable", "cuda"),
+                         [](const auto& test) { return test.param; });
+
+}  // namespace
+}  // namespace quire::ops::testing
