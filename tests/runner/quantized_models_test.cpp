@@ -90,6 +90,7 @@ TEST_P(QuantizedModels, LogitsAreTheSameBitsHoweverThePromptIsCut) {
   const auto& [name, kind] = GetParam();
   auto backend = make_test_backend(kind);
   if (backend == nullptr) GTEST_SKIP() << "this machine has no " << kind;
+  if (cards::is_card(kind)) GTEST_SKIP() << "a card's products of few and of many rows differ in their order of sums";
   const auto cases = read_golden(name);
   for (const char* quantization : {"int8", "int4", "fp8"}) {
     TinyModel model(name, *backend, "float32", {}, quantization);
@@ -102,6 +103,10 @@ INSTANTIATE_TEST_SUITE_P(AllBackends, QuantizedModels,
                          testing::Combine(testing::Values("llama", "qwen2", "gemma3", "phi3", "gpt2", "opt", "mixtral",
                                                           "qwen2_moe", "deepseek_v2", "gpt_oss"),
                                           testing::Values("portable", "avx2", "avx512")),
+                         [](const auto& test) { return std::get<0>(test.param) + "_" + std::get<1>(test.param); });
+
+INSTANTIATE_TEST_SUITE_P(OnACard, QuantizedModels,
+                         testing::Combine(testing::Values("llama", "mixtral"), testing::Values("cuda")),
                          [](const auto& test) { return std::get<0>(test.param) + "_" + std::get<1>(test.param); });
 
 }  // namespace

@@ -114,9 +114,9 @@ class CudaBackend final : public Backend {
     QUIRE_ASSIGN_OR_RETURN(auto matrix, CudaMatrix::upload(parts, allocator_, *uploader_));
     return std::unique_ptr<PackedMatrix>(std::move(matrix));
   }
-  Result<std::unique_ptr<PackedMatrix>> quantise(std::span<const TensorView> /*parts*/, DType dtype) override {
-    return unimplemented("--quantization to {} is not supported on a card yet: leave it out, or use --device cpu",
-                         name(dtype));
+  Result<std::unique_ptr<PackedMatrix>> quantise(std::span<const TensorView> parts, DType dtype) override {
+    QUIRE_ASSIGN_OR_RETURN(auto matrix, CudaMatrix::quantise(parts, dtype, allocator_, *uploader_, scratch_, stream_));
+    return std::unique_ptr<PackedMatrix>(std::move(matrix));
   }
   std::unique_ptr<PackedGroup> group(std::vector<const PackedMatrix*> matrices) override {
     return std::make_unique<CudaGroup>(std::move(matrices), allocator_, *uploader_);

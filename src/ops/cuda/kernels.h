@@ -104,6 +104,9 @@ void multiply_grouped_rows(const GroupedRowsWork& work, cudaStream_t stream);
 
 // Rows [first_row, first_row + num_rows) of a weight as floats, [num_rows, columns] dense.
 void expand_rows(const StoredMatrix& weight, int64_t first_row, int64_t num_rows, float* out, cudaStream_t stream);
+// Rows of floats, dense, to a format of ops/quantise.h, rows row_bytes apart. REQUIRES: columns are whole blocks.
+void quantise_rows(DType dtype, const float* values, int64_t num_rows, int64_t columns, uint8_t* out, int64_t row_bytes,
+                   cudaStream_t stream);
 // x rounded to nearest: rows x_stride floats apart -> [num_rows, columns] of F16 or BF16, dense.
 void round_rows(const float* x, int64_t x_stride, int64_t num_rows, int64_t columns, DType to, void* out,
                 cudaStream_t stream);

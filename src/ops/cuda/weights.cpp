@@ -1,5 +1,6 @@
 #include "ops/cuda/weights.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -18,21 +19,16 @@ int64_t held_row_bytes(DType dtype, int64_t columns) {
   return (row + kAlign - 1) / kAlign * kAlign;
 }
 
-Result<std::unique_ptr<CudaMatrix>> CudaMatrix::upload(std::span<const TensorView> parts, Allocator& allocator,
-                                                       Uploader& uploader) {
-  QUIRE_CHECK(!parts.empty());
-  const DType dtype = parts[0].dtype;
-  if (!is_weight_format(dtype)) {
-    return unimplemented("a weight of {} has no kernel: expected F32, F16, BF16 or one of GGUF's blocks", name(dtype));
-  }
+Result<std::unique_ptr<CudaMatrix>> CudaMatrix::make(std::span<const TensorView> parts, DType dtype, DType held,
+                                                     Allocator& allocator) {
   auto matrix = std::unique_ptr<CudaMatrix>(new CudaMatrix());
   StoredMatrix& stored = matrix->stored_;
   matrix->dtype_ = dtype;
-  stored.dtype = held_dtype(dtype);
+  stored.dtype = held;
   stored.columns = parts[0].shape[1];
-  stored.row_bytes = held_row_bytes(dtype, stored.columns);
+  stored.row_bytes = held_row_bytes(held, stored.columns);
   for (const TensorView& part : parts) {
-    QUIRE_CHECK(part.dtype == dtype && part.shape.rank() == 2 && part.shape[1] == stored.columns);
+    QUIRE_CHECK(part.shape.rank() == 2 && part.shape[1] == stored.columns);
     stored.rows += part.shape[0];
   }
   if (stored.columns % info(dtype).block_values != 0) {
@@ -42,13 +38,26 @@ Result<std::unique_ptr<CudaMatrix>> CudaMatrix::upload(std::span<const TensorVie
   matrix->memory_ = Buffer(allocator, static_cast<size_t>(stored.rows * stored.row_bytes));
   if (matrix->memory_.data() == nullptr) {
     return resource_exhausted("no memory on the card for a weight [{}, {}] of {} ({} bytes)", stored.rows,
-                              stored.columns, name(dtype), matrix->memory_.bytes());
+                              stored.columns, name(dtype), stored.rows * stored.row_bytes);
   }
+  stored.data = matrix->memory_.as<uint8_t>();
+  return matrix;
+}
+
+Result<std::unique_ptr<CudaMatrix>> CudaMatrix::upload(std::span<const TensorView> parts, Allocator& allocator,
+                                                       Uploader& uploader) {
+  QUIRE_CHECK(!parts.empty());
+  const DType dtype = parts[0].dtype;
+  if (!is_weight_format(dtype)) {
+    return unimplemented("a weight of {} has no kernel: expected F32, F16, BF16 or one of GGUF's blocks", name(dtype));
+  }
+  QUIRE_ASSIGN_OR_RETURN(auto matrix, make(parts, dtype, held_dtype(dtype), allocator));
+  const StoredMatrix& stored = matrix->stored_;
   auto* to = matrix->memory_.as<uint8_t>();
-  stored.data = to;
   const auto from_stride = static_cast<size_t>(row_bytes(dtype, stored.columns));
   const auto to_stride = static_cast<size_t>(stored.row_bytes);
   for (const TensorView& part : parts) {
+    QUIRE_CHECK(part.dtype == dtype);
     const auto* from = static_cast<const uint8_t*>(part.data);
     const int64_t rows = part.shape[0];
     if (stored.dtype == dtype) {
@@ -61,6 +70,35 @@ Result<std::unique_ptr<CudaMatrix>> CudaMatrix::upload(std::span<const TensorVie
                            });
     }
     to += static_cast<size_t>(rows) * to_stride;
+  }
+  return matrix;
+}
+
+Result<std::unique_ptr<CudaMatrix>> CudaMatrix::quantise(std::span<const TensorView> parts, DType dtype,
+                                                         Allocator& allocator, Uploader& uploader,
+                                                         Buffer& scratch, cudaStream_t stream) {
+  QUIRE_CHECK(!parts.empty() && is_quantisation_format(dtype));
+  QUIRE_ASSIGN_OR_RETURN(auto matrix, make(parts, dtype, dtype, allocator));
+  const StoredMatrix& stored = matrix->stored_;
+  auto* to = matrix->memory_.as<uint8_t>();
+  for (const TensorView& part : parts) {
+    QUIRE_CHECK(can_be_quantised(part.dtype));
+    const int64_t from_stride = row_bytes(part.dtype, stored.columns);
+    const int64_t staged_stride = held_row_bytes(part.dtype, stored.columns);
+    const int64_t most =
+        static_cast<int64_t>(scratch.bytes()) / (staged_stride + stored.columns * static_cast<int64_t>(sizeof(float)));
+    QUIRE_CHECK(most > 0);
+    for (int64_t row = 0; row < part.shape[0]; row += most) {
+      const int64_t count = std::min(most, part.shape[0] - row);
+      uploader.upload_rows(scratch.data(), static_cast<size_t>(staged_stride),
+                           static_cast<const uint8_t*>(part.data) + row * from_stride, static_cast<size_t>(from_stride),
+                           static_cast<size_t>(from_stride), count);
+      const StoredMatrix staged{scratch.as<const uint8_t>(), part.dtype, count, stored.columns, staged_stride};
+      auto* values = reinterpret_cast<float*>(scratch.as<uint8_t>() + count * staged_stride);
+      expand_rows(staged, 0, count, values, stream);
+      quantise_rows(dtype, values, count, stored.columns, to, stored.row_bytes, stream);
+      to += count * stored.row_bytes;
+    }
   }
   return matrix;
 }

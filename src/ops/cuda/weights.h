@@ -23,6 +23,11 @@ class CudaMatrix final : public PackedMatrix {
   // Copies `parts` above each other. Errors: unimplemented for a dtype that is no weight's; resource_exhausted.
   static Result<std::unique_ptr<CudaMatrix>> upload(std::span<const TensorView> parts, Allocator& allocator,
                                                     Uploader& uploader);
+  // Copies parts of F32, F16 or BF16 and rounds them on the card (ops/quantise.h), as many rows at once as the scratch
+  // has room for. Errors: as upload().
+  static Result<std::unique_ptr<CudaMatrix>> quantise(std::span<const TensorView> parts, DType dtype,
+                                                      Allocator& allocator, Uploader& uploader, Buffer& scratch,
+                                                      cudaStream_t stream);
 
   DType dtype() const override { return dtype_; }  // of the checkpoint; stored() tells what it is held in
   int64_t rows() const override { return stored_.rows; }
@@ -32,6 +37,10 @@ class CudaMatrix final : public PackedMatrix {
   Buffer take_memory() { return std::move(memory_); }  // nothing is left of the matrix
 
  private:
+  // Room for the parts' rows in `held`, nothing in it.
+  static Result<std::unique_ptr<CudaMatrix>> make(std::span<const TensorView> parts, DType dtype, DType held,
+                                                  Allocator& allocator);
+
   DType dtype_ = DType::kF32;
   StoredMatrix stored_;
   Buffer memory_;

@@ -1,0 +1,255 @@
+// Rows of floats to the formats that weights are rounded to while they are loaded (ops/quantise.h), in the layouts of
+// tensor/dtype.h. A warp a group of 32 values, a value a lane. The search for the scales of 4 bits is the one of
+// ops/cpu/quantise.kernels.cpp; sums are made in another order.
+#include "ops/quantise.h"
+
+#include "base/check.h"
+#include "ops/cuda/device.cuh"
+#include "ops/cuda/kernels.h"
+#include "ops/cuda/kv_values.cuh"
+#include "ops/cuda/launch.h"
+
+namespace quire::ops::cuda {
+namespace {
+
+constexpr int kWarps = 8;  // of a block
+constexpr int kThreads = kWarps * kWarp;
+constexpr int kGroup = kWarp;
+using Half = KvFormat<DType::kF16>;
+
+struct Work {
+  const float* values;  // [num_rows, columns]
+  int64_t columns;
+  uint8_t* out;
+  int64_t row_bytes;
+};
+
+__device__ inline float inverse_or_zero(float d) {
+  return d > 0 ? 1.0f / d : 0.0f;
+}
+// To the nearest whole number in [low, high]; low where x is no number.
+__device__ inline float whole(float x, float low, float high) {
+  return rintf(fminf(fmaxf(x, low), high));
+}
+__device__ inline float rounded_to_half(float x) {
+  return Half::number(Half::code(x));
+}
+__device__ inline void put_half(uint8_t* to, uint16_t half) {
+  to[0] = static_cast<uint8_t>(half);
+  to[1] = static_cast<uint8_t>(half >> 8);
+}
+__device__ inline float warp_min(float value) {
+  return -warp_max(-value);
+}
+
+// Of a warp's values, by their bits: one that is no number is larger than all.
+__device__ inline uint32_t warp_largest_magnitude(float x) {
+  uint32_t bits = __float_as_uint(x) & 0x7fffffffu;
+  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
+    const uint32_t other = __shfl_xor_sync(kAllLanes, bits, offset);
+    bits = other > bits ? other : bits;
+  }
+  return bits;
+}
+
+// Blocks: (groups of a row over kWarps, rows).
+__global__ void quantise_q8_0(Work work) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int64_t group = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp;
+  if (group >= work.columns / kGroup) return;
+  const int64_t row = blockIdx.y;
+  const float x = work.values[row * work.columns + group * kGroup + lane];
+  const float most = __uint_as_float(warp_largest_magnitude(x));
+  // The nearest half, or the next above where that would cut off more than half a step of the largest value.
+  uint16_t half = Half::code(most / 127.0f);
+  if (Half::number(half) * 127.5f < most && half < 0x7bff) ++half;
+  uint8_t* block = work.out + row * work.row_bytes + group * (2 + kGroup);
+  if (lane == 0) put_half(block, half);
+  const float q = whole(x * inverse_or_zero(Half::number(half)), -127.0f, 127.0f);
+  block[2 + lane] = static_cast<uint8_t>(static_cast<int8_t>(q));
+}
+
+// value = d * q + m
+struct Line {
+  float d;
+  float m;
+};
+
+// The scale and minimum of 4-bit codes for a warp's values: see the source named above.
+template <bool kNoneAbove>
+__device__ Line best_line(float x) {
+  const float poison = warp_sum(x * 0.0f);
+  const float high = warp_max(x);
+  float low = warp_min(x);
+  if (kNoneAbove) low = fminf(low, 0.0f);
+  const float middle = low * 0.5f + high * 0.5f;
+  const float moved = x - middle;
+  const float sum_x = warp_sum(moved);
+  const float sum_xx = warp_sum(moved * moved);
+  const float step = (high - low) / 15.0f;
+  Line best{0, sum_x / kGroup + middle};
+  if (kNoneAbove) best.m = fminf(best.m, 0.0f);
+  float least = 3.0e38f;
+  for (int cuts = 0; cuts < 9; ++cuts) {
+    const float below = -0.15f + 0.6f * static_cast<float>(cuts / 3);
+    const float above = -0.15f + 0.6f * static_cast<float>(cuts % 3);
+    const float inverse = inverse_or_zero(step * ((15.0f - below - above) / 15.0f));
+    const float q = whole(fmaf(moved, inverse, (middle - low - step * below) * inverse), 0.0f, 15.0f);
+    const float sum_q = warp_sum(q);
+    const float sum_qq = warp_sum(q * q);
+    const float sum_qx = warp_sum(q * moved);
+    const float spread = sum_qq * kGroup - sum_q * sum_q;
+    float d = spread > 0 ? (sum_qx * kGroup - sum_q * sum_x) / spread : 0.0f;
+    float m = (sum_x - d * sum_q) / kGroup;
+    float error = sum_xx - d * sum_qx - m * sum_x;
+    if (kNoneAbove && m + middle > 0) {
+      // Through 0 where the best line begins above it.
+      const float whole_qx = sum_qx + middle * sum_q;
+      d = sum_qq > 0 ? whole_qx / sum_qq : 0.0f;
+      m = -middle;
+      error = sum_xx + middle * (sum_x * 2.0f + middle * kGroup) - d * whole_qx;
+    }
+    if (error < least) {
+      least = error;
+      best = {d, m + middle};
+    }
+  }
+  return {best.d + poison, best.m + poison};
+}
+
+__device__ inline float code_of(float x, float d, float m) {
+  return whole((x - m) * inverse_or_zero(d), 0.0f, 15.0f);
+}
+
+__global__ void quantise_q4_1(Work work) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int64_t group = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp;
+  if (group >= work.columns / kGroup) return;
+  const int64_t row = blockIdx.y;
+  const float x = work.values[row * work.columns + group * kGroup + lane];
+  const Line line = best_line<false>(x);
+  const float d = rounded_to_half(line.d);
+  // The scale is a half now: the best minimum is another.
+  const float m = (warp_sum(x) - d * warp_sum(code_of(x, d, line.m))) / kGroup;
+  const float q = code_of(x, d, rounded_to_half(m));
+  const float upper = __shfl_sync(kAllLanes, q, lane % 16 + 16);
+  uint8_t* block = work.out + row * work.row_bytes + group * 20;
+  if (lane == 0) {
+    put_half(block, Half::code(line.d));
+    put_half(block + 2, Half::code(m));
+  }
+  if (lane < 16) block[4 + lane] = static_cast<uint8_t>(static_cast<int>(q) | static_cast<int>(upper) << 4);
+}
+
+// The half that 63 of make the largest of the warps' numbers; no number where one of them is none.
+__device__ inline float shared_scale(const float* of_warps) {
+  float most = of_warps[0];
+  float poison = 0;
+  for (int i = 0; i < kWarps; ++i) {
+    most = fmaxf(most, of_warps[i]);
+    poison += of_warps[i] * 0.0f;
+  }
+  return most / 63.0f + poison;
+}
+
+// A block for 256 values, a warp for each of its groups.
+__global__ void quantise_q4_k(Work work) {
+  static_assert(kWarps == 8, "a block of Q4_K has 8 groups");
+  __shared__ float scales[kWarps];
+  __shared__ float minima[kWarps];
+  __shared__ uint8_t small_scales[kWarps];
+  __shared__ uint8_t small_minima[kWarps];
+  __shared__ uint8_t codes[kWarps][kGroup];
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int64_t row = blockIdx.y;
+  const float x = work.values[row * work.columns + int64_t{blockIdx.x} * 256 + threadIdx.x];
+  const Line line = best_line<true>(x);
+  if (lane == 0) {
+    scales[warp] = line.d;
+    minima[warp] = -line.m;
+  }
+  __syncthreads();
+  const float d_exact = shared_scale(scales);
+  const float e_exact = shared_scale(minima);
+  const float d = rounded_to_half(d_exact);
+  const float e = rounded_to_half(e_exact);
+  const float inverse = inverse_or_zero(e);
+  const float s = whole(line.d * inverse_or_zero(d), 0.0f, 63.0f);
+  // As the scales are rounded now, other minima are the best.
+  const float sum_q = warp_sum(code_of(x, d * s, -e * whole(-line.m * inverse, 0.0f, 63.0f)));
+  const float m = whole((d * s * sum_q - warp_sum(x)) / kGroup * inverse, 0.0f, 63.0f);
+  codes[warp][lane] = static_cast<uint8_t>(code_of(x, d * s, -e * m));
+  if (lane == 0) {
+    small_scales[warp] = static_cast<uint8_t>(s);
+    small_minima[warp] = static_cast<uint8_t>(m);
+  }
+  __syncthreads();
+  uint8_t* block = work.out + row * work.row_bytes + int64_t{blockIdx.x} * 144;
+  if (threadIdx.x == 0) {
+    put_half(block, Half::code(d_exact));
+    put_half(block + 2, Half::code(e_exact));
+  }
+  if (threadIdx.x < 4) {
+    const int g = static_cast<int>(threadIdx.x);
+    block[4 + g] = static_cast<uint8_t>(small_scales[g] | (small_scales[g + 4] >> 4) << 6);
+    block[8 + g] = static_cast<uint8_t>(small_minima[g] | (small_minima[g + 4] >> 4) << 6);
+    block[12 + g] = static_cast<uint8_t>((small_scales[g + 4] & 0x0f) | (small_minima[g + 4] & 0x0f) << 4);
+  }
+  if (threadIdx.x < 128) {
+    const int pair = warp;
+    block[16 + threadIdx.x] = static_cast<uint8_t>(codes[2 * pair][lane] | codes[2 * pair + 1][lane] << 4);
+  }
+}
+
+// A block a row: codes, then the float that they are multiplied by.
+__global__ void quantise_f8_e4m3(Work work) {
+  __shared__ uint32_t of_warps[kWarps];
+  const int64_t row = blockIdx.y;
+  const float* x = work.values + row * work.columns;
+  uint32_t most = 0;
+  for (int64_t i = threadIdx.x; i < work.columns; i += kThreads) {
+    const uint32_t bits = __float_as_uint(x[i]) & 0x7fffffffu;
+    most = bits > most ? bits : most;
+  }
+  most = warp_largest_magnitude(__uint_as_float(most));
+  if (threadIdx.x % kWarp == 0) of_warps[threadIdx.x / kWarp] = most;
+  __syncthreads();
+  for (const uint32_t other : of_warps) most = other > most ? other : most;
+  const float scale = __fdiv_rn(__uint_as_float(most), 448.0f);
+  const float divisor = scale > 0 ? scale : 1.0f;
+  uint8_t* to = work.out + row * work.row_bytes;
+  for (int64_t i = threadIdx.x; i < work.columns; i += kThreads)
+    to[i] = KvFormat<DType::kF8E4M3>::code(__fdiv_rn(x[i], divisor));
+  if (threadIdx.x == 0) store_scale(to + work.columns, scale);
+}
+
+}  // namespace
+
+void quantise_rows(DType dtype, const float* values, int64_t num_rows, int64_t columns, uint8_t* out, int64_t row_bytes,
+                   cudaStream_t stream) {
+  constexpr int64_t kMaxRows = 65535;
+  for (int64_t first = 0; first < num_rows; first += kMaxRows) {
+    const Work work{values + first * columns, columns, out + first * row_bytes, row_bytes};
+    const auto rows = static_cast<unsigned>(num_rows - first < kMaxRows ? num_rows - first : kMaxRows);
+    const dim3 groups(ceil_div(columns / kGroup, kWarps), rows);
+    switch (dtype) {
+      case DType::kQ8_0:
+        launch(quantise_q8_0, groups, kThreads, 0, stream, work);
+        break;
+      case DType::kQ4_1:
+        launch(quantise_q4_1, groups, kThreads, 0, stream, work);
+        break;
+      case DType::kQ4_K:
+        launch(quantise_q4_k, groups, kThreads, 0, stream, work);
+        break;
+      case DType::kF8E4M3:
+        launch(quantise_f8_e4m3, dim3(1, rows), kThreads, 0, stream, work);
+        break;
+      default:
+        QUIRE_CHECK_MSG(false, name(dtype));
+    }
+  }
+}
+
+}  // namespace quire::ops::cuda
