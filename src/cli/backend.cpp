@@ -52,7 +52,10 @@ Result<std::unique_ptr<ops::Backend>> make_cuda(const EngineConfig& config, [[ma
 #ifdef QUIRE_HAS_CUDA
   auto cores = parse_core_list(config.cpu_affinity);
   if (!cores.ok()) return cores.status().with_prefix("cpu_affinity: ");
-  return ops::make_cuda_backend({.device = card, .host_threads = config.threads, .cores = std::move(*cores)});
+  return ops::make_cuda_backend({.device = card,
+                                 .host_threads = config.threads,
+                                 .cores = std::move(*cores),
+                                 .batch_invariant = config.batch_invariant});
 #else
   return unavailable(
       "device \"{}\": this quire was built without CUDA. Build it where the CUDA toolkit is installed "

@@ -134,6 +134,9 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
   app.add_option("--device", config.device, "auto (the first card, if there is one), cpu, cuda or cuda:N")
       ->group(kMachine)
       ->capture_default_str();
+  app.add_flag("--batch-invariant", config.batch_invariant,
+               "On a card: answers do not depend on their company; prompts take longer (a CPU always does so)")
+      ->group(kMachine);
   app.add_flag("--enforce-eager", config.enforce_eager, "On a card: record and replay no steps (no CUDA graphs)")
       ->group(kMachine);
   app.add_option("--max-cudagraph-capture-size", config.max_cudagraph_capture_size,

@@ -53,9 +53,12 @@ struct EngineConfig {
   // On a card, steps that decode are recorded once for each size and run again: not these, and not larger ones.
   bool enforce_eager = false;
   int32_t max_cudagraph_capture_size = 0;  // sequences; 0: max_num_seqs, at most 512
-  int32_t threads = 0;                     // 0: one a core this process may use
-  std::string isa = "auto";                // "auto" | "portable" | "avx2" | "avx512" | "avx512_bf16"
-  std::string cpu_affinity;                // cores of the compute threads, "0-3,8"; empty: those this process may use
+  // On a card: products are summed in one order however many rows they have, so that an answer's bits do not depend on
+  // its company. On a CPU they never do.
+  bool batch_invariant = false;
+  int32_t threads = 0;       // 0: one a core this process may use
+  std::string isa = "auto";  // "auto" | "portable" | "avx2" | "avx512" | "avx512_bf16"
+  std::string cpu_affinity;  // cores of the compute threads, "0-3,8"; empty: those this process may use
 };
 
 }  // namespace quire

@@ -27,10 +27,13 @@ inline bool is_played([[maybe_unused]] std::string_view backend) {
 // nullptr: there is none, or the tests were built without. An op is done when its call returns, as tests expect that
 // read what it wrote.
 // `checked`: an op that is given the host's ordinary memory ends the test.
-inline std::unique_ptr<ops::Backend> make_card([[maybe_unused]] int host_threads,
-                                               [[maybe_unused]] bool checked = false) {
+inline std::unique_ptr<ops::Backend> make_card([[maybe_unused]] int host_threads, [[maybe_unused]] bool checked = false,
+                                               [[maybe_unused]] bool batch_invariant = false) {
 #ifdef QUIRE_TEST_CUDA
-  auto card = ops::make_cuda_backend({.host_threads = host_threads, .synchronous = true, .check_pointers = checked});
+  auto card = ops::make_cuda_backend({.host_threads = host_threads,
+                                      .batch_invariant = batch_invariant,
+                                      .synchronous = true,
+                                      .check_pointers = checked});
   if (card.ok()) return std::move(card).value();
 #endif
   return nullptr;

@@ -306,7 +306,7 @@ class CudaBackend final : public Backend {
   void multiply(const LinearArgs& args) {
     const StoredMatrix& weight = static_cast<const CudaMatrix&>(*args.weight).stored();
     const bool plain = info(weight.dtype).block_values == 1 && weight.dtype != DType::kF8E4M3;
-    if (args.num_rows <= (plain ? kFewRows : kFewRowsOfBlocks)) {
+    if (options_.batch_invariant || args.num_rows <= (plain ? kFewRows : kFewRowsOfBlocks)) {
       return multiply_few_rows({.weight = weight,
                                 .x = args.x,
                                 .x_stride = args.x_stride,
