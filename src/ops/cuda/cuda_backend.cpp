@@ -242,20 +242,25 @@ class CudaBackend final : public Backend {
     if (args.num_rows == 0) return;
     expect_reachable({args.x, args.offsets, args.bias, args.out});
     const auto& group = static_cast<const CudaGroup&>(*args.weights);
-    multiply_grouped_rows({.shape = group.shape(),
-                           .weights = group.weights(),
-                           .num_groups = group.size(),
-                           .offsets = args.offsets,
-                           .num_rows = args.num_rows,
-                           .x = args.x,
-                           .x_stride = args.x_stride,
-                           .x_group_stride = args.x_group_stride,
-                           .bias = args.bias,
-                           .bias_stride = args.bias_stride,
-                           .out = args.out,
-                           .out_stride = args.out_stride,
-                           .out_group_stride = args.out_group_stride},
-                          stream_);
+    const GroupedRowsWork work{.shape = group.shape(),
+                               .weights = group.weights(),
+                               .num_groups = group.size(),
+                               .offsets = args.offsets,
+                               .num_rows = args.num_rows,
+                               .x = args.x,
+                               .x_stride = args.x_stride,
+                               .x_group_stride = args.x_group_stride,
+                               .bias = args.bias,
+                               .bias_stride = args.bias_stride,
+                               .out = args.out,
+                               .out_stride = args.out_stride,
+                               .out_group_stride = args.out_group_stride};
+    const bool many = args.num_rows > kFewRows * int64_t{group.size()};
+    if (many && has_tiles(work.shape.dtype) && !options_.batch_invariant) {
+      multiply_grouped_tiles(work, stream_);
+    } else {
+      multiply_grouped_rows(work, stream_);
+    }
     finish();
   }
   void run(const ClampedSwigluArgs& args) override {

@@ -102,6 +102,11 @@ struct GroupedRowsWork {
 };
 void multiply_grouped_rows(const GroupedRowsWork& work, cudaStream_t stream);
 
+// The same of many rows, with tensor cores: weights are read once for every 64 rows. x is rounded as the weight is, F16
+// or BF16, and where that is blocks of few bits both are multiplied with 10 bits of fraction. REQUIRES: has_tiles().
+bool has_tiles(DType dtype);
+void multiply_grouped_tiles(const GroupedRowsWork& work, cudaStream_t stream);
+
 // Rows [first_row, first_row + num_rows) of a weight as floats, [num_rows, columns] dense.
 void expand_rows(const StoredMatrix& weight, int64_t first_row, int64_t num_rows, float* out, cudaStream_t stream);
 // Rows of floats, dense, to a format of ops/quantise.h, rows row_bytes apart. REQUIRES: columns are whole blocks.
