@@ -169,7 +169,7 @@ class Sequences {
     check(args);
     if (on_card) {
       std::vector<float> scratch(static_cast<size_t>(scratch_bytes / 4), std::numeric_limits<float>::quiet_NaN());
-      cuda::attend(args, scratch.data(), scratch_bytes, nullptr);
+      cuda::attend(args, /*may_round=*/false, scratch.data(), scratch_bytes, nullptr);
     } else {
       (*backend_)(args);
     }

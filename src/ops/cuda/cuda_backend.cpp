@@ -210,7 +210,8 @@ class CudaBackend final : public Backend {
     if (args.num_sequences == 0 || args.query_offsets.host[args.num_sequences] == 0) return;
     expect_reachable({args.queries, args.cache.keys, args.cache.values, args.query_offsets.device,
                       args.context_lengths.device, args.block_tables.device, args.sinks, args.out});
-    attend(args, scratch_.data(), static_cast<int64_t>(kScratchBytes), stream_);
+    attend(args, /*may_round=*/!options_.batch_invariant, scratch_.data(), static_cast<int64_t>(kScratchBytes),
+           stream_);
     finish();
   }
   void run(const CopyBlocksArgs& args) override {

@@ -48,7 +48,9 @@ void route(const MoeRoutingArgs& args, void* scratch, cudaStream_t stream);
 void write_kv(const KvWriteArgs& args, cudaStream_t stream);
 // Scratch for partial results of long contexts: attention_scratch_bytes() of any batch of at most num_tokens tokens.
 int64_t attention_scratch_bytes(int64_t num_tokens, int32_t num_heads, int32_t head_dim, int64_t max_context);
-void attend(const PagedAttentionArgs& args, void* scratch, int64_t scratch_bytes, cudaStream_t stream);
+// may_round: sequences of more than 8 queries may be computed with tensor cores, which round queries and weights to the
+// 16 bits that a cache of less than 32 has.
+void attend(const PagedAttentionArgs& args, bool may_round, void* scratch, int64_t scratch_bytes, cudaStream_t stream);
 
 // --- stored_rows.cu, few_rows.cu
 

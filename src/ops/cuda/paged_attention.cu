@@ -21,6 +21,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ops/cuda/attention.cuh"
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/kv_values.cuh"
@@ -29,127 +30,16 @@
 namespace quire::ops::cuda {
 namespace {
 
-constexpr int kWarps = 4;
-constexpr int kThreads = kWarps * kWarp;
 constexpr int kTile = kWarp;           // positions: a lane each
 constexpr int kKeyStride = kTile + 1;  // of a tile of keys [head_dim, kTile]: a column is as free of conflicts as a row
 constexpr int kSplit = 512;            // positions, a multiple of kTile
-// Sequences of at most so many queries may be split.
-constexpr int kFewQueries = 8;
 // Blocks that keep a card at work without splits: two for each of an H100's processors.
 constexpr int64_t kEnoughBlocks = 264;
 constexpr int64_t kLargestScratch = int64_t{64} << 20;
-constexpr float kLog2E = 1.44269504088896341f;  // exponents are of 2: a cheaper instruction
 // Heads above this keep one tile, of keys and then of values, since two would not fit.
 constexpr int kOneTileChunks = 18;
 
-enum class Part { kAll, kFew, kMany };  // sequences that a launch takes
-
-struct Attention {
-  const float* queries;
-  int64_t query_stride;
-  float* out;
-  const float* sinks;
-  const uint8_t* keys;
-  const uint8_t* values;
-  int64_t head_bytes;
-  const int32_t* query_offsets;
-  const int32_t* context_lengths;
-  const BlockId* block_tables;
-  int64_t block_table_stride;
-  DType dtype;
-  int32_t num_sequences;
-  int32_t num_heads;
-  int32_t num_kv_heads;
-  int32_t group;  // heads of a kv head
-  int32_t head_dim;
-  int32_t block_size;
-  int32_t window;
-  bool values_are_keys;
-  bool vectors_of_keys;    // 16 bytes of codes lie at addresses of 16 and within a block
-  bool vectors_of_values;  // and within a token
-  float query_factor;      // scale; times log2(e) without a soft cap
-  float soft_cap;
-  // The launch.
-  Part part;
-  int32_t num_splits;      // 0: whole
-  int32_t tiles;           // split: of rows a sequence
-  int32_t few_queries;     // split: at most so many a sequence
-  float* partial_sums;     // split: [num_sequences, few_queries, num_heads, num_splits, head_dim]
-  float2* partial_states;  // [num_sequences, few_queries, num_heads, num_splits]: of Softmax
-};
-
-// The largest score so far, in powers of two, and the sum of exp2(score - maximum).
-struct Softmax {
-  float maximum;
-  float sum;
-};
-
-// The sequence and rows of a block. Row r is query r / group, head kv_head * group + r % group.
-struct Rows {
-  int32_t sequence;
-  int32_t first;        // of the block's rows
-  int32_t num_rows;     // of the sequence
-  int32_t first_token;  // of the sequence
-  int32_t first_position;
-};
-
-__device__ inline int32_t first_seen(const Attention& args, int32_t position) {
-  return args.window > 0 ? max(0, position - args.window + 1) : 0;
-}
-
-// The last of `count` sequences for which before(sequence) <= index. REQUIRES: before(0) <= index; before() rises.
-template <typename Function>
-__device__ int32_t last_at_most(int32_t count, int64_t index, Function before) {
-  int32_t low = 0;
-  int32_t high = count;
-  while (high - low > 1) {
-    const int32_t middle = (low + high) / 2;
-    if (before(middle) <= index) {
-      low = middle;
-    } else {
-      high = middle;
-    }
-  }
-  return low;
-}
-
-// false: there is nothing to do for this block.
-__device__ inline bool find_rows(const Attention& args, int rows_per_block, Rows& rows) {
-  const int32_t* offsets = args.query_offsets;
-  int64_t tile = 0;
-  if (args.num_splits > 0) {
-    rows.sequence = static_cast<int32_t>(blockIdx.x) / args.tiles;
-    tile = static_cast<int32_t>(blockIdx.x) % args.tiles;
-  } else {
-    // A sequence's tiles begin behind those that the rows before it can take. Long contexts come first.
-    const int64_t block = gridDim.x - 1 - blockIdx.x;
-    const auto before = [&](int32_t sequence) {
-      return int64_t{offsets[sequence]} * args.group / rows_per_block + sequence;
-    };
-    rows.sequence = last_at_most(args.num_sequences, block, before);
-    tile = block - before(rows.sequence);
-  }
-  rows.first_token = offsets[rows.sequence];
-  const int32_t num_queries = offsets[rows.sequence + 1] - rows.first_token;
-  if (args.part != Part::kAll && (num_queries <= kFewQueries) != (args.part == Part::kFew)) return false;
-  rows.num_rows = num_queries * args.group;
-  rows.first = static_cast<int32_t>(tile) * rows_per_block;
-  rows.first_position = args.context_lengths[rows.sequence] - num_queries;
-  return rows.first < rows.num_rows;
-}
-
 // --- tiles
-
-// Where position p of a sequence lies: its block's part of the kv head, and its place in the block.
-struct Slot {
-  const uint8_t* head;
-  int32_t token;
-};
-__device__ inline Slot slot_of(const Attention& args, const uint8_t* memory, const BlockId* table, int32_t position) {
-  const int64_t block = table[position / args.block_size];
-  return {memory + (block * args.num_kv_heads + blockIdx.y) * args.head_bytes, position % args.block_size};
-}
 
 // Positions [begin, begin + kTile) that lie in [first, last] -> tile [head_dim, kKeyStride], and `copy` [kTile,
 // kCopyStride] where that is not 0. What is beside them is left as it was.
@@ -208,25 +98,6 @@ __device__ void load_values(const Attention& args, const BlockId* table, int32_t
     tile[t * kStrideT + d * kStrideD] = KvFormat<kFormat>::number(codes[d]);
 }
 
-// Calls body(format) for the cache's format.
-template <typename Body>
-__device__ void with_format(DType dtype, Body body) {
-  switch (dtype) {
-    case DType::kF32:
-      return body(std::integral_constant<DType, DType::kF32>{});
-    case DType::kF16:
-      return body(std::integral_constant<DType, DType::kF16>{});
-    case DType::kBF16:
-      return body(std::integral_constant<DType, DType::kBF16>{});
-    case DType::kF8E4M3:
-      return body(std::integral_constant<DType, DType::kF8E4M3>{});
-    case DType::kF8E5M2:
-      return body(std::integral_constant<DType, DType::kF8E5M2>{});
-    default:
-      return body(std::integral_constant<DType, DType::kI8>{});
-  }
-}
-
 // The scale of I8 of the lane's position.
 __device__ inline float lane_scale(const Attention& args, const uint8_t* memory, const BlockId* table,
                                    int32_t position) {
@@ -247,15 +118,6 @@ __device__ inline Fold fold(Softmax& total, const Softmax& part) {
                         part.maximum == maximum ? 1.0f : exp2f(part.maximum - maximum)};
   total = {maximum, fmaf(total.sum, weights.before, __fmul_rn(part.sum, weights.part))};
   return weights;
-}
-
-// What a row's sums are multiplied by in the end.
-__device__ inline float final_factor(const Attention& args, const Softmax& total, int32_t head) {
-  if (args.sinks == nullptr) return 1.0f / total.sum;
-  const float sink = __fmul_rn(args.sinks[head], kLog2E);
-  const float maximum = fmaxf(total.maximum, sink);
-  const float weight = total.maximum == maximum ? 1.0f : exp2f(total.maximum - maximum);
-  return weight / fmaf(total.sum, weight, exp2f(sink - maximum));
 }
 
 // A warp's rows: slot k is row k * kWarps + warp of the block's.
@@ -653,7 +515,7 @@ int64_t attention_scratch_bytes(int64_t num_tokens, int32_t num_heads, int32_t h
   return std::min(kLargestScratch, partial_bytes(num_tokens * kFewQueries * num_heads * splits, head_dim));
 }
 
-void attend(const PagedAttentionArgs& args, void* scratch, int64_t scratch_bytes, cudaStream_t stream) {
+void attend(const PagedAttentionArgs& args, bool may_round, void* scratch, int64_t scratch_bytes, cudaStream_t stream) {
   const Batch batch = look_at(args);
   if (batch.most_queries == 0) return;
   Attention work = work_of(args);
@@ -682,8 +544,17 @@ void attend(const PagedAttentionArgs& args, void* scratch, int64_t scratch_bytes
     if (!batch.any_many) return;
     work.part = Part::kMany;
   }
-  const int rows = rows_per_warp(int64_t{batch.most_queries} * work.group, work.head_dim);
   const int64_t num_rows = int64_t{args.query_offsets.host[args.num_sequences]} * work.group;
+  if (may_round && batch.any_many) {
+    // Sequences of few queries stay with the kernel that they have elsewhere.
+    Attention many = work;
+    many.part = Part::kMany;
+    if (attend_tiles(many, num_rows, stream)) {
+      if (split || batch.num_few == 0) return;
+      work.part = Part::kFew;
+    }
+  }
+  const int rows = rows_per_warp(int64_t{batch.most_queries} * work.group, work.head_dim);
   launch_attention(work, rows, dim3(static_cast<unsigned>(num_rows / (rows * kWarps) + args.num_sequences), kv_heads),
                    stream);
 }

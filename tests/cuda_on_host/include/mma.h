@@ -59,6 +59,17 @@ void load_matrix_sync(fragment<Use, M, N, K, T, Layout>& out, const Stored* from
   }
 }
 
+template <int M, int N, int K>
+void load_matrix_sync(fragment<accumulator, M, N, K, float>& out, const float* from, unsigned stride, layout_t layout) {
+  if (!is_aligned(from, stride)) std::abort();
+  if (quire::cuda_on_host::lane() != 0) return;
+  for (int i = 0; i < M; ++i) {
+    for (int j = 0; j < N; ++j)
+      out.played[i][j] =
+          layout == mem_row_major ? from[i * static_cast<int>(stride) + j] : from[j * static_cast<int>(stride) + i];
+  }
+}
+
 template <int M, int N, int K, typename T, typename LayoutA, typename LayoutB>
 void mma_sync(fragment<accumulator, M, N, K, float>& out, const fragment<matrix_a, M, N, K, T, LayoutA>& a,
               const fragment<matrix_b, M, N, K, T, LayoutB>& b, const fragment<accumulator, M, N, K, float>& c) {

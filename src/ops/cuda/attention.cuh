@@ -1,0 +1,157 @@
+// What the kernels of attention over the paged cache share: a launch, a block's rows, the cache.
+#pragma once
+
+#include <cmath>
+#include <type_traits>
+
+#include "ops/cuda/device.cuh"
+#include "ops/cuda/kv_values.cuh"
+#include "types/ids.h"
+
+namespace quire::ops::cuda {
+
+constexpr int kWarps = 4;  // of a block
+constexpr int kThreads = kWarps * kWarp;
+// Sequences of at most so many queries may be split.
+constexpr int kFewQueries = 8;
+constexpr float kLog2E = 1.44269504088896341f;  // exponents are of 2: a cheaper instruction
+
+enum class Part { kAll, kFew, kMany };  // sequences that a launch takes
+
+struct Attention {
+  const float* queries;
+  int64_t query_stride;
+  float* out;
+  const float* sinks;
+  const uint8_t* keys;
+  const uint8_t* values;
+  int64_t head_bytes;
+  const int32_t* query_offsets;
+  const int32_t* context_lengths;
+  const BlockId* block_tables;
+  int64_t block_table_stride;
+  DType dtype;
+  int32_t num_sequences;
+  int32_t num_heads;
+  int32_t num_kv_heads;
+  int32_t group;  // heads of a kv head
+  int32_t head_dim;
+  int32_t block_size;
+  int32_t window;
+  bool values_are_keys;
+  bool vectors_of_keys;    // 16 bytes of codes lie at addresses of 16 and within a block
+  bool vectors_of_values;  // and within a token
+  float query_factor;      // scale; times log2(e) without a soft cap
+  float soft_cap;
+  // The launch.
+  Part part;
+  int32_t num_splits;      // 0: whole
+  int32_t tiles;           // split: of rows a sequence
+  int32_t few_queries;     // split: at most so many a sequence
+  float* partial_sums;     // split: [num_sequences, few_queries, num_heads, num_splits, head_dim]
+  float2* partial_states;  // [num_sequences, few_queries, num_heads, num_splits]: of Softmax
+};
+
+// The largest score so far, in powers of two, and the sum of exp2(score - maximum).
+struct Softmax {
+  float maximum;
+  float sum;
+};
+
+// The sequence and rows of a block. Row r is query r / group, head kv_head * group + r % group.
+struct Rows {
+  int32_t sequence;
+  int32_t first;        // of the block's rows
+  int32_t num_rows;     // of the sequence
+  int32_t first_token;  // of the sequence
+  int32_t first_position;
+};
+
+__device__ inline int32_t first_seen(const Attention& args, int32_t position) {
+  return args.window > 0 ? max(0, position - args.window + 1) : 0;
+}
+
+// The last of `count` sequences for which before(sequence) <= index. REQUIRES: before(0) <= index; before() rises.
+template <typename Function>
+__device__ int32_t last_at_most(int32_t count, int64_t index, Function before) {
+  int32_t low = 0;
+  int32_t high = count;
+  while (high - low > 1) {
+    const int32_t middle = (low + high) / 2;
+    if (before(middle) <= index) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+// false: there is nothing to do for this block.
+__device__ inline bool find_rows(const Attention& args, int rows_per_block, Rows& rows) {
+  const int32_t* offsets = args.query_offsets;
+  int64_t tile = 0;
+  if (args.num_splits > 0) {
+    rows.sequence = static_cast<int32_t>(blockIdx.x) / args.tiles;
+    tile = static_cast<int32_t>(blockIdx.x) % args.tiles;
+  } else {
+    // A sequence's tiles begin behind those that the rows before it can take. Long contexts come first.
+    const int64_t block = gridDim.x - 1 - blockIdx.x;
+    const auto before = [&](int32_t sequence) {
+      return int64_t{offsets[sequence]} * args.group / rows_per_block + sequence;
+    };
+    rows.sequence = last_at_most(args.num_sequences, block, before);
+    tile = block - before(rows.sequence);
+  }
+  rows.first_token = offsets[rows.sequence];
+  const int32_t num_queries = offsets[rows.sequence + 1] - rows.first_token;
+  if (args.part != Part::kAll && (num_queries <= kFewQueries) != (args.part == Part::kFew)) return false;
+  rows.num_rows = num_queries * args.group;
+  rows.first = static_cast<int32_t>(tile) * rows_per_block;
+  rows.first_position = args.context_lengths[rows.sequence] - num_queries;
+  return rows.first < rows.num_rows;
+}
+
+// Where position p of a sequence lies: its block's part of the kv head, and its place in the block.
+struct Slot {
+  const uint8_t* head;
+  int32_t token;
+};
+__device__ inline Slot slot_of(const Attention& args, const uint8_t* memory, const BlockId* table, int32_t position) {
+  const int64_t block = table[position / args.block_size];
+  return {memory + (block * args.num_kv_heads + blockIdx.y) * args.head_bytes, position % args.block_size};
+}
+
+// Calls body(format) for the cache's format.
+template <typename Body>
+__device__ void with_format(DType dtype, Body body) {
+  switch (dtype) {
+    case DType::kF32:
+      return body(std::integral_constant<DType, DType::kF32>{});
+    case DType::kF16:
+      return body(std::integral_constant<DType, DType::kF16>{});
+    case DType::kBF16:
+      return body(std::integral_constant<DType, DType::kBF16>{});
+    case DType::kF8E4M3:
+      return body(std::integral_constant<DType, DType::kF8E4M3>{});
+    case DType::kF8E5M2:
+      return body(std::integral_constant<DType, DType::kF8E5M2>{});
+    default:
+      return body(std::integral_constant<DType, DType::kI8>{});
+  }
+}
+
+// What a row's sums are multiplied by in the end.
+__device__ inline float final_factor(const Attention& args, const Softmax& total, int32_t head) {
+  if (args.sinks == nullptr) return 1.0f / total.sum;
+  const float sink = __fmul_rn(args.sinks[head], kLog2E);
+  const float maximum = fmaxf(total.maximum, sink);
+  const float weight = total.maximum == maximum ? 1.0f : exp2f(total.maximum - maximum);
+  return weight / fmaf(total.sum, weight, exp2f(sink - maximum));
+}
+
+// Sequences of more than kFewQueries queries (Part::kMany) or all, with tensor cores: attention_tiles.cu. False: not of
+// this cache or head size, or not on this card; nothing was done. total_rows: of all sequences for a kv head.
+bool attend_tiles(const Attention& work, int64_t total_rows, cudaStream_t stream);
+
+}  // namespace quire::ops::cuda
