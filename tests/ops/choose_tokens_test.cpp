@@ -74,7 +74,7 @@ TEST_P(ChooseTokensTest, ChoosesAsTheReferenceWhateverIsKept) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   int64_t drawn = 0;
   int64_t others = 0;
-  for (const int64_t size : {1, 2, 31, 33, 1000, 1025, 5003}) {
+  for (const int64_t size : {1, 2, 33, 1025, 3003}) {
     constexpr int64_t kRows = 40;
     std::vector<float> in = random.normals(kRows * size, 3.0f);
     std::vector<TokenChoice> choices(kRows);
@@ -111,7 +111,7 @@ TEST_P(ChooseTokensTest, ChoosesAsTheReferenceWhateverIsKept) {
 TEST_P(ChooseTokensTest, DrawsAsOftenAsWeightsSay) {
   QUIRE_BACKEND_OR_SKIP(backend, GetParam());
   constexpr int64_t kSize = 40;
-  constexpr int64_t kRows = 2000;
+  constexpr int64_t kRows = 500;
   Random random(5);
   const std::vector<float> row = random.normals(kSize, 1.5f);
   std::vector<float> in;

@@ -105,8 +105,7 @@ INSTANTIATE_TEST_SUITE_P(AllBackends, QuantizedModels,
                                           testing::Values("portable", "avx2", "avx512")),
                          [](const auto& test) { return std::get<0>(test.param) + "_" + std::get<1>(test.param); });
 
-INSTANTIATE_TEST_SUITE_P(OnACard, QuantizedModels,
-                         testing::Combine(testing::Values("llama", "mixtral"), testing::Values("cuda")),
+INSTANTIATE_TEST_SUITE_P(OnACard, QuantizedModels, testing::Combine(testing::Values("llama"), testing::Values("cuda")),
                          [](const auto& test) { return std::get<0>(test.param) + "_" + std::get<1>(test.param); });
 
 }  // namespace
