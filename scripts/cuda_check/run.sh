@@ -48,7 +48,10 @@ latency llama_8b_32 llama-3.1-8b 60 32 1024 64 --max-num-batched-tokens 8192
 latency llama_8b_128 llama-3.1-8b 60 128 1024 32 --max-num-batched-tokens 8192
 latency llama_8b_prefill_2k llama-3.1-8b 60 1 2048 1 --max-num-batched-tokens 2048
 latency llama_8b_prefill_8k llama-3.1-8b 60 1 8192 1 --max-num-batched-tokens 8192
-latency qwen3_06b_256 qwen3-0.6b 60 256 512 64 --max-num-batched-tokens 16384
+latency llama_8b_32_overlap llama-3.1-8b 60 32 1024 64 --max-num-batched-tokens 8192 --async-scheduling
+latency qwen3_06b_256 qwen3-0.6b 60 256 512 64 --max-num-batched-tokens 16384 --async-scheduling
+latency qwen3_30b_a3b_64 qwen3-30b-a3b 90 64 512 32 --max-num-batched-tokens 8192 --async-scheduling
+latency deepseek_v2_lite_64 deepseek-v2-lite 60 64 512 32 --max-num-batched-tokens 8192 --async-scheduling
 
 python3 "$here/summary.py" "$results" >"$results/summary.json" 2>"$results/summary_errors.txt" || true
 ! awk '$2 != 0' "$results/parts.txt" | grep -q .
