@@ -259,23 +259,36 @@ TEST_P(PagedAttentionTest, GivesARowTheSameBitsAloneAndInRunsOfAnyChunking) {
   }
 }
 
-// Tensor cores multiply queries and weights of 16 bits: of a cache of BF16 with 8 digits, of the others with 11.
-TEST_P(PagedAttentionTest, ManyQueriesAreAsNearAsTheirRoundingLeavesThem) {
-  if (!testing::is_card(isa())) GTEST_SKIP() << "only a card rounds them";
-  QUIRE_BACKEND_OR_SKIP(backend, isa());
+// Only a card has them.
+class PagedAttentionOnTensorCores : public ::testing::TestWithParam<std::tuple<std::string, DType>> {};
+
+// They multiply queries and weights of 16 bits: of a cache of BF16 with 8 digits, of the others with 11.
+TEST_P(PagedAttentionOnTensorCores, ManyQueriesAreAsNearAsTheirRoundingLeavesThem) {
+  const auto& [isa, dtype] = GetParam();
+  QUIRE_BACKEND_OR_SKIP(backend, isa);
   auto reference = make_reference_backend();
   Random random(13);
   const std::vector<int32_t> ends = {1, 17, 70, 130, 200};
-  PagedSequences sequences(*backend, shapes(), dtype(), ends, random);
   const std::vector<size_t> all = {0, 1, 2, 3, 4};
-  const double tolerance = dtype() == DType::kF32 ? 2e-5 : dtype() == DType::kBF16 ? 2e-2 : 3e-3;
-  for (const std::vector<int32_t>& counts :
-       {std::vector<int32_t>{1, 17, 5, 0, 9}, std::vector<int32_t>{0, 3, 70, 21, 66}}) {
-    EXPECT_LT(largest_difference(sequences.attend(*backend, all, ends, counts),
-                                 sequences.attend(*reference, all, ends, counts)),
-              tolerance);
+  const double tolerance = dtype == DType::kF32 ? 2e-5 : dtype == DType::kBF16 ? 2e-2 : 3e-3;
+  for (const Shapes& shapes : kShapes) {
+    PagedSequences sequences(*backend, shapes, dtype, ends, random);
+    for (const std::vector<int32_t>& counts :
+         {std::vector<int32_t>{1, 17, 5, 0, 9}, std::vector<int32_t>{0, 3, 70, 21, 66}}) {
+      EXPECT_LT(largest_difference(sequences.attend(*backend, all, ends, counts),
+                                   sequences.attend(*reference, all, ends, counts)),
+                tolerance)
+          << "heads " << shapes.num_heads << " over " << shapes.num_kv_heads << ", size " << shapes.head_dim
+          << ", blocks of " << shapes.block_size << ", window " << shapes.window;
+    }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Formats, PagedAttentionOnTensorCores,
+                         ::testing::Combine(::testing::Values("cuda"), ::testing::ValuesIn(testing::kKvFormats)),
+                         [](const auto& test) {
+                           return std::get<0>(test.param) + "_" + std::string(name(std::get<1>(test.param)));
+                         });
 
 class PagedAttentionOfRandomShapesTest : public ::testing::TestWithParam<std::string> {};
 
