@@ -75,8 +75,8 @@ Result<std::unique_ptr<CudaMatrix>> CudaMatrix::upload(std::span<const TensorVie
 }
 
 Result<std::unique_ptr<CudaMatrix>> CudaMatrix::quantise(std::span<const TensorView> parts, DType dtype,
-                                                         Allocator& allocator, Uploader& uploader,
-                                                         Buffer& scratch, cudaStream_t stream) {
+                                                         Allocator& allocator, Uploader& uploader, Buffer& scratch,
+                                                         cudaStream_t stream) {
   QUIRE_CHECK(!parts.empty() && is_quantisation_format(dtype));
   QUIRE_ASSIGN_OR_RETURN(auto matrix, make(parts, dtype, dtype, allocator));
   const StoredMatrix& stored = matrix->stored_;
