@@ -141,6 +141,12 @@ __device__ void with_format(DType dtype, Body body) {
   }
 }
 
+// The scale of I8 of a position.
+__device__ inline float scale_at(const Attention& args, const uint8_t* memory, const BlockId* table, int32_t position) {
+  const Slot slot = slot_of(args, memory, table, position);
+  return load_scale(slot.head + int64_t{args.head_dim} * args.block_size + slot.token * int64_t{4});
+}
+
 // What a row's sums are multiplied by in the end.
 __device__ inline float final_factor(const Attention& args, const Softmax& total, int32_t head) {
   if (args.sinks == nullptr) return 1.0f / total.sum;

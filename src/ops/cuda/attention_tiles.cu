@@ -193,9 +193,7 @@ __global__ void __launch_bounds__(kThreads) attend_tiles_kernel(const Attention 
       const int t = thread % kTile;
       const bool there = begin + t >= first && begin + t <= last;
       const uint8_t* memory = thread < kTile ? args.keys : args.values;
-      const Slot slot = there ? slot_of(args, memory, table, begin + t) : Slot{nullptr, 0};
-      key_scales[thread] =
-          there ? load_scale(slot.head + int64_t{args.head_dim} * args.block_size + slot.token * int64_t{4}) : 0.0f;
+      key_scales[thread] = there ? scale_at(args, memory, table, begin + t) : 0.0f;
       __syncthreads();
     }
     with_format_of<T>(args.dtype, [&](auto format) {

@@ -64,13 +64,6 @@ __device__ inline uint64_t lanes_sum(uint64_t value) {
   for (int offset = kWarp / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(kAllLanes, value, offset);
   return value;
 }
-__device__ inline uint64_t sum_up_to_lane(uint64_t value, int lane) {
-  for (int offset = 1; offset < kWarp; offset *= 2) {
-    const uint64_t below = __shfl_up_sync(kAllLanes, value, static_cast<unsigned>(offset));
-    if (lane >= offset) value += below;
-  }
-  return value;
-}
 
 // One row, in the threads of its block.
 struct Row {

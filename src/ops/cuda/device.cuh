@@ -22,6 +22,16 @@ __device__ inline float warp_sum(float value) {
   return value;
 }
 
+// The sum of the values of the lanes up to this one.
+template <typename T>
+__device__ T sum_up_to_lane(T value, int lane) {
+  for (int offset = 1; offset < kWarp; offset *= 2) {
+    const T below = __shfl_up_sync(kAllLanes, value, static_cast<unsigned>(offset));
+    if (lane >= offset) value += below;
+  }
+  return value;
+}
+
 __device__ inline float warp_max(float value) {
   for (int offset = kWarp / 2; offset > 0; offset /= 2) value = fmaxf(value, __shfl_xor_sync(kAllLanes, value, offset));
   return value;

@@ -75,11 +75,7 @@ __device__ inline Tile find_tile(const GroupedRowsWork& work, int32_t slot) {
       const int32_t begin = group < work.num_groups ? work.offsets[group] : 0;
       const int32_t rows = group < work.num_groups ? work.offsets[group + 1] - begin : 0;
       const int32_t tiles = (rows + kTile - 1) / kTile;
-      int32_t sum = tiles;
-      for (int offset = 1; offset < kWarp; offset *= 2) {
-        const int32_t below = __shfl_up_sync(kAllLanes, sum, static_cast<unsigned>(offset));
-        if (lane >= offset) sum += below;
-      }
+      const int32_t sum = sum_up_to_lane(tiles, lane);
       const int32_t first = slot - (before + sum - tiles);
       if (first >= 0 && first < tiles) found = {group, first * kTile, min(kTile, rows - first * kTile), begin};
       before += __shfl_sync(kAllLanes, sum, kWarp - 1);

@@ -165,11 +165,7 @@ __device__ void sum_counts(int32_t* counts, int32_t num_experts, int32_t* offset
   for (int32_t first = 0; first < num_experts; first += kWarp) {
     const int32_t e = first + lane;
     const int32_t own = e < num_experts ? counts[e] : 0;
-    int32_t sum = own;
-    for (int offset = 1; offset < kWarp; offset *= 2) {
-      const int32_t other = __shfl_up_sync(kAllLanes, sum, static_cast<unsigned>(offset));
-      if (lane >= offset) sum += other;
-    }
+    const int32_t sum = sum_up_to_lane(own, lane);
     if (e < num_experts) {
       counts[e] = before + sum - own;
       offsets[e] = before + sum - own;

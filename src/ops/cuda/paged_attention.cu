@@ -98,13 +98,6 @@ __device__ void load_values(const Attention& args, const BlockId* table, int32_t
     tile[t * kStrideT + d * kStrideD] = KvFormat<kFormat>::number(codes[d]);
 }
 
-// The scale of I8 of the lane's position.
-__device__ inline float lane_scale(const Attention& args, const uint8_t* memory, const BlockId* table,
-                                   int32_t position) {
-  const Slot slot = slot_of(args, memory, table, position);
-  return load_scale(slot.head + int64_t{args.head_dim} * args.block_size + slot.token * int64_t{4});
-}
-
 // --- arithmetic
 
 // Part of a row folded into what came before it: weights of the two.
@@ -384,8 +377,8 @@ __global__ void __launch_bounds__(kThreads) attend_rows(const Attention args) {
         float key_scale = 1;
         float value_scale = 1;
         if (args.dtype == DType::kI8 && begin + lane >= first && begin + lane <= last) {
-          key_scale = lane_scale(args, args.keys, table, begin + lane);
-          value_scale = args.values_are_keys ? key_scale : lane_scale(args, args.values, table, begin + lane);
+          key_scale = scale_at(args, args.keys, table, begin + lane);
+          value_scale = args.values_are_keys ? key_scale : scale_at(args, args.values, table, begin + lane);
         }
         float scores[kRowsPerWarp];
         score(queries, at.query_stride, keys, args.head_dim, lane, scores);
