@@ -6,8 +6,6 @@ find_package(Boost 1.81 EXACT REQUIRED COMPONENTS json)
 find_package(Threads REQUIRED)
 set(OPENSSL_USE_STATIC_LIBS ON)
 find_package(OpenSSL REQUIRED)
-find_package(fmt REQUIRED)
-find_package(spdlog REQUIRED)
 find_package(CLI11 REQUIRED)
 
 function(quire_static_dependency target header archive)
@@ -17,6 +15,16 @@ function(quire_static_dependency target header archive)
   target_include_directories(${target} SYSTEM INTERFACE ${${target}_INCLUDE})
   target_link_libraries(${target} INTERFACE ${${target}_ARCHIVE})
 endfunction()
+
+# Debian has fmt as a shared library or as headers alone, which every source would compile again: made here, once.
+find_path(dep_fmt_INCLUDE fmt/format-inl.h REQUIRED)
+add_library(dep_fmt STATIC ${CMAKE_CURRENT_LIST_DIR}/fmt_library.cpp)
+target_include_directories(dep_fmt SYSTEM PUBLIC ${dep_fmt_INCLUDE})
+find_path(dep_spdlog_INCLUDE spdlog/spdlog.h REQUIRED)
+add_library(dep_spdlog INTERFACE)
+target_include_directories(dep_spdlog SYSTEM INTERFACE ${dep_spdlog_INCLUDE})
+target_compile_definitions(dep_spdlog INTERFACE SPDLOG_FMT_EXTERNAL)
+target_link_libraries(dep_spdlog INTERFACE dep_fmt)
 
 quire_static_dependency(dep_pcre2 pcre2.h libpcre2-8.a)
 quire_static_dependency(dep_utf8proc utf8proc.h libutf8proc.a)
@@ -42,6 +50,7 @@ target_include_directories(dep_xgrammar SYSTEM PUBLIC ${xgrammar_source}/include
                            PRIVATE ${xgrammar_source}/3rdparty/picojson)
 target_compile_definitions(dep_xgrammar PUBLIC XGRAMMAR_ENABLE_CPPTRACE=0 XGRAMMAR_ENABLE_INTERNAL_CHECK=0 XGRAMMAR_LOG_CUSTOMIZE=1)
 target_compile_options(dep_xgrammar PRIVATE -w -ffile-prefix-map=${xgrammar_source}/=)
+target_compile_options(dep_xgrammar PRIVATE $<$<CONFIG:Release>:-O2>)
 target_link_libraries(dep_xgrammar PUBLIC Threads::Threads)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   # In C++20 its vectors' members are constexpr, and clang wants their types whole where xgrammar has only named them.

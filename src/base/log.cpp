@@ -1,5 +1,7 @@
 #include "base/log.h"
 
+#include <spdlog/spdlog.h>
+
 #include <array>
 #include <utility>
 
@@ -17,6 +19,15 @@ constexpr std::array<std::pair<std::string_view, spdlog::level::level_enum>, 4> 
 }};
 
 }  // namespace
+
+void log_line(LogLevel level, fmt::string_view format, fmt::format_args args) noexcept {
+  const auto of_spdlog = kLevels[static_cast<size_t>(level)].second;
+  if (!spdlog::should_log(of_spdlog)) return;
+  try {
+    spdlog::log(of_spdlog, spdlog::string_view_t(fmt::vformat(format, args)));
+  } catch (...) {  // spdlog itself throws nothing
+  }
+}
 
 const LogFields* log_fields() {
   return fields_of_this_line;
@@ -44,6 +55,10 @@ bool set_log_level(std::string_view name) {
     return true;
   }
   return false;
+}
+
+void silence_log() {
+  spdlog::set_level(spdlog::level::off);
 }
 
 }  // namespace quire

@@ -1,8 +1,8 @@
 // Log lines for the operator, on standard error. A thin front of spdlog's default logger, whose level and pattern cli/
-// sets once at start.
+// sets once at start; its headers are read in log.cpp alone, as they take a compiler longer than most of our sources.
 #pragma once
 
-#include <spdlog/spdlog.h>
+#include <fmt/format.h>
 
 #include <string>
 #include <string_view>
@@ -11,24 +11,27 @@
 
 namespace quire {
 
+enum class LogLevel { kDebug, kInfo, kWarning, kError };
+
+// A line that cannot be written for want of memory is left out.
+void log_line(LogLevel level, fmt::string_view format, fmt::format_args args) noexcept;
+
 template <typename... Args>
 void log_debug(fmt::format_string<Args...> format, Args&&... args) {
-  spdlog::debug(format, std::forward<Args>(args)...);
+  log_line(LogLevel::kDebug, format, fmt::make_format_args(args...));
 }
 template <typename... Args>
 void log_info(fmt::format_string<Args...> format, Args&&... args) {
-  spdlog::info(format, std::forward<Args>(args)...);
+  log_line(LogLevel::kInfo, format, fmt::make_format_args(args...));
 }
 template <typename... Args>
 void log_warning(fmt::format_string<Args...> format, Args&&... args) {
-  spdlog::warn(format, std::forward<Args>(args)...);
+  log_line(LogLevel::kWarning, format, fmt::make_format_args(args...));
 }
 template <typename... Args>
 void log_error(fmt::format_string<Args...> format, Args&&... args) {
-  spdlog::error(format, std::forward<Args>(args)...);
+  log_line(LogLevel::kError, format, fmt::make_format_args(args...));
 }
-
-enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
 // What belongs to a line beside its message, for logs that programs read.
 struct LogField {
@@ -52,5 +55,7 @@ void log_request(LogLevel level, std::string_view request_id, fmt::format_string
 std::string_view log_level();
 // False: there is no such level.
 bool set_log_level(std::string_view name);
+// Nothing is written from here on, until a level is set.
+void silence_log();
 
 }  // namespace quire

@@ -11,6 +11,8 @@
 #include <fmt/format.h>
 #include <spdlog/formatter.h>
 #include <spdlog/pattern_formatter.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
 #include <boost/json.hpp>
 
 #include "base/log.h"
@@ -73,7 +75,8 @@ class JsonFormatter final : public spdlog::formatter {
 
 }  // namespace
 
-void log_as_text() {
+void log_to_standard_error() {
+  spdlog::set_default_logger(spdlog::stderr_color_mt("quire"));
   auto formatter = std::make_unique<spdlog::pattern_formatter>();
   formatter->add_flag<FieldsFlag>('*').set_pattern("%Y-%m-%d %H:%M:%S.%e %^%l%$ %v%*");
   spdlog::set_formatter(std::move(formatter));

@@ -2,17 +2,13 @@
 #include <cstdio>
 #include <exception>
 
-#include <spdlog/sinks/stdout_color_sinks.h>
-
-#include "base/log.h"
 #include "cli/commands.h"
 #include "cli/log_format.h"
 #include "cli/options.h"
 
 int main(int argc, char** argv) {
   using namespace quire::cli;
-  spdlog::set_default_logger(spdlog::stderr_color_mt("quire"));
-  log_as_text();
+  log_to_standard_error();
 
   int exit_code = kExitOk;
   CLI::App program("quire serves large language models from a paged KV cache.", "quire");

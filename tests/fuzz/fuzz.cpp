@@ -29,7 +29,7 @@ constexpr double kMostSeconds = 1;
 
 // Warnings about each input are not what a run is read for.
 CpuLimit::CpuLimit() : started_(cpu_seconds()) {
-  spdlog::set_level(spdlog::level::off);
+  silence_log();
 }
 
 CpuLimit::~CpuLimit() {

@@ -184,11 +184,10 @@ std::unique_ptr<Backend> make_exact(const std::string& isa, int threads = 2) {
   return testing::make_backend(isa, threads);
 }
 
-class PagedAttentionTest : public ::testing::TestWithParam<std::tuple<std::string, Shapes, DType>> {
+class PagedAttentionTest : public ::testing::TestWithParam<std::tuple<std::string, Shapes>> {
  protected:
   const std::string& isa() const { return std::get<0>(GetParam()); }
   const Shapes& shapes() const { return std::get<1>(GetParam()); }
-  DType dtype() const { return std::get<2>(GetParam()); }
 };
 
 // Both read the same stored values: the tolerance is that of the arithmetic in floats, whatever the format.
@@ -196,15 +195,19 @@ TEST_P(PagedAttentionTest, AgreesWithTheReferenceForPrefillChunksAndDecodeInOneB
   auto backend = make_exact(isa());
   if (backend == nullptr) GTEST_SKIP() << "this machine lacks " << isa();
   auto reference = make_reference_backend();
-  Random random(11);
-  const std::vector<int32_t> ends = {1, 17, 70, 130, 290};
-  PagedSequences sequences(*backend, shapes(), dtype(), ends, random);
-  const std::vector<size_t> all = {0, 1, 2, 3, 4};
-  for (const std::vector<int32_t>& counts : {std::vector<int32_t>{1, 1, 1, 1, 1}, std::vector<int32_t>{1, 17, 5, 0, 9},
-                                             std::vector<int32_t>{0, 3, 20, 21, 2}}) {
-    EXPECT_LT(largest_difference(sequences.attend(*backend, all, ends, counts),
-                                 sequences.attend(*reference, all, ends, counts)),
-              2e-5);
+  for (const DType dtype : testing::kKvFormats) {
+    SCOPED_TRACE(name(dtype));
+    Random random(11);
+    const std::vector<int32_t> ends = {1, 17, 70, 130, 290};
+    PagedSequences sequences(*backend, shapes(), dtype, ends, random);
+    const std::vector<size_t> all = {0, 1, 2, 3, 4};
+    for (const std::vector<int32_t>& counts :
+         {std::vector<int32_t>{1, 1, 1, 1, 1}, std::vector<int32_t>{1, 17, 5, 0, 9},
+          std::vector<int32_t>{0, 3, 20, 21, 2}}) {
+      EXPECT_LT(largest_difference(sequences.attend(*backend, all, ends, counts),
+                                   sequences.attend(*reference, all, ends, counts)),
+                2e-5);
+    }
   }
 }
 
@@ -212,12 +215,15 @@ TEST_P(PagedAttentionTest, AgreesWithTheReferenceOverSeveralSplitsOfTheContext) 
   auto backend = make_exact(isa());
   if (backend == nullptr) GTEST_SKIP() << "this machine lacks " << isa();
   auto reference = make_reference_backend();
-  Random random(12);
-  PagedSequences sequences(*backend, shapes(), dtype(), {601}, random);
-  for (const int32_t count : {1, 5}) {
-    EXPECT_LT(largest_difference(sequences.attend(*backend, {0}, {601}, {count}),
-                                 sequences.attend(*reference, {0}, {601}, {count})),
-              2e-5);
+  for (const DType dtype : testing::kKvFormats) {
+    SCOPED_TRACE(name(dtype));
+    Random random(12);
+    PagedSequences sequences(*backend, shapes(), dtype, {601}, random);
+    for (const int32_t count : {1, 5}) {
+      EXPECT_LT(largest_difference(sequences.attend(*backend, {0}, {601}, {count}),
+                                   sequences.attend(*reference, {0}, {601}, {count})),
+                2e-5);
+    }
   }
 }
 
@@ -232,29 +238,32 @@ TEST_P(PagedAttentionTest, GivesARowTheSameBitsAloneAndInRunsOfAnyChunking) {
   const auto length = static_cast<int32_t>(random.between(250, 700));
   const auto other = static_cast<int32_t>(random.between(1, 90));
   SCOPED_TRACE(::testing::Message() << "length " << length << " beside " << other);
-  PagedSequences sequences(*backend, shapes(), dtype(), {length, other}, random);
   const int64_t token_floats = int64_t{shapes().num_heads} * shapes().head_dim;
-  const std::vector<float> whole = sequences.attend(*backend, {0}, {length}, {length});
+  for (const DType dtype : testing::kKvFormats) {
+    SCOPED_TRACE(name(dtype));
+    PagedSequences sequences(*backend, shapes(), dtype, {length, other}, random);
+    const std::vector<float> whole = sequences.attend(*backend, {0}, {length}, {length});
 
-  for (int round = 0; round < 3; ++round) {
-    for (int32_t begin = 0; begin < length;) {
-      const auto count =
-          static_cast<int32_t>(std::min<int64_t>(length - begin, random.between(1, round == 0 ? 20 : 200)));
-      // Beside another sequence, before or after it, or alone on one thread.
-      const int64_t company = random.between(0, 2);
-      std::vector<float> out;
-      int64_t skip = 0;
-      if (company == 0) {
-        out = sequences.attend(*one_thread, {0}, {begin + count}, {count});
-      } else if (company == 1) {
-        out = sequences.attend(*backend, {0, 1}, {begin + count, other}, {count, other});
-      } else {
-        out = sequences.attend(*backend, {1, 0}, {other, begin + count}, {other, count});
-        skip = other * token_floats;
+    for (int round = 0; round < 3; ++round) {
+      for (int32_t begin = 0; begin < length;) {
+        const auto count =
+            static_cast<int32_t>(std::min<int64_t>(length - begin, random.between(1, round == 0 ? 20 : 200)));
+        // Beside another sequence, before or after it, or alone on one thread.
+        const int64_t company = random.between(0, 2);
+        std::vector<float> out;
+        int64_t skip = 0;
+        if (company == 0) {
+          out = sequences.attend(*one_thread, {0}, {begin + count}, {count});
+        } else if (company == 1) {
+          out = sequences.attend(*backend, {0, 1}, {begin + count, other}, {count, other});
+        } else {
+          out = sequences.attend(*backend, {1, 0}, {other, begin + count}, {other, count});
+          skip = other * token_floats;
+        }
+        ASSERT_TRUE(same_bits(out.data() + skip, whole.data() + begin * token_floats, count * token_floats))
+            << "positions " << begin << " to " << begin + count << ", company " << company;
+        begin += count;
       }
-      ASSERT_TRUE(same_bits(out.data() + skip, whole.data() + begin * token_floats, count * token_floats))
-          << "positions " << begin << " to " << begin + count << ", company " << company;
-      begin += count;
     }
   }
 }
@@ -336,14 +345,12 @@ TEST_P(PagedAttentionOfRandomShapesTest, AgreesWithTheReferenceCallAfterCall) {
 INSTANTIATE_TEST_SUITE_P(Isa, PagedAttentionOfRandomShapesTest, ::testing::ValuesIn(kDevices));
 
 INSTANTIATE_TEST_SUITE_P(Isa, PagedAttentionTest,
-                         ::testing::Combine(::testing::ValuesIn(kDevices), ::testing::ValuesIn(kShapes),
-                                            ::testing::ValuesIn(testing::kKvFormats)),
+                         ::testing::Combine(::testing::ValuesIn(kDevices), ::testing::ValuesIn(kShapes)),
                          [](const auto& test) {
                            const Shapes& s = std::get<1>(test.param);
                            return std::get<0>(test.param) + "_h" + std::to_string(s.num_heads) + "kv" +
                                   std::to_string(s.num_kv_heads) + "d" + std::to_string(s.head_dim) + "b" +
-                                  std::to_string(s.block_size) + "w" + std::to_string(s.window) + "_" +
-                                  std::string(name(std::get<2>(test.param)));
+                                  std::to_string(s.block_size) + "w" + std::to_string(s.window);
                          });
 
 }  // namespace

@@ -13,8 +13,11 @@ function(quire_cpu_kernels isa)
   target_sources(quire_ops_cpu PRIVATE $<TARGET_OBJECTS:${objects}>)
 endfunction()
 
-quire_cpu_kernels(portable)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  # Hardly a machine of this kind runs them, and at -O3 they take a compiler longest.
+  quire_cpu_kernels(portable $<$<CONFIG:Release>:-O2>)
   quire_cpu_kernels(avx2 -mavx2 -mfma -mf16c -mbmi2)
   quire_cpu_kernels(avx512 -mavx2 -mfma -mf16c -mbmi2 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni)
+else()
+  quire_cpu_kernels(portable)
 endif()
