@@ -10,10 +10,10 @@ namespace quire::ops::cuda {
 inline constexpr int kWarp = 32;
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 
-// The block's memory of the size that its launch named.
+// The block's memory of the size that its launch named, at an alignment that tensor cores' loads want.
 template <typename T>
 __device__ T* dynamic_shared() {
-  extern __shared__ __align__(16) unsigned char quire_dynamic_shared[];
+  extern __shared__ __align__(32) unsigned char quire_dynamic_shared[];
   return reinterpret_cast<T*>(quire_dynamic_shared);
 }
 
