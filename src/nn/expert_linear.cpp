@@ -63,7 +63,6 @@ class Stored {
       // The first that is missing is enough for the error: a configuration may name any number of experts.
       for (int32_t e = 0; e < shape.num_experts && (e == 0 || views_.back().data != nullptr); ++e)
         views_.push_back(loader.stored(with_expert(prefix, stem, e) + weight, {shape.rows, shape.columns}));
-      views_.resize(static_cast<size_t>(shape.num_experts));
       return;
     }
     const std::string name = prefix + std::string(stem);
@@ -89,8 +88,8 @@ class Stored {
     }
   }
 
-  // [rows, columns]; in `memory` where it is not stored like that. Its memory is missing when planning, and its dtype
-  // too where a tensor is missing: then the loader knows.
+  // [rows, columns]; in `memory` where it is not stored like that. Its data is nullptr where a tensor is missing, which
+  // the loader knows. REQUIRES: those of the experts before are there.
   TensorView expert(int32_t index, bool planning, std::vector<uint8_t>& memory) const {
     if (!is_stack_) return views_[static_cast<size_t>(index)];
     TensorView view = views_[0];
@@ -199,20 +198,22 @@ std::vector<float> gate_and_up_bias(Loader& loader, const std::string& prefix, c
 
 }  // namespace
 
-void ExpertLinear::pack(Loader& loader, int32_t expert, const std::vector<TensorView>& parts) {
+bool ExpertLinear::pack(Loader& loader, int32_t expert, const std::vector<TensorView>& parts) {
   for (const TensorView& part : parts) {
-    if (part.data == nullptr) return;  // missing, which the loader tells with all else
+    if (part.data == nullptr) return false;  // missing, which the loader tells with all else
   }
   std::vector<std::unique_ptr<ops::PackedMatrix>> packed = loader.pack(parts);
   if (expert == 0) segments_.resize(packed.size());
   for (size_t i = 0; i < packed.size(); ++i) {
     if (i >= segments_.size() || (expert > 0 && packed[i]->dtype() != segments_[i][0]->dtype())) {
-      return loader.fail(unimplemented("the matrix of expert {} is {}, unlike that of expert 0; supported: one type",
-                                       expert, name(packed[i]->dtype())));
+      loader.fail(unimplemented("the matrix of expert {} is {}, unlike that of expert 0; supported: one type", expert,
+                                name(packed[i]->dtype())));
+      return false;
     }
     segments_[i].push_back(packed[i].get());
     matrices_.push_back(std::move(packed[i]));
   }
+  return true;
 }
 
 void ExpertLinear::finish(Loader& loader, std::span<const float> bias) {
@@ -247,7 +248,7 @@ ExpertLinear ExpertLinear::gate_and_up(Loader& loader, const std::string& prefix
   for (int32_t e = 0; e < experts; ++e) {
     std::vector<TensorView> views;
     for (size_t i = 0; i < parts.size(); ++i) views.push_back(parts[i].expert(e, loader.planning(), memory[i]));
-    out.pack(loader, e, views);
+    if (!out.pack(loader, e, views)) break;
   }
   out.finish(loader, shape.bias ? gate_and_up_bias(loader, prefix, spelling, shape) : std::vector<float>());
   return out;
@@ -263,7 +264,9 @@ ExpertLinear ExpertLinear::down(Loader& loader, const std::string& prefix, const
   const Stored stored(loader, prefix, spelling, spelling.down,
                       {shape.num_experts, shape.hidden_size, shape.intermediate_size, transposed, false});
   std::vector<uint8_t> memory;
-  for (int32_t e = 0; e < shape.num_experts; ++e) out.pack(loader, e, {stored.expert(e, loader.planning(), memory)});
+  for (int32_t e = 0; e < shape.num_experts; ++e) {
+    if (!out.pack(loader, e, {stored.expert(e, loader.planning(), memory)})) break;
+  }
   out.finish(loader, shape.bias
                          ? stored_bias(loader, prefix, spelling, spelling.down, shape.num_experts, shape.hidden_size)
                          : std::vector<float>());

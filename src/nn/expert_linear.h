@@ -34,8 +34,9 @@ class ExpertLinear {
   void operator()(ops::Backend& backend, const float* x, int64_t num_rows, const int32_t* offsets, float* out) const;
 
  private:
-  // The matrices of an expert, in turn; what they make together, after the last.
-  void pack(Loader& loader, int32_t expert, const std::vector<TensorView>& parts);
+  // The matrices of an expert, in turn; what they make together, after the last. False: they are missing or do not fit,
+  // which ends the list, for a configuration may name any number of experts.
+  bool pack(Loader& loader, int32_t expert, const std::vector<TensorView>& parts);
   void finish(Loader& loader, std::span<const float> bias);
 
   int32_t num_experts_ = 0;
