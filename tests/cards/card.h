@@ -1,5 +1,5 @@
-// The card for tests whose parameter says "cuda": a real one, or the host in its place (tests/cuda_on_host). Which one, is
-// the program's that card.cpp is compiled for.
+// The card for tests whose parameter says "cuda": a real one, or the host in its place (tests/cuda_on_host). It is the
+// program's choice, which compiles card.cpp for one of them.
 #pragma once
 
 #include <memory>
