@@ -19,6 +19,7 @@ struct AddedToken {
   TokenId id = kNoToken;
   bool special = false;                 // a control token: only trusted text may spell it
   bool normalized = false;              // searched for in normalised text, its spelling normalised too
+  bool in_model = true;                 // the model has it too, and may make it of its parts
   bool single_word = false;             // no word character may touch it
   bool lstrip = false, rstrip = false;  // takes the white space before, after
 };

@@ -28,7 +28,8 @@ Result<std::vector<AddedToken>> read_added_tokens(const JsonNode& root, TokenTab
     QUIRE_ASSIGN_OR_RETURN(token.lstrip, node.boolean("lstrip", false));
     QUIRE_ASSIGN_OR_RETURN(token.rstrip, node.boolean("rstrip", false));
     // Usually the vocabulary has the token too, under the same id.
-    if (tokens.find(content) != id) QUIRE_RETURN_IF_ERROR(tokens.add(content, id, node.path()));
+    token.in_model = tokens.find(content) == id;
+    if (!token.in_model) QUIRE_RETURN_IF_ERROR(tokens.add(content, id, node.path()));
     token.content = content;
     token.id = static_cast<TokenId>(id);
     added.push_back(std::move(token));

@@ -95,11 +95,12 @@ Result<BpeOptions> read_bpe_options(const JsonNode& model, const TokenTable& tok
   return options;
 }
 
-// Text must never become a special token, whatever it spells: those are found before the model is asked.
+// Text must never become a special token, whatever it spells: those are found before the model is asked. Nor does the
+// model know tokens that were only added to it.
 std::vector<bool> hidden_tokens(const TokenizerParts& parts) {
   std::vector<bool> hidden(static_cast<size_t>(parts.tokens.size()), false);
   for (const AddedToken& token : parts.added) {
-    if (token.special) hidden[static_cast<size_t>(token.id)] = true;
+    if (token.special || !token.in_model) hidden[static_cast<size_t>(token.id)] = true;
   }
   return hidden;
 }

@@ -306,5 +306,25 @@ TEST(TokenizerJsonTest, CharactersOutsideTheVocabularyBecomeTheUnknownToken) {
   EXPECT_EQ(tokenizer(true)->decode(std::vector<TokenId>{3, 4}, false), "abé");
 }
 
+TEST(TokenizerJsonTest, TheModelDoesNotMakeATokenThatWasOnlyAddedToIt) {
+  for (const bool in_vocabulary : {false, true}) {
+    object json = small_bpe();
+    vocab(json).clear();
+    for (const char* token : {"a", "b", "c"}) vocab(json)[token] = vocab(json).size();
+    if (in_vocabulary) vocab(json)["ab"] = 3;
+    model(json)["merges"] = array();
+    model(json)["ignore_merges"] = true;
+    json["added_tokens"] = array({object({{"content", "ab"}, {"id", 3}, {"single_word", true}})});
+    json["pre_tokenizer"] = {
+        {"type", "Split"}, {"pattern", {{"String", "c"}}}, {"behavior", "Isolated"}, {"invert", false}};
+    const auto tokenizer = load(json);
+    ASSERT_NE(tokenizer, nullptr);
+    EXPECT_EQ(tokenizer->encode("ab", false), (std::vector<TokenId>{3}));
+    // Not a word by itself: whole pieces are looked up among the model's own tokens alone.
+    EXPECT_EQ(tokenizer->encode("abc", false),
+              in_vocabulary ? (std::vector<TokenId>{3, 2}) : (std::vector<TokenId>{0, 1, 2}));
+  }
+}
+
 }  // namespace
 }  // namespace quire::text
