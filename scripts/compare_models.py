@@ -8,7 +8,7 @@ and a release build.
 A model's shape, rotation, windows, biases, activation and whatever else its family's configuration may say are drawn at
 random; weights are normal, norms and biases too. `--legacy` rewrites config.json as transformers 4 spelled it
 (rope_theta, rope_scaling, no layer_types), which the reference reads back as well. A log-probability may differ by 1e-3
-and by twice what the reference differs from itself in float64: some random models magnify every rounding.
+and by eight times what the reference differs from itself in float64 at most: some random models magnify every rounding.
 Printed: what differs, what quire refuses with its reason, and a table by family. Exit code 1 where something differs.
 """
 
@@ -331,7 +331,7 @@ def main():
             rows = [sum(rows, []) for rows in (found, expected, exact)]
             off = max(abs(a - b) for a, b in zip(rows[0], rows[1], strict=True))
             unsure = max(abs(a - b) for a, b in zip(rows[1], rows[2], strict=True))
-            if off <= TOLERANCE + 2 * unsure:
+            if off <= TOLERANCE + 8 * unsure:
                 equal[family] += 1
                 continue
             different[family] += 1

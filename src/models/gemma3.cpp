@@ -30,8 +30,8 @@ Result<boost::json::object> text_config(const boost::json::object& config) {
 
 // One of rope_parameters' entries by the type of layer. Before there were such entries the keys stood alone, and a
 // scaling was the full layers'.
-Result<RopeConfig> read_layer_rope(const boost::json::object& config, const char* type, const char* older_key,
-                                   double theta, const ModelConfig& model) {
+Result<RopeConfig> read_entry(const boost::json::object& config, const char* type, const char* older_key, double theta,
+                              const ModelConfig& model) {
   const boost::json::value* found = config.if_contains("rope_parameters");
   const boost::json::object* all = found == nullptr ? nullptr : found->if_object();
   const boost::json::value* entry = all == nullptr ? nullptr : all->if_contains(type);
@@ -42,6 +42,13 @@ Result<RopeConfig> read_layer_rope(const boost::json::object& config, const char
   const bool flat = all != nullptr && (all->contains("rope_type") || all->contains("rope_theta"));
   if (!scaled || !(flat || ConfigReader(config).has("rope_scaling"))) return read_rope_entry({}, model, defaults);
   return read_rope(config, model, defaults);
+}
+
+Result<RopeConfig> read_layer_rope(const boost::json::object& config, const char* type, const char* older_key,
+                                   double theta, const ModelConfig& model) {
+  QUIRE_ASSIGN_OR_RETURN(RopeConfig rope, read_entry(config, type, older_key, theta, model));
+  rope.truncate = true;  // yarn's: the reference looks for it beside the entries, where it is no key
+  return rope;
 }
 
 }  // namespace

@@ -311,6 +311,7 @@ template <typename T>
 bool launch_head_dim(const Attention& work, dim3 grid, cudaStream_t stream) {
   if (work.head_dim <= 64) return launch_tiles<T, 64>(work, grid, stream);
   if (work.head_dim <= 128) return launch_tiles<T, 128>(work, grid, stream);
+  if (work.head_dim <= 256) return launch_tiles<T, 256>(work, grid, stream);
   return false;
 }
 
