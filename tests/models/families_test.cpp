@@ -141,6 +141,20 @@ TEST(Families, Gemma3sOlderSpellingOfItsRopesIsRead) {
   EXPECT_THAT(older->layer_windows, ElementsAre(16, 0, 16, 0));
 }
 
+TEST(Families, TruncateOfAYarnScalingIsNoKeyOfGemma3s) {
+  const boost::json::object yarn = {{"rope_type", "yarn"}, {"factor", 4.0}, {"truncate", false}};
+  boost::json::object nested = small("Gemma3ForCausalLM");
+  nested["rope_parameters"] = {{"full_attention", yarn}, {"sliding_attention", {{"rope_type", "default"}}}};
+  boost::json::object older = small("Gemma3ForCausalLM");
+  older["rope_scaling"] = yarn;
+  for (const boost::json::object& config : {nested, older}) {
+    const auto read_config = read(config);
+    ASSERT_TRUE(read_config.ok()) << read_config.status().message();
+    EXPECT_EQ(read_config->rope.scaling, RopeScaling::kYarn);
+    EXPECT_TRUE(read_config->rope.truncate);
+  }
+}
+
 TEST(Families, TheTextPartOfALargerGemma3IsRead) {
   boost::json::object whole{{"architectures", {"Gemma3ForConditionalGeneration"}}, {"eos_token_id", {1, 106}}};
   whole["text_config"] = small("ignored");
