@@ -11,6 +11,33 @@ namespace json = boost::json;
 
 constexpr size_t kMostTextBytes = size_t{256} << 20;
 
+std::string_view text_of(const json::object& object, std::string_view key) {
+  const json::value* value = object.if_contains(key);
+  return value != nullptr && value->is_string() ? std::string_view(value->get_string()) : std::string_view();
+}
+
+// Whether all groups of compressed-tensors have weights of 8-bit floats.
+bool are_eight_bit_floats(const json::object& quantization) {
+  const json::value* groups = quantization.if_contains("config_groups");
+  if (groups == nullptr || !groups->is_object()) return false;
+  for (const auto& [name, group] : groups->get_object()) {
+    const json::value* weights = group.is_object() ? group.get_object().if_contains("weights") : nullptr;
+    if (weights == nullptr || !weights->is_object()) return false;
+    const json::value* bits = weights->get_object().if_contains("num_bits");
+    if (bits == nullptr || !bits->is_int64() || bits->get_int64() != 8) return false;
+    if (text_of(weights->get_object(), "type") != "float") return false;
+  }
+  return true;
+}
+
+// Weights of 8-bit floats with scales beside them, as nn/scaled_weights.h reads them.
+bool is_supported(const json::object& quantization) {
+  const std::string_view method = text_of(quantization, "quant_method");
+  if (method == "fp8") return !text_of(quantization, "fmt").starts_with("e5");
+  if (method == "modelopt") return text_of(quantization, "quant_algo") == "FP8";
+  return method == "fbgemm_fp8" || (method == "compressed-tensors" && are_eight_bit_floats(quantization));
+}
+
 Result<json::object> read_config(const ModelDirectory& directory) {
   if (!directory.has("config.json")) {
     return not_found("{}: there is no config.json, which says what model it is", directory.path().string());
@@ -20,10 +47,11 @@ Result<json::object> read_config(const ModelDirectory& directory) {
   const json::value* quantization = config.if_contains("quantization_config");
   if (quantization == nullptr || quantization->is_null()) return config;
   const json::object* object = quantization->if_object();
+  if (object != nullptr && is_supported(*object)) return config;
   const json::value* method = object == nullptr ? nullptr : object->if_contains("quant_method");
   return unimplemented(
-      "{}: quantization_config with quant_method {} is not supported yet; use a checkpoint in F32, "
-      "F16 or BF16, or a GGUF file",
+      "{}: quantization_config with quant_method {} is not supported yet; supported: weights of 8-bit floats (fp8, "
+      "fbgemm_fp8, modelopt, compressed-tensors), a checkpoint in F32, F16 or BF16, or a GGUF file",
       path.string(), method != nullptr && method->is_string() ? in_quotes(method->get_string()) : "(not named)");
 }
 

@@ -25,11 +25,11 @@ struct KnownDtype {
   std::optional<DType> dtype;  // nullopt: known, not built
 };
 constexpr auto kKnownDtypes = std::to_array<KnownDtype>({
-    {"F32", DType::kF32},      {"F16", DType::kF16},      {"BF16", DType::kBF16},    {"I32", DType::kI32},
-    {"I64", DType::kI64},      {"F64", std::nullopt},     {"BOOL", std::nullopt},    {"U8", DType::kU8},
-    {"I8", std::nullopt},      {"I16", std::nullopt},     {"U16", std::nullopt},     {"U32", std::nullopt},
-    {"U64", std::nullopt},     {"C64", std::nullopt},     {"F8_E4M3", std::nullopt}, {"F8_E5M2", std::nullopt},
-    {"F8_E8M0", std::nullopt}, {"F6_E2M3", std::nullopt}, {"F6_E3M2", std::nullopt}, {"F4", std::nullopt},
+    {"F32", DType::kF32},      {"F16", DType::kF16},      {"BF16", DType::kBF16},      {"I32", DType::kI32},
+    {"I64", DType::kI64},      {"F64", std::nullopt},     {"BOOL", std::nullopt},      {"U8", DType::kU8},
+    {"I8", std::nullopt},      {"I16", std::nullopt},     {"U16", std::nullopt},       {"U32", std::nullopt},
+    {"U64", std::nullopt},     {"C64", std::nullopt},     {"F8_E4M3", DType::kF8E4M3}, {"F8_E5M2", std::nullopt},
+    {"F8_E8M0", std::nullopt}, {"F6_E2M3", std::nullopt}, {"F6_E3M2", std::nullopt},   {"F4", std::nullopt},
 });
 
 struct Entry {
@@ -61,7 +61,7 @@ Result<DType> read_dtype(const json::object& from) {
       std::find_if(kKnownDtypes.begin(), kKnownDtypes.end(), [&](const KnownDtype& d) { return d.name == found; });
   if (known == kKnownDtypes.end()) return data_loss("dtype {} names no type", in_quotes(found));
   if (!known->dtype) {
-    return unimplemented("has dtype {}, which is not supported yet; supported: F32, F16, BF16", found);
+    return unimplemented("has dtype {}, which is not supported yet; supported: F32, F16, BF16, F8_E4M3", found);
   }
   return *known->dtype;
 }

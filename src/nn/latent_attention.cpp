@@ -88,7 +88,8 @@ void LatentAttention::load_up_projections(Loader& loader, const std::string& pre
         pack_heads(loader, loader.stored(prefix + ".v_b_proj.weight", {heads, sizes.value_head_dim, sizes.kv_rank}));
     return;
   }
-  const TensorView stored = loader.stored(together, {heads * rows, sizes.kv_rank});
+  std::vector<uint8_t> memory;
+  const TensorView stored = loader.with_scales(loader.stored(together, {heads * rows, sizes.kv_rank}), memory);
   if (stored.data == nullptr) return;
   const int64_t stored_row = row_bytes(stored.dtype, sizes.kv_rank);
   for (int64_t head = 0; head < heads; ++head) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <iterator>
 #include <set>
 
 #include "base/log.h"
@@ -13,12 +14,45 @@ namespace quire::nn {
 const checkpoint::CheckpointTensor* Loader::declare(const std::string& name, const Shape& shape, bool optional) {
   specs_.push_back({name, shape, optional});
   // What does not fit is reported with everything else by finish().
-  return checkpoint_.declared(specs_.back());
+  const checkpoint::CheckpointTensor* tensor = checkpoint_.declared(specs_.back());
+  if (tensor == nullptr || tensor->view.dtype != DType::kF8E4M3) return tensor;
+  auto scaled = ScaledWeight::find(checkpoint_, *tensor);
+  if (!scaled.ok()) {
+    fail(scaled.status());
+  } else if (scaled_.emplace(tensor->view.data, *scaled).second) {
+    specs_.push_back({scaled->scales().name, scaled->scales().view.shape});
+  }
+  return tensor;
+}
+
+const ScaledWeight* Loader::scales_of(const TensorView& view) const {
+  const auto next = scaled_.upper_bound(view.data);
+  if (next == scaled_.begin()) return nullptr;
+  const ScaledWeight& before = std::prev(next)->second;
+  return before.holds(view) ? &before : nullptr;
+}
+
+DType Loader::form_of(const TensorView& view) const {
+  const ScaledWeight* scaled = scales_of(view);
+  return scaled == nullptr ? view.dtype : scaled->form();
+}
+
+TensorView Loader::with_scales(const TensorView& stored, std::vector<uint8_t>& memory) const {
+  const ScaledWeight* scaled = scales_of(stored);
+  if (scaled == nullptr) return stored;
+  if (planning()) return {stored.data, DType::kBF16, stored.shape};
+  memory = scaled->read(stored, DType::kBF16, backend_);
+  return {memory.data(), DType::kBF16, stored.shape};
 }
 
 ops::ResidentTable Loader::table(const std::string& name, const Shape& shape) {
   const checkpoint::CheckpointTensor* tensor = declare(name, shape, /*optional=*/false);
   if (tensor == nullptr) return {};
+  if (!is_weight_format(tensor->view.dtype)) {
+    fail(unimplemented("a table of {} ({}); supported: F32, F16, BF16 or one of GGUF's blocks",
+                       quire::name(tensor->view.dtype), name));
+    return {};
+  }
   bytes_ += backend_.table_bytes(tensor->view);
   if (planning()) return {.view = tensor->view, .memory = {}};
   auto table = backend_.table(tensor->view);
@@ -96,11 +130,16 @@ std::vector<std::unique_ptr<ops::PackedMatrix>> Loader::pack(std::span<const Ten
     if (!ops::can_be_quantised(view.dtype)) return std::nullopt;
     return quantised_dtype(quantized_.quantization, role, view.shape[1]);
   };
+  for (const TensorView& view : views) {
+    if (view.dtype != DType::kF8E4M3 || scales_of(view) != nullptr) continue;
+    fail(unimplemented("a matrix of F8_E4M3 that is stored transposed or without scales"));
+    return {};
+  }
   for (size_t begin = 0; begin < views.size();) {
     const std::optional<DType> rounded = target(views[begin]);
     size_t end = begin + 1;
-    while (end < views.size() &&
-           (rounded ? target(views[end]) == rounded : views[end].dtype == views[begin].dtype && !target(views[end])))
+    while (end < views.size() && (rounded ? target(views[end]) == rounded
+                                          : form_of(views[end]) == form_of(views[begin]) && !target(views[end])))
       ++end;
     if (!rounded && role != WeightRole::kExact && quantized_.quantization != Quantization::kNone) {
       for (const TensorView& view : views.subspan(begin, end - begin)) {
@@ -124,7 +163,8 @@ void Loader::note_form(std::span<const TensorView> matrices, int64_t packed_byte
   constexpr int64_t kRows = 1024;
   constexpr int64_t kColumns = 256;
   const DType dtype = matrices[0].dtype;
-  if (backend_.packed_bytes(dtype, kRows, kColumns) * 10 < kRows * row_bytes(dtype, kColumns) * 11) return;
+  if (backend_.packed_bytes(form_of(matrices[0]), kRows, kColumns) * 10 < kRows * row_bytes(dtype, kColumns) * 11)
+    return;
   int64_t stored_bytes = 0;
   for (const TensorView& matrix : matrices) stored_bytes += matrix.bytes();
   widened_.add(matrices[0].dtype, static_cast<int64_t>(matrices.size()), stored_bytes, packed_bytes);
@@ -142,9 +182,18 @@ std::unique_ptr<ops::PackedMatrix> Loader::pack_segment(std::span<const TensorVi
   int64_t bytes = 0;
   const auto start = std::chrono::steady_clock::now();
   if (planning()) {
-    bytes = backend_.packed_bytes(rounded.value_or(views[0].dtype), rows, views[0].shape[1]);
+    bytes = backend_.packed_bytes(rounded.value_or(form_of(views[0])), rows, views[0].shape[1]);
   } else {
-    auto result = rounded ? backend_.quantise(views, *rounded) : backend_.pack(views);
+    std::vector<TensorView> read(views.begin(), views.end());
+    std::vector<std::vector<uint8_t>> memory;
+    for (TensorView& view : read) {
+      const ScaledWeight* scaled = scales_of(view);
+      if (scaled == nullptr) continue;
+      memory.push_back(scaled->read(view, scaled->form(), backend_));
+      view.data = memory.back().data();
+      view.dtype = scaled->form();
+    }
+    auto result = rounded ? backend_.quantise(read, *rounded) : backend_.pack(read);
     if (!result.ok()) {
       if (failure_.ok()) failure_ = result.status();
       return nullptr;
@@ -188,7 +237,12 @@ Result<std::vector<uint8_t>> Loader::transpose(const TensorView& view) const {
 
 Status Loader::finish(std::span<const std::string_view> ignored_suffixes,
                       std::span<const std::string_view> ignored_prefixes) const {
-  QUIRE_RETURN_IF_ERROR(checkpoint::match_parameters(checkpoint_, specs_, ignored_suffixes, ignored_prefixes));
+  std::vector<std::string_view> ignored(ignored_suffixes.begin(), ignored_suffixes.end());
+  // What activations and a cache of 8 bits would be divided by; neither is rounded by numbers of the checkpoint here.
+  constexpr std::string_view kOfActivations[] = {".input_scale", ".input_scale_ub", ".output_scale",
+                                                 ".q_scale",     ".k_scale",        ".v_scale"};
+  if (!scaled_.empty()) ignored.insert(ignored.end(), std::begin(kOfActivations), std::end(kOfActivations));
+  QUIRE_RETURN_IF_ERROR(checkpoint::match_parameters(checkpoint_, specs_, ignored, ignored_prefixes));
   const std::string others = checkpoint::describe_left_alone(checkpoint_, ignored_prefixes);
   if (planning() && !others.empty()) log_info("not loaded, since nothing here uses it: {}", others);
   QUIRE_RETURN_IF_ERROR(check_quantizable());

@@ -3,6 +3,7 @@
 // from headers alone), then to load.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -12,6 +13,7 @@
 #include "base/status.h"
 #include "checkpoint/checkpoint.h"
 #include "nn/quantization.h"
+#include "nn/scaled_weights.h"
 #include "nn/widened_weights.h"
 #include "ops/backend.h"
 
@@ -55,6 +57,9 @@ class Loader {
   // quantised if that was asked for.
   std::vector<std::unique_ptr<ops::PackedMatrix>> pack(std::span<const TensorView> matrices,
                                                        WeightRole role = WeightRole::kProjection);
+  // `stored`, or what it is with its scales (scaled_weights.h) as BF16, whose memory is `memory`; that is not filled
+  // when planning.
+  TensorView with_scales(const TensorView& stored, std::vector<uint8_t>& memory) const;
   // A small matrix as floats on the host; empty when planning.
   std::vector<float> floats(const std::string& name, int64_t rows, int64_t columns);
 
@@ -88,6 +93,10 @@ class Loader {
   // failure.
   std::unique_ptr<ops::PackedMatrix> pack_segment(std::span<const TensorView> matrices, std::optional<DType> rounded);
   const checkpoint::CheckpointTensor* declare(const std::string& name, const Shape& shape, bool optional);
+  // The scales of a weight that has been declared; nullptr: it has none.
+  const ScaledWeight* scales_of(const TensorView& view) const;
+  // What a matrix is packed as where it is not rounded.
+  DType form_of(const TensorView& view) const;
   // Matrices of one dtype that were packed, or are planned to be.
   void note_form(std::span<const TensorView> matrices, int64_t packed_bytes);
 
@@ -95,7 +104,8 @@ class Loader {
   const checkpoint::Checkpoint& checkpoint_;
   ops::Backend& backend_;
   std::vector<checkpoint::ParameterSpec> specs_;
-  Status failure_;  // the first
+  std::map<const void*, ScaledWeight> scaled_;  // by where their codes begin
+  Status failure_;                              // the first
   int64_t bytes_ = 0;
   WidenedWeights widened_;
   QuantizationReport quantized_;

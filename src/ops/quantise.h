@@ -21,7 +21,7 @@ constexpr bool is_quantisation_format(DType dtype) {
   return dtype == DType::kQ8_0 || dtype == DType::kQ4_1 || dtype == DType::kQ4_K || dtype == DType::kF8E4M3;
 }
 
-// A row of k values as it is rounded: F8_E4M3 has its float behind the codes.
+// A row of k values as it is rounded, or given to Backend::pack(): F8_E4M3 has its float behind the codes.
 constexpr int64_t quantised_row_bytes(DType dtype, int64_t k) {
   return row_bytes(dtype, k) + (dtype == DType::kF8E4M3 ? 4 : 0);
 }

@@ -20,8 +20,10 @@ class MemoryCheckpoint final : public checkpoint::Checkpoint {
     ASSERT_EQ(tensors_.back().view.bytes(), static_cast<int64_t>(memory_.back().size())) << name;
   }
 
+  void set_config(boost::json::object config) { config_ = std::move(config); }
+
   checkpoint::Format format() const override { return checkpoint::Format::kSafetensors; }
-  const boost::json::object& config() const override { return nothing_; }
+  const boost::json::object& config() const override { return config_; }
   const boost::json::object& generation_config() const override { return nothing_; }
   std::span<const checkpoint::CheckpointTensor> tensors() const override { return tensors_; }
   const checkpoint::CheckpointTensor* find(std::string_view name) const override {
@@ -40,7 +42,7 @@ class MemoryCheckpoint final : public checkpoint::Checkpoint {
  private:
   std::deque<std::vector<uint8_t>> memory_;  // whose elements do not move
   std::vector<checkpoint::CheckpointTensor> tensors_;
-  boost::json::object nothing_;
+  boost::json::object config_, nothing_;
 };
 
 }  // namespace quire::nn

@@ -150,8 +150,8 @@ class StoredRows {
   explicit StoredRows(std::span<const TensorView> parts) {
     for (const TensorView& part : parts) {
       for (int64_t row = 0; row < part.shape[0]; ++row) {
-        rows_.push_back(
-            {static_cast<const uint8_t*>(part.data) + row * row_bytes(part.dtype, part.shape[1]), part.dtype});
+        rows_.push_back({static_cast<const uint8_t*>(part.data) + row * quantised_row_bytes(part.dtype, part.shape[1]),
+                         part.dtype});
       }
     }
   }
@@ -257,7 +257,7 @@ Result<std::unique_ptr<PackedPanels>> PackedPanels::pack(std::span<const TensorV
                                                          ThreadPool& pool) {
   QUIRE_CHECK(!parts.empty());
   const DType dtype = parts[0].dtype;
-  if (!panel_layout(dtype) || panel_layout(dtype)->panel_scales > 0) {
+  if (!panel_layout(dtype)) {
     return unimplemented("a weight of {} has no kernel: expected F32, F16, BF16 or one of GGUF's blocks", name(dtype));
   }
   const auto [rows, columns] = stacked_shape(parts);

@@ -48,13 +48,13 @@ Result<std::unique_ptr<CudaMatrix>> CudaMatrix::upload(std::span<const TensorVie
                                                        Uploader& uploader) {
   QUIRE_CHECK(!parts.empty());
   const DType dtype = parts[0].dtype;
-  if (!is_weight_format(dtype)) {
+  if (!is_weight_format(dtype) && dtype != DType::kF8E4M3) {
     return unimplemented("a weight of {} has no kernel: expected F32, F16, BF16 or one of GGUF's blocks", name(dtype));
   }
   QUIRE_ASSIGN_OR_RETURN(auto matrix, make(parts, dtype, held_dtype(dtype), allocator));
   const StoredMatrix& stored = matrix->stored_;
   auto* to = matrix->memory_.as<uint8_t>();
-  const auto from_stride = static_cast<size_t>(row_bytes(dtype, stored.columns));
+  const auto from_stride = static_cast<size_t>(quantised_row_bytes(dtype, stored.columns));
   const auto to_stride = static_cast<size_t>(stored.row_bytes);
   for (const TensorView& part : parts) {
     QUIRE_CHECK(part.dtype == dtype);

@@ -46,7 +46,7 @@ class StoredMatrix final : public PackedMatrix {
   }
   void append(const TensorView& part) {
     const auto* bytes = static_cast<const uint8_t*>(part.data);
-    data_.insert(data_.end(), bytes, bytes + part.bytes());
+    data_.insert(data_.end(), bytes, bytes + part.shape[0] * quantised_row_bytes(dtype_, columns_));
   }
   void append(const std::vector<uint8_t>& row) { data_.insert(data_.end(), row.begin(), row.end()); }
 
@@ -65,7 +65,7 @@ class ReferenceBackend final : public Backend {
   Result<std::unique_ptr<PackedMatrix>> pack(std::span<const TensorView> parts) override {
     QUIRE_CHECK(!parts.empty());
     const DType dtype = parts[0].dtype;
-    if (!is_weight_format(dtype)) {
+    if (!is_weight_format(dtype) && dtype != DType::kF8E4M3) {
       return unimplemented("a weight of {} has no kernel: expected F32, F16, BF16 or one of GGUF's blocks",
                            name(dtype));
     }

@@ -1,0 +1,235 @@
+// Weights of 8-bit floats with scales beside them, against sums in double precision.
+#include "nn/scaled_weights.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "nn/expert_linear.h"
+#include "nn/linear.h"
+#include "nn/loader.h"
+#include "ops/cpu/cpu_backend.h"
+#include "ops/reference/reference_backend.h"
+#include "tests/nn/memory_checkpoint.h"
+
+namespace quire::nn {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kRows = 40;
+constexpr int64_t kColumns = 72;
+constexpr int64_t kBlockRows = 16;
+constexpr int64_t kBlockColumns = 32;
+
+double number_of(uint8_t code) {
+  const int exponent = code >> 3 & 15;
+  const double magnitude = exponent == 0 ? std::ldexp(code & 7, -9) : std::ldexp(1.0 + (code & 7) / 8.0, exponent - 7);
+  return code & 0x80 ? -magnitude : magnitude;
+}
+
+float as_bfloat16(float x) {
+  uint32_t bits = 0;
+  std::memcpy(&bits, &x, sizeof(bits));
+  bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000;
+  std::memcpy(&x, &bits, sizeof(x));
+  return x;
+}
+
+template <typename T>
+std::vector<uint8_t> bytes_of(const std::vector<T>& values) {
+  std::vector<uint8_t> bytes(values.size() * sizeof(T));
+  std::memcpy(bytes.data(), values.data(), bytes.size());
+  return bytes;
+}
+
+enum class Scaling { kTensor, kRow, kBlock };
+
+class ScaledWeights : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (GetParam() == "reference") {
+      backend_ = ops::make_reference_backend();
+      return;
+    }
+    auto made = ops::make_cpu_backend({.threads = 2, .isa = GetParam(), .activation_dtype = ActivationDType::kFloat32});
+    if (!made.ok()) GTEST_SKIP() << "this machine lacks " << GetParam();
+    backend_ = std::move(*made);
+  }
+
+  int between(int low, int high) { return std::uniform_int_distribution<int>(low, high)(engine_); }
+  float positive() { return std::uniform_real_distribution<float>(0.01f, 0.1f)(engine_); }
+
+  // "<name>.weight" [rows, columns] with its scales; the values that it stands for.
+  std::vector<double> add(const std::string& name, Scaling scaling, const char* ending, int64_t rows = kRows,
+                          int64_t columns = kColumns) {
+    std::vector<uint8_t> codes;
+    for (int64_t i = 0; i < rows * columns; ++i)
+      codes.push_back(static_cast<uint8_t>(between(0, 1) * 128 + between(0, 126)));
+    Shape shape = {1};
+    if (scaling == Scaling::kRow) shape = {rows, 1};
+    if (scaling == Scaling::kBlock)
+      shape = {(rows + kBlockRows - 1) / kBlockRows, (columns + kBlockColumns - 1) / kBlockColumns};
+    std::vector<float> scales;
+    for (int64_t i = 0; i < shape.num_elements(); ++i) scales.push_back(positive());
+    std::vector<double> values;
+    for (int64_t i = 0; i < rows * columns; ++i) {
+      const int64_t row = i / columns;
+      const int64_t block = row / kBlockRows * shape[shape.rank() - 1] + i % columns / kBlockColumns;
+      const float scale = scales[static_cast<size_t>(scaling == Scaling::kTensor ? 0
+                                                     : scaling == Scaling::kRow  ? row
+                                                                                 : block)];
+      const double value = number_of(codes[static_cast<size_t>(i)]) * scale;
+      values.push_back(scaling == Scaling::kBlock ? as_bfloat16(static_cast<float>(value)) : value);
+    }
+    checkpoint_.add(name + ".weight", DType::kF8E4M3, {rows, columns}, std::move(codes));
+    checkpoint_.add(name + ending, DType::kF32, shape, bytes_of(scales));
+    return values;
+  }
+
+  std::vector<float> inputs(int64_t count) {
+    std::normal_distribution<float> normal;
+    std::vector<float> x;
+    for (int64_t i = 0; i < count; ++i) x.push_back(normal(engine_));
+    return x;
+  }
+
+  // Every row of x with every row of the values.
+  static void expect_products(const std::vector<float>& out, const std::vector<float>& x,
+                              const std::vector<double>& values, int64_t columns = kColumns) {
+    const auto rows = static_cast<int64_t>(values.size()) / columns;
+    for (int64_t i = 0; i < static_cast<int64_t>(out.size()); ++i) {
+      double sum = 0;
+      double size = 0;
+      for (int64_t k = 0; k < columns; ++k) {
+        const double term =
+            x[static_cast<size_t>(i / rows * columns + k)] * values[static_cast<size_t>(i % rows * columns + k)];
+        sum += term;
+        size += std::abs(term);
+      }
+      ASSERT_NEAR(out[static_cast<size_t>(i)], sum, 1e-5 * size) << "output " << i;
+    }
+  }
+
+  std::unique_ptr<ops::Backend> backend_;
+  MemoryCheckpoint checkpoint_;
+  std::mt19937_64 engine_{std::random_device{}()};
+};
+
+TEST_P(ScaledWeights, ProductsAreThoseOfCodesTimesScales) {
+  checkpoint_.set_config({{"quantization_config", {{"weight_block_size", {kBlockRows, kBlockColumns}}}}});
+  const std::vector<float> x = inputs(3 * kColumns);
+  for (const Scaling scaling : {Scaling::kTensor, Scaling::kRow, Scaling::kBlock}) {
+    const std::string name = "w" + std::to_string(static_cast<int>(scaling));
+    const std::vector<double> values =
+        add(name, scaling, scaling == Scaling::kBlock ? ".weight_scale_inv" : ".weight_scale");
+    Loader plan(Loader::Mode::kPlan, checkpoint_, *backend_);
+    const Linear planned(plan, name, kColumns, kRows);
+    Loader loader(Loader::Mode::kLoad, checkpoint_, *backend_);
+    const Linear linear(loader, name, kColumns, kRows);
+    EXPECT_EQ(plan.bytes(), loader.bytes());
+    EXPECT_EQ(loader.widened().to_string().empty(), scaling != Scaling::kBlock);
+    std::vector<float> out(3 * kRows);
+    linear(*backend_, x.data(), 3, out.data());
+    expect_products(out, x, values);
+  }
+}
+
+TEST_P(ScaledWeights, PartsWithScalesOfTheirOwnAreOneProduct) {
+  std::vector<double> values = add("mlp.gate_proj", Scaling::kTensor, ".weight_scale");
+  const std::vector<double> up = add("mlp.up_proj", Scaling::kRow, ".weight_scale");
+  values.insert(values.end(), up.begin(), up.end());
+  checkpoint_.add("mlp.up_proj.input_scale", DType::kF32, {1}, bytes_of(std::vector<float>{2}));
+  Loader loader(Loader::Mode::kLoad, checkpoint_, *backend_);
+  const Linear linear(loader, {{"mlp.gate_proj", kRows, false}, {"mlp.up_proj", kRows, false}}, kColumns);
+  EXPECT_TRUE(loader.finish({}).ok()) << loader.finish({}).message();
+  const std::vector<float> x = inputs(kColumns);
+  std::vector<float> out(2 * kRows);
+  linear(*backend_, x.data(), 1, out.data());
+  expect_products(out, x, values);
+}
+
+TEST_P(ScaledWeights, ExpertsHaveScalesOfTheirOwn) {
+  checkpoint_.set_config(
+      {{"quantization_config",
+        {{"config_groups", {{"group_0", {{"weights", {{"block_structure", {kBlockRows, kBlockColumns}}}}}}}}}}});
+  std::vector<std::vector<double>> down;
+  for (const char* expert : {"experts.0.", "experts.1."}) {
+    add(expert + std::string("gate_proj"), Scaling::kBlock, ".weight_scale");
+    add(expert + std::string("up_proj"), Scaling::kBlock, ".weight_scale");
+    down.push_back(add(expert + std::string("down_proj"), Scaling::kBlock, ".weight_scale", kColumns, kRows));
+  }
+  Loader loader(Loader::Mode::kLoad, checkpoint_, *backend_);
+  const ExpertShape shape{.num_experts = 2, .hidden_size = kColumns, .intermediate_size = kRows};
+  const ExpertLinear gate_and_up = ExpertLinear::gate_and_up(loader, "", shape);
+  const ExpertLinear second = ExpertLinear::down(loader, "", shape);
+  ASSERT_TRUE(loader.finish({}).ok()) << loader.finish({}).message();
+  const std::vector<float> x = inputs(2 * kRows);
+  const int32_t offsets[] = {0, 1, 2};
+  std::vector<float> out(2 * kColumns);
+  second(*backend_, x.data(), 2, offsets, out.data());
+  for (size_t e = 0; e < 2; ++e) {
+    const auto begin = static_cast<ptrdiff_t>(e);
+    expect_products({out.begin() + begin * kColumns, out.begin() + (begin + 1) * kColumns},
+                    {x.begin() + begin * kRows, x.begin() + (begin + 1) * kRows}, down[e], kRows);
+  }
+}
+
+TEST_P(ScaledWeights, ACodeThatIsNoNumberSpoilsItsRowAlone) {
+  std::vector<uint8_t> codes(2 * 32, 0x38);  // 1
+  codes[32 + 5] = 0xff;
+  checkpoint_.add("w.weight", DType::kF8E4M3, {2, 32}, codes);
+  checkpoint_.add("w.weight_scale", DType::kF32, {2}, bytes_of(std::vector<float>{0.5f, 0.5f}));
+  Loader loader(Loader::Mode::kLoad, checkpoint_, *backend_);
+  const Linear linear(loader, "w", 32, 2);
+  const std::vector<float> x(32, 1.0f);
+  float out[2] = {};
+  linear(*backend_, x.data(), 1, out);
+  EXPECT_EQ(out[0], 16.0f);
+  EXPECT_TRUE(std::isnan(out[1]));
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, ScaledWeights, ::testing::Values("reference", "portable", "avx2", "avx512"),
+                         [](const auto& test) { return test.param; });
+
+// What finish() says of a weight [kRows, kColumns] with these scales.
+Status loaded_with(const std::string& ending, DType dtype, const Shape& shape, const boost::json::object& config = {}) {
+  MemoryCheckpoint checkpoint;
+  checkpoint.set_config(config);
+  checkpoint.add("w.weight", DType::kF8E4M3, {kRows, kColumns}, std::vector<uint8_t>(kRows * kColumns));
+  checkpoint.add("w" + ending, dtype, shape,
+                 std::vector<uint8_t>(static_cast<size_t>(shape.num_elements() * info(dtype).block_bytes)));
+  const auto backend = ops::make_reference_backend();
+  Loader loader(Loader::Mode::kLoad, checkpoint, *backend);
+  const Linear linear(loader, "w", kColumns, kRows);
+  return loader.finish({});
+}
+
+TEST(ScaledWeightErrors, SayWhatWasFoundAndWhatWasExpected) {
+  const boost::json::object blocks = {{"quantization_config", {{"weight_block_size", {16, 32}}}}};
+  EXPECT_TRUE(loaded_with(".weight_scale_inv", DType::kBF16, {3, 3}, blocks).ok());
+  EXPECT_TRUE(loaded_with(".weight_scale", DType::kBF16, {kRows, 1}).ok());
+  EXPECT_THAT(loaded_with(".input_scale", DType::kF32, {1}).message(),
+              HasSubstr("there is neither w.weight_scale nor w.weight_scale_inv"));
+  EXPECT_THAT(loaded_with(".weight_scale", DType::kI32, {1}).message(), HasSubstr("w.weight_scale is I32; supported"));
+  EXPECT_THAT(loaded_with(".weight_scale", DType::kF32, {2}).message(),
+              HasSubstr("w.weight_scale is [2] for a weight [40, 72]: expected one number, one a row, or"));
+  EXPECT_THAT(loaded_with(".weight_scale", DType::kF32, {3, 2}, blocks).message(),
+              HasSubstr("expected [3, 3], one for every 16 x 32"));
+}
+
+TEST(ScaledWeightErrors, ATableOfEightBitFloatsIsRefused) {
+  MemoryCheckpoint checkpoint;
+  checkpoint.add("embed.weight", DType::kF8E4M3, {4, 8}, std::vector<uint8_t>(32));
+  checkpoint.add("embed.weight_scale", DType::kF32, {1}, bytes_of(std::vector<float>{1}));
+  const auto backend = ops::make_reference_backend();
+  Loader loader(Loader::Mode::kPlan, checkpoint, *backend);
+  loader.table("embed.weight", {4, 8});
+  EXPECT_THAT(loader.finish({}).message(), HasSubstr("a table of F8_E4M3 (embed.weight)"));
+}
+
+}  // namespace
+}  // namespace quire::nn
