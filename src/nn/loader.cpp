@@ -18,7 +18,7 @@ const checkpoint::CheckpointTensor* Loader::declare(const std::string& name, con
   if (tensor == nullptr || tensor->view.dtype != DType::kF8E4M3) return tensor;
   auto scaled = ScaledWeight::find(checkpoint_, *tensor);
   if (!scaled.ok()) {
-    fail(scaled.status());
+    if (scale_failure_.ok()) scale_failure_ = scaled.status();
   } else if (scaled_.emplace(tensor->view.data, *scaled).second) {
     specs_.push_back({scaled->scales().name, scaled->scales().view.shape});
   }
@@ -237,6 +237,7 @@ Result<std::vector<uint8_t>> Loader::transpose(const TensorView& view) const {
 
 Status Loader::finish(std::span<const std::string_view> ignored_suffixes,
                       std::span<const std::string_view> ignored_prefixes) const {
+  QUIRE_RETURN_IF_ERROR(scale_failure_);
   std::vector<std::string_view> ignored(ignored_suffixes.begin(), ignored_suffixes.end());
   // What activations and a cache of 8 bits would be divided by; neither is rounded by numbers of the checkpoint here.
   constexpr std::string_view kOfActivations[] = {".input_scale", ".input_scale_ub", ".output_scale",

@@ -106,6 +106,7 @@ class Loader {
   std::vector<checkpoint::ParameterSpec> specs_;
   std::map<const void*, ScaledWeight> scaled_;  // by where their codes begin
   Status failure_;                              // the first
+  Status scale_failure_;  // the first of scales, which says more than that nobody knows their tensor
   int64_t bytes_ = 0;
   WidenedWeights widened_;
   QuantizationReport quantized_;

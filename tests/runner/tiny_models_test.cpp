@@ -24,7 +24,7 @@ class TinyModels : public testing::TestWithParam<std::tuple<std::string, std::st
   void SetUp() override {
     backend_ = make_test_backend(std::get<1>(GetParam()));
     if (backend_ == nullptr) GTEST_SKIP() << "this machine has no " << std::get<1>(GetParam());
-    model_ = std::make_unique<TinyModel>(std::get<0>(GetParam()), *backend_);
+    model_ = std::make_unique<TinyModel>(std::get<0>(GetParam()), *backend_, "float32");
     cases_ = read_golden(std::get<0>(GetParam()));
     ASSERT_FALSE(cases_.empty());
   }
@@ -96,6 +96,18 @@ INSTANTIATE_TEST_SUITE_P(Options, TinyModels,
                                                           "opt_projected", "qwen2_moe_windows", "deepseek_v3_yarn",
                                                           "gpt_oss_limits"),
                                           testing::Values("reference", "avx2", "cuda")),
+                         [](const auto& test) { return std::get<0>(test.param) + "_" + std::get<1>(test.param); });
+
+// Weights of 8-bit floats with scales beside them: one a row (compressed-tensors), one a block (DeepSeek's own). The
+// answers are those of what codes times scales stand for, rounded to BF16 where that is how they are held.
+INSTANTIATE_TEST_SUITE_P(EightBitFloats, TinyModels,
+                         testing::Values(std::tuple("llama_fp8_rows", "reference"),
+                                         std::tuple("llama_fp8_rows", "portable"), std::tuple("llama_fp8_rows", "avx2"),
+                                         std::tuple("llama_fp8_rows", "cuda"),
+                                         std::tuple("deepseek_v3_fp8_blocks", "reference"),
+                                         std::tuple("deepseek_v3_fp8_blocks", "portable"),
+                                         // Not on a card, which multiplies BF16 with BF16.
+                                         std::tuple("deepseek_v3_fp8_blocks", "avx2")),
                          [](const auto& test) { return std::get<0>(test.param) + "_" + std::get<1>(test.param); });
 
 // Short prompts and one beyond the trained length, each also with no more served than was trained.
