@@ -385,14 +385,21 @@ TEST_P(QuantiseKernelTest, BytesAreThoseOfTheFormat) {
   EXPECT_EQ(backend_->packed_bytes(DType::kF8E4M3, 64, 1024), 64 * (1024 + 4));
 }
 
-// Codes without their scales, as a checkpoint in FP8 would have them, are not taken for what quantise() makes.
-TEST_P(QuantiseKernelTest, EightBitFloatsAsStoredAreRefused) {
-  const std::vector<uint8_t> codes(64);
-  const TensorView view{codes.data(), DType::kF8E4M3, Shape{2, 32}};
+// As a checkpoint of them is given to pack(): codes, and behind each row the float that they are multiplied by.
+TEST_P(QuantiseKernelTest, RowsOfEightBitFloatsWithTheirScalesArePackedAsTheyAre) {
+  constexpr int64_t kColumns = 33;
+  std::vector<uint8_t> rows;
+  for (const auto& [code, scale] : {std::pair<uint8_t, float>{0x38, 0.3f}, {0xc4, 2.0f}}) {  // 1 and -3
+    rows.insert(rows.end(), kColumns, code);
+    rows.resize(rows.size() + sizeof(scale));
+    std::memcpy(rows.data() + rows.size() - sizeof(scale), &scale, sizeof(scale));
+  }
+  const TensorView view{rows.data(), DType::kF8E4M3, Shape{2, kColumns}};
   const auto weight = backend_->pack({&view, 1});
-  ASSERT_FALSE(weight.ok());
-  EXPECT_EQ(weight.status().code(), StatusCode::kUnimplemented);
-  EXPECT_THAT(weight.status().message(), ::testing::HasSubstr("F8_E4M3"));
+  ASSERT_TRUE(weight.ok()) << weight.status().message();
+  EXPECT_EQ((*weight)->bytes(), backend_->packed_bytes(DType::kF8E4M3, 2, kColumns));
+  const std::vector<float> values = read_back(*backend_, **weight);
+  for (size_t i = 0; i < values.size(); ++i) EXPECT_EQ(values[i], i < kColumns ? 0.3f : -6.0f) << i;
 }
 
 INSTANTIATE_TEST_SUITE_P(Isa, QuantiseKernelTest, ::testing::ValuesIn(kCpuIsas),
