@@ -146,6 +146,13 @@ Result<std::shared_ptr<const Checkpoint>> open_dummy(const std::filesystem::path
   QUIRE_ASSIGN_OR_RETURN(const ModelDirectory directory,
                          ModelDirectory::open(names_file ? path.parent_path() / "." : path));
   QUIRE_ASSIGN_OR_RETURN(FolderFiles files, read_folder_files(directory));
+  if (const auto* quantization = files.config.if_contains("quantization_config");
+      quantization != nullptr && !quantization->is_null()) {
+    return unimplemented(
+        "{}: random weights are not made with a quantization_config; leave it out, and give --quantization fp8 "
+        "for matrices of 8-bit floats",
+        path.string());
+  }
   QUIRE_ASSIGN_OR_RETURN(const DType dtype, weight_dtype(files.config));
   QUIRE_ASSIGN_OR_RETURN(auto numbers, RandomNumbers::create(dtype));
   return std::shared_ptr<const Checkpoint>(

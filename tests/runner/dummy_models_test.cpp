@@ -46,6 +46,9 @@ TEST(DummyModels, NeedAConfigurationAndNoWeights) {
     const auto opened = open_checkpoint(config);
     EXPECT_TRUE(opened.ok()) << opened.status().message();
   }
+  std::filesystem::copy_file(tiny_path("llama_fp8_rows") + "/config.json", folder / "config.json",
+                             std::filesystem::copy_options::overwrite_existing);
+  EXPECT_EQ(open_checkpoint(config).status().code(), StatusCode::kUnimplemented);
   config.load_format = "auto";
   config.model = folder.string();
   EXPECT_FALSE(open_checkpoint(config).ok());
