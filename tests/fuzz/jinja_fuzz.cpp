@@ -10,6 +10,7 @@ namespace {
 namespace json = boost::json;
 
 constexpr std::string_view kMark = "~users own~";
+constexpr std::string_view kMostOfMark = "users own";
 
 // Every string of a user says whose it is.
 void mark(json::value& value) {
@@ -53,7 +54,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     fuzz::check_error(rendered.status());
     return 0;
   }
-  const bool marked = source.find(kMark) == std::string_view::npos;  // else the template's own text may have the mark
+  // Else the template's own text may have the mark, made of several pieces too.
+  const bool marked = source.find(kMostOfMark) == std::string_view::npos;
   int64_t bytes = 0;
   for (size_t i = 0; i < rendered->size(); ++i) {
     const text::TextPiece& piece = (*rendered)[i];
