@@ -1,5 +1,5 @@
 // Log lines for the operator, on standard error. A thin front of spdlog's default logger, whose level and pattern cli/
-// sets once at start; its headers are read in log.cpp alone, as they take a compiler longer than most of our sources.
+// sets once at start; its headers are read there and in log.cpp alone: they take a compiler longest.
 #pragma once
 
 #include <fmt/format.h>
