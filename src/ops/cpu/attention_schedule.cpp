@@ -220,7 +220,8 @@ void AttentionSchedule::scale_queries(const PagedAttentionArgs& args, const Item
   for (int64_t t = 0; t < item.num_tokens; ++t) {
     const float* from = args.queries + (item.first_token + t) * args.query_stride + int64_t{item.first_head} * head_dim;
     float* to = queries + t * row_floats;
-    for (int64_t i = 0; i < row_floats; ++i) to[i] = from[i] * args.scale;
+    std::memcpy(to, from, static_cast<size_t>(row_floats) * sizeof(float));
+    kernels_.scale(to, args.scale, 0, row_floats);
   }
 }
 

@@ -1,5 +1,5 @@
 #include "ops/cpu/isa_kernels.h"
-#include "ops/cpu/simd.h"
+#include "ops/cpu/simd_wide.h"
 
 namespace quire::ops::cpu::QUIRE_ISA {
 namespace {
@@ -8,11 +8,11 @@ namespace {
 // index alone.
 template <typename Vector, typename Single>
 QUIRE_INLINE float sum_of(int64_t size, const Vector& vector, const Single& single) {
-  F8 sums[2] = {};
+  FW sums[2] = {};
   int64_t i = 0;
-  for (; i + 2 * kLanes <= size; i += 2 * kLanes) {
+  for (; i + 2 * kWide <= size; i += 2 * kWide) {
     sums[0] += vector(i);
-    sums[1] += vector(i + kLanes);
+    sums[1] += vector(i + kWide);
   }
   float rest = 0;
   for (; i < size; ++i) rest += single(i);
@@ -27,23 +27,23 @@ void layer_norm(float* hidden, const float* delta, const float* weight, const fl
   if (delta != nullptr) add(hidden, delta, 1.0f, size);
   const auto count = static_cast<float>(size);
   const float mean = sum_of(
-                         size, [&](int64_t i) { return load(hidden + i); }, [&](int64_t i) { return hidden[i]; }) /
+                         size, [&](int64_t i) { return load_wide(hidden + i); }, [&](int64_t i) { return hidden[i]; }) /
                      count;
   const float variance = sum_of(
                              size,
                              [&](int64_t i) {
-                               const F8 v = load(hidden + i) - mean;
+                               const FW v = load_wide(hidden + i) - mean;
                                return v * v;
                              },
                              [&](int64_t i) { return (hidden[i] - mean) * (hidden[i] - mean); }) /
                          count;
   const float scale = 1.0f / __builtin_sqrtf(variance + eps);
   int64_t i = 0;
-  for (; i + kLanes <= size; i += kLanes) {
-    F8 v = (load(hidden + i) - mean) * scale;
-    if (weight != nullptr) v *= load(weight + i);
-    if (bias != nullptr) v += load(bias + i);
-    store(out + i, v);
+  for (; i + kWide <= size; i += kWide) {
+    FW v = (load_wide(hidden + i) - mean) * scale;
+    if (weight != nullptr) v *= load_wide(weight + i);
+    if (bias != nullptr) v += load_wide(bias + i);
+    store_wide(out + i, v);
   }
   for (; i < size; ++i) {
     float v = (hidden[i] - mean) * scale;

@@ -1,11 +1,11 @@
 #include "ops/cpu/isa_kernels.h"
-#include "ops/cpu/simd.h"
+#include "ops/cpu/simd_math.h"
 
 namespace quire::ops::cpu::QUIRE_ISA {
 namespace {
 
-QUIRE_INLINE F8 clamped_gate(F8 gate, F8 up, float alpha, float limit) {
-  const F8 most = broadcast(limit);
+QUIRE_INLINE FW clamped_gate(FW gate, FW up, float alpha, float limit) {
+  const FW most = broadcast_wide(limit);
   gate = gate > most ? most : gate;
   up = up > most ? most : up;
   up = up < -most ? -most : up;
@@ -13,12 +13,12 @@ QUIRE_INLINE F8 clamped_gate(F8 gate, F8 up, float alpha, float limit) {
 }
 
 // The first `count` floats of a vector.
-QUIRE_INLINE F8 load_some(const float* p, int64_t count) {
-  float padded[kLanes] = {};
+QUIRE_INLINE FW load_some(const float* p, int64_t count) {
+  float padded[kWide] = {};
   for (int64_t i = 0; i < count; ++i) padded[i] = p[i];
-  return load(padded);
+  return load_wide(padded);
 }
-QUIRE_INLINE void store_some(float* p, F8 v, int64_t count) {
+QUIRE_INLINE void store_some(float* p, FW v, int64_t count) {
   for (int64_t i = 0; i < count; ++i) p[i] = v[i];
 }
 
@@ -26,7 +26,8 @@ QUIRE_INLINE void store_some(float* p, F8 v, int64_t count) {
 
 void clamped_swiglu(const float* gate, const float* up, float alpha, float limit, int64_t size, float* out) {
   int64_t i = 0;
-  for (; i + kLanes <= size; i += kLanes) store(out + i, clamped_gate(load(gate + i), load(up + i), alpha, limit));
+  for (; i + kWide <= size; i += kWide)
+    store_wide(out + i, clamped_gate(load_wide(gate + i), load_wide(up + i), alpha, limit));
   const int64_t rest = size - i;
   if (rest > 0)
     store_some(out + i, clamped_gate(load_some(gate + i, rest), load_some(up + i, rest), alpha, limit), rest);
@@ -34,14 +35,14 @@ void clamped_swiglu(const float* gate, const float* up, float alpha, float limit
 
 void moe_combine(const MoeCombineWork& work, int64_t size, float* out) {
   const auto add = [&](int64_t i, auto&& read) {
-    F8 total = zero();
+    FW total = FW{};
     for (int32_t r = 0; r < work.experts_per_token; ++r)
-      total = fma(broadcast(work.weights[r]), read(work.experts + work.rows[r] * size + i), total);
-    if (work.shared != nullptr) total = fma(broadcast(work.shared_weight), read(work.shared + i), total);
+      total = fma(broadcast_wide(work.weights[r]), read(work.experts + work.rows[r] * size + i), total);
+    if (work.shared != nullptr) total = fma(broadcast_wide(work.shared_weight), read(work.shared + i), total);
     return total;
   };
   int64_t i = 0;
-  for (; i + kLanes <= size; i += kLanes) store(out + i, add(i, [](const float* p) { return load(p); }));
+  for (; i + kWide <= size; i += kWide) store_wide(out + i, add(i, [](const float* p) { return load_wide(p); }));
   const int64_t rest = size - i;
   if (rest > 0) store_some(out + i, add(i, [rest](const float* p) { return load_some(p, rest); }), rest);
 }

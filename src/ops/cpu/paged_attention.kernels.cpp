@@ -8,16 +8,18 @@
 // whole token (I8's scale, F8_E4M3's power of two) is applied to its score and to its weight, not to its numbers.
 #include "ops/cpu/isa_kernels.h"
 #include "ops/cpu/kv_formats.h"
+#include "ops/cpu/simd_math.h"
 
 namespace quire::ops::cpu::QUIRE_ISA {
 namespace {
 
 constexpr int kGroupRows = 6;
-constexpr int kTileVectors = kAttentionTileTokens / kLanes;
 // Up to so many rows turn codes into floats each time they come by; for more, a tile of floats is worth its making.
 constexpr int64_t kFewRows = 8;
 // Tokens of a page of keys in scratch, [head_dim, kPageTokens]: a row is a cache line.
 constexpr int64_t kPageTokens = 16;
+constexpr int kPages = kAttentionTileTokens / kPageTokens;
+constexpr int kPageVectors = kPageTokens / kWide;
 constexpr int64_t kLineBytes = 64;
 constexpr int64_t kFloatBytes = sizeof(float);
 constexpr float kMinusInfinity = -__builtin_inff();
@@ -29,7 +31,7 @@ QUIRE_INLINE int64_t larger(int64_t a, int64_t b) {
   return a > b ? a : b;
 }
 QUIRE_INLINE int64_t up_to_vectors(int64_t count) {
-  return (count + kLanes - 1) / kLanes * kLanes;
+  return (count + kWide - 1) / kWide * kWide;
 }
 
 // A tile [begin, end) of positions.
@@ -50,20 +52,19 @@ QUIRE_INLINE Tile tile_at(int64_t position, int64_t block_size) {
   return {begin, smaller(begin + kAttentionTileTokens, block + block_size)};
 }
 
-// Where the tokens of a tile lie, eight by eight from its first: number d of the keys of vector i at
-// keys[i] + d * key_row, numbers of its token t at values[i] + t * value_row. What is read by rows of sixteen tokens
-// has vectors 2 i and 2 i + 1 beside each other.
+// Where the tokens of a tile lie, page by page from its first: numbers d of the keys of page i at
+// keys[i] + d * key_row, numbers of its token t at values[i] + t * value_row.
 struct Places {
-  const uint8_t* keys[kTileVectors];
-  const uint8_t* values[kTileVectors];
+  const uint8_t* keys[kPages];
+  const uint8_t* values[kPages];
   int64_t key_row;
   int64_t value_row;
 };
 
 // What scores and weights of a tile's tokens are multiplied by; used where `present`.
 struct Scales {
-  alignas(32) float keys[kAttentionTileTokens];
-  alignas(32) float values[kAttentionTileTokens];
+  alignas(64) float keys[kAttentionTileTokens];
+  alignas(64) float values[kAttentionTileTokens];
   bool present;
 };
 
@@ -82,18 +83,18 @@ struct TileWork {
   float* scores;
 };
 
-// The vectors of a tile that positions [begin, end) lie in. REQUIRES: block_size is a multiple of kLanes.
+// The pages of a tile that positions [begin, end) lie in. REQUIRES: block_size is a multiple of kPageTokens.
 template <int64_t kBytes>
 QUIRE_INLINE Places places_in_cache(const AttentionWork& work, const uint8_t* keys, const uint8_t* values,
                                     const BlockId* block_table, const Tile& tile, int64_t begin, int64_t end) {
   Places places;
   places.key_row = work.block_size * kBytes;
   places.value_row = work.head_dim * kBytes;
-  const int64_t first = (begin - tile.begin) / kLanes;
-  const int64_t last = (end - 1 - tile.begin) / kLanes;
-  int64_t block = (tile.begin + first * kLanes) / work.block_size;
-  int64_t offset = tile.begin + first * kLanes - block * work.block_size;
-  for (int64_t i = first; i <= last; ++i, offset += kLanes) {
+  const int64_t first = (begin - tile.begin) / kPageTokens;
+  const int64_t last = (end - 1 - tile.begin) / kPageTokens;
+  int64_t block = (tile.begin + first * kPageTokens) / work.block_size;
+  int64_t offset = tile.begin + first * kPageTokens - block * work.block_size;
+  for (int64_t i = first; i <= last; ++i, offset += kPageTokens) {
     if (offset == work.block_size) {
       offset = 0;
       ++block;
@@ -102,9 +103,12 @@ QUIRE_INLINE Places places_in_cache(const AttentionWork& work, const uint8_t* ke
     places.keys[i] = keys + at + offset * kBytes;
     places.values[i] = values + at + offset * work.head_dim * kBytes;
   }
-  for (int64_t i = 0; i < first; ++i) places.keys[i] = places.keys[first], places.values[i] = places.values[first];
-  for (int64_t i = last + 1; i < kTileVectors; ++i)
-    places.keys[i] = places.keys[last], places.values[i] = places.values[last];
+  const auto repeat = [&places](int64_t i, int64_t of) {
+    places.keys[i] = places.keys[of];
+    places.values[i] = places.values[of];
+  };
+  for (int64_t i = 0; i < first; ++i) repeat(i, first);
+  for (int64_t i = last + 1; i < kPages; ++i) repeat(i, last);
   return places;
 }
 
@@ -112,9 +116,9 @@ QUIRE_INLINE Places places_in_cache(const AttentionWork& work, const uint8_t* ke
 QUIRE_INLINE void read_scales(const AttentionWork& work, const Tile& tile, int64_t begin, int64_t end, Scales* scales) {
   scales->present = work.dtype == DType::kI8 || work.dtype == DType::kF8E4M3;
   if (work.dtype == DType::kF8E4M3) {
-    for (int64_t i = 0; i < kAttentionTileTokens; i += kLanes) {
-      store(scales->keys + i, broadcast(kF8E4M3Factor));
-      store(scales->values + i, broadcast(kF8E4M3Factor));
+    for (int64_t i = 0; i < kAttentionTileTokens; i += kWide) {
+      store_wide(scales->keys + i, broadcast_wide(kF8E4M3Factor));
+      store_wide(scales->values + i, broadcast_wide(kF8E4M3Factor));
     }
   }
   if (work.dtype != DType::kI8) return;
@@ -131,6 +135,12 @@ QUIRE_INLINE void read_scales(const AttentionWork& work, const Tile& tile, int64
   }
 }
 
+// Into the second cache, no further: on the way to the first fewer lines can be waited for at once (F32: 10 GB/s, 19 to
+// the second).
+QUIRE_INLINE void fetch(const uint8_t* line) {
+  __builtin_prefetch(line, 0, 2);
+}
+
 // Vectors that add_products() takes at once.
 template <typename Format>
 constexpr int kStep = Format::kLoadsPairs ? 2 : 1;
@@ -138,69 +148,78 @@ constexpr int kStep = Format::kLoadsPairs ? 2 : 1;
 // acc[r][v ..] += factors[r] * the codes at `codes`. One vector of codes at a time where that is as cheap: with a dozen
 // sums and three factors there is no register for a second one.
 template <typename Format, int R, int V>
-QUIRE_INLINE void add_products(const F8 (&factors)[R], const uint8_t* codes, int v, F8 (&acc)[R][V]) {
+QUIRE_INLINE void add_products(const FW (&factors)[R], const uint8_t* codes, int v, FW (&acc)[R][V]) {
   if constexpr (Format::kLoadsPairs) {
     const Pair pair = Format::load_pair(codes);
     for (int r = 0; r < R; ++r) acc[r][v] = fma(factors[r], pair.first, acc[r][v]);
     for (int r = 0; r < R; ++r) acc[r][v + 1] = fma(factors[r], pair.second, acc[r][v + 1]);
   } else {
-    const F8 one = Format::load(codes);
+    const FW one = Format::load(codes);
     for (int r = 0; r < R; ++r) acc[r][v] = fma(factors[r], one, acc[r][v]);
   }
 }
 
-// Scores of V vectors of neighbouring tokens: sums over d = 0, 1, 2, ... REQUIRES: vector is even where V is.
+// acc[r][v] += factor(r) * the codes of V vectors, which load_vector(v) gives, for a factor a row from memory. What
+// there is less of is held in registers.
+template <int R, int V, typename Load, typename Factor>
+QUIRE_INLINE void add_held_products(const Load& load_vector, const Factor& factor, FW (&acc)[R][V]) {
+  FW codes[V];
+  for (int v = 0; v < V; ++v) codes[v] = load_vector(v);
+  for (int r = 0; r < R; ++r) {
+    const FW f = factor(r);
+    for (int v = 0; v < V; ++v) acc[r][v] = fma(f, codes[v], acc[r][v]);
+  }
+}
+
+// Scores of V vectors of neighbouring tokens: sums over d = 0, 1, 2, ... REQUIRES: they begin with a page's first, or V
+// is 1.
 template <typename Format, int R, int V, bool kAhead>
 QUIRE_INLINE void score_vectors(const TileWork& tile, const float* queries, int64_t vector) {
-  static_assert(V == 1 || V % 2 == 0);
-  constexpr int kPairs = (V + 1) / 2;
+  static_assert(V == 1 || V % kPageVectors == 0);
+  constexpr int kTaken = (V + kPageVectors - 1) / kPageVectors;  // pages
   const int64_t head_dim = tile.head_dim;
   const int64_t row = tile.places->key_row;
-  const uint8_t* keys[kPairs];
-  const uint8_t* next[kPairs];
-  for (int i = 0; i < kPairs; ++i) {
-    keys[i] = tile.places->keys[vector + 2 * i];
-    next[i] = tile.next->keys[vector + 2 * i];
-  }
+  const int64_t page = vector / kPageVectors;
+  const int64_t within = (vector - page * kPageVectors) * kWide * Format::kBytes;
+  const uint8_t* keys[kTaken];
+  for (int i = 0; i < kTaken; ++i) keys[i] = tile.places->keys[page + i] + within;
   // Two pointers reach six rows by multiples of one stride: registers are scarce.
   const float* near = queries;
   const float* far = queries + 3 * head_dim;
-  const auto query = [&](int r) { return broadcast(r < 3 ? near[r * head_dim] : far[(r - 3) * head_dim]); };
-  F8 acc[R][V] = {};
+  const auto query = [&](int r) { return broadcast_wide(r < 3 ? near[r * head_dim] : far[(r - 3) * head_dim]); };
+  const auto codes_of = [](int v) { return v % kPageVectors * kWide * Format::kBytes; };
+  FW acc[R][V] = {};
+  const uint8_t* next[kTaken];
+  for (int i = 0; i < kTaken; ++i) next[i] = tile.next->keys[page + i];
   const int64_t end = head_dim * row;
   for (int64_t at = 0; at < end; at += row, ++near, ++far) {
     if constexpr (kAhead) {
       if (at % kLineBytes < row) {
-        for (int i = 0; i < kPairs; ++i) __builtin_prefetch(next[i] + at);
+        for (int i = 0; i < kTaken; ++i) fetch(next[i] + at);
       }
     }
-    if constexpr (V == 1) {
-      const F8 key = Format::load(keys[0] + at);
-      for (int r = 0; r < R; ++r) acc[r][0] = fma(query(r), key, acc[r][0]);
-    } else if constexpr (R <= V) {
-      F8 q[R];
+    if constexpr (R <= V && V > 1) {
+      FW q[R];
       for (int r = 0; r < R; ++r) q[r] = query(r);
-      for (int v = 0; v < V; v += kStep<Format>) {
-        add_products<Format, R, V>(q, keys[v / 2] + at + v % 2 * kLanes * Format::kBytes, v, acc);
-      }
-    } else {
+      for (int v = 0; v < V; v += kStep<Format>)
+        add_products<Format, R, V>(q, keys[v / kPageVectors] + at + codes_of(v), v, acc);
+    } else if constexpr (V > 1 && Format::kLoadsPairs) {
       static_assert(V == 2);
       const Pair key = Format::load_pair(keys[0] + at);
-      for (int r = 0; r < R; ++r) {
-        const F8 q = query(r);
-        acc[r][0] = fma(q, key.first, acc[r][0]);
-        acc[r][1] = fma(q, key.second, acc[r][1]);
-      }
+      add_held_products([&](int v) { return v == 0 ? key.first : key.second; }, query, acc);
+    } else {
+      add_held_products([&](int v) { return Format::load(keys[v / kPageVectors] + at + codes_of(v)); }, query, acc);
     }
   }
   for (int r = 0; r < R; ++r) {
-    for (int v = 0; v < V; ++v) store(tile.scores + r * kAttentionTileTokens + (vector + v) * kLanes, acc[r][v]);
+    for (int v = 0; v < V; ++v) store_wide(tile.scores + r * kAttentionTileTokens + (vector + v) * kWide, acc[r][v]);
   }
 }
 
 // Vectors that a step of the loops takes, so that many sums are under way and the registers hold them.
 template <typename Format>
 constexpr int vectors_for(int rows) {
+  if (kPageVectors == 1) return 4;  // all of a tile
   if (rows == 1) return 8;
   return rows == 2 || (rows == 3 && !Format::kLoadsPairs) ? 4 : 2;
 }
@@ -208,10 +227,10 @@ constexpr int vectors_for(int rows) {
 // Scores of whole vectors, enough of them to cover [lo, hi); the other lanes are not used.
 template <typename Format, int R, bool kAhead>
 QUIRE_INLINE void score(const TileWork& tile, const float* queries, int64_t lo, int64_t hi) {
-  int64_t vector = lo / kLanes;
-  const int64_t end = (hi + kLanes - 1) / kLanes;
+  int64_t vector = lo / kWide;
+  const int64_t end = (hi + kWide - 1) / kWide;
   constexpr int kMost = vectors_for<Format>(R);
-  if (vector % 2 != 0) score_vectors<Format, R, 1, kAhead>(tile, queries, vector++);
+  if (vector % kPageVectors != 0) score_vectors<Format, R, 1, kAhead>(tile, queries, vector++);
   for (; vector + kMost <= end; vector += kMost) score_vectors<Format, R, kMost, kAhead>(tile, queries, vector);
   if constexpr (kMost > 2) {
     for (; vector + 2 <= end; vector += 2) score_vectors<Format, R, 2, kAhead>(tile, queries, vector);
@@ -220,31 +239,21 @@ QUIRE_INLINE void score(const TileWork& tile, const float* queries, int64_t lo, 
 }
 
 // e^x of x <= 0, within 2 ulp down to -86 and as good as nothing from there on; NaN stays. The reduction is that of
-// exp() in simd.h; 2^n is one addition to the exponent, for it cannot leave the range.
-QUIRE_INLINE F8 exp_of_difference(F8 x) {
-  x = max(broadcast(-86.0f), x);
-  const F8 shifter = broadcast(12582912.0f);  // 1.5 * 2^23: adding it rounds to a whole number
-  const F8 shifted = fma(x, broadcast(1.44269504f), shifter);
-  const F8 n = shifted - shifter;
-  F8 r = fma(n, broadcast(-0.693359375f), x);
-  r = fma(n, broadcast(2.12194440e-4f), r);
-  F8 p = broadcast(1.38131445e-3f);
-  p = fma(p, r, broadcast(8.369418836e-3f));
-  p = fma(p, r, broadcast(4.166845679e-2f));
-  p = fma(p, r, broadcast(1.666651479e-1f));
-  p = fma(p, r, broadcast(4.999999305e-1f));
+// exp() in simd_math.h; 2^n is one addition to the exponent, for it cannot leave the range.
+QUIRE_INLINE FW exp_of_difference(FW x) {
+  x = max(broadcast_wide(-86.0f), x);
+  const FW shifter = broadcast_wide(12582912.0f);  // 1.5 * 2^23: adding it rounds to a whole number
+  const FW shifted = fma(x, broadcast_wide(1.44269504f), shifter);
+  const FW n = shifted - shifter;
+  FW r = fma(n, broadcast_wide(-0.693359375f), x);
+  r = fma(n, broadcast_wide(2.12194440e-4f), r);
+  FW p = broadcast_wide(1.38131445e-3f);
+  p = fma(p, r, broadcast_wide(8.369418836e-3f));
+  p = fma(p, r, broadcast_wide(4.166845679e-2f));
+  p = fma(p, r, broadcast_wide(1.666651479e-1f));
+  p = fma(p, r, broadcast_wide(4.999999305e-1f));
   p = fma(p * r, r, r) + 1.0f;
-  return (F8)((I8)p + ((I8)shifted << 23));
-}
-
-QUIRE_INLINE float largest_lane(F8 v) {
-#if defined(__AVX2__)
-  __m128 m = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-  m = _mm_max_ps(m, _mm_movehl_ps(m, m));
-  return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
-#else
-  return largest(v);
-#endif
+  return (FW)((IW)p + ((IW)shifted << 23));
 }
 
 // What there is of scales and cap made of the scores of R rows, where there is a cap.
@@ -252,10 +261,10 @@ template <int R>
 void cap_scores(const TileWork& tile, const Sight (&sight)[R]) {
   for (int r = 0; r < R; ++r) {
     float* scores = tile.scores + r * kAttentionTileTokens;
-    for (int64_t i = sight[r].lo / kLanes * kLanes; i < sight[r].hi; i += kLanes) {
-      F8 x = load(scores + i);
-      if (tile.scales->present) x *= load(tile.scales->keys + i);
-      store(scores + i, capped(x, tile.soft_cap));
+    for (int64_t i = sight[r].lo / kWide * kWide; i < sight[r].hi; i += kWide) {
+      FW x = load_wide(scores + i);
+      if (tile.scales->present) x *= load_wide(tile.scales->keys + i);
+      store_wide(scores + i, capped(x, tile.soft_cap));
     }
   }
 }
@@ -266,25 +275,26 @@ void cap_scores(const TileWork& tile, const Sight (&sight)[R]) {
 template <int R>
 QUIRE_INLINE void soften(const TileWork& tile, const Sight (&sight)[R], float* maximum, float* total,
                          float (&scale)[R]) {
-  const I8 lanes = {0, 1, 2, 3, 4, 5, 6, 7};
+  IW lanes;
+  for (int i = 0; i < kWide; ++i) lanes[i] = i;
   const bool scaled = tile.scales->present;
   const bool scores_scaled = scaled && tile.soft_cap == 0;
-  F8 change{};
+  FW change{};
   for (int r = 0; r < R; ++r) {
     if (sight[r].lo >= sight[r].hi) continue;
     float* scores = tile.scores + r * kAttentionTileTokens;
     const auto lo = static_cast<int32_t>(sight[r].lo);
     const auto hi = static_cast<int32_t>(sight[r].hi);
-    F8 highest = broadcast(maximum[r]);
-    for (int32_t i = lo / kLanes * kLanes; i < hi; i += kLanes) {
-      F8 x = load(scores + i);
-      if (scores_scaled) x *= load(tile.scales->keys + i);
-      const I8 token = lanes + i;
-      x = ((token >= lo) & (token < hi)) ? x : broadcast(kMinusInfinity);
-      store(scores + i, x);
+    FW highest = broadcast_wide(maximum[r]);
+    for (int32_t i = lo / kWide * kWide; i < hi; i += kWide) {
+      FW x = load_wide(scores + i);
+      if (scores_scaled) x *= load_wide(tile.scales->keys + i);
+      const IW token = lanes + i;
+      x = ((token >= lo) & (token < hi)) ? x : FW{} + kMinusInfinity;
+      store_wide(scores + i, x);
       highest = max(highest, x);
     }
-    const float new_maximum = largest_lane(highest);
+    const float new_maximum = largest(highest);
     change[r] = maximum[r] - new_maximum;
     maximum[r] = new_maximum;
   }
@@ -293,11 +303,11 @@ QUIRE_INLINE void soften(const TileWork& tile, const Sight (&sight)[R], float* m
     scale[r] = change[r];
     if (sight[r].lo >= sight[r].hi) continue;
     float* scores = tile.scores + r * kAttentionTileTokens;
-    const F8 shift = broadcast(maximum[r]);
-    F8 sums = zero();
-    for (int64_t i = sight[r].lo / kLanes * kLanes; i < sight[r].hi; i += kLanes) {
-      const F8 p = exp_of_difference(load(scores + i) - shift);
-      store(scores + i, scaled ? p * load(tile.scales->values + i) : p);
+    const FW shift = broadcast_wide(maximum[r]);
+    FW sums{};
+    for (int64_t i = sight[r].lo / kWide * kWide; i < sight[r].hi; i += kWide) {
+      const FW p = exp_of_difference(load_wide(scores + i) - shift);
+      store_wide(scores + i, scaled ? p * load_wide(tile.scales->values + i) : p);
       sums += p;
     }
     total[r] = fma(total[r], scale[r], sum(sums));
@@ -305,14 +315,14 @@ QUIRE_INLINE void soften(const TileWork& tile, const Sight (&sight)[R], float* m
 }
 
 // The first `count` floats of a vector.
-QUIRE_INLINE F8 load_some(const float* p, int64_t count) {
-  float padded[kLanes] = {};
+QUIRE_INLINE FW load_some(const float* p, int64_t count) {
+  float padded[kWide] = {};
   std::memcpy(padded, p, static_cast<size_t>(count) * sizeof(float));
-  return load(padded);
+  return load_wide(padded);
 }
-QUIRE_INLINE void store_some(float* p, F8 v, int64_t count) {
-  float padded[kLanes];
-  store(padded, v);
+QUIRE_INLINE void store_some(float* p, FW v, int64_t count) {
+  float padded[kWide];
+  store_wide(padded, v);
   std::memcpy(p, padded, static_cast<size_t>(count) * sizeof(float));
 }
 
@@ -321,12 +331,12 @@ QUIRE_INLINE void store_some(float* p, F8 v, int64_t count) {
 template <typename Format, int R, int V, bool kAhead>
 QUIRE_INLINE void weigh_columns(const TileWork& tile, const Sight (&sight)[R], const float (&scale)[R], int64_t column,
                                 int64_t last_columns, float* weighted) {
-  F8 acc[R][V];
+  FW acc[R][V];
   for (int r = 0; r < R; ++r) {
     float* row = weighted + r * tile.head_dim + column;
-    for (int v = 0; v + 1 < V; ++v) acc[r][v] = load(row + v * kLanes) * scale[r];
+    for (int v = 0; v + 1 < V; ++v) acc[r][v] = load_wide(row + v * kWide) * scale[r];
     acc[r][V - 1] =
-        (last_columns == kLanes ? load(row + (V - 1) * kLanes) : load_some(row + (V - 1) * kLanes, last_columns)) *
+        (last_columns == kWide ? load_wide(row + (V - 1) * kWide) : load_some(row + (V - 1) * kWide, last_columns)) *
         scale[r];
   }
   // [lo, hi) is seen by some row, [all_lo, all_hi) by every one.
@@ -344,55 +354,48 @@ QUIRE_INLINE void weigh_columns(const TileWork& tile, const Sight (&sight)[R], c
   const int64_t column_bytes = column * Format::kBytes;
   const float* p = tile.scores;
   for (int64_t t = lo; t < hi;) {
-    const int64_t vector = t / kLanes;
-    const uint8_t* values = tile.places->values[vector] + (t - vector * kLanes) * row_bytes + column_bytes;
-    const uint8_t* next = tile.next->values[vector] + (t - vector * kLanes) * row_bytes + column_bytes;
-    const int64_t vector_end = (vector + 1) * kLanes;
-    const int64_t end = smaller(hi, vector_end);
+    const int64_t page = t / kPageTokens;
+    const uint8_t* values = tile.places->values[page] + (t - page * kPageTokens) * row_bytes + column_bytes;
+    const uint8_t* next = tile.next->values[page] + (t - page * kPageTokens) * row_bytes + column_bytes;
+    const int64_t end = smaller(hi, (page + 1) * kPageTokens);
     const int64_t part = t < all_lo ? smaller(end, all_lo) : t < all_hi ? smaller(end, all_hi) : end;
     if (t >= all_lo && t < all_hi) {
       for (; t < part; ++t, values += row_bytes, next += row_bytes) {
         if constexpr (kAhead) {
-          for (int64_t line = 0; line < V * kLanes * Format::kBytes; line += kLineBytes)
-            __builtin_prefetch(next + line);
+          for (int64_t line = 0; line < V * kWide * Format::kBytes; line += kLineBytes) fetch(next + line);
         }
+        const auto weight = [&](int r) { return broadcast_wide(p[r * kAttentionTileTokens + t]); };
         if constexpr (R <= V && V > 1) {
-          F8 weight[R];
-          for (int r = 0; r < R; ++r) weight[r] = broadcast(p[r * kAttentionTileTokens + t]);
-          for (int v = 0; v < V; v += kStep<Format>) {
-            add_products<Format, R, V>(weight, values + v * kLanes * Format::kBytes, v, acc);
-          }
-        } else if constexpr (V == 1) {
-          const F8 value = Format::load(values);
-          for (int r = 0; r < R; ++r) acc[r][0] = fma(broadcast(p[r * kAttentionTileTokens + t]), value, acc[r][0]);
-        } else {
+          FW weights[R];
+          for (int r = 0; r < R; ++r) weights[r] = weight(r);
+          for (int v = 0; v < V; v += kStep<Format>)
+            add_products<Format, R, V>(weights, values + v * kWide * Format::kBytes, v, acc);
+        } else if constexpr (V > 1 && Format::kLoadsPairs) {
           static_assert(V == 2);
           const Pair value = Format::load_pair(values);
-          for (int r = 0; r < R; ++r) {
-            const F8 weight = broadcast(p[r * kAttentionTileTokens + t]);
-            acc[r][0] = fma(weight, value.first, acc[r][0]);
-            acc[r][1] = fma(weight, value.second, acc[r][1]);
-          }
+          add_held_products([&](int v) { return v == 0 ? value.first : value.second; }, weight, acc);
+        } else {
+          add_held_products([&](int v) { return Format::load(values + v * kWide * Format::kBytes); }, weight, acc);
         }
       }
     } else {
       for (; t < part; ++t, values += row_bytes) {
         for (int r = 0; r < R; ++r) {
           if (t < sight[r].lo || t >= sight[r].hi) continue;
-          const F8 weight = broadcast(p[r * kAttentionTileTokens + t]);
+          const FW weight = broadcast_wide(p[r * kAttentionTileTokens + t]);
           for (int v = 0; v < V; ++v)
-            acc[r][v] = fma(weight, Format::load(values + v * kLanes * Format::kBytes), acc[r][v]);
+            acc[r][v] = fma(weight, Format::load(values + v * kWide * Format::kBytes), acc[r][v]);
         }
       }
     }
   }
   for (int r = 0; r < R; ++r) {
     float* row = weighted + r * tile.head_dim + column;
-    for (int v = 0; v + 1 < V; ++v) store(row + v * kLanes, acc[r][v]);
-    if (last_columns == kLanes) {
-      store(row + (V - 1) * kLanes, acc[r][V - 1]);
+    for (int v = 0; v + 1 < V; ++v) store_wide(row + v * kWide, acc[r][v]);
+    if (last_columns == kWide) {
+      store_wide(row + (V - 1) * kWide, acc[r][V - 1]);
     } else {
-      store_some(row + (V - 1) * kLanes, acc[r][V - 1], last_columns);
+      store_some(row + (V - 1) * kWide, acc[r][V - 1], last_columns);
     }
   }
 }
@@ -420,15 +423,14 @@ void attend(const AttentionWork& work, const TileWork& tile, const Sight* sights
   float* weighted = work.weighted + row * work.head_dim;
   constexpr int kMost = vectors_for<Format>(R);
   int64_t column = 0;
-  for (; column + kMost * kLanes <= work.head_dim; column += kMost * kLanes)
-    weigh_columns<Format, R, kMost, kAhead>(tile, sight, scale, column, kLanes, weighted);
+  for (; column + kMost * kWide <= work.head_dim; column += kMost * kWide)
+    weigh_columns<Format, R, kMost, kAhead>(tile, sight, scale, column, kWide, weighted);
   if constexpr (kMost > 2) {
-    for (; column + 2 * kLanes <= work.head_dim; column += 2 * kLanes)
-      weigh_columns<Format, R, 2, kAhead>(tile, sight, scale, column, kLanes, weighted);
+    for (; column + 2 * kWide <= work.head_dim; column += 2 * kWide)
+      weigh_columns<Format, R, 2, kAhead>(tile, sight, scale, column, kWide, weighted);
   }
-  for (; column < work.head_dim; column += kLanes) {
-    weigh_columns<Format, R, 1, kAhead>(tile, sight, scale, column, smaller(kLanes, work.head_dim - column), weighted);
-  }
+  for (; column < work.head_dim; column += kWide)
+    weigh_columns<Format, R, 1, kAhead>(tile, sight, scale, column, smaller(kWide, work.head_dim - column), weighted);
 }
 
 // All rows through a tile, in groups.
@@ -465,7 +467,7 @@ QUIRE_INLINE void attend_rows(const AttentionWork& work, const TileWork& tile, c
   }
 }
 
-// Keys of a tile whose blocks are no whole vectors, token by token into the pages.
+// Keys of a tile whose blocks are no whole pages, token by token into the pages.
 template <typename Format>
 void gather_keys(const AttentionWork& work, const Tile& tile, int64_t begin, int64_t end, float* pages) {
   while (begin < end) {
@@ -476,9 +478,12 @@ void gather_keys(const AttentionWork& work, const Tile& tile, int64_t begin, int
     for (int64_t d = 0; d < work.head_dim; ++d, from += work.block_size * Format::kBytes) {
       float row[kAttentionTileTokens];
       widen_run<Format>(from, count, row);
-      for (int64_t t = 0; t < count; ++t) {
+      for (int64_t t = 0; t < count;) {
         const int64_t token = begin - tile.begin + t;
-        pages[(token / kPageTokens * work.head_dim + d) * kPageTokens + token % kPageTokens] = row[t];
+        const int64_t run = smaller(count - t, kPageTokens - token % kPageTokens);
+        float* const to = pages + (token / kPageTokens * work.head_dim + d) * kPageTokens + token % kPageTokens;
+        std::memcpy(to, row + t, static_cast<size_t>(run) * sizeof(float));
+        t += run;
       }
     }
     begin += count;
@@ -488,11 +493,10 @@ void gather_keys(const AttentionWork& work, const Tile& tile, int64_t begin, int
 // Rows of values out of pages of keys, for the tokens [begin, end) of a tile.
 QUIRE_INLINE void turn_pages(const float* pages, int64_t begin, int64_t end, int64_t head_dim, int64_t row_floats,
                              float* rows) {
-  for (int64_t first = begin / kLanes * kLanes; first < end; first += kLanes) {
-    const float* page = pages + first / kPageTokens * kPageTokens * head_dim + first % kPageTokens;
-    for (int64_t d = 0; d < head_dim; ++d) {
-      const F8 tokens = load(page + d * kPageTokens);
-      for (int64_t lane = 0; lane < kLanes; ++lane) rows[(first + lane) * row_floats + d] = tokens[lane];
+  for (int64_t first = begin / kPageTokens * kPageTokens; first < end; first += kPageTokens) {
+    const float* page = pages + first * head_dim;
+    for (int64_t d = 0; d < head_dim; ++d, page += kPageTokens) {
+      for (int64_t token = 0; token < kPageTokens; ++token) rows[(first + token) * row_floats + d] = page[token];
     }
   }
 }
@@ -507,17 +511,18 @@ Places widen_tile(const AttentionWork& work, const Tile& tile, int64_t begin, in
   Places places;
   places.key_row = kPageTokens * kFloatBytes;
   places.value_row = row_floats * kFloatBytes;
-  for (int64_t i = 0; i < kTileVectors; ++i) {
-    float* keys = key_pages + i * kLanes / kPageTokens * kPageTokens * head_dim + i * kLanes % kPageTokens;
-    places.keys[i] = reinterpret_cast<const uint8_t*>(keys);
-    places.values[i] = reinterpret_cast<const uint8_t*>(value_rows + i * kLanes * row_floats);
+  for (int64_t i = 0; i < kPages; ++i) {
+    places.keys[i] = reinterpret_cast<const uint8_t*>(key_pages + i * kPageTokens * head_dim);
+    places.values[i] = reinterpret_cast<const uint8_t*>(value_rows + i * kPageTokens * row_floats);
   }
-  if (work.block_size % kLanes == 0) {
+  if (work.block_size % kPageTokens == 0) {
     const Places from = places_in_cache<Format::kBytes>(work, work.keys, work.keys, work.block_table, tile, begin, end);
-    for (int64_t i = (begin - tile.begin) / kLanes; i * kLanes < end - tile.begin; ++i) {
-      float* keys = key_pages + i * kLanes / kPageTokens * kPageTokens * head_dim + i * kLanes % kPageTokens;
-      for (int64_t d = 0; d < head_dim; ++d)
-        store(keys + d * kPageTokens, Format::load(from.keys[i] + d * from.key_row));
+    for (int64_t i = (begin - tile.begin) / kPageTokens; i * kPageTokens < end - tile.begin; ++i) {
+      float* to = key_pages + i * kPageTokens * head_dim;
+      const uint8_t* keys = from.keys[i];
+      for (int64_t d = 0; d < head_dim; ++d, to += kPageTokens, keys += from.key_row) {
+        for (int64_t v = 0; v < kPageTokens; v += kWide) store_wide(to + v, Format::load(keys + v * Format::kBytes));
+      }
     }
   } else {
     gather_keys<Format>(work, tile, begin, end, key_pages);
@@ -545,9 +550,9 @@ Places widen_tile(const AttentionWork& work, const Tile& tile, int64_t begin, in
 
 template <typename Format>
 void attention_over(const AttentionWork& work) {
-  const bool whole_pairs = work.block_size % kPageTokens == 0 && work.head_dim % kLanes == 0;
+  const bool whole = work.block_size % kPageTokens == 0 && work.head_dim % kWide == 0;
   const bool few_rows = work.num_tokens * work.num_heads <= kFewRows;
-  const bool in_place = whole_pairs && work.values != nullptr && (few_rows || work.dtype == DType::kF32);
+  const bool in_place = whole && work.values != nullptr && (few_rows || work.dtype == DType::kF32);
 
   const auto first_seen = [&work](int64_t position) {
     return work.window > 0 ? larger(0, position - work.window + 1) : int64_t{0};
@@ -622,7 +627,7 @@ void attention_fold(float* total_maximum, float* total_sum, float* total, const 
       continue;
     }
     const float new_maximum = total_maximum[row] > maximum[row] ? total_maximum[row] : maximum[row];
-    const F8 scales = exp_of_difference(F8{total_maximum[row] - new_maximum, maximum[row] - new_maximum});
+    const FW scales = exp_of_difference(FW{total_maximum[row] - new_maximum, maximum[row] - new_maximum});
     const float old_scale = scales[0];
     const float scale = scales[1];
     total_sum[row] = fma(sum[row], scale, total_sum[row] * old_scale);

@@ -1,5 +1,5 @@
 #include "ops/cpu/isa_kernels.h"
-#include "ops/cpu/simd.h"
+#include "ops/cpu/simd_wide.h"
 
 namespace quire::ops::cpu::QUIRE_ISA {
 
@@ -7,14 +7,14 @@ void rms_norm(float* hidden, const float* delta, float delta_scale, const float*
               float* out) {
   // Four sums in flight; which one a value joins depends on its index alone.
   constexpr int kSums = 4;
-  F8 squares[kSums] = {};
+  FW squares[kSums] = {};
   int64_t i = 0;
-  for (; i + kSums * kLanes <= size; i += kSums * kLanes) {
+  for (; i + kSums * kWide <= size; i += kSums * kWide) {
     for (int j = 0; j < kSums; ++j) {
-      F8 v = load(hidden + i + j * kLanes);
+      FW v = load_wide(hidden + i + j * kWide);
       if (delta != nullptr) {
-        v = fma(load(delta + i + j * kLanes), broadcast(delta_scale), v);
-        store(hidden + i + j * kLanes, v);
+        v = fma(load_wide(delta + i + j * kWide), broadcast_wide(delta_scale), v);
+        store_wide(hidden + i + j * kWide, v);
       }
       squares[j] = fma(v, v, squares[j]);
     }
@@ -26,7 +26,7 @@ void rms_norm(float* hidden, const float* delta, float delta_scale, const float*
   }
   const float total = sum((squares[0] + squares[1]) + (squares[2] + squares[3])) + rest;
   const float scale = 1.0f / __builtin_sqrtf(total / static_cast<float>(size) + eps);
-  for (i = 0; i + kLanes <= size; i += kLanes) store(out + i, load(hidden + i) * scale * load(weight + i));
+  for (i = 0; i + kWide <= size; i += kWide) store_wide(out + i, load_wide(hidden + i) * scale * load_wide(weight + i));
   for (; i < size; ++i) out[i] = hidden[i] * scale * weight[i];
 }
 

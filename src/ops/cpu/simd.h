@@ -91,9 +91,15 @@ QUIRE_INLINE float sum(F8 v) {
   return (v + swap_ones(v))[0];
 }
 QUIRE_INLINE float largest(F8 v) {
+#if defined(__AVX2__)
+  __m128 m = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  m = _mm_max_ps(m, _mm_movehl_ps(m, m));
+  return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
+#else
   v = max(swap_fours(v), v);
   v = max(swap_twos(v), v);
   return max(swap_ones(v), v)[0];
+#endif
 }
 QUIRE_INLINE I8 larger(I8 a, I8 b) {
 #if defined(__AVX2__)
@@ -191,46 +197,6 @@ QUIRE_INLINE float half_to_float(uint16_t half) {
   uint8_t bytes[16] = {};
   std::memcpy(bytes, &half, sizeof(half));
   return load_half(bytes)[0];
-}
-
-// e^x within 2 ulp over the range of floats; 0 below it, infinity above; NaN stays.
-// x = n ln 2 + r with n whole and |r| <= ln(2)/2 (Cody and Waite: ln 2 in two parts keeps r exact);
-// e^r = 1 + r + r^2 p(r), p minimax of degree 4 (relative error 4e-9); 2^n in two factors reaches the denormals.
-QUIRE_INLINE F8 exp(F8 x) {
-  x = max(broadcast(-104.0f), min(broadcast(89.0f), x));
-  const F8 shifter = broadcast(12582912.0f);  // 1.5 * 2^23: adding it rounds to a whole number
-  const F8 shifted = x * 1.44269504f + shifter;
-  const F8 n = shifted - shifter;
-  F8 r = fma(n, broadcast(-0.693359375f), x);
-  r = fma(n, broadcast(2.12194440e-4f), r);
-  F8 p = broadcast(1.38131445e-3f);
-  p = fma(p, r, broadcast(8.369418836e-3f));
-  p = fma(p, r, broadcast(4.166845679e-2f));
-  p = fma(p, r, broadcast(1.666651479e-1f));
-  p = fma(p, r, broadcast(4.999999305e-1f));
-  p = fma(p * r, r, r) + 1.0f;
-  const I8 whole = (I8)shifted - (I8)shifter;
-  const I8 half = whole >> 1;
-  return p * (F8)((half + 127) << 23) * (F8)((whole - half + 127) << 23);
-}
-
-// tanh x within 4e-7 of itself. Near 0, where the difference of e^2x and 1 has few digits, an odd polynomial: least
-// squares of the relative error over |x| <= 0.625 (5e-9).
-QUIRE_INLINE F8 tanh(F8 x) {
-  const F8 square = x * x;
-  F8 p = broadcast(-0.00570404252f);
-  p = fma(p, square, broadcast(0.0206378615f));
-  p = fma(p, square, broadcast(-0.0537391565f));
-  p = fma(p, square, broadcast(0.133314318f));
-  p = fma(p, square, broadcast(-0.333332813f));
-  const F8 near = fma(p * square, x, x);
-  const F8 far = 1.0f - 2.0f / (exp(x + x) + 1.0f);
-  return square < 0.625f * 0.625f ? near : far;
-}
-
-// Never beyond the cap, and x itself where that is far away.
-QUIRE_INLINE F8 capped(F8 x, float cap) {
-  return tanh(x / cap) * cap;
 }
 
 }  // namespace quire::ops::cpu::QUIRE_ISA

@@ -1,6 +1,6 @@
-// Vectors for matrix products, whose tiles are 16 columns wide: 8 lanes with AVX2, else 16. The portable build has 16
-// like AVX-512, so that a machine without it still tests all but its instructions. Included by *.kernels.cpp alone, as
-// simd.h is.
+// Vectors for matrix products, whose tiles are 16 columns wide, and for attention: 8 lanes with AVX2, else 16. The
+// portable build has 16 like AVX-512, so that a machine without it still tests all but its instructions. Included by
+// *.kernels.cpp alone, as simd.h is.
 #pragma once
 
 #include "ops/cpu/simd.h"
@@ -32,10 +32,35 @@ typedef int32_t IW __attribute__((vector_size(64)));
 QUIRE_INLINE FW ints_to_floats(IW v) {
   return __builtin_convertvector(v, FW);
 }
+QUIRE_INLINE F8 lower_half(FW v) {
+  return __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7);
+}
+QUIRE_INLINE F8 upper_half(FW v) {
+  return __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
+}
+QUIRE_INLINE FW joined(F8 lower, F8 upper) {
+  return __builtin_shufflevector(lower, upper, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+}
+QUIRE_INLINE float sum(FW v) {
+  return sum(lower_half(v) + upper_half(v));
+}
+QUIRE_INLINE float largest(FW v) {
+  return largest(max(lower_half(v), upper_half(v)));
+}
 
 #if defined(__AVX512F__)
 QUIRE_INLINE FW fma(FW a, FW b, FW c) {
   return _mm512_fmadd_ps(a, b, c);
+}
+// Where b is not a number, so is the result.
+QUIRE_INLINE FW max(FW a, FW b) {
+  return _mm512_maskz_max_ps(0xffff, a, b);
+}
+QUIRE_INLINE FW min(FW a, FW b) {
+  return _mm512_maskz_min_ps(0xffff, a, b);
+}
+QUIRE_INLINE IW larger(IW a, IW b) {
+  return (IW)_mm512_maskz_max_epi32(0xffff, (__m512i)a, (__m512i)b);
 }
 // GCC 12 knows no conversion of 16 bytes to 16 lanes: it would take them one by one.
 QUIRE_INLINE IW load_unsigned_byte_lanes(const uint8_t* p) {
@@ -70,9 +95,17 @@ QUIRE_INLINE FW fma(FW a, FW b, FW c) {
   return a * b + c;
 #endif
 }
+QUIRE_INLINE FW max(FW a, FW b) {
+  return a > b ? a : b;
+}
+QUIRE_INLINE FW min(FW a, FW b) {
+  return a < b ? a : b;
+}
+QUIRE_INLINE IW larger(IW a, IW b) {
+  return a > b ? a : b;
+}
 QUIRE_INLINE FW load_halves(const uint8_t* p) {
-  return __builtin_shufflevector(load_half(p), load_half(p + 2 * kLanes), 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13,
-                                 14, 15);
+  return joined(load_half(p), load_half(p + 2 * kLanes));
 }
 #endif
 #endif
