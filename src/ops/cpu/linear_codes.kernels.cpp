@@ -282,9 +282,8 @@ QUIRE_INLINE I8 across(I8 v01, I8 v23, Combine combine) {
   return combine(halves, swap_fours(halves));
 }
 
-QUIRE_INLINE I8 plus(I8 a, I8 b) {
-  return a + b;
-}
+constexpr auto kPlus = [](auto a, auto b) { return a + b; };
+constexpr auto kLarger = [](auto a, auto b) { return larger(a, b); };
 
 // Rounds `kGroups` (at most four) groups of 16 numbers, each with a scale of its own; maxima, scales and sums of all
 // groups are found at once, a lane each.
@@ -299,7 +298,7 @@ QUIRE_INLINE void code_groups(const float* x, uint8_t* scales, uint8_t* sums, in
   // Compared by their bits: infinite or not a number where one of the group is.
   const Quarters largest = quarters(magnitudes);
   const F8 dx =
-      (F8)across(larger(largest.first[0], largest.second[0]), larger(largest.first[1], largest.second[1]), larger) /
+      (F8)across(larger(largest.first[0], largest.second[0]), larger(largest.first[1], largest.second[1]), kLarger) /
       127.0f;
   const F8 inverse = inverse_of(dx);
   I8 by_lane[4] = {};
@@ -312,8 +311,8 @@ QUIRE_INLINE void code_groups(const float* x, uint8_t* scales, uint8_t* sums, in
     by_lane[g] = q0 + q1;
   }
   const Quarters of_lanes = quarters(by_lane);
-  const I8 first = across(of_lanes.first[0], of_lanes.first[1], plus);     // steps 0 and 1 of all quads
-  const I8 second = across(of_lanes.second[0], of_lanes.second[1], plus);  // steps 2 and 3
+  const I8 first = across(of_lanes.first[0], of_lanes.first[1], kPlus);     // steps 0 and 1 of all quads
+  const I8 second = across(of_lanes.second[0], of_lanes.second[1], kPlus);  // steps 2 and 3
   I8 sum;
   if constexpr (kByteOffset < Format >> 0) {
     static_assert(Format::kMinSteps == 0);
@@ -334,11 +333,103 @@ QUIRE_INLINE void code_groups(const float* x, uint8_t* scales, uint8_t* sums, in
   std::memcpy(sums, &sum, kGroups * 4);
 }
 
+#if !defined(__AVX2__) || defined(__AVX512F__)
+typedef int32_t I4 __attribute__((vector_size(16)));
+
+// Lane i of a quarter (four lanes) of the result: `combine` of what that quarter of the i-th vector has.
+template <class Combine>
+QUIRE_INLINE IW across_quarters(IW a, IW b, IW c, IW d, Combine combine) {
+  const auto halved = [&](IW v, IW w) {
+    return combine(__builtin_shufflevector(v, w, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29),
+                   __builtin_shufflevector(v, w, 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31));
+  };
+  const IW ab = halved(a, b);
+  const IW cd = halved(c, d);
+  return combine(__builtin_shufflevector(ab, cd, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29),
+                 __builtin_shufflevector(ab, cd, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31));
+}
+
+// Lane i of the result: `combine` of all lanes of v[i].
+template <class Combine>
+QUIRE_INLINE IW across_lanes(const IW (&v)[16], Combine combine) {
+  const auto halved = [&](IW a, IW b) {
+    return combine(__builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27),
+                   __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31));
+  };
+  IW fours[4];
+  for (int i = 0; i < 4; ++i) fours[i] = across_quarters(v[4 * i], v[4 * i + 1], v[4 * i + 2], v[4 * i + 3], combine);
+  return halved(halved(fours[0], fours[1]), halved(fours[2], fours[3]));
+}
+
+// The lowest bytes of four vectors one after the other.
+QUIRE_INLINE IW lowest_bytes(const IW (&v)[4]) {
+  I4 quarters[4];
+  for (int i = 0; i < 4; ++i) {
+#if defined(__AVX512F__)
+    quarters[i] = (I4)_mm512_maskz_cvtepi32_epi8(0xffff, (__m512i)v[i]);
+#else
+    int8_t bytes[16];
+    for (int lane = 0; lane < 16; ++lane) bytes[lane] = static_cast<int8_t>(v[i][lane]);
+    std::memcpy(&quarters[i], bytes, sizeof(bytes));
+#endif
+  }
+  const I8 lower = __builtin_shufflevector(quarters[0], quarters[1], 0, 1, 2, 3, 4, 5, 6, 7);
+  const I8 upper = __builtin_shufflevector(quarters[2], quarters[3], 0, 1, 2, 3, 4, 5, 6, 7);
+  return __builtin_shufflevector(lower, upper, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+}
+
+// What code_groups() makes of its groups, of up to sixteen of them.
+template <class Format, int kGroups>
+QUIRE_INLINE void code_many_groups(const float* x, uint8_t* scales, uint8_t* sums, int8_t* numbers) {
+  static_assert(kGroups % 4 == 0 && kGroups <= 16 && kWide == kHalf);
+  IW magnitudes[16] = {};
+  for (int g = 0; g < kGroups; ++g) magnitudes[g] = (IW)load_wide(x + g * kHalf) & 0x7fffffff;
+  const FW dx = (FW)across_lanes(magnitudes, kLarger) / 127.0f;
+  const FW inverse = dx > kLeastScale ? 1.0f / dx : FW{};
+  alignas(64) float factors[16];
+  store_wide(factors, inverse);
+  const FW shifter = broadcast_wide(12582912.0f);  // 1.5 * 2^23: adding it rounds; its lowest byte is 0
+  IW quads[4] = {};                                // sums of four numbers
+  for (int g = 0; g < kGroups; g += 4) {
+    IW rounded[4];
+    for (int i = 0; i < 4; ++i) rounded[i] = (IW)(load_wide(x + (g + i) * kHalf) * factors[g + i] + shifter);
+    const IW bytes = lowest_bytes(rounded);
+    std::memcpy(numbers + g * kHalf, &bytes, sizeof(bytes));
+    quads[g / 4] = add_products(IW{}, repeated(1), bytes);
+  }
+  const IW turned = across_quarters(quads[0], quads[1], quads[2], quads[3], kPlus);
+  const IW total = __builtin_shufflevector(turned, turned, 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  IW sum;
+  if constexpr (kByteOffset < Format >> 0) {
+    sum = total * -kByteOffset<Format>;
+  } else {
+    FW all = dx * ints_to_floats(total);
+    if constexpr (Format::kMinSteps == 32) {
+      // The m of both halves is the same: the first has the sum of both.
+      const FW next = __builtin_shufflevector(all, all, 1, 1, 3, 3, 5, 5, 7, 7, 9, 9, 11, 11, 13, 13, 15, 15);
+      const IW is_first = {-1, 0, -1, 0, -1, 0, -1, 0, -1, 0, -1, 0, -1, 0, -1, 0};
+      all = is_first ? all + next : all;
+    }
+    sum = (IW)all;
+  }
+  std::memcpy(scales, &dx, kGroups * 4);
+  std::memcpy(sums, &sum, kGroups * 4);
+}
+#endif
+
 template <class Format>
 void code_bytes(const float* x, int64_t k, uint8_t* row) {
   uint8_t* const sums = row + sums_offset(k);
   auto* const numbers = reinterpret_cast<int8_t*>(row + numbers_offset(k));
   int64_t i = 0;
+#if !defined(__AVX2__) || defined(__AVX512F__)
+  const auto many = [&]<int kGroups>() {
+    for (; i + kGroups * kHalf <= k; i += kGroups * kHalf)
+      code_many_groups<Format, kGroups>(x + i, row + i / kHalf * 4, sums + i / kHalf * 4, numbers + i);
+  };
+  many.template operator()<16>();
+  many.template operator()<4>();
+#endif
   for (; i + 64 <= k; i += 64) code_groups<Format, 4>(x + i, row + i / kHalf * 4, sums + i / kHalf * 4, numbers + i);
   if (i < k) code_groups<Format, 2>(x + i, row + i / kHalf * 4, sums + i / kHalf * 4, numbers + i);
 }
