@@ -187,7 +187,7 @@ QUIRE_INLINE void sum_tiles(const LinearTile& t, int64_t row, int64_t panel, int
   for (int r = 0; r < R; ++r) rows[r] = t.rows + (row + r) * t.row_bytes;
   FW sums[T][R][V] = {};
   for (int64_t step = 0; step < t.k; step += Format::kBlock) {
-    if (row == 0) prefetch_ahead<T == kPanelTiles>(block, kPanelTiles * Format::kBlockBytes);
+    if (row == 0) prefetch_ahead<T == kPanelTiles, kIntoSecond>(block, kPanelTiles * Format::kBlockBytes);
     for (int i = 0; i < T; ++i) {
       const uint8_t* const of_tile = block + i * Format::kBlockBytes;
       for (int group = 0; group < Format::kBlock / 32; ++group) {
@@ -204,12 +204,13 @@ QUIRE_INLINE void sum_tiles(const LinearTile& t, int64_t row, int64_t panel, int
 }
 
 // Few rows are bound by memory, which is then read straight ahead; more rows find the panel in the first cache, and a
-// tile a time leaves room for their sums in the registers.
+// tile a time leaves room for their sums in the registers. With large codes memory bounds more of them.
 template <class Format>
-constexpr int kStreamedRows = !kHasByteProducts     ? 0
-                              : kTileVectors > 1    ? 2
-                              : Format::kBlock > 64 ? 8
-                                                    : 4;
+constexpr int kGroupBytes = Format::kBlockBytes / (Format::kBlock / 32);  // of 32 steps of a tile
+template <class Format>
+constexpr int kStreamedRows = !kHasByteProducts                                ? 0
+                              : kTileVectors == 1 && kGroupBytes<Format> > 400 ? 4
+                                                                               : 2;
 
 template <class Format, template <class, int, int> class Group>
 struct Panel {

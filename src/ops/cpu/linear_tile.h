@@ -6,17 +6,21 @@
 
 namespace quire::ops::cpu::QUIRE_ISA {
 
-// Weights come from memory far ahead of their use; the processor's own prefetch stops at pages. kStraight: they are
-// read byte after byte, which processors with AVX-512 see by themselves, on large pages faster than they can be told
-// (24 against 29 GB/s).
-constexpr int64_t kPrefetchBytes = 2048;
+// Weights come from memory far ahead of their use; the processor's own prefetch stops at pages. They come to the first
+// cache or to the second, on the way to which more can be at once (8 rows of Q8_0: 1.5 times as fast).
+enum Fetched { kIntoFirst = 3, kIntoSecond = 2 };  // as __builtin_prefetch() wants it
+constexpr int64_t fetched_ahead(Fetched level) {
+  return level == kIntoFirst ? 4096 : 8192;  // bytes
+}
 
-template <bool kStraight>
+// kStraight: they are read byte after byte, which processors with AVX-512 see by themselves, on large pages faster than
+// they can be told (24 against 29 GB/s).
+template <bool kStraight, Fetched kLevel>
 QUIRE_INLINE void prefetch_ahead([[maybe_unused]] const uint8_t* p, [[maybe_unused]] int bytes) {
 #if defined(__AVX512F__)
   if constexpr (kStraight) return;
 #endif
-  for (int line = 0; line < bytes; line += 64) __builtin_prefetch(p + kPrefetchBytes + line);
+  for (int line = 0; line < bytes; line += 64) __builtin_prefetch(p + fetched_ahead(kLevel) + line, 0, kLevel);
 }
 
 // kWide floats of which `columns` exist.
