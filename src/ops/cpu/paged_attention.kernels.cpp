@@ -238,22 +238,11 @@ QUIRE_INLINE void score(const TileWork& tile, const float* queries, int64_t lo, 
   if (vector < end) score_vectors<Format, R, 1, kAhead>(tile, queries, vector);
 }
 
-// e^x of x <= 0, within 2 ulp down to -86 and as good as nothing from there on; NaN stays. The reduction is that of
-// exp() in simd_math.h; 2^n is one addition to the exponent, for it cannot leave the range.
+// e^x of x <= 0, within 2 ulp down to -86 and as good as nothing from there on; NaN stays. 2^n is one addition to the
+// exponent, for it cannot leave the range.
 QUIRE_INLINE FW exp_of_difference(FW x) {
-  x = max(broadcast_wide(-86.0f), x);
-  const FW shifter = broadcast_wide(12582912.0f);  // 1.5 * 2^23: adding it rounds to a whole number
-  const FW shifted = fma(x, broadcast_wide(1.44269504f), shifter);
-  const FW n = shifted - shifter;
-  FW r = fma(n, broadcast_wide(-0.693359375f), x);
-  r = fma(n, broadcast_wide(2.12194440e-4f), r);
-  FW p = broadcast_wide(1.38131445e-3f);
-  p = fma(p, r, broadcast_wide(8.369418836e-3f));
-  p = fma(p, r, broadcast_wide(4.166845679e-2f));
-  p = fma(p, r, broadcast_wide(1.666651479e-1f));
-  p = fma(p, r, broadcast_wide(4.999999305e-1f));
-  p = fma(p * r, r, r) + 1.0f;
-  return (FW)((IW)p + ((IW)shifted << 23));
+  const Power power = power_of_e(max(broadcast_wide(-86.0f), x));
+  return (FW)((IW)power.fraction + (power.shifted << 23));
 }
 
 // What there is of scales and cap made of the scores of R rows, where there is a cap.

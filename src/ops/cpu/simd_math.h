@@ -5,13 +5,16 @@
 
 namespace quire::ops::cpu::QUIRE_ISA {
 
-// e^x within 2 ulp over the range of floats; 0 below it, infinity above; NaN stays.
-// x = n ln 2 + r with n whole and |r| <= ln(2)/2 (Cody and Waite: ln 2 in two parts keeps r exact);
-// e^r = 1 + r + r^2 p(r), p minimax of degree 4 (relative error 4e-9); 2^n in two factors reaches the denormals.
-QUIRE_INLINE FW exp(FW x) {
-  x = max(broadcast_wide(-104.0f), min(broadcast_wide(89.0f), x));
+// e^x = e^r 2^n: x = n ln 2 + r with n whole and |r| <= ln(2)/2 (Cody and Waite: ln 2 in two parts keeps r exact);
+// e^r = 1 + r + r^2 p(r), p minimax of degree 4 (relative error 4e-9).
+struct Power {
+  FW fraction;  // e^r
+  IW shifted;   // n + kShifted
+};
+constexpr int32_t kShifted = 0x4b400000;  // the bits of 1.5 * 2^23, whose last bit is worth 1
+QUIRE_INLINE Power power_of_e(FW x) {
   const FW shifter = broadcast_wide(12582912.0f);  // 1.5 * 2^23: adding it rounds to a whole number
-  const FW shifted = x * 1.44269504f + shifter;
+  const FW shifted = fma(x, broadcast_wide(1.44269504f), shifter);
   const FW n = shifted - shifter;
   FW r = fma(n, broadcast_wide(-0.693359375f), x);
   r = fma(n, broadcast_wide(2.12194440e-4f), r);
@@ -20,10 +23,17 @@ QUIRE_INLINE FW exp(FW x) {
   p = fma(p, r, broadcast_wide(4.166845679e-2f));
   p = fma(p, r, broadcast_wide(1.666651479e-1f));
   p = fma(p, r, broadcast_wide(4.999999305e-1f));
-  p = fma(p * r, r, r) + 1.0f;
-  const IW whole = (IW)shifted - (IW)shifter;
+  return {fma(p * r, r, r) + 1.0f, (IW)shifted};
+}
+
+// e^x within 2 ulp over the range of floats; 0 below it, infinity above; NaN stays. 2^n in two factors reaches the
+// denormals.
+QUIRE_INLINE FW exp(FW x) {
+  x = max(broadcast_wide(-104.0f), min(broadcast_wide(89.0f), x));
+  const Power power = power_of_e(x);
+  const IW whole = power.shifted - kShifted;
   const IW half = whole >> 1;
-  return p * (FW)((half + 127) << 23) * (FW)((whole - half + 127) << 23);
+  return power.fraction * (FW)((half + 127) << 23) * (FW)((whole - half + 127) << 23);
 }
 
 // tanh x within 4e-7 of itself. Near 0, where the difference of e^2x and 1 has few digits, an odd polynomial: least
