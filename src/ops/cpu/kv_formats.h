@@ -121,7 +121,7 @@ struct Format {
   }
 };
 // One of bytes, which takes sixteen codes for little more than eight.
-#if defined(__AVX2__) && !defined(__AVX512F__)
+#if QUIRE_WIDE_LANES == 8
 template <FW (*kLoad)(const uint8_t*), Pair (*kLoadPair)(const uint8_t*)>
 struct PairFormat {
   static constexpr int64_t kBytes = 1;

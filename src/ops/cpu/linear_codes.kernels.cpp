@@ -334,7 +334,7 @@ QUIRE_INLINE void code_groups(const float* x, uint8_t* scales, uint8_t* sums, in
   std::memcpy(sums, &sum, kGroups * 4);
 }
 
-#if !defined(__AVX2__) || defined(__AVX512F__)
+#if QUIRE_WIDE_LANES == 16
 typedef int32_t I4 __attribute__((vector_size(16)));
 
 // Lane i of a quarter (four lanes) of the result: `combine` of what that quarter of the i-th vector has.
@@ -423,7 +423,7 @@ void code_bytes(const float* x, int64_t k, uint8_t* row) {
   uint8_t* const sums = row + sums_offset(k);
   auto* const numbers = reinterpret_cast<int8_t*>(row + numbers_offset(k));
   int64_t i = 0;
-#if !defined(__AVX2__) || defined(__AVX512F__)
+#if QUIRE_WIDE_LANES == 16
   const auto many = [&]<int kGroups>() {
     for (; i + kGroups * kHalf <= k; i += kGroups * kHalf)
       code_many_groups<Format, kGroups>(x + i, row + i / kHalf * 4, sums + i / kHalf * 4, numbers + i);

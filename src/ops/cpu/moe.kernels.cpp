@@ -12,16 +12,6 @@ QUIRE_INLINE FW clamped_gate(FW gate, FW up, float alpha, float limit) {
   return (up + 1.0f) * (gate / (exp(gate * -alpha) + 1.0f));
 }
 
-// The first `count` floats of a vector.
-QUIRE_INLINE FW load_some(const float* p, int64_t count) {
-  float padded[kWide] = {};
-  for (int64_t i = 0; i < count; ++i) padded[i] = p[i];
-  return load_wide(padded);
-}
-QUIRE_INLINE void store_some(float* p, FW v, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) p[i] = v[i];
-}
-
 }  // namespace
 
 void clamped_swiglu(const float* gate, const float* up, float alpha, float limit, int64_t size, float* out) {

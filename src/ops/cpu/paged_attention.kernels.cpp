@@ -303,18 +303,6 @@ QUIRE_INLINE void soften(const TileWork& tile, const Sight (&sight)[R], float* m
   }
 }
 
-// The first `count` floats of a vector.
-QUIRE_INLINE FW load_some(const float* p, int64_t count) {
-  float padded[kWide] = {};
-  std::memcpy(padded, p, static_cast<size_t>(count) * sizeof(float));
-  return load_wide(padded);
-}
-QUIRE_INLINE void store_some(float* p, FW v, int64_t count) {
-  float padded[kWide];
-  store_wide(padded, v);
-  std::memcpy(p, padded, static_cast<size_t>(count) * sizeof(float));
-}
-
 // weighted[r][column ..] = weighted * scale + sum of p[t] * value[t] over the t that row r sees, rising; V vectors of
 // columns, the last one of `last_columns`.
 template <typename Format, int R, int V, bool kAhead>

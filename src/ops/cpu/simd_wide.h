@@ -5,9 +5,15 @@
 
 #include "ops/cpu/simd.h"
 
+#if defined(__AVX2__) && !defined(__AVX512F__)
+#define QUIRE_WIDE_LANES 8
+#else
+#define QUIRE_WIDE_LANES 16
+#endif
+
 namespace quire::ops::cpu::QUIRE_ISA {
 
-#if defined(__AVX2__) && !defined(__AVX512F__)
+#if QUIRE_WIDE_LANES == 8
 constexpr int kWide = kLanes;
 typedef F8 FW;
 typedef I8 IW;
@@ -133,6 +139,18 @@ QUIRE_INLINE FW load_wide(const float* p) {
 QUIRE_INLINE void store_wide(float* p, FW v) {
   *reinterpret_cast<FWUnaligned*>(p) = v;
 }
+// The first `count` floats of a vector.
+QUIRE_INLINE FW load_some(const float* p, int64_t count) {
+  float padded[kWide] = {};
+  std::memcpy(padded, p, static_cast<size_t>(count) * sizeof(float));
+  return load_wide(padded);
+}
+QUIRE_INLINE void store_some(float* p, FW v, int64_t count) {
+  float padded[kWide];
+  store_wide(padded, v);
+  std::memcpy(p, padded, static_cast<size_t>(count) * sizeof(float));
+}
+
 // Not 0 + x, which is not x for -0.
 QUIRE_INLINE FW broadcast_wide(float x) {
   return x - FW{};
