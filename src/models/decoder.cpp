@@ -104,14 +104,14 @@ class Decoder final : public Model {
     scale(backend, stream.hidden, n, config_.hidden_size, config_.embedding_scale, /*soft_cap=*/0);
     for (size_t i = 0; i < layers_.size(); ++i) {
       const Layer& layer = layers_[i];
-      const float* x = enter(backend, layer.before_attention, stream, n);
+      ops::Rows x = enter(backend, layer.before_attention, stream, n, layer.attention->input_dtype(backend, n));
       (*layer.attention)(backend, batch, batch.layers[i], *layer.rotary, x, stream.delta, workspace);
       leave(backend, layer.after_attention, stream, n);
-      x = enter(backend, layer.before_mlp, stream, n);
+      x = enter(backend, layer.before_mlp, stream, n, layer.mlp->input_dtype(backend, n));
       (*layer.mlp)(backend, x, n, stream.delta, workspace);
       leave(backend, layer.after_mlp, stream, n);
     }
-    enter(backend, norm_, stream, n);
+    enter(backend, norm_, stream, n, DType::kF32);
     return stream.normed;
   }
 
@@ -130,13 +130,15 @@ class Decoder final : public Model {
     bool pending = false;  // whether delta is still to be added
   };
 
-  // The input of a block: the stream with what the last block added, normalised if this one begins with a norm.
-  const float* enter(ops::Backend& backend, const nn::RmsNorm& norm, Stream& stream, int64_t n) const {
+  // The input of a block: the stream with what the last block added, normalised if this one begins with a norm, and
+  // then of a dtype that the block would like.
+  ops::Rows enter(ops::Backend& backend, const nn::RmsNorm& norm, Stream& stream, int64_t n, DType dtype) const {
     const auto residual_scale = static_cast<float>(config_.residual_scale);
     const bool pending = std::exchange(stream.pending, false);
     if (norm.present()) {
-      norm(backend, stream.hidden, pending ? stream.delta : nullptr, n, stream.normed, residual_scale);
-      return stream.normed;
+      const ops::OutRows normed(stream.normed, dtype);
+      norm(backend, stream.hidden, pending ? stream.delta : nullptr, n, normed, residual_scale);
+      return normed;
     }
     if (pending) {
       backend(ops::AddArgs{.hidden = stream.hidden,

@@ -41,31 +41,29 @@ int64_t Attention::workspace_floats(const AttentionConfig& config, int64_t num_t
          Workspace::rounded(num_tokens * query_size(config));
 }
 
-void Attention::normalise(ops::Backend& backend, float* query, float* key, int64_t stride, int64_t num_tokens) const {
-  if (config_.qk_norm == QkNorm::kNone) return;
-  const bool per_head = config_.qk_norm == QkNorm::kHead;
-  query_norm_.normalise_groups(backend, query, stride, num_tokens, per_head ? config_.num_heads : 1);
-  key_norm_.normalise_groups(backend, key, stride, num_tokens, per_head ? config_.num_kv_heads : 1);
-}
-
 void Attention::operator()(ops::Backend& backend, const Batch& batch, const CacheLayer& layer, const Rotary& rotary,
-                           const float* x, float* out, Workspace& workspace) const {
+                           ops::Rows x, float* out, Workspace& workspace) const {
   const CacheGroup& group = batch.groups[static_cast<size_t>(layer.group)];
   const int64_t mark = workspace.mark();
   const int64_t stride = qkv_.out_features();
   float* query = workspace.take(batch.num_tokens * stride);  // [num_tokens, q | k | v]
-  float* key = query + query_size(config_);
-  float* value = key + kv_size(config_);
   qkv_(backend, x, batch.num_tokens, query);
-  normalise(backend, query, key, stride, batch.num_tokens);
-  rotary(backend, batch, query, stride, config_.num_heads, config_.head_dim);
-  rotary(backend, batch, key, stride, config_.num_kv_heads, config_.head_dim);
-  backend(ops::KvWriteArgs{.keys = key,
-                           .values = value,
-                           .token_stride = stride,
-                           .num_tokens = batch.num_tokens,
-                           .slots = group.slots,
-                           .cache = layer.view});
+  if (config_.qk_norm == QkNorm::kProjection) {
+    query_norm_.normalise_groups(backend, query, stride, batch.num_tokens, 1);
+    key_norm_.normalise_groups(backend, query + query_size(config_), stride, batch.num_tokens, 1);
+  }
+  ops::PrepareHeadsArgs prepare{.heads = query,
+                                .token_stride = stride,
+                                .num_tokens = batch.num_tokens,
+                                .num_heads = config_.num_heads,
+                                .slots = group.slots,
+                                .cache = layer.view};
+  if (config_.qk_norm == QkNorm::kHead) {
+    prepare.query_weight = query_norm_.weight();
+    prepare.key_weight = key_norm_.weight();
+    prepare.eps = query_norm_.eps();
+  }
+  rotary.prepare_heads(backend, batch, prepare);
   float* context = workspace.take(batch.num_tokens * query_size(config_));  // [num_tokens, num_heads, head_dim]
   backend(ops::PagedAttentionArgs{.queries = query,
                                   .query_stride = stride,

@@ -41,9 +41,11 @@ struct AttentionConfig {
 class SelfAttention {
  public:
   virtual ~SelfAttention() = default;
+  // What x is best given as.
+  virtual DType input_dtype(const ops::Backend& backend, int64_t num_tokens) const = 0;
   // x, out: [num_tokens, hidden_size]; may not overlap. `layer`: of the batch's. A default-made rotary rotates nothing.
   virtual void operator()(ops::Backend& backend, const Batch& batch, const CacheLayer& layer, const Rotary& rotary,
-                          const float* x, float* out, Workspace& workspace) const = 0;
+                          ops::Rows x, float* out, Workspace& workspace) const = 0;
   // Floats taken from the workspace for a batch of num_tokens.
   virtual int64_t workspace_floats(int64_t num_tokens) const = 0;
 };
@@ -57,14 +59,15 @@ class Attention final : public SelfAttention {
   Attention(Loader& loader, const std::string& prefix, const AttentionConfig& config, std::vector<Linear::Part> qkv,
             const Linear::Part& output);
 
-  void operator()(ops::Backend& backend, const Batch& batch, const CacheLayer& layer, const Rotary& rotary,
-                  const float* x, float* out, Workspace& workspace) const override;
+  void operator()(ops::Backend& backend, const Batch& batch, const CacheLayer& layer, const Rotary& rotary, ops::Rows x,
+                  float* out, Workspace& workspace) const override;
+  DType input_dtype(const ops::Backend& backend, int64_t num_tokens) const override {
+    return qkv_.input_dtype(backend, num_tokens);
+  }
   int64_t workspace_floats(int64_t num_tokens) const override { return workspace_floats(config_, num_tokens); }
   static int64_t workspace_floats(const AttentionConfig& config, int64_t num_tokens);
 
  private:
-  void normalise(ops::Backend& backend, float* query, float* key, int64_t stride, int64_t num_tokens) const;
-
   AttentionConfig config_;
   Linear qkv_;
   Linear output_;

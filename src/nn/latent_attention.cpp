@@ -109,6 +109,12 @@ void LatentAttention::load_up_projections(Loader& loader, const std::string& pre
   finish_heads(loader, value_up_);
 }
 
+DType LatentAttention::input_dtype(const ops::Backend& backend, int64_t num_tokens) const {
+  const Linear& query = options_.sizes.query_rank > 0 ? query_down_ : query_up_;
+  const DType dtype = kv_down_.input_dtype(backend, num_tokens);
+  return query.input_dtype(backend, num_tokens) == dtype ? dtype : DType::kF32;
+}
+
 int64_t LatentAttention::workspace_floats(int64_t num_tokens) const {
   const LatentAttentionConfig& sizes = options_.sizes;
   const int64_t heads = options_.num_heads;
@@ -131,7 +137,7 @@ void LatentAttention::project_heads(ops::Backend& backend, const Matrices& weigh
 
 // Queries that meet cached vectors: [num_tokens, heads, kv_rank + rope].
 const float* LatentAttention::project_queries(ops::Backend& backend, const Batch& batch, const Rotary& rotary,
-                                              const float* x, Workspace& workspace) const {
+                                              ops::Rows x, Workspace& workspace) const {
   const LatentAttentionConfig& sizes = options_.sizes;
   const int64_t n = batch.num_tokens;
   const int64_t heads = options_.num_heads;
@@ -162,7 +168,7 @@ const float* LatentAttention::project_queries(ops::Backend& backend, const Batch
 }
 
 void LatentAttention::operator()(ops::Backend& backend, const Batch& batch, const CacheLayer& layer,
-                                 const Rotary& rotary, const float* x, float* out, Workspace& workspace) const {
+                                 const Rotary& rotary, ops::Rows x, float* out, Workspace& workspace) const {
   const LatentAttentionConfig& sizes = options_.sizes;
   const CacheGroup& group = batch.groups[static_cast<size_t>(layer.group)];
   const int64_t n = batch.num_tokens;

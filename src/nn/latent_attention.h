@@ -28,8 +28,9 @@ class LatentAttention final : public SelfAttention {
   // o_proj}"; in place of kv_b_proj k_b_proj [heads, kv_rank, nope] and v_b_proj [heads, value, kv_rank].
   LatentAttention(Loader& loader, const std::string& prefix, const LatentAttentionOptions& options);
 
-  void operator()(ops::Backend& backend, const Batch& batch, const CacheLayer& layer, const Rotary& rotary,
-                  const float* x, float* out, Workspace& workspace) const override;
+  void operator()(ops::Backend& backend, const Batch& batch, const CacheLayer& layer, const Rotary& rotary, ops::Rows x,
+                  float* out, Workspace& workspace) const override;
+  DType input_dtype(const ops::Backend& backend, int64_t num_tokens) const override;
   int64_t workspace_floats(int64_t num_tokens) const override;
 
  private:
@@ -44,7 +45,7 @@ class LatentAttention final : public SelfAttention {
   Matrices pack_heads(Loader& loader, const TensorView& stack) const;
   static void pack_head(Loader& loader, const TensorView& matrix, Matrices& out);
   void finish_heads(Loader& loader, Matrices& heads) const;  // all are packed
-  const float* project_queries(ops::Backend& backend, const Batch& batch, const Rotary& rotary, const float* x,
+  const float* project_queries(ops::Backend& backend, const Batch& batch, const Rotary& rotary, ops::Rows x,
                                Workspace& workspace) const;
   // out[t][h] = weights[h] x[t][h], heads x_head and out_head floats apart.
   void project_heads(ops::Backend& backend, const Matrices& weights, const float* x, int64_t x_head, int64_t num_tokens,

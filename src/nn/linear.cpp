@@ -70,7 +70,14 @@ Linear::Linear(Loader& loader, std::vector<Part> parts, int64_t in_features, Wei
   bias_ = {loader, biases};
 }
 
-void Linear::operator()(ops::Backend& backend, const float* x, int64_t num_rows, float* out) const {
+DType Linear::input_dtype(const ops::Backend& backend, int64_t num_rows) const {
+  if (segments_.empty()) return DType::kF32;
+  const DType first = backend.input_dtype(*segments_.front(), num_rows);
+  const auto agrees = [&](const auto& segment) { return backend.input_dtype(*segment, num_rows) == first; };
+  return std::all_of(segments_.begin(), segments_.end(), agrees) ? first : DType::kF32;
+}
+
+void Linear::operator()(ops::Backend& backend, ops::Rows x, int64_t num_rows, ops::OutRows out) const {
   int64_t offset = 0;
   for (const auto& segment : segments_) {
     backend(ops::LinearArgs{.x = x,
@@ -78,7 +85,7 @@ void Linear::operator()(ops::Backend& backend, const float* x, int64_t num_rows,
                             .num_rows = num_rows,
                             .weight = segment.get(),
                             .bias = bias_.empty() ? nullptr : bias_.data() + offset,
-                            .out = out + offset,
+                            .out = out.from(offset),
                             .out_stride = out_features_,
                             .precise = precise_});
     offset += segment->rows();

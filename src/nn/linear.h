@@ -29,7 +29,14 @@ class Linear {
   void keep_inputs_precise() { precise_ = true; }
 
   // x: [num_rows, in_features] -> out: [num_rows, out_features], both dense.
-  void operator()(ops::Backend& backend, const float* x, int64_t num_rows, float* out) const;
+  void operator()(ops::Backend& backend, ops::Rows x, int64_t num_rows, ops::OutRows out) const;
+
+  // What x is best given as (Backend::input_dtype()): F32 where the segments do not agree.
+  DType input_dtype(const ops::Backend& backend, int64_t num_rows) const;
+  // What out may be given as: BF16 where inputs and weights are (F16 has not room for every number), else F32.
+  DType output_dtype(const ops::Backend& backend, int64_t num_rows) const {
+    return bias_.empty() && input_dtype(backend, num_rows) == DType::kBF16 ? DType::kBF16 : DType::kF32;
+  }
 
   int64_t in_features() const { return in_features_; }
   int64_t out_features() const { return out_features_; }

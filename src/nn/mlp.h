@@ -12,8 +12,10 @@ namespace quire::nn {
 class FeedForward {
  public:
   virtual ~FeedForward() = default;
+  // What x is best given as.
+  virtual DType input_dtype(const ops::Backend& backend, int64_t num_tokens) const = 0;
   // x, out: [num_tokens, hidden_size]; may not overlap.
-  virtual void operator()(ops::Backend& backend, const float* x, int64_t num_tokens, float* out,
+  virtual void operator()(ops::Backend& backend, ops::Rows x, int64_t num_tokens, float* out,
                           Workspace& workspace) const = 0;
   // Floats taken from the workspace for a batch of num_tokens.
   virtual int64_t workspace_floats(int64_t num_tokens) const = 0;
@@ -34,11 +36,17 @@ class GatedMlp final : public FeedForward {
     down_.keep_inputs_precise();
   }
 
-  void operator()(ops::Backend& backend, const float* x, int64_t num_tokens, float* out,
+  DType input_dtype(const ops::Backend& backend, int64_t num_tokens) const override {
+    return gate_up_.input_dtype(backend, num_tokens);
+  }
+
+  void operator()(ops::Backend& backend, ops::Rows x, int64_t num_tokens, float* out,
                   Workspace& workspace) const override {
     const int64_t mark = workspace.mark();
-    float* gate_up = workspace.take(num_tokens * 2 * intermediate_size_);
-    float* activated = workspace.take(num_tokens * intermediate_size_);
+    const ops::OutRows gate_up(workspace.take(num_tokens * 2 * intermediate_size_),
+                               gate_up_.output_dtype(backend, num_tokens));
+    const ops::OutRows activated(workspace.take(num_tokens * intermediate_size_),
+                                 down_.input_dtype(backend, num_tokens));
     gate_up_(backend, x, num_tokens, gate_up);
     backend(ops::ActivationArgs{
         .function = function_, .in = gate_up, .num_tokens = num_tokens, .size = intermediate_size_, .out = activated});
@@ -65,7 +73,11 @@ class PlainMlp final : public FeedForward {
   PlainMlp(Loader& loader, const Linear::Part& in, const Linear::Part& out, Activation function)
       : intermediate_size_(in.rows), function_(function), in_(loader, {in}, out.rows), out_(loader, {out}, in.rows) {}
 
-  void operator()(ops::Backend& backend, const float* x, int64_t num_tokens, float* out,
+  DType input_dtype(const ops::Backend& backend, int64_t num_tokens) const override {
+    return in_.input_dtype(backend, num_tokens);
+  }
+
+  void operator()(ops::Backend& backend, ops::Rows x, int64_t num_tokens, float* out,
                   Workspace& workspace) const override {
     const int64_t mark = workspace.mark();
     float* inner = workspace.take(num_tokens * intermediate_size_);

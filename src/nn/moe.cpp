@@ -89,8 +89,7 @@ int64_t MoeBlock::workspace_floats(int64_t num_tokens) const {
   return std::max(routes + experts, shared_ == nullptr ? 0 : shared_->workspace_floats(num_tokens));
 }
 
-MoeBlock::Routes MoeBlock::route(ops::Backend& backend, const float* x, int64_t num_tokens,
-                                 Workspace& workspace) const {
+MoeBlock::Routes MoeBlock::route(ops::Backend& backend, ops::Rows x, int64_t num_tokens, Workspace& workspace) const {
   const MoeConfig& moe = options_.moe;
   const int64_t pairs = num_tokens * moe.experts_per_token;
   float* logits = workspace.take(num_tokens * moe.num_experts);
@@ -131,7 +130,7 @@ void MoeBlock::activate(ops::Backend& backend, const float* in, int64_t num_rows
       .function = options_.activation, .in = in, .num_tokens = num_rows, .size = moe.intermediate_size, .out = out});
 }
 
-void MoeBlock::operator()(ops::Backend& backend, const float* x, int64_t num_tokens, float* out,
+void MoeBlock::operator()(ops::Backend& backend, ops::Rows x, int64_t num_tokens, float* out,
                           Workspace& workspace) const {
   const MoeConfig& moe = options_.moe;
   const int64_t pairs = num_tokens * moe.experts_per_token;
@@ -151,7 +150,7 @@ void MoeBlock::operator()(ops::Backend& backend, const float* x, int64_t num_tok
   float* rows = workspace.take(pairs * options_.hidden_size);  // the experts' inputs, then their outputs
   float* gate_up = workspace.take(pairs * 2 * moe.intermediate_size);
   float* activated = workspace.take(pairs * moe.intermediate_size);
-  backend(ops::GatherRowsArgs{.in = x,
+  backend(ops::GatherRowsArgs{.in = x.floats(),
                               .size = options_.hidden_size,
                               .rows = ops::made_on_device(backend, routes.tokens),
                               .num_rows = pairs,

@@ -26,7 +26,9 @@ class MoeBlock final : public FeedForward {
   // Parameters behind `prefix` ("model.layers.0."), under the names that moe.cpp and expert_linear.cpp list.
   MoeBlock(Loader& loader, const std::string& prefix, const MoeOptions& options);
 
-  void operator()(ops::Backend& backend, const float* x, int64_t num_tokens, float* out,
+  // Routers want more than 16 bits.
+  DType input_dtype(const ops::Backend& /*backend*/, int64_t /*num_tokens*/) const override { return DType::kF32; }
+  void operator()(ops::Backend& backend, ops::Rows x, int64_t num_tokens, float* out,
                   Workspace& workspace) const override;
   int64_t workspace_floats(int64_t num_tokens) const override;
 
@@ -38,7 +40,7 @@ class MoeBlock final : public FeedForward {
     int32_t* tokens;
     int32_t* offsets;
   };
-  Routes route(ops::Backend& backend, const float* x, int64_t num_tokens, Workspace& workspace) const;
+  Routes route(ops::Backend& backend, ops::Rows x, int64_t num_tokens, Workspace& workspace) const;
   void activate(ops::Backend& backend, const float* in, int64_t num_rows, float* out) const;
 
   MoeOptions options_;

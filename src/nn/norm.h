@@ -23,7 +23,7 @@ class RmsNorm {
 
   // hidden += delta_scale * delta (if given); out = norm(hidden). All [num_tokens, size]; out may be hidden without
   // a delta.
-  void operator()(ops::Backend& backend, float* hidden, const float* delta, int64_t num_tokens, float* out,
+  void operator()(ops::Backend& backend, float* hidden, const float* delta, int64_t num_tokens, ops::OutRows out,
                   float delta_scale = 1.0f) const {
     backend(ops::RmsNormArgs{.hidden = hidden,
                              .delta = delta,
@@ -34,6 +34,9 @@ class RmsNorm {
                              .size = size_,
                              .out = out});
   }
+
+  const float* weight() const { return weight_.data(); }
+  float eps() const { return eps_; }
 
   // In place, num_groups neighbours of each token: [num_tokens, num_groups, size], tokens token_stride floats apart.
   void normalise_groups(ops::Backend& backend, float* values, int64_t token_stride, int64_t num_tokens,

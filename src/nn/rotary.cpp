@@ -185,32 +185,9 @@ std::vector<float> Rotary::make_table(const std::vector<double>& frequencies, do
   return table;
 }
 
-void Rotary::rotate(ops::Backend& backend, const Parameter& table, float* heads, int64_t token_stride,
-                    int64_t num_tokens, int32_t num_heads, int32_t head_dim, Mirrored<int32_t> positions) const {
-  backend(ops::RopeArgs{.heads = heads,
-                        .token_stride = token_stride,
-                        .num_tokens = num_tokens,
-                        .num_heads = num_heads,
-                        .head_dim = head_dim,
-                        .rotary_dim = rotary_dim_,
-                        .interleaved = interleaved_,
-                        .positions = positions,
-                        .table = table.data(),
-                        .table_positions = num_positions_});
-}
-
-void Rotary::operator()(ops::Backend& backend, const Batch& batch, float* heads, int64_t token_stride,
-                        int32_t num_heads, int32_t head_dim) const {
-  if (rotary_dim_ == 0) return;
-  if (long_table_.empty()) {
-    rotate(backend, table_, heads, token_stride, batch.num_tokens, num_heads, head_dim, batch.positions);
-    return;
-  }
-  const auto rotate_run = [&](const Parameter& table, int32_t begin, int32_t end) {
-    if (begin == end) return;
-    rotate(backend, table, heads + begin * token_stride, token_stride, end - begin, num_heads, head_dim,
-           batch.positions + begin);
-  };
+template <typename Body>
+void Rotary::for_tables(const Batch& batch, const Body& body) const {
+  if (long_table_.empty()) return body(table_, 0, batch.num_tokens);
   const int32_t* lengths = batch.prompt_lengths != nullptr ? batch.prompt_lengths : batch.context_lengths.host;
   for (int32_t s = 0; s < batch.num_sequences; ++s) {
     const int32_t begin = batch.query_offsets.host[s];
@@ -219,9 +196,42 @@ void Rotary::operator()(ops::Backend& backend, const Batch& batch, float* heads,
     if (lengths[s] <= trained_length_) {
       while (first_long < end && batch.positions.host[first_long] < trained_length_) ++first_long;
     }
-    rotate_run(table_, begin, first_long);
-    rotate_run(long_table_, first_long, end);
+    if (begin < first_long) body(table_, begin, first_long);
+    if (first_long < end) body(long_table_, first_long, end);
   }
+}
+
+void Rotary::operator()(ops::Backend& backend, const Batch& batch, float* heads, int64_t token_stride,
+                        int32_t num_heads, int32_t head_dim) const {
+  if (rotary_dim_ == 0) return;
+  for_tables(batch, [&](const Parameter& table, int64_t begin, int64_t end) {
+    backend(ops::RopeArgs{.heads = heads + begin * token_stride,
+                          .token_stride = token_stride,
+                          .num_tokens = end - begin,
+                          .num_heads = num_heads,
+                          .head_dim = head_dim,
+                          .rotary_dim = rotary_dim_,
+                          .interleaved = interleaved_,
+                          .positions = batch.positions + begin,
+                          .table = table.data(),
+                          .table_positions = num_positions_});
+  });
+}
+
+void Rotary::prepare_heads(ops::Backend& backend, const Batch& batch, const ops::PrepareHeadsArgs& args) const {
+  if (rotary_dim_ == 0) return backend(args);
+  for_tables(batch, [&](const Parameter& table, int64_t begin, int64_t end) {
+    ops::PrepareHeadsArgs run = args;
+    run.heads += begin * args.token_stride;
+    run.num_tokens = end - begin;
+    run.rotary_dim = rotary_dim_;
+    run.interleaved = interleaved_;
+    run.positions = batch.positions + begin;
+    run.table = table.data();
+    run.table_positions = num_positions_;
+    run.slots = args.slots + begin;
+    backend(run);
+  });
 }
 
 }  // namespace quire::nn

@@ -36,14 +36,18 @@ class Rotary {
   void operator()(ops::Backend& backend, const Batch& batch, float* heads, int64_t token_stride, int32_t num_heads,
                   int32_t head_dim) const;
 
+  // Runs the op with its rotation filled in: args is of all the batch's tokens, without one.
+  void prepare_heads(ops::Backend& backend, const Batch& batch, const ops::PrepareHeadsArgs& args) const;
+
   static int64_t table_bytes(const RopeConfig& rope, int64_t num_positions) {
     const int64_t tables = rope.scaling == RopeScaling::kLongRope ? 2 : 1;
     return tables * num_positions * rope.rotary_dim * static_cast<int64_t>(sizeof(float));
   }
 
  private:
-  void rotate(ops::Backend& backend, const Parameter& table, float* heads, int64_t token_stride, int64_t num_tokens,
-              int32_t num_heads, int32_t head_dim, Mirrored<int32_t> positions) const;
+  // body(table, begin, end) of every run of tokens with the table that rotates them.
+  template <typename Body>
+  void for_tables(const Batch& batch, const Body& body) const;
   std::vector<float> make_table(const std::vector<double>& frequencies, double scale) const;
 
   int32_t rotary_dim_ = 0;  // 0: nothing rotates

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "ops/rows.h"
 #include "types/activation.h"
 
 namespace quire::ops {
@@ -12,10 +13,10 @@ namespace quire::ops {
 struct ActivationArgs {
   Activation function = Activation::kSilu;
   bool gated = true;
-  const float* in = nullptr;  // [num_tokens, 2 * size], gate then up; plain: [num_tokens, size]
+  Rows in;  // [num_tokens, 2 * size], gate then up; plain: [num_tokens, size]
   int64_t num_tokens = 0;
   int64_t size = 0;
-  float* out = nullptr;  // [num_tokens, size]; plain: may be `in`
+  OutRows out;  // [num_tokens, size]; plain: may be `in`, of its dtype
 };
 
 void check(const ActivationArgs& args);

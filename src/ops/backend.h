@@ -21,6 +21,7 @@
 #include "ops/clamped_swiglu.h"
 #include "ops/copy_blocks.h"
 #include "ops/copy_heads.h"
+#include "ops/edit_logits.h"
 #include "ops/embedding.h"
 #include "ops/gather_rows.h"
 #include "ops/grouped_linear.h"
@@ -32,10 +33,12 @@
 #include "ops/packed_matrix.h"
 #include "ops/paged_attention.h"
 #include "ops/place_tokens.h"
+#include "ops/prepare_heads.h"
 #include "ops/quantise.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/scale.h"
+#include "ops/top_logprobs.h"
 #include "tensor/tensor.h"
 
 namespace quire::ops {
@@ -98,6 +101,12 @@ class Backend {
   // Scratch of the kernels themselves for batches up to this size, beyond what callers pass in.
   virtual int64_t scratch_bytes(int64_t max_num_tokens) const = 0;
 
+  // What a Linear of this weight and so many rows is best given: F32, or what it would round its inputs to itself, so
+  // that giving it that changes no bit of its outputs.
+  virtual DType input_dtype(const PackedMatrix& /*weight*/, int64_t /*num_rows*/) const { return DType::kF32; }
+  // How it wants keys kept: KvCacheView::keys_by_token.
+  virtual bool keys_by_token() const { return false; }
+
   // Whether calls can be recorded: where each of them costs the host time that the device waits for.
   virtual bool can_record() const { return false; }
   // Takes down the ops that `body` calls; they do not run. A recording keeps the pointers and the sizes that they were
@@ -142,6 +151,9 @@ class Backend {
   virtual void run(const MoeCombineArgs& args) = 0;
   virtual void run(const ChooseTokensArgs& args) = 0;
   virtual void run(const PlaceTokensArgs& args) = 0;
+  virtual void run(const PrepareHeadsArgs& args) = 0;
+  virtual void run(const EditLogitsArgs& args) = 0;
+  virtual void run(const TopLogprobsArgs& args) = 0;
 };
 
 // Numbers that an op made on the device: the host reads them only where it is the device.

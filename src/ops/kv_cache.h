@@ -2,6 +2,8 @@
 //   keys:   [num_blocks, num_kv_heads, head_dim, block_size]   (a block's tokens lie beside each other: scores of a
 //                                                               whole block are computed with tokens across the lanes)
 //   values: [num_blocks, num_kv_heads, block_size, head_dim]
+// A device whose kernels would rather have a token's numbers beside each other keeps keys as values are kept
+// (keys_by_token).
 // A slot is block * block_size + offset.
 //
 // Every value is rounded once, when it is written; attention reads what was stored. Formats:
@@ -12,7 +14,8 @@
 //   F8_E5M2  OCP FP8, to nearest even; too large and infinity become 57,344
 //   I8       one float scale for each token and kv head, of K and of V: scale = largest magnitude of the vector / 127,
 //            stored value = round to even(x / scale), read as that times scale. The scales follow the numbers of their
-//            head within the block, one more row of keys or one more column of values:
+//            head within the block, one more row of keys or one more column of values (which is where they are in keys
+//            by token as well):
 //              [num_blocks, num_kv_heads, (head_dim * block_size bytes, block_size floats)], at any alignment.
 //            A vector that holds an infinity or NaN gets the scale NaN.
 // A cache whose values are its keys keeps the keys alone: an attention that reads the same vector as key and as value
@@ -36,6 +39,7 @@ struct KvCacheView {
   int32_t head_dim = 0;
   int32_t block_size = 0;
   bool values_are_keys = false;  // `values` is nullptr
+  bool keys_by_token = false;    // Backend::keys_by_token()
 };
 
 // F32, F16, BF16, F8_E4M3, F8_E5M2, I8.

@@ -4,16 +4,17 @@
 #pragma once
 
 #include "ops/packed_matrix.h"
+#include "ops/rows.h"
 
 namespace quire::ops {
 
 struct LinearArgs {
-  const float* x = nullptr;  // [num_rows, weight.columns()], rows x_stride apart
+  Rows x;  // [num_rows, weight.columns()], rows x_stride apart
   int64_t x_stride = 0;
   int64_t num_rows = 0;
   const PackedMatrix* weight = nullptr;  // of the same backend
   const float* bias = nullptr;           // [weight.rows()] or nullptr
-  float* out = nullptr;                  // [num_rows, weight.rows()], rows out_stride apart
+  OutRows out;                           // [num_rows, weight.rows()], rows out_stride apart
   int64_t out_stride = 0;
   bool precise = false;  // for logits and the like: x is not rounded to 8 bits where the weight's codes have 8
 };

@@ -12,8 +12,9 @@ void check(const RmsNormArgs& args) {
   QUIRE_CHECK_MSG(args.token_stride == 0 || args.token_stride >= args.num_groups * args.size,
                   fmt::format("token_stride {} for {} groups of {}", args.token_stride, args.num_groups, args.size));
   if (args.num_tokens == 0) return;
-  QUIRE_CHECK(args.hidden != nullptr && args.weight != nullptr && args.out != nullptr);
-  QUIRE_CHECK_MSG(args.delta == nullptr || args.out != args.hidden,
+  QUIRE_CHECK(args.hidden != nullptr && args.weight != nullptr && args.out.data != nullptr);
+  QUIRE_CHECK_MSG(is_row_format(args.out.dtype), name(args.out.dtype));
+  QUIRE_CHECK_MSG(args.delta == nullptr || args.out.data != args.hidden,
                   "with a delta the hidden state is an output of its own");
 }
 

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "ops/rows.h"
+
 namespace quire::ops {
 
 struct RmsNormArgs {
@@ -17,8 +19,8 @@ struct RmsNormArgs {
   int64_t num_tokens = 0;
   int64_t num_groups = 1;
   int64_t size = 0;
-  int64_t token_stride = 0;  // of hidden and out, in floats; 0: dense
-  float* out = nullptr;      // as hidden; may be hidden when delta is nullptr
+  int64_t token_stride = 0;  // of hidden and out, in numbers; 0: dense
+  OutRows out;               // as hidden; may be hidden when delta is nullptr
 };
 
 void check(const RmsNormArgs& args);

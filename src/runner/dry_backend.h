@@ -33,6 +33,10 @@ class DryBackend : public ops::Backend {
   }
   Result<ops::ResidentTable> table(const TensorView& stored) override { return real_.table(stored); }
   int64_t table_bytes(const TensorView& stored) const override { return real_.table_bytes(stored); }
+  DType input_dtype(const ops::PackedMatrix& weight, int64_t num_rows) const override {
+    return real_.input_dtype(weight, num_rows);
+  }
+  bool keys_by_token() const override { return real_.keys_by_token(); }
   int num_host_threads() const override { return real_.num_host_threads(); }
   void host_parallel_for(int64_t num_tasks, FunctionRef<void(int64_t task, int thread)> body) override {
     real_.host_parallel_for(num_tasks, body);
@@ -59,6 +63,9 @@ class DryBackend : public ops::Backend {
   void run(const ops::MoeCombineArgs&) override {}
   void run(const ops::ChooseTokensArgs&) override {}
   void run(const ops::PlaceTokensArgs&) override {}
+  void run(const ops::PrepareHeadsArgs&) override {}
+  void run(const ops::EditLogitsArgs&) override {}
+  void run(const ops::TopLogprobsArgs&) override {}
 
  private:
   ops::Backend& real_;

@@ -8,14 +8,15 @@
 namespace quire::runner {
 
 Status KvStorage::make_views(const ModelConfig& model, const Config& config, int64_t num_blocks, int32_t num_buffers,
-                             const char* flag, Allocator& allocator, std::vector<Buffer>& buffers,
+                             const char* flag, bool keys_by_token, Allocator& allocator, std::vector<Buffer>& buffers,
                              std::vector<ops::KvCacheView>& views) {
   ops::KvCacheView view{.dtype = config.dtype,
                         .num_blocks = num_blocks,
                         .num_kv_heads = model.num_kv_heads,
                         .head_dim = model.head_dim,
                         .block_size = config.block_size,
-                        .values_are_keys = model.values_are_keys};
+                        .values_are_keys = model.values_are_keys,
+                        .keys_by_token = keys_by_token};
   const int64_t bytes = num_blocks * ops::block_bytes(view);
   for (int32_t i = 0; i < num_buffers; ++i) {
     for (void** part : {&view.keys, &view.values}) {
@@ -37,7 +38,7 @@ Result<KvStorage> KvStorage::create(const ModelConfig& model, const Config& conf
   KvStorage storage;
   const KvLayout layout = make_kv_layout(model);
   QUIRE_RETURN_IF_ERROR(make_views(model, config, config.num_blocks, layout.num_buffers, "--kv-cache-memory-bytes",
-                                   backend.allocator(), storage.buffers_, storage.pool_));
+                                   backend.keys_by_token(), backend.allocator(), storage.buffers_, storage.pool_));
   if (config.num_swap_blocks > 0) {
     Allocator* second = &backend.host_allocator();
     if (!config.swap_folder.empty()) {
@@ -46,8 +47,8 @@ Result<KvStorage> KvStorage::create(const ModelConfig& model, const Config& conf
       storage.swap_file_ = std::move(*file);
       second = storage.swap_file_.get();
     }
-    QUIRE_RETURN_IF_ERROR(make_views(model, config, config.num_swap_blocks, layout.num_buffers, "--swap-space", *second,
-                                     storage.buffers_, storage.swap_));
+    QUIRE_RETURN_IF_ERROR(make_views(model, config, config.num_swap_blocks, layout.num_buffers, "--swap-space",
+                                     backend.keys_by_token(), *second, storage.buffers_, storage.swap_));
   }
   for (size_t layer = 0; layer < layout.group_of_layer.size(); ++layer) {
     storage.layers_.push_back({.view = storage.pool_[static_cast<size_t>(layout.buffer_of_layer[layer])],

@@ -43,7 +43,7 @@ class KvStorage {
 
  private:
   static Status make_views(const ModelConfig& model, const Config& config, int64_t num_blocks, int32_t num_buffers,
-                           const char* flag, Allocator& allocator, std::vector<Buffer>& buffers,
+                           const char* flag, bool keys_by_token, Allocator& allocator, std::vector<Buffer>& buffers,
                            std::vector<ops::KvCacheView>& views);
 
   std::unique_ptr<Allocator> swap_file_;  // outlives the buffers

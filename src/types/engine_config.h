@@ -53,6 +53,8 @@ struct EngineConfig {
   // On a card, steps that decode are recorded once for each size and run again: not these, and not larger ones.
   bool enforce_eager = false;
   int32_t max_cudagraph_capture_size = 0;  // sequences; 0: max_num_seqs, at most 512
+  // On a card: what computes attention, "auto" | "native" | "flashinfer" | "fa3".
+  std::string attention_backend = "auto";
   // On a card: products are summed in one order however many rows they have, so that an answer's bits do not depend on
   // its company. On a CPU they never do.
   bool batch_invariant = false;

@@ -4,6 +4,9 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "base/check.h"
+#include "ops/cuda/device.cuh"
+#include "ops/cuda/kv_values.cuh"
 #include "ops/cuda/launch.h"
 
 namespace quire::ops::cuda {
@@ -15,6 +18,8 @@ template <typename T>
 float as_float(T value) {
   if constexpr (sizeof(T) == sizeof(float)) {
     return value;
+  } else if constexpr (sizeof(T) == 1) {
+    return KvFormat<DType::kF8E4M3>::number(value);
   } else {
     return static_cast<float>(value);
   }
@@ -30,17 +35,28 @@ __global__ void multiply_kernel(MatrixProduct product) {
   const T* weight = static_cast<const T*>(product.weight) + n * product.weight_stride;
   float sum = 0;
   for (int64_t k = 0; k < product.columns; ++k) sum += as_float(x[k]) * as_float(weight[k]);
-  product.out[m * product.out_stride + n] = sum;
+  if (product.x_scales != nullptr) sum *= product.x_scales[m] * product.weight_scales[n];
+  if (product.bias != nullptr) sum += product.bias[n];
+  store_number(product.out, m * product.out_stride + n, sum);
 }
 
 class HostLibrary final : public MatrixLibrary {
  public:
   const std::string& description() const override { return description_; }
+  bool has_f8() const override { return true; }
   void multiply(const MatrixProduct& product, void* /*workspace*/, cudaStream_t stream) override {
+    const auto is_aligned = [](const void* data, int64_t stride) {
+      return reinterpret_cast<uintptr_t>(data) % 16 == 0 && stride % 16 == 0;
+    };
+    if (product.dtype == DType::kF8E4M3) {  // what cuBLASLt asks for
+      QUIRE_CHECK(product.rows % 16 == 0 && product.columns % 16 == 0 && product.x_scales != nullptr);
+      QUIRE_CHECK(is_aligned(product.x, product.x_stride) && is_aligned(product.weight, product.weight_stride));
+    }
     const dim3 grid(ceil_div(product.rows, kThreads), static_cast<unsigned>(product.num_rows));
-    const auto kernel = product.dtype == DType::kF32   ? multiply_kernel<float>
-                        : product.dtype == DType::kF16 ? multiply_kernel<__half>
-                                                       : multiply_kernel<__nv_bfloat16>;
+    const auto kernel = product.dtype == DType::kF32      ? multiply_kernel<float>
+                        : product.dtype == DType::kF16    ? multiply_kernel<__half>
+                        : product.dtype == DType::kF8E4M3 ? multiply_kernel<uint8_t>
+                                                          : multiply_kernel<__nv_bfloat16>;
     launch(kernel, grid, dim3(kThreads), 0, stream, product);
   }
 

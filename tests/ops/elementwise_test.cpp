@@ -509,7 +509,7 @@ TEST_P(ElementwiseTest, EmptyBatchesDoNothing) {
     (*each)(RmsNormArgs{.size = 4});
     (*each)(LinearArgs{.weight = weight.get()});
     (*each)(RopeArgs{.num_heads = 1, .head_dim = 2, .rotary_dim = 2});
-    const KvCacheView cache{.num_kv_heads = 1, .head_dim = 2, .block_size = 16};
+    const KvCacheView cache{.num_kv_heads = 1, .head_dim = 2, .block_size = 16, .keys_by_token = each->keys_by_token()};
     (*each)(KvWriteArgs{.cache = cache});
     (*each)(PagedAttentionArgs{.num_heads = 1, .cache = cache});
     (*each)(ActivationArgs{.size = 4});
@@ -517,6 +517,9 @@ TEST_P(ElementwiseTest, EmptyBatchesDoNothing) {
     (*each)(AddArgs{.size = 4});
     (*each)(ScaleArgs{.size = 4});
     (*each)(GatherRowsArgs{.size = 4});
+    (*each)(PrepareHeadsArgs{.num_heads = 1, .cache = cache});
+    (*each)(EditLogitsArgs{.size = 4});
+    (*each)(TopLogprobsArgs{.size = 4});
   }
 }
 

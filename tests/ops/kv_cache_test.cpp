@@ -31,9 +31,15 @@ int num_codes(DType dtype) {
 // A cache with its own memory, which begins as `fill` bytes.
 class Cache {
  public:
-  Cache(DType dtype, int64_t num_blocks, int32_t num_kv_heads, int32_t head_dim, int32_t block_size,
-        uint8_t fill = 0xff) {
-    view_ = {nullptr, nullptr, dtype, num_blocks, num_kv_heads, head_dim, block_size};
+  // With keys as `backend` wants them.
+  Cache(const Backend& backend, DType dtype, int64_t num_blocks, int32_t num_kv_heads, int32_t head_dim,
+        int32_t block_size, uint8_t fill = 0xff) {
+    view_ = {.dtype = dtype,
+             .num_blocks = num_blocks,
+             .num_kv_heads = num_kv_heads,
+             .head_dim = head_dim,
+             .block_size = block_size,
+             .keys_by_token = backend.keys_by_token()};
     keys_.assign(static_cast<size_t>(num_blocks * block_bytes(view_)), fill);
     values_ = keys_;
     view_.keys = keys_.data();
@@ -198,8 +204,8 @@ TEST_P(KvFormatTest, EveryNumberIsWrittenAsTheBytesOfTheReference) {
   const std::vector<float> values(keys.rbegin(), keys.rend());
   std::vector<int64_t> slots(static_cast<size_t>(tokens));
   std::iota(slots.begin(), slots.end(), 0);
-  Cache one(dtype(), (tokens + 15) / 16, 1, kHeadDim, 16);
-  Cache other(dtype(), (tokens + 15) / 16, 1, kHeadDim, 16);
+  Cache one(*backend, dtype(), (tokens + 15) / 16, 1, kHeadDim, 16);
+  Cache other(*backend, dtype(), (tokens + 15) / 16, 1, kHeadDim, 16);
   one.write(*backend, keys, values, slots);
   other.write(*reference, keys, values, slots);
   EXPECT_TRUE(one.keys() == other.keys());
@@ -215,8 +221,8 @@ TEST_P(KvFormatTest, EveryShapeIsWrittenAsTheBytesOfTheReference) {
   for (const int32_t head_dim : {2, 6, 16, 20, 40, 64, 80, 128, 130}) {
     for (const int32_t block_size : {1, 8, 16, 32, 100}) {
       constexpr int64_t kBlocks = 3;
-      Cache one(dtype(), kBlocks, 2, head_dim, block_size);
-      Cache other(dtype(), kBlocks, 2, head_dim, block_size);
+      Cache one(*backend, dtype(), kBlocks, 2, head_dim, block_size);
+      Cache other(*backend, dtype(), kBlocks, 2, head_dim, block_size);
       // Some of the slots; the others must keep their bytes. Some tokens go nowhere.
       std::vector<int64_t> slots = {kNoSlot};
       for (int64_t slot = kBlocks * block_size - 1; slot >= 0; --slot) {
@@ -238,8 +244,8 @@ TEST_P(KvFormatTest, WritingWhatWasReadChangesNoByte) {
   QUIRE_BACKEND_OR_SKIP(backend, isa());
   Random random(5);
   constexpr int32_t kHeadDim = 24;
-  Cache first(dtype(), 4, 2, kHeadDim, 8);
-  Cache second(dtype(), 4, 2, kHeadDim, 8);
+  Cache first(*backend, dtype(), 4, 2, kHeadDim, 8);
+  Cache second(*backend, dtype(), 4, 2, kHeadDim, 8);
   std::vector<int64_t> slots(32);
   std::iota(slots.begin(), slots.end(), 0);
   first.write(*backend, random.normals(32 * 2 * kHeadDim), random.normals(32 * 2 * kHeadDim), slots);
@@ -280,8 +286,8 @@ TEST_P(SmallFloatTest, EveryCodeIsReadAsItsValueAndWrittenBackAsItself) {
   QUIRE_BACKEND_OR_SKIP(backend, isa());
   constexpr int32_t kHeadDim = 128;
   const int64_t blocks = num_codes(dtype()) / kHeadDim;
-  Cache codes(dtype(), blocks, 1, kHeadDim, 1);
-  Cache again(dtype(), blocks, 1, kHeadDim, 1);
+  Cache codes(*backend, dtype(), blocks, 1, kHeadDim, 1);
+  Cache again(*backend, dtype(), blocks, 1, kHeadDim, 1);
   const int bytes = info(dtype()).block_bytes;
   for (int code = 0; code < num_codes(dtype()); ++code) {
     std::memcpy(codes.values().data() + code * bytes, &code, static_cast<size_t>(bytes));
@@ -332,7 +338,7 @@ TEST_P(Int8Test, EveryNumberIsWithinHalfAStepOfItsVectorsLargest) {
   SCOPED_TRACE(::testing::Message() << "seed " << seed);
   Random random(seed);
   constexpr int32_t kHeadDim = 40;
-  Cache cache(DType::kI8, 2, 3, kHeadDim, 16);
+  Cache cache(*backend, DType::kI8, 2, 3, kHeadDim, 16);
   std::vector<int64_t> slots(32);
   std::iota(slots.begin(), slots.end(), 0);
   std::vector<float> keys;
@@ -360,7 +366,7 @@ TEST_P(Int8Test, EveryNumberIsWithinHalfAStepOfItsVectorsLargest) {
 
 TEST_P(Int8Test, AVectorOfZerosStaysZerosAndOneWithoutANumberIsNoNumberAlone) {
   QUIRE_BACKEND_OR_SKIP(backend, GetParam());
-  Cache cache(DType::kI8, 1, 1, 20, 8);
+  Cache cache(*backend, DType::kI8, 1, 1, 20, 8);
   std::vector<float> vectors(5 * 20, 0.0f);
   vectors[1 * 20 + 7] = kNan;
   vectors[2 * 20 + 19] = -kInfinity;
@@ -378,7 +384,7 @@ TEST_P(Int8Test, AVectorOfZerosStaysZerosAndOneWithoutANumberIsNoNumberAlone) {
 
 TEST_P(Int8Test, EveryNumberAndScaleIsReadAsTheirProduct) {
   QUIRE_BACKEND_OR_SKIP(backend, GetParam());
-  Cache cache(DType::kI8, 1, 1, 256, 1, 0);
+  Cache cache(*backend, DType::kI8, 1, 1, 256, 1, 0);
   for (int code = 0; code < 256; ++code) cache.values()[static_cast<size_t>(code)] = static_cast<uint8_t>(code);
   const float scale = 0.0123f;
   std::memcpy(cache.values().data() + 256, &scale, sizeof(scale));
@@ -406,7 +412,7 @@ TEST(KvCacheView, TakesTheBytesOfItsNumbersAndScalesAndNothingElse) {
 }
 
 TEST(KvCacheViewDeathTest, OfAFormatWithoutKernelsIsRefusedByName) {
-  Cache cache(DType::kF32, 1, 1, 32, 1);
+  Cache cache(*make_reference_backend(), DType::kF32, 1, 1, 32, 1);
   KvCacheView view = cache.view();
   view.dtype = DType::kQ8_0;
   EXPECT_DEATH(check(view), "a KV cache of Q8_0 has no kernels");

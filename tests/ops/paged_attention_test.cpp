@@ -34,7 +34,7 @@ struct Shapes {
 class PagedSequences {
  public:
   PagedSequences(Backend& backend, const Shapes& shapes, DType dtype, std::vector<int32_t> lengths, Random& random)
-      : shapes_(shapes), dtype_(dtype), lengths_(std::move(lengths)) {
+      : shapes_(shapes), dtype_(dtype), lengths_(std::move(lengths)), keys_by_token_(backend.keys_by_token()) {
     for (const int32_t length : lengths_) {
       stride_ = std::max<int64_t>(stride_, (length + shapes.block_size - 1) / shapes.block_size);
     }
@@ -59,7 +59,8 @@ class PagedSequences {
             shapes_.num_kv_heads,
             shapes_.head_dim,
             shapes_.block_size,
-            shapes_.values_are_keys};
+            shapes_.values_are_keys,
+            keys_by_token_};
   }
 
   const std::vector<float>& queries(size_t sequence) const { return queries_[sequence]; }
@@ -135,6 +136,7 @@ class PagedSequences {
   Shapes shapes_;
   DType dtype_;
   std::vector<int32_t> lengths_;
+  bool keys_by_token_;  // as the backend that fills it wants them
   int64_t stride_ = 1;
   int64_t num_blocks_ = 0;
   std::vector<BlockId> tables_;

@@ -192,10 +192,11 @@ class Sequences {
       auto* at = reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(memory.data()) + 15) / 16 * 16);
       return shape_.aligned ? at : at + 4;
     };
-    return {place(keys_),        shape_.values_are_keys ? nullptr : place(values_),
-            shape_.dtype,        num_blocks_,
-            shape_.num_kv_heads, shape_.head_dim,
-            shape_.block_size,   shape_.values_are_keys};
+    return {place(keys_),          shape_.values_are_keys ? nullptr : place(values_),
+            shape_.dtype,          num_blocks_,
+            shape_.num_kv_heads,   shape_.head_dim,
+            shape_.block_size,     shape_.values_are_keys,
+            /*keys_by_token=*/true};
   }
 
   Shape shape_;
@@ -230,7 +231,12 @@ TEST_P(AttentionKernels, WriteTheBytesOfTheReference) {
   Random random(seed);
   for (const int32_t head_dim : {2, 6, 40, 64, 130, 576}) {
     for (const int32_t block_size : {1, 5, 16, 100}) {
-      KvCacheView view = {nullptr, nullptr, GetParam(), 4, 2, head_dim, block_size};
+      KvCacheView view = {.dtype = GetParam(),
+                          .num_blocks = 4,
+                          .num_kv_heads = 2,
+                          .head_dim = head_dim,
+                          .block_size = block_size,
+                          .keys_by_token = true};
       std::vector<uint8_t> memory[4];
       for (auto& one : memory) one.assign(static_cast<size_t>(4 * block_bytes(view)), 0xff);
       std::vector<int64_t> slots(static_cast<size_t>(3 * block_size));

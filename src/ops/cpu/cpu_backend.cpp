@@ -86,11 +86,12 @@ class CpuBackend final : public Backend {
   void run(const RmsNormArgs& args) override {
     const int64_t token_floats = args.num_groups * args.size;
     const int64_t stride = args.token_stride == 0 ? token_floats : args.token_stride;
+    float* out = args.out.floats();
     for_each_row(args.num_tokens, token_floats, [&](int64_t t) {
       for (int64_t g = 0; g < args.num_groups; ++g) {
         const int64_t at = t * stride + g * args.size;
         const float* delta = args.delta == nullptr ? nullptr : args.delta + t * token_floats + g * args.size;
-        kernels_.rms_norm(args.hidden + at, delta, args.delta_scale, args.weight, args.eps, args.size, args.out + at);
+        kernels_.rms_norm(args.hidden + at, delta, args.delta_scale, args.weight, args.eps, args.size, out + at);
       }
     });
   }
@@ -129,11 +130,15 @@ class CpuBackend final : public Backend {
   }
 
   void run(const KvWriteArgs& args) override {
+    QUIRE_CHECK(!args.cache.keys_by_token);
     const int64_t token_floats = int64_t{args.cache.num_kv_heads} * args.cache.head_dim;
     for_each_row(args.num_tokens, token_floats, [&](int64_t t) { write_kv(args, t); });
   }
 
-  void run(const PagedAttentionArgs& args) override { attention_.run(args); }
+  void run(const PagedAttentionArgs& args) override {
+    QUIRE_CHECK(!args.cache.keys_by_token);
+    attention_.run(args);
+  }
 
   void run(const CopyBlocksArgs& args) override {
     const int64_t size = block_bytes(args.source);
@@ -151,8 +156,9 @@ class CpuBackend final : public Backend {
   void run(const ActivationArgs& args) override {
     const int64_t in_size = args.gated ? 2 * args.size : args.size;
     for_each_row(args.num_tokens, args.size, [&](int64_t t) {
-      const float* in = args.in + t * in_size;
-      kernels_.activate(args.function, in, args.gated ? in + args.size : nullptr, args.size, args.out + t * args.size);
+      const float* in = args.in.floats() + t * in_size;
+      kernels_.activate(args.function, in, args.gated ? in + args.size : nullptr, args.size,
+                        args.out.floats() + t * args.size);
     });
   }
 
@@ -189,6 +195,27 @@ class CpuBackend final : public Backend {
     });
   }
 
+  // A token at a time, whose numbers are then in the first cache.
+  void run(const PrepareHeadsArgs& args) override {
+    const int32_t head_dim = args.cache.head_dim;
+    const int32_t num_heads = args.num_heads + args.cache.num_kv_heads;  // that are changed
+    const KvWriteArgs write = write_of(args);
+    QUIRE_CHECK(!args.cache.keys_by_token);
+    for_each_row(args.num_tokens, int64_t{num_heads + args.cache.num_kv_heads} * head_dim, [&](int64_t t) {
+      float* heads = args.heads + t * args.token_stride;
+      const float* cosines =
+          args.rotary_dim == 0 ? nullptr : args.table + int64_t{args.positions.host[t]} * args.rotary_dim;
+      for (int32_t h = 0; h < num_heads; ++h) {
+        float* head = heads + int64_t{h} * head_dim;
+        const float* weight = h < args.num_heads ? args.query_weight : args.key_weight;
+        if (weight != nullptr) kernels_.rms_norm(head, nullptr, 1.0f, weight, args.eps, head_dim, head);
+        if (cosines != nullptr)
+          kernels_.rope(head, args.rotary_dim, args.interleaved, cosines, cosines + args.rotary_dim / 2);
+      }
+      write_kv(write, t);
+    });
+  }
+
   void run(const PlaceTokensArgs& args) override {
     for (int64_t t = 0; t < args.num_tokens; ++t) place_token(args, t);
   }
@@ -196,6 +223,21 @@ class CpuBackend final : public Backend {
   void run(const ChooseTokensArgs& args) override {
     for_each_row(args.num_rows, args.size, [&](int64_t t) {
       args.tokens[t] = choose_token(args.in + t * args.size, args.size, args.choices.host[t]);
+    });
+  }
+
+  void run(const EditLogitsArgs& args) override {
+    for_each_row(args.num_rows, args.size, [&](int64_t t) {
+      const RowEdits& row = args.rows.host[t];
+      edit_logits(args.in + t * args.size, args.size, args.edits.host + row.first_edit, row.num_edits,
+                  row.mask < 0 ? nullptr : args.masks.host + row.mask * args.mask_words, args.out + t * args.size);
+    });
+  }
+
+  void run(const TopLogprobsArgs& args) override {
+    for_each_row(args.num_rows, args.size, [&](int64_t t) {
+      args.ranks[t] = top_logprobs(args.in + t * args.size, args.size, args.num_top, args.chosen[t],
+                                   args.out + t * (1 + args.num_top));
     });
   }
 
@@ -301,7 +343,7 @@ void CpuBackend::run(const LinearArgs& args) {
   const int64_t k = weight.columns();
   const int64_t row_bytes = spread_row_bytes(coded_row_bytes(activations, k));
   if (activations == kFloatRows && (!rows_collide(args.x_stride * 4, args.num_rows) || row_bytes > kCodedRowsBytes)) {
-    multiply(args, activations, reinterpret_cast<const uint8_t*>(args.x), args.x_stride * 4);
+    multiply(args, activations, reinterpret_cast<const uint8_t*>(args.x.floats()), args.x_stride * 4);
     return;
   }
   const auto code_row =
@@ -311,11 +353,11 @@ void CpuBackend::run(const LinearArgs& args) {
   auto* rows = scratch_.as<uint8_t>() + coded_rows_offset();
   for (int64_t first = 0; first < args.num_rows; first += group_rows) {
     LinearArgs group = args;
-    group.x = args.x + first * args.x_stride;
-    group.out = args.out + first * args.out_stride;
+    group.x = args.x.from(first * args.x_stride);
+    group.out = args.out.from(first * args.out_stride);
     group.num_rows = std::min(group_rows, args.num_rows - first);
     for_each_row(group.num_rows, k,
-                 [&](int64_t row) { code_row(group.x + row * group.x_stride, k, rows + row * row_bytes); });
+                 [&](int64_t row) { code_row(group.x.floats() + row * group.x_stride, k, rows + row * row_bytes); });
     multiply(group, activations, rows, row_bytes);
   }
 }
@@ -345,7 +387,7 @@ void CpuBackend::multiply(const LinearArgs& args, Activations activations, const
       tile.row_bytes = row_bytes;
       tile.num_rows = std::min(group_rows, args.num_rows - row);
       tile.bias = args.bias == nullptr ? nullptr : args.bias + column;
-      tile.out = args.out + row * args.out_stride + column;
+      tile.out = args.out.floats() + row * args.out_stride + column;
       tile.out_stride = args.out_stride;
       tile.scratch = scratch_.as<float>() + thread * kLinearScratchFloats;
       kernel(tile);

@@ -39,8 +39,8 @@ struct Attention {
   int32_t block_size;
   int32_t window;
   bool values_are_keys;
-  bool vectors_of_keys;    // 16 bytes of codes lie at addresses of 16 and within a block
-  bool vectors_of_values;  // and within a token
+  bool vectors_of_keys;    // 16 bytes of codes lie at addresses of 16 and within a token
+  bool vectors_of_values;  // the same
   float query_factor;      // scale; times log2(e) without a soft cap
   float soft_cap;
   // The launch.
@@ -120,25 +120,6 @@ struct Slot {
 __device__ inline Slot slot_of(const Attention& args, const uint8_t* memory, const BlockId* table, int32_t position) {
   const int64_t block = table[position / args.block_size];
   return {memory + (block * args.num_kv_heads + blockIdx.y) * args.head_bytes, position % args.block_size};
-}
-
-// Calls body(format) for the cache's format.
-template <typename Body>
-__device__ void with_format(DType dtype, Body body) {
-  switch (dtype) {
-    case DType::kF32:
-      return body(std::integral_constant<DType, DType::kF32>{});
-    case DType::kF16:
-      return body(std::integral_constant<DType, DType::kF16>{});
-    case DType::kBF16:
-      return body(std::integral_constant<DType, DType::kBF16>{});
-    case DType::kF8E4M3:
-      return body(std::integral_constant<DType, DType::kF8E4M3>{});
-    case DType::kF8E5M2:
-      return body(std::integral_constant<DType, DType::kF8E5M2>{});
-    default:
-      return body(std::integral_constant<DType, DType::kI8>{});
-  }
 }
 
 // The scale of I8 of a position.

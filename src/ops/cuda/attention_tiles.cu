@@ -60,68 +60,35 @@ __device__ void with_format_of(DType dtype, Body body) {
 template <int kHeadDim>
 struct Layout {
   static constexpr int kQueryStride = kHeadDim + 8;
-  static constexpr int kKeyStride = kTile + 8;  // a tile of keys is [kHeadDim, kKeyStride], as the cache has them
-  static constexpr int kValueStride = kHeadDim + 8;
+  static constexpr int kVectorStride = kHeadDim + 8;  // tiles of keys and of values are [kTile, kVectorStride]
   static constexpr int kQueries = 0;
   static constexpr int kKeys = kQueries + kRows * kQueryStride * 2;
-  static constexpr int kValues = kKeys + kHeadDim * kKeyStride * 2;
-  static constexpr int kWeights = kValues + kTile * kValueStride * 2;
+  static constexpr int kValues = kKeys + kTile * kVectorStride * 2;
+  static constexpr int kWeights = kValues + kTile * kVectorStride * 2;
   static constexpr int kScores = kWeights + kRows * kWeightStride * 2;
   static constexpr int kMoved = kScores + kRows * kScoreStride * 4;
   static constexpr int kScales = kMoved + kWarps * kFragment * kMovedStride * 4;
   static constexpr int kBytes = kScales + 2 * kTile * 4;
 };
 
-// Zeros where a position lies outside [first, last]: what the cache holds there may be no number.
+// A tile of keys or values. Zeros where a position lies outside [first, last]: what the cache holds there may be no
+// number.
 template <DType kFormat, typename T, int kHeadDim>
-__device__ void load_keys(const Attention& args, const BlockId* table, int32_t begin, int32_t first, int32_t last,
-                          const float* scales, T* tile) {
-  using Code = typename KvFormat<kFormat>::Code;
-  constexpr int kStride = Layout<kHeadDim>::kKeyStride;
-  const auto store = [&](int d, int t, float value) {
-    const bool there = begin + t >= first && begin + t <= last;
-    if (kFormat == DType::kI8) value *= scales[t];
-    tile[d * kStride + t] = rounded<T>(there ? value : 0.0f);
-  };
-  const int thread = static_cast<int>(threadIdx.x);
-  if (args.vectors_of_keys) {
-    constexpr int kNumbers = kNumbersOfVector<kFormat>;
-    constexpr int kParts = kTile / kNumbers;
-    const int t = thread % kParts * kNumbers;
-    const bool any = begin + t <= last && begin + t + kNumbers > first;
-    const Slot slot = any ? slot_of(args, args.keys, table, begin + t) : Slot{nullptr, 0};
-    const auto* codes = reinterpret_cast<const Code*>(slot.head) + slot.token;
-    for (int d = thread / kParts; d < args.head_dim; d += kThreads / kParts) {
-      const uint4 vector = any ? *reinterpret_cast<const uint4*>(codes + d * args.block_size) : make_uint4(0, 0, 0, 0);
-#pragma unroll
-      for (int i = 0; i < kNumbers; ++i) store(d, t + i, number_of<kFormat>(vector, i));
-    }
-    return;
-  }
-  const int t = thread % kTile;
-  const bool there = begin + t >= first && begin + t <= last;
-  const Slot slot = there ? slot_of(args, args.keys, table, begin + t) : Slot{nullptr, 0};
-  const auto* codes = reinterpret_cast<const Code*>(slot.head) + slot.token;
-  for (int d = thread / kTile; d < args.head_dim; d += kThreads / kTile)
-    store(d, t, there ? KvFormat<kFormat>::number(codes[d * args.block_size]) : 0.0f);
-}
-
-template <DType kFormat, typename T, int kHeadDim>
-__device__ void load_values(const Attention& args, const BlockId* table, int32_t begin, int32_t first, int32_t last,
-                            const float* scales, T* tile) {
+__device__ void load_tile(const Attention& args, const uint8_t* memory, bool vectors, const BlockId* table,
+                          int32_t begin, int32_t first, int32_t last, const float* scales, T* tile) {
   using Code = typename KvFormat<kFormat>::Code;
   constexpr int kThreadsOfToken = kThreads / kTile;
   const int t = static_cast<int>(threadIdx.x) / kThreadsOfToken;
   const int part = static_cast<int>(threadIdx.x) % kThreadsOfToken;
   const bool there = begin + t >= first && begin + t <= last;
-  T* to = tile + t * Layout<kHeadDim>::kValueStride;
+  T* to = tile + t * Layout<kHeadDim>::kVectorStride;
   const auto store = [&](int d, float value) {
     if (kFormat == DType::kI8) value *= scales[t];
     to[d] = rounded<T>(there ? value : 0.0f);
   };
-  const Slot slot = there ? slot_of(args, args.values, table, begin + t) : Slot{nullptr, 0};
+  const Slot slot = there ? slot_of(args, memory, table, begin + t) : Slot{nullptr, 0};
   const auto* codes = reinterpret_cast<const Code*>(slot.head) + slot.token * args.head_dim;
-  if (args.vectors_of_values) {
+  if (vectors) {
     constexpr int kNumbers = kNumbersOfVector<kFormat>;
     for (int d = part * kNumbers; d < args.head_dim; d += kThreadsOfToken * kNumbers) {
       const uint4 vector = there ? *reinterpret_cast<const uint4*>(codes + d) : make_uint4(0, 0, 0, 0);
@@ -176,8 +143,7 @@ __global__ void __launch_bounds__(kThreads) attend_tiles_kernel(const Attention 
     queries[i / kHeadDim * At::kQueryStride + d] = rounded<T>(x * args.query_factor);
   }
   // What a head has less than kHeadDim numbers stays zero.
-  for (int i = thread; i < kHeadDim * At::kKeyStride; i += kThreads) keys[i] = rounded<T>(0.0f);
-  for (int i = thread; i < kTile * At::kValueStride; i += kThreads) values[i] = rounded<T>(0.0f);
+  for (int i = thread; i < kTile * At::kVectorStride; i += kThreads) keys[i] = values[i] = rounded<T>(0.0f);
 
   const int32_t own = block.first + warp * kWarpRows + lane / 2;
   const int32_t position = block.first_position + own / args.group;
@@ -198,8 +164,10 @@ __global__ void __launch_bounds__(kThreads) attend_tiles_kernel(const Attention 
     }
     with_format_of<T>(args.dtype, [&](auto format) {
       constexpr DType kFormat = decltype(format)::value;
-      load_keys<kFormat, T, kHeadDim>(args, table, begin, first, last, key_scales, keys);
-      load_values<kFormat, T, kHeadDim>(args, table, begin, first, last, value_scales, values);
+      load_tile<kFormat, T, kHeadDim>(args, args.keys, args.vectors_of_keys, table, begin, first, last, key_scales,
+                                      keys);
+      load_tile<kFormat, T, kHeadDim>(args, args.values, args.vectors_of_values, table, begin, first, last,
+                                      value_scales, values);
     });
     __syncthreads();
 
@@ -210,9 +178,9 @@ __global__ void __launch_bounds__(kThreads) attend_tiles_kernel(const Attention 
 #pragma unroll
       for (int d = 0; d < kHeadDim; d += kFragment) {
         wmma::fragment<wmma::matrix_a, 16, 16, 16, T, wmma::row_major> a;
-        wmma::fragment<wmma::matrix_b, 16, 16, 16, T, wmma::row_major> b;
+        wmma::fragment<wmma::matrix_b, 16, 16, 16, T, wmma::col_major> b;
         wmma::load_matrix_sync(a, queries + warp * kWarpRows * At::kQueryStride + d, At::kQueryStride);
-        wmma::load_matrix_sync(b, keys + d * At::kKeyStride + n, At::kKeyStride);
+        wmma::load_matrix_sync(b, keys + n * At::kVectorStride + d, At::kVectorStride);
         wmma::mma_sync(score, a, b, score);
       }
       wmma::store_matrix_sync(scores + n, score, kScoreStride, wmma::mem_row_major);
@@ -263,7 +231,7 @@ __global__ void __launch_bounds__(kThreads) attend_tiles_kernel(const Attention 
 #pragma unroll
       for (int d = 0; d < kHeadDim / kFragment; ++d) {
         wmma::fragment<wmma::matrix_b, 16, 16, 16, T, wmma::row_major> b;
-        wmma::load_matrix_sync(b, values + t * At::kValueStride + d * kFragment, At::kValueStride);
+        wmma::load_matrix_sync(b, values + t * At::kVectorStride + d * kFragment, At::kVectorStride);
         wmma::mma_sync(sums[d], a, b, sums[d]);
       }
     }

@@ -54,7 +54,9 @@ bool find_all(void* library, Functions& f) {
 // What decides how a product is best computed.
 struct PlanKey {
   DType dtype;
+  DType out_dtype;
   bool may_round;
+  bool has_bias;
   int64_t num_rows;
   int64_t rows;
   int64_t columns;
@@ -78,6 +80,7 @@ struct Plan {
 cudaDataType_t data_type(DType dtype) {
   if (dtype == DType::kBF16) return CUDA_R_16BF;
   if (dtype == DType::kF16) return CUDA_R_16F;
+  if (dtype == DType::kF8E4M3) return CUDA_R_8F_E4M3;
   QUIRE_CHECK(dtype == DType::kF32);
   return CUDA_R_32F;
 }
@@ -101,7 +104,13 @@ class CublasLt final : public MatrixLibrary {
     dlclose(library_);
   }
 
+  // Errors: unavailable.
   Status begin() {
+    int device = 0;
+    int major = 0;
+    if (cudaGetDevice(&device) == cudaSuccess)
+      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    scales_vectors_ = major == 9;
     const cublasStatus_t status = f_.create(&handle_);
     if (status == CUBLAS_STATUS_SUCCESS) return {};
     handle_ = nullptr;
@@ -109,14 +118,22 @@ class CublasLt final : public MatrixLibrary {
   }
 
   const std::string& description() const override { return description_; }
+  bool has_f8() const override { return scales_vectors_; }
 
   void multiply(const MatrixProduct& product, void* workspace, cudaStream_t stream) override {
     const Plan& plan = plan_for(product);
+    // Of a plan that many products share; the library reads them during the call.
+    if (product.bias != nullptr) set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias);
+    if (product.dtype == DType::kF8E4M3) {
+      set(plan.operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, product.weight_scales);
+      set(plan.operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, product.x_scales);
+    }
     const float one = 1.0f;
     const float zero = 0.0f;
     // Columns come first in cuBLAS: what it is asked for is out^T = weight x^T.
-    check(f_.matmul(handle_, plan.operation, &one, product.weight, plan.weight, product.x, plan.x, &zero, product.out,
-                    plan.out, product.out, plan.out, &plan.algorithm, workspace, kWorkspaceBytes, stream),
+    check(f_.matmul(handle_, plan.operation, &one, product.weight, plan.weight, product.x, plan.x, &zero,
+                    product.out.data, plan.out, product.out.data, plan.out, &plan.algorithm, workspace, kWorkspaceBytes,
+                    stream),
           product);
   }
 
@@ -146,8 +163,11 @@ class CublasLt final : public MatrixLibrary {
 
   const Plan& plan_for(const MatrixProduct& product) {
     const int64_t size = row_bytes(product.dtype, 1);
+    const int64_t out_size = row_bytes(product.out.dtype, 1);
     const PlanKey key{.dtype = product.dtype,
+                      .out_dtype = product.out.dtype,
                       .may_round = product.may_round,
+                      .has_bias = product.bias != nullptr,
                       .num_rows = product.num_rows,
                       .rows = product.rows,
                       .columns = product.columns,
@@ -156,7 +176,7 @@ class CublasLt final : public MatrixLibrary {
                       .out_stride = product.out_stride,
                       .x_align = alignment(product.x, product.x_stride * size),
                       .weight_align = alignment(product.weight, product.weight_stride * size),
-                      .out_align = alignment(product.out, product.out_stride * static_cast<int64_t>(sizeof(float)))};
+                      .out_align = alignment(product.out.data, product.out_stride * out_size)};
     const auto known = plans_.find(key);
     if (known != plans_.end()) return known->second;
     if (plans_.size() >= kMostPlans) {
@@ -174,12 +194,17 @@ class CublasLt final : public MatrixLibrary {
           product);
     set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
     set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_N);
+    if (key.has_bias) set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    if (product.dtype == DType::kF8E4M3) {
+      set(plan.operation, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+      set(plan.operation, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+    }
     const auto columns = static_cast<uint64_t>(product.columns);
     const auto rows = static_cast<uint64_t>(product.rows);
     const auto num_rows = static_cast<uint64_t>(product.num_rows);
     check(f_.create_layout(&plan.weight, type, columns, rows, product.weight_stride), product);
     check(f_.create_layout(&plan.x, type, columns, num_rows, product.x_stride), product);
-    check(f_.create_layout(&plan.out, CUDA_R_32F, rows, num_rows, product.out_stride), product);
+    check(f_.create_layout(&plan.out, data_type(key.out_dtype), rows, num_rows, product.out_stride), product);
 
     cublasLtMatmulPreference_t preference = nullptr;
     check(f_.create_preference(&preference), product);
@@ -205,6 +230,7 @@ class CublasLt final : public MatrixLibrary {
   Functions f_;
   std::string description_;
   cublasLtHandle_t handle_ = nullptr;
+  bool scales_vectors_ = false;  // of F8_E4M3, a scale for each row of both sides: Hopper's
   std::map<PlanKey, Plan> plans_;
 };
 

@@ -111,7 +111,7 @@ class CudaBackend final : public Backend {
   void synchronise() override { check_cuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
 
   Result<std::unique_ptr<PackedMatrix>> pack(std::span<const TensorView> parts) override {
-    QUIRE_ASSIGN_OR_RETURN(auto matrix, CudaMatrix::upload(parts, allocator_, *uploader_));
+    QUIRE_ASSIGN_OR_RETURN(auto matrix, CudaMatrix::upload(parts, allocator_, *uploader_, stream_));
     return std::unique_ptr<PackedMatrix>(std::move(matrix));
   }
   Result<std::unique_ptr<PackedMatrix>> quantise(std::span<const TensorView> parts, DType dtype) override {
@@ -132,7 +132,7 @@ class CudaBackend final : public Backend {
       upload(table.memory.data(), stored.data, table.memory.bytes());
     } else {
       // Rows of whole blocks are whole pieces of 16 bytes as floats: a weight's rows follow each other as a table's do.
-      QUIRE_ASSIGN_OR_RETURN(const auto matrix, CudaMatrix::upload({&stored, 1}, allocator_, *uploader_));
+      QUIRE_ASSIGN_OR_RETURN(const auto matrix, CudaMatrix::upload({&stored, 1}, allocator_, *uploader_, stream_));
       table.memory = matrix->take_memory();
       table.view.dtype = DType::kF32;
     }
@@ -143,11 +143,18 @@ class CudaBackend final : public Backend {
     return stored.shape.num_elements() / stored.shape[1] * row_bytes(held_dtype(stored.dtype), stored.shape[1]);
   }
   int64_t packed_bytes(DType dtype, int64_t rows, int64_t columns) const override {
-    return rows * held_row_bytes(dtype, columns);
+    return held_bytes(dtype, rows, columns);
   }
   int64_t scratch_bytes(int64_t /*max_num_tokens*/) const override {
     return static_cast<int64_t>(kScratchBytes + MatrixLibrary::kWorkspaceBytes);
   }
+
+  DType input_dtype(const PackedMatrix& weight, int64_t num_rows) const override {
+    const StoredMatrix& stored = static_cast<const CudaMatrix&>(weight).stored();
+    const bool rounds = way_of(stored, num_rows) == Way::kRounded;
+    return rounds ? stored.dtype : DType::kF32;
+  }
+  bool keys_by_token() const override { return true; }
 
   bool can_record() const override { return true; }
   Result<std::unique_ptr<OpRecording>> record(FunctionRef<void()> body) override {
@@ -186,7 +193,7 @@ class CudaBackend final : public Backend {
     start(embed, args, args.num_tokens, {args.ids.device, args.table.data, args.out});
   }
   void run(const RmsNormArgs& args) override {
-    start(rms_norm, args, args.num_tokens, {args.hidden, args.delta, args.weight, args.out});
+    start(rms_norm, args, args.num_tokens, {args.hidden, args.delta, args.weight, args.out.data});
   }
   void run(const LayerNormArgs& args) override {
     start(layer_norm, args, args.num_tokens, {args.hidden, args.delta, args.weight, args.bias, args.out});
@@ -195,7 +202,7 @@ class CudaBackend final : public Backend {
   void run(const ScaleArgs& args) override { start(scale, args, args.num_rows, {args.values}); }
   void run(const LinearArgs& args) override {
     if (args.num_rows == 0) return;
-    expect_reachable({args.x, args.bias, args.out});
+    expect_reachable({args.x.data, args.bias, args.out.data});
     multiply(args);
     finish();
   }
@@ -224,7 +231,7 @@ class CudaBackend final : public Backend {
     finish();
   }
   void run(const ActivationArgs& args) override {
-    start(activate, args, args.num_tokens * args.size, {args.in, args.out});
+    start(activate, args, args.num_tokens * args.size, {args.in.data, args.out.data});
   }
   void run(const GatherRowsArgs& args) override {
     start(gather_rows, args, args.num_rows * args.size, {args.in, args.rows.device, args.out});
@@ -271,6 +278,26 @@ class CudaBackend final : public Backend {
     start(combine_experts, args, args.num_tokens * args.size,
           {args.experts, args.rows, args.weights, args.shared, args.shared_gate, args.out});
   }
+  void run(const PrepareHeadsArgs& args) override {
+    start(prepare_heads, args, args.num_tokens,
+          {args.heads, args.query_weight, args.key_weight, args.positions.device, args.table, args.slots.device,
+           args.cache.keys, args.cache.values});
+  }
+  void run(const EditLogitsArgs& args) override {
+    if (args.num_rows == 0) return;
+    expect_reachable({args.in, args.rows.device, args.edits.device, args.masks.device, args.out});
+    bool any_mask = false;
+    bool any_edit = false;
+    for (int64_t t = 0; t < args.num_rows; ++t) {
+      any_mask = any_mask || args.rows.host[t].mask >= 0;
+      any_edit = any_edit || args.rows.host[t].num_edits > 0;
+    }
+    edit_logits(args, any_mask, any_edit, stream_);
+    finish();
+  }
+  void run(const TopLogprobsArgs& args) override {
+    start(top_logprobs, args, args.num_rows, {args.in, args.chosen, args.out, args.ranks});
+  }
   void run(const PlaceTokensArgs& args) override {
     start(place_tokens, args, args.num_tokens, {args.tokens, args.sources.device, args.ids});
   }
@@ -309,55 +336,97 @@ class CudaBackend final : public Backend {
                "cudaMemcpyAsync");
   }
 
-  void multiply(const LinearArgs& args) {
-    const StoredMatrix& weight = static_cast<const CudaMatrix&>(*args.weight).stored();
-    const bool plain = info(weight.dtype).block_values == 1 && weight.dtype != DType::kF8E4M3;
-    if (options_.batch_invariant || args.num_rows <= (plain ? kFewRows : kFewRowsOfBlocks)) {
-      return multiply_few_rows({.weight = weight,
-                                .x = args.x,
-                                .x_stride = args.x_stride,
-                                .num_rows = args.num_rows,
-                                .bias = args.bias,
-                                .out = args.out,
-                                .out_stride = args.out_stride},
-                               stream_);
-    }
-    if (!plain) {
-      multiply_expanded(args, weight);
-    } else if (weight.dtype == DType::kF32) {
-      multiply_plain(args, weight, args.x, args.x_stride, 0, args.num_rows);
-    } else {
-      multiply_rounded(args, weight);
-    }
-    if (args.bias != nullptr) add_bias(args.bias, args.num_rows, weight.rows, args.out, args.out_stride, stream_);
+  // How a product of so many rows is computed.
+  enum class Way {
+    kFewRows,   // by our own kernel, which reads the weight as it is stored and x as floats
+    kFloats,    // by the library: of floats
+    kRounded,   //   x rounded to the weight's 16 bits
+    kEightBit,  //   x rounded to F8_E4M3, with a scale a row
+    kExpanded,  //   the weight expanded to floats
+  };
+  Way way_of(const StoredMatrix& weight, int64_t num_rows) const {
+    if (options_.batch_invariant) return Way::kFewRows;
+    if (weight.dtype == DType::kF8E4M3 && library_->has_f8() && weight.columns % 16 == 0 && weight.rows % 16 == 0)
+      return num_rows <= kFewRows ? Way::kFewRows : Way::kEightBit;
+    if (info(weight.dtype).block_values > 1 || weight.dtype == DType::kF8E4M3)
+      return num_rows <= kFewRowsOfBlocks ? Way::kFewRows : Way::kExpanded;
+    if (num_rows <= kFewRows) return Way::kFewRows;
+    return weight.dtype == DType::kF32 ? Way::kFloats : Way::kRounded;
   }
 
-  // x is rounded as the weight is, as many rows at once as the scratch has room for.
+  void multiply(const LinearArgs& args) {
+    const auto& matrix = static_cast<const CudaMatrix&>(*args.weight);
+    const StoredMatrix& weight = matrix.stored();
+    switch (way_of(weight, args.num_rows)) {
+      case Way::kFewRows:
+        return multiply_few_rows({.weight = weight,
+                                  .x = args.x.floats(),
+                                  .x_stride = args.x_stride,
+                                  .num_rows = args.num_rows,
+                                  .bias = args.bias,
+                                  .out = args.out.floats(),
+                                  .out_stride = args.out_stride},
+                                 stream_);
+      case Way::kFloats:
+        return multiply_by_library(args, product_of(weight, args.x.floats(), args.x_stride), 0, args.num_rows);
+      case Way::kRounded:
+        return multiply_rounded(args, weight);
+      case Way::kEightBit:
+        return multiply_eight_bit(args, matrix);
+      case Way::kExpanded:
+        return multiply_expanded(args, weight);
+    }
+  }
+
+  static MatrixProduct product_of(const StoredMatrix& weight, const void* x, int64_t x_stride) {
+    return {.dtype = weight.dtype,
+            .x = x,
+            .x_stride = x_stride,
+            .weight = weight.data,
+            .weight_stride = weight.row_bytes / row_bytes(weight.dtype, 1),
+            .rows = weight.rows,
+            .columns = weight.columns};
+  }
+
+  // Rows [first, first + count) of what was asked for.
+  void multiply_by_library(const LinearArgs& args, MatrixProduct product, int64_t first, int64_t count) {
+    product.num_rows = count;
+    product.bias = args.bias;
+    product.out = args.out.from(first * args.out_stride);
+    product.out_stride = args.out_stride;
+    library_->multiply(product, library_workspace_.data(), stream_);
+  }
+
+  // x is rounded as the weight is, unless it comes so: as many rows at once as the scratch has room for.
   void multiply_rounded(const LinearArgs& args, const StoredMatrix& weight) {
+    if (args.x.dtype == weight.dtype)
+      return multiply_by_library(args, product_of(weight, args.x.data, args.x_stride), 0, args.num_rows);
     const int64_t most = static_cast<int64_t>(kScratchBytes) / row_bytes(weight.dtype, weight.columns);
     QUIRE_CHECK(most > 0);
     for (int64_t row = 0; row < args.num_rows; row += most) {
       const int64_t count = std::min(most, args.num_rows - row);
-      round_rows(args.x + row * args.x_stride, args.x_stride, count, weight.columns, weight.dtype, scratch_.data(),
-                 stream_);
-      multiply_plain(args, weight, scratch_.data(), weight.columns, row, count);
+      round_rows(args.x.floats() + row * args.x_stride, args.x_stride, count, weight.columns, weight.dtype,
+                 scratch_.data(), stream_);
+      multiply_by_library(args, product_of(weight, scratch_.data(), weight.columns), row, count);
     }
   }
 
-  // Rows [first, first + count) of the product, whose inputs lie at x.
-  void multiply_plain(const LinearArgs& args, const StoredMatrix& weight, const void* x, int64_t x_stride,
-                      int64_t first, int64_t count) {
-    library_->multiply({.dtype = weight.dtype,
-                        .x = x,
-                        .x_stride = x_stride,
-                        .weight = weight.data,
-                        .weight_stride = weight.row_bytes / row_bytes(weight.dtype, 1),
-                        .num_rows = count,
-                        .rows = weight.rows,
-                        .columns = weight.columns,
-                        .out = args.out + first * args.out_stride,
-                        .out_stride = args.out_stride},
-                       library_workspace_.data(), stream_);
+  void multiply_eight_bit(const LinearArgs& args, const CudaMatrix& matrix) {
+    const StoredMatrix& weight = matrix.stored();
+    // Codes of as many rows as there is room for, then their scales.
+    const int64_t most = static_cast<int64_t>(kScratchBytes) / (weight.columns + static_cast<int64_t>(sizeof(float)));
+    QUIRE_CHECK(most > 0);
+    auto* codes = scratch_.as<uint8_t>();
+    for (int64_t row = 0; row < args.num_rows; row += most) {
+      const int64_t count = std::min(most, args.num_rows - row);
+      auto* scales = reinterpret_cast<float*>(codes + count * weight.columns);
+      round_rows_to_f8(args.x.from(row * args.x_stride), args.x_stride, count, weight.columns, codes, weight.columns,
+                       scales, stream_);
+      MatrixProduct product = product_of(weight, codes, weight.columns);
+      product.x_scales = scales;
+      product.weight_scales = matrix.row_scales();
+      multiply_by_library(args, product, row, count);
+    }
   }
 
   // As many of the weight's rows at once as the scratch has room for.
@@ -369,14 +438,15 @@ class CudaBackend final : public Backend {
       expand_rows(weight, row, count, scratch_.as<float>(), stream_);
       library_->multiply({.dtype = DType::kF32,
                           .may_round = true,
-                          .x = args.x,
+                          .x = args.x.floats(),
                           .x_stride = args.x_stride,
                           .weight = scratch_.data(),
                           .weight_stride = weight.columns,
                           .num_rows = args.num_rows,
                           .rows = count,
                           .columns = weight.columns,
-                          .out = args.out + row,
+                          .bias = args.bias == nullptr ? nullptr : args.bias + row,
+                          .out = args.out.from(row),
                           .out_stride = args.out_stride},
                          library_workspace_.data(), stream_);
     }

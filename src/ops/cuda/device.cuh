@@ -1,9 +1,13 @@
 // What kernels share.
 #pragma once
 
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include <cstdint>
+
+#include "ops/rows.h"
 
 namespace quire::ops::cuda {
 
@@ -15,6 +19,23 @@ template <typename T>
 __device__ T* dynamic_shared() {
   extern __shared__ __align__(32) unsigned char quire_dynamic_shared[];
   return reinterpret_cast<T*>(quire_dynamic_shared);
+}
+
+// Number `index` of rows of any dtype, and its rounding to nearest even.
+__device__ inline float load_number(const Rows& rows, int64_t index) {
+  if (rows.dtype == DType::kF32) return static_cast<const float*>(rows.data)[index];
+  const uint16_t bits = static_cast<const uint16_t*>(rows.data)[index];
+  return rows.dtype == DType::kBF16 ? __uint_as_float(static_cast<unsigned>(bits) << 16)
+                                    : __half2float(__ushort_as_half(bits));
+}
+__device__ inline void store_number(const OutRows& rows, int64_t index, float value) {
+  if (rows.dtype == DType::kF32) {
+    static_cast<float*>(rows.data)[index] = value;
+  } else {
+    static_cast<uint16_t*>(rows.data)[index] = rows.dtype == DType::kBF16
+                                                   ? __bfloat16_as_ushort(__float2bfloat16_rn(value))
+                                                   : __half_as_ushort(__float2half_rn(value));
+  }
 }
 
 __device__ inline float warp_sum(float value) {

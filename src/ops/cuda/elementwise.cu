@@ -71,9 +71,9 @@ template <Activation kFunction>
 __global__ void activate_kernel(ActivationArgs args) {
   const int64_t in_size = args.gated ? 2 * args.size : args.size;
   for_numbers(args.num_tokens, args.size, [&](int64_t t, int64_t i) {
-    const float* in = args.in + t * in_size;
-    const float value = activated<kFunction>(in[i]);
-    args.out[t * args.size + i] = args.gated ? value * in[args.size + i] : value;
+    const int64_t in = t * in_size + i;
+    const float value = activated<kFunction>(load_number(args.in, in));
+    store_number(args.out, t * args.size + i, args.gated ? value * load_number(args.in, in + args.size) : value);
   });
 }
 
@@ -160,10 +160,6 @@ __global__ void round_rows_kernel(const float* x, int64_t x_stride, int64_t num_
   });
 }
 
-__global__ void add_bias_kernel(const float* bias, int64_t num_rows, int64_t columns, float* out, int64_t out_stride) {
-  for_numbers(num_rows, columns, [&](int64_t row, int64_t i) { out[row * out_stride + i] += bias[i]; });
-}
-
 }  // namespace
 
 void activate(const ActivationArgs& args, cudaStream_t stream) {
@@ -225,12 +221,6 @@ void round_rows(const float* x, int64_t x_stride, int64_t num_rows, int64_t colu
   auto* kernel = to == DType::kF16 ? round_rows_kernel<true> : round_rows_kernel<false>;
   launch(kernel, grid_of(num_rows, columns), kThreads, 0, stream, x, x_stride, num_rows, columns,
          static_cast<uint16_t*>(out));
-}
-
-void add_bias(const float* bias, int64_t num_rows, int64_t columns, float* out, int64_t out_stride,
-              cudaStream_t stream) {
-  if (num_rows == 0 || columns == 0) return;
-  launch(add_bias_kernel, grid_of(num_rows, columns), kThreads, 0, stream, bias, num_rows, columns, out, out_stride);
 }
 
 }  // namespace quire::ops::cuda

@@ -9,6 +9,7 @@
 #include "ops/choose_tokens.h"
 #include "ops/clamped_swiglu.h"
 #include "ops/copy_heads.h"
+#include "ops/edit_logits.h"
 #include "ops/embedding.h"
 #include "ops/gather_rows.h"
 #include "ops/kv_cache.h"
@@ -17,9 +18,11 @@
 #include "ops/moe_routing.h"
 #include "ops/paged_attention.h"
 #include "ops/place_tokens.h"
+#include "ops/prepare_heads.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/scale.h"
+#include "ops/top_logprobs.h"
 
 namespace quire::ops::cuda {
 
@@ -38,6 +41,9 @@ void scale(const ScaleArgs& args, cudaStream_t stream);
 void combine_experts(const MoeCombineArgs& args, cudaStream_t stream);
 
 void choose_tokens(const ChooseTokensArgs& args, cudaStream_t stream);  // choose_tokens.cu
+// edit_logits.cu. any_mask, any_edit: whether any row has one.
+void edit_logits(const EditLogitsArgs& args, bool any_mask, bool any_edit, cudaStream_t stream);
+void top_logprobs(const TopLogprobsArgs& args, cudaStream_t stream);
 
 // scratch: route_scratch_bytes().
 int64_t route_scratch_bytes(int64_t num_tokens, int32_t num_experts, int32_t experts_per_token);
@@ -45,7 +51,9 @@ void route(const MoeRoutingArgs& args, void* scratch, cudaStream_t stream);
 
 // --- kv_cache.cu, paged_attention.cu
 
+// Keys by token alone, as attention reads them.
 void write_kv(const KvWriteArgs& args, cudaStream_t stream);
+void prepare_heads(const PrepareHeadsArgs& args, cudaStream_t stream);
 // Scratch for partial results of long contexts: attention_scratch_bytes() of any batch of at most num_tokens tokens.
 int64_t attention_scratch_bytes(int64_t num_tokens, int32_t num_heads, int32_t head_dim, int64_t max_context);
 // may_round: sequences of more than 8 queries may be computed with tensor cores, which round queries and weights to the
@@ -117,8 +125,11 @@ void quantise_rows(DType dtype, const float* values, int64_t num_rows, int64_t c
 // x rounded to nearest: rows x_stride floats apart -> [num_rows, columns] of F16 or BF16, dense.
 void round_rows(const float* x, int64_t x_stride, int64_t num_rows, int64_t columns, DType to, void* out,
                 cudaStream_t stream);
-// out[m][n] += bias[n].
-void add_bias(const float* bias, int64_t num_rows, int64_t columns, float* out, int64_t out_stride,
-              cudaStream_t stream);
+// Rows of F8_E4M3 for a product: x / scale to nearest, with a scale a row that makes its largest magnitude 448, as
+// ops/quantise.h rounds weights. Codes [num_rows, codes_stride], zero behind `columns`; scales [num_rows].
+void round_rows_to_f8(const Rows& x, int64_t x_stride, int64_t num_rows, int64_t columns, uint8_t* codes,
+                      int64_t codes_stride, float* scales, cudaStream_t stream);
+// The floats at the ends of a weight's rows -> [rows]. REQUIRES: F8_E4M3.
+void gather_row_scales(const StoredMatrix& weight, float* scales, cudaStream_t stream);
 
 }  // namespace quire::ops::cuda

@@ -1,6 +1,7 @@
 // Rounds keys and values to the cache's format and stores them at their slots, as ops/kv_cache.h says bit for bit.
 #include "ops/kv_cache.h"
 
+#include "base/check.h"
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/kv_values.cuh"
@@ -23,11 +24,10 @@ struct KvWrite {
   int32_t block_size;
 };
 
-// Number d of a vector goes to index first + d * stride of its head's codes.
+// Number d of a vector goes to index first + d of its head's codes.
 struct Place {
   uint8_t* head;
   int64_t first;
-  int64_t stride;
   int64_t token;  // within the block
 };
 
@@ -35,7 +35,7 @@ template <DType kFormat>
 __device__ void store_vector(const float* vector, int32_t head_dim, int32_t, const Place& place, int lane) {
   using Code = typename KvFormat<kFormat>::Code;
   auto* codes = reinterpret_cast<Code*>(place.head) + place.first;
-  for (int32_t d = lane; d < head_dim; d += kWarp) codes[d * place.stride] = KvFormat<kFormat>::code(vector[d]);
+  for (int32_t d = lane; d < head_dim; d += kWarp) codes[d] = KvFormat<kFormat>::code(vector[d]);
 }
 
 template <>
@@ -54,9 +54,15 @@ __device__ void store_vector<DType::kI8>(const float* vector, int32_t head_dim, 
   for (int32_t d = lane; d < head_dim; d += kWarp) {
     float quotient = 0;
     if (finite && scale > 0) quotient = fminf(fmaxf(rintf(__fdiv_rn(vector[d], scale)), -127.0f), 127.0f);
-    place.head[place.first + d * place.stride] = static_cast<uint8_t>(static_cast<int8_t>(quotient));
+    place.head[place.first + d] = static_cast<uint8_t>(static_cast<int8_t>(quotient));
   }
   if (lane == 0) store_scale(place.head + int64_t{head_dim} * block_size + place.token * 4, scale);
+}
+
+__device__ Place place_of(const KvWrite& work, int which, int64_t slot, int64_t head) {
+  const int64_t block = slot / work.block_size;
+  const int64_t token = slot % work.block_size;
+  return {work.memory[which] + (block * work.num_kv_heads + head) * work.head_bytes, token * work.head_dim, token};
 }
 
 // Grid: (blocks of kWarps vectors, 1 or 2: keys, values).
@@ -67,53 +73,121 @@ __global__ void write_vectors(const KvWrite work) {
   if (index >= work.num_vectors) return;
   const int64_t token = index / work.num_kv_heads;
   const int64_t head = index % work.num_kv_heads;
-  const bool is_key = blockIdx.y == 0;
   const int64_t slot = work.slots[token];
   if (slot == kNoSlot) return;
-  const int64_t block = slot / work.block_size;
-  const int64_t offset = slot % work.block_size;
-  const Place place = {work.memory[blockIdx.y] + (block * work.num_kv_heads + head) * work.head_bytes,
-                       is_key ? offset : offset * work.head_dim, is_key ? work.block_size : 1, offset};
   store_vector<kFormat>(work.vectors[blockIdx.y] + token * work.token_stride + head * work.head_dim, work.head_dim,
-                        work.block_size, place, lane);
+                        work.block_size, place_of(work, static_cast<int>(blockIdx.y), slot, head), lane);
 }
 
+// Norms and rotations of prepare_heads().
+struct HeadChanges {
+  float* heads;  // [num_tokens, num_heads + 2 * kv heads, head_dim], tokens token_stride apart
+  int64_t num_tokens;
+  int32_t num_heads;
+  const float* query_weight;
+  const float* key_weight;
+  float eps;
+  int32_t rotary_dim;
+  bool interleaved;
+  const int32_t* positions;
+  const float* table;
+};
+
+// A warp a head of a token, whose numbers lie in shared memory between the steps: what the kernels of the single ops
+// compute, to the bit (heads of more than 256 numbers are summed in another order). Grid: blocks of kWarps heads.
 template <DType kFormat>
-void write_format(const KvWriteArgs& args, cudaStream_t stream) {
+__global__ void prepare_kernel(const HeadChanges changes, const KvWrite work) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int32_t of_token = changes.num_heads + 2 * work.num_kv_heads;
+  const int64_t index = int64_t{blockIdx.x} * kWarps + warp;
+  if (index >= changes.num_tokens * of_token) return;
+  const int64_t token = index / of_token;
+  const auto head = static_cast<int32_t>(index % of_token);
+  float* vector = changes.heads + token * work.token_stride + int64_t{head} * work.head_dim;
+  const int32_t kv_head = (head - changes.num_heads) % work.num_kv_heads;
+  const bool is_query = head < changes.num_heads;
+  const bool is_value = head >= changes.num_heads + work.num_kv_heads;
+  const int64_t slot = is_query ? kNoSlot : work.slots[token];
+  if (!is_query && slot == kNoSlot) return;
+  if (is_value) {
+    return store_vector<kFormat>(vector, work.head_dim, work.block_size, place_of(work, 1, slot, kv_head), lane);
+  }
+  float* numbers = dynamic_shared<float>() + warp * work.head_dim;
+  const float* weight = is_query ? changes.query_weight : changes.key_weight;
+  float scale = 1;
+  if (weight != nullptr) {
+    float squares = 0;
+    for (int32_t d = lane; d < work.head_dim; d += kWarp) squares = fmaf(vector[d], vector[d], squares);
+    scale = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(work.head_dim) + changes.eps);
+  }
+  for (int32_t d = lane; d < work.head_dim; d += kWarp)
+    numbers[d] = weight == nullptr ? vector[d] : vector[d] * scale * weight[d];
+  __syncwarp();
+  const int32_t half = changes.rotary_dim / 2;
+  if (half > 0) {
+    const float* cosines = changes.table + int64_t{changes.positions[token]} * changes.rotary_dim;
+    for (int32_t i = lane; i < half; i += kWarp) {
+      float& a = numbers[changes.interleaved ? 2 * i : i];
+      float& b = numbers[changes.interleaved ? 2 * i + 1 : i + half];
+      const float x = a;
+      const float y = b;
+      a = fmaf(x, cosines[i], -(y * cosines[half + i]));
+      b = fmaf(x, cosines[half + i], y * cosines[i]);
+    }
+    __syncwarp();
+  }
+  if (!is_query) {
+    return store_vector<kFormat>(numbers, work.head_dim, work.block_size, place_of(work, 0, slot, kv_head), lane);
+  }
+  for (int32_t d = lane; d < work.head_dim; d += kWarp) vector[d] = numbers[d];
+}
+
+KvWrite work_of(const KvWriteArgs& args) {
   const KvCacheView& cache = args.cache;
-  const KvWrite work = {.vectors = {args.keys, args.values},
-                        .memory = {static_cast<uint8_t*>(cache.keys), static_cast<uint8_t*>(cache.values)},
-                        .token_stride = args.token_stride,
-                        .slots = args.slots.device,
-                        .num_vectors = args.num_tokens * cache.num_kv_heads,
-                        .head_bytes = head_bytes(cache),
-                        .num_kv_heads = cache.num_kv_heads,
-                        .head_dim = cache.head_dim,
-                        .block_size = cache.block_size};
-  launch(write_vectors<kFormat>, dim3(ceil_div(work.num_vectors, kWarps), cache.values_are_keys ? 1 : 2),
-         kWarps * kWarp, 0, stream, work);
+  QUIRE_CHECK(cache.keys_by_token);
+  return {.vectors = {args.keys, args.values},
+          .memory = {static_cast<uint8_t*>(cache.keys), static_cast<uint8_t*>(cache.values)},
+          .token_stride = args.token_stride,
+          .slots = args.slots.device,
+          .num_vectors = args.num_tokens * cache.num_kv_heads,
+          .head_bytes = head_bytes(cache),
+          .num_kv_heads = cache.num_kv_heads,
+          .head_dim = cache.head_dim,
+          .block_size = cache.block_size};
 }
 
 }  // namespace
 
 void write_kv(const KvWriteArgs& args, cudaStream_t stream) {
   if (args.num_tokens == 0) return;
-  switch (args.cache.dtype) {
-    case DType::kF32:
-      return write_format<DType::kF32>(args, stream);
-    case DType::kF16:
-      return write_format<DType::kF16>(args, stream);
-    case DType::kBF16:
-      return write_format<DType::kBF16>(args, stream);
-    case DType::kF8E4M3:
-      return write_format<DType::kF8E4M3>(args, stream);
-    case DType::kF8E5M2:
-      return write_format<DType::kF8E5M2>(args, stream);
-    case DType::kI8:
-      return write_format<DType::kI8>(args, stream);
-    default:
-      return;  // check(KvCacheView) lets no other pass
-  }
+  const KvWrite work = work_of(args);
+  with_kv_format(args.cache.dtype, [&](auto format) {
+    launch(write_vectors<decltype(format)::value>,
+           dim3(ceil_div(work.num_vectors, kWarps), args.cache.values_are_keys ? 1 : 2), kWarps * kWarp, 0, stream,
+           work);
+  });
+}
+
+void prepare_heads(const PrepareHeadsArgs& args, cudaStream_t stream) {
+  if (args.num_tokens == 0) return;
+  const KvWrite work = work_of(write_of(args));
+  const HeadChanges changes{.heads = args.heads,
+                            .num_tokens = args.num_tokens,
+                            .num_heads = args.num_heads,
+                            .query_weight = args.query_weight,
+                            .key_weight = args.key_weight,
+                            .eps = args.eps,
+                            .rotary_dim = args.rotary_dim,
+                            .interleaved = args.interleaved,
+                            .positions = args.positions.device,
+                            .table = args.table};
+  const int64_t heads = args.num_tokens * (args.num_heads + 2 * work.num_kv_heads);
+  const auto shared = static_cast<size_t>(kWarps * work.head_dim) * sizeof(float);
+  with_kv_format(args.cache.dtype, [&](auto format) {
+    launch(prepare_kernel<decltype(format)::value>, ceil_div(heads, kWarps), kWarps * kWarp, shared, stream, changes,
+           work);
+  });
 }
 
 }  // namespace quire::ops::cuda

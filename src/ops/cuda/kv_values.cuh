@@ -94,6 +94,25 @@ struct KvFormat<DType::kI8> {
   static __device__ float number(Code code) { return static_cast<float>(code); }
 };
 
+// Calls body(format) for the format of a cache.
+template <typename Body>
+__host__ __device__ void with_kv_format(DType dtype, Body body) {
+  switch (dtype) {
+    case DType::kF32:
+      return body(std::integral_constant<DType, DType::kF32>{});
+    case DType::kF16:
+      return body(std::integral_constant<DType, DType::kF16>{});
+    case DType::kBF16:
+      return body(std::integral_constant<DType, DType::kBF16>{});
+    case DType::kF8E4M3:
+      return body(std::integral_constant<DType, DType::kF8E4M3>{});
+    case DType::kF8E5M2:
+      return body(std::integral_constant<DType, DType::kF8E5M2>{});
+    default:
+      return body(std::integral_constant<DType, DType::kI8>{});
+  }
+}
+
 // Numbers in 16 bytes.
 template <DType kFormat>
 inline constexpr int kNumbersOfVector = 16 / static_cast<int>(sizeof(typename KvFormat<kFormat>::Code));

@@ -8,13 +8,14 @@
 #include <string>
 
 #include "base/status.h"
+#include "ops/rows.h"
 #include "tensor/dtype.h"
 
 namespace quire::ops::cuda {
 
-// out[m][n] = sum_k x[m][k] * weight[n][k], summed in float32.
+// out[m][n] = sum_k x[m][k] * weight[n][k] + bias[n], summed in float32.
 struct MatrixProduct {
-  DType dtype = DType::kBF16;  // of x and weight: F32, F16 or BF16
+  DType dtype = DType::kBF16;  // of x and weight: F32, F16, BF16 or F8_E4M3
   bool may_round = false;      // of F32: to 10 bits of fraction first (TF32), several times as fast
   const void* x = nullptr;     // [num_rows, columns], rows x_stride values apart
   int64_t x_stride = 0;
@@ -23,7 +24,12 @@ struct MatrixProduct {
   int64_t num_rows = 0;
   int64_t rows = 0;
   int64_t columns = 0;
-  float* out = nullptr;  // [num_rows, rows], rows out_stride floats apart
+  // Of F8_E4M3: what sums are multiplied by, before bias is added, [num_rows] and [rows]. REQUIRES there, as tensor
+  // cores do: columns, rows and strides are multiples of 16, data lies at addresses of 16.
+  const float* x_scales = nullptr;
+  const float* weight_scales = nullptr;
+  const float* bias = nullptr;  // [rows] or nullptr; where out is F32
+  OutRows out;                  // F32, or BF16 where x and weight are; [num_rows, rows], rows out_stride values apart
   int64_t out_stride = 0;
 };
 
@@ -31,6 +37,8 @@ class MatrixLibrary {
  public:
   virtual ~MatrixLibrary() = default;
   virtual const std::string& description() const = 0;  // "cuBLASLt 13.0.2"
+  // Whether this card multiplies F8_E4M3.
+  virtual bool has_f8() const = 0;
   // In its turn on the stream. `workspace`: kWorkspaceBytes on the device.
   virtual void multiply(const MatrixProduct& product, void* workspace, cudaStream_t stream) = 0;
   static constexpr size_t kWorkspaceBytes = size_t{32} << 20;

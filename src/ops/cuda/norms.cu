@@ -57,7 +57,8 @@ __global__ void rms_norm_kernel(RmsNormArgs args, int64_t stride) {
     }
     const float mean = row_sum<kThreads>(squares) / static_cast<float>(args.size);
     const float scale = 1.0f / sqrtf(mean + args.eps);
-    for (int64_t i = thread; i < args.size; i += kThreads) args.out[at + i] = hidden[i] * scale * args.weight[i];
+    for (int64_t i = thread; i < args.size; i += kThreads)
+      store_number(args.out, at + i, hidden[i] * scale * args.weight[i]);
   });
 }
 

@@ -21,6 +21,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/check.h"
 #include "ops/cuda/attention.cuh"
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/kernels.h"
@@ -41,61 +42,46 @@ constexpr int kOneTileChunks = 18;
 
 // --- tiles
 
-// Positions [begin, begin + kTile) that lie in [first, last] -> tile [head_dim, kKeyStride], and `copy` [kTile,
-// kCopyStride] where that is not 0. What is beside them is left as it was.
-template <DType kFormat, int kCopyStride>
-__device__ void load_keys(const Attention& args, const BlockId* table, int32_t begin, int32_t first, int32_t last,
-                          float* tile, float* copy) {
-  using Code = typename KvFormat<kFormat>::Code;
-  const int thread = static_cast<int>(threadIdx.x);
-  const auto store = [&](int d, int t, float number) {
-    tile[d * kKeyStride + t] = number;
-    if (kCopyStride > 0) copy[t * kCopyStride + d] = number;
-  };
-  if (args.vectors_of_keys) {
-    constexpr int kNumbers = kNumbersOfVector<kFormat>;
-    constexpr int kParts = kTile / kNumbers;
-    const int t = thread % kParts * kNumbers;
-    if (begin + t > last || begin + t + kNumbers <= first) return;
-    const Slot slot = slot_of(args, args.keys, table, begin + t);
-    const auto* codes = reinterpret_cast<const Code*>(slot.head) + slot.token;
-    for (int d = thread / kParts; d < args.head_dim; d += kThreads / kParts) {
-      const uint4 vector = *reinterpret_cast<const uint4*>(codes + d * args.block_size);
-#pragma unroll
-      for (int i = 0; i < kNumbers; ++i) store(d, t + i, number_of<kFormat>(vector, i));
-    }
-    return;
-  }
-  const int t = thread % kTile;
-  if (begin + t > last || begin + t < first) return;
-  const Slot slot = slot_of(args, args.keys, table, begin + t);
-  const auto* codes = reinterpret_cast<const Code*>(slot.head) + slot.token;
-  for (int d = thread / kTile; d < args.head_dim; d += kThreads / kTile)
-    store(d, t, KvFormat<kFormat>::number(codes[d * args.block_size]));
-}
-
-// The same of values: number d of position begin + t -> tile[t * kStrideT + d * kStrideD].
-template <DType kFormat, int kStrideT, int kStrideD>
-__device__ void load_values(const Attention& args, const BlockId* table, int32_t begin, int32_t first, int32_t last,
-                            float* tile) {
+// Calls store(d, t, number) for number d of every position begin + t of a tile that lies in [first, last]. What is
+// beside them is left as it was.
+template <DType kFormat, typename Store>
+__device__ void load_tile(const Attention& args, const uint8_t* memory, bool vectors, const BlockId* table,
+                          int32_t begin, int32_t first, int32_t last, const Store& store) {
   using Code = typename KvFormat<kFormat>::Code;
   constexpr int kThreadsOfToken = kThreads / kTile;
   const int t = static_cast<int>(threadIdx.x) / kThreadsOfToken;
   const int part = static_cast<int>(threadIdx.x) % kThreadsOfToken;
   if (begin + t > last || begin + t < first) return;
-  const Slot slot = slot_of(args, args.values, table, begin + t);
+  const Slot slot = slot_of(args, memory, table, begin + t);
   const auto* codes = reinterpret_cast<const Code*>(slot.head) + slot.token * args.head_dim;
-  if (args.vectors_of_values) {
+  if (vectors) {
     constexpr int kNumbers = kNumbersOfVector<kFormat>;
     for (int d = part * kNumbers; d < args.head_dim; d += kThreadsOfToken * kNumbers) {
       const uint4 vector = *reinterpret_cast<const uint4*>(codes + d);
 #pragma unroll
-      for (int i = 0; i < kNumbers; ++i) tile[t * kStrideT + (d + i) * kStrideD] = number_of<kFormat>(vector, i);
+      for (int i = 0; i < kNumbers; ++i) store(d + i, t, number_of<kFormat>(vector, i));
     }
     return;
   }
-  for (int d = part; d < args.head_dim; d += kThreadsOfToken)
-    tile[t * kStrideT + d * kStrideD] = KvFormat<kFormat>::number(codes[d]);
+  for (int d = part; d < args.head_dim; d += kThreadsOfToken) store(d, t, KvFormat<kFormat>::number(codes[d]));
+}
+
+// Keys -> tile [head_dim, kKeyStride], and `copy` [kTile, kCopyStride] where that is not 0.
+template <DType kFormat, int kCopyStride>
+__device__ void load_keys(const Attention& args, const BlockId* table, int32_t begin, int32_t first, int32_t last,
+                          float* tile, float* copy) {
+  load_tile<kFormat>(args, args.keys, args.vectors_of_keys, table, begin, first, last, [&](int d, int t, float number) {
+    tile[d * kKeyStride + t] = number;
+    if (kCopyStride > 0) copy[t * kCopyStride + d] = number;
+  });
+}
+
+// Number d of the value of position begin + t -> tile[t * kStrideT + d * kStrideD].
+template <DType kFormat, int kStrideT, int kStrideD>
+__device__ void load_values(const Attention& args, const BlockId* table, int32_t begin, int32_t first, int32_t last,
+                            float* tile) {
+  load_tile<kFormat>(args, args.values, args.vectors_of_values, table, begin, first, last,
+                     [&](int d, int t, float number) { tile[t * kStrideT + d * kStrideD] = number; });
 }
 
 // --- arithmetic
@@ -356,7 +342,7 @@ __global__ void __launch_bounds__(kThreads) attend_rows(const Attention args) {
     const int32_t end = min(last, split * kSplit + kSplit - 1);
     for (int32_t begin = max(first / kTile * kTile, split * kSplit); begin <= end; begin += kTile) {
       __syncthreads();  // the tile before has been used
-      with_format(args.dtype, [&](auto format) {
+      with_kv_format(args.dtype, [&](auto format) {
         constexpr DType kFormat = decltype(format)::value;
         if (args.values_are_keys) {
           load_keys<kFormat, kOneTile ? 0 : kStrideT>(args, table, begin, first, last, keys, values);
@@ -387,7 +373,7 @@ __global__ void __launch_bounds__(kThreads) attend_rows(const Attention args) {
       }
       if (kOneTile && !args.values_are_keys) {
         __syncthreads();
-        with_format(args.dtype, [&](auto format) {
+        with_kv_format(args.dtype, [&](auto format) {
           load_values<decltype(format)::value, kStrideT, kStrideD>(args, table, begin, first, last, values);
         });
         __syncthreads();
@@ -462,7 +448,8 @@ bool is_aligned(const void* at) {
 
 Attention work_of(const PagedAttentionArgs& args) {
   const KvCacheView& cache = args.cache;
-  const bool aligned = head_bytes(cache) % 16 == 0;
+  QUIRE_CHECK(cache.keys_by_token);
+  const bool aligned = head_bytes(cache) % 16 == 0 && row_bytes(cache.dtype, cache.head_dim) % 16 == 0;
   return {.queries = args.queries,
           .query_stride = args.query_stride,
           .out = args.out,
@@ -483,8 +470,8 @@ Attention work_of(const PagedAttentionArgs& args) {
           .block_size = cache.block_size,
           .window = args.window,
           .values_are_keys = cache.values_are_keys,
-          .vectors_of_keys = aligned && is_aligned(cache.keys) && row_bytes(cache.dtype, cache.block_size) % 16 == 0,
-          .vectors_of_values = aligned && is_aligned(cache.values) && row_bytes(cache.dtype, cache.head_dim) % 16 == 0,
+          .vectors_of_keys = aligned && is_aligned(cache.keys),
+          .vectors_of_values = aligned && is_aligned(cache.values),
           .query_factor = args.soft_cap > 0 ? args.scale : args.scale * kLog2E,
           .soft_cap = args.soft_cap,
           .part = Part::kAll,

@@ -202,14 +202,13 @@ __global__ void quantise_q4_k(Work work) {
   }
 }
 
-// A block a row: codes, then the float that they are multiplied by.
-__global__ void quantise_f8_e4m3(Work work) {
+// A row of numbers to codes, by all threads of a block; returns the scale.
+template <typename Load>
+__device__ float round_row_to_f8(int64_t columns, const Load& load, uint8_t* codes) {
   __shared__ uint32_t of_warps[kWarps];
-  const int64_t row = blockIdx.y;
-  const float* x = work.values + row * work.columns;
   uint32_t most = 0;
-  for (int64_t i = threadIdx.x; i < work.columns; i += kThreads) {
-    const uint32_t bits = __float_as_uint(x[i]) & 0x7fffffffu;
+  for (int64_t i = threadIdx.x; i < columns; i += kThreads) {
+    const uint32_t bits = __float_as_uint(load(i)) & 0x7fffffffu;
     most = bits > most ? bits : most;
   }
   most = warp_largest_magnitude(__uint_as_float(most));
@@ -218,10 +217,35 @@ __global__ void quantise_f8_e4m3(Work work) {
   for (const uint32_t other : of_warps) most = other > most ? other : most;
   const float scale = __fdiv_rn(__uint_as_float(most), 448.0f);
   const float divisor = scale > 0 ? scale : 1.0f;
+  for (int64_t i = threadIdx.x; i < columns; i += kThreads)
+    codes[i] = KvFormat<DType::kF8E4M3>::code(__fdiv_rn(load(i), divisor));
+  return scale;
+}
+
+// A block a row: codes, then the float that they are multiplied by.
+__global__ void quantise_f8_e4m3(Work work) {
+  const int64_t row = blockIdx.y;
+  const float* x = work.values + row * work.columns;
   uint8_t* to = work.out + row * work.row_bytes;
-  for (int64_t i = threadIdx.x; i < work.columns; i += kThreads)
-    to[i] = KvFormat<DType::kF8E4M3>::code(__fdiv_rn(x[i], divisor));
+  const float scale = round_row_to_f8(
+      work.columns, [x](int64_t i) { return x[i]; }, to);
   if (threadIdx.x == 0) store_scale(to + work.columns, scale);
+}
+
+// A block a row.
+__global__ void round_rows_to_f8_kernel(Rows x, int64_t x_stride, int64_t columns, uint8_t* codes, int64_t codes_stride,
+                                        float* scales) {
+  const int64_t row = blockIdx.x;
+  uint8_t* to = codes + row * codes_stride;
+  const float scale = round_row_to_f8(
+      columns, [&](int64_t i) { return load_number(x, row * x_stride + i); }, to);
+  for (int64_t i = columns + threadIdx.x; i < codes_stride; i += kThreads) to[i] = 0;
+  if (threadIdx.x == 0) scales[row] = scale;
+}
+
+__global__ void gather_row_scales_kernel(StoredMatrix weight, float* scales) {
+  const int64_t row = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (row < weight.rows) scales[row] = load_scale(weight.data + row * weight.row_bytes + weight.columns);
 }
 
 }  // namespace
@@ -250,6 +274,19 @@ void quantise_rows(DType dtype, const float* values, int64_t num_rows, int64_t c
         QUIRE_CHECK_MSG(false, name(dtype));
     }
   }
+}
+
+void round_rows_to_f8(const Rows& x, int64_t x_stride, int64_t num_rows, int64_t columns, uint8_t* codes,
+                      int64_t codes_stride, float* scales, cudaStream_t stream) {
+  if (num_rows == 0) return;
+  launch(round_rows_to_f8_kernel, static_cast<unsigned>(num_rows), kThreads, 0, stream, x, x_stride, columns, codes,
+         codes_stride, scales);
+}
+
+void gather_row_scales(const StoredMatrix& weight, float* scales, cudaStream_t stream) {
+  QUIRE_CHECK(weight.dtype == DType::kF8E4M3);
+  if (weight.rows > 0)
+    launch(gather_row_scales_kernel, ceil_div(weight.rows, kThreads), kThreads, 0, stream, weight, scales);
 }
 
 }  // namespace quire::ops::cuda

@@ -19,6 +19,11 @@ int64_t held_row_bytes(DType dtype, int64_t columns) {
   return (row + kAlign - 1) / kAlign * kAlign;
 }
 
+int64_t held_bytes(DType dtype, int64_t rows, int64_t columns) {
+  const int64_t scales = dtype == DType::kF8E4M3 ? static_cast<int64_t>(sizeof(float)) : 0;
+  return rows * (held_row_bytes(dtype, columns) + scales);
+}
+
 Result<std::unique_ptr<CudaMatrix>> CudaMatrix::make(std::span<const TensorView> parts, DType dtype, DType held,
                                                      Allocator& allocator) {
   auto matrix = std::unique_ptr<CudaMatrix>(new CudaMatrix());
@@ -36,7 +41,8 @@ Result<std::unique_ptr<CudaMatrix>> CudaMatrix::make(std::span<const TensorView>
                          info(dtype).block_values);
   }
   matrix->memory_ = Buffer(allocator, static_cast<size_t>(stored.rows * stored.row_bytes));
-  if (matrix->memory_.data() == nullptr) {
+  if (held == DType::kF8E4M3) matrix->scales_ = Buffer(allocator, static_cast<size_t>(stored.rows) * sizeof(float));
+  if (matrix->memory_.data() == nullptr || (held == DType::kF8E4M3 && matrix->scales_.data() == nullptr)) {
     return resource_exhausted("no memory on the card for a weight [{}, {}] of {} ({} bytes)", stored.rows,
                               stored.columns, name(dtype), stored.rows * stored.row_bytes);
   }
@@ -45,7 +51,7 @@ Result<std::unique_ptr<CudaMatrix>> CudaMatrix::make(std::span<const TensorView>
 }
 
 Result<std::unique_ptr<CudaMatrix>> CudaMatrix::upload(std::span<const TensorView> parts, Allocator& allocator,
-                                                       Uploader& uploader) {
+                                                       Uploader& uploader, cudaStream_t stream) {
   QUIRE_CHECK(!parts.empty());
   const DType dtype = parts[0].dtype;
   if (!is_weight_format(dtype) && dtype != DType::kF8E4M3) {
@@ -71,7 +77,12 @@ Result<std::unique_ptr<CudaMatrix>> CudaMatrix::upload(std::span<const TensorVie
     }
     to += static_cast<size_t>(rows) * to_stride;
   }
+  matrix->gather_scales(stream);
   return matrix;
+}
+
+void CudaMatrix::gather_scales(cudaStream_t stream) {
+  if (stored_.dtype == DType::kF8E4M3) gather_row_scales(stored_, scales_.as<float>(), stream);
 }
 
 Result<std::unique_ptr<CudaMatrix>> CudaMatrix::quantise(std::span<const TensorView> parts, DType dtype,
@@ -100,6 +111,7 @@ Result<std::unique_ptr<CudaMatrix>> CudaMatrix::quantise(std::span<const TensorV
       to += count * stored.row_bytes;
     }
   }
+  matrix->gather_scales(stream);
   return matrix;
 }
 

@@ -17,12 +17,13 @@ namespace quire::ops::cuda {
 // What a weight of `dtype` is held in: itself where kernels read it, else F32, which loses nothing.
 DType held_dtype(DType dtype);
 int64_t held_row_bytes(DType dtype, int64_t columns);  // with what fills it up to a multiple of 16
+int64_t held_bytes(DType dtype, int64_t rows, int64_t columns);
 
 class CudaMatrix final : public PackedMatrix {
  public:
   // Copies `parts` above each other. Errors: unimplemented for a dtype that is no weight's; resource_exhausted.
   static Result<std::unique_ptr<CudaMatrix>> upload(std::span<const TensorView> parts, Allocator& allocator,
-                                                    Uploader& uploader);
+                                                    Uploader& uploader, cudaStream_t stream);
   // Copies parts of F32, F16 or BF16 and rounds them on the card (ops/quantise.h), as many rows at once as the scratch
   // has room for. Errors: as upload().
   static Result<std::unique_ptr<CudaMatrix>> quantise(std::span<const TensorView> parts, DType dtype,
@@ -32,18 +33,22 @@ class CudaMatrix final : public PackedMatrix {
   DType dtype() const override { return dtype_; }  // of the checkpoint; stored() tells what it is held in
   int64_t rows() const override { return stored_.rows; }
   int64_t columns() const override { return stored_.columns; }
-  int64_t bytes() const override { return static_cast<int64_t>(memory_.bytes()); }
+  int64_t bytes() const override { return static_cast<int64_t>(memory_.bytes() + scales_.bytes()); }
   const StoredMatrix& stored() const { return stored_; }
-  Buffer take_memory() { return std::move(memory_); }  // nothing is left of the matrix
+  const float* row_scales() const { return scales_.as<const float>(); }  // of F8_E4M3: [rows]; nullptr of others
+  Buffer take_memory() { return std::move(memory_); }                    // nothing is left of the matrix
 
  private:
   // Room for the parts' rows in `held`, nothing in it.
   static Result<std::unique_ptr<CudaMatrix>> make(std::span<const TensorView> parts, DType dtype, DType held,
                                                   Allocator& allocator);
 
+  void gather_scales(cudaStream_t stream);
+
   DType dtype_ = DType::kF32;
   StoredMatrix stored_;
   Buffer memory_;
+  Buffer scales_;  // of F8_E4M3: the floats at the rows' ends again, beside each other
 };
 
 // The weights' addresses on the card.

@@ -131,8 +131,7 @@ class ReferenceBackend final : public Backend {
           squares += static_cast<double>(value) * value;
         }
         const double scale = 1.0 / std::sqrt(squares / static_cast<double>(args.size) + static_cast<double>(args.eps));
-        for (int64_t i = 0; i < args.size; ++i)
-          args.out[at + i] = static_cast<float>(args.hidden[at + i] * scale * args.weight[i]);
+        for (int64_t i = 0; i < args.size; ++i) store(args.out, at + i, args.hidden[at + i] * scale * args.weight[i]);
       }
     }
   }
@@ -172,9 +171,10 @@ class ReferenceBackend final : public Backend {
     for (int64_t m = 0; m < args.num_rows; ++m) {
       for (int64_t n = 0; n < weight.rows(); ++n) {
         double sum = 0;
-        for (int64_t k = 0; k < weight.columns(); ++k) sum += args.x[m * args.x_stride + k] * weight.value(n, k);
+        for (int64_t k = 0; k < weight.columns(); ++k)
+          sum += number(args.x, m * args.x_stride + k) * weight.value(n, k);
         if (args.bias != nullptr) sum += args.bias[n];
-        args.out[m * args.out_stride + n] = static_cast<float>(sum);
+        store(args.out, m * args.out_stride + n, sum);
       }
     }
   }
@@ -236,10 +236,10 @@ class ReferenceBackend final : public Backend {
   void run(const ActivationArgs& args) override {
     const int64_t in_size = args.gated ? 2 * args.size : args.size;
     for (int64_t t = 0; t < args.num_tokens; ++t) {
-      const float* in = args.in + t * in_size;
+      const Rows in = args.in.from(t * in_size);
       for (int64_t i = 0; i < args.size; ++i) {
-        const double up = args.gated ? in[args.size + i] : 1.0;
-        args.out[t * args.size + i] = static_cast<float>(activated(args.function, in[i]) * up);
+        const double up = args.gated ? number(in, args.size + i) : 1.0;
+        store(args.out, t * args.size + i, activated(args.function, number(in, i)) * up);
       }
     }
   }
@@ -283,6 +283,40 @@ class ReferenceBackend final : public Backend {
     }
   }
 
+  void run(const PrepareHeadsArgs& args) override {
+    const auto normalise = [&](int32_t first_head, int32_t num_heads, const float* weight) {
+      float* heads = args.heads + int64_t{first_head} * args.cache.head_dim;
+      if (weight == nullptr) return;
+      run(RmsNormArgs{.hidden = heads,
+                      .weight = weight,
+                      .eps = args.eps,
+                      .num_tokens = args.num_tokens,
+                      .num_groups = num_heads,
+                      .size = args.cache.head_dim,
+                      .token_stride = args.token_stride,
+                      .out = heads});
+    };
+    normalise(0, args.num_heads, args.query_weight);
+    normalise(args.num_heads, args.cache.num_kv_heads, args.key_weight);
+    if (args.rotary_dim > 0) run(rotation_of(args));
+    run(write_of(args));
+  }
+
+  void run(const EditLogitsArgs& args) override {
+    for (int64_t t = 0; t < args.num_rows; ++t) {
+      const RowEdits& row = args.rows.host[t];
+      edit_logits(args.in + t * args.size, args.size, args.edits.host + row.first_edit, row.num_edits,
+                  row.mask < 0 ? nullptr : args.masks.host + row.mask * args.mask_words, args.out + t * args.size);
+    }
+  }
+
+  void run(const TopLogprobsArgs& args) override {
+    for (int64_t t = 0; t < args.num_rows; ++t) {
+      args.ranks[t] = top_logprobs(args.in + t * args.size, args.size, args.num_top, args.chosen[t],
+                                   args.out + t * (1 + args.num_top));
+    }
+  }
+
   void run(const PlaceTokensArgs& args) override {
     for (int64_t t = 0; t < args.num_tokens; ++t) place_token(args, t);
   }
@@ -314,6 +348,20 @@ class ReferenceBackend final : public Backend {
   }
 
  private:
+  static double number(const Rows& rows, int64_t index) {
+    return rows.dtype == DType::kF32
+               ? rows.floats()[index]
+               : reference::code_to_float(rows.dtype, static_cast<const uint16_t*>(rows.data)[index]);
+  }
+  static void store(const OutRows& rows, int64_t index, double value) {
+    const auto rounded = static_cast<float>(value);
+    if (rows.dtype == DType::kF32) {
+      rows.floats()[index] = rounded;
+    } else {
+      static_cast<uint16_t*>(rows.data)[index] = static_cast<uint16_t>(reference::float_to_code(rows.dtype, rounded));
+    }
+  }
+
   static double activated(Activation function, double x) {
     switch (function) {
       case Activation::kSilu:
