@@ -132,7 +132,7 @@ class Sequences {
   // Of the `counts[s]` queries before position ends[s] of each sequence; on the card with `scratch_bytes` of scratch,
   // or by the reference.
   std::vector<float> attend(const std::vector<int32_t>& ends, const std::vector<int32_t>& counts, int64_t scratch_bytes,
-                            bool on_card) {
+                            bool on_card, bool may_round = false) {
     const int64_t token = int64_t{num_heads()} * shape_.head_dim;
     std::vector<float> queries;
     std::vector<int32_t> offsets = {0};
@@ -169,7 +169,7 @@ class Sequences {
     check(args);
     if (on_card) {
       std::vector<float> scratch(static_cast<size_t>(scratch_bytes / 4), std::numeric_limits<float>::quiet_NaN());
-      cuda::attend(args, /*may_round=*/false, scratch.data(), scratch_bytes, nullptr);
+      cuda::attend(args, may_round, scratch.data(), scratch_bytes, nullptr);
     } else {
       (*backend_)(args);
     }
@@ -296,6 +296,36 @@ TEST_P(AttentionKernels, AgreeWithTheReferenceAtTheBoundariesOfTilesAndSplits) {
       EXPECT_GT(scratch, 0);
       EXPECT_LT(largest_difference(whole, expected), 2e-5);
       EXPECT_TRUE(same_bits(sequences.attend(lengths, counts, scratch, true), whole));
+    }
+  }
+}
+
+// With tensor cores: decoding in one go and split, which is the same bits; prompts beside it; heads of latent attention.
+TEST_P(AttentionKernels, AgreeWithTheReferenceWhereTensorCoresRound) {
+  const uint64_t seed = fresh_seed();
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
+  Random random(seed);
+  const std::vector<int32_t> lengths = {1, 63, 64, 65, 255, 256, 257, 700};
+  const std::vector<Shape> shapes = {{GetParam(), 2, 4, 64, 16},
+                                     {GetParam(), 1, 1, 128, 32},
+                                     {GetParam(), 1, 9, 80, 8, 0, false, 0, true},
+                                     {GetParam(), 1, 2, 256, 16, 0, false, 3.0f},
+                                     {GetParam(), 1, 16, 576, 16, 0, true},
+                                     {GetParam(), 1, 20, 192, 5, 0, true},
+                                     {GetParam(), 1, 3, 48, 16, 90, false, 2.0f, true}};
+  // Queries and weights are rounded to the cache's 16 bits, and so are keys and values of 8.
+  const double tolerance = GetParam() == DType::kBF16 ? 3e-2 : 4e-3;
+  for (const Shape& shape : shapes) {
+    SCOPED_TRACE(to_string(shape));
+    Sequences sequences(shape, lengths, random);
+    for (const std::vector<int32_t>& counts : {std::vector<int32_t>(8, 1), {1, 0, 2, 12, 0, 8, 3, 1}}) {
+      const std::vector<float> whole = sequences.attend(lengths, counts, 0, true, true);
+      EXPECT_LT(largest_difference(whole, sequences.attend(lengths, counts, 0, false)), tolerance);
+      const int64_t scratch = sequences.scratch_bytes(27, 700);
+      EXPECT_GT(scratch, 0);
+      quire_cuda_on_host_reverse(true);
+      EXPECT_TRUE(same_bits(sequences.attend(lengths, counts, scratch, true, true), whole));
+      quire_cuda_on_host_reverse(false);
     }
   }
 }

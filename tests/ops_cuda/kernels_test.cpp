@@ -266,6 +266,66 @@ TEST_P(KernelTest, RopeInBothStyles) {
   }
 }
 
+// Numbers in 16 bits are those of float32, rounded.
+TEST_P(KernelTest, NormsAndActivationsHandOnRowsOf16Bits) {
+  const OnCard<float> hidden(random_.normals(count()));
+  const OnCard<float> weight(random_.normals(size()));
+  const OnCard<float> in(random_.normals(2 * count(), 3.0f));
+  const OnCard<float> floats(positions(count()), kUntouched);
+  for (const DType dtype : {DType::kF16, DType::kBF16}) {
+    const auto rounded = [dtype](const std::vector<float>& values) {
+      std::vector<uint16_t> codes;
+      for (const float value : values) codes.push_back(reference::float_to_code(dtype, value));
+      return codes;
+    };
+    const OnCard<uint16_t> codes(positions(count()), uint16_t{0});
+    RmsNormArgs norm{.hidden = hidden.data(), .weight = weight.data(), .num_tokens = tokens(), .size = size()};
+    norm.out = floats.data();
+    rms_norm(norm, nullptr);
+    norm.out = {codes.data(), dtype};
+    rms_norm(norm, nullptr);
+    EXPECT_EQ(codes.read(), rounded(floats.read()));
+
+    const OnCard<uint16_t> codes_in(rounded(in.read()));
+    std::vector<float> numbers;
+    for (const uint16_t code : codes_in.read()) numbers.push_back(reference::code_to_float(dtype, code));
+    const OnCard<float> floats_in(numbers);
+    ActivationArgs args{.in = floats_in.data(), .num_tokens = tokens(), .size = size(), .out = floats.data()};
+    activate(args, nullptr);
+    args.in = {codes_in.data(), dtype};
+    args.out = {codes.data(), dtype};
+    activate(args, nullptr);
+    EXPECT_EQ(codes.read(), rounded(floats.read()));
+  }
+}
+
+TEST_P(KernelTest, RowsOf8BitsAreThoseThatWeightsAreRoundedTo) {
+  const int64_t stride = size() + 3;
+  const int64_t codes_stride = (size() + 15) / 16 * 16;
+  const std::vector<float> x = random_.normals(tokens() * stride, 5.0f);
+  std::vector<float> dense;
+  for (int64_t i = 0; i < count(); ++i) dense.push_back(x[positions(i / size() * stride + i % size())]);
+  const OnCard<float> card_x(x);
+  const OnCard<float> card_dense(dense);
+  const OnCard<uint8_t> codes(positions(tokens() * codes_stride), uint8_t{0xff});
+  const OnCard<float> scales(positions(tokens()), kUntouched);
+  round_rows_to_f8(card_x.data(), stride, tokens(), size(), codes.data(), codes_stride, scales.data(), nullptr);
+  const int64_t row_bytes = size() + 4;
+  const OnCard<uint8_t> weight(positions(tokens() * row_bytes), uint8_t{0});
+  quantise_rows(DType::kF8E4M3, card_dense.data(), tokens(), size(), weight.data(), row_bytes, nullptr);
+  const OnCard<float> gathered(positions(tokens()), kUntouched);
+  gather_row_scales({weight.data(), DType::kF8E4M3, tokens(), size(), row_bytes}, gathered.data(), nullptr);
+  EXPECT_EQ(scales.read(), gathered.read());
+  const std::vector<uint8_t> got = codes.read();
+  const std::vector<uint8_t> expected = weight.read();
+  for (int64_t t = 0; t < tokens(); ++t) {
+    for (int64_t i = 0; i < codes_stride; ++i) {
+      const uint8_t code = i < size() ? expected[positions(t * row_bytes + i)] : uint8_t{0};
+      ASSERT_EQ(got[positions(t * codes_stride + i)], code) << t << ", " << i;
+    }
+  }
+}
+
 TEST_P(KernelTest, CombinesExpertsInTheirOrderAndTheSharedOneAsItsGateSays) {
   const std::vector<float> experts = random_.normals(count() * 3);
   const std::vector<float> weights = random_.normals(tokens() * 3);

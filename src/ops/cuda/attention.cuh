@@ -14,6 +14,9 @@ constexpr int kWarps = 4;  // of a block
 constexpr int kThreads = kWarps * kWarp;
 // Sequences of at most so many queries may be split.
 constexpr int kFewQueries = 8;
+// Of attention_few.cu: rows of a block, positions of a split.
+constexpr int kFewRowsOfBlock = 16;
+constexpr int kFewSplit = 256;
 constexpr float kLog2E = 1.44269504088896341f;  // exponents are of 2: a cheaper instruction
 
 enum class Part { kAll, kFew, kMany };  // sequences that a launch takes
@@ -45,6 +48,7 @@ struct Attention {
   float soft_cap;
   // The launch.
   Part part;
+  int32_t split;           // positions of one
   int32_t num_splits;      // 0: whole
   int32_t tiles;           // split: of rows a sequence
   int32_t few_queries;     // split: at most so many a sequence
@@ -57,6 +61,19 @@ struct Softmax {
   float maximum;
   float sum;
 };
+
+// Part of a row folded into what came before it: weights of the two.
+struct Fold {
+  float before;
+  float part;
+};
+__device__ inline Fold fold(Softmax& total, const Softmax& part) {
+  const float maximum = fmaxf(total.maximum, part.maximum);
+  const Fold weights = {total.maximum == maximum ? 1.0f : exp2f(total.maximum - maximum),
+                        part.maximum == maximum ? 1.0f : exp2f(part.maximum - maximum)};
+  total = {maximum, fmaf(total.sum, weights.before, __fmul_rn(part.sum, weights.part))};
+  return weights;
+}
 
 // The sequence and rows of a block. Row r is query r / group, head kv_head * group + r % group.
 struct Rows {
@@ -136,6 +153,20 @@ __device__ inline float final_factor(const Attention& args, const Softmax& total
   const float weight = total.maximum == maximum ? 1.0f : exp2f(total.maximum - maximum);
   return weight / fmaf(total.sum, weight, exp2f(sink - maximum));
 }
+
+// [sequence, query, head, split] of the partial results.
+__device__ inline int64_t partial_index(const Attention& args, int32_t sequence, int32_t query, int32_t head,
+                                        int32_t split) {
+  return ((int64_t{sequence} * args.few_queries + query) * args.num_heads + head) * args.num_splits + split;
+}
+
+// Whether the card has so much shared memory for a block.
+bool has_shared(int bytes);
+
+// Any sequences, with tensor cores: attention_few.cu. REQUIRES: has_few_kernel(): the cache, the head size and the
+// card.
+bool has_few_kernel(const Attention& work);
+void attend_few(const Attention& work, dim3 grid, cudaStream_t stream);
 
 // Sequences of more than kFewQueries queries (Part::kMany) or all, with tensor cores: attention_tiles.cu. False: not of
 // this cache or head size, or not on this card; nothing was done. total_rows: of all sequences for a kv head.

@@ -255,15 +255,6 @@ __global__ void __launch_bounds__(kThreads) attend_tiles_kernel(const Attention 
   }
 }
 
-// Whether the card has so much shared memory for a block.
-bool has_shared(int bytes) {
-  int device = 0;
-  int most = 0;
-  check_cuda(cudaGetDevice(&device), "cudaGetDevice");
-  check_cuda(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "cudaDeviceGetAttribute");
-  return bytes <= most;
-}
-
 template <typename T, int kHeadDim>
 bool launch_tiles(const Attention& work, dim3 grid, cudaStream_t stream) {
   constexpr int kBytes = Layout<kHeadDim>::kBytes;

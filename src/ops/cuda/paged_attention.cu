@@ -1,4 +1,6 @@
-// Attention over the paged cache with an online softmax, for every shape that ops/paged_attention.h allows.
+// Attention over the paged cache with an online softmax, for every shape that ops/paged_attention.h allows, in float32;
+// and which kernel takes which sequences (attend()): those with tensor cores where rounding is allowed and they have
+// the shape, else the one of this file.
 //
 // A block of four warps takes up to 4 * kRowsPerWarp rows, each one head of one query, all of one sequence and one kv
 // head, and goes through the positions that any of them sees in tiles of 32: a tile of keys and one of values are read
@@ -85,19 +87,6 @@ __device__ void load_values(const Attention& args, const BlockId* table, int32_t
 }
 
 // --- arithmetic
-
-// Part of a row folded into what came before it: weights of the two.
-struct Fold {
-  float before;
-  float part;
-};
-__device__ inline Fold fold(Softmax& total, const Softmax& part) {
-  const float maximum = fmaxf(total.maximum, part.maximum);
-  const Fold weights = {total.maximum == maximum ? 1.0f : exp2f(total.maximum - maximum),
-                        part.maximum == maximum ? 1.0f : exp2f(part.maximum - maximum)};
-  total = {maximum, fmaf(total.sum, weights.before, __fmul_rn(part.sum, weights.part))};
-  return weights;
-}
 
 // A warp's rows: slot k is row k * kWarps + warp of the block's.
 template <int kChunks, int kRowsPerWarp>
@@ -189,12 +178,6 @@ __device__ inline void add_values(WarpRows<kChunks, kRowsPerWarp>& rows, const f
 
 // --- the ends of splits
 
-// [sequence, query, head, split] of the partial results.
-__device__ inline int64_t partial_index(const Attention& args, int32_t sequence, int32_t query, int32_t head,
-                                        int32_t split) {
-  return ((int64_t{sequence} * args.few_queries + query) * args.num_heads + head) * args.num_splits + split;
-}
-
 // What a split gave its rows goes to `out` or, where others hold more of the row, to scratch.
 template <int kChunks, int kRowsPerWarp>
 __device__ inline void end_split(const Attention& args, const Rows& block, WarpRows<kChunks, kRowsPerWarp>& rows,
@@ -246,8 +229,8 @@ __global__ void fold_splits(const Attention args) {
   const int32_t num_queries = args.query_offsets[sequence + 1] - first_token;
   if (num_queries > kFewQueries || query >= num_queries) return;
   const int32_t position = args.context_lengths[sequence] - num_queries + query;
-  const int32_t first_split = first_seen(args, position) / kSplit;
-  const int32_t last_split = position / kSplit;
+  const int32_t first_split = first_seen(args, position) / args.split;
+  const int32_t last_split = position / args.split;
   if (first_split == last_split) return;
   const int64_t first = partial_index(args, sequence, query, head, first_split);
   float* out = args.out + ((int64_t{first_token} + query) * args.num_heads + head) * args.head_dim;
@@ -475,6 +458,7 @@ Attention work_of(const PagedAttentionArgs& args) {
           .query_factor = args.soft_cap > 0 ? args.scale : args.scale * kLog2E,
           .soft_cap = args.soft_cap,
           .part = Part::kAll,
+          .split = kSplit,
           .num_splits = 0,
           .tiles = 0,
           .few_queries = 0,
@@ -489,8 +473,17 @@ int64_t partial_bytes(int64_t count, int64_t head_dim) {
 
 }  // namespace
 
+// Whether the card has so much shared memory for a block.
+bool has_shared(int bytes) {
+  int device = 0;
+  int most = 0;
+  check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+  check_cuda(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "cudaDeviceGetAttribute");
+  return bytes <= most;
+}
+
 int64_t attention_scratch_bytes(int64_t num_tokens, int32_t num_heads, int32_t head_dim, int64_t max_context) {
-  const int64_t splits = ceil_div(max_context, kSplit);
+  const int64_t splits = ceil_div(max_context, kFewSplit);
   if (splits <= 1) return 0;
   return std::min(kLargestScratch, partial_bytes(num_tokens * kFewQueries * num_heads * splits, head_dim));
 }
@@ -499,11 +492,21 @@ void attend(const PagedAttentionArgs& args, bool may_round, void* scratch, int64
   const Batch batch = look_at(args);
   if (batch.most_queries == 0) return;
   Attention work = work_of(args);
+  const bool few_kernel = may_round && has_few_kernel(work);
+  // The kernel of sequences of few queries, or of all, and the rows of a block of it for such sequences.
+  const auto start = [&](const Attention& part, int rows, dim3 grid) {
+    if (few_kernel) return attend_few(part, grid, stream);
+    launch_attention(part, rows / kWarps, grid, stream);
+  };
+  const auto rows_of_block = [&](int32_t queries) {
+    return few_kernel ? kFewRowsOfBlock : kWarps * rows_per_warp(int64_t{queries} * work.group, work.head_dim);
+  };
   const auto kv_heads = static_cast<unsigned>(work.num_kv_heads);
+  if (few_kernel) work.split = kFewSplit;
 
-  const int few_rows = rows_per_warp(int64_t{batch.few_queries} * work.group, work.head_dim);
-  const auto tiles = static_cast<int32_t>(ceil_div(int64_t{batch.few_queries} * work.group, few_rows * kWarps));
-  const int64_t splits = ceil_div(batch.longest_few, kSplit);
+  const int few_rows = rows_of_block(batch.few_queries);
+  const auto tiles = static_cast<int32_t>(ceil_div(int64_t{batch.few_queries} * work.group, few_rows));
+  const int64_t splits = ceil_div(batch.longest_few, work.split);
   const int64_t partials = int64_t{args.num_sequences} * batch.few_queries * args.num_heads * splits;
   const bool split = splits > 1 && int64_t{batch.num_few} * tiles * work.num_kv_heads < kEnoughBlocks &&
                      partial_bytes(partials, work.head_dim) <= scratch_bytes;
@@ -516,8 +519,7 @@ void attend(const PagedAttentionArgs& args, bool may_round, void* scratch, int64
     some.partial_states = static_cast<float2*>(scratch);
     some.partial_sums = static_cast<float*>(scratch) + 2 * partials;
     const auto sequences = static_cast<unsigned>(args.num_sequences);
-    launch_attention(some, few_rows,
-                     dim3(sequences * static_cast<unsigned>(tiles), kv_heads, static_cast<unsigned>(splits)), stream);
+    start(some, few_rows, dim3(sequences * static_cast<unsigned>(tiles), kv_heads, static_cast<unsigned>(splits)));
     launch(fold_splits,
            dim3(sequences * static_cast<unsigned>(batch.few_queries), static_cast<unsigned>(args.num_heads)), kThreads,
            0, stream, some);
@@ -534,9 +536,8 @@ void attend(const PagedAttentionArgs& args, bool may_round, void* scratch, int64
       work.part = Part::kFew;
     }
   }
-  const int rows = rows_per_warp(int64_t{batch.most_queries} * work.group, work.head_dim);
-  launch_attention(work, rows, dim3(static_cast<unsigned>(num_rows / (rows * kWarps) + args.num_sequences), kv_heads),
-                   stream);
+  const int rows = rows_of_block(batch.most_queries);
+  start(work, rows, dim3(static_cast<unsigned>(num_rows / rows + args.num_sequences), kv_heads));
 }
 
 }  // namespace quire::ops::cuda
