@@ -46,8 +46,8 @@ int num_cards() {
 Result<std::unique_ptr<ops::Backend>> make_cuda(const EngineConfig& config, [[maybe_unused]] int card) {
   // What chooses among the CPU's kernels would have no effect.
   if (config.isa != "auto") return invalid_argument("isa \"{}\" is for --device cpu", config.isa);
-  if (config.activation_dtype != "auto") {
-    return unimplemented("activation_dtype \"{}\" on a card: supported there: auto", config.activation_dtype);
+  if (config.activation_dtype != "auto" && config.activation_dtype != "float32") {
+    return unimplemented("activation_dtype \"{}\" on a card: supported there: auto, float32", config.activation_dtype);
   }
 #ifdef QUIRE_HAS_CUDA
   auto cores = parse_core_list(config.cpu_affinity);
@@ -55,7 +55,8 @@ Result<std::unique_ptr<ops::Backend>> make_cuda(const EngineConfig& config, [[ma
   return ops::make_cuda_backend({.device = card,
                                  .host_threads = config.threads,
                                  .cores = std::move(*cores),
-                                 .batch_invariant = config.batch_invariant});
+                                 .batch_invariant = config.batch_invariant,
+                                 .rounds_activations = config.activation_dtype == "auto"});
 #else
   return unavailable(
       "device \"{}\": this quire was built without CUDA. Build it where the CUDA toolkit is installed "

@@ -14,13 +14,13 @@ bool is_played([[maybe_unused]] std::string_view backend) {
 #endif
 }
 
-std::unique_ptr<ops::Backend> make_card([[maybe_unused]] int host_threads, [[maybe_unused]] bool checked,
-                                        [[maybe_unused]] bool batch_invariant) {
+std::unique_ptr<ops::Backend> make_card([[maybe_unused]] int host_threads, [[maybe_unused]] const CardUse& use) {
 #ifdef QUIRE_TEST_CUDA
   auto card = ops::make_cuda_backend({.host_threads = host_threads,
-                                      .batch_invariant = batch_invariant,
+                                      .batch_invariant = use.batch_invariant,
+                                      .rounds_activations = use.rounds_activations,
                                       .synchronous = true,
-                                      .check_pointers = checked});
+                                      .check_pointers = use.checked});
   if (card.ok()) return std::move(card).value();
 #endif
   return nullptr;

@@ -16,9 +16,14 @@ inline bool is_card(std::string_view backend) {
 // A card that the host plays, which takes its time.
 bool is_played(std::string_view backend);
 
+struct CardUse {
+  bool checked = false;  // an op that is given the host's ordinary memory ends the test
+  bool batch_invariant = false;
+  bool rounds_activations = true;  // to 8 bits, where weights have them
+};
+
 // nullptr: there is none, or the tests were built without. An op is done when its call returns, as tests expect that
 // read what it wrote.
-// `checked`: an op that is given the host's ordinary memory ends the test.
-std::unique_ptr<ops::Backend> make_card(int host_threads, bool checked = false, bool batch_invariant = false);
+std::unique_ptr<ops::Backend> make_card(int host_threads, const CardUse& use = {});
 
 }  // namespace quire::cards

@@ -182,7 +182,7 @@ const std::vector<Shapes> kShapes = {
 
 // A card that does not round queries, as the others never do; nullptr where there is none.
 std::unique_ptr<Backend> make_exact(const std::string& isa, int threads = 2) {
-  if (testing::is_card(isa)) return cards::make_card(threads, /*checked=*/false, /*batch_invariant=*/true);
+  if (testing::is_card(isa)) return cards::make_card(threads, {.batch_invariant = true});
   return testing::make_backend(isa, threads);
 }
 

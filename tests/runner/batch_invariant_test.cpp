@@ -9,7 +9,7 @@ class BatchInvariant : public testing::TestWithParam<std::tuple<std::string, std
 
 TEST_P(BatchInvariant, LogitsAreTheSameBitsHoweverThePromptIsCut) {
   const auto& [name, kind] = GetParam();
-  auto card = cards::make_card(2, /*checked=*/true, /*batch_invariant=*/true);
+  auto card = cards::make_card(2, {.checked = true, .batch_invariant = true});
   if (card == nullptr) GTEST_SKIP() << "this machine has no " << kind;
   TinyModel model(name, *card);
   std::vector<TokenId> prompt = read_golden(name).back().prompt;

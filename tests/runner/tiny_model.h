@@ -55,7 +55,9 @@ inline std::vector<GoldenCase> read_golden(const std::string& name) {
 inline std::unique_ptr<ops::Backend> make_test_backend(const std::string& kind,
                                                        ActivationDType activations = ActivationDType::kAuto) {
   if (kind == "reference") return ops::make_reference_backend();
-  if (cards::is_card(kind)) return cards::make_card(2, /*checked=*/true);
+  if (cards::is_card(kind)) {
+    return cards::make_card(2, {.checked = true, .rounds_activations = activations == ActivationDType::kAuto});
+  }
   auto backend = ops::make_cpu_backend({.threads = 2, .isa = kind, .activation_dtype = activations});
   return backend.ok() ? std::move(*backend) : nullptr;
 }

@@ -346,7 +346,8 @@ class CudaBackend final : public Backend {
   };
   Way way_of(const StoredMatrix& weight, int64_t num_rows) const {
     if (options_.batch_invariant) return Way::kFewRows;
-    if (weight.dtype == DType::kF8E4M3 && library_->has_f8() && weight.columns % 16 == 0 && weight.rows % 16 == 0)
+    const bool has_room = weight.columns % 16 == 0 && weight.rows % 16 == 0;
+    if (weight.dtype == DType::kF8E4M3 && options_.rounds_activations && library_->has_f8() && has_room)
       return num_rows <= kFewRows ? Way::kFewRows : Way::kEightBit;
     if (info(weight.dtype).block_values > 1 || weight.dtype == DType::kF8E4M3)
       return num_rows <= kFewRowsOfBlocks ? Way::kFewRows : Way::kExpanded;
