@@ -77,13 +77,15 @@ class Card {
     return card;
   }
 
-  cudaError_t run(const cudaLaunchConfig_t& config, const void* kernel, void (*run_thread)(void*), void* arguments);
+  cudaError_t run(const cudaLaunchConfig_t& config, bool overlaps, const void* kernel, void (*run_thread)(void*),
+                  void* arguments);
   cudaError_t set_attribute(const void* kernel, cudaFuncAttribute attribute, int value);
   void reverse(bool reverse) { reverse_ = reverse; }
 
   // Of the running thread.
   uint64_t meet_warp(WarpCall call, unsigned mask, uint64_t value, int source);
   void meet_block();
+  void wait_for_kernels_before() { has_waited_[static_cast<size_t>(thread_)] = true; }
   int lane() const { return thread_ % kWarp; }
 
  private:
@@ -112,6 +114,7 @@ class Card {
   std::map<const void*, size_t> shared_limits_;
 
   // Of the launch.
+  bool overlaps_ = false;
   void (*run_thread_)(void*) = nullptr;
   void* arguments_ = nullptr;
   int num_threads_ = 0;
@@ -122,8 +125,9 @@ class Card {
   std::array<Warp, kMaxWarps> warps_;
   int num_alive_ = 0;
   int num_at_block_ = 0;
-  int thread_ = 0;                         // that runs
-  std::array<int, kMaxThreads> fiber_of_;  // of threads that have begun
+  int thread_ = 0;                            // that runs
+  std::array<bool, kMaxThreads> has_waited_;  // for the kernels before
+  std::array<int, kMaxThreads> fiber_of_;     // of threads that have begun
 
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<int> idle_;
@@ -256,6 +260,8 @@ void Card::wait() {
 }
 
 void Card::end_thread() {
+  if (overlaps_ && !has_waited_[static_cast<size_t>(thread_)])
+    give_up("a kernel that begins before those before it have ended did not wait for them");
   Warp& warp = warps_[static_cast<size_t>(thread_ / kWarp)];
   const unsigned bit = 1u << (thread_ % kWarp);
   warp.alive &= ~bit;
@@ -360,6 +366,7 @@ void Card::run_block(size_t shared_bytes) {
   }
   num_alive_ = num_threads_;
   num_at_block_ = 0;
+  has_waited_.fill(false);
   const int first = reverse_ ? num_threads_ - 1 : 0;
   if (idle_.empty()) add_fiber();
   const int fiber = idle_.back();
@@ -376,7 +383,7 @@ void Card::run_block(size_t shared_bytes) {
   }
 }
 
-cudaError_t Card::run(const cudaLaunchConfig_t& config, const void* kernel, void (*run_thread)(void*),
+cudaError_t Card::run(const cudaLaunchConfig_t& config, bool overlaps, const void* kernel, void (*run_thread)(void*),
                       void* arguments) {
   const auto limit = shared_limits_.find(kernel);
   const dim3 block = config.blockDim;
@@ -390,6 +397,7 @@ cudaError_t Card::run(const cudaLaunchConfig_t& config, const void* kernel, void
     return cudaErrorInvalidValue;
   const DeviceMemory::Open open;
   if (fibers_.empty()) add_fiber();
+  overlaps_ = overlaps;
   run_thread_ = run_thread;
   arguments_ = arguments;
   num_threads_ = static_cast<int>(threads);
@@ -416,9 +424,10 @@ cudaError_t Card::set_attribute(const void* kernel, cudaFuncAttribute attribute,
 
 }  // namespace
 
-cudaError_t run_grid(const cudaLaunchConfig_t& config, const void* kernel, void (*run_thread)(void*), void* arguments) {
+cudaError_t run_grid(const cudaLaunchConfig_t& config, bool overlaps, const void* kernel, void (*run_thread)(void*),
+                     void* arguments) {
   const std::lock_guard lock(card_mutex());
-  return Card::instance().run(config, kernel, run_thread, arguments);
+  return Card::instance().run(config, overlaps, kernel, run_thread, arguments);
 }
 cudaError_t set_attribute(const void* kernel, cudaFuncAttribute attribute, int value) {
   const std::lock_guard lock(card_mutex());
@@ -429,6 +438,9 @@ uint64_t meet_warp(WarpCall call, unsigned mask, uint64_t value, int source_lane
 }
 void meet_block() {
   Card::instance().meet_block();
+}
+void wait_for_kernels_before() {
+  Card::instance().wait_for_kernels_before();
 }
 int lane() {
   return Card::instance().lane();

@@ -28,6 +28,7 @@ float as_float(T value) {
 // A thread an output.
 template <typename T>
 __global__ void multiply_kernel(MatrixProduct product) {
+  begin_kernel();
   const int64_t n = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   const int64_t m = blockIdx.y;
   if (n >= product.rows) return;

@@ -26,6 +26,7 @@ std::vector<float> count_to(size_t size) {
 
 // out[block] = the sum of the block's part of x; threads beyond `size` leave before anyone waits.
 __global__ void sum_blocks(const float* __restrict__ x, int size, float* out) {
+  begin_kernel();
   __shared__ float sums[kWarp];
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (i >= size) return;
@@ -69,6 +70,7 @@ TEST(CudaOnHost, BlocksSumThroughShufflesAndSharedMemoryWithPartialWarpsAndEarly
 }
 
 __global__ void sum_warps(const float* x, float* sums, float* maxima) {
+  begin_kernel();
   const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
   sums[i] = warp_sum(x[i]);
   maxima[i] = warp_max(x[i]);
@@ -87,6 +89,7 @@ TEST(CudaOnHost, WarpsSumAndFindTheirLargest) {
 
 // Half warps meet by themselves, then all; a lane reads what its neighbours had.
 __global__ void meet_in_halves(int* out) {
+  begin_kernel();
   const int lane = static_cast<int>(threadIdx.x);
   int value = lane;
   for (int round = 0; round < 4; ++round) {
@@ -115,15 +118,22 @@ TEST(CudaOnHost, LanesMeetInGroups) {
 }
 
 __global__ void turn_round(float* x, int size) {
+  begin_kernel();
   auto* copy = dynamic_shared<float>();
   for (int i = static_cast<int>(threadIdx.x); i < size; i += static_cast<int>(blockDim.x)) copy[i] = x[i];
   __syncthreads();
   for (int i = static_cast<int>(threadIdx.x); i < size; i += static_cast<int>(blockDim.x)) x[i] = copy[size - 1 - i];
 }
 __global__ void read_unwritten(float* out) {
+  begin_kernel();
   out[threadIdx.x] = dynamic_shared<float>()[threadIdx.x];
 }
+__global__ void do_not_wait(float* x) {
+  x[0] = 1.0f;
+}
+
 __global__ void write_too_far(int at) {
+  begin_kernel();
   dynamic_shared<float>()[at] = 1.0f;
 }
 
@@ -150,6 +160,7 @@ TEST(CudaOnHost, SharedMemoryBeyondTheUsualMustBeAskedFor) {
 }
 
 __global__ void count(int* counts, float* sum, int* largest) {
+  begin_kernel();
   const auto thread = static_cast<int>(blockIdx.y * gridDim.x + blockIdx.x) * 100 + static_cast<int>(threadIdx.y);
   atomicAdd(&counts[thread % 7], 1);
   atomicAdd(sum, 0.5f);
@@ -251,6 +262,7 @@ TEST(CudaOnHostDeathTest, TheHostCannotReadWhatIsTheCards) {
 }
 
 __global__ void wait_apart(float* out) {
+  begin_kernel();
   if (threadIdx.x < 40) {
     __syncthreads();
     out[0] = 1;
@@ -259,6 +271,7 @@ __global__ void wait_apart(float* out) {
   }
 }
 __global__ void shuffle_apart(float* out) {
+  begin_kernel();
   out[0] = threadIdx.x < 16 ? warp_max(2.0f) : static_cast<float>(__ballot_sync(kAllLanes, 1));
 }
 
@@ -268,6 +281,11 @@ TEST(CudaOnHostDeathTest, ThreadsThatWaitForEachOtherForEverAreFound) {
                "deadlock: .* of block \\(0, 0, 0\\) of a grid of 2 x 3 x 1 blocks .* 64 threads live, 40 at "
                "__syncthreads, 24 waiting for lanes");
   EXPECT_DEATH(launch(shuffle_apart, 1, 32, 0, nullptr, x.data()), "different calls");
+}
+
+TEST(CudaOnHostDeathTest, KernelsThatDoNotWaitForThoseBeforeThemAreFound) {
+  const OnCard<float> x(count_to(1));
+  EXPECT_DEATH(launch(do_not_wait, 1, 1, 0, nullptr, x.data()), "did not wait for them");
 }
 
 TEST(CudaOnHostDeathTest, WritesPastTheEndAreFound) {

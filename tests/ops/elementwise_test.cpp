@@ -453,6 +453,7 @@ TEST_P(ElementwiseTest, KvWriteFillsTheSlotsAndNothingElse) {
       args.num_tokens = static_cast<int64_t>(slots.size());
       args.slots = slots.data();
       args.cache = {keys.data(), values.data(), DType::kF32, kBlocks, kHeads, kHeadDim, block_size};
+      args.cache.keys_by_token = backend->keys_by_token();
       (*each)(args);
       caches.push_back(keys);
       caches.push_back(values);

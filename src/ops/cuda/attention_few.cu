@@ -171,6 +171,7 @@ __device__ void for_sums(Fragment& sums, float* moved, int lane, const Body& bod
 // splits).
 template <typename K>
 __global__ void __launch_bounds__(kThreads) attend_few_kernel(const Attention args) {
+  begin_kernel();
   using T = typename K::T;
   Rows block;
   if (!find_rows(args, kRows, block)) return;

@@ -111,6 +111,7 @@ struct LaneRow {
 // Grid: (num_tokens * group / kRows + num_sequences, kv heads).
 template <typename T, int kHeadDim>
 __global__ void __launch_bounds__(kThreads) attend_tiles_kernel(const Attention args) {
+  begin_kernel();
   using At = Layout<kHeadDim>;
   Rows block;
   if (!find_rows(args, kRows, block)) return;

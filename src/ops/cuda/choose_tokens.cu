@@ -252,6 +252,7 @@ __device__ Best largest_of(const float* row, int32_t size, Shared& shared) {
 }
 
 __global__ void __launch_bounds__(kThreads) choose_tokens_kernel(ChooseTokensArgs args) {
+  begin_kernel();
   __shared__ Shared shared;
   const float* values = args.in + int64_t{blockIdx.x} * args.size;
   int32_t& token = args.tokens[blockIdx.x];

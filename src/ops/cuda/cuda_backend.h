@@ -14,10 +14,11 @@ struct CudaBackendOptions {
   int host_threads = 0;          // that sample; 0: one a core of `cores`
   std::vector<int> cores;        // for the host's threads; empty: those that this process may use
   bool batch_invariant = false;  // products are summed in one order, however many rows they have
-  // Inputs of many rows to weights of F8_E4M3 are rounded to it, where the card multiplies it: twice as fast as 16 bits.
+  // Inputs of many rows to weights of F8_E4M3 are rounded to it, where the card multiplies it: twice as fast as 16
+  // bits.
   bool rounds_activations = true;
-  bool synchronous = false;      // each op waits until it is done: for finding out which one failed
-  bool check_pointers = false;   // that what an op is given is memory of the card or known to it: for tests
+  bool synchronous = false;     // each op waits until it is done: for finding out which one failed
+  bool check_pointers = false;  // that what an op is given is memory of the card or known to it: for tests
 };
 
 // Cards that this machine has and this program can use; 0 where there is no driver.

@@ -14,6 +14,16 @@ namespace quire::ops::cuda {
 inline constexpr int kWarp = 32;
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 
+// The first thing that a kernel does: kernels are launched while those before them still run (launch.h), and here they
+// wait until what those wrote is there; from then on the next may be launched. What a kernel reads before must be
+// written by none (weights).
+__device__ inline void begin_kernel() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  cudaGridDependencySynchronize();
+  cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
 // The block's memory of the size that its launch named, at an alignment that tensor cores' loads want.
 template <typename T>
 __device__ T* dynamic_shared() {

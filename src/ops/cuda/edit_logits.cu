@@ -16,6 +16,7 @@ constexpr int kWarps = kThreads / kWarp;
 
 // Grid: (pieces of kThreads logits, rows).
 __global__ void mask_kernel(EditLogitsArgs args) {
+  begin_kernel();
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= args.size) return;
   const RowEdits row = args.rows.device[blockIdx.y];
@@ -27,6 +28,7 @@ __global__ void mask_kernel(EditLogitsArgs args) {
 
 // A block a row, whose edits are of different tokens.
 __global__ void edit_kernel(EditLogitsArgs args) {
+  begin_kernel();
   const RowEdits row = args.rows.device[blockIdx.x];
   for (int i = static_cast<int>(threadIdx.x); i < row.num_edits; i += kThreads) {
     const LogitEdit edit = args.edits.device[row.first_edit + i];
@@ -69,6 +71,7 @@ __device__ T sum_of_lanes(T one, int offset) {
 // A block a row. The likeliest are found one after the other, each the first behind the last in a pass over the row,
 // which lies in the second cache: there are few of them.
 __global__ void __launch_bounds__(kThreads) top_logprobs_kernel(TopLogprobsArgs args) {
+  begin_kernel();
   __shared__ Candidate candidates[kWarps];
   __shared__ float sums[kWarps];
   __shared__ int32_t counts[kWarps];

@@ -69,6 +69,7 @@ __device__ float activated(float x) {
 
 template <Activation kFunction>
 __global__ void activate_kernel(ActivationArgs args) {
+  begin_kernel();
   const int64_t in_size = args.gated ? 2 * args.size : args.size;
   for_numbers(args.num_tokens, args.size, [&](int64_t t, int64_t i) {
     const int64_t in = t * in_size + i;
@@ -78,11 +79,13 @@ __global__ void activate_kernel(ActivationArgs args) {
 }
 
 __global__ void add_kernel(AddArgs args) {
+  begin_kernel();
   for_numbers(1, args.num_tokens * args.size,
               [&](int64_t, int64_t i) { args.hidden[i] = fmaf(args.delta[i], args.delta_scale, args.hidden[i]); });
 }
 
 __global__ void scale_kernel(ScaleArgs args) {
+  begin_kernel();
   for_numbers(1, args.num_rows * args.size, [&](int64_t, int64_t i) {
     const float value = args.scale * args.values[i];
     args.values[i] = args.soft_cap > 0 ? args.soft_cap * tanhf(value / args.soft_cap) : value;
@@ -91,6 +94,7 @@ __global__ void scale_kernel(ScaleArgs args) {
 
 // NaN stays NaN in the comparisons.
 __global__ void clamped_swiglu_kernel(ClampedSwigluArgs args) {
+  begin_kernel();
   for_numbers(args.num_tokens, args.size, [&](int64_t t, int64_t i) {
     const float* in = args.in + t * 2 * args.size;
     const float gate = in[i] > args.limit ? args.limit : in[i];
@@ -101,6 +105,7 @@ __global__ void clamped_swiglu_kernel(ClampedSwigluArgs args) {
 }
 
 __global__ void copy_heads_kernel(CopyHeadsArgs args) {
+  begin_kernel();
   for_numbers(args.num_tokens, args.num_heads * args.size, [&](int64_t t, int64_t at) {
     const int64_t head = at / args.size;
     const int64_t i = at % args.size;
@@ -110,10 +115,12 @@ __global__ void copy_heads_kernel(CopyHeadsArgs args) {
 }
 
 __global__ void gather_rows_kernel(const float* in, int64_t size, const int32_t* rows, int64_t num_rows, float* out) {
+  begin_kernel();
   for_numbers(num_rows, size, [&](int64_t row, int64_t i) { out[row * size + i] = in[int64_t{rows[row]} * size + i]; });
 }
 
 __global__ void place_tokens_kernel(PlaceTokensArgs args) {
+  begin_kernel();
   for_numbers(1, args.num_tokens, [&](int64_t, int64_t t) {
     const int32_t source = args.sources.device[t];
     if (source >= 0) args.ids[t] = max(args.tokens[source], 0);
@@ -121,6 +128,7 @@ __global__ void place_tokens_kernel(PlaceTokensArgs args) {
 }
 
 __global__ void rope_kernel(RopeArgs args) {
+  begin_kernel();
   const int32_t half = args.rotary_dim / 2;
   for_numbers(args.num_tokens, int64_t{args.num_heads} * half, [&](int64_t t, int64_t at) {
     const int64_t i = at % half;
@@ -138,6 +146,7 @@ __global__ void rope_kernel(RopeArgs args) {
 }
 
 __global__ void combine_experts_kernel(MoeCombineArgs args) {
+  begin_kernel();
   for_numbers(args.num_tokens, args.size, [&](int64_t t, int64_t i) {
     const int64_t pairs = t * args.experts_per_token;
     float sum = 0;
@@ -153,6 +162,7 @@ __global__ void combine_experts_kernel(MoeCombineArgs args) {
 
 template <bool kHalf>
 __global__ void round_rows_kernel(const float* x, int64_t x_stride, int64_t num_rows, int64_t columns, uint16_t* out) {
+  begin_kernel();
   for_numbers(num_rows, columns, [&](int64_t row, int64_t i) {
     const float value = x[row * x_stride + i];
     out[row * columns + i] =

@@ -173,6 +173,7 @@ __device__ void multiply_rows(const FewRowsArgs& args, const GroupRows& group, c
   typename Lanes::Raw raw[kWeights];
 #pragma unroll
   for (int n = 0; n < kWeights; ++n) Lanes::load(rows[n], lane, columns, raw[n]);
+  begin_kernel();
   int staged_end = 0;
   for (int step = 0; step < num_steps; ++step) {
     if (step == staged_end) {
@@ -220,6 +221,8 @@ __device__ void multiply_rows(const FewRowsArgs& args, const GroupRows& group, c
 // Grid: weight rows, batches of kRows rows of x, groups.
 template <DType kType, int kRows, int kWeights>
 __global__ void __launch_bounds__(kFewRowsThreads, 2) few_rows_kernel(FewRowsArgs args) {
+  // Where rows of x are is another kernel's work; without that the first weights are loaded before it is waited for.
+  if (args.work.offsets != nullptr) begin_kernel();
   const int64_t warp = int64_t{blockIdx.x} * kFewRowsWarps + threadIdx.x / kWarp;
   const GroupRows group(args, blockIdx.z);
   const int64_t num_rows = group.end - group.first;

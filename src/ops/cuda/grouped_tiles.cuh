@@ -162,6 +162,7 @@ struct Pieces {
 // Grid: (tiles of a weight's rows, tiles of x's rows).
 template <DType kType>
 __global__ void __launch_bounds__(kThreads) multiply_tile(GroupedRowsWork work, bool aligned) {
+  begin_kernel();
   using Stored = typename Factor<kType>::Stored;
   namespace wmma = nvcuda::wmma;
   constexpr int kDepth = Factor<kType>::kDepth;

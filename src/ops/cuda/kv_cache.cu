@@ -68,6 +68,7 @@ __device__ Place place_of(const KvWrite& work, int which, int64_t slot, int64_t 
 // Grid: (blocks of kWarps vectors, 1 or 2: keys, values).
 template <DType kFormat>
 __global__ void write_vectors(const KvWrite work) {
+  begin_kernel();
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t index = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp;
   if (index >= work.num_vectors) return;
@@ -97,6 +98,7 @@ struct HeadChanges {
 // compute, to the bit (heads of more than 256 numbers are summed in another order). Grid: blocks of kWarps heads.
 template <DType kFormat>
 __global__ void prepare_kernel(const HeadChanges changes, const KvWrite work) {
+  begin_kernel();
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int32_t of_token = changes.num_heads + 2 * work.num_kv_heads;

@@ -13,7 +13,11 @@ namespace quire::ops::cuda {
 // Ends the process with what CUDA says: a launch that fails is a bug.
 void check_cuda(cudaError_t error, const char* what);
 
-// In its turn on the stream. `shared_bytes`: what dynamic_shared() gives.
+// Whether this card's kernels wait by themselves for those before them (begin_kernel() of device.cuh; compiled for
+// Hopper and later), and so may be launched while those still run.
+bool kernels_overlap();
+
+// In its turn on the stream. `shared_bytes`: what dynamic_shared() gives. The kernel begins with begin_kernel().
 template <typename... Parameters, typename... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
             Arguments&&... arguments) {
@@ -22,6 +26,11 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_
   config.blockDim = block;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
+  cudaLaunchAttribute overlap = {};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &overlap;
+  config.numAttrs = kernels_overlap() ? 1 : 0;
   check_cuda(cudaLaunchKernelEx(&config, kernel, Parameters(std::forward<Arguments>(arguments))...), "launch");
 }
 

@@ -186,6 +186,7 @@ __device__ void lay_out_one_tile(const MoeRoutingArgs& args, int32_t* counts, in
 
 // A warp a token; where one block has all of them its first warp lays out as well.
 __global__ void choose_kernel(MoeRoutingArgs args) {
+  begin_kernel();
   auto* shared = dynamic_shared<float>();
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -198,11 +199,13 @@ __global__ void choose_kernel(MoeRoutingArgs args) {
 }
 
 __global__ void lay_out_kernel(MoeRoutingArgs args) {
+  begin_kernel();
   lay_out_one_tile(args, dynamic_shared<int32_t>(), static_cast<int>(threadIdx.x));
 }
 
 // counts: [tiles, num_experts].
 __global__ void count_kernel(MoeRoutingArgs args, int32_t* counts) {
+  begin_kernel();
   auto* own = dynamic_shared<int32_t>();
   const int lane = static_cast<int>(threadIdx.x);
   const int64_t first = int64_t{blockIdx.x} * kTile;
@@ -212,6 +215,7 @@ __global__ void count_kernel(MoeRoutingArgs args, int32_t* counts) {
 
 // counts := the first row of each expert in each tile.
 __global__ void sum_kernel(MoeRoutingArgs args, int32_t* counts, int32_t num_tiles) {
+  begin_kernel();
   auto* totals = dynamic_shared<int32_t>();
   const int32_t experts = args.num_experts;
   for (int32_t e = static_cast<int32_t>(threadIdx.x); e < experts; e += kScanThreads) {
@@ -236,6 +240,7 @@ __global__ void sum_kernel(MoeRoutingArgs args, int32_t* counts, int32_t num_til
 }
 
 __global__ void hand_out_kernel(MoeRoutingArgs args, const int32_t* first_rows) {
+  begin_kernel();
   auto* next = dynamic_shared<int32_t>();
   const int lane = static_cast<int>(threadIdx.x);
   for (int32_t e = lane; e < args.num_experts; e += kWarp)

@@ -39,6 +39,7 @@ __device__ void for_rows(int64_t num_rows, const Body& body) {
 
 template <int kThreads>
 __global__ void rms_norm_kernel(RmsNormArgs args, int64_t stride) {
+  begin_kernel();
   for_rows<kThreads>(args.num_tokens * args.num_groups, [&](int64_t row, int64_t thread) {
     const int64_t at = row / args.num_groups * stride + row % args.num_groups * args.size;
     float* hidden = args.hidden + at;
@@ -64,6 +65,7 @@ __global__ void rms_norm_kernel(RmsNormArgs args, int64_t stride) {
 
 template <int kThreads>
 __global__ void layer_norm_kernel(LayerNormArgs args) {
+  begin_kernel();
   for_rows<kThreads>(args.num_tokens, [&](int64_t row, int64_t thread) {
     float* hidden = args.hidden + row * args.size;
     const auto size = static_cast<float>(args.size);

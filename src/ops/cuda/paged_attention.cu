@@ -222,6 +222,7 @@ __device__ inline void end_split(const Attention& args, const Rows& block, WarpR
 
 // Folds what the blocks of each split left for one row. Grid: (sequences * few_queries, heads).
 __global__ void fold_splits(const Attention args) {
+  begin_kernel();
   const auto sequence = static_cast<int32_t>(blockIdx.x) / args.few_queries;
   const int32_t query = static_cast<int32_t>(blockIdx.x) % args.few_queries;
   const auto head = static_cast<int32_t>(blockIdx.y);
@@ -273,6 +274,7 @@ __host__ __device__ inline Layout layout(int chunks, int rows, int head_dim) {
 // splits).
 template <int kChunks, int kRowsPerWarp>
 __global__ void __launch_bounds__(kThreads) attend_rows(const Attention args) {
+  begin_kernel();
   constexpr int kRows = kWarps * kRowsPerWarp;
   constexpr bool kOneTile = kChunks == kOneTileChunks;
   constexpr int kStrideT = kOneTile ? 1 : kChunks * kWarp;

@@ -54,6 +54,7 @@ __device__ inline uint32_t warp_largest_magnitude(float x) {
 
 // Blocks: (groups of a row over kWarps, rows).
 __global__ void quantise_q8_0(Work work) {
+  begin_kernel();
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t group = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp;
   if (group >= work.columns / kGroup) return;
@@ -122,6 +123,7 @@ __device__ inline float code_of(float x, float d, float m) {
 }
 
 __global__ void quantise_q4_1(Work work) {
+  begin_kernel();
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t group = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp;
   if (group >= work.columns / kGroup) return;
@@ -154,6 +156,7 @@ __device__ inline float shared_scale(const float* of_warps) {
 
 // A block for 256 values, a warp for each of its groups.
 __global__ void quantise_q4_k(Work work) {
+  begin_kernel();
   static_assert(kWarps == 8, "a block of Q4_K has 8 groups");
   __shared__ float scales[kWarps];
   __shared__ float minima[kWarps];
@@ -224,6 +227,7 @@ __device__ float round_row_to_f8(int64_t columns, const Load& load, uint8_t* cod
 
 // A block a row: codes, then the float that they are multiplied by.
 __global__ void quantise_f8_e4m3(Work work) {
+  begin_kernel();
   const int64_t row = blockIdx.y;
   const float* x = work.values + row * work.columns;
   uint8_t* to = work.out + row * work.row_bytes;
@@ -235,6 +239,7 @@ __global__ void quantise_f8_e4m3(Work work) {
 // A block a row.
 __global__ void round_rows_to_f8_kernel(Rows x, int64_t x_stride, int64_t columns, uint8_t* codes, int64_t codes_stride,
                                         float* scales) {
+  begin_kernel();
   const int64_t row = blockIdx.x;
   uint8_t* to = codes + row * codes_stride;
   const float scale = round_row_to_f8(
@@ -244,6 +249,7 @@ __global__ void round_rows_to_f8_kernel(Rows x, int64_t x_stride, int64_t column
 }
 
 __global__ void gather_row_scales_kernel(StoredMatrix weight, float* scales) {
+  begin_kernel();
   const int64_t row = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (row < weight.rows) scales[row] = load_scale(weight.data + row * weight.row_bytes + weight.columns);
 }

@@ -26,6 +26,7 @@ struct RowsAsFloats {
 
 template <DType kType>
 __global__ void read_rows_kernel(RowsAsFloats work) {
+  begin_kernel();
   const int64_t index = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kValues;
   if (index >= work.columns) return;
   for (int64_t row = blockIdx.y; row < work.num_rows; row += gridDim.y) {

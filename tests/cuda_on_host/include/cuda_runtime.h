@@ -70,7 +70,15 @@ inline uint3 make_uint3(unsigned x, unsigned y, unsigned z) {
 
 // --- launches
 
-struct cudaLaunchAttribute;
+enum cudaLaunchAttributeID { cudaLaunchAttributeProgrammaticStreamSerialization = 6 };
+union cudaLaunchAttributeValue {
+  char pad[64];
+  int programmaticStreamSerializationAllowed;
+};
+struct cudaLaunchAttribute {
+  cudaLaunchAttributeID id;
+  cudaLaunchAttributeValue val;
+};
 struct cudaLaunchConfig_t {
   dim3 gridDim;
   dim3 blockDim;
@@ -82,7 +90,9 @@ struct cudaLaunchConfig_t {
 
 namespace quire::cuda_on_host {
 
-cudaError_t run_grid(const cudaLaunchConfig_t& config, const void* kernel, void (*run_thread)(void*), void* arguments);
+// overlaps: the kernel may begin while those before it run, and each of its threads must wait for them.
+cudaError_t run_grid(const cudaLaunchConfig_t& config, bool overlaps, const void* kernel, void (*run_thread)(void*),
+                     void* arguments);
 cudaError_t set_attribute(const void* kernel, cudaFuncAttribute attribute, int value);
 
 // Whether the stream's calls are taken down instead of done; takes one down.
@@ -93,6 +103,7 @@ void take_down(cudaStream_t stream, std::function<cudaError_t()> call);
 enum class WarpCall { kSync, kBallot, kShuffle };
 uint64_t meet_warp(WarpCall call, unsigned mask, uint64_t value, int source_lane);
 void meet_block();
+void wait_for_kernels_before();
 int lane();
 
 template <typename T>
@@ -119,8 +130,13 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
     const Call& one = *static_cast<Call*>(opaque);
     std::apply(one.kernel, one.arguments);
   };
-  auto run = [config = *config, run_thread, call]() mutable {
-    return quire::cuda_on_host::run_grid(config, reinterpret_cast<const void*>(call.kernel), run_thread, &call);
+  bool overlaps = false;
+  for (unsigned i = 0; i < config->numAttrs; ++i)
+    overlaps = overlaps || (config->attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization &&
+                            config->attrs[i].val.programmaticStreamSerializationAllowed != 0);
+  auto run = [config = *config, overlaps, run_thread, call]() mutable {
+    return quire::cuda_on_host::run_grid(config, overlaps, reinterpret_cast<const void*>(call.kernel), run_thread,
+                                         &call);
   };
   if (!quire::cuda_on_host::is_captured(config->stream)) return run();
   quire::cuda_on_host::take_down(config->stream, run);
@@ -130,6 +146,16 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
 template <typename... Parameters>
 cudaError_t cudaFuncSetAttribute(void (*kernel)(Parameters...), cudaFuncAttribute attribute, int value) {
   return quire::cuda_on_host::set_attribute(reinterpret_cast<const void*>(kernel), attribute, value);
+}
+
+struct cudaFuncAttributes {
+  int binaryVersion;
+  int ptxVersion;
+};
+template <typename... Parameters>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, void (*)(Parameters...)) {
+  *attributes = {90, 90};
+  return cudaSuccess;
 }
 
 // --- what a thread knows; set before it runs
@@ -142,6 +168,10 @@ inline constexpr int warpSize = 32;
 
 // --- meeting others
 
+inline void cudaGridDependencySynchronize() {
+  quire::cuda_on_host::wait_for_kernels_before();
+}
+inline void cudaTriggerProgrammaticLaunchCompletion() {}
 inline void __syncthreads() {
   quire::cuda_on_host::meet_block();
 }
