@@ -36,7 +36,7 @@ template <DType kFormat_, int kHeadDim_, bool kShared_>
 struct Kind {
   using Code = typename KvFormat<kFormat_>::Code;
   using T = std::conditional_t<kFormat_ == DType::kBF16, __nv_bfloat16, __half>;
-  static constexpr DType kFormat = kFormat_;
+  using Format = std::integral_constant<DType, kFormat_>;
   static constexpr int kHeadDim = kHeadDim_;
   static constexpr bool kShared = kShared_;
   static constexpr bool kConverts = sizeof(Code) == 1;
@@ -110,7 +110,7 @@ __device__ void convert(const uint8_t* stage, typename K::T* tiles) {
     const uint4 codes = *reinterpret_cast<const uint4*>(stage + row * K::kCopiedStride + d);
 #pragma unroll
     for (int j = 0; j < 16; ++j)
-      tiles[row * K::kStride + d + j] = rounded<typename K::T>(number_of<K::kFormat>(codes, j));
+      tiles[row * K::kStride + d + j] = rounded<typename K::T>(number_of<K::Format::value>(codes, j));
   }
 }
 
