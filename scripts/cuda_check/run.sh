@@ -46,10 +46,22 @@ latency llama_8b_1 llama-3.1-8b 60 1 1024 64
 latency llama_8b_1_eager llama-3.1-8b 60 1 1024 64 --enforce-eager
 latency llama_8b_32 llama-3.1-8b 60 32 1024 64 --max-num-batched-tokens 8192
 latency llama_8b_128 llama-3.1-8b 60 128 1024 32 --max-num-batched-tokens 8192
+latency llama_8b_256 llama-3.1-8b 60 256 1024 32 --max-num-batched-tokens 8192 --async-scheduling
 latency llama_8b_prefill_2k llama-3.1-8b 60 1 2048 1 --max-num-batched-tokens 2048
 latency llama_8b_prefill_8k llama-3.1-8b 60 1 8192 1 --max-num-batched-tokens 8192
 latency llama_8b_32_overlap llama-3.1-8b 60 32 1024 64 --max-num-batched-tokens 8192 --async-scheduling
-latency qwen3_06b_256 qwen3-0.6b 60 256 512 64 --max-num-batched-tokens 16384 --async-scheduling
+# throughput NAME SHAPE SECONDS REQUESTS IN OUT RANGE [FLAG...]
+throughput() {
+  local name=$1 shape=$2 limit=$3 requests=$4 in=$5 out=$6 range=$7
+  shift 7
+  part "$name" "$limit" bin/quire bench throughput "shapes/$shape" --load-format dummy --skip-tokenizer-init \
+    --disable-detokenize --device cuda --max-model-len 4096 --num-prompts "$requests" --input-len "$in" --output-len "$out" \
+    --random-range-ratio "$range" --max-num-seqs 256 --max-num-batched-tokens 16384 --async-scheduling \
+    --output-json "$results/$name.json" "$@"
+}
+# nano-vllm's benchmark: 256 requests, 100 to 1,024 tokens in and out.
+throughput qwen3_06b_nano qwen3-0.6b 60 256 562 562 0.82
+throughput llama_8b_fp8 llama-3.1-8b 90 512 1000 1000 0 --quantization fp8 --kv-cache-dtype fp8
 latency qwen3_30b_a3b_64 qwen3-30b-a3b 90 64 512 32 --max-num-batched-tokens 8192 --async-scheduling
 latency deepseek_v2_lite_64 deepseek-v2-lite 60 64 512 32 --max-num-batched-tokens 8192 --async-scheduling
 

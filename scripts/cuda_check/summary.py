@@ -23,7 +23,8 @@ def tests(name):
 def latency(path):
     whole = json.loads(path.read_text())
     keys = ("time_to_first_token", "prefill_tokens_per_second", "decode_tokens_per_second", "start_to_first_token_seconds")
-    return {key: whole.get(key) for key in keys}
+    of_throughput = ("elapsed_time", "requests_per_second", "tokens_per_second", "output_tokens_per_second")
+    return {key: whole[key] for key in (*keys, *of_throughput) if key in whole}
 
 
 parts = [line.split() for line in (results / "parts.txt").read_text().splitlines()]
