@@ -80,16 +80,32 @@ DType Linear::input_dtype(const ops::Backend& backend, int64_t num_rows) const {
 void Linear::operator()(ops::Backend& backend, ops::Rows x, int64_t num_rows, ops::OutRows out) const {
   int64_t offset = 0;
   for (const auto& segment : segments_) {
-    backend(ops::LinearArgs{.x = x,
-                            .x_stride = in_features_,
-                            .num_rows = num_rows,
-                            .weight = segment.get(),
-                            .bias = bias_.empty() ? nullptr : bias_.data() + offset,
-                            .out = out.from(offset),
-                            .out_stride = out_features_,
-                            .precise = precise_});
+    backend(product_of(*segment, x, num_rows, offset, out));
     offset += segment->rows();
   }
+}
+
+void Linear::gated(ops::Backend& backend, ops::Rows x, int64_t num_rows, Activation function, ops::OutRows products,
+                   ops::OutRows out) const {
+  if (segments_.size() == 1) {
+    return backend(ops::GatedLinearArgs{
+        .product = product_of(*segments_.front(), x, num_rows, 0, products), .function = function, .out = out});
+  }
+  (*this)(backend, x, num_rows, products);
+  backend(ops::ActivationArgs{
+      .function = function, .in = products, .num_tokens = num_rows, .size = out_features_ / 2, .out = out});
+}
+
+ops::LinearArgs Linear::product_of(const ops::PackedMatrix& segment, ops::Rows x, int64_t num_rows, int64_t offset,
+                                   ops::OutRows out) const {
+  return {.x = x,
+          .x_stride = in_features_,
+          .num_rows = num_rows,
+          .weight = &segment,
+          .bias = bias_.empty() ? nullptr : bias_.data() + offset,
+          .out = out.from(offset),
+          .out_stride = out_features_,
+          .precise = precise_};
 }
 
 }  // namespace quire::nn

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "nn/parameter.h"
+#include "types/activation.h"
 
 namespace quire::nn {
 
@@ -31,6 +32,10 @@ class Linear {
   // x: [num_rows, in_features] -> out: [num_rows, out_features], both dense.
   void operator()(ops::Backend& backend, ops::Rows x, int64_t num_rows, ops::OutRows out) const;
 
+  // out = f(first half of the outputs) * second half, [num_rows, out_features / 2]; `products`: scratch of all outputs.
+  void gated(ops::Backend& backend, ops::Rows x, int64_t num_rows, Activation function, ops::OutRows products,
+             ops::OutRows out) const;
+
   // What x is best given as (Backend::input_dtype()): F32 where the segments do not agree.
   DType input_dtype(const ops::Backend& backend, int64_t num_rows) const;
   // What out may be given as: BF16 where inputs and weights are (F16 has not room for every number), else F32.
@@ -42,6 +47,10 @@ class Linear {
   int64_t out_features() const { return out_features_; }
 
  private:
+  // The product of a segment whose outputs begin at `offset`.
+  ops::LinearArgs product_of(const ops::PackedMatrix& segment, ops::Rows x, int64_t num_rows, int64_t offset,
+                             ops::OutRows out) const;
+
   int64_t in_features_ = 0;
   int64_t out_features_ = 0;
   bool precise_ = false;

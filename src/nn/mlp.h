@@ -47,9 +47,7 @@ class GatedMlp final : public FeedForward {
                                gate_up_.output_dtype(backend, num_tokens));
     const ops::OutRows activated(workspace.take(num_tokens * intermediate_size_),
                                  down_.input_dtype(backend, num_tokens));
-    gate_up_(backend, x, num_tokens, gate_up);
-    backend(ops::ActivationArgs{
-        .function = function_, .in = gate_up, .num_tokens = num_tokens, .size = intermediate_size_, .out = activated});
+    gate_up_.gated(backend, x, num_tokens, function_, gate_up, activated);
     down_(backend, activated, num_tokens, out);
     workspace.rewind(mark);
   }

@@ -14,6 +14,15 @@ void Backend::download(void* host, const void* device, size_t bytes) {
   if (bytes != 0) std::memcpy(host, device, bytes);
 }
 
+void Backend::run(const GatedLinearArgs& args) {
+  run(args.product);
+  run(ActivationArgs{.function = args.function,
+                     .in = args.product.out,
+                     .num_tokens = args.product.num_rows,
+                     .size = args.product.weight->rows() / 2,
+                     .out = args.out});
+}
+
 Result<std::unique_ptr<OpRecording>> Backend::record(FunctionRef<void()> /*body*/) {
   QUIRE_CHECK_MSG(false, "this backend records nothing");
   return std::unique_ptr<OpRecording>();

@@ -23,6 +23,7 @@
 #include "ops/copy_heads.h"
 #include "ops/edit_logits.h"
 #include "ops/embedding.h"
+#include "ops/gated_linear.h"
 #include "ops/gather_rows.h"
 #include "ops/grouped_linear.h"
 #include "ops/kv_cache.h"
@@ -138,6 +139,7 @@ class Backend {
   virtual void run(const AddArgs& args) = 0;
   virtual void run(const ScaleArgs& args) = 0;
   virtual void run(const LinearArgs& args) = 0;
+  virtual void run(const GatedLinearArgs& args);  // the product, then the activation
   virtual void run(const RopeArgs& args) = 0;
   virtual void run(const KvWriteArgs& args) = 0;
   virtual void run(const PagedAttentionArgs& args) = 0;

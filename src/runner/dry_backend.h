@@ -49,6 +49,7 @@ class DryBackend : public ops::Backend {
   void run(const ops::AddArgs&) override {}
   void run(const ops::ScaleArgs&) override {}
   void run(const ops::LinearArgs&) override {}
+  void run(const ops::GatedLinearArgs&) override {}
   void run(const ops::RopeArgs&) override {}
   void run(const ops::KvWriteArgs&) override {}
   void run(const ops::PagedAttentionArgs&) override {}

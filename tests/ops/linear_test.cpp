@@ -247,6 +247,37 @@ TEST_P(LinearTest, AgreesWithTheReferenceOverShapes) {
   }
 }
 
+TEST_P(LinearTest, GatedItIsTheProductThenTheActivationToTheBit) {
+  QUIRE_LINEAR_BACKEND_OR_SKIP(backend);
+  Random random(8);
+  const int64_t k = std::max<int64_t>(info(dtype()).block_values, 96);
+  for (const int64_t size : {1, 3, 24, 70}) {
+    const StoredWeights stored(dtype(), 2 * size, k, random);
+    const auto weight = packed(*backend, {stored.view()});
+    const std::vector<float> bias = random.normals(2 * size);
+    for (const int64_t rows : {1, 2, 3, 8, 13, 70}) {
+      const auto function = rows % 2 == 0 ? Activation::kSilu : Activation::kGeluTanh;
+      const std::vector<float> x = random.normals(rows * k);
+      const float* maybe_bias = rows % 3 == 0 ? bias.data() : nullptr;
+      std::vector<float> products = product(*backend, *weight, x, 0, rows, maybe_bias);
+      std::vector<float> expected(static_cast<size_t>(rows * size));
+      (*backend)(ActivationArgs{
+          .function = function, .in = products.data(), .num_tokens = rows, .size = size, .out = expected.data()});
+      std::vector<float> got(expected.size());
+      (*backend)(GatedLinearArgs{.product = {.x = x.data(),
+                                             .x_stride = k,
+                                             .num_rows = rows,
+                                             .weight = weight.get(),
+                                             .bias = maybe_bias,
+                                             .out = products.data(),
+                                             .out_stride = 2 * size},
+                                 .function = function,
+                                 .out = got.data()});
+      EXPECT_TRUE(same_bits(got.data(), expected.data(), rows * size)) << "size " << size << ", rows " << rows;
+    }
+  }
+}
+
 // Activations of one magnitude are whole multiples of their step: rounding then loses nothing, and large codes meet the
 // largest numbers, so that sums of 16 bits would show if they ran over.
 TEST_P(LinearTest, ActivationsOfOneMagnitudeAreExactUpToFloatRounding) {

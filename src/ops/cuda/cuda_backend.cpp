@@ -206,6 +206,24 @@ class CudaBackend final : public Backend {
     multiply(args);
     finish();
   }
+  void run(const GatedLinearArgs& args) override {
+    const LinearArgs& product = args.product;
+    const StoredMatrix& weight = static_cast<const CudaMatrix&>(*product.weight).stored();
+    if (product.num_rows == 0) return;
+    const bool few = way_of(weight, product.num_rows) == Way::kFewRows && args.out.dtype == DType::kF32;
+    if (!few) return Backend::run(args);
+    expect_reachable({product.x.data, product.bias, args.out.data});
+    multiply_few_rows({.weight = weight,
+                       .x = product.x.floats(),
+                       .x_stride = product.x_stride,
+                       .num_rows = product.num_rows,
+                       .bias = product.bias,
+                       .out = args.out.floats(),
+                       .out_stride = weight.rows / 2,
+                       .gate = {true, args.function}},
+                      stream_);
+    finish();
+  }
   void run(const RopeArgs& args) override {
     start(rope, args, args.num_tokens * args.rotary_dim, {args.heads, args.positions.device, args.table});
   }

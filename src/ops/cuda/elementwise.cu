@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "ops/cuda/activation.cuh"
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/launch.h"
@@ -34,37 +35,6 @@ __device__ void for_numbers(int64_t rows, int64_t size, const Body& body) {
 
 __device__ float sigmoid(float x) {
   return 1.0f / (1.0f + expf(-x));
-}
-
-// x Phi(x). Far below zero the tail of Phi has an error of z^2 times that of z = -x / sqrt(2): what z loses to rounding
-// is carried in `rest`, and brought in with the tail's slope.
-__device__ float gelu(float x) {
-  constexpr float kHigh = 0.70710678118654752440f;
-  constexpr float kLow = static_cast<float>(0.70710678118654752440 - static_cast<double>(kHigh));
-  constexpr float kTwoBySqrtPi = 1.12837916709551257390f;
-  const float z = -x * kHigh;
-  const float rest = fmaf(-x, kHigh, -z) - x * kLow;
-  const float tail = erfcf(z);
-  // Where there is no tail left, or nothing else, z * z may be infinite and `rest` no number.
-  if (!(fabsf(z) < 9.0f)) return 0.5f * x * tail;
-  return 0.5f * x * (tail - kTwoBySqrtPi * expf(-z * z) * rest);
-}
-
-template <Activation kFunction>
-__device__ float activated(float x) {
-  if constexpr (kFunction == Activation::kSilu) {
-    return x / (1.0f + expf(-x));
-  } else if constexpr (kFunction == Activation::kGelu) {
-    return gelu(x);
-  } else if constexpr (kFunction == Activation::kGeluTanh) {
-    // (1 + tanh(u)) / 2 = sigmoid(2 u), which loses nothing where tanh(u) is near -1.
-    constexpr float kTwoSqrtTwoByPi = 1.59576912160573071176f;
-    return x / (1.0f + expf(-kTwoSqrtTwoByPi * fmaf(0.044715f * x * x, x, x)));
-  } else if constexpr (kFunction == Activation::kQuickGelu) {
-    return x / (1.0f + expf(-1.702f * x));
-  } else {
-    return x < 0 ? 0.0f : x;
-  }
 }
 
 template <Activation kFunction>

@@ -35,7 +35,8 @@ void multiply_few_rows(const FewRowsWork& work, cudaStream_t stream) {
             .x_stride = work.x_stride,
             .bias = work.bias,
             .out = work.out,
-            .out_stride = work.out_stride},
+            .out_stride = work.out_stride,
+            .gate = work.gate},
            work.weight.data, stream);
 }
 

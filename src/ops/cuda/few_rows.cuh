@@ -14,6 +14,7 @@
 // the lanes' sums in a butterfly; neither the rows beside it nor the number of weight rows a warp takes change it.
 #pragma once
 
+#include "ops/cuda/activation.cuh"
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/few_rows.h"
 #include "ops/cuda/launch.h"
@@ -150,6 +151,12 @@ __device__ void multiply_step(const FewRowsArgs& args, const typename Slice<kTyp
   }
 }
 
+// The weight's row that stands at a place of the order in which warps take them: a gate and what it lets through beside
+// each other.
+__device__ inline int64_t row_at(const GroupedRowsWork& work, int64_t place) {
+  return work.gate.on ? place / 2 + place % 2 * (work.shape.rows / 2) : place;
+}
+
 // Rows [0, count) of x, count at most kRows, by weight rows [first, first + kWeights) of the warp. All threads of a
 // block come here together.
 template <DType kType, int kRows, int kWeights>
@@ -164,8 +171,8 @@ __device__ void multiply_rows(const FewRowsArgs& args, const GroupRows& group, c
   const uint8_t* rows[kWeights];
 #pragma unroll
   for (int n = 0; n < kWeights; ++n) {
-    const int64_t row = first + n < shape.rows ? first + n : shape.rows - 1;
-    rows[n] = group.weight + row * shape.row_bytes;
+    const int64_t place = first + n < shape.rows ? first + n : shape.rows - 1;
+    rows[n] = group.weight + row_at(args.work, place) * shape.row_bytes;
   }
   const auto columns = static_cast<int>(shape.columns);
   const int num_steps = (Lanes::num_slices(columns) + kWarp - 1) / kWarp;
@@ -210,12 +217,19 @@ __device__ void multiply_rows(const FewRowsArgs& args, const GroupRows& group, c
       if (lane == n * kRows + m) own = sum;
     }
   }
-  const int64_t n = first + lane / kRows;
+  const int64_t place = first + lane / kRows;
   const int64_t m = lane % kRows;
-  if (lane >= kWeights * kRows || n >= shape.rows || m >= count) return;
+  const bool there = lane < kWeights * kRows && place < shape.rows && m < count;
+  const int64_t n = there ? row_at(args.work, place) : 0;
   if constexpr (kType == DType::kF8E4M3)
     own = own * 256.0f * load_float(group.weight + n * shape.row_bytes + shape.columns);
-  out[m * args.work.out_stride + n] = group.bias != nullptr ? own + group.bias[n] : own;
+  if (group.bias != nullptr) own += group.bias[n];
+  if (args.work.gate.on) {
+    const float up = __shfl_down_sync(kAllLanes, own, kRows);
+    if (there && place % 2 == 0) out[m * args.work.out_stride + n] = activated(args.work.gate.function, own) * up;
+  } else if (there) {
+    out[m * args.work.out_stride + n] = own;
+  }
 }
 
 // Grid: weight rows, batches of kRows rows of x, groups.
@@ -264,7 +278,7 @@ void multiply_stored(const FewRowsArgs& args, int64_t most_rows, cudaStream_t st
   constexpr int64_t kManyRows = 132 * 8 * kWeights;
   const GroupedRowsWork& work = args.work;
   const int64_t groups_at_work = work.num_rows < work.num_groups ? work.num_rows : work.num_groups;
-  if (most_rows <= 1 && work.shape.rows * groups_at_work < kManyRows) {
+  if (most_rows <= 1 && work.shape.rows * groups_at_work < kManyRows && !work.gate.on) {
     launch_few_rows<kType, 1, 1>(args, stream);
   } else if (most_rows <= 1) {
     launch_few_rows<kType, 1, kWeights>(args, stream);

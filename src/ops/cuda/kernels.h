@@ -82,6 +82,12 @@ struct StoredMatrix {
 // out[m][n] = sum_k x[m][k] * weight[n][k] + bias[n], in float32: weights are read once, at the speed of memory, for up
 // to kFewRows rows. Any num_rows is right, more than kFewRows reads the weights again for each kFewRows.
 inline constexpr int64_t kFewRows = 8;
+// What becomes of products in pairs: the weight's first half of rows are gates, the second what they let through, and
+// out[m][n] = f(gate) * up for n under half of the rows.
+struct Gate {
+  bool on = false;
+  Activation function = Activation::kSilu;
+};
 struct FewRowsWork {
   StoredMatrix weight;
   const float* x = nullptr;
@@ -90,6 +96,7 @@ struct FewRowsWork {
   const float* bias = nullptr;  // or nullptr
   float* out = nullptr;
   int64_t out_stride = 0;
+  Gate gate;
 };
 void multiply_few_rows(const FewRowsWork& work, cudaStream_t stream);
 
@@ -109,6 +116,7 @@ struct GroupedRowsWork {
   float* out = nullptr;
   int64_t out_stride = 0;
   int64_t out_group_stride = 0;
+  Gate gate;  // of multiply_grouped_rows()
 };
 void multiply_grouped_rows(const GroupedRowsWork& work, cudaStream_t stream);
 
