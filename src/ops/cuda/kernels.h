@@ -8,6 +8,7 @@
 #include "ops/add.h"
 #include "ops/choose_tokens.h"
 #include "ops/clamped_swiglu.h"
+#include "ops/copy_blocks.h"
 #include "ops/copy_heads.h"
 #include "ops/edit_logits.h"
 #include "ops/embedding.h"
@@ -54,6 +55,9 @@ void route(const MoeRoutingArgs& args, void* scratch, cudaStream_t stream);
 // Keys by token alone, as attention reads them.
 void write_kv(const KvWriteArgs& args, cudaStream_t stream);
 void prepare_heads(const PrepareHeadsArgs& args, cudaStream_t stream);
+// All of a layer's in one launch. The caches are the card's memory or the host's that it reaches. False: their
+// addresses are no multiples of 16; nothing was done.
+bool copy_blocks(const CopyBlocksArgs& args, cudaStream_t stream);
 // Scratch for partial results of long contexts: attention_scratch_bytes() of any batch of at most num_tokens tokens.
 int64_t attention_scratch_bytes(int64_t num_tokens, int32_t num_heads, int32_t head_dim, int64_t max_context);
 // may_round: sequences of more than 8 queries may be computed with tensor cores, which round queries and weights to the

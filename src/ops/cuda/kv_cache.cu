@@ -1,5 +1,8 @@
-// Rounds keys and values to the cache's format and stores them at their slots, as ops/kv_cache.h says bit for bit.
+// Rounds keys and values to the cache's format and stores them at their slots, as ops/kv_cache.h says bit for bit; and
+// copies blocks of the cache.
 #include "ops/kv_cache.h"
+
+#include <algorithm>
 
 #include "base/check.h"
 #include "ops/cuda/device.cuh"
@@ -145,6 +148,32 @@ __global__ void prepare_kernel(const HeadChanges changes, const KvWrite work) {
   for (int32_t d = lane; d < work.head_dim; d += kWarp) vector[d] = numbers[d];
 }
 
+// Copies of blocks, as many as a kernel's parameters have room for.
+struct BlockCopies {
+  static constexpr int64_t kMost = 256;
+  const uint8_t* from[2];  // keys, values
+  uint8_t* to[2];
+  int64_t vectors;  // of 16 bytes, of a block
+  BlockCopy copies[kMost];
+};
+
+constexpr int kCopyThreads = 256;
+constexpr int kVectorsOfThread = 4;
+
+// Grid: (pieces of a block, copies, 1 or 2: keys, values).
+__global__ void copy_blocks_kernel(const BlockCopies work) {
+  begin_kernel();
+  const BlockCopy copy = work.copies[blockIdx.y];
+  const auto* from = reinterpret_cast<const uint4*>(work.from[blockIdx.z]) + copy.source * work.vectors;
+  auto* to = reinterpret_cast<uint4*>(work.to[blockIdx.z]) + copy.destination * work.vectors;
+  const int64_t first = int64_t{blockIdx.x} * kCopyThreads * kVectorsOfThread + threadIdx.x;
+#pragma unroll
+  for (int i = 0; i < kVectorsOfThread; ++i) {
+    const int64_t at = first + i * kCopyThreads;
+    if (at < work.vectors) to[at] = from[at];
+  }
+}
+
 KvWrite work_of(const KvWriteArgs& args) {
   const KvCacheView& cache = args.cache;
   QUIRE_CHECK(cache.keys_by_token);
@@ -190,6 +219,29 @@ void prepare_heads(const PrepareHeadsArgs& args, cudaStream_t stream) {
     launch(prepare_kernel<decltype(format)::value>, ceil_div(heads, kWarps), kWarps * kWarp, shared, stream, changes,
            work);
   });
+}
+
+bool copy_blocks(const CopyBlocksArgs& args, cudaStream_t stream) {
+  const int64_t bytes = block_bytes(args.source);
+  const int parts = args.source.values_are_keys ? 1 : 2;
+  BlockCopies work = {
+      .from = {static_cast<const uint8_t*>(args.source.keys), static_cast<const uint8_t*>(args.source.values)},
+      .to = {static_cast<uint8_t*>(args.destination.keys), static_cast<uint8_t*>(args.destination.values)},
+      .vectors = bytes / 16,
+      .copies = {}};
+  const auto is_aligned = [](const uint8_t* at) { return reinterpret_cast<uintptr_t>(at) % 16 == 0; };
+  for (int part = 0; part < parts; ++part) {
+    if (bytes % 16 != 0 || !is_aligned(work.from[part]) || !is_aligned(work.to[part])) return false;
+  }
+  for (int64_t first = 0; first < args.num_copies; first += BlockCopies::kMost) {
+    const int64_t count = std::min(BlockCopies::kMost, args.num_copies - first);
+    std::copy_n(args.copies + first, count, work.copies);
+    launch(copy_blocks_kernel,
+           dim3(ceil_div(work.vectors, kCopyThreads * kVectorsOfThread), static_cast<unsigned>(count),
+                static_cast<unsigned>(parts)),
+           kCopyThreads, 0, stream, work);
+  }
+  return true;
 }
 
 }  // namespace quire::ops::cuda
