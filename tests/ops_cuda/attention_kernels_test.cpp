@@ -300,7 +300,8 @@ TEST_P(AttentionKernels, AgreeWithTheReferenceAtTheBoundariesOfTilesAndSplits) {
   }
 }
 
-// With tensor cores: decoding in one go and split, which is the same bits; prompts beside it; heads of latent attention.
+// With tensor cores: decoding in one go and split, which is the same bits; prompts beside it; heads of latent
+// attention.
 TEST_P(AttentionKernels, AgreeWithTheReferenceWhereTensorCoresRound) {
   const uint64_t seed = fresh_seed();
   SCOPED_TRACE(::testing::Message() << "seed " << seed);

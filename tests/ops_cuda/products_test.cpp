@@ -1,11 +1,14 @@
 // Matrix products of many rows as a card's backend makes them: what their inputs and outputs are rounded to.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "ops/quantise.h"
 #include "ops/reference/kv_values.h"
+#include "ops/reference/reference_backend.h"
 #include "ops/reference/rounded_rows.h"
 #include "tests/ops/ops_test_support.h"
 
@@ -108,6 +111,49 @@ TEST_F(Products, InputsToWeightsOfEightBitFloatsAreRoundedRowByRowUnlessTheyMayN
   backend_ = cards::make_card(1, {.rounds_activations = false});
   weight = backend_->quantise({&view, 1}, DType::kF8E4M3).value();
   EXPECT_LT(largest_difference(multiply(*weight, x_.data()), expected(x_)), 1e-5);
+}
+
+// More rows than are worth reading blocks again for: weights and inputs become F16, where one row lies far out of its
+// range and another has no numbers.
+TEST_F(Products, BlocksAreMultipliedInF16WhateverTheRange) {
+  constexpr int64_t kMany = 70;
+  for (const DType dtype : {DType::kQ4_0, DType::kQ4_K, DType::kQ8_0}) {
+    const int64_t columns = 256;
+    const StoredWeights stored(dtype, kOutputs, columns, random_);
+    const TensorView view = stored.view();
+    const auto weight = backend_->pack({&view, 1}).value();
+    std::vector<float> x = random_.normals(kMany * columns);
+    for (int64_t i = 0; i < columns; ++i) {
+      x[static_cast<size_t>(3 * columns + i)] *= 1e9f;
+      x[static_cast<size_t>(5 * columns + i)] = 65504.0f;
+    }
+    x[static_cast<size_t>(7 * columns)] = std::numeric_limits<float>::infinity();
+    auto reference = make_reference_backend();
+    const auto plain = reference->pack({&view, 1}).value();
+    for (const bool with_bias : {false, true}) {
+      std::vector<std::vector<float>> outs;
+      for (const auto& [backend, packed] : {std::pair{backend_.get(), weight.get()}, {reference.get(), plain.get()}}) {
+        outs.emplace_back(static_cast<size_t>(kMany * kOutputs));
+        (*backend)(LinearArgs{.x = x.data(),
+                              .x_stride = columns,
+                              .num_rows = kMany,
+                              .weight = packed,
+                              .bias = with_bias ? bias_.data() : nullptr,
+                              .out = outs.back().data(),
+                              .out_stride = kOutputs});
+      }
+      for (int64_t m = 0; m < kMany; ++m) {
+        if (m == 7) continue;  // no numbers in either
+        float largest = 1;
+        for (int64_t i = 0; i < columns; ++i)
+          largest = std::max(largest, std::fabs(x[static_cast<size_t>(m * columns + i)]));
+        for (int64_t n = 0; n < kOutputs; ++n) {
+          const auto at = static_cast<size_t>(m * kOutputs + n);
+          ASSERT_NEAR(outs[0][at], outs[1][at], 2e-3 * largest) << name(dtype) << ", row " << m;
+        }
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -55,7 +55,6 @@ bool find_all(void* library, Functions& f) {
 struct PlanKey {
   DType dtype;
   DType out_dtype;
-  bool may_round;
   bool has_bias;
   int64_t num_rows;
   int64_t rows;
@@ -166,7 +165,6 @@ class CublasLt final : public MatrixLibrary {
     const int64_t out_size = row_bytes(product.out.dtype, 1);
     const PlanKey key{.dtype = product.dtype,
                       .out_dtype = product.out.dtype,
-                      .may_round = product.may_round,
                       .has_bias = product.bias != nullptr,
                       .num_rows = product.num_rows,
                       .rows = product.rows,
@@ -188,10 +186,8 @@ class CublasLt final : public MatrixLibrary {
 
   Plan make_plan(const MatrixProduct& product, const PlanKey& key) {
     const cudaDataType_t type = data_type(product.dtype);
-    const bool rounds = product.dtype == DType::kF32 && product.may_round;
     Plan plan;
-    check(f_.create_operation(&plan.operation, rounds ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
-          product);
+    check(f_.create_operation(&plan.operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), product);
     set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
     set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_N);
     if (key.has_bias) set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);

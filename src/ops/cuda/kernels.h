@@ -129,14 +129,21 @@ void multiply_grouped_rows(const GroupedRowsWork& work, cudaStream_t stream);
 bool has_tiles(DType dtype);
 void multiply_grouped_tiles(const GroupedRowsWork& work, cudaStream_t stream);
 
-// Rows [first_row, first_row + num_rows) of a weight as floats, [num_rows, columns] dense.
-void expand_rows(const StoredMatrix& weight, int64_t first_row, int64_t num_rows, float* out, cudaStream_t stream);
+// Rows [first_row, first_row + num_rows) of a weight as F32 or F16, [num_rows, columns] dense.
+void expand_rows(const StoredMatrix& weight, int64_t first_row, int64_t num_rows, OutRows out, cudaStream_t stream);
 // Rows of floats, dense, to a format of ops/quantise.h, rows row_bytes apart. REQUIRES: columns are whole blocks.
 void quantise_rows(DType dtype, const float* values, int64_t num_rows, int64_t columns, uint8_t* out, int64_t row_bytes,
                    cudaStream_t stream);
 // x rounded to nearest: rows x_stride floats apart -> [num_rows, columns] of F16 or BF16, dense.
 void round_rows(const float* x, int64_t x_stride, int64_t num_rows, int64_t columns, DType to, void* out,
                 cudaStream_t stream);
+// The same to F16, whatever the numbers: each row is divided by a power of two where it would not have room. Those are
+// factors [num_rows], 1 of most rows.
+void round_rows_in_range(const float* x, int64_t x_stride, int64_t num_rows, int64_t columns, void* out, float* factors,
+                         cudaStream_t stream);
+// out[m][n] = out[m][n] * factors[m] + bias[n]; bias may be nullptr.
+void finish_rows(const float* factors, const float* bias, int64_t num_rows, int64_t columns, float* out,
+                 int64_t out_stride, cudaStream_t stream);
 // Rows of F8_E4M3 for a product: x / scale to nearest, with a scale a row that makes its largest magnitude 448, as
 // ops/quantise.h rounds weights. Codes [num_rows, codes_stride], zero behind `columns`; scales [num_rows].
 void round_rows_to_f8(const Rows& x, int64_t x_stride, int64_t num_rows, int64_t columns, uint8_t* codes,

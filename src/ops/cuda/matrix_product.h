@@ -16,7 +16,6 @@ namespace quire::ops::cuda {
 // out[m][n] = sum_k x[m][k] * weight[n][k] + bias[n], summed in float32.
 struct MatrixProduct {
   DType dtype = DType::kBF16;  // of x and weight: F32, F16, BF16 or F8_E4M3
-  bool may_round = false;      // of F32: to 10 bits of fraction first (TF32), several times as fast
   const void* x = nullptr;     // [num_rows, columns], rows x_stride values apart
   int64_t x_stride = 0;
   const void* weight = nullptr;  // [rows, columns], rows weight_stride values apart

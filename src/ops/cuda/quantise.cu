@@ -1,6 +1,7 @@
 // Rows of floats to the formats that weights are rounded to while they are loaded (ops/quantise.h), in the layouts of
-// tensor/dtype.h. A warp a group of 32 values, a value a lane. The search for the scales of 4 bits is the one of
-// ops/cpu/quantise.kernels.cpp; sums are made in another order.
+// tensor/dtype.h, and inputs of products to what their weights are multiplied in. A warp a group of 32 values, a value
+// a lane. The search for the scales of 4 bits is the one of ops/cpu/quantise.kernels.cpp; sums are made in another
+// order.
 #include "ops/quantise.h"
 
 #include "base/check.h"
@@ -205,9 +206,9 @@ __global__ void quantise_q4_k(Work work) {
   }
 }
 
-// A row of numbers to codes, by all threads of a block; returns the scale.
+// The largest magnitude of a row, by its bits, by all threads of a block.
 template <typename Load>
-__device__ float round_row_to_f8(int64_t columns, const Load& load, uint8_t* codes) {
+__device__ uint32_t row_largest_magnitude(int64_t columns, const Load& load) {
   __shared__ uint32_t of_warps[kWarps];
   uint32_t most = 0;
   for (int64_t i = threadIdx.x; i < columns; i += kThreads) {
@@ -218,6 +219,13 @@ __device__ float round_row_to_f8(int64_t columns, const Load& load, uint8_t* cod
   if (threadIdx.x % kWarp == 0) of_warps[threadIdx.x / kWarp] = most;
   __syncthreads();
   for (const uint32_t other : of_warps) most = other > most ? other : most;
+  return most;
+}
+
+// A row of numbers to codes, by all threads of a block; returns the scale.
+template <typename Load>
+__device__ float round_row_to_f8(int64_t columns, const Load& load, uint8_t* codes) {
+  const uint32_t most = row_largest_magnitude(columns, load);
   const float scale = __fdiv_rn(__uint_as_float(most), 448.0f);
   const float divisor = scale > 0 ? scale : 1.0f;
   for (int64_t i = threadIdx.x; i < columns; i += kThreads)
@@ -246,6 +254,32 @@ __global__ void round_rows_to_f8_kernel(Rows x, int64_t x_stride, int64_t column
       columns, [&](int64_t i) { return load_number(x, row * x_stride + i); }, to);
   for (int64_t i = columns + threadIdx.x; i < codes_stride; i += kThreads) to[i] = 0;
   if (threadIdx.x == 0) scales[row] = scale;
+}
+
+// A block a row.
+__global__ void round_rows_in_range_kernel(const float* x, int64_t x_stride, int64_t columns, uint16_t* out,
+                                           float* factors) {
+  begin_kernel();
+  const float* row = x + blockIdx.x * x_stride;
+  const uint32_t most = row_largest_magnitude(columns, [row](int64_t i) { return row[i]; });
+  // 2^15 and above is divided down to below it; what is infinite or no number stays so.
+  constexpr uint32_t kRoom = 127 + 14;
+  const uint32_t exponent = most >> 23;
+  const uint32_t above = exponent > kRoom && exponent < 255 ? exponent - kRoom : 0;
+  const float divided = __uint_as_float((127 - above) << 23);
+  for (int64_t i = threadIdx.x; i < columns; i += kThreads)
+    out[blockIdx.x * columns + i] = __half_as_ushort(__float2half_rn(row[i] * divided));
+  if (threadIdx.x == 0) factors[blockIdx.x] = __uint_as_float((127 + above) << 23);
+}
+
+__global__ void finish_rows_kernel(const float* factors, const float* bias, int64_t columns, float* out,
+                                   int64_t out_stride) {
+  begin_kernel();
+  const float factor = factors[blockIdx.x];
+  if (factor == 1 && bias == nullptr) return;
+  float* row = out + blockIdx.x * out_stride;
+  for (int64_t i = threadIdx.x; i < columns; i += kThreads)
+    row[i] = fmaf(row[i], factor, bias == nullptr ? 0.0f : bias[i]);
 }
 
 __global__ void gather_row_scales_kernel(StoredMatrix weight, float* scales) {
@@ -287,6 +321,20 @@ void round_rows_to_f8(const Rows& x, int64_t x_stride, int64_t num_rows, int64_t
   if (num_rows == 0) return;
   launch(round_rows_to_f8_kernel, static_cast<unsigned>(num_rows), kThreads, 0, stream, x, x_stride, columns, codes,
          codes_stride, scales);
+}
+
+void round_rows_in_range(const float* x, int64_t x_stride, int64_t num_rows, int64_t columns, void* out, float* factors,
+                         cudaStream_t stream) {
+  if (num_rows == 0) return;
+  launch(round_rows_in_range_kernel, static_cast<unsigned>(num_rows), kThreads, 0, stream, x, x_stride, columns,
+         static_cast<uint16_t*>(out), factors);
+}
+
+void finish_rows(const float* factors, const float* bias, int64_t num_rows, int64_t columns, float* out,
+                 int64_t out_stride, cudaStream_t stream) {
+  if (num_rows == 0) return;
+  launch(finish_rows_kernel, static_cast<unsigned>(num_rows), kThreads, 0, stream, factors, bias, columns, out,
+         out_stride);
 }
 
 void gather_row_scales(const StoredMatrix& weight, float* scales, cudaStream_t stream) {

@@ -21,8 +21,26 @@ struct RowsAsFloats {
   const int32_t* ids;
   int64_t num_rows;
   int64_t columns;
-  float* out;
+  OutRows out;  // F32 or F16
 };
+
+// kValues numbers at an index that is a multiple of that.
+__device__ void store_vector(const OutRows& out, int64_t index, const float (&values)[kValues]) {
+  if (out.dtype == DType::kF32) {
+    auto* to = reinterpret_cast<float4*>(static_cast<float*>(out.data) + index);
+    to[0] = make_float4(values[0], values[1], values[2], values[3]);
+    to[1] = make_float4(values[4], values[5], values[6], values[7]);
+    return;
+  }
+  unsigned words[kValues / 2];
+#pragma unroll
+  for (int j = 0; j < kValues / 2; ++j) {
+    words[j] = static_cast<unsigned>(__half_as_ushort(__float2half_rn(values[2 * j]))) |
+               static_cast<unsigned>(__half_as_ushort(__float2half_rn(values[2 * j + 1]))) << 16;
+  }
+  *reinterpret_cast<uint4*>(static_cast<uint16_t*>(out.data) + index) =
+      make_uint4(words[0], words[1], words[2], words[3]);
+}
 
 template <DType kType>
 __global__ void read_rows_kernel(RowsAsFloats work) {
@@ -33,15 +51,14 @@ __global__ void read_rows_kernel(RowsAsFloats work) {
     const int64_t from = work.ids == nullptr ? row : work.ids[row];
     float values[kValues];
     decode<kType>(work.rows + from * work.row_bytes, work.columns, index, values);
-    float* to = work.out + row * work.columns + index;
-    if (work.columns % kValues == 0 && reinterpret_cast<uintptr_t>(work.out) % sizeof(float4) == 0) {
-      reinterpret_cast<float4*>(to)[0] = make_float4(values[0], values[1], values[2], values[3]);
-      reinterpret_cast<float4*>(to)[1] = make_float4(values[4], values[5], values[6], values[7]);
+    const int64_t to = row * work.columns + index;
+    if (work.columns % kValues == 0 && reinterpret_cast<uintptr_t>(work.out.data) % sizeof(float4) == 0) {
+      store_vector(work.out, to, values);
       continue;
     }
 #pragma unroll
     for (int j = 0; j < kValues; ++j) {
-      if (index + j < work.columns) to[j] = values[j];
+      if (index + j < work.columns) store_number(work.out, to + j, values[j]);
     }
   }
 }
@@ -61,7 +78,7 @@ bool has_decoder(DType dtype) {
   return with_decoder(dtype, [](auto) {});
 }
 
-void expand_rows(const StoredMatrix& weight, int64_t first_row, int64_t num_rows, float* out, cudaStream_t stream) {
+void expand_rows(const StoredMatrix& weight, int64_t first_row, int64_t num_rows, OutRows out, cudaStream_t stream) {
   read_rows(weight.dtype,
             {.rows = weight.data + first_row * weight.row_bytes,
              .row_bytes = weight.row_bytes,
