@@ -14,7 +14,7 @@ void Backend::download(void* host, const void* device, size_t bytes) {
   if (bytes != 0) std::memcpy(host, device, bytes);
 }
 
-void Backend::run(const GatedLinearArgs& args) {
+void Backend::run_in_steps(const GatedLinearArgs& args) {
   run(args.product);
   run(ActivationArgs{.function = args.function,
                      .in = args.product.out,

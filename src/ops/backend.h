@@ -139,7 +139,7 @@ class Backend {
   virtual void run(const AddArgs& args) = 0;
   virtual void run(const ScaleArgs& args) = 0;
   virtual void run(const LinearArgs& args) = 0;
-  virtual void run(const GatedLinearArgs& args);  // the product, then the activation
+  virtual void run(const GatedLinearArgs& args) = 0;
   virtual void run(const RopeArgs& args) = 0;
   virtual void run(const KvWriteArgs& args) = 0;
   virtual void run(const PagedAttentionArgs& args) = 0;
@@ -156,6 +156,9 @@ class Backend {
   virtual void run(const PrepareHeadsArgs& args) = 0;
   virtual void run(const EditLogitsArgs& args) = 0;
   virtual void run(const TopLogprobsArgs& args) = 0;
+
+  // The product, then the activation.
+  void run_in_steps(const GatedLinearArgs& args);
 };
 
 // Numbers that an op made on the device: the host reads them only where it is the device.

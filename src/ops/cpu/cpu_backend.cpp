@@ -117,6 +117,7 @@ class CpuBackend final : public Backend {
   }
 
   void run(const LinearArgs& args) override;
+  void run(const GatedLinearArgs& args) override { run_in_steps(args); }
 
   void run(const RopeArgs& args) override {
     if (args.rotary_dim == 0) return;

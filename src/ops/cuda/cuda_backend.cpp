@@ -212,7 +212,7 @@ class CudaBackend final : public Backend {
     const StoredMatrix& weight = static_cast<const CudaMatrix&>(*product.weight).stored();
     if (product.num_rows == 0) return;
     const bool few = way_of(weight, product.num_rows) == Way::kFewRows && args.out.dtype == DType::kF32;
-    if (!few) return Backend::run(args);
+    if (!few) return run_in_steps(args);
     expect_reachable({product.x.data, product.bias, args.out.data});
     multiply_few_rows({.weight = weight,
                        .x = product.x.floats(),

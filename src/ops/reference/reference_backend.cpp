@@ -179,6 +179,8 @@ class ReferenceBackend final : public Backend {
     }
   }
 
+  void run(const GatedLinearArgs& args) override { run_in_steps(args); }
+
   void run(const RopeArgs& args) override {
     const int32_t half = args.rotary_dim / 2;
     for (int64_t t = 0; t < args.num_tokens; ++t) {
