@@ -326,6 +326,49 @@ TEST_P(KernelTest, RowsOf8BitsAreThoseThatWeightsAreRoundedTo) {
   }
 }
 
+// More copies than one launch takes.
+TEST(CopyBlocksKernel, CopiesKeysAndValuesAndNothingElse) {
+  Random random(12);
+  constexpr int64_t kBlocks = 700;
+  constexpr int64_t kCopies = 300;
+  const KvCacheView shape{.dtype = DType::kF16,
+                          .num_blocks = kBlocks,
+                          .num_kv_heads = 1,
+                          .head_dim = 8,
+                          .block_size = 5,
+                          .keys_by_token = true};
+  const auto floats = static_cast<size_t>(kBlocks * block_bytes(shape) / 4);
+  std::vector<std::vector<float>> expected;
+  for (int i = 0; i < 4; ++i) expected.push_back(random.normals(static_cast<int64_t>(floats)));
+  const OnCard<float> keys(expected[0]);
+  const OnCard<float> values(expected[1]);
+  const OnCard<float> other_keys(expected[2]);
+  const OnCard<float> other_values(expected[3]);
+  std::vector<BlockCopy> copies;
+  const auto block = static_cast<size_t>(block_bytes(shape) / 4);
+  for (int32_t i = 0; i < kCopies; ++i) {
+    copies.push_back({(i * 7) % static_cast<int32_t>(kBlocks), static_cast<int32_t>(kBlocks) - 1 - i});
+    for (size_t part = 0; part < 2; ++part) {
+      const auto from =
+          expected[part].begin() + static_cast<ptrdiff_t>(static_cast<size_t>(copies.back().source) * block);
+      std::copy_n(
+          from, block,
+          expected[part + 2].begin() + static_cast<ptrdiff_t>(static_cast<size_t>(copies.back().destination) * block));
+    }
+  }
+  CopyBlocksArgs args{.source = shape, .destination = shape, .copies = copies.data(), .num_copies = kCopies};
+  args.source.keys = keys.data();
+  args.source.values = values.data();
+  args.destination.keys = other_keys.data();
+  args.destination.values = other_values.data();
+  ASSERT_TRUE(copy_blocks(args, nullptr));
+  EXPECT_EQ(other_keys.read(), expected[2]);
+  EXPECT_EQ(other_values.read(), expected[3]);
+  EXPECT_EQ(keys.read(), expected[0]);
+  args.destination.keys = other_keys.data() + 1;
+  EXPECT_FALSE(copy_blocks(args, nullptr));
+}
+
 TEST_P(KernelTest, CombinesExpertsInTheirOrderAndTheSharedOneAsItsGateSays) {
   const std::vector<float> experts = random_.normals(count() * 3);
   const std::vector<float> weights = random_.normals(tokens() * 3);
