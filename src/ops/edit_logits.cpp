@@ -2,11 +2,27 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "base/check.h"
 
 namespace quire::ops {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+float edited(float logit, const LogitEdit& edit) {
+  if (edit.bias == -kInfinity) logit = -kInfinity;
+  if (edit.bias != 0 && edit.bias != -kInfinity) logit += edit.bias;
+  const float repeated = logit > 0 ? logit / edit.repetition : logit * edit.repetition;
+  logit = std::isfinite(logit) ? std::min(repeated, std::numeric_limits<float>::max()) : repeated;
+  logit -= edit.frequency;
+  return logit - edit.presence;
+}
+
+}  // namespace
 
 void check(const EditLogitsArgs& args) {
   QUIRE_CHECK_MSG(args.num_rows >= 0 && args.size > 0, fmt::format("num_rows {}, size {}", args.num_rows, args.size));
@@ -31,13 +47,9 @@ void edit_logits(const float* in, int64_t size, const LogitEdit* edits, int32_t 
                  float* out) {
   for (int64_t i = 0; i < size; ++i) {
     const bool allowed = mask == nullptr || (mask[i / 32] >> (i % 32) & 1u) != 0;
-    out[i] = allowed ? in[i] : -std::numeric_limits<float>::infinity();
+    out[i] = allowed ? in[i] : -kInfinity;
   }
-  for (int32_t i = 0; i < num_edits; ++i) {
-    const LogitEdit& edit = edits[i];
-    float& logit = out[edit.token];
-    logit = (logit > 0 ? logit / edit.divisor : logit * edit.divisor) + edit.added;
-  }
+  for (int32_t i = 0; i < num_edits; ++i) out[edits[i].token] = edited(out[edits[i].token], edits[i]);
 }
 
 }  // namespace quire::ops

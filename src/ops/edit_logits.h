@@ -1,6 +1,6 @@
 // What a request asks to be done to its logits before a token is drawn, for rows that nobody looks at on the host: a
-// mask of the tokens that are allowed, then changes of single logits (penalties of tokens that have been seen, biases,
-// bans).
+// mask of the tokens that are allowed, then changes of single logits (bans, biases, penalties of tokens that have been
+// seen). Bit for bit what sampling/sequence_sampler.h does on the host.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,17 @@
 
 namespace quire::ops {
 
-// One logit: a positive one is divided by `divisor`, another multiplied by it (the repetition penalty of Keskar et al.,
-// 2019); then `added` is added, which may be -inf.
+// Of one logit, in float32, each operation rounded by itself:
+//   1. `bias` is added where it is not 0; a bias of -inf makes any logit -inf;
+//   2. a positive logit is divided by `repetition`, another multiplied by it (Keskar et al., 2019); what was finite
+//      stays at most the largest float;
+//   3. `frequency` is subtracted, then `presence`.
 struct LogitEdit {
   int32_t token = 0;
-  float divisor = 1;
-  float added = 0;
+  float bias = 0;
+  float repetition = 1;
+  float frequency = 0;  // the penalty times the token's count
+  float presence = 0;
 };
 
 // Of one row.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -12,31 +13,48 @@
 namespace quire::ops {
 
 void check(const TopLogprobsArgs& args) {
-  QUIRE_CHECK_MSG(args.num_rows >= 0 && args.size > 0, fmt::format("num_rows {}, size {}", args.num_rows, args.size));
-  QUIRE_CHECK_MSG(args.num_top >= 0 && args.num_top <= kMostTopLogprobs, fmt::format("num_top is {}", args.num_top));
+  QUIRE_CHECK_MSG(args.num_rows >= 0 && args.size > 0 && args.size <= std::numeric_limits<int32_t>::max(),
+                  fmt::format("num_rows {}, size {}", args.num_rows, args.size));
   if (args.num_rows == 0) return;
-  QUIRE_CHECK(args.in != nullptr && args.chosen != nullptr && args.out != nullptr && args.ranks != nullptr);
+  QUIRE_CHECK(args.in != nullptr && args.rows != nullptr && args.chosen != nullptr && args.out != nullptr);
+  if (args.rows.host == nullptr) return;
+  for (int64_t t = 0; t < args.num_rows; ++t) {
+    const RowLogprobs& row = args.rows.host[t];
+    QUIRE_CHECK_MSG(row.num_top <= kMostTopLogprobs && row.token < args.size && row.first_rank >= 0,
+                    fmt::format("row {}: {} tokens, and {} of {}", t, row.num_top, row.token, args.size));
+  }
 }
 
-int32_t top_logprobs(const float* row, int64_t size, int32_t num_top, int32_t chosen, TokenLogprob* out) {
+void top_logprobs(const float* row, int64_t size, int32_t num_top, int32_t token, RankedToken* out) {
+  std::fill_n(out, 1 + num_top, RankedToken{});
   const float largest = *std::max_element(row, row + size);
-  double sum = 0;
+  double sum = 0;  // NaN where there is no distribution
   for (int64_t i = 0; i < size; ++i) sum += std::exp(static_cast<double>(row[i]) - largest);
-  const double log_sum = largest + std::log(sum);
-  const auto logprob = [&](int32_t token) { return static_cast<float>(row[token] - log_sum); };
-
-  out[0] = chosen < 0 ? TokenLogprob{} : TokenLogprob{chosen, logprob(chosen)};
+  if (std::isnan(sum)) return;
+  const auto ranked = [&](int32_t id, int32_t rank) {
+    return RankedToken{id, rank, static_cast<float>(static_cast<double>(row[id]) - largest - std::log(sum))};
+  };
+  if (token >= 0) {
+    const auto larger = std::count_if(row, row + size, [&](float x) { return x > row[token]; });
+    out[0] = ranked(token, 1 + static_cast<int32_t>(larger));
+  }
   std::vector<int32_t> order(static_cast<size_t>(size));
   std::iota(order.begin(), order.end(), 0);
-  const auto listed = static_cast<int32_t>(std::min<int64_t>(num_top, size));
-  std::partial_sort(order.begin(), order.begin() + listed, order.end(),
+  std::erase_if(order, [&](int32_t id) { return row[id] == -std::numeric_limits<float>::infinity(); });
+  const auto count = std::min(static_cast<size_t>(num_top), order.size());
+  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count), order.end(),
                     [&](int32_t a, int32_t b) { return row[a] > row[b] || (row[a] == row[b] && a < b); });
-  for (int32_t i = 0; i < num_top; ++i) {
-    out[1 + i] = i < listed ? TokenLogprob{order[static_cast<size_t>(i)], logprob(order[static_cast<size_t>(i)])}
-                            : TokenLogprob{};
+  for (size_t i = 0; i < count; ++i) {
+    const bool tied = i > 0 && row[order[i]] == row[order[i - 1]];
+    out[1 + i] = ranked(order[i], tied ? out[i].rank : static_cast<int32_t>(i) + 1);
   }
-  if (chosen < 0) return 0;
-  return static_cast<int32_t>(std::count_if(row, row + size, [&](float x) { return x >= row[chosen]; }));
+}
+
+void top_logprobs(const TopLogprobsArgs& args, int64_t t) {
+  const RowLogprobs& row = args.rows.host[t];
+  if (row.num_top < 0) return;
+  top_logprobs(args.in + t * args.size, args.size, row.num_top, row.token < 0 ? args.chosen[t] : row.token,
+               args.out + row.first_rank);
 }
 
 }  // namespace quire::ops

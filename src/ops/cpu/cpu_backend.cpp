@@ -236,10 +236,7 @@ class CpuBackend final : public Backend {
   }
 
   void run(const TopLogprobsArgs& args) override {
-    for_each_row(args.num_rows, args.size, [&](int64_t t) {
-      args.ranks[t] = top_logprobs(args.in + t * args.size, args.size, args.num_top, args.chosen[t],
-                                   args.out + t * (1 + args.num_top));
-    });
+    for_each_row(args.num_rows, args.size, [&](int64_t t) { top_logprobs(args, t); });
   }
 
   void run(const MoeCombineArgs& args) override {

@@ -319,7 +319,7 @@ class CudaBackend final : public Backend {
     finish();
   }
   void run(const TopLogprobsArgs& args) override {
-    start(top_logprobs, args, args.num_rows, {args.in, args.chosen, args.out, args.ranks});
+    start(top_logprobs, args, args.num_rows, {args.in, args.rows.device, args.chosen, args.out});
   }
   void run(const PlaceTokensArgs& args) override {
     start(place_tokens, args, args.num_tokens, {args.tokens, args.sources.device, args.ids});

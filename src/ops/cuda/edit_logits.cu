@@ -2,6 +2,7 @@
 // likeliest.
 #include "ops/edit_logits.h"
 
+#include <cfloat>
 #include <cmath>
 
 #include "ops/cuda/device.cuh"
@@ -26,6 +27,17 @@ __global__ void mask_kernel(EditLogitsArgs args) {
   args.out[at] = allowed ? args.in[at] : -INFINITY;
 }
 
+__device__ float edited(float logit, const LogitEdit& edit) {
+  if (edit.bias == -INFINITY) {
+    logit = -INFINITY;
+  } else if (edit.bias != 0) {
+    logit = __fadd_rn(logit, edit.bias);
+  }
+  const float repeated = logit > 0 ? __fdiv_rn(logit, edit.repetition) : __fmul_rn(logit, edit.repetition);
+  logit = fabsf(logit) <= FLT_MAX ? fminf(repeated, FLT_MAX) : repeated;
+  return __fsub_rn(__fsub_rn(logit, edit.frequency), edit.presence);
+}
+
 // A block a row, whose edits are of different tokens.
 __global__ void edit_kernel(EditLogitsArgs args) {
   begin_kernel();
@@ -33,8 +45,7 @@ __global__ void edit_kernel(EditLogitsArgs args) {
   for (int i = static_cast<int>(threadIdx.x); i < row.num_edits; i += kThreads) {
     const LogitEdit edit = args.edits.device[row.first_edit + i];
     float& logit = args.out[blockIdx.x * args.size + edit.token];
-    const float scaled = logit > 0 ? __fdiv_rn(logit, edit.divisor) : __fmul_rn(logit, edit.divisor);
-    logit = __fadd_rn(scaled, edit.added);
+    logit = edited(logit, edit);
   }
 }
 
@@ -68,47 +79,75 @@ __device__ T sum_of_lanes(T one, int offset) {
   return one + __shfl_xor_sync(kAllLanes, one, offset);
 }
 
-// A block a row. The likeliest are found one after the other, each the first behind the last in a pass over the row,
-// which lies in the second cache: there are few of them.
+// The logits of one row in the threads of its block: thread t has those at t, t + kThreads and so on.
+struct Row {
+  const float* values;
+  int32_t size;
+
+  // The first behind `last` of every `stride`-th logit from `begin` on; there may be none.
+  __device__ Candidate first_behind(const Candidate& last, int32_t begin, int32_t stride) const {
+    Candidate best = {-INFINITY, 0x7fffffff};
+    for (int64_t i = begin; i < size; i += stride) {
+      const Candidate one = {values[i], static_cast<int32_t>(i)};
+      if (last.before(one) && one.before(best)) best = one;
+    }
+    return best;
+  }
+  // Of the logits that thread `owner` of this warp has, by all lanes.
+  __device__ Candidate next_of(int owner, const Candidate& last) const {
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    Candidate best = first_behind(last, owner + lane * kThreads, kWarp * kThreads);
+    for (int offset = kWarp / 2; offset > 0; offset /= 2) best = first_of_lanes(best, offset);
+    return best;
+  }
+};
+
+// A block a row. Each thread keeps the first of its own logits; the first of those is the likeliest, and only who had
+// it has to look for another.
 __global__ void __launch_bounds__(kThreads) top_logprobs_kernel(TopLogprobsArgs args) {
   begin_kernel();
   __shared__ Candidate candidates[kWarps];
   __shared__ float sums[kWarps];
   __shared__ int32_t counts[kWarps];
-  const float* row = args.in + blockIdx.x * args.size;
-  TokenLogprob* out = args.out + int64_t{blockIdx.x} * (1 + args.num_top);
-  // The first behind `last`; of token -1 where there is none.
-  const auto next = [&](const Candidate& last) {
-    Candidate best = {-INFINITY, 0x7fffffff};
-    for (int64_t i = threadIdx.x; i < args.size; i += kThreads) {
-      const Candidate one = {row[i], static_cast<int32_t>(i)};
-      if (last.before(one) && one.before(best)) best = one;
-    }
-    return block_fold(best, candidates, first_of_lanes);
-  };
-  Candidate last = next({INFINITY, -1});
+  const RowLogprobs asked = args.rows.device[blockIdx.x];
+  if (asked.num_top < 0) return;
+  const Row row = {args.in + blockIdx.x * args.size, static_cast<int32_t>(args.size)};
+  RankedToken* out = args.out + asked.first_rank;
+  const auto thread = static_cast<int>(threadIdx.x);
+  Candidate mine = row.first_behind({INFINITY, -1}, thread, kThreads);
+  Candidate last = block_fold(mine, candidates, first_of_lanes);
   const float largest = last.value;
 
-  const int32_t chosen = args.chosen[blockIdx.x];
-  const float of_chosen = chosen < 0 ? INFINITY : row[chosen];
-  float sum = 0;
-  int32_t count = 0;
-  for (int64_t i = threadIdx.x; i < args.size; i += kThreads) {
-    sum += expf(row[i] - largest);
-    count += row[i] >= of_chosen ? 1 : 0;
+  const int32_t token = asked.token < 0 ? args.chosen[blockIdx.x] : asked.token;
+  const float of_token = token < 0 ? INFINITY : row.values[token];
+  float sum = 0;  // NaN where there is no distribution: of NaN, of +inf less itself, of -inf less itself
+  int32_t larger = 0;
+  for (int64_t i = thread; i < args.size; i += kThreads) {
+    sum += expf(row.values[i] - largest);
+    larger += row.values[i] > of_token ? 1 : 0;
   }
   sum = block_fold(sum, sums, sum_of_lanes<float>);
-  count = block_fold(count, counts, sum_of_lanes<int32_t>);
+  larger = block_fold(larger, counts, sum_of_lanes<int32_t>);
   const float log_sum = logf(sum);
-  const bool writes = threadIdx.x == 0;
-  if (writes) {
-    out[0] = chosen < 0 ? TokenLogprob{-1, 0} : TokenLogprob{chosen, of_chosen - largest - log_sum};
-    args.ranks[blockIdx.x] = chosen < 0 ? 0 : count;
-  }
-  for (int32_t n = 0; n < args.num_top; ++n) {
-    const bool there = n < args.size && last.token < args.size;
-    if (writes) out[1 + n] = there ? TokenLogprob{last.token, last.value - largest - log_sum} : TokenLogprob{-1, 0};
-    if (n + 1 < args.num_top) last = next(last);
+  const bool any = sum >= 0;
+  const auto ranked = [&](const Candidate& one, int32_t rank) {
+    return RankedToken{one.token, rank, one.value - largest - log_sum};
+  };
+  if (thread == 0) out[0] = any && token >= 0 ? ranked({of_token, token}, 1 + larger) : RankedToken{-1, 0, 0};
+
+  int32_t rank = 1;
+  for (int32_t n = 0; n < asked.num_top; ++n) {
+    const bool there = any && last.value > -INFINITY;
+    if (thread == 0) out[1 + n] = there ? ranked(last, rank) : RankedToken{-1, 0, 0};
+    if (!there || n + 1 == asked.num_top) continue;
+    const int owner = last.token % kThreads;
+    if (thread / kWarp == owner / kWarp) {
+      const Candidate next = row.next_of(owner, last);
+      if (thread == owner) mine = next;
+    }
+    const float value = last.value;
+    last = block_fold(mine, candidates, first_of_lanes);
+    if (last.value != value) rank = n + 2;
   }
 }
 

@@ -313,10 +313,7 @@ class ReferenceBackend final : public Backend {
   }
 
   void run(const TopLogprobsArgs& args) override {
-    for (int64_t t = 0; t < args.num_rows; ++t) {
-      args.ranks[t] = top_logprobs(args.in + t * args.size, args.size, args.num_top, args.chosen[t],
-                                   args.out + t * (1 + args.num_top));
-    }
+    for (int64_t t = 0; t < args.num_rows; ++t) top_logprobs(args, t);
   }
 
   void run(const PlaceTokensArgs& args) override {
