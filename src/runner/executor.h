@@ -2,6 +2,7 @@
 // over shared memory or a network, behind the same interface.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "base/status.h"
@@ -18,6 +19,7 @@ struct StepTimings {   // seconds of a step's phases
   double forward = 0;
   double sample = 0;
   bool replayed = false;  // `forward` was recorded before
+  int32_t host_rows = 0;  // rows of logits that the host sampled from, or scored
   double forms = 0;       // processor time that the forms of answers took, beside `forward` or in `sample`
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runner/device_sampler.h"
 #include "runner/kv_layout.h"
 
 namespace quire::runner {
@@ -47,7 +48,7 @@ int64_t logit_memory_floats(const models::Model& model) {
 namespace {
 
 // Memory behind the tensors of the largest step: the model's activations, the gathered rows and logits of one chunk,
-// the flat batch itself, the kernels' scratch.
+// what sampling on the device takes, the flat batch itself, the kernels' scratch.
 int64_t workspace_bytes(const EngineConfig& config, const PlannedModel& planned, const models::Model& model,
                         ops::Backend& backend) {
   const int64_t tokens = config.max_num_batched_tokens;
@@ -55,8 +56,10 @@ int64_t workspace_bytes(const EngineConfig& config, const PlannedModel& planned,
   // Ids, where they come from, positions, slots; tokens that were chosen.
   const int64_t batch_bytes = tokens * static_cast<int64_t>(4 * sizeof(int32_t) + sizeof(int64_t)) +
                               config.max_num_seqs * (2 + max_blocks) * static_cast<int64_t>(sizeof(int32_t));
+  const int64_t sampler_bytes =
+      backend.computes_in_host_memory() ? 0 : DeviceSampler::device_bytes(model.config().vocab_size, tokens);
   return (planned.workspace_floats + logit_memory_floats(model)) * static_cast<int64_t>(sizeof(float)) + batch_bytes +
-         backend.scratch_bytes(tokens);
+         sampler_bytes + backend.scratch_bytes(tokens);
 }
 
 // Whether a cache of floats is what accuracy asks for: nothing else of the computation is rounded.

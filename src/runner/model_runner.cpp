@@ -1,19 +1,23 @@
 #include "runner/model_runner.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <utility>
 
 #include "base/log.h"
+#include "base/thread_clock.h"
 #include "base/thread_pool.h"
 #include "runner/dry_backend.h"
 #include "sampling/logprobs.h"
+#include "sampling/row_math.h"
 
 namespace quire::runner {
 
 // What one row of logits gave.
 struct RowOutcome {
   Status error;
+  bool refused = false;                      // by the form of the answer: there is no token yet
   TokenId token = kNoToken;                  // sampled
   std::optional<PositionLogprobs> logprobs;  // of the sampled or of the prompt's token
   std::vector<TokenLogprob> candidates;      // of a beam
@@ -61,15 +65,16 @@ StepResult empty_result(const StepPlan& plan) {
   return result;
 }
 
-// What a token that was drawn on the device comes to.
-RowOutcome taken_outcome(SequenceState& state, int32_t drawn) {
-  RowOutcome outcome;
-  outcome.error = state.fault;
-  if (!state.fault.ok()) return outcome;
-  auto taken = state.sampler.take(drawn);
-  outcome.error = taken.status();
-  if (taken.ok()) outcome.token = taken->id;
-  return outcome;
+// What the device says of a row, as sampling::position_logprobs() says it.
+Result<PositionLogprobs> logprobs_of(const ops::RowLogprobs& asked, const ops::RankedToken* ranks) {
+  const std::span<const ops::RankedToken> all(ranks + asked.first_rank, static_cast<size_t>(1 + asked.num_top));
+  if (all.front().token < 0) return sampling::not_finite();
+  const auto told = [](const ops::RankedToken& one) { return TokenLogprob{one.token, one.logprob, one.rank}; };
+  PositionLogprobs logprobs{.chosen = told(all.front()), .top = {}};
+  for (const ops::RankedToken& one : all.subspan(1)) {
+    if (one.token >= 0) logprobs.top.push_back(told(one));
+  }
+  return logprobs;
 }
 
 // The outcome becomes the sequence's state and the answer to the engine.
@@ -110,13 +115,11 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const PlannedModel& pla
   runner->logit_memory_ = Buffer(backend.allocator(), static_cast<size_t>(logit_floats) * sizeof(float));
   bool complete = runner->workspace_memory_.data() != nullptr && runner->logit_memory_.data() != nullptr;
   if (!backend.computes_in_host_memory()) {
-    const size_t tokens = static_cast<size_t>(memory.max_num_batched_tokens) * sizeof(int32_t);
     runner->host_logits_ =
         Buffer(backend.host_allocator(), static_cast<size_t>(kLogitRows * planned.config.vocab_size) * sizeof(float));
-    runner->chosen_ = Buffer(backend.allocator(), tokens);
-    runner->host_chosen_ = Buffer(backend.host_allocator(), 2 * tokens);
-    complete = complete && runner->host_logits_.data() != nullptr && runner->chosen_.data() != nullptr &&
-               runner->host_chosen_.data() != nullptr;
+    runner->device_sampler_ =
+        std::make_unique<DeviceSampler>(backend, planned.config.vocab_size, memory.max_num_batched_tokens);
+    complete = complete && runner->host_logits_.data() != nullptr && runner->device_sampler_->has_memory();
   }
   if (!complete) {
     return resource_exhausted("no memory for the workspace of {}. Set --max-num-batched-tokens lower.",
@@ -181,15 +184,17 @@ ModelRunner::~ModelRunner() {
 
 void ModelRunner::launch(const StepPlan& plan) {
   QUIRE_CHECK(may_launch());
-  Step step{.plan = &plan, .number = ++num_launched_};
+  Step step;
+  step.plan = &plan;
+  step.number = ++num_launched_;
   const auto start = std::chrono::steady_clock::now();
   prepare(plan, step.timings);
   step.timings.prepare = seconds_since(start);
   const auto prepared = std::chrono::steady_clock::now();
   if (masks_ != nullptr) start_masks(plan);
   step.hidden = forward();
-  step.rows = batch_.logit_rows();
-  step.chosen_on_device = choose_on_device(step);
+  step.chosen_on_device = divide_rows(step);
+  if (step.chosen_on_device) draw(step);
   step.timings.forward = seconds_since(prepared);
   step.timings.replayed = replayed_;
   under_way_.push_back(std::move(step));
@@ -197,11 +202,18 @@ void ModelRunner::launch(const StepPlan& plan) {
 
 ExecutedStep ModelRunner::finish() {
   QUIRE_CHECK(any_under_way());
-  const Step step = std::move(under_way_.front());
+  Step step = std::move(under_way_.front());
   under_way_.pop_front();
-  ExecutedStep done{.result = {}, .timings = step.timings};
   const auto start = std::chrono::steady_clock::now();
-  done.result = step.chosen_on_device ? take_chosen(step) : sample(step);
+  ExecutedStep done{.result = empty_result(*step.plan), .timings = step.timings};
+  if (!step.chosen_on_device && step.num_drawn > 0) draw(step);
+  std::vector<LogitRow> rows(step.rows.begin() + static_cast<std::ptrdiff_t>(step.num_drawn), step.rows.end());
+  if (step.chosen_on_device || step.num_drawn > 0) {
+    const std::vector<LogitRow> refused = take_drawn(step, done.result);
+    rows.insert(rows.end(), refused.begin(), refused.end());
+  }
+  sample(step, rows, done.result);
+  done.timings.host_rows = static_cast<int32_t>(rows.size());
   done.timings.sample = seconds_since(start);
   if (step.chosen_on_device) return done;
   if (masks_ != nullptr) done.timings.forms = masks_->take_seconds();
@@ -251,7 +263,7 @@ float* ModelRunner::forward(const nn::Batch& batch) {
 
 float* ModelRunner::forward() {
   const nn::Batch batch = batch_.view(storage_.layers());
-  batch_.place_tokens(chosen_.as<int32_t>());
+  if (device_sampler_ != nullptr) batch_.place_tokens(device_sampler_->tokens());
   replayed_ = false;
   if (!batch_.shape()) return forward(batch);
   if (float* hidden = recorder_.replay(*batch_.shape(), batch_.place())) {
@@ -308,132 +320,135 @@ float* ModelRunner::compute_logits(const float* hidden, std::span<const LogitRow
   return logits;
 }
 
-// How the row's token is chosen on the device; nullopt: by the host.
-std::optional<ops::TokenChoice> ModelRunner::choice_of(const StepPlan& plan, const LogitRow& row) {
-  if (backend_.computes_in_host_memory() || row.num_candidates > 0 || row.target != kNoToken) return std::nullopt;
-  const SequenceState& state = state_of(plan, row);
-  const auto plain = state.sampler.plain_choice(state.pending_row >= 0 ? 1 : 0);
-  if (!plain) return std::nullopt;
-  return ops::TokenChoice{.inverse_temperature = plain->temperature > 0 ? 1.0f / plain->temperature : 0.0f,
-                          .min_p = plain->min_p,
-                          .top_k = plain->top_k,
-                          .top_p = plain->top_p,
-                          .u = plain->u};
-}
-
-// tokens: on the device, one for each choice and row of logits.
-void ModelRunner::choose_tokens(std::span<const ops::TokenChoice> choices, const float* logits, int32_t* tokens) {
-  row_numbers_.begin(StepNumbers::room(choices.size_bytes()));
-  const Mirrored<ops::TokenChoice> mirrored = row_numbers_.add(choices);
-  row_numbers_.upload();
-  backend_(ops::ChooseTokensArgs{.in = logits,
-                                 .num_rows = static_cast<int64_t>(choices.size()),
-                                 .size = model_->config().vocab_size,
-                                 .choices = mirrored,
-                                 .tokens = tokens});
-}
-
-// False: the host has to look at some of the rows, and nothing was done.
-bool ModelRunner::choose_on_device(Step& step) {
-  if (backend_.computes_in_host_memory()) return false;
-  std::vector<ops::TokenChoice> choices;
+// Puts those in front that the device draws. Whether it can draw the tokens of all rows at once: the host has to look
+// at none of them, nor to see the tokens before them.
+bool ModelRunner::divide_rows(Step& step) {
+  step.rows = batch_.logit_rows();
+  if (device_sampler_ == nullptr) return false;
+  enum Kind : size_t { kEdited, kAsTheyAre, kOfHost, kKinds };
+  std::array<std::vector<LogitRow>, kKinds> kinds;
+  bool waits = false;
   for (const LogitRow& row : step.rows) {
-    const auto choice = choice_of(*step.plan, row);
-    if (!choice) return false;
-    choices.push_back(*choice);
+    const SequenceState& state = state_of(*step.plan, row);
+    const bool edited = row.target == kNoToken && state.sampler.edits_logits(state.pending_row >= 0 ? 1 : 0);
+    const Kind kind = !DeviceSampler::draws(row, state) ? kOfHost : edited ? kEdited : kAsTheyAre;
+    kinds[kind].push_back(row);
+    waits = waits || kind == kOfHost || (edited && state.sampler.edits_follow_tokens());
   }
-  auto* tokens = chosen_.as<int32_t>();
-  const std::span<const LogitRow> rows = step.rows;
+  step.rows.clear();
+  for (const std::vector<LogitRow>& rows : kinds) step.rows.insert(step.rows.end(), rows.begin(), rows.end());
+  step.num_edited = kinds[kEdited].size();
+  step.num_drawn = step.num_edited + kinds[kAsTheyAre].size();
+  return !waits;
+}
+
+void ModelRunner::draw(Step& step) {
+  const std::span<const LogitRow> rows = std::span(step.rows).first(step.num_drawn);
+  std::vector<const SequenceState*> states;
+  for (const LogitRow& row : rows) states.push_back(&state_of(*step.plan, row));
+  step.drawn = DeviceSampler::begin(rows, states);
   for (size_t begin = 0; begin < rows.size(); begin += kLogitRows) {
     const size_t count = std::min<size_t>(kLogitRows, rows.size() - begin);
-    const float* logits = compute_logits(step.hidden, rows.subspan(begin, count));
-    choose_tokens(std::span(choices).subspan(begin, count), logits, tokens + begin);
+    const std::span<const LogitRow> piece = rows.subspan(begin, count);
+    const float* logits = compute_logits(step.hidden, piece);
+    if (begin == 0) finish_masks(rows.first(step.num_edited), *step.plan);
+    const size_t num_edited = std::min(count, std::max(step.num_edited, begin) - begin);
+    device_sampler_->draw(piece, std::span(states).subspan(begin, count), num_edited, logits, begin, step.drawn,
+                          scratch_.front());
   }
-  auto* on_host = host_chosen_.as<int32_t>() + static_cast<int64_t>(step.number % 2) * max_num_batched_tokens_;
-  step.tokens = on_host;
-  step.download = backend_.begin_download(on_host, tokens, rows.size() * sizeof(int32_t));
+  device_sampler_->end(step.drawn, step.number);
   for (size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i].target != kNoToken) continue;
     SequenceState& state = state_of(*step.plan, rows[i]);
     state.pending_row = static_cast<int32_t>(i);
     state.pending_step = step.number;
   }
-  return true;
 }
 
-StepResult ModelRunner::take_chosen(const Step& step) {
-  StepResult result = empty_result(*step.plan);
-  backend_.finish_download(step.download);
-  for (size_t i = 0; i < step.rows.size(); ++i) {
-    SequenceResult& sequence = result.sequences[static_cast<size_t>(step.rows[i].sequence)];
+// Until there are those of these rows.
+void ModelRunner::finish_masks(std::span<const LogitRow> rows, const StepPlan& plan) {
+  if (masks_ != nullptr) return masks_->wait();
+  std::vector<sampling::SequenceSampler*> samplers;
+  for (const LogitRow& row : rows) {
+    SequenceState& state = state_of(plan, row);
+    if (state.fault.ok() && state.sampler.wants_mask()) samplers.push_back(&state.sampler);
+  }
+  backend_.host_parallel_for(static_cast<int64_t>(samplers.size()), [&](int64_t task, int thread) {
+    const ThreadTimeSpan span(scratch_[static_cast<size_t>(thread)].form_seconds);
+    samplers[static_cast<size_t>(task)]->make_mask();
+  });
+}
+
+RowOutcome ModelRunner::drawn_outcome(const Step& step, size_t index, SequenceState& state) {
+  RowOutcome outcome;
+  outcome.error = state.fault;
+  const LogitRow& row = step.rows[index];
+  const int32_t token = step.drawn.tokens[index];
+  const ops::RowLogprobs& asked = step.drawn.logprobs[index];
+  const bool scored = asked.num_top >= 0 && (row.target != kNoToken || token >= 0);
+  if (outcome.error.ok() && scored) {
+    auto logprobs = logprobs_of(asked, step.drawn.ranks);
+    outcome.error = logprobs.status();
+    if (logprobs.ok()) outcome.logprobs = std::move(*logprobs);
+  }
+  if (!outcome.error.ok() || row.target != kNoToken) return outcome;
+  const Result<bool> taken = state.sampler.take(token, scratch_.front());
+  outcome.error = taken.status();
+  outcome.refused = taken.ok() && !*taken;
+  outcome.token = token;
+  return outcome;
+}
+
+// Returns the rows that still want a token.
+std::vector<LogitRow> ModelRunner::take_drawn(const Step& step, StepResult& result) {
+  std::vector<LogitRow> refused;
+  device_sampler_->finish(step.drawn);
+  for (size_t i = 0; i < step.num_drawn; ++i) {
+    const LogitRow& row = step.rows[i];
+    SequenceResult& sequence = result.sequences[static_cast<size_t>(row.sequence)];
     const auto found = states_.find(sequence.id);
     if (found == states_.end()) {  // retired by a step that was launched since: nobody will look
-      sequence.tokens.push_back(std::max(step.tokens[i], 0));
+      if (row.target == kNoToken) sequence.tokens.push_back(std::max(step.drawn.tokens[i], 0));
       continue;
     }
     SequenceState& state = found->second;
     if (state.pending_step == step.number) state.pending_row = -1;
-    RowOutcome outcome = taken_outcome(state, step.tokens[i]);
-    settle(step.rows[i], outcome, state, sequence);
+    RowOutcome outcome = drawn_outcome(step, i, state);
+    if (outcome.refused) {
+      refused.push_back(row);
+    } else {
+      settle(row, outcome, state, sequence);
+    }
   }
-  return result;
+  return refused;
 }
 
-StepResult ModelRunner::sample(const Step& step) {
+void ModelRunner::sample(const Step& step, std::span<const LogitRow> all, StepResult& result) {
   const StepPlan& plan = *step.plan;
-  StepResult result = empty_result(plan);
-  const std::span<const LogitRow> all = step.rows;
   for (size_t begin = 0; begin < all.size(); begin += kLogitRows) {
     const std::span<const LogitRow> rows = all.subspan(begin, std::min<size_t>(kLogitRows, all.size() - begin));
-    std::vector<RowOutcome> outcomes = outcomes_of(plan, rows, compute_logits(step.hidden, rows));
+    std::vector<RowOutcome> outcomes = consume_rows(plan, rows, compute_logits(step.hidden, rows));
     for (size_t i = 0; i < rows.size(); ++i) {
       settle(rows[i], outcomes[i], state_of(plan, rows[i]), result.sequences[static_cast<size_t>(rows[i].sequence)]);
     }
   }
-  return result;
 }
 
-// Tokens are chosen where the logits lie if nothing else is asked of their rows; the others come to the host.
-std::vector<RowOutcome> ModelRunner::outcomes_of(const StepPlan& plan, std::span<const LogitRow> rows, float* logits) {
-  std::vector<RowOutcome> outcomes(rows.size());
-  std::vector<size_t> chosen;
-  std::vector<size_t> consumed;
-  std::vector<ops::TokenChoice> choices(rows.size());
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const auto choice = choice_of(plan, rows[i]);
-    (choice ? chosen : consumed).push_back(i);
-    if (choice) choices[i] = *choice;
-  }
-  if (!chosen.empty()) {
-    choose_tokens(choices, logits, chosen_.as<int32_t>());
-    std::vector<int32_t> tokens(rows.size());
-    backend_.download(tokens.data(), chosen_.data(), tokens.size() * sizeof(int32_t));
-    for (const size_t i : chosen) outcomes[i] = taken_outcome(state_of(plan, rows[i]), tokens[i]);
-  }
-  if (!consumed.empty()) consume_rows(plan, rows, consumed, logits, outcomes);
-  return outcomes;
-}
-
-void ModelRunner::consume_rows(const StepPlan& plan, std::span<const LogitRow> rows, std::span<const size_t> consumed,
-                               float* logits, std::vector<RowOutcome>& outcomes) {
+std::vector<RowOutcome> ModelRunner::consume_rows(const StepPlan& plan, std::span<const LogitRow> rows, float* logits) {
   const auto vocab_size = static_cast<size_t>(model_->config().vocab_size);
   if (host_logits_.data() != nullptr) {
     auto* on_host = host_logits_.as<float>();
-    // Rows beside each other in one piece.
-    for (size_t i = 0; i < consumed.size();) {
-      const size_t first = consumed[i];
-      size_t count = 1;
-      while (i + count < consumed.size() && consumed[i + count] == first + count) ++count;
-      backend_.download(on_host + first * vocab_size, logits + first * vocab_size, count * vocab_size * sizeof(float));
-      i += count;
-    }
+    backend_.download(on_host, logits, rows.size() * vocab_size * sizeof(float));
     logits = on_host;
   }
   if (masks_ != nullptr) masks_->wait();
-  backend_.host_parallel_for(static_cast<int64_t>(consumed.size()), [&](int64_t task, int thread) {
-    const size_t at = consumed[static_cast<size_t>(task)];
+  std::vector<RowOutcome> outcomes(rows.size());
+  backend_.host_parallel_for(static_cast<int64_t>(rows.size()), [&](int64_t task, int thread) {
+    const auto at = static_cast<size_t>(task);
     outcomes[at] = consume_row(rows[at], state_of(plan, rows[at]), std::span(logits + at * vocab_size, vocab_size),
                                scratch_[static_cast<size_t>(thread)]);
   });
+  return outcomes;
 }
 
 }  // namespace quire::runner

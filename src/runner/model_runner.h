@@ -9,6 +9,7 @@
 
 #include "models/model.h"
 #include "ops/backend.h"
+#include "runner/device_sampler.h"
 #include "runner/executor.h"
 #include "runner/input_batch.h"
 #include "runner/kv_storage.h"
@@ -54,11 +55,13 @@ class ModelRunner {
     const StepPlan* plan = nullptr;
     uint64_t number = 0;  // of the launch
     StepTimings timings;
+    // Those that are drawn on the device and edited before, those that are drawn there as they are, the host's.
     std::vector<LogitRow> rows;
+    size_t num_edited = 0;
+    size_t num_drawn = 0;           // of both kinds
     const float* hidden = nullptr;  // what the rows are of; until the next launch
-    bool chosen_on_device = false;  // the tokens of all rows, which are on their way to the host:
-    int download = 0;
-    const int32_t* tokens = nullptr;
+    bool chosen_on_device = false;  // the tokens of all rows, which are on their way to the host
+    DrawnRows drawn;
   };
 
   ModelRunner(std::unique_ptr<models::Model> model, ops::Backend& backend, KvStorage storage,
@@ -72,18 +75,18 @@ class ModelRunner {
   void start_masks(const StepPlan& plan);
   SequenceState& state_of(const StepPlan& plan, const LogitRow& row);
 
-  // Tokens that are chosen where the logits lie.
-  std::optional<ops::TokenChoice> choice_of(const StepPlan& plan, const LogitRow& row);
-  bool choose_on_device(Step& step);
-  void choose_tokens(std::span<const ops::TokenChoice> choices, const float* logits, int32_t* tokens);
-  StepResult take_chosen(const Step& step);
-
-  // Rows some of which the host looks at, or all.
-  StepResult sample(const Step& step);
   float* compute_logits(const float* hidden, std::span<const LogitRow> rows);
-  std::vector<RowOutcome> outcomes_of(const StepPlan& plan, std::span<const LogitRow> rows, float* logits);
-  void consume_rows(const StepPlan& plan, std::span<const LogitRow> rows, std::span<const size_t> consumed,
-                    float* logits, std::vector<RowOutcome>& outcomes);
+
+  // Rows that are drawn where the logits lie.
+  bool divide_rows(Step& step);
+  void draw(Step& step);
+  void finish_masks(std::span<const LogitRow> rows, const StepPlan& plan);
+  std::vector<LogitRow> take_drawn(const Step& step, StepResult& result);
+  RowOutcome drawn_outcome(const Step& step, size_t index, SequenceState& state);
+
+  // Rows that the host looks at.
+  void sample(const Step& step, std::span<const LogitRow> rows, StepResult& result);
+  std::vector<RowOutcome> consume_rows(const StepPlan& plan, std::span<const LogitRow> rows, float* logits);
 
   ops::Backend& backend_;
   std::unique_ptr<models::Model> model_;
@@ -93,15 +96,14 @@ class ModelRunner {
   const int64_t max_model_len_;  // positions of the rotary tables
   Buffer workspace_memory_;
   Buffer logit_memory_;  // [kLogitRows, hidden_size], [kLogitRows, vocab_size], scratch
-  // Of a device with memory of its own:
+  // Of a device with memory of its own, else none:
   Buffer host_logits_;  // [kLogitRows, vocab_size], to be sampled from
-  Buffer chosen_;       // [max_num_batched_tokens], tokens of a step, on the device
-  Buffer host_chosen_;  // [2, max_num_batched_tokens], of the last two steps
+  std::unique_ptr<DeviceSampler> device_sampler_;
   int64_t workspace_capacity_ = 0;
 
   std::unordered_map<SequenceId, SequenceState> states_;
   InputBatch batch_;
-  StepNumbers row_numbers_;  // of the rows that logits are made of: which they are, how tokens are drawn
+  StepNumbers row_numbers_;  // of the rows that logits are made of: which they are
   DecodeShapes decode_shapes_;
   StepRecorder recorder_;
   bool replayed_ = false;  // the last forward pass

@@ -1,7 +1,6 @@
 #include "sampling/bad_words.h"
 
 #include <algorithm>
-#include <limits>
 
 namespace quire::sampling {
 
@@ -13,13 +12,13 @@ BadWords::BadWords(const std::vector<std::vector<TokenId>>& sequences, int64_t v
   }
 }
 
-void BadWords::apply(std::span<const TokenId> history, std::span<float> logits) const {
+void BadWords::add_banned(std::span<const TokenId> history, std::vector<TokenId>& banned) const {
   for (std::span<const TokenId> word : words_) {
     const std::span<const TokenId> before = word.first(word.size() - 1);
     if (before.size() > history.size()) continue;
     const std::span<const TokenId> tail = history.last(before.size());
     if (!std::equal(before.rbegin(), before.rend(), tail.rbegin())) continue;
-    logits[static_cast<size_t>(word.back())] = -std::numeric_limits<float>::infinity();
+    banned.push_back(word.back());
   }
 }
 

@@ -19,8 +19,9 @@ class BadWords {
   bool empty() const { return words_.empty(); }
   // How many tokens of history decide.
   size_t reach() const { return reach_; }
-  // history: prompt and answer, oldest first, at least the last reach() of them.
-  void apply(std::span<const TokenId> history, std::span<float> logits) const;
+  // The tokens that would complete a word, maybe some of them twice. history: prompt and answer, oldest first, at least
+  // the last reach() of them.
+  void add_banned(std::span<const TokenId> history, std::vector<TokenId>& banned) const;
 
  private:
   std::vector<std::span<const TokenId>> words_;

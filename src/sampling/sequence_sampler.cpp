@@ -1,6 +1,7 @@
 #include "sampling/sequence_sampler.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -35,6 +36,10 @@ double keep_nucleus(std::vector<Candidate>& candidates, double total, float top_
 
 constexpr size_t kWordBits = 32;  // of a mask of tokens
 
+bool allows(std::span<const uint32_t> mask, TokenId id) {
+  return (mask[static_cast<size_t>(id) / kWordBits] >> (static_cast<size_t>(id) % kWordBits) & 1) != 0;
+}
+
 // Logits of at most a word's tokens.
 void ban_unset(uint32_t word, std::span<float> logits) {
   if (word == std::numeric_limits<uint32_t>::max()) return;
@@ -43,6 +48,19 @@ void ban_unset(uint32_t word, std::span<float> logits) {
     return;
   }
   for (size_t bit = 0; bit < logits.size(); ++bit) logits[bit] = (word >> bit & 1) != 0 ? logits[bit] : -kInfinity;
+}
+
+// Clamped; those of one token add up.
+std::vector<std::pair<TokenId, float>> biases_of(const SamplingParams& params, int64_t vocab_size) {
+  std::vector<std::pair<TokenId, float>> biases;
+  std::unordered_map<TokenId, size_t> places;
+  for (const auto& [id, bias] : params.logit_bias) {
+    if (id < 0 || id >= vocab_size) continue;
+    const auto [place, is_new] = places.try_emplace(id, biases.size());
+    if (is_new) biases.emplace_back(id, 0.0f);
+    biases[place->second].second += std::clamp(bias, -100.0f, 100.0f);
+  }
+  return biases;
 }
 
 }  // namespace
@@ -57,7 +75,11 @@ SequenceSampler::SequenceSampler(std::shared_ptr<const SamplingParams> params, s
   QUIRE_CHECK(params_ != nullptr);
   QUIRE_CHECK(vocab_size >= 1 && vocab_size <= std::numeric_limits<TokenId>::max());
   std::erase_if(banned_until_min_tokens_, [this](TokenId id) { return !in_vocabulary(id); });
+  std::sort(banned_until_min_tokens_.begin(), banned_until_min_tokens_.end());
+  banned_until_min_tokens_.erase(std::unique(banned_until_min_tokens_.begin(), banned_until_min_tokens_.end()),
+                                 banned_until_min_tokens_.end());
   const SamplingParams& p = *params_;
+  biases_ = biases_of(p, vocab_size);
   penalises_ = p.repetition_penalty != 1.0f || p.frequency_penalty != 0.0f || p.presence_penalty != 0.0f;
   mirostat_mu_ = 2.0 * static_cast<double>(p.mirostat_tau);
   constraint_ = ConstraintState(p.constraint.get());
@@ -167,23 +189,35 @@ bool SequenceSampler::keep_constrained(std::span<float> logits, SamplingScratch&
     const size_t first = word * kWordBits;
     ban_unset(mask[word], logits.subspan(first, std::min(kWordBits, logits.size() - first)));
   }
-  for (const TokenId id : banned_until_min_tokens_) {
-    mask[static_cast<size_t>(id) / kWordBits] &= ~(uint32_t{1} << (static_cast<size_t>(id) % kWordBits));
+  return leaves_more_than_bans(mask);
+}
+
+// Whether a token may follow that is not banned until min_tokens.
+bool SequenceSampler::leaves_more_than_bans(std::span<const uint32_t> mask) const {
+  size_t count = 0;
+  for (const uint32_t word : mask) {
+    count += static_cast<size_t>(std::popcount(word));
+    if (count > banned_until_min_tokens_.size()) return true;
   }
-  return std::ranges::any_of(mask, [](uint32_t word) { return word != 0; });
+  for (const TokenId id : banned_until_min_tokens_) count -= allows(mask, id) ? 1 : 0;
+  return count > 0;
+}
+
+// Steps 3 and 4: `banned` becomes their tokens.
+void SequenceSampler::list_banned(int64_t index, bool may_go_on, std::vector<TokenId>& banned) const {
+  banned.clear();
+  if (bad_words_) bad_words_->add_banned(history_, banned);
+  if (!bans_at(index) || !may_go_on) return;
+  banned.insert(banned.end(), banned_until_min_tokens_.begin(), banned_until_min_tokens_.end());
 }
 
 // Steps 2 to 6.
 void SequenceSampler::process(std::span<float> logits, SamplingScratch& scratch) const {
   const bool may_go_on = !constraint_ || keep_constrained(logits, scratch);
   if (params_->allowed_token_ids) keep_allowed(logits, scratch);
-  if (bad_words_) bad_words_->apply(history_, logits);
-  if (bans_now() && may_go_on) {
-    for (TokenId id : banned_until_min_tokens_) logits[static_cast<size_t>(id)] = -kInfinity;
-  }
-  for (const auto& [id, bias] : params_->logit_bias) {
-    if (in_vocabulary(id)) logits[static_cast<size_t>(id)] += std::clamp(bias, -100.0f, 100.0f);
-  }
+  list_banned(num_sampled_, may_go_on, scratch.banned);
+  for (const TokenId id : scratch.banned) logits[static_cast<size_t>(id)] = -kInfinity;
+  for (const auto& [id, bias] : biases_) logits[static_cast<size_t>(id)] += bias;
   if (penalises_) apply_penalties(logits);
 }
 
@@ -341,23 +375,85 @@ Result<SampledToken> SequenceSampler::sample(std::span<float> logits, SamplingSc
   return sampled;
 }
 
-std::optional<PlainChoice> SequenceSampler::plain_choice(int64_t ahead) const {
+bool SequenceSampler::draws_plainly() const {
   const SamplingParams& p = *params_;
-  const int64_t index = num_sampled_ + ahead;
-  if (p.logprobs || changes_logits(index) || dry_) return std::nullopt;
-  if (p.greedy()) return PlainChoice{};
-  if (p.mirostat != 0 || p.top_n_sigma > 0.0f || p.dynatemp_range > 0.0f || has_typical_p() ||
-      p.xtc_probability > 0.0f) {
-    return std::nullopt;
-  }
-  return PlainChoice{p.temperature, p.min_p, has_top_k() ? p.top_k : 0, p.top_p,
-                     uniform(seed_, static_cast<uint64_t>(index))};
+  if (dry_) return false;
+  return p.greedy() || (p.mirostat == 0 && p.top_n_sigma <= 0.0f && p.dynatemp_range <= 0.0f && !has_typical_p() &&
+                        p.xtc_probability <= 0.0f);
 }
 
-Result<SampledToken> SequenceSampler::take(int32_t drawn) {
+std::optional<PlainChoice> SequenceSampler::plain_choice(int64_t ahead) const {
+  const SamplingParams& p = *params_;
+  if (!draws_plainly()) return std::nullopt;
+  if (p.greedy()) return PlainChoice{};
+  return PlainChoice{p.temperature, p.min_p, has_top_k() ? p.top_k : 0, p.top_p,
+                     uniform(seed_, static_cast<uint64_t>(num_sampled_ + ahead))};
+}
+
+// Step 2. False: nothing was added.
+bool SequenceSampler::add_mask(std::vector<uint32_t>& masks) const {
+  QUIRE_CHECK(!constraint_ || made_ != Mask::kNotMade);
+  const bool constrained = made_ == Mask::kSome;
+  if (!constrained && !params_->allowed_token_ids) return false;
+  const size_t begin = masks.size();
+  masks.resize(begin + (static_cast<size_t>(vocab_size_) + kWordBits - 1) / kWordBits);
+  const std::span<uint32_t> mask = std::span(masks).subspan(begin);
+  if (!params_->allowed_token_ids) {
+    std::ranges::copy(mask_, mask.begin());
+    return true;
+  }
+  for (const TokenId id : *params_->allowed_token_ids) {
+    if (!in_vocabulary(id) || (constrained && !allows(mask_, id))) continue;
+    mask[static_cast<size_t>(id) / kWordBits] |= uint32_t{1} << (static_cast<size_t>(id) % kWordBits);
+  }
+  return true;
+}
+
+bool SequenceSampler::add_edits(int64_t ahead, std::vector<ops::LogitEdit>& edits, std::vector<uint32_t>& masks,
+                                SamplingScratch& scratch) const {
+  QUIRE_CHECK(ahead == 0 || !edits_follow_tokens());
+  const bool masked = add_mask(masks);
+  const auto first = static_cast<std::ptrdiff_t>(edits.size());
+  for (const Seen& token : seen_) {
+    const bool said = token.output_count > 0;
+    edits.push_back({.token = token.id,
+                     .repetition = params_->repetition_penalty,
+                     .frequency = said ? params_->frequency_penalty * static_cast<float>(token.output_count) : 0.0f,
+                     .presence = said ? params_->presence_penalty : 0.0f});
+  }
+  const auto first_other = static_cast<std::ptrdiff_t>(edits.size());
+  const bool may_go_on = made_ != Mask::kSome || leaves_more_than_bans(mask_);
+  list_banned(num_sampled_ + ahead, may_go_on, scratch.banned);
+  for (const TokenId id : scratch.banned) edits.push_back({.token = id, .bias = -kInfinity});
+  for (const auto& [id, bias] : biases_) edits.push_back({.token = id, .bias = bias});
+  // One of each token: a ban before a bias, and either in the edit of a token that was seen.
+  const auto others = edits.begin() + first_other;
+  std::sort(others, edits.end(), [](const ops::LogitEdit& a, const ops::LogitEdit& b) {
+    return a.token < b.token || (a.token == b.token && a.bias < b.bias);
+  });
+  const auto same = [](const ops::LogitEdit& a, const ops::LogitEdit& b) { return a.token == b.token; };
+  const auto into_seen = [&](const ops::LogitEdit& edit) {
+    const auto place = seen_index_.find(edit.token);
+    if (place == seen_index_.end()) return false;
+    edits[static_cast<size_t>(first) + place->second].bias = edit.bias;
+    return true;
+  };
+  edits.erase(std::remove_if(others, std::unique(others, edits.end(), same), into_seen), edits.end());
+  return masked;
+}
+
+Result<bool> SequenceSampler::take(int32_t drawn, SamplingScratch& scratch) {
+  if (constraint_) QUIRE_RETURN_IF_ERROR(constraint_->trouble());
   if (drawn < 0) return not_finite();
+  if (constraint_) {
+    const ThreadTimeSpan span(scratch.form_seconds);
+    if (!constraint_->accept(drawn)) {
+      QUIRE_RETURN_IF_ERROR(constraint_->trouble());
+      return false;
+    }
+  }
   note(drawn);
-  return SampledToken{.id = drawn, .logprobs = {}};
+  return true;
 }
 
 Result<std::vector<TokenLogprob>> SequenceSampler::beam_candidates(std::span<float> logits, size_t count,

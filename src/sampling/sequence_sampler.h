@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "ops/edit_logits.h"
 #include "sampling/bad_words.h"
 #include "sampling/dry.h"
 #include "sampling/scratch.h"
@@ -44,7 +45,8 @@ struct SampledToken {
   std::optional<PositionLogprobs> logprobs;  // if params.logprobs is set
 };
 
-// What a token is drawn by where a request asks for nothing but temperature, min_p, top_k and top_p, in this order.
+// What a token is drawn by from logits after step 6 where a request asks for nothing further but temperature, min_p,
+// top_k and top_p, in this order.
 struct PlainChoice {
   float temperature = 0;  // 0: the largest logit
   float min_p = 0;
@@ -93,12 +95,26 @@ class SequenceSampler {
   // call.
   Result<SampledToken> sample(std::span<float> logits, SamplingScratch& scratch);
 
-  // How the next token is drawn, if logits are neither changed before nor looked at by anybody. Who draws by it
-  // elsewhere tells take() what came out, -1 for logits that sample() takes for an error; errors are sample()'s. The
-  // token is one that sample() might have drawn, with the same probability; with top_k it may be another for the same
-  // number. `ahead`: of the token after so many that are drawn already and not yet taken.
+  // For who has the logits elsewhere and does there what sample() does here: edits them, draws a token, and tells
+  // take() what came out. In all of it `ahead` says: of the token after so many that are drawn already and not yet
+  // taken.
+  //
+  // Whether that can be done, and how the next token is then drawn. It is one that sample() might have drawn, with the
+  // same probability; with top_k it may be another for the same number.
+  bool draws_plainly() const;
   std::optional<PlainChoice> plain_choice(int64_t ahead = 0) const;
-  Result<SampledToken> take(int32_t drawn);
+  // Whether steps 2 to 6 do anything, and whether what they do depends on the token before: then that has to be taken
+  // first.
+  bool edits_logits(int64_t ahead = 0) const { return changes_logits(num_sampled_ + ahead); }
+  bool edits_follow_tokens() const { return constraint_ || penalises_ || (bad_words_ && bad_words_->reach() > 0); }
+  // These steps as edits of single logits, no token twice, and a mask, which take effect as ops/edit_logits.h says.
+  // Adds to `edits`, and the mask's ceil(vocab_size / 32) words to `masks`. False: all tokens are allowed, no words
+  // were added. REQUIRES: make_mask() since the last token, if wants_mask(); ahead is 0, if edits_follow_tokens().
+  bool add_edits(int64_t ahead, std::vector<ops::LogitEdit>& edits, std::vector<uint32_t>& masks,
+                 SamplingScratch& scratch) const;
+  // drawn: -1 for logits that sample() takes for an error; errors are sample()'s. False: the constraint refuses a token
+  // that its mask allowed, and nothing has changed; sample() finds another.
+  Result<bool> take(int32_t drawn, SamplingScratch& scratch);
 
   // For a beam search, which draws nothing: the `count` best tokens by their log-softmax (summed in
   // double) after steps 2 to 6, not normalised again, as transformers' logits processors do; falling,
@@ -141,7 +157,6 @@ class SequenceSampler {
   bool has_top_p() const { return params_->top_p < 1.0f; }
   bool has_typical_p() const { return params_->typical_p < 1.0f; }
   bool bans_at(int64_t index) const;
-  bool bans_now() const { return bans_at(num_sampled_); }
   bool excludes_top_choices() const;
   bool changes_logits(int64_t index) const;
   bool overwrites_logits() const;
@@ -151,6 +166,9 @@ class SequenceSampler {
   void note(TokenId token);
   void keep_allowed(std::span<float> logits, SamplingScratch& scratch) const;
   bool get_mask(std::vector<uint32_t>& mask) const;
+  bool leaves_more_than_bans(std::span<const uint32_t> mask) const;
+  bool add_mask(std::vector<uint32_t>& masks) const;
+  void list_banned(int64_t index, bool may_go_on, std::vector<TokenId>& banned) const;
   bool keep_constrained(std::span<float> logits, SamplingScratch& scratch) const;
   void process(std::span<float> logits, SamplingScratch& scratch) const;
   void apply_penalties(std::span<float> logits) const;
@@ -165,8 +183,9 @@ class SequenceSampler {
   std::shared_ptr<const SamplingParams> params_;
   uint64_t seed_;
   int64_t vocab_size_;
-  std::vector<TokenId> banned_until_min_tokens_;
-  bool penalises_ = false;  // the two below are kept only then
+  std::vector<TokenId> banned_until_min_tokens_;   // rising
+  std::vector<std::pair<TokenId, float>> biases_;  // no token twice
+  bool penalises_ = false;                         // the two below are kept only then
   std::vector<Seen> seen_;
   std::unordered_map<TokenId, size_t> seen_index_;  // id -> place in seen_
   ConstraintState constraint_;

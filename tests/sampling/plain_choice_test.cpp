@@ -1,9 +1,12 @@
-// Tokens that are drawn where the logits lie (ops/choose_tokens.h) beside those that the sampler draws.
+// Tokens that are drawn where the logits lie (ops/edit_logits.h, ops/choose_tokens.h, ops/top_logprobs.h) beside those
+// that the sampler draws.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "ops/choose_tokens.h"
+#include "ops/top_logprobs.h"
 #include "sampling/sequence_sampler.h"
 
 namespace quire::sampling {
@@ -42,11 +45,11 @@ TEST(PlainChoice, DrawsTheTokensThatTheSamplerDraws) {
       for (float& logit : logits) logit = normal(engine);
       const std::optional<PlainChoice> choice = other.plain_choice();
       ASSERT_TRUE(choice.has_value());
-      const auto taken = other.take(choose(*choice, logits));
+      const int32_t drawn = choose(*choice, logits);
+      const auto taken = other.take(drawn, scratch);
       const auto sampled = sampler.sample(logits, scratch);
-      ASSERT_TRUE(taken.ok() && sampled.ok());
-      EXPECT_EQ(taken->id, sampled->id) << "step " << step;
-      EXPECT_FALSE(taken->logprobs.has_value());
+      ASSERT_TRUE(taken.ok() && *taken && sampled.ok());
+      EXPECT_EQ(drawn, sampled->id) << "step " << step;
     }
     EXPECT_EQ(other.num_sampled(), 200);
   }
@@ -68,7 +71,9 @@ TEST(PlainChoice, KeepsWhatTheSamplerKeepsOfTheLargest) {
   for (int i = 0; i < kDraws; ++i) {
     std::vector<float> row = logits;
     ++counts[static_cast<size_t>(sampler.sample(row, scratch)->id)];
-    ++other_counts[static_cast<size_t>(other.take(choose(*other.plain_choice(), logits))->id)];
+    const int32_t drawn = choose(*other.plain_choice(), logits);
+    ASSERT_TRUE(*other.take(drawn, scratch));
+    ++other_counts[static_cast<size_t>(drawn)];
   }
   for (size_t id = 0; id < counts.size(); ++id) {
     EXPECT_EQ(counts[id] > 0, other_counts[id] > 0) << id;
@@ -76,17 +81,122 @@ TEST(PlainChoice, KeepsWhatTheSamplerKeepsOfTheLargest) {
   }
 }
 
-TEST(PlainChoice, IsNotWhatChangesLogitsOrLooksAtThem) {
+// Allows tokens of a third of the vocabulary, others at each step, and refuses some of them; every fifth time it allows
+// all, and every ninth nothing but the end.
+class Thirds final : public TokenConstraint {
+ public:
+  std::unique_ptr<State> start() const override { return std::make_unique<Third>(); }
+  Status check(std::string_view) const override { return {}; }
+  bool whole_only() const override { return false; }
+
+ private:
+  struct Third final : State {
+    std::unique_ptr<State> clone() const override { return std::make_unique<Third>(*this); }
+    bool allowed(std::span<uint32_t> mask) override {
+      std::ranges::fill(mask, 0U);
+      if (had % 9 == 8) mask[0] = 1U << 5;
+      for (TokenId id = 0; had % 9 != 8 && id < kVocabSize; ++id) {
+        if ((id + had) % 3 == 0) mask[static_cast<size_t>(id) / 32] |= 1U << (id % 32);
+      }
+      return had % 5 != 4;
+    }
+    bool accept(TokenId token) override {
+      if (token % 7 == 3) return false;
+      ++had;
+      return true;
+    }
+    int had = 0;
+  };
+};
+
+SamplingParams any_params(std::mt19937_64& engine) {
+  const auto one_in = [&](uint64_t n) { return engine() % n == 0; };
+  const auto token = [&] { return static_cast<TokenId>(engine() % (kVocabSize + 20)); };
+  SamplingParams p{.temperature = one_in(2) ? 0.0f : 0.8f};
+  if (one_in(3)) p.top_p = 0.8f;
+  if (one_in(3)) p.repetition_penalty = one_in(4) ? 1e-39f : 1.7f;
+  if (one_in(3)) p.frequency_penalty = one_in(2) ? 0.37f : -0.2f;
+  if (one_in(3)) p.presence_penalty = one_in(2) ? 0.71f : -0.6f;
+  if (one_in(2)) p.logprobs = static_cast<int32_t>(engine() % 4);
+  if (one_in(3)) p.min_tokens = static_cast<int32_t>(engine() % 20);
+  for (uint64_t n = one_in(2) ? engine() % 40 : 0; n > 0; --n) {
+    p.logit_bias.emplace_back(token(), 0.1f * static_cast<float>(static_cast<int>(engine() % 99) - 50));
+    if (one_in(9)) p.logit_bias.push_back(p.logit_bias.back());
+  }
+  if (one_in(4)) {
+    p.allowed_token_ids.emplace();
+    for (int n = 0; n < 400; ++n) p.allowed_token_ids->push_back(token());
+  }
+  for (uint64_t n = one_in(3) ? engine() % 90 : 0; n > 0; --n) {
+    p.bad_words_ids.push_back({token()});
+    if (one_in(2)) p.bad_words_ids.back().insert(p.bad_words_ids.back().begin(), token());
+  }
+  if (one_in(3)) p.constraint = std::make_shared<Thirds>();
+  return p;
+}
+
+void expect_same(const PositionLogprobs& expected, const ops::RankedToken* ranks) {
+  const auto same = [](const TokenLogprob& one, const ops::RankedToken& other) {
+    EXPECT_EQ(one.id, other.token);
+    EXPECT_EQ(one.rank, other.rank);
+    EXPECT_NEAR(one.logprob, other.logprob, 1e-5);
+  };
+  same(expected.chosen, ranks[0]);
+  for (size_t i = 0; i < expected.top.size(); ++i) same(expected.top[i], ranks[1 + i]);
+}
+
+TEST(PlainChoice, EditsAndScoresAsTheSamplerDoes) {
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
+  std::mt19937_64 engine(seed);
+  std::normal_distribution<float> normal(0, 3);
+  int num_refused = 0;
+  for (int request = 0; request < 150; ++request) {
+    const SamplingParams params = any_params(engine);
+    SequenceSampler sampler = make_sampler(params, seed);
+    SequenceSampler other = make_sampler(params, seed);
+    SamplingScratch scratch;
+    for (int step = 0; step < 25; ++step) {
+      std::vector<float> logits(kVocabSize);
+      // Some are equal, so that ties count.
+      for (float& logit : logits) logit = engine() % 4 == 0 ? std::round(normal(engine)) : normal(engine);
+      std::vector<ops::LogitEdit> edits;
+      std::vector<uint32_t> masks(3, 77);  // of another row
+      if (other.wants_mask()) other.make_mask();
+      const bool masked = other.add_edits(0, edits, masks, scratch);
+      ASSERT_EQ(masks.size(), 3 + (masked ? (kVocabSize + 31) / 32 : 0u));
+      EXPECT_TRUE(other.edits_logits() || (edits.empty() && !masked));
+      std::vector<float> edited(kVocabSize);
+      ops::edit_logits(logits.data(), kVocabSize, edits.data(), static_cast<int32_t>(edits.size()),
+                       masked ? masks.data() + 3 : nullptr, edited.data());
+      const int32_t drawn = choose(*other.plain_choice(), edited);
+      std::vector<ops::RankedToken> ranks(1 + static_cast<size_t>(params.logprobs.value_or(0)));
+      ops::top_logprobs(logits.data(), kVocabSize, params.logprobs.value_or(0), drawn, ranks.data());
+
+      const Result<bool> taken = other.take(drawn, scratch);
+      std::vector<float> row = logits;
+      const Result<SampledToken> sampled = sampler.sample(row, scratch);
+      ASSERT_EQ(taken.ok(), sampled.ok()) << "request " << request << " step " << step;
+      if (!taken.ok()) {
+        EXPECT_EQ(taken.status().message(), sampled.status().message());
+        break;
+      }
+      if (!*taken) {
+        ++num_refused;
+        EXPECT_EQ(other.sample(logits, scratch)->id, sampled->id) << "request " << request << " step " << step;
+        continue;
+      }
+      ASSERT_EQ(drawn, sampled->id) << "request " << request << " step " << step;
+      if (sampled->logprobs) expect_same(*sampled->logprobs, ranks.data());
+    }
+  }
+  EXPECT_GT(num_refused, 0);
+}
+
+TEST(PlainChoice, IsNotForFiltersThatOnlyTheSamplerHas) {
   EXPECT_TRUE(make_sampler({}).plain_choice().has_value());
   std::vector<SamplingParams> others;
   const auto add = [&](auto set) { set(others.emplace_back()); };
-  add([](SamplingParams& p) { p.logprobs = 0; });
-  add([](SamplingParams& p) { p.repetition_penalty = 1.1f; });
-  add([](SamplingParams& p) { p.frequency_penalty = 0.1f; });
-  add([](SamplingParams& p) { p.presence_penalty = 0.1f; });
-  add([](SamplingParams& p) { p.logit_bias = {{3, 1.0f}}; });
-  add([](SamplingParams& p) { p.allowed_token_ids = std::vector<TokenId>{1, 2}; });
-  add([](SamplingParams& p) { p.bad_words_ids = {{4}}; });
   add([](SamplingParams& p) { p.typical_p = 0.9f; });
   add([](SamplingParams& p) { p.top_n_sigma = 1; });
   add([](SamplingParams& p) { p.dynatemp_range = 0.1f; });
@@ -96,14 +206,41 @@ TEST(PlainChoice, IsNotWhatChangesLogitsOrLooksAtThem) {
     p.xtc_probability = 0.5f;
     p.xtc_threshold = 0.1f;
   });
-  for (size_t i = 0; i < others.size(); ++i) EXPECT_FALSE(make_sampler(others[i]).plain_choice().has_value()) << i;
+  for (size_t i = 0; i < others.size(); ++i) {
+    EXPECT_FALSE(make_sampler(others[i]).draws_plainly()) << i;
+    EXPECT_FALSE(make_sampler(others[i]).plain_choice().has_value()) << i;
+  }
+}
+
+TEST(PlainChoice, SaysWhichEditsHaveToSeeTheTokenBefore) {
+  EXPECT_FALSE(make_sampler({.logprobs = 0}).edits_logits());
+  std::vector<SamplingParams> before;
+  std::vector<SamplingParams> any_time;
+  before.push_back({.repetition_penalty = 1.1f});
+  before.push_back({.frequency_penalty = 0.1f});
+  before.push_back({.presence_penalty = 0.1f});
+  before.push_back({.bad_words_ids = {{4}, {4, 5}}});
+  before.push_back({.constraint = std::make_shared<Thirds>()});
+  any_time.push_back({.logit_bias = {{3, 1.0f}}});
+  any_time.push_back({.allowed_token_ids = std::vector<TokenId>{1, 2}});
+  any_time.push_back({.bad_words_ids = {{4}}});
+  any_time.push_back({.min_tokens = 1});
+  for (const SamplingParams& params : before) {
+    EXPECT_TRUE(make_sampler(params).edits_logits());
+    EXPECT_TRUE(make_sampler(params).edits_follow_tokens());
+  }
+  for (const SamplingParams& params : any_time) {
+    EXPECT_TRUE(make_sampler(params).edits_logits());
+    EXPECT_FALSE(make_sampler(params).edits_follow_tokens());
+  }
 
   // Until the stop ids may come.
   SequenceSampler sampler = make_sampler({.min_tokens = 1});
-  EXPECT_FALSE(sampler.plain_choice().has_value());
+  SamplingScratch scratch;
+  EXPECT_FALSE(sampler.edits_logits(1));
   sampler.accept(7);
-  EXPECT_TRUE(sampler.plain_choice().has_value());
-  EXPECT_FALSE(sampler.take(-1).ok());
+  EXPECT_FALSE(sampler.edits_logits());
+  EXPECT_FALSE(sampler.take(-1, scratch).ok());
 }
 
 }  // namespace
