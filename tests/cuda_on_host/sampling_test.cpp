@@ -12,7 +12,8 @@
 #include "engine/flight_recorder.h"
 #include "grammar/compiler.h"
 #include "quire/llm.h"
-#include "tests/runner/tiny_model.h"
+#include "sampling/sequence_sampler.h"
+#include "tests/runner/same_logprobs.h"
 
 namespace quire {
 namespace {
@@ -88,6 +89,12 @@ std::vector<Request> requests() {
     p.stop_token_ids = many;
   });
   add("allowed", [&](SamplingParams& p) { p.allowed_token_ids = many, p.repetition_penalty = 2, p.logprobs = 20; });
+  add("allowed, drawn", [&](SamplingParams& p) { p.allowed_token_ids = many, p.temperature = 1, p.top_p = 0.7f; });
+  add("single bad words", [&](SamplingParams& p) {
+    for (const std::vector<TokenId>& word : words) {
+      if (word.size() == 1) p.bad_words_ids.push_back(word);
+    }
+  });
   add("prompt logprobs", [](SamplingParams& p) { p.prompt_logprobs = 3, p.logprobs = 2; });
   add("regex", [&](SamplingParams& p) { p.constraint = regex, p.ignore_eos = false; });
   add("schema, drawn", [&](SamplingParams& p) {
@@ -139,7 +146,6 @@ std::vector<Answer> answers(const std::function<void(EngineConfig&)>& set, const
   config.load_format = "dummy";
   config.threads = 2;
   config.max_num_seqs = 12;  // some wait
-  config.enforce_eager = true;
   config.enable_prefix_caching = false;
   set(config);
   auto llm = LLM::create(config);
@@ -164,23 +170,8 @@ std::vector<Answer> answers(const std::function<void(EngineConfig&)>& set, const
   return read_answers;
 }
 
-void expect_same(const TokenLogprob& one, const TokenLogprob& expected) {
-  EXPECT_EQ(one.id, expected.id);
-  EXPECT_EQ(one.rank, expected.rank);
-  EXPECT_NEAR(one.logprob, expected.logprob, 1e-4);
-}
-
-void expect_same(const std::vector<PositionLogprobs>& all, const std::vector<PositionLogprobs>& expected) {
-  ASSERT_EQ(all.size(), expected.size());
-  for (size_t i = 0; i < all.size(); ++i) {
-    expect_same(all[i].chosen, expected[i].chosen);
-    ASSERT_EQ(all[i].top.size(), expected[i].top.size());
-    for (size_t n = 0; n < all[i].top.size(); ++n) expect_same(all[i].top[n], expected[i].top[n]);
-  }
-}
-
-TEST(SamplingOnPlayedCard, GivesWhatTheHostGivesWithoutItsSeeingTheLogits) {
-  const std::vector<Request> all = requests();
+// However the card goes about it, the host looks at the rows of those requests alone that want it to.
+void expect_the_cpus(const std::vector<Request>& all) {
   int64_t host_rows = 0;
   const std::vector<Answer> expected = answers([](EngineConfig& config) { config.device = "cpu"; }, all, host_rows);
   ASSERT_EQ(expected.size(), all.size());
@@ -194,10 +185,11 @@ TEST(SamplingOnPlayedCard, GivesWhatTheHostGivesWithoutItsSeeingTheLogits) {
   }
   EXPECT_GE(host_rows, num_tokens);
   for (const int variant : {0, 1, 2}) {
-    SCOPED_TRACE(variant == 0 ? "one step at a time" : variant == 1 ? "async" : "async, in chunks");
+    SCOPED_TRACE(variant == 0 ? "one step at a time" : variant == 1 ? "async, recorded" : "async, in chunks");
     const auto set = [&](EngineConfig& config) {
       config.device = "cuda";
       config.async_scheduling = variant > 0;
+      config.enforce_eager = variant != 1;
       if (variant == 2) config.max_num_batched_tokens = 13;
     };
     const std::vector<Answer> found = answers(set, all, host_rows);
@@ -205,11 +197,27 @@ TEST(SamplingOnPlayedCard, GivesWhatTheHostGivesWithoutItsSeeingTheLogits) {
     for (size_t i = 0; i < all.size(); ++i) {
       SCOPED_TRACE(all[i].name);
       EXPECT_EQ(found[i].tokens, expected[i].tokens);
-      expect_same(found[i].logprobs, expected[i].logprobs);
-      expect_same(found[i].prompt_logprobs, expected[i].prompt_logprobs);
+      runner::expect_same_logprobs(found[i].logprobs, expected[i].logprobs);
+      runner::expect_same_logprobs(found[i].prompt_logprobs, expected[i].prompt_logprobs);
     }
     EXPECT_EQ(host_rows, by_host);
   }
+}
+
+TEST(SamplingOnPlayedCard, GivesWhatTheHostGivesWithoutItsSeeingTheLogits) {
+  expect_the_cpus(requests());
+}
+
+// None of them holds up the next step.
+TEST(SamplingOnPlayedCard, AlsoAheadOfTheTokens) {
+  std::vector<Request> all = requests();
+  std::erase_if(all, [](const Request& request) {
+    const sampling::SequenceSampler sampler(std::make_shared<const SamplingParams>(request.params), {}, 0, kVocabSize,
+                                            {});
+    return request.by_host || sampler.edits_follow_tokens();
+  });
+  EXPECT_EQ(all.size(), 9u);
+  expect_the_cpus(all);
 }
 
 }  // namespace

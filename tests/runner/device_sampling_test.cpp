@@ -1,0 +1,159 @@
+// Rows that are drawn where the logits lie beside the same rows drawn by the host: many at once, in more pieces than
+// one, of requests of all kinds.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "runner/local_executor.h"
+#include "tests/runner/same_logprobs.h"
+#include "tests/runner/tiny_model.h"
+
+namespace quire::runner {
+namespace {
+
+constexpr size_t kSequences = 100;
+constexpr int32_t kSteps = 4;
+constexpr int64_t kVocabSize = 512;
+
+// Allows half of the tokens and refuses a third of those; from the fourth on it is in trouble, if it is of that kind.
+class Refusing final : public TokenConstraint {
+ public:
+  explicit Refusing(bool fails) : fails_(fails) {}
+  std::unique_ptr<State> start() const override { return std::make_unique<Half>(fails_); }
+  Status check(std::string_view) const override { return {}; }
+  bool whole_only() const override { return false; }
+
+ private:
+  struct Half final : State {
+    explicit Half(bool may_fail) : fails(may_fail) {}
+    std::unique_ptr<State> clone() const override { return std::make_unique<Half>(*this); }
+    bool allowed(std::span<uint32_t> mask) override {
+      std::ranges::fill(mask, had % 2 == 0 ? 0x55555555U : 0xaaaaaaaaU);
+      return true;
+    }
+    bool accept(TokenId token) override {
+      if (token % 3 == 1) return false;
+      ++had;
+      return true;
+    }
+    Status trouble() const override {
+      return fails && had == 3 ? invalid_argument("the form is in trouble") : Status();
+    }
+    bool fails;
+    int had = 0;
+  };
+  const bool fails_;
+};
+
+enum class Way { kDevice, kHost, kEither };
+
+struct Asked {
+  SamplingParams params;
+  Way way = Way::kDevice;
+};
+
+Asked asked(size_t i) {
+  Asked one;
+  SamplingParams& p = one.params;
+  p.temperature = i % 3 == 0 ? 0.9f : 0.0f;
+  p.seed = i;
+  if (i % 4 == 1) p.logprobs = static_cast<int32_t>(i % 33);
+  if (i % 5 < 3) p.repetition_penalty = 1.3f;
+  if (i % 5 == 3) p.logit_bias = {{static_cast<TokenId>(i), 7.0f}, {3, -2.0f}, {3, 1.5f}};
+  if (i % 7 == 2) p.frequency_penalty = 0.8f;
+  if (i % 7 == 3) p.prompt_logprobs = static_cast<int32_t>(i % 3);
+  if (i % 11 == 4) p.constraint = std::make_shared<Refusing>(i % 2 == 0);
+  if (i % 11 == 4) one.way = Way::kEither;
+  if (i % 13 == 5) p.xtc_probability = 0.5f;
+  if (i % 13 == 6) p.logprobs = i % 2 == 0 ? -1 : 33;
+  if ((i % 13 == 5 && !p.greedy()) || i % 13 == 6) one.way = Way::kHost;
+  return one;
+}
+
+struct Answer {
+  std::vector<TokenId> tokens;
+  std::vector<PositionLogprobs> logprobs;
+  std::vector<PositionLogprobs> prompt_logprobs;
+  std::string error;
+};
+
+struct Outcome {
+  std::vector<Answer> answers = std::vector<Answer>(kSequences);
+  int64_t host_rows = 0;
+};
+
+Outcome run(const std::string& kind) {
+  Outcome outcome;
+  EngineConfig config{.model = tiny_path("llama"), .skip_tokenizer_init = true, .num_gpu_blocks_override = 128};
+  config.max_num_seqs = static_cast<int32_t>(kSequences);
+  config.enforce_eager = true;
+  auto executor = make_local_executor(config, make_test_backend(kind));
+  EXPECT_TRUE(executor.ok()) << executor.status().message();
+  if (!executor.ok()) return outcome;
+  for (int32_t step = 0; step < kSteps; ++step) {
+    StepPlan plan;
+    for (size_t i = 0; i < kSequences; ++i) {
+      if (!outcome.answers[i].error.empty()) continue;  // as the engine does
+      const auto prompt = static_cast<int32_t>(2 + i % 4);
+      if (step == 0) {
+        NewSequence& added = plan.added.emplace_back();
+        added.id = i;
+        for (int32_t at = 0; at < prompt; ++at) added.prompt.push_back(static_cast<TokenId>((7 * i + 31 * at) % 500));
+        added.params = std::make_shared<const SamplingParams>(asked(i).params);
+        added.seed = i;
+      }
+      plan.scheduled.push_back({.id = i,
+                                .num_computed_tokens = step == 0 ? 0 : prompt + step - 1,
+                                .num_new_tokens = step == 0 ? prompt : 1,
+                                .block_table = {static_cast<BlockId>(i)},
+                                .samples = true});
+    }
+    (*executor)->submit(plan);
+    auto done = (*executor)->collect();
+    EXPECT_TRUE(done.ok()) << done.status().message();
+    outcome.host_rows += done->timings.host_rows;
+    for (SequenceResult& result : done->result.sequences) {
+      Answer& answer = outcome.answers[result.id];
+      answer.error = result.error.message();
+      std::ranges::copy(result.tokens, std::back_inserter(answer.tokens));
+      std::ranges::move(result.logprobs, std::back_inserter(answer.logprobs));
+      std::ranges::move(result.prompt_logprobs, std::back_inserter(answer.prompt_logprobs));
+    }
+  }
+  return outcome;
+}
+
+class DeviceSampling : public testing::TestWithParam<std::string> {};
+
+TEST_P(DeviceSampling, TokensAndLogprobsAreTheHosts) {
+  if (make_test_backend(GetParam()) == nullptr) GTEST_SKIP() << "this machine lacks " << GetParam();
+  const Outcome expected = run("portable");
+  const Outcome found = run(GetParam());
+  int64_t least = 0;  // rows of the host
+  int64_t most = 0;
+  std::map<std::string, int> errors;
+  for (size_t i = 0; i < kSequences; ++i) {
+    SCOPED_TRACE(i);
+    const Answer& answer = found.answers[i];
+    EXPECT_EQ(answer.tokens, expected.answers[i].tokens);
+    EXPECT_EQ(answer.error, expected.answers[i].error);
+    expect_same_logprobs(answer.logprobs, expected.answers[i].logprobs);
+    expect_same_logprobs(answer.prompt_logprobs, expected.answers[i].prompt_logprobs);
+    ++errors[answer.error];
+    const auto count = static_cast<int64_t>(answer.tokens.size());
+    const Way way = asked(i).way;
+    least += way == Way::kHost ? count : 0;
+    most += way == Way::kDevice ? 0 : count;
+  }
+  EXPECT_GT(errors["the form is in trouble"], 0);
+  EXPECT_EQ(errors.size(), 2u);
+  // Of the others those whose first token was refused.
+  EXPECT_GT(found.host_rows, least);
+  EXPECT_LT(found.host_rows, most);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cards, DeviceSampling, testing::Values("cuda"), [](const auto& test) { return test.param; });
+
+}  // namespace
+}  // namespace quire::runner
