@@ -250,7 +250,7 @@ TEST_P(LinearTest, AgreesWithTheReferenceOverShapes) {
 TEST_P(LinearTest, GatedItIsTheProductThenTheActivationToTheBit) {
   QUIRE_LINEAR_BACKEND_OR_SKIP(backend);
   Random random(8);
-  const int64_t k = std::max<int64_t>(info(dtype()).block_values, 96);
+  const int64_t k = std::max<int64_t>(info(dtype()).block_values, 128);
   for (const int64_t size : {1, 3, 24, 70}) {
     const StoredWeights stored(dtype(), 2 * size, k, random);
     const auto weight = packed(*backend, {stored.view()});
