@@ -9,6 +9,8 @@ option(QUIRE_COVERAGE "Instrument for gcov" OFF)
 set(QUIRE_CUDA AUTO CACHE STRING "Build for NVIDIA's cards too: ON, OFF, or AUTO, where the CUDA toolkit is found")
 set(QUIRE_CUDA_ARCHITECTURES "80-real;89-real;90a-real;100-real;80-virtual" CACHE STRING
     "Cards to build for, as CMAKE_CUDA_ARCHITECTURES; later ones translate the virtual one when they start")
+set(QUIRE_FLASHINFER AUTO CACHE STRING
+    "FlashInfer's attention on NVIDIA's cards: ON fetches its headers (62 MB), OFF, or AUTO, where they were fetched before")
 option(QUIRE_FUZZ "Build tests/fuzz as libFuzzer programs (clang)" OFF)
 
 set(CMAKE_CXX_STANDARD 20)
