@@ -14,7 +14,7 @@ folder=$(realpath -m "${1:-build/cuda-check}")
 build=build/cuda-check-build
 open_log cuda_check.log
 step "configuring" cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DQUIRE_CUDA=ON -DQUIRE_BUILD_EXAMPLES=OFF \
-  -DQUIRE_BUILD_BENCHMARKS=OFF "-DQUIRE_CUDA_ARCHITECTURES=${QUIRE_CUDA_ARCHITECTURES:-90a-real}" -DQUIRE_TEST_DATA=data
+  -DQUIRE_BUILD_BENCHMARKS=OFF -DQUIRE_FLASHINFER=ON "-DQUIRE_CUDA_ARCHITECTURES=${QUIRE_CUDA_ARCHITECTURES:-90a-real}" -DQUIRE_TEST_DATA=data
 step "building" cmake --build "$build" --target quire test_ops test_runner
 
 rm -rf "$folder"

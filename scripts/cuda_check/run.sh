@@ -26,6 +26,7 @@ part card 20 nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.
 part ops 150 bin/test_ops --gtest_filter='*cuda*' "--gtest_output=json:$results/ops.json"
 part tiny_models 60 bin/test_runner --gtest_filter='*cuda*' "--gtest_output=json:$results/tiny_models.json"
 if command -v compute-sanitizer >/dev/null; then
+  part sanitizer_attention 60 compute-sanitizer --error-exitcode 9 bin/test_ops --gtest_filter='*TensorCores*cuda_f*_F16'
   part sanitizer 90 compute-sanitizer --error-exitcode 9 bin/test_runner --gtest_filter='*/llama_cuda'
 fi
 if [[ -e $model ]]; then
@@ -49,6 +50,9 @@ latency llama_8b_128 llama-3.1-8b 60 128 1024 32 --max-num-batched-tokens 8192
 latency llama_8b_256 llama-3.1-8b 60 256 1024 32 --max-num-batched-tokens 8192 --async-scheduling
 latency llama_8b_prefill_2k llama-3.1-8b 60 1 2048 1 --max-num-batched-tokens 2048
 latency llama_8b_prefill_8k llama-3.1-8b 60 1 8192 1 --max-num-batched-tokens 8192
+for backend in flashinfer fa3; do
+  latency "llama_8b_prefill_8k_$backend" llama-3.1-8b 60 1 8192 1 --max-num-batched-tokens 8192 --attention-backend "$backend"
+done
 latency llama_8b_32_overlap llama-3.1-8b 60 32 1024 64 --max-num-batched-tokens 8192 --async-scheduling
 # throughput NAME SHAPE SECONDS REQUESTS IN OUT RANGE [FLAG...]
 throughput() {

@@ -24,7 +24,29 @@ Result<ActivationDType> parse_activation_dtype(std::string_view text) {
                           text);
 }
 
+// Kernels of attention that only a card has.
+bool names_attention_of_cards(const EngineConfig& config) {
+  return config.attention_backend == "flashinfer" || config.attention_backend == "fa3";
+}
+
+Status check_attention_backend(const EngineConfig& config) {
+  if (!names_attention_of_cards(config) && config.attention_backend != "auto" && config.attention_backend != "native") {
+    return invalid_argument("attention_backend \"{}\" is not known; choose one of: auto, native, flashinfer, fa3",
+                            config.attention_backend);
+  }
+  if (names_attention_of_cards(config) && config.kv_cache_dtype == "float32") {
+    return invalid_argument(
+        "attention_backend \"{}\" reads caches of float16 and bfloat16; with kv_cache_dtype \"float32\" choose native",
+        config.attention_backend);
+  }
+  return {};
+}
+
 Result<std::unique_ptr<ops::Backend>> make_cpu(const EngineConfig& config) {
+  if (names_attention_of_cards(config)) {
+    return invalid_argument("attention_backend \"{}\" is for --device cuda; on a CPU choose native",
+                            config.attention_backend);
+  }
   ops::CpuBackendOptions options;
   options.threads = config.threads;
   options.isa = config.isa;
@@ -50,13 +72,19 @@ Result<std::unique_ptr<ops::Backend>> make_cuda(const EngineConfig& config, [[ma
     return unimplemented("activation_dtype \"{}\" on a card: supported there: auto, float32", config.activation_dtype);
   }
 #ifdef QUIRE_HAS_CUDA
+  ops::AttentionBackend attention = ops::AttentionBackend::kAuto;
+  for (const auto backend :
+       {ops::AttentionBackend::kNative, ops::AttentionBackend::kFlashInfer, ops::AttentionBackend::kFa3}) {
+    if (config.attention_backend == ops::name(backend)) attention = backend;
+  }
   auto cores = parse_core_list(config.cpu_affinity);
   if (!cores.ok()) return cores.status().with_prefix("cpu_affinity: ");
   return ops::make_cuda_backend({.device = card,
                                  .host_threads = config.threads,
                                  .cores = std::move(*cores),
                                  .batch_invariant = config.batch_invariant,
-                                 .rounds_activations = config.activation_dtype == "auto"});
+                                 .rounds_activations = config.activation_dtype == "auto",
+                                 .attention = attention});
 #else
   return unavailable(
       "device \"{}\": this quire was built without CUDA. Build it where the CUDA toolkit is installed "
@@ -79,6 +107,7 @@ std::optional<int> parse_card(std::string_view text) {
 }  // namespace
 
 Result<std::unique_ptr<ops::Backend>> make_backend(const EngineConfig& config) {
+  QUIRE_RETURN_IF_ERROR(check_attention_backend(config));
   if (config.device == "cpu") return make_cpu(config);
   if (config.device == "auto") {
     if (num_cards() == 0) return make_cpu(config);

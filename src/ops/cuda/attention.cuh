@@ -4,6 +4,7 @@
 #include <cmath>
 #include <type_traits>
 
+#include "ops/cuda/attention_limits.h"
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/kv_values.cuh"
 #include "types/ids.h"
@@ -12,8 +13,6 @@ namespace quire::ops::cuda {
 
 constexpr int kWarps = 4;  // of a block
 constexpr int kThreads = kWarps * kWarp;
-// Sequences of at most so many queries may be split.
-constexpr int kFewQueries = 8;
 // Of attention_few.cu: rows of a block, positions of a split.
 constexpr int kFewRowsOfBlock = 16;
 constexpr int kFewSplit = 256;

@@ -13,6 +13,7 @@
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/launch.h"
 #include "ops/cuda/matrix_product.h"
+#include "ops/cuda/prompt_attention.h"
 #include "ops/cuda/weights.h"
 #include "tensor/stored_values.h"
 
@@ -58,6 +59,7 @@ class CudaBackend final : public Backend {
     cudaSetDevice(options_.device);
     cudaStreamSynchronize(stream_);
     uploader_.reset();
+    prompts_.reset();
     for (const cudaEvent_t event : downloaded_) cudaEventDestroy(event);
     cudaStreamDestroy(stream_);
   }
@@ -78,8 +80,14 @@ class CudaBackend final : public Backend {
       return resource_exhausted("no memory for the scratch of {} MiB on card {} ({})", kScratchBytes >> 20,
                                 options_.device, properties.name);
     }
+    QUIRE_ASSIGN_OR_RETURN(prompts_, make_prompt_attention(options_.attention,
+                                                           {.major = properties.major,
+                                                            .minor = properties.minor,
+                                                            .batch_invariant = options_.batch_invariant},
+                                                           allocator_, stream_));
     description_ = fmt::format("cuda:{}, {}, {}, {} host thread{}", options_.device, properties.name,
                                library_->description(), pool_.num_threads(), pool_.num_threads() == 1 ? "" : "s");
+    if (prompts_ != nullptr) description_ += fmt::format(", attention of prompts: {}", name(options_.attention));
     return {};
   }
 
@@ -236,8 +244,10 @@ class CudaBackend final : public Backend {
     if (args.num_sequences == 0 || args.query_offsets.host[args.num_sequences] == 0) return;
     expect_reachable({args.queries, args.cache.keys, args.cache.values, args.query_offsets.device,
                       args.context_lengths.device, args.block_tables.device, args.sinks, args.out});
-    attend(args, /*may_round=*/!options_.batch_invariant, scratch_.data(), static_cast<int64_t>(kScratchBytes),
-           stream_);
+    // What is recorded has no prompts in it, and nothing may be planned there.
+    const bool only_few = prompts_ != nullptr && !recording_ && prompts_->attend(args, scratch_.data(), kScratchBytes);
+    attend(args, /*may_round=*/!options_.batch_invariant, scratch_.data(), static_cast<int64_t>(kScratchBytes), stream_,
+           only_few);
     finish();
   }
   void run(const CopyBlocksArgs& args) override {
@@ -507,6 +517,7 @@ class CudaBackend final : public Backend {
   cudaStream_t stream_ = nullptr;
   std::unique_ptr<Uploader> uploader_;
   std::unique_ptr<MatrixLibrary> library_;
+  std::unique_ptr<PromptAttention> prompts_;  // nullptr: all attention is of our own kernels
   Buffer scratch_;
   Buffer library_workspace_;
   bool recording_ = false;
@@ -516,6 +527,20 @@ class CudaBackend final : public Backend {
 
 }  // namespace
 }  // namespace cuda
+
+std::string_view name(AttentionBackend backend) {
+  switch (backend) {
+    case AttentionBackend::kAuto:
+      return "auto";
+    case AttentionBackend::kNative:
+      return "native";
+    case AttentionBackend::kFlashInfer:
+      return "flashinfer";
+    case AttentionBackend::kFa3:
+      return "fa3";
+  }
+  return "";
+}
 
 int cuda_device_count() {
   int count = 0;

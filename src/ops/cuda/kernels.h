@@ -61,8 +61,9 @@ bool copy_blocks(const CopyBlocksArgs& args, cudaStream_t stream);
 // Scratch for partial results of long contexts: attention_scratch_bytes() of any batch of at most num_tokens tokens.
 int64_t attention_scratch_bytes(int64_t num_tokens, int32_t num_heads, int32_t head_dim, int64_t max_context);
 // may_round: sequences of more than 8 queries may be computed with tensor cores, which round queries and weights to the
-// 16 bits that a cache of less than 32 has.
-void attend(const PagedAttentionArgs& args, bool may_round, void* scratch, int64_t scratch_bytes, cudaStream_t stream);
+// 16 bits that a cache of less than 32 has. only_few: those sequences were computed already (prompt_attention.h).
+void attend(const PagedAttentionArgs& args, bool may_round, void* scratch, int64_t scratch_bytes, cudaStream_t stream,
+            bool only_few = false);
 
 // --- stored_rows.cu, few_rows.cu
 

@@ -490,9 +490,10 @@ int64_t attention_scratch_bytes(int64_t num_tokens, int32_t num_heads, int32_t h
   return std::min(kLargestScratch, partial_bytes(num_tokens * kFewQueries * num_heads * splits, head_dim));
 }
 
-void attend(const PagedAttentionArgs& args, bool may_round, void* scratch, int64_t scratch_bytes, cudaStream_t stream) {
+void attend(const PagedAttentionArgs& args, bool may_round, void* scratch, int64_t scratch_bytes, cudaStream_t stream,
+            bool only_few) {
   const Batch batch = look_at(args);
-  if (batch.most_queries == 0) return;
+  if (batch.most_queries == 0 || (only_few && batch.num_few == 0)) return;
   Attention work = work_of(args);
   const bool few_kernel = may_round && has_few_kernel(work);
   // The kernel of sequences of few queries, or of all, and the rows of a block of it for such sequences.
@@ -525,11 +526,13 @@ void attend(const PagedAttentionArgs& args, bool may_round, void* scratch, int64
     launch(fold_splits,
            dim3(sequences * static_cast<unsigned>(batch.few_queries), static_cast<unsigned>(args.num_heads)), kThreads,
            0, stream, some);
-    if (!batch.any_many) return;
+    if (!batch.any_many || only_few) return;
     work.part = Part::kMany;
   }
   const int64_t num_rows = int64_t{args.query_offsets.host[args.num_sequences]} * work.group;
-  if (may_round && batch.any_many) {
+  if (only_few && batch.any_many) {
+    work.part = Part::kFew;
+  } else if (may_round && batch.any_many) {
     // Sequences of few queries stay with the kernel that they have elsewhere.
     Attention many = work;
     many.part = Part::kMany;

@@ -7,4 +7,7 @@ if (QUIRE_CUDA)
   # Headers of C++ that kernels share call constexpr functions; those are fine on a card.
   target_compile_options(quire_ops_cuda PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-Xfatbin=-compress-all>")
   target_link_libraries(quire_ops_cuda PRIVATE ${CMAKE_DL_LIBS})
+  if(quire_flashinfer_includes)
+    include(ops/cuda/flashinfer/sources.cmake)
+  endif()
 endif()

@@ -1,0 +1,9 @@
+#include "ops/cuda/flashinfer/fa2.cuh"
+
+namespace quire::ops::cuda {
+
+void launch_fa2_bf16_128(const PromptsLaunch& launch, cudaStream_t stream) {
+  launch_fa2<nv_bfloat16, 128>(launch, stream);
+}
+
+}  // namespace quire::ops::cuda

@@ -1,0 +1,9 @@
+#include "ops/cuda/flashinfer/fa3.cuh"
+
+namespace quire::ops::cuda {
+
+void launch_fa3_f16_128(const PromptsLaunch& launch, cudaStream_t stream) {
+  launch_fa3<cutlass::half_t, 128>(launch, stream);
+}
+
+}  // namespace quire::ops::cuda

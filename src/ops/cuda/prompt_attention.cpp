@@ -1,0 +1,39 @@
+#include "ops/cuda/prompt_attention.h"
+
+#ifdef QUIRE_HAS_FLASHINFER
+#include "ops/cuda/flashinfer/flashinfer_attention.h"
+#endif
+
+namespace quire::ops::cuda {
+namespace {
+
+// Until FlashInfer's kernels have run on a card for every shape that they are chosen for, they are there for who asks
+// for them: "auto" is quire's own.
+constexpr bool kAutoIsNative = true;
+
+}  // namespace
+
+Result<std::unique_ptr<PromptAttention>> make_prompt_attention(AttentionBackend asked,
+                                                               [[maybe_unused]] const AttentionCard& card,
+                                                               [[maybe_unused]] Allocator& memory,
+                                                               [[maybe_unused]] cudaStream_t stream) {
+  const bool by_name = asked == AttentionBackend::kFlashInfer || asked == AttentionBackend::kFa3;
+  if (!by_name && (kAutoIsNative || asked == AttentionBackend::kNative)) return std::unique_ptr<PromptAttention>();
+  if (by_name && card.batch_invariant) {
+    return invalid_argument(
+        "attention_backend \"{}\" sums in an order that depends on a request's company, which batch_invariant rules "
+        "out: leave out one of them",
+        name(asked));
+  }
+#ifdef QUIRE_HAS_FLASHINFER
+  return make_flashinfer_attention(asked, card, memory, stream);
+#else
+  if (!by_name) return std::unique_ptr<PromptAttention>();
+  return unavailable(
+      "attention_backend \"{}\": this quire was built without FlashInfer's headers. Build it with cmake "
+      "-DQUIRE_FLASHINFER=ON, or choose native",
+      name(asked));
+#endif
+}
+
+}  // namespace quire::ops::cuda
