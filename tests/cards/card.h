@@ -19,11 +19,12 @@ bool is_played(std::string_view backend);
 struct CardUse {
   bool checked = false;  // an op that is given the host's ordinary memory ends the test
   bool batch_invariant = false;
-  bool rounds_activations = true;  // to 8 bits, where weights have them
+  bool rounds_activations = true;       // to 8 bits, where weights have them
+  std::string_view attention = "auto";  // as --attention-backend says it
 };
 
-// nullptr: there is none, or the tests were built without. An op is done when its call returns, as tests expect that
-// read what it wrote.
+// nullptr: there is none or none that has such attention, or the tests were built without. An op is done when its call
+// returns, as tests expect that read what it wrote.
 std::unique_ptr<ops::Backend> make_card(int host_threads, const CardUse& use = {});
 
 }  // namespace quire::cards

@@ -252,6 +252,19 @@ TEST(EngineOnPlayedCard, SaysWhichDeviceItUsesAndRefusesWhatACardHasNot) {
   };
   EXPECT_NE(refused([](EngineConfig& c) { c.device = "cuda:7"; }).find("no card 7"), std::string::npos);
   EXPECT_NE(refused([](EngineConfig& c) { c.device = "gpu"; }).find("auto, cpu, cuda"), std::string::npos);
+  EXPECT_NE(refused([](EngineConfig& c) { c.attention_backend = "flash"; }).find("auto, native, flashinfer, fa3"),
+            std::string::npos);
+  for (const char* backend : {"flashinfer", "fa3"}) {
+    const auto with = [&](auto change) {
+      return refused([&](EngineConfig& c) {
+        c.attention_backend = backend;
+        change(c);
+      });
+    };
+    EXPECT_NE(with([](EngineConfig& c) { c.device = "cpu"; }).find("is for --device cuda"), std::string::npos);
+    EXPECT_NE(with([](EngineConfig& c) { c.kv_cache_dtype = "float32"; }).find("choose native"), std::string::npos);
+    EXPECT_NE(with([](EngineConfig& c) { c.batch_invariant = true; }).find("batch_invariant"), std::string::npos);
+  }
   EXPECT_NE(refused([](EngineConfig& c) { c.isa = "avx2"; }).find("--device cpu"), std::string::npos);
 }
 

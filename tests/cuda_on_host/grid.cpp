@@ -38,6 +38,13 @@ void initialise_quire_dynamic_shared() __asm__("_ZTHN5quire3ops4cuda20quire_dyna
 void initialise_quire_dynamic_shared() {}
 }  // namespace quire::ops::cuda
 
+// The same memory as FlashInfer's kernels name it.
+namespace flashinfer {
+extern thread_local unsigned char smem[256 << 10] __attribute__((alias("_ZN5quire3ops4cuda20quire_dynamic_sharedE")));
+void initialise_smem() __asm__("_ZTHN10flashinfer4smemE");
+void initialise_smem() {}
+}  // namespace flashinfer
+
 namespace quire::cuda_on_host {
 namespace {
 
@@ -80,6 +87,11 @@ class Card {
   cudaError_t run(const cudaLaunchConfig_t& config, bool overlaps, const void* kernel, void (*run_thread)(void*),
                   void* arguments);
   cudaError_t set_attribute(const void* kernel, cudaFuncAttribute attribute, int value);
+  void remember(const void* kernel, LaunchByAddresses launch) { launches_[kernel] = launch; }
+  LaunchByAddresses launch_of(const void* kernel) const {
+    const auto launch = launches_.find(kernel);
+    return launch == launches_.end() ? nullptr : launch->second;
+  }
   void reverse(bool reverse) { reverse_ = reverse; }
 
   // Of the running thread.
@@ -112,6 +124,7 @@ class Card {
 
   bool reverse_ = false;
   std::map<const void*, size_t> shared_limits_;
+  std::map<const void*, LaunchByAddresses> launches_;
 
   // Of the launch.
   bool overlaps_ = false;
@@ -432,6 +445,14 @@ cudaError_t run_grid(const cudaLaunchConfig_t& config, bool overlaps, const void
 cudaError_t set_attribute(const void* kernel, cudaFuncAttribute attribute, int value) {
   const std::lock_guard lock(card_mutex());
   return Card::instance().set_attribute(kernel, attribute, value);
+}
+void remember(const void* kernel, LaunchByAddresses launch) {
+  const std::lock_guard lock(card_mutex());
+  Card::instance().remember(kernel, launch);
+}
+LaunchByAddresses launch_of(const void* kernel) {
+  const std::lock_guard lock(card_mutex());
+  return Card::instance().launch_of(kernel);
 }
 uint64_t meet_warp(WarpCall call, unsigned mask, uint64_t value, int source_lane) {
   return Card::instance().meet_warp(call, mask, value, source_lane);

@@ -94,6 +94,10 @@ namespace quire::cuda_on_host {
 cudaError_t run_grid(const cudaLaunchConfig_t& config, bool overlaps, const void* kernel, void (*run_thread)(void*),
                      void* arguments);
 cudaError_t set_attribute(const void* kernel, cudaFuncAttribute attribute, int value);
+// How a kernel is launched whose type was forgotten (cudaLaunchKernel): with the addresses of its arguments.
+using LaunchByAddresses = cudaError_t (*)(const cudaLaunchConfig_t& config, const void* kernel, void** arguments);
+void remember(const void* kernel, LaunchByAddresses launch);
+LaunchByAddresses launch_of(const void* kernel);
 
 // Whether the stream's calls are taken down instead of done; takes one down.
 bool is_captured(cudaStream_t stream);
@@ -143,8 +147,17 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
   return cudaSuccess;
 }
 
+// The kernel's type is known here: cudaLaunchKernel() takes only kernels that this was called with.
 template <typename... Parameters>
 cudaError_t cudaFuncSetAttribute(void (*kernel)(Parameters...), cudaFuncAttribute attribute, int value) {
+  const auto launch = [](const cudaLaunchConfig_t& config, const void* untyped, void** arguments) {
+    const auto typed = reinterpret_cast<void (*)(Parameters...)>(const_cast<void*>(untyped));
+    return [&]<size_t... kIndices>(std::index_sequence<kIndices...>) {
+      return cudaLaunchKernelEx(&config, typed, *static_cast<Parameters*>(arguments[kIndices])...);
+    }
+    (std::index_sequence_for<Parameters...>());
+  };
+  quire::cuda_on_host::remember(reinterpret_cast<const void*>(kernel), launch);
   return quire::cuda_on_host::set_attribute(reinterpret_cast<const void*>(kernel), attribute, value);
 }
 
@@ -155,6 +168,20 @@ struct cudaFuncAttributes {
 template <typename... Parameters>
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, void (*)(Parameters...)) {
   *attributes = {90, 90};
+  return cudaSuccess;
+}
+
+inline cudaError_t cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** arguments, size_t shared_bytes,
+                                    cudaStream_t stream) {
+  const auto launch = quire::cuda_on_host::launch_of(kernel);
+  if (launch == nullptr) return cudaErrorInvalidValue;
+  return launch({.gridDim = grid, .blockDim = block, .dynamicSmemBytes = shared_bytes, .stream = stream}, kernel,
+                arguments);
+}
+
+template <typename Kernel>
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Kernel, int, size_t) {
+  *blocks = 1;
   return cudaSuccess;
 }
 
@@ -288,6 +315,18 @@ QUIRE_MIN_MAX(unsigned long)
 QUIRE_MIN_MAX(long long)
 QUIRE_MIN_MAX(unsigned long long)
 #undef QUIRE_MIN_MAX
+inline unsigned min(int a, unsigned b) {
+  return min(static_cast<unsigned>(a), b);
+}
+inline unsigned min(unsigned a, int b) {
+  return min(a, static_cast<unsigned>(b));
+}
+inline unsigned max(int a, unsigned b) {
+  return max(static_cast<unsigned>(a), b);
+}
+inline unsigned max(unsigned a, int b) {
+  return max(a, static_cast<unsigned>(b));
+}
 // A NaN loses, as on the card.
 inline float min(float a, float b) {
   return fminf(a, b);

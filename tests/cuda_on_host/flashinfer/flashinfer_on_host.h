@@ -1,0 +1,248 @@
+// Stands in for those of FlashInfer's headers that are written in a card's machine language, for a host that plays the
+// card: included before them, with their guards set. Tensor cores' products and the loads that feed them are done by
+// the lanes of a warp together, as PTX's manual lays their numbers out over lanes.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#define FLASHINFER_MATH_CUH_
+#define FLASHINFER_MMA_CUH_
+
+[[noreturn]] inline void quire_not_played(const char* what) {
+  std::fprintf(stderr, "cuda_on_host: %s is not played\n", what);
+  std::abort();
+}
+#define FLASHINFER_RUNTIME_ASSERT(what) quire_not_played(what)
+
+// What else its headers name.
+namespace cuda {
+namespace std = ::std;
+}
+using std::isfinite;
+using std::signbit;
+using nv_half = __half;
+inline __half2 __float2half2_rn(float x) {
+  return __floats2half2_rn(x, x);
+}
+inline __nv_bfloat162 __float2bfloat162_rn(float x) {
+  return __floats2bfloat162_rn(x, x);
+}
+inline __nv_bfloat162 make_bfloat162(__nv_bfloat16 x, __nv_bfloat16 y) {
+  return {x, y};
+}
+inline __half2 __hmul2(__half2 a, __half2 b) {
+  return {float(a.x) * float(b.x), float(a.y) * float(b.y)};
+}
+inline __nv_bfloat162 __hmul2(__nv_bfloat162 a, __nv_bfloat162 b) {
+  return {float(a.x) * float(b.x), float(a.y) * float(b.y)};
+}
+inline __half __hmax(__half a, __half b) {
+  return fmaxf(a, b);
+}
+inline __half2 __hmax2(__half2 a, __half2 b) {
+  return {__hmax(a.x, b.x), __hmax(a.y, b.y)};
+}
+inline __half2 operator*(__half2 a, __half2 b) {
+  return __hmul2(a, b);
+}
+inline __half2 operator-(__half2 a, __half2 b) {
+  return {float(a.x) - float(b.x), float(a.y) - float(b.y)};
+}
+template <typename T>
+T __ldca(const T* at) {
+  return *at;
+}
+inline cudaError_t cudaOccupancyMaxPotentialClusterSize(int* size, const void*, const cudaLaunchConfig_t*) {
+  *size = 1;
+  return cudaSuccess;
+}
+
+namespace flashinfer::math {
+
+constexpr float log2e = 1.44269504088896340736f;
+constexpr float loge2 = 0.693147180559945309417f;
+constexpr float inf = std::numeric_limits<float>::infinity();
+
+inline float ptx_exp2(float x) {
+  return std::exp2(x);
+}
+inline half2 ptx_exp2(half2 x) {
+  return {half(std::exp2(float(x.x))), half(std::exp2(float(x.y)))};
+}
+inline half ptx_exp2(half x) {
+  return half(std::exp2(float(x)));
+}
+inline float ptx_log2(float x) {
+  return std::log2(x);
+}
+inline float ptx_rcp(float x) {
+  return 1.0f / x;
+}
+inline float rsqrt(float x) {
+  return 1.0f / std::sqrt(x);
+}
+inline float tanh(float x) {
+  return std::tanh(x);
+}
+inline half tanh(half x) {
+  return half(std::tanh(float(x)));
+}
+inline half2 tanh(half2 x) {
+  return {tanh(x.x), tanh(x.y)};
+}
+inline float shfl_xor_sync(float x, int mask) {
+  return __shfl_xor_sync(0xffffffffu, x, mask);
+}
+inline half2 shfl_xor_sync(half2 x, int mask) {
+  return __shfl_xor_sync(0xffffffffu, x, mask);
+}
+
+}  // namespace flashinfer::math
+
+namespace quire::cuda_on_host {
+
+// What a lane of each warp shows the others while they meet.
+struct Shown {
+  const void* a = nullptr;
+  const void* b = nullptr;
+};
+inline Shown* shown_by_warp() {
+  static thread_local Shown all[32][32];
+  const unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+  return all[thread / 32];
+}
+
+// Calls work(what the lanes show) once all of them have come; their memory stays as it is until all are done.
+template <typename Work>
+void meet(const void* a, const void* b, const Work& work) {
+  Shown* shown = shown_by_warp();
+  shown[lane()] = {a, b};
+  __syncwarp();
+  work(shown);
+  __syncwarp();
+}
+
+template <typename T>
+float number_of(uint32_t pair, int which) {
+  const auto bits = static_cast<unsigned short>(pair >> (16 * which));
+  if constexpr (std::is_same_v<T, half>) return __half2float(__ushort_as_half(bits));
+  return __bfloat162float(__ushort_as_bfloat16(bits));
+}
+
+// Number (row, column) of a matrix of 16 x 16 of which each lane has four registers of two numbers: quarters of 8 x 8,
+// first the upper left one, then the lower left, the upper right and the lower right.
+template <typename T>
+float left_number(const Shown* shown, int row, int column) {
+  const int source = row % 8 * 4 + column % 8 / 2;
+  return number_of<T>(static_cast<const uint32_t*>(shown[source].a)[row / 8 + column / 8 * 2], column % 2);
+}
+// The same of one that is stored by columns, first its columns 0 to 7: rows 0 to 7, then 8 to 15.
+template <typename T>
+float right_number(const Shown* shown, int row, int column) {
+  const int source = column % 8 * 4 + row % 8 / 2;
+  return number_of<T>(static_cast<const uint32_t*>(shown[source].b)[row / 8 + column / 8 * 2], row % 2);
+}
+
+}  // namespace quire::cuda_on_host
+
+namespace flashinfer::mma {
+
+enum class MMAMode { kInit, kInplaceUpdate };
+
+// Four matrices of 8 x 8 numbers of 16 bits: lane i names row i % 8 of matrix i / 8, and is given of each matrix the
+// two numbers at row i / 4 from column i % 4 * 2 on; transposed, of each column.
+template <bool kTransposed, typename T>
+void load_matrices(uint32_t* registers, const T* row) {
+  if (reinterpret_cast<uintptr_t>(row) % 16 != 0) std::abort();
+  quire::cuda_on_host::meet(row, nullptr, [&](const quire::cuda_on_host::Shown* shown) {
+    const int lane = quire::cuda_on_host::lane();
+    for (int m = 0; m < 4; ++m) {
+      uint16_t pair[2];
+      for (int i = 0; i < 2; ++i) {
+        const int from = kTransposed ? lane % 4 * 2 + i : lane / 4;
+        const int column = kTransposed ? lane / 4 : lane % 4 * 2 + i;
+        std::memcpy(&pair[i], static_cast<const uint16_t*>(shown[m * 8 + from].a) + column, sizeof(uint16_t));
+      }
+      registers[m] = pair[0] | static_cast<uint32_t>(pair[1]) << 16;
+    }
+  });
+}
+template <typename T>
+void ldmatrix_m8n8x4(uint32_t* registers, T* row) {
+  load_matrices<false>(registers, row);
+}
+template <typename T>
+void ldmatrix_m8n8x4_trans(uint32_t* registers, T* row) {
+  load_matrices<true>(registers, row);
+}
+// Of numbers of 8 bits: not played.
+template <typename T>
+void ldmatrix_m8n8x4_left_half(uint32_t*, T*) {
+  quire_not_played("ldmatrix of halves");
+}
+template <typename T>
+void ldmatrix_m8n8x4_right_half(uint32_t*, T*) {
+  quire_not_played("ldmatrix of halves");
+}
+template <typename T>
+void ldmatrix_m8n8x4_trans_left_half(uint32_t*, T*) {
+  quire_not_played("ldmatrix of halves");
+}
+template <typename T>
+void ldmatrix_m8n8x4_trans_right_half(uint32_t*, T*) {
+  quire_not_played("ldmatrix of halves");
+}
+template <typename T>
+void stmatrix_m8n8x4(uint32_t*, T*) {
+  quire_not_played("stmatrix");
+}
+
+// [16, 16] by [16, 16], sums in floats: of each half of the columns a lane has rows lane / 4 and lane / 4 + 8, two
+// numbers from column lane % 4 * 2 on.
+template <typename T, MMAMode kMode = MMAMode::kInplaceUpdate>
+void mma_sync_m16n16k16_row_col_f16f16f32(float* sums, uint32_t* a, uint32_t* b) {
+  quire::cuda_on_host::meet(a, b, [&](const quire::cuda_on_host::Shown* shown) {
+    using namespace quire::cuda_on_host;
+    for (int i = 0; i < 8; ++i) {
+      const int row = lane() / 4 + i / 2 % 2 * 8;
+      const int column = i / 4 * 8 + lane() % 4 * 2 + i % 2;
+      float sum = kMode == MMAMode::kInit ? 0.0f : sums[i];
+      for (int k = 0; k < 16; ++k) sum += left_number<T>(shown, row, k) * right_number<T>(shown, k, column);
+      sums[i] = sum;
+    }
+  });
+}
+// Sums of the rows of [16, 16]: every four lanes of a row have them.
+template <typename T>
+void m16k16_rowsum_f16f16f32(float* sums, T* a) {
+  quire::cuda_on_host::meet(a, nullptr, [&](const quire::cuda_on_host::Shown* shown) {
+    using namespace quire::cuda_on_host;
+    for (int half_of_rows = 0; half_of_rows < 2; ++half_of_rows) {
+      for (int k = 0; k < 16; ++k) sums[half_of_rows] += left_number<T>(shown, lane() / 4 + half_of_rows * 8, k);
+    }
+  });
+}
+template <typename T, MMAMode kMode = MMAMode::kInplaceUpdate>
+void mma_sync_m16n16k32_row_col_f8f8f32(float*, uint32_t*, uint32_t*) {
+  quire_not_played("a product of 8 bits");
+}
+template <typename T>
+void m16k32_rowsum_f8f8f32(float*, T*) {
+  quire_not_played("a product of 8 bits");
+}
+template <MMAMode kMode = MMAMode::kInplaceUpdate>
+void mma_sync_m16n16k16_row_col_f16f16f16(uint32_t*, uint32_t*, uint32_t*) {
+  quire_not_played("a product with sums of 16 bits");
+}
+
+}  // namespace flashinfer::mma

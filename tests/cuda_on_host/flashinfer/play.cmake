@@ -1,0 +1,28 @@
+# FlashInfer's FA2 on the host that plays a card: its own headers with stand-ins for those that are written in a card's
+# machine language. FA3 has none.
+set(flashinfer_sources ${CMAKE_SOURCE_DIR}/src/ops/cuda/flashinfer)
+list(GET quire_flashinfer_includes 0 flashinfer_headers)
+# g++ wants the word `template` in places where nvcc does without.
+file(READ ${flashinfer_headers}/flashinfer/attention/prefill.cuh prefill)
+string(REGEX REPLACE "smem\\.(get_permuted_offset|load_[a-z0-9_]*)<" "smem.template \\1<" prefill "${prefill}")
+string(REPLACE ">::cast<" ">::template cast<" prefill "${prefill}")
+file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/flashinfer/flashinfer/attention/prefill.cuh CONTENT "${prefill}" @ONLY)
+
+file(GLOB flashinfer_kernels CONFIGURE_DEPENDS ${flashinfer_sources}/fa2_*.cu)
+list(APPEND flashinfer_kernels ${flashinfer_sources}/plan.cu)
+set_source_files_properties(${flashinfer_kernels} ${flashinfer_sources}/rows.cu PROPERTIES
+                            LANGUAGE CXX COMPILE_OPTIONS "-x;c++;-Wno-unknown-pragmas")
+add_library(quire_flashinfer_on_host OBJECT ${flashinfer_kernels})
+# The card that its headers shall be read for.
+target_compile_definitions(quire_flashinfer_on_host PRIVATE __CUDA_ARCH__=800)
+target_compile_options(quire_flashinfer_on_host PRIVATE -include flashinfer_on_host.h -w -fno-strict-aliasing
+                       $<$<BOOL:${QUIRE_HOST_HAS_FMA}>:-mfma>
+                       $<$<BOOL:${QUIRE_SANITIZE}>:-fno-sanitize=undefined>)  # what it finds there is not ours
+target_include_directories(quire_flashinfer_on_host PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/flashinfer
+                           ${CMAKE_CURRENT_SOURCE_DIR}/include)
+target_include_directories(quire_flashinfer_on_host SYSTEM PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/flashinfer
+                           ${flashinfer_headers} ${flashinfer_headers}/flashinfer/attention)
+target_link_libraries(quire_flashinfer_on_host PRIVATE quire_ops)
+target_sources(quire_ops_cuda_on_host PRIVATE $<TARGET_OBJECTS:quire_flashinfer_on_host> ${flashinfer_sources}/rows.cu
+               ${flashinfer_sources}/flashinfer_attention.cpp ${flashinfer_sources}/kernels.cpp)
+target_compile_definitions(quire_ops_cuda_on_host PRIVATE QUIRE_HAS_FLASHINFER)
