@@ -263,6 +263,17 @@ TEST_P(FlashInferPlansTest, PagesBehindAWindowMayBeSomebodyElses) {
   EXPECT_EQ(sequences.attend(parts, attention_.get()), before);
 }
 
+TEST_P(FlashInferPlansTest, WhoseTurnItIsChangesNoBit) {
+  Sequences sequences(GetParam(), {170, 90}, random_);
+  const std::vector<Part> parts = {{170, 130}, {90, 80}};
+  const std::vector<float> forwards = sequences.attend(parts, attention_.get());
+  quire_cuda_on_host_reverse(true);
+  const std::vector<float> backwards = sequences.attend(parts, attention_.get());
+  quire_cuda_on_host_reverse(false);
+  EXPECT_FALSE(forwards.empty());
+  EXPECT_EQ(backwards, forwards);
+}
+
 TEST_P(FlashInferPlansTest, WhatItHasNoKernelOrRoomForIsLeftToOthers) {
   Sequences prompts(GetParam(), {100, 200}, random_);
   EXPECT_TRUE(prompts.attend({{100, 3}, {200, 8}}, attention_.get()).empty());

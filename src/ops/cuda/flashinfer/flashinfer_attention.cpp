@@ -113,9 +113,9 @@ PromptNumbers numbers_of(const PagedAttentionArgs& args) {
   return numbers;
 }
 
-// The prompts' pages one behind the other. Where a window has left pages behind there are none in the table: FA3 reads
-// a tile before the window and leaves it out, and gets a page of numbers to do so, the first that there is. False: the
-// last page alone is there, whose end holds no numbers.
+// The prompts' pages one behind the other. Where a window has left pages behind there are none in the table; FA3 reads
+// keys of a tile before the window and values of the very first, weighs them with 0, and gets the first page that there
+// is to do so, for 0 times what is no number is none. False: the last page alone is there, whose end holds no numbers.
 bool fill_gaps(const PromptNumbers& numbers, std::vector<int32_t>& pages) {
   bool filled = true;
   for (size_t s = 0; s < numbers.context_lengths.size(); ++s) {
