@@ -61,6 +61,40 @@ struct Softmax {
   float sum;
 };
 
+// --- of the kernels with tensor cores: the numbers that those multiply, F16 or BF16
+
+template <typename T>
+__device__ inline T rounded(float x) {
+  if constexpr (std::is_same_v<T, __half>) {
+    return __float2half_rn(x);
+  } else {
+    return __float2bfloat16_rn(x);
+  }
+}
+template <typename T>
+__device__ inline float number(T x) {
+  if constexpr (std::is_same_v<T, __half>) {
+    return __half2float(x);
+  } else {
+    return __bfloat162float(x);
+  }
+}
+
+// Powers of two that a score may be above what exponents are relative to.
+constexpr float kMostAbove = 8;
+
+// `maximum`: the largest score of a tile. Exponents are relative to total.maximum, which follows it only when it is far
+// above: what was summed before is to be multiplied by what is returned, 1 nearly always.
+__device__ inline float follow(Softmax& total, float maximum) {
+  const bool first = total.maximum == -INFINITY && maximum > -INFINITY;
+  if (!first && !(maximum > total.maximum + kMostAbove)) return 1;
+  const float factor = exp2f(total.maximum - maximum);
+  total = {maximum, total.sum * factor};
+  return factor;
+}
+
+// --- of those in splits
+
 // Part of a row folded into what came before it: weights of the two.
 struct Fold {
   float before;

@@ -29,7 +29,6 @@ constexpr int kWeightStride = kTile + 8;
 constexpr int kMovedStride = kFragment + 4;
 constexpr int kLanesOfRow = kThreads / kRows;  // of the softmax: a row has 8 neighbouring lanes
 constexpr int kEach = kTile / kLanesOfRow;     // positions of a lane
-constexpr float kMostAbove = 8;                // as in attention_tiles.cu
 
 // What a block multiplies, and how its tiles lie in the cache. kShared: values are keys.
 template <DType kFormat_, int kHeadDim_, bool kShared_>
@@ -57,23 +56,6 @@ struct Kind {
   static constexpr int kBytes = kFactors + kRows * 4;
   static_assert(kHeadDim % (kFragment * kWarps) == 0);
 };
-
-template <typename T>
-__device__ inline T rounded(float x) {
-  if constexpr (std::is_same_v<T, __half>) {
-    return __float2half_rn(x);
-  } else {
-    return __float2bfloat16_rn(x);
-  }
-}
-template <typename T>
-__device__ inline float number(T x) {
-  if constexpr (std::is_same_v<T, __half>) {
-    return __half2float(x);
-  } else {
-    return __bfloat162float(x);
-  }
-}
 
 // Begins to copy the codes of positions [begin, begin + kTile) that lie in [first, last]; zeros in place of the others,
 // whose memory may hold no numbers.
@@ -142,11 +124,7 @@ __device__ void weigh(const Attention& args, LaneRow& row, int32_t begin, float*
   }
   for (int offset = kLanesOfRow / 2; offset > 0; offset /= 2)
     maximum = fmaxf(maximum, __shfl_xor_sync(kAllLanes, maximum, offset));
-  float factor = 1;
-  if (maximum > row.total.maximum + kMostAbove || (row.total.maximum == -INFINITY && maximum > -INFINITY)) {
-    factor = exp2f(row.total.maximum - maximum);
-    row.total = {maximum, row.total.sum * factor};
-  }
+  const float factor = follow(row.total, maximum);
   if (part == 0) factors[index] = factor;
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {

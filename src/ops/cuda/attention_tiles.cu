@@ -24,24 +24,6 @@ constexpr int kFragment = 16;
 constexpr int kScoreStride = kTile + 4;
 constexpr int kWeightStride = kTile + 8;
 constexpr int kMovedStride = kFragment + 4;
-constexpr float kMostAbove = 8;  // powers of two that a score may be above what exponents are relative to
-
-template <typename T>
-__device__ inline T rounded(float x) {
-  if constexpr (std::is_same_v<T, __half>) {
-    return __float2half_rn(x);
-  } else {
-    return __float2bfloat16_rn(x);
-  }
-}
-template <typename T>
-__device__ inline float number(T x) {
-  if constexpr (std::is_same_v<T, __half>) {
-    return __half2float(x);
-  } else {
-    return __bfloat162float(x);
-  }
-}
 
 // Calls body(format) for the format of a cache whose numbers become T.
 template <typename T, typename Body>
@@ -199,11 +181,7 @@ __global__ void __launch_bounds__(kThreads) attend_tiles_kernel(const Attention 
       maximum = fmaxf(maximum, score);
     }
     maximum = fmaxf(maximum, __shfl_xor_sync(kAllLanes, maximum, 1));
-    float factor = 1;
-    if (maximum > row.total.maximum + kMostAbove || (row.total.maximum == -INFINITY && maximum > -INFINITY)) {
-      factor = exp2f(row.total.maximum - maximum);
-      row.total = {maximum, row.total.sum * factor};
-    }
+    const float factor = follow(row.total, maximum);
     if (__any_sync(kAllLanes, factor != 1)) {
 #pragma unroll
       for (auto& sum : sums) {
