@@ -162,6 +162,15 @@ __device__ inline bool find_rows(const Attention& args, int rows_per_block, Rows
   return rows.first < rows.num_rows;
 }
 
+// The splits of `length` positions that a block whose rows see positions [first, last] goes through: all, or the one
+// that is its own. false: its rows see none of that.
+__device__ inline bool find_splits(const Attention& args, int32_t length, int32_t first, int32_t last,
+                                   int32_t& first_split, int32_t& last_split) {
+  first_split = args.num_splits > 0 ? static_cast<int32_t>(blockIdx.z) : first / length;
+  last_split = args.num_splits > 0 ? static_cast<int32_t>(blockIdx.z) : last / length;
+  return first_split >= first / length && last_split <= last / length;
+}
+
 // Where position p of a sequence lies: its block's part of the kv head, and its place in the block.
 struct Slot {
   const uint8_t* head;

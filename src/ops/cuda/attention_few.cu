@@ -159,10 +159,9 @@ __global__ void __launch_bounds__(kThreads) attend_few_kernel(const Attention ar
   const int32_t last_row = min(block.first + kRows, block.num_rows) - 1;
   const int32_t last = block.first_position + last_row / args.group;
   const int32_t first = first_seen(args, block.first_position + block.first / args.group);
-  // The splits of this block.
-  const int32_t first_split = args.num_splits > 0 ? static_cast<int32_t>(blockIdx.z) : first / kFewSplit;
-  const int32_t last_split = args.num_splits > 0 ? static_cast<int32_t>(blockIdx.z) : last / kFewSplit;
-  if (first_split < first / kFewSplit || last_split > last / kFewSplit) return;
+  int32_t first_split = 0;
+  int32_t last_split = 0;
+  if (!find_splits(args, kFewSplit, first, last, first_split, last_split)) return;
 
   auto* shared = dynamic_shared<uint8_t>();
   auto* queries = reinterpret_cast<T*>(shared + K::kQueries);

@@ -130,14 +130,10 @@ __global__ void combine_experts_kernel(MoeCombineArgs args) {
   });
 }
 
-template <bool kHalf>
-__global__ void round_rows_kernel(const float* x, int64_t x_stride, int64_t num_rows, int64_t columns, uint16_t* out) {
+__global__ void round_rows_kernel(const float* x, int64_t x_stride, int64_t num_rows, int64_t columns, OutRows out) {
   begin_kernel();
-  for_numbers(num_rows, columns, [&](int64_t row, int64_t i) {
-    const float value = x[row * x_stride + i];
-    out[row * columns + i] =
-        kHalf ? __half_as_ushort(__float2half_rn(value)) : __bfloat16_as_ushort(__float2bfloat16_rn(value));
-  });
+  for_numbers(num_rows, columns,
+              [&](int64_t row, int64_t i) { store_number(out, row * columns + i, x[row * x_stride + i]); });
 }
 
 }  // namespace
@@ -198,9 +194,8 @@ void combine_experts(const MoeCombineArgs& args, cudaStream_t stream) {
 void round_rows(const float* x, int64_t x_stride, int64_t num_rows, int64_t columns, DType to, void* out,
                 cudaStream_t stream) {
   if (num_rows == 0 || columns == 0) return;
-  auto* kernel = to == DType::kF16 ? round_rows_kernel<true> : round_rows_kernel<false>;
-  launch(kernel, grid_of(num_rows, columns), kThreads, 0, stream, x, x_stride, num_rows, columns,
-         static_cast<uint16_t*>(out));
+  launch(round_rows_kernel, grid_of(num_rows, columns), kThreads, 0, stream, x, x_stride, num_rows, columns,
+         OutRows(out, to));
 }
 
 }  // namespace quire::ops::cuda

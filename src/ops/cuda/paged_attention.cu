@@ -286,10 +286,9 @@ __global__ void __launch_bounds__(kThreads) attend_rows(const Attention args) {
   const int32_t last_row = min(block.first + kRows, block.num_rows) - 1;
   const int32_t last = block.first_position + last_row / args.group;
   const int32_t first = first_seen(args, block.first_position + block.first / args.group);
-  // The splits of this block.
-  const int32_t first_split = args.num_splits > 0 ? static_cast<int32_t>(blockIdx.z) : first / kSplit;
-  const int32_t last_split = args.num_splits > 0 ? static_cast<int32_t>(blockIdx.z) : last / kSplit;
-  if (first_split < first / kSplit || last_split > last / kSplit) return;
+  int32_t first_split = 0;
+  int32_t last_split = 0;
+  if (!find_splits(args, kSplit, first, last, first_split, last_split)) return;
 
   const Layout at = layout(kChunks, kRows, args.head_dim);
   auto* shared = dynamic_shared<float>();
