@@ -216,6 +216,7 @@ void Engine::Impl::collect() {
   engine_metrics.forms(timings.forms);
   engine_metrics.stepped(done.plan);
   done.record.replayed = timings.replayed;
+  done.record.ahead = timings.ahead;
   done.record.host_rows = timings.host_rows;
   done.record.seconds[static_cast<size_t>(Phase::kPrepare)] = timings.prepare;
   done.record.seconds[static_cast<size_t>(Phase::kForward)] = timings.forward;

@@ -29,6 +29,7 @@ json::object as_json(const StepRecord& step) {
           {"preempted", json::array(step.preempted.begin(), step.preempted.end())},
           {"scheduled", std::move(runs)},  // [id, tokens computed before, tokens of this step]
           {"replayed", step.replayed},
+          {"launched_ahead", step.ahead},
           {"rows_sampled_on_host", step.host_rows},
           {"seconds", std::move(seconds)}};
 }

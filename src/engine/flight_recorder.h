@@ -33,6 +33,7 @@ struct StepRecord {
   int32_t blocks_used = 0, blocks_cached = 0, blocks_total = 0;
   int32_t copies = 0, swapped_in = 0, swapped_out = 0;  // blocks
   bool replayed = false;                                // the forward pass had been recorded before (a CUDA graph)
+  bool ahead = false;                                   // begun before the tokens of the step before were known
   int32_t host_rows = 0;                                // rows of logits that the host sampled from, or scored
   std::vector<SequenceId> preempted;
   std::vector<Run> runs;

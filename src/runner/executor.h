@@ -19,6 +19,7 @@ struct StepTimings {   // seconds of a step's phases
   double forward = 0;
   double sample = 0;
   bool replayed = false;  // `forward` was recorded before
+  bool ahead = false;     // launched before the tokens of the step before were known here
   int32_t host_rows = 0;  // rows of logits that the host sampled from, or scored
   double forms = 0;       // processor time that the forms of answers took, beside `forward` or in `sample`
 };

@@ -34,6 +34,10 @@ class LocalExecutor final : public Executor {
   }
   Result<ExecutedStep> collect() override {
     if (!runner_->any_under_way()) launch();
+    if (overlaps()) {
+      runner_->choose();
+      launch_ready();
+    }
     ExecutedStep step = runner_->finish();
     if (overlaps()) launch_ready();
     return step;

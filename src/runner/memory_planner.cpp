@@ -57,7 +57,9 @@ int64_t workspace_bytes(const EngineConfig& config, const PlannedModel& planned,
   const int64_t batch_bytes = tokens * static_cast<int64_t>(4 * sizeof(int32_t) + sizeof(int64_t)) +
                               config.max_num_seqs * (2 + max_blocks) * static_cast<int64_t>(sizeof(int32_t));
   const int64_t sampler_bytes =
-      backend.computes_in_host_memory() ? 0 : DeviceSampler::device_bytes(model.config().vocab_size, tokens);
+      backend.computes_in_host_memory()
+          ? 0
+          : DeviceSampler::device_bytes(model.config().vocab_size, tokens) + masked_hidden_bytes(planned);
   return (planned.workspace_floats + logit_memory_floats(model)) * static_cast<int64_t>(sizeof(float)) + batch_bytes +
          sampler_bytes + backend.scratch_bytes(tokens);
 }
@@ -81,6 +83,10 @@ int32_t largest_recorded_step(const EngineConfig& config, const ModelConfig& mod
 }
 
 }  // namespace
+
+int64_t masked_hidden_bytes(const PlannedModel& planned) {
+  return planned.max_num_seqs * planned.config.hidden_size * static_cast<int64_t>(sizeof(float));
+}
 
 double memory_utilization(const EngineConfig& config, ops::Backend& backend) {
   if (config.memory_utilization > 0) return config.memory_utilization;
@@ -130,6 +136,7 @@ Result<PlannedModel> plan_model(const EngineConfig& config, const checkpoint::Ch
                             config.max_model_len, planned.config.max_position);
   }
   planned.max_model_len = config.max_model_len > 0 ? config.max_model_len : planned.config.max_position;
+  planned.max_num_seqs = config.max_num_seqs;
 
   nn::Loader loader(nn::Loader::Mode::kPlan, checkpoint, backend, planned.quantization);
   QUIRE_ASSIGN_OR_RETURN(const std::unique_ptr<models::Model> model,

@@ -38,12 +38,16 @@ struct PlannedModel {
   DType kv_dtype = DType::kF32;
   nn::Quantization quantization = nn::Quantization::kNone;
   int64_t max_model_len = 0;
+  int64_t max_num_seqs = 0;
   std::string swap_folder;       // of the second pool's file; empty: host memory
   int64_t workspace_floats = 0;  // of the model's own forward pass, for the largest step
   // Sequences of the largest step that decodes and is recorded to be replayed; 0: none is.
   int32_t largest_recorded_step = 0;
   MemoryPlan memory;  // measured_workspace_bytes: only after the start
 };
+
+// Of the hidden states of rows whose tokens a form may refuse, where tokens are chosen on the device.
+int64_t masked_hidden_bytes(const PlannedModel& planned);
 
 // What the configuration says, or the device's default.
 double memory_utilization(const EngineConfig& config, ops::Backend& backend);

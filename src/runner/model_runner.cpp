@@ -119,7 +119,9 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const PlannedModel& pla
         Buffer(backend.host_allocator(), static_cast<size_t>(kLogitRows * planned.config.vocab_size) * sizeof(float));
     runner->device_sampler_ =
         std::make_unique<DeviceSampler>(backend, planned.config.vocab_size, memory.max_num_batched_tokens);
-    complete = complete && runner->host_logits_.data() != nullptr && runner->device_sampler_->has_memory();
+    runner->masked_hidden_ = Buffer(backend.allocator(), static_cast<size_t>(masked_hidden_bytes(planned)));
+    complete = complete && runner->host_logits_.data() != nullptr && runner->device_sampler_->has_memory() &&
+               runner->masked_hidden_.data() != nullptr;
   }
   if (!complete) {
     return resource_exhausted("no memory for the workspace of {}. Set --max-num-batched-tokens lower.",
@@ -187,17 +189,28 @@ void ModelRunner::launch(const StepPlan& plan) {
   Step step;
   step.plan = &plan;
   step.number = ++num_launched_;
+  step.timings.ahead = !under_way_.empty();
   const auto start = std::chrono::steady_clock::now();
   prepare(plan, step.timings);
+  divide_rows(step);
   step.timings.prepare = seconds_since(start);
   const auto prepared = std::chrono::steady_clock::now();
-  if (masks_ != nullptr) start_masks(plan);
+  if (!step.timings.ahead) start_masks(step);
   step.hidden = forward();
-  step.chosen_on_device = divide_rows(step);
-  if (step.chosen_on_device) draw(step);
+  const bool all_drawn = device_sampler_ != nullptr && step.num_drawn == step.rows.size();
+  if (all_drawn && !step.follows_tokens) draw(step);
   step.timings.forward = seconds_since(prepared);
   step.timings.replayed = replayed_;
   under_way_.push_back(std::move(step));
+}
+
+void ModelRunner::choose() {
+  QUIRE_CHECK(any_under_way());
+  Step& step = under_way_.front();
+  if (device_sampler_ == nullptr || step.chosen_on_device || step.num_drawn < step.rows.size()) return;
+  const auto start = std::chrono::steady_clock::now();
+  draw(step);
+  step.timings.sample = seconds_since(start);
 }
 
 ExecutedStep ModelRunner::finish() {
@@ -207,18 +220,27 @@ ExecutedStep ModelRunner::finish() {
   const auto start = std::chrono::steady_clock::now();
   ExecutedStep done{.result = empty_result(*step.plan), .timings = step.timings};
   if (!step.chosen_on_device && step.num_drawn > 0) draw(step);
-  std::vector<LogitRow> rows(step.rows.begin() + static_cast<std::ptrdiff_t>(step.num_drawn), step.rows.end());
-  if (step.chosen_on_device || step.num_drawn > 0) {
-    const std::vector<LogitRow> refused = take_drawn(step, done.result);
-    rows.insert(rows.end(), refused.begin(), refused.end());
-  }
-  sample(step, rows, done.result);
-  done.timings.host_rows = static_cast<int32_t>(rows.size());
-  done.timings.sample = seconds_since(start);
-  if (step.chosen_on_device) return done;
+  std::vector<LogitRow> refused;
+  if (step.chosen_on_device || step.num_drawn > 0) refused = take_drawn(step, done.result);
+  const std::span<const LogitRow> others = std::span(step.rows).subspan(step.num_drawn);
+  sample(*step.plan, step.hidden, others, done.result);
+  sample(*step.plan, masked_hidden_.as<float>(), refused, done.result);
+  done.timings.host_rows = static_cast<int32_t>(others.size() + refused.size());
   if (masks_ != nullptr) done.timings.forms = masks_->take_seconds();
   for (sampling::SamplingScratch& scratch : scratch_) done.timings.forms += std::exchange(scratch.form_seconds, 0.0);
+  if (!under_way_.empty()) go_on_after(!refused.empty());
+  done.timings.sample += seconds_since(start);
   return done;
+}
+
+// What the step that was launched ahead of the tokens is in want of, now that they are known.
+void ModelRunner::go_on_after(bool tokens_changed) {
+  Step& next = under_way_.front();
+  if (tokens_changed && !next.chosen_on_device) {
+    batch_.build(*next.plan, states_, block_size_);
+    next.hidden = forward();
+  }
+  if (!next.chosen_on_device) start_masks(next);
 }
 
 void ModelRunner::prepare(const StepPlan& plan, StepTimings& timings) {
@@ -289,10 +311,11 @@ void ModelRunner::record_steps() {
            recorder_.num_recordings(), seconds_since(start), format_bytes(free - backend_.free_memory()));
 }
 
-void ModelRunner::start_masks(const StepPlan& plan) {
+void ModelRunner::start_masks(const Step& step) {
+  if (masks_ == nullptr) return;
   std::vector<sampling::SequenceSampler*> samplers;
-  for (const LogitRow& row : batch_.logit_rows()) {
-    SequenceState& state = states_.at(plan.scheduled[static_cast<size_t>(row.sequence)].id);
+  for (const LogitRow& row : step.rows) {
+    SequenceState& state = state_of(*step.plan, row);
     if (row.target == kNoToken && state.fault.ok() && state.sampler.wants_mask()) samplers.push_back(&state.sampler);
   }
   if (!samplers.empty()) masks_->start(std::move(samplers));
@@ -302,44 +325,47 @@ SequenceState& ModelRunner::state_of(const StepPlan& plan, const LogitRow& row) 
   return states_.at(plan.scheduled[static_cast<size_t>(row.sequence)].id);
 }
 
-// [rows, vocab_size] on the device.
-float* ModelRunner::compute_logits(const float* hidden, std::span<const LogitRow> rows) {
-  const auto count = static_cast<int64_t>(rows.size());
-  const int64_t hidden_size = model_->config().hidden_size;
-  float* gathered = logit_memory_.as<float>();
-  float* logits = gathered + kLogitRows * hidden_size;
+// out: [rows, hidden_size].
+void ModelRunner::gather_hidden(const float* hidden, std::span<const LogitRow> rows, float* out) {
   std::vector<int32_t> indices;
   for (const LogitRow& row : rows) indices.push_back(row.row);
   row_numbers_.begin(StepNumbers::room(indices.size() * sizeof(int32_t)));
   const Mirrored<int32_t> gathered_rows = row_numbers_.add(indices);
   row_numbers_.upload();
-  backend_(ops::GatherRowsArgs{
-      .in = hidden, .size = hidden_size, .rows = gathered_rows, .num_rows = count, .out = gathered});
+  backend_(ops::GatherRowsArgs{.in = hidden,
+                               .size = model_->config().hidden_size,
+                               .rows = gathered_rows,
+                               .num_rows = static_cast<int64_t>(rows.size()),
+                               .out = out});
+}
+
+// [rows, vocab_size] on the device.
+float* ModelRunner::compute_logits(const float* hidden, std::span<const LogitRow> rows) {
+  float* gathered = logit_memory_.as<float>();
+  float* logits = gathered + kLogitRows * model_->config().hidden_size;
+  gather_hidden(hidden, rows, gathered);
   nn::Workspace scratch(logits + kLogitRows * model_->config().vocab_size, model_->logits_workspace_floats(kLogitRows));
-  model_->logits(backend_, gathered, count, logits, scratch);
+  model_->logits(backend_, gathered, static_cast<int64_t>(rows.size()), logits, scratch);
   return logits;
 }
 
-// Puts those in front that the device draws. Whether it can draw the tokens of all rows at once: the host has to look
-// at none of them, nor to see the tokens before them.
-bool ModelRunner::divide_rows(Step& step) {
+// Puts those in front that the device draws, and of these those that are edited.
+void ModelRunner::divide_rows(Step& step) {
   step.rows = batch_.logit_rows();
-  if (device_sampler_ == nullptr) return false;
+  if (device_sampler_ == nullptr) return;
   enum Kind : size_t { kEdited, kAsTheyAre, kOfHost, kKinds };
   std::array<std::vector<LogitRow>, kKinds> kinds;
-  bool waits = false;
   for (const LogitRow& row : step.rows) {
     const SequenceState& state = state_of(*step.plan, row);
     const bool edited = row.target == kNoToken && state.sampler.edits_logits(state.pending_row >= 0 ? 1 : 0);
     const Kind kind = !DeviceSampler::draws(row, state) ? kOfHost : edited ? kEdited : kAsTheyAre;
     kinds[kind].push_back(row);
-    waits = waits || kind == kOfHost || (edited && state.sampler.edits_follow_tokens());
+    step.follows_tokens = step.follows_tokens || (kind == kEdited && state.sampler.edits_follow_tokens());
   }
   step.rows.clear();
   for (const std::vector<LogitRow>& rows : kinds) step.rows.insert(step.rows.end(), rows.begin(), rows.end());
   step.num_edited = kinds[kEdited].size();
   step.num_drawn = step.num_edited + kinds[kAsTheyAre].size();
-  return !waits;
 }
 
 void ModelRunner::draw(Step& step) {
@@ -347,6 +373,10 @@ void ModelRunner::draw(Step& step) {
   std::vector<const SequenceState*> states;
   for (const LogitRow& row : rows) states.push_back(&state_of(*step.plan, row));
   step.drawn = DeviceSampler::begin(rows, states);
+  const auto edited = std::span(states).first(step.num_edited);
+  if (std::ranges::any_of(edited, [](const SequenceState* state) { return state->sampler.wants_mask(); })) {
+    gather_hidden(step.hidden, rows.first(step.num_edited), masked_hidden_.as<float>());
+  }
   for (size_t begin = 0; begin < rows.size(); begin += kLogitRows) {
     const size_t count = std::min<size_t>(kLogitRows, rows.size() - begin);
     const std::span<const LogitRow> piece = rows.subspan(begin, count);
@@ -363,6 +393,7 @@ void ModelRunner::draw(Step& step) {
     state.pending_row = static_cast<int32_t>(i);
     state.pending_step = step.number;
   }
+  step.chosen_on_device = step.num_drawn == step.rows.size();
 }
 
 // Until there are those of these rows.
@@ -399,7 +430,7 @@ RowOutcome ModelRunner::drawn_outcome(const Step& step, size_t index, SequenceSt
   return outcome;
 }
 
-// Returns the rows that still want a token.
+// Returns the rows that still want a token, as rows of masked_hidden_.
 std::vector<LogitRow> ModelRunner::take_drawn(const Step& step, StepResult& result) {
   std::vector<LogitRow> refused;
   device_sampler_->finish(step.drawn);
@@ -416,6 +447,7 @@ std::vector<LogitRow> ModelRunner::take_drawn(const Step& step, StepResult& resu
     RowOutcome outcome = drawn_outcome(step, i, state);
     if (outcome.refused) {
       refused.push_back(row);
+      refused.back().row = static_cast<int32_t>(i);
     } else {
       settle(row, outcome, state, sequence);
     }
@@ -423,11 +455,10 @@ std::vector<LogitRow> ModelRunner::take_drawn(const Step& step, StepResult& resu
   return refused;
 }
 
-void ModelRunner::sample(const Step& step, std::span<const LogitRow> all, StepResult& result) {
-  const StepPlan& plan = *step.plan;
+void ModelRunner::sample(const StepPlan& plan, const float* hidden, std::span<const LogitRow> all, StepResult& result) {
   for (size_t begin = 0; begin < all.size(); begin += kLogitRows) {
     const std::span<const LogitRow> rows = all.subspan(begin, std::min<size_t>(kLogitRows, all.size() - begin));
-    std::vector<RowOutcome> outcomes = consume_rows(plan, rows, compute_logits(step.hidden, rows));
+    std::vector<RowOutcome> outcomes = consume_rows(plan, rows, compute_logits(hidden, rows));
     for (size_t i = 0; i < rows.size(); ++i) {
       settle(rows[i], outcomes[i], state_of(plan, rows[i]), result.sequences[static_cast<size_t>(rows[i].sequence)]);
     }

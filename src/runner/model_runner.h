@@ -28,15 +28,19 @@ class ModelRunner {
                                                      ops::Backend& backend);
   ~ModelRunner();
 
-  // A step is launched and then finished. What a device with memory of its own is told to do it does beside the host:
-  // the next step may be launched before one is finished whose tokens are chosen there; they are the next one's input
-  // before the host has seen them.
+  // A step is launched, then its tokens are chosen, then it is finished. What a device with memory of its own is told
+  // to do it does beside the host: the next step may be launched as soon as all tokens of the one before are chosen
+  // there (which launch() does where that asks for nothing that the host has not seen yet); they are the next one's
+  // input before the host has seen them.
   bool may_launch() const {
     return under_way_.empty() || (under_way_.size() == 1 && under_way_.back().chosen_on_device);
   }
   // The plan stays as it is until its step is finished. REQUIRES: may_launch().
   void launch(const StepPlan& plan);
   bool any_under_way() const { return !under_way_.empty(); }
+  // Chooses the oldest step's tokens on the device, unless some of them are the host's to choose. REQUIRES:
+  // any_under_way().
+  void choose();
   // The oldest, when it is done. REQUIRES: any_under_way().
   ExecutedStep finish();
 
@@ -60,6 +64,8 @@ class ModelRunner {
     size_t num_edited = 0;
     size_t num_drawn = 0;           // of both kinds
     const float* hidden = nullptr;  // what the rows are of; until the next launch
+    // How rows are edited follows from tokens that the host has to see first: of the step before this.
+    bool follows_tokens = false;
     bool chosen_on_device = false;  // the tokens of all rows, which are on their way to the host
     DrawnRows drawn;
   };
@@ -72,20 +78,22 @@ class ModelRunner {
   void learn(const NewSequence& added);
   float* forward();
   float* forward(const nn::Batch& batch);
-  void start_masks(const StepPlan& plan);
+  void start_masks(const Step& step);
   SequenceState& state_of(const StepPlan& plan, const LogitRow& row);
 
+  void gather_hidden(const float* hidden, std::span<const LogitRow> rows, float* out);
   float* compute_logits(const float* hidden, std::span<const LogitRow> rows);
 
   // Rows that are drawn where the logits lie.
-  bool divide_rows(Step& step);
+  void divide_rows(Step& step);
   void draw(Step& step);
+  void go_on_after(bool tokens_changed);
   void finish_masks(std::span<const LogitRow> rows, const StepPlan& plan);
   std::vector<LogitRow> take_drawn(const Step& step, StepResult& result);
   RowOutcome drawn_outcome(const Step& step, size_t index, SequenceState& state);
 
   // Rows that the host looks at.
-  void sample(const Step& step, std::span<const LogitRow> rows, StepResult& result);
+  void sample(const StepPlan& plan, const float* hidden, std::span<const LogitRow> rows, StepResult& result);
   std::vector<RowOutcome> consume_rows(const StepPlan& plan, std::span<const LogitRow> rows, float* logits);
 
   ops::Backend& backend_;
@@ -97,7 +105,8 @@ class ModelRunner {
   Buffer workspace_memory_;
   Buffer logit_memory_;  // [kLogitRows, hidden_size], [kLogitRows, vocab_size], scratch
   // Of a device with memory of its own, else none:
-  Buffer host_logits_;  // [kLogitRows, vocab_size], to be sampled from
+  Buffer host_logits_;    // [kLogitRows, vocab_size], to be sampled from
+  Buffer masked_hidden_;  // [max_num_seqs, hidden_size], of edited rows whose forms may yet refuse what is drawn
   std::unique_ptr<DeviceSampler> device_sampler_;
   int64_t workspace_capacity_ = 0;
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <deque>
 #include <map>
 
 #include "runner/local_executor.h"
@@ -81,9 +82,32 @@ struct Answer {
 struct Outcome {
   std::vector<Answer> answers = std::vector<Answer>(kSequences);
   int64_t host_rows = 0;
+  int32_t steps_ahead = 0;
 };
 
-Outcome run(const std::string& kind) {
+StepPlan plan_of(int32_t step, const std::vector<size_t>& sequences) {
+  StepPlan plan;
+  for (const size_t i : sequences) {
+    const auto prompt = static_cast<int32_t>(2 + i % 4);
+    if (step == 0) {
+      NewSequence& added = plan.added.emplace_back();
+      added.id = i;
+      for (int32_t at = 0; at < prompt; ++at) added.prompt.push_back(static_cast<TokenId>((7 * i + 31 * at) % 500));
+      added.params = std::make_shared<const SamplingParams>(asked(i).params);
+      added.seed = i;
+    }
+    plan.scheduled.push_back({.id = i,
+                              .num_computed_tokens = step == 0 ? 0 : prompt + step - 1,
+                              .num_new_tokens = step == 0 ? prompt : 1,
+                              .block_table = {static_cast<BlockId>(i)},
+                              .samples = true});
+  }
+  return plan;
+}
+
+// In flight: steps that are submitted before the first of them is collected. With two, rows that only the host can
+// sample from, which hold up the step after them, are left out.
+Outcome run(const std::string& kind, size_t in_flight = 1) {
   Outcome outcome;
   EngineConfig config{.model = tiny_path("llama"), .skip_tokenizer_init = true, .num_gpu_blocks_override = 128};
   config.max_num_seqs = static_cast<int32_t>(kSequences);
@@ -91,30 +115,25 @@ Outcome run(const std::string& kind) {
   auto executor = make_local_executor(config, make_test_backend(kind));
   EXPECT_TRUE(executor.ok()) << executor.status().message();
   if (!executor.ok()) return outcome;
-  for (int32_t step = 0; step < kSteps; ++step) {
-    StepPlan plan;
-    for (size_t i = 0; i < kSequences; ++i) {
-      if (!outcome.answers[i].error.empty()) continue;  // as the engine does
-      const auto prompt = static_cast<int32_t>(2 + i % 4);
-      if (step == 0) {
-        NewSequence& added = plan.added.emplace_back();
-        added.id = i;
-        for (int32_t at = 0; at < prompt; ++at) added.prompt.push_back(static_cast<TokenId>((7 * i + 31 * at) % 500));
-        added.params = std::make_shared<const SamplingParams>(asked(i).params);
-        added.seed = i;
+  std::deque<StepPlan> plans;
+  for (int32_t collected = 0, step = 0; collected < kSteps; ++collected) {
+    for (; step < kSteps && plans.size() < in_flight; ++step) {
+      std::vector<size_t> sequences;
+      for (size_t i = 0; i < kSequences; ++i) {
+        // As the engine does, of errors that it knows of.
+        if (outcome.answers[i].error.empty() && (in_flight == 1 || asked(i).way != Way::kHost)) sequences.push_back(i);
       }
-      plan.scheduled.push_back({.id = i,
-                                .num_computed_tokens = step == 0 ? 0 : prompt + step - 1,
-                                .num_new_tokens = step == 0 ? prompt : 1,
-                                .block_table = {static_cast<BlockId>(i)},
-                                .samples = true});
+      plans.push_back(plan_of(step, sequences));
+      (*executor)->submit(plans.back());
     }
-    (*executor)->submit(plan);
     auto done = (*executor)->collect();
     EXPECT_TRUE(done.ok()) << done.status().message();
+    plans.pop_front();
     outcome.host_rows += done->timings.host_rows;
+    outcome.steps_ahead += done->timings.ahead ? 1 : 0;
     for (SequenceResult& result : done->result.sequences) {
       Answer& answer = outcome.answers[result.id];
+      if (!answer.error.empty()) continue;  // planned before that was known
       answer.error = result.error.message();
       std::ranges::copy(result.tokens, std::back_inserter(answer.tokens));
       std::ranges::move(result.logprobs, std::back_inserter(answer.logprobs));
@@ -151,6 +170,25 @@ TEST_P(DeviceSampling, TokensAndLogprobsAreTheHosts) {
   // Of the others those whose first token was refused.
   EXPECT_GT(found.host_rows, least);
   EXPECT_LT(found.host_rows, most);
+}
+
+// Penalties and forms follow the tokens before them; the forward pass need not wait for that. A token that its form
+// refuses was the next step's input by then: that step is computed again.
+TEST_P(DeviceSampling, StepsAreLaunchedAheadOfTokensThatTheirEditsFollow) {
+  if (make_test_backend(GetParam()) == nullptr) GTEST_SKIP() << "this machine lacks " << GetParam();
+  const Outcome expected = run(GetParam());
+  const Outcome found = run(GetParam(), /*in_flight=*/2);
+  EXPECT_EQ(expected.steps_ahead, 0);
+  EXPECT_EQ(found.steps_ahead, kSteps - 1);
+  EXPECT_GT(found.host_rows, 0);  // of tokens that were refused
+  for (size_t i = 0; i < kSequences; ++i) {
+    if (asked(i).way == Way::kHost) continue;
+    SCOPED_TRACE(i);
+    EXPECT_EQ(found.answers[i].tokens, expected.answers[i].tokens);
+    EXPECT_EQ(found.answers[i].error, expected.answers[i].error);
+    expect_same_logprobs(found.answers[i].logprobs, expected.answers[i].logprobs);
+    expect_same_logprobs(found.answers[i].prompt_logprobs, expected.answers[i].prompt_logprobs);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Cards, DeviceSampling, testing::Values("cuda"), [](const auto& test) { return test.param; });
