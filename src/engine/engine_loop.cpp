@@ -236,9 +236,9 @@ void Engine::Impl::note_timings(const runner::StepTimings& timings, const StepPl
   const size_t swapped = plan.swap_in.size() + plan.swap_out.size();
   if (plan.num_tokens < kPrefillTokens && swapped == 0) return;
   if (plan.num_tokens >= kPrefillTokens) {
-    average(costs.seconds_per_recomputed_token, timings.forward / plan.num_tokens);
+    average(costs.seconds_per_recomputed_token, timings.computed / plan.num_tokens);
   }
-  if (swapped > 0) average(costs.seconds_per_swapped_block, timings.swap / static_cast<double>(swapped));
+  if (timings.swap > 0) average(costs.seconds_per_swapped_block, timings.swap / static_cast<double>(swapped));
   scheduler.set_preemption_costs(costs);
   if (trace) trace->costs(costs);
 }

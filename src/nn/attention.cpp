@@ -52,6 +52,7 @@ void Attention::operator()(ops::Backend& backend, const Batch& batch, const Cach
     query_norm_.normalise_groups(backend, query, stride, batch.num_tokens, 1);
     key_norm_.normalise_groups(backend, query + query_size(config_), stride, batch.num_tokens, 1);
   }
+  layer.wait(backend);
   ops::PrepareHeadsArgs prepare{.heads = query,
                                 .token_stride = stride,
                                 .num_tokens = batch.num_tokens,

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "ops/kv_cache.h"
+#include "ops/backend.h"
 #include "tensor/mirrored.h"
 #include "types/ids.h"
 
@@ -21,6 +21,11 @@ struct CacheGroup {
 struct CacheLayer {
   ops::KvCacheView view;
   int32_t group = 0;
+  int32_t moved = -1;  // Backend::wait_for() this before the cache is used: blocks are copied to and from it; -1: none
+
+  void wait(ops::Backend& backend) const {
+    if (moved >= 0) backend.wait_for(moved);
+  }
 };
 
 struct Batch {

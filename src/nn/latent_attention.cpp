@@ -180,6 +180,7 @@ void LatentAttention::operator()(ops::Backend& backend, const Batch& batch, cons
   kv_down_(backend, x, n, kv);
   kv_norm_.normalise_groups(backend, kv, cached_dim(), n, 1);
   rotary(backend, batch, kv + sizes.kv_rank, cached_dim(), 1, sizes.rope_head_dim);
+  layer.wait(backend);
   backend(ops::KvWriteArgs{
       .keys = kv, .token_stride = cached_dim(), .num_tokens = n, .slots = group.slots, .cache = layer.view});
 

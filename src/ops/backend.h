@@ -118,6 +118,13 @@ class Backend {
   // In its turn with the ops. A recording may go when all is done that was replayed.
   virtual void replay(const OpRecording& recording);
 
+  // Calls the ops of `body`, copies of blocks alone, to be done beside what is called later, but for what follows a
+  // wait_for() of the same mark. They begin when all is done that was called before, and are done in the order of the
+  // calls. mark: the caller's number for them, from 0, as small as may be; a later call may use it again.
+  virtual void beside(int /*mark*/, FunctionRef<void()> body) { body(); }
+  // Not while ops are recorded. REQUIRES: a call of beside() with this mark.
+  virtual void wait_for(int /*mark*/) {}
+
   // Told by the thread that will make all further calls, so that it can be given a core of its own.
   virtual void bind_thread() {}
 

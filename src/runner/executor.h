@@ -15,9 +15,10 @@ namespace quire::runner {
 
 struct StepTimings {   // seconds of a step's phases
   double prepare = 0;  // blocks copied and swapped, the flat batch built
-  double swap = 0;     // of these, blocks between the pools
-  double forward = 0;
+  double swap = 0;     // of these, blocks between the pools; 0 where that goes on beside `forward`
+  double forward = 0;  // of a device with a queue of its own: its calls
   double sample = 0;
+  double computed = 0;    // what the step took, but `prepare` and the host's sampling, wherever that goes on
   bool replayed = false;  // `forward` was recorded before
   bool ahead = false;     // launched before the tokens of the step before were known here
   int32_t host_rows = 0;  // rows of logits that the host sampled from, or scored

@@ -50,6 +50,7 @@ Result<KvStorage> KvStorage::create(const ModelConfig& model, const Config& conf
     QUIRE_RETURN_IF_ERROR(make_views(model, config, config.num_swap_blocks, layout.num_buffers, "--swap-space",
                                      backend.keys_by_token(), *second, storage.buffers_, storage.swap_));
   }
+  storage.buffer_of_layer_ = layout.buffer_of_layer;
   for (size_t layer = 0; layer < layout.group_of_layer.size(); ++layer) {
     storage.layers_.push_back({.view = storage.pool_[static_cast<size_t>(layout.buffer_of_layer[layer])],
                                .group = layout.group_of_layer[layer]});
@@ -59,51 +60,58 @@ Result<KvStorage> KvStorage::create(const ModelConfig& model, const Config& conf
 
 namespace {
 
-void copy_blocks(ops::Backend& backend, const std::vector<ops::KvCacheView>& from,
-                 const std::vector<ops::KvCacheView>& to, const std::vector<ops::BlockCopy>& copies) {
-  for (size_t i = 0; i < from.size(); ++i) {
-    backend(ops::CopyBlocksArgs{.source = from[i],
-                                .destination = to[i],
-                                .copies = copies.data(),
-                                .num_copies = static_cast<int64_t>(copies.size())});
-  }
+void copy_blocks(ops::Backend& backend, const ops::KvCacheView& from, const ops::KvCacheView& to,
+                 const std::vector<ops::BlockCopy>& copies) {
+  backend(ops::CopyBlocksArgs{
+      .source = from, .destination = to, .copies = copies.data(), .num_copies = static_cast<int64_t>(copies.size())});
 }
 
 }  // namespace
 
-void KvStorage::swap_out(ops::Backend& backend, std::span<const SwapCopy> copies) const {
-  if (copies.empty()) return;
-  std::vector<ops::BlockCopy> moved;
-  for (const SwapCopy& copy : copies) moved.push_back({copy.block, copy.slot});
-  copy_blocks(backend, pool_, swap_, moved);
+void KvStorage::swap(ops::Backend& backend, std::span<const SwapCopy> out, std::span<const SwapCopy> in) {
+  swaps_ = !out.empty() || !in.empty();
+  for (size_t layer = 0; layer < layers_.size(); ++layer) layers_[layer].moved = swaps_ ? buffer_of_layer_[layer] : -1;
+  if (!swaps_) return;
+  std::vector<ops::BlockCopy> moved_out;
+  std::vector<ops::BlockCopy> moved_in;
+  for (const SwapCopy& copy : out) moved_out.push_back({copy.block, copy.slot});
+  for (const SwapCopy& copy : in) moved_in.push_back({copy.slot, copy.block});
+  for (size_t i = 0; i < pool_.size(); ++i) {
+    backend.beside(static_cast<int>(i), [&] {
+      copy_blocks(backend, pool_[i], swap_[i], moved_out);
+      copy_blocks(backend, swap_[i], pool_[i], moved_in);
+    });
+  }
 }
 
-void KvStorage::swap_in(ops::Backend& backend, std::span<const SwapCopy> copies) const {
-  if (copies.empty()) return;
-  std::vector<ops::BlockCopy> moved;
-  for (const SwapCopy& copy : copies) moved.push_back({copy.slot, copy.block});
-  copy_blocks(backend, swap_, pool_, moved);
-}
-
-void KvStorage::copy(ops::Backend& backend, std::span<const BlockCopy> copies) const {
+void KvStorage::copy(ops::Backend& backend, std::span<const BlockCopy> copies) {
   if (copies.empty()) return;
   std::vector<ops::BlockCopy> moved;
   for (const BlockCopy& copy : copies) moved.push_back({copy.source, copy.destination});
-  copy_blocks(backend, pool_, pool_, moved);
+  for (size_t i = 0; i < pool_.size(); ++i) {
+    const auto copy_layer = [&] { copy_blocks(backend, pool_[i], pool_[i], moved); };
+    if (swaps_) {
+      backend.beside(static_cast<int>(i), copy_layer);  // behind what the layer swaps
+    } else {
+      copy_layer();
+    }
+  }
 }
 
-double KvStorage::measure_swap(ops::Backend& backend) const {
+double KvStorage::measure_swap(ops::Backend& backend) {
   constexpr int kRounds = 5;
   const SwapCopy copies[] = {{.block = 0, .slot = 0}};
   double best = 0;
   for (int round = 0; round <= kRounds; ++round) {
     const auto start = std::chrono::steady_clock::now();
-    swap_out(backend, copies);
+    swap(backend, copies, {});
+    for (const nn::CacheLayer& layer : layers_) layer.wait(backend);
     backend.synchronise();
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     // The first round makes the pages resident.
     if (round == 1 || (round > 1 && seconds < best)) best = seconds;
   }
+  swap(backend, {}, {});
   return best;
 }
 

@@ -33,13 +33,15 @@ class KvStorage {
 
   std::span<const nn::CacheLayer> layers() const { return layers_; }
 
-  // The three parts of a plan that move blocks, in the order of the plan.
-  void swap_out(ops::Backend& backend, std::span<const SwapCopy> copies) const;
-  void swap_in(ops::Backend& backend, std::span<const SwapCopy> copies) const;
-  void copy(ops::Backend& backend, std::span<const BlockCopy> copies) const;
+  // What a plan moves between the two pools, then within the first one: layer by layer beside what is called later,
+  // where the backend does things beside each other. Until the next call each layer says in layers() what it has to
+  // wait for.
+  void swap(ops::Backend& backend, std::span<const SwapCopy> out, std::span<const SwapCopy> in);
+  void copy(ops::Backend& backend, std::span<const BlockCopy> copies);
+  bool swaps() const { return swaps_; }  // the last call of swap() had something to move
   // Seconds that a block takes from one pool to the other, memory that was touched before. REQUIRES: a second pool, and
   // that nobody uses either.
-  double measure_swap(ops::Backend& backend) const;
+  double measure_swap(ops::Backend& backend);
 
  private:
   static Status make_views(const ModelConfig& model, const Config& config, int64_t num_blocks, int32_t num_buffers,
@@ -51,6 +53,8 @@ class KvStorage {
   std::vector<ops::KvCacheView> pool_;  // [layers of a block]
   std::vector<ops::KvCacheView> swap_;  // the same; empty: no second pool
   std::vector<nn::CacheLayer> layers_;  // [layers of the model]
+  std::vector<int32_t> buffer_of_layer_;
+  bool swaps_ = false;
 };
 
 }  // namespace quire::runner

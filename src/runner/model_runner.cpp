@@ -199,8 +199,9 @@ void ModelRunner::launch(const StepPlan& plan) {
   step.hidden = forward();
   const bool all_drawn = device_sampler_ != nullptr && step.num_drawn == step.rows.size();
   if (all_drawn && !step.follows_tokens) draw(step);
-  step.timings.forward = seconds_since(prepared);
+  step.timings.forward = step.timings.computed = seconds_since(prepared);
   step.timings.replayed = replayed_;
+  step.begun = prepared;
   under_way_.push_back(std::move(step));
 }
 
@@ -221,7 +222,14 @@ ExecutedStep ModelRunner::finish() {
   ExecutedStep done{.result = empty_result(*step.plan), .timings = step.timings};
   if (!step.chosen_on_device && step.num_drawn > 0) draw(step);
   std::vector<LogitRow> refused;
-  if (step.chosen_on_device || step.num_drawn > 0) refused = take_drawn(step, done.result);
+  if (step.chosen_on_device || step.num_drawn > 0) {
+    device_sampler_->finish(step.drawn);
+    const auto now = std::chrono::steady_clock::now();
+    const std::chrono::duration<double> computed = now - std::max(step.begun, tokens_there_);
+    done.timings.computed = computed.count();
+    tokens_there_ = now;
+    refused = take_drawn(step, done.result);
+  }
   const std::span<const LogitRow> others = std::span(step.rows).subspan(step.num_drawn);
   sample(*step.plan, step.hidden, others, done.result);
   sample(*step.plan, masked_hidden_.as<float>(), refused, done.result);
@@ -248,9 +256,8 @@ void ModelRunner::prepare(const StepPlan& plan, StepTimings& timings) {
   for (SequenceId id : plan.retired) states_.erase(id);
   for (const NewSequence& added : plan.added) learn(added);
   const auto start = std::chrono::steady_clock::now();
-  storage_.swap_out(backend_, plan.swap_out);
-  storage_.swap_in(backend_, plan.swap_in);
-  timings.swap = seconds_since(start);
+  storage_.swap(backend_, plan.swap_out, plan.swap_in);
+  if (storage_.swaps() && backend_.computes_in_host_memory()) timings.swap = seconds_since(start);
   storage_.copy(backend_, plan.copies);
   batch_.build(plan, states_, block_size_);
 }
@@ -287,7 +294,8 @@ float* ModelRunner::forward() {
   const nn::Batch batch = batch_.view(storage_.layers());
   if (device_sampler_ != nullptr) batch_.place_tokens(device_sampler_->tokens());
   replayed_ = false;
-  if (!batch_.shape()) return forward(batch);
+  // Layers that wait for blocks of their own do so call by call.
+  if (!batch_.shape() || storage_.swaps()) return forward(batch);
   if (float* hidden = recorder_.replay(*batch_.shape(), batch_.place())) {
     replayed_ = true;
     return hidden;
@@ -433,7 +441,6 @@ RowOutcome ModelRunner::drawn_outcome(const Step& step, size_t index, SequenceSt
 // Returns the rows that still want a token, as rows of masked_hidden_.
 std::vector<LogitRow> ModelRunner::take_drawn(const Step& step, StepResult& result) {
   std::vector<LogitRow> refused;
-  device_sampler_->finish(step.drawn);
   for (size_t i = 0; i < step.num_drawn; ++i) {
     const LogitRow& row = step.rows[i];
     SequenceResult& sequence = result.sequences[static_cast<size_t>(row.sequence)];

@@ -1,6 +1,7 @@
 // One worker: a model on a backend, its KV storage, and what is known of the running sequences. Runs plans.
 #pragma once
 
+#include <chrono>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -59,6 +60,7 @@ class ModelRunner {
     const StepPlan* plan = nullptr;
     uint64_t number = 0;  // of the launch
     StepTimings timings;
+    std::chrono::steady_clock::time_point begun;
     // Those that are drawn on the device and edited before, those that are drawn there as they are, the host's.
     std::vector<LogitRow> rows;
     size_t num_edited = 0;
@@ -118,8 +120,9 @@ class ModelRunner {
   bool replayed_ = false;  // the last forward pass
   std::deque<Step> under_way_;
   uint64_t num_launched_ = 0;
-  std::vector<sampling::SamplingScratch> scratch_;  // one a thread
-  std::unique_ptr<MaskThread> masks_;               // nullptr: every core computes; those who sample make them
+  std::chrono::steady_clock::time_point tokens_there_;  // of the last step whose tokens the device chose
+  std::vector<sampling::SamplingScratch> scratch_;      // one a thread
+  std::unique_ptr<MaskThread> masks_;                   // nullptr: every core computes; those who sample make them
 };
 
 }  // namespace quire::runner

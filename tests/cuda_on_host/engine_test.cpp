@@ -43,9 +43,10 @@ const Variant kVariants[] = {
        config.async_scheduling = true;
      },
      true},
-    {"swap",
+    {"swap_and_async",
      [](EngineConfig& config) {
        tight(config);
+       config.async_scheduling = true;
        config.preemption_mode = "swap";
        config.swap_space = 0.01;
      },

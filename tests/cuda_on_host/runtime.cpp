@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <new>
@@ -30,9 +32,14 @@ struct CUgraphExec_st {
 };
 struct CUstream_st {
   std::unique_ptr<CUgraph_st> captured;  // what was called since the capture began; nullptr: calls are done
+  bool late = false;                     // calls wait until they are waited for
+  std::deque<std::function<cudaError_t()>> waiting;
+  uint64_t num_called = 0;  // of a late stream
 };
 struct CUevent_st {
   std::chrono::steady_clock::time_point at;
+  cudaStream_t late = nullptr;  // where it was recorded, behind so many calls
+  uint64_t num_called = 0;
 };
 
 namespace quire::cuda_on_host {
@@ -141,11 +148,33 @@ bool DeviceMemory::release(void* memory) {
   return true;
 }
 
+namespace {
+
 bool is_captured(cudaStream_t stream) {
   return stream != nullptr && stream->captured != nullptr;
 }
+bool is_late(cudaStream_t stream) {
+  return stream != nullptr && stream->late;
+}
+
+// Does what was called on a late stream, up to its call number `end`.
+void catch_up(cudaStream_t stream, uint64_t end) {
+  while (!stream->waiting.empty() && stream->num_called - stream->waiting.size() < end) {
+    const auto call = std::move(stream->waiting.front());
+    stream->waiting.pop_front();
+    if (call() != cudaSuccess) die("a call on a late stream failed");
+  }
+}
+
+}  // namespace
+
+bool takes_down(cudaStream_t stream) {
+  return is_captured(stream) || is_late(stream);
+}
 void take_down(cudaStream_t stream, std::function<cudaError_t()> call) {
-  stream->captured->calls.push_back(std::move(call));
+  if (is_captured(stream)) return stream->captured->calls.push_back(std::move(call));
+  stream->waiting.push_back(std::move(call));
+  ++stream->num_called;
 }
 
 namespace {
@@ -195,7 +224,7 @@ thread_local int num_captures = 0;  // that this thread began and has not ended
 // Does the call, or takes it down.
 template <typename Call>
 cudaError_t in_turn(cudaStream_t stream, Call call) {
-  if (!is_captured(stream)) return result(call());
+  if (!takes_down(stream)) return result(call());
   take_down(stream, call);
   return cudaSuccess;
 }
@@ -443,7 +472,7 @@ cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t 
   return in_turn(stream, [=] { return cudaMemset(memory, value, bytes); });
 }
 
-// --- streams and events: all is done when a call returns
+// --- streams and events: all is done when a call returns, but what is called on late streams
 
 cudaError_t cudaStreamCreate(cudaStream_t* stream) {
   *stream = new CUstream_st;
@@ -452,18 +481,34 @@ cudaError_t cudaStreamCreate(cudaStream_t* stream) {
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   return cudaStreamCreate(stream);
 }
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
+  *stream = new CUstream_st{.late = true};
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0;
+  *greatest = -5;
+  return cudaSuccess;
+}
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  if (is_late(stream)) catch_up(stream, stream->num_called);
   delete stream;
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  return result(is_captured(stream) ? cudaErrorStreamCaptureUnsupported : cudaSuccess);
+  if (is_captured(stream)) return result(cudaErrorStreamCaptureUnsupported);
+  if (is_late(stream)) catch_up(stream, stream->num_called);
+  return cudaSuccess;
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   return cudaStreamSynchronize(stream);
 }
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) {
-  return cudaSuccess;
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  if (event->late == nullptr || event->late == stream) return cudaSuccess;
+  return in_turn(stream, [from = event->late, end = event->num_called] {
+    catch_up(from, end);
+    return cudaSuccess;
+  });
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, void (*function)(void*), void* argument) {
   return in_turn(stream, [=] {
@@ -515,11 +560,14 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   delete event;
   return cudaSuccess;
 }
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   event->at = std::chrono::steady_clock::now();
+  event->late = is_late(stream) ? stream : nullptr;
+  event->num_called = is_late(stream) ? stream->num_called : 0;
   return cudaSuccess;
 }
-cudaError_t cudaEventSynchronize(cudaEvent_t) {
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  if (event->late != nullptr) catch_up(event->late, event->num_called);
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t) {

@@ -224,6 +224,29 @@ TEST(CudaOnHost, MemoryRunsOutAndComesBack) {
   EXPECT_EQ(before, after);
 }
 
+TEST(CudaOnHost, LateStreamsAreAsFarAsSomebodyWaitsForThem) {
+  const OnCard<float> x(count_to(4));
+  const OnCard<float> y(4, 0.0f);
+  cudaStream_t late = nullptr;
+  cudaStream_t other = nullptr;
+  cudaEvent_t copied = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithPriority(&late, cudaStreamNonBlocking, 0), cudaSuccess);
+  ASSERT_EQ(cudaStreamCreate(&other), cudaSuccess);
+  ASSERT_EQ(cudaEventCreate(&copied), cudaSuccess);
+  ASSERT_EQ(cudaMemcpyAsync(y.data(), x.data(), 16, cudaMemcpyDeviceToDevice, late), cudaSuccess);
+  ASSERT_EQ(cudaEventRecord(copied, late), cudaSuccess);
+  ASSERT_EQ(cudaMemsetAsync(x.data(), 0, 16, late), cudaSuccess);
+  EXPECT_EQ(y.read()[3], 0.0f);
+  ASSERT_EQ(cudaStreamWaitEvent(other, copied), cudaSuccess);
+  EXPECT_EQ(y.read()[3], 4.0f);
+  EXPECT_EQ(x.read()[3], 4.0f);
+  ASSERT_EQ(cudaStreamSynchronize(late), cudaSuccess);
+  EXPECT_EQ(x.read()[3], 0.0f);
+  EXPECT_EQ(cudaEventDestroy(copied), cudaSuccess);
+  EXPECT_EQ(cudaStreamDestroy(other), cudaSuccess);
+  EXPECT_EQ(cudaStreamDestroy(late), cudaSuccess);
+}
+
 TEST(CudaOnHost, EveryHalfIsItself) {
   for (unsigned code = 0; code < 0x10000u; ++code) {
     const auto bits = static_cast<unsigned short>(code);

@@ -87,6 +87,28 @@ TEST_P(CopyBlocksTest, OutToAnotherPoolAndBackToOtherPlacesRestoresEveryByte) {
   }
 }
 
+TEST_P(CopyBlocksTest, BesideOtherOpsAreDoneInTheirOrderForWhoWaits) {
+  auto runner = backend();
+  if (runner == nullptr) GTEST_SKIP() << "this machine lacks " << std::get<0>(GetParam());
+  Random random(5);
+  Pool pool(dtype(), 8, random);
+  Pool swapped(dtype(), 8, random);
+  const Pool before = pool;
+  copy(*runner, pool.view, pool.view, {{1, 0}});
+  runner->beside(3, [&] {
+    copy(*runner, pool.view, swapped.view, {{0, 5}});
+    copy(*runner, swapped.view, pool.view, {{6, 0}});
+  });
+  runner->beside(0, [&] { copy(*runner, pool.view, pool.view, {{0, 7}}); });
+  runner->wait_for(3);
+  runner->wait_for(0);
+  copy(*runner, pool.view, pool.view, {{7, 2}});
+  runner->synchronise();
+  EXPECT_EQ(swapped.block(swapped.keys, 5), before.block(before.keys, 1));
+  EXPECT_EQ(pool.block(pool.keys, 2), swapped.block(swapped.keys, 6));
+  EXPECT_EQ(pool.block(pool.values, 2), swapped.block(swapped.values, 6));
+}
+
 TEST_P(CopyBlocksTest, OfNothingDoesNothing) {
   auto runner = backend();
   if (runner == nullptr) GTEST_SKIP() << "this machine lacks " << std::get<0>(GetParam());

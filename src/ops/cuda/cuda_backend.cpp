@@ -57,10 +57,13 @@ class CudaBackend final : public Backend {
   ~CudaBackend() override {
     if (stream_ == nullptr) return;
     cudaSetDevice(options_.device);
-    cudaStreamSynchronize(stream_);
+    synchronise();
     uploader_.reset();
     prompts_.reset();
     for (const cudaEvent_t event : downloaded_) cudaEventDestroy(event);
+    for (const cudaEvent_t event : marks_) cudaEventDestroy(event);
+    cudaEventDestroy(called_);
+    cudaStreamDestroy(side_stream_);
     cudaStreamDestroy(stream_);
   }
 
@@ -70,9 +73,14 @@ class CudaBackend final : public Backend {
     check_cuda(cudaGetDeviceProperties(&properties, options_.device), "cudaGetDeviceProperties");
     QUIRE_ASSIGN_OR_RETURN(library_, load_matrix_library());
     check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
-    for (cudaEvent_t& event : downloaded_) {
-      check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
-    }
+    // Few blocks keep the bus busy, and the next layer waits for them: they go first.
+    int least_priority = 0;
+    int greatest_priority = 0;
+    check_cuda(cudaDeviceGetStreamPriorityRange(&least_priority, &greatest_priority), "cudaDeviceGetStreamPriority");
+    check_cuda(cudaStreamCreateWithPriority(&side_stream_, cudaStreamNonBlocking, greatest_priority),
+               "cudaStreamCreate");
+    called_ = make_event();
+    for (cudaEvent_t& event : downloaded_) event = make_event();
     uploader_ = std::make_unique<Uploader>(stream_);
     scratch_ = Buffer(allocator_, kScratchBytes);
     library_workspace_ = Buffer(allocator_, MatrixLibrary::kWorkspaceBytes);
@@ -117,7 +125,10 @@ class CudaBackend final : public Backend {
   void finish_download(int download) override {
     check_cuda(cudaEventSynchronize(downloaded_[static_cast<size_t>(download)]), "cudaEventSynchronize");
   }
-  void synchronise() override { check_cuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
+  void synchronise() override {
+    check_cuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+    check_cuda(cudaStreamSynchronize(side_stream_), "cudaStreamSynchronize");
+  }
 
   Result<std::unique_ptr<PackedMatrix>> pack(std::span<const TensorView> parts) override {
     QUIRE_ASSIGN_OR_RETURN(auto matrix, CudaMatrix::upload(parts, allocator_, *uploader_, stream_));
@@ -188,6 +199,21 @@ class CudaBackend final : public Backend {
     finish();
   }
 
+  void beside(int mark, FunctionRef<void()> body) override {
+    QUIRE_CHECK(!recording_ && !is_beside_);
+    while (marks_.size() <= static_cast<size_t>(mark)) marks_.push_back(make_event());
+    check_cuda(cudaEventRecord(called_, stream_), "cudaEventRecord");
+    check_cuda(cudaStreamWaitEvent(side_stream_, called_), "cudaStreamWaitEvent");
+    is_beside_ = true;
+    body();
+    is_beside_ = false;
+    check_cuda(cudaEventRecord(marks_[static_cast<size_t>(mark)], side_stream_), "cudaEventRecord");
+  }
+  void wait_for(int mark) override {
+    QUIRE_CHECK(!recording_);
+    check_cuda(cudaStreamWaitEvent(stream_, marks_.at(static_cast<size_t>(mark))), "cudaStreamWaitEvent");
+  }
+
   void bind_thread() override {
     check_cuda(cudaSetDevice(options_.device), "cudaSetDevice");
     pool_.bind_caller();
@@ -254,14 +280,16 @@ class CudaBackend final : public Backend {
     if (args.num_copies == 0) return;
     // Copies one by one cost the host some microseconds each; only a file in memory is out of the card's reach.
     const bool reachable = is_reachable(args.source.keys) && is_reachable(args.destination.keys);
-    if (reachable && copy_blocks(args, stream_)) return finish();
-    const auto bytes = static_cast<size_t>(block_bytes(args.source));
-    for (int64_t i = 0; i < args.num_copies; ++i) {
-      const BlockCopy& copy = args.copies[i];
-      copy_block(args.source.keys, args.destination.keys, copy, bytes);
-      if (!args.source.values_are_keys) copy_block(args.source.values, args.destination.values, copy, bytes);
+    cudaStream_t stream = is_beside_ ? side_stream_ : stream_;
+    if (!reachable || !copy_blocks(args, stream)) {
+      const auto bytes = static_cast<size_t>(block_bytes(args.source));
+      for (int64_t i = 0; i < args.num_copies; ++i) {
+        const BlockCopy& copy = args.copies[i];
+        copy_block(args.source.keys, args.destination.keys, copy, bytes, stream);
+        if (!args.source.values_are_keys) copy_block(args.source.values, args.destination.values, copy, bytes, stream);
+      }
     }
-    finish();
+    finish_on(stream);
   }
   void run(const ActivationArgs& args) override {
     start(activate, args, args.num_tokens * args.size, {args.in.data, args.out.data});
@@ -349,7 +377,16 @@ class CudaBackend final : public Backend {
     finish();
   }
   void finish() {
-    if (options_.synchronous && !recording_) synchronise();
+    QUIRE_CHECK_MSG(!is_beside_, "an op beside others that copies no blocks");
+    finish_on(stream_);
+  }
+  void finish_on(cudaStream_t stream) {
+    if (options_.synchronous && !recording_) check_cuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  }
+  static cudaEvent_t make_event() {
+    cudaEvent_t event = nullptr;
+    check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
+    return event;
   }
 
   void expect_reachable(std::initializer_list<const void*> pointers) const {
@@ -364,10 +401,10 @@ class CudaBackend final : public Backend {
     return attributes.type != cudaMemoryTypeUnregistered;
   }
 
-  void copy_block(const void* from, void* to, const BlockCopy& copy, size_t bytes) {
+  static void copy_block(const void* from, void* to, const BlockCopy& copy, size_t bytes, cudaStream_t stream) {
     check_cuda(cudaMemcpyAsync(static_cast<uint8_t*>(to) + static_cast<size_t>(copy.destination) * bytes,
                                static_cast<const uint8_t*>(from) + static_cast<size_t>(copy.source) * bytes, bytes,
-                               cudaMemcpyDefault, stream_),
+                               cudaMemcpyDefault, stream),
                "cudaMemcpyAsync");
   }
 
@@ -515,6 +552,10 @@ class CudaBackend final : public Backend {
   PinnedAllocator pinned_;
   ThreadPool pool_;
   cudaStream_t stream_ = nullptr;
+  cudaStream_t side_stream_ = nullptr;  // of what is done beside the other
+  cudaEvent_t called_ = nullptr;        // on stream_, what beside() begins after
+  std::vector<cudaEvent_t> marks_;      // on side_stream_
+  bool is_beside_ = false;
   std::unique_ptr<Uploader> uploader_;
   std::unique_ptr<MatrixLibrary> library_;
   std::unique_ptr<PromptAttention> prompts_;  // nullptr: all attention is of our own kernels

@@ -99,8 +99,8 @@ using LaunchByAddresses = cudaError_t (*)(const cudaLaunchConfig_t& config, cons
 void remember(const void* kernel, LaunchByAddresses launch);
 LaunchByAddresses launch_of(const void* kernel);
 
-// Whether the stream's calls are taken down instead of done; takes one down.
-bool is_captured(cudaStream_t stream);
+// Whether the stream's calls are taken down instead of done, for a graph or until somebody waits; takes one down.
+bool takes_down(cudaStream_t stream);
 void take_down(cudaStream_t stream, std::function<cudaError_t()> call);
 
 // What the lanes of a warp do together: each hands in a value and is given one once all of `mask` have come.
@@ -142,7 +142,7 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
     return quire::cuda_on_host::run_grid(config, overlaps, reinterpret_cast<const void*>(call.kernel), run_thread,
                                          &call);
   };
-  if (!quire::cuda_on_host::is_captured(config->stream)) return run();
+  if (!quire::cuda_on_host::takes_down(config->stream)) return run();
   quire::cuda_on_host::take_down(config->stream, run);
   return cudaSuccess;
 }
