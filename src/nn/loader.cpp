@@ -56,6 +56,7 @@ ops::ResidentTable Loader::table(const std::string& name, const Shape& shape) {
   bytes_ += backend_.table_bytes(tensor->view);
   if (planning()) return {.view = tensor->view, .memory = {}};
   auto table = backend_.table(tensor->view);
+  if (progress_) progress_(bytes_);
   if (table.ok()) return std::move(*table);
   fail(table.status().with_prefix(name + ": "));
   return {};
@@ -154,6 +155,7 @@ std::vector<std::unique_ptr<ops::PackedMatrix>> Loader::pack(std::span<const Ten
       return {};
     }
     begin = end;
+    if (progress_) progress_(bytes_);
   }
   return segments;
 }

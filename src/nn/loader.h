@@ -3,6 +3,7 @@
 // from headers alone), then to load.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -63,6 +64,9 @@ class Loader {
   // A small matrix as floats on the host; empty when planning.
   std::vector<float> floats(const std::string& name, int64_t rows, int64_t columns);
 
+  // Calls this with bytes() after each table and weight of a product.
+  void tell(std::function<void(int64_t bytes)> progress) { progress_ = std::move(progress); }
+
   // For finish() to return.
   void fail(Status status) {
     if (failure_.ok()) failure_ = std::move(status);
@@ -108,6 +112,7 @@ class Loader {
   Status failure_;                              // the first
   Status scale_failure_;  // the first of scales, which says more than that nobody knows their tensor
   int64_t bytes_ = 0;
+  std::function<void(int64_t bytes)> progress_;
   WidenedWeights widened_;
   QuantizationReport quantized_;
 };

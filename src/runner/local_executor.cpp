@@ -1,5 +1,6 @@
 #include "runner/local_executor.h"
 
+#include <chrono>
 #include <deque>
 
 #include "base/log.h"
@@ -63,6 +64,28 @@ class LocalExecutor final : public Executor {
   std::deque<const StepPlan*> submitted_;  // and not launched
 };
 
+// Says how far the weights are, when that takes long.
+class LoadProgress {
+ public:
+  explicit LoadProgress(int64_t total_bytes) : total_bytes_(total_bytes) {}
+
+  void operator()(int64_t bytes) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - told_ < kEvery) return;
+    told_ = now;
+    const double seconds = std::chrono::duration<double>(now - begun_).count();
+    log_info("weights: {} of {} in {:.0f} s, {}/s", format_bytes(bytes), format_bytes(total_bytes_), seconds,
+             format_bytes(static_cast<int64_t>(static_cast<double>(bytes) / seconds)));
+  }
+
+ private:
+  static constexpr std::chrono::seconds kEvery{3};
+
+  int64_t total_bytes_;
+  std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point told_ = begun_;
+};
+
 }  // namespace
 
 Result<std::unique_ptr<Executor>> make_local_executor(const EngineConfig& config,
@@ -79,6 +102,7 @@ Result<std::unique_ptr<Executor>> make_local_executor(const EngineConfig& config
   if (!planned.memory.widened_weights.empty())
     log_info("weights in a form for products: {}", planned.memory.widened_weights);
   nn::Loader loader(nn::Loader::Mode::kLoad, *checkpoint, *backend, planned.quantization);
+  loader.tell(LoadProgress(planned.memory.weight_bytes));
   QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<models::Model> model,
                          planned.family.build(planned.config, planned.max_model_len, loader));
   planned.memory.quantization = loader.quantized().to_string();

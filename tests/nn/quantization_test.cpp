@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 
@@ -16,6 +17,7 @@ namespace quire::nn {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
 
 TEST(QuantizationTest, NamesAreReadAndOthersRefusedWithTheList) {
@@ -88,7 +90,11 @@ class LoaderQuantizationTest : public ::testing::Test {
     Loader plan(Loader::Mode::kPlan, checkpoint, *backend_, quantization);
     build(plan);
     Loader load(Loader::Mode::kLoad, checkpoint, *backend_, quantization);
+    std::vector<int64_t> told;
+    load.tell([&](int64_t bytes) { told.push_back(bytes); });
     build(load);
+    EXPECT_THAT(told, Not(IsEmpty()));
+    EXPECT_TRUE(std::ranges::is_sorted(told));
     EXPECT_TRUE(load.finish({}).ok()) << load.finish({}).message();
     EXPECT_EQ(plan.bytes(), load.bytes());
     EXPECT_EQ(plan.quantized().packed_bytes, load.quantized().packed_bytes);
