@@ -23,12 +23,12 @@ void Backend::run_in_steps(const GatedLinearArgs& args) {
                      .out = args.out});
 }
 
-Result<std::unique_ptr<OpRecording>> Backend::record(FunctionRef<void()> /*body*/) {
+Result<std::unique_ptr<OpRecording>> Backend::record(FunctionRef<void()> /*body*/, bool /*renews_attention*/) {
   QUIRE_CHECK_MSG(false, "this backend records nothing");
   return std::unique_ptr<OpRecording>();
 }
 
-void Backend::replay(const OpRecording& /*recording*/) {
+void Backend::replay(const OpRecording& /*recording*/, FunctionRef<void(PagedAttentionArgs& args)> /*renew*/) {
   QUIRE_CHECK_MSG(false, "this backend records nothing");
 }
 

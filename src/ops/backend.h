@@ -113,10 +113,12 @@ class Backend {
   // Takes down the ops that `body` calls; they do not run. A recording keeps the pointers and the sizes that they were
   // given and what they decided by the host's side of a Mirrored; what lies on the device is read when it is replayed.
   // Errors: resource_exhausted. REQUIRES: can_record(); the same ops have run once before; `body` copies nothing
-  // between host and device and does not wait.
-  virtual Result<std::unique_ptr<OpRecording>> record(FunctionRef<void()> body);
-  // In its turn with the ops. A recording may go when all is done that was replayed.
-  virtual void replay(const OpRecording& recording);
+  // between host and device and does not wait. renews_attention: calls of attention are not recorded but kept beside
+  // it, to be made anew in each replay.
+  virtual Result<std::unique_ptr<OpRecording>> record(FunctionRef<void()> body, bool renews_attention);
+  // In its turn with the ops. A recording may go when all is done that was replayed. renew: brings the arguments of
+  // each kept call of attention, as they were recorded, up to date.
+  virtual void replay(const OpRecording& recording, FunctionRef<void(PagedAttentionArgs& args)> renew);
 
   // Calls the ops of `body`, copies of blocks alone, to be done beside what is called later, but for what follows a
   // wait_for() of the same mark. They begin when all is done that was called before, and are done in the order of the

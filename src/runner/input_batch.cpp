@@ -25,12 +25,13 @@ void add_logit_rows(const ScheduledSequence& scheduled, SequenceState& state, in
 
 }  // namespace
 
-void InputBatch::use_shapes(DecodeShapes shapes, int64_t max_num_tokens) {
+void InputBatch::use_shapes(StepShapes shapes, int64_t max_num_tokens) {
   shapes_ = std::move(shapes);
   const auto most = static_cast<size_t>(shapes_.sizes().back());
   const auto blocks = static_cast<size_t>(shapes_.most_blocks());
   const auto tokens = std::max(most, static_cast<size_t>(max_num_tokens));
-  numbers_.begin(num_bytes(tokens, tokens, 0) + groups_.size() * StepNumbers::room(most * blocks * sizeof(BlockId)));
+  const size_t rows = most + StepShapes::kMostLeftOver;
+  numbers_.begin(num_bytes(tokens, tokens, 0) + groups_.size() * StepNumbers::room(rows * blocks * sizeof(BlockId)));
   longest_contexts_.reserve(most);
 }
 
@@ -45,10 +46,10 @@ void InputBatch::clear() {
   logit_rows_.clear();
 }
 
-std::optional<DecodeShape> InputBatch::shape_of(const StepPlan& plan) const {
+std::optional<StepShape> InputBatch::shape_of(const StepPlan& plan) const {
   int64_t longest = 0;
   for (const ScheduledSequence& scheduled : plan.scheduled) {
-    if (scheduled.num_new_tokens != 1) return std::nullopt;
+    if (scheduled.num_new_tokens != 1) return shapes_.mixed_shape_of(plan.num_tokens);
     longest = std::max<int64_t>(longest, scheduled.num_computed_tokens + 1);
   }
   return shapes_.shape_of(plan.scheduled.size(), longest);
@@ -58,17 +59,18 @@ void InputBatch::build(const StepPlan& plan, std::unordered_map<SequenceId, Sequ
                        int32_t block_size) {
   clear();
   shape_ = shape_of(plan);
-  size_t stride = shape_ ? static_cast<size_t>(shape_->num_blocks) : 0;
-  if (!shape_) {
+  const DecodeShape* decode = shape_ ? std::get_if<DecodeShape>(&*shape_) : nullptr;
+  const MixedShape* mixed = shape_ ? std::get_if<MixedShape>(&*shape_) : nullptr;
+  size_t stride = decode != nullptr ? static_cast<size_t>(decode->num_blocks) : 0;
+  if (decode == nullptr) {
     for (const ScheduledSequence& scheduled : plan.scheduled) {
       stride = std::max(stride, scheduled.block_table.size() / groups_.size());
     }
   }
   block_table_stride_ = stride;
-  const size_t num_rows = shape_ ? static_cast<size_t>(shape_->num_sequences) : plan.scheduled.size();
   for (Group& group : groups_) {
     group.slots.clear();
-    group.block_tables.assign(num_rows * stride, 0);
+    group.block_tables.assign(plan.scheduled.size() * stride, 0);
   }
 
   for (size_t i = 0; i < plan.scheduled.size(); ++i) {
@@ -93,7 +95,8 @@ void InputBatch::build(const StepPlan& plan, std::unordered_map<SequenceId, Sequ
     prompt_lengths_.push_back(state.num_prompt_tokens);
     add_logit_rows(scheduled, state, first_row, static_cast<int32_t>(i), logit_rows_);
   }
-  if (shape_) fill_shape();
+  if (decode != nullptr) fill_up(static_cast<size_t>(decode->num_sequences));
+  if (mixed != nullptr) fill_up(static_cast<size_t>(mixed->num_tokens));
 }
 
 void InputBatch::build_example(const DecodeShape& shape) {
@@ -108,26 +111,29 @@ void InputBatch::build_example(const DecodeShape& shape) {
   prompt_lengths_.assign(1, 1);
   for (Group& group : groups_) {
     group.slots.assign(1, 0);
-    group.block_tables.assign(static_cast<size_t>(shape.num_sequences) * block_table_stride_, 0);
+    group.block_tables.assign(block_table_stride_, 0);
   }
-  fill_shape();
+  fill_up(static_cast<size_t>(shape.num_sequences));
 }
 
-// The first sequence takes the places that are left: its numbers are finite and its experts are read anyway.
-void InputBatch::fill_shape() {
-  const auto first = static_cast<int64_t>(context_lengths_.size());
-  const auto count = static_cast<size_t>(shape_->num_sequences);
+// The first token takes the places that are left: its numbers are finite and its experts are read anyway.
+void InputBatch::fill_up(size_t num_tokens) {
+  const size_t first = context_lengths_.size();
+  const size_t num_sequences = first + num_tokens - token_ids_.size();
+  token_ids_.resize(num_tokens, token_ids_.front());
+  sources_.resize(num_tokens, sources_.front());
+  positions_.resize(num_tokens, positions_.front());
+  context_lengths_.resize(num_sequences, positions_.front() + 1);
+  prompt_lengths_.resize(num_sequences, prompt_lengths_.front());
+  while (query_offsets_.size() <= num_sequences) query_offsets_.push_back(query_offsets_.back() + 1);
   const auto stride = static_cast<int64_t>(block_table_stride_);
-  token_ids_.resize(count, token_ids_.front());
-  sources_.resize(count, sources_.front());
-  positions_.resize(count, positions_.front());
-  context_lengths_.resize(count, context_lengths_.front());
-  prompt_lengths_.resize(count, prompt_lengths_.front());
-  while (query_offsets_.size() <= count) query_offsets_.push_back(static_cast<int32_t>(query_offsets_.size()));
   for (Group& group : groups_) {
-    group.slots.resize(count, ops::kNoSlot);
+    group.slots.resize(num_tokens, ops::kNoSlot);
+    group.block_tables.resize(num_sequences * block_table_stride_);
     const auto table = group.block_tables.begin();
-    for (int64_t row = first; row < shape_->num_sequences; ++row) std::copy_n(table, stride, table + row * stride);
+    for (size_t row = first; row < num_sequences; ++row) {
+      std::copy_n(table, stride, table + static_cast<int64_t>(row) * stride);
+    }
   }
 }
 
@@ -161,21 +167,23 @@ size_t InputBatch::num_bytes(size_t num_tokens, size_t num_sequences, size_t str
 
 nn::Batch InputBatch::view(std::span<const nn::CacheLayer> layers) {
   numbers_.begin(num_bytes(token_ids_.size(), context_lengths_.size(), block_table_stride_));
+  // Those of tokens come first: where they lie does not depend on how many sequences there are.
   group_views_.clear();
-  for (const Group& group : groups_) {
-    group_views_.push_back({.slots = numbers_.add(group.slots), .block_tables = numbers_.add(group.block_tables)});
-  }
+  for (const Group& group : groups_) group_views_.push_back({.slots = numbers_.add(group.slots), .block_tables = {}});
+  const Mirrored<TokenId> token_ids = numbers_.add(token_ids_);
+  const Mirrored<int32_t> positions = numbers_.add(positions_);
+  sources_view_ = numbers_.add(sources_);
+  for (size_t g = 0; g < groups_.size(); ++g) group_views_[g].block_tables = numbers_.add(groups_[g].block_tables);
   view_ = {.num_tokens = static_cast<int64_t>(token_ids_.size()),
            .num_sequences = static_cast<int32_t>(context_lengths_.size()),
-           .token_ids = numbers_.add(token_ids_),
-           .positions = numbers_.add(positions_),
+           .token_ids = token_ids,
+           .positions = positions,
            .query_offsets = numbers_.add(query_offsets_),
            .context_lengths = numbers_.add(context_lengths_),
            .prompt_lengths = prompt_lengths_.data(),
            .block_table_stride = static_cast<int64_t>(block_table_stride_),
            .groups = group_views_,
            .layers = layers};
-  sources_view_ = numbers_.add(sources_);
   numbers_.upload();
   return view_;
 }
@@ -189,9 +197,11 @@ void InputBatch::place_tokens(const int32_t* chosen) {
                                 .num_tokens = view_.num_tokens});
 }
 
-nn::Batch InputBatch::largest_of_shape(std::span<const nn::CacheLayer> layers, int32_t block_size) {
+nn::Batch InputBatch::as_recorded(std::span<const nn::CacheLayer> layers, int32_t block_size) {
   QUIRE_CHECK(shape_.has_value());
-  longest_contexts_.assign(context_lengths_.size(), shape_->num_blocks * block_size);
+  const auto* decode = std::get_if<DecodeShape>(&*shape_);
+  if (decode == nullptr) return view_;
+  longest_contexts_.assign(context_lengths_.size(), decode->num_blocks * block_size);
   no_blocks_.assign(context_lengths_.size() * block_table_stride_, 0);
   nn::Batch batch = view_;
   batch.layers = layers;

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "nn/batch.h"
-#include "runner/decode_shapes.h"
 #include "runner/step_numbers.h"
+#include "runner/step_shapes.h"
 #include "sampling/sequence_sampler.h"
 #include "types/step_plan.h"
 
@@ -44,10 +44,11 @@ class InputBatch {
       : backend_(backend), numbers_(backend), groups_(static_cast<size_t>(num_groups)) {}
   size_t num_groups() const { return groups_.size(); }
 
-  // From now on a step that decodes takes one of these shapes where one is large enough: what is missing is made up of
-  // its first sequence once more, which is stored nowhere. As long as place() stays what it is, the numbers of all
-  // steps of a shape lie at the same places on the device. max_num_tokens: of any step, to make room for.
-  void use_shapes(DecodeShapes shapes, int64_t max_num_tokens);
+  // From now on a step takes one of these shapes where one is large enough: what is missing is made up of its first
+  // token once more, as sequences of their own, which are stored nowhere. As long as place() stays what it is, the
+  // numbers of all steps of a shape lie at the same places on the device; of a mixed step those of its tokens.
+  // max_num_tokens: of any step, to make room for.
+  void use_shapes(StepShapes shapes, int64_t max_num_tokens);
   const void* place() const { return numbers_.place(); }
 
   // Builds from the plan. REQUIRES: states holds every scheduled sequence and its known tokens, and the pending one,
@@ -59,15 +60,16 @@ class InputBatch {
   void build_example(const DecodeShape& shape);
 
   // The shape that was taken; none: that of the plan.
-  const std::optional<DecodeShape>& shape() const { return shape_; }
+  const std::optional<StepShape>& shape() const { return shape_; }
 
   // Views of this object, valid until the next build; where the device reads them.
   nn::Batch view(std::span<const nn::CacheLayer> layers);
   // Puts the pending tokens where view() uploaded ids. `chosen`: the tokens of the step before, on the device.
   void place_tokens(const int32_t* chosen);
-  // Of the same numbers on the device; what the host sees is the most that any step of this shape has: contexts as long
-  // as their blocks. REQUIRES: shape(), and view() since the last build; view()'s result is no longer valid.
-  nn::Batch largest_of_shape(std::span<const nn::CacheLayer> layers, int32_t block_size);
+  // What is to be recorded, of the same numbers on the device: of a shape that decodes the host sees the most that any
+  // of its steps has, contexts as long as their blocks. REQUIRES: shape(), and view() since the last build; view()'s
+  // result is no longer valid.
+  nn::Batch as_recorded(std::span<const nn::CacheLayer> layers, int32_t block_size);
   const std::vector<LogitRow>& logit_rows() const { return logit_rows_; }
 
  private:
@@ -77,17 +79,17 @@ class InputBatch {
   };
 
   void clear();
-  std::optional<DecodeShape> shape_of(const StepPlan& plan) const;
+  std::optional<StepShape> shape_of(const StepPlan& plan) const;
   void add_run(const ScheduledSequence& scheduled, size_t index, int32_t block_size);
-  void fill_shape();
+  void fill_up(size_t num_tokens);
   size_t num_bytes(size_t num_tokens, size_t num_sequences, size_t stride) const;
 
   ops::Backend& backend_;
   StepNumbers numbers_;
-  DecodeShapes shapes_;
-  std::optional<DecodeShape> shape_;
+  StepShapes shapes_;
+  std::optional<StepShape> shape_;
   nn::Batch view_;
-  std::vector<int32_t> longest_contexts_;  // of largest_of_shape()
+  std::vector<int32_t> longest_contexts_;  // of as_recorded()
   std::vector<BlockId> no_blocks_;
   std::vector<TokenId> token_ids_;
   std::vector<int32_t> sources_;  // [num_tokens], of pending tokens: where they are; of others -1

@@ -74,12 +74,15 @@ bool wants_floats(const EngineConfig& config, const checkpoint::Checkpoint& chec
                      [](const checkpoint::CheckpointTensor& tensor) { return tensor.view.dtype == DType::kF32; });
 }
 
-int32_t largest_recorded_step(const EngineConfig& config, const ModelConfig& model, const ops::Backend& backend) {
-  if (config.enforce_eager || !backend.can_record()) return 0;
+void plan_recordings(const EngineConfig& config, const ops::Backend& backend, PlannedModel& planned) {
+  if (config.enforce_eager || !backend.can_record()) return;
   // Which of two tables rotates a sequence is decided step by step, by the host.
-  if (model.rope.scaling == RopeScaling::kLongRope) return 0;
-  const int32_t most = config.max_cudagraph_capture_size > 0 ? config.max_cudagraph_capture_size : 512;
-  return std::min({most, config.max_num_seqs, config.max_num_batched_tokens});
+  if (planned.config.rope.scaling == RopeScaling::kLongRope) return;
+  // Steps of more tokens take a card longer than its host needs to call their kernels.
+  constexpr int32_t kMostTokens = 512;
+  const int32_t most = config.max_cudagraph_capture_size > 0 ? config.max_cudagraph_capture_size : kMostTokens;
+  planned.most_recorded_tokens = std::min(most, config.max_num_batched_tokens);
+  planned.largest_recorded_step = std::min(planned.most_recorded_tokens, config.max_num_seqs);
 }
 
 }  // namespace
@@ -143,7 +146,7 @@ Result<PlannedModel> plan_model(const EngineConfig& config, const checkpoint::Ch
                          planned.family.build(planned.config, planned.max_model_len, loader));
   planned.workspace_floats = model->workspace_floats(config.max_num_batched_tokens);
 
-  planned.largest_recorded_step = largest_recorded_step(config, planned.config, backend);
+  plan_recordings(config, backend, planned);
 
   MemoryPlan& memory = planned.memory;
   memory.weight_bytes = loader.bytes();

@@ -43,7 +43,8 @@ struct PlannedModel {
   int64_t workspace_floats = 0;  // of the model's own forward pass, for the largest step
   // Sequences of the largest step that decodes and is recorded to be replayed; 0: none is.
   int32_t largest_recorded_step = 0;
-  MemoryPlan memory;  // measured_workspace_bytes: only after the start
+  int32_t most_recorded_tokens = 0;  // of a step with prompts in it
+  MemoryPlan memory;                 // measured_workspace_bytes: only after the start
 };
 
 // Of the hidden states of rows whose tokens a form may refuse, where tokens are chosen on the device.

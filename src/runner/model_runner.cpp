@@ -142,8 +142,8 @@ ModelRunner::ModelRunner(std::unique_ptr<models::Model> model, ops::Backend& bac
       row_numbers_(backend),
       recorder_(backend) {
   if (planned.largest_recorded_step > 0) {
-    decode_shapes_ = DecodeShapes(planned.largest_recorded_step, max_model_len_, block_size_);
-    batch_.use_shapes(decode_shapes_, max_num_batched_tokens_);
+    step_shapes_ = StepShapes(planned.largest_recorded_step, max_model_len_, block_size_, planned.most_recorded_tokens);
+    batch_.use_shapes(step_shapes_, max_num_batched_tokens_);
   }
   scratch_.resize(static_cast<size_t>(backend.num_host_threads()));
   if (usable_cores().size() > scratch_.size()) masks_ = std::make_unique<MaskThread>();
@@ -295,27 +295,28 @@ float* ModelRunner::forward() {
   if (device_sampler_ != nullptr) batch_.place_tokens(device_sampler_->tokens());
   replayed_ = false;
   // Layers that wait for blocks of their own do so call by call.
-  if (!batch_.shape() || storage_.swaps()) return forward(batch);
-  if (float* hidden = recorder_.replay(*batch_.shape(), batch_.place())) {
+  const std::optional<StepShape>& shape = batch_.shape();
+  if (!shape || storage_.swaps()) return forward(batch);
+  if (float* hidden = recorder_.replay(*shape, batch, batch_.place())) {
     replayed_ = true;
     return hidden;
   }
   float* hidden = forward(batch);
-  const nn::Batch largest = batch_.largest_of_shape(storage_.layers(), block_size_);
-  recorder_.record(*batch_.shape(), batch_.place(), [&] { return forward(largest); });
+  const nn::Batch recorded = batch_.as_recorded(storage_.layers(), block_size_);
+  recorder_.record(*shape, recorded, batch_.place(), [&] { return forward(recorded); });
   return hidden;
 }
 
 void ModelRunner::record_steps() {
-  if (decode_shapes_.sizes().empty()) return;
+  if (step_shapes_.sizes().empty()) return;
   const auto start = std::chrono::steady_clock::now();
   const int64_t free = backend_.free_memory();
-  for (const int32_t size : decode_shapes_.sizes()) {
-    batch_.build_example(*decode_shapes_.shape_of(static_cast<size_t>(size), 1));
+  for (const int32_t size : step_shapes_.sizes()) {
+    batch_.build_example(*step_shapes_.shape_of(static_cast<size_t>(size), 1));
     forward();
   }
   backend_.synchronise();
-  log_info("recorded steps of 1 to {} sequences: {} in {:.2f} s, {}", decode_shapes_.sizes().back(),
+  log_info("recorded steps of 1 to {} sequences: {} in {:.2f} s, {}", step_shapes_.sizes().back(),
            recorder_.num_recordings(), seconds_since(start), format_bytes(free - backend_.free_memory()));
 }
 

@@ -115,7 +115,7 @@ class ModelRunner {
   std::unordered_map<SequenceId, SequenceState> states_;
   InputBatch batch_;
   StepNumbers row_numbers_;  // of the rows that logits are made of: which they are
-  DecodeShapes decode_shapes_;
+  StepShapes step_shapes_;
   StepRecorder recorder_;
   bool replayed_ = false;  // the last forward pass
   std::deque<Step> under_way_;

@@ -1,12 +1,13 @@
 #include "runner/step_recorder.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/log.h"
 
 namespace quire::runner {
 
-float* StepRecorder::replay(const DecodeShape& shape, const void* numbers) {
+float* StepRecorder::replay(const StepShape& shape, const nn::Batch& batch, const void* numbers) {
   if (numbers != numbers_) {
     backend_.synchronise();  // the last replay may not be done
     passes_.clear();
@@ -15,18 +16,27 @@ float* StepRecorder::replay(const DecodeShape& shape, const void* numbers) {
   }
   const auto found = passes_.find(shape);
   if (found == passes_.end()) return nullptr;
-  backend_.replay(*found->second.ops);
-  return found->second.hidden;
+  const Pass& pass = found->second;
+  backend_.replay(*pass.ops, [&](ops::PagedAttentionArgs& args) {
+    const auto group = std::ranges::find(pass.block_tables, args.block_tables.device) - pass.block_tables.begin();
+    args.num_sequences = batch.num_sequences;
+    args.query_offsets = batch.query_offsets;
+    args.context_lengths = batch.context_lengths;
+    args.block_tables = batch.groups[static_cast<size_t>(group)].block_tables;
+    args.block_table_stride = batch.block_table_stride;
+  });
+  return pass.hidden;
 }
 
-void StepRecorder::record(const DecodeShape& shape, const void* numbers, FunctionRef<float*()> forward) {
+void StepRecorder::record(const StepShape& shape, const nn::Batch& batch, const void* numbers,
+                          FunctionRef<float*()> forward) {
   QUIRE_CHECK(numbers == numbers_);  // replay() was asked first
   if (full_) return;
   Pass pass;
-  auto ops = backend_.record([&] { pass.hidden = forward(); });
+  for (const nn::CacheGroup& group : batch.groups) pass.block_tables.push_back(group.block_tables.device);
+  auto ops = backend_.record([&] { pass.hidden = forward(); }, std::holds_alternative<MixedShape>(shape));
   if (!ops.ok()) {
-    log_warning("steps of {} sequences are not recorded, nor any that are not yet: {}", shape.num_sequences,
-                ops.status().message());
+    log_warning("steps are computed call by call whose shapes have not come up yet: {}", ops.status().message());
     full_ = true;
     return;
   }

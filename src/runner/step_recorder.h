@@ -1,12 +1,13 @@
-// Forward passes of steps that decode, recorded once for each shape: on a card the hundreds of launches of a step
-// become one.
+// Forward passes, recorded once for each shape: on a card the hundreds of launches of a step that decodes become one,
+// those of a mixed step one between each layer's attention and the next's.
 #pragma once
 
 #include <map>
 #include <memory>
 
+#include "nn/batch.h"
 #include "ops/backend.h"
-#include "runner/decode_shapes.h"
+#include "runner/step_shapes.h"
 
 namespace quire::runner {
 
@@ -15,12 +16,12 @@ class StepRecorder {
   // The backend must outlive it.
   explicit StepRecorder(ops::Backend& backend) : backend_(backend) {}
 
-  // Replays the pass of this shape, whose numbers lie at `numbers` on the device. Returns its hidden states; nullptr:
-  // it is not recorded.
-  float* replay(const DecodeShape& shape, const void* numbers);
-  // Records what `forward` calls, which has run before with the same shape and numbers; it returns the hidden states.
-  // Where there is no memory for it this is said once, and no more is recorded.
-  void record(const DecodeShape& shape, const void* numbers, FunctionRef<float*()> forward);
+  // Replays the pass of this shape for the batch, whose numbers lie at `numbers` on the device. Returns its hidden
+  // states; nullptr: it is not recorded.
+  float* replay(const StepShape& shape, const nn::Batch& batch, const void* numbers);
+  // Records what `forward` calls, which has run before with the same shape, batch and numbers; it returns the hidden
+  // states. Where there is no memory for it this is said once, and no more is recorded.
+  void record(const StepShape& shape, const nn::Batch& batch, const void* numbers, FunctionRef<float*()> forward);
 
   size_t num_recordings() const { return passes_.size(); }
 
@@ -28,11 +29,12 @@ class StepRecorder {
   struct Pass {
     std::unique_ptr<ops::OpRecording> ops;
     float* hidden = nullptr;
+    std::vector<const BlockId*> block_tables;  // on the device, of each group
   };
 
   ops::Backend& backend_;
   const void* numbers_ = nullptr;  // of all passes
-  std::map<DecodeShape, Pass> passes_;
+  std::map<StepShape, Pass> passes_;
   bool full_ = false;
 };
 

@@ -33,18 +33,26 @@ constexpr auto kHalfOfScratch = static_cast<int64_t>(kScratchBytes / 2);
 // which writes and reads 32 bits a weight: 4 bits are read 8 times for that.
 constexpr int64_t kFewRowsOfBlocks = 64;
 
-// A CUDA graph.
+// CUDA graphs, with calls of attention between them.
 class CudaRecording final : public OpRecording {
  public:
-  explicit CudaRecording(cudaGraphExec_t graph) : graph_(graph) {}
-  ~CudaRecording() override { cudaGraphExecDestroy(graph_); }
+  CudaRecording() = default;
+  ~CudaRecording() override {
+    for (const cudaGraphExec_t graph : graphs_) {
+      if (graph != nullptr) cudaGraphExecDestroy(graph);
+    }
+  }
   CudaRecording(const CudaRecording&) = delete;
   CudaRecording& operator=(const CudaRecording&) = delete;
 
-  cudaGraphExec_t graph() const { return graph_; }
+  void add(cudaGraphExec_t graph) { graphs_.push_back(graph); }  // nullptr: there was no memory for it
+  void add(const PagedAttentionArgs& attention) { attentions_.push_back(attention); }
+  const std::vector<cudaGraphExec_t>& graphs() const { return graphs_; }
+  const std::vector<PagedAttentionArgs>& attentions() const { return attentions_; }  // each behind a graph
 
  private:
-  const cudaGraphExec_t graph_;
+  std::vector<cudaGraphExec_t> graphs_;
+  std::vector<PagedAttentionArgs> attentions_;
 };
 
 class CudaBackend final : public Backend {
@@ -177,30 +185,33 @@ class CudaBackend final : public Backend {
   bool keys_by_token() const override { return true; }
 
   bool can_record() const override { return true; }
-  Result<std::unique_ptr<OpRecording>> record(FunctionRef<void()> body) override {
-    cudaGraph_t calls = nullptr;
-    cudaGraphExec_t graph = nullptr;
-    recording_ = true;
-    check_cuda(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+  Result<std::unique_ptr<OpRecording>> record(FunctionRef<void()> body, bool renews_attention) override {
+    auto recording = std::make_unique<CudaRecording>();
+    recording_ = recording.get();
+    renews_attention_ = renews_attention;
+    begin_graph();
     body();
-    check_cuda(cudaStreamEndCapture(stream_, &calls), "cudaStreamEndCapture");
-    recording_ = false;
-    const cudaError_t error = cudaGraphInstantiate(&graph, calls, 0);
-    check_cuda(cudaGraphDestroy(calls), "cudaGraphDestroy");
-    if (error == cudaErrorMemoryAllocation) {
-      cudaGetLastError();
+    end_graph();
+    recording_ = nullptr;
+    if (std::ranges::find(recording->graphs(), nullptr) != recording->graphs().end()) {
       return resource_exhausted("no memory on the card for a graph");
     }
-    check_cuda(error, "cudaGraphInstantiate");
-    return std::unique_ptr<OpRecording>(std::make_unique<CudaRecording>(graph));
+    return std::unique_ptr<OpRecording>(std::move(recording));
   }
-  void replay(const OpRecording& recording) override {
-    check_cuda(cudaGraphLaunch(static_cast<const CudaRecording&>(recording).graph(), stream_), "cudaGraphLaunch");
+  void replay(const OpRecording& recording, FunctionRef<void(PagedAttentionArgs& args)> renew) override {
+    const auto& recorded = static_cast<const CudaRecording&>(recording);
+    for (size_t i = 0; i < recorded.graphs().size(); ++i) {
+      check_cuda(cudaGraphLaunch(recorded.graphs()[i], stream_), "cudaGraphLaunch");
+      if (i == recorded.attentions().size()) break;
+      PagedAttentionArgs args = recorded.attentions()[i];
+      renew(args);
+      (*this)(args);
+    }
     finish();
   }
 
   void beside(int mark, FunctionRef<void()> body) override {
-    QUIRE_CHECK(!recording_ && !is_beside_);
+    QUIRE_CHECK(recording_ == nullptr && !is_beside_);
     while (marks_.size() <= static_cast<size_t>(mark)) marks_.push_back(make_event());
     check_cuda(cudaEventRecord(called_, stream_), "cudaEventRecord");
     check_cuda(cudaStreamWaitEvent(side_stream_, called_), "cudaStreamWaitEvent");
@@ -210,7 +221,7 @@ class CudaBackend final : public Backend {
     check_cuda(cudaEventRecord(marks_[static_cast<size_t>(mark)], side_stream_), "cudaEventRecord");
   }
   void wait_for(int mark) override {
-    QUIRE_CHECK(!recording_);
+    QUIRE_CHECK(recording_ == nullptr);
     check_cuda(cudaStreamWaitEvent(stream_, marks_.at(static_cast<size_t>(mark))), "cudaStreamWaitEvent");
   }
 
@@ -270,8 +281,15 @@ class CudaBackend final : public Backend {
     if (args.num_sequences == 0 || args.query_offsets.host[args.num_sequences] == 0) return;
     expect_reachable({args.queries, args.cache.keys, args.cache.values, args.query_offsets.device,
                       args.context_lengths.device, args.block_tables.device, args.sinks, args.out});
+    if (recording_ != nullptr && renews_attention_) {
+      end_graph();
+      recording_->add(args);
+      begin_graph();
+      return;
+    }
     // What is recorded has no prompts in it, and nothing may be planned there.
-    const bool only_few = prompts_ != nullptr && !recording_ && prompts_->attend(args, scratch_.data(), kScratchBytes);
+    const bool only_few =
+        prompts_ != nullptr && recording_ == nullptr && prompts_->attend(args, scratch_.data(), kScratchBytes);
     attend(args, /*may_round=*/!options_.batch_invariant, scratch_.data(), static_cast<int64_t>(kScratchBytes), stream_,
            only_few);
     finish();
@@ -381,8 +399,28 @@ class CudaBackend final : public Backend {
     finish_on(stream_);
   }
   void finish_on(cudaStream_t stream) {
-    if (options_.synchronous && !recording_) check_cuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    if (options_.synchronous && recording_ == nullptr)
+      check_cuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
   }
+
+  void begin_graph() {
+    check_cuda(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+  }
+  void end_graph() {
+    cudaGraph_t calls = nullptr;
+    cudaGraphExec_t graph = nullptr;
+    check_cuda(cudaStreamEndCapture(stream_, &calls), "cudaStreamEndCapture");
+    const cudaError_t error = cudaGraphInstantiate(&graph, calls, 0);
+    check_cuda(cudaGraphDestroy(calls), "cudaGraphDestroy");
+    if (error == cudaErrorMemoryAllocation) {
+      cudaGetLastError();
+      graph = nullptr;
+    } else {
+      check_cuda(error, "cudaGraphInstantiate");
+    }
+    recording_->add(graph);
+  }
+
   static cudaEvent_t make_event() {
     cudaEvent_t event = nullptr;
     check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
@@ -561,7 +599,8 @@ class CudaBackend final : public Backend {
   std::unique_ptr<PromptAttention> prompts_;  // nullptr: all attention is of our own kernels
   Buffer scratch_;
   Buffer library_workspace_;
-  bool recording_ = false;
+  CudaRecording* recording_ = nullptr;  // that ops are taken down for
+  bool renews_attention_ = false;
   std::array<cudaEvent_t, kMostDownloads> downloaded_{};
   int next_download_ = 0;
 };
