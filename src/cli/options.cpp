@@ -145,7 +145,7 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
   app.add_flag("--enforce-eager", config.enforce_eager, "On a card: record and replay no steps (no CUDA graphs)")
       ->group(kMachine);
   app.add_option("--max-cudagraph-capture-size", config.max_cudagraph_capture_size,
-                 "On a card: most sequences of a recorded step; 0: --max-num-seqs, at most 512")
+                 "On a card: most tokens of a recorded step (one a sequence that decodes); 0: 512")
       ->group(kMachine)
       ->capture_default_str();
   app.add_option("--threads", config.threads, "Compute threads; 0: one a core")->group(kMachine)->capture_default_str();

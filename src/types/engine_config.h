@@ -50,9 +50,9 @@ struct EngineConfig {
   uint64_t seed = 0;
 
   std::string device = "auto";  // "auto" (the first card, if there is one) | "cpu" | "cuda" | "cuda:N"
-  // On a card, steps that decode are recorded once for each size and run again: not these, and not larger ones.
+  // On a card, steps are recorded once for each size and run again: not these, and not larger ones.
   bool enforce_eager = false;
-  int32_t max_cudagraph_capture_size = 0;  // sequences; 0: max_num_seqs, at most 512
+  int32_t max_cudagraph_capture_size = 0;  // tokens; 0: 512
   // On a card: what computes attention, "auto" | "native" | "flashinfer" | "fa3".
   std::string attention_backend = "auto";
   // On a card: products are summed in one order however many rows they have, so that an answer's bits do not depend on
