@@ -15,8 +15,14 @@ prompt=${1:-"What is the capital of France, and what is it known for?"}
 
 open_log quickstart.log
 scripts/setup.sh
-step "building quire (a few minutes the first time)" \
-  bash -c 'cmake --preset release && cmake --build --preset release --target quire'
+# For this machine: kernels of cards take longer to compile than all the rest.
+cuda=(-DQUIRE_CUDA=OFF)
+capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d . || true)
+if [[ $capability =~ ^[0-9]+$ ]]; then
+  cuda=(-DQUIRE_CUDA=AUTO "-DQUIRE_CUDA_ARCHITECTURES=${capability/#90/90a}-real")
+fi
+step "configuring" cmake --preset release "${cuda[@]}"
+step "building quire (a few minutes the first time)" cmake --build --preset release --target quire
 step "fetching the default model" scripts/fetch_model.sh
 quire=$quire_root/build/release/src/cli/quire
 
