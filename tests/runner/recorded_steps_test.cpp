@@ -53,7 +53,7 @@ void answer(const std::string& family, const std::string& kind, bool eager, bool
     return run;
   };
   for (size_t i = 0; i < prompts.size(); ++i) {
-    const size_t piece = apart ? prompts[i].size() : 3;
+    const size_t piece = apart ? prompts[i].size() : 2;
     for (size_t computed = 0; computed < prompts[i].size(); computed += piece) {
       StepPlan plan;
       if (computed == 0) plan.added.push_back({.id = i, .prompt = prompts[i], .params = shared});
