@@ -30,6 +30,7 @@ json::object as_json(const StepRecord& step) {
           {"scheduled", std::move(runs)},  // [id, tokens computed before, tokens of this step]
           {"replayed", step.replayed},
           {"rows_sampled_on_host", step.host_rows},
+          {"seconds_waited", step.wait},
           {"seconds", std::move(seconds)}};
 }
 

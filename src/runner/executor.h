@@ -18,6 +18,7 @@ struct StepTimings {   // seconds of a step's phases
   double swap = 0;     // of these, blocks between the pools
   double forward = 0;
   double sample = 0;
+  double wait = 0;        // of these, until a device with memory of its own had the tokens
   bool replayed = false;  // `forward` was recorded before
   int32_t host_rows = 0;  // rows of logits that the host sampled from, or scored
   double forms = 0;       // processor time that the forms of answers took, beside `forward` or in `sample`

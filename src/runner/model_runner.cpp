@@ -209,6 +209,9 @@ ExecutedStep ModelRunner::finish() {
   if (!step.chosen_on_device && step.num_drawn > 0) draw(step);
   std::vector<LogitRow> rows(step.rows.begin() + static_cast<std::ptrdiff_t>(step.num_drawn), step.rows.end());
   if (step.chosen_on_device || step.num_drawn > 0) {
+    const auto drawn = std::chrono::steady_clock::now();
+    device_sampler_->finish(step.drawn);
+    done.timings.wait = seconds_since(drawn);
     const std::vector<LogitRow> refused = take_drawn(step, done.result);
     rows.insert(rows.end(), refused.begin(), refused.end());
   }
@@ -402,7 +405,6 @@ RowOutcome ModelRunner::drawn_outcome(const Step& step, size_t index, SequenceSt
 // Returns the rows that still want a token.
 std::vector<LogitRow> ModelRunner::take_drawn(const Step& step, StepResult& result) {
   std::vector<LogitRow> refused;
-  device_sampler_->finish(step.drawn);
   for (size_t i = 0; i < step.num_drawn; ++i) {
     const LogitRow& row = step.rows[i];
     SequenceResult& sequence = result.sequences[static_cast<size_t>(row.sequence)];
