@@ -7,13 +7,13 @@
 #include <cmath>
 #include <memory>
 #include <numeric>
-#include <random>
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
 #include <fmt/format.h>
 
+#include "bench/ordinary_bytes.h"
 #include "bench/report.h"
 #include "bench/stopwatch.h"
 
@@ -29,17 +29,6 @@ int64_t working_set_bytes() {
   constexpr int64_t kLeast = 64 << 20;
   constexpr int64_t kMost = 256 << 20;
   return std::clamp<int64_t>(2 * sysconf(_SC_LEVEL3_CACHE_SIZE), kLeast, kMost);
-}
-
-// Bytes that make ordinary numbers in every format: halves of 0.06 to 0.5, small but normal bfloat16 and float32.
-void fill(std::vector<uint8_t>& bytes, uint32_t seed) {
-  constexpr size_t kPattern = 65537;  // a prime: repeats fall on other places of a block each time
-  std::minstd_rand random(seed);
-  const size_t drawn = std::min(kPattern, bytes.size());
-  for (size_t i = 0; i < drawn; ++i) bytes[i] = static_cast<uint8_t>(0x2c + random() % 12);
-  for (size_t at = drawn; at < bytes.size(); at += drawn) {
-    std::copy_n(bytes.begin(), std::min(drawn, bytes.size() - at), bytes.begin() + static_cast<std::ptrdiff_t>(at));
-  }
 }
 
 class Filter {
@@ -119,7 +108,7 @@ Status measure_linear(ops::Backend& backend, DType dtype, int64_t n, int64_t k, 
     return {};
   }
   std::vector<uint8_t> stored(static_cast<size_t>(n * row_bytes(dtype, k)));
-  fill(stored, 7);
+  fill_with_numbers(stored, 7);
   const TensorView view{stored.data(), dtype, Shape{n, k}};
   std::vector<std::unique_ptr<ops::PackedMatrix>> copies;
   int64_t bytes = 0;
@@ -187,9 +176,9 @@ void measure_attention(ops::Backend& backend, DType dtype, const AttentionShape&
   const int64_t num_sets = std::max<int64_t>(1, working_set_bytes() / (2 * set_blocks * block_bytes(cache)));
   cache.num_blocks = num_sets * set_blocks;
   std::vector<uint8_t> keys(static_cast<size_t>(cache.num_blocks * block_bytes(cache)));
-  fill(keys, 8);
+  fill_with_numbers(keys, 8);
   std::vector<uint8_t> values(keys.size());
-  fill(values, 9);
+  fill_with_numbers(values, 9);
   cache.keys = keys.data();
   cache.values = values.data();
   std::vector<BlockId> tables(static_cast<size_t>(cache.num_blocks));

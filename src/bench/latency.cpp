@@ -164,6 +164,7 @@ Result<LatencyResult> run_latency(engine::Engine& engine, const LatencyOptions& 
                        is_warmup ? options.num_iters_warmup : options.num_iters, times.end));
   }
   result.start_to_first_token_seconds = process_seconds.value_or(0);
+  result.decode_steps = decode_steps(engine.flight_recorder(), options.batch_size);
   return result;
 }
 
@@ -210,6 +211,7 @@ boost::json::object latency_json(const LatencyOptions& options, const LatencyRes
           {"prefill_tokens_per_second_list", figures(all.prefill)},
           {"decode_tokens_per_second", all.decode.empty() ? boost::json::value() : figure(median(all.decode))},
           {"decode_tokens_per_second_list", figures(all.decode)},
+          {"decode_steps", decode_steps_json(result.decode_steps)},
           {"start_to_first_token_seconds", figure(result.start_to_first_token_seconds)},
           {"cached_tokens", all.cached_tokens},
           {"resident_memory_bytes", resident_memory()}};
@@ -227,6 +229,7 @@ std::string latency_table(const LatencyOptions& options, const LatencyResult& re
     table += fmt::format("Decode: {:.1f} tok/s (median), {:.1f} a sequence\n", median(all.decode),
                          median(all.decode) / static_cast<double>(options.batch_size));
   }
+  table += decode_steps_line(result.decode_steps);
   table += fmt::format("Start to first token: {:.2f} s\n", result.start_to_first_token_seconds);
   return table;
 }

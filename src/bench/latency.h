@@ -11,6 +11,7 @@
 #include <boost/json.hpp>
 
 #include "base/status.h"
+#include "bench/decode_steps.h"
 #include "engine/engine.h"
 
 namespace quire::bench {
@@ -47,6 +48,7 @@ std::optional<double> decode_tokens_per_second(const BatchTimes& times);
 struct LatencyResult {
   std::vector<BatchTimes> iterations;
   double start_to_first_token_seconds = 0;  // of the process; the first batch
+  DecodeSteps decode_steps;                 // of whole batches, as many as the engine still knows of
 };
 
 // Runs warm-up and iterations. `report` is told of each finished batch. Errors: those of Engine::submit(); a request

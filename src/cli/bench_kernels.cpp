@@ -1,7 +1,8 @@
-// quire bench kernels: each kernel beside what the machine can do.
+// quire bench kernels: each kernel beside what the machine can do; of a card what it can do alone.
 #include <cstdio>
 
 #include "base/thread_pool.h"
+#include "bench/device_limits.h"
 #include "bench/kernels.h"
 #include "bench/report.h"
 #include "cli/backend.h"
@@ -15,34 +16,55 @@ struct KernelsCommand {
   EngineConfig engine;
   bench::KernelOptions bench;
   std::string output_json;
+  bool limits_only = false;
 };
 
+Status write(const KernelsCommand& options, const ops::Backend& backend, boost::json::object results) {
+  if (options.output_json.empty()) return {};
+  results["device"] = backend.description();
+  return bench::write_json(options.output_json, results);
+}
+
+Status run_on_card(const KernelsCommand& options) {
+  if (!options.limits_only) {
+    return unimplemented("kernels one by one are measured on the CPU; with --device {} say --limits-only",
+                         options.engine.device);
+  }
+  QUIRE_ASSIGN_OR_RETURN(auto backend, make_backend(options.engine));
+  QUIRE_ASSIGN_OR_RETURN(const bench::DeviceLimits limits, bench::measure_device(*backend));
+  std::printf("%s\n%s", backend->description().c_str(), bench::device_limits_table(limits).c_str());
+  return write(options, *backend, {{"machine", bench::device_limits_json(limits)}});
+}
+
 Status run(const KernelsCommand& options) {
+  if (options.engine.device != "cpu") return run_on_card(options);
   bench::MachineLimits limits;
   show_progress("the machine");
-  EngineConfig engine = options.engine;
-  engine.device = "cpu";  // what is measured lies in the host's memory
-  QUIRE_ASSIGN_OR_RETURN(auto backend, make_backend(engine));
+  QUIRE_ASSIGN_OR_RETURN(auto backend, make_backend(options.engine));
   {
     ThreadPool pool({.num_threads = options.engine.threads});
     QUIRE_ASSIGN_OR_RETURN(limits, bench::measure_machine(pool, backend->allocator()));
   }
-  QUIRE_ASSIGN_OR_RETURN(const auto times, bench::measure_kernels(*backend, options.bench, show_progress));
+  std::vector<bench::KernelTime> times;
+  if (!options.limits_only) {
+    QUIRE_ASSIGN_OR_RETURN(times, bench::measure_kernels(*backend, options.bench, show_progress));
+  }
   end_progress();
-  if (times.empty()) return not_found("--filter \"{}\" leaves no kernel", options.bench.filter);
+  if (times.empty() && !options.limits_only) return not_found("--filter \"{}\" leaves no kernel", options.bench.filter);
   std::printf("%s\n%s", backend->description().c_str(), bench::kernels_table(limits, times).c_str());
-  if (options.output_json.empty()) return {};
-  boost::json::object results{{"device", backend->description()}};
-  for (auto& [key, value] : bench::kernels_json(limits, times)) results[key] = std::move(value);
-  return bench::write_json(options.output_json, results);
+  return write(options, *backend, bench::kernels_json(limits, times));
 }
 
 }  // namespace
 
 void add_bench_kernels(CLI::App& bench, int& exit_code) {
   auto options = std::make_shared<KernelsCommand>();
+  options->engine.device = "cpu";
   CLI::App* command =
       bench.add_subcommand("kernels", "Each kernel's time, and its share of the machine's bandwidth and multiply-adds");
+  command->add_option("--device", options->engine.device, "cpu, cuda or cuda:N; of a card only its limits")
+      ->capture_default_str();
+  command->add_flag("--limits-only", options->limits_only, "Measure what the machine can do, and no kernel");
   command->add_option("--isa", options->engine.isa, "Instruction set of the kernels; auto: the best there is")
       ->capture_default_str();
   command->add_option("--threads", options->engine.threads, "Compute threads; 0: one a core")->capture_default_str();

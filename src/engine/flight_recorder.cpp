@@ -31,6 +31,7 @@ json::object as_json(const StepRecord& step) {
           {"replayed", step.replayed},
           {"launched_ahead", step.ahead},
           {"rows_sampled_on_host", step.host_rows},
+          {"seconds_waited", step.wait},
           {"seconds", std::move(seconds)}};
 }
 

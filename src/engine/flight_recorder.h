@@ -35,6 +35,7 @@ struct StepRecord {
   bool replayed = false;                                // the forward pass had been recorded before (a CUDA graph)
   bool ahead = false;                                   // begun before the tokens of the step before were known
   int32_t host_rows = 0;                                // rows of logits that the host sampled from, or scored
+  double wait = 0;                                      // seconds of `sample` until the device had the tokens
   std::vector<SequenceId> preempted;
   std::vector<Run> runs;
   std::array<double, kNumPhases> seconds{};  // by Phase; accept is that before the step

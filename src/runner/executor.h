@@ -19,6 +19,7 @@ struct StepTimings {   // seconds of a step's phases
   double forward = 0;  // of a device with a queue of its own: its calls
   double sample = 0;
   double computed = 0;    // what the step took, but `prepare` and the host's sampling, wherever that goes on
+  double wait = 0;        // of these, until a device with memory of its own had the tokens
   bool replayed = false;  // `forward` was recorded before
   bool ahead = false;     // launched before the tokens of the step before were known here
   int32_t host_rows = 0;  // rows of logits that the host sampled from, or scored

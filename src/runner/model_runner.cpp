@@ -223,7 +223,9 @@ ExecutedStep ModelRunner::finish() {
   if (!step.chosen_on_device && step.num_drawn > 0) draw(step);
   std::vector<LogitRow> refused;
   if (step.chosen_on_device || step.num_drawn > 0) {
+    const auto drawn = std::chrono::steady_clock::now();
     device_sampler_->finish(step.drawn);
+    done.timings.wait = seconds_since(drawn);
     const auto now = std::chrono::steady_clock::now();
     const std::chrono::duration<double> computed = now - std::max(step.begun, tokens_there_);
     done.timings.computed = computed.count();

@@ -45,10 +45,14 @@ class ManagedHeap {
     if (bytes > left_) {
       const size_t chunk = bytes > kChunk ? bytes : kChunk;
       void* memory = nullptr;
+      // This thread may be recording a graph, which such a call would end.
+      cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+      cudaThreadExchangeStreamCaptureMode(&mode);
       if (cudaMallocManaged(&memory, chunk, cudaMemAttachGlobal) != cudaSuccess) {
         cudaGetLastError();
         memory = std::malloc(chunk);
       }
+      cudaThreadExchangeStreamCaptureMode(&mode);
       if (memory == nullptr) return nullptr;
       next_ = static_cast<uint8_t*>(memory);
       left_ = chunk;

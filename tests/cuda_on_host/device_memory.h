@@ -13,22 +13,28 @@ std::mutex& card_mutex();
 
 class DeviceMemory {
  public:
-  static constexpr size_t kBytes = size_t{4} << 30;
-
   static DeviceMemory& instance();
 
   void* allocate(size_t bytes);  // nullptr: no room
   bool release(void* memory);    // false: not the beginning of a piece
-  size_t free_bytes() const { return kBytes - used_; }
+  static size_t bytes() { return bytes_; }
+  size_t free_bytes() const { return bytes_ - used_; }
 
   bool holds(const void* at) const {
     const auto address = reinterpret_cast<uintptr_t>(at);
-    return address >= reinterpret_cast<uintptr_t>(base_) && address < reinterpret_cast<uintptr_t>(base_) + kBytes;
+    return address >= reinterpret_cast<uintptr_t>(base_) && address < reinterpret_cast<uintptr_t>(base_) + bytes_;
   }
   // [at, at + bytes) lies within one piece.
   bool holds_piece(const void* at, size_t bytes) const;
 
   void set_protected(bool protect);
+
+  // Of a card that does nothing: so much memory, which nobody has written to. REQUIRES: there is no instance yet.
+  static void begin_idle(size_t bytes) {
+    bytes_ = bytes;
+    idle_ = true;
+  }
+  static bool idle() { return idle_; }
 
   // While one lives the host can reach the memory. REQUIRES: card_mutex() is held.
   class Open {
@@ -43,6 +49,9 @@ class DeviceMemory {
   DeviceMemory();
   void reach(bool on);
   void allow(bool on);
+
+  static inline size_t bytes_ = size_t{4} << 30;
+  static inline bool idle_ = false;
 
   uint8_t* base_ = nullptr;
   size_t begun_ = 0;  // bytes from base_ that have ever been given out

@@ -1,4 +1,5 @@
-// The whole engine on a card that the host plays: what is uploaded, swapped and downloaded is where it is read.
+// The whole engine on a card, or on a host that plays one: what is uploaded, swapped and downloaded is where it is
+// read.
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>
@@ -9,10 +10,13 @@
 #include "engine/engine.h"
 #include "engine/flight_recorder.h"
 #include "quire/llm.h"
+#include "tests/cards/needs_card.h"
 #include "tests/runner/tiny_model.h"
 
 namespace quire {
 namespace {
+
+class EngineOnCard : public cards::NeedsCard {};
 
 struct Variant {
   const char* name;
@@ -94,7 +98,7 @@ std::vector<TokenId> tokens_of(engine::TokenStream& stream) {
 }
 
 // Greedy answers as far as the reference's choice was clear.
-TEST(EngineOnPlayedCard, AnswersAsTheReferenceDoesHoweverItGoesAboutIt) {
+TEST_F(EngineOnCard, AnswersAsTheReferenceDoesHoweverItGoesAboutIt) {
   const std::vector<runner::GoldenCase> cases = runner::read_golden("llama");
   std::vector<Prompt> prompts;
   for (const runner::GoldenCase& one : cases) prompts.emplace_back(one.prompt);
@@ -130,7 +134,7 @@ TEST(EngineOnPlayedCard, AnswersAsTheReferenceDoesHoweverItGoesAboutIt) {
 }
 
 // A context that outgrows a recording's goes to the next; steps of more sequences than the largest are not recorded.
-TEST(EngineOnPlayedCard, StepsThatOutgrowARecordingGoOn) {
+TEST_F(EngineOnCard, StepsThatOutgrowARecordingGoOn) {
   // The tiny model's shape, but for longer contexts.
   std::ifstream file(runner::tiny_path("llama") + "/config.json");
   boost::json::object shape = boost::json::parse(file).as_object();
@@ -172,7 +176,7 @@ TEST(EngineOnPlayedCard, StepsThatOutgrowARecordingGoOn) {
 
 // With two steps under way a token is the next step's input before the host has seen it. Answers end at different
 // times, some by a token, some are looked at by the host: the same come out.
-TEST(EngineOnPlayedCard, StepsThatOverlapGiveTheSameTokens) {
+TEST_F(EngineOnCard, StepsThatOverlapGiveTheSameTokens) {
   for (const char* family : {"llama", "gemma3", "mixtral"}) {
     SCOPED_TRACE(family);
     const std::vector<runner::GoldenCase> cases = runner::read_golden(family);
@@ -220,7 +224,7 @@ TEST(EngineOnPlayedCard, StepsThatOverlapGiveTheSameTokens) {
 }
 
 // Two kinds of layers with block tables of their own, samples that share and then copy blocks, a warm prefix cache.
-TEST(EngineOnPlayedCard, SamplesSharePromptBlocksAndFindThemAgain) {
+TEST_F(EngineOnCard, SamplesSharePromptBlocksAndFindThemAgain) {
   const std::vector<runner::GoldenCase> cases = runner::read_golden("gemma3");
   auto llm = LLM::create(on_card("gemma3"));
   ASSERT_TRUE(llm.ok()) << llm.status().message();
@@ -239,7 +243,7 @@ TEST(EngineOnPlayedCard, SamplesSharePromptBlocksAndFindThemAgain) {
   EXPECT_EQ(rounds[0], rounds[1]);
 }
 
-TEST(EngineOnPlayedCard, SaysWhichDeviceItUsesAndRefusesWhatACardHasNot) {
+TEST_F(EngineOnCard, SaysWhichDeviceItUsesAndRefusesWhatACardHasNot) {
   auto llm = LLM::create(on_card("llama"));
   ASSERT_TRUE(llm.ok()) << llm.status().message();
   EXPECT_TRUE((*llm)->engine().device_description().starts_with("cuda:0, ")) << (*llm)->engine().device_description();

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "device_memory.h"
+#include "idle_card.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -439,6 +440,10 @@ cudaError_t Card::set_attribute(const void* kernel, cudaFuncAttribute attribute,
 
 cudaError_t run_grid(const cudaLaunchConfig_t& config, bool overlaps, const void* kernel, void (*run_thread)(void*),
                      void* arguments) {
+  if (DeviceMemory::idle()) {
+    note(Call::kLaunch);
+    return cudaSuccess;
+  }
   const std::lock_guard lock(card_mutex());
   return Card::instance().run(config, overlaps, kernel, run_thread, arguments);
 }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "device_memory.h"
+#include "idle_card.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -40,6 +41,7 @@ struct CUevent_st {
   std::chrono::steady_clock::time_point at;
   cudaStream_t late = nullptr;  // where it was recorded, behind so many calls
   uint64_t num_called = 0;
+  bool of_download = false;  // an idle card's: what was asked for last
 };
 
 namespace quire::cuda_on_host {
@@ -77,11 +79,12 @@ DeviceMemory& DeviceMemory::instance() {
 }
 
 DeviceMemory::DeviceMemory() {
-  void* reserved = mmap(nullptr, kBytes + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  protect_ = !idle_;
+  void* reserved = mmap(nullptr, bytes_ + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (reserved == MAP_FAILED) die("no addresses for the card's memory");
   base_ = reinterpret_cast<uint8_t*>(round_up(reinterpret_cast<uintptr_t>(reserved), kHugePage));
   // The fewer pages, the cheaper it is to protect them twice a launch.
-  madvise(base_, kBytes, MADV_HUGEPAGE);
+  madvise(base_, bytes_, MADV_HUGEPAGE);
 }
 
 void DeviceMemory::allow(bool on) {
@@ -115,12 +118,13 @@ void* DeviceMemory::allocate(size_t bytes) {
     if (static_cast<size_t>(begin - place) >= taken(bytes)) break;
     place = begin + taken(size);
   }
-  if (bytes > kBytes || static_cast<size_t>(base_ + kBytes - place) < taken(bytes)) return nullptr;
+  if (bytes > bytes_ || static_cast<size_t>(base_ + bytes_ - place) < taken(bytes)) return nullptr;
   begun_ = std::max(begun_, static_cast<size_t>(place - base_) + taken(bytes));
   pieces_.emplace(place, bytes);
   used_ += taken(bytes);
   const bool protect = protect_;
   if (!protect) allow(true);  // what has just begun
+  if (idle_) return place;
   const Open open;
   ASAN_UNPOISON_MEMORY_REGION(place, taken(bytes));
   if (bytes <= kLargestFill) std::memset(place, kGarbage, bytes);
@@ -133,6 +137,11 @@ bool DeviceMemory::release(void* memory) {
   const auto piece = pieces_.find(static_cast<uint8_t*>(memory));
   if (piece == pieces_.end()) return false;
   const auto [begin, bytes] = *piece;
+  if (idle_) {
+    used_ -= taken(bytes);
+    pieces_.erase(piece);
+    return true;
+  }
   const Open open;
   ASAN_UNPOISON_MEMORY_REGION(begin, taken(bytes));
   for (const uint8_t* at = begin + bytes; at < begin + taken(bytes); ++at) {
@@ -148,6 +157,16 @@ bool DeviceMemory::release(void* memory) {
   return true;
 }
 
+void make_card_idle(size_t memory_bytes) {
+  DeviceMemory::begin_idle(memory_bytes);
+}
+std::vector<Call>& calls() {
+  static auto& all = *new std::vector<Call>;
+  return all;
+}
+void note(Call::Kind kind) {
+  calls().push_back({kind, std::chrono::steady_clock::now()});
+}
 namespace {
 
 bool is_captured(cudaStream_t stream) {
@@ -209,6 +228,12 @@ bool fits(const void* at, size_t bytes, bool on_device, bool any) {
 
 cudaError_t copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
   if (bytes == 0) return cudaSuccess;
+  if (DeviceMemory::idle()) {
+    const bool down = kind == cudaMemcpyDeviceToHost;
+    if (down) std::memset(to, 0, bytes);
+    note(down ? Call::kDownload : Call::kUpload);
+    return cudaSuccess;
+  }
   const std::lock_guard lock(card_mutex());
   const bool any = kind == cudaMemcpyDefault;
   const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
@@ -318,7 +343,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   if (device != 0) return result(cudaErrorInvalidDevice);
   *properties = {};
   std::snprintf(properties->name, sizeof(properties->name), "the host, playing a card");
-  properties->totalGlobalMem = DeviceMemory::kBytes;
+  properties->totalGlobalMem = DeviceMemory::bytes();
   properties->sharedMemPerBlock = 48 << 10;
   properties->sharedMemPerBlockOptin = 227 << 10;
   properties->sharedMemPerMultiprocessor = 228 << 10;
@@ -378,7 +403,7 @@ cudaError_t cudaDeviceSynchronize() {
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   const std::lock_guard lock(card_mutex());
   *free = DeviceMemory::instance().free_bytes();
-  *total = DeviceMemory::kBytes;
+  *total = DeviceMemory::bytes();
   return cudaSuccess;
 }
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
@@ -463,6 +488,7 @@ cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_
 cudaError_t cudaMemset(void* memory, int value, size_t bytes) {
   if (bytes == 0) return cudaSuccess;
   const std::lock_guard lock(card_mutex());
+  if (DeviceMemory::idle()) return cudaSuccess;
   if (!fits(memory, bytes, /*on_device=*/true, /*any=*/false)) return result(cudaErrorInvalidValue);
   const DeviceMemory::Open open;
   std::memset(memory, value, bytes);
@@ -535,6 +561,10 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
   return cudaSuccess;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
+  if (DeviceMemory::idle()) {
+    note(Call::kReplay);
+    return cudaSuccess;
+  }
   for (const auto& call : executable->graph.calls) {
     if (const cudaError_t error = in_turn(stream, call); error != cudaSuccess) return error;
   }
@@ -564,9 +594,14 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   event->at = std::chrono::steady_clock::now();
   event->late = is_late(stream) ? stream : nullptr;
   event->num_called = is_late(stream) ? stream->num_called : 0;
+  if (DeviceMemory::idle()) {
+    event->of_download = !calls().empty() && calls().back().kind == Call::kDownload;
+    note(Call::kRecordEvent);
+  }
   return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  if (DeviceMemory::idle()) note(event->of_download ? Call::kWaitForDownload : Call::kWait);
   if (event->late != nullptr) catch_up(event->late, event->num_called);
   return cudaSuccess;
 }

@@ -1,5 +1,5 @@
-// Tokens and log-probabilities of requests that edit their logits, or want to know of them, on a card that the host
-// plays beside those of the CPU's engine; and that the logits stayed on the card.
+// Tokens and log-probabilities of requests that edit their logits, or want to know of them, on a card, or on a host
+// that plays one, beside those of the CPU's engine; and that the logits stayed on the card.
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>
@@ -12,10 +12,13 @@
 #include "engine/flight_recorder.h"
 #include "grammar/compiler.h"
 #include "quire/llm.h"
+#include "tests/cards/needs_card.h"
 #include "tests/runner/same_logprobs.h"
 
 namespace quire {
 namespace {
+
+class SamplingOnCard : public cards::NeedsCard {};
 
 constexpr int64_t kVocabSize = 601;  // no multiple of a mask's word
 constexpr TokenId kEnd = 0;          // of the tokenizer that forms are made with
@@ -212,12 +215,12 @@ void expect_the_cpus(const std::vector<Request>& all) {
   }
 }
 
-TEST(SamplingOnPlayedCard, GivesWhatTheHostGivesWithoutItsSeeingTheLogits) {
+TEST_F(SamplingOnCard, GivesWhatTheHostGivesWithoutItsSeeingTheLogits) {
   expect_the_cpus(requests());
 }
 
 // None of them holds up the next step: forms and penalties, which follow the tokens before them, only their own draws.
-TEST(SamplingOnPlayedCard, AlsoAheadOfTheTokens) {
+TEST_F(SamplingOnCard, AlsoAheadOfTheTokens) {
   std::vector<Request> all = requests();
   std::erase_if(all, [](const Request& request) { return request.by_host; });
   expect_the_cpus(all);

@@ -11,14 +11,6 @@
 namespace quire::runner {
 namespace {
 
-double log_softmax(const std::vector<float>& logits, TokenId token) {
-  double largest = -INFINITY;
-  for (float logit : logits) largest = std::max(largest, static_cast<double>(logit));
-  double sum = 0;
-  for (float logit : logits) sum += std::exp(logit - largest);
-  return logits[static_cast<size_t>(token)] - largest - std::log(sum);
-}
-
 // Mean absolute difference of the prompts' log-probabilities from the record.
 double mean_difference(TinyModel& model, const std::vector<GoldenCase>& cases) {
   double sum = 0;

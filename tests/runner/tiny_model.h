@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <boost/json.hpp>
+#include <cmath>
 #include <fstream>
 #include <memory>
 #include <sstream>
@@ -50,6 +52,14 @@ inline std::vector<GoldenCase> read_golden(const std::string& name) {
     cases.push_back(std::move(one));
   }
   return cases;
+}
+
+inline double log_softmax(const std::vector<float>& logits, TokenId token) {
+  double largest = -INFINITY;
+  for (float logit : logits) largest = std::max(largest, static_cast<double>(logit));
+  double sum = 0;
+  for (float logit : logits) sum += std::exp(logit - largest);
+  return logits[static_cast<size_t>(token)] - largest - std::log(sum);
 }
 
 inline std::unique_ptr<ops::Backend> make_test_backend(const std::string& kind,
