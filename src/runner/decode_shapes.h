@@ -11,6 +11,7 @@ namespace quire::runner {
 struct DecodeShape {
   int32_t num_sequences = 0;
   int32_t num_blocks = 0;
+  bool shares = false;  // some of them read the same blocks, which is told with their tables
   auto operator<=>(const DecodeShape&) const = default;
 };
 
@@ -27,6 +28,7 @@ class DecodeShapes {
   std::optional<DecodeShape> shape_of(size_t num_sequences, int64_t longest_context) const;
   // Of the longest contexts.
   int32_t most_blocks() const { return most_blocks_; }
+  int32_t block_size() const { return block_size_; }
 
  private:
   std::vector<int32_t> sizes_;

@@ -1,6 +1,8 @@
 // Steps that are recorded and replayed (CUDA graphs) beside the same steps computed call by call.
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "runner/local_executor.h"
 #include "tests/runner/tiny_model.h"
 
@@ -16,15 +18,26 @@ struct Answers {
   int num_replayed = 0;
 };
 
+struct Way {
+  bool eager = false;
+  std::string kv_cache_dtype = "auto";
+  // Blocks that all prompts begin with, computed in a step of their own: by each, or by the first alone, whose blocks
+  // the others read.
+  int32_t prefix = 0;
+  bool shares = false;
+};
+
 // The prompts one after the other in steps of their own, then a token of each a step.
-void answer(const std::string& family, const std::string& kind, bool eager,
+void answer(const std::string& family, const std::string& kind, const Way& way,
             std::span<const std::vector<TokenId>> prompts, Answers& answers) {
   EngineConfig config{.model = tiny_path(family), .skip_tokenizer_init = true, .num_gpu_blocks_override = 512};
   config.max_num_seqs = 8;
-  config.enforce_eager = eager;
+  config.enforce_eager = way.eager;
+  config.kv_cache_dtype = way.kv_cache_dtype;
   auto executor = make_local_executor(config, make_test_backend(kind));
   ASSERT_TRUE(executor.ok()) << executor.status().message();
-  const auto num_groups = static_cast<int32_t>((*executor)->memory().windows.size());
+  const std::vector<int32_t> windows = (*executor)->memory().windows;
+  const auto num_groups = static_cast<int32_t>(windows.size());
   SamplingParams params{.temperature = 0, .logprobs = 0};
   const auto shared = std::make_shared<const SamplingParams>(params);
   answers.tokens.resize(prompts.size());
@@ -36,6 +49,7 @@ void answer(const std::string& family, const std::string& kind, bool eager,
     answers.num_replayed += step->timings.replayed ? 1 : 0;
     for (const SequenceResult& result : step->result.sequences) {
       ASSERT_TRUE(result.error.ok()) << result.error.message();
+      if (result.tokens.empty()) continue;  // of a prefix
       answers.tokens[result.id].push_back(result.tokens.at(0));
       answers.logprobs[result.id].push_back(result.logprobs.at(0).chosen.logprob);
     }
@@ -44,16 +58,26 @@ void answer(const std::string& family, const std::string& kind, bool eager,
     ScheduledSequence run{.id = i,
                           .num_computed_tokens = static_cast<int32_t>(computed),
                           .num_new_tokens = static_cast<int32_t>(count),
-                          .samples = true};
-    for (int32_t block = 0; block < num_groups * kBlocksEach; ++block) {
-      run.block_table.push_back(static_cast<BlockId>(i) * num_groups * kBlocksEach + block);
+                          .samples = computed + count >= prompts[i].size()};
+    for (int32_t group = 0; group < num_groups; ++group) {
+      const int32_t window = windows[static_cast<size_t>(group)];
+      for (int32_t block = 0; block < kBlocksEach; ++block) {
+        const BlockId whose = way.shares && block < way.prefix ? 0 : static_cast<BlockId>(i);
+        const bool behind = window > 0 && (block + 1) * 16 + window <= static_cast<int32_t>(computed);
+        run.block_table.push_back(behind ? kNoBlock : (whose * num_groups + group) * kBlocksEach + block);
+      }
     }
     return run;
   };
+  const auto prefix = static_cast<size_t>(way.prefix) * 16;
   for (size_t i = 0; i < prompts.size(); ++i) {
     StepPlan plan;
     plan.added.push_back({.id = i, .prompt = prompts[i], .params = shared});
-    plan.scheduled.push_back(run_of(i, 0, prompts[i].size()));
+    if (prefix > 0 && (i == 0 || !way.shares)) {
+      plan.scheduled.push_back(run_of(i, 0, prefix));
+      execute(std::exchange(plan, {}));
+    }
+    plan.scheduled.push_back(run_of(i, prefix, prompts[i].size() - prefix));
     execute(std::move(plan));
   }
   for (size_t step = 0; step < kSteps; ++step) {
@@ -77,8 +101,8 @@ TEST_P(RecordedSteps, AnswerAsThoseThatAreNot) {
   for (size_t i = 0; i < prompts.size(); ++i) prompts[i].push_back(static_cast<TokenId>(3 + i));
   Answers eager;
   Answers replayed;
-  ASSERT_NO_FATAL_FAILURE(answer(family, kind, /*eager=*/true, prompts, eager));
-  ASSERT_NO_FATAL_FAILURE(answer(family, kind, /*eager=*/false, prompts, replayed));
+  ASSERT_NO_FATAL_FAILURE(answer(family, kind, {.eager = true}, prompts, eager));
+  ASSERT_NO_FATAL_FAILURE(answer(family, kind, {}, prompts, replayed));
   EXPECT_EQ(eager.num_replayed, 0);
   // A prompt of one token is a step that decodes. Which table rotates a longrope sequence is decided step by step.
   EXPECT_EQ(replayed.num_replayed >= kSteps, family != "phi3_longrope") << replayed.num_replayed;
@@ -96,6 +120,39 @@ TEST_P(RecordedSteps, AnswerAsThoseThatAreNot) {
     }
   }
 }
+
+class SharedBlocks : public testing::TestWithParam<std::tuple<std::string, std::string>> {};
+
+// A card reads the keys and values of a prefix's blocks once for several sequences, in recorded steps as well: no bit
+// of an answer changes.
+TEST_P(SharedBlocks, AnswerAsBlocksOfTheirOwn) {
+  const auto& [family, kind] = GetParam();
+  if (make_test_backend(kind) == nullptr) GTEST_SKIP() << "this machine has no " << kind;
+  std::vector<std::vector<TokenId>> prompts(5);  // for which 8 places are recorded
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    for (int32_t t = 0; t < 272; ++t) prompts[i].push_back(3 + t * t % 500);
+    prompts[i].resize(prompts[i].size() + 1 + i, static_cast<TokenId>(7 + i));
+  }
+  Way way{.eager = true, .kv_cache_dtype = "float16", .prefix = 17};
+  Answers apart;
+  Answers shared;
+  Answers replayed;
+  ASSERT_NO_FATAL_FAILURE(answer(family, kind, way, prompts, apart));
+  way.shares = true;
+  ASSERT_NO_FATAL_FAILURE(answer(family, kind, way, prompts, shared));
+  way.eager = false;
+  ASSERT_NO_FATAL_FAILURE(answer(family, kind, way, prompts, replayed));
+  EXPECT_EQ(shared.tokens, apart.tokens);
+  EXPECT_EQ(shared.logprobs, apart.logprobs);
+  if (!cards::is_played(kind)) return;  // products of other numbers of rows
+  EXPECT_GE(replayed.num_replayed, kSteps - 1);
+  EXPECT_EQ(replayed.tokens, apart.tokens);
+  EXPECT_EQ(replayed.logprobs, apart.logprobs);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, SharedBlocks,
+                         testing::Combine(testing::Values("llama", "gemma3", "deepseek_v3"), testing::Values("cuda")),
+                         [](const auto& test) { return std::get<0>(test.param) + "_" + std::get<1>(test.param); });
 
 INSTANTIATE_TEST_SUITE_P(Families, RecordedSteps,
                          testing::Combine(testing::Values("llama", "mixtral", "gemma3", "deepseek_v3", "gpt_oss",

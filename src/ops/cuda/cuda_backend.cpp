@@ -164,6 +164,7 @@ class CudaBackend final : public Backend {
     return rounds ? stored.dtype : DType::kF32;
   }
   bool keys_by_token() const override { return true; }
+  bool shares_spans() const override { return !options_.batch_invariant; }
 
   bool can_record() const override { return true; }
   Result<std::unique_ptr<OpRecording>> record(FunctionRef<void()> body) override {
@@ -243,7 +244,8 @@ class CudaBackend final : public Backend {
   void run(const PagedAttentionArgs& args) override {
     if (args.num_sequences == 0 || args.query_offsets.host[args.num_sequences] == 0) return;
     expect_reachable({args.queries, args.cache.keys, args.cache.values, args.query_offsets.device,
-                      args.context_lengths.device, args.block_tables.device, args.sinks, args.out});
+                      args.context_lengths.device, args.block_tables.device, args.span_places.device, args.sinks,
+                      args.out});
     // What is recorded has no prompts in it, and nothing may be planned there.
     const bool only_few = prompts_ != nullptr && !recording_ && prompts_->attend(args, scratch_.data(), kScratchBytes);
     attend(args, /*may_round=*/!options_.batch_invariant, scratch_.data(), static_cast<int64_t>(kScratchBytes), stream_,
