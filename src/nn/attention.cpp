@@ -75,6 +75,8 @@ void Attention::operator()(ops::Backend& backend, const Batch& batch, const Cach
                                   .context_lengths = batch.context_lengths,
                                   .block_tables = group.block_tables,
                                   .block_table_stride = batch.block_table_stride,
+                                  .span_places = group.span_places,
+                                  .num_shared_spans = batch.num_shared_spans,
                                   .scale = config_.scale,
                                   .window = config_.window,
                                   .soft_cap = config_.soft_cap,

@@ -13,8 +13,9 @@ namespace quire::nn {
 
 // Layers of one kind share block tables and slots.
 struct CacheGroup {
-  Mirrored<int64_t> slots;         // [num_tokens], where each token's key and value go
-  Mirrored<BlockId> block_tables;  // [num_sequences, block_table_stride]
+  Mirrored<int64_t> slots;               // [num_tokens], where each token's key and value go
+  Mirrored<BlockId> block_tables;        // [num_sequences, block_table_stride]
+  Mirrored<ops::SpanPlace> span_places;  // [num_shared_spans, num_sequences] or nullptr: ops/paged_attention.h
 };
 
 // One layer's keys and values.
@@ -37,6 +38,7 @@ struct Batch {
   Mirrored<int32_t> context_lengths;        // [num_sequences], tokens in the cache when the step is done
   const int32_t* prompt_lengths = nullptr;  // [num_sequences], on the host; nullptr: the context lengths
   int64_t block_table_stride = 0;
+  int32_t num_shared_spans = 0;
   std::span<const CacheGroup> groups;
   std::span<const CacheLayer> layers;
 };

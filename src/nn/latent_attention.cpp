@@ -194,6 +194,8 @@ void LatentAttention::operator()(ops::Backend& backend, const Batch& batch, cons
                                   .context_lengths = batch.context_lengths,
                                   .block_tables = group.block_tables,
                                   .block_table_stride = batch.block_table_stride,
+                                  .span_places = group.span_places,
+                                  .num_shared_spans = batch.num_shared_spans,
                                   .scale = options_.scale,
                                   .out = context});
   float* values = workspace.take(n * heads * sizes.value_head_dim);

@@ -107,6 +107,8 @@ class Backend {
   virtual DType input_dtype(const PackedMatrix& /*weight*/, int64_t /*num_rows*/) const { return DType::kF32; }
   // How it wants keys kept: KvCacheView::keys_by_token.
   virtual bool keys_by_token() const { return false; }
+  // Whether PagedAttentionArgs::span_places spares it anything.
+  virtual bool shares_spans() const { return false; }
 
   // Whether calls can be recorded: where each of them costs the host time that the device waits for.
   virtual bool can_record() const { return false; }

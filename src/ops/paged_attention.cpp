@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace quire::ops {
@@ -31,6 +33,42 @@ void check_sequence(const PagedAttentionArgs& args, int32_t sequence) {
   }
 }
 
+// Of one that is not alone. REQUIRES: the sequences have been checked.
+void check_place(const PagedAttentionArgs& args, int32_t span, const SpanPlace* places, int32_t place) {
+  const SpanPlace& one = places[place];
+  const SpanPlace& first = places[one.first];
+  const auto num_queries = [&](int32_t s) { return args.query_offsets.host[s + 1] - args.query_offsets.host[s]; };
+  const int32_t queries = num_queries(one.sequence);
+  const auto where = [&] { return fmt::format("span {}, sequence {}: ", span, one.sequence); };
+  QUIRE_CHECK_MSG(queries > 0 && queries <= kMostQueriesInCompany,
+                  where() + fmt::format("{} queries, but shares it", queries));
+  QUIRE_CHECK_MSG(int64_t{args.context_lengths.host[one.sequence]} - queries >= (int64_t{span} + 1) * kSharedSpan,
+                  where() + "shares it, but is not past it");
+  const int32_t before =
+      place == one.first ? 0 : places[place - 1].queries_before + num_queries(places[place - 1].sequence);
+  QUIRE_CHECK_MSG(one.size == first.size && one.first == first.first && one.queries_before == before,
+                  where() + "is not of the company that it names");
+  const int64_t begin = int64_t{span} * kSharedSpan / args.cache.block_size;
+  const int64_t end = ((int64_t{span} + 1) * kSharedSpan - 1) / args.cache.block_size + 1;
+  const auto table = [&](int32_t s) { return args.block_tables.host + s * args.block_table_stride; };
+  QUIRE_CHECK_MSG(std::equal(table(one.sequence) + begin, table(one.sequence) + end, table(first.sequence) + begin),
+                  where() + fmt::format("shares it with sequence {}, whose blocks are others", first.sequence));
+}
+
+void check_places(const PagedAttentionArgs& args) {
+  for (int32_t span = 0; span < args.num_shared_spans; ++span) {
+    const SpanPlace* places = args.span_places.host + int64_t{span} * args.num_sequences;
+    for (int32_t i = 0; i < args.num_sequences; ++i) {
+      const SpanPlace& one = places[i];
+      QUIRE_CHECK_MSG(one.sequence >= 0 && one.sequence < args.num_sequences && one.first >= 0 && one.first <= i &&
+                          one.size > i - one.first && one.size <= args.num_sequences - one.first,
+                      fmt::format("span {}, place {}: sequence {} in a company of {} from place {}", span, i,
+                                  one.sequence, one.size, one.first));
+      if (one.size > 1) check_place(args, span, places, i);
+    }
+  }
+}
+
 }  // namespace
 
 void check(const PagedAttentionArgs& args) {
@@ -52,6 +90,7 @@ void check(const PagedAttentionArgs& args) {
   QUIRE_CHECK_MSG(num_tokens == 1 || args.query_stride >= token_size,
                   fmt::format("query_stride {} is under the {} floats of a token", args.query_stride, token_size));
   for (int32_t s = 0; s < args.num_sequences; ++s) check_sequence(args, s);
+  if (args.span_places.host != nullptr) check_places(args);
 }
 
 }  // namespace quire::ops

@@ -13,6 +13,22 @@
 
 namespace quire::ops {
 
+// Sequences whose block tables name the same blocks for a whole span of positions, [k * kSharedSpan, (k + 1) *
+// kSharedSpan), and whose queries all come behind it, are a company there: a device may read the span's keys and values
+// once for several of them (cascades of shared prefixes: Juravsky et al., 2024; Ye et al., 2024). No bit of a result
+// depends on it.
+inline constexpr int32_t kSharedSpan = 256;
+// Sequences of more queries keep to themselves: what they read is used by many rows anyway.
+inline constexpr int32_t kMostQueriesInCompany = 8;
+
+// A sequence's place in a span, where a company's sequences follow each other.
+struct SpanPlace {
+  int32_t sequence = 0;
+  int32_t first = 0;           // the place of the first of its company; its own where it is alone
+  int32_t size = 1;            // sequences of the company
+  int32_t queries_before = 0;  // of those of the company before it
+};
+
 struct PagedAttentionArgs {
   const float* queries = nullptr;  // [num_tokens, num_heads, head_dim], tokens query_stride apart
   int64_t query_stride = 0;        // in floats
@@ -23,6 +39,9 @@ struct PagedAttentionArgs {
   Mirrored<int32_t> context_lengths;  // [num_sequences]: tokens in the cache, this step's included
   Mirrored<BlockId> block_tables;     // [num_sequences, block_table_stride]
   int64_t block_table_stride = 0;
+  // [num_shared_spans, num_sequences], every sequence once in each span; in later spans all are alone. nullptr: in all.
+  Mirrored<SpanPlace> span_places;
+  int32_t num_shared_spans = 0;
   float scale = 1.0f;  // of the scores; usually 1 / sqrt(head_dim)
   int32_t window = 0;  // 0: all positions
   float soft_cap = 0;  // scores s become soft_cap * tanh(s / soft_cap) (Gemma Team, 2024); 0: they stay

@@ -5,6 +5,15 @@
 namespace quire::runner {
 namespace {
 
+// Sharing is told to the device where it saves one of so many reads: attention then cuts the contexts of all sequences
+// into splits, whose results are written and read once more, a thirtieth of what keys and values are.
+constexpr int64_t kReadsOfOneSaved = 8;
+
+// Spans of which every position is in tables of so many blocks.
+int32_t spans_of(size_t num_blocks, int32_t block_size) {
+  return static_cast<int32_t>(num_blocks * static_cast<size_t>(block_size) / ops::kSharedSpan);
+}
+
 // The rows of this run whose prediction is wanted: of prompt tokens not scored yet, and of the token to sample.
 void add_logit_rows(const ScheduledSequence& scheduled, SequenceState& state, int32_t first_row, int32_t index,
                     std::vector<LogitRow>& rows) {
@@ -30,8 +39,11 @@ void InputBatch::use_shapes(StepShapes shapes, int64_t max_num_tokens) {
   const auto most = static_cast<size_t>(shapes_.sizes().back());
   const auto blocks = static_cast<size_t>(shapes_.most_blocks());
   const auto tokens = std::max(most, static_cast<size_t>(max_num_tokens));
+  const auto spans = static_cast<size_t>(spans_of(blocks, shapes_.block_size()));
   const size_t rows = most + StepShapes::kMostLeftOver;
-  numbers_.begin(num_bytes(tokens, tokens, 0) + groups_.size() * StepNumbers::room(rows * blocks * sizeof(BlockId)));
+  numbers_.begin(num_bytes(tokens, tokens, 0, 0) +
+                 groups_.size() * (StepNumbers::room(rows * blocks * sizeof(BlockId)) +
+                                   StepNumbers::room(rows * spans * sizeof(ops::SpanPlace))));
   longest_contexts_.reserve(most);
 }
 
@@ -44,6 +56,7 @@ void InputBatch::clear() {
   context_lengths_.clear();
   prompt_lengths_.clear();
   logit_rows_.clear();
+  num_shared_spans_ = 0;
 }
 
 std::optional<StepShape> InputBatch::shape_of(const StepPlan& plan) const {
@@ -97,6 +110,7 @@ void InputBatch::build(const StepPlan& plan, std::unordered_map<SequenceId, Sequ
   }
   if (decode != nullptr) fill_up(static_cast<size_t>(decode->num_sequences));
   if (mixed != nullptr) fill_up(static_cast<size_t>(mixed->num_tokens));
+  if (backend_.shares_spans()) find_shared(plan, block_size);
 }
 
 void InputBatch::build_example(const DecodeShape& shape) {
@@ -137,6 +151,32 @@ void InputBatch::fill_up(size_t num_tokens) {
   }
 }
 
+void InputBatch::find_shared(const StepPlan& plan, int32_t block_size) {
+  const int32_t num_spans = spans_of(block_table_stride_, block_size);
+  if (num_spans == 0 || context_lengths_.size() < 2) return;
+  SharedSpans::Reads reads;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    readers_.clear();
+    for (const ScheduledSequence& scheduled : plan.scheduled) {
+      const size_t num_blocks = scheduled.block_table.size() / groups_.size();
+      readers_.push_back({.table = std::span(scheduled.block_table).subspan(g * num_blocks, num_blocks),
+                          .num_computed = scheduled.num_computed_tokens,
+                          .num_queries = scheduled.num_new_tokens});
+    }
+    // Who takes the places that are left reads what the first sequence reads.
+    SpanReader filling = readers_.front();
+    filling.num_queries = 1;
+    filling.counts = false;
+    readers_.resize(context_lengths_.size(), filling);
+    const SharedSpans::Reads of_group = groups_[g].shared.find(readers_, block_size, num_spans);
+    reads.all += of_group.all;
+    reads.saved += of_group.saved;
+  }
+  if (reads.saved == 0 || reads.saved * kReadsOfOneSaved < reads.all) return;
+  num_shared_spans_ = num_spans;
+  if (auto* decode = shape_ ? std::get_if<DecodeShape>(&*shape_) : nullptr) decode->shares = true;
+}
+
 // The run's slots and its row of the block tables, in every group.
 void InputBatch::add_run(const ScheduledSequence& scheduled, size_t index, int32_t block_size) {
   const int32_t begin = scheduled.num_computed_tokens;
@@ -158,22 +198,27 @@ void InputBatch::add_run(const ScheduledSequence& scheduled, size_t index, int32
   }
 }
 
-size_t InputBatch::num_bytes(size_t num_tokens, size_t num_sequences, size_t stride) const {
+size_t InputBatch::num_bytes(size_t num_tokens, size_t num_sequences, size_t stride, size_t num_spans) const {
   const auto room = [](size_t bytes) { return StepNumbers::room(bytes); };
-  const size_t group = room(num_tokens * sizeof(int64_t)) + room(num_sequences * stride * sizeof(BlockId));
+  const size_t group = room(num_tokens * sizeof(int64_t)) + room(num_sequences * stride * sizeof(BlockId)) +
+                       room(num_sequences * num_spans * sizeof(ops::SpanPlace));
   return room(num_tokens * sizeof(TokenId)) + 2 * room(num_tokens * sizeof(int32_t)) +
          room((num_sequences + 1) * sizeof(int32_t)) + room(num_sequences * sizeof(int32_t)) + groups_.size() * group;
 }
 
 nn::Batch InputBatch::view(std::span<const nn::CacheLayer> layers) {
-  numbers_.begin(num_bytes(token_ids_.size(), context_lengths_.size(), block_table_stride_));
+  numbers_.begin(num_bytes(token_ids_.size(), context_lengths_.size(), block_table_stride_,
+                           static_cast<size_t>(num_shared_spans_)));
   // Those of tokens come first: where they lie does not depend on how many sequences there are.
   group_views_.clear();
-  for (const Group& group : groups_) group_views_.push_back({.slots = numbers_.add(group.slots), .block_tables = {}});
+  for (const Group& group : groups_) group_views_.emplace_back().slots = numbers_.add(group.slots);
   const Mirrored<TokenId> token_ids = numbers_.add(token_ids_);
   const Mirrored<int32_t> positions = numbers_.add(positions_);
   sources_view_ = numbers_.add(sources_);
-  for (size_t g = 0; g < groups_.size(); ++g) group_views_[g].block_tables = numbers_.add(groups_[g].block_tables);
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    group_views_[g].block_tables = numbers_.add(groups_[g].block_tables);
+    if (num_shared_spans_ > 0) group_views_[g].span_places = numbers_.add(groups_[g].shared.places());
+  }
   view_ = {.num_tokens = static_cast<int64_t>(token_ids_.size()),
            .num_sequences = static_cast<int32_t>(context_lengths_.size()),
            .token_ids = token_ids,
@@ -182,6 +227,7 @@ nn::Batch InputBatch::view(std::span<const nn::CacheLayer> layers) {
            .context_lengths = numbers_.add(context_lengths_),
            .prompt_lengths = prompt_lengths_.data(),
            .block_table_stride = static_cast<int64_t>(block_table_stride_),
+           .num_shared_spans = num_shared_spans_,
            .groups = group_views_,
            .layers = layers};
   numbers_.upload();
@@ -212,6 +258,7 @@ nn::Batch InputBatch::as_recorded(std::span<const nn::CacheLayer> layers, int32_
   for (nn::CacheGroup& group : group_views_) {
     group.slots.host = nullptr;
     group.block_tables.host = no_blocks_.data();
+    group.span_places.host = nullptr;
   }
   return batch;
 }

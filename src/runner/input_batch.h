@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "nn/batch.h"
+#include "runner/shared_spans.h"
 #include "runner/step_numbers.h"
 #include "runner/step_shapes.h"
 #include "sampling/sequence_sampler.h"
@@ -76,13 +77,15 @@ class InputBatch {
   struct Group {
     std::vector<int64_t> slots;         // [num_tokens]
     std::vector<BlockId> block_tables;  // [num_sequences, block_table_stride_]
+    SharedSpans shared;                 // num_shared_spans_ of them
   };
 
   void clear();
   std::optional<StepShape> shape_of(const StepPlan& plan) const;
   void add_run(const ScheduledSequence& scheduled, size_t index, int32_t block_size);
   void fill_up(size_t num_tokens);
-  size_t num_bytes(size_t num_tokens, size_t num_sequences, size_t stride) const;
+  void find_shared(const StepPlan& plan, int32_t block_size);
+  size_t num_bytes(size_t num_tokens, size_t num_sequences, size_t stride, size_t num_spans) const;
 
   ops::Backend& backend_;
   StepNumbers numbers_;
@@ -102,6 +105,8 @@ class InputBatch {
   std::vector<int32_t> context_lengths_;
   std::vector<int32_t> prompt_lengths_;
   size_t block_table_stride_ = 0;
+  std::vector<SpanReader> readers_;  // of a group
+  int32_t num_shared_spans_ = 0;     // 0: it is not worth telling who shares them
   std::vector<LogitRow> logit_rows_;
 };
 

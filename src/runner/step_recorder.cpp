@@ -18,12 +18,15 @@ float* StepRecorder::replay(const StepShape& shape, const nn::Batch& batch, cons
   if (found == passes_.end()) return nullptr;
   const Pass& pass = found->second;
   backend_.replay(*pass.ops, [&](ops::PagedAttentionArgs& args) {
-    const auto group = std::ranges::find(pass.block_tables, args.block_tables.device) - pass.block_tables.begin();
+    const auto at = std::ranges::find(pass.block_tables, args.block_tables.device) - pass.block_tables.begin();
+    const nn::CacheGroup& group = batch.groups[static_cast<size_t>(at)];
     args.num_sequences = batch.num_sequences;
     args.query_offsets = batch.query_offsets;
     args.context_lengths = batch.context_lengths;
-    args.block_tables = batch.groups[static_cast<size_t>(group)].block_tables;
+    args.block_tables = group.block_tables;
     args.block_table_stride = batch.block_table_stride;
+    args.span_places = group.span_places;
+    args.num_shared_spans = batch.num_shared_spans;
   });
   return pass.hidden;
 }

@@ -12,6 +12,7 @@ namespace quire::runner {
 struct DecodeShape {
   int32_t num_sequences = 0;
   int32_t num_blocks = 0;
+  bool shares = false;  // some of them read the same blocks, which is told with their tables
   auto operator<=>(const DecodeShape&) const = default;
 };
 // A batch of so many tokens of however many sequences, with pieces of prompts among them: what its attention has to do
@@ -39,6 +40,7 @@ class StepShapes {
   std::optional<MixedShape> mixed_shape_of(int64_t num_tokens) const;
   // Of the longest contexts.
   int32_t most_blocks() const { return most_blocks_; }
+  int32_t block_size() const { return block_size_; }
   // Tokens that a mixed shape may have more than what it holds.
   static constexpr int32_t kMostLeftOver = 31;
 

@@ -67,7 +67,7 @@ class PagedSequences {
 
   // Attention of the last `counts[i]` tokens before position ends[i] of each named sequence, in one batch.
   std::vector<float> attend(Backend& backend, const std::vector<size_t>& sequences, const std::vector<int32_t>& ends,
-                            const std::vector<int32_t>& counts) {
+                            const std::vector<int32_t>& counts, const std::vector<SpanPlace>& places = {}) {
     const int64_t token_floats = int64_t{shapes_.num_heads} * shapes_.head_dim;
     const int64_t query_stride = token_floats + 5;
     std::vector<float> queries;
@@ -94,6 +94,8 @@ class PagedSequences {
     args.context_lengths = ends.data();
     args.block_tables = tables.data();
     args.block_table_stride = stride_;
+    if (!places.empty()) args.span_places = places.data();
+    args.num_shared_spans = static_cast<int32_t>(places.size() / sequences.size());
     args.scale = 1.0f / std::sqrt(static_cast<float>(shapes_.head_dim));
     args.window = shapes_.window;
     args.soft_cap = shapes_.soft_cap;
@@ -295,6 +297,27 @@ TEST_P(PagedAttentionOnTensorCores, ManyQueriesAreAsNearAsTheirRoundingLeavesThe
           << "heads " << shapes.num_heads << " over " << shapes.num_kv_heads << ", size " << shapes.head_dim
           << ", blocks of " << shapes.block_size << ", window " << shapes.window;
     }
+  }
+}
+
+// Sequences 0, 2, 3 and 5 of the batch are one and the same up to where they have come, and so are 1 and 4.
+TEST_P(PagedAttentionOnTensorCores, SequencesThatReadTheSameBlocksAreGivenTheSameBits) {
+  const auto& [card, dtype] = GetParam();
+  const auto backend = cards::make_card(2, {.attention = card.substr(card.find('_') + 1)});
+  if (backend == nullptr) GTEST_SKIP() << "this machine lacks " << card;
+  Random random(14);
+  const std::vector<size_t> which = {0, 1, 0, 0, 1, 0};
+  const std::vector<int32_t> ends = {600, 270, 515, 525, 300, 601};
+  const std::vector<int32_t> counts = {1, 2, 1, 3, 8, 12};  // the last has too many queries
+  const std::vector<SpanPlace> places = {{3, 0, 3, 0}, {0, 0, 3, 3}, {2, 0, 3, 4}, {4, 3, 2, 0}, {1, 3, 2, 8}, {5, 5},
+                                         {1, 0},       {0, 1, 3, 0}, {2, 1, 3, 1}, {3, 1, 3, 2}, {5, 4},       {4, 5}};
+  for (const Shapes& shapes :
+       {kShapes[0], kShapes[12], Shapes{8, 2, 128, 16, 300, false, 2.5f, true}, Shapes{20, 1, 72, 16, 0, true}}) {
+    PagedSequences sequences(*backend, shapes, dtype, {601, 300}, random);
+    const std::vector<float> apart = sequences.attend(*backend, which, ends, counts);
+    const std::vector<float> shared = sequences.attend(*backend, which, ends, counts, places);
+    EXPECT_TRUE(same_bits(apart.data(), shared.data(), std::ssize(apart)))
+        << "heads " << shapes.num_heads << " over " << shapes.num_kv_heads << ", size " << shapes.head_dim;
   }
 }
 

@@ -15,7 +15,7 @@ constexpr int kWarps = 4;  // of a block
 constexpr int kThreads = kWarps * kWarp;
 // Of attention_few.cu: rows of a block, positions of a split.
 constexpr int kFewRowsOfBlock = 16;
-constexpr int kFewSplit = 256;
+constexpr int kFewSplit = kSharedSpan;
 constexpr float kLog2E = 1.44269504088896341f;  // exponents are of 2: a cheaper instruction
 
 enum class Part { kAll, kFew, kMany };  // sequences that a launch takes
@@ -47,10 +47,13 @@ struct Attention {
   float soft_cap;
   // The launch.
   Part part;
-  int32_t split;           // positions of one
-  int32_t num_splits;      // 0: whole
-  int32_t tiles;           // split: of rows a sequence
-  int32_t few_queries;     // split: at most so many a sequence
+  int32_t split;        // positions of one
+  int32_t num_splits;   // 0: whole
+  int32_t tiles;        // split: of rows a sequence
+  int32_t few_queries;  // split: at most so many a sequence
+  // Split, of attention_few.cu: who shares which split; nullptr: nobody.
+  const SpanPlace* span_places;
+  int32_t num_shared_spans;
   float* partial_sums;     // split: [num_sequences, few_queries, num_heads, num_splits, head_dim]
   float2* partial_states;  // [num_sequences, few_queries, num_heads, num_splits]: of Softmax
 };
@@ -137,29 +140,32 @@ __device__ int32_t last_at_most(int32_t count, int64_t index, Function before) {
   return low;
 }
 
-// false: there is nothing to do for this block.
-__device__ inline bool find_rows(const Attention& args, int rows_per_block, Rows& rows) {
-  const int32_t* offsets = args.query_offsets;
-  int64_t tile = 0;
-  if (args.num_splits > 0) {
-    rows.sequence = static_cast<int32_t>(blockIdx.x) / args.tiles;
-    tile = static_cast<int32_t>(blockIdx.x) % args.tiles;
-  } else {
-    // A sequence's tiles begin behind those that the rows before it can take. Long contexts come first.
-    const int64_t block = gridDim.x - 1 - blockIdx.x;
-    const auto before = [&](int32_t sequence) {
-      return int64_t{offsets[sequence]} * args.group / rows_per_block + sequence;
-    };
-    rows.sequence = last_at_most(args.num_sequences, block, before);
-    tile = block - before(rows.sequence);
-  }
-  rows.first_token = offsets[rows.sequence];
-  const int32_t num_queries = offsets[rows.sequence + 1] - rows.first_token;
+// Rows of a tile of one sequence. false: there are none for this launch.
+__device__ inline bool find_rows_of(const Attention& args, int32_t sequence, int64_t tile, int rows_per_block,
+                                    Rows& rows) {
+  rows.sequence = sequence;
+  rows.first_token = args.query_offsets[sequence];
+  const int32_t num_queries = args.query_offsets[sequence + 1] - rows.first_token;
   if (args.part != Part::kAll && (num_queries <= kFewQueries) != (args.part == Part::kFew)) return false;
   rows.num_rows = num_queries * args.group;
   rows.first = static_cast<int32_t>(tile) * rows_per_block;
-  rows.first_position = args.context_lengths[rows.sequence] - num_queries;
+  rows.first_position = args.context_lengths[sequence] - num_queries;
   return rows.first < rows.num_rows;
+}
+
+// false: there is nothing to do for this block.
+__device__ inline bool find_rows(const Attention& args, int rows_per_block, Rows& rows) {
+  if (args.num_splits > 0) {
+    const auto block = static_cast<int32_t>(blockIdx.x);
+    return find_rows_of(args, block / args.tiles, block % args.tiles, rows_per_block, rows);
+  }
+  // A sequence's tiles begin behind those that the rows before it can take. Long contexts come first.
+  const int64_t block = gridDim.x - 1 - blockIdx.x;
+  const auto before = [&](int32_t sequence) {
+    return int64_t{args.query_offsets[sequence]} * args.group / rows_per_block + sequence;
+  };
+  const int32_t sequence = last_at_most(args.num_sequences, block, before);
+  return find_rows_of(args, sequence, block - before(sequence), rows_per_block, rows);
 }
 
 // The splits of `length` positions that a block whose rows see positions [first, last] goes through: all, or the one

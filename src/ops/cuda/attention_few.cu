@@ -1,9 +1,10 @@
 // Attention of few rows to many positions with tensor cores: decoding, and heads that are too wide for
 // attention_tiles.cu (latent attention). What counts here is that keys and values arrive at the speed of memory: a
-// block takes 16 rows (heads of queries of one sequence and one kv head; tensor cores have no fewer, and with fewer
-// they are still not what is waited for) and goes through positions in tiles of 64, the next of which is copied to
-// shared memory while one is used. Caches of 16 bits are multiplied as they lie; those of 8-bit floats become F16 in
-// shared memory.
+// block takes 16 rows (heads of queries of one kv head; tensor cores have no fewer, and with fewer they are still not
+// what is waited for) and goes through positions in tiles of 64, the next of which is copied to shared memory while one
+// is used. The rows are of one sequence or, in a split that several share (ops::SpanPlace), of as many of those as
+// there is room for: one row's results do not depend on what the others are. Caches of 16 bits are multiplied as they
+// lie; those of 8-bit floats become F16 in shared memory.
 //
 // A warp scores a quarter of a tile's positions, then sums a quarter of the values' numbers. The softmax is that of
 // attention_tiles.cu. Positions are cut into splits of kFewSplit; each is summed from nothing and folded into the row's
@@ -30,6 +31,14 @@ constexpr int kMovedStride = kFragment + 4;
 constexpr int kLanesOfRow = kThreads / kRows;  // of the softmax: a row has 8 neighbouring lanes
 constexpr int kEach = kTile / kLanesOfRow;     // positions of a lane
 
+// What a row of a block is.
+struct Row {
+  int32_t sequence;
+  int32_t query;  // of the sequence; < 0: there is no such row
+  int32_t token;
+  int32_t position;
+};
+
 // What a block multiplies, and how its tiles lie in the cache. kShared: values are keys.
 template <DType kFormat_, int kHeadDim_, bool kShared_>
 struct Kind {
@@ -53,7 +62,8 @@ struct Kind {
   static constexpr int kWeights = kScores + kRows * kScoreStride * 4;
   static constexpr int kMoved = kWeights + kRows * kWeightStride * 2;
   static constexpr int kFactors = kMoved + kWarps * kFragment * kMovedStride * 4;
-  static constexpr int kBytes = kFactors + kRows * 4;
+  static constexpr int kBlockRows = kFactors + kRows * 4;
+  static constexpr int kBytes = kBlockRows + kRows * static_cast<int>(sizeof(Row));
   static_assert(kHeadDim % (kFragment * kWarps) == 0);
 };
 
@@ -94,6 +104,64 @@ __device__ void convert(const uint8_t* stage, typename K::T* tiles) {
     for (int j = 0; j < 16; ++j)
       tiles[row * K::kStride + d + j] = rounded<typename K::T>(number_of<K::Format::value>(codes, j));
   }
+}
+
+// Rows of a company follow each other in the order of its places. `places`: of the company's split; nullptr: `block` is
+// of one sequence.
+struct Company {
+  Rows block;  // `sequence`: whose table names the blocks; num_rows: of all
+  const SpanPlace* places;
+  int32_t size;
+  int32_t first;  // positions that any of its rows sees
+  int32_t last;
+};
+
+// false: there is nothing to do for this block.
+__device__ inline bool find_company(const Attention& args, Company& company) {
+  Rows& block = company.block;
+  company.places = nullptr;
+  const auto split = static_cast<int32_t>(blockIdx.z);
+  if (args.num_splits > 0 && split < args.num_shared_spans) {
+    const SpanPlace* places = args.span_places + int64_t{split} * args.num_sequences;
+    const auto place = static_cast<int32_t>(blockIdx.x) / args.tiles;
+    const SpanPlace own = places[place];
+    block.sequence = places[own.first].sequence;
+    if (own.size > 1) {
+      const SpanPlace end = places[own.first + own.size - 1];
+      const int32_t end_queries = args.query_offsets[end.sequence + 1] - args.query_offsets[end.sequence];
+      // A company has as many blocks as its sequences would have by themselves, and needs no more.
+      const int32_t tile = (place - own.first) * args.tiles + static_cast<int32_t>(blockIdx.x) % args.tiles;
+      block.num_rows = (end.queries_before + end_queries) * args.group;
+      block.first = tile * kRows;
+      company.places = places + own.first;
+      company.size = own.size;
+      company.first = split * kFewSplit;
+      company.last = company.first + kFewSplit - 1;
+      return block.first < block.num_rows;
+    }
+    if (!find_rows_of(args, block.sequence, static_cast<int32_t>(blockIdx.x) % args.tiles, kRows, block)) return false;
+  } else if (!find_rows(args, kRows, block)) {
+    return false;
+  }
+  const int32_t last_row = min(block.first + kRows, block.num_rows) - 1;
+  company.first = first_seen(args, block.first_position + block.first / args.group);
+  company.last = block.first_position + last_row / args.group;
+  return true;
+}
+
+__device__ inline Row row_of(const Attention& args, const Company& company, int32_t r) {
+  if (r >= company.block.num_rows) return {0, -1, 0, -1};
+  int32_t sequence = company.block.sequence;
+  int32_t query = r / args.group;
+  if (company.places != nullptr) {
+    const SpanPlace& place = company.places[last_at_most(
+        company.size, query, [&](int32_t i) { return int64_t{company.places[i].queries_before}; })];
+    sequence = place.sequence;
+    query -= place.queries_before;
+  }
+  const int32_t first_token = args.query_offsets[sequence];
+  const int32_t num_queries = args.query_offsets[sequence + 1] - first_token;
+  return {sequence, query, first_token + query, args.context_lengths[sequence] - num_queries + query};
 }
 
 // Sums of kRows rows by a quarter of the values' numbers.
@@ -151,14 +219,13 @@ template <typename K>
 __global__ void __launch_bounds__(kThreads) attend_few_kernel(const Attention args) {
   begin_kernel();
   using T = typename K::T;
-  Rows block;
-  if (!find_rows(args, kRows, block)) return;
+  Company company;
+  if (!find_company(args, company)) return;
   const int thread = static_cast<int>(threadIdx.x);
   const int warp = thread / kWarp;
   const int lane = thread % kWarp;
-  const int32_t last_row = min(block.first + kRows, block.num_rows) - 1;
-  const int32_t last = block.first_position + last_row / args.group;
-  const int32_t first = first_seen(args, block.first_position + block.first / args.group);
+  const int32_t first = company.first;
+  const int32_t last = company.last;
   int32_t first_split = 0;
   int32_t last_split = 0;
   if (!find_splits(args, kFewSplit, first, last, first_split, last_split)) return;
@@ -169,7 +236,8 @@ __global__ void __launch_bounds__(kThreads) attend_few_kernel(const Attention ar
   auto* weights = reinterpret_cast<T*>(shared + K::kWeights);
   auto* moved = reinterpret_cast<float*>(shared + K::kMoved) + warp * kFragment * kMovedStride;
   auto* factors = reinterpret_cast<float*>(shared + K::kFactors);
-  const BlockId* table = args.block_tables + block.sequence * args.block_table_stride;
+  auto* rows = reinterpret_cast<Row*>(shared + K::kBlockRows);
+  const BlockId* table = args.block_tables + company.block.sequence * args.block_table_stride;
   const auto stage = [&](int tile) { return shared + K::kCopied + tile % kStages * K::kParts * K::kCopiedBytes; };
 
   // Tiles of this block are numbered from its first position on; a split is a whole number of them.
@@ -180,23 +248,23 @@ __global__ void __launch_bounds__(kThreads) attend_few_kernel(const Attention ar
   // What a head has less than kHeadDim numbers stays zero.
   for (int i = thread; i < (K::kScores - K::kCopied) / 16; i += kThreads)
     reinterpret_cast<uint4*>(shared + K::kCopied)[i] = make_uint4(0, 0, 0, 0);
+  if (thread < kRows) rows[thread] = row_of(args, company, company.block.first + thread);
   __syncthreads();
   begin_copy<K>(args, table, begin_all, first, last, stage(0));
   for (int i = thread; i < kRows * K::kHeadDim; i += kThreads) {
-    const int32_t r = block.first + i / K::kHeadDim;
     const int d = i % K::kHeadDim;
+    const int32_t r = company.block.first + i / K::kHeadDim;
+    const Row& source = rows[i / K::kHeadDim];
     float x = 0;
-    if (r < block.num_rows && d < args.head_dim) {
-      x = args.queries[(int64_t{block.first_token} + r / args.group) * args.query_stride +
+    if (source.query >= 0 && d < args.head_dim) {
+      x = args.queries[int64_t{source.token} * args.query_stride +
                        int64_t{blockIdx.y * args.group + r % args.group} * args.head_dim + d];
     }
     queries[i / K::kHeadDim * K::kStride + d] = rounded<T>(x * args.query_factor);
   }
 
-  const int32_t own = block.first + thread / kLanesOfRow;
-  const bool there = own < block.num_rows;
-  const int32_t position = block.first_position + own / args.group;
-  LaneRow row{there ? first_seen(args, position) : 0, there ? position : -1, {-INFINITY, 0}};
+  const int32_t position = rows[thread / kLanesOfRow].position;  // -1 where there is no row
+  LaneRow row{first_seen(args, position), position, {-INFINITY, 0}};
   Softmax total = {-INFINITY, 0};  // of the row's splits before
   Sums<K> sums;
 
@@ -268,10 +336,11 @@ __global__ void __launch_bounds__(kThreads) attend_few_kernel(const Attention ar
     const int32_t rows_last = row.last / kFewSplit;
     const bool takes_part = row.last >= row.first && split >= rows_first && split <= rows_last;
     const bool to_scratch = args.num_splits > 0 && rows_first != rows_last;
-    const int32_t query = own / args.group;
-    const auto head = static_cast<int32_t>(blockIdx.y) * args.group + own % args.group;
+    const Row own = rows[thread / kLanesOfRow];
+    const auto head =
+        static_cast<int32_t>(blockIdx.y) * args.group + (company.block.first + thread / kLanesOfRow) % args.group;
     const int64_t partial =
-        takes_part && to_scratch ? partial_index(args, block.sequence, query, head, split) : int64_t{0};
+        takes_part && to_scratch ? partial_index(args, own.sequence, own.query, head, split) : int64_t{0};
     Fold fold_weights = {0, 1};
     float factor = 1;
     if (takes_part && !to_scratch) {
@@ -291,7 +360,7 @@ __global__ void __launch_bounds__(kThreads) attend_few_kernel(const Attention ar
     };
     auto* ends = reinterpret_cast<RowEnd*>(scores);
     if (thread % kLanesOfRow == 0) {
-      float* out = args.out + ((int64_t{block.first_token} + query) * args.num_heads + head) * args.head_dim;
+      float* out = args.out + (int64_t{own.token} * args.num_heads + head) * args.head_dim;
       if (takes_part && to_scratch) out = args.partial_sums + partial * args.head_dim;
       ends[thread / kLanesOfRow] = {takes_part ? out : nullptr, fold_weights.before, fold_weights.part, factor};
     }

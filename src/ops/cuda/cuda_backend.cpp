@@ -183,6 +183,7 @@ class CudaBackend final : public Backend {
     return rounds ? stored.dtype : DType::kF32;
   }
   bool keys_by_token() const override { return true; }
+  bool shares_spans() const override { return !options_.batch_invariant; }
 
   bool can_record() const override { return true; }
   Result<std::unique_ptr<OpRecording>> record(FunctionRef<void()> body, bool renews_attention) override {
@@ -280,7 +281,8 @@ class CudaBackend final : public Backend {
   void run(const PagedAttentionArgs& args) override {
     if (args.num_sequences == 0 || args.query_offsets.host[args.num_sequences] == 0) return;
     expect_reachable({args.queries, args.cache.keys, args.cache.values, args.query_offsets.device,
-                      args.context_lengths.device, args.block_tables.device, args.sinks, args.out});
+                      args.context_lengths.device, args.block_tables.device, args.span_places.device, args.sinks,
+                      args.out});
     if (recording_ != nullptr && renews_attention_) {
       end_graph();
       recording_->add(args);

@@ -463,6 +463,8 @@ Attention work_of(const PagedAttentionArgs& args) {
           .num_splits = 0,
           .tiles = 0,
           .few_queries = 0,
+          .span_places = nullptr,
+          .num_shared_spans = 0,
           .partial_sums = nullptr,
           .partial_states = nullptr};
 }
@@ -510,7 +512,9 @@ void attend(const PagedAttentionArgs& args, bool may_round, void* scratch, int64
   const auto tiles = static_cast<int32_t>(ceil_div(int64_t{batch.few_queries} * work.group, few_rows));
   const int64_t splits = ceil_div(batch.longest_few, work.split);
   const int64_t partials = int64_t{args.num_sequences} * batch.few_queries * args.num_heads * splits;
-  const bool split = splits > 1 && int64_t{batch.num_few} * tiles * work.num_kv_heads < kEnoughBlocks &&
+  // Rows of one sequence that fill whole tiles leave no room for those of others.
+  const bool shares = few_kernel && args.span_places.device != nullptr && work.group % kFewRowsOfBlock != 0;
+  const bool split = splits > 1 && (shares || int64_t{batch.num_few} * tiles * work.num_kv_heads < kEnoughBlocks) &&
                      partial_bytes(partials, work.head_dim) <= scratch_bytes;
   if (split) {
     Attention some = work;
@@ -518,6 +522,8 @@ void attend(const PagedAttentionArgs& args, bool may_round, void* scratch, int64
     some.num_splits = static_cast<int32_t>(splits);
     some.tiles = tiles;
     some.few_queries = batch.few_queries;
+    some.span_places = shares ? args.span_places.device : nullptr;
+    some.num_shared_spans = shares ? args.num_shared_spans : 0;
     some.partial_states = static_cast<float2*>(scratch);
     some.partial_sums = static_cast<float*>(scratch) + 2 * partials;
     const auto sequences = static_cast<unsigned>(args.num_sequences);
