@@ -107,7 +107,7 @@ Status measure_linear(ops::Backend& backend, DType dtype, int64_t n, int64_t k, 
   if (std::none_of(std::begin(kRows), std::end(kRows), [&](int64_t rows) { return measurer.wants(name(rows)); })) {
     return {};
   }
-  std::vector<uint8_t> stored(static_cast<size_t>(n * row_bytes(dtype, k)));
+  std::vector<uint8_t> stored(static_cast<size_t>(n * ops::quantised_row_bytes(dtype, k)));
   fill_with_numbers(stored, 7);
   const TensorView view{stored.data(), dtype, Shape{n, k}};
   std::vector<std::unique_ptr<ops::PackedMatrix>> copies;

@@ -139,18 +139,29 @@ float ScaledWeight::scale(int64_t row, int64_t column) const {
                       row / rows_of_block_ * scales_of_row_ + column / columns_of_block_);
 }
 
-// Codes that are no numbers would be others to a kernel: they make their row's float none.
-void ScaledWeight::copy_row(int64_t row, const uint8_t* codes, uint8_t* out) const {
+DType ScaledWeight::form() const {
+  if (columns_of_block_ >= codes_.shape[1]) return DType::kF8E4M3;
+  return columns_of_block_ % ops::kScaleColumns == 0 ? DType::kF8E4M3_128 : DType::kBF16;
+}
+
+// Codes that are no numbers would be others to a kernel: they make their float none.
+void ScaledWeight::copy_row(DType form, int64_t row, const uint8_t* codes, uint8_t* out) const {
   const int64_t columns = codes_.shape[1];
-  float factor = scale(row, 0);
-  bool all_numbers = true;
-  for (int64_t i = 0; i < columns; ++i) all_numbers &= !is_no_number(codes[i]);
+  const int64_t together = form == DType::kF8E4M3 ? columns : ops::kScaleColumns;
+  uint8_t* factors = out + columns;
   std::memcpy(out, codes, static_cast<size_t>(columns));
-  if (!all_numbers) {
-    factor = std::numeric_limits<float>::quiet_NaN();
-    std::replace_if(out, out + columns, is_no_number, uint8_t{0});
+  for (int64_t begin = 0; begin < columns; begin += together) {
+    const int64_t end = std::min(columns, begin + together);
+    float factor = scale(row, begin);
+    bool all_numbers = true;
+    for (int64_t i = begin; i < end; ++i) all_numbers &= !is_no_number(codes[i]);
+    if (!all_numbers) {
+      factor = std::numeric_limits<float>::quiet_NaN();
+      std::replace_if(out + begin, out + end, is_no_number, uint8_t{0});
+    }
+    std::memcpy(factors, &factor, sizeof(factor));
+    factors += sizeof(factor);
   }
-  std::memcpy(out + columns, &factor, sizeof(factor));
 }
 
 void ScaledWeight::widen_row(int64_t row, const uint8_t* codes, uint8_t* out) const {
@@ -177,7 +188,7 @@ std::vector<uint8_t> ScaledWeight::read(const TensorView& view, DType form, ops:
     for (int64_t row = task * kRowsOfTask; row < end; ++row) {
       const uint8_t* from = codes + row * columns;
       uint8_t* to = out.data() + row * row_size;
-      form == DType::kF8E4M3 ? copy_row(first + row, from, to) : widen_row(first + row, from, to);
+      form == DType::kBF16 ? widen_row(first + row, from, to) : copy_row(form, first + row, from, to);
     }
   });
   return out;

@@ -23,17 +23,16 @@ class ScaledWeight {
   // Whether `view` is rows of it.
   bool holds(const TensorView& view) const;
 
-  // What it is packed as: F8_E4M3 where a row has one scale, which loses nothing; else BF16, which is within 2^-9 of a
-  // value.
-  DType form() const { return columns_of_block_ >= codes_.shape[1] ? DType::kF8E4M3 : DType::kBF16; }
-  // The rows of `view` as `form`: BF16, or F8_E4M3 with a float behind each row (ops/quantise.h). REQUIRES:
-  // holds(view).
+  // What it is packed as: F8_E4M3 where a row has one scale, F8_E4M3_128 where blocks are whole times 128 columns wide,
+  // which loses nothing; else BF16, which is within 2^-9 of a value.
+  DType form() const;
+  // The rows of `view` as BF16, or as form() with its floats behind each row (ops/quantise.h). REQUIRES: holds(view).
   std::vector<uint8_t> read(const TensorView& view, DType form, ops::Backend& backend) const;
 
  private:
   ScaledWeight(const TensorView& codes, const checkpoint::CheckpointTensor& scales) : codes_(codes), scales_(&scales) {}
   float scale(int64_t row, int64_t column) const;
-  void copy_row(int64_t row, const uint8_t* codes, uint8_t* out) const;
+  void copy_row(DType form, int64_t row, const uint8_t* codes, uint8_t* out) const;
   void widen_row(int64_t row, const uint8_t* codes, uint8_t* out) const;
 
   TensorView codes_;  // [rows, columns]

@@ -42,6 +42,7 @@ bool is_kv_format(DType dtype) {
     case DType::kTQ2_0:
     case DType::kNVFP4:
     case DType::kQ8_K:
+    case DType::kF8E4M3_128:
       return false;
   }
   return false;

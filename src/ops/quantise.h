@@ -7,6 +7,7 @@
 //   Q4_K     the same with the scales and minima of 8 such groups rounded to 6 bits; no minimum is above 0
 //   F8_E4M3  a row shares a float, the largest magnitude's share of 448
 // A group (a row of F8_E4M3) with a value that is no number or infinite becomes values that are no numbers.
+// F8_E4M3_128 is how checkpoints with scales of blocks are held (nn/scaled_weights.h); nothing is rounded to it.
 #pragma once
 
 #include "tensor/dtype.h"
@@ -21,9 +22,25 @@ constexpr bool is_quantisation_format(DType dtype) {
   return dtype == DType::kQ8_0 || dtype == DType::kQ4_1 || dtype == DType::kQ4_K || dtype == DType::kF8E4M3;
 }
 
-// A row of k values as it is rounded, or given to Backend::pack(): F8_E4M3 has its float behind the codes.
+// Rows of 8-bit floats end with the floats that their codes are multiplied by, at any alignment. Codes that pack() is
+// given are numbers; where a value is none its float is.
+inline constexpr int64_t kScaleColumns = 128;  // that share one of F8_E4M3_128; the last has what is left of a row
+constexpr bool has_row_scales(DType dtype) {
+  return dtype == DType::kF8E4M3 || dtype == DType::kF8E4M3_128;
+}
+// Floats of a row of k values.
+constexpr int64_t row_scales(DType dtype, int64_t k) {
+  if (dtype == DType::kF8E4M3_128) return (k + kScaleColumns - 1) / kScaleColumns;
+  return dtype == DType::kF8E4M3 ? 1 : 0;
+}
+// Which of them is a column's.
+constexpr int64_t scale_of_column(DType dtype, int64_t column) {
+  return dtype == DType::kF8E4M3_128 ? column / kScaleColumns : 0;
+}
+
+// A row of k values as it is rounded, or given to Backend::pack(): codes, then its floats if it has any.
 constexpr int64_t quantised_row_bytes(DType dtype, int64_t k) {
-  return row_bytes(dtype, k) + (dtype == DType::kF8E4M3 ? 4 : 0);
+  return row_bytes(dtype, k) + row_scales(dtype, k) * int64_t{sizeof(float)};
 }
 
 }  // namespace quire::ops

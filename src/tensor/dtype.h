@@ -71,10 +71,11 @@ enum class DType : uint8_t {
   // 4 groups of 16: 4 bytes e as F8_E4M3 without a sign, whose 0x7f is 0; then 8 bytes of q as Q4_0's a group;
   // value = e / 2 * kMxfp4Levels[q]
   kNVFP4,
-  kQ8_K,  // 256 values: f32 d, 256 int8 q, 32 bytes that only some products need;         value = d * q
+  kQ8_K,        // 256 values: f32 d, 256 int8 q, 32 bytes that only some products need;         value = d * q
+  kF8E4M3_128,  // F8_E4M3 in rows with a float for every 128 columns (ops/quantise.h); no file's own
 };
 
-inline constexpr int kNumDTypes = 33;
+inline constexpr int kNumDTypes = 34;
 
 // The levels of IQ4_NL and IQ4_XS: 4 bits say which. Closer together around 0, where weights are.
 inline constexpr int8_t kIq4Levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
@@ -156,6 +157,8 @@ constexpr DTypeInfo info(DType dtype) {
       return {"NVFP4", 64, 36};
     case DType::kQ8_K:
       return {"Q8_K", 256, 292};
+    case DType::kF8E4M3_128:
+      return {"F8_E4M3_128", 1, 1};
   }
   return {"?", 1, 0};
 }

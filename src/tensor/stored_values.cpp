@@ -230,6 +230,7 @@ float stored_value(DType dtype, const void* row, int64_t index) {
     case DType::kI64:
     case DType::kI8:
     case DType::kF8E4M3:
+    case DType::kF8E4M3_128:
     case DType::kF8E5M2:
     case DType::kU8:
       break;
@@ -279,6 +280,7 @@ bool is_weight_format(DType dtype) {
     case DType::kI64:
     case DType::kI8:
     case DType::kF8E4M3:
+    case DType::kF8E4M3_128:
     case DType::kF8E5M2:
     case DType::kU8:
       return false;

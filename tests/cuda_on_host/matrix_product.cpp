@@ -8,6 +8,7 @@
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/kv_values.cuh"
 #include "ops/cuda/launch.h"
+#include "ops/quantise.h"
 
 namespace quire::ops::cuda {
 namespace {
@@ -34,9 +35,23 @@ __global__ void multiply_kernel(MatrixProduct product) {
   if (n >= product.rows) return;
   const T* x = static_cast<const T*>(product.x) + m * product.x_stride;
   const T* weight = static_cast<const T*>(product.weight) + n * product.weight_stride;
+  const bool blocks = product.dtype == DType::kF8E4M3_128;
+  const int64_t together = blocks ? kScaleColumns : product.columns;  // columns whose sum has one scale
+  const int64_t square_stride = (ceil_div(product.columns, together) + 3) / 4 * 4;
   float sum = 0;
-  for (int64_t k = 0; k < product.columns; ++k) sum += as_float(x[k]) * as_float(weight[k]);
-  if (product.x_scales != nullptr) sum *= product.x_scales[m] * product.weight_scales[n];
+  for (int64_t first = 0; first < product.columns; first += together) {
+    const int64_t end = first + together < product.columns ? first + together : product.columns;
+    float part = 0;
+    for (int64_t k = first; k < end; ++k) part += as_float(x[k]) * as_float(weight[k]);
+    const int64_t block = first / together;
+    if (blocks) {
+      part *= product.x_scales[block * product.num_rows + m] *
+              product.weight_scales[n / kScaleColumns * square_stride + block];
+    } else if (product.x_scales != nullptr) {
+      part *= product.x_scales[m] * product.weight_scales[n];
+    }
+    sum += part;
+  }
   if (product.bias != nullptr) sum += product.bias[n];
   store_number(product.out, m * product.out_stride + n, sum);
 }
@@ -49,15 +64,18 @@ class HostLibrary final : public MatrixLibrary {
     const auto is_aligned = [](const void* data, int64_t stride) {
       return reinterpret_cast<uintptr_t>(data) % 16 == 0 && stride % 16 == 0;
     };
-    if (product.dtype == DType::kF8E4M3) {  // what cuBLASLt asks for
-      QUIRE_CHECK(product.rows % 16 == 0 && product.columns % 16 == 0 && product.x_scales != nullptr);
+    if (has_row_scales(product.dtype)) {  // what cuBLASLt asks for
+      QUIRE_CHECK(product.rows % 16 == 0 && product.columns % 16 == 0 && product.bias == nullptr);
       QUIRE_CHECK(is_aligned(product.x, product.x_stride) && is_aligned(product.weight, product.weight_stride));
+      QUIRE_CHECK(is_aligned(product.x_scales, 0) && is_aligned(product.weight_scales, 0));
+      QUIRE_CHECK(product.x_scales != nullptr && product.weight_scales != nullptr);
+      QUIRE_CHECK(product.dtype == DType::kF8E4M3 || product.num_rows % 4 == 0);
     }
     const dim3 grid(ceil_div(product.rows, kThreads), static_cast<unsigned>(product.num_rows));
-    const auto kernel = product.dtype == DType::kF32      ? multiply_kernel<float>
-                        : product.dtype == DType::kF16    ? multiply_kernel<__half>
-                        : product.dtype == DType::kF8E4M3 ? multiply_kernel<uint8_t>
-                                                          : multiply_kernel<__nv_bfloat16>;
+    const auto kernel = product.dtype == DType::kF32    ? multiply_kernel<float>
+                        : product.dtype == DType::kF16  ? multiply_kernel<__half>
+                        : has_row_scales(product.dtype) ? multiply_kernel<uint8_t>
+                                                        : multiply_kernel<__nv_bfloat16>;
     launch(kernel, grid, dim3(kThreads), 0, stream, product);
   }
 

@@ -72,18 +72,19 @@ class ScaledWeights : public ::testing::TestWithParam<std::string> {
     Shape shape = {1};
     if (scaling == Scaling::kRow) shape = {rows, 1};
     if (scaling == Scaling::kBlock)
-      shape = {(rows + kBlockRows - 1) / kBlockRows, (columns + kBlockColumns - 1) / kBlockColumns};
+      shape = {(rows + kBlockRows - 1) / kBlockRows, (columns + block_columns_ - 1) / block_columns_};
     std::vector<float> scales;
     for (int64_t i = 0; i < shape.num_elements(); ++i) scales.push_back(positive());
     std::vector<double> values;
     for (int64_t i = 0; i < rows * columns; ++i) {
       const int64_t row = i / columns;
-      const int64_t block = row / kBlockRows * shape[shape.rank() - 1] + i % columns / kBlockColumns;
+      const int64_t block = row / kBlockRows * shape[shape.rank() - 1] + i % columns / block_columns_;
       const float scale = scales[static_cast<size_t>(scaling == Scaling::kTensor ? 0
                                                      : scaling == Scaling::kRow  ? row
                                                                                  : block)];
       const double value = number_of(codes[static_cast<size_t>(i)]) * scale;
-      values.push_back(scaling == Scaling::kBlock ? as_bfloat16(static_cast<float>(value)) : value);
+      const bool is_widened = scaling == Scaling::kBlock && block_columns_ % 128 != 0;
+      values.push_back(is_widened ? as_bfloat16(static_cast<float>(value)) : value);
     }
     checkpoint_.add(name + ".weight", DType::kF8E4M3, {rows, columns}, std::move(codes));
     checkpoint_.add(name + ending, DType::kF32, shape, bytes_of(scales));
@@ -116,6 +117,7 @@ class ScaledWeights : public ::testing::TestWithParam<std::string> {
 
   std::unique_ptr<ops::Backend> backend_;
   MemoryCheckpoint checkpoint_;
+  int64_t block_columns_ = kBlockColumns;
   std::mt19937_64 engine_{std::random_device{}()};
 };
 
@@ -135,6 +137,30 @@ TEST_P(ScaledWeights, ProductsAreThoseOfCodesTimesScales) {
     std::vector<float> out(3 * kRows);
     linear(*backend_, x.data(), 3, out.data());
     expect_products(out, x, values);
+  }
+}
+
+TEST_P(ScaledWeights, BlocksOf128ColumnsAndOfWholeTimesThatStayOf8Bits) {
+  constexpr int64_t kWide = 300;
+  for (const int64_t block_columns : {128, 256}) {
+    block_columns_ = block_columns;
+    checkpoint_.set_config({{"quantization_config", {{"weight_block_size", {kBlockRows, block_columns}}}}});
+    const std::string name = "w" + std::to_string(block_columns);
+    std::vector<double> values = add(name + ".gate", Scaling::kBlock, ".weight_scale_inv", kRows, kWide);
+    const std::vector<double> up = add(name + ".up", Scaling::kBlock, ".weight_scale_inv", kRows, kWide);
+    values.insert(values.end(), up.begin(), up.end());
+    Loader plan(Loader::Mode::kPlan, checkpoint_, *backend_);
+    Loader loader(Loader::Mode::kLoad, checkpoint_, *backend_);
+    const std::vector<Linear::Part> parts = {{name + ".gate", kRows, false}, {name + ".up", kRows, false}};
+    const Linear planned(plan, parts, kWide);
+    const Linear linear(loader, parts, kWide);
+    EXPECT_EQ(plan.bytes(), loader.bytes());
+    EXPECT_EQ(loader.bytes(), backend_->packed_bytes(DType::kF8E4M3_128, 2 * kRows, kWide));
+    EXPECT_EQ(loader.widened().to_string(), "");
+    const std::vector<float> x = inputs(3 * kWide);
+    std::vector<float> out(3 * 2 * kRows);
+    linear(*backend_, x.data(), 3, out.data());
+    expect_products(out, x, values, kWide);
   }
 }
 
@@ -189,6 +215,22 @@ TEST_P(ScaledWeights, ACodeThatIsNoNumberSpoilsItsRowAlone) {
   float out[2] = {};
   linear(*backend_, x.data(), 1, out);
   EXPECT_EQ(out[0], 16.0f);
+  EXPECT_TRUE(std::isnan(out[1]));
+}
+
+TEST_P(ScaledWeights, ACodeThatIsNoNumberSpoilsItsRowOfABlockAlone) {
+  constexpr int64_t kWide = 256;
+  std::vector<uint8_t> codes(2 * kWide, 0x38);  // 1
+  codes[kWide + 130] = 0x7f;
+  checkpoint_.set_config({{"quantization_config", {{"weight_block_size", {128, 128}}}}});
+  checkpoint_.add("w.weight", DType::kF8E4M3, {2, kWide}, codes);
+  checkpoint_.add("w.weight_scale_inv", DType::kF32, {1, 2}, bytes_of(std::vector<float>{0.5f, 0.25f}));
+  Loader loader(Loader::Mode::kLoad, checkpoint_, *backend_);
+  const Linear linear(loader, "w", kWide, 2);
+  const std::vector<float> x(kWide, 1.0f);
+  float out[2] = {};
+  linear(*backend_, x.data(), 1, out);
+  EXPECT_EQ(out[0], 96.0f);
   EXPECT_TRUE(std::isnan(out[1]));
 }
 

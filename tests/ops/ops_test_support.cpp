@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "ops/cpu/cpu_backend.h"
+#include "ops/reference/rounded_rows.h"
 
 namespace quire::ops::testing {
 
@@ -83,12 +84,24 @@ BlockScales scales_of(DType dtype) {
   }
 }
 
+// Codes of 8-bit floats are some 128 in size.
+void put_scaled_row(DType dtype, int64_t columns, float deviation, Random& random, uint8_t* at) {
+  for (int64_t i = 0; i < columns; ++i)
+    *at++ = static_cast<uint8_t>(random.between(0, 1) << 7 | random.between(0, 0x7e));
+  for (int64_t i = 0; i < row_scales(dtype, columns); ++i) {
+    const float scale = random.normal(deviation) / 128;
+    std::memcpy(at, &scale, sizeof(scale));
+    at += sizeof(scale);
+  }
+}
+
 }  // namespace
 
 StoredWeights::StoredWeights(DType dtype, int64_t rows, int64_t columns, Random& random)
     : dtype_(dtype), rows_(rows), columns_(columns) {
   const DTypeInfo format = info(dtype);
-  bytes_.resize(static_cast<size_t>(2 + rows * row_bytes(dtype, columns)));
+  const int64_t row_size = quantised_row_bytes(dtype, columns);
+  bytes_.resize(static_cast<size_t>(2 + rows * row_size));
   uint8_t* at = bytes_.data() + 2;
   const auto put = [&at](const auto& value) {
     std::memcpy(at, &value, sizeof(value));
@@ -96,6 +109,10 @@ StoredWeights::StoredWeights(DType dtype, int64_t rows, int64_t columns, Random&
   };
   const int64_t blocks = rows * columns / format.block_values;
   const float deviation = 1.0f / std::sqrt(static_cast<float>(columns));
+  if (has_row_scales(dtype)) {
+    for (int64_t row = 0; row < rows; ++row) put_scaled_row(dtype, columns, deviation, random, at + row * row_size);
+    return;
+  }
   for (int64_t block = 0; block < blocks; ++block) {
     const float value = random.normal(deviation);
     switch (dtype) {
@@ -156,6 +173,16 @@ StoredWeights::StoredWeights(DType dtype, int64_t rows, int64_t columns, Random&
 
 TensorView StoredWeights::view() const {
   return {bytes_.data() + 2, dtype_, Shape{rows_, columns_}};
+}
+
+std::vector<float> values_of(const TensorView& stored) {
+  const int64_t columns = stored.shape[1];
+  std::vector<float> values;
+  for (int64_t row = 0; row < stored.shape[0]; ++row) {
+    const auto* at = static_cast<const uint8_t*>(stored.data) + row * quantised_row_bytes(stored.dtype, columns);
+    for (int64_t i = 0; i < columns; ++i) values.push_back(reference::row_value(stored.dtype, at, columns, i));
+  }
+  return values;
 }
 
 double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {

@@ -51,8 +51,9 @@ class Random {
 
 uint16_t half_bits(float value);  // nearest, for values that a half has room for
 
-// A matrix [rows, columns] as a checkpoint stores it, at an address that is only 2-byte aligned. Values are about
-// 1 / sqrt(columns) in size; of a block of codes every bit but those of its f16 scales is random.
+// A matrix [rows, columns] as a checkpoint stores it, or as pack() is given it where rows end with their own scales, at
+// an address that is only 2-byte aligned. Values are about 1 / sqrt(columns) in size; of a block of codes every bit but
+// those of its f16 scales is random, and so are codes of 8-bit floats, but that all are numbers.
 class StoredWeights {
  public:
   StoredWeights(DType dtype, int64_t rows, int64_t columns, Random& random);
@@ -64,6 +65,9 @@ class StoredWeights {
   int64_t columns_;
   std::vector<uint8_t> bytes_;
 };
+
+// The values of a matrix, row by row.
+std::vector<float> values_of(const TensorView& stored);
 
 // Largest |a - b| / (1 + |b|); infinity where one is not a number.
 double largest_difference(const std::vector<float>& a, const std::vector<float>& b);

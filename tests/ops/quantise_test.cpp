@@ -383,6 +383,8 @@ TEST_P(QuantiseKernelTest, BytesAreThoseOfTheFormat) {
   EXPECT_EQ(backend_->packed_bytes(DType::kQ4_1, 64, 1024), 64 * 1024 * 20 / 32);
   EXPECT_EQ(backend_->packed_bytes(DType::kQ4_K, 64, 1024), 64 * 1024 * 148 / 256);
   EXPECT_EQ(backend_->packed_bytes(DType::kF8E4M3, 64, 1024), 64 * (1024 + 4));
+  EXPECT_EQ(backend_->packed_bytes(DType::kF8E4M3_128, 64, 1024), 64 * (1024 + 8 * 4));
+  EXPECT_EQ(backend_->packed_bytes(DType::kF8E4M3_128, 64, 1000), 64 * (1000 + 8 * 4));
 }
 
 // As a checkpoint of them is given to pack(): codes, and behind each row the float that they are multiplied by.
@@ -400,6 +402,17 @@ TEST_P(QuantiseKernelTest, RowsOfEightBitFloatsWithTheirScalesArePackedAsTheyAre
   EXPECT_EQ((*weight)->bytes(), backend_->packed_bytes(DType::kF8E4M3, 2, kColumns));
   const std::vector<float> values = read_back(*backend_, **weight);
   for (size_t i = 0; i < values.size(); ++i) EXPECT_EQ(values[i], i < kColumns ? 0.3f : -6.0f) << i;
+}
+
+TEST_P(QuantiseKernelTest, RowsOfEightBitFloatsWithAScaleForEvery128ColumnsArePackedAsTheyAre) {
+  constexpr int64_t kColumns = 300;  // the last scale is that of 44
+  Random random(12);
+  const testing::StoredWeights stored(DType::kF8E4M3_128, 19, kColumns, random);
+  const TensorView view = stored.view();
+  const auto weight = backend_->pack({&view, 1});
+  ASSERT_TRUE(weight.ok()) << weight.status().message();
+  EXPECT_EQ((*weight)->bytes(), backend_->packed_bytes(DType::kF8E4M3_128, 19, kColumns));
+  EXPECT_EQ(read_back(*backend_, **weight), testing::values_of(view));
 }
 
 INSTANTIATE_TEST_SUITE_P(Isa, QuantiseKernelTest, ::testing::ValuesIn(kCpuIsas),

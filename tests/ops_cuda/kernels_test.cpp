@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
+#include "ops/quantise.h"
 #include "ops/reference/kv_values.h"
 #include "ops/reference/reference_backend.h"
+#include "ops/reference/rounded_rows.h"
 #include "tests/ops/ops_test_support.h"
 #include "tests/ops_cuda/on_card.h"
 
@@ -322,6 +325,40 @@ TEST_P(KernelTest, RowsOf8BitsAreThoseThatWeightsAreRoundedTo) {
     for (int64_t i = 0; i < codes_stride; ++i) {
       const uint8_t code = i < size() ? expected[positions(t * row_bytes + i)] : uint8_t{0};
       ASSERT_EQ(got[positions(t * codes_stride + i)], code) << t << ", " << i;
+    }
+  }
+}
+
+TEST(RoundBlocksKernel, Every128ColumnsAreRoundedByThemselvesAndRowsOfZerosMakeUpTheRest) {
+  constexpr int64_t kTokens = 3;
+  constexpr int64_t kPadded = 4;
+  constexpr int64_t kBlocks = 11;  // more than a block of threads has warps
+  constexpr int64_t kColumns = kBlocks * kScaleColumns;
+  constexpr int64_t kStride = kColumns + 3;
+  Random random(13);
+  std::vector<float> x = random.normals(kTokens * kStride, 5.0f);
+  x[kStride + 200] = std::numeric_limits<float>::quiet_NaN();
+  const OnCard<float> card_x(x);
+  const OnCard<uint8_t> card_codes(kPadded * kColumns, uint8_t{0xff});
+  const OnCard<float> card_scales(kPadded * kBlocks, kUntouched);
+  round_blocks_to_f8(card_x.data(), kStride, kTokens, kPadded, kColumns, card_codes.data(), card_scales.data(),
+                     nullptr);
+  const std::vector<uint8_t> codes = card_codes.read();
+  const std::vector<float> scales = card_scales.read();
+  for (int64_t t = 0; t < kPadded; ++t) {
+    for (int64_t b = 0; b < kBlocks; ++b) {
+      const float scale = scales[static_cast<size_t>(b * kPadded + t)];
+      const uint8_t* got = codes.data() + t * kColumns + b * kScaleColumns;
+      if (t == 1 && b == 1) {
+        EXPECT_TRUE(std::isnan(scale));
+        continue;
+      }
+      std::vector<float> piece(kScaleColumns);
+      if (t < kTokens) std::copy_n(x.begin() + t * kStride + b * kScaleColumns, kScaleColumns, piece.begin());
+      std::vector<uint8_t> row(got, got + kScaleColumns);
+      row.resize(row.size() + sizeof(scale));
+      std::memcpy(row.data() + kScaleColumns, &scale, sizeof(scale));
+      EXPECT_EQ(row, reference::rounded_row(DType::kF8E4M3, piece)) << t << ", " << b;
     }
   }
 }

@@ -23,6 +23,16 @@ constexpr int64_t kRows = 40;
 constexpr int64_t kOutputs = 48;
 constexpr int64_t kColumns = 64;
 
+// x as the reference rounds it to 8 bits, each run of so many numbers by itself.
+std::vector<float> rounded_in_runs(const std::vector<float>& x, int64_t run) {
+  std::vector<float> read;
+  for (auto from = x.begin(); from != x.end(); from += run) {
+    const std::vector<uint8_t> codes = reference::rounded_row(DType::kF8E4M3, {from, from + run});
+    for (int64_t i = 0; i < run; ++i) read.push_back(reference::row_value(DType::kF8E4M3, codes.data(), run, i));
+  }
+  return read;
+}
+
 class Products : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -78,18 +88,7 @@ TEST_F(Products, OutputsOfBFloat16AreTheSumsRounded) {
 TEST_F(Products, InputsToWeightsOfEightBitFloatsAreRoundedRowByRowUnlessTheyMayNotBe) {
   const std::vector<float> values = random_.normals(kOutputs * kColumns, 0.1f);
   const TensorView view{values.data(), DType::kF32, Shape{kOutputs, kColumns}};
-  const auto read_rows = [](const std::vector<float>& rows) {  // after rounding
-    std::vector<float> read;
-    for (auto row = rows.begin(); row != rows.end(); row += kColumns) {
-      const std::vector<uint8_t> codes = reference::rounded_row(DType::kF8E4M3, {row, row + kColumns});
-      float scale = 0;
-      std::memcpy(&scale, codes.data() + kColumns, sizeof(scale));
-      for (int64_t i = 0; i < kColumns; ++i)
-        read.push_back(reference::code_to_float(DType::kF8E4M3, codes[static_cast<size_t>(i)]) * scale);
-    }
-    return read;
-  };
-  const std::vector<float> weights = read_rows(values);
+  const std::vector<float> weights = rounded_in_runs(values, kColumns);
   const auto expected = [&](const std::vector<float>& x) {
     std::vector<float> out;
     for (int64_t m = 0; m < kRows; ++m) {
@@ -106,11 +105,98 @@ TEST_F(Products, InputsToWeightsOfEightBitFloatsAreRoundedRowByRowUnlessTheyMayN
   auto weight = backend_->quantise({&view, 1}, DType::kF8E4M3).value();
   EXPECT_EQ(weight->bytes(), backend_->packed_bytes(DType::kF8E4M3, kOutputs, kColumns));
   const std::vector<float> got = multiply(*weight, x_.data());
-  EXPECT_LT(largest_difference(got, expected(read_rows(x_))), 1e-5);
+  EXPECT_LT(largest_difference(got, expected(rounded_in_runs(x_, kColumns))), 1e-5);
   EXPECT_GT(largest_difference(got, expected(x_)), 1e-3);
   backend_ = cards::make_card(1, {.rounds_activations = false});
   weight = backend_->quantise({&view, 1}, DType::kF8E4M3).value();
   EXPECT_LT(largest_difference(multiply(*weight, x_.data()), expected(x_)), 1e-5);
+}
+
+// A matrix whose squares of 128 by 128 have one scale each.
+class SquareScales {
+ public:
+  SquareScales(int64_t rows, int64_t columns, Random& random) : rows_(rows), columns_(columns) {
+    const StoredWeights stored(DType::kF8E4M3_128, rows, columns, random);
+    const auto* from = static_cast<const uint8_t*>(stored.view().data);
+    bytes_.assign(from, from + rows * row_size());
+    for (int64_t row = 0; row < rows; ++row)
+      std::memcpy(scales_of(row), scales_of(row / 128 * 128), static_cast<size_t>(row_size() - columns));
+  }
+  TensorView view() const { return {bytes_.data(), DType::kF8E4M3_128, Shape{rows_, columns_}}; }
+  uint8_t* scales_of(int64_t row) { return bytes_.data() + row * row_size() + columns_; }
+
+ private:
+  int64_t row_size() const { return quantised_row_bytes(DType::kF8E4M3_128, columns_); }
+  int64_t rows_;
+  int64_t columns_;
+  std::vector<uint8_t> bytes_;
+};
+
+class ScaledBlocks : public Products {
+ protected:
+  // The largest difference from products in double precision with x rounded so, and with x as it is.
+  struct Differences {
+    double rounded;
+    double exact;
+  };
+  Differences differences(const TensorView& view, int64_t num_rows, bool with_bias) {
+    const int64_t outputs = view.shape[0];
+    const int64_t columns = view.shape[1];
+    const std::vector<float> x = random_.normals(num_rows * columns, 2.0f);
+    const std::vector<float> bias = random_.normals(outputs);
+    const auto weight = backend_->pack({&view, 1}).value();
+    EXPECT_EQ(weight->bytes(), backend_->packed_bytes(DType::kF8E4M3_128, outputs, columns));
+    std::vector<float> out(static_cast<size_t>(num_rows * outputs + 1), kUntouched);
+    (*backend_)(LinearArgs{.x = x.data(),
+                           .x_stride = columns,
+                           .num_rows = num_rows,
+                           .weight = weight.get(),
+                           .bias = with_bias ? bias.data() : nullptr,
+                           .out = out.data(),
+                           .out_stride = outputs});
+    EXPECT_EQ(out.back(), kUntouched);
+    out.pop_back();
+    const std::vector<float> values = ops::testing::values_of(view);
+    const auto difference = [&](const std::vector<float>& seen) {
+      std::vector<float> expected;
+      for (int64_t m = 0; m < num_rows; ++m) {
+        for (int64_t n = 0; n < outputs; ++n) {
+          double sum = with_bias ? bias[static_cast<size_t>(n)] : 0.0;
+          for (int64_t k = 0; k < columns; ++k)
+            sum += double{seen[static_cast<size_t>(m * columns + k)]} * values[static_cast<size_t>(n * columns + k)];
+          expected.push_back(static_cast<float>(sum));
+        }
+      }
+      return largest_difference(out, expected);
+    };
+    return {difference(rounded_in_runs(x, std::min(columns, kScaleColumns))), difference(x)};
+  }
+  static constexpr float kUntouched = 12345.0f;
+};
+
+// Two rows of squares and five in a row, of which the library is given eight; rows of x that are no whole fours.
+TEST_F(ScaledBlocks, InputsAreRounded128ColumnsAtATime) {
+  SquareScales squares(144, 640, random_);
+  for (const int64_t num_rows : {12, 13, 66}) {
+    const Differences found = differences(squares.view(), num_rows, /*with_bias=*/num_rows != 12);
+    EXPECT_LT(found.rounded, 1e-5) << num_rows;
+    EXPECT_GT(found.exact, 1e-3) << num_rows;
+  }
+}
+
+// The last three are too few to copy all.
+TEST_F(ScaledBlocks, ManyRowsThatAreNoWholeFoursAreMultipliedInTwoParts) {
+  SquareScales squares(16, 128, random_);
+  EXPECT_LT(differences(squares.view(), 515, /*with_bias=*/true).rounded, 1e-5);
+}
+
+TEST_F(ScaledBlocks, InputsAreNotRoundedTo8BitsWhereTheLibraryCannotTakeTheScalesOrMayNot) {
+  SquareScales squares(48, 256, random_);
+  std::memset(squares.scales_of(17), 0, sizeof(float));
+  EXPECT_LT(differences(squares.view(), 40, /*with_bias=*/false).exact, 1e-5);
+  EXPECT_LT(differences(squares.view(), 72, /*with_bias=*/true).exact, 2e-3);  // both in F16
+  backend_ = cards::make_card(1, {.rounds_activations = false});
+  EXPECT_LT(differences(SquareScales(48, 256, random_).view(), 72, /*with_bias=*/true).exact, 1e-5);
 }
 
 // More rows than are worth reading blocks again for: weights and inputs become F16, where one row lies far out of its

@@ -7,9 +7,6 @@
 
 #include "ops/cuda/kernels.h"
 #include "ops/quantise.h"
-#include "ops/reference/kv_values.h"
-#include "ops/reference/rounded_rows.h"
-#include "tensor/stored_values.h"
 #include "tests/ops/ops_test_support.h"
 #include "tests/ops_cuda/on_card.h"
 
@@ -25,39 +22,20 @@ using testing::OnCard;
 constexpr float kUntouched = 12345.0f;
 
 std::vector<DType> formats() {
-  return {DType::kF32,  DType::kF16,  DType::kBF16,   DType::kF8E4M3, DType::kQ4_0, DType::kQ4_1,
-          DType::kQ5_0, DType::kQ5_1, DType::kQ8_0,   DType::kQ2_K,   DType::kQ3_K, DType::kQ4_K,
-          DType::kQ5_K, DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS, DType::kMXFP4};
+  return {DType::kF32,  DType::kF16,  DType::kBF16, DType::kF8E4M3, DType::kF8E4M3_128, DType::kQ4_0,
+          DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ8_0,   DType::kQ2_K,       DType::kQ3_K,
+          DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS,     DType::kMXFP4};
 }
 
-// Rows one after the other as a file has them, F8_E4M3 ones with their float.
+// Rows one after the other as pack() is given them.
 std::vector<uint8_t> stored_bytes(DType dtype, int64_t rows, int64_t columns, Random& random) {
-  if (dtype != DType::kF8E4M3) {
-    const StoredWeights stored(dtype, rows, columns, random);
-    const auto* bytes = static_cast<const uint8_t*>(stored.view().data);
-    return {bytes, bytes + stored.view().bytes()};
-  }
-  std::vector<uint8_t> bytes;
-  for (int64_t row = 0; row < rows; ++row) {
-    const float deviation = 1.0f / std::sqrt(static_cast<float>(columns));
-    const std::vector<uint8_t> codes = reference::rounded_row(dtype, random.normals(columns, deviation));
-    bytes.insert(bytes.end(), codes.begin(), codes.end());
-  }
-  return bytes;
+  const StoredWeights stored(dtype, rows, columns, random);
+  const auto* bytes = static_cast<const uint8_t*>(stored.view().data);
+  return {bytes, bytes + rows * quantised_row_bytes(dtype, columns)};
 }
 
 std::vector<float> values_of(DType dtype, const std::vector<uint8_t>& bytes, int64_t rows, int64_t columns) {
-  std::vector<float> values;
-  for (int64_t row = 0; row < rows; ++row) {
-    const uint8_t* at = bytes.data() + row * quantised_row_bytes(dtype, columns);
-    float scale = 1;
-    if (dtype == DType::kF8E4M3) std::memcpy(&scale, at + columns, sizeof(scale));
-    for (int64_t i = 0; i < columns; ++i) {
-      values.push_back(dtype == DType::kF8E4M3 ? reference::code_to_float(dtype, at[i]) * scale
-                                               : stored_value(dtype, at, i));
-    }
-  }
-  return values;
+  return ops::testing::values_of({bytes.data(), dtype, Shape{rows, columns}});
 }
 
 // A weight on the card as a backend keeps it; what rows are padded with is NaN in formats that have one.
@@ -176,7 +154,7 @@ TEST_P(StoredTest, ReadsBlocksOfRandomBitsToTheBit) {
 }
 
 TEST_P(StoredTest, EmbedsRowsThatArePackedAtAnAlignmentOfTwo) {
-  if (dtype() == DType::kF8E4M3) GTEST_SKIP() << "no table has it";
+  if (has_row_scales(dtype())) GTEST_SKIP() << "no table has it";
   Random random(13);
   for (const int64_t columns : widths()) {
     std::vector<uint8_t> bytes = stored_bytes(dtype(), 9, columns, random);

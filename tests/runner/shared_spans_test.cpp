@@ -214,7 +214,7 @@ TEST(InputBatch, TellsWhoSharesWhereThatSavesMuch) {
   check(batch, 5);
   batch.use_shapes(StepShapes(8, 4096, 16, 64), 64);
   check(batch, 8);
-  EXPECT_EQ(batch.shape(), (DecodeShape{8, 64, true}));
+  EXPECT_EQ(batch.shape(), StepShape(DecodeShape{8, 64, true}));
 
   InputBatch of_host(*real, 2);
   of_host.build(plan, states, 16);
@@ -222,7 +222,7 @@ TEST(InputBatch, TellsWhoSharesWhereThatSavesMuch) {
 
   for (const size_t i : {3u, 4u}) plan.scheduled[i].block_table = blocks(static_cast<BlockId>(i) * 100, 100);
   batch.build(plan, states, 16);
-  EXPECT_EQ(batch.shape(), (DecodeShape{8, 64, false}));
+  EXPECT_EQ(batch.shape(), StepShape(DecodeShape{8, 64, false}));
   EXPECT_EQ(batch.view({}).num_shared_spans, 0);
 }
 

@@ -101,17 +101,19 @@ INSTANTIATE_TEST_SUITE_P(Options, TinyModels,
                                           testing::Values("reference", "avx2", "cuda")),
                          [](const auto& test) { return std::get<0>(test.param) + "_" + std::get<1>(test.param); });
 
-// Weights of 8-bit floats with scales beside them: one a row (compressed-tensors), one a block (DeepSeek's own). The
-// answers are those of what codes times scales stand for, rounded to BF16 where that is how they are held.
-INSTANTIATE_TEST_SUITE_P(EightBitFloats, TinyModels,
-                         testing::Values(std::tuple("llama_fp8_rows", "reference"),
-                                         std::tuple("llama_fp8_rows", "portable"), std::tuple("llama_fp8_rows", "avx2"),
-                                         std::tuple("llama_fp8_rows", "cuda"),
-                                         std::tuple("deepseek_v3_fp8_blocks", "reference"),
-                                         std::tuple("deepseek_v3_fp8_blocks", "portable"),
-                                         // Not on a card, which multiplies BF16 with BF16.
-                                         std::tuple("deepseek_v3_fp8_blocks", "avx2")),
-                         [](const auto& test) { return std::get<0>(test.param) + "_" + std::get<1>(test.param); });
+// Weights of 8-bit floats with scales beside them: one a row (compressed-tensors), one a block of 16 by 32 (DeepSeek's
+// names) or of 128 by 128 (Qwen's, with rows that are no whole blocks and one that has a single one). The answers are
+// those of what codes times scales stand for, rounded to BF16 where that is how they are held.
+INSTANTIATE_TEST_SUITE_P(
+    EightBitFloats, TinyModels,
+    testing::Values(std::tuple("llama_fp8_rows", "reference"), std::tuple("llama_fp8_rows", "portable"),
+                    std::tuple("llama_fp8_rows", "avx2"), std::tuple("llama_fp8_rows", "cuda"),
+                    std::tuple("qwen3_fp8_blocks", "reference"), std::tuple("qwen3_fp8_blocks", "portable"),
+                    std::tuple("qwen3_fp8_blocks", "avx2"), std::tuple("qwen3_fp8_blocks", "cuda"),
+                    std::tuple("deepseek_v3_fp8_blocks", "reference"), std::tuple("deepseek_v3_fp8_blocks", "portable"),
+                    // Not on a card, which multiplies BF16 with BF16.
+                    std::tuple("deepseek_v3_fp8_blocks", "avx2")),
+    [](const auto& test) { return std::get<0>(test.param) + "_" + std::get<1>(test.param); });
 
 // Short prompts and one beyond the trained length, each also with no more served than was trained.
 TEST(TinyLongRope, FactorsGoByThePromptsLengthWhateverIsServed) {

@@ -5,6 +5,7 @@
 #include "ops/cpu/isa_kernels.h"
 #include "ops/cpu/kv_formats.h"
 #include "ops/cpu/linear_tile.h"
+#include "ops/quantise.h"
 
 namespace quire::ops::cpu::QUIRE_ISA {
 namespace {
@@ -43,12 +44,16 @@ struct BF16Format {
 struct F8E4M3Format {
   static constexpr int kBlock = 1;
   static constexpr int kBlockBytes = kTileColumns;
-  static constexpr bool kPanelScales = true;
+  static constexpr int64_t kPanelScaleSteps = 0;  // that share a scale; 0: all of a column
   QUIRE_INLINE FW values(const uint8_t* block, int v) { return load_f8e4m3s(block + v * kWide); }
 };
 
+struct F8E4M3BlocksFormat : F8E4M3Format {
+  static constexpr int64_t kPanelScaleSteps = kScaleColumns;
+};
+
 template <class Format>
-concept HasPanelScales = Format::kPanelScales;
+concept HasPanelScales = Format::kPanelScaleSteps >= 0;
 
 // Calls step(i, w) for each step i of a block with the weights w[V] of vectors [0, V) as floats. T tiles' blocks lie
 // behind each other.
@@ -117,15 +122,27 @@ QUIRE_INLINE const float* row_of(const LinearTile& t, int64_t row) {
 // Whole sums of R rows for T tiles of a panel, weights dequantised in registers.
 template <class Format, int R, int T>
 QUIRE_INLINE void whole_rows(const LinearTile& t, int64_t row, int64_t panel, int tile) {
-  FW sums[R][T * kTileVectors] = {};
-  accumulate<Format, R, T, 2>(t.panels + panel * t.panel_bytes + tile * Format::kBlockBytes, row_of(t, row),
-                              t.row_bytes / static_cast<int64_t>(sizeof(float)), t.k, sums);
+  constexpr int V = T * kTileVectors;
+  const uint8_t* block = t.panels + panel * t.panel_bytes + tile * Format::kBlockBytes;
+  const float* x = row_of(t, row);
+  const int64_t x_stride = t.row_bytes / static_cast<int64_t>(sizeof(float));
+  FW sums[R][V] = {};
   if constexpr (HasPanelScales<Format>) {
-    const auto* scales = reinterpret_cast<const float*>(t.panels + panel * t.panel_bytes + t.k * kPanelColumns);
-    for (int v = 0; v < T * kTileVectors; ++v) {
-      const FW scale = load_wide(scales + tile * kTileColumns + v * kWide);
-      for (int r = 0; r < R; ++r) sums[r][v] *= scale;
+    const auto* scales =
+        reinterpret_cast<const float*>(t.panels + panel * t.panel_bytes + t.k * kPanelColumns) + tile * kTileColumns;
+    const int64_t steps = Format::kPanelScaleSteps > 0 ? Format::kPanelScaleSteps : t.k;
+    for (int64_t begin = 0; begin < t.k; begin += steps) {
+      FW products[R][V] = {};
+      accumulate<Format, R, T, 2>(block, x + begin, x_stride, t.k - begin < steps ? t.k - begin : steps, products);
+      for (int v = 0; v < V; ++v) {
+        const FW scale = load_wide(scales + v * kWide);
+        for (int r = 0; r < R; ++r) sums[r][v] = fma(products[r][v], scale, sums[r][v]);
+      }
+      block += steps * 2 * Format::kBlockBytes;
+      scales += kPanelColumns;
     }
+  } else {
+    accumulate<Format, R, T, 2>(block, x, x_stride, t.k, sums);
   }
   store_sums(t, row, panel * kPanelColumns + tile * kTileColumns, sums);
 }
@@ -284,6 +301,8 @@ LinearKernel float_linear(DType dtype) {
       return linear<BF16Format>;
     case DType::kF8E4M3:
       return linear<F8E4M3Format>;
+    case DType::kF8E4M3_128:
+      return linear<F8E4M3BlocksFormat>;
     default:
       return by_code_format<LinearKernel>(dtype, []<class Format>() -> LinearKernel { return linear<Format>; });
   }

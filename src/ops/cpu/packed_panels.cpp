@@ -110,16 +110,21 @@ void pack_tile(DType dtype, const TileRows& rows, int64_t k, uint8_t* out) {
 int64_t panel_bytes_for(DType dtype, int64_t columns) {
   const PanelLayout layout = *panel_layout(dtype);
   const int64_t blocks = (columns + layout.block_steps - 1) / layout.block_steps;
-  return kPanelColumns * (layout.column_bytes() * blocks + layout.panel_scales);
+  return kPanelColumns * (layout.column_bytes() * blocks + layout.panel_scales * row_scales(dtype, columns));
 }
 
-// The scales of a tile's columns, which lie behind their rows' values.
-void pack_scales(const TileRows& rows, int64_t k, uint8_t* out) {
-  for (size_t column = 0; column < kTileColumns; ++column) {
-    float scale = 0;
-    if (rows[column] != nullptr) std::memcpy(&scale, rows[column] + k, sizeof(scale));
-    scale *= kF8E4M3PanelFactor;
-    std::memcpy(out + column * sizeof(scale), &scale, sizeof(scale));
+// The scales of a tile's columns, which lie behind their rows' values: `count` a row, out of each a panel's columns
+// apart.
+void pack_scales(const TileRows& rows, int64_t k, int64_t count, uint8_t* out) {
+  for (int64_t i = 0; i < count; ++i) {
+    for (size_t column = 0; column < kTileColumns; ++column) {
+      float scale = 0;
+      if (rows[column] != nullptr)
+        std::memcpy(&scale, rows[column] + k + i * static_cast<int64_t>(sizeof(scale)), sizeof(scale));
+      scale *= kF8E4M3PanelFactor;
+      std::memcpy(out + column * sizeof(scale), &scale, sizeof(scale));
+    }
+    out += kPanelColumns * sizeof(float);
   }
 }
 
@@ -245,9 +250,10 @@ Result<std::unique_ptr<PackedPanels>> PackedPanels::make(DType dtype, int64_t ro
       const TileRows tile = from.tile(first);
       pack_tile(dtype, tile, columns, tile_out);
       if (layout.panel_scales == 0) continue;
-      pack_scales(tile, columns,
+      const int64_t scales = row_scales(dtype, columns);
+      pack_scales(tile, columns, scales,
                   out + (first / kPanelColumns + 1) * panel_bytes -
-                      (kPanelColumns - first % kPanelColumns) * layout.panel_scales);
+                      (scales * kPanelColumns - first % kPanelColumns) * layout.panel_scales);
     }
   });
   return std::unique_ptr<PackedPanels>(new PackedPanels(dtype, rows, columns, std::move(data)));

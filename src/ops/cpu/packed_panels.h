@@ -2,9 +2,10 @@
 // tiles of 16 columns whose blocks alternate, so that one row's product reads memory straight ahead:
 //   block 0 of tile 0, block 0 of tile 1, block 1 of tile 0, ...
 // A block of F32, F16 and F8_E4M3 is one step of k: 16 values. Of BF16 it is two, a column's both beside each other, as
-// products of pairs take them; a last odd step has a 0 beside it. F8_E4M3, which quantise() alone makes, has a float
-// for each of the panel's 32 columns behind the last block: the column's scale times kF8E4M3PanelFactor, by which its
-// sums are multiplied. Of the formats of codes it is the 32, 64 or 256 steps of the checkpoint's block:
+// products of pairs take them; a last odd step has a 0 beside it. F8_E4M3 has a float for each of the panel's 32
+// columns behind the last block: the column's scale times kF8E4M3PanelFactor, by which its sums are multiplied;
+// F8_E4M3_128 has 32 for every 128 steps. Of the formats of codes it is the 32, 64 or 256 steps of the checkpoint's
+// block:
 //   but for MXFP4 and NVFP4 f16 d of the 16 columns (Q8_K f32), for formats with a minimum f16 m (or what small minima
 //   are multiplied by) of the 16
 //   then for each group of 32 steps, which is 8 quads of 4 steps:

@@ -16,7 +16,7 @@ struct PanelLayout {
   int32_t small_scales;    // bytes a column and group
   int32_t low_bits;        // of a code: 2, 4 or 8, in planes of their own
   int32_t high_bits;       // 0, 1 or 2
-  int32_t panel_scales;    // bytes a column behind a panel's blocks: a float for all its values; or 0
+  int32_t panel_scales;    // bytes a column behind a panel's blocks for each of the row's floats (ops/quantise.h)
 
   constexpr int32_t groups() const { return block_steps / 32; }
   // Bytes a column and block.
@@ -36,6 +36,7 @@ constexpr std::optional<PanelLayout> panel_layout(DType dtype) {
     case DType::kBF16:
       return PanelLayout{.block_steps = 2, .value_bytes = 2};
     case DType::kF8E4M3:
+    case DType::kF8E4M3_128:
       return PanelLayout{.block_steps = 1, .value_bytes = 1, .panel_scales = 4};
     case DType::kQ4_0:
     case DType::kIQ4_NL:

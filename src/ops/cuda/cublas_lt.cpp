@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "ops/cuda/matrix_product.h"
+#include "ops/quantise.h"
 
 namespace quire::ops::cuda {
 namespace {
@@ -79,7 +80,7 @@ struct Plan {
 cudaDataType_t data_type(DType dtype) {
   if (dtype == DType::kBF16) return CUDA_R_16BF;
   if (dtype == DType::kF16) return CUDA_R_16F;
-  if (dtype == DType::kF8E4M3) return CUDA_R_8F_E4M3;
+  if (has_row_scales(dtype)) return CUDA_R_8F_E4M3;
   QUIRE_CHECK(dtype == DType::kF32);
   return CUDA_R_32F;
 }
@@ -109,7 +110,8 @@ class CublasLt final : public MatrixLibrary {
     int major = 0;
     if (cudaGetDevice(&device) == cudaSuccess)
       cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-    scales_vectors_ = major == 9;
+    constexpr size_t kFirstWithVectors = 120900;
+    scales_vectors_ = major == 9 && f_.get_version() >= kFirstWithVectors;
     const cublasStatus_t status = f_.create(&handle_);
     if (status == CUBLAS_STATUS_SUCCESS) return {};
     handle_ = nullptr;
@@ -123,7 +125,7 @@ class CublasLt final : public MatrixLibrary {
     const Plan& plan = plan_for(product);
     // Of a plan that many products share; the library reads them during the call.
     if (product.bias != nullptr) set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias);
-    if (product.dtype == DType::kF8E4M3) {
+    if (has_row_scales(product.dtype)) {
       set(plan.operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, product.weight_scales);
       set(plan.operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, product.x_scales);
     }
@@ -194,6 +196,9 @@ class CublasLt final : public MatrixLibrary {
     if (product.dtype == DType::kF8E4M3) {
       set(plan.operation, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
       set(plan.operation, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+    } else if (product.dtype == DType::kF8E4M3_128) {
+      set(plan.operation, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F);
+      set(plan.operation, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F);
     }
     const auto columns = static_cast<uint64_t>(product.columns);
     const auto rows = static_cast<uint64_t>(product.rows);
@@ -226,7 +231,7 @@ class CublasLt final : public MatrixLibrary {
   Functions f_;
   std::string description_;
   cublasLtHandle_t handle_ = nullptr;
-  bool scales_vectors_ = false;  // of F8_E4M3, a scale for each row of both sides: Hopper's
+  bool scales_vectors_ = false;  // of F8_E4M3, a scale for each row of both sides, or for blocks of both: Hopper's
   std::map<PlanKey, Plan> plans_;
 };
 

@@ -15,6 +15,7 @@
 #include "ops/cuda/matrix_product.h"
 #include "ops/cuda/prompt_attention.h"
 #include "ops/cuda/weights.h"
+#include "ops/quantise.h"
 #include "tensor/stored_values.h"
 
 namespace quire::ops {
@@ -178,9 +179,9 @@ class CudaBackend final : public Backend {
   }
 
   DType input_dtype(const PackedMatrix& weight, int64_t num_rows) const override {
-    const StoredMatrix& stored = static_cast<const CudaMatrix&>(weight).stored();
-    const bool rounds = way_of(stored, num_rows) == Way::kRounded;
-    return rounds ? stored.dtype : DType::kF32;
+    const auto& matrix = static_cast<const CudaMatrix&>(weight);
+    const bool rounds = way_of(matrix, num_rows) == Way::kRounded;
+    return rounds ? matrix.stored().dtype : DType::kF32;
   }
   bool keys_by_token() const override { return true; }
   bool shares_spans() const override { return !options_.batch_invariant; }
@@ -255,9 +256,10 @@ class CudaBackend final : public Backend {
   }
   void run(const GatedLinearArgs& args) override {
     const LinearArgs& product = args.product;
-    const StoredMatrix& weight = static_cast<const CudaMatrix&>(*product.weight).stored();
+    const auto& matrix = static_cast<const CudaMatrix&>(*product.weight);
+    const StoredMatrix& weight = matrix.stored();
     if (product.num_rows == 0) return;
-    const bool few = way_of(weight, product.num_rows) == Way::kFewRows && args.out.dtype == DType::kF32;
+    const bool few = way_of(matrix, product.num_rows) == Way::kFewRows && args.out.dtype == DType::kF32;
     if (!few) return run_in_steps(args);
     expect_reachable({product.x.data, product.bias, args.out.data});
     multiply_few_rows({.weight = weight,
@@ -453,15 +455,18 @@ class CudaBackend final : public Backend {
     kFewRows,   // by our own kernel, which reads the weight as it is stored and x as floats
     kFloats,    // by the library: of floats
     kRounded,   //   x rounded to the weight's 16 bits
-    kEightBit,  //   x rounded to F8_E4M3, with a scale a row
+    kEightBit,  //   x rounded to F8_E4M3, with a scale a row or for every 128 columns of it
     kExpanded,  //   the weight expanded to F16 or floats
   };
-  Way way_of(const StoredMatrix& weight, int64_t num_rows) const {
+  Way way_of(const CudaMatrix& matrix, int64_t num_rows) const {
     if (options_.batch_invariant) return Way::kFewRows;
-    const bool has_room = weight.columns % 16 == 0 && weight.rows % 16 == 0;
-    if (weight.dtype == DType::kF8E4M3 && options_.rounds_activations && library_->has_f8() && has_room)
+    const StoredMatrix& weight = matrix.stored();
+    const bool has_eight_bits =
+        matrix.library_scales() != nullptr && weight.rows % 16 == 0 &&
+        weight.columns % (weight.dtype == DType::kF8E4M3_128 ? kScaleColumns : int64_t{16}) == 0;
+    if (has_eight_bits && options_.rounds_activations && library_->has_f8())
       return num_rows <= kFewRows ? Way::kFewRows : Way::kEightBit;
-    if (info(weight.dtype).block_values > 1 || weight.dtype == DType::kF8E4M3)
+    if (info(weight.dtype).block_values > 1 || has_row_scales(weight.dtype))
       return num_rows <= kFewRowsOfBlocks ? Way::kFewRows : Way::kExpanded;
     if (num_rows <= kFewRows) return Way::kFewRows;
     return weight.dtype == DType::kF32 ? Way::kFloats : Way::kRounded;
@@ -470,7 +475,7 @@ class CudaBackend final : public Backend {
   void multiply(const LinearArgs& args) {
     const auto& matrix = static_cast<const CudaMatrix&>(*args.weight);
     const StoredMatrix& weight = matrix.stored();
-    switch (way_of(weight, args.num_rows)) {
+    switch (way_of(matrix, args.num_rows)) {
       case Way::kFewRows:
         return multiply_few_rows({.weight = weight,
                                   .x = args.x.floats(),
@@ -524,21 +529,44 @@ class CudaBackend final : public Backend {
     }
   }
 
+  // Codes of as many rows as there is room for and their scales lie in the first half of the scratch. The library adds
+  // no floats to products of 8 bits, and those of scaled blocks it makes of whole fours of rows: what is left over is
+  // filled up with zeros and comes out in the second half. Few rows do so together: copying them costs less than
+  // reading the weight a second time.
   void multiply_eight_bit(const LinearArgs& args, const CudaMatrix& matrix) {
+    constexpr int64_t kMostCopied = 512;
     const StoredMatrix& weight = matrix.stored();
-    // Codes of as many rows as there is room for, then their scales.
-    const int64_t most = static_cast<int64_t>(kScratchBytes) / (weight.columns + static_cast<int64_t>(sizeof(float)));
-    QUIRE_CHECK(most > 0);
+    const bool blocks = weight.dtype == DType::kF8E4M3_128;
+    const int64_t unit = blocks ? 4 : 1;
+    const int64_t most = kHalfOfScratch / quantised_row_bytes(weight.dtype, weight.columns) / unit * unit;
+    const int64_t most_copied = std::min(kMostCopied, kHalfOfScratch / row_bytes(DType::kF32, weight.rows));
+    QUIRE_CHECK(most > 0 && most_copied >= unit);
     auto* codes = scratch_.as<uint8_t>();
-    for (int64_t row = 0; row < args.num_rows; row += most) {
-      const int64_t count = std::min(most, args.num_rows - row);
-      auto* scales = reinterpret_cast<float*>(codes + count * weight.columns);
-      round_rows_to_f8(args.x.from(row * args.x_stride), args.x_stride, count, weight.columns, codes, weight.columns,
-                       scales, stream_);
+    for (int64_t row = 0, count = 0; row < args.num_rows; row += count) {
+      count = std::min(most, args.num_rows - row);
+      if (count > most_copied) count -= count % unit;
+      const int64_t padded = (count + unit - 1) / unit * unit;
+      auto* scales = reinterpret_cast<float*>(codes + padded * weight.columns);
+      const Rows x = args.x.from(row * args.x_stride);
+      if (blocks) {
+        round_blocks_to_f8(x, args.x_stride, count, padded, weight.columns, codes, scales, stream_);
+      } else {
+        round_rows_to_f8(x, args.x_stride, count, weight.columns, codes, weight.columns, scales, stream_);
+      }
       MatrixProduct product = product_of(weight, codes, weight.columns);
       product.x_scales = scales;
-      product.weight_scales = matrix.row_scales();
-      multiply_by_library(args, product, row, count);
+      product.weight_scales = matrix.library_scales();
+      product.num_rows = padded;
+      product.out = args.out.from(row * args.out_stride);
+      product.out_stride = args.out_stride;
+      float* out = product.out.floats();
+      if (padded != count) {
+        product.out = reinterpret_cast<float*>(codes + kHalfOfScratch);
+        product.out_stride = weight.rows;
+      }
+      library_->multiply(product, library_workspace_.data(), stream_);
+      finish_rows(nullptr, args.bias, count, weight.rows, product.out.floats(), product.out_stride, out,
+                  args.out_stride, stream_);
     }
   }
 
@@ -559,7 +587,8 @@ class CudaBackend final : public Backend {
       round_rows_in_range(args.x.floats() + row * args.x_stride, args.x_stride, some.num_rows, weight.columns,
                           scratch_.data(), factors, stream_);
       multiply_by_expanded(some, weight);
-      finish_rows(factors, args.bias, some.num_rows, weight.rows, some.out.floats(), args.out_stride, stream_);
+      finish_rows(factors, args.bias, some.num_rows, weight.rows, some.out.floats(), args.out_stride, some.out.floats(),
+                  args.out_stride, stream_);
     }
   }
 

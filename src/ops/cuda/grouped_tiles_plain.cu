@@ -6,5 +6,6 @@ namespace quire::ops::cuda {
 QUIRE_GROUPED_TILES(kF16)
 QUIRE_GROUPED_TILES(kBF16)
 QUIRE_GROUPED_TILES(kF8E4M3)
+QUIRE_GROUPED_TILES(kF8E4M3_128)
 
 }  // namespace quire::ops::cuda

@@ -67,15 +67,15 @@ void attend(const PagedAttentionArgs& args, bool may_round, void* scratch, int64
 
 // --- stored_rows.cu, few_rows.cu
 
-// Formats that kernels read as they are stored: F32, F16, BF16, F8_E4M3 rows with a float behind each, and the blocks
-// of Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K to Q6_K, IQ4_NL, IQ4_XS and MXFP4.
+// Formats that kernels read as they are stored: F32, F16, BF16, F8_E4M3 and F8_E4M3_128 rows with their floats behind
+// each, and the blocks of Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K to Q6_K, IQ4_NL, IQ4_XS and MXFP4.
 bool has_decoder(DType dtype);
 
 void embed(const EmbeddingArgs& args, cudaStream_t stream);  // REQUIRES: has_decoder(args.table.dtype)
 
 // A weight on the device. Rows lie row_bytes apart, a multiple of 16 beyond what a row takes, so that every row begins
-// at an address of 16: [rows, columns], codes and scales within a row as tensor/dtype.h says; an F8_E4M3 row ends with
-// its float (unaligned where columns is no multiple of 4).
+// at an address of 16: [rows, columns], codes and scales within a row as tensor/dtype.h says; rows of 8-bit floats
+// end with their own (ops/quantise.h; unaligned where columns is no multiple of 4).
 struct StoredMatrix {
   const uint8_t* data = nullptr;
   DType dtype = DType::kF32;
@@ -142,13 +142,17 @@ void round_rows(const float* x, int64_t x_stride, int64_t num_rows, int64_t colu
 // factors [num_rows], 1 of most rows.
 void round_rows_in_range(const float* x, int64_t x_stride, int64_t num_rows, int64_t columns, void* out, float* factors,
                          cudaStream_t stream);
-// out[m][n] = out[m][n] * factors[m] + bias[n]; bias may be nullptr.
-void finish_rows(const float* factors, const float* bias, int64_t num_rows, int64_t columns, float* out,
-                 int64_t out_stride, cudaStream_t stream);
+// out[m][n] = in[m][n] * factors[m] + bias[n]; factors and bias may be nullptr, in may be out.
+void finish_rows(const float* factors, const float* bias, int64_t num_rows, int64_t columns, const float* in,
+                 int64_t in_stride, float* out, int64_t out_stride, cudaStream_t stream);
 // Rows of F8_E4M3 for a product: x / scale to nearest, with a scale a row that makes its largest magnitude 448, as
 // ops/quantise.h rounds weights. Codes [num_rows, codes_stride], zero behind `columns`; scales [num_rows].
 void round_rows_to_f8(const Rows& x, int64_t x_stride, int64_t num_rows, int64_t columns, uint8_t* codes,
                       int64_t codes_stride, float* scales, cudaStream_t stream);
+// The same with a scale for every kScaleColumns of a row: codes [padded_rows, columns], scales
+// [columns / kScaleColumns, padded_rows]; rows from num_rows on are zeros. REQUIRES: columns is a multiple of that.
+void round_blocks_to_f8(const Rows& x, int64_t x_stride, int64_t num_rows, int64_t padded_rows, int64_t columns,
+                        uint8_t* codes, float* scales, cudaStream_t stream);
 // The floats at the ends of a weight's rows -> [rows]. REQUIRES: F8_E4M3.
 void gather_row_scales(const StoredMatrix& weight, float* scales, cudaStream_t stream);
 

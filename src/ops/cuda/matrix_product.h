@@ -15,7 +15,7 @@ namespace quire::ops::cuda {
 
 // out[m][n] = sum_k x[m][k] * weight[n][k] + bias[n], summed in float32.
 struct MatrixProduct {
-  DType dtype = DType::kBF16;  // of x and weight: F32, F16, BF16 or F8_E4M3
+  DType dtype = DType::kBF16;  // of x and weight: F32, F16, BF16, F8_E4M3 or F8_E4M3_128
   const void* x = nullptr;     // [num_rows, columns], rows x_stride values apart
   int64_t x_stride = 0;
   const void* weight = nullptr;  // [rows, columns], rows weight_stride values apart
@@ -23,11 +23,13 @@ struct MatrixProduct {
   int64_t num_rows = 0;
   int64_t rows = 0;
   int64_t columns = 0;
-  // Of F8_E4M3: what sums are multiplied by, before bias is added, [num_rows] and [rows]. REQUIRES there, as tensor
-  // cores do: columns, rows and strides are multiples of 16, data lies at addresses of 16.
+  // Of F8_E4M3 what sums are multiplied by, [num_rows] and [rows]. Of F8_E4M3_128 what sums over 128 columns are: [L,
+  // num_rows] and, for every 128 rows and columns, [rows / 128, L4], all of it rounded up; L is columns / 128, L4 that
+  // to the next multiple of 4. REQUIRES of both, as tensor cores do: columns, rows and strides are multiples of 16,
+  // data and scales lie at addresses of 16; of F8_E4M3_128: num_rows is a multiple of 4.
   const float* x_scales = nullptr;
   const float* weight_scales = nullptr;
-  const float* bias = nullptr;  // [rows] or nullptr; where out is F32
+  const float* bias = nullptr;  // [rows] or nullptr; where out is F32 and x is not of 8 bits
   OutRows out;                  // F32, or BF16 where x and weight are; [num_rows, rows], rows out_stride values apart
   int64_t out_stride = 0;
 };
@@ -36,7 +38,7 @@ class MatrixLibrary {
  public:
   virtual ~MatrixLibrary() = default;
   virtual const std::string& description() const = 0;  // "cuBLASLt 13.0.2"
-  // Whether this card multiplies F8_E4M3.
+  // Whether this card multiplies F8_E4M3 and F8_E4M3_128.
   virtual bool has_f8() const = 0;
   // In its turn on the stream. `workspace`: kWorkspaceBytes on the device.
   virtual void multiply(const MatrixProduct& product, void* workspace, cudaStream_t stream) = 0;

@@ -222,14 +222,19 @@ __device__ uint32_t row_largest_magnitude(int64_t columns, const Load& load) {
   return most;
 }
 
+// The scale of numbers of which this is the largest magnitude, by its bits, and a number's code with it.
+__device__ inline float f8_scale(uint32_t most) {
+  return __fdiv_rn(__uint_as_float(most), 448.0f);
+}
+__device__ inline uint8_t f8_code(float x, float scale) {
+  return KvFormat<DType::kF8E4M3>::code(__fdiv_rn(x, scale > 0 ? scale : 1.0f));
+}
+
 // A row of numbers to codes, by all threads of a block; returns the scale.
 template <typename Load>
 __device__ float round_row_to_f8(int64_t columns, const Load& load, uint8_t* codes) {
-  const uint32_t most = row_largest_magnitude(columns, load);
-  const float scale = __fdiv_rn(__uint_as_float(most), 448.0f);
-  const float divisor = scale > 0 ? scale : 1.0f;
-  for (int64_t i = threadIdx.x; i < columns; i += kThreads)
-    codes[i] = KvFormat<DType::kF8E4M3>::code(__fdiv_rn(load(i), divisor));
+  const float scale = f8_scale(row_largest_magnitude(columns, load));
+  for (int64_t i = threadIdx.x; i < columns; i += kThreads) codes[i] = f8_code(load(i), scale);
   return scale;
 }
 
@@ -256,6 +261,31 @@ __global__ void round_rows_to_f8_kernel(Rows x, int64_t x_stride, int64_t column
   if (threadIdx.x == 0) scales[row] = scale;
 }
 
+// A warp for every kScaleColumns of a row. Blocks: (rows, those of a row over kWarps).
+__global__ void round_blocks_to_f8_kernel(Rows x, int64_t x_stride, int64_t num_rows, int64_t columns, uint8_t* codes,
+                                          float* scales) {
+  begin_kernel();
+  constexpr int kEach = sizeof(uint32_t);  // neighbours, of which a lane makes a word of codes
+  static_assert(kScaleColumns == kWarp * kEach);
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int64_t group = int64_t{blockIdx.y} * kWarps + threadIdx.x / kWarp;
+  if (group >= columns / kScaleColumns) return;
+  const int64_t row = blockIdx.x;
+  const int64_t column = group * kScaleColumns + lane * kEach;
+  float values[kEach];
+  uint32_t most = 0;
+  for (int j = 0; j < kEach; ++j) {
+    values[j] = row < num_rows ? load_number(x, row * x_stride + column + j) : 0.0f;
+    const uint32_t bits = __float_as_uint(values[j]) & 0x7fffffffu;
+    most = bits > most ? bits : most;
+  }
+  const float scale = f8_scale(warp_largest_magnitude(__uint_as_float(most)));
+  uint32_t word = 0;
+  for (int j = 0; j < kEach; ++j) word |= uint32_t{f8_code(values[j], scale)} << (8 * j);
+  *reinterpret_cast<uint32_t*>(codes + row * columns + column) = word;
+  if (lane == 0) scales[group * gridDim.x + row] = scale;
+}
+
 // A block a row.
 __global__ void round_rows_in_range_kernel(const float* x, int64_t x_stride, int64_t columns, uint16_t* out,
                                            float* factors) {
@@ -272,14 +302,15 @@ __global__ void round_rows_in_range_kernel(const float* x, int64_t x_stride, int
   if (threadIdx.x == 0) factors[blockIdx.x] = __uint_as_float((127 + above) << 23);
 }
 
-__global__ void finish_rows_kernel(const float* factors, const float* bias, int64_t columns, float* out,
-                                   int64_t out_stride) {
+__global__ void finish_rows_kernel(const float* factors, const float* bias, int64_t columns, const float* in,
+                                   int64_t in_stride, float* out, int64_t out_stride) {
   begin_kernel();
-  const float factor = factors[blockIdx.x];
-  if (factor == 1 && bias == nullptr) return;
-  float* row = out + blockIdx.x * out_stride;
+  const float factor = factors == nullptr ? 1.0f : factors[blockIdx.x];
+  if (factor == 1 && bias == nullptr && in == out) return;
+  const float* from = in + blockIdx.x * in_stride;
+  float* to = out + blockIdx.x * out_stride;
   for (int64_t i = threadIdx.x; i < columns; i += kThreads)
-    row[i] = fmaf(row[i], factor, bias == nullptr ? 0.0f : bias[i]);
+    to[i] = fmaf(from[i], factor, bias == nullptr ? 0.0f : bias[i]);
 }
 
 __global__ void gather_row_scales_kernel(StoredMatrix weight, float* scales) {
@@ -323,6 +354,14 @@ void round_rows_to_f8(const Rows& x, int64_t x_stride, int64_t num_rows, int64_t
          codes_stride, scales);
 }
 
+void round_blocks_to_f8(const Rows& x, int64_t x_stride, int64_t num_rows, int64_t padded_rows, int64_t columns,
+                        uint8_t* codes, float* scales, cudaStream_t stream) {
+  QUIRE_CHECK(columns % kScaleColumns == 0 && num_rows <= padded_rows);
+  if (padded_rows == 0) return;
+  const dim3 grid(static_cast<unsigned>(padded_rows), ceil_div(columns / kScaleColumns, kWarps));
+  launch(round_blocks_to_f8_kernel, grid, kThreads, 0, stream, x, x_stride, num_rows, columns, codes, scales);
+}
+
 void round_rows_in_range(const float* x, int64_t x_stride, int64_t num_rows, int64_t columns, void* out, float* factors,
                          cudaStream_t stream) {
   if (num_rows == 0) return;
@@ -330,11 +369,11 @@ void round_rows_in_range(const float* x, int64_t x_stride, int64_t num_rows, int
          static_cast<uint16_t*>(out), factors);
 }
 
-void finish_rows(const float* factors, const float* bias, int64_t num_rows, int64_t columns, float* out,
-                 int64_t out_stride, cudaStream_t stream) {
-  if (num_rows == 0) return;
-  launch(finish_rows_kernel, static_cast<unsigned>(num_rows), kThreads, 0, stream, factors, bias, columns, out,
-         out_stride);
+void finish_rows(const float* factors, const float* bias, int64_t num_rows, int64_t columns, const float* in,
+                 int64_t in_stride, float* out, int64_t out_stride, cudaStream_t stream) {
+  if (num_rows == 0 || (factors == nullptr && bias == nullptr && in == out)) return;
+  launch(finish_rows_kernel, static_cast<unsigned>(num_rows), kThreads, 0, stream, factors, bias, columns, in,
+         in_stride, out, out_stride);
 }
 
 void gather_row_scales(const StoredMatrix& weight, float* scales, cudaStream_t stream) {

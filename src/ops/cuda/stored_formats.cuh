@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "ops/cuda/device.cuh"
+#include "ops/quantise.h"
 #include "tensor/dtype.h"
 
 namespace quire::ops::cuda {
@@ -256,7 +257,8 @@ __device__ void decode(const uint8_t* row, int64_t columns, int64_t index, float
     const uint8_t* block = row + index / kFormat.block_values * kFormat.block_bytes;
     BlockDecoder<kType>::decode(block, static_cast<int>(index % kFormat.block_values), out);
   } else {
-    const float scale = kType == DType::kF8E4M3 ? load_float(row + columns) : 1.0f;
+    const float scale =
+        has_row_scales(kType) ? load_float(row + columns + scale_of_column(kType, index) * sizeof(float)) : 1.0f;
     const uint8_t* at = row + index * kFormat.block_bytes;
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
@@ -265,14 +267,9 @@ __device__ void decode(const uint8_t* row, int64_t columns, int64_t index, float
       if constexpr (kType == DType::kF32) out[j] = load_float(at + 4 * j);
       if constexpr (kType == DType::kF16) out[j] = load_half(at + 2 * j);
       if constexpr (kType == DType::kBF16) out[j] = bfloat16_value(load16(at + 2 * j));
-      if constexpr (kType == DType::kF8E4M3) out[j] = float8_e4m3_value(at[j]) * scale;
+      if constexpr (has_row_scales(kType)) out[j] = float8_e4m3_value(at[j]) * scale;
     }
   }
-}
-
-// Bytes from a row to the next where rows are packed: an F8_E4M3 row ends with its float.
-constexpr int64_t packed_row_bytes(DType dtype, int64_t columns) {
-  return row_bytes(dtype, columns) + (dtype == DType::kF8E4M3 ? int64_t{sizeof(float)} : 0);
 }
 
 // --- formats known when a kernel is compiled
@@ -294,6 +291,7 @@ bool with_decoder(DType dtype, const Body& body) {
     QUIRE_DECODER(kF16)
     QUIRE_DECODER(kBF16)
     QUIRE_DECODER(kF8E4M3)
+    QUIRE_DECODER(kF8E4M3_128)
     QUIRE_DECODER(kQ4_0)
     QUIRE_DECODER(kQ4_1)
     QUIRE_DECODER(kQ5_0)

@@ -93,7 +93,7 @@ void embed(const EmbeddingArgs& args, cudaStream_t stream) {
   const int64_t columns = args.table.shape[1];
   read_rows(args.table.dtype,
             {.rows = static_cast<const uint8_t*>(args.table.data),
-             .row_bytes = packed_row_bytes(args.table.dtype, columns),
+             .row_bytes = quantised_row_bytes(args.table.dtype, columns),
              .ids = args.ids.device,
              .num_rows = args.num_tokens,
              .columns = columns,

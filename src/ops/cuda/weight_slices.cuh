@@ -184,6 +184,12 @@ struct PlainSlice {
         for (int i = 0; i < 4; ++i) v[i] = __uint_as_float(words[4 * j + i]);
       } else if constexpr (kType == DType::kF8E4M3) {
         quad_of_float8(words[j], v);
+        const uint32_t magnitudes = words[j] & 0x7f7f7f7fu;
+        if (((magnitudes + 0x01010101u) & 0x80808080u) == 0) return;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          if (((magnitudes >> (8 * i)) & 0x7f) == 0x7f) v[i] = __uint_as_float(0x7fc00000u);
+        }
       } else {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
@@ -195,20 +201,14 @@ struct PlainSlice {
     }
   };
 
-  // Halves of the same bits are 1/256 of the values: the row's scale makes up for it.
+  // Halves of the same bits are 1/256 of the values: the row's scale makes up for it. REQUIRES: codes are numbers.
   static __device__ void quad_of_float8(uint32_t codes, float (&v)[4]) {
-    const uint32_t magnitudes = codes & 0x7f7f7f7fu;
 #pragma unroll
     for (uint32_t i = 0; i < 2; ++i) {
       const uint32_t raised = __byte_perm(codes, 0, i == 0 ? 0x1404 : 0x3424);  // a byte above a half's lower one
       const uint32_t halves = (raised & 0x80008000u) | ((raised & 0x7f007f00u) >> 1);
       v[2 * i] = half_value(halves & 0xffff);
       v[2 * i + 1] = half_value(halves >> 16);
-    }
-    if (((magnitudes + 0x01010101u) & 0x80808080u) == 0) return;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (((magnitudes >> (8 * i)) & 0x7f) == 0x7f) v[i] = __uint_as_float(0x7fc00000u);
     }
   }
 };
@@ -249,6 +249,42 @@ template <>
 struct Slice<DType::kBF16> : PlainSlice<DType::kBF16> {};
 template <>
 struct Slice<DType::kF8E4M3> : PlainSlice<DType::kF8E4M3> {};
+
+// Each piece has the scale of its columns, from behind the row's codes.
+template <>
+struct Slice<DType::kF8E4M3_128> : PlainSlice<DType::kF8E4M3> {
+  using Plain = PlainSlice<DType::kF8E4M3>;
+  static constexpr int kGroups = 2;
+  static constexpr int kWeights = 2;
+  static constexpr float kOffset = 0;
+  static constexpr float kUnit = 256;
+  static constexpr bool kHasMinimum = false;
+  static_assert(kScaleColumns % 16 == 0, "a piece has one scale");
+  struct Raw : Plain::Raw {
+    float scales[2];
+  };
+
+  static __device__ void load(const uint8_t* row, int slice, int columns, Raw& raw) {
+    Plain::load(row, slice, columns, raw);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int column = byte_of(slice, i);
+      raw.scales[i] = 0;
+      if (column >= columns) continue;
+      const uint8_t* at = row + columns + scale_of_column(DType::kF8E4M3_128, column) * sizeof(float);
+      raw.scales[i] = columns % 4 == 0 ? load_weight<float>(at) : load_float(at);
+    }
+  }
+
+  struct Codes : Plain::Codes {
+    float scales[2];
+    Codes() = default;
+    __device__ Codes(const Raw& raw, int slice, int columns)
+        : Plain::Codes(raw, slice, columns), scales{raw.scales[0], raw.scales[1]} {}
+    __device__ void decode(int j, float (&v)[4]) const { quad_of_float8(words[j], v); }
+    __device__ float scale(int group) const { return scales[group]; }
+  };
+};
 
 // Codes of 4 bits behind kHead bytes: a half d and, of four, a half m.
 template <typename Raw, int kBytes, int kHead>

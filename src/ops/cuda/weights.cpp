@@ -1,6 +1,7 @@
 #include "ops/cuda/weights.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "base/check.h"
@@ -19,9 +20,24 @@ int64_t held_row_bytes(DType dtype, int64_t columns) {
   return (row + kAlign - 1) / kAlign * kAlign;
 }
 
+namespace {
+
+// F8_E4M3_128 for the library: rows that share a scale, and how far apart the scales of two such squares are.
+constexpr int64_t kScaleRows = 128;
+int64_t square_stride(int64_t columns) {
+  return (row_scales(DType::kF8E4M3_128, columns) + 3) / 4 * 4;
+}
+int64_t library_scale_bytes(DType dtype, int64_t rows, int64_t columns) {
+  int64_t count = 0;
+  if (dtype == DType::kF8E4M3) count = rows;
+  if (dtype == DType::kF8E4M3_128) count = (rows + kScaleRows - 1) / kScaleRows * square_stride(columns);
+  return count * static_cast<int64_t>(sizeof(float));
+}
+
+}  // namespace
+
 int64_t held_bytes(DType dtype, int64_t rows, int64_t columns) {
-  const int64_t scales = dtype == DType::kF8E4M3 ? static_cast<int64_t>(sizeof(float)) : 0;
-  return rows * (held_row_bytes(dtype, columns) + scales);
+  return rows * held_row_bytes(dtype, columns) + library_scale_bytes(dtype, rows, columns);
 }
 
 Result<std::unique_ptr<CudaMatrix>> CudaMatrix::make(std::span<const TensorView> parts, DType dtype, DType held,
@@ -41,8 +57,9 @@ Result<std::unique_ptr<CudaMatrix>> CudaMatrix::make(std::span<const TensorView>
                          info(dtype).block_values);
   }
   matrix->memory_ = Buffer(allocator, static_cast<size_t>(stored.rows * stored.row_bytes));
-  if (held == DType::kF8E4M3) matrix->scales_ = Buffer(allocator, static_cast<size_t>(stored.rows) * sizeof(float));
-  if (matrix->memory_.data() == nullptr || (held == DType::kF8E4M3 && matrix->scales_.data() == nullptr)) {
+  const int64_t scale_bytes = library_scale_bytes(held, stored.rows, stored.columns);
+  if (scale_bytes > 0) matrix->scales_ = Buffer(allocator, static_cast<size_t>(scale_bytes));
+  if (matrix->memory_.data() == nullptr || (scale_bytes > 0 && matrix->scales_.data() == nullptr)) {
     return resource_exhausted("no memory on the card for a weight [{}, {}] of {} ({} bytes)", stored.rows,
                               stored.columns, name(dtype), stored.rows * stored.row_bytes);
   }
@@ -54,7 +71,7 @@ Result<std::unique_ptr<CudaMatrix>> CudaMatrix::upload(std::span<const TensorVie
                                                        Uploader& uploader, cudaStream_t stream) {
   QUIRE_CHECK(!parts.empty());
   const DType dtype = parts[0].dtype;
-  if (!is_weight_format(dtype) && dtype != DType::kF8E4M3) {
+  if (!is_weight_format(dtype) && !has_row_scales(dtype)) {
     return unimplemented("a weight of {} has no kernel: expected F32, F16, BF16 or one of GGUF's blocks", name(dtype));
   }
   QUIRE_ASSIGN_OR_RETURN(auto matrix, make(parts, dtype, held_dtype(dtype), allocator));
@@ -77,12 +94,26 @@ Result<std::unique_ptr<CudaMatrix>> CudaMatrix::upload(std::span<const TensorVie
     }
     to += static_cast<size_t>(rows) * to_stride;
   }
-  matrix->gather_scales(stream);
+  matrix->gather_scales(parts, uploader, stream);
   return matrix;
 }
 
-void CudaMatrix::gather_scales(cudaStream_t stream) {
-  if (stored_.dtype == DType::kF8E4M3) gather_row_scales(stored_, scales_.as<float>(), stream);
+void CudaMatrix::gather_scales(std::span<const TensorView> parts, Uploader& uploader, cudaStream_t stream) {
+  if (stored_.dtype == DType::kF8E4M3) return gather_row_scales(stored_, scales_.as<float>(), stream);
+  if (stored_.dtype != DType::kF8E4M3_128) return;
+  const auto count = static_cast<size_t>(row_scales(stored_.dtype, stored_.columns)) * sizeof(float);
+  std::vector<float> squares(scales_.bytes() / sizeof(float));
+  int64_t row = 0;
+  for (const TensorView& part : parts) {
+    const auto* floats = static_cast<const uint8_t*>(part.data) + stored_.columns;
+    for (int64_t i = 0; i < part.shape[0]; ++i, ++row) {
+      float* square = squares.data() + row / kScaleRows * square_stride(stored_.columns);
+      if (row % kScaleRows == 0) std::memcpy(square, floats, count);
+      rows_agree_ = rows_agree_ && std::memcmp(square, floats, count) == 0;
+      floats += quantised_row_bytes(stored_.dtype, stored_.columns);
+    }
+  }
+  uploader.upload(scales_.data(), squares.data(), scales_.bytes());
 }
 
 Result<std::unique_ptr<CudaMatrix>> CudaMatrix::quantise(std::span<const TensorView> parts, DType dtype,
@@ -111,7 +142,7 @@ Result<std::unique_ptr<CudaMatrix>> CudaMatrix::quantise(std::span<const TensorV
       to += count * stored.row_bytes;
     }
   }
-  matrix->gather_scales(stream);
+  matrix->gather_scales(parts, uploader, stream);
   return matrix;
 }
 

@@ -35,20 +35,24 @@ class CudaMatrix final : public PackedMatrix {
   int64_t columns() const override { return stored_.columns; }
   int64_t bytes() const override { return static_cast<int64_t>(memory_.bytes() + scales_.bytes()); }
   const StoredMatrix& stored() const { return stored_; }
-  const float* row_scales() const { return scales_.as<const float>(); }  // of F8_E4M3: [rows]; nullptr of others
-  Buffer take_memory() { return std::move(memory_); }                    // nothing is left of the matrix
+  // Of 8-bit floats: the rows' floats as MatrixProduct::weight_scales wants them; nullptr where the rows of a square of
+  // 128 have different ones.
+  const float* library_scales() const { return rows_agree_ ? scales_.as<const float>() : nullptr; }
+  Buffer take_memory() { return std::move(memory_); }  // nothing is left of the matrix
 
  private:
   // Room for the parts' rows in `held`, nothing in it.
   static Result<std::unique_ptr<CudaMatrix>> make(std::span<const TensorView> parts, DType dtype, DType held,
                                                   Allocator& allocator);
 
-  void gather_scales(cudaStream_t stream);
+  // The scales of parts that have been copied.
+  void gather_scales(std::span<const TensorView> parts, Uploader& uploader, cudaStream_t stream);
 
   DType dtype_ = DType::kF32;
   StoredMatrix stored_;
   Buffer memory_;
-  Buffer scales_;  // of F8_E4M3: the floats at the rows' ends again, beside each other
+  Buffer scales_;  // of 8-bit floats: those at the rows' ends again
+  bool rows_agree_ = true;
 };
 
 // The weights' addresses on the card.

@@ -36,13 +36,7 @@ class StoredMatrix final : public PackedMatrix {
   int64_t columns() const override { return columns_; }
   int64_t bytes() const override { return static_cast<int64_t>(data_.size()); }
   double value(int64_t row, int64_t column) const {
-    if (dtype_ == DType::kF8E4M3) {
-      const uint8_t* codes = data_.data() + row * quantised_row_bytes(dtype_, columns_);
-      float scale = 0;
-      std::memcpy(&scale, codes + columns_, sizeof(scale));
-      return reference::code_to_float(dtype_, codes[column]) * scale;
-    }
-    return stored_value(dtype_, data_.data() + row * row_bytes(dtype_, columns_), column);
+    return reference::row_value(dtype_, data_.data() + row * quantised_row_bytes(dtype_, columns_), columns_, column);
   }
   void append(const TensorView& part) {
     const auto* bytes = static_cast<const uint8_t*>(part.data);
@@ -65,7 +59,7 @@ class ReferenceBackend final : public Backend {
   Result<std::unique_ptr<PackedMatrix>> pack(std::span<const TensorView> parts) override {
     QUIRE_CHECK(!parts.empty());
     const DType dtype = parts[0].dtype;
-    if (!is_weight_format(dtype) && dtype != DType::kF8E4M3) {
+    if (!is_weight_format(dtype) && !has_row_scales(dtype)) {
       return unimplemented("a weight of {} has no kernel: expected F32, F16, BF16 or one of GGUF's blocks",
                            name(dtype));
     }

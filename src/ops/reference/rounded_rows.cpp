@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "ops/quantise.h"
 #include "ops/reference/kv_values.h"
 #include "tensor/stored_values.h"
 
@@ -142,6 +143,13 @@ std::vector<uint8_t> rounded_row(DType dtype, const std::vector<float>& x) {
     }
   }
   return out.take();
+}
+
+float row_value(DType dtype, const uint8_t* row, int64_t k, int64_t column) {
+  if (!has_row_scales(dtype)) return stored_value(dtype, row, column);
+  float scale = 0;
+  std::memcpy(&scale, row + k + scale_of_column(dtype, column) * int64_t{sizeof(scale)}, sizeof(scale));
+  return code_to_float(DType::kF8E4M3, row[column]) * scale;
 }
 
 }  // namespace quire::ops::reference

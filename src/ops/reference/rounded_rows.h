@@ -1,4 +1,5 @@
-// Rows rounded to the formats of ops/quantise.h in the plainest way: no search for better scales.
+// Rows as Backend::pack() is given them, in the plainest way: rounded to the formats of ops/quantise.h without a search
+// for better scales, and read.
 #pragma once
 
 #include <cstdint>
@@ -10,5 +11,8 @@ namespace quire::ops::reference {
 
 // A row of k floats as a checkpoint would store it in `dtype`: quantised_row_bytes().
 std::vector<uint8_t> rounded_row(DType dtype, const std::vector<float>& x);
+
+// Value `column` of a row of k, with the row's floats where its format has them.
+float row_value(DType dtype, const uint8_t* row, int64_t k, int64_t column);
 
 }  // namespace quire::ops::reference
