@@ -59,7 +59,7 @@ class CudaBackend final : public Backend {
     cudaSetDevice(options_.device);
     cudaStreamSynchronize(stream_);
     uploader_.reset();
-    prompts_.reset();
+    attention_.reset();
     for (const cudaEvent_t event : downloaded_) cudaEventDestroy(event);
     cudaStreamDestroy(stream_);
   }
@@ -80,14 +80,14 @@ class CudaBackend final : public Backend {
       return resource_exhausted("no memory for the scratch of {} MiB on card {} ({})", kScratchBytes >> 20,
                                 options_.device, properties.name);
     }
-    QUIRE_ASSIGN_OR_RETURN(prompts_, make_prompt_attention(options_.attention,
-                                                           {.major = properties.major,
-                                                            .minor = properties.minor,
-                                                            .batch_invariant = options_.batch_invariant},
-                                                           allocator_, stream_));
+    QUIRE_ASSIGN_OR_RETURN(attention_, make_prompt_attention(options_.attention,
+                                                             {.major = properties.major,
+                                                              .minor = properties.minor,
+                                                              .batch_invariant = options_.batch_invariant},
+                                                             allocator_, stream_));
     description_ = fmt::format("cuda:{}, {}, {}, {} host thread{}", options_.device, properties.name,
                                library_->description(), pool_.num_threads(), pool_.num_threads() == 1 ? "" : "s");
-    if (prompts_ != nullptr) description_ += fmt::format(", attention of prompts: {}", name(options_.attention));
+    if (attention_ != nullptr) description_ += fmt::format(", attention: {}", name(options_.attention));
     return {};
   }
 
@@ -169,11 +169,11 @@ class CudaBackend final : public Backend {
   Result<std::unique_ptr<OpRecording>> record(FunctionRef<void()> body) override {
     cudaGraph_t calls = nullptr;
     cudaGraphExec_t graph = nullptr;
-    recording_ = true;
+    recording_ = ++num_recordings_;
     check_cuda(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
     body();
     check_cuda(cudaStreamEndCapture(stream_, &calls), "cudaStreamEndCapture");
-    recording_ = false;
+    recording_ = kNotRecorded;
     const cudaError_t error = cudaGraphInstantiate(&graph, calls, 0);
     check_cuda(cudaGraphDestroy(calls), "cudaGraphDestroy");
     if (error == cudaErrorMemoryAllocation) {
@@ -244,10 +244,12 @@ class CudaBackend final : public Backend {
     if (args.num_sequences == 0 || args.query_offsets.host[args.num_sequences] == 0) return;
     expect_reachable({args.queries, args.cache.keys, args.cache.values, args.query_offsets.device,
                       args.context_lengths.device, args.block_tables.device, args.sinks, args.out});
-    // What is recorded has no prompts in it, and nothing may be planned there.
-    const bool only_few = prompts_ != nullptr && !recording_ && prompts_->attend(args, scratch_.data(), kScratchBytes);
-    attend(args, /*may_round=*/!options_.batch_invariant, scratch_.data(), static_cast<int64_t>(kScratchBytes), stream_,
-           only_few);
+    const Attended done = attention_ == nullptr ? Attended::kNothing
+                                                : attention_->attend(args, recording_, scratch_.data(), kScratchBytes);
+    if (done != Attended::kAll) {
+      attend(args, /*may_round=*/!options_.batch_invariant, scratch_.data(), static_cast<int64_t>(kScratchBytes),
+             stream_, /*only_few=*/done == Attended::kPrompts);
+    }
     finish();
   }
   void run(const CopyBlocksArgs& args) override {
@@ -349,7 +351,7 @@ class CudaBackend final : public Backend {
     finish();
   }
   void finish() {
-    if (options_.synchronous && !recording_) synchronise();
+    if (options_.synchronous && recording_ == kNotRecorded) synchronise();
   }
 
   void expect_reachable(std::initializer_list<const void*> pointers) const {
@@ -517,10 +519,11 @@ class CudaBackend final : public Backend {
   cudaStream_t stream_ = nullptr;
   std::unique_ptr<Uploader> uploader_;
   std::unique_ptr<MatrixLibrary> library_;
-  std::unique_ptr<PromptAttention> prompts_;  // nullptr: all attention is of our own kernels
+  std::unique_ptr<PromptAttention> attention_;  // nullptr: all is of our own kernels
   Buffer scratch_;
   Buffer library_workspace_;
-  bool recording_ = false;
+  int recording_ = kNotRecorded;  // the number of what is being recorded
+  int num_recordings_ = kNotRecorded;
   std::array<cudaEvent_t, kMostDownloads> downloaded_{};
   int next_download_ = 0;
 };
