@@ -53,6 +53,7 @@ latency llama_8b_prefill_8k llama-3.1-8b 60 1 8192 1 --max-num-batched-tokens 81
 for backend in flashinfer fa3; do
   latency "llama_8b_prefill_8k_$backend" llama-3.1-8b 60 1 8192 1 --max-num-batched-tokens 8192 --attention-backend "$backend"
 done
+latency llama_8b_32_flashinfer llama-3.1-8b 60 32 1024 64 --max-num-batched-tokens 8192 --attention-backend flashinfer
 latency llama_8b_32_overlap llama-3.1-8b 60 32 1024 64 --max-num-batched-tokens 8192 --async-scheduling
 # throughput NAME SHAPE SECONDS REQUESTS IN OUT RANGE [FLAG...]
 throughput() {
@@ -67,7 +68,10 @@ throughput() {
 throughput qwen3_06b_nano qwen3-0.6b 60 256 562 562 0.82
 throughput llama_8b_fp8 llama-3.1-8b 90 512 1000 1000 0 --quantization fp8 --kv-cache-dtype fp8
 latency qwen3_30b_a3b_64 qwen3-30b-a3b 90 64 512 32 --max-num-batched-tokens 8192 --async-scheduling
-latency deepseek_v2_lite_64 deepseek-v2-lite 60 64 512 32 --max-num-batched-tokens 8192 --async-scheduling
+for backend in native flashinfer; do
+  latency "deepseek_v2_lite_64_$backend" deepseek-v2-lite 60 64 512 32 --max-num-batched-tokens 4096 --async-scheduling \
+    --attention-backend "$backend"
+done
 
 python3 "$here/summary.py" "$results" >"$results/summary.json" 2>"$results/summary_errors.txt" || true
 ! awk '$2 != 0' "$results/parts.txt" | grep -q .

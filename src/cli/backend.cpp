@@ -36,7 +36,7 @@ Status check_attention_backend(const EngineConfig& config) {
   }
   if (names_attention_of_cards(config) && config.kv_cache_dtype == "float32") {
     return invalid_argument(
-        "attention_backend \"{}\" reads caches of float16 and bfloat16; with kv_cache_dtype \"float32\" choose native",
+        "attention_backend \"{}\" reads no caches of float32; with kv_cache_dtype \"float32\" choose native",
         config.attention_backend);
   }
   return {};

@@ -139,7 +139,7 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
       ->group(kMachine);
   app.add_option(
          "--attention-backend", config.attention_backend,
-         "On a card: kernels of attention: auto, native (quire's own), or for prompts flashinfer or fa3 (Hopper)")
+         "On a card: kernels of attention: auto, native (quire's own), flashinfer, or for prompts fa3 (Hopper)")
       ->group(kMachine)
       ->capture_default_str();
   app.add_flag("--enforce-eager", config.enforce_eager, "On a card: record and replay no steps (no CUDA graphs)")

@@ -197,7 +197,8 @@ void LatentAttention::operator()(ops::Backend& backend, const Batch& batch, cons
                                   .span_places = group.span_places,
                                   .num_shared_spans = batch.num_shared_spans,
                                   .scale = options_.scale,
-                                  .out = context});
+                                  .out = context,
+                                  .value_dim = static_cast<int32_t>(sizes.kv_rank)});
   float* values = workspace.take(n * heads * sizes.value_head_dim);
   project_heads(backend, value_up_, context, cached_dim(), n, values, sizes.value_head_dim);
   output_(backend, values, n, out);

@@ -77,6 +77,8 @@ void check(const PagedAttentionArgs& args) {
                   fmt::format("{} heads over {} kv heads", args.num_heads, args.cache.num_kv_heads));
   QUIRE_CHECK_MSG(args.window >= 0, fmt::format("window is {}", args.window));
   QUIRE_CHECK_MSG(args.soft_cap >= 0, fmt::format("soft_cap is {}", args.soft_cap));
+  QUIRE_CHECK_MSG(args.value_dim >= 0 && args.value_dim <= args.cache.head_dim,
+                  fmt::format("value_dim is {}", args.value_dim));
   QUIRE_CHECK_MSG(args.num_sequences >= 0, fmt::format("num_sequences is {}", args.num_sequences));
   if (args.num_sequences == 0) return;
   QUIRE_CHECK(args.query_offsets != nullptr && args.context_lengths != nullptr);

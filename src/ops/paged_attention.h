@@ -47,7 +47,8 @@ struct PagedAttentionArgs {
   float soft_cap = 0;  // scores s become soft_cap * tanh(s / soft_cap) (Gemma Team, 2024); 0: they stay
   // [num_heads] or nullptr: a score of each head's own that takes part in the softmax and has no value (gpt-oss).
   const float* sinks = nullptr;
-  float* out = nullptr;  // [num_tokens, num_heads, head_dim], dense; where values are keys, of the whole key
+  float* out = nullptr;   // [num_tokens, num_heads, head_dim], dense; where values are keys, of the whole key
+  int32_t value_dim = 0;  // where values are keys: of `out` the first so many of each are wanted; 0: all
 };
 
 void check(const PagedAttentionArgs& args);

@@ -44,6 +44,11 @@ namespace flashinfer {
 extern thread_local unsigned char smem[256 << 10] __attribute__((alias("_ZN5quire3ops4cuda20quire_dynamic_sharedE")));
 void initialise_smem() __asm__("_ZTHN10flashinfer4smemE");
 void initialise_smem() {}
+namespace mla {
+extern thread_local unsigned char smem[256 << 10] __attribute__((alias("_ZN5quire3ops4cuda20quire_dynamic_sharedE")));
+void initialise_smem() __asm__("_ZTHN10flashinfer3mla4smemE");
+void initialise_smem() {}
+}  // namespace mla
 }  // namespace flashinfer
 
 namespace quire::cuda_on_host {

@@ -27,6 +27,7 @@ struct Shapes {
   bool values_are_keys = false;
   float soft_cap = 0;
   bool sinks = false;
+  int32_t value_dim = 0;  // 0: head_dim
 };
 
 // Sequences in a paged cache whose blocks lie in random order. Slots that no token has written hold NaN: reading one
@@ -104,7 +105,11 @@ class PagedSequences {
     for (int32_t h = 0; h < shapes_.num_heads; ++h) sinks.push_back(-4.0f + 3.0f * static_cast<float>(h));
     if (shapes_.sinks) args.sinks = sinks.data();
     args.out = out.data();
+    args.value_dim = shapes_.value_dim;
     backend(args);
+    if (shapes_.value_dim == 0) return out;
+    for (auto head = out.begin(); head != out.end(); head += shapes_.head_dim)
+      std::fill(head + shapes_.value_dim, head + shapes_.head_dim, 0.0f);
     return out;
   }
 
@@ -321,6 +326,24 @@ TEST_P(PagedAttentionOnTensorCores, SequencesThatReadTheSameBlocksAreGivenTheSam
   }
 }
 
+class LatentAttentionOnTensorCores : public PagedAttentionOnTensorCores {};
+
+TEST_P(LatentAttentionOnTensorCores, IsAsNearAsItsRoundingLeavesIt) {
+  const auto& [card, dtype] = GetParam();
+  const auto backend = cards::make_card(2, {.attention = card.substr(card.find('_') + 1)});
+  if (backend == nullptr) GTEST_SKIP() << "this machine lacks " << card;
+  auto reference = make_reference_backend();
+  Random random(14);
+  const Shapes deepseek = {
+      .num_heads = 16, .num_kv_heads = 1, .head_dim = 576, .block_size = 16, .values_are_keys = true, .value_dim = 512};
+  PagedSequences sequences(*backend, deepseek, dtype, {1, 70, 333}, random);
+  for (const std::vector<int32_t>& counts : {std::vector<int32_t>{1, 1, 1}, std::vector<int32_t>{0, 12, 3}}) {
+    EXPECT_LT(largest_difference(sequences.attend(*backend, {0, 1, 2}, {1, 70, 333}, counts),
+                                 sequences.attend(*reference, {0, 1, 2}, {1, 70, 333}, counts)),
+              dtype == DType::kBF16 ? 4e-2 : 6e-3);
+  }
+}
+
 std::string name_of(const ::testing::TestParamInfo<std::tuple<std::string, DType>>& test) {
   return std::get<0>(test.param) + "_" + std::string(name(std::get<1>(test.param)));
 }
@@ -329,6 +352,14 @@ INSTANTIATE_TEST_SUITE_P(Formats, PagedAttentionOnTensorCores,
                          name_of);
 INSTANTIATE_TEST_SUITE_P(FormatsOfOthers, PagedAttentionOnTensorCores,
                          ::testing::Combine(::testing::Values("cuda_flashinfer", "cuda_fa3"),
+                                            ::testing::Values(DType::kF16, DType::kBF16)),
+                         name_of);
+
+INSTANTIATE_TEST_SUITE_P(FormatsOfFlashInfer, PagedAttentionOnTensorCores,
+                         ::testing::Combine(::testing::Values("cuda_flashinfer"), ::testing::Values(DType::kF8E4M3)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Formats, LatentAttentionOnTensorCores,
+                         ::testing::Combine(::testing::Values("cuda_native", "cuda_flashinfer"),
                                             ::testing::Values(DType::kF16, DType::kBF16)),
                          name_of);
 

@@ -1,4 +1,4 @@
-// Attention of prompts by FlashInfer's FA2 against the reference, on a host that plays the card: its plans, pages,
+// Attention by FlashInfer's FA2 against the reference, on a host that plays the card: its plans, pages,
 // masks and kernels are its own, tensor cores' instructions are played (tests/cuda_on_host/flashinfer).
 #include <gtest/gtest.h>
 
@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/cuda/cuda_backend.h"
 #include "ops/cuda/cuda_memory.h"
 #include "ops/cuda/flashinfer/fast_division.h"
 #include "ops/cuda/kernels.h"
@@ -33,15 +34,25 @@ struct Shape {
   int32_t head_dim;
   int32_t page_size;
   int32_t window = 0;
+  float soft_cap = 0;
 };
 
 void PrintTo(const Shape& shape, std::ostream* out) {
   *out << name(shape.dtype) << ", heads " << shape.num_heads << " over " << shape.num_kv_heads << ", size "
-       << shape.head_dim << ", pages of " << shape.page_size << ", window " << shape.window;
+       << shape.head_dim << ", pages of " << shape.page_size << ", window " << shape.window << ", soft cap "
+       << shape.soft_cap;
 }
 
-double tolerance(DType dtype) {
-  return dtype == DType::kBF16 ? 2e-2 : 3e-3;
+constexpr int32_t kLatentKey = 576;
+constexpr int32_t kLatent = 512;
+bool is_latent(const Shape& shape) {
+  return shape.head_dim == kLatentKey;
+}
+
+// Answers of latent attention are rounded, and so are its parts.
+double tolerance(const Shape& shape) {
+  const double rounding = is_latent(shape) ? 2 : 1;
+  return rounding * (shape.dtype == DType::kBF16 ? 2e-2 : 3e-3);
 }
 
 // The queries of a sequence that a batch asks for: the last `count` before position `end`.
@@ -79,7 +90,7 @@ class Sequences {
     const std::vector<float> kv = random.normals(std::ssize(slots) * 2 * token);
     const OnCard<int64_t> on_card(slots);
     write_kv({.keys = kv.data(),
-              .values = kv.data() + token,
+              .values = is_latent(shape) ? nullptr : kv.data() + token,
               .token_stride = 2 * token,
               .num_tokens = std::ssize(slots),
               .slots = {slots.data(), on_card.data()},
@@ -88,9 +99,9 @@ class Sequences {
     queries_ = random.normals(std::accumulate(lengths_.begin(), lengths_.end(), int64_t{0}) * row(), 2.0f);
   }
 
-  // By `attention`, or by the reference; empty when `attention` has no kernel.
-  std::vector<float> attend(const std::vector<Part>& parts, PromptAttention* attention,
-                            size_t scratch_bytes = kScratchBytes) {
+  // Calls compute(args) for the parts, whose numbers lie on the card; returns args.out.
+  template <typename Compute>
+  std::vector<float> with_args(const std::vector<Part>& parts, const Compute& compute) {
     std::vector<float> queries;
     std::vector<int32_t> offsets = {0};
     std::vector<int32_t> ends;
@@ -120,18 +131,73 @@ class Sequences {
                                      .block_table_stride = stride_,
                                      .scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim)),
                                      .window = shape_.window,
-                                     .out = out.data()};
+                                     .soft_cap = shape_.soft_cap,
+                                     .out = out.data(),
+                                     .value_dim = is_latent(shape_) ? kLatent : 0};
     check(args);
-    if (attention == nullptr) {
-      (*make_reference_backend())(args);
-    } else {
-      const OnCard<uint8_t> scratch(scratch_bytes, 0xff);
-      if (!attention->attend(args, scratch.data(), scratch_bytes)) return {};
-    }
+    compute(args);
+    for (auto at = out.begin(); is_latent(shape_) && at != out.end(); at += kLatentKey)
+      std::fill(at + kLatent, at + kLatentKey, kUntouched);
     return out;
   }
 
-  // The prompts' rows of both are alike, and nobody wrote the others.
+  // By `attention`, or by the reference; empty when `attention` has no kernel.
+  std::vector<float> attend(const std::vector<Part>& parts, PromptAttention* attention,
+                            size_t scratch_bytes = kScratchBytes) {
+    bool done = true;
+    std::vector<float> out = with_args(parts, [&](const PagedAttentionArgs& args) {
+      if (attention == nullptr) return (*make_reference_backend())(args);
+      const OnCard<uint8_t> scratch(scratch_bytes, 0xff);
+      const Attended attended = attention->attend(args, kNotRecorded, scratch.data(), scratch_bytes);
+      done = attended != Attended::kNothing;
+      EXPECT_TRUE(!done || attended == Attended::kAll);
+    });
+    return done ? out : std::vector<float>();
+  }
+
+  // Recorded for contexts as long as the tables, and replayed for each of `all`, parts of as many queries.
+  void expect_replayed_alike(const std::vector<std::vector<Part>>& all, Backend& backend) {
+    with_args(all.front(), [&](const PagedAttentionArgs& args) {
+      backend(args);
+      const std::vector<int32_t> longest(all.front().size(), static_cast<int32_t>(stride_) * shape_.page_size);
+      PagedAttentionArgs recorded = args;
+      recorded.context_lengths.host = longest.data();
+      const std::vector<BlockId> no_blocks(tables_.size(), 0);
+      recorded.block_tables.host = no_blocks.data();
+      auto made = backend.record([&] {
+        backend(recorded);
+        backend(recorded);  // a second layer, of the same plan
+      });
+      ASSERT_TRUE(made.ok()) << made.status().message();
+      for (const std::vector<Part>& parts : all) {
+        with_args(parts, [&](const PagedAttentionArgs& other) {
+          // Its numbers to where the recording reads them.
+          const auto copy = [&](const void* from, const void* to, size_t bytes) {
+            cudaMemcpy(const_cast<void*>(to), from, bytes, cudaMemcpyDefault);
+          };
+          const auto sequences = parts.size();
+          copy(other.context_lengths.device, args.context_lengths.device, sequences * sizeof(int32_t));
+          const auto tokens = static_cast<size_t>(args.query_offsets.host[sequences]);
+          std::copy_n(other.queries, tokens * static_cast<size_t>(row() + 7), const_cast<float*>(args.queries));
+          backend.replay(**made);
+          backend.synchronise();
+          std::copy_n(args.out, tokens * static_cast<size_t>(row()), other.out);
+          std::vector<float> expected(tokens * static_cast<size_t>(row()));
+          PagedAttentionArgs reference = other;
+          reference.out = expected.data();
+          (*make_reference_backend())(reference);
+          const auto wanted = static_cast<size_t>(is_latent(shape_) ? kLatent : shape_.head_dim);
+          for (size_t from = 0; from < expected.size(); from += static_cast<size_t>(shape_.head_dim)) {
+            const auto numbers = [&](const float* rows) {
+              return std::vector<float>(rows + from, rows + from + wanted);
+            };
+            ASSERT_LT(largest_difference(numbers(other.out), numbers(expected.data())), tolerance(shape_));
+          }
+        });
+      }
+    });
+  }
+
   void expect_alike(const std::vector<Part>& parts, PromptAttention& attention) {
     const std::vector<float> got = attend(parts, &attention);
     ASSERT_FALSE(got.empty()) << "there is no kernel";
@@ -141,12 +207,8 @@ class Sequences {
       const auto rows = [&](const std::vector<float>& all) {
         return std::vector<float>(all.begin() + first * row(), all.begin() + (first + part.count) * row());
       };
-      if (part.count > 8) {
-        EXPECT_LT(largest_difference(rows(got), rows(expected)), tolerance(shape_.dtype))
-            << part.count << " queries before " << part.end;
-      } else {
-        for (const float number : rows(got)) ASSERT_EQ(number, kUntouched);
-      }
+      EXPECT_LT(largest_difference(rows(got), rows(expected)), tolerance(shape_))
+          << part.count << " queries before " << part.end;
       first += part.count;
     }
   }
@@ -161,12 +223,13 @@ class Sequences {
  private:
   KvCacheView cache() {
     return {.keys = keys_.data(),
-            .values = values_.data(),
+            .values = is_latent(shape_) ? nullptr : values_.data(),
             .dtype = shape_.dtype,
             .num_blocks = num_pages_,
             .num_kv_heads = shape_.num_kv_heads,
             .head_dim = shape_.head_dim,
             .block_size = shape_.page_size,
+            .values_are_keys = is_latent(shape_),
             .keys_by_token = true};
   }
 
@@ -199,10 +262,24 @@ TEST_P(FlashInferTest, PromptsBehindCachedPrefixesAreTheReferences) {
   sequences.expect_alike({{131, 100}, {40, 40}, {190, 64}}, *attention_);
 }
 
-TEST_P(FlashInferTest, SequencesOfFewQueriesBetweenPromptsAreLeftAlone) {
+TEST_P(FlashInferTest, SequencesOfFewQueriesBetweenPromptsAreComputedToo) {
   Sequences sequences(GetParam(), {90, 160, 33, 230}, random_);
   sequences.expect_alike({{90, 1}, {160, 129}, {33, 8}, {230, 150}}, *attention_);
   sequences.expect_alike({{90, 0}, {160, 160}, {33, 1}, {230, 5}}, *attention_);
+}
+
+TEST_P(FlashInferTest, ShortRunsAreTheReferences) {
+  Sequences sequences(GetParam(), {1, 64, 333, 70, 129}, random_);
+  sequences.expect_alike({{1, 1}, {64, 1}, {333, 1}, {70, 1}, {129, 1}}, *attention_);
+  sequences.expect_alike({{1, 0}, {64, 9}, {200, 3}, {70, 0}, {129, 2}}, *attention_);
+}
+
+// The host knows no context's length when it is recorded: the card plans by its own numbers.
+TEST_P(FlashInferTest, WhatIsRecordedIsPlannedAnewWhenItIsReplayed) {
+  Sequences sequences(GetParam(), {400, 31, 129}, random_);
+  const auto backend = make_cuda_backend({.attention = AttentionBackend::kFlashInfer});
+  ASSERT_TRUE(backend.ok());
+  sequences.expect_replayed_alike({{{7, 1}, {31, 1}, {128, 1}}, {{400, 1}, {2, 1}, {129, 1}}}, **backend);
 }
 
 // So few queries for so long a context that FlashInfer splits it and merges the parts.
@@ -217,17 +294,50 @@ TEST_P(FlashInferTest, LongContextsOfShortPromptsAreSplit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, FlashInferTest,
-                         ::testing::Values(Shape{DType::kF16, 9, 3, 64, 16},        //
-                                           Shape{DType::kBF16, 4, 4, 64, 1},        // no groups, a page a token
-                                           Shape{DType::kF16, 8, 2, 128, 16},       //
-                                           Shape{DType::kBF16, 8, 1, 128, 32},      //
-                                           Shape{DType::kF16, 7, 1, 128, 5},        // pages that no tile divides
-                                           Shape{DType::kF16, 4, 2, 256, 16},       //
-                                           Shape{DType::kBF16, 2, 1, 256, 4},       //
-                                           Shape{DType::kF16, 9, 3, 64, 16, 40},    // windows
-                                           Shape{DType::kBF16, 8, 2, 128, 1, 100},  //
-                                           Shape{DType::kF16, 4, 2, 256, 16, 77},   //
-                                           Shape{DType::kF16, 4, 1, 128, 16, 1}));  // of itself alone
+                         ::testing::Values(Shape{DType::kF16, 9, 3, 64, 16},            //
+                                           Shape{DType::kBF16, 4, 4, 64, 1},            // no groups, a page a token
+                                           Shape{DType::kF16, 8, 2, 128, 16},           //
+                                           Shape{DType::kBF16, 8, 1, 128, 32},          //
+                                           Shape{DType::kF16, 7, 1, 128, 5},            // pages that no tile divides
+                                           Shape{DType::kF16, 4, 2, 256, 16},           //
+                                           Shape{DType::kBF16, 2, 1, 256, 4},           //
+                                           Shape{DType::kF16, 9, 3, 64, 16, 40},        // windows
+                                           Shape{DType::kBF16, 8, 2, 128, 1, 100},      //
+                                           Shape{DType::kF16, 4, 2, 256, 16, 77},       //
+                                           Shape{DType::kF16, 4, 1, 128, 16, 1},        // of itself alone
+                                           Shape{DType::kF16, 4, 2, 128, 16, 0, 3.0f},  // soft caps
+                                           Shape{DType::kBF16, 2, 1, 256, 16, 50, 5.0f},
+                                           Shape{DType::kF8E4M3, 9, 3, 64, 16},  // 8 bits
+                                           Shape{DType::kF8E4M3, 8, 2, 128, 4, 60}));
+
+class FlashInferLatentTest : public FlashInferTest {};
+
+TEST_P(FlashInferLatentTest, DecodedSequencesAreTheReferences) {
+  Sequences sequences(GetParam(), {1, 64, 500, 129}, random_);
+  sequences.expect_alike({{1, 1}, {64, 1}, {500, 1}, {129, 1}}, *attention_);
+  sequences.expect_alike({{1, 0}, {64, 3}, {321, 1}, {129, 0}}, *attention_);
+}
+
+TEST_P(FlashInferLatentTest, PromptsBehindCachedPrefixesAreTheReferences) {
+  Sequences sequences(GetParam(), {70, 47, 201}, random_);
+  sequences.expect_alike({{70, 70}, {47, 1}, {201, 30}}, *attention_);
+}
+
+TEST_P(FlashInferLatentTest, WhatIsRecordedIsPlannedAnewWhenItIsReplayed) {
+  Sequences sequences(GetParam(), {400, 31}, random_);
+  const auto backend = make_cuda_backend({.attention = AttentionBackend::kFlashInfer});
+  ASSERT_TRUE(backend.ok());
+  sequences.expect_replayed_alike({{{7, 1}, {31, 1}}, {{400, 1}, {2, 1}}}, **backend);
+}
+
+TEST_P(FlashInferLatentTest, WhatItHasNoRoomForIsLeftToOthers) {
+  Sequences sequences(GetParam(), {100}, random_);
+  EXPECT_TRUE(sequences.attend({{100, 1}}, attention_.get(), 4096).empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, FlashInferLatentTest,
+                         ::testing::Values(Shape{DType::kBF16, 16, 1, kLatentKey, 16},  // DeepSeek-V2-Lite's
+                                           Shape{DType::kF16, 5, 1, kLatentKey, 3}));
 
 class FlashInferPlansTest : public FlashInferTest {};
 
@@ -276,9 +386,8 @@ TEST_P(FlashInferPlansTest, WhoseTurnItIsChangesNoBit) {
 
 TEST_P(FlashInferPlansTest, WhatItHasNoKernelOrRoomForIsLeftToOthers) {
   Sequences prompts(GetParam(), {100, 200}, random_);
-  EXPECT_TRUE(prompts.attend({{100, 3}, {200, 8}}, attention_.get()).empty());
-  EXPECT_TRUE(prompts.attend({{100, 9}, {200, 0}}, attention_.get()).empty()) << "short prompts";
   EXPECT_TRUE(prompts.attend({{100, 100}, {200, 200}}, attention_.get(), 4096).empty()) << "no scratch";
+  EXPECT_TRUE(prompts.attend({{100, 1}, {200, 1}}, attention_.get(), 4096).empty()) << "no scratch";
   Shape shape = GetParam();
   shape.head_dim = 80;
   EXPECT_TRUE(Sequences(shape, {200}, random_).attend({{200, 200}}, attention_.get()).empty());

@@ -68,7 +68,7 @@ class CudaBackend final : public Backend {
     cudaSetDevice(options_.device);
     synchronise();
     uploader_.reset();
-    prompts_.reset();
+    attention_.reset();
     for (const cudaEvent_t event : downloaded_) cudaEventDestroy(event);
     for (const cudaEvent_t event : marks_) cudaEventDestroy(event);
     cudaEventDestroy(called_);
@@ -97,14 +97,14 @@ class CudaBackend final : public Backend {
       return resource_exhausted("no memory for the scratch of {} MiB on card {} ({})", kScratchBytes >> 20,
                                 options_.device, properties.name);
     }
-    QUIRE_ASSIGN_OR_RETURN(prompts_, make_prompt_attention(options_.attention,
-                                                           {.major = properties.major,
-                                                            .minor = properties.minor,
-                                                            .batch_invariant = options_.batch_invariant},
-                                                           allocator_, stream_));
+    QUIRE_ASSIGN_OR_RETURN(attention_, make_prompt_attention(options_.attention,
+                                                             {.major = properties.major,
+                                                              .minor = properties.minor,
+                                                              .batch_invariant = options_.batch_invariant},
+                                                             allocator_, stream_));
     description_ = fmt::format("cuda:{}, {}, {}, {} host thread{}", options_.device, properties.name,
                                library_->description(), pool_.num_threads(), pool_.num_threads() == 1 ? "" : "s");
-    if (prompts_ != nullptr) description_ += fmt::format(", attention of prompts: {}", name(options_.attention));
+    if (attention_ != nullptr) description_ += fmt::format(", attention: {}", name(options_.attention));
     return {};
   }
 
@@ -190,11 +190,13 @@ class CudaBackend final : public Backend {
   Result<std::unique_ptr<OpRecording>> record(FunctionRef<void()> body, bool renews_attention) override {
     auto recording = std::make_unique<CudaRecording>();
     recording_ = recording.get();
+    recording_number_ = ++num_recordings_;
     renews_attention_ = renews_attention;
     begin_graph();
     body();
     end_graph();
     recording_ = nullptr;
+    recording_number_ = kNotRecorded;
     if (std::ranges::find(recording->graphs(), nullptr) != recording->graphs().end()) {
       return resource_exhausted("no memory on the card for a graph");
     }
@@ -291,11 +293,13 @@ class CudaBackend final : public Backend {
       begin_graph();
       return;
     }
-    // What is recorded has no prompts in it, and nothing may be planned there.
-    const bool only_few =
-        prompts_ != nullptr && recording_ == nullptr && prompts_->attend(args, scratch_.data(), kScratchBytes);
-    attend(args, /*may_round=*/!options_.batch_invariant, scratch_.data(), static_cast<int64_t>(kScratchBytes), stream_,
-           only_few);
+    const Attended done = attention_ == nullptr
+                              ? Attended::kNothing
+                              : attention_->attend(args, recording_number_, scratch_.data(), kScratchBytes);
+    if (done != Attended::kAll) {
+      attend(args, /*may_round=*/!options_.batch_invariant, scratch_.data(), static_cast<int64_t>(kScratchBytes),
+             stream_, /*only_few=*/done == Attended::kPrompts);
+    }
     finish();
   }
   void run(const CopyBlocksArgs& args) override {
@@ -627,11 +631,13 @@ class CudaBackend final : public Backend {
   bool is_beside_ = false;
   std::unique_ptr<Uploader> uploader_;
   std::unique_ptr<MatrixLibrary> library_;
-  std::unique_ptr<PromptAttention> prompts_;  // nullptr: all attention is of our own kernels
+  std::unique_ptr<PromptAttention> attention_;  // nullptr: all is of our own kernels
   Buffer scratch_;
   Buffer library_workspace_;
   CudaRecording* recording_ = nullptr;  // that ops are taken down for
   bool renews_attention_ = false;
+  int recording_number_ = kNotRecorded;
+  int num_recordings_ = kNotRecorded;
   std::array<cudaEvent_t, kMostDownloads> downloaded_{};
   int next_download_ = 0;
 };

@@ -1,4 +1,4 @@
-// Which kernels compute attention, and those of prompts that are not quire's own (--attention-backend).
+// Which kernels compute attention, and those that are not quire's own (--attention-backend).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -13,12 +13,23 @@
 
 namespace quire::ops::cuda {
 
-// Attention of the sequences of a batch that have more than 8 queries, in its turn on a stream.
+// What of a batch was computed.
+enum class Attended {
+  kNothing,  // there is no kernel for this
+  kPrompts,  // the sequences of more than 8 queries
+  kAll,
+};
+
+inline constexpr int kNotRecorded = 0;
+
+// Attention of a batch, or of its prompts, in its turn on a stream.
 class PromptAttention {
  public:
   virtual ~PromptAttention() = default;
-  // False: there is no kernel for this, and nothing was done. `scratch` is at an address of 256.
-  virtual bool attend(const PagedAttentionArgs& args, void* scratch, size_t scratch_bytes) = 0;
+  // `recording` tells apart what is recorded, by numbers that rise from one recording to the next; kNotRecorded: this
+  // is not. Of a batch that is recorded, sequences have a query each, and the host's context lengths are the longest
+  // that it will be replayed with. `scratch` is at an address of 256.
+  virtual Attended attend(const PagedAttentionArgs& args, int recording, void* scratch, size_t scratch_bytes) = 0;
 };
 
 // What a choice depends on beside what was asked for.

@@ -1,4 +1,4 @@
-// The one group that FlashInfer's kernels meet in, for a host that plays the card.
+// The groups that FlashInfer's kernels meet in, for a host that plays the card.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -9,6 +9,14 @@ struct thread_block {
   void sync() const { __syncthreads(); }
 };
 inline thread_block this_thread_block() {
+  return {};
+}
+
+// A grid that meets is run twice (cudaLaunchCooperativeKernel() of flashinfer_on_host.h).
+struct grid_group {
+  void sync() const { __syncthreads(); }
+};
+inline grid_group this_grid() {
   return {};
 }
 

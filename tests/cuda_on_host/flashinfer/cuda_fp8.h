@@ -1,4 +1,4 @@
-// Names of numbers of 8 bits, which FlashInfer's headers mention and nothing here computes with.
+// Names of numbers of 8 bits: FlashInfer's kernels move them about and widen them by their bits alone.
 #pragma once
 
 #include <cuda_bf16.h>

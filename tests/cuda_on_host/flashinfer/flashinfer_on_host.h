@@ -66,6 +66,13 @@ inline cudaError_t cudaOccupancyMaxPotentialClusterSize(int* size, const void*, 
   *size = 1;
   return cudaSuccess;
 }
+// A grid whose blocks meet, here one block after the other: all of it twice, so that in the second run there is what
+// any block wrote before they meet, and is written once more. Right for kernels that write the same numbers both times.
+inline cudaError_t cudaLaunchCooperativeKernel(const void* kernel, dim3 grid, dim3 block, void** arguments,
+                                               size_t shared, cudaStream_t stream) {
+  const cudaError_t error = cudaLaunchKernel(kernel, grid, block, arguments, shared, stream);
+  return error != cudaSuccess ? error : cudaLaunchKernel(kernel, grid, block, arguments, shared, stream);
+}
 
 namespace flashinfer::math {
 
@@ -185,22 +192,29 @@ template <typename T>
 void ldmatrix_m8n8x4_trans(uint32_t* registers, T* row) {
   load_matrices<true>(registers, row);
 }
-// Of numbers of 8 bits: not played.
-template <typename T>
-void ldmatrix_m8n8x4_left_half(uint32_t*, T*) {
-  quire_not_played("ldmatrix of halves");
+// Two of the four: matrices of twice as many numbers of 8 bits.
+template <bool kTransposed, typename T>
+void load_two_matrices(uint32_t* registers, const T* row, int first, int second) {
+  uint32_t all[4];
+  load_matrices<kTransposed>(all, row);
+  registers[0] = all[first];
+  registers[1] = all[second];
 }
 template <typename T>
-void ldmatrix_m8n8x4_right_half(uint32_t*, T*) {
-  quire_not_played("ldmatrix of halves");
+void ldmatrix_m8n8x4_left_half(uint32_t* registers, T* row) {
+  load_two_matrices<false>(registers, row, 0, 2);
 }
 template <typename T>
-void ldmatrix_m8n8x4_trans_left_half(uint32_t*, T*) {
-  quire_not_played("ldmatrix of halves");
+void ldmatrix_m8n8x4_right_half(uint32_t* registers, T* row) {
+  load_two_matrices<false>(registers, row, 1, 3);
 }
 template <typename T>
-void ldmatrix_m8n8x4_trans_right_half(uint32_t*, T*) {
-  quire_not_played("ldmatrix of halves");
+void ldmatrix_m8n8x4_trans_left_half(uint32_t* registers, T* row) {
+  load_two_matrices<true>(registers, row, 0, 1);
+}
+template <typename T>
+void ldmatrix_m8n8x4_trans_right_half(uint32_t* registers, T* row) {
+  load_two_matrices<true>(registers, row, 2, 3);
 }
 template <typename T>
 void stmatrix_m8n8x4(uint32_t*, T*) {
@@ -246,3 +260,6 @@ void mma_sync_m16n16k16_row_col_f16f16f16(uint32_t*, uint32_t*, uint32_t*) {
 }
 
 }  // namespace flashinfer::mma
+
+// As play.cmake changed it, before a header that lies beside the other includes that one.
+#include <flashinfer/vec_dtypes.cuh>

@@ -13,6 +13,7 @@ enum cudaError_t {
   cudaErrorInvalidDevice = 101,
   cudaErrorHostMemoryAlreadyRegistered = 712,
   cudaErrorHostMemoryNotRegistered = 713,
+  cudaErrorNotSupported = 801,
   cudaErrorStreamCaptureUnsupported = 900,
   cudaErrorIllegalState = 401,
 };

@@ -2,7 +2,7 @@
 
 namespace quire::ops::cuda {
 
-void launch_fa2_bf16_64(const PromptsLaunch& launch, cudaStream_t stream) {
+void launch_fa2_bf16_64(const AttentionLaunch& launch, cudaStream_t stream) {
   launch_fa2<nv_bfloat16, 64>(launch, stream);
 }
 

@@ -15,7 +15,7 @@
 namespace quire::ops::cuda {
 
 template <typename T, int kHeadDim>
-void launch_fa3(const PromptsLaunch& launch, cudaStream_t stream) {
+void launch_fa3(const AttentionLaunch& launch, cudaStream_t stream) {
   using Params = flashinfer::BatchPrefillPagedParams<T, T, T, int32_t>;
   at_edge("FlashInfer's FA3", [&] {
     flashinfer::PrefillPlanSM90Info plan;

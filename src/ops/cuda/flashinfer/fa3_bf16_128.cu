@@ -2,7 +2,7 @@
 
 namespace quire::ops::cuda {
 
-void launch_fa3_bf16_128(const PromptsLaunch& launch, cudaStream_t stream) {
+void launch_fa3_bf16_128(const AttentionLaunch& launch, cudaStream_t stream) {
   launch_fa3<cutlass::bfloat16_t, 128>(launch, stream);
 }
 

@@ -22,13 +22,21 @@ constexpr size_t round_up(size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-bool is_prompt(const PagedAttentionArgs& args, int32_t s) {
-  return args.query_offsets.host[s + 1] - args.query_offsets.host[s] > kFewQueries;
+int32_t num_queries(const PagedAttentionArgs& args, int32_t s) {
+  return args.query_offsets.host[s + 1] - args.query_offsets.host[s];
 }
 
-bool any_prompt(const PagedAttentionArgs& args) {
+// FA2 takes the others as short runs.
+bool is_prompt(Kind kind, const PagedAttentionArgs& args, int32_t s) {
+  const int32_t queries = num_queries(args, s);
+  if (kind == Kind::kFa3) return queries > kFewQueries;
+  const KvCacheView& cache = args.cache;
+  return queries > 0 && !is_short(queries, args.num_heads / cache.num_kv_heads, most_short_rows(cache.head_dim));
+}
+
+bool any_prompt(Kind kind, const PagedAttentionArgs& args) {
   for (int32_t s = 0; s < args.num_sequences; ++s) {
-    if (is_prompt(args, s)) return true;
+    if (is_prompt(kind, args, s)) return true;
   }
   return false;
 }
@@ -58,7 +66,7 @@ struct PlanKey {
     }
     const int32_t* kept = pages.data();
     for (int32_t s = 0; s < args.num_sequences; ++s) {
-      if (!is_prompt(args, s)) continue;
+      if (!is_prompt(kind, args, s)) continue;
       const int64_t count = num_pages(args, s);
       if (!std::equal(kept, kept + count, table(args, s))) return false;
       kept += count;
@@ -76,7 +84,7 @@ struct PlanKey {
     context_lengths.assign(args.context_lengths.host, args.context_lengths.host + args.num_sequences);
     pages.clear();
     for (int32_t s = 0; s < args.num_sequences; ++s) {
-      if (is_prompt(args, s)) pages.insert(pages.end(), table(args, s), table(args, s) + num_pages(args, s));
+      if (is_prompt(kind, args, s)) pages.insert(pages.end(), table(args, s), table(args, s) + num_pages(args, s));
     }
   }
 
@@ -97,10 +105,10 @@ struct PromptNumbers {
   std::vector<int32_t> tokens;  // of the batch, for each of theirs
 };
 
-PromptNumbers numbers_of(const PagedAttentionArgs& args) {
+PromptNumbers numbers_of(Kind kind, const PagedAttentionArgs& args) {
   PromptNumbers numbers;
   for (int32_t s = 0; s < args.num_sequences; ++s) {
-    if (!is_prompt(args, s)) continue;
+    if (!is_prompt(kind, args, s)) continue;
     for (int32_t token = args.query_offsets.host[s]; token < args.query_offsets.host[s + 1]; ++token)
       numbers.tokens.push_back(token);
     const int32_t context = args.context_lengths.host[s];
@@ -153,6 +161,85 @@ struct Plan {
   cudaEvent_t copied = nullptr;  // from pinned to integers
 };
 
+CardBatch card_batch(const PagedAttentionArgs& args) {
+  const KvCacheView& cache = args.cache;
+  const int32_t* contexts = args.context_lengths.host;
+  return {.query_offsets = args.query_offsets,
+          .context_lengths = args.context_lengths,
+          .num_sequences = args.num_sequences,
+          .table_stride = static_cast<int32_t>(args.block_table_stride),
+          .page_size = cache.block_size,
+          .num_kv_heads = cache.num_kv_heads,
+          .group = args.num_heads / cache.num_kv_heads,
+          .most_rows = most_short_rows(cache.head_dim),
+          .window = args.window,
+          .longest_context = *std::max_element(contexts, contexts + args.num_sequences)};
+}
+
+// Plans that are made where the card reads them. What is recorded has places of its own: it plans anew whenever it is
+// replayed.
+template <typename Size, typename Numbers>
+class CardPlans {
+ public:
+  struct Plan {
+    int recording = -1;
+    CardBatch made_of;  // but for its pointers
+    std::vector<int32_t> query_offsets;
+    std::vector<int32_t> context_lengths;
+    Size size;
+    Numbers numbers;
+    bool usable = false;  // false: there is no room
+  };
+
+  // recording: as PromptAttention::attend() is given it.
+  const Plan& plan_of(const CardBatch& batch, int recording, Size (*size_of)(const CardBatch&), Allocator& memory,
+                      cudaStream_t stream) {
+    const bool recorded = recording != kNotRecorded;
+    const size_t first = recorded ? kPlans : 0;
+    for (size_t i = first; i < first + kPlans; ++i) {
+      if (is_of(plans_[i], batch, recording)) return plans_[i];
+    }
+    size_t& next = recorded ? next_recorded_ : next_;
+    const size_t place = first + next;
+    next = (next + 1) % kPlans;
+    Plan& plan = plans_[place];
+    plan.recording = recording;
+    plan.made_of = batch;
+    plan.query_offsets.assign(batch.query_offsets.host, batch.query_offsets.host + batch.num_sequences + 1);
+    plan.context_lengths.assign(batch.context_lengths.host, batch.context_lengths.host + batch.num_sequences);
+    plan.size = size_of(batch);
+    if (memory_.data() == nullptr && !recorded) memory_ = Buffer(memory, 2 * kPlans * kPlanBytes);
+    const size_t bytes = lay_out(plan.size, memory_.as<uint8_t>() + place * kPlanBytes, plan.numbers);
+    // The kernels number positions of all tables in 31 bits.
+    const int64_t positions = int64_t{batch.num_sequences} * batch.table_stride * batch.page_size;
+    plan.usable = memory_.data() != nullptr && bytes <= kPlanBytes && positions < int64_t{1} << 31;
+    if (plan.usable && plan.size.num_runs > 0) plan_on_card(batch, plan.size, plan.numbers, stream);
+    return plan;
+  }
+
+ private:
+  // Layers of one model have two kinds at most, with a window and without.
+  static constexpr size_t kPlans = 4;
+  static constexpr size_t kPlanBytes = size_t{1} << 20;
+
+  static bool is_of(const Plan& plan, const CardBatch& batch, int recording) {
+    const CardBatch& of = plan.made_of;
+    return plan.recording == recording && of.num_sequences == batch.num_sequences &&
+           of.table_stride == batch.table_stride && of.page_size == batch.page_size &&
+           of.num_kv_heads == batch.num_kv_heads && of.group == batch.group && of.most_rows == batch.most_rows &&
+           of.window == batch.window &&
+           std::equal(plan.query_offsets.begin(), plan.query_offsets.end(), batch.query_offsets.host) &&
+           std::equal(plan.context_lengths.begin(), plan.context_lengths.end(), batch.context_lengths.host);
+  }
+
+  Buffer memory_;
+  std::array<Plan, 2 * kPlans> plans_;
+  size_t next_ = 0;
+  size_t next_recorded_ = 0;
+};
+using ShortRunsPlans = CardPlans<ShortSize, ShortPlan>;
+using LatentPlans = CardPlans<LatentSize, LatentPlan>;
+
 class FlashInferAttention final : public PromptAttention {
  public:
   FlashInferAttention(AttentionBackend asked, bool has_hopper, Allocator& memory, cudaStream_t stream)
@@ -165,47 +252,29 @@ class FlashInferAttention final : public PromptAttention {
   FlashInferAttention(const FlashInferAttention&) = delete;
   FlashInferAttention& operator=(const FlashInferAttention&) = delete;
 
-  bool attend(const PagedAttentionArgs& args, void* scratch, size_t scratch_bytes) override {
-    if (!any_prompt(args)) return false;
+  Attended attend(const PagedAttentionArgs& args, int recording, void* scratch, size_t scratch_bytes) override {
+    if (args.cache.values_are_keys) {
+      return attend_latent(args, recording, scratch, scratch_bytes) ? Attended::kAll : Attended::kNothing;
+    }
     const Choice choice = choose(args);
+    const bool prompts = any_prompt(choice.kind, args);
+    if (!prompts && choice.kind == Kind::kFa3) return Attended::kNothing;
     if (choice.launch == nullptr) {
       tell(args);
-      return false;
+      return Attended::kNothing;
     }
-    const Plan& plan = plan_of(choice.kind, args);
-    if (!plan.usable) return false;
-    const KvCacheView& cache = args.cache;
-    const int64_t row = int64_t{args.num_heads} * cache.head_dim;
-    const Room room = room_of(plan, choice.kind, row);
-    if (room.queries + room.out + plan.bytes.workspace > scratch_bytes) return false;
-    auto* queries = static_cast<uint8_t*>(scratch);
-    float* place = args.out + plan.first_token * row;
-    void* out = room.out > 0 ? queries + room.queries : static_cast<void*>(place);
-    gather_rounded(args.queries, args.query_stride, plan.tokens, plan.num_tokens, row, cache.dtype, queries, stream_);
-    choice.launch({.plan = &plan.numbers,
-                   .plan_integers = plan.planned,
-                   .workspace = queries + room.queries + room.out,
-                   .queries = queries,
-                   .keys = cache.keys,
-                   .values = cache.values,
-                   .out = out,
-                   .query_offsets = plan.query_offsets,
-                   .page_offsets = plan.page_offsets,
-                   .pages = plan.pages,
-                   .last_page_lengths = plan.last_page_lengths,
-                   .num_sequences = plan.num_sequences,
-                   .num_tokens = plan.num_tokens,
-                   .num_heads = args.num_heads,
-                   .num_kv_heads = cache.num_kv_heads,
-                   .page_size = cache.block_size,
-                   .window = args.window,
-                   .scale = args.scale},
-                  stream_);
-    if (room.out > 0) {
-      const DType dtype = choice.kind == Kind::kFa3 ? cache.dtype : DType::kF32;
-      scatter_floats(out, dtype, plan.tokens, plan.num_tokens, row, args.out, stream_);
+    QUIRE_CHECK(!prompts || recording == kNotRecorded);
+    const Plan* plan = prompts ? &plan_of(choice.kind, args) : nullptr;
+    if (prompts && (!plan->usable || bytes_of(room_of(*plan, choice.kind, args)) > scratch_bytes))
+      return Attended::kNothing;
+    if (choice.kind == Kind::kFa2) {
+      const ShortRunsPlans::Plan& runs =
+          short_plans_.plan_of(card_batch(args), recording, size_of_short_runs, memory_, stream_);
+      if (!runs.usable || bytes_of(room_of(runs, args)) > scratch_bytes) return Attended::kNothing;
+      if (runs.size.num_runs > 0) attend_short_runs(args, choice, runs, scratch);
     }
-    return true;
+    if (prompts) attend_prompts(args, choice, *plan, scratch);
+    return choice.kind == Kind::kFa2 ? Attended::kAll : Attended::kPrompts;
   }
 
  private:
@@ -213,24 +282,25 @@ class FlashInferAttention final : public PromptAttention {
   static constexpr size_t kPlans = 4;
   static constexpr size_t kFirstBytes = size_t{256} << 10;
 
+  bool may_fa3() const { return asked_ != AttentionBackend::kFlashInfer && has_hopper_; }
+  static bool is_aligned(const void* at) { return reinterpret_cast<uintptr_t>(at) % 16 == 0; }
+
   struct Choice {
     Kind kind = Kind::kFa2;
-    LaunchPrompts launch = nullptr;
+    LaunchAttention launch = nullptr;
   };
-  // What kernels there are, from the fastest on. Neither has sinks, values that are keys or a soft cap, nor numbers of
-  // 8 bits or floats; nullptr where that is asked for.
+  // What kernels there are, from the fastest on; nullptr where what is asked for none has.
   Choice choose(const PagedAttentionArgs& args) const {
     const KvCacheView& cache = args.cache;
-    const auto is_aligned = [](const void* at) { return reinterpret_cast<uintptr_t>(at) % 16 == 0; };
-    if (args.sinks != nullptr || cache.values_are_keys || args.soft_cap > 0 || !cache.keys_by_token ||
-        !is_aligned(cache.keys) || !is_aligned(cache.values)) {
-      return {};
-    }
     const bool may_fa2 = asked_ != AttentionBackend::kFa3;
-    const bool may_fa3 = asked_ != AttentionBackend::kFlashInfer && has_hopper_;
-    Choice choice;
-    if (may_fa3) choice = {Kind::kFa3, fa3_kernel(cache.dtype, cache.head_dim)};
-    if (may_fa2 && choice.launch == nullptr) choice = {Kind::kFa2, fa2_kernel(cache.dtype, cache.head_dim)};
+    const bool has_soft_cap = args.soft_cap > 0;
+    Choice choice{may_fa2 ? Kind::kFa2 : Kind::kFa3, nullptr};
+    if (args.sinks != nullptr || !cache.keys_by_token || !is_aligned(cache.keys) || !is_aligned(cache.values)) {
+      return choice;
+    }
+    if (may_fa3() && !has_soft_cap) choice = {Kind::kFa3, fa3_kernel(cache.dtype, cache.head_dim)};
+    if (may_fa2 && choice.launch == nullptr)
+      choice = {Kind::kFa2, fa2_kernel(cache.dtype, cache.head_dim, has_soft_cap)};
     return choice;
   }
 
@@ -239,20 +309,126 @@ class FlashInferAttention final : public PromptAttention {
     if (told_) return;
     told_ = true;
     log_warning(
-        "attention_backend \"{}\" has no kernel for a layer with heads of {}, a cache of {}{}{}: quire's own is used",
+        "attention_backend \"{}\" has no kernel for a layer with heads of {}, a cache of {}{}{}{}: quire's own is used",
         name(asked_), args.cache.head_dim, quire::name(args.cache.dtype), args.sinks != nullptr ? ", sinks" : "",
-        args.soft_cap > 0 ? ", a soft cap" : "");
+        args.soft_cap > 0 ? ", a soft cap" : "", args.cache.values_are_keys ? ", values that are keys" : "");
   }
 
   // Pieces of the scratch: rounded queries, then answers that do not go to their place at once, then the workspace.
   struct Room {
     size_t queries = 0;
     size_t out = 0;
+    size_t workspace = 0;
   };
-  static Room room_of(const Plan& plan, Kind kind, int64_t row) {
-    const auto numbers = static_cast<size_t>(plan.num_tokens * row);
-    if (kind == Kind::kFa3) return {round_up(numbers * 2), round_up(numbers * 2)};
-    return {round_up(numbers * 2), plan.together ? 0 : round_up(numbers * sizeof(float))};
+  static size_t bytes_of(const Room& room) { return room.queries + room.out + room.workspace; }
+  static int64_t row_of(const PagedAttentionArgs& args) { return int64_t{args.num_heads} * args.cache.head_dim; }
+  static Room room_of(const Plan& plan, Kind kind, const PagedAttentionArgs& args) {
+    const auto numbers = static_cast<size_t>(plan.num_tokens * row_of(args));
+    const size_t out = kind == Kind::kFa3 ? numbers * 2 : plan.together ? 0 : numbers * sizeof(float);
+    return {round_up(numbers * 2), round_up(out), plan.bytes.workspace};
+  }
+  static Room room_of(const ShortRunsPlans::Plan& plan, const PagedAttentionArgs& args) {
+    const auto numbers = static_cast<size_t>(plan.size.num_tokens * row_of(args));
+    const auto parts = static_cast<size_t>(plan.size.num_parts * (row_of(args) + args.num_heads));
+    return {round_up(numbers * 2), round_up(plan.size.together ? 0 : numbers * sizeof(float)), parts * sizeof(float)};
+  }
+
+  // A launch of what both kinds of plans tell of.
+  template <typename Numbers>
+  static AttentionLaunch launch_of(const PagedAttentionArgs& args, const Numbers& numbers, const Room& room,
+                                   void* scratch, int32_t first_token) {
+    auto* queries = static_cast<uint8_t*>(scratch);
+    return {.workspace = queries + room.queries + room.out,
+            .queries = queries,
+            .keys = args.cache.keys,
+            .values = args.cache.values,
+            .out = room.out > 0 ? queries + room.queries : static_cast<void*>(args.out + first_token * row_of(args)),
+            .query_offsets = numbers.query_offsets,
+            .page_offsets = numbers.page_offsets,
+            .last_page_lengths = numbers.last_page_lengths,
+            .num_heads = args.num_heads,
+            .num_kv_heads = args.cache.num_kv_heads,
+            .page_size = args.cache.block_size,
+            .window = args.window,
+            .scale = args.scale,
+            .soft_cap = args.soft_cap};
+  }
+
+  // Between the rounding of queries and the way of answers to their place.
+  void run(const PagedAttentionArgs& args, const Choice& choice, const AttentionLaunch& launch, const int32_t* tokens,
+           bool is_in_place) {
+    gather_rounded(args.queries, args.query_stride, tokens, launch.num_tokens, row_of(args),
+                   query_dtype(args.cache.dtype), launch.queries, stream_);
+    choice.launch(launch, stream_);
+    const DType dtype = choice.kind == Kind::kFa3 ? args.cache.dtype : DType::kF32;
+    if (!is_in_place) {
+      scatter_floats(launch.out, dtype, tokens, launch.num_tokens, row_of(args), args.out, row_of(args), stream_);
+    }
+  }
+
+  void attend_prompts(const PagedAttentionArgs& args, const Choice& choice, const Plan& plan, void* scratch) {
+    const Room room = room_of(plan, choice.kind, args);
+    AttentionLaunch launch = launch_of(args, plan, room, scratch, plan.first_token);
+    launch.plan = &plan.numbers;
+    launch.plan_integers = plan.planned;
+    launch.pages = plan.pages;
+    launch.num_sequences = plan.num_sequences;
+    launch.num_tokens = plan.num_tokens;
+    run(args, choice, launch, plan.tokens, room.out == 0);
+  }
+
+  void attend_short_runs(const PagedAttentionArgs& args, const Choice& choice, const ShortRunsPlans::Plan& plan,
+                         void* scratch) {
+    const Room room = room_of(plan, args);
+    AttentionLaunch launch = launch_of(args, plan.numbers, room, scratch, plan.size.first_token);
+    launch.short_plan = &plan.numbers;
+    launch.num_items = plan.size.num_items;
+    launch.num_parts = plan.size.num_parts;
+    launch.pages = const_cast<BlockId*>(args.block_tables.device);  // which it only reads
+    launch.num_sequences = plan.size.num_runs;
+    launch.num_tokens = plan.size.num_tokens;
+    run(args, choice, launch, plan.numbers.tokens, room.out == 0);
+  }
+
+  // False: there is no kernel for this.
+  bool attend_latent(const PagedAttentionArgs& args, int recording, void* scratch, size_t scratch_bytes) {
+    const KvCacheView& cache = args.cache;
+    const LaunchLatent kernel = latent_kernel(cache.dtype, may_fa3());
+    const int32_t positions = latent_positions();
+    if (kernel == nullptr || positions == 0 || cache.head_dim != kLatentKeyDim || args.value_dim != kLatentDim ||
+        cache.num_kv_heads != 1 || args.window > 0 || args.soft_cap > 0 || args.sinks != nullptr ||
+        !is_aligned(cache.keys)) {
+      tell(args);
+      return false;
+    }
+    const LatentPlans::Plan& plan =
+        latent_plans_.plan_of(card_batch(args), recording, size_of_latent, memory_, stream_);
+    if (!plan.usable) return false;
+    const int64_t heads = plan.size.num_tokens * int64_t{args.num_heads};  // of all tokens
+    const int64_t parts = latent_parts(plan.size);
+    const auto numbers = [](int64_t rows, int64_t size) { return round_up(static_cast<size_t>(rows * size) * 2); };
+    const size_t queries = numbers(heads, kLatentKeyDim);
+    const size_t out = numbers(heads, kLatentDim);
+    const size_t sums = numbers(parts, kLatentDim);
+    if (queries + out + sums + static_cast<size_t>(parts) * sizeof(float) > scratch_bytes) return false;
+    auto* at = static_cast<uint8_t*>(scratch);
+    gather_rounded(args.queries, args.query_stride, nullptr, plan.size.num_tokens, row_of(args), cache.dtype, at,
+                   stream_);
+    kernel({.plan = &plan.numbers,
+            .size = plan.size,
+            .positions = positions,
+            .queries = at,
+            .keys = cache.keys,
+            .pages = const_cast<BlockId*>(args.block_tables.device),  // which it only reads
+            .out = at + queries,
+            .parts = at + queries + out,
+            .states = at + queries + out + sums,
+            .num_heads = args.num_heads,
+            .page_size = cache.block_size,
+            .scale = args.scale},
+           stream_);
+    scatter_floats(at + queries, cache.dtype, nullptr, heads, kLatentDim, args.out, cache.head_dim, stream_);
+    return true;
   }
 
   const Plan& plan_of(Kind kind, const PagedAttentionArgs& args) {
@@ -267,7 +443,7 @@ class FlashInferAttention final : public PromptAttention {
   }
 
   void make(Plan& plan, Kind kind, const PagedAttentionArgs& args) {
-    const PromptNumbers numbers = numbers_of(args);
+    const PromptNumbers numbers = numbers_of(kind, args);
     plan.usable = false;
     plan.num_sequences = static_cast<int32_t>(numbers.context_lengths.size());
     plan.num_tokens = std::ssize(numbers.tokens);
@@ -282,7 +458,7 @@ class FlashInferAttention final : public PromptAttention {
                              .head_dim = args.cache.head_dim,
                              .page_size = args.cache.block_size,
                              .window = args.window};
-    if (kind == Kind::kFa2 ? !has_fa2_tile(prompts) : !has_fa3_schedule(prompts)) return;
+    if (kind == Kind::kFa3 && !has_fa3_schedule(prompts)) return;
     plan.bytes = kind == Kind::kFa2 ? fa2_plan_bytes(prompts) : fa3_plan_bytes(prompts);
     std::vector<int32_t> pages = plan.key.pages;
     if (!fill_gaps(numbers, pages) && kind == Kind::kFa3) return;
@@ -330,6 +506,8 @@ class FlashInferAttention final : public PromptAttention {
   const cudaStream_t stream_;
   PinnedAllocator pinned_memory_;
   std::array<Plan, kPlans> plans_;
+  ShortRunsPlans short_plans_;
+  LatentPlans latent_plans_;
   size_t next_ = 0;
   bool told_ = false;
 };

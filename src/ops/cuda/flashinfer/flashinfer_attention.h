@@ -1,4 +1,4 @@
-// Attention of prompts by FlashInfer's kernels: which of them takes what, and their plans.
+// Attention by FlashInfer's kernels: which of them takes what, and their plans.
 #pragma once
 
 #include <memory>

@@ -40,17 +40,6 @@ int64_t fa3_pieces_of_head(const Prompts& prompts) {
 
 }  // namespace
 
-bool has_fa2_tile(const Prompts& prompts) {
-  const int64_t rows = int64_t{num_tokens(prompts)} * (prompts.num_heads / prompts.num_kv_heads);
-  uint32_t tile = 0;
-  at_edge("FlashInfer's tile", [&] {
-    tile = flashinfer::FA2DetermineCtaTileQ(rows / prompts.num_sequences, static_cast<uint32_t>(prompts.head_dim),
-                                            static_cast<uint32_t>(prompts.head_dim));
-    return cudaSuccess;
-  });
-  return static_cast<int32_t>(tile) == fa2_tile(prompts.head_dim);
-}
-
 PlanBytes fa2_plan_bytes(const Prompts& prompts) {
   PlanBytes bytes;
   at_edge("FlashInfer's plan", [&] {

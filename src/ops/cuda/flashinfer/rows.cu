@@ -30,9 +30,9 @@ void gather_rounded(const float* from, int64_t stride, const int32_t* tokens, in
 }
 
 void scatter_floats(const void* from, DType dtype, const int32_t* tokens, int64_t num_tokens, int64_t size, float* out,
-                    cudaStream_t stream) {
+                    int64_t out_stride, cudaStream_t stream) {
   launch(copy_rows, dim3(static_cast<unsigned>(num_tokens)), kThreads, 0, stream, Rows(from, dtype), size, nullptr,
-         OutRows(out), size, tokens, size);
+         OutRows(out), out_stride, tokens, size);
 }
 
 }  // namespace quire::ops::cuda

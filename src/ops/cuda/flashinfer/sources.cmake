@@ -1,7 +1,8 @@
-# FlashInfer's attention for prompts, one source a kernel. Its headers are no header of ours: no warnings of theirs, and
+# FlashInfer's attention, one source a dtype and head size. Its headers are no header of ours: no warnings of theirs, and
 # the flags that they are made for.
 set(folder ${CMAKE_SOURCE_DIR}/src/ops/cuda/flashinfer)
-target_sources(quire_ops_cuda PRIVATE ${folder}/flashinfer_attention.cpp ${folder}/kernels.cpp ${folder}/rows.cu)
+target_sources(quire_ops_cuda PRIVATE ${folder}/flashinfer_attention.cpp ${folder}/kernels.cpp ${folder}/rows.cu
+               ${folder}/short_runs.cu ${folder}/latent_plan.cu)
 target_compile_definitions(quire_ops_cuda PRIVATE QUIRE_HAS_FLASHINFER)
 
 function(quire_flashinfer_kernels target)
@@ -14,7 +15,7 @@ function(quire_flashinfer_kernels target)
   target_sources(quire_ops_cuda PRIVATE $<TARGET_OBJECTS:${target}>)
 endfunction()
 
-file(GLOB kernels CONFIGURE_DEPENDS ${folder}/fa2_*.cu)
+file(GLOB kernels CONFIGURE_DEPENDS ${folder}/fa2_*.cu ${folder}/latent_*16.cu)
 quire_flashinfer_kernels(quire_flashinfer_fa2 ${folder}/plan.cu ${kernels})
 # Hopper's own instructions, for a program that is built for Hopper.
 if("90a-real" IN_LIST QUIRE_CUDA_ARCHITECTURES OR "90a" IN_LIST QUIRE_CUDA_ARCHITECTURES)

@@ -1,0 +1,9 @@
+#include "ops/cuda/flashinfer/fa3_latent.cuh"
+
+namespace quire::ops::cuda {
+
+void launch_fa3_latent_bf16(const LatentLaunch& launch, cudaStream_t stream) {
+  launch_fa3_latent<nv_bfloat16>(launch, stream);
+}
+
+}  // namespace quire::ops::cuda
