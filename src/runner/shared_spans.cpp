@@ -7,6 +7,13 @@ namespace {
 
 constexpr int32_t kSpan = ops::kSharedSpan;
 
+// Spans that a reader sees something of.
+int64_t num_read(const SpanReader& reader, int32_t block_size) {
+  const auto held = std::ranges::partition_point(reader.table, [](BlockId block) { return block == kNoBlock; });
+  const int64_t first = (held - reader.table.begin()) * block_size / kSpan;
+  return (int64_t{reader.num_computed} + reader.num_queries + kSpan - 1) / kSpan - first;
+}
+
 }  // namespace
 
 SharedSpans::Reads SharedSpans::find(std::span<const SpanReader> readers, int32_t block_size, int32_t num_spans) {
@@ -20,7 +27,7 @@ SharedSpans::Reads SharedSpans::find(std::span<const SpanReader> readers, int32_
     const SpanReader& reader = readers[r];
     if (reader.num_queries > ops::kMostQueriesInCompany) continue;
     left_.push_back(static_cast<int32_t>(r));
-    if (reader.counts) reads.all += (reader.num_computed + reader.num_queries + kSpan - 1) / kSpan;
+    if (reader.counts) reads.all += num_read(reader, block_size);
   }
   for (int32_t span = 0; span < num_spans && left_.size() > 1; ++span)
     reads.saved += add_span(readers, block_size, span);

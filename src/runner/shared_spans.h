@@ -28,7 +28,7 @@ class SharedSpans {
   };
 
   // Finds the companies of readers [0, n) in the first num_spans spans (ops::SpanPlace). Where nobody shares anything
-  // it looks at two blocks of each reader; else at the blocks that are shared, once for each reader.
+  // it looks at the ends of each reader's first span; else at all blocks that are shared, once for each reader.
   Reads find(std::span<const SpanReader> readers, int32_t block_size, int32_t num_spans);
   // [num_spans, n], of the last find().
   const std::vector<ops::SpanPlace>& places();

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -130,9 +131,9 @@ class Sequences {
   }
 
   // Of the `counts[s]` queries before position ends[s] of each sequence; on the card with `scratch_bytes` of scratch,
-  // or by the reference.
+  // or by the reference. `places`: who shares what.
   std::vector<float> attend(const std::vector<int32_t>& ends, const std::vector<int32_t>& counts, int64_t scratch_bytes,
-                            bool on_card, bool may_round = false) {
+                            bool on_card, bool may_round = false, const std::vector<SpanPlace>& places = {}) {
     const int64_t token = int64_t{num_heads()} * shape_.head_dim;
     std::vector<float> queries;
     std::vector<int32_t> offsets = {0};
@@ -152,6 +153,7 @@ class Sequences {
     const OnCard<int32_t> card_offsets(offsets);
     const OnCard<int32_t> card_ends(ends);
     const OnCard<BlockId> card_tables(tables_);
+    const OnCard<SpanPlace> card_places(places);
     const PagedAttentionArgs args = {.queries = queries.data(),
                                      .query_stride = token + 3,
                                      .num_heads = num_heads(),
@@ -161,6 +163,8 @@ class Sequences {
                                      .context_lengths = card_ends.mirrored(),
                                      .block_tables = card_tables.mirrored(),
                                      .block_table_stride = stride_,
+                                     .span_places = places.empty() ? Mirrored<SpanPlace>() : card_places.mirrored(),
+                                     .num_shared_spans = static_cast<int32_t>(places.size() / lengths_.size()),
                                      .scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim)),
                                      .window = shape_.window,
                                      .soft_cap = shape_.soft_cap,
@@ -178,6 +182,41 @@ class Sequences {
 
   int64_t scratch_bytes(int64_t num_tokens, int64_t max_context) const {
     return attention_scratch_bytes(num_tokens, num_heads(), shape_.head_dim, max_context);
+  }
+  // From now on the blocks that are whole in the first positions of a sequence are those of `other`.
+  void share(size_t sequence, size_t other, int32_t positions) {
+    const auto table = [&](size_t s) { return tables_.begin() + static_cast<int64_t>(s) * stride_; };
+    std::copy_n(table(other), positions / shape_.block_size, table(sequence));
+  }
+  // Companies of sequences whose blocks of a span are the same.
+  std::vector<SpanPlace> places(const std::vector<int32_t>& ends, const std::vector<int32_t>& counts) const {
+    std::vector<SpanPlace> all;
+    const auto n = static_cast<int32_t>(lengths_.size());
+    for (int32_t span = 0; span < stride_ * shape_.block_size / kSharedSpan; ++span) {
+      std::map<std::vector<BlockId>, std::vector<int32_t>> companies;
+      for (int32_t s = 0; s < n; ++s) {
+        const int32_t queries = counts[static_cast<size_t>(s)];
+        const auto table = tables_.begin() + s * stride_;
+        std::vector<BlockId> blocks(table + span * kSharedSpan / shape_.block_size,
+                                    table + ((span + 1) * kSharedSpan - 1) / shape_.block_size + 1);
+        const bool may = queries > 0 && queries <= kMostQueriesInCompany &&
+                         ends[static_cast<size_t>(s)] - queries >= (span + 1) * kSharedSpan &&
+                         std::ranges::find(blocks, kNoBlock) == blocks.end();
+        if (!may) blocks = {-2 - s};
+        companies[blocks].push_back(s);
+      }
+      int32_t first = 0;
+      for (const auto& [blocks, members] : companies) {
+        SpanPlace place{.first = first, .size = static_cast<int32_t>(members.size())};
+        for (const int32_t s : members) {
+          place.sequence = s;
+          all.push_back(place);
+          place.queries_before += counts[static_cast<size_t>(s)];
+        }
+        first += place.size;
+      }
+    }
+    return all;
   }
   // Blocks of a sequence's first positions, which no window shows any more, go to somebody else.
   void give_back(size_t sequence, int32_t positions) {
@@ -328,6 +367,40 @@ TEST_P(AttentionKernels, AgreeWithTheReferenceWhereTensorCoresRound) {
       EXPECT_TRUE(same_bits(sequences.attend(lengths, counts, scratch, true, true), whole));
       quire_cuda_on_host_reverse(false);
     }
+  }
+}
+
+// Sequences that read the same blocks for a while, with tensor cores: together, in splits, or each by itself.
+TEST_P(AttentionKernels, ReadWhatSequencesShareOnceAndGiveTheSameBits) {
+  const uint64_t seed = fresh_seed();
+  Random random(seed);
+  for (int round = 0; round < 8; ++round) {
+    constexpr int32_t kBlockSizes[] = {5, 16, 32, 100, 300};
+    constexpr int32_t kGroups[] = {1, 3, 4, 8, 20};
+    Shape shape = {GetParam(), 1, random.one_of(kGroups), 8 * random.between(1, 20), random.one_of(kBlockSizes)};
+    if (random.between(0, 2) == 0) shape.window = random.between(200, 700);
+    if (random.between(0, 2) == 0) shape.soft_cap = 3;
+    shape.sinks = random.between(0, 2) == 0;
+    shape.values_are_keys = random.between(0, 3) == 0;
+    SCOPED_TRACE(::testing::Message() << "seed " << seed << ", round " << round << ": " << to_string(shape));
+    std::vector<int32_t> ends;
+    std::vector<int32_t> counts;
+    for (int s = 0; s < 7; ++s) {
+      ends.push_back(random.between(260, 800));
+      counts.push_back(random.between(0, 3) > 0 ? 1 : random.between(0, 10));
+    }
+    Sequences sequences(shape, ends, random);
+    for (size_t s = 1; s < ends.size(); ++s) {
+      const auto other = static_cast<size_t>(random.between(0, static_cast<int64_t>(s) - 1));
+      sequences.share(s, other, std::min({ends[s] - counts[s], ends[other] - counts[other], random.between(200, 800)}));
+    }
+    for (size_t s = 0; s < ends.size() && shape.window > 0; ++s)
+      sequences.give_back(s, std::max(0, ends[s] - counts[s] - shape.window));
+    const std::vector<float> apart = sequences.attend(ends, counts, 0, true, true);
+    const int64_t scratch = sequences.scratch_bytes(70, 800);
+    quire_cuda_on_host_reverse(round % 2 == 1);
+    EXPECT_TRUE(same_bits(sequences.attend(ends, counts, scratch, true, true, sequences.places(ends, counts)), apart));
+    quire_cuda_on_host_reverse(false);
   }
 }
 

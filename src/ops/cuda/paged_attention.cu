@@ -17,7 +17,8 @@
 //
 // CUDA graphs: the grid of `whole` depends on num_sequences and num_tokens. The choice between the two, and the number
 // of splits in the grid, depend on the host's query_offsets and context_lengths (attend()): a graph would be
-// captured with bounds of both; blocks beyond a sequence's end leave at once.
+// captured with bounds of both; blocks beyond a sequence's end leave at once. Who shares what with whom
+// (span_places) lies on the device.
 #include "ops/paged_attention.h"
 
 #include <algorithm>
