@@ -16,13 +16,15 @@ class Embedding {
       : table_(loader.table(name, {num_rows, size})) {
     TensorView& view = table_.view;
     if (view.data == nullptr) return;
-    view.data = static_cast<const uint8_t*>(view.data) + offset * row_bytes(view.dtype, size);
+    if (table_.row_stride == 0) table_.row_stride = row_bytes(view.dtype, size);
+    view.data = static_cast<const uint8_t*>(view.data) + offset * table_.row_stride;
     view.shape = {num_rows - offset, size};
   }
 
   // out: [num_tokens, size].
   void operator()(ops::Backend& backend, Mirrored<TokenId> ids, int64_t num_tokens, float* out) const {
-    backend(ops::EmbeddingArgs{.ids = ids, .num_tokens = num_tokens, .table = table_.view, .out = out});
+    backend(ops::EmbeddingArgs{
+        .ids = ids, .num_tokens = num_tokens, .table = table_.view, .out = out, .row_stride = table_.row_stride});
   }
 
  private:

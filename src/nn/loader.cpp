@@ -54,10 +54,10 @@ ops::ResidentTable Loader::table(const std::string& name, const Shape& shape) {
     return {};
   }
   bytes_ += backend_.table_bytes(tensor->view);
-  if (planning()) return {.view = tensor->view, .memory = {}};
+  if (planning()) return tables_[name] = {.view = tensor->view};
   auto table = backend_.table(tensor->view);
   if (progress_) progress_(bytes_);
-  if (table.ok()) return std::move(*table);
+  if (table.ok()) return tables_[name] = *table;
   fail(table.status().with_prefix(name + ": "));
   return {};
 }
@@ -122,10 +122,17 @@ std::vector<std::unique_ptr<ops::PackedMatrix>> Loader::matrix(std::span<const P
     turned.push_back(std::move(*memory));
     views.back().data = turned.back().data();
   }
-  return pack(views, role);
+  const bool may_be_table = parts.size() == 1 && !parts[0].transposed && backend_.tables_are_weights();
+  const auto table = may_be_table ? tables_.find(parts[0].name) : tables_.end();
+  return pack(views, role, table == tables_.end() ? nullptr : &table->second);
 }
 
 std::vector<std::unique_ptr<ops::PackedMatrix>> Loader::pack(std::span<const TensorView> views, WeightRole role) {
+  return pack(views, role, nullptr);
+}
+
+std::vector<std::unique_ptr<ops::PackedMatrix>> Loader::pack(std::span<const TensorView> views, WeightRole role,
+                                                             const ops::ResidentTable* table) {
   std::vector<std::unique_ptr<ops::PackedMatrix>> segments;
   const auto target = [&](const TensorView& view) -> std::optional<DType> {
     if (!ops::can_be_quantised(view.dtype)) return std::nullopt;
@@ -148,7 +155,9 @@ std::vector<std::unique_ptr<ops::PackedMatrix>> Loader::pack(std::span<const Ten
         quantized_.kept_bytes += view.bytes();
       }
     }
-    std::unique_ptr<ops::PackedMatrix> packed = pack_segment(views.subspan(begin, end - begin), rounded);
+    std::unique_ptr<ops::PackedMatrix> packed = table != nullptr && !rounded
+                                                    ? weight_of(*table, views[begin])
+                                                    : pack_segment(views.subspan(begin, end - begin), rounded);
     if (packed != nullptr) {
       segments.push_back(std::move(packed));
     } else if (!planning()) {
@@ -158,6 +167,11 @@ std::vector<std::unique_ptr<ops::PackedMatrix>> Loader::pack(std::span<const Ten
     if (progress_) progress_(bytes_);
   }
   return segments;
+}
+
+std::unique_ptr<ops::PackedMatrix> Loader::weight_of(const ops::ResidentTable& table, const TensorView& stored) {
+  note_form({&stored, 1}, backend_.table_bytes(stored));
+  return planning() ? nullptr : backend_.weight_of(table, stored);
 }
 
 void Loader::note_form(std::span<const TensorView> matrices, int64_t packed_bytes) {

@@ -36,6 +36,8 @@ class Loader {
   ops::Backend& backend() { return backend_; }
 
   // A table whose rows are read one by one, where the device reads it. When planning only its shape. Counts its bytes.
+  // A weight that matrix() is asked for afterwards by the same name is the table's rows, where the backend holds both
+  // alike: it takes nothing more.
   ops::ResidentTable table(const std::string& name, const Shape& shape);
   // A small vector as floats on the host; empty when planning. `optional`: empty when the checkpoint has none.
   std::vector<float> vector(const std::string& name, int64_t size, bool optional = false);
@@ -96,9 +98,14 @@ class Loader {
   // The product of these matrices of one dtype, as stored (nullopt) or rounded; nullptr when planning or after a
   // failure.
   std::unique_ptr<ops::PackedMatrix> pack_segment(std::span<const TensorView> matrices, std::optional<DType> rounded);
+  // The same of a table's rows, which have been counted.
+  std::unique_ptr<ops::PackedMatrix> weight_of(const ops::ResidentTable& table, const TensorView& stored);
   const checkpoint::CheckpointTensor* declare(const std::string& name, const Shape& shape, bool optional);
   // The scales of a weight that has been declared; nullptr: it has none.
   const ScaledWeight* scales_of(const TensorView& view) const;
+  // `table`: of the one matrix that there is, to be its weight unless it is rounded; nullptr: there is none.
+  std::vector<std::unique_ptr<ops::PackedMatrix>> pack(std::span<const TensorView> matrices, WeightRole role,
+                                                       const ops::ResidentTable* table);
   // What a matrix is packed as where it is not rounded.
   DType form_of(const TensorView& view) const;
   // Matrices of one dtype that were packed, or are planned to be.
@@ -108,6 +115,7 @@ class Loader {
   const checkpoint::Checkpoint& checkpoint_;
   ops::Backend& backend_;
   std::vector<checkpoint::ParameterSpec> specs_;
+  std::map<std::string, ops::ResidentTable, std::less<>> tables_;
   std::map<const void*, ScaledWeight> scaled_;  // by where their codes begin
   Status failure_;                              // the first
   Status scale_failure_;  // the first of scales, which says more than that nobody knows their tensor

@@ -23,6 +23,11 @@ void Backend::run_in_steps(const GatedLinearArgs& args) {
                      .out = args.out});
 }
 
+std::unique_ptr<PackedMatrix> Backend::weight_of(const ResidentTable& /*table*/, const TensorView& /*stored*/) {
+  QUIRE_CHECK_MSG(false, "this backend's tables are no weights");
+  return nullptr;
+}
+
 Result<std::unique_ptr<OpRecording>> Backend::record(FunctionRef<void()> /*body*/, bool /*renews_attention*/) {
   QUIRE_CHECK_MSG(false, "this backend records nothing");
   return std::unique_ptr<OpRecording>();

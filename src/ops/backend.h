@@ -47,7 +47,9 @@ namespace quire::ops {
 // A table of rows where the device reads it.
 struct ResidentTable {
   TensorView view;
-  Buffer memory;  // none where the device reads the file's own
+  int64_t row_stride = 0;  // EmbeddingArgs::row_stride
+  // nullptr where the device reads the file's own. A weight of the same rows holds it too.
+  std::shared_ptr<const Buffer> memory = {};
 };
 
 // Calls of ops that were taken down once, to be run again.
@@ -94,9 +96,13 @@ class Backend {
     return std::make_unique<PackedGroup>(std::move(matrices));
   }
   // Rows as stored, for the Embedding op; the file must stay mapped. Errors: resource_exhausted.
-  virtual Result<ResidentTable> table(const TensorView& stored) { return ResidentTable{.view = stored, .memory = {}}; }
+  virtual Result<ResidentTable> table(const TensorView& stored) { return ResidentTable{.view = stored}; }
   // Bytes of table().
   virtual int64_t table_bytes(const TensorView& stored) const { return stored.bytes(); }
+  // Whether it holds the rows of a table as those of a weight. Then weight_of() is the pack() of what the table was
+  // made of without another copy: an embedding may be the head as well.
+  virtual bool tables_are_weights() const { return false; }
+  virtual std::unique_ptr<PackedMatrix> weight_of(const ResidentTable& table, const TensorView& stored);
   // What pack() or quantise() will hold, without packing.
   virtual int64_t packed_bytes(DType dtype, int64_t rows, int64_t columns) const = 0;
   // Scratch of the kernels themselves for batches up to this size, beyond what callers pass in.

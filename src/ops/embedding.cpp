@@ -14,6 +14,9 @@ void check(const EmbeddingArgs& args) {
   QUIRE_CHECK_MSG(args.table.shape[1] % block == 0,
                   fmt::format("hidden_size {} is no multiple of the {} values of a {} block", args.table.shape[1],
                               block, name(args.table.dtype)));
+  const int64_t row = row_bytes(args.table.dtype, args.table.shape[1]);
+  QUIRE_CHECK_MSG(row_stride(args) >= row,
+                  fmt::format("row_stride {} is under the {} bytes of a row", args.row_stride, row));
   if (args.num_tokens == 0) return;
   QUIRE_CHECK(args.ids.device != nullptr && args.table.data != nullptr && args.out != nullptr);
   if (args.ids.host == nullptr) return;

@@ -10,9 +10,15 @@ namespace quire::ops {
 struct EmbeddingArgs {
   Mirrored<TokenId> ids;  // [num_tokens], each in [0, table.shape[0])
   int64_t num_tokens = 0;
-  TensorView table;      // [vocab_size, hidden_size], any dtype, rows as stored in the checkpoint
-  float* out = nullptr;  // [num_tokens, hidden_size]
+  TensorView table;        // [vocab_size, hidden_size], any dtype, rows as stored in the checkpoint
+  float* out = nullptr;    // [num_tokens, hidden_size]
+  int64_t row_stride = 0;  // bytes from one row of the table to the next; 0: they follow each other
 };
+
+// Of the table, what it is where the arguments leave it out.
+inline int64_t row_stride(const EmbeddingArgs& args) {
+  return args.row_stride > 0 ? args.row_stride : row_bytes(args.table.dtype, args.table.shape[1]);
+}
 
 void check(const EmbeddingArgs& args);
 

@@ -33,6 +33,10 @@ class DryBackend : public ops::Backend {
   }
   Result<ops::ResidentTable> table(const TensorView& stored) override { return real_.table(stored); }
   int64_t table_bytes(const TensorView& stored) const override { return real_.table_bytes(stored); }
+  bool tables_are_weights() const override { return real_.tables_are_weights(); }
+  std::unique_ptr<ops::PackedMatrix> weight_of(const ops::ResidentTable& table, const TensorView& stored) override {
+    return real_.weight_of(table, stored);
+  }
   DType input_dtype(const ops::PackedMatrix& weight, int64_t num_rows) const override {
     return real_.input_dtype(weight, num_rows);
   }

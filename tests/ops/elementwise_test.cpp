@@ -390,7 +390,7 @@ TEST_P(ElementwiseTest, EmbeddingReadsRowsOfEveryFormatExactly) {
       const auto count = static_cast<int64_t>(ids.size());
       const auto resident = backend->table(table.view());
       ASSERT_TRUE(resident.ok()) << resident.status().message();
-      (*backend)(EmbeddingArgs{ids.data(), count, resident->view, out.data()});
+      (*backend)(EmbeddingArgs{ids.data(), count, resident->view, out.data(), resident->row_stride});
       (*reference)(EmbeddingArgs{ids.data(), count, table.view(), expected.data()});
       EXPECT_TRUE(same_bits(out.data(), expected.data(), static_cast<int64_t>(out.size())))
           << name(dtype) << ", size " << size;

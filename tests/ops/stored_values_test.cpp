@@ -76,7 +76,7 @@ std::vector<float> dequantised(Backend& backend, DType dtype, const std::vector<
   const std::vector<TokenId> ids = {0};
   std::vector<float> out(static_cast<size_t>(values));
   const ResidentTable table = backend.table({row.data(), dtype, Shape{1, values}}).value();
-  backend(EmbeddingArgs{ids.data(), 1, table.view, out.data()});
+  backend(EmbeddingArgs{ids.data(), 1, table.view, out.data(), table.row_stride});
   return out;
 }
 

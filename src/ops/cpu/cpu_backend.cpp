@@ -75,11 +75,11 @@ class CpuBackend final : public Backend {
  protected:
   void run(const EmbeddingArgs& args) override {
     const int64_t size = args.table.shape[1];
-    const int64_t bytes = row_bytes(args.table.dtype, size);
+    const int64_t stride = row_stride(args);
     const auto dequantise = kernels_.dequantise[static_cast<size_t>(args.table.dtype)];
     QUIRE_CHECK_MSG(dequantise != nullptr, fmt::format("an embedding table of {}", name(args.table.dtype)));
     for_each_row(args.num_tokens, size, [&](int64_t t) {
-      dequantise(static_cast<const uint8_t*>(args.table.data) + args.ids.host[t] * bytes, size, args.out + t * size);
+      dequantise(static_cast<const uint8_t*>(args.table.data) + args.ids.host[t] * stride, size, args.out + t * size);
     });
   }
 

@@ -152,24 +152,17 @@ class CudaBackend final : public Backend {
   }
   Result<ResidentTable> table(const TensorView& stored) override {
     if (!is_weight_format(stored.dtype)) return unimplemented("a table of {} has no kernel", name(stored.dtype));
-    ResidentTable table{.view = stored, .memory = {}};
-    if (held_dtype(stored.dtype) == stored.dtype) {
-      table.memory = Buffer(allocator_, static_cast<size_t>(stored.bytes()));
-      if (table.memory.data() == nullptr) {
-        return resource_exhausted("no memory on the card for a table of {} bytes", stored.bytes());
-      }
-      upload(table.memory.data(), stored.data, table.memory.bytes());
-    } else {
-      // Rows of whole blocks are whole pieces of 16 bytes as floats: a weight's rows follow each other as a table's do.
-      QUIRE_ASSIGN_OR_RETURN(const auto matrix, CudaMatrix::upload({&stored, 1}, allocator_, *uploader_, stream_));
-      table.memory = matrix->take_memory();
-      table.view.dtype = DType::kF32;
-    }
-    table.view.data = table.memory.data();
-    return table;
+    QUIRE_ASSIGN_OR_RETURN(const auto matrix, CudaMatrix::upload({&stored, 1}, allocator_, *uploader_, stream_));
+    const StoredMatrix& held = matrix->stored();
+    return ResidentTable{
+        .view = {held.data, held.dtype, stored.shape}, .row_stride = held.row_bytes, .memory = matrix->memory()};
   }
   int64_t table_bytes(const TensorView& stored) const override {
-    return stored.shape.num_elements() / stored.shape[1] * row_bytes(held_dtype(stored.dtype), stored.shape[1]);
+    return held_bytes(stored.dtype, stored.shape[0], stored.shape[1]);
+  }
+  bool tables_are_weights() const override { return true; }
+  std::unique_ptr<PackedMatrix> weight_of(const ResidentTable& table, const TensorView& stored) override {
+    return CudaMatrix::of_table(table, stored.dtype);
   }
   int64_t packed_bytes(DType dtype, int64_t rows, int64_t columns) const override {
     return held_bytes(dtype, rows, columns);

@@ -90,13 +90,12 @@ void expand_rows(const StoredMatrix& weight, int64_t first_row, int64_t num_rows
 }
 
 void embed(const EmbeddingArgs& args, cudaStream_t stream) {
-  const int64_t columns = args.table.shape[1];
   read_rows(args.table.dtype,
             {.rows = static_cast<const uint8_t*>(args.table.data),
-             .row_bytes = quantised_row_bytes(args.table.dtype, columns),
+             .row_bytes = row_stride(args),
              .ids = args.ids.device,
              .num_rows = args.num_tokens,
-             .columns = columns,
+             .columns = args.table.shape[1],
              .out = args.out},
             stream);
 }

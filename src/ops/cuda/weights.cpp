@@ -56,14 +56,14 @@ Result<std::unique_ptr<CudaMatrix>> CudaMatrix::make(std::span<const TensorView>
     return unimplemented("rows of {} values of {}: expected a multiple of {}", stored.columns, name(dtype),
                          info(dtype).block_values);
   }
-  matrix->memory_ = Buffer(allocator, static_cast<size_t>(stored.rows * stored.row_bytes));
+  matrix->memory_ = std::make_shared<Buffer>(allocator, static_cast<size_t>(stored.rows * stored.row_bytes));
   const int64_t scale_bytes = library_scale_bytes(held, stored.rows, stored.columns);
   if (scale_bytes > 0) matrix->scales_ = Buffer(allocator, static_cast<size_t>(scale_bytes));
-  if (matrix->memory_.data() == nullptr || (scale_bytes > 0 && matrix->scales_.data() == nullptr)) {
+  if (matrix->memory_->data() == nullptr || (scale_bytes > 0 && matrix->scales_.data() == nullptr)) {
     return resource_exhausted("no memory on the card for a weight [{}, {}] of {} ({} bytes)", stored.rows,
                               stored.columns, name(dtype), stored.rows * stored.row_bytes);
   }
-  stored.data = matrix->memory_.as<uint8_t>();
+  stored.data = matrix->memory_->as<uint8_t>();
   return matrix;
 }
 
@@ -76,7 +76,7 @@ Result<std::unique_ptr<CudaMatrix>> CudaMatrix::upload(std::span<const TensorVie
   }
   QUIRE_ASSIGN_OR_RETURN(auto matrix, make(parts, dtype, held_dtype(dtype), allocator));
   const StoredMatrix& stored = matrix->stored_;
-  auto* to = matrix->memory_.as<uint8_t>();
+  auto* to = matrix->memory_->as<uint8_t>();
   const auto from_stride = static_cast<size_t>(quantised_row_bytes(dtype, stored.columns));
   const auto to_stride = static_cast<size_t>(stored.row_bytes);
   for (const TensorView& part : parts) {
@@ -95,6 +95,16 @@ Result<std::unique_ptr<CudaMatrix>> CudaMatrix::upload(std::span<const TensorVie
     to += static_cast<size_t>(rows) * to_stride;
   }
   matrix->gather_scales(parts, uploader, stream);
+  return matrix;
+}
+
+std::unique_ptr<CudaMatrix> CudaMatrix::of_table(const ResidentTable& table, DType dtype) {
+  auto matrix = std::unique_ptr<CudaMatrix>(new CudaMatrix());
+  const TensorView& rows = table.view;
+  matrix->dtype_ = dtype;
+  matrix->stored_ = {static_cast<const uint8_t*>(rows.data), rows.dtype, rows.shape[0], rows.shape[1],
+                     table.row_stride};
+  matrix->table_ = table.memory;
   return matrix;
 }
 
@@ -122,7 +132,7 @@ Result<std::unique_ptr<CudaMatrix>> CudaMatrix::quantise(std::span<const TensorV
   QUIRE_CHECK(!parts.empty() && is_quantisation_format(dtype));
   QUIRE_ASSIGN_OR_RETURN(auto matrix, make(parts, dtype, dtype, allocator));
   const StoredMatrix& stored = matrix->stored_;
-  auto* to = matrix->memory_.as<uint8_t>();
+  auto* to = matrix->memory_->as<uint8_t>();
   for (const TensorView& part : parts) {
     QUIRE_CHECK(can_be_quantised(part.dtype));
     const int64_t from_stride = row_bytes(part.dtype, stored.columns);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "ops/backend.h"
 #include "ops/cuda/cuda_memory.h"
 #include "ops/cuda/kernels.h"
 #include "ops/packed_matrix.h"
@@ -24,6 +25,8 @@ class CudaMatrix final : public PackedMatrix {
   // Copies `parts` above each other. Errors: unimplemented for a dtype that is no weight's; resource_exhausted.
   static Result<std::unique_ptr<CudaMatrix>> upload(std::span<const TensorView> parts, Allocator& allocator,
                                                     Uploader& uploader, cudaStream_t stream);
+  // The rows of a table that upload() made of a tensor of `dtype`, which it holds.
+  static std::unique_ptr<CudaMatrix> of_table(const ResidentTable& table, DType dtype);
   // Copies parts of F32, F16 or BF16 and rounds them on the card (ops/quantise.h), as many rows at once as the scratch
   // has room for. Errors: as upload().
   static Result<std::unique_ptr<CudaMatrix>> quantise(std::span<const TensorView> parts, DType dtype,
@@ -33,12 +36,14 @@ class CudaMatrix final : public PackedMatrix {
   DType dtype() const override { return dtype_; }  // of the checkpoint; stored() tells what it is held in
   int64_t rows() const override { return stored_.rows; }
   int64_t columns() const override { return stored_.columns; }
-  int64_t bytes() const override { return static_cast<int64_t>(memory_.bytes() + scales_.bytes()); }
+  int64_t bytes() const override {
+    return static_cast<int64_t>((memory_ == nullptr ? 0 : memory_->bytes()) + scales_.bytes());
+  }
   const StoredMatrix& stored() const { return stored_; }
   // Of 8-bit floats: the rows' floats as MatrixProduct::weight_scales wants them; nullptr where the rows of a square of
   // 128 have different ones.
   const float* library_scales() const { return rows_agree_ ? scales_.as<const float>() : nullptr; }
-  Buffer take_memory() { return std::move(memory_); }  // nothing is left of the matrix
+  std::shared_ptr<const Buffer> memory() const { return memory_; }
 
  private:
   // Room for the parts' rows in `held`, nothing in it.
@@ -50,8 +55,9 @@ class CudaMatrix final : public PackedMatrix {
 
   DType dtype_ = DType::kF32;
   StoredMatrix stored_;
-  Buffer memory_;
-  Buffer scales_;  // of 8-bit floats: those at the rows' ends again
+  std::shared_ptr<Buffer> memory_;       // nullptr: the table's are its rows
+  std::shared_ptr<const Buffer> table_;  // whose bytes are not counted here
+  Buffer scales_;                        // of 8-bit floats: those at the rows' ends again
   bool rows_agree_ = true;
 };
 

@@ -107,7 +107,7 @@ class ReferenceBackend final : public Backend {
     const int64_t size = args.table.shape[1];
     const auto* rows = static_cast<const uint8_t*>(args.table.data);
     for (int64_t t = 0; t < args.num_tokens; ++t) {
-      const uint8_t* row = rows + args.ids.host[t] * row_bytes(args.table.dtype, size);
+      const uint8_t* row = rows + args.ids.host[t] * row_stride(args);
       for (int64_t i = 0; i < size; ++i) args.out[t * size + i] = stored_value(args.table.dtype, row, i);
     }
   }
