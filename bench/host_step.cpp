@@ -3,8 +3,9 @@
 //
 //     bench_host_step [MODEL, a folder with a config.json; bench/shapes/qwen3-0.6b] [SEQUENCES, 256] [OUTPUT.json]
 //
-// Prompts of 512 tokens, answers of 448 more. What NVIDIA's own runtime and driver take is not in it; the table says
+// Prompts of 256 tokens, answers of 768 more. What NVIDIA's own runtime and driver take is not in it; the table says
 // how often a step calls them.
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -34,38 +35,40 @@ constexpr Variant kVariants[] = {{"replayed", false, false},
                                  {"eager", false, true},
                                  {"eager, overlapping", true, true}};
 
-// What a step asks of the card, and how long it stands still for the host.
+// What a step asks of the card, and how long it stands still for the host. Medians.
 struct Asked {
-  std::array<double, Call::kKinds> calls{};  // by kind, on the mean
-  double gap = 0;  // median seconds from the moment a step's tokens are there to the call that begins the next one
+  std::array<double, Call::kKinds> calls{};  // by kind
+  double gap = 0;  // seconds from the moment a step's tokens are there to the call that begins the next one
 };
 
-// Of the calls of whole steps at the end: those between two waits for tokens.
-Asked asked(const std::vector<Call>& calls, size_t num_steps) {
-  Asked all;
+// Of what lies between two waits for tokens.
+Asked asked(const std::vector<Call>& calls) {
   std::vector<double> gaps;
-  std::vector<size_t> waits;
-  for (size_t i = 0; i < calls.size(); ++i) {
-    if (calls[i].kind == Call::kWaitForDownload) waits.push_back(i);
-  }
-  const size_t begin = waits.size() > num_steps + 1 ? waits.size() - num_steps - 1 : 0;
-  for (size_t w = begin; w + 1 < waits.size(); ++w) {
-    bool begun = false;
-    for (size_t i = waits[w]; i < waits[w + 1]; ++i) {
-      ++all.calls[calls[i].kind];
-      if (begun || (calls[i].kind != Call::kLaunch && calls[i].kind != Call::kReplay)) continue;
-      begun = true;
-      gaps.push_back(std::chrono::duration<double>(calls[i].at - calls[waits[w]].at).count());
+  std::array<std::vector<double>, Call::kKinds> counts;
+  const Call* tokens = nullptr;
+  std::array<double, Call::kKinds> count{};
+  bool begun = false;
+  for (const Call& call : calls) {
+    if (call.kind == Call::kWaitForDownload) {
+      for (size_t kind = 0; kind < Call::kKinds && tokens != nullptr; ++kind) counts[kind].push_back(count[kind]);
+      tokens = &call;
+      count = {};
+      begun = false;
     }
+    ++count[call.kind];
+    if (begun || tokens == nullptr || (call.kind != Call::kLaunch && call.kind != Call::kReplay)) continue;
+    begun = true;
+    gaps.push_back(std::chrono::duration<double>(call.at - tokens->at).count());
   }
-  for (double& count : all.calls) count /= static_cast<double>(std::max<size_t>(gaps.size(), 1));
-  all.gap = bench::median(gaps);
+  Asked all{.gap = bench::median(gaps)};
+  for (size_t kind = 0; kind < Call::kKinds; ++kind) all.calls[kind] = bench::median(counts[kind]);
   return all;
 }
 
 Result<boost::json::object> measure(const Variant& variant, const std::string& model, int32_t sequences) {
-  constexpr int64_t kInput = 512;
-  constexpr int64_t kOutput = 448;
+  constexpr int64_t kInput = 256;
+  constexpr int64_t kOutput = 768;
+  constexpr int64_t kBatches = 4;
   EngineConfig config{.model = model, .skip_tokenizer_init = true};
   config.load_format = "dummy";
   config.device = "cuda";
@@ -75,20 +78,21 @@ Result<boost::json::object> measure(const Variant& variant, const std::string& m
   config.max_num_batched_tokens = 8192;
   config.async_scheduling = variant.async_scheduling;
   config.enforce_eager = variant.enforce_eager;
-  config.flight_recorder_steps = static_cast<int32_t>(kOutput);
+  config.flight_recorder_steps = static_cast<int32_t>(kBatches * kOutput);
   QUIRE_ASSIGN_OR_RETURN(auto executor, cli::make_executor(config));
   QUIRE_ASSIGN_OR_RETURN(auto engine, engine::Engine::create(config, std::move(executor)));
   const bench::LatencyOptions options{.input_len = kInput,
                                       .output_len = kOutput,
                                       .batch_size = sequences,
                                       .num_iters_warmup = 0,
-                                      .num_iters = 1,
+                                      .num_iters = kBatches,
                                       .disable_detokenize = true};
   QUIRE_ASSIGN_OR_RETURN(const bench::LatencyResult result,
                          bench::run_latency(*engine, options, [](const std::string&) {}));
   const bench::DecodeSteps& steps = result.decode_steps;
   engine.reset();
-  const Asked all = asked(cuda_on_host::calls(), static_cast<size_t>(steps.count));
+  if (steps.count == 0) return internal_error("answers ended before all requests were there: run it again, alone");
+  const Asked all = asked(cuda_on_host::calls());
   cuda_on_host::calls().clear();
   std::printf("%-22s %s", variant.name, bench::decode_steps_line(steps).c_str());
   std::printf("%-22s   a step's tokens to the call that begins the next: %.1f us; calls a step:", "", all.gap * 1e6);
@@ -97,7 +101,7 @@ Result<boost::json::object> measure(const Variant& variant, const std::string& m
   boost::json::object calls;
   for (size_t kind = 0; kind < std::size(kNames); ++kind) {
     calls[kNames[kind]] = bench::figure(all.calls[kind]);
-    std::printf(" %.1f %s%s", all.calls[kind], kNames[kind], kind + 1 < std::size(kNames) ? "," : "\n");
+    std::printf(" %.0f %s%s", all.calls[kind], kNames[kind], kind + 1 < std::size(kNames) ? "," : "\n");
   }
   boost::json::object told = bench::decode_steps_json(steps);
   told["variant"] = variant.name;

@@ -4,8 +4,10 @@
 #
 #     FOLDER/run.sh RESULTS [MODEL.gguf]
 #
-# It holds the programs (built for $QUIRE_CUDA_ARCHITECTURES, 90a-real), their libraries that such a machine may lack, the
-# tiny checkpoints and the shapes of bench/shapes. Made without a card. run.sh writes RESULTS/summary.json.
+# MODEL is the default one, SmolLM2-135M-Instruct.Q4_1.gguf, for which the folder has no room: without it the parts that
+# want it are skipped by name. The folder holds the programs (built for $QUIRE_CUDA_ARCHITECTURES, 90a-real), their
+# libraries that such a machine may lack, the tiny checkpoints, the record of the model's answers and the shapes of
+# bench/shapes. Made without a card. run.sh writes RESULTS/summary.json.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 cd "$quire_root"
@@ -15,11 +17,11 @@ build=build/cuda-check-build
 open_log cuda_check.log
 step "configuring" cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DQUIRE_CUDA=ON -DQUIRE_BUILD_EXAMPLES=OFF \
   -DQUIRE_BUILD_BENCHMARKS=OFF -DQUIRE_FLASHINFER=ON "-DQUIRE_CUDA_ARCHITECTURES=${QUIRE_CUDA_ARCHITECTURES:-90a-real}" -DQUIRE_TEST_DATA=data
-step "building" cmake --build "$build" --target quire test_ops test_runner
+step "building" cmake --build "$build" --target quire test_ops test_runner test_engine_cuda
 
 rm -rf "$folder"
-mkdir -p "$folder/bin" "$folder/lib" "$folder/data/e2e" "$folder/shapes"
-for program in "$build/src/cli/quire" "$build/tests/test_ops" "$build/tests/test_runner"; do
+mkdir -p "$folder/bin" "$folder/lib" "$folder/data/e2e" "$folder/data/tokenizers" "$folder/shapes"
+for program in "$build/src/cli/quire" "$build"/tests/test_{ops,runner} "$build/tests/cuda_on_host/test_engine_cuda"; do
   strip -o "$folder/bin/$(basename "$program")" "$program"
   # What is no part of every Linux with a C++ compiler goes along.
   ldd "$program" | awk '$3 ~ /^\// && $3 !~ /\/lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|resolv)\.so/ {print $3}' |
@@ -27,9 +29,10 @@ for program in "$build/src/cli/quire" "$build/tests/test_ops" "$build/tests/test
 done
 # Programs shrink to a third.
 tar -C "$folder" --remove-files -czf "$folder/programs.tar.gz" bin lib
-cp -r tests/data/e2e/tiny "$folder/data/e2e/tiny"
+cp -r tests/data/e2e/tiny tests/data/e2e/smollm2.json "$folder/data/e2e/"
+cp tests/data/tokenizers/small_bpe.json "$folder/data/tokenizers/"
 cp -r bench/shapes/*/ "$folder/shapes/"
-cp scripts/cuda_check/run.sh scripts/cuda_check/summary.py "$folder/"
+cp scripts/cuda_check/run.sh scripts/cuda_check/*.py tests/e2e/harness.py tests/e2e/recorded_answers.py "$folder/"
 git log -1 --format=%H >"$folder/commit" 2>/dev/null || true
 size=$(du -sm "$folder" | cut -f1)
 say "$folder: $size MiB"

@@ -73,6 +73,7 @@ struct Engine::Impl {
   void collect();
   void note_timings(const runner::StepTimings& timings, const StepPlan& plan);
   void commit(InFlight& done, StepResult result);
+  void deliver_committed(StepRecord* record);
   void deliver(SequenceId id, TokenEvent event);
   void abort_all(const Status& reason, FinishReason finish);
   void publish_stats();
@@ -89,8 +90,9 @@ struct Engine::Impl {
   std::priority_queue<Deadline, std::vector<Deadline>, std::greater<>> deadlines;
   std::list<InFlight> in_flight;  // submitted to the executor, the oldest first; their plans must not move
   std::list<InFlight> spare;
-  std::unique_ptr<runner::Executor> executor;  // goes before the plans it may still be at work on
-  sched::SchedulerStats seen;                  // as of the last look
+  std::vector<sched::CommitEvent> undelivered;  // of the last step collected, until the next one is submitted
+  std::unique_ptr<runner::Executor> executor;   // goes before the plans it may still be at work on
+  sched::SchedulerStats seen;                   // as of the last look
   sched::PreemptionCosts costs;
   std::unique_ptr<TraceWriter> trace;
 

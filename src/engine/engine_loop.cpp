@@ -57,6 +57,7 @@ void Engine::Impl::loop() {
 // Phase "accept": new requests and cancels since the last step. Waits for some when there is nothing else to do. False:
 // the engine is to stop.
 bool Engine::Impl::accept() {
+  if (!scheduler.has_work()) deliver_committed(nullptr);
   std::deque<Submission> fresh;
   std::vector<SequenceId> gone;
   bool reset = false;
@@ -113,6 +114,7 @@ void Engine::Impl::admit(Submission submission) {
 
 // Ends an answer before its time; all answers of a beam search together.
 void Engine::Impl::cancel(SequenceId id, FinishReason finish, const Status& error) {
+  deliver_committed(nullptr);  // what came before
   const auto found = active.find(id);
   if (found == active.end()) return;
   const SequenceId first = found->second.group;
@@ -140,6 +142,7 @@ bool Engine::Impl::expire() {
 // One step through its phases. False: nothing to do now.
 bool Engine::Impl::step() {
   plan_ahead();
+  deliver_committed(in_flight.empty() ? nullptr : &in_flight.front().record);
   if (in_flight.empty()) return false;
   collect();
   publish_stats();
@@ -246,16 +249,24 @@ void Engine::Impl::note_timings(const runner::StepTimings& timings, const StepPl
 
 void Engine::Impl::commit(InFlight& done, StepResult result) {
   if (trace) trace->committed(result);
-  std::vector<sched::CommitEvent> events;
+  QUIRE_CHECK(undelivered.empty());
   {
     const PhaseTimer timer(engine_metrics, Phase::kCommit, &done.record);
-    events = scheduler.commit(done.plan, std::move(result));
+    undelivered = scheduler.commit(done.plan, std::move(result));
   }
 #ifndef NDEBUG
   scheduler.check_invariants();
 #endif
-  const PhaseTimer timer(engine_metrics, Phase::kDeliver, &done.record);
-  for (sched::CommitEvent& committed : events) deliver(committed.id, std::move(committed.event));
+}
+
+// What the last step's result meant for its consumers. They are told when the next step is under way: a device does not
+// stand still for it. record: of the step that it is done beside.
+void Engine::Impl::deliver_committed(StepRecord* record) {
+  if (undelivered.empty()) return;
+  const PhaseTimer timer(engine_metrics, Phase::kDeliver, record);
+  for (sched::CommitEvent& committed : std::exchange(undelivered, {})) {
+    deliver(committed.id, std::move(committed.event));
+  }
 }
 
 void Engine::Impl::deliver(SequenceId id, TokenEvent event) {
@@ -281,6 +292,7 @@ void Engine::Impl::deliver(SequenceId id, TokenEvent event) {
 
 void Engine::Impl::abort_all(const Status& reason, FinishReason finish) {
   std::deque<Submission> fresh;
+  deliver_committed(nullptr);
   {
     const std::lock_guard lock(inbox->mutex);
     stopping = true;
