@@ -287,6 +287,8 @@ TEST_P(PagedAttentionOnTensorCores, ManyQueriesAreAsNearAsTheirRoundingLeavesThe
   const auto& [card, dtype] = GetParam();
   const auto backend = cards::make_card(2, {.attention = card.substr(card.find('_') + 1)});
   if (backend == nullptr) GTEST_SKIP() << "this machine lacks " << card;
+  if (dtype == DType::kF8E4M3 && card == "cuda_flashinfer" && cards::is_played("cuda"))
+    GTEST_SKIP() << "takes a played card long; tests/ops_cuda shows the same";
   auto reference = make_reference_backend();
   Random random(13);
   const std::vector<int32_t> ends = {1, 17, 70, 130, 200};
