@@ -164,10 +164,12 @@ class Sequences {
       recorded.context_lengths.host = longest.data();
       const std::vector<BlockId> no_blocks(tables_.size(), 0);
       recorded.block_tables.host = no_blocks.data();
-      auto made = backend.record([&] {
-        backend(recorded);
-        backend(recorded);  // a second layer, of the same plan
-      });
+      auto made = backend.record(
+          [&] {
+            backend(recorded);
+            backend(recorded);  // a second layer, of the same plan
+          },
+          /*renews_attention=*/false);
       ASSERT_TRUE(made.ok()) << made.status().message();
       for (const std::vector<Part>& parts : all) {
         with_args(parts, [&](const PagedAttentionArgs& other) {
@@ -179,7 +181,7 @@ class Sequences {
           copy(other.context_lengths.device, args.context_lengths.device, sequences * sizeof(int32_t));
           const auto tokens = static_cast<size_t>(args.query_offsets.host[sequences]);
           std::copy_n(other.queries, tokens * static_cast<size_t>(row() + 7), const_cast<float*>(args.queries));
-          backend.replay(**made);
+          backend.replay(**made, [](PagedAttentionArgs&) {});
           backend.synchronise();
           std::copy_n(args.out, tokens * static_cast<size_t>(row()), other.out);
           std::vector<float> expected(tokens * static_cast<size_t>(row()));
