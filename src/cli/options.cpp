@@ -137,9 +137,8 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
   app.add_flag("--batch-invariant", config.batch_invariant,
                "On a card: answers do not depend on their company; prompts take longer (a CPU always does so)")
       ->group(kMachine);
-  app.add_option(
-         "--attention-backend", config.attention_backend,
-         "On a card: kernels of attention: auto, native (quire's own), flashinfer, or for prompts fa3 (Hopper)")
+  app.add_option("--attention-backend", config.attention_backend,
+                 "On a card: kernels of attention: auto, native (quire's own), flashinfer, or for prompts fa3 (Hopper)")
       ->group(kMachine)
       ->capture_default_str();
   app.add_flag("--enforce-eager", config.enforce_eager, "On a card: record and replay no steps (no CUDA graphs)")

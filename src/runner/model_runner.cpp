@@ -25,8 +25,11 @@ struct RowOutcome {
 
 namespace {
 
+double seconds_between(std::chrono::steady_clock::time_point begin, std::chrono::steady_clock::time_point end) {
+  return std::chrono::duration<double>(end - begin).count();
+}
 double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return seconds_between(start, std::chrono::steady_clock::now());
 }
 
 RowOutcome consume_row(const LogitRow& row, SequenceState& state, std::span<float> logits,
@@ -223,13 +226,11 @@ ExecutedStep ModelRunner::finish() {
   if (!step.chosen_on_device && step.num_drawn > 0) draw(step);
   std::vector<LogitRow> refused;
   if (step.chosen_on_device || step.num_drawn > 0) {
-    const auto drawn = std::chrono::steady_clock::now();
+    const auto asked = std::chrono::steady_clock::now();
     device_sampler_->finish(step.drawn);
-    done.timings.wait = seconds_since(drawn);
-    const auto now = std::chrono::steady_clock::now();
-    const std::chrono::duration<double> computed = now - std::max(step.begun, tokens_there_);
-    done.timings.computed = computed.count();
-    tokens_there_ = now;
+    const auto begun = std::max(step.begun, std::exchange(tokens_there_, std::chrono::steady_clock::now()));
+    done.timings.wait = seconds_between(asked, tokens_there_);
+    done.timings.computed = seconds_between(begun, tokens_there_);
     refused = take_drawn(step, done.result);
   }
   const std::span<const LogitRow> others = std::span(step.rows).subspan(step.num_drawn);
