@@ -40,12 +40,16 @@ part() {
   fi
   timeout -k 5 "$limit" "$@" >"$results/$name.txt" 2>&1 || code=$?
   local reason=""
-  if ((code == 124 || code == 137)); then reason="longer than $limit s"; fi
+  if ((code == 124 || code == 137)); then
+    reason="longer than $limit s"
+  elif ((code != 0)); then
+    reason=$(grep -v '^ *$' "$results/$name.txt" | tail -n 1 | cut -c1-300)
+  fi
   echo "$name $code $((SECONDS - started)) $reason" >>"$results/parts.txt"
   if ((code == 0)); then
     echo "$name: passed, $((SECONDS - started)) s"
   else
-    echo "$name: FAILED, exit code $code${reason:+ ($reason)}, $((SECONDS - started)) s"
+    echo "$name: FAILED, exit code $code, $((SECONDS - started)) s${reason:+: $reason}"
     tail -n 12 "$results/$name.txt"
   fi
   summarise
@@ -139,7 +143,7 @@ latency deepseek_v2_lite_64 deepseek-v2-lite 60 64 512 32 1 --max-num-batched-to
 # What a test does not see: accesses outside of what was allocated.
 if command -v compute-sanitizer >/dev/null; then
   tests sanitizer_model 90 '*TinyModels.LogitsAndPromptLogprobs*/llama_cuda' compute-sanitizer --error-exitcode 9 bin/test_runner
-  tests sanitizer_attention 60 '*TensorCores*cuda_f*_F16' compute-sanitizer --error-exitcode 9 bin/test_ops
+  tests sanitizer_attention 60 '*TensorCores*cuda_*_F16' compute-sanitizer --error-exitcode 9 bin/test_ops
 else
   skip sanitizer_model "this machine has no compute-sanitizer"
   skip sanitizer_attention "this machine has no compute-sanitizer"

@@ -80,6 +80,7 @@ class CudaCheck(unittest.TestCase):
                 code, summary = self.check(results, seconds=8)
                 self.assertEqual(code, 1)
                 self.assertEqual(summary["parts"]["ops"]["status"], "failed", self.output)
+                self.assertIn("skipped" if results else "selects no test", summary["parts"]["ops"]["reason"])
 
     def test_parts_without_time_are_skipped_by_name(self):
         code, summary = self.check(seconds=0)
