@@ -7,16 +7,15 @@
 namespace quire {
 
 enum class ActivationDType : uint8_t {
-  // kInt8, but kInt16 for the head and down projections where their codes have 8 bits; kBFloat16 where the processor
-  // has
-  // products of it.
-  kAuto,
+  kAuto,     // kInt12 for quantised weights; floats for F32, F16 and BF16
   kFloat32,  // not rounded
   // 8 bits with a scale for every 16 values; with AVX2 kInt16 for codes of more than 6 bits, which leave no room for
   // sums.
   kInt8,
+  // About 12 bits (with AVX2 11) with a scale for every 32 values; with AVX2 kInt16 for codes of more than 5 bits.
+  kInt12,
   kInt16,     // 16 bits with a scale for every 32 values
-  kBFloat16,  // 8 significant bits each; quantised weights as with kAuto
+  kBFloat16,  // 8 significant bits each for weights of BF16; quantised weights as with kAuto
 };
 
 }  // namespace quire

@@ -101,6 +101,100 @@ std::vector<float> rounded(std::vector<float> x, size_t run, float levels) {
   return x;
 }
 
+// Bits of a code as products see it.
+int code_bits(DType dtype) {
+  switch (dtype) {
+    case DType::kQ2_K:
+    case DType::kTQ1_0:
+    case DType::kTQ2_0:
+      return 2;
+    case DType::kQ3_K:
+      return 3;
+    case DType::kQ4_0:
+    case DType::kQ4_1:
+    case DType::kQ4_K:
+      return 4;
+    case DType::kQ5_0:
+    case DType::kQ5_1:
+    case DType::kQ5_K:
+    case DType::kMXFP4:
+    case DType::kNVFP4:
+    case DType::kIQ3_S:
+    case DType::kIQ1_S:
+    case DType::kIQ1_M:
+      return 5;
+    case DType::kQ6_K:
+    case DType::kIQ3_XXS:
+      return 6;
+    default:
+      return 8;
+  }
+}
+size_t steps_of_a_scale(DType dtype) {
+  switch (dtype) {
+    case DType::kQ2_K:
+    case DType::kQ3_K:
+    case DType::kQ6_K:
+    case DType::kNVFP4:
+    case DType::kIQ2_XS:
+    case DType::kIQ2_S:
+    case DType::kIQ1_M:
+      return 16;
+    default:
+      return 32;
+  }
+}
+
+// Points (l, factor * l) modulo `step`, as two values that share a byte are rounded to: linear_lattice.kernels.cpp.
+struct Lattice {
+  int step;
+  int factor;
+  int most;  // whole steps that the largest value has
+};
+constexpr Lattice kWholeSums{256, 16, 119};
+constexpr Lattice kWholeSumsOfFiveBits{256, 7, 123};
+constexpr Lattice kSmallSums{128, 7, 123};
+constexpr Lattice kSmallSumsOfFiveBits{64, 7, 123};
+
+// The point next to (x1, x2) * step, in the floats of the kernels, so that ties are theirs.
+std::pair<int, int> nearest_point(const Lattice& lattice, float x1, float x2) {
+  const auto whole = [](float x) { return static_cast<int>(std::nearbyint(x)); };
+  if (lattice.factor == 7) {
+    const int unit = lattice.step / 64;
+    const int a = whole((x2 * 9.0f + x1) * static_cast<float>(unit));
+    const int b = whole(x1 * 7.0f - x2);
+    return {a + 9 * unit * b, 7 * a - unit * b};
+  }
+  const int second = whole(x2 * 16.0f);
+  const int lower = second & 15;
+  return {whole(std::fma(static_cast<float>(lower), -0.0625f, x1 * 16.0f)) * 16 + lower, second * 16};
+}
+
+// x as the product sees it: pairs of values `span` / 2 apart at points of the lattice.
+std::vector<float> on_lattice(std::vector<float> x, const Lattice& lattice, size_t span, size_t steps) {
+  for (size_t group = 0; group < x.size(); group += steps) {
+    float most = 0;
+    for (size_t i = group; i < group + steps; ++i) most = std::max(most, std::fabs(x[i]));
+    const float unit = most / static_cast<float>(lattice.most * lattice.step);
+    if (unit == 0) continue;
+    const float inverse = 1.0f / (unit * static_cast<float>(lattice.step));
+    for (size_t i = group; i < group + steps; ++i) {
+      if ((i - group) % span >= span / 2) continue;
+      float& first = x[i];
+      float& second = x[i + span / 2];
+      const auto [one, other] = nearest_point(lattice, first * inverse, second * inverse);
+      // It is a point of the lattice, and no coordinate is further than half a cell's side.
+      EXPECT_EQ((other - lattice.factor * one) % lattice.step, 0);
+      const float farthest = lattice.factor == 16 ? 8.1f : 0.6f + 9.0f / 128.0f * static_cast<float>(lattice.step);
+      EXPECT_LT(std::fabs(static_cast<float>(one) * unit - first), unit * farthest);
+      EXPECT_LT(std::fabs(static_cast<float>(other) * unit - second), unit * std::max(farthest, 5.7f));
+      first = static_cast<float>(one) * unit;
+      second = static_cast<float>(other) * unit;
+    }
+  }
+  return x;
+}
+
 // Numbers rounded to the nearest of bfloat16, ties to even.
 std::vector<float> as_bfloat16(std::vector<float> x) {
   for (float& value : x) {
@@ -133,6 +227,8 @@ std::string_view name_of(ActivationDType dtype) {
       return "float32";
     case ActivationDType::kInt8:
       return "int8";
+    case ActivationDType::kInt12:
+      return "int12";
     case ActivationDType::kInt16:
       return "int16";
     case ActivationDType::kBFloat16:
@@ -150,6 +246,7 @@ std::vector<LinearCase> linear_cases() {
       if (dtype == DType::kBF16) cases.push_back({isa, dtype, ActivationDType::kBFloat16});
       if (is_plain(dtype)) continue;
       cases.push_back({isa, dtype, ActivationDType::kInt16});
+      cases.push_back({isa, dtype, ActivationDType::kInt12});
       // With AVX2 products of two bytes have no room in the sums.
       if (!has_byte_codes(dtype) || isa != "avx2") cases.push_back({isa, dtype, ActivationDType::kInt8});
     }
@@ -169,6 +266,19 @@ class LinearTest : public ::testing::TestWithParam<LinearCase> {
   std::unique_ptr<Backend> make(int threads = 2) const {
     return testing::make_backend(isa(), threads, GetParam().activation_dtype);
   }
+  // Codes of 6 bits meet a part of a value by their upper bits alone.
+  double tolerance() const {
+    return GetParam().activation_dtype == ActivationDType::kInt12 && code_bits(dtype()) == 6 ? 6e-3 : 5e-5;
+  }
+  std::vector<float> seen_on_lattice(const std::vector<float>& x) const {
+    const int bits = code_bits(dtype());
+    if (isa() == "avx2") {
+      if (bits > 5) return rounded(x, 32, 32767.0f);  // there is none
+      return on_lattice(x, bits > 4 ? kSmallSumsOfFiveBits : kSmallSums, 16, 16);
+    }
+    if (bits > 6) return rounded(x, 32, 32767.0f);
+    return on_lattice(x, bits > 4 ? kWholeSumsOfFiveBits : kWholeSums, steps_of_a_scale(dtype()), 32);
+  }
   // The rows that the product is of, num_rows of them.
   std::vector<float> as_seen(const std::vector<float>& x, int64_t num_rows) const {
     // A card rounds many rows as its weights are.
@@ -177,6 +287,8 @@ class LinearTest : public ::testing::TestWithParam<LinearCase> {
     switch (GetParam().activation_dtype) {
       case ActivationDType::kInt8:
         return rounded(x, 16, 127.0f);
+      case ActivationDType::kInt12:
+        return seen_on_lattice(x);
       case ActivationDType::kInt16:
         return rounded(x, 32, 32767.0f);
       case ActivationDType::kBFloat16:
@@ -237,7 +349,7 @@ TEST_P(LinearTest, AgreesWithTheReferenceOverShapes) {
         const float* maybe_bias = rows % 2 == 0 ? bias.data() : nullptr;
         EXPECT_LT(largest_difference(product(*backend, *weight, x, 0, rows, maybe_bias),
                                      oracle.product(as_seen(x, rows), rows, maybe_bias)),
-                  5e-5)
+                  tolerance())
             << "k " << k << ", n " << n << ", rows " << rows;
       }
     }

@@ -270,7 +270,7 @@ class CpuBackend final : public Backend {
   }
 
   // How the rows that meet a weight of this format are kept.
-  Activations activations_for(DType dtype, bool precise = false) const {
+  Activations activations_for(DType dtype) const {
     const auto has = [&](Activations activations) {
       return kernels_.linear[activations][static_cast<size_t>(dtype)] != nullptr;
     };
@@ -281,9 +281,9 @@ class CpuBackend final : public Backend {
       return wanted ? kBFloat16Rows : kFloatRows;
     }
     if (!has(kWordRows)) return kFloatRows;
-    if (activation_dtype_ == ActivationDType::kInt16 || !has(kByteRows)) return kWordRows;
-    const bool exact_codes = panel_layout(dtype)->low_bits == 8;  // what makes finer rows worth their time
-    return precise && exact_codes && activation_dtype_ == ActivationDType::kAuto ? kWordRows : kByteRows;
+    const bool bytes = activation_dtype_ == ActivationDType::kInt8 && has(kByteRows);
+    if (bytes) return kByteRows;
+    return activation_dtype_ != ActivationDType::kInt16 && has(kLatticeRows) ? kLatticeRows : kWordRows;
   }
   // Whether a row of activations for a weight of this format and width has room.
   Status check_width(const TensorView& weight, DType dtype) const {
@@ -337,7 +337,7 @@ class CpuBackend final : public Backend {
 void CpuBackend::run(const LinearArgs& args) {
   if (args.num_rows == 0) return;
   const auto& weight = static_cast<const PackedPanels&>(*args.weight);
-  const Activations activations = activations_for(weight.dtype(), args.precise);
+  const Activations activations = activations_for(weight.dtype());
   const int64_t k = weight.columns();
   const int64_t row_bytes = spread_row_bytes(coded_row_bytes(activations, k));
   if (activations == kFloatRows && (!rows_collide(args.x_stride * 4, args.num_rows) || row_bytes > kCodedRowsBytes)) {

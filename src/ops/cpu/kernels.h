@@ -24,9 +24,12 @@ inline constexpr float kF8E4M3PanelFactor = 256.0f;
 inline constexpr int kLinearScratchFloats = 1024 * kTileColumns;
 
 // What the rows of a matrix product are made of: floats, floats rounded to whole numbers with a scale for every 16
-// (bytes) or 32 (words) of them, or bfloat16, whose products are of pairs.
-enum Activations : int { kFloatRows, kByteRows, kWordRows, kBFloat16Rows };
-inline constexpr int kNumActivations = 4;
+// (bytes) or 32 (words) of them, pairs of floats rounded to points of a lattice (linear_lattice.kernels.cpp), or
+// bfloat16, whose products are of pairs.
+enum Activations : int { kFloatRows, kByteRows, kWordRows, kLatticeRows, kBFloat16Rows };
+inline constexpr int kNumActivations = 5;
+
+inline constexpr int64_t kLatticeGroupBytes = 64;  // of 32 values, at most
 
 // Bytes of a row of k values.
 constexpr int64_t coded_row_bytes(Activations activations, int64_t k) {
@@ -37,6 +40,8 @@ constexpr int64_t coded_row_bytes(Activations activations, int64_t k) {
       return k / 16 * 8 + k;
     case kWordRows:
       return k / 16 * 8 + 2 * k;
+    case kLatticeRows:
+      return k / 32 * kLatticeGroupBytes;
     case kBFloat16Rows:
       return (k + 1) / 2 * 4;
   }

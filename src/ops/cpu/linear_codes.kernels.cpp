@@ -7,21 +7,13 @@
 // bits: 8 * 31 * 127 is less than 2^15. Where codes have an offset, sums begin at -offset * sum(q), so that what counts
 // is 8 * 32 * 127: it fits again, and what runs over on the way comes back. Elsewhere sums have 32 bits, and codes of 8
 // bits and a sign are multiplied as if they were 128 more.
+#include "ops/cpu/across_lanes.h"
+#include "ops/cpu/code_products.h"
 #include "ops/cpu/isa_kernels.h"
-#include "ops/cpu/linear_tile.h"
 
 namespace quire::ops::cpu::QUIRE_ISA {
 namespace {
 
-// Without instructions for them products are loops over lanes, and more of them at once only make longer code.
-#if defined(__AVX2__)
-constexpr bool kHasByteProducts = true;
-#else
-constexpr bool kHasByteProducts = false;
-#endif
-constexpr int kUnrolledQuads = kHasByteProducts ? 8 : 1;
-
-constexpr int kPanelTiles = kPanelColumns / kTileColumns;
 constexpr int kHalf = 16;  // steps that share a scale of an 8-bit row
 
 // What codes are above their values where they meet 8-bit rows.
@@ -30,12 +22,6 @@ constexpr int kByteOffset = Format::kSigned ? 128 : Format::kOffset;
 
 // A coded row of k steps is: for each 16 of them the scale dx; for each 16 a sum (a float, or what whole-number sums
 // begin with); then the numbers.
-QUIRE_INLINE float float_at(const uint8_t* p) {
-  float value;
-  std::memcpy(&value, p, sizeof(value));
-  return value;
-}
-
 // Where the parts of a coded row of k steps begin.
 QUIRE_INLINE int64_t sums_offset(int64_t k) {
   return k / kHalf * 4;
@@ -123,6 +109,8 @@ struct ByteGroup {
     if constexpr (Format::kMinSteps == kHalf) {
       add_mins<R, V>(scales, 0, rows, k, step, sums);
       add_mins<R, V>(scales, 1, rows, k, step + kHalf, sums);
+    } else if constexpr (Format::kMinSteps == 32) {
+      add_mins<R, V>(scales, 0, rows, k, step, sums);
     }
   }
 };
@@ -175,66 +163,9 @@ struct WordGroup {
       }
       if constexpr (Format::kMinSteps == kHalf) add_mins<R, V>(scales, begin / 4, rows, k, step + begin * 4, sums);
     }
+    if constexpr (Format::kMinSteps == 32) add_mins<R, V>(scales, 0, rows, k, step, sums);
   }
 };
-
-// R rows of T tiles of a panel, from `tile` on, over all of k. Blocks are read in the order in which they lie.
-template <class Format, template <class, int, int> class Group, int R, int T>
-QUIRE_INLINE void sum_tiles(const LinearTile& t, int64_t row, int64_t panel, int tile) {
-  constexpr int V = kTileVectors;
-  const uint8_t* block = t.panels + panel * t.panel_bytes + tile * Format::kBlockBytes;
-  const uint8_t* rows[R];
-  for (int r = 0; r < R; ++r) rows[r] = t.rows + (row + r) * t.row_bytes;
-  FW sums[T][R][V] = {};
-  for (int64_t step = 0; step < t.k; step += Format::kBlock) {
-    if (row == 0) prefetch_ahead<T == kPanelTiles, kIntoSecond>(block, kPanelTiles * Format::kBlockBytes);
-    for (int i = 0; i < T; ++i) {
-      const uint8_t* const of_tile = block + i * Format::kBlockBytes;
-      for (int group = 0; group < Format::kBlock / 32; ++group) {
-        Scales scales[V];
-        for (int v = 0; v < V; ++v) scales[v] = Format::scales(of_tile, group, v);
-        const int64_t at = step + group * 32;
-        Group<Format, R, V>::add(of_tile, group, scales, rows, t.k, at, sums[i]);
-        if constexpr (Format::kMinSteps == 32) add_mins<R, V>(scales, 0, rows, t.k, at, sums[i]);
-      }
-    }
-    block += kPanelTiles * Format::kBlockBytes;
-  }
-  for (int i = 0; i < T; ++i) store_sums(t, row, panel * kPanelColumns + (tile + i) * kTileColumns, sums[i]);
-}
-
-// Few rows are bound by memory, which is then read straight ahead; more rows find the panel in the first cache, and a
-// tile a time leaves room for their sums in the registers. With large codes memory bounds more of them.
-template <class Format>
-constexpr int kGroupBytes = Format::kBlockBytes / (Format::kBlock / 32);  // of 32 steps of a tile
-template <class Format>
-constexpr int kStreamedRows = !kHasByteProducts                                ? 0
-                              : kTileVectors == 1 && kGroupBytes<Format> > 400 ? 4
-                                                                               : 2;
-
-template <class Format, template <class, int, int> class Group>
-struct Panel {
-  template <int R>
-  struct Rows {
-    static void run(int64_t row, const LinearTile& t, int64_t panel) {
-      if constexpr (R <= kStreamedRows<Format>) {
-        sum_tiles<Format, Group, R, kPanelTiles>(t, row, panel, 0);
-      } else {
-        for (int tile = 0; tile < kPanelTiles; ++tile) sum_tiles<Format, Group, R, 1>(t, row, panel, tile);
-      }
-    }
-  };
-};
-
-// Whole-number sums of these rows and a tile fill half the registers; the floats are added to once in 16 or 32 steps
-// and may lie in memory.
-constexpr int kMostRows = !kHasByteProducts ? 1 : kTileVectors == 1 ? 8 : 4;
-
-template <class Format, template <class, int, int> class Group>
-void linear(const LinearTile& t) {
-  for (int64_t panel = 0; panel < t.num_panels; ++panel)
-    in_even_groups<Panel<Format, Group>::template Rows, kMostRows>(t.num_rows, t, panel);
-}
 
 // The largest magnitude of 16 numbers over `most`, in every lane; infinite or not a number where one of them is:
 // magnitudes are compared by their bits.
@@ -245,17 +176,10 @@ QUIRE_INLINE F8 scale_of(F8 a, F8 b, float most) {
   return (F8)larger(bits, swap_ones(bits)) / most;
 }
 
-// Below it a scale has no inverse; what is so small is taken for 0.
-constexpr float kLeastScale = 1e-37f;
-
 // To the nearest whole number, ties to even; |x| < 2^22.
 QUIRE_INLINE I8 rounded(F8 x) {
   const F8 shifter = broadcast(12582912.0f);  // 1.5 * 2^23
   return (I8)(x + shifter) - (I8)shifter;
-}
-
-QUIRE_INLINE void put(uint8_t* p, float value) {
-  std::memcpy(p, &value, sizeof(value));
 }
 
 QUIRE_INLINE F8 inverse_of(F8 dx) {
@@ -335,50 +259,6 @@ QUIRE_INLINE void code_groups(const float* x, uint8_t* scales, uint8_t* sums, in
 }
 
 #if QUIRE_WIDE_LANES == 16
-typedef int32_t I4 __attribute__((vector_size(16)));
-
-// Lane i of a quarter (four lanes) of the result: `combine` of what that quarter of the i-th vector has.
-template <class Combine>
-QUIRE_INLINE IW across_quarters(IW a, IW b, IW c, IW d, Combine combine) {
-  const auto halved = [&](IW v, IW w) {
-    return combine(__builtin_shufflevector(v, w, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29),
-                   __builtin_shufflevector(v, w, 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31));
-  };
-  const IW ab = halved(a, b);
-  const IW cd = halved(c, d);
-  return combine(__builtin_shufflevector(ab, cd, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29),
-                 __builtin_shufflevector(ab, cd, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31));
-}
-
-// Lane i of the result: `combine` of all lanes of v[i].
-template <class Combine>
-QUIRE_INLINE IW across_lanes(const IW (&v)[16], Combine combine) {
-  const auto halved = [&](IW a, IW b) {
-    return combine(__builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27),
-                   __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31));
-  };
-  IW fours[4];
-  for (int i = 0; i < 4; ++i) fours[i] = across_quarters(v[4 * i], v[4 * i + 1], v[4 * i + 2], v[4 * i + 3], combine);
-  return halved(halved(fours[0], fours[1]), halved(fours[2], fours[3]));
-}
-
-// The lowest bytes of four vectors one after the other.
-QUIRE_INLINE IW lowest_bytes(const IW (&v)[4]) {
-  I4 quarters[4];
-  for (int i = 0; i < 4; ++i) {
-#if defined(__AVX512F__)
-    quarters[i] = (I4)_mm512_maskz_cvtepi32_epi8(0xffff, (__m512i)v[i]);
-#else
-    int8_t bytes[16];
-    for (int lane = 0; lane < 16; ++lane) bytes[lane] = static_cast<int8_t>(v[i][lane]);
-    std::memcpy(&quarters[i], bytes, sizeof(bytes));
-#endif
-  }
-  const I8 lower = __builtin_shufflevector(quarters[0], quarters[1], 0, 1, 2, 3, 4, 5, 6, 7);
-  const I8 upper = __builtin_shufflevector(quarters[2], quarters[3], 0, 1, 2, 3, 4, 5, 6, 7);
-  return __builtin_shufflevector(lower, upper, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-}
-
 // What code_groups() makes of its groups, of up to sixteen of them.
 template <class Format, int kGroups>
 QUIRE_INLINE void code_many_groups(const float* x, uint8_t* scales, uint8_t* sums, int8_t* numbers) {

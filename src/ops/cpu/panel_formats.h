@@ -4,11 +4,13 @@
 // A format of codes says
 //   kBlock, kBlockBytes  steps of k and bytes of a block of a tile
 //   kOffset, kSigned     value = d * (code - kOffset) + m; codes are bytes, signed or not
+//   kCodeBits            bits of a code; 8 where it has a sign
 //   kScaleSteps          steps that share a d: 16 or 32
 //   kMinSteps            steps that share an m: 16, 32; 0: there is none
 //   scales(block, group, v)  d and m of both halves (16 steps each) of group `group` of 32 steps, of columns
 //                        [v * kWide, (v + 1) * kWide)
 //   quad(block, group, v, j)  four codes a column in the bytes of its 32-bit lane: steps 4j .. 4j + 3 of the group
+//   two_quads(block, group, v, j)  quads j and j + 4 in the lower and upper halves of the bytes, where memory has them so
 #pragma once
 
 #include "ops/cpu/kernels.h"
@@ -30,8 +32,11 @@ QUIRE_INLINE IW repeated(int byte) {
 }
 
 // 4-bit codes: quads j and j + 4 in the halves of the same bytes.
+QUIRE_INLINE IW nibble_pairs(const uint8_t* plane, int v, int j) {
+  return load_ints(plane + (j & 3) * kQuadBytes + v * 4 * kWide);
+}
 QUIRE_INLINE IW nibble_quad(const uint8_t* plane, int v, int j) {
-  const IW bytes = load_ints(plane + (j & 3) * kQuadBytes + v * 4 * kWide);
+  const IW bytes = nibble_pairs(plane, v, j);
   return (j < 4 ? bytes : bytes >> 4) & repeated(0x0f);
 }
 // 2-bit codes: quads 4p .. 4p + 3 in the quarters of the bytes of plane p; moved to bit `at`.
@@ -78,17 +83,20 @@ struct Q4_0Format {
   static constexpr int kBlock = 32;
   static constexpr int kBlockBytes = kHalves + 4 * kQuadBytes;
   static constexpr int kOffset = 8;
+  static constexpr int kCodeBits = 4;
   static constexpr bool kSigned = false;
   static constexpr int kScaleSteps = 32;
   static constexpr int kMinSteps = 0;
   QUIRE_INLINE Scales scales(const uint8_t* block, int, int v) { return same_scales(column_halves(block, v), FW{}); }
   QUIRE_INLINE IW quad(const uint8_t* block, int, int v, int j) { return nibble_quad(block + kHalves, v, j); }
+  QUIRE_INLINE IW two_quads(const uint8_t* block, int, int v, int j) { return nibble_pairs(block + kHalves, v, j); }
 };
 
 struct Q4_1Format {
   static constexpr int kBlock = 32;
   static constexpr int kBlockBytes = 2 * kHalves + 4 * kQuadBytes;
   static constexpr int kOffset = 0;
+  static constexpr int kCodeBits = 4;
   static constexpr bool kSigned = false;
   static constexpr int kScaleSteps = 32;
   static constexpr int kMinSteps = 32;
@@ -96,12 +104,14 @@ struct Q4_1Format {
     return same_scales(column_halves(block, v), column_halves(block + kHalves, v));
   }
   QUIRE_INLINE IW quad(const uint8_t* block, int, int v, int j) { return nibble_quad(block + 2 * kHalves, v, j); }
+  QUIRE_INLINE IW two_quads(const uint8_t* block, int, int v, int j) { return nibble_pairs(block + 2 * kHalves, v, j); }
 };
 
 struct Q5_0Format {
   static constexpr int kBlock = 32;
   static constexpr int kBlockBytes = kHalves + 5 * kQuadBytes;
   static constexpr int kOffset = 16;
+  static constexpr int kCodeBits = 5;
   static constexpr bool kSigned = false;
   static constexpr int kScaleSteps = 32;
   static constexpr int kMinSteps = 0;
@@ -115,6 +125,7 @@ struct Q5_1Format {
   static constexpr int kBlock = 32;
   static constexpr int kBlockBytes = 2 * kHalves + 5 * kQuadBytes;
   static constexpr int kOffset = 0;
+  static constexpr int kCodeBits = 5;
   static constexpr bool kSigned = false;
   static constexpr int kScaleSteps = 32;
   static constexpr int kMinSteps = 32;
@@ -130,6 +141,7 @@ struct Q8_0Format {
   static constexpr int kBlock = 32;
   static constexpr int kBlockBytes = kHalves + 8 * kQuadBytes;
   static constexpr int kOffset = 0;
+  static constexpr int kCodeBits = 8;
   static constexpr bool kSigned = true;
   static constexpr int kScaleSteps = 32;
   static constexpr int kMinSteps = 0;
@@ -143,6 +155,7 @@ struct IQ4_NLFormat {
   static constexpr int kBlock = 32;
   static constexpr int kBlockBytes = kHalves + 4 * kQuadBytes;
   static constexpr int kOffset = 0;
+  static constexpr int kCodeBits = 8;
   static constexpr bool kSigned = true;
   static constexpr int kScaleSteps = 32;
   static constexpr int kMinSteps = 0;
@@ -154,6 +167,7 @@ struct MXFP4Format {
   static constexpr int kBlock = 32;
   static constexpr int kBlockBytes = kTileColumns + 4 * kQuadBytes;
   static constexpr int kOffset = Mxfp4Levels::kOffset;
+  static constexpr int kCodeBits = 5;
   static constexpr bool kSigned = false;
   static constexpr int kScaleSteps = 32;
   static constexpr int kMinSteps = 0;
@@ -173,6 +187,7 @@ struct NVFP4Format {
   static constexpr int kGroupBytes = 2 * kTileColumns + 4 * kQuadBytes;
   static constexpr int kBlockBytes = 2 * kGroupBytes;
   static constexpr int kOffset = Mxfp4Levels::kOffset;
+  static constexpr int kCodeBits = 5;
   static constexpr bool kSigned = false;
   static constexpr int kScaleSteps = 16;
   static constexpr int kMinSteps = 0;
@@ -206,6 +221,7 @@ struct SuperBlock {
 
 struct Q2_KFormat : SuperBlock<2, 2 * kTileColumns, 2> {
   static constexpr int kOffset = 0;
+  static constexpr int kCodeBits = 2;
   static constexpr bool kSigned = false;
   static constexpr int kScaleSteps = 16;
   static constexpr int kMinSteps = 16;
@@ -244,6 +260,7 @@ struct SignedScalesSuperBlock : SuperBlock<1, 2 * kTileColumns, kPlaneQuads> {
 };
 
 struct Q3_KFormat : SignedScalesSuperBlock<3> {
+  static constexpr int kCodeBits = 3;
   static constexpr int kOffset = 4;
   QUIRE_INLINE IW quad(const uint8_t* block, int group, int v, int j) {
     return pair_quad<0>(codes(block, group), v, j) | bit_quad<2>(codes(block, group) + 2 * kQuadBytes, v, j);
@@ -251,6 +268,7 @@ struct Q3_KFormat : SignedScalesSuperBlock<3> {
 };
 
 struct Q6_KFormat : SignedScalesSuperBlock<6> {
+  static constexpr int kCodeBits = 6;
   static constexpr int kOffset = 32;
   QUIRE_INLINE IW quad(const uint8_t* block, int group, int v, int j) {
     return nibble_quad(codes(block, group), v, j) | pair_quad<4>(codes(block, group) + 4 * kQuadBytes, v, j);
@@ -273,10 +291,15 @@ struct FourOrFiveBitSuperBlock : SuperBlock<2, 2 * kTileColumns, kPlaneQuads> {
 };
 
 struct Q4_KFormat : FourOrFiveBitSuperBlock<4> {
+  static constexpr int kCodeBits = 4;
+  QUIRE_INLINE IW two_quads(const uint8_t* block, int group, int v, int j) {
+    return nibble_pairs(codes(block, group), v, j);
+  }
   QUIRE_INLINE IW quad(const uint8_t* block, int group, int v, int j) { return nibble_quad(codes(block, group), v, j); }
 };
 
 struct Q5_KFormat : FourOrFiveBitSuperBlock<5> {
+  static constexpr int kCodeBits = 5;
   QUIRE_INLINE IW quad(const uint8_t* block, int group, int v, int j) {
     return nibble_quad(codes(block, group), v, j) | bit_quad<4>(codes(block, group) + 4 * kQuadBytes, v, j);
   }
@@ -288,6 +311,7 @@ struct LevelsSuperBlock : SuperBlock<1, kSmallScales * kTileColumns, 4> {
   using Base = SuperBlock<1, kSmallScales * kTileColumns, 4>;
   static constexpr int kOffset = Levels::kOffset;
   static constexpr bool kSigned = kOffset == 0;
+  static constexpr int kCodeBits = kSigned ? 8 : kOffset == 32 ? 6 : 5;  // levels are below their offset
   static constexpr int kScaleSteps = kSmallScales == 2 ? 16 : 32;
   static constexpr int kMinSteps = 0;
   QUIRE_INLINE Scales scales(const uint8_t* block, int group, int v) {
@@ -316,6 +340,7 @@ using IQ1_MFormat = LevelsSuperBlock<Iq1Levels, 2>;
 // TQ1_0, too.
 struct TQ2_0Format : SuperBlock<1, 0, 2> {
   static constexpr int kOffset = TernaryLevels::kOffset;
+  static constexpr int kCodeBits = 2;
   static constexpr bool kSigned = false;
   static constexpr int kScaleSteps = 32;
   static constexpr int kMinSteps = 0;
@@ -330,6 +355,7 @@ struct Q8_KFormat {
   static constexpr int kBlock = 256;
   static constexpr int kBlockBytes = kHeadBytes + 8 * 8 * kQuadBytes;
   static constexpr int kOffset = 0;
+  static constexpr int kCodeBits = 8;
   static constexpr bool kSigned = true;
   static constexpr int kScaleSteps = 32;
   static constexpr int kMinSteps = 0;

@@ -211,8 +211,12 @@ QUIRE_INLINE IW total(Sums sums) {
 QUIRE_INLINE Sums add_products(Sums sums, IW weights, IW activations) {
   return settled((IW)_mm256_add_epi16((__m256i)sums, _mm256_maddubs_epi16((__m256i)weights, (__m256i)activations)));
 }
+template <int16_t kFactor>
+QUIRE_INLINE IW scaled_total(Sums sums) {
+  return (IW)_mm256_madd_epi16((__m256i)sums, _mm256_set1_epi16(kFactor));
+}
 QUIRE_INLINE IW total(Sums sums) {
-  return (IW)_mm256_madd_epi16((__m256i)sums, _mm256_set1_epi16(1));
+  return scaled_total<1>(sums);
 }
 #else
 QUIRE_INLINE Sums add_products(Sums sums, IW weights, IW activations) {
@@ -228,6 +232,10 @@ QUIRE_INLINE IW total(Sums sums) {
 constexpr bool kPairSums = true;
 #else
 constexpr bool kPairSums = false;
+template <int16_t kFactor>
+QUIRE_INLINE IW scaled_total(Sums sums) {
+  return total(sums) * kFactor;
+}
 #endif
 
 // Numbers of bfloat16 of which each lane has two: the second ones, the first ones.

@@ -30,6 +30,8 @@ Kernels make_kernels() {
       kernels.linear[activations][format] = whole_number_linear(activations, dtype);
       kernels.code_row[activations][format] = whole_number_code_row(activations, dtype);
     }
+    kernels.linear[kLatticeRows][format] = lattice_linear(dtype);
+    kernels.code_row[kLatticeRows][format] = lattice_code_row(dtype);
     kernels.dequantise[format] = dequantise_kernel(dtype);
   }
   constexpr auto kBF16 = static_cast<size_t>(DType::kBF16);

@@ -1,0 +1,57 @@
+// One number from each of many vectors at once: what is found by halving costs a few shuffles for all of them together.
+// Sets with 16 lanes alone. Included by *.kernels.cpp alone, as simd.h is.
+#pragma once
+
+#include "ops/cpu/simd_wide.h"
+
+#if QUIRE_WIDE_LANES == 16
+
+namespace quire::ops::cpu::QUIRE_ISA {
+
+typedef int32_t I4 __attribute__((vector_size(16)));
+
+// Lane i of a quarter (four lanes) of the result: `combine` of what that quarter of the i-th vector has.
+template <class Combine>
+QUIRE_INLINE IW across_quarters(IW a, IW b, IW c, IW d, Combine combine) {
+  const auto halved = [&](IW v, IW w) {
+    return combine(__builtin_shufflevector(v, w, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29),
+                   __builtin_shufflevector(v, w, 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31));
+  };
+  const IW ab = halved(a, b);
+  const IW cd = halved(c, d);
+  return combine(__builtin_shufflevector(ab, cd, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29),
+                 __builtin_shufflevector(ab, cd, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31));
+}
+
+// Lane i of the result: `combine` of all lanes of v[i].
+template <class Combine>
+QUIRE_INLINE IW across_lanes(const IW (&v)[16], Combine combine) {
+  const auto halved = [&](IW a, IW b) {
+    return combine(__builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27),
+                   __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31));
+  };
+  IW fours[4];
+  for (int i = 0; i < 4; ++i) fours[i] = across_quarters(v[4 * i], v[4 * i + 1], v[4 * i + 2], v[4 * i + 3], combine);
+  return halved(halved(fours[0], fours[1]), halved(fours[2], fours[3]));
+}
+
+// The lowest bytes of four vectors one after the other.
+QUIRE_INLINE IW lowest_bytes(const IW (&v)[4]) {
+  I4 quarters[4];
+  for (int i = 0; i < 4; ++i) {
+#if defined(__AVX512F__)
+    quarters[i] = (I4)_mm512_maskz_cvtepi32_epi8(0xffff, (__m512i)v[i]);
+#else
+    int8_t bytes[16];
+    for (int lane = 0; lane < 16; ++lane) bytes[lane] = static_cast<int8_t>(v[i][lane]);
+    std::memcpy(&quarters[i], bytes, sizeof(bytes));
+#endif
+  }
+  const I8 lower = __builtin_shufflevector(quarters[0], quarters[1], 0, 1, 2, 3, 4, 5, 6, 7);
+  const I8 upper = __builtin_shufflevector(quarters[2], quarters[3], 0, 1, 2, 3, 4, 5, 6, 7);
+  return __builtin_shufflevector(lower, upper, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+}
+
+}  // namespace quire::ops::cpu::QUIRE_ISA
+
+#endif
