@@ -21,8 +21,8 @@ Result<ActivationDType> parse_activation_dtype(std::string_view text) {
   if (text == "int12") return ActivationDType::kInt12;
   if (text == "int16") return ActivationDType::kInt16;
   if (text == "bfloat16") return ActivationDType::kBFloat16;
-  return invalid_argument("activation_dtype \"{}\" is not known; choose one of: auto, float32, bfloat16, int8, int12, int16",
-                          text);
+  return invalid_argument(
+      "activation_dtype \"{}\" is not known; choose one of: auto, float32, bfloat16, int8, int12, int16", text);
 }
 
 // Kernels of attention that only a card has.

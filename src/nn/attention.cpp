@@ -22,6 +22,7 @@ Attention::Attention(Loader& loader, const std::string& prefix, const AttentionC
 Attention::Attention(Loader& loader, const std::string& prefix, const AttentionConfig& config,
                      std::vector<Linear::Part> qkv, const Linear::Part& output)
     : config_(config), qkv_(loader, std::move(qkv), config.hidden_size), output_(loader, {output}, query_size(config)) {
+  qkv_.keep_inputs_precise();  // where rounding does most harm: docs/performance.md#accuracy
   if (config.qk_norm != QkNorm::kNone) {
     const bool per_head = config.qk_norm == QkNorm::kHead;
     const auto norm = [&](const char* name, int64_t whole) {

@@ -26,7 +26,7 @@ class Linear {
          WeightRole role = WeightRole::kProjection)
       : Linear(loader, std::vector<Part>{{prefix, out_features, bias}}, in_features, role) {}
 
-  // Its inputs have outliers, or its outputs decide much: they are not rounded to 8 bits where codes have 8.
+  // Its inputs have outliers, or its outputs decide much: ops::LinearArgs::precise.
   void keep_inputs_precise() { precise_ = true; }
 
   // x: [num_rows, in_features] -> out: [num_rows, out_features], both dense.

@@ -32,9 +32,7 @@ class GatedMlp final : public FeedForward {
         gate_up_(loader,
                  {{prefix + ".gate_proj", intermediate_size, bias}, {prefix + ".up_proj", intermediate_size, bias}},
                  hidden_size),
-        down_(loader, prefix + ".down_proj", intermediate_size, hidden_size, bias) {
-    down_.keep_inputs_precise();
-  }
+        down_(loader, prefix + ".down_proj", intermediate_size, hidden_size, bias) {}
 
   DType input_dtype(const ops::Backend& backend, int64_t num_tokens) const override {
     return gate_up_.input_dtype(backend, num_tokens);

@@ -16,7 +16,8 @@ struct LinearArgs {
   const float* bias = nullptr;           // [weight.rows()] or nullptr
   OutRows out;                           // [num_rows, weight.rows()], rows out_stride apart
   int64_t out_stride = 0;
-  bool precise = false;  // for logits and the like: x is not rounded to 8 bits where the weight's codes have 8
+  bool precise =
+      false;  // x has outliers, or out decides much: rounded as finely as the backend's ways of rounding allow
 };
 
 void check(const LinearArgs& args);

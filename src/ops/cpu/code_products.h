@@ -1,5 +1,5 @@
-// What products of rows of whole numbers with panels of codes share, whatever the rows are rounded to: the way through a
-// panel's blocks, and numbers in and out of coded rows. Included by *.kernels.cpp alone, as simd.h is.
+// What products of rows of whole numbers with panels of codes share, whatever the rows are rounded to: the way through
+// a panel's blocks, and numbers in and out of coded rows. Included by *.kernels.cpp alone, as simd.h is.
 #pragma once
 
 #include "ops/cpu/linear_tile.h"

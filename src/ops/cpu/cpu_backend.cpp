@@ -270,20 +270,16 @@ class CpuBackend final : public Backend {
   }
 
   // How the rows that meet a weight of this format are kept.
-  Activations activations_for(DType dtype) const {
+  Activations activations_for(DType dtype, bool precise = false) const {
     const auto has = [&](Activations activations) {
       return kernels_.linear[activations][static_cast<size_t>(dtype)] != nullptr;
     };
     if (activation_dtype_ == ActivationDType::kFloat32) return kFloatRows;
-    if (has(kBFloat16Rows)) {
-      const bool wanted = activation_dtype_ == ActivationDType::kBFloat16 ||
-                          (activation_dtype_ == ActivationDType::kAuto && kernels_.multiplies_bfloat16);
-      return wanted ? kBFloat16Rows : kFloatRows;
-    }
+    if (has(kBFloat16Rows)) return activation_dtype_ == ActivationDType::kBFloat16 ? kBFloat16Rows : kFloatRows;
     if (!has(kWordRows)) return kFloatRows;
-    const bool bytes = activation_dtype_ == ActivationDType::kInt8 && has(kByteRows);
-    if (bytes) return kByteRows;
-    return activation_dtype_ != ActivationDType::kInt16 && has(kLatticeRows) ? kLatticeRows : kWordRows;
+    if (activation_dtype_ == ActivationDType::kInt8 && has(kByteRows)) return kByteRows;
+    if (activation_dtype_ == ActivationDType::kInt16 || !has(kLatticeRows)) return kWordRows;
+    return precise && kernels_.coarse_lattice && activation_dtype_ == ActivationDType::kAuto ? kWordRows : kLatticeRows;
   }
   // Whether a row of activations for a weight of this format and width has room.
   Status check_width(const TensorView& weight, DType dtype) const {
@@ -337,7 +333,7 @@ class CpuBackend final : public Backend {
 void CpuBackend::run(const LinearArgs& args) {
   if (args.num_rows == 0) return;
   const auto& weight = static_cast<const PackedPanels&>(*args.weight);
-  const Activations activations = activations_for(weight.dtype());
+  const Activations activations = activations_for(weight.dtype(), args.precise);
   const int64_t k = weight.columns();
   const int64_t row_bytes = spread_row_bytes(coded_row_bytes(activations, k));
   if (activations == kFloatRows && (!rows_collide(args.x_stride * 4, args.num_rows) || row_bytes > kCodedRowsBytes)) {

@@ -11,6 +11,7 @@ LinearKernel whole_number_linear(Activations activations, DType dtype);
 CodeRowKernel whole_number_code_row(Activations activations, DType dtype);
 LinearKernel lattice_linear(DType dtype);
 CodeRowKernel lattice_code_row(DType dtype);
+bool lattice_is_coarse();
 DequantiseKernel dequantise_kernel(DType dtype);
 
 // Rows of bfloat16 and weights of BF16; the second by instructions that not every processor of the set has.

@@ -132,7 +132,7 @@ using DequantiseKernel = void (*)(const uint8_t* row, int64_t size, float* out);
 
 struct Kernels {
   const char* name;
-  bool multiplies_bfloat16;  // linear[kBFloat16Rows] has instructions of its own
+  bool coarse_lattice;  // the cells of kLatticeRows are too large for the few products that decide most
   // By Activations and DType; nullptr: no kernel.
   LinearKernel linear[kNumActivations][kNumFormats];
   // Rounds a row of k floats for linear[activations][dtype]: coded_row_bytes().

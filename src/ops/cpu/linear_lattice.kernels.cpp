@@ -11,42 +11,42 @@
 //   256  16   16 x 16  codes of up to 4 bits. c1 + 16 * c2 is how memory holds two codes of 4 bits: nothing is to be
 //                      unpacked. The lower half of l is what x2 has beyond whole steps, the upper half what x1 has.
 //   256  7    7 x 36   codes of 5 and 6 bits, of which l meets the upper 5. A reduced basis is (1, 7) and (36, -4)
-//   128  7    7 x 18   with AVX2, whose sums have 16 bits: (15 + 7 * 15) * 64 * 2 * 2 is less than 2^15; (18, -2)
-//   64   7    7 x 9    with AVX2, codes of 5 bits; (9, -1)
+//   64   7    7 x 9    with AVX2, codes of up to 4 bits: its sums have 16, and 4 * 2 * (15 + 7 * 15) * 32 is less than
+//                      2^15. The other vector is (9, -1)
 //
-// Codes of 8 bits have no room: T * l is too large for a part of a code to stand for it. With AVX2 those of 6 have none.
-// For comparison: 8 bits alone are a cell of S x S.
+// Codes of 8 bits have no room: T * l is too large for a part of a code to stand for it. For comparison: 8 bits alone
+// are a cell of S x S.
 //
-// A row is groups of 32 steps, each: a scale dx for every 32 of them (with AVX2, whose cells are coarser, 16), a float
-// for every scale of the weight's (put_sums()), 32 bytes q, 16 bytes l. Values that share a byte have one dx and one
-// scale of the weight: they are half a span apart, a span being the steps that have both in common.
+// A row is groups of 32 steps, each: their scale dx, a float for every scale of the weight's (twice_sums()), 32 bytes
+// q, 16 bytes l. Values that share a byte are half a span apart, a span being the steps that share a scale of the
+// weight.
+#include "ops/cpu/across_lanes.h"
 #include "ops/cpu/code_products.h"
 #include "ops/cpu/isa_kernels.h"
 
 namespace quire::ops::cpu::QUIRE_ISA {
 namespace {
 
-constexpr int kRowSteps = kPairSums ? 16 : 32;  // that share a dx
-
-// With AVX2 whole bytes of codes of 6 bits would run over sums of 16 bits.
+// With AVX2 sums of 16 bits have no room for more.
 template <class Format>
-constexpr bool kMeetsLattice = Format::kCodeBits <= (kPairSums ? 5 : 6);
+constexpr bool kMeetsLattice = Format::kCodeBits <= (kPairSums ? 4 : 6);
 
 template <class Format>
 struct Lattice {
-  static constexpr int kStep = !kPairSums ? 256 : Format::kCodeBits > 4 ? 64 : 128;  // S
-  static constexpr int kFactor = kPairSums || Format::kCodeBits > 4 ? 7 : 16;        // T
+  static constexpr int kStep = kPairSums ? 64 : 256;                           // S
+  static constexpr int kFactor = kPairSums || Format::kCodeBits > 4 ? 7 : 16;  // T
   // The largest |x| over dx * S: what is carried from T * l to q stays in a byte.
   static constexpr int kMostWhole = kFactor == 16 ? 119 : 123;
-  static constexpr int kDropped = Format::kCodeBits > 5 ? Format::kCodeBits - 5 : 0;  // bits of a code that l does not meet
-  static constexpr int kAbove = Format::kSigned ? 128 : Format::kOffset;              // what codes are above their values
+  static constexpr int kDropped =
+      Format::kCodeBits > 5 ? Format::kCodeBits - 5 : 0;                  // bits of a code that l does not meet
+  static constexpr int kAbove = Format::kSigned ? 128 : Format::kOffset;  // what codes are above their values
 
-  static constexpr int kSpan = kRowSteps < Format::kScaleSteps ? kRowSteps : Format::kScaleSteps;
+  static constexpr int kSpan = Format::kScaleSteps;
   static constexpr int kSpans = 32 / kSpan;
   static constexpr int kSums = 32 / Format::kScaleSteps;
 
   // Where the parts of a group lie.
-  static constexpr int kSumsAt = 32 / kRowSteps * 4;
+  static constexpr int kSumsAt = 4;
   static constexpr int kBytesAt = kSumsAt + kSums * 4;
   static constexpr int kSharedAt = kBytesAt + 32;
   static constexpr int kGroupBytes = kSharedAt + 16;
@@ -75,48 +75,56 @@ struct LatticeGroup {
   using L = Lattice<Format>;
   static constexpr int kQuads = L::kSpan / 4;
 
-  // The products of a span's codes with the bytes of their values; of pairs of codes with the bytes that these share.
-  template <bool kShared>
-  QUIRE_INLINE void add_span(const uint8_t* block, int group, int span, const uint8_t* const (&rows)[R], int64_t at,
-                             Sums (&sums)[R][V]) {
-    constexpr int kCount = kShared ? kQuads / 2 : kQuads;
-    const int64_t numbers = at + (kShared ? L::kSharedAt : L::kBytesAt) + span * kCount * 4;
-#pragma GCC unroll kUnrolledQuads
-    for (int j = 0; j < kCount; ++j) {
-      IW quads[V];
-      for (int v = 0; v < V; ++v) {
-        quads[v] = kShared ? shared_quad<Format>(block, group, v, span * kQuads + j)
-                           : Format::quad(block, group, v, span * kQuads + j);
-      }
-      for (int r = 0; r < R; ++r) {
-        const IW q = broadcast_ints(rows[r] + numbers + j * 4);
-        for (int v = 0; v < V; ++v) sums[r][v] = add_products(sums[r][v], quads[v], q);
-      }
+  // Adds the products of a quad with the numbers at `at` of the rows.
+  QUIRE_INLINE void add_quad(const IW (&quads)[V], const uint8_t* const (&rows)[R], int64_t at, Sums (&sums)[R][V]) {
+    for (int r = 0; r < R; ++r) {
+      for (int v = 0; v < V; ++v) sums[r][v] = add_products_at(sums[r][v], quads[v], rows[r] + at);
     }
+  }
+
+  // The products of quad `j` of a group's codes with the bytes of their values.
+  QUIRE_INLINE void add_whole(const uint8_t* block, int group, int j, const uint8_t* const (&rows)[R], int64_t at,
+                              Sums (&sums)[R][V]) {
+    IW quads[V];
+    for (int v = 0; v < V; ++v) quads[v] = Format::quad(block, group, v, j);
+    add_quad(quads, rows, at + L::kBytesAt + j * 4, sums);
+  }
+  // Those of the pairs of codes of which the first are quad `j` of a span, with the bytes that they share.
+  QUIRE_INLINE void add_shared(const uint8_t* block, int group, int span, int j, const uint8_t* const (&rows)[R],
+                               int64_t at, Sums (&sums)[R][V]) {
+    IW quads[V];
+    for (int v = 0; v < V; ++v) quads[v] = shared_quad<Format>(block, group, v, span * kQuads + j);
+    add_quad(quads, rows, at + L::kSharedAt + (span * kQuads / 2 + j) * 4, sums);
   }
 
   // S times the products of whole bytes, and those of shared ones.
   QUIRE_INLINE void sum_span(const uint8_t* block, int group, int span, const uint8_t* const (&rows)[R], int64_t at,
                              IW (&totals)[R][V]) {
-    Sums sums[R][V] = {};
+    constexpr int kFactor = L::kStep >> L::kDropped;
+    Sums whole[R][V] = {};
+    Sums shared[R][V] = {};
     if constexpr (kPairSums) {
-      add_span<true>(block, group, span, rows, at, sums);
+      // One after the other: both together do not fit the registers.
+#pragma GCC unroll kUnrolledQuads
+      for (int j = 0; j < kQuads / 2; ++j) add_shared(block, group, span, j, rows, at, shared);
       for (int r = 0; r < R; ++r) {
-        for (int v = 0; v < V; ++v) totals[r][v] = total(sums[r][v]);
+        for (int v = 0; v < V; ++v) totals[r][v] = settled(total(shared[r][v]));
       }
-      Sums whole[R][V] = {};
-      add_span<false>(block, group, span, rows, at, whole);
+#pragma GCC unroll kUnrolledQuads
+      for (int j = 0; j < kQuads; ++j) add_whole(block, group, span * kQuads + j, rows, at, whole);
       for (int r = 0; r < R; ++r) {
-        for (int v = 0; v < V; ++v) totals[r][v] += scaled_total<(L::kStep >> L::kDropped)>(whole[r][v]);
+        for (int v = 0; v < V; ++v) totals[r][v] += scaled_total<kFactor>(whole[r][v]);
       }
     } else {
-      add_span<false>(block, group, span, rows, at, sums);
-      for (int r = 0; r < R; ++r) {
-        for (int v = 0; v < V; ++v) sums[r][v] *= L::kStep >> L::kDropped;
+      // In turn: the sums of 8 rows alone would wait for each other.
+#pragma GCC unroll kUnrolledQuads
+      for (int j = 0; j < kQuads / 2; ++j) {
+        add_whole(block, group, span * kQuads + j, rows, at, whole);
+        add_whole(block, group, span * kQuads + kQuads / 2 + j, rows, at, whole);
+        add_shared(block, group, span, j, rows, at, shared);
       }
-      add_span<true>(block, group, span, rows, at, sums);
       for (int r = 0; r < R; ++r) {
-        for (int v = 0; v < V; ++v) totals[r][v] = total(sums[r][v]);
+        for (int v = 0; v < V; ++v) totals[r][v] = scaled_total<kFactor>(whole[r][v]) + total(shared[r][v]);
       }
     }
   }
@@ -128,7 +136,7 @@ struct LatticeGroup {
       IW totals[R][V];
       sum_span(block, group, span, rows, at, totals);
       for (int r = 0; r < R; ++r) {
-        const FW dx = broadcast_wide(float_at(rows[r] + at + span * L::kSpan / kRowSteps * 4));
+        const FW dx = broadcast_wide(float_at(rows[r] + at));
         for (int v = 0; v < V; ++v) {
           const FW d = scales[v].d[span * L::kSpan / 16];
           sums[r][v] = fma(ints_to_floats(totals[r][v]), d * dx, sums[r][v]);
@@ -147,28 +155,35 @@ struct LatticeGroup {
 
 // To the nearest whole number, ties to even; |x| < 2^22.
 QUIRE_INLINE IW rounded(FW x) {
+#if defined(__AVX512F__)
+  return (IW)_mm512_maskz_cvtps_epi32(0xffff, x);
+#elif defined(__AVX2__)
+  return (IW)_mm256_cvtps_epi32(x);
+#else
   const FW shifter = broadcast_wide(12582912.0f);  // 1.5 * 2^23
   return (IW)(x + shifter) - (IW)shifter;
+#endif
 }
 
-// A point: x1 = S * q1 + l, x2 = S * q2 + T * l.
+// A point: x1 = S * q1 + l, x2 = S * q2 + T * l; of the three numbers the lowest bytes count. And x1 + x2.
 struct Point {
   IW q1;
   IW q2;
   IW l;
+  IW both;
 };
 
 // The point next to (S * x1, S * x2).
 template <class L>
 QUIRE_INLINE Point nearest_point(FW x1, FW x2) {
   if constexpr (L::kFactor == 16) {
-    // x2 in steps of 16 fixes the lower half of l, x1 then the upper one.
+    // x2 in steps of 16 fixes the lower half of l, x1 then the upper one, which is carried into q1 and out of q2.
     const IW second = rounded(x2 * 16.0f);
     const IW lower = second & 15;
     const IW first = rounded(fma(ints_to_floats(lower), broadcast_wide(-0.0625f), x1 * 16.0f));
-    const IW upper = ((first + 8) & 15) - 8;
-    const IW l = upper * 16 + lower;
-    return {(first - upper) >> 4, (second - l) >> 4, l};
+    const IW l = (first << 4) + lower;
+    const IW q1 = (first + 8) >> 4;
+    return {q1, (second >> 4) - first + (q1 << 4), l, l + (second << 4)};
   } else {
     // The nearest multiples of (1, 7) and of (9 * kUnit, -kUnit).
     constexpr int kUnit = L::kStep / 64;
@@ -177,8 +192,9 @@ QUIRE_INLINE Point nearest_point(FW x1, FW x2) {
     const IW a = rounded((x2 * 9.0f + x1) * static_cast<float>(kUnit));
     const IW b = rounded(x1 * 7.0f - x2);
     const IW first = a + b * (9 * kUnit);
+    const IW second = a * 7 - b * kUnit;
     const IW l = ((first + kHalfStep) & (L::kStep - 1)) - kHalfStep;
-    return {(first - l) >> kBits, (a * 7 - b * kUnit - l * 7) >> kBits, l};
+    return {(first - l) >> kBits, (second - l * 7) >> kBits, l, first + second};
   }
 }
 
@@ -193,6 +209,21 @@ QUIRE_INLINE float largest_of_lanes(I8 bits) {
   return ((F8)larger(bits, swap_ones(bits)))[0];
 }
 
+// A vector's lanes by eights.
+struct Eights {
+  I8 v[kWide / 8];
+  const I8* begin() const { return v; }
+  const I8* end() const { return v + kWide / 8; }
+  const I8& operator[](int i) const { return v[i]; }
+};
+QUIRE_INLINE Eights eights(IW v) {
+#if QUIRE_WIDE_LANES == 16
+  return {{(I8)lower_half((FW)v), (I8)upper_half((FW)v)}};
+#else
+  return {{v}};
+#endif
+}
+
 constexpr int kParts = 16 / kWide;  // vectors of values whose partners are in as many others
 
 // The values of a group that are first in their pairs, and the second ones.
@@ -203,38 +234,38 @@ QUIRE_INLINE void load_pairs(const float* x, FW (&first)[kParts], FW (&second)[k
   first[0] = kWholeGroup ? load_wide(x) : joined(load(x), load(x + 16));
   second[0] = kWholeGroup ? load_wide(x + 16) : joined(load(x + 8), load(x + 24));
 #else
-  static_assert(!kWholeGroup);
   for (int part = 0; part < kParts; ++part) {
-    first[part] = load(x + part * 16);
-    second[part] = load(x + part * 16 + 8);
+    first[part] = load(x + part * (kWholeGroup ? 8 : 16));
+    second[part] = load(x + part * (kWholeGroup ? 8 : 16) + (kWholeGroup ? 16 : 8));
   }
 #endif
 }
 
-// The lowest bytes of the first eight lanes, and of the others where there are more.
-QUIRE_INLINE void store_bytes(IW v, uint8_t* low, [[maybe_unused]] uint8_t* high) {
+// The lowest bytes of the first eight lanes, and of the others, where there are more, kNext bytes further.
+template <int kNext>
+QUIRE_INLINE void store_bytes(IW v, uint8_t* p) {
 #if defined(__AVX512F__)
   const __m128i bytes = _mm512_maskz_cvtepi32_epi8(0xffff, (__m512i)v);
-  _mm_storel_epi64(reinterpret_cast<__m128i*>(low), bytes);
-  _mm_storel_epi64(reinterpret_cast<__m128i*>(high), _mm_unpackhi_epi64(bytes, bytes));
-#elif QUIRE_WIDE_LANES == 16
-  store_narrowed((I8)lower_half((FW)v), reinterpret_cast<int8_t*>(low));
-  store_narrowed((I8)upper_half((FW)v), reinterpret_cast<int8_t*>(high));
+  if constexpr (kNext == 8) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
+  } else {
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(p), bytes);
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(p + kNext), _mm_unpackhi_epi64(bytes, bytes));
+  }
 #else
-  store_narrowed(v, reinterpret_cast<int8_t*>(low));
+  const Eights lanes = eights(v);
+  for (int i = 0; i < kWide / 8; ++i) store_narrowed(lanes[i], reinterpret_cast<int8_t*>(p + i * kNext));
 #endif
 }
 
 template <class L>
 QUIRE_INLINE void store_points(const Point (&points)[kParts], uint8_t* group) {
-  constexpr int kNext = L::kSpan == 32 ? 8 : 16;     // from 8 first values to the next 8
-  constexpr int kPartner = L::kSpan / 2;             // from a value to the one that it shares with
+  constexpr int kNext = L::kSpan == 32 ? 8 : 16;  // from 8 first values to the next 8
   for (int part = 0; part < kParts; ++part) {
     uint8_t* const q = group + L::kBytesAt + part * kNext;
-    store_bytes(points[part].q1, q, q + kNext);
-    store_bytes(points[part].q2, q + kPartner, q + kPartner + kNext);
-    uint8_t* const l = group + L::kSharedAt + part * 8;
-    store_bytes(points[part].l, l, l + 8);
+    store_bytes<kNext>(points[part].q1, q);
+    store_bytes<kNext>(points[part].q2, q + L::kSpan / 2);
+    store_bytes<8>(points[part].l, group + L::kSharedAt + part * 8);
   }
 }
 
@@ -243,54 +274,96 @@ QUIRE_INLINE void store_points(const Point (&points)[kParts], uint8_t* group) {
 template <class Format>
 QUIRE_INLINE IW twice_sums(const Point& point) {
   using L = Lattice<Format>;
-  constexpr int kTwiceMean = (1 << L::kDropped) - 1;
-  const IW of_shared = point.l * (1 + L::kFactor);
-  const IW all = (point.q1 + point.q2) * L::kStep + of_shared;
   if constexpr (Format::kMinSteps > 0) {
     static_assert(L::kDropped == 0);
-    return all * 2;
+    return point.both * 2;
+  } else {
+    const IW above = point.both * (-2 * L::kAbove);
+    constexpr int kTwiceMean = (1 << L::kDropped) - 1;
+    return kTwiceMean == 0 ? above : above + point.l * ((1 + L::kFactor) * kTwiceMean);
   }
-  return of_shared * kTwiceMean - all * (2 * L::kAbove);
 }
+
+// A group, whatever its spans.
+template <class Format>
+QUIRE_INLINE void code_group(const float* x, uint8_t* group) {
+  using L = Lattice<Format>;
+  FW first[kParts];
+  FW second[kParts];
+  load_pairs<Format>(x, first, second);
+  // Compared by their bits: infinite or not a number where one of them is.
+  I8 bits{};
+  for (int part = 0; part < kParts; ++part) {
+    for (const FW& values : {first[part], second[part]}) {
+      for (const I8& lanes : eights((IW)values)) bits = larger(bits, lanes & 0x7fffffff);
+    }
+  }
+  const float dx = largest_of_lanes(bits) / (L::kMostWhole * L::kStep);
+  const float inverse = dx > kLeastScale ? 1.0f / (dx * L::kStep) : 0.0f;
+  Point points[kParts];
+  I8 twice[2];  // of the first eight first values, of the others
+  for (int part = 0; part < kParts; ++part) {
+    points[part] = nearest_point<L>(first[part] * inverse, second[part] * inverse);
+    const Eights of_part = eights(twice_sums<Format>(points[part]));
+    for (int i = 0; i < 2 / kParts; ++i) twice[part + i] = of_part[i];
+  }
+  put(group, dx * (1 << L::kDropped));
+  const float half = 0.5f * dx;
+  if constexpr (L::kSums == 2) {
+    for (int i = 0; i < 2; ++i) put(group + L::kSumsAt + i * 4, half * static_cast<float>(sum_of_lanes(twice[i])));
+  } else {
+    put(group + L::kSumsAt, half * static_cast<float>(sum_of_lanes(twice[0] + twice[1])));
+  }
+  store_points<L>(points, group);
+}
+
+#if QUIRE_WIDE_LANES == 16
+constexpr auto kPlus = [](auto a, auto b) { return a + b; };
+constexpr auto kLarger = [](auto a, auto b) { return larger(a, b); };
+
+// Up to sixteen groups of one span each: their largest numbers and their sums are found together, a lane each.
+template <class Format, int kGroups>
+QUIRE_INLINE void code_groups(const float* x, uint8_t* groups) {
+  using L = Lattice<Format>;
+  static_assert(L::kSpan == 32 && L::kSums == 1 && kGroups <= 16);
+  IW bits[16] = {};
+  for (int g = 0; g < kGroups; ++g)
+    bits[g] = larger((IW)load_wide(x + g * 32) & 0x7fffffff, (IW)load_wide(x + g * 32 + 16) & 0x7fffffff);
+  const FW dx = (FW)across_lanes(bits, kLarger) / static_cast<float>(L::kMostWhole * L::kStep);
+  const FW inverse = dx > kLeastScale ? 1.0f / (dx * static_cast<float>(L::kStep)) : FW{};
+  alignas(64) float numbers[3][16];
+  store_wide(numbers[0], inverse);
+  store_wide(numbers[1], dx * static_cast<float>(1 << L::kDropped));
+  IW twice[16] = {};
+  for (int g = 0; g < kGroups; ++g) {
+    const FW factor = broadcast_wide(numbers[0][g]);
+    const Point points[1] = {nearest_point<L>(load_wide(x + g * 32) * factor, load_wide(x + g * 32 + 16) * factor)};
+    twice[g] = twice_sums<Format>(points[0]);
+    store_points<L>(points, groups + g * L::kGroupBytes);
+  }
+  store_wide(numbers[2], dx * 0.5f * ints_to_floats(across_lanes(twice, kPlus)));
+  for (int g = 0; g < kGroups; ++g) {
+    put(groups + g * L::kGroupBytes, numbers[1][g]);
+    put(groups + g * L::kGroupBytes + L::kSumsAt, numbers[2][g]);
+  }
+}
+#endif
 
 template <class Format>
 void code_lattice(const float* x, int64_t k, uint8_t* row) {
   using L = Lattice<Format>;
-  for (int64_t i = 0; i < k; i += 32, row += L::kGroupBytes) {
-    FW first[kParts];
-    FW second[kParts];
-    load_pairs<Format>(x + i, first, second);
-    Point points[kParts];
-    float sums[2] = {};  // of both halves of lanes; where there is one sum, in the first
-    for (int part = 0; part < kParts; ++part) {
-      // Compared by their bits: infinite or not a number where one of them is.
-      const IW bits = larger((IW)first[part] & 0x7fffffff, (IW)second[part] & 0x7fffffff);
+  int64_t group = 0;
 #if QUIRE_WIDE_LANES == 16
-      const float most = largest_of_lanes(larger((I8)lower_half((FW)bits), (I8)upper_half((FW)bits)));
-#else
-      const float most = largest_of_lanes(bits);
-#endif
-      const float dx = most / (L::kMostWhole * L::kStep);
-      const float inverse = dx > kLeastScale ? 1.0f / (dx * L::kStep) : 0.0f;
-      points[part] = nearest_point<L>(first[part] * inverse, second[part] * inverse);
-      put(row + part * 4, dx * (1 << L::kDropped));
-      const IW twice = twice_sums<Format>(points[part]);
-#if QUIRE_WIDE_LANES == 16
-      const I8 low = (I8)lower_half((FW)twice);
-      const I8 high = (I8)upper_half((FW)twice);
-      if constexpr (L::kSums == 2) {
-        sums[0] = 0.5f * dx * static_cast<float>(sum_of_lanes(low));
-        sums[1] = 0.5f * dx * static_cast<float>(sum_of_lanes(high));
-      } else {
-        sums[0] = 0.5f * dx * static_cast<float>(sum_of_lanes(low + high));
-      }
-#else
-      sums[L::kSums == 2 ? part : 0] += 0.5f * dx * static_cast<float>(sum_of_lanes(twice));
-#endif
-    }
-    for (int sum = 0; sum < L::kSums; ++sum) put(row + L::kSumsAt + sum * 4, sums[sum]);
-    store_points<L>(points, row);
+  if constexpr (L::kSpan == 32) {
+    const auto many = [&]<int kGroups>() {
+      for (; group + kGroups <= k / 32; group += kGroups)
+        code_groups<Format, kGroups>(x + group * 32, row + group * L::kGroupBytes);
+    };
+    many.template operator()<16>();
+    many.template operator()<4>();
   }
+#endif
+  for (; group < k / 32; ++group) code_group<Format>(x + group * 32, row + group * L::kGroupBytes);
 }
 
 }  // namespace
@@ -300,6 +373,10 @@ LinearKernel lattice_linear(DType dtype) {
     if constexpr (kMeetsLattice<Format>) return linear<Format, LatticeGroup>;
     return nullptr;
   });
+}
+
+bool lattice_is_coarse() {
+  return kPairSums;
 }
 
 CodeRowKernel lattice_code_row(DType dtype) {

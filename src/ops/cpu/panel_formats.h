@@ -10,7 +10,8 @@
 //   scales(block, group, v)  d and m of both halves (16 steps each) of group `group` of 32 steps, of columns
 //                        [v * kWide, (v + 1) * kWide)
 //   quad(block, group, v, j)  four codes a column in the bytes of its 32-bit lane: steps 4j .. 4j + 3 of the group
-//   two_quads(block, group, v, j)  quads j and j + 4 in the lower and upper halves of the bytes, where memory has them so
+//   two_quads(block, group, v, j)  quads j and j + 4 in the lower and upper halves of the bytes, where memory has them
+//   so
 #pragma once
 
 #include "ops/cpu/kernels.h"

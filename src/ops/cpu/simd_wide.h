@@ -227,6 +227,16 @@ QUIRE_INLINE IW total(Sums sums) {
   return sums;
 }
 #endif
+// The same with four numbers of a row, read from memory. Where a vector is a whole tile nothing else wants them in a
+// register, and the instruction repeats them itself: half as many are to be decoded.
+QUIRE_INLINE Sums add_products_at(Sums sums, IW weights, const uint8_t* numbers) {
+#if defined(__AVX512VNNI__)
+  asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sums) : "v"(weights), "m"(*reinterpret_cast<const int8_t(*)[4]>(numbers)));
+  return sums;
+#else
+  return add_products(sums, weights, broadcast_ints(numbers));
+#endif
+}
 // Whether Sums are pairs of 16 bits: what they start from is then, too.
 #if defined(__AVX2__) && !defined(__AVX512VNNI__)
 constexpr bool kPairSums = true;

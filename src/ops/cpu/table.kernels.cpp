@@ -9,6 +9,7 @@ namespace {
 Kernels make_kernels() {
   Kernels kernels = {
       .name = QUIRE_ISA_NAME(QUIRE_ISA),
+      .coarse_lattice = lattice_is_coarse(),
       .quantise = quantise,
       .rms_norm = rms_norm,
       .layer_norm = layer_norm,
@@ -52,7 +53,6 @@ const Kernels& bfloat16_kernels() {
   static const Kernels table = [] {
     Kernels kernels = make_kernels();
     kernels.name = "avx512_bf16";
-    kernels.multiplies_bfloat16 = true;
     kernels.linear[kBFloat16Rows][static_cast<size_t>(DType::kBF16)] = linear_native_pairs;
     return kernels;
   }();
