@@ -76,8 +76,10 @@ sched::SchedulerConfig scheduler_config(const EngineConfig& config, const Memory
 
 }  // namespace
 
-Engine::Impl::Impl(EngineConfig engine_config, std::unique_ptr<runner::Executor> the_executor, Metrics* shared_metrics)
+Engine::Impl::Impl(EngineConfig engine_config, std::unique_ptr<runner::Executor> the_executor, Metrics* shared_metrics,
+                   Drive whose_thread)
     : config(std::move(engine_config)),
+      drive(whose_thread),
       scheduling(scheduler_config(config, the_executor->memory())),
       scheduler(scheduling),
       executor(config.async_scheduling && !the_executor->overlaps()
@@ -260,14 +262,14 @@ Result<std::vector<std::unique_ptr<TokenStream>>> Engine::Impl::submit(Generatio
 // The engine's outside.
 
 Result<std::unique_ptr<Engine>> Engine::create(EngineConfig config, std::unique_ptr<runner::Executor> executor,
-                                               Metrics* metrics) {
+                                               Metrics* metrics, Drive drive) {
   QUIRE_RETURN_IF_ERROR(check_scheduling(config));
   QUIRE_RETURN_IF_ERROR(sched::validate(scheduler_config(config, executor->memory())));
-  auto impl = std::make_unique<Impl>(std::move(config), std::move(executor), metrics);
+  auto impl = std::make_unique<Impl>(std::move(config), std::move(executor), metrics, drive);
   QUIRE_RETURN_IF_ERROR(impl->load_text());
   QUIRE_RETURN_IF_ERROR(impl->open_trace());
   impl->publish_stats();
-  impl->thread = std::thread([raw = impl.get()] { raw->loop(); });
+  if (drive == Drive::kOwnThread) impl->thread = std::thread([raw = impl.get()] { raw->loop(); });
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
 }
 
@@ -279,11 +281,31 @@ Engine::~Engine() {
     impl_->stopping = true;
     impl_->inbox->bell.notify_one();
   }
-  impl_->thread.join();
+  if (impl_->drive == Drive::kOwnThread) {
+    impl_->thread.join();
+  } else {
+    QUIRE_CHECK_MSG(!impl_->in_step, "an engine is destroyed while a thread is in its step()");
+    impl_->abort_all(unavailable("the engine was stopped"), FinishReason::kAbort);
+  }
 }
 
 Result<std::vector<std::unique_ptr<TokenStream>>> Engine::submit(GenerationRequest request) {
   return impl_->submit(std::move(request));
+}
+
+Status Engine::step() {
+  return impl_->step_for_caller();
+}
+
+bool Engine::has_work() const {
+  if (impl_->drive == Drive::kOwnThread) return false;
+  const std::lock_guard lock(impl_->inbox->mutex);
+  if (!impl_->failure.ok()) return false;
+  return impl_->work_left || !impl_->submissions.empty() || !impl_->inbox->ids.empty();
+}
+
+Drive Engine::drive() const {
+  return impl_->drive;
 }
 
 void Engine::compile_form(const StructuredOutput& form, grammar::Compiler::Done done) {

@@ -1,4 +1,4 @@
-// The engine thread.
+// The engine thread, or its caller's: one turn of the loop is the same code.
 #include <algorithm>
 #include <exception>
 #include <stdexcept>
@@ -42,28 +42,67 @@ void Engine::Impl::note_progress() {
 void Engine::Impl::loop() {
   try {
     executor->bind_thread();
-    while (accept()) {
-      while (step()) {
-        if (!accept()) break;
-      }
+    while (turn(/*wait=*/true)) {
     }
     abort_all(unavailable("the engine was stopped"), FinishReason::kAbort);
   } catch (const std::exception& error) {
-    log_error("the engine failed: {}", error.what());
-    abort_all(internal_error("the engine failed: {}", error.what()), FinishReason::kError);
+    fail(error);
   }
 }
 
-// Phase "accept": new requests and cancels since the last step. Waits for some when there is nothing else to do. False:
-// the engine is to stop.
-bool Engine::Impl::accept() {
+// One turn of the loop. False: the engine is to stop.
+bool Engine::Impl::turn(bool wait) {
+  if (!accept(wait)) return false;
+  step();
+  return true;
+}
+
+void Engine::Impl::fail(const std::exception& error) {
+  log_error("the engine failed: {}", error.what());
+  abort_all(internal_error("the engine failed: {}", error.what()), FinishReason::kError);
+}
+
+Status Engine::Impl::step_for_caller() {
+  if (drive != Drive::kCaller) {
+    return invalid_argument(
+        "step() is for an engine that was created with Drive::kCaller; this one has its own thread");
+  }
+  if (in_step.exchange(true, std::memory_order_acquire)) {
+    return invalid_argument("another thread is in step(); one thread at a time makes an engine's steps");
+  }
+  Status status;
+  {
+    const std::lock_guard lock(inbox->mutex);
+    if (!failure.ok()) status = unavailable("the engine has failed and must be created anew");
+  }
+  if (status.ok()) {
+    try {
+      if (bound_thread != std::this_thread::get_id()) executor->bind_thread();
+      bound_thread = std::this_thread::get_id();
+      turn(/*wait=*/false);
+      deliver_committed(nullptr);  // no step of ours need be under way for it: the caller asked for this one's events
+    } catch (const std::exception& error) {
+      fail(error);
+      status = internal_error("the engine failed: {}", error.what());
+    }
+    progress_at.store(0, std::memory_order_relaxed);
+    const std::lock_guard lock(inbox->mutex);
+    work_left = scheduler.has_work();
+  }
+  in_step.store(false, std::memory_order_release);
+  return status;
+}
+
+// Phase "accept": new requests and cancels since the last step. With `wait`, waits for some when there is nothing else
+// to do. False: the engine is to stop.
+bool Engine::Impl::accept(bool wait) {
   if (!scheduler.has_work()) deliver_committed(nullptr);
   std::deque<Submission> fresh;
   std::vector<SequenceId> gone;
   bool reset = false;
   {
     std::unique_lock lock(inbox->mutex);
-    if (!scheduler.has_work()) {
+    if (wait && !scheduler.has_work()) {
       progress_at.store(0, std::memory_order_relaxed);
       inbox->bell.wait(lock,
                        [&] { return stopping || reset_prefix_cache || !submissions.empty() || !inbox->ids.empty(); });

@@ -7,35 +7,14 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
-#include <deque>
 #include <mutex>
 #include <thread>
 
 #include "engine/chat.h"
-#include "engine/engine.h"
-#include "engine/output.h"
+#include "engine/llm_impl.h"
 
 namespace quire {
 namespace {
-
-Result<std::vector<TokenId>> prompt_ids(const engine::Engine& engine, const Prompt& prompt) {
-  if (const auto* ids = std::get_if<std::vector<TokenId>>(&prompt)) return *ids;
-  if (engine.tokenizer() == nullptr) {
-    return invalid_argument("a prompt of text needs a tokenizer, and this engine runs without one; give token ids")
-        .with_param("prompt");
-  }
-  return engine.tokenizer()->encode(std::get<std::string>(prompt), /*add_special_tokens=*/true);
-}
-
-CompletionOutput as_output(engine::OutputDelta whole) {
-  return {.text = std::move(whole.text),
-          .token_ids = std::move(whole.tokens),
-          .logprobs = std::move(whole.logprobs),
-          .cumulative_logprob = whole.cumulative_logprob,
-          .receipt = std::move(whole.receipt),
-          .finish_reason = whole.finish,
-          .error = std::move(whole.error)};
-}
 
 class ProgressLine {
  public:
@@ -55,16 +34,46 @@ class ProgressLine {
   std::chrono::steady_clock::time_point start_;
 };
 
+// Waits for something new of an unfinished answer, or makes the steps that bring it.
+Result<engine::OutputDelta> next_delta(engine::Engine& engine, engine::Completion& answer) {
+  if (engine.drive() == Drive::kOwnThread) return answer.take();
+  while (true) {
+    std::optional<engine::OutputDelta> delta = answer.try_take();
+    if (delta) return std::move(*delta);
+    QUIRE_RETURN_IF_ERROR(engine.step());
+  }
+}
+
 }  // namespace
 
-// Requests that have something to hand out, and the thread that does it. Generations share it, so that one may outlive
-// the LLM.
-struct Dispatcher {
-  std::mutex mutex;
-  std::condition_variable bell;
-  std::deque<std::weak_ptr<Generation::State>> ready;
-  bool stopping = false;
-};
+Result<std::vector<TokenId>> prompt_ids(const engine::Engine& engine, const Prompt& prompt) {
+  if (const auto* ids = std::get_if<std::vector<TokenId>>(&prompt)) return *ids;
+  if (engine.tokenizer() == nullptr) {
+    return invalid_argument("a prompt of text needs a tokenizer, and this engine runs without one; give token ids")
+        .with_param("prompt");
+  }
+  return engine.tokenizer()->encode(std::get<std::string>(prompt), /*add_special_tokens=*/true);
+}
+
+Result<std::vector<TokenId>> prompt_ids(const engine::Engine& engine, const std::vector<ChatMessage>& messages) {
+  boost::json::array list;
+  for (const ChatMessage& message : messages) {
+    list.push_back(boost::json::object{{"role", message.role}, {"content", message.content}});
+  }
+  QUIRE_ASSIGN_OR_RETURN(engine::ChatPrompt prompt, engine::render_chat(engine, list, {}));
+  return std::move(prompt.ids);
+}
+
+CompletionOutput as_output(engine::OutputDelta delta) {
+  return {.text = std::move(delta.text),
+          .token_ids = std::move(delta.tokens),
+          .logprobs = std::move(delta.logprobs),
+          .cumulative_logprob = delta.cumulative_logprob,
+          .receipt = std::move(delta.receipt),
+          .finish_reason = delta.finish,
+          .stop_reason = std::move(delta.stop_reason),
+          .error = std::move(delta.error)};
+}
 
 struct Generation::State : std::enable_shared_from_this<Generation::State> {
   std::mutex mutex;  // held while the callback runs
@@ -113,27 +122,22 @@ void Generation::wait() {
   state_->done_bell.wait(lock, [&] { return state_->done; });
 }
 
-struct LLM::Impl {
-  std::unique_ptr<engine::Engine> engine;
-  std::shared_ptr<Dispatcher> dispatcher = std::make_shared<Dispatcher>();
-  std::thread thread;
-
-  void dispatch_loop() {
-    std::unique_lock lock(dispatcher->mutex);
-    while (true) {
-      dispatcher->bell.wait(lock, [&] { return dispatcher->stopping || !dispatcher->ready.empty(); });
-      if (dispatcher->ready.empty()) return;  // stopping, and all was handed out
-      const std::shared_ptr<Generation::State> state = dispatcher->ready.front().lock();
-      dispatcher->ready.pop_front();
-      lock.unlock();
-      if (state) state->dispatch();
-      lock.lock();
-    }
+void LLM::Impl::dispatch_loop() {
+  std::unique_lock lock(dispatcher->mutex);
+  while (true) {
+    dispatcher->bell.wait(lock, [&] { return dispatcher->stopping || !dispatcher->ready.empty(); });
+    if (dispatcher->ready.empty()) return;  // stopping, and all was handed out
+    const std::shared_ptr<Generation::State> state = dispatcher->ready.front().lock();
+    dispatcher->ready.pop_front();
+    lock.unlock();
+    if (state) state->dispatch();
+    lock.lock();
   }
-};
+}
 
 LLM::LLM(std::unique_ptr<engine::Engine> engine) : impl_(std::make_unique<Impl>()) {
   impl_->engine = std::move(engine);
+  if (impl_->engine->drive() == Drive::kCaller) return;
   impl_->thread = std::thread([impl = impl_.get()] { impl->dispatch_loop(); });
 }
 
@@ -144,7 +148,7 @@ LLM::~LLM() {
     impl_->dispatcher->stopping = true;
     impl_->dispatcher->bell.notify_all();
   }
-  impl_->thread.join();
+  if (impl_->thread.joinable()) impl_->thread.join();
 }
 
 engine::Engine& LLM::engine() {
@@ -168,7 +172,7 @@ Result<std::vector<RequestOutput>> LLM::generate(const std::vector<Prompt>& prom
     for (const std::unique_ptr<engine::Completion>& answer : completions[i]) {
       engine::OutputDelta whole;
       while (!answer->finished()) {
-        engine::OutputDelta delta = answer->take();
+        QUIRE_ASSIGN_OR_RETURN(engine::OutputDelta delta, next_delta(*impl_->engine, *answer));
         tokens += static_cast<int64_t>(delta.tokens.size());
         engine::append(whole, std::move(delta));
         progress.update(i, tokens);
@@ -184,18 +188,18 @@ Result<std::vector<RequestOutput>> LLM::generate(const std::vector<Prompt>& prom
 }
 
 Result<RequestOutput> LLM::chat(const std::vector<ChatMessage>& messages, const SamplingParams& params) {
-  boost::json::array list;
-  for (const ChatMessage& message : messages) {
-    list.push_back(boost::json::object{{"role", message.role}, {"content", message.content}});
-  }
-  QUIRE_ASSIGN_OR_RETURN(engine::ChatPrompt prompt, engine::render_chat(*impl_->engine, list, {}));
-  QUIRE_ASSIGN_OR_RETURN(std::vector<RequestOutput> outputs,
-                         generate({std::move(prompt.ids)}, params, {.progress = false}));
+  QUIRE_ASSIGN_OR_RETURN(std::vector<TokenId> ids, prompt_ids(*impl_->engine, messages));
+  QUIRE_ASSIGN_OR_RETURN(std::vector<RequestOutput> outputs, generate({std::move(ids)}, params, {.progress = false}));
   return std::move(outputs.front());
 }
 
 Result<std::unique_ptr<Generation>> LLM::generate_async(const Prompt& prompt, const SamplingParams& params,
                                                         std::function<void(const RequestUpdate&)> on_update) {
+  if (impl_->engine->drive() == Drive::kCaller) {
+    return invalid_argument(
+        "generate_async() needs an engine thread, and this LLM was created with Drive::kCaller: its steps are made by "
+        "step(), whose outputs those of add_request() are");
+  }
   QUIRE_ASSIGN_OR_RETURN(std::vector<TokenId> ids, prompt_ids(*impl_->engine, prompt));
   if (params.n != 1) return invalid_argument("generate_async gives one answer; n is {}", params.n).with_param("n");
   auto state = std::make_shared<Generation::State>();
