@@ -42,12 +42,20 @@ bool Scheduler::schedule(StepPlan& plan) {
 // Rules 1 and 4. False when blocks ran out: somebody was preempted or sits out, so nobody is to be
 // admitted.
 bool Scheduler::schedule_running(StepPlan& plan, size_t& count) {
+  // One token is left to compute of whoever is being answered. It is kept for those behind a prompt.
+  const auto is_answered = [](const Sequence* sequence) { return sequence->num_remaining_tokens() == 1; };
+  auto answered_behind = static_cast<int32_t>(std::ranges::count_if(running_, is_answered));
   // running_ shrinks from behind, where the preempted are taken.
   for (size_t i = 0; i < running_.size(); ++i) {
-    const int32_t budget = config_.max_num_batched_tokens - plan.num_tokens;
+    int32_t budget = config_.max_num_batched_tokens - plan.num_tokens;
     if (budget == 0) break;
     Sequence& sequence = *running_[i];
     if (sequence.num_remaining_tokens() == 0) continue;
+    if (is_answered(&sequence)) {
+      --answered_behind;
+    } else if (budget -= answered_behind; budget <= 0) {
+      continue;
+    }
     if (sequence.computes_prompt() && may_read_cache(sequence)) {
       sequence.num_computed_tokens =
           cache_.extend_prefix(sequence.tokens, sequence.num_computed_tokens, sequence.blocks);

@@ -10,9 +10,10 @@
 // ageing), then by arrival. With one tenant and no priorities that is first come, first served.
 //
 // Rules of schedule():
-//  1. One budget of tokens a step (max_num_batched_tokens) is handed out in that order. A sequence with more to compute
-//     than the budget leaves, or than long_prefill_token_threshold, gets that much (chunked prefill) and the rest in
-//     later steps.
+//  1. One budget of tokens a step (max_num_batched_tokens) is handed out in that order; a token of it is kept for every
+//     running sequence that has just one to compute, so that no prompt holds up answers. A sequence with more to
+//     compute than the budget leaves, or than long_prefill_token_threshold, gets that much (chunked prefill) and the
+//     rest in later steps.
 //  2. The running come first, then the waiting are admitted from the front (nobody overtakes) while budget, seats
 //     (max_num_seqs), partial prefills (max_num_partial_prefills) and blocks last.
 //  3. A waiting sequence is admitted when all of its known tokens find room beside those that the running ones
