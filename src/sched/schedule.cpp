@@ -153,7 +153,6 @@ bool Scheduler::drop_last_swapped(const Sequence& except) {
 // Rule 5. Nothing is in flight, so everybody can be moved, and the first that waits fits when it is alone.
 void Scheduler::move_something(StepPlan& plan, size_t& count) {
   while (count == 0 && !waiting_.empty()) {
-    refused_ = nullptr;
     Sequence& first = **waiting_.begin();
     // To preempt a beam for another of its own search would lead here again.
     const bool dropped = waits_for_its_beams(first) && drop_last_swapped(first);
@@ -198,8 +197,6 @@ int64_t Scheduler::blocks_spoken_for(const Sequence& sequence) const {
 // Rules 2 and 3.
 void Scheduler::admit_waiting(StepPlan& plan, size_t& count) {
   if (waiting_.empty()) return;
-  if (*waiting_.begin() == refused_ && cache_.pool().num_free() <= refused_with_free_ && !running_.empty()) return;
-  refused_ = nullptr;
   Admission admission;
   for (const Sequence* sequence : running_) {
     admission.spoken_for += blocks_spoken_for(*sequence);
@@ -223,12 +220,18 @@ bool Scheduler::admit(Sequence& sequence, Admission& admission, StepPlan& plan, 
   if (taken + seats > config_.max_num_seqs) return false;
 
   const bool swapped = sequence.blocks.swapped_out();
-  if (!swapped) find_shared_blocks(sequence);
-  const int32_t known = sequence.num_known_tokens();
-  int64_t needed =
-      cache_.blocks_wanted(sequence.blocks, sequence.num_computed_tokens,
-                           std::min(known, sequence.max_computed_tokens()), config_.max_num_batched_tokens);
-  if (swapped) needed += cache_.blocks_to_swap_in(sequence.blocks);
+  const bool forked = !swapped && fork_blocks(sequence);
+  const int32_t end = std::min(sequence.num_known_tokens(), sequence.max_computed_tokens());
+  const int32_t max_run = config_.max_num_batched_tokens;
+  int64_t needed = 0;
+  if (swapped || forked) {
+    needed = cache_.blocks_wanted(sequence.blocks, sequence.num_computed_tokens, end, max_run);
+    if (swapped) needed += cache_.blocks_to_swap_in(sequence.blocks);
+  } else {
+    look_up_prefix(sequence);
+    sequence.num_computed_tokens = match_.num_computed();
+    needed = cache_.blocks_wanted(match_, end, max_run) + cache_.idle_blocks(match_);
+  }
   const auto watermark =
       running_.empty() ? 0 : static_cast<int64_t>(config_.watermark * static_cast<double>(config_.num_blocks));
   // A search whose beams are alone with the pool has room for all of them, whatever they are to want next.
@@ -237,17 +240,12 @@ bool Scheduler::admit(Sequence& sequence, Admission& admission, StepPlan& plan, 
   const int32_t num_new_tokens = run_length(sequence, config_.max_num_batched_tokens - plan.num_tokens);
   const bool partial = num_new_tokens < sequence.num_remaining_tokens();
   if (!has_room || (partial && admission.partial_prefills >= config_.max_num_partial_prefills)) {
-    if (!swapped) {
-      cache_.release(sequence.blocks);
-      sequence.num_computed_tokens = 0;
-    }
-    if (!has_room) {
-      refused_ = &sequence;
-      refused_with_free_ = cache_.pool().num_free();
-    }
+    if (forked) cache_.release(sequence.blocks);
+    if (!swapped) sequence.num_computed_tokens = 0;
     return false;
   }
 
+  if (!swapped && !forked) cache_.adopt(std::move(match_), sequence.blocks);
   leave_queues(sequence);
   if (!sequence.last_step) {
     sequence.num_cached_tokens = std::min(sequence.num_computed_tokens, sequence.num_prompt_tokens);
@@ -264,24 +262,32 @@ bool Scheduler::admit(Sequence& sequence, Admission& admission, StepPlan& plan, 
   return true;
 }
 
-// What others have computed of this sequence's tokens already.
-void Scheduler::find_shared_blocks(Sequence& sequence) {
-  if (!may_read_cache(sequence)) return;
-  if (sequence.fork_of) {
-    const auto place = sequences_.find(*sequence.fork_of);
-    const int32_t shared = sequence.num_prompt_tokens - 1;
-    if (place != sequences_.end() && place->second->state == SequenceState::kRunning && shared > 0) {
-      const Sequence& source = *place->second;
-      // Only what earlier steps compute can be copied by this one.
-      const int32_t computed = source.last_step == next_step_ ? source.num_computed_before : source.num_computed_tokens;
-      if (computed >= shared && cache_.may_fork_now(source.blocks, shared) &&
-          cache_.fork(source.blocks, shared, sequence.blocks)) {
-        sequence.num_computed_tokens = shared;
-        return;
-      }
-    }
-  }
-  sequence.num_computed_tokens = cache_.find_prefix(sequence.context, sequence.tokens, sequence.blocks);
+// Shares the prompt of the sequence that this one is another sample of. False: it cannot now, or there is none.
+bool Scheduler::fork_blocks(Sequence& sequence) {
+  if (!sequence.fork_of || !may_read_cache(sequence)) return false;
+  const auto place = sequences_.find(*sequence.fork_of);
+  const int32_t shared = sequence.num_prompt_tokens - 1;
+  if (place == sequences_.end() || place->second->state != SequenceState::kRunning || shared == 0) return false;
+  const Sequence& source = *place->second;
+  // Only what earlier steps compute can be copied by this one.
+  const int32_t computed = source.last_step == next_step_ ? source.num_computed_before : source.num_computed_tokens;
+  if (computed < shared || !cache_.may_fork_now(source.blocks, shared)) return false;
+  if (!cache_.fork(source.blocks, shared, sequence.blocks)) return false;
+  sequence.num_computed_tokens = shared;
+  return true;
+}
+
+// What others have computed of this sequence's tokens already becomes match_. Nothing is held before it is admitted.
+void Scheduler::look_up_prefix(const Sequence& sequence) {
+  if (matched_ == &sequence && cache_.still_holds(match_, sequence.tokens)) return;
+  forget_match();
+  matched_ = &sequence;
+  if (may_read_cache(sequence)) match_ = cache_.look_up(sequence.context, sequence.tokens);
+}
+
+void Scheduler::forget_match() {
+  cache_.forget(match_);
+  matched_ = nullptr;
 }
 
 void Scheduler::to_running(Sequence& sequence) {

@@ -211,7 +211,7 @@ void Scheduler::leave_queues(Sequence& sequence) {
   } else if (sequence.state == SequenceState::kWaiting) {
     waiting_.erase(&sequence);
     if (sequence.blocks.swapped_out()) --num_swapped_;
-    if (refused_ == &sequence) refused_ = nullptr;
+    if (matched_ == &sequence) forget_match();
   }
 }
 
@@ -258,6 +258,7 @@ SchedulerStats Scheduler::stats() const {
   stats.scheduled_tokens = scheduled_tokens_;
   stats.prefix_query_tokens = cache_.statistics().query_tokens;
   stats.prefix_hit_tokens = cache_.statistics().hit_tokens;
+  stats.prefix_walked_blocks = cache_.statistics().walked_blocks;
   return stats;
 }
 

@@ -96,6 +96,7 @@ struct SchedulerStats {
   uint64_t scheduled_tokens = 0;  // since the start; recomputed ones count again
   int64_t prefix_query_tokens = 0;
   int64_t prefix_hit_tokens = 0;
+  int64_t prefix_walked_blocks = 0;  // compared in looking for them
 };
 
 // What a committed step means for one sequence. At most one a sequence and step; none when nothing
@@ -194,7 +195,9 @@ class Scheduler {
   void admit_waiting(StepPlan& plan, size_t& count);
   bool waits_for_its_beams(const Sequence& sequence) const;
   bool admit(Sequence& sequence, Admission& admission, StepPlan& plan, size_t& count);
-  void find_shared_blocks(Sequence& sequence);
+  bool fork_blocks(Sequence& sequence);
+  void look_up_prefix(const Sequence& sequence);
+  void forget_match();
   int32_t run_length(const Sequence& sequence, int32_t budget) const;
   int64_t blocks_spoken_for(const Sequence& sequence) const;
   bool may_read_cache(const Sequence& sequence) const;
@@ -225,9 +228,9 @@ class Scheduler {
   int64_t num_live_ = 0;
   int32_t num_unborn_beams_ = 0;  // seats kept for them
   int32_t num_swapped_ = 0;
-  // The first that waits found no room with so many blocks free: asking again is idle until there are more.
-  const Sequence* refused_ = nullptr;
-  int32_t refused_with_free_ = 0;
+  // What the first that waits shares, so that to ask it again costs a walk only when something has changed for it.
+  const Sequence* matched_ = nullptr;
+  kv::PrefixMatch match_;
 
   // For the next plan.
   std::vector<BeamMove> moves_;
