@@ -295,7 +295,7 @@ void Scheduler::to_running(Sequence& sequence) {
   running_.insert(std::ranges::lower_bound(running_, &sequence, ServedBefore()), &sequence);
   BeamGroup* group = sequence.beams;
   if (group != nullptr && ++group->num_running == 1) num_unborn_beams_ += group->num_unborn;
-  if (!sequence.last_step) shares_.started(sequence.tag, sequence.priority);
+  if (group == nullptr || group->members.front() == &sequence) shares_.started(sequence.charge);
 }
 
 void Scheduler::introduce(Sequence& sequence, StepPlan& plan) {

@@ -177,8 +177,8 @@ class Scheduler {
 
   // scheduler.cpp: accept
   int64_t max_total_tokens(int64_t num_prompt_tokens, const SamplingParams& params) const;
-  Sequence& create(const SequenceRequest& request, SequenceId id, double tag);
-  void add_beams(const SequenceRequest& request, double tag);
+  Sequence& create(const SequenceRequest& request, SequenceId id, const ShareCharge& charge);
+  void add_beams(const SequenceRequest& request);
   void leave_queues(Sequence& sequence);
   void end(Sequence& sequence);
   void end_beams(BeamGroup& group);
@@ -254,6 +254,7 @@ struct BeamGroup {
   std::vector<std::vector<TokenLogprob>> candidates;  // [num_beams]; empty: not known yet
   int32_t num_unborn = 0;
   int32_t num_running = 0;
+  int64_t num_output_tokens = 0;  // chosen so far, of all beams
 };
 
 }  // namespace quire::sched

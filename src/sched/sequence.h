@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kv/cache_manager.h"
+#include "sched/fair_share.h"
 #include "types/ids.h"
 #include "types/sampling_params.h"
 #include "types/step_plan.h"
@@ -46,9 +47,7 @@ struct Sequence {
   std::shared_ptr<const SamplingParams> params;
   uint64_t seed = 0;
   std::vector<TokenId> eos_ids;
-  int32_t tenant = 0;
-  double weight = 1.0;
-  int32_t priority = 0;
+  ShareCharge charge;  // of a beam search the first beam's is that of all
   kv::CacheContext context;
   BeamGroup* beams = nullptr;  // the group it belongs to; null: none
   std::optional<SequenceId> fork_of;
