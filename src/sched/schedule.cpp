@@ -306,9 +306,11 @@ void Scheduler::introduce(Sequence& sequence, StepPlan& plan) {
   added.output.assign(prompt_end, sequence.tokens.end());
   added.params = sequence.params;
   added.seed = sequence.seed;
-  added.stop_token_ids = sequence.params->stop_token_ids;
-  for (const TokenId id : sequence.eos_ids) {
-    if (std::ranges::count(added.stop_token_ids, id) == 0) added.stop_token_ids.push_back(id);
+  if (sequence.params->min_tokens > 0) {  // else they are never banned, and the list may be long
+    added.stop_token_ids = sequence.params->stop_token_ids;
+    for (const TokenId id : sequence.eos_ids) {
+      if (std::ranges::count(added.stop_token_ids, id) == 0) added.stop_token_ids.push_back(id);
+    }
   }
   sequence.known_to_runner = true;
 }

@@ -163,9 +163,7 @@ Status Scheduler::add(SequenceRequest request) {
 void Scheduler::add_beams(const SequenceRequest& request) {
   const SamplingParams& params = *request.params;
   std::vector<TokenId> end_ids = request.eos_ids;
-  for (const TokenId id : params.stop_token_ids) {
-    if (std::ranges::count(end_ids, id) == 0) end_ids.push_back(id);
-  }
+  end_ids.insert(end_ids.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
   const auto num_prompt_tokens = static_cast<int64_t>(request.prompt.size());
   auto group = std::make_unique<BeamGroup>(BeamSearch::Config{
       .num_beams = params.num_beams(),
@@ -173,11 +171,11 @@ void Scheduler::add_beams(const SequenceRequest& request) {
       .early_stopping = params.early_stopping,
       .end_ids = std::move(end_ids),
       .min_tokens = params.min_tokens,
+      .max_tokens = static_cast<int32_t>(max_total_tokens(num_prompt_tokens, params) - num_prompt_tokens),
+      .logprobs = params.logprobs});
   const ShareCharge charge =
       shares_.arrived(request.tenant, request.weight, request.priority, num_prompt_tokens,
                       max_total_tokens(num_prompt_tokens, params) - num_prompt_tokens, params.num_beams());
-      .max_tokens = static_cast<int32_t>(max_total_tokens(num_prompt_tokens, params) - num_prompt_tokens),
-      .logprobs = params.logprobs});
   for (int32_t beam = 0; beam < params.num_beams(); ++beam) {
     Sequence& sequence = create(request, request.id + static_cast<SequenceId>(beam), charge);
     sequence.beams = group.get();
