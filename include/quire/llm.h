@@ -130,7 +130,7 @@ class LLM {
   static Result<std::unique_ptr<LLM>> create(EngineConfig config, Drive drive = Drive::kOwnThread);
   // The same over an engine made elsewhere.
   explicit LLM(std::unique_ptr<engine::Engine> engine);
-  ~LLM();
+  ~LLM();  // ends what is under way with kAbort, of which callbacks are told. Not from a callback.
   LLM(const LLM&) = delete;
   LLM& operator=(const LLM&) = delete;
 

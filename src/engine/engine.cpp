@@ -276,15 +276,19 @@ Result<std::unique_ptr<Engine>> Engine::create(EngineConfig config, std::unique_
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Engine::~Engine() {
+  stop();
+}
+
+void Engine::stop() {
   {
     const std::lock_guard lock(impl_->inbox->mutex);
     impl_->stopping = true;
     impl_->inbox->bell.notify_one();
   }
   if (impl_->drive == Drive::kOwnThread) {
-    impl_->thread.join();
+    if (impl_->thread.joinable()) impl_->thread.join();
   } else {
-    QUIRE_CHECK_MSG(!impl_->in_step, "an engine is destroyed while a thread is in its step()");
+    QUIRE_CHECK_MSG(!impl_->in_step, "an engine is stopped while a thread is in its step()");
     impl_->abort_all(unavailable("the engine was stopped"), FinishReason::kAbort);
   }
 }

@@ -97,9 +97,13 @@ class Engine {
   // served_model_name tells them apart. nullptr: one of its own.
   static Result<std::unique_ptr<Engine>> create(EngineConfig config, std::unique_ptr<runner::Executor> executor,
                                                 Metrics* metrics = nullptr, Drive drive = Drive::kOwnThread);
-  ~Engine();  // aborts what runs, joins the thread. REQUIRES: nobody is in step()
+  ~Engine();  // stop()
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
+
+  // Ends every request with kAbort and the thread; submit() refuses from then on. Streams may still be read, and what
+  // reads them (tokenizer(), ...) is there until the engine is destroyed. REQUIRES: nobody is in step().
+  void stop();
 
   // Thread-safe. Checks parameters and lengths against the model before anything is queued. A stream an answer:
   // best_of of them (n unless given), that share the prompt's blocks, the i-th drawing from seed + i; of a beam search

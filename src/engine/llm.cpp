@@ -142,7 +142,7 @@ LLM::LLM(std::unique_ptr<engine::Engine> engine) : impl_(std::make_unique<Impl>(
 }
 
 LLM::~LLM() {
-  impl_->engine.reset();  // ends every stream; the dispatcher hands out the ends
+  impl_->engine->stop();  // ends every stream; the dispatcher hands out the ends, for which it needs the tokenizer
   {
     const std::lock_guard lock(impl_->dispatcher->mutex);
     impl_->dispatcher->stopping = true;

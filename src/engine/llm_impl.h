@@ -48,7 +48,7 @@ struct LoopRequest {
 };
 
 struct LLM::Impl {
-  std::unique_ptr<engine::Engine> engine;
+  std::unique_ptr<engine::Engine> engine;  // the last to go: all below reads its streams with its tokenizer
 
   // generate_async()
   std::shared_ptr<Dispatcher> dispatcher = std::make_shared<Dispatcher>();
