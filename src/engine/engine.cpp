@@ -199,9 +199,11 @@ Result<std::vector<std::unique_ptr<TokenStream>>> Engine::Impl::submit(Generatio
                bytes >> 20, config.max_logprobs_bytes >> 20)
         .with_param(request.params.prompt_logprobs ? "prompt_logprobs" : "logprobs");
   }
-  const bool beams = request.params.use_beam_search;
-  const int32_t num_ids = request.params.num_sequences();
-  const int32_t num_streams = beams ? request.params.n : num_ids;
+  // A beam search of no tokens has no beams: each of its answers is the prompt's scores alone, as of any other request.
+  const bool searches = request.params.use_beam_search;
+  const bool beams = searches && request.params.max_tokens != 0;
+  const int32_t num_streams = searches ? request.params.n : request.params.num_sequences();
+  const int32_t num_ids = beams ? request.params.num_beams() : num_streams;
   const SequenceId first = next_id.fetch_add(static_cast<SequenceId>(num_ids));
   const uint64_t seed = request.params.seed ? *request.params.seed : mixed_seed(config.seed, first);
   const std::chrono::duration<double> most(config.request_timeout);

@@ -114,15 +114,14 @@ bool Engine::Impl::accept(bool wait) {
     reset = std::exchange(reset_prefix_cache, false);
   }
   const PhaseTimer timer(engine_metrics, Phase::kAccept, nullptr);
-  const bool expired = expire();
-  if (fresh.empty() && gone.empty() && !reset && !expired) return true;
   if (reset) {
     scheduler.reset_prefix_cache();
     if (trace) trace->reset_prefix_cache();
   }
   for (Submission& submission : fresh) admit(std::move(submission));
   for (const SequenceId id : gone) cancel(id, FinishReason::kAbort, {});
-  publish_stats();
+  const bool expired = expire();  // who waited in the inbox for too long is not computed
+  if (!fresh.empty() || !gone.empty() || reset || expired) publish_stats();
   return true;
 }
 
@@ -151,15 +150,15 @@ void Engine::Impl::admit(Submission submission) {
   }
 }
 
-// Ends an answer before its time; all answers of a beam search together.
+// Ends an answer before its time; all answers of a beam search together. Every one of their streams is told, whatever
+// the scheduler knows of them.
 void Engine::Impl::cancel(SequenceId id, FinishReason finish, const Status& error) {
   deliver_committed(nullptr);  // what came before
   const auto found = active.find(id);
   if (found == active.end()) return;
   const SequenceId first = found->second.group;
   const auto count = static_cast<SequenceId>(found->second.group_size);
-  if (!scheduler.cancel(id)) return;
-  if (trace) trace->cancel(id);
+  if (scheduler.cancel(first) && trace) trace->cancel(first);
   for (SequenceId one = first; one < first + count; ++one) {
     deliver(one, TokenEvent{.finish = finish, .error = error});
   }
