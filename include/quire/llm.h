@@ -134,9 +134,10 @@ class LLM {
   LLM(const LLM&) = delete;
   LLM& operator=(const LLM&) = delete;
 
-  // Answers all prompts, in one batch as far as memory allows; outputs in the order of the prompts. Blocks.
-  // Errors: the first prompt or parameter that is refused (nothing is generated then). With Drive::kCaller it makes the
-  // steps itself; requests of add_request() go on in them, and what they produce comes with the next step().
+  // Answers all prompts, in one batch as far as memory allows; outputs in the order of the prompts. Blocks. There may
+  // be any number: they are submitted as others are done, so that config's bounds on what waits are kept to. Errors:
+  // the first prompt or parameter that is refused (nothing is generated then). With Drive::kCaller it makes the steps
+  // itself; requests of add_request() go on in them, and what they produce comes with the next step().
   Result<std::vector<RequestOutput>> generate(const std::vector<Prompt>& prompts, const SamplingParams& params,
                                               GenerateOptions options = {});
   // The same for one conversation through the model's chat template.

@@ -144,61 +144,77 @@ Status Engine::Impl::compile_form(SamplingParams& params) const {
   return {};
 }
 
-// Everything that a user can get wrong, before anything is queued.
-Status Engine::Impl::prepare(GenerationRequest& request) const {
+// The log-probabilities that a request may come to hold.
+int64_t Engine::Impl::most_logprob_bytes(size_t num_prompt_tokens, const SamplingParams& params) const {
+  return engine::most_logprob_bytes(params, static_cast<int64_t>(num_prompt_tokens), executor->model().vocab_size,
+                                    executor->memory().max_model_len);
+}
+
+Status Engine::Impl::check(const std::vector<TokenId>& prompt, const SamplingParams& params) const {
   const ModelConfig& model = executor->model();
-  const SamplingLimits limits{.vocab_size = model.vocab_size, .max_logprobs = config.max_logprobs};
-  QUIRE_RETURN_IF_ERROR(validate(request.params, limits));
-  QUIRE_RETURN_IF_ERROR(find_words(tokenizer.get(), limits, request.params));
-  QUIRE_RETURN_IF_ERROR(compile_form(request.params));
-  truncate_prompt(executor->memory().max_model_len, request.params, request.prompt);
-  for (const TokenId id : request.prompt) {
+  QUIRE_RETURN_IF_ERROR(validate(params, {.vocab_size = model.vocab_size, .max_logprobs = config.max_logprobs}));
+  if (params.truncate_prompt_tokens) {
+    std::vector<TokenId> kept = prompt;
+    truncate_prompt(executor->memory().max_model_len, params, kept);
+    SamplingParams whole = params;
+    whole.truncate_prompt_tokens.reset();
+    return check(kept, whole);
+  }
+  for (const TokenId id : prompt) {
     if (id >= 0 && id < model.vocab_size) continue;
     return invalid_argument("the prompt contains token id {}, which is not in the vocabulary of {} tokens", id,
                             model.vocab_size)
         .with_param("prompt");
   }
+  QUIRE_RETURN_IF_ERROR(scheduler.check_fits(static_cast<int64_t>(prompt.size()), params));
+  const int64_t bytes = most_logprob_bytes(prompt.size(), params);
+  if (bytes <= config.max_logprobs_bytes) return {};
+  return invalid_argument(
+             "the log-probabilities asked for may take {} MiB; this server allows {} MiB a request. Ask "
+             "for fewer alternatives or fewer tokens.",
+             bytes >> 20, config.max_logprobs_bytes >> 20)
+      .with_param(params.prompt_logprobs ? "prompt_logprobs" : "logprobs");
+}
+
+// Everything that a user can get wrong, before anything is queued.
+Status Engine::Impl::prepare(GenerationRequest& request) const {
+  QUIRE_RETURN_IF_ERROR(check(request.prompt, request.params));
+  const SamplingLimits limits{.vocab_size = executor->model().vocab_size, .max_logprobs = config.max_logprobs};
+  QUIRE_RETURN_IF_ERROR(find_words(tokenizer.get(), limits, request.params));
+  QUIRE_RETURN_IF_ERROR(compile_form(request.params));
+  truncate_prompt(executor->memory().max_model_len, request.params, request.prompt);
   if (request.timeout && request.timeout->count() <= 0) {
     return invalid_argument("timeout must be more than 0 seconds, got {}.",
                             std::chrono::duration<double>(*request.timeout).count())
         .with_param("timeout");
   }
-  return scheduler.check_fits(static_cast<int64_t>(request.prompt.size()), request.params);
+  return {};
 }
 
 // REQUIRES: inbox->mutex is held.
-Status Engine::Impl::refusal_locked(int64_t sequences, int64_t tokens, int64_t bytes) {
-  if (!failure.ok()) return unavailable("the engine has failed and must be restarted");
-  if (stopping) return unavailable("the server is shutting down");
+Engine::Impl::Refusal Engine::Impl::refusal_locked(int64_t sequences, int64_t tokens, int64_t bytes) const {
+  if (!failure.ok()) return {unavailable("the engine has failed and must be restarted")};
+  if (stopping) return {unavailable("the server is shutting down")};
   if (num_queued + sequences > config.max_num_queued_reqs) {
-    engine_metrics.rejected("queued_requests");
-    return resource_exhausted("{} requests are waiting already; try again later", num_queued);
+    return {resource_exhausted("{} requests are waiting already; try again later", num_queued), "queued_requests"};
   }
   if (config.max_num_queued_tokens > 0 && num_queued_tokens > 0 &&
       num_queued_tokens + tokens > config.max_num_queued_tokens) {
-    engine_metrics.rejected("queued_tokens");
-    return resource_exhausted("{} prompt tokens are waiting already; try again later", num_queued_tokens);
+    return {resource_exhausted("{} prompt tokens are waiting already; try again later", num_queued_tokens),
+            "queued_tokens"};
   }
   if (logprob_bytes > 0 && logprob_bytes + bytes > config.max_logprobs_bytes) {
-    engine_metrics.rejected("logprobs");
-    return resource_exhausted("log-probabilities of requests under way take {} MiB already; try again later",
-                              logprob_bytes >> 20);
+    return {resource_exhausted("log-probabilities of requests under way take {} MiB already; try again later",
+                               logprob_bytes >> 20),
+            "logprobs"};
   }
   return {};
 }
 
-Result<std::vector<std::unique_ptr<TokenStream>>> Engine::Impl::submit(GenerationRequest request) {
+Result<std::vector<std::unique_ptr<TokenStream>>> Engine::Impl::submit(GenerationRequest request, WhenFull when_full) {
   QUIRE_RETURN_IF_ERROR(prepare(request));
   const auto num_prompt_tokens = static_cast<int64_t>(request.prompt.size());
-  const int64_t bytes = most_logprob_bytes(request.params, num_prompt_tokens, executor->model().vocab_size,
-                                           executor->memory().max_model_len);
-  if (bytes > config.max_logprobs_bytes) {
-    return invalid_argument(
-               "the log-probabilities asked for may take {} MiB; this server allows {} MiB a request. Ask "
-               "for fewer alternatives or fewer tokens.",
-               bytes >> 20, config.max_logprobs_bytes >> 20)
-        .with_param(request.params.prompt_logprobs ? "prompt_logprobs" : "logprobs");
-  }
+  const int64_t bytes = most_logprob_bytes(request.prompt.size(), request.params);
   // A beam search of no tokens has no beams: each of its answers is the prompt's scores alone, as of any other request.
   const bool searches = request.params.use_beam_search;
   const bool beams = searches && request.params.max_tokens != 0;
@@ -243,13 +259,20 @@ Result<std::vector<std::unique_ptr<TokenStream>>> Engine::Impl::submit(Generatio
     one.request.params = std::make_shared<const SamplingParams>(std::move(params));
   }
 
-  const std::lock_guard lock(inbox->mutex);
-  const Status refusal = refusal_locked(static_cast<int64_t>(group.size()), num_prompt_tokens, bytes);
-  if (!refusal.ok()) {
+  std::unique_lock lock(inbox->mutex);
+  Refusal refusal;
+  const auto decided = [&] {
+    refusal = refusal_locked(static_cast<int64_t>(group.size()), num_prompt_tokens, bytes);
+    const bool room_may_come = num_queued > 0 || num_queued_tokens > 0 || logprob_bytes > 0;
+    return refusal.bound == nullptr || !room_may_come;
+  };
+  if (!decided() && when_full == WhenFull::kWait && drive == Drive::kOwnThread) room.wait(lock, decided);
+  if (!refusal.status.ok()) {
+    if (refusal.bound != nullptr) engine_metrics.rejected(refusal.bound);
     for (Submission& one : group) {
       for (const auto& stream : one.streams) stream->close();
     }
-    return refusal;
+    return refusal.status;
   }
   for (Submission& one : group) {
     num_queued_tokens += num_prompt_tokens;
@@ -295,8 +318,12 @@ void Engine::stop() {
   }
 }
 
-Result<std::vector<std::unique_ptr<TokenStream>>> Engine::submit(GenerationRequest request) {
-  return impl_->submit(std::move(request));
+Result<std::vector<std::unique_ptr<TokenStream>>> Engine::submit(GenerationRequest request, WhenFull when_full) {
+  return impl_->submit(std::move(request), when_full);
+}
+
+Status Engine::check(const std::vector<TokenId>& prompt, const SamplingParams& params) const {
+  return impl_->check(prompt, params);
 }
 
 Status Engine::step() {

@@ -89,6 +89,12 @@ struct EngineStats {
 
 class FlightRecorder;
 
+// What submit() does when the bounds on what waits are reached.
+enum class WhenFull {
+  kRefuse,
+  kWait,  // until there is room, or nothing is left that could make some. With Drive::kCaller as kRefuse.
+};
+
 class Engine {
  public:
   // Makes tokenizer and template out of the executor's text source (unless skip_tokenizer_init) and
@@ -113,7 +119,11 @@ class Engine {
   // with ids outside the vocabulary); resource_exhausted when the queue is full, in requests or tokens, or when the
   // log-probabilities asked for would not fit beside those of others; unavailable after a
   // failure.
-  Result<std::vector<std::unique_ptr<TokenStream>>> submit(GenerationRequest request);
+  Result<std::vector<std::unique_ptr<TokenStream>>> submit(GenerationRequest request,
+                                                           WhenFull when_full = WhenFull::kRefuse);
+  // What submit() checks of a prompt and parameters beforehand and at little cost: all but bad words and forms of the
+  // answer. Thread-safe.
+  Status check(const std::vector<TokenId>& prompt, const SamplingParams& params) const;
 
   // With Drive::kCaller: takes in what was submitted and cancelled, then runs one step and delivers its events, all on
   // the calling thread, which is bound to a core as the engine's own would be (runner::Executor::bind_thread). Does

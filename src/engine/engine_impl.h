@@ -55,11 +55,18 @@ struct Engine::Impl {
   // engine.cpp: before the loop, and consumers' threads.
   Status load_text();
   Status open_trace();
-  Result<std::vector<std::unique_ptr<TokenStream>>> submit(GenerationRequest request);
+  Result<std::vector<std::unique_ptr<TokenStream>>> submit(GenerationRequest request, WhenFull when_full);
   Status prepare(GenerationRequest& request) const;
+  Status check(const std::vector<TokenId>& prompt, const SamplingParams& params) const;
+  int64_t most_logprob_bytes(size_t num_prompt_tokens, const SamplingParams& params) const;
   void compile_form(const StructuredOutput& form, grammar::Compiler::Done done) const;
   Status compile_form(SamplingParams& params) const;
-  Status refusal_locked(int64_t sequences, int64_t tokens, int64_t logprob_bytes);
+  // Why nothing more may wait now. bound: which one, where room may come.
+  struct Refusal {
+    Status status;
+    const char* bound = nullptr;
+  };
+  Refusal refusal_locked(int64_t sequences, int64_t tokens, int64_t logprob_bytes) const;
 
   // engine_loop.cpp: the engine thread.
   void loop();
@@ -108,6 +115,7 @@ struct Engine::Impl {
   EngineMetrics engine_metrics;
   FlightRecorder recorder;
   std::shared_ptr<Inbox> inbox = std::make_shared<Inbox>();  // also the lock and the bell of `submissions`
+  std::condition_variable room;                              // rung when less waits than before
   std::deque<Submission> submissions;                        // guarded by inbox->mutex, like all below
   bool stopping = false;
   bool work_left = false;  // Drive::kCaller: by the last step

@@ -221,6 +221,7 @@ bool Engine::Impl::plan_one() {
   if (started_tokens > 0) {
     const std::lock_guard lock(inbox->mutex);
     num_queued_tokens -= started_tokens;
+    room.notify_all();
   }
   if (recorder.on()) {
     StepRecord& record = next.record;
@@ -326,6 +327,7 @@ void Engine::Impl::deliver(SequenceId id, TokenEvent event) {
   const std::lock_guard lock(inbox->mutex);
   logprob_bytes -= bytes;
   num_queued_tokens -= queued;
+  room.notify_all();
 }
 
 void Engine::Impl::abort_all(const Status& reason, FinishReason finish) {
@@ -336,6 +338,7 @@ void Engine::Impl::abort_all(const Status& reason, FinishReason finish) {
     stopping = true;
     if (finish == FinishReason::kError) failure = reason;
     fresh.swap(submissions);
+    room.notify_all();
   }
   for (Submission& submission : fresh) {
     for (size_t i = 0; i < submission.streams.size(); ++i) {
@@ -355,7 +358,8 @@ void Engine::Impl::publish_stats() {
   engine_metrics.occupancy(now, seen);
   seen = now;
   const std::lock_guard lock(inbox->mutex);
-  num_queued = now.waiting + static_cast<int64_t>(submissions.size());
+  const int64_t queued = now.waiting + static_cast<int64_t>(submissions.size());
+  if (queued < std::exchange(num_queued, queued)) room.notify_all();
   stats.num_running = now.running;
   stats.num_waiting = num_queued;
   stats.num_swapped = now.swapped;

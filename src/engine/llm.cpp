@@ -1,12 +1,6 @@
 #include "quire/llm.h"
 
-#include <unistd.h>
-
-#include <algorithm>
 #include <atomic>
-#include <chrono>
-#include <condition_variable>
-#include <cstdio>
 #include <mutex>
 #include <thread>
 
@@ -14,38 +8,6 @@
 #include "engine/llm_impl.h"
 
 namespace quire {
-namespace {
-
-class ProgressLine {
- public:
-  ProgressLine(bool wanted, size_t total)
-      : shown_(wanted && isatty(STDERR_FILENO) != 0), total_(total), start_(std::chrono::steady_clock::now()) {}
-  void update(size_t done, int64_t tokens) {
-    if (!shown_) return;
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-    std::fprintf(stderr, "\rprompts %zu/%zu, %lld tokens, %.1f tok/s ", done, total_, static_cast<long long>(tokens),
-                 seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0);
-    if (done == total_) std::fputc('\n', stderr);
-  }
-
- private:
-  bool shown_;
-  size_t total_;
-  std::chrono::steady_clock::time_point start_;
-};
-
-// Waits for something new of an unfinished answer, or makes the steps that bring it.
-Result<engine::OutputDelta> next_delta(engine::Engine& engine, engine::Completion& answer) {
-  if (engine.drive() == Drive::kOwnThread) return answer.take();
-  while (true) {
-    std::optional<engine::OutputDelta> delta = answer.try_take();
-    if (delta) return std::move(*delta);
-    QUIRE_RETURN_IF_ERROR(engine.step());
-  }
-}
-
-}  // namespace
-
 Result<std::vector<TokenId>> prompt_ids(const engine::Engine& engine, const Prompt& prompt) {
   if (const auto* ids = std::get_if<std::vector<TokenId>>(&prompt)) return *ids;
   if (engine.tokenizer() == nullptr) {
@@ -153,38 +115,6 @@ LLM::~LLM() {
 
 engine::Engine& LLM::engine() {
   return *impl_->engine;
-}
-
-Result<std::vector<RequestOutput>> LLM::generate(const std::vector<Prompt>& prompts, const SamplingParams& params,
-                                                 GenerateOptions options) {
-  std::vector<RequestOutput> outputs(prompts.size());
-  std::vector<std::vector<std::unique_ptr<engine::Completion>>> completions;
-  for (size_t i = 0; i < prompts.size(); ++i) {
-    QUIRE_ASSIGN_OR_RETURN(outputs[i].prompt_token_ids, prompt_ids(*impl_->engine, prompts[i]));
-    QUIRE_ASSIGN_OR_RETURN(
-        std::vector<std::unique_ptr<engine::Completion>> answers,
-        engine::Completion::start(*impl_->engine, {.prompt = outputs[i].prompt_token_ids, .params = params}));
-    completions.push_back(std::move(answers));
-  }
-  ProgressLine progress(options.progress, prompts.size());
-  int64_t tokens = 0;
-  for (size_t i = 0; i < completions.size(); ++i) {
-    for (const std::unique_ptr<engine::Completion>& answer : completions[i]) {
-      engine::OutputDelta whole;
-      while (!answer->finished()) {
-        QUIRE_ASSIGN_OR_RETURN(engine::OutputDelta delta, next_delta(*impl_->engine, *answer));
-        tokens += static_cast<int64_t>(delta.tokens.size());
-        engine::append(whole, std::move(delta));
-        progress.update(i, tokens);
-      }
-      if (whole.num_cached_tokens) outputs[i].num_cached_tokens = *whole.num_cached_tokens;
-      if (outputs[i].outputs.empty()) outputs[i].prompt_logprobs = std::move(whole.prompt_logprobs);
-      outputs[i].outputs.push_back(as_output(std::move(whole)));
-    }
-    static_cast<CompletionOutput&>(outputs[i]) = outputs[i].outputs.front();
-  }
-  progress.update(prompts.size(), tokens);
-  return outputs;
 }
 
 Result<RequestOutput> LLM::chat(const std::vector<ChatMessage>& messages, const SamplingParams& params) {

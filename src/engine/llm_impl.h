@@ -30,14 +30,16 @@ struct Dispatcher {
 // Which of several requests under way have something new. Streams tell it, perhaps when whoever listens is gone.
 struct ReadyList {
   std::mutex mutex;
+  std::condition_variable bell;
   std::vector<uint64_t> numbers;  // guarded by mutex; may hold one several times
 
   void add(uint64_t number) {
     const std::lock_guard lock(mutex);
     numbers.push_back(number);
+    bell.notify_one();
   }
-  // Each once, rising.
-  std::vector<uint64_t> take();
+  // Each once, rising. With `wait`, not before there is one.
+  std::vector<uint64_t> take(bool wait = false);
 };
 
 // A request of add_request().

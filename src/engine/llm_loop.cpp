@@ -6,10 +6,11 @@
 
 namespace quire {
 
-std::vector<uint64_t> ReadyList::take() {
+std::vector<uint64_t> ReadyList::take(bool wait) {
   std::vector<uint64_t> taken;
   {
-    const std::lock_guard lock(mutex);
+    std::unique_lock lock(mutex);
+    if (wait) bell.wait(lock, [this] { return !numbers.empty(); });
     taken.swap(numbers);
   }
   std::ranges::sort(taken);

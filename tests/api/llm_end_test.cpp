@@ -1,4 +1,4 @@
-// The end of an LLM while requests are under way.
+// The end of an LLM while requests are under way, and batches beyond its bounds.
 #include <atomic>
 #include <fstream>
 #include <sstream>
@@ -15,6 +15,8 @@ namespace quire {
 namespace {
 
 using engine::FakeExecutor;
+using testing::HasSubstr;
+using testing::SizeIs;
 
 std::string file_contents(const std::string& name) {
   std::ifstream file(std::string(QUIRE_TEST_DATA) + "/tokenizers/" + name, std::ios::binary);
@@ -22,6 +24,15 @@ std::string file_contents(const std::string& name) {
   std::stringstream contents;
   contents << file.rdbuf();
   return contents.str();
+}
+
+std::vector<TokenId> expected_answer(std::vector<TokenId> prompt, int count) {
+  std::vector<TokenId> answer;
+  for (int i = 0; i < count; ++i) {
+    answer.push_back(FakeExecutor::next_token(prompt));
+    prompt.push_back(answer.back());
+  }
+  return answer;
 }
 
 std::unique_ptr<LLM> make_llm(EngineConfig config, std::unique_ptr<FakeExecutor> executor,
@@ -94,6 +105,90 @@ INSTANTIATE_TEST_SUITE_P(Tokenizers, LlmEnd,
                                name, [](char c) { return !std::isalnum(c); }, '_');
                            return name;
                          });
+
+// ---- batches ----
+
+class LlmBatch : public testing::TestWithParam<Drive> {
+ protected:
+  void start(EngineConfig config) {
+    config.skip_tokenizer_init = true;
+    auto executor = std::make_unique<FakeExecutor>();
+    executor_ = executor.get();
+    llm_ = make_llm(std::move(config), std::move(executor), GetParam());
+    ASSERT_NE(llm_, nullptr);
+  }
+  static std::vector<Prompt> prompts(int count) {
+    std::vector<Prompt> list;
+    for (int i = 0; i < count; ++i) list.emplace_back(std::vector<TokenId>{10 + i % 900, 20 + i / 900});
+    return list;
+  }
+  static void expect_right(const std::vector<RequestOutput>& outputs, int length) {
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const auto number = static_cast<TokenId>(i);
+      ASSERT_EQ(outputs[i].token_ids, expected_answer({10 + number % 900, 20 + number / 900}, length)) << i;
+    }
+  }
+  FakeExecutor* executor_ = nullptr;
+  std::unique_ptr<LLM> llm_;
+};
+
+TEST_P(LlmBatch, ThousandsOfPromptsAreMoreThanTheQueueHoldsAndAllAreAnswered) {
+  start({});
+  auto outputs = llm_->generate(prompts(5000), {.max_tokens = 2}, {.progress = false});
+  ASSERT_TRUE(outputs.ok()) << outputs.status().message();
+  ASSERT_THAT(*outputs, SizeIs(5000));
+  expect_right(*outputs, 2);
+}
+
+TEST_P(LlmBatch, EveryBoundOnWhatWaitsIsKeptToAndNoneFailsTheCall) {
+  const auto answer = [this](EngineConfig config, SamplingParams params) {
+    start(std::move(config));
+    auto outputs = llm_->generate(prompts(60), params, {.progress = false});
+    ASSERT_TRUE(outputs.ok()) << outputs.status().message();
+    for (const RequestOutput& output : *outputs) EXPECT_THAT(output.outputs, SizeIs(static_cast<size_t>(params.n)));
+    if (params.n == 1) expect_right(*outputs, 3);
+  };
+  answer({.max_num_seqs = 2, .max_num_queued_reqs = 1}, {.max_tokens = 3});
+  answer({.max_num_seqs = 4, .max_num_queued_reqs = 3}, {.n = 3, .max_tokens = 3});
+  answer({.max_num_seqs = 4, .max_num_queued_tokens = 4}, {.max_tokens = 3});
+  // 3 tokens of 1,001 entries: two requests' log-probabilities fit at once.
+  answer({.max_logprobs = -1, .max_logprobs_bytes = 80'000}, {.max_tokens = 3, .logprobs = -1});
+}
+
+TEST_P(LlmBatch, WhatCanNeverBeQueuedIsRefusedAndNotWaitedFor) {
+  start({.max_num_queued_reqs = 2});
+  auto outputs = llm_->generate(prompts(2), {.n = 3, .max_tokens = 3}, {.progress = false});
+  EXPECT_EQ(outputs.status().code(), StatusCode::kResourceExhausted);
+}
+
+TEST_P(LlmBatch, WhenOnePromptIsRefusedNothingIsGenerated) {
+  start({.max_num_seqs = 2});
+  std::vector<Prompt> list = prompts(100);
+  list.emplace_back(std::vector<TokenId>{5, 99999});
+  EXPECT_EQ(llm_->generate(list, {.max_tokens = 2}, {.progress = false}).status().param(), "prompt");
+  list.back() = std::vector<TokenId>(600, 5);
+  EXPECT_EQ(llm_->generate(list, {.max_tokens = 2}, {.progress = false}).status().param(), "prompt");
+  EXPECT_EQ(executor_->num_steps(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Drives, LlmBatch, testing::Values(Drive::kOwnThread, Drive::kCaller), [](const auto& test) {
+  return test.param == Drive::kCaller ? "callers_steps" : "own_thread";
+});
+
+TEST(LlmBatches, SeveralThreadsMayFillTheQueueTogether) {
+  auto llm = make_llm({.skip_tokenizer_init = true, .max_num_seqs = 4, .max_num_queued_reqs = 5},
+                      std::make_unique<FakeExecutor>());
+  std::vector<std::thread> clients;
+  for (int client = 0; client < 4; ++client) {
+    clients.emplace_back([&llm, client] {
+      std::vector<Prompt> list(200, Prompt(std::vector<TokenId>{50 + client}));
+      auto outputs = llm->generate(list, {.max_tokens = 3}, {.progress = false});
+      ASSERT_TRUE(outputs.ok()) << outputs.status().message();
+      for (const RequestOutput& output : *outputs) EXPECT_EQ(output.token_ids, expected_answer({50 + client}, 3));
+    });
+  }
+  for (std::thread& client : clients) client.join();
+}
 
 }  // namespace
 }  // namespace quire
