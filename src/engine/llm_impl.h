@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -47,6 +48,7 @@ struct LoopRequest {
   std::string id;
   std::vector<std::unique_ptr<engine::Completion>> answers;  // [n]
   RequestUsage usage;
+  std::optional<int32_t> fewest_cached;  // of the answers heard of
 };
 
 struct LLM::Impl {

@@ -38,7 +38,12 @@ std::optional<StepOutput> take_output(LoopRequest& request) {
     if (!whole) continue;
     changed = true;
     request.usage.completion_tokens += static_cast<int64_t>(whole->tokens.size());
-    if (whole->num_cached_tokens && i == 0) request.usage.cached_tokens = *whole->num_cached_tokens;
+    if (whole->num_cached_tokens) {
+      // Answers but the first share the prompt with it, which is not what is meant.
+      request.fewest_cached =
+          std::min(request.fewest_cached.value_or(*whole->num_cached_tokens), *whole->num_cached_tokens);
+      request.usage.cached_tokens = *request.fewest_cached;
+    }
     if (!whole->prompt_logprobs.empty()) output.prompt_logprobs = std::move(whole->prompt_logprobs);
     output.outputs.push_back({as_output(std::move(*whole)), static_cast<int32_t>(i)});
   }

@@ -211,6 +211,7 @@ TEST_F(LoopTest, SeveralAnswersFinishOneByOneAndTheRequestWithTheLast) {
   for (const auto& [index, reason] : all.finish) EXPECT_EQ(reason, FinishReason::kStop) << index;
   EXPECT_EQ(all.usage.completion_tokens, 3);
   EXPECT_EQ(all.usage.prompt_tokens, 2);
+  EXPECT_EQ(all.usage.cached_tokens, 0) << "what they share is not found in the cache";
 }
 
 TEST_F(LoopTest, AFaultOfOneRequestEndsItAloneWithItsError) {
