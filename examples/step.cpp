@@ -23,9 +23,16 @@ const std::vector<Arrival> kArrivals = {
     {9, "sum", "Two plus two is", {.temperature = 0, .max_tokens = 8}},
 };
 
+// A text on one line.
+std::string quoted(const std::string& text) {
+  std::string line = "\"";
+  for (const char c : text) line += c == '\n' ? std::string("\\n") : std::string(1, c);
+  return line + "\"";
+}
+
 void print(const quire::StepOutput& output) {
   for (const quire::CompletionUpdate& answer : output.outputs) {
-    std::printf("  %s[%d] \"%s\"", output.request_id.c_str(), answer.index, answer.text.c_str());
+    std::printf("  %s[%d] %s", output.request_id.c_str(), answer.index, quoted(answer.text).c_str());
     if (answer.finish_reason != quire::FinishReason::kNone) {
       const std::string reason(quire::to_string(answer.finish_reason));
       std::printf(" (%s%s%s)", reason.c_str(), answer.error.ok() ? "" : ": ", answer.error.message().c_str());
