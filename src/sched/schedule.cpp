@@ -1,6 +1,7 @@
 // The next step out of what runs and what waits.
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "base/check.h"
@@ -42,9 +43,10 @@ bool Scheduler::schedule(StepPlan& plan) {
 // Rules 1 and 4. False when blocks ran out: somebody was preempted or sits out, so nobody is to be
 // admitted.
 bool Scheduler::schedule_running(StepPlan& plan, size_t& count) {
-  // One token is left to compute of whoever is being answered. It is kept for those behind a prompt.
+  // One token is left to compute of whoever is being answered. It is kept for those behind a prompt, who are counted
+  // when there is one: mostly there is none, and with 10,000 sequences each look at them all is felt.
   const auto is_answered = [](const Sequence* sequence) { return sequence->num_remaining_tokens() == 1; };
-  auto answered_behind = static_cast<int32_t>(std::ranges::count_if(running_, is_answered));
+  std::optional<int32_t> answered_behind;
   // running_ shrinks from behind, where the preempted are taken.
   for (size_t i = 0; i < running_.size(); ++i) {
     int32_t budget = config_.max_num_batched_tokens - plan.num_tokens;
@@ -52,9 +54,14 @@ bool Scheduler::schedule_running(StepPlan& plan, size_t& count) {
     Sequence& sequence = *running_[i];
     if (sequence.num_remaining_tokens() == 0) continue;
     if (is_answered(&sequence)) {
-      --answered_behind;
-    } else if (budget -= answered_behind; budget <= 0) {
-      continue;
+      if (answered_behind) --*answered_behind;
+    } else {
+      if (!answered_behind) {
+        const auto behind = running_.begin() + static_cast<int64_t>(i) + 1;
+        answered_behind = static_cast<int32_t>(std::count_if(behind, running_.end(), is_answered));
+      }
+      budget -= *answered_behind;
+      if (budget <= 0) continue;
     }
     if (sequence.computes_prompt() && may_read_cache(sequence)) {
       sequence.num_computed_tokens =

@@ -47,7 +47,6 @@ struct Sequence {
   std::shared_ptr<const SamplingParams> params;
   uint64_t seed = 0;
   std::vector<TokenId> eos_ids;
-  ShareCharge charge;  // of a beam search the first beam's is that of all
   kv::CacheContext context;
   BeamGroup* beams = nullptr;  // the group it belongs to; null: none
   std::optional<SequenceId> fork_of;
@@ -70,6 +69,8 @@ struct Sequence {
   // kept.
   int32_t num_prompt_logprobs = 0;
   std::vector<PositionLogprobs> prompt_logprobs;
+
+  ShareCharge charge;  // of a beam search the first beam's is that of all
 
   int32_t num_committed_tokens() const { return static_cast<int32_t>(tokens.size()); }
   int32_t num_known_tokens() const { return num_committed_tokens() + num_tokens_in_flight; }
