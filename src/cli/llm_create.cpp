@@ -5,10 +5,10 @@
 
 namespace quire {
 
-Result<std::unique_ptr<LLM>> LLM::create(EngineConfig config) {
+Result<std::unique_ptr<LLM>> LLM::create(EngineConfig config, Drive drive) {
   QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<runner::Executor> executor, cli::make_executor(config));
   QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<engine::Engine> engine,
-                         engine::Engine::create(std::move(config), std::move(executor)));
+                         engine::Engine::create(std::move(config), std::move(executor), nullptr, drive));
   return std::make_unique<LLM>(std::move(engine));
 }
 

@@ -76,8 +76,10 @@ sched::SchedulerConfig scheduler_config(const EngineConfig& config, const Memory
 
 }  // namespace
 
-Engine::Impl::Impl(EngineConfig engine_config, std::unique_ptr<runner::Executor> the_executor, Metrics* shared_metrics)
+Engine::Impl::Impl(EngineConfig engine_config, std::unique_ptr<runner::Executor> the_executor, Metrics* shared_metrics,
+                   Drive whose_thread)
     : config(std::move(engine_config)),
+      drive(whose_thread),
       scheduling(scheduler_config(config, the_executor->memory())),
       scheduler(scheduling),
       executor(config.async_scheduling && !the_executor->overlaps()
@@ -142,64 +144,82 @@ Status Engine::Impl::compile_form(SamplingParams& params) const {
   return {};
 }
 
-// Everything that a user can get wrong, before anything is queued.
-Status Engine::Impl::prepare(GenerationRequest& request) const {
+// The log-probabilities that a request may come to hold.
+int64_t Engine::Impl::most_logprob_bytes(size_t num_prompt_tokens, const SamplingParams& params) const {
+  return engine::most_logprob_bytes(params, static_cast<int64_t>(num_prompt_tokens), executor->model().vocab_size,
+                                    executor->memory().max_model_len);
+}
+
+Status Engine::Impl::check(const std::vector<TokenId>& prompt, const SamplingParams& params) const {
   const ModelConfig& model = executor->model();
-  const SamplingLimits limits{.vocab_size = model.vocab_size, .max_logprobs = config.max_logprobs};
-  QUIRE_RETURN_IF_ERROR(validate(request.params, limits));
-  QUIRE_RETURN_IF_ERROR(find_words(tokenizer.get(), limits, request.params));
-  QUIRE_RETURN_IF_ERROR(compile_form(request.params));
-  truncate_prompt(executor->memory().max_model_len, request.params, request.prompt);
-  for (const TokenId id : request.prompt) {
+  QUIRE_RETURN_IF_ERROR(validate(params, {.vocab_size = model.vocab_size, .max_logprobs = config.max_logprobs}));
+  if (params.truncate_prompt_tokens) {
+    std::vector<TokenId> kept = prompt;
+    truncate_prompt(executor->memory().max_model_len, params, kept);
+    SamplingParams whole = params;
+    whole.truncate_prompt_tokens.reset();
+    return check(kept, whole);
+  }
+  for (const TokenId id : prompt) {
     if (id >= 0 && id < model.vocab_size) continue;
     return invalid_argument("the prompt contains token id {}, which is not in the vocabulary of {} tokens", id,
                             model.vocab_size)
         .with_param("prompt");
   }
+  QUIRE_RETURN_IF_ERROR(scheduler.check_fits(static_cast<int64_t>(prompt.size()), params));
+  const int64_t bytes = most_logprob_bytes(prompt.size(), params);
+  if (bytes <= config.max_logprobs_bytes) return {};
+  return invalid_argument(
+             "the log-probabilities asked for may take {} MiB; this server allows {} MiB a request. Ask "
+             "for fewer alternatives or fewer tokens.",
+             bytes >> 20, config.max_logprobs_bytes >> 20)
+      .with_param(params.prompt_logprobs ? "prompt_logprobs" : "logprobs");
+}
+
+// Everything that a user can get wrong, before anything is queued.
+Status Engine::Impl::prepare(GenerationRequest& request) const {
+  QUIRE_RETURN_IF_ERROR(check(request.prompt, request.params));
+  const SamplingLimits limits{.vocab_size = executor->model().vocab_size, .max_logprobs = config.max_logprobs};
+  QUIRE_RETURN_IF_ERROR(find_words(tokenizer.get(), limits, request.params));
+  QUIRE_RETURN_IF_ERROR(compile_form(request.params));
+  truncate_prompt(executor->memory().max_model_len, request.params, request.prompt);
   if (request.timeout && request.timeout->count() <= 0) {
     return invalid_argument("timeout must be more than 0 seconds, got {}.",
                             std::chrono::duration<double>(*request.timeout).count())
         .with_param("timeout");
   }
-  return scheduler.check_fits(static_cast<int64_t>(request.prompt.size()), request.params);
+  return {};
 }
 
 // REQUIRES: inbox->mutex is held.
-Status Engine::Impl::refusal_locked(int64_t sequences, int64_t tokens, int64_t bytes) {
-  if (!failure.ok()) return unavailable("the engine has failed and must be restarted");
-  if (stopping) return unavailable("the server is shutting down");
+Engine::Impl::Refusal Engine::Impl::refusal_locked(int64_t sequences, int64_t tokens, int64_t bytes) const {
+  if (!failure.ok()) return {unavailable("the engine has failed and must be restarted")};
+  if (stopping) return {unavailable("the server is shutting down")};
   if (num_queued + sequences > config.max_num_queued_reqs) {
-    engine_metrics.rejected("queued_requests");
-    return resource_exhausted("{} requests are waiting already; try again later", num_queued);
+    return {resource_exhausted("{} requests are waiting already; try again later", num_queued), "queued_requests"};
   }
   if (config.max_num_queued_tokens > 0 && num_queued_tokens > 0 &&
       num_queued_tokens + tokens > config.max_num_queued_tokens) {
-    engine_metrics.rejected("queued_tokens");
-    return resource_exhausted("{} prompt tokens are waiting already; try again later", num_queued_tokens);
+    return {resource_exhausted("{} prompt tokens are waiting already; try again later", num_queued_tokens),
+            "queued_tokens"};
   }
   if (logprob_bytes > 0 && logprob_bytes + bytes > config.max_logprobs_bytes) {
-    engine_metrics.rejected("logprobs");
-    return resource_exhausted("log-probabilities of requests under way take {} MiB already; try again later",
-                              logprob_bytes >> 20);
+    return {resource_exhausted("log-probabilities of requests under way take {} MiB already; try again later",
+                               logprob_bytes >> 20),
+            "logprobs"};
   }
   return {};
 }
 
-Result<std::vector<std::unique_ptr<TokenStream>>> Engine::Impl::submit(GenerationRequest request) {
+Result<std::vector<std::unique_ptr<TokenStream>>> Engine::Impl::submit(GenerationRequest request, WhenFull when_full) {
   QUIRE_RETURN_IF_ERROR(prepare(request));
   const auto num_prompt_tokens = static_cast<int64_t>(request.prompt.size());
-  const int64_t bytes = most_logprob_bytes(request.params, num_prompt_tokens, executor->model().vocab_size,
-                                           executor->memory().max_model_len);
-  if (bytes > config.max_logprobs_bytes) {
-    return invalid_argument(
-               "the log-probabilities asked for may take {} MiB; this server allows {} MiB a request. Ask "
-               "for fewer alternatives or fewer tokens.",
-               bytes >> 20, config.max_logprobs_bytes >> 20)
-        .with_param(request.params.prompt_logprobs ? "prompt_logprobs" : "logprobs");
-  }
-  const bool beams = request.params.use_beam_search;
-  const int32_t num_ids = request.params.num_sequences();
-  const int32_t num_streams = beams ? request.params.n : num_ids;
+  const int64_t bytes = most_logprob_bytes(request.prompt.size(), request.params);
+  // A beam search of no tokens has no beams: each of its answers is the prompt's scores alone, as of any other request.
+  const bool searches = request.params.use_beam_search;
+  const bool beams = searches && request.params.max_tokens != 0;
+  const int32_t num_streams = searches ? request.params.n : request.params.num_sequences();
+  const int32_t num_ids = beams ? request.params.num_beams() : num_streams;
   const SequenceId first = next_id.fetch_add(static_cast<SequenceId>(num_ids));
   const uint64_t seed = request.params.seed ? *request.params.seed : mixed_seed(config.seed, first);
   const std::chrono::duration<double> most(config.request_timeout);
@@ -239,13 +259,20 @@ Result<std::vector<std::unique_ptr<TokenStream>>> Engine::Impl::submit(Generatio
     one.request.params = std::make_shared<const SamplingParams>(std::move(params));
   }
 
-  const std::lock_guard lock(inbox->mutex);
-  const Status refusal = refusal_locked(static_cast<int64_t>(group.size()), num_prompt_tokens, bytes);
-  if (!refusal.ok()) {
+  std::unique_lock lock(inbox->mutex);
+  Refusal refusal;
+  const auto decided = [&] {
+    refusal = refusal_locked(static_cast<int64_t>(group.size()), num_prompt_tokens, bytes);
+    const bool room_may_come = num_queued > 0 || num_queued_tokens > 0 || logprob_bytes > 0;
+    return refusal.bound == nullptr || !room_may_come;
+  };
+  if (!decided() && when_full == WhenFull::kWait && drive == Drive::kOwnThread) room.wait(lock, decided);
+  if (!refusal.status.ok()) {
+    if (refusal.bound != nullptr) engine_metrics.rejected(refusal.bound);
     for (Submission& one : group) {
       for (const auto& stream : one.streams) stream->close();
     }
-    return refusal;
+    return refusal.status;
   }
   for (Submission& one : group) {
     num_queued_tokens += num_prompt_tokens;
@@ -260,30 +287,58 @@ Result<std::vector<std::unique_ptr<TokenStream>>> Engine::Impl::submit(Generatio
 // The engine's outside.
 
 Result<std::unique_ptr<Engine>> Engine::create(EngineConfig config, std::unique_ptr<runner::Executor> executor,
-                                               Metrics* metrics) {
+                                               Metrics* metrics, Drive drive) {
   QUIRE_RETURN_IF_ERROR(check_scheduling(config));
   QUIRE_RETURN_IF_ERROR(sched::validate(scheduler_config(config, executor->memory())));
-  auto impl = std::make_unique<Impl>(std::move(config), std::move(executor), metrics);
+  auto impl = std::make_unique<Impl>(std::move(config), std::move(executor), metrics, drive);
   QUIRE_RETURN_IF_ERROR(impl->load_text());
   QUIRE_RETURN_IF_ERROR(impl->open_trace());
   impl->publish_stats();
-  impl->thread = std::thread([raw = impl.get()] { raw->loop(); });
+  if (drive == Drive::kOwnThread) impl->thread = std::thread([raw = impl.get()] { raw->loop(); });
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
 }
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Engine::~Engine() {
+  stop();
+}
+
+void Engine::stop() {
   {
     const std::lock_guard lock(impl_->inbox->mutex);
     impl_->stopping = true;
     impl_->inbox->bell.notify_one();
   }
-  impl_->thread.join();
+  if (impl_->drive == Drive::kOwnThread) {
+    if (impl_->thread.joinable()) impl_->thread.join();
+  } else {
+    QUIRE_CHECK_MSG(!impl_->in_step, "an engine is stopped while a thread is in its step()");
+    impl_->abort_all(unavailable("the engine was stopped"), FinishReason::kAbort);
+  }
 }
 
-Result<std::vector<std::unique_ptr<TokenStream>>> Engine::submit(GenerationRequest request) {
-  return impl_->submit(std::move(request));
+Result<std::vector<std::unique_ptr<TokenStream>>> Engine::submit(GenerationRequest request, WhenFull when_full) {
+  return impl_->submit(std::move(request), when_full);
+}
+
+Status Engine::check(const std::vector<TokenId>& prompt, const SamplingParams& params) const {
+  return impl_->check(prompt, params);
+}
+
+Status Engine::step() {
+  return impl_->step_for_caller();
+}
+
+bool Engine::has_work() const {
+  if (impl_->drive == Drive::kOwnThread) return false;
+  const std::lock_guard lock(impl_->inbox->mutex);
+  if (!impl_->failure.ok()) return false;
+  return impl_->work_left || !impl_->submissions.empty() || !impl_->inbox->ids.empty();
+}
+
+Drive Engine::drive() const {
+  return impl_->drive;
 }
 
 void Engine::compile_form(const StructuredOutput& form, grammar::Compiler::Done done) {

@@ -1,5 +1,5 @@
 // The engine: one thread that schedules, runs steps and delivers tokens; many consumers, each with
-// its own stream.
+// its own stream. The thread is the engine's own or, with Drive::kCaller, whichever calls step().
 //
 //   consumer's thread                    engine thread
 //   submit() -> bounded inbox  ------->  accept: admit into the scheduler
@@ -26,6 +26,7 @@
 #include "runner/executor.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
+#include "types/drive.h"
 #include "types/engine_config.h"
 #include "types/sampling_params.h"
 #include "types/token_event.h"
@@ -57,7 +58,7 @@ class TokenStream {
   // What came since the last take, merged into one event; nullopt when nothing did. Nothing follows
   // the event with finish != kNone.
   std::optional<TokenEvent> try_take();
-  // The same, waiting for something to come.
+  // The same, waiting for something to come: with Drive::kCaller for another thread's steps.
   TokenEvent take();
 
   // Called on the engine thread (or at once, on this one, if something is there already) whenever a
@@ -88,17 +89,27 @@ struct EngineStats {
 
 class FlightRecorder;
 
+// What submit() does when the bounds on what waits are reached.
+enum class WhenFull {
+  kRefuse,
+  kWait,  // until there is room, or nothing is left that could make some. With Drive::kCaller as kRefuse.
+};
+
 class Engine {
  public:
   // Makes tokenizer and template out of the executor's text source (unless skip_tokenizer_init) and
-  // starts the thread. config.tokenizer and config.chat_template are file paths that the caller has
-  // already read into the text source. Several engines may share a registry of metrics, which outlives them: their
+  // starts the thread, if it is to have one. config.tokenizer and config.chat_template are file paths that the caller
+  // has already read into the text source. Several engines may share a registry of metrics, which outlives them: their
   // served_model_name tells them apart. nullptr: one of its own.
   static Result<std::unique_ptr<Engine>> create(EngineConfig config, std::unique_ptr<runner::Executor> executor,
-                                                Metrics* metrics = nullptr);
-  ~Engine();  // aborts what runs, joins the thread
+                                                Metrics* metrics = nullptr, Drive drive = Drive::kOwnThread);
+  ~Engine();  // stop()
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
+
+  // Ends every request with kAbort and the thread; submit() refuses from then on. Streams may still be read, and what
+  // reads them (tokenizer(), ...) is there until the engine is destroyed. REQUIRES: nobody is in step().
+  void stop();
 
   // Thread-safe. Checks parameters and lengths against the model before anything is queued. A stream an answer:
   // best_of of them (n unless given), that share the prompt's blocks, the i-th drawing from seed + i; of a beam search
@@ -108,7 +119,21 @@ class Engine {
   // with ids outside the vocabulary); resource_exhausted when the queue is full, in requests or tokens, or when the
   // log-probabilities asked for would not fit beside those of others; unavailable after a
   // failure.
-  Result<std::vector<std::unique_ptr<TokenStream>>> submit(GenerationRequest request);
+  Result<std::vector<std::unique_ptr<TokenStream>>> submit(GenerationRequest request,
+                                                           WhenFull when_full = WhenFull::kRefuse);
+  // What submit() checks of a prompt and parameters beforehand and at little cost: all but bad words and forms of the
+  // answer. Thread-safe.
+  Status check(const std::vector<TokenId>& prompt, const SamplingParams& params) const;
+
+  // With Drive::kCaller: takes in what was submitted and cancelled, then runs one step and delivers its events, all on
+  // the calling thread, which is bound to a core as the engine's own would be (runner::Executor::bind_thread). Does
+  // nothing when there is nothing to do. Steps may come from different threads, one at a time.
+  // Errors: invalid_argument for an engine with a thread of its own, and, without waiting, while another thread is in
+  // step(); internal when the executor fails, with every request answered by that error; unavailable ever after.
+  Status step();
+  // Whether step() has something to do. Thread-safe. Of an engine with a thread of its own: false.
+  bool has_work() const;
+  Drive drive() const;
 
   // For params.constraint, beforehand and without waiting: `done` is called once, on any thread. Errors: those of
   // grammar::Compiler with param() "structured_outputs"; invalid_argument without a tokenizer.

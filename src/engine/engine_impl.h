@@ -49,21 +49,32 @@ struct Engine::Impl {
     bool operator>(const Deadline& other) const { return at > other.at; }
   };
 
-  Impl(EngineConfig engine_config, std::unique_ptr<runner::Executor> the_executor, Metrics* shared_metrics);
+  Impl(EngineConfig engine_config, std::unique_ptr<runner::Executor> the_executor, Metrics* shared_metrics,
+       Drive whose_thread);
 
   // engine.cpp: before the loop, and consumers' threads.
   Status load_text();
   Status open_trace();
-  Result<std::vector<std::unique_ptr<TokenStream>>> submit(GenerationRequest request);
+  Result<std::vector<std::unique_ptr<TokenStream>>> submit(GenerationRequest request, WhenFull when_full);
   Status prepare(GenerationRequest& request) const;
+  Status check(const std::vector<TokenId>& prompt, const SamplingParams& params) const;
+  int64_t most_logprob_bytes(size_t num_prompt_tokens, const SamplingParams& params) const;
   void compile_form(const StructuredOutput& form, grammar::Compiler::Done done) const;
   Status compile_form(SamplingParams& params) const;
-  Status refusal_locked(int64_t sequences, int64_t tokens, int64_t logprob_bytes);
+  // Why nothing more may wait now. bound: which one, where room may come.
+  struct Refusal {
+    Status status;
+    const char* bound = nullptr;
+  };
+  Refusal refusal_locked(int64_t sequences, int64_t tokens, int64_t logprob_bytes) const;
 
   // engine_loop.cpp: the engine thread.
   void loop();
+  Status step_for_caller();
+  bool turn(bool wait);
+  void fail(const std::exception& error);
   void note_progress();
-  bool accept();
+  bool accept(bool wait);
   void admit(Submission submission);
   void cancel(SequenceId id, FinishReason finish, const Status& error);
   bool expire();
@@ -79,12 +90,13 @@ struct Engine::Impl {
   void publish_stats();
 
   const EngineConfig config;
+  const Drive drive;
   const sched::SchedulerConfig scheduling;
   std::unique_ptr<text::Tokenizer> tokenizer;
   std::optional<text::ChatTemplate> chat_template;
   std::unique_ptr<grammar::Compiler> compiler;  // where there is a tokenizer
 
-  // Of the engine thread alone.
+  // Of the engine thread alone, or of the thread in step_for_caller().
   sched::Scheduler scheduler;
   std::unordered_map<SequenceId, Active> active;
   std::priority_queue<Deadline, std::vector<Deadline>, std::greater<>> deadlines;
@@ -95,6 +107,7 @@ struct Engine::Impl {
   sched::SchedulerStats seen;                   // as of the last look
   sched::PreemptionCosts costs;
   std::unique_ptr<TraceWriter> trace;
+  std::thread::id bound_thread;  // that the executor was told of, where callers make the steps
 
   // Shared.
   Metrics own_metrics;  // unless several engines share one
@@ -102,8 +115,10 @@ struct Engine::Impl {
   EngineMetrics engine_metrics;
   FlightRecorder recorder;
   std::shared_ptr<Inbox> inbox = std::make_shared<Inbox>();  // also the lock and the bell of `submissions`
+  std::condition_variable room;                              // rung when less waits than before
   std::deque<Submission> submissions;                        // guarded by inbox->mutex, like all below
   bool stopping = false;
+  bool work_left = false;  // Drive::kCaller: by the last step
   bool reset_prefix_cache = false;
   int64_t num_queued = 0;         // submitted and not yet running
   int64_t num_queued_tokens = 0;  // of their prompts
@@ -111,6 +126,7 @@ struct Engine::Impl {
   Status failure;
   EngineStats stats;
   std::atomic<SequenceId> next_id{1};
+  std::atomic<bool> in_step{false};     // Drive::kCaller: a thread is
   std::atomic<int64_t> progress_at{0};  // nanoseconds of Clock when the thread last got on; 0: it waits for work
   std::thread thread;
 };

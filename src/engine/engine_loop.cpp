@@ -1,4 +1,4 @@
-// The engine thread.
+// The engine thread, or its caller's: one turn of the loop is the same code.
 #include <algorithm>
 #include <exception>
 #include <stdexcept>
@@ -42,28 +42,67 @@ void Engine::Impl::note_progress() {
 void Engine::Impl::loop() {
   try {
     executor->bind_thread();
-    while (accept()) {
-      while (step()) {
-        if (!accept()) break;
-      }
+    while (turn(/*wait=*/true)) {
     }
     abort_all(unavailable("the engine was stopped"), FinishReason::kAbort);
   } catch (const std::exception& error) {
-    log_error("the engine failed: {}", error.what());
-    abort_all(internal_error("the engine failed: {}", error.what()), FinishReason::kError);
+    fail(error);
   }
 }
 
-// Phase "accept": new requests and cancels since the last step. Waits for some when there is nothing else to do. False:
-// the engine is to stop.
-bool Engine::Impl::accept() {
+// One turn of the loop. False: the engine is to stop.
+bool Engine::Impl::turn(bool wait) {
+  if (!accept(wait)) return false;
+  step();
+  return true;
+}
+
+void Engine::Impl::fail(const std::exception& error) {
+  log_error("the engine failed: {}", error.what());
+  abort_all(internal_error("the engine failed: {}", error.what()), FinishReason::kError);
+}
+
+Status Engine::Impl::step_for_caller() {
+  if (drive != Drive::kCaller) {
+    return invalid_argument(
+        "step() is for an engine that was created with Drive::kCaller; this one has its own thread");
+  }
+  if (in_step.exchange(true, std::memory_order_acquire)) {
+    return invalid_argument("another thread is in step(); one thread at a time makes an engine's steps");
+  }
+  Status status;
+  {
+    const std::lock_guard lock(inbox->mutex);
+    if (!failure.ok()) status = unavailable("the engine has failed and must be created anew");
+  }
+  if (status.ok()) {
+    try {
+      if (bound_thread != std::this_thread::get_id()) executor->bind_thread();
+      bound_thread = std::this_thread::get_id();
+      turn(/*wait=*/false);
+      deliver_committed(nullptr);  // no step of ours need be under way for it: the caller asked for this one's events
+    } catch (const std::exception& error) {
+      fail(error);
+      status = internal_error("the engine failed: {}", error.what());
+    }
+    progress_at.store(0, std::memory_order_relaxed);
+    const std::lock_guard lock(inbox->mutex);
+    work_left = scheduler.has_work();
+  }
+  in_step.store(false, std::memory_order_release);
+  return status;
+}
+
+// Phase "accept": new requests and cancels since the last step. With `wait`, waits for some when there is nothing else
+// to do. False: the engine is to stop.
+bool Engine::Impl::accept(bool wait) {
   if (!scheduler.has_work()) deliver_committed(nullptr);
   std::deque<Submission> fresh;
   std::vector<SequenceId> gone;
   bool reset = false;
   {
     std::unique_lock lock(inbox->mutex);
-    if (!scheduler.has_work()) {
+    if (wait && !scheduler.has_work()) {
       progress_at.store(0, std::memory_order_relaxed);
       inbox->bell.wait(lock,
                        [&] { return stopping || reset_prefix_cache || !submissions.empty() || !inbox->ids.empty(); });
@@ -75,15 +114,14 @@ bool Engine::Impl::accept() {
     reset = std::exchange(reset_prefix_cache, false);
   }
   const PhaseTimer timer(engine_metrics, Phase::kAccept, nullptr);
-  const bool expired = expire();
-  if (fresh.empty() && gone.empty() && !reset && !expired) return true;
   if (reset) {
     scheduler.reset_prefix_cache();
     if (trace) trace->reset_prefix_cache();
   }
   for (Submission& submission : fresh) admit(std::move(submission));
   for (const SequenceId id : gone) cancel(id, FinishReason::kAbort, {});
-  publish_stats();
+  const bool expired = expire();  // who waited in the inbox for too long is not computed
+  if (!fresh.empty() || !gone.empty() || reset || expired) publish_stats();
   return true;
 }
 
@@ -112,15 +150,15 @@ void Engine::Impl::admit(Submission submission) {
   }
 }
 
-// Ends an answer before its time; all answers of a beam search together.
+// Ends an answer before its time; all answers of a beam search together. Every one of their streams is told, whatever
+// the scheduler knows of them.
 void Engine::Impl::cancel(SequenceId id, FinishReason finish, const Status& error) {
   deliver_committed(nullptr);  // what came before
   const auto found = active.find(id);
   if (found == active.end()) return;
   const SequenceId first = found->second.group;
   const auto count = static_cast<SequenceId>(found->second.group_size);
-  if (!scheduler.cancel(id)) return;
-  if (trace) trace->cancel(id);
+  if (scheduler.cancel(first) && trace) trace->cancel(first);
   for (SequenceId one = first; one < first + count; ++one) {
     deliver(one, TokenEvent{.finish = finish, .error = error});
   }
@@ -183,6 +221,7 @@ bool Engine::Impl::plan_one() {
   if (started_tokens > 0) {
     const std::lock_guard lock(inbox->mutex);
     num_queued_tokens -= started_tokens;
+    room.notify_all();
   }
   if (recorder.on()) {
     StepRecord& record = next.record;
@@ -288,6 +327,7 @@ void Engine::Impl::deliver(SequenceId id, TokenEvent event) {
   const std::lock_guard lock(inbox->mutex);
   logprob_bytes -= bytes;
   num_queued_tokens -= queued;
+  room.notify_all();
 }
 
 void Engine::Impl::abort_all(const Status& reason, FinishReason finish) {
@@ -298,6 +338,7 @@ void Engine::Impl::abort_all(const Status& reason, FinishReason finish) {
     stopping = true;
     if (finish == FinishReason::kError) failure = reason;
     fresh.swap(submissions);
+    room.notify_all();
   }
   for (Submission& submission : fresh) {
     for (size_t i = 0; i < submission.streams.size(); ++i) {
@@ -317,7 +358,8 @@ void Engine::Impl::publish_stats() {
   engine_metrics.occupancy(now, seen);
   seen = now;
   const std::lock_guard lock(inbox->mutex);
-  num_queued = now.waiting + static_cast<int64_t>(submissions.size());
+  const int64_t queued = now.waiting + static_cast<int64_t>(submissions.size());
+  if (queued < std::exchange(num_queued, queued)) room.notify_all();
   stats.num_running = now.running;
   stats.num_waiting = num_queued;
   stats.num_swapped = now.swapped;

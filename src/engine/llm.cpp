@@ -1,23 +1,13 @@
 #include "quire/llm.h"
 
-#include <unistd.h>
-
-#include <algorithm>
 #include <atomic>
-#include <chrono>
-#include <condition_variable>
-#include <cstdio>
-#include <deque>
 #include <mutex>
 #include <thread>
 
 #include "engine/chat.h"
-#include "engine/engine.h"
-#include "engine/output.h"
+#include "engine/llm_impl.h"
 
 namespace quire {
-namespace {
-
 Result<std::vector<TokenId>> prompt_ids(const engine::Engine& engine, const Prompt& prompt) {
   if (const auto* ids = std::get_if<std::vector<TokenId>>(&prompt)) return *ids;
   if (engine.tokenizer() == nullptr) {
@@ -27,44 +17,25 @@ Result<std::vector<TokenId>> prompt_ids(const engine::Engine& engine, const Prom
   return engine.tokenizer()->encode(std::get<std::string>(prompt), /*add_special_tokens=*/true);
 }
 
-CompletionOutput as_output(engine::OutputDelta whole) {
-  return {.text = std::move(whole.text),
-          .token_ids = std::move(whole.tokens),
-          .logprobs = std::move(whole.logprobs),
-          .cumulative_logprob = whole.cumulative_logprob,
-          .receipt = std::move(whole.receipt),
-          .finish_reason = whole.finish,
-          .error = std::move(whole.error)};
+Result<std::vector<TokenId>> prompt_ids(const engine::Engine& engine, const std::vector<ChatMessage>& messages) {
+  boost::json::array list;
+  for (const ChatMessage& message : messages) {
+    list.push_back(boost::json::object{{"role", message.role}, {"content", message.content}});
+  }
+  QUIRE_ASSIGN_OR_RETURN(engine::ChatPrompt prompt, engine::render_chat(engine, list, {}));
+  return std::move(prompt.ids);
 }
 
-class ProgressLine {
- public:
-  ProgressLine(bool wanted, size_t total)
-      : shown_(wanted && isatty(STDERR_FILENO) != 0), total_(total), start_(std::chrono::steady_clock::now()) {}
-  void update(size_t done, int64_t tokens) {
-    if (!shown_) return;
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-    std::fprintf(stderr, "\rprompts %zu/%zu, %lld tokens, %.1f tok/s ", done, total_, static_cast<long long>(tokens),
-                 seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0);
-    if (done == total_) std::fputc('\n', stderr);
-  }
-
- private:
-  bool shown_;
-  size_t total_;
-  std::chrono::steady_clock::time_point start_;
-};
-
-}  // namespace
-
-// Requests that have something to hand out, and the thread that does it. Generations share it, so that one may outlive
-// the LLM.
-struct Dispatcher {
-  std::mutex mutex;
-  std::condition_variable bell;
-  std::deque<std::weak_ptr<Generation::State>> ready;
-  bool stopping = false;
-};
+CompletionOutput as_output(engine::OutputDelta delta) {
+  return {.text = std::move(delta.text),
+          .token_ids = std::move(delta.tokens),
+          .logprobs = std::move(delta.logprobs),
+          .cumulative_logprob = delta.cumulative_logprob,
+          .receipt = std::move(delta.receipt),
+          .finish_reason = delta.finish,
+          .stop_reason = std::move(delta.stop_reason),
+          .error = std::move(delta.error)};
+}
 
 struct Generation::State : std::enable_shared_from_this<Generation::State> {
   std::mutex mutex;  // held while the callback runs
@@ -113,89 +84,52 @@ void Generation::wait() {
   state_->done_bell.wait(lock, [&] { return state_->done; });
 }
 
-struct LLM::Impl {
-  std::unique_ptr<engine::Engine> engine;
-  std::shared_ptr<Dispatcher> dispatcher = std::make_shared<Dispatcher>();
-  std::thread thread;
-
-  void dispatch_loop() {
-    std::unique_lock lock(dispatcher->mutex);
-    while (true) {
-      dispatcher->bell.wait(lock, [&] { return dispatcher->stopping || !dispatcher->ready.empty(); });
-      if (dispatcher->ready.empty()) return;  // stopping, and all was handed out
-      const std::shared_ptr<Generation::State> state = dispatcher->ready.front().lock();
-      dispatcher->ready.pop_front();
-      lock.unlock();
-      if (state) state->dispatch();
-      lock.lock();
-    }
+void LLM::Impl::dispatch_loop() {
+  std::unique_lock lock(dispatcher->mutex);
+  while (true) {
+    dispatcher->bell.wait(lock, [&] { return dispatcher->stopping || !dispatcher->ready.empty(); });
+    if (dispatcher->ready.empty()) return;  // stopping, and all was handed out
+    const std::shared_ptr<Generation::State> state = dispatcher->ready.front().lock();
+    dispatcher->ready.pop_front();
+    lock.unlock();
+    if (state) state->dispatch();
+    lock.lock();
   }
-};
+}
 
 LLM::LLM(std::unique_ptr<engine::Engine> engine) : impl_(std::make_unique<Impl>()) {
   impl_->engine = std::move(engine);
+  if (impl_->engine->drive() == Drive::kCaller) return;
   impl_->thread = std::thread([impl = impl_.get()] { impl->dispatch_loop(); });
 }
 
 LLM::~LLM() {
-  impl_->engine.reset();  // ends every stream; the dispatcher hands out the ends
+  impl_->engine->stop();  // ends every stream; the dispatcher hands out the ends, for which it needs the tokenizer
   {
     const std::lock_guard lock(impl_->dispatcher->mutex);
     impl_->dispatcher->stopping = true;
     impl_->dispatcher->bell.notify_all();
   }
-  impl_->thread.join();
+  if (impl_->thread.joinable()) impl_->thread.join();
 }
 
 engine::Engine& LLM::engine() {
   return *impl_->engine;
 }
 
-Result<std::vector<RequestOutput>> LLM::generate(const std::vector<Prompt>& prompts, const SamplingParams& params,
-                                                 GenerateOptions options) {
-  std::vector<RequestOutput> outputs(prompts.size());
-  std::vector<std::vector<std::unique_ptr<engine::Completion>>> completions;
-  for (size_t i = 0; i < prompts.size(); ++i) {
-    QUIRE_ASSIGN_OR_RETURN(outputs[i].prompt_token_ids, prompt_ids(*impl_->engine, prompts[i]));
-    QUIRE_ASSIGN_OR_RETURN(
-        std::vector<std::unique_ptr<engine::Completion>> answers,
-        engine::Completion::start(*impl_->engine, {.prompt = outputs[i].prompt_token_ids, .params = params}));
-    completions.push_back(std::move(answers));
-  }
-  ProgressLine progress(options.progress, prompts.size());
-  int64_t tokens = 0;
-  for (size_t i = 0; i < completions.size(); ++i) {
-    for (const std::unique_ptr<engine::Completion>& answer : completions[i]) {
-      engine::OutputDelta whole;
-      while (!answer->finished()) {
-        engine::OutputDelta delta = answer->take();
-        tokens += static_cast<int64_t>(delta.tokens.size());
-        engine::append(whole, std::move(delta));
-        progress.update(i, tokens);
-      }
-      if (whole.num_cached_tokens) outputs[i].num_cached_tokens = *whole.num_cached_tokens;
-      if (outputs[i].outputs.empty()) outputs[i].prompt_logprobs = std::move(whole.prompt_logprobs);
-      outputs[i].outputs.push_back(as_output(std::move(whole)));
-    }
-    static_cast<CompletionOutput&>(outputs[i]) = outputs[i].outputs.front();
-  }
-  progress.update(prompts.size(), tokens);
-  return outputs;
-}
-
 Result<RequestOutput> LLM::chat(const std::vector<ChatMessage>& messages, const SamplingParams& params) {
-  boost::json::array list;
-  for (const ChatMessage& message : messages) {
-    list.push_back(boost::json::object{{"role", message.role}, {"content", message.content}});
-  }
-  QUIRE_ASSIGN_OR_RETURN(engine::ChatPrompt prompt, engine::render_chat(*impl_->engine, list, {}));
-  QUIRE_ASSIGN_OR_RETURN(std::vector<RequestOutput> outputs,
-                         generate({std::move(prompt.ids)}, params, {.progress = false}));
+  QUIRE_ASSIGN_OR_RETURN(std::vector<TokenId> ids, prompt_ids(*impl_->engine, messages));
+  QUIRE_ASSIGN_OR_RETURN(std::vector<RequestOutput> outputs, generate({std::move(ids)}, params, {.progress = false}));
   return std::move(outputs.front());
 }
 
 Result<std::unique_ptr<Generation>> LLM::generate_async(const Prompt& prompt, const SamplingParams& params,
                                                         std::function<void(const RequestUpdate&)> on_update) {
+  if (impl_->engine->drive() == Drive::kCaller) {
+    return invalid_argument(
+        "generate_async() needs an engine thread, and this LLM was created with Drive::kCaller: its steps are made by "
+        "step(), whose outputs those of add_request() are");
+  }
   QUIRE_ASSIGN_OR_RETURN(std::vector<TokenId> ids, prompt_ids(*impl_->engine, prompt));
   if (params.n != 1) return invalid_argument("generate_async gives one answer; n is {}", params.n).with_param("n");
   auto state = std::make_shared<Generation::State>();

@@ -286,7 +286,8 @@ class BestOf {
       std::make_shared<std::vector<std::function<void()>>>();
 };
 
-Result<std::vector<std::unique_ptr<Completion>>> Completion::start(Engine& engine, GenerationRequest request) {
+Result<std::vector<std::unique_ptr<Completion>>> Completion::start(Engine& engine, GenerationRequest request,
+                                                                   WhenFull when_full) {
   SamplingParams& params = request.params;
   if (!params.stop.empty() && (engine.tokenizer() == nullptr || params.use_beam_search)) {
     return invalid_argument("stop strings {}; use stop_token_ids",
@@ -303,7 +304,8 @@ Result<std::vector<std::unique_ptr<Completion>>> Completion::start(Engine& engin
     return OutputProcessor(engine.tokenizer(), params, keep_logprobs, reading);
   };
   const auto num_prompt_tokens = static_cast<int64_t>(request.prompt.size());
-  QUIRE_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<TokenStream>> streams, engine.submit(std::move(request)));
+  QUIRE_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<TokenStream>> streams,
+                         engine.submit(std::move(request), when_full));
   std::vector<std::unique_ptr<Completion>> completions;
   if (ranks) {
     std::vector<OutputProcessor> processors;

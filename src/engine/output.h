@@ -89,7 +89,8 @@ class Completion {
   // One an answer: n of them; with best_of the n of the best mean log-probability, which come whole when all are done.
   // Errors: those of Engine::submit(); stop strings without a tokenizer, or for a beam search, are an invalid_argument.
   // The engine must outlive them. All of one request are used by one thread at a time.
-  static Result<std::vector<std::unique_ptr<Completion>>> start(Engine& engine, GenerationRequest request);
+  static Result<std::vector<std::unique_ptr<Completion>>> start(Engine& engine, GenerationRequest request,
+                                                                WhenFull when_full = WhenFull::kRefuse);
   // The same where there is one answer. REQUIRES: n is 1.
   static Result<std::unique_ptr<Completion>> start_one(Engine& engine, GenerationRequest request);
 

@@ -58,13 +58,14 @@ bool CacheManager::allocate(int64_t count) {
 // Follows `tokens` down the tree from `node`, which stands for `first_block` blocks of them. The nodes found go to
 // `path`; as many of them count as leave every group all the blocks that going on from there reads.
 int32_t CacheManager::walk(NodeId node, std::span<const TokenId> tokens, int32_t first_block, int32_t most_blocks,
-                           std::vector<NodeId>& path) const {
+                           std::vector<NodeId>& path) {
   const auto size = static_cast<size_t>(config_.block_size);
   path.clear();
   int32_t usable = 0;
   std::vector<int32_t>& present_since = present_since_;  // a group each: first block of the unbroken run to here
   present_since.assign(static_cast<size_t>(num_groups()), first_block);
   for (int32_t i = first_block; i < most_blocks; ++i) {
+    ++statistics_.walked_blocks;
     node = cache_.find_child(node, tokens.subspan(static_cast<size_t>(i) * size, size));
     if (node == kNoNode) break;
     path.push_back(node);
@@ -82,61 +83,117 @@ int32_t CacheManager::walk(NodeId node, std::span<const TokenId> tokens, int32_t
   return usable;
 }
 
-// Appends the blocks of the first `count` nodes of path_.
-void CacheManager::adopt(int32_t count, SequenceBlocks& blocks) {
+// Of a group's table of `num_blocks` found blocks, the first that going on from there reads.
+int32_t CacheManager::first_adopted(int32_t group, int32_t num_blocks) const {
+  return std::min(first_needed(group, num_blocks * config_.block_size - 1), num_blocks - 1);
+}
+
+// Appends the blocks of the nodes of `path` (not empty).
+void CacheManager::append_found(std::span<const NodeId> path, SequenceBlocks& blocks) {
   const int32_t begin = blocks.num_blocks();
-  const int32_t end = begin + count;
+  const int32_t end = begin + static_cast<int32_t>(path.size());
   blocks.tables_.resize(static_cast<size_t>(num_groups()));
   blocks.first_.resize(static_cast<size_t>(num_groups()), 0);
   for (int32_t group = 0; group < num_groups(); ++group) {
     std::vector<BlockId>& table = blocks.tables_[static_cast<size_t>(group)];
-    int32_t& first = blocks.first_[static_cast<size_t>(group)];
-    const int32_t needed = std::min(first_needed(group, end * config_.block_size - 1), end - 1);
+    const int32_t needed = first_adopted(group, end);
     for (int32_t i = begin; i < end; ++i) {
-      const BlockId block = i < needed ? kNoBlock : cache_.block(path_[static_cast<size_t>(i - begin)], group);
+      const BlockId block = i < needed ? kNoBlock : cache_.block(path[static_cast<size_t>(i - begin)], group);
       if (block != kNoBlock) pool_.hold(block);
       table.push_back(block);
     }
-    if (begin == 0) first = needed;
+    if (begin == 0) blocks.first_[static_cast<size_t>(group)] = needed;
   }
-  const NodeId last = path_[static_cast<size_t>(count - 1)];
-  cache_.pin(last);
+  cache_.pin(path.back());
   cache_.unpin(blocks.node_);
-  blocks.node_ = last;
+  blocks.node_ = path.back();
   blocks.num_published_ = end;
   blocks.version_ = ++last_version_;
 }
 
-int32_t CacheManager::find_prefix(const CacheContext& context, std::span<const TokenId> tokens,
-                                  SequenceBlocks& blocks) {
-  QUIRE_CHECK(blocks.empty());
-  if (!config_.prefix_caching) return 0;
-  const auto num_tokens = static_cast<int32_t>(tokens.size());
-  blocks.node_ = cache_.pin_root(context);
-  int32_t count = walk(blocks.node_, tokens, 0, num_tokens / config_.block_size, path_);
-  statistics_.query_tokens += num_tokens;
-  bool all_found = count * config_.block_size == num_tokens;
-  if (all_found && count > 0) {
-    // The last token must be computed for its logits, into a copy of its block: contents that an earlier step wrote,
-    // and room for the copies.
-    int64_t idle = 0;
-    for (int32_t i = 0; i < count; ++i) {
-      for (int32_t group = 0; group < num_groups(); ++group) {
-        const BlockId block = cache_.block(path_[static_cast<size_t>(i)], group);
-        if (block != kNoBlock && pool_.reference_count(block) == 0) ++idle;
-      }
-    }
-    const bool written = cache_.step_written(path_[static_cast<size_t>(count - 1)]) < step_;
-    if (!written || pool_.num_free() - idle < num_groups()) {
-      all_found = false;
-      count = walk(blocks.node_, tokens, 0, count - 1, path_);
+int64_t CacheManager::idle_blocks(std::span<const NodeId> path) const {
+  const auto count = static_cast<int32_t>(path.size());
+  int64_t idle = 0;
+  for (int32_t group = 0; count > 0 && group < num_groups(); ++group) {
+    for (int32_t i = first_adopted(group, count); i < count; ++i) {
+      const BlockId block = cache_.block(path[static_cast<size_t>(i)], group);
+      if (block != kNoBlock && pool_.reference_count(block) == 0) ++idle;
     }
   }
-  if (count == 0) return 0;
-  adopt(count, blocks);
-  const int32_t num_computed = all_found ? num_tokens - 1 : count * config_.block_size;
-  statistics_.hit_tokens += num_computed;
-  return num_computed;
+  return idle;
+}
+
+// Whether the last block of a text that is found whole can be shared, its last token being computed into a copy: the
+// contents must be an earlier step's, and there must be room for the copies.
+bool CacheManager::may_copy_last(std::span<const NodeId> path) const {
+  return cache_.step_written(path.back()) < step_ && pool_.num_free() - idle_blocks(path) >= num_groups();
+}
+
+bool CacheManager::found_whole(NodeId node) const {
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    if (cache_.block(node, group) == kNoBlock) return false;
+  }
+  return true;
+}
+
+PrefixMatch CacheManager::look_up(const CacheContext& context, std::span<const TokenId> tokens) {
+  PrefixMatch match;
+  if (!config_.prefix_caching) return match;
+  match.num_tokens_ = static_cast<int32_t>(tokens.size());
+  match.node_ = cache_.pin_root(context);
+  int32_t count = walk(match.node_, tokens, 0, match.num_tokens_ / config_.block_size, match.path_);
+  match.path_.resize(static_cast<size_t>(count));
+  match.whole_ = count > 0 && count * config_.block_size == match.num_tokens_;
+  if (match.whole_ && !may_copy_last(match.path_)) {
+    match.whole_ = false;
+    match.cut_ = true;
+    count = walk(match.node_, tokens, 0, count - 1, match.path_);
+    match.path_.resize(static_cast<size_t>(count));
+  }
+  if (count > 0) {
+    cache_.pin(match.path_.back());
+    cache_.unpin(std::exchange(match.node_, match.path_.back()));
+  }
+  match.num_computed_ = match.whole_ ? match.num_tokens_ - 1 : count * config_.block_size;
+  match.seen_ = cache_.num_changes();
+  return match;
+}
+
+bool CacheManager::still_holds(PrefixMatch& match, std::span<const TokenId> tokens) {
+  if (match.node_ == kNoNode) return true;
+  if (match.whole_ && !may_copy_last(match.path_)) return false;
+  if (match.seen_ == cache_.num_changes() && !match.cut_) return true;
+  if (std::ranges::any_of(config_.windows, [](int32_t window) { return window > 0; })) return false;
+  if (std::ranges::any_of(match.path_, [this](NodeId node) { return !found_whole(node); })) return false;
+  const auto size = static_cast<size_t>(config_.block_size);
+  const size_t next = match.path_.size() * size;
+  if (next + size <= tokens.size()) {
+    ++statistics_.walked_blocks;
+    const NodeId child = cache_.find_child(match.node_, tokens.subspan(next, size));
+    if (child != kNoNode && found_whole(child) && !(match.cut_ && cache_.step_written(child) >= step_)) return false;
+  }
+  match.seen_ = cache_.num_changes();
+  return true;
+}
+
+int32_t CacheManager::adopt(PrefixMatch&& match, SequenceBlocks& blocks) {
+  QUIRE_CHECK(blocks.empty());
+  if (match.node_ == kNoNode) return 0;
+  statistics_.query_tokens += match.num_tokens_;
+  statistics_.hit_tokens += match.num_computed_;
+  blocks.node_ = std::exchange(match.node_, kNoNode);  // with its pin
+  if (!match.path_.empty()) append_found(match.path_, blocks);
+  return match.num_computed_;
+}
+
+void CacheManager::forget(PrefixMatch& match) {
+  if (match.node_ != kNoNode) cache_.unpin(match.node_);
+  match = PrefixMatch();
+}
+
+int32_t CacheManager::find_prefix(const CacheContext& context, std::span<const TokenId> tokens,
+                                  SequenceBlocks& blocks) {
+  return adopt(look_up(context, tokens), blocks);
 }
 
 int32_t CacheManager::extend_prefix(std::span<const TokenId> tokens, int32_t num_computed, SequenceBlocks& blocks) {
@@ -146,7 +203,7 @@ int32_t CacheManager::extend_prefix(std::span<const TokenId> tokens, int32_t num
   const int32_t most = (static_cast<int32_t>(tokens.size()) - 1) / config_.block_size;
   const int32_t count = walk(blocks.node_, tokens, begin, most, path_);
   if (count == 0) return num_computed;
-  adopt(count, blocks);
+  append_found(std::span(path_).first(static_cast<size_t>(count)), blocks);
   statistics_.hit_tokens += int64_t{count} * config_.block_size;
   return (begin + count) * config_.block_size;
 }
@@ -197,20 +254,33 @@ int64_t CacheManager::blocks_missing(const SequenceBlocks& blocks, int32_t num_c
   return num_groups() * missing + copies_missing(blocks, num_computed);
 }
 
+// What a group takes for `missing` blocks more, when it has `live` that it may give back.
+int64_t CacheManager::blocks_wanted_of(int32_t group, int64_t missing, int64_t live, int32_t max_run) const {
+  const int32_t window = config_.windows[static_cast<size_t>(group)];
+  if (window == 0) return missing;
+  const int64_t most = blocks_for_tokens(int64_t{window} - 1 + max_run, config_.block_size) + 1;
+  return std::min(missing, std::max<int64_t>(most - live, 0));
+}
+
 int64_t CacheManager::blocks_wanted(const SequenceBlocks& blocks, int32_t num_computed, int32_t end,
                                     int32_t max_run) const {
   const int64_t covered = blocks.num_blocks();
   const int64_t missing = std::max<int64_t>(blocks_for_tokens(end, config_.block_size) - covered, 0);
   int64_t sum = copies_missing(blocks, num_computed);
-  for (size_t group = 0; group < config_.windows.size(); ++group) {
-    const int32_t window = config_.windows[group];
-    int64_t wanted = missing;
-    if (window > 0) {
-      const int64_t live = blocks.first_.empty() ? 0 : covered - blocks.first_[group];
-      const int64_t most = blocks_for_tokens(int64_t{window} - 1 + max_run, config_.block_size) + 1;
-      wanted = std::min(wanted, std::max<int64_t>(most - live, 0));
-    }
-    sum += wanted;
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    const int64_t live = blocks.first_.empty() ? 0 : covered - blocks.first_[static_cast<size_t>(group)];
+    sum += blocks_wanted_of(group, missing, live, max_run);
+  }
+  return sum;
+}
+
+int64_t CacheManager::blocks_wanted(const PrefixMatch& match, int32_t end, int32_t max_run) const {
+  const auto covered = static_cast<int32_t>(match.path_.size());
+  const int64_t missing = std::max<int64_t>(blocks_for_tokens(end, config_.block_size) - covered, 0);
+  int64_t sum = match.whole_ ? num_groups() : 0;  // copies
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    const int64_t live = covered == 0 ? 0 : covered - first_adopted(group, covered);
+    sum += blocks_wanted_of(group, missing, live, max_run);
   }
   return sum;
 }

@@ -62,9 +62,33 @@ class SequenceBlocks {
   int32_t num_published_ = 0;  // blocks
 };
 
+// A beginning of a text whose blocks exist, found and not held. It pins what makes it cheap to tell whether that is
+// still so. Filled and emptied by the manager alone: whatever look_up() gave goes to adopt() or forget().
+class PrefixMatch {
+ public:
+  PrefixMatch() = default;
+  PrefixMatch(PrefixMatch&&) noexcept = default;
+  PrefixMatch& operator=(PrefixMatch&&) noexcept = default;
+  PrefixMatch(const PrefixMatch&) = delete;
+  PrefixMatch& operator=(const PrefixMatch&) = delete;
+
+  int32_t num_computed() const { return num_computed_; }  // tokens that need no computing
+
+ private:
+  friend class CacheManager;
+  NodeId node_ = kNoNode;     // pinned: the last of path_, or the root; kNoNode: nothing was looked up
+  std::vector<NodeId> path_;  // a block of tokens each
+  int32_t num_tokens_ = 0;    // of the text
+  int32_t num_computed_ = 0;
+  bool whole_ = false;  // all of the text: the last block is to be copied, its last token computed again
+  bool cut_ = false;    // the same, without the last block, which could not be copied then
+  uint64_t seen_ = 0;   // PrefixCache::num_changes()
+};
+
 struct CacheStatistics {
-  int64_t query_tokens = 0;  // of prompts looked up
-  int64_t hit_tokens = 0;    // of those, found
+  int64_t query_tokens = 0;   // of texts that were admitted, each once an admission
+  int64_t hit_tokens = 0;     // of those, found
+  int64_t walked_blocks = 0;  // that looking for beginnings has compared, found or not
 };
 
 // Not for several threads at once.
@@ -87,10 +111,21 @@ class CacheManager {
   // copies out of all slots given back so far are in plans before it.
   void begin_step(uint64_t step, bool free_slots);
 
-  // Looks for the longest beginning of `tokens` (all of a sequence's) whose blocks exist and makes them the
-  // sequence's. At least the last token is left to compute; if all of its block is found, that block is shared too,
-  // to be copied on write. Returns the tokens that need no computing. With prefix caching off: 0.
-  // REQUIRES: blocks.empty().
+  // Looks for the longest beginning of `tokens` (all of a sequence's) whose blocks exist. At least the last token is
+  // left to compute; if all of its block is found, that block is shared too, to be copied on write. With prefix caching
+  // off: nothing.
+  PrefixMatch look_up(const CacheContext& context, std::span<const TokenId> tokens);
+  // Whether look_up() of the same tokens would find the same; of layers without windows at the cost of one block's
+  // comparison. May say no though it would.
+  bool still_holds(PrefixMatch& match, std::span<const TokenId> tokens);
+  // Blocks of the match that nobody holds: adopt() takes them from the free ones.
+  int64_t idle_blocks(const PrefixMatch& match) const { return idle_blocks(match.path_); }
+  // Makes the blocks found an empty sequence's, counts them in statistics(), and returns num_computed().
+  // REQUIRES: still_holds(); blocks.empty().
+  int32_t adopt(PrefixMatch&& match, SequenceBlocks& blocks);
+  void forget(PrefixMatch& match);
+
+  // look_up() and adopt().
   int32_t find_prefix(const CacheContext& context, std::span<const TokenId> tokens, SequenceBlocks& blocks);
 
   // The same for a sequence under way: whole blocks behind its first `num_computed` tokens that somebody else has
@@ -102,6 +137,8 @@ class CacheManager {
   // Blocks that going on to `end` in runs of at most `max_run` tokens adds to those held, at most: groups with a window
   // give back what lies behind it.
   int64_t blocks_wanted(const SequenceBlocks& blocks, int32_t num_computed, int32_t end, int32_t max_run) const;
+  // The same behind a match, once it is adopted.
+  int64_t blocks_wanted(const PrefixMatch& match, int32_t end, int32_t max_run) const;
 
   // Makes the blocks of positions [num_computed, end) present and this sequence's alone, and drops what lies behind
   // the windows. Appends the copies that the step must make first. All or nothing: false, and no change beyond the
@@ -149,8 +186,13 @@ class CacheManager {
   bool allocate(int64_t count);
   void drop_behind_windows(SequenceBlocks& blocks, int32_t position);
   int32_t walk(NodeId node, std::span<const TokenId> tokens, int32_t first_block, int32_t most_blocks,
-               std::vector<NodeId>& path) const;
-  void adopt(int32_t count, SequenceBlocks& blocks);
+               std::vector<NodeId>& path);
+  bool found_whole(NodeId node) const;
+  bool may_copy_last(std::span<const NodeId> path) const;
+  int64_t idle_blocks(std::span<const NodeId> path) const;
+  int32_t first_adopted(int32_t group, int32_t num_blocks) const;
+  int64_t blocks_wanted_of(int32_t group, int64_t missing, int64_t live, int32_t max_run) const;
+  void append_found(std::span<const NodeId> path, SequenceBlocks& blocks);
 
   CacheConfig config_;
   BlockPool pool_;
@@ -164,7 +206,7 @@ class CacheManager {
   // Scratch.
   std::vector<BlockId> fresh_;
   std::vector<NodeId> path_;
-  mutable std::vector<int32_t> present_since_;
+  std::vector<int32_t> present_since_;
 };
 
 }  // namespace quire::kv

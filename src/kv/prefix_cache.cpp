@@ -135,6 +135,7 @@ void PrefixCache::attach(NodeId node, int32_t group, BlockId block, uint64_t ste
   Node& state = nodes_[static_cast<size_t>(node)];
   blocks_[static_cast<size_t>(node) * static_cast<size_t>(num_groups_) + static_cast<size_t>(group)] = block;
   ++state.num_blocks;
+  ++num_changes_;
   state.step_written = step;
   node_of_block_[static_cast<size_t>(block)] = node;
   group_of_block_[static_cast<size_t>(block)] = group;
@@ -147,6 +148,7 @@ void PrefixCache::detach(BlockId block) {
   blocks_[static_cast<size_t>(node) * static_cast<size_t>(num_groups_) + group] = kNoBlock;
   node_of_block_[static_cast<size_t>(block)] = kNoNode;
   --nodes_[static_cast<size_t>(node)].num_blocks;
+  ++num_changes_;
   drop_if_unused(node);
 }
 

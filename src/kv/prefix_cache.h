@@ -64,6 +64,8 @@ class PrefixCache {
   // REQUIRES: the node has no block of this group; the block belongs to no node. `step`: the first step whose kernels
   // write the contents; later ones may copy them.
   void attach(NodeId node, int32_t group, BlockId block, uint64_t step);
+  // Counts every block that was attached or detached.
+  uint64_t num_changes() const { return num_changes_; }
   uint64_t step_written(NodeId node) const { return nodes_[static_cast<size_t>(node)].step_written; }
   // Forgets what the block holds, if anything.
   void detach(BlockId block);
@@ -105,6 +107,7 @@ class PrefixCache {
   std::map<CacheContext, NodeId> roots_;
   std::unordered_map<NodeId, std::map<CacheContext, NodeId>::iterator> root_places_;
   int64_t num_nodes_ = 0;
+  uint64_t num_changes_ = 0;
 };
 
 }  // namespace quire::kv

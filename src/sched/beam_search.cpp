@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <utility>
 
@@ -18,18 +17,67 @@ struct BeamSearch::Step {
   double sum;
 };
 
+// All ways on in falling order of their sums, those of the lower beam first where they are equal, one at a time: a
+// merge of the beams' own falling lists, in a heap of the beams.
+class BeamSearch::RankedSteps {
+ public:
+  RankedSteps(const std::vector<Beam>& open, std::span<const std::vector<TokenLogprob>> candidates)
+      : open_(open), candidates_(candidates) {
+    for (size_t beam = 0; beam < open.size(); ++beam) push(static_cast<int32_t>(beam), 0);
+  }
+
+  std::optional<Step> next() {
+    if (heads_.empty()) return std::nullopt;
+    std::ranges::pop_heap(heads_, comes_later);
+    const Step step = heads_.back();
+    heads_.pop_back();
+    push(step.beam, step.place + 1);
+    ++num_given_;
+    return step;
+  }
+  int64_t num_given() const { return num_given_; }
+
+ private:
+  static bool comes_later(const Step& a, const Step& b) { return a.sum < b.sum || (a.sum == b.sum && a.beam > b.beam); }
+  void push(int32_t beam, int32_t place) {
+    const std::vector<TokenLogprob>& offered = candidates_[static_cast<size_t>(beam)];
+    if (static_cast<size_t>(place) >= offered.size()) return;
+    const TokenLogprob& candidate = offered[static_cast<size_t>(place)];
+    // What cannot be said: nor can those behind it.
+    if (!(candidate.logprob > -std::numeric_limits<float>::infinity())) return;
+    const double sum = open_[static_cast<size_t>(beam)].sum + static_cast<double>(candidate.logprob);
+    heads_.push_back({beam, place, candidate.id, sum});
+    std::ranges::push_heap(heads_, comes_later);
+  }
+
+  const std::vector<Beam>& open_;
+  std::span<const std::vector<TokenLogprob>> candidates_;
+  std::vector<Step> heads_;  // at most one a beam
+  int64_t num_given_ = 0;
+};
+
 BeamSearch::BeamSearch(Config config) : config_(std::move(config)) {
   QUIRE_CHECK(config_.num_beams >= 1 && config_.max_tokens >= 1);
   open_.resize(1);
+  for (const TokenId id : std::exchange(config_.end_ids, {})) {
+    const auto place = static_cast<size_t>(id);
+    if (place >= is_end_id_.size()) is_end_id_.resize(place + 1);
+    if (!is_end_id_[place]) ++num_end_ids_;
+    is_end_id_[place] = true;
+  }
 }
 
-// Enough that num_beams remain when every end id is among them.
-int32_t BeamSearch::num_considered() const {
-  return std::max(2, 1 + static_cast<int32_t>(config_.end_ids.size())) * config_.num_beams;
+bool BeamSearch::ends_answer(TokenId token) const {
+  const auto place = static_cast<size_t>(token);
+  return place < is_end_id_.size() && is_end_id_[place];
 }
 
+// num_beams that go on lie among so many more as there are end ids; the best num_beams of all, which may end an answer,
+// among them too.
 int32_t BeamSearch::num_candidates() const {
-  return std::max(num_considered(), config_.logprobs.value_or(0));
+  const int32_t beams = config_.num_beams;
+  const int32_t allowed_for = std::max(beams, std::min(num_end_ids_, kMostEndIdsAllowedFor));
+  return std::max(beams + allowed_for, config_.logprobs.value_or(0));
 }
 
 BeamSearch::Beam BeamSearch::extended(const Step& step, std::span<const std::vector<TokenLogprob>> candidates) const {
@@ -67,19 +115,6 @@ bool BeamSearch::may_improve(int32_t length, bool more_to_come) const {
 bool BeamSearch::advance(std::span<const std::vector<TokenLogprob>> candidates, std::vector<BeamMoveChoice>& moves) {
   QUIRE_CHECK(candidates.size() == open_.size());
   const auto width = static_cast<size_t>(config_.num_beams);
-  std::vector<Step> steps;
-  for (size_t beam = 0; beam < open_.size(); ++beam) {
-    for (size_t place = 0; place < candidates[beam].size(); ++place) {
-      const TokenLogprob& candidate = candidates[beam][place];
-      if (!(candidate.logprob > -std::numeric_limits<float>::infinity())) continue;
-      steps.push_back({static_cast<int32_t>(beam), static_cast<int32_t>(place), candidate.id,
-                       open_[beam].sum + static_cast<double>(candidate.logprob)});
-    }
-  }
-  std::ranges::stable_sort(steps, std::greater<>(), &Step::sum);
-  const auto kept = static_cast<size_t>(num_considered());
-  if (steps.size() > kept) steps.resize(kept);
-
   const auto length = static_cast<int32_t>(open_.front().tokens.size()) + 1;
   const double norm = std::pow(length, config_.length_penalty);
   const bool longest = length >= config_.max_tokens;
@@ -88,23 +123,27 @@ bool BeamSearch::advance(std::span<const std::vector<TokenLogprob>> candidates, 
   std::vector<Beam> open;
   moves.clear();
   bool all_end = true;
-  for (size_t rank = 0; rank < steps.size(); ++rank) {
-    const Step& step = steps[rank];
-    const bool ends = length >= config_.min_tokens && std::ranges::count(config_.end_ids, step.token) > 0;
+  RankedSteps steps(open_, candidates);
+  // Behind the first num_beams of all nothing is finished, so what goes on is all that is still looked for.
+  for (size_t rank = 0; rank < width || (open.size() < width && !longest); ++rank) {
+    const std::optional<Step> step = steps.next();
+    if (!step) break;
+    const bool ends = length >= config_.min_tokens && ends_answer(step->token);
     if (!ends && !longest) {
       all_end = false;
       if (open.size() == width) continue;
-      open.push_back(extended(step, candidates));
-      moves.push_back({step.beam, step.token});
+      open.push_back(extended(*step, candidates));
+      moves.push_back({step->beam, step->token});
     } else if (rank < width && takes_more) {
-      Beam beam = extended(step, candidates);
+      Beam beam = extended(*step, candidates);
       keep_finished({.tokens = std::move(beam.tokens),
                      .logprobs = std::move(beam.logprobs),
-                     .score = step.sum / norm,
-                     .cumulative_logprob = step.sum,
+                     .score = step->sum / norm,
+                     .cumulative_logprob = step->sum,
                      .finish = ends ? FinishReason::kStop : FinishReason::kLength});
     }
   }
+  num_ranked_ += steps.num_given();
   if (!open.empty()) open_ = std::move(open);
   heuristic_open_ = may_improve(length, !all_end);
   return heuristic_open_;

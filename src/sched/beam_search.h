@@ -4,6 +4,10 @@
 // Every step each open beam offers its most likely next tokens. Of all those, ranked by the sum of log-probabilities,
 // the first num_beams that do not end an answer go on; those that end one and are among the first num_beams are
 // finished, and the best num_beams of the finished are kept by sum / length^length_penalty.
+//
+// A beam offers as many candidates as leave num_beams that go on when all end ids are among them, but for no more of
+// them than kMostEndIdsAllowedFor or num_beams, whichever is more: the work of a step is bounded by the beams, whatever
+// the list of end ids. With a longer list, a beam whose candidates are nearly all end ids has fewer ways on.
 #pragma once
 
 #include <cstdint>
@@ -37,12 +41,13 @@ class BeamSearch {
     int32_t num_beams = 1;
     double length_penalty = 1.0;
     EarlyStopping early_stopping = EarlyStopping::kFalse;
-    std::vector<TokenId> end_ids;     // each ends an answer
+    std::vector<TokenId> end_ids;     // each ends an answer; not negative, in any order, repeated or not
     int32_t min_tokens = 0;           // before so many tokens no end id ends one
     int32_t max_tokens = 0;           // >= 1, of an answer
     std::optional<int32_t> logprobs;  // alternatives beside each token
   };
   explicit BeamSearch(Config config);
+  static constexpr int32_t kMostEndIdsAllowedFor = 64;
 
   // How many candidates each beam must offer.
   int32_t num_candidates() const;
@@ -52,6 +57,9 @@ class BeamSearch {
   // candidates: of each open beam, falling. True: the search goes on with beam i becoming moves[i]; there are num_beams
   // of them, or fewer when the vocabulary has no more. False: it is over.
   bool advance(std::span<const std::vector<TokenLogprob>> candidates, std::vector<BeamMoveChoice>& moves);
+
+  // Candidates looked at by all advance() so far.
+  int64_t num_ranked() const { return num_ranked_; }
 
   // The finished answers, the best first; num_beams of them unless there were too few ways on.
   std::vector<BeamAnswer> take_answers();
@@ -63,16 +71,20 @@ class BeamSearch {
     double sum = 0;
   };
   struct Step;
+  class RankedSteps;
 
-  int32_t num_considered() const;
+  bool ends_answer(TokenId token) const;
   Beam extended(const Step& step, std::span<const std::vector<TokenLogprob>> candidates) const;
   void keep_finished(BeamAnswer answer);
   bool may_improve(int32_t length, bool more_to_come) const;
 
   Config config_;
+  std::vector<bool> is_end_id_;  // by token, up to the largest; in the place of config_.end_ids
+  int32_t num_end_ids_ = 0;      // different ones
   std::vector<Beam> open_;
   std::vector<BeamAnswer> finished_;  // the best first
-  bool heuristic_open_ = true;        // no step yet has shown that nothing better can come
+  int64_t num_ranked_ = 0;
+  bool heuristic_open_ = true;  // no step yet has shown that nothing better can come
 };
 
 }  // namespace quire::sched

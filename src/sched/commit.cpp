@@ -144,6 +144,7 @@ void Scheduler::append_tokens(Sequence& sequence, SequenceResult&& result, Token
 
 void Scheduler::advance_beams(BeamGroup& group, std::vector<CommitEvent>& events) {
   const auto open = static_cast<size_t>(group.search.num_open());
+  group.num_output_tokens += group.search.num_open();
   std::vector<BeamMoveChoice> moves;
   const bool goes_on = group.search.advance(std::span(group.candidates).first(open), moves);
   for (std::vector<TokenLogprob>& candidates : group.candidates) candidates.clear();

@@ -1,6 +1,7 @@
 // The next step out of what runs and what waits.
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "base/check.h"
@@ -42,12 +43,26 @@ bool Scheduler::schedule(StepPlan& plan) {
 // Rules 1 and 4. False when blocks ran out: somebody was preempted or sits out, so nobody is to be
 // admitted.
 bool Scheduler::schedule_running(StepPlan& plan, size_t& count) {
+  // One token is left to compute of whoever is being answered. It is kept for those behind a prompt, who are counted
+  // when there is one: mostly there is none, and with 10,000 sequences each look at them all is felt.
+  const auto is_answered = [](const Sequence* sequence) { return sequence->num_remaining_tokens() == 1; };
+  std::optional<int32_t> answered_behind;
   // running_ shrinks from behind, where the preempted are taken.
   for (size_t i = 0; i < running_.size(); ++i) {
-    const int32_t budget = config_.max_num_batched_tokens - plan.num_tokens;
+    int32_t budget = config_.max_num_batched_tokens - plan.num_tokens;
     if (budget == 0) break;
     Sequence& sequence = *running_[i];
     if (sequence.num_remaining_tokens() == 0) continue;
+    if (is_answered(&sequence)) {
+      if (answered_behind) --*answered_behind;
+    } else {
+      if (!answered_behind) {
+        const auto behind = running_.begin() + static_cast<int64_t>(i) + 1;
+        answered_behind = static_cast<int32_t>(std::count_if(behind, running_.end(), is_answered));
+      }
+      budget -= *answered_behind;
+      if (budget <= 0) continue;
+    }
     if (sequence.computes_prompt() && may_read_cache(sequence)) {
       sequence.num_computed_tokens =
           cache_.extend_prefix(sequence.tokens, sequence.num_computed_tokens, sequence.blocks);
@@ -145,7 +160,6 @@ bool Scheduler::drop_last_swapped(const Sequence& except) {
 // Rule 5. Nothing is in flight, so everybody can be moved, and the first that waits fits when it is alone.
 void Scheduler::move_something(StepPlan& plan, size_t& count) {
   while (count == 0 && !waiting_.empty()) {
-    refused_ = nullptr;
     Sequence& first = **waiting_.begin();
     // To preempt a beam for another of its own search would lead here again.
     const bool dropped = waits_for_its_beams(first) && drop_last_swapped(first);
@@ -190,8 +204,6 @@ int64_t Scheduler::blocks_spoken_for(const Sequence& sequence) const {
 // Rules 2 and 3.
 void Scheduler::admit_waiting(StepPlan& plan, size_t& count) {
   if (waiting_.empty()) return;
-  if (*waiting_.begin() == refused_ && cache_.pool().num_free() <= refused_with_free_ && !running_.empty()) return;
-  refused_ = nullptr;
   Admission admission;
   for (const Sequence* sequence : running_) {
     admission.spoken_for += blocks_spoken_for(*sequence);
@@ -215,12 +227,18 @@ bool Scheduler::admit(Sequence& sequence, Admission& admission, StepPlan& plan, 
   if (taken + seats > config_.max_num_seqs) return false;
 
   const bool swapped = sequence.blocks.swapped_out();
-  if (!swapped) find_shared_blocks(sequence);
-  const int32_t known = sequence.num_known_tokens();
-  int64_t needed =
-      cache_.blocks_wanted(sequence.blocks, sequence.num_computed_tokens,
-                           std::min(known, sequence.max_computed_tokens()), config_.max_num_batched_tokens);
-  if (swapped) needed += cache_.blocks_to_swap_in(sequence.blocks);
+  const bool forked = !swapped && fork_blocks(sequence);
+  const int32_t end = std::min(sequence.num_known_tokens(), sequence.max_computed_tokens());
+  const int32_t max_run = config_.max_num_batched_tokens;
+  int64_t needed = 0;
+  if (swapped || forked) {
+    needed = cache_.blocks_wanted(sequence.blocks, sequence.num_computed_tokens, end, max_run);
+    if (swapped) needed += cache_.blocks_to_swap_in(sequence.blocks);
+  } else {
+    look_up_prefix(sequence);
+    sequence.num_computed_tokens = match_.num_computed();
+    needed = cache_.blocks_wanted(match_, end, max_run) + cache_.idle_blocks(match_);
+  }
   const auto watermark =
       running_.empty() ? 0 : static_cast<int64_t>(config_.watermark * static_cast<double>(config_.num_blocks));
   // A search whose beams are alone with the pool has room for all of them, whatever they are to want next.
@@ -229,17 +247,12 @@ bool Scheduler::admit(Sequence& sequence, Admission& admission, StepPlan& plan, 
   const int32_t num_new_tokens = run_length(sequence, config_.max_num_batched_tokens - plan.num_tokens);
   const bool partial = num_new_tokens < sequence.num_remaining_tokens();
   if (!has_room || (partial && admission.partial_prefills >= config_.max_num_partial_prefills)) {
-    if (!swapped) {
-      cache_.release(sequence.blocks);
-      sequence.num_computed_tokens = 0;
-    }
-    if (!has_room) {
-      refused_ = &sequence;
-      refused_with_free_ = cache_.pool().num_free();
-    }
+    if (forked) cache_.release(sequence.blocks);
+    if (!swapped) sequence.num_computed_tokens = 0;
     return false;
   }
 
+  if (!swapped && !forked) cache_.adopt(std::move(match_), sequence.blocks);
   leave_queues(sequence);
   if (!sequence.last_step) {
     sequence.num_cached_tokens = std::min(sequence.num_computed_tokens, sequence.num_prompt_tokens);
@@ -256,24 +269,32 @@ bool Scheduler::admit(Sequence& sequence, Admission& admission, StepPlan& plan, 
   return true;
 }
 
-// What others have computed of this sequence's tokens already.
-void Scheduler::find_shared_blocks(Sequence& sequence) {
-  if (!may_read_cache(sequence)) return;
-  if (sequence.fork_of) {
-    const auto place = sequences_.find(*sequence.fork_of);
-    const int32_t shared = sequence.num_prompt_tokens - 1;
-    if (place != sequences_.end() && place->second->state == SequenceState::kRunning && shared > 0) {
-      const Sequence& source = *place->second;
-      // Only what earlier steps compute can be copied by this one.
-      const int32_t computed = source.last_step == next_step_ ? source.num_computed_before : source.num_computed_tokens;
-      if (computed >= shared && cache_.may_fork_now(source.blocks, shared) &&
-          cache_.fork(source.blocks, shared, sequence.blocks)) {
-        sequence.num_computed_tokens = shared;
-        return;
-      }
-    }
-  }
-  sequence.num_computed_tokens = cache_.find_prefix(sequence.context, sequence.tokens, sequence.blocks);
+// Shares the prompt of the sequence that this one is another sample of. False: it cannot now, or there is none.
+bool Scheduler::fork_blocks(Sequence& sequence) {
+  if (!sequence.fork_of || !may_read_cache(sequence)) return false;
+  const auto place = sequences_.find(*sequence.fork_of);
+  const int32_t shared = sequence.num_prompt_tokens - 1;
+  if (place == sequences_.end() || place->second->state != SequenceState::kRunning || shared == 0) return false;
+  const Sequence& source = *place->second;
+  // Only what earlier steps compute can be copied by this one.
+  const int32_t computed = source.last_step == next_step_ ? source.num_computed_before : source.num_computed_tokens;
+  if (computed < shared || !cache_.may_fork_now(source.blocks, shared)) return false;
+  if (!cache_.fork(source.blocks, shared, sequence.blocks)) return false;
+  sequence.num_computed_tokens = shared;
+  return true;
+}
+
+// What others have computed of this sequence's tokens already becomes match_. Nothing is held before it is admitted.
+void Scheduler::look_up_prefix(const Sequence& sequence) {
+  if (matched_ == &sequence && cache_.still_holds(match_, sequence.tokens)) return;
+  forget_match();
+  matched_ = &sequence;
+  if (may_read_cache(sequence)) match_ = cache_.look_up(sequence.context, sequence.tokens);
+}
+
+void Scheduler::forget_match() {
+  cache_.forget(match_);
+  matched_ = nullptr;
 }
 
 void Scheduler::to_running(Sequence& sequence) {
@@ -281,7 +302,7 @@ void Scheduler::to_running(Sequence& sequence) {
   running_.insert(std::ranges::lower_bound(running_, &sequence, ServedBefore()), &sequence);
   BeamGroup* group = sequence.beams;
   if (group != nullptr && ++group->num_running == 1) num_unborn_beams_ += group->num_unborn;
-  if (!sequence.last_step) shares_.started(sequence.tag, sequence.priority);
+  if (group == nullptr || group->members.front() == &sequence) shares_.started(sequence.charge);
 }
 
 void Scheduler::introduce(Sequence& sequence, StepPlan& plan) {
@@ -292,9 +313,11 @@ void Scheduler::introduce(Sequence& sequence, StepPlan& plan) {
   added.output.assign(prompt_end, sequence.tokens.end());
   added.params = sequence.params;
   added.seed = sequence.seed;
-  added.stop_token_ids = sequence.params->stop_token_ids;
-  for (const TokenId id : sequence.eos_ids) {
-    if (std::ranges::count(added.stop_token_ids, id) == 0) added.stop_token_ids.push_back(id);
+  if (sequence.params->min_tokens > 0) {  // else they are never banned, and the list may be long
+    added.stop_token_ids = sequence.params->stop_token_ids;
+    for (const TokenId id : sequence.eos_ids) {
+      if (std::ranges::count(added.stop_token_ids, id) == 0) added.stop_token_ids.push_back(id);
+    }
   }
   sequence.known_to_runner = true;
 }

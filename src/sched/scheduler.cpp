@@ -113,20 +113,18 @@ Status Scheduler::check_fits(int64_t num_prompt_tokens, const SamplingParams& pa
   return {};
 }
 
-Sequence& Scheduler::create(const SequenceRequest& request, SequenceId id, double tag) {
+Sequence& Scheduler::create(const SequenceRequest& request, SequenceId id, const ShareCharge& charge) {
   auto [place, is_new] = sequences_.try_emplace(id);
   QUIRE_CHECK_MSG(is_new, fmt::format("sequence {} exists already", id));
   place->second = std::make_unique<Sequence>();
   Sequence& sequence = *place->second;
   sequence.id = id;
-  sequence.tag = tag;
+  sequence.tag = charge.tag;
+  sequence.charge = charge;
   sequence.arrival = next_arrival_++;
   sequence.params = request.params;
   sequence.seed = request.seed;
   sequence.eos_ids = request.eos_ids;
-  sequence.tenant = request.tenant;
-  sequence.weight = request.weight;
-  sequence.priority = request.priority;
   sequence.context = request.context;
   sequence.tokens = request.prompt;
   sequence.num_prompt_tokens = static_cast<int32_t>(request.prompt.size());
@@ -140,14 +138,14 @@ Status Scheduler::add(SequenceRequest request) {
   QUIRE_RETURN_IF_ERROR(check_fits(static_cast<int64_t>(request.prompt.size()), *request.params));
   const auto num_prompt_tokens = static_cast<int64_t>(request.prompt.size());
   const int64_t max_output = max_total_tokens(num_prompt_tokens, *request.params) - num_prompt_tokens;
-  // Forks share their source's prompt.
-  const double tag = shares_.arrived(request.tenant, request.weight, request.priority,
-                                     request.fork_of ? 0 : num_prompt_tokens, max_output);
   if (request.params->use_beam_search && max_output > 0) {
-    add_beams(request, tag);
+    add_beams(request);
     return {};
   }
-  Sequence& sequence = create(request, request.id, tag);
+  // Forks share their source's prompt.
+  Sequence& sequence = create(request, request.id,
+                              shares_.arrived(request.tenant, request.weight, request.priority,
+                                              request.fork_of ? 0 : num_prompt_tokens, max_output));
   const auto source = request.fork_of ? sequences_.find(*request.fork_of) : sequences_.end();
   if (source == sequences_.end() || source->second->state == SequenceState::kEnded) {
     waiting_.insert(&sequence);
@@ -162,12 +160,10 @@ Status Scheduler::add(SequenceRequest request) {
   return {};
 }
 
-void Scheduler::add_beams(const SequenceRequest& request, double tag) {
+void Scheduler::add_beams(const SequenceRequest& request) {
   const SamplingParams& params = *request.params;
   std::vector<TokenId> end_ids = request.eos_ids;
-  for (const TokenId id : params.stop_token_ids) {
-    if (std::ranges::count(end_ids, id) == 0) end_ids.push_back(id);
-  }
+  end_ids.insert(end_ids.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
   const auto num_prompt_tokens = static_cast<int64_t>(request.prompt.size());
   auto group = std::make_unique<BeamGroup>(BeamSearch::Config{
       .num_beams = params.num_beams(),
@@ -177,8 +173,11 @@ void Scheduler::add_beams(const SequenceRequest& request, double tag) {
       .min_tokens = params.min_tokens,
       .max_tokens = static_cast<int32_t>(max_total_tokens(num_prompt_tokens, params) - num_prompt_tokens),
       .logprobs = params.logprobs});
+  const ShareCharge charge =
+      shares_.arrived(request.tenant, request.weight, request.priority, num_prompt_tokens,
+                      max_total_tokens(num_prompt_tokens, params) - num_prompt_tokens, params.num_beams());
   for (int32_t beam = 0; beam < params.num_beams(); ++beam) {
-    Sequence& sequence = create(request, request.id + static_cast<SequenceId>(beam), tag);
+    Sequence& sequence = create(request, request.id + static_cast<SequenceId>(beam), charge);
     sequence.beams = group.get();
     sequence.state = beam == 0 ? SequenceState::kWaiting : SequenceState::kBeamUnborn;
     group->members.push_back(&sequence);
@@ -211,7 +210,7 @@ void Scheduler::leave_queues(Sequence& sequence) {
   } else if (sequence.state == SequenceState::kWaiting) {
     waiting_.erase(&sequence);
     if (sequence.blocks.swapped_out()) --num_swapped_;
-    if (refused_ == &sequence) refused_ = nullptr;
+    if (matched_ == &sequence) forget_match();
   }
 }
 
@@ -221,9 +220,10 @@ void Scheduler::end(Sequence& sequence) {
   sequence.state = SequenceState::kEnded;
   --num_live_;
   if (sequence.known_to_runner) retired_.push_back(sequence.id);
-  if (sequence.beams == nullptr || sequence.beams->members.front() == &sequence) {
-    shares_.finished(sequence.tenant, sequence.weight, sequence.max_total_tokens - sequence.num_prompt_tokens,
-                     sequence.num_output_tokens());
+  if (sequence.beams == nullptr) {
+    shares_.ended(sequence.charge, sequence.num_output_tokens());
+  } else if (sequence.beams->members.front() == &sequence) {
+    shares_.ended(sequence.charge, sequence.beams->num_output_tokens);
   }
   if (!sequence.forks.empty()) wake_forks(sequence);
   drop_if_idle(sequence);
@@ -258,6 +258,7 @@ SchedulerStats Scheduler::stats() const {
   stats.scheduled_tokens = scheduled_tokens_;
   stats.prefix_query_tokens = cache_.statistics().query_tokens;
   stats.prefix_hit_tokens = cache_.statistics().hit_tokens;
+  stats.prefix_walked_blocks = cache_.statistics().walked_blocks;
   return stats;
 }
 

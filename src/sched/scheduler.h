@@ -10,9 +10,10 @@
 // ageing), then by arrival. With one tenant and no priorities that is first come, first served.
 //
 // Rules of schedule():
-//  1. One budget of tokens a step (max_num_batched_tokens) is handed out in that order. A sequence with more to compute
-//     than the budget leaves, or than long_prefill_token_threshold, gets that much (chunked prefill) and the rest in
-//     later steps.
+//  1. One budget of tokens a step (max_num_batched_tokens) is handed out in that order; a token of it is kept for every
+//     running sequence that has just one to compute, so that no prompt holds up answers. A sequence with more to
+//     compute than the budget leaves, or than long_prefill_token_threshold, gets that much (chunked prefill) and the
+//     rest in later steps.
 //  2. The running come first, then the waiting are admitted from the front (nobody overtakes) while budget, seats
 //     (max_num_seqs), partial prefills (max_num_partial_prefills) and blocks last.
 //  3. A waiting sequence is admitted when all of its known tokens find room beside those that the running ones
@@ -95,6 +96,7 @@ struct SchedulerStats {
   uint64_t scheduled_tokens = 0;  // since the start; recomputed ones count again
   int64_t prefix_query_tokens = 0;
   int64_t prefix_hit_tokens = 0;
+  int64_t prefix_walked_blocks = 0;  // compared in looking for them
 };
 
 // What a committed step means for one sequence. At most one a sequence and step; none when nothing
@@ -175,8 +177,8 @@ class Scheduler {
 
   // scheduler.cpp: accept
   int64_t max_total_tokens(int64_t num_prompt_tokens, const SamplingParams& params) const;
-  Sequence& create(const SequenceRequest& request, SequenceId id, double tag);
-  void add_beams(const SequenceRequest& request, double tag);
+  Sequence& create(const SequenceRequest& request, SequenceId id, const ShareCharge& charge);
+  void add_beams(const SequenceRequest& request);
   void leave_queues(Sequence& sequence);
   void end(Sequence& sequence);
   void end_beams(BeamGroup& group);
@@ -193,7 +195,9 @@ class Scheduler {
   void admit_waiting(StepPlan& plan, size_t& count);
   bool waits_for_its_beams(const Sequence& sequence) const;
   bool admit(Sequence& sequence, Admission& admission, StepPlan& plan, size_t& count);
-  void find_shared_blocks(Sequence& sequence);
+  bool fork_blocks(Sequence& sequence);
+  void look_up_prefix(const Sequence& sequence);
+  void forget_match();
   int32_t run_length(const Sequence& sequence, int32_t budget) const;
   int64_t blocks_spoken_for(const Sequence& sequence) const;
   bool may_read_cache(const Sequence& sequence) const;
@@ -224,9 +228,9 @@ class Scheduler {
   int64_t num_live_ = 0;
   int32_t num_unborn_beams_ = 0;  // seats kept for them
   int32_t num_swapped_ = 0;
-  // The first that waits found no room with so many blocks free: asking again is idle until there are more.
-  const Sequence* refused_ = nullptr;
-  int32_t refused_with_free_ = 0;
+  // What the first that waits shares, so that to ask it again costs a walk only when something has changed for it.
+  const Sequence* matched_ = nullptr;
+  kv::PrefixMatch match_;
 
   // For the next plan.
   std::vector<BeamMove> moves_;
@@ -250,6 +254,7 @@ struct BeamGroup {
   std::vector<std::vector<TokenLogprob>> candidates;  // [num_beams]; empty: not known yet
   int32_t num_unborn = 0;
   int32_t num_running = 0;
+  int64_t num_output_tokens = 0;  // chosen so far, of all beams
 };
 
 }  // namespace quire::sched

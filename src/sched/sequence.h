@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kv/cache_manager.h"
+#include "sched/fair_share.h"
 #include "types/ids.h"
 #include "types/sampling_params.h"
 #include "types/step_plan.h"
@@ -46,9 +47,6 @@ struct Sequence {
   std::shared_ptr<const SamplingParams> params;
   uint64_t seed = 0;
   std::vector<TokenId> eos_ids;
-  int32_t tenant = 0;
-  double weight = 1.0;
-  int32_t priority = 0;
   kv::CacheContext context;
   BeamGroup* beams = nullptr;  // the group it belongs to; null: none
   std::optional<SequenceId> fork_of;
@@ -71,6 +69,8 @@ struct Sequence {
   // kept.
   int32_t num_prompt_logprobs = 0;
   std::vector<PositionLogprobs> prompt_logprobs;
+
+  ShareCharge charge;  // of a beam search the first beam's is that of all
 
   int32_t num_committed_tokens() const { return static_cast<int32_t>(tokens.size()); }
   int32_t num_known_tokens() const { return num_committed_tokens() + num_tokens_in_flight; }

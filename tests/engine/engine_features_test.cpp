@@ -2,7 +2,9 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <optional>
 #include <sstream>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -153,6 +155,63 @@ TEST_F(EngineFeatures, TheFlightRecorderKeepsStepsAndLives) {
   EXPECT_FALSE(recorder.request("request").has_value());
   EXPECT_FALSE(recorder.request("").has_value());
 }
+
+// ---- a beam search that samples nothing ----
+
+class ScoredBeams : public EngineFeatures {
+ protected:
+  // The last event of each, or none where nothing comes.
+  static std::vector<std::optional<TokenEvent>> ends_of(const std::vector<std::unique_ptr<TokenStream>>& streams) {
+    std::vector<std::optional<TokenEvent>> ends(streams.size());
+    for (int i = 0; i < 1000; ++i) {
+      bool all = true;
+      for (size_t s = 0; s < streams.size(); ++s) {
+        if (!ends[s]) ends[s] = streams[s]->try_take();
+        all = all && ends[s].has_value();
+      }
+      if (all) break;
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    return ends;
+  }
+  static SamplingParams scored(int n) { return {.n = n, .max_tokens = 0, .use_beam_search = true}; }
+};
+
+TEST_F(ScoredBeams, EveryAnswerOfABeamSearchOfNoTokensEnds) {
+  start();
+  for (const int n : {1, 2, 5}) {
+    auto streams = submit({.prompt = {5, 6, 7}, .params = scored(n)});
+    ASSERT_EQ(streams.size(), static_cast<size_t>(n));
+    for (const std::optional<TokenEvent>& end : ends_of(streams)) {
+      ASSERT_TRUE(end.has_value()) << "an answer never ends";
+      EXPECT_EQ(end->finish, FinishReason::kLength);
+      EXPECT_TRUE(end->tokens.empty());
+    }
+  }
+  EXPECT_EQ(engine_->stats().num_running + engine_->stats().num_waiting, 0);
+}
+
+TEST_F(ScoredBeams, CancelAndTimeoutReachEachOfItsAnswers) {
+  start();
+  executor_->hold();
+  auto busy = submit({.prompt = {9}, .params = {.max_tokens = 2}});
+  executor_->wait_for_step(0);
+  auto cancelled = submit({.prompt = {5, 6, 7}, .params = scored(3)});
+  auto late = submit({.prompt = {5, 6, 7}, .params = scored(3), .timeout = std::chrono::milliseconds(1)});
+  for (const auto& stream : cancelled) stream->cancel();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  executor_->release();
+  for (const std::optional<TokenEvent>& end : ends_of(cancelled)) {
+    ASSERT_TRUE(end.has_value()) << "the cancel did not reach it";
+    EXPECT_EQ(end->finish, FinishReason::kAbort);
+  }
+  for (const std::optional<TokenEvent>& end : ends_of(late)) {
+    ASSERT_TRUE(end.has_value()) << "the timeout did not reach it";
+    EXPECT_EQ(end->error.code(), StatusCode::kDeadlineExceeded);
+  }
+}
+
+// ---- the trace ----
 
 class TraceTest : public EngineFeatures {
  protected:

@@ -44,6 +44,7 @@ class FakeExecutor final : public runner::Executor {
   const ModelConfig& model() const override { return model_; }
   const MemoryPlan& memory() const override { return memory_; }
   const TextSource& text() const override { return text_; }
+  TextSource& text_source() { return text_; }  // before an engine has it
   const std::string& description() const override { return description_; }
 
   void submit(const StepPlan& plan) override { submitted_.push_back(&plan); }

@@ -242,6 +242,115 @@ TEST(FullHit, TheSourceOfTheCopyIsNotHandedOutBeforeTheNextStep) {
   cache.check({&b, &c});
 }
 
+// ---- looking without holding ----
+
+TEST(LookUp, HoldsAndCountsNothingBeforeItIsAdopted) {
+  Cache cache(blocks_of_four(16));
+  SequenceBlocks a, b;
+  const Tokens tokens = text(10);
+  ASSERT_TRUE(cache.compute(a, tokens, 0, 10));
+  cache.manager.release(a);
+  PrefixMatch match = cache.manager.look_up({}, tokens);
+  EXPECT_EQ(match.num_computed(), 8);
+  EXPECT_EQ(cache.manager.idle_blocks(match), 2);
+  EXPECT_EQ(cache.manager.pool().num_used(), 0);
+  EXPECT_EQ(cache.manager.statistics().query_tokens, 0);
+  EXPECT_EQ(cache.manager.adopt(std::move(match), b), 8);
+  EXPECT_EQ(cache.manager.pool().num_used(), 2);
+  EXPECT_EQ(cache.manager.statistics().query_tokens, 10);
+  EXPECT_EQ(cache.manager.statistics().hit_tokens, 8);
+  cache.check({&b});
+}
+
+TEST(LookUp, AMatchHoldsUntilItsTextGoesOn) {
+  Cache cache(blocks_of_four(16));
+  SequenceBlocks a, other;
+  const Tokens tokens = text(20);
+  ASSERT_TRUE(cache.compute(a, tokens, 0, 8));
+  PrefixMatch match = cache.manager.look_up({}, tokens);
+  ASSERT_TRUE(cache.compute(other, text(9, 500), 0, 9));
+  const int64_t walked = cache.manager.statistics().walked_blocks;
+  EXPECT_TRUE(cache.manager.still_holds(match, tokens)) << "another text is none of its business";
+  EXPECT_TRUE(cache.manager.still_holds(match, tokens));
+  EXPECT_EQ(cache.manager.statistics().walked_blocks - walked, 1);
+  ASSERT_TRUE(cache.compute(a, tokens, 8, 13));
+  EXPECT_FALSE(cache.manager.still_holds(match, tokens));
+  cache.manager.forget(match);
+  match = cache.manager.look_up({}, tokens);
+  EXPECT_EQ(match.num_computed(), 12);
+  cache.manager.forget(match);
+  cache.check({&a, &other});
+}
+
+TEST(LookUp, AMatchIsOverWhenOneOfItsBlocksIsTakenOrAllAreForgotten) {
+  Cache cache(blocks_of_four(4));
+  SequenceBlocks a, other;
+  const Tokens tokens = text(13);
+  ASSERT_TRUE(cache.compute(a, tokens, 0, 12));
+  cache.manager.release(a);
+  PrefixMatch match = cache.manager.look_up({}, tokens);
+  EXPECT_EQ(match.num_computed(), 12);
+  ASSERT_TRUE(cache.compute(other, text(8, 500), 0, 8));
+  EXPECT_FALSE(cache.manager.still_holds(match, tokens));
+  cache.manager.forget(match);
+  match = cache.manager.look_up({}, tokens);
+  EXPECT_EQ(match.num_computed(), 8);
+  cache.manager.reset_prefix_cache();
+  EXPECT_FALSE(cache.manager.still_holds(match, tokens));
+  cache.manager.forget(match);
+  cache.check({&other});
+}
+
+TEST(LookUp, AWholeTextThatCannotBeSharedYetIsLookedUpAgainWhenItCan) {
+  Cache cache(blocks_of_four(16));
+  SequenceBlocks a;
+  const Tokens tokens = text(8);
+  ASSERT_TRUE(cache.compute(a, tokens, 0, 8));
+  PrefixMatch match = cache.manager.look_up({}, tokens);
+  EXPECT_EQ(match.num_computed(), 4) << "the last block is being written by this step";
+  EXPECT_TRUE(cache.manager.still_holds(match, tokens));
+  cache.begin_step();
+  EXPECT_FALSE(cache.manager.still_holds(match, tokens));
+  cache.manager.forget(match);
+  match = cache.manager.look_up({}, tokens);
+  EXPECT_EQ(match.num_computed(), 7);
+  EXPECT_EQ(cache.manager.blocks_wanted(match, 8, 8), 1) << "a copy of the last block";
+  cache.manager.forget(match);
+  cache.check({&a});
+}
+
+TEST(LookUp, WhatAdmissionWillTakeIsKnownBefore) {
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  for (int round = 0; round < 300; ++round) {
+    Cache cache(blocks_of_four(64));
+    std::vector<SequenceBlocks> held(4);
+    for (SequenceBlocks& blocks : held) {
+      Tokens tokens = text(4 + static_cast<int>(random() % 40));
+      for (size_t i = random() % 40; i < tokens.size(); ++i) tokens[i] += 1000 + static_cast<TokenId>(random() % 2);
+      cache.begin_step();
+      const int32_t found = cache.manager.find_prefix({}, tokens, blocks);
+      ASSERT_TRUE(cache.plan(blocks, tokens, found, static_cast<int32_t>(tokens.size())));
+      if (random() % 2 == 0) cache.manager.release(blocks);
+    }
+    cache.begin_step();
+    const Tokens tokens = text(4 + static_cast<int>(random() % 40));
+    const auto end = static_cast<int32_t>(tokens.size());
+    PrefixMatch match = cache.manager.look_up({}, tokens);
+    const int64_t needed = cache.manager.blocks_wanted(match, end, end) + cache.manager.idle_blocks(match);
+    const int32_t free = cache.manager.pool().num_free();
+    SequenceBlocks blocks;
+    const int32_t computed = cache.manager.adopt(std::move(match), blocks);
+    ASSERT_TRUE(cache.manager.prepare(blocks, computed, end, cache.copies));
+    EXPECT_EQ(free - cache.manager.pool().num_free(), needed);
+    cache.begin_step();
+    cache.manager.release(blocks);
+    for (SequenceBlocks& one : held) cache.manager.release(one);
+    cache.check({});
+  }
+}
+
 // ---- hits on the way ----
 
 TEST(ExtendPrefix, WhatAnotherComputedMeanwhileIsTakenOver) {

@@ -126,8 +126,59 @@ TEST(BeamSearch, TheFirstStepBranchesFromOneBeam) {
 
 TEST(BeamSearch, SoManyCandidatesAreAskedForThatEnoughRemainWhenEveryEndIdIsAmongThem) {
   EXPECT_EQ(BeamSearch({.num_beams = 4, .max_tokens = 1}).num_candidates(), 8);
-  EXPECT_EQ(BeamSearch({.num_beams = 4, .end_ids = {1, 2, 3}, .max_tokens = 1}).num_candidates(), 16);
+  EXPECT_EQ(BeamSearch({.num_beams = 4, .end_ids = {1, 2, 3}, .max_tokens = 1}).num_candidates(), 8);
+  EXPECT_EQ(BeamSearch({.num_beams = 2, .end_ids = {1, 2, 3, 2, 1}, .max_tokens = 1}).num_candidates(), 2 + 3);
   EXPECT_EQ(BeamSearch({.num_beams = 2, .max_tokens = 1, .logprobs = 20}).num_candidates(), 20);
+}
+
+TEST(BeamSearch, HoweverLongTheListOfEndIdsTheWorkOfAStepIsBoundedByTheBeams) {
+  constexpr int32_t kBeams = 128;
+  std::vector<TokenId> end_ids;
+  for (TokenId id = 0; id < 140'000; ++id) end_ids.push_back(id);
+  end_ids.insert(end_ids.end(), end_ids.begin(), end_ids.end());
+  BeamSearch search(
+      {.num_beams = kBeams, .early_stopping = EarlyStopping::kNever, .end_ids = std::move(end_ids), .max_tokens = 8});
+  ASSERT_EQ(search.num_candidates(), 2 * kBeams);
+  std::vector<BeamMoveChoice> moves;
+  // All of a beam's candidates but the last are end ids.
+  std::vector<TokenLogprob> offered;
+  for (int i = 1; i < search.num_candidates(); ++i) offered.push_back(offer(i, -5 - 0.001f * static_cast<float>(i)));
+  offered.push_back(offer(150'000, -6));
+  int64_t before = 0;
+  for (int step = 0; step < 4; ++step) {
+    const int32_t open = search.num_open();
+    ASSERT_TRUE(search.advance(std::vector<std::vector<TokenLogprob>>(static_cast<size_t>(open), offered), moves));
+    EXPECT_EQ(moves.back().token, 150'000);
+    EXPECT_LE(search.num_ranked() - before, int64_t{open} * 2 * kBeams);
+    before = search.num_ranked();
+  }
+  EXPECT_THAT(search.take_answers(), SizeIs(kBeams));
+}
+
+TEST(BeamSearch, NoMoreCandidatesAreLookedAtThanAreNeeded) {
+  BeamSearch search({.num_beams = 4, .end_ids = {99}, .max_tokens = 8});
+  std::vector<BeamMoveChoice> moves;
+  std::vector<TokenLogprob> offered;
+  for (int i = 1; i <= search.num_candidates(); ++i) offered.push_back(offer(i, -static_cast<float>(i)));
+  ASSERT_TRUE(search.advance(std::vector<std::vector<TokenLogprob>>{offered}, moves));
+  EXPECT_EQ(search.num_ranked(), 4);
+  ASSERT_TRUE(search.advance(std::vector<std::vector<TokenLogprob>>(4, offered), moves));
+  EXPECT_EQ(search.num_ranked(), 8) << "of four beams the best four";
+}
+
+TEST(BeamSearch, EqualSumsAreRankedByBeamThenByPlace) {
+  BeamSearch search({.num_beams = 3, .max_tokens = 8});
+  std::vector<BeamMoveChoice> moves;
+  ASSERT_TRUE(
+      search.advance(std::vector<std::vector<TokenLogprob>>{{offer(1, -1), offer(2, -1), offer(3, -1)}}, moves));
+  ASSERT_TRUE(search.advance(
+      std::vector<std::vector<TokenLogprob>>{
+          {offer(4, -2), offer(5, -2)}, {offer(6, -1), offer(7, -2)}, {offer(8, -2), offer(9, -2)}},
+      moves));
+  ASSERT_THAT(moves, SizeIs(3));
+  EXPECT_EQ(moves[0].token, 6);
+  EXPECT_EQ(moves[1].token, 4);
+  EXPECT_EQ(moves[2].token, 5);
 }
 
 TEST(BeamSearch, AVocabularySmallerThanTheBeamsLeavesFewerOpen) {

@@ -477,6 +477,21 @@ TEST_P(PlansInFlight, ACancelFreesBlocksWhenTheLastPlanThatUsesThemIsCommitted) 
 // ---- who goes first ----
 
 // One at a time, so that the order of service is the order of the answers' ends.
+TEST(Beams, ALongListOfStopIdsMakesNoPlanLarge) {
+  SchedulerConfig config = caching_config();
+  config.max_num_seqs = 128;
+  config.num_blocks = 4096;
+  PagedDriver driver(config);
+  SamplingParams params{.max_tokens = 4, .use_beam_search = true, .beam_width = 128};
+  for (TokenId id = 1000; id < 141'000; ++id) params.stop_token_ids.push_back(id);
+  ASSERT_TRUE(driver.add(make_request(1, 8, params)).ok());
+  while (driver.step()) {
+    for (const ScheduledSequence& run : driver.plan.scheduled) EXPECT_LE(run.num_candidates, 2 * 128);
+    for (const NewSequence& added : driver.plan.added) EXPECT_TRUE(added.stop_token_ids.empty()) << "nothing is banned";
+  }
+  EXPECT_EQ(driver.answers[1].last.finish, FinishReason::kLength);
+}
+
 SchedulerConfig one_at_a_time() {
   SchedulerConfig config = caching_config();
   config.max_num_seqs = 1;

@@ -140,6 +140,7 @@ TEST(SchedulerPlan, ASequenceIsIntroducedOnceWithAllTheRunnerNeeds) {
   SequenceRequest request = make_request(9, 3, 4);
   request.eos_ids = {2, 5};
   SamplingParams params;
+  params.min_tokens = 1;  // until which the end ids are banned
   params.stop_token_ids = {5, 6};
   request.params = std::make_shared<const SamplingParams>(params);
   ASSERT_TRUE(driver.scheduler.add(request).ok());
