@@ -99,9 +99,12 @@ Result<std::unique_ptr<Executor>> make_local_executor(const EngineConfig& config
   if (!checkpoint->generation_config().empty()) {
     text.generation_config = boost::json::serialize(checkpoint->generation_config());
   }
+  if (!planned.memory.converted_weights.empty()) {
+    log_info("--dtype {}: {}", config.dtype, planned.memory.converted_weights);
+  }
   if (!planned.memory.widened_weights.empty())
     log_info("weights in a form for products: {}", planned.memory.widened_weights);
-  nn::Loader loader(nn::Loader::Mode::kLoad, *checkpoint, *backend, planned.quantization);
+  nn::Loader loader(nn::Loader::Mode::kLoad, *checkpoint, *backend, planned.quantization, planned.weight_dtype);
   loader.tell(LoadProgress(planned.memory.weight_bytes));
   QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<models::Model> model,
                          planned.family.build(planned.config, planned.max_model_len, loader));
