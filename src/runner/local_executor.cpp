@@ -8,6 +8,7 @@
 #include "runner/model_runner.h"
 #include "runner/open_checkpoint.h"
 #include "runner/text_files.h"
+#include "runner/worst_step.h"
 
 namespace quire::runner {
 namespace {
@@ -91,7 +92,8 @@ class LoadProgress {
 Result<std::unique_ptr<Executor>> make_local_executor(const EngineConfig& config,
                                                       std::unique_ptr<ops::Backend> backend) {
   QUIRE_ASSIGN_OR_RETURN(std::shared_ptr<const checkpoint::Checkpoint> checkpoint, open_checkpoint(config));
-  QUIRE_ASSIGN_OR_RETURN(PlannedModel planned, plan_model(config, *checkpoint, *backend, backend->free_memory()));
+  const int64_t free_bytes = backend->free_memory();
+  QUIRE_ASSIGN_OR_RETURN(PlannedModel planned, plan_model(config, *checkpoint, *backend, free_bytes));
   TextSource text;
   if (!config.skip_tokenizer_init) {
     QUIRE_ASSIGN_OR_RETURN(text, read_text_source(config, *checkpoint));
@@ -109,6 +111,9 @@ Result<std::unique_ptr<Executor>> make_local_executor(const EngineConfig& config
   QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<models::Model> model,
                          planned.family.build(planned.config, planned.max_model_len, loader));
   planned.memory.quantization = loader.quantized().to_string();
+  if (!backend->computes_in_host_memory()) {
+    QUIRE_ASSIGN_OR_RETURN(model, measure_on_device(std::move(model), free_bytes, planned, *backend));
+  }
   QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<ModelRunner> runner, ModelRunner::create(planned, std::move(model), *backend));
   planned.memory.measured_activation_bytes = runner->measure_workspace();
   runner->record_steps();
