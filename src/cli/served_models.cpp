@@ -62,7 +62,10 @@ Status check_one_model_flags(const ServeOptions& options) {
 Result<server::SamplingDefaults> chat_sampling_before_loading(const EngineConfig& config,
                                                               const checkpoint::Checkpoint& checkpoint,
                                                               const server::ServerConfig& server) {
-  QUIRE_ASSIGN_OR_RETURN(const TextSource text, runner::read_text_source(config, checkpoint));
+  TextSource text;
+  if (!config.skip_tokenizer_init) {
+    QUIRE_ASSIGN_OR_RETURN(text, runner::read_text_source(config, checkpoint));
+  }
   const boost::json::object& own = checkpoint.generation_config();
   const bool uses_own = server.use_generation_config && server.generation_config.empty() && !own.empty();
   QUIRE_ASSIGN_OR_RETURN(
