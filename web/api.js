@@ -59,6 +59,7 @@ async function errorOf(response) {
 const unreachable = () => new ApiError(
     "network", "The server cannot be reached.", "Is it running, and is this device still connected? Then try again.");
 
+// `path` is relative to the page: a proxy may have it under a path of its own.
 async function request(path, options = {}) {
   const headers = {...options.headers};
   if (apiKey()) {
@@ -79,17 +80,21 @@ async function request(path, options = {}) {
 
 // Names of models, the default one first.
 export async function listModels() {
-  const body = await (await request("/v1/models")).json();
-  return (body.data ?? []).map((model) => ({id: String(model.id), maxLength: model.max_model_len ?? null}));
+  const body = await (await request("v1/models")).json();
+  return (body.data ?? []).map((model) => ({
+    id: String(model.id),
+    maxLength: model.max_model_len ?? null,
+    sampling: model.chat_sampling ?? {},  // what suits conversations with it
+  }));
 }
 
 export async function metricsText(signal) {
-  return (await request("/metrics", {signal})).text();
+  return (await request("metrics", {signal})).text();
 }
 
 // Posts a chat and gives each chunk of the answer. Throws ApiError, or AbortError when `signal` ends it.
 export async function* streamChat(body, signal) {
-  const response = await request("/v1/chat/completions", {
+  const response = await request("v1/chat/completions", {
     method: "POST",
     headers: {"Content-Type": "application/json"},
     body: JSON.stringify({...body, stream: true, stream_options: {include_usage: true, continuous_usage_stats: true}}),

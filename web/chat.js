@@ -123,8 +123,9 @@ function answerTo(message) {
   const conversation = current;
   const before = conversation.messages.slice(0, conversation.messages.indexOf(message));
   let saved = performance.now();
+  const settings = {...conversation.settings, model: byId("model").value};
   const run =
-      new Run(conversation, message, requestBody({...conversation.settings, model: byId("model").value}, before), {
+      new Run(conversation, message, requestBody(settings, before, samplingOf(settings.model)), {
         onChange: () => {
           if (conversation === current) following(() => view.refresh(message, true, true));
           if (performance.now() - saved < 2000) return;
@@ -264,10 +265,13 @@ const conversationActions = {
 
 let models = [];
 
+const samplingOf = (name) => models.find((model) => model.id === name)?.sampling ?? {};
+
 function showModel() {
   const select = byId("model");
   const wanted = models.some((model) => model.id === current.settings.model) ? current.settings.model : models[0]?.id;
   if (wanted !== undefined) select.value = wanted;
+  panel.showDefaults(samplingOf(select.value));
 }
 
 async function readModels() {
@@ -426,7 +430,10 @@ function listen() {
   byId("to-end").addEventListener("click", toEnd);
   scroll.addEventListener("scroll", showWayToEnd, {passive: true});
   addEventListener("resize", showWayToEnd);
-  byId("model").addEventListener("change", () => changeSetting("model", byId("model").value));
+  byId("model").addEventListener("change", () => {
+    changeSetting("model", byId("model").value);
+    showModel();
+  });
   byId("help-open").addEventListener("click", showHelp);
   byId("help-close").addEventListener("click", () => byId("help").close());
   byId("scrim").addEventListener("click", closeOverlays);

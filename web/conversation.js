@@ -5,7 +5,7 @@
 //             {role: "tool", callId, name, content}
 
 export const SETTINGS = [
-  // name in the request, label, range, step; empty: the server's default
+  // name in the request, label, range, step; empty: what suits the model, or the server's default
   {name: "temperature", label: "Temperature", min: 0, max: 2, step: 0.05},
   {name: "top_p", label: "Top p", min: 0.01, max: 1, step: 0.01},
   {name: "top_k", label: "Top k", min: 0, max: 1000000, step: 1},
@@ -70,9 +70,13 @@ function requestMessage(message) {
   return out;
 }
 
-// The body of the request that asks for what follows `messages`. Settings that are empty or wrong are not in it.
-export function requestBody(settings, messages) {
+// The body of the request that asks for what follows `messages`. Settings that are empty or wrong are not in it, but for
+// `sampling`: what suits the model, by the names of SETTINGS.
+export function requestBody(settings, messages, sampling = {}) {
   const body = {model: settings.model ?? "", messages: messages.map(requestMessage)};
+  for (const {name} of SETTINGS) {
+    if (typeof sampling[name] === "number") body[name] = sampling[name];
+  }
   if (settings.system?.trim()) body.messages.unshift({role: "system", content: settings.system});
   for (const setting of SETTINGS) {
     const text = String(settings[setting.name] ?? "");

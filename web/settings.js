@@ -58,6 +58,13 @@ export class SettingsPanel {
     byId("tools-problem").textContent = toolsProblem(byId("tools").value);
   }
 
+  // What holds where a field is empty, by name; what is not in it is the server's default.
+  showDefaults(sampling) {
+    for (const {name} of SETTINGS) {
+      this.#fields.get(name).placeholder = name in sampling ? String(sampling[name]) : "default";
+    }
+  }
+
   show(settings) {
     this.#shown = settings;
     for (const [name, field] of this.#fields) field.value = settings[name] ?? "";

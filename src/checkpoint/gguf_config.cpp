@@ -205,6 +205,21 @@ Status read_special_ids(const GgufMetadata& metadata, GgufConfig& out) {
   return {};
 }
 
+// What the file's makers advise about drawing tokens, under the names of generation_config.json. Keys that it has no
+// name for (xtc, mirostat, the order of the samplers) are left out.
+Status read_sampling(const GgufMetadata& metadata, json::object& generation_config) {
+  for (const auto& [key, name] :
+       {std::pair{"general.sampling.temp", "temperature"}, std::pair{"general.sampling.top_p", "top_p"},
+        std::pair{"general.sampling.min_p", "min_p"},
+        std::pair{"general.sampling.penalty_repeat", "repetition_penalty"}}) {
+    QUIRE_ASSIGN_OR_RETURN(const std::optional<double> value, metadata.number(key));
+    if (value) generation_config[name] = *value;
+  }
+  QUIRE_ASSIGN_OR_RETURN(const std::optional<int64_t> top_k, metadata.integer("general.sampling.top_k"));
+  if (top_k) generation_config["top_k"] = *top_k;
+  return {};
+}
+
 // What a file leaves out means something else than in config.json.
 void read_silent_defaults(std::string_view architecture, json::object& config) {
   const auto number = [&](const char* key) {
@@ -320,6 +335,7 @@ Result<GgufConfig> read_gguf_config(const GgufMetadata& metadata, std::string_vi
     QUIRE_RETURN_IF_ERROR(read_vocab_size(metadata, keys, tensors, out.config));
   }
   QUIRE_RETURN_IF_ERROR(read_special_ids(metadata, out));
+  QUIRE_RETURN_IF_ERROR(read_sampling(metadata, out.generation_config));
   return out;
 }
 

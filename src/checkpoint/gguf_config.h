@@ -14,7 +14,7 @@ namespace quire::checkpoint {
 
 struct GgufConfig {
   boost::json::object config;             // config.json
-  boost::json::object generation_config;  // generation_config.json: every id that ends an answer
+  boost::json::object generation_config;  // generation_config.json: every id that ends an answer; advice on sampling
 };
 
 // `architecture` is nullptr for one without a table, whose raw name (`architecture_name`) then stands in

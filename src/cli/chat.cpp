@@ -156,12 +156,16 @@ bool obey(const std::string& line, Conversation& conversation) {
   return true;
 }
 
-Status run(ChatCommandOptions& options) {
+Status run(ChatCommandOptions& options, const CLI::App& command) {
   QUIRE_RETURN_IF_ERROR(resolve_model(options.engine));
   QUIRE_ASSIGN_OR_RETURN(auto executor, make_executor(options.engine));
   QUIRE_ASSIGN_OR_RETURN(auto engine, engine::Engine::create(options.engine, std::move(executor)));
+  QUIRE_ASSIGN_OR_RETURN(const std::string sampling, apply_chat_sampling(command, engine->text(), options.sampling));
   LineReader reader;
-  if (reader.interactive()) std::fprintf(stderr, "%s. /help lists the commands.\n", options.engine.model.c_str());
+  if (reader.interactive()) {
+    std::fprintf(stderr, "%s. Sampling: %s. /help lists the commands.\n", options.engine.model.c_str(),
+                 sampling.c_str());
+  }
   Conversation conversation(*engine, options);
   const InterruptGuard guard;
   while (std::optional<std::string> line = reader.next()) {
@@ -182,15 +186,14 @@ void add_chat_command(CLI::App& program, int& exit_code) {
   auto options = std::make_shared<ChatCommandOptions>();
   options->engine.max_num_seqs = 1;
   options->sampling.max_tokens = std::nullopt;  // what the context leaves
-  options->sampling.temperature = 0.7f;
-  options->sampling.top_p = 0.95f;
   CLI::App* command = program.add_subcommand("chat", "Talk with a model in the terminal");
   add_model_argument(*command, options->engine);
   command->add_option("--system", options->system, "System message");
   command->add_option("--seed", options->sampling.seed, "The same seed gives the same answers")->group("Sampling");
   add_sampling_options(*command, options->sampling);
+  tell_chat_sampling(*command, "what suits the model");
   add_engine_options(*command, options->engine);
-  command->callback([options, &exit_code] { exit_code = exit_code_of(run(*options)); });
+  command->callback([options, command, &exit_code] { exit_code = exit_code_of(run(*options, *command)); });
 }
 
 }  // namespace quire::cli

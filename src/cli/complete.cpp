@@ -37,7 +37,7 @@ Result<std::vector<TokenId>> encode_prompt(const engine::Engine& engine, const C
   return std::move(prompt.ids);
 }
 
-Status run(CompleteOptions& options) {
+Status run(CompleteOptions& options, const CLI::App& command) {
   if (options.prompt == "-") {
     options.prompt.assign(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
   }
@@ -45,6 +45,9 @@ Status run(CompleteOptions& options) {
   QUIRE_ASSIGN_OR_RETURN(auto executor, make_executor(options.engine));
   QUIRE_ASSIGN_OR_RETURN(auto engine, engine::Engine::create(options.engine, std::move(executor)));
   QUIRE_ASSIGN_OR_RETURN(std::vector<TokenId> ids, encode_prompt(*engine, options));
+  if (options.chat) {
+    QUIRE_RETURN_IF_ERROR(apply_chat_sampling(command, engine->text(), options.sampling).status());
+  }
   const auto num_prompt_tokens = static_cast<int64_t>(ids.size());
   QUIRE_ASSIGN_OR_RETURN(
       auto completion, engine::Completion::start_one(*engine, {.prompt = std::move(ids), .params = options.sampling}));
@@ -72,11 +75,13 @@ void add_complete_command(CLI::App& program, int& exit_code) {
   command->add_flag("-q,--quiet", options->quiet, "No line about the speed");
   command->add_option("--seed", options->sampling.seed, "The same seed gives the same answer")->group("Sampling");
   add_sampling_options(*command, options->sampling);
+  command->get_option("--temperature")->default_str("0.7; with --chat what suits the model");
+  command->get_option("--top-p")->default_str("0.95; with --chat what suits the model");
   add_engine_options(*command, options->engine);
   command->callback([options, command, &exit_code] {
     // Asked for here and not by the parser, which would complain of it before it complained of a misspelt flag.
     if (command->count("--prompt") == 0) throw CLI::RequiredError("--prompt");
-    exit_code = exit_code_of(run(*options));
+    exit_code = exit_code_of(run(*options, *command));
   });
 }
 

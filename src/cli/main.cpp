@@ -1,10 +1,13 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 
 #include "cli/commands.h"
+#include "cli/config_file.h"
 #include "cli/log_format.h"
 #include "cli/options.h"
+#include "cli/vllm_arguments.h"
 
 int main(int argc, char** argv) {
   using namespace quire::cli;
@@ -29,7 +32,19 @@ int main(int argc, char** argv) {
   add_replay_command(program, exit_code);
   add_bench_command(program, exit_code);
   try {
-    program.parse(argc, argv);
+    std::vector<std::string> arguments(argv + 1, argv + argc);
+    if (!arguments.empty() && arguments.front() == "serve") {
+      auto prepared =
+          with_config_file(*program.get_subcommand("serve"), in_our_spelling({arguments.begin() + 1, arguments.end()}));
+      if (!prepared.ok()) {
+        fail(prepared.status());
+        return kExitUsage;
+      }
+      arguments.assign(prepared->begin(), prepared->end());
+      arguments.insert(arguments.begin(), "serve");
+    }
+    std::reverse(arguments.begin(), arguments.end());  // as the parser takes a list
+    program.parse(std::move(arguments));
   } catch (const CLI::ParseError& error) {
     return program.exit(error) == 0 ? kExitOk : kExitUsage;
   } catch (const std::exception& error) {

@@ -4,10 +4,28 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include <fmt/format.h>
+
+#include "cli/numbers.h"
+#include "server/sampling_defaults.h"
+
 namespace quire::cli {
 namespace {
 
 constexpr const char* kDefaultModelFile = "SmolLM2-135M-Instruct.Q4_1.gguf";
+
+CLI::Validator as_max_model_len() {
+  return {
+      [](std::string& text) {
+        if (text == "auto" || text == "-1") {
+          return "\"" + text +
+                 "\" would fit the length to the memory, which is not built: give a number, or leave it out for what "
+                 "the model was made for (`quire plan` shows what fits)";
+        }
+        return as_whole_number()(text);
+      },
+      "", ""};
+}
 
 std::string environment(const char* name) {
   const char* value = std::getenv(name);
@@ -46,13 +64,19 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
   app.add_option("--chat-template", config.chat_template,
                  "Jinja template (a file, or the text) instead of the model's own")
       ->group(kModel);
-  app.add_flag("--skip-tokenizer-init", config.skip_tokenizer_init, "Serve token ids only, without a tokenizer")
+  app.add_flag("--skip-tokenizer-init,!--no-skip-tokenizer-init", config.skip_tokenizer_init,
+               "Serve token ids only, without a tokenizer")
       ->group(kModel);
   app.add_option("--max-model-len", config.max_model_len,
-                 "Tokens of prompt and answer together; 0: what the model was made for")
+                 "Tokens of prompt and answer together (8192, 8K, ...); 0: what the model was made for")
       ->group(kModel)
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--dtype", config.dtype, "Of the weights: auto (as stored)")->group(kModel)->capture_default_str();
+      ->transform(as_max_model_len());
+  app.add_option(
+         "--dtype", config.dtype,
+         "What weights stored in 16 and 32 bits are converted to while they are loaded: auto (nothing), float32 "
+         "(float), float16 (half), bfloat16; block formats keep theirs")
+      ->group(kModel)
+      ->capture_default_str();
   app.add_option("--quantization", config.quantization,
                  "Round weights of 16 and 32 bits while they are loaded: none, int8, int4, fp8 (docs/models.md)")
       ->group(kModel);
@@ -68,9 +92,9 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
   app.add_option("--kv-cache-memory-bytes", config.kv_cache_memory_bytes,
                  "Size of the KV pool (512M, 4G, ...); 0: a share of the free memory")
       ->group(kMemory)
-      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
+      ->transform(as_bytes());
   app.add_option(
-         "--gpu-memory-utilization,--memory-utilization", config.memory_utilization,
+         "--gpu-memory-utilization,--device-memory-utilization,--memory-utilization", config.memory_utilization,
          "On a CPU: share of the memory left after the weights that the KV pool may take (0.5); on a card: share "
          "of its free memory for everything (0.9)")
       ->group(kMemory);
@@ -98,24 +122,30 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
 
   constexpr const char* kScheduling = "Scheduling";
   const auto scheduling = [&](const char* name, auto& value, const char* help) {
-    app.add_option(name, value, help)->group(kScheduling)->capture_default_str();
+    return app.add_option(name, value, help)->group(kScheduling)->capture_default_str();
   };
   scheduling("--max-num-seqs", config.max_num_seqs, "Sequences computed at once");
-  scheduling("--max-num-batched-tokens", config.max_num_batched_tokens, "Tokens computed in one step");
+  scheduling("--max-num-batched-tokens", config.max_num_batched_tokens, "Tokens computed in one step")
+      ->transform(as_whole_number());
   scheduling("--long-prefill-token-threshold", config.long_prefill_token_threshold,
              "Most prompt tokens of one request a step; 0: no bound of its own");
   scheduling("--max-num-partial-prefills", config.max_num_partial_prefills,
              "Prompts under way in portions at the same time");
+  app.add_flag("--enable-chunked-prefill,!--no-enable-chunked-prefill", config.enable_chunked_prefill,
+               "Long prompts are computed in parts, beside answers (on); off: each in one step, which must have room")
+      ->group(kScheduling);
   scheduling("--scheduling-policy", config.scheduling_policy,
              "fcfs, or priority (a request's \"priority\"; lower goes first)");
   scheduling("--priority-ageing-tokens", config.priority_ageing_tokens,
              "Tokens of later work that a priority level may put before a request");
   scheduling("--watermark", config.watermark, "Share of the KV pool that stays free when requests are admitted");
   scheduling("--num-scheduler-steps", config.num_scheduler_steps, "Steps planned ahead of their results");
-  app.add_flag("--async-scheduling", config.async_scheduling, "Plan the next step while one is computed")
+  app.add_flag("--async-scheduling,!--no-async-scheduling", config.async_scheduling,
+               "Plan the next step while one is computed")
       ->group(kScheduling);
   scheduling("--max-num-queued-reqs", config.max_num_queued_reqs, "Requests that may wait; more are refused");
-  scheduling("--max-num-queued-tokens", config.max_num_queued_tokens, "Prompt tokens that may wait; 0: no bound");
+  scheduling("--max-num-queued-tokens", config.max_num_queued_tokens, "Prompt tokens that may wait; 0: no bound")
+      ->transform(as_whole_number());
   scheduling("--request-timeout", config.request_timeout, "Seconds a request may take; 0: no bound");
 
   constexpr const char* kInspection = "Inspection";
@@ -140,8 +170,11 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
   app.add_option("--attention-backend", config.attention_backend,
                  "On a card: kernels of attention: auto, native (quire's own), flashinfer, or for prompts fa3 (Hopper)")
       ->group(kMachine)
+      ->transform(
+          CLI::Validator([](std::string& text) { return text = CLI::detail::to_lower(text), std::string(); }, ""))
       ->capture_default_str();
-  app.add_flag("--enforce-eager", config.enforce_eager, "On a card: record and replay no steps (no CUDA graphs)")
+  app.add_flag("--enforce-eager,!--no-enforce-eager", config.enforce_eager,
+               "On a card: record and replay no steps (no CUDA graphs)")
       ->group(kMachine);
   app.add_option("--max-cudagraph-capture-size", config.max_cudagraph_capture_size,
                  "On a card: most tokens of a recorded step (one a sequence that decodes); 0: 512")
@@ -181,6 +214,33 @@ void add_sampling_options(CLI::App& app, SamplingParams& params) {
   app.add_option("--stop", params.stop, "End the answer before this text; may be repeated")->group("Sampling");
   app.add_option("--bad-words", params.bad_words, "Never say this; may be repeated")->group("Sampling");
   app.add_flag("--ignore-eos", params.ignore_eos, "Go on after the model's own end")->group("Sampling");
+}
+
+Result<std::string> apply_chat_sampling(const CLI::App& command, const TextSource& text, SamplingParams& params) {
+  QUIRE_ASSIGN_OR_RETURN(const server::SamplingDefaults advised,
+                         server::read_sampling_defaults(text.generation_config, ""));
+  const server::ChatSampling chat = server::chat_sampling(advised, text.chat_template);
+  server::SamplingDefaults used = chat.values;
+  // A flag goes before what is advised.
+  const auto unless_given = [&command](const char* flag, auto& value) {
+    if (command.count(flag) > 0) value.reset();
+  };
+  unless_given("--temperature", used.temperature);
+  unless_given("--top-p", used.top_p);
+  unless_given("--top-k", used.top_k);
+  unless_given("--min-p", used.min_p);
+  unless_given("--repetition-penalty", used.repetition_penalty);
+  unless_given("--max-tokens", used.max_new_tokens);
+  server::apply_defaults(used, params);
+  if (used.max_new_tokens) params.max_tokens = used.max_new_tokens;
+  const std::string shown = server::to_string(used);
+  return shown.empty() ? "as the flags say" : fmt::format("{} ({})", shown, chat.source);
+}
+
+void tell_chat_sampling(CLI::App& command, const char* when) {
+  for (const char* flag : {"--temperature", "--top-p", "--top-k", "--min-p", "--repetition-penalty"}) {
+    command.get_option(flag)->default_str(when);
+  }
 }
 
 Status resolve_model(EngineConfig& config) {

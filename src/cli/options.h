@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "types/engine_config.h"
 #include "types/sampling_params.h"
+#include "types/text_source.h"
 
 namespace quire::cli {
 
@@ -22,6 +23,13 @@ std::string default_model_path();
 void add_model_argument(CLI::App& app, EngineConfig& config);
 void add_engine_options(CLI::App& app, EngineConfig& config);
 void add_sampling_options(CLI::App& app, SamplingParams& params);
+
+// For a conversation: puts what suits the model (server/sampling_defaults.h) in the place of the parameters whose flags
+// were not given to `command`. Returns it in words: "temperature=0.2 top_p=0.9 (the model's card)".
+// Errors: invalid_argument (a generation_config.json that cannot be read).
+Result<std::string> apply_chat_sampling(const CLI::App& command, const TextSource& text, SamplingParams& params);
+// Says in `command`'s help that these flags' defaults are those.
+void tell_chat_sampling(CLI::App& command, const char* when);
 
 // Puts the default model in the place of an empty one and checks that the path exists.
 // Errors: not_found, saying how to get it.

@@ -60,6 +60,9 @@ Status run(PlanOptions& options) {
               model.values_are_keys ? "1 (K as V)" : "2 (K, V)", model.num_layers, model.num_kv_heads, vector.c_str(),
               static_cast<long long>(planned.memory.kv_bytes_per_token));
   std::printf("%s", planned.memory.to_string().c_str());
+  if (!planned.memory.converted_weights.empty()) {
+    std::printf("--dtype      %s\n", planned.memory.converted_weights.c_str());
+  }
   if (!planned.memory.widened_weights.empty()) std::printf("a wider form %s\n", planned.memory.widened_weights.c_str());
   std::printf("sequences    %12lld  of %lld tokens at once\n",
               static_cast<long long>(planned.memory.sequences_of(length)), static_cast<long long>(length));

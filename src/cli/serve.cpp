@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/log_format.h"
+#include "cli/log_stats.h"
 #include "cli/options.h"
 #include "cli/serve_options.h"
 #include "cli/served_models.h"
@@ -40,6 +41,26 @@ class SignalWait {
   sigset_t signals_;
 };
 
+class StatsLog {
+ public:
+  StatsLog(bool on, const Metrics& metrics) : on_(on), metrics_(metrics) {
+    if (on_) stats_.line(metrics_.text(), 1);
+  }
+  void tick() {
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - told_).count();
+    if (!on_ || seconds < kSeconds) return;
+    told_ = std::chrono::steady_clock::now();
+    if (const auto line = stats_.line(metrics_.text(), seconds)) log_info("{}", *line);
+  }
+
+ private:
+  static constexpr double kSeconds = 10;  // as vLLM
+  const bool on_;
+  const Metrics& metrics_;
+  LogStats stats_;
+  std::chrono::steady_clock::time_point told_ = std::chrono::steady_clock::now();
+};
+
 std::string address(const ServeOptions& options, const server::Server& server) {
   const char* scheme = options.server.tls.on() ? "https" : "http";
   if (!options.server.uds.empty()) return fmt::format("{} on {}", scheme, options.server.uds);
@@ -55,6 +76,7 @@ Status run(ServeOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   QUIRE_RETURN_IF_ERROR(complete_serve_options(options));
   options.server.version = QUIRE_VERSION;
+  for (const std::string& note : options.notes) log_info("{}", note);
   Metrics metrics;
   QUIRE_ASSIGN_OR_RETURN(auto models, model_sources(options, metrics));
   QUIRE_ASSIGN_OR_RETURN(auto server, server::Server::start(options.server, std::move(models), metrics));
@@ -62,9 +84,13 @@ Status run(ServeOptions& options) {
            address(options, *server));
   if (server->admin_port() != 0) log_info("operators: http://{}:{}", options.server.admin.host, server->admin_port());
   service_manager.ready();
+  StatsLog stats(options.log_stats, metrics);
   while (server->healthy()) {
     const int signal = signals.wait(std::chrono::milliseconds(500));
-    if (signal == 0) continue;
+    if (signal == 0) {
+      stats.tick();
+      continue;
+    }
     log_info("signal {}: no new requests; running answers are finished (again: stop at once)", signal);
     signals.release();
     service_manager.stopping();
@@ -84,7 +110,6 @@ void add_serve_command(CLI::App& program, int& exit_code) {
   CLI::App* command = program.add_subcommand("serve", "OpenAI-compatible HTTP server");
   add_models_argument(*command, *options);
   add_serve_options(*command, *options);
-  add_engine_options(*command, options->engine);
   command->callback([options, &exit_code] { exit_code = exit_code_of(run(*options)); });
 }
 

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -12,6 +13,7 @@
 #include "base/log.h"
 #include "checkpoint/mapped_file.h"
 #include "cli/options.h"
+#include "cli/vllm_arguments.h"
 
 namespace quire::cli {
 namespace {
@@ -102,9 +104,50 @@ void add_listening(CLI::App& command, ServeOptions& options) {
                        "origin a flag; \"*\": all. Nothing: none");
   list("--allowed-methods", options.allowed_methods, "Methods that those pages may use; all otherwise")->needs(origins);
   list("--allowed-headers", options.allowed_headers, "Header fields that they may send; all otherwise")->needs(origins);
-  command.add_flag("--allow-credentials", server.cors.credentials, "They may send cookies; not with \"*\"")
+  command
+      .add_flag("--allow-credentials,!--no-allow-credentials", server.cors.credentials,
+                "They may send cookies; not with \"*\"")
       ->group(kGroup)
       ->needs(origins);
+}
+
+// What answers and pages look like from outside.
+void add_api(CLI::App& command, ServeOptions& options) {
+  constexpr const char* kGroup = "Server";
+  server::ServerConfig& server = options.server;
+  command
+      .add_option("--root-path", server.root_path,
+                  "The path under which a proxy has this server (/llm); requests may come with it or without")
+      ->group(kGroup);
+  command.add_option("--response-role", server.response_role, "The role of chats' answers")
+      ->group(kGroup)
+      ->capture_default_str();
+  command
+      .add_flag("--enable-force-include-usage,!--no-enable-force-include-usage", server.force_include_usage,
+                "Every stream ends with its usage, whatever its stream_options")
+      ->group(kGroup);
+  command
+      .add_option("--default-chat-template-kwargs", server.default_chat_template_kwargs,
+                  "JSON: template variables of requests that do not set them, for example {\"enable_thinking\": false}")
+      ->group(kGroup);
+  command
+      .add_flag("--exclude-tools-when-tool-choice-none,!--no-exclude-tools-when-tool-choice-none",
+                server.exclude_tools_when_none, "Templates do not see tools that tool_choice \"none\" forbids")
+      ->group(kGroup);
+  command
+      .add_flag("--return-tokens-as-token-ids,!--no-return-tokens-as-token-ids", server.return_tokens_as_token_ids,
+                "Logprobs spell tokens as token_id:N unless a request says otherwise")
+      ->group(kGroup);
+  command.add_flag("!--disable-fastapi-docs,--no-disable-fastapi-docs", server.enable_openapi, "No /openapi.json")
+      ->group(kGroup);
+  command.add_option("--h11-max-header-count", server.max_headers, "Most fields of a request's header")
+      ->group(kGroup)
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_option("--h11-max-incomplete-event-size", server.max_header_bytes, "Most bytes of a request's header")
+      ->group(kGroup)
+      ->check(CLI::Range(size_t{1024}, size_t{16} << 20))
+      ->capture_default_str();
 }
 
 void add_keys(CLI::App& command, ServeOptions& options) {
@@ -129,7 +172,8 @@ void add_operators(CLI::App& command, ServeOptions& options) {
   constexpr const char* kGroup = "Operators";
   server::ServerConfig& server = options.server;
   command
-      .add_flag("--enable-tokenizer-info-endpoint", server.enable_tokenizer_info_endpoint,
+      .add_flag("--enable-tokenizer-info-endpoint,!--no-enable-tokenizer-info-endpoint",
+                server.enable_tokenizer_info_endpoint,
                 "GET /tokenizer_info: the tokenizer's configuration and the chat template, for clients")
       ->group(kGroup);
   command
@@ -182,18 +226,28 @@ void add_logging(CLI::App& command, ServeOptions& options) {
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}))
       ->capture_default_str();
   command
-      .add_flag("!--disable-access-log,!--disable-uvicorn-access-log", server.access_log,
-                "No line for each request that is over")
+      .add_flag("!--disable-access-log,!--disable-uvicorn-access-log,--no-disable-uvicorn-access-log",
+                server.access_log, "No line for each request that is over")
       ->group(kGroup);
   command
       .add_option("--disable-access-log-for-endpoints", server.unlogged_paths,
                   "No such line for these paths (/health,/metrics)")
       ->group(kGroup)
       ->delimiter(',');
-  auto* requests = command
-                       .add_flag("--enable-log-requests", server.enable_log_requests,
-                                 "A line for each that begins, without its text")
-                       ->group(kGroup);
+  command
+      .add_flag("!--disable-log-stats,--no-disable-log-stats", options.log_stats,
+                "No line of throughput and load every ten seconds in which something was done")
+      ->group(kGroup);
+  command
+      .add_option("--uvicorn-log-level", options.uvicorn_log_level,
+                  "Of the HTTP server's own lines, those of requests that are over: none from warning on")
+      ->group(kGroup)
+      ->check(CLI::IsMember({"critical", "error", "warning", "info", "debug", "trace"}));
+  auto* requests =
+      command
+          .add_flag("--enable-log-requests,--no-disable-log-requests,!--no-enable-log-requests,!--disable-log-requests",
+                    server.enable_log_requests, "A line for each that begins, without its text")
+          ->group(kGroup);
   command.add_option("--max-log-len", server.max_log_len, "With so many bytes of its prompt after all")
       ->group(kGroup)
       ->needs(requests)
@@ -260,7 +314,7 @@ void add_serve_options(CLI::App& command, ServeOptions& options) {
   command.add_flag("--return-token-ids", server.return_token_ids, "Return token ids unless a request says otherwise")
       ->group(kGroup);
   command
-      .add_flag("--trust-request-chat-template", server.trust_request_chat_template,
+      .add_flag("--trust-request-chat-template,!--no-trust-request-chat-template", server.trust_request_chat_template,
                 "Render chat templates that requests bring")
       ->group(kGroup);
   command
@@ -271,10 +325,20 @@ void add_serve_options(CLI::App& command, ServeOptions& options) {
   command.add_option("--seed", options.engine.seed, "Of requests that bring none")
       ->group(kGroup)
       ->capture_default_str();
+  command
+      .add_option("--config", options.config_file,
+                  "A file of arguments, YAML as vLLM's: `key: value` lines; flags go before it")
+      ->group(kGroup);
+  add_api(command, options);
   add_listening(command, options);
   add_keys(command, options);
   add_operators(command, options);
   add_logging(command, options);
+  add_engine_options(command, options.engine);
+  add_vllm_arguments(command, options.notes);
+  command.footer(
+      "vLLM's other arguments are taken where they change nothing, and refused with the reason where they would:\n"
+      "docs/arguments.md. VLLM_API_KEY in the environment is the key where no flag gives one.");
 }
 
 Status complete_serve_options(ServeOptions& options) {
@@ -285,6 +349,12 @@ Status complete_serve_options(ServeOptions& options) {
   if (!options.api_key_file.empty()) {
     QUIRE_RETURN_IF_ERROR(read_api_keys(options.api_key_file, server.named_api_keys));
   }
+  const char* key = std::getenv("VLLM_API_KEY");
+  if (key != nullptr && *key != '\0' && server.api_keys.empty() && server.named_api_keys.empty()) {
+    server.api_keys.emplace_back(key);
+  }
+  const std::string& level = options.uvicorn_log_level;
+  if (level == "critical" || level == "error" || level == "warning") server.access_log = false;
   QUIRE_RETURN_IF_ERROR(read_generation_config(options.generation_config, server));
   QUIRE_RETURN_IF_ERROR(read_mode("--uds-mode", options.uds_mode, server.uds_mode));
   QUIRE_RETURN_IF_ERROR(read_mode("--admin-uds-mode", options.admin_uds_mode, server.admin.uds_mode));

@@ -32,8 +32,13 @@ struct ServeOptions {
   int64_t shutdown_timeout_seconds = 30;
   std::string log_format = "text";
   std::string log_level = "info";
+  std::string uvicorn_log_level;  // empty: not given
+  std::string config_file;        // for --help: it is read before the flags are parsed
+  bool log_stats = true;
+  std::vector<std::string> notes;  // about arguments that are taken and change nothing
 };
 
+// All that `quire serve` takes, vLLM's arguments included. `options` must outlive the parsing.
 void add_serve_options(CLI::App& command, ServeOptions& options);
 
 // Reads what flags name, and puts their texts where the server looks for them.

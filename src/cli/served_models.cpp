@@ -13,7 +13,9 @@
 #include "engine/engine.h"
 #include "runner/memory_planner.h"
 #include "runner/open_checkpoint.h"
+#include "runner/text_files.h"
 #include "runner/turns.h"
+#include "server/sampling_defaults.h"
 
 namespace quire::cli {
 namespace {
@@ -56,6 +58,23 @@ Status check_one_model_flags(const ServeOptions& options) {
   return {};
 }
 
+// For the list of models, which has it before one is loaded.
+Result<server::SamplingDefaults> chat_sampling_before_loading(const EngineConfig& config,
+                                                              const checkpoint::Checkpoint& checkpoint,
+                                                              const server::ServerConfig& server) {
+  TextSource text;
+  if (!config.skip_tokenizer_init) {
+    QUIRE_ASSIGN_OR_RETURN(text, runner::read_text_source(config, checkpoint));
+  }
+  const boost::json::object& own = checkpoint.generation_config();
+  const bool uses_own = server.use_generation_config && server.generation_config.empty() && !own.empty();
+  QUIRE_ASSIGN_OR_RETURN(
+      const server::SamplingDefaults advised,
+      server::read_sampling_defaults(uses_own ? boost::json::serialize(own) : server.generation_config,
+                                     server.override_generation_config));
+  return server::chat_sampling(advised, text.chat_template).values;
+}
+
 // How much of the memory each takes.
 Status plan_all(ServeOptions& options, std::vector<EngineConfig>& configs, std::vector<server::ModelSource>& sources) {
   server::ServerConfig& server = options.server;
@@ -78,6 +97,7 @@ Status plan_all(ServeOptions& options, std::vector<EngineConfig>& configs, std::
     config.kv_cache_memory_bytes = memory.kv_bytes;  // the same however much is free when it is loaded
     sources[i].bytes = memory.weight_bytes + memory.workspace_bytes + memory.kv_bytes;
     sources[i].max_model_len = planned->max_model_len;
+    QUIRE_ASSIGN_OR_RETURN(sources[i].chat_sampling, chat_sampling_before_loading(config, **checkpoint, server));
     log_info("model {}: {} when it is loaded, {} of them its KV cache", config.served_model_name,
              format_bytes(sources[i].bytes), format_bytes(memory.kv_bytes));
   }

@@ -2,12 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
 #include <cstdio>
 #include <memory>
 #include <mutex>
+
+#include "cli/word_wrap.h"
 
 namespace quire::cli {
 namespace {
@@ -30,6 +35,18 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+// Columns of the terminal that standard output is; 0: it is none, or does not say.
+int terminal_columns() {
+  winsize size{};
+  if (isatty(STDOUT_FILENO) == 0 || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return 0;
+  return size.ws_col;
+}
+
+void print(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
 }  // namespace
 
 InterruptGuard::InterruptGuard() {
@@ -49,6 +66,7 @@ void InterruptGuard::clear() {
 StreamedAnswer stream_answer(engine::Completion& completion) {
   StreamedAnswer answer;
   const auto start = std::chrono::steady_clock::now();
+  WordWrap wrap(terminal_columns());
   auto bell = std::make_shared<Bell>();
   completion.on_ready([bell] {
     const std::lock_guard lock(bell->mutex);
@@ -73,10 +91,11 @@ StreamedAnswer stream_answer(engine::Completion& completion) {
       answer.text += delta->text;
       answer.finish = delta->finish;
       answer.error = std::move(delta->error);
-      std::fwrite(delta->text.data(), 1, delta->text.size(), stdout);
-      std::fflush(stdout);
+      wrap.set_columns(terminal_columns());  // its window may have changed
+      print(wrap.add(delta->text));
     }
   }
+  print(wrap.finish());
   answer.decode_seconds = seconds_since(start) - answer.first_token_seconds;
   return answer;
 }

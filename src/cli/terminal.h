@@ -30,7 +30,7 @@ struct StreamedAnswer {
   Status error;
 };
 
-// Prints text as it comes to standard output.
+// Prints text as it comes to standard output; where that is a terminal, its lines break between words.
 StreamedAnswer stream_answer(engine::Completion& completion);
 
 // "[37 prompt tokens, 0.12 s to the first, 64 tokens, 118.2 tok/s]"

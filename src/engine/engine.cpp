@@ -40,6 +40,13 @@ Status check_scheduling(const EngineConfig& config) {
   if (config.num_scheduler_steps < 1 || config.num_scheduler_steps > 64) {
     return invalid_argument("num_scheduler_steps is {}, expected 1 to 64", config.num_scheduler_steps);
   }
+  if (config.max_num_partial_prefills < 1) {
+    return invalid_argument("max_num_partial_prefills is {}, expected at least 1", config.max_num_partial_prefills);
+  }
+  if (!config.enable_chunked_prefill && config.max_num_partial_prefills > 1) {
+    return invalid_argument("max_num_partial_prefills is {}, but without chunked prefill there are no partial ones",
+                            config.max_num_partial_prefills);
+  }
   if (config.flight_recorder_steps < 0) {
     return invalid_argument("flight_recorder_steps is {}, expected at least 0", config.flight_recorder_steps);
   }
@@ -64,7 +71,7 @@ sched::SchedulerConfig scheduler_config(const EngineConfig& config, const Memory
   if (config.max_num_partial_prefills > 1 && out.long_prefill_token_threshold == 0) {
     out.long_prefill_token_threshold = std::max(1, static_cast<int32_t>(0.04 * static_cast<double>(out.max_model_len)));
   }
-  out.max_num_partial_prefills = config.max_num_partial_prefills;
+  out.max_num_partial_prefills = config.enable_chunked_prefill ? config.max_num_partial_prefills : 0;
   out.watermark = config.watermark;
   out.tokens_per_priority_level = config.scheduling_policy == "priority" ? config.priority_ageing_tokens : 0;
   out.max_plans_in_flight = std::max(config.num_scheduler_steps, config.async_scheduling ? 2 : 1);

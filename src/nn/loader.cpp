@@ -32,9 +32,19 @@ const ScaledWeight* Loader::scales_of(const TensorView& view) const {
   return before.holds(view) ? &before : nullptr;
 }
 
-DType Loader::form_of(const TensorView& view) const {
+DType Loader::form_of(const TensorView& view, WeightRole role) const {
   const ScaledWeight* scaled = scales_of(view);
-  return scaled == nullptr ? view.dtype : scaled->form();
+  if (scaled != nullptr) return scaled->form();
+  return role == WeightRole::kExact ? view.dtype : held_dtype(view.dtype, dtype_);
+}
+
+void Loader::note_dtype(const TensorView& stored, DType form) {
+  if (!dtype_) return;
+  if (form != stored.dtype && ops::can_be_quantised(stored.dtype)) {
+    converted_.add_converted(stored.bytes(), TensorView{nullptr, form, stored.shape}.bytes());
+  } else if (!ops::can_be_quantised(stored.dtype)) {
+    converted_.add_kept(stored.dtype, stored.bytes());
+  }
 }
 
 TensorView Loader::with_scales(const TensorView& stored, std::vector<uint8_t>& memory) const {
@@ -53,13 +63,28 @@ ops::ResidentTable Loader::table(const std::string& name, const Shape& shape) {
                        quire::name(tensor->view.dtype), name));
     return {};
   }
-  bytes_ += backend_.table_bytes(tensor->view);
-  if (planning()) return tables_[name] = {.view = tensor->view};
-  auto table = backend_.table(tensor->view);
+  TensorView held = tensor->view;
+  held.dtype = held_dtype(held.dtype, dtype_);
+  note_dtype(tensor->view, held.dtype);
+  bytes_ += backend_.table_bytes(held);
+  if (planning()) return tables_[name] = {.view = held};
+  auto table =
+      held.dtype == tensor->view.dtype ? backend_.table(tensor->view) : converted_table(tensor->view, held.dtype);
   if (progress_) progress_(bytes_);
   if (table.ok()) return tables_[name] = *table;
   fail(table.status().with_prefix(name + ": "));
   return {};
+}
+
+Result<ops::ResidentTable> Loader::converted_table(const TensorView& stored, DType dtype) {
+  QUIRE_ASSIGN_OR_RETURN(const std::vector<uint8_t> rows, nn::converted(stored, dtype, backend_));
+  if (!backend_.computes_in_host_memory()) return backend_.table({rows.data(), dtype, stored.shape});
+  auto memory = std::make_shared<Buffer>(backend_.allocator(), rows.size());
+  if (memory->data() == nullptr) return resource_exhausted("no memory for a table of {} bytes", rows.size());
+  std::memcpy(memory->data(), rows.data(), rows.size());
+  QUIRE_ASSIGN_OR_RETURN(ops::ResidentTable table, backend_.table({memory->data(), dtype, stored.shape}));
+  table.memory = std::move(memory);
+  return table;
 }
 
 const TensorView* Loader::peek(std::string_view name) const {
@@ -146,8 +171,9 @@ std::vector<std::unique_ptr<ops::PackedMatrix>> Loader::pack(std::span<const Ten
   for (size_t begin = 0; begin < views.size();) {
     const std::optional<DType> rounded = target(views[begin]);
     size_t end = begin + 1;
-    while (end < views.size() && (rounded ? target(views[end]) == rounded
-                                          : form_of(views[end]) == form_of(views[begin]) && !target(views[end])))
+    while (end < views.size() &&
+           (rounded ? target(views[end]) == rounded
+                    : form_of(views[end], role) == form_of(views[begin], role) && !target(views[end])))
       ++end;
     if (!rounded && role != WeightRole::kExact && quantized_.quantization != Quantization::kNone) {
       for (const TensorView& view : views.subspan(begin, end - begin)) {
@@ -156,8 +182,8 @@ std::vector<std::unique_ptr<ops::PackedMatrix>> Loader::pack(std::span<const Ten
       }
     }
     std::unique_ptr<ops::PackedMatrix> packed = table != nullptr && !rounded
-                                                    ? weight_of(*table, views[begin])
-                                                    : pack_segment(views.subspan(begin, end - begin), rounded);
+                                                    ? weight_of(*table, views[begin], role)
+                                                    : pack_segment(views.subspan(begin, end - begin), role, rounded);
     if (packed != nullptr) {
       segments.push_back(std::move(packed));
     } else if (!planning()) {
@@ -169,25 +195,29 @@ std::vector<std::unique_ptr<ops::PackedMatrix>> Loader::pack(std::span<const Ten
   return segments;
 }
 
-std::unique_ptr<ops::PackedMatrix> Loader::weight_of(const ops::ResidentTable& table, const TensorView& stored) {
-  note_form({&stored, 1}, backend_.table_bytes(stored));
-  return planning() ? nullptr : backend_.weight_of(table, stored);
+std::unique_ptr<ops::PackedMatrix> Loader::weight_of(const ops::ResidentTable& table, const TensorView& stored,
+                                                     WeightRole role) {
+  TensorView held = stored;
+  held.dtype = form_of(stored, role);
+  note_form({&stored, 1}, held.dtype, backend_.table_bytes(held));
+  return planning() ? nullptr : backend_.weight_of(table, held);
 }
 
-void Loader::note_form(std::span<const TensorView> matrices, int64_t packed_bytes) {
+void Loader::note_form(std::span<const TensorView> matrices, DType form, int64_t packed_bytes) {
   // Whole panels of whole blocks: what widens is then the format.
   constexpr int64_t kRows = 1024;
   constexpr int64_t kColumns = 256;
+  if (dtype_ && ops::can_be_quantised(matrices[0].dtype)) return;  // as wide as was asked for
   const DType dtype = matrices[0].dtype;
-  if (backend_.packed_bytes(form_of(matrices[0]), kRows, kColumns) * 10 < kRows * row_bytes(dtype, kColumns) * 11)
-    return;
+  if (backend_.packed_bytes(form, kRows, kColumns) * 10 < kRows * row_bytes(dtype, kColumns) * 11) return;
   int64_t stored_bytes = 0;
   for (const TensorView& matrix : matrices) stored_bytes += matrix.bytes();
   widened_.add(matrices[0].dtype, static_cast<int64_t>(matrices.size()), stored_bytes, packed_bytes);
 }
 
-std::unique_ptr<ops::PackedMatrix> Loader::pack_segment(std::span<const TensorView> views,
+std::unique_ptr<ops::PackedMatrix> Loader::pack_segment(std::span<const TensorView> views, WeightRole role,
                                                         std::optional<DType> rounded) {
+  const DType form = form_of(views[0], role);
   int64_t rows = 0;
   int64_t stored_bytes = 0;
   for (const TensorView& view : views) {
@@ -198,16 +228,26 @@ std::unique_ptr<ops::PackedMatrix> Loader::pack_segment(std::span<const TensorVi
   int64_t bytes = 0;
   const auto start = std::chrono::steady_clock::now();
   if (planning()) {
-    bytes = backend_.packed_bytes(rounded.value_or(form_of(views[0])), rows, views[0].shape[1]);
+    bytes = backend_.packed_bytes(rounded.value_or(form), rows, views[0].shape[1]);
   } else {
     std::vector<TensorView> read(views.begin(), views.end());
     std::vector<std::vector<uint8_t>> memory;
     for (TensorView& view : read) {
       const ScaledWeight* scaled = scales_of(view);
-      if (scaled == nullptr) continue;
-      memory.push_back(scaled->read(view, scaled->form(), backend_));
+      if (scaled != nullptr) {
+        memory.push_back(scaled->read(view, scaled->form(), backend_));
+      } else if (!rounded && view.dtype != form) {
+        auto turned = nn::converted(view, form, backend_);
+        if (!turned.ok()) {
+          fail(turned.status());
+          return nullptr;
+        }
+        memory.push_back(std::move(*turned));
+      } else {
+        continue;
+      }
       view.data = memory.back().data();
-      view.dtype = scaled->form();
+      view.dtype = scaled != nullptr ? scaled->form() : form;
     }
     auto result = rounded ? backend_.quantise(read, *rounded) : backend_.pack(read);
     if (!result.ok()) {
@@ -219,7 +259,8 @@ std::unique_ptr<ops::PackedMatrix> Loader::pack_segment(std::span<const TensorVi
   }
   bytes_ += bytes;
   if (!rounded) {
-    note_form(views, bytes);
+    note_form(views, form, bytes);
+    for (const TensorView& view : views) note_dtype(view, form);
     return packed;
   }
   quantized_.num_matrices += static_cast<int64_t>(views.size());

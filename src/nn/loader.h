@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,6 +16,7 @@
 #include "checkpoint/checkpoint.h"
 #include "nn/quantization.h"
 #include "nn/scaled_weights.h"
+#include "nn/weight_dtype.h"
 #include "nn/widened_weights.h"
 #include "ops/backend.h"
 
@@ -24,10 +26,12 @@ class Loader {
  public:
   enum class Mode { kPlan, kLoad };
 
-  // Both must outlive the loader; the checkpoint must outlive every view that table() gave.
+  // Both must outlive the loader; the checkpoint must outlive every view that table() gave. `dtype`: what tables and
+  // weights of products that are stored in 16 or 32 bits are held in (weight_dtype.h), unless they are quantised or
+  // their role is to stay exact; vectors are floats in any case.
   Loader(Mode mode, const checkpoint::Checkpoint& checkpoint, ops::Backend& backend,
-         Quantization quantization = Quantization::kNone)
-      : mode_(mode), checkpoint_(checkpoint), backend_(backend) {
+         Quantization quantization = Quantization::kNone, std::optional<DType> dtype = std::nullopt)
+      : mode_(mode), checkpoint_(checkpoint), backend_(backend), dtype_(dtype) {
     quantized_.quantization = quantization;
   }
 
@@ -88,6 +92,7 @@ class Loader {
   // Of these the weights whose format a backend holds in a form wider by a tenth or more.
   const WidenedWeights& widened() const { return widened_; }
   const QuantizationReport& quantized() const { return quantized_; }
+  const ConversionReport& converted() const { return converted_; }
 
  private:
   // The memory of `view` [columns, rows] in the order of [rows, columns]. Errors: unimplemented for block formats.
@@ -97,9 +102,13 @@ class Loader {
   std::vector<float> read(const checkpoint::CheckpointTensor& tensor, int64_t rows, int64_t columns);
   // The product of these matrices of one dtype, as stored (nullopt) or rounded; nullptr when planning or after a
   // failure.
-  std::unique_ptr<ops::PackedMatrix> pack_segment(std::span<const TensorView> matrices, std::optional<DType> rounded);
+  std::unique_ptr<ops::PackedMatrix> pack_segment(std::span<const TensorView> matrices, WeightRole role,
+                                                  std::optional<DType> rounded);
+  // A table of another dtype than the stored one, in memory of its own.
+  Result<ops::ResidentTable> converted_table(const TensorView& stored, DType dtype);
   // The same of a table's rows, which have been counted.
-  std::unique_ptr<ops::PackedMatrix> weight_of(const ops::ResidentTable& table, const TensorView& stored);
+  std::unique_ptr<ops::PackedMatrix> weight_of(const ops::ResidentTable& table, const TensorView& stored,
+                                               WeightRole role);
   const checkpoint::CheckpointTensor* declare(const std::string& name, const Shape& shape, bool optional);
   // The scales of a weight that has been declared; nullptr: it has none.
   const ScaledWeight* scales_of(const TensorView& view) const;
@@ -107,13 +116,16 @@ class Loader {
   std::vector<std::unique_ptr<ops::PackedMatrix>> pack(std::span<const TensorView> matrices, WeightRole role,
                                                        const ops::ResidentTable* table);
   // What a matrix is packed as where it is not rounded.
-  DType form_of(const TensorView& view) const;
+  DType form_of(const TensorView& view, WeightRole role) const;
   // Matrices of one dtype that were packed, or are planned to be.
-  void note_form(std::span<const TensorView> matrices, int64_t packed_bytes);
+  void note_form(std::span<const TensorView> matrices, DType form, int64_t packed_bytes);
+  // That `stored` is held as `form`.
+  void note_dtype(const TensorView& stored, DType form);
 
   Mode mode_;
   const checkpoint::Checkpoint& checkpoint_;
   ops::Backend& backend_;
+  std::optional<DType> dtype_;
   std::vector<checkpoint::ParameterSpec> specs_;
   std::map<std::string, ops::ResidentTable, std::less<>> tables_;
   std::map<const void*, ScaledWeight> scaled_;  // by where their codes begin
@@ -121,6 +133,7 @@ class Loader {
   Status scale_failure_;  // the first of scales, which says more than that nobody knows their tensor
   int64_t bytes_ = 0;
   std::function<void(int64_t bytes)> progress_;
+  ConversionReport converted_;
   WidenedWeights widened_;
   QuantizationReport quantized_;
 };

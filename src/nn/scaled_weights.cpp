@@ -70,13 +70,6 @@ std::array<float, 256> all_numbers() {
   return numbers;
 }
 
-// To nearest, ties to even.
-uint16_t bfloat16_of(float x) {
-  const auto bits = std::bit_cast<uint32_t>(x);
-  if (std::isnan(x)) return static_cast<uint16_t>(bits >> 16 | 0x40);
-  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
 }  // namespace
 
 Result<ScaledWeight> ScaledWeight::find(const checkpoint::Checkpoint& checkpoint,
@@ -170,7 +163,7 @@ void ScaledWeight::widen_row(int64_t row, const uint8_t* codes, uint8_t* out) co
   for (int64_t begin = 0; begin < columns; begin += columns_of_block_) {
     const float factor = scale(row, begin);
     for (int64_t i = begin; i < std::min(columns, begin + columns_of_block_); ++i) {
-      const uint16_t value = bfloat16_of(kNumbers[codes[i]] * factor);
+      const uint16_t value = float_to_bfloat16(kNumbers[codes[i]] * factor);
       std::memcpy(out + 2 * i, &value, sizeof(value));
     }
   }

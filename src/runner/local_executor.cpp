@@ -8,6 +8,7 @@
 #include "runner/model_runner.h"
 #include "runner/open_checkpoint.h"
 #include "runner/text_files.h"
+#include "runner/worst_step.h"
 
 namespace quire::runner {
 namespace {
@@ -91,7 +92,8 @@ class LoadProgress {
 Result<std::unique_ptr<Executor>> make_local_executor(const EngineConfig& config,
                                                       std::unique_ptr<ops::Backend> backend) {
   QUIRE_ASSIGN_OR_RETURN(std::shared_ptr<const checkpoint::Checkpoint> checkpoint, open_checkpoint(config));
-  QUIRE_ASSIGN_OR_RETURN(PlannedModel planned, plan_model(config, *checkpoint, *backend, backend->free_memory()));
+  const int64_t free_bytes = backend->free_memory();
+  QUIRE_ASSIGN_OR_RETURN(PlannedModel planned, plan_model(config, *checkpoint, *backend, free_bytes));
   TextSource text;
   if (!config.skip_tokenizer_init) {
     QUIRE_ASSIGN_OR_RETURN(text, read_text_source(config, *checkpoint));
@@ -99,13 +101,19 @@ Result<std::unique_ptr<Executor>> make_local_executor(const EngineConfig& config
   if (!checkpoint->generation_config().empty()) {
     text.generation_config = boost::json::serialize(checkpoint->generation_config());
   }
+  if (!planned.memory.converted_weights.empty()) {
+    log_info("--dtype {}: {}", config.dtype, planned.memory.converted_weights);
+  }
   if (!planned.memory.widened_weights.empty())
     log_info("weights in a form for products: {}", planned.memory.widened_weights);
-  nn::Loader loader(nn::Loader::Mode::kLoad, *checkpoint, *backend, planned.quantization);
+  nn::Loader loader(nn::Loader::Mode::kLoad, *checkpoint, *backend, planned.quantization, planned.weight_dtype);
   loader.tell(LoadProgress(planned.memory.weight_bytes));
   QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<models::Model> model,
                          planned.family.build(planned.config, planned.max_model_len, loader));
   planned.memory.quantization = loader.quantized().to_string();
+  if (!backend->computes_in_host_memory()) {
+    QUIRE_ASSIGN_OR_RETURN(model, measure_on_device(std::move(model), free_bytes, planned, *backend));
+  }
   QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<ModelRunner> runner, ModelRunner::create(planned, std::move(model), *backend));
   planned.memory.measured_activation_bytes = runner->measure_workspace();
   runner->record_steps();

@@ -32,9 +32,6 @@ Status check_choices(const EngineConfig& config) {
   if (config.max_cudagraph_capture_size < 0) {
     return invalid_argument("max_cudagraph_capture_size is {}, expected at least 0", config.max_cudagraph_capture_size);
   }
-  if (config.dtype != "auto") {
-    return unimplemented("dtype \"{}\" is not supported yet: weights stay as they are stored (\"auto\")", config.dtype);
-  }
   return {};
 }
 
@@ -67,13 +64,14 @@ int64_t workspace_bytes(const EngineConfig& config, const PlannedModel& planned,
 }
 
 // Whether a cache of floats is what accuracy asks for: nothing else of the computation is rounded.
-bool wants_floats(const EngineConfig& config, const checkpoint::Checkpoint& checkpoint, nn::Quantization quantization) {
+bool wants_floats(const EngineConfig& config, const checkpoint::Checkpoint& checkpoint, const PlannedModel& planned) {
   if (config.activation_dtype == "float32") return true;
-  if (quantization != nn::Quantization::kNone) return false;
+  if (planned.quantization != nn::Quantization::kNone) return false;
   const auto tensors = checkpoint.tensors();
-  if (tensors.empty()) return checkpoint.dtype_summary() == name(DType::kF32);
-  return std::all_of(tensors.begin(), tensors.end(),
-                     [](const checkpoint::CheckpointTensor& tensor) { return tensor.view.dtype == DType::kF32; });
+  if (tensors.empty()) return !planned.weight_dtype && checkpoint.dtype_summary() == name(DType::kF32);
+  return std::all_of(tensors.begin(), tensors.end(), [&](const checkpoint::CheckpointTensor& tensor) {
+    return nn::held_dtype(tensor.view.dtype, planned.weight_dtype) == DType::kF32;
+  });
 }
 
 void plan_recordings(const EngineConfig& config, const ops::Backend& backend, PlannedModel& planned) {
@@ -125,13 +123,17 @@ Result<PlannedModel> plan_model(const EngineConfig& config, const checkpoint::Ch
   PlannedModel planned;
   QUIRE_ASSIGN_OR_RETURN(planned.kv_dtype, parse_kv_cache_dtype(config.kv_cache_dtype));
   QUIRE_ASSIGN_OR_RETURN(planned.quantization, nn::parse_quantization(config.quantization));
-  if (config.kv_cache_dtype == "auto" && !wants_floats(config, checkpoint, planned.quantization)) {
+  QUIRE_ASSIGN_OR_RETURN(planned.weight_dtype, nn::parse_weight_dtype(config.dtype));
+  if (config.kv_cache_dtype == "auto" && !wants_floats(config, checkpoint, planned)) {
     planned.kv_dtype = DType::kF16;
   }
   QUIRE_ASSIGN_OR_RETURN(planned.family, models::find_family(checkpoint.config()));
   QUIRE_ASSIGN_OR_RETURN(planned.config,
                          planned.family.read_config(checkpoint.config(), checkpoint.generation_config()));
   planned.config.dtype = checkpoint.dtype_summary();
+  if (planned.weight_dtype && planned.config.dtype != name(*planned.weight_dtype)) {
+    planned.config.dtype += fmt::format(" to {}", config.dtype);
+  }
   if (planned.quantization != nn::Quantization::kNone) {
     planned.config.dtype += fmt::format(" to {}", nn::name(planned.quantization));
   }
@@ -143,7 +145,7 @@ Result<PlannedModel> plan_model(const EngineConfig& config, const checkpoint::Ch
   planned.max_model_len = config.max_model_len > 0 ? config.max_model_len : planned.config.max_position;
   planned.max_num_seqs = config.max_num_seqs;
 
-  nn::Loader loader(nn::Loader::Mode::kPlan, checkpoint, backend, planned.quantization);
+  nn::Loader loader(nn::Loader::Mode::kPlan, checkpoint, backend, planned.quantization, planned.weight_dtype);
   QUIRE_ASSIGN_OR_RETURN(const std::unique_ptr<models::Model> model,
                          planned.family.build(planned.config, planned.max_model_len, loader));
   planned.workspace_floats = model->workspace_floats(config.max_num_batched_tokens);
@@ -152,6 +154,7 @@ Result<PlannedModel> plan_model(const EngineConfig& config, const checkpoint::Ch
 
   MemoryPlan& memory = planned.memory;
   memory.weight_bytes = loader.bytes();
+  memory.converted_weights = loader.converted().to_string();
   memory.widened_weights = loader.widened().to_string();
   memory.quantization = loader.quantized().to_string();
   memory.activation_bytes = planned.workspace_floats * static_cast<int64_t>(sizeof(float));

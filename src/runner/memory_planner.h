@@ -37,6 +37,7 @@ struct PlannedModel {
   ModelConfig config;
   DType kv_dtype = DType::kF32;
   nn::Quantization quantization = nn::Quantization::kNone;
+  std::optional<DType> weight_dtype;  // of weights of 16 and 32 bits; nullopt: as they are stored
   int64_t max_model_len = 0;
   int64_t max_num_seqs = 0;
   std::string swap_folder;       // of the second pool's file; empty: host memory

@@ -187,6 +187,11 @@ ModelRunner::~ModelRunner() {
   backend_.synchronise();  // what is under way uses memory that goes now
 }
 
+std::unique_ptr<models::Model> ModelRunner::take_model(std::unique_ptr<ModelRunner> runner) {
+  runner->backend_.synchronise();
+  return std::move(runner->model_);
+}
+
 void ModelRunner::launch(const StepPlan& plan) {
   QUIRE_CHECK(may_launch());
   Step step;

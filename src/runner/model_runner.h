@@ -28,6 +28,8 @@ class ModelRunner {
   static Result<std::unique_ptr<ModelRunner>> create(const PlannedModel& planned, std::unique_ptr<models::Model> model,
                                                      ops::Backend& backend);
   ~ModelRunner();
+  // Ends the runner; its model may serve another.
+  static std::unique_ptr<models::Model> take_model(std::unique_ptr<ModelRunner> runner);
 
   // A step is launched, then its tokens are chosen, then it is finished. What a device with memory of its own is told
   // to do it does beside the host: the next step may be launched as soon as all tokens of the one before are chosen

@@ -21,6 +21,26 @@ Status check_not_negative(const char* field, double value) {
   return invalid_argument("{} must not be negative, got {}.", field, value).with_param(field);
 }
 
+// Without parts of prompts every prompt must fit a step.
+Status check_whole_prompts(const SchedulerConfig& config) {
+  if (config.max_num_batched_tokens < config.max_model_len) {
+    return invalid_argument(
+               "without chunked prefill a prompt is computed in one step, but a step has {} tokens "
+               "(max_num_batched_tokens) and a prompt may have {} (max_model_len): set max_num_batched_tokens to at "
+               "least {}, or max_model_len to at most {}.",
+               config.max_num_batched_tokens, config.max_model_len, config.max_model_len, config.max_num_batched_tokens)
+        .with_param("max_num_batched_tokens");
+  }
+  if (config.long_prefill_token_threshold > 0) {
+    return invalid_argument(
+               "without chunked prefill a prompt is computed in one step: leave "
+               "long_prefill_token_threshold ({}) out.",
+               config.long_prefill_token_threshold)
+        .with_param("long_prefill_token_threshold");
+  }
+  return {};
+}
+
 kv::CacheConfig cache_config(const SchedulerConfig& config) {
   return {.num_blocks = config.num_blocks,
           .block_size = config.block_size,
@@ -42,7 +62,8 @@ Status validate(const SchedulerConfig& config) {
   for (const int32_t window : config.windows) QUIRE_RETURN_IF_ERROR(check_not_negative("window", window));
   QUIRE_RETURN_IF_ERROR(check_not_negative("num_swap_blocks", config.num_swap_blocks));
   QUIRE_RETURN_IF_ERROR(check_not_negative("long_prefill_token_threshold", config.long_prefill_token_threshold));
-  QUIRE_RETURN_IF_ERROR(check_positive("max_num_partial_prefills", config.max_num_partial_prefills));
+  QUIRE_RETURN_IF_ERROR(check_not_negative("max_num_partial_prefills", config.max_num_partial_prefills));
+  if (config.max_num_partial_prefills == 0) QUIRE_RETURN_IF_ERROR(check_whole_prompts(config));
   QUIRE_RETURN_IF_ERROR(check_not_negative("tokens_per_priority_level", config.tokens_per_priority_level));
   QUIRE_RETURN_IF_ERROR(check_positive("max_plans_in_flight", config.max_plans_in_flight));
   if (!(config.watermark >= 0 && config.watermark < 1)) {

@@ -66,7 +66,7 @@ struct SchedulerConfig {
   int32_t num_swap_blocks = 0;                                  // of the second pool
   PreemptionMode preemption_mode = PreemptionMode::kRecompute;  // kSwap: while slots last
   int32_t long_prefill_token_threshold = 0;  // most prompt tokens of one sequence a step; 0: the budget
-  int32_t max_num_partial_prefills = 1;      // prompts under way in several steps at once
+  int32_t max_num_partial_prefills = 1;      // prompts under way in several steps at once; 0: each runs whole in one
   double watermark = 0.01;                   // share of the pool that admission leaves free
   double tokens_per_priority_level = 0;      // policy "priority": ageing, see fair_share.h; 0: "fcfs"
   int32_t max_plans_in_flight = 1;           // planned and not yet committed

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include <boost/asio/ip/address.hpp>
 #include <boost/json.hpp>
 
 #include "base/log.h"
@@ -12,12 +11,6 @@
 namespace quire::server {
 
 namespace {
-
-bool is_loopback(const std::string& host) {
-  boost::system::error_code error;
-  const auto address = boost::asio::ip::make_address(host, error);
-  return error ? host == "localhost" : address.is_loopback();
-}
 
 // Everything is answered at once on its only thread: an operator who waits delays operators.
 std::vector<Route> make_routes(std::vector<Route> shared, Models& models) {

@@ -34,6 +34,7 @@ struct AnswerContext {
   bool return_token_ids = false;
   bool tokens_as_token_ids = false;
   bool include_reasoning = true;  // the reasoning is told, where the answer has some
+  std::string role = "assistant";
   bool named_tool = false;        // a call of one function was asked for: its end is no "tool_calls"
   bool include_usage = false;     // a stream ends with the usage
   bool continuous_usage = false;  // and has it in every event

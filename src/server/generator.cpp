@@ -43,26 +43,23 @@ grammar::ReasoningFormat reasoning_format(const ServerConfig& config, const engi
   return named.ok() ? *named : grammar::reasoning_format_of(engine.text().chat_template);
 }
 
-Result<json::object> parse_config(std::string_view text, std::string_view what) {
-  boost::system::error_code error;
-  json::value value = json::parse(text, error);
-  if (error || !value.is_object()) return invalid_argument("{} is no JSON object", what);
-  return std::move(value.get_object());
-}
-
 Result<SamplingDefaults> sampling_defaults(const ServerConfig& config, const engine::Engine& engine) {
   const std::string& own = config.use_generation_config ? engine.text().generation_config : std::string();
   const std::string& text = config.generation_config.empty() ? own : config.generation_config;
-  json::object merged;
-  if (!text.empty()) {
-    QUIRE_ASSIGN_OR_RETURN(merged, parse_config(text, "generation_config.json"));
+  return read_sampling_defaults(text, config.override_generation_config);
+}
+
+Result<json::object> default_variables(const std::string& text) {
+  if (text.empty()) return json::object();
+  boost::system::error_code error;
+  const json::value value = json::parse(text, error);
+  if (error || !value.is_object()) return invalid_argument("--default-chat-template-kwargs is no JSON object");
+  for (const auto& member : value.get_object()) {
+    if (is_reserved_variable(member.key())) {
+      return invalid_argument("--default-chat-template-kwargs must not hold {}.", quoted(member.key(), 40));
+    }
   }
-  if (!config.override_generation_config.empty()) {
-    QUIRE_ASSIGN_OR_RETURN(const json::object over,
-                           parse_config(config.override_generation_config, "--override-generation-config"));
-    for (const auto& member : over) merged[member.key()] = member.value();
-  }
-  return read_sampling_defaults(merged, "generation config");
+  return value.get_object();
 }
 
 Status as_invalid(const Status& status, std::string_view param) {
@@ -78,11 +75,13 @@ Result<std::unique_ptr<const Generator>> Generator::create(const ServerConfig& c
   if (const std::string shown = to_string(defaults); !shown.empty()) {
     log_info("requests that do not say are sampled as the model advises (--generation-config vllm: not): {}", shown);
   }
-  return std::unique_ptr<const Generator>(new Generator(config, model, std::move(defaults), tenants, engine));
+  QUIRE_ASSIGN_OR_RETURN(json::object variables, default_variables(config.default_chat_template_kwargs));
+  return std::unique_ptr<const Generator>(
+      new Generator(config, model, std::move(defaults), std::move(variables), tenants, engine));
 }
 
-Generator::Generator(const ServerConfig& config, const ModelSource& model, SamplingDefaults defaults, Tenants& tenants,
-                     engine::Engine& engine)
+Generator::Generator(const ServerConfig& config, const ModelSource& model, SamplingDefaults defaults,
+                     json::object default_variables, Tenants& tenants, engine::Engine& engine)
     : config_(config),
       model_(model),
       tenants_(tenants),
@@ -94,7 +93,9 @@ Generator::Generator(const ServerConfig& config, const ModelSource& model, Sampl
               .max_token_ids = std::max<int64_t>(engine.model().vocab_size, 1),
               .max_model_len = engine.max_model_len(),
               .trust_request_chat_template = config.trust_request_chat_template,
-              .return_token_ids = config.return_token_ids},
+              .return_token_ids = config.return_token_ids,
+              .return_tokens_as_token_ids = config.return_tokens_as_token_ids},
+      default_variables_(std::move(default_variables)),
       tool_format_(tool_format(config, engine)),
       reasoning_format_(reasoning_format(config, engine)),
       load_(std::make_shared<Load>(tenants.weights(), engine.config().max_num_seqs,
@@ -108,6 +109,10 @@ Generator::Generator(const ServerConfig& config, const ModelSource& model, Sampl
 
 Generator::~Generator() {
   for (int64_t left = *compiling_; left != 0; left = *compiling_) compiling_->wait(left);
+}
+
+SamplingDefaults Generator::chat_sampling() const {
+  return server::chat_sampling(limits_.defaults, engine_.text().chat_template).values;
 }
 
 int Generator::retry_after() const {
@@ -155,10 +160,12 @@ Result<PreparedPrompt> Generator::render(const ChatRequest& request) const {
                            .continue_final_message = request.continue_final_message,
                            .chat_template = request.chat_template,
                            .variables = request.template_variables};
+  for (const auto& [name, value] : default_variables_) chat.variables.emplace(name, value);
   const std::string& text = chat.chat_template.empty() ? engine_.text().chat_template : chat.chat_template;
   const bool in_words = !request.tools.empty() && !grammar::knows_tools(text);
-  if (!request.tools.empty() && !in_words) chat.variables["tools"] = request.tools;
   const bool calls = request.tool_choice != grammar::ToolChoice::kNone;
+  const bool shown = !request.tools.empty() && (calls || !config_.exclude_tools_when_none);
+  if (shown && !in_words) chat.variables["tools"] = request.tools;
   auto prompt = in_words && calls
                     ? engine::render_chat(engine_, engine::with_tools_in_words(request.messages, request.tools), chat)
                     : engine::render_chat(engine_, request.messages, chat);
@@ -252,7 +259,7 @@ AnswerContext Generator::context_of(const HttpRequest& request, const Generation
   context.skip_special_tokens = options.params.skip_special_tokens;
   context.return_token_ids = options.return_token_ids;
   context.tokens_as_token_ids = options.return_tokens_as_token_ids;
-  context.include_usage = options.include_usage;
+  context.include_usage = options.include_usage || config_.force_include_usage;
   context.continuous_usage = options.continuous_usage_stats;
   return context;
 }
@@ -425,6 +432,7 @@ Status Generator::start_chat(const std::shared_ptr<Exchange>& exchange, const Ch
   QUIRE_RETURN_IF_ERROR(check_length(prompts.front(), options, /*score_only=*/false));
   QUIRE_ASSIGN_OR_RETURN(auto reading, read_answer(request, prompts.front().thinks, options));
   AnswerContext context = context_of(exchange->request(), options, id_prefix);
+  context.role = config_.response_role;
   context.prompt_logprobs_asked = options.params.prompt_logprobs.has_value();
   context.include_reasoning = request.include_reasoning;
   context.named_tool = request.tool_choice == grammar::ToolChoice::kNamed;

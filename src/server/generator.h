@@ -54,10 +54,12 @@ class Generator {
   engine::Engine& engine() const { return engine_; }
   const std::string& model_name() const { return model_.names.front(); }
   const SchemaLimits& limits() const { return limits_; }
+  // What suits conversations with people.
+  SamplingDefaults chat_sampling() const;
 
  private:
-  Generator(const ServerConfig& config, const ModelSource& model, SamplingDefaults defaults, Tenants& tenants,
-            engine::Engine& engine);
+  Generator(const ServerConfig& config, const ModelSource& model, SamplingDefaults defaults,
+            boost::json::object default_variables, Tenants& tenants, engine::Engine& engine);
   Status check_text_length(size_t bytes) const;
   Status check_length(const PreparedPrompt& prompt, const GenerationOptions& options, bool score_only) const;
   Status check_size(const GenerationOptions& options, size_t num_prompts) const;
@@ -97,6 +99,7 @@ class Generator {
   Tenants& tenants_;
   engine::Engine& engine_;
   const SchemaLimits limits_;
+  const boost::json::object default_variables_;  // of templates
   const grammar::ToolFormat tool_format_;
   const grammar::ReasoningFormat reasoning_format_;
   size_t max_bytes_per_token_ = 0;    // of the vocabulary; 0: unknown

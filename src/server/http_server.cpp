@@ -26,6 +26,12 @@ using boost::system::error_code;
 using Stream = boost::asio::generic::stream_protocol;
 using Socket = Transport::Socket;
 
+bool is_loopback(const std::string& host) {
+  error_code error;
+  const auto address = asio::ip::make_address(host, error);
+  return error ? host == "localhost" : address.is_loopback();
+}
+
 struct HttpServer::State {
   State(HttpOptions given, HttpHandler& given_handler)
       : options(std::move(given)),

@@ -25,9 +25,9 @@ struct TlsOptions {
 };
 
 struct HttpOptions {
-  std::string host = "0.0.0.0";  // address or name
-  uint16_t port = 8000;          // 0: any free one
-  std::string uds;               // a Unix socket's path; then neither host nor port matter
+  std::string host = "127.0.0.1";  // address or name
+  uint16_t port = 8000;            // 0: any free one
+  std::string uds;                 // a Unix socket's path; then neither host nor port matter
   uint32_t uds_mode = 0600;
   TlsOptions tls;
   int io_threads = 2;
@@ -43,6 +43,9 @@ struct HttpOptions {
   std::chrono::milliseconds write_timeout{60000};   // without the client taking a byte
   std::chrono::milliseconds linger_timeout{2000};   // for the client to read an error before the connection ends
 };
+
+// Whether nobody but this machine reaches a server on `host`. A name other than localhost is not looked up: no.
+bool is_loopback(const std::string& host);
 
 class HttpServer {
  public:

@@ -297,6 +297,7 @@ Status Models::load(Model& model, std::unique_lock<std::mutex>& lock) {
     model.engine = std::move(*engine);
     model.generator = std::move(generator);
     model.source.max_model_len = model.engine->max_model_len();
+    model.source.chat_sampling = model.generator->chat_sampling();
   }
   const std::vector<Use> waiting = std::exchange(model.waiting, {});
   std::vector<LeaseOr> leases;
@@ -342,6 +343,7 @@ std::vector<Models::Listed> Models::list() const {
       out.push_back({.name = name,
                      .root = model->source.root.empty() ? name : model->source.root,
                      .max_model_len = model->source.max_model_len,
+                     .chat_sampling = model->source.chat_sampling,
                      .status = status});
     }
   }

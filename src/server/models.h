@@ -59,7 +59,8 @@ class Models {
     std::string name;
     std::string root;
     int64_t max_model_len = 0;
-    const char* status = "";  // "unloaded", "loading", "loaded", "unloading"
+    std::optional<SamplingDefaults> chat_sampling;  // nullopt: not known before it is loaded
+    const char* status = "";                        // "unloaded", "loading", "loaded", "unloading"
   };
   // One a name, in the order of the sources.
   std::vector<Listed> list() const;

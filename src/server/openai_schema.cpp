@@ -115,7 +115,8 @@ void read_common(JsonFields& fields, const SchemaLimits& limits, GenerationOptio
   read_scheduling(fields, options);
   options.echo = fields.boolean("echo").value_or(false);
   options.return_token_ids = fields.boolean("return_token_ids").value_or(limits.return_token_ids);
-  options.return_tokens_as_token_ids = fields.boolean("return_tokens_as_token_ids").value_or(false);
+  options.return_tokens_as_token_ids =
+      fields.boolean("return_tokens_as_token_ids").value_or(limits.return_tokens_as_token_ids);
 }
 
 void read_max_tokens(JsonFields& fields, std::string_view name, GenerationOptions& options) {
@@ -247,6 +248,14 @@ void read_reasoning(JsonFields& fields, ChatRequest& request) {
   }
 }
 
+}  // namespace
+
+bool is_reserved_variable(std::string_view name) {
+  return name == "chat_template" || name == "tokenize";
+}
+
+namespace {
+
 void read_template(JsonFields& fields, const SchemaLimits& limits, ChatRequest& request) {
   request.chat_template = fields.string("chat_template").value_or("");
   if (!request.chat_template.empty() && !limits.trust_request_chat_template) {
@@ -255,7 +264,7 @@ void read_template(JsonFields& fields, const SchemaLimits& limits, ChatRequest& 
   }
   if (const json::object* variables = fields.object("chat_template_kwargs")) {
     for (const auto& [name, value] : *variables) {
-      if (name == "chat_template" || name == "tokenize") {
+      if (is_reserved_variable(name)) {
         return fields.fail("chat_template_kwargs",
                            fmt::format("chat_template_kwargs must not hold {}.", quoted(name, 40)));
       }

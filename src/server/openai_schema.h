@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -84,5 +85,8 @@ Result<ChatRequest> parse_chat_request(const boost::json::object& body, const Sc
 Result<CompletionRequest> parse_completion_request(const boost::json::object& body, const SchemaLimits& limits);
 Result<TokenizeRequest> parse_tokenize_request(const boost::json::object& body, const SchemaLimits& limits);
 Result<DetokenizeRequest> parse_detokenize_request(const boost::json::object& body, const SchemaLimits& limits);
+
+// Whether a template's variable is not for clients to set.
+bool is_reserved_variable(std::string_view name);
 
 }  // namespace quire::server

@@ -133,7 +133,7 @@ json::array tool_calls(std::span<const grammar::ToolCallPiece> pieces, bool stre
 void ChatWriter::begin(const Answer& answer, std::string& events) {
   for (const ChoiceState& choice : answer.choices) {
     json::object part{{"index", choice.index},
-                      {"delta", {{"role", "assistant"}, {"content", ""}}},
+                      {"delta", {{"role", context_.role}, {"content", ""}}},
                       {"logprobs", nullptr},
                       {"finish_reason", nullptr}};
     json::object opening = envelope({std::move(part)}, usage_of(choice));
@@ -153,7 +153,7 @@ json::object ChatWriter::part(const ChoiceState& choice, const engine::OutputDel
     if (!text.empty() || (piece.empty() && delta.finish == FinishReason::kNone)) piece["content"] = text;
     out["delta"] = std::move(piece);
   } else {
-    json::object message{{"role", "assistant"}, {"content", text}, {"refusal", nullptr}};
+    json::object message{{"role", context_.role}, {"content", text}, {"refusal", nullptr}};
     if (reasons) message["reasoning"] = delta.reasoning;
     if (!delta.tool_calls.empty()) {
       message["tool_calls"] = tool_calls(delta.tool_calls, /*stream=*/false);

@@ -221,7 +221,8 @@ std::vector<std::string> described_routes() {
   return out;
 }
 
-json::object openapi_document(const std::vector<Route>& routes, const std::string& version) {
+json::object openapi_document(const std::vector<Route>& routes, const std::string& version,
+                              const std::string& root_path) {
   json::object paths;
   for (const Route& route : routes) {
     const auto operation = std::ranges::find_if(
@@ -233,18 +234,21 @@ json::object openapi_document(const std::vector<Route>& routes, const std::strin
   json::object schemas = json::parse(kRequestSchemas).get_object();
   const json::value answers = json::parse(kAnswerSchemas);
   for (const auto& [name, schema] : answers.get_object()) schemas[name] = schema;
-  return {{"openapi", "3.1.0"},
-          {"info",
-           {{"title", "quire"},
-            {"version", version},
-            {"description", "OpenAI's API with vLLM's extensions, and Anthropic's messages: docs/api.md"}}},
-          {"security", {json::object{{"bearer", json::array()}}, json::object{{"header", json::array()}}}},
-          {"paths", std::move(paths)},
-          {"components",
-           {{"schemas", std::move(schemas)},
-            {"securitySchemes",
-             {{"bearer", {{"type", "http"}, {"scheme", "bearer"}}},
-              {"header", {{"type", "apiKey"}, {"in", "header"}, {"name", "x-api-key"}}}}}}}};
+  json::object document{
+      {"openapi", "3.1.0"},
+      {"info",
+       {{"title", "quire"},
+        {"version", version},
+        {"description", "OpenAI's API with vLLM's extensions, and Anthropic's messages: docs/api.md"}}},
+      {"security", {json::object{{"bearer", json::array()}}, json::object{{"header", json::array()}}}},
+      {"paths", std::move(paths)},
+      {"components",
+       {{"schemas", std::move(schemas)},
+        {"securitySchemes",
+         {{"bearer", {{"type", "http"}, {"scheme", "bearer"}}},
+          {"header", {{"type", "apiKey"}, {"in", "header"}, {"name", "x-api-key"}}}}}}}};
+  if (!root_path.empty()) document["servers"] = {json::object{{"url", root_path}}};
+  return document;
 }
 
 }  // namespace quire::server

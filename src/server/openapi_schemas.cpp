@@ -188,7 +188,7 @@ const char* const kAnswerSchemas = R"json({
     "required": ["index", "message", "finish_reason", "stop_reason", "logprobs"], "properties": {
       "index": {"type": "integer"}, "finish_reason": {"$ref": "#/components/schemas/FinishReason"},
       "stop_reason": {"$ref": "#/components/schemas/StopReason"}, "logprobs": {"type": ["object", "null"]},
-      "message": {"type": "object", "required": ["role", "content"], "properties": {"role": {"const": "assistant"},
+      "message": {"type": "object", "required": ["role", "content"], "properties": {"role": {"type": "string"},
         "content": {"type": ["string", "null"]}}}}}}}},
 "Completion": {"type": "object", "required": ["id", "object", "created", "model", "choices", "usage"], "properties": {
   "id": {"type": "string"}, "object": {"const": "text_completion"}, "created": {"type": "integer"},
@@ -228,7 +228,7 @@ const char* const kAnswerSchemas = R"json({
 "Model": {"type": "object", "required": ["id", "object", "created", "owned_by", "max_model_len", "status"], "properties": {
   "id": {"type": "string"}, "object": {"const": "model"}, "created": {"type": "integer"},
   "owned_by": {"type": "string"}, "root": {"type": "string"}, "parent": {"type": ["string", "null"]},
-  "max_model_len": {"type": ["integer", "null"]}, "status": {"type": "object", "required": ["value"], "properties": {
+  "max_model_len": {"type": ["integer", "null"]}, "chat_sampling": {"type": "object"}, "status": {"type": "object", "required": ["value"], "properties": {
     "value": {"enum": ["unloaded", "loading", "loaded", "unloading"]}}}}},
 "Models": {"type": "object", "required": ["object", "data"], "properties": {"object": {"const": "list"},
   "data": {"type": "array", "items": {"$ref": "#/components/schemas/Model"}}}},

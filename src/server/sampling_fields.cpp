@@ -66,14 +66,6 @@ constexpr Field<bool> kBools[] = {
     {"deterministic", &SamplingParams::deterministic},
 };
 
-void apply_defaults(const SamplingDefaults& defaults, SamplingParams& params) {
-  params.temperature = defaults.temperature.value_or(params.temperature);
-  params.top_p = defaults.top_p.value_or(params.top_p);
-  params.min_p = defaults.min_p.value_or(params.min_p);
-  params.repetition_penalty = defaults.repetition_penalty.value_or(params.repetition_penalty);
-  params.top_k = defaults.top_k.value_or(params.top_k);
-}
-
 void read_words(JsonFields& fields, const char* name, const json::value& value, bool may_be_one, int64_t most,
                 size_t most_bytes, std::vector<std::string>& words) {
   const char* shape = may_be_one ? "a string or a list of strings" : "a list of strings";
@@ -221,43 +213,6 @@ void read_token_ids(JsonFields& fields, std::string_view name, const json::array
     }
     ids.push_back(static_cast<TokenId>(*id));
   }
-}
-
-Result<SamplingDefaults> read_sampling_defaults(const json::object& config, std::string_view what) {
-  JsonFields fields(config);
-  SamplingDefaults defaults;
-  defaults.temperature = fields.number("temperature");
-  defaults.top_p = fields.number("top_p");
-  defaults.min_p = fields.number("min_p");
-  defaults.repetition_penalty = fields.number("repetition_penalty");
-  const auto integer = [&](const char* name, int64_t least) -> std::optional<int32_t> {
-    const auto value = fields.integer(name, least, kInt32Max);
-    return value ? std::optional<int32_t>(static_cast<int32_t>(*value)) : std::nullopt;
-  };
-  defaults.top_k = integer("top_k", -1);
-  defaults.max_new_tokens = integer("max_new_tokens", 1);
-  Status status = fields.status();
-  if (status.ok()) {
-    SamplingParams params;
-    apply_defaults(defaults, params);
-    status = validate(params, {.vocab_size = 1});
-  }
-  if (!status.ok()) return std::move(status).with_prefix(fmt::format("{}: ", what));
-  return defaults;
-}
-
-std::string to_string(const SamplingDefaults& defaults) {
-  std::string out;
-  const auto add = [&out](const char* name, const auto& value) {
-    if (value) out += fmt::format("{}{}={}", out.empty() ? "" : " ", name, *value);
-  };
-  add("temperature", defaults.temperature);
-  add("top_p", defaults.top_p);
-  add("top_k", defaults.top_k);
-  add("min_p", defaults.min_p);
-  add("repetition_penalty", defaults.repetition_penalty);
-  add("max_new_tokens", defaults.max_new_tokens);
-  return out;
 }
 
 void read_sampling(JsonFields& fields, const SchemaLimits& limits, SamplingParams& params) {

@@ -12,26 +12,11 @@
 #include <boost/json.hpp>
 
 #include "server/json_fields.h"
+#include "server/sampling_defaults.h"
 #include "types/ids.h"
 #include "types/sampling_params.h"
 
 namespace quire::server {
-
-// How tokens are drawn for requests that do not say: what the model's makers advise (generation_config.json).
-struct SamplingDefaults {
-  std::optional<float> temperature;
-  std::optional<float> top_p;
-  std::optional<float> min_p;
-  std::optional<float> repetition_penalty;
-  std::optional<int32_t> top_k;
-  std::optional<int32_t> max_new_tokens;  // of every answer, at most
-};
-
-// Of Hugging Face's names, those above; others are not about sampling or not ours. `what` is named in errors.
-// Errors: invalid_argument naming the field.
-Result<SamplingDefaults> read_sampling_defaults(const boost::json::object& config, std::string_view what);
-// "temperature=0.6 top_p=0.95"; empty: none.
-std::string to_string(const SamplingDefaults& defaults);
 
 struct SchemaLimits {
   SamplingDefaults defaults;
@@ -45,7 +30,8 @@ struct SchemaLimits {
   int64_t max_detokenized = 1 << 20;  // token ids: two bytes of a body may become a long word each
   int64_t max_model_len = 0;          // 0: unknown
   bool trust_request_chat_template = false;
-  bool return_token_ids = false;  // for requests that do not say
+  bool return_token_ids = false;            // for requests that do not say
+  bool return_tokens_as_token_ids = false;  // the same
 };
 
 // Everything of SamplingParams but max_tokens and logprobs, which chats and completions spell differently. What fails

@@ -78,6 +78,16 @@ bool is_traceparent(std::string_view text) {
          !zero(text.substr(36, 16));
 }
 
+// "/llm/v1/models" is "/v1/models" under "/llm", and so is the path without it.
+void take_off_root_path(const std::string& root, std::string& path) {
+  if (!root.empty() && path.starts_with(root + "/")) path.erase(0, root.size());
+}
+
+Status check_root_path(const std::string& root) {
+  if (root.empty() || (root.size() > 1 && root.front() == '/' && root.back() != '/')) return {};
+  return invalid_argument("root_path is {}; it begins with '/', goes on, and does not end with one: /llm", root);
+}
+
 // Counts a request as being served until the last holder of its exchange lets go of it.
 std::shared_ptr<Exchange> counted(const std::shared_ptr<Exchange>& exchange, std::atomic<int64_t>& count) {
   ++count;
@@ -102,6 +112,7 @@ class Server::Impl : public HttpHandler {
                                    {0.001, 0.01, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600})) {}
 
   std::optional<HttpResponse> screen(HttpRequest& head) override {
+    take_off_root_path(config_.root_path, head.path);
     if (const auto parent = head.header("traceparent"); is_traceparent(parent)) {
       head.traceparent = parent;
       head.answer_headers.emplace_back("traceparent", parent);
@@ -145,7 +156,7 @@ class Server::Impl : public HttpHandler {
     responses_.emplace(config_, *models_, background_);
     messages_.emplace(*models_);
     routes_.emplace(make_routes(), keys_);
-    openapi_ = json::serialize(openapi_document(routes_->all(), config_.version));
+    openapi_ = json::serialize(openapi_document(routes_->all(), config_.version, config_.root_path));
     if (!config_.batch_folder.empty()) {
       QUIRE_ASSIGN_OR_RETURN(
           batches_, BatchApi::open(config_, *models_, background_, BatchEndpoints(*api_, *responses_, *messages_)));
@@ -353,9 +364,10 @@ std::vector<Route> Server::Impl::make_routes() {
   if (config_.enable_page) {
     for (Route& route : page_routes()) routes.push_back(std::move(route));
   }
-  routes.push_back({"GET", "/openapi.json", false, [this](const std::shared_ptr<Exchange>& exchange) {
-                      exchange->respond({200, "application/json", {}, openapi_});
-                    }});
+  if (config_.enable_openapi)
+    routes.push_back({"GET", "/openapi.json", false, [this](const std::shared_ptr<Exchange>& exchange) {
+                        exchange->respond({200, "application/json", {}, openapi_});
+                      }});
   add_generating_routes(routes);
   if (!config_.batch_folder.empty()) add_batch_routes(routes);
   if (config_.enable_admin_endpoints) add_admin_routes(routes);
@@ -409,6 +421,12 @@ Result<std::unique_ptr<Server>> Server::start(ServerConfig config, std::vector<M
   if (config.reasoning_parser != "auto") {
     QUIRE_RETURN_IF_ERROR(grammar::reasoning_format(config.reasoning_parser).status());
   }
+  if (config.uds.empty() && keys.empty() && !is_loopback(config.host)) {
+    log_warning(
+        "anybody who reaches {} port {} may use this server: set --api-key or --api-key-file, or --host 127.0.0.1",
+        config.host, config.port);
+  }
+  QUIRE_RETURN_IF_ERROR(check_root_path(config.root_path));
   auto impl = std::make_unique<Impl>(std::move(config), keys, metrics);
   QUIRE_RETURN_IF_ERROR(impl->start(std::move(models)));
   return std::unique_ptr<Server>(new Server(std::move(impl)));

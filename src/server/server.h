@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,7 +33,7 @@
 namespace quire::server {
 
 struct ServerConfig {
-  std::string host = "0.0.0.0";
+  std::string host = "127.0.0.1";
   uint16_t port = 8000;  // 0: any free one
   std::string uds;       // a Unix socket's path, instead of host and port
   uint32_t uds_mode = 0600;
@@ -45,10 +46,20 @@ struct ServerConfig {
   bool enable_admin_endpoints = false;          // on the clients' listener too; else they are not there
   AdminConfig admin;                            // a listener of their own
   CorsOptions cors;
-  bool enable_page = true;        // for people: chat and dashboard
-  std::string root_model;         // of the one engine: shown as `root`, a name, no path of this machine
-  std::string version = "0.1.0";  // of the program
-  bool return_token_ids = false;  // for requests that do not say
+  // Of a proxy in front: the path under which it has this server. Requests come with it or, where the proxy takes it
+  // off, without. "/llm"; empty: none.
+  std::string root_path;
+  bool enable_openapi = true;               // GET /openapi.json
+  bool enable_page = true;                  // for people: chat and dashboard
+  std::string root_model;                   // of the one engine: shown as `root`, a name, no path of this machine
+  std::string version = "0.1.0";            // of the program
+  bool return_token_ids = false;            // for requests that do not say
+  bool return_tokens_as_token_ids = false;  // the same
+  bool force_include_usage = false;         // streams end with the usage, whatever their stream_options
+  std::string response_role = "assistant";  // of chats' messages
+  // Of chats: a JSON object of template variables for requests that do not set them; empty: none.
+  std::string default_chat_template_kwargs;
+  bool exclude_tools_when_none = false;  // of chats with tool_choice "none": the template sees no tools
   // How the model writes calls of tools and its reasoning: a name of grammar/answer_reading.h, or what its chat
   // template shows.
   std::string tool_call_parser = "auto";
@@ -100,6 +111,7 @@ struct ModelSource {
   std::string root;                // shown as `root`: a name, no path of this machine; empty: as the name
   int64_t bytes = 0;               // that it takes while it is loaded; counted only where there is a bound
   int64_t max_model_len = 0;       // 0: not known before it is loaded
+  std::optional<SamplingDefaults> chat_sampling;  // as Models::Listed has it
   // By one thread at a time. The engine's metrics are the server's.
   std::function<Result<std::shared_ptr<engine::Engine>>()> load;
 };

@@ -156,6 +156,27 @@ float bfloat16_to_float(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
 }
 
+uint16_t float_to_half(float x) {
+  const auto bits = std::bit_cast<uint32_t>(x);
+  const auto sign = static_cast<uint16_t>(bits >> 16 & 0x8000);
+  uint32_t magnitude = bits & 0x7fffffff;
+  if (magnitude > 0x7f800000) return sign | 0x7e00;   // no number
+  if (magnitude >= 0x477ff000) return sign | 0x7c00;  // from 65520 on, half a step over the largest
+  if (magnitude < 0x38800000) {
+    // Under 2^-14 the steps are all of 2^-24, as those of the floats from 0.5 on are: the addition rounds.
+    const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
+    return sign | static_cast<uint16_t>(std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(0.5f));
+  }
+  magnitude += 0xfff + (magnitude >> 13 & 1);
+  return sign | static_cast<uint16_t>((magnitude - 0x38000000) >> 13);
+}
+
+uint16_t float_to_bfloat16(float x) {
+  const auto bits = std::bit_cast<uint32_t>(x);
+  if (std::isnan(x)) return static_cast<uint16_t>(bits >> 16 | 0x40);
+  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
 float stored_value(DType dtype, const void* row, int64_t index) {
   const DTypeInfo format = info(dtype);
   const uint8_t* block = static_cast<const uint8_t*>(row) + index / format.block_values * format.block_bytes;

@@ -10,6 +10,9 @@ namespace quire {
 
 float half_to_float(uint16_t bits);      // IEEE 754 binary16
 float bfloat16_to_float(uint16_t bits);  // the upper half of a float
+// To nearest, ties to even; what is too large becomes infinite.
+uint16_t float_to_half(float x);
+uint16_t float_to_bfloat16(float x);
 
 // Value `index` of the row that begins at `row`, at any alignment. Scales times codes are whole in a float, so that
 // only the last sum of a format with a minimum is rounded, once: another order of the same arithmetic gives the same

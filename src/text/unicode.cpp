@@ -116,4 +116,8 @@ bool ByteAlphabet::to_bytes(std::string_view token, std::string& bytes) const {
   return true;
 }
 
+int terminal_width(char32_t code_point) {
+  return utf8proc_charwidth(static_cast<utf8proc_int32_t>(code_point));
+}
+
 }  // namespace quire::text

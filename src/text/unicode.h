@@ -39,6 +39,9 @@ class CharacterTable {
   std::vector<uint16_t> pages_;  // equal pages are kept once
 };
 
+// Columns that a character takes in a terminal: 0 (it combines, or is none), 1 or 2.
+int terminal_width(char32_t code_point);
+
 // The alphabet of byte-level BPE (GPT-2): every byte is a printable character, itself where it is one.
 class ByteAlphabet {
  public:

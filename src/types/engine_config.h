@@ -15,8 +15,8 @@ struct EngineConfig {
   bool skip_tokenizer_init = false;
 
   std::string load_format = "auto";  // "auto" | "dummy": random weights of the model that config.json describes
-  std::string dtype = "auto";        // of 16/32-bit weights: only "auto" (as stored)
-  std::string quantization;          // of 16/32-bit weights at load: "" (none), "int8", "int4", "fp8"
+  std::string dtype = "auto";  // of 16/32-bit weights: "auto" (as stored) | "float32" | "float16" | "bfloat16" ...
+  std::string quantization;    // of 16/32-bit weights at load: "" (none), "int8", "int4", "fp8"
   std::string activation_dtype =
       "auto";                           // "auto" | "float32" | "bfloat16" | "int8" | "int16": types/activation_dtype.h
   std::string kv_cache_dtype = "auto";  // "auto" = float32 | "float32" | "bfloat16" | "float16" | "fp8" | "int8" ...
@@ -35,6 +35,7 @@ struct EngineConfig {
   int32_t max_num_batched_tokens = 2048;
   int32_t long_prefill_token_threshold = 0;  // most prompt tokens of one request a step; 0: no bound of its own
   int32_t max_num_partial_prefills = 1;
+  bool enable_chunked_prefill = true;       // false: a prompt runs whole, in one step that has room for it
   std::string scheduling_policy = "fcfs";   // "fcfs" | "priority"
   double priority_ageing_tokens = 100'000;  // tokens of work that a priority level is ahead, at most
   double watermark = 0.01;                  // share of the KV pool that admission leaves free

@@ -11,6 +11,7 @@ namespace quire {
 struct MemoryPlan {
   int64_t weight_bytes = 0;               // packed weights, norms, embedding rows read from the mapped file
   std::string quantization;               // what became of the weights at load, for people; empty: as stored
+  std::string converted_weights;          // for people: what --dtype came to; empty: nothing was asked for
   std::string widened_weights;            // for people: of which formats memory holds a wider form; empty: of none
   int64_t workspace_bytes = 0;            // activations of the largest step, logits, kernels' scratch
   int64_t activation_bytes = 0;           // of these, the model's own, as planned

@@ -209,6 +209,19 @@ TEST_F(GgufTest, GivenLlamaMetadataThenTheConfigurationSpeaksHuggingFace) {
   EXPECT_EQ(checkpoint->generation_config(), boost::json::parse(R"({"eos_token_id": [1]})").as_object());
 }
 
+TEST_F(GgufTest, GivenAdviceOnSamplingThenItIsThatOfAGenerationConfig) {
+  GgufWriter writer = small_gguf();
+  writer.f32("general.sampling.temp", 0.25f).f32("general.sampling.top_p", 0.75f).f32("general.sampling.min_p", 0.0f);
+  writer.number("general.sampling.top_k", GgufValueType::kInt32, int32_t{20});
+  writer.f32("general.sampling.penalty_repeat", 1.5f).f32("general.sampling.xtc_threshold", 0.5f);
+  const auto checkpoint = open(writer);
+  ASSERT_NE(checkpoint, nullptr);
+  EXPECT_EQ(checkpoint->generation_config(), boost::json::parse(R"({"eos_token_id": [1], "temperature": 0.25,
+    "top_p": 0.75, "min_p": 0.0, "repetition_penalty": 1.5, "top_k": 20})")
+                                                 .as_object())
+      << boost::json::serialize(checkpoint->generation_config());
+}
+
 TEST_F(GgufTest, GivenIntegersOfOtherWidthsThenTheyMeanTheSame) {
   GgufWriter writer = small_gguf();
   writer.remove("llama.block_count").number<uint64_t>("llama.block_count", kUint64, 7);

@@ -75,7 +75,9 @@ EngineConfig on_card(const std::string& family) {
   EngineConfig config{.model = runner::tiny_path(family), .skip_tokenizer_init = true, .num_gpu_blocks_override = 64};
   config.device = "cuda";
   config.threads = 2;
-  config.max_num_seqs = 8;  // every size up to it is recorded at start, which takes a played card a while
+  // A step of so many tokens is run at start, and every size of sequences recorded, which takes a played card a while.
+  config.max_num_batched_tokens = 128;
+  config.max_num_seqs = 8;
   return config;
 }
 

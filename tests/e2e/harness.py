@@ -85,12 +85,14 @@ class Reply:
 class Server:
     """`quire serve` as a process of its own; a context manager that ends it with SIGTERM and expects exit code 0."""
 
-    def __init__(self, *arguments, model=None):
+    def __init__(self, *arguments, model=None, host=HOST, environment=None):
+        """HOST: where it listens; None: where it does by itself."""
         self.port = free_port()
         self.log = tempfile.NamedTemporaryFile("w+", prefix="quire-serve-", suffix=".log", errors="replace")
-        command = [str(QUIRE), "serve", *([str(model)] if model else []), "--host", HOST, "--port", str(self.port)]
+        command = [str(QUIRE), "serve", *([str(model)] if model else []), *(["--host", host] if host else []),
+                   "--port", str(self.port)]
         self.process = subprocess.Popen([*command, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=self.log,
-                                        stderr=subprocess.STDOUT)
+                                        stderr=subprocess.STDOUT, env=environment)
 
     def __enter__(self):
         try:

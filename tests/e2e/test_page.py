@@ -162,6 +162,19 @@ class Chat(Browser):
         self.page.click("#reset")
         expect(self.page.locator("[data-name=temperature]")).to_have_value("")
 
+    def test_what_suits_the_model_is_shown_and_sent_where_a_setting_is_empty(self):
+        self.open()
+        self.set(max_tokens=4, top_p=0.5)
+        self.page.click("#settings-open")
+        expect(self.page.locator("[data-name=temperature]")).to_have_attribute("placeholder", "0.2")
+        expect(self.page.locator("[data-name=top_k]")).to_have_attribute("placeholder", "default")
+        self.page.click("#settings [data-close]")
+        with self.page.expect_request("**/v1/chat/completions") as sent:
+            self.ask("Hi")
+        body = sent.value.post_data_json
+        self.assertEqual((body["temperature"], body["top_p"]), (0.2, 0.5))
+        self.assertNotIn("top_k", body)
+
     def test_stop_keeps_what_came_and_ends_the_work(self):
         self.open()
         self.set(temperature=0)

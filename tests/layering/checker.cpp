@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdio>
 #include <fstream>
 #include <functional>
 #include <iterator>
@@ -124,11 +125,12 @@ std::vector<std::string> find_cycle(const std::map<std::string, std::set<std::st
 
 class TreeCheck {
  public:
-  TreeCheck(const fs::path& root, const Rules& rules) : root_(root), rules_(rules) {}
+  TreeCheck(const fs::path& root, const Rules& rules, const std::vector<fs::path>& files) : root_(root), rules_(rules) {
+    collect("src", files);
+    collect("include", files);
+  }
 
   std::vector<std::string> run() {
-    collect("src");
-    collect("include");
     for (const auto& [name, path] : files_) check_file(name, path);
     if (const auto cycle = find_cycle(includes_); !cycle.empty()) {
       std::string chain;
@@ -139,12 +141,11 @@ class TreeCheck {
   }
 
  private:
-  void collect(const char* top) {
-    if (!fs::is_directory(root_ / top)) return;
+  void collect(const char* top, const std::vector<fs::path>& files) {
     static const std::set<std::string> kinds = {".h", ".hpp", ".inc", ".cpp", ".cu", ".cuh"};
-    for (const auto& entry : fs::recursive_directory_iterator(root_ / top)) {
-      if (!entry.is_regular_file() || !kinds.contains(entry.path().extension().string())) continue;
-      files_[fs::relative(entry.path(), root_ / top).generic_string()] = entry.path();
+    for (const fs::path& path : files) {
+      const std::string name = path.lexically_relative(root_ / top).generic_string();
+      if (!name.starts_with("..") && kinds.contains(path.extension().string())) files_[name] = path;
     }
   }
 
@@ -171,7 +172,7 @@ class TreeCheck {
 
   void check_own_include(const std::string& name, const std::string& folder, const std::string& included) {
     if (!files_.contains(included)) {
-      problem(fmt::format("includes \"{}\", which is no file under src/ or include/", included));
+      problem(fmt::format("includes \"{}\", which is no file under src/ or include/ (that git tracks)", included));
       return;
     }
     includes_[name].insert(included);
@@ -324,8 +325,46 @@ Rules parse_rules(std::string_view text) {
   return rules;
 }
 
-std::vector<std::string> check_tree(const fs::path& root, const Rules& rules) {
-  return TreeCheck(root, rules).run();
+std::vector<std::string> check_tree(const fs::path& root, const Rules& rules, const std::vector<fs::path>& files) {
+  return TreeCheck(root, rules, files).run();
+}
+
+namespace {
+
+// Paths under the root; nothing where there is no git, or no checkout.
+std::vector<std::string> tracked_names(const fs::path& root) {
+  const std::string command = "git -C '" + root.string() + "' ls-files -z 2>/dev/null";
+  std::string text;
+  if (FILE* pipe = popen(command.c_str(), "r")) {
+    char buffer[4096];
+    while (const size_t count = std::fread(buffer, 1, sizeof(buffer), pipe)) text.append(buffer, count);
+    if (pclose(pipe) != 0) text.clear();
+  }
+  std::vector<std::string> names;
+  for (size_t begin = 0; begin < text.size(); begin += names.back().size() + 1) names.emplace_back(&text[begin]);
+  return names;
+}
+
+}  // namespace
+
+std::vector<fs::path> repository_files(const fs::path& root) {
+  std::vector<fs::path> files;
+  for (const std::string& name : tracked_names(root)) {
+    if (fs::is_regular_file(root / name)) files.push_back(root / name);
+  }
+  if (files.empty()) {
+    for (auto entry = fs::recursive_directory_iterator(root); entry != fs::recursive_directory_iterator(); ++entry) {
+      const std::string name = entry->path().filename().string();
+      const bool is_output = name.starts_with("build") && entry->path().parent_path() == root;
+      if (entry->is_directory() && (is_output || name == "__pycache__" || (name[0] == '.' && name != ".ci"))) {
+        entry.disable_recursion_pending();
+      } else if (entry->is_regular_file()) {
+        files.push_back(entry->path());
+      }
+    }
+  }
+  std::sort(files.begin(), files.end());
+  return files;
 }
 
 }  // namespace quire::layering

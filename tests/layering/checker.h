@@ -28,8 +28,14 @@ struct Rules {
 Rules parse_rules(std::string_view text);
 
 // What is wrong with the tree, one sentence each ("file:line: ..."), in order of file and line. The tree has folders
-// src/ and include/, either may be missing. Files read: .h .hpp .inc .cpp .cu .cuh.
-std::vector<std::string> check_tree(const std::filesystem::path& root, const Rules& rules);
+// src/ and include/, either may be missing. Of `files`, paths under the root, those are read that lie there and end in
+// .h .hpp .inc .cpp .cu .cuh.
+std::vector<std::string> check_tree(const std::filesystem::path& root, const Rules& rules,
+                                    const std::vector<std::filesystem::path>& files);
+
+// The regular files of the tree that git tracks, sorted: what somebody left lying there is none of the repository's.
+// Where there is no git, or the tree is no checkout, all of them but hidden folders and, at the top, build*.
+std::vector<std::filesystem::path> repository_files(const std::filesystem::path& root);
 
 // `source` with comments removed and the insides of string and character literals blanked, line breaks kept. The
 // operand of #include is kept.

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <fstream>
 
 namespace quire::layering {
@@ -13,6 +14,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 namespace fs = std::filesystem;
 
 constexpr const char* kRules = R"(
@@ -46,7 +48,9 @@ class Layering : public testing::Test {
     fs::create_directories((root_ / path).parent_path());
     std::ofstream(root_ / path) << text;
   }
-  std::vector<std::string> problems() const { return check_tree(root_, parse_rules(kRules)); }
+  std::vector<std::string> problems() const { return check_tree(root_, parse_rules(kRules), repository_files(root_)); }
+
+  const fs::path& root() const { return root_; }
 
  private:
   static std::string unique_name() {
@@ -55,6 +59,18 @@ class Layering : public testing::Test {
   }
   fs::path root_;
 };
+
+TEST_F(Layering, OfACheckoutOnlyTrackedFilesAreRead) {
+  file("src/base/a.h", "#include <vector>\n");
+  file("src/base/left_here.cpp", "#include \"sched/a.h\"\n");
+  const std::string git = "git -C '" + root().string() + "' ";
+  if (std::system((git + "init -q >/dev/null 2>&1").c_str()) != 0) GTEST_SKIP() << "there is no git here";
+  ASSERT_EQ(std::system((git + "add src/base/a.h").c_str()), 0);
+  EXPECT_THAT(repository_files(root()), ElementsAre(root() / "src/base/a.h"));
+  EXPECT_THAT(problems(), IsEmpty());
+  ASSERT_EQ(std::system((git + "add src/base/left_here.cpp").c_str()), 0);
+  EXPECT_THAT(problems(), Not(IsEmpty()));
+}
 
 TEST_F(Layering, AllowedIncludesPass) {
   file("src/base/a.h", "#include <vector>\n#include <fmt/format.h>\n");

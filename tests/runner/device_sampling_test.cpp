@@ -111,6 +111,7 @@ Outcome run(const std::string& kind, size_t in_flight = 1) {
   Outcome outcome;
   EngineConfig config{.model = tiny_path("llama"), .skip_tokenizer_init = true, .num_gpu_blocks_override = 128};
   config.max_num_seqs = static_cast<int32_t>(kSequences);
+  config.max_num_batched_tokens = 400;  // a step of so many is run at start, which takes a played card a while
   config.enforce_eager = true;
   auto executor = make_local_executor(config, make_test_backend(kind));
   EXPECT_TRUE(executor.ok()) << executor.status().message();

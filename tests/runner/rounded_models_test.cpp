@@ -1,55 +1,13 @@
 // Tiny checkpoints as most are that a card computes, all in BF16: weights, what they are multiplied with, keys and
 // values. Beside the same record of transformers in float32, so that what rounding costs is bounded, and told.
-#include <bit>
 #include <cmath>
-#include <filesystem>
 #include <tuple>
 
+#include "tests/runner/bf16_checkpoint.h"
 #include "tests/runner/tiny_model.h"
 
 namespace quire::runner {
 namespace {
-
-namespace json = boost::json;
-
-// The checkpoint with its float32 tensors in BF16, by folder.
-std::string in_bf16(const std::string& family) {
-  const std::string folder = testing::TempDir() + "bf16_" + family;
-  std::filesystem::create_directories(folder);
-  for (const char* name : {"config.json", "golden.json"}) {
-    std::filesystem::copy_file(tiny_path(family) + "/" + name, folder + "/" + name,
-                               std::filesystem::copy_options::overwrite_existing);
-  }
-  std::ifstream file(tiny_path(family) + "/model.safetensors", std::ios::binary);
-  const std::string all(std::istreambuf_iterator<char>(file), {});
-  uint64_t header_size = 0;
-  std::memcpy(&header_size, all.data(), sizeof(header_size));
-  json::object header = json::parse(std::string_view(all).substr(sizeof(header_size), header_size)).as_object();
-  const std::string_view stored = std::string_view(all).substr(sizeof(header_size) + header_size);
-  std::string data;
-  for (auto& [name, value] : header) {
-    if (name == "__metadata__") continue;
-    json::object& tensor = value.as_object();
-    const auto begin = tensor.at("data_offsets").at(0).to_number<size_t>();
-    const auto end = tensor.at("data_offsets").at(1).to_number<size_t>();
-    const size_t first = data.size();
-    EXPECT_EQ(tensor.at("dtype").as_string(), "F32");
-    for (size_t at = begin; at < end; at += sizeof(uint32_t)) {
-      uint32_t bits = 0;
-      std::memcpy(&bits, stored.data() + at, sizeof(bits));
-      bits += 0x7fff + (bits >> 16 & 1);  // to the nearest, of two to the even one
-      data.append(reinterpret_cast<const char*>(&bits) + 2, 2);
-    }
-    tensor["dtype"] = "BF16";
-    tensor["data_offsets"] = json::array{first, data.size()};
-  }
-  static_assert(std::endian::native == std::endian::little);
-  const std::string text = json::serialize(header);
-  header_size = text.size();
-  std::ofstream out(folder + "/model.safetensors", std::ios::binary);
-  out.write(reinterpret_cast<const char*>(&header_size), sizeof(header_size)) << text << data;
-  return folder;
-}
 
 // A played card takes its time: a dense family, one with experts, one with latent attention, one with windows.
 bool is_played_too(const std::string& family) {

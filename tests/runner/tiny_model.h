@@ -79,7 +79,7 @@ class TinyModel {
 
   TinyModel(const std::string& name, ops::Backend& backend, const std::string& kv_cache_dtype = "auto",
             std::optional<int64_t> max_model_len = {}, const std::string& quantization = "",
-            checkpoint::LoadFormat format = checkpoint::LoadFormat::kAuto)
+            checkpoint::LoadFormat format = checkpoint::LoadFormat::kAuto, const std::string& dtype = "auto")
       : backend_(backend) {
     auto opened = checkpoint::Checkpoint::open(tiny_path(name), format);
     EXPECT_TRUE(opened.ok()) << opened.status().message();
@@ -88,10 +88,11 @@ class TinyModel {
     config.kv_cache_dtype = kv_cache_dtype;
     if (max_model_len) config.max_model_len = *max_model_len;
     config.quantization = quantization;
+    config.dtype = dtype;
     auto planned = plan_model(config, *checkpoint_, backend, 0);
     EXPECT_TRUE(planned.ok()) << planned.status().message();
     planned_ = std::move(*planned);
-    nn::Loader loader(nn::Loader::Mode::kLoad, *checkpoint_, backend, planned_.quantization);
+    nn::Loader loader(nn::Loader::Mode::kLoad, *checkpoint_, backend, planned_.quantization, planned_.weight_dtype);
     auto model = planned_.family.build(planned_.config, planned_.max_model_len, loader);
     EXPECT_TRUE(model.ok()) << model.status().message();
     EXPECT_EQ(loader.bytes(), planned_.memory.weight_bytes) << "the plan and the load disagree";

@@ -635,6 +635,35 @@ TEST(SchedulerLimits, NoMoreThanMaxNumPartialPrefillsAreUnderWayAndNobodyOvertak
   }
 }
 
+TEST(SchedulerLimits, WithoutPartialPrefillsAPromptWaitsForAStepThatHasRoomForAllOfIt) {
+  SchedulerConfig config = small_config();
+  config.max_num_batched_tokens = 64;
+  config.max_num_partial_prefills = 0;
+  config.num_blocks = 64;
+  Driver driver(config);
+  ASSERT_TRUE(driver.scheduler.add(make_request(1, 40, 3)).ok());
+  ASSERT_TRUE(driver.scheduler.add(make_request(2, 30, 3)).ok());
+  ASSERT_TRUE(driver.scheduler.add(make_request(3, 2, 3)).ok());
+  ASSERT_TRUE(driver.step());
+  EXPECT_THAT(driver.plan.scheduled, ElementsAre(run_is(1, 0, 40, true))) << "nobody overtakes the second";
+  ASSERT_TRUE(driver.step());
+  EXPECT_THAT(driver.plan.scheduled,
+              ElementsAre(run_is(1, 40, 1, true), run_is(2, 0, 30, true), run_is(3, 0, 2, true)));
+  EXPECT_GT(driver.run_to_end(), 0);
+}
+
+TEST(SchedulerConfig, WithoutPartialPrefillsEveryPromptMustFitAStep) {
+  SchedulerConfig config = small_config();
+  config.max_num_partial_prefills = 0;
+  config.max_num_batched_tokens = config.max_model_len;
+  EXPECT_TRUE(validate(config).ok());
+  config.long_prefill_token_threshold = 8;
+  EXPECT_EQ(validate(config).param(), "long_prefill_token_threshold");
+  config.long_prefill_token_threshold = 0;
+  config.max_num_batched_tokens = config.max_model_len - 1;
+  EXPECT_EQ(validate(config).param(), "max_num_batched_tokens");
+}
+
 TEST(SchedulerLimits, AdmissionLeavesTheWatermarkFreeUnlessNobodyRuns) {
   SchedulerConfig full = small_config();
   full.num_blocks = 4;

@@ -121,3 +121,14 @@ test("charts: round scales, and lines that break where nothing is known", () => 
   assert.deepEqual([0, 0.3, 1, 1.01, 24, 26, 700, 1e6].map(niceCeiling), [1, 0.3, 1, 1.5, 25, 30, 800, 1e6]);
   assert.deepEqual(pieces([[0, 1], [1, 2], [2, null], [3, 4], [9, 5]], 3), [[[0, 1], [1, 2]], [[3, 4]], [[9, 5]]]);
 });
+
+test("what suits the model is sent where the settings are empty, and a setting goes before it", () => {
+  const advised = {temperature: 0.2, top_p: 0.9, unknown: 3, min_p: "0.1"};
+  const ask = [{role: "user", content: "Hi"}];
+  const body = requestBody({top_p: "0.5", temperature: ""}, ask, advised);
+  assert.equal(body.temperature, 0.2);
+  assert.equal(body.top_p, 0.5);
+  assert.ok(!("unknown" in body) && !("min_p" in body));
+  assert.equal(requestBody({temperature: "hot"}, ask, advised).temperature, 0.2);
+  assert.ok(!("temperature" in requestBody({}, ask)));
+});

@@ -1,0 +1,44 @@
+// What weights that are stored in 16 or 32 bits are held in: --dtype.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "ops/backend.h"
+#include "tensor/tensor.h"
+
+namespace quire::nn {
+
+// "float32" ("float"), "float16" ("half"), "bfloat16"; "auto": nullopt, each as it is stored.
+// Errors: invalid_argument naming all of them.
+Result<std::optional<DType>> parse_weight_dtype(std::string_view text);
+
+// What a weight is held in: `wanted` where it is stored as F32, F16 or BF16, else what it is stored as.
+DType held_dtype(DType stored, std::optional<DType> wanted);
+
+// The matrix [rows, columns] rounded to `to`, to nearest, ties to even. REQUIRES: both are F32, F16 or BF16.
+// Errors: invalid_argument for a number that F16 has no room for.
+Result<std::vector<uint8_t>> converted(const TensorView& matrix, DType to, ops::Backend& backend);
+
+// What converting a model's weights came to.
+class ConversionReport {
+ public:
+  void add_converted(int64_t stored_bytes, int64_t bytes);
+  void add_kept(DType dtype, int64_t stored_bytes);
+  // "41 weights of 200.0 MiB to 100.0 MiB; 12 of 50.0 MiB stay in their blocks of Q4_1"; empty: nothing was asked for.
+  std::string to_string() const;
+
+ private:
+  int64_t num_converted_ = 0;
+  int64_t stored_bytes_ = 0;
+  int64_t bytes_ = 0;
+  int64_t num_kept_ = 0;
+  int64_t kept_bytes_ = 0;
+  std::vector<DType> kept_;  // each once
+};
+
+}  // namespace quire::nn
