@@ -8,6 +8,7 @@
 
 #include "cli/backend.h"
 #include "cli/commands.h"
+#include "cli/hub_options.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
 #include "engine/chat.h"
@@ -19,6 +20,7 @@ namespace {
 
 struct ChatCommandOptions {
   EngineConfig engine;
+  HubFlags hub;
   SamplingParams sampling;
   std::string system;
 };
@@ -157,11 +159,12 @@ bool obey(const std::string& line, Conversation& conversation) {
 }
 
 Status run(ChatCommandOptions& options) {
-  QUIRE_RETURN_IF_ERROR(resolve_model(options.engine));
+  QUIRE_RETURN_IF_ERROR(resolve_model(options.engine, options.hub));
   QUIRE_ASSIGN_OR_RETURN(auto executor, make_executor(options.engine));
   QUIRE_ASSIGN_OR_RETURN(auto engine, engine::Engine::create(options.engine, std::move(executor)));
   LineReader reader;
-  if (reader.interactive()) std::fprintf(stderr, "%s. /help lists the commands.\n", options.engine.model.c_str());
+  if (reader.interactive())
+    std::fprintf(stderr, "%s. /help lists the commands.\n", shown_model(options.engine).c_str());
   Conversation conversation(*engine, options);
   const InterruptGuard guard;
   while (std::optional<std::string> line = reader.next()) {
@@ -186,6 +189,7 @@ void add_chat_command(CLI::App& program, int& exit_code) {
   options->sampling.top_p = 0.95f;
   CLI::App* command = program.add_subcommand("chat", "Talk with a model in the terminal");
   add_model_argument(*command, options->engine);
+  add_hub_options(*command, options->hub);
   command->add_option("--system", options->system, "System message");
   command->add_option("--seed", options->sampling.seed, "The same seed gives the same answers")->group("Sampling");
   add_sampling_options(*command, options->sampling);

@@ -33,7 +33,9 @@ void add_model_argument(CLI::App& app, EngineConfig& config) {
     if (config.model.empty()) config.model = path;
   };
   app.add_option_function<std::string>(
-         "model", take, "A .gguf file, or a directory with config.json and safetensors; nothing: the default model")
+         "model", take,
+         "A .gguf file, a directory with config.json and safetensors, or a name on the Hugging Face Hub "
+         "(ORG/NAME, ORG/NAME:Q4_K_M); nothing: the default model")
       ->type_name("MODEL");
   app.add_option_function<std::string>("--model", take, "The same, as a flag")->type_name("MODEL");
 }
@@ -181,24 +183,6 @@ void add_sampling_options(CLI::App& app, SamplingParams& params) {
   app.add_option("--stop", params.stop, "End the answer before this text; may be repeated")->group("Sampling");
   app.add_option("--bad-words", params.bad_words, "Never say this; may be repeated")->group("Sampling");
   app.add_flag("--ignore-eos", params.ignore_eos, "Go on after the model's own end")->group("Sampling");
-}
-
-Status resolve_model(EngineConfig& config) {
-  const bool is_default = config.model.empty();
-  if (is_default) config.model = default_model_path();
-  std::error_code error;
-  if (std::filesystem::exists(config.model, error)) return {};
-  if (is_default) {
-    return not_found(
-        "the default model is not there ({}). Get it with ./quickstart.sh or scripts/fetch_model.sh, or name a .gguf "
-        "file "
-        "or a model directory.",
-        config.model);
-  }
-  return not_found(
-      "there is no file or directory \"{}\". MODEL is a .gguf file or a directory with config.json and "
-      "safetensors.",
-      config.model);
 }
 
 int fail(const Status& status) {

@@ -23,10 +23,6 @@ void add_model_argument(CLI::App& app, EngineConfig& config);
 void add_engine_options(CLI::App& app, EngineConfig& config);
 void add_sampling_options(CLI::App& app, SamplingParams& params);
 
-// Puts the default model in the place of an empty one and checks that the path exists.
-// Errors: not_found, saying how to get it.
-Status resolve_model(EngineConfig& config);
-
 // Prints "quire: <message>" to standard error. Returns kExitError.
 int fail(const Status& status);
 
