@@ -160,7 +160,11 @@ Status Connection::open() {
   // The system's resolver has time limits of its own.
   tcp::resolver resolver(io_);
   const auto addresses = resolver.resolve(bare_host(server_), std::to_string(server_.port), error);
-  if (error) return unavailable("the host {} has no address: {}", server_.host, error.message());
+  if (error == asio::error::host_not_found) {  // for sure: no second try
+    return not_found("the host {} has no address. Is there a network? HF_ENDPOINT names a mirror of the Hub",
+                     server_.host);
+  }
+  if (error) return unavailable("the address of {} cannot be found: {}", server_.host, error.message());
   if (server_.https) {
     secure_.emplace(beast::tcp_stream(io_), trust_.context().native);
   } else {

@@ -57,8 +57,9 @@ class HttpClient {
   HttpClient& operator=(const HttpClient&) = delete;
 
   // Sends a request and reads the answer's head; what is left of the answer before is thrown away. Host, Connection and
-  // Accept-Encoding are set here. Errors: unavailable (no connection, or it broke), deadline_exceeded, data_loss (this
-  // is no HTTP, or it is beyond the bounds), invalid_argument (a certificate that is not to be trusted).
+  // Accept-Encoding are set here. Errors: not_found (no such host), unavailable (no connection, or it broke),
+  // deadline_exceeded, data_loss (this is no HTTP, or it is beyond the bounds), invalid_argument (a certificate that is
+  // not to be trusted).
   Result<HttpHead> send(std::string_view method, const Url& url, const HttpFields& fields);
 
   // The next bytes of the body into [data, data + size); 0: that was all. Errors: as send().

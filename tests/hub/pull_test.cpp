@@ -380,6 +380,13 @@ TEST_F(HubPull, ABodyThatStopsIsGivenUpInTime) {
   EXPECT_FALSE(pull().ok());
 }
 
+TEST_F(HubPull, AHostThatDoesNotExistIsSaidAtOnce) {
+  options.endpoint = "http://no-such-host.invalid";
+  options.most_tries = 1;  // where the resolver itself is not sure
+  EXPECT_THAT(refusal(), HasSubstr("no-such-host.invalid"));
+  EXPECT_THAT(slept, IsEmpty());
+}
+
 TEST_F(HubPull, WhatIsNoHttpIsAnError) {
   hub.fault = [&](const FakeRequest&, bool) -> std::optional<FakeAnswer> {
     return FakeAnswer{.raw = "SSH-2.0-OpenSSH_9.2\r\n\r\n"};
