@@ -51,7 +51,14 @@ Result<fs::path> ModelDirectory::resolve(std::string_view name) const {
   if (is_below(real, real_)) return real;
   // <repository>/snapshots/<revision>/model.safetensors -> <repository>/blobs/<hash>
   const fs::path snapshots = real_.parent_path();
-  if (snapshots.filename() == "snapshots" && is_below(real, snapshots.parent_path() / "blobs")) return real;
+  if (snapshots.filename() == "snapshots") {
+    const fs::path repository = snapshots.parent_path();
+    if (is_below(real, repository / "blobs")) return real;
+    // blobs/<hash> may in turn be a link into the store that the repositories of a cache share: <cache>/blobs
+    if (repository.filename().string().starts_with("models--") && is_below(real, repository.parent_path() / "blobs")) {
+      return real;
+    }
+  }
   return data_loss("{}: {} is a symbolic link that leaves the directory, which is refused", path_.string(),
                    in_quotes(name));
 }

@@ -11,6 +11,7 @@
 #include "bench/throughput.h"
 #include "cli/backend.h"
 #include "cli/commands.h"
+#include "cli/hub_options.h"
 #include "cli/options.h"
 #include "engine/engine.h"
 
@@ -59,6 +60,7 @@ namespace {
 
 struct EngineBenchOptions {
   EngineConfig engine;
+  HubFlags hub;
   std::string output_json;
   bool given_max_num_seqs = false;
 };
@@ -71,8 +73,8 @@ struct ThroughputCommand : EngineBenchOptions {
   bench::ThroughputOptions bench;
 };
 
-Result<std::unique_ptr<engine::Engine>> make_engine(EngineConfig& config) {
-  QUIRE_RETURN_IF_ERROR(resolve_model(config));
+Result<std::unique_ptr<engine::Engine>> make_engine(EngineConfig& config, const HubFlags& hub) {
+  QUIRE_RETURN_IF_ERROR(resolve_model(config, hub));
   QUIRE_ASSIGN_OR_RETURN(auto executor, make_executor(config));
   return engine::Engine::create(config, std::move(executor));
 }
@@ -80,7 +82,7 @@ Result<std::unique_ptr<engine::Engine>> make_engine(EngineConfig& config) {
 Status finish(const EngineBenchOptions& options, const engine::Engine& engine, boost::json::object results,
               const std::string& table) {
   end_progress();
-  std::printf("%s: %s on %s\n%s", options.engine.model.c_str(), engine.model().dtype.c_str(),
+  std::printf("%s: %s on %s\n%s", shown_model(options.engine).c_str(), engine.model().dtype.c_str(),
               engine.device_description().c_str(), table.c_str());
   if (options.output_json.empty()) return {};
   results["dtype"] = engine.model().dtype;
@@ -91,9 +93,9 @@ Status finish(const EngineBenchOptions& options, const engine::Engine& engine, b
 Status run(LatencyCommand& options) {
   QUIRE_RETURN_IF_ERROR(bench::validate(options.bench));
   if (!options.given_max_num_seqs) options.engine.max_num_seqs = static_cast<int32_t>(options.bench.batch_size);
-  QUIRE_ASSIGN_OR_RETURN(auto engine, make_engine(options.engine));
+  QUIRE_ASSIGN_OR_RETURN(auto engine, make_engine(options.engine, options.hub));
   QUIRE_ASSIGN_OR_RETURN(const bench::LatencyResult result, bench::run_latency(*engine, options.bench, show_progress));
-  return finish(options, *engine, bench::latency_json(options.bench, result, options.engine.model),
+  return finish(options, *engine, bench::latency_json(options.bench, result, shown_model(options.engine)),
                 bench::latency_table(options.bench, result));
 }
 
@@ -102,10 +104,10 @@ Status run(ThroughputCommand& options) {
   // All requests are there at once: they must be let in.
   options.engine.max_num_queued_reqs =
       std::max(options.engine.max_num_queued_reqs, static_cast<int32_t>(options.bench.dataset.num_prompts) + 1);
-  QUIRE_ASSIGN_OR_RETURN(auto engine, make_engine(options.engine));
+  QUIRE_ASSIGN_OR_RETURN(auto engine, make_engine(options.engine, options.hub));
   QUIRE_ASSIGN_OR_RETURN(const bench::ThroughputResult result,
                          bench::run_throughput(*engine, options.bench, show_progress));
-  return finish(options, *engine, bench::throughput_json(result, options.engine.model),
+  return finish(options, *engine, bench::throughput_json(result, shown_model(options.engine)),
                 bench::throughput_table(result));
 }
 
@@ -117,6 +119,7 @@ void add_bench_latency(CLI::App& bench, int& exit_code) {
   CLI::App* command = bench.add_subcommand(
       "latency", "One batch of random prompts at a time: latency, prefill and decode speed, cold start");
   add_model_argument(*command, options->engine);
+  add_hub_options(*command, options->hub);
   const auto option = [&](const char* name, auto& value, const char* help) {
     return command->add_option(name, value, help)->group("Benchmark")->capture_default_str();
   };
@@ -142,6 +145,7 @@ void add_bench_throughput(CLI::App& bench, int& exit_code) {
   CLI::App* command =
       bench.add_subcommand("throughput", "Many requests at once, without a server: tokens and requests per second");
   add_model_argument(*command, options->engine);
+  add_hub_options(*command, options->hub);
   const auto option = [&](const char* name, auto& value, const char* help) {
     return command->add_option(name, value, help)->group("Benchmark")->capture_default_str();
   };

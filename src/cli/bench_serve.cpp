@@ -9,6 +9,7 @@
 #include "bench/report.h"
 #include "bench/serve.h"
 #include "cli/bench.h"
+#include "cli/hub_options.h"
 #include "cli/options.h"
 #include "cli/tokenizer.h"
 
@@ -23,6 +24,7 @@ struct ServeCommand {
   std::string host = "127.0.0.1";
   int port = 8000;
   std::string tokenizer;
+  HubFlags hub;
   bool skip_tokenizer_init = false;
   int64_t vocab_size = 1000;
   std::string api_key;
@@ -138,7 +140,7 @@ Status run(ServeCommand& options) {
   } else {
     EngineConfig config;
     config.model = options.tokenizer;
-    QUIRE_ASSIGN_OR_RETURN(tokenizer, load_tokenizer(config));
+    QUIRE_ASSIGN_OR_RETURN(tokenizer, load_tokenizer(config, options.hub));
     QUIRE_ASSIGN_OR_RETURN(maker, bench::PromptMaker::of_text(*tokenizer));
   }
   allow_many_connections();
@@ -206,8 +208,10 @@ void add_bench_serve(CLI::App& bench, int& exit_code) {
 
   add_dataset_options(*command, options->bench.dataset);
   const auto dataset = in("Dataset");
+  add_hub_options(*command, options->hub);
   dataset("--tokenizer", options->tokenizer,
-          "A model, or a tokenizer.json: makes prompts of exact length, and counts tokens where the server does not; "
+          "A model, its name on the Hub, or a tokenizer.json: makes prompts of exact length, and counts tokens where "
+          "the server does not; "
           "nothing: the default model's");
   command
       ->add_flag("--skip-tokenizer-init", options->skip_tokenizer_init,

@@ -8,6 +8,7 @@
 
 #include "cli/backend.h"
 #include "cli/commands.h"
+#include "cli/hub_options.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
 #include "engine/chat.h"
@@ -19,6 +20,7 @@ namespace {
 
 struct ChatCommandOptions {
   EngineConfig engine;
+  HubFlags hub;
   SamplingParams sampling;
   std::string system;
 };
@@ -157,13 +159,13 @@ bool obey(const std::string& line, Conversation& conversation) {
 }
 
 Status run(ChatCommandOptions& options, const CLI::App& command) {
-  QUIRE_RETURN_IF_ERROR(resolve_model(options.engine));
+  QUIRE_RETURN_IF_ERROR(resolve_model(options.engine, options.hub));
   QUIRE_ASSIGN_OR_RETURN(auto executor, make_executor(options.engine));
   QUIRE_ASSIGN_OR_RETURN(auto engine, engine::Engine::create(options.engine, std::move(executor)));
   QUIRE_ASSIGN_OR_RETURN(const std::string sampling, apply_chat_sampling(command, engine->text(), options.sampling));
   LineReader reader;
   if (reader.interactive()) {
-    std::fprintf(stderr, "%s. Sampling: %s. /help lists the commands.\n", options.engine.model.c_str(),
+    std::fprintf(stderr, "%s. Sampling: %s. /help lists the commands.\n", shown_model(options.engine).c_str(),
                  sampling.c_str());
   }
   Conversation conversation(*engine, options);
@@ -188,6 +190,7 @@ void add_chat_command(CLI::App& program, int& exit_code) {
   options->sampling.max_tokens = std::nullopt;  // what the context leaves
   CLI::App* command = program.add_subcommand("chat", "Talk with a model in the terminal");
   add_model_argument(*command, options->engine);
+  add_hub_options(*command, options->hub);
   command->add_option("--system", options->system, "System message");
   command->add_option("--seed", options->sampling.seed, "The same seed gives the same answers")->group("Sampling");
   add_sampling_options(*command, options->sampling);

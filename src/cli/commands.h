@@ -14,6 +14,9 @@ void add_render_command(CLI::App& program, int& exit_code);
 void add_inspect_command(CLI::App& program, int& exit_code);
 void add_plan_command(CLI::App& program, int& exit_code);
 void add_replay_command(CLI::App& program, int& exit_code);
+void add_pull_command(CLI::App& program, int& exit_code);
+void add_models_command(CLI::App& program, int& exit_code);
+void add_remove_command(CLI::App& program, int& exit_code);
 void add_bench_command(CLI::App& program, int& exit_code);
 
 }  // namespace quire::cli

@@ -5,6 +5,7 @@
 
 #include "cli/backend.h"
 #include "cli/commands.h"
+#include "cli/hub_options.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
 #include "engine/chat.h"
@@ -16,6 +17,7 @@ namespace {
 
 struct CompleteOptions {
   EngineConfig engine;
+  HubFlags hub;
   SamplingParams sampling;
   std::string prompt;
   std::string system;
@@ -41,7 +43,7 @@ Status run(CompleteOptions& options, const CLI::App& command) {
   if (options.prompt == "-") {
     options.prompt.assign(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
   }
-  QUIRE_RETURN_IF_ERROR(resolve_model(options.engine));
+  QUIRE_RETURN_IF_ERROR(resolve_model(options.engine, options.hub));
   QUIRE_ASSIGN_OR_RETURN(auto executor, make_executor(options.engine));
   QUIRE_ASSIGN_OR_RETURN(auto engine, engine::Engine::create(options.engine, std::move(executor)));
   QUIRE_ASSIGN_OR_RETURN(std::vector<TokenId> ids, encode_prompt(*engine, options));
@@ -69,6 +71,7 @@ void add_complete_command(CLI::App& program, int& exit_code) {
   options->sampling.top_p = 0.95f;
   CLI::App* command = program.add_subcommand("complete", "Complete one prompt, streamed to the terminal");
   add_model_argument(*command, options->engine);
+  add_hub_options(*command, options->hub);
   command->add_option("-p,--prompt", options->prompt, "The prompt; - reads it from standard input");
   command->add_flag("--chat", options->chat, "Put the prompt into the model's chat template, as a user's message");
   command->add_option("--system", options->system, "System message, with --chat");

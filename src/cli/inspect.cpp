@@ -8,6 +8,7 @@
 #include "checkpoint/checkpoint.h"
 #include "cli/backend.h"
 #include "cli/commands.h"
+#include "cli/hub_options.h"
 #include "cli/options.h"
 #include "runner/memory_planner.h"
 #include "runner/open_checkpoint.h"
@@ -22,6 +23,7 @@ namespace json = boost::json;
 
 struct InspectOptions {
   EngineConfig engine;
+  HubFlags hub;
   bool tensors = false;
   bool json = false;
 };
@@ -73,14 +75,15 @@ json::object model_of(const ModelConfig& model) {
 
 // What the files say; every part that would be refused is in "unsupported", with the reason.
 Result<json::object> inspect(InspectOptions& options) {
-  QUIRE_RETURN_IF_ERROR(resolve_model(options.engine));
+  QUIRE_RETURN_IF_ERROR(resolve_model(options.engine, options.hub));
   QUIRE_ASSIGN_OR_RETURN(auto checkpoint, runner::open_checkpoint(options.engine));
   QUIRE_ASSIGN_OR_RETURN(auto backend, make_backend(options.engine));
   json::array unsupported;
   const auto refuse = [&](const char* part, const Status& status) {
     unsupported.push_back(json::object{{"part", part}, {"reason", status.message()}});
   };
-  json::object out{{"path", options.engine.model},
+  json::object out{{"name", shown_model(options.engine)},
+                   {"path", options.engine.model},
                    {"format", checkpoint->format() == checkpoint::Format::kGguf ? "GGUF" : "safetensors"}};
   if (const json::value* named = checkpoint->config().if_contains("architectures");
       named != nullptr && named->is_array())
@@ -134,7 +137,7 @@ void print_tensors(const json::object& tensors) {
 
 void print(const json::object& found) {
   const auto line = [](const char* title, const std::string& text) { std::printf("%-14s %s\n", title, text.c_str()); };
-  line("model", found.at("path").as_string().c_str());
+  line("model", found.at("name").as_string().c_str());
   line("format",
        fmt::format("{}, {}", found.at("format").as_string().c_str(), found.at("weights").as_string().c_str()));
   if (found.contains("architectures")) {
@@ -187,6 +190,7 @@ void add_inspect_command(CLI::App& program, int& exit_code) {
   CLI::App* command =
       program.add_subcommand("inspect", "What a model is, and what of it would be refused, without loading");
   add_model_argument(*command, options->engine);
+  add_hub_options(*command, options->hub);
   command->add_flag("--tensors", options->tensors, "Every tensor, too");
   command->add_flag("--json", options->json, "One JSON object");
   add_engine_options(*command, options->engine);

@@ -30,6 +30,9 @@ int main(int argc, char** argv) {
   add_inspect_command(program, exit_code);
   add_plan_command(program, exit_code);
   add_replay_command(program, exit_code);
+  add_pull_command(program, exit_code);
+  add_models_command(program, exit_code);
+  add_remove_command(program, exit_code);
   add_bench_command(program, exit_code);
   try {
     std::vector<std::string> arguments(argv + 1, argv + argc);

@@ -51,7 +51,9 @@ void add_model_argument(CLI::App& app, EngineConfig& config) {
     if (config.model.empty()) config.model = path;
   };
   app.add_option_function<std::string>(
-         "model", take, "A .gguf file, or a directory with config.json and safetensors; nothing: the default model")
+         "model", take,
+         "A .gguf file, a directory with config.json and safetensors, or a name on the Hugging Face Hub "
+         "(ORG/NAME, ORG/NAME:Q4_K_M); nothing: the default model")
       ->type_name("MODEL");
   app.add_option_function<std::string>("--model", take, "The same, as a flag")->type_name("MODEL");
 }
@@ -241,24 +243,6 @@ void tell_chat_sampling(CLI::App& command, const char* when) {
   for (const char* flag : {"--temperature", "--top-p", "--top-k", "--min-p", "--repetition-penalty"}) {
     command.get_option(flag)->default_str(when);
   }
-}
-
-Status resolve_model(EngineConfig& config) {
-  const bool is_default = config.model.empty();
-  if (is_default) config.model = default_model_path();
-  std::error_code error;
-  if (std::filesystem::exists(config.model, error)) return {};
-  if (is_default) {
-    return not_found(
-        "the default model is not there ({}). Get it with ./quickstart.sh or scripts/fetch_model.sh, or name a .gguf "
-        "file "
-        "or a model directory.",
-        config.model);
-  }
-  return not_found(
-      "there is no file or directory \"{}\". MODEL is a .gguf file or a directory with config.json and "
-      "safetensors.",
-      config.model);
 }
 
 int fail(const Status& status) {

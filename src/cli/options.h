@@ -31,10 +31,6 @@ Result<std::string> apply_chat_sampling(const CLI::App& command, const TextSourc
 // Says in `command`'s help that these flags' defaults are those.
 void tell_chat_sampling(CLI::App& command, const char* when);
 
-// Puts the default model in the place of an empty one and checks that the path exists.
-// Errors: not_found, saying how to get it.
-Status resolve_model(EngineConfig& config);
-
 // Prints "quire: <message>" to standard error. Returns kExitError.
 int fail(const Status& status);
 

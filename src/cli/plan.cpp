@@ -6,6 +6,7 @@
 #include "checkpoint/checkpoint.h"
 #include "cli/backend.h"
 #include "cli/commands.h"
+#include "cli/hub_options.h"
 #include "cli/options.h"
 #include "runner/memory_planner.h"
 #include "runner/open_checkpoint.h"
@@ -15,6 +16,7 @@ namespace {
 
 struct PlanOptions {
   EngineConfig engine;
+  HubFlags hub;
   int64_t sequence_tokens = 0;
   bool json = false;
 };
@@ -36,7 +38,7 @@ std::string as_json(const MemoryPlan& plan, int64_t sequence_tokens) {
 }
 
 Status run(PlanOptions& options) {
-  QUIRE_RETURN_IF_ERROR(resolve_model(options.engine));
+  QUIRE_RETURN_IF_ERROR(resolve_model(options.engine, options.hub));
   QUIRE_ASSIGN_OR_RETURN(auto checkpoint, runner::open_checkpoint(options.engine));
   QUIRE_ASSIGN_OR_RETURN(auto backend, make_backend(options.engine));
   QUIRE_ASSIGN_OR_RETURN(const runner::PlannedModel planned,
@@ -47,7 +49,7 @@ Status run(PlanOptions& options) {
     std::printf("%s\n", as_json(planned.memory, length).c_str());
     return {};
   }
-  std::printf("model        %s: %s, %s\n", options.engine.model.c_str(), model.architecture.c_str(),
+  std::printf("model        %s: %s, %s\n", shown_model(options.engine).c_str(), model.architecture.c_str(),
               model.dtype.c_str());
   std::printf("shape        %d layers, hidden %lld, %d heads of %d, %d kv heads, vocabulary %lld, context %lld\n",
               model.num_layers, static_cast<long long>(model.hidden_size), model.num_heads, model.head_dim,
@@ -75,6 +77,7 @@ void add_plan_command(CLI::App& program, int& exit_code) {
   auto options = std::make_shared<PlanOptions>();
   CLI::App* command = program.add_subcommand("plan", "Memory of weights, workspace and KV cache, without loading");
   add_model_argument(*command, options->engine);
+  add_hub_options(*command, options->hub);
   command
       ->add_option("--sequence-tokens", options->sequence_tokens,
                    "How many sequences of this length fit; 0: max-model-len")

@@ -6,7 +6,10 @@
 #include <boost/json.hpp>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/directory_files.h"
+#include "checkpoint/folder_checkpoint.h"
 #include "cli/commands.h"
+#include "cli/hub_options.h"
 #include "cli/json_lines.h"
 #include "cli/options.h"
 #include "runner/open_checkpoint.h"
@@ -19,16 +22,29 @@ namespace json = boost::json;
 
 struct RenderOptions {
   EngineConfig engine;
+  HubFlags hub;
   std::string file;
 };
+
+// A folder's without its weights, which need not be there.
+Result<std::string> model_template(const EngineConfig& config) {
+  if (std::filesystem::is_directory(config.model)) {
+    QUIRE_ASSIGN_OR_RETURN(const auto directory, checkpoint::ModelDirectory::open(config.model));
+    QUIRE_ASSIGN_OR_RETURN(checkpoint::FolderFiles files, checkpoint::read_folder_files(directory));
+    return std::move(files.chat_template);
+  }
+  QUIRE_ASSIGN_OR_RETURN(const auto checkpoint, runner::open_checkpoint(config));
+  return checkpoint->chat_template();
+}
 
 // Of --template, else the model's own.
 Result<std::string> template_source(RenderOptions& options) {
   if (options.file.empty()) {
-    QUIRE_RETURN_IF_ERROR(resolve_model(options.engine));
-    QUIRE_ASSIGN_OR_RETURN(auto checkpoint, runner::open_checkpoint(options.engine));
-    std::string source = checkpoint->chat_template();
-    if (source.empty()) return not_found("{} has no chat template; --template FILE names one", options.engine.model);
+    QUIRE_RETURN_IF_ERROR(resolve_model(options.engine, options.hub, hub::Need::kText));
+    QUIRE_ASSIGN_OR_RETURN(std::string source, model_template(options.engine));
+    if (source.empty()) {
+      return not_found("{} has no chat template; --template FILE names one", shown_model(options.engine));
+    }
     return source;
   }
   // A pipe will do. A directory would read as an empty file.
@@ -57,6 +73,7 @@ void add_render_command(CLI::App& program, int& exit_code) {
   auto options = std::make_shared<RenderOptions>();
   CLI::App* command = program.add_subcommand("render", "A chat template and its variables to text");
   add_model_argument(*command, options->engine);
+  add_hub_options(*command, options->hub);
   command->get_option("model")->description("Whose chat template; nothing: the default model's");
   command->add_option("--template", options->file, "A Jinja template's file, instead of the model's");
   command->footer(

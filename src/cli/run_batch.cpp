@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "cli/backend.h"
 #include "cli/commands.h"
+#include "cli/hub_options.h"
 #include "cli/options.h"
 #include "engine/engine.h"
 #include "server/batch_file.h"
@@ -17,6 +18,7 @@ namespace {
 
 struct RunBatchOptions {
   EngineConfig engine;
+  HubFlags hub;
   server::ServerConfig server;
   server::BatchFileOptions batch;
 };
@@ -24,10 +26,10 @@ struct RunBatchOptions {
 Status run(RunBatchOptions& options) {
   // Before the model is loaded: a wrong file should not cost a minute.
   QUIRE_RETURN_IF_ERROR(server::check_batch_file(options.batch.input));
-  QUIRE_RETURN_IF_ERROR(resolve_model(options.engine));
-  options.server.root_model = std::filesystem::path(options.engine.model).filename().string();
+  QUIRE_RETURN_IF_ERROR(resolve_model(options.engine, options.hub));
+  options.server.root_model = std::filesystem::path(shown_model(options.engine)).filename().string();
   if (options.server.served_model_names.empty()) {
-    options.server.served_model_names = {options.engine.model, options.server.root_model};
+    options.server.served_model_names = {shown_model(options.engine), options.server.root_model};
   }
   options.engine.served_model_name = options.server.served_model_names.front();
   QUIRE_ASSIGN_OR_RETURN(auto executor, make_executor(options.engine));
@@ -56,6 +58,7 @@ void add_run_batch_command(CLI::App& program, int& exit_code) {
   auto options = std::make_shared<RunBatchOptions>();
   CLI::App* command = program.add_subcommand("run-batch", "Answer a file of requests (OpenAI's batch format)");
   add_model_argument(*command, options->engine);
+  add_hub_options(*command, options->hub);
   command
       ->add_option("-i,--input-file", options->batch.input,
                    "JSON lines: {\"custom_id\", \"method\", \"url\", \"body\"}")

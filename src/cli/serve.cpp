@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "cli/commands.h"
+#include "cli/hub_options.h"
 #include "cli/log_format.h"
 #include "cli/log_stats.h"
 #include "cli/options.h"
@@ -69,10 +70,11 @@ std::string address(const ServeOptions& options, const server::Server& server) {
 }
 
 Status run(ServeOptions& options) {
-  const SignalWait signals;
-  ServiceManager service_manager;
   if (options.log_format == "json") log_as_json();
   QUIRE_CHECK(set_log_level(options.log_level));
+  QUIRE_RETURN_IF_ERROR(resolve_models(options));  // before signals are kept back: Ctrl-C ends a download
+  const SignalWait signals;
+  ServiceManager service_manager;
   const auto start = std::chrono::steady_clock::now();
   QUIRE_RETURN_IF_ERROR(complete_serve_options(options));
   options.server.version = QUIRE_VERSION;
@@ -109,6 +111,7 @@ void add_serve_command(CLI::App& program, int& exit_code) {
   auto options = std::make_shared<ServeOptions>();
   CLI::App* command = program.add_subcommand("serve", "OpenAI-compatible HTTP server");
   add_models_argument(*command, *options);
+  add_hub_options(*command, options->hub);
   add_serve_options(*command, *options);
   command->callback([options, &exit_code] { exit_code = exit_code_of(run(*options)); });
 }

@@ -262,7 +262,7 @@ void add_serve_options(CLI::App& command, ServeOptions& options) {
   constexpr const char* kGroup = "Server";
   command
       .add_option("--served-model-name", server.served_model_names,
-                  "Name (or names) in the API; the file's name otherwise")
+                  "Name (or names) in the API; the file's name, or the model's on the Hub, otherwise")
       ->group(kGroup);
   command.add_flag("!--disable-page", server.enable_page, "No chat page at / and no dashboard at /dashboard")
       ->group(kGroup);

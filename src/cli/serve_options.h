@@ -7,18 +7,21 @@
 #include <vector>
 
 #include "base/status.h"
+#include "cli/hub_options.h"
 #include "server/server.h"
 #include "types/engine_config.h"
 
 namespace quire::cli {
 
 struct NamedModel {
-  std::string name;  // empty: --served-model-name, or its file's name
-  std::string path;  // empty: the default model
+  std::string name;           // empty: --served-model-name, or its file's name
+  std::string path;           // empty: the default model
+  std::string hub_name = {};  // "ORG/NAME", where `path` was one until it was resolved
 };
 
 struct ServeOptions {
   EngineConfig engine;             // of every model
+  HubFlags hub;                    // of every one that is named
   std::vector<NamedModel> models;  // none: the default model
   server::ServerConfig server;
   std::string generation_config = "auto";

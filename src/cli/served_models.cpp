@@ -130,7 +130,9 @@ void add_models_argument(CLI::App& command, ServeOptions& options) {
   };
   command
       .add_option_function<std::string>(
-          "model", take, "A .gguf file, or a directory with config.json and safetensors; nothing: the default model")
+          "model", take,
+          "A .gguf file, a directory with config.json and safetensors, or a name on the Hugging Face Hub (ORG/NAME, "
+          "ORG/NAME:Q4_K_M); nothing: the default model")
       ->type_name("MODEL");
   command
       .add_option_function<std::vector<std::string>>(
@@ -157,8 +159,19 @@ void add_models_argument(CLI::App& command, ServeOptions& options) {
       ->capture_default_str();
 }
 
-Result<std::vector<server::ModelSource>> model_sources(ServeOptions& options, Metrics& metrics) {
+Status resolve_models(ServeOptions& options) {
   if (options.models.empty()) options.models.emplace_back();  // the default model
+  for (NamedModel& model : options.models) {
+    EngineConfig config;
+    config.model = model.path;
+    QUIRE_RETURN_IF_ERROR(resolve_model(config, options.hub));
+    model.path = config.model;
+    model.hub_name = config.served_model_name;
+  }
+  return {};
+}
+
+Result<std::vector<server::ModelSource>> model_sources(ServeOptions& options, Metrics& metrics) {
   const bool several = options.models.size() > 1;
   if (several) QUIRE_RETURN_IF_ERROR(check_one_model_flags(options));
   const auto turns = several ? std::make_shared<runner::Turns>() : nullptr;
@@ -167,9 +180,8 @@ Result<std::vector<server::ModelSource>> model_sources(ServeOptions& options, Me
   for (const NamedModel& model : options.models) {
     EngineConfig config = options.engine;
     config.model = model.path;
-    QUIRE_RETURN_IF_ERROR(resolve_model(config));
     server::ModelSource source;
-    source.root = file_name(config.model);
+    source.root = model.hub_name.empty() ? file_name(config.model) : model.hub_name;
     source.names = options.server.served_model_names;
     if (!model.name.empty()) source.names = {model.name};
     if (source.names.empty()) source.names = {source.root};

@@ -18,10 +18,13 @@ NamedModel named_model(std::string_view text);
 
 void add_models_argument(CLI::App& command, ServeOptions& options);
 
+// Puts paths in the place of models' names, downloading what is not there. Errors: those of resolve_model().
+Status resolve_models(ServeOptions& options);
+
 // Where there are several, each is planned here, so that all are known to be good and how much memory each takes:
 //   KV cache of one = (memory of all - its weights and workspace) * memory utilization / models loaded at once
-// Sets in options.server what that takes. The metrics must outlive what is loaded.
-// Errors: invalid_argument (flags that are of one model), not_found, and those of planning.
+// Sets in options.server what that takes. REQUIRES: resolve_models(). The metrics must outlive what is loaded.
+// Errors: invalid_argument (flags that are of one model), and those of planning.
 Result<std::vector<server::ModelSource>> model_sources(ServeOptions& options, Metrics& metrics);
 
 }  // namespace quire::cli

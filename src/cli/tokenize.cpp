@@ -17,6 +17,7 @@ namespace json = boost::json;
 
 struct TokenizeOptions {
   EngineConfig engine;
+  HubFlags hub;
   std::string text;
   bool jsonl = false;
 };
@@ -39,7 +40,7 @@ Status run_jsonl(const text::Tokenizer& tokenizer) {
 }
 
 Status run(TokenizeOptions& options) {
-  QUIRE_ASSIGN_OR_RETURN(auto tokenizer, load_tokenizer(options.engine));
+  QUIRE_ASSIGN_OR_RETURN(auto tokenizer, load_tokenizer(options.engine, options.hub));
   if (options.jsonl) return run_jsonl(*tokenizer);
   if (options.text.empty()) {
     options.text.assign(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
@@ -56,6 +57,7 @@ void add_tokenize_command(CLI::App& program, int& exit_code) {
   auto options = std::make_shared<TokenizeOptions>();
   CLI::App* command = program.add_subcommand("tokenize", "Text to token ids and back");
   add_model_argument(*command, options->engine);
+  add_hub_options(*command, options->hub);
   command->get_option("model")->description(
       "A .gguf file (its vocabulary suffices), a model directory, or a tokenizer.json; nothing: the default model");
   command->add_option("-t,--text", options->text, "The text; without it, standard input");

@@ -9,11 +9,12 @@
 
 namespace quire::cli {
 
-Result<std::unique_ptr<text::Tokenizer>> load_tokenizer(EngineConfig& config) {
-  QUIRE_RETURN_IF_ERROR(resolve_model(config));
+Result<std::unique_ptr<text::Tokenizer>> load_tokenizer(EngineConfig& config, const HubFlags& hub) {
+  QUIRE_RETURN_IF_ERROR(resolve_model(config, hub, hub::Need::kText));
   const std::filesystem::path path = config.model;
+  const bool by_name = !config.served_model_name.empty();  // then the weights may not be there
   const bool tokenizer_directory =
-      std::filesystem::is_directory(path) && !std::filesystem::exists(path / "config.json");
+      std::filesystem::is_directory(path) && (by_name || !std::filesystem::exists(path / "config.json"));
   if (path.extension() == ".json" || path.extension() == ".model" || tokenizer_directory) {
     if (tokenizer_directory && !std::filesystem::exists(path / "tokenizer.json") &&
         !std::filesystem::exists(path / "tokenizer.model")) {

@@ -137,6 +137,24 @@ TEST_F(SafetensorsTest, GivenHuggingFacesCacheLayoutThenLinksToItsBlobsAreFollow
   EXPECT_EQ(value_of<float>(*checkpoint, "b", 0), 8.0f);
 }
 
+TEST_F(SafetensorsTest, GivenAStoreThatTheRepositoriesOfACacheShareThenItsLinksAreFollowedAndNoOthers) {
+  const fs::path snapshot = path() / "models--a--b" / "snapshots" / "0123";
+  const fs::path blobs = path() / "models--a--b" / "blobs";
+  fs::create_directories(snapshot);
+  fs::create_directories(blobs);
+  fs::create_directories(path() / "blobs" / "ab");
+  write_small_directory(snapshot);
+  fs::rename(snapshot / "model.safetensors", path() / "blobs" / "ab" / "abcd");
+  fs::create_symlink("../../blobs/ab/abcd", blobs / "blob");
+  fs::create_symlink("../../blobs/blob", snapshot / "model.safetensors");
+  EXPECT_NE(open(snapshot), nullptr);
+
+  fs::rename(path() / "blobs" / "ab" / "abcd", path() / "elsewhere");
+  fs::remove(blobs / "blob");
+  fs::create_symlink("../../elsewhere", blobs / "blob");
+  EXPECT_EQ(Checkpoint::open(snapshot.string()).status().code(), StatusCode::kDataLoss);
+}
+
 TEST_F(SafetensorsTest, GivenLinksInsideTheDirectoryAndToItThenTheyAreFollowed) {
   fs::create_directory(path() / "model");
   write_small_directory(path() / "model");
