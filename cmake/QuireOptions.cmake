@@ -63,13 +63,14 @@ endif()
 # -Wrestrict of g++ 12 finds overlaps in the strings of the standard library that are none (GCC bug 105329).
 # Results must not depend on how the compiler contracts or reorders sums: kernels say FMA where they mean it.
 add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow;-Wnon-virtual-dtor;-Woverloaded-virtual;-Wno-missing-field-initializers;-Wno-restrict;-ffp-contract=off;-fno-math-errno>")
-# Files are named as a reader of the repository knows them, in logs and in assertions.
-add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=>"
-                    "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=>")
-if(QUIRE_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # It takes the sources of a unit for headers, whose types must not have members from unnamed namespaces.
-  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
-endif()
+# Files are named as a reader of the repository knows them, in logs and in assertions; ccache gives the compiler their
+# names as seen from the build folder.
+file(RELATIVE_PATH source_from_build ${CMAKE_BINARY_DIR} ${CMAKE_SOURCE_DIR})
+foreach(folder ${CMAKE_SOURCE_DIR} ${source_from_build})
+  string(REGEX REPLACE "/$" "" folder ${folder})
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-ffile-prefix-map=${folder}/=>"
+                      "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-ffile-prefix-map=${folder}/=>")
+endforeach()
 if(QUIRE_WERROR)
   add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-Werror>" "$<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>")
 endif()
