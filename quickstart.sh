@@ -15,15 +15,26 @@ prompt=${1:-"What is the capital of France, and what is it known for?"}
 
 open_log quickstart.log
 scripts/setup.sh
-# For this machine: kernels of cards take longer to compile than all the rest.
+# The model comes while the build keeps the processor busy.
+scripts/fetch_model.sh >build/model.log 2>&1 &
+fetching=$!
+trap 'kill "$fetching" 2>/dev/null || true' EXIT
+wait_for_model() {
+  wait "$fetching" || {
+    cat build/model.log
+    return 1
+  }
+}
+# For this machine alone, and the program alone: kernels of cards take longer to compile than all the rest.
 cuda=(-DQUIRE_CUDA=OFF)
 capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d . || true)
 if [[ $capability =~ ^[0-9]+$ ]]; then
   cuda=(-DQUIRE_CUDA=AUTO "-DQUIRE_CUDA_ARCHITECTURES=${capability/#90/90a}-real")
 fi
-step "configuring" cmake --preset release "${cuda[@]}"
+step "configuring" cmake --preset release -DQUIRE_ISAS=native -DQUIRE_UNITY=ON -DQUIRE_BUILD_TESTS=OFF \
+  -DQUIRE_BUILD_BENCHMARKS=OFF -DQUIRE_BUILD_EXAMPLES=OFF "${cuda[@]}"
 step "building quire (a few minutes the first time)" cmake --build --preset release --target quire
-step "fetching the default model" scripts/fetch_model.sh
+step "fetching the default model" wait_for_model
 quire=$quire_root/build/release/src/cli/quire
 
 say "the answer to: $prompt"

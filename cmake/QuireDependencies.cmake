@@ -45,17 +45,46 @@ file(GLOB xgrammar_sources ${xgrammar_source}/cpp/*.cc ${xgrammar_source}/cpp/su
 if(NOT xgrammar_sources)
   message(FATAL_ERROR "No xgrammar in '${xgrammar_source}': leave QUIRE_XGRAMMAR_SOURCE empty, or name its unpacked source package.")
 endif()
-add_library(dep_xgrammar STATIC ${xgrammar_sources})
-target_include_directories(dep_xgrammar SYSTEM PUBLIC ${xgrammar_source}/include ${xgrammar_source}/3rdparty/dlpack/include
-                           PRIVATE ${xgrammar_source}/3rdparty/picojson)
-target_compile_definitions(dep_xgrammar PUBLIC XGRAMMAR_ENABLE_CPPTRACE=0 XGRAMMAR_ENABLE_INTERNAL_CHECK=0 XGRAMMAR_LOG_CUSTOMIZE=1)
-target_compile_options(dep_xgrammar PRIVATE -w -ffile-prefix-map=${xgrammar_source}/=)
-target_compile_options(dep_xgrammar PRIVATE $<$<CONFIG:Release>:-O2>)
-target_link_libraries(dep_xgrammar PUBLIC Threads::Threads)
-if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-  # In C++20 its vectors' members are constexpr, and clang wants their types whole where xgrammar has only named them.
-  set_target_properties(dep_xgrammar PROPERTIES CXX_STANDARD 17)
+# It is kept beside its sources, once compiled, for the next build with the same compiler and options.
+set(xgrammar_archive "")
+if(NOT QUIRE_XGRAMMAR_SOURCE)
+  string(TOUPPER "${CMAKE_BUILD_TYPE}" config)
+  get_directory_property(options COMPILE_OPTIONS)
+  list(FILTER options EXCLUDE REGEX Werror)  # its warnings are off
+  file(SHA256 ${CMAKE_CURRENT_LIST_FILE} recipe)
+  string(REPLACE "${CMAKE_SOURCE_DIR}" "" made_with
+         "${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION} ${CMAKE_SYSTEM_PROCESSOR} ${CMAKE_CXX_FLAGS} ${CMAKE_CXX_FLAGS_${config}} ${CMAKE_BUILD_TYPE} ${options} ${recipe}")
+  string(SHA256 made_with "${made_with}")
+  string(SUBSTRING ${made_with} 0 12 made_with)
+  get_filename_component(name ${xgrammar_source} NAME)
+  get_filename_component(cache ${xgrammar_source}/../../archives ABSOLUTE)
+  set(xgrammar_archive ${cache}/${name}-${made_with}.a)
 endif()
+if(xgrammar_archive AND EXISTS ${xgrammar_archive})
+  message(STATUS "xgrammar: compiled before, ${xgrammar_archive}")
+  add_library(dep_xgrammar STATIC IMPORTED GLOBAL)
+  set_target_properties(dep_xgrammar PROPERTIES IMPORTED_LOCATION ${xgrammar_archive})
+  set(kind INTERFACE)
+else()
+  # Few and large units: its headers take longest.
+  quire_units(xgrammar_units NAME dep_xgrammar FROM ${xgrammar_source} SOURCES ${xgrammar_sources} BYTES 400000)
+  add_library(dep_xgrammar STATIC ${xgrammar_units})
+  set(kind PUBLIC)
+  target_include_directories(dep_xgrammar PRIVATE ${xgrammar_source}/3rdparty/picojson ${xgrammar_source})
+  target_compile_options(dep_xgrammar PRIVATE -w -ffile-prefix-map=${xgrammar_source}/= $<$<CONFIG:Release>:-O2>)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    # In C++20 its vectors' members are constexpr, and clang wants their types whole where xgrammar has only named them.
+    set_target_properties(dep_xgrammar PROPERTIES CXX_STANDARD 17)
+  endif()
+  if(xgrammar_archive)
+    add_custom_command(TARGET dep_xgrammar POST_BUILD VERBATIM
+      COMMAND ${CMAKE_COMMAND} -DARCHIVE=$<TARGET_FILE:dep_xgrammar> -DKEPT=${xgrammar_archive}
+              -P ${CMAKE_CURRENT_LIST_DIR}/KeepArchive.cmake)
+  endif()
+endif()
+target_include_directories(dep_xgrammar SYSTEM ${kind} ${xgrammar_source}/include ${xgrammar_source}/3rdparty/dlpack/include)
+target_compile_definitions(dep_xgrammar ${kind} XGRAMMAR_ENABLE_CPPTRACE=0 XGRAMMAR_ENABLE_INTERNAL_CHECK=0 XGRAMMAR_LOG_CUSTOMIZE=1)
+target_link_libraries(dep_xgrammar ${kind} Threads::Threads)
 
 # FlashInfer's headers, and those of CUTLASS that come with them: quire_flashinfer_includes, empty without.
 set(QUIRE_FLASHINFER_SOURCE "" CACHE PATH "FlashInfer's unpacked wheel; empty: what scripts/fetch_sources.sh fetches")

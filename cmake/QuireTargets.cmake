@@ -1,5 +1,54 @@
 # One static library a folder, one test program a folder: the sources are whatever lies there.
 
+# quire_units(out NAME units-of-a-library FROM folder SOURCES ... [BYTES n])  ->  what to compile for these sources. With
+# QUIRE_UNITY some units that include several of them each: most of a source's time goes into headers, which a unit reads
+# once. So a name in an unnamed namespace stands for one thing in a folder. Units name their sources as seen from FROM,
+# an include folder of the target, so that a compiler cache knows them again in another checkout.
+function(quire_units out)
+  cmake_parse_arguments(ARG "" "NAME;FROM;BYTES" "SOURCES" ${ARGN})
+  list(LENGTH ARG_SOURCES count)
+  if(NOT QUIRE_UNITY OR count LESS 2)
+    set(${out} ${ARG_SOURCES} PARENT_SCOPE)
+    return()
+  endif()
+  if(NOT ARG_BYTES)
+    set(ARG_BYTES 130000)  # some tens of seconds of a compiler: enough of them for every core
+  endif()
+  set(units "")
+  set(number 0)
+  set(bytes 0)
+  set(text "")
+  foreach(source ${ARG_SOURCES})
+    file(SIZE ${source} size)
+    if(text AND bytes GREATER 0)
+      math(EXPR together "${bytes} + ${size}")
+      if(together GREATER ARG_BYTES)
+        list(APPEND units ${number})
+        set(text_${number} "${text}")
+        math(EXPR number "${number} + 1")
+        set(bytes 0)
+        set(text "")
+      endif()
+    endif()
+    file(RELATIVE_PATH name ${ARG_FROM} ${source})
+    string(APPEND text "#include \"${name}\"\n")
+    math(EXPR bytes "${bytes} + ${size}")
+  endforeach()
+  list(APPEND units ${number})
+  set(text_${number} "${text}")
+  set(files "")
+  foreach(unit ${units})
+    set(file ${CMAKE_BINARY_DIR}/units/${ARG_NAME}_${unit}.cpp)
+    file(CONFIGURE OUTPUT ${file} CONTENT "${text_${unit}}" @ONLY)  # leaves a file as it is that would not change
+    list(APPEND files ${file})
+  endforeach()
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # It takes the sources of a unit for headers, whose types must not have members from unnamed namespaces.
+    set_source_files_properties(${files} PROPERTIES COMPILE_OPTIONS -Wno-subobject-linkage)
+  endif()
+  set(${out} ${files} PARENT_SCOPE)
+endfunction()
+
 # quire_library(ops/cpu DEPS quire_ops ... [EXCLUDE regex])  ->  target quire_ops_cpu
 function(quire_library folder)
   cmake_parse_arguments(ARG "" "EXCLUDE" "DEPS" ${ARGN})
@@ -10,7 +59,8 @@ function(quire_library folder)
     list(FILTER sources EXCLUDE REGEX ${ARG_EXCLUDE})
   endif()
   if(sources)
-    add_library(${target} STATIC ${sources})
+    quire_units(units NAME ${target} FROM ${CMAKE_SOURCE_DIR}/src SOURCES ${sources})
+    add_library(${target} STATIC ${units})
     target_include_directories(${target} PUBLIC ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
     target_link_libraries(${target} PUBLIC ${ARG_DEPS})
   else()  # headers only
@@ -20,37 +70,62 @@ function(quire_library folder)
   endif()
 endfunction()
 
-# What a compiler may spend on code that is run once: at -O3 the tests' own sources would take it a third longer, and
-# what they run is in the libraries.
+# What a compiler may spend on code that is run once, as that of tests and of command lines: at -O3 it would take a third
+# longer, and what it calls is in the libraries.
 function(quire_compile_quickly target)
   target_compile_options(${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
 endfunction()
 
+# quire_test_suites(test_kv PREFIX kv. [CONTAINS cuda] [CASES 100] [TIMEOUT 600])  ->  a test of ctest for each suite of
+# the program: a process for each case would spend its time on starting. Suites of more cases than CASES are cut, so that
+# every core has work to the end. CONTAINS: only cases with this in their name.
+function(quire_test_suites target)
+  cmake_parse_arguments(ARG "" "PREFIX;CONTAINS;CASES;TIMEOUT" "" ${ARGN})
+  if(NOT ARG_CASES)
+    set(ARG_CASES 150)
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 600)
+  endif()
+  set(tests ${CMAKE_CURRENT_BINARY_DIR}/${target}_suites.cmake)
+  set(script ${CMAKE_SOURCE_DIR}/cmake/ListSuites.cmake)
+  add_custom_command(TARGET ${target} POST_BUILD BYPRODUCTS ${tests}
+    COMMAND ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:${target}> -DPREFIX=${ARG_PREFIX} "-DCONTAINS=${ARG_CONTAINS}"
+            -DCASES=${ARG_CASES} -DTIMEOUT=${ARG_TIMEOUT} -DSKIPPED=${CMAKE_BINARY_DIR}/skipped -DOUTPUT=${tests} -P ${script}
+    VERBATIM)
+  set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS ${script})
+  # Before the program is built there is nothing to list.
+  file(CONFIGURE OUTPUT ${tests}.in CONTENT "if(EXISTS \"${tests}\")\n  include(\"${tests}\")\nelse()\n  add_test(${target}_NOT_BUILT ${target}_NOT_BUILT)\nendif()\n" @ONLY)
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${tests}.in)
+endfunction()
+
 # quire_test(kv DEPS quire_kv)  ->  program test_kv from tests/kv/*_test.cpp (and helpers *.cpp beside them)
 # With CARDS the sources are objects by themselves, test_kv_objects: another program links them with another card.
+# APART: sources that are compiled by themselves, for names that others of the folder have too.
 function(quire_test folder)
-  cmake_parse_arguments(ARG "CARDS" "TIMEOUT" "DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "CARDS" "" "DEPS;APART" ${ARGN})
   string(REPLACE "/" "_" name ${folder})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${folder}/*.cpp)
   if(NOT sources)
     return()
   endif()
-  if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 300)
-  endif()
+  set(apart ${ARG_APART})
+  list(TRANSFORM apart PREPEND ${CMAKE_SOURCE_DIR}/tests/${folder}/)
+  list(REMOVE_ITEM sources ${apart} "")
+  quire_units(units NAME test_${name} FROM ${CMAKE_SOURCE_DIR} SOURCES ${sources})
+  list(APPEND units ${apart})
   set(compiled test_${name})
   if(ARG_CARDS)
     set(compiled test_${name}_objects)
-    add_library(${compiled} OBJECT ${sources})
+    add_library(${compiled} OBJECT ${units})
     add_executable(test_${name} ${CMAKE_SOURCE_DIR}/tests/cards/card.cpp)
     target_link_libraries(test_${name} PRIVATE ${compiled})
   else()
-    add_executable(test_${name} ${sources})
+    add_executable(test_${name} ${units})
   endif()
   target_include_directories(${compiled} PUBLIC ${CMAKE_SOURCE_DIR})
   target_compile_definitions(${compiled} PRIVATE QUIRE_TEST_DATA="${QUIRE_TEST_DATA}")
-  target_link_libraries(${compiled} PUBLIC ${ARG_DEPS} GTest::gmock_main)
+  target_link_libraries(${compiled} PUBLIC ${ARG_DEPS} quire_test_main)
   quire_compile_quickly(${compiled})
-  gtest_discover_tests(test_${name} TEST_PREFIX "${name}." DISCOVERY_TIMEOUT 60
-                       PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+  quire_test_suites(test_${name} PREFIX ${name}.)
 endfunction()

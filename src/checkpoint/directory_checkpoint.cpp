@@ -19,7 +19,7 @@ namespace json = boost::json;
 
 constexpr std::string_view kSingleFile = "model.safetensors";
 constexpr std::string_view kIndexFile = "model.safetensors.index.json";
-constexpr size_t kMostTensors = 1'000'000;  // of all shards together
+constexpr size_t kMostShardEntries = 1'000'000;  // of all shards together
 
 // One safetensors file and the memory that its views show.
 struct Shard {
@@ -88,8 +88,8 @@ Result<ShardMap> read_weight_map(const json::object& index) {
                                                                                                 ? described(*value)
                                                                                                 : "empty");
   }
-  if (map->size() > kMostTensors) {
-    return data_loss("weight_map has {} entries, expected at most {}", map->size(), kMostTensors);
+  if (map->size() > kMostShardEntries) {
+    return data_loss("weight_map has {} entries, expected at most {}", map->size(), kMostShardEntries);
   }
   ShardMap shards;
   for (const auto& [tensor, shard] : *map) {

@@ -11,13 +11,13 @@ namespace {
 // GGUF's own bound.
 constexpr size_t kMostKeyBytes = 65535;
 
-std::string described(const GgufValue& value) {
+std::string kind_of(const GgufValue& value) {
   if (value.type != GgufValueType::kArray) return std::string(name(value.type));
   return fmt::format("array of {} {}", value.count, name(value.element_type));
 }
 
 Status wrong_type(std::string_view key, const GgufValue& found, std::string_view expected) {
-  return data_loss("metadata {}: found {}, expected {}", in_quotes(key), described(found), expected);
+  return data_loss("metadata {}: found {}, expected {}", in_quotes(key), kind_of(found), expected);
 }
 
 Result<GgufValueType> read_value_type(ByteReader& reader, std::string_view what) {

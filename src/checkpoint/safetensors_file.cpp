@@ -81,7 +81,7 @@ Result<Shape> read_shape(const json::object& from) {
   return shape;
 }
 
-Result<uint64_t> tensor_bytes(DType dtype, const Shape& shape) {
+Result<uint64_t> bytes_of_tensor(DType dtype, const Shape& shape) {
   uint64_t bytes = static_cast<uint64_t>(info(dtype).block_bytes);
   bool empty = false;
   for (int i = 0; i < shape.rank(); ++i) {
@@ -119,7 +119,7 @@ Status read_entry(const json::value& value, uint64_t data_bytes, Entry& entry) {
   QUIRE_ASSIGN_OR_RETURN(entry.dtype, read_dtype(*object));
   QUIRE_ASSIGN_OR_RETURN(entry.shape, read_shape(*object));
   QUIRE_RETURN_IF_ERROR(read_offsets(*object, entry));
-  QUIRE_ASSIGN_OR_RETURN(const uint64_t expected, tensor_bytes(entry.dtype, entry.shape));
+  QUIRE_ASSIGN_OR_RETURN(const uint64_t expected, bytes_of_tensor(entry.dtype, entry.shape));
   if (entry.end - entry.begin != expected) {
     return data_loss("data_offsets [{}, {}] hold {} bytes, but shape {} as {} has {}", entry.begin, entry.end,
                      entry.end - entry.begin, entry.shape.to_string(), name(entry.dtype), expected);

@@ -25,7 +25,7 @@ constexpr const char* kNoSpeculation = "speculative decoding is not built yet";
 constexpr const char* kNoState = "models with a recurrent state are not built yet";
 constexpr const char* kNoPooling = "embeddings, scores and other poolings are not built yet; models generate text";
 constexpr const char* kNoPlugins = "code of others is never loaded";
-constexpr const char* kNoDownload = "models are not fetched from the Hub by this build: name a file or a folder";
+constexpr const char* kOneRevision = "a tokenizer comes from the model's own repository at --revision, or from a path";
 constexpr const char* kNoOffload =
     "weights stay where the device reads them; take a smaller format (--quantization) or a smaller model";
 constexpr const char* kNoTransfer = "caches are not sent to other servers; prompts are computed where answers are";
@@ -49,9 +49,8 @@ constexpr VllmArgument kArguments[] = {
     {"--hf-config-path", kValue, kRefused, "", kOverrides},
     {"--allowed-local-media-path", kValue, kRefused, "", kNoMedia},
     {"--allowed-media-domains", kValues, kRefused, "", kNoMedia},
-    {"--revision", kValue, kRefused, "", kNoDownload},
     {"--code-revision", kValue, kTaken, "*", "no code of a checkpoint is ever run, of whichever revision"},
-    {"--tokenizer-revision", kValue, kRefused, "", kNoDownload},
+    {"--tokenizer-revision", kValue, kRefused, "", kOneRevision},
     {"--quantization-config", kValue, kRefused, "{}", "how weights are rounded is --quantization's to say"},
     {"--allow-deprecated-quantization", kFlag, kTaken, "*", "no format that is read here is deprecated"},
     {"--enable-return-routed-experts", kFlag, kRefused, "no", "which experts computed a token is not told"},
@@ -69,7 +68,6 @@ constexpr VllmArgument kArguments[] = {
     {"--enable-prompt-embeds", kFlag, kRefused, "no", "prompts are texts or token ids; embeddings are not taken"},
     {"--config-format", kValue, kRefused, "auto|hf",
      "a model is a folder with config.json, or a GGUF file; Mistral's params.json is not read"},
-    {"--hf-token", kValue, kRefused, "", kNoDownload},
     {"--hf-overrides", kValue, kRefused, "{}", kOverrides},
     {"--model-class-overrides", kValue, kRefused, "{}", kOverrides},
     {"--pooler-config,--override-pooler-config", kValue, kRefused, "{}", kNoPooling},
@@ -88,7 +86,6 @@ constexpr VllmArgument kArguments[] = {
      "templates are rendered and prompts tokenized by two threads of the server"},
 
     // ---- loading ----
-    {"--download-dir", kValue, kRefused, "", kNoDownload},
     {"--safetensors-load-strategy", kValue, kRefused, "auto|lazy",
      "safetensors files are mapped and read where weights are packed (lazy); others are not built"},
     {"--safetensors-prefetch-num-threads", kValue, kRefused, "", "files are mapped, not read ahead"},

@@ -9,7 +9,7 @@ namespace quire::grammar {
 
 namespace {
 
-constexpr size_t kWordBits = 32;
+constexpr size_t kMaskWordBits = 32;
 
 class Walker {
  public:
@@ -27,7 +27,7 @@ class Walker {
     if (!state.allowed(mask_)) std::ranges::fill(mask_, ~uint32_t{0});
     TokenId id = draw(step);
     while (id >= 0 && !state.accept(id)) {
-      mask_[static_cast<size_t>(id) / kWordBits] &= ~(uint32_t{1} << (static_cast<size_t>(id) % kWordBits));
+      mask_[static_cast<size_t>(id) / kMaskWordBits] &= ~(uint32_t{1} << (static_cast<size_t>(id) % kMaskWordBits));
       id = draw(step);
     }
     return id;
@@ -36,7 +36,7 @@ class Walker {
  private:
   TokenId draw(int32_t step) {
     const auto is_allowed = [&](TokenId id) {
-      return (mask_[static_cast<size_t>(id) / kWordBits] >> (static_cast<size_t>(id) % kWordBits) & 1) != 0;
+      return (mask_[static_cast<size_t>(id) / kMaskWordBits] >> (static_cast<size_t>(id) % kMaskWordBits) & 1) != 0;
     };
     for (const TokenId id : vocabulary_.end_ids()) {
       if (is_allowed(id) && chance(step < 60 ? 0.4 : 0.95)) return id;

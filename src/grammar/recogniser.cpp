@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kMostWays = 1000;
 constexpr size_t kMostVisits = 20000;
 constexpr int64_t kWorkPerCharacter = 2000;
-constexpr int32_t kMostLevels = 15000;
+constexpr int32_t kMostDepth = 15000;
 constexpr int64_t kMostExcluded = 1 << 20;
 constexpr int64_t kNever = int64_t{1} << 40;  // more characters than any token has
 
@@ -71,7 +71,7 @@ void Recogniser::add(Way way) {
 }
 
 void Recogniser::enter(int32_t index, const FramePtr& then, bool behind_loose) {
-  if (level_ >= kMostLevels) lost_ = true;
+  if (level_ >= kMostDepth) lost_ = true;
   if (lost_) return;
   ++level_;
   enter_node(index, then, behind_loose);

@@ -9,11 +9,11 @@ namespace quire::grammar {
 namespace {
 
 constexpr size_t kMostTables = 64;
-constexpr size_t kWordBits = 32;
+constexpr size_t kBitsOfWord = 32;
 
 void set_bits(std::span<const TokenId> ids, std::span<uint32_t> bits) {
   for (const TokenId id : ids)
-    bits[static_cast<size_t>(id) / kWordBits] |= uint32_t{1} << (static_cast<size_t>(id) % kWordBits);
+    bits[static_cast<size_t>(id) / kBitsOfWord] |= uint32_t{1} << (static_cast<size_t>(id) % kBitsOfWord);
 }
 
 bool continues(char byte) {

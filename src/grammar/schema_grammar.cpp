@@ -394,11 +394,11 @@ class SchemaGrammar {
 
   // Characters of a JSON string, each spelled in one way, that are none of these names.
   std::string not_one_of(const std::vector<std::string>& names) {
-    struct Node {
+    struct Letter {
       std::map<char32_t, size_t> next;
       bool is_name = false;
     };
-    std::vector<Node> trie(1);
+    std::vector<Letter> trie(1);
     for (const std::string& name : names) {
       size_t at = 0;
       for (size_t i = 0; i < name.size();) {

@@ -33,7 +33,7 @@ json::object grammar(std::string ebnf) {
   return {{"type", "grammar"}, {"grammar", "root ::= " + std::move(ebnf)}};
 }
 
-int64_t count_or(const json::object& schema, std::string_view name, int64_t otherwise) {
+int64_t number_or(const json::object& schema, std::string_view name, int64_t otherwise) {
   const json::value* value = schema.if_contains(name);
   return value == nullptr ? otherwise : value->to_number<int64_t>();
 }
@@ -129,10 +129,10 @@ class Arguments {
     json::array ways;
     for (const json::value& value : values) {
       const std::string text = value.is_string() ? std::string(value.get_string()) : json_text(value);
-      constexpr std::string_view kBlank = " \n\t\r";
+      constexpr std::string_view kSpace = " \n\t\r";
       const bool is_plain = text.find(format_.value_end) == std::string::npos &&
-                            (text.empty() || (kBlank.find(text.front()) == std::string_view::npos &&
-                                              kBlank.find(text.back()) == std::string_view::npos));
+                            (text.empty() || (kSpace.find(text.front()) == std::string_view::npos &&
+                                              kSpace.find(text.back()) == std::string_view::npos));
       if (!is_plain) return invalid_argument("a listed value with blanks around it, or with a mark of the format");
       ways.push_back(json::object{{"type", "const_string"}, {"value", text}});
     }
@@ -149,8 +149,8 @@ class Arguments {
       return element(name, grammar(regex.without(left_out()).ebnf(Spelling::kText)));
     }
     if (!schema.contains("minLength") && !schema.contains("maxLength")) return element(name, any_text(format_));
-    const int64_t least = count_or(schema, "minLength", 0);
-    const int64_t most = count_or(schema, "maxLength", -1);
+    const int64_t least = number_or(schema, "minLength", 0);
+    const int64_t most = number_or(schema, "maxLength", -1);
     if (most == 0) return element(name, grammar("\"\""));
     const std::string set = ebnf_of(left_out().complement(), Spelling::kText);
     return element(

@@ -50,7 +50,7 @@ namespace {
 
 // 2. The parameters.
 
-nn::AttentionConfig attention_config(const ModelConfig& config, int32_t layer) {
+nn::AttentionConfig gpt2_attention(const ModelConfig& config, int32_t layer) {
   const double scale = config.attention_scale / (config.scale_by_inverse_layer ? layer + 1 : 1);
   return {.hidden_size = config.hidden_size,
           .num_heads = config.num_heads,
@@ -59,15 +59,15 @@ nn::AttentionConfig attention_config(const ModelConfig& config, int32_t layer) {
           .scale = static_cast<float>(scale)};
 }
 
-struct Layer {
+struct Gpt2Layer {
   nn::LayerNorm attention_norm;
   nn::Attention attention;
   nn::LayerNorm mlp_norm;
   nn::PlainMlp mlp;
 
-  Layer(nn::Loader& loader, const std::string& prefix, const ModelConfig& config, int32_t index)
+  Gpt2Layer(nn::Loader& loader, const std::string& prefix, const ModelConfig& config, int32_t index)
       : attention_norm(loader, prefix + "ln_1", config.hidden_size, config.norm_eps),
-        attention(loader, prefix + "attn", attention_config(config, index),
+        attention(loader, prefix + "attn", gpt2_attention(config, index),
                   {projection(config, prefix + "attn.c_attn", 3 * config.hidden_size)},
                   projection(config, prefix + "attn.c_proj", config.hidden_size)),
         mlp_norm(loader, prefix + "ln_2", config.hidden_size, config.norm_eps),
@@ -104,7 +104,7 @@ class Gpt2 final : public Model {
 
   int64_t workspace_floats(int64_t num_tokens) const override {
     const int64_t row = nn::Workspace::rounded(num_tokens * config_.hidden_size);
-    return 3 * row + std::max(nn::Attention::workspace_floats(attention_config(config_, 0), num_tokens),
+    return 3 * row + std::max(nn::Attention::workspace_floats(gpt2_attention(config_, 0), num_tokens),
                               layers_.front().mlp.workspace_floats(num_tokens));
   }
 
@@ -116,7 +116,7 @@ class Gpt2 final : public Model {
     tokens_(backend, batch.token_ids, n, hidden);
     positions_(backend, batch.positions, n, delta);
     for (size_t i = 0; i < layers_.size(); ++i) {
-      const Layer& layer = layers_[i];
+      const Gpt2Layer& layer = layers_[i];
       layer.attention_norm(backend, hidden, delta, n, normed);
       layer.attention(backend, batch, batch.layers[i], no_rotary_, normed, delta, workspace);
       layer.mlp_norm(backend, hidden, delta, n, normed);
@@ -135,7 +135,7 @@ class Gpt2 final : public Model {
   ModelConfig config_;
   nn::Embedding tokens_;
   nn::Embedding positions_;
-  std::vector<Layer> layers_;
+  std::vector<Gpt2Layer> layers_;
   nn::LayerNorm norm_;
   nn::Linear head_;
   nn::Rotary no_rotary_;

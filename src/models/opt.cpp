@@ -69,13 +69,13 @@ nn::LayerNorm layer_norm(nn::Loader& loader, const std::string& name, const Mode
   return {loader, name, config.hidden_size, kNormEps, config.norm_parameters};
 }
 
-struct Layer {
+struct OptLayer {
   nn::Attention attention;
   nn::LayerNorm attention_norm;
   nn::PlainMlp mlp;
   nn::LayerNorm mlp_norm;
 
-  Layer(nn::Loader& loader, const std::string& prefix, const ModelConfig& config)
+  OptLayer(nn::Loader& loader, const std::string& prefix, const ModelConfig& config)
       : attention(loader, prefix + "self_attn", opt_attention(config)),
         attention_norm(layer_norm(loader, prefix + "self_attn_layer_norm", config)),
         mlp(loader, {prefix + "fc1", config.intermediate_size, config.mlp_bias},
@@ -124,7 +124,7 @@ class Opt final : public Model {
     positions_(backend, batch.positions, n, delta);
     if (config_.norm_before) {
       for (size_t i = 0; i < layers_.size(); ++i) {
-        const Layer& layer = layers_[i];
+        const OptLayer& layer = layers_[i];
         layer.attention_norm(backend, hidden, delta, n, normed);
         layer.attention(backend, batch, batch.layers[i], no_rotary_, normed, delta, workspace);
         layer.mlp_norm(backend, hidden, delta, n, normed);
@@ -136,7 +136,7 @@ class Opt final : public Model {
       }
     } else {
       for (size_t i = 0; i < layers_.size(); ++i) {
-        const Layer& layer = layers_[i];
+        const OptLayer& layer = layers_[i];
         if (i == 0) add(backend, hidden, delta, n);
         layer.attention(backend, batch, batch.layers[i], no_rotary_, hidden, delta, workspace);
         layer.attention_norm(backend, hidden, delta, n, normed);
@@ -182,7 +182,7 @@ class Opt final : public Model {
   nn::Embedding tokens_;
   nn::Embedding positions_;
   nn::Linear project_in_;
-  std::vector<Layer> layers_;
+  std::vector<OptLayer> layers_;
   nn::LayerNorm norm_;
   nn::Linear project_out_;
   nn::Linear head_;

@@ -11,11 +11,11 @@
 namespace quire::ops {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNever = -std::numeric_limits<float>::infinity();  // the logit of what may not be said
 
 float edited(float logit, const LogitEdit& edit) {
-  if (edit.bias == -kInfinity) logit = -kInfinity;
-  if (edit.bias != 0 && edit.bias != -kInfinity) logit += edit.bias;
+  if (edit.bias == kNever) logit = kNever;
+  if (edit.bias != 0 && edit.bias != kNever) logit += edit.bias;
   const float repeated = logit > 0 ? logit / edit.repetition : logit * edit.repetition;
   logit = std::isfinite(logit) ? std::min(repeated, std::numeric_limits<float>::max()) : repeated;
   logit -= edit.frequency;
@@ -47,7 +47,7 @@ void edit_logits(const float* in, int64_t size, const LogitEdit* edits, int32_t 
                  float* out) {
   for (int64_t i = 0; i < size; ++i) {
     const bool allowed = mask == nullptr || (mask[i / 32] >> (i % 32) & 1u) != 0;
-    out[i] = allowed ? in[i] : -kInfinity;
+    out[i] = allowed ? in[i] : kNever;
   }
   for (int32_t i = 0; i < num_edits; ++i) out[edits[i].token] = edited(out[edits[i].token], edits[i]);
 }

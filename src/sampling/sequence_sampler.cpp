@@ -18,7 +18,7 @@
 namespace quire::sampling {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNever = -std::numeric_limits<float>::infinity();  // the logit of what may not be said
 constexpr float kGreedyTemperature = 1e-5f;
 
 // Cuts candidates, in falling order of weight, to the fewest that reach top_p of `total`. Returns
@@ -44,10 +44,10 @@ bool allows(std::span<const uint32_t> mask, TokenId id) {
 void ban_unset(uint32_t word, std::span<float> logits) {
   if (word == std::numeric_limits<uint32_t>::max()) return;
   if (word == 0) {
-    std::ranges::fill(logits, -kInfinity);
+    std::ranges::fill(logits, kNever);
     return;
   }
-  for (size_t bit = 0; bit < logits.size(); ++bit) logits[bit] = (word >> bit & 1) != 0 ? logits[bit] : -kInfinity;
+  for (size_t bit = 0; bit < logits.size(); ++bit) logits[bit] = (word >> bit & 1) != 0 ? logits[bit] : kNever;
 }
 
 // Clamped; those of one token add up.
@@ -158,7 +158,7 @@ void SequenceSampler::keep_allowed(std::span<float> logits, SamplingScratch& scr
   for (TokenId id : *params_->allowed_token_ids) {
     scratch.allowed_logits.push_back(in_vocabulary(id) ? logits[static_cast<size_t>(id)] : 0.0f);
   }
-  std::fill(logits.begin(), logits.end(), -kInfinity);
+  std::fill(logits.begin(), logits.end(), kNever);
   for (size_t i = 0; i < scratch.allowed_logits.size(); ++i) {
     const TokenId id = (*params_->allowed_token_ids)[i];
     if (in_vocabulary(id)) logits[static_cast<size_t>(id)] = scratch.allowed_logits[i];
@@ -216,7 +216,7 @@ void SequenceSampler::process(std::span<float> logits, SamplingScratch& scratch)
   const bool may_go_on = !constraint_ || keep_constrained(logits, scratch);
   if (params_->allowed_token_ids) keep_allowed(logits, scratch);
   list_banned(num_sampled_, may_go_on, scratch.banned);
-  for (const TokenId id : scratch.banned) logits[static_cast<size_t>(id)] = -kInfinity;
+  for (const TokenId id : scratch.banned) logits[static_cast<size_t>(id)] = kNever;
   for (const auto& [id, bias] : biases_) logits[static_cast<size_t>(id)] += bias;
   if (penalises_) apply_penalties(logits);
 }
@@ -350,7 +350,7 @@ Result<SequenceSampler::Choice> SequenceSampler::choose_accepted(std::span<float
     QUIRE_ASSIGN_OR_RETURN(const Choice choice, choose(logits, scratch));
     if (accepts(choice.id)) return choice;
     QUIRE_RETURN_IF_ERROR(constraint_->trouble());
-    left[static_cast<size_t>(choice.id)] = -kInfinity;
+    left[static_cast<size_t>(choice.id)] = kNever;
     if (overwritten) std::ranges::copy(left, logits.begin());
   }
   return internal_error("{} tokens that were allowed break the form of the answer", kMostRefused);
@@ -424,7 +424,7 @@ bool SequenceSampler::add_edits(int64_t ahead, std::vector<ops::LogitEdit>& edit
   const auto first_other = static_cast<std::ptrdiff_t>(edits.size());
   const bool may_go_on = made_ != Mask::kSome || leaves_more_than_bans(mask_);
   list_banned(num_sampled_ + ahead, may_go_on, scratch.banned);
-  for (const TokenId id : scratch.banned) edits.push_back({.token = id, .bias = -kInfinity});
+  for (const TokenId id : scratch.banned) edits.push_back({.token = id, .bias = kNever});
   for (const auto& [id, bias] : biases_) edits.push_back({.token = id, .bias = bias});
   // One of each token: a ban before a bias, and either in the edit of a token that was seen.
   const auto others = edits.begin() + first_other;

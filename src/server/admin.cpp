@@ -45,7 +45,7 @@ HttpResponse flight_recorder(Models& models, std::string_view query) {
     const auto [end, error] = std::from_chars(steps->data(), steps->data() + steps->size(), count);
     if (error != std::errc() || end != steps->data() + steps->size() || count < 0) {
       return error_response({400,
-                             fmt::format("steps must be a number of steps, 0 or more, got {}.", quoted(*steps, 40)),
+                             fmt::format("steps must be a number of steps, 0 or more, got {}.", in_quotes(*steps, 40)),
                              "steps", "", 0});
     }
   }
@@ -60,9 +60,9 @@ HttpResponse request_life(Models& models, std::string_view id) {
       if (const auto life = engine.flight_recorder().request(prefix + std::string(id))) return as_response(*life);
     }
   }
-  return error_response({404,
-                         fmt::format("Nothing is known of a request {}: it never came, or is long over.", quoted(id)),
-                         "id", "request_not_found", 0});
+  return error_response(
+      {404, fmt::format("Nothing is known of a request {}: it never came, or is long over.", in_quotes(id)), "id",
+       "request_not_found", 0});
 }
 
 // Loading goes on by itself; GET /v1/models tells how far it is.

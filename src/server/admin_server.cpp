@@ -74,7 +74,7 @@ std::optional<HttpResponse> AdminServer::screen(HttpRequest& head) {
 
 void AdminServer::answered(const HttpRequest& request, int status, double) {
   log_request(LogLevel::kInfo, request.id, "operator {}: {} {} {}", request.peer, request.method,
-              quoted(request.path, 80), status);
+              in_quotes(request.path, 80), status);
 }
 
 }  // namespace quire::server

@@ -154,7 +154,7 @@ std::string_view shortened(std::string_view text, size_t most) {
   return text.substr(0, most);
 }
 
-std::string quoted(std::string_view text, size_t most) {
+std::string in_quotes(std::string_view text, size_t most) {
   return fmt::format("'{}{}'", shortened(text, most), text.size() > most ? "…" : "");
 }
 

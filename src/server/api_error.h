@@ -49,6 +49,6 @@ void guarded(Exchange& exchange, FunctionRef<void()> work);
 std::string_view shortened(std::string_view text, size_t most);
 
 // Strings that go into a message: quoted, at most `most` bytes, cut between characters.
-std::string quoted(std::string_view text, size_t most = 100);
+std::string in_quotes(std::string_view text, size_t most = 100);
 
 }  // namespace quire::server

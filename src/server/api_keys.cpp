@@ -101,7 +101,7 @@ Result<std::vector<ApiKey>> all_api_keys(const std::vector<std::string>& keys, c
   for (const ApiKey& key : all) {
     if (!well_formed_name(key.name)) {
       return invalid_argument("{} is no name for an API key: letters, digits and '-_.@', at most {} of them.",
-                              quoted(key.name), kMostNameBytes);
+                              in_quotes(key.name), kMostNameBytes);
     }
     if (!names.insert(key.name).second) return invalid_argument("Two API keys are called {}.", key.name);
     if (key.key.empty()) return invalid_argument("The API key {} is empty.", key.name);

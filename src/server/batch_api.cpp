@@ -80,13 +80,14 @@ Result<json::object> BatchApi::uploaded(Exchange& exchange) {
     } else if (part.name == "purpose") {
       purpose = part.body.substr(0, 64);
     } else {
-      return invalid_argument("The form's field {} is not supported; supported: file, purpose.", quoted(part.name, 40))
+      return invalid_argument("The form's field {} is not supported; supported: file, purpose.",
+                              in_quotes(part.name, 40))
           .with_param(part.name);
     }
   }
   if (file == nullptr) return invalid_argument("The form needs a file.").with_param("file");
   if (purpose != "batch") {
-    return invalid_argument("purpose must be \"batch\", got {}: files here are for batches.", quoted(purpose, 40))
+    return invalid_argument("purpose must be \"batch\", got {}: files here are for batches.", in_quotes(purpose, 40))
         .with_param("purpose");
   }
   if (file->body.empty()) return invalid_argument("The file is empty.").with_param("file");
@@ -127,8 +128,8 @@ void BatchApi::file_content(const std::shared_ptr<Exchange>& exchange) {
 void BatchApi::remove_file(const std::shared_ptr<Exchange>& exchange) {
   const std::string& id = exchange->request().argument;
   if (folder_->find_file(id, owner(*exchange)).ok() && batches_.reads(id)) {
-    return answer_error(*exchange,
-                        invalid_argument("A batch that is not over reads file {}.", quoted(id)).with_param("file_id"));
+    return answer_error(
+        *exchange, invalid_argument("A batch that is not over reads file {}.", in_quotes(id)).with_param("file_id"));
   }
   if (const Status status = folder_->remove_file(id, owner(*exchange)); !status.ok()) {
     return answer_error(*exchange, status);
@@ -149,12 +150,12 @@ Result<json::object> BatchApi::created(Exchange& exchange) {
   if (input.empty()) fields.fail("input_file_id", "input_file_id is required: the id of an uploaded file.");
   if (!is_batch_endpoint(endpoint)) {
     fields.fail("endpoint",
-                fmt::format("endpoint must be one of {}, got {}.", batch_endpoints(), quoted(endpoint, 80)));
+                fmt::format("endpoint must be one of {}, got {}.", batch_endpoints(), in_quotes(endpoint, 80)));
   }
   const auto seconds = window_seconds(window);
   if (!seconds) {
-    fields.fail("completion_window",
-                fmt::format("completion_window must be hours or days (\"24h\", \"7d\"), got {}.", quoted(window, 40)));
+    fields.fail("completion_window", fmt::format("completion_window must be hours or days (\"24h\", \"7d\"), got {}.",
+                                                 in_quotes(window, 40)));
   }
   if (fields.any("output_expires_after") != nullptr && !fields.any("output_expires_after")->is_null()) {
     fields.fail("output_expires_after", "output_expires_after is not supported: files stay until they are deleted.");

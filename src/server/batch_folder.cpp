@@ -172,7 +172,7 @@ Result<StoredFile> BatchFolder::find_file(std::string_view id, std::string_view 
   const std::lock_guard lock(mutex_);
   const auto found = files_.find(id);
   if (found == files_.end() || found->second.owner != owner) {
-    return not_found("There is no file {}.", server::quoted(id)).with_param("file_id");
+    return not_found("There is no file {}.", in_quotes(id)).with_param("file_id");
   }
   return found->second;
 }

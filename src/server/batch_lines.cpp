@@ -57,9 +57,9 @@ Result<BatchLine> parse_batch_line(std::string_view text, std::string_view endpo
   }
   if (fields.string("method").value_or("POST") != "POST") fields.fail("method", "method must be POST.");
   if (!endpoint.empty() && line.url != endpoint) {
-    fields.fail("url", fmt::format("url must be the batch's endpoint, {}, got {}.", endpoint, quoted(line.url, 80)));
+    fields.fail("url", fmt::format("url must be the batch's endpoint, {}, got {}.", endpoint, in_quotes(line.url, 80)));
   } else if (!is_batch_endpoint(line.url)) {
-    fields.fail("url", fmt::format("url must be one of {}, got {}.", batch_endpoints(), quoted(line.url, 80)));
+    fields.fail("url", fmt::format("url must be one of {}, got {}.", batch_endpoints(), in_quotes(line.url, 80)));
   }
   const json::object* body = fields.object("body");
   if (body == nullptr) fields.fail("body", "body must be an object: the request.");
@@ -103,7 +103,7 @@ Result<Validation> validate_lines(const std::string& path, std::string_view endp
       found.errors.push_back({number, line.status().message(), line.status().param()});
     } else if (!ids.insert(line->custom_id).second) {
       found.errors.push_back(
-          {number, fmt::format("custom_id {} is there twice.", quoted(line->custom_id, 80)), "custom_id"});
+          {number, fmt::format("custom_id {} is there twice.", in_quotes(line->custom_id, 80)), "custom_id"});
     } else if (found.total > max_lines) {
       found.errors.push_back({number, fmt::format("The file has more than {} requests.", max_lines), ""});
       break;

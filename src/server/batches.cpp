@@ -22,7 +22,7 @@ int64_t now() {
   return static_cast<int64_t>(std::time(nullptr));
 }
 
-std::string text_at(const json::object& object, const char* name) {
+std::string text_in(const json::object& object, const char* name) {
   return std::string(std::string_view(object.at(name).as_string()));
 }
 
@@ -79,8 +79,8 @@ Status Batches::open_answers(Entry& entry, LineJob& job) {
 // From the beginning, or from where it was when the process ended.
 void Batches::begin(Entry& entry) {
   json::object& body = entry.batch.body;
-  const std::string input = folder_.content_path(text_at(body, "input_file_id"));
-  const std::string endpoint = text_at(body, "endpoint");
+  const std::string input = folder_.content_path(text_in(body, "input_file_id"));
+  const std::string endpoint = text_in(body, "endpoint");
   if (body.at("status") == "validating") {
     const auto found = validate_lines(input, endpoint, kMostLines);
     if (!found.ok()) return fail(entry, {{0, found.status().message(), "input_file_id"}});
@@ -97,7 +97,7 @@ void Batches::begin(Entry& entry) {
   job->tenant = tenant == tenants_.end() ? -1 : static_cast<int32_t>(tenant - tenants_.begin());
   job->expires = std::chrono::system_clock::from_time_t(body.at("expires_at").to_number<int64_t>());
   job->cancelled = body.at("status") == "cancelling";
-  job->over = [this, id = text_at(body, "id")](LineJob& ended) {
+  job->over = [this, id = text_in(body, "id")](LineJob& ended) {
     const std::lock_guard lock(mutex_);
     const auto found = entries_.find(id);
     if (found != entries_.end()) over(found->second, ended);
@@ -120,7 +120,7 @@ void Batches::over(Entry& entry, LineJob& job) {
     }
     const Status status = folder_.adopt_file({.id = id,
                                               .owner = entry.batch.owner,
-                                              .filename = text_at(body, "id") + "_" + kind + ".jsonl",
+                                              .filename = text_in(body, "id") + "_" + kind + ".jsonl",
                                               .purpose = "batch_output",
                                               .bytes = answers.bytes(),
                                               .created_at = now()});
@@ -144,7 +144,7 @@ void Batches::over(Entry& entry, LineJob& job) {
 void Batches::resume() {
   const std::lock_guard lock(mutex_);
   for (Batch& batch : folder_.load_batches()) {
-    const std::string id = text_at(batch.body, "id");
+    const std::string id = text_in(batch.body, "id");
     order_.push_back(id);
     Entry& entry = entries_[id];
     entry.batch = std::move(batch);
@@ -171,8 +171,8 @@ Result<json::object> Batches::create(const std::string& owner, const std::string
   auto input = folder_.find_file(input_id, owner);
   if (!input.ok()) return input.status().with_param("input_file_id");
   if (input->purpose != "batch") {
-    return invalid_argument("File {} was uploaded with the purpose {}; a batch's is batch.", server::quoted(input_id),
-                            server::quoted(input->purpose, 40))
+    return invalid_argument("File {} was uploaded with the purpose {}; a batch's is batch.", in_quotes(input_id),
+                            in_quotes(input->purpose, 40))
         .with_param("input_file_id");
   }
   const std::lock_guard lock(mutex_);
@@ -215,7 +215,7 @@ Result<json::object> Batches::create(const std::string& owner, const std::string
 Result<const Batches::Entry*> Batches::lookup(std::string_view id, std::string_view owner) const {
   const auto found = entries_.find(id);
   if (found == entries_.end() || found->second.batch.owner != owner) {
-    return not_found("There is no batch {}.", server::quoted(id)).with_param("batch_id");
+    return not_found("There is no batch {}.", in_quotes(id)).with_param("batch_id");
   }
   return &found->second;
 }
@@ -231,8 +231,7 @@ Result<json::object> Batches::cancel(std::string_view id, std::string_view owner
   QUIRE_RETURN_IF_ERROR(lookup(id, owner).status());
   Entry& entry = entries_.find(id)->second;
   if (entry.job == nullptr) {
-    return invalid_argument("Batch {} is over: its status is {}.", server::quoted(id),
-                            text_at(entry.batch.body, "status"))
+    return invalid_argument("Batch {} is over: its status is {}.", in_quotes(id), text_in(entry.batch.body, "status"))
         .with_param("batch_id");
   }
   if (entry.batch.body.at("status") != "cancelling") {

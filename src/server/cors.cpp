@@ -39,7 +39,7 @@ bool is_origin(std::string_view text) {
 
 Status check_tokens(const char* flag, const std::vector<std::string>& values) {
   for (const std::string& value : values) {
-    if (!is_token(value)) return invalid_argument("{}: {} is no name of HTTP's.", flag, quoted(value));
+    if (!is_token(value)) return invalid_argument("{}: {} is no name of HTTP's.", flag, in_quotes(value));
   }
   return {};
 }
@@ -50,7 +50,7 @@ Status check(const CorsOptions& options) {
   for (const std::string& origin : options.origins) {
     if (origin == "*" || is_origin(origin)) continue;
     return invalid_argument("--allowed-origins: {} is no origin; one looks like https://chat.example, without a path.",
-                            quoted(origin));
+                            in_quotes(origin));
   }
   if (options.credentials && (options.origins.empty() || has_star(options.origins))) {
     return invalid_argument("--allow-credentials needs --allowed-origins with names: not for everybody's pages.");

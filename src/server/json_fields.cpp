@@ -54,7 +54,7 @@ std::string describe(const json::value& value) {
     case json::kind::double_:
       return fmt::format("the number {}", value.get_double());
     case json::kind::string:
-      return fmt::format("the string {}", quoted(value.get_string(), 40));
+      return fmt::format("the string {}", in_quotes(value.get_string(), 40));
     case json::kind::array:
       return "a list";
     case json::kind::object:
@@ -160,6 +160,12 @@ const json::object* JsonFields::object(std::string_view name) {
   if (value->is_object()) return &value->get_object();
   fail_type(name, "an object", *value);
   return nullptr;
+}
+
+Result<std::string> string_of(const json::object& object, const char* field) {
+  const json::value* value = object.if_contains(field);
+  if (value == nullptr || !value->is_string()) return invalid_argument("\"{}\" must be a string", field);
+  return std::string(std::string_view(value->get_string()));
 }
 
 }  // namespace quire::server

@@ -50,5 +50,7 @@ std::string describe(const boost::json::value& value);
 std::optional<int64_t> as_integer(const boost::json::value& value);
 // A finite number that a float holds.
 std::optional<float> as_float(const boost::json::value& value);
+// Errors: invalid_argument: it is not there or no string.
+Result<std::string> string_of(const boost::json::object& object, const char* field);
 
 }  // namespace quire::server

@@ -16,13 +16,13 @@ Result<json::object> page_of(json::array items, std::string_view query, bool new
   if (const auto text = query_value(query, "limit")) {
     const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), limit);
     if (error != std::errc() || end != text->data() + text->size() || limit < 1 || limit > kMost) {
-      return invalid_argument("limit must be a number from 1 to {}, got {}.", kMost, quoted(*text, 40))
+      return invalid_argument("limit must be a number from 1 to {}, got {}.", kMost, in_quotes(*text, 40))
           .with_param("limit");
     }
   }
   if (const auto order = query_value(query, "order")) {
     if (*order != "asc" && *order != "desc") {
-      return invalid_argument("order must be asc or desc, got {}.", quoted(*order, 40)).with_param("order");
+      return invalid_argument("order must be asc or desc, got {}.", in_quotes(*order, 40)).with_param("order");
     }
     newest_first = *order == "desc";
   }
@@ -33,7 +33,7 @@ Result<json::object> page_of(json::array items, std::string_view query, bool new
     begin = std::find_if(items.begin(), items.end(),
                          [&](const json::value& item) { return item.at("id").as_string() == id; });
     if (begin == items.end()) {
-      return invalid_argument("There is no item {} to list after.", quoted(id)).with_param("after");
+      return invalid_argument("There is no item {} to list after.", in_quotes(id)).with_param("after");
     }
     ++begin;
   }

@@ -15,7 +15,7 @@ namespace json = boost::json;
 
 namespace {
 
-constexpr RefusedField kRefused[] = {
+constexpr RefusedField kRefusedMessageFields[] = {
     {"container", is_falsy, "this server runs no code"},
     {"mcp_servers", is_falsy, "this server calls no tools by itself"},
     {"context_management", is_falsy, "it is not built yet"},
@@ -26,17 +26,11 @@ constexpr RefusedField kRefused[] = {
 };
 
 // Fields that mean here what they mean in a chat.
-constexpr const char* kSameInChats[] = {"model",  "temperature", "top_p",    "top_k",
-                                        "stream", "cache_salt",  "priority", "chat_template_kwargs"};
+constexpr const char* kMessageFieldsOfChats[] = {"model",  "temperature", "top_p",    "top_k",
+                                                 "stream", "cache_salt",  "priority", "chat_template_kwargs"};
 
 // ---------------------------------------------------------------------------------------------------------------
 // messages
-
-Result<std::string> string_of(const json::object& object, const char* field) {
-  const json::value* value = object.if_contains(field);
-  if (value == nullptr || !value->is_string()) return invalid_argument("\"{}\" must be a string", field);
-  return std::string(std::string_view(value->get_string()));
-}
 
 Result<std::string> type_of(const json::value& value) {
   const json::object* block = value.if_object();
@@ -53,7 +47,7 @@ Result<std::string> text_of(const json::value& content) {
   for (const json::value& block : *blocks) {
     QUIRE_ASSIGN_OR_RETURN(const std::string type, type_of(block));
     if (type != "text") {
-      return invalid_argument("content blocks of type {} are not supported here; supported: text", quoted(type, 40));
+      return invalid_argument("content blocks of type {} are not supported here; supported: text", in_quotes(type, 40));
     }
     QUIRE_ASSIGN_OR_RETURN(const std::string piece, string_of(block.get_object(), "text"));
     if (!text.empty()) text.push_back('\n');
@@ -76,7 +70,7 @@ class MessageBlocks {
     if (assistant && type == "tool_use") return add_call(block);
     if (!assistant && type == "tool_result") return add_result(block);
     return invalid_argument("content blocks of type {} are not supported in a message of role {}; supported: text, {}",
-                            quoted(type, 40), role_, assistant ? "thinking, tool_use" : "tool_result");
+                            in_quotes(type, 40), role_, assistant ? "thinking, tool_use" : "tool_result");
   }
 
   void finish() {
@@ -142,7 +136,7 @@ Status add_message(const json::value& value, json::array& messages) {
   if (message == nullptr) return invalid_argument("expected an object with role and content, got {}", describe(value));
   QUIRE_ASSIGN_OR_RETURN(const std::string role, string_of(*message, "role"));
   if (role != "user" && role != "assistant" && role != "system") {
-    return invalid_argument("role must be user, assistant or system, got {}", quoted(role, 40));
+    return invalid_argument("role must be user, assistant or system, got {}", in_quotes(role, 40));
   }
   const json::value* content = message->if_contains("content");
   if (content == nullptr) return invalid_argument("content is missing");
@@ -220,7 +214,7 @@ Status read_tools(JsonFields& fields, json::object& chat) {
     QUIRE_ASSIGN_OR_RETURN(const std::string name, string_of(*choice, "name"));
     chat["tool_choice"] = {{"type", "function"}, {"function", {{"name", name}}}};
   } else {
-    return invalid_argument("tool_choice.type must be auto, any, tool or none, got {}.", quoted(type, 40))
+    return invalid_argument("tool_choice.type must be auto, any, tool or none, got {}.", in_quotes(type, 40))
         .with_param("tool_choice");
   }
   JsonFields inner(*choice, "tool_choice.");
@@ -295,10 +289,10 @@ Status with_messages_param(Status status) {
 }
 
 Result<ChatRequest> parse_messages_request(const json::object& body, bool counted, const SchemaLimits& limits) {
-  QUIRE_RETURN_IF_ERROR(check_refused(body, kRefused));
+  QUIRE_RETURN_IF_ERROR(check_refused(body, kRefusedMessageFields));
   JsonFields fields(body);
   json::object chat;
-  for (const char* name : kSameInChats) {
+  for (const char* name : kMessageFieldsOfChats) {
     if (const json::value* value = fields.any(name)) chat[name] = *value;
   }
   if (counted) chat.erase("stream");

@@ -13,7 +13,7 @@ void event(std::string& events, std::string_view type, json::object fields) {
 }
 
 // What the cache held counts apart.
-json::object usage_of(const Usage& usage) {
+json::object message_usage(const Usage& usage) {
   return {{"input_tokens", usage.prompt_tokens - usage.cached_tokens},
           {"cache_creation_input_tokens", 0},
           {"cache_read_input_tokens", usage.cached_tokens},
@@ -78,7 +78,7 @@ void MessagesWriter::change(json::object delta, std::string& events) const {
 
 void MessagesWriter::begin(const Answer& answer, std::string& events) {
   json::object opening = message();
-  opening["usage"] = usage_of(answer.usage());
+  opening["usage"] = message_usage(answer.usage());
   event(events, "message_start", {{"message", std::move(opening)}});
   event(events, "ping", {});
 }
@@ -108,7 +108,7 @@ void MessagesWriter::piece(const Answer&, const ChoiceState& choice, const engin
 
 void MessagesWriter::end(const Answer& answer, std::string& events) {
   if (aborted_) return fail(stopping(), events);
-  event(events, "message_delta", {{"delta", ending_}, {"usage", usage_of(answer.usage())}});
+  event(events, "message_delta", {{"delta", ending_}, {"usage", message_usage(answer.usage())}});
   event(events, "message_stop", {});
 }
 
@@ -130,7 +130,7 @@ HttpResponse MessagesWriter::whole(const Answer& answer, std::span<const engine:
   json::object body = message();
   body["content"] = std::move(content);
   for (auto& [name, value] : ending(all, answer.choices.front())) body[name] = value;
-  body["usage"] = usage_of(answer.usage());
+  body["usage"] = message_usage(answer.usage());
   return {200, "application/json", {}, json::serialize(body)};
 }
 

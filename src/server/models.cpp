@@ -39,7 +39,7 @@ class Models::Held final : public Lease {
 
 namespace {
 
-const Status& stopping() {
+const Status& shutting_down() {
   static const Status status = unavailable("The server is shutting down.");
   return status;
 }
@@ -108,7 +108,7 @@ void Models::close() {
     num_waiting_ = 0;
   }
   changed_.notify_all();
-  for (const Use& use : dropped) use(stopping());
+  for (const Use& use : dropped) use(shutting_down());
 }
 
 // ---------------------------------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ void Models::await(Model& model) {
 }
 
 void Models::use(std::string_view name, const Use& use) {
-  LeaseOr lease = stopping();
+  LeaseOr lease = shutting_down();
   {
     const std::lock_guard lock(mutex_);
     Model* model = find(name);

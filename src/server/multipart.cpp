@@ -105,7 +105,7 @@ Result<std::vector<FormPart>> parse_multipart(std::string_view content_type, std
     if (parts.size() == kMostParts) return invalid_argument("The form has more than {} parts.", kMostParts);
     QUIRE_ASSIGN_OR_RETURN(FormPart part, parse_part(body.substr(2, end - 2)));
     if (std::any_of(parts.begin(), parts.end(), [&](const FormPart& other) { return other.name == part.name; })) {
-      return invalid_argument("The form has {} twice.", quoted(part.name, 40));
+      return invalid_argument("The form has {} twice.", in_quotes(part.name, 40));
     }
     parts.push_back(std::move(part));
     body.remove_prefix(end + delimiter.size());

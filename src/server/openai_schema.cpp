@@ -17,7 +17,7 @@ namespace json = boost::json;
 
 namespace {
 
-constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
+constexpr int64_t kLargestInt32 = std::numeric_limits<int32_t>::max();
 
 // ------------------------------------------------------------------------------------------------------------------
 // refused fields
@@ -82,7 +82,7 @@ void read_stream(JsonFields& fields, GenerationOptions& options) {
 
 // When it is served, and beside whom.
 void read_scheduling(JsonFields& fields, GenerationOptions& options) {
-  options.priority = static_cast<int32_t>(fields.integer("priority", -kInt32Max, kInt32Max).value_or(0));
+  options.priority = static_cast<int32_t>(fields.integer("priority", -kLargestInt32, kLargestInt32).value_or(0));
   if (auto salt = fields.string("cache_salt")) {
     constexpr size_t kMostBytes = 1024;
     if (salt->empty() || salt->size() > kMostBytes) {
@@ -120,7 +120,7 @@ void read_common(JsonFields& fields, const SchemaLimits& limits, GenerationOptio
 }
 
 void read_max_tokens(JsonFields& fields, std::string_view name, GenerationOptions& options) {
-  if (const auto most = fields.integer(name, 0, kInt32Max)) {
+  if (const auto most = fields.integer(name, 0, kLargestInt32)) {
     options.params.max_tokens = static_cast<int32_t>(*most);
     options.max_tokens_field = name;
   }
@@ -203,7 +203,7 @@ void read_tool_choice(JsonFields& fields, const json::value* choice, ChatRequest
   request.tool_choice = ToolChoice::kNamed;
   if (request.functions.empty()) {
     fields.fail("tool_choice",
-                fmt::format("tool_choice names {}, which is not among the tools.", quoted(name->get_string(), 60)));
+                fmt::format("tool_choice names {}, which is not among the tools.", in_quotes(name->get_string(), 60)));
   }
 }
 
@@ -225,7 +225,7 @@ void read_tools(JsonFields& fields, ChatRequest& request) {
     if (!function) return;
     for (const grammar::ToolFunction& other : request.functions) {
       if (other.name == function->name) {
-        return fields.fail("tools", fmt::format("tools has two functions named {}.", quoted(function->name, 60)));
+        return fields.fail("tools", fmt::format("tools has two functions named {}.", in_quotes(function->name, 60)));
       }
     }
     request.functions.push_back(std::move(*function));
@@ -243,7 +243,7 @@ void read_tools(JsonFields& fields, ChatRequest& request) {
 
 void read_reasoning(JsonFields& fields, ChatRequest& request) {
   request.include_reasoning = fields.boolean("include_reasoning").value_or(true);
-  if (const auto budget = fields.integer("thinking_token_budget", 0, kInt32Max)) {
+  if (const auto budget = fields.integer("thinking_token_budget", 0, kLargestInt32)) {
     request.thinking_token_budget = static_cast<int32_t>(*budget);
   }
 }
@@ -266,7 +266,7 @@ void read_template(JsonFields& fields, const SchemaLimits& limits, ChatRequest& 
     for (const auto& [name, value] : *variables) {
       if (is_reserved_variable(name)) {
         return fields.fail("chat_template_kwargs",
-                           fmt::format("chat_template_kwargs must not hold {}.", quoted(name, 40)));
+                           fmt::format("chat_template_kwargs must not hold {}.", in_quotes(name, 40)));
       }
       request.template_variables[name] = value;
     }
@@ -343,7 +343,7 @@ Result<ChatRequest> parse_chat_request(const json::object& body, const SchemaLim
     fields.fail(options.max_tokens_field, fmt::format("{} must be at least 1, got 0.", options.max_tokens_field));
   }
   const bool logprobs = fields.boolean("logprobs").value_or(false);
-  const auto top = fields.integer("top_logprobs", -1, kInt32Max);
+  const auto top = fields.integer("top_logprobs", -1, kLargestInt32);
   if (top.value_or(0) != 0 && !logprobs) fields.fail("top_logprobs", "top_logprobs needs logprobs set to true.");
   if (logprobs) options.params.logprobs = static_cast<int32_t>(top.value_or(0));
   if (fields.boolean("add_special_tokens").value_or(false)) {
@@ -365,7 +365,7 @@ Result<CompletionRequest> parse_completion_request(const json::object& body, con
   JsonFields fields(body);
   read_common(fields, limits, options);
   read_max_tokens(fields, "max_tokens", options);
-  if (const auto count = fields.integer("logprobs", -1, kInt32Max))
+  if (const auto count = fields.integer("logprobs", -1, kLargestInt32))
     options.params.logprobs = static_cast<int32_t>(*count);
   request.score_only = options.params.max_tokens == 0 && (options.echo || options.params.prompt_logprobs);
   if (options.params.max_tokens == 0 && !request.score_only) {

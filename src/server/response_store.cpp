@@ -11,7 +11,7 @@ namespace {
 
 Status no_response(std::string_view id) {
   return not_found("There is no response {}: it never was, was deleted, was not to be stored, or is long over.",
-                   quoted(id))
+                   in_quotes(id))
       .with_param("response_id");
 }
 

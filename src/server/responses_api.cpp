@@ -88,7 +88,7 @@ Status ResponsesApi::answer_create(const ModelRequest& asked) {
     if (!found.ok()) return found.status().with_param("previous_response_id");
     if ((*found)->conversation.empty()) {
       return invalid_argument("Response {} has no answer to go on from: it is in progress, was cancelled or failed.",
-                              quoted(previous_id))
+                              in_quotes(previous_id))
           .with_param("previous_response_id");
     }
     previous = json::parse((*found)->conversation).get_array();

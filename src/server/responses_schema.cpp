@@ -25,7 +25,7 @@ bool is_one(const json::value& v) {
   return v.is_null() || as_integer(v) == 1;
 }
 
-constexpr RefusedField kRefused[] = {
+constexpr RefusedField kRefusedResponseFields[] = {
     {"conversation", is_falsy, "conversations are not kept here; previous_response_id goes on from a response"},
     {"prompt", is_falsy, "there are no stored prompts here"},
     {"max_tool_calls", is_null, "this server calls no tools by itself"},
@@ -43,7 +43,7 @@ constexpr RefusedField kRefused[] = {
 };
 
 // Fields that mean here what they mean in a chat.
-constexpr const char* kSameInChats[] = {
+constexpr const char* kResponseFieldsOfChats[] = {
     "model",
     "temperature",
     "top_p",
@@ -97,7 +97,7 @@ Result<std::string> text_of(const json::object& item, const char* field) {
     if (kind != "input_text" && kind != "output_text" && kind != "text" && kind != "refusal" &&
         kind != "reasoning_text" && kind != "summary_text") {
       return invalid_argument("parts of type {} are not supported by this model; supported: input_text, output_text",
-                              quoted(kind, 40));
+                              in_quotes(kind, 40));
     }
     const json::value* part_text = part->if_contains(name);
     if (part_text == nullptr || !part_text->is_string()) {
@@ -107,12 +107,6 @@ Result<std::string> text_of(const json::object& item, const char* field) {
     text += part_text->get_string();
   }
   return text;
-}
-
-Result<std::string> string_of(const json::object& item, const char* field) {
-  const json::value* value = item.if_contains(field);
-  if (value == nullptr || !value->is_string()) return invalid_argument("\"{}\" must be a string", field);
-  return std::string(std::string_view(value->get_string()));
 }
 
 // Makes chat messages of items: calls and reasoning belong to the assistant's message around them.
@@ -130,7 +124,7 @@ class Conversation {
     if (kind == "reasoning") return add_reasoning(item);
     return invalid_argument(
         "items of type {} are not supported; supported: message, function_call, function_call_output, reasoning",
-        quoted(kind, 40));
+        in_quotes(kind, 40));
   }
 
  private:
@@ -138,7 +132,7 @@ class Conversation {
     QUIRE_ASSIGN_OR_RETURN(std::string role, string_of(item, "role"));
     if (role == "developer") role = "system";  // what templates call it
     if (role != "user" && role != "assistant" && role != "system") {
-      return invalid_argument("\"role\" must be user, assistant, system or developer, got {}", quoted(role, 40));
+      return invalid_argument("\"role\" must be user, assistant, system or developer, got {}", in_quotes(role, 40));
     }
     QUIRE_ASSIGN_OR_RETURN(std::string text, text_of(item, "content"));
     json::object message{{"role", role}, {"content", std::move(text)}};
@@ -347,13 +341,13 @@ void read_kept(JsonFields& fields, ResponsesRequest& request) {
   const std::string truncation = fields.string("truncation").value_or("disabled");
   if (truncation != "auto" && truncation != "disabled") {
     fields.fail("truncation",
-                fmt::format("truncation must be \"auto\" or \"disabled\", got {}.", quoted(truncation, 40)));
+                fmt::format("truncation must be \"auto\" or \"disabled\", got {}.", in_quotes(truncation, 40)));
   }
   request.truncate = truncation == "auto";
   const std::string tier = fields.string("service_tier").value_or("auto");
   if (tier != "auto" && tier != "default") {
     fields.fail("service_tier", fmt::format("service_tier may only be \"auto\" or \"default\": there is no {} here.",
-                                            quoted(tier, 40)));
+                                            in_quotes(tier, 40)));
   }
   request.echo["truncation"] = truncation;
   request.echo["service_tier"] = "default";
@@ -385,7 +379,7 @@ Result<std::string> previous_response_id(const json::object& body) {
 
 Result<ResponsesRequest> parse_responses_request(const json::object& body, json::array previous,
                                                  const SchemaLimits& limits) {
-  QUIRE_RETURN_IF_ERROR(check_refused(body, kRefused));
+  QUIRE_RETURN_IF_ERROR(check_refused(body, kRefusedResponseFields));
   ResponsesRequest request;
   JsonFields fields(body);
   request.conversation = std::move(previous);
@@ -393,7 +387,7 @@ Result<ResponsesRequest> parse_responses_request(const json::object& body, json:
   QUIRE_RETURN_IF_ERROR(read_input(body, request));
 
   json::object chat;
-  for (const char* name : kSameInChats) {
+  for (const char* name : kResponseFieldsOfChats) {
     if (const json::value* value = fields.any(name)) chat[name] = *value;
   }
   json::object& echo = request.echo;

@@ -24,7 +24,7 @@ std::string_view incomplete_reason(FinishReason finish) {
   }
 }
 
-json::object usage_of(const Usage& usage) {
+json::object response_usage(const Usage& usage) {
   return {{"input_tokens", usage.prompt_tokens},
           {"input_tokens_details", {{"cached_tokens", usage.cached_tokens}, {"cache_write_tokens", 0}}},
           {"output_tokens", usage.completion_tokens},
@@ -181,7 +181,7 @@ void ResponsesWriter::finish(const Usage& usage) {
   response_["completed_at"] = reason.empty() ? json::value(static_cast<int64_t>(std::time(nullptr))) : json::value();
   response_["incomplete_details"] = reason.empty() ? json::value() : json::value{{"reason", reason}};
   response_["output"] = output_;
-  response_["usage"] = usage_of(usage);
+  response_["usage"] = response_usage(usage);
   finished_(response_, message_);
 }
 

@@ -97,7 +97,7 @@ std::optional<HttpResponse> Routes::screen(HttpRequest& request) const {
   }
   if (there.empty()) {
     return error_response_at(request.path,
-                             {404, fmt::format("There is nothing at {}.", quoted(request.path)), "", "", 0});
+                             {404, fmt::format("There is nothing at {}.", in_quotes(request.path)), "", "", 0});
   }
   if (route != nullptr) {
     request.argument = *matched_argument(route->path, request.path);
@@ -107,10 +107,11 @@ std::optional<HttpResponse> Routes::screen(HttpRequest& request) const {
   if (request.method == "OPTIONS") {
     response.status = 204;
   } else {
-    response = error_response_at(request.path, {405,
-                                                fmt::format("{} does not answer {}; it answers {}.",
-                                                            there.front()->path, quoted(request.method, 20), allowed),
-                                                "", "", 0});
+    response =
+        error_response_at(request.path, {405,
+                                         fmt::format("{} does not answer {}; it answers {}.", there.front()->path,
+                                                     in_quotes(request.method, 20), allowed),
+                                         "", "", 0});
   }
   response.headers.emplace_back("Allow", allowed);
   return response;

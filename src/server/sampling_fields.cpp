@@ -124,7 +124,8 @@ void read_logit_bias(JsonFields& fields, const SchemaLimits& limits, SamplingPar
     TokenId id = 0;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
     if (error != std::errc() || end != key.data() + key.size()) {
-      return fields.fail("logit_bias", fmt::format("logit_bias has the key {}; keys are token ids.", quoted(key, 40)));
+      return fields.fail("logit_bias",
+                         fmt::format("logit_bias has the key {}; keys are token ids.", in_quotes(key, 40)));
     }
     const auto amount = as_float(value);
     if (!amount) {

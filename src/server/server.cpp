@@ -68,13 +68,13 @@ bool may_be_json(std::string_view content_type) {
 
 // Version 00 of W3C's Trace Context: "00-" trace "-" span "-" flags, in lower-case hexadecimal, the first two not 0.
 bool is_traceparent(std::string_view text) {
-  constexpr std::string_view kForm = "00-tttttttttttttttttttttttttttttttt-ssssssssssssssss-ff";
-  if (text.size() != kForm.size()) return false;
+  constexpr std::string_view kTraceParent = "00-tttttttttttttttttttttttttttttttt-ssssssssssssssss-ff";
+  if (text.size() != kTraceParent.size()) return false;
   const auto fits = [](char c, char form) {
     return form == '-' || form == '0' ? c == form : (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
   };
   const auto zero = [](std::string_view id) { return id.find_first_not_of('0') == std::string_view::npos; };
-  return std::equal(text.begin(), text.end(), kForm.begin(), fits) && !zero(text.substr(3, 32)) &&
+  return std::equal(text.begin(), text.end(), kTraceParent.begin(), fits) && !zero(text.substr(3, 32)) &&
          !zero(text.substr(36, 16));
 }
 

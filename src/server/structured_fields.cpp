@@ -43,7 +43,7 @@ class FormReader {
     if (name == "structural_tag") return tag("response_format", format);
     fail("response_format", fmt::format("response_format.type is {}; text, json_object, json_schema and structural_tag "
                                         "are supported.",
-                                        quoted(name, 60)));
+                                        in_quotes(name, 60)));
   }
 
   // {json | regex | choice | grammar | json_object | structural_tag: ..., disable_any_whitespace}
@@ -101,7 +101,7 @@ class FormReader {
       return tag_text(field, value.get_string());
     }
     fail(field, fmt::format("{}.{} is not supported: json, regex, choice, grammar, json_object and structural_tag are.",
-                            field, quoted(name, 60)));
+                            field, in_quotes(name, 60)));
   }
 
   void json_schema(const json::object& format) {

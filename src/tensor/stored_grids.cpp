@@ -10,14 +10,14 @@ namespace quire {
 namespace {
 
 template <typename T>
-T load(const uint8_t* bytes) {
+T read_as(const uint8_t* bytes) {
   T value;
   std::memcpy(&value, bytes, sizeof(value));
   return value;
 }
 
-float half_at(const uint8_t* bytes) {
-  return half_to_float(load<uint16_t>(bytes));
+float half_of(const uint8_t* bytes) {
+  return half_to_float(read_as<uint16_t>(bytes));
 }
 
 constexpr float kIq2Magnitudes[] = {8, 25, 43};
@@ -46,7 +46,7 @@ int half_byte(const uint8_t* bytes, int64_t index) {
 }
 
 float iq2_scale(const uint8_t* block, int s) {
-  return half_at(block) * (static_cast<float>(s) + 0.5f) * 0.25f;
+  return half_of(block) * (static_cast<float>(s) + 0.5f) * 0.25f;
 }
 
 }  // namespace
@@ -54,13 +54,13 @@ float iq2_scale(const uint8_t* block, int s) {
 float iq2_xxs(const uint8_t* block, int64_t i) {
   const uint8_t* group = block + 2 + i / 32 * 8;
   const int64_t eight = i % 32 / 8;
-  const auto word = load<uint32_t>(group + 4);
+  const auto word = read_as<uint32_t>(group + 4);
   const float magnitude = kIq2Magnitudes[of_point(kIq2XxsGrid, group[eight], i % 8)];
   return iq2_scale(block, static_cast<int>(word >> 28)) * magnitude * sign_of_seven(word >> (7 * eight), i % 8);
 }
 
 float iq2_xs(const uint8_t* block, int64_t i) {
-  const auto word = load<uint16_t>(block + 2 + i / 8 * 2);
+  const auto word = read_as<uint16_t>(block + 2 + i / 8 * 2);
   const float magnitude = kIq2Magnitudes[of_point(kIq2XsGrid, word & 511, i % 8)];
   return iq2_scale(block, half_byte(block + 66, i / 16)) * magnitude * sign_of_seven(word >> 9, i % 8);
 }
@@ -73,8 +73,8 @@ float iq2_s(const uint8_t* block, int64_t i) {
 }
 
 float iq3_xxs(const uint8_t* block, int64_t i) {
-  const auto word = load<uint32_t>(block + 66 + i / 32 * 4);
-  const float scale = half_at(block) * (static_cast<float>(word >> 28) + 0.5f) * 0.5f;
+  const auto word = read_as<uint32_t>(block + 66 + i / 32 * 4);
+  const float scale = half_of(block) * (static_cast<float>(word >> 28) + 0.5f) * 0.5f;
   const float magnitude = kIq3XxsMagnitudes[of_point(kIq3XxsGrid, block[2 + i / 4], i % 4)];
   return scale * magnitude * sign_of_seven(word >> (7 * (i % 32 / 8)), i % 8);
 }
@@ -82,16 +82,16 @@ float iq3_xxs(const uint8_t* block, int64_t i) {
 float iq3_s(const uint8_t* block, int64_t i) {
   const int64_t four = i / 4;
   const int high = (block[66 + four / 8] >> (four % 8)) & 1;
-  const float scale = half_at(block) * static_cast<float>(2 * half_byte(block + 106, i / 32) + 1);
+  const float scale = half_of(block) * static_cast<float>(2 * half_byte(block + 106, i / 32) + 1);
   const float magnitude = kIq3SMagnitudes[of_point(kIq3SGrid, block[2 + four] | high << 8, i % 4)];
   return scale * magnitude * sign_of((block[74 + i / 8] >> (i % 8)) & 1);
 }
 
 float iq1_s(const uint8_t* block, int64_t i) {
   const int64_t eight = i / 8;
-  const auto word = load<uint16_t>(block + 34 + i / 32 * 2);
+  const auto word = read_as<uint16_t>(block + 34 + i / 32 * 2);
   const int high = (word >> (3 * (eight % 4))) & 7;
-  const float scale = half_at(block) * static_cast<float>(2 * ((word >> 12) & 7) + 1);
+  const float scale = half_of(block) * static_cast<float>(2 * ((word >> 12) & 7) + 1);
   const float whole = static_cast<float>(of_point(kIq1Grid, block[2 + eight] | high << 8, i % 8)) - 1.0f;
   return scale * (whole + sign_of(word >> 15) * 0.125f);
 }
@@ -100,8 +100,8 @@ float iq1_m(const uint8_t* block, int64_t i) {
   const int64_t eight = i / 8;
   uint16_t d = 0;
   for (int word = 0; word < 4; ++word)
-    d = static_cast<uint16_t>(d | (load<uint16_t>(block + 48 + word * 2) >> 12) << (4 * word));
-  const int s = (load<uint16_t>(block + 48 + i / 64 * 2) >> (i / 16 % 4 * 3)) & 7;
+    d = static_cast<uint16_t>(d | (read_as<uint16_t>(block + 48 + word * 2) >> 12) << (4 * word));
+  const int s = (read_as<uint16_t>(block + 48 + i / 64 * 2) >> (i / 16 % 4 * 3)) & 7;
   const int high = half_byte(block + 32, eight);
   const float scale = half_to_float(d) * static_cast<float>(2 * s + 1);
   const float whole = static_cast<float>(of_point(kIq1Grid, block[eight] | (high & 7) << 8, i % 8)) - 1.0f;

@@ -15,10 +15,6 @@ namespace {
 // Below this many symbols a scan for the best pair beats any queue.
 constexpr size_t kShortPiece = 24;
 
-bool is_hidden(const std::vector<bool>& hidden, TokenId id) {
-  return static_cast<size_t>(id) < hidden.size() && hidden[static_cast<size_t>(id)];
-}
-
 // Where the pairs of one rank begin, leftmost first. Positions mostly arrive in rising order: then this is a plain
 // list.
 class PositionQueue {

@@ -273,7 +273,7 @@ Value select_or_reject(In& in, Self s, Args a, bool keep, bool by_attribute) {
   return in.iterator(std::move(result));
 }
 
-constexpr auto kFilters = std::to_array<BuiltinEntry>({
+constexpr auto kSequenceFilters = std::to_array<BuiltinEntry>({
     {"batch", batch},
     {"count", length},
     {"dictsort", dictsort},
@@ -301,7 +301,7 @@ constexpr auto kFilters = std::to_array<BuiltinEntry>({
 }  // namespace
 
 const BuiltinEntry* find_sequence_filter(std::string_view name) {
-  return find_in(kFilters, name);
+  return find_in(kSequenceFilters, name);
 }
 
 }  // namespace quire::text::jinja

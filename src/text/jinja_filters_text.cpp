@@ -414,7 +414,7 @@ Value safe(In& in, Self s, Args) {
   return s.is_string() && s.string().markup ? s : in.string(in.str(s), true);
 }
 
-constexpr auto kFilters = std::to_array<BuiltinEntry>({
+constexpr auto kTextFilters = std::to_array<BuiltinEntry>({
     {"abs", absolute},
     {"attr", attribute},
     {"capitalize", [](In& in, Self s, Args) { return through_method(in, "capitalize", s, {}); }},
@@ -455,7 +455,7 @@ constexpr auto kFilters = std::to_array<BuiltinEntry>({
 }  // namespace
 
 const BuiltinEntry* find_text_filter(std::string_view name) {
-  return find_in(kFilters, name);
+  return find_in(kTextFilters, name);
 }
 
 }  // namespace quire::text::jinja

@@ -258,7 +258,7 @@ Value capitalize(Interpreter& in, const Value& self, const Arguments&) {
     (std::exchange(first, false) ? append_title : append_lower)(out, c);
   });
 }
-Value title(Interpreter& in, const Value& self, const Arguments&) {
+Value title_method(Interpreter& in, const Value& self, const Arguments&) {
   return convert(in, self, [inside = false](std::string& out, char32_t c) mutable {
     (inside ? append_lower : append_title)(out, c);
     inside = is_alphabetic(c);
@@ -277,7 +277,7 @@ Value remove_affix(Interpreter& in, const Value& self, const Arguments& argument
   return text.starts_with(affix) ? part_of(in, self, affix.size(), text.size()) : self;
 }
 
-Value join(Interpreter& in, const Value& self, const Arguments& arguments) {
+Value join_method(Interpreter& in, const Value& self, const Arguments& arguments) {
   Bound bound(in, "join", arguments, {"iterable"}, 1);
   if (!bound.ok()) return in.undefined();
   Text result;
@@ -292,7 +292,7 @@ Value join(Interpreter& in, const Value& self, const Arguments& arguments) {
   return in.string(std::move(result), self.string().markup);
 }
 
-Value replace(Interpreter& in, const Value& self, const Arguments& arguments) {
+Value replace_method(Interpreter& in, const Value& self, const Arguments& arguments) {
   Bound bound(in, "replace", arguments, {"old", "new", "count"}, 2);
   const int64_t limit = bound.integer(2, -1);
   if (!bound.ok() || !need_string(in, "replace", bound[0]) || !need_string(in, "replace", bound[1]))
@@ -484,14 +484,14 @@ constexpr auto kStringMethods = std::to_array<BuiltinEntry>({
     {"isspace", [](In&, Self s, Args) { return all_of(s, is_space); }},
     {"istitle", istitle},
     {"isupper", [](In&, Self s, Args) { return cased(s, true); }},
-    {"join", join},
+    {"join", join_method},
     {"ljust", [](In& in, Self s, Args a) { return justify(in, "ljust", s, a, Side::kLeft); }},
     {"lower", lower},
     {"lstrip", [](In& in, Self s, Args a) { return strip(in, s, a, "lstrip", true, false); }},
     {"partition", [](In& in, Self s, Args a) { return partition(in, s, a, false); }},
     {"removeprefix", [](In& in, Self s, Args a) { return remove_affix(in, s, a, false); }},
     {"removesuffix", [](In& in, Self s, Args a) { return remove_affix(in, s, a, true); }},
-    {"replace", replace},
+    {"replace", replace_method},
     {"rfind", [](In& in, Self s, Args a) { return Value::integer(find_index(in, "rfind", s, a, true)); }},
     {"rindex", [](In& in, Self s, Args a) { return find_or_fail(in, "rindex", s, a, true); }},
     {"rjust", [](In& in, Self s, Args a) { return justify(in, "rjust", s, a, Side::kRight); }},
@@ -503,7 +503,7 @@ constexpr auto kStringMethods = std::to_array<BuiltinEntry>({
     {"startswith", [](In& in, Self s, Args a) { return starts_or_ends(in, s, a, false); }},
     {"strip", [](In& in, Self s, Args a) { return strip(in, s, a, "strip", true, true); }},
     {"swapcase", swapcase},
-    {"title", title},
+    {"title", title_method},
     {"upper", upper},
     {"zfill", zfill},
 });

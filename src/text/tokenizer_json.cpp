@@ -10,7 +10,7 @@ namespace quire::text {
 namespace json = boost::json;
 namespace {
 
-constexpr size_t kMaxFileBytes = size_t{256} << 20;
+constexpr size_t kMaxJsonBytes = size_t{256} << 20;
 constexpr size_t kMaxJsonDepth = 32;
 
 Result<std::vector<AddedToken>> read_added_tokens(const JsonNode& root, TokenTable& tokens) {
@@ -141,8 +141,8 @@ Result<int64_t> JsonNode::integer(std::string_view key) const {
 }
 
 Result<std::unique_ptr<Tokenizer>> Tokenizer::from_json(std::string_view tokenizer_json) {
-  if (tokenizer_json.size() > kMaxFileBytes) {
-    return invalid_argument("tokenizer.json: {} bytes; at most {} are read", tokenizer_json.size(), kMaxFileBytes);
+  if (tokenizer_json.size() > kMaxJsonBytes) {
+    return invalid_argument("tokenizer.json: {} bytes; at most {} are read", tokenizer_json.size(), kMaxJsonBytes);
   }
   json::parse_options options;
   options.max_depth = kMaxJsonDepth;

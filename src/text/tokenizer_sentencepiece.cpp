@@ -19,7 +19,7 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr size_t kMaxFileBytes = size_t{256} << 20;
+constexpr size_t kMaxModelBytes = size_t{256} << 20;
 
 // Pieces of other types are no text: they are found before the model is asked, or never.
 bool is_text(SentencePieceType type) {
@@ -225,8 +225,8 @@ Result<std::unique_ptr<Tokenizer>> make(std::string_view bytes, const json::valu
 
 Result<std::unique_ptr<Tokenizer>> Tokenizer::from_sentencepiece(std::string_view model,
                                                                  std::string_view tokenizer_config) {
-  if (model.size() > kMaxFileBytes || tokenizer_config.size() > kMaxFileBytes) {
-    return invalid_argument("tokenizer.model: {} bytes; at most {} are read", model.size(), kMaxFileBytes);
+  if (model.size() > kMaxModelBytes || tokenizer_config.size() > kMaxModelBytes) {
+    return invalid_argument("tokenizer.model: {} bytes; at most {} are read", model.size(), kMaxModelBytes);
   }
   json::value document = json::object();
   if (!tokenizer_config.empty()) {

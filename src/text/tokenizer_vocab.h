@@ -121,4 +121,9 @@ class TokenTable {
   SpellingIndex index_;
 };
 
+// Of a table by id, which may be shorter than the vocabulary.
+inline bool is_hidden(const std::vector<bool>& hidden, TokenId id) {
+  return static_cast<size_t>(id) < hidden.size() && hidden[static_cast<size_t>(id)];
+}
+
 }  // namespace quire::text

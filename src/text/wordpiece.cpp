@@ -5,10 +5,6 @@
 namespace quire::text {
 namespace {
 
-bool is_hidden(const std::vector<bool>& hidden, TokenId id) {
-  return static_cast<size_t>(id) < hidden.size() && hidden[static_cast<size_t>(id)];
-}
-
 // The tokens that begin with `prefix`, without it.
 ByteTrie trie_of(const TokenTable& tokens, const std::vector<bool>& hidden, std::string_view prefix) {
   std::vector<ByteTrie::Entry> entries;

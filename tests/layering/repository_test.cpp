@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 const fs::path kRoot = fs::path(QUIRE_TEST_DATA).parent_path().parent_path();
 
-std::string read(const fs::path& path) {
+std::string text_of(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
 }
@@ -49,7 +49,7 @@ std::string shown(const fs::path& path) {
 // The lines of dependencies.txt of one kind, as their columns.
 std::vector<std::vector<std::string>> dependencies(const std::string& kind) {
   std::vector<std::vector<std::string>> found;
-  std::istringstream lines(read(kRoot / "dependencies.txt"));
+  std::istringstream lines(text_of(kRoot / "dependencies.txt"));
   for (std::string line; std::getline(lines, line);) {
     std::istringstream words(line);
     std::string first;
@@ -60,13 +60,13 @@ std::vector<std::vector<std::string>> dependencies(const std::string& kind) {
 }
 
 TEST(Repository, TheRulesOfLayeringAreWellFormed) {
-  const Rules rules = parse_rules(read(kRoot / "tests/layering/allowed.txt"));
+  const Rules rules = parse_rules(text_of(kRoot / "tests/layering/allowed.txt"));
   EXPECT_THAT(rules.problems, IsEmpty());
   EXPECT_THAT(rules.folders, Not(IsEmpty()));
 }
 
 TEST(Repository, TheSourcesKeepTheLayering) {
-  const Rules rules = parse_rules(read(kRoot / "tests/layering/allowed.txt"));
+  const Rules rules = parse_rules(text_of(kRoot / "tests/layering/allowed.txt"));
   EXPECT_THAT(check_tree(kRoot, rules, repository_files(kRoot)), IsEmpty());
 }
 
@@ -77,7 +77,7 @@ TEST(Repository, NoSourceFileIsLongerThan800Lines) {
     if (!fs::is_directory(kRoot / top)) continue;
     for (const fs::path& path : written_files(kRoot / top)) {
       if (!kinds.contains(path.extension().string())) continue;
-      const std::string text = read(path);
+      const std::string text = text_of(path);
       const auto lines = std::count(text.begin(), text.end(), '\n');
       if (lines > 800) too_long.push_back(shown(path) + ": " + std::to_string(lines) + " lines");
     }
@@ -97,7 +97,7 @@ TEST(Repository, NoFileNamesAFolderOfTheMachineItWasWrittenOn) {
   const auto is_name = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-'; };
   std::vector<std::string> found;
   for (const fs::path& path : written_files(kRoot)) {
-    const std::string text = read(path);
+    const std::string text = text_of(path);
     for (const std::string& folder : folders) {
       for (size_t at = text.find(folder); at != std::string::npos; at = text.find(folder, at + 1)) {
         const char before = at == 0 ? ' ' : text[at - 1];
@@ -132,7 +132,7 @@ TEST(Repository, TheTestsPythonPackagesAreTheOnesPinned) {
   for (const auto& columns : dependencies("pypi")) {
     const auto file = files.find(columns.at(2));
     if (file == files.end()) continue;
-    EXPECT_THAT(read(kRoot / file->second), HasSubstr("\n" + columns[0] + " \\\n")) << file->second;
+    EXPECT_THAT(text_of(kRoot / file->second), HasSubstr("\n" + columns[0] + " \\\n")) << file->second;
   }
 }
 

@@ -142,27 +142,27 @@ TEST_F(LoaderQuantizationTest, ProjectionsAreRoundedWhatHasOddRowsOrARoutersRole
 }
 
 TEST_F(LoaderQuantizationTest, ExpertsAreRoundedOneByOneInEverySpellingAndTheirRouterStays) {
-  constexpr int32_t kExperts = 3;
+  constexpr int32_t kNumExperts = 3;
   MemoryCheckpoint named;
   MemoryCheckpoint stacks;
-  for (int32_t e = 0; e < kExperts; ++e) {
+  for (int32_t e = 0; e < kNumExperts; ++e) {
     for (const char* part : {"gate_proj", "up_proj"})
       add_floats(named, fmt::format("mlp.experts.{}.{}.weight", e, part), {64, 96});
     add_floats(named, fmt::format("mlp.experts.{}.down_proj.weight", e), {96, 64});
   }
-  add_floats(stacks, "mlp.experts.gate_proj.weight", {kExperts, 64, 96});
-  add_floats(stacks, "mlp.experts.up_proj.weight", {kExperts, 64, 96});
-  add_floats(stacks, "mlp.experts.down_proj.weight", {kExperts, 96, 64});
+  add_floats(stacks, "mlp.experts.gate_proj.weight", {kNumExperts, 64, 96});
+  add_floats(stacks, "mlp.experts.up_proj.weight", {kNumExperts, 64, 96});
+  add_floats(stacks, "mlp.experts.down_proj.weight", {kNumExperts, 96, 64});
   for (MemoryCheckpoint* checkpoint : {&named, &stacks}) {
-    add_floats(*checkpoint, "mlp.gate.weight", {kExperts, 96});
+    add_floats(*checkpoint, "mlp.gate.weight", {kNumExperts, 96});
     MoeOptions options{.hidden_size = 96};
-    options.moe.num_experts = kExperts;
+    options.moe.num_experts = kNumExperts;
     options.moe.experts_per_token = 2;
     options.moe.intermediate_size = 64;
     const QuantizationReport report = plan_and_load(*checkpoint, Quantization::kInt8,
                                                     [&](Loader& loader) { const MoeBlock block(loader, "", options); });
-    EXPECT_EQ(report.num_matrices, 3 * kExperts);
-    EXPECT_EQ(report.packed_bytes, kExperts * (128 * 96 + 96 * 64) * 34 / 32);
+    EXPECT_EQ(report.num_matrices, 3 * kNumExperts);
+    EXPECT_EQ(report.packed_bytes, kNumExperts * (128 * 96 + 96 * 64) * 34 / 32);
     EXPECT_EQ(report.num_kept, 0);
   }
 }

@@ -86,7 +86,7 @@ TEST(TopLogprobs, RanksAndSharesByHand) {
 
 class EditLogitsTest : public ::testing::TestWithParam<std::string> {};
 
-float awkward(Random& random) {
+float awkward_logit(Random& random) {
   switch (random.between(0, 9)) {
     case 0:
       return -kInf;
@@ -109,7 +109,7 @@ void expect_same(const std::vector<float>& out, const std::vector<float>& expect
 
 std::vector<float> awkward_rows(Random& random, int64_t rows, int64_t size) {
   std::vector<float> in(static_cast<size_t>(rows * size));
-  std::ranges::generate(in, [&] { return awkward(random); });
+  std::ranges::generate(in, [&] { return awkward_logit(random); });
   return in;
 }
 

@@ -218,7 +218,7 @@ struct LinearCase {
   ActivationDType activation_dtype;
 };
 
-std::string_view name_of(ActivationDType dtype) {
+std::string_view activation_name(ActivationDType dtype) {
   switch (dtype) {
     case ActivationDType::kAuto:
       return "auto";
@@ -501,7 +501,7 @@ TEST_P(LinearTest, TellsTruthfullyHowManyBytesAPackedWeightTakes) {
 
 INSTANTIATE_TEST_SUITE_P(Isa, LinearTest, ::testing::ValuesIn(linear_cases()), [](const auto& test) {
   return test.param.isa + "_" + std::string(name(test.param.dtype)) + "_" +
-         std::string(name_of(test.param.activation_dtype));
+         std::string(activation_name(test.param.activation_dtype));
 });
 
 class LinearIsaTest : public ::testing::TestWithParam<std::string> {};

@@ -15,7 +15,7 @@ using checkpoint::GgufWriter;
 
 constexpr int64_t kHidden = 256;
 constexpr int64_t kInner = 512;
-constexpr int64_t kVocab = 48;
+constexpr int64_t kTinyVocab = 48;
 constexpr int64_t kExperts = 3;
 
 struct Type {
@@ -99,9 +99,9 @@ Files files_of(const Type& type) {
     writer->u32("llama.attention.head_count", 4).u32("llama.attention.head_count_kv", 2);
     writer->f32("llama.attention.layer_norm_rms_epsilon", 1e-5f).f32("llama.rope.freq_base", 10000.0f);
     writer->u32("llama.expert_count", kExperts).u32("llama.expert_used_count", 2);
-    writer->u32("llama.vocab_size", kVocab);
+    writer->u32("llama.vocab_size", kTinyVocab);
   }
-  files.matrix(type, "token_embd.weight", {kHidden, kVocab}, random);
+  files.matrix(type, "token_embd.weight", {kHidden, kTinyVocab}, random);
   files.plain("blk.0.attn_norm.weight", {kHidden}, random, 0.9f);
   files.matrix(type, "blk.0.attn_q.weight", {kHidden, kHidden}, random);
   files.matrix(type, "blk.0.attn_k.weight", {kHidden, kHidden / 2}, random);
@@ -113,7 +113,7 @@ Files files_of(const Type& type) {
   files.matrix(type, "blk.0.ffn_up_exps.weight", {kHidden, kInner, kExperts}, random);
   files.matrix(type, "blk.0.ffn_down_exps.weight", {kInner, kHidden, kExperts}, random);
   files.plain("output_norm.weight", {kHidden}, random, 0.9f);
-  files.matrix(type, "output.weight", {kHidden, kVocab}, random);
+  files.matrix(type, "output.weight", {kHidden, kTinyVocab}, random);
   return files;
 }
 

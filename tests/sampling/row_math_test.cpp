@@ -13,7 +13,7 @@
 namespace quire::sampling {
 namespace {
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kInfinite = std::numeric_limits<float>::infinity();
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 std::vector<float> random_row(std::mt19937& random, size_t size, bool with_ties) {
@@ -22,7 +22,7 @@ std::vector<float> random_row(std::mt19937& random, size_t size, bool with_ties)
   for (float& x : row) {
     x = normal(random);
     if (with_ties) x = std::round(x);
-    if (random() % 50 == 0) x = -kInf;
+    if (random() % 50 == 0) x = -kInfinite;
   }
   return row;
 }
@@ -30,7 +30,7 @@ std::vector<float> random_row(std::mt19937& random, size_t size, bool with_ties)
 std::vector<Candidate> sorted_above_minus_infinity(const std::vector<float>& row) {
   std::vector<Candidate> all;
   for (size_t i = 0; i < row.size(); ++i) {
-    if (row[i] > -kInf) all.push_back({row[i], static_cast<TokenId>(i)});
+    if (row[i] > -kInfinite) all.push_back({row[i], static_cast<TokenId>(i)});
   }
   std::sort(all.begin(), all.end(), more_likely);
   return all;
@@ -86,13 +86,13 @@ TEST(RowMath, SelectionSurvivesTheWorstOrders) {
 TEST(RowMath, FindsWhatIsNotFiniteWhereverItIs) {
   for (size_t size : {size_t{1}, size_t{15}, size_t{16}, size_t{17}, size_t{100}}) {
     for (size_t place = 0; place < size; ++place) {
-      for (float bad : {kNaN, -kNaN, kInf}) {
+      for (float bad : {kNaN, -kNaN, kInfinite}) {
         std::vector<float> row(size, 0.5f);
         row[place] = bad;
         EXPECT_FALSE(row_maximum(row).finite) << size << " " << place;
       }
     }
-    EXPECT_FALSE(row_maximum(std::vector<float>(size, -kInf)).finite);
+    EXPECT_FALSE(row_maximum(std::vector<float>(size, -kInfinite)).finite);
     EXPECT_TRUE(row_maximum(std::vector<float>(size, -std::numeric_limits<float>::max())).finite);
   }
 }
@@ -100,7 +100,7 @@ TEST(RowMath, FindsWhatIsNotFiniteWhereverItIs) {
 TEST(RowMath, TheExponentialIsAccurateToTheLastPlaces) {
   EXPECT_EQ(exp_nonpositive(0.0f), 1.0f);
   EXPECT_EQ(exp_nonpositive(-87.5f), 0.0f);
-  EXPECT_EQ(exp_nonpositive(-kInf), 0.0f);
+  EXPECT_EQ(exp_nonpositive(-kInfinite), 0.0f);
   double worst = 0.0;
   for (float x = 0.0f; x > -87.0f; x -= 0.00137f) {
     const double exact = std::exp(static_cast<double>(x));
@@ -178,19 +178,19 @@ TEST(PositionLogprobs, SumToOneAndAgreeWithDoublesOnARealisticVocabulary) {
 }
 
 TEST(PositionLogprobs, AnImpossibleTokenHasMinusInfinityAndDoesNotFillTheTop) {
-  const std::vector<float> logits = {0.0f, -kInf, 0.0f};
+  const std::vector<float> logits = {0.0f, -kInfinite, 0.0f};
   const Result<PositionLogprobs> result = position_logprobs(logits, 1, 3);
   ASSERT_TRUE(result.ok());
-  EXPECT_EQ(result->chosen.logprob, -kInf);
+  EXPECT_EQ(result->chosen.logprob, -kInfinite);
   EXPECT_EQ(result->chosen.rank, 3);
   EXPECT_EQ(result->top.size(), 2u);
 }
 
 TEST(PositionLogprobs, OfARowThatIsNoDistributionAreAnError) {
-  for (float bad : {kNaN, kInf}) {
+  for (float bad : {kNaN, kInfinite}) {
     EXPECT_EQ(position_logprobs(std::vector<float>{0.0f, bad}, 0, 1).status().code(), StatusCode::kInternal);
   }
-  EXPECT_FALSE(position_logprobs(std::vector<float>{-kInf, -kInf}, 0, 1).ok());
+  EXPECT_FALSE(position_logprobs(std::vector<float>{-kInfinite, -kInfinite}, 0, 1).ok());
 }
 
 TEST(RowMath, MomentsAndEntropySumsLeaveOutWhatIsBanned) {
@@ -200,11 +200,11 @@ TEST(RowMath, MomentsAndEntropySumsLeaveOutWhatIsBanned) {
   for (size_t size : {size_t{1}, size_t{3}, size_t{4}, size_t{1001}}) {
     std::vector<float> row = random_row(random, size, false);
     row[0] = 1.0f;
-    if (size > 3) row[2] = -kInf;
+    if (size > 3) row[2] = -kInfinite;
     const float maximum = *std::max_element(row.begin(), row.end());
     double count = 0.0, sum = 0.0, squares = 0.0, weights = 0.0, weighted = 0.0;
     for (float x : row) {
-      if (x == -kInf) continue;
+      if (x == -kInfinite) continue;
       const double shifted = static_cast<double>(x) - static_cast<double>(maximum);
       count += 1.0;
       sum += shifted;
@@ -225,7 +225,7 @@ TEST(RowMath, MomentsAndEntropySumsLeaveOutWhatIsBanned) {
 
 TEST(RowMath, AWeightOfZeroCountsForNothingInAWeightedSum) {
   const std::vector<float> weights = {0.5f, 0.0f, 2.0f, 0.0f, 1.0f, 0.0f};
-  const std::vector<float> values = {2.0f, -kInf, 3.0f, 7.0f, -1.0f, -kInf};
+  const std::vector<float> values = {2.0f, -kInfinite, 3.0f, 7.0f, -1.0f, -kInfinite};
   EXPECT_DOUBLE_EQ(weighted_sum(weights, values), 6.0);
 }
 
@@ -247,14 +247,14 @@ TEST(RowMath, GatheringGivesUpWhereThereIsTooMuch) {
 }
 
 TEST(RowMath, KeepingTheLargestBansTheRestAndTheLaterOnesAmongEquals) {
-  std::vector<float> row = {1.0f, 3.0f, 2.0f, -kInf, 2.0f, 2.0f, 0.0f};
+  std::vector<float> row = {1.0f, 3.0f, 2.0f, -kInfinite, 2.0f, 2.0f, 0.0f};
   std::vector<Candidate> candidates;
   keep_largest(row, 7, candidates);
-  EXPECT_EQ(row, (std::vector<float>{1.0f, 3.0f, 2.0f, -kInf, 2.0f, 2.0f, 0.0f}));
+  EXPECT_EQ(row, (std::vector<float>{1.0f, 3.0f, 2.0f, -kInfinite, 2.0f, 2.0f, 0.0f}));
   keep_largest(row, 3, candidates);
-  EXPECT_EQ(row, (std::vector<float>{-kInf, 3.0f, 2.0f, -kInf, 2.0f, -kInf, -kInf}));
+  EXPECT_EQ(row, (std::vector<float>{-kInfinite, 3.0f, 2.0f, -kInfinite, 2.0f, -kInfinite, -kInfinite}));
   keep_largest(row, 1, candidates);
-  EXPECT_EQ(row, (std::vector<float>{-kInf, 3.0f, -kInf, -kInf, -kInf, -kInf, -kInf}));
+  EXPECT_EQ(row, (std::vector<float>{-kInfinite, 3.0f, -kInfinite, -kInfinite, -kInfinite, -kInfinite, -kInfinite}));
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ using std::chrono::seconds;
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr const char* kCompletions = "/v1/completions";
+constexpr const char* kKeyedPath = "/v1/completions";
 
 std::string bearer(const std::string& key) {
   return "Authorization: Bearer " + key + "\r\n";
@@ -94,7 +94,7 @@ TEST(TokenQuota, APromptOfMoreThanAMinutesWorthNeedsAFullBucket) {
 TEST_F(ServerTest, AKeyBeyondItsQuotaIsToldWhenToComeBackAndOthersGoOn) {
   start({.named_api_keys = {{.name = "small", .key = "s", .tokens_per_minute = 20}, {.name = "free", .key = "f"}}});
   const auto ask = [&](const char* key, int max_tokens) {
-    return post(port(), kCompletions, R"({"prompt":"abcde","max_tokens":)" + std::to_string(max_tokens) + "}",
+    return post(port(), kKeyedPath, R"({"prompt":"abcde","max_tokens":)" + std::to_string(max_tokens) + "}",
                 bearer(key));
   };
   EXPECT_EQ(ask("s", 250).status, 200) << "5 of the prompt are there; the 250 are owed";
@@ -116,10 +116,10 @@ TEST_F(ServerTest, ARequestThatTheEngineRefusesCostsNothingOfTheQuota) {
   start({.named_api_keys = {{.name = "small", .key = "s", .tokens_per_minute = 20}}});
   for (int i = 0; i < 5; ++i) {
     const auto refused =
-        post(port(), kCompletions, R"({"prompt":"abcdefghijklmno","max_tokens":1,"logprobs":21})", bearer("s"));
+        post(port(), kKeyedPath, R"({"prompt":"abcdefghijklmno","max_tokens":1,"logprobs":21})", bearer("s"));
     EXPECT_EQ(refused.status, 400) << refused.body;
   }
-  EXPECT_EQ(post(port(), kCompletions, R"({"prompt":"abcdefghijklmno","max_tokens":1})", bearer("s")).status, 200);
+  EXPECT_EQ(post(port(), kKeyedPath, R"({"prompt":"abcdefghijklmno","max_tokens":1})", bearer("s")).status, 200);
 }
 
 TEST_F(ServerTest, KeysOfAFileAreAskedForEverywhereButWhereItIsOpen) {

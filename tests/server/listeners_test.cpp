@@ -29,7 +29,7 @@ using boost::system::error_code;
 using testing::HasSubstr;
 using testing::Not;
 
-std::string bearer(const std::string& key) {
+std::string bearer_header(const std::string& key) {
   return "Authorization: Bearer " + key + "\r\n";
 }
 
@@ -256,13 +256,13 @@ TEST_F(ListenersTest, ANamedOriginsPageMayAskWithoutAKeyWhetherItMay) {
   EXPECT_EQ(asked.headers.at("access-control-allow-headers"), "authorization, content-type");
   EXPECT_EQ(asked.headers.at("access-control-allow-credentials"), "true");
   EXPECT_THAT(asked.headers.at("access-control-allow-methods"), HasSubstr("POST"));
-  for (const auto& response : {get(port(), "/v1/models", kPage), get(port(), "/v1/models", kPage + bearer("k")),
+  for (const auto& response : {get(port(), "/v1/models", kPage), get(port(), "/v1/models", kPage + bearer_header("k")),
                                get(port(), "/none", kPage)}) {
     EXPECT_EQ(response.headers.at("access-control-allow-origin"), "https://chat.example") << response.status;
     EXPECT_EQ(response.headers.at("vary"), "Origin");
   }
   const auto stream = post(port(), "/v1/completions", R"({"prompt":"abc","max_tokens":2,"stream":true})",
-                           "Origin: https://b.example\r\n" + bearer("k"));
+                           "Origin: https://b.example\r\n" + bearer_header("k"));
   EXPECT_EQ(stream.headers.at("access-control-allow-origin"), "https://b.example");
   const auto other = get(port(), "/health", "Origin: https://evil.example\r\n");
   EXPECT_EQ(other.headers.count("access-control-allow-origin"), 0u);
@@ -306,7 +306,7 @@ TEST_F(ListenersTest, OperatorsHaveAListenerOfTheirOwn) {
   EXPECT_EQ(get(admin, "/health").status, 200);
   EXPECT_EQ(post(admin, "/v1/completions", "{}").status, 404);
   for (const char* path : {"/admin/flight_recorder", "/admin/log_level", "/reset_prefix_cache"}) {
-    EXPECT_EQ(get(port(), path, bearer("k")).status, 404) << path << " is not where clients are";
+    EXPECT_EQ(get(port(), path, bearer_header("k")).status, 404) << path << " is not where clients are";
   }
   EXPECT_EQ(post(admin, "/reset_prefix_cache", "", "Origin: https://evil.example\r\n").status, 403);
 }
@@ -320,9 +320,9 @@ TEST_F(ListenersTest, ItsKeysAreItsOwn) {
   start({.api_keys = {"client"}, .admin = {.port = 0, .api_keys = {"operator"}}});
   const uint16_t admin = server_->admin_port();
   EXPECT_EQ(get(admin, "/admin/log_level").status, 401);
-  EXPECT_EQ(get(admin, "/admin/log_level", bearer("client")).status, 401);
-  EXPECT_EQ(get(admin, "/admin/log_level", bearer("operator")).status, 200);
-  EXPECT_EQ(get(port(), "/v1/models", bearer("operator")).status, 401);
+  EXPECT_EQ(get(admin, "/admin/log_level", bearer_header("client")).status, 401);
+  EXPECT_EQ(get(admin, "/admin/log_level", bearer_header("operator")).status, 200);
+  EXPECT_EQ(get(port(), "/v1/models", bearer_header("operator")).status, 401);
 }
 
 TEST_F(ListenersTest, TheLogLevelIsShownAndChanged) {

@@ -12,8 +12,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-constexpr const char* kHi = R"("messages":[{"role":"user","content":"hi"}])";
-constexpr size_t kHiTokens = 9;  // "user:hi;>"
+constexpr const char* kHiMessage = R"("messages":[{"role":"user","content":"hi"}])";
+constexpr size_t kHiMessageTokens = 9;  // "user:hi;>"
 
 class MessagesTest : public ServerTest {
  protected:
@@ -24,17 +24,18 @@ class MessagesTest : public ServerTest {
 
 TEST_F(MessagesTest, AMessageIsAnsweredWhole) {
   start();
-  const auto answer = create(std::string(kHi) + R"(,"model":"abc","max_tokens":5)");
+  const auto answer = create(std::string(kHiMessage) + R"(,"model":"abc","max_tokens":5)");
   ASSERT_EQ(answer.status, 200) << answer.body;
   const json::value message = answer.json();
   EXPECT_THAT(text_of(message.at("id")), StartsWith("msg_"));
   EXPECT_EQ(message.at("type"), "message");
   EXPECT_EQ(message.at("role"), "assistant");
   EXPECT_EQ(message.at("model"), "abc");
-  EXPECT_EQ(message.at("content"), (json::value{json::object{{"type", "text"}, {"text", letters(kHiTokens, 5)}}}));
+  EXPECT_EQ(message.at("content"),
+            (json::value{json::object{{"type", "text"}, {"text", letters(kHiMessageTokens, 5)}}}));
   EXPECT_EQ(message.at("stop_reason"), "max_tokens");
   EXPECT_TRUE(message.at("stop_sequence").is_null());
-  EXPECT_EQ(message.at("usage").at("input_tokens"), kHiTokens);
+  EXPECT_EQ(message.at("usage").at("input_tokens"), kHiMessageTokens);
   EXPECT_EQ(message.at("usage").at("output_tokens"), 5);
 }
 
@@ -45,7 +46,7 @@ TEST_F(MessagesTest, BlocksAndSystemAreTheSameConversationAsAChat) {
     EXPECT_EQ(response.status, 200) << response.body;
     return response.json().at("input_tokens").to_number<size_t>();
   };
-  EXPECT_EQ(counted(kHi), kHiTokens);
+  EXPECT_EQ(counted(kHiMessage), kHiMessageTokens);
   EXPECT_EQ(counted(R"("system":"be","messages":[{"role":"user","content":"hi"}])"),
             std::string("system:be;user:hi;>").size());
   EXPECT_EQ(counted(R"("system":[{"type":"text","text":"be","cache_control":{"type":"ephemeral"}}],
@@ -70,7 +71,7 @@ TEST_F(MessagesTest, ALastMessageOfTheAssistantIsGoneOnFrom) {
 
 TEST_F(MessagesTest, AStreamsEventsSayWhatTheWholeSays) {
   start();
-  const auto response = create(std::string(kHi) + R"(,"max_tokens":30,"stream":true)");
+  const auto response = create(std::string(kHiMessage) + R"(,"max_tokens":30,"stream":true)");
   EXPECT_THAT(response.body, StartsWith("event: message_start\ndata: "));
   std::vector<std::string> types;
   std::string text;
@@ -84,18 +85,18 @@ TEST_F(MessagesTest, AStreamsEventsSayWhatTheWholeSays) {
   }
   EXPECT_THAT(types, ElementsAre("message_start", "ping", "content_block_start", "content_block_delta",
                                  "content_block_stop", "message_delta", "message_stop"));
-  EXPECT_EQ(text, letters(kHiTokens, 30));
+  EXPECT_EQ(text, letters(kHiMessageTokens, 30));
   EXPECT_EQ(delta.at("delta").at("stop_reason"), "max_tokens");
   EXPECT_EQ(delta.at("usage").at("output_tokens"), 30);
 }
 
 TEST_F(MessagesTest, StopSequencesAndTheContextsEndAreTold) {
   start();
-  json::value message = create(std::string(kHi) + R"(,"max_tokens":50,"stop_sequences":["no","lm"])").json();
+  json::value message = create(std::string(kHiMessage) + R"(,"max_tokens":50,"stop_sequences":["no","lm"])").json();
   EXPECT_EQ(message.at("stop_reason"), "stop_sequence");
   EXPECT_EQ(message.at("stop_sequence"), "lm");
   EXPECT_EQ(message.at("content").at(0).at("text"), "jk");
-  message = create(std::string(kHi) + R"(,"max_tokens":256)").json();
+  message = create(std::string(kHiMessage) + R"(,"max_tokens":256)").json();
   EXPECT_EQ(message.at("stop_reason"), "model_context_window_exceeded");
 }
 
@@ -111,13 +112,13 @@ TEST_F(MessagesTest, ErrorsHaveAnthropicsShape) {
     EXPECT_EQ(body.at("error").at("type"), type);
     EXPECT_FALSE(text_of(body.at("error").at("message")).empty());
   };
-  EXPECT_EQ(create(std::string(kHi) + R"(,"max_tokens":2)", key).status, 200);
-  EXPECT_EQ(create(std::string(kHi) + R"(,"max_tokens":2)", "Authorization: Bearer secret\r\n").status, 200);
-  expect_error(create(kHi), 401, "authentication_error");
-  expect_error(create(kHi, "x-api-key: wrong\r\n"), 401, "authentication_error");
-  expect_error(create(kHi, key + "x-api-key: secret\r\n"), 400, "invalid_request_error");
-  expect_error(create(kHi, key), 400, "invalid_request_error");
-  expect_error(create(std::string(kHi) + R"(,"max_tokens":2,"model":"none")", key), 404, "not_found_error");
+  EXPECT_EQ(create(std::string(kHiMessage) + R"(,"max_tokens":2)", key).status, 200);
+  EXPECT_EQ(create(std::string(kHiMessage) + R"(,"max_tokens":2)", "Authorization: Bearer secret\r\n").status, 200);
+  expect_error(create(kHiMessage), 401, "authentication_error");
+  expect_error(create(kHiMessage, "x-api-key: wrong\r\n"), 401, "authentication_error");
+  expect_error(create(kHiMessage, key + "x-api-key: secret\r\n"), 400, "invalid_request_error");
+  expect_error(create(kHiMessage, key), 400, "invalid_request_error");
+  expect_error(create(std::string(kHiMessage) + R"(,"max_tokens":2,"model":"none")", key), 404, "not_found_error");
   expect_error(get(port(), "/v1/messages", key), 405, "invalid_request_error");
   expect_error(get(port(), "/v1/messages/nowhere", key), 404, "not_found_error");
   expect_error(create(R"("max_tokens":2,"messages":[{"role":"user","content":"a#"}])", key), 500, "api_error");
@@ -144,7 +145,7 @@ TEST_F(MessagesTest, WhatIsNotBuiltIsRefusedByName) {
       {R"("temperature":7)", "temperature"},
   };
   for (const auto& [fields, name] : kCases) {
-    const auto response = create(std::string(kHi) + R"(,"max_tokens":2,)" + fields);
+    const auto response = create(std::string(kHiMessage) + R"(,"max_tokens":2,)" + fields);
     EXPECT_EQ(response.status, 400) << fields << response.body;
     EXPECT_THAT(text_of(response.json().at("error").at("message")), HasSubstr(name));
   }
@@ -161,7 +162,7 @@ TEST_F(MessagesTest, WhatIsNotBuiltIsRefusedByName) {
     EXPECT_EQ(response.status, 400) << messages << response.body;
     EXPECT_THAT(text_of(response.json().at("error").at("message")), HasSubstr(name));
   }
-  EXPECT_EQ(create(std::string(kHi) + R"(,"max_tokens":2,"thinking":{"type":"disabled"})").status, 200);
+  EXPECT_EQ(create(std::string(kHiMessage) + R"(,"max_tokens":2,"thinking":{"type":"disabled"})").status, 200);
   expect_idle();
 }
 

@@ -12,7 +12,7 @@ namespace json = boost::json;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr const char* kCompletions = "/v1/completions";
+constexpr const char* kModelsCompletions = "/v1/completions";
 
 class ModelsTest : public testing::Test {
  protected:
@@ -63,7 +63,7 @@ class ModelsTest : public testing::Test {
 
   // And waits until nobody holds the model any more.
   ClientResponse complete(const std::string& model) {
-    ClientResponse response = post(server_->port(), kCompletions, body(model));
+    ClientResponse response = post(server_->port(), kModelsCompletions, body(model));
     EXPECT_TRUE(eventually([&] { return get(server_->port(), "/load").json().at("server_load").as_int64() == 0; }));
     return response;
   }
@@ -71,7 +71,8 @@ class ModelsTest : public testing::Test {
     return R"({"prompt":"abc","max_tokens":2,"model":")" + model + "\"}";
   }
   std::future<ClientResponse> begin(const std::string& model) {
-    return std::async(std::launch::async, [this, model] { return post(server_->port(), kCompletions, body(model)); });
+    return std::async(std::launch::async,
+                      [this, model] { return post(server_->port(), kModelsCompletions, body(model)); });
   }
   // Of "a", "b", ...
   std::vector<std::string> statuses() {
@@ -103,7 +104,7 @@ TEST_F(ModelsTest, TheFirstIsLoadedAtOnceAndOthersWhenTheyAreNamed) {
   EXPECT_EQ(complete("b").status, 200);
   EXPECT_EQ(loads(1), 1);
 
-  const auto default_model = post(server_->port(), kCompletions, R"({"prompt":"abc","max_tokens":2})");
+  const auto default_model = post(server_->port(), kModelsCompletions, R"({"prompt":"abc","max_tokens":2})");
   EXPECT_EQ(default_model.json().at("model"), "a");
   const auto unknown = complete("d");
   EXPECT_EQ(unknown.status, 404);

@@ -93,12 +93,12 @@ TEST_F(OpenApiTest, TheAnswersHaveWhatTheirSchemasRequire) {
       EXPECT_TRUE(body.contains(text_of(name))) << schema << ": " << text_of(name) << ": " << response.body;
     }
   };
-  constexpr const char* kHi = R"({"messages":[{"role":"user","content":"hi"}],"max_tokens":2})";
-  expect_required("Chat", chat(kHi));
+  constexpr const char* kGreeting = R"({"messages":[{"role":"user","content":"hi"}],"max_tokens":2})";
+  expect_required("Chat", chat(kGreeting));
   expect_required("Completion", complete(R"({"prompt":"a"})"));
   expect_required("Response", post(port(), "/v1/responses", R"({"input":"a"})"));
-  expect_required("Message", post(port(), "/v1/messages", kHi));
-  expect_required("TokenCount", post(port(), "/v1/messages/count_tokens", kHi));
+  expect_required("Message", post(port(), "/v1/messages", kGreeting));
+  expect_required("TokenCount", post(port(), "/v1/messages/count_tokens", kGreeting));
   expect_required("AnthropicError", post(port(), "/v1/messages", "{}"));
   expect_required("Tokens", post(port(), "/tokenize", R"({"prompt":"a"})"));
   expect_required("Text", post(port(), "/detokenize", R"({"tokens":[65]})"));

@@ -16,9 +16,9 @@ namespace json = boost::json;
 using std::chrono::seconds;
 using testing::HasSubstr;
 
-constexpr const char* kCompletions = "/v1/completions";
+constexpr const char* kOperatorsCompletions = "/v1/completions";
 
-std::string bearer(const std::string& key) {
+std::string bearer_field(const std::string& key) {
   return "Authorization: Bearer " + key + "\r\n";
 }
 
@@ -96,9 +96,10 @@ TEST_F(ServerTest, OneKeysFloodDoesNotFillTheQueueForAnother) {
   std::vector<std::unique_ptr<Client>> clients;
   for (int i = 0; i < 40; ++i) {
     clients.push_back(std::make_unique<Client>(port()));
-    clients.back()->send(http_request("POST", kCompletions, R"({"prompt":"abc","max_tokens":30})", bearer("flood")));
+    clients.back()->send(
+        http_request("POST", kOperatorsCompletions, R"({"prompt":"abc","max_tokens":30})", bearer_field("flood")));
   }
-  const auto other = post(port(), kCompletions, R"({"prompt":"abc","max_tokens":2})", bearer("other"));
+  const auto other = post(port(), kOperatorsCompletions, R"({"prompt":"abc","max_tokens":2})", bearer_field("other"));
   EXPECT_EQ(other.status, 200) << other.body;
   int refused = 0;
   for (auto& client : clients) {
@@ -110,7 +111,7 @@ TEST_F(ServerTest, OneKeysFloodDoesNotFillTheQueueForAnother) {
     EXPECT_GE(std::stoi(response.headers.at("retry-after")), 1);
   }
   EXPECT_GT(refused, 0);
-  EXPECT_THAT(get(port(), "/metrics", bearer("other")).body, HasSubstr("reason=\"tenant_share\""));
+  EXPECT_THAT(get(port(), "/metrics", bearer_field("other")).body, HasSubstr("reason=\"tenant_share\""));
   expect_idle();
 }
 
@@ -243,12 +244,12 @@ TEST_F(ServerTest, AdminEndpointsAskForTheKeyToo) {
   EXPECT_EQ(post(port(), "/reset_prefix_cache", "").status, 401);
   EXPECT_EQ(get(port(), "/admin/flight_recorder").status, 401);
   EXPECT_EQ(get(port(), "/admin/requests/1").status, 401);
-  EXPECT_EQ(get(port(), "/admin/flight_recorder", bearer("k")).status, 200);
+  EXPECT_EQ(get(port(), "/admin/flight_recorder", bearer_field("k")).status, 200);
 }
 
 TEST_F(ServerTest, TheFlightRecorderShowsStepsAndARequestsLife) {
   start({.enable_admin_endpoints = true});
-  post(port(), kCompletions, R"({"prompt":["abc","abcd"],"max_tokens":5})", "X-Request-Id: my-request\r\n");
+  post(port(), kOperatorsCompletions, R"({"prompt":["abc","abcd"],"max_tokens":5})", "X-Request-Id: my-request\r\n");
   expect_idle();
   const json::value all = get(port(), "/admin/flight_recorder").json();
   ASSERT_GE(all.at("steps").as_array().size(), 5u);
@@ -292,7 +293,7 @@ TEST_F(ServerTest, HealthSaysWhenTheEngineIsStuckAndWhenItGoesOnAgain) {
     }
   } release{executor_};
   Client client(port());
-  client.send(http_request("POST", kCompletions, R"({"prompt":"abc","max_tokens":3})"));
+  client.send(http_request("POST", kOperatorsCompletions, R"({"prompt":"abc","max_tokens":3})"));
   EXPECT_TRUE(eventually([&] { return get(port(), "/health").status == 503; }));
   EXPECT_THAT(get(port(), "/health").body, HasSubstr("no progress"));
   EXPECT_EQ(get(port(), "/ping").status, 503);
@@ -331,7 +332,7 @@ TEST_F(ServerTest, TheLoadIsTheNumberOfRequestsBeingServed) {
   std::vector<std::unique_ptr<Client>> clients;
   for (const char* more : {"", R"(,"stream":true)", R"(,"n":3)"}) {
     clients.push_back(std::make_unique<Client>(port()));
-    clients.back()->send(http_request("POST", kCompletions, std::string(R"({"prompt":"abc")") + more + "}"));
+    clients.back()->send(http_request("POST", kOperatorsCompletions, std::string(R"({"prompt":"abc")") + more + "}"));
   }
   EXPECT_TRUE(eventually([&] { return load() == 3; })) << load();
   clients.back()->close();
@@ -346,8 +347,8 @@ TEST_F(ServerTest, ATraceIsReturnedWhereItIsOne) {
   start();
   const std::string good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
   EXPECT_EQ(get(port(), "/health", "traceparent: " + good + "\r\n").headers.at("traceparent"), good);
-  const auto stream =
-      post(port(), kCompletions, R"({"prompt":"abc","max_tokens":2,"stream":true})", "traceparent: " + good + "\r\n");
+  const auto stream = post(port(), kOperatorsCompletions, R"({"prompt":"abc","max_tokens":2,"stream":true})",
+                           "traceparent: " + good + "\r\n");
   EXPECT_EQ(stream.headers.at("traceparent"), good);
   for (const char* bad : {"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0", "x",
                           "00-00000000000000000000000000000000-00f067aa0ba902b7-01",

@@ -17,7 +17,7 @@ using testing::HasSubstr;
 using testing::StartsWith;
 
 // The chat template writes "user:hi;>": 9 tokens.
-constexpr size_t kHiTokens = 9;
+constexpr size_t kHiInputTokens = 9;
 
 class ResponsesTest : public ServerTest {
  protected:
@@ -58,12 +58,12 @@ TEST_F(ResponsesTest, AStringIsAnsweredWhole) {
   EXPECT_EQ(response.at("incomplete_details").at("reason"), "max_output_tokens");
   EXPECT_EQ(response.at("metadata").at("a"), "b");
   EXPECT_EQ(response.at("max_output_tokens"), 5);
-  EXPECT_EQ(output_text(response), letters(kHiTokens, 5));
+  EXPECT_EQ(output_text(response), letters(kHiInputTokens, 5));
   EXPECT_EQ(response.at("output").at(0).at("role"), "assistant");
   EXPECT_EQ(response.at("output").at(0).at("status"), "incomplete");
-  EXPECT_EQ(response.at("usage").at("input_tokens"), kHiTokens);
+  EXPECT_EQ(response.at("usage").at("input_tokens"), kHiInputTokens);
   EXPECT_EQ(response.at("usage").at("output_tokens"), 5);
-  EXPECT_EQ(response.at("usage").at("total_tokens"), kHiTokens + 5);
+  EXPECT_EQ(response.at("usage").at("total_tokens"), kHiInputTokens + 5);
 }
 
 TEST_F(ResponsesTest, ItemsAndInstructionsAreTheSameConversationAsAChat) {
@@ -101,7 +101,7 @@ TEST_F(ResponsesTest, AStreamsEventsAreNumberedAndSayWhatTheWholeSays) {
               ElementsAre("response.created", "response.in_progress", "response.output_item.added",
                           "response.content_part.added", "response.output_text.delta", "response.output_text.done",
                           "response.content_part.done", "response.output_item.done", "response.incomplete"));
-  EXPECT_EQ(text, letters(kHiTokens, 30));
+  EXPECT_EQ(text, letters(kHiInputTokens, 30));
   const json::value last = json::parse(events.back()).at("response");
   EXPECT_EQ(output_text(last), text);
   EXPECT_EQ(last.at("usage").at("output_tokens"), 30);
@@ -189,7 +189,7 @@ TEST_F(ResponsesTest, AResponseInTheBackgroundIsFetchedLater) {
   const json::value response = ended(id_of(queued));
   EXPECT_EQ(response.at("status"), "incomplete");
   EXPECT_EQ(response.at("background"), true);
-  EXPECT_EQ(output_text(response), letters(kHiTokens, 5));
+  EXPECT_EQ(output_text(response), letters(kHiInputTokens, 5));
   EXPECT_EQ(request("POST", "/v1/responses/" + id_of(queued) + "/cancel").json(), response);  // too late
   EXPECT_EQ(create(R"({"input":"hi","background":true,"store":false})").status, 400);
   EXPECT_EQ(create(R"({"input":"hi","background":true,"stream":true})").status, 400);

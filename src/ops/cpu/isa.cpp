@@ -1,15 +1,37 @@
 #include "ops/cpu/isa.h"
 
 #include <iterator>
+#include <string>
 
 #include "base/cpu_features.h"
 
 namespace quire::ops::cpu {
 namespace {
 
+using KernelTable = const Kernels& (*)();
+
+// What this build has (QUIRE_ISAS); nullptr: nothing of this set.
+#ifdef QUIRE_BUILT_PORTABLE
+constexpr KernelTable kPortable = portable::kernels;
+#else
+constexpr KernelTable kPortable = nullptr;
+#endif
+#ifdef QUIRE_BUILT_AVX2
+constexpr KernelTable kAvx2 = avx2::kernels;
+#else
+[[maybe_unused]] constexpr KernelTable kAvx2 = nullptr;
+#endif
+#ifdef QUIRE_BUILT_AVX512
+constexpr KernelTable kAvx512 = avx512::kernels;
+constexpr KernelTable kAvx512Bfloat16 = avx512::bfloat16_kernels;
+#else
+[[maybe_unused]] constexpr KernelTable kAvx512 = nullptr;
+[[maybe_unused]] constexpr KernelTable kAvx512Bfloat16 = nullptr;
+#endif
+
 struct InstructionSet {
   std::string_view name;
-  const Kernels& (*kernels)();
+  KernelTable kernels;
   std::string_view needs;  // for people
   bool (*runs_on)(const CpuFeatures& features);
 };
@@ -21,13 +43,13 @@ struct InstructionSet {
 // Best first.
 const InstructionSet kInstructionSets[] = {
 #if defined(__x86_64__)
-    {"avx512_bf16", avx512::bfloat16_kernels, "AVX-512 BF16 beside what avx512 needs",
+    {"avx512_bf16", kAvx512Bfloat16, "AVX-512 BF16 beside what avx512 needs",
      [](const CpuFeatures& f) { return has_avx512(f) && f.avx512bf16; }},
-    {"avx512", avx512::kernels, "AVX-512 F, BW, DQ, VL and VNNI beside AVX2, FMA, F16C and BMI2", has_avx512},
-    {"avx2", avx2::kernels, "AVX2, FMA, F16C and BMI2",
+    {"avx512", kAvx512, "AVX-512 F, BW, DQ, VL and VNNI beside AVX2, FMA, F16C and BMI2", has_avx512},
+    {"avx2", kAvx2, "AVX2, FMA, F16C and BMI2",
      [](const CpuFeatures& f) { return f.avx2 && f.fma && f.f16c && f.bmi2; }},
 #endif
-    {"portable", portable::kernels, "nothing", [](const CpuFeatures&) { return true; }},
+    {"portable", kPortable, "nothing", [](const CpuFeatures&) { return true; }},
 };
 
 }  // namespace
@@ -35,13 +57,25 @@ const InstructionSet kInstructionSets[] = {
 Result<const Kernels*> select_kernels(std::string_view isa) {
   const CpuFeatures features = detect_cpu_features();
   std::string known;
+  std::string built;
   for (const InstructionSet& set : kInstructionSets) {
     known += fmt::format(", {}", set.name);
     const bool runs = set.runs_on(features);
-    if (isa == "auto" && runs) return &set.kernels();
+    const bool is_built = set.kernels != nullptr;
+    if (is_built) built += fmt::format("{}{}", built.empty() ? "" : ", ", set.name);
+    if (isa == "auto" && runs && is_built) return &set.kernels();
     if (isa != set.name) continue;
-    if (runs) return &set.kernels();
-    return unavailable("instruction set {}: this machine lacks it (needed: {}); choose auto", isa, set.needs);
+    if (!runs)
+      return unavailable("instruction set {}: this machine lacks it (needed: {}); choose auto", isa, set.needs);
+    if (!is_built) {
+      return unavailable(
+          "instruction set {}: this build has no kernels for it; choose auto, or build with -DQUIRE_ISAS=all", isa);
+    }
+    return &set.kernels();
+  }
+  if (isa == "auto") {
+    return unavailable("this machine runs none of the instruction sets of this build ({}): build with -DQUIRE_ISAS=all",
+                       built);
   }
   return invalid_argument("instruction set \"{}\" is not known: expected auto{}", isa, known);
 }

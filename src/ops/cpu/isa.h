@@ -8,8 +8,8 @@
 
 namespace quire::ops::cpu {
 
-// "auto": the best set that this machine has; or a set by name. Errors: invalid_argument for a name that this build
-// does not know, unavailable for a set that the machine lacks.
+// "auto": the best set that this machine and this build have; or a set by name. Errors: invalid_argument for a name
+// that is none, unavailable for a set that the machine or the build lacks.
 Result<const Kernels*> select_kernels(std::string_view isa);
 
 }  // namespace quire::ops::cpu
