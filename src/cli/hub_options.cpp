@@ -17,13 +17,8 @@ namespace fs = std::filesystem;
 
 constexpr size_t kMostTokenBytes = 4096;
 
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value != nullptr ? value : "";
-}
-
 // The first that is set.
-std::string environment(std::initializer_list<const char*> names) {
+std::string first_set(std::initializer_list<const char*> names) {
   for (const char* name : names) {
     if (std::string value = environment(name); !value.empty()) return value;
   }
@@ -58,7 +53,7 @@ std::string trimmed(std::string text) {
 
 std::string token() {
   if (is_true(environment("HF_HUB_DISABLE_IMPLICIT_TOKEN"))) return {};
-  if (std::string token = trimmed(environment({"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"})); !token.empty()) return token;
+  if (std::string token = trimmed(first_set({"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"})); !token.empty()) return token;
   const std::string named = environment("HF_TOKEN_PATH");
   const auto text =
       hub::read_small_file(named.empty() ? hugging_face_home() / "token" : expanded(named), kMostTokenBytes);
@@ -94,11 +89,11 @@ hub::HubOptions hub_options(const HubFlags& flags) {
   hub::HubOptions options;
   options.user_agent = "quire/" QUIRE_VERSION;
   if (const std::string endpoint = environment("HF_ENDPOINT"); !endpoint.empty()) options.endpoint = endpoint;
-  const std::string cache = environment({"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"});
+  const std::string cache = first_set({"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"});
   options.cache = cache.empty() ? hugging_face_home() / "hub" : expanded(cache);
   if (!flags.download_dir.empty()) options.cache = expanded(flags.download_dir);
   options.token = flags.token.empty() ? token() : flags.token;
-  options.offline = is_true(environment({"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"}));
+  options.offline = is_true(first_set({"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"}));
   options.ca_file = environment("SSL_CERT_FILE");
   options.ca_folder = environment("SSL_CERT_DIR");
   return options;

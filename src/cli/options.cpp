@@ -27,12 +27,12 @@ CLI::Validator as_max_model_len() {
       "", ""};
 }
 
+}  // namespace
+
 std::string environment(const char* name) {
   const char* value = std::getenv(name);
   return value != nullptr ? value : "";
 }
-
-}  // namespace
 
 std::string default_model_path() {
   std::filesystem::path cache = environment("XDG_CACHE_HOME");

@@ -16,6 +16,9 @@ inline constexpr int kExitOk = 0;
 inline constexpr int kExitError = 1;  // the work failed
 inline constexpr int kExitUsage = 2;  // the command line is wrong
 
+// Of a variable of the environment; empty where it is not set.
+std::string environment(const char* name);
+
 // Where the default model lies: <cache folder of the user>/quire/models/SmolLM2-135M-Instruct.Q4_1.gguf
 std::string default_model_path();
 

@@ -7,7 +7,6 @@
 
 #include "base/log.h"
 #include "cli/commands.h"
-#include "cli/hub_options.h"
 #include "cli/log_format.h"
 #include "cli/log_stats.h"
 #include "cli/options.h"
@@ -111,7 +110,6 @@ void add_serve_command(CLI::App& program, int& exit_code) {
   auto options = std::make_shared<ServeOptions>();
   CLI::App* command = program.add_subcommand("serve", "OpenAI-compatible HTTP server");
   add_models_argument(*command, *options);
-  add_hub_options(*command, options->hub);
   add_serve_options(*command, *options);
   command->callback([options, &exit_code] { exit_code = exit_code_of(run(*options)); });
 }

@@ -335,6 +335,7 @@ void add_serve_options(CLI::App& command, ServeOptions& options) {
   add_operators(command, options);
   add_logging(command, options);
   add_engine_options(command, options.engine);
+  add_hub_options(command, options.hub);
   add_vllm_arguments(command, options.notes);
   command.footer(
       "vLLM's other arguments are taken where they change nothing, and refused with the reason where they would:\n"

@@ -8,16 +8,14 @@
 #include <cerrno>
 #include <system_error>
 
+#include "hub/reason.h"
+
 namespace quire::hub {
 namespace {
 
 namespace fs = std::filesystem;
 
 constexpr size_t kMostListingBytes = size_t{256} << 20;
-
-std::string reason(int error) {
-  return std::generic_category().message(error);
-}
 
 Status make_folder(const fs::path& path) {
   std::error_code error;

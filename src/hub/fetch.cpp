@@ -22,7 +22,7 @@ bool is_redirect(int status) {
 }
 
 // What a server says of itself, for a terminal: one line, at most 300 bytes.
-std::string shown(std::string_view text) {
+std::string shown_text(std::string_view text) {
   std::string out;
   for (const char c : text.substr(0, 300)) out += static_cast<unsigned char>(c) < ' ' || c == '\x7f' ? ' ' : c;
   while (!out.empty() && (out.back() == ' ' || static_cast<unsigned char>(out.back()) >= 0x80)) out.pop_back();
@@ -39,7 +39,7 @@ milliseconds retry_after(const HttpHead& head) {
 }
 
 std::string said(std::string_view message) {
-  return message.empty() ? "" : fmt::format(" ({})", shown(message));
+  return message.empty() ? "" : fmt::format(" ({})", shown_text(message));
 }
 
 Status not_there(const Session& session, std::string_view message) {

@@ -59,7 +59,7 @@ RemoteFile remote_file(std::string_view git_hash, int64_t size, const json::obje
 }
 
 // For a message: at most 100 characters, none that a terminal would obey.
-std::string shown(std::string_view name) {
+std::string shown_name(std::string_view name) {
   std::string out(name.substr(0, 100));
   for (char& c : out) {
     if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = '?';
@@ -72,7 +72,7 @@ Status add(std::string_view path, RemoteFile file, Listing& listing) {
     return data_loss(
         "the repository lists a file named \"{}\", which leads out of its folder or is no file's name. Nothing of it "
         "is taken",
-        shown(path));
+        shown_name(path));
   }
   if (listing.size() >= kMostListedFiles) {
     return resource_exhausted("the repository lists more than {} files", kMostListedFiles);

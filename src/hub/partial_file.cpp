@@ -12,6 +12,7 @@
 #include <boost/json.hpp>
 
 #include "hub/cache.h"
+#include "hub/reason.h"
 
 namespace quire::hub {
 namespace {
@@ -24,10 +25,6 @@ constexpr size_t kMostPieces = 1'000'000;
 
 std::filesystem::path note_of(const std::filesystem::path& path) {
   return path.string() + ".json";
-}
-
-std::string reason(int error) {
-  return std::generic_category().message(error);
 }
 
 size_t pieces_of(int64_t size, int64_t piece_bytes) {

@@ -56,7 +56,7 @@ Result<json::object> default_variables(const std::string& text) {
   if (error || !value.is_object()) return invalid_argument("--default-chat-template-kwargs is no JSON object");
   for (const auto& member : value.get_object()) {
     if (is_reserved_variable(member.key())) {
-      return invalid_argument("--default-chat-template-kwargs must not hold {}.", quoted(member.key(), 40));
+      return invalid_argument("--default-chat-template-kwargs must not hold {}.", in_quotes(member.key(), 40));
     }
   }
   return value.get_object();
