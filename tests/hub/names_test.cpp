@@ -13,7 +13,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-const ModelName kName{.repository = "org/name", .gguf = {}};
+const ModelName kModel{.repository = "org/name", .gguf = {}};
 
 ModelName of_type(const std::string& gguf) {
   return {.repository = "org/name", .gguf = gguf};
@@ -178,15 +178,15 @@ TEST(HubSelection, OfSafetensorsOnlyWhatTheModelNeedsIsTaken) {
   const std::vector<std::string> paths = {"README.md",         "config.json",       "consolidated.safetensors",
                                           "model.safetensors", "pytorch_model.bin", "tokenizer.json",
                                           "tf_model.h5",       "onnx/model.onnx"};
-  EXPECT_THAT(files(select_files(kName, paths, Need::kAll)),
+  EXPECT_THAT(files(select_files(kModel, paths, Need::kAll)),
               ElementsAre("config.json", "tokenizer.json", "model.safetensors"));
-  EXPECT_THAT(files(select_files(kName, paths, Need::kText)), ElementsAre("config.json", "tokenizer.json"));
+  EXPECT_THAT(files(select_files(kModel, paths, Need::kText)), ElementsAre("config.json", "tokenizer.json"));
 }
 
 TEST(HubSelection, AnIndexStandsForItsShards) {
   const std::vector<std::string> paths = {"config.json", "model-00001-of-00002.safetensors",
                                           "model-00002-of-00002.safetensors", "model.safetensors.index.json"};
-  const auto selection = select_files(kName, paths, Need::kAll);
+  const auto selection = select_files(kModel, paths, Need::kAll);
   EXPECT_THAT(files(selection), ElementsAre("config.json", "model.safetensors.index.json"));
   EXPECT_TRUE(selection->needs_index);
   EXPECT_THAT(*shards_of_index(R"({"weight_map": {"a": "y.safetensors", "b": "x.safetensors", "c": "y.safetensors"}})"),
@@ -199,7 +199,7 @@ TEST(HubSelection, AnIndexStandsForItsShards) {
 
 TEST(HubSelection, PicklesAloneAreRefusedWithAReason) {
   const std::vector<std::string> paths = {"config.json", "pytorch_model.bin", "tokenizer.json"};
-  const Status status = select_files(kName, paths, Need::kAll).status();
+  const Status status = select_files(kModel, paths, Need::kAll).status();
   EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
   EXPECT_THAT(status.message(), HasSubstr("pytorch_model.bin"));
   EXPECT_THAT(status.message(), HasSubstr("runs the code in it"));
@@ -207,7 +207,7 @@ TEST(HubSelection, PicklesAloneAreRefusedWithAReason) {
 
 TEST(HubSelection, ARepositoryWithoutAModelSaysWhatItLacks) {
   const auto message = [](std::vector<std::string> paths) {
-    return select_files(kName, paths, Need::kAll).status().message();
+    return select_files(kModel, paths, Need::kAll).status().message();
   };
   EXPECT_THAT(message({"README.md"}), HasSubstr("neither safetensors nor GGUF"));
   EXPECT_THAT(message({"model.safetensors"}), HasSubstr("no config.json"));
@@ -243,11 +243,11 @@ TEST(HubSelection, AGgufTypeIsFoundInWhateverCaseAndTakenWhole) {
 }
 
 TEST(HubSelection, WithoutATypeTheUsualOneIsTakenOrTheOnlyOne) {
-  EXPECT_EQ(select_files(kName, kGgufs, Need::kAll)->gguf, "Q4_K_M");
+  EXPECT_EQ(select_files(kModel, kGgufs, Need::kAll)->gguf, "Q4_K_M");
   const std::vector<std::string> only = {"model-q5_0.gguf"};
-  EXPECT_EQ(select_files(kName, only, Need::kAll)->gguf, "Q5_0");
+  EXPECT_EQ(select_files(kModel, only, Need::kAll)->gguf, "Q5_0");
   const std::vector<std::string> two = {"model.Q5_0.gguf", "model.Q6_K.gguf"};
-  EXPECT_THAT(select_files(kName, two, Need::kAll).status().message(), HasSubstr("There are: Q5_0, Q6_K"));
+  EXPECT_THAT(select_files(kModel, two, Need::kAll).status().message(), HasSubstr("There are: Q5_0, Q6_K"));
 }
 
 TEST(HubSelection, AMissingTypeIsAnsweredWithThoseThereAre) {
@@ -270,7 +270,7 @@ TEST(HubSelection, TwoModelsOfOneTypeAreToldApartByTheirFiles) {
 TEST(HubSelection, BesideSafetensorsAGgufIsTakenWhereItsTypeIsNamed) {
   const std::vector<std::string> paths = {"config.json", "model.safetensors", "model-Q8_0.gguf"};
   EXPECT_THAT(files(select_files(of_type("Q8_0"), paths, Need::kAll)), ElementsAre("model-Q8_0.gguf"));
-  EXPECT_EQ(select_files(kName, paths, Need::kAll)->main, "");
+  EXPECT_EQ(select_files(kModel, paths, Need::kAll)->main, "");
 }
 
 }  // namespace
