@@ -14,6 +14,7 @@
 namespace quire {
 namespace {
 
+using engine::expected_answer;
 using engine::FakeExecutor;
 using testing::HasSubstr;
 using testing::SizeIs;
@@ -24,15 +25,6 @@ std::string file_contents(const std::string& name) {
   std::stringstream contents;
   contents << file.rdbuf();
   return contents.str();
-}
-
-std::vector<TokenId> expected_answer(std::vector<TokenId> prompt, int count) {
-  std::vector<TokenId> answer;
-  for (int i = 0; i < count; ++i) {
-    answer.push_back(FakeExecutor::next_token(prompt));
-    prompt.push_back(answer.back());
-  }
-  return answer;
 }
 
 std::unique_ptr<LLM> make_llm(EngineConfig config, std::unique_ptr<FakeExecutor> executor,

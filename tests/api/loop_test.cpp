@@ -14,21 +14,13 @@
 namespace quire {
 namespace {
 
+using engine::expected_answer;
 using engine::FakeExecutor;
 using runner::tiny_path;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
-
-std::vector<TokenId> expected_answer(std::vector<TokenId> prompt, int count) {
-  std::vector<TokenId> answer;
-  for (int i = 0; i < count; ++i) {
-    answer.push_back(FakeExecutor::next_token(prompt));
-    prompt.push_back(answer.back());
-  }
-  return answer;
-}
 
 // What all steps together said of a request.
 struct Gathered {

@@ -11,15 +11,6 @@
 namespace quire::engine {
 namespace {
 
-std::vector<TokenId> expected_answer(std::vector<TokenId> prompt, int count) {
-  std::vector<TokenId> answer;
-  for (int i = 0; i < count; ++i) {
-    answer.push_back(FakeExecutor::next_token(prompt));
-    prompt.push_back(answer.back());
-  }
-  return answer;
-}
-
 // Everything of one stream.
 TokenEvent collect(TokenStream& stream) {
   TokenEvent all;

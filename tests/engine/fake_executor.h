@@ -125,4 +125,14 @@ class FakeExecutor final : public runner::Executor {
   std::atomic<int64_t> num_prompt_computed_{0};
 };
 
+// What the fake answers to a prompt with `count` tokens.
+inline std::vector<TokenId> expected_answer(std::vector<TokenId> prompt, int count) {
+  std::vector<TokenId> answer;
+  for (int i = 0; i < count; ++i) {
+    answer.push_back(FakeExecutor::next_token(prompt));
+    prompt.push_back(answer.back());
+  }
+  return answer;
+}
+
 }  // namespace quire::engine
