@@ -71,11 +71,11 @@ std::string address(const ServeOptions& options, const server::Server& server) {
 Status run(ServeOptions& options) {
   if (options.log_format == "json") log_as_json();
   QUIRE_CHECK(set_log_level(options.log_level));
+  QUIRE_RETURN_IF_ERROR(complete_serve_options(options));
   QUIRE_RETURN_IF_ERROR(resolve_models(options));  // before signals are kept back: Ctrl-C ends a download
   const SignalWait signals;
   ServiceManager service_manager;
   const auto start = std::chrono::steady_clock::now();
-  QUIRE_RETURN_IF_ERROR(complete_serve_options(options));
   options.server.version = QUIRE_VERSION;
   for (const std::string& note : options.notes) log_info("{}", note);
   Metrics metrics;

@@ -96,6 +96,10 @@ class Serving(HubTest):
         with self.serve(*ARGUMENTS, "--model", f"a={NAME}", "--model", "b=tiny/gguf:Q8_0", model=None) as server:
             self.assertEqual(sorted(model["id"] for model in server.get("/v1/models").json["data"]), ["a", "b"])
 
+    def test_flags_that_are_wrong_are_told_before_anything_is_downloaded(self):
+        self.assertIn("--api-key-file", self.refused("serve", NAME, "--api-key-file", "/nowhere"))
+        self.assertEqual(self.hub.asked(), [])
+
     def test_ctrl_c_ends_a_download(self):
         self.hub.bytes_per_second = 50_000
         self.hub.repositories[NAME].files["model.safetensors"] += b"x" * 1_000_000
