@@ -83,9 +83,8 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
                  "Round weights of 16 and 32 bits while they are loaded: none, int8, int4, fp8 (docs/models.md)")
       ->group(kModel);
   app.add_option("--activation-dtype", config.activation_dtype,
-                 "What inputs of matrix products are rounded to: auto (int8; int16 for some 8-bit weights, with AVX2 "
-                 "for all; bfloat16 "
-                 "where weights are and the processor multiplies it), float32, bfloat16, int8, int16")
+                 "What inputs of matrix products are rounded to: auto (int12 for quantised weights, int16 where that "
+                 "matters; floats for others), float32, bfloat16, int8, int12, int16")
       ->group(kModel)
       ->capture_default_str();
 
