@@ -136,6 +136,7 @@ Result<Activation> parse_activation(std::string_view name) {
 namespace {
 
 constexpr int64_t kMostPositions = int64_t{1} << 31;
+constexpr int64_t kMostContext = int64_t{1} << 30;
 
 Status read_heads(const ConfigReader& reader, const ConfigDefaults& defaults, ModelConfig& out) {
   QUIRE_ASSIGN_OR_RETURN(const int64_t heads, reader.integer("num_attention_heads", 1, 4096));
@@ -159,8 +160,8 @@ Status read_heads(const ConfigReader& reader, const ConfigDefaults& defaults, Mo
 Result<RopeScaling> read_scaling(const ConfigReader& reader) {
   QUIRE_ASSIGN_OR_RETURN(const std::string older_spelling, reader.text_or("type", "default"));
   QUIRE_ASSIGN_OR_RETURN(const std::string type, reader.text_or("rope_type", older_spelling));
-  // "dynamic" grows its base when a sequence is longer than max_position_embeddings, which none gets here.
-  if (type == "default" || type == "dynamic") return RopeScaling::kNone;
+  if (type == "default") return RopeScaling::kNone;
+  if (type == "dynamic") return RopeScaling::kDynamic;
   if (type == "linear") return RopeScaling::kLinear;
   if (type == "llama3") return RopeScaling::kLlama3;
   if (type == "yarn") return RopeScaling::kYarn;
@@ -214,11 +215,20 @@ Result<RopeConfig> read_rope_numbers(const boost::json::object& entry, const Mod
   }
   rope.rotary_dim = static_cast<int32_t>(std::floor(model.head_dim * share));
   QUIRE_ASSIGN_OR_RETURN(rope.scaling, read_scaling(reader));
-  if (rope.scaling != RopeScaling::kNone) {
+  if (rope.scaling != RopeScaling::kNone && rope.scaling != RopeScaling::kDynamic) {
     QUIRE_RETURN_IF_ERROR(read_scaling_numbers(reader, original, model.max_position, rope));
   }
   QUIRE_RETURN_IF_ERROR(nn::validate(rope, model.head_dim).with_prefix("config: "));
   return rope;
+}
+
+// Tokens of context with the rope's scaling, of `stated` ones. Where the trained length is named beside the factor, the
+// stated one may be either (Qwen3's card adds YaRN to a configuration that keeps its own, DeepSeek's has the product).
+int64_t scaled_context(const RopeConfig& rope, int64_t stated) {
+  if (rope.scaling != RopeScaling::kYarn && rope.scaling != RopeScaling::kLinear) return stated;
+  const int64_t trained = rope.scaling == RopeScaling::kYarn ? rope.original_max_position : stated;
+  const double scaled = std::floor(static_cast<double>(trained) * rope.factor);
+  return std::max(stated, static_cast<int64_t>(std::min(scaled, static_cast<double>(kMostContext))));
 }
 
 }  // namespace
@@ -264,7 +274,7 @@ Result<ModelConfig> read_decoder_config(const boost::json::object& config, const
   out.num_layers = static_cast<int32_t>(layers);
   QUIRE_RETURN_IF_ERROR(read_heads(reader, defaults, out));
   QUIRE_ASSIGN_OR_RETURN(out.max_position,
-                         reader.integer_or("max_position_embeddings", defaults.max_position, 1, int64_t{1} << 30));
+                         reader.integer_or("max_position_embeddings", defaults.max_position, 1, kMostContext));
   QUIRE_ASSIGN_OR_RETURN(out.norm_eps, reader.number_or("rms_norm_eps", defaults.norm_eps));
   if (out.norm_eps < 0) return invalid_argument("config: rms_norm_eps is {}, expected at least 0", out.norm_eps);
   QUIRE_ASSIGN_OR_RETURN(out.attention_bias, reader.boolean_or("attention_bias", defaults.attention_bias));
@@ -275,6 +285,7 @@ Result<ModelConfig> read_decoder_config(const boost::json::object& config, const
   QUIRE_ASSIGN_OR_RETURN(out.activation, parse_activation(activation));
   out.attention_scale = 1.0 / std::sqrt(static_cast<double>(out.head_dim));
   QUIRE_ASSIGN_OR_RETURN(out.rope, read_rope(config, out, defaults));
+  if (!defaults.scaled_context) out.max_position = scaled_context(out.rope, out.max_position);
   QUIRE_RETURN_IF_ERROR(read_special_ids(config, generation, out));
   return out;
 }

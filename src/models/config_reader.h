@@ -45,6 +45,8 @@ struct ConfigDefaults {
   bool partial_rotary = false;  // whether the reference reads another share
   bool attention_bias = false;
   bool tie_word_embeddings = false;
+  // Whether max_position_embeddings counts what the rope's scaling adds: Gemma 3, whose other layers have none.
+  bool scaled_context = false;
   std::string_view activation_key = "hidden_act";
   std::string_view activation = "silu";
 };

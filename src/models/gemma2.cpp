@@ -13,6 +13,7 @@ Result<ModelConfig> read_gemma_config(const boost::json::object& config, const b
                                                                .head_dim = 256,
                                                                .max_position = default_max_position,
                                                                .tie_word_embeddings = true,
+                                                               .scaled_context = true,
                                                                .activation_key = "hidden_activation",
                                                                .activation = "gelu_pytorch_tanh"}));
   const ConfigReader reader(config);

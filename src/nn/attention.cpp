@@ -78,6 +78,7 @@ void Attention::operator()(ops::Backend& backend, const Batch& batch, const Cach
                                   .block_table_stride = batch.block_table_stride,
                                   .span_places = group.span_places,
                                   .num_shared_spans = batch.num_shared_spans,
+                                  .tables_checked = batch.tables_checked,
                                   .scale = config_.scale,
                                   .window = config_.window,
                                   .soft_cap = config_.soft_cap,

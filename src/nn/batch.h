@@ -39,6 +39,7 @@ struct Batch {
   const int32_t* prompt_lengths = nullptr;  // [num_sequences], on the host; nullptr: the context lengths
   int64_t block_table_stride = 0;
   int32_t num_shared_spans = 0;
+  bool tables_checked = false;  // PagedAttentionArgs: of all groups
   std::span<const CacheGroup> groups;
   std::span<const CacheLayer> layers;
 };

@@ -196,6 +196,7 @@ void LatentAttention::operator()(ops::Backend& backend, const Batch& batch, cons
                                   .block_table_stride = batch.block_table_stride,
                                   .span_places = group.span_places,
                                   .num_shared_spans = batch.num_shared_spans,
+                                  .tables_checked = batch.tables_checked,
                                   .scale = options_.scale,
                                   .out = context,
                                   .value_dim = static_cast<int32_t>(sizes.kv_rank)});

@@ -89,7 +89,7 @@ Status validate(const RopeConfig& rope, int32_t head_dim) {
     return invalid_argument("the rotary dimension is {}, expected an even number from 2 to head_dim={}",
                             rope.rotary_dim, head_dim);
   }
-  if (rope.scaling == RopeScaling::kNone) return {};
+  if (rope.scaling == RopeScaling::kNone || rope.scaling == RopeScaling::kDynamic) return {};
   if (rope.scaling == RopeScaling::kLongRope) return validate_longrope(rope);
   if (!positive(rope.factor) || rope.factor < 1.0) {
     return invalid_argument("rope scaling factor is {}, expected a number of at least 1", rope.factor);
@@ -127,6 +127,7 @@ std::vector<double> rotary_frequencies(const RopeConfig& rope, bool long_sequenc
   }
   switch (rope.scaling) {
     case RopeScaling::kNone:
+    case RopeScaling::kDynamic:
       break;
     case RopeScaling::kLinear:
       for (double& frequency : frequencies) frequency /= rope.factor;

@@ -9,6 +9,10 @@
 namespace quire::ops {
 namespace {
 
+int64_t blocks_of(const PagedAttentionArgs& args, int32_t sequence) {
+  return (int64_t{args.context_lengths.host[sequence]} + args.cache.block_size - 1) / args.cache.block_size;
+}
+
 void check_sequence(const PagedAttentionArgs& args, int32_t sequence) {
   const int32_t num_queries = args.query_offsets.host[sequence + 1] - args.query_offsets.host[sequence];
   const int32_t context = args.context_lengths.host[sequence];
@@ -18,12 +22,18 @@ void check_sequence(const PagedAttentionArgs& args, int32_t sequence) {
   QUIRE_CHECK_MSG(context >= num_queries,
                   fmt::format("sequence {}: {} queries, context length {}", sequence, num_queries, context));
   if (num_queries == 0) return;
-  const int64_t blocks = (int64_t{context} + args.cache.block_size - 1) / args.cache.block_size;
-  QUIRE_CHECK_MSG(
-      args.num_sequences == 1 || blocks <= args.block_table_stride,
-      fmt::format("sequence {}: {} blocks, a block table has {}", sequence, blocks, args.block_table_stride));
+  QUIRE_CHECK_MSG(args.num_sequences == 1 || blocks_of(args, sequence) <= args.block_table_stride,
+                  fmt::format("sequence {}: {} blocks, a block table has {}", sequence, blocks_of(args, sequence),
+                              args.block_table_stride));
+}
+
+// REQUIRES: the sequence has been checked.
+void check_table(const PagedAttentionArgs& args, int32_t sequence) {
+  const int32_t num_queries = args.query_offsets.host[sequence + 1] - args.query_offsets.host[sequence];
+  if (num_queries == 0) return;
+  const int64_t blocks = blocks_of(args, sequence);
   // Positions that left the window for good may have given their blocks back: only what is read must be there.
-  const int64_t first_query = context - num_queries;
+  const int64_t first_query = int64_t{args.context_lengths.host[sequence]} - num_queries;
   const int64_t first_seen = args.window > 0 && first_query >= args.window ? first_query - args.window + 1 : 0;
   const BlockId* table = args.block_tables.host + sequence * args.block_table_stride;
   for (int64_t b = first_seen / args.cache.block_size; b < blocks; ++b) {
@@ -92,6 +102,11 @@ void check(const PagedAttentionArgs& args) {
   QUIRE_CHECK_MSG(num_tokens == 1 || args.query_stride >= token_size,
                   fmt::format("query_stride {} is under the {} floats of a token", args.query_stride, token_size));
   for (int32_t s = 0; s < args.num_sequences; ++s) check_sequence(args, s);
+  if (!args.tables_checked) check_tables(args);
+}
+
+void check_tables(const PagedAttentionArgs& args) {
+  for (int32_t s = 0; s < args.num_sequences; ++s) check_table(args, s);
   if (args.span_places.host != nullptr) check_places(args);
 }
 

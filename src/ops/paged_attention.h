@@ -42,6 +42,8 @@ struct PagedAttentionArgs {
   // [num_shared_spans, num_sequences], every sequence once in each span; in later spans all are alone. nullptr: in all.
   Mirrored<SpanPlace> span_places;
   int32_t num_shared_spans = 0;
+  // Whether check_tables() has seen these tables and places: it is once a step, not in every layer.
+  bool tables_checked = false;
   float scale = 1.0f;  // of the scores; usually 1 / sqrt(head_dim)
   int32_t window = 0;  // 0: all positions
   float soft_cap = 0;  // scores s become soft_cap * tanh(s / soft_cap) (Gemma Team, 2024); 0: they stay
@@ -52,5 +54,9 @@ struct PagedAttentionArgs {
 };
 
 void check(const PagedAttentionArgs& args);
+
+// What block_tables and span_places say, of the lengths, cache and window that args have beside them. Part of check()
+// unless tables_checked. A caller whose layers share tables calls it once, with the largest window.
+void check_tables(const PagedAttentionArgs& args);
 
 }  // namespace quire::ops

@@ -228,10 +228,29 @@ nn::Batch InputBatch::view(std::span<const nn::CacheLayer> layers) {
            .prompt_lengths = prompt_lengths_.data(),
            .block_table_stride = static_cast<int64_t>(block_table_stride_),
            .num_shared_spans = num_shared_spans_,
+           .tables_checked = true,
            .groups = group_views_,
            .layers = layers};
+  check_tables();
   numbers_.upload();
   return view_;
+}
+
+// Here, once for all layers of a group: they would each walk every block of every sequence.
+void InputBatch::check_tables() const {
+  for (size_t g = 0; g < group_views_.size(); ++g) {
+    const auto of_group = [g](const nn::CacheLayer& layer) { return static_cast<size_t>(layer.group) == g; };
+    const auto layer = std::ranges::find_if(view_.layers, of_group);
+    if (layer == view_.layers.end()) continue;
+    ops::check_tables({.cache = layer->view,
+                       .num_sequences = view_.num_sequences,
+                       .query_offsets = view_.query_offsets,
+                       .context_lengths = view_.context_lengths,
+                       .block_tables = group_views_[g].block_tables,
+                       .block_table_stride = view_.block_table_stride,
+                       .span_places = group_views_[g].span_places,
+                       .num_shared_spans = num_shared_spans_});
+  }
 }
 
 void InputBatch::place_tokens(const int32_t* chosen) {

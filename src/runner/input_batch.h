@@ -85,6 +85,7 @@ class InputBatch {
   void add_run(const ScheduledSequence& scheduled, size_t index, int32_t block_size);
   void fill_up(size_t num_tokens);
   void find_shared(const StepPlan& plan, int32_t block_size);
+  void check_tables() const;
   size_t num_bytes(size_t num_tokens, size_t num_sequences, size_t stride, size_t num_spans) const;
 
   ops::Backend& backend_;

@@ -139,8 +139,13 @@ Result<PlannedModel> plan_model(const EngineConfig& config, const checkpoint::Ch
   }
   planned.swap_folder = config.swap_file;
   if (config.max_model_len < 0 || config.max_model_len > planned.config.max_position) {
-    return invalid_argument("max_model_len is {}, but the model was made for at most {} tokens of context",
-                            config.max_model_len, planned.config.max_position);
+    const bool dynamic = planned.config.rope.scaling == RopeScaling::kDynamic;
+    return invalid_argument(
+        "max_model_len is {}, but the model was made for at most {} tokens of context{}", config.max_model_len,
+        planned.config.max_position,
+        dynamic ? ", and its rope scaling \"dynamic\" turns every cached key anew for each token beyond "
+                  "them, which is not supported: give it \"yarn\" or \"linear\""
+                : "");
   }
   planned.max_model_len = config.max_model_len > 0 ? config.max_model_len : planned.config.max_position;
   planned.max_num_seqs = config.max_num_seqs;

@@ -12,7 +12,9 @@
 
 namespace quire {
 
-enum class RopeScaling { kNone, kLinear, kLlama3, kYarn, kLongRope };
+// kDynamic is kNone within the trained length. Beyond it the base, and with it every cached key, would change with each
+// token, so that is not served.
+enum class RopeScaling { kNone, kDynamic, kLinear, kLlama3, kYarn, kLongRope };
 
 // Rotary position embedding (Su et al., 2021) and how it is stretched beyond the trained context.
 struct RopeConfig {
@@ -50,7 +52,7 @@ struct ModelConfig {
   int32_t num_heads = 0;
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
-  int64_t max_position = 0;  // tokens the model was trained for
+  int64_t max_position = 0;  // tokens of context, with what the rope's scaling adds
   double norm_eps = 1e-5;
   double norm_weight_offset = 0;       // added to the stored weights of RMS norms: 1 where they are stored around 0
   bool attention_bias = false;         // of the q, k and v projections

@@ -260,7 +260,30 @@ TEST(Families, ADynamicRopeIsAPlainOneWithinTheLengthThatThereIs) {
   const auto config =
       read_with("LlamaForCausalLM", "rope_scaling", boost::json::parse(R"({"rope_type": "dynamic", "factor": 2.0})"));
   ASSERT_TRUE(config.ok()) << config.status().message();
-  EXPECT_EQ(config->rope.scaling, RopeScaling::kNone);
+  EXPECT_EQ(config->rope.scaling, RopeScaling::kDynamic);
+  EXPECT_EQ(config->max_position, 512);
+}
+
+TEST(Families, AScaledRopeLengthensTheContext) {
+  const auto context = [](const char* architecture, const char* scaling) {
+    const auto config = read_with(architecture, "rope_scaling", boost::json::parse(scaling));
+    EXPECT_TRUE(config.ok()) << config.status().message();
+    return config.ok() ? config->max_position : 0;
+  };
+  EXPECT_EQ(
+      context("Qwen3ForCausalLM", R"({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 400})"),
+      1600)
+      << "the trained length by the factor, as on Qwen3's card";
+  EXPECT_EQ(
+      context("LlamaForCausalLM", R"({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 100})"),
+      512)
+      << "what is stated is not taken away";
+  EXPECT_EQ(context("LlamaForCausalLM", R"({"rope_type": "yarn", "factor": 2.0})"), 1024);
+  EXPECT_EQ(context("LlamaForCausalLM", R"({"rope_type": "linear", "factor": 2.5})"), 1280);
+  EXPECT_EQ(context("LlamaForCausalLM", R"({"rope_type": "linear", "factor": 1e300})"), int64_t{1} << 30);
+  EXPECT_EQ(context("Gemma3ForCausalLM", R"({"rope_type": "linear", "factor": 8.0})"), 512)
+      << "stated with the scaling of the full layers";
+  EXPECT_EQ(context("LlamaForCausalLM", R"({"rope_type": "llama3", "factor": 8.0})"), 512);
 }
 
 TEST(Families, AnUnknownRopeIsRefusedByName) {

@@ -74,48 +74,63 @@ AttentionSchedule::Partial AttentionSchedule::stored_partial(const Item& item, i
 void AttentionSchedule::run(const PagedAttentionArgs& args) {
   QUIRE_CHECK(args.cache.head_dim <= kMaxHeadDim);
   if (args.num_sequences == 0) return;
-  if (!is_planned(args)) plan(args);
-  for (const Item& item : items_) {
+  find_plan(args);
+  for (const Item& item : now_->items) {
     if (item.partials >= 0) {
       unfinished_[static_cast<size_t>(item.unfinished)].store(item.num_splits, std::memory_order_relaxed);
     }
   }
   const auto body = [&](int64_t task, int thread) { run_task(args, task, thread_scratch(thread)); };
-  const auto num_tasks = static_cast<int64_t>(tasks_.size());
-  if (work_ < kMinParallelWork || num_tasks == 1) {
+  const auto num_tasks = static_cast<int64_t>(now_->tasks.size());
+  if (now_->work < kMinParallelWork || num_tasks == 1) {
     for (int64_t task = 0; task < num_tasks; ++task) body(task, 0);
   } else {
     pool_.parallel_for(num_tasks, body);
   }
 }
 
-bool AttentionSchedule::is_planned(const PagedAttentionArgs& args) const {
+bool AttentionSchedule::is_of(const Plan& plan, const PagedAttentionArgs& args) {
+  const Key& key = plan.key;
   const auto sequences = static_cast<size_t>(args.num_sequences);
-  return planned_.context_lengths.size() == sequences && planned_.num_heads == args.num_heads &&
-         planned_.num_kv_heads == args.cache.num_kv_heads && planned_.head_dim == args.cache.head_dim &&
-         planned_.block_size == args.cache.block_size && planned_.window == args.window &&
-         std::equal(planned_.context_lengths.begin(), planned_.context_lengths.end(), args.context_lengths.host) &&
-         std::equal(planned_.query_offsets.begin(), planned_.query_offsets.end(), args.query_offsets.host);
+  return key.context_lengths.size() == sequences && key.num_heads == args.num_heads &&
+         key.num_kv_heads == args.cache.num_kv_heads && key.head_dim == args.cache.head_dim &&
+         key.block_size == args.cache.block_size && key.window == args.window &&
+         std::equal(key.context_lengths.begin(), key.context_lengths.end(), args.context_lengths.host) &&
+         std::equal(key.query_offsets.begin(), key.query_offsets.end(), args.query_offsets.host);
 }
 
-void AttentionSchedule::plan(const PagedAttentionArgs& args) {
-  planned_.num_heads = args.num_heads;
-  planned_.num_kv_heads = args.cache.num_kv_heads;
-  planned_.head_dim = args.cache.head_dim;
-  planned_.block_size = args.cache.block_size;
-  planned_.window = args.window;
-  planned_.query_offsets.assign(args.query_offsets.host, args.query_offsets.host + args.num_sequences + 1);
-  planned_.context_lengths.assign(args.context_lengths.host, args.context_lengths.host + args.num_sequences);
-  items_.clear();
-  tasks_.clear();
-  partials_used_ = 0;
-  unfinished_used_ = 0;
-  work_ = 0;
-  split_tokens_ = split_tokens(args.cache.block_size);
+void AttentionSchedule::find_plan(const PagedAttentionArgs& args) {
+  const auto found = std::ranges::find_if(plans_, [&](const Plan& plan) { return is_of(plan, args); });
+  if (found != plans_.end()) {
+    now_ = &*found;
+  } else {
+    if (plans_.size() < kMostPlans) plans_.emplace_back();
+    now_ = &*std::ranges::min_element(plans_, {}, &Plan::last_used);
+    make_plan(args);
+  }
+  now_->last_used = ++calls_;
+}
+
+void AttentionSchedule::make_plan(const PagedAttentionArgs& args) {
+  ++plans_made_;
+  Plan& plan = *now_;
+  plan.key.num_heads = args.num_heads;
+  plan.key.num_kv_heads = args.cache.num_kv_heads;
+  plan.key.head_dim = args.cache.head_dim;
+  plan.key.block_size = args.cache.block_size;
+  plan.key.window = args.window;
+  plan.key.query_offsets.assign(args.query_offsets.host, args.query_offsets.host + args.num_sequences + 1);
+  plan.key.context_lengths.assign(args.context_lengths.host, args.context_lengths.host + args.num_sequences);
+  plan.items.clear();
+  plan.tasks.clear();
+  plan.partials_used = 0;
+  plan.unfinished_used = 0;
+  plan.work = 0;
+  plan.split_tokens = split_tokens(args.cache.block_size);
   for (int32_t s = 0; s < args.num_sequences; ++s) plan_sequence(args, s);
 
-  if (unfinished_used_ > unfinished_capacity_) {
-    unfinished_capacity_ = 2 * unfinished_used_;
+  if (plan.unfinished_used > unfinished_capacity_) {
+    unfinished_capacity_ = 2 * plan.unfinished_used;
     unfinished_ = std::make_unique<std::atomic<int64_t>[]>(static_cast<size_t>(unfinished_capacity_));
   }
 }
@@ -132,7 +147,7 @@ void AttentionSchedule::plan_sequence(const PagedAttentionArgs& args, int32_t se
 
   // The tokens with the longest context first: the short ones then even out the threads.
   for (int32_t tile = (num_queries - 1) / tokens; tile >= 0; --tile) {
-    const size_t first_item = items_.size();
+    const size_t first_item = now_->items.size();
     for (int32_t kv_head = 0; kv_head < args.cache.num_kv_heads; ++kv_head) {
       for (int32_t head = 0; head < group; head += heads) {
         Item item{};
@@ -154,41 +169,42 @@ void AttentionSchedule::add_item(const PagedAttentionArgs& args, Item item, int3
   item.first_position = args.context_lengths.host[item.sequence] - (end - item.first_token);
   const int64_t last = item.first_position + item.num_tokens - 1;
   const int64_t first = first_seen(args, item.first_position);
-  item.first_split = first / split_tokens_;
-  item.num_splits = last / split_tokens_ - item.first_split + 1;
+  item.first_split = first / now_->split_tokens;
+  item.num_splits = last / now_->split_tokens - item.first_split + 1;
   const int64_t rows = int64_t{item.num_tokens} * item.num_heads;
-  work_ += rows * args.cache.head_dim * (last - first + 1);
+  now_->work += rows * args.cache.head_dim * (last - first + 1);
 
   item.partials = -1;
   const int64_t partial_floats = item.num_splits * rows * (args.cache.head_dim + 2);
   const bool few_rows = num_queries <= kMaxTokens;
-  if (few_rows && item.num_splits > 1 && pool_.num_threads() > 1 && partials_used_ + partial_floats <= kPartialFloats) {
-    item.partials = partials_used_;
-    item.unfinished = unfinished_used_++;
-    partials_used_ += partial_floats;
+  if (few_rows && item.num_splits > 1 && pool_.num_threads() > 1 &&
+      now_->partials_used + partial_floats <= kPartialFloats) {
+    item.partials = now_->partials_used;
+    item.unfinished = now_->unfinished_used++;
+    now_->partials_used += partial_floats;
   }
-  items_.push_back(item);
+  now_->items.push_back(item);
 }
 
 // Tasks of the items from first_item on, which are the heads of the same tokens. The heads of a block lie beside each
 // other in memory, so one split of all of them comes before the next split.
 void AttentionSchedule::add_tasks(size_t first_item) {
-  const int64_t num_splits = items_[first_item].num_splits;
+  const int64_t num_splits = now_->items[first_item].num_splits;
   for (int32_t split = 0; split < num_splits; ++split) {
-    for (size_t index = first_item; index < items_.size(); ++index) {
+    for (size_t index = first_item; index < now_->items.size(); ++index) {
       const auto item = static_cast<int32_t>(index);
-      if (items_[index].partials >= 0) {
-        tasks_.push_back({item, split});
+      if (now_->items[index].partials >= 0) {
+        now_->tasks.push_back({item, split});
       } else if (split == 0) {
-        tasks_.push_back({item, -1});
+        now_->tasks.push_back({item, -1});
       }
     }
   }
 }
 
 void AttentionSchedule::run_task(const PagedAttentionArgs& args, int64_t index, const ThreadScratch& scratch) {
-  const Task& task = tasks_[static_cast<size_t>(index)];
-  const Item& item = items_[static_cast<size_t>(task.item)];
+  const Task& task = now_->tasks[static_cast<size_t>(index)];
+  const Item& item = now_->items[static_cast<size_t>(task.item)];
   const int32_t head_dim = args.cache.head_dim;
   scale_queries(args, item, scratch.queries);
   if (item.partials < 0) {
@@ -227,22 +243,22 @@ void AttentionSchedule::scale_queries(const PagedAttentionArgs& args, const Item
 
 // Tasks are handed out in turn, so while this one runs the others take those after it.
 void AttentionSchedule::fetch_next(const PagedAttentionArgs& args, int64_t index, AttentionWork& work) const {
-  const auto next = static_cast<size_t>(index + (work_ < kMinParallelWork ? 1 : pool_.num_threads()));
-  if (next >= tasks_.size()) return;
+  const auto next = static_cast<size_t>(index + (now_->work < kMinParallelWork ? 1 : pool_.num_threads()));
+  if (next >= now_->tasks.size()) return;
   const KvCacheView& cache = args.cache;
-  const Item& item = items_[static_cast<size_t>(tasks_[next].item)];
-  const int64_t begin = (item.first_split + std::max(tasks_[next].split, 0)) * split_tokens_;
+  const Item& item = now_->items[static_cast<size_t>(now_->tasks[next].item)];
+  const int64_t begin = (item.first_split + std::max(now_->tasks[next].split, 0)) * now_->split_tokens;
   work.next_keys = static_cast<const uint8_t*>(cache.keys) + item.kv_head * head_bytes(cache);
   if (!cache.values_are_keys)
     work.next_values = static_cast<const uint8_t*>(cache.values) + item.kv_head * head_bytes(cache);
   work.next_block_table = args.block_tables.host + item.sequence * args.block_table_stride;
   work.next_begin = std::max(begin, first_seen(args, item.first_position));
-  work.next_end = std::min(begin + split_tokens_, item.first_position + item.num_tokens);
+  work.next_end = std::min(begin + now_->split_tokens, item.first_position + item.num_tokens);
 }
 
 void AttentionSchedule::run_split(const PagedAttentionArgs& args, int64_t index, int64_t split,
                                   const ThreadScratch& scratch, const Partial& result) const {
-  const Item& item = items_[static_cast<size_t>(tasks_[static_cast<size_t>(index)].item)];
+  const Item& item = now_->items[static_cast<size_t>(now_->tasks[static_cast<size_t>(index)].item)];
   const KvCacheView& cache = args.cache;
   AttentionWork work{};
   work.queries = scratch.queries;
@@ -251,8 +267,8 @@ void AttentionSchedule::run_split(const PagedAttentionArgs& args, int64_t index,
   work.first_position = item.first_position;
   work.window = args.window;
   work.soft_cap = args.soft_cap;
-  work.split_begin = (item.first_split + split) * split_tokens_;
-  work.split_end = work.split_begin + split_tokens_;
+  work.split_begin = (item.first_split + split) * now_->split_tokens;
+  work.split_end = work.split_begin + now_->split_tokens;
   work.dtype = cache.dtype;
   work.keys = static_cast<const uint8_t*>(cache.keys) + item.kv_head * head_bytes(cache);
   if (!cache.values_are_keys)
@@ -272,12 +288,12 @@ void AttentionSchedule::run_split(const PagedAttentionArgs& args, int64_t index,
 
 void AttentionSchedule::fold(const PagedAttentionArgs& args, const Item& item, int64_t split, const Partial& partial,
                              const Partial& total) const {
-  const int64_t begin = (item.first_split + split) * split_tokens_;
+  const int64_t begin = (item.first_split + split) * now_->split_tokens;
   // The tokens that see something of the split are neighbours.
   int64_t first = 0;
   while (first < item.num_tokens && item.first_position + first < begin) ++first;
   int64_t end = first;
-  while (end < item.num_tokens && first_seen(args, item.first_position + end) < begin + split_tokens_) ++end;
+  while (end < item.num_tokens && first_seen(args, item.first_position + end) < begin + now_->split_tokens) ++end;
   const int64_t row = first * item.num_heads;
   const int32_t head_dim = args.cache.head_dim;
   kernels_.attention_fold(total.maximum + row, total.sum + row, total.weighted + row * head_dim, partial.maximum + row,

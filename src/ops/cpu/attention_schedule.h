@@ -31,6 +31,9 @@ class AttentionSchedule {
 
   static constexpr int32_t kMaxHeadDim = 1024;
 
+  // Plans made so far: one a step for each kind of layer, however the kinds alternate.
+  int64_t plans_made() const { return plans_made_; }
+
  private:
   struct Item {
     int32_t sequence;
@@ -57,8 +60,8 @@ class AttentionSchedule {
   };
   struct ThreadScratch;
 
-  // What the plan depends on: between the layers of a step only pointers change, and the plan stays.
-  struct Planned {
+  // What a plan depends on: between the layers of a step only pointers change, and the plan stays.
+  struct Key {
     int32_t num_heads = 0;
     int32_t num_kv_heads = 0;
     int32_t head_dim = 0;
@@ -68,8 +71,24 @@ class AttentionSchedule {
     std::vector<int32_t> context_lengths;
   };
 
-  bool is_planned(const PagedAttentionArgs& args) const;
-  void plan(const PagedAttentionArgs& args);
+  struct Plan {
+    Key key;
+    int64_t last_used = 0;  // the call of run()
+    int64_t work = 0;       // multiply-adds of the scores
+    int64_t split_tokens = 0;
+    int64_t partials_used = 0;
+    int64_t unfinished_used = 0;
+    std::vector<Item> items;
+    std::vector<Task> tasks;
+  };
+
+  // Kinds of layers whose plans stay: windows of two widths and none, with one to spare.
+  static constexpr size_t kMostPlans = 4;
+
+  static bool is_of(const Plan& plan, const PagedAttentionArgs& args);
+  // The plan of these sequences, made where there is none. In now_ afterwards.
+  void find_plan(const PagedAttentionArgs& args);
+  void make_plan(const PagedAttentionArgs& args);
   void plan_sequence(const PagedAttentionArgs& args, int32_t sequence);
   void add_item(const PagedAttentionArgs& args, Item item, int32_t num_queries);
   void add_tasks(size_t first_item);
@@ -89,14 +108,11 @@ class AttentionSchedule {
   ThreadPool& pool_;
   float* scratch_;
   float* partials_;
-  int64_t partials_used_ = 0;
-  Planned planned_;
-  int64_t work_ = 0;  // multiply-adds of the scores
-  int64_t split_tokens_ = 0;
-  std::vector<Item> items_;
-  std::vector<Task> tasks_;
+  std::vector<Plan> plans_;
+  Plan* now_ = nullptr;  // of plans_: the plan that runs
+  int64_t calls_ = 0;
+  int64_t plans_made_ = 0;
   std::unique_ptr<std::atomic<int64_t>[]> unfinished_;
-  int64_t unfinished_used_ = 0;
   int64_t unfinished_capacity_ = 0;
 };
 
