@@ -23,6 +23,13 @@ uint64_t mixed_seed(uint64_t engine_seed, uint64_t request_number) {
   return x ^ (x >> 31);
 }
 
+Status check_timeout(const GenerationRequest& request) {
+  if (!request.timeout || request.timeout->count() > 0) return {};
+  return invalid_argument("timeout must be more than 0 seconds, got {}.",
+                          std::chrono::duration<double>(*request.timeout).count())
+      .with_param("timeout");
+}
+
 Status check_scheduling(const EngineConfig& config) {
   if (config.scheduling_policy != "fcfs" && config.scheduling_policy != "priority") {
     return invalid_argument("scheduling_policy is \"{}\", expected fcfs or priority", config.scheduling_policy);
@@ -109,6 +116,7 @@ Status Engine::Impl::load_text() {
   }
   compiler = std::make_unique<grammar::Compiler>(*tokenizer, executor->model().vocab_size, executor->model().eos_ids,
                                                  grammar::CompilerOptions{});
+  breakers = std::make_unique<BreakerSets>(*tokenizer);
   if (!source.chat_template.empty()) {
     auto parsed = text::ChatTemplate::parse(source.chat_template);
     if (parsed.ok()) {
@@ -151,22 +159,25 @@ Status Engine::Impl::compile_form(SamplingParams& params) const {
   return {};
 }
 
-// The log-probabilities that a request may come to hold.
-int64_t Engine::Impl::most_logprob_bytes(size_t num_prompt_tokens, const SamplingParams& params) const {
+LogprobBytes Engine::Impl::most_logprob_bytes(size_t num_prompt_tokens, const SamplingParams& params) const {
   return engine::most_logprob_bytes(params, static_cast<int64_t>(num_prompt_tokens), executor->model().vocab_size,
                                     executor->memory().max_model_len);
 }
 
-Status Engine::Impl::check(const std::vector<TokenId>& prompt, const SamplingParams& params) const {
+SamplingLimits Engine::Impl::limits() const {
+  return {.vocab_size = executor->model().vocab_size, .max_logprobs = config.max_logprobs};
+}
+
+Status Engine::Impl::check(std::span<const TokenId> prompt, const SamplingParams& params) const {
+  QUIRE_RETURN_IF_ERROR(validate(params, limits()));
+  return check_prompt(prompt, params);
+}
+
+// REQUIRES: the parameters are valid.
+Status Engine::Impl::check_prompt(std::span<const TokenId> prompt, const SamplingParams& params) const {
   const ModelConfig& model = executor->model();
-  QUIRE_RETURN_IF_ERROR(validate(params, {.vocab_size = model.vocab_size, .max_logprobs = config.max_logprobs}));
-  if (params.truncate_prompt_tokens) {
-    std::vector<TokenId> kept = prompt;
-    truncate_prompt(executor->memory().max_model_len, params, kept);
-    SamplingParams whole = params;
-    whole.truncate_prompt_tokens.reset();
-    return check(kept, whole);
-  }
+  const int64_t kept = num_kept_tokens(executor->memory().max_model_len, params, static_cast<int64_t>(prompt.size()));
+  prompt = prompt.last(static_cast<size_t>(kept));
   for (const TokenId id : prompt) {
     if (id >= 0 && id < model.vocab_size) continue;
     return invalid_argument("the prompt contains token id {}, which is not in the vocabulary of {} tokens", id,
@@ -174,7 +185,7 @@ Status Engine::Impl::check(const std::vector<TokenId>& prompt, const SamplingPar
         .with_param("prompt");
   }
   QUIRE_RETURN_IF_ERROR(scheduler.check_fits(static_cast<int64_t>(prompt.size()), params));
-  const int64_t bytes = most_logprob_bytes(prompt.size(), params);
+  const int64_t bytes = most_logprob_bytes(prompt.size(), params).sum();
   if (bytes <= config.max_logprobs_bytes) return {};
   return invalid_argument(
              "the log-probabilities asked for may take {} MiB; this server allows {} MiB a request. Ask "
@@ -183,19 +194,14 @@ Status Engine::Impl::check(const std::vector<TokenId>& prompt, const SamplingPar
       .with_param(params.prompt_logprobs ? "prompt_logprobs" : "logprobs");
 }
 
-// Everything that a user can get wrong, before anything is queued.
-Status Engine::Impl::prepare(GenerationRequest& request) const {
-  QUIRE_RETURN_IF_ERROR(check(request.prompt, request.params));
-  const SamplingLimits limits{.vocab_size = executor->model().vocab_size, .max_logprobs = config.max_logprobs};
-  QUIRE_RETURN_IF_ERROR(find_words(tokenizer.get(), limits, request.params));
-  QUIRE_RETURN_IF_ERROR(compile_form(request.params));
-  truncate_prompt(executor->memory().max_model_len, request.params, request.prompt);
-  if (request.timeout && request.timeout->count() <= 0) {
-    return invalid_argument("timeout must be more than 0 seconds, got {}.",
-                            std::chrono::duration<double>(*request.timeout).count())
-        .with_param("timeout");
-  }
-  return {};
+// All that does not depend on the prompt and that a user can get wrong.
+Result<PreparedParams> Engine::Impl::prepare(SamplingParams params, bool shows_logprobs) const {
+  const ModelConfig& model = executor->model();
+  QUIRE_RETURN_IF_ERROR(validate(params, limits()));
+  QUIRE_RETURN_IF_ERROR(find_words(tokenizer.get(), breakers.get(), limits(), params));
+  QUIRE_RETURN_IF_ERROR(check_leaves_a_token(params, model.eos_ids, model.vocab_size));
+  QUIRE_RETURN_IF_ERROR(compile_form(params));
+  return share_params(std::move(params), shows_logprobs);
 }
 
 // REQUIRES: inbox->mutex is held.
@@ -210,25 +216,31 @@ Engine::Impl::Refusal Engine::Impl::refusal_locked(int64_t sequences, int64_t to
     return {resource_exhausted("{} prompt tokens are waiting already; try again later", num_queued_tokens),
             "queued_tokens"};
   }
-  if (logprob_bytes > 0 && logprob_bytes + bytes > config.max_logprobs_bytes) {
-    return {resource_exhausted("log-probabilities of requests under way take {} MiB already; try again later",
-                               logprob_bytes >> 20),
-            "logprobs"};
+  if (const int64_t held = inbox->logprob_bytes; held > 0 && held + bytes > config.max_logprobs_bytes) {
+    return {
+        resource_exhausted("log-probabilities of requests under way take {} MiB already; try again later", held >> 20),
+        "logprobs"};
   }
   return {};
 }
 
 Result<std::vector<std::unique_ptr<TokenStream>>> Engine::Impl::submit(GenerationRequest request, WhenFull when_full) {
-  QUIRE_RETURN_IF_ERROR(prepare(request));
+  if (!request.prepared) {
+    QUIRE_ASSIGN_OR_RETURN(request.prepared, prepare(std::move(request.params), /*shows_logprobs=*/true));
+  }
+  const SamplingParams& params = *request.prepared->first;
+  QUIRE_RETURN_IF_ERROR(check_prompt(request.prompt, params));
+  truncate_prompt(executor->memory().max_model_len, params, request.prompt);
+  QUIRE_RETURN_IF_ERROR(check_timeout(request));
   const auto num_prompt_tokens = static_cast<int64_t>(request.prompt.size());
-  const int64_t bytes = most_logprob_bytes(request.prompt.size(), request.params);
+  const LogprobBytes bytes = most_logprob_bytes(request.prompt.size(), params);
   // A beam search of no tokens has no beams: each of its answers is the prompt's scores alone, as of any other request.
-  const bool searches = request.params.use_beam_search;
-  const bool beams = searches && request.params.max_tokens != 0;
-  const int32_t num_streams = searches ? request.params.n : request.params.num_sequences();
-  const int32_t num_ids = beams ? request.params.num_beams() : num_streams;
+  const bool searches = params.use_beam_search;
+  const bool beams = searches && params.max_tokens != 0;
+  const int32_t num_streams = searches ? params.n : params.num_sequences();
+  const int32_t num_ids = beams ? params.num_beams() : num_streams;
   const SequenceId first = next_id.fetch_add(static_cast<SequenceId>(num_ids));
-  const uint64_t seed = request.params.seed ? *request.params.seed : mixed_seed(config.seed, first);
+  const uint64_t seed = params.seed ? *params.seed : mixed_seed(config.seed, first);
   const std::chrono::duration<double> most(config.request_timeout);
   std::optional<Clock::time_point> deadline;
   if (request.timeout) deadline = Clock::now() + *request.timeout;
@@ -248,11 +260,10 @@ Result<std::vector<std::unique_ptr<TokenStream>>> Engine::Impl::submit(Generatio
     one.streams.push_back(std::move(state));
     one.label = request.label;
     one.deadline = deadline;
-    one.logprob_bytes = beams ? bytes : bytes / num_streams;
     one.request.id = id;
     one.request.prompt = request.prompt;
     one.request.seed = seed + static_cast<uint64_t>(i);
-    if (!request.params.ignore_eos) one.request.eos_ids = executor->model().eos_ids;
+    if (!params.ignore_eos) one.request.eos_ids = executor->model().eos_ids;
     one.request.priority = request.priority;
     one.request.tenant = request.tenant;
     one.request.weight = request.weight;
@@ -261,19 +272,19 @@ Result<std::vector<std::unique_ptr<TokenStream>>> Engine::Impl::submit(Generatio
     one.request.context.is_long =
         rope.scaling == RopeScaling::kLongRope && num_prompt_tokens > rope.original_max_position;
     if (i > 0) one.request.fork_of = first;
-    SamplingParams params = request.params;
-    if (i > 0) params.prompt_logprobs.reset();
-    one.request.params = std::make_shared<const SamplingParams>(std::move(params));
+    one.request.params = i > 0 ? request.prepared->others : request.prepared->first;
   }
 
   std::unique_lock lock(inbox->mutex);
   Refusal refusal;
   const auto decided = [&] {
-    refusal = refusal_locked(static_cast<int64_t>(group.size()), num_prompt_tokens, bytes);
-    const bool room_may_come = num_queued > 0 || num_queued_tokens > 0 || logprob_bytes > 0;
+    refusal = refusal_locked(static_cast<int64_t>(group.size()), num_prompt_tokens, bytes.sum());
+    const bool room_may_come = num_queued > 0 || num_queued_tokens > 0 || inbox->logprob_bytes > 0;
     return refusal.bound == nullptr || !room_may_come;
   };
-  if (!decided() && when_full == WhenFull::kWait && drive == Drive::kOwnThread) room.wait(lock, decided);
+  if (!decided() && when_full == WhenFull::kWait && drive == Drive::kOwnThread) {
+    inbox->room.wait(lock, decided);
+  }
   if (!refusal.status.ok()) {
     if (refusal.bound != nullptr) engine_metrics.rejected(refusal.bound);
     for (Submission& one : group) {
@@ -281,9 +292,14 @@ Result<std::vector<std::unique_ptr<TokenStream>>> Engine::Impl::submit(Generatio
     }
     return refusal.status;
   }
+  const int64_t each = (bytes.answers + num_streams - 1) / num_streams;
+  int64_t of_prompt = bytes.prompt;  // comes with the first
   for (Submission& one : group) {
+    for (const auto& stream : one.streams) {
+      const int64_t held = each + std::exchange(of_prompt, 0);
+      if (held > 0) stream->logprobs_held = std::make_shared<const LogprobCharge>(inbox, held);
+    }
     num_queued_tokens += num_prompt_tokens;
-    logprob_bytes += one.logprob_bytes;
     submissions.push_back(std::move(one));
     ++num_queued;
   }
@@ -327,6 +343,10 @@ void Engine::stop() {
 
 Result<std::vector<std::unique_ptr<TokenStream>>> Engine::submit(GenerationRequest request, WhenFull when_full) {
   return impl_->submit(std::move(request), when_full);
+}
+
+Result<PreparedParams> Engine::prepare(SamplingParams params, bool shows_logprobs) const {
+  return impl_->prepare(std::move(params), shows_logprobs);
 }
 
 Status Engine::check(const std::vector<TokenId>& prompt, const SamplingParams& params) const {

@@ -21,6 +21,7 @@
 
 #include "base/metrics.h"
 #include "base/status.h"
+#include "engine/prepare_params.h"
 #include "grammar/answer_reading.h"
 #include "grammar/compiler.h"
 #include "runner/executor.h"
@@ -36,6 +37,7 @@ namespace quire::engine {
 struct GenerationRequest {
   std::vector<TokenId> prompt;
   SamplingParams params;
+  std::optional<PreparedParams> prepared;                 // in the place of params, where several prompts share them
   std::shared_ptr<const grammar::AnswerReading> reading;  // of reasoning and tool calls; nullptr: all is text
   std::string label;                                 // the request's id as its client knows it, for the flight recorder
   int32_t priority = 0;                              // scheduling policy "priority": lower goes first
@@ -68,6 +70,10 @@ class TokenStream {
 
   void cancel();
   SequenceId id() const;
+
+  // What the last event would bring (TokenEvent::logprobs_held), for who keeps log-probabilities and takes no more
+  // events.
+  std::shared_ptr<const void> take_logprobs_held();
 
  private:
   std::shared_ptr<State> state_;
@@ -115,12 +121,16 @@ class Engine {
   // best_of of them (n unless given), that share the prompt's blocks, the i-th drawing from seed + i; of a beam search
   // n, the best first, each with one event. Prompt log-probabilities come with the first stream alone.
   // A form of the answer (params.structured_output) that is not compiled yet is compiled here: see compile_form().
-  // Errors: invalid_argument with param() (sampling parameters; "prompt" when empty, too long or
-  // with ids outside the vocabulary); resource_exhausted when the queue is full, in requests or tokens, or when the
-  // log-probabilities asked for would not fit beside those of others; unavailable after a
-  // failure.
+  // Errors: prepare()'s, unless the request comes prepared; invalid_argument with param() ("prompt" when empty, too
+  // long or with ids outside the vocabulary); resource_exhausted when the queue is full, in requests or tokens, or when
+  // the log-probabilities asked for would not fit beside those of others that their consumers have not taken yet;
+  // unavailable after a failure.
   Result<std::vector<std::unique_ptr<TokenStream>>> submit(GenerationRequest request,
                                                            WhenFull when_full = WhenFull::kRefuse);
+  // For GenerationRequest::prepared: checks parameters, finds the tokens of their texts and compiles the answer's form,
+  // once for any number of prompts and answers. Thread-safe. Errors: invalid_argument with param(): a parameter that is
+  // out of range, contradicts another or leaves no token to choose; bad words of too many tokens.
+  Result<PreparedParams> prepare(SamplingParams params, bool shows_logprobs = true) const;
   // What submit() checks of a prompt and parameters beforehand and at little cost: all but bad words and forms of the
   // answer. Thread-safe.
   Status check(const std::vector<TokenId>& prompt, const SamplingParams& params) const;

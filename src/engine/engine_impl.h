@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <queue>
+#include <span>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -29,7 +30,6 @@ struct Engine::Impl {
     std::vector<std::shared_ptr<TokenStream::State>> streams;
     std::string label;
     std::optional<Clock::time_point> deadline;
-    int64_t logprob_bytes = 0;
   };
   // An answer that the scheduler is at work on.
   struct Active {
@@ -37,7 +37,6 @@ struct Engine::Impl {
     RequestRecord record;
     SequenceId group = 0;  // the ids [group, group + group_size) end together: a beam search's answers
     int32_t group_size = 1;
-    int64_t logprob_bytes = 0;
   };
   struct InFlight {
     StepPlan plan;
@@ -56,9 +55,11 @@ struct Engine::Impl {
   Status load_text();
   Status open_trace();
   Result<std::vector<std::unique_ptr<TokenStream>>> submit(GenerationRequest request, WhenFull when_full);
-  Status prepare(GenerationRequest& request) const;
-  Status check(const std::vector<TokenId>& prompt, const SamplingParams& params) const;
-  int64_t most_logprob_bytes(size_t num_prompt_tokens, const SamplingParams& params) const;
+  Result<PreparedParams> prepare(SamplingParams params, bool shows_logprobs) const;
+  Status check(std::span<const TokenId> prompt, const SamplingParams& params) const;
+  Status check_prompt(std::span<const TokenId> prompt, const SamplingParams& params) const;
+  LogprobBytes most_logprob_bytes(size_t num_prompt_tokens, const SamplingParams& params) const;
+  SamplingLimits limits() const;
   void compile_form(const StructuredOutput& form, grammar::Compiler::Done done) const;
   Status compile_form(SamplingParams& params) const;
   // Why nothing more may wait now. bound: which one, where room may come.
@@ -95,6 +96,7 @@ struct Engine::Impl {
   std::unique_ptr<text::Tokenizer> tokenizer;
   std::optional<text::ChatTemplate> chat_template;
   std::unique_ptr<grammar::Compiler> compiler;  // where there is a tokenizer
+  std::unique_ptr<BreakerSets> breakers;        // the same
 
   // Of the engine thread alone, or of the thread in step_for_caller().
   sched::Scheduler scheduler;
@@ -115,14 +117,12 @@ struct Engine::Impl {
   EngineMetrics engine_metrics;
   FlightRecorder recorder;
   std::shared_ptr<Inbox> inbox = std::make_shared<Inbox>();  // also the lock and the bell of `submissions`
-  std::condition_variable room;                              // rung when less waits than before
   std::deque<Submission> submissions;                        // guarded by inbox->mutex, like all below
   bool stopping = false;
   bool work_left = false;  // Drive::kCaller: by the last step
   bool reset_prefix_cache = false;
   int64_t num_queued = 0;         // submitted and not yet running
   int64_t num_queued_tokens = 0;  // of their prompts
-  int64_t logprob_bytes = 0;      // that unfinished answers may come to hold
   Status failure;
   EngineStats stats;
   std::atomic<SequenceId> next_id{1};

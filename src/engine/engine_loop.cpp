@@ -132,8 +132,7 @@ void Engine::Impl::admit(Submission submission) {
     Active entry{.stream = std::move(submission.streams[i]),
                  .record = {},
                  .group = first,
-                 .group_size = static_cast<int32_t>(submission.streams.size()),
-                 .logprob_bytes = i == 0 ? submission.logprob_bytes : 0};
+                 .group_size = static_cast<int32_t>(submission.streams.size())};
     entry.record.accepted(submission.request);
     if (i == 0) engine_metrics.accepted(entry.record);
     active.emplace(id, std::move(entry));
@@ -221,7 +220,7 @@ bool Engine::Impl::plan_one() {
   if (started_tokens > 0) {
     const std::lock_guard lock(inbox->mutex);
     num_queued_tokens -= started_tokens;
-    room.notify_all();
+    inbox->room.notify_all();
   }
   if (recorder.on()) {
     StepRecord& record = next.record;
@@ -321,13 +320,11 @@ void Engine::Impl::deliver(SequenceId id, TokenEvent event) {
   const bool last = event.finish != FinishReason::kNone;
   entry.stream->put(std::move(event));
   if (!last) return;
-  const int64_t bytes = entry.logprob_bytes;
   const int64_t queued = entry.record.started || id != entry.group ? 0 : entry.record.num_prompt_tokens;
   active.erase(found);
   const std::lock_guard lock(inbox->mutex);
-  logprob_bytes -= bytes;
   num_queued_tokens -= queued;
-  room.notify_all();
+  inbox->room.notify_all();
 }
 
 void Engine::Impl::abort_all(const Status& reason, FinishReason finish) {
@@ -338,7 +335,7 @@ void Engine::Impl::abort_all(const Status& reason, FinishReason finish) {
     stopping = true;
     if (finish == FinishReason::kError) failure = reason;
     fresh.swap(submissions);
-    room.notify_all();
+    inbox->room.notify_all();
   }
   for (Submission& submission : fresh) {
     for (size_t i = 0; i < submission.streams.size(); ++i) {
@@ -359,7 +356,7 @@ void Engine::Impl::publish_stats() {
   seen = now;
   const std::lock_guard lock(inbox->mutex);
   const int64_t queued = now.waiting + static_cast<int64_t>(submissions.size());
-  if (queued < std::exchange(num_queued, queued)) room.notify_all();
+  if (queued < std::exchange(num_queued, queued)) inbox->room.notify_all();
   stats.num_running = now.running;
   stats.num_waiting = num_queued;
   stats.num_swapped = now.swapped;

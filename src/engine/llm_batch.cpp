@@ -39,6 +39,7 @@ class Batch {
 
   // Errors: why a prompt could not be submitted; those under way are cancelled then.
   Status run() {
+    QUIRE_ASSIGN_OR_RETURN(prepared_, engine::Completion::prepare(engine_, params_));
     while (num_done_ < outputs_.size()) {
       QUIRE_RETURN_IF_ERROR(submit_some());
       QUIRE_RETURN_IF_ERROR(take_some());
@@ -59,8 +60,9 @@ class Batch {
     while (next_ < outputs_.size() && !full_) {
       const int64_t sequences = params_.num_sequences();
       if (!running_.empty() && num_sequences_ + sequences > most_sequences()) return {};
-      auto started = engine::Completion::start(engine_, {.prompt = outputs_[next_].prompt_token_ids, .params = params_},
-                                               running_.empty() ? engine::WhenFull::kWait : engine::WhenFull::kRefuse);
+      auto started = engine::Completion::start(
+          engine_, {.prompt = outputs_[next_].prompt_token_ids, .params = {}, .prepared = prepared_},
+          running_.empty() ? engine::WhenFull::kWait : engine::WhenFull::kRefuse);
       if (started.ok()) {
         running_started(std::move(*started));
         num_sequences_ += sequences;
@@ -127,6 +129,7 @@ class Batch {
 
   engine::Engine& engine_;
   const SamplingParams& params_;
+  engine::PreparedParams prepared_;
   std::vector<RequestOutput>& outputs_;
   ProgressLine& progress_;
   std::shared_ptr<ReadyList> ready_ = std::make_shared<ReadyList>();

@@ -66,6 +66,7 @@ void append(OutputDelta& to, OutputDelta&& from) {
   if (from.num_cached_tokens) to.num_cached_tokens = from.num_cached_tokens;
   to.cumulative_logprob = from.cumulative_logprob;
   to.receipt = std::move(from.receipt);
+  if (from.logprobs_held) to.logprobs_held = std::move(from.logprobs_held);
 }
 
 OutputProcessor::OutputProcessor(const text::Tokenizer* tokenizer, const SamplingParams& params, bool keep_logprobs,
@@ -175,6 +176,7 @@ OutputDelta OutputProcessor::process_text(TokenEvent event) {
   delta.prompt_logprobs = std::move(event.prompt_logprobs);
   delta.num_cached_tokens = event.num_cached_tokens;
   delta.cumulative_logprob = event.cumulative_logprob;
+  delta.logprobs_held = std::move(event.logprobs_held);
   const auto finish = [&]() -> OutputDelta& {
     if (deterministic_) delta.receipt = fmt::format("{:016x}", digest_);
     return delta;
@@ -224,7 +226,10 @@ class BestOf {
         const bool engine_finished = event->finish != FinishReason::kNone;
         append(answers_[i], processors_[i].process(std::move(*event)));
         if (answers_[i].finish == FinishReason::kNone) continue;
-        if (!engine_finished) streams_[i]->cancel();
+        if (!engine_finished) {
+          answers_[i].logprobs_held = streams_[i]->take_logprobs_held();
+          streams_[i]->cancel();
+        }
         ++num_done_;
       }
     }
@@ -286,22 +291,37 @@ class BestOf {
       std::make_shared<std::vector<std::function<void()>>>();
 };
 
-Result<std::vector<std::unique_ptr<Completion>>> Completion::start(Engine& engine, GenerationRequest request,
-                                                                   WhenFull when_full) {
-  SamplingParams& params = request.params;
+namespace {
+
+// More answers than are returned are ranked.
+bool ranks_answers(const SamplingParams& params) {
+  return !params.use_beam_search && params.num_sequences() > params.n;
+}
+
+}  // namespace
+
+Result<PreparedParams> Completion::prepare(const Engine& engine, SamplingParams params) {
   if (!params.stop.empty() && (engine.tokenizer() == nullptr || params.use_beam_search)) {
     return invalid_argument("stop strings {}; use stop_token_ids",
                             params.use_beam_search ? "cannot end a beam search's answers"
                                                    : "need a tokenizer, and this engine runs without one")
         .with_param("stop");
   }
-  const auto n = static_cast<size_t>(params.n);
-  const bool ranks = !params.use_beam_search && params.num_sequences() > params.n;
-  const bool keep_logprobs = params.logprobs.has_value();
-  if ((ranks || params.deterministic) && !keep_logprobs) params.logprobs = 0;
-  // As params are now: the request, and they with it, goes away.
-  const auto make_processor = [&engine, params, keep_logprobs, reading = request.reading] {
-    return OutputProcessor(engine.tokenizer(), params, keep_logprobs, reading);
+  const bool shows_logprobs = params.logprobs.has_value();
+  if ((ranks_answers(params) || params.deterministic) && !shows_logprobs) params.logprobs = 0;
+  return engine.prepare(std::move(params), shows_logprobs);
+}
+
+Result<std::vector<std::unique_ptr<Completion>>> Completion::start(Engine& engine, GenerationRequest request,
+                                                                   WhenFull when_full) {
+  if (!request.prepared) {
+    QUIRE_ASSIGN_OR_RETURN(request.prepared, prepare(engine, std::move(request.params)));
+  }
+  const PreparedParams prepared = *request.prepared;
+  const auto n = static_cast<size_t>(prepared.first->n);
+  const bool ranks = ranks_answers(*prepared.first);
+  const auto make_processor = [&engine, &prepared, reading = request.reading] {
+    return OutputProcessor(engine.tokenizer(), *prepared.first, prepared.shows_logprobs, reading);
   };
   const auto num_prompt_tokens = static_cast<int64_t>(request.prompt.size());
   QUIRE_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<TokenStream>> streams,
@@ -338,7 +358,10 @@ Completion::Completion(std::shared_ptr<BestOf> best_of, size_t rank, int64_t num
 OutputDelta Completion::process(TokenEvent event) {
   const bool engine_finished = event.finish != FinishReason::kNone;
   OutputDelta delta = finish(processor_->process(std::move(event)));
-  if (finished_ && !engine_finished) stream_->cancel();  // a stop string: the engine does not know yet
+  if (finished_ && !engine_finished) {  // a stop string: the engine does not know yet
+    delta.logprobs_held = stream_->take_logprobs_held();
+    stream_->cancel();
+  }
   return delta;
 }
 

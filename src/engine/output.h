@@ -36,6 +36,8 @@ struct OutputDelta {
   // With the end, if params.deterministic: a hash of the answer's tokens and the bits of their log-probabilities, the
   // same wherever and beside whatever the same request ran (16 hexadecimal digits).
   std::string receipt;
+  // With the end: as TokenEvent::logprobs_held. Whoever gathers deltas drops it with their log-probabilities.
+  std::shared_ptr<const void> logprobs_held;
 };
 
 void append(OutputDelta& to, OutputDelta&& from);
@@ -87,10 +89,13 @@ class BestOf;
 class Completion {
  public:
   // One an answer: n of them; with best_of the n of the best mean log-probability, which come whole when all are done.
-  // Errors: those of Engine::submit(); stop strings without a tokenizer, or for a beam search, are an invalid_argument.
+  // Errors: those of prepare(), unless the request comes prepared, and of Engine::submit().
   // The engine must outlive them. All of one request are used by one thread at a time.
   static Result<std::vector<std::unique_ptr<Completion>>> start(Engine& engine, GenerationRequest request,
                                                                 WhenFull when_full = WhenFull::kRefuse);
+  // For GenerationRequest::prepared: Engine::prepare(), with what ranking and receipts need. Errors: its own; stop
+  // strings without a tokenizer, or for a beam search, are an invalid_argument.
+  static Result<PreparedParams> prepare(const Engine& engine, SamplingParams params);
   // The same where there is one answer. REQUIRES: n is 1.
   static Result<std::unique_ptr<Completion>> start_one(Engine& engine, GenerationRequest request);
 

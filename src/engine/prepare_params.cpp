@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "types/step_plan.h"
 
@@ -20,54 +21,83 @@ void add_bad_word(const text::Tokenizer& tokenizer, const std::string& word, std
   if (differs) ids.push_back(std::move(after_space));
 }
 
+// Of a token's log-probability with `alternatives` beside it, the list of which is a piece of memory of its own.
+int64_t bytes_of_position(int64_t alternatives) {
+  constexpr int64_t kAllocation = 16;  // what the allocator adds and rounds up to
+  const auto own = static_cast<int64_t>(sizeof(PositionLogprobs));
+  if (alternatives == 0) return own;
+  const auto list = alternatives * static_cast<int64_t>(sizeof(TokenLogprob));
+  return own + (list + 2 * kAllocation - 1) / kAllocation * kAllocation;
+}
+
 }  // namespace
 
-Status find_words(const text::Tokenizer* tokenizer, const SamplingLimits& limits, SamplingParams& params) {
+int64_t PreparedParams::heap_bytes() const {
+  const auto of = [](const SamplingParams& params) {
+    return static_cast<int64_t>(sizeof(SamplingParams)) + quire::heap_bytes(params);
+  };
+  return of(*first) + (others == first ? 0 : of(*others));
+}
+
+Status find_words(const text::Tokenizer* tokenizer, BreakerSets* breakers, const SamplingLimits& limits,
+                  SamplingParams& params) {
   if (!params.bad_words.empty()) {
     if (tokenizer == nullptr) {
       return invalid_argument("bad_words needs a tokenizer, and this engine runs without one").with_param("bad_words");
     }
-    for (const std::string& word : params.bad_words) add_bad_word(*tokenizer, word, params.bad_words_ids);
-    if (params.bad_words_ids.size() > static_cast<size_t>(limits.max_bad_words)) {
-      return invalid_argument("bad_words become {} token sequences, more than the {} allowed.",
-                              params.bad_words_ids.size(), limits.max_bad_words)
-          .with_param("bad_words");
+    const size_t most_tokens = size_t{16} * static_cast<size_t>(limits.max_bad_words);
+    size_t num_tokens = 0;
+    for (const std::string& word : params.bad_words) {
+      const size_t begin = params.bad_words_ids.size();
+      add_bad_word(*tokenizer, word, params.bad_words_ids);
+      for (size_t i = begin; i < params.bad_words_ids.size(); ++i) num_tokens += params.bad_words_ids[i].size();
+      const bool too_many = params.bad_words_ids.size() > static_cast<size_t>(limits.max_bad_words);
+      if (too_many || num_tokens > most_tokens) break;
     }
+    QUIRE_RETURN_IF_ERROR(check_bad_words_ids(params, limits));
   }
-  if (params.dry_multiplier <= 0 || tokenizer == nullptr) return {};
-  for (TokenId id = 0; id < tokenizer->vocab_size(); ++id) {
-    const std::string bytes = tokenizer->token_bytes(id);
-    const bool breaks = std::ranges::any_of(params.dry_sequence_breakers, [&](const std::string& breaker) {
-      return !breaker.empty() && bytes.find(breaker) != std::string::npos;
-    });
-    if (breaks) params.dry_sequence_breaker_ids.push_back({id});
-  }
-  for (const std::string& breaker : params.dry_sequence_breakers) {
-    std::vector<TokenId> ids = tokenizer->encode(breaker, /*add_special_tokens=*/false);
-    if (ids.size() > 1) params.dry_sequence_breaker_ids.push_back(std::move(ids));
-  }
+  if (params.dry_multiplier <= 0 || breakers == nullptr || params.dry_breakers != nullptr) return {};
+  params.dry_breakers = breakers->get(params.dry_sequence_breakers);
   return {};
 }
 
-void truncate_prompt(int64_t max_model_len, const SamplingParams& params, std::vector<TokenId>& prompt) {
-  if (!params.truncate_prompt_tokens) return;
+PreparedParams share_params(SamplingParams params, bool shows_logprobs) {
+  PreparedParams prepared;
+  prepared.shows_logprobs = shows_logprobs;
+  prepared.first = std::make_shared<const SamplingParams>(std::move(params));
+  prepared.others = prepared.first;
+  if (prepared.first->num_sequences() > 1 && prepared.first->prompt_logprobs) {
+    SamplingParams others = *prepared.first;
+    others.prompt_logprobs.reset();
+    prepared.others = std::make_shared<const SamplingParams>(std::move(others));
+  }
+  return prepared;
+}
+
+int64_t num_kept_tokens(int64_t max_model_len, const SamplingParams& params, int64_t num_prompt_tokens) {
+  if (!params.truncate_prompt_tokens) return num_prompt_tokens;
   const int64_t answer = std::max(1, params.max_tokens.value_or(1));
   const int64_t keep = *params.truncate_prompt_tokens == -1 ? std::max<int64_t>(max_model_len - answer, 1)
                                                             : *params.truncate_prompt_tokens;
-  const auto size = static_cast<int64_t>(prompt.size());
-  if (size > keep) prompt.erase(prompt.begin(), prompt.begin() + (size - keep));
+  return std::min(keep, num_prompt_tokens);
 }
 
-int64_t most_logprob_bytes(const SamplingParams& params, int64_t num_prompt_tokens, int64_t vocab_size,
-                           int64_t max_model_len) {
-  const auto entries = [vocab_size](const std::optional<int32_t>& alternatives) {
-    return alternatives ? 1 + (*alternatives == -1 ? vocab_size : *alternatives) : int64_t{0};
+void truncate_prompt(int64_t max_model_len, const SamplingParams& params, std::vector<TokenId>& prompt) {
+  const auto size = static_cast<int64_t>(prompt.size());
+  prompt.erase(prompt.begin(), prompt.begin() + (size - num_kept_tokens(max_model_len, params, size)));
+}
+
+LogprobBytes most_logprob_bytes(const SamplingParams& params, int64_t num_prompt_tokens, int64_t vocab_size,
+                                int64_t max_model_len) {
+  const auto each = [vocab_size](const std::optional<int32_t>& alternatives) {
+    return alternatives ? bytes_of_position(*alternatives == -1 ? vocab_size : *alternatives) : int64_t{0};
   };
   const int64_t left = std::max<int64_t>(max_model_len - num_prompt_tokens, 0);
   const int64_t answer = std::min<int64_t>(params.max_tokens.value_or(static_cast<int32_t>(left)), left);
-  const int64_t count =
-      entries(params.prompt_logprobs) * num_prompt_tokens + entries(params.logprobs) * answer * params.num_sequences();
-  return count * static_cast<int64_t>(sizeof(TokenLogprob));
+  // At every step as many beams go on as there are, and as many answers at most are finished beside them.
+  const int64_t chosen = params.use_beam_search ? 2 * int64_t{params.num_beams()} : params.num_sequences();
+  return {.prompt = each(params.prompt_logprobs) * num_prompt_tokens,
+          .answers = each(params.logprobs) * answer * chosen};
 }
 
 }  // namespace quire::engine

@@ -49,6 +49,7 @@ void TokenStream::State::put(TokenEvent event) {
 std::optional<TokenEvent> TokenStream::State::take_locked() {
   std::optional<TokenEvent> event = std::move(pending);
   pending.reset();
+  if (event && event->finish != FinishReason::kNone) event->logprobs_held = std::move(logprobs_held);
   return event;
 }
 
@@ -97,6 +98,11 @@ void TokenStream::cancel() {
   const std::lock_guard lock(state_->inbox->mutex);
   state_->inbox->ids.push_back(state_->id);
   state_->inbox->bell.notify_one();
+}
+
+std::shared_ptr<const void> TokenStream::take_logprobs_held() {
+  const std::lock_guard lock(state_->mutex);
+  return std::move(state_->logprobs_held);
 }
 
 SequenceId TokenStream::id() const {

@@ -17,7 +17,30 @@ namespace quire::engine {
 struct Inbox {
   std::mutex mutex;
   std::condition_variable bell;
-  std::vector<SequenceId> ids;  // to cancel; guarded by mutex
+  std::vector<SequenceId> ids;   // to cancel; guarded by mutex, like below
+  std::condition_variable room;  // rung when less waits or is held than before
+  int64_t logprob_bytes = 0;     // that answers may come to hold whose consumers have not dropped them yet
+};
+
+// An answer's part of Inbox::logprob_bytes, which is given back with it. REQUIRES: whoever drops the last one does not
+// hold the inbox's mutex.
+class LogprobCharge {
+ public:
+  // REQUIRES: inbox->mutex is held.
+  LogprobCharge(std::shared_ptr<Inbox> inbox, int64_t bytes) : inbox_(std::move(inbox)), bytes_(bytes) {
+    inbox_->logprob_bytes += bytes_;
+  }
+  ~LogprobCharge() {
+    const std::lock_guard lock(inbox_->mutex);
+    inbox_->logprob_bytes -= bytes_;
+    inbox_->room.notify_all();
+  }
+  LogprobCharge(const LogprobCharge&) = delete;
+  LogprobCharge& operator=(const LogprobCharge&) = delete;
+
+ private:
+  const std::shared_ptr<Inbox> inbox_;
+  const int64_t bytes_;
 };
 
 struct TokenStream::State {
@@ -39,6 +62,8 @@ struct TokenStream::State {
   std::optional<TokenEvent> pending;  // guarded by mutex, like all below
   std::function<void()> notify;
   bool finished = false;  // the last event was put
+  // The answer's charge, until the last event is taken or nobody is left who could; set before the engine knows of it.
+  std::shared_ptr<const void> logprobs_held;
 };
 
 }  // namespace quire::engine

@@ -13,8 +13,8 @@ namespace quire::engine {
 namespace {
 namespace json = boost::json;
 
-template <typename T>
-json::array array_of(const std::vector<T>& values) {
+template <typename Values>
+json::array array_of(const Values& values) {
   return json::array(values.begin(), values.end());
 }
 

@@ -208,11 +208,14 @@ int32_t CacheManager::extend_prefix(std::span<const TokenId> tokens, int32_t num
   return (begin + count) * config_.block_size;
 }
 
+bool CacheManager::has_to_publish(int32_t num_computed, const SequenceBlocks& blocks) const {
+  return config_.prefix_caching && blocks.num_published_ < num_computed / config_.block_size;
+}
+
 void CacheManager::publish(const CacheContext& context, std::span<const TokenId> tokens, int32_t num_computed,
                            SequenceBlocks& blocks) {
-  if (!config_.prefix_caching) return;
+  if (!has_to_publish(num_computed, blocks)) return;
   const int32_t end = num_computed / config_.block_size;
-  if (blocks.num_published_ >= end) return;
   if (blocks.node_ == kNoNode) blocks.node_ = cache_.pin_root(context);
   const auto size = static_cast<size_t>(config_.block_size);
   for (int32_t i = blocks.num_published_; i < end; ++i) {

@@ -145,6 +145,8 @@ class CacheManager {
   // windows, when the pool has too few blocks.
   bool prepare(SequenceBlocks& blocks, int32_t num_computed, int32_t end, std::vector<BlockCopy>& copies);
 
+  // Whether publish() would do anything: then it wants to see the tokens.
+  bool has_to_publish(int32_t num_computed, const SequenceBlocks& blocks) const;
   // Publishes the full blocks among the first `num_computed` tokens, `tokens` their ids (at least so many). Called
   // when the step that computes them is planned, so that others planned with it find them.
   void publish(const CacheContext& context, std::span<const TokenId> tokens, int32_t num_computed,

@@ -16,7 +16,7 @@
 namespace quire::runner {
 
 struct SequenceState {
-  std::vector<TokenId> tokens;  // prompt, then what was sampled
+  sampling::TokenHistory tokens;  // prompt, then what was sampled
   int32_t num_prompt_tokens = 0;
   std::shared_ptr<const SamplingParams> params;
   sampling::SequenceSampler sampler;

@@ -283,14 +283,26 @@ void ModelRunner::move_beams(const std::vector<BeamMove>& moves) {
 }
 
 void ModelRunner::learn(const NewSequence& added) {
-  SequenceState state{.tokens = added.prompt,
+  SequenceState state{.tokens = sampling::TokenHistory(added.prompt),
                       .num_prompt_tokens = static_cast<int32_t>(added.prompt.size()),
                       .params = added.params,
-                      .sampler = {added.params, added.prompt, added.seed, model_->config().vocab_size,
-                                  added.stop_token_ids, added.output},
+                      .sampler = {tables_of(added), added.prompt, added.seed, added.output},
                       .fault = {}};
-  state.tokens.insert(state.tokens.end(), added.output.begin(), added.output.end());
+  state.tokens.append(added.output);
   QUIRE_CHECK(states_.emplace(added.id, std::move(state)).second);
+}
+
+// Made with a request's first answer, for all of them.
+std::shared_ptr<const sampling::SamplerTables> ModelRunner::tables_of(const NewSequence& added) {
+  std::weak_ptr<const sampling::SamplerTables>& known = tables_[added.params.get()];
+  if (auto tables = known.lock()) return tables;
+  auto tables =
+      std::make_shared<const sampling::SamplerTables>(added.params, added.eos_ids, model_->config().vocab_size);
+  known = tables;
+  if (tables_.size() > 2 * states_.size() + 16) {
+    std::erase_if(tables_, [](const auto& entry) { return entry.second.expired(); });
+  }
+  return tables;
 }
 
 float* ModelRunner::forward(const nn::Batch& batch) {

@@ -80,6 +80,7 @@ class ModelRunner {
   void prepare(const StepPlan& plan, StepTimings& timings);
   void move_beams(const std::vector<BeamMove>& moves);
   void learn(const NewSequence& added);
+  std::shared_ptr<const sampling::SamplerTables> tables_of(const NewSequence& added);
   float* forward();
   float* forward(const nn::Batch& batch);
   void start_masks(const Step& step);
@@ -115,6 +116,8 @@ class ModelRunner {
   int64_t workspace_capacity_ = 0;
 
   std::unordered_map<SequenceId, SequenceState> states_;
+  // Of requests by their parameters, which the tables keep: as long as there is one, the address is theirs.
+  std::unordered_map<const SamplingParams*, std::weak_ptr<const sampling::SamplerTables>> tables_;
   InputBatch batch_;
   StepNumbers row_numbers_;  // of the rows that logits are made of: which they are
   StepShapes step_shapes_;

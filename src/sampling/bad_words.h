@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -22,6 +23,8 @@ class BadWords {
   // The tokens that would complete a word, maybe some of them twice. history: prompt and answer, oldest first, at least
   // the last reach() of them.
   void add_banned(std::span<const TokenId> history, std::vector<TokenId>& banned) const;
+
+  int64_t heap_bytes() const { return static_cast<int64_t>(words_.capacity() * sizeof(words_.front())); }
 
  private:
   std::vector<std::span<const TokenId>> words_;

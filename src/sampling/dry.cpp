@@ -7,43 +7,13 @@
 #include "types/repetition.h"
 
 namespace quire::sampling {
-namespace {
-
-// Of a breaker so many tokens count, so that a text that nearly matches long ones everywhere costs no more.
-constexpr size_t kBreakerTokens = 20;
-
-}  // namespace
-
-DryPenalty::DryPenalty(const SamplingParams& params) : params_(&params) {
-  for (const std::vector<TokenId>& breaker : params.dry_sequence_breaker_ids) {
-    if (!breaker.empty()) breakers_.push_back(&breaker);
-  }
-  std::sort(breakers_.begin(), breakers_.end(), [](const std::vector<TokenId>* a, const std::vector<TokenId>* b) {
-    return a->front() != b->front() ? a->front() < b->front() : a->size() < b->size();
-  });
-}
-
-std::span<const std::vector<TokenId>* const> DryPenalty::breakers_from(TokenId head) const {
-  const auto begin = std::lower_bound(breakers_.begin(), breakers_.end(), head,
-                                      [](const std::vector<TokenId>* a, TokenId id) { return a->front() < id; });
-  auto end = begin;
-  while (end != breakers_.end() && (*end)->front() == head) ++end;
-  return {begin, end};
-}
 
 size_t DryPenalty::length_since_breaker(std::span<const TokenId> window) const {
-  if (breakers_.empty()) return window.size();
+  const DryBreakers* breakers = params_->dry_breakers.get();
+  if (breakers == nullptr || breakers->empty()) return window.size();
   for (size_t place = window.size(); place-- > 0;) {
     const std::span<const TokenId> rest = window.subspan(place);
-    size_t longest = 0;
-    for (const std::vector<TokenId>* breaker : breakers_from(window[place])) {
-      const size_t size = std::min(breaker->size(), kBreakerTokens);
-      if (size <= longest || size > rest.size() ||
-          !std::equal(rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(size), breaker->begin()))
-        continue;
-      longest = size;
-    }
-    if (longest > 0) return rest.size() - longest;
+    if (const size_t longest = breakers->length_at(rest); longest > 0) return rest.size() - longest;
   }
   return window.size();
 }
@@ -74,8 +44,7 @@ void DryPenalty::apply(std::span<const TokenId> history, std::span<float> logits
   for (const Candidate& continuation : continuations) {
     if (continuation.id == previous) continue;
     previous = continuation.id;
-    const auto breakers = breakers_from(continuation.id);
-    if (!breakers.empty() && breakers.front()->size() == 1) continue;
+    if (params_->dry_breakers != nullptr && params_->dry_breakers->is_breaker(continuation.id)) continue;
     const double excess = static_cast<double>(continuation.value) - static_cast<double>(allowed);
     const double penalty =
         static_cast<double>(params_->dry_multiplier) * std::pow(static_cast<double>(params_->dry_base), excess);

@@ -2,8 +2,8 @@
 // run of tokens that has been in the text before is penalised, exponentially in the run's length.
 #pragma once
 
+#include <cstddef>
 #include <span>
-#include <vector>
 
 #include "sampling/scratch.h"
 #include "types/ids.h"
@@ -13,8 +13,8 @@ namespace quire::sampling {
 
 class DryPenalty {
  public:
-  // Keeps pointers into params, which must outlive it.
-  explicit DryPenalty(const SamplingParams& params);
+  // Keeps a pointer to params, which must outlive it.
+  explicit DryPenalty(const SamplingParams& params) : params_(&params) {}
 
   static bool is_on(const SamplingParams& params) {
     return params.dry_multiplier > 0.0f && params.dry_penalty_last_n != 0;
@@ -23,16 +23,14 @@ class DryPenalty {
   // history: prompt and answer, oldest first; its last dry_penalty_last_n tokens are looked at. For every token that
   // has followed the longest run equal to the text's end of at least dry_allowed_length tokens, not reaching back over
   // the last breaker: logit -= multiplier * base^(length - allowed length). Tokens that are breakers go free. Linear in
-  // the tokens looked at. Of a breaker the first 20 tokens count, as in llama.cpp.
+  // the tokens looked at.
   void apply(std::span<const TokenId> history, std::span<float> logits, SamplingScratch& scratch) const;
 
  private:
-  std::span<const std::vector<TokenId>* const> breakers_from(TokenId head) const;
   // How many tokens the text has behind its last breaker.
   size_t length_since_breaker(std::span<const TokenId> window) const;
 
   const SamplingParams* params_;
-  std::vector<const std::vector<TokenId>*> breakers_;  // by their first token, shorter ones first
 };
 
 }  // namespace quire::sampling

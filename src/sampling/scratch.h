@@ -24,6 +24,7 @@ struct SamplingScratch {
   std::vector<float> allowed_logits;
   std::vector<uint32_t> allowed_mask;
   std::vector<TokenId> banned;
+  std::vector<TokenId> history;           // the last tokens of a text
   std::vector<float> constrained_logits;  // of a constrained row, before a token is chosen
   std::vector<float> shifted;             // logarithms of weights
   std::vector<float> deviations;          // of locally typical sampling

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -50,71 +51,30 @@ void ban_unset(uint32_t word, std::span<float> logits) {
   for (size_t bit = 0; bit < logits.size(); ++bit) logits[bit] = (word >> bit & 1) != 0 ? logits[bit] : kNever;
 }
 
-// Clamped; those of one token add up.
-std::vector<std::pair<TokenId, float>> biases_of(const SamplingParams& params, int64_t vocab_size) {
-  std::vector<std::pair<TokenId, float>> biases;
-  std::unordered_map<TokenId, size_t> places;
-  for (const auto& [id, bias] : params.logit_bias) {
-    if (id < 0 || id >= vocab_size) continue;
-    const auto [place, is_new] = places.try_emplace(id, biases.size());
-    if (is_new) biases.emplace_back(id, 0.0f);
-    biases[place->second].second += std::clamp(bias, -100.0f, 100.0f);
-  }
-  return biases;
-}
-
 }  // namespace
 
-SequenceSampler::SequenceSampler(std::shared_ptr<const SamplingParams> params, std::span<const TokenId> prompt,
-                                 uint64_t seed, int64_t vocab_size, std::vector<TokenId> stop_token_ids,
-                                 std::span<const TokenId> sampled)
-    : params_(std::move(params)),
-      seed_(seed),
-      vocab_size_(vocab_size),
-      banned_until_min_tokens_(std::move(stop_token_ids)) {
-  QUIRE_CHECK(params_ != nullptr);
-  QUIRE_CHECK(vocab_size >= 1 && vocab_size <= std::numeric_limits<TokenId>::max());
-  std::erase_if(banned_until_min_tokens_, [this](TokenId id) { return !in_vocabulary(id); });
-  std::sort(banned_until_min_tokens_.begin(), banned_until_min_tokens_.end());
-  banned_until_min_tokens_.erase(std::unique(banned_until_min_tokens_.begin(), banned_until_min_tokens_.end()),
-                                 banned_until_min_tokens_.end());
+SequenceSampler::SequenceSampler(std::shared_ptr<const SamplerTables> tables, std::span<const TokenId> prompt,
+                                 uint64_t seed, std::span<const TokenId> sampled)
+    : tables_(std::move(tables)), params_(tables_->params.get()), seed_(seed), vocab_size_(tables_->vocab_size) {
   const SamplingParams& p = *params_;
-  biases_ = biases_of(p, vocab_size);
-  penalises_ = p.repetition_penalty != 1.0f || p.frequency_penalty != 0.0f || p.presence_penalty != 0.0f;
   mirostat_mu_ = 2.0 * static_cast<double>(p.mirostat_tau);
   constraint_ = ConstraintState(p.constraint.get());
-  if (!p.bad_words_ids.empty()) bad_words_.emplace(p.bad_words_ids, vocab_size);
-  if (bad_words_ && bad_words_->empty()) bad_words_.reset();
-  if (DryPenalty::is_on(p)) dry_.emplace(p);
-  if (bad_words_) history_reach_ = bad_words_->reach();
-  if (dry_) {
-    constexpr size_t kAll = std::numeric_limits<size_t>::max();
-    const size_t looked_at = p.dry_penalty_last_n < 0 ? kAll : static_cast<size_t>(p.dry_penalty_last_n);
-    history_reach_ = std::max(history_reach_, looked_at);
+  if (tables_->history_reach > 0) {
+    history_ = TokenHistory(prompt.last(std::min(prompt.size(), tables_->history_reach)));
   }
-  remember(prompt);
   if (p.repetition_penalty != 1.0f) {
-    for (TokenId id : prompt) {
-      if (in_vocabulary(id)) seen(id).in_prompt = true;
-    }
+    std::vector<TokenId> known;
+    std::ranges::copy_if(prompt, std::back_inserter(known), [this](TokenId id) { return in_vocabulary(id); });
+    seen_ = TokenCounts(known);
   }
   for (TokenId id : sampled) accept(id);
 }
 
-SequenceSampler::Seen& SequenceSampler::seen(TokenId id) {
-  const auto [place, is_new] = seen_index_.try_emplace(id, seen_.size());
-  if (is_new) seen_.push_back({id, false, 0});
-  return seen_[place->second];
-}
-
-void SequenceSampler::remember(std::span<const TokenId> tokens) {
-  if (history_reach_ == 0) return;
-  tokens = tokens.last(std::min(tokens.size(), history_reach_));
-  history_.insert(history_.end(), tokens.begin(), tokens.end());
-  // Trimmed when it is twice as long as needed, so that a token costs the same on average.
-  if (history_.size() / 2 <= history_reach_) return;
-  history_.erase(history_.begin(), history_.end() - static_cast<std::ptrdiff_t>(history_reach_));
-}
+SequenceSampler::SequenceSampler(std::shared_ptr<const SamplingParams> params, std::span<const TokenId> prompt,
+                                 uint64_t seed, int64_t vocab_size, const std::vector<TokenId>& eos_ids,
+                                 std::span<const TokenId> sampled)
+    : SequenceSampler(std::make_shared<const SamplerTables>(std::move(params), eos_ids, vocab_size), prompt, seed,
+                      sampled) {}
 
 void SequenceSampler::accept(TokenId token) {
   if (constraint_) constraint_->accept(token);
@@ -123,13 +83,13 @@ void SequenceSampler::accept(TokenId token) {
 
 void SequenceSampler::note(TokenId token) {
   made_ = Mask::kNotMade;
-  if (penalises_ && in_vocabulary(token)) ++seen(token).output_count;
-  remember(std::span(&token, 1));
+  if (tables_->penalises && in_vocabulary(token)) seen_.add(token);
+  if (tables_->history_reach > 0) history_.push_back(token);
   ++num_sampled_;
 }
 
 bool SequenceSampler::bans_at(int64_t index) const {
-  return index < params_->min_tokens && !banned_until_min_tokens_.empty();
+  return index < params_->min_tokens && !tables_->banned_until_min_tokens.empty();
 }
 
 bool SequenceSampler::excludes_top_choices() const {
@@ -140,7 +100,8 @@ bool SequenceSampler::excludes_top_choices() const {
 
 bool SequenceSampler::changes_logits(int64_t index) const {
   const SamplingParams& p = *params_;
-  return bans_at(index) || constraint_ || p.allowed_token_ids || bad_words_ || !p.logit_bias.empty() || penalises_;
+  return bans_at(index) || constraint_ || p.allowed_token_ids || tables_->bad_words || !p.logit_bias.empty() ||
+         tables_->penalises;
 }
 
 bool SequenceSampler::overwrites_logits() const {
@@ -150,7 +111,7 @@ bool SequenceSampler::overwrites_logits() const {
 bool SequenceSampler::choosing_overwrites_logits() const {
   const SamplingParams& p = *params_;
   const bool writes_weights = !p.greedy() && (!has_top_k() || p.mirostat != 0);
-  return writes_weights || dry_ || p.top_n_sigma > 0.0f;
+  return writes_weights || tables_->dry || p.top_n_sigma > 0.0f;
 }
 
 void SequenceSampler::keep_allowed(std::span<float> logits, SamplingScratch& scratch) const {
@@ -159,9 +120,10 @@ void SequenceSampler::keep_allowed(std::span<float> logits, SamplingScratch& scr
     scratch.allowed_logits.push_back(in_vocabulary(id) ? logits[static_cast<size_t>(id)] : 0.0f);
   }
   std::fill(logits.begin(), logits.end(), kNever);
-  for (size_t i = 0; i < scratch.allowed_logits.size(); ++i) {
-    const TokenId id = (*params_->allowed_token_ids)[i];
-    if (in_vocabulary(id)) logits[static_cast<size_t>(id)] = scratch.allowed_logits[i];
+  size_t place = 0;
+  for (const TokenId id : *params_->allowed_token_ids) {
+    const float logit = scratch.allowed_logits[place++];
+    if (in_vocabulary(id)) logits[static_cast<size_t>(id)] = logit;
   }
 }
 
@@ -197,35 +159,73 @@ bool SequenceSampler::leaves_more_than_bans(std::span<const uint32_t> mask) cons
   size_t count = 0;
   for (const uint32_t word : mask) {
     count += static_cast<size_t>(std::popcount(word));
-    if (count > banned_until_min_tokens_.size()) return true;
+    if (count > tables_->banned_until_min_tokens.size()) return true;
   }
-  for (const TokenId id : banned_until_min_tokens_) count -= allows(mask, id) ? 1 : 0;
+  for (const TokenId id : tables_->banned_until_min_tokens) count -= allows(mask, id) ? 1 : 0;
   return count > 0;
 }
 
-// Steps 3 and 4: `banned` becomes their tokens.
-void SequenceSampler::list_banned(int64_t index, bool may_go_on, std::vector<TokenId>& banned) const {
+// Steps 3 and 4: scratch.banned becomes their tokens, rising, each once.
+void SequenceSampler::list_banned(int64_t index, bool may_go_on, SamplingScratch& scratch) const {
+  std::vector<TokenId>& banned = scratch.banned;
   banned.clear();
-  if (bad_words_) bad_words_->add_banned(history_, banned);
-  if (!bans_at(index) || !may_go_on) return;
-  banned.insert(banned.end(), banned_until_min_tokens_.begin(), banned_until_min_tokens_.end());
+  if (tables_->bad_words) {
+    history_.copy_last(tables_->bad_words->reach(), scratch.history);
+    tables_->bad_words->add_banned(scratch.history, banned);
+    std::ranges::sort(banned);
+  }
+  if (bans_at(index) && may_go_on) {
+    const auto words = static_cast<std::ptrdiff_t>(banned.size());
+    const TokenSet& ends = tables_->banned_until_min_tokens;
+    banned.insert(banned.end(), ends.begin(), ends.end());
+    std::inplace_merge(banned.begin(), banned.begin() + words, banned.end());
+  }
+  const auto repeated = std::ranges::unique(banned);
+  banned.erase(repeated.begin(), repeated.end());
+}
+
+// Whether steps 2 to 4 leave no token, though the form of the answer does: then it is the request that cannot be met.
+bool SequenceSampler::lists_forbid_all(SamplingScratch& scratch) const {
+  std::vector<uint32_t> mask;
+  const bool constrained = constraint_ && get_mask(mask);
+  const auto of_form = [&](TokenId id) { return !constrained || allows(mask, id); };
+  list_banned(num_sampled_, !constrained || leaves_more_than_bans(mask), scratch);
+  bool form_leaves_any = false;
+  for (TokenId id = 0; id < vocab_size_; ++id) {
+    if (!of_form(id)) continue;
+    form_leaves_any = true;
+    if (params_->allowed_token_ids && !params_->allowed_token_ids->contains(id)) continue;
+    if (!std::ranges::binary_search(scratch.banned, id)) return false;
+  }
+  return form_leaves_any;
+}
+
+// The error of a row that no token can be drawn from.
+Status SequenceSampler::nothing_to_choose(SamplingScratch& scratch) const {
+  if (!changes_logits(num_sampled_) || !lists_forbid_all(scratch)) return not_finite();
+  return invalid_argument(
+             "no token could be chosen behind {} of the answer: allowed_token_ids, bad_words and, before "
+             "min_tokens={}, "
+             "the ids that end an answer forbid every one. Ask for less at once.",
+             num_sampled_, params_->min_tokens)
+      .with_param(params_->allowed_token_ids ? "allowed_token_ids" : "bad_words");
 }
 
 // Steps 2 to 6.
 void SequenceSampler::process(std::span<float> logits, SamplingScratch& scratch) const {
   const bool may_go_on = !constraint_ || keep_constrained(logits, scratch);
   if (params_->allowed_token_ids) keep_allowed(logits, scratch);
-  list_banned(num_sampled_, may_go_on, scratch.banned);
+  list_banned(num_sampled_, may_go_on, scratch);
   for (const TokenId id : scratch.banned) logits[static_cast<size_t>(id)] = kNever;
-  for (const auto& [id, bias] : biases_) logits[static_cast<size_t>(id)] += bias;
-  if (penalises_) apply_penalties(logits);
+  for (const auto& [id, bias] : tables_->biases) logits[static_cast<size_t>(id)] += bias;
+  if (tables_->penalises) apply_penalties(logits);
 }
 
 void SequenceSampler::apply_penalties(std::span<float> logits) const {
   const float repetition = params_->repetition_penalty;
   const float frequency = params_->frequency_penalty;
   const float presence = params_->presence_penalty;
-  for (const Seen& token : seen_) {
+  seen_.for_each([&](const TokenCounts::Count& token) {
     float& logit = logits[static_cast<size_t>(token.id)];
     const float penalised = logit > 0.0f ? logit / repetition : logit * repetition;
     // Divided by next to nothing a number must stay one.
@@ -234,15 +234,18 @@ void SequenceSampler::apply_penalties(std::span<float> logits) const {
       logit -= frequency * static_cast<float>(token.output_count);
       logit -= presence;
     }
-  }
+  });
 }
 
 // Steps 7 to 16 on the logits after penalties.
 Result<SequenceSampler::Choice> SequenceSampler::choose(std::span<float> logits, SamplingScratch& scratch) const {
   const SamplingParams& p = *params_;
-  if (dry_) dry_->apply(history_, logits, scratch);
+  if (tables_->dry) {
+    history_.copy_last(tables_->history_reach, scratch.history);
+    tables_->dry->apply(scratch.history, logits, scratch);
+  }
   const RowMaximum maximum = row_maximum(logits);
-  if (!maximum.finite) return not_finite();
+  if (!maximum.finite) return nothing_to_choose(scratch);
   if (p.greedy()) return Choice{static_cast<TokenId>(first_equal(logits, maximum.value)), mirostat_mu_};
   const double u = uniform(seed_, static_cast<uint64_t>(num_sampled_));
   if (p.mirostat != 0) {
@@ -377,7 +380,7 @@ Result<SampledToken> SequenceSampler::sample(std::span<float> logits, SamplingSc
 
 bool SequenceSampler::draws_plainly() const {
   const SamplingParams& p = *params_;
-  if (dry_) return false;
+  if (tables_->dry) return false;
   return p.greedy() || (p.mirostat == 0 && p.top_n_sigma <= 0.0f && p.dynatemp_range <= 0.0f && !has_typical_p() &&
                         p.xtc_probability <= 0.0f);
 }
@@ -409,42 +412,64 @@ bool SequenceSampler::add_mask(std::vector<uint32_t>& masks) const {
   return true;
 }
 
+// Bans and biases, behind the edits [first, end) of tokens that were seen: into these where it is one of them.
+void SequenceSampler::add_bans(size_t first, std::span<const TokenId> banned,
+                               std::vector<ops::LogitEdit>& edits) const {
+  const size_t end = edits.size();
+  size_t seen = first;
+  const auto add = [&](TokenId token, float bias) {
+    while (seen < end && edits[seen].token < token) ++seen;
+    if (seen < end && edits[seen].token == token) {
+      edits[seen].bias = bias;
+    } else {
+      edits.push_back({.token = token, .bias = bias});
+    }
+  };
+  // Both rise; a ban makes a bias of no effect.
+  const std::vector<std::pair<TokenId, float>>& biases = tables_->biases;
+  size_t bias = 0;
+  for (const TokenId token : banned) {
+    for (; bias < biases.size() && biases[bias].first < token; ++bias) add(biases[bias].first, biases[bias].second);
+    if (bias < biases.size() && biases[bias].first == token) ++bias;
+    add(token, kNever);
+  }
+  for (; bias < biases.size(); ++bias) add(biases[bias].first, biases[bias].second);
+}
+
 bool SequenceSampler::add_edits(int64_t ahead, std::vector<ops::LogitEdit>& edits, std::vector<uint32_t>& masks,
                                 SamplingScratch& scratch) const {
   QUIRE_CHECK(ahead == 0 || !edits_follow_tokens());
-  const bool masked = add_mask(masks);
-  const auto first = static_cast<std::ptrdiff_t>(edits.size());
-  for (const Seen& token : seen_) {
+  const size_t num_words = (static_cast<size_t>(vocab_size_) + kWordBits - 1) / kWordBits;
+  bool masked = add_mask(masks);
+  const bool may_go_on = made_ != Mask::kSome || leaves_more_than_bans(mask_);
+  list_banned(num_sampled_ + ahead, may_go_on, scratch);
+  std::span<const TokenId> banned = scratch.banned;
+  if (!masked && banned.size() * sizeof(ops::LogitEdit) > num_words * sizeof(uint32_t)) {
+    masks.resize(masks.size() + num_words, std::numeric_limits<uint32_t>::max());
+    masked = true;
+  }
+  if (masked) {
+    const std::span<uint32_t> mask = std::span(masks).last(num_words);
+    for (const TokenId id : banned) {
+      mask[static_cast<size_t>(id) / kWordBits] &= ~(uint32_t{1} << (static_cast<size_t>(id) % kWordBits));
+    }
+    banned = {};
+  }
+  const size_t first = edits.size();
+  seen_.for_each([&](const TokenCounts::Count& token) {
     const bool said = token.output_count > 0;
     edits.push_back({.token = token.id,
                      .repetition = params_->repetition_penalty,
                      .frequency = said ? params_->frequency_penalty * static_cast<float>(token.output_count) : 0.0f,
                      .presence = said ? params_->presence_penalty : 0.0f});
-  }
-  const auto first_other = static_cast<std::ptrdiff_t>(edits.size());
-  const bool may_go_on = made_ != Mask::kSome || leaves_more_than_bans(mask_);
-  list_banned(num_sampled_ + ahead, may_go_on, scratch.banned);
-  for (const TokenId id : scratch.banned) edits.push_back({.token = id, .bias = kNever});
-  for (const auto& [id, bias] : biases_) edits.push_back({.token = id, .bias = bias});
-  // One of each token: a ban before a bias, and either in the edit of a token that was seen.
-  const auto others = edits.begin() + first_other;
-  std::sort(others, edits.end(), [](const ops::LogitEdit& a, const ops::LogitEdit& b) {
-    return a.token < b.token || (a.token == b.token && a.bias < b.bias);
   });
-  const auto same = [](const ops::LogitEdit& a, const ops::LogitEdit& b) { return a.token == b.token; };
-  const auto into_seen = [&](const ops::LogitEdit& edit) {
-    const auto place = seen_index_.find(edit.token);
-    if (place == seen_index_.end()) return false;
-    edits[static_cast<size_t>(first) + place->second].bias = edit.bias;
-    return true;
-  };
-  edits.erase(std::remove_if(others, std::unique(others, edits.end(), same), into_seen), edits.end());
+  add_bans(first, banned, edits);
   return masked;
 }
 
 Result<bool> SequenceSampler::take(int32_t drawn, SamplingScratch& scratch) {
   if (constraint_) QUIRE_RETURN_IF_ERROR(constraint_->trouble());
-  if (drawn < 0) return not_finite();
+  if (drawn < 0) return nothing_to_choose(scratch);
   if (constraint_) {
     const ThreadTimeSpan span(scratch.form_seconds);
     if (!constraint_->accept(drawn)) {
@@ -464,7 +489,7 @@ Result<std::vector<TokenLogprob>> SequenceSampler::beam_candidates(std::span<flo
   const double log_sum = static_cast<double>(maximum.value) + std::log(sum_exp(logits, maximum.value));
   for (float& logit : logits) logit = static_cast<float>(static_cast<double>(logit) - log_sum);
   process(logits, scratch);
-  if (!row_maximum(logits).finite) return not_finite();
+  if (!row_maximum(logits).finite) return nothing_to_choose(scratch);
   select_largest(logits, std::min(count, logits.size()), scratch.candidates);
   std::vector<TokenLogprob> candidates;
   candidates.reserve(scratch.candidates.size());

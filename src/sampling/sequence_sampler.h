@@ -25,15 +25,15 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "base/status.h"
 #include "ops/edit_logits.h"
-#include "sampling/bad_words.h"
-#include "sampling/dry.h"
+#include "sampling/sampler_tables.h"
 #include "sampling/scratch.h"
+#include "sampling/token_counts.h"
+#include "sampling/token_history.h"
 #include "types/ids.h"
 #include "types/sampling_params.h"
 #include "types/step_plan.h"
@@ -78,21 +78,22 @@ class ConstraintState {
 // One a sequence, owned by the runner from the plan that adds the sequence to the one that retires
 // it; preemption does not touch it. A draw depends on the seed, on the sequence's own tokens and on
 // how many were sampled before, on nothing else: not on the batch, the chunking or the thread. A copy
-// goes on by itself from where it was made. Several samplers may work at once, each with a scratch of
-// its thread.
+// goes on by itself from where it was made, and costs the same however long text and lists are: it shares them. Several
+// samplers may work at once, each with a scratch of its thread.
 class SequenceSampler {
  public:
-  // stop_token_ids: banned until params->min_tokens. sampled: tokens of the answer that exist
-  // already, of a sequence that was moved or forked; the sampler goes on as if it had sampled them
-  // (mirostat: see set_mirostat_mu). Ids outside [0, vocab_size) in prompt, stop ids, logit_bias,
-  // allowed_token_ids and at the end of bad words have no effect here. REQUIRES: params set and
-  // validated; vocab_size >= 1.
+  // tables: of the request, shared with its other answers. sampled: tokens of the answer that exist already, of a
+  // sequence that was moved or forked; the sampler goes on as if it had sampled them (mirostat: see set_mirostat_mu).
+  // Ids outside [0, vocab_size) in prompt and allowed_token_ids have no effect here.
+  SequenceSampler(std::shared_ptr<const SamplerTables> tables, std::span<const TokenId> prompt, uint64_t seed,
+                  std::span<const TokenId> sampled = {});
+  // The same with tables of its own.
   SequenceSampler(std::shared_ptr<const SamplingParams> params, std::span<const TokenId> prompt, uint64_t seed,
-                  int64_t vocab_size, std::vector<TokenId> stop_token_ids, std::span<const TokenId> sampled = {});
+                  int64_t vocab_size, const std::vector<TokenId>& eos_ids, std::span<const TokenId> sampled = {});
 
-  // logits: [vocab_size], overwritten. Errors: internal when a logit is NaN or +inf or when none is
-  // left above -inf, or when the constraint refuses too much of what it allowed; the sampler is then as before the
-  // call.
+  // logits: [vocab_size], overwritten. Errors: internal when a logit is NaN or +inf or the model leaves none above
+  // -inf, or when the constraint refuses too much of what it allowed; invalid_argument when the request's lists forbid
+  // every token here. The sampler is then as before the call.
   Result<SampledToken> sample(std::span<float> logits, SamplingScratch& scratch);
 
   // For who has the logits elsewhere and does there what sample() does here: edits them, draws a token, and tells
@@ -106,10 +107,13 @@ class SequenceSampler {
   // Whether steps 2 to 6 do anything, and whether what they do depends on the token before: then that has to be taken
   // first.
   bool edits_logits(int64_t ahead = 0) const { return changes_logits(num_sampled_ + ahead); }
-  bool edits_follow_tokens() const { return constraint_ || penalises_ || (bad_words_ && bad_words_->reach() > 0); }
+  bool edits_follow_tokens() const {
+    return constraint_ || tables_->penalises || (tables_->bad_words && tables_->bad_words->reach() > 0);
+  }
   // These steps as edits of single logits, no token twice, and a mask, which take effect as ops/edit_logits.h says.
-  // Adds to `edits`, and the mask's ceil(vocab_size / 32) words to `masks`. False: all tokens are allowed, no words
-  // were added. REQUIRES: make_mask() since the last token, if wants_mask(); ahead is 0, if edits_follow_tokens().
+  // Bans are in the mask where there is one, and where they are so many that a mask is smaller. Adds to `edits`, and
+  // the mask's ceil(vocab_size / 32) words to `masks`. False: all tokens are allowed, no words were added. REQUIRES:
+  // make_mask() since the last token, if wants_mask(); ahead is 0, if edits_follow_tokens().
   bool add_edits(int64_t ahead, std::vector<ops::LogitEdit>& edits, std::vector<uint32_t>& masks,
                  SamplingScratch& scratch) const;
   // drawn: -1 for logits that sample() takes for an error; errors are sample()'s. False: the constraint refuses a token
@@ -140,13 +144,6 @@ class SequenceSampler {
   int64_t num_sampled() const { return num_sampled_; }
 
  private:
-  // How often a token that penalties touch has been seen.
-  struct Seen {
-    TokenId id;
-    bool in_prompt;
-    int32_t output_count;
-  };
-
   struct Choice {
     TokenId id;
     double mirostat_mu;
@@ -161,14 +158,15 @@ class SequenceSampler {
   bool changes_logits(int64_t index) const;
   bool overwrites_logits() const;
   bool choosing_overwrites_logits() const;
-  Seen& seen(TokenId id);
-  void remember(std::span<const TokenId> tokens);
   void note(TokenId token);
   void keep_allowed(std::span<float> logits, SamplingScratch& scratch) const;
   bool get_mask(std::vector<uint32_t>& mask) const;
   bool leaves_more_than_bans(std::span<const uint32_t> mask) const;
   bool add_mask(std::vector<uint32_t>& masks) const;
-  void list_banned(int64_t index, bool may_go_on, std::vector<TokenId>& banned) const;
+  void add_bans(size_t first, std::span<const TokenId> banned, std::vector<ops::LogitEdit>& edits) const;
+  void list_banned(int64_t index, bool may_go_on, SamplingScratch& scratch) const;
+  bool lists_forbid_all(SamplingScratch& scratch) const;
+  Status nothing_to_choose(SamplingScratch& scratch) const;
   bool keep_constrained(std::span<float> logits, SamplingScratch& scratch) const;
   void process(std::span<float> logits, SamplingScratch& scratch) const;
   void apply_penalties(std::span<float> logits) const;
@@ -180,22 +178,16 @@ class SequenceSampler {
   TokenId draw_from_all(std::span<float> logits, float maximum, float inverse_temperature, double u,
                         SamplingScratch& scratch) const;
 
-  std::shared_ptr<const SamplingParams> params_;
+  std::shared_ptr<const SamplerTables> tables_;
+  const SamplingParams* params_;  // the tables'
   uint64_t seed_;
   int64_t vocab_size_;
-  std::vector<TokenId> banned_until_min_tokens_;   // rising
-  std::vector<std::pair<TokenId, float>> biases_;  // no token twice
-  bool penalises_ = false;                         // the two below are kept only then
-  std::vector<Seen> seen_;
-  std::unordered_map<TokenId, size_t> seen_index_;  // id -> place in seen_
+  TokenCounts seen_;  // kept only where something is penalised
   ConstraintState constraint_;
   enum class Mask : uint8_t { kNotMade, kAll, kSome };
   Mask made_ = Mask::kNotMade;  // of the next token
   std::vector<uint32_t> mask_;  // kSome: what constraint_ allows
-  std::optional<BadWords> bad_words_;
-  std::optional<DryPenalty> dry_;
-  size_t history_reach_ = 0;      // how many of the last tokens of prompt and answer these two look at
-  std::vector<TokenId> history_;  // at least so many of them, or all
+  TokenHistory history_;  // of prompt and answer, where bad words or DRY look at it: what they may look at, or more
   double mirostat_mu_ = 0.0;
   int64_t num_sampled_ = 0;
 };

@@ -59,17 +59,12 @@ class BeamSearch::RankedSteps {
 BeamSearch::BeamSearch(Config config) : config_(std::move(config)) {
   QUIRE_CHECK(config_.num_beams >= 1 && config_.max_tokens >= 1);
   open_.resize(1);
-  for (const TokenId id : std::exchange(config_.end_ids, {})) {
-    const auto place = static_cast<size_t>(id);
-    if (place >= is_end_id_.size()) is_end_id_.resize(place + 1);
-    if (!is_end_id_[place]) ++num_end_ids_;
-    is_end_id_[place] = true;
-  }
+  std::erase_if(config_.eos_ids, [this](TokenId id) { return config_.end_ids.contains(id); });
+  num_end_ids_ = static_cast<int32_t>(config_.end_ids.size() + TokenSet(config_.eos_ids).size());
 }
 
 bool BeamSearch::ends_answer(TokenId token) const {
-  const auto place = static_cast<size_t>(token);
-  return place < is_end_id_.size() && is_end_id_[place];
+  return config_.end_ids.contains(token) || std::ranges::count(config_.eos_ids, token) > 0;
 }
 
 // num_beams that go on lie among so many more as there are end ids; the best num_beams of all, which may end an answer,
@@ -80,22 +75,26 @@ int32_t BeamSearch::num_candidates() const {
   return std::max(beams + allowed_for, config_.logprobs.value_or(0));
 }
 
-BeamSearch::Beam BeamSearch::extended(const Step& step, std::span<const std::vector<TokenLogprob>> candidates) const {
-  Beam beam = open_[static_cast<size_t>(step.beam)];
-  beam.tokens.push_back(step.token);
-  beam.sum = step.sum;
-  if (config_.logprobs) {
-    const std::vector<TokenLogprob>& offered = candidates[static_cast<size_t>(step.beam)];
-    PositionLogprobs& logprobs = beam.logprobs.emplace_back();
-    logprobs.chosen = offered[static_cast<size_t>(step.place)];
-    const auto count = std::min(offered.size(), static_cast<size_t>(*config_.logprobs));
-    logprobs.top.assign(offered.begin(), offered.begin() + static_cast<int64_t>(count));
-  }
-  return beam;
+PositionLogprobs BeamSearch::logprobs_of(const Step& step,
+                                         std::span<const std::vector<TokenLogprob>> candidates) const {
+  PositionLogprobs logprobs;
+  if (!config_.logprobs) return logprobs;
+  const std::vector<TokenLogprob>& offered = candidates[static_cast<size_t>(step.beam)];
+  logprobs.chosen = offered[static_cast<size_t>(step.place)];
+  const auto count = std::min(offered.size(), static_cast<size_t>(*config_.logprobs));
+  logprobs.top.assign(offered.begin(), offered.begin() + static_cast<int64_t>(count));
+  return logprobs;
 }
 
-void BeamSearch::keep_finished(BeamAnswer answer) {
-  const auto place = std::ranges::find_if(finished_, [&](const BeamAnswer& a) { return a.score < answer.score; });
+BeamSearch::Beam BeamSearch::extended(const Step& step, int32_t length,
+                                      std::span<const std::vector<TokenLogprob>> candidates) {
+  nodes_.push_back({open_[static_cast<size_t>(step.beam)].last, length, step.token});
+  if (config_.logprobs) logprobs_.push_back(logprobs_of(step, candidates));
+  return {static_cast<int32_t>(nodes_.size()) - 1, step.sum};
+}
+
+void BeamSearch::keep_finished(Finished answer) {
+  const auto place = std::ranges::find_if(finished_, [&](const Finished& a) { return a.score < answer.score; });
   finished_.insert(place, std::move(answer));
   if (finished_.size() > static_cast<size_t>(config_.num_beams)) finished_.pop_back();
 }
@@ -115,7 +114,7 @@ bool BeamSearch::may_improve(int32_t length, bool more_to_come) const {
 bool BeamSearch::advance(std::span<const std::vector<TokenLogprob>> candidates, std::vector<BeamMoveChoice>& moves) {
   QUIRE_CHECK(candidates.size() == open_.size());
   const auto width = static_cast<size_t>(config_.num_beams);
-  const auto length = static_cast<int32_t>(open_.front().tokens.size()) + 1;
+  const int32_t length = length_ + 1;
   const double norm = std::pow(length, config_.length_penalty);
   const bool longest = length >= config_.max_tokens;
   const bool full = finished_.size() == width;
@@ -132,25 +131,68 @@ bool BeamSearch::advance(std::span<const std::vector<TokenLogprob>> candidates, 
     if (!ends && !longest) {
       all_end = false;
       if (open.size() == width) continue;
-      open.push_back(extended(*step, candidates));
+      open.push_back(extended(*step, length, candidates));
       moves.push_back({step->beam, step->token});
     } else if (rank < width && takes_more) {
-      Beam beam = extended(*step, candidates);
-      keep_finished({.tokens = std::move(beam.tokens),
-                     .logprobs = std::move(beam.logprobs),
+      keep_finished({.parent = open_[static_cast<size_t>(step->beam)].last,
+                     .token = step->token,
+                     .logprobs = logprobs_of(*step, candidates),
                      .score = step->sum / norm,
-                     .cumulative_logprob = step->sum,
+                     .sum = step->sum,
                      .finish = ends ? FinishReason::kStop : FinishReason::kLength});
     }
   }
   num_ranked_ += steps.num_given();
-  if (!open.empty()) open_ = std::move(open);
+  if (!open.empty()) {
+    open_ = std::move(open);
+    length_ = length;
+  }
   heuristic_open_ = may_improve(length, !all_end);
   return heuristic_open_;
 }
 
-std::vector<BeamAnswer> BeamSearch::take_answers() {
-  return std::exchange(finished_, {});
+void BeamSearch::write_tokens(int32_t beam, size_t begin, int32_t& node, std::vector<TokenId>& tokens) const {
+  const int32_t last = open_[static_cast<size_t>(beam)].last;
+  const auto length_of = [this](int32_t one) { return one < 0 ? 0 : nodes_[static_cast<size_t>(one)].length; };
+  const auto parent_of = [this](int32_t one) { return nodes_[static_cast<size_t>(one)].parent; };
+  tokens.resize(begin + static_cast<size_t>(length_of(last)));
+  int32_t ours = last;
+  int32_t theirs = node;
+  while (ours != theirs) {
+    if (length_of(theirs) > length_of(ours)) {
+      theirs = parent_of(theirs);
+      continue;
+    }
+    const Node& one = nodes_[static_cast<size_t>(ours)];
+    tokens[begin + static_cast<size_t>(one.length) - 1] = one.token;
+    ours = one.parent;
+  }
+  node = last;
+}
+
+BeamAnswer BeamSearch::answer_of(Finished&& finished) const {
+  BeamAnswer answer{.tokens = {finished.token},
+                    .logprobs = {},
+                    .score = finished.score,
+                    .cumulative_logprob = finished.sum,
+                    .finish = finished.finish};
+  if (config_.logprobs) answer.logprobs.push_back(std::move(finished.logprobs));
+  for (int32_t node = finished.parent; node >= 0; node = nodes_[static_cast<size_t>(node)].parent) {
+    answer.tokens.push_back(nodes_[static_cast<size_t>(node)].token);
+    if (config_.logprobs) answer.logprobs.push_back(logprobs_[static_cast<size_t>(node)]);
+  }
+  std::ranges::reverse(answer.tokens);
+  std::ranges::reverse(answer.logprobs);
+  return answer;
+}
+
+std::vector<BeamAnswer> BeamSearch::take_answers(size_t most) {
+  std::vector<BeamAnswer> answers;
+  for (Finished& finished : std::exchange(finished_, {})) {
+    if (answers.size() == most) break;
+    answers.push_back(answer_of(std::move(finished)));
+  }
+  return answers;
 }
 
 }  // namespace quire::sched

@@ -1,5 +1,6 @@
 // Beam search over the candidates of each step, as transformers' generate() does it (num_beams, length_penalty,
-// early_stopping): pure bookkeeping, without blocks or a model.
+// early_stopping): pure bookkeeping, without blocks or a model. Beams share the tokens that they have in common: a step
+// costs the same however long the answers are.
 //
 // Every step each open beam offers its most likely next tokens. Of all those, ranked by the sum of log-probabilities,
 // the first num_beams that do not end an answer go on; those that end one and are among the first num_beams are
@@ -10,7 +11,9 @@
 // the list of end ids. With a longer list, a beam whose candidates are nearly all end ids has fewer ways on.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <vector>
@@ -19,6 +22,7 @@
 #include "types/sampling_params.h"
 #include "types/step_plan.h"
 #include "types/token_event.h"
+#include "types/token_set.h"
 
 namespace quire::sched {
 
@@ -41,7 +45,8 @@ class BeamSearch {
     int32_t num_beams = 1;
     double length_penalty = 1.0;
     EarlyStopping early_stopping = EarlyStopping::kFalse;
-    std::vector<TokenId> end_ids;     // each ends an answer; not negative, in any order, repeated or not
+    TokenSet end_ids;                 // each ends an answer
+    std::vector<TokenId> eos_ids;     // these too; a few
     int32_t min_tokens = 0;           // before so many tokens no end id ends one
     int32_t max_tokens = 0;           // >= 1, of an answer
     std::optional<int32_t> logprobs;  // alternatives beside each token
@@ -58,31 +63,52 @@ class BeamSearch {
   // of them, or fewer when the vocabulary has no more. False: it is over.
   bool advance(std::span<const std::vector<TokenLogprob>> candidates, std::vector<BeamMoveChoice>& moves);
 
+  // `tokens`, which behind the first `begin` ones holds what this gave for `node` last (-1: nothing), becomes those of
+  // an open beam: only where the two differ. `node` is then the beam's.
+  void write_tokens(int32_t beam, size_t begin, int32_t& node, std::vector<TokenId>& tokens) const;
+
   // Candidates looked at by all advance() so far.
   int64_t num_ranked() const { return num_ranked_; }
 
-  // The finished answers, the best first; num_beams of them unless there were too few ways on.
-  std::vector<BeamAnswer> take_answers();
+  // The finished answers, the best first; num_beams of them unless there were too few ways on, and at most so many.
+  std::vector<BeamAnswer> take_answers(size_t most = std::numeric_limits<size_t>::max());
 
  private:
+  // A token of one or several beams. Those of a step are as many as go on.
+  struct Node {
+    int32_t parent;  // -1: none
+    int32_t length;  // of the answer up to here
+    TokenId token;
+  };
   struct Beam {
-    std::vector<TokenId> tokens;
-    std::vector<PositionLogprobs> logprobs;
+    int32_t last = -1;  // of nodes_
     double sum = 0;
+  };
+  struct Finished {
+    int32_t parent;  // of the token that ended it
+    TokenId token;
+    PositionLogprobs logprobs;
+    double score;
+    double sum;
+    FinishReason finish;
   };
   struct Step;
   class RankedSteps;
 
   bool ends_answer(TokenId token) const;
-  Beam extended(const Step& step, std::span<const std::vector<TokenLogprob>> candidates) const;
-  void keep_finished(BeamAnswer answer);
+  PositionLogprobs logprobs_of(const Step& step, std::span<const std::vector<TokenLogprob>> candidates) const;
+  Beam extended(const Step& step, int32_t length, std::span<const std::vector<TokenLogprob>> candidates);
+  void keep_finished(Finished answer);
+  BeamAnswer answer_of(Finished&& finished) const;
   bool may_improve(int32_t length, bool more_to_come) const;
 
   Config config_;
-  std::vector<bool> is_end_id_;  // by token, up to the largest; in the place of config_.end_ids
-  int32_t num_end_ids_ = 0;      // different ones
+  int32_t num_end_ids_ = 0;                 // different ones
+  int32_t length_ = 0;                      // of the open beams' answers
+  std::vector<Node> nodes_;                 // those that nobody goes on from too
+  std::vector<PositionLogprobs> logprobs_;  // of nodes_, if asked for
   std::vector<Beam> open_;
-  std::vector<BeamAnswer> finished_;  // the best first
+  std::vector<Finished> finished_;  // the best first
   int64_t num_ranked_ = 0;
   bool heuristic_open_ = true;  // no step yet has shown that nothing better can come
 };

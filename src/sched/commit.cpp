@@ -122,7 +122,7 @@ void Scheduler::append_tokens(Sequence& sequence, SequenceResult&& result, Token
     sequence.tokens.push_back(token);
     const bool may_stop = sequence.num_output_tokens() >= params.min_tokens;
     const bool is_eos = contains(sequence.eos_ids, token);
-    if (may_stop && (is_eos || contains(params.stop_token_ids, token))) {
+    if (may_stop && (is_eos || params.stop_token_ids.contains(token))) {
       event.finish = FinishReason::kStop;
       event.stop_token = token;
       event.stopped_by_eos = is_eos;
@@ -158,13 +158,11 @@ void Scheduler::advance_beams(BeamGroup& group, std::vector<CommitEvent>& events
 // Each open beam becomes a fork of the one it goes on from. Blocks are shared; whoever writes first copies.
 void Scheduler::move_beams(BeamGroup& group, const std::vector<BeamMoveChoice>& moves) {
   std::vector<kv::SequenceBlocks> blocks(moves.size());
-  std::vector<std::vector<TokenId>> tokens(moves.size());
+  const int32_t num_beam_tokens = group.members.front()->num_beam_tokens + 1;  // all that go on are as long
   for (size_t i = 0; i < moves.size(); ++i) {
     const Sequence& source = *group.members[static_cast<size_t>(moves[i].source)];
     QUIRE_CHECK(source.num_computed_tokens == source.num_committed_tokens());
     QUIRE_CHECK(cache_.fork(source.blocks, source.num_computed_tokens, blocks[i]));
-    tokens[i] = source.tokens;
-    tokens[i].push_back(moves[i].token);
     const Sequence& member = *group.members[i];
     if (member.known_to_runner) moves_.push_back({member.id, source.id, moves[i].token});
   }
@@ -182,7 +180,7 @@ void Scheduler::move_beams(BeamGroup& group, const std::vector<BeamMoveChoice>& 
       continue;
     }
     member.blocks = std::move(blocks[i]);
-    member.tokens = std::move(tokens[i]);
+    member.num_beam_tokens = num_beam_tokens;
     member.num_computed_tokens = member.num_committed_tokens() - 1;
     if (!unborn) continue;
     --group.num_unborn;
@@ -193,7 +191,7 @@ void Scheduler::move_beams(BeamGroup& group, const std::vector<BeamMoveChoice>& 
 
 void Scheduler::finish_beams(BeamGroup& group, std::vector<CommitEvent>& events) {
   Sequence& first = *group.members.front();
-  std::vector<BeamAnswer> answers = group.search.take_answers();
+  std::vector<BeamAnswer> answers = group.search.take_answers(static_cast<size_t>(first.params->n));
   answers.resize(static_cast<size_t>(first.params->n));
   for (size_t i = 0; i < answers.size(); ++i) {
     BeamAnswer& answer = answers[i];

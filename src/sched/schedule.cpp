@@ -65,7 +65,7 @@ bool Scheduler::schedule_running(StepPlan& plan, size_t& count) {
     }
     if (sequence.computes_prompt() && may_read_cache(sequence)) {
       sequence.num_computed_tokens =
-          cache_.extend_prefix(sequence.tokens, sequence.num_computed_tokens, sequence.blocks);
+          cache_.extend_prefix(tokens_of(sequence), sequence.num_computed_tokens, sequence.blocks);
     }
     const int32_t num_new_tokens = run_length(sequence, budget);
     // Those behind must not run either: they would hold on to the blocks that this one waits for.
@@ -285,11 +285,12 @@ bool Scheduler::fork_blocks(Sequence& sequence) {
 }
 
 // What others have computed of this sequence's tokens already becomes match_. Nothing is held before it is admitted.
-void Scheduler::look_up_prefix(const Sequence& sequence) {
-  if (matched_ == &sequence && cache_.still_holds(match_, sequence.tokens)) return;
+void Scheduler::look_up_prefix(Sequence& sequence) {
+  const std::vector<TokenId>& tokens = tokens_of(sequence);
+  if (matched_ == &sequence && cache_.still_holds(match_, tokens)) return;
   forget_match();
   matched_ = &sequence;
-  if (may_read_cache(sequence)) match_ = cache_.look_up(sequence.context, sequence.tokens);
+  if (may_read_cache(sequence)) match_ = cache_.look_up(sequence.context, tokens);
 }
 
 void Scheduler::forget_match() {
@@ -305,20 +306,25 @@ void Scheduler::to_running(Sequence& sequence) {
   if (group == nullptr || group->members.front() == &sequence) shares_.started(sequence.charge);
 }
 
+// All that are known. A beam's are completed by what has changed since they were asked for.
+const std::vector<TokenId>& Scheduler::tokens_of(Sequence& sequence) {
+  if (sequence.beams != nullptr && sequence.num_beam_tokens > 0) {
+    sequence.beams->search.write_tokens(sequence.beam, static_cast<size_t>(sequence.num_prompt_tokens),
+                                        sequence.beam_node, sequence.tokens);
+  }
+  return sequence.tokens;
+}
+
 void Scheduler::introduce(Sequence& sequence, StepPlan& plan) {
   NewSequence& added = plan.added.emplace_back();
   added.id = sequence.id;
-  const auto prompt_end = sequence.tokens.begin() + sequence.num_prompt_tokens;
-  added.prompt.assign(sequence.tokens.begin(), prompt_end);
-  added.output.assign(prompt_end, sequence.tokens.end());
+  const std::vector<TokenId>& tokens = tokens_of(sequence);
+  const auto prompt_end = tokens.begin() + sequence.num_prompt_tokens;
+  added.prompt.assign(tokens.begin(), prompt_end);
+  added.output.assign(prompt_end, tokens.end());
   added.params = sequence.params;
   added.seed = sequence.seed;
-  if (sequence.params->min_tokens > 0) {  // else they are never banned, and the list may be long
-    added.stop_token_ids = sequence.params->stop_token_ids;
-    for (const TokenId id : sequence.eos_ids) {
-      if (std::ranges::count(added.stop_token_ids, id) == 0) added.stop_token_ids.push_back(id);
-    }
-  }
+  added.eos_ids = sequence.eos_ids;
   sequence.known_to_runner = true;
 }
 
@@ -343,8 +349,10 @@ void Scheduler::write_run(Sequence& sequence, int32_t num_new_tokens, StepPlan& 
   sequence.last_step = next_step_;
   run.samples = sequence.num_computed_tokens == sequence.num_known_tokens() && !sequence.scores_only();
   run.num_candidates = run.samples && sequence.beams != nullptr ? sequence.beams->search.num_candidates() : 0;
-  cache_.publish(sequence.context, sequence.tokens,
-                 std::min(sequence.num_computed_tokens, sequence.num_committed_tokens()), sequence.blocks);
+  const int32_t num_known = std::min(sequence.num_computed_tokens, sequence.num_committed_tokens());
+  if (cache_.has_to_publish(num_known, sequence.blocks)) {
+    cache_.publish(sequence.context, tokens_of(sequence), num_known, sequence.blocks);
+  }
   if (run.samples && sequence.beams == nullptr) ++sequence.num_tokens_in_flight;
   ++sequence.plans_in_flight;
   plan.num_tokens += num_new_tokens;

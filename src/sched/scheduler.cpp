@@ -183,14 +183,13 @@ Status Scheduler::add(SequenceRequest request) {
 
 void Scheduler::add_beams(const SequenceRequest& request) {
   const SamplingParams& params = *request.params;
-  std::vector<TokenId> end_ids = request.eos_ids;
-  end_ids.insert(end_ids.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
   const auto num_prompt_tokens = static_cast<int64_t>(request.prompt.size());
   auto group = std::make_unique<BeamGroup>(BeamSearch::Config{
       .num_beams = params.num_beams(),
       .length_penalty = static_cast<double>(params.length_penalty),
       .early_stopping = params.early_stopping,
-      .end_ids = std::move(end_ids),
+      .end_ids = params.stop_token_ids,
+      .eos_ids = request.eos_ids,
       .min_tokens = params.min_tokens,
       .max_tokens = static_cast<int32_t>(max_total_tokens(num_prompt_tokens, params) - num_prompt_tokens),
       .logprobs = params.logprobs});
@@ -200,6 +199,7 @@ void Scheduler::add_beams(const SequenceRequest& request) {
   for (int32_t beam = 0; beam < params.num_beams(); ++beam) {
     Sequence& sequence = create(request, request.id + static_cast<SequenceId>(beam), charge);
     sequence.beams = group.get();
+    sequence.beam = beam;
     sequence.state = beam == 0 ? SequenceState::kWaiting : SequenceState::kBeamUnborn;
     group->members.push_back(&sequence);
   }

@@ -196,13 +196,14 @@ class Scheduler {
   bool waits_for_its_beams(const Sequence& sequence) const;
   bool admit(Sequence& sequence, Admission& admission, StepPlan& plan, size_t& count);
   bool fork_blocks(Sequence& sequence);
-  void look_up_prefix(const Sequence& sequence);
+  void look_up_prefix(Sequence& sequence);
   void forget_match();
   int32_t run_length(const Sequence& sequence, int32_t budget) const;
   int64_t blocks_spoken_for(const Sequence& sequence) const;
   bool may_read_cache(const Sequence& sequence) const;
   void to_waiting(Sequence& sequence);
   void to_running(Sequence& sequence);
+  static const std::vector<TokenId>& tokens_of(Sequence& sequence);
   static void introduce(Sequence& sequence, StepPlan& plan);
   void write_run(Sequence& sequence, int32_t num_new_tokens, StepPlan& plan, size_t& count);
   // commit.cpp

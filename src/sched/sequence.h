@@ -49,10 +49,15 @@ struct Sequence {
   std::vector<TokenId> eos_ids;
   kv::CacheContext context;
   BeamGroup* beams = nullptr;  // the group it belongs to; null: none
+  int32_t beam = 0;            // which of the group's members
+  // Of a beam, whose `tokens` are completed only when somebody wants to see them: how many the answer has, and what of
+  // it is in `tokens` (BeamSearch::write_tokens()).
+  int32_t num_beam_tokens = 0;
+  int32_t beam_node = -1;
   std::optional<SequenceId> fork_of;
   std::vector<SequenceId> forks;  // sequences in kForking that wait for this one
 
-  std::vector<TokenId> tokens;  // prompt and committed output
+  std::vector<TokenId> tokens;  // prompt and committed output; of a beam see above
   bool known_to_runner = false;
   int32_t num_prompt_tokens = 0;
   int32_t num_tokens_in_flight = 0;   // sampled by plans not yet committed: known to the runner, not to us
@@ -72,7 +77,9 @@ struct Sequence {
 
   ShareCharge charge;  // of a beam search the first beam's is that of all
 
-  int32_t num_committed_tokens() const { return static_cast<int32_t>(tokens.size()); }
+  int32_t num_committed_tokens() const {
+    return beams != nullptr ? num_prompt_tokens + num_beam_tokens : static_cast<int32_t>(tokens.size());
+  }
   int32_t num_known_tokens() const { return num_committed_tokens() + num_tokens_in_flight; }
   int32_t num_output_tokens() const { return num_committed_tokens() - num_prompt_tokens; }
   bool scores_only() const { return max_total_tokens == num_prompt_tokens; }

@@ -20,12 +20,6 @@ namespace {
 
 using CompiledForm = Result<std::shared_ptr<const TokenConstraint>>;
 
-// Bytes that every answer of a request takes for its parameters' lists.
-size_t list_bytes(const SamplingParams& params) {
-  const size_t ids = params.stop_token_ids.size() + (params.allowed_token_ids ? params.allowed_token_ids->size() : 0);
-  return ids * sizeof(TokenId) + params.logit_bias.size() * sizeof(params.logit_bias[0]);
-}
-
 void count_rejection(engine::Engine& engine, const std::string& model, const char* reason) {
   engine.metrics()
       .counter("vllm:admission_rejections_total", "Requests refused before they were queued, by reason.",
@@ -227,14 +221,6 @@ Status Generator::check_size(const GenerationOptions& options, size_t num_prompt
                             wanted, most)
         .with_param(params.best_of ? "best_of" : "n");
   }
-  constexpr size_t kMostListBytes = 64 << 20;
-  if (list_bytes(params) * static_cast<size_t>(wanted) > kMostListBytes) {
-    return invalid_argument(
-               "{} answers with lists of {} KiB (allowed_token_ids, stop_token_ids, logit_bias) each would "
-               "take more than {} MiB. Ask for fewer at once.",
-               wanted, list_bytes(params) >> 10, kMostListBytes >> 20)
-        .with_param(params.allowed_token_ids ? "allowed_token_ids" : "n");
-  }
   if (options.priority != 0 && engine_.config().scheduling_policy != "priority") {
     return invalid_argument(
                "priority is {}, and this server serves requests in the order they come "
@@ -282,10 +268,12 @@ Generator::Standing Generator::standing_of(const HttpRequest& request, const Gen
 Result<std::vector<std::unique_ptr<engine::Completion>>> Generator::submit(const Beginning& beginning,
                                                                            const Standing& standing) const {
   const GenerationOptions& options = beginning.options;
+  QUIRE_ASSIGN_OR_RETURN(const engine::PreparedParams prepared, engine::Completion::prepare(engine_, options.params));
   std::vector<std::unique_ptr<engine::Completion>> completions;  // dropped, and so cancelled, when one fails
   for (const PreparedPrompt& prompt : beginning.prompts) {
     engine::GenerationRequest request{.prompt = prompt.ids,
-                                      .params = options.params,
+                                      .params = {},
+                                      .prepared = prepared,
                                       .reading = beginning.reading,
                                       .label = beginning.context.id,
                                       .priority = standing.priority,

@@ -136,15 +136,21 @@ void read_logit_bias(JsonFields& fields, const SchemaLimits& limits, SamplingPar
   }
 }
 
+TokenSet token_ids(JsonFields& fields, const char* name, const json::array& list) {
+  std::vector<TokenId> ids;
+  read_token_ids(fields, name, list, ids);
+  return ids;
+}
+
 void read_all_token_ids(JsonFields& fields, const SchemaLimits& limits, SamplingParams& params) {
   if (const json::array* ids = fields.array("stop_token_ids")) {
     if (few_enough(fields, "stop_token_ids", ids->size(), limits)) {
-      read_token_ids(fields, "stop_token_ids", *ids, params.stop_token_ids);
+      params.stop_token_ids = token_ids(fields, "stop_token_ids", *ids);
     }
   }
   if (const json::array* ids = fields.array("allowed_token_ids")) {
     if (few_enough(fields, "allowed_token_ids", ids->size(), limits)) {
-      read_token_ids(fields, "allowed_token_ids", *ids, params.allowed_token_ids.emplace());
+      params.allowed_token_ids = token_ids(fields, "allowed_token_ids", *ids);
     }
   }
   read_logit_bias(fields, limits, params);

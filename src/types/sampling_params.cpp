@@ -46,6 +46,12 @@ Status check_ids(const char* field, std::span<const TokenId> ids, int64_t vocab_
   return {};
 }
 
+Status check_set(const char* field, const TokenSet& ids, int64_t vocab_size) {
+  if (ids.empty()) return {};
+  QUIRE_RETURN_IF_ERROR(check_id(field, ids.ids().front(), vocab_size));
+  return check_id(field, ids.ids().back(), vocab_size);
+}
+
 // The tokens of what a request gives as text: an error names the text's field.
 Status check_sequences(const char* field, const std::vector<std::vector<TokenId>>& sequences, int64_t vocab_size) {
   for (const std::vector<TokenId>& sequence : sequences) {
@@ -135,7 +141,7 @@ Status check_dry(const SamplingParams& p, const SamplingLimits& limits) {
                             p.dry_sequence_breakers.size(), limits.max_dry_sequence_breakers)
         .with_param("dry_sequence_breakers");
   }
-  return check_sequences("dry_sequence_breakers", p.dry_sequence_breaker_ids, limits.vocab_size);
+  return {};
 }
 
 Status check_words(const SamplingParams& p, const SamplingLimits& limits) {
@@ -150,24 +156,14 @@ Status check_words(const SamplingParams& p, const SamplingLimits& limits) {
                  "all.")
           .with_param("allowed_token_ids");
     }
-    QUIRE_RETURN_IF_ERROR(check_ids("allowed_token_ids", *p.allowed_token_ids, limits.vocab_size));
+    QUIRE_RETURN_IF_ERROR(check_set("allowed_token_ids", *p.allowed_token_ids, limits.vocab_size));
   }
   QUIRE_RETURN_IF_ERROR(check_not_empty("bad_words", p.bad_words));
-  const size_t num_bad_words = std::max(p.bad_words.size(), p.bad_words_ids.size());
-  if (num_bad_words > static_cast<size_t>(limits.max_bad_words)) {
-    return invalid_argument("bad_words makes {} token sequences, at most {} are allowed.", num_bad_words,
-                            limits.max_bad_words)
+  if (p.bad_words.size() > static_cast<size_t>(limits.max_bad_words)) {
+    return invalid_argument("bad_words has {} texts, at most {} are allowed.", p.bad_words.size(), limits.max_bad_words)
         .with_param("bad_words");
   }
-  // Every token of theirs may have to be compared at every step.
-  const size_t most_tokens = size_t{16} * static_cast<size_t>(limits.max_bad_words);
-  size_t num_tokens = 0;
-  for (const std::vector<TokenId>& word : p.bad_words_ids) num_tokens += word.size();
-  if (num_tokens > most_tokens) {
-    return invalid_argument("bad_words is {} tokens long, at most {} are allowed.", num_tokens, most_tokens)
-        .with_param("bad_words");
-  }
-  return check_sequences("bad_words", p.bad_words_ids, limits.vocab_size);
+  return check_bad_words_ids(p, limits);
 }
 
 Status check_repetition_detection(const RepetitionDetection& detection, const SamplingLimits& limits) {
@@ -201,7 +197,7 @@ Status check_end(const SamplingParams& p, const SamplingLimits& limits) {
   if (!p.stop.empty() && !p.detokenize) {
     return invalid_argument("stop is matched on text, so it needs detokenize to be true.").with_param("stop");
   }
-  QUIRE_RETURN_IF_ERROR(check_ids("stop_token_ids", p.stop_token_ids, limits.vocab_size));
+  QUIRE_RETURN_IF_ERROR(check_set("stop_token_ids", p.stop_token_ids, limits.vocab_size));
   if (p.repetition_detection) QUIRE_RETURN_IF_ERROR(check_repetition_detection(*p.repetition_detection, limits));
   if (p.structured_output && p.ignore_eos) {
     return invalid_argument("ignore_eos contradicts structured output: nothing may follow what is complete.")
@@ -267,6 +263,79 @@ Status validate(const SamplingParams& params, const SamplingLimits& limits) {
                         *params.truncate_prompt_tokens);
   }
   return {};
+}
+
+Status check_bad_words_ids(const SamplingParams& params, const SamplingLimits& limits) {
+  if (params.bad_words_ids.size() > static_cast<size_t>(limits.max_bad_words)) {
+    return invalid_argument("bad_words makes {} token sequences, at most {} are allowed.", params.bad_words_ids.size(),
+                            limits.max_bad_words)
+        .with_param("bad_words");
+  }
+  // Every token of theirs may have to be compared at every step.
+  const size_t most_tokens = size_t{16} * static_cast<size_t>(limits.max_bad_words);
+  size_t num_tokens = 0;
+  for (const std::vector<TokenId>& word : params.bad_words_ids) num_tokens += word.size();
+  if (num_tokens > most_tokens) {
+    return invalid_argument("bad_words is {} tokens long, at most {} are allowed.", num_tokens, most_tokens)
+        .with_param("bad_words");
+  }
+  return check_sequences("bad_words", params.bad_words_ids, limits.vocab_size);
+}
+
+Status check_leaves_a_token(const SamplingParams& params, const std::vector<TokenId>& eos_ids, int64_t vocab_size) {
+  if (params.max_tokens && *params.max_tokens == 0) return {};  // none is chosen
+  std::vector<TokenId> words;                                   // of one token: never chosen
+  for (const std::vector<TokenId>& word : params.bad_words_ids) {
+    if (word.size() == 1) words.push_back(word.front());
+  }
+  const TokenSet bad = std::move(words);
+  const bool may_not_end = params.min_tokens > 0;
+  const auto forbidden = [&](TokenId id) {
+    if (bad.contains(id)) return true;
+    if (!may_not_end) return false;
+    return params.stop_token_ids.contains(id) || (!params.ignore_eos && std::ranges::count(eos_ids, id) > 0);
+  };
+  if (params.allowed_token_ids) {
+    const bool none = std::ranges::all_of(*params.allowed_token_ids, forbidden);
+    if (!none) return {};
+    return invalid_argument(
+               "no token could be chosen: every one of the {} in allowed_token_ids is forbidden by bad_words, or ends "
+               "the answer before it has min_tokens={}. Allow others, or lower min_tokens.",
+               params.allowed_token_ids->size(), params.min_tokens)
+        .with_param("allowed_token_ids");
+  }
+  const size_t most_forbidden =
+      bad.size() + (may_not_end ? params.stop_token_ids.size() + (params.ignore_eos ? 0 : eos_ids.size()) : 0);
+  if (static_cast<int64_t>(most_forbidden) < vocab_size) return {};
+  for (TokenId id = 0; id < vocab_size; ++id) {
+    if (!forbidden(id)) return {};
+  }
+  const bool by_words = params.stop_token_ids.empty();
+  return invalid_argument(
+             "no token could be chosen: all {} of the vocabulary are forbidden by bad_words, or end the answer before "
+             "it has min_tokens={}. Leave some of {} out.",
+             vocab_size, params.min_tokens, by_words ? "bad_words" : "stop_token_ids")
+      .with_param(by_words ? "bad_words" : "stop_token_ids");
+}
+
+int64_t heap_bytes(const SamplingParams& params) {
+  size_t bytes = 0;
+  const auto add_texts = [&bytes](const std::vector<std::string>& texts) {
+    bytes += texts.capacity() * sizeof(std::string);
+    for (const std::string& text : texts) {
+      if (text.capacity() > std::string().capacity()) bytes += text.capacity() + 1;
+    }
+  };
+  add_texts(params.dry_sequence_breakers);
+  add_texts(params.bad_words);
+  add_texts(params.stop);
+  bytes += params.logit_bias.capacity() * sizeof(params.logit_bias.front());
+  bytes += params.bad_words_ids.capacity() * sizeof(params.bad_words_ids.front());
+  for (const std::vector<TokenId>& word : params.bad_words_ids) bytes += word.capacity() * sizeof(TokenId);
+  auto total = static_cast<int64_t>(bytes) + params.stop_token_ids.heap_bytes();
+  if (params.allowed_token_ids) total += params.allowed_token_ids->heap_bytes();
+  if (params.dry_breakers != nullptr) total += params.dry_breakers->heap_bytes();
+  return total;
 }
 
 }  // namespace quire

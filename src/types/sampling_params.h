@@ -10,9 +10,11 @@
 #include <vector>
 
 #include "base/status.h"
+#include "types/dry_breakers.h"
 #include "types/ids.h"
 #include "types/structured_output.h"
 #include "types/token_constraint.h"
+#include "types/token_set.h"
 
 namespace quire {
 
@@ -64,14 +66,14 @@ struct SamplingParams {
   int32_t dry_allowed_length = 2;   // >= 0: repeated runs up to one less are free
   int32_t dry_penalty_last_n = -1;  // >= -1: how many tokens are looked at; -1: all, 0: off
   std::vector<std::string> dry_sequence_breakers = {"\n", ":", "\"", "*"};
-  // The breakers as tokens, none of them empty: for each breaker every token whose text contains it, and the tokens of
-  // the breaker by itself. Filled in where there is a tokenizer.
-  std::vector<std::vector<TokenId>> dry_sequence_breaker_ids;
+  // The breakers as tokens: for each breaker every token whose text contains it, and the tokens of the breaker by
+  // itself. Filled in where there is a tokenizer; nullptr: none.
+  std::shared_ptr<const DryBreakers> dry_breakers;
 
   // What may be said.
-  std::vector<std::pair<TokenId, float>> logit_bias;      // clamped to [-100, 100]
-  std::optional<std::vector<TokenId>> allowed_token_ids;  // nothing else; not empty
-  std::vector<std::string> bad_words;                     // none empty
+  std::vector<std::pair<TokenId, float>> logit_bias;  // clamped to [-100, 100]
+  std::optional<TokenSet> allowed_token_ids;          // nothing else; not empty
+  std::vector<std::string> bad_words;                 // none empty
   // The bad words as tokens, none of them empty: each word at the beginning of a text and after a space. Filled in
   // where there is a tokenizer.
   std::vector<std::vector<TokenId>> bad_words_ids;
@@ -86,7 +88,7 @@ struct SamplingParams {
   int32_t min_tokens = 0;
   bool ignore_eos = false;
   std::vector<std::string> stop;  // matched on text, by the output processor; needs detokenize
-  std::vector<TokenId> stop_token_ids;
+  TokenSet stop_token_ids;
   bool include_stop_str_in_output = false;
   std::optional<RepetitionDetection> repetition_detection;
 
@@ -119,7 +121,7 @@ struct SamplingLimits {
   int64_t vocab_size = 0;
   int32_t max_logprobs = 20;  // -1: the whole vocabulary
   int32_t max_sequences = 128;
-  int32_t max_bad_words = 1024;  // token sequences of bad_words
+  int32_t max_bad_words = 1024;  // token sequences of bad_words, of 16 tokens each on average
   int32_t max_dry_sequence_breakers = 64;
   int32_t max_repetition_pattern_size = 2048;
 };
@@ -127,5 +129,16 @@ struct SamplingLimits {
 // Checks ranges (NaN and infinity are out of every range), ids against the vocabulary, and what contradicts itself.
 // Errors: invalid_argument with param() naming the field.
 Status validate(const SamplingParams& params, const SamplingLimits& limits);
+
+// Of these checks what bad_words_ids are bounded by, which validate() sees only where they have been found before it.
+Status check_bad_words_ids(const SamplingParams& params, const SamplingLimits& limits);
+
+// Whether there is a token that may be chosen at the very first step, beside allowed_token_ids, the end ids while
+// min_tokens forbids them, and bad words of one token. O(ids of the lists, a vocabulary's at most). Errors:
+// invalid_argument naming the list.
+Status check_leaves_a_token(const SamplingParams& params, const std::vector<TokenId>& eos_ids, int64_t vocab_size);
+
+// What the parameters hold on the heap: texts, lists, and sets in full, though others may share them.
+int64_t heap_bytes(const SamplingParams& params);
 
 }  // namespace quire

@@ -23,7 +23,8 @@ struct NewSequence {
   std::vector<TokenId> output;                   // what was chosen before: of a beam that begins in the middle
   std::shared_ptr<const SamplingParams> params;  // immutable
   uint64_t seed = 0;                             // the request's own, or one drawn by the engine
-  std::vector<TokenId> stop_token_ids;           // the model's end ids too, unless ignore_eos: banned until min_tokens
+  // The model's end ids, none with ignore_eos: banned until min_tokens, as params->stop_token_ids are.
+  std::vector<TokenId> eos_ids;
 };
 
 // A run of tokens [num_computed_tokens, num_computed_tokens + num_new_tokens) of a sequence to

@@ -165,7 +165,7 @@ TEST(InputBatch, TellsWhoSharesWhereThatSavesMuch) {
   StepPlan plan;
   // Two groups: of the first all but sequence 1 share 40 blocks.
   for (SequenceId id = 0; id < 5; ++id) {
-    states.emplace(id, SequenceState{.tokens = prompt,
+    states.emplace(id, SequenceState{.tokens = sampling::TokenHistory(prompt),
                                      .num_prompt_tokens = 800,
                                      .params = params,
                                      .sampler = {params, prompt, 1, 10, {}, {}},

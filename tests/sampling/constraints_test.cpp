@@ -90,6 +90,10 @@ TEST(BadWords, AreStillSeenAfterALongAnswer) {
 
 // ---- DRY ----
 
+std::shared_ptr<const DryBreakers> breakers(const std::vector<std::vector<TokenId>>& sequences) {
+  return std::make_shared<const DryBreakers>(sequences);
+}
+
 std::vector<float> dry_penalties(const SamplingParams& params, const std::vector<TokenId>& history, size_t vocab_size) {
   std::vector<float> logits(vocab_size, 0.0f);
   SamplingScratch scratch;
@@ -119,7 +123,7 @@ TEST(Dry, PenalisesTheTokenThatWouldContinueARunExponentiallyInItsLength) {
 
 TEST(Dry, ABreakerEndsARunAndIsFreeItself) {
   SamplingParams params = dry();
-  params.dry_sequence_breaker_ids = {{0}, {3, 4}};
+  params.dry_breakers = breakers({{0}, {3, 4}});
   // The run at the end is 2 3 behind the breaker 0, of the 1 0 2 3 that came before.
   EXPECT_THAT(dry_penalties(params, {1, 0, 2, 3, 1, 1, 0, 2, 3}, 5), ElementsAre(0, 1, 0, 0, 0));
   EXPECT_THAT(dry_penalties(params, {1, 2, 0, 4, 4, 1, 2}, 5), Each(0.0f));
@@ -130,7 +134,7 @@ TEST(Dry, ABreakerEndsARunAndIsFreeItself) {
 
 TEST(Dry, ABreakerCountsWithItsFirstTwentyTokens) {
   SamplingParams params = dry();
-  params.dry_sequence_breaker_ids = {std::vector<TokenId>(30, 1)};
+  params.dry_breakers = breakers({std::vector<TokenId>(30, 1)});
   std::vector<TokenId> history = {2, 2, 0, 2};
   history.insert(history.end(), 19, 1);
   const std::vector<TokenId> again = {2, 2, 3, 2, 2};
@@ -205,12 +209,25 @@ TEST(Edges, WhereEveryTokenIsBannedEveryMethodReportsItAndStaysAsItWas) {
     SequenceSampler sampler(std::make_shared<const SamplingParams>(params), {}, 1, 2, {});
     SamplingScratch scratch;
     const double mu = sampler.mirostat_mu();
-    EXPECT_EQ(sampler.sample(logits, scratch).status().code(), StatusCode::kInternal);
+    EXPECT_EQ(sampler.sample(logits, scratch).status().code(), StatusCode::kInvalidArgument);
     EXPECT_EQ(sampler.num_sampled(), 0);
     EXPECT_EQ(sampler.mirostat_mu(), mu);
     logits = {1.0f, 2.0f};
-    EXPECT_EQ(sampler.beam_candidates(logits, 2, scratch).status().code(), StatusCode::kInternal);
+    EXPECT_EQ(sampler.beam_candidates(logits, 2, scratch).status().code(), StatusCode::kInvalidArgument);
   }
+}
+
+TEST(Edges, AWordThatOnlyTheAnswerMakesForbiddenEndsItWithASentence) {
+  SamplingParams params = greedy();
+  params.allowed_token_ids = {1};
+  params.bad_words_ids = {{1, 1, 1}};
+  EXPECT_EQ(first_token(params, {0.0f, 0.0f}, {}, {1})->id, 1);
+  const Status refused = first_token(params, {0.0f, 0.0f}, {}, {1, 1}).status();
+  EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(refused.param(), "allowed_token_ids");
+  EXPECT_THAT(refused.message(), testing::HasSubstr("no token could be chosen behind 2"));
+  // What the model itself never says is no fault of the request's.
+  EXPECT_EQ(first_token(params, {0.0f, -kInf}, {}, {1}).status().code(), StatusCode::kInternal);
 }
 
 TEST(Edges, EqualLogitsAndExtremeOnesAreFineForEveryMethod) {

@@ -35,7 +35,8 @@ void sort(Tokens& tokens) {
 
 }  // namespace
 
-std::map<TokenId, double> dry_penalties(const SamplingParams& params, const std::vector<TokenId>& history) {
+std::map<TokenId, double> dry_penalties(const SamplingParams& params, const Breakers& breakers,
+                                        const std::vector<TokenId>& history) {
   if (params.dry_multiplier == 0.0f || params.dry_penalty_last_n == 0) return {};
   std::vector<TokenId> window = history;
   const auto last_n = static_cast<size_t>(params.dry_penalty_last_n);
@@ -48,7 +49,7 @@ std::map<TokenId, double> dry_penalties(const SamplingParams& params, const std:
   size_t behind = window.size();
   bool broken = false;
   for (size_t begin = window.size(); begin-- > 0 && !broken;) {
-    for (const std::vector<TokenId>& breaker : params.dry_sequence_breaker_ids) {
+    for (const std::vector<TokenId>& breaker : breakers) {
       if (begin + breaker.size() > window.size()) continue;
       if (!std::equal(breaker.begin(), breaker.end(), window.begin() + static_cast<std::ptrdiff_t>(begin))) continue;
       behind = std::min(behind, window.size() - begin - breaker.size());
@@ -69,7 +70,6 @@ std::map<TokenId, double> dry_penalties(const SamplingParams& params, const std:
   std::map<TokenId, double> penalties;
   for (const auto& [token, length] : longest) {
     const std::vector<TokenId> alone = {token};
-    const auto& breakers = params.dry_sequence_breaker_ids;
     if (std::find(breakers.begin(), breakers.end(), alone) != breakers.end()) continue;
     penalties[token] = params.dry_multiplier * std::pow(params.dry_base, static_cast<double>(length - allowed));
   }
@@ -78,7 +78,7 @@ std::map<TokenId, double> dry_penalties(const SamplingParams& params, const std:
 
 std::vector<double> processed(const SamplingParams& params, const std::vector<TokenId>& prompt,
                               const std::vector<TokenId>& output, const std::vector<TokenId>& stop_ids,
-                              std::vector<double> logits, bool with_dry) {
+                              std::vector<double> logits, const Breakers& breakers, bool with_dry) {
   const std::vector<TokenId> history = joined(prompt, output);
   const auto is_token = [&](TokenId id) { return id >= 0 && static_cast<size_t>(id) < logits.size(); };
   if (params.allowed_token_ids) {
@@ -106,7 +106,7 @@ std::vector<double> processed(const SamplingParams& params, const std::vector<To
     logits[i] -= params.frequency_penalty * count + (count > 0 ? params.presence_penalty : 0.0);
   }
   if (with_dry) {
-    for (const auto& [id, penalty] : dry_penalties(params, history)) {
+    for (const auto& [id, penalty] : dry_penalties(params, breakers, history)) {
       if (is_token(id)) logits[static_cast<size_t>(id)] -= penalty;
     }
   }

@@ -18,15 +18,17 @@ struct Token {
   TokenId id;
   double value;  // a logit, later a probability
 };
-using Tokens = std::vector<Token>;  // falling values, rising ids among equals
+using Tokens = std::vector<Token>;                   // falling values, rising ids among equals
+using Breakers = std::vector<std::vector<TokenId>>;  // those of DRY
 
 // The logits after allowed ids, bad words, min_tokens, bias, penalties and (not for beams) DRY.
 std::vector<double> processed(const SamplingParams& params, const std::vector<TokenId>& prompt,
                               const std::vector<TokenId>& output, const std::vector<TokenId>& stop_ids,
-                              std::vector<double> logits, bool with_dry = true);
+                              std::vector<double> logits, const Breakers& breakers, bool with_dry = true);
 
 // The penalty of each token that DRY touches, by comparing every place of the history with its end.
-std::map<TokenId, double> dry_penalties(const SamplingParams& params, const std::vector<TokenId>& history);
+std::map<TokenId, double> dry_penalties(const SamplingParams& params, const Breakers& breakers,
+                                        const std::vector<TokenId>& history);
 
 Tokens sorted(const std::vector<double>& logits);  // those above -inf
 Tokens softmax(Tokens logits);

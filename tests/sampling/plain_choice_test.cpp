@@ -124,8 +124,9 @@ SamplingParams any_params(std::mt19937_64& engine) {
     if (one_in(9)) p.logit_bias.push_back(p.logit_bias.back());
   }
   if (one_in(4)) {
-    p.allowed_token_ids.emplace();
-    for (int n = 0; n < 400; ++n) p.allowed_token_ids->push_back(token());
+    std::vector<TokenId> allowed;
+    for (int n = 0; n < 400; ++n) allowed.push_back(token());
+    p.allowed_token_ids = allowed;
   }
   for (uint64_t n = one_in(3) ? engine() % 90 : 0; n > 0; --n) {
     p.bad_words_ids.push_back({token()});

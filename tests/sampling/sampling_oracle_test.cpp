@@ -23,9 +23,12 @@ struct Scene {
   std::vector<TokenId> output;
   std::vector<TokenId> stop_ids;
   size_t vocab_size = 0;
+  oracle::Breakers breakers;
 
   SequenceSampler sampler() const {
-    return {std::make_shared<const SamplingParams>(params),
+    SamplingParams with_breakers = params;
+    with_breakers.dry_breakers = std::make_shared<const DryBreakers>(breakers);
+    return {std::make_shared<const SamplingParams>(with_breakers),
             prompt,
             kSeed,
             static_cast<int64_t>(vocab_size),
@@ -85,7 +88,7 @@ Scene random_scene(Dice& dice) {
   p.dry_allowed_length = dice.whole(0, 4);
   p.dry_penalty_last_n = dice.one_in(2) ? -1 : dice.whole(0, 50);
   for (int i = dice.whole(0, 2); i > 0; --i) {
-    p.dry_sequence_breaker_ids.push_back(dice.tokens(dice.whole(1, 4), static_cast<size_t>(letters)));
+    scene.breakers.push_back(dice.tokens(dice.whole(1, 4), static_cast<size_t>(letters)));
   }
   return scene;
 }
@@ -102,12 +105,12 @@ TEST(SamplingOracle, AnyMixtureOfMethodsDrawsWhatThePlainAccountDraws) {
     const SamplingParams& p = scene.params;
     const std::vector<float> logits = oracle::random_logits(dice.generator(), scene.vocab_size, 2.5f);
     const std::vector<double> processed =
-        oracle::processed(p, scene.prompt, scene.output, scene.stop_ids, oracle::widened(logits));
+        oracle::processed(p, scene.prompt, scene.output, scene.stop_ids, oracle::widened(logits), scene.breakers);
     std::vector<float> row = logits;
     SequenceSampler sampler = scene.sampler();
     const Result<SampledToken> sampled = sampler.sample(row, scratch);
     if (oracle::sorted(processed).empty()) {
-      EXPECT_EQ(sampled.status().code(), StatusCode::kInternal);
+      EXPECT_EQ(sampled.status().code(), StatusCode::kInvalidArgument);
       continue;
     }
     ASSERT_TRUE(sampled.ok()) << sampled.status().message();
@@ -180,14 +183,14 @@ TEST(SamplingOracle, BeamCandidatesAreTheBestOfTheProcessedLogSoftmax) {
     oracle::Tokens logprobs = oracle::softmax(oracle::sorted(oracle::widened(logits)));
     std::vector<double> scores(scene.vocab_size);
     for (const oracle::Token& token : logprobs) scores[static_cast<size_t>(token.id)] = std::log(token.value);
-    const oracle::Tokens expected =
-        oracle::sorted(oracle::processed(scene.params, scene.prompt, scene.output, scene.stop_ids, scores));
+    const oracle::Tokens expected = oracle::sorted(
+        oracle::processed(scene.params, scene.prompt, scene.output, scene.stop_ids, scores, scene.breakers));
     const SequenceSampler sampler = scene.sampler();
     std::vector<float> row = logits;
     const size_t count = static_cast<size_t>(dice.whole(1, 16));
     const auto candidates = sampler.beam_candidates(row, count, scratch);
     if (expected.empty()) {
-      EXPECT_EQ(candidates.status().code(), StatusCode::kInternal);
+      EXPECT_EQ(candidates.status().code(), StatusCode::kInvalidArgument);
       continue;
     }
     ASSERT_TRUE(candidates.ok()) << candidates.status().message();

@@ -551,7 +551,7 @@ TEST(Faults, WhenEveryTokenIsBannedThereIsNothingToChoose) {
   SequenceSampler sampler = make_sampler(params, 2, {}, 0, {0, 1});
   std::vector<float> row = {0.0f, 0.0f};
   SamplingScratch scratch;
-  EXPECT_EQ(sampler.sample(row, scratch).status().code(), StatusCode::kInternal);
+  EXPECT_EQ(sampler.sample(row, scratch).status().code(), StatusCode::kInvalidArgument);
 }
 
 TEST(Faults, ExtremeButFiniteLogitsAreFine) {

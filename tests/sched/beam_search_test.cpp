@@ -61,7 +61,8 @@ std::vector<BeamAnswer> search(const Language& language, TokenId first, const Be
   std::vector<TokenId> last = {first};
   std::vector<BeamMoveChoice> moves;
   for (int32_t length = 0;; ++length) {
-    const std::vector<TokenId> banned = length < config.min_tokens ? config.end_ids : std::vector<TokenId>();
+    std::vector<TokenId> banned;
+    if (length < config.min_tokens) banned.assign(config.end_ids.begin(), config.end_ids.end());
     std::vector<std::vector<TokenLogprob>> candidates;
     for (const TokenId token : last)
       candidates.push_back(language.candidates(length, token, search.num_candidates(), banned));

@@ -483,11 +483,13 @@ TEST(Beams, ALongListOfStopIdsMakesNoPlanLarge) {
   config.num_blocks = 4096;
   PagedDriver driver(config);
   SamplingParams params{.max_tokens = 4, .use_beam_search = true, .beam_width = 128};
-  for (TokenId id = 1000; id < 141'000; ++id) params.stop_token_ids.push_back(id);
+  std::vector<TokenId> ids;
+  for (TokenId id = 1000; id < 141'000; ++id) ids.push_back(id);
+  params.stop_token_ids = ids;
   ASSERT_TRUE(driver.add(make_request(1, 8, params)).ok());
   while (driver.step()) {
     for (const ScheduledSequence& run : driver.plan.scheduled) EXPECT_LE(run.num_candidates, 2 * 128);
-    for (const NewSequence& added : driver.plan.added) EXPECT_TRUE(added.stop_token_ids.empty()) << "nothing is banned";
+    for (const NewSequence& added : driver.plan.added) EXPECT_TRUE(added.eos_ids.empty()) << "the list is params' own";
   }
   EXPECT_EQ(driver.answers[1].last.finish, FinishReason::kLength);
 }

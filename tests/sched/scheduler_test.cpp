@@ -150,7 +150,7 @@ TEST(SchedulerPlan, ASequenceIsIntroducedOnceWithAllTheRunnerNeeds) {
   EXPECT_THAT(driver.plan.added[0].prompt, ElementsAre(1000, 1001, 1002));
   EXPECT_EQ(driver.plan.added[0].seed, 63u);
   EXPECT_EQ(driver.plan.added[0].params, request.params);
-  EXPECT_THAT(driver.plan.added[0].stop_token_ids, ElementsAre(5, 6, 2));
+  EXPECT_THAT(driver.plan.added[0].eos_ids, ElementsAre(2, 5));
   ASSERT_TRUE(driver.step());
   EXPECT_THAT(driver.plan.added, IsEmpty());
 }

@@ -342,10 +342,6 @@ TEST(SamplingParams, DryBoundsItsNumbersAndBreakers) {
   expect_refused(params, "dry_sequence_breakers");
   params.dry_sequence_breakers.clear();
   EXPECT_TRUE(validate(params, kLimits).ok());
-  params.dry_sequence_breaker_ids = {{1, 100}};
-  expect_refused(params, "dry_sequence_breakers");
-  params.dry_sequence_breaker_ids = {{}};
-  expect_refused(params, "dry_sequence_breakers");
 }
 
 TEST(SamplingParams, MirostatHasTwoVersions) {
