@@ -137,13 +137,13 @@ Status Engine::Impl::open_trace() {
 
 // Consumers' threads.
 
-void Engine::Impl::compile_form(const StructuredOutput& form, grammar::Compiler::Done done) const {
+void Engine::Impl::compile_form(const StructuredOutput& form, int32_t tenant, grammar::Compiler::Done done) const {
   constexpr const char* kParam = "structured_outputs";
   if (compiler == nullptr) {
     return done(
         invalid_argument("structured output needs a tokenizer, and this engine runs without.").with_param(kParam));
   }
-  compiler->compile(form, [done = std::move(done)](Result<std::shared_ptr<const TokenConstraint>> compiled) {
+  compiler->compile(form, tenant, [done = std::move(done)](Result<std::shared_ptr<const TokenConstraint>> compiled) {
     if (compiled.ok()) return done(std::move(compiled));
     const Status& status = compiled.status();
     done(Status(status.code(), fmt::format("The form of the answer is refused: {}.", status.message()))
@@ -151,10 +151,11 @@ void Engine::Impl::compile_form(const StructuredOutput& form, grammar::Compiler:
   });
 }
 
-Status Engine::Impl::compile_form(SamplingParams& params) const {
+Status Engine::Impl::compile_form(int32_t tenant, SamplingParams& params) const {
   if (!params.structured_output || params.constraint != nullptr) return {};
   std::promise<Result<std::shared_ptr<const TokenConstraint>>> promise;
-  compile_form(*params.structured_output, [&promise](auto compiled) { promise.set_value(std::move(compiled)); });
+  compile_form(*params.structured_output, tenant,
+               [&promise](auto compiled) { promise.set_value(std::move(compiled)); });
   QUIRE_ASSIGN_OR_RETURN(params.constraint, promise.get_future().get());
   return {};
 }
@@ -195,12 +196,12 @@ Status Engine::Impl::check_prompt(std::span<const TokenId> prompt, const Samplin
 }
 
 // All that does not depend on the prompt and that a user can get wrong.
-Result<PreparedParams> Engine::Impl::prepare(SamplingParams params, bool shows_logprobs) const {
+Result<PreparedParams> Engine::Impl::prepare(SamplingParams params, bool shows_logprobs, int32_t tenant) const {
   const ModelConfig& model = executor->model();
   QUIRE_RETURN_IF_ERROR(validate(params, limits()));
   QUIRE_RETURN_IF_ERROR(find_words(tokenizer.get(), breakers.get(), limits(), params));
   QUIRE_RETURN_IF_ERROR(check_leaves_a_token(params, model.eos_ids, model.vocab_size));
-  QUIRE_RETURN_IF_ERROR(compile_form(params));
+  QUIRE_RETURN_IF_ERROR(compile_form(tenant, params));
   return share_params(std::move(params), shows_logprobs);
 }
 
@@ -226,7 +227,8 @@ Engine::Impl::Refusal Engine::Impl::refusal_locked(int64_t sequences, int64_t to
 
 Result<std::vector<std::unique_ptr<TokenStream>>> Engine::Impl::submit(GenerationRequest request, WhenFull when_full) {
   if (!request.prepared) {
-    QUIRE_ASSIGN_OR_RETURN(request.prepared, prepare(std::move(request.params), /*shows_logprobs=*/true));
+    QUIRE_ASSIGN_OR_RETURN(request.prepared,
+                           prepare(std::move(request.params), /*shows_logprobs=*/true, request.tenant));
   }
   const SamplingParams& params = *request.prepared->first;
   QUIRE_RETURN_IF_ERROR(check_prompt(request.prompt, params));
@@ -345,8 +347,8 @@ Result<std::vector<std::unique_ptr<TokenStream>>> Engine::submit(GenerationReque
   return impl_->submit(std::move(request), when_full);
 }
 
-Result<PreparedParams> Engine::prepare(SamplingParams params, bool shows_logprobs) const {
-  return impl_->prepare(std::move(params), shows_logprobs);
+Result<PreparedParams> Engine::prepare(SamplingParams params, bool shows_logprobs, int32_t tenant) const {
+  return impl_->prepare(std::move(params), shows_logprobs, tenant);
 }
 
 Status Engine::check(const std::vector<TokenId>& prompt, const SamplingParams& params) const {
@@ -368,8 +370,8 @@ Drive Engine::drive() const {
   return impl_->drive;
 }
 
-void Engine::compile_form(const StructuredOutput& form, grammar::Compiler::Done done) {
-  impl_->compile_form(form, std::move(done));
+void Engine::compile_form(const StructuredOutput& form, int32_t tenant, grammar::Compiler::Done done) {
+  impl_->compile_form(form, tenant, std::move(done));
 }
 
 bool Engine::healthy() const {

@@ -130,7 +130,7 @@ class Engine {
   // For GenerationRequest::prepared: checks parameters, finds the tokens of their texts and compiles the answer's form,
   // once for any number of prompts and answers. Thread-safe. Errors: invalid_argument with param(): a parameter that is
   // out of range, contradicts another or leaves no token to choose; bad words of too many tokens.
-  Result<PreparedParams> prepare(SamplingParams params, bool shows_logprobs = true) const;
+  Result<PreparedParams> prepare(SamplingParams params, bool shows_logprobs = true, int32_t tenant = 0) const;
   // What submit() checks of a prompt and parameters beforehand and at little cost: all but bad words and forms of the
   // answer. Thread-safe.
   Status check(const std::vector<TokenId>& prompt, const SamplingParams& params) const;
@@ -145,9 +145,10 @@ class Engine {
   bool has_work() const;
   Drive drive() const;
 
-  // For params.constraint, beforehand and without waiting: `done` is called once, on any thread. Errors: those of
+  // For params.constraint, beforehand and without waiting: `done` is called once, on any thread. tenant: as
+  // GenerationRequest has it; tenants take turns. Errors: those of
   // grammar::Compiler with param() "structured_outputs"; invalid_argument without a tokenizer.
-  void compile_form(const StructuredOutput& form, grammar::Compiler::Done done);
+  void compile_form(const StructuredOutput& form, int32_t tenant, grammar::Compiler::Done done);
 
   // False after a failure of the executor: every request is answered with an error and the process
   // should end.

@@ -55,13 +55,13 @@ struct Engine::Impl {
   Status load_text();
   Status open_trace();
   Result<std::vector<std::unique_ptr<TokenStream>>> submit(GenerationRequest request, WhenFull when_full);
-  Result<PreparedParams> prepare(SamplingParams params, bool shows_logprobs) const;
+  Result<PreparedParams> prepare(SamplingParams params, bool shows_logprobs, int32_t tenant) const;
   Status check(std::span<const TokenId> prompt, const SamplingParams& params) const;
   Status check_prompt(std::span<const TokenId> prompt, const SamplingParams& params) const;
   LogprobBytes most_logprob_bytes(size_t num_prompt_tokens, const SamplingParams& params) const;
   SamplingLimits limits() const;
-  void compile_form(const StructuredOutput& form, grammar::Compiler::Done done) const;
-  Status compile_form(SamplingParams& params) const;
+  void compile_form(const StructuredOutput& form, int32_t tenant, grammar::Compiler::Done done) const;
+  Status compile_form(int32_t tenant, SamplingParams& params) const;
   // Why nothing more may wait now. bound: which one, where room may come.
   struct Refusal {
     Status status;

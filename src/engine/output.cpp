@@ -300,7 +300,7 @@ bool ranks_answers(const SamplingParams& params) {
 
 }  // namespace
 
-Result<PreparedParams> Completion::prepare(const Engine& engine, SamplingParams params) {
+Result<PreparedParams> Completion::prepare(const Engine& engine, SamplingParams params, int32_t tenant) {
   if (!params.stop.empty() && (engine.tokenizer() == nullptr || params.use_beam_search)) {
     return invalid_argument("stop strings {}; use stop_token_ids",
                             params.use_beam_search ? "cannot end a beam search's answers"
@@ -309,13 +309,13 @@ Result<PreparedParams> Completion::prepare(const Engine& engine, SamplingParams 
   }
   const bool shows_logprobs = params.logprobs.has_value();
   if ((ranks_answers(params) || params.deterministic) && !shows_logprobs) params.logprobs = 0;
-  return engine.prepare(std::move(params), shows_logprobs);
+  return engine.prepare(std::move(params), shows_logprobs, tenant);
 }
 
 Result<std::vector<std::unique_ptr<Completion>>> Completion::start(Engine& engine, GenerationRequest request,
                                                                    WhenFull when_full) {
   if (!request.prepared) {
-    QUIRE_ASSIGN_OR_RETURN(request.prepared, prepare(engine, std::move(request.params)));
+    QUIRE_ASSIGN_OR_RETURN(request.prepared, prepare(engine, std::move(request.params), request.tenant));
   }
   const PreparedParams prepared = *request.prepared;
   const auto n = static_cast<size_t>(prepared.first->n);

@@ -95,7 +95,7 @@ class Completion {
                                                                 WhenFull when_full = WhenFull::kRefuse);
   // For GenerationRequest::prepared: Engine::prepare(), with what ranking and receipts need. Errors: its own; stop
   // strings without a tokenizer, or for a beam search, are an invalid_argument.
-  static Result<PreparedParams> prepare(const Engine& engine, SamplingParams params);
+  static Result<PreparedParams> prepare(const Engine& engine, SamplingParams params, int32_t tenant = 0);
   // The same where there is one answer. REQUIRES: n is 1.
   static Result<std::unique_ptr<Completion>> start_one(Engine& engine, GenerationRequest request);
 

@@ -1,9 +1,11 @@
 #include "grammar/compiler.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <future>
 #include <list>
+#include <map>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -31,11 +33,15 @@ std::string key_of(const StructuredOutput& form) {
 }  // namespace
 
 struct Compiler::Impl {
+  struct Waiting {
+    int32_t tenant;
+    Done done;
+  };
   struct Job {
     std::string key;
     StructuredOutput form;
-    std::vector<Done> waiting;   // empty once answered
-    Clock::time_point deadline;  // from when a thread began
+    std::vector<Waiting> waiting;  // empty once answered
+    Clock::time_point deadline;    // from when a thread began
     bool begun = false;
     bool overdue = false;
   };
@@ -50,6 +56,10 @@ struct Compiler::Impl {
   void work();
   void watch();
   void finish(const std::shared_ptr<Job>& job, Result<CompiledConstraint> result);
+  void enqueue_locked(const std::shared_ptr<Job>& job, int32_t tenant);
+  std::shared_ptr<Job> next_locked();
+  bool has_room_locked(int32_t tenant) const;
+  std::vector<Waiting> take_waiting_locked(Job& job);
   void start_thread_locked(void (Impl::*body)());
   Constraint find_locked(const std::string& key);
   void keep_locked(const std::string& key, const CompiledConstraint& compiled);
@@ -71,7 +81,14 @@ struct Compiler::Impl {
   std::condition_variable bell;        // for the threads that compile
   std::condition_variable watch_bell;  // for the one that looks at deadlines
   std::vector<std::thread> threads;    // guarded by mutex, like all below
-  std::deque<std::shared_ptr<Job>> queue;
+  struct Tenant {
+    std::deque<std::shared_ptr<Job>> queue;  // also of jobs that another's turn has begun
+    size_t num_waiting = 0;
+  };
+  std::map<int32_t, Tenant> tenants;                           // those that wait
+  int32_t turn = 0;                                            // the tenant whose turn was the last
+  size_t num_queued = 0;                                       // jobs that have not begun
+  size_t num_waiting = 0;                                      // requests
   std::unordered_map<std::string, std::shared_ptr<Job>> jobs;  // waiting or being compiled
   std::list<std::shared_ptr<Job>> begun;
   std::list<Cached> cached;  // the most recently used first
@@ -110,6 +127,44 @@ void Compiler::Impl::keep_locked(const std::string& key, const CompiledConstrain
   }
 }
 
+bool Compiler::Impl::has_room_locked(int32_t tenant) const {
+  if (num_waiting >= options.max_waiting) return false;
+  const auto found = tenants.find(tenant);
+  return found == tenants.end() || found->second.num_waiting < options.max_waiting - num_waiting;
+}
+
+void Compiler::Impl::enqueue_locked(const std::shared_ptr<Job>& job, int32_t tenant) {
+  auto& queue = tenants[tenant].queue;
+  if (std::ranges::find(queue, job) == queue.end()) queue.push_back(job);
+}
+
+// The first one of the next tenant that has any. REQUIRES: num_queued > 0.
+std::shared_ptr<Compiler::Impl::Job> Compiler::Impl::next_locked() {
+  auto tenant = tenants.upper_bound(turn);
+  while (true) {
+    if (tenant == tenants.end()) tenant = tenants.begin();
+    auto& queue = tenant->second.queue;
+    while (!queue.empty() && queue.front()->begun) queue.pop_front();
+    if (!queue.empty()) break;
+    ++tenant;
+  }
+  turn = tenant->first;
+  std::shared_ptr<Job> job = std::move(tenant->second.queue.front());
+  tenant->second.queue.pop_front();
+  --num_queued;
+  return job;
+}
+
+// Of a job that is answered now.
+std::vector<Compiler::Impl::Waiting> Compiler::Impl::take_waiting_locked(Job& job) {
+  for (const Waiting& one : job.waiting) {
+    --num_waiting;
+    const auto tenant = tenants.find(one.tenant);
+    if (--tenant->second.num_waiting == 0) tenants.erase(tenant);
+  }
+  return std::exchange(job.waiting, {});
+}
+
 void Compiler::Impl::start_thread_locked(void (Impl::*body)()) {
   threads.emplace_back([this, body] { (this->*body)(); });
 }
@@ -119,10 +174,9 @@ void Compiler::Impl::start_thread_locked(void (Impl::*body)()) {
 void Compiler::Impl::work() {
   std::unique_lock lock(mutex);
   while (true) {
-    bell.wait(lock, [this] { return stopping || !queue.empty(); });
+    bell.wait(lock, [this] { return stopping || num_queued > 0; });
     if (stopping) return;
-    const std::shared_ptr<Job> job = std::move(queue.front());
-    queue.pop_front();
+    const std::shared_ptr<Job> job = next_locked();
     job->begun = true;
     job->deadline = Clock::now() + options.time_limit;
     begun.push_back(job);
@@ -137,15 +191,15 @@ void Compiler::Impl::work() {
 }
 
 void Compiler::Impl::finish(const std::shared_ptr<Job>& job, Result<CompiledConstraint> result) {
-  std::vector<Done> waiting;
+  std::vector<Waiting> waiting;
   {
     const std::lock_guard lock(mutex);
     begun.remove(job);
     if (!job->overdue) jobs.erase(job->key);
     if (result.ok() && !cache.contains(job->key)) keep_locked(job->key, *result);
-    waiting.swap(job->waiting);
+    waiting = take_waiting_locked(*job);
   }
-  for (const Done& done : waiting) {
+  for (const auto& [tenant, done] : waiting) {
     if (result.ok()) {
       done(result->constraint);
     } else {
@@ -174,9 +228,9 @@ void Compiler::Impl::watch() {
     jobs.erase(first->key);
     ++stats.overdue;
     if (stats.overdue <= options.max_overdue) start_thread_locked(&Impl::work);
-    const std::vector<Done> waiting = std::exchange(first->waiting, {});
+    const std::vector<Waiting> waiting = take_waiting_locked(*first);
     lock.unlock();
-    for (const Done& done : waiting) {
+    for (const auto& [tenant, done] : waiting) {
       done(deadline_exceeded("it took longer than {} ms to compile", options.time_limit.count()));
     }
     lock.lock();
@@ -188,23 +242,21 @@ Compiler::Compiler(const text::Tokenizer& tokenizer, int64_t vocab_size, std::ve
     : impl_(std::make_unique<Impl>(tokenizer, vocab_size, std::move(end_ids), options)) {}
 
 Compiler::~Compiler() {
-  std::deque<std::shared_ptr<Impl::Job>> queue;
   std::vector<std::thread> threads;
   {
     const std::lock_guard lock(impl_->mutex);
     impl_->stopping = true;
-    queue.swap(impl_->queue);
     threads.swap(impl_->threads);
   }
   impl_->bell.notify_all();
   impl_->watch_bell.notify_all();
   for (std::thread& thread : threads) thread.join();
-  for (const std::shared_ptr<Impl::Job>& job : queue) {
-    for (const Done& done : job->waiting) done(unavailable("the engine is stopping"));
+  for (const auto& [key, job] : impl_->jobs) {
+    for (const auto& [tenant, done] : job->waiting) done(unavailable("the engine is stopping"));
   }
 }
 
-void Compiler::compile(const StructuredOutput& form, Done done) {
+void Compiler::compile(const StructuredOutput& form, int32_t tenant, Done done) {
   std::string key = key_of(form);
   Constraint found;
   {
@@ -221,10 +273,18 @@ void Compiler::compile(const StructuredOutput& form, Done done) {
     ++impl.stats.misses;
     if (impl.stopping) {
       refused = unavailable("the engine is stopping");
+    } else if (!impl.has_room_locked(tenant)) {
+      refused =
+          resource_exhausted("too many requests, of all or of this tenant, wait for their forms; try again later");
     } else if (const auto running = impl.jobs.find(key); running != impl.jobs.end()) {
-      running->second->waiting.push_back(std::move(done));
+      const std::shared_ptr<Impl::Job> job = running->second;
+      job->waiting.push_back({tenant, std::move(done)});
+      ++impl.tenants[tenant].num_waiting;
+      ++impl.num_waiting;
+      // So that it comes when the first of its tenants has its turn.
+      if (!job->begun) impl.enqueue_locked(job, tenant);
       return;
-    } else if (impl.stats.overdue > impl.options.max_overdue || impl.queue.size() >= impl.options.max_waiting) {
+    } else if (impl.stats.overdue > impl.options.max_overdue) {
       refused = resource_exhausted("too many forms of structured output are being compiled; try again later");
     } else {
       if (impl.threads.empty()) {
@@ -234,9 +294,12 @@ void Compiler::compile(const StructuredOutput& form, Done done) {
       auto job = std::make_shared<Impl::Job>();
       job->key = key;
       job->form = form;
-      job->waiting.push_back(std::move(done));
+      job->waiting.push_back({tenant, std::move(done)});
+      ++impl.tenants[tenant].num_waiting;
+      ++impl.num_waiting;
       impl.jobs.emplace(std::move(key), job);
-      impl.queue.push_back(std::move(job));
+      impl.enqueue_locked(job, tenant);
+      ++impl.num_queued;
       impl.bell.notify_one();
       return;
     }

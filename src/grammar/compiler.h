@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -35,7 +36,9 @@ struct CompilerOptions {
   // max_overdue of them are at it; then forms that are not in the cache are turned away.
   std::chrono::milliseconds time_limit{10000};
   int32_t max_overdue = 2;
-  size_t max_waiting = 256;       // forms that wait for a thread; beyond it: turned away
+  // Requests that wait for forms, the same or others; beyond it: turned away. A tenant may have as many as are left for
+  // others: one alone half of it.
+  size_t max_waiting = 1024;
   size_t cache_bytes = 64 << 20;  // of compiled forms, the least recently used go first
   GrammarLimits limits;
   // Called on the compiler's threads, several at once.
@@ -55,10 +58,12 @@ class Compiler {
   Compiler(const Compiler&) = delete;
   Compiler& operator=(const Compiler&) = delete;
 
+  // tenant: whose request it is; they take turns at the threads, each with its first first.
   // Calls `done` exactly once: on this thread if the form is refused at once or in the cache, else on one of the
   // compiler's. Any thread. Errors: invalid_argument (what is wrong with the form), deadline_exceeded (too long),
   // resource_exhausted (too much at once), unavailable.
-  void compile(const StructuredOutput& form, Done done);
+  void compile(const StructuredOutput& form, int32_t tenant, Done done);
+  void compile(const StructuredOutput& form, Done done) { compile(form, 0, std::move(done)); }
   // The same, waiting for it.
   Result<std::shared_ptr<const TokenConstraint>> compile(const StructuredOutput& form);
 

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "server/api_error.h"
+#include "server/body_source.h"
 #include "server/digest.h"
 #include "server/json_fields.h"
 #include "server/listing.h"
@@ -42,7 +43,8 @@ std::optional<int64_t> window_seconds(std::string_view window) {
 
 Result<std::unique_ptr<BatchApi>> BatchApi::open(const ServerConfig& config, const Models& models,
                                                  LocalExchanges& exchanges, BatchWorker::Ask ask) {
-  QUIRE_ASSIGN_OR_RETURN(auto folder, BatchFolder::open(config.batch_folder, config.max_batch_folder_bytes));
+  QUIRE_ASSIGN_OR_RETURN(auto folder, BatchFolder::open(config.batch_folder, config.max_batch_folder_bytes,
+                                                        owners_of(config), config.api_key_weights));
   std::unique_ptr<BatchApi> api(new BatchApi(config, models, exchanges, std::move(ask), std::move(folder)));
   api->batches_.resume();
   return api;
@@ -54,7 +56,7 @@ BatchApi::BatchApi(const ServerConfig& config, const Models& models, LocalExchan
       folder_(std::move(folder)),
       worker_(
           exchanges, std::move(ask), [&models] { return models.num_waiting() > 0; }, config.batch_concurrency),
-      batches_(*folder_, worker_, owners_) {}
+      batches_(*folder_, worker_, owners_, config.api_key_weights) {}
 
 const std::string& BatchApi::owner(const Exchange& exchange) const {
   return owners_[static_cast<size_t>(exchange.request().tenant)];
@@ -70,6 +72,7 @@ void BatchApi::answer(const std::shared_ptr<Exchange>& exchange, const Result<js
 
 Result<json::object> BatchApi::uploaded(Exchange& exchange) {
   const std::string content_type(exchange.request().header("Content-Type"));
+  const HeldBytes memory = exchange.take_memory();
   const std::string body = exchange.take_body();
   QUIRE_ASSIGN_OR_RETURN(const std::vector<FormPart> parts, parse_multipart(content_type, body));
   const FormPart* file = nullptr;
@@ -120,9 +123,9 @@ void BatchApi::find_file(const std::shared_ptr<Exchange>& exchange) {
 void BatchApi::file_content(const std::shared_ptr<Exchange>& exchange) {
   const auto file = folder_->find_file(exchange->request().argument, owner(*exchange));
   if (!file.ok()) return answer_error(*exchange, file.status());
-  auto content = read_whole_file(folder_->content_path(file->id));
+  auto content = FileBody::open(folder_->content_path(file->id));
   if (!content.ok()) return answer_error(*exchange, content.status());
-  exchange->respond({200, "application/octet-stream", {}, std::move(*content)});
+  exchange->respond({200, "application/octet-stream", {}, "", std::move(*content)});
 }
 
 void BatchApi::remove_file(const std::shared_ptr<Exchange>& exchange) {
@@ -141,6 +144,7 @@ void BatchApi::remove_file(const std::shared_ptr<Exchange>& exchange) {
 // batches
 
 Result<json::object> BatchApi::created(Exchange& exchange) {
+  const HeldBytes memory = exchange.take_memory();
   QUIRE_ASSIGN_OR_RETURN(const json::object body, parse_json_object(exchange.take_body()));
   JsonFields fields(body);
   const std::string input = fields.string("input_file_id").value_or("");

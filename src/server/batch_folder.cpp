@@ -87,14 +87,16 @@ json::object StoredFile::object() const {
           {"status_details", nullptr}};
 }
 
-Result<std::unique_ptr<BatchFolder>> BatchFolder::open(const std::string& path, int64_t max_bytes) {
+Result<std::unique_ptr<BatchFolder>> BatchFolder::open(const std::string& path, int64_t max_bytes,
+                                                       std::vector<std::string> owners,
+                                                       const std::vector<double>& weights) {
   std::error_code error;
   fs::create_directories(fs::path(path) / "files", error);
   if (!error) fs::create_directories(fs::path(path) / "batches", error);
   if (error) return unavailable("--batch-folder {}: {}", path, error.message());
   const int lock = ::open((path + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (lock < 0) return unavailable("--batch-folder {}: {}", path, std::strerror(errno));
-  std::unique_ptr<BatchFolder> folder(new BatchFolder(path, max_bytes, lock));
+  std::unique_ptr<BatchFolder> folder(new BatchFolder(path, max_bytes, std::move(owners), weights, lock));
   if (::flock(lock, LOCK_EX | LOCK_NB) != 0) {
     return unavailable("--batch-folder {}: another server uses it; give each its own", path);
   }
@@ -121,11 +123,25 @@ Status BatchFolder::load_files() {
                     .purpose = text_at(*record, "purpose"),
                     .bytes = number_at(*record, "bytes"),
                     .created_at = number_at(*record, "created_at")};
-    bytes_ += file.bytes;
-    files_.emplace(file.id, std::move(file));
+    HeldBytes room = place(file.owner);
+    room.set_anyway(static_cast<size_t>(std::max<int64_t>(file.bytes, 0)));
+    std::string id = file.id;
+    files_.emplace(std::move(id), Known{std::move(file), std::move(room)});
   }
   if (error) return unavailable("--batch-folder {}: {}", path_, error.message());
   return {};
+}
+
+HeldBytes BatchFolder::place(std::string_view owner) {
+  const auto found = std::ranges::find(owners_, owner);
+  return room_->place(found == owners_.end() ? -1 : static_cast<int32_t>(found - owners_.begin()));
+}
+
+Status BatchFolder::full() const {
+  return resource_exhausted(
+      "There is no room for it: files and answers of batches take {} of {} bytes (--max-batch-folder-bytes), of which "
+      "each API key has a share. Delete files that are not needed any more.",
+      room_->total(), room_->most());
 }
 
 std::string BatchFolder::content_path(const std::string& id) const {
@@ -146,15 +162,15 @@ Result<StoredFile> BatchFolder::add_file(std::string owner, std::string filename
                   .purpose = std::move(purpose),
                   .bytes = static_cast<int64_t>(content.size()),
                   .created_at = static_cast<int64_t>(std::time(nullptr))};
-  {
-    const std::lock_guard lock(mutex_);
-    if (bytes_ + file.bytes > max_bytes_) {
-      return resource_exhausted("There is no room for {} bytes: files here take {} of {}. Delete some.", file.bytes,
-                                bytes_, max_bytes_);
-    }
-  }
+  HeldBytes room = place(file.owner);  // taken before it is written, so that uploads at once do not share it
+  if (!room.set(content.size())) return full();
   QUIRE_RETURN_IF_ERROR(write_atomically(content_path(file.id), content));
-  QUIRE_RETURN_IF_ERROR(adopt_file(file));
+  if (Status status = write_file_record(file); !status.ok()) {
+    ::unlink(content_path(file.id).c_str());
+    return status;
+  }
+  const std::lock_guard lock(mutex_);
+  files_.emplace(file.id, Known{file, std::move(room)});
   return file;
 }
 
@@ -162,26 +178,26 @@ Status BatchFolder::adopt_file(StoredFile file) {
   QUIRE_RETURN_IF_ERROR(write_file_record(file));
   const std::lock_guard lock(mutex_);
   if (files_.contains(file.id)) return {};
-  bytes_ += file.bytes;
+  HeldBytes room = place(file.owner);
+  room.set_anyway(static_cast<size_t>(file.bytes));
   std::string id = file.id;
-  files_.emplace(std::move(id), std::move(file));
+  files_.emplace(std::move(id), Known{std::move(file), std::move(room)});
   return {};
 }
 
 Result<StoredFile> BatchFolder::find_file(std::string_view id, std::string_view owner) const {
   const std::lock_guard lock(mutex_);
   const auto found = files_.find(id);
-  if (found == files_.end() || found->second.owner != owner) {
+  if (found == files_.end() || found->second.file.owner != owner) {
     return not_found("There is no file {}.", in_quotes(id)).with_param("file_id");
   }
-  return found->second;
+  return found->second.file;
 }
 
 Status BatchFolder::remove_file(std::string_view id, std::string_view owner) {
   QUIRE_ASSIGN_OR_RETURN(const StoredFile file, find_file(id, owner));
   const std::lock_guard lock(mutex_);
   if (files_.erase(file.id) == 0) return {};
-  bytes_ -= file.bytes;
   ::unlink((content_path(file.id) + ".json").c_str());
   ::unlink(content_path(file.id).c_str());
   return {};
@@ -191,8 +207,8 @@ std::vector<StoredFile> BatchFolder::files(std::string_view owner) const {
   std::vector<StoredFile> out;
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& [id, file] : files_) {
-      if (file.owner == owner) out.push_back(file);
+    for (const auto& [id, known] : files_) {
+      if (known.file.owner == owner) out.push_back(known.file);
     }
   }
   std::ranges::stable_sort(out, {}, &StoredFile::created_at);

@@ -16,6 +16,7 @@
 #include <boost/json.hpp>
 
 #include "base/status.h"
+#include "server/shared_bytes.h"
 
 namespace quire::server {
 
@@ -40,16 +41,21 @@ struct Batch {
 // Thread-safe.
 class BatchFolder {
  public:
-  // Made where it is not there. max_bytes: of all files together.
+  // Made where it is not there. max_bytes: of all files and answers together, of which an owner may have its share
+  // (server/shared_bytes.h). owners, weights: one each, or no weights; files of others are nobody's.
   // Errors: unavailable: it cannot be made or read, or another process uses it.
-  static Result<std::unique_ptr<BatchFolder>> open(const std::string& path, int64_t max_bytes);
+  static Result<std::unique_ptr<BatchFolder>> open(const std::string& path, int64_t max_bytes,
+                                                   std::vector<std::string> owners, const std::vector<double>& weights);
   ~BatchFolder();
   BatchFolder(const BatchFolder&) = delete;
   BatchFolder& operator=(const BatchFolder&) = delete;
 
-  // Errors: resource_exhausted: the folder is full; unavailable: the disk is.
+  // Errors: resource_exhausted: the folder is full, or the owner's share of it; unavailable: the disk is.
   Result<StoredFile> add_file(std::string owner, std::string filename, std::string purpose, std::string_view content);
-  // Makes a file known whose content is at content_path() already.
+  // Room for answers that are being written; what to say where there is none.
+  HeldBytes place(std::string_view owner);
+  Status full() const;
+  // Makes a file known whose content is at content_path() already, room or not.
   Status adopt_file(StoredFile file);
   // Errors: not_found.
   Result<StoredFile> find_file(std::string_view id, std::string_view owner) const;
@@ -64,17 +70,25 @@ class BatchFolder {
   void forget_batch(const std::string& id);
 
  private:
-  BatchFolder(std::string path, int64_t max_bytes, int lock)
-      : path_(std::move(path)), max_bytes_(max_bytes), lock_(lock) {}
+  struct Known {
+    StoredFile file;
+    HeldBytes room;
+  };
+  BatchFolder(std::string path, int64_t max_bytes, std::vector<std::string> owners, const std::vector<double>& weights,
+              int lock)
+      : path_(std::move(path)),
+        owners_(std::move(owners)),
+        room_(std::make_shared<SharedBytes>(static_cast<size_t>(max_bytes), weights)),
+        lock_(lock) {}
   Status load_files();
   Status write_file_record(const StoredFile& file);
 
   const std::string path_;
-  const int64_t max_bytes_;
+  const std::vector<std::string> owners_;  // by tenant
+  const std::shared_ptr<SharedBytes> room_;
   const int lock_;
   mutable std::mutex mutex_;
-  std::map<std::string, StoredFile, std::less<>> files_;
-  int64_t bytes_ = 0;
+  std::map<std::string, Known, std::less<>> files_;
 };
 
 Result<std::string> read_whole_file(const std::string& path);

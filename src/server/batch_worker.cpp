@@ -1,6 +1,8 @@
 #include "server/batch_worker.h"
 
 #include <algorithm>
+#include <iterator>
+#include <list>
 #include <utility>
 
 #include "base/log.h"
@@ -117,6 +119,19 @@ void BatchWorker::expire() {
   }
 }
 
+// Behind all others, so that batches of one tenant have one turn among them; of these this one is the last.
+void BatchWorker::end_turn(const std::shared_ptr<LineJob>& job) {
+  const int32_t tenant = job->tenant;
+  const auto of_tenant = [tenant](const auto& other) { return other->tenant == tenant; };
+  std::list<std::shared_ptr<LineJob>> others;
+  for (auto it = jobs_.begin(); it != jobs_.end();) {
+    const auto next = std::next(it);
+    if (!of_tenant(*it)) others.splice(others.end(), jobs_, it);
+    it = next;
+  }
+  jobs_.splice(jobs_.begin(), others);
+}
+
 // Asks the next line of the job whose turn it is. False: there is none to be asked now.
 bool BatchWorker::ask_next(Lock& lock) {
   for (size_t i = jobs_.size(); i > 0; --i) {
@@ -128,6 +143,7 @@ bool BatchWorker::ask_next(Lock& lock) {
       if (job->in_flight == 0) return true;  // it is over
       continue;
     }
+    end_turn(job);
     HttpRequest request;
     request.method = "POST";
     request.path = line->url;
@@ -157,7 +173,9 @@ bool BatchWorker::ask_next(Lock& lock) {
 }
 
 void BatchWorker::write(LineJob& job, bool good, const std::string& line) {
-  Status status = (good || !job.errors ? job.output : *job.errors).append(line);
+  const int64_t bytes = job.output.bytes() + (job.errors ? job.errors->bytes() : 0) + static_cast<int64_t>(line.size());
+  Status status = job.room ? job.room(bytes) : Status();
+  if (status.ok()) status = (good || !job.errors ? job.output : *job.errors).append(line);
   if (!status.ok()) {
     if (job.error.ok()) log_error("{}", status.message());
     job.error = std::move(status);

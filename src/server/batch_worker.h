@@ -33,6 +33,8 @@ struct LineJob {
   std::unordered_set<std::string> answered;  // custom_ids that need not be asked again
   int32_t tenant = 0;
   std::chrono::system_clock::time_point expires = std::chrono::system_clock::time_point::max();
+  // Whether there is room for so many bytes of answers in all; empty: always.
+  std::function<Status(int64_t bytes)> room;
   std::function<void(LineJob&)> over;  // on the worker's thread, once, unless it is stopped before
 
   // Any thread.
@@ -76,6 +78,7 @@ class BatchWorker {
   std::shared_ptr<LineJob> finished_job();
   std::optional<BatchLine> next_line(LineJob& job);
   bool ask_next(Lock& lock);
+  void end_turn(const std::shared_ptr<LineJob>& job);
   void expire();
   void answered(const std::shared_ptr<LineJob>& job, const BatchLine& line, const std::string& request_id,
                 const HttpResponse& response);

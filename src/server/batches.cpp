@@ -33,8 +33,14 @@ bool is_over(const json::object& batch) {
 
 }  // namespace
 
-Batches::Batches(BatchFolder& folder, BatchWorker& worker, std::vector<std::string> tenants)
-    : folder_(folder), worker_(worker), tenants_(std::move(tenants)) {}
+Batches::Batches(BatchFolder& folder, BatchWorker& worker, std::vector<std::string> tenants,
+                 std::vector<double> weights)
+    : folder_(folder), worker_(worker), tenants_(std::move(tenants)), weights_(std::move(weights)) {}
+
+int32_t Batches::tenant_of(const std::string& owner) const {
+  const auto tenant = std::ranges::find(tenants_, owner);
+  return tenant == tenants_.end() ? -1 : static_cast<int32_t>(tenant - tenants_.begin());
+}
 
 void Batches::save(const Entry& entry) {
   if (const Status status = folder_.save_batch(entry.batch); !status.ok()) log_error("{}", status.message());
@@ -93,8 +99,10 @@ void Batches::begin(Entry& entry) {
   if (const Status status = open_answers(entry, *job); !status.ok()) {
     return fail(entry, {{0, status.message(), ""}});
   }
-  const auto tenant = std::ranges::find(tenants_, entry.batch.owner);
-  job->tenant = tenant == tenants_.end() ? -1 : static_cast<int32_t>(tenant - tenants_.begin());
+  job->tenant = tenant_of(entry.batch.owner);
+  const auto room = std::make_shared<HeldBytes>(folder_.place(entry.batch.owner));
+  room->set_anyway(static_cast<size_t>(job->output.bytes() + job->errors->bytes()));
+  job->room = [this, room](int64_t bytes) { return room->set(static_cast<size_t>(bytes)) ? Status() : folder_.full(); };
   job->expires = std::chrono::system_clock::from_time_t(body.at("expires_at").to_number<int64_t>());
   job->cancelled = body.at("status") == "cancelling";
   job->over = [this, id = text_in(body, "id")](LineJob& ended) {
@@ -111,6 +119,7 @@ void Batches::over(Entry& entry, LineJob& job) {
   entry.batch.body["request_counts"].get_object()["completed"] = job.completed.load();
   entry.batch.body["request_counts"].get_object()["failed"] = job.failed.load();
   entry.job.reset();
+  job.room = {};  // from here on they are files like others
   const auto publish = [&](const std::string& id, AnswerFile& answers, const char* field, const char* kind) {
     if (const Status status = answers.sync(); !status.ok()) log_error("{}", status.message());
     if (answers.num_lines() == 0) {
@@ -154,15 +163,37 @@ void Batches::resume() {
   }
 }
 
+Status Batches::check_share(const std::string& owner) const {
+  size_t all = 0;
+  size_t own = 0;
+  for (const auto& [id, entry] : entries_) {
+    if (entry.job == nullptr) continue;
+    ++all;
+    if (entry.batch.owner == owner) ++own;
+  }
+  if (all >= kMostUnderWay) return resource_exhausted("{} batches are under way already; try again later.", all);
+  const int32_t tenant = tenant_of(owner);
+  if (own == 0 || tenant < 0 || weights_.size() < 2) return {};
+  const double weight = weights_[static_cast<size_t>(tenant)] / *std::ranges::max_element(weights_);
+  if (static_cast<double>(own + 1) <= static_cast<double>(kMostUnderWay - all) * weight) return {};
+  return resource_exhausted("{} batches of this API key are under way already; try again later.", own);
+}
+
+// Of the owner who has the most.
 void Batches::forget_oldest() {
-  for (auto it = order_.begin(); it != order_.end() && order_.size() > kMostKept;) {
-    if (!is_over(entries_.at(*it).batch.body)) {
-      ++it;
-      continue;
-    }
-    folder_.forget_batch(*it);
-    entries_.erase(*it);
-    it = order_.erase(it);
+  while (order_.size() > kMostKept) {
+    std::map<std::string_view, size_t> counts;  // of those that are over
+    for (const auto& [id, entry] : entries_) counts[entry.batch.owner] += is_over(entry.batch.body) ? 1 : 0;
+    const std::string owner(
+        std::ranges::max_element(counts, {}, [](const auto& count) { return count.second; })->first);
+    const auto oldest = std::ranges::find_if(order_, [&](const std::string& id) {
+      const Batch& batch = entries_.at(id).batch;
+      return batch.owner == owner && is_over(batch.body);
+    });
+    if (oldest == order_.end()) return;
+    folder_.forget_batch(*oldest);
+    entries_.erase(*oldest);
+    order_.erase(oldest);
   }
 }
 
@@ -176,10 +207,7 @@ Result<json::object> Batches::create(const std::string& owner, const std::string
         .with_param("input_file_id");
   }
   const std::lock_guard lock(mutex_);
-  const auto under_way = std::ranges::count_if(entries_, [](const auto& item) { return item.second.job != nullptr; });
-  if (static_cast<size_t>(under_way) >= kMostUnderWay) {
-    return resource_exhausted("{} batches are under way already; try again later.", under_way);
-  }
+  QUIRE_RETURN_IF_ERROR(check_share(owner));
   const std::string id = random_id("batch_");
   Batch batch{.owner = owner, .output_id = random_id("file-"), .errors_id = random_id("file-"), .body = {}};
   batch.body = {{"id", id},

@@ -20,13 +20,15 @@ namespace quire::server {
 // Thread-safe.
 class Batches {
  public:
-  // tenants: owners by number. folder and worker must outlive it.
-  Batches(BatchFolder& folder, BatchWorker& worker, std::vector<std::string> tenants);
+  // tenants: owners by number; weights: theirs, or none. folder and worker must outlive it.
+  Batches(BatchFolder& folder, BatchWorker& worker, std::vector<std::string> tenants, std::vector<double> weights);
 
   // Goes on with what the folder has of unfinished ones. Once, before anything else.
   void resume();
   // window_seconds: until it expires.
-  // Errors: not_found (the file), invalid_argument, resource_exhausted (too many are under way), unavailable.
+  // Errors: not_found (the file), invalid_argument, resource_exhausted (too many are under way: of all, or of this
+  // owner, who among several may have as many as are left for others, times its weight over the heaviest one's),
+  // unavailable.
   Result<boost::json::object> create(const std::string& owner, const std::string& input_id, const std::string& endpoint,
                                      const std::string& window, int64_t window_seconds, boost::json::value metadata);
   // Errors: not_found; invalid_argument when it is over already (cancel).
@@ -50,6 +52,8 @@ class Batches {
   void fail(Entry& entry, const std::vector<LineError>& errors);
   void set_status(Entry& entry, std::string_view status, const char* time_field);
   void save(const Entry& entry);
+  Status check_share(const std::string& owner) const;
+  int32_t tenant_of(const std::string& owner) const;  // -1: whose key is there no more
   void forget_oldest();
   static boost::json::object shown(const Entry& entry);
   Result<const Entry*> lookup(std::string_view id, std::string_view owner) const;
@@ -57,6 +61,7 @@ class Batches {
   BatchFolder& folder_;
   BatchWorker& worker_;
   const std::vector<std::string> tenants_;
+  const std::vector<double> weights_;
   mutable std::mutex mutex_;
   Entries entries_;
   std::vector<std::string> order_;  // ids, the oldest first

@@ -58,7 +58,9 @@ void Generation::drop() {
     }
   }
   completions_.clear();  // cancels what runs
+  collected_ = {};
   delivery_.ticket.reset();
+  delivery_.memory.reset();
 }
 
 // On the engine's thread: any number of tokens before the strand comes to it cost one visit.
@@ -153,6 +155,7 @@ void Generation::fail(const Status& error) {
   const ApiError told = to_api_error(tellable ? error : internal_error("{}", error.message()));
   for (auto& completion : completions_) completion.reset();
   delivery_.ticket.reset();
+  delivery_.memory.reset();
   unfinished_ = 0;
   if (!delivery_.stream) {
     over_ = true;
@@ -177,13 +180,20 @@ void Generation::send_stream() {
     if (self->over_) return;
     if (!self->last_written_) return self->pump();
     self->over_ = true;
+    self->delivery_.memory.reset();
     self->exchange_->end_stream();
   });
 }
 
 void Generation::send_whole() {
   over_ = true;
-  exchange_->respond(writer_->whole(answer_, collected_));
+  HttpResponse response = writer_->whole(answer_, collected_);
+  // The exchange keeps this until the client has taken all of the answer: by now that is held as text alone.
+  writer_.reset();
+  collected_ = {};
+  for (PromptState& prompt : answer_.prompts) prompt.logprobs = {};
+  delivery_.memory.reset();
+  exchange_->respond(std::move(response));
 }
 
 }  // namespace quire::server

@@ -21,7 +21,8 @@ namespace quire::server {
 struct Delivery {
   bool stream = false;
   std::shared_ptr<Load> load;
-  std::unique_ptr<LoadTicket> ticket;  // given back when the last answer is there
+  std::shared_ptr<LoadTicket> ticket;  // given back when the last answer is there
+  std::shared_ptr<HeldBytes> memory;   // of what the answer may become; given back when it is on its way
   Tenant* tenant = nullptr;            // whose account the answers go to; outlives the exchange
 };
 
@@ -49,7 +50,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void send_whole();
 
   std::shared_ptr<Exchange> exchange_;
-  const std::unique_ptr<AnswerWriter> writer_;
+  std::unique_ptr<AnswerWriter> writer_;  // nullptr once a whole answer is written
   Answer answer_;
   std::vector<std::unique_ptr<engine::Completion>> completions_;  // by choice; nullptr once finished
   std::vector<engine::OutputDelta> collected_;                    // by choice, of a whole answer

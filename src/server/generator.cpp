@@ -10,6 +10,7 @@
 #include "engine/chat.h"
 #include "engine/prepare_params.h"
 #include "engine/tool_prompt.h"
+#include "server/answer_size.h"
 #include "server/fill_in_the_middle.h"
 #include "server/generation.h"
 
@@ -92,8 +93,9 @@ Generator::Generator(const ServerConfig& config, const ModelSource& model, Sampl
       default_variables_(std::move(default_variables)),
       tool_format_(tool_format(config, engine)),
       reasoning_format_(reasoning_format(config, engine)),
-      load_(std::make_shared<Load>(tenants.weights(), engine.config().max_num_seqs,
-                                   engine.config().max_num_queued_reqs)) {
+      load_(
+          std::make_shared<Load>(tenants.weights(), engine.config().max_num_seqs, engine.config().max_num_queued_reqs)),
+      answer_bytes_(std::make_shared<SharedBytes>(config.max_answer_bytes, config.api_key_weights)) {
   if (const text::Tokenizer* tokenizer = engine.tokenizer()) {
     for (TokenId id = 0; id < tokenizer->vocab_size(); ++id) {
       max_bytes_per_token_ = std::max(max_bytes_per_token_, tokenizer->token_bytes(id).size());
@@ -266,9 +268,14 @@ Generator::Standing Generator::standing_of(const HttpRequest& request, const Gen
 }
 
 Result<std::vector<std::unique_ptr<engine::Completion>>> Generator::submit(const Beginning& beginning,
+                                                                           const HttpRequest& from,
                                                                            const Standing& standing) const {
   const GenerationOptions& options = beginning.options;
-  QUIRE_ASSIGN_OR_RETURN(const engine::PreparedParams prepared, engine::Completion::prepare(engine_, options.params));
+  QUIRE_ASSIGN_OR_RETURN(const engine::PreparedParams prepared,
+                         engine::Completion::prepare(engine_, options.params, standing.tenant));
+  // The key's number before the first ':' can be no part of another key's salt.
+  const bool apart = config_.api_keys.size() > 1 && !config_.share_prefix_cache_across_keys;
+  const std::string salt = apart ? fmt::format("{}:{}", from.tenant, options.cache_salt) : options.cache_salt;
   std::vector<std::unique_ptr<engine::Completion>> completions;  // dropped, and so cancelled, when one fails
   for (const PreparedPrompt& prompt : beginning.prompts) {
     engine::GenerationRequest request{.prompt = prompt.ids,
@@ -277,7 +284,7 @@ Result<std::vector<std::unique_ptr<engine::Completion>>> Generator::submit(const
                                       .reading = beginning.reading,
                                       .label = beginning.context.id,
                                       .priority = standing.priority,
-                                      .cache_salt = options.cache_salt,
+                                      .cache_salt = salt,
                                       .tenant = standing.tenant,
                                       .weight = standing.weight,
                                       .timeout = options.timeout};
@@ -302,62 +309,95 @@ void Generator::log_start(const HttpRequest& request, const GenerationOptions& o
   log_with(LogLevel::kInfo, fields, "request");
 }
 
-// Compiling may take long, and others wait for this thread: it goes on elsewhere.
-Status Generator::start(const std::shared_ptr<Exchange>& exchange, Beginning beginning) const {
-  if (!beginning.options.params.structured_output) return start_compiled(exchange, std::move(beginning));
-  ++*compiling_;
-  const StructuredOutput form = *beginning.options.params.structured_output;
-  engine_.compile_form(form, [this, compiling = compiling_, exchange,
-                              beginning = std::move(beginning)](const CompiledForm& compiled) mutable {
-    const MakeWriter make_writer = beginning.make_writer;
-    const AnswerContext context = beginning.context;
-    Status status = compiled.status();
-    if (compiled.ok()) {
-      beginning.options.params.constraint = *compiled;
-      status = start_compiled(exchange, std::move(beginning));
-    } else {
-      status = std::move(status).with_param(beginning.options.form_field);
-    }
-    if (!status.ok()) exchange->respond(make_writer(context, 1)->failure(told(status)));
-    --*compiling;
-    compiling->notify_all();
-  });
-  return {};
-}
-
-// The engine knows nothing of the names that a chat gives its fields.
-Status Generator::start_compiled(const std::shared_ptr<Exchange>& exchange, Beginning beginning) const {
-  const bool chat = beginning.chat;
-  const std::string max_tokens_field = beginning.options.max_tokens_field;
-  Status status = start_engine(exchange, std::move(beginning));
-  if (!chat) return status;
-  if (status.param() == "prompt") return std::move(status).with_param("messages");
-  if (status.param() == "logprobs") return std::move(status).with_param("top_logprobs");
-  if (status.param() == "max_tokens") return std::move(status).with_param(max_tokens_field);
-  return status;
-}
-
-Status Generator::start_engine(const std::shared_ptr<Exchange>& exchange, Beginning beginning) const {
+Status Generator::admit(const HttpRequest& request, Beginning& beginning) const {
   const GenerationOptions& options = beginning.options;
-  std::vector<PreparedPrompt>& prompts = beginning.prompts;
-  AnswerContext& context = beginning.context;
-  QUIRE_RETURN_IF_ERROR(check_size(options, prompts.size()));
+  QUIRE_RETURN_IF_ERROR(check_size(options, beginning.prompts.size()));
   if (const auto most = limits_.defaults.max_new_tokens) {
     std::optional<int32_t>& tokens = beginning.options.params.max_tokens;
     tokens = std::min(tokens.value_or(*most), *most);
   }
-  const bool idle = exchange->request().in_idle_time;  // then there are few of them, and their own bound
+  const char* field = options.params.prompt_logprobs ? "prompt_logprobs" : options.params.logprobs ? "logprobs" : "n";
+  const AnswerSize size = answer_size(options.params, beginning.context, beginning.prompts, engine_.model().vocab_size,
+                                      engine_.max_model_len());
+  const auto most = static_cast<int64_t>(config_.max_answer_bytes);
+  if (size.text > most || size.held > most) {
+    return invalid_argument(
+               "The log-probabilities and prompts in the answer may become {} MiB; this server sends at most {} MiB "
+               "(--max-answer-bytes). Ask for fewer alternatives, tokens or answers.",
+               std::max(size.text, size.held) >> 20, most >> 20)
+        .with_param(field);
+  }
+  if (!request.in_idle_time) {  // else there are few of them, and their own bound
+    const int64_t answers = static_cast<int64_t>(beginning.prompts.size()) * options.params.num_sequences();
+    beginning.ticket = load_->enter(request.tenant, answers);
+    if (beginning.ticket == nullptr) {
+      count_rejection(engine_, model_name(), "tenant_share");
+      return resource_exhausted("Requests of this API key fill its share of the queue; try again later.");
+    }
+  }
+  if (size.held == 0) return {};
+  beginning.memory = std::make_shared<HeldBytes>(answer_bytes_->place(request.tenant));
+  if (!beginning.memory->set(static_cast<size_t>(size.held))) {
+    if (!request.in_idle_time) count_rejection(engine_, model_name(), "answer_bytes");  // else it comes again by itself
+    return resource_exhausted(
+        "Log-probabilities of answers under way, of all or of this API key, take as much memory as they may; try again "
+        "later.");
+  }
+  return {};
+}
+
+// Compiling may take long, and others wait for this thread: it goes on elsewhere.
+Status Generator::start(const std::shared_ptr<Exchange>& exchange, Beginning beginning) const {
+  QUIRE_RETURN_IF_ERROR(named(admit(exchange->request(), beginning), beginning));
+  if (!beginning.options.params.structured_output) return start_compiled(exchange, std::move(beginning));
+  ++*compiling_;
+  const StructuredOutput form = *beginning.options.params.structured_output;
+  engine_.compile_form(
+      form, exchange->request().tenant,
+      [this, compiling = compiling_, exchange, beginning = std::move(beginning)](const CompiledForm& compiled) mutable {
+        const MakeWriter make_writer = beginning.make_writer;
+        const AnswerContext context = beginning.context;
+        Status status = compiled.status();
+        if (compiled.ok()) {
+          beginning.options.params.constraint = *compiled;
+          status = start_compiled(exchange, std::move(beginning));
+        } else {
+          status = std::move(status).with_param(beginning.options.form_field);
+        }
+        if (!status.ok()) exchange->respond(make_writer(context, 1)->failure(told(status)));
+        --*compiling;
+        compiling->notify_all();
+      });
+  return {};
+}
+
+// The engine knows nothing of the names that a chat gives its fields.
+Status Generator::named(Status status, const Beginning& beginning) {
+  if (!beginning.chat || status.ok()) return status;
+  if (status.param() == "prompt") return std::move(status).with_param("messages");
+  if (status.param() == "logprobs") return std::move(status).with_param("top_logprobs");
+  if (status.param() == "max_tokens") return std::move(status).with_param(beginning.options.max_tokens_field);
+  return status;
+}
+
+Status Generator::start_compiled(const std::shared_ptr<Exchange>& exchange, Beginning beginning) const {
+  Status status = start_engine(exchange, beginning);
+  return named(std::move(status), beginning);
+}
+
+Status Generator::start_engine(const std::shared_ptr<Exchange>& exchange, Beginning& beginning) const {
+  const GenerationOptions& options = beginning.options;
+  std::vector<PreparedPrompt>& prompts = beginning.prompts;
+  AnswerContext& context = beginning.context;
+  const bool idle = exchange->request().in_idle_time;
   const Standing standing = standing_of(exchange->request(), options);
   Tenant& tenant = tenants_[exchange->request().tenant];
   const int64_t answers = static_cast<int64_t>(prompts.size()) * options.params.num_sequences();
   Delivery delivery{.stream = options.stream,
                     .load = load_,
-                    .ticket = idle ? nullptr : load_->enter(standing.tenant, answers),
+                    .ticket = beginning.ticket,
+                    .memory = beginning.memory,
                     .tenant = &tenant};
-  if (delivery.ticket == nullptr && !idle) {
-    count_rejection(engine_, model_name(), "tenant_share");
-    return resource_exhausted("Requests of this API key fill its share of the queue; try again later.");
-  }
   int64_t prompt_tokens = 0;
   for (const PreparedPrompt& prompt : prompts) prompt_tokens += static_cast<int64_t>(prompt.ids.size());
   if (const auto seconds = tenant.admit(prompt_tokens)) {
@@ -368,7 +408,7 @@ Status Generator::start_engine(const std::shared_ptr<Exchange>& exchange, Beginn
     exchange->respond(beginning.make_writer(std::move(context), static_cast<size_t>(answers))->failure(refusal));
     return {};
   }
-  auto completions = submit(beginning, standing);
+  auto completions = submit(beginning, exchange->request(), standing);
   if (!completions.ok()) {
     tenant.refund(prompt_tokens);
     return completions.status();

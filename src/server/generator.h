@@ -18,6 +18,7 @@
 #include "server/load.h"
 #include "server/openai_schema.h"
 #include "server/server.h"
+#include "server/shared_bytes.h"
 #include "server/tenants.h"
 
 namespace quire::server {
@@ -82,15 +83,22 @@ class Generator {
     MakeWriter make_writer;
     std::shared_ptr<const grammar::AnswerReading> reading;  // nullptr: all is text
     bool chat = false;                                      // whose fields have names that the engine does not know
+    std::shared_ptr<LoadTicket> ticket = nullptr;           // see admit()
+    std::shared_ptr<HeldBytes> memory = nullptr;
   };
-  Result<std::vector<std::unique_ptr<engine::Completion>>> submit(const Beginning& beginning,
+  // Finds room for the answers, by number and by size. Before what is costly: who waits for a form to be compiled has
+  // a place already.
+  Status admit(const HttpRequest& request, Beginning& beginning) const;
+  Result<std::vector<std::unique_ptr<engine::Completion>>> submit(const Beginning& beginning, const HttpRequest& from,
                                                                   const Standing& standing) const;
   Status start(const std::shared_ptr<Exchange>& exchange, Beginning beginning) const;
   // How the answer is read, and what it must be so that it can be: changes the form in `options`.
   Result<std::shared_ptr<const grammar::AnswerReading>> read_answer(const ChatRequest& request, bool thinks,
                                                                     GenerationOptions& options) const;
   Status start_compiled(const std::shared_ptr<Exchange>& exchange, Beginning beginning) const;
-  Status start_engine(const std::shared_ptr<Exchange>& exchange, Beginning beginning) const;
+  Status start_engine(const std::shared_ptr<Exchange>& exchange, Beginning& beginning) const;
+  // A status as the request's fields are called.
+  static Status named(Status status, const Beginning& beginning);
   void log_start(const HttpRequest& request, const GenerationOptions& options,
                  const std::vector<PreparedPrompt>& prompts) const;
 
@@ -104,6 +112,7 @@ class Generator {
   const grammar::ReasoningFormat reasoning_format_;
   size_t max_bytes_per_token_ = 0;    // of the vocabulary; 0: unknown
   const std::shared_ptr<Load> load_;  // answers under way
+  const std::shared_ptr<SharedBytes> answer_bytes_;
   // Forms whose requests come back here; theirs, too, for the last one to ring by.
   const std::shared_ptr<std::atomic<int64_t>> compiling_ = std::make_shared<std::atomic<int64_t>>(0);
 };

@@ -1,7 +1,6 @@
 // Plain HTTP messages and one request's side of a connection, without a word of Asio: what routes and handlers see.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -12,26 +11,11 @@
 #include <utility>
 #include <vector>
 
+#include "server/shared_bytes.h"
+
 namespace quire::server {
 
-// A share of the memory that the bodies of all requests may take together.
-class BodyMemory {
- public:
-  BodyMemory() = default;
-  ~BodyMemory() { give_back(); }
-  BodyMemory(BodyMemory&& other) noexcept;
-  BodyMemory& operator=(BodyMemory&& other) noexcept;
-
-  // Makes it `bytes` of `total`, at least. False, and nothing changes, where `total` would go over `most`.
-  // REQUIRES: the same total each time, which outlives this.
-  bool grow(std::atomic<size_t>& total, size_t bytes, size_t most);
-
- private:
-  void give_back();
-
-  std::atomic<size_t>* total_ = nullptr;
-  size_t bytes_ = 0;
-};
+class BodySource;
 
 using HeaderFields = std::vector<std::pair<std::string, std::string>>;
 
@@ -49,7 +33,7 @@ struct HttpRequest {
   std::string peer;             // where it comes from: "192.0.2.1:5000", or "unix"
   std::string traceparent;      // the W3C trace that it belongs to; empty: none
   HeaderFields answer_headers;  // that whatever answers it has, set by HttpHandler::screen
-  BodyMemory memory;            // of the body
+  HeldBytes memory;             // of the body; may be nothing
 
   // The first field of this name, case-insensitively; empty when there is none.
   std::string_view header(std::string_view name) const;
@@ -60,6 +44,7 @@ struct HttpResponse {
   std::string content_type = "application/json";
   HeaderFields headers;  // beside Content-Type, Content-Length, Connection, Date and X-Request-Id
   std::string body;
+  std::shared_ptr<BodySource> source = nullptr;  // instead of `body`, where there is one
 };
 
 // "Not Found" for 404.
@@ -77,9 +62,11 @@ class Exchange {
   Exchange& operator=(const Exchange&) = delete;
 
   const HttpRequest& request() const { return request_; }
-  // The request's body, once: it is not kept for the length of the answer, nor counted any more. By one thread, as
-  // long as nobody else looks at request().body.
-  std::string take_body();
+  // The request's body, once: it is not kept for the length of the answer. By one thread, as long as nobody else looks
+  // at request().body.
+  std::string take_body() { return std::exchange(request_.body, {}); }
+  // Its place among the bodies of all, to be held as long as the body or what it was read into is. Likewise.
+  HeldBytes take_memory() { return std::move(request_.memory); }
 
   // Any thread.
   virtual void respond(HttpResponse response) = 0;

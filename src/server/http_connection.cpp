@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "server/api_error.h"
+#include "server/body_source.h"
 #include "server/random_id.h"
 
 namespace quire::server {
@@ -23,6 +24,7 @@ namespace {
 
 constexpr size_t kReadHead = 2048;
 constexpr size_t kReadBody = 64 << 10;
+constexpr size_t kSmallAnswer = 4 << 10;   // always sent: an error must find room
 constexpr uint64_t kSmallBody = 64 << 10;  // read and thrown away so that a refused request need not end the connection
 
 bool equal_ignoring_case(std::string_view a, std::string_view b) {
@@ -65,39 +67,6 @@ std::string_view reason_phrase(int status) {
   return {phrase.data(), phrase.size()};
 }
 
-BodyMemory::BodyMemory(BodyMemory&& other) noexcept
-    : total_(std::exchange(other.total_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
-
-BodyMemory& BodyMemory::operator=(BodyMemory&& other) noexcept {
-  if (this == &other) return *this;
-  give_back();
-  total_ = std::exchange(other.total_, nullptr);
-  bytes_ = std::exchange(other.bytes_, 0);
-  return *this;
-}
-
-bool BodyMemory::grow(std::atomic<size_t>& total, size_t bytes, size_t most) {
-  if (bytes <= bytes_) return true;
-  const size_t more = bytes - bytes_;
-  if (total.fetch_add(more) + more > most) {
-    total.fetch_sub(more);
-    return false;
-  }
-  total_ = &total;
-  bytes_ = bytes;
-  return true;
-}
-
-void BodyMemory::give_back() {
-  if (total_ != nullptr) total_->fetch_sub(bytes_);
-  bytes_ = 0;
-}
-
-std::string Exchange::take_body() {
-  request_.memory = {};
-  return std::exchange(request_.body, {});
-}
-
 ConnectionExchange::ConnectionExchange(std::shared_ptr<Connection> connection, HttpRequest request, uint64_t serial)
     : Exchange(std::move(request)), connection_(std::move(connection)), serial_(serial) {}
 ConnectionExchange::~ConnectionExchange() {
@@ -127,6 +96,10 @@ void ConnectionExchange::end_stream() {
 
 // -------------------------------------------------------------------------------------------------------------
 // registry
+
+ConnectionRegistry::ConnectionRegistry(const HttpOptions& options)
+    : bodies(std::make_shared<SharedBytes>(options.max_buffered_bytes, options.tenant_weights, options.pace_window)),
+      unsent(std::make_shared<SharedBytes>(options.max_unsent_bytes, options.tenant_weights, options.pace_window)) {}
 
 void ConnectionRegistry::add(uint64_t id, std::weak_ptr<Connection> connection) {
   std::lock_guard lock(mutex_);
@@ -235,10 +208,11 @@ void Connection::close() {
 }
 
 void Connection::respond(uint64_t serial, HttpResponse response) {
-  asio::dispatch(transport_.get_executor(), [self = shared_from_this(), serial, response = std::move(response)] {
-    if (!self->serves(serial) || self->head_sent_) return;
-    self->guarded([&] { self->send_response(response); });
-  });
+  asio::dispatch(transport_.get_executor(),
+                 [self = shared_from_this(), serial, response = std::move(response)]() mutable {
+                   if (!self->serves(serial) || self->head_sent_) return;
+                   self->guarded([&] { self->send_response(std::move(response)); });
+                 });
 }
 
 void Connection::abandoned(uint64_t serial) {
@@ -266,6 +240,7 @@ void Connection::await_request() {
   chunks_.reset();
   body_left_ = 0;
   request_ = {};
+  ++num_requests_;
   request_.peer = peer_;
   refusal_.reset();
   request_begun_ = false;
@@ -407,6 +382,12 @@ bool Connection::on_head() {
     return false;
   }
   if (chunked) chunks_.emplace(options_.max_body_bytes);
+  if (!refusal_ && (chunked || body_left_ > 0)) {
+    request_.memory =
+        registration_.registry.bodies->place(request_.tenant, [weak = weak_from_this(), number = num_requests_] {
+          if (const auto self = weak.lock()) self->post([raw = self.get(), number] { raw->on_body_cut(number); });
+        });
+  }
   parser_.reset();
   set_deadline(options_.body_timeout);
   if (expects && (chunked || body_left_ > 0) && buffer_.size() == 0) {
@@ -419,7 +400,14 @@ bool Connection::on_head() {
   return true;
 }
 
+void Connection::on_body_cut(uint64_t number) {
+  if (closed_ || answering_ || number != num_requests_) return;
+  if (writing_) return client_gone();  // "100 Continue" is still on its way
+  refuse_and_close(refusal(408, "The request came more slowly than others, and the server needed its room."));
+}
+
 bool Connection::parse_body() {
+  const size_t before = request_.body.size();
   const std::string_view data(static_cast<const char*>(buffer_.data().data()), buffer_.size());
   if (chunks_) {
     auto used = chunks_->decode(data, request_.body);
@@ -431,16 +419,21 @@ bool Connection::parse_body() {
     buffer_.consume(*used);
   } else {
     const size_t take = static_cast<size_t>(std::min<uint64_t>(body_left_, data.size()));
-    request_.body.append(data.substr(0, take));
+    if (!refusal_) request_.body.append(data.substr(0, take));
     buffer_.consume(take);
     body_left_ -= take;
   }
-  if (!request_.memory.grow(registration_.registry.body_bytes, request_.body.size(), options_.max_buffered_bytes)) {
-    refuse_and_close(
-        error_response_at(request_.path, {503, "The server holds as much of requests as it has room for.", "", "", 1}));
+  request_.memory.progress(request_.body.size() - before);
+  if (request_.memory && !request_.memory.set(request_.body.size())) {
+    refuse_and_close(error_response_at(
+        request_.path,
+        {503, "The server holds as much of requests, of all or of this API key, as it has room for.", "", "", 1}));
     return false;
   }
-  if (chunks_ ? chunks_->done() : body_left_ == 0) return true;
+  if (chunks_ ? chunks_->done() : body_left_ == 0) {
+    request_.memory.cannot_be_cut();
+    return true;
+  }
   read_more();
   return false;
 }
@@ -451,6 +444,9 @@ void Connection::begin_answer() {
   end_given_ = false;
   pending_head_.clear();
   ++serial_;
+  unsent_ = registration_.registry.unsent->place(request_.tenant, [weak = weak_from_this(), serial = serial_] {
+    if (const auto self = weak.lock()) self->post([raw = self.get(), serial] { raw->on_answer_cut(serial); });
+  });
   answer_started_ = Clock::now();
   deadline_.reset();
 }
@@ -487,7 +483,7 @@ void Connection::refuse_and_close(const HttpResponse& response) {
   begin_answer();
   keep_alive_ = false;
   request_.body = {};
-  request_.memory = {};
+  request_.memory.release();
   if (request_.id.empty()) request_.id = random_id();
   send_response(response);
 }
@@ -518,13 +514,30 @@ std::string Connection::head_text(const HttpResponse& response, std::optional<si
   return head;
 }
 
-void Connection::send_response(const HttpResponse& response) {
+void Connection::send_response(HttpResponse response) {
   head_sent_ = true;
   end_given_ = true;
+  if (!response.source) response.source = std::make_shared<TextBody>(std::move(response.body));
+  const bool with_body = request_.method != "HEAD";
+  const size_t held = with_body ? response.source->held() : 0;
+  if (held > kSmallAnswer && !unsent_.set(held)) {  // this answer is dropped, and gives its memory back at once
+    response = error_response_at(
+        request_.path,
+        {503, "The server holds as much of answers, of all or of this API key, as it has room for.", "", "", 1});
+    response.source = std::make_shared<TextBody>(std::move(response.body));
+  }
   status_ = response.status;
-  std::string text = head_text(response, response.body.size());
-  if (request_.method != "HEAD") text += response.body;
+  std::string text = head_text(response, response.source->size());
+  if (with_body) source_ = std::move(response.source);
   start_write(std::move(text), [this] { answer_complete(); });
+}
+
+void Connection::on_answer_cut(uint64_t serial) {
+  if (!serves(serial)) return;
+  log_request(LogLevel::kInfo, request_.id,
+              "its connection ends: the answer was taken more slowly than others, and "
+              "the server needed its room");
+  client_gone();
 }
 
 void Connection::begin_stream(uint64_t serial, const HttpResponse& head) {
@@ -544,6 +557,11 @@ void Connection::write(uint64_t serial, std::string_view data, std::function<voi
     framed += fmt::format("{:x}\r\n", data.size());
     framed += data;
     framed += "\r\n";
+  }
+  if (!unsent_.set(framed.size())) {
+    log_request(LogLevel::kInfo, request_.id,
+                "its connection ends: there is no room for what its client has not taken");
+    return client_gone();
   }
   start_write(std::move(framed), std::move(done));
 }
@@ -566,28 +584,51 @@ void Connection::watch(uint64_t serial, std::function<void()> on_disconnect, std
 
 void Connection::start_write(std::string data, std::function<void()> done) {
   out_ = std::move(data);
-  out_written_ = 0;
+  sending_ = out_;
   out_done_ = std::move(done);
   writing_ = true;
+  taken_ = 0;
+  set_deadline(options_.write_timeout);
   write_some();
 }
 
 void Connection::write_some() {
-  set_deadline(options_.write_timeout);
-  transport_.async_write_some(asio::buffer(out_) + out_written_,
+  transport_.async_write_some(asio::buffer(sending_.data(), sending_.size()),
                               [self = shared_from_this()](error_code error, size_t bytes) {
                                 self->guarded([&] { self->on_written(error, bytes); });
                               });
 }
 
+// A client that takes less than the least rate in all of write_timeout is cut by the deadline.
+void Connection::note_taken(size_t bytes) {
+  unsent_.progress(bytes);
+  taken_ += bytes;
+  const auto least =
+      static_cast<double>(options_.min_read_rate) * std::chrono::duration<double>(options_.write_timeout).count();
+  if (bytes == 0 || static_cast<double>(taken_) < least) return;
+  taken_ = 0;
+  set_deadline(options_.write_timeout);
+}
+
 void Connection::on_written(error_code error, size_t bytes) {
   if (closed_) return;
   if (error) return client_gone();
-  out_written_ += bytes;
-  if (out_written_ < out_.size()) return write_some();
+  sending_.remove_prefix(bytes);
+  note_taken(bytes);
+  if (sending_.empty() && source_ != nullptr) {
+    const auto piece = source_->next();
+    if (!piece.ok()) {
+      log_request(LogLevel::kError, request_.id, "its connection ends: {}", piece.status().message());
+      return client_gone();
+    }
+    sending_ = *piece;
+  }
+  if (!sending_.empty()) return write_some();
   deadline_.reset();
   writing_ = false;
+  source_.reset();
   out_ = {};
+  if (unsent_) unsent_.set(0);
   if (const auto done = std::exchange(out_done_, {})) done();
   if (client_went_ && !closed_) client_gone();
 }
@@ -595,6 +636,7 @@ void Connection::on_written(error_code error, size_t bytes) {
 void Connection::answer_complete() {
   handler_.answered(request_, status_, std::chrono::duration<double>(Clock::now() - answer_started_).count());
   answering_ = false;
+  unsent_.release();
   const auto release_disconnect = std::exchange(on_disconnect_, {});
   const auto release_abort = std::exchange(on_abort_, {});
   if (keep_alive_ && !registration_.registry.draining.load()) {
@@ -630,6 +672,8 @@ void Connection::close_socket() {
   closed_ = true;
   timer_.cancel();
   transport_.close();
+  unsent_.release();
+  request_.memory.release();
   const auto release_done = std::exchange(out_done_, {});
   const auto release_abort = std::exchange(on_abort_, {});
 }

@@ -33,6 +33,8 @@ class Connection;
 // The connections that exist, and when there are none any more.
 class ConnectionRegistry {
  public:
+  explicit ConnectionRegistry(const HttpOptions& options);
+
   void add(uint64_t id, std::weak_ptr<Connection> connection);
   void remove(uint64_t id);
   size_t size() const;
@@ -43,7 +45,8 @@ class ConnectionRegistry {
   void wait_empty();
 
   std::atomic<bool> draining{false};
-  std::atomic<size_t> body_bytes{0};  // of all requests that are coming in or wait to be looked at
+  const std::shared_ptr<SharedBytes> bodies;  // of requests that are coming in or not prepared yet
+  const std::shared_ptr<SharedBytes> unsent;  // of answers that clients have not taken
 
  private:
   mutable std::mutex mutex_;
@@ -101,9 +104,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void begin_answer();
 
   std::string head_text(const HttpResponse& response, std::optional<size_t> content_length);
-  void send_response(const HttpResponse& response);
+  void send_response(HttpResponse response);
+  void on_body_cut(uint64_t number);
+  void on_answer_cut(uint64_t serial);
   void start_write(std::string data, std::function<void()> done);
   void write_some();
+  void note_taken(size_t bytes);
   void on_written(boost::system::error_code error, size_t bytes);
   void answer_complete();
   void linger();
@@ -130,6 +136,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::optional<ChunkedDecoder> chunks_;
   uint64_t body_left_ = 0;  // without chunks
   HttpRequest request_;
+  uint64_t num_requests_ = 0;
   std::optional<HttpResponse> refusal_;  // decided on the head, given after the (small) body
   bool reading_ = false;
   bool request_begun_ = false;  // a byte of it has come
@@ -140,7 +147,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::chrono::steady_clock::time_point answer_started_;
   std::string pending_head_;  // of a stream, sent with its first bytes
   std::string out_;
-  size_t out_written_ = 0;
+  std::shared_ptr<BodySource> source_;  // what follows `out_`
+  std::string_view sending_;            // what is left of `out_`, or of a piece of the source
+  size_t taken_ = 0;                    // bytes, since the deadline was set
+  HeldBytes unsent_;
   bool writing_ = false;
   std::function<void()> out_done_;
   std::function<void()> on_disconnect_;

@@ -36,6 +36,7 @@ struct HttpServer::State {
   State(HttpOptions given, HttpHandler& given_handler)
       : options(std::move(given)),
         handler(given_handler),
+        registry(options),
         io(options.io_threads),
         work(io.get_executor()),
         strand(asio::make_strand(io)),

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "server/http.h"
@@ -35,12 +36,16 @@ struct HttpOptions {
   size_t max_header_bytes = 64 << 10;  // request line and fields together
   size_t max_headers = 128;
   size_t max_body_bytes = 32 << 20;
-  size_t max_buffered_bytes = 512 << 20;            // bodies of all requests that nobody has taken yet
-  size_t max_pipelined_bytes = 64 << 10;            // read ahead while a request is being answered
+  size_t max_buffered_bytes = 512 << 20;  // bodies of all requests until they are prepared
+  size_t max_unsent_bytes = 512 << 20;    // of all answers: what clients have not taken yet
+  std::vector<double> tenant_weights;     // of the keys' shares of both (server/shared_bytes.h); empty: no keys
+  size_t max_pipelined_bytes = 64 << 10;  // read ahead while a request is being answered
   std::chrono::milliseconds header_timeout{15000};  // from the first byte of a request to its last field; TLS's start
   std::chrono::milliseconds body_timeout{60000};    // from there to the end of the body
   std::chrono::milliseconds idle_timeout{120000};   // between requests
-  std::chrono::milliseconds write_timeout{60000};   // without the client taking a byte
+  std::chrono::milliseconds write_timeout{60000};   // in which a client that is waited for must take something: ...
+  size_t min_read_rate = 1024;                      // ... so many bytes a second
+  std::chrono::milliseconds pace_window{1000};      // over which it is measured who is slowest, where room runs out
   std::chrono::milliseconds linger_timeout{2000};   // for the client to read an error before the connection ends
 };
 

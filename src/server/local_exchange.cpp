@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "server/api_error.h"
+#include "server/body_source.h"
 
 namespace quire::server {
 
@@ -65,6 +66,10 @@ void LocalExchange::respond(HttpResponse response) {
 void LocalExchange::finish(HttpResponse response) {
   if (over_) return;
   over_ = true;
+  if (const auto source = std::exchange(response.source, nullptr)) {
+    response.body.reserve(source->size());
+    for (auto piece = source->next(); piece.ok() && !piece->empty(); piece = source->next()) response.body += *piece;
+  }
   const auto release_disconnect = std::exchange(on_disconnect_, {});
   const auto release_abort = std::exchange(on_abort_, {});
   if (const Done done = std::exchange(done_, {})) done(std::move(response));

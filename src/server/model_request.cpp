@@ -21,6 +21,12 @@ struct Hold {
   }
 };
 
+// A request's body and its place among all, until it is prepared.
+struct Body {
+  HeldBytes memory;
+  std::string text;
+};
+
 // What is no text is found to be wrong where the body is looked at more closely.
 std::string model_name(const json::object& body) {
   const json::value* name = body.if_contains("model");
@@ -36,17 +42,36 @@ std::shared_ptr<Exchange> holding(std::shared_ptr<Exchange> exchange, std::share
 
 void with_model(Models& models, const std::shared_ptr<Exchange>& exchange,
                 std::function<Status(const ModelRequest&)> answer) {
-  auto parsed = parse_json_object(exchange->take_body());
-  if (!parsed.ok()) return answer_error(*exchange, parsed.status());
   // Shared, for whoever waits is copied, and a body may be large.
-  const auto body = std::make_shared<const json::object>(std::move(*parsed));
-  models.use(model_name(*body), [exchange, body, answer = std::move(answer)](Models::LeaseOr lease) {
+  const auto body = std::make_shared<Body>();
+  body->memory = exchange->take_memory();
+  body->text = exchange->take_body();
+  auto parsed = parse_json_object(body->text);
+  if (!parsed.ok()) return answer_error(*exchange, parsed.status());
+  const std::string name = model_name(*parsed);
+  const auto prepare = [exchange, answer = std::move(answer)](const Models::LeaseOr& lease,
+                                                              const json::object& fields) {
     if (!lease.ok()) return answer_error(*exchange, lease.status());
     guarded(*exchange, [&] {
-      const ModelRequest request{holding(exchange, *lease), *lease, *body};
+      const ModelRequest request{holding(exchange, *lease), *lease, fields};
       const Status status = answer(request);
       if (!status.ok()) answer_error(*exchange, status, request.generator().retry_after());
     });
+  };
+  if (const auto lease = models.ready(name)) {
+    body->text = {};
+    return prepare(lease, *parsed);
+  }
+  // Who waits does so as text, which is what is counted: read, a body may take many times as much.
+  parsed = json::object();
+  models.use(name, [exchange, body, prepare](const Models::LeaseOr& lease) {
+    if (!lease.ok()) return answer_error(*exchange, lease.status());
+    guarded(*exchange, [&] {
+      const auto again = parse_json_object(std::exchange(body->text, {}));
+      if (!again.ok()) return answer_error(*exchange, again.status());
+      prepare(lease, *again);
+    });
+    body->memory.release();  // others that waited for the model may have their turn before this goes
   });
 }
 

@@ -161,6 +161,12 @@ void Models::use(std::string_view name, const Use& use) {
   use(std::move(lease));
 }
 
+std::shared_ptr<const Models::Lease> Models::ready(std::string_view name) {
+  const std::lock_guard lock(mutex_);
+  Model* model = find(name);
+  return model != nullptr && model->state == State::kLoaded ? lend(*model) : nullptr;
+}
+
 Models::LeaseOr Models::loaded(std::string_view name) {
   const std::lock_guard lock(mutex_);
   Model* model = find(name);

@@ -46,6 +46,8 @@ class Models {
   // the first model's. Errors that `use` is given: not_found with param() "model"; unavailable (it could not be loaded,
   // the server stops); resource_exhausted (too many wait).
   void use(std::string_view name, const Use& use);
+  // The model if use() would give it at once; else nullptr.
+  std::shared_ptr<const Lease> ready(std::string_view name);
   // The model if it is loaded now. Errors: not_found, unavailable.
   LeaseOr loaded(std::string_view name);
   // All that are loaded now.

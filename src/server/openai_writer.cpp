@@ -1,7 +1,9 @@
 #include "server/openai_writer.h"
 
 #include <algorithm>
+#include <unordered_set>
 
+#include "server/json_text.h"
 #include "server/utf8.h"
 
 namespace quire::server {
@@ -13,6 +15,13 @@ json::value stop_reason(const engine::OutputDelta& delta) {
   if (const auto* text = std::get_if<std::string>(&delta.stop_reason)) return json::value(*text);
   if (const auto* id = std::get_if<TokenId>(&delta.stop_reason)) return json::value(*id);
   return nullptr;
+}
+
+// A JSON object's text that may be gone on with: without its closing brace.
+std::string opened(const json::object& object) {
+  std::string text = json::serialize(object);
+  text.pop_back();
+  return text;
 }
 
 }  // namespace
@@ -41,11 +50,14 @@ void OpenAiWriter::piece(const Answer&, const ChoiceState& choice, const engine:
   const bool tells = !delta.text.empty() || (context_.include_reasoning && !delta.reasoning.empty()) ||
                      !delta.tool_calls.empty() || delta.finish != FinishReason::kNone ||
                      (!delta.tokens.empty() && (context_.num_logprobs || context_.return_token_ids));
-  if (tells) events += sse_event(envelope({choice_part(choice, delta)}, usage_of(choice)));
+  if (!tells) return;
+  TextBody part;
+  choice_part(choice, delta, part);
+  events += "data: " + chunk(part, usage_of(choice)) + "\n\n";
 }
 
 void OpenAiWriter::end(const Answer& answer, std::string& events) {
-  if (context_.include_usage) events += sse_event(envelope({}, usage_object(answer.usage())));
+  if (context_.include_usage) events += "data: " + chunk({}, usage_object(answer.usage())) + "\n\n";
   events += kSseDone;
 }
 
@@ -55,25 +67,31 @@ void OpenAiWriter::fail(const ApiError& error, std::string& events) {
 }
 
 HttpResponse OpenAiWriter::whole(const Answer& answer, std::span<const engine::OutputDelta> choices) {
-  json::array parts;
-  for (size_t i = 0; i < choices.size(); ++i) parts.emplace_back(choice_part(answer.choices[i], choices[i]));
-  json::object body = envelope(std::move(parts), usage_object(answer.usage()));
-  complete(answer, body);
-  return {200, "application/json", {}, json::serialize(body)};
+  auto body = std::make_shared<TextBody>();
+  body->add(opened(envelope(usage_object(answer.usage()))));
+  body->add(",\"choices\":[");
+  for (size_t i = 0; i < choices.size(); ++i) {
+    if (i > 0) body->add(",");
+    choice_part(answer.choices[i], choices[i], *body);
+  }
+  body->add("]");
+  complete(answer, *body);
+  body->add("}");
+  if (body->num_texts() == 1) return {200, "application/json", {}, body->text()};
+  return {200, "application/json", {}, "", std::move(body)};
 }
 
-json::object OpenAiWriter::choice_part(const ChoiceState& choice, const engine::OutputDelta& delta) {
-  json::object out = part(choice, delta);
+std::string OpenAiWriter::chunk(const TextBody& choices, const json::value& usage, std::string_view more) const {
+  return opened(envelope(usage)) + ",\"choices\":[" + choices.text() + "]" + std::string(more) + "}";
+}
+
+void OpenAiWriter::choice_part(const ChoiceState& choice, const engine::OutputDelta& delta, TextBody& out) {
+  part(choice, delta, out);
   begun_[static_cast<size_t>(choice.index)] = true;
-  return out;
 }
 
-json::object OpenAiWriter::envelope(json::array choices, json::value usage) const {
-  json::object out{{"id", context_.id},
-                   {"object", object_},
-                   {"created", context_.created},
-                   {"model", context_.model},
-                   {"choices", std::move(choices)}};
+json::object OpenAiWriter::envelope(json::value usage) const {
+  json::object out{{"id", context_.id}, {"object", object_}, {"created", context_.created}, {"model", context_.model}};
   // OpenAI sends "usage": null in every chunk but the last.
   if (!usage.is_null() || context_.include_usage) out["usage"] = std::move(usage);
   return out;
@@ -91,13 +109,17 @@ std::string OpenAiWriter::text_of(const ChoiceState& choice, const engine::Outpu
 json::object OpenAiWriter::choice_object(const ChoiceState& choice, const engine::OutputDelta& delta) const {
   const bool finished = delta.finish != FinishReason::kNone;
   json::object out{{"index", choice.index},
-                   {"logprobs", nullptr},
                    {"finish_reason", finished ? json::value(to_string(delta.finish)) : json::value(nullptr)}};
   if (finished) out["stop_reason"] = stop_reason(delta);
-  if (context_.return_token_ids) out["token_ids"] = ids_array(delta.tokens);
   if (delta.cumulative_logprob) out["cumulative_logprob"] = *delta.cumulative_logprob;
   if (!delta.receipt.empty()) out["receipt"] = delta.receipt;
   return out;
+}
+
+void OpenAiWriter::add_ids(const engine::OutputDelta& delta, TextBody& out) const {
+  if (!context_.return_token_ids) return;
+  out.add(",\"token_ids\":");
+  out.add(ids_text(delta.tokens));
 }
 
 // ---------------------------------------------------------------------------------------------------------------
@@ -136,13 +158,13 @@ void ChatWriter::begin(const Answer& answer, std::string& events) {
                       {"delta", {{"role", context_.role}, {"content", ""}}},
                       {"logprobs", nullptr},
                       {"finish_reason", nullptr}};
-    json::object opening = envelope({std::move(part)}, usage_of(choice));
-    if (context_.return_token_ids) opening["prompt_token_ids"] = ids_array(choice.prompt->prompt.ids);
-    events += sse_event(opening);
+    std::string ids;
+    if (context_.return_token_ids) ids = ",\"prompt_token_ids\":" + ids_text(choice.prompt->prompt.ids);
+    events += "data: " + chunk(TextBody(json::serialize(part)), usage_of(choice), ids) + "\n\n";
   }
 }
 
-json::object ChatWriter::part(const ChoiceState& choice, const engine::OutputDelta& delta) {
+void ChatWriter::part(const ChoiceState& choice, const engine::OutputDelta& delta, TextBody& body) {
   json::object out = choice_object(choice, delta);
   const std::string text = text_of(choice, delta);
   const bool reasons = context_.include_reasoning && !delta.reasoning.empty();
@@ -164,16 +186,28 @@ json::object ChatWriter::part(const ChoiceState& choice, const engine::OutputDel
   if (delta.finish == FinishReason::kStop && choice.num_tool_calls > 0 && !context_.named_tool) {
     out["finish_reason"] = "tool_calls";
   }
+  body.add(opened(out));
+  add_ids(delta, body);
+  body.add(",\"logprobs\":");
   if (context_.num_logprobs && (!delta.logprobs.empty() || !context_.stream)) {
-    out["logprobs"] = {{"content", tokens_.chat_logprobs(delta.logprobs, *context_.num_logprobs)}};
+    std::string content;
+    tokens_.append_chat_logprobs(delta.logprobs, *context_.num_logprobs, content);
+    body.add("{\"content\":");
+    body.add(std::move(content));
+    body.add("}}");
+  } else {
+    body.add("null}");
   }
-  return out;
 }
 
-void ChatWriter::complete(const Answer& answer, json::object& body) {
+void ChatWriter::complete(const Answer& answer, TextBody& out) {
   const PromptState& state = answer.prompts.front();
-  if (context_.prompt_logprobs_asked) body["prompt_logprobs"] = tokens_.prompt_logprobs(state.logprobs);
-  if (context_.return_token_ids) body["prompt_token_ids"] = ids_array(state.prompt.ids);
+  if (context_.prompt_logprobs_asked) {
+    std::string text = ",\"prompt_logprobs\":";
+    tokens_.append_prompt_logprobs(state.logprobs, text);
+    out.add(std::move(text));
+  }
+  if (context_.return_token_ids) out.add(",\"prompt_token_ids\":" + ids_text(state.prompt.ids));
 }
 
 // ---------------------------------------------------------------------------------------------------------------
@@ -186,14 +220,34 @@ bool CompletionWriter::prompt_comes_first() const {
   return context_.echo && context_.num_logprobs.has_value();
 }
 
-json::object CompletionWriter::part(const ChoiceState& choice, const engine::OutputDelta& delta) {
-  json::object out = choice_object(choice, delta);
-  out["text"] = text_of(choice, delta);
-  out["stop_reason"] = stop_reason(delta);
-  if (context_.num_logprobs) out["logprobs"] = logprobs(choice, delta);
-  if (context_.return_token_ids && !begun(choice)) out["prompt_token_ids"] = ids_array(choice.prompt->prompt.ids);
-  if (context_.prompt_logprobs_asked) out["prompt_logprobs"] = tokens_.prompt_logprobs(choice.prompt->logprobs);
-  return out;
+void CompletionWriter::part(const ChoiceState& choice, const engine::OutputDelta& delta, TextBody& out) {
+  json::object fields = choice_object(choice, delta);
+  fields["text"] = text_of(choice, delta);
+  fields["stop_reason"] = stop_reason(delta);
+  out.add(opened(fields));
+  add_ids(delta, out);
+  out.add(",\"logprobs\":");
+  if (context_.num_logprobs) {
+    add_logprobs(choice, delta, out);
+  } else {
+    out.add("null");
+  }
+  PromptText& prompt = prompts_[choice.prompt];
+  if (context_.return_token_ids && !begun(choice)) {
+    if (prompt.ids == nullptr) prompt.ids = std::make_shared<std::string>(ids_text(choice.prompt->prompt.ids));
+    out.add(",\"prompt_token_ids\":");
+    out.add(prompt.ids);
+  }
+  if (context_.prompt_logprobs_asked) {
+    if (prompt.logprobs == nullptr) {
+      auto text = std::make_shared<std::string>();
+      tokens_.append_prompt_logprobs(choice.prompt->logprobs, *text);
+      prompt.logprobs = std::move(text);
+    }
+    out.add(",\"prompt_logprobs\":");
+    out.add(prompt.logprobs);
+  }
+  out.add("}");
 }
 
 int64_t CompletionWriter::characters(TokenId id) const {
@@ -203,38 +257,76 @@ int64_t CompletionWriter::characters(TokenId id) const {
   return static_cast<int64_t>(bytes.size()) - std::count_if(bytes.begin(), bytes.end(), is_utf8_continuation);
 }
 
-json::object CompletionWriter::logprobs(const ChoiceState& choice, const engine::OutputDelta& delta) {
-  json::array offsets, values, tokens, tops;
+// Each list gets a comma behind what is added.
+void CompletionWriter::add_token(TokenId id, const PositionLogprobs* position, Lists& lists) const {
+  append_json(lists.offsets, lists.offset);
+  lists.offset += characters(id);
+  append_json(lists.tokens, tokens_.spelling(id));
+  if (position == nullptr) {
+    lists.values += "null";
+    lists.tops += "null";
+  } else {
+    append_json(lists.values, finite_logprob(position->chosen.logprob));
+    // The chosen token is always among them; of equal spellings the likeliest stays.
+    std::unordered_set<std::string> spellings;
+    const auto add = [&](const TokenLogprob& token) {
+      std::string spelling = tokens_.spelling(token.id);
+      if (spellings.contains(spelling)) return;
+      lists.tops += spellings.empty() ? '{' : ',';
+      append_json(lists.tops, spelling);
+      lists.tops += ':';
+      append_json(lists.tops, finite_logprob(token.logprob));
+      spellings.insert(std::move(spelling));
+    };
+    add(position->chosen);
+    for (const TokenLogprob& other : alternatives(*position, *context_.num_logprobs)) add(other);
+    lists.tops += '}';
+  }
+  for (std::string* list : {&lists.offsets, &lists.values, &lists.tokens, &lists.tops}) *list += ',';
+}
+
+void CompletionWriter::write_echo(const PromptState& prompt, PromptText& text) const {
+  const std::vector<TokenId>& ids = prompt.prompt.ids;
+  const std::vector<PositionLogprobs>& known = prompt.logprobs;
+  Lists lists;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    add_token(ids[i], i > 0 && i <= known.size() ? &known[i - 1] : nullptr, lists);
+  }
+  text.offset = lists.offset;
+  text.offsets = std::make_shared<std::string>(std::move(lists.offsets));
+  text.values = std::make_shared<std::string>(std::move(lists.values));
+  text.tokens = std::make_shared<std::string>(std::move(lists.tokens));
+  text.tops = std::make_shared<std::string>(std::move(lists.tops));
+}
+
+void CompletionWriter::add_logprobs(const ChoiceState& choice, const engine::OutputDelta& delta, TextBody& out) {
+  const bool echoes = context_.echo && !begun(choice) && !choice.prompt->prompt.ids.empty();
+  PromptText& prompt = prompts_[choice.prompt];
+  if (echoes && prompt.offsets == nullptr) write_echo(*choice.prompt, prompt);
   int64_t& offset = text_offsets_[static_cast<size_t>(choice.index)];
-  const auto add = [&](TokenId id, const PositionLogprobs* position) {
-    offsets.emplace_back(offset);
-    offset += characters(id);
-    tokens.emplace_back(tokens_.spelling(id));
-    if (position == nullptr) {
-      values.emplace_back(nullptr);
-      tops.emplace_back(nullptr);
-      return;
-    }
-    values.emplace_back(finite_logprob(position->chosen.logprob));
-    json::object top;  // the chosen token is always among them; of equal spellings the likeliest stays
-    top.emplace(tokens_.spelling(position->chosen.id), finite_logprob(position->chosen.logprob));
-    for (const TokenLogprob& other : alternatives(*position, *context_.num_logprobs)) {
-      top.emplace(tokens_.spelling(other.id), finite_logprob(other.logprob));
-    }
-    tops.emplace_back(std::move(top));
-  };
-  if (context_.echo && !begun(choice)) {
-    const std::vector<TokenId>& ids = choice.prompt->prompt.ids;
-    const std::vector<PositionLogprobs>& known = choice.prompt->logprobs;
-    for (size_t i = 0; i < ids.size(); ++i) add(ids[i], i > 0 && i <= known.size() ? &known[i - 1] : nullptr);
-  }
+  if (echoes) offset = prompt.offset;
+  Lists own;
+  own.offset = offset;
   for (size_t i = 0; i < delta.tokens.size(); ++i) {
-    add(delta.tokens[i], i < delta.logprobs.size() ? &delta.logprobs[i] : nullptr);
+    add_token(delta.tokens[i], i < delta.logprobs.size() ? &delta.logprobs[i] : nullptr, own);
   }
-  return {{"text_offset", std::move(offsets)},
-          {"token_logprobs", std::move(values)},
-          {"tokens", std::move(tokens)},
-          {"top_logprobs", std::move(tops)}};
+  offset = own.offset;
+  const auto add = [&](std::string_view name, const TextBody::Text& first, std::string& rest) {
+    out.add(name);
+    // Between the prompt's entries and its own stands a comma, behind the last one none.
+    if (!rest.empty()) rest.pop_back();
+    if (echoes && rest.empty()) {
+      out.add(std::string_view(*first).substr(0, first->size() - 1));
+    } else if (echoes) {
+      out.add(first);
+    }
+    out.add(std::move(rest));
+  };
+  add("{\"text_offset\":[", prompt.offsets, own.offsets);
+  add("],\"token_logprobs\":[", prompt.values, own.values);
+  add("],\"tokens\":[", prompt.tokens, own.tokens);
+  add("],\"top_logprobs\":[", prompt.tops, own.tops);
+  out.add("]}");
 }
 
 }  // namespace quire::server

@@ -1,16 +1,20 @@
-// The answers of /v1/responses that were asked to be kept, in memory and no longer than there is room: the oldest go
-// first. A response belongs to the key that asked for it; for others it does not exist.
+// The answers of /v1/responses that were asked to be kept, in memory and no longer than there is room: of the key that
+// has the most for its weight the oldest go first. A response belongs to the key that asked for it; for others it does
+// not exist.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "base/status.h"
 #include "server/local_exchange.h"
@@ -35,9 +39,12 @@ struct StoredResponse {
 // Thread-safe.
 class ResponseStore {
  public:
-  ResponseStore(size_t max_count, size_t max_bytes) : max_count_(max_count), max_bytes_(max_bytes) {}
+  // weights: of the tenants by number; one or none: there is one.
+  ResponseStore(size_t max_count, size_t max_bytes, std::vector<double> weights = {})
+      : max_count_(max_count), max_bytes_(max_bytes), weights_(std::move(weights)) {}
 
-  // Errors: resource_exhausted when everything in it is still in progress.
+  // Errors: resource_exhausted when everything in it is still in progress, or as much of this tenant as may be: among
+  // several one may have as many in progress as are left for others, times its weight over the heaviest one's.
   Status add(StoredResponse response);
   // The end of one that is in progress; nothing when it is no more.
   void finish(std::string_view id, std::string body, std::string conversation);
@@ -49,17 +56,29 @@ class ResponseStore {
 
  private:
   using Entries = std::list<std::shared_ptr<const StoredResponse>>;
+  struct Tenant {
+    size_t count = 0;
+    size_t bytes = 0;
+    size_t in_progress = 0;
+  };
   void erase(Entries::iterator entry);
+  void count(const StoredResponse& response, bool more);
   bool make_room();
+  bool fits() const { return entries_.size() <= max_count_ && bytes_ <= max_bytes_; }
+  double weight(int32_t tenant) const;
+  bool may_begin(int32_t tenant) const;
   // Under the lock; end() where there is none.
   Entries::const_iterator lookup(std::string_view id, int32_t tenant) const;
 
   const size_t max_count_;
   const size_t max_bytes_;
+  const std::vector<double> weights_;
   mutable std::mutex mutex_;
   Entries entries_;  // the oldest first
   std::unordered_map<std::string, Entries::iterator> by_id_;
   size_t bytes_ = 0;
+  size_t in_progress_ = 0;
+  std::map<int32_t, Tenant> tenants_;  // those that have any
 };
 
 }  // namespace quire::server

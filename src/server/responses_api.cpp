@@ -75,7 +75,8 @@ Status make_room(const Generator& generator, ResponsesRequest& request) {
 ResponsesApi::ResponsesApi(const ServerConfig& config, Models& models, LocalExchanges& background)
     : models_(models),
       background_(background),
-      store_(std::make_shared<ResponseStore>(config.max_stored_responses, config.max_stored_response_bytes)) {}
+      store_(std::make_shared<ResponseStore>(config.max_stored_responses, config.max_stored_response_bytes,
+                                             config.api_key_weights)) {}
 
 Status ResponsesApi::answer_create(const ModelRequest& asked) {
   const HttpRequest& http = asked.exchange->request();

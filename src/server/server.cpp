@@ -43,6 +43,9 @@ HttpOptions http_options(const ServerConfig& config) {
   options.max_headers = config.max_headers;
   options.max_body_bytes = config.max_body_bytes;
   options.max_buffered_bytes = config.max_buffered_bytes;
+  options.max_unsent_bytes = config.max_unsent_bytes;
+  options.tenant_weights = config.api_key_weights;
+  options.min_read_rate = config.min_read_rate;
   options.header_timeout = config.header_timeout;
   options.body_timeout = config.body_timeout;
   options.idle_timeout = config.idle_timeout;
@@ -103,7 +106,7 @@ class Server::Impl : public HttpHandler {
         metrics_(metrics),
         cors_(config_.cors),
         has_keys_(!keys.empty()),
-        tenants_(keys, metrics),
+        tenants_(keys, key_metrics_),
         keys_(keys),
         work_(std::make_shared<Load>(std::vector<double>(tenants_.size(), 1.0), config_.worker_threads,
                                      static_cast<int64_t>(config_.max_queued_work))),
@@ -142,7 +145,7 @@ class Server::Impl : public HttpHandler {
         .increment();
     seconds_.observe(seconds);
     if (const std::string* name = key_name(request)) {
-      metrics_
+      key_metrics_
           .counter("quire:api_key_requests_total", "HTTP requests by API key and status.",
                    {{"api_key", *name}, {"status", std::to_string(status)}})
           .increment();
@@ -163,7 +166,7 @@ class Server::Impl : public HttpHandler {
     }
     QUIRE_ASSIGN_OR_RETURN(http_, HttpServer::start(http_options(config_), *this));
     if (!config_.admin.on()) return {};
-    auto shared = state_routes();
+    auto shared = state_routes(/*operators=*/true);
     for (Route& route : shared) route.open = false;
     QUIRE_ASSIGN_OR_RETURN(admin_, AdminServer::start(config_.admin, std::move(shared), *models_));
     return {};
@@ -189,7 +192,7 @@ class Server::Impl : public HttpHandler {
 
  private:
   std::vector<Route> make_routes();
-  std::vector<Route> state_routes();
+  std::vector<Route> state_routes(bool operators);
   const std::string* key_name(const HttpRequest& request);
   void log_access(const HttpRequest& request, int status, double seconds);
   using Answer = std::function<void(const std::shared_ptr<Exchange>&)>;
@@ -201,11 +204,12 @@ class Server::Impl : public HttpHandler {
   void add_admin_routes(std::vector<Route>& routes);
   Route unparsed(std::string method, std::string path, std::function<HttpResponse(const HttpRequest&)> answer);
   void health(Exchange& exchange) const;
-  void metrics(Exchange& exchange) const;
+  void metrics(Exchange& exchange, bool operators) const;
   void model(Exchange& exchange) const;
 
   const ServerConfig config_;
   Metrics& metrics_;
+  Metrics key_metrics_;  // what names API keys: for operators alone
   const Cors cors_;
   const bool has_keys_;
   Tenants tenants_;
@@ -334,10 +338,11 @@ void Server::Impl::add_admin_routes(std::vector<Route>& routes) {
   }
 }
 
-// What shows how the server does, to clients and operators.
-std::vector<Route> Server::Impl::state_routes() {
+// What shows how the server does, to clients or to operators.
+std::vector<Route> Server::Impl::state_routes(bool operators) {
   return {{"GET", "/health", true, [this](const std::shared_ptr<Exchange>& exchange) { health(*exchange); }},
-          {"GET", "/metrics", false, [this](const std::shared_ptr<Exchange>& exchange) { metrics(*exchange); }},
+          {"GET", "/metrics", false,
+           [this, operators](const std::shared_ptr<Exchange>& exchange) { metrics(*exchange, operators); }},
           {"GET", "/load", false, [this](const std::shared_ptr<Exchange>& exchange) {
              exchange->respond(json_response({{"server_load", num_served_.load()}}));
            }}};
@@ -360,7 +365,7 @@ std::vector<Route> Server::Impl::make_routes() {
                    return json::object{{"version", config_.version}};
                  }),
   };
-  for (Route& route : state_routes()) routes.push_back(std::move(route));
+  for (Route& route : state_routes(/*operators=*/false)) routes.push_back(std::move(route));
   if (config_.enable_page) {
     for (Route& route : page_routes()) routes.push_back(std::move(route));
   }
@@ -388,9 +393,12 @@ void Server::Impl::health(Exchange& exchange) const {
   exchange.respond(json_response({{"status", "ok"}}));
 }
 
-void Server::Impl::metrics(Exchange& exchange) const {
+void Server::Impl::metrics(Exchange& exchange, bool operators) const {
   metrics_.gauge("vllm:http_connections", "Open connections.").set(static_cast<double>(http_->num_connections()));
-  exchange.respond({200, "text/plain; version=0.0.4; charset=utf-8", {}, metrics_.text()});
+  exchange.respond({200,
+                    "text/plain; version=0.0.4; charset=utf-8",
+                    {},
+                    operators ? metrics_.text() + key_metrics_.text() : metrics_.text()});
 }
 
 void Server::Impl::model(Exchange& exchange) const {

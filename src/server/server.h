@@ -42,6 +42,9 @@ struct ServerConfig {
   std::vector<std::string> api_keys;            // each is a tenant; none here nor below: nobody is asked for one
   std::vector<double> api_key_weights;          // of their shares of the work; empty: all alike
   std::vector<ApiKey> named_api_keys;           // more of them; start() adds them to the two lists above
+  // Else a cached prefix is found by requests of its own key alone: how long an answer takes to begin, and the number
+  // of cached tokens in its usage, would tell one key what another has asked.
+  bool share_prefix_cache_across_keys = false;
   bool enable_tokenizer_info_endpoint = false;  // tells clients the chat template
   bool enable_admin_endpoints = false;          // on the clients' listener too; else they are not there
   AdminConfig admin;                            // a listener of their own
@@ -87,19 +90,24 @@ struct ServerConfig {
   size_t max_header_bytes = 64 << 10;
   size_t max_headers = 128;
   size_t max_body_bytes = 32 << 20;
-  size_t max_buffered_bytes = 512 << 20;  // bodies of all requests that wait for a worker; beyond it: 503
-  int64_t max_prompts = 1024;             // of one completion request
+  size_t max_buffered_bytes = 512 << 20;  // bodies of all requests until they are prepared; beyond it: 503
+  // What answers may become of log-probabilities and repeated prompts: the text of one (beyond it: 400), and what all
+  // that are under way may hold in memory (429).
+  size_t max_answer_bytes = size_t{1} << 30;
+  size_t max_unsent_bytes = 512 << 20;  // of answers that clients have not taken yet; beyond it: 503
+  int64_t max_prompts = 1024;           // of one completion request
   int64_t max_n = 128;
-  int64_t max_stop = 4;                         // stop strings of a request
-  size_t max_stored_responses = 1000;           // of /v1/responses; the oldest go first
-  size_t max_stored_response_bytes = 64 << 20;  // all of them together
-  std::string batch_folder;                     // of /v1/files and /v1/batches; empty: they are not there
-  int64_t max_batch_folder_bytes = int64_t{4} << 30;
-  int64_t batch_concurrency = 8;  // lines of batches that are asked at once
+  int64_t max_stop = 4;                               // stop strings of a request
+  size_t max_stored_responses = 1000;                 // of /v1/responses; the oldest go first
+  size_t max_stored_response_bytes = 64 << 20;        // all of them together
+  std::string batch_folder;                           // of /v1/files and /v1/batches; empty: they are not there
+  int64_t max_batch_folder_bytes = int64_t{4} << 30;  // of uploads and answers
+  int64_t batch_concurrency = 8;                      // lines of batches that are asked at once
   std::chrono::milliseconds header_timeout{15000};
   std::chrono::milliseconds body_timeout{60000};
   std::chrono::milliseconds idle_timeout{120000};
-  std::chrono::milliseconds write_timeout{60000};  // of a client that takes nothing
+  std::chrono::milliseconds write_timeout{60000};  // of a client that takes less than the next line's rate
+  size_t min_read_rate = 1024;                     // bytes a second of an answer that waits for its client
   std::chrono::milliseconds linger_timeout{2000};
   std::chrono::milliseconds drain_deadline{30000};  // for running answers when the server stops
   std::chrono::milliseconds drain_grace{3000};      // then, for aborted ones to be written

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "server/json_text.h"
 #include "server/utf8.h"
 
 namespace quire::server {
@@ -19,10 +20,10 @@ std::span<const TokenLogprob> alternatives(const PositionLogprobs& position, int
   return std::span(position.top).first(std::min(position.top.size(), static_cast<size_t>(count)));
 }
 
-json::array ids_array(std::span<const TokenId> ids) {
-  json::array out;
-  out.reserve(ids.size());
-  for (TokenId id : ids) out.emplace_back(id);
+std::string ids_text(std::span<const TokenId> ids) {
+  std::string out = "[";
+  append_json_list(out, ids, [&](TokenId id) { append_json(out, id); });
+  out += ']';
   return out;
 }
 
@@ -54,19 +55,63 @@ json::array TokenText::chat_logprobs(std::span<const PositionLogprobs> positions
   return content;
 }
 
-json::array TokenText::prompt_logprobs(std::span<const PositionLogprobs> positions) const {
-  const auto entry = [this](const TokenLogprob& token) {
-    return json::object{
-        {"logprob", finite_logprob(token.logprob)}, {"rank", token.rank}, {"decoded_token", spelling(token.id)}};
-  };
-  json::array out{nullptr};
-  for (const PositionLogprobs& position : positions) {
-    json::object tokens;
-    tokens.emplace(std::to_string(position.chosen.id), entry(position.chosen));
-    for (const TokenLogprob& other : position.top) tokens.emplace(std::to_string(other.id), entry(other));
-    out.emplace_back(std::move(tokens));
+void TokenText::append_chat_fields(const TokenLogprob& token, std::string& out) const {
+  out += "\"token\":";
+  append_json(out, spelling(token.id));
+  out += ",\"logprob\":";
+  append_json(out, finite_logprob(token.logprob));
+  out += ",\"bytes\":";
+  if (tokenizer_ == nullptr) {
+    out += "null";
+    return;
   }
-  return out;
+  out += '[';
+  append_json_list(out, tokenizer_->token_bytes(token.id),
+                   [&](char byte) { append_json(out, int{static_cast<unsigned char>(byte)}); });
+  out += ']';
+}
+
+void TokenText::append_chat_logprobs(std::span<const PositionLogprobs> positions, int32_t num_alternatives,
+                                     std::string& out) const {
+  out += '[';
+  append_json_list(out, positions, [&](const PositionLogprobs& position) {
+    out += '{';
+    append_chat_fields(position.chosen, out);
+    out += ",\"top_logprobs\":[";
+    append_json_list(out, alternatives(position, num_alternatives), [&](const TokenLogprob& other) {
+      out += '{';
+      append_chat_fields(other, out);
+      out += '}';
+    });
+    out += "]}";
+  });
+  out += ']';
+}
+
+void TokenText::append_prompt_logprobs(std::span<const PositionLogprobs> positions, std::string& out) const {
+  const auto entry = [&](const TokenLogprob& token) {
+    out += '"';
+    append_json(out, token.id);
+    out += "\":{\"logprob\":";
+    append_json(out, finite_logprob(token.logprob));
+    out += ",\"rank\":";
+    append_json(out, token.rank);
+    out += ",\"decoded_token\":";
+    append_json(out, spelling(token.id));
+    out += '}';
+  };
+  out += "[null";
+  for (const PositionLogprobs& position : positions) {
+    out += ",{";
+    entry(position.chosen);
+    for (const TokenLogprob& other : position.top) {
+      if (other.id == position.chosen.id) continue;  // a name is there once
+      out += ',';
+      entry(other);
+    }
+    out += '}';
+  }
+  out += ']';
 }
 
 }  // namespace quire::server

@@ -21,11 +21,15 @@ class TokenText {
   std::string spelling(TokenId id) const;
   // {token, logprob, bytes, top_logprobs: [...]} a position, with so many alternatives; -1: all that came.
   boost::json::array chat_logprobs(std::span<const PositionLogprobs> positions, int32_t num_alternatives) const;
-  // [null, {"id": {logprob, rank, decoded_token}}, ...], one a prompt token.
-  boost::json::array prompt_logprobs(std::span<const PositionLogprobs> positions) const;
+  // The same, as text.
+  void append_chat_logprobs(std::span<const PositionLogprobs> positions, int32_t num_alternatives,
+                            std::string& out) const;
+  // [null, {"id": {logprob, rank, decoded_token}}, ...], one a prompt token; as text, for there may be many of them.
+  void append_prompt_logprobs(std::span<const PositionLogprobs> positions, std::string& out) const;
 
  private:
   boost::json::object chat_entry(const TokenLogprob& token) const;
+  void append_chat_fields(const TokenLogprob& token, std::string& out) const;
 
   const text::Tokenizer* tokenizer_;
   bool by_id_;
@@ -35,6 +39,6 @@ class TokenText {
 double finite_logprob(float logprob);
 // What was asked for of the alternatives that came.
 std::span<const TokenLogprob> alternatives(const PositionLogprobs& position, int32_t count);
-boost::json::array ids_array(std::span<const TokenId> ids);
+std::string ids_text(std::span<const TokenId> ids);  // "[1,2]"
 
 }  // namespace quire::server

@@ -1,6 +1,7 @@
 // The pool: what is compiled once, what is kept, and what takes too long.
 #include "grammar/compiler.h"
 
+#include <atomic>
 #include <condition_variable>
 #include <future>
 #include <mutex>
@@ -125,6 +126,58 @@ TEST(Compiler, WhoWaitsForTheSameFormGetsTheSame) {
   gate.open();
   EXPECT_EQ(*one->get_future().get(), *other->get_future().get());
   EXPECT_EQ(gate.count(), 1);
+}
+
+TEST(Compiler, TenantsTakeTurnsAndOnesFloodLeavesRoom) {
+  Gate gate;
+  CompilerOptions options = gate.options();
+  options.max_waiting = 16;
+  const auto compiler = compiler_with(options);
+  std::mutex mutex;
+  std::vector<std::string> order;  // of answers
+  int refused = 0;
+  const auto ask = [&](int32_t tenant, const std::string& form) {
+    compiler->compile(choice(form), tenant, [&, form](const Result<Constraint>& result) {
+      const std::lock_guard lock(mutex);
+      if (result.ok()) {
+        order.push_back(form);
+      } else {
+        ++refused;
+      }
+    });
+  };
+  ask(0, "slow");
+  gate.wait_for_count(1);
+  for (int i = 0; i < 20; ++i) ask(0, "flood " + std::to_string(i));
+  EXPECT_EQ(refused, 13) << "one tenant may have half";
+  ask(1, "other");
+  ask(2, "flood 6");  // which another waits for already: it comes when either has its turn
+  gate.open();
+  const auto count = [&] {
+    const std::lock_guard lock(mutex);
+    return order.size();
+  };
+  while (count() < 10) std::this_thread::yield();
+  EXPECT_THAT(std::vector(order.begin(), order.begin() + 5),
+              ::testing::ElementsAre("slow", "other", "flood 6", "flood 6", "flood 0"));
+}
+
+TEST(Compiler, WhoWaitsForTheSameFormIsBoundedToo) {
+  Gate gate;
+  CompilerOptions options = gate.options();
+  options.max_waiting = 8;
+  const auto compiler = compiler_with(options);
+  std::atomic<int> refused{0};
+  std::atomic<int> answered{0};
+  for (int i = 0; i < 100; ++i) {
+    compiler->compile(choice("slow"), [&](const Result<Constraint>& result) {
+      ++(result.status().code() == StatusCode::kResourceExhausted ? refused : answered);
+    });
+  }
+  EXPECT_GE(refused, 92);
+  gate.open();
+  while (refused + answered < 100) std::this_thread::yield();
+  EXPECT_GE(answered, 4);
 }
 
 TEST(Compiler, AFormThatTakesTooLongIsGivenUpAndOthersGoOn) {

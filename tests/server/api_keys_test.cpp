@@ -92,7 +92,8 @@ TEST(TokenQuota, APromptOfMoreThanAMinutesWorthNeedsAFullBucket) {
 }
 
 TEST_F(ServerTest, AKeyBeyondItsQuotaIsToldWhenToComeBackAndOthersGoOn) {
-  start({.named_api_keys = {{.name = "small", .key = "s", .tokens_per_minute = 20}, {.name = "free", .key = "f"}}});
+  start({.named_api_keys = {{.name = "small", .key = "s", .tokens_per_minute = 20}, {.name = "free", .key = "f"}},
+         .admin = {.port = 0}});
   const auto ask = [&](const char* key, int max_tokens) {
     return post(port(), kKeyedPath, R"({"prompt":"abcde","max_tokens":)" + std::to_string(max_tokens) + "}",
                 bearer(key));
@@ -104,7 +105,7 @@ TEST_F(ServerTest, AKeyBeyondItsQuotaIsToldWhenToComeBackAndOthersGoOn) {
   EXPECT_EQ(refused.json().at("error").at("type"), "RateLimitError");
   EXPECT_THAT(std::stoi(refused.headers.at("retry-after")), testing::AllOf(testing::Gt(60), testing::Le(721)));
   EXPECT_EQ(ask("f", 1).status, 200);
-  const std::string metrics = get(port(), "/metrics", bearer("f")).body;
+  const std::string metrics = get(server_->admin_port(), "/metrics").body;
   EXPECT_THAT(metrics, HasSubstr("vllm:admission_rejections_total{model_name=\"alphabet\",reason=\"quota\"} 1"));
   EXPECT_THAT(metrics, HasSubstr("quire:api_key_prompt_tokens_total{api_key=\"small\"} 5"));
   EXPECT_THAT(metrics, HasSubstr("quire:api_key_generation_tokens_total{api_key=\"small\"} 250"));

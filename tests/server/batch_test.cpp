@@ -233,6 +233,59 @@ TEST_F(BatchTest, FilesAndBatchesOfOneKeyDoNotExistForAnother) {
   EXPECT_EQ(get(port(), path, one).status, 200);
 }
 
+TEST_F(BatchTest, OneKeysFilesLeaveRoomForAnothers) {
+  ServerConfig config;
+  config.api_keys = {"one", "two"};
+  config.max_batch_folder_bytes = 4000;
+  start_with_folder(config);
+  const std::string one = "Authorization: Bearer one\r\n";
+  const std::string two = "Authorization: Bearer two\r\n";
+  EXPECT_EQ(upload(std::string(1500, 'x'), "batch", one).status, 200);
+  const auto refused = upload(std::string(1500, 'x'), "batch", one);
+  EXPECT_EQ(refused.status, 429) << "half of what is left is another's";
+  EXPECT_THAT(refused.body, HasSubstr("--max-batch-folder-bytes"));
+  EXPECT_EQ(upload(std::string(1000, 'x'), "batch", two).status, 200);
+}
+
+TEST_F(BatchTest, AnswersCountAndABatchWhoseAnswersHaveNoRoomFails) {
+  ServerConfig config;
+  config.max_batch_folder_bytes = 6000;
+  start_with_folder(config);
+  std::string content;
+  for (int i = 0; i < 30; ++i) content += line("line-" + std::to_string(i), "abc");
+  const json::value batch = ended(begin(content));
+  EXPECT_EQ(batch.at("status"), "failed") << json::serialize(batch);
+  EXPECT_THAT(json::serialize(batch.at("errors")), HasSubstr("--max-batch-folder-bytes"));
+  int64_t bytes = 0;
+  const json::value listed = get(port(), "/v1/files").json();
+  for (const json::value& file : listed.at("data").as_array()) bytes += file.at("bytes").to_number<int64_t>();
+  EXPECT_LE(bytes, 6000);
+  const auto refused = upload(std::string(3000, 'x'));
+  EXPECT_EQ(refused.status, 429) << "what was answered takes its part";
+  // And makes room again.
+  for (const json::value& file : listed.at("data").as_array()) {
+    EXPECT_EQ(request("DELETE", "/v1/files/" + text_of(file.at("id"))).status, 200);
+  }
+  EXPECT_EQ(upload(std::string(3000, 'x')).status, 200);
+}
+
+TEST_F(BatchTest, OneKeysBatchesLeavePlacesForAnothers) {
+  ServerConfig config;
+  config.api_keys = {"one", "two"};
+  start_with_folder(config);
+  executor_->blocked = true;
+  const std::string one = "Authorization: Bearer one\r\n";
+  const std::string two = "Authorization: Bearer two\r\n";
+  const std::string input = text_of(upload(line("a", "x"), "batch", one).json().at("id"));
+  int taken = 0;
+  for (int i = 0; i < 64; ++i) taken += create(input, "/v1/completions", one).status == 200 ? 1 : 0;
+  EXPECT_EQ(taken, 32);
+  const std::string other = text_of(upload(line("a", "x"), "batch", two).json().at("id"));
+  EXPECT_EQ(create(other, "/v1/completions", two).status, 200);
+  executor_->blocked = false;
+  executor_->blocked.notify_all();
+}
+
 TEST_F(BatchTest, TwoServersDoNotShareAFolder) {
   start_with_folder();
   ServerConfig config;

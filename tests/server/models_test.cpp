@@ -202,6 +202,25 @@ TEST_F(ModelsTest, SoManyRequestsMayWaitForModels) {
   EXPECT_GE(std::ranges::count(codes, 429), 1);
 }
 
+TEST_F(ModelsTest, BodiesThatWaitForAModelAreCountedUntilTheyArePrepared) {
+  start(2, {.max_buffered_bytes = 300 << 10});
+  fakes_[1]->gated = true;
+  const auto ask = [this](const std::string& model) {
+    const std::string text =
+        R"({"prompt":"abc","max_tokens":2,"model":")" + model + R"(","user":")" + std::string(200 << 10, 'u') + "\"}";
+    return std::async(std::launch::async, [this, text] { return post(server_->port(), kModelsCompletions, text); });
+  };
+  auto first = ask("b");
+  ASSERT_TRUE(eventually([&] { return loads(1) == 1; }));
+  auto second = ask("b");
+  EXPECT_EQ(second.wait_for(std::chrono::seconds(10)), std::future_status::ready) << "there is no room for two";
+  fakes_[1]->gated = false;
+  fakes_[1]->gated.notify_all();
+  EXPECT_EQ(second.get().status, 503);
+  EXPECT_EQ(first.get().status, 200);
+  EXPECT_EQ(ask("b").get().status, 200) << "and their room is given back";
+}
+
 TEST_F(ModelsTest, WhoeverWaitsWhenTheServerStopsIsTold) {
   start(2);
   fakes_[1]->gated = true;
