@@ -160,9 +160,29 @@ Status Engine::Impl::compile_form(int32_t tenant, SamplingParams& params) const 
   return {};
 }
 
-LogprobBytes Engine::Impl::most_logprob_bytes(size_t num_prompt_tokens, const SamplingParams& params) const {
-  return engine::most_logprob_bytes(params, static_cast<int64_t>(num_prompt_tokens), executor->model().vocab_size,
-                                    executor->memory().max_model_len);
+RequestCost Engine::Impl::cost_of(const SamplingParams& params, int64_t num_prompt_tokens) const {
+  return engine::cost_of(params, num_prompt_tokens,
+                         {.vocab_size = executor->model().vocab_size,
+                          .max_model_len = executor->memory().max_model_len,
+                          .max_num_batched_tokens = config.max_num_batched_tokens});
+}
+
+// What a request alone may not take, whoever else is there.
+Status Engine::Impl::check_cost(const SamplingParams& params, const RequestCost& cost) const {
+  const int64_t most = config.max_request_bytes;
+  if (cost.heap_bytes <= most) return {};
+  if (cost.logprobs.sum() > cost.heap_bytes / 2) {
+    return invalid_argument(
+               "the log-probabilities asked for may take {} MiB; this server allows {} MiB a request. Ask "
+               "for fewer alternatives or fewer tokens.",
+               cost.logprobs.sum() >> 20, most >> 20)
+        .with_param(params.prompt_logprobs ? "prompt_logprobs" : "logprobs");
+  }
+  return invalid_argument(
+             "the request may take {} MiB beside its keys and values, of lists, log-probabilities and {} copies of its "
+             "prompt; this server allows {} MiB. Ask for fewer answers at once.",
+             cost.heap_bytes >> 20, params.num_sequences(), most >> 20)
+      .with_param(params.use_beam_search ? "beam_width" : "n");
 }
 
 SamplingLimits Engine::Impl::limits() const {
@@ -186,13 +206,7 @@ Status Engine::Impl::check_prompt(std::span<const TokenId> prompt, const Samplin
         .with_param("prompt");
   }
   QUIRE_RETURN_IF_ERROR(scheduler.check_fits(static_cast<int64_t>(prompt.size()), params));
-  const int64_t bytes = most_logprob_bytes(prompt.size(), params).sum();
-  if (bytes <= config.max_logprobs_bytes) return {};
-  return invalid_argument(
-             "the log-probabilities asked for may take {} MiB; this server allows {} MiB a request. Ask "
-             "for fewer alternatives or fewer tokens.",
-             bytes >> 20, config.max_logprobs_bytes >> 20)
-      .with_param(params.prompt_logprobs ? "prompt_logprobs" : "logprobs");
+  return check_cost(params, cost_of(params, kept));
 }
 
 // All that does not depend on the prompt and that a user can get wrong.
@@ -217,10 +231,8 @@ Engine::Impl::Refusal Engine::Impl::refusal_locked(int64_t sequences, int64_t to
     return {resource_exhausted("{} prompt tokens are waiting already; try again later", num_queued_tokens),
             "queued_tokens"};
   }
-  if (const int64_t held = inbox->logprob_bytes; held > 0 && held + bytes > config.max_logprobs_bytes) {
-    return {
-        resource_exhausted("log-probabilities of requests under way take {} MiB already; try again later", held >> 20),
-        "logprobs"};
+  if (const int64_t held = inbox->held_bytes; held > 0 && held + bytes > config.max_request_bytes) {
+    return {resource_exhausted("requests under way take {} MiB already; try again later", held >> 20), "memory"};
   }
   return {};
 }
@@ -235,7 +247,7 @@ Result<std::vector<std::unique_ptr<TokenStream>>> Engine::Impl::submit(Generatio
   truncate_prompt(executor->memory().max_model_len, params, request.prompt);
   QUIRE_RETURN_IF_ERROR(check_timeout(request));
   const auto num_prompt_tokens = static_cast<int64_t>(request.prompt.size());
-  const LogprobBytes bytes = most_logprob_bytes(request.prompt.size(), params);
+  const RequestCost cost = cost_of(params, num_prompt_tokens);
   // A beam search of no tokens has no beams: each of its answers is the prompt's scores alone, as of any other request.
   const bool searches = params.use_beam_search;
   const bool beams = searches && params.max_tokens != 0;
@@ -280,8 +292,8 @@ Result<std::vector<std::unique_ptr<TokenStream>>> Engine::Impl::submit(Generatio
   std::unique_lock lock(inbox->mutex);
   Refusal refusal;
   const auto decided = [&] {
-    refusal = refusal_locked(static_cast<int64_t>(group.size()), num_prompt_tokens, bytes.sum());
-    const bool room_may_come = num_queued > 0 || num_queued_tokens > 0 || inbox->logprob_bytes > 0;
+    refusal = refusal_locked(static_cast<int64_t>(group.size()), num_prompt_tokens, cost.heap_bytes);
+    const bool room_may_come = num_queued > 0 || num_queued_tokens > 0 || inbox->held_bytes > 0;
     return refusal.bound == nullptr || !room_may_come;
   };
   if (!decided() && when_full == WhenFull::kWait && drive == Drive::kOwnThread) {
@@ -294,12 +306,13 @@ Result<std::vector<std::unique_ptr<TokenStream>>> Engine::Impl::submit(Generatio
     }
     return refusal.status;
   }
-  const int64_t each = (bytes.answers + num_streams - 1) / num_streams;
-  int64_t of_prompt = bytes.prompt;  // comes with the first
+  // The prompt's log-probabilities come with the first.
+  const int64_t each = (cost.heap_bytes - cost.logprobs.prompt + num_streams - 1) / num_streams;
+  int64_t of_prompt = cost.logprobs.prompt;
   for (Submission& one : group) {
     for (const auto& stream : one.streams) {
       const int64_t held = each + std::exchange(of_prompt, 0);
-      if (held > 0) stream->logprobs_held = std::make_shared<const LogprobCharge>(inbox, held);
+      stream->memory_held = std::make_shared<const MemoryCharge>(inbox, held);
     }
     num_queued_tokens += num_prompt_tokens;
     submissions.push_back(std::move(one));
@@ -349,6 +362,10 @@ Result<std::vector<std::unique_ptr<TokenStream>>> Engine::submit(GenerationReque
 
 Result<PreparedParams> Engine::prepare(SamplingParams params, bool shows_logprobs, int32_t tenant) const {
   return impl_->prepare(std::move(params), shows_logprobs, tenant);
+}
+
+RequestCost Engine::cost_of(const SamplingParams& params, int64_t num_prompt_tokens) const {
+  return impl_->cost_of(params, num_prompt_tokens);
 }
 
 Status Engine::check(const std::vector<TokenId>& prompt, const SamplingParams& params) const {

@@ -22,6 +22,7 @@
 #include "base/metrics.h"
 #include "base/status.h"
 #include "engine/prepare_params.h"
+#include "engine/request_cost.h"
 #include "grammar/answer_reading.h"
 #include "grammar/compiler.h"
 #include "runner/executor.h"
@@ -71,9 +72,9 @@ class TokenStream {
   void cancel();
   SequenceId id() const;
 
-  // What the last event would bring (TokenEvent::logprobs_held), for who keeps log-probabilities and takes no more
+  // What the last event would bring (TokenEvent::memory_held), for who keeps log-probabilities and takes no more
   // events.
-  std::shared_ptr<const void> take_logprobs_held();
+  std::shared_ptr<const void> take_memory_held();
 
  private:
   std::shared_ptr<State> state_;
@@ -131,6 +132,10 @@ class Engine {
   // once for any number of prompts and answers. Thread-safe. Errors: invalid_argument with param(): a parameter that is
   // out of range, contradicts another or leaves no token to choose; bad words of too many tokens.
   Result<PreparedParams> prepare(SamplingParams params, bool shows_logprobs = true, int32_t tenant = 0) const;
+  // What a request of these (valid) parameters and so many tokens of prompt, after truncation, may come to take.
+  // submit() refuses by it what is too much alone (invalid_argument) or beside the others (resource_exhausted).
+  // Thread-safe.
+  RequestCost cost_of(const SamplingParams& params, int64_t num_prompt_tokens) const;
   // What submit() checks of a prompt and parameters beforehand and at little cost: all but bad words and forms of the
   // answer. Thread-safe.
   Status check(const std::vector<TokenId>& prompt, const SamplingParams& params) const;

@@ -15,6 +15,7 @@
 
 #include "engine/engine.h"
 #include "engine/flight_recorder.h"
+#include "engine/request_cost.h"
 #include "engine/request_metrics.h"
 #include "engine/token_stream.h"
 #include "engine/trace.h"
@@ -58,7 +59,8 @@ struct Engine::Impl {
   Result<PreparedParams> prepare(SamplingParams params, bool shows_logprobs, int32_t tenant) const;
   Status check(std::span<const TokenId> prompt, const SamplingParams& params) const;
   Status check_prompt(std::span<const TokenId> prompt, const SamplingParams& params) const;
-  LogprobBytes most_logprob_bytes(size_t num_prompt_tokens, const SamplingParams& params) const;
+  RequestCost cost_of(const SamplingParams& params, int64_t num_prompt_tokens) const;
+  Status check_cost(const SamplingParams& params, const RequestCost& cost) const;
   SamplingLimits limits() const;
   void compile_form(const StructuredOutput& form, int32_t tenant, grammar::Compiler::Done done) const;
   Status compile_form(int32_t tenant, SamplingParams& params) const;
@@ -67,7 +69,7 @@ struct Engine::Impl {
     Status status;
     const char* bound = nullptr;
   };
-  Refusal refusal_locked(int64_t sequences, int64_t tokens, int64_t logprob_bytes) const;
+  Refusal refusal_locked(int64_t sequences, int64_t tokens, int64_t bytes) const;
 
   // engine_loop.cpp: the engine thread.
   void loop();

@@ -66,7 +66,7 @@ void append(OutputDelta& to, OutputDelta&& from) {
   if (from.num_cached_tokens) to.num_cached_tokens = from.num_cached_tokens;
   to.cumulative_logprob = from.cumulative_logprob;
   to.receipt = std::move(from.receipt);
-  if (from.logprobs_held) to.logprobs_held = std::move(from.logprobs_held);
+  if (from.memory_held) to.memory_held = std::move(from.memory_held);
 }
 
 OutputProcessor::OutputProcessor(const text::Tokenizer* tokenizer, const SamplingParams& params, bool keep_logprobs,
@@ -176,7 +176,7 @@ OutputDelta OutputProcessor::process_text(TokenEvent event) {
   delta.prompt_logprobs = std::move(event.prompt_logprobs);
   delta.num_cached_tokens = event.num_cached_tokens;
   delta.cumulative_logprob = event.cumulative_logprob;
-  delta.logprobs_held = std::move(event.logprobs_held);
+  delta.memory_held = std::move(event.memory_held);
   const auto finish = [&]() -> OutputDelta& {
     if (deterministic_) delta.receipt = fmt::format("{:016x}", digest_);
     return delta;
@@ -227,7 +227,7 @@ class BestOf {
         append(answers_[i], processors_[i].process(std::move(*event)));
         if (answers_[i].finish == FinishReason::kNone) continue;
         if (!engine_finished) {
-          answers_[i].logprobs_held = streams_[i]->take_logprobs_held();
+          answers_[i].memory_held = streams_[i]->take_memory_held();
           streams_[i]->cancel();
         }
         ++num_done_;
@@ -359,7 +359,7 @@ OutputDelta Completion::process(TokenEvent event) {
   const bool engine_finished = event.finish != FinishReason::kNone;
   OutputDelta delta = finish(processor_->process(std::move(event)));
   if (finished_ && !engine_finished) {  // a stop string: the engine does not know yet
-    delta.logprobs_held = stream_->take_logprobs_held();
+    delta.memory_held = stream_->take_memory_held();
     stream_->cancel();
   }
   return delta;

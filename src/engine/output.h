@@ -36,8 +36,8 @@ struct OutputDelta {
   // With the end, if params.deterministic: a hash of the answer's tokens and the bits of their log-probabilities, the
   // same wherever and beside whatever the same request ran (16 hexadecimal digits).
   std::string receipt;
-  // With the end: as TokenEvent::logprobs_held. Whoever gathers deltas drops it with their log-probabilities.
-  std::shared_ptr<const void> logprobs_held;
+  // With the end: as TokenEvent::memory_held. Whoever gathers deltas drops it with their log-probabilities.
+  std::shared_ptr<const void> memory_held;
 };
 
 void append(OutputDelta& to, OutputDelta&& from);

@@ -49,7 +49,7 @@ void TokenStream::State::put(TokenEvent event) {
 std::optional<TokenEvent> TokenStream::State::take_locked() {
   std::optional<TokenEvent> event = std::move(pending);
   pending.reset();
-  if (event && event->finish != FinishReason::kNone) event->logprobs_held = std::move(logprobs_held);
+  if (event && event->finish != FinishReason::kNone) event->memory_held = std::move(memory_held);
   return event;
 }
 
@@ -100,9 +100,9 @@ void TokenStream::cancel() {
   state_->inbox->bell.notify_one();
 }
 
-std::shared_ptr<const void> TokenStream::take_logprobs_held() {
+std::shared_ptr<const void> TokenStream::take_memory_held() {
   const std::lock_guard lock(state_->mutex);
-  return std::move(state_->logprobs_held);
+  return std::move(state_->memory_held);
 }
 
 SequenceId TokenStream::id() const {

@@ -19,24 +19,24 @@ struct Inbox {
   std::condition_variable bell;
   std::vector<SequenceId> ids;   // to cancel; guarded by mutex, like below
   std::condition_variable room;  // rung when less waits or is held than before
-  int64_t logprob_bytes = 0;     // that answers may come to hold whose consumers have not dropped them yet
+  int64_t held_bytes = 0;        // RequestCost::heap_bytes of answers that their consumers have not taken yet
 };
 
-// An answer's part of Inbox::logprob_bytes, which is given back with it. REQUIRES: whoever drops the last one does not
+// An answer's part of Inbox::held_bytes, which is given back with it. REQUIRES: whoever drops the last one does not
 // hold the inbox's mutex.
-class LogprobCharge {
+class MemoryCharge {
  public:
   // REQUIRES: inbox->mutex is held.
-  LogprobCharge(std::shared_ptr<Inbox> inbox, int64_t bytes) : inbox_(std::move(inbox)), bytes_(bytes) {
-    inbox_->logprob_bytes += bytes_;
+  MemoryCharge(std::shared_ptr<Inbox> inbox, int64_t bytes) : inbox_(std::move(inbox)), bytes_(bytes) {
+    inbox_->held_bytes += bytes_;
   }
-  ~LogprobCharge() {
+  ~MemoryCharge() {
     const std::lock_guard lock(inbox_->mutex);
-    inbox_->logprob_bytes -= bytes_;
+    inbox_->held_bytes -= bytes_;
     inbox_->room.notify_all();
   }
-  LogprobCharge(const LogprobCharge&) = delete;
-  LogprobCharge& operator=(const LogprobCharge&) = delete;
+  MemoryCharge(const MemoryCharge&) = delete;
+  MemoryCharge& operator=(const MemoryCharge&) = delete;
 
  private:
   const std::shared_ptr<Inbox> inbox_;
@@ -63,7 +63,7 @@ struct TokenStream::State {
   std::function<void()> notify;
   bool finished = false;  // the last event was put
   // The answer's charge, until the last event is taken or nobody is left who could; set before the engine knows of it.
-  std::shared_ptr<const void> logprobs_held;
+  std::shared_ptr<const void> memory_held;
 };
 
 }  // namespace quire::engine

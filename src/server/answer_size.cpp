@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "types/step_plan.h"
-
 namespace quire::server {
 
 namespace {
@@ -15,8 +13,10 @@ constexpr int64_t kIdText = 8;
 
 }  // namespace
 
-AnswerSize answer_size(const SamplingParams& params, const AnswerContext& context,
-                       std::span<const PreparedPrompt> prompts, int64_t vocab_size, int64_t max_model_len) {
+AnswerSize answer_size(const engine::Engine& engine, const SamplingParams& params, const AnswerContext& context,
+                       std::span<const PreparedPrompt> prompts) {
+  const int64_t vocab_size = engine.model().vocab_size;
+  const int64_t max_model_len = engine.max_model_len();
   const auto entries = [vocab_size](const std::optional<int32_t>& alternatives) {
     if (!alternatives) return int64_t{0};
     return 1 + (*alternatives < 0 ? vocab_size : std::min<int64_t>(*alternatives, vocab_size));
@@ -32,8 +32,7 @@ AnswerSize answer_size(const SamplingParams& params, const AnswerContext& contex
     const int64_t left = std::max<int64_t>(max_model_len - length, 0);
     const int64_t tokens = std::min<int64_t>(params.max_tokens.value_or(static_cast<int32_t>(left)), left);
     const int64_t each = tokens * entries(context.num_logprobs);
-    const int64_t values = length * entries(params.prompt_logprobs) + n * each;
-    size.held += shared + n * each * kEntryText + values * static_cast<int64_t>(sizeof(TokenLogprob));
+    size.held += shared + n * each * kEntryText + engine.cost_of(params, length).heap_bytes;
     size.text += n * (shared + each * kEntryText);
   }
   return size;

@@ -1,11 +1,12 @@
-// What an answer may become, known before it is begun: the parts of it whose size a request sets, which are its
-// log-probabilities and what it repeats of its prompts. The words themselves are few against the keys and values that
-// each of them takes, and those are bounded.
+// What an answer may become, known before it is begun: what the engine prices (Engine::cost_of()), and beside that the
+// texts whose size a request sets, which are log-probabilities and what it repeats of its prompts. The words themselves
+// are few against the keys and values that each of them takes, and those are bounded.
 #pragma once
 
 #include <cstdint>
 #include <span>
 
+#include "engine/engine.h"
 #include "server/answer.h"
 #include "types/sampling_params.h"
 
@@ -16,8 +17,8 @@ struct AnswerSize {
   int64_t text = 0;  // bytes that the client is sent: a prompt's part with each of its choices
 };
 
-// vocab_size: what -1 log-probabilities are. max_model_len: tokens of prompt and answer together.
-AnswerSize answer_size(const SamplingParams& params, const AnswerContext& context,
-                       std::span<const PreparedPrompt> prompts, int64_t vocab_size, int64_t max_model_len);
+// REQUIRES: params are valid.
+AnswerSize answer_size(const engine::Engine& engine, const SamplingParams& params, const AnswerContext& context,
+                       std::span<const PreparedPrompt> prompts);
 
 }  // namespace quire::server

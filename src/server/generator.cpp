@@ -317,13 +317,13 @@ Status Generator::admit(const HttpRequest& request, Beginning& beginning) const 
     tokens = std::min(tokens.value_or(*most), *most);
   }
   const char* field = options.params.prompt_logprobs ? "prompt_logprobs" : options.params.logprobs ? "logprobs" : "n";
-  const AnswerSize size = answer_size(options.params, beginning.context, beginning.prompts, engine_.model().vocab_size,
-                                      engine_.max_model_len());
+  const AnswerSize size = answer_size(engine_, options.params, beginning.context, beginning.prompts);
   const auto most = static_cast<int64_t>(config_.max_answer_bytes);
   if (size.text > most || size.held > most) {
     return invalid_argument(
-               "The log-probabilities and prompts in the answer may become {} MiB; this server sends at most {} MiB "
-               "(--max-answer-bytes). Ask for fewer alternatives, tokens or answers.",
+               "The request may take {} MiB, of lists, copies of prompts, log-probabilities and their text; this "
+               "server "
+               "allows {} MiB (--max-answer-bytes). Ask for fewer alternatives, tokens or answers.",
                std::max(size.text, size.held) >> 20, most >> 20)
         .with_param(field);
   }
@@ -340,8 +340,7 @@ Status Generator::admit(const HttpRequest& request, Beginning& beginning) const 
   if (!beginning.memory->set(static_cast<size_t>(size.held))) {
     if (!request.in_idle_time) count_rejection(engine_, model_name(), "answer_bytes");  // else it comes again by itself
     return resource_exhausted(
-        "Log-probabilities of answers under way, of all or of this API key, take as much memory as they may; try again "
-        "later.");
+        "Requests under way, of all or of this API key, take as much memory as they may; try again later.");
   }
   return {};
 }

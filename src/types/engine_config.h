@@ -45,9 +45,11 @@ struct EngineConfig {
   int64_t max_num_queued_tokens = 0;        // prompt tokens that wait; 0: no bound
   double request_timeout = 0;               // seconds a request may take when it does not say; 0: no bound
   int32_t max_logprobs = 20;                // -1: the whole vocabulary
-  int64_t max_logprobs_bytes = 256 << 20;   // log-probabilities that unfinished requests may come to hold
-  int32_t flight_recorder_steps = 1024;     // the last steps kept for inspection; 0: none
-  std::string trace_file;                   // everything the scheduler is told, for `quire replay`; empty: none
+  // Host memory that requests may come to hold beside keys and values until their clients have taken the answers:
+  // lists, copies of prompts, log-probabilities, beams (engine/request_cost.h); of one, and of all under way.
+  int64_t max_request_bytes = 256 << 20;
+  int32_t flight_recorder_steps = 1024;  // the last steps kept for inspection; 0: none
+  std::string trace_file;                // everything the scheduler is told, for `quire replay`; empty: none
   uint64_t seed = 0;
 
   std::string device = "auto";  // "auto" (the first card, if there is one) | "cpu" | "cuda" | "cuda:N"

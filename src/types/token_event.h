@@ -43,9 +43,9 @@ struct TokenEvent {
   std::optional<int32_t> num_cached_tokens;  // with the first event: of the prompt, found in the prefix cache
   std::optional<double> cumulative_logprob;  // of a beam search: the whole answer's, with its only event
   Status error;                              // kError
-  // With the last event: the request's log-probabilities count against the engine's bound (max_logprobs_bytes) as long
+  // With the last event: the request's log-probabilities count against the engine's bound (max_request_bytes) as long
   // as somebody holds this. Whoever keeps them keeps it beside them.
-  std::shared_ptr<const void> logprobs_held;
+  std::shared_ptr<const void> memory_held;
 };
 
 }  // namespace quire

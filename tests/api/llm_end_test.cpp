@@ -143,8 +143,8 @@ TEST_P(LlmBatch, EveryBoundOnWhatWaitsIsKeptToAndNoneFailsTheCall) {
   answer({.max_num_seqs = 2, .max_num_queued_reqs = 1}, {.max_tokens = 3});
   answer({.max_num_seqs = 4, .max_num_queued_reqs = 3}, {.n = 3, .max_tokens = 3});
   answer({.max_num_seqs = 4, .max_num_queued_tokens = 4}, {.max_tokens = 3});
-  // 3 tokens of 1,001 entries: two requests' log-probabilities fit at once.
-  answer({.max_logprobs = -1, .max_logprobs_bytes = 80'000}, {.max_tokens = 3, .logprobs = -1});
+  // 3 tokens of 1,001 entries of 16 bytes, and 6 KiB: two requests' log-probabilities fit at once.
+  answer({.max_logprobs = -1, .max_request_bytes = 120'000}, {.max_tokens = 3, .logprobs = -1});
 }
 
 TEST_P(LlmBatch, WhatCanNeverBeQueuedIsRefusedAndNotWaitedFor) {

@@ -98,8 +98,8 @@ TEST_F(EngineFeatures, WaitingPromptTokensAreBounded) {
 }
 
 TEST_F(EngineFeatures, LogProbabilitiesAreCountedBeforeAdmission) {
-  start({.max_logprobs = -1, .max_logprobs_bytes = 1 << 20});
-  // 1,001 entries of 12 bytes a token.
+  start({.max_logprobs = -1, .max_request_bytes = 1 << 20});
+  // 1,001 entries of 16 bytes a token.
   const Status alone = engine_->submit({.prompt = {5}, .params = {.max_tokens = 100, .logprobs = -1}}).status();
   EXPECT_EQ(alone.code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(alone.param(), "logprobs");

@@ -133,17 +133,22 @@ TEST_F(ParamsCost, ARequestThatLeavesNoTokenToChooseIsRefusedWithASentence) {
 
 // ---- log-probabilities ----
 
+// What an answer to three tokens is priced at beside them.
+int64_t without_logprobs() {
+  return cost_of(SamplingParams(), 3, {.vocab_size = FakeExecutor::kVocabSize, .max_model_len = 1000}).heap_bytes;
+}
+
 TEST_F(ParamsCost, ALogProbabilityCountsWithAllThatItIsStoredIn) {
   const int64_t each = static_cast<int64_t>(sizeof(PositionLogprobs));
-  start({.max_logprobs_bytes = 100 * each});
-  EXPECT_TRUE(submit({.max_tokens = 100, .logprobs = 0}).ok());
-  const Status refused = submit({.max_tokens = 101, .logprobs = 0}).status();
+  start({.max_request_bytes = without_logprobs() + 400 * each});
+  EXPECT_TRUE(submit({.max_tokens = 400, .logprobs = 0}).ok());
+  const Status refused = submit({.max_tokens = 401, .logprobs = 0}).status();
   EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(refused.param(), "logprobs");
 }
 
 TEST_F(ParamsCost, LogProbabilitiesCountUntilTheirConsumerHasTakenThem) {
-  start({.max_logprobs_bytes = 100 * static_cast<int64_t>(sizeof(PositionLogprobs))});
+  start({.max_request_bytes = without_logprobs() + 100 * static_cast<int64_t>(sizeof(PositionLogprobs))});
   executor_->release();
   const SamplingParams most{.max_tokens = 80, .logprobs = 0};
   auto first = submit(most);
@@ -174,7 +179,7 @@ TEST_F(ParamsCost, LogProbabilitiesCountUntilTheirConsumerHasTakenThem) {
 }
 
 TEST_F(ParamsCost, AnAnswersLogProbabilitiesCountUntilItIsDropped) {
-  start({.max_logprobs_bytes = 200 * static_cast<int64_t>(sizeof(PositionLogprobs))});
+  start({.max_request_bytes = 3 * without_logprobs() + 200 * static_cast<int64_t>(sizeof(PositionLogprobs))});
   executor_->release();
   // Of three answers the best is returned, when all are there.
   const GenerationRequest ranked{.prompt = {5, 6}, .params = {.best_of = 3, .max_tokens = 50}};

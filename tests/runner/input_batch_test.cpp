@@ -13,7 +13,7 @@ TEST(InputBatch, ABlockThatTheCacheDoesNotHaveIsFoundOnceForAllLayers) {
   std::unordered_map<SequenceId, SequenceState> states;
   const std::vector<TokenId> tokens(20, 5);
   const auto params = std::make_shared<const SamplingParams>();
-  states.emplace(1, SequenceState{.tokens = tokens,
+  states.emplace(1, SequenceState{.tokens = sampling::TokenHistory(tokens),
                                   .num_prompt_tokens = 20,
                                   .params = params,
                                   .sampler = sampling::SequenceSampler(params, tokens, 0, 100, {})});

@@ -14,6 +14,9 @@ struct Allocations {
 // Of the calling thread, since it began; what was freed counts too.
 Allocations allocations();
 
+// What all threads hold now, as the allocator rounds it.
+int64_t live_bytes();
+
 // Of `work`, on this thread.
 template <typename Work>
 Allocations allocations_of(const Work& work) {
