@@ -12,7 +12,7 @@ TokenCounts::TokenCounts(std::span<const TokenId> prompt) {
   ids.erase(repeated.begin(), repeated.end());
   std::vector<Count> counts;
   counts.reserve(ids.size());
-  for (const TokenId id : ids) counts.push_back({id, /*in_prompt=*/true, 0});
+  for (const TokenId id : ids) counts.push_back({id, 0});
   if (!counts.empty()) counted_ = std::make_shared<const std::vector<Count>>(std::move(counts));
 }
 
@@ -22,7 +22,7 @@ void TokenCounts::add(TokenId token) {
     ++place->output_count;
     return;
   }
-  recent_.insert(place, {token, /*in_prompt=*/false, 1});
+  recent_.insert(place, {token, 1});
   if (recent_.size() < kMostRecent) return;
   std::vector<Count> counts;
   counts.reserve(shared().size() + recent_.size());

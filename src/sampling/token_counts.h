@@ -16,8 +16,7 @@ class TokenCounts {
  public:
   struct Count {
     TokenId id = kNoToken;
-    bool in_prompt = false;
-    int32_t output_count = 0;
+    int32_t output_count = 0;  // 0: in the prompt alone
   };
 
   TokenCounts() = default;
@@ -35,7 +34,7 @@ class TokenCounts {
     for (const Count& count : counted) {
       for (; recent < recent_.size() && recent_[recent].id < count.id; ++recent) f(recent_[recent]);
       if (recent < recent_.size() && recent_[recent].id == count.id) {
-        f(Count{count.id, count.in_prompt, count.output_count + recent_[recent++].output_count});
+        f(Count{count.id, count.output_count + recent_[recent++].output_count});
       } else {
         f(count);
       }

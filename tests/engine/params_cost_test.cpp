@@ -97,6 +97,26 @@ TEST_F(ParamsCost, AnswersShareTheirParameters) {
   EXPECT_LE(cost_of(many).bytes, cost_of(bare).bytes + 3 * of_one) << "7,200 bytes of biases each";
 }
 
+TEST_F(ParamsCost, PromptsOfARequestShareWhatWasPreparedForIt) {
+  start();
+  SamplingParams params{.max_tokens = 4};
+  for (TokenId id = 0; id < 900; ++id) params.logit_bias.emplace_back(id, 0.5f);
+  for (int i = 0; i < 100; ++i) params.bad_words.push_back("x" + std::to_string(i) + "y");
+  params.dry_multiplier = 1.0f;
+  const auto prepared = engine_->prepare(params);
+  ASSERT_TRUE(prepared.ok()) << prepared.status().message();
+  EXPECT_GT(prepared->heap_bytes(), 900 * 8 + 100 * 4 * 4);
+  const auto cost_of_prompt = [this](const PreparedParams& shared) {
+    return allocations_of([&] {
+      EXPECT_TRUE(engine_->submit({.prompt = {5, 6, 7}, .params = {}, .prepared = shared}).ok());
+    });
+  };
+  const auto bare = engine_->prepare({.max_tokens = 4});
+  ASSERT_TRUE(bare.ok());
+  cost_of_prompt(*bare);
+  EXPECT_LE(cost_of_prompt(*prepared).bytes, cost_of_prompt(*bare).bytes + 1024);
+}
+
 TEST_F(ParamsCost, BadWordsAreBoundedByTheTokensThatTheyBecome) {
   start();
   SamplingParams params{.max_tokens = 4};

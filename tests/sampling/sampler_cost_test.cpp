@@ -1,6 +1,8 @@
 // What a sampler holds and what a copy of it costs, which a beam search makes for every beam at every step.
+#include <limits>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -39,6 +41,31 @@ TEST(SamplerCosts, ACopySharesListsAndTextWithWhatItIsACopyOf) {
   const Allocations made = allocations_of([&] { copy.emplace(sampler); });
   EXPECT_LE(made.count, 8);
   EXPECT_LE(made.bytes, 4096);
+}
+
+TEST(SamplerCosts, ManyBansAreAMaskForADeviceAndNotAnEditEach) {
+  const auto edits_of = [](TokenId num_stops) {
+    SamplingParams params{.logit_bias = {{50'001, 3.0f}, {199'999, 2.0f}}, .min_tokens = 4};
+    params.stop_token_ids = counted_up(50'000, 50'000 + num_stops);
+    const SequenceSampler sampler(std::make_shared<const SamplingParams>(params), {}, 1, kManyTokens, {2});
+    SamplingScratch scratch;
+    std::vector<ops::LogitEdit> edits;
+    std::vector<uint32_t> masks;
+    const bool masked = sampler.add_edits(0, edits, masks, scratch);
+    EXPECT_EQ(masks.size(), masked ? kManyTokens / 32 : 0u);
+    std::vector<float> logits(kManyTokens, 1.0f);
+    ops::edit_logits(logits.data(), kManyTokens, edits.data(), static_cast<int32_t>(edits.size()),
+                     masked ? masks.data() : nullptr, logits.data());
+    const auto last = static_cast<size_t>(50'000 + num_stops);
+    for (const size_t banned : {size_t{2}, size_t{50'000}, size_t{50'001}, last - 1}) {
+      EXPECT_EQ(logits[banned], -std::numeric_limits<float>::infinity()) << banned;
+    }
+    EXPECT_EQ(logits[199'999], 3.0f);
+    for (const size_t free : {size_t{1}, size_t{49'999}, last}) EXPECT_EQ(logits[free], 1.0f) << free;
+    return std::pair(edits.size(), masked);
+  };
+  EXPECT_EQ(edits_of(5), std::pair(size_t{5 + 1 + 1}, false));
+  EXPECT_EQ(edits_of(140'000), std::pair(size_t{2}, true));
 }
 
 TEST(SamplerCosts, ACopyGoesOnAsTheOneItIsACopyOf) {

@@ -123,6 +123,8 @@ std::vector<BadRequest> bad_requests() {
       {kCompletionsPath, ab(R"("stop":["a","b","c","d","e"])"), 400, "stop"},
       {kCompletionsPath, ab(R"("stop_token_ids":[-1])"), 400, "stop_token_ids"},
       {kCompletionsPath, ab(R"("stop_token_ids":[257])"), 400, "stop_token_ids"},
+      {kCompletionsPath, ab(R"("allowed_token_ids":[256],"min_tokens":1)"), 400, "allowed_token_ids"},
+      {kCompletionsPath, ab(R"("allowed_token_ids":[97],"bad_words":["a"])"), 400, "allowed_token_ids"},
       {kCompletionsPath, ab(R"("stop_token_ids":"x")"), 400, "stop_token_ids"},
       {kCompletionsPath, ab(R"("logit_bias":[1])"), 400, "logit_bias"},
       {kCompletionsPath, ab(R"("logit_bias":{"a":1})"), 400, "logit_bias"},
