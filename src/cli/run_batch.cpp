@@ -77,6 +77,13 @@ void add_run_batch_command(CLI::App& program, int& exit_code) {
       ->add_option("--max-logprobs", options->engine.max_logprobs,
                    "Most logprobs that a request may ask for; -1: the whole vocabulary")
       ->capture_default_str();
+  command
+      ->add_option("--max-answer-bytes", options->server.max_answer_bytes,
+                   "What the logprobs and repeated prompts of an answer may come to as text, and those of all that are "
+                   "under way in memory (1G, ...)")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   command->add_option("--seed", options->engine.seed, "Of requests that bring none")->capture_default_str();
   add_engine_options(*command, options->engine);
   command->callback([options, &exit_code] { exit_code = exit_code_of(run(*options)); });

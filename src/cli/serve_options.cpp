@@ -166,6 +166,12 @@ void add_keys(CLI::App& command, ServeOptions& options) {
       .add_option("--api-key-file", options.api_key_file,
                   "More keys, a line each: NAME KEY [weight=W] [tokens-per-minute=N]; lines with # are comments")
       ->group(kGroup);
+  command
+      .add_flag("--share-prefix-cache-across-keys,!--no-share-prefix-cache-across-keys",
+                server.share_prefix_cache_across_keys,
+                "A prompt that begins as another key's did is answered from the same blocks. Keys can learn from that "
+                "what others ask: for keys of one party alone")
+      ->group(kGroup);
 }
 
 void add_operators(CLI::App& command, ServeOptions& options) {
@@ -290,7 +296,7 @@ void add_serve_options(CLI::App& command, ServeOptions& options) {
       ->group(kGroup);
   command
       .add_option("--max-stored-responses", server.max_stored_responses,
-                  "Answers of /v1/responses that are kept, in memory; the oldest go first")
+                  "Answers of /v1/responses that are kept, in memory; the oldest of the key with the most go first")
       ->group(kGroup)
       ->capture_default_str();
   command
@@ -303,7 +309,8 @@ void add_serve_options(CLI::App& command, ServeOptions& options) {
                   "Where /v1/files and /v1/batches keep what is theirs; without it they are not there")
       ->group(kGroup);
   command
-      .add_option("--max-batch-folder-bytes", server.max_batch_folder_bytes, "All uploaded files together (4G, ...)")
+      .add_option("--max-batch-folder-bytes", server.max_batch_folder_bytes,
+                  "All uploaded files and answers together; each key has a share (4G, ...)")
       ->group(kGroup)
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
       ->capture_default_str();
@@ -321,6 +328,14 @@ void add_serve_options(CLI::App& command, ServeOptions& options) {
       .add_option("--max-logprobs", options.engine.max_logprobs,
                   "Most logprobs that a request may ask for; -1: the whole vocabulary")
       ->group(kGroup)
+      ->capture_default_str();
+  command
+      .add_option("--max-answer-bytes", server.max_answer_bytes,
+                  "What the logprobs and repeated prompts of an answer may come to as text, and those of all that are "
+                  "under way in memory; each key has a share (1G, ...)")
+      ->group(kGroup)
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
+      ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command.add_option("--seed", options.engine.seed, "Of requests that bring none")
       ->group(kGroup)

@@ -192,7 +192,8 @@ void Generation::send_whole() {
   writer_.reset();
   collected_ = {};
   for (PromptState& prompt : answer_.prompts) prompt.logprobs = {};
-  delivery_.memory.reset();
+  // A connection counts what it has not sent yet; of a batch's line nobody else does.
+  if (!exchange_->request().in_idle_time) delivery_.memory.reset();
   exchange_->respond(std::move(response));
 }
 

@@ -335,9 +335,11 @@ Status Generator::admit(const HttpRequest& request, Beginning& beginning) const 
       return resource_exhausted("Requests of this API key fill its share of the queue; try again later.");
     }
   }
-  if (size.held == 0) return {};
+  // A batch's line is put together whole, a prompt's part with each of its choices.
+  const int64_t held = request.in_idle_time ? std::max(size.held, size.text) : size.held;
+  if (held == 0) return {};
   beginning.memory = std::make_shared<HeldBytes>(answer_bytes_->place(request.tenant));
-  if (!beginning.memory->set(static_cast<size_t>(size.held))) {
+  if (!beginning.memory->set(static_cast<size_t>(held))) {
     if (!request.in_idle_time) count_rejection(engine_, model_name(), "answer_bytes");  // else it comes again by itself
     return resource_exhausted(
         "Requests under way, of all or of this API key, take as much memory as they may; try again later.");

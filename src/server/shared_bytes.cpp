@@ -71,7 +71,12 @@ SharedBytes::Place* SharedBytes::slowest(size_t tenant, const Place& asking, Clo
 }
 
 bool SharedBytes::set(Place& place, size_t bytes) {
-  std::vector<std::function<void()>> cut;
+  struct Cut {
+    Place* place;
+    size_t bytes;
+    std::function<void()> tell;
+  };
+  std::vector<Cut> cut;
   bool taken = false;
   {
     const Clock::time_point now = Clock::now();
@@ -100,15 +105,26 @@ bool SharedBytes::set(Place& place, size_t bytes) {
       }
       Place* slow = slowest(payer, place, now);
       if (slow == nullptr) break;
+      cut.push_back({slow, slow->bytes, {}});
       total_ -= slow->bytes;
       tenants_[payer].held -= slow->bytes;
       slow->bytes = 0;
       slow->cut = true;
-      cut.push_back(std::exchange(slow->on_cut, {}));
+    }
+    for (Cut& one : cut) {
+      if (taken) {
+        one.tell = std::exchange(one.place->on_cut, {});
+        continue;
+      }
+      one.place->cut = false;  // nobody goes for nothing
+      one.place->bytes = one.bytes;
+      total_ += one.bytes;
+      tenants_[one.place->tenant].held += one.bytes;
     }
   }
-  for (const auto& on_cut : cut) on_cut();
-  return taken;
+  if (!taken) return false;
+  for (const Cut& one : cut) one.tell();
+  return true;
 }
 
 void SharedBytes::set_anyway(Place& place, size_t bytes) {

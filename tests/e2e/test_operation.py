@@ -161,7 +161,9 @@ class Keys(Folder):
         file = self.folder / "keys"
         file.write_text("# two of them\nalice sk-alice-secret weight=2\nbob sk-bob-secret tokens-per-minute=5\n")
         file.chmod(0o600)
-        with harness.Server(*BASIC, "--api-key-file", file, "--log-format", "json", model=TINY) as server:
+        operators = self.folder / "admin.sock"
+        with harness.Server(*BASIC, "--api-key-file", file, "--log-format", "json", "--admin-uds", operators,
+                            model=TINY) as server:
             def post(key):
                 return server.request("POST", "/v1/completions", BODY, {**JSON, "Authorization": f"Bearer {key}"})
             self.assertEqual(server.get("/v1/models").status, 401)
@@ -172,9 +174,12 @@ class Keys(Folder):
             self.assertEqual(refused.json["error"]["code"], "rate_limit_exceeded")
             self.assertEqual(post("sk-alice-secret").status, 200)
             def scraped():
-                return server.request("GET", "/metrics", headers={"Authorization": "Bearer sk-alice-secret"}).body.decode()
+                return ask(UnixConnection(operators), "GET", "/metrics", None)[1].decode()
             harness.wait_until(lambda: 'quire:api_key_requests_total{api_key="bob",status="429"} 1' in scraped(), scraped)
             metrics = scraped()
+            clients = server.request("GET", "/metrics", headers={"Authorization": "Bearer sk-alice-secret"}).body.decode()
+            self.assertIn("vllm:generation_tokens_total", clients)
+            self.assertNotIn("bob", clients, "one key learns nothing of others")
             self.assertRegex(metrics, r'vllm:admission_rejections_total\{[^}]*reason="quota"\} 1')
             log = server.log_with('"api_key":"bob"', '"api_key":"alice"')
             self.assertNotIn("secret", log + metrics)
