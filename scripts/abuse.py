@@ -20,7 +20,7 @@ import zlib
 
 from bench_concurrency import ROOT, processor
 
-HEAD = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+HEAD = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 PROBES = [{"prompt": [300 + 17 * i + j for j in range(6 + i)], "max_tokens": 48, "temperature": 0.8, "seed": i,
            "ignore_eos": True, "stream": True, "deterministic": True, "return_token_ids": True} for i in range(4)]
 
@@ -89,7 +89,7 @@ def push(client, data, times):
 def slow_loris(server):
     clients = [connect(server) for _ in range(2000)]
     for client in clients:
-        client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nX-")
+        client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nX-")
     answers = {}
     open_clients = clients
     while open_clients:  # a byte a second from each
@@ -121,7 +121,7 @@ def headers(server):
 
 def large_header(server):
     client = connect(server)
-    client.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nX: ")
+    client.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: ")
     sent = push(client, b"x" * (1 << 20), 5900)
     return f"one field of 5.8 GB: ended after {sent / 1e6:.1f} MB"
 
@@ -254,8 +254,8 @@ def disguises(server):
         "a folded field": (HEAD + "X: a\r\n b\r\n" + plain).encode(),
         "no host": b"GET /health HTTP/1.1\r\n\r\n",
         "two hosts": b"GET /health HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
-        "a path of dots": b"GET /page/../../../../etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n",
-        "a coded path of dots": b"GET /page/%2e%2e/%2e%2e/etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n",
+        "a path of dots": b"GET /page/../../../../etc/passwd HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "a coded path of dots": b"GET /page/%2e%2e/%2e%2e/etc/passwd HTTP/1.1\r\nHost: localhost\r\n\r\n",
         "no protocol": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64),
     }
     said = {}

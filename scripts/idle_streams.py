@@ -29,7 +29,7 @@ def open_stream(port, number):
     client = socket.socket()
     client.settimeout(600)
     client.connect(("127.0.0.1", port))
-    client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: "
+    client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
                    + str(len(body)).encode() + b"\r\n\r\n" + body)
     return client
 

@@ -20,6 +20,12 @@
 namespace quire::bench {
 namespace {
 
+// An IPv6 address has brackets there.
+std::string host_field(const Url& url) {
+  const bool is_address = url.host.find(':') != std::string::npos;
+  return (is_address ? "[" + url.host + "]" : url.host) + ":" + url.port;
+}
+
 namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace http = boost::beast::http;
@@ -109,7 +115,7 @@ class Run {
 
   http::request<http::string_body> make_request(const std::string& body) const {
     http::request<http::string_body> request{http::verb::post, load_.server.url.path + load_.path, 11};
-    request.set(http::field::host, load_.server.url.host + ":" + load_.server.url.port);
+    request.set(http::field::host, host_field(load_.server.url));
     request.set(http::field::content_type, "application/json");
     request.set(http::field::accept, "text/event-stream");
     for (const auto& [name, value] : load_.server.headers) request.set(name, value);
@@ -244,7 +250,7 @@ Result<std::string> get(const ServerAddress& server, const std::string& path) {
   boost::system::error_code error;
   stream.connect(addresses, error);
   http::request<http::empty_body> request{http::verb::get, server.url.path + path, 11};
-  request.set(http::field::host, server.url.host + ":" + server.url.port);
+  request.set(http::field::host, host_field(server.url));
   request.set(http::field::connection, "close");
   for (const auto& [name, value] : server.headers) request.set(name, value);
   beast::flat_buffer buffer;

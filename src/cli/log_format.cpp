@@ -21,6 +21,42 @@
 namespace quire::cli {
 namespace {
 
+// Control characters would make lines, or move the cursor and colour the terminal, of whoever reads the log; some come
+// from clients.
+std::string escaped(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    // U+0080 to U+009F, in UTF-8 or alone, are control characters too.
+    const bool two_bytes =
+        byte == 0xC2 && i + 1 < text.size() && (static_cast<unsigned char>(text[i + 1]) & 0xE0) == 0x80;
+    if (byte == '\n') {
+      out += "\\n";
+    } else if (byte == '\r') {
+      out += "\\r";
+    } else if (byte == '\t') {
+      out += "\\t";
+    } else if (two_bytes) {
+      fmt::format_to(std::back_inserter(out), "\\x{:02x}", static_cast<unsigned char>(text[++i]));
+    } else if (byte < 0x20 || byte == 0x7F) {
+      fmt::format_to(std::back_inserter(out), "\\x{:02x}", byte);
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
+// The line's message.
+class MessageFlag final : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg& line, const std::tm&, spdlog::memory_buf_t& out) override {
+    fmt::format_to(std::back_inserter(out), "{}", escaped({line.payload.data(), line.payload.size()}));
+  }
+  std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<MessageFlag>(); }
+};
+
 // The line's fields as " name=value"; values with blanks in them are quoted.
 class FieldsFlag final : public spdlog::custom_flag_formatter {
  public:
@@ -28,8 +64,8 @@ class FieldsFlag final : public spdlog::custom_flag_formatter {
     const LogFields* fields = log_fields();
     if (fields == nullptr) return;
     for (const LogField& field : *fields) {
-      const bool bare = !field.value.empty() && field.value.find_first_of(" \"=") == std::string::npos;
-      std::string value = field.value;
+      std::string value = escaped(field.value);
+      const bool bare = value == field.value && !value.empty() && value.find_first_of(" \"=") == std::string::npos;
       std::replace(value.begin(), value.end(), '"', '\'');  // so that no value looks like two
       fmt::format_to(std::back_inserter(out), fmt::runtime(bare ? " {}={}" : " {}=\"{}\""), field.name, value);
     }
@@ -78,7 +114,7 @@ class JsonFormatter final : public spdlog::formatter {
 void log_to_standard_error() {
   spdlog::set_default_logger(spdlog::stderr_color_mt("quire"));
   auto formatter = std::make_unique<spdlog::pattern_formatter>();
-  formatter->add_flag<FieldsFlag>('*').set_pattern("%Y-%m-%d %H:%M:%S.%e %^%l%$ %v%*");
+  formatter->add_flag<MessageFlag>('Q').add_flag<FieldsFlag>('*').set_pattern("%Y-%m-%d %H:%M:%S.%e %^%l%$ %Q%*");
   spdlog::set_formatter(std::move(formatter));
 }
 

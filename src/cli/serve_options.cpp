@@ -99,6 +99,10 @@ void add_listening(CLI::App& command, ServeOptions& options) {
   const auto list = [&](const char* name, std::vector<std::string>& value, const char* help) {
     return command.add_option(name, value, help)->group(kGroup)->allow_extra_args(false);
   };
+  list("--allowed-hosts", options.allowed_hosts,
+       "Names under which requests may come, without a port: [\"chat.example\"], or one name a flag; \"*\": any. "
+       "Nothing: "
+       "on a loopback address its names alone, else any");
   auto* origins = list("--allowed-origins", options.allowed_origins,
                        "Whose pages a browser lets talk to this server (CORS): [\"https://chat.example\"], or one "
                        "origin a flag; \"*\": all. Nothing: none");
@@ -140,6 +144,12 @@ void add_api(CLI::App& command, ServeOptions& options) {
       ->group(kGroup);
   command.add_flag("!--disable-fastapi-docs,--no-disable-fastapi-docs", server.enable_openapi, "No /openapi.json")
       ->group(kGroup);
+  command
+      .add_option("--preparation-timeout", options.preparation_timeout_seconds,
+                  "Seconds of a processor that a request may take before the engine has it: its template, its tokens")
+      ->group(kGroup)
+      ->check(CLI::Range(0.001, 1e6))
+      ->capture_default_str();
   command.add_option("--h11-max-header-count", server.max_headers, "Most fields of a request's header")
       ->group(kGroup)
       ->check(CLI::PositiveNumber)
@@ -374,9 +384,11 @@ Status complete_serve_options(ServeOptions& options) {
   QUIRE_RETURN_IF_ERROR(read_generation_config(options.generation_config, server));
   QUIRE_RETURN_IF_ERROR(read_mode("--uds-mode", options.uds_mode, server.uds_mode));
   QUIRE_RETURN_IF_ERROR(read_mode("--admin-uds-mode", options.admin_uds_mode, server.admin.uds_mode));
+  QUIRE_RETURN_IF_ERROR(read_list("--allowed-hosts", options.allowed_hosts, server.allowed_hosts));
   QUIRE_RETURN_IF_ERROR(read_list("--allowed-origins", options.allowed_origins, server.cors.origins));
   QUIRE_RETURN_IF_ERROR(read_list("--allowed-methods", options.allowed_methods, server.cors.methods));
   QUIRE_RETURN_IF_ERROR(read_list("--allowed-headers", options.allowed_headers, server.cors.headers));
+  server.max_preparation_time = std::chrono::milliseconds(std::llround(options.preparation_timeout_seconds * 1000));
   server.health_timeout = std::chrono::milliseconds(std::llround(options.health_timeout_seconds * 1000));
   server.drain_deadline = std::chrono::seconds(options.shutdown_timeout_seconds);
   return {};

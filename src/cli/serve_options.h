@@ -29,7 +29,8 @@ struct ServeOptions {
   std::string uds_mode = "0600";
   std::string admin_uds_mode = "0600";
   // Each a JSON list, or names separated by commas.
-  std::vector<std::string> allowed_origins, allowed_methods, allowed_headers;
+  std::vector<std::string> allowed_hosts, allowed_origins, allowed_methods, allowed_headers;
+  double preparation_timeout_seconds = 10;
   double health_timeout_seconds = 60;
   double sleep_idle_seconds = -1;
   int64_t shutdown_timeout_seconds = 30;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <sstream>
 #include <utility>
 
 #include "base/log.h"
@@ -33,7 +34,8 @@ Result<std::shared_ptr<engine::Engine>> load(const EngineConfig& config, const s
   const auto start = std::chrono::steady_clock::now();
   QUIRE_ASSIGN_OR_RETURN(auto executor, make_executor(config));
   log_info("{}: {}, {} on {}", root, executor->model().architecture, executor->model().dtype, executor->description());
-  log_info("memory:\n{}", executor->memory().to_string());
+  std::istringstream memory(executor->memory().to_string());
+  for (std::string line; std::getline(memory, line);) log_info("memory: {}", line);
   if (turns != nullptr) executor = runner::make_turn_taking_executor(std::move(executor), turns);
   QUIRE_ASSIGN_OR_RETURN(std::shared_ptr<engine::Engine> engine,
                          engine::Engine::create(config, std::move(executor), &metrics));

@@ -1,10 +1,10 @@
 #include "engine/chat.h"
 
 #include <algorithm>
-#include <cctype>
 #include <optional>
 
 #include "engine/tool_prompt.h"
+#include "text/jinja_text.h"
 
 namespace quire::engine {
 namespace {
@@ -66,22 +66,34 @@ Result<json::object> checked_message(const json::value& value) {
   return out;
 }
 
-// Cuts the rendered prompt behind the last message's text, so that the model goes on with it.
-Status leave_open(const json::object& last, std::vector<text::TextPiece>& pieces) {
-  const json::value* content = last.if_contains("content");
+// Stands behind the text of a message that is to be continued while the template is rendered, as in transformers. Its
+// last space tells whether the template takes spaces off.
+constexpr std::string_view kOpenEnd = "QUIRE_CONTINUES_HERE ";
+
+Status mark_open_end(json::object& last) {
+  json::value* content = last.if_contains("content");
   if (content == nullptr || !content->is_string()) {
     return invalid_argument("continue_final_message needs a last message with text").with_param("messages");
   }
-  std::string_view wanted = content->get_string();
-  while (!wanted.empty() && std::isspace(static_cast<unsigned char>(wanted.back()))) wanted.remove_suffix(1);
+  content->get_string() += kOpenEnd;
+  return {};
+}
+
+// Cuts the rendered prompt at the mark, so that the model goes on with the message's `content`.
+Status leave_open(std::string_view content, std::vector<text::TextPiece>& pieces) {
   const std::string whole = text::concatenate(pieces);
-  const size_t found = whole.rfind(wanted);
-  if (found == std::string::npos) {
+  const std::string_view mark = text::jinja::trim_spaces(kOpenEnd);
+  const size_t found = text::jinja::ReverseFinder(mark).find(whole);
+  const bool whole_content = text::jinja::Finder(text::jinja::trim_spaces(content)).find(whole, 0) != std::string::npos;
+  if (found == std::string::npos || !whole_content) {
     return invalid_argument(
                "continue_final_message: the chat template changes the last message, so that it cannot be continued")
         .with_param("continue_final_message");
   }
-  size_t keep = found + wanted.size();
+  std::string_view kept = std::string_view(whole).substr(0, found);
+  const bool keeps_spaces = std::string_view(whole).substr(found).starts_with(kOpenEnd);
+  if (!keeps_spaces) kept = text::jinja::trim_spaces_right(kept);
+  size_t keep = kept.size();
   for (text::TextPiece& piece : pieces) {
     piece.text.resize(std::min(piece.text.size(), keep));
     keep -= piece.text.size();
@@ -114,24 +126,32 @@ Result<ChatPrompt> render_chat(const Engine& engine, const json::array& messages
     if (!message.ok()) return at_message(i, message.status());
     checked.emplace_back(std::move(*message));
   }
+  json::string left_open;
+  if (options.continue_final_message) {
+    json::object& last = checked[checked.size() - 1].get_object();
+    if (const json::value* content = last.if_contains("content"); content != nullptr && content->is_string()) {
+      left_open = content->get_string();
+    }
+    QUIRE_RETURN_IF_ERROR(mark_open_end(last));
+  }
   json::object variables = options.variables;
   // Templates of the reference's world ask whether these are none, not whether they are defined.
   for (const char* name : {"tools", "documents"}) variables.emplace(name, nullptr);
-  variables["messages"] = checked;
+  variables["messages"] = std::move(checked);
   const json::object trusted = {{"add_generation_prompt", options.add_generation_prompt},
                                 {"bos_token", engine.text().bos_token},
                                 {"eos_token", engine.text().eos_token}};
-  auto pieces = (given ? *given : *engine.chat_template()).render(variables, trusted);
+  auto pieces = (given ? *given : *engine.chat_template()).render(variables, trusted, options.max_template_time);
   if (!pieces.ok()) {
     return pieces.status().with_prefix("chat template: ").with_param(given ? "chat_template" : "messages");
   }
-  if (options.continue_final_message) {
-    QUIRE_RETURN_IF_ERROR(leave_open(checked[checked.size() - 1].get_object(), *pieces));
-  }
+  if (options.continue_final_message) QUIRE_RETURN_IF_ERROR(leave_open(left_open, *pieces));
   ChatPrompt prompt;
   prompt.text = text::concatenate(*pieces);
+  if (options.check_text) QUIRE_RETURN_IF_ERROR(options.check_text(prompt.text.size()));
   // The template writes the beginning-of-sequence token itself where the model wants one.
-  prompt.ids = engine.tokenizer()->encode(*pieces, /*add_special_tokens=*/false);
+  QUIRE_ASSIGN_OR_RETURN(prompt.ids,
+                         engine.tokenizer()->encode_within(*pieces, /*add_special_tokens=*/false, options.encode));
   return prompt;
 }
 

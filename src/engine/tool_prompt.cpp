@@ -3,6 +3,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/parse_json.h"
+
 namespace quire::engine {
 namespace json = boost::json;
 
@@ -61,7 +63,7 @@ void parse_call_arguments(json::object& message) {
     json::value* arguments = function->get_object().if_contains("arguments");
     if (arguments == nullptr || !arguments->is_string()) continue;
     boost::system::error_code error;
-    json::value parsed = json::parse(arguments->get_string(), error);
+    json::value parsed = parse_json(arguments->get_string(), error);
     if (!error && parsed.is_object()) *arguments = std::move(parsed);
   }
 }

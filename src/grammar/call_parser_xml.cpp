@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "base/parse_json.h"
 #include "grammar/answer_parsers.h"
 #include "grammar/schema.h"
 #include "grammar/tool_formats.h"
@@ -233,7 +234,7 @@ class XmlCallParser final : public AnswerParser {
     const auto is = [&](const json::value& value) {
       if (value.is_string()) return value.get_string() == trimmed(text);
       boost::system::error_code error;
-      return json::parse(text, error) == value && !error;
+      return parse_json(text, error) == value && !error;
     };
     if (const json::value* value = object->if_contains("const")) return is(*value) ? value : nullptr;
     const json::value* values = object->if_contains("enum");
@@ -273,7 +274,7 @@ class XmlCallParser final : public AnswerParser {
     text = schema != nullptr && is_measured(*schema) ? within_line(text) : without_line_ends(text);
     if (schema == nullptr || !is_only_string(*schema)) {
       boost::system::error_code error;
-      const json::value value = json::parse(text, error);
+      const json::value value = parse_json(text, error);
       // "5" of a parameter that may be a string or a number is the number, as JSON reads it.
       if (!error) return json_text(value);
     }

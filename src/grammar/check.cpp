@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/parse_json.h"
 #include "text/utf8.h"
 
 namespace quire::grammar {
@@ -18,10 +19,8 @@ Status check_size(std::string_view what, size_t bytes, size_t most) {
 
 Result<json::value> parse(std::string_view what, std::string_view text, const GrammarLimits& limits) {
   QUIRE_RETURN_IF_ERROR(check_size(what, text.size(), limits.max_bytes));
-  json::parse_options options;
-  options.max_depth = static_cast<size_t>(limits.max_depth);
   boost::system::error_code error;
-  json::value value = json::parse(text, error, {}, options);
+  json::value value = parse_json(text, error, {.max_depth = static_cast<size_t>(limits.max_depth)});
   if (error)
     return invalid_argument("the {} is no JSON of at most {} levels: {}", what, limits.max_depth, error.message());
   return value;

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "base/parse_json.h"
 #include "grammar/formats.h"
 #include "text/utf8.h"
 
@@ -257,10 +258,8 @@ class SchemaValidator {
 };
 
 Result<json::value> parse_answer(std::string_view text) {
-  json::parse_options options;
-  options.max_depth = kMostAnswerLevels;
   boost::system::error_code error;
-  json::value value = json::parse(text, error, {}, options);
+  json::value value = parse_json(text, error, {.max_depth = kMostAnswerLevels});
   if (error) return data_loss("the answer is no JSON: {}", error.message());
   return value;
 }
@@ -328,10 +327,8 @@ Status Schema::read_patterns(const json::value& value) {
 }
 
 Result<std::shared_ptr<const Schema>> Schema::parse(std::string_view text, const GrammarLimits& limits) {
-  json::parse_options options;
-  options.max_depth = static_cast<size_t>(limits.max_depth);
   boost::system::error_code error;
-  json::value root = json::parse(text, error, {}, options);
+  json::value root = parse_json(text, error, {.max_depth = static_cast<size_t>(limits.max_depth)});
   if (error) {
     return invalid_argument("the schema is no JSON of at most {} levels: {}", limits.max_depth, error.message());
   }

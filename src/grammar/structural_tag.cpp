@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <boost/json.hpp>
 
+#include "base/parse_json.h"
 #include "grammar/regex.h"
 #include "grammar/schema.h"
 #include "text/utf8.h"
@@ -257,19 +258,15 @@ std::optional<StructuredOutput> take_said(json::object& tag) {
 }
 
 Result<TagRules> rules_of_tag(std::string_view plain) {
-  json::parse_options options;
-  options.max_depth = 1024;
   boost::system::error_code error;
-  json::value tag = json::parse(plain, error, {}, options);
+  json::value tag = parse_json(plain, error, {.max_depth = 1024});
   if (error) return invalid_argument("the structural tag is no JSON: {}", error.message());
   return TagReader().run(std::move(tag));
 }
 
 Result<std::string> plain_structural_tag(std::string_view text, const TagOptions& asked, const GrammarLimits& limits) {
-  json::parse_options options;
-  options.max_depth = static_cast<size_t>(limits.max_depth);
   boost::system::error_code error;
-  const json::value tag = json::parse(text, error, {}, options);
+  const json::value tag = parse_json(text, error, {.max_depth = static_cast<size_t>(limits.max_depth)});
   if (error) return invalid_argument("the structural tag is no JSON: {}", error.message());
   QUIRE_ASSIGN_OR_RETURN(const json::value out, TagTranslation(asked, limits).translate(tag));
   return json::serialize(out);

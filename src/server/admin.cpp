@@ -9,6 +9,7 @@
 #include <boost/json.hpp>
 
 #include "base/log.h"
+#include "base/parse_json.h"
 #include "engine/flight_recorder.h"
 #include "server/api_error.h"
 #include "server/json_fields.h"
@@ -68,7 +69,8 @@ HttpResponse request_life(Models& models, std::string_view id) {
 // Loading goes on by itself; GET /v1/models tells how far it is.
 HttpResponse change_model(Models& models, const HttpRequest& request, bool load) {
   const auto body = parse_json_object(request.body);
-  const json::value* name = body.ok() ? body->if_contains("model") : nullptr;
+  if (!body.ok()) return error_response(to_api_error(body.status()));
+  const json::value* name = body->if_contains("model");
   if (name == nullptr || !name->is_string() || body->size() != 1) {
     return error_response({400, R"(Send {"model": NAME}.)", "model", "", 0});
   }
@@ -106,7 +108,7 @@ HttpResponse show_log_level() {
 
 HttpResponse change_log_level(const std::string& body) {
   boost::system::error_code error;
-  const json::value asked = json::parse(body, error);
+  const json::value asked = parse_json(body, error);
   const json::object* object = error ? nullptr : asked.if_object();
   const json::value* level = object != nullptr && object->size() == 1 ? object->if_contains("level") : nullptr;
   if (level == nullptr || !level->is_string() || !set_log_level(level->get_string())) {

@@ -42,8 +42,9 @@ HttpOptions http_options(const AdminConfig& config) {
 
 }  // namespace
 
-Result<std::unique_ptr<AdminServer>> AdminServer::start(const AdminConfig& config, std::vector<Route> shared,
-                                                        Models& models) {
+Result<std::unique_ptr<AdminServer>> AdminServer::start(const AdminConfig& config,
+                                                        std::vector<std::string> allowed_hosts,
+                                                        std::vector<Route> shared, Models& models) {
   if (config.port && !config.uds.empty()) {
     return invalid_argument("Operators have a port or a Unix socket, not both: --admin-port or --admin-uds.");
   }
@@ -53,7 +54,9 @@ Result<std::unique_ptr<AdminServer>> AdminServer::start(const AdminConfig& confi
         config.host);
   }
   QUIRE_ASSIGN_OR_RETURN(const std::vector<ApiKey> keys, all_api_keys(config.api_keys, {}, {}));
-  auto server = std::unique_ptr<AdminServer>(new AdminServer(make_routes(std::move(shared), models), keys));
+  SiteOptions sites{.allowed_hosts = std::move(allowed_hosts), .listens_at = config.uds.empty() ? config.host : ""};
+  auto server =
+      std::unique_ptr<AdminServer>(new AdminServer(std::move(sites), make_routes(std::move(shared), models), keys));
   auto http = HttpServer::start(http_options(config), *server);
   if (!http.ok()) return Status(http.status()).with_prefix("The listener for operators: ");
   server->http_ = std::move(*http);
@@ -65,11 +68,14 @@ AdminServer::~AdminServer() {
 }
 
 std::optional<HttpResponse> AdminServer::screen(HttpRequest& head) {
+  if (auto refused = sites_.screen_host(head)) return refused;
   // A page in an operator's browser reaches loopback too, and says whose page it is.
   if (!head.header("Origin").empty() || head.header("Sec-Fetch-Site") == "cross-site") {
     return error_response({403, "This listener answers no web pages.", "", "", 0});
   }
-  return routes_.screen(head);
+  if (auto refused = routes_.screen(head)) return refused;
+  if (head.method != "POST" && head.method != "PUT") return std::nullopt;
+  return screen_content_type(head, /*takes_form=*/false);
 }
 
 void AdminServer::answered(const HttpRequest& request, int status, double) {

@@ -16,6 +16,7 @@
 #include "base/status.h"
 #include "server/http_server.h"
 #include "server/routes.h"
+#include "server/sites.h"
 
 namespace quire::server {
 
@@ -33,11 +34,11 @@ class Models;
 
 class AdminServer final : public HttpHandler {
  public:
-  // `shared` are routes that it has in common with the clients' listener. The models, and what they refer to, outlive
-  // it. Errors: invalid_argument (a port and a socket, or another machine's address without keys), and
-  // HttpServer::start()'s.
-  static Result<std::unique_ptr<AdminServer>> start(const AdminConfig& config, std::vector<Route> shared,
-                                                    Models& models);
+  // `shared` are routes that it has in common with the clients' listener; `allowed_hosts` as SiteOptions has them. The
+  // models, and what they refer to, outlive it. Errors: invalid_argument (a port and a socket, or another machine's
+  // address without keys), and HttpServer::start()'s.
+  static Result<std::unique_ptr<AdminServer>> start(const AdminConfig& config, std::vector<std::string> allowed_hosts,
+                                                    std::vector<Route> shared, Models& models);
   ~AdminServer() override;
 
   uint16_t port() const { return http_->port(); }
@@ -48,8 +49,10 @@ class AdminServer final : public HttpHandler {
   void answered(const HttpRequest& request, int status, double seconds) override;
 
  private:
-  AdminServer(std::vector<Route> routes, const std::vector<ApiKey>& keys) : routes_(std::move(routes), keys) {}
+  AdminServer(SiteOptions sites, std::vector<Route> routes, const std::vector<ApiKey>& keys)
+      : sites_(std::move(sites)), routes_(std::move(routes), keys) {}
 
+  const Sites sites_;
   const Routes routes_;
   std::unique_ptr<HttpServer> http_;
 };

@@ -18,6 +18,7 @@ struct PreparedPrompt {
   std::vector<TokenId> ids;
   std::string echo;     // text to show before the answer: the prompt, or what the answer continues
   bool thinks = false;  // it ends within the model's reasoning
+  bool is_cut = false;  // far longer than the context: these are some of its tokens
 };
 
 // What was asked for of the answer, in whatever form it is written.

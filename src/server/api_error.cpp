@@ -23,6 +23,8 @@ std::string_view error_type(int http_status) {
       return "BadRequestError";
     case 401:
       return "AuthenticationError";
+    case 403:
+      return "PermissionDeniedError";
     case 404:
       return "NotFoundError";
     case 408:
@@ -55,6 +57,8 @@ std::string_view anthropic_error_type(int http_status) {
   switch (http_status) {
     case 401:
       return "authentication_error";
+    case 403:
+      return "permission_error";
     case 404:
       return "not_found_error";
     case 413:

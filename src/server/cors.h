@@ -31,9 +31,9 @@ class Cors {
   std::optional<HttpResponse> preflight(const HttpRequest& request) const;
   // What answers to this request have so that the page that sent it may read them.
   void add_headers(const HttpRequest& request, HeaderFields& fields) const;
+  bool allows(std::string_view origin) const;
 
  private:
-  bool allows(std::string_view origin) const;
   void add_origin(std::string_view origin, HeaderFields& fields) const;
 
   const CorsOptions options_;

@@ -42,7 +42,8 @@ std::optional<Marks> marks_of(const text::Tokenizer& tokenizer) {
 }  // namespace
 
 Result<std::vector<TokenId>> fill_in_the_middle(const text::Tokenizer& tokenizer, const Prompt& prefix,
-                                                std::string_view suffix, bool add_special_tokens) {
+                                                std::string_view suffix, bool add_special_tokens,
+                                                const text::EncodeLimits& limits) {
   const std::optional<Marks> marks = marks_of(tokenizer);
   if (!marks) {
     return invalid_argument(
@@ -58,15 +59,17 @@ Result<std::vector<TokenId>> fill_in_the_middle(const text::Tokenizer& tokenizer
   // Text that spells a mark is none.
   const auto untrusted = [&](std::string_view text) {
     const text::TextPiece piece{.text = std::string(text), .trusted = false};
-    return tokenizer.encode(std::span(&piece, 1), /*add_special_tokens=*/false);
+    return tokenizer.encode_within(std::span(&piece, 1), /*add_special_tokens=*/false, limits);
   };
   if (const auto* text = std::get_if<std::string>(&prefix)) {
-    append(untrusted(*text));
+    QUIRE_ASSIGN_OR_RETURN(const std::vector<TokenId> before, untrusted(*text));
+    append(before);
   } else {
     append(std::get<std::vector<TokenId>>(prefix));
   }
   ids.push_back(marks->suffix);
-  append(untrusted(suffix));
+  QUIRE_ASSIGN_OR_RETURN(const std::vector<TokenId> after, untrusted(suffix));
+  append(after);
   ids.push_back(marks->middle);
   return ids;
 }

@@ -14,8 +14,10 @@ namespace quire::server {
 
 // The prompt for what is between `prefix` and `suffix`, in the spelling that the vocabulary has: Qwen's and CodeGemma's
 // <|fim_prefix|>, StarCoder's and Granite's <fim_prefix>, CodeLlama's <PRE>, DeepSeek's <｜fim▁begin｜>.
-// Errors: invalid_argument with param() "suffix" where it has none of them.
+// `limits`: of each of the two texts. Errors: invalid_argument with param() "suffix" where it has none of them;
+// deadline_exceeded as encode_within().
 Result<std::vector<TokenId>> fill_in_the_middle(const text::Tokenizer& tokenizer, const Prompt& prefix,
-                                                std::string_view suffix, bool add_special_tokens);
+                                                std::string_view suffix, bool add_special_tokens,
+                                                const text::EncodeLimits& limits);
 
 }  // namespace quire::server

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <ctime>
 #include <iterator>
+#include <span>
 
 #include <fmt/format.h>
 
@@ -96,11 +97,7 @@ Generator::Generator(const ServerConfig& config, const ModelSource& model, Sampl
       load_(
           std::make_shared<Load>(tenants.weights(), engine.config().max_num_seqs, engine.config().max_num_queued_reqs)),
       answer_bytes_(std::make_shared<SharedBytes>(config.max_answer_bytes, config.api_key_weights)) {
-  if (const text::Tokenizer* tokenizer = engine.tokenizer()) {
-    for (TokenId id = 0; id < tokenizer->vocab_size(); ++id) {
-      max_bytes_per_token_ = std::max(max_bytes_per_token_, tokenizer->token_bytes(id).size());
-    }
-  }
+  if (engine.tokenizer() != nullptr) max_bytes_per_token_ = engine.tokenizer()->most_bytes_per_token();
 }
 
 Generator::~Generator() {
@@ -124,14 +121,14 @@ ApiError Generator::told(const Status& status) const {
 // --------------------------------------------------------------------------------------------------------------
 // prompts
 
-// No token stands for more bytes than the longest, so that a text far beyond the context need not be tokenized.
+// A text far beyond the context need not be tokenized.
 Status Generator::check_text_length(size_t bytes) const {
   const auto most = static_cast<uint64_t>(engine_.max_model_len()) * max_bytes_per_token_;
   if (max_bytes_per_token_ == 0 || bytes <= most) return {};
   return invalid_argument(
              "This model's maximum context length is {} tokens. However, your prompt has {} bytes of text, which can "
              "be no fewer than {} tokens. Please shorten the prompt.",
-             engine_.max_model_len(), bytes, bytes / max_bytes_per_token_)
+             engine_.max_model_len(), bytes, (bytes + max_bytes_per_token_ - 1) / max_bytes_per_token_)
       .with_param(kOverflowParam);
 }
 
@@ -145,17 +142,32 @@ Status Generator::check_length(const PreparedPrompt& prompt, const GenerationOpt
   }
   if (found + (score_only ? 0 : 1) <= most) return {};
   return invalid_argument(
-             "This model's maximum context length is {} tokens. However, your prompt contains {} input tokens, which "
+             "This model's maximum context length is {} tokens. However, your prompt contains {}{} input tokens, which "
              "leaves no room for the answer. Please shorten the prompt.",
-             most, found)
+             most, prompt.is_cut ? "at least " : "", found)
       .with_param(kOverflowParam);
 }
 
-Result<PreparedPrompt> Generator::render(const ChatRequest& request) const {
+// What is left of a prompt that is truncated is its end.
+text::EncodeLimits Generator::encode_limits(const SamplingParams& params, const PreparationBudget& budget) const {
+  text::EncodeLimits limits{.is_over = [&budget] { return budget.is_over(); }};
+  if (!params.truncate_prompt_tokens) limits.max_ids = static_cast<size_t>(engine_.max_model_len());
+  return limits;
+}
+
+Result<PreparedPrompt> Generator::render(const ChatRequest& request, const PreparationBudget& budget,
+                                         bool whole) const {
+  const SamplingParams& params = request.options.params;
   engine::ChatOptions chat{.add_generation_prompt = request.add_generation_prompt,
                            .continue_final_message = request.continue_final_message,
                            .chat_template = request.chat_template,
-                           .variables = request.template_variables};
+                           .variables = request.template_variables,
+                           .max_template_time = budget.left(),
+                           .encode = encode_limits(params, budget)};
+  if (whole) chat.encode.max_ids = text::EncodeLimits().max_ids;
+  if (!whole && !params.truncate_prompt_tokens) {
+    chat.check_text = [&](size_t bytes) { return check_text_length(bytes); };
+  }
   for (const auto& [name, value] : default_variables_) chat.variables.emplace(name, value);
   const std::string& text = chat.chat_template.empty() ? engine_.text().chat_template : chat.chat_template;
   const bool in_words = !request.tools.empty() && !grammar::knows_tools(text);
@@ -165,10 +177,12 @@ Result<PreparedPrompt> Generator::render(const ChatRequest& request) const {
   auto prompt = in_words && calls
                     ? engine::render_chat(engine_, engine::with_tools_in_words(request.messages, request.tools), chat)
                     : engine::render_chat(engine_, request.messages, chat);
+  QUIRE_RETURN_IF_ERROR(budget.check());
   // A template that runs into a limit does so because of what the client sent.
   if (!prompt.ok()) return as_invalid(prompt.status(), "messages");
   PreparedPrompt out{.ids = std::move(prompt->ids),
                      .thinks = grammar::ends_in_reasoning(reasoning_format_, prompt->text)};
+  out.is_cut = out.ids.size() > chat.encode.max_ids;
   if (request.options.echo) {
     const json::object& last = request.messages.back().get_object();
     const json::value* content = last.if_contains("content");
@@ -177,7 +191,17 @@ Result<PreparedPrompt> Generator::render(const ChatRequest& request) const {
   return out;
 }
 
-Result<PreparedPrompt> Generator::encode(const Prompt& prompt, const CompletionRequest& request) const {
+Result<std::vector<TokenId>> Generator::encode(const std::string& text, bool add_special_tokens,
+                                               const PreparationBudget& budget) const {
+  const text::TextPiece piece{.text = text, .trusted = true};
+  auto ids = engine_.tokenizer()->encode_within(std::span(&piece, 1), add_special_tokens,
+                                                {.is_over = [&budget] { return budget.is_over(); }});
+  QUIRE_RETURN_IF_ERROR(budget.check());
+  return ids;
+}
+
+Result<PreparedPrompt> Generator::encode(const Prompt& prompt, const CompletionRequest& request,
+                                         const PreparationBudget& budget) const {
   const text::Tokenizer* tokenizer = engine_.tokenizer();
   PreparedPrompt out;
   const auto* text = std::get_if<std::string>(&prompt);
@@ -188,10 +212,19 @@ Result<PreparedPrompt> Generator::encode(const Prompt& prompt, const CompletionR
   if (text != nullptr && !request.options.params.truncate_prompt_tokens) {
     QUIRE_RETURN_IF_ERROR(check_text_length(text->size() + request.suffix.size()));
   }
+  const text::EncodeLimits limits = encode_limits(request.options.params, budget);
+  QUIRE_RETURN_IF_ERROR(budget.check());
   if (!request.suffix.empty()) {
-    QUIRE_ASSIGN_OR_RETURN(out.ids, fill_in_the_middle(*tokenizer, prompt, request.suffix, request.add_special_tokens));
+    auto ids = fill_in_the_middle(*tokenizer, prompt, request.suffix, request.add_special_tokens, limits);
+    QUIRE_RETURN_IF_ERROR(budget.check());
+    QUIRE_ASSIGN_OR_RETURN(out.ids, std::move(ids));
+    out.is_cut = out.ids.size() > limits.max_ids;
   } else if (text != nullptr) {
-    out.ids = tokenizer->encode(*text, request.add_special_tokens);
+    const text::TextPiece piece{.text = *text, .trusted = true};
+    auto ids = tokenizer->encode_within(std::span(&piece, 1), request.add_special_tokens, limits);
+    QUIRE_RETURN_IF_ERROR(budget.check());
+    QUIRE_ASSIGN_OR_RETURN(out.ids, std::move(ids));
+    out.is_cut = out.ids.size() > limits.max_ids;
     if (request.options.echo) out.echo = *text;
   } else {
     out.ids = std::get<std::vector<TokenId>>(prompt);
@@ -456,7 +489,7 @@ Status Generator::start_chat(const std::shared_ptr<Exchange>& exchange, const Ch
                              std::string_view id_prefix, const MakeWriter& make_writer) const {
   GenerationOptions options = request.options;
   std::vector<PreparedPrompt> prompts(1);
-  QUIRE_ASSIGN_OR_RETURN(prompts.front(), render(request));
+  QUIRE_ASSIGN_OR_RETURN(prompts.front(), render(request, budget(), /*whole=*/false));
   engine::truncate_prompt(engine_.max_model_len(), options.params, prompts.front().ids);
   QUIRE_RETURN_IF_ERROR(check_length(prompts.front(), options, /*score_only=*/false));
   QUIRE_ASSIGN_OR_RETURN(auto reading, read_answer(request, prompts.front().thinks, options));
@@ -471,9 +504,10 @@ Status Generator::start_chat(const std::shared_ptr<Exchange>& exchange, const Ch
 
 Status Generator::start_completion(const std::shared_ptr<Exchange>& exchange, const CompletionRequest& request,
                                    std::string_view id_prefix, const MakeWriter& make_writer) const {
+  const PreparationBudget most = budget();
   std::vector<PreparedPrompt> prompts;
   for (const Prompt& prompt : request.prompts) {
-    QUIRE_ASSIGN_OR_RETURN(PreparedPrompt prepared, encode(prompt, request));
+    QUIRE_ASSIGN_OR_RETURN(PreparedPrompt prepared, encode(prompt, request, most));
     truncate(request.options, prepared);
     QUIRE_RETURN_IF_ERROR(check_length(prepared, request.options, request.score_only));
     prompts.push_back(std::move(prepared));

@@ -17,6 +17,7 @@
 #include "server/http.h"
 #include "server/load.h"
 #include "server/openai_schema.h"
+#include "server/preparation_budget.h"
 #include "server/server.h"
 #include "server/shared_bytes.h"
 #include "server/tenants.h"
@@ -45,8 +46,13 @@ class Generator {
   Status start_completion(const std::shared_ptr<Exchange>& exchange, const CompletionRequest& request,
                           std::string_view id_prefix, const MakeWriter& make_writer) const;
 
-  // A conversation as the model's prompt, with its tools; its length is not looked at.
-  Result<PreparedPrompt> render(const ChatRequest& request) const;
+  // A conversation as the model's prompt, with its tools. Unless `whole`, one that is longer than the context is an
+  // error of kOverflowParam, or cut. Errors: also invalid_argument: the budget is spent.
+  Result<PreparedPrompt> render(const ChatRequest& request, const PreparationBudget& budget, bool whole) const;
+  // A text by itself.
+  Result<std::vector<TokenId>> encode(const std::string& text, bool add_special_tokens,
+                                      const PreparationBudget& budget) const;
+  PreparationBudget budget() const { return PreparationBudget(config_.max_preparation_time); }
   // A status as its client is told it.
   ApiError told(const Status& status) const;
   // A sensible Retry-After, in seconds.
@@ -64,7 +70,9 @@ class Generator {
   Status check_text_length(size_t bytes) const;
   Status check_length(const PreparedPrompt& prompt, const GenerationOptions& options, bool score_only) const;
   Status check_size(const GenerationOptions& options, size_t num_prompts) const;
-  Result<PreparedPrompt> encode(const Prompt& prompt, const CompletionRequest& request) const;
+  Result<PreparedPrompt> encode(const Prompt& prompt, const CompletionRequest& request,
+                                const PreparationBudget& budget) const;
+  text::EncodeLimits encode_limits(const SamplingParams& params, const PreparationBudget& budget) const;
   void truncate(const GenerationOptions& options, PreparedPrompt& prompt) const;
   AnswerContext context_of(const HttpRequest& request, const GenerationOptions& options,
                            std::string_view id_prefix) const;
@@ -110,7 +118,7 @@ class Generator {
   const boost::json::object default_variables_;  // of templates
   const grammar::ToolFormat tool_format_;
   const grammar::ReasoningFormat reasoning_format_;
-  size_t max_bytes_per_token_ = 0;    // of the vocabulary; 0: unknown
+  size_t max_bytes_per_token_ = 0;    // as Tokenizer has it; 0: there is no such bound
   const std::shared_ptr<Load> load_;  // answers under way
   const std::shared_ptr<SharedBytes> answer_bytes_;
   // Forms whose requests come back here; theirs, too, for the last one to ring by.

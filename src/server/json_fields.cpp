@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/parse_json.h"
 #include "server/api_error.h"
 
 namespace quire::server {
@@ -16,21 +17,19 @@ constexpr size_t kMaxDepth = 64;
 
 Result<json::object> parse_json_object(std::string_view body) {
   if (body.empty()) return invalid_argument("The request has no body; a JSON object is expected.");
-  json::parse_options options;
-  options.max_depth = kMaxDepth;
-  json::parser parser({}, options);
   boost::system::error_code error;
+  size_t used = 0;
   try {
-    const size_t used = parser.write_some(body.data(), body.size(), error);
+    json::value value = parse_json(body, error, {.max_depth = kMaxDepth}, &used);
     if (error == json::error::too_deep) {
       return invalid_argument("The request's JSON is nested deeper than {} levels.", kMaxDepth);
     }
-    if (!error && used < body.size()) error = json::error::extra_data;
     if (error) {
-      return invalid_argument("The request's body is not valid JSON (UTF-8): {} at byte {} of {}.", error.message(),
-                              used, body.size());
+      return invalid_argument(
+          "The request's body is not valid JSON (UTF-8), or more than this server takes: {} at "
+          "byte {} of {}.",
+          error.message(), used, body.size());
     }
-    json::value value = parser.release();
     if (!value.is_object())
       return invalid_argument("The request's body must be a JSON object; found {}.", describe(value));
     return std::move(value.as_object());

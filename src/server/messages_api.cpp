@@ -24,7 +24,8 @@ Status answer_create(const ModelRequest& asked) {
 Status answer_count(const ModelRequest& asked) {
   QUIRE_ASSIGN_OR_RETURN(const ChatRequest request,
                          parse_messages_request(asked.body, /*counted=*/true, asked.generator().limits()));
-  QUIRE_ASSIGN_OR_RETURN(const PreparedPrompt prompt, asked.generator().render(request));
+  QUIRE_ASSIGN_OR_RETURN(const PreparedPrompt prompt,
+                         asked.generator().render(request, asked.generator().budget(), /*whole=*/true));
   asked.exchange->respond(
       {200, "application/json", {}, json::serialize(json::object{{"input_tokens", prompt.ids.size()}})});
   return {};

@@ -2,6 +2,8 @@
 
 #include <variant>
 
+#include "base/parse_json.h"
+
 namespace quire::server {
 namespace json = boost::json;
 
@@ -35,7 +37,7 @@ json::object tool_use_block(const grammar::ToolCallPiece& call) {
 // Arguments are an object here. What is none, because the answer was cut short, is left out.
 json::object arguments_of(const grammar::ToolCallPiece& call) {
   boost::system::error_code error;
-  json::value arguments = json::parse(call.arguments, error);
+  json::value arguments = parse_json(call.arguments, error);
   if (error || !arguments.is_object()) return {};
   return arguments.get_object();
 }

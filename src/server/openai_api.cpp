@@ -69,9 +69,9 @@ Status answer_tokenize(const ModelRequest& asked) {
   if (tokenizer == nullptr) return invalid_argument("This server runs without a tokenizer.");
   std::vector<TokenId> ids;
   if (request.prompt) {
-    ids = tokenizer->encode(*request.prompt, request.add_special_tokens);
+    QUIRE_ASSIGN_OR_RETURN(ids, generator.encode(*request.prompt, request.add_special_tokens, generator.budget()));
   } else {
-    QUIRE_ASSIGN_OR_RETURN(PreparedPrompt prompt, generator.render(request.chat));
+    QUIRE_ASSIGN_OR_RETURN(PreparedPrompt prompt, generator.render(request.chat, generator.budget(), /*whole=*/true));
     ids = std::move(prompt.ids);
   }
   json::array tokens(ids.begin(), ids.end());

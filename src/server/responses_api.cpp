@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/log.h"
+#include "base/parse_json.h"
 #include "server/api_error.h"
 #include "server/json_fields.h"
 #include "server/listing.h"
@@ -41,6 +42,15 @@ std::string with_answer(json::array conversation, const json::object& ended, con
   return json::serialize(conversation);
 }
 
+// What was stored as text.
+Result<json::value> read_back(std::string_view text) {
+  constexpr size_t kLevels = 128;  // more than a request may have, which stands in it
+  boost::system::error_code error;
+  json::value value = parse_json(text, error, {.max_depth = kLevels});
+  if (error) return internal_error("a stored response cannot be read: {}", error.message());
+  return value;
+}
+
 // Drops the oldest messages until prompt and answer fit. The template is rendered a few times: how much must go is not
 // known without its tokens.
 Status make_room(const Generator& generator, ResponsesRequest& request) {
@@ -52,14 +62,18 @@ Status make_room(const Generator& generator, ResponsesRequest& request) {
     request.chat.messages.insert(request.chat.messages.end(),
                                  all.begin() + static_cast<std::ptrdiff_t>(fixed + dropped), all.end());
   };
+  const PreparationBudget budget = generator.budget();
   const auto fits = [&]() -> Result<bool> {
-    QUIRE_ASSIGN_OR_RETURN(const PreparedPrompt prompt, generator.render(request.chat));
-    return static_cast<int64_t>(prompt.ids.size()) + answer <= generator.engine().max_model_len();
+    const auto prompt = generator.render(request.chat, budget, /*whole=*/false);
+    if (!prompt.ok() && prompt.status().param() == kOverflowParam) return false;
+    if (!prompt.ok()) return prompt.status();
+    return static_cast<int64_t>(prompt->ids.size()) + answer <= generator.engine().max_model_len();
   };
+  if (all.size() <= fixed + 1) return {};  // the last message stays: nothing could go
   QUIRE_ASSIGN_OR_RETURN(const bool enough, fits());
   if (enough) return {};
   size_t too_few = 0;
-  size_t most = all.size() - fixed - 1;  // the last message stays
+  size_t most = all.size() - fixed - 1;
   while (too_few + 1 < most) {
     const size_t middle = (too_few + most) / 2;
     keep_from(middle);
@@ -92,7 +106,8 @@ Status ResponsesApi::answer_create(const ModelRequest& asked) {
                               in_quotes(previous_id))
           .with_param("previous_response_id");
     }
-    previous = json::parse((*found)->conversation).get_array();
+    QUIRE_ASSIGN_OR_RETURN(json::value conversation, read_back((*found)->conversation));
+    previous = std::move(conversation.get_array());
   }
   QUIRE_ASSIGN_OR_RETURN(ResponsesRequest request,
                          parse_responses_request(asked.body, std::move(previous), generator.limits()));
@@ -184,8 +199,8 @@ Status ResponsesApi::answer_cancel(const std::shared_ptr<Exchange>& exchange) {
     return invalid_argument("Only a response in the background can be cancelled.").with_param("response_id");
   }
   if (stored->in_progress) {
-    json::object cancelled = json::parse(stored->body).get_object();
-    cancelled["status"] = "cancelled";
+    QUIRE_ASSIGN_OR_RETURN(json::value cancelled, read_back(stored->body));
+    cancelled.get_object()["status"] = "cancelled";
     store_->finish(stored->id, json::serialize(cancelled), "");
     if (const auto work = stored->work.lock()) work->cancel();
     QUIRE_ASSIGN_OR_RETURN(stored, store_->find(request.argument, request.tenant));
@@ -208,8 +223,9 @@ Status ResponsesApi::answer_remove(const std::shared_ptr<Exchange>& exchange) {
 Status ResponsesApi::answer_input_items(const std::shared_ptr<Exchange>& exchange) {
   const HttpRequest& request = exchange->request();
   QUIRE_ASSIGN_OR_RETURN(const auto stored, store_->find(request.argument, request.tenant));
-  json::array items = json::parse(stored->input_items).get_array();
-  QUIRE_ASSIGN_OR_RETURN(const json::object page, page_of(std::move(items), request.query, /*newest_first=*/true));
+  QUIRE_ASSIGN_OR_RETURN(json::value items, read_back(stored->input_items));
+  QUIRE_ASSIGN_OR_RETURN(const json::object page,
+                         page_of(std::move(items.get_array()), request.query, /*newest_first=*/true));
   exchange->respond({200, "application/json", {}, json::serialize(page)});
   return {};
 }

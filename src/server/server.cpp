@@ -21,6 +21,7 @@
 #include "server/openapi.h"
 #include "server/responses_api.h"
 #include "server/routes.h"
+#include "server/sites.h"
 #include "server/static_files.h"
 #include "server/tenants.h"
 #include "server/worker_pool.h"
@@ -55,18 +56,10 @@ HttpOptions http_options(const ServerConfig& config) {
 }
 
 constexpr const char* kFiles = "/v1/files";  // takes a form, not JSON
+constexpr size_t kLongBody = 64 << 10;       // bytes, from which a request may take long to be prepared
 
 HttpResponse json_response(const json::object& body) {
   return {200, "application/json", {}, json::serialize(body)};
-}
-
-// A form, an XML document or the like is refused; a client that does not say is believed.
-bool may_be_json(std::string_view content_type) {
-  std::string media(content_type.substr(0, content_type.find(';')));
-  std::transform(media.begin(), media.end(), media.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  while (!media.empty() && media.back() == ' ') media.pop_back();
-  return media.empty() || media == "application/json" || media.ends_with("+json");
 }
 
 // Version 00 of W3C's Trace Context: "00-" trace "-" span "-" flags, in lower-case hexadecimal, the first two not 0.
@@ -104,6 +97,7 @@ class Server::Impl : public HttpHandler {
   Impl(ServerConfig config, const std::vector<ApiKey>& keys, Metrics& metrics)
       : config_(std::move(config)),
         metrics_(metrics),
+        sites_({.allowed_hosts = config_.allowed_hosts, .listens_at = config_.uds.empty() ? config_.host : ""}),
         cors_(config_.cors),
         has_keys_(!keys.empty()),
         tenants_(keys, key_metrics_),
@@ -120,16 +114,16 @@ class Server::Impl : public HttpHandler {
       head.traceparent = parent;
       head.answer_headers.emplace_back("traceparent", parent);
     }
+    if (auto refused = sites_.screen_host(head)) return refused;
     cors_.add_headers(head, head.answer_headers);
     if (auto asked = cors_.preflight(head)) return asked;
+    if (!has_keys_) {
+      if (auto refused = screen_origin(head, cors_)) return refused;
+    }
     if (auto refused = routes_->screen(head)) return refused;
     if (head.method != "POST") return std::nullopt;
     if (draining_) return error_response_at(head.path, {503, "The server is shutting down.", "", "", 1});
-    if (head.path != kFiles && !may_be_json(head.header("Content-Type"))) {
-      return error_response_at(
-          head.path, {415, "The body must be JSON: send it with 'Content-Type: application/json'.", "", "", 0});
-    }
-    return std::nullopt;
+    return screen_content_type(head, /*takes_form=*/head.path == kFiles);
   }
 
   void handle(std::shared_ptr<Exchange> exchange) override { routes_->dispatch(exchange); }
@@ -168,7 +162,8 @@ class Server::Impl : public HttpHandler {
     if (!config_.admin.on()) return {};
     auto shared = state_routes(/*operators=*/true);
     for (Route& route : shared) route.open = false;
-    QUIRE_ASSIGN_OR_RETURN(admin_, AdminServer::start(config_.admin, std::move(shared), *models_));
+    QUIRE_ASSIGN_OR_RETURN(admin_,
+                           AdminServer::start(config_.admin, config_.allowed_hosts, std::move(shared), *models_));
     return {};
   }
 
@@ -210,6 +205,7 @@ class Server::Impl : public HttpHandler {
   const ServerConfig config_;
   Metrics& metrics_;
   Metrics key_metrics_;  // what names API keys: for operators alone
+  const Sites sites_;
   const Cors cors_;
   const bool has_keys_;
   Tenants tenants_;
@@ -259,8 +255,10 @@ Route Server::Impl::working(std::string method, std::string path, Answer answer)
   return {std::move(method), std::move(path), false, [this, prepare](const std::shared_ptr<Exchange>& arrived) {
             const std::shared_ptr<Exchange> exchange = counted(arrived, num_served_);
             std::shared_ptr<LoadTicket> ticket = work_->enter(exchange->request().tenant, 1);
+            const auto length =
+                exchange->request().body.size() >= kLongBody ? WorkerPool::Length::kLong : WorkerPool::Length::kShort;
             if (ticket != nullptr &&
-                workers_.post(exchange->request().tenant, [prepare, exchange, ticket] { prepare(exchange); }))
+                workers_.post(exchange->request().tenant, length, [prepare, exchange, ticket] { prepare(exchange); }))
               return;
             answer_error(*exchange,
                          resource_exhausted("The server has more requests than it can prepare; try again later."),
@@ -273,7 +271,7 @@ Route Server::Impl::unparsed(std::string method, std::string path,
                              std::function<HttpResponse(const HttpRequest&)> answer) {
   return {std::move(method), std::move(path), false,
           [this, answer = std::move(answer)](const std::shared_ptr<Exchange>& exchange) {
-            if (workers_.post(exchange->request().tenant,
+            if (workers_.post(exchange->request().tenant, WorkerPool::Length::kShort,
                               [answer, exchange] { exchange->respond(answer(exchange->request())); }))
               return;
             exchange->respond(error_response(to_api_error(
@@ -417,6 +415,7 @@ Result<std::unique_ptr<Server>> Server::start(ServerConfig config, engine::Engin
 Result<std::unique_ptr<Server>> Server::start(ServerConfig config, std::vector<ModelSource> models, Metrics& metrics) {
   if (config.worker_threads < 1) return invalid_argument("The server needs at least one worker thread.");
   QUIRE_RETURN_IF_ERROR(check(config.cors));
+  QUIRE_RETURN_IF_ERROR(check_allowed_hosts(config.allowed_hosts));
   QUIRE_ASSIGN_OR_RETURN(const std::vector<ApiKey> keys,
                          all_api_keys(config.api_keys, config.api_key_weights, config.named_api_keys));
   config.api_keys.clear();

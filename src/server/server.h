@@ -48,6 +48,7 @@ struct ServerConfig {
   bool enable_tokenizer_info_endpoint = false;  // tells clients the chat template
   bool enable_admin_endpoints = false;          // on the clients' listener too; else they are not there
   AdminConfig admin;                            // a listener of their own
+  std::vector<std::string> allowed_hosts;       // names that requests may come under: SiteOptions
   CorsOptions cors;
   // Of a proxy in front: the path under which it has this server. Requests come with it or, where the proxy takes it
   // off, without. "/llm"; empty: none.
@@ -85,7 +86,8 @@ struct ServerConfig {
 
   int io_threads = 2;
   int worker_threads = 2;
-  size_t max_queued_work = 1024;  // requests that wait for a worker; beyond it: 429
+  std::chrono::milliseconds max_preparation_time{10000};  // of a worker, for one request
+  size_t max_queued_work = 1024;                          // requests that wait for a worker; beyond it: 429
   size_t max_connections = 10000;
   size_t max_header_bytes = 64 << 10;
   size_t max_headers = 128;

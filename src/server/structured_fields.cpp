@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "base/parse_json.h"
 #include "server/api_error.h"
 
 namespace quire::server {
@@ -134,9 +135,9 @@ class FormReader {
 
   void tag_text(const std::string& field, std::string_view text) {
     boost::system::error_code error;
-    const json::value value = json::parse(text, error);
-    if (error || !value.is_object())
-      return fail(field, fmt::format("{}: the structural tag is no JSON object.", field));
+    const json::value value = parse_json(text, error);
+    if (error) return fail(field, fmt::format("{}: the structural tag is no JSON object: {}.", field, error.message()));
+    if (!value.is_object()) return fail(field, fmt::format("{}: the structural tag is no JSON object.", field));
     tag(field, value.get_object());
   }
 

@@ -1,13 +1,16 @@
-// A few threads for what takes too long on an I/O thread: parsing big bodies, templates, tokenizing. Tenants take
-// turns, so that what one of them queues delays nobody else.
+// A few threads for what takes too long on an I/O thread: parsing big bodies, templates, tokenizing. Each tenant has
+// its share of their time, and long work never has all of them, so that what one client sends delays nobody else for
+// long.
 #pragma once
 
+#include <array>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -15,27 +18,56 @@ namespace quire::server {
 
 class WorkerPool {
  public:
-  // max_queued: of all tenants together. num_tenants >= 1.
-  WorkerPool(int num_threads, size_t max_queued, size_t num_tenants);
+  // Seconds since some time, for measuring.
+  using Seconds = std::function<double()>;
+
+  // max_queued: of all tenants together. num_tenants >= 1. Without a clock: the system's.
+  WorkerPool(int num_threads, size_t max_queued, size_t num_tenants, Seconds clock = {});
   ~WorkerPool();  // stop()
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
-  // False, and `work` is not taken, when the queue is full or the pool stopped. Any thread.
+  // Work that is known to take long before it is begun, by its size.
+  enum class Length { kShort, kLong };
+
+  // False, and `work` is not taken, when the queue is full or the pool stopped. Any thread. A tenant's short work goes
+  // before its long work, each in the order of posting; among tenants the one that had the least time is next. The
+  // last free thread, where there are several, takes no long work, nor any of a tenant (of several) that keeps another
+  // thread for longer than kStuckSeconds already.
   // REQUIRES: 0 <= tenant < num_tenants.
-  bool post(int32_t tenant, std::function<void()> work);
+  bool post(int32_t tenant, Length length, std::function<void()> work);
   // Finishes what runs, drops what waits, joins. Idempotent.
   void stop();
 
- private:
-  void run();
+  static constexpr double kStuckSeconds = 0.1;
 
+ private:
+  using Queue = std::deque<std::function<void()>>;
+  struct Tenant {
+    std::array<Queue, 2> waiting;  // by Length
+    double used = 0;               // seconds of its work that is done
+    std::vector<double> begun;     // when, of its work that runs
+    bool idle() const { return begun.empty() && waiting[0].empty() && waiting[1].empty(); }
+  };
+  struct Choice {
+    Tenant* tenant;
+    Queue* queue;
+  };
+
+  void run();
+  // What a thread that is free does now; nullopt: nothing.
+  std::optional<Choice> choose_locked();
+  static double time_of(const Tenant& tenant, double now);
+
+  const int num_threads_;
   const size_t max_queued_;
+  const Seconds clock_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<std::deque<std::function<void()>>> queues_;  // by tenant
+  std::vector<Tenant> tenants_;
+  double least_used_ = 0;  // of tenants that have work: where one that comes back begins
   size_t num_queued_ = 0;
-  size_t turn_ = 0;  // the tenant to be looked at next
+  int num_running_ = 0;
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };

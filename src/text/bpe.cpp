@@ -152,6 +152,11 @@ void BpeModel::add_characters(const TokenTable& tokens, const std::vector<bool>&
 }
 
 // Byte tokens may be marked special: no text spells them, so there is nothing to protect.
+bool BpeModel::keeps_all() const {
+  const auto& bytes = options_.byte_level ? byte_tokens_ : fallback_tokens_;
+  return (options_.byte_level || options_.byte_fallback) && std::ranges::find(bytes, kNoToken) == bytes.end();
+}
+
 void BpeModel::add_fallback_tokens(const TokenTable& tokens) {
   fallback_tokens_.fill(kNoToken);
   if (!options_.byte_fallback) return;

@@ -93,6 +93,7 @@ class BpeModel final : public TokenModel {
 
   // O(n log n) time, constant stack.
   void encode(std::string_view piece, std::vector<TokenId>& out) const override;
+  bool keeps_all() const override;
 
  private:
   // Where unused tokens came from: what was last seen to become them.

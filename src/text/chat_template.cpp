@@ -1,5 +1,6 @@
 #include "text/chat_template.h"
 
+#include <algorithm>
 #include <ctime>
 
 #include "text/jinja_interpreter.h"
@@ -44,8 +45,11 @@ ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
 ChatTemplate::~ChatTemplate() = default;
 
 Result<std::vector<TextPiece>> ChatTemplate::render(const boost::json::object& variables,
-                                                    const boost::json::object& trusted) const {
-  return jinja::Interpreter(program_->syntax, program_->limits, variables, trusted, program_->clock()).render();
+                                                    const boost::json::object& trusted,
+                                                    std::chrono::milliseconds most_time) const {
+  TemplateLimits limits = program_->limits;
+  limits.max_time = std::min(limits.max_time, most_time);
+  return jinja::Interpreter(program_->syntax, limits, variables, trusted, program_->clock()).render();
 }
 
 std::string concatenate(const std::vector<TextPiece>& pieces) {

@@ -44,7 +44,9 @@ class ChatTemplate {
   // on the same name they win. Adjacent pieces differ in trust.
   // Errors: invalid_argument with the line (raise_exception: the template's own message), resource_exhausted on a
   // limit.
-  Result<std::vector<TextPiece>> render(const boost::json::object& variables, const boost::json::object& trusted) const;
+  // `most_time`: where that is less than the limits' time.
+  Result<std::vector<TextPiece>> render(const boost::json::object& variables, const boost::json::object& trusted,
+                                        std::chrono::milliseconds most_time = std::chrono::milliseconds::max()) const;
 
  private:
   struct Program;

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <random>
+
+#include "base/hashing.h"
 
 namespace quire::text::jinja {
 
@@ -43,8 +46,19 @@ StringObject::StringObject(Text text_value, bool is_markup)
     : text(std::move(text_value)), length(count_code_points(text.view())), markup(is_markup) {}
 
 namespace {
+
 constexpr size_t kLinearSearch = 8;
+
+// Names of dicts are strangers': nobody shall know beforehand which of them meet.
+size_t hash_of_text(std::string_view text) {
+  static const uint64_t secret = [] {
+    std::random_device random;
+    return static_cast<uint64_t>(random()) << 32 | random();
+  }();
+  return hash_bytes(text.data(), text.size(), secret);
 }
+
+}  // namespace
 
 const Value* DictObject::find(const Value& key) const {
   if (index_.empty()) {
@@ -67,7 +81,7 @@ const Value* DictObject::find(std::string_view key) const {
     }
     return nullptr;
   }
-  const auto [begin, end] = index_.equal_range(std::hash<std::string_view>()(key));
+  const auto [begin, end] = index_.equal_range(hash_of_text(key));
   for (auto it = begin; it != end; ++it) {
     const Value& name = entries[it->second].first;
     if (name.is_string() && name.text().view() == key) return &entries[it->second].second;
@@ -121,7 +135,7 @@ size_t hash_of(const Value& value) {
   switch (value.kind()) {
     case Kind::kString:
     case Kind::kHugeInteger:
-      return std::hash<std::string_view>()(value.text().view());
+      return hash_of_text(value.text().view());
     case Kind::kBool:
     case Kind::kInteger:
       return std::hash<double>()(static_cast<double>(value.as_integer()));

@@ -12,6 +12,7 @@ namespace {
 class LiteralPattern final : public Pattern {
  public:
   explicit LiteralPattern(std::string literal) : literal_(std::move(literal)) {}
+  size_t longest() const override { return literal_.size(); }
 
   void find(std::string_view text, std::vector<PatternSpan>& spans) const override {
     size_t done = 0;
@@ -102,6 +103,7 @@ class SplitStep final : public PreTokenizerStep {
  public:
   SplitStep(std::unique_ptr<Pattern> pattern, SplitBehavior behavior, bool invert)
       : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
+  bool drops() const override { return behavior_ == SplitBehavior::kRemoved; }
 
   void split(std::string_view piece, bool, PreTokenized& out) const override {
     std::vector<PatternSpan> spans;
@@ -152,6 +154,7 @@ class PrefixSpaceStep final : public PreTokenizerStep {
 
 class WordStep final : public PreTokenizerStep {
  public:
+  bool drops() const override { return true; }
   void split(std::string_view piece, bool, PreTokenized& out) const override {
     const CharacterTable& table = CharacterTable::get();
     enum class Kind { kSpace, kWord, kOther };
@@ -176,6 +179,10 @@ class WordStep final : public PreTokenizerStep {
 };
 
 }  // namespace
+
+bool PreTokenizer::drops() const {
+  return std::ranges::any_of(steps_, [](const auto& step) { return step->drops(); });
+}
 
 PreTokenized PreTokenizer::split(std::string_view text, bool at_start) const {
   PreTokenized current;

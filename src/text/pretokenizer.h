@@ -27,6 +27,8 @@ class PreTokenizerStep {
   // Cuts one piece and appends what becomes of it to `out.pieces`. `at_start`: the piece begins where the whole text
   // does. REQUIRES: valid UTF-8, not empty. Thread-safe.
   virtual void split(std::string_view piece, bool at_start, PreTokenized& out) const = 0;
+  // Parts of pieces are dropped.
+  virtual bool drops() const { return false; }
   // Pieces are other text than they were, but for where they begin.
   virtual bool rewrites() const { return false; }
 };
@@ -37,6 +39,7 @@ class PreTokenizer {
   // The pieces of `text`, in order, none empty. They view `text`, which must outlive them. REQUIRES: valid UTF-8.
   PreTokenized split(std::string_view text, bool at_start = true) const;
   bool empty() const { return steps_.empty(); }
+  bool drops() const;  // some of the text
 
  private:
   std::vector<std::unique_ptr<PreTokenizerStep>> steps_;  // each works on the pieces of the one before
@@ -57,6 +60,8 @@ class Pattern {
   virtual ~Pattern() = default;
   // Appends spans that cover `text` in order; a match may be empty, a gap never is. Thread-safe.
   virtual void find(std::string_view text, std::vector<PatternSpan>& spans) const = 0;
+  // Bytes of the longest match; 0: not known.
+  virtual size_t longest() const { return 0; }
 };
 
 // Regular expression in Oniguruma's syntax. A pattern of a well-known family becomes a hand-written scanner, any other

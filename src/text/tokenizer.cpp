@@ -13,4 +13,9 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::from_source(const TextSource& sour
       "one with --tokenizer, or serve token ids with --skip-tokenizer-init.");
 }
 
+Result<std::vector<TokenId>> Tokenizer::encode_within(std::span<const TextPiece> pieces, bool add_special_tokens,
+                                                      const EncodeLimits&) const {
+  return encode(pieces, add_special_tokens);
+}
+
 }  // namespace quire::text

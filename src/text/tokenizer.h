@@ -1,6 +1,8 @@
 // Text to token ids and back. Immutable after it is made, so any thread may use it at once.
 #pragma once
 
+#include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -31,6 +33,12 @@ class DecodeStream {
   virtual void finish(std::string& text) = 0;
 };
 
+// What ends an encoding early.
+struct EncodeLimits {
+  size_t max_ids = std::numeric_limits<size_t>::max();
+  std::function<bool()> is_over;  // asked now and then; empty: never
+};
+
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
@@ -55,6 +63,13 @@ class Tokenizer {
   // The same for pieces of different trust. Merges cross the boundaries of pieces (the text is one); a special token is
   // recognised only where every one of its bytes is trusted. Added tokens that are not special are found everywhere.
   virtual std::vector<TokenId> encode(std::span<const TextPiece> pieces, bool add_special_tokens) const = 0;
+
+  // The same within limits: of more ids than max_ids some that are more, not all. Errors: deadline_exceeded: is_over.
+  virtual Result<std::vector<TokenId>> encode_within(std::span<const TextPiece> pieces, bool add_special_tokens,
+                                                     const EncodeLimits& limits) const;
+  // A text has no fewer tokens than its bytes over this; 0: it may have (white space is dropped, a token stands for any
+  // unknown word, ...).
+  virtual size_t most_bytes_per_token() const { return 0; }
 
   // Text of the ids; ill-formed UTF-8 becomes U+FFFD. Ids outside the vocabulary give nothing.
   virtual std::string decode(std::span<const TokenId> ids, bool skip_special_tokens) const = 0;

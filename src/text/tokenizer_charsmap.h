@@ -16,6 +16,8 @@ class PrecompiledCharsmap {
   // Errors: invalid_argument for a size that is not the file's, a replacement that is not valid UTF-8.
   static Result<PrecompiledCharsmap> parse(std::string_view bytes);
 
+  bool empty() const { return units_.empty(); }
+
   struct Match {
     size_t length = 0;  // bytes of text; 0: no rule
     std::string_view replacement;

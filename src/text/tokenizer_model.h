@@ -14,6 +14,8 @@ class TokenModel {
   virtual ~TokenModel() = default;
   // Appends the ids of `piece`. REQUIRES: valid UTF-8, not empty. Thread-safe.
   virtual void encode(std::string_view piece, std::vector<TokenId>& out) const = 0;
+  // No character vanishes, and none becomes a token that stands for text of any length.
+  virtual bool keeps_all() const { return false; }
 };
 
 }  // namespace quire::text

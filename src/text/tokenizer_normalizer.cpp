@@ -79,6 +79,10 @@ class FormStep final : public NormalizerStep {
   void apply(std::string& text, StretchPlace&) const override {
     if (!is_ascii(text)) text = normalize(text, form_);
   }
+  // Three jamo become a syllable of as many bytes as one of them; a letter of mathematics one of ASCII.
+  size_t most_shrinking() const override {
+    return form_ == NormalizationForm::kNfkc || form_ == NormalizationForm::kNfkd ? 4 : 3;
+  }
 
  private:
   NormalizationForm form_;
@@ -117,6 +121,10 @@ class ReplaceStep final : public NormalizerStep {
     }
     text = std::move(out);
   }
+  size_t most_shrinking() const override {
+    const size_t most = pattern_->longest();
+    return most == 0 || content_.empty() ? 0 : (most + content_.size() - 1) / content_.size();
+  }
 
  private:
   std::unique_ptr<Pattern> pattern_;
@@ -154,6 +162,7 @@ class PrependStep final : public NormalizerStep {
   void apply(std::string& text, StretchPlace&) const override {
     if (!text.empty()) text.insert(0, prefix_);
   }
+  size_t most_shrinking() const override { return 1; }
 
  private:
   std::string prefix_;
@@ -207,6 +216,7 @@ class NmtStep final : public NormalizerStep {
 
 class ByteLevelStep final : public NormalizerStep {
  public:
+  size_t most_shrinking() const override { return 1; }
   void apply(std::string& text, StretchPlace&) const override {
     std::string out;
     out.reserve(2 * text.size());
@@ -316,6 +326,9 @@ class PrecompiledStep final : public NormalizerStep {
 class SentencePieceStep final : public NormalizerStep {
  public:
   explicit SentencePieceStep(SentencePieceNormalizerOptions options) : options_(std::move(options)) {}
+  size_t most_shrinking() const override {
+    return options_.remove_extra_whitespaces || !options_.charsmap.empty() ? 0 : 1;
+  }
 
   void apply(std::string& text, StretchPlace& place) const override {
     const bool prefix = options_.add_dummy_prefix && (place.at_start || !options_.prefix_only_at_start);
@@ -388,6 +401,12 @@ std::optional<NormalizationForm> normalization_form(std::string_view name) {
 
 void Normalizer::add(NormalizationForm form) {
   steps_.push_back(make_form_step(form));
+}
+
+size_t Normalizer::most_shrinking() const {
+  size_t most = 1;
+  for (const auto& step : steps_) most *= step->most_shrinking();
+  return most;
 }
 
 std::optional<std::string> Normalizer::apply(std::string_view text, StretchPlace& place) const {

@@ -30,6 +30,8 @@ class NormalizerStep {
   virtual ~NormalizerStep() = default;
   // REQUIRES: valid UTF-8, and leaves it so. Time O(n log n) at most, constant stack. Thread-safe.
   virtual void apply(std::string& text, StretchPlace& place) const = 0;
+  // A text has at most so many bytes for each byte of what becomes of it; 0: any number.
+  virtual size_t most_shrinking() const { return 0; }
 };
 
 class Normalizer {
@@ -37,6 +39,7 @@ class Normalizer {
   void add(std::unique_ptr<NormalizerStep> step) { steps_.push_back(std::move(step)); }  // applied in order
   void add(NormalizationForm form);
   bool empty() const { return steps_.empty(); }
+  size_t most_shrinking() const;  // of all steps together
   // nullopt: the text is as it was. REQUIRES: valid UTF-8.
   std::optional<std::string> apply(std::string_view text, StretchPlace& place) const;
   std::optional<std::string> apply(std::string_view text) const {

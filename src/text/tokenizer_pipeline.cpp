@@ -168,32 +168,66 @@ std::string PipelineTokenizer::bytes_of(const std::string& token, ChainProbe& pr
   return probe.between(token);
 }
 
+// Asked before each piece whether the encoding goes on.
+class PipelineTokenizer::Progress {
+ public:
+  explicit Progress(const EncodeLimits& limits) : limits_(limits) {}
+
+  bool ends(size_t num_ids, size_t piece_bytes) {
+    constexpr size_t kBytesBetweenQuestions = 4096;
+    if (num_ids > limits_.max_ids) return true;
+    unasked_ += piece_bytes;
+    if (unasked_ >= kBytesBetweenQuestions) {
+      unasked_ = 0;
+      over_ = over_ || (limits_.is_over && limits_.is_over());
+    }
+    return over_;
+  }
+  bool over() const { return over_; }
+
+ private:
+  const EncodeLimits& limits_;
+  size_t unasked_ = 0;
+  bool over_ = false;
+};
+
 std::vector<TokenId> PipelineTokenizer::encode(std::string_view text, bool add_special_tokens) const {
-  if (is_valid_utf8(text)) return encode_text(text, {{0, text.size()}}, add_special_tokens);
+  const EncodeLimits none;
+  Progress progress(none);
+  if (is_valid_utf8(text)) return encode_text(text, {{0, text.size()}}, add_special_tokens, progress);
   const JoinedText joined = replace_ill_formed(text, {{0, text.size()}});
-  return encode_text(joined.text, joined.trusted, add_special_tokens);
+  return encode_text(joined.text, joined.trusted, add_special_tokens, progress);
 }
 
 std::vector<TokenId> PipelineTokenizer::encode(std::span<const TextPiece> pieces, bool add_special_tokens) const {
+  return *encode_within(pieces, add_special_tokens, {});
+}
+
+Result<std::vector<TokenId>> PipelineTokenizer::encode_within(std::span<const TextPiece> pieces,
+                                                              bool add_special_tokens,
+                                                              const EncodeLimits& limits) const {
   size_t bytes = 0;
   for (const TextPiece& piece : pieces) bytes += piece.text.size();
   std::string text;
   text.reserve(bytes);
   for (const TextPiece& piece : pieces) text.append(piece.text);
-  const TrustedRanges ranges = ranges_of(pieces);
-  if (is_valid_utf8(text)) return encode_text(text, ranges, add_special_tokens);
-  const JoinedText joined = replace_ill_formed(text, ranges);
-  return encode_text(joined.text, joined.trusted, add_special_tokens);
+  JoinedText joined{.text = std::move(text), .trusted = ranges_of(pieces)};
+  if (!is_valid_utf8(joined.text)) joined = replace_ill_formed(joined.text, joined.trusted);
+  Progress progress(limits);
+  std::vector<TokenId> ids = encode_text(joined.text, joined.trusted, add_special_tokens, progress);
+  if (progress.over()) return Status(StatusCode::kDeadlineExceeded, "a text took too long to be tokenized");
+  return ids;
 }
 
 std::vector<TokenId> PipelineTokenizer::encode_text(std::string_view text, const TrustedRanges& trusted,
-                                                    bool add_special_tokens) const {
+                                                    bool add_special_tokens, Progress& progress) const {
   std::vector<TokenId> ids;
   if (add_special_tokens) ids = parts_.prefix;
   std::vector<AddedSpan> spans;
   verbatim_added_.split(text, 0, text.size(), trusted, spans);
   auto range = trusted.begin();  // the first that ends behind the span's beginning
   for (const AddedSpan& span : spans) {
+    if (progress.ends(ids.size(), 1)) return ids;
     while (range != trusted.end() && range->second <= span.begin) ++range;
     if (span.id != kNoToken) {
       ids.push_back(span.id);
@@ -205,9 +239,9 @@ std::vector<TokenId> PipelineTokenizer::encode_text(std::string_view text, const
       // Bytes no longer tell where they came from: the stretch is trusted when all of it was.
       const bool all_trusted = range != trusted.end() && range->first <= span.begin && span.end <= range->second;
       const TrustedRanges ranges = all_trusted ? TrustedRanges{{0, normalized->size()}} : TrustedRanges{};
-      encode_stretch(*normalized, 0, normalized->size(), ranges, place.at_start, ids);
+      encode_stretch(*normalized, 0, normalized->size(), ranges, place.at_start, progress, ids);
     } else {
-      encode_stretch(text, span.begin, span.end, trusted, span.begin == 0, ids);
+      encode_stretch(text, span.begin, span.end, trusted, span.begin == 0, progress, ids);
     }
   }
   if (add_special_tokens) ids.insert(ids.end(), parts_.suffix.begin(), parts_.suffix.end());
@@ -215,7 +249,7 @@ std::vector<TokenId> PipelineTokenizer::encode_text(std::string_view text, const
 }
 
 void PipelineTokenizer::encode_stretch(std::string_view text, size_t begin, size_t end, const TrustedRanges& trusted,
-                                       bool at_start, std::vector<TokenId>& ids) const {
+                                       bool at_start, Progress& progress, std::vector<TokenId>& ids) const {
   std::vector<AddedSpan> spans;
   normalized_added_.split(text, begin, end, trusted, spans);
   for (const AddedSpan& span : spans) {
@@ -225,8 +259,25 @@ void PipelineTokenizer::encode_stretch(std::string_view text, size_t begin, size
     }
     const PreTokenized cut =
         parts_.pre_tokenizer.split(text.substr(span.begin, span.end - span.begin), at_start && span.begin == begin);
-    for (const std::string_view piece : cut.pieces) parts_.model->encode(piece, ids);
+    for (const std::string_view piece : cut.pieces) {
+      if (progress.ends(ids.size(), piece.size())) return;
+      parts_.model->encode(piece, ids);
+    }
   }
+}
+
+size_t PipelineTokenizer::most_bytes_per_token() const {
+  const auto swallows = [](const AddedToken& token) { return token.lstrip || token.rstrip; };
+  const size_t shrinking = parts_.normalizer.most_shrinking();
+  if (shrinking == 0 || parts_.pre_tokenizer.drops() || !parts_.model->keeps_all() ||
+      std::ranges::any_of(parts_.added, swallows)) {
+    return 0;
+  }
+  std::call_once(bytes_found_, [this] { find_bytes(); });
+  size_t most = 0;
+  for (const std::string& bytes : bytes_) most = std::max(most, bytes.size());
+  for (const AddedToken& token : parts_.added) most = std::max(most, token.content.size());
+  return most * shrinking;
 }
 
 class PipelineTokenizer::ChainStream final : public DecodeStream {

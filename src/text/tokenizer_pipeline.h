@@ -52,6 +52,9 @@ class PipelineTokenizer final : public Tokenizer {
 
   std::vector<TokenId> encode(std::string_view text, bool add_special_tokens) const override;
   std::vector<TokenId> encode(std::span<const TextPiece> pieces, bool add_special_tokens) const override;
+  Result<std::vector<TokenId>> encode_within(std::span<const TextPiece> pieces, bool add_special_tokens,
+                                             const EncodeLimits& limits) const override;
+  size_t most_bytes_per_token() const override;
   std::string decode(std::span<const TokenId> ids, bool skip_special_tokens) const override;
   std::unique_ptr<DecodeStream> start_decoding(bool skip_special_tokens) const override;
   std::string token_bytes(TokenId id) const override;
@@ -66,13 +69,15 @@ class PipelineTokenizer final : public Tokenizer {
  private:
   class ChainProbe;
   class ChainStream;
+  class Progress;
   const std::string& spelling_of(TokenId id, const std::string& token) const;
   std::string bytes_of(const std::string& token, ChainProbe& probe) const;
   void find_bytes() const;
   // Appends the ids of a stretch that holds no verbatim added token. `at_start`: the text begins with it.
   void encode_stretch(std::string_view text, size_t begin, size_t end, const TrustedRanges& trusted, bool at_start,
-                      std::vector<TokenId>& ids) const;
-  std::vector<TokenId> encode_text(std::string_view text, const TrustedRanges& trusted, bool add_special_tokens) const;
+                      Progress& progress, std::vector<TokenId>& ids) const;
+  std::vector<TokenId> encode_text(std::string_view text, const TrustedRanges& trusted, bool add_special_tokens,
+                                   Progress& progress) const;
 
   TokenizerParts parts_;
   AddedTokenMatcher verbatim_added_;                    // searched for first

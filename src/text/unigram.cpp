@@ -92,6 +92,10 @@ Result<std::unique_ptr<TokenModel>> UnigramModel::make(const TokenTable& tokens,
   return std::unique_ptr<TokenModel>(std::move(model));
 }
 
+bool UnigramModel::keeps_all() const {
+  return options_.byte_fallback && std::ranges::find(fallback_tokens_, kNoToken) == fallback_tokens_.end();
+}
+
 void UnigramModel::offer(Node& target, double score, size_t begin, TokenId id) const {
   // Rounded before it is compared: ties go to the token that begins first.
   if (options_.float_sums) score = static_cast<double>(static_cast<float>(score));

@@ -40,6 +40,7 @@ class UnigramModel final : public TokenModel {
   // O(n * longest token) time, constant stack; memory by the longest stretch that tokens overlap without a gap. Unknown
   // characters in a row become one unk.
   void encode(std::string_view piece, std::vector<TokenId>& out) const override;
+  bool keeps_all() const override;
 
  private:
   // The best way to write text up to some position: what its last token is and where that begins.

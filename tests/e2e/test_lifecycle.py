@@ -126,7 +126,7 @@ class Basics(harness.ServerTest):
         connections = [socket.create_connection((harness.HOST, self.server.port)) for _ in range(500)]
         try:
             for connection in connections:
-                connection.sendall(b"GET /health HTTP/1.1\r\nHost: test\r\n\r\n")
+                connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
             for connection in connections:
                 self.assertTrue(connection.recv(64).startswith(b"HTTP/1.1 200"))
             with open(f"/proc/{self.server.process.pid}/status") as status:

@@ -107,7 +107,7 @@ TEST_F(AbuseTest, TwoThousandConnectionsThatNeverFinishAHeader) {
   std::vector<std::unique_ptr<Client>> slow;
   for (int i = 0; i < 2000; ++i) {
     slow.push_back(std::make_unique<Client>(port()));
-    ASSERT_TRUE(slow.back()->send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nX"));
+    ASSERT_TRUE(slow.back()->send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nX"));
   }
   for (auto& client : slow) client->send("-");  // a byte more changes nothing
   for (auto& client : slow) EXPECT_EQ(client->receive().status, 408);
@@ -122,7 +122,7 @@ TEST_F(AbuseTest, AHundredThousandHeaderFields) {
   for (int i = 0; i < 100'000; ++i) fields += "X-" + std::to_string(i) + ": 1\r\n";
   EXPECT_EQ(get(port(), "/health", fields).status, 431) << "too many, though not too large";
   Client endless(port());
-  endless.send("GET /health HTTP/1.1\r\nHost: x\r\n");
+  endless.send("GET /health HTTP/1.1\r\nHost: localhost\r\n");
   for (int i = 0; i < 100 && endless.send(std::string(64 << 10, 'x') + ": 1\r\n"); ++i) {
   }
   EXPECT_THAT(endless.receive().status, AnyOf(400, 431, 0));
@@ -135,7 +135,7 @@ TEST_F(AbuseTest, ABodyOfAGigabyteIsRefusedBeforeItIsSent) {
   begin();
   Client client(port());
   client.send(
-      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: "
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
       "1073741824\r\n\r\n");
   EXPECT_EQ(client.receive().status, 413);
   const std::string piece(1 << 20, 'x');
@@ -145,7 +145,7 @@ TEST_F(AbuseTest, ABodyOfAGigabyteIsRefusedBeforeItIsSent) {
   client.close();
   Client expecting(port());
   expecting.send(
-      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Type: application/json\r\n"
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Type: application/json\r\n"
       "Content-Length: 1073741824\r\n\r\n");
   EXPECT_EQ(expecting.receive().status, 413) << "not 100";
   expecting.close();
@@ -153,7 +153,7 @@ TEST_F(AbuseTest, ABodyOfAGigabyteIsRefusedBeforeItIsSent) {
 }
 
 std::string chunked_head() {
-  return "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: "
+  return "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: "
          "chunked\r\n\r\n";
 }
 

@@ -65,8 +65,8 @@ class BatchTest : public ServerTest {
                              "Content-Type: application/octet-stream\r\n\r\n" +
                              content + "\r\n--xx--\r\n";
     Client client(port());
-    client.send("POST /v1/files HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=xx\r\n" + fields +
-                "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
+    client.send("POST /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=xx\r\n" +
+                fields + "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
     return client.receive();
   }
   ClientResponse create(const std::string& file_id, const std::string& endpoint = "/v1/completions",

@@ -44,7 +44,9 @@ TEST_F(ServerTest, ARequestMayComeByteByByteAndInChunks) {
   Client client(port());
   for (char byte : http_request("GET", "/version")) client.send(std::string_view(&byte, 1));
   EXPECT_EQ(client.receive().status, 200);
-  std::string chunked = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+  std::string chunked =
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: "
+      "chunked\r\n\r\n";
   for (const char* byte = kShort; *byte != '\0'; ++byte) chunked += std::string("1;ext=\"v\"\r\n") + *byte + "\r\n";
   chunked += "0\r\nTrailer: x\r\n\r\n";
   client.send(chunked);
@@ -94,7 +96,8 @@ struct BadHttp {
 
 TEST_F(ServerTest, WhatIsNotHttpIsAnsweredAndTheConnectionEnds) {
   start({.max_body_bytes = 1 << 20});
-  const std::string host = "Host: x\r\n";
+  const std::string host = "Host: localhost\r\n";
+  const std::string posted = host + "Content-Type: application/json\r\n";
   std::string many;
   for (int i = 0; i < 1000; ++i) many += "A: b\r\n";
   std::string flood;
@@ -111,20 +114,20 @@ TEST_F(ServerTest, WhatIsNotHttpIsAnsweredAndTheConnectionEnds) {
       {"GET /health HTTP/1.1\r\n" + host + many + "\r\n", 431},
       {"GET /health HTTP/1.1\r\n" + host + flood + "\r\n", 431},
       {"GET /" + std::string(1 << 20, 'a') + " HTTP/1.1\r\n" + host + "\r\n", 431},
-      {"POST /v1/completions HTTP/1.1\r\n" + host + "Content-Length: -1\r\n\r\n", 400},
-      {"POST /v1/completions HTTP/1.1\r\n" + host + "Content-Length: 1\r\nContent-Length: 2\r\n\r\n", 400},
-      {"POST /v1/completions HTTP/1.1\r\n" + host + "Content-Length: 99999999999999999999999\r\n\r\n", 400},
-      {"POST /v1/completions HTTP/1.1\r\n" + host + "Content-Length: 5000000000\r\n\r\n", 413},
-      {"POST /v1/completions HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n", 400},
-      {"POST /v1/completions HTTP/1.1\r\n" + host + "Transfer-Encoding: gzip\r\n\r\n", 400},
-      {"POST /v1/completions HTTP/1.1\r\n" + host + "Transfer-Encoding: gzip, chunked\r\n\r\n", 400},
-      {"POST /v1/completions HTTP/1.1\r\n" + host + "Transfer-Encoding:\r\nTransfer-Encoding: chunked\r\n\r\n", 400},
-      {"POST /v1/completions HTTP/1.1\r\n" + host + "Transfer-Encoding:\r\nContent-Length: 2\r\n\r\n{}", 400},
-      {"POST /v1/completions HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400},
-      {"POST /v1/completions HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\n-1\r\n", 400},
-      {"POST /v1/completions HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\nfffffff\r\n", 413},
-      {"POST /v1/completions HTTP/1.1\r\n" + host + "Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}", 415},
-      {"POST /v1/completions HTTP/1.1\r\n" + host + "Expect: a-miracle\r\nContent-Length: 2\r\n\r\n", 417},
+      {"POST /v1/completions HTTP/1.1\r\n" + posted + "Content-Length: -1\r\n\r\n", 400},
+      {"POST /v1/completions HTTP/1.1\r\n" + posted + "Content-Length: 1\r\nContent-Length: 2\r\n\r\n", 400},
+      {"POST /v1/completions HTTP/1.1\r\n" + posted + "Content-Length: 99999999999999999999999\r\n\r\n", 400},
+      {"POST /v1/completions HTTP/1.1\r\n" + posted + "Content-Length: 5000000000\r\n\r\n", 413},
+      {"POST /v1/completions HTTP/1.1\r\n" + posted + "Transfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n", 400},
+      {"POST /v1/completions HTTP/1.1\r\n" + posted + "Transfer-Encoding: gzip\r\n\r\n", 400},
+      {"POST /v1/completions HTTP/1.1\r\n" + posted + "Transfer-Encoding: gzip, chunked\r\n\r\n", 400},
+      {"POST /v1/completions HTTP/1.1\r\n" + posted + "Transfer-Encoding:\r\nTransfer-Encoding: chunked\r\n\r\n", 400},
+      {"POST /v1/completions HTTP/1.1\r\n" + posted + "Transfer-Encoding:\r\nContent-Length: 2\r\n\r\n{}", 400},
+      {"POST /v1/completions HTTP/1.1\r\n" + posted + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400},
+      {"POST /v1/completions HTTP/1.1\r\n" + posted + "Transfer-Encoding: chunked\r\n\r\n-1\r\n", 400},
+      {"POST /v1/completions HTTP/1.1\r\n" + posted + "Transfer-Encoding: chunked\r\n\r\nfffffff\r\n", 413},
+      {"POST /v1/completions HTTP/1.1\r\n" + posted + "Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}", 415},
+      {"POST /v1/completions HTTP/1.1\r\n" + posted + "Expect: a-miracle\r\nContent-Length: 2\r\n\r\n", 417},
   };
   for (const BadHttp& bad : cases) {
     SCOPED_TRACE(bad.bytes.substr(0, 120));
@@ -140,7 +143,9 @@ TEST_F(ServerTest, WhatIsNotHttpIsAnsweredAndTheConnectionEnds) {
 
 TEST_F(ServerTest, ABodyOfTinyChunksIsTakenUpToTheLimit) {
   start({.max_body_bytes = 200000});
-  std::string flood = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+  std::string flood =
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: "
+      "chunked\r\n\r\n";
   for (int i = 0; i < 300000; ++i) flood += "1\r\n \r\n";
   Client client(port());
   client.send(flood);
@@ -177,7 +182,9 @@ TEST_F(ServerTest, SlowClientsAreSentAway) {
   Client half_a_head(port());
   half_a_head.send("GET /health HT");
   Client half_a_body(port());
-  half_a_body.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{");
+  half_a_body.send(
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
+      "100\r\n\r\n{");
   EXPECT_EQ(half_a_head.receive().status, 408);
   EXPECT_EQ(half_a_body.receive().status, 408);
   EXPECT_TRUE(silent.closed_by_server());
@@ -188,8 +195,10 @@ TEST_F(ServerTest, ContinueIsSentToThoseWhoWaitForIt) {
   start();
   Client client(port());
   const std::string body = kShort;
-  client.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: " +
-              std::to_string(body.size()) + "\r\n\r\n");
+  client.send(
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nExpect: "
+      "100-continue\r\nContent-Length: " +
+      std::to_string(body.size()) + "\r\n\r\n");
   EXPECT_EQ(client.receive().status, 100);
   client.send(body);
   EXPECT_EQ(client.receive().status, 200);
@@ -199,8 +208,9 @@ TEST_F(ServerTest, OldClientsAreSentNoContinue) {
   start();
   Client client(port());
   const std::string body = kShort;
-  client.send("POST /v1/completions HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: " +
-              std::to_string(body.size()) + "\r\n\r\n");
+  client.send(
+      "POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: " +
+      std::to_string(body.size()) + "\r\n\r\n");
   std::this_thread::sleep_for(std::chrono::milliseconds(50));  // a server that sent it would have done so by now
   client.send(body);
   EXPECT_EQ(client.receive().status, 200);
@@ -210,7 +220,8 @@ TEST_F(ServerTest, OldClientsGetTheirStreamUntilTheConnectionEnds) {
   start();
   Client client(port());
   const std::string body = R"({"prompt":"abc","max_tokens":5,"stream":true})";
-  client.send("POST /v1/completions HTTP/1.0\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
+  client.send("POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: " +
+              std::to_string(body.size()) + "\r\n\r\n" + body);
   const auto response = client.receive();
   EXPECT_EQ(response.headers.count("transfer-encoding"), 0u);
   ASSERT_FALSE(response.events().empty());

@@ -131,19 +131,19 @@ TEST(FillInTheMiddleTest, ThePromptIsBetweenTheVocabularysMarks) {
   };
   for (const auto& marks : kMarks) {
     const auto tokenizer = tokenizer_with(marks);
-    const auto ids = fill_in_the_middle(*tokenizer, std::string("ab"), "c", true);
+    const auto ids = fill_in_the_middle(*tokenizer, std::string("ab"), "c", true, {});
     ASSERT_TRUE(ids.ok()) << ids.status().message();
     // One token a byte, the marks behind the vocabulary's end.
     EXPECT_THAT(*ids, testing::ElementsAre(257, tokenizer->encode("a", false)[0], tokenizer->encode("b", false)[0], 258,
                                            tokenizer->encode("c", false)[0], 259));
-    const auto of_ids = fill_in_the_middle(*tokenizer, std::vector<TokenId>{1, 2}, "c", true);
+    const auto of_ids = fill_in_the_middle(*tokenizer, std::vector<TokenId>{1, 2}, "c", true, {});
     EXPECT_THAT(*of_ids, testing::ElementsAre(257, 1, 2, 258, tokenizer->encode("c", false)[0], 259));
   }
 }
 
 TEST(FillInTheMiddleTest, TextThatSpellsAMarkStaysText) {
   const auto tokenizer = tokenizer_with({"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"});
-  const auto ids = fill_in_the_middle(*tokenizer, std::string("<|fim_middle|>"), "<|fim_middle|>", true);
+  const auto ids = fill_in_the_middle(*tokenizer, std::string("<|fim_middle|>"), "<|fim_middle|>", true, {});
   ASSERT_TRUE(ids.ok());
   EXPECT_EQ(std::count(ids->begin(), ids->end(), 259), 1);
 }

@@ -74,17 +74,91 @@ TEST(Load, RetryAfterIsHalfOfWhatTheQueueTakesAtThePresentPace) {
   EXPECT_EQ(load.retry_after(1'000'000'000, start + seconds(200)), 60);
 }
 
+constexpr auto kShort = WorkerPool::Length::kShort;
+constexpr auto kLong = WorkerPool::Length::kLong;
+
+TEST(WorkerPool, LongWorkLeavesAThreadForShortWork) {
+  std::promise<void> gate;
+  std::atomic<int> long_ones{0};
+  WorkerPool pool(2, 10, 1);
+  auto opened = gate.get_future().share();
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_TRUE(pool.post(0, kLong, [&, opened] {
+      ++long_ones;
+      opened.wait();
+    }));
+  }
+  EXPECT_TRUE(eventually([&] { return long_ones == 1; }));
+  for (int i = 0; i < 3; ++i) {
+    std::promise<void> done;
+    EXPECT_TRUE(pool.post(0, kShort, [&] { done.set_value(); }));
+    EXPECT_EQ(done.get_future().wait_for(seconds(10)), std::future_status::ready);
+    EXPECT_EQ(long_ones, 1);
+  }
+  gate.set_value();
+  EXPECT_TRUE(eventually([&] { return long_ones == 4; })) << "what waited is done in the end";
+}
+
+TEST(WorkerPool, ATenantWhoseWorkIsStuckLeavesAThreadForOthers) {
+  std::atomic<double> now{0};
+  std::promise<void> gate;
+  auto opened = gate.get_future().share();
+  std::atomic<int> held{0};
+  std::promise<void> answered;
+  WorkerPool pool(2, 10, 2, [&] { return now.load(); });
+  const auto hold = [&, opened] {
+    ++held;
+    opened.wait();
+  };
+  EXPECT_TRUE(pool.post(0, kShort, hold));
+  EXPECT_TRUE(eventually([&] { return held == 1; }));
+  now = 2 * WorkerPool::kStuckSeconds;
+  EXPECT_TRUE(pool.post(0, kShort, hold));
+  EXPECT_TRUE(pool.post(1, kShort, [&] { answered.set_value(); }));
+  EXPECT_EQ(answered.get_future().wait_for(seconds(10)), std::future_status::ready);
+  EXPECT_EQ(held, 1);
+  gate.set_value();
+  EXPECT_TRUE(eventually([&] { return held == 2; }));
+}
+
+TEST(WorkerPool, WhoUsedTheLeastTimeIsNext) {
+  std::atomic<double> now{0};
+  std::promise<void> gate;
+  std::promise<void> done;
+  std::vector<int> order;  // of the only thread
+  std::atomic<bool> begun{false};
+  WorkerPool pool(1, 20, 2, [&] { return now.load(); });
+  EXPECT_TRUE(pool.post(0, kShort, [&] {
+    begun = true;
+    gate.get_future().wait();
+    now = 10;
+  }));
+  EXPECT_TRUE(eventually([&] { return begun.load(); }));
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(pool.post(0, kShort, [&] { order.push_back(0); }));
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_TRUE(pool.post(1, kShort, [&] {
+      order.push_back(1);
+      now = now + 4;
+    }));
+  }
+  EXPECT_TRUE(pool.post(1, kShort, [&] { done.set_value(); }));
+  gate.set_value();
+  done.get_future().wait();
+  EXPECT_THAT(order, testing::ElementsAre(1, 1, 1, 0, 0, 1)) << "three of four seconds are more than one of ten";
+}
+
 TEST(WorkerPool, TenantsTakeTurns) {
   std::promise<void> gate;
   std::promise<void> done;
   std::vector<int> order;  // of the only thread
   WorkerPool pool(1, 6, 3);
-  EXPECT_TRUE(pool.post(0, [&] { gate.get_future().wait(); }));
-  while (!pool.post(0, [&] { order.push_back(0); })) std::this_thread::yield();
-  for (const int tenant : {0, 0, 2, 1}) EXPECT_TRUE(pool.post(tenant, [&, tenant] { order.push_back(tenant); }));
+  EXPECT_TRUE(pool.post(0, kShort, [&] { gate.get_future().wait(); }));
+  while (!pool.post(0, kShort, [&] { order.push_back(0); })) std::this_thread::yield();
+  for (const int tenant : {0, 0, 2, 1})
+    EXPECT_TRUE(pool.post(tenant, kShort, [&, tenant] { order.push_back(tenant); }));
   bool last = false;  // the sixth fits once the first has begun
-  while (!last) last = pool.post(0, [&] { done.set_value(); });
-  EXPECT_FALSE(pool.post(1, [] {})) << "the bound is everybody's";
+  while (!last) last = pool.post(0, kShort, [&] { done.set_value(); });
+  EXPECT_FALSE(pool.post(1, kShort, [] {})) << "the bound is everybody's";
   gate.set_value();
   done.get_future().wait();
   EXPECT_THAT(order, testing::ElementsAre(1, 2, 0, 0, 0));

@@ -1,0 +1,94 @@
+// JSON of strangers: the value is the library's own, and no choice of names makes it slow.
+#include "base/parse_json.h"
+
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/base/colliding_names.h"
+
+namespace quire {
+namespace {
+
+namespace json = boost::json;
+using testing::HasSubstr;
+
+std::string refusal_of(std::string_view text, const JsonLimits& limits = {}) {
+  boost::system::error_code error;
+  parse_json(text, error, limits);
+  return error ? error.message() : "";
+}
+
+TEST(ParseJson, ReadsWhatTheLibraryReads) {
+  for (
+      const char* text :
+      {R"({"a":[1,-2,3.5,1e300,18446744073709551615,true,false,null,"x\n\u00e9\ud83d\ude00",{}],"b\"\u0062":{"c":[]}})",
+       R"({"a":1,"b":2,"a":3})", "[]", "\"\"", " 1 ", "-0.0", "[[[[]]]]"}) {
+    boost::system::error_code error;
+    EXPECT_EQ(parse_json(text, error), json::parse(text)) << text;
+    EXPECT_FALSE(error) << text;
+  }
+}
+
+TEST(ParseJson, RefusesWhatTheLibraryRefuses) {
+  for (const char* text : {"", "{", "[1,]", R"({"a"})", R"({"a":1}x)", "\"\xff\"", "nul", "01", R"({a:1})"}) {
+    boost::system::error_code expected;
+    json::parse(text, expected);
+    EXPECT_TRUE(expected) << text;
+    EXPECT_EQ(refusal_of(text), expected.message()) << text;
+  }
+  EXPECT_EQ(refusal_of("[[[[1]]]]", {.max_depth = 4}), "");
+  EXPECT_THAT(refusal_of("[[[[1]]]]", {.max_depth = 3}), HasSubstr("too deep"));
+}
+
+TEST(ParseJson, SaysHowFarItCame) {
+  boost::system::error_code error;
+  size_t used = 0;
+  parse_json("[1,2,x]", error, {}, &used);
+  EXPECT_EQ(used, 5u);
+}
+
+TEST(ParseJson, AnObjectHasABoundedNumberOfMembers) {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < kMostJsonMembers; ++i) names.push_back(std::to_string(i));
+  boost::system::error_code error;
+  EXPECT_EQ(parse_json(object_of(names), error).get_object().size(), names.size());
+  EXPECT_FALSE(error) << error.message();
+  names.emplace_back("one more");
+  EXPECT_THAT(refusal_of(object_of(names)), HasSubstr("more than 65536 members"));
+  EXPECT_THAT(refusal_of("[{\"a\":" + object_of(names) + "}]"), HasSubstr("more than 65536 members"));
+}
+
+// A table of n names in one chain takes n^2 / 2 comparisons: none is made.
+TEST(ParseJson, NamesThatAreChosenToCollideAreRefusedBeforeATableIsMade) {
+  for (const size_t salt : {0x00u, 0x10u, 0xF0u}) {
+    EXPECT_THAT(refusal_of(object_of(colliding_names(1024, 1024, salt))), HasSubstr("collide")) << salt;
+  }
+  const std::string object = object_of(colliding_names(256, 256));
+  EXPECT_THAT(refusal_of("{\"a\":[" + object + "]}"), HasSubstr("collide"));
+  std::string escaped = object;  // the same names, each with an escape in it
+  for (size_t at = 0; (at = escaped.find("\"", at)) != std::string::npos; at = escaped.find(",", at)) {
+    escaped.replace(
+        at + 1, 1,
+        "\\u00" + std::string(1, escaped[at + 1] < 'p' ? '6' : '7') + "0123456789abcdef"[escaped[at + 1] & 15]);
+    if (escaped.find(",", at) == std::string::npos) break;
+  }
+  EXPECT_THAT(refusal_of(escaped), HasSubstr("collide"));
+  EXPECT_THAT(refusal_of(object_of(std::vector<std::string>(1000, "same"))), HasSubstr("collide"));
+  EXPECT_EQ(refusal_of(object_of(colliding_names(32, 32))), "") << "few are no harm";
+}
+
+TEST(ParseJson, NamesThatNobodyChoseDoNotCollide) {
+  for (const size_t count : {33u, 64u, 100u, 128u, 1000u, 1024u, 4096u, 50257u}) {
+    for (const char* form : {"", "property_", "#/$defs/Kind", "\xC3\xA9\xC3\xA9"}) {
+      std::vector<std::string> names;
+      for (size_t i = 0; i < count; ++i) names.push_back(form + std::to_string(i));
+      EXPECT_EQ(refusal_of(object_of(names)), "") << count << " " << form;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quire
