@@ -76,22 +76,26 @@ function(quire_compile_quickly target)
   target_compile_options(${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
 endfunction()
 
-# quire_test_suites(test_kv PREFIX kv. [CONTAINS cuda] [CASES 100] [TIMEOUT 600])  ->  a test of ctest for each suite of
+# quire_test_suites(test_kv PREFIX kv. [CONTAINS cuda] [CASES 100] [TIMEOUT 600] [COST 1])  ->  a test of ctest for each suite of
 # the program: a process for each case would spend its time on starting. Suites of more cases than CASES are cut, so that
-# every core has work to the end. CONTAINS: only cases with this in their name.
+# every core has work to the end. CONTAINS: only cases with this in their name. COST: about how many seconds the longest of
+# them takes; those of more begin first, so that none is left over when all others have ended.
 function(quire_test_suites target)
-  cmake_parse_arguments(ARG "" "PREFIX;CONTAINS;CASES;TIMEOUT" "" ${ARGN})
+  cmake_parse_arguments(ARG "" "PREFIX;CONTAINS;CASES;TIMEOUT;COST" "" ${ARGN})
   if(NOT ARG_CASES)
     set(ARG_CASES 150)
   endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 600)
   endif()
+  if(NOT ARG_COST)
+    set(ARG_COST 1)
+  endif()
   set(tests ${CMAKE_CURRENT_BINARY_DIR}/${target}_suites.cmake)
   set(script ${CMAKE_SOURCE_DIR}/cmake/ListSuites.cmake)
   add_custom_command(TARGET ${target} POST_BUILD BYPRODUCTS ${tests}
     COMMAND ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:${target}> -DPREFIX=${ARG_PREFIX} "-DCONTAINS=${ARG_CONTAINS}"
-            -DCASES=${ARG_CASES} -DTIMEOUT=${ARG_TIMEOUT} -DSKIPPED=${CMAKE_BINARY_DIR}/skipped -DOUTPUT=${tests} -P ${script}
+            -DCASES=${ARG_CASES} -DTIMEOUT=${ARG_TIMEOUT} -DCOST=${ARG_COST} -DSKIPPED=${CMAKE_BINARY_DIR}/skipped -DOUTPUT=${tests} -P ${script}
     VERBATIM)
   set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS ${script})
   # Before the program is built there is nothing to list.
@@ -99,11 +103,11 @@ function(quire_test_suites target)
   set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${tests}.in)
 endfunction()
 
-# quire_test(kv DEPS quire_kv)  ->  program test_kv from tests/kv/*_test.cpp (and helpers *.cpp beside them)
+# quire_test(kv DEPS quire_kv [COST 1])  ->  program test_kv from tests/kv/*_test.cpp (and helpers *.cpp beside them)
 # With CARDS the sources are objects by themselves, test_kv_objects: another program links them with another card.
 # APART: sources that are compiled by themselves, for names that others of the folder have too.
 function(quire_test folder)
-  cmake_parse_arguments(ARG "CARDS" "" "DEPS;APART" ${ARGN})
+  cmake_parse_arguments(ARG "CARDS" "COST" "DEPS;APART" ${ARGN})
   string(REPLACE "/" "_" name ${folder})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${folder}/*.cpp)
   if(NOT sources)
@@ -127,5 +131,5 @@ function(quire_test folder)
   target_compile_definitions(${compiled} PRIVATE QUIRE_TEST_DATA="${QUIRE_TEST_DATA}")
   target_link_libraries(${compiled} PUBLIC ${ARG_DEPS} quire_test_main)
   quire_compile_quickly(${compiled})
-  quire_test_suites(test_${name} PREFIX ${name}.)
+  quire_test_suites(test_${name} PREFIX ${name}. COST ${ARG_COST})
 endfunction()

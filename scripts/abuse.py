@@ -2,7 +2,9 @@
 """Abuse of the real binary, beside streams that must stay, token by token, what they are alone. Needs a release build and
 the default model (./quickstart.sh makes both).
 
-    scripts/abuse.py [--quire BINARY] [--model MODEL] [--only NAME ...] [-- flags of serve]
+    scripts/abuse.py [--quire BINARY] [--model MODEL] [--quick | --only NAME ...] [-- flags of serve]
+
+--quick: those that take no more than a few seconds each; ctest -R e2e.attacks runs them.
 
 Every attack ends with the server idle, its blocks given back and its memory where it was. Exit code 1 if one does not.
 """
@@ -317,6 +319,7 @@ def wrong_keys(_):
     return f"2,000 wrong keys of each kind, all 401; median time: {medians}"
 
 
+QUICK = (headers, large_header, gigabyte, endless_chunks, small_chunks, disguises, deep_bodies, not_text, special_tokens, come_and_go)
 ATTACKS = (slow_loris, headers, large_header, gigabyte, endless_chunks, small_chunks, disguises, deep_bodies, not_text, numbers,
            forms, special_tokens, come_and_go, slow_reader, wrong_keys)
 
@@ -326,6 +329,7 @@ def main():
     parser.add_argument("--quire", default=str(ROOT / "build/release/src/cli/quire"))
     parser.add_argument("--model")
     parser.add_argument("--only", nargs="*", choices=[attack.__name__ for attack in ATTACKS])
+    parser.add_argument("--quick", action="store_true")
     parser.add_argument("flags", nargs="*", help="of serve, after --")
     options = parser.parse_args()
     sys.path.insert(0, str(ROOT / "tests/e2e"))
@@ -346,7 +350,7 @@ def main():
         print(f"{before:.0f} MiB resident\n\n| attack | seconds | streams beside it, equal | slowest, s | MiB resident |")
         print("|---|---:|---:|---:|---:|")
         for attack in ATTACKS:
-            if options.only and attack.__name__ not in options.only:
+            if options.only and attack.__name__ not in options.only or options.quick and attack not in QUICK:
                 continue
             beside = Beside(server, alone)
             beside.start()

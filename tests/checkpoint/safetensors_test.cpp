@@ -1,6 +1,7 @@
 // Right directories in Hugging Face's layout: single, sharded, linked, with and without what is optional.
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -68,6 +69,29 @@ TEST_F(SafetensorsTest, GivenEveryTypeInAnyOrderThenViewsAreRight) {
   EXPECT_EQ(checkpoint->find("f16")->view.shape, (Shape{1, 2}));
   EXPECT_EQ(checkpoint->find("none")->view.bytes(), 0);
   EXPECT_EQ(checkpoint->total_tensor_bytes(), 20);
+}
+
+// F6: the file has holes, and takes no room but at its ends.
+TEST_F(SafetensorsTest, GivenMoreElementsThan31BitsCountThenTheLastIsRead) {
+  constexpr uint64_t kRows = 70'000;
+  constexpr uint64_t kColumns = 40'000;
+  constexpr uint64_t kBytes = 2 * kRows * kColumns;
+  static_assert(kRows * kColumns > uint64_t{1} << 31);
+  write_small_directory(path());
+  const std::string file = (path() / "model.safetensors").string();
+  write_file(file, safetensors("{" + entry("a", "F16", "[70000,40000]", 0, kBytes) + "}", ""));
+  const uint64_t begin = fs::file_size(file);
+  fs::resize_file(file, begin + kBytes);
+  std::fstream(file, std::ios::in | std::ios::out | std::ios::binary)
+      .seekp(static_cast<std::streamoff>(begin + kBytes - 2))
+      .write("\x01\x3c", 2);
+  const auto checkpoint = open(path());
+  ASSERT_NE(checkpoint, nullptr);
+  EXPECT_EQ(checkpoint->find("a")->view.shape.num_elements(), static_cast<int64_t>(kRows * kColumns));
+  EXPECT_EQ(checkpoint->find("a")->view.bytes(), static_cast<int64_t>(kBytes));
+  EXPECT_EQ(checkpoint->total_tensor_bytes(), static_cast<int64_t>(kBytes));
+  EXPECT_EQ(value_of<uint16_t>(*checkpoint, "a", kRows * kColumns - 1), 0x3c01);
+  EXPECT_EQ(value_of<uint16_t>(*checkpoint, "a", kRows * kColumns - 2), 0);
 }
 
 TEST_F(SafetensorsTest, GivenAHeaderOfAnyLengthThenViewsAreAlignedToTheirElements) {

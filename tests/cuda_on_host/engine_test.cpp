@@ -76,7 +76,7 @@ EngineConfig on_card(const std::string& family) {
   config.device = "cuda";
   config.threads = 2;
   // A step of so many tokens is run at start, and every size of sequences recorded, which takes a played card a while.
-  config.max_num_batched_tokens = 128;
+  config.max_num_batched_tokens = 32;
   config.max_num_seqs = 8;
   return config;
 }
@@ -155,6 +155,7 @@ TEST_F(EngineOnCard, StepsThatOutgrowARecordingGoOn) {
     EngineConfig config = on_card("llama");
     config.model = folder;
     config.load_format = "dummy";
+    config.max_num_batched_tokens = 128;
     config.num_gpu_blocks_override = 256;
     config.enforce_eager = largest == 0;
     config.max_cudagraph_capture_size = largest;

@@ -120,6 +120,9 @@ class Card {
   void arrived(int from);
   void add_fiber();
   int next_runnable() const;
+  int first_lane(unsigned lanes) const {
+    return reverse_ ? kWarp - 1 - std::countl_zero(lanes) : std::countr_zero(lanes);
+  }
   void enter(int thread);
   void wait();
   void end_thread();
@@ -230,19 +233,22 @@ void Card::work() {
 
 // --- threads
 
-// The thread whose turn is after the running one's; -1: all wait or have ended.
+// The thread whose turn is after the running one's; -1: all wait or have ended. A warp runs on until it waits for
+// others: what its lanes have on their stacks stays in the processor's nearest cache.
 int Card::next_runnable() const {
   const int own_warp = thread_ / kWarp;
-  const int own_lane = thread_ % kWarp;
-  int index = own_warp;
-  unsigned lanes =
-      warps_[static_cast<size_t>(index)].runnable & (reverse_ ? (1u << own_lane) - 1 : ~((2u << own_lane) - 1));
-  for (int i = 0; i <= num_warps_; ++i) {
-    if (lanes != 0) return index * kWarp + (reverse_ ? kWarp - 1 - std::countl_zero(lanes) : std::countr_zero(lanes));
+  const unsigned lane_bit = 1u << (thread_ % kWarp);
+  const unsigned own = warps_[static_cast<size_t>(own_warp)].runnable;
+  if (own != 0) {
+    const unsigned later = own & (reverse_ ? lane_bit - 1 : ~(lane_bit | (lane_bit - 1)));
+    return own_warp * kWarp + first_lane(later != 0 ? later : own);
+  }
+  for (int i = 1, index = own_warp; i < num_warps_; ++i) {
     index += reverse_ ? -1 : 1;
     if (index < 0) index = num_warps_ - 1;
     if (index == num_warps_) index = 0;
-    lanes = warps_[static_cast<size_t>(index)].runnable;
+    if (const unsigned lanes = warps_[static_cast<size_t>(index)].runnable; lanes != 0)
+      return index * kWarp + first_lane(lanes);
   }
   return -1;
 }

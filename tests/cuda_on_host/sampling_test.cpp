@@ -147,8 +147,8 @@ std::vector<Answer> answers(const std::function<void(EngineConfig&)>& set, const
   EngineConfig config{.model = wider_llama(), .skip_tokenizer_init = true, .num_gpu_blocks_override = 256};
   config.load_format = "dummy";
   config.threads = 2;
-  config.max_num_batched_tokens = 128;  // a step of so many is run at start, which takes a played card a while
-  config.max_num_seqs = 12;             // some wait
+  config.max_num_batched_tokens = 32;  // a step of so many is run at start, which takes a played card a while
+  config.max_num_seqs = 12;            // some wait
   config.enable_prefix_caching = false;
   set(config);
   auto llm = LLM::create(config);

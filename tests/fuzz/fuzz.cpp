@@ -6,6 +6,8 @@
 #include <limits>
 #include <vector>
 
+#include <boost/json.hpp>
+
 #include "base/log.h"
 #include "text/detokenizer.h"
 #include "text/utf8.h"
@@ -35,6 +37,69 @@ CpuLimit::CpuLimit() : started_(cpu_seconds()) {
 CpuLimit::~CpuLimit() {
   const double taken = cpu_seconds() - started_;
   QUIRE_CHECK_MSG(taken <= kMostSeconds, fmt::format("{:.2f} s for one input, at most {} s", taken, kMostSeconds));
+}
+
+// Sanitizers and what libFuzzer counts make a target some ten times slower: these are 0.5 us a byte without them, where
+// a request's body takes some 0.02.
+TimePerByte::TimePerByte(size_t bytes) : most_(0.5 + 5e-6 * static_cast<double>(bytes)), started_(cpu_seconds()) {}
+
+TimePerByte::~TimePerByte() {
+#ifdef QUIRE_FUZZ_CAMPAIGN
+  const double taken = cpu_seconds() - started_;
+  QUIRE_CHECK_MSG(taken <= most_, fmt::format("{:.2f} s for one input, at most {:.2f} s for its size", taken, most_));
+#endif
+}
+
+namespace {
+
+void collect(boost::json::value& value, std::vector<boost::json::value*>& values) {
+  if (values.size() > 2000) return;
+  values.push_back(&value);
+  if (auto* array = value.if_array()) {
+    for (boost::json::value& item : *array) collect(item, values);
+  } else if (auto* object = value.if_object()) {
+    for (auto& member : *object) collect(member.value(), values);
+  }
+}
+
+// About so many bytes of it, of whatever it has.
+void repeat(boost::json::value& value, size_t bytes) {
+  if (auto* text = value.if_string()) {
+    const std::string once = text->empty() ? "a" : std::string(*text);
+    std::string grown;
+    while (grown.size() < bytes) grown += once;
+    *text = grown;
+  } else if (auto* array = value.if_array()) {
+    const boost::json::array once = array->empty() ? boost::json::array{nullptr} : *array;
+    const size_t each = boost::json::serialize(once).size();
+    for (size_t at = 0; at < bytes; at += each) array->insert(array->end(), once.begin(), once.end());
+  } else if (auto* object = value.if_object()) {
+    const boost::json::value once = object->empty() ? boost::json::value(nullptr) : object->begin()->value();
+    const std::string key = object->empty() ? "k" : std::string(object->begin()->key());
+    const size_t each = key.size() + 8 + boost::json::serialize(once).size();
+    for (size_t at = 0; at < bytes; at += each) object->emplace(key + std::to_string(at), once);
+  } else {
+    const boost::json::value once = value;
+    value = boost::json::array(bytes / (boost::json::serialize(once).size() + 1) + 1, once);
+  }
+}
+
+}  // namespace
+
+std::string grown(std::string_view json, uint8_t where, uint8_t size) {
+  constexpr int kMostPower = 22;
+  constexpr uint8_t kMostSize = 64;  // of most bytes a mutator comes upon nothing is grown
+  if (size == 0 || size > kMostSize) return std::string(json);
+  boost::json::parse_options options;
+  options.max_depth = 64;
+  boost::system::error_code error;
+  boost::json::value root = boost::json::parse(json, error, {}, options);
+  if (error) return std::string(json);
+  std::vector<boost::json::value*> values;
+  collect(root, values);
+  const size_t bytes = size_t{1} << std::min(10 + size / 5, kMostPower);
+  if (json.size() < bytes) repeat(*values[where % values.size()], bytes - json.size());
+  return boost::json::serialize(root);
 }
 
 uint8_t Input::byte() {

@@ -32,6 +32,25 @@ class CpuLimit {
   double started_;
 };
 
+// In a campaign (clang's libFuzzer), ends the process where an input took more of a processor than work in proportion
+// to its size would: so that what is quadratic shows where a clock would not yet. In the replay it does nothing.
+class TimePerByte {
+ public:
+  explicit TimePerByte(size_t bytes);
+  ~TimePerByte();
+  TimePerByte(const TimePerByte&) = delete;
+  TimePerByte& operator=(const TimePerByte&) = delete;
+
+ private:
+  double most_;
+  double started_;
+};
+
+// The JSON with one of its values, which `where` chooses, repeated until the text has about 2^(10 + size / 5) bytes, 4
+// MiB at most: a text, an array's items, an object's members under new names. What is none, and with a size of 0, stays
+// as it is.
+std::string grown(std::string_view json, uint8_t where, uint8_t size);
+
 // Takes what steers a target off the front of an input; 0 and "" when there is nothing left.
 class Input {
  public:

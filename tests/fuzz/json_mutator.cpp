@@ -1,6 +1,6 @@
 // libFuzzer's mutations, and beside them those of a JSON text that stays one: a value replaced, moved, removed,
 // repeated. QUIRE_FUZZ_JSON says where in an input the text lies: "whole", "after_byte" (which steers the target),
-// "after_length" (safetensors), "before_nul" and "after_nul".
+// "after_bytes" (three of them), "after_length" (safetensors), "before_nul" and "after_nul".
 #include <cstring>
 #include <limits>
 #include <random>
@@ -31,6 +31,7 @@ Frame split(std::string_view input) {
                  std::string(input.substr(end))};
   };
   if (kWhere == "after_byte") return at(1, input.size());
+  if (kWhere == "after_bytes") return at(3, input.size());
   if (kWhere == "before_nul") return at(0, nul);
   if (kWhere == "after_nul") return at(nul + 1, input.size());
   if (kWhere == "after_length") {

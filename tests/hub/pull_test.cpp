@@ -99,6 +99,41 @@ TEST_F(HubPull, TheFilesThatAreNeededLieAsTheHubsOwnCacheHasThem) {
   }
 }
 
+// F9: what the branch was when the download began, or the commit that was named.
+TEST_F(HubPull, EveryFileIsOfTheOneCommitThatWasAskedFor) {
+  hub.page_size = 2;  // the listing takes several requests too
+  const auto expect_all_of = [&](const std::string& commit) {
+    int of_commit = 0;
+    for (const FakeRequest& request : hub.hub().requests()) {
+      if (request.target.find("/revision/") != std::string::npos) continue;  // what a name stands for
+      EXPECT_THAT(request.target, HasSubstr(commit));
+      ++of_commit;
+    }
+    EXPECT_GE(of_commit, 4) << "a listing and every file";
+    for (const char* file : {"config.json", "model.safetensors", "tokenizer.json"})
+      EXPECT_TRUE(fs::exists(folder.path / "models--org--name" / "snapshots" / commit / file)) << file;
+  };
+  ASSERT_TRUE(pull().ok());
+  expect_all_of(kCommit);
+
+  hub.hub().forget_requests();
+  fs::remove_all(folder.path / "models--org--name");
+  hub.commit = kOtherCommit;
+  const auto pinned = pull("org/name", kOtherCommit, Freshness::kNewest);
+  ASSERT_TRUE(pinned.ok()) << pinned.status().message();
+  EXPECT_EQ(pinned->commit, kOtherCommit);
+  expect_all_of(kOtherCommit);
+}
+
+// F9
+TEST_F(HubPull, ARevisionThatTurnsOutToBeAnotherCommitThanThePinnedOneIsRefused) {
+  hub.fault = [&](const FakeRequest& request, bool) -> std::optional<FakeAnswer> {
+    if (request.target.find("/revision/") == std::string::npos) return std::nullopt;
+    return FakeAnswer{.status = 200, .fields = {}, .body = R"({"sha":")" + kOtherCommit + R"(","siblings":[]})"};
+  };
+  EXPECT_THAT(refusal("org/name", kCommit), HasSubstr(kOtherCommit));
+}
+
 TEST_F(HubPull, WhatIsThereIsUsedWithoutARequest) {
   ASSERT_TRUE(pull().ok());
   hub.hub().forget_requests();

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <regex>
 #include <set>
 #include <sstream>
 
@@ -134,6 +135,88 @@ TEST(Repository, TheTestsPythonPackagesAreTheOnesPinned) {
     if (file == files.end()) continue;
     EXPECT_THAT(text_of(kRoot / file->second), HasSubstr("\n" + columns[0] + " \\\n")) << file->second;
   }
+}
+
+// H4: what a client says is hashed, so that lengths are equal, and compared with every key whether one has fitted or
+// not.
+TEST(Repository, AKeyIsComparedByItsDigestWithEveryOtherAndInConstantTime) {
+  const std::string source = text_of(kRoot / "src/server/routes.cpp");
+  const size_t begin = source.find("Routes::key_of(const HttpRequest& request) const {");
+  ASSERT_NE(begin, std::string::npos);
+  const std::string body = source.substr(begin, source.find("\n}\n", begin) - begin);
+  const size_t loop = body.find("for (");
+  ASSERT_NE(loop, std::string::npos);
+  EXPECT_THAT(body.substr(0, loop), HasSubstr("sha256(key)"));
+  EXPECT_THAT(body.substr(loop), HasSubstr("CRYPTO_memcmp("));
+  for (const char* early : {"return", "break", " == digest", "memcmp(key_"}) {
+    const std::string in_loop = body.substr(loop, body.rfind("return found;") - loop);
+    EXPECT_THAT(in_loop, Not(HasSubstr(early)));
+  }
+  // No other source compares a key.
+  for (const fs::path& path : written_files(kRoot / "src" / "server")) {
+    if (path.filename() == "routes.cpp") continue;
+    for (const char* compared : {"key_digests_", ".key ==", "api_key ==", "bearer_key(request) =="})
+      if (path.filename() != "routes.h") EXPECT_THAT(text_of(path), Not(HasSubstr(compared))) << shown(path);
+  }
+}
+
+// D1, D2: no worker speaks to another over a socket.
+TEST(Repository, NothingListensButTheServer) {
+  std::set<std::string> listening;
+  for (const fs::path& path : written_files(kRoot / "src")) {
+    const std::string text = text_of(path);
+    for (const char* call : {"::listen(", "acceptor", "::bind("})
+      if (text.find(call) != std::string::npos)
+        listening.insert(fs::relative(path.parent_path(), kRoot).generic_string());
+  }
+  EXPECT_THAT(listening, ElementsAre("src/server"));
+}
+
+// Whether a test of that name is there: `Suite.Name`, `fuzz.target`, `e2e.file.test_name`.
+bool is_a_test(const std::string& name) {
+  static const std::set<std::string> all = [] {
+    std::set<std::string> names;
+    const std::regex test(R"(\nTEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\s*\))");
+    const std::regex function(R"(\n    def (test_\w+)\()");
+    const auto add = [&](const std::string& text, const std::regex& pattern, const auto& spelled) {
+      for (std::sregex_iterator it(text.begin(), text.end(), pattern), end; it != end; ++it) names.insert(spelled(*it));
+    };
+    for (const fs::path& path : written_files(kRoot / "tests")) {
+      const std::string stem = path.stem().string();
+      if (path.extension() == ".cpp" && stem.ends_with("_fuzz"))
+        names.insert("fuzz." + stem.substr(0, stem.size() - 5));
+      if (path.extension() == ".cpp")
+        add(text_of(path), test, [](const std::smatch& m) { return m[1].str() + "." + m[2].str(); });
+      if (path.extension() == ".py" && stem.starts_with("test_"))
+        add(text_of(path), function, [&](const std::smatch& m) { return "e2e." + stem.substr(5) + "." + m[1].str(); });
+    }
+    return names;
+  }();
+  return all.contains(name);
+}
+
+TEST(Repository, EveryKindOfAttackHasATestThatExists) {
+  std::istringstream lines(text_of(kRoot / "docs/attacks.md"));
+  std::set<std::string> ids;
+  const std::regex row(R"(\| ([A-Z][0-9](?:, [A-Z][0-9])*) \| [^|]+ \| ([^|]+) \|)");
+  const std::regex id(R"([A-Z][0-9])");
+  const std::regex name(R"(`([A-Za-z0-9_]+\.[A-Za-z0-9_.]+)`)");
+  for (std::string line; std::getline(lines, line);) {
+    std::smatch found;
+    if (!std::regex_match(line, found, row)) continue;
+    const std::string kinds = found[1];
+    const std::string tests = found[2];
+    for (std::sregex_iterator it(kinds.begin(), kinds.end(), id), end; it != end; ++it)
+      EXPECT_TRUE(ids.insert(it->str()).second) << it->str() << " is there twice";
+    EXPECT_TRUE(std::regex_search(tests, name)) << kinds << " names no test";
+    for (std::sregex_iterator it(tests.begin(), tests.end(), name), end; it != end; ++it)
+      EXPECT_TRUE(is_a_test((*it)[1])) << kinds << ": there is no test " << (*it)[1];
+  }
+  std::set<std::string> expected;
+  for (const auto& [letter, count] :
+       std::map<char, int>{{'F', 9}, {'T', 8}, {'G', 7}, {'P', 8}, {'I', 3}, {'H', 8}, {'D', 2}, {'S', 1}})
+    for (int i = 1; i <= count; ++i) expected.insert(letter + std::to_string(i));
+  EXPECT_EQ(ids, expected);
 }
 
 }  // namespace

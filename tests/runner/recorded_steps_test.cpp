@@ -34,7 +34,7 @@ void answer(const std::string& family, const std::string& kind, const Way& way,
             std::span<const std::vector<TokenId>> prompts, Answers& answers) {
   EngineConfig config{.model = tiny_path(family), .skip_tokenizer_init = true, .num_gpu_blocks_override = 512};
   // A step of so many is run at start, which takes a played card a while.
-  config.max_num_batched_tokens = std::max(128, way.prefix * TinyModel::kBlockSize);
+  config.max_num_batched_tokens = std::max(32, way.prefix * TinyModel::kBlockSize);
   config.max_num_seqs = 8;
   config.enforce_eager = way.eager;
   config.kv_cache_dtype = way.kv_cache_dtype;

@@ -109,6 +109,20 @@ class TinyModel {
   const ModelConfig& config() const { return planned_.config; }
   int64_t weight_bytes() const { return planned_.memory.weight_bytes; }
 
+  // What a step might read before it has written it: the cache, all of its blocks, and the memory it computes in.
+  void fill_memory(uint8_t byte) {
+    const auto fill = [&](void* memory, size_t bytes) {
+      if (memory != nullptr) backend_.upload(memory, std::vector<uint8_t>(bytes, byte).data(), bytes);
+    };
+    for (const nn::CacheLayer& layer : storage_->layers()) {
+      const auto bytes = static_cast<size_t>(layer.view.num_blocks * ops::block_bytes(layer.view));
+      fill(layer.view.keys, bytes);
+      fill(layer.view.values, bytes);
+    }
+    fill(workspace_.data(), static_cast<size_t>(planned_.workspace_floats) * sizeof(float));
+    fill(logits_.data(), static_cast<size_t>(logit_memory_floats(*model_)) * sizeof(float));
+  }
+
   // Logits after each of `tokens`, computed in chunks of `chunk` tokens through the paged cache.
   std::vector<std::vector<float>> logits(const std::vector<TokenId>& tokens, int32_t chunk) {
     std::vector<std::vector<float>> rows;

@@ -48,9 +48,13 @@ TEST_P(TinyModels, LogitsAndPromptLogprobsAgreeWithTheReference) {
 }
 
 TEST_P(TinyModels, GreedyTokensAgreeWhereTheMarginIsClear) {
+  const bool played = cards::is_played(std::get<1>(GetParam()));
+  size_t shortest = SIZE_MAX;
+  for (const GoldenCase& one : cases_) shortest = std::min(shortest, one.prompt.size());
   for (const GoldenCase& one : cases_) {
+    if (played && one.prompt.size() > shortest) continue;  // its first token is that of the logits above
     std::vector<TokenId> tokens = one.prompt;
-    const size_t steps = std::min(one.greedy.size(), cards::is_played(std::get<1>(GetParam())) ? size_t{2} : SIZE_MAX);
+    const size_t steps = std::min(one.greedy.size(), played ? size_t{2} : SIZE_MAX);
     for (size_t i = 0; i < steps; ++i) {
       const TokenId next = argmax(model_->logits(tokens, 2048).back());
       if (one.greedy_margin[i] <= 0.01) break;

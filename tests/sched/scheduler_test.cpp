@@ -119,6 +119,17 @@ TEST(SchedulerAdd, WithoutMaxTokensTheAnswerGrowsAsFarAsContextOrPoolReach) {
   EXPECT_EQ(pool_bound.answers[1].last.finish, FinishReason::kLength);
 }
 
+// T2
+TEST(SchedulerAdd, APromptOfMoreTokensThan31BitsCountIsRefused) {
+  const Driver driver(small_config());
+  const SamplingParams params = *make_request(1, 4, 1).params;
+  for (const int64_t count :
+       {(int64_t{1} << 31) - 1, int64_t{1} << 31, (int64_t{1} << 32) + 5, (int64_t{1} << 62) + 5}) {
+    EXPECT_EQ(driver.scheduler.check_fits(count, params).code(), StatusCode::kInvalidArgument) << count;
+  }
+  EXPECT_TRUE(driver.scheduler.check_fits(5, params).ok());
+}
+
 TEST(SchedulerAdd, HugeMaxTokensDoNotOverflow) {
   Driver driver(small_config());
   ASSERT_TRUE(driver.scheduler.add(make_request(1, 10, 2147483647)).ok());

@@ -160,13 +160,22 @@ class ReferenceBackend final : public Backend {
       args.values[i] = static_cast<float>(capped(static_cast<double>(args.values[i]) * args.scale, args.soft_cap));
   }
 
+  // A number in a format is decoded once and not for every product: that, not the sums, would take most of the time.
   void run(const LinearArgs& args) override {
     const auto& weight = static_cast<const StoredMatrix&>(*args.weight);
+    const int64_t columns = weight.columns();
+    std::vector<double> x;
+    x.reserve(static_cast<size_t>(args.num_rows * columns));
     for (int64_t m = 0; m < args.num_rows; ++m) {
-      for (int64_t n = 0; n < weight.rows(); ++n) {
+      for (int64_t k = 0; k < columns; ++k) x.push_back(number(args.x, m * args.x_stride + k));
+    }
+    std::vector<double> row(static_cast<size_t>(columns));
+    for (int64_t n = 0; n < weight.rows() && args.num_rows > 0; ++n) {
+      for (int64_t k = 0; k < columns; ++k) row[static_cast<size_t>(k)] = weight.value(n, k);
+      for (int64_t m = 0; m < args.num_rows; ++m) {
+        const double* factors = x.data() + m * columns;
         double sum = 0;
-        for (int64_t k = 0; k < weight.columns(); ++k)
-          sum += number(args.x, m * args.x_stride + k) * weight.value(n, k);
+        for (int64_t k = 0; k < columns; ++k) sum += factors[k] * row[static_cast<size_t>(k)];
         if (args.bias != nullptr) sum += args.bias[n];
         store(args.out, m * args.out_stride + n, sum);
       }
@@ -222,10 +231,8 @@ class ReferenceBackend final : public Backend {
 
   void run(const PagedAttentionArgs& args) override {
     for (int32_t s = 0; s < args.num_sequences; ++s) {
-      for (int32_t t = args.query_offsets.host[s]; t < args.query_offsets.host[s + 1]; ++t) {
-        const int64_t position = args.context_lengths.host[s] - (args.query_offsets.host[s + 1] - t);
-        for (int32_t h = 0; h < args.num_heads; ++h) attend(args, s, t, h, position);
-      }
+      if (args.query_offsets.host[s] == args.query_offsets.host[s + 1]) continue;
+      for (int32_t h = 0; h < args.cache.num_kv_heads; ++h) attend(args, s, h);
     }
   }
 
@@ -372,26 +379,65 @@ class ReferenceBackend final : public Backend {
   }
   static double capped(double x, double soft_cap) { return soft_cap > 0 ? soft_cap * std::tanh(x / soft_cap) : x; }
 
-  // One head of one query: scores, softmax, weighted sum of the values.
-  static void attend(const PagedAttentionArgs& args, int32_t sequence, int32_t token, int32_t head, int64_t position) {
-    const KvCacheView& cache = args.cache;
-    const int32_t kv_head = head / (args.num_heads / cache.num_kv_heads);
-    const BlockId* table = args.block_tables.host + sequence * args.block_table_stride;
-    const float* query = args.queries + token * args.query_stride + int64_t{head} * cache.head_dim;
-    const int64_t first = args.window > 0 ? std::max<int64_t>(0, position - args.window + 1) : int64_t{0};
-    const auto slot_of = [&](int64_t p) {
-      return int64_t{table[p / cache.block_size]} * cache.block_size + p % cache.block_size;
-    };
+  // What one kv head keeps of a sequence's positions first to end, as numbers.
+  struct Context {
+    int64_t first = 0;
+    int64_t count = 0;
+    std::vector<double> keys;    // [head_dim, count]
+    std::vector<double> values;  // [count, head_dim]
+  };
 
-    std::vector<double> weights;
-    double maximum = -std::numeric_limits<double>::infinity();
-    for (int64_t p = first; p <= position; ++p) {
-      double score = 0;
+  static Context context_of(const PagedAttentionArgs& args, int32_t sequence, int32_t kv_head) {
+    const KvCacheView& cache = args.cache;
+    const BlockId* table = args.block_tables.host + sequence * args.block_table_stride;
+    const int64_t end = args.context_lengths.host[sequence];
+    const int64_t position = end - (args.query_offsets.host[sequence + 1] - args.query_offsets.host[sequence]);
+    Context context;
+    // Blocks before the first query's window may have been given back.
+    if (args.window > 0) context.first = std::max<int64_t>(0, position - args.window + 1);
+    context.count = end - context.first;
+    context.keys.resize(static_cast<size_t>(context.count * cache.head_dim));
+    context.values.resize(context.keys.size());
+    for (int64_t i = 0; i < context.count; ++i) {
+      const int64_t p = context.first + i;
+      const int64_t slot = int64_t{table[p / cache.block_size]} * cache.block_size + p % cache.block_size;
       for (int32_t d = 0; d < cache.head_dim; ++d) {
-        score += static_cast<double>(query[d]) * reference::load_kv(cache, /*is_key=*/true, slot_of(p), kv_head, d);
+        context.keys[static_cast<size_t>(d * context.count + i)] = reference::load_kv(cache, true, slot, kv_head, d);
+        context.values[static_cast<size_t>(i * cache.head_dim + d)] =
+            reference::load_kv(cache, false, slot, kv_head, d);
       }
-      weights.push_back(capped(score * args.scale, args.soft_cap));
-      maximum = std::max(maximum, weights.back());
+    }
+    return context;
+  }
+
+  // The heads of a sequence's queries that one kv head serves.
+  static void attend(const PagedAttentionArgs& args, int32_t sequence, int32_t kv_head) {
+    const Context context = context_of(args, sequence, kv_head);
+    const int32_t group = args.num_heads / args.cache.num_kv_heads;
+    for (int32_t t = args.query_offsets.host[sequence]; t < args.query_offsets.host[sequence + 1]; ++t) {
+      const int64_t position = args.context_lengths.host[sequence] - (args.query_offsets.host[sequence + 1] - t);
+      for (int32_t h = kv_head * group; h < (kv_head + 1) * group; ++h) attend(args, context, t, h, position);
+    }
+  }
+
+  // One head of one query: scores, softmax, weighted sum of the values.
+  static void attend(const PagedAttentionArgs& args, const Context& context, int32_t token, int32_t head,
+                     int64_t position) {
+    const int32_t head_dim = args.cache.head_dim;
+    const float* query = args.queries + token * args.query_stride + int64_t{head} * head_dim;
+    const int64_t window_first = args.window > 0 ? std::max<int64_t>(0, position - args.window + 1) : int64_t{0};
+    const int64_t begin = window_first - context.first;
+    const auto count = static_cast<size_t>(position + 1 - window_first);
+
+    std::vector<double> weights(count, 0.0);
+    for (int32_t d = 0; d < head_dim; ++d) {
+      const double* keys = context.keys.data() + d * context.count + begin;
+      for (size_t i = 0; i < count; ++i) weights[i] += static_cast<double>(query[d]) * keys[i];
+    }
+    double maximum = -std::numeric_limits<double>::infinity();
+    for (double& weight : weights) {
+      weight = capped(weight * args.scale, args.soft_cap);
+      maximum = std::max(maximum, weight);
     }
     double total = 0;
     if (args.sinks != nullptr) {
@@ -401,15 +447,13 @@ class ReferenceBackend final : public Backend {
     }
     for (double& weight : weights) total += weight = std::exp(weight - maximum);
 
-    float* out = args.out + (int64_t{token} * args.num_heads + head) * cache.head_dim;
-    for (int32_t d = 0; d < cache.head_dim; ++d) {
-      double sum = 0;
-      for (int64_t p = first; p <= position; ++p) {
-        sum += weights[static_cast<size_t>(p - first)] *
-               reference::load_kv(cache, /*is_key=*/false, slot_of(p), kv_head, d);
-      }
-      out[d] = static_cast<float>(sum / total);
+    std::vector<double> sums(static_cast<size_t>(head_dim), 0.0);
+    for (size_t i = 0; i < count; ++i) {
+      const double* values = context.values.data() + (begin + static_cast<int64_t>(i)) * head_dim;
+      for (size_t d = 0; d < sums.size(); ++d) sums[d] += weights[i] * values[d];
     }
+    float* out = args.out + (int64_t{token} * args.num_heads + head) * head_dim;
+    for (size_t d = 0; d < sums.size(); ++d) out[d] = static_cast<float>(sums[d] / total);
   }
 
   HeapAllocator allocator_;
