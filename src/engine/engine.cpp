@@ -160,11 +160,10 @@ Status Engine::Impl::compile_form(int32_t tenant, SamplingParams& params) const 
   return {};
 }
 
-RequestCost Engine::Impl::cost_of(const SamplingParams& params, int64_t num_prompt_tokens) const {
-  return engine::cost_of(params, num_prompt_tokens,
-                         {.vocab_size = executor->model().vocab_size,
-                          .max_model_len = executor->memory().max_model_len,
-                          .max_num_batched_tokens = config.max_num_batched_tokens});
+CostFacts Engine::Impl::cost_facts() const {
+  return {.vocab_size = executor->model().vocab_size,
+          .max_model_len = executor->memory().max_model_len,
+          .max_num_batched_tokens = config.max_num_batched_tokens};
 }
 
 // What a request alone may not take, whoever else is there.
@@ -206,7 +205,7 @@ Status Engine::Impl::check_prompt(std::span<const TokenId> prompt, const Samplin
         .with_param("prompt");
   }
   QUIRE_RETURN_IF_ERROR(scheduler.check_fits(static_cast<int64_t>(prompt.size()), params));
-  return check_cost(params, cost_of(params, kept));
+  return check_cost(params, engine::cost_of(params, kept, cost_facts()));
 }
 
 // All that does not depend on the prompt and that a user can get wrong.
@@ -247,7 +246,7 @@ Result<std::vector<std::unique_ptr<TokenStream>>> Engine::Impl::submit(Generatio
   truncate_prompt(executor->memory().max_model_len, params, request.prompt);
   QUIRE_RETURN_IF_ERROR(check_timeout(request));
   const auto num_prompt_tokens = static_cast<int64_t>(request.prompt.size());
-  const RequestCost cost = cost_of(params, num_prompt_tokens);
+  const RequestCost cost = engine::cost_of(params, num_prompt_tokens, cost_facts());
   // A beam search of no tokens has no beams: each of its answers is the prompt's scores alone, as of any other request.
   const bool searches = params.use_beam_search;
   const bool beams = searches && params.max_tokens != 0;
@@ -365,7 +364,11 @@ Result<PreparedParams> Engine::prepare(SamplingParams params, bool shows_logprob
 }
 
 RequestCost Engine::cost_of(const SamplingParams& params, int64_t num_prompt_tokens) const {
-  return impl_->cost_of(params, num_prompt_tokens);
+  return engine::cost_of(params, num_prompt_tokens, cost_facts());
+}
+
+CostFacts Engine::cost_facts() const {
+  return impl_->cost_facts();
 }
 
 Status Engine::check(const std::vector<TokenId>& prompt, const SamplingParams& params) const {

@@ -136,6 +136,7 @@ class Engine {
   // submit() refuses by it what is too much alone (invalid_argument) or beside the others (resource_exhausted).
   // Thread-safe.
   RequestCost cost_of(const SamplingParams& params, int64_t num_prompt_tokens) const;
+  CostFacts cost_facts() const;
   // What submit() checks of a prompt and parameters beforehand and at little cost: all but bad words and forms of the
   // answer. Thread-safe.
   Status check(const std::vector<TokenId>& prompt, const SamplingParams& params) const;

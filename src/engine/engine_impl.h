@@ -59,7 +59,7 @@ struct Engine::Impl {
   Result<PreparedParams> prepare(SamplingParams params, bool shows_logprobs, int32_t tenant) const;
   Status check(std::span<const TokenId> prompt, const SamplingParams& params) const;
   Status check_prompt(std::span<const TokenId> prompt, const SamplingParams& params) const;
-  RequestCost cost_of(const SamplingParams& params, int64_t num_prompt_tokens) const;
+  CostFacts cost_facts() const;
   Status check_cost(const SamplingParams& params, const RequestCost& cost) const;
   SamplingLimits limits() const;
   void compile_form(const StructuredOutput& form, int32_t tenant, grammar::Compiler::Done done) const;

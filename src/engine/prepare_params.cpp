@@ -90,7 +90,9 @@ void truncate_prompt(int64_t max_model_len, const SamplingParams& params, std::v
 LogprobBytes most_logprob_bytes(const SamplingParams& params, int64_t num_prompt_tokens, int64_t vocab_size,
                                 int64_t max_model_len) {
   const auto each = [vocab_size](const std::optional<int32_t>& alternatives) {
-    return alternatives ? bytes_of_position(*alternatives == -1 ? vocab_size : *alternatives) : int64_t{0};
+    return alternatives
+               ? bytes_of_position(*alternatives < 0 ? vocab_size : std::min<int64_t>(*alternatives, vocab_size))
+               : int64_t{0};
   };
   const int64_t left = std::max<int64_t>(max_model_len - num_prompt_tokens, 0);
   const int64_t answer = std::min<int64_t>(params.max_tokens.value_or(static_cast<int32_t>(left)), left);

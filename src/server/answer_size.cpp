@@ -13,11 +13,9 @@ constexpr int64_t kIdText = 8;
 
 }  // namespace
 
-AnswerSize answer_size(const engine::Engine& engine, const SamplingParams& params, const AnswerContext& context,
-                       std::span<const PreparedPrompt> prompts) {
-  const int64_t vocab_size = engine.model().vocab_size;
-  const int64_t max_model_len = engine.max_model_len();
-  const auto entries = [vocab_size](const std::optional<int32_t>& alternatives) {
+AnswerSize answer_size(const SamplingParams& params, const AnswerContext& context,
+                       std::span<const PreparedPrompt> prompts, const engine::CostFacts& facts) {
+  const auto entries = [vocab_size = facts.vocab_size](const std::optional<int32_t>& alternatives) {
     if (!alternatives) return int64_t{0};
     return 1 + (*alternatives < 0 ? vocab_size : std::min<int64_t>(*alternatives, vocab_size));
   };
@@ -29,10 +27,10 @@ AnswerSize answer_size(const engine::Engine& engine, const SamplingParams& param
     if (context.return_token_ids) shared += length * kIdText;
     if (context.prompt_logprobs_asked) shared += length * entries(params.prompt_logprobs) * kEntryText;
     if (context.echo) shared += length * entries(context.num_logprobs) * kEntryText;
-    const int64_t left = std::max<int64_t>(max_model_len - length, 0);
+    const int64_t left = std::max<int64_t>(facts.max_model_len - length, 0);
     const int64_t tokens = std::min<int64_t>(params.max_tokens.value_or(static_cast<int32_t>(left)), left);
     const int64_t each = tokens * entries(context.num_logprobs);
-    size.held += shared + n * each * kEntryText + engine.cost_of(params, length).heap_bytes;
+    size.held += shared + n * each * kEntryText + engine::cost_of(params, length, facts).heap_bytes;
     size.text += n * (shared + each * kEntryText);
   }
   return size;

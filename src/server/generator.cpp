@@ -350,7 +350,7 @@ Status Generator::admit(const HttpRequest& request, Beginning& beginning) const 
     tokens = std::min(tokens.value_or(*most), *most);
   }
   const char* field = options.params.prompt_logprobs ? "prompt_logprobs" : options.params.logprobs ? "logprobs" : "n";
-  const AnswerSize size = answer_size(engine_, options.params, beginning.context, beginning.prompts);
+  const AnswerSize size = answer_size(options.params, beginning.context, beginning.prompts, engine_.cost_facts());
   const auto most = static_cast<int64_t>(config_.max_answer_bytes);
   if (size.text > most || size.held > most) {
     return invalid_argument(

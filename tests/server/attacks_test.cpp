@@ -71,7 +71,7 @@ TEST_F(AttackTest, LogprobsOfALongPromptAreGivenUpToTheBoundAndRefusedBeyondIt) 
   expect_idle();
 
   server_.reset();
-  start({}, {.max_logprobs = -1, .max_logprobs_bytes = 1 << 16});
+  start({}, {.max_logprobs = -1, .max_request_bytes = (1 << 16) + (8 << 10)});
   const std::string whole = R"("prompt_logprobs":-1,"max_tokens":1,"prompt":")";
   EXPECT_EQ(completed(whole + text(4) + "\""), 200);
   const auto refused = complete("{" + whole + text(kContext - 1) + "\"}");

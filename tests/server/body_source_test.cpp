@@ -232,15 +232,16 @@ TEST(AnswerSizeTest, APromptsPartIsHeldOnceAndSentWithEachChoice) {
   context.prompt_logprobs_asked = true;
   std::vector<PreparedPrompt> prompts(1);
   prompts.front().ids.assign(8191, 1);
-  const AnswerSize size = answer_size(params, context, prompts, 50000, 8208);
+  const engine::CostFacts facts{.vocab_size = 50000, .max_model_len = 8208};
+  const AnswerSize size = answer_size(params, context, prompts, facts);
   EXPECT_GT(size.text, int64_t{2} << 30);
-  EXPECT_LT(size.held, int64_t{32} << 20);
+  EXPECT_LT(size.held, int64_t{64} << 20);
   EXPECT_GE(size.held, 8191 * 21 * 100);
   params.prompt_logprobs = std::numeric_limits<int32_t>::max();
-  EXPECT_LE(answer_size(params, context, prompts, 50000, 8208).held, int64_t{8191} * 50001 * 200);
+  EXPECT_LE(answer_size(params, context, prompts, facts).held, int64_t{8191} * 50001 * 200);
   context.prompt_logprobs_asked = false;
   params.prompt_logprobs.reset();
-  EXPECT_EQ(answer_size(params, context, prompts, 50000, 8208).text, 0) << "words are not counted";
+  EXPECT_EQ(answer_size(params, context, prompts, facts).text, 0) << "words are not counted";
 }
 
 TEST(JsonText, WhatIsWrittenIsReadBackTheSame) {

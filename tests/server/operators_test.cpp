@@ -74,8 +74,8 @@ TEST(Load, RetryAfterIsHalfOfWhatTheQueueTakesAtThePresentPace) {
   EXPECT_EQ(load.retry_after(1'000'000'000, start + seconds(200)), 60);
 }
 
-constexpr auto kShort = WorkerPool::Length::kShort;
-constexpr auto kLong = WorkerPool::Length::kLong;
+constexpr auto kShortWork = WorkerPool::Length::kShort;
+constexpr auto kLongWork = WorkerPool::Length::kLong;
 
 TEST(WorkerPool, LongWorkLeavesAThreadForShortWork) {
   std::promise<void> gate;
@@ -83,7 +83,7 @@ TEST(WorkerPool, LongWorkLeavesAThreadForShortWork) {
   WorkerPool pool(2, 10, 1);
   auto opened = gate.get_future().share();
   for (int i = 0; i < 4; ++i) {
-    EXPECT_TRUE(pool.post(0, kLong, [&, opened] {
+    EXPECT_TRUE(pool.post(0, kLongWork, [&, opened] {
       ++long_ones;
       opened.wait();
     }));
@@ -91,7 +91,7 @@ TEST(WorkerPool, LongWorkLeavesAThreadForShortWork) {
   EXPECT_TRUE(eventually([&] { return long_ones == 1; }));
   for (int i = 0; i < 3; ++i) {
     std::promise<void> done;
-    EXPECT_TRUE(pool.post(0, kShort, [&] { done.set_value(); }));
+    EXPECT_TRUE(pool.post(0, kShortWork, [&] { done.set_value(); }));
     EXPECT_EQ(done.get_future().wait_for(seconds(10)), std::future_status::ready);
     EXPECT_EQ(long_ones, 1);
   }
@@ -110,11 +110,11 @@ TEST(WorkerPool, ATenantWhoseWorkIsStuckLeavesAThreadForOthers) {
     ++held;
     opened.wait();
   };
-  EXPECT_TRUE(pool.post(0, kShort, hold));
+  EXPECT_TRUE(pool.post(0, kShortWork, hold));
   EXPECT_TRUE(eventually([&] { return held == 1; }));
   now = 2 * WorkerPool::kStuckSeconds;
-  EXPECT_TRUE(pool.post(0, kShort, hold));
-  EXPECT_TRUE(pool.post(1, kShort, [&] { answered.set_value(); }));
+  EXPECT_TRUE(pool.post(0, kShortWork, hold));
+  EXPECT_TRUE(pool.post(1, kShortWork, [&] { answered.set_value(); }));
   EXPECT_EQ(answered.get_future().wait_for(seconds(10)), std::future_status::ready);
   EXPECT_EQ(held, 1);
   gate.set_value();
@@ -128,20 +128,20 @@ TEST(WorkerPool, WhoUsedTheLeastTimeIsNext) {
   std::vector<int> order;  // of the only thread
   std::atomic<bool> begun{false};
   WorkerPool pool(1, 20, 2, [&] { return now.load(); });
-  EXPECT_TRUE(pool.post(0, kShort, [&] {
+  EXPECT_TRUE(pool.post(0, kShortWork, [&] {
     begun = true;
     gate.get_future().wait();
     now = 10;
   }));
   EXPECT_TRUE(eventually([&] { return begun.load(); }));
-  for (int i = 0; i < 2; ++i) EXPECT_TRUE(pool.post(0, kShort, [&] { order.push_back(0); }));
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(pool.post(0, kShortWork, [&] { order.push_back(0); }));
   for (int i = 0; i < 4; ++i) {
-    EXPECT_TRUE(pool.post(1, kShort, [&] {
+    EXPECT_TRUE(pool.post(1, kShortWork, [&] {
       order.push_back(1);
       now = now + 4;
     }));
   }
-  EXPECT_TRUE(pool.post(1, kShort, [&] { done.set_value(); }));
+  EXPECT_TRUE(pool.post(1, kShortWork, [&] { done.set_value(); }));
   gate.set_value();
   done.get_future().wait();
   EXPECT_THAT(order, testing::ElementsAre(1, 1, 1, 0, 0, 1)) << "three of four seconds are more than one of ten";
@@ -152,13 +152,13 @@ TEST(WorkerPool, TenantsTakeTurns) {
   std::promise<void> done;
   std::vector<int> order;  // of the only thread
   WorkerPool pool(1, 6, 3);
-  EXPECT_TRUE(pool.post(0, kShort, [&] { gate.get_future().wait(); }));
-  while (!pool.post(0, kShort, [&] { order.push_back(0); })) std::this_thread::yield();
+  EXPECT_TRUE(pool.post(0, kShortWork, [&] { gate.get_future().wait(); }));
+  while (!pool.post(0, kShortWork, [&] { order.push_back(0); })) std::this_thread::yield();
   for (const int tenant : {0, 0, 2, 1})
-    EXPECT_TRUE(pool.post(tenant, kShort, [&, tenant] { order.push_back(tenant); }));
+    EXPECT_TRUE(pool.post(tenant, kShortWork, [&, tenant] { order.push_back(tenant); }));
   bool last = false;  // the sixth fits once the first has begun
-  while (!last) last = pool.post(0, kShort, [&] { done.set_value(); });
-  EXPECT_FALSE(pool.post(1, kShort, [] {})) << "the bound is everybody's";
+  while (!last) last = pool.post(0, kShortWork, [&] { done.set_value(); });
+  EXPECT_FALSE(pool.post(1, kShortWork, [] {})) << "the bound is everybody's";
   gate.set_value();
   done.get_future().wait();
   EXPECT_THAT(order, testing::ElementsAre(1, 2, 0, 0, 0));
