@@ -25,6 +25,7 @@ struct Hold {
 struct Body {
   HeldBytes memory;
   std::string text;
+  std::unique_ptr<LoadTicket> ticket;  // while it waits for its model
 };
 
 // What is no text is found to be wrong where the body is looked at more closely.
@@ -62,9 +63,19 @@ void with_model(Models& models, const std::shared_ptr<Exchange>& exchange,
     body->text = {};
     return prepare(lease, *parsed);
   }
+  if (!exchange->request().in_idle_time) {  // else there are few of them
+    body->ticket = models.wait(exchange->request().tenant);
+    if (body->ticket == nullptr) {
+      return answer_error(*exchange,
+                          resource_exhausted("Requests of this API key fill its share of those that wait for models "
+                                             "to be loaded; try again later."),
+                          models.retry_after());
+    }
+  }
   // Who waits does so as text, which is what is counted: read, a body may take many times as much.
   parsed = json::object();
   models.use(name, [exchange, body, prepare](const Models::LeaseOr& lease) {
+    body->ticket.reset();
     if (!lease.ok()) return answer_error(*exchange, lease.status());
     guarded(*exchange, [&] {
       const auto again = parse_json_object(std::exchange(body->text, {}));

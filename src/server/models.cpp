@@ -50,12 +50,16 @@ const Status& shutting_down() {
 // beginning and end
 
 Models::Models(const ServerConfig& config, Tenants& tenants, Metrics& metrics, std::vector<ModelSource> sources)
-    : config_(config), tenants_(tenants), metrics_(metrics), models_([&] {
+    : config_(config),
+      tenants_(tenants),
+      metrics_(metrics),
+      models_([&] {
         std::vector<std::unique_ptr<Model>> models;
         for (ModelSource& source : sources)
           models.push_back(std::make_unique<Model>(Model{.source = std::move(source)}));
         return models;
-      }()) {}
+      }()),
+      waiting_(std::make_shared<Load>(tenants.weights(), 0, static_cast<int64_t>(config.max_queued_work))) {}
 
 Result<std::unique_ptr<Models>> Models::start(const ServerConfig& config, Tenants& tenants, Metrics& metrics,
                                               std::vector<ModelSource> sources) {

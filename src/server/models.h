@@ -18,6 +18,7 @@
 #include "base/status.h"
 #include "engine/engine.h"
 #include "server/generator.h"
+#include "server/load.h"
 #include "server/server.h"
 #include "server/tenants.h"
 
@@ -46,6 +47,9 @@ class Models {
   // the first model's. Errors that `use` is given: not_found with param() "model"; unavailable (it could not be loaded,
   // the server stops); resource_exhausted (too many wait).
   void use(std::string_view name, const Use& use);
+  // A place among those that wait for models, for as long as it is held; nullptr where this key has as many as it may
+  // (server/load.h).
+  std::unique_ptr<LoadTicket> wait(int32_t tenant) { return waiting_->enter(tenant, 1); }
   // The model if use() would give it at once; else nullptr.
   std::shared_ptr<const Lease> ready(std::string_view name);
   // The model if it is loaded now. Errors: not_found, unavailable.
@@ -104,8 +108,9 @@ class Models {
 
   mutable std::mutex mutex_;  // of all that changes in the models too
   std::condition_variable changed_;
-  std::deque<Model*> awaited_;  // to be loaded, the first asked for first
-  size_t num_waiting_ = 0;      // requests
+  std::deque<Model*> awaited_;           // to be loaded, the first asked for first
+  size_t num_waiting_ = 0;               // requests
+  const std::shared_ptr<Load> waiting_;  // the same by key
   bool stopping_ = false;
   std::thread thread_;
 };

@@ -221,6 +221,32 @@ TEST_F(ModelsTest, BodiesThatWaitForAModelAreCountedUntilTheyArePrepared) {
   EXPECT_EQ(ask("b").get().status, 200) << "and their room is given back";
 }
 
+TEST_F(ModelsTest, OneKeysRequestsThatWaitLeavePlacesForAnothers) {
+  start(2, {.api_keys = {"one", "two"}, .max_queued_work = 8});
+  fakes_[1]->gated = true;
+  const auto ask = [this](const std::string& key) {
+    return std::async(std::launch::async, [this, key] {
+      return post(server_->port(), kModelsCompletions, body("b"), "Authorization: Bearer " + key + "\r\n");
+    });
+  };
+  std::vector<std::future<ClientResponse>> flood;
+  for (int i = 0; i < 8; ++i) flood.push_back(ask("one"));
+  EXPECT_TRUE(eventually([&] {
+    return std::ranges::count_if(flood, [](auto& one) {
+             return one.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+           }) >= 4;
+  })) << "half of the places are one key's at most";
+  auto other = ask("two");
+  EXPECT_EQ(other.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout) << "it waits";
+  fakes_[1]->gated = false;
+  fakes_[1]->gated.notify_all();
+  EXPECT_EQ(other.get().status, 200);
+  for (auto& one : flood) {
+    const int status = one.get().status;
+    EXPECT_TRUE(status == 200 || status == 429) << status;
+  }
+}
+
 TEST_F(ModelsTest, WhoeverWaitsWhenTheServerStopsIsTold) {
   start(2);
   fakes_[1]->gated = true;
