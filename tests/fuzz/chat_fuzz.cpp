@@ -48,7 +48,7 @@ class TextAlone final : public runner::Executor {
 
 const engine::Engine& text_engine() {
   static const auto made =
-      engine::Engine::create({}, std::make_unique<TextAlone>(), nullptr, engine::Drive::kCaller).value();
+      engine::Engine::create({}, std::make_unique<TextAlone>(), nullptr, Drive::kCaller).value();
   return *made;
 }
 

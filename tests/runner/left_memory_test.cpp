@@ -13,22 +13,24 @@ TEST_P(LeftMemory, IsInNoAnswer) {
   const auto& [family, kind] = GetParam();
   const auto backend = make_test_backend(kind);
   if (backend == nullptr) GTEST_SKIP() << "this machine has no " << kind;
-  const std::vector<TokenId> prompt = read_golden(family).front().prompt;
-  std::vector<TokenId> others(prompt.rbegin(), prompt.rend());
-  others.resize(3 * others.size(), 7);
+  std::vector<TokenId> prompt;
+  std::vector<TokenId> others;
+  for (int32_t i = 0; i < 21; ++i) prompt.push_back(3 + i * i % 50);  // more than a block
+  for (int32_t i = 0; i < 60; ++i) others.push_back(5 + i * i * i % 47);
   for (const std::string format : {"auto", "fp8", "int8"}) {
     if (family == "deepseek_v3" && format == "int8") continue;
+    if (cards::is_played(kind) && format == "int8") continue;  // takes a played card long
     SCOPED_TRACE(format);
     TinyModel model(family, *backend, format);
-    const auto alone = model.logits(prompt, 5);
+    const auto alone = model.logits(prompt, 11);
     // Another's tokens in the same blocks and further ones.
     const auto of_others = model.logits(others, 16);
-    EXPECT_NE(of_others.front(), alone.front());
-    EXPECT_EQ(model.logits(prompt, 5), alone) << "after another's tokens";
+    EXPECT_TRUE(of_others.back() != alone.back());
+    EXPECT_TRUE(model.logits(prompt, 11) == alone) << "after another's tokens";
     // No number in every format, and the numbers 1.5, 1.6, 30 and 60 or so of F16, BF16, E4M3 and I8.
     for (const uint8_t byte : {uint8_t{0xff}, uint8_t{0x3e}}) {
       model.fill_memory(byte);
-      EXPECT_EQ(model.logits(prompt, 5), alone) << "in memory filled with " << int{byte};
+      EXPECT_TRUE(model.logits(prompt, 11) == alone) << "in memory filled with " << int{byte};
     }
   }
 }
