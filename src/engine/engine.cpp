@@ -238,6 +238,7 @@ Engine::Impl::Refusal Engine::Impl::refusal_locked(int64_t sequences, int64_t to
 
 Result<std::vector<std::unique_ptr<TokenStream>>> Engine::Impl::submit(GenerationRequest request, WhenFull when_full) {
   if (!request.prepared) {
+    QUIRE_RETURN_IF_ERROR(check(request.prompt, request.params));  // the cheapest first
     QUIRE_ASSIGN_OR_RETURN(request.prepared,
                            prepare(std::move(request.params), /*shows_logprobs=*/true, request.tenant));
   }

@@ -315,6 +315,7 @@ Result<PreparedParams> Completion::prepare(const Engine& engine, SamplingParams 
 Result<std::vector<std::unique_ptr<Completion>>> Completion::start(Engine& engine, GenerationRequest request,
                                                                    WhenFull when_full) {
   if (!request.prepared) {
+    QUIRE_RETURN_IF_ERROR(engine.check(request.prompt, request.params));
     QUIRE_ASSIGN_OR_RETURN(request.prepared, prepare(engine, std::move(request.params), request.tenant));
   }
   const PreparedParams prepared = *request.prepared;
