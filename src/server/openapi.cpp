@@ -183,6 +183,7 @@ json::object described(const Operation& operation, bool open) {
   }
   std::vector<std::string_view> errors = statuses(operation.errors);
   if (!open) errors.emplace_back("401");
+  errors.emplace_back("403");  // a stranger's page, whatever it asks for
   for (const std::string_view status : errors) {
     responses[status] = {{"description", "What went wrong"},
                          {"content", content(kJson, anthropic ? "AnthropicError" : "Error")}};

@@ -190,7 +190,7 @@ class Plan(unittest.TestCase):
         flags = ("--kv-cache-memory-bytes", "64M", "--swap-space", "0.1")
         planned = harness.run("plan", *flags).stdout.splitlines()
         with harness.Server(*flags) as server:
-            started = server.log_text().splitlines()
+            started = [line.partition(" memory: ")[2] for line in server.log_text().splitlines()]
         for name in ("weights", "KV pool", "KV tokens", "swap space"):
             with self.subTest(line=name):
                 self.assertEqual([line.split(", ")[0] for line in started if line.startswith(name)],

@@ -348,8 +348,7 @@ class Tenants(unittest.TestCase):
         lock = threading.Lock()
 
         def ask(server, key):
-            reply = server.request("POST", COMPLETIONS, json.dumps(
-                {"prompt": PROMPT, "max_tokens": 450, "ignore_eos": True}), bearer(key))
+            reply = server.post(COMPLETIONS, {"prompt": PROMPT, "max_tokens": 450, "ignore_eos": True}, bearer(key))
             with lock:
                 order.append(key if reply.status == 200 else f"{key}: {reply.status}")
 

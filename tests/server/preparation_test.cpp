@@ -102,6 +102,27 @@ TEST_F(PreparationTest, AChatThatIsTruncatedMayHaveAnyLength) {
   EXPECT_EQ(prompt_tokens(response), 10u);
 }
 
+// ------------------------------------------------------------------------------------------------------------- budget
+
+TEST_F(PreparationTest, EveryStageEndsWithTheBudget) {
+  start({.max_preparation_time = std::chrono::milliseconds(0)});
+  const std::string hi = R"("messages":[{"role":"user","content":"hi"}],"max_tokens":1)";
+  const std::pair<const char*, std::string> cases[] = {
+      {"/v1/completions", R"({"prompt":["a","b"],"max_tokens":1})"},
+      {"/v1/chat/completions", "{" + hi + "}"},
+      {"/v1/responses",
+       R"({"truncation":"auto","input":[{"role":"user","content":"a"},{"role":"user","content":"b"}]})"},
+      {"/v1/messages", "{" + hi + "}"},
+      {"/v1/messages/count_tokens", "{" + hi + "}"},
+      {"/tokenize", R"({"prompt":"a"})"},
+      {"/tokenize", "{" + hi + "}"}};
+  for (const auto& [path, body] : cases) {
+    const auto response = post(port(), path, body);
+    EXPECT_EQ(response.status, 400) << path << response.body;
+    EXPECT_THAT(response.body, HasSubstr("--preparation-timeout")) << path;
+  }
+}
+
 // ---------------------------------------------------------------------------------------------------------- responses
 
 TEST_F(PreparationTest, NothingIsDroppedFromAResponseThatHasNoMessages) {
