@@ -28,6 +28,7 @@ struct Variant {
 // Room for the largest request alone, so that the others are in each other's way.
 void tight(EngineConfig& config) {
   config.block_size = 4;
+  config.max_num_batched_tokens = 128;  // so that all are admitted before the first wants more
   config.num_gpu_blocks_override = 28;
   config.watermark = 0;
 }
