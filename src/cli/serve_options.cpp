@@ -123,6 +123,18 @@ void add_api(CLI::App& command, ServeOptions& options) {
       .add_option("--root-path", server.root_path,
                   "The path under which a proxy has this server (/llm); requests may come with it or without")
       ->group(kGroup);
+  command
+      .add_option(
+          "--fingerprint-mode", server.fingerprint_mode,
+          "Answers' system_fingerprint, of version, model and device: full (quire-VERSION-HASH), hash (fp_HASH), "
+          "custom (--fingerprint-value), none")
+      ->check(CLI::IsMember({"full", "hash", "custom", "none"}))
+      ->group(kGroup)
+      ->capture_default_str();
+  command
+      .add_option("--fingerprint-value", server.fingerprint_value,
+                  "The system_fingerprint of --fingerprint-mode custom")
+      ->group(kGroup);
   command.add_option("--response-role", server.response_role, "The role of chats' answers")
       ->group(kGroup)
       ->capture_default_str();
@@ -283,9 +295,11 @@ void add_serve_options(CLI::App& command, ServeOptions& options) {
   command.add_flag("!--disable-page", server.enable_page, "No chat page at / and no dashboard at /dashboard")
       ->group(kGroup);
   command
-      .add_option("--tool-call-parser", server.tool_call_parser,
-                  "How the model writes calls of tools: auto (what its chat template shows), hermes, llama3_json, "
-                  "mistral, qwen3_coder, pythonic, deepseek_v3, glm45, granite, kimi_k2, minimax_m2, openai, none")
+      .add_option(
+          "--tool-call-parser", server.tool_call_parser,
+          "How the model writes calls of tools: auto (what its chat template shows), hermes, llama3_json, "
+          "mistral, qwen3_coder (qwen3_xml), pythonic, llama4_pythonic, deepseek_v3, deepseek_v31, glm45, granite, "
+          "hunyuan_a13b, internlm, jamba, kimi_k2, minimax_m2, phi4_mini_json, step3, openai, none")
       ->capture_default_str()
       ->group(kGroup);
   command
@@ -369,6 +383,9 @@ void add_serve_options(CLI::App& command, ServeOptions& options) {
 
 Status complete_serve_options(ServeOptions& options) {
   server::ServerConfig& server = options.server;
+  if ((server.fingerprint_mode == "custom") == server.fingerprint_value.empty()) {
+    return invalid_argument("--fingerprint-mode custom and --fingerprint-value belong together.");
+  }
   if (!server.admin.api_keys.empty() && !server.admin.on()) {
     return invalid_argument("--admin-api-key needs --admin-port or --admin-uds.");
   }

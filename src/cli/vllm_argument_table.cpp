@@ -373,8 +373,6 @@ constexpr VllmArgument kArguments[] = {
      "without thinking, /v1/messages sets the template's enable_thinking to false"},
     {"--tokens-only", kFlag, kRefused, "no", "use --skip-tokenizer-init: token ids in and out"},
     {"--enable-scale-out", kFlag, kRefused, "no", "prompts are rendered and answers made by one server"},
-    {"--fingerprint-mode", kValue, kRefused, "none", "answers have no system_fingerprint (none)"},
-    {"--fingerprint-value", kValue, kRefused, "", "answers have no system_fingerprint"},
     {"--grpc-port", kValue, kRefused, "", kNoGrpc},
     {"--grpc", kSwitch, kRefused, "", kNoGrpc},
     {"--headless", kSwitch, kRefused, "", kNoBalancer},

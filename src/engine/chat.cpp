@@ -1,6 +1,7 @@
 #include "engine/chat.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 
 #include "engine/tool_prompt.h"
@@ -39,6 +40,25 @@ Result<json::string> joined_parts(const json::array& parts) {
   return text;
 }
 
+// What an assistant thought is given to templates by both names that they know it by: vLLM's and DeepSeek's.
+Status name_reasoning(json::object& message) {
+  constexpr std::array<const char*, 2> kNames = {"reasoning", "reasoning_content"};
+  const json::value* found = nullptr;
+  for (const char* name : kNames) {
+    const json::value* value = message.if_contains(name);
+    if (value == nullptr || value->is_null()) continue;
+    if (!value->is_string()) return invalid_argument("\"{}\" must be a string", name);
+    if (found == nullptr) found = value;
+  }
+  if (found == nullptr) return {};
+  const json::value thought = *found;
+  for (const char* name : kNames) {
+    json::value& value = message[name];
+    if (value.is_null()) value = thought;
+  }
+  return {};
+}
+
 Result<json::object> checked_message(const json::value& value) {
   const json::object* message = value.if_object();
   if (message == nullptr) return invalid_argument("expected an object with \"role\" and \"content\"");
@@ -49,6 +69,7 @@ Result<json::object> checked_message(const json::value& value) {
   json::object out = *message;
   const json::value* content = message->if_contains("content");
   parse_call_arguments(out);
+  if (role->get_string() == "assistant") QUIRE_RETURN_IF_ERROR(name_reasoning(out));
   if (content == nullptr) {
     // An assistant's tool calls may stand alone.
     if (message->contains("tool_calls")) return out;
@@ -62,6 +83,46 @@ Result<json::object> checked_message(const json::value& value) {
     out["content"] = std::move(text);
   } else if (!content->is_string() && !content->is_null()) {
     return invalid_argument("\"content\" must be a string or a list of parts");
+  }
+  return out;
+}
+
+bool speaks_as(const json::object& message, std::string_view role) {
+  return std::string_view(message.at("role").get_string()) == role;
+}
+
+std::string_view content_of(const json::object& message) {
+  const json::value* content = message.if_contains("content");
+  return content != nullptr && content->is_string() ? std::string_view(content->get_string()) : std::string_view();
+}
+
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kBlank = " \n\t\r";
+  const size_t first = text.find_first_not_of(kBlank);
+  return first == std::string_view::npos ? std::string_view()
+                                         : text.substr(first, text.find_last_not_of(kBlank) + 1 - first);
+}
+
+// A developer's messages for a template that knows no such role, and would drop them or refuse: they are a system's, as
+// they were before OpenAI renamed the role. Those that begin the conversation become one with the system message there,
+// because many templates take one, and as the first alone. `told`: their texts, which must be in the prompt.
+json::array as_system(const json::array& messages, std::vector<std::string>& told) {
+  json::array out;
+  bool leads = true;  // nothing but systems and developers so far
+  for (const json::value& value : messages) {
+    json::object message = value.get_object();
+    const bool is_developer = speaks_as(message, "developer");
+    leads = leads && (is_developer || speaks_as(message, "system"));
+    if (is_developer) {
+      message["role"] = "system";
+      told.emplace_back(trimmed(content_of(message)));
+    }
+    if (leads && !out.empty() && !told.empty()) {
+      json::object& first = out.back().get_object();
+      first["content"] = std::string(content_of(first)) + "\n\n" + std::string(content_of(message));
+      continue;
+    }
+    out.emplace_back(std::move(message));
   }
   return out;
 }
@@ -126,6 +187,9 @@ Result<ChatPrompt> render_chat(const Engine& engine, const json::array& messages
     if (!message.ok()) return at_message(i, message.status());
     checked.emplace_back(std::move(*message));
   }
+  const std::string& source = given ? options.chat_template : engine.text().chat_template;
+  std::vector<std::string> told;
+  if (source.find("developer") == std::string::npos) checked = as_system(checked, told);
   json::string left_open;
   if (options.continue_final_message) {
     json::object& last = checked[checked.size() - 1].get_object();
@@ -144,6 +208,16 @@ Result<ChatPrompt> render_chat(const Engine& engine, const json::array& messages
   auto pieces = (given ? *given : *engine.chat_template()).render(variables, trusted, options.max_template_time);
   if (!pieces.ok()) {
     return pieces.status().with_prefix("chat template: ").with_param(given ? "chat_template" : "messages");
+  }
+  if (!told.empty()) {
+    const std::string whole = text::concatenate(*pieces);
+    for (const std::string& text : told) {
+      if (text::jinja::Finder(text).find(whole, 0) != std::string::npos) continue;
+      return invalid_argument(
+                 "the chat template knows no role developer, and leaves such a message out where it is given as a "
+                 "system's. Put it at the beginning, or give it the role user")
+          .with_param("messages");
+    }
   }
   if (options.continue_final_message) QUIRE_RETURN_IF_ERROR(leave_open(left_open, *pieces));
   ChatPrompt prompt;

@@ -81,7 +81,8 @@ OutputProcessor::OutputProcessor(const text::Tokenizer* tokenizer, const Samplin
   if (reading_ != nullptr && !reading_->plain()) parser_ = grammar::make_answer_parser(*reading_);
   // Marks of calls and of reasoning may be special tokens.
   if (parser_ != nullptr && params.skip_special_tokens) hides_special_ = tokenizer;
-  detokenizer_.emplace(*tokenizer, parser_ == nullptr && params.skip_special_tokens);
+  detokenizer_.emplace(*tokenizer, parser_ == nullptr && params.skip_special_tokens,
+                       params.skip_special_tokens || params.spaces_between_special_tokens);
   stop_ = params.stop;
 }
 

@@ -2,6 +2,8 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/parse_json.h"
 
@@ -10,12 +12,11 @@ namespace json = boost::json;
 
 namespace {
 
-std::string described(const json::array& tools) {
+std::string described(const json::array& tools, grammar::ToolFormat format) {
   std::string out = "You may call functions to help with the request. The functions, one a line, as JSON:\n<tools>\n";
   for (const json::value& tool : tools) out += json::serialize(tool) + "\n";
-  out +=
-      "</tools>\nTo call one, answer with its name and its arguments as JSON between tags, and nothing else:\n"
-      "<tool_call>\n{\"name\": \"function name\", \"arguments\": {\"parameter\": \"value\"}}\n</tool_call>";
+  out += "</tools>\nTo call one, answer with its name and its arguments in this form, and nothing else:\n" +
+         grammar::calls_text(format, {{"function_name", {{"parameter", "value"}}}});
   return out;
 }
 
@@ -34,21 +35,20 @@ std::string text_of(const json::object& message) {
   return out;
 }
 
-std::string calls_of(const json::object& message) {
-  std::string out;
+std::string calls_of(const json::object& message, grammar::ToolFormat format) {
   const json::value* calls = message.if_contains("tool_calls");
-  if (calls == nullptr || !calls->is_array()) return out;
+  if (calls == nullptr || !calls->is_array()) return {};
+  std::vector<std::pair<std::string, json::object>> written;
   for (const json::value& call : calls->get_array()) {
     const auto* object = call.if_object();
     const json::value* function = object == nullptr ? nullptr : object->if_contains("function");
     if (function == nullptr || !function->is_object()) continue;
     const json::value* name = function->get_object().if_contains("name");
     const json::value* arguments = function->get_object().if_contains("arguments");
-    const json::object written{{"name", name == nullptr ? json::value("") : *name},
-                               {"arguments", arguments == nullptr ? json::value(json::object()) : *arguments}};
-    out += "\n<tool_call>\n" + json::serialize(written) + "\n</tool_call>";
+    written.emplace_back(name != nullptr && name->is_string() ? std::string(name->get_string()) : std::string(),
+                         arguments != nullptr && arguments->is_object() ? arguments->get_object() : json::object());
   }
-  return out;
+  return written.empty() ? std::string() : "\n" + grammar::calls_text(format, written);
 }
 
 }  // namespace
@@ -68,7 +68,7 @@ void parse_call_arguments(json::object& message) {
   }
 }
 
-json::array with_tools_in_words(const json::array& messages, const json::array& tools) {
+json::array with_tools_in_words(const json::array& messages, const json::array& tools, grammar::ToolFormat format) {
   json::array out;
   const auto is_role = [](const json::object& message, std::string_view role) {
     const json::value* found = message.if_contains("role");
@@ -83,7 +83,7 @@ json::array with_tools_in_words(const json::array& messages, const json::array& 
     }
     if (!described_yet) {
       const bool system = is_role(*message, "system") || is_role(*message, "developer");
-      std::string text = described(tools);
+      std::string text = described(tools, format);
       if (system) text = text_of(*message) + "\n\n" + text;
       out.push_back(json::object{{"role", "system"}, {"content", std::move(text)}});
       described_yet = true;
@@ -92,7 +92,7 @@ json::array with_tools_in_words(const json::array& messages, const json::array& 
     json::object copy = *message;
     if (is_role(copy, "assistant") && copy.contains("tool_calls")) {
       parse_call_arguments(copy);
-      copy["content"] = text_of(copy) + calls_of(copy);
+      copy["content"] = text_of(copy) + calls_of(copy, format);
       copy.erase("tool_calls");
     } else if (is_role(copy, "tool")) {
       copy = {{"role", "user"}, {"content", "<tool_response>\n" + text_of(copy) + "\n</tool_response>"}};

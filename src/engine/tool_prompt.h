@@ -1,14 +1,17 @@
-// Tools for models whose chat template knows nothing of them: told in words, in the form that most models have seen.
+// Tools for models whose chat template knows nothing of them: told in words, with calls in the form that is read.
 #pragma once
 
 #include <boost/json.hpp>
 
+#include "grammar/answer_reading.h"
+
 namespace quire::engine {
 
 // The conversation with the tools described in its system message, calls of earlier turns as
-// <tool_call>{"name": ..., "arguments": {...}}</tool_call> and results as <tool_response>...</tool_response> of the
+// the format writes them and results as <tool_response>...</tool_response> of the
 // user. messages: as render_chat() takes them; what is no such message stays as it is.
-boost::json::array with_tools_in_words(const boost::json::array& messages, const boost::json::array& tools);
+boost::json::array with_tools_in_words(const boost::json::array& messages, const boost::json::array& tools,
+                                       grammar::ToolFormat format);
 
 // Arguments of earlier calls as objects, as templates expect them, where they are JSON text.
 void parse_call_arguments(boost::json::object& message);

@@ -278,7 +278,9 @@ std::unique_ptr<AnswerParser> make_tool_parser(const AnswerReading& reading) {
   if (!reading.reads_tools()) return std::make_unique<TextParser>();
   if (format_in(kXmlCallFormats, reading.tools) != nullptr) return make_xml_call_parser(reading);
   if (format_in(kJsonCallFormats, reading.tools) != nullptr) return make_json_call_parser(reading);
-  if (reading.tools == ToolFormat::kPythonic) return make_python_call_parser(reading);
+  if (reading.tools == ToolFormat::kPythonic || reading.tools == ToolFormat::kLlama4Pythonic) {
+    return make_python_call_parser(reading);
+  }
   return std::make_unique<TextParser>();
 }
 

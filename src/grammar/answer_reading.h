@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <boost/json.hpp>
@@ -20,17 +21,23 @@ namespace quire::grammar {
 // The names are those of vLLM's --tool-call-parser.
 enum class ToolFormat : uint8_t {
   kNone,
-  kHermes,      // <tool_call>{"name": ..., "arguments": {...}}</tool_call>
-  kLlama3Json,  // {"name": ..., "parameters": {...}}, the whole answer
-  kMistral,     // [TOOL_CALLS][{"name": ..., "arguments": {...}}], or [TOOL_CALLS]name[ARGS]{...}
-  kQwen3Coder,  // <tool_call><function=name><parameter=key>value</parameter></function></tool_call>
-  kPythonic,    // [name(key=value), ...], the whole answer
-  kDeepseekV3,  // a section of <｜tool▁call▁begin｜>function<｜tool▁sep｜>name and a block of JSON
-  kGlm,         // <tool_call>name<arg_key>key</arg_key><arg_value>value</arg_value></tool_call>
-  kGranite,     // <|tool_call|>[{"name": ..., "arguments": {...}}]
-  kKimiK2,      // a section of <|tool_call_begin|>functions.name:0<|tool_call_argument_begin|>{...}
-  kMinimaxM2,   // <minimax:tool_call><invoke name="name"><parameter name="key">value</parameter></invoke>
-  kGptOss,      // channels: commentary to=functions.name
+  kHermes,          // <tool_call>{"name": ..., "arguments": {...}}</tool_call>
+  kLlama3Json,      // {"name": ..., "parameters": {...}}, the whole answer
+  kMistral,         // [TOOL_CALLS][{"name": ..., "arguments": {...}}], or [TOOL_CALLS]name[ARGS]{...}
+  kQwen3Coder,      // <tool_call><function=name><parameter=key>value</parameter></function></tool_call>
+  kPythonic,        // [name(key=value), ...], the whole answer
+  kLlama4Pythonic,  // the same between <|python_start|> and <|python_end|>, or bare
+  kDeepseekV3,      // a section of <｜tool▁call▁begin｜>function<｜tool▁sep｜>name and a block of JSON
+  kDeepseekV31,     // a section of <｜tool▁call▁begin｜>name<｜tool▁sep｜>{...}
+  kGlm,             // <tool_call>name<arg_key>key</arg_key><arg_value>value</arg_value></tool_call>
+  kGranite,         // <|tool_call|>[{"name": ..., "arguments": {...}}]
+  kKimiK2,          // a section of <|tool_call_begin|>functions.name:0<|tool_call_argument_begin|>{...}
+  kMinimaxM2,       // <minimax:tool_call><invoke name="name"><parameter name="key">value</parameter></invoke>
+  kInternlm,        // <|action_start|><|plugin|>{"name": ..., "parameters": {...}}<|action_end|>
+  kJamba,           // <tool_calls>[{"name": ..., "arguments": {...}}]</tool_calls>; Hunyuan's too
+  kPhi4Mini,        // functools[{"name": ..., "arguments": {...}}]
+  kStep3,           // <｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="name">... in a section
+  kGptOss,          // channels: commentary to=functions.name
 };
 
 // The names are those of vLLM's --reasoning-parser.
@@ -54,6 +61,11 @@ ReasoningFormat reasoning_format_of(std::string_view chat_template);
 bool knows_tools(std::string_view chat_template);
 // Whether a prompt's end is the beginning of a reasoning that the model is to go on with.
 bool ends_in_reasoning(ReasoningFormat format, std::string_view prompt);
+
+// What such calls look like in an answer of the format, which its parser reads: for models whose template does not say.
+// As kHermes where calls are messages of their own (kGptOss), or there are none.
+std::string calls_text(ToolFormat format,
+                       const std::vector<std::pair<std::string, boost::json::object>>& names_and_arguments);
 
 // Whether a special token of this spelling is part of how some format is written; others are never text.
 bool is_mark(std::string_view spelling);

@@ -37,7 +37,8 @@ std::string name_in(ToolFormat format, std::string_view header) {
       if (name.starts_with("functions.")) name.remove_prefix(std::string_view("functions.").size());
       return std::string(name.substr(0, name.rfind(':')));
     }
-    case ToolFormat::kDeepseekV3: {
+    case ToolFormat::kDeepseekV3:
+    case ToolFormat::kDeepseekV31: {
       const std::string_view call = behind(header, kDeepseekCall);
       const std::string_view name = trimmed(up_to(behind(call, kDeepseekSeparator), "\n"));
       return std::string(name.empty() ? trimmed(up_to(call, kDeepseekSeparator)) : name);

@@ -1,5 +1,6 @@
 // Calls written as Python would: [name(key=value, ...), ...], the whole answer. Values are literals; nothing is ever
 // evaluated. JSON's true, false and null are taken beside Python's.
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -186,17 +187,14 @@ class PythonCallParser final : public AnswerParser {
     const size_t start = held_.find_first_not_of(" \n\t\r");
     if (start == std::string::npos) return;
     const std::string_view found = std::string_view(held_).substr(start);
-    if (found.front() == '[' || kPythonTag.starts_with(found) || found.starts_with(kPythonTag)) return;
+    if (found.front() == '[' || may_begin(kPythonTag, found) || may_begin(kPythonStart, found)) return;
     said_ = true;
     out.content += std::exchange(held_, {});
   }
 
   void finish(AnswerPiece& out) override {
     if (said_) return;
-    std::string_view text = held_;
-    if (const size_t mark = text.find(kPythonTag); mark != std::string_view::npos) {
-      text.remove_prefix(mark + kPythonTag.size());
-    }
+    std::string_view text = without_marks(held_);
     const auto calls = LiteralReader(text).calls();
     if (!calls) {
       out.content += std::exchange(held_, {});
@@ -209,6 +207,22 @@ class PythonCallParser final : public AnswerParser {
   }
 
  private:
+  static bool may_begin(std::string_view mark, std::string_view text) {
+    return mark.starts_with(text) || text.starts_with(mark);
+  }
+
+  // Of the marks at either end.
+  static std::string_view without_marks(std::string_view text) {
+    constexpr std::string_view kSpace = " \n\t\r";
+    text.remove_prefix(std::min(text.find_first_not_of(kSpace), text.size()));
+    for (const std::string_view mark : {kPythonTag, kPythonStart}) {
+      if (text.starts_with(mark)) text.remove_prefix(mark.size());
+    }
+    text = text.substr(0, text.find_last_not_of(kSpace) + 1);
+    if (text.ends_with(kPythonEnd)) text.remove_suffix(kPythonEnd.size());
+    return text;
+  }
+
   CallWriter writer_;
   std::string held_;
   bool said_ = false;

@@ -43,7 +43,7 @@ class XmlCallParser final : public AnswerParser {
 
   void finish(AnswerPiece& out) override {
     if (state_ == State::kText || (state_ == State::kOpen && !any_)) {
-      out.content += (state_ == State::kOpen ? std::string(format_.open) : std::string()) + held_;
+      out.content += (state_ == State::kOpen ? std::string(format_.open) + around_ : std::string()) + held_;
     } else if (state_ == State::kCall || state_ == State::kValue) {
       writer_.arguments(first_ ? "{}" : "}", out);
     }
@@ -113,6 +113,7 @@ class XmlCallParser final : public AnswerParser {
     if (found == std::string::npos) return false;
     state_ = State::kOpen;
     any_ = false;
+    around_.clear();
     return true;
   }
 
@@ -133,7 +134,7 @@ class XmlCallParser final : public AnswerParser {
     if (!close) return false;
     if (*close) {
       take_mark(format_.close);
-      if (!any_) out.content += std::string(format_.open) + std::string(format_.close);
+      if (!any_) out.content += std::string(format_.open) + around_ + std::string(format_.close);
       state_ = State::kText;
       return true;
     }
@@ -144,10 +145,28 @@ class XmlCallParser final : public AnswerParser {
     }
     const auto call = in_front(format_.call);
     if (!call) return false;
+    if (!*call && !format_.before_call.empty()) {
+      const auto around = take_around();
+      if (!around || *around) return around.has_value();
+    }
     if (!*call) return any_ ? drop_one() : back_to_text(out);
     take_mark(format_.call);
     state_ = State::kName;
     return true;
+  }
+
+  // Takes a mark that may stand around calls. nullopt: more must come; false: there is none.
+  std::optional<bool> take_around() {
+    for (const std::string_view mark : {kStepCall, std::string_view("function"), kStepSeparator, kStepCallEnd}) {
+      const auto found = in_front(mark);
+      if (!found) return std::nullopt;
+      if (!*found) continue;
+      const size_t length = held_.find_first_not_of(kBlank) + mark.size();
+      if (!any_) around_ += held_.substr(0, length);
+      take(length);
+      return true;
+    }
+    return false;
   }
 
   // What is no part of a call, up to where a mark may begin.
@@ -160,6 +179,7 @@ class XmlCallParser final : public AnswerParser {
   // The mark was no call's.
   bool back_to_text(AnswerPiece& out) {
     out.content += format_.open;
+    out.content += std::exchange(around_, {});
     state_ = State::kText;
     return true;
   }
@@ -286,7 +306,8 @@ class XmlCallParser final : public AnswerParser {
   CallWriter writer_;
   State state_ = State::kText;
   std::string held_;
-  size_t looked_ = 0;  // of held_, for the mark that is looked for
+  size_t looked_ = 0;   // of held_, for the mark that is looked for
+  std::string around_;  // marks behind the open mark, while no call has come
   std::string key_;
   const ToolFunction* function_ = nullptr;
   bool any_ = false;   // a call since the open mark

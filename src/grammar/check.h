@@ -29,6 +29,10 @@ Status check_form(const StructuredOutput& form, const GrammarLimits& limits);
 
 // The parts of it.
 Status check_json_schema(const boost::json::value& schema, const GrammarLimits& limits);
+// A schema in the form of which a grammar is made: one shape an object.
+Status check_plain_schema(const boost::json::value& schema, const GrammarLimits& limits);
+// One that may combine others (plain_schema.h): every word is known and of the right kind.
+Status check_schema_words(const boost::json::value& schema, const GrammarLimits& limits);
 Status check_regex(std::string_view pattern, const GrammarLimits& limits);
 Status check_ebnf(std::string_view grammar, const GrammarLimits& limits);
 

@@ -1,6 +1,7 @@
 // A JSON schema, keyword by keyword. The grammar takes one shape a schema object ($ref, const, enum, anyOf, oneOf,
-// allOf or a type with its keywords) and would ignore what stands beside it: here that is refused by name, and so is
-// every keyword that it does not know. What only describes is let through.
+// allOf or a type with its keywords) and would ignore what stands beside it: in a plain schema that is refused by name,
+// and so is every keyword that is not known. What only describes is let through. Others are made plain
+// (plain_schema.h).
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -13,16 +14,13 @@
 
 #include "grammar/check.h"
 #include "grammar/formats.h"
+#include "grammar/schema_words.h"
 
 namespace quire::grammar {
 namespace json = boost::json;
 
 namespace {
 
-constexpr std::array<std::string_view, 18> kAnnotations = {
-    "title",       "description",      "default",  "examples", "example", "deprecated",
-    "readOnly",    "writeOnly",        "$comment", "$schema",  "$id",     "$defs",
-    "definitions", "contentMediaType", "nullable", "$anchor",  "strict",  "discriminator"};
 constexpr std::array<std::string_view, 7> kShapes = {"$ref", "const", "enum", "anyOf", "oneOf", "allOf", "type"};
 
 constexpr std::array<std::string_view, 5> kNumberKeywords = {"minimum", "maximum", "exclusiveMinimum",
@@ -45,7 +43,9 @@ bool is_integer_format(std::string_view name) {
 
 class SchemaCheck {
  public:
-  SchemaCheck(const json::value& root, const GrammarLimits& limits) : root_(root), limits_(limits) {}
+  // combining: what is to be made plain.
+  SchemaCheck(const json::value& root, const GrammarLimits& limits, bool combining)
+      : root_(root), limits_(limits), combining_(combining) {}
 
   Status run() {
     QUIRE_RETURN_IF_ERROR(count(root_));
@@ -71,13 +71,14 @@ class SchemaCheck {
 
   Status schema(const json::value& value, const std::string& where) {
     if (value.is_bool()) {
-      if (value.get_bool()) return {};
+      if (value.get_bool() || combining_) return {};
       return refuse(where, "false, which nothing satisfies");
     }
     const auto* object = value.if_object();
     if (object == nullptr) return refuse(where, "a schema is an object or true");
     QUIRE_RETURN_IF_ERROR(one_shape(*object, where));
     QUIRE_RETURN_IF_ERROR(definitions(*object, where));
+    if (combining_) return all_shapes(*object, where);
     if (const json::value* ref = object->if_contains("$ref")) return reference(*ref, where);
     if (const json::value* list = object->if_contains("enum")) return enumeration(*list, where);
     if (object->contains("const")) return {};
@@ -87,11 +88,36 @@ class SchemaCheck {
     return typed(*object, where);
   }
 
+  Status all_shapes(const json::object& object, const std::string& where) {
+    if (const json::value* ref = object.if_contains("$ref")) QUIRE_RETURN_IF_ERROR(reference(*ref, where));
+    if (const json::value* list = object.if_contains("enum")) QUIRE_RETURN_IF_ERROR(enumeration(*list, where));
+    for (const std::string_view name : {"anyOf", "oneOf", "allOf"}) {
+      const json::value* list = object.if_contains(name);
+      if (list != nullptr) QUIRE_RETURN_IF_ERROR(alternatives(name, *list, where));
+    }
+    for (const std::string_view name : {"not", "if", "then", "else"}) {
+      const json::value* inner = object.if_contains(name);
+      if (inner != nullptr) QUIRE_RETURN_IF_ERROR(schema(*inner, fmt::format("{}/{}", where, name)));
+    }
+    return typed(object, where);
+  }
+
+  // Of a plain schema: strings that a string must not be.
+  static bool excludes_strings(const json::object& object) {
+    const json::value* never = object.if_contains("not");
+    const auto* inner = never == nullptr ? nullptr : never->if_object();
+    const json::value* values = inner == nullptr || inner->size() != 1 ? nullptr : inner->if_contains("enum");
+    const auto* list = values == nullptr ? nullptr : values->if_array();
+    return list != nullptr && !list->empty() && object.contains("type") && !object.contains("pattern") &&
+           !object.contains("format") && !object.contains("minLength") && !object.contains("maxLength") &&
+           std::ranges::all_of(*list, [](const json::value& value) { return value.is_string(); });
+  }
+
   // Everything beside the shape must describe only, or belong to the type.
   Status one_shape(const json::object& object, const std::string& where) const {
     std::string_view shape;
     for (const std::string_view name : kShapes) {
-      if (!object.contains(name)) continue;
+      if (!object.contains(name) || combining_) continue;
       if (shape.empty()) {
         shape = name;
       } else if (name != "type" || (shape != "const" && shape != "enum") || !agrees_with_type(object, shape)) {
@@ -102,7 +128,9 @@ class SchemaCheck {
     }
     for (const auto& member : object) {
       const std::string_view name = member.key();
-      if (is_one_of(name, kAnnotations) || is_one_of(name, kShapes)) continue;
+      if (is_annotation(name) || is_one_of(name, kShapes)) continue;
+      if (combining_ && (name == "not" || name == "if" || name == "then" || name == "else")) continue;
+      if (name == "not" && shape == "type" && excludes_strings(object)) continue;
       const bool of_a_type = is_one_of(name, kNumberKeywords) || is_one_of(name, kStringKeywords) ||
                              is_one_of(name, kArrayKeywords) || is_one_of(name, kObjectKeywords);
       if (!of_a_type) return refuse(where, fmt::format("the keyword \"{}\" is not supported", name));
@@ -113,35 +141,14 @@ class SchemaCheck {
     return {};
   }
 
-  static bool has_type(const json::value& value, std::string_view type) {
-    switch (value.kind()) {
-      case json::kind::null:
-        return type == "null";
-      case json::kind::bool_:
-        return type == "boolean";
-      case json::kind::int64:
-      case json::kind::uint64:
-        return type == "integer" || type == "number";
-      case json::kind::double_:
-        return type == "number";
-      case json::kind::string:
-        return type == "string";
-      case json::kind::array:
-        return type == "array";
-      case json::kind::object:
-        return type == "object";
-    }
-    return false;
-  }
-
   // A type beside const or enum is fine where it says nothing new.
   static bool agrees_with_type(const json::object& object, std::string_view shape) {
     const json::value& type = object.at("type");
     const auto fits = [&](const json::value& value) {
-      if (type.is_string()) return has_type(value, type.get_string());
+      if (type.is_string()) return value_has_type(value, type.get_string());
       const auto* types = type.if_array();
       return types != nullptr && std::ranges::any_of(*types, [&](const json::value& one) {
-               return one.is_string() && has_type(value, one.get_string());
+               return one.is_string() && value_has_type(value, one.get_string());
              });
     };
     if (shape == "const") return fits(object.at("const"));
@@ -211,7 +218,7 @@ class SchemaCheck {
     if (list == nullptr || list->empty()) {
       return refuse(where, fmt::format("{} must be a list of at least one schema", name));
     }
-    if (name == "allOf" && list->size() > 1) {
+    if (name == "allOf" && list->size() > 1 && !combining_) {
       return refuse(where, "allOf of more than one schema is not supported: write them as one");
     }
     for (size_t i = 0; i < list->size(); ++i) {
@@ -238,7 +245,7 @@ class SchemaCheck {
     for (const std::string_view one : types) {
       if (!is_one_of(one, kTypes)) return refuse(where, fmt::format("there is no type \"{}\"", one));
     }
-    QUIRE_RETURN_IF_ERROR(belongs(object, types, where));
+    if (!combining_) QUIRE_RETURN_IF_ERROR(belongs(object, types, where));
     QUIRE_RETURN_IF_ERROR(numbers(object, where));
     QUIRE_RETURN_IF_ERROR(strings(object, where));
     QUIRE_RETURN_IF_ERROR(arrays(object, where));
@@ -298,14 +305,14 @@ class SchemaCheck {
     const bool lengths = object.contains("minLength") || object.contains("maxLength");
     const json::value* pattern = object.if_contains("pattern");
     const json::value* format = object.if_contains("format");
-    if (pattern != nullptr && lengths)
+    if (pattern != nullptr && lengths && !combining_)
       return refuse(where, "minLength and maxLength beside pattern would not be heeded");
     if (format != nullptr) {
       const std::string_view name = format->is_string() ? std::string_view(format->get_string()) : std::string_view();
       if (format_pattern(name).empty() && !is_integer_format(name)) {
         return refuse(where, fmt::format("the format {} is not supported", json::serialize(*format)));
       }
-      if (pattern != nullptr || (lengths && !is_integer_format(name))) {
+      if (!combining_ && (pattern != nullptr || (lengths && !is_integer_format(name)))) {
         return refuse(where, "pattern, minLength and maxLength beside format would not be heeded");
       }
     }
@@ -354,10 +361,11 @@ class SchemaCheck {
           const Status status = check_regex(key, limits_);
           if (!status.ok()) return refuse(place, status.message());
         }
+        if (name == "properties" && member.value() == json::value(false)) continue;  // it never is there
         QUIRE_RETURN_IF_ERROR(schema(member.value(), place));
       }
     }
-    QUIRE_RETURN_IF_ERROR(pattern_properties(object, where));
+    if (!combining_) QUIRE_RETURN_IF_ERROR(pattern_properties(object, where));
     for (const std::string_view name : {"additionalProperties", "unevaluatedProperties", "propertyNames"}) {
       const json::value* value = object.if_contains(name);
       if (value == nullptr || value->is_bool()) continue;
@@ -392,6 +400,7 @@ class SchemaCheck {
 
   const json::value& root_;
   const GrammarLimits& limits_;
+  const bool combining_;
   std::unordered_set<const json::value*> visited_;
   int64_t nodes_ = 0;
   int64_t depth_ = 0;
@@ -399,8 +408,12 @@ class SchemaCheck {
 
 }  // namespace
 
-Status check_json_schema(const json::value& schema, const GrammarLimits& limits) {
-  return SchemaCheck(schema, limits).run();
+Status check_plain_schema(const json::value& schema, const GrammarLimits& limits) {
+  return SchemaCheck(schema, limits, false).run();
+}
+
+Status check_schema_words(const json::value& schema, const GrammarLimits& limits) {
+  return SchemaCheck(schema, limits, true).run();
 }
 
 }  // namespace quire::grammar

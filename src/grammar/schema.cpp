@@ -10,6 +10,8 @@
 #include "base/check.h"
 #include "base/parse_json.h"
 #include "grammar/formats.h"
+#include "grammar/plain_schema.h"
+#include "grammar/schema_words.h"
 #include "text/utf8.h"
 
 namespace quire::grammar {
@@ -20,31 +22,6 @@ namespace {
 size_t code_points(std::string_view text) {
   return static_cast<size_t>(
       std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
-}
-
-bool is_integer(const json::value& value) {
-  return value.is_int64() || value.is_uint64() ||
-         (value.is_double() && std::floor(value.get_double()) == value.get_double());
-}
-
-bool has_type(const json::value& value, std::string_view type) {
-  if (type == "null") return value.is_null();
-  if (type == "boolean") return value.is_bool();
-  if (type == "integer") return is_integer(value);
-  if (type == "number") return value.is_number();
-  if (type == "string") return value.is_string();
-  if (type == "array") return value.is_array();
-  return type == "object" && value.is_object();
-}
-
-// Names of the types that a schema allows; empty: any.
-std::vector<std::string_view> types_of(const json::object& schema) {
-  std::vector<std::string_view> types;
-  const json::value* type = schema.if_contains("type");
-  if (type == nullptr) return types;
-  if (type->is_string()) return {type->get_string()};
-  for (const json::value& one : type->get_array()) types.emplace_back(one.get_string());
-  return types;
 }
 
 // The values that a schema lists.
@@ -60,22 +37,6 @@ std::optional<std::vector<const json::value*>> listed(const json::object& schema
   return values;
 }
 
-// By JSON schema's rules: 1 and 1.0 are the same.
-bool equal(const json::value& a, const json::value& b) {
-  if (a.is_number() && b.is_number()) {
-    return a.is_double() || b.is_double() ? a.to_number<double>() == b.to_number<double>() : a == b;
-  }
-  if (a.is_array() && b.is_array()) return std::ranges::equal(a.get_array(), b.get_array(), equal);
-  if (a.is_object() && b.is_object()) {
-    const json::object& other = b.get_object();
-    return a.get_object().size() == other.size() && std::ranges::all_of(a.get_object(), [&](const auto& member) {
-             const json::value* beside = other.if_contains(member.key());
-             return beside != nullptr && equal(member.value(), *beside);
-           });
-  }
-  return a == b;
-}
-
 bool is_required(const json::object& schema, std::string_view name) {
   const json::value* required = schema.if_contains("required");
   return required != nullptr && std::ranges::any_of(required->get_array(), [name](const json::value& one) {
@@ -85,25 +46,52 @@ bool is_required(const json::object& schema, std::string_view name) {
 
 }  // namespace
 
+bool same_json(const json::value& a, const json::value& b) {
+  if (a.is_number() && b.is_number()) {
+    return a.is_double() || b.is_double() ? a.to_number<double>() == b.to_number<double>() : a == b;
+  }
+  if (a.is_array() && b.is_array()) return std::ranges::equal(a.get_array(), b.get_array(), same_json);
+  if (a.is_object() && b.is_object()) {
+    const json::object& other = b.get_object();
+    return a.get_object().size() == other.size() && std::ranges::all_of(a.get_object(), [&](const auto& member) {
+             const json::value* beside = other.if_contains(member.key());
+             return beside != nullptr && same_json(member.value(), *beside);
+           });
+  }
+  return a == b;
+}
+
 // By JSON schema's rules, of a value that is all there.
 class SchemaValidator {
  public:
   SchemaValidator(const Schema& schema, bool loosely) : schema_(schema), loosely_(loosely) {}
 
-  Status check(const json::value& any, const json::value& value, const std::string& where) const {
-    const json::value& schema = schema_.resolved(any);
+  Status check(const json::value& schema, const json::value& value, const std::string& where) const {
     if (schema.is_bool()) return schema.get_bool() ? Status() : broken(where, "nothing is allowed there");
-    const json::object& object = schema.get_object();
-    if (const json::value* one = object.if_contains("const"); one != nullptr && !equal(*one, value)) {
+    // Schemas that combine each other without end are refused when they are made plain; this one may be on its way.
+    if (depth_ > kMostCombined) return broken(where, "its schema combines others too deeply");
+    ++depth_;
+    Status status = keywords(schema.get_object(), value, where);
+    --depth_;
+    return status;
+  }
+
+ private:
+  static constexpr int kMostCombined = 4 * kMostAnswerLevels;
+
+  Status keywords(const json::object& object, const json::value& value, const std::string& where) const {
+    if (object.contains("$ref")) QUIRE_RETURN_IF_ERROR(check(schema_.place(object), value, where));
+    if (const json::value* one = object.if_contains("const"); one != nullptr && !same_json(*one, value)) {
       return broken(where, "it is not the constant");
     }
     if (const json::value* list = object.if_contains("enum")) {
-      const auto same = [&value](const json::value& one) { return equal(one, value); };
+      const auto same = [&value](const json::value& one) { return same_json(one, value); };
       if (std::ranges::none_of(list->get_array(), same)) return broken(where, "it is none of enum's values");
     }
     QUIRE_RETURN_IF_ERROR(combined(object, value, where));
-    const auto types = types_of(object);
-    if (!types.empty() && std::ranges::none_of(types, [&](std::string_view type) { return has_type(value, type); })) {
+    const auto types = named_types(object);
+    if (!types.empty() &&
+        std::ranges::none_of(types, [&](std::string_view type) { return value_has_type(value, type); })) {
       return broken(where, "it is of another type");
     }
     if (value.is_number()) return number(object, value, where);
@@ -113,7 +101,6 @@ class SchemaValidator {
     return {};
   }
 
- private:
   static Status broken(std::string_view where, std::string_view why) {
     return data_loss("the answer breaks its schema at {}: {}", where.substr(0, 200), why);
   }
@@ -138,7 +125,26 @@ class SchemaValidator {
     if (const json::value* list = schema.if_contains("allOf")) {
       for (const json::value& one : list->get_array()) QUIRE_RETURN_IF_ERROR(check(one, value, where));
     }
+    return conditions(schema, value, where);
+  }
+
+  // Loosely a pattern's negation cannot be told, so that all of them count as satisfied.
+  Status conditions(const json::object& schema, const json::value& value, const std::string& where) const {
+    if (loosely_) return {};
+    if (const json::value* never = schema.if_contains("not"); never != nullptr && check(*never, value, where).ok()) {
+      return broken(where, "it satisfies what it must not");
+    }
+    if (const json::value* condition = schema.if_contains("if")) {
+      const json::value* branch = schema.if_contains(check(*condition, value, where).ok() ? "then" : "else");
+      if (branch != nullptr) return check(*branch, value, where);
+    }
     return {};
+  }
+
+  // What other parts of a schema that combines have evaluated is not known here; its grammar says it.
+  static bool sees_all(const json::object& schema) {
+    constexpr std::string_view kCombining[] = {"$ref", "allOf", "anyOf", "oneOf", "if"};
+    return std::ranges::none_of(kCombining, [&](std::string_view name) { return schema.contains(name); });
   }
 
   static Status number(const json::object& schema, const json::value& value, const std::string& where) {
@@ -199,7 +205,7 @@ class SchemaValidator {
     const json::value* prefix = schema.if_contains("prefixItems");
     const size_t num_prefix = prefix == nullptr ? 0 : prefix->get_array().size();
     const json::value* items = schema.if_contains("items");
-    if (items == nullptr) items = schema.if_contains("unevaluatedItems");
+    if (items == nullptr && sees_all(schema)) items = schema.if_contains("unevaluatedItems");
     for (size_t i = 0; i < value.size(); ++i) {
       const json::value* item = i < num_prefix ? &prefix->get_array()[i] : items;
       if (item != nullptr) QUIRE_RETURN_IF_ERROR(check(*item, value[i], fmt::format("{}/{}", where, i)));
@@ -249,12 +255,13 @@ class SchemaValidator {
     }
     if (known) return {};
     const json::value* rest = schema.if_contains("additionalProperties");
-    if (rest == nullptr) rest = schema.if_contains("unevaluatedProperties");
+    if (rest == nullptr && sees_all(schema)) rest = schema.if_contains("unevaluatedProperties");
     return rest == nullptr ? Status() : check(*rest, value, where);
   }
 
   const Schema& schema_;
   bool loosely_;
+  mutable int depth_ = 0;
 };
 
 Result<json::value> parse_answer(std::string_view text) {
@@ -332,10 +339,25 @@ Result<std::shared_ptr<const Schema>> Schema::parse(std::string_view text, const
   if (error) {
     return invalid_argument("the schema is no JSON of at most {} levels: {}", limits.max_depth, error.message());
   }
-  QUIRE_RETURN_IF_ERROR(check_json_schema(root, limits));
+  return from(std::move(root), limits);
+}
+
+Result<std::shared_ptr<const Schema>> Schema::from(json::value root, const GrammarLimits& limits) {
+  const bool is_plain = check_plain_schema(root, limits).ok();
+  if (!is_plain) QUIRE_RETURN_IF_ERROR(check_schema_words(root, limits));
   std::shared_ptr<Schema> schema(new Schema(std::move(root), limits));
   QUIRE_RETURN_IF_ERROR(schema->read_patterns(schema->root_));
-  return std::shared_ptr<const Schema>(std::move(schema));
+  if (is_plain) return std::shared_ptr<const Schema>(std::move(schema));
+  QUIRE_ASSIGN_OR_RETURN(json::value plain, plain_schema(*schema));
+  QUIRE_RETURN_IF_ERROR(check_plain_schema(plain, limits));
+  std::shared_ptr<Schema> made(new Schema(std::move(plain), limits));
+  QUIRE_RETURN_IF_ERROR(made->read_patterns(made->root_));
+  made->asked_ = std::move(schema);
+  return std::shared_ptr<const Schema>(std::move(made));
+}
+
+Status check_json_schema(const json::value& schema, const GrammarLimits& limits) {
+  return Schema::from(schema, limits).status();
 }
 
 Status check_whole_schema(const json::value& schema, const GrammarLimits& limits) {
@@ -345,12 +367,15 @@ Status check_whole_schema(const json::value& schema, const GrammarLimits& limits
 
 const json::value& Schema::resolved(const json::value& schema) const {
   const json::value* at = &schema;
-  while (at->is_object() && at->get_object().contains("$ref")) {
-    const std::string_view uri = at->get_object().at("$ref").get_string();
-    boost::system::error_code error;
-    at = uri == "#" ? &root_ : root_.find_pointer(uri.substr(1), error);
-    QUIRE_CHECK(at != nullptr);  // it was followed before
-  }
+  while (at->is_object() && at->get_object().contains("$ref")) at = &place(at->get_object());
+  return *at;
+}
+
+const json::value& Schema::place(const json::object& reference) const {
+  const std::string_view uri = reference.at("$ref").get_string();
+  boost::system::error_code error;
+  const json::value* at = uri == "#" ? &root_ : root_.find_pointer(uri.substr(1), error);
+  QUIRE_CHECK(at != nullptr);  // it was followed before
   return *at;
 }
 
@@ -365,7 +390,7 @@ Status Schema::check(const json::value& schema, const json::value& value, const 
 }
 
 Status Schema::validate(const json::value& value) const {
-  return check(root_, value, "$", false);
+  return asked_ != nullptr ? asked_->validate(value) : check(root_, value, "$", false);
 }
 
 bool Schema::satisfies(const json::value& part, const json::value& value) const {
@@ -390,8 +415,8 @@ bool Schema::disjoint(const json::value& one, const json::value& other) const {
     return std::ranges::none_of(*values,
                                 [&](const json::value* value) { return check(target, *value, "$", true).ok(); });
   }
-  const auto types = types_of(first);
-  const auto others = types_of(second);
+  const auto types = named_types(first);
+  const auto others = named_types(second);
   if (types.empty() || others.empty()) return false;
   const auto same = [](std::string_view x, std::string_view y) {
     const auto is_number = [](std::string_view type) { return type == "integer" || type == "number"; };

@@ -24,6 +24,8 @@ class Schema {
  public:
   // Errors: invalid_argument naming what is not supported or what nothing satisfies, and where.
   static Result<std::shared_ptr<const Schema>> parse(std::string_view text, const GrammarLimits& limits);
+  // The same of JSON that was read.
+  static Result<std::shared_ptr<const Schema>> from(boost::json::value root, const GrammarLimits& limits);
 
   // EBNF whose rule "root" are the JSON texts of values that satisfy the schema: not all of them (one spelling of each
   // string, declared properties in their order, numbers of limited length), but nothing else. any_whitespace: as in
@@ -43,7 +45,9 @@ class Schema {
 
   const boost::json::value& root() const { return root_; }
   const GrammarLimits& limits() const { return limits_; }
-  // What a schema refers to, through all of its references. REQUIRES: checked.
+  // Where the "$ref" of an object leads. REQUIRES: checked.
+  const boost::json::value& place(const boost::json::object& reference) const;
+  // What a schema refers to, through all of its references. REQUIRES: checked, and plain.
   const boost::json::value& resolved(const boost::json::value& schema) const;
   // Of a pattern of this schema, or a format's. Null: there is none where a schema stands.
   const Regex* regex(std::string_view pattern) const;
@@ -59,6 +63,7 @@ class Schema {
   friend class SchemaValidator;
 
   boost::json::value root_;
+  std::shared_ptr<const Schema> asked_;  // of which this is the plain form; nullptr: this is what was asked
   GrammarLimits limits_;
   std::unordered_map<std::string, Regex> regexes_;
 };

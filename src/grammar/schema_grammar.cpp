@@ -205,6 +205,11 @@ class SchemaGrammar {
       if (regex == nullptr) return refuse(where, "the format is not one of strings, or the pattern was not read");
       return "\"\\\"\" " + regex->ebnf(Spelling::kJson) + " \"\\\"\"";
     }
+    if (const json::value* never = object.if_contains("not")) {
+      std::vector<std::string> others;
+      for (const json::value& one : never->get_object().at("enum").get_array()) others.emplace_back(one.get_string());
+      return "\"\\\"\" " + not_one_of(others) + " \"\\\"\"";
+    }
     const int64_t least = count_or(object, "minLength", 0);
     const int64_t most = count_or(object, "maxLength", -1);
     if (most >= 0 && most < least) return refuse(where, "minLength is greater than maxLength");

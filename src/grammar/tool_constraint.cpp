@@ -115,10 +115,11 @@ Calls calls_of(const AnswerReading& reading, const GrammarLimits& limits) {
     calls.trigger = xml->open;
     for (const ToolFunction& function : reading.functions) {
       const bool named_outside = xml->call.empty();
-      calls.tags.emplace_back(tag(
-          fmt::format("{}{}{}{}{}\n", xml->open, named_outside ? "" : "\n", xml->call, function.name, xml->call_named),
-          *xml_arguments(function.parameters, *xml, limits),
-          fmt::format("{}{}{}", xml->call_end, named_outside ? "" : "\n", xml->close)));
+      calls.tags.emplace_back(
+          tag(fmt::format("{}{}{}{}{}{}\n", xml->open, named_outside ? "" : "\n", xml->before_call, xml->call,
+                          function.name, xml->call_named),
+              *xml_arguments(function.parameters, *xml, limits),
+              fmt::format("{}{}{}{}", xml->call_end, xml->after_call, named_outside ? "" : "\n", xml->close)));
     }
     return calls;
   }
@@ -132,7 +133,16 @@ Calls calls_of(const AnswerReading& reading, const GrammarLimits& limits) {
         each.emplace_back(object_call(function, "", "parameters", ""));
         break;
       case ToolFormat::kGranite:
+      case ToolFormat::kJamba:
+      case ToolFormat::kPhi4Mini:
         each.emplace_back(object_call(function, "", "arguments", ""));
+        break;
+      case ToolFormat::kInternlm:
+        calls.tags.emplace_back(object_call(function, "<|action_start|><|plugin|>\n", "parameters", "<|action_end|>"));
+        break;
+      case ToolFormat::kDeepseekV31:
+        each.emplace_back(tag(fmt::format("{}{}{}", kDeepseekCall, function.name, kDeepseekSeparator),
+                              schema_of(function), kDeepseekCallEnd));
         break;
       case ToolFormat::kMistral:
         if (reading.mistral_args) {
@@ -148,6 +158,7 @@ Calls calls_of(const AnswerReading& reading, const GrammarLimits& limits) {
         each.emplace_back(kimi_call(function));
         break;
       case ToolFormat::kPythonic:
+      case ToolFormat::kLlama4Pythonic:
         each.emplace_back(python_call(function));
         break;
       default:
@@ -157,20 +168,12 @@ Calls calls_of(const AnswerReading& reading, const GrammarLimits& limits) {
   calls.trigger = format == nullptr ? "" : format->open;
   if (each.empty()) return calls;
   calls.whole = true;
-  const bool sectioned = reading.tools == ToolFormat::kDeepseekV3 || reading.tools == ToolFormat::kKimiK2;
-  const bool bracketed = reading.tools == ToolFormat::kGranite || reading.tools == ToolFormat::kMistral ||
-                         reading.tools == ToolFormat::kPythonic;
-  const std::string_view separator = reading.tools == ToolFormat::kDeepseekV3   ? "\n"
-                                     : reading.tools == ToolFormat::kKimiK2     ? ""
-                                     : reading.tools == ToolFormat::kLlama3Json ? "; "
-                                                                                : ", ";
-  json::object list = list_of(std::move(each), separator, reading.parallel);
-  if (sectioned) {
-    calls.tags.emplace_back(tag(format->open, std::move(list), format->close));
-  } else if (bracketed) {
-    calls.tags.emplace_back(tag(fmt::format("{}[", calls.trigger), std::move(list), "]"));
-  } else {
+  const CallsShape shape = calls_shape(reading.tools);
+  json::object list = list_of(std::move(each), shape.separator, reading.parallel);
+  if (shape.begin.empty()) {
     calls.tags.emplace_back(std::move(list));
+  } else {
+    calls.tags.emplace_back(tag(shape.begin, std::move(list), shape.end));
   }
   return calls;
 }

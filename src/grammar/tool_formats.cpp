@@ -4,10 +4,14 @@
 #include <string>
 #include <utility>
 
+#include <fmt/format.h>
+
 namespace quire::grammar {
+namespace json = boost::json;
+
 namespace {
 
-constexpr std::array<std::pair<std::string_view, ToolFormat>, 21> kToolNames = {{
+constexpr std::array<std::pair<std::string_view, ToolFormat>, 28> kToolNames = {{
     {"none", ToolFormat::kNone},
     {"hermes", ToolFormat::kHermes},
     {"llama3_json", ToolFormat::kLlama3Json},
@@ -20,11 +24,18 @@ constexpr std::array<std::pair<std::string_view, ToolFormat>, 21> kToolNames = {
     {"kimi_k2", ToolFormat::kKimiK2},
     {"minimax_m2", ToolFormat::kMinimaxM2},
     {"openai", ToolFormat::kGptOss},
+    {"llama4_pythonic", ToolFormat::kLlama4Pythonic},
+    {"deepseek_v31", ToolFormat::kDeepseekV31},
+    {"internlm", ToolFormat::kInternlm},
+    {"jamba", ToolFormat::kJamba},
+    {"phi4_mini_json", ToolFormat::kPhi4Mini},
+    {"step3", ToolFormat::kStep3},
     // Other names of the same.
     {"llama4_json", ToolFormat::kLlama3Json},
     {"qwen3_xml", ToolFormat::kQwen3Coder},
-    {"llama4_pythonic", ToolFormat::kPythonic},
-    {"deepseek_v31", ToolFormat::kDeepseekV3},
+    {"hunyuan_a13b", ToolFormat::kJamba},
+    {"hunyuan", ToolFormat::kJamba},
+    {"phi4_mini", ToolFormat::kPhi4Mini},
     {"glm", ToolFormat::kGlm},
     {"glm47", ToolFormat::kGlm},
     {"minimax", ToolFormat::kMinimaxM2},
@@ -93,22 +104,30 @@ bool knows_tools(std::string_view chat_template) {
 
 // By the marks that the template itself writes around calls of earlier turns: the rarest first.
 ToolFormat tool_format_of(std::string_view chat_template) {
-  constexpr std::array<std::pair<std::string_view, ToolFormat>, 11> kMarks = {{
+  constexpr std::array<std::pair<std::string_view, ToolFormat>, 16> kMarks = {{
       {"<|tool_calls_section_begin|>", ToolFormat::kKimiK2},
       {"<｜tool▁calls▁begin｜>", ToolFormat::kDeepseekV3},
       {"<minimax:tool_call>", ToolFormat::kMinimaxM2},
+      {"<steptml:invoke", ToolFormat::kStep3},
+      {"<|action_start|>", ToolFormat::kInternlm},
+      {"<|python_start|>", ToolFormat::kLlama4Pythonic},
       {"<|channel|>", ToolFormat::kGptOss},
       {"<arg_key>", ToolFormat::kGlm},
       {"<function=", ToolFormat::kQwen3Coder},
       {"[TOOL_CALLS]", ToolFormat::kMistral},
+      {"functools[", ToolFormat::kPhi4Mini},
       {"<|tool_call|>", ToolFormat::kGranite},
+      {"<tool_calls>", ToolFormat::kJamba},
       {"<tool_call>", ToolFormat::kHermes},
       {"func_name1(", ToolFormat::kPythonic},
       {"\"parameters\": ", ToolFormat::kLlama3Json},
   }};
   if (!knows_tools(chat_template)) return ToolFormat::kHermes;
   for (const auto& [mark, format] : kMarks) {
-    if (has(chat_template, mark)) return format;
+    if (!has(chat_template, mark)) continue;
+    // V3 and R1 write arguments as a block of code, V3.1 and later as they are.
+    const bool is_v31 = format == ToolFormat::kDeepseekV3 && !has(chat_template, "```json");
+    return is_v31 ? ToolFormat::kDeepseekV31 : format;
   }
   return ToolFormat::kHermes;
 }
@@ -123,10 +142,11 @@ bool ends_in_reasoning(ReasoningFormat format, std::string_view prompt) {
 
 bool is_mark(std::string_view spelling) {
   if (spelling.empty()) return false;
-  constexpr std::string_view kOthers[] = {kPythonTag,  kDeepseekCall,  kDeepseekSeparator, kDeepseekCallEnd,
-                                          kKimiCall,   kKimiArguments, kKimiCallEnd,       "[ARGS]",
-                                          "[CALL_ID]", "<|channel|>",  "<|message|>",      "<|start|>",
-                                          "<|end|>",   "<|call|>",     "<|return|>",       "<|constrain|>"};
+  constexpr std::string_view kOthers[] = {
+      kPythonTag,    kDeepseekCall,  kDeepseekSeparator, kDeepseekCallEnd,   kStepCall,    kStepSeparator,
+      kStepCallEnd,  kPythonStart,   kPythonEnd,         "<|action_start|>", "<|plugin|>", "<|interpreter|>",
+      kKimiCall,     kKimiArguments, kKimiCallEnd,       "[ARGS]",           "[CALL_ID]",  "<|channel|>",
+      "<|message|>", "<|start|>",    "<|end|>",          "<|call|>",         "<|return|>", "<|constrain|>"};
   const auto is = [spelling](std::string_view mark) { return mark == spelling; };
   return std::ranges::any_of(kOthers, is) ||
          std::ranges::any_of(kJsonCallFormats, [&](const auto& f) { return is(f.open) || is(f.close); }) ||
@@ -135,6 +155,107 @@ bool is_mark(std::string_view spelling) {
            return is(f.open) || is(f.close) || is(f.call_end) || is(f.key) || is(f.key_end) || is(f.value) ||
                   is(f.value_end);
          });
+}
+
+namespace {
+
+std::string object_text(std::string_view name, const json::object& arguments, std::string_view key) {
+  return fmt::format("{{\"name\": {}, \"{}\": {}}}", json::serialize(json::value(name)), key,
+                     json::serialize(arguments));
+}
+
+std::string python_text(std::string_view name, const json::object& arguments) {
+  std::string out = fmt::format("{}(", name);
+  for (const auto& member : arguments) {
+    out += fmt::format("{}{}={}", out.back() == '(' ? "" : ", ", std::string_view(member.key()),
+                       json::serialize(member.value()));
+  }
+  return out + ")";
+}
+
+std::string xml_text(const XmlCallFormat& format, std::string_view name, const json::object& arguments) {
+  const char* line_end = format.line_ends ? "\n" : "";
+  std::string out = fmt::format("{}{}{}{}{}{}\n", format.open, format.call.empty() ? "" : "\n", format.before_call,
+                                format.call, name, format.call_named);
+  for (const auto& member : arguments) {
+    const json::value& value = member.value();
+    out += fmt::format("{}{}{}{}{}{}{}{}\n", format.key, std::string_view(member.key()), format.key_end, format.value,
+                       line_end, value.is_string() ? std::string(value.get_string()) : json::serialize(value), line_end,
+                       format.value_end);
+  }
+  return out +
+         fmt::format("{}{}{}{}", format.call_end, format.after_call, format.call.empty() ? "" : "\n", format.close);
+}
+
+// One of those that stand side by side.
+std::string call_text(ToolFormat format, size_t index, std::string_view name, const json::object& arguments) {
+  const std::string plain = json::serialize(arguments);
+  switch (format) {
+    case ToolFormat::kMistral:
+    case ToolFormat::kGranite:
+    case ToolFormat::kJamba:
+    case ToolFormat::kPhi4Mini:
+      return object_text(name, arguments, "arguments");
+    case ToolFormat::kLlama3Json:
+      return object_text(name, arguments, "parameters");
+    case ToolFormat::kInternlm:
+      return fmt::format("<|action_start|><|plugin|>\n{}<|action_end|>", object_text(name, arguments, "parameters"));
+    case ToolFormat::kPythonic:
+    case ToolFormat::kLlama4Pythonic:
+      return python_text(name, arguments);
+    case ToolFormat::kDeepseekV3:
+      return fmt::format("{}function{}{}\n```json\n{}\n```{}", kDeepseekCall, kDeepseekSeparator, name, plain,
+                         kDeepseekCallEnd);
+    case ToolFormat::kDeepseekV31:
+      return fmt::format("{}{}{}{}{}", kDeepseekCall, name, kDeepseekSeparator, plain, kDeepseekCallEnd);
+    case ToolFormat::kKimiK2:
+      return fmt::format("{}functions.{}:{}{}{}{}", kKimiCall, name, index, kKimiArguments, plain, kKimiCallEnd);
+    default:
+      break;
+  }
+  if (const XmlCallFormat* xml = format_in(kXmlCallFormats, format)) return xml_text(*xml, name, arguments);
+  return fmt::format("<tool_call>\n{}\n</tool_call>", object_text(name, arguments, "arguments"));
+}
+
+}  // namespace
+
+CallsShape calls_shape(ToolFormat format) {
+  switch (format) {
+    case ToolFormat::kMistral:
+      return {"[TOOL_CALLS][", ", ", "]"};
+    case ToolFormat::kGranite:
+      return {"<|tool_call|>[", ", ", "]"};
+    case ToolFormat::kJamba:
+      return {"<tool_calls>[", ", ", "]</tool_calls>"};
+    case ToolFormat::kPhi4Mini:
+      return {"functools[", ", ", "]"};
+    case ToolFormat::kPythonic:
+      return {"[", ", ", "]"};
+    case ToolFormat::kLlama4Pythonic:
+      return {"<|python_start|>[", ", ", "]<|python_end|>"};
+    case ToolFormat::kLlama3Json:
+      return {"", "; ", ""};
+    case ToolFormat::kDeepseekV3:
+      return {"<｜tool▁calls▁begin｜>", "\n", "<｜tool▁calls▁end｜>"};
+    case ToolFormat::kDeepseekV31:
+      return {"<｜tool▁calls▁begin｜>", "", "<｜tool▁calls▁end｜>"};
+    case ToolFormat::kKimiK2:
+      return {"<|tool_calls_section_begin|>", "", "<|tool_calls_section_end|>"};
+    default:
+      return {"", "\n", ""};
+  }
+}
+
+std::string calls_text(ToolFormat format,
+                       const std::vector<std::pair<std::string, json::object>>& names_and_arguments) {
+  const CallsShape shape = calls_shape(format);
+  std::string out(shape.begin);
+  size_t index = 0;
+  for (const auto& [name, arguments] : names_and_arguments) {
+    if (index > 0) out += shape.separator;
+    out += call_text(format, index++, name, arguments);
+  }
+  return out + std::string(shape.end);
 }
 
 ReasoningFormat reasoning_format_of(std::string_view chat_template) {

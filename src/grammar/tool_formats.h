@@ -15,16 +15,24 @@ struct JsonCallFormat {
   std::string_view close;  // what they end before; empty: the answer's end
 };
 
-constexpr std::array<JsonCallFormat, 6> kJsonCallFormats = {{
+constexpr std::array<JsonCallFormat, 10> kJsonCallFormats = {{
     {ToolFormat::kHermes, "<tool_call>", "</tool_call>"},
     {ToolFormat::kLlama3Json, "", ""},
     {ToolFormat::kMistral, "[TOOL_CALLS]", ""},
     {ToolFormat::kDeepseekV3, "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"},
+    {ToolFormat::kDeepseekV31, "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"},
     {ToolFormat::kGranite, "<|tool_call|>", ""},
+    {ToolFormat::kInternlm, "<|action_start|><|plugin|>", "<|action_end|>"},
+    {ToolFormat::kJamba, "<tool_calls>", "</tool_calls>"},
+    {ToolFormat::kPhi4Mini, "functools[", ""},
     {ToolFormat::kKimiK2, "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"},
 }};
 
 inline constexpr std::string_view kPythonTag = "<|python_tag|>";  // may stand before llama3_json's calls
+
+// Around calls of llama4_pythonic.
+inline constexpr std::string_view kPythonStart = "<|python_start|>";
+inline constexpr std::string_view kPythonEnd = "<|python_end|>";
 
 inline constexpr std::string_view kDeepseekCall = "<｜tool▁call▁begin｜>";
 inline constexpr std::string_view kDeepseekSeparator = "<｜tool▁sep｜>";
@@ -46,16 +54,35 @@ struct XmlCallFormat {
   std::string_view value;  // in front of its value; empty: the value follows key_end
   std::string_view value_end;
   bool line_ends;  // around values
+  // What may stand around a call within the open and close marks.
+  std::string_view before_call = "";
+  std::string_view after_call = "";
 };
 
-constexpr std::array<XmlCallFormat, 3> kXmlCallFormats = {{
+inline constexpr std::string_view kStepCall = "<｜tool_call_begin｜>";
+inline constexpr std::string_view kStepSeparator = "<｜tool_sep｜>";
+inline constexpr std::string_view kStepCallEnd = "<｜tool_call_end｜>";
+
+constexpr std::array<XmlCallFormat, 4> kXmlCallFormats = {{
     {ToolFormat::kQwen3Coder, "<tool_call>", "</tool_call>", "<function=", ">", "</function>", "<parameter=", ">", "",
      "</parameter>", true},
     {ToolFormat::kGlm, "<tool_call>", "</tool_call>", "", "", "", "<arg_key>", "</arg_key>", "<arg_value>",
      "</arg_value>", false},
     {ToolFormat::kMinimaxM2, "<minimax:tool_call>", "</minimax:tool_call>", "<invoke name=\"", "\">", "</invoke>",
      "<parameter name=\"", "\">", "", "</parameter>", false},
+    {ToolFormat::kStep3, "<｜tool_calls_begin｜>", "<｜tool_calls_end｜>", "<steptml:invoke name=\"", "\">",
+     "</steptml:invoke>", "<steptml:parameter name=\"", "\">", "", "</steptml:parameter>", false,
+     "<｜tool_call_begin｜>function<｜tool_sep｜>", "<｜tool_call_end｜>"},
 }};
+
+// What stands around all calls of an answer, and between two of them; empty where each call stands by itself.
+struct CallsShape {
+  std::string_view begin;
+  std::string_view separator;
+  std::string_view end;
+};
+
+CallsShape calls_shape(ToolFormat format);
 
 struct ReasoningMarks {
   ReasoningFormat format;

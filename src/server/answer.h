@@ -25,7 +25,9 @@ struct PreparedPrompt {
 struct AnswerContext {
   std::string id;  // "chatcmpl-..."
   std::string model;
-  int64_t created = 0;  // Unix seconds
+  int64_t created = 0;             // Unix seconds
+  std::string system_fingerprint;  // of the build and the model; empty: not told
+  std::string service_tier;        // that it was served in, where the request named one
   bool stream = false;
   const text::Tokenizer* tokenizer = nullptr;  // nullptr: tokens are spelled by their ids
   std::optional<int32_t> num_logprobs;         // asked for; the alternatives beside the chosen token

@@ -12,6 +12,7 @@
 #include "engine/prepare_params.h"
 #include "engine/tool_prompt.h"
 #include "server/answer_size.h"
+#include "server/digest.h"
 #include "server/fill_in_the_middle.h"
 #include "server/generation.h"
 
@@ -58,6 +59,16 @@ Result<json::object> default_variables(const std::string& text) {
   return value.get_object();
 }
 
+// The same for the same build, model, formats of its weights and cache, and options of --fingerprint-mode.
+std::string system_fingerprint(const ServerConfig& config, const ModelSource& model, const engine::Engine& engine) {
+  if (config.fingerprint_mode == "none") return {};
+  if (config.fingerprint_mode == "custom") return config.fingerprint_value;
+  const std::string root = model.root.empty() ? model.names.front() : model.root;
+  const std::string hash =
+      hex(sha256(fmt::format("{}\n{}\n{}", config.version, root, engine.device_description()))).substr(0, 12);
+  return config.fingerprint_mode == "hash" ? "fp_" + hash : fmt::format("quire-{}-{}", config.version, hash);
+}
+
 Status as_invalid(const Status& status, std::string_view param) {
   return Status(StatusCode::kInvalidArgument, status.message())
       .with_param(status.param().empty() ? std::string(param) : status.param());
@@ -92,6 +103,7 @@ Generator::Generator(const ServerConfig& config, const ModelSource& model, Sampl
               .return_token_ids = config.return_token_ids,
               .return_tokens_as_token_ids = config.return_tokens_as_token_ids},
       default_variables_(std::move(default_variables)),
+      system_fingerprint_(system_fingerprint(config, model, engine)),
       tool_format_(tool_format(config, engine)),
       reasoning_format_(reasoning_format(config, engine)),
       load_(
@@ -175,7 +187,8 @@ Result<PreparedPrompt> Generator::render(const ChatRequest& request, const Prepa
   const bool shown = !request.tools.empty() && (calls || !config_.exclude_tools_when_none);
   if (shown && !in_words) chat.variables["tools"] = request.tools;
   auto prompt = in_words && calls
-                    ? engine::render_chat(engine_, engine::with_tools_in_words(request.messages, request.tools), chat)
+                    ? engine::render_chat(
+                          engine_, engine::with_tools_in_words(request.messages, request.tools, tool_format_), chat)
                     : engine::render_chat(engine_, request.messages, chat);
   QUIRE_RETURN_IF_ERROR(budget.check());
   // A template that runs into a limit does so because of what the client sent.
@@ -273,6 +286,8 @@ AnswerContext Generator::context_of(const HttpRequest& request, const Generation
   context.id = std::string(id_prefix) + (own_id ? options.request_id : request.id);
   context.model = options.model.empty() ? model_name() : options.model;
   context.created = static_cast<int64_t>(std::time(nullptr));
+  context.system_fingerprint = system_fingerprint_;
+  if (options.names_service_tier) context.service_tier = "default";
   context.stream = options.stream;
   context.tokenizer = engine_.tokenizer();
   context.num_logprobs = options.params.logprobs;

@@ -116,6 +116,7 @@ class Generator {
   engine::Engine& engine_;
   const SchemaLimits limits_;
   const boost::json::object default_variables_;  // of templates
+  const std::string system_fingerprint_;
   const grammar::ToolFormat tool_format_;
   const grammar::ReasoningFormat reasoning_format_;
   size_t max_bytes_per_token_ = 0;    // as Tokenizer has it; 0: there is no such bound

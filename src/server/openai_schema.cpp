@@ -1,6 +1,7 @@
 #include "server/openai_schema.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -90,6 +91,15 @@ void read_scheduling(JsonFields& fields, GenerationOptions& options) {
                   fmt::format("cache_salt must be a string of 1 to {} bytes, got {} bytes.", kMostBytes, salt->size()));
     }
     options.cache_salt = std::move(*salt);
+  }
+  // OpenAI's. Answers say in which they were served, whichever was asked for: here there is one.
+  if (const auto tier = fields.string("service_tier")) {
+    constexpr std::array<std::string_view, 5> kTiers = {"auto", "default", "flex", "scale", "priority"};
+    if (std::ranges::find(kTiers, *tier) == kTiers.end()) {
+      fields.fail("service_tier", fmt::format("service_tier must be auto, default, flex, scale or priority, got {}.",
+                                              in_quotes(*tier, 40)));
+    }
+    options.names_service_tier = true;
   }
   if (const auto seconds = fields.number("timeout")) {
     if (*seconds <= 0) fields.fail("timeout", fmt::format("timeout must be more than 0 seconds, got {}.", *seconds));

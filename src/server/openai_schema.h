@@ -31,6 +31,7 @@ struct GenerationOptions {
   std::string max_tokens_field = "max_tokens";
   int32_t priority = 0;    // lower goes first
   std::string cache_salt;  // empty: none
+  bool names_service_tier = false;
   std::optional<std::chrono::milliseconds> timeout;
   bool stream = false;
   bool include_usage = false;

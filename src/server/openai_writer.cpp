@@ -92,6 +92,8 @@ void OpenAiWriter::choice_part(const ChoiceState& choice, const engine::OutputDe
 
 json::object OpenAiWriter::envelope(json::value usage) const {
   json::object out{{"id", context_.id}, {"object", object_}, {"created", context_.created}, {"model", context_.model}};
+  if (!context_.system_fingerprint.empty()) out["system_fingerprint"] = context_.system_fingerprint;
+  if (!context_.service_tier.empty()) out["service_tier"] = context_.service_tier;
   // OpenAI sends "usage": null in every chunk but the last.
   if (!usage.is_null() || context_.include_usage) out["usage"] = std::move(usage);
   return out;
@@ -129,6 +131,12 @@ ChatWriter::ChatWriter(AnswerContext context, size_t num_choices)
     : OpenAiWriter(std::move(context), context.stream ? "chat.completion.chunk" : "chat.completion", num_choices) {}
 
 namespace {
+
+// By vLLM's name, and by DeepSeek's, which vLLM had before and SDKs look for.
+void put_reasoning(json::object& message, const std::string& reasoning) {
+  message["reasoning"] = reasoning;
+  message["reasoning_content"] = reasoning;
+}
 
 // A piece of a stream has each call's place; a whole answer has them in order.
 json::array tool_calls(std::span<const grammar::ToolCallPiece> pieces, bool stream) {
@@ -170,13 +178,13 @@ void ChatWriter::part(const ChoiceState& choice, const engine::OutputDelta& delt
   const bool reasons = context_.include_reasoning && !delta.reasoning.empty();
   if (context_.stream) {
     json::object piece;
-    if (reasons) piece["reasoning"] = delta.reasoning;
+    if (reasons) put_reasoning(piece, delta.reasoning);
     if (!delta.tool_calls.empty()) piece["tool_calls"] = tool_calls(delta.tool_calls, /*stream=*/true);
     if (!text.empty() || (piece.empty() && delta.finish == FinishReason::kNone)) piece["content"] = text;
     out["delta"] = std::move(piece);
   } else {
     json::object message{{"role", context_.role}, {"content", text}, {"refusal", nullptr}};
-    if (reasons) message["reasoning"] = delta.reasoning;
+    if (reasons) put_reasoning(message, delta.reasoning);
     if (!delta.tool_calls.empty()) {
       message["tool_calls"] = tool_calls(delta.tool_calls, /*stream=*/false);
       if (text.empty()) message["content"] = nullptr;

@@ -37,7 +37,7 @@ const char* const kRequestSchemas = R"json({
   "max_tokens": {"type": ["integer", "null"], "minimum": 0, "maximum": 2147483647},
   "min_tokens": {"type": ["integer", "null"], "minimum": 0, "maximum": 2147483647},
   "stop": {"oneOf": [{"type": "null"}, {"type": "string"},
-                     {"type": "array", "items": {"type": "string"}, "maxItems": 4}]},
+                     {"type": "array", "items": {"type": "string"}, "maxItems": 1024}]},
   "stop_token_ids": {"type": ["array", "null"], "items": {"$ref": "#/components/schemas/TokenId"}},
   "ignore_eos": {"type": ["boolean", "null"]},
   "include_stop_str_in_output": {"type": ["boolean", "null"]},
@@ -59,6 +59,7 @@ const char* const kRequestSchemas = R"json({
   "cache_salt": {"type": ["string", "null"], "minLength": 1, "maxLength": 1024},
   "priority": {"type": ["integer", "null"], "minimum": -2147483647, "maximum": 2147483647},
   "timeout": {"type": ["number", "null"], "exclusiveMinimum": 0},
+  "service_tier": {"enum": ["auto", "default", "flex", "scale", "priority", null]},
   "stream": {"type": ["boolean", "null"]},
   "stream_options": {"type": ["object", "null"], "properties": {"include_usage": {"type": ["boolean", "null"]},
     "continuous_usage_stats": {"type": ["boolean", "null"]}}},
@@ -69,6 +70,7 @@ const char* const kRequestSchemas = R"json({
 "TokenId": {"type": "integer", "minimum": 0, "maximum": 2147483647},
 "ChatMessage": {"type": "object", "required": ["role"], "properties": {
   "role": {"type": "string", "minLength": 1},
+  "reasoning": {"type": ["string", "null"]}, "reasoning_content": {"type": ["string", "null"]},
   "content": {"oneOf": [{"type": "null"}, {"type": "string"}, {"type": "array", "items": {"type": "object",
     "required": ["type", "text"], "properties": {"type": {"enum": ["text", "input_text", "output_text"]},
     "text": {"type": "string"}}}}]}}},
@@ -140,7 +142,7 @@ const char* const kRequestSchemas = R"json({
 "MessagesRequest": {"allOf": [{"$ref": "#/components/schemas/CountRequest"}, {"type": "object",
   "required": ["max_tokens"], "properties": {
     "max_tokens": {"type": "integer", "minimum": 1, "maximum": 2147483647},
-    "stop_sequences": {"type": ["array", "null"], "items": {"type": "string"}, "maxItems": 4},
+    "stop_sequences": {"type": ["array", "null"], "items": {"type": "string"}, "maxItems": 1024},
     "temperature": {"type": ["number", "null"], "minimum": 0, "maximum": 2},
     "top_k": {"type": ["integer", "null"], "minimum": -1, "maximum": 2147483647},
     "top_p": {"type": ["number", "null"], "exclusiveMinimum": 0, "maximum": 1},
@@ -184,15 +186,18 @@ const char* const kAnswerSchemas = R"json({
 "Chat": {"type": "object", "required": ["id", "object", "created", "model", "choices", "usage"], "properties": {
   "id": {"type": "string"}, "object": {"const": "chat.completion"}, "created": {"type": "integer"},
   "model": {"type": "string"}, "usage": {"$ref": "#/components/schemas/Usage"},
+  "system_fingerprint": {"type": "string"}, "service_tier": {"const": "default"},
   "choices": {"type": "array", "items": {"type": "object",
     "required": ["index", "message", "finish_reason", "stop_reason", "logprobs"], "properties": {
       "index": {"type": "integer"}, "finish_reason": {"$ref": "#/components/schemas/FinishReason"},
       "stop_reason": {"$ref": "#/components/schemas/StopReason"}, "logprobs": {"type": ["object", "null"]},
       "message": {"type": "object", "required": ["role", "content"], "properties": {"role": {"type": "string"},
-        "content": {"type": ["string", "null"]}}}}}}}},
+        "content": {"type": ["string", "null"]}, "refusal": {"type": "null"}, "reasoning": {"type": "string"},
+        "reasoning_content": {"type": "string"}, "tool_calls": {"type": "array", "items": {"type": "object"}}}}}}}}},
 "Completion": {"type": "object", "required": ["id", "object", "created", "model", "choices", "usage"], "properties": {
   "id": {"type": "string"}, "object": {"const": "text_completion"}, "created": {"type": "integer"},
   "model": {"type": "string"}, "usage": {"$ref": "#/components/schemas/Usage"},
+  "system_fingerprint": {"type": "string"}, "service_tier": {"const": "default"},
   "choices": {"type": "array", "items": {"type": "object",
     "required": ["index", "text", "finish_reason", "stop_reason", "logprobs"], "properties": {
       "index": {"type": "integer"}, "text": {"type": "string"},

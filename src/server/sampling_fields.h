@@ -22,7 +22,7 @@ struct SchemaLimits {
   SamplingDefaults defaults;
   int64_t max_prompts = 1024;
   int64_t max_n = 128;
-  int64_t max_stop = 4;
+  int64_t max_stop = 1024;  // OpenAI takes 4; vLLM any number. Their bytes bound what a token costs
   int64_t max_bad_words = 128;
   int64_t max_dry_sequence_breakers = 16;
   size_t max_words_bytes = 16 << 10;  // of stop, of bad_words, of dry_sequence_breakers: each list's texts together

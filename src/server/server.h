@@ -63,6 +63,10 @@ struct ServerConfig {
   std::string response_role = "assistant";  // of chats' messages
   // Of chats: a JSON object of template variables for requests that do not set them; empty: none.
   std::string default_chat_template_kwargs;
+  // What answers have as system_fingerprint: full (quire-VERSION-HASH), hash (fp_HASH), custom (fingerprint_value) or
+  // none. The hash is of the version, the model and what it runs on.
+  std::string fingerprint_mode = "full";
+  std::string fingerprint_value;
   bool exclude_tools_when_none = false;  // of chats with tool_choice "none": the template sees no tools
   // How the model writes calls of tools and its reasoning: a name of grammar/answer_reading.h, or what its chat
   // template shows.
@@ -99,7 +103,7 @@ struct ServerConfig {
   size_t max_unsent_bytes = 512 << 20;  // of answers that clients have not taken yet; beyond it: 503
   int64_t max_prompts = 1024;           // of one completion request
   int64_t max_n = 128;
-  int64_t max_stop = 4;                               // stop strings of a request
+  int64_t max_stop = 1024;                            // stop strings of a request
   size_t max_stored_responses = 1000;                 // of /v1/responses; the oldest go first
   size_t max_stored_response_bytes = 64 << 20;        // all of them together
   std::string batch_folder;                           // of /v1/files and /v1/batches; empty: they are not there

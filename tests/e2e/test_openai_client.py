@@ -183,7 +183,7 @@ class OpenAIClient(harness.ServerTest):
     def test_bad_requests_are_bad_request_errors(self):
         cases = [{"temperature": -1}, {"temperature": 3}, {"top_p": 0}, {"n": 0}, {"n": 1_000_000},
                  {"max_tokens": -1}, {"messages": []}, {"messages": [{"content": "no role"}]},
-                 {"logprobs": True, "top_logprobs": 1000}, {"stop": ["a"] * 100},
+                 {"logprobs": True, "top_logprobs": 1000}, {"stop": ["a"] * 2000},
                  {"logit_bias": {"99999999": 1}}, {"stream_options": {"include_usage": True}},
                  {"max_tokens": 1_000_000}, {"presence_penalty": 9}, {"extra_body": {"repetition_penalty": 0}},
                  {"extra_body": {"min_p": 2}}, {"extra_body": {"stop_token_ids": [-1]}}]

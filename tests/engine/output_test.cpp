@@ -138,5 +138,29 @@ TEST(Output, RandomCutsOfRandomTextGiveTheSameAnswer) {
   }
 }
 
+// WordPiece puts a space before each word, and before special tokens too.
+TEST(OutputProcessor, SpacesBetweenSpecialTokensAreLeftOutWhereTheRequestSaysSo) {
+  const auto tokenizer = text::Tokenizer::from_json(R"({"model":{"type":"WordPiece","unk_token":"[UNK]",
+      "continuing_subword_prefix":"##","max_input_chars_per_word":100,
+      "vocab":{"[UNK]":0,"[CLS]":1,"[SEP]":2,"the":3,"cat":4,"##s":5}},
+      "added_tokens":[{"id":1,"content":"[CLS]","special":true,"single_word":false,"lstrip":false,"rstrip":false,
+      "normalized":false},{"id":2,"content":"[SEP]","special":true,"single_word":false,"lstrip":false,"rstrip":false,
+      "normalized":false}],"decoder":{"type":"WordPiece","prefix":"##","cleanup":false}})");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
+  const auto text = [&](bool skip, bool spaces) {
+    SamplingParams params;
+    params.skip_special_tokens = skip;
+    params.spaces_between_special_tokens = spaces;
+    OutputProcessor processor(tokenizer->get(), params);
+    TokenEvent event;
+    event.tokens = {1, 2, 3, 1, 2, 1, 4, 5, 2};
+    event.finish = FinishReason::kLength;
+    return processor.process(std::move(event)).text;
+  };
+  EXPECT_EQ(text(false, true), "[CLS] [SEP] the [CLS] [SEP] [CLS] cats [SEP]");
+  EXPECT_EQ(text(false, false), "[CLS][SEP] the [CLS][SEP][CLS] cats [SEP]");
+  EXPECT_EQ(text(true, false), text(true, true));
+}
+
 }  // namespace
 }  // namespace quire::engine

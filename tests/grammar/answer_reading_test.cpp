@@ -158,6 +158,39 @@ const FormatCase kFormats[] = {
      ": \"Zürich <b>\", \"days\": 3}<|tool_call_end|><|tool_call_begin|>functions.get_time:1"
      "<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>",
      "I look."},
+    {ToolFormat::kLlama4Pythonic, "<|python_start|>[get_weather(city='Zürich <b>', days=3), get_time()]<|python_end|>",
+     ""},
+    {ToolFormat::kLlama4Pythonic, "\n[get_weather(city='Zürich <b>', days=3), get_time()]", ""},
+    {ToolFormat::kDeepseekV31,
+     "Yes.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{\"city\": \"Zürich <b>\", \"days\": 3}"
+     "<｜tool▁call▁end｜><｜tool▁call▁begin｜>get_time<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+     "Yes."},
+    {ToolFormat::kInternlm,
+     "I look.<|action_start|><|plugin|>\n{\"name\": \"get_weather\", \"parameters\": {\"city\": \"Zürich <b>\", "
+     "\"days\": 3}}<|action_end|>\n<|action_start|><|plugin|>{\"name\": \"get_time\", \"parameters\": "
+     "{}}\n<|action_end|>",
+     "I look."},
+    {ToolFormat::kJamba,
+     "On it.<tool_calls>[\n    {\"name\": \"get_weather\", \"arguments\": {\"city\": \"Zürich <b>\", \"days\": "
+     "3}},\n    {\"name\": \"get_time\", \"arguments\": {}}\n]</tool_calls>",
+     "On it."},
+    {ToolFormat::kPhi4Mini,
+     "functools[{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Zürich <b>\", \"days\": 3}}, {\"name\": "
+     "\"get_time\", \"arguments\": {}}]",
+     ""},
+    {ToolFormat::kStep3,
+     "Let me see.<｜tool_calls_begin｜>\n<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke "
+     "name=\"get_weather\">\n"
+     "<steptml:parameter name=\"city\">Zürich <b></steptml:parameter>\n<steptml:parameter name=\"days\">3"
+     "</steptml:parameter>\n</steptml:invoke><｜tool_call_end｜>\n<｜tool_call_begin｜>function<｜tool_sep｜>"
+     "<steptml:invoke name=\"get_time\"></steptml:invoke><｜tool_call_end｜><｜tool_calls_end｜>",
+     "Let me see."},
+    {ToolFormat::kStep3,  // without the kind of call
+     "<｜tool_calls_begin｜><｜tool_call_begin｜><steptml:invoke name=\"get_weather\"><steptml:parameter name=\"city\">"
+     "Zürich <b></steptml:parameter><steptml:parameter name=\"days\">3</steptml:parameter></steptml:invoke>"
+     "<｜tool_call_end｜><｜tool_sep｜><｜tool_call_begin｜><steptml:invoke name=\"get_time\"></steptml:invoke>"
+     "<｜tool_call_end｜><｜tool_calls_end｜>",
+     ""},
     {ToolFormat::kGptOss,
      "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{\"city\": \"Zürich <b>\", \"days\": "
      "3}"
@@ -189,6 +222,17 @@ TEST(AnswerReading, TextThatIsNoCallStaysText) {
       {ToolFormat::kPythonic, "[1, 2, 3]"},
       {ToolFormat::kPythonic, "[f(a=__import__('os').system('x'))]"},
       {ToolFormat::kPythonic, "It is [sunny]."},
+      {ToolFormat::kLlama4Pythonic, "<|python_start|>[1, 2]<|python_end|>"},
+      {ToolFormat::kLlama4Pythonic, "<|python_star"},
+      {ToolFormat::kLlama4Pythonic, "[f(a=open('x').read())]"},
+      {ToolFormat::kDeepseekV31, "<｜tool▁calls▁begin｜>nothing<｜tool▁calls▁end｜>"},
+      {ToolFormat::kInternlm, "<|action_start|> alone, <|plugin|> alone"},
+      {ToolFormat::kInternlm, "<|action_start|><|plugin|>{\"no\": \"name\"}"},
+      {ToolFormat::kJamba, "<tool_calls>[not a call]</tool_calls>"},
+      {ToolFormat::kJamba, "<tool_call>{\"name\": \"f\"}</tool_call>"},
+      {ToolFormat::kPhi4Mini, "functools is a module; functools[0] is none"},
+      {ToolFormat::kStep3, "<｜tool_calls_begin｜><｜tool_call_begin｜>function<｜tool_sep｜>nothing"},
+      {ToolFormat::kStep3, "<｜tool_calls_begin｜>\n<｜tool_call_begin｜>function"},
   };
   for (const auto& [format, text] : texts) {
     SCOPED_TRACE(text);
@@ -254,11 +298,33 @@ TEST(AnswerReading, FormatsAreFoundInTemplates) {
   EXPECT_EQ(tool_format_of("{% if tools %}<tool_call>"), ToolFormat::kHermes);
   EXPECT_EQ(tool_format_of("{% if tools %}<tool_call><function="), ToolFormat::kQwen3Coder);
   EXPECT_EQ(tool_format_of("{% if tools %}[TOOL_CALLS]"), ToolFormat::kMistral);
+  EXPECT_EQ(tool_format_of("{% if tools %}<｜tool▁calls▁begin｜> ```json"), ToolFormat::kDeepseekV3);
+  EXPECT_EQ(tool_format_of("{% if tools %}<｜tool▁calls▁begin｜>"), ToolFormat::kDeepseekV31);
+  EXPECT_EQ(tool_format_of("{% if tools %}<|python_start|>[func_name1("), ToolFormat::kLlama4Pythonic);
+  EXPECT_EQ(tool_format_of("{% if tools %}<|action_start|><|plugin|>"), ToolFormat::kInternlm);
+  EXPECT_EQ(tool_format_of("{% if tools %}<tool_calls>["), ToolFormat::kJamba);
+  EXPECT_EQ(tool_format_of("{% if tools %}<｜tool_sep｜><steptml:invoke name="), ToolFormat::kStep3);
+  EXPECT_EQ(*tool_format("qwen3_xml"), ToolFormat::kQwen3Coder);
+  EXPECT_EQ(*tool_format("hunyuan_a13b"), ToolFormat::kJamba);
+  EXPECT_EQ(*tool_format("phi4_mini"), ToolFormat::kPhi4Mini);
   EXPECT_EQ(reasoning_format_of("<think></think>"), ReasoningFormat::kThink);
   EXPECT_EQ(reasoning_format_of("{{ messages }}"), ReasoningFormat::kNone);
   EXPECT_TRUE(ends_in_reasoning(ReasoningFormat::kThink, "<|assistant|><think>\n"));
   EXPECT_FALSE(ends_in_reasoning(ReasoningFormat::kThink, "<|assistant|><think>\n\n</think>\n\n"));
   EXPECT_THAT(tool_format("nonsense").status().message(), HasSubstr("hermes"));
+}
+
+TEST(AnswerReading, CallsThatAreShownToAModelAreReadInTheSameForm) {
+  const std::vector<std::pair<std::string, json::object>> calls = {
+      {"get_weather", {{"city", "Zürich <b>"}, {"days", 3}, {"tags", {"a", nullptr}}}}, {"get_time", {}}};
+  for (const FormatCase& one : kFormats) {
+    if (one.format == ToolFormat::kGptOss) continue;  // its templates know tools
+    const std::string text = calls_text(one.format, calls);
+    SCOPED_TRACE(text);
+    const Read read = read_every_way(reading_of(one.format), text);
+    EXPECT_EQ(read.content, "");
+    EXPECT_EQ(read.calls, (std::vector<Call>{{"get_weather", calls[0].second}, {"get_time", json::object()}}));
+  }
 }
 
 // Whole answers of many pieces in time that grows as the text does: 4 times the text may not take 16 times the time,
@@ -287,7 +353,8 @@ TEST(AnswerReading, EveryFormatsConstraintIsOneStructuralTag) {
       reading.choice = choice;
       const auto form = constraint_of(reading, std::nullopt, GrammarLimits{});
       ASSERT_TRUE(form.ok()) << form.status().message();
-      const bool whole_answer = one.format == ToolFormat::kLlama3Json || one.format == ToolFormat::kPythonic;
+      const bool whole_answer = one.format == ToolFormat::kLlama3Json || one.format == ToolFormat::kPythonic ||
+                                one.format == ToolFormat::kLlama4Pythonic;
       EXPECT_EQ(form->has_value(), choice == ToolChoice::kRequired || !whole_answer) << to_string(one.format);
       if (!*form) continue;
       EXPECT_EQ((*form)->kind, StructuredOutput::Kind::kStructuralTag);

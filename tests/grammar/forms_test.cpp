@@ -141,6 +141,53 @@ TEST(Forms, TheFinishedAnswerIsCheckedByItself) {
   EXPECT_TRUE(constraint->whole_only());
 }
 
+TEST(Forms, WhatCombinedSchemasAllowIsAccepted) {
+  struct Case {
+    const char* schema;
+    std::vector<const char*> good, bad;
+  };
+  const Case kCases[] = {
+      {R"({"allOf":[{"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]},{"properties":{"b":{"type":"null"}}}]})",
+       {R"({"a": 1})", R"({"a": 1, "b": null})"},
+       {R"({"b": null})", R"({"a": 1, "b": 1})"}},
+      {R"({"$defs":{"s":{"type":"string"}},"$ref":"#/$defs/s","maxLength":2})", {R"("ab")"}, {R"("abc")", "1"}},
+      {R"({"type":"object","properties":{"kind":{"enum":["a","b"]},"n":{"type":"integer"}},"required":["kind"],
+           "if":{"properties":{"kind":{"const":"a"}}},"then":{"required":["n"]}})",
+       {R"({"kind": "a", "n": 1})", R"({"kind": "b"})", R"({"kind": "b", "n": 1})"},
+       {R"({"kind": "a"})", R"({"kind": "c"})"}},
+      {R"({"type":"object","properties":{"kind":{"type":"string"},"n":{"type":"integer"}},
+           "if":{"properties":{"kind":{"const":"a"}},"required":["kind"]},"then":{"required":["n"]},
+           "else":{"properties":{"n":false}}})",
+       {R"({})", R"({"kind": "ab"})", R"({"kind": "a", "n": 1})"},
+       {R"({"kind": "a"})", R"({"n": 1})", R"({"kind": "b", "n": 1})"}},
+      {R"({"type":"string","not":{"enum":["a","ab"]}})", {R"("")", R"("b")", R"("abc")"}, {R"("a")", R"("ab")"}},
+      {R"({"not":{"type":["object","array"]}})", {"1", "null", R"("x")", "true"}, {"{}", "[]"}},
+      {R"({"type":"number","not":{"const":0}})", {"1", "-0.5"}, {"0", "0.0"}},
+      {R"({"type":"object","properties":{"a":{"type":"null"},"b":{"type":"null"}},"oneOf":[{"required":["a"]},{"required":["b"]}]})",
+       {R"({"a": null})", R"({"b": null})"},
+       {R"({})", R"({"a": null, "b": null})"}},
+      {R"({"type":"object","properties":{"a":{"type":"null"}},"anyOf":[{"properties":{"b":{"type":"null"}},"required":["b"]},{"required":["a"]}]})",
+       {R"({"a": null})", R"({"b": null})", R"({"a": null, "b": null})"},
+       {R"({})"}},
+      {R"({"type":"object","properties":{"x":{"allOf":[{"$ref":"#/definitions/Old"}],"title":"X","default":1}},"required":["x"],
+           "definitions":{"Old":{"enum":[1,2]}}})",
+       {R"({"x": 2})"},
+       {R"({"x": 3})"}},
+  };
+  for (const auto& [schema, good, bad] : kCases) {
+    const Constraint constraint = must(schema_form(schema));
+    ASSERT_NE(constraint, nullptr) << schema;
+    for (const char* text : good) {
+      EXPECT_TRUE(accepts(*constraint, text)) << schema << text;
+      EXPECT_TRUE(constraint->check(text).ok()) << schema << text << constraint->check(text).message();
+    }
+    for (const char* text : bad) {
+      EXPECT_FALSE(accepts(*constraint, text)) << schema << text;
+      EXPECT_FALSE(constraint->check(text).ok()) << schema << text;
+    }
+  }
+}
+
 // Random answers of every schema of the list must satisfy it by the other way, the check of finished texts.
 class RandomAnswers : public ::testing::TestWithParam<const Text& (*)()> {};
 
@@ -176,6 +223,27 @@ TEST_P(RandomAnswers, SatisfyTheirSchemas) {
       R"({"type":"object","required":["x"],"properties":{"y":{"type":"null"}},"additionalProperties":{"type":"boolean"}})",
       R"({"$defs":{"n":{"type":"object","properties":{"v":{"type":"integer"},"next":{"$ref":"#/$defs/n"}},"required":["v"]}},"$ref":"#/$defs/n"})",
       R"({"oneOf":[{"type":"object","properties":{"k":{"const":"a"}},"required":["k"]},{"type":"object","properties":{"k":{"const":"b"}},"required":["k"]}]})",
+      R"({"allOf":[{"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]},{"properties":{"b":{"enum":[1,2]},"a":{"minimum":3}},"required":["b"]}]})",
+      R"({"$defs":{"base":{"type":"object","properties":{"id":{"type":"integer"}},"required":["id"]}},"allOf":[{"$ref":"#/$defs/base"}],"properties":{"n":{"type":"null"}},"required":["n"],"unevaluatedProperties":false})",
+      R"({"$defs":{"s":{"type":"string"}},"type":"object","properties":{"x":{"$ref":"#/$defs/s","description":"d","maxLength":2},"y":{"$ref":"#/properties/x"}},"required":["x","y"]})",
+      R"({"type":"object","properties":{"kind":{"enum":["a","b","c"]},"n":{"type":"integer"},"s":{"type":"boolean"}},"required":["kind"],
+          "if":{"properties":{"kind":{"const":"a"}},"required":["kind"]},"then":{"required":["n"]},"else":{"required":["s"]}})",
+      R"({"type":"object","properties":{"k":{"enum":[1,2]},"v":true},"required":["k","v"],"additionalProperties":false,
+          "allOf":[{"if":{"properties":{"k":{"const":1}}},"then":{"properties":{"v":{"type":"null"}}}},
+                   {"if":{"properties":{"k":{"const":2}}},"then":{"properties":{"v":{"type":"boolean"}}}}]})",
+      R"({"type":"string","not":{"enum":["a","\"b","é",""]}})",
+      R"({"type":"string","not":{"const":""}})",
+      R"({"type":["string","integer","null"],"not":{"type":"string"}})",
+      R"({"type":"integer","minimum":1,"maximum":5,"not":{"enum":[1,3,5]}})",
+      R"({"enum":["a","b",7,null],"not":{"type":"string"}})",
+      R"({"not":{"enum":[null,true,0,"x"]}})",
+      R"({"type":"object","properties":{"a":{"type":"null"},"b":{"type":"null"}},"not":{"required":["a","b"]},"additionalProperties":false})",
+      R"({"type":"object","properties":{"a":{"type":"null"},"b":{"type":"null"}},"oneOf":[{"required":["a"]},{"required":["b"]}]})",
+      R"({"type":"object","properties":{"a":{"type":"null"},"b":{"type":"null"}},"anyOf":[{"required":["a"]},{"required":["b"]}]})",
+      R"({"allOf":[{"type":"array","items":{"type":"integer"}},{"minItems":2,"prefixItems":[{"minimum":5},{"maximum":4}]},{"maxItems":3}]})",
+      R"({"allOf":[{"type":"object","properties":{"a":{"type":"null"}},"additionalProperties":{"type":"integer"}},{"properties":{"b":{"minimum":2}},"required":["b"]}]})",
+      R"({"$defs":{"n":{"allOf":[{"type":"object","properties":{"v":{"const":1}},"required":["v"]},{"properties":{"next":{"$ref":"#/$defs/n"}}}]}},"$ref":"#/$defs/n"})",
+      R"({"type":"array","items":{"anyOf":[{"type":"integer","not":{"minimum":3}},{"type":"string","not":{"maxLength":2},"maxLength":4}]},"maxItems":3})",
   };
   for (const char* schema : kSchemas) {
     const Constraint constraint = must(schema_form(schema), text);

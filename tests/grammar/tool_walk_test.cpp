@@ -129,7 +129,9 @@ INSTANTIATE_TEST_SUITE_P(Formats, ToolWalk,
                          testing::Values(ToolFormat::kHermes, ToolFormat::kLlama3Json, ToolFormat::kMistral,
                                          ToolFormat::kQwen3Coder, ToolFormat::kPythonic, ToolFormat::kDeepseekV3,
                                          ToolFormat::kGlm, ToolFormat::kGranite, ToolFormat::kKimiK2,
-                                         ToolFormat::kMinimaxM2, ToolFormat::kGptOss),
+                                         ToolFormat::kMinimaxM2, ToolFormat::kLlama4Pythonic, ToolFormat::kDeepseekV31,
+                                         ToolFormat::kInternlm, ToolFormat::kJamba, ToolFormat::kPhi4Mini,
+                                         ToolFormat::kStep3, ToolFormat::kGptOss),
                          [](const auto& param) {
                            std::string name(to_string(param.param));
                            std::erase_if(name, [](char c) { return c == '_'; });

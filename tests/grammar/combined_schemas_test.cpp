@@ -1,0 +1,190 @@
+// Schemas put together at random of allOf, anyOf, oneOf, not, if and $ref: what their grammar takes must be exactly
+// what satisfies them by JSON schema's rules, which the check of a finished answer follows on its own.
+#include <random>
+#include <string>
+#include <vector>
+
+#include "grammar/random_walk.h"
+#include "grammar/schema.h"
+#include "tests/grammar/grammar_support.h"
+
+namespace quire::grammar {
+namespace {
+
+namespace json = boost::json;
+using namespace testing;  // NOLINT
+
+class RandomSchemas {
+ public:
+  explicit RandomSchemas(unsigned seed) : random_(seed) {}
+
+  // Of objects with the properties a and b, and no others.
+  json::value whole() {
+    json::object schema = combined(2);
+    schema["type"] = "object";
+    json::object properties;
+    for (const char* name : {"a", "b"}) properties[name] = base_value();
+    if (draw(4) == 0) {
+      schema["allOf"] = json::array{json::object{{"properties", properties}, {"additionalProperties", false}}};
+    } else {
+      schema["properties"] = properties;
+      schema["additionalProperties"] = false;
+    }
+    schema["$defs"] = json::object{{"d", part(1)}, {"v", value(0)}};
+    return schema;
+  }
+
+ private:
+  size_t draw(size_t below) { return random_() % below; }
+
+  json::value any_value() {
+    const json::value kValues[] = {nullptr, 1, 5, "x", ""};
+    return kValues[draw(std::size(kValues))];
+  }
+  json::array values() {
+    json::array out;
+    for (size_t i = 0; i < 1 + draw(3); ++i) out.push_back(any_value());
+    return out;
+  }
+  json::value name() { return draw(2) == 0 ? "a" : "b"; }
+
+  json::value base_value() {
+    switch (draw(3)) {
+      case 0:
+        return {{"enum", {nullptr, 1, 5, "x", ""}}};
+      case 1:
+        return json::object{{"type", {"null", "integer", "string"}}};
+      default:
+        return json::object{{"anyOf", {json::object{{"type", "integer"}}, json::object{{"type", {"null", "string"}}}}}};
+    }
+  }
+
+  json::value value(int depth) {
+    switch (draw(depth > 0 ? 10 : 6)) {
+      case 0:
+        return json::object{{"const", any_value()}};
+      case 1:
+        return json::object{{"enum", values()}};
+      case 2:
+        return json::object{{"type", draw(2) == 0 ? "integer" : "string"}};
+      case 3:
+        return json::object{{"type", {"null", "string"}}};
+      case 4:
+        return json::object{{"minimum", 3}};
+      case 5:
+        return json::object{{"minLength", 1}};
+      case 6:
+        return json::object{{"not", value(depth - 1)}};
+      case 7:
+        return json::object{{"anyOf", json::array{value(depth - 1), value(depth - 1)}}};
+      case 8:
+        return json::object{{"$ref", "#/$defs/v"}};
+      default:
+        return draw(2) == 0 ? json::value(true) : json::value(json::object{{"oneOf", json::array{value(0), value(0)}}});
+    }
+  }
+
+  json::object part(int depth) {
+    switch (draw(depth > 0 ? 9 : 5)) {
+      case 0:
+        return {{"required", json::array{name()}}};
+      case 1:
+        return {{"required", {"a", "b"}}};
+      case 2: {
+        json::object out{{"properties", json::object{{std::string_view(name().as_string()), value(depth)}}}};
+        if (draw(2) == 0) out["required"] = json::array{name()};
+        return out;
+      }
+      case 3:
+        return {{draw(2) == 0 ? "minProperties" : "maxProperties", 1}};
+      case 4:
+        if (draw(4) > 0) return {{"properties", json::object{{"a", value(0)}}}};
+        return {{"enum", json::array{json::object{}, json::object{{"a", 1}}, json::object{{"a", 1}, {"b", "x"}}}}};
+      default:
+        return combined(depth);
+    }
+  }
+
+  json::object combined(int depth) {
+    json::object out;
+    switch (draw(6)) {
+      case 0:
+        out["allOf"] = json::array{part(depth - 1), part(depth - 1)};
+        break;
+      case 1:
+        out["anyOf"] = json::array{part(depth - 1), part(depth - 1)};
+        break;
+      case 2:
+        out["oneOf"] = json::array{part(depth - 1), part(depth - 1)};
+        break;
+      case 3:
+        out["not"] = part(depth - 1);
+        break;
+      case 4:
+        out["if"] = part(depth - 1);
+        if (draw(3) > 0) out["then"] = part(depth - 1);
+        if (draw(2) > 0) out["else"] = part(depth - 1);
+        break;
+      default:
+        if (depth > 1) out["$ref"] = "#/$defs/d";
+        out["required"] = json::array{name()};
+    }
+    return out;
+  }
+
+  std::mt19937 random_;
+};
+
+struct Instance {
+  std::string text;
+  std::string turned;  // its properties the other way round: theirs is the order in which parts declare them
+};
+
+// Every object with a and b out of these values, as the grammar writes them.
+std::vector<Instance> instances() {
+  const std::vector<std::string> values = {"", "null", "1", "5", "\"x\"", "\"\""};
+  std::vector<Instance> out;
+  for (const std::string& a : values) {
+    for (const std::string& b : values) {
+      const std::string first = a.empty() ? "" : "\"a\":" + a;
+      const std::string second = b.empty() ? "" : "\"b\":" + b;
+      const std::string comma = a.empty() || b.empty() ? "" : ",";
+      out.push_back({"{" + first + comma + second + "}", "{" + second + comma + first + "}"});
+    }
+  }
+  return out;
+}
+
+TEST(CombinedSchemas, TheGrammarTakesExactlyWhatSatisfiesThem) {
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  RandomSchemas schemas(seed);
+  int made = 0;
+  int walked = 0;
+  constexpr int kRounds = 300;
+  for (int i = 0; i < kRounds; ++i) {
+    const std::string schema = json::serialize(schemas.whole());
+    SCOPED_TRACE(schema);
+    const auto constraint = compiled(schema_form(schema));
+    if (!constraint.ok()) {
+      EXPECT_EQ(constraint.status().code(), StatusCode::kInvalidArgument) << constraint.status().message();
+      EXPECT_NE(constraint.status().message().find("in the schema at #"), std::string::npos)
+          << constraint.status().message();
+      continue;
+    }
+    ++made;
+    for (const auto& [text, turned] : instances()) {
+      EXPECT_EQ(accepts(**constraint, text) || accepts(**constraint, turned), (*constraint)->check(text).ok()) << text;
+    }
+    const auto answer = random_walk(**constraint, *byte_level().vocabulary, *byte_level().tokenizer, {.seed = seed});
+    ASSERT_TRUE(answer.ok()) << answer.status().message();
+    if (!*answer) continue;
+    ++walked;
+    EXPECT_TRUE((*constraint)->check(**answer).ok()) << **answer;
+  }
+  EXPECT_GT(made, kRounds / 2);
+  EXPECT_GT(walked, kRounds / 4);
+}
+
+}  // namespace
+}  // namespace quire::grammar
