@@ -281,6 +281,7 @@ Result<std::vector<std::unique_ptr<TokenStream>>> Engine::Impl::submit(Generatio
     one.request.priority = request.priority;
     one.request.tenant = request.tenant;
     one.request.weight = request.weight;
+    one.request.host_work = cost.step_work / std::max(1, num_ids);
     one.request.context.salt = request.cache_salt;
     const RopeConfig& rope = executor->model().rope;
     one.request.context.is_long =

@@ -269,10 +269,9 @@ void Engine::Impl::collect() {
   spare.splice(spare.end(), in_flight, in_flight.begin());
 }
 
-// What recomputing and swapping cost here, for preemption mode "auto": moving averages of what the steps took, that of
-// swapping from what was measured at start on.
+// What computing a token and swapping a block cost here, for preemption mode "auto" and for what a step may have of
+// each tenant: moving averages of what the steps took, that of swapping from what was measured at start on.
 void Engine::Impl::note_timings(const runner::StepTimings& timings, const StepPlan& plan) {
-  if (scheduling.preemption_mode != sched::PreemptionMode::kAuto || scheduling.num_swap_blocks == 0) return;
   const auto average = [](double& mean, double value) { mean = mean == 0 ? value : mean + (value - mean) / 8; };
   constexpr int32_t kPrefillTokens = 64;  // a step of so many tokens costs by the token, not by the weights
   const size_t swapped = plan.swap_in.size() + plan.swap_out.size();

@@ -23,21 +23,23 @@ bool penalises(const SamplingParams& params) {
   return params.repetition_penalty != 1.0f || params.presence_penalty != 0.0f || params.frequency_penalty != 0.0f;
 }
 
-// Passes over a row of logits until a token is chosen: sampling/sequence_sampler.h has the steps.
+// What choosing a token takes, in passes over a row of logits that look for the largest: about 0.2 ns a token. Rounded
+// from what bench_sampling measures (docs/sampling.md).
 int64_t passes(const SamplingParams& params) {
-  int64_t count = 1;  // the largest
-  if (params.allowed_token_ids || params.structured_output) ++count;
-  if (params.logprobs || params.use_beam_search) count += 2;  // their sum; the likeliest
-  if (params.greedy() || params.use_beam_search) return count;
-  count += 2;  // weights; the draw
-  if (params.dynatemp_range > 0) ++count;
-  if (params.top_n_sigma > 0) count += 2;
-  if (params.mirostat > 0) return count + 3;  // sorted
+  int64_t count = 1;
+  if (params.allowed_token_ids || params.structured_output) count += 2;
+  if (penalises(params) || !params.bad_words.empty()) ++count;
+  if (params.logprobs) count += 3;
+  if (params.use_beam_search) return count + 12;
+  if (params.greedy()) return count;
+  if (params.mirostat > 0) return count + (params.mirostat == 1 ? 47 : 11);
+  count += params.top_k > 0 ? 4 : 9;  // an exponential for each token that is left
+  if (params.dynatemp_range > 0) count += 17;
+  if (params.top_n_sigma > 0) count += 6;
   if (params.min_p > 0) ++count;
-  if (params.top_k > 0) ++count;
   if (params.top_p < 1) ++count;
-  if (params.typical_p < 1) count += 4;  // the entropy; sorted by how far each is from it
-  if (params.xtc_probability > 0) ++count;
+  if (params.typical_p < 1) count += 15;
+  if (params.xtc_probability > 0) count += 5;
   return count;
 }
 
@@ -66,7 +68,7 @@ RequestCost cost_of(const SamplingParams& params, int64_t num_prompt_tokens, con
   if (penalises(params)) row += seen;
   if (params.dry_multiplier > 0) row += num_prompt_tokens + answer;
   if (params.min_tokens > 0) row += static_cast<int64_t>(params.stop_token_ids.size());
-  cost.step_work = sequences * row + (cost.rows - sequences) * 3 * facts.vocab_size;
+  cost.step_work = sequences * row + (cost.rows - sequences) * 10 * facts.vocab_size;
   return cost;
 }
 

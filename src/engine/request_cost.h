@@ -25,8 +25,9 @@ struct RequestCost {
   // the states of forms. Without what answers' tokens take (about 40 bytes each): each has keys and values in the
   // cache, which are a hundred times that, so the plan of memory bounds them.
   int64_t heap_bytes = 0;
-  // Numbers that the host looks at in a step, for all rows, beside the model's own work: passes over rows of logits,
-  // lists and histories.
+  // What the host does in a step for all rows beside the model's own work, in numbers that it looks at, of about 0.2
+  // ns: passes over rows of logits, lists and histories. The scheduler bounds a step by it where several tenants share
+  // it.
   int64_t step_work = 0;
 };
 

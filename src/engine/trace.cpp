@@ -118,6 +118,7 @@ json::object as_json(const sched::SequenceRequest& r) {
           {"priority", r.priority},
           {"tenant", r.tenant},
           {"weight", r.weight},
+          {"host_work", r.host_work},
           {"salt", r.context.salt},
           {"lora_id", r.context.lora_id},
           {"is_long", r.context.is_long},
@@ -134,6 +135,7 @@ sched::SequenceRequest request_from(const json::object& o) {
   r.priority = o.at("priority").to_number<int32_t>();
   r.tenant = o.at("tenant").to_number<int32_t>();
   r.weight = o.at("weight").to_number<double>();
+  r.host_work = o.at("host_work").to_number<int64_t>();
   r.context.salt = json::value_to<std::string>(o.at("salt"));
   r.context.lora_id = o.at("lora_id").to_number<int32_t>();
   if (const json::value* is_long = o.if_contains("is_long")) r.context.is_long = is_long->as_bool();

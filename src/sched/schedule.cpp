@@ -24,6 +24,7 @@ bool Scheduler::schedule(StepPlan& plan) {
   cache_.begin_step(next_step_, /*free_slots=*/swap_out_.empty());
   for (size_t i = fork_sources_.size(); i-- > 0;) wake_forks(*fork_sources_[i]);
 
+  if (tenants_.size() > 1) share_step();
   size_t count = 0;
   const bool all_found_room = schedule_running(plan, count);
   if (all_found_room) admit_waiting(plan, count);
@@ -40,7 +41,54 @@ bool Scheduler::schedule(StepPlan& plan) {
   return true;
 }
 
-// Rules 1 and 4. False when blocks ran out: somebody was preempted or sits out, so nobody is to be
+// Rule 5: what each tenant has, and what this step may have of it.
+void Scheduler::share_step() {
+  constexpr int64_t kHostWorkPerSecond = 5'000'000'000;  // RequestCost::step_work, about
+  std::vector<int32_t> with_work;
+  double weights = 0;
+  for (auto& [number, tenant] : tenants_) {
+    tenant.seats = tenant.blocks = tenant.host_work = tenant.tokens = 0;
+    tenant.most_tokens = std::numeric_limits<int32_t>::max();
+    tenant.most_host_work = std::numeric_limits<int64_t>::max();
+    if (tenant.live == 0) continue;
+    with_work.push_back(number);
+    weights += tenant.weight;
+  }
+  for (const Sequence* sequence : running_) {
+    TenantLoad& tenant = tenants_.at(sequence->charge.tenant);
+    tenant.blocks += int64_t{sequence->blocks.num_blocks()} * sequence->blocks.num_groups();
+    tenant.seats += 1;
+    const BeamGroup* group = sequence->beams;
+    if (group != nullptr && group->members.front() == sequence) tenant.seats += group->num_unborn;
+  }
+  if (with_work.size() < 2 || config_.tenant_step_seconds <= 0) return;
+  const int32_t least = shares_.least_served(with_work);
+  for (const int32_t number : with_work) {
+    if (number == least) continue;
+    TenantLoad& tenant = tenants_.at(number);
+    const double seconds = config_.tenant_step_seconds * tenant.weight / weights;
+    tenant.most_host_work = static_cast<int64_t>(seconds * kHostWorkPerSecond);
+    if (running_.size() > static_cast<size_t>(config_.max_num_seqs)) {  // not all have a row in each step
+      tenant.most_tokens = std::max(1, static_cast<int32_t>(config_.max_num_seqs * tenant.weight / weights));
+    }
+    if (costs_.seconds_per_recomputed_token <= 0) continue;
+    const double tokens = seconds / costs_.seconds_per_recomputed_token;
+    tenant.most_tokens = static_cast<int32_t>(std::clamp<double>(tokens, 1, tenant.most_tokens));
+  }
+}
+
+// Tokens that the sequence's tenant may still have in this step.
+int32_t Scheduler::allowance(const Sequence& sequence) const {
+  if (!shares_steps()) return std::numeric_limits<int32_t>::max();
+  const TenantLoad& tenant = tenants_.at(sequence.charge.tenant);
+  // One that asks much of the host is not shut out.
+  if (tenant.host_work > 0 && sequence.host_work > tenant.most_host_work - tenant.host_work) return 0;
+  // Where prompts are not cut, one is a step's or none's.
+  if (config_.max_num_partial_prefills == 0 && sequence.computes_prompt()) return std::numeric_limits<int32_t>::max();
+  return tenant.most_tokens - tenant.tokens;
+}
+
+// Rules 1, 4 and 5. False when blocks ran out: somebody was preempted or sits out, so nobody is to be
 // admitted.
 bool Scheduler::schedule_running(StepPlan& plan, size_t& count) {
   // One token is left to compute of whoever is being answered. It is kept for those behind a prompt, who are counted
@@ -50,9 +98,10 @@ bool Scheduler::schedule_running(StepPlan& plan, size_t& count) {
   // running_ shrinks from behind, where the preempted are taken.
   for (size_t i = 0; i < running_.size(); ++i) {
     int32_t budget = config_.max_num_batched_tokens - plan.num_tokens;
-    if (budget == 0) break;
+    if (budget == 0 || count == static_cast<size_t>(config_.max_num_seqs)) break;
     Sequence& sequence = *running_[i];
     if (sequence.num_remaining_tokens() == 0) continue;
+    const int32_t allowed = allowance(sequence);
     if (is_answered(&sequence)) {
       if (answered_behind) --*answered_behind;
     } else {
@@ -61,8 +110,9 @@ bool Scheduler::schedule_running(StepPlan& plan, size_t& count) {
         answered_behind = static_cast<int32_t>(std::count_if(behind, running_.end(), is_answered));
       }
       budget -= *answered_behind;
-      if (budget <= 0) continue;
     }
+    budget = std::min(budget, allowed);
+    if (budget <= 0) continue;
     if (sequence.computes_prompt() && may_read_cache(sequence)) {
       sequence.num_computed_tokens =
           cache_.extend_prefix(tokens_of(sequence), sequence.num_computed_tokens, sequence.blocks);
@@ -119,6 +169,9 @@ bool Scheduler::preempt_last_for(const Sequence* sequence) {
 
 void Scheduler::preempt(Sequence& sequence) {
   leave_queues(sequence);
+  TenantLoad& tenant = tenants_.at(sequence.charge.tenant);
+  --tenant.seats;
+  tenant.blocks -= int64_t{sequence.blocks.num_blocks()} * sequence.blocks.num_groups();
   if (swaps(sequence) && cache_.swap_out(sequence.blocks, swap_out_)) {
     ++swaps_;
     ++num_swapped_;
@@ -127,7 +180,7 @@ void Scheduler::preempt(Sequence& sequence) {
     sequence.num_computed_tokens = 0;
   }
   sequence.state = SequenceState::kWaiting;
-  waiting_.insert(&sequence);
+  wait(sequence);
   ++preemptions_;
   last_preempted_.push_back(sequence.id);
 }
@@ -157,7 +210,7 @@ bool Scheduler::drop_last_swapped(const Sequence& except) {
   return false;
 }
 
-// Rule 5. Nothing is in flight, so everybody can be moved, and the first that waits fits when it is alone.
+// Rule 6. Nothing is in flight, so everybody can be moved, and the first that waits fits when it is alone.
 void Scheduler::move_something(StepPlan& plan, size_t& count) {
   while (count == 0 && !waiting_.empty()) {
     Sequence& first = **waiting_.begin();
@@ -187,7 +240,7 @@ void Scheduler::wake_forks(Sequence& source) {
     const auto place = sequences_.find(id);
     if (place == sequences_.end() || place->second->state != SequenceState::kForking) continue;
     place->second->state = SequenceState::kWaiting;
-    waiting_.insert(place->second.get());
+    wait(*place->second);
   }
 }
 
@@ -205,13 +258,69 @@ int64_t Scheduler::blocks_spoken_for(const Sequence& sequence) const {
 void Scheduler::admit_waiting(StepPlan& plan, size_t& count) {
   if (waiting_.empty()) return;
   Admission admission;
-  for (const Sequence* sequence : running_) {
-    admission.spoken_for += blocks_spoken_for(*sequence);
-    if (sequence->computes_prompt()) ++admission.partial_prefills;
-  }
+  for (const Sequence* sequence : running_) admission.spoken_for += blocks_spoken_for(*sequence);
+  for (auto& [number, tenant] : tenants_) tenant.closed = false;
   while (!waiting_.empty() && plan.num_tokens < config_.max_num_batched_tokens) {
-    if (!admit(**waiting_.begin(), admission, plan, count)) return;
+    Sequence* next = *waiting_.begin();
+    if (tenants_.size() > 1) {
+      next = first_of_open_tenants();
+      if (next == nullptr) return;
+      if (allowance(*next) <= 0 || !may_hold_more(*next)) {
+        tenants_.at(next->charge.tenant).closed = true;
+        continue;
+      }
+    }
+    if (!admit(*next, admission, plan, count)) return;
   }
+}
+
+// Null: there is none.
+Sequence* Scheduler::first_of_open_tenants() const {
+  Sequence* first = nullptr;
+  for (const auto& [number, tenant] : tenants_) {
+    if (tenant.closed || tenant.waiting.empty()) continue;
+    Sequence* own = *tenant.waiting.begin();
+    if (first == nullptr || own->goes_before(*first)) first = own;
+  }
+  return first;
+}
+
+// Rule 5, of seats and blocks. Who has nothing that runs is never stopped by it.
+bool Scheduler::may_hold_more(const Sequence& sequence) const {
+  constexpr int64_t kFewSeats = 8;
+  const TenantLoad& tenant = tenants_.at(sequence.charge.tenant);
+  double heaviest = 0;
+  for (const auto& [number, other] : tenants_) heaviest = std::max(heaviest, other.weight);
+  const auto most = [&](int64_t all, int64_t free) {
+    return std::max(static_cast<double>(all) / 4, static_cast<double>(free) * tenant.weight / heaviest);
+  };
+  const int64_t seats = seats_of(sequence);
+  const auto taken = static_cast<int64_t>(running_.size()) + num_unborn_beams_;
+  if (tenant.seats == 0 || tenant.seats + seats <= kFewSeats) return true;
+  if (static_cast<double>(tenant.seats + seats) > most(config_.max_num_seqs, config_.max_num_seqs - taken))
+    return false;
+  const int64_t blocks = kv::blocks_for_tokens(sequence.num_known_tokens(), config_.block_size);
+  return static_cast<double>(tenant.blocks + blocks) <= most(config_.num_blocks, cache_.pool().num_free());
+}
+
+bool Scheduler::has_seats(const Sequence& sequence) const {
+  const int64_t taken = static_cast<int64_t>(running_.size()) + num_unborn_beams_ + seats_of(sequence);
+  if (taken <= config_.max_num_seqs) return true;
+  if (tenants_.size() < 2 || taken > kMostSeats * config_.max_num_seqs) return false;
+  const int64_t own = tenants_.at(sequence.charge.tenant).seats + seats_of(sequence);
+  return own <= std::max<int64_t>(config_.max_num_seqs / 4, 1);
+}
+
+int64_t Scheduler::seats_of(const Sequence& sequence) {
+  const BeamGroup* group = sequence.beams;
+  return group != nullptr && group->num_running == 0 ? 1 + group->num_unborn : 1;
+}
+
+// Prompts of one tenant that are computed in parts. Another's do not count: they would hold this one up.
+int32_t Scheduler::partial_prefills(int32_t tenant) const {
+  return static_cast<int32_t>(std::ranges::count_if(running_, [tenant](const Sequence* other) {
+    return other->computes_prompt() && other->charge.tenant == tenant;
+  }));
 }
 
 // A beam of which only others of its search run.
@@ -221,10 +330,8 @@ bool Scheduler::waits_for_its_beams(const Sequence& sequence) const {
 }
 
 bool Scheduler::admit(Sequence& sequence, Admission& admission, StepPlan& plan, size_t& count) {
-  const BeamGroup* group = sequence.beams;
-  const int32_t seats = group != nullptr && group->num_running == 0 ? 1 + group->num_unborn : 1;
-  const auto taken = static_cast<int64_t>(running_.size()) + num_unborn_beams_;
-  if (taken + seats > config_.max_num_seqs) return false;
+  if (count == static_cast<size_t>(config_.max_num_seqs) || !has_seats(sequence)) return false;
+  const int32_t budget = std::min(config_.max_num_batched_tokens - plan.num_tokens, allowance(sequence));
 
   const bool swapped = sequence.blocks.swapped_out();
   const bool forked = !swapped && fork_blocks(sequence);
@@ -244,9 +351,9 @@ bool Scheduler::admit(Sequence& sequence, Admission& admission, StepPlan& plan, 
   // A search whose beams are alone with the pool has room for all of them, whatever they are to want next.
   const int64_t reserved = waits_for_its_beams(sequence) ? 0 : admission.spoken_for + watermark;
   const bool has_room = needed + reserved <= cache_.pool().num_free();
-  const int32_t num_new_tokens = run_length(sequence, config_.max_num_batched_tokens - plan.num_tokens);
+  const int32_t num_new_tokens = run_length(sequence, budget);
   const bool partial = num_new_tokens < sequence.num_remaining_tokens();
-  if (!has_room || (partial && admission.partial_prefills >= config_.max_num_partial_prefills)) {
+  if (!has_room || (partial && partial_prefills(sequence.charge.tenant) >= config_.max_num_partial_prefills)) {
     if (forked) cache_.release(sequence.blocks);
     if (!swapped) sequence.num_computed_tokens = 0;
     return false;
@@ -265,7 +372,9 @@ bool Scheduler::admit(Sequence& sequence, Admission& admission, StepPlan& plan, 
   if (!sequence.known_to_runner) introduce(sequence, plan);
   write_run(sequence, num_new_tokens, plan, count);
   admission.spoken_for += blocks_spoken_for(sequence);
-  if (partial) ++admission.partial_prefills;
+  TenantLoad& tenant = tenants_.at(sequence.charge.tenant);
+  ++tenant.seats;
+  tenant.blocks += int64_t{sequence.blocks.num_blocks()} * sequence.blocks.num_groups();
   return true;
 }
 
@@ -356,6 +465,10 @@ void Scheduler::write_run(Sequence& sequence, int32_t num_new_tokens, StepPlan& 
   if (run.samples && sequence.beams == nullptr) ++sequence.num_tokens_in_flight;
   ++sequence.plans_in_flight;
   plan.num_tokens += num_new_tokens;
+  if (!shares_steps()) return;
+  TenantLoad& tenant = tenants_.at(sequence.charge.tenant);
+  tenant.tokens += num_new_tokens;
+  if (run.samples) tenant.host_work += sequence.host_work;
 }
 
 }  // namespace quire::sched

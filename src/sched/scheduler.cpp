@@ -142,6 +142,10 @@ Sequence& Scheduler::create(const SequenceRequest& request, SequenceId id, const
   sequence.id = id;
   sequence.tag = charge.tag;
   sequence.charge = charge;
+  sequence.host_work = request.host_work;
+  TenantLoad& tenant = tenants_[charge.tenant];
+  if (++tenant.live == 1) ++num_live_tenants_;
+  tenant.weight = charge.weight;
   sequence.arrival = next_arrival_++;
   sequence.params = request.params;
   sequence.seed = request.seed;
@@ -169,7 +173,7 @@ Status Scheduler::add(SequenceRequest request) {
                                               request.fork_of ? 0 : num_prompt_tokens, max_output));
   const auto source = request.fork_of ? sequences_.find(*request.fork_of) : sequences_.end();
   if (source == sequences_.end() || source->second->state == SequenceState::kEnded) {
-    waiting_.insert(&sequence);
+    wait(sequence);
     return {};
   }
   Sequence& parent = *source->second;
@@ -205,8 +209,13 @@ void Scheduler::add_beams(const SequenceRequest& request) {
   }
   group->num_unborn = params.num_beams() - 1;
   group->candidates.resize(group->members.size());
-  waiting_.insert(group->members.front());
+  wait(*group->members.front());
   beam_groups_.emplace(request.id, std::move(group));
+}
+
+void Scheduler::wait(Sequence& sequence) {
+  waiting_.insert(&sequence);
+  tenants_.at(sequence.charge.tenant).waiting.insert(&sequence);
 }
 
 // ---- end ----
@@ -230,6 +239,7 @@ void Scheduler::leave_queues(Sequence& sequence) {
     if (group != nullptr && --group->num_running == 0) num_unborn_beams_ -= group->num_unborn;
   } else if (sequence.state == SequenceState::kWaiting) {
     waiting_.erase(&sequence);
+    tenants_.at(sequence.charge.tenant).waiting.erase(&sequence);
     if (sequence.blocks.swapped_out()) --num_swapped_;
     if (matched_ == &sequence) forget_match();
   }
@@ -240,6 +250,7 @@ void Scheduler::end(Sequence& sequence) {
   leave_queues(sequence);
   sequence.state = SequenceState::kEnded;
   --num_live_;
+  if (--tenants_.at(sequence.charge.tenant).live == 0) --num_live_tenants_;
   if (sequence.known_to_runner) retired_.push_back(sequence.id);
   if (sequence.beams == nullptr) {
     shares_.ended(sequence.charge, sequence.num_output_tokens());
@@ -317,7 +328,8 @@ void Scheduler::check_invariants() const {
   QUIRE_CHECK(num_swapped == num_swapped_);
   QUIRE_CHECK(running_.size() + waiting_.size() + num_ended + num_aside == sequences_.size());
   QUIRE_CHECK(sequences_.size() - num_ended == static_cast<size_t>(num_live_));
-  QUIRE_CHECK(running_.size() + static_cast<size_t>(num_unborn_beams_) <= static_cast<size_t>(config_.max_num_seqs));
+  QUIRE_CHECK(running_.size() + static_cast<size_t>(num_unborn_beams_) <=
+              static_cast<size_t>(kMostSeats * config_.max_num_seqs));
   for (size_t i = 0; i < running_.size(); ++i) {
     QUIRE_CHECK(running_[i]->state == SequenceState::kRunning && !running_[i]->blocks.swapped_out());
     QUIRE_CHECK(i == 0 || running_[i - 1]->goes_before(*running_[i]));

@@ -23,7 +23,14 @@
 //     copied to the second pool (swap), and it waits with all its tokens. If it is itself the last, it sits out and
 //     keeps what it has until a sequence before it wants its blocks or frees its own. In such a step nobody is
 //     admitted.
-//  5. If all that makes nothing move, the last is preempted for the first that waits.
+//  5. While several tenants have work, a step has at most tenant_step_seconds' worth of tokens of those that have been
+//     served more than another, each its share of that: how long a light tenant's token takes does not depend on how
+//     much the others want. Once there have been several, one that has a quarter of the seats takes more only as long
+//     as it leaves as many free (times its weight over the heaviest's; Choudhury and Hahne, 1998), and the same of
+//     blocks; one that has less than a quarter of the seats finds more though others have taken all (a search's
+//     beams may), up to twice max_num_seqs, and then not all that run have a row in each step. Who is stopped by a
+//     bound of its tenant's is overtaken by other tenants, by nobody else.
+//  6. If all that makes nothing move, the last is preempted for the first that waits.
 //
 // Why this ends: the first in the order is never preempted by rule 4 and never overtaken by rule 2; add() has refused
 // what would not fit into the whole pool; so it runs to its end, then the next is first. No two can preempt each other
@@ -69,6 +76,7 @@ struct SchedulerConfig {
   int32_t max_num_partial_prefills = 1;      // prompts under way in several steps at once; 0: each runs whole in one
   double watermark = 0.01;                   // share of the pool that admission leaves free
   double tokens_per_priority_level = 0;      // policy "priority": ageing, see fair_share.h; 0: "fcfs"
+  double tenant_step_seconds = 0.1;          // rule 5; 0: no bound
   int32_t max_plans_in_flight = 1;           // planned and not yet committed
   uint64_t hash_seed = 0;
 };
@@ -170,9 +178,22 @@ class Scheduler {
   struct ServedBefore {
     bool operator()(const Sequence* a, const Sequence* b) const { return a->goes_before(*b); }
   };
+  static constexpr int64_t kMostSeats = 2;  // times max_num_seqs, where several tenants have work
   struct Admission {
-    int64_t spoken_for = 0;        // blocks that the running ones are sure to want
-    int32_t partial_prefills = 0;  // prompts that this step leaves unfinished
+    int64_t spoken_for = 0;  // blocks that the running ones are sure to want
+  };
+  // Of a tenant that has had a request.
+  struct TenantLoad {
+    int32_t live = 0;  // sequences that have not ended
+    double weight = 1.0;
+    int64_t seats = 0;   // of those that run, at the beginning of the step, and of those admitted since
+    int64_t blocks = 0;  // the same; shared ones count for each
+    int32_t tokens = 0;  // in this step so far
+    int64_t host_work = 0;
+    int32_t most_tokens = 0;  // that this step may have of it
+    int64_t most_host_work = 0;
+    bool closed = false;  // nobody more of it is admitted in this step
+    std::set<Sequence*, ServedBefore> waiting;
   };
 
   // scheduler.cpp: accept
@@ -184,6 +205,9 @@ class Scheduler {
   void end_beams(BeamGroup& group);
   void drop_if_idle(Sequence& sequence);
   // schedule.cpp
+  bool shares_steps() const { return num_live_tenants_ > 1; }
+  void share_step();
+  int32_t allowance(const Sequence& sequence) const;
   bool schedule_running(StepPlan& plan, size_t& count);
   bool make_room(Sequence& sequence, int32_t end, StepPlan& plan);
   void move_something(StepPlan& plan, size_t& count);
@@ -194,7 +218,13 @@ class Scheduler {
   void wake_forks(Sequence& source);
   void admit_waiting(StepPlan& plan, size_t& count);
   bool waits_for_its_beams(const Sequence& sequence) const;
+  Sequence* first_of_open_tenants() const;
+  bool may_hold_more(const Sequence& sequence) const;
+  bool has_seats(const Sequence& sequence) const;
   bool admit(Sequence& sequence, Admission& admission, StepPlan& plan, size_t& count);
+  int32_t partial_prefills(int32_t tenant) const;
+  static int64_t seats_of(const Sequence& sequence);
+  void wait(Sequence& sequence);
   bool fork_blocks(Sequence& sequence);
   void look_up_prefix(Sequence& sequence);
   void forget_match();
@@ -225,6 +255,8 @@ class Scheduler {
   std::unordered_map<SequenceId, std::unique_ptr<BeamGroup>> beam_groups_;  // by their first id
   std::vector<Sequence*> running_;                                          // in the order of service
   std::set<Sequence*, ServedBefore> waiting_;
+  std::unordered_map<int32_t, TenantLoad> tenants_;  // as many as there are keys
+  int32_t num_live_tenants_ = 0;
   std::vector<Sequence*> fork_sources_;  // with forks that wait for them
   int64_t num_live_ = 0;
   int32_t num_unborn_beams_ = 0;  // seats kept for them

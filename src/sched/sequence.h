@@ -24,6 +24,7 @@ struct SequenceRequest {
   int32_t priority = 0;                          // policy "priority": lower goes first
   int32_t tenant = 0;                            // whose share of the tokens this uses
   double weight = 1.0;                           // > 0: the tenant's share against others'
+  int64_t host_work = 0;                         // engine::RequestCost::step_work of one of its answers
   kv::CacheContext context;
   // One of several samples of a prompt: it shares the blocks of this sequence, added just before with the same prompt.
   std::optional<SequenceId> fork_of;
@@ -75,7 +76,8 @@ struct Sequence {
   int32_t num_prompt_logprobs = 0;
   std::vector<PositionLogprobs> prompt_logprobs;
 
-  ShareCharge charge;  // of a beam search the first beam's is that of all
+  int64_t host_work = 0;  // of a step that chooses a token
+  ShareCharge charge;     // of a beam search the first beam's is that of all
 
   int32_t num_committed_tokens() const {
     return beams != nullptr ? num_prompt_tokens + num_beam_tokens : static_cast<int32_t>(tokens.size());

@@ -14,6 +14,7 @@ using testing_support::PagedDriver;
 
 class Shares : public testing::Test {
  protected:
+  explicit Shares(const SchedulerConfig& scheduling = config()) : driver_(scheduling) {}
   static SchedulerConfig config() {
     SchedulerConfig config;
     config.max_num_seqs = 4;
@@ -47,7 +48,7 @@ class Shares : public testing::Test {
     });
   }
 
-  PagedDriver driver_{config()};
+  PagedDriver driver_;
   SequenceId next_ = 1;
   std::map<SequenceId, int> tenant_of_;
   std::map<SequenceId, SequenceId> last_of_;
@@ -146,6 +147,124 @@ TEST_F(Shares, LengthsThatChangeAllTheTimeAreSharedEvenly) {
   }
   const double ratio = static_cast<double>(tokens_[1]) / static_cast<double>(tokens_[2]);
   EXPECT_NEAR(ratio, 1.0, 0.1);
+}
+
+// ---- a step, its seats and its blocks ----
+
+class SharedSteps : public Shares {
+ protected:
+  SharedSteps() : Shares(large()) {
+    driver_.scheduler.set_preemption_costs({.seconds_per_recomputed_token = 0.0025});  // 40 in 0.1 s
+    add(2, 4, {.max_tokens = 1});                                                      // somebody else has been here
+    while (open_[2] > 0) step();
+  }
+  static SchedulerConfig large() {
+    SchedulerConfig config = Shares::config();
+    config.max_num_seqs = 32;
+    config.max_num_batched_tokens = 64;
+    config.num_blocks = 640;
+    return config;
+  }
+
+  // Of the step planned last.
+  int64_t planned(int tenant) const {
+    int64_t sum = 0;
+    for (const ScheduledSequence& run : driver_.plan.scheduled) {
+      if (tenant_of_.at(run.id) == tenant) sum += run.num_new_tokens;
+    }
+    return sum;
+  }
+  // Steps from now to the request's first token.
+  int steps_to_start(SequenceId id) {
+    for (int steps = 1; steps < 1000; ++steps) {
+      step();
+      const ScheduledSequence* run = driver_.run_of(id);
+      if (run != nullptr && run->samples) return steps;
+    }
+    return 1000;
+  }
+  void finish() {
+    while (open_[1] > 0 || open_[2] > 0) step();
+  }
+};
+
+TEST_F(SharedSteps, ALongPromptOfOneIsCutSmallWhileAnotherHasWork) {
+  add(1, 250, {.max_tokens = 2});
+  step();
+  EXPECT_EQ(planned(1), 64) << "alone it has the whole step";
+  add(2, 4, {.max_tokens = 6});
+  step();
+  while (open_[2] > 0) {
+    EXPECT_GE(planned(1), 1) << "it goes on";
+    EXPECT_LE(planned(1), 20) << "with half of what 0.1 s are";
+    step();
+  }
+  step();
+  EXPECT_EQ(planned(1), 64);
+  finish();
+}
+
+TEST_F(SharedSteps, AFloodLeavesSeatsForAnother) {
+  for (int i = 0; i < 100; ++i) add(1, 4, {.max_tokens = 100});
+  for (int i = 0; i < 30; ++i) step();
+  EXPECT_EQ(driver_.scheduler.stats().running, 16) << "as many as it leaves free";
+  const SequenceId light = add(2, 8, {.max_tokens = 4});
+  EXPECT_EQ(steps_to_start(light), 1);
+  finish();
+}
+
+TEST_F(SharedSteps, BeamsThatTakeAllSeatsLetAnotherInAndGoOn) {
+  const SequenceId beams = add(1, 4, {.max_tokens = 40, .use_beam_search = true, .beam_width = 32});
+  for (int i = 0; i < 4; ++i) step();
+  EXPECT_EQ(driver_.scheduler.stats().running, 32);
+  const SequenceId light = add(2, 8, {.max_tokens = 20});
+  EXPECT_EQ(steps_to_start(light), 1);
+  step();
+  EXPECT_GE(planned(1), 1);
+  EXPECT_LE(planned(1), 16) << "half of the rows";
+  EXPECT_EQ(planned(2), 1);
+  finish();
+  EXPECT_GT(beams, 0u);
+}
+
+TEST_F(SharedSteps, AFloodOfLongPromptsLeavesBlocksForAnother) {
+  for (int i = 0; i < 30; ++i) add(1, 200, {.max_tokens = 20});
+  for (int i = 0; i < 100; ++i) step();
+  const SequenceId light = add(2, 200, {.max_tokens = 4});
+  EXPECT_LE(steps_to_start(light), 5) << "of 64 tokens, some of them the other's";
+  EXPECT_EQ(driver_.scheduler.stats().preemptions, 0u);
+  finish();
+}
+
+TEST_F(SharedSteps, APromptThatIsUnderWayDoesNotHoldUpAnothers) {
+  add(1, 250, {.max_tokens = 2});
+  step();
+  const SequenceId light = add(2, 80, {.max_tokens = 2});
+  EXPECT_EQ(steps_to_start(light), 2) << "in parts, beside the other's";
+  finish();
+}
+
+TEST_F(SharedSteps, RowsThatAskMuchOfTheHostTakeTurnsWhileAnotherHasWork) {
+  for (int i = 0; i < 3; ++i) {
+    SequenceRequest request = make_request(next_, 4, 20);
+    request.tenant = 1;
+    request.host_work = 200'000'000;
+    tenant_of_[next_] = 1;
+    last_of_[next_] = next_;
+    ++next_;
+    ++open_[1];
+    ASSERT_TRUE(driver_.add(std::move(request)).ok());
+  }
+  step();
+  step();
+  EXPECT_EQ(planned(1), 3);
+  add(2, 4, {.max_tokens = 8});
+  step();
+  while (open_[2] > 0) {
+    EXPECT_EQ(planned(1), 1) << "one is more than half of what there is half of 0.1 s for";
+    step();
+  }
+  finish();
 }
 
 }  // namespace
