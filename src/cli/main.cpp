@@ -1,3 +1,5 @@
+#include <malloc.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -12,6 +14,8 @@
 int main(int argc, char** argv) {
   using namespace quire::cli;
   log_to_standard_error();
+  // Else glibc raises it with each large block that is freed, and keeps bodies and answers of megabytes as its own.
+  mallopt(M_MMAP_THRESHOLD, 1 << 20);
 
   int exit_code = kExitOk;
   CLI::App program("quire serves large language models from a paged KV cache.", "quire");

@@ -265,7 +265,7 @@ void Scheduler::admit_waiting(StepPlan& plan, size_t& count) {
     if (tenants_.size() > 1) {
       next = first_of_open_tenants();
       if (next == nullptr) return;
-      if (allowance(*next) <= 0 || !may_hold_more(*next)) {
+      if (allowance(*next) <= 0 || !may_hold_more(*next) || !has_seats(*next)) {
         tenants_.at(next->charge.tenant).closed = true;
         continue;
       }
@@ -304,11 +304,13 @@ bool Scheduler::may_hold_more(const Sequence& sequence) const {
 }
 
 bool Scheduler::has_seats(const Sequence& sequence) const {
+  const int64_t seats = config_.max_num_seqs;
   const int64_t taken = static_cast<int64_t>(running_.size()) + num_unborn_beams_ + seats_of(sequence);
-  if (taken <= config_.max_num_seqs) return true;
-  if (tenants_.size() < 2 || taken > kMostSeats * config_.max_num_seqs) return false;
-  const int64_t own = tenants_.at(sequence.charge.tenant).seats + seats_of(sequence);
-  return own <= std::max<int64_t>(config_.max_num_seqs / 4, 1);
+  if (taken <= seats) return true;
+  if (tenants_.size() < 2) return false;
+  const int64_t own = tenants_.at(sequence.charge.tenant).seats;
+  if (own + seats_of(sequence) <= std::max<int64_t>(seats / 4, 1)) return taken <= kMostSeats * seats;
+  return own == 0 && taken <= (kMostSeats - 1) * seats;  // a search of many beams
 }
 
 int64_t Scheduler::seats_of(const Sequence& sequence) {

@@ -28,8 +28,8 @@
 //     much the others want. Once there have been several, one that has a quarter of the seats takes more only as long
 //     as it leaves as many free (times its weight over the heaviest's; Choudhury and Hahne, 1998), and the same of
 //     blocks; one that has less than a quarter of the seats finds more though others have taken all (a search's
-//     beams may), up to twice max_num_seqs, and then not all that run have a row in each step. Who is stopped by a
-//     bound of its tenant's is overtaken by other tenants, by nobody else.
+//     beams may), up to three times max_num_seqs, and then not all that run have a row in each step. Who is stopped by
+//     a bound of its tenant's is overtaken by other tenants, by nobody else.
 //  6. If all that makes nothing move, the last is preempted for the first that waits.
 //
 // Why this ends: the first in the order is never preempted by rule 4 and never overtaken by rule 2; add() has refused
@@ -76,7 +76,7 @@ struct SchedulerConfig {
   int32_t max_num_partial_prefills = 1;      // prompts under way in several steps at once; 0: each runs whole in one
   double watermark = 0.01;                   // share of the pool that admission leaves free
   double tokens_per_priority_level = 0;      // policy "priority": ageing, see fair_share.h; 0: "fcfs"
-  double tenant_step_seconds = 0.1;          // rule 5; 0: no bound
+  double tenant_step_seconds = 0.05;         // rule 5; 0: no bound
   int32_t max_plans_in_flight = 1;           // planned and not yet committed
   uint64_t hash_seed = 0;
 };
@@ -178,7 +178,7 @@ class Scheduler {
   struct ServedBefore {
     bool operator()(const Sequence* a, const Sequence* b) const { return a->goes_before(*b); }
   };
-  static constexpr int64_t kMostSeats = 2;  // times max_num_seqs, where several tenants have work
+  static constexpr int64_t kMostSeats = 3;  // times max_num_seqs, where several tenants have work
   struct Admission {
     int64_t spoken_for = 0;  // blocks that the running ones are sure to want
   };

@@ -162,6 +162,7 @@ class SharedSteps : public Shares {
     SchedulerConfig config = Shares::config();
     config.max_num_seqs = 32;
     config.max_num_batched_tokens = 64;
+    config.tenant_step_seconds = 0.1;
     config.num_blocks = 640;
     return config;
   }
