@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <future>
 #include <map>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -232,10 +233,14 @@ TEST_F(SharedRoomTest, AReaderUnderTheLeastRateIsCutThoughItTakesAByteNowAndThen
   start({.write_timeout = std::chrono::milliseconds(300), .min_read_rate = 100 << 20});
   const auto slow = reader("/0/large");
   // Steady, so that there is never a pause of write_timeout, but far slower than it must be.
-  EXPECT_TRUE(eventually([&] {
-    for (int i = 0; i < 20; ++i) slow->receive_some();
-    return server_->num_connections() == 0;
-  }));
+  size_t taken = slow->receive_some().size();
+  EXPECT_EQ(server_->num_connections(), 1u);
+  for (int i = 0; i < 100 && server_->num_connections() > 0; ++i) {
+    taken += slow->receive_some().size();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  EXPECT_EQ(server_->num_connections(), 0u);
+  EXPECT_LT(taken, size_t{8} << 20) << "it was cut before it had all";
 }
 
 // ------------------------------------------------------------------------------------------------- stored responses
