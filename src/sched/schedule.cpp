@@ -259,50 +259,42 @@ void Scheduler::admit_waiting(StepPlan& plan, size_t& count) {
   if (waiting_.empty()) return;
   Admission admission;
   for (const Sequence* sequence : running_) admission.spoken_for += blocks_spoken_for(*sequence);
-  for (auto& [number, tenant] : tenants_) tenant.closed = false;
+  if (tenants_.size() > 1) return admit_by_tenant(admission, plan, count);
   while (!waiting_.empty() && plan.num_tokens < config_.max_num_batched_tokens) {
-    Sequence* next = *waiting_.begin();
-    if (tenants_.size() > 1) {
-      next = first_of_open_tenants();
-      if (next == nullptr) return;
-      if (allowance(*next) <= 0 || !may_hold_more(*next) || !has_seats(*next)) {
-        tenants_.at(next->charge.tenant).closed = true;
-        continue;
-      }
-    }
-    if (!admit(*next, admission, plan, count)) return;
+    if (!admit(**waiting_.begin(), admission, plan, count)) return;
   }
 }
 
-// Null: there is none.
-Sequence* Scheduler::first_of_open_tenants() const {
-  Sequence* first = nullptr;
+// The same in the same order, but that those of a tenant which has reached its bounds are passed over.
+void Scheduler::admit_by_tenant(Admission& admission, StepPlan& plan, size_t& count) {
+  const auto goes_behind = [](const Sequence* a, const Sequence* b) { return b->goes_before(*a); };
+  std::vector<Sequence*> firsts;  // a heap: each tenant's
   for (const auto& [number, tenant] : tenants_) {
-    if (tenant.closed || tenant.waiting.empty()) continue;
-    Sequence* own = *tenant.waiting.begin();
-    if (first == nullptr || own->goes_before(*first)) first = own;
+    if (!tenant.waiting.empty()) firsts.push_back(*tenant.waiting.begin());
   }
-  return first;
+  std::ranges::make_heap(firsts, goes_behind);
+  while (!firsts.empty() && plan.num_tokens < config_.max_num_batched_tokens) {
+    std::ranges::pop_heap(firsts, goes_behind);
+    Sequence& next = *firsts.back();
+    const std::set<Sequence*, ServedBefore>& waiting = tenants_.at(next.charge.tenant).waiting;
+    firsts.pop_back();
+    if (allowance(next) <= 0 || !may_hold_more(next) || !has_seats(next)) continue;
+    if (!admit(next, admission, plan, count)) return;
+    if (waiting.empty()) continue;
+    firsts.push_back(*waiting.begin());
+    std::ranges::push_heap(firsts, goes_behind);
+  }
 }
 
-// Rule 5, of seats and blocks. Who has nothing that runs is never stopped by it.
+// Rule 5, of blocks. Who has nothing that runs is never stopped by it.
 bool Scheduler::may_hold_more(const Sequence& sequence) const {
-  constexpr int64_t kFewSeats = 8;
   const TenantLoad& tenant = tenants_.at(sequence.charge.tenant);
-  double heaviest = 0;
-  for (const auto& [number, other] : tenants_) heaviest = std::max(heaviest, other.weight);
-  const auto most = [&](int64_t all, int64_t free) {
-    return std::max(static_cast<double>(all) / 4, static_cast<double>(free) * tenant.weight / heaviest);
-  };
-  const int64_t seats = seats_of(sequence);
-  const auto taken = static_cast<int64_t>(running_.size()) + num_unborn_beams_;
-  if (tenant.seats == 0 || tenant.seats + seats <= kFewSeats) return true;
-  if (static_cast<double>(tenant.seats + seats) > most(config_.max_num_seqs, config_.max_num_seqs - taken))
-    return false;
-  const int64_t blocks = kv::blocks_for_tokens(sequence.num_known_tokens(), config_.block_size);
-  return static_cast<double>(tenant.blocks + blocks) <= most(config_.num_blocks, cache_.pool().num_free());
+  const int64_t eighth = config_.num_blocks / 8;
+  const int64_t more = kv::blocks_for_tokens(sequence.num_known_tokens(), config_.block_size);
+  return tenant.seats == 0 || tenant.blocks + more <= eighth || cache_.pool().num_free() - more >= eighth;
 }
 
+// Rule 5, of seats: who has few finds some though others have taken all.
 bool Scheduler::has_seats(const Sequence& sequence) const {
   const int64_t seats = config_.max_num_seqs;
   const int64_t taken = static_cast<int64_t>(running_.size()) + num_unborn_beams_ + seats_of(sequence);

@@ -25,11 +25,11 @@
 //     admitted.
 //  5. While several tenants have work, a step has at most tenant_step_seconds' worth of tokens of those that have been
 //     served more than another, each its share of that: how long a light tenant's token takes does not depend on how
-//     much the others want. Once there have been several, one that has a quarter of the seats takes more only as long
-//     as it leaves as many free (times its weight over the heaviest's; Choudhury and Hahne, 1998), and the same of
-//     blocks; one that has less than a quarter of the seats finds more though others have taken all (a search's
-//     beams may), up to three times max_num_seqs, and then not all that run have a row in each step. Who is stopped by
-//     a bound of its tenant's is overtaken by other tenants, by nobody else.
+//     much the others want. Once there have been several, one that has an eighth of the blocks is admitted only where
+//     an eighth stays free; one that has less than a quarter of the seats finds more though others have taken all, up
+//     to three times max_num_seqs, and then not all that run have a row in each step (a search's beams, who take their
+//     seats together, may do so too). Who is stopped by a bound of its tenant's is overtaken by other tenants, by
+//     nobody else.
 //  6. If all that makes nothing move, the last is preempted for the first that waits.
 //
 // Why this ends: the first in the order is never preempted by rule 4 and never overtaken by rule 2; add() has refused
@@ -192,7 +192,6 @@ class Scheduler {
     int64_t host_work = 0;
     int32_t most_tokens = 0;  // that this step may have of it
     int64_t most_host_work = 0;
-    bool closed = false;  // nobody more of it is admitted in this step
     std::set<Sequence*, ServedBefore> waiting;
   };
 
@@ -218,7 +217,7 @@ class Scheduler {
   void wake_forks(Sequence& source);
   void admit_waiting(StepPlan& plan, size_t& count);
   bool waits_for_its_beams(const Sequence& sequence) const;
-  Sequence* first_of_open_tenants() const;
+  void admit_by_tenant(Admission& admission, StepPlan& plan, size_t& count);
   bool may_hold_more(const Sequence& sequence) const;
   bool has_seats(const Sequence& sequence) const;
   bool admit(Sequence& sequence, Admission& admission, StepPlan& plan, size_t& count);

@@ -94,7 +94,8 @@ class Conversation {
     shutdown(client_, SHUT_WR);
     turn();
     QUIRE_CHECK_MSG(registry_.size() == 0, "the client is gone, and its connection is left");
-    QUIRE_CHECK_MSG(registry_.body_bytes == 0, "memory of bodies is left");
+    QUIRE_CHECK_MSG(registry_.bodies->total() == 0 && registry_.unsent->total() == 0,
+                    "memory of bodies or answers is left");
     const size_t answers = count(answer_, "HTTP/1.1 ") - count(answer_, "HTTP/1.1 100 ");
     QUIRE_CHECK_MSG(answers == handler_.statuses.size(), answer_);
     Outcome outcome{.seen = std::move(handler_.seen), .num_answers = answers};
@@ -119,7 +120,7 @@ class Conversation {
 
   const server::HttpOptions options_ = small_limits();
   Recorder handler_;
-  server::ConnectionRegistry registry_;
+  server::ConnectionRegistry registry_{options_};
   asio::io_context io_{1};
   int client_ = -1;
   std::string answer_;

@@ -205,12 +205,15 @@ TEST_F(SharedSteps, ALongPromptOfOneIsCutSmallWhileAnotherHasWork) {
   finish();
 }
 
-TEST_F(SharedSteps, AFloodLeavesSeatsForAnother) {
+TEST_F(SharedSteps, AFloodThatHasAllSeatsLetsAnotherIn) {
   for (int i = 0; i < 100; ++i) add(1, 4, {.max_tokens = 100});
   for (int i = 0; i < 30; ++i) step();
-  EXPECT_EQ(driver_.scheduler.stats().running, 16) << "as many as it leaves free";
+  EXPECT_EQ(driver_.scheduler.stats().running, 32);
   const SequenceId light = add(2, 8, {.max_tokens = 4});
   EXPECT_EQ(steps_to_start(light), 1);
+  EXPECT_EQ(driver_.scheduler.stats().running, 33) << "one more than have a row in a step";
+  step();
+  EXPECT_LE(planned(1), 16) << "half of the rows";
   finish();
 }
 
