@@ -286,12 +286,17 @@ void Scheduler::admit_by_tenant(Admission& admission, StepPlan& plan, size_t& co
   }
 }
 
-// Rule 5, of blocks. Who has nothing that runs is never stopped by it.
+// Rule 5, of blocks. Who has nothing that runs is never stopped by it, nor who comes back: others may wait for it.
 bool Scheduler::may_hold_more(const Sequence& sequence) const {
+  if (sequence.last_step || is_of_begun_search(sequence)) return true;
   const TenantLoad& tenant = tenants_.at(sequence.charge.tenant);
   const int64_t eighth = config_.num_blocks / 8;
   const int64_t more = kv::blocks_for_tokens(sequence.num_known_tokens(), config_.block_size);
   return tenant.seats == 0 || tenant.blocks + more <= eighth || cache_.pool().num_free() - more >= eighth;
+}
+
+bool Scheduler::is_of_begun_search(const Sequence& sequence) {
+  return sequence.beams != nullptr && sequence.beams->num_running > 0;
 }
 
 // Rule 5, of seats: who has few finds some though others have taken all.
@@ -300,6 +305,7 @@ bool Scheduler::has_seats(const Sequence& sequence) const {
   const int64_t taken = static_cast<int64_t>(running_.size()) + num_unborn_beams_ + seats_of(sequence);
   if (taken <= seats) return true;
   if (tenants_.size() < 2) return false;
+  if (is_of_begun_search(sequence)) return taken <= kMostSeats * seats;
   const int64_t own = tenants_.at(sequence.charge.tenant).seats;
   if (own + seats_of(sequence) <= std::max<int64_t>(seats / 4, 1)) return taken <= kMostSeats * seats;
   return own == 0 && taken <= (kMostSeats - 1) * seats;  // a search of many beams

@@ -220,6 +220,7 @@ class Scheduler {
   void admit_by_tenant(Admission& admission, StepPlan& plan, size_t& count);
   bool may_hold_more(const Sequence& sequence) const;
   bool has_seats(const Sequence& sequence) const;
+  static bool is_of_begun_search(const Sequence& sequence);
   bool admit(Sequence& sequence, Admission& admission, StepPlan& plan, size_t& count);
   int32_t partial_prefills(int32_t tenant) const;
   static int64_t seats_of(const Sequence& sequence);
