@@ -58,4 +58,10 @@ int64_t resident_memory() {
   return file >> total >> resident ? resident * sysconf(_SC_PAGESIZE) : 0;
 }
 
+void return_large_blocks() {
+#ifdef __GLIBC__
+  mallopt(M_MMAP_THRESHOLD, 1 << 20);
+#endif
+}
+
 }  // namespace quire

@@ -1,10 +1,9 @@
-#include <malloc.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <exception>
 
+#include "base/host_memory.h"
 #include "cli/commands.h"
 #include "cli/config_file.h"
 #include "cli/log_format.h"
@@ -14,8 +13,7 @@
 int main(int argc, char** argv) {
   using namespace quire::cli;
   log_to_standard_error();
-  // Else glibc raises it with each large block that is freed, and keeps bodies and answers of megabytes as its own.
-  mallopt(M_MMAP_THRESHOLD, 1 << 20);
+  quire::return_large_blocks();
 
   int exit_code = kExitOk;
   CLI::App program("quire serves large language models from a paged KV cache.", "quire");
