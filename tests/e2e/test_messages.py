@@ -77,7 +77,7 @@ class Messages(harness.ServerTest):
         with self.assertRaises(anthropic.NotFoundError):
             self.create(model="no-such-model")
         for parameters in ({"max_tokens": 0}, {"messages": []}, {"messages": [{"role": "boss", "content": "x"}]},
-                           {"stop_sequences": ["x"] * 5}, {"extra_body": {"container": "c"}},
+                           {"stop_sequences": ["x"] * 1025}, {"extra_body": {"container": "c"}},
                            {"max_tokens": 1_000_000}):
             with self.subTest(**parameters), self.assertRaises(anthropic.BadRequestError) as raised:
                 self.create(**parameters)

@@ -46,7 +46,7 @@ class Answers(unittest.TestCase):
         with harness.Server("--skip-tokenizer-init", "--quantization", "int4", "--kv-cache-memory-bytes", "1M",
                             model=TINY / "mixtral") as server:
             log = server.log_text()
-        (line,) = [line for line in log.splitlines() if line.startswith("weights")]
+        (line,) = [line for line in log.splitlines() if " memory: weights" in line]
         self.assertRegex(line, r"int4: \d+ matrices of .* to .* of Q4_1, Q8_0 in \d+\.\d\d s \(\d+\.\d\d GB/s\)")
         kib = float(re.search(r"weights +([0-9.]+) KiB", line).group(1))
         self.assertAlmostEqual(kib, planned["weight_bytes"] / 1024, delta=0.06)

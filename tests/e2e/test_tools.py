@@ -127,7 +127,7 @@ class Tools(harness.ServerTest):
 
     def test_what_cannot_be_heeded_is_refused_by_name(self):
         strict = json.loads(json.dumps(WEATHER))
-        strict["function"]["parameters"]["properties"]["city"] = {"not": {"type": "string"}}
+        strict["function"]["parameters"]["properties"]["city"] = {"type": "string", "not": {"pattern": "x"}}
         with self.assertRaises(openai.BadRequestError) as refused:
             self.chat(tools=[strict])
         self.assertEqual(refused.exception.param, "tools")
