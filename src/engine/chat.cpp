@@ -96,13 +96,6 @@ std::string_view content_of(const json::object& message) {
   return content != nullptr && content->is_string() ? std::string_view(content->get_string()) : std::string_view();
 }
 
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kBlank = " \n\t\r";
-  const size_t first = text.find_first_not_of(kBlank);
-  return first == std::string_view::npos ? std::string_view()
-                                         : text.substr(first, text.find_last_not_of(kBlank) + 1 - first);
-}
-
 // A developer's messages for a template that knows no such role, and would drop them or refuse: they are a system's, as
 // they were before OpenAI renamed the role. Those that begin the conversation become one with the system message there,
 // because many templates take one, and as the first alone. `told`: their texts, which must be in the prompt.
@@ -115,7 +108,7 @@ json::array as_system(const json::array& messages, std::vector<std::string>& tol
     leads = leads && (is_developer || speaks_as(message, "system"));
     if (is_developer) {
       message["role"] = "system";
-      told.emplace_back(trimmed(content_of(message)));
+      told.emplace_back(text::jinja::trim_spaces(content_of(message)));
     }
     if (leads && !out.empty() && !told.empty()) {
       json::object& first = out.back().get_object();
@@ -193,9 +186,7 @@ Result<ChatPrompt> render_chat(const Engine& engine, const json::array& messages
   json::string left_open;
   if (options.continue_final_message) {
     json::object& last = checked[checked.size() - 1].get_object();
-    if (const json::value* content = last.if_contains("content"); content != nullptr && content->is_string()) {
-      left_open = content->get_string();
-    }
+    left_open = content_of(last);
     QUIRE_RETURN_IF_ERROR(mark_open_end(last));
   }
   json::object variables = options.variables;

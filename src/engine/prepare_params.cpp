@@ -87,6 +87,11 @@ void truncate_prompt(int64_t max_model_len, const SamplingParams& params, std::v
   prompt.erase(prompt.begin(), prompt.begin() + (size - num_kept_tokens(max_model_len, params, size)));
 }
 
+int64_t most_answer_tokens(const SamplingParams& params, int64_t num_prompt_tokens, int64_t max_model_len) {
+  const int64_t left = std::max<int64_t>(max_model_len - num_prompt_tokens, 0);
+  return params.max_tokens ? std::min<int64_t>(*params.max_tokens, left) : left;
+}
+
 LogprobBytes most_logprob_bytes(const SamplingParams& params, int64_t num_prompt_tokens, int64_t vocab_size,
                                 int64_t max_model_len) {
   const auto each = [vocab_size](const std::optional<int32_t>& alternatives) {
@@ -94,8 +99,7 @@ LogprobBytes most_logprob_bytes(const SamplingParams& params, int64_t num_prompt
                ? bytes_of_position(*alternatives < 0 ? vocab_size : std::min<int64_t>(*alternatives, vocab_size))
                : int64_t{0};
   };
-  const int64_t left = std::max<int64_t>(max_model_len - num_prompt_tokens, 0);
-  const int64_t answer = std::min<int64_t>(params.max_tokens.value_or(static_cast<int32_t>(left)), left);
+  const int64_t answer = most_answer_tokens(params, num_prompt_tokens, max_model_len);
   // At every step as many beams go on as there are, and as many answers at most are finished beside them.
   const int64_t chosen = params.use_beam_search ? 2 * int64_t{params.num_beams()} : params.num_sequences();
   return {.prompt = each(params.prompt_logprobs) * num_prompt_tokens,

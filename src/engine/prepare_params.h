@@ -38,6 +38,9 @@ PreparedParams share_params(SamplingParams params, bool shows_logprobs);
 int64_t num_kept_tokens(int64_t max_model_len, const SamplingParams& params, int64_t num_prompt_tokens);
 void truncate_prompt(int64_t max_model_len, const SamplingParams& params, std::vector<TokenId>& prompt);
 
+// Tokens of one answer at most: max_tokens, or what the prompt leaves of the context.
+int64_t most_answer_tokens(const SamplingParams& params, int64_t num_prompt_tokens, int64_t max_model_len);
+
 // The log-probabilities that a request may come to hold before its client has taken them, each with its alternatives
 // and all that it is stored in.
 struct LogprobBytes {

@@ -46,8 +46,7 @@ int64_t passes(const SamplingParams& params) {
 }  // namespace
 
 RequestCost cost_of(const SamplingParams& params, int64_t num_prompt_tokens, const CostFacts& facts) {
-  const int64_t left = std::max<int64_t>(facts.max_model_len - num_prompt_tokens, 0);
-  const int64_t answer = params.max_tokens ? std::min<int64_t>(*params.max_tokens, left) : left;
+  const int64_t answer = most_answer_tokens(params, num_prompt_tokens, facts.max_model_len);
   const int64_t sequences = params.num_sequences();
   const int64_t seen = std::min(num_prompt_tokens + answer, facts.vocab_size);
 

@@ -8,6 +8,14 @@
 #include "sched/scheduler.h"
 
 namespace quire::sched {
+namespace {
+
+// In all groups of layers; shared ones count.
+int64_t held_blocks(const Sequence& sequence) {
+  return int64_t{sequence.blocks.num_blocks()} * sequence.blocks.num_groups();
+}
+
+}  // namespace
 
 bool Scheduler::schedule(StepPlan& plan) {
   if (num_plans_in_flight_ >= static_cast<uint64_t>(config_.max_plans_in_flight)) return false;
@@ -56,7 +64,7 @@ void Scheduler::share_step() {
   }
   for (const Sequence* sequence : running_) {
     TenantLoad& tenant = tenants_.at(sequence->charge.tenant);
-    tenant.blocks += int64_t{sequence->blocks.num_blocks()} * sequence->blocks.num_groups();
+    tenant.blocks += held_blocks(*sequence);
     tenant.seats += 1;
     const BeamGroup* group = sequence->beams;
     if (group != nullptr && group->members.front() == sequence) tenant.seats += group->num_unborn;
@@ -171,7 +179,7 @@ void Scheduler::preempt(Sequence& sequence) {
   leave_queues(sequence);
   TenantLoad& tenant = tenants_.at(sequence.charge.tenant);
   --tenant.seats;
-  tenant.blocks -= int64_t{sequence.blocks.num_blocks()} * sequence.blocks.num_groups();
+  tenant.blocks -= held_blocks(sequence);
   if (swaps(sequence) && cache_.swap_out(sequence.blocks, swap_out_)) {
     ++swaps_;
     ++num_swapped_;
@@ -257,16 +265,16 @@ int64_t Scheduler::blocks_spoken_for(const Sequence& sequence) const {
 // Rules 2 and 3.
 void Scheduler::admit_waiting(StepPlan& plan, size_t& count) {
   if (waiting_.empty()) return;
-  Admission admission;
-  for (const Sequence* sequence : running_) admission.spoken_for += blocks_spoken_for(*sequence);
-  if (tenants_.size() > 1) return admit_by_tenant(admission, plan, count);
+  int64_t spoken_for = 0;
+  for (const Sequence* sequence : running_) spoken_for += blocks_spoken_for(*sequence);
+  if (tenants_.size() > 1) return admit_by_tenant(spoken_for, plan, count);
   while (!waiting_.empty() && plan.num_tokens < config_.max_num_batched_tokens) {
-    if (!admit(**waiting_.begin(), admission, plan, count)) return;
+    if (!admit(**waiting_.begin(), spoken_for, plan, count)) return;
   }
 }
 
 // The same in the same order, but that those of a tenant which has reached its bounds are passed over.
-void Scheduler::admit_by_tenant(Admission& admission, StepPlan& plan, size_t& count) {
+void Scheduler::admit_by_tenant(int64_t& spoken_for, StepPlan& plan, size_t& count) {
   const auto goes_behind = [](const Sequence* a, const Sequence* b) { return b->goes_before(*a); };
   std::vector<Sequence*> firsts;  // a heap: each tenant's
   for (const auto& [number, tenant] : tenants_) {
@@ -279,7 +287,7 @@ void Scheduler::admit_by_tenant(Admission& admission, StepPlan& plan, size_t& co
     const std::set<Sequence*, ServedBefore>& waiting = tenants_.at(next.charge.tenant).waiting;
     firsts.pop_back();
     if (allowance(next) <= 0 || !may_hold_more(next) || !has_seats(next)) continue;
-    if (!admit(next, admission, plan, count)) return;
+    if (!admit(next, spoken_for, plan, count)) return;
     if (waiting.empty()) continue;
     firsts.push_back(*waiting.begin());
     std::ranges::push_heap(firsts, goes_behind);
@@ -329,7 +337,7 @@ bool Scheduler::waits_for_its_beams(const Sequence& sequence) const {
   return group != nullptr && group->num_running > 0 && running_.size() == static_cast<size_t>(group->num_running);
 }
 
-bool Scheduler::admit(Sequence& sequence, Admission& admission, StepPlan& plan, size_t& count) {
+bool Scheduler::admit(Sequence& sequence, int64_t& spoken_for, StepPlan& plan, size_t& count) {
   if (count == static_cast<size_t>(config_.max_num_seqs) || !has_seats(sequence)) return false;
   const int32_t budget = std::min(config_.max_num_batched_tokens - plan.num_tokens, allowance(sequence));
 
@@ -349,7 +357,7 @@ bool Scheduler::admit(Sequence& sequence, Admission& admission, StepPlan& plan, 
   const auto watermark =
       running_.empty() ? 0 : static_cast<int64_t>(config_.watermark * static_cast<double>(config_.num_blocks));
   // A search whose beams are alone with the pool has room for all of them, whatever they are to want next.
-  const int64_t reserved = waits_for_its_beams(sequence) ? 0 : admission.spoken_for + watermark;
+  const int64_t reserved = waits_for_its_beams(sequence) ? 0 : spoken_for + watermark;
   const bool has_room = needed + reserved <= cache_.pool().num_free();
   const int32_t num_new_tokens = run_length(sequence, budget);
   const bool partial = num_new_tokens < sequence.num_remaining_tokens();
@@ -371,10 +379,10 @@ bool Scheduler::admit(Sequence& sequence, Admission& admission, StepPlan& plan, 
   to_running(sequence);
   if (!sequence.known_to_runner) introduce(sequence, plan);
   write_run(sequence, num_new_tokens, plan, count);
-  admission.spoken_for += blocks_spoken_for(sequence);
+  spoken_for += blocks_spoken_for(sequence);
   TenantLoad& tenant = tenants_.at(sequence.charge.tenant);
   ++tenant.seats;
-  tenant.blocks += int64_t{sequence.blocks.num_blocks()} * sequence.blocks.num_groups();
+  tenant.blocks += held_blocks(sequence);
   return true;
 }
 

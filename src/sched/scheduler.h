@@ -179,9 +179,6 @@ class Scheduler {
     bool operator()(const Sequence* a, const Sequence* b) const { return a->goes_before(*b); }
   };
   static constexpr int64_t kMostSeats = 3;  // times max_num_seqs, where several tenants have work
-  struct Admission {
-    int64_t spoken_for = 0;  // blocks that the running ones are sure to want
-  };
   // Of a tenant that has had a request.
   struct TenantLoad {
     int32_t live = 0;  // sequences that have not ended
@@ -217,11 +214,12 @@ class Scheduler {
   void wake_forks(Sequence& source);
   void admit_waiting(StepPlan& plan, size_t& count);
   bool waits_for_its_beams(const Sequence& sequence) const;
-  void admit_by_tenant(Admission& admission, StepPlan& plan, size_t& count);
+  // spoken_for: blocks that the running ones are sure to want.
+  void admit_by_tenant(int64_t& spoken_for, StepPlan& plan, size_t& count);
   bool may_hold_more(const Sequence& sequence) const;
   bool has_seats(const Sequence& sequence) const;
   static bool is_of_begun_search(const Sequence& sequence);
-  bool admit(Sequence& sequence, Admission& admission, StepPlan& plan, size_t& count);
+  bool admit(Sequence& sequence, int64_t& spoken_for, StepPlan& plan, size_t& count);
   int32_t partial_prefills(int32_t tenant) const;
   static int64_t seats_of(const Sequence& sequence);
   void wait(Sequence& sequence);

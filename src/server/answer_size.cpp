@@ -27,9 +27,8 @@ AnswerSize answer_size(const SamplingParams& params, const AnswerContext& contex
     if (context.return_token_ids) shared += length * kIdText;
     if (context.prompt_logprobs_asked) shared += length * entries(params.prompt_logprobs) * kEntryText;
     if (context.echo) shared += length * entries(context.num_logprobs) * kEntryText;
-    const int64_t left = std::max<int64_t>(facts.max_model_len - length, 0);
-    const int64_t tokens = std::min<int64_t>(params.max_tokens.value_or(static_cast<int32_t>(left)), left);
-    const int64_t each = tokens * entries(context.num_logprobs);
+    const int64_t each =
+        engine::most_answer_tokens(params, length, facts.max_model_len) * entries(context.num_logprobs);
     size.held += shared + n * each * kEntryText + engine::cost_of(params, length, facts).heap_bytes;
     size.text += n * (shared + each * kEntryText);
   }
