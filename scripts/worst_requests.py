@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Two clients, each with an API key of its own, send the worst requests that are known, one after the other without a pause,
-beside 32 ordinary clients of a third key. The ordinary ones' time to the first token with and without them, and the server's
+"""Two clients send the worst requests that are known, one after the other without a pause, beside 32 ordinary clients; each of
+the 34 has an API key of its own (--one-key: the 32 share one). The ordinary ones' time to the first token with and without the two, and the server's
 memory. Needs a release build and the default model (./quickstart.sh makes both).
 
-    scripts/worst_requests.py [--seconds 60] [--only NAME ...] [--quire BINARY] [--model MODEL] [-- flags of serve]
+    scripts/worst_requests.py [--seconds 60] [--pause 10] [--one-key] [--only NAME ...] [--quire BINARY] [--model MODEL] [-- flags of serve]
 
 Exit code 1 where the ordinary ones' 95th percentile is more than 1.5 times what it is alone, one of them fails, or the server
 holds more than its plan and 256 MiB.
@@ -11,7 +11,9 @@ holds more than its plan and 256 MiB.
 
 import argparse
 import http.client
+import itertools
 import json
+import multiprocessing
 import os
 import random
 import subprocess
@@ -24,7 +26,8 @@ from storm import resident_mib
 
 CONTEXT = 8192
 VOCABULARY = 49152
-KEYS = {"ordinary": "ordinary-secret", "first": "first-secret", "second": "second-secret"}
+CLIENTS = 32
+KEYS = {name: f"secret-of-{name}" for name in ["first", "second", *(f"ordinary-{number}" for number in range(CLIENTS))]}
 MIB = 1 << 20
 
 
@@ -143,9 +146,10 @@ def ask(port, key, path, body, timeout):
 class Ordinary(threading.Thread):
     """A client that asks, reads its stream, and thinks a while."""
 
-    def __init__(self, port, number, until, pause):
+    def __init__(self, port, key, until, pause):
         super().__init__(daemon=True)
-        self.port, self.random, self.until, self.pause = port, random.Random(number), until, pause
+        # Prompts are never the same again: one that is cached says nothing.
+        self.port, self.key, self.random, self.until, self.pause = port, key, random.Random(), until, pause
         self.first_token, self.failures = [], []
 
     def run(self):
@@ -162,7 +166,7 @@ class Ordinary(threading.Thread):
         first = None
         try:
             connection.request("POST", "/v1/completions", json.dumps(body), {
-                "Content-Type": "application/json", "Authorization": f"Bearer {KEYS['ordinary']}"})
+                "Content-Type": "application/json", "Authorization": f"Bearer {KEYS[self.key]}"})
             response = connection.getresponse()
             if response.status != 200:
                 self.failures.append(f"{response.status} {response.read(200)!r}")
@@ -177,21 +181,25 @@ class Ordinary(threading.Thread):
             connection.close()
 
 
-class Bad(threading.Thread):
-    """Sends each attack in turn until it is told to end; all of them at least once."""
+class Bad(multiprocessing.Process):
+    """Sends each attack in turn until it is told to end; all of them at least once. A process, and bodies written beforehand:
+    what it costs to write them is the attacker's, and not to be felt by the clients that are measured."""
 
-    def __init__(self, port, key, attacks, until, results):
+    def __init__(self, port, key, attacks, until, rounds=4):
         super().__init__(daemon=True)
-        self.port, self.key, self.attacks, self.until, self.results = port, key, attacks, until, results
-        self.round = 0
+        self.port, self.key, self.until, self.results = port, key, until, multiprocessing.Queue()
+        self.requests = [(attack.__name__, *attack()) for _ in range(rounds) for attack in attacks]
+        self.once = len(attacks)
+        self.went_round = multiprocessing.Event()
 
     def run(self):
-        while not (self.until.is_set() and self.round > 0):
-            for attack in self.attacks:
-                if self.until.is_set() and self.round > 0:
+        for number in itertools.count():
+            if number >= self.once:
+                self.went_round.set()
+                if self.until.is_set():
                     return
-                self.results.setdefault(attack.__name__, []).append(ask(self.port, self.key, *attack(), timeout=60))
-            self.round += 1
+            name, path, body = self.requests[number % len(self.requests)]
+            self.results.put((name, ask(self.port, self.key, path, body, timeout=60)))
 
 
 def percentile(values, share):
@@ -199,23 +207,32 @@ def percentile(values, share):
     return ordered[min(int(share * len(ordered)), len(ordered) - 1)] if ordered else float("nan")
 
 
-def measure(server, seconds, pause, attacks):
+def measure(server, seconds, pause, attacks, one_key):
     """The ordinary clients' times and failures, the most resident memory, what the attacks came to."""
-    ordinary_until, bad_until, results = threading.Event(), threading.Event(), {}
-    ordinary = [Ordinary(server.port, number, ordinary_until, pause) for number in range(32)]
+    ordinary_until, bad_until, results = threading.Event(), multiprocessing.Event(), {}
+    ordinary = [Ordinary(server.port, f"ordinary-{0 if one_key else number}", ordinary_until, pause) for number in range(CLIENTS)]
     # The second begins in the middle of the list.
-    bad = [Bad(server.port, key, attacks[turn:] + attacks[:turn], bad_until, results)
+    bad = [Bad(server.port, key, attacks[turn:] + attacks[:turn], bad_until)
            for key, turn in (("first", 0), ("second", len(attacks) // 2))] if attacks else []
-    for thread in ordinary + bad:
-        thread.start()
+    for client in bad + ordinary:
+        client.start()
     most, begun = 0.0, time.monotonic()
-    while time.monotonic() - begun < seconds or any(thread.round == 0 for thread in bad):
+
+    def look():
+        nonlocal most
         most = max(most, resident_mib(server.process))
+        for client in bad:
+            while not client.results.empty():
+                name, outcome = client.results.get()
+                results.setdefault(name, []).append(outcome)
         time.sleep(0.1)
+
+    while time.monotonic() - begun < seconds or not all(client.went_round.is_set() for client in bad):
+        look()
     bad_until.set()
     ordinary_until.set()
-    for thread in ordinary + bad:
-        thread.join()
+    while any(client.is_alive() for client in bad + ordinary):
+        look()
     times = [seconds for thread in ordinary for seconds in thread.first_token]
     return times, [failure for thread in ordinary for failure in thread.failures], max(most, resident_mib(server.process)), results
 
@@ -232,6 +249,7 @@ def main():
     parser.add_argument("--model")
     parser.add_argument("--seconds", type=float, default=60, help="of each of the two measurements, at least")
     parser.add_argument("--pause", type=float, default=10, help="seconds that an ordinary client thinks, on the mean")
+    parser.add_argument("--one-key", action="store_true", help="the ordinary clients share a key")
     parser.add_argument("--only", nargs="*", choices=[attack.__name__ for attack in ATTACKS])
     parser.add_argument("flags", nargs="*", help="of serve, after --")
     options = parser.parse_args()
@@ -245,9 +263,9 @@ def main():
     planned = planned_mib(options.quire, options.model, memory)
     print(f"{processor()}; load average {os.getloadavg()[0]:.1f}")
     with harness.Server("--disable-access-log", *memory, *keys, *options.flags, model=options.model) as server:
-        measure(server, 5, 1, [])  # pages of the weights come in with the first use
-        alone, alone_failures, alone_most, _ = measure(server, options.seconds, options.pause, [])
-        beside, failures, most, results = measure(server, options.seconds, options.pause, attacks)
+        measure(server, 5, 1, [], options.one_key)  # pages of the weights come in with the first use
+        alone, alone_failures, alone_most, _ = measure(server, options.seconds, options.pause, [], options.one_key)
+        beside, failures, most, results = measure(server, options.seconds, options.pause, attacks, options.one_key)
 
     print("\n| request | times | statuses | slowest, s | largest answer |\n|---|---:|---|---:|---:|")
     for name, outcomes in results.items():

@@ -31,14 +31,6 @@ void FairShare::started(ShareCharge& charge) {
   virtual_time_ = std::max(virtual_time_, charge.start);
 }
 
-int32_t FairShare::least_served(std::span<const int32_t> tenants) const {
-  const auto next = [this](int32_t tenant) {
-    const auto found = tenants_.find(tenant);
-    return found == tenants_.end() ? virtual_time_ : std::max(virtual_time_, found->second.end);
-  };
-  return *std::ranges::min_element(tenants, {}, next);
-}
-
 void FairShare::ended(const ShareCharge& charge, int64_t num_output) {
   Tenant& state = tenants_[charge.tenant];
   if (charge.waits) {

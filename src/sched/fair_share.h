@@ -41,9 +41,6 @@ class FairShare {
                       int32_t num_answers = 1);
   // It is served from now on: virtual time follows.
   void started(ShareCharge& charge);
-  // Of these tenants the one that has been served least, for its weight: the one whose next request begins first.
-  // REQUIRES: at least one.
-  int32_t least_served(std::span<const int32_t> tenants) const;
   // It is over, with num_output tokens computed of all its answers together. REQUIRES: once for each that arrived.
   void ended(const ShareCharge& charge, int64_t num_output);
 

@@ -8,15 +8,6 @@
 #include "sched/scheduler.h"
 
 namespace quire::sched {
-namespace {
-
-// In all groups of layers; shared ones count.
-int64_t held_blocks(const Sequence& sequence) {
-  return int64_t{sequence.blocks.num_blocks()} * sequence.blocks.num_groups();
-}
-
-}  // namespace
-
 bool Scheduler::schedule(StepPlan& plan) {
   if (num_plans_in_flight_ >= static_cast<uint64_t>(config_.max_plans_in_flight)) return false;
   plan.step = next_step_;
@@ -32,7 +23,7 @@ bool Scheduler::schedule(StepPlan& plan) {
   cache_.begin_step(next_step_, /*free_slots=*/swap_out_.empty());
   for (size_t i = fork_sources_.size(); i-- > 0;) wake_forks(*fork_sources_[i]);
 
-  if (tenants_.size() > 1) share_step();
+  if (has_tenants()) share_step();
   size_t count = 0;
   const bool all_found_room = schedule_running(plan, count);
   if (all_found_room) admit_waiting(plan, count);
@@ -49,68 +40,24 @@ bool Scheduler::schedule(StepPlan& plan) {
   return true;
 }
 
-// Rule 5: what each tenant has, and what this step may have of it.
-void Scheduler::share_step() {
-  constexpr int64_t kHostWorkPerSecond = 5'000'000'000;  // RequestCost::step_work, about
-  std::vector<int32_t> with_work;
-  double weights = 0;
-  for (auto& [number, tenant] : tenants_) {
-    tenant.seats = tenant.blocks = tenant.host_work = tenant.tokens = 0;
-    tenant.most_tokens = std::numeric_limits<int32_t>::max();
-    tenant.most_host_work = std::numeric_limits<int64_t>::max();
-    if (tenant.live == 0) continue;
-    with_work.push_back(number);
-    weights += tenant.weight;
-  }
-  for (const Sequence* sequence : running_) {
-    TenantLoad& tenant = tenants_.at(sequence->charge.tenant);
-    tenant.blocks += held_blocks(*sequence);
-    tenant.seats += 1;
-    const BeamGroup* group = sequence->beams;
-    if (group != nullptr && group->members.front() == sequence) tenant.seats += group->num_unborn;
-  }
-  if (with_work.size() < 2 || config_.tenant_step_seconds <= 0) return;
-  const int32_t least = shares_.least_served(with_work);
-  for (const int32_t number : with_work) {
-    if (number == least) continue;
-    TenantLoad& tenant = tenants_.at(number);
-    const double seconds = config_.tenant_step_seconds * tenant.weight / weights;
-    tenant.most_host_work = static_cast<int64_t>(seconds * kHostWorkPerSecond);
-    if (running_.size() > static_cast<size_t>(config_.max_num_seqs)) {  // not all have a row in each step
-      tenant.most_tokens = std::max(1, static_cast<int32_t>(config_.max_num_seqs * tenant.weight / weights));
-    }
-    if (costs_.seconds_per_recomputed_token <= 0) continue;
-    const double tokens = seconds / costs_.seconds_per_recomputed_token;
-    tenant.most_tokens = static_cast<int32_t>(std::clamp<double>(tokens, 1, tenant.most_tokens));
-  }
-}
-
-// Tokens that the sequence's tenant may still have in this step.
-int32_t Scheduler::allowance(const Sequence& sequence) const {
-  if (!shares_steps()) return std::numeric_limits<int32_t>::max();
-  const TenantLoad& tenant = tenants_.at(sequence.charge.tenant);
-  // One that asks much of the host is not shut out.
-  if (tenant.host_work > 0 && sequence.host_work > tenant.most_host_work - tenant.host_work) return 0;
-  // Where prompts are not cut, one is a step's or none's.
-  if (config_.max_num_partial_prefills == 0 && sequence.computes_prompt()) return std::numeric_limits<int32_t>::max();
-  return tenant.most_tokens - tenant.tokens;
-}
-
 // Rules 1, 4 and 5. False when blocks ran out: somebody was preempted or sits out, so nobody is to be
-// admitted.
+// admitted (of several tenants: those that are marked).
 bool Scheduler::schedule_running(StepPlan& plan, size_t& count) {
   // One token is left to compute of whoever is being answered. It is kept for those behind a prompt, who are counted
   // when there is one: mostly there is none, and with 10,000 sequences each look at them all is felt.
   const auto is_answered = [](const Sequence* sequence) { return sequence->num_remaining_tokens() == 1; };
   std::optional<int32_t> answered_behind;
-  // running_ shrinks from behind, where the preempted are taken.
+  if (somebody_yields_) preempt_yielding();
   for (size_t i = 0; i < running_.size(); ++i) {
     int32_t budget = config_.max_num_batched_tokens - plan.num_tokens;
     if (budget == 0 || count == static_cast<size_t>(config_.max_num_seqs)) break;
     Sequence& sequence = *running_[i];
     if (sequence.num_remaining_tokens() == 0) continue;
-    const int32_t allowed = allowance(sequence);
-    if (is_answered(&sequence)) {
+    if (has_tenants()) {
+      if (is_answered(&sequence)) --tenants_.at(sequence.charge.tenant).answered;
+      if (sequence.yields) continue;
+      budget = std::min(budget, allowance(sequence));
+    } else if (is_answered(&sequence)) {
       if (answered_behind) --*answered_behind;
     } else {
       if (!answered_behind) {
@@ -119,18 +66,23 @@ bool Scheduler::schedule_running(StepPlan& plan, size_t& count) {
       }
       budget -= *answered_behind;
     }
-    budget = std::min(budget, allowed);
     if (budget <= 0) continue;
     if (sequence.computes_prompt() && may_read_cache(sequence)) {
       sequence.num_computed_tokens =
           cache_.extend_prefix(tokens_of(sequence), sequence.num_computed_tokens, sequence.blocks);
     }
     const int32_t num_new_tokens = run_length(sequence, budget);
+    const bool has_room = make_room(sequence, sequence.num_computed_tokens + num_new_tokens, plan);
+    while (running_[i] != &sequence) --i;  // some of those before it may have been preempted
+    if (has_room) {
+      write_run(sequence, num_new_tokens, plan, count);
+      continue;
+    }
     // Those behind must not run either: they would hold on to the blocks that this one waits for.
-    if (!make_room(sequence, sequence.num_computed_tokens + num_new_tokens, plan)) return false;
-    write_run(sequence, num_new_tokens, plan, count);
+    if (!has_tenants() || i == 0) return false;
+    tenants_.at(sequence.charge.tenant).sits_out = true;
   }
-  return last_preempted_.empty();
+  return has_tenants() || last_preempted_.empty();
 }
 
 int32_t Scheduler::run_length(const Sequence& sequence, int32_t budget) const {
@@ -144,11 +96,14 @@ bool Scheduler::may_read_cache(const Sequence& sequence) const {
   return !sequence.params->prompt_logprobs || sequence.num_prompt_logprobs == sequence.num_prompt_tokens - 1;
 }
 
-// Blocks for the positions up to `end` of a running sequence, if need be those of later ones.
+// Blocks for the positions up to `end` of a running sequence, if need be those of others.
 bool Scheduler::make_room(Sequence& sequence, int32_t end, StepPlan& plan) {
-  while (!cache_.prepare(sequence.blocks, sequence.num_computed_tokens, end, plan.copies)) {
-    if (!preempt_last_for(&sequence) && !drop_last_swapped(sequence)) return false;
+  const int64_t before = has_tenants() ? sequence.held_blocks() : 0;
+  while (!may_grow(sequence, end) || !cache_.prepare(sequence.blocks, sequence.num_computed_tokens, end, plan.copies)) {
+    const bool preempted = has_tenants() ? preempt_for(sequence) : preempt_last_for(&sequence);
+    if (!preempted && !drop_last_swapped(sequence)) return false;
   }
+  if (has_tenants()) tenants_.at(sequence.charge.tenant).blocks += sequence.held_blocks() - before;
   return true;
 }
 
@@ -164,9 +119,12 @@ bool Scheduler::preempt_last_for(const Sequence* sequence) {
     preempt(last);
     return true;
   }
-  // Beams share their blocks: one alone would free next to nothing.
   if (sequence != nullptr && sequence->beams == last.beams) return false;
-  BeamGroup& group = *last.beams;
+  return preempt_beams(*last.beams);
+}
+
+// Beams share their blocks: one alone would free next to nothing.
+bool Scheduler::preempt_beams(BeamGroup& group) {
   if (std::ranges::any_of(group.members, [](const Sequence* s) { return s->plans_in_flight > 0; })) return false;
   for (Sequence* member : group.members) {
     if (member->state == SequenceState::kRunning) preempt(*member);
@@ -177,9 +135,11 @@ bool Scheduler::preempt_last_for(const Sequence* sequence) {
 
 void Scheduler::preempt(Sequence& sequence) {
   leave_queues(sequence);
+  sequence.yields = false;
   TenantLoad& tenant = tenants_.at(sequence.charge.tenant);
+  tenant.admits_nobody = true;
   --tenant.seats;
-  tenant.blocks -= held_blocks(sequence);
+  tenant.blocks -= sequence.held_blocks();
   if (swaps(sequence) && cache_.swap_out(sequence.blocks, swap_out_)) {
     ++swaps_;
     ++num_swapped_;
@@ -231,6 +191,7 @@ void Scheduler::move_something(StepPlan& plan, size_t& count) {
       first.num_computed_tokens = 0;
       --num_swapped_;
     }
+    for (auto& [number, tenant] : tenants_) tenant.sits_out = tenant.admits_nobody = false;
     admit_waiting(plan, count);
   }
 }
@@ -265,70 +226,14 @@ int64_t Scheduler::blocks_spoken_for(const Sequence& sequence) const {
 // Rules 2 and 3.
 void Scheduler::admit_waiting(StepPlan& plan, size_t& count) {
   if (waiting_.empty()) return;
+  if (has_tenants()) return admit_by_tenant(plan, count);
   int64_t spoken_for = 0;
   for (const Sequence* sequence : running_) spoken_for += blocks_spoken_for(*sequence);
-  if (tenants_.size() > 1) return admit_by_tenant(spoken_for, plan, count);
   while (!waiting_.empty() && plan.num_tokens < config_.max_num_batched_tokens) {
-    if (!admit(**waiting_.begin(), spoken_for, plan, count)) return;
+    Sequence& first = **waiting_.begin();
+    if (admit(first, spoken_for, plan, count) != Admission::kAdmitted) return;
+    spoken_for += blocks_spoken_for(first);
   }
-}
-
-// The same in the same order, but that those of a tenant which has reached its bounds are passed over.
-void Scheduler::admit_by_tenant(int64_t& spoken_for, StepPlan& plan, size_t& count) {
-  const auto goes_behind = [](const Sequence* a, const Sequence* b) { return b->goes_before(*a); };
-  std::vector<Sequence*> firsts;  // a heap: each tenant's
-  for (const auto& [number, tenant] : tenants_) {
-    if (!tenant.waiting.empty()) firsts.push_back(*tenant.waiting.begin());
-  }
-  std::ranges::make_heap(firsts, goes_behind);
-  while (!firsts.empty() && plan.num_tokens < config_.max_num_batched_tokens) {
-    std::ranges::pop_heap(firsts, goes_behind);
-    Sequence& next = *firsts.back();
-    const std::set<Sequence*, ServedBefore>& waiting = tenants_.at(next.charge.tenant).waiting;
-    firsts.pop_back();
-    if (allowance(next) <= 0 || !may_hold_more(next) || !has_seats(next)) continue;
-    if (!admit(next, spoken_for, plan, count)) return;
-    if (waiting.empty()) continue;
-    firsts.push_back(*waiting.begin());
-    std::ranges::push_heap(firsts, goes_behind);
-  }
-}
-
-// Rule 5, of blocks. Who has nothing that runs is never stopped by it, nor who comes back: others may wait for it.
-bool Scheduler::may_hold_more(const Sequence& sequence) const {
-  if (sequence.last_step || is_of_begun_search(sequence)) return true;
-  const TenantLoad& tenant = tenants_.at(sequence.charge.tenant);
-  const int64_t eighth = config_.num_blocks / 8;
-  const int64_t more = kv::blocks_for_tokens(sequence.num_known_tokens(), config_.block_size);
-  return tenant.seats == 0 || tenant.blocks + more <= eighth || cache_.pool().num_free() - more >= eighth;
-}
-
-bool Scheduler::is_of_begun_search(const Sequence& sequence) {
-  return sequence.beams != nullptr && sequence.beams->num_running > 0;
-}
-
-// Rule 5, of seats: who has few finds some though others have taken all.
-bool Scheduler::has_seats(const Sequence& sequence) const {
-  const int64_t seats = config_.max_num_seqs;
-  const int64_t taken = static_cast<int64_t>(running_.size()) + num_unborn_beams_ + seats_of(sequence);
-  if (taken <= seats) return true;
-  if (tenants_.size() < 2) return false;
-  if (is_of_begun_search(sequence)) return taken <= kMostSeats * seats;
-  const int64_t own = tenants_.at(sequence.charge.tenant).seats;
-  if (own + seats_of(sequence) <= std::max<int64_t>(seats / 4, 1)) return taken <= kMostSeats * seats;
-  return own == 0 && taken <= (kMostSeats - 1) * seats;  // a search of many beams
-}
-
-int64_t Scheduler::seats_of(const Sequence& sequence) {
-  const BeamGroup* group = sequence.beams;
-  return group != nullptr && group->num_running == 0 ? 1 + group->num_unborn : 1;
-}
-
-// Prompts of one tenant that are computed in parts. Another's do not count: they would hold this one up.
-int32_t Scheduler::partial_prefills(int32_t tenant) const {
-  return static_cast<int32_t>(std::ranges::count_if(running_, [tenant](const Sequence* other) {
-    return other->computes_prompt() && other->charge.tenant == tenant;
-  }));
 }
 
 // A beam of which only others of its search run.
@@ -337,8 +242,9 @@ bool Scheduler::waits_for_its_beams(const Sequence& sequence) const {
   return group != nullptr && group->num_running > 0 && running_.size() == static_cast<size_t>(group->num_running);
 }
 
-bool Scheduler::admit(Sequence& sequence, int64_t& spoken_for, StepPlan& plan, size_t& count) {
-  if (count == static_cast<size_t>(config_.max_num_seqs) || !has_seats(sequence)) return false;
+Scheduler::Admission Scheduler::admit(Sequence& sequence, int64_t reserved, StepPlan& plan, size_t& count) {
+  if (count == static_cast<size_t>(config_.max_num_seqs)) return Admission::kNoRow;
+  if (!has_seats(sequence)) return Admission::kOwnBound;
   const int32_t budget = std::min(config_.max_num_batched_tokens - plan.num_tokens, allowance(sequence));
 
   const bool swapped = sequence.blocks.swapped_out();
@@ -357,14 +263,14 @@ bool Scheduler::admit(Sequence& sequence, int64_t& spoken_for, StepPlan& plan, s
   const auto watermark =
       running_.empty() ? 0 : static_cast<int64_t>(config_.watermark * static_cast<double>(config_.num_blocks));
   // A search whose beams are alone with the pool has room for all of them, whatever they are to want next.
-  const int64_t reserved = waits_for_its_beams(sequence) ? 0 : spoken_for + watermark;
-  const bool has_room = needed + reserved <= cache_.pool().num_free();
+  if (waits_for_its_beams(sequence)) reserved = -watermark;
+  const bool has_room = needed + reserved + watermark <= cache_.pool().num_free();
   const int32_t num_new_tokens = run_length(sequence, budget);
   const bool partial = num_new_tokens < sequence.num_remaining_tokens();
   if (!has_room || (partial && partial_prefills(sequence.charge.tenant) >= config_.max_num_partial_prefills)) {
     if (forked) cache_.release(sequence.blocks);
     if (!swapped) sequence.num_computed_tokens = 0;
-    return false;
+    return has_room ? Admission::kOwnBound : Admission::kNoRoom;
   }
 
   if (!swapped && !forked) cache_.adopt(std::move(match_), sequence.blocks);
@@ -379,11 +285,10 @@ bool Scheduler::admit(Sequence& sequence, int64_t& spoken_for, StepPlan& plan, s
   to_running(sequence);
   if (!sequence.known_to_runner) introduce(sequence, plan);
   write_run(sequence, num_new_tokens, plan, count);
-  spoken_for += blocks_spoken_for(sequence);
   TenantLoad& tenant = tenants_.at(sequence.charge.tenant);
   ++tenant.seats;
-  tenant.blocks += held_blocks(sequence);
-  return true;
+  tenant.blocks += sequence.held_blocks();
+  return Admission::kAdmitted;
 }
 
 // Shares the prompt of the sequence that this one is another sample of. False: it cannot now, or there is none.
@@ -417,6 +322,7 @@ void Scheduler::forget_match() {
 
 void Scheduler::to_running(Sequence& sequence) {
   sequence.state = SequenceState::kRunning;
+  sequence.yields = false;
   running_.insert(std::ranges::lower_bound(running_, &sequence, ServedBefore()), &sequence);
   BeamGroup* group = sequence.beams;
   if (group != nullptr && ++group->num_running == 1) num_unborn_beams_ += group->num_unborn;
@@ -473,10 +379,13 @@ void Scheduler::write_run(Sequence& sequence, int32_t num_new_tokens, StepPlan& 
   if (run.samples && sequence.beams == nullptr) ++sequence.num_tokens_in_flight;
   ++sequence.plans_in_flight;
   plan.num_tokens += num_new_tokens;
-  if (!shares_steps()) return;
+  if (!has_tenants()) return;
   TenantLoad& tenant = tenants_.at(sequence.charge.tenant);
-  tenant.tokens += num_new_tokens;
-  if (run.samples) tenant.host_work += sequence.host_work;
+  const double cost = num_new_tokens + (run.samples ? host_tokens(sequence) : 0.0);
+  tenant.used += cost;
+  tenant.rows += 1;
+  step_used_ += cost;
+  tenant.served += cost / tenant.weight;
 }
 
 }  // namespace quire::sched

@@ -144,7 +144,7 @@ Sequence& Scheduler::create(const SequenceRequest& request, SequenceId id, const
   sequence.charge = charge;
   sequence.host_work = request.host_work;
   TenantLoad& tenant = tenants_[charge.tenant];
-  if (++tenant.live == 1) ++num_live_tenants_;
+  ++tenant.live;
   tenant.weight = charge.weight;
   sequence.arrival = next_arrival_++;
   sequence.params = request.params;
@@ -250,7 +250,7 @@ void Scheduler::end(Sequence& sequence) {
   leave_queues(sequence);
   sequence.state = SequenceState::kEnded;
   --num_live_;
-  if (--tenants_.at(sequence.charge.tenant).live == 0) --num_live_tenants_;
+  --tenants_.at(sequence.charge.tenant).live;
   if (sequence.known_to_runner) retired_.push_back(sequence.id);
   if (sequence.beams == nullptr) {
     shares_.ended(sequence.charge, sequence.num_output_tokens());

@@ -23,18 +23,24 @@
 //     copied to the second pool (swap), and it waits with all its tokens. If it is itself the last, it sits out and
 //     keeps what it has until a sequence before it wants its blocks or frees its own. In such a step nobody is
 //     admitted.
-//  5. While several tenants have work, a step has at most tenant_step_seconds' worth of tokens of those that have been
-//     served more than another, each its share of that: how long a light tenant's token takes does not depend on how
-//     much the others want. Once there have been several, one that has an eighth of the blocks is admitted only where
-//     an eighth stays free; one that has less than a quarter of the seats finds more though others have taken all, up
-//     to three times max_num_seqs, and then not all that run have a row in each step (a search's beams, who take their
-//     seats together, may do so too). Who is stopped by a bound of its tenant's is overtaken by other tenants, by
-//     nobody else.
+//  5. Once there have been several tenants (shared_step.cpp):
+//     - a step has at most tenant_step_seconds' worth of tokens and of the host's work, so that nobody waits long for
+//       the one under way. Who has been served least (for its weight; nothing is saved up beyond a few steps) has as
+//       much of that as it wants, then the next;
+//     - one that has an eighth of the blocks is admitted and grows only where an eighth stays free. Who finds no block
+//       takes those of the last sequence of the tenant that has most, never of one that has less than its own, and
+//       from its own only of later ones; the first in the order is nobody's victim and may take from all. Only tenants
+//       that were short of blocks admit nobody in such a step;
+//     - one that has less than a quarter of the seats finds more though others have taken all, up to three times
+//       max_num_seqs, and then not all that run have a row in each step (a search's beams, who take their seats
+//       together, may do so too).
+//     Who is stopped by a bound of its tenant's is overtaken by other tenants, by nobody else; who finds no room, by
+//     those that have less than an eighth of the blocks, and in so many steps only (kMostPassedOver).
 //  6. If all that makes nothing move, the last is preempted for the first that waits.
 //
-// Why this ends: the first in the order is never preempted by rule 4 and never overtaken by rule 2; add() has refused
-// what would not fit into the whole pool; so it runs to its end, then the next is first. No two can preempt each other
-// in turn: only an earlier one ever takes from a later.
+// Why this ends: the first in the order is never preempted by rules 4 and 5 and not overtaken for ever; add() has
+// refused what would not fit into the whole pool; so it runs to its end, then the next is first. With one tenant no two
+// can preempt each other in turn: only an earlier one ever takes from a later.
 //
 // num_computed_tokens moves on when a run is scheduled, not when it is committed, so plans may follow each other before
 // their results are known (max_plans_in_flight): a token still to come is a placeholder that the runner knows; if the
@@ -45,6 +51,7 @@
 #include <deque>
 #include <memory>
 #include <set>
+#include <span>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -178,19 +185,30 @@ class Scheduler {
   struct ServedBefore {
     bool operator()(const Sequence* a, const Sequence* b) const { return a->goes_before(*b); }
   };
-  static constexpr int64_t kMostSeats = 3;  // times max_num_seqs, where several tenants have work
-  // Of a tenant that has had a request.
+  static constexpr int64_t kMostSeats = 3;           // times max_num_seqs, where several tenants have work
+  static constexpr int32_t kMostPassedOver = 4'000;  // steps
+  static constexpr double kMostCredit = 16;          // steps' tokens that a tenant may be behind another
+  // Of a tenant that has had a request. Costs are in tokens: what the host does for one is counted as so many more.
   struct TenantLoad {
     int32_t live = 0;  // sequences that have not ended
     double weight = 1.0;
-    int64_t seats = 0;   // of those that run, at the beginning of the step, and of those admitted since
-    int64_t blocks = 0;  // the same; shared ones count for each
-    int32_t tokens = 0;  // in this step so far
-    int64_t host_work = 0;
-    int32_t most_tokens = 0;  // that this step may have of it
-    int64_t most_host_work = 0;
+    double served = 0;       // tokens computed / weight, since all began; see forget_credit()
+    int64_t seats = 0;       // of those that run, at the beginning of the step, and of those admitted since
+    int64_t blocks = 0;      // the same; shared ones count for each
+    int64_t spoken_for = 0;  // blocks that those are sure to want (where somebody waits)
+    int32_t answered = 0;    // running ones that have one token to compute and have not had their turn in this step
+    double wanted = 0;       // of this step
+    double most = 0;         // that it may have
+    double used = 0;         // so far
+    double wanted_rows = 0;  // the same of sequences, where there are more than have a row in a step
+    double most_rows = 0;
+    double rows = 0;
+    bool sits_out = false;       // one of it found no block in this step: none behind that runs
+    bool admits_nobody = false;  // in this step: one of it was preempted
+    bool finds_no_room = false;  // the first that waits, when it was last asked
     std::set<Sequence*, ServedBefore> waiting;
   };
+  enum class Admission { kAdmitted, kNoRow, kNoRoom, kOwnBound };
 
   // scheduler.cpp: accept
   int64_t max_total_tokens(int64_t num_prompt_tokens, const SamplingParams& params) const;
@@ -200,28 +218,43 @@ class Scheduler {
   void end(Sequence& sequence);
   void end_beams(BeamGroup& group);
   void drop_if_idle(Sequence& sequence);
-  // schedule.cpp
-  bool shares_steps() const { return num_live_tenants_ > 1; }
+  // shared_step.cpp: rule 5
+  bool has_tenants() const { return tenants_.size() > 1; }
   void share_step();
+  void forget_credit();
+  void add_waiting(TenantLoad& tenant) const;
+  static void share_out(double rest, std::span<TenantLoad* const> tenants, double TenantLoad::*wanted,
+                        double TenantLoad::*most);
+  double host_tokens(const Sequence& sequence) const;
   int32_t allowance(const Sequence& sequence) const;
+  int64_t reserve() const { return config_.num_blocks / 8; }
+  bool may_grow(const Sequence& sequence, int32_t end) const;
+  bool is_first(const Sequence& sequence) const;
+  bool preempt_for(const Sequence& sequence);
+  bool preempt_or_mark(Sequence& victim);
+  void preempt_yielding();
+  void admit_by_tenant(StepPlan& plan, size_t& count);
+  int64_t reserved_from(const TenantLoad& tenant, int64_t more) const;
+  bool may_hold_more(const Sequence& sequence) const;
+  bool has_seats(const Sequence& sequence) const;
+  static bool is_of_begun_search(const Sequence& sequence);
+  static int64_t seats_of(const Sequence& sequence);
+  int64_t blocks_of_all(const Sequence& sequence) const;
+  int32_t partial_prefills(int32_t tenant) const;
+  // schedule.cpp
   bool schedule_running(StepPlan& plan, size_t& count);
   bool make_room(Sequence& sequence, int32_t end, StepPlan& plan);
   void move_something(StepPlan& plan, size_t& count);
   bool preempt_last_for(const Sequence* sequence);
+  bool preempt_beams(BeamGroup& group);
   void preempt(Sequence& sequence);
   bool swaps(const Sequence& sequence) const;
   bool drop_last_swapped(const Sequence& except);
   void wake_forks(Sequence& source);
   void admit_waiting(StepPlan& plan, size_t& count);
   bool waits_for_its_beams(const Sequence& sequence) const;
-  // spoken_for: blocks that the running ones are sure to want.
-  void admit_by_tenant(int64_t& spoken_for, StepPlan& plan, size_t& count);
-  bool may_hold_more(const Sequence& sequence) const;
-  bool has_seats(const Sequence& sequence) const;
-  static bool is_of_begun_search(const Sequence& sequence);
-  bool admit(Sequence& sequence, int64_t& spoken_for, StepPlan& plan, size_t& count);
-  int32_t partial_prefills(int32_t tenant) const;
-  static int64_t seats_of(const Sequence& sequence);
+  // reserved: blocks that must stay free for others.
+  Admission admit(Sequence& sequence, int64_t reserved, StepPlan& plan, size_t& count);
   void wait(Sequence& sequence);
   bool fork_blocks(Sequence& sequence);
   void look_up_prefix(Sequence& sequence);
@@ -254,7 +287,9 @@ class Scheduler {
   std::vector<Sequence*> running_;                                          // in the order of service
   std::set<Sequence*, ServedBefore> waiting_;
   std::unordered_map<int32_t, TenantLoad> tenants_;  // as many as there are keys
-  int32_t num_live_tenants_ = 0;
+  double step_most_ = 0;                             // rule 5: tokens of this step
+  double step_used_ = 0;
+  bool somebody_yields_ = false;
   std::vector<Sequence*> fork_sources_;  // with forks that wait for them
   int64_t num_live_ = 0;
   int32_t num_unborn_beams_ = 0;  // seats kept for them

@@ -68,6 +68,8 @@ struct Sequence {
   int32_t max_total_tokens = 0;       // prompt and answer end here
   // Found in the cache when it was first admitted; told with the first event.
   std::optional<int32_t> num_cached_tokens;
+  bool yields = false;          // to be preempted when no plan uses its blocks; not scheduled until then
+  int32_t passed_over = 0;      // steps in which it found no room while others may have
   int32_t plans_in_flight = 0;  // plans not yet committed that use its blocks
   kv::SequenceBlocks blocks;    // covers num_computed_tokens
 
@@ -84,6 +86,8 @@ struct Sequence {
   }
   int32_t num_known_tokens() const { return num_committed_tokens() + num_tokens_in_flight; }
   int32_t num_output_tokens() const { return num_committed_tokens() - num_prompt_tokens; }
+  // In all groups of layers; shared ones count.
+  int64_t held_blocks() const { return int64_t{blocks.num_blocks()} * blocks.num_groups(); }
   bool scores_only() const { return max_total_tokens == num_prompt_tokens; }
   // Positions whose keys and values are ever needed: the last token sampled is never computed.
   int32_t max_computed_tokens() const { return scores_only() ? num_prompt_tokens : max_total_tokens - 1; }

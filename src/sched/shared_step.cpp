@@ -1,0 +1,282 @@
+// Rule 5: what each tenant may have of a step, of the blocks and of the seats.
+#include <algorithm>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "sched/scheduler.h"
+
+namespace quire::sched {
+
+// ---- the step ----
+
+// What each tenant has, and what this step may have of it.
+void Scheduler::share_step() {
+  forget_credit();
+  for (auto& [number, tenant] : tenants_) {
+    tenant.seats = tenant.blocks = 0;
+    tenant.answered = 0;
+    tenant.wanted = tenant.used = tenant.wanted_rows = tenant.rows = 0;
+    tenant.sits_out = tenant.admits_nobody = false;
+  }
+  for (const Sequence* sequence : running_) {
+    TenantLoad& tenant = tenants_.at(sequence->charge.tenant);
+    tenant.blocks += sequence->held_blocks();
+    tenant.seats += 1;
+    const BeamGroup* group = sequence->beams;
+    if (group != nullptr && group->members.front() == sequence) tenant.seats += group->num_unborn;
+    const int32_t remaining = sequence->num_remaining_tokens();
+    if (remaining == 0) continue;
+    tenant.wanted += remaining + host_tokens(*sequence);
+    tenant.wanted_rows += 1;
+    if (remaining == 1) ++tenant.answered;
+  }
+
+  constexpr double kLeastTokens = 8;  // the weights are read however few there are
+  step_used_ = 0;
+  step_most_ = config_.max_num_batched_tokens;
+  if (config_.tenant_step_seconds > 0 && costs_.seconds_per_recomputed_token > 0) {
+    const double tokens = config_.tenant_step_seconds / costs_.seconds_per_recomputed_token;
+    step_most_ = std::clamp(tokens, std::min(kLeastTokens, step_most_), step_most_);
+  }
+  std::vector<std::pair<double, int32_t>> order;
+  for (auto& [number, tenant] : tenants_) {
+    if (tenant.live == 0) continue;
+    add_waiting(tenant);
+    order.emplace_back(tenant.served, number);
+  }
+  std::ranges::sort(order);
+  std::vector<TenantLoad*> least_served_first;
+  for (const auto& [served, number] : order) least_served_first.push_back(&tenants_.at(number));
+  share_out(step_most_, least_served_first, &TenantLoad::wanted, &TenantLoad::most);
+  const auto rows = static_cast<double>(config_.max_num_seqs);
+  share_out(rows, least_served_first, &TenantLoad::wanted_rows, &TenantLoad::most_rows);
+}
+
+// What a tenant does not want it does not save up: who had all it wanted of the last step is hardly behind those that
+// had not. So debts are paid back to whoever was kept waiting, to nobody else.
+void Scheduler::forget_credit() {
+  const auto was_kept_waiting = [](const TenantLoad& tenant) {
+    return tenant.finds_no_room || tenant.wanted > tenant.most || tenant.wanted_rows > tenant.most_rows;
+  };
+  double least_waiting = std::numeric_limits<double>::infinity();
+  double most = 0;
+  for (const auto& [number, tenant] : tenants_) {
+    if (tenant.live == 0) continue;
+    most = std::max(most, tenant.served);
+    if (was_kept_waiting(tenant)) least_waiting = std::min(least_waiting, tenant.served);
+  }
+  const double least = std::min(least_waiting, most) - kMostCredit * step_most_;
+  for (auto& [number, tenant] : tenants_) {
+    if (tenant.live > 0 && !was_kept_waiting(tenant)) tenant.served = std::max(tenant.served, least);
+  }
+}
+
+// The first has all it wants, then the next.
+void Scheduler::share_out(double rest, std::span<TenantLoad* const> tenants, double TenantLoad::*wanted,
+                          double TenantLoad::*most) {
+  for (TenantLoad* tenant : tenants) {
+    tenant->*most = std::min(tenant->*wanted, rest);
+    rest -= tenant->*most;
+  }
+}
+
+// What those want that may come in with this step; enough of them to fill it.
+void Scheduler::add_waiting(TenantLoad& tenant) const {
+  if (tenant.finds_no_room) return;
+  for (const Sequence* sequence : tenant.waiting) {
+    if (tenant.wanted >= step_most_ && tenant.wanted_rows >= config_.max_num_seqs) break;
+    tenant.wanted += sequence->num_known_tokens() + host_tokens(*sequence);
+    tenant.wanted_rows += 1;
+  }
+}
+
+// What choosing a token of it asks of the host, in tokens that the model computes in that time.
+double Scheduler::host_tokens(const Sequence& sequence) const {
+  constexpr double kHostWorkPerSecond = 5e9;  // RequestCost::step_work, about
+  if (costs_.seconds_per_recomputed_token <= 0) return 0;
+  return static_cast<double>(sequence.host_work) / (kHostWorkPerSecond * costs_.seconds_per_recomputed_token);
+}
+
+// Tokens that this step may compute of the sequence, as far as its tenant goes.
+int32_t Scheduler::allowance(const Sequence& sequence) const {
+  if (!has_tenants()) return std::numeric_limits<int32_t>::max();
+  const TenantLoad& tenant = tenants_.at(sequence.charge.tenant);
+  double left = tenant.most - tenant.used;
+  if (sequence.state == SequenceState::kRunning) {
+    if (step_used_ == 0) {  // the first in the order that has something to compute goes on in any case
+      left = std::max(left, static_cast<double>(tenant.answered + 1));
+    } else if (tenant.sits_out || tenant.rows + 1 > tenant.most_rows) {
+      return 0;
+    }
+    // A token is kept for each of the tenant's that has just one to compute.
+    if (sequence.num_remaining_tokens() > 1) left -= tenant.answered;
+  } else {
+    left = std::max(left, step_most_ - step_used_);
+  }
+  const bool any = left >= 1;
+  left -= host_tokens(sequence);
+  // However much one asks of the host, it is not shut out.
+  if (any && tenant.used == 0) left = std::max(left, 1.0);
+  if (left < 1) return 0;
+  // Where prompts are not cut, one is a step's or none's.
+  if (config_.max_num_partial_prefills == 0 && sequence.computes_prompt()) return std::numeric_limits<int32_t>::max();
+  return static_cast<int32_t>(std::min<double>(left, config_.max_num_batched_tokens));
+}
+
+// ---- blocks ----
+
+// Who has an eighth of the blocks leaves an eighth to others. Not the first in the order: it must get to its end.
+bool Scheduler::may_grow(const Sequence& sequence, int32_t end) const {
+  if (!has_tenants() || tenants_.at(sequence.charge.tenant).blocks <= reserve() || is_first(sequence)) return true;
+  const int64_t missing = cache_.blocks_missing(sequence.blocks, sequence.num_computed_tokens, end);
+  return missing == 0 || cache_.pool().num_free() - missing >= reserve();
+}
+
+// In the order of those that run, with all beams of its search.
+bool Scheduler::is_first(const Sequence& sequence) const {
+  const Sequence* first = running_.front();
+  return first == &sequence || (first->beams != nullptr && first->beams == sequence.beams);
+}
+
+// False: there is no victim, or it has a step in flight that writes to its blocks. It gets no more then, and goes when
+// it has none.
+bool Scheduler::preempt_for(const Sequence& sequence) {
+  const int64_t own_blocks = tenants_.at(sequence.charge.tenant).blocks;
+  Sequence* victim = nullptr;
+  int64_t most = -1;
+  for (auto place = running_.rbegin(); place != running_.rend(); ++place) {
+    Sequence& other = **place;
+    if (&other == &sequence || (other.beams != nullptr && other.beams == sequence.beams) || is_first(other)) continue;
+    const int64_t blocks = tenants_.at(other.charge.tenant).blocks;
+    const bool same = other.charge.tenant == sequence.charge.tenant;
+    const bool may = same ? sequence.goes_before(other) : is_first(sequence) || blocks > own_blocks;
+    if (!may || blocks <= most) continue;
+    victim = &other;
+    most = blocks;
+  }
+  return victim != nullptr && preempt_or_mark(*victim);
+}
+
+bool Scheduler::preempt_or_mark(Sequence& victim) {
+  if (victim.beams == nullptr && victim.plans_in_flight == 0) {
+    preempt(victim);
+    return true;
+  }
+  if (victim.beams != nullptr && preempt_beams(*victim.beams)) return true;
+  somebody_yields_ = true;
+  victim.yields = true;
+  if (victim.beams == nullptr) return false;
+  for (Sequence* member : victim.beams->members) member->yields = member->state == SequenceState::kRunning;
+  return false;
+}
+
+void Scheduler::preempt_yielding() {
+  somebody_yields_ = false;
+  // One that has become the first stays.
+  for (Sequence* sequence : running_) {
+    if (is_first(*sequence)) sequence->yields = false;
+  }
+  const std::vector<Sequence*> running = running_;
+  for (Sequence* sequence : running) {
+    if (sequence->yields && sequence->state == SequenceState::kRunning) preempt_or_mark(*sequence);
+  }
+}
+
+// ---- admission ----
+
+// In the same order as of one tenant, but that those of a tenant which has reached its bounds are passed over.
+void Scheduler::admit_by_tenant(StepPlan& plan, size_t& count) {
+  for (auto& [number, tenant] : tenants_) tenant.spoken_for = 0;
+  for (const Sequence* sequence : running_) {
+    tenants_.at(sequence->charge.tenant).spoken_for += blocks_spoken_for(*sequence);
+  }
+  const auto goes_behind = [](const Sequence* a, const Sequence* b) { return b->goes_before(*a); };
+  std::vector<Sequence*> firsts;  // a heap: each tenant's
+  for (const auto& [number, tenant] : tenants_) {
+    if (!tenant.waiting.empty() && !tenant.sits_out && !tenant.admits_nobody) firsts.push_back(*tenant.waiting.begin());
+  }
+  std::ranges::make_heap(firsts, goes_behind);
+  while (!firsts.empty() && plan.num_tokens < config_.max_num_batched_tokens) {
+    std::ranges::pop_heap(firsts, goes_behind);
+    Sequence& next = *firsts.back();
+    firsts.pop_back();
+    TenantLoad& tenant = tenants_.at(next.charge.tenant);
+    if (!may_hold_more(next) || !has_seats(next)) {
+      tenant.finds_no_room = true;
+      continue;
+    }
+    const int64_t more = blocks_of_all(next);
+    const int64_t reserved = reserved_from(tenant, more);
+    if (allowance(next) <= 0) {
+      tenant.finds_no_room = more + reserved > cache_.pool().num_free();
+      continue;
+    }
+    const Admission outcome = admit(next, reserved, plan, count);
+    if (outcome == Admission::kNoRow) return;
+    tenant.finds_no_room = outcome != Admission::kAdmitted;
+    if (outcome == Admission::kNoRoom) {
+      // Only those that live on what is kept for them may overtake, and not for ever.
+      if (tenant.blocks + more <= reserve() || ++next.passed_over > kMostPassedOver) return;
+    }
+    if (outcome != Admission::kAdmitted) continue;
+    tenant.spoken_for += blocks_spoken_for(next);
+    if (tenant.waiting.empty()) continue;
+    firsts.push_back(*tenant.waiting.begin());
+    std::ranges::push_heap(firsts, goes_behind);
+  }
+}
+
+// Blocks that must stay free when the tenant is given so many more: what has been promised to those that run. Who has
+// few does not wait for those that have many: these may not take the last eighth.
+int64_t Scheduler::reserved_from(const TenantLoad& tenant, int64_t more) const {
+  const bool has_few = tenant.blocks + more <= reserve();
+  int64_t sum = 0;
+  for (const auto& [number, other] : tenants_) {
+    if (!has_few || other.blocks <= reserve()) sum += other.spoken_for;
+  }
+  return sum;
+}
+
+// Who has nothing that runs is never stopped, nor who comes back: others may wait for it.
+bool Scheduler::may_hold_more(const Sequence& sequence) const {
+  if (sequence.last_step || is_of_begun_search(sequence)) return true;
+  const TenantLoad& tenant = tenants_.at(sequence.charge.tenant);
+  const int64_t more = blocks_of_all(sequence);
+  return tenant.seats == 0 || tenant.blocks + more <= reserve() || cache_.pool().num_free() - more >= reserve();
+}
+
+int64_t Scheduler::blocks_of_all(const Sequence& sequence) const {
+  return int64_t{kv::blocks_for_tokens(sequence.num_known_tokens(), config_.block_size)} *
+         static_cast<int64_t>(config_.windows.size());
+}
+
+bool Scheduler::is_of_begun_search(const Sequence& sequence) {
+  return sequence.beams != nullptr && sequence.beams->num_running > 0;
+}
+
+// Who has few seats finds some though others have taken all.
+bool Scheduler::has_seats(const Sequence& sequence) const {
+  const int64_t seats = config_.max_num_seqs;
+  const int64_t taken = static_cast<int64_t>(running_.size()) + num_unborn_beams_ + seats_of(sequence);
+  if (taken <= seats) return true;
+  if (!has_tenants()) return false;
+  if (is_of_begun_search(sequence)) return taken <= kMostSeats * seats;
+  const int64_t own = tenants_.at(sequence.charge.tenant).seats;
+  if (own + seats_of(sequence) <= std::max<int64_t>(seats / 4, 1)) return taken <= kMostSeats * seats;
+  return own == 0 && taken <= (kMostSeats - 1) * seats;  // a search of many beams
+}
+
+int64_t Scheduler::seats_of(const Sequence& sequence) {
+  const BeamGroup* group = sequence.beams;
+  return group != nullptr && group->num_running == 0 ? 1 + group->num_unborn : 1;
+}
+
+// Prompts of one tenant that are computed in parts. Another's do not count: they would hold this one up.
+int32_t Scheduler::partial_prefills(int32_t tenant) const {
+  return static_cast<int32_t>(std::ranges::count_if(running_, [tenant](const Sequence* other) {
+    return other->computes_prompt() && other->charge.tenant == tenant;
+  }));
+}
+
+}  // namespace quire::sched
