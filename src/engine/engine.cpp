@@ -60,8 +60,22 @@ Status check_scheduling(const EngineConfig& config) {
   return {};
 }
 
-sched::SchedulerConfig scheduler_config(const EngineConfig& config, const MemoryPlan& memory) {
+// Each weight of a layer is a multiply-add a token; attending to a position is two for each dimension of each head.
+// About: a layer's experts are not counted. Layers with a window attend to as many wherever they are.
+double tokens_per_position(const ModelConfig& model) {
+  const double heads = static_cast<double>(model.num_heads) * model.head_dim;
+  const double kv_heads = static_cast<double>(model.num_kv_heads) * model.head_dim;
+  const auto hidden = static_cast<double>(model.hidden_size);
+  const double weights = hidden * (2 * heads + 2 * kv_heads + 3 * static_cast<double>(model.intermediate_size));
+  const auto windowed = std::ranges::count_if(model.layer_windows, [](int32_t window) { return window > 0; });
+  const double unbounded = 1 - static_cast<double>(windowed) / std::max(model.num_layers, 1);
+  return weights > 0 ? unbounded * 2 * heads / weights : 0;
+}
+
+sched::SchedulerConfig scheduler_config(const EngineConfig& config, const MemoryPlan& memory,
+                                        const ModelConfig& model) {
   sched::SchedulerConfig out;
+  out.tokens_per_position = tokens_per_position(model);
   out.max_num_seqs = config.max_num_seqs;
   out.max_num_batched_tokens = config.max_num_batched_tokens;
   out.max_model_len = static_cast<int32_t>(memory.max_model_len);
@@ -94,7 +108,7 @@ Engine::Impl::Impl(EngineConfig engine_config, std::unique_ptr<runner::Executor>
                    Drive whose_thread)
     : config(std::move(engine_config)),
       drive(whose_thread),
-      scheduling(scheduler_config(config, the_executor->memory())),
+      scheduling(scheduler_config(config, the_executor->memory(), the_executor->model())),
       scheduler(scheduling),
       executor(config.async_scheduling && !the_executor->overlaps()
                    ? runner::make_async_executor(std::move(the_executor))
@@ -328,7 +342,7 @@ Result<std::vector<std::unique_ptr<TokenStream>>> Engine::Impl::submit(Generatio
 Result<std::unique_ptr<Engine>> Engine::create(EngineConfig config, std::unique_ptr<runner::Executor> executor,
                                                Metrics* metrics, Drive drive) {
   QUIRE_RETURN_IF_ERROR(check_scheduling(config));
-  QUIRE_RETURN_IF_ERROR(sched::validate(scheduler_config(config, executor->memory())));
+  QUIRE_RETURN_IF_ERROR(sched::validate(scheduler_config(config, executor->memory(), executor->model())));
   auto impl = std::make_unique<Impl>(std::move(config), std::move(executor), metrics, drive);
   QUIRE_RETURN_IF_ERROR(impl->load_text());
   QUIRE_RETURN_IF_ERROR(impl->open_trace());

@@ -277,7 +277,11 @@ void Engine::Impl::note_timings(const runner::StepTimings& timings, const StepPl
   const size_t swapped = plan.swap_in.size() + plan.swap_out.size();
   if (plan.num_tokens < kPrefillTokens && swapped == 0) return;
   if (plan.num_tokens >= kPrefillTokens) {
-    average(costs.seconds_per_recomputed_token, timings.computed / plan.num_tokens);
+    double tokens = 0;
+    for (const ScheduledSequence& run : plan.scheduled) {
+      tokens += sched::cost_in_tokens(scheduling.tokens_per_position, run.num_computed_tokens, run.num_new_tokens);
+    }
+    average(costs.seconds_per_recomputed_token, timings.computed / tokens);
   }
   if (timings.swap > 0) average(costs.seconds_per_swapped_block, timings.swap / static_cast<double>(swapped));
   scheduler.set_preemption_costs(costs);

@@ -32,7 +32,8 @@ json::object as_json(const sched::SchedulerConfig& c) {
           {"max_num_partial_prefills", c.max_num_partial_prefills},
           {"watermark", c.watermark},
           {"tokens_per_priority_level", c.tokens_per_priority_level},
-          {"max_plans_in_flight", c.max_plans_in_flight}};
+          {"max_plans_in_flight", c.max_plans_in_flight},
+          {"tokens_per_position", c.tokens_per_position}};
 }
 
 sched::SchedulerConfig config_from(const json::object& o) {
@@ -51,6 +52,7 @@ sched::SchedulerConfig config_from(const json::object& o) {
   c.watermark = o.at("watermark").to_number<double>();
   c.tokens_per_priority_level = o.at("tokens_per_priority_level").to_number<double>();
   c.max_plans_in_flight = o.at("max_plans_in_flight").to_number<int32_t>();
+  if (const json::value* cost = o.if_contains("tokens_per_position")) c.tokens_per_position = cost->to_number<double>();
   return c;
 }
 

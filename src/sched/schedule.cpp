@@ -157,7 +157,8 @@ void Scheduler::preempt(Sequence& sequence) {
 bool Scheduler::swaps(const Sequence& sequence) const {
   if (config_.preemption_mode == PreemptionMode::kRecompute || sequence.beams != nullptr) return false;
   if (config_.preemption_mode == PreemptionMode::kSwap) return true;
-  const double recompute = sequence.num_computed_tokens * costs_.seconds_per_recomputed_token;
+  const double recompute = cost_in_tokens(config_.tokens_per_position, 0, sequence.num_computed_tokens) *
+                           costs_.seconds_per_recomputed_token;
   const double swap =
       2.0 * sequence.blocks.num_blocks() * sequence.blocks.num_groups() * costs_.seconds_per_swapped_block;
   return swap < recompute;
@@ -367,6 +368,7 @@ void Scheduler::write_run(Sequence& sequence, int32_t num_new_tokens, StepPlan& 
       run.block_table.insert(run.block_table.end(), table.begin(), table.end());
     }
   }
+  const double cost = cost_of(sequence, num_new_tokens);
   sequence.num_computed_before = sequence.num_computed_tokens;
   sequence.num_computed_tokens += num_new_tokens;
   sequence.last_step = next_step_;
@@ -381,11 +383,11 @@ void Scheduler::write_run(Sequence& sequence, int32_t num_new_tokens, StepPlan& 
   plan.num_tokens += num_new_tokens;
   if (!has_tenants()) return;
   TenantLoad& tenant = tenants_.at(sequence.charge.tenant);
-  const double cost = num_new_tokens + (run.samples ? host_tokens(sequence) : 0.0);
-  tenant.used += cost;
+  const double with_host = cost + (run.samples ? host_tokens(sequence) : 0.0);
+  tenant.used += with_host;
   tenant.rows += 1;
-  step_used_ += cost;
-  tenant.served += cost / tenant.weight;
+  step_used_ += with_host;
+  tenant.served += with_host / tenant.weight;
 }
 
 }  // namespace quire::sched

@@ -25,7 +25,7 @@
 //     admitted.
 //  5. Once there have been several tenants (shared_step.cpp):
 //     - a step has at most tenant_step_seconds' worth of tokens and of the host's work, so that nobody waits long for
-//       the one under way. Who has been served least (for its weight; nothing is saved up beyond a few steps) has as
+//       the one under way. Who has been served least (for its weight; nothing is saved up) has as
 //       much of that as it wants, then the next;
 //     - one that has an eighth of the blocks is admitted and grows only where an eighth stays free. Who finds no block
 //       takes those of the last sequence of the tenant that has most, never of one that has less than its own, and
@@ -84,6 +84,7 @@ struct SchedulerConfig {
   double watermark = 0.01;                   // share of the pool that admission leaves free
   double tokens_per_priority_level = 0;      // policy "priority": ageing, see fair_share.h; 0: "fcfs"
   double tenant_step_seconds = 0.05;         // rule 5; 0: no bound
+  double tokens_per_position = 0;            // what it costs a token to attend to one, in tokens that attend to none
   int32_t max_plans_in_flight = 1;           // planned and not yet committed
   uint64_t hash_seed = 0;
 };
@@ -91,10 +92,15 @@ struct SchedulerConfig {
 // Errors: invalid_argument when a field is out of range.
 Status validate(const SchedulerConfig& config);
 
-// What kAuto weighs; measured by whoever runs the steps. 0: unknown.
+// What computing tokens costs, in tokens that attend to nothing.
+inline double cost_in_tokens(double tokens_per_position, int32_t num_computed, int32_t num_new) {
+  return num_new * (1 + tokens_per_position * (num_computed + 0.5 * num_new));
+}
+
+// What kAuto and rule 5 weigh; measured by whoever runs the steps. 0: unknown.
 struct PreemptionCosts {
-  double seconds_per_recomputed_token = 0;
-  double seconds_per_swapped_block = 0;  // one way
+  double seconds_per_recomputed_token = 0;  // of cost_in_tokens()
+  double seconds_per_swapped_block = 0;     // one way
 };
 
 struct SchedulerStats {
@@ -187,7 +193,7 @@ class Scheduler {
   };
   static constexpr int64_t kMostSeats = 3;           // times max_num_seqs, where several tenants have work
   static constexpr int32_t kMostPassedOver = 4'000;  // steps
-  static constexpr double kMostCredit = 16;          // steps' tokens that a tenant may be behind another
+  static constexpr double kMostCredit = 4;           // steps
   // Of a tenant that has had a request. Costs are in tokens: what the host does for one is counted as so many more.
   struct TenantLoad {
     int32_t live = 0;  // sequences that have not ended
@@ -225,8 +231,12 @@ class Scheduler {
   void add_waiting(TenantLoad& tenant) const;
   static void share_out(double rest, std::span<TenantLoad* const> tenants, double TenantLoad::*wanted,
                         double TenantLoad::*most);
+  double cost_of(const Sequence& sequence, int32_t num_tokens) const {
+    return cost_in_tokens(config_.tokens_per_position, sequence.num_computed_tokens, num_tokens);
+  }
   double host_tokens(const Sequence& sequence) const;
   int32_t allowance(const Sequence& sequence) const;
+  int32_t tokens_for(const Sequence& sequence, double cost) const;
   int64_t reserve() const { return config_.num_blocks / 8; }
   bool may_grow(const Sequence& sequence, int32_t end) const;
   bool is_first(const Sequence& sequence) const;

@@ -1,5 +1,6 @@
 // Rule 5: what each tenant may have of a step, of the blocks and of the seats.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -27,7 +28,7 @@ void Scheduler::share_step() {
     if (group != nullptr && group->members.front() == sequence) tenant.seats += group->num_unborn;
     const int32_t remaining = sequence->num_remaining_tokens();
     if (remaining == 0) continue;
-    tenant.wanted += remaining + host_tokens(*sequence);
+    tenant.wanted += cost_of(*sequence, remaining) + host_tokens(*sequence);
     tenant.wanted_rows += 1;
     if (remaining == 1) ++tenant.answered;
   }
@@ -39,22 +40,22 @@ void Scheduler::share_step() {
     const double tokens = config_.tenant_step_seconds / costs_.seconds_per_recomputed_token;
     step_most_ = std::clamp(tokens, std::min(kLeastTokens, step_most_), step_most_);
   }
-  std::vector<std::pair<double, int32_t>> order;
+  std::vector<std::pair<double, int32_t>> order;  // who would have been served least with what this step could give it
   for (auto& [number, tenant] : tenants_) {
     if (tenant.live == 0) continue;
     add_waiting(tenant);
-    order.emplace_back(tenant.served, number);
+    order.emplace_back(tenant.served + std::min(tenant.wanted, step_most_) / tenant.weight, number);
   }
   std::ranges::sort(order);
   std::vector<TenantLoad*> least_served_first;
-  for (const auto& [served, number] : order) least_served_first.push_back(&tenants_.at(number));
+  for (const auto& [after, number] : order) least_served_first.push_back(&tenants_.at(number));
   share_out(step_most_, least_served_first, &TenantLoad::wanted, &TenantLoad::most);
   const auto rows = static_cast<double>(config_.max_num_seqs);
   share_out(rows, least_served_first, &TenantLoad::wanted_rows, &TenantLoad::most_rows);
 }
 
-// What a tenant does not want it does not save up: who had all it wanted of the last step is hardly behind those that
-// had not. So debts are paid back to whoever was kept waiting, to nobody else.
+// What a tenant does not want it does not save up: who had all it wanted of the last step is a few steps' tokens behind
+// those that had not, at most. So debts are paid back to whoever was kept waiting, to nobody else.
 void Scheduler::forget_credit() {
   const auto was_kept_waiting = [](const TenantLoad& tenant) {
     return tenant.finds_no_room || tenant.wanted > tenant.most || tenant.wanted_rows > tenant.most_rows;
@@ -86,7 +87,7 @@ void Scheduler::add_waiting(TenantLoad& tenant) const {
   if (tenant.finds_no_room) return;
   for (const Sequence* sequence : tenant.waiting) {
     if (tenant.wanted >= step_most_ && tenant.wanted_rows >= config_.max_num_seqs) break;
-    tenant.wanted += sequence->num_known_tokens() + host_tokens(*sequence);
+    tenant.wanted += cost_of(*sequence, sequence->num_known_tokens()) + host_tokens(*sequence);
     tenant.wanted_rows += 1;
   }
 }
@@ -121,7 +122,15 @@ int32_t Scheduler::allowance(const Sequence& sequence) const {
   if (left < 1) return 0;
   // Where prompts are not cut, one is a step's or none's.
   if (config_.max_num_partial_prefills == 0 && sequence.computes_prompt()) return std::numeric_limits<int32_t>::max();
-  return static_cast<int32_t>(std::min<double>(left, config_.max_num_batched_tokens));
+  return std::max(1, tokens_for(sequence, left));
+}
+
+// How many tokens cost so much.
+int32_t Scheduler::tokens_for(const Sequence& sequence, double cost) const {
+  const double half = config_.tokens_per_position / 2;
+  const double linear = 1 + config_.tokens_per_position * sequence.num_computed_tokens;
+  const double tokens = half > 0 ? (std::sqrt(linear * linear + 4 * half * cost) - linear) / (2 * half) : cost;
+  return static_cast<int32_t>(std::min<double>(tokens + 1e-6, config_.max_num_batched_tokens));
 }
 
 // ---- blocks ----

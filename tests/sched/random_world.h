@@ -39,6 +39,7 @@ class World {
     config_.watermark = between(0, 1) * 0.1;
     config_.tokens_per_priority_level = between(0, 1) * 100;
     config_.max_plans_in_flight = between(1, 3);
+    config_.tokens_per_position = between(0, 2) * 0.02;
     language_.vocabulary = between(8, 60);
     num_tenants_ = between(1, 3);
     // A few texts that requests begin with.

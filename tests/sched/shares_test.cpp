@@ -154,7 +154,7 @@ TEST_F(Shares, LengthsThatChangeAllTheTimeAreSharedEvenly) {
 
 class SharedSteps : public Shares {
  protected:
-  SharedSteps() : Shares(large()) {
+  explicit SharedSteps(const SchedulerConfig& config = large()) : Shares(config) {
     driver_.scheduler.set_preemption_costs({.seconds_per_recomputed_token = 0.0025});  // 40 in 0.1 s
     add(2, 4, {.max_tokens = 1});                                                      // somebody else has been here
     while (open_[2] > 0) step();
@@ -204,6 +204,26 @@ TEST_F(SharedSteps, ALongPromptOfOneIsCutSmallWhileAnotherHasWork) {
   finish();
 }
 
+class SharedStepsOfLongContexts : public SharedSteps {
+ protected:
+  SharedStepsOfLongContexts()
+      : SharedSteps([] {
+          SchedulerConfig config = large();
+          config.tokens_per_position = 0.01;
+          return config;
+        }()) {}
+};
+
+TEST_F(SharedStepsOfLongContexts, ATokenCostsMoreTheMoreItAttendsTo) {
+  add(1, 250, {.max_tokens = 2});
+  step();
+  EXPECT_EQ(planned(1), 34) << "34 x (1 + 0.01 x 17) = 39.8 of 40";
+  while (driver_.plan.scheduled.front().num_computed_tokens < 200) step();
+  EXPECT_LE(planned(1), 13) << "each as much as three at the beginning";
+  EXPECT_GE(planned(1), 11);
+  finish();
+}
+
 TEST_F(SharedSteps, AFloodThatHasAllSeatsLetsAnotherIn) {
   for (int i = 0; i < 100; ++i) add(1, 4, {.max_tokens = 100});
   for (int i = 0; i < 30; ++i) step();
@@ -234,7 +254,7 @@ TEST_F(SharedSteps, AFloodOfLongPromptsLeavesBlocksForAnother) {
   for (int i = 0; i < 30; ++i) add(1, 200, {.max_tokens = 20});
   for (int i = 0; i < 100; ++i) step();
   const SequenceId light = add(2, 200, {.max_tokens = 4});
-  EXPECT_LE(steps_to_start(light), 5) << "of 64 tokens, some of them the other's";
+  EXPECT_LE(steps_to_start(light), 9) << "of 40 tokens, half of them the other's once it has had one step of its own";
   EXPECT_EQ(driver_.scheduler.stats().preemptions, 0u);
   finish();
 }
