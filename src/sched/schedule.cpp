@@ -70,6 +70,7 @@ bool Scheduler::schedule_running(StepPlan& plan, size_t& count) {
     if (sequence.computes_prompt() && may_read_cache(sequence)) {
       sequence.num_computed_tokens =
           cache_.extend_prefix(tokens_of(sequence), sequence.num_computed_tokens, sequence.blocks);
+      sequence.shared_step = next_step_;
     }
     const int32_t num_new_tokens = run_length(sequence, budget);
     const bool has_room = make_room(sequence, sequence.num_computed_tokens + num_new_tokens, plan);
@@ -125,12 +126,17 @@ bool Scheduler::preempt_last_for(const Sequence* sequence) {
 
 // Beams share their blocks: one alone would free next to nothing.
 bool Scheduler::preempt_beams(BeamGroup& group) {
-  if (std::ranges::any_of(group.members, [](const Sequence* s) { return s->plans_in_flight > 0; })) return false;
+  if (std::ranges::any_of(group.members, [this](const Sequence* s) { return is_in_use(*s); })) return false;
   for (Sequence* member : group.members) {
     if (member->state == SequenceState::kRunning) preempt(*member);
   }
   for (std::vector<TokenLogprob>& candidates : group.candidates) candidates.clear();
   return true;
+}
+
+// A step in flight, or the one that is being planned, writes to its blocks.
+bool Scheduler::is_in_use(const Sequence& sequence) const {
+  return sequence.plans_in_flight > 0 || sequence.shared_step == next_step_;
 }
 
 void Scheduler::preempt(Sequence& sequence) {
@@ -283,6 +289,7 @@ Scheduler::Admission Scheduler::admit(Sequence& sequence, int64_t reserved, Step
   QUIRE_CHECK(cache_.prepare(sequence.blocks, sequence.num_computed_tokens,
                              sequence.num_computed_tokens + num_new_tokens, plan.copies));
   sequence.fork_of.reset();
+  sequence.admitted_step = next_step_;
   to_running(sequence);
   if (!sequence.known_to_runner) introduce(sequence, plan);
   write_run(sequence, num_new_tokens, plan, count);
@@ -299,7 +306,8 @@ bool Scheduler::fork_blocks(Sequence& sequence) {
   const int32_t shared = sequence.num_prompt_tokens - 1;
   if (place == sequences_.end() || place->second->state != SequenceState::kRunning || shared == 0) return false;
   const Sequence& source = *place->second;
-  // Only what earlier steps compute can be copied by this one.
+  // Only what earlier steps compute can be copied by this one: not what it copies itself.
+  if (source.admitted_step == next_step_ && shared % config_.block_size != 0) return false;
   const int32_t computed = source.last_step == next_step_ ? source.num_computed_before : source.num_computed_tokens;
   if (computed < shared || !cache_.may_fork_now(source.blocks, shared)) return false;
   if (!cache_.fork(source.blocks, shared, sequence.blocks)) return false;

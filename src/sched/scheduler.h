@@ -257,6 +257,7 @@ class Scheduler {
   void move_something(StepPlan& plan, size_t& count);
   bool preempt_last_for(const Sequence* sequence);
   bool preempt_beams(BeamGroup& group);
+  bool is_in_use(const Sequence& sequence) const;
   void preempt(Sequence& sequence);
   bool swaps(const Sequence& sequence) const;
   bool drop_last_swapped(const Sequence& except);

@@ -148,7 +148,7 @@ bool Scheduler::is_first(const Sequence& sequence) const {
   return first == &sequence || (first->beams != nullptr && first->beams == sequence.beams);
 }
 
-// False: there is no victim, or it has a step in flight that writes to its blocks. It gets no more then, and goes when
+// False: there is no victim, or a step writes to its blocks. It gets no more then, and goes when
 // it has none.
 bool Scheduler::preempt_for(const Sequence& sequence) {
   const int64_t own_blocks = tenants_.at(sequence.charge.tenant).blocks;
@@ -168,7 +168,7 @@ bool Scheduler::preempt_for(const Sequence& sequence) {
 }
 
 bool Scheduler::preempt_or_mark(Sequence& victim) {
-  if (victim.beams == nullptr && victim.plans_in_flight == 0) {
+  if (victim.beams == nullptr && !is_in_use(victim)) {
     preempt(victim);
     return true;
   }
