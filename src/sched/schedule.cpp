@@ -11,6 +11,7 @@ namespace quire::sched {
 bool Scheduler::schedule(StepPlan& plan) {
   if (num_plans_in_flight_ >= static_cast<uint64_t>(config_.max_plans_in_flight)) return false;
   plan.step = next_step_;
+  ++num_calls_;
   plan.moves.clear();
   plan.retired.clear();
   plan.added.clear();
@@ -70,7 +71,7 @@ bool Scheduler::schedule_running(StepPlan& plan, size_t& count) {
     if (sequence.computes_prompt() && may_read_cache(sequence)) {
       sequence.num_computed_tokens =
           cache_.extend_prefix(tokens_of(sequence), sequence.num_computed_tokens, sequence.blocks);
-      sequence.shared_step = next_step_;
+      sequence.shared_call = num_calls_;
     }
     const int32_t num_new_tokens = run_length(sequence, budget);
     const bool has_room = make_room(sequence, sequence.num_computed_tokens + num_new_tokens, plan);
@@ -136,7 +137,7 @@ bool Scheduler::preempt_beams(BeamGroup& group) {
 
 // A step in flight, or the one that is being planned, writes to its blocks.
 bool Scheduler::is_in_use(const Sequence& sequence) const {
-  return sequence.plans_in_flight > 0 || sequence.shared_step == next_step_;
+  return sequence.plans_in_flight > 0 || sequence.shared_call == num_calls_;
 }
 
 void Scheduler::preempt(Sequence& sequence) {

@@ -301,6 +301,7 @@ class Scheduler {
   double step_most_ = 0;                             // rule 5: tokens of this step
   double step_used_ = 0;
   bool somebody_yields_ = false;
+  uint64_t num_calls_ = 0;               // of schedule()
   std::vector<Sequence*> fork_sources_;  // with forks that wait for them
   int64_t num_live_ = 0;
   int32_t num_unborn_beams_ = 0;  // seats kept for them

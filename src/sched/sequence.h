@@ -69,11 +69,11 @@ struct Sequence {
   // Found in the cache when it was first admitted; told with the first event.
   std::optional<int32_t> num_cached_tokens;
   std::optional<uint64_t> admitted_step;  // the last in which it came to run
-  std::optional<uint64_t> shared_step;    // the step whose plan had it share blocks that others compute in it
-  bool yields = false;                    // to be preempted when no plan uses its blocks; not scheduled until then
-  int32_t passed_over = 0;                // steps in which it found no room while others may have
-  int32_t plans_in_flight = 0;            // plans not yet committed that use its blocks
-  kv::SequenceBlocks blocks;              // covers num_computed_tokens
+  std::optional<uint64_t> shared_call;  // of schedule(), in which it came to share blocks that others may compute in it
+  bool yields = false;                  // to be preempted when no plan uses its blocks; not scheduled until then
+  int32_t passed_over = 0;              // steps in which it found no room while others may have
+  int32_t plans_in_flight = 0;          // plans not yet committed that use its blocks
+  kv::SequenceBlocks blocks;            // covers num_computed_tokens
 
   // Prompt logprobs of positions 1 .. num_prompt_logprobs have arrived; those not yet handed on are
   // kept.
