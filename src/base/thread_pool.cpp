@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
@@ -291,6 +292,11 @@ void ThreadPool::parallel_ranges(int64_t size, FunctionRef<void(int64_t begin, i
       begin = state.next_task.load(std::memory_order_relaxed);
     }
   });
+}
+
+void give_way_to_other_threads() {
+  constexpr int kNiceness = 5;
+  setpriority(PRIO_PROCESS, 0, kNiceness);  // 0: on Linux the calling thread alone
 }
 
 }  // namespace quire

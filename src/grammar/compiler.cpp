@@ -12,7 +12,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include <sys/resource.h>
+#include "base/thread_pool.h"
 
 namespace quire::grammar {
 namespace {
@@ -174,9 +174,8 @@ void Compiler::Impl::start_thread_locked(void (Impl::*body)()) {
 // A thread that compiles, until the compiler goes; one whose form was given up ends with it, for another has taken its
 // place.
 void Compiler::Impl::work() {
-  // The tokens of everybody else go first: of this thread alone, as Linux has it. A refusal changes nothing.
-  constexpr int kNiceness = 5;  // a quarter of a core that another wants too
-  setpriority(PRIO_PROCESS, 0, kNiceness);
+  // The tokens of everybody else go first.
+  give_way_to_other_threads();
   std::unique_lock lock(mutex);
   while (true) {
     bell.wait(lock, [this] { return stopping || num_queued > 0; });
