@@ -265,6 +265,7 @@ Result<size_t> Connection::read(char* data, size_t size) {
 }
 
 bool Connection::throw_away_rest() {
+  if (!open_) return false;  // broken: it would be waited for in vain
   if (!parser_) return true;
   char rest[4096];
   for (size_t thrown = 0; !parser_->is_done() && thrown <= kMostThrownAway;) {
