@@ -3,13 +3,17 @@
 # quire_units(out NAME units-of-a-library FROM folder SOURCES ... [BYTES n])  ->  what to compile for these sources. With
 # QUIRE_UNITY some units that include several of them each: most of a source's time goes into headers, which a unit reads
 # once. So a name in an unnamed namespace stands for one thing in a folder. Units name their sources as seen from FROM,
-# an include folder of the target, so that a compiler cache knows them again in another checkout.
+# an include folder of the target, so that a compiler cache knows them again in another checkout. They are sources of the
+# language of EXTENSION, C++'s unless it is given.
 function(quire_units out)
-  cmake_parse_arguments(ARG "" "NAME;FROM;BYTES" "SOURCES" ${ARGN})
+  cmake_parse_arguments(ARG "" "NAME;FROM;BYTES;EXTENSION" "SOURCES" ${ARGN})
   list(LENGTH ARG_SOURCES count)
   if(NOT QUIRE_UNITY OR count LESS 2)
     set(${out} ${ARG_SOURCES} PARENT_SCOPE)
     return()
+  endif()
+  if(NOT ARG_EXTENSION)
+    set(ARG_EXTENSION cpp)
   endif()
   if(NOT ARG_BYTES)
     set(ARG_BYTES 130000)  # some tens of seconds of a compiler: enough of them for every core
@@ -38,15 +42,29 @@ function(quire_units out)
   set(text_${number} "${text}")
   set(files "")
   foreach(unit ${units})
-    set(file ${CMAKE_BINARY_DIR}/units/${ARG_NAME}_${unit}.cpp)
+    set(file ${CMAKE_BINARY_DIR}/units/${ARG_NAME}_${unit}.${ARG_EXTENSION})
     file(CONFIGURE OUTPUT ${file} CONTENT "${text_${unit}}" @ONLY)  # leaves a file as it is that would not change
     list(APPEND files ${file})
   endforeach()
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND ARG_EXTENSION STREQUAL "cpp")
     # It takes the sources of a unit for headers, whose types must not have members from unnamed namespaces.
     set_source_files_properties(${files} PROPERTIES COMPILE_OPTIONS -Wno-subobject-linkage)
   endif()
   set(${out} ${files} PARENT_SCOPE)
+endfunction()
+
+# quire_kernel_units(out NAME quire_ops_cuda FOLDER folder KINDS "fa2_bf16_*" ...)  ->  as quire_units, of kernels of cards: those
+# of the folder that one of KINDS names are a unit. Their headers take nvcc several seconds.
+function(quire_kernel_units out)
+  cmake_parse_arguments(ARG "" "NAME;FOLDER" "KINDS" ${ARGN})
+  set(all "")
+  foreach(kind ${ARG_KINDS})
+    file(GLOB kernels CONFIGURE_DEPENDS ${ARG_FOLDER}/${kind}.cu)
+    string(MAKE_C_IDENTIFIER ${kind} name)
+    quire_units(units NAME ${ARG_NAME}_${name} FROM ${CMAKE_SOURCE_DIR}/src EXTENSION cu SOURCES ${kernels})
+    list(APPEND all ${units})
+  endforeach()
+  set(${out} ${all} PARENT_SCOPE)
 endfunction()
 
 # quire_library(ops/cpu DEPS quire_ops ... [EXCLUDE regex])  ->  target quire_ops_cpu

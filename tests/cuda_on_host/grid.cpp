@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <boost/context/fiber.hpp>
-#include <boost/context/protected_fixedsize_stack.hpp>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -16,16 +14,12 @@
 #include <vector>
 
 #include "device_memory.h"
+#include "fibers.h"
 #include "idle_card.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
-#include <sanitizer/common_interface_defs.h>
 #endif
-#if defined(__SANITIZE_THREAD__)
-#include <sanitizer/tsan_interface.h>
-#endif
-
 uint3 threadIdx;
 uint3 blockIdx;
 dim3 blockDim;
@@ -52,6 +46,9 @@ void initialise_smem() {}
 }  // namespace flashinfer
 
 namespace quire::cuda_on_host {
+
+unsigned running_thread = 0;
+
 namespace {
 
 using ops::cuda::quire_dynamic_shared;
@@ -59,14 +56,12 @@ using ops::cuda::quire_dynamic_shared;
 constexpr int kWarp = 32;
 constexpr int kMaxThreads = 1024;
 constexpr int kMaxWarps = kMaxThreads / kWarp;
-constexpr size_t kStackBytes = 64 << 10;
 constexpr size_t kMaxStaticShared = 48 << 10;  // without asking for more
 constexpr size_t kMaxShared = 227 << 10;
 constexpr unsigned kMaxGridYZ = 65535;
 constexpr unsigned char kGarbage = 0xff;
 constexpr size_t kRedZone = 256;  // behind the dynamic shared memory
 constexpr unsigned char kRedByte = 0xa5;
-constexpr int kHost = 0;  // the fiber of who launches
 
 struct Warp {
   unsigned alive = 0;
@@ -74,14 +69,23 @@ struct Warp {
   unsigned begun = 0;
   unsigned meeting = 0;   // wait in meet_warp()
   unsigned at_block = 0;  // wait in meet_block()
-  struct Lane {
-    WarpCall call;
-    unsigned mask;
-    int source;
-    uint64_t value;
-    uint64_t given;
-  } lanes[kWarp];
+  // Of the lanes that meet.
+  uint64_t meetings[kWarp];  // see meeting_of()
+  unsigned sources[kWarp];
+  uint64_t values[kWarp];
+  uint64_t given[kWarp];
 };
+
+// Lanes of the same mask that call the same are at the same meeting.
+constexpr uint64_t meeting_of(WarpCall call, unsigned mask) {
+  return uint64_t{mask} << 8 | static_cast<uint64_t>(call);
+}
+constexpr unsigned mask_of(uint64_t meeting) {
+  return static_cast<unsigned>(meeting >> 8);
+}
+constexpr WarpCall call_of(uint64_t meeting) {
+  return static_cast<WarpCall>(meeting & 0xff);
+}
 
 class Card {
  public:
@@ -103,23 +107,14 @@ class Card {
   // Of the running thread.
   uint64_t meet_warp(WarpCall call, unsigned mask, uint64_t value, int source);
   void meet_block();
-  void wait_for_kernels_before() { has_waited_[static_cast<size_t>(thread_)] = true; }
-  int lane() const { return thread_ % kWarp; }
+  void wait_for_kernels_before() { has_waited_[running_thread] = true; }
 
  private:
-  struct Fiber {
-    boost::context::fiber context;
-    const void* stack_bottom = nullptr;
-    size_t stack_bytes = 0;
-    void* sanitizer = nullptr;
-  };
-
   void run_block(size_t shared_bytes);
-  void work();
-  void switch_to(int fiber);
-  void arrived(int from);
-  void add_fiber();
+  [[noreturn]] void work();
+  int idle_fiber();
   int next_runnable() const;
+  int first_of_other_warps(int own_warp) const;
   int first_lane(unsigned lanes) const {
     return reverse_ ? kWarp - 1 - std::countl_zero(lanes) : std::countr_zero(lanes);
   }
@@ -147,75 +142,24 @@ class Card {
   std::array<Warp, kMaxWarps> warps_;
   int num_alive_ = 0;
   int num_at_block_ = 0;
-  int thread_ = 0;                            // that runs
   std::array<bool, kMaxThreads> has_waited_;  // for the kernels before
   std::array<int, kMaxThreads> fiber_of_;     // of threads that have begun
 
-  std::vector<std::unique_ptr<Fiber>> fibers_;
+  Fibers fibers_{[] { instance().work(); }};
   std::vector<int> idle_;
-  int fiber_ = kHost;  // that runs
-  int previous_ = kHost;
 };
 
 // --- fibers
 
-void Card::add_fiber() {
-  const int index = static_cast<int>(fibers_.size());
-  fibers_.push_back(std::make_unique<Fiber>());
-  idle_.push_back(index);
-  if (index == kHost) {
-    idle_.clear();
-    return;
-  }
-  boost::context::protected_fixedsize_stack stacks(kStackBytes);
-  const boost::context::stack_context stack = stacks.allocate();
-  Fiber& fiber = *fibers_.back();
-  fiber.stack_bytes = stack.size;
-  fiber.stack_bottom = static_cast<const char*>(stack.sp) - stack.size;
-#if defined(__SANITIZE_THREAD__)
-  fiber.sanitizer = __tsan_create_fiber(0);
-#endif
-  // Tops of stacks a whole number of pages apart would fight for the same lines of the caches.
-  const size_t shift = static_cast<size_t>(index) * 576 % 4096;
-  const boost::context::preallocated place(static_cast<char*>(stack.sp) - shift, stack.size - shift, stack);
-  fiber.context = boost::context::fiber(std::allocator_arg, place, stacks, [this](boost::context::fiber&& from) {
-    fibers_[static_cast<size_t>(previous_)]->context = std::move(from);
-    arrived(previous_);
-    work();
-    return boost::context::fiber{};
-  });
-}
-
-void Card::switch_to(int target) {
-  const int own = fiber_;
-  previous_ = own;
-  fiber_ = target;
-  Fiber& to = *fibers_[static_cast<size_t>(target)];
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(&fibers_[static_cast<size_t>(own)]->sanitizer, to.stack_bottom, to.stack_bytes);
-#elif defined(__SANITIZE_THREAD__)
-  if (own == kHost) fibers_[kHost]->sanitizer = __tsan_get_current_fiber();
-  __tsan_switch_to_fiber(to.sanitizer, 0);
-#endif
-  boost::context::fiber from = std::move(to.context).resume();
-  fibers_[static_cast<size_t>(previous_)]->context = std::move(from);
-  arrived(previous_);
-}
-
-void Card::arrived([[maybe_unused]] int from) {
-#if defined(__SANITIZE_ADDRESS__)
-  const void* bottom = nullptr;
-  size_t bytes = 0;
-  __sanitizer_finish_switch_fiber(fibers_[static_cast<size_t>(fiber_)]->sanitizer, &bottom, &bytes);
-  if (from == kHost) {
-    fibers_[kHost]->stack_bottom = bottom;
-    fibers_[kHost]->stack_bytes = bytes;
-  }
-#endif
+int Card::idle_fiber() {
+  if (idle_.empty()) return fibers_.add();
+  const int fiber = idle_.back();
+  idle_.pop_back();
+  return fiber;
 }
 
 // A fiber's whole life: threads that begin on it, one after the other.
-void Card::work() {
+[[noreturn]] void Card::work() {
   for (;;) {
     run_thread_(arguments_);
     end_thread();
@@ -225,9 +169,9 @@ void Card::work() {
       enter(next);
       continue;
     }
-    idle_.push_back(fiber_);
+    idle_.push_back(fibers_.running());
     if (next >= 0) enter(next);
-    switch_to(next >= 0 ? fiber_of_[static_cast<size_t>(next)] : kHost);
+    fibers_.switch_to(next >= 0 ? fiber_of_[static_cast<size_t>(next)] : Fibers::kHost);
   }
 }
 
@@ -235,14 +179,18 @@ void Card::work() {
 
 // The thread whose turn is after the running one's; -1: all wait or have ended. A warp runs on until it waits for
 // others: what its lanes have on their stacks stays in the processor's nearest cache.
-int Card::next_runnable() const {
-  const int own_warp = thread_ / kWarp;
-  const unsigned lane_bit = 1u << (thread_ % kWarp);
+inline int Card::next_runnable() const {
+  const int own_warp = static_cast<int>(running_thread / kWarp);
+  const unsigned lane_bit = 1u << (running_thread % kWarp);
   const unsigned own = warps_[static_cast<size_t>(own_warp)].runnable;
   if (own != 0) {
     const unsigned later = own & (reverse_ ? lane_bit - 1 : ~(lane_bit | (lane_bit - 1)));
     return own_warp * kWarp + first_lane(later != 0 ? later : own);
   }
+  return first_of_other_warps(own_warp);
+}
+
+int Card::first_of_other_warps(int own_warp) const {
   for (int i = 1, index = own_warp; i < num_warps_; ++i) {
     index += reverse_ ? -1 : 1;
     if (index < 0) index = num_warps_ - 1;
@@ -254,47 +202,45 @@ int Card::next_runnable() const {
 }
 
 // Makes `thread` the running one, on the fiber that it has or else on the one that runs.
-void Card::enter(int thread) {
+inline void Card::enter(int thread) {
   Warp& warp = warps_[static_cast<size_t>(thread / kWarp)];
   const unsigned bit = 1u << (thread % kWarp);
   if ((warp.begun & bit) == 0) {
     warp.begun |= bit;
-    fiber_of_[static_cast<size_t>(thread)] = fiber_;
+    fiber_of_[static_cast<size_t>(thread)] = fibers_.running();
   }
-  thread_ = thread;
+  running_thread = static_cast<unsigned>(thread);
   threadIdx = indices_[static_cast<size_t>(thread)];
 }
 
-// The running thread has said what it waits for.
-void Card::wait() {
-  const int own = thread_;
+// The running thread has said what it waits for. Part of who calls it, as switch_to() wants.
+[[gnu::always_inline]] inline void Card::wait() {
+  const unsigned own = running_thread;
   const int next = next_runnable();
   if (next < 0) give_up("deadlock: every thread waits for another");
   if ((warps_[static_cast<size_t>(next / kWarp)].begun >> (next % kWarp) & 1u) != 0) {
     enter(next);
-    switch_to(fiber_of_[static_cast<size_t>(next)]);
+    fibers_.switch_to(fiber_of_[static_cast<size_t>(next)]);
   } else {
-    if (idle_.empty()) add_fiber();
-    const int fiber = idle_.back();
-    idle_.pop_back();
+    const int fiber = idle_fiber();
     enter(next);
     fiber_of_[static_cast<size_t>(next)] = fiber;
-    switch_to(fiber);
+    fibers_.switch_to(fiber);
   }
-  if (thread_ != own) give_up("threads were mixed up: a bug of grid.cpp");
+  if (running_thread != own) give_up("threads were mixed up: a bug of grid.cpp");
 }
 
 void Card::end_thread() {
-  if (overlaps_ && !has_waited_[static_cast<size_t>(thread_)])
+  if (overlaps_ && !has_waited_[running_thread])
     give_up("a kernel that begins before those before it have ended did not wait for them");
-  Warp& warp = warps_[static_cast<size_t>(thread_ / kWarp)];
-  const unsigned bit = 1u << (thread_ % kWarp);
+  Warp& warp = warps_[running_thread / kWarp];
+  const unsigned bit = 1u << (running_thread % kWarp);
   warp.alive &= ~bit;
   warp.runnable &= ~bit;
   --num_alive_;
   if (num_at_block_ > 0 && num_at_block_ == num_alive_) let_block_go();
   for (unsigned waiting = warp.meeting; waiting != 0; waiting &= waiting - 1) {
-    const unsigned mask = warp.lanes[std::countr_zero(waiting)].mask;
+    const unsigned mask = mask_of(warp.meetings[std::countr_zero(waiting)]);
     if ((warp.meeting & waiting & -waiting) != 0 && complete(warp, mask)) let_go(warp, mask);
   }
 }
@@ -321,9 +267,9 @@ void Card::let_block_go() {
   }
 }
 
-void Card::meet_block() {
-  Warp& warp = warps_[static_cast<size_t>(thread_ / kWarp)];
-  const unsigned bit = 1u << (thread_ % kWarp);
+[[gnu::always_inline]] inline void Card::meet_block() {
+  Warp& warp = warps_[running_thread / kWarp];
+  const unsigned bit = 1u << (running_thread % kWarp);
   warp.at_block |= bit;
   warp.runnable &= ~bit;
   if (++num_at_block_ == num_alive_) {
@@ -335,32 +281,46 @@ void Card::meet_block() {
 
 void Card::let_go(Warp& warp, unsigned mask) {
   const unsigned group = mask & warp.alive;
-  const WarpCall call = warp.lanes[std::countr_zero(group)].call;
-  uint64_t ballot = 0;
-  for (unsigned left = group; left != 0; left &= left - 1) {
-    const int lane = std::countr_zero(left);
-    const Warp::Lane& one = warp.lanes[lane];
-    if (one.mask != mask || one.call != call)
-      give_up("lanes of a warp meet in different calls or with different masks");
-    ballot |= one.value << lane;
-  }
-  for (unsigned left = group; left != 0; left &= left - 1) {
-    Warp::Lane& one = warp.lanes[std::countr_zero(left)];
-    one.given = ballot;
-    // A lane that has no value to give gives garbage.
-    if (call == WarpCall::kShuffle)
-      one.given = (group >> one.source & 1u) != 0 ? warp.lanes[one.source].value : ~uint64_t{0};
+  const uint64_t meeting = warp.meetings[std::countr_zero(group)];
+  bool differ = mask_of(meeting) != mask;
+  for (unsigned lane = 0; lane < kWarp; ++lane) differ |= (group >> lane & 1u) != 0 && warp.meetings[lane] != meeting;
+  if (differ) give_up("lanes of a warp meet in different calls or with different masks");
+  switch (call_of(meeting)) {
+    case WarpCall::kSync:
+      break;
+    case WarpCall::kBallot: {
+      uint64_t ballot = 0;
+      for (unsigned left = group; left != 0; left &= left - 1) {
+        const int lane = std::countr_zero(left);
+        ballot |= warp.values[lane] << lane;
+      }
+      for (unsigned left = group; left != 0; left &= left - 1) warp.given[std::countr_zero(left)] = ballot;
+      break;
+    }
+    case WarpCall::kShuffle:
+      // A lane that has no value to give gives garbage.
+      if (group == ~0u) {
+        for (unsigned lane = 0; lane < kWarp; ++lane) warp.given[lane] = warp.values[warp.sources[lane]];
+        break;
+      }
+      for (unsigned left = group; left != 0; left &= left - 1) {
+        const int lane = std::countr_zero(left);
+        const unsigned source = warp.sources[lane];
+        warp.given[lane] = (group >> source & 1u) != 0 ? warp.values[source] : ~uint64_t{0};
+      }
   }
   warp.meeting &= ~group;
   warp.runnable |= group;
 }
 
-uint64_t Card::meet_warp(WarpCall call, unsigned mask, uint64_t value, int source) {
-  Warp& warp = warps_[static_cast<size_t>(thread_ / kWarp)];
-  const int lane = thread_ % kWarp;
+[[gnu::always_inline]] inline uint64_t Card::meet_warp(WarpCall call, unsigned mask, uint64_t value, int source) {
+  Warp& warp = warps_[running_thread / kWarp];
+  const unsigned lane = running_thread % kWarp;
   const unsigned bit = 1u << lane;
   if ((mask & bit) == 0) give_up("a lane meets others with a mask that lacks it");
-  warp.lanes[lane] = {call, mask, source & (kWarp - 1), value, 0};
+  warp.meetings[lane] = meeting_of(call, mask);
+  warp.sources[lane] = static_cast<unsigned>(source) % kWarp;
+  warp.values[lane] = value;
   warp.meeting |= bit;
   warp.runnable &= ~bit;
   if (complete(warp, mask)) {
@@ -368,7 +328,7 @@ uint64_t Card::meet_warp(WarpCall call, unsigned mask, uint64_t value, int sourc
   } else {
     wait();
   }
-  return warp.lanes[lane].given;
+  return warp.given[lane];
 }
 
 // --- grids
@@ -393,12 +353,10 @@ void Card::run_block(size_t shared_bytes) {
   num_at_block_ = 0;
   has_waited_.fill(false);
   const int first = reverse_ ? num_threads_ - 1 : 0;
-  if (idle_.empty()) add_fiber();
-  const int fiber = idle_.back();
-  idle_.pop_back();
+  const int fiber = idle_fiber();
   enter(first);
   fiber_of_[static_cast<size_t>(first)] = fiber;
-  switch_to(fiber);
+  fibers_.switch_to(fiber);
 #if defined(__SANITIZE_ADDRESS__)
   ASAN_UNPOISON_MEMORY_REGION(quire_dynamic_shared, sizeof(quire_dynamic_shared));
 #endif
@@ -421,7 +379,6 @@ cudaError_t Card::run(const cudaLaunchConfig_t& config, bool overlaps, const voi
   if (config.dynamicSmemBytes > (limit == shared_limits_.end() ? kMaxStaticShared : limit->second))
     return cudaErrorInvalidValue;
   const DeviceMemory::Open open;
-  if (fibers_.empty()) add_fiber();
   overlaps_ = overlaps;
   run_thread_ = run_thread;
   arguments_ = arguments;
@@ -478,9 +435,6 @@ void meet_block() {
 }
 void wait_for_kernels_before() {
   Card::instance().wait_for_kernels_before();
-}
-int lane() {
-  return Card::instance().lane();
 }
 
 }  // namespace quire::cuda_on_host

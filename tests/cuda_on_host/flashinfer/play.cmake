@@ -12,7 +12,8 @@ foreach(header attention/prefill attention/mla vec_dtypes)
   file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/flashinfer/flashinfer/${header}.cuh CONTENT "${text}" @ONLY)
 endforeach()
 
-file(GLOB flashinfer_kernels CONFIGURE_DEPENDS ${flashinfer_sources}/fa2_*.cu ${flashinfer_sources}/latent_*16.cu)
+quire_kernel_units(flashinfer_kernels NAME quire_flashinfer_on_host FOLDER ${flashinfer_sources}
+                   KINDS fa2_bf16_* fa2_f16_* fa2_f8_* latent_*16)
 list(APPEND flashinfer_kernels ${flashinfer_sources}/plan.cu)
 set(own_kernels ${flashinfer_sources}/rows.cu ${flashinfer_sources}/short_runs.cu ${flashinfer_sources}/latent_plan.cu)
 set_source_files_properties(${flashinfer_kernels} ${own_kernels} PROPERTIES

@@ -108,7 +108,10 @@ enum class WarpCall { kSync, kBallot, kShuffle };
 uint64_t meet_warp(WarpCall call, unsigned mask, uint64_t value, int source_lane);
 void meet_block();
 void wait_for_kernels_before();
-int lane();
+extern unsigned running_thread;  // of its block
+inline int lane() {
+  return static_cast<int>(running_thread % 32);
+}
 
 template <typename T>
 T shuffle(unsigned mask, T value, int source_lane) {
