@@ -1,5 +1,6 @@
 #include "tests/ops/ops_test_support.h"
 
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -15,6 +16,38 @@ std::unique_ptr<Backend> make_backend(const std::string& isa, int threads, Activ
   if (backend.ok()) return std::move(backend).value();
   QUIRE_CHECK_MSG(backend.status().code() == StatusCode::kUnavailable, backend.status().message());
   return nullptr;
+}
+
+namespace {
+
+constexpr int kQuantileBits = 12;
+constexpr float kLargestNormal = 4.5f;  // what is beyond, one in 150,000, lies before it
+
+// Below number i lie i of 2^kQuantileBits parts of a normal distribution.
+std::array<float, (1 << kQuantileBits) + 1> make_quantiles() {
+  constexpr int kParts = 1 << kQuantileBits;
+  std::array<float, kParts + 1> quantiles;
+  for (int i = 1; i < kParts; ++i) {
+    double low = -kLargestNormal;
+    double high = kLargestNormal;
+    for (int halving = 0; halving < 32; ++halving) {
+      const double middle = (low + high) / 2;
+      (std::erfc(-middle / std::sqrt(2.0)) / 2 * kParts < i ? low : high) = middle;
+    }
+    quantiles[static_cast<size_t>(i)] = static_cast<float>(low);
+  }
+  quantiles.front() = -kLargestNormal;
+  quantiles.back() = kLargestNormal;
+  return quantiles;
+}
+
+}  // namespace
+
+float normal_of(uint64_t bits) {
+  static const auto kQuantiles = make_quantiles();
+  const float* low = &kQuantiles[bits >> (64 - kQuantileBits)];
+  const auto between = static_cast<float>(bits & 0xffffff) * 0x1p-24f;
+  return low[0] + between * (low[1] - low[0]);
 }
 
 uint16_t half_bits(float value) {

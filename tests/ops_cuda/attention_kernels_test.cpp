@@ -19,6 +19,7 @@
 #include "ops/cuda/launch.h"
 #include "ops/reference/kv_values.h"
 #include "ops/reference/reference_backend.h"
+#include "tests/ops/ops_test_support.h"
 
 namespace quire::ops::cuda {
 
@@ -37,9 +38,8 @@ class Random {
     return choices[static_cast<size_t>(between(0, kSize - 1))];
   }
   std::vector<float> normals(int64_t count, float deviation) {
-    std::normal_distribution<float> normal(0.0f, deviation);
     std::vector<float> values(static_cast<size_t>(count));
-    for (float& value : values) value = normal(engine_);
+    for (float& value : values) value = deviation * ops::testing::normal_of(engine_());
     return values;
   }
 

@@ -118,25 +118,10 @@ inline half2 shfl_xor_sync(half2 x, int mask) {
 
 namespace quire::cuda_on_host {
 
-// What a lane of each warp shows the others while they meet.
-struct Shown {
-  const void* a = nullptr;
-  const void* b = nullptr;
-};
-inline Shown* shown_by_warp() {
-  static thread_local Shown all[32][32];
-  const unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
-  return all[thread / 32];
-}
-
-// Calls work(what the lanes show) once all of them have come; their memory stays as it is until all are done.
-template <typename Work>
-void meet(const void* a, const void* b, const Work& work) {
-  Shown* shown = shown_by_warp();
-  shown[lane()] = {a, b};
-  __syncwarp();
-  work(shown);
-  __syncwarp();
+// What the lanes of each warp show the others while they meet.
+inline const void** shown_by_warp() {
+  static thread_local const void* all[32][32];
+  return all[running_thread / 32];
 }
 
 template <typename T>
@@ -146,18 +131,30 @@ float number_of(uint32_t pair, int which) {
   return __bfloat162float(__ushort_as_bfloat16(bits));
 }
 
-// Number (row, column) of a matrix of 16 x 16 of which each lane has four registers of two numbers: quarters of 8 x 8,
-// first the upper left one, then the lower left, the upper right and the lower right.
+// Two matrices that the lanes of a warp put together while they meet.
+struct Matrices {
+  float left[16][16];   // by rows
+  float right[16][16];  // by columns
+};
+inline Matrices& matrices_of_warp() {
+  static thread_local Matrices all[32];
+  return all[running_thread / 32];
+}
+
+// Of a matrix of 16 x 16 each lane has four registers of two numbers: quarters of 8 x 8, first the upper left one, then
+// the lower left, the upper right and the lower right.
 template <typename T>
-float left_number(const Shown* shown, int row, int column) {
-  const int source = row % 8 * 4 + column % 8 / 2;
-  return number_of<T>(static_cast<const uint32_t*>(shown[source].a)[row / 8 + column / 8 * 2], column % 2);
+void put_left(Matrices& matrices, const uint32_t* registers) {
+  for (int i = 0; i < 8; ++i)
+    matrices.left[lane() / 4 + i / 2 % 2 * 8][lane() % 4 * 2 + i % 2 + i / 4 * 8] =
+        number_of<T>(registers[i / 2], i % 2);
 }
 // The same of one that is stored by columns, first its columns 0 to 7: rows 0 to 7, then 8 to 15.
 template <typename T>
-float right_number(const Shown* shown, int row, int column) {
-  const int source = column % 8 * 4 + row % 8 / 2;
-  return number_of<T>(static_cast<const uint32_t*>(shown[source].b)[row / 8 + column / 8 * 2], row % 2);
+void put_right(Matrices& matrices, const uint32_t* registers) {
+  for (int i = 0; i < 8; ++i)
+    matrices.right[lane() / 4 + i / 4 * 8][lane() % 4 * 2 + i % 2 + i / 2 % 2 * 8] =
+        number_of<T>(registers[i / 2], i % 2);
 }
 
 }  // namespace quire::cuda_on_host
@@ -171,18 +168,20 @@ enum class MMAMode { kInit, kInplaceUpdate };
 template <bool kTransposed, typename T>
 void load_matrices(uint32_t* registers, const T* row) {
   if (reinterpret_cast<uintptr_t>(row) % 16 != 0) std::abort();
-  quire::cuda_on_host::meet(row, nullptr, [&](const quire::cuda_on_host::Shown* shown) {
-    const int lane = quire::cuda_on_host::lane();
-    for (int m = 0; m < 4; ++m) {
-      uint16_t pair[2];
-      for (int i = 0; i < 2; ++i) {
-        const int from = kTransposed ? lane % 4 * 2 + i : lane / 4;
-        const int column = kTransposed ? lane / 4 : lane % 4 * 2 + i;
-        std::memcpy(&pair[i], static_cast<const uint16_t*>(shown[m * 8 + from].a) + column, sizeof(uint16_t));
-      }
-      registers[m] = pair[0] | static_cast<uint32_t>(pair[1]) << 16;
+  const void** shown = quire::cuda_on_host::shown_by_warp();
+  const int lane = quire::cuda_on_host::lane();
+  shown[lane] = row;
+  __syncwarp();
+  for (int m = 0; m < 4; ++m) {
+    uint16_t pair[2];
+    for (int i = 0; i < 2; ++i) {
+      const int from = kTransposed ? lane % 4 * 2 + i : lane / 4;
+      const int column = kTransposed ? lane / 4 : lane % 4 * 2 + i;
+      std::memcpy(&pair[i], static_cast<const uint16_t*>(shown[m * 8 + from]) + column, sizeof(uint16_t));
     }
-  });
+    registers[m] = pair[0] | static_cast<uint32_t>(pair[1]) << 16;
+  }
+  __syncwarp();
 }
 template <typename T>
 void ldmatrix_m8n8x4(uint32_t* registers, T* row) {
@@ -225,26 +224,31 @@ void stmatrix_m8n8x4(uint32_t*, T*) {
 // numbers from column lane % 4 * 2 on.
 template <typename T, MMAMode kMode = MMAMode::kInplaceUpdate>
 void mma_sync_m16n16k16_row_col_f16f16f32(float* sums, uint32_t* a, uint32_t* b) {
-  quire::cuda_on_host::meet(a, b, [&](const quire::cuda_on_host::Shown* shown) {
-    using namespace quire::cuda_on_host;
-    for (int i = 0; i < 8; ++i) {
-      const int row = lane() / 4 + i / 2 % 2 * 8;
-      const int column = i / 4 * 8 + lane() % 4 * 2 + i % 2;
-      float sum = kMode == MMAMode::kInit ? 0.0f : sums[i];
-      for (int k = 0; k < 16; ++k) sum += left_number<T>(shown, row, k) * right_number<T>(shown, k, column);
-      sums[i] = sum;
-    }
-  });
+  using namespace quire::cuda_on_host;
+  Matrices& matrices = matrices_of_warp();
+  put_left<T>(matrices, a);
+  put_right<T>(matrices, b);
+  __syncwarp();
+  for (int i = 0; i < 8; ++i) {
+    const float* row = matrices.left[lane() / 4 + i / 2 % 2 * 8];
+    const float* column = matrices.right[i / 4 * 8 + lane() % 4 * 2 + i % 2];
+    float sum = kMode == MMAMode::kInit ? 0.0f : sums[i];
+    for (int k = 0; k < 16; ++k) sum += row[k] * column[k];
+    sums[i] = sum;
+  }
+  __syncwarp();
 }
 // Sums of the rows of [16, 16]: every four lanes of a row have them.
 template <typename T>
 void m16k16_rowsum_f16f16f32(float* sums, T* a) {
-  quire::cuda_on_host::meet(a, nullptr, [&](const quire::cuda_on_host::Shown* shown) {
-    using namespace quire::cuda_on_host;
-    for (int half_of_rows = 0; half_of_rows < 2; ++half_of_rows) {
-      for (int k = 0; k < 16; ++k) sums[half_of_rows] += left_number<T>(shown, lane() / 4 + half_of_rows * 8, k);
-    }
-  });
+  using namespace quire::cuda_on_host;
+  Matrices& matrices = matrices_of_warp();
+  put_left<T>(matrices, reinterpret_cast<const uint32_t*>(a));
+  __syncwarp();
+  for (int half_of_rows = 0; half_of_rows < 2; ++half_of_rows) {
+    for (int k = 0; k < 16; ++k) sums[half_of_rows] += matrices.left[lane() / 4 + half_of_rows * 8][k];
+  }
+  __syncwarp();
 }
 template <typename T, MMAMode kMode = MMAMode::kInplaceUpdate>
 void mma_sync_m16n16k32_row_col_f8f8f32(float*, uint32_t*, uint32_t*) {
