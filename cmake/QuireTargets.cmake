@@ -67,6 +67,22 @@ function(quire_kernel_units out)
   set(${out} ${all} PARENT_SCOPE)
 endfunction()
 
+# quire_card_kernels(out NAME quire_ops_cuda)  ->  the kernels of src/ops/cuda. In units those that are compiled soon.
+function(quire_card_kernels out)
+  cmake_parse_arguments(ARG "" "NAME" "" ${ARGN})
+  set(folder ${CMAKE_SOURCE_DIR}/src/ops/cuda)
+  file(GLOB kernels CONFIGURE_DEPENDS ${folder}/*.cu)
+  file(GLOB tiles CONFIGURE_DEPENDS ${folder}/grouped_tiles*.cu)
+  set(small elementwise few_rows kv_cache launch moe)
+  list(TRANSFORM small REPLACE "(.+)" "${folder}/\\1.cu")
+  list(REMOVE_ITEM kernels ${tiles} ${small})
+  foreach(together tiles small)
+    quire_units(units NAME ${ARG_NAME}_${together} FROM ${CMAKE_SOURCE_DIR}/src EXTENSION cu SOURCES ${${together}})
+    list(APPEND kernels ${units})
+  endforeach()
+  set(${out} ${kernels} PARENT_SCOPE)
+endfunction()
+
 # quire_library(ops/cpu DEPS quire_ops ... [EXCLUDE regex])  ->  target quire_ops_cpu
 function(quire_library folder)
   cmake_parse_arguments(ARG "" "EXCLUDE" "DEPS" ${ARGN})
@@ -89,9 +105,13 @@ function(quire_library folder)
 endfunction()
 
 # What a compiler may spend on code that is run once, as that of tests and of command lines: at -O3 it would take a third
-# longer, and what it calls is in the libraries.
+# longer, and what it calls is in the libraries. LEVEL: -O1 unless it is given; -O0 takes a third less than that.
 function(quire_compile_quickly target)
-  target_compile_options(${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
+  cmake_parse_arguments(ARG "" "LEVEL" "" ${ARGN})
+  if(NOT ARG_LEVEL)
+    set(ARG_LEVEL -O1)
+  endif()
+  target_compile_options(${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:${ARG_LEVEL}>)
 endfunction()
 
 # quire_test_suites(test_kv PREFIX kv. [CONTAINS cuda] [CASES 100] [TIMEOUT 600] [COST 1])  ->  a test of ctest for each suite of
@@ -123,9 +143,10 @@ endfunction()
 
 # quire_test(kv DEPS quire_kv [COST 1])  ->  program test_kv from tests/kv/*_test.cpp (and helpers *.cpp beside them)
 # With CARDS the sources are objects by themselves, test_kv_objects: another program links them with another card.
-# APART: sources that are compiled by themselves, for names that others of the folder have too.
+# APART: sources that are compiled by themselves, for names that others of the folder have too. COMPUTES: its own code runs for
+# long, and is to be optimised.
 function(quire_test folder)
-  cmake_parse_arguments(ARG "CARDS" "COST" "DEPS;APART" ${ARGN})
+  cmake_parse_arguments(ARG "CARDS;COMPUTES" "COST" "DEPS;APART" ${ARGN})
   string(REPLACE "/" "_" name ${folder})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${folder}/*.cpp)
   if(NOT sources)
@@ -148,6 +169,6 @@ function(quire_test folder)
   target_include_directories(${compiled} PUBLIC ${CMAKE_SOURCE_DIR})
   target_compile_definitions(${compiled} PRIVATE QUIRE_TEST_DATA="${QUIRE_TEST_DATA}")
   target_link_libraries(${compiled} PUBLIC ${ARG_DEPS} quire_test_main)
-  quire_compile_quickly(${compiled})
+  quire_compile_quickly(${compiled} LEVEL $<IF:$<BOOL:${ARG_COMPUTES}>,-O1,-O0>)
   quire_test_suites(test_${name} PREFIX ${name}. COST ${ARG_COST})
 endfunction()

@@ -2,7 +2,7 @@
 #uses one, so that it starts where there is neither.
 if (QUIRE_CUDA)
   quire_library(ops/cuda DEPS quire_ops CUDA::cudart_static)
-  file(GLOB kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/ops/cuda/*.cu)
+  quire_card_kernels(kernels NAME quire_ops_cuda)
   target_sources(quire_ops_cuda PRIVATE ${kernels})
   # Headers of C++ that kernels share call constexpr functions; those are fine on a card.
   target_compile_options(quire_ops_cuda PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-Xfatbin=-compress-all>")
