@@ -2,9 +2,10 @@
 // as they are, on a card that does nothing (tests/cuda_on_host), so that nothing else takes time.
 //
 //     bench_host_step [MODEL, a folder with a config.json; bench/shapes/qwen3-0.6b] [SEQUENCES, 256] [OUTPUT.json]
+//                     [REPETITION_PENALTY, 1] [INPUT, 256]
 //
-// Prompts of 256 tokens, answers of 768 more. What NVIDIA's own runtime and driver take is not in it; the table says
-// how often a step calls them.
+// Prompts of INPUT random tokens, answers of 768 more. What NVIDIA's own runtime and driver take is not in it; the
+// table says how often a step calls them.
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -65,15 +66,20 @@ Asked asked(const std::vector<Call>& calls) {
   return all;
 }
 
-Result<boost::json::object> measure(const Variant& variant, const std::string& model, int32_t sequences) {
-  constexpr int64_t kInput = 256;
+struct Load {
+  int32_t sequences = 256;
+  float repetition_penalty = 1;
+  int64_t input = 256;
+};
+
+Result<boost::json::object> measure(const Variant& variant, const std::string& model, const Load& load) {
   constexpr int64_t kOutput = 768;
   constexpr int64_t kBatches = 4;
   EngineConfig config{.model = model, .skip_tokenizer_init = true};
   config.load_format = "dummy";
   config.device = "cuda";
-  config.max_model_len = kInput + kOutput;
-  config.max_num_seqs = sequences;
+  config.max_model_len = load.input + kOutput;
+  config.max_num_seqs = load.sequences;
   config.enable_prefix_caching = false;
   config.max_num_batched_tokens = 8192;
   config.async_scheduling = variant.async_scheduling;
@@ -81,11 +87,12 @@ Result<boost::json::object> measure(const Variant& variant, const std::string& m
   config.flight_recorder_steps = static_cast<int32_t>(kBatches * kOutput);
   QUIRE_ASSIGN_OR_RETURN(auto executor, cli::make_executor(config));
   QUIRE_ASSIGN_OR_RETURN(auto engine, engine::Engine::create(config, std::move(executor)));
-  const bench::LatencyOptions options{.input_len = kInput,
+  const bench::LatencyOptions options{.input_len = load.input,
                                       .output_len = kOutput,
-                                      .batch_size = sequences,
+                                      .batch_size = load.sequences,
                                       .num_iters_warmup = 0,
                                       .num_iters = kBatches,
+                                      .repetition_penalty = load.repetition_penalty,
                                       .disable_detokenize = true};
   QUIRE_ASSIGN_OR_RETURN(const bench::LatencyResult result,
                          bench::run_latency(*engine, options, [](const std::string&) {}));
@@ -95,6 +102,8 @@ Result<boost::json::object> measure(const Variant& variant, const std::string& m
   const Asked all = asked(cuda_on_host::calls());
   cuda_on_host::calls().clear();
   std::printf("%-22s %s", variant.name, bench::decode_steps_line(steps).c_str());
+  std::printf("%-22s   to choose the tokens: %.0f bytes a step, collected in %.1f us\n", "", steps.draw_bytes,
+              steps.collect * 1e6);
   std::printf("%-22s   a step's tokens to the call that begins the next: %.1f us; calls a step:", "", all.gap * 1e6);
   constexpr const char* kNames[] = {"launches", "replays", "copies up",       "copies down",
                                     "events",   "waits",   "waits for tokens"};
@@ -110,15 +119,19 @@ Result<boost::json::object> measure(const Variant& variant, const std::string& m
   return told;
 }
 
-Status run(const std::string& model, int32_t sequences, const std::string& output) {
+Status run(const std::string& model, const Load& load, const std::string& output) {
   cuda_on_host::make_card_idle(size_t{64} << 30);
   boost::json::array variants;
   for (const Variant& variant : kVariants) {
-    QUIRE_ASSIGN_OR_RETURN(boost::json::object told, measure(variant, model, sequences));
+    QUIRE_ASSIGN_OR_RETURN(boost::json::object told, measure(variant, model, load));
     variants.push_back(std::move(told));
   }
   if (output.empty()) return {};
-  return bench::write_json(output, {{"model", model}, {"sequences", sequences}, {"variants", std::move(variants)}});
+  return bench::write_json(output, {{"model", model},
+                                    {"sequences", load.sequences},
+                                    {"repetition_penalty", load.repetition_penalty},
+                                    {"input", load.input},
+                                    {"variants", std::move(variants)}});
 }
 
 }  // namespace
@@ -126,8 +139,11 @@ Status run(const std::string& model, int32_t sequences, const std::string& outpu
 
 int main(int count, char** arguments) {
   const std::string model = count > 1 ? arguments[1] : "bench/shapes/qwen3-0.6b";
-  const int sequences = count > 2 ? std::atoi(arguments[2]) : 256;
-  const quire::Status status = quire::run(model, sequences, count > 3 ? arguments[3] : "");
+  quire::Load load;
+  if (count > 2) load.sequences = std::atoi(arguments[2]);
+  if (count > 4) load.repetition_penalty = static_cast<float>(std::atof(arguments[4]));
+  if (count > 5) load.input = std::atoll(arguments[5]);
+  const quire::Status status = quire::run(model, load, count > 3 ? arguments[3] : "");
   if (status.ok()) return 0;
   std::fprintf(stderr, "bench_host_step: %s\n", status.message().c_str());
   return 1;

@@ -24,6 +24,8 @@ DecodeSteps decode_steps(const engine::FlightRecorder& recorder, int64_t num_seq
   const json::array& all = recorded.at("steps").as_array();
   std::vector<double> periods;
   std::vector<double> waits;
+  std::vector<double> draw_bytes;
+  std::vector<double> collects;
   std::array<std::vector<double>, engine::kNumPhases> phases;
   int64_t replayed = 0;
   for (size_t i = 0; i + 1 < all.size(); ++i) {
@@ -32,6 +34,8 @@ DecodeSteps decode_steps(const engine::FlightRecorder& recorder, int64_t num_seq
     if (!only_decodes(step, num_sequences) || !only_decodes(next, num_sequences)) continue;
     periods.push_back(next.at("time").to_number<double>() - step.at("time").to_number<double>());
     waits.push_back(step.at("seconds_waited").to_number<double>());
+    draw_bytes.push_back(step.at("bytes_to_sample_on_device").to_number<double>());
+    collects.push_back(step.at("seconds_collecting_them").to_number<double>());
     replayed += step.at("replayed").as_bool() ? 1 : 0;
     const json::object& seconds = step.at("seconds").as_object();
     for (int phase = 0; phase < engine::kNumPhases; ++phase) {
@@ -43,6 +47,8 @@ DecodeSteps decode_steps(const engine::FlightRecorder& recorder, int64_t num_seq
   steps.share_replayed = static_cast<double>(replayed) / static_cast<double>(steps.count);
   steps.period = median(periods);
   steps.wait = median(waits);
+  steps.draw_bytes = median(draw_bytes);
+  steps.collect = median(collects);
   for (size_t phase = 0; phase < phases.size(); ++phase) steps.phases[phase] = median(phases[phase]);
   return steps;
 }
@@ -57,6 +63,8 @@ json::object decode_steps_json(const DecodeSteps& steps) {
           {"seconds", figure(steps.period)},
           {"seconds_waited", figure(steps.wait)},
           {"seconds_of_host", figure(steps.host())},
+          {"bytes_to_sample_on_device", figure(steps.draw_bytes)},
+          {"seconds_collecting_them", figure(steps.collect)},
           {"phases", std::move(phases)}};
 }
 

@@ -18,6 +18,8 @@ struct DecodeSteps {
   double period = 0;  // from the planning of one to that of the next
   double wait = 0;    // of that, for a device with memory of its own
   std::array<double, engine::kNumPhases> phases{};
+  double draw_bytes = 0;  // that went to the device to choose the tokens there; a median of bytes
+  double collect = 0;     // of the host's, until they were on their way
 
   // What the host does in a step. Without overlap the device stands still meanwhile; with it only where nothing is left
   // to wait for.

@@ -143,6 +143,7 @@ Result<LatencyResult> run_latency(engine::Engine& engine, const LatencyOptions& 
   }
   SamplingParams params;
   params.temperature = options.temperature;
+  params.repetition_penalty = options.repetition_penalty;
   params.max_tokens = static_cast<int32_t>(options.output_len);
   params.ignore_eos = true;
   params.detokenize = !options.disable_detokenize;

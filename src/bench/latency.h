@@ -24,6 +24,7 @@ struct LatencyOptions {
   int64_t num_iters = 30;
   uint64_t seed = 0;
   float temperature = 0;  // 0: greedy
+  float repetition_penalty = 1;
   bool disable_detokenize = false;
 };
 

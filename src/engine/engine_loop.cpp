@@ -259,6 +259,8 @@ void Engine::Impl::collect() {
   done.record.replayed = timings.replayed;
   done.record.ahead = timings.ahead;
   done.record.host_rows = timings.host_rows;
+  done.record.draw_bytes = timings.draw_bytes;
+  done.record.collect = timings.collect;
   done.record.wait = timings.wait;
   done.record.seconds[static_cast<size_t>(Phase::kPrepare)] = timings.prepare;
   done.record.seconds[static_cast<size_t>(Phase::kForward)] = timings.forward;

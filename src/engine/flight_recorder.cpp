@@ -31,6 +31,8 @@ json::object as_json(const StepRecord& step) {
           {"replayed", step.replayed},
           {"launched_ahead", step.ahead},
           {"rows_sampled_on_host", step.host_rows},
+          {"bytes_to_sample_on_device", step.draw_bytes},
+          {"seconds_collecting_them", step.collect},
           {"seconds_waited", step.wait},
           {"seconds", std::move(seconds)}};
 }

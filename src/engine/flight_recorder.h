@@ -35,6 +35,8 @@ struct StepRecord {
   bool replayed = false;                                // the forward pass had been recorded before (a CUDA graph)
   bool ahead = false;                                   // begun before the tokens of the step before were known
   int32_t host_rows = 0;                                // rows of logits that the host sampled from, or scored
+  int64_t draw_bytes = 0;                               // that went to the device to choose the tokens there
+  double collect = 0;                                   // seconds of the host's until they were on their way
   double wait = 0;                                      // seconds of `sample` until the device had the tokens
   std::vector<SequenceId> preempted;
   std::vector<Run> runs;

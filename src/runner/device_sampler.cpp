@@ -1,6 +1,7 @@
 #include "runner/device_sampler.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "runner/memory_planner.h"
 
@@ -89,8 +90,9 @@ void DeviceSampler::collect(std::span<const LogitRow> rows, std::span<const Sequ
 }
 
 void DeviceSampler::draw(std::span<const LogitRow> rows, std::span<const SequenceState* const> states,
-                         size_t num_edited, const float* logits, size_t first, const DrawnRows& drawn,
+                         size_t num_edited, const float* logits, size_t first, DrawnRows& drawn,
                          sampling::SamplingScratch& scratch) {
+  const auto begun = std::chrono::steady_clock::now();
   collect(rows, states, num_edited, scratch);
   const std::span<const ops::RowLogprobs> logprobs = std::span(drawn.logprobs).subspan(first, rows.size());
   const auto room = [](const auto& numbers) { return StepNumbers::room(std::span(numbers).size_bytes()); };
@@ -100,7 +102,8 @@ void DeviceSampler::draw(std::span<const LogitRow> rows, std::span<const Sequenc
   const Mirrored<ops::LogitEdit> edits = numbers_.add(edits_);
   const Mirrored<uint32_t> masks = numbers_.add(masks_);
   const Mirrored<ops::RowLogprobs> wanted = numbers_.add(logprobs);
-  numbers_.upload();
+  drawn.bytes_up += numbers_.upload();
+  drawn.collect += std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
 
   auto* tokens = tokens_.as<int32_t>() + first;
   if (num_edited > 0) {

@@ -20,6 +20,8 @@ struct DrawnRows {
   std::vector<ops::RowLogprobs> logprobs;  // [rows]: which of `ranks` are whose
   int tokens_download = 0;
   int ranks_download = 0;
+  int64_t bytes_up = 0;  // for the device to draw them by
+  double collect = 0;    // of the host's, until they were on their way
 };
 
 class DeviceSampler {
@@ -40,7 +42,7 @@ class DeviceSampler {
   // Rows [first, first + rows.size()) of the step, the first `num_edited` of them with edits. logits: theirs, on the
   // device, which stay as they are. REQUIRES: masks are made.
   void draw(std::span<const LogitRow> rows, std::span<const SequenceState* const> states, size_t num_edited,
-            const float* logits, size_t first, const DrawnRows& drawn, sampling::SamplingScratch& scratch);
+            const float* logits, size_t first, DrawnRows& drawn, sampling::SamplingScratch& scratch);
   // Begins to bring what was drawn to the host, where it stays until end() is called for the step after the next.
   void end(DrawnRows& drawn, uint64_t step_number);
   // Waits for it.

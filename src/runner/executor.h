@@ -23,7 +23,11 @@ struct StepTimings {   // seconds of a step's phases
   bool replayed = false;  // `forward` was recorded before
   bool ahead = false;     // launched before the tokens of the step before were known here
   int32_t host_rows = 0;  // rows of logits that the host sampled from, or scored
-  double forms = 0;       // processor time that the forms of answers took, beside `forward` or in `sample`
+  // To choose the tokens on a device with memory of its own: bytes that went up, and seconds of the host's until they
+  // were on their way.
+  int64_t draw_bytes = 0;
+  double collect = 0;
+  double forms = 0;  // processor time that the forms of answers took, beside `forward` or in `sample`
 };
 
 struct ExecutedStep {

@@ -242,6 +242,8 @@ ExecutedStep ModelRunner::finish() {
   sample(*step.plan, step.hidden, others, done.result);
   sample(*step.plan, masked_hidden_.as<float>(), refused, done.result);
   done.timings.host_rows = static_cast<int32_t>(others.size() + refused.size());
+  done.timings.draw_bytes = step.drawn.bytes_up;
+  done.timings.collect = step.drawn.collect;
   if (masks_ != nullptr) done.timings.forms = masks_->take_seconds();
   for (sampling::SamplingScratch& scratch : scratch_) done.timings.forms += std::exchange(scratch.form_seconds, 0.0);
   if (!under_way_.empty()) go_on_after(!refused.empty());

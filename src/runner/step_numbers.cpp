@@ -23,8 +23,11 @@ const uint8_t* StepNumbers::add_bytes(const void* numbers, size_t bytes) {
   return at;
 }
 
-void StepNumbers::upload() {
-  if (!in_host_memory_ && used_ > 0) backend_.upload(memory_.data(), staged_.data(), std::min(used_, staged_.size()));
+int64_t StepNumbers::upload() {
+  if (in_host_memory_ || used_ == 0) return 0;
+  const size_t bytes = std::min(used_, staged_.size());
+  backend_.upload(memory_.data(), staged_.data(), bytes);
+  return static_cast<int64_t>(bytes);
 }
 
 }  // namespace quire::runner

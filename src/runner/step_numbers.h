@@ -30,7 +30,8 @@ class StepNumbers {
   Mirrored<T> add(const std::vector<T>& numbers) {
     return add(std::span<const T>(numbers));
   }
-  void upload();
+  // Returns how many bytes went up.
+  int64_t upload();
   // Where they lie on the device: another place only after begin() has made more room.
   const void* place() const { return memory_.data(); }
 

@@ -7,6 +7,8 @@ namespace {
 
 engine::StepRecord step(double time, int32_t num_tokens, size_t num_runs, double wait) {
   engine::StepRecord record{.time = time, .num_tokens = num_tokens, .replayed = true, .wait = wait};
+  record.draw_bytes = 100 * num_tokens;
+  record.collect = wait / 4;
   record.runs.resize(num_runs);
   record.seconds[static_cast<size_t>(engine::Phase::kSample)] = 2 * wait;
   return record;
@@ -26,6 +28,8 @@ TEST(DecodeSteps, AreThoseOfOneTokenASequenceThatFollowEachOther) {
   EXPECT_EQ(steps.period, 2.5);
   EXPECT_EQ(steps.wait, 1.25);
   EXPECT_EQ(steps.host(), 1.25);
+  EXPECT_EQ(steps.draw_bytes, 300);
+  EXPECT_EQ(steps.collect, 1.25 / 4);
   EXPECT_EQ(steps.phases[static_cast<size_t>(engine::Phase::kSample)], 2.5);
   EXPECT_EQ(decode_steps(recorder, 7).count, 0);
   EXPECT_TRUE(decode_steps_line(decode_steps(recorder, 7)).empty());

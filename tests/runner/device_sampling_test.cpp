@@ -192,6 +192,84 @@ TEST_P(DeviceSampling, StepsAreLaunchedAheadOfTokensThatTheirEditsFollow) {
   }
 }
 
+// A few sequences of long prompts of different tokens, whose every token is penalised or biased.
+class Penalised {
+ public:
+  static constexpr size_t kCount = 4;
+  static constexpr int32_t kPrompt = 90;
+
+  explicit Penalised(const std::string& kind) {
+    EngineConfig config{.model = tiny_path("llama"), .skip_tokenizer_init = true, .num_gpu_blocks_override = 64};
+    config.max_num_seqs = static_cast<int32_t>(kCount);
+    config.max_num_batched_tokens = static_cast<int32_t>(kCount) * kPrompt;
+    config.enforce_eager = true;
+    auto executor = make_local_executor(config, make_test_backend(kind));
+    EXPECT_TRUE(executor.ok()) << executor.status().message();
+    if (executor.ok()) executor_ = std::move(*executor);
+  }
+
+  StepTimings step() {
+    StepPlan plan;
+    for (size_t i = 0; i < kCount; ++i) {
+      if (step_ == 0) plan.added.push_back(added(i));
+      const int32_t computed = step_ == 0 ? 0 : kPrompt + step_ - 1;
+      plan.scheduled.push_back({.id = i,
+                                .num_computed_tokens = computed,
+                                .num_new_tokens = step_ == 0 ? kPrompt : 1,
+                                .block_table = table(i),
+                                .samples = true});
+    }
+    ++step_;
+    executor_->submit(plan);
+    auto done = executor_->collect();
+    EXPECT_TRUE(done.ok()) << done.status().message();
+    for (const SequenceResult& result : done->result.sequences) {
+      EXPECT_TRUE(result.error.ok()) << result.error.message();
+      std::ranges::copy(result.tokens, std::back_inserter(tokens_[result.id]));
+    }
+    return done->timings;
+  }
+  const std::map<SequenceId, std::vector<TokenId>>& tokens() const { return tokens_; }
+
+ private:
+  static NewSequence added(size_t i) {
+    SamplingParams params{.temperature = 0, .frequency_penalty = 0.2f, .repetition_penalty = 1.3f};
+    for (TokenId token = 0; token < 60; ++token) params.logit_bias.emplace_back(token, 0.1f);
+    NewSequence one;
+    one.id = i;
+    for (int32_t at = 0; at < kPrompt; ++at) one.prompt.push_back(static_cast<TokenId>((7 * i + 5 * at) % kVocabSize));
+    one.params = std::make_shared<const SamplingParams>(std::move(params));
+    return one;
+  }
+  static std::vector<BlockId> table(size_t i) {
+    constexpr size_t kBlocks = 8;  // of 16 tokens
+    std::vector<BlockId> blocks;
+    for (size_t b = 0; b < kBlocks; ++b) blocks.push_back(static_cast<BlockId>(kBlocks * i + b));
+    return blocks;
+  }
+
+  std::unique_ptr<Executor> executor_;
+  int32_t step_ = 0;
+  std::map<SequenceId, std::vector<TokenId>> tokens_;
+};
+
+// What has been said and what is biased is told to the device once.
+TEST_P(DeviceSampling, AStepSendsWhatHasChangedSinceTheOneBefore) {
+  if (make_test_backend(GetParam()) == nullptr) GTEST_SKIP() << "this machine lacks " << GetParam();
+  Penalised found(GetParam());
+  Penalised expected("portable");
+  const StepTimings first = found.step();
+  expected.step();
+  EXPECT_GT(first.draw_bytes, static_cast<int64_t>(Penalised::kCount * (Penalised::kPrompt + 60) * 8));
+  for (int step = 1; step < 12; ++step) {
+    const StepTimings steady = found.step();
+    EXPECT_GT(steady.draw_bytes, 0);
+    EXPECT_LE(steady.draw_bytes, static_cast<int64_t>(256 + Penalised::kCount * 96)) << step;
+    EXPECT_EQ(expected.step().draw_bytes, 0) << "no device of its own";
+  }
+  EXPECT_EQ(found.tokens(), expected.tokens());
+}
+
 INSTANTIATE_TEST_SUITE_P(Cards, DeviceSampling, testing::Values("cuda"), [](const auto& test) { return test.param; });
 
 }  // namespace
