@@ -26,26 +26,34 @@ ops::TokenChoice choice_of(const LogitRow& row, const SequenceState& state, int6
           .u = plain->u};
 }
 
-}  // namespace
-
-int64_t DeviceSampler::device_bytes(int64_t vocab_size, int64_t max_num_tokens) {
-  return kLogitRows * vocab_size * static_cast<int64_t>(sizeof(float)) +
-         max_num_tokens * static_cast<int64_t>(kRanksOfRow * sizeof(ops::RankedToken));
+EditLists::Limits lists_of(const DeviceSampler::Limits& limits) {
+  return {.vocab_size = limits.vocab_size,
+          .max_model_len = limits.max_model_len,
+          .max_num_seqs = limits.max_num_seqs,
+          .max_rows = kLogitRows};
 }
 
-DeviceSampler::DeviceSampler(ops::Backend& backend, int64_t vocab_size, int64_t max_num_tokens)
+}  // namespace
+
+int64_t DeviceSampler::device_bytes(const Limits& limits) {
+  return kLogitRows * limits.vocab_size * static_cast<int64_t>(sizeof(float)) +
+         limits.max_num_tokens * static_cast<int64_t>(2 * sizeof(int32_t) + kRanksOfRow * sizeof(ops::RankedToken)) +
+         EditLists::device_bytes(lists_of(limits));
+}
+
+DeviceSampler::DeviceSampler(ops::Backend& backend, const Limits& limits)
     : backend_(backend),
-      vocab_size_(vocab_size),
-      max_num_tokens_(max_num_tokens),
-      edited_(backend.allocator(), static_cast<size_t>(kLogitRows * vocab_size) * sizeof(float)),
-      tokens_(backend.allocator(), static_cast<size_t>(max_num_tokens) * sizeof(int32_t)),
-      ranks_(backend.allocator(), static_cast<size_t>(max_num_tokens) * kRanksOfRow * sizeof(ops::RankedToken)),
-      host_tokens_(backend.host_allocator(), 2 * tokens_.bytes()),
+      limits_(limits),
+      lists_(backend, lists_of(limits)),
+      edited_(backend.allocator(), static_cast<size_t>(kLogitRows * limits.vocab_size) * sizeof(float)),
+      tokens_(backend.allocator(), 2 * static_cast<size_t>(limits.max_num_tokens) * sizeof(int32_t)),
+      ranks_(backend.allocator(), static_cast<size_t>(limits.max_num_tokens) * kRanksOfRow * sizeof(ops::RankedToken)),
+      host_tokens_(backend.host_allocator(), tokens_.bytes()),
       host_ranks_(backend.host_allocator(), 2 * ranks_.bytes()),
       numbers_(backend) {}
 
 bool DeviceSampler::has_memory() const {
-  return edited_.data() != nullptr && tokens_.data() != nullptr && ranks_.data() != nullptr &&
+  return lists_.has_memory() && edited_.data() != nullptr && tokens_.data() != nullptr && ranks_.data() != nullptr &&
          host_tokens_.data() != nullptr && host_ranks_.data() != nullptr;
 }
 
@@ -56,7 +64,9 @@ bool DeviceSampler::draws(const LogitRow& row, const SequenceState& state) {
   return row.target != kNoToken || state.sampler.draws_plainly();
 }
 
-DrawnRows DeviceSampler::begin(std::span<const LogitRow> rows, std::span<const SequenceState* const> states) {
+DrawnRows DeviceSampler::begin(std::span<const LogitRow> rows, std::span<const SequenceState* const> states,
+                               uint64_t step_number) {
+  half_ = static_cast<int64_t>(step_number % 2);
   DrawnRows drawn;
   drawn.logprobs.resize(rows.size());
   int32_t end = 0;
@@ -76,6 +86,7 @@ void DeviceSampler::collect(std::span<const LogitRow> rows, std::span<const Sequ
   row_edits_.assign(num_edited, {});
   edits_.clear();
   masks_.clear();
+  lists_.begin();
   int32_t num_masks = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
     const SequenceState& state = *states[i];
@@ -86,6 +97,11 @@ void DeviceSampler::collect(std::span<const LogitRow> rows, std::span<const Sequ
     edits.first_edit = static_cast<int32_t>(edits_.size());
     if (state.sampler.add_edits(ahead, edits_, masks_, scratch)) edits.mask = num_masks++;
     edits.num_edits = static_cast<int32_t>(edits_.size()) - edits.first_edit;
+    if (!state.sampler.has_list()) continue;
+    const int64_t half = static_cast<int64_t>(state.pending_step % 2) * limits_.max_num_tokens;
+    const int32_t pending = state.pending_row < 0 ? -1 : static_cast<int32_t>(half + state.pending_row);
+    const TokenId last = state.tokens.size() == 0 ? kNoToken : state.tokens[state.tokens.size() - 1];
+    lists_.add(rows[i].id, state.sampler, last, pending, edits);
   }
 }
 
@@ -93,6 +109,7 @@ void DeviceSampler::draw(std::span<const LogitRow> rows, std::span<const Sequenc
                          size_t num_edited, const float* logits, size_t first, DrawnRows& drawn,
                          sampling::SamplingScratch& scratch) {
   const auto begun = std::chrono::steady_clock::now();
+  const int64_t uploaded = lists_.bytes_uploaded();
   collect(rows, states, num_edited, scratch);
   const std::span<const ops::RowLogprobs> logprobs = std::span(drawn.logprobs).subspan(first, rows.size());
   const auto room = [](const auto& numbers) { return StepNumbers::room(std::span(numbers).size_bytes()); };
@@ -102,28 +119,31 @@ void DeviceSampler::draw(std::span<const LogitRow> rows, std::span<const Sequenc
   const Mirrored<ops::LogitEdit> edits = numbers_.add(edits_);
   const Mirrored<uint32_t> masks = numbers_.add(masks_);
   const Mirrored<ops::RowLogprobs> wanted = numbers_.add(logprobs);
-  drawn.bytes_up += numbers_.upload();
+  drawn.bytes_up += numbers_.upload() + lists_.bytes_uploaded() - uploaded;
   drawn.collect += std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
 
-  auto* tokens = tokens_.as<int32_t>() + first;
+  auto* tokens = tokens_.as<int32_t>() + half_ * limits_.max_num_tokens + first;
   if (num_edited > 0) {
     auto* edited = edited_.as<float>();
     backend_(ops::EditLogitsArgs{.in = logits,
                                  .num_rows = static_cast<int64_t>(num_edited),
-                                 .size = vocab_size_,
+                                 .size = limits_.vocab_size,
                                  .rows = row_edits,
                                  .edits = edits,
                                  .masks = masks,
-                                 .mask_words = (vocab_size_ + 31) / 32,
+                                 .mask_words = (limits_.vocab_size + 31) / 32,
+                                 .lists = lists_.device(),
+                                 .lists_size = lists_.size(),
+                                 .drawn = tokens_.as<int32_t>(),
                                  .out = edited});
     choose(edited, num_edited, choices, tokens);
   }
   const auto others = static_cast<int64_t>(num_edited);
-  choose(logits + others * vocab_size_, rows.size() - num_edited, choices + others, tokens + others);
+  choose(logits + others * limits_.vocab_size, rows.size() - num_edited, choices + others, tokens + others);
   if (std::ranges::none_of(logprobs, [](const ops::RowLogprobs& row) { return row.num_top >= 0; })) return;
   backend_(ops::TopLogprobsArgs{.in = logits,
                                 .num_rows = static_cast<int64_t>(rows.size()),
-                                .size = vocab_size_,
+                                .size = limits_.vocab_size,
                                 .rows = wanted,
                                 .chosen = tokens,
                                 .out = ranks_.as<ops::RankedToken>()});
@@ -132,20 +152,20 @@ void DeviceSampler::draw(std::span<const LogitRow> rows, std::span<const Sequenc
 void DeviceSampler::choose(const float* logits, size_t count, Mirrored<ops::TokenChoice> choices, int32_t* tokens) {
   backend_(ops::ChooseTokensArgs{.in = logits,
                                  .num_rows = static_cast<int64_t>(count),
-                                 .size = vocab_size_,
+                                 .size = limits_.vocab_size,
                                  .choices = choices,
                                  .tokens = tokens});
 }
 
-void DeviceSampler::end(DrawnRows& drawn, uint64_t step_number) {
-  const auto half = static_cast<size_t>(step_number % 2) * static_cast<size_t>(max_num_tokens_);
+void DeviceSampler::end(DrawnRows& drawn) {
+  const auto half = static_cast<size_t>(half_ * limits_.max_num_tokens);
   auto* tokens = host_tokens_.as<int32_t>() + half;
   auto* ranks = host_ranks_.as<ops::RankedToken>() + half * kRanksOfRow;
   size_t num_ranks = 0;
   for (const ops::RowLogprobs& row : drawn.logprobs) num_ranks += static_cast<size_t>(1 + std::max(row.num_top, -1));
   drawn.tokens = tokens;
   drawn.ranks = ranks;
-  drawn.tokens_download = backend_.begin_download(tokens, tokens_.data(), drawn.logprobs.size() * sizeof(int32_t));
+  drawn.tokens_download = backend_.begin_download(tokens, this->tokens(), drawn.logprobs.size() * sizeof(int32_t));
   drawn.ranks_download = drawn.tokens_download;
   if (num_ranks == 0) return;
   drawn.ranks_download = backend_.begin_download(ranks, ranks_.data(), num_ranks * sizeof(ops::RankedToken));

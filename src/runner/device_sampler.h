@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ops/backend.h"
+#include "runner/edit_lists.h"
 #include "runner/input_batch.h"
 #include "runner/step_numbers.h"
 #include "sampling/scratch.h"
@@ -26,30 +27,38 @@ struct DrawnRows {
 
 class DeviceSampler {
  public:
-  // Of the device's memory, beside the tokens themselves.
-  static int64_t device_bytes(int64_t vocab_size, int64_t max_num_tokens);
+  struct Limits {
+    int64_t vocab_size = 0;
+    int64_t max_num_tokens = 0;  // of a step
+    int64_t max_num_seqs = 0;    // of a step
+    int64_t max_model_len = 0;
+  };
+  // Of the device's memory.
+  static int64_t device_bytes(const Limits& limits);
 
-  // max_num_tokens: of a step. The backend must outlive the sampler.
-  DeviceSampler(ops::Backend& backend, int64_t vocab_size, int64_t max_num_tokens);
+  // The backend must outlive the sampler.
+  DeviceSampler(ops::Backend& backend, const Limits& limits);
   bool has_memory() const;
 
   // Is this a row for the device? That goes by what its request asks for, not by the step it is in.
   static bool draws(const LogitRow& row, const SequenceState& state);
 
   // A step's rows are drawn in pieces of at most kLogitRows, one after the other, between begin() and end(). states:
-  // those of the rows.
-  static DrawnRows begin(std::span<const LogitRow> rows, std::span<const SequenceState* const> states);
+  // those of the rows. step_number: of steps that are drawn each has the next.
+  DrawnRows begin(std::span<const LogitRow> rows, std::span<const SequenceState* const> states, uint64_t step_number);
   // Rows [first, first + rows.size()) of the step, the first `num_edited` of them with edits. logits: theirs, on the
   // device, which stay as they are. REQUIRES: masks are made.
   void draw(std::span<const LogitRow> rows, std::span<const SequenceState* const> states, size_t num_edited,
             const float* logits, size_t first, DrawnRows& drawn, sampling::SamplingScratch& scratch);
   // Begins to bring what was drawn to the host, where it stays until end() is called for the step after the next.
-  void end(DrawnRows& drawn, uint64_t step_number);
+  void end(DrawnRows& drawn);
   // Waits for it.
   void finish(const DrawnRows& drawn);
 
   // Of the last step, on the device.
-  const int32_t* tokens() const { return tokens_.as<int32_t>(); }
+  const int32_t* tokens() const { return tokens_.as<int32_t>() + half_ * limits_.max_num_tokens; }
+  // Sequences that are no more, or have become others.
+  void forget(SequenceId id) { lists_.forget(id); }
 
  private:
   void collect(std::span<const LogitRow> rows, std::span<const SequenceState* const> states, size_t num_edited,
@@ -57,10 +66,11 @@ class DeviceSampler {
   void choose(const float* logits, size_t count, Mirrored<ops::TokenChoice> choices, int32_t* tokens);
 
   ops::Backend& backend_;
-  const int64_t vocab_size_;
-  const int64_t max_num_tokens_;
+  const Limits limits_;
+  EditLists lists_;
+  int64_t half_ = 0;    // that the last step's tokens are in, and its ranks on the host
   Buffer edited_;       // [kLogitRows, vocab_size]
-  Buffer tokens_;       // [max_num_tokens]
+  Buffer tokens_;       // [2, max_num_tokens], of the last two steps: lists count those of one while the next is drawn
   Buffer ranks_;        // [max_num_tokens, 1 + kMostTopLogprobs]
   Buffer host_tokens_;  // [2, max_num_tokens], of the last two steps
   Buffer host_ranks_;   // [2, max_num_tokens, 1 + kMostTopLogprobs]

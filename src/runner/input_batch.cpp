@@ -23,12 +23,18 @@ void add_logit_rows(const ScheduledSequence& scheduled, SequenceState& state, in
     // The row at position p predicts the token at p + 1.
     const int32_t last = std::min(end, state.num_prompt_tokens - 1);
     for (int32_t target = std::max(begin + 1, state.next_prompt_logprob); target <= last; ++target) {
-      rows.push_back({first_row + target - 1 - begin, index, state.tokens[static_cast<size_t>(target)]});
+      rows.push_back({.row = first_row + target - 1 - begin,
+                      .sequence = index,
+                      .target = state.tokens[static_cast<size_t>(target)],
+                      .id = scheduled.id});
     }
     state.next_prompt_logprob = std::max(state.next_prompt_logprob, last + 1);
   }
   if (scheduled.samples) {
-    rows.push_back({first_row + scheduled.num_new_tokens - 1, index, kNoToken, scheduled.num_candidates});
+    rows.push_back({.row = first_row + scheduled.num_new_tokens - 1,
+                    .sequence = index,
+                    .num_candidates = scheduled.num_candidates,
+                    .id = scheduled.id});
   }
 }
 

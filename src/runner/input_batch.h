@@ -36,6 +36,7 @@ struct LogitRow {
   int32_t sequence = 0;        // index into the plan's `scheduled`
   TokenId target = kNoToken;   // the prompt token that this row predicts; kNoToken: sample
   int32_t num_candidates = 0;  // over 0: instead of sampling, the likeliest tokens
+  SequenceId id = 0;
 };
 
 class InputBatch {

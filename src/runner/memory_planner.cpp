@@ -50,15 +50,18 @@ int64_t workspace_bytes(const EngineConfig& config, const PlannedModel& planned,
                         ops::Backend& backend) {
   const int64_t tokens = config.max_num_batched_tokens;
   const int64_t max_blocks = (planned.max_model_len + config.block_size - 1) / config.block_size;
-  // Ids, where they come from, positions, slots; tokens that were chosen; tables, and who shares what of them.
+  // Ids, where they come from, positions, slots; tables, and who shares what of them.
   const int64_t num_spans = backend.shares_spans() ? max_blocks * config.block_size / ops::kSharedSpan : 0;
-  const int64_t batch_bytes = tokens * static_cast<int64_t>(4 * sizeof(int32_t) + sizeof(int64_t)) +
+  const int64_t batch_bytes = tokens * static_cast<int64_t>(3 * sizeof(int32_t) + sizeof(int64_t)) +
                               config.max_num_seqs * (2 + max_blocks) * static_cast<int64_t>(sizeof(int32_t)) +
                               config.max_num_seqs * num_spans * static_cast<int64_t>(sizeof(ops::SpanPlace));
-  const int64_t sampler_bytes =
-      backend.computes_in_host_memory()
-          ? 0
-          : DeviceSampler::device_bytes(model.config().vocab_size, tokens) + masked_hidden_bytes(planned);
+  const int64_t sampler_bytes = backend.computes_in_host_memory()
+                                    ? 0
+                                    : DeviceSampler::device_bytes({.vocab_size = model.config().vocab_size,
+                                                                   .max_num_tokens = tokens,
+                                                                   .max_num_seqs = config.max_num_seqs,
+                                                                   .max_model_len = planned.max_model_len}) +
+                                          masked_hidden_bytes(planned);
   return (planned.workspace_floats + logit_memory_floats(model)) * static_cast<int64_t>(sizeof(float)) + batch_bytes +
          sampler_bytes + backend.scratch_bytes(tokens);
 }

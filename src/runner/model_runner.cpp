@@ -121,7 +121,10 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const PlannedModel& pla
     runner->host_logits_ =
         Buffer(backend.host_allocator(), static_cast<size_t>(kLogitRows * planned.config.vocab_size) * sizeof(float));
     runner->device_sampler_ =
-        std::make_unique<DeviceSampler>(backend, planned.config.vocab_size, memory.max_num_batched_tokens);
+        std::make_unique<DeviceSampler>(backend, DeviceSampler::Limits{.vocab_size = planned.config.vocab_size,
+                                                                       .max_num_tokens = memory.max_num_batched_tokens,
+                                                                       .max_num_seqs = planned.max_num_seqs,
+                                                                       .max_model_len = planned.max_model_len});
     runner->masked_hidden_ = Buffer(backend.allocator(), static_cast<size_t>(masked_hidden_bytes(planned)));
     complete = complete && runner->host_logits_.data() != nullptr && runner->device_sampler_->has_memory() &&
                runner->masked_hidden_.data() != nullptr;
@@ -263,7 +266,10 @@ void ModelRunner::go_on_after(bool tokens_changed) {
 
 void ModelRunner::prepare(const StepPlan& plan, StepTimings& timings) {
   move_beams(plan.moves);
-  for (SequenceId id : plan.retired) states_.erase(id);
+  for (SequenceId id : plan.retired) {
+    states_.erase(id);
+    if (device_sampler_ != nullptr) device_sampler_->forget(id);
+  }
   for (const NewSequence& added : plan.added) learn(added);
   const auto start = std::chrono::steady_clock::now();
   storage_.swap(backend_, plan.swap_out, plan.swap_in);
@@ -281,7 +287,10 @@ void ModelRunner::move_beams(const std::vector<BeamMove>& moves) {
     state.tokens.push_back(move.token);
     state.sampler.accept(move.token);
   }
-  for (size_t i = 0; i < moves.size(); ++i) states_.at(moves[i].id) = std::move(moved[i]);
+  for (size_t i = 0; i < moves.size(); ++i) {
+    states_.at(moves[i].id) = std::move(moved[i]);
+    if (device_sampler_ != nullptr) device_sampler_->forget(moves[i].id);
+  }
 }
 
 void ModelRunner::learn(const NewSequence& added) {
@@ -403,7 +412,7 @@ void ModelRunner::draw(Step& step) {
   const std::span<const LogitRow> rows = std::span(step.rows).first(step.num_drawn);
   std::vector<const SequenceState*> states;
   for (const LogitRow& row : rows) states.push_back(&state_of(*step.plan, row));
-  step.drawn = DeviceSampler::begin(rows, states);
+  step.drawn = device_sampler_->begin(rows, states, step.number);
   const auto edited = std::span(states).first(step.num_edited);
   if (std::ranges::any_of(edited, [](const SequenceState* state) { return state->sampler.wants_mask(); })) {
     gather_hidden(step.hidden, rows.first(step.num_edited), masked_hidden_.as<float>());
@@ -417,7 +426,7 @@ void ModelRunner::draw(Step& step) {
     device_sampler_->draw(piece, std::span(states).subspan(begin, count), num_edited, logits, begin, step.drawn,
                           scratch_.front());
   }
-  device_sampler_->end(step.drawn, step.number);
+  device_sampler_->end(step.drawn);
   for (size_t i = 0; i < rows.size(); ++i) {
     if (rows[i].target != kNoToken) continue;
     SequenceState& state = state_of(*step.plan, rows[i]);

@@ -19,7 +19,7 @@
 namespace quire::sampling {
 namespace {
 
-constexpr float kNever = -std::numeric_limits<float>::infinity();  // the logit of what may not be said
+constexpr float kNever = ops::kBanned;  // the logit of what may not be said
 constexpr float kGreedyTemperature = 1e-5f;
 
 // Cuts candidates, in falling order of weight, to the fewest that reach top_p of `total`. Returns
@@ -412,28 +412,24 @@ bool SequenceSampler::add_mask(std::vector<uint32_t>& masks) const {
   return true;
 }
 
-// Bans and biases, behind the edits [first, end) of tokens that were seen: into these where it is one of them.
-void SequenceSampler::add_bans(size_t first, std::span<const TokenId> banned,
-                               std::vector<ops::LogitEdit>& edits) const {
-  const size_t end = edits.size();
-  size_t seen = first;
-  const auto add = [&](TokenId token, float bias) {
-    while (seen < end && edits[seen].token < token) ++seen;
-    if (seen < end && edits[seen].token == token) {
-      edits[seen].bias = bias;
-    } else {
-      edits.push_back({.token = token, .bias = bias});
-    }
-  };
+std::span<const std::pair<TokenId, float>> SequenceSampler::listed_biases() const {
+  if (tables_->biases.size() > static_cast<size_t>(ops::kMostListedBiases)) return {};
+  return tables_->biases;
+}
+
+// Bans, and biases that are not listed.
+void SequenceSampler::add_bans(std::span<const TokenId> banned, std::vector<ops::LogitEdit>& edits) const {
   // Both rise; a ban makes a bias of no effect.
-  const std::vector<std::pair<TokenId, float>>& biases = tables_->biases;
+  std::span<const std::pair<TokenId, float>> biases;
+  if (listed_biases().empty()) biases = tables_->biases;
   size_t bias = 0;
+  const auto add_bias = [&] { edits.push_back({.token = biases[bias].first, .bias = biases[bias].second}), ++bias; };
   for (const TokenId token : banned) {
-    for (; bias < biases.size() && biases[bias].first < token; ++bias) add(biases[bias].first, biases[bias].second);
+    while (bias < biases.size() && biases[bias].first < token) add_bias();
     if (bias < biases.size() && biases[bias].first == token) ++bias;
-    add(token, kNever);
+    edits.push_back({.token = token, .bias = ops::kBanned});
   }
-  for (; bias < biases.size(); ++bias) add(biases[bias].first, biases[bias].second);
+  while (bias < biases.size()) add_bias();
 }
 
 bool SequenceSampler::add_edits(int64_t ahead, std::vector<ops::LogitEdit>& edits, std::vector<uint32_t>& masks,
@@ -455,16 +451,17 @@ bool SequenceSampler::add_edits(int64_t ahead, std::vector<ops::LogitEdit>& edit
     }
     banned = {};
   }
-  const size_t first = edits.size();
-  seen_.for_each([&](const TokenCounts::Count& token) {
-    const bool said = token.output_count > 0;
-    edits.push_back({.token = token.id,
-                     .repetition = params_->repetition_penalty,
-                     .frequency = said ? params_->frequency_penalty * static_cast<float>(token.output_count) : 0.0f,
-                     .presence = said ? params_->presence_penalty : 0.0f});
-  });
-  add_bans(first, banned, edits);
+  add_bans(banned, edits);
   return masked;
+}
+
+void SequenceSampler::make_list(std::vector<ops::ListedToken>& list) const {
+  const auto biases = listed_biases();
+  list.assign(1, {});
+  for (const auto& [token, bias] : biases) list.push_back({.token = token, .value = std::bit_cast<int32_t>(bias)});
+  seen_.for_each([&](const TokenCounts::Count& one) { list.push_back({.token = one.id, .value = one.output_count}); });
+  list.front() = {.token = static_cast<int32_t>(list.size() - biases.size()) - 1,
+                  .value = static_cast<int32_t>(biases.size())};
 }
 
 Result<bool> SequenceSampler::take(int32_t drawn, SamplingScratch& scratch) {

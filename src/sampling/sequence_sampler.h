@@ -104,18 +104,22 @@ class SequenceSampler {
   // same probability; with top_k it may be another for the same number.
   bool draws_plainly() const;
   std::optional<PlainChoice> plain_choice(int64_t ahead = 0) const;
-  // Whether steps 2 to 6 do anything, and whether what they do depends on the token before: then that has to be taken
-  // first.
+  // Whether steps 2 to 6 do anything, and whether who has the logits can do it only when the token before has been
+  // taken. Penalties need not wait for that: the list below may count the token itself.
   bool edits_logits(int64_t ahead = 0) const { return changes_logits(num_sampled_ + ahead); }
-  bool edits_follow_tokens() const {
-    return constraint_ || tables_->penalises || (tables_->bad_words && tables_->bad_words->reach() > 0);
-  }
-  // These steps as edits of single logits, no token twice, and a mask, which take effect as ops/edit_logits.h says.
-  // Bans are in the mask where there is one, and where they are so many that a mask is smaller. Adds to `edits`, and
-  // the mask's ceil(vocab_size / 32) words to `masks`. False: all tokens are allowed, no words were added. REQUIRES:
-  // make_mask() since the last token, if wants_mask(); ahead is 0, if edits_follow_tokens().
+  bool edits_follow_tokens() const { return constraint_ || (tables_->bad_words && tables_->bad_words->reach() > 0); }
+  // What these steps do in this step alone, as edits of single logits, no token twice, and a mask, which take effect as
+  // ops/edit_logits.h says. Bans are in the mask where there is one, and where they are so many that a mask is smaller.
+  // Adds to `edits`, and the mask's ceil(vocab_size / 32) words to `masks`. False: all tokens are allowed, no words
+  // were added. REQUIRES: make_mask() since the last token, if wants_mask(); ahead is 0, if edits_follow_tokens().
   bool add_edits(int64_t ahead, std::vector<ops::LogitEdit>& edits, std::vector<uint32_t>& masks,
                  SamplingScratch& scratch) const;
+  // The rest, what they do in every step to come: biases (where there are at most ops::kMostListedBiases; more are
+  // among the edits) and the tokens that have been taken and are penalised. Whether there is any, the most entries that
+  // it may be now, and the list itself, which replaces `list`.
+  bool has_list() const { return tables_->penalises || !listed_biases().empty(); }
+  size_t most_listed() const { return 1 + listed_biases().size() + seen_.most(); }
+  void make_list(std::vector<ops::ListedToken>& list) const;
   // drawn: -1 for logits that sample() takes for an error; errors are sample()'s. False: the constraint refuses a token
   // that its mask allowed, and nothing has changed; sample() finds another.
   Result<bool> take(int32_t drawn, SamplingScratch& scratch);
@@ -142,6 +146,7 @@ class SequenceSampler {
   void set_mirostat_mu(double mu) { mirostat_mu_ = mu; }
 
   int64_t num_sampled() const { return num_sampled_; }
+  const SamplingParams& params() const { return *params_; }
 
  private:
   struct Choice {
@@ -163,7 +168,8 @@ class SequenceSampler {
   bool get_mask(std::vector<uint32_t>& mask) const;
   bool leaves_more_than_bans(std::span<const uint32_t> mask) const;
   bool add_mask(std::vector<uint32_t>& masks) const;
-  void add_bans(size_t first, std::span<const TokenId> banned, std::vector<ops::LogitEdit>& edits) const;
+  std::span<const std::pair<TokenId, float>> listed_biases() const;
+  void add_bans(std::span<const TokenId> banned, std::vector<ops::LogitEdit>& edits) const;
   void list_banned(int64_t index, bool may_go_on, SamplingScratch& scratch) const;
   bool lists_forbid_all(SamplingScratch& scratch) const;
   Status nothing_to_choose(SamplingScratch& scratch) const;

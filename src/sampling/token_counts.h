@@ -26,6 +26,9 @@ class TokenCounts {
   // Of the answer.
   void add(TokenId token);
 
+  // At least as many as have been seen, and few more.
+  size_t most() const { return shared().size() + recent_.size(); }
+
   // Of every token that has been seen, rising.
   template <typename F>
   void for_each(F&& f) const {

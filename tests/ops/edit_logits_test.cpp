@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <random>
 
 #include "ops/top_logprobs.h"
@@ -20,30 +22,67 @@ constexpr float kLargest = std::numeric_limits<float>::max();
 
 // --- what the definitions say, by hand
 
+struct Seen {
+  float repetition = 1;
+  int32_t output_count = 1;
+  float frequency = 0;
+  float presence = 0;
+};
+
+float edited(float logit, float bias, std::optional<Seen> seen = {}) {
+  const LogitEdit edit = {.bias = bias};
+  ListedToken list[] = {{.token = seen ? 1 : 0}, {}};
+  RowEdits row = {.num_edits = 1, .list = 0, .list_room = 2};
+  if (seen) {
+    list[1].value = seen->output_count;
+    row.repetition = seen->repetition;
+    row.frequency = seen->frequency;
+    row.presence = seen->presence;
+  }
+  const EditLogitsArgs args = {.in = &logit,
+                               .num_rows = 1,
+                               .size = 1,
+                               .rows = &row,
+                               .edits = &edit,
+                               .lists = list,
+                               .lists_size = 2,
+                               .out = &logit};
+  check(args);
+  edit_logits(args, 0);
+  return logit;
+}
+
 TEST(EditLogits, ChangesALogitStepByStep) {
-  const auto edited = [](float logit, const LogitEdit& edit) {
-    edit_logits(&logit, 1, &edit, 1, nullptr, &logit);
-    return logit;
-  };
-  EXPECT_EQ(edited(3, {}), 3.0f);
-  EXPECT_EQ(edited(3, {.bias = -5}), -2.0f);
-  EXPECT_EQ(edited(3, {.repetition = 2}), 1.5f);
-  EXPECT_EQ(edited(-3, {.repetition = 2}), -6.0f);
-  EXPECT_EQ(edited(3, {.bias = -5, .repetition = 2}), -4.0f);
-  EXPECT_EQ(edited(3, {.bias = 1, .repetition = 2, .frequency = 0.5f, .presence = 0.25f}), 1.25f);
+  EXPECT_EQ(edited(3, 0), 3.0f);
+  EXPECT_EQ(edited(3, -5), -2.0f);
+  EXPECT_EQ(edited(3, 0, {{.repetition = 2}}), 1.5f);
+  EXPECT_EQ(edited(-3, 0, {{.repetition = 2}}), -6.0f);
+  EXPECT_EQ(edited(3, -5, {{.repetition = 2}}), -4.0f);
+  EXPECT_EQ(edited(3, 1, {{.repetition = 2, .output_count = 1, .frequency = 0.5f, .presence = 0.25f}}), 1.25f);
+  EXPECT_EQ(edited(3, 1, {{.repetition = 2, .output_count = 2, .frequency = 0.5f, .presence = 0.25f}}), 0.75f);
+  EXPECT_EQ(edited(3, 1, {{.repetition = 2, .output_count = 0, .frequency = 0.5f, .presence = 0.25f}}), 2.0f);
   // A ban needs no number to be one.
-  for (const float logit : {1.0f, -kInf, kInf, kNaN}) EXPECT_EQ(edited(logit, {.bias = -kInf, .repetition = 2}), -kInf);
+  for (const float logit : {1.0f, -kInf, kInf, kNaN}) EXPECT_EQ(edited(logit, kBanned, {{.repetition = 2}}), -kInf);
   // Divided by next to nothing a number stays one.
-  EXPECT_EQ(edited(3, {.repetition = 1e-40f}), kLargest);
-  EXPECT_EQ(edited(kInf, {.repetition = 2}), kInf);
-  EXPECT_EQ(edited(-kInf, {.bias = 3, .repetition = 2, .frequency = -1}), -kInf);
+  EXPECT_EQ(edited(3, 0, {{.repetition = 1e-40f}}), kLargest);
+  EXPECT_EQ(edited(kInf, 0, {{.repetition = 2}}), kInf);
+  EXPECT_EQ(edited(-kInf, 3, {{.repetition = 2, .frequency = -1}}), -kInf);
 }
 
 TEST(EditLogits, LeavesWhatAMaskAllows) {
   std::vector<float> logits(34, 1.0f);
   const uint32_t mask[2] = {0x80000001u, 2u};
   const LogitEdit edits[] = {{.token = 31, .bias = 2}, {.token = 5, .bias = 2}};
-  edit_logits(logits.data(), 34, edits, 2, mask, logits.data());
+  const RowEdits row = {.num_edits = 2, .mask = 0};
+  edit_logits({.in = logits.data(),
+               .num_rows = 1,
+               .size = 34,
+               .rows = &row,
+               .edits = edits,
+               .masks = mask,
+               .mask_words = 2,
+               .out = logits.data()},
+              0);
   for (size_t i = 0; i < logits.size(); ++i) {
     EXPECT_EQ(logits[i], i == 0 || i == 33 ? 1.0f : i == 31 ? 3.0f : -kInf) << i;
   }
@@ -113,13 +152,85 @@ std::vector<float> awkward_rows(Random& random, int64_t rows, int64_t size) {
   return in;
 }
 
-LogitEdit any_edit(Random& random, int32_t token) {
-  const auto sometimes = [&](float value, float otherwise) { return random.between(0, 2) == 0 ? value : otherwise; };
-  return {.token = token,
-          .bias = sometimes(-kInf, sometimes(10 * random.normal(), 0)),
-          .repetition = sometimes(std::exp(random.normal()), sometimes(1e-40f, 1)),
-          .frequency = sometimes(random.normal(), 0),
-          .presence = sometimes(random.normal(), 0)};
+float sometimes(Random& random, float value, float otherwise) {
+  return random.between(0, 2) == 0 ? value : otherwise;
+}
+
+float any_bias(Random& random) {
+  return sometimes(random, kBanned, sometimes(random, 10 * random.normal(), 0));
+}
+
+// Rows with all kinds of edits, lists and masks, and what belongs to them.
+struct Edits {
+  std::vector<RowEdits> rows;
+  std::vector<LogitEdit> edits;
+  std::vector<uint32_t> masks;
+  std::vector<ListedToken> lists;
+  std::vector<int32_t> drawn = {-1, 0};
+  int64_t mask_words = 0;
+
+  EditLogitsArgs args(int64_t size) {
+    return {.num_rows = static_cast<int64_t>(rows.size()),
+            .size = size,
+            .rows = rows.data(),
+            .edits = edits.data(),
+            .masks = masks.data(),
+            .mask_words = mask_words,
+            .lists = lists.data(),
+            .lists_size = static_cast<int64_t>(lists.size()),
+            .drawn = drawn.data()};
+  }
+};
+
+void add_list(Random& random, int64_t t, int64_t size, Edits& all) {
+  RowEdits& row = all.rows[static_cast<size_t>(t)];
+  row.list = static_cast<int32_t>(all.lists.size());
+  row.repetition = sometimes(random, std::exp(random.normal()), sometimes(random, 1e-40f, 1));
+  row.frequency = sometimes(random, random.normal(), 0);
+  row.presence = sometimes(random, random.normal(), 0);
+  std::vector<ListedToken> biases;
+  std::vector<ListedToken> seen;
+  for (int32_t token = 0; token < size; ++token) {
+    if (random.between(0, 3) == 0) biases.push_back({token, std::bit_cast<int32_t>(any_bias(random))});
+    if (random.between(0, 3) == 0) seen.push_back({token, static_cast<int32_t>(random.between(0, 9))});
+  }
+  std::shuffle(seen.begin(), seen.end(), std::mt19937(7));
+  all.lists.push_back({static_cast<int32_t>(seen.size()), static_cast<int32_t>(biases.size())});
+  all.lists.insert(all.lists.end(), biases.begin(), biases.end());
+  all.lists.insert(all.lists.end(), seen.begin(), seen.end());
+  // Room for one more, or none.
+  if (t % 5 != 0) all.lists.push_back({77, 77});
+  row.list_room = static_cast<int32_t>(all.lists.size()) - row.list;
+  const auto token = static_cast<int32_t>(random.between(0, size - 1));
+  if (t % 6 == 1) row.new_token = token;
+  if (t % 6 == 2 && !seen.empty()) row.new_token = seen.back().token;
+  if (t % 6 == 3) row.new_drawn = 0;  // there is none
+  if (t % 6 == 4) {
+    row.new_drawn = static_cast<int32_t>(all.drawn.size());
+    all.drawn.push_back(token);
+  }
+}
+
+Edits any_edits(Random& random, int64_t num_rows, int64_t size) {
+  Edits all;
+  all.rows.resize(static_cast<size_t>(num_rows));
+  all.mask_words = (size + 31) / 32 + size % 2;
+  for (int64_t t = 0; t < num_rows; ++t) {
+    RowEdits& row = all.rows[static_cast<size_t>(t)];
+    row.first_edit = static_cast<int32_t>(all.edits.size());
+    for (int32_t token = 0; token < size && t % 3 != 0; ++token) {
+      if (random.between(0, 3) == 0) all.edits.push_back({token, any_bias(random)});
+    }
+    std::shuffle(all.edits.begin() + row.first_edit, all.edits.end(), std::mt19937(7));
+    row.num_edits = static_cast<int32_t>(all.edits.size()) - row.first_edit;
+    if (t % 8 != 7) add_list(random, t, size, all);
+    if (t % 4 < 2) continue;
+    row.mask = static_cast<int32_t>(static_cast<int64_t>(all.masks.size()) / all.mask_words);
+    for (int64_t w = 0; w < all.mask_words; ++w) {
+      all.masks.push_back(t == 2 ? 0 : static_cast<uint32_t>(random.between(0, 0xffffffff)));
+    }
+  }
+  return all;
 }
 
 TEST_P(EditLogitsTest, EditsBitForBitAsTheReference) {
@@ -128,52 +239,65 @@ TEST_P(EditLogitsTest, EditsBitForBitAsTheReference) {
   SCOPED_TRACE(::testing::Message() << "seed " << seed);
   Random random(seed);
   for (const int64_t size : {1, 31, 33, 1024, 2500}) {
-    constexpr int64_t kRows = 12;
+    SCOPED_TRACE(::testing::Message() << "size " << size);
+    constexpr int64_t kRows = 24;
     std::vector<float> in = awkward_rows(random, kRows, size);
     in[static_cast<size_t>(size - 1)] = kNaN;
     in[static_cast<size_t>(2 * size - 1)] = kInf;
-    const int64_t words = (size + 31) / 32 + size % 2;
-    std::vector<uint32_t> masks;
-    std::vector<RowEdits> rows(kRows);
-    std::vector<LogitEdit> edits;
-    for (int64_t t = 0; t < kRows; ++t) {
-      RowEdits& row = rows[static_cast<size_t>(t)];
-      row.first_edit = static_cast<int32_t>(edits.size());
-      if (t % 3 != 0) {
-        for (int32_t token = 0; token < size; ++token) {
-          if (random.between(0, 3) == 0) edits.push_back(any_edit(random, token));
-        }
-        std::shuffle(edits.begin() + row.first_edit, edits.end(), std::mt19937(7));
-      }
-      row.num_edits = static_cast<int32_t>(edits.size()) - row.first_edit;
-      if (t % 4 < 2) continue;
-      row.mask = static_cast<int32_t>(static_cast<int64_t>(masks.size()) / words);
-      for (int64_t w = 0; w < words; ++w) {
-        masks.push_back(t == 2 ? 0 : static_cast<uint32_t>(random.between(0, 0xffffffff)));
-      }
-    }
+    Edits edits = any_edits(random, kRows, size);
+    Edits same = edits;
     std::vector<float> expected(in.size());
-    for (int64_t t = 0; t < kRows; ++t) {
-      const RowEdits& row = rows[static_cast<size_t>(t)];
-      edit_logits(in.data() + t * size, size, edits.data() + row.first_edit, row.num_edits,
-                  row.mask < 0 ? nullptr : masks.data() + row.mask * words, expected.data() + t * size);
-    }
-    EditLogitsArgs args{.in = in.data(),
-                        .num_rows = kRows,
-                        .size = size,
-                        .rows = rows.data(),
-                        .edits = edits.data(),
-                        .masks = masks.data(),
-                        .mask_words = words};
     std::vector<float> out(in.size(), 77.0f);
-    args.out = out.data();
-    (*backend)(args);
-    SCOPED_TRACE(::testing::Message() << "size " << size);
-    expect_same(out, expected);
-    args.out = in.data();
-    (*backend)(args);
-    expect_same(in, expected);
+    // Twice, as two steps: lists are what the first left, and logits may be edited where they are.
+    for (const bool in_place : {false, true}) {
+      EditLogitsArgs reference = same.args(size);
+      reference.in = in.data();
+      reference.out = expected.data();
+      for (int64_t t = 0; t < kRows; ++t) edit_logits(reference, t);
+      EditLogitsArgs args = edits.args(size);
+      args.in = in.data();
+      args.out = in_place ? in.data() : out.data();
+      (*backend)(args);
+      expect_same(in_place ? in : out, expected);
+      for (size_t i = 0; i < same.lists.size(); ++i) {
+        ASSERT_EQ(edits.lists[i].token, same.lists[i].token) << i;
+        ASSERT_EQ(edits.lists[i].value, same.lists[i].value) << i;
+      }
+    }
   }
+}
+
+TEST_P(EditLogitsTest, CountsANewTokenOnceAndLeavesOutWhatHasNoRoom) {
+  QUIRE_BACKEND_OR_SKIP(backend, GetParam());
+  std::vector<ListedToken> list = {{1, 0}, {4, 0}, {0, 0}};
+  const int32_t drawn[] = {9, 4};
+  const auto step = [&](int32_t new_token, int32_t new_drawn) {
+    std::vector<float> logits(12, 8.0f);
+    const RowEdits row = {.list = 0,
+                          .list_room = 3,
+                          .new_token = new_token,
+                          .new_drawn = new_drawn,
+                          .repetition = 2,
+                          .frequency = 1,
+                          .presence = 0.5f};
+    (*backend)(EditLogitsArgs{.in = logits.data(),
+                              .num_rows = 1,
+                              .size = 12,
+                              .rows = &row,
+                              .lists = list.data(),
+                              .lists_size = 3,
+                              .drawn = drawn,
+                              .out = logits.data()});
+    return logits;
+  };
+  EXPECT_EQ(step(-1, -1)[4], 4.0f) << "of the prompt";
+  EXPECT_EQ(step(-1, 1)[4], 2.5f) << "drawn";
+  EXPECT_EQ(step(4, -1)[4], 1.5f) << "once more";
+  EXPECT_EQ(step(-1, 0)[9], 2.5f) << "for the first time";
+  EXPECT_EQ(step(11, -1)[11], 8.0f) << "there is no room";
+  EXPECT_EQ(list[0].token, 2);
+  EXPECT_EQ(list[1].value, 2);
+  EXPECT_EQ(list[2].value, 1);
 }
 
 TEST_P(EditLogitsTest, RowsWithoutEditsAreCopied) {

@@ -8,6 +8,7 @@
 #include "ops/choose_tokens.h"
 #include "ops/top_logprobs.h"
 #include "sampling/sequence_sampler.h"
+#include "tests/sampling/edited_row.h"
 
 namespace quire::sampling {
 namespace {
@@ -157,6 +158,8 @@ TEST(PlainChoice, EditsAndScoresAsTheSamplerDoes) {
     SequenceSampler sampler = make_sampler(params, seed);
     SequenceSampler other = make_sampler(params, seed);
     SamplingScratch scratch;
+    EditedRow edit(other);
+    TokenId last = kNoToken;
     for (int step = 0; step < 25; ++step) {
       std::vector<float> logits(kVocabSize);
       // Some are equal, so that ties count.
@@ -166,10 +169,8 @@ TEST(PlainChoice, EditsAndScoresAsTheSamplerDoes) {
       if (other.wants_mask()) other.make_mask();
       const bool masked = other.add_edits(0, edits, masks, scratch);
       ASSERT_EQ(masks.size(), 3 + (masked ? (kVocabSize + 31) / 32 : 0u));
-      EXPECT_TRUE(other.edits_logits() || (edits.empty() && !masked));
-      std::vector<float> edited(kVocabSize);
-      ops::edit_logits(logits.data(), kVocabSize, edits.data(), static_cast<int32_t>(edits.size()),
-                       masked ? masks.data() + 3 : nullptr, edited.data());
+      EXPECT_TRUE(other.edits_logits() || (edits.empty() && !masked && !other.has_list()));
+      const std::vector<float> edited = edit(logits, edits, masked, masks, last);
       const int32_t drawn = choose(*other.plain_choice(), edited);
       std::vector<ops::RankedToken> ranks(1 + static_cast<size_t>(params.logprobs.value_or(0)));
       ops::top_logprobs(logits.data(), kVocabSize, params.logprobs.value_or(0), drawn, ranks.data());
@@ -182,6 +183,7 @@ TEST(PlainChoice, EditsAndScoresAsTheSamplerDoes) {
         EXPECT_EQ(taken.status().message(), sampled.status().message());
         break;
       }
+      last = sampled->id;
       if (!*taken) {
         ++num_refused;
         EXPECT_EQ(other.sample(logits, scratch)->id, sampled->id) << "request " << request << " step " << step;
@@ -192,6 +194,34 @@ TEST(PlainChoice, EditsAndScoresAsTheSamplerDoes) {
     }
   }
   EXPECT_GT(num_refused, 0);
+}
+
+TEST(PlainChoice, MoreBiasesThanAListHoldsAreEditsOfEachStep) {
+  SamplingParams params{.repetition_penalty = 1.5f, .min_tokens = 9};
+  params.stop_token_ids = std::vector<TokenId>{7};
+  const auto sampler_of = [&](TokenId count) {
+    params.logit_bias.clear();
+    for (TokenId id = 0; id < count; ++id) params.logit_bias.emplace_back(id, 3.0f);
+    return SequenceSampler(std::make_shared<const SamplingParams>(params), std::vector<TokenId>{1, 2}, 1, 5000, {5});
+  };
+  for (const TokenId count : {ops::kMostListedBiases, ops::kMostListedBiases + 1}) {
+    SequenceSampler sampler = sampler_of(count);
+    SamplingScratch scratch;
+    std::vector<ops::LogitEdit> edits;
+    std::vector<uint32_t> masks;
+    ASSERT_FALSE(sampler.add_edits(0, edits, masks, scratch));
+    EXPECT_EQ(edits.size(), count > ops::kMostListedBiases ? static_cast<size_t>(count) : 2u);
+    std::vector<ops::ListedToken> list;
+    sampler.make_list(list);
+    EXPECT_LE(list.size(), sampler.most_listed());
+    EXPECT_EQ(list.size(), 1 + 2 + (count > ops::kMostListedBiases ? 0u : static_cast<size_t>(count)));
+    const std::vector<float> logits(5000, 1.0f);
+    const std::vector<float> edited = EditedRow(sampler)(logits, edits, false, masks);
+    EXPECT_EQ(edited[0], 4.0f);
+    EXPECT_EQ(edited[1], 4.0f / 1.5f);
+    for (const size_t banned : {size_t{5}, size_t{7}}) EXPECT_EQ(edited[banned], ops::kBanned);
+    EXPECT_EQ(edited[4999], 1.0f);
+  }
 }
 
 TEST(PlainChoice, IsNotForFiltersThatOnlyTheSamplerHas) {
@@ -217,11 +247,12 @@ TEST(PlainChoice, SaysWhichEditsHaveToSeeTheTokenBefore) {
   EXPECT_FALSE(make_sampler({.logprobs = 0}).edits_logits());
   std::vector<SamplingParams> before;
   std::vector<SamplingParams> any_time;
-  before.push_back({.repetition_penalty = 1.1f});
-  before.push_back({.frequency_penalty = 0.1f});
-  before.push_back({.presence_penalty = 0.1f});
   before.push_back({.bad_words_ids = {{4}, {4, 5}}});
   before.push_back({.constraint = std::make_shared<Thirds>()});
+  // The device counts the tokens that it draws.
+  any_time.push_back({.repetition_penalty = 1.1f});
+  any_time.push_back({.frequency_penalty = 0.1f});
+  any_time.push_back({.presence_penalty = 0.1f});
   any_time.push_back({.logit_bias = {{3, 1.0f}}});
   any_time.push_back({.allowed_token_ids = std::vector<TokenId>{1, 2}});
   any_time.push_back({.bad_words_ids = {{4}}});

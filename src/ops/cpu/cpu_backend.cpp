@@ -228,11 +228,7 @@ class CpuBackend final : public Backend {
   }
 
   void run(const EditLogitsArgs& args) override {
-    for_each_row(args.num_rows, args.size, [&](int64_t t) {
-      const RowEdits& row = args.rows.host[t];
-      edit_logits(args.in + t * args.size, args.size, args.edits.host + row.first_edit, row.num_edits,
-                  row.mask < 0 ? nullptr : args.masks.host + row.mask * args.mask_words, args.out + t * args.size);
-    });
+    for_each_row(args.num_rows, args.size, [&](int64_t t) { edit_logits(args, t); });
   }
 
   void run(const TopLogprobsArgs& args) override {

@@ -365,12 +365,13 @@ class CudaBackend final : public Backend {
   }
   void run(const EditLogitsArgs& args) override {
     if (args.num_rows == 0) return;
-    expect_reachable({args.in, args.rows.device, args.edits.device, args.masks.device, args.out});
+    expect_reachable(
+        {args.in, args.rows.device, args.edits.device, args.masks.device, args.lists, args.drawn, args.out});
     bool any_mask = false;
     bool any_edit = false;
     for (int64_t t = 0; t < args.num_rows; ++t) {
       any_mask = any_mask || args.rows.host[t].mask >= 0;
-      any_edit = any_edit || args.rows.host[t].num_edits > 0;
+      any_edit = any_edit || args.rows.host[t].num_edits > 0 || args.rows.host[t].list >= 0;
     }
     edit_logits(args, any_mask, any_edit, stream_);
     finish();

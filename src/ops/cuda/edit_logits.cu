@@ -27,26 +27,61 @@ __global__ void mask_kernel(EditLogitsArgs args) {
   args.out[at] = allowed ? args.in[at] : -INFINITY;
 }
 
-__device__ float edited(float logit, const LogitEdit& edit) {
-  if (edit.bias == -INFINITY) {
-    logit = -INFINITY;
-  } else if (edit.bias != 0) {
-    logit = __fadd_rn(logit, edit.bias);
+__device__ void add_bias(float& logit, float bias) {
+  if (bias == kBanned) {
+    logit = kBanned;
+  } else if (bias != 0) {
+    logit = __fadd_rn(logit, bias);
   }
-  const float repeated = logit > 0 ? __fdiv_rn(logit, edit.repetition) : __fmul_rn(logit, edit.repetition);
-  logit = fabsf(logit) <= FLT_MAX ? fminf(repeated, FLT_MAX) : repeated;
-  return __fsub_rn(__fsub_rn(logit, edit.frequency), edit.presence);
 }
 
-// A block a row, whose edits are of different tokens.
+__device__ void penalise(float& logit, int32_t output_count, const RowEdits& row) {
+  const float repeated = logit > 0 ? __fdiv_rn(logit, row.repetition) : __fmul_rn(logit, row.repetition);
+  float penalised = fabsf(logit) <= FLT_MAX ? fminf(repeated, FLT_MAX) : repeated;
+  if (output_count > 0) {
+    penalised = __fsub_rn(penalised, __fmul_rn(row.frequency, static_cast<float>(output_count)));
+    penalised = __fsub_rn(penalised, row.presence);
+  }
+  logit = penalised;
+}
+
+// A block a row, whose edits, biases and seen tokens are each of different tokens. Its new token is looked for while
+// the seen ones are gone through.
 __global__ void edit_kernel(EditLogitsArgs args) {
   begin_kernel();
+  __shared__ int new_is_known;
   const RowEdits row = args.rows.device[blockIdx.x];
-  for (int i = static_cast<int>(threadIdx.x); i < row.num_edits; i += kThreads) {
+  float* logits = args.out + blockIdx.x * args.size;
+  const auto thread = static_cast<int>(threadIdx.x);
+  for (int i = thread; i < row.num_edits; i += kThreads) {
     const LogitEdit edit = args.edits.device[row.first_edit + i];
-    float& logit = args.out[blockIdx.x * args.size + edit.token];
-    logit = edited(logit, edit);
+    add_bias(logits[edit.token], edit.bias);
   }
+  if (row.list < 0) return;
+  ListedToken* list = args.lists + row.list;
+  const ListedToken counts = list[0];
+  if (thread == 0) new_is_known = 0;
+  __syncthreads();
+  for (int i = thread; i < counts.value; i += kThreads) {
+    const ListedToken bias = list[1 + i];
+    add_bias(logits[bias.token], __int_as_float(bias.value));
+  }
+  __syncthreads();
+  const int32_t token = row.new_drawn >= 0 ? args.drawn[row.new_drawn] : row.new_token;
+  ListedToken* seen = list + 1 + counts.value;
+  for (int i = thread; i < counts.token; i += kThreads) {
+    ListedToken one = seen[i];
+    if (one.token == token) {
+      seen[i].value = ++one.value;
+      new_is_known = 1;
+    }
+    penalise(logits[one.token], one.value, row);
+  }
+  __syncthreads();
+  if (thread != 0 || token < 0 || new_is_known != 0 || 1 + counts.value + counts.token >= row.list_room) return;
+  seen[counts.token] = {token, 1};
+  list[0].token = counts.token + 1;
+  penalise(logits[token], 1, row);
 }
 
 // A logit with its place: those that come before others are larger, or equal and of a lower index.

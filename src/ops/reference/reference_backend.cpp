@@ -306,11 +306,7 @@ class ReferenceBackend final : public Backend {
   }
 
   void run(const EditLogitsArgs& args) override {
-    for (int64_t t = 0; t < args.num_rows; ++t) {
-      const RowEdits& row = args.rows.host[t];
-      edit_logits(args.in + t * args.size, args.size, args.edits.host + row.first_edit, row.num_edits,
-                  row.mask < 0 ? nullptr : args.masks.host + row.mask * args.mask_words, args.out + t * args.size);
-    }
+    for (int64_t t = 0; t < args.num_rows; ++t) edit_logits(args, t);
   }
 
   void run(const TopLogprobsArgs& args) override {
