@@ -7,6 +7,7 @@
 #include <map>
 
 #include "runner/local_executor.h"
+#include "runner/model_runner.h"
 #include "tests/runner/same_logprobs.h"
 #include "tests/runner/tiny_model.h"
 
@@ -192,34 +193,54 @@ TEST_P(DeviceSampling, StepsAreLaunchedAheadOfTokensThatTheirEditsFollow) {
   }
 }
 
-// A few sequences of long prompts of different tokens, whose every token is penalised or biased.
+constexpr int32_t kPenalisedPrompt = 90;
+constexpr size_t kPenalisedBlocks = 8;  // of 16 tokens, of each sequence
+
+// A sequence whose prompt's tokens are different and penalised, and some of them biased.
+NewSequence penalised_sequence(size_t i) {
+  SamplingParams params{.temperature = 0, .frequency_penalty = 0.2f, .repetition_penalty = 1.3f};
+  for (TokenId token = 0; token < 60; ++token) params.logit_bias.emplace_back(token, 0.1f);
+  NewSequence one;
+  one.id = i;
+  for (size_t at = 0; at < kPenalisedPrompt; ++at) {
+    one.prompt.push_back(static_cast<TokenId>((7 * i + 5 * at) % kVocabSize));
+  }
+  one.params = std::make_shared<const SamplingParams>(std::move(params));
+  return one;
+}
+
+ScheduledSequence scheduled_run(size_t i, int32_t computed, int32_t count) {
+  ScheduledSequence run{.id = i, .num_computed_tokens = computed, .num_new_tokens = count, .samples = true};
+  for (size_t b = 0; b < kPenalisedBlocks; ++b) {
+    run.block_table.push_back(static_cast<BlockId>(kPenalisedBlocks * i + b));
+  }
+  return run;
+}
+
+// Some such sequences, of which not all are in each step.
 class Penalised {
  public:
-  static constexpr size_t kCount = 4;
-  static constexpr int32_t kPrompt = 90;
-
-  explicit Penalised(const std::string& kind) {
-    EngineConfig config{.model = tiny_path("llama"), .skip_tokenizer_init = true, .num_gpu_blocks_override = 64};
-    config.max_num_seqs = static_cast<int32_t>(kCount);
-    config.max_num_batched_tokens = static_cast<int32_t>(kCount) * kPrompt;
+  Penalised(const std::string& kind, size_t count, size_t at_once) {
+    EngineConfig config{.model = tiny_path("llama"), .skip_tokenizer_init = true};
+    config.num_gpu_blocks_override = static_cast<int64_t>(kPenalisedBlocks * count);
+    config.max_num_seqs = static_cast<int32_t>(at_once);
+    config.max_num_batched_tokens = static_cast<int32_t>(at_once) * (kPenalisedPrompt + 8);
     config.enforce_eager = true;
     auto executor = make_local_executor(config, make_test_backend(kind));
     EXPECT_TRUE(executor.ok()) << executor.status().message();
     if (executor.ok()) executor_ = std::move(*executor);
   }
 
-  StepTimings step() {
+  // again: as after a preemption, all tokens are computed once more.
+  StepTimings step(const std::vector<size_t>& sequences, bool again = false) {
     StepPlan plan;
-    for (size_t i = 0; i < kCount; ++i) {
-      if (step_ == 0) plan.added.push_back(added(i));
-      const int32_t computed = step_ == 0 ? 0 : kPrompt + step_ - 1;
-      plan.scheduled.push_back({.id = i,
-                                .num_computed_tokens = computed,
-                                .num_new_tokens = step_ == 0 ? kPrompt : 1,
-                                .block_table = table(i),
-                                .samples = true});
+    for (const size_t i : sequences) {
+      const auto had = static_cast<int32_t>(tokens_[i].size());
+      if (had == 0) plan.added.push_back(penalised_sequence(i));
+      const int32_t computed = had == 0 || again ? 0 : kPenalisedPrompt + had - 1;
+      plan.scheduled.push_back(scheduled_run(i, computed, kPenalisedPrompt + had - computed));
+      plan.num_tokens += plan.scheduled.back().num_new_tokens;
     }
-    ++step_;
     executor_->submit(plan);
     auto done = executor_->collect();
     EXPECT_TRUE(done.ok()) << done.status().message();
@@ -232,42 +253,87 @@ class Penalised {
   const std::map<SequenceId, std::vector<TokenId>>& tokens() const { return tokens_; }
 
  private:
-  static NewSequence added(size_t i) {
-    SamplingParams params{.temperature = 0, .frequency_penalty = 0.2f, .repetition_penalty = 1.3f};
-    for (TokenId token = 0; token < 60; ++token) params.logit_bias.emplace_back(token, 0.1f);
-    NewSequence one;
-    one.id = i;
-    for (int32_t at = 0; at < kPrompt; ++at) one.prompt.push_back(static_cast<TokenId>((7 * i + 5 * at) % kVocabSize));
-    one.params = std::make_shared<const SamplingParams>(std::move(params));
-    return one;
-  }
-  static std::vector<BlockId> table(size_t i) {
-    constexpr size_t kBlocks = 8;  // of 16 tokens
-    std::vector<BlockId> blocks;
-    for (size_t b = 0; b < kBlocks; ++b) blocks.push_back(static_cast<BlockId>(kBlocks * i + b));
-    return blocks;
-  }
-
   std::unique_ptr<Executor> executor_;
-  int32_t step_ = 0;
   std::map<SequenceId, std::vector<TokenId>> tokens_;
 };
 
 // What has been said and what is biased is told to the device once.
 TEST_P(DeviceSampling, AStepSendsWhatHasChangedSinceTheOneBefore) {
   if (make_test_backend(GetParam()) == nullptr) GTEST_SKIP() << "this machine lacks " << GetParam();
-  Penalised found(GetParam());
-  Penalised expected("portable");
-  const StepTimings first = found.step();
-  expected.step();
-  EXPECT_GT(first.draw_bytes, static_cast<int64_t>(Penalised::kCount * (Penalised::kPrompt + 60) * 8));
+  const std::vector<size_t> all = {0, 1, 2, 3};
+  Penalised found(GetParam(), all.size(), all.size());
+  Penalised expected("portable", all.size(), all.size());
+  const int64_t first = found.step(all).draw_bytes;
+  expected.step(all);
+  EXPECT_GT(first, static_cast<int64_t>(all.size() * (kPenalisedPrompt + 60) * 8));
   for (int step = 1; step < 12; ++step) {
-    const StepTimings steady = found.step();
+    const StepTimings steady = found.step(all);
     EXPECT_GT(steady.draw_bytes, 0);
-    EXPECT_LE(steady.draw_bytes, static_cast<int64_t>(256 + Penalised::kCount * 96)) << step;
-    EXPECT_EQ(expected.step().draw_bytes, 0) << "no device of its own";
+    EXPECT_LE(steady.draw_bytes, static_cast<int64_t>(256 + all.size() * 96)) << step;
+    EXPECT_EQ(expected.step(all).draw_bytes, 0) << "no device of its own";
   }
   EXPECT_EQ(found.tokens(), expected.tokens());
+}
+
+// More than there is room for on the device take turns, some as after a preemption.
+TEST_P(DeviceSampling, SequencesWhosePlaceWasTakenAreToldToTheDeviceOnceMore) {
+  if (make_test_backend(GetParam()) == nullptr) GTEST_SKIP() << "this machine lacks " << GetParam();
+  constexpr size_t kCount = 24;
+  Penalised found(GetParam(), kCount, 2);
+  Penalised expected("portable", kCount, 2);
+  const auto whole = static_cast<int64_t>(2 * kPenalisedPrompt * sizeof(ops::ListedToken));
+  for (size_t round = 0; round < 3; ++round) {
+    for (size_t i = 0; i < kCount; i += 2) {
+      const bool again = round == 2 && i % 4 == 0;
+      EXPECT_GT(found.step({i, i + 1}, again).draw_bytes, whole) << "others have had its place since";
+      expected.step({i, i + 1}, again);
+      // Its lists are there now.
+      EXPECT_LT(found.step({i, i + 1}).draw_bytes, whole);
+      expected.step({i, i + 1});
+    }
+  }
+  EXPECT_EQ(found.tokens(), expected.tokens());
+}
+
+// The device has drawn the token that is to be counted: the draw need not wait until the host has seen it.
+TEST_P(DeviceSampling, PenaltiesDoNotHoldUpTheDrawsOfAStepThatIsLaunchedAhead) {
+  const auto backend = make_test_backend(GetParam());
+  if (backend == nullptr) GTEST_SKIP() << "this machine lacks " << GetParam();
+  constexpr int32_t kLaunched = 10;
+  auto checkpoint = checkpoint::Checkpoint::open(tiny_path("llama"));
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
+  EngineConfig config{.num_gpu_blocks_override = kPenalisedBlocks};
+  config.max_num_seqs = 1;
+  config.max_num_batched_tokens = kPenalisedPrompt;
+  config.enforce_eager = true;
+  auto planned = plan_model(config, **checkpoint, *backend, 0);
+  ASSERT_TRUE(planned.ok()) << planned.status().message();
+  nn::Loader loader(nn::Loader::Mode::kLoad, **checkpoint, *backend);
+  auto model = planned->family.build(planned->config, planned->max_model_len, loader);
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  auto runner = ModelRunner::create(*planned, std::move(*model), *backend);
+  ASSERT_TRUE(runner.ok()) << runner.status().message();
+
+  std::deque<StepPlan> plans;
+  std::vector<TokenId> tokens;
+  const auto finish = [&] {
+    const ExecutedStep done = (*runner)->finish();
+    ASSERT_TRUE(done.result.sequences.front().error.ok());
+    tokens.push_back(done.result.sequences.front().tokens.at(0));
+  };
+  for (int32_t step = 0; step < kLaunched; ++step) {
+    StepPlan& plan = plans.emplace_back();
+    if (step == 0) plan.added.push_back(penalised_sequence(0));
+    plan.scheduled.push_back(
+        scheduled_run(0, step == 0 ? 0 : kPenalisedPrompt + step - 1, step == 0 ? kPenalisedPrompt : 1));
+    ASSERT_TRUE((*runner)->may_launch()) << "the tokens of step " << step - 1 << " are not chosen yet";
+    (*runner)->launch(plan);
+    if (step > 0) finish();
+  }
+  finish();
+  Penalised expected("portable", 1, 1);
+  for (int32_t step = 0; step < kLaunched; ++step) expected.step({0});
+  EXPECT_EQ(tokens, expected.tokens().at(0));
 }
 
 INSTANTIATE_TEST_SUITE_P(Cards, DeviceSampling, testing::Values("cuda"), [](const auto& test) { return test.param; });
