@@ -396,7 +396,14 @@ TEST_P(LinearTest, ActivationsOfOneMagnitudeAreExactUpToFloatRounding) {
   for (const bool alternating : {false, true}) {
     std::vector<float> x(static_cast<size_t>(k), -3.0f);
     for (size_t i = 0; alternating && i < x.size(); ++i) x[i] = random.between(0, 1) == 0 ? 3.0f : -3.0f;
-    EXPECT_LT(largest_difference(product(*backend, *weight, x, 0, 1, nullptr), oracle.product(x, 1, nullptr)), 5e-5);
+    for (const int64_t rows : {1, 7}) {  // few and many are read differently
+      std::vector<float> same;
+      for (int64_t row = 0; row < rows; ++row) same.insert(same.end(), x.begin(), x.end());
+      EXPECT_LT(
+          largest_difference(product(*backend, *weight, same, 0, rows, nullptr), oracle.product(same, rows, nullptr)),
+          5e-5)
+          << "rows " << rows;
+    }
   }
 }
 
@@ -444,6 +451,29 @@ TEST_P(LinearTest, GivesARowTheSameBitsAloneAndAmongOthers) {
           << "rows " << first << " to " << first + count;
       first += count;
     }
+  }
+}
+
+// Wide enough for several stretches of a tile in scratch, at every count at which rows are grouped differently.
+TEST_P(LinearTest, GivesARowTheSameBitsInAnyCountOfRows) {
+  QUIRE_SKIP_ON_CARD("many rows are another kernel's than few");
+  QUIRE_LINEAR_BACKEND_OR_SKIP(backend);
+  Random random(9);
+  const int64_t k = 2304;
+  const int64_t n = 40;
+  const int64_t most = 14;
+  const StoredWeights stored(dtype(), n, k, random);
+  const auto weight = packed(*backend, {stored.view()});
+  const std::vector<float> bias = random.normals(n);
+  const std::vector<float> x = random.normals(most * k);
+  std::vector<float> alone;
+  for (int64_t row = 0; row < most; ++row) {
+    const std::vector<float> one = product(*backend, *weight, x, row, 1, bias.data());
+    alone.insert(alone.end(), one.begin(), one.end());
+  }
+  for (int64_t rows = 2; rows <= most; ++rows) {
+    const std::vector<float> all = product(*backend, *weight, x, 0, rows, bias.data());
+    EXPECT_TRUE(same_bits(all.data(), alone.data(), rows * n)) << "rows " << rows;
   }
 }
 

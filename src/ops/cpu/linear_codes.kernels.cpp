@@ -10,6 +10,7 @@
 #include "ops/cpu/across_lanes.h"
 #include "ops/cpu/code_products.h"
 #include "ops/cpu/isa_kernels.h"
+#include "ops/cpu/opened_tiles.h"
 
 namespace quire::ops::cpu::QUIRE_ISA {
 namespace {
@@ -147,7 +148,14 @@ struct WordGroup {
       for (int j = begin; j < begin + kSpan; ++j) {
         IW even[V];
         IW odd[V];
-        for (int v = 0; v < V; ++v) widen_quad<Format>(Format::quad(block, group, v, j), even[v], odd[v]);
+        for (int v = 0; v < V; ++v) {
+          if constexpr (IsOpened<Format>) {
+            even[v] = Format::plane(block, v, 2 * j);
+            odd[v] = Format::plane(block, v, 2 * j + 1);
+          } else {
+            widen_quad<Format>(Format::quad(block, group, v, j), even[v], odd[v]);
+          }
+        }
         for (int r = 0; r < R; ++r) {
           const uint8_t* numbers = rows[r] + numbers_offset(k) + 2 * (step + j * 4);
           const IW q0 = broadcast_ints(numbers);
@@ -164,6 +172,24 @@ struct WordGroup {
       if constexpr (Format::kMinSteps == kHalf) add_mins<R, V>(scales, begin / 4, rows, k, step + begin * 4, sums);
     }
     if constexpr (Format::kMinSteps == 32) add_mins<R, V>(scales, 0, rows, k, step, sums);
+  }
+};
+
+// A group's quads as numbers of 16 bits.
+template <class Format>
+struct WordPlanes {
+  static constexpr int kPlanes = 16;
+  static constexpr int kRows = 4;
+  template <class Put>
+  QUIRE_INLINE void open(const uint8_t* block, int group, int v, const Put& put) {
+#pragma GCC unroll kUnrolledQuads
+    for (int j = 0; j < 8; ++j) {
+      IW even;
+      IW odd;
+      widen_quad<Format>(Format::quad(block, group, v, j), even, odd);
+      put(2 * j, even);
+      put(2 * j + 1, odd);
+    }
   }
 };
 
@@ -350,7 +376,7 @@ constexpr bool kMeetsBytes = !Format::kSigned || !kPairSums;
 
 LinearKernel whole_number_linear(Activations activations, DType dtype) {
   return by_code_format<LinearKernel>(dtype, [&]<class Format>() -> LinearKernel {
-    if (activations == kWordRows) return linear<Format, WordGroup>;
+    if (activations == kWordRows) return linear_opening<Format, WordGroup, WordPlanes>;
     if constexpr (kMeetsBytes<Format>) return linear<Format, ByteGroup>;
     return nullptr;
   });

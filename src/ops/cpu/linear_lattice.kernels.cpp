@@ -23,6 +23,7 @@
 #include "ops/cpu/across_lanes.h"
 #include "ops/cpu/code_products.h"
 #include "ops/cpu/isa_kernels.h"
+#include "ops/cpu/opened_tiles.h"
 
 namespace quire::ops::cpu::QUIRE_ISA {
 namespace {
@@ -53,22 +54,39 @@ struct Lattice {
   static_assert(kGroupBytes <= kLatticeGroupBytes);
 };
 
-// c1 + T * c2 of quads j and j + kSpan / 8, of codes without the bits that are dropped.
+// 7 * c of codes of 4 bits.
+constexpr LevelTable kSevens = {{0, 7, 14, 21, 28, 35, 42, 49, 56, 63, 70, 77, 84, 91, 98, 105}};
+
+// c1 + T * c2 of two quads.
+template <class Format>
+QUIRE_INLINE IW shared_codes(IW first, IW second) {
+  using L = Lattice<Format>;
+  if constexpr (L::kDropped > 0) {
+    first = (first >> L::kDropped) & repeated(0x1f);
+    second = (second >> L::kDropped) & repeated(0x1f);
+  }
+  if constexpr (L::kFactor == 16) {
+    return first | second << 4;
+  } else if constexpr (Format::kCodeBits <= 4) {
+    return first + look_up(kSevens.codes, second);
+  } else {
+    return first + (second << 3) - second;
+  }
+}
+
+// That of quads j and j + kSpan / 8.
 template <class Format>
 QUIRE_INLINE IW shared_quad(const uint8_t* block, int group, int v, int j) {
   using L = Lattice<Format>;
   if constexpr (L::kFactor == 16 && L::kSpan == 32 && requires { Format::two_quads(block, group, v, j); }) {
     return Format::two_quads(block, group, v, j);
   } else {
-    IW first = Format::quad(block, group, v, j);
-    IW second = Format::quad(block, group, v, j + L::kSpan / 8);
-    if constexpr (L::kDropped > 0) {
-      first = (first >> L::kDropped) & repeated(0x1f);
-      second = (second >> L::kDropped) & repeated(0x1f);
-    }
-    return L::kFactor == 16 ? first | second << 4 : first + (second << 3) - second;
+    return shared_codes<Format>(Format::quad(block, group, v, j), Format::quad(block, group, v, j + L::kSpan / 8));
   }
 }
+
+// Rows whose sums of whole bytes and of shared ones fit the registers together.
+constexpr int kRowsInTurn = kPairSums ? 3 : 8;
 
 template <class Format, int R, int V>
 struct LatticeGroup {
@@ -86,14 +104,26 @@ struct LatticeGroup {
   QUIRE_INLINE void add_whole(const uint8_t* block, int group, int j, const uint8_t* const (&rows)[R], int64_t at,
                               Sums (&sums)[R][V]) {
     IW quads[V];
-    for (int v = 0; v < V; ++v) quads[v] = Format::quad(block, group, v, j);
+    for (int v = 0; v < V; ++v) {
+      if constexpr (IsOpened<Format>) {
+        quads[v] = Format::plane(block, v, j);
+      } else {
+        quads[v] = Format::quad(block, group, v, j);
+      }
+    }
     add_quad(quads, rows, at + L::kBytesAt + j * 4, sums);
   }
   // Those of the pairs of codes of which the first are quad `j` of a span, with the bytes that they share.
   QUIRE_INLINE void add_shared(const uint8_t* block, int group, int span, int j, const uint8_t* const (&rows)[R],
                                int64_t at, Sums (&sums)[R][V]) {
     IW quads[V];
-    for (int v = 0; v < V; ++v) quads[v] = shared_quad<Format>(block, group, v, span * kQuads + j);
+    for (int v = 0; v < V; ++v) {
+      if constexpr (IsOpened<Format>) {
+        quads[v] = Format::plane(block, v, 8 + span * kQuads / 2 + j);
+      } else {
+        quads[v] = shared_quad<Format>(block, group, v, span * kQuads + j);
+      }
+    }
     add_quad(quads, rows, at + L::kSharedAt + (span * kQuads / 2 + j) * 4, sums);
   }
 
@@ -103,7 +133,7 @@ struct LatticeGroup {
     constexpr int kFactor = L::kStep >> L::kDropped;
     Sums whole[R][V] = {};
     Sums shared[R][V] = {};
-    if constexpr (kPairSums) {
+    if constexpr (R > kRowsInTurn) {
       // One after the other: both together do not fit the registers.
 #pragma GCC unroll kUnrolledQuads
       for (int j = 0; j < kQuads / 2; ++j) add_shared(block, group, span, j, rows, at, shared);
@@ -116,7 +146,7 @@ struct LatticeGroup {
         for (int v = 0; v < V; ++v) totals[r][v] += scaled_total<kFactor>(whole[r][v]);
       }
     } else {
-      // In turn: the sums of 8 rows alone would wait for each other.
+      // In turn: the sums of 8 rows alone would wait for each other, and closing some hides behind others' products.
 #pragma GCC unroll kUnrolledQuads
       for (int j = 0; j < kQuads / 2; ++j) {
         add_whole(block, group, span * kQuads + j, rows, at, whole);
@@ -149,6 +179,26 @@ struct LatticeGroup {
         for (int v = 0; v < V; ++v)
           sums[r][v] = fma(Format::kMinSteps > 0 ? scales[v].m[i] : scales[v].d[i], sum, sums[r][v]);
       }
+    }
+  }
+};
+
+// The eight quads of a group, then what meets the bytes that values share.
+template <class Format>
+struct LatticePlanes {
+  static constexpr int kPlanes = 12;
+  static constexpr int kRows = kRowsInTurn;
+  template <class Put>
+  QUIRE_INLINE void open(const uint8_t* block, int group, int v, const Put& put) {
+    constexpr int kQuads = Lattice<Format>::kSpan / 4;
+#pragma GCC unroll kUnrolledQuads
+    for (int i = 0; i < 4; ++i) {
+      const int j = i / (kQuads / 2) * kQuads + i % (kQuads / 2);
+      const IW first = Format::quad(block, group, v, j);
+      const IW second = Format::quad(block, group, v, j + kQuads / 2);
+      put(j, first);
+      put(j + kQuads / 2, second);
+      put(8 + i, shared_codes<Format>(first, second));
     }
   }
 };
@@ -370,7 +420,7 @@ void code_lattice(const float* x, int64_t k, uint8_t* row) {
 
 LinearKernel lattice_linear(DType dtype) {
   return by_code_format<LinearKernel>(dtype, [&]<class Format>() -> LinearKernel {
-    if constexpr (kMeetsLattice<Format>) return linear<Format, LatticeGroup>;
+    if constexpr (kMeetsLattice<Format>) return linear_opening<Format, LatticeGroup, LatticePlanes>;
     return nullptr;
   });
 }
