@@ -1,12 +1,33 @@
 // One number from each of many vectors at once: what is found by halving costs a few shuffles for all of them together.
-// Sets with 16 lanes alone. Included by *.kernels.cpp alone, as simd.h is.
+// Included by *.kernels.cpp alone, as simd.h is.
 #pragma once
 
 #include "ops/cpu/simd_wide.h"
 
-#if QUIRE_WIDE_LANES == 16
-
 namespace quire::ops::cpu::QUIRE_ISA {
+
+// Lanes 0, 1, 4, 5 (first) and 2, 3, 6, 7 (second) of vectors 0 and 1 in turn, then of 2 and 3.
+struct Quarters {
+  I8 first[2];
+  I8 second[2];
+};
+QUIRE_INLINE Quarters quarters(const I8 (&v)[4]) {
+  Quarters result;
+  for (int pair = 0; pair < 2; ++pair) {
+    result.first[pair] = __builtin_shufflevector(v[2 * pair], v[2 * pair + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+    result.second[pair] = __builtin_shufflevector(v[2 * pair], v[2 * pair + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+  }
+  return result;
+}
+// Lane g of the result: `combine` of the four lanes that come from v[g].
+template <class Combine>
+QUIRE_INLINE I8 across(I8 v01, I8 v23, Combine combine) {
+  const I8 halves = combine(__builtin_shufflevector(v01, v23, 0, 1, 8, 9, 4, 5, 12, 13),
+                            __builtin_shufflevector(v01, v23, 2, 3, 10, 11, 6, 7, 14, 15));
+  return combine(halves, swap_fours(halves));
+}
+
+#if QUIRE_WIDE_LANES == 16
 
 typedef int32_t I4 __attribute__((vector_size(16)));
 
@@ -52,6 +73,6 @@ QUIRE_INLINE IW lowest_bytes(const IW (&v)[4]) {
   return __builtin_shufflevector(lower, upper, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
 }
 
-}  // namespace quire::ops::cpu::QUIRE_ISA
-
 #endif
+
+}  // namespace quire::ops::cpu::QUIRE_ISA

@@ -187,7 +187,7 @@ struct LatticeGroup {
 template <class Format>
 struct LatticePlanes {
   static constexpr int kPlanes = 12;
-  static constexpr int kRows = kRowsInTurn;
+  static constexpr int kRows = 4;
   template <class Put>
   QUIRE_INLINE void open(const uint8_t* block, int group, int v, const Put& put) {
     constexpr int kQuads = Lattice<Format>::kSpan / 4;
@@ -367,10 +367,10 @@ QUIRE_INLINE void code_group(const float* x, uint8_t* group) {
   store_points<L>(points, group);
 }
 
-#if QUIRE_WIDE_LANES == 16
 constexpr auto kPlus = [](auto a, auto b) { return a + b; };
 constexpr auto kLarger = [](auto a, auto b) { return larger(a, b); };
 
+#if QUIRE_WIDE_LANES == 16
 // Up to sixteen groups of one span each: their largest numbers and their sums are found together, a lane each.
 template <class Format, int kGroups>
 QUIRE_INLINE void code_groups(const float* x, uint8_t* groups) {
@@ -397,22 +397,68 @@ QUIRE_INLINE void code_groups(const float* x, uint8_t* groups) {
     put(groups + g * L::kGroupBytes + L::kSumsAt, numbers[2][g]);
   }
 }
+#else
+// store_points() of a group of one span whose values are finite: their numbers fit bytes, so that narrowing may
+// saturate.
+QUIRE_INLINE void store_two_parts(const Point& a, const Point& b, uint8_t* bytes, uint8_t* shared) {
+  const auto halved = [](IW v, IW w) { return _mm256_packs_epi32((__m256i)v, (__m256i)w); };
+  const __m256i turn = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);  // the order that packing by halves left
+  const __m256i q = _mm256_packs_epi16(halved(a.q1, b.q1), halved(a.q2, b.q2));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(bytes), _mm256_permutevar8x32_epi32(q, turn));
+  const __m256i l = _mm256_packs_epi16(halved(a.l, b.l), _mm256_setzero_si256());
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(shared), _mm256_castsi256_si128(_mm256_permutevar8x32_epi32(l, turn)));
+}
+
+// Up to four groups of one span each: their largest numbers and their sums are found together, a lane each.
+template <class Format, int kGroups>
+QUIRE_INLINE void code_groups(const float* x, uint8_t* groups) {
+  using L = Lattice<Format>;
+  static_assert(L::kSpan == 32 && L::kSums == 1 && kParts == 2 && kGroups <= 4);
+  const auto across_all = [](const I8(&v)[4], auto combine) {
+    const Quarters q = quarters(v);
+    return across(combine(q.first[0], q.second[0]), combine(q.first[1], q.second[1]), combine);
+  };
+  I8 bits[4] = {};
+  for (int g = 0; g < kGroups; ++g) {
+    const auto magnitudes = [&](int part) { return (I8)load(x + g * 32 + part * 8) & 0x7fffffff; };
+    bits[g] = larger(larger(magnitudes(0), magnitudes(1)), larger(magnitudes(2), magnitudes(3)));
+  }
+  const F8 dx = (F8)across_all(bits, kLarger) / static_cast<float>(L::kMostWhole * L::kStep);
+  const F8 inverse = dx > kLeastScale ? 1.0f / (dx * static_cast<float>(L::kStep)) : F8{};
+  I8 twice[4] = {};
+  for (int g = 0; g < kGroups; ++g) {
+    const F8 factor = broadcast(inverse[g]);
+    Point points[kParts];
+    for (int part = 0; part < kParts; ++part) {
+      const float* const first = x + g * 32 + part * 8;
+      points[part] = nearest_point<L>(load(first) * factor, load(first + 16) * factor);
+    }
+    twice[g] = twice_sums<Format>(points[0]) + twice_sums<Format>(points[1]);
+    uint8_t* const group = groups + g * L::kGroupBytes;
+    store_two_parts(points[0], points[1], group + L::kBytesAt, group + L::kSharedAt);
+  }
+  const F8 sums = dx * 0.5f * to_float(across_all(twice, kPlus));
+  const F8 factors = dx * static_cast<float>(1 << L::kDropped);
+  for (int g = 0; g < kGroups; ++g) {
+    put(groups + g * L::kGroupBytes, factors[g]);
+    put(groups + g * L::kGroupBytes + L::kSumsAt, sums[g]);
+  }
+}
 #endif
 
 template <class Format>
 void code_lattice(const float* x, int64_t k, uint8_t* row) {
   using L = Lattice<Format>;
   int64_t group = 0;
-#if QUIRE_WIDE_LANES == 16
   if constexpr (L::kSpan == 32) {
     const auto many = [&]<int kGroups>() {
       for (; group + kGroups <= k / 32; group += kGroups)
         code_groups<Format, kGroups>(x + group * 32, row + group * L::kGroupBytes);
     };
-    many.template operator()<16>();
+    if constexpr (kWide == 16) many.template operator()<16>();
     many.template operator()<4>();
+    if constexpr (kWide == 8) many.template operator()<2>();
   }
-#endif
   for (; group < k / 32; ++group) code_group<Format>(x + group * 32, row + group * L::kGroupBytes);
 }
 

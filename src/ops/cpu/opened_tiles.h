@@ -65,12 +65,17 @@ struct OpenedFormat {
 template <class Format>
 concept IsOpened = Format::kIsOpened;
 
-// Steps [begin, end) of the tile whose first column is `column`.
+// Steps [begin, end) of the tile whose first column is `column`. While it is met by rows as many bytes come to the
+// second cache from `next` on, every row its part: all at once they would hold up what the first rows wait for.
 struct Stretch {
   uint8_t* blocks;
   int64_t begin;
   int64_t end;
   int64_t column;
+  const uint8_t* next;
+  int64_t next_bytes;  // for each group of 32 steps; 0: nothing is to come
+  int64_t first_row;   // rows that have met it before
+  int64_t num_rows;    // that meet it in all
 };
 
 // Adds a stretch to the sums of R rows, which are in out where it is not the first; open(block) is called before a
@@ -78,6 +83,10 @@ struct Stretch {
 template <class Format, template <class, int, int> class Group, int R, class Open>
 QUIRE_INLINE void sum_stretch(int64_t row, const LinearTile& t, const Stretch& stretch, const Open& open) {
   constexpr int V = kTileVectors;
+  const uint8_t* next = stretch.next;
+  const int64_t lines = (stretch.next_bytes + 63) / 64;
+  const int64_t first_line = (stretch.first_row + row) * lines / stretch.num_rows;
+  const int64_t end_line = (stretch.first_row + row + R) * lines / stretch.num_rows;
   const uint8_t* rows[R];
   for (int r = 0; r < R; ++r) rows[r] = t.rows + (row + r) * t.row_bytes;
   FW sums[R][V] = {};
@@ -92,6 +101,8 @@ QUIRE_INLINE void sum_stretch(int64_t row, const LinearTile& t, const Stretch& s
   uint8_t* block = stretch.blocks;
   for (int64_t step = stretch.begin; step < stretch.end; step += 32) {
     open(block);
+    for (int64_t line = first_line; line < end_line; ++line) __builtin_prefetch(next + line * 64, 0, kIntoSecond);
+    next += stretch.next_bytes;
     Scales scales[V];
     for (int v = 0; v < V; ++v) scales[v] = Format::scales(block, 0, v);
     Group<Format, R, V>::add(block, 0, scales, rows, t.k, step, sums);
@@ -137,9 +148,11 @@ void linear_opened(const LinearTile& t) {
   for (int64_t column = 0; column < t.columns; column += kTileColumns) {
     const uint8_t* block =
         t.panels + column / kPanelColumns * t.panel_bytes + column % kPanelColumns / kTileColumns * Format::kBlockBytes;
+    const uint8_t* const next_panel =
+        column / kPanelColumns + 1 < t.num_panels ? t.panels + (column / kPanelColumns + 1) * t.panel_bytes : nullptr;
     int group = 0;
     const auto open_next = [&](uint8_t* to) {
-      if (group == 0) prefetch_ahead<false, kIntoSecond>(block, kPanelTiles * Format::kBlockBytes);
+      if (group == 0 && column == 0) prefetch_ahead<false, kIntoSecond>(block, kPanelTiles * Format::kBlockBytes);
       for (int v = 0; v < kTileVectors; ++v) {
         Opened::put_scales(to, v, Format::scales(block, group, v));
         P::open(block, group, v, [&](int i, IW plane) { Opened::put_plane(to, v, i, plane); });
@@ -152,9 +165,20 @@ void linear_opened(const LinearTile& t) {
     };
     for (int64_t begin = 0; begin < blocks; begin += stretch_blocks) {
       const int64_t end = blocks - begin < stretch_blocks ? blocks : begin + stretch_blocks;
-      const Stretch stretch{reinterpret_cast<uint8_t*>(t.scratch), begin * Format::kBlock, end * Format::kBlock,
-                            column};
+      Stretch stretch{};
+      stretch.blocks = reinterpret_cast<uint8_t*>(t.scratch);
+      stretch.begin = begin * Format::kBlock;
+      stretch.end = end * Format::kBlock;
+      stretch.column = column;
+      // Each tile fetches its half of what the next panel has of both.
+      if (next_panel != nullptr) {
+        const int64_t blocks_before = kPanelTiles * begin + column % kPanelColumns / kTileColumns * (end - begin);
+        stretch.next = next_panel + blocks_before * Format::kBlockBytes;
+        stretch.next_bytes = Format::kBlockBytes / kGroups;
+      }
+      stretch.num_rows = t.num_rows;
       sum_stretch<Opened, Group, P::kRows>(0, t, stretch, open_next);
+      stretch.first_row = P::kRows;
       in_even_groups<OpenedRows<Opened, Group>::template Rows, P::kRows>(others.num_rows, others, stretch);
     }
   }
