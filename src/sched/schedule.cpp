@@ -116,17 +116,19 @@ bool Scheduler::preempt_last_for(const Sequence* sequence) {
   if (running_.empty()) return false;
   Sequence& last = *running_.back();
   if (&last == sequence) return false;
-  if (last.beams == nullptr) {
-    if (last.plans_in_flight > 0) return false;
-    preempt(last);
-    return true;
-  }
-  if (sequence != nullptr && sequence->beams == last.beams) return false;
-  return preempt_beams(*last.beams);
+  if (sequence != nullptr && last.beams != nullptr && sequence->beams == last.beams) return false;
+  return try_preempt(last);
 }
 
-// Beams share their blocks: one alone would free next to nothing.
-bool Scheduler::preempt_beams(BeamGroup& group) {
+// False: it is in use, or another of its search is.
+bool Scheduler::try_preempt(Sequence& victim) {
+  if (victim.beams == nullptr) {
+    if (is_in_use(victim)) return false;
+    preempt(victim);
+    return true;
+  }
+  // Beams share their blocks: one alone would free next to nothing.
+  BeamGroup& group = *victim.beams;
   if (std::ranges::any_of(group.members, [this](const Sequence* s) { return is_in_use(*s); })) return false;
   for (Sequence* member : group.members) {
     if (member->state == SequenceState::kRunning) preempt(*member);
@@ -188,6 +190,7 @@ bool Scheduler::drop_last_swapped(const Sequence& except) {
 
 // Rule 6. Nothing is in flight, so everybody can be moved, and the first that waits fits when it is alone.
 void Scheduler::move_something(StepPlan& plan, size_t& count) {
+  ++num_calls_;  // nothing is planned, so what was shared on the way here is computed already
   while (count == 0 && !waiting_.empty()) {
     Sequence& first = **waiting_.begin();
     // To preempt a beam for another of its own search would lead here again.
@@ -393,8 +396,8 @@ void Scheduler::write_run(Sequence& sequence, int32_t num_new_tokens, StepPlan& 
   if (!has_tenants()) return;
   TenantLoad& tenant = tenants_.at(sequence.charge.tenant);
   const double with_host = cost + (run.samples ? host_tokens(sequence) : 0.0);
-  tenant.used += with_host;
-  tenant.rows += 1;
+  tenant.tokens.used += with_host;
+  tenant.rows.used += 1;
   step_used_ += with_host;
   tenant.served += with_host / tenant.weight;
 }

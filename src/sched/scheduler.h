@@ -25,8 +25,8 @@
 //     admitted.
 //  5. Once there have been several tenants (shared_step.cpp):
 //     - a step has at most tenant_step_seconds' worth of tokens and of the host's work, so that nobody waits long for
-//       the one under way. Who has been served least (for its weight; nothing is saved up) has as
-//       much of that as it wants, then the next;
+//       the one under way. Who has been served least (for its weight; little is saved up) has as much of that as it
+//       wants, then the next;
 //     - one that has an eighth of the blocks is admitted and grows only where an eighth stays free. Who finds no block
 //       takes those of the last sequence of the tenant that has most, never of one that has less than its own, and
 //       from its own only of later ones; the first in the order is nobody's victim and may take from all. Only tenants
@@ -194,21 +194,23 @@ class Scheduler {
   static constexpr int64_t kMostSeats = 3;           // times max_num_seqs, where several tenants have work
   static constexpr int32_t kMostPassedOver = 4'000;  // steps
   static constexpr double kMostCredit = 4;           // steps
+  // What a tenant may have of a step.
+  struct StepShare {
+    double wanted = 0;
+    double most = 0;
+    double used = 0;
+  };
   // Of a tenant that has had a request. Costs are in tokens: what the host does for one is counted as so many more.
   struct TenantLoad {
     int32_t live = 0;  // sequences that have not ended
     double weight = 1.0;
-    double served = 0;       // tokens computed / weight, since all began; see forget_credit()
-    int64_t seats = 0;       // of those that run, at the beginning of the step, and of those admitted since
-    int64_t blocks = 0;      // the same; shared ones count for each
-    int64_t spoken_for = 0;  // blocks that those are sure to want (where somebody waits)
-    int32_t answered = 0;    // running ones that have one token to compute and have not had their turn in this step
-    double wanted = 0;       // of this step
-    double most = 0;         // that it may have
-    double used = 0;         // so far
-    double wanted_rows = 0;  // the same of sequences, where there are more than have a row in a step
-    double most_rows = 0;
-    double rows = 0;
+    double served = 0;           // tokens computed / weight, since all began; see forget_credit()
+    int64_t seats = 0;           // of those that run, at the beginning of the step, and of those admitted since
+    int64_t blocks = 0;          // the same; shared ones count for each
+    int64_t spoken_for = 0;      // blocks that those are sure to want (where somebody waits)
+    int32_t answered = 0;        // running ones that have one token to compute and have not had their turn in this step
+    StepShare tokens;            // what the step costs
+    StepShare rows;              // sequences: there may be more than have a row in a step
     bool sits_out = false;       // one of it found no block in this step: none behind that runs
     bool admits_nobody = false;  // in this step: one of it was preempted
     bool finds_no_room = false;  // the first that waits, when it was last asked
@@ -229,8 +231,7 @@ class Scheduler {
   void share_step();
   void forget_credit();
   void add_waiting(TenantLoad& tenant) const;
-  static void share_out(double rest, std::span<TenantLoad* const> tenants, double TenantLoad::*wanted,
-                        double TenantLoad::*most);
+  static void share_out(double rest, std::span<TenantLoad* const> tenants, StepShare TenantLoad::*of);
   double cost_of(const Sequence& sequence, int32_t num_tokens) const {
     return cost_in_tokens(config_.tokens_per_position, sequence.num_computed_tokens, num_tokens);
   }
@@ -238,6 +239,7 @@ class Scheduler {
   int32_t allowance(const Sequence& sequence) const;
   int32_t tokens_for(const Sequence& sequence, double cost) const;
   int64_t reserve() const { return config_.num_blocks / 8; }
+  bool has_few(const TenantLoad& tenant, int64_t more = 0) const { return tenant.blocks + more <= reserve(); }
   bool may_grow(const Sequence& sequence, int32_t end) const;
   bool is_first(const Sequence& sequence) const;
   bool preempt_for(const Sequence& sequence);
@@ -256,7 +258,7 @@ class Scheduler {
   bool make_room(Sequence& sequence, int32_t end, StepPlan& plan);
   void move_something(StepPlan& plan, size_t& count);
   bool preempt_last_for(const Sequence* sequence);
-  bool preempt_beams(BeamGroup& group);
+  bool try_preempt(Sequence& victim);
   bool is_in_use(const Sequence& sequence) const;
   void preempt(Sequence& sequence);
   bool swaps(const Sequence& sequence) const;
@@ -301,7 +303,7 @@ class Scheduler {
   double step_most_ = 0;                             // rule 5: tokens of this step
   double step_used_ = 0;
   bool somebody_yields_ = false;
-  uint64_t num_calls_ = 0;               // of schedule()
+  uint64_t num_calls_ = 0;               // of schedule() and move_something()
   std::vector<Sequence*> fork_sources_;  // with forks that wait for them
   int64_t num_live_ = 0;
   int32_t num_unborn_beams_ = 0;  // seats kept for them

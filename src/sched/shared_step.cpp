@@ -17,7 +17,7 @@ void Scheduler::share_step() {
   for (auto& [number, tenant] : tenants_) {
     tenant.seats = tenant.blocks = 0;
     tenant.answered = 0;
-    tenant.wanted = tenant.used = tenant.wanted_rows = tenant.rows = 0;
+    tenant.tokens = tenant.rows = {};
     tenant.sits_out = tenant.admits_nobody = false;
   }
   for (const Sequence* sequence : running_) {
@@ -28,8 +28,8 @@ void Scheduler::share_step() {
     if (group != nullptr && group->members.front() == sequence) tenant.seats += group->num_unborn;
     const int32_t remaining = sequence->num_remaining_tokens();
     if (remaining == 0) continue;
-    tenant.wanted += cost_of(*sequence, remaining) + host_tokens(*sequence);
-    tenant.wanted_rows += 1;
+    tenant.tokens.wanted += cost_of(*sequence, remaining) + host_tokens(*sequence);
+    tenant.rows.wanted += 1;
     if (remaining == 1) ++tenant.answered;
   }
 
@@ -44,21 +44,20 @@ void Scheduler::share_step() {
   for (auto& [number, tenant] : tenants_) {
     if (tenant.live == 0) continue;
     add_waiting(tenant);
-    order.emplace_back(tenant.served + std::min(tenant.wanted, step_most_) / tenant.weight, number);
+    order.emplace_back(tenant.served + std::min(tenant.tokens.wanted, step_most_) / tenant.weight, number);
   }
   std::ranges::sort(order);
   std::vector<TenantLoad*> least_served_first;
   for (const auto& [after, number] : order) least_served_first.push_back(&tenants_.at(number));
-  share_out(step_most_, least_served_first, &TenantLoad::wanted, &TenantLoad::most);
-  const auto rows = static_cast<double>(config_.max_num_seqs);
-  share_out(rows, least_served_first, &TenantLoad::wanted_rows, &TenantLoad::most_rows);
+  share_out(step_most_, least_served_first, &TenantLoad::tokens);
+  share_out(config_.max_num_seqs, least_served_first, &TenantLoad::rows);
 }
 
 // What a tenant does not want it does not save up: who had all it wanted of the last step is a few steps' tokens behind
 // those that had not, at most. So debts are paid back to whoever was kept waiting, to nobody else.
 void Scheduler::forget_credit() {
   const auto was_kept_waiting = [](const TenantLoad& tenant) {
-    return tenant.finds_no_room || tenant.wanted > tenant.most || tenant.wanted_rows > tenant.most_rows;
+    return tenant.finds_no_room || tenant.tokens.wanted > tenant.tokens.most || tenant.rows.wanted > tenant.rows.most;
   };
   double least_waiting = std::numeric_limits<double>::infinity();
   double most = 0;
@@ -74,11 +73,11 @@ void Scheduler::forget_credit() {
 }
 
 // The first has all it wants, then the next.
-void Scheduler::share_out(double rest, std::span<TenantLoad* const> tenants, double TenantLoad::*wanted,
-                          double TenantLoad::*most) {
+void Scheduler::share_out(double rest, std::span<TenantLoad* const> tenants, StepShare TenantLoad::*of) {
   for (TenantLoad* tenant : tenants) {
-    tenant->*most = std::min(tenant->*wanted, rest);
-    rest -= tenant->*most;
+    StepShare& share = tenant->*of;
+    share.most = std::min(share.wanted, rest);
+    rest -= share.most;
   }
 }
 
@@ -86,9 +85,9 @@ void Scheduler::share_out(double rest, std::span<TenantLoad* const> tenants, dou
 void Scheduler::add_waiting(TenantLoad& tenant) const {
   if (tenant.finds_no_room) return;
   for (const Sequence* sequence : tenant.waiting) {
-    if (tenant.wanted >= step_most_ && tenant.wanted_rows >= config_.max_num_seqs) break;
-    tenant.wanted += cost_of(*sequence, sequence->num_known_tokens()) + host_tokens(*sequence);
-    tenant.wanted_rows += 1;
+    if (tenant.tokens.wanted >= step_most_ && tenant.rows.wanted >= config_.max_num_seqs) break;
+    tenant.tokens.wanted += cost_of(*sequence, sequence->num_known_tokens()) + host_tokens(*sequence);
+    tenant.rows.wanted += 1;
   }
 }
 
@@ -103,11 +102,11 @@ double Scheduler::host_tokens(const Sequence& sequence) const {
 int32_t Scheduler::allowance(const Sequence& sequence) const {
   if (!has_tenants()) return std::numeric_limits<int32_t>::max();
   const TenantLoad& tenant = tenants_.at(sequence.charge.tenant);
-  double left = tenant.most - tenant.used;
+  double left = tenant.tokens.most - tenant.tokens.used;
   if (sequence.state == SequenceState::kRunning) {
     if (step_used_ == 0) {  // the first in the order that has something to compute goes on in any case
       left = std::max(left, static_cast<double>(tenant.answered + 1));
-    } else if (tenant.sits_out || tenant.rows + 1 > tenant.most_rows) {
+    } else if (tenant.sits_out || tenant.rows.used + 1 > tenant.rows.most) {
       return 0;
     }
     // A token is kept for each of the tenant's that has just one to compute.
@@ -118,7 +117,7 @@ int32_t Scheduler::allowance(const Sequence& sequence) const {
   const bool any = left >= 1;
   left -= host_tokens(sequence);
   // However much one asks of the host, it is not shut out.
-  if (any && tenant.used == 0) left = std::max(left, 1.0);
+  if (any && tenant.tokens.used == 0) left = std::max(left, 1.0);
   if (left < 1) return 0;
   // Where prompts are not cut, one is a step's or none's.
   if (config_.max_num_partial_prefills == 0 && sequence.computes_prompt()) return std::numeric_limits<int32_t>::max();
@@ -137,7 +136,7 @@ int32_t Scheduler::tokens_for(const Sequence& sequence, double cost) const {
 
 // Who has an eighth of the blocks leaves an eighth to others. Not the first in the order: it must get to its end.
 bool Scheduler::may_grow(const Sequence& sequence, int32_t end) const {
-  if (!has_tenants() || tenants_.at(sequence.charge.tenant).blocks <= reserve() || is_first(sequence)) return true;
+  if (!has_tenants() || has_few(tenants_.at(sequence.charge.tenant)) || is_first(sequence)) return true;
   const int64_t missing = cache_.blocks_missing(sequence.blocks, sequence.num_computed_tokens, end);
   return missing == 0 || cache_.pool().num_free() - missing >= reserve();
 }
@@ -148,8 +147,8 @@ bool Scheduler::is_first(const Sequence& sequence) const {
   return first == &sequence || (first->beams != nullptr && first->beams == sequence.beams);
 }
 
-// False: there is no victim, or a step writes to its blocks. It gets no more then, and goes when
-// it has none.
+// False: there is no victim, or a step writes to its blocks. It gets no more then, and goes when it
+// has none.
 bool Scheduler::preempt_for(const Sequence& sequence) {
   const int64_t own_blocks = tenants_.at(sequence.charge.tenant).blocks;
   Sequence* victim = nullptr;
@@ -168,11 +167,7 @@ bool Scheduler::preempt_for(const Sequence& sequence) {
 }
 
 bool Scheduler::preempt_or_mark(Sequence& victim) {
-  if (victim.beams == nullptr && !is_in_use(victim)) {
-    preempt(victim);
-    return true;
-  }
-  if (victim.beams != nullptr && preempt_beams(*victim.beams)) return true;
+  if (try_preempt(victim)) return true;
   somebody_yields_ = true;
   victim.yields = true;
   if (victim.beams == nullptr) return false;
@@ -226,7 +221,7 @@ void Scheduler::admit_by_tenant(StepPlan& plan, size_t& count) {
     tenant.finds_no_room = outcome != Admission::kAdmitted;
     if (outcome == Admission::kNoRoom) {
       // Only those that live on what is kept for them may overtake, and not for ever.
-      if (tenant.blocks + more <= reserve() || ++next.passed_over > kMostPassedOver) return;
+      if (has_few(tenant, more) || ++next.passed_over > kMostPassedOver) return;
     }
     if (outcome != Admission::kAdmitted) continue;
     tenant.spoken_for += blocks_spoken_for(next);
@@ -239,10 +234,9 @@ void Scheduler::admit_by_tenant(StepPlan& plan, size_t& count) {
 // Blocks that must stay free when the tenant is given so many more: what has been promised to those that run. Who has
 // few does not wait for those that have many: these may not take the last eighth.
 int64_t Scheduler::reserved_from(const TenantLoad& tenant, int64_t more) const {
-  const bool has_few = tenant.blocks + more <= reserve();
   int64_t sum = 0;
   for (const auto& [number, other] : tenants_) {
-    if (!has_few || other.blocks <= reserve()) sum += other.spoken_for;
+    if (has_few(other) || !has_few(tenant, more)) sum += other.spoken_for;
   }
   return sum;
 }
@@ -252,7 +246,7 @@ bool Scheduler::may_hold_more(const Sequence& sequence) const {
   if (sequence.last_step || is_of_begun_search(sequence)) return true;
   const TenantLoad& tenant = tenants_.at(sequence.charge.tenant);
   const int64_t more = blocks_of_all(sequence);
-  return tenant.seats == 0 || tenant.blocks + more <= reserve() || cache_.pool().num_free() - more >= reserve();
+  return tenant.seats == 0 || has_few(tenant, more) || cache_.pool().num_free() - more >= reserve();
 }
 
 int64_t Scheduler::blocks_of_all(const Sequence& sequence) const {
