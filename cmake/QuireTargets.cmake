@@ -53,33 +53,35 @@ function(quire_units out)
   set(${out} ${files} PARENT_SCOPE)
 endfunction()
 
-# quire_kernel_units(out NAME quire_ops_cuda FOLDER folder KINDS "fa2_bf16_*" ...)  ->  as quire_units, of kernels of cards: those
-# of the folder that one of KINDS names are a unit. Their headers take nvcc several seconds.
+# quire_kernel_units(out NAME quire_ops_cuda FOLDER folder KINDS "fa2_bf16_*" "elementwise|moe" ... [OTHERS])  ->  as quire_units, of
+# kernels of cards: those of the folder that one of KINDS names are together in units. Their headers take nvcc several seconds.
+# OTHERS: and all else that the folder has, each by itself.
 function(quire_kernel_units out)
-  cmake_parse_arguments(ARG "" "NAME;FOLDER" "KINDS" ${ARGN})
+  cmake_parse_arguments(ARG "OTHERS" "NAME;FOLDER" "KINDS" ${ARGN})
   set(all "")
+  set(of_a_kind "")
   foreach(kind ${ARG_KINDS})
-    file(GLOB kernels CONFIGURE_DEPENDS ${ARG_FOLDER}/${kind}.cu)
+    string(REPLACE "|" ";" patterns ${kind})
+    list(TRANSFORM patterns REPLACE "(.+)" "${ARG_FOLDER}/\\1.cu")
+    file(GLOB kernels CONFIGURE_DEPENDS ${patterns})
+    list(APPEND of_a_kind ${kernels})
     string(MAKE_C_IDENTIFIER ${kind} name)
     quire_units(units NAME ${ARG_NAME}_${name} FROM ${CMAKE_SOURCE_DIR}/src EXTENSION cu SOURCES ${kernels})
     list(APPEND all ${units})
   endforeach()
+  if(ARG_OTHERS)
+    file(GLOB others CONFIGURE_DEPENDS ${ARG_FOLDER}/*.cu)
+    list(REMOVE_ITEM others ${of_a_kind})
+    list(APPEND all ${others})
+  endif()
   set(${out} ${all} PARENT_SCOPE)
 endfunction()
 
 # quire_card_kernels(out NAME quire_ops_cuda)  ->  the kernels of src/ops/cuda. In units those that are compiled soon.
 function(quire_card_kernels out)
   cmake_parse_arguments(ARG "" "NAME" "" ${ARGN})
-  set(folder ${CMAKE_SOURCE_DIR}/src/ops/cuda)
-  file(GLOB kernels CONFIGURE_DEPENDS ${folder}/*.cu)
-  file(GLOB tiles CONFIGURE_DEPENDS ${folder}/grouped_tiles*.cu)
-  set(small elementwise few_rows kv_cache launch moe)
-  list(TRANSFORM small REPLACE "(.+)" "${folder}/\\1.cu")
-  list(REMOVE_ITEM kernels ${tiles} ${small})
-  foreach(together tiles small)
-    quire_units(units NAME ${ARG_NAME}_${together} FROM ${CMAKE_SOURCE_DIR}/src EXTENSION cu SOURCES ${${together}})
-    list(APPEND kernels ${units})
-  endforeach()
+  quire_kernel_units(kernels NAME ${ARG_NAME} FOLDER ${CMAKE_SOURCE_DIR}/src/ops/cuda
+                     KINDS grouped_tiles* elementwise|few_rows|kv_cache|launch|moe OTHERS)
   set(${out} ${kernels} PARENT_SCOPE)
 endfunction()
 

@@ -1,6 +1,6 @@
-#The card's backend. Needs the CUDA toolkit to compile and no card; the program loads the driver and cuBLASLt when it
-#uses one, so that it starts where there is neither.
-if (QUIRE_CUDA)
+# The card's backend. Needs the CUDA toolkit to compile and no card; the program loads the driver and cuBLASLt when it
+# uses one, so that it starts where there is neither.
+if(QUIRE_CUDA)
   quire_library(ops/cuda DEPS quire_ops CUDA::cudart_static)
   quire_card_kernels(kernels NAME quire_ops_cuda)
   target_sources(quire_ops_cuda PRIVATE ${kernels})
