@@ -76,8 +76,8 @@ Result<boost::json::object> measure(const Variant& variant, const std::string& m
   constexpr int64_t kOutput = 768;
   constexpr int64_t kBatches = 4;
   EngineConfig config{.model = model, .skip_tokenizer_init = true};
-  config.load_format = "dummy";
-  config.device = "cuda";
+  config.load_format = LoadFormat::kDummy;
+  config.device = DeviceChoice::cuda();
   config.max_model_len = load.input + kOutput;
   config.max_num_seqs = load.sequences;
   config.enable_prefix_caching = false;

@@ -44,7 +44,7 @@ std::vector<uint8_t> random_weight(const Product& product) {
 }
 
 std::unique_ptr<Backend> backend_or_skip(benchmark::State& state, const char* isa) {
-  auto backend = make_cpu_backend({.isa = isa});
+  auto backend = make_cpu_backend({.isa = parse_choice<Isa>(isa).value()});
   if (backend.ok()) return std::move(backend).value();
   state.SkipWithError(backend.status().message().c_str());
   return nullptr;

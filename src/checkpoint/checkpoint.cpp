@@ -47,15 +47,6 @@ Status pickle_refused(const std::filesystem::path& path) {
       path.string());
 }
 
-Result<LoadFormat> parse_load_format(std::string_view text) {
-  if (text == "auto") return LoadFormat::kAuto;
-  if (text == "dummy") return LoadFormat::kDummy;
-  if (text == "safetensors" || text == "gguf") {
-    return invalid_argument("load_format \"{}\": leave it out, a file says itself what it is", text);
-  }
-  return invalid_argument("load_format \"{}\" is not known; choose one of: auto, dummy", text);
-}
-
 const CheckpointTensor* Checkpoint::declared(const ParameterSpec& spec) const {
   const CheckpointTensor* tensor = find(spec.name);
   return tensor != nullptr && tensor->view.shape == spec.shape ? tensor : nullptr;

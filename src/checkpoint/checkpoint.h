@@ -14,16 +14,12 @@
 
 #include "base/status.h"
 #include "tensor/tensor.h"
+#include "types/engine_choices.h"
 #include "types/vocabulary.h"
 
 namespace quire::checkpoint {
 
 enum class Format { kSafetensors, kGguf };
-
-// --load-format: what the files are, or random weights of the model that config.json describes.
-enum class LoadFormat { kAuto, kDummy };
-// Errors: invalid_argument, or unimplemented for vLLM's other formats.
-Result<LoadFormat> parse_load_format(std::string_view text);
 
 struct ParameterSpec;
 

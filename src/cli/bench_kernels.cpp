@@ -7,6 +7,7 @@
 #include "bench/report.h"
 #include "cli/backend.h"
 #include "cli/bench.h"
+#include "cli/choice_option.h"
 #include "cli/options.h"
 
 namespace quire::cli {
@@ -28,7 +29,7 @@ Status write(const KernelsCommand& options, const ops::Backend& backend, boost::
 Status run_on_card(const KernelsCommand& options) {
   if (!options.limits_only) {
     return unimplemented("kernels one by one are measured on the CPU; with --device {} say --limits-only",
-                         options.engine.device);
+                         name(options.engine.device));
   }
   QUIRE_ASSIGN_OR_RETURN(auto backend, make_backend(options.engine));
   QUIRE_ASSIGN_OR_RETURN(const bench::DeviceLimits limits, bench::measure_device(*backend));
@@ -37,7 +38,7 @@ Status run_on_card(const KernelsCommand& options) {
 }
 
 Status run(const KernelsCommand& options) {
-  if (options.engine.device != "cpu") return run_on_card(options);
+  if (options.engine.device.kind != DeviceChoice::Kind::kCpu) return run_on_card(options);
   bench::MachineLimits limits;
   show_progress("the machine");
   QUIRE_ASSIGN_OR_RETURN(auto backend, make_backend(options.engine));
@@ -59,13 +60,13 @@ Status run(const KernelsCommand& options) {
 
 void add_bench_kernels(CLI::App& bench, int& exit_code) {
   auto options = std::make_shared<KernelsCommand>();
-  options->engine.device = "cpu";
+  options->engine.device = DeviceChoice::cpu();
   CLI::App* command =
       bench.add_subcommand("kernels", "Each kernel's time, and its share of the machine's bandwidth and multiply-adds");
-  command->add_option("--device", options->engine.device, "cpu, cuda or cuda:N; of a card only its limits")
+  add_choice(*command, "--device", options->engine.device, "cpu, cuda or cuda:N; of a card only its limits")
       ->capture_default_str();
   command->add_flag("--limits-only", options->limits_only, "Measure what the machine can do, and no kernel");
-  command->add_option("--isa", options->engine.isa, "Instruction set of the kernels; auto: the best there is")
+  add_choice(*command, "--isa", options->engine.isa, "Instruction set of the kernels; auto: the best there is")
       ->capture_default_str();
   command->add_option("--threads", options->engine.threads, "Compute threads; 0: one a core")->capture_default_str();
   command->add_option("--filter", options->bench.filter, "Regular expression found in a kernel's name (linear Q4_1)");

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/choice_option.h"
 #include "cli/numbers.h"
 #include "server/sampling_defaults.h"
 
@@ -73,18 +74,17 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
                  "Tokens of prompt and answer together (8192, 8K, ...); 0: what the model was made for")
       ->group(kModel)
       ->transform(as_max_model_len());
-  app.add_option(
-         "--dtype", config.dtype,
-         "What weights stored in 16 and 32 bits are converted to while they are loaded: auto (nothing), float32 "
-         "(float), float16 (half), bfloat16; block formats keep theirs")
+  add_choice(app, "--dtype", config.dtype,
+             "What weights stored in 16 and 32 bits are converted to while they are loaded: auto (nothing), float32 "
+             "(float), float16 (half), bfloat16; block formats keep theirs")
       ->group(kModel)
       ->capture_default_str();
-  app.add_option("--quantization", config.quantization,
-                 "Round weights of 16 and 32 bits while they are loaded: none, int8, int4, fp8 (docs/models.md)")
+  add_choice(app, "--quantization", config.quantization,
+             "Round weights of 16 and 32 bits while they are loaded: none, int8, int4, fp8 (docs/models.md)")
       ->group(kModel);
-  app.add_option("--activation-dtype", config.activation_dtype,
-                 "What inputs of matrix products are rounded to: auto (int12 for quantised weights, int16 where that "
-                 "matters; floats for others), float32, bfloat16, int8, int12, int16")
+  add_choice(app, "--activation-dtype", config.activation_dtype,
+             "What inputs of matrix products are rounded to: auto (int12 for quantised weights, int16 where that "
+             "matters; floats for others), float32, bfloat16, int8, int12, int16")
       ->group(kModel)
       ->capture_default_str();
 
@@ -99,10 +99,10 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
          "On a CPU: share of the memory left after the weights that the KV pool may take (0.5); on a card: share "
          "of its free memory for everything (0.9)")
       ->group(kMemory);
-  app.add_option(
-         "--kv-cache-dtype", config.kv_cache_dtype,
-         "auto (float16; float32 with F32 weights or float32 activations), float32, float16, bfloat16, fp8 (fp8_e4m3), "
-         "fp8_e5m2 or int8: docs/kv_cache.md")
+  add_choice(
+      app, "--kv-cache-dtype", config.kv_cache_dtype,
+      "auto (float16; float32 with F32 weights or float32 activations), float32, float16, bfloat16, fp8 (fp8_e4m3), "
+      "fp8_e5m2 or int8: docs/kv_cache.md")
       ->group(kMemory)
       ->capture_default_str();
   app.add_option("--num-gpu-blocks-override", config.num_gpu_blocks_override,
@@ -116,8 +116,8 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
       ->capture_default_str();
   app.add_option("--swap-file", config.swap_file, "A folder: the swap space lies in a file there, not in memory")
       ->group(kMemory);
-  app.add_option("--preemption-mode", config.preemption_mode,
-                 "What happens to a preempted request's KV blocks: recompute, swap, or auto (the quicker)")
+  add_choice(app, "--preemption-mode", config.preemption_mode,
+             "What happens to a preempted request's KV blocks: recompute, swap, or auto (the quicker)")
       ->group(kMemory)
       ->capture_default_str();
 
@@ -135,8 +135,10 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
   app.add_flag("--enable-chunked-prefill,!--no-enable-chunked-prefill", config.enable_chunked_prefill,
                "Long prompts are computed in parts, beside answers (on); off: each in one step, which must have room")
       ->group(kScheduling);
-  scheduling("--scheduling-policy", config.scheduling_policy,
-             "fcfs, or priority (a request's \"priority\"; lower goes first)");
+  add_choice(app, "--scheduling-policy", config.scheduling_policy,
+             "fcfs, or priority (a request's \"priority\"; lower goes first)")
+      ->group(kScheduling)
+      ->capture_default_str();
   scheduling("--priority-ageing-tokens", config.priority_ageing_tokens,
              "Tokens of later work that a priority level may put before a request");
   scheduling("--watermark", config.watermark, "Share of the KV pool that stays free when requests are admitted");
@@ -158,18 +160,18 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
       ->group(kInspection);
 
   constexpr const char* kMachine = "Machine";
-  app.add_option("--load-format", config.load_format,
-                 "auto, or dummy: random weights of the model that config.json describes, to measure what it costs")
+  add_choice(app, "--load-format", config.load_format,
+             "auto, or dummy: random weights of the model that config.json describes, to measure what it costs")
       ->group(kMachine)
       ->capture_default_str();
-  app.add_option("--device", config.device, "auto (the first card, if there is one), cpu, cuda or cuda:N")
+  add_choice(app, "--device", config.device, "auto (the first card, if there is one), cpu, cuda or cuda:N")
       ->group(kMachine)
       ->capture_default_str();
   app.add_flag("--batch-invariant", config.batch_invariant,
                "On a card: answers do not depend on their company; prompts take longer (a CPU always does so)")
       ->group(kMachine);
-  app.add_option("--attention-backend", config.attention_backend,
-                 "On a card: kernels of attention: auto, native (quire's own), flashinfer, or for prompts fa3 (Hopper)")
+  add_choice(app, "--attention-backend", config.attention_backend,
+             "On a card: kernels of attention: auto, native (quire's own), flashinfer, or for prompts fa3 (Hopper)")
       ->group(kMachine)
       ->transform(
           CLI::Validator([](std::string& text) { return text = CLI::detail::to_lower(text), std::string(); }, ""))
@@ -182,7 +184,7 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
       ->group(kMachine)
       ->capture_default_str();
   app.add_option("--threads", config.threads, "Compute threads; 0: one a core")->group(kMachine)->capture_default_str();
-  app.add_option("--isa", config.isa, "Instruction set of the kernels: auto, portable, avx2, avx512")
+  add_choice(app, "--isa", config.isa, "Instruction set of the kernels: auto, portable, avx2, avx512")
       ->group(kMachine)
       ->capture_default_str();
   app.add_option("--cpu-affinity", config.cpu_affinity,

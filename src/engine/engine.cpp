@@ -30,36 +30,6 @@ Status check_timeout(const GenerationRequest& request) {
       .with_param("timeout");
 }
 
-Status check_scheduling(const EngineConfig& config) {
-  if (config.scheduling_policy != "fcfs" && config.scheduling_policy != "priority") {
-    return invalid_argument("scheduling_policy is \"{}\", expected fcfs or priority", config.scheduling_policy);
-  }
-  const std::string& mode = config.preemption_mode;
-  if (mode != "recompute" && mode != "swap" && mode != "auto") {
-    return invalid_argument("preemption_mode is \"{}\", expected recompute, swap or auto", mode);
-  }
-  if (mode == "swap" && config.swap_space <= 0) {
-    return invalid_argument("preemption_mode swap needs a swap_space of more than 0 GiB");
-  }
-  if (!(config.priority_ageing_tokens > 0 && config.priority_ageing_tokens < 1e15)) {
-    return invalid_argument("priority_ageing_tokens is {}, expected more than 0", config.priority_ageing_tokens);
-  }
-  if (config.num_scheduler_steps < 1 || config.num_scheduler_steps > 64) {
-    return invalid_argument("num_scheduler_steps is {}, expected 1 to 64", config.num_scheduler_steps);
-  }
-  if (config.max_num_partial_prefills < 1) {
-    return invalid_argument("max_num_partial_prefills is {}, expected at least 1", config.max_num_partial_prefills);
-  }
-  if (!config.enable_chunked_prefill && config.max_num_partial_prefills > 1) {
-    return invalid_argument("max_num_partial_prefills is {}, but without chunked prefill there are no partial ones",
-                            config.max_num_partial_prefills);
-  }
-  if (config.flight_recorder_steps < 0) {
-    return invalid_argument("flight_recorder_steps is {}, expected at least 0", config.flight_recorder_steps);
-  }
-  return {};
-}
-
 // Each weight of a layer is a multiply-add a token; attending to a position is two for each dimension of each head.
 // About: a layer's experts are not counted. Layers with a window attend to as many wherever they are.
 double tokens_per_position(const ModelConfig& model) {
@@ -84,9 +54,7 @@ sched::SchedulerConfig scheduler_config(const EngineConfig& config, const Memory
   out.windows = memory.windows;
   out.prefix_caching = config.enable_prefix_caching;
   out.num_swap_blocks = static_cast<int32_t>(memory.num_swap_blocks);
-  out.preemption_mode = config.preemption_mode == "swap"        ? sched::PreemptionMode::kSwap
-                        : config.preemption_mode == "recompute" ? sched::PreemptionMode::kRecompute
-                                                                : sched::PreemptionMode::kAuto;
+  out.preemption_mode = config.preemption_mode;
   out.long_prefill_token_threshold = config.long_prefill_token_threshold;
   // As vLLM: several prompts under way at once make sense only in portions.
   if (config.max_num_partial_prefills > 1 && out.long_prefill_token_threshold == 0) {
@@ -94,7 +62,8 @@ sched::SchedulerConfig scheduler_config(const EngineConfig& config, const Memory
   }
   out.max_num_partial_prefills = config.enable_chunked_prefill ? config.max_num_partial_prefills : 0;
   out.watermark = config.watermark;
-  out.tokens_per_priority_level = config.scheduling_policy == "priority" ? config.priority_ageing_tokens : 0;
+  out.tokens_per_priority_level =
+      config.scheduling_policy == SchedulingPolicy::kPriority ? config.priority_ageing_tokens : 0;
   out.max_plans_in_flight = std::max(config.num_scheduler_steps, config.async_scheduling ? 2 : 1);
   // So that nobody outside can prepare colliding prompts.
   std::random_device device;
@@ -341,7 +310,7 @@ Result<std::vector<std::unique_ptr<TokenStream>>> Engine::Impl::submit(Generatio
 
 Result<std::unique_ptr<Engine>> Engine::create(EngineConfig config, std::unique_ptr<runner::Executor> executor,
                                                Metrics* metrics, Drive drive) {
-  QUIRE_RETURN_IF_ERROR(check_scheduling(config));
+  QUIRE_RETURN_IF_ERROR(validate(config));
   QUIRE_RETURN_IF_ERROR(sched::validate(scheduler_config(config, executor->memory(), executor->model())));
   auto impl = std::make_unique<Impl>(std::move(config), std::move(executor), metrics, drive);
   QUIRE_RETURN_IF_ERROR(impl->load_text());

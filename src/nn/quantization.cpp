@@ -4,30 +4,6 @@
 
 namespace quire::nn {
 
-Result<Quantization> parse_quantization(std::string_view text) {
-  if (text.empty() || text == "none") return Quantization::kNone;
-  for (const Quantization one : {Quantization::kInt8, Quantization::kInt4, Quantization::kFp8}) {
-    if (text == name(one)) return one;
-  }
-  return invalid_argument(
-      "quantization \"{}\" is not known; choose one of: int8, int4, fp8, or none (weights stay as they are stored)",
-      text);
-}
-
-std::string_view name(Quantization quantization) {
-  switch (quantization) {
-    case Quantization::kNone:
-      return "none";
-    case Quantization::kInt8:
-      return "int8";
-    case Quantization::kInt4:
-      return "int4";
-    case Quantization::kFp8:
-      return "fp8";
-  }
-  return "?";
-}
-
 std::optional<DType> quantised_dtype(Quantization quantization, WeightRole role, int64_t columns) {
   const auto fits = [columns](DType dtype) { return columns % info(dtype).block_values == 0; };
   if (role == WeightRole::kExact) return std::nullopt;

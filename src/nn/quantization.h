@@ -4,25 +4,18 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "base/status.h"
 #include "tensor/dtype.h"
+#include "types/engine_choices.h"
 
 namespace quire::nn {
-
-enum class Quantization : uint8_t { kNone, kInt8, kInt4, kFp8 };
 
 enum class WeightRole : uint8_t {
   kProjection,
   kHead,   // of the logits: never fewer than 8 bits
   kExact,  // stays as stored: routers and gates, few numbers that decide where a token goes
 };
-
-// "int8", "int4", "fp8"; "" and "none": nothing. Errors: invalid_argument.
-Result<Quantization> parse_quantization(std::string_view text);
-std::string_view name(Quantization quantization);
 
 // What a weight with rows of `columns` values becomes; nullopt: it stays as stored.
 //   int8  Q8_0

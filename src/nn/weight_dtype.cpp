@@ -10,26 +10,18 @@
 #include "types/memory_plan.h"
 
 namespace quire::nn {
-namespace {
-
-struct Choice {
-  std::string_view name;
-  std::optional<DType> dtype;
-};
-constexpr Choice kChoices[] = {
-    {"auto", std::nullopt},   {"float32", DType::kF32}, {"float", DType::kF32},
-    {"float16", DType::kF16}, {"half", DType::kF16},    {"bfloat16", DType::kBF16},
-};
-
-}  // namespace
-
-Result<std::optional<DType>> parse_weight_dtype(std::string_view text) {
-  std::string known;
-  for (const Choice& choice : kChoices) {
-    if (choice.name == text) return choice.dtype;
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", choice.name);
+std::optional<DType> wanted_dtype(WeightDType choice) {
+  switch (choice) {
+    case WeightDType::kAuto:
+      break;
+    case WeightDType::kFloat32:
+      return DType::kF32;
+    case WeightDType::kFloat16:
+      return DType::kF16;
+    case WeightDType::kBFloat16:
+      return DType::kBF16;
   }
-  return invalid_argument("dtype \"{}\" is not known; choose one of: {}", text, known);
+  return std::nullopt;
 }
 
 DType held_dtype(DType stored, std::optional<DType> wanted) {

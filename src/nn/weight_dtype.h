@@ -4,18 +4,17 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/status.h"
 #include "ops/backend.h"
 #include "tensor/tensor.h"
+#include "types/engine_choices.h"
 
 namespace quire::nn {
 
-// "float32" ("float"), "float16" ("half"), "bfloat16"; "auto": nullopt, each as it is stored.
-// Errors: invalid_argument naming all of them.
-Result<std::optional<DType>> parse_weight_dtype(std::string_view text);
+// nullopt of kAuto: each as it is stored.
+std::optional<DType> wanted_dtype(WeightDType choice);
 
 // What a weight is held in: `wanted` where it is stored as F32, F16 or BF16, else what it is stored as.
 DType held_dtype(DType stored, std::optional<DType> wanted);

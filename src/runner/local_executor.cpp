@@ -102,7 +102,7 @@ Result<std::unique_ptr<Executor>> make_local_executor(const EngineConfig& config
     text.generation_config = boost::json::serialize(checkpoint->generation_config());
   }
   if (!planned.memory.converted_weights.empty()) {
-    log_info("--dtype {}: {}", config.dtype, planned.memory.converted_weights);
+    log_info("--dtype {}: {}", name(config.dtype), planned.memory.converted_weights);
   }
   if (!planned.memory.widened_weights.empty())
     log_info("weights in a form for products: {}", planned.memory.widened_weights);

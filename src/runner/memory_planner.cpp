@@ -6,37 +6,6 @@
 #include "runner/kv_layout.h"
 
 namespace quire::runner {
-namespace {
-
-Status check_choices(const EngineConfig& config) {
-  if (config.block_size < 1 || config.block_size > 1024) {
-    return invalid_argument("block_size is {}, expected 1 to 1024", config.block_size);
-  }
-  if (config.max_num_seqs < 1) return invalid_argument("max_num_seqs is {}, expected at least 1", config.max_num_seqs);
-  if (config.max_num_batched_tokens < 1) {
-    return invalid_argument("max_num_batched_tokens is {}, expected at least 1", config.max_num_batched_tokens);
-  }
-  if (config.num_gpu_blocks_override < 0) {
-    return invalid_argument("num_gpu_blocks_override is {}, expected at least 0", config.num_gpu_blocks_override);
-  }
-  if (!(config.swap_space >= 0 && config.swap_space < 1 << 20)) {
-    return invalid_argument("swap_space is {} GiB, expected at least 0", config.swap_space);
-  }
-  if (config.kv_cache_memory_bytes < 0) {
-    return invalid_argument("kv_cache_memory_bytes is {}, expected at least 0", config.kv_cache_memory_bytes);
-  }
-  if (!(config.memory_utilization >= 0 && config.memory_utilization <= 1)) {
-    return invalid_argument("memory utilization is {}, expected 0 (the device's own default) to 1",
-                            config.memory_utilization);
-  }
-  if (config.max_cudagraph_capture_size < 0) {
-    return invalid_argument("max_cudagraph_capture_size is {}, expected at least 0", config.max_cudagraph_capture_size);
-  }
-  return {};
-}
-
-}  // namespace
-
 int64_t logit_memory_floats(const models::Model& model) {
   const ModelConfig& config = model.config();
   return kLogitRows * (config.hidden_size + config.vocab_size) + model.logits_workspace_floats(kLogitRows);
@@ -68,8 +37,8 @@ int64_t workspace_bytes(const EngineConfig& config, const PlannedModel& planned,
 
 // Whether a cache of floats is what accuracy asks for: nothing else of the computation is rounded.
 bool wants_floats(const EngineConfig& config, const checkpoint::Checkpoint& checkpoint, const PlannedModel& planned) {
-  if (config.activation_dtype == "float32") return true;
-  if (planned.quantization != nn::Quantization::kNone) return false;
+  if (config.activation_dtype == ActivationDType::kFloat32) return true;
+  if (planned.quantization != Quantization::kNone) return false;
   const auto tensors = checkpoint.tensors();
   if (tensors.empty()) return !planned.weight_dtype && checkpoint.dtype_summary() == name(DType::kF32);
   return std::all_of(tensors.begin(), tensors.end(), [&](const checkpoint::CheckpointTensor& tensor) {
@@ -99,20 +68,23 @@ double memory_utilization(const EngineConfig& config, ops::Backend& backend) {
   return backend.computes_in_host_memory() ? 0.5 : 0.9;
 }
 
-Result<DType> parse_kv_cache_dtype(std::string_view text) {
-  struct Choice {
-    std::string_view name;
-    DType dtype;
-  };
-  static constexpr Choice kChoices[] = {
-      {"auto", DType::kF32},   {"float32", DType::kF32},     {"float16", DType::kF16},     {"bfloat16", DType::kBF16},
-      {"fp8", DType::kF8E4M3}, {"fp8_e4m3", DType::kF8E4M3}, {"fp8_e5m2", DType::kF8E5M2}, {"int8", DType::kI8}};
-  std::string known;
-  for (const Choice& choice : kChoices) {
-    if (choice.name == text) return choice.dtype;
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", choice.name);
+DType kv_dtype_of(KvCacheDType choice) {
+  switch (choice) {
+    case KvCacheDType::kAuto:
+    case KvCacheDType::kFloat32:
+      break;
+    case KvCacheDType::kFloat16:
+      return DType::kF16;
+    case KvCacheDType::kBFloat16:
+      return DType::kBF16;
+    case KvCacheDType::kFp8E4M3:
+      return DType::kF8E4M3;
+    case KvCacheDType::kFp8E5M2:
+      return DType::kF8E5M2;
+    case KvCacheDType::kInt8:
+      return DType::kI8;
   }
-  return invalid_argument("kv_cache_dtype \"{}\" is not known; choose one of: {}", text, known);
+  return DType::kF32;
 }
 
 int64_t kv_bytes_per_token(const ModelConfig& model, DType dtype) {
@@ -122,12 +94,12 @@ int64_t kv_bytes_per_token(const ModelConfig& model, DType dtype) {
 
 Result<PlannedModel> plan_model(const EngineConfig& config, const checkpoint::Checkpoint& checkpoint,
                                 ops::Backend& backend, int64_t free_bytes) {
-  QUIRE_RETURN_IF_ERROR(check_choices(config));
+  QUIRE_RETURN_IF_ERROR(validate(config));
   PlannedModel planned;
-  QUIRE_ASSIGN_OR_RETURN(planned.kv_dtype, parse_kv_cache_dtype(config.kv_cache_dtype));
-  QUIRE_ASSIGN_OR_RETURN(planned.quantization, nn::parse_quantization(config.quantization));
-  QUIRE_ASSIGN_OR_RETURN(planned.weight_dtype, nn::parse_weight_dtype(config.dtype));
-  if (config.kv_cache_dtype == "auto" && !wants_floats(config, checkpoint, planned)) {
+  planned.kv_dtype = kv_dtype_of(config.kv_cache_dtype);
+  planned.quantization = config.quantization;
+  planned.weight_dtype = nn::wanted_dtype(config.dtype);
+  if (config.kv_cache_dtype == KvCacheDType::kAuto && !wants_floats(config, checkpoint, planned)) {
     planned.kv_dtype = DType::kF16;
   }
   QUIRE_ASSIGN_OR_RETURN(planned.family, models::find_family(checkpoint.config()));
@@ -135,10 +107,10 @@ Result<PlannedModel> plan_model(const EngineConfig& config, const checkpoint::Ch
                          planned.family.read_config(checkpoint.config(), checkpoint.generation_config()));
   planned.config.dtype = checkpoint.dtype_summary();
   if (planned.weight_dtype && planned.config.dtype != name(*planned.weight_dtype)) {
-    planned.config.dtype += fmt::format(" to {}", config.dtype);
+    planned.config.dtype += fmt::format(" to {}", name(config.dtype));
   }
-  if (planned.quantization != nn::Quantization::kNone) {
-    planned.config.dtype += fmt::format(" to {}", nn::name(planned.quantization));
+  if (planned.quantization != Quantization::kNone) {
+    planned.config.dtype += fmt::format(" to {}", name(planned.quantization));
   }
   planned.swap_folder = config.swap_file;
   if (config.max_model_len < 0 || config.max_model_len > planned.config.max_position) {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 
 #include "checkpoint/checkpoint.h"
 #include "models/registry.h"
@@ -18,10 +17,8 @@ namespace quire::runner {
 // Rows of logits computed and sampled at once: bounds that buffer whatever the batch.
 inline constexpr int64_t kLogitRows = 64;
 
-// What --kv-cache-dtype says: auto (here float32; plan_model() takes float16 unless the weights are F32 or activations
-// are asked for in float32), float32, float16, bfloat16, fp8 (fp8_e4m3), fp8_e4m3, fp8_e5m2, int8.
-// Errors: invalid_argument, naming all of them.
-Result<DType> parse_kv_cache_dtype(std::string_view text);
+// kAuto is float32 here: plan_model() takes float16 unless the weights are F32 or activations are asked for in float32.
+DType kv_dtype_of(KvCacheDType choice);
 
 // Bytes that one token takes in the cache: K and V (K alone where values are keys), every layer, every kv head; the
 // scales of int8 included.
@@ -36,7 +33,7 @@ struct PlannedModel {
   models::Family family;
   ModelConfig config;
   DType kv_dtype = DType::kF32;
-  nn::Quantization quantization = nn::Quantization::kNone;
+  Quantization quantization = Quantization::kNone;
   std::optional<DType> weight_dtype;  // of weights of 16 and 32 bits; nullopt: as they are stored
   int64_t max_model_len = 0;
   int64_t max_num_seqs = 0;

@@ -9,10 +9,9 @@
 
 namespace quire::runner {
 
-// Errors: those of Checkpoint::open; invalid_argument for an unknown load_format.
+// Errors: those of Checkpoint::open.
 inline Result<std::shared_ptr<const checkpoint::Checkpoint>> open_checkpoint(const EngineConfig& config) {
-  QUIRE_ASSIGN_OR_RETURN(const checkpoint::LoadFormat format, checkpoint::parse_load_format(config.load_format));
-  return checkpoint::Checkpoint::open(config.model, format);
+  return checkpoint::Checkpoint::open(config.model, config.load_format);
 }
 
 }  // namespace quire::runner

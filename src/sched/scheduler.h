@@ -61,13 +61,14 @@
 #include "sched/beam_search.h"
 #include "sched/fair_share.h"
 #include "sched/sequence.h"
+#include "types/engine_choices.h"
 #include "types/ids.h"
 #include "types/step_plan.h"
 #include "types/token_event.h"
 
 namespace quire::sched {
 
-enum class PreemptionMode { kRecompute, kSwap, kAuto };
+using quire::PreemptionMode;
 
 struct SchedulerConfig {
   int32_t max_num_seqs = 128;             // sequences running at once

@@ -125,7 +125,7 @@ void publish_cache_config(engine::Engine& engine) {
       .gauge("vllm:cache_config_info", "How the KV cache is set up, as labels.",
              {{"model_name", config.served_model_name},
               {"block_size", std::to_string(memory.block_size)},
-              {"cache_dtype", config.kv_cache_dtype},
+              {"cache_dtype", std::string(name(config.kv_cache_dtype))},
               {"enable_prefix_caching", config.enable_prefix_caching ? "True" : "False"},
               {"gpu_memory_utilization", fmt::format("{}", memory.memory_utilization)},
               {"kv_cache_memory_bytes", std::to_string(config.kv_cache_memory_bytes)},

@@ -269,7 +269,7 @@ Status Generator::check_size(const GenerationOptions& options, size_t num_prompt
                             wanted, most)
         .with_param(params.best_of ? "best_of" : "n");
   }
-  if (options.priority != 0 && engine_.config().scheduling_policy != "priority") {
+  if (options.priority != 0 && engine_.config().scheduling_policy != SchedulingPolicy::kPriority) {
     return invalid_argument(
                "priority is {}, and this server serves requests in the order they come "
                "(--scheduling-policy priority would heed it). Leave it out.",
@@ -309,7 +309,7 @@ Generator::Standing Generator::standing_of(const HttpRequest& request, const Gen
     const double least = weights.empty() ? 1.0 : *std::ranges::min_element(weights);
     return {.tenant = static_cast<int32_t>(std::max<size_t>(config_.api_keys.size(), 1)),
             .weight = least * kShare,
-            .priority = engine_.config().scheduling_policy == "priority" ? kLast : 0};
+            .priority = engine_.config().scheduling_policy == SchedulingPolicy::kPriority ? kLast : 0};
   }
   const auto key = static_cast<size_t>(request.tenant);
   return {.tenant = request.tenant, .weight = key < weights.size() ? weights[key] : 1.0, .priority = options.priority};

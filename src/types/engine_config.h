@@ -1,9 +1,13 @@
-// What a user decides about an engine. Names and defaults are vLLM's where vLLM has them.
+// What a user decides about an engine. Names and defaults are vLLM's where vLLM has them. What is chosen by a word is
+// typed: types/engine_choices.h has the words.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+
+#include "base/status.h"
+#include "types/engine_choices.h"
 
 namespace quire {
 
@@ -14,29 +18,28 @@ struct EngineConfig {
   std::string chat_template;      // file or template text; empty: the model's own
   bool skip_tokenizer_init = false;
 
-  std::string load_format = "auto";  // "auto" | "dummy": random weights of the model that config.json describes
-  std::string dtype = "auto";  // of 16/32-bit weights: "auto" (as stored) | "float32" | "float16" | "bfloat16" ...
-  std::string quantization;    // of 16/32-bit weights at load: "" (none), "int8", "int4", "fp8"
-  std::string activation_dtype =
-      "auto";                           // "auto" | "float32" | "bfloat16" | "int8" | "int16": types/activation_dtype.h
-  std::string kv_cache_dtype = "auto";  // "auto" = float32 | "float32" | "bfloat16" | "float16" | "fp8" | "int8" ...
-  int64_t max_model_len = 0;            // 0: what the model was trained for
-  int32_t block_size = 16;              // tokens a KV block
-  int64_t kv_cache_memory_bytes = 0;    // 0: from free memory
+  LoadFormat load_format = LoadFormat::kAuto;
+  WeightDType dtype = WeightDType::kAuto;           // of weights stored in 16 and 32 bits
+  Quantization quantization = Quantization::kNone;  // of the same, at load
+  ActivationDType activation_dtype = ActivationDType::kAuto;
+  KvCacheDType kv_cache_dtype = KvCacheDType::kAuto;
+  int64_t max_model_len = 0;          // 0: what the model was trained for
+  int32_t block_size = 16;            // tokens a KV block
+  int64_t kv_cache_memory_bytes = 0;  // 0: from free memory
   // Share of memory. On a CPU: of what the weights leave, for the KV pool; on a card: of what is free, for everything.
   double memory_utilization = 0;        // 0: a half on a CPU, 0.9 on a card
   int64_t num_gpu_blocks_override = 0;  // blocks of the KV pool, whatever memory says; 0: off
   bool enable_prefix_caching = true;
-  double swap_space = 0;                 // GiB for blocks of preempted sequences; 0: none
-  std::string swap_file;                 // folder whose file system holds the swap space; empty: host memory
-  std::string preemption_mode = "auto";  // "recompute" | "swap" | "auto": whichever is estimated to be quicker
+  double swap_space = 0;  // GiB for blocks of preempted sequences; 0: none
+  std::string swap_file;  // folder whose file system holds the swap space; empty: host memory
+  PreemptionMode preemption_mode = PreemptionMode::kAuto;
 
   int32_t max_num_seqs = 128;
   int32_t max_num_batched_tokens = 2048;
   int32_t long_prefill_token_threshold = 0;  // most prompt tokens of one request a step; 0: no bound of its own
   int32_t max_num_partial_prefills = 1;
-  bool enable_chunked_prefill = true;       // false: a prompt runs whole, in one step that has room for it
-  std::string scheduling_policy = "fcfs";   // "fcfs" | "priority"
+  bool enable_chunked_prefill = true;  // false: a prompt runs whole, in one step that has room for it
+  SchedulingPolicy scheduling_policy = SchedulingPolicy::kFcfs;
   double priority_ageing_tokens = 100'000;  // tokens of work that a priority level is ahead, at most
   double watermark = 0.01;                  // share of the KV pool that admission leaves free
   int32_t num_scheduler_steps = 1;          // steps planned ahead of their results
@@ -52,18 +55,25 @@ struct EngineConfig {
   std::string trace_file;                // everything the scheduler is told, for `quire replay`; empty: none
   uint64_t seed = 0;
 
-  std::string device = "auto";  // "auto" (the first card, if there is one) | "cpu" | "cuda" | "cuda:N"
+  DeviceChoice device;
   // On a card, steps are recorded once for each size and run again: not these, and not larger ones.
   bool enforce_eager = false;
-  int32_t max_cudagraph_capture_size = 0;  // tokens; 0: 512
-  // On a card: what computes attention, "auto" | "native" | "flashinfer" | "fa3".
-  std::string attention_backend = "auto";
+  int32_t max_cudagraph_capture_size = 0;                        // tokens; 0: 512
+  AttentionBackend attention_backend = AttentionBackend::kAuto;  // on a card
   // On a card: products are summed in one order however many rows they have, so that an answer's bits do not depend on
   // its company. On a CPU they never do.
   bool batch_invariant = false;
   int32_t threads = 0;       // 0: one a core this process may use
-  std::string isa = "auto";  // "auto" | "portable" | "avx2" | "avx512" | "avx512_bf16"
+  Isa isa = Isa::kAuto;      // of a CPU's kernels
   std::string cpu_affinity;  // cores of the compute threads, "0-3,8"; empty: those this process may use
 };
+
+// Whether what was chosen is in range and goes together. Checked by whoever takes a configuration; what depends on the
+// model is the model's to check. `device`: what kAuto has become, where that is known.
+// Errors: invalid_argument or unimplemented, with the fields' names, what was found and what to do.
+Status validate(const EngineConfig& config, DeviceChoice::Kind device);
+inline Status validate(const EngineConfig& config) {
+  return validate(config, config.device.kind);
+}
 
 }  // namespace quire

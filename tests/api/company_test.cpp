@@ -46,27 +46,27 @@ const Variant kVariants[] = {
     {"recompute",
      [](EngineConfig& c) {
        tight(c);
-       c.preemption_mode = "recompute";
+       c.preemption_mode = PreemptionMode::kRecompute;
      },
      true},
     {"recompute_without_prefix_cache",
      [](EngineConfig& c) {
        tight(c);
-       c.preemption_mode = "recompute";
+       c.preemption_mode = PreemptionMode::kRecompute;
        c.enable_prefix_caching = false;
      },
      true},
     {"swap",
      [](EngineConfig& c) {
        tight(c);
-       c.preemption_mode = "swap";
+       c.preemption_mode = PreemptionMode::kSwap;
        c.swap_space = 0.01;
      },
      true, true},
     {"swap_to_a_file",
      [](EngineConfig& c) {
        tight(c);
-       c.preemption_mode = "swap";
+       c.preemption_mode = PreemptionMode::kSwap;
        c.swap_space = 0.01;
        c.swap_file = testing::TempDir();
      },

@@ -16,15 +16,10 @@ bool is_played([[maybe_unused]] std::string_view backend) {
 
 std::unique_ptr<ops::Backend> make_card([[maybe_unused]] int host_threads, [[maybe_unused]] const CardUse& use) {
 #ifdef QUIRE_TEST_CUDA
-  ops::AttentionBackend attention = ops::AttentionBackend::kAuto;
-  for (const auto backend :
-       {ops::AttentionBackend::kNative, ops::AttentionBackend::kFlashInfer, ops::AttentionBackend::kFa3}) {
-    if (use.attention == ops::name(backend)) attention = backend;
-  }
   auto card = ops::make_cuda_backend({.host_threads = host_threads,
                                       .batch_invariant = use.batch_invariant,
                                       .rounds_activations = use.rounds_activations,
-                                      .attention = attention,
+                                      .attention = use.attention,
                                       .synchronous = true,
                                       .check_pointers = use.checked});
   if (card.ok()) return std::move(card).value();

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "ops/backend.h"
+#include "types/engine_choices.h"
 
 namespace quire::cards {
 
@@ -19,8 +20,8 @@ bool is_played(std::string_view backend);
 struct CardUse {
   bool checked = false;  // an op that is given the host's ordinary memory ends the test
   bool batch_invariant = false;
-  bool rounds_activations = true;       // to 8 bits, where weights have them
-  std::string_view attention = "auto";  // as --attention-backend says it
+  bool rounds_activations = true;  // to 8 bits, where weights have them
+  AttentionBackend attention = AttentionBackend::kAuto;
 };
 
 // nullptr: there is none or none that has such attention, or the tests were built without. An op is done when its call

@@ -190,6 +190,58 @@ TEST(VllmArguments, ThatAreOptionsHereTakeAndRefuseWhatTheListSays) {
   }
 }
 
+TEST(EngineOptions, WhatIsChosenByAWordIsTyped) {
+  ServeParser parser;
+  EXPECT_EQ(parser.parse({"--load-format",
+                          "dummy",
+                          "--dtype",
+                          "half",
+                          "-q",
+                          "int4",
+                          "--activation-dtype",
+                          "int16",
+                          "--kv-cache-dtype",
+                          "fp8_e5m2",
+                          "--preemption-mode",
+                          "swap",
+                          "--scheduling-policy",
+                          "priority",
+                          "--device",
+                          "cuda:3",
+                          "--attention-backend",
+                          "FLASHINFER",
+                          "--isa",
+                          "avx512"}),
+            "");
+  const EngineConfig& config = parser.options.engine;
+  EXPECT_EQ(config.load_format, LoadFormat::kDummy);
+  EXPECT_EQ(config.dtype, WeightDType::kFloat16);
+  EXPECT_EQ(config.quantization, Quantization::kInt4);
+  EXPECT_EQ(config.activation_dtype, ActivationDType::kInt16);
+  EXPECT_EQ(config.kv_cache_dtype, KvCacheDType::kFp8E5M2);
+  EXPECT_EQ(config.preemption_mode, PreemptionMode::kSwap);
+  EXPECT_EQ(config.scheduling_policy, SchedulingPolicy::kPriority);
+  EXPECT_EQ(config.device, DeviceChoice::cuda(3));
+  EXPECT_EQ(config.attention_backend, AttentionBackend::kFlashInfer);
+  EXPECT_EQ(config.isa, Isa::kAvx512);
+}
+
+TEST(EngineOptions, AWordThatIsNoneIsRefusedWithThoseThatAre) {
+  const std::pair<const char*, const char*> kCases[] = {
+      {"--load-format", "load_format \"x1\" is not known; choose one of: auto, dummy"},
+      {"--dtype", "dtype \"x1\" is not known; choose one of: auto, float32, float, float16, half, bfloat16"},
+      {"--quantization", "quantization \"x1\" is not known; choose one of: int8, int4, fp8, none"},
+      {"--activation-dtype", "activation_dtype \"x1\" is not known; choose one of: auto, float32, bfloat16, int8"},
+      {"--kv-cache-dtype", "kv_cache_dtype \"x1\" is not known; choose one of: auto, float32, float16, bfloat16, fp8"},
+      {"--preemption-mode", "preemption_mode \"x1\" is not known; choose one of: recompute, swap, auto"},
+      {"--scheduling-policy", "scheduling_policy \"x1\" is not known; choose one of: fcfs, priority"},
+      {"--device", "device \"x1\" is not known; choose one of: auto, cpu, cuda, cuda:N"},
+      {"--attention-backend", "attention_backend \"x1\" is not known; choose one of: auto, native, flashinfer, fa3"},
+      {"--isa", "isa \"x1\" is not known; choose one of: auto, portable, avx2, avx512, avx512_bf16"},
+  };
+  for (const auto& [flag, expected] : kCases) EXPECT_THAT(refusal({flag, "x1"}), HasSubstr(expected));
+}
+
 TEST(VllmArguments, FlagsHaveBothSpellings) {
   for (const Listed& listed : vllms_list()) {
     if (listed.kind != "flag") continue;
@@ -321,6 +373,7 @@ TEST_F(ConfigFile, SaysWhatTheCommandLineWould) {
                   "port: 6379\n"
                   "uvicorn-log-level: \"info\"\n"
                   "max_model_len: 8k\n"
+                  "dtype: half\n"
                   "enforce-eager: true\n"
                   "enable-prefix-caching: false\n"
                   "served-model-name:\n"
@@ -335,6 +388,7 @@ TEST_F(ConfigFile, SaysWhatTheCommandLineWould) {
   EXPECT_EQ(options.models.front().path, "some/model.gguf");
   EXPECT_EQ(options.server.port, 6379);
   EXPECT_EQ(options.engine.max_model_len, 8000);
+  EXPECT_EQ(options.engine.dtype, WeightDType::kFloat16);
   EXPECT_TRUE(options.engine.enforce_eager);
   EXPECT_FALSE(options.engine.enable_prefix_caching);
   EXPECT_THAT(options.server.served_model_names, ElementsAre("one", "two # not a comment"));
@@ -354,6 +408,7 @@ TEST_F(ConfigFile, TheCommandLineGoesBeforeIt) {
 
 TEST_F(ConfigFile, WhatIsRefusedOnTheCommandLineIsRefusedThere) {
   EXPECT_THAT(parse("tensor-parallel-size: 2\n"), HasSubstr("--tensor-parallel-size 2"));
+  EXPECT_THAT(parse("kv-cache-dtype: fp4\n"), HasSubstr("kv_cache_dtype \"fp4\" is not known; choose one of: auto"));
 }
 
 TEST_F(ConfigFile, ErrorsSayTheLine) {

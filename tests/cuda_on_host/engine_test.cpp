@@ -44,7 +44,7 @@ const Variant kVariants[] = {
     {"recompute_and_async",
      [](EngineConfig& config) {
        tight(config);
-       config.preemption_mode = "recompute";
+       config.preemption_mode = PreemptionMode::kRecompute;
        config.async_scheduling = true;
      },
      true},
@@ -52,14 +52,14 @@ const Variant kVariants[] = {
      [](EngineConfig& config) {
        tight(config);
        config.async_scheduling = true;
-       config.preemption_mode = "swap";
+       config.preemption_mode = PreemptionMode::kSwap;
        config.swap_space = 0.01;
      },
      true, true},
     {"swap_to_a_file",
      [](EngineConfig& config) {
        tight(config);
-       config.preemption_mode = "swap";
+       config.preemption_mode = PreemptionMode::kSwap;
        config.swap_space = 0.01;
        config.swap_file = testing::TempDir();
      },
@@ -67,14 +67,14 @@ const Variant kVariants[] = {
     {"recompute",
      [](EngineConfig& config) {
        tight(config);
-       config.preemption_mode = "recompute";
+       config.preemption_mode = PreemptionMode::kRecompute;
      },
      true},
 };
 
 EngineConfig on_card(const std::string& family) {
   EngineConfig config{.model = runner::tiny_path(family), .skip_tokenizer_init = true, .num_gpu_blocks_override = 64};
-  config.device = "cuda";
+  config.device = DeviceChoice::cuda();
   config.threads = 2;
   // A step of so many tokens is run at start, and every size of sequences recorded, which takes a played card a while.
   config.max_num_batched_tokens = 32;
@@ -155,7 +155,7 @@ TEST_F(EngineOnCard, StepsThatOutgrowARecordingGoOn) {
   for (const int largest : {0, 8, 2}) {
     EngineConfig config = on_card("llama");
     config.model = folder;
-    config.load_format = "dummy";
+    config.load_format = LoadFormat::kDummy;
     config.max_num_batched_tokens = 128;
     config.num_gpu_blocks_override = 256;
     config.enforce_eager = largest == 0;
@@ -259,22 +259,21 @@ TEST_F(EngineOnCard, SaysWhichDeviceItUsesAndRefusesWhatACardHasNot) {
     EXPECT_FALSE(made.ok());
     return made.ok() ? std::string() : made.status().message();
   };
-  EXPECT_NE(refused([](EngineConfig& c) { c.device = "cuda:7"; }).find("no card 7"), std::string::npos);
-  EXPECT_NE(refused([](EngineConfig& c) { c.device = "gpu"; }).find("auto, cpu, cuda"), std::string::npos);
-  EXPECT_NE(refused([](EngineConfig& c) { c.attention_backend = "flash"; }).find("auto, native, flashinfer, fa3"),
-            std::string::npos);
-  for (const char* backend : {"flashinfer", "fa3"}) {
+  EXPECT_NE(refused([](EngineConfig& c) { c.device = DeviceChoice::cuda(7); }).find("no card 7"), std::string::npos);
+  for (const AttentionBackend backend : {AttentionBackend::kFlashInfer, AttentionBackend::kFa3}) {
     const auto with = [&](auto change) {
       return refused([&](EngineConfig& c) {
         c.attention_backend = backend;
         change(c);
       });
     };
-    EXPECT_NE(with([](EngineConfig& c) { c.device = "cpu"; }).find("is for --device cuda"), std::string::npos);
-    EXPECT_NE(with([](EngineConfig& c) { c.kv_cache_dtype = "float32"; }).find("choose native"), std::string::npos);
+    EXPECT_NE(with([](EngineConfig& c) { c.device = DeviceChoice::cpu(); }).find("is for --device cuda"),
+              std::string::npos);
+    EXPECT_NE(with([](EngineConfig& c) { c.kv_cache_dtype = KvCacheDType::kFloat32; }).find("choose native"),
+              std::string::npos);
     EXPECT_NE(with([](EngineConfig& c) { c.batch_invariant = true; }).find("batch_invariant"), std::string::npos);
   }
-  EXPECT_NE(refused([](EngineConfig& c) { c.isa = "avx2"; }).find("--device cpu"), std::string::npos);
+  EXPECT_NE(refused([](EngineConfig& c) { c.isa = Isa::kAvx2; }).find("--device cpu"), std::string::npos);
 }
 
 }  // namespace

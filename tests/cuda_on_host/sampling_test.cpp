@@ -145,7 +145,7 @@ Answer read(engine::TokenStream& stream) {
 std::vector<Answer> answers(const std::function<void(EngineConfig&)>& set, const std::vector<Request>& requests,
                             int64_t& host_rows, int64_t& steps_ahead) {
   EngineConfig config{.model = wider_llama(), .skip_tokenizer_init = true, .num_gpu_blocks_override = 256};
-  config.load_format = "dummy";
+  config.load_format = LoadFormat::kDummy;
   config.threads = 2;
   config.max_num_batched_tokens = 32;  // a step of so many is run at start, which takes a played card a while
   config.max_num_seqs = 12;            // some wait
@@ -179,7 +179,7 @@ std::vector<Answer> answers(const std::function<void(EngineConfig&)>& set, const
 void expect_the_cpus(const std::vector<Request>& all) {
   int64_t host_rows = 0;
   int64_t steps_ahead = 0;
-  const auto on_cpu = [](EngineConfig& config) { config.device = "cpu"; };
+  const auto on_cpu = [](EngineConfig& config) { config.device = DeviceChoice::cpu(); };
   const std::vector<Answer> expected = answers(on_cpu, all, host_rows, steps_ahead);
   ASSERT_EQ(expected.size(), all.size());
   int64_t num_tokens = 0;
@@ -194,7 +194,7 @@ void expect_the_cpus(const std::vector<Request>& all) {
   for (const int variant : {0, 1, 2}) {
     SCOPED_TRACE(variant == 0 ? "one step at a time" : variant == 1 ? "async, recorded" : "async, in chunks");
     const auto set = [&](EngineConfig& config) {
-      config.device = "cuda";
+      config.device = DeviceChoice::cuda();
       config.async_scheduling = variant > 0;
       config.enforce_eager = variant != 1;
       if (variant == 2) config.max_num_batched_tokens = 13;

@@ -78,7 +78,7 @@ class Refusals(unittest.TestCase):
     def test_an_unknown_value_is_named_with_those_that_are_known(self):
         for command in (("plan", TINY / "llama"), ("complete", TINY / "llama", "-p", "x")):
             result = harness.run(*command, "--quantization", "awq")
-            self.assertEqual(result.returncode, 1)
+            self.assertEqual(result.returncode, 2)
             self.assertIn('quantization "awq" is not known; choose one of: int8, int4, fp8', result.stderr)
 
     @harness.needs_default_model

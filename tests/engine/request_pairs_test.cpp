@@ -85,7 +85,7 @@ class SmallModel {
   ~SmallModel() { std::filesystem::remove_all(folder_); }
 
   std::unique_ptr<Engine> start() const {
-    EngineConfig config{.model = folder_.string(), .load_format = "dummy"};
+    EngineConfig config{.model = folder_.string(), .load_format = LoadFormat::kDummy};
     config.num_gpu_blocks_override = 4096;
     config.max_num_seqs = kMostAnswers;
     config.max_num_batched_tokens = 2048;

@@ -20,23 +20,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-TEST(QuantizationTest, NamesAreReadAndOthersRefusedWithTheList) {
-  for (const auto& [text, expected] : {std::pair("", Quantization::kNone), std::pair("none", Quantization::kNone),
-                                       std::pair("int8", Quantization::kInt8), std::pair("int4", Quantization::kInt4),
-                                       std::pair("fp8", Quantization::kFp8)}) {
-    const auto parsed = parse_quantization(text);
-    ASSERT_TRUE(parsed.ok()) << text;
-    EXPECT_EQ(*parsed, expected) << text;
-  }
-  for (const char* text : {"awq", "INT8", "8", "int8 "}) {
-    const auto parsed = parse_quantization(text);
-    ASSERT_FALSE(parsed.ok()) << text;
-    EXPECT_EQ(parsed.status().code(), StatusCode::kInvalidArgument);
-    EXPECT_THAT(parsed.status().message(), HasSubstr(text));
-    EXPECT_THAT(parsed.status().message(), HasSubstr("int8, int4, fp8"));
-  }
-}
-
 TEST(QuantizationTest, TheFormatFollowsFromTheRoleAndTheLengthOfTheRows) {
   using Q = Quantization;
   using R = WeightRole;

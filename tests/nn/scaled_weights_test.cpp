@@ -55,7 +55,8 @@ class ScaledWeights : public ::testing::TestWithParam<std::string> {
       backend_ = ops::make_reference_backend();
       return;
     }
-    auto made = ops::make_cpu_backend({.threads = 2, .isa = GetParam(), .activation_dtype = ActivationDType::kFloat32});
+    auto made = ops::make_cpu_backend(
+        {.threads = 2, .isa = parse_choice<Isa>(GetParam()).value(), .activation_dtype = ActivationDType::kFloat32});
     if (!made.ok()) GTEST_SKIP() << "this machine lacks " << GetParam();
     backend_ = std::move(*made);
   }

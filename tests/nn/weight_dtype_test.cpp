@@ -45,14 +45,11 @@ TEST(FloatToHalf, RoundsToTheNearestAndTiesToEven) {
   EXPECT_EQ(float_to_half(1e-30f), 0);
 }
 
-TEST(WeightDtype, IsSpelledAsVllmSpellsIt) {
-  EXPECT_EQ(*parse_weight_dtype("auto"), std::nullopt);
-  EXPECT_EQ(*parse_weight_dtype("float"), DType::kF32);
-  EXPECT_EQ(*parse_weight_dtype("float32"), DType::kF32);
-  EXPECT_EQ(*parse_weight_dtype("half"), DType::kF16);
-  EXPECT_EQ(*parse_weight_dtype("float16"), DType::kF16);
-  EXPECT_EQ(*parse_weight_dtype("bfloat16"), DType::kBF16);
-  EXPECT_EQ(parse_weight_dtype("fp8").status().code(), StatusCode::kInvalidArgument);
+TEST(WeightDtype, IsATypeOfWeightsUnlessTheyStayAsTheyAreStored) {
+  EXPECT_EQ(wanted_dtype(WeightDType::kAuto), std::nullopt);
+  EXPECT_EQ(wanted_dtype(WeightDType::kFloat32), DType::kF32);
+  EXPECT_EQ(wanted_dtype(WeightDType::kFloat16), DType::kF16);
+  EXPECT_EQ(wanted_dtype(WeightDType::kBFloat16), DType::kBF16);
 }
 
 std::vector<uint8_t> bytes_of(const std::vector<float>& values) {
@@ -63,7 +60,7 @@ std::vector<uint8_t> bytes_of(const std::vector<float>& values) {
 
 class ConvertingLoader : public testing::Test {
  protected:
-  ConvertingLoader() : backend_(std::move(*ops::make_cpu_backend({.threads = 2, .isa = "portable"}))) {}
+  ConvertingLoader() : backend_(std::move(*ops::make_cpu_backend({.threads = 2, .isa = Isa::kPortable}))) {}
 
   void add(const std::string& name, const Shape& shape, float value) {
     checkpoint_.add(name, DType::kF32, shape,

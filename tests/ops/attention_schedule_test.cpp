@@ -52,7 +52,7 @@ class TwoSequences {
 TEST(AttentionSchedule, LayersWhoseWindowsAlternateArePlannedOnceAStepEach) {
   ThreadPool pool({.num_threads = 1});
   std::vector<float> scratch(static_cast<size_t>(cpu::AttentionSchedule::scratch_bytes(1)) / sizeof(float));
-  const auto kernels = cpu::select_kernels("portable");
+  const auto kernels = cpu::select_kernels(Isa::kPortable);
   ASSERT_TRUE(kernels.ok());
   cpu::AttentionSchedule schedule(**kernels, pool, scratch.data());
   TwoSequences sequences;

@@ -12,7 +12,8 @@ namespace quire::ops::testing {
 std::unique_ptr<Backend> make_backend(const std::string& isa, int threads, ActivationDType activation_dtype) {
   if (is_card(isa))
     return quire::cards::make_card(threads, {.rounds_activations = activation_dtype == ActivationDType::kAuto});
-  auto backend = make_cpu_backend({.threads = threads, .isa = isa, .activation_dtype = activation_dtype});
+  auto backend = make_cpu_backend(
+      {.threads = threads, .isa = parse_choice<Isa>(isa).value(), .activation_dtype = activation_dtype});
   if (backend.ok()) return std::move(backend).value();
   QUIRE_CHECK_MSG(backend.status().code() == StatusCode::kUnavailable, backend.status().message());
   return nullptr;

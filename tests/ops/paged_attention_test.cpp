@@ -280,12 +280,16 @@ TEST_P(PagedAttentionTest, GivesARowTheSameBitsAloneAndInRunsOfAnyChunking) {
 
 // Only a card has them: quire's own kernels and those of --attention-backend, which leave to the others what they have
 // not.
+AttentionBackend kernels_of(std::string_view card) {
+  return parse_choice<AttentionBackend>(card.substr(card.find('_') + 1)).value();
+}
+
 class PagedAttentionOnTensorCores : public ::testing::TestWithParam<std::tuple<std::string, DType>> {};
 
 // They multiply queries and weights of 16 bits: of a cache of BF16 with 8 digits, of the others with 11.
 TEST_P(PagedAttentionOnTensorCores, ManyQueriesAreAsNearAsTheirRoundingLeavesThem) {
   const auto& [card, dtype] = GetParam();
-  const auto backend = cards::make_card(2, {.attention = card.substr(card.find('_') + 1)});
+  const auto backend = cards::make_card(2, {.attention = kernels_of(card)});
   if (backend == nullptr) GTEST_SKIP() << "this machine lacks " << card;
   if (dtype == DType::kF8E4M3 && card == "cuda_flashinfer" && cards::is_played("cuda"))
     GTEST_SKIP() << "takes a played card long; tests/ops_cuda shows the same";
@@ -310,7 +314,7 @@ TEST_P(PagedAttentionOnTensorCores, ManyQueriesAreAsNearAsTheirRoundingLeavesThe
 // Sequences 0, 2, 3 and 5 of the batch are one and the same up to where they have come, and so are 1 and 4.
 TEST_P(PagedAttentionOnTensorCores, SequencesThatReadTheSameBlocksAreGivenTheSameBits) {
   const auto& [card, dtype] = GetParam();
-  const auto backend = cards::make_card(2, {.attention = card.substr(card.find('_') + 1)});
+  const auto backend = cards::make_card(2, {.attention = kernels_of(card)});
   if (backend == nullptr) GTEST_SKIP() << "this machine lacks " << card;
   Random random(14);
   const std::vector<size_t> which = {0, 1, 0, 0, 1, 0};
@@ -332,7 +336,7 @@ class LatentAttentionOnTensorCores : public PagedAttentionOnTensorCores {};
 
 TEST_P(LatentAttentionOnTensorCores, IsAsNearAsItsRoundingLeavesIt) {
   const auto& [card, dtype] = GetParam();
-  const auto backend = cards::make_card(2, {.attention = card.substr(card.find('_') + 1)});
+  const auto backend = cards::make_card(2, {.attention = kernels_of(card)});
   if (backend == nullptr) GTEST_SKIP() << "this machine lacks " << card;
   auto reference = make_reference_backend();
   Random random(14);

@@ -23,7 +23,7 @@ struct Way {
   // A prompt is computed in pieces beside the tokens of those before it; else the prompts one after the other in steps
   // of their own, then a token of each a step.
   bool mixed = false;
-  std::string kv_cache_dtype = "auto";
+  KvCacheDType kv_cache_dtype = KvCacheDType::kAuto;
   // Blocks that all prompts begin with, computed in a step of their own: by each, or by the first alone, whose blocks
   // the others read.
   int32_t prefix = 0;
@@ -155,7 +155,7 @@ TEST_P(SharedBlocks, AnswerAsBlocksOfTheirOwn) {
     for (int32_t t = 0; t < 272; ++t) prompts[i].push_back(3 + t * t % 500);
     prompts[i].resize(prompts[i].size() + 1 + i, static_cast<TokenId>(7 + i));
   }
-  Way way{.eager = true, .kv_cache_dtype = "float16", .prefix = 17};
+  Way way{.eager = true, .kv_cache_dtype = KvCacheDType::kFloat16, .prefix = 17};
   Answers apart;
   Answers shared;
   Answers replayed;

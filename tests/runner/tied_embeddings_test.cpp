@@ -39,7 +39,7 @@ struct Tied {
   std::vector<float> outputs;
 
   Tied(const checkpoint::Checkpoint& checkpoint, const Stored& stored, ops::Backend& backend,
-       nn::Quantization quantization = nn::Quantization::kNone) {
+       Quantization quantization = Quantization::kNone) {
     nn::Loader plan(nn::Loader::Mode::kPlan, checkpoint, backend, quantization);
     nn::Embedding(plan, "embed.weight", kVocab, stored.size);
     nn::Linear(plan, "embed", stored.size, kVocab, false, nn::WeightRole::kHead);
@@ -111,7 +111,7 @@ TEST_P(TiedEmbeddings, AreHeldTwiceWhereTheHeadIsRounded) {
   const Stored stored{DType::kBF16, 64, {0}};
   nn::MemoryCheckpoint checkpoint;
   checkpoint.add("embed.weight", stored.dtype, {kVocab, stored.size}, random_rows(stored));
-  const Tied tied(checkpoint, stored, *backend, nn::Quantization::kInt8);
+  const Tied tied(checkpoint, stored, *backend, Quantization::kInt8);
   EXPECT_EQ(tied.planned, tied.loaded);
   EXPECT_EQ(tied.loaded, backend->table_bytes(checkpoint.find("embed.weight")->view) +
                              backend->packed_bytes(DType::kQ8_0, kVocab, stored.size));

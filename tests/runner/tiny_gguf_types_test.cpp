@@ -134,7 +134,8 @@ TEST_P(TinyGgufTypes, AModelOfThisTypeAnswersAsTheSameNumbersInFloat32) {
   const std::string& isa = std::get<1>(GetParam());
   const auto backend_of = [&isa](ActivationDType activations) -> std::unique_ptr<ops::Backend> {
     if (isa == "reference") return ops::make_reference_backend();
-    auto backend = ops::make_cpu_backend({.threads = 2, .isa = isa, .activation_dtype = activations});
+    auto backend =
+        ops::make_cpu_backend({.threads = 2, .isa = parse_choice<Isa>(isa).value(), .activation_dtype = activations});
     return backend.ok() ? std::move(*backend) : nullptr;
   };
   const auto exact = backend_of(ActivationDType::kFloat32);

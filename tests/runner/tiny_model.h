@@ -68,7 +68,8 @@ inline std::unique_ptr<ops::Backend> make_test_backend(const std::string& kind,
   if (cards::is_card(kind)) {
     return cards::make_card(2, {.checked = true, .rounds_activations = activations == ActivationDType::kAuto});
   }
-  auto backend = ops::make_cpu_backend({.threads = 2, .isa = kind, .activation_dtype = activations});
+  auto backend =
+      ops::make_cpu_backend({.threads = 2, .isa = parse_choice<Isa>(kind).value(), .activation_dtype = activations});
   return backend.ok() ? std::move(*backend) : nullptr;
 }
 
@@ -79,15 +80,15 @@ class TinyModel {
 
   TinyModel(const std::string& name, ops::Backend& backend, const std::string& kv_cache_dtype = "auto",
             std::optional<int64_t> max_model_len = {}, const std::string& quantization = "",
-            checkpoint::LoadFormat format = checkpoint::LoadFormat::kAuto, const std::string& dtype = "auto")
+            LoadFormat format = LoadFormat::kAuto, WeightDType dtype = WeightDType::kAuto)
       : backend_(backend) {
     auto opened = checkpoint::Checkpoint::open(tiny_path(name), format);
     EXPECT_TRUE(opened.ok()) << opened.status().message();
     checkpoint_ = std::move(*opened);
     EngineConfig config{.kv_cache_memory_bytes = 1 << 20};
-    config.kv_cache_dtype = kv_cache_dtype;
+    config.kv_cache_dtype = parse_choice<KvCacheDType>(kv_cache_dtype).value();
     if (max_model_len) config.max_model_len = *max_model_len;
-    config.quantization = quantization;
+    config.quantization = parse_choice<Quantization>(quantization).value();
     config.dtype = dtype;
     auto planned = plan_model(config, *checkpoint_, backend, 0);
     EXPECT_TRUE(planned.ok()) << planned.status().message();

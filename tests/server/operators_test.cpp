@@ -263,7 +263,7 @@ TEST_F(ServerTest, ARequestBeyondItsTimeoutIs408AndInAStreamAnError) {
 }
 
 TEST_F(ServerTest, PriorityIsForServersThatHeedIt) {
-  start({}, {.scheduling_policy = "priority"});
+  start({}, {.scheduling_policy = SchedulingPolicy::kPriority});
   for (const char* priority : {"5", "-3", "2147483647"}) {
     EXPECT_EQ(complete(std::string(R"({"prompt":"abc","max_tokens":2,"priority":)") + priority + "}").status, 200);
   }

@@ -30,7 +30,7 @@ constexpr KernelTable kAvx512Bfloat16 = avx512::bfloat16_kernels;
 #endif
 
 struct InstructionSet {
-  std::string_view name;
+  Isa isa;
   KernelTable kernels;
   std::string_view needs;  // for people
   bool (*runs_on)(const CpuFeatures& features);
@@ -43,41 +43,41 @@ struct InstructionSet {
 // Best first.
 const InstructionSet kInstructionSets[] = {
 #if defined(__x86_64__)
-    {"avx512_bf16", kAvx512Bfloat16, "AVX-512 BF16 beside what avx512 needs",
+    {Isa::kAvx512Bf16, kAvx512Bfloat16, "AVX-512 BF16 beside what avx512 needs",
      [](const CpuFeatures& f) { return has_avx512(f) && f.avx512bf16; }},
-    {"avx512", kAvx512, "AVX-512 F, BW, DQ, VL and VNNI beside AVX2, FMA, F16C and BMI2", has_avx512},
-    {"avx2", kAvx2, "AVX2, FMA, F16C and BMI2",
+    {Isa::kAvx512, kAvx512, "AVX-512 F, BW, DQ, VL and VNNI beside AVX2, FMA, F16C and BMI2", has_avx512},
+    {Isa::kAvx2, kAvx2, "AVX2, FMA, F16C and BMI2",
      [](const CpuFeatures& f) { return f.avx2 && f.fma && f.f16c && f.bmi2; }},
 #endif
-    {"portable", kPortable, "nothing", [](const CpuFeatures&) { return true; }},
+    {Isa::kPortable, kPortable, "nothing", [](const CpuFeatures&) { return true; }},
 };
 
 }  // namespace
 
-Result<const Kernels*> select_kernels(std::string_view isa) {
+Result<const Kernels*> select_kernels(Isa isa) {
   const CpuFeatures features = detect_cpu_features();
-  std::string known;
   std::string built;
   for (const InstructionSet& set : kInstructionSets) {
-    known += fmt::format(", {}", set.name);
     const bool runs = set.runs_on(features);
     const bool is_built = set.kernels != nullptr;
-    if (is_built) built += fmt::format("{}{}", built.empty() ? "" : ", ", set.name);
-    if (isa == "auto" && runs && is_built) return &set.kernels();
-    if (isa != set.name) continue;
-    if (!runs)
-      return unavailable("instruction set {}: this machine lacks it (needed: {}); choose auto", isa, set.needs);
+    if (is_built) built += fmt::format("{}{}", built.empty() ? "" : ", ", name(set.isa));
+    if (isa == Isa::kAuto && runs && is_built) return &set.kernels();
+    if (isa != set.isa) continue;
+    if (!runs) {
+      return unavailable("instruction set {}: this machine lacks it (needed: {}); choose auto", name(isa), set.needs);
+    }
     if (!is_built) {
       return unavailable(
-          "instruction set {}: this build has no kernels for it; choose auto, or build with -DQUIRE_ISAS=all", isa);
+          "instruction set {}: this build has no kernels for it; choose auto, or build with -DQUIRE_ISAS=all",
+          name(isa));
     }
     return &set.kernels();
   }
-  if (isa == "auto") {
+  if (isa == Isa::kAuto) {
     return unavailable("this machine runs none of the instruction sets of this build ({}): build with -DQUIRE_ISAS=all",
                        built);
   }
-  return invalid_argument("instruction set \"{}\" is not known: expected auto{}", isa, known);
+  return unavailable("instruction set {}: this machine's architecture has none of that name; choose auto", name(isa));
 }
 
 }  // namespace quire::ops::cpu

@@ -1,15 +1,14 @@
 // Which of the built instruction sets runs here.
 #pragma once
 
-#include <string_view>
-
 #include "base/status.h"
 #include "ops/cpu/kernels.h"
+#include "types/engine_choices.h"
 
 namespace quire::ops::cpu {
 
-// "auto": the best set that this machine and this build have; or a set by name. Errors: invalid_argument for a name
-// that is none, unavailable for a set that the machine or the build lacks.
-Result<const Kernels*> select_kernels(std::string_view isa);
+// kAuto: the best set that this machine and this build have. Errors: unavailable for a set that the machine or the
+// build lacks.
+Result<const Kernels*> select_kernels(Isa isa);
 
 }  // namespace quire::ops::cpu

@@ -639,20 +639,6 @@ class CudaBackend final : public Backend {
 }  // namespace
 }  // namespace cuda
 
-std::string_view name(AttentionBackend backend) {
-  switch (backend) {
-    case AttentionBackend::kAuto:
-      return "auto";
-    case AttentionBackend::kNative:
-      return "native";
-    case AttentionBackend::kFlashInfer:
-      return "flashinfer";
-    case AttentionBackend::kFa3:
-      return "fa3";
-  }
-  return "";
-}
-
 int cuda_device_count() {
   int count = 0;
   if (cudaGetDeviceCount(&count) == cudaSuccess) return count;

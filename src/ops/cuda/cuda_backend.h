@@ -2,19 +2,13 @@
 #pragma once
 
 #include <memory>
-#include <string_view>
 #include <vector>
 
 #include "base/status.h"
 #include "ops/backend.h"
+#include "types/engine_choices.h"
 
 namespace quire::ops {
-
-// Which kernels compute attention: quire's own, FlashInfer's for any card from compute capability 8.0 on, or those of
-// FlashAttention-3 for Hopper (docs/cuda.md). What was asked for takes what it has kernels for; the rest is quire's
-// own.
-enum class AttentionBackend { kAuto, kNative, kFlashInfer, kFa3 };
-std::string_view name(AttentionBackend backend);  // as --attention-backend says it
 
 struct CudaBackendOptions {
   int device = 0;
@@ -24,7 +18,7 @@ struct CudaBackendOptions {
   // Inputs of many rows to weights of F8_E4M3 are rounded to it, where the card multiplies it: twice as fast as 16
   // bits.
   bool rounds_activations = true;
-  AttentionBackend attention = AttentionBackend::kAuto;
+  AttentionBackend attention = AttentionBackend::kAuto;  // with batch_invariant none by name but kNative
   bool synchronous = false;     // each op waits until it is done: for finding out which one failed
   bool check_pointers = false;  // that what an op is given is memory of the card or known to it: for tests
 };
@@ -33,8 +27,7 @@ struct CudaBackendOptions {
 int cuda_device_count();
 
 // Errors: unavailable where there is no driver, no such card or no cuBLASLt, or where the kernels of attention that
-// were asked for were not built; invalid_argument where they cannot be on the card or with batch_invariant;
-// resource_exhausted.
+// were asked for were not built; invalid_argument where they cannot be on the card; resource_exhausted.
 Result<std::unique_ptr<Backend>> make_cuda_backend(CudaBackendOptions options = {});
 
 }  // namespace quire::ops

@@ -19,12 +19,7 @@ Result<std::unique_ptr<PromptAttention>> make_prompt_attention(AttentionBackend 
                                                                [[maybe_unused]] cudaStream_t stream) {
   const bool by_name = asked == AttentionBackend::kFlashInfer || asked == AttentionBackend::kFa3;
   if (!by_name && (kAutoIsNative || asked == AttentionBackend::kNative)) return std::unique_ptr<PromptAttention>();
-  if (by_name && card.batch_invariant) {
-    return invalid_argument(
-        "attention_backend \"{}\" sums in an order that depends on a request's company, which batch_invariant rules "
-        "out: leave out one of them",
-        name(asked));
-  }
+  QUIRE_CHECK(!(by_name && card.batch_invariant));
 #ifdef QUIRE_HAS_FLASHINFER
   return make_flashinfer_attention(asked, card, memory, stream);
 #else
