@@ -21,6 +21,7 @@ namespace quire::checkpoint {
 
 enum class Format { kSafetensors, kGguf };
 
+struct GgufDescription;
 struct ParameterSpec;
 
 struct CheckpointTensor {
@@ -41,11 +42,10 @@ class Checkpoint {
   static Result<std::shared_ptr<const Checkpoint>> open(const std::string& path, LoadFormat format = LoadFormat::kAuto);
 
   virtual Format format() const = 0;
-  // What the model says of itself as one JSON object in the spelling of Hugging Face's config.json: the file itself for
-  // safetensors; for GGUF, built from the metadata by a table (llama.block_count -> num_hidden_layers, ...), with
-  // "architectures" set ("LlamaForCausalLM") and "quire_rope_interleaved": true where GGUF stores permuted heads.
+  // config.json beside safetensors; empty for GGUF, of which gguf() says what the model is.
   virtual const boost::json::object& config() const = 0;
-  // generation_config.json (eos_token_id lists live there), empty when there is none.
+  virtual const GgufDescription* gguf() const { return nullptr; }  // nullptr: config() says it
+  // generation_config.json (eos_token_id lists live there), empty when there is none; of GGUF what it would say.
   virtual const boost::json::object& generation_config() const = 0;
 
   virtual std::span<const CheckpointTensor> tensors() const = 0;

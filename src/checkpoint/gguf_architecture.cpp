@@ -9,101 +9,6 @@
 namespace quire::checkpoint {
 namespace {
 
-constexpr auto kLlamaFields = std::to_array<GgufFieldRule>({
-    {"block_count", "num_hidden_layers", GgufFieldKind::kInteger, true},
-    {"embedding_length", "hidden_size", GgufFieldKind::kInteger, true},
-    {"feed_forward_length", "intermediate_size", GgufFieldKind::kInteger, true},
-    {"attention.head_count", "num_attention_heads", GgufFieldKind::kInteger, true},
-    {"attention.head_count_kv", "num_key_value_heads"},
-    {"attention.layer_norm_rms_epsilon", "rms_norm_eps", GgufFieldKind::kNumber, true},
-    {"context_length", "max_position_embeddings", GgufFieldKind::kInteger, true},
-    {"expert_count", "num_local_experts"},
-    {"expert_used_count", "num_experts_per_tok"},
-});
-
-// Experts that are smaller than a dense block, and one that all tokens take.
-constexpr auto kQwenMoeFields = std::to_array<GgufFieldRule>({
-    {"block_count", "num_hidden_layers", GgufFieldKind::kInteger, true},
-    {"embedding_length", "hidden_size", GgufFieldKind::kInteger, true},
-    {"feed_forward_length", "intermediate_size", GgufFieldKind::kInteger, true},
-    {"attention.head_count", "num_attention_heads", GgufFieldKind::kInteger, true},
-    {"attention.head_count_kv", "num_key_value_heads"},
-    {"attention.layer_norm_rms_epsilon", "rms_norm_eps", GgufFieldKind::kNumber, true},
-    {"context_length", "max_position_embeddings", GgufFieldKind::kInteger, true},
-    {"expert_count", "num_experts", GgufFieldKind::kInteger, true},
-    {"expert_used_count", "num_experts_per_tok", GgufFieldKind::kInteger, true},
-    {"expert_feed_forward_length", "moe_intermediate_size", GgufFieldKind::kInteger, true},
-    {"expert_shared_feed_forward_length", "shared_expert_intermediate_size"},
-});
-constexpr auto kQwen2MoeFlags = std::to_array<GgufFlag>({{"norm_topk_prob", false}});
-constexpr auto kQwen3MoeFlags = std::to_array<GgufFlag>({{"norm_topk_prob", true}});
-
-// Dense decoders beside llama; each family's files have some of the optional ones.
-constexpr auto kDecoderFields = std::to_array<GgufFieldRule>({
-    {"block_count", "num_hidden_layers", GgufFieldKind::kInteger, true},
-    {"embedding_length", "hidden_size", GgufFieldKind::kInteger, true},
-    {"feed_forward_length", "intermediate_size", GgufFieldKind::kInteger, true},
-    {"attention.head_count", "num_attention_heads", GgufFieldKind::kInteger, true},
-    {"attention.head_count_kv", "num_key_value_heads"},
-    {"attention.layer_norm_rms_epsilon", "rms_norm_eps", GgufFieldKind::kNumber, true},
-    {"context_length", "max_position_embeddings", GgufFieldKind::kInteger, true},
-    {"attention.sliding_window", "sliding_window"},
-    {"attention.scale", "attention_multiplier", GgufFieldKind::kNumber},
-    {"embedding_scale", "embedding_multiplier", GgufFieldKind::kNumber},
-    {"residual_scale", "residual_multiplier", GgufFieldKind::kNumber},
-    {"logit_scale", "logits_scaling", GgufFieldKind::kNumber},
-    {"attn_logit_softcapping", "attn_logit_softcapping", GgufFieldKind::kNumber},
-    {"final_logit_softcapping", "final_logit_softcapping", GgufFieldKind::kNumber},
-    {"rope.freq_base_swa", "rope_local_base_freq", GgufFieldKind::kNumber},
-});
-constexpr auto kGpt2Fields = std::to_array<GgufFieldRule>({
-    {"block_count", "n_layer", GgufFieldKind::kInteger, true},
-    {"embedding_length", "n_embd", GgufFieldKind::kInteger, true},
-    {"feed_forward_length", "n_inner", GgufFieldKind::kInteger, true},
-    {"attention.head_count", "n_head", GgufFieldKind::kInteger, true},
-    {"attention.layer_norm_epsilon", "layer_norm_epsilon", GgufFieldKind::kNumber, true},
-    {"context_length", "n_positions", GgufFieldKind::kInteger, true},
-});
-// Converters add the 1 that Gemma adds to its norms' weights.
-constexpr auto kGemmaFlags = std::to_array<GgufFlag>({{"quire_norms_whole", true}});
-constexpr auto kGpt2Flags = std::to_array<GgufFlag>({{"quire_transposed_weights", false}});
-
-constexpr auto kDeepseekFields = std::to_array<GgufFieldRule>({
-    {"block_count", "num_hidden_layers", GgufFieldKind::kInteger, true},
-    {"embedding_length", "hidden_size", GgufFieldKind::kInteger, true},
-    {"feed_forward_length", "intermediate_size", GgufFieldKind::kInteger, true},
-    {"attention.head_count", "num_attention_heads", GgufFieldKind::kInteger, true},
-    {"attention.layer_norm_rms_epsilon", "rms_norm_eps", GgufFieldKind::kNumber, true},
-    {"context_length", "max_position_embeddings", GgufFieldKind::kInteger, true},
-    {"expert_count", "n_routed_experts", GgufFieldKind::kInteger, true},
-    {"expert_used_count", "num_experts_per_tok", GgufFieldKind::kInteger, true},
-    {"expert_feed_forward_length", "moe_intermediate_size", GgufFieldKind::kInteger, true},
-    {"expert_shared_count", "n_shared_experts", GgufFieldKind::kInteger, true},
-    {"expert_weights_scale", "routed_scaling_factor", GgufFieldKind::kNumber},
-    {"leading_dense_block_count", "first_k_dense_replace"},
-    {"nextn_predict_layers", "num_nextn_predict_layers"},
-});
-
-constexpr auto kGptOssFields = std::to_array<GgufFieldRule>({
-    {"block_count", "num_hidden_layers", GgufFieldKind::kInteger, true},
-    {"embedding_length", "hidden_size", GgufFieldKind::kInteger, true},
-    {"expert_feed_forward_length", "intermediate_size", GgufFieldKind::kInteger, true},
-    {"attention.head_count", "num_attention_heads", GgufFieldKind::kInteger, true},
-    {"attention.head_count_kv", "num_key_value_heads"},
-    {"attention.layer_norm_rms_epsilon", "rms_norm_eps", GgufFieldKind::kNumber, true},
-    {"context_length", "max_position_embeddings", GgufFieldKind::kInteger, true},
-    {"attention.sliding_window", "sliding_window", GgufFieldKind::kInteger, true},
-    {"expert_count", "num_local_experts", GgufFieldKind::kInteger, true},
-    {"expert_used_count", "num_experts_per_tok", GgufFieldKind::kInteger, true},
-});
-constexpr auto kGptOssFlags = std::to_array<GgufFlag>({{"quire_yarn_truncate", false}});
-
-constexpr auto kGenericFields = std::to_array<GgufFieldRule>({
-    {"block_count", "num_hidden_layers"},
-    {"embedding_length", "hidden_size"},
-    {"context_length", "max_position_embeddings"},
-});
-
 constexpr auto kLlamaModelNames = std::to_array<GgufNameRule>({
     {"token_embd", "model.embed_tokens"},
     {"output_norm", "model.norm"},
@@ -241,93 +146,58 @@ constexpr auto kGptOssLayerNames = std::to_array<GgufNameRule>({
 constexpr auto kArchitectures = std::to_array<GgufArchitecture>({
     {.name = "llama",
      .model_class = "LlamaForCausalLM",
-     .model_type = "llama",
-     .hidden_act = "silu",
-     .rope_interleaved = true,
      .expert_model_class = "MixtralForCausalLM",
-     .expert_model_type = "mixtral",
-     .fields = kLlamaFields,
      .model_names = kLlamaModelNames,
      .layer_names = kLlamaLayerNames,
      .expert_names = kLlamaExpertNames,
      .layer_prefix = "model.layers."},
     {.name = "deepseek2",
      .model_class = "DeepseekV2ForCausalLM",
-     .model_type = "deepseek_v2",
-     .hidden_act = "silu",
      .sigmoid_model_class = "DeepseekV3ForCausalLM",
-     .sigmoid_model_type = "deepseek_v3",
-     .fields = kDeepseekFields,
      .model_names = kLlamaModelNames,
      .layer_names = kDeepseekLayerNames,
      .layer_prefix = "model.layers."},
     {.name = "gpt-oss",
      .model_class = "GptOssForCausalLM",
-     .model_type = "gpt_oss",
-     .hidden_act = "silu",
-     .fields = kGptOssFields,
-     .flags = kGptOssFlags,
      .model_names = kLlamaModelNames,
      .layer_names = kGptOssLayerNames,
      .layer_prefix = "model.layers."},
     {.name = "qwen2moe",
      .model_class = "Qwen2MoeForCausalLM",
-     .model_type = "qwen2_moe",
-     .hidden_act = "silu",
-     .fields = kQwenMoeFields,
-     .flags = kQwen2MoeFlags,
      .model_names = kLlamaModelNames,
      .layer_names = kQwenMoeLayerNames,
      .layer_prefix = "model.layers."},
     {.name = "qwen3moe",
      .model_class = "Qwen3MoeForCausalLM",
-     .model_type = "qwen3_moe",
-     .hidden_act = "silu",
-     .fields = kQwenMoeFields,
-     .flags = kQwen3MoeFlags,
      .model_names = kLlamaModelNames,
      .layer_names = kQwenMoeLayerNames,
      .layer_prefix = "model.layers."},
 });
 
 // A dense decoder whose layers are llama's but for some names.
-constexpr GgufArchitecture decoder(std::string_view name, std::string_view model_class, std::string_view model_type,
+constexpr GgufArchitecture decoder(std::string_view name, std::string_view model_class,
                                    std::span<const GgufNameRule> own_names = {}) {
   return {.name = name,
           .model_class = model_class,
-          .model_type = model_type,
-          .hidden_act = "silu",
-          .fields = kDecoderFields,
           .model_names = kLlamaModelNames,
           .own_layer_names = own_names,
           .layer_names = kLlamaLayerNames,
           .layer_prefix = "model.layers."};
 }
 
-constexpr auto kDecoders = [] {
-  auto list = std::to_array<GgufArchitecture>({
-      decoder("qwen2", "Qwen2ForCausalLM", "qwen2"),
-      decoder("qwen3", "Qwen3ForCausalLM", "qwen3", kQwen3LayerNames),
-      decoder("olmo2", "Olmo2ForCausalLM", "olmo2", kOlmo2LayerNames),
-      decoder("granite", "GraniteForCausalLM", "granite"),
-      decoder("phi3", "Phi3ForCausalLM", "phi3", kPhi3LayerNames),
-      decoder("glm4", "Glm4ForCausalLM", "glm4", kGlm4LayerNames),
-      decoder("gemma2", "Gemma2ForCausalLM", "gemma2", kGemmaLayerNames),
-      decoder("gemma3", "Gemma3ForCausalLM", "gemma3_text", kGemmaLayerNames),
-  });
-  for (GgufArchitecture& one : list) {
-    one.rope_interleaved = one.name == "granite";  // converted like llama
-    if (one.name.starts_with("gemma")) one.flags = kGemmaFlags;
-  }
-  return list;
-}();
+constexpr auto kDecoders = std::to_array<GgufArchitecture>({
+    decoder("qwen2", "Qwen2ForCausalLM"),
+    decoder("qwen3", "Qwen3ForCausalLM", kQwen3LayerNames),
+    decoder("olmo2", "Olmo2ForCausalLM", kOlmo2LayerNames),
+    decoder("granite", "GraniteForCausalLM"),
+    decoder("phi3", "Phi3ForCausalLM", kPhi3LayerNames),
+    decoder("glm4", "Glm4ForCausalLM", kGlm4LayerNames),
+    decoder("gemma2", "Gemma2ForCausalLM", kGemmaLayerNames),
+    decoder("gemma3", "Gemma3ForCausalLM", kGemmaLayerNames),
+});
 
 constexpr GgufArchitecture kGpt2{.name = "gpt2",
                                  .model_class = "GPT2LMHeadModel",
-                                 .model_type = "gpt2",
-                                 .hidden_act = "gelu_new",
-                                 .fields = kGpt2Fields,
-                                 .flags = kGpt2Flags,
                                  .model_names = kGpt2ModelNames,
                                  .layer_names = kGpt2LayerNames,
                                  .layer_prefix = "transformer.h."};
@@ -360,10 +230,6 @@ const GgufArchitecture* find_gguf_architecture(std::string_view name) {
   if (found != kArchitectures.end()) return &*found;
   const auto decoder = std::find_if(kDecoders.begin(), kDecoders.end(), has_name);
   return decoder == kDecoders.end() ? nullptr : &*decoder;
-}
-
-std::span<const GgufFieldRule> generic_gguf_fields() {
-  return kGenericFields;
 }
 
 std::string hugging_face_name(const GgufArchitecture& architecture, std::string_view stored) {

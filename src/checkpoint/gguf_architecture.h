@@ -12,36 +12,13 @@ struct GgufNameRule {
   std::string_view name;    // "self_attn.q_proj"
 };
 
-enum class GgufFieldKind { kInteger, kNumber };
-
-struct GgufFieldRule {
-  std::string_view key;   // behind "<architecture>."
-  std::string_view name;  // in config.json
-  GgufFieldKind kind = GgufFieldKind::kInteger;
-  bool required = false;  // of a file with tensors; one with a vocabulary alone may leave it out
-};
-
-// What is so of every file of an architecture, which therefore does not say it.
-struct GgufFlag {
-  std::string_view name;  // in config.json
-  bool value = false;
-};
-
 struct GgufArchitecture {
   std::string_view name;         // general.architecture
   std::string_view model_class;  // config.json "architectures"
-  std::string_view model_type;   // config.json "model_type"
-  std::string_view hidden_act;
-  // The converter permutes the rows of q and k so that pairs (2i, 2i+1) rotate together.
-  bool rope_interleaved = false;
   // The class of files of this architecture that have experts; empty: it has none of them.
   std::string_view expert_model_class;
-  std::string_view expert_model_type;
   // The same of files whose routers take sigmoids.
   std::string_view sigmoid_model_class;
-  std::string_view sigmoid_model_type;
-  std::span<const GgufFieldRule> fields;
-  std::span<const GgufFlag> flags;
   std::span<const GgufNameRule> model_names;      // "token_embd" -> "model.embed_tokens"
   std::span<const GgufNameRule> own_layer_names;  // before layer_names, which several architectures share
   std::span<const GgufNameRule> layer_names;      // behind "blk.<n>."
@@ -52,8 +29,6 @@ struct GgufArchitecture {
 
 // nullptr: an architecture without a table.
 const GgufArchitecture* find_gguf_architecture(std::string_view name);
-// What is read of an architecture without a table, for people who inspect the file.
-std::span<const GgufFieldRule> generic_gguf_fields();
 
 // Hugging Face's name of the stored tensor; the stored name itself when the table does not know it.
 std::string hugging_face_name(const GgufArchitecture& architecture, std::string_view stored);

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "checkpoint/gguf_architecture.h"
-#include "checkpoint/gguf_config.h"
+#include "checkpoint/gguf_description.h"
 #include "checkpoint/gguf_file.h"
 #include "checkpoint/gguf_vocabulary.h"
 #include "checkpoint/open_formats.h"
@@ -17,17 +17,19 @@ namespace {
 
 class GgufCheckpoint final : public Checkpoint {
  public:
-  GgufCheckpoint(std::vector<std::shared_ptr<const MappedFile>> files, TensorList tensors, GgufConfig config,
-                 std::optional<Vocabulary> vocabulary, std::string chat_template)
+  GgufCheckpoint(std::vector<std::shared_ptr<const MappedFile>> files, TensorList tensors, GgufDescription description,
+                 boost::json::object generation_config, std::optional<Vocabulary> vocabulary, std::string chat_template)
       : files_(std::move(files)),
         tensors_(std::move(tensors)),
-        config_(std::move(config)),
+        description_(std::move(description)),
+        generation_config_(std::move(generation_config)),
         vocabulary_(std::move(vocabulary)),
         chat_template_(std::move(chat_template)) {}
 
   Format format() const override { return Format::kGguf; }
-  const boost::json::object& config() const override { return config_.config; }
-  const boost::json::object& generation_config() const override { return config_.generation_config; }
+  const boost::json::object& config() const override { return config_; }
+  const GgufDescription* gguf() const override { return &description_; }
+  const boost::json::object& generation_config() const override { return generation_config_; }
   std::span<const CheckpointTensor> tensors() const override { return tensors_.all(); }
   const CheckpointTensor* find(std::string_view name) const override { return tensors_.find(name); }
   std::optional<Vocabulary> vocabulary() const override { return vocabulary_; }
@@ -40,9 +42,11 @@ class GgufCheckpoint final : public Checkpoint {
  private:
   std::vector<std::shared_ptr<const MappedFile>> files_;  // the tensors' memory
   TensorList tensors_;
-  GgufConfig config_;
+  GgufDescription description_;
+  boost::json::object config_;  // empty, as tokenizer_config_: GGUF has none
+  boost::json::object generation_config_;
   std::optional<Vocabulary> vocabulary_;
-  boost::json::object tokenizer_config_;  // empty: GGUF has none
+  boost::json::object tokenizer_config_;
   std::string chat_template_;
 };
 
@@ -127,12 +131,13 @@ Result<std::shared_ptr<const Checkpoint>> open_gguf(std::shared_ptr<const Mapped
   if (!name || name->empty()) return data_loss("metadata \"general.architecture\" is missing, expected a string");
   const GgufArchitecture* architecture = find_gguf_architecture(*name);
   QUIRE_ASSIGN_OR_RETURN(TensorList tensors, named_tensors(parts.tensors, architecture));
-  QUIRE_ASSIGN_OR_RETURN(GgufConfig config, read_gguf_config(metadata, *name, architecture, tensors));
+  QUIRE_ASSIGN_OR_RETURN(GgufDescription description, describe_gguf(metadata, *name, architecture));
+  QUIRE_ASSIGN_OR_RETURN(boost::json::object generation_config, read_gguf_generation_config(metadata));
   QUIRE_ASSIGN_OR_RETURN(std::optional<Vocabulary> vocabulary, read_gguf_vocabulary(metadata));
   QUIRE_ASSIGN_OR_RETURN(const auto chat_template, metadata.text("tokenizer.chat_template"));
-  return std::shared_ptr<const Checkpoint>(std::make_shared<GgufCheckpoint>(std::move(parts.files), std::move(tensors),
-                                                                            std::move(config), std::move(vocabulary),
-                                                                            std::string(chat_template.value_or(""))));
+  return std::shared_ptr<const Checkpoint>(std::make_shared<GgufCheckpoint>(
+      std::move(parts.files), std::move(tensors), std::move(description), std::move(generation_config),
+      std::move(vocabulary), std::string(chat_template.value_or(""))));
 }
 
 }  // namespace quire::checkpoint

@@ -6,6 +6,7 @@
 #include <boost/json.hpp>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/gguf_description.h"
 #include "cli/backend.h"
 #include "cli/commands.h"
 #include "cli/hub_options.h"
@@ -85,9 +86,12 @@ Result<json::object> inspect(InspectOptions& options) {
   json::object out{{"name", shown_model(options.engine)},
                    {"path", options.engine.model},
                    {"format", checkpoint->format() == checkpoint::Format::kGguf ? "GGUF" : "safetensors"}};
-  if (const json::value* named = checkpoint->config().if_contains("architectures");
-      named != nullptr && named->is_array())
+  if (const checkpoint::GgufDescription* gguf = checkpoint->gguf()) {
+    out["architectures"] = json::array{gguf->model_class};
+  } else if (const json::value* named = checkpoint->config().if_contains("architectures");
+             named != nullptr && named->is_array()) {
     out["architectures"] = *named;
+  }
   out["weights"] = checkpoint->dtype_summary();
   const auto planned = runner::plan_model(options.engine, *checkpoint, *backend, backend->free_memory());
   if (planned.ok()) {

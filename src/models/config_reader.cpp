@@ -133,10 +133,19 @@ Result<Activation> parse_activation(std::string_view name) {
                        known);
 }
 
-namespace {
+Result<RopeScaling> parse_rope_scaling(std::string_view type) {
+  if (type == "default") return RopeScaling::kNone;
+  if (type == "dynamic") return RopeScaling::kDynamic;
+  if (type == "linear") return RopeScaling::kLinear;
+  if (type == "llama3") return RopeScaling::kLlama3;
+  if (type == "yarn") return RopeScaling::kYarn;
+  if (type == "longrope" || type == "su") return RopeScaling::kLongRope;
+  return unimplemented(
+      "config: rope type {} is not supported yet; supported: default, linear, dynamic, llama3, yarn, longrope",
+      checkpoint::in_quotes(type));
+}
 
-constexpr int64_t kMostPositions = int64_t{1} << 31;
-constexpr int64_t kMostContext = int64_t{1} << 30;
+namespace {
 
 Status read_heads(const ConfigReader& reader, const ConfigDefaults& defaults, ModelConfig& out) {
   QUIRE_ASSIGN_OR_RETURN(const int64_t heads, reader.integer("num_attention_heads", 1, 4096));
@@ -145,7 +154,7 @@ Status read_heads(const ConfigReader& reader, const ConfigDefaults& defaults, Mo
   const int64_t default_kv_heads = kv_heads_default ? std::min(heads, defaults.num_kv_heads) : heads;
   QUIRE_ASSIGN_OR_RETURN(const int64_t kv_heads, reader.integer_or("num_key_value_heads", default_kv_heads, 1, heads));
   const int64_t default_head_dim = defaults.head_dim == 0 ? out.hidden_size / heads : defaults.head_dim;
-  QUIRE_ASSIGN_OR_RETURN(const int64_t head_dim, reader.integer_or("head_dim", default_head_dim, 2, 1024));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t head_dim, reader.integer_or("head_dim", default_head_dim, 2, kMostHeadDim));
   if (head_dim % 2 != 0) return invalid_argument("config: head_dim is {}, expected an even number", head_dim);
   if (heads % kv_heads != 0) {
     return invalid_argument("config: num_attention_heads={} is not a multiple of num_key_value_heads={}", heads,
@@ -160,15 +169,7 @@ Status read_heads(const ConfigReader& reader, const ConfigDefaults& defaults, Mo
 Result<RopeScaling> read_scaling(const ConfigReader& reader) {
   QUIRE_ASSIGN_OR_RETURN(const std::string older_spelling, reader.text_or("type", "default"));
   QUIRE_ASSIGN_OR_RETURN(const std::string type, reader.text_or("rope_type", older_spelling));
-  if (type == "default") return RopeScaling::kNone;
-  if (type == "dynamic") return RopeScaling::kDynamic;
-  if (type == "linear") return RopeScaling::kLinear;
-  if (type == "llama3") return RopeScaling::kLlama3;
-  if (type == "yarn") return RopeScaling::kYarn;
-  if (type == "longrope" || type == "su") return RopeScaling::kLongRope;
-  return unimplemented(
-      "config: rope type {} is not supported yet; supported: default, linear, dynamic, llama3, yarn, longrope",
-      checkpoint::in_quotes(type));
+  return parse_rope_scaling(type);
 }
 
 // The numbers of a scaling. `original`: "original_max_position_embeddings" beside the parameters, where given.
@@ -222,16 +223,14 @@ Result<RopeConfig> read_rope_numbers(const boost::json::object& entry, const Mod
   return rope;
 }
 
-// Tokens of context with the rope's scaling, of `stated` ones. Where the trained length is named beside the factor, the
-// stated one may be either (Qwen3's card adds YaRN to a configuration that keeps its own, DeepSeek's has the product).
+}  // namespace
+
 int64_t scaled_context(const RopeConfig& rope, int64_t stated) {
   if (rope.scaling != RopeScaling::kYarn && rope.scaling != RopeScaling::kLinear) return stated;
   const int64_t trained = rope.scaling == RopeScaling::kYarn ? rope.original_max_position : stated;
   const double scaled = std::floor(static_cast<double>(trained) * rope.factor);
   return std::max(stated, static_cast<int64_t>(std::min(scaled, static_cast<double>(kMostContext))));
 }
-
-}  // namespace
 
 Result<RopeConfig> read_rope_entry(const boost::json::object& entry, const ModelConfig& model,
                                    const ConfigDefaults& defaults) {
@@ -244,8 +243,6 @@ Result<RopeConfig> read_rope(const boost::json::object& config, const ModelConfi
   ConfigDefaults beside = defaults;
   QUIRE_ASSIGN_OR_RETURN(beside.rope_theta, top.number_or("rope_theta", defaults.rope_theta));
   QUIRE_ASSIGN_OR_RETURN(beside.rotary_share, top.number_or("partial_rotary_factor", defaults.rotary_share));
-  // GGUF says how many dimensions rotate, for every architecture.
-  beside.partial_rotary = defaults.partial_rotary || top.has("quire_rope_interleaved");
   std::optional<int64_t> original;
   if (top.has("original_max_position_embeddings")) {
     QUIRE_ASSIGN_OR_RETURN(original, top.integer("original_max_position_embeddings", 1, kMostPositions));
@@ -258,9 +255,7 @@ Result<RopeConfig> read_rope(const boost::json::object& config, const ModelConfi
     if (found == nullptr) return invalid_argument("config: {} must be an object", key);
     if (!found->empty()) entry = *found;
   }
-  QUIRE_ASSIGN_OR_RETURN(RopeConfig rope, read_rope_numbers(entry, model, beside, original));
-  QUIRE_ASSIGN_OR_RETURN(rope.interleaved, top.boolean_or("quire_rope_interleaved", false));
-  return rope;
+  return read_rope_numbers(entry, model, beside, original);
 }
 
 Result<ModelConfig> read_decoder_config(const boost::json::object& config, const boost::json::object& generation,
@@ -298,15 +293,20 @@ Result<std::optional<int32_t>> read_window(const boost::json::object& config, st
   return std::optional<int32_t>(static_cast<int32_t>(window));
 }
 
+void set_layer_windows(int32_t window, FunctionRef<bool(int32_t)> has_window, ModelConfig& out) {
+  out.layer_windows.assign(static_cast<size_t>(out.num_layers), 0);
+  for (int32_t layer = 0; layer < out.num_layers; ++layer) {
+    if (has_window(layer)) out.layer_windows[static_cast<size_t>(layer)] = window;
+  }
+}
+
 Status read_layer_windows(const boost::json::object& config, int32_t window, FunctionRef<bool(int32_t)> has_window,
                           ModelConfig& out) {
-  out.layer_windows.assign(static_cast<size_t>(out.num_layers), 0);
   if (!ConfigReader(config).has("layer_types")) {
-    for (int32_t layer = 0; layer < out.num_layers; ++layer) {
-      if (has_window(layer)) out.layer_windows[static_cast<size_t>(layer)] = window;
-    }
+    set_layer_windows(window, has_window, out);
     return {};
   }
+  out.layer_windows.assign(static_cast<size_t>(out.num_layers), 0);
   const boost::json::array* types = config.at("layer_types").if_array();
   if (types == nullptr || types->size() != out.layer_windows.size()) {
     return invalid_argument("config: layer_types must be a list of {} names, one a layer", out.num_layers);

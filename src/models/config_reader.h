@@ -15,6 +15,10 @@
 
 namespace quire::models {
 
+inline constexpr int64_t kMostPositions = int64_t{1} << 31;
+inline constexpr int64_t kMostContext = int64_t{1} << 30;
+inline constexpr int64_t kMostHeadDim = 1024;
+
 class ConfigReader {
  public:
   // The object must outlive the reader.
@@ -59,6 +63,13 @@ Result<ModelConfig> read_decoder_config(const boost::json::object& config, const
 // The reference's name of an activation. Errors: unimplemented naming those that there are.
 Result<Activation> parse_activation(std::string_view name);
 
+// The reference's name of a rope's scaling. Errors: unimplemented naming those that there are.
+Result<RopeScaling> parse_rope_scaling(std::string_view type);
+
+// Tokens of context with the rope's scaling, of `stated` ones. Where the trained length is named beside the factor, the
+// stated one may be either (Qwen3's card adds YaRN to a configuration that keeps its own, DeepSeek's has the product).
+int64_t scaled_context(const RopeConfig& rope, int64_t stated);
+
 // "rope_parameters" (or the older "rope_theta" and "rope_scaling"), rotary_dim included. REQUIRES: max_position and
 // head_dim of `model` are set.
 Result<RopeConfig> read_rope(const boost::json::object& config, const ModelConfig& model,
@@ -73,6 +84,9 @@ Result<std::optional<int32_t>> read_window(const boost::json::object& config, st
 // has_window(layer). Errors also for other types of layers.
 Status read_layer_windows(const boost::json::object& config, int32_t window, FunctionRef<bool(int32_t)> has_window,
                           ModelConfig& out);
+
+// The window of those layers for which has_window(layer).
+void set_layer_windows(int32_t window, FunctionRef<bool(int32_t)> has_window, ModelConfig& out);
 
 // "eos_token_id" (an id or a list) of generation_config.json, else of config.json; and
 // "bos_token_id".

@@ -8,6 +8,7 @@
 
 #include "models/config_reader.h"
 #include "models/decoder.h"
+#include "models/gguf_reader.h"
 #include "models/moe_family.h"
 #include "nn/latent_attention.h"
 
@@ -27,11 +28,55 @@ struct DeepseekDefaults {
   int64_t next_layers;
 };
 
+constexpr DeepseekDefaults kV2{.max_position = 2048,
+                               .query_rank = 1536,
+                               .num_experts = 64,
+                               .experts_per_token = 0,
+                               .expert_size = 1407,
+                               .shared_experts = 2,
+                               .first_dense = 0,
+                               .routed_scale = 1.0,
+                               .next_layers = 0};
+constexpr DeepseekDefaults kV3{.max_position = 4096,
+                               .query_rank = 1536,
+                               .num_experts = 256,
+                               .experts_per_token = 8,
+                               .expert_size = 2048,
+                               .shared_experts = 1,
+                               .first_dense = 3,
+                               .routed_scale = 2.5,
+                               .next_layers = 1};
+
+void set_v2(ModelConfig& out) {
+  out.architecture = "DeepseekV2ForCausalLM";
+  out.rope.interleaved = true;
+}
+
+void set_v3(ModelConfig& out) {
+  out.architecture = "DeepseekV3ForCausalLM";
+  out.rope.interleaved = true;
+  out.moe.score = RouterScore::kSigmoid;
+  out.moe.correction_bias = true;
+  out.moe.group_score = GroupScore::kSumOfBestTwo;
+}
+
 // A key that the reference has no other behaviour for.
 Status expect(const ConfigReader& reader, std::string_view key, std::string_view only) {
   QUIRE_ASSIGN_OR_RETURN(const std::string found, reader.text_or(key, only));
   if (found == only) return {};
   return unimplemented("config: {} \"{}\" is not supported for this architecture yet; supported: {}", key, found, only);
+}
+
+// REQUIRES: kv_rank is set.
+Status set_latent_heads(int64_t nope, int64_t rope, int64_t value, LatentAttentionConfig& latent) {
+  if ((latent.kv_rank + rope) % 2 != 0 || rope % 2 != 0 || latent.kv_rank + rope > kMostHeadDim) {
+    return invalid_argument("config: kv_lora_rank {} and qk_rope_head_dim {}: expected even numbers, 1024 together",
+                            latent.kv_rank, rope);
+  }
+  latent.nope_head_dim = static_cast<int32_t>(nope);
+  latent.rope_head_dim = static_cast<int32_t>(rope);
+  latent.value_head_dim = static_cast<int32_t>(value);
+  return {};
 }
 
 Status read_latent(const ConfigReader& reader, int64_t query_rank, ModelConfig& out) {
@@ -45,14 +90,7 @@ Status read_latent(const ConfigReader& reader, int64_t query_rank, ModelConfig& 
   QUIRE_ASSIGN_OR_RETURN(const int64_t nope, reader.integer_or("qk_nope_head_dim", 128, 1, 1024));
   QUIRE_ASSIGN_OR_RETURN(const int64_t rope, reader.integer_or("qk_rope_head_dim", 64, 2, 1024));
   QUIRE_ASSIGN_OR_RETURN(const int64_t value, reader.integer_or("v_head_dim", 128, 1, 1024));
-  if ((latent.kv_rank + rope) % 2 != 0 || rope % 2 != 0 || latent.kv_rank + rope > 1024) {
-    return invalid_argument("config: kv_lora_rank {} and qk_rope_head_dim {}: expected even numbers, 1024 together",
-                            latent.kv_rank, rope);
-  }
-  latent.nope_head_dim = static_cast<int32_t>(nope);
-  latent.rope_head_dim = static_cast<int32_t>(rope);
-  latent.value_head_dim = static_cast<int32_t>(value);
-  return {};
+  return set_latent_heads(nope, rope, value, latent);
 }
 
 // Scores are scaled by 1 / sqrt of a query's size, and with yarn by the square of its mscale_all_dim's factor.
@@ -63,6 +101,20 @@ double attention_scale(const ModelConfig& model) {
   }
   const double factor = 0.1 * model.rope.mscale_all_dim * std::log(model.rope.factor) + 1.0;
   return scale * factor * factor;
+}
+
+// What follows from the latent attention. Until here the heads are what rotates of the cache.
+void set_latent(ModelConfig& out) {
+  out.attention_scale = attention_scale(out);
+  out.head_dim = static_cast<int32_t>(out.latent.kv_rank + out.latent.rope_head_dim);
+  out.values_are_keys = true;
+}
+
+void set_sparse_layers(int64_t first, int64_t step, MoeConfig& moe) {
+  for (size_t i = 0; i < moe.sparse_layers.size(); ++i) {
+    const auto layer = static_cast<int64_t>(i);
+    moe.sparse_layers[i] = layer >= first && layer % step == 0;
+  }
 }
 
 Status read_experts(const boost::json::object& config, const DeepseekDefaults& defaults, ModelConfig& out) {
@@ -82,17 +134,20 @@ Status read_experts(const boost::json::object& config, const DeepseekDefaults& d
   QUIRE_ASSIGN_OR_RETURN(const int64_t first_sparse,
                          reader.integer_or("first_k_dense_replace", defaults.first_dense, 0, 1 << 20));
   QUIRE_ASSIGN_OR_RETURN(const int64_t step, reader.integer_or("moe_layer_freq", 1, 1, 1 << 20));
-  for (int32_t layer = 0; layer < out.num_layers; ++layer)
-    moe.sparse_layers[static_cast<size_t>(layer)] = layer >= first_sparse && layer % step == 0;
+  set_sparse_layers(first_sparse, step, moe);
   return {};
+}
+
+Status set_groups(int64_t groups, int64_t kept, MoeConfig& moe) {
+  moe.num_groups = static_cast<int32_t>(groups);
+  moe.groups_per_token = static_cast<int32_t>(kept);
+  return check_groups(moe);
 }
 
 Status read_groups(const ConfigReader& reader, int64_t groups, int64_t kept, MoeConfig& moe) {
   QUIRE_ASSIGN_OR_RETURN(groups, reader.integer_or("n_group", groups, 1, moe.num_experts));
   QUIRE_ASSIGN_OR_RETURN(kept, reader.integer_or("topk_group", kept, 1, groups));
-  moe.num_groups = static_cast<int32_t>(groups);
-  moe.groups_per_token = static_cast<int32_t>(kept);
-  return check_groups(moe);
+  return set_groups(groups, kept, moe);
 }
 
 Result<ModelConfig> read_deepseek(const boost::json::object& config, const boost::json::object& generation,
@@ -107,9 +162,7 @@ Result<ModelConfig> read_deepseek(const boost::json::object& config, const boost
   QUIRE_ASSIGN_OR_RETURN(ModelConfig out,
                          read_decoder_config(adjusted, generation, {.max_position = defaults.max_position}));
   QUIRE_RETURN_IF_ERROR(read_latent(reader, defaults.query_rank, out));
-  out.attention_scale = attention_scale(out);
-  out.head_dim = static_cast<int32_t>(out.latent.kv_rank + out.latent.rope_head_dim);
-  out.values_are_keys = true;
+  set_latent(out);
   QUIRE_ASSIGN_OR_RETURN(const int64_t next_layers,
                          reader.integer_or("num_nextn_predict_layers", defaults.next_layers, 0, 64));
   out.num_next_layers = static_cast<int32_t>(next_layers);
@@ -120,18 +173,8 @@ Result<ModelConfig> read_deepseek(const boost::json::object& config, const boost
 }  // namespace
 
 Result<ModelConfig> read_deepseek_v2_config(const boost::json::object& config, const boost::json::object& generation) {
-  QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_deepseek(config, generation,
-                                                        {.max_position = 2048,
-                                                         .query_rank = 1536,
-                                                         .num_experts = 64,
-                                                         .experts_per_token = 0,
-                                                         .expert_size = 1407,
-                                                         .shared_experts = 2,
-                                                         .first_dense = 0,
-                                                         .routed_scale = 1.0,
-                                                         .next_layers = 0}));
-  out.architecture = "DeepseekV2ForCausalLM";
-  out.rope.interleaved = true;
+  QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_deepseek(config, generation, kV2));
+  set_v2(out);
   const ConfigReader reader(config);
   QUIRE_ASSIGN_OR_RETURN(out.mlp_bias, reader.boolean_or("mlp_bias", false));
   QUIRE_RETURN_IF_ERROR(expect(reader, "scoring_func", "softmax"));
@@ -151,26 +194,117 @@ Result<ModelConfig> read_deepseek_v2_config(const boost::json::object& config, c
 }
 
 Result<ModelConfig> read_deepseek_v3_config(const boost::json::object& config, const boost::json::object& generation) {
-  QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_deepseek(config, generation,
-                                                        {.max_position = 4096,
-                                                         .query_rank = 1536,
-                                                         .num_experts = 256,
-                                                         .experts_per_token = 8,
-                                                         .expert_size = 2048,
-                                                         .shared_experts = 1,
-                                                         .first_dense = 3,
-                                                         .routed_scale = 2.5,
-                                                         .next_layers = 1}));
-  out.architecture = "DeepseekV3ForCausalLM";
+  QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_deepseek(config, generation, kV3));
+  set_v3(out);
   const ConfigReader reader(config);
   QUIRE_ASSIGN_OR_RETURN(out.rope.interleaved, reader.boolean_or("rope_interleave", true));
   QUIRE_RETURN_IF_ERROR(expect(reader, "scoring_func", "sigmoid"));
   QUIRE_RETURN_IF_ERROR(expect(reader, "topk_method", "noaux_tc"));
-  out.moe.score = RouterScore::kSigmoid;
-  out.moe.correction_bias = true;
-  out.moe.group_score = GroupScore::kSumOfBestTwo;
   QUIRE_ASSIGN_OR_RETURN(out.moe.normalise, reader.boolean_or("norm_topk_prob", true));
   QUIRE_RETURN_IF_ERROR(read_groups(reader, 8, 4, out.moe));
+  return out;
+}
+
+namespace {
+
+Result<int64_t> in_range(std::string_view what, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) return value;
+  return invalid_argument("metadata: {} is {}, expected an integer from {} to {}", what, value, low, high);
+}
+
+// Sizes of heads are those of queries before keys are taken to their side: under "_mla" where the file has both.
+Status read_gguf_latent(const GgufReader& reader, LatentAttentionConfig& latent) {
+  const auto either = [&reader](std::string_view key, std::string_view older) {
+    return reader.metadata().integer(reader.full(reader.has(key) ? key : older));
+  };
+  QUIRE_ASSIGN_OR_RETURN(const std::optional<int64_t> key, either("attention.key_length_mla", "attention.key_length"));
+  QUIRE_ASSIGN_OR_RETURN(const std::optional<int64_t> value,
+                         either("attention.value_length_mla", "attention.value_length"));
+  QUIRE_ASSIGN_OR_RETURN(const std::optional<int64_t> rotary,
+                         reader.metadata().integer(reader.full("rope.dimension_count")));
+  if (!key || !value || !rotary) {
+    return data_loss("metadata of latent attention: expected \"{}\", \"{}\" and \"{}\"",
+                     reader.full("attention.key_length"), reader.full("attention.value_length"),
+                     reader.full("rope.dimension_count"));
+  }
+  if (*rotary < 0 || *rotary > *key) {
+    return data_loss("metadata \"{}\" is {}, expected 0 to the size of a head, {}", reader.full("rope.dimension_count"),
+                     *rotary, *key);
+  }
+  QUIRE_ASSIGN_OR_RETURN(latent.kv_rank, reader.integer("attention.kv_lora_rank", 1, kMostHeadDim));
+  if (reader.has("attention.q_lora_rank")) {
+    QUIRE_ASSIGN_OR_RETURN(latent.query_rank, reader.integer("attention.q_lora_rank", 1, 1 << 16));
+  }
+  QUIRE_ASSIGN_OR_RETURN(const int64_t rope_dim, in_range("what rotates of a head", *rotary, 2, kMostHeadDim));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t nope_dim, in_range("the rest of a head", *key - *rotary, 1, kMostHeadDim));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t value_dim, in_range("the size of a value", *value, 1, kMostHeadDim));
+  return set_latent_heads(nope_dim, rope_dim, value_dim, latent);
+}
+
+// Layers behind the last that predict further tokens are counted with the others here, and by themselves in
+// config.json.
+Status read_gguf_next_layers(const GgufReader& reader, int64_t fallback, ModelConfig& out) {
+  constexpr std::string_view kKey = "nextn_predict_layers";
+  QUIRE_ASSIGN_OR_RETURN(const std::optional<int64_t> next, reader.metadata().integer(reader.full(kKey)));
+  out.num_next_layers = static_cast<int32_t>(fallback);
+  if (!next) return {};
+  if (*next < 0 || *next >= out.num_layers) {
+    return data_loss("metadata \"{}\" is {}, expected less than the {} layers", reader.full(kKey), *next,
+                     out.num_layers);
+  }
+  QUIRE_ASSIGN_OR_RETURN(const int64_t layers, in_range(kKey, *next, 0, 64));
+  out.num_next_layers = static_cast<int32_t>(layers);
+  out.num_layers -= out.num_next_layers;
+  return {};
+}
+
+Status read_gguf_groups(const GgufReader& reader, MoeConfig& moe) {
+  QUIRE_ASSIGN_OR_RETURN(const int64_t groups, reader.integer_or("expert_group_count", 1, 1, moe.num_experts));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t kept, reader.integer_or("expert_group_used_count", 1, 1, groups));
+  return set_groups(groups, kept, moe);
+}
+
+Result<ModelConfig> read_deepseek_gguf(const GgufReader& reader, const DeepseekDefaults& defaults) {
+  LatentAttentionConfig latent;
+  QUIRE_RETURN_IF_ERROR(read_gguf_latent(reader, latent));
+  QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_gguf_decoder(reader, {.cached_head_dim = latent.rope_head_dim}));
+  out.latent = latent;
+  set_latent(out);
+  QUIRE_RETURN_IF_ERROR(read_gguf_next_layers(reader, defaults.next_layers, out));
+  QUIRE_ASSIGN_OR_RETURN(out.moe, read_gguf_moe(reader, out, "expert_feed_forward_length"));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t shared, reader.integer("expert_shared_count", 0, 1 << 16));
+  out.moe.shared_intermediate_size = shared * out.moe.intermediate_size;
+  QUIRE_ASSIGN_OR_RETURN(out.moe.scale, reader.number_or("expert_weights_scale", defaults.routed_scale));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t first_sparse,
+                         reader.integer_or("leading_dense_block_count", defaults.first_dense, 0, 1 << 20));
+  set_sparse_layers(first_sparse, 1, out.moe);
+  QUIRE_ASSIGN_OR_RETURN(out.moe.normalise, reader.boolean_or("expert_weights_norm", false));
+  return out;
+}
+
+}  // namespace
+
+Result<ModelConfig> read_deepseek_v2_gguf(const checkpoint::Checkpoint& checkpoint) {
+  const GgufReader reader(checkpoint);
+  QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_deepseek_gguf(reader, kV2));
+  set_v2(out);
+  out.mlp_bias = reader.has_tensor_that_ends_with(".mlp.up_proj.bias");
+  if (out.moe.normalise) {
+    return unimplemented("metadata \"{}\" is true, on which implementations of DeepSeek V2 differ; supported: false",
+                         reader.full("expert_weights_norm"));
+  }
+  // One group or none is the choice among all experts.
+  QUIRE_ASSIGN_OR_RETURN(const std::optional<int64_t> groups,
+                         reader.metadata().integer(reader.full("expert_group_count")));
+  if (groups.value_or(1) > 1) QUIRE_RETURN_IF_ERROR(read_gguf_groups(reader, out.moe));
+  return out;
+}
+
+Result<ModelConfig> read_deepseek_v3_gguf(const checkpoint::Checkpoint& checkpoint) {
+  const GgufReader reader(checkpoint);
+  QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_deepseek_gguf(reader, kV3));
+  set_v3(out);
+  QUIRE_RETURN_IF_ERROR(read_gguf_groups(reader, out.moe));
   return out;
 }
 

@@ -2,6 +2,7 @@
 
 #include "models/decoder.h"
 #include "models/gemma2.h"
+#include "nn/rotary.h"
 
 namespace quire::models {
 namespace {
@@ -51,6 +52,31 @@ Result<RopeConfig> read_layer_rope(const boost::json::object& config, const char
   return rope;
 }
 
+constexpr double kWindowTheta = 1e4;  // where the configuration is silent
+constexpr int32_t kLargestGemma3 = 62;
+constexpr int64_t kWindowPattern = 6;  // every so many-th layer has no window
+
+// Those that a list says, or every layer but each n-th; none where the file has no window.
+Status read_gguf_windows(const GgufReader& reader, ModelConfig& out) {
+  constexpr std::string_view kPattern = "attention.sliding_window_pattern";
+  QUIRE_ASSIGN_OR_RETURN(const std::optional<int32_t> found, reader.window());
+  const int32_t window = found.value_or(0);
+  if (reader.metadata().is_array(reader.full(kPattern))) {
+    QUIRE_ASSIGN_OR_RETURN(const auto windows, reader.metadata().booleans(reader.full(kPattern)));
+    if (std::ssize(*windows) != out.num_layers) {
+      return data_loss("metadata \"{}\" has {} entries, expected one for each of the {} layers", reader.full(kPattern),
+                       windows->size(), out.num_layers);
+    }
+    set_layer_windows(
+        window, [&](int32_t layer) { return bool{(*windows)[static_cast<size_t>(layer)]}; }, out);
+    return {};
+  }
+  QUIRE_ASSIGN_OR_RETURN(const int64_t pattern, reader.integer_or(kPattern, kWindowPattern, 1, 1 << 20));
+  set_layer_windows(
+      window, [&](int32_t layer) { return (layer + 1) % pattern != 0; }, out);
+  return {};
+}
+
 }  // namespace
 
 Result<ModelConfig> read_gemma3_config(const boost::json::object& whole, const boost::json::object& generation) {
@@ -70,11 +96,28 @@ Result<ModelConfig> read_gemma3_config(const boost::json::object& whole, const b
   }
   QUIRE_ASSIGN_OR_RETURN(out.rope, read_layer_rope(config, "full_attention", "rope_theta", 1e6, out));
   QUIRE_ASSIGN_OR_RETURN(out.window_rope,
-                         read_layer_rope(config, "sliding_attention", "rope_local_base_freq", 1e4, out));
+                         read_layer_rope(config, "sliding_attention", "rope_local_base_freq", kWindowTheta, out));
   QUIRE_ASSIGN_OR_RETURN(const std::optional<int32_t> window, read_window(config, 4096));
-  QUIRE_ASSIGN_OR_RETURN(const int64_t pattern, reader.integer_or("sliding_window_pattern", 6, 1, 1 << 20));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t pattern,
+                         reader.integer_or("sliding_window_pattern", kWindowPattern, 1, 1 << 20));
   const auto has_window = [&](int32_t layer) { return (layer + 1) % pattern != 0; };
   QUIRE_RETURN_IF_ERROR(read_layer_windows(config, window.value_or(0), has_window, out));
+  return out;
+}
+
+Result<ModelConfig> read_gemma3_gguf(const checkpoint::Checkpoint& checkpoint) {
+  const GgufReader reader(checkpoint);
+  QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_gemma_gguf(reader, kLargestGemma3));
+  out.architecture = "Gemma3ForCausalLM";
+  if (reader.has("attn_logit_softcapping")) {
+    return unimplemented("metadata \"{}\" is set, on which implementations differ; leave it out",
+                         reader.full("attn_logit_softcapping"));
+  }
+  QUIRE_ASSIGN_OR_RETURN(out.logits_soft_cap, read_gguf_soft_cap(reader, "final_logit_softcapping", 0));
+  out.window_rope = RopeConfig{.rotary_dim = out.head_dim};
+  QUIRE_ASSIGN_OR_RETURN(out.window_rope->theta, reader.number_or("rope.freq_base_swa", kWindowTheta));
+  QUIRE_RETURN_IF_ERROR(nn::validate(*out.window_rope, out.head_dim).with_prefix("metadata: "));
+  QUIRE_RETURN_IF_ERROR(read_gguf_windows(reader, out));
   return out;
 }
 

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "models/config_reader.h"
+#include "models/gguf_reader.h"
 #include "nn/attention.h"
 #include "nn/embedding.h"
 #include "nn/mlp.h"
@@ -14,18 +15,30 @@ namespace quire::models {
 
 // 1. The numbers.
 
+namespace {
+
+Status set_gpt2_heads(int64_t heads, ModelConfig& out) {
+  if (out.hidden_size % heads != 0 || out.hidden_size / heads > kMostHeadDim) {
+    return invalid_argument("config: n_embd={} over n_head={}: expected a multiple, of at most 1024 times as much",
+                            out.hidden_size, heads);
+  }
+  out.architecture = "GPT2LMHeadModel";
+  out.num_heads = out.num_kv_heads = static_cast<int32_t>(heads);
+  out.head_dim = static_cast<int32_t>(out.hidden_size / heads);
+  out.attention_scale = 1.0 / std::sqrt(static_cast<double>(out.head_dim));
+  return {};
+}
+
+}  // namespace
+
 Result<ModelConfig> read_gpt2_config(const boost::json::object& config, const boost::json::object& generation) {
   const ConfigReader reader(config);
   ModelConfig out;
-  out.architecture = "GPT2LMHeadModel";
   QUIRE_ASSIGN_OR_RETURN(out.vocab_size, reader.integer_or("vocab_size", 50257, 1, 1 << 24));
   QUIRE_ASSIGN_OR_RETURN(out.hidden_size, reader.integer("n_embd", 1, 1 << 20));
   QUIRE_ASSIGN_OR_RETURN(const int64_t layers, reader.integer("n_layer", 1, 4096));
   QUIRE_ASSIGN_OR_RETURN(const int64_t heads, reader.integer("n_head", 1, 4096));
-  if (out.hidden_size % heads != 0 || out.hidden_size / heads > 1024) {
-    return invalid_argument("config: n_embd={} over n_head={}: expected a multiple, of at most 1024 times as much",
-                            out.hidden_size, heads);
-  }
+  QUIRE_RETURN_IF_ERROR(set_gpt2_heads(heads, out));
   QUIRE_ASSIGN_OR_RETURN(out.intermediate_size, reader.integer_or("n_inner", 4 * out.hidden_size, 1, 1 << 22));
   QUIRE_ASSIGN_OR_RETURN(out.max_position, reader.integer_or("n_positions", 1024, 1, int64_t{1} << 30));
   QUIRE_ASSIGN_OR_RETURN(out.norm_eps, reader.number_or("layer_norm_epsilon", 1e-5));
@@ -37,12 +50,33 @@ Result<ModelConfig> read_gpt2_config(const boost::json::object& config, const bo
   QUIRE_ASSIGN_OR_RETURN(out.scale_by_inverse_layer, reader.boolean_or("scale_attn_by_inverse_layer_idx", false));
   QUIRE_ASSIGN_OR_RETURN(const bool cross_attention, reader.boolean_or("add_cross_attention", false));
   if (cross_attention) return unimplemented("config: add_cross_attention is true, supported: false");
-  QUIRE_ASSIGN_OR_RETURN(out.transposed_weights, reader.boolean_or("quire_transposed_weights", true));
+  out.transposed_weights = true;
   out.num_layers = static_cast<int32_t>(layers);
-  out.num_heads = out.num_kv_heads = static_cast<int32_t>(heads);
-  out.head_dim = static_cast<int32_t>(out.hidden_size / heads);
-  out.attention_scale = scaled ? 1.0 / std::sqrt(static_cast<double>(out.head_dim)) : 1.0;
+  if (!scaled) out.attention_scale = 1.0;
   QUIRE_RETURN_IF_ERROR(read_special_ids(config, generation, out));
+  return out;
+}
+
+Result<ModelConfig> read_gpt2_gguf(const checkpoint::Checkpoint& checkpoint) {
+  const GgufReader reader(checkpoint);
+  ModelConfig out;
+  QUIRE_ASSIGN_OR_RETURN(out.vocab_size, read_gguf_vocab_size(reader));
+  QUIRE_ASSIGN_OR_RETURN(out.hidden_size, reader.integer("embedding_length", 1, 1 << 20));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t layers, reader.integer("block_count", 1, 4096));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t heads, reader.integer("attention.head_count", 1, 4096));
+  QUIRE_RETURN_IF_ERROR(set_gpt2_heads(heads, out));
+  QUIRE_ASSIGN_OR_RETURN(out.intermediate_size, reader.integer("feed_forward_length", 1, 1 << 22));
+  QUIRE_ASSIGN_OR_RETURN(out.max_position, reader.integer("context_length", 1, kMostContext));
+  QUIRE_ASSIGN_OR_RETURN(out.norm_eps, reader.number("attention.layer_norm_epsilon"));
+  if (out.norm_eps < 0) {
+    return invalid_argument("metadata \"{}\" is {}, expected at least 0", reader.full("attention.layer_norm_epsilon"),
+                            out.norm_eps);
+  }
+  out.num_layers = static_cast<int32_t>(layers);
+  out.activation = Activation::kGeluTanh;
+  out.tie_word_embeddings = !reader.has_tensor("lm_head.weight");
+  out.transposed_weights = false;  // converters turn them
+  QUIRE_RETURN_IF_ERROR(read_gguf_special_ids(reader, out));
   return out;
 }
 

@@ -6,8 +6,9 @@
 namespace quire::models {
 
 Result<ModelConfig> read_gpt2_config(const boost::json::object& config, const boost::json::object& generation);
+Result<ModelConfig> read_gpt2_gguf(const checkpoint::Checkpoint& checkpoint);
 Result<std::unique_ptr<Model>> build_gpt2(const ModelConfig& config, int64_t num_positions, nn::Loader& loader);
 
-inline constexpr Family kGpt2Family{read_gpt2_config, build_gpt2};
+inline constexpr Family kGpt2Family{read_gpt2_config, build_gpt2, read_gpt2_gguf};
 
 }  // namespace quire::models

@@ -2,6 +2,7 @@
 
 #include "models/config_reader.h"
 #include "models/decoder.h"
+#include "models/gguf_reader.h"
 #include "models/moe_family.h"
 
 namespace quire::models {
@@ -17,6 +18,19 @@ boost::json::object with_rope(const boost::json::object& config) {
   return whole;
 }
 
+constexpr int32_t kGptOssWindow = 128;  // where the configuration is silent
+
+constexpr auto kHasGptOssWindow = [](int32_t layer) { return layer % 2 == 0; };
+
+void set_gpt_oss(ModelConfig& out) {
+  out.architecture = "GptOssForCausalLM";
+  out.moe.score = RouterScore::kSoftmaxOfChosen;
+  out.moe.router_bias = true;
+  out.moe.expert_bias = true;
+  out.moe.clamp_alpha = 1.702;
+  out.moe.clamp_limit = 7.0;
+}
+
 }  // namespace
 
 Result<ModelConfig> read_gpt_oss_config(const boost::json::object& config, const boost::json::object& generation) {
@@ -27,26 +41,30 @@ Result<ModelConfig> read_gpt_oss_config(const boost::json::object& config, const
                                                                .norm_eps = 1e-5,
                                                                .rope_theta = 150000.0,
                                                                .attention_bias = true}));
-  out.architecture = "GptOssForCausalLM";
   const ConfigReader reader(config);
-  QUIRE_ASSIGN_OR_RETURN(const std::optional<int32_t> window, read_window(config, 128));
+  QUIRE_ASSIGN_OR_RETURN(const std::optional<int32_t> window, read_window(config, kGptOssWindow));
   if (window) {
-    QUIRE_RETURN_IF_ERROR(read_layer_windows(
-        config, *window, [](int32_t layer) { return layer % 2 == 0; }, out));
+    QUIRE_RETURN_IF_ERROR(read_layer_windows(config, *window, kHasGptOssWindow, out));
   }
   QUIRE_ASSIGN_OR_RETURN(out.moe, read_moe(config, out, {.num_experts = 128, .experts_per_token = 4}));
-  // GGUF does not say it.
-  if (reader.has("quire_yarn_truncate")) {
-    QUIRE_ASSIGN_OR_RETURN(out.rope.truncate, reader.boolean_or("quire_yarn_truncate", false));
-  }
-  out.moe.score = RouterScore::kSoftmaxOfChosen;
-  out.moe.router_bias = true;
-  out.moe.expert_bias = true;
-  QUIRE_ASSIGN_OR_RETURN(out.moe.clamp_alpha, reader.number_or("swiglu_alpha", 1.702));
-  QUIRE_ASSIGN_OR_RETURN(out.moe.clamp_limit, reader.number_or("swiglu_limit", 7.0));
+  set_gpt_oss(out);
+  QUIRE_ASSIGN_OR_RETURN(out.moe.clamp_alpha, reader.number_or("swiglu_alpha", out.moe.clamp_alpha));
+  QUIRE_ASSIGN_OR_RETURN(out.moe.clamp_limit, reader.number_or("swiglu_limit", out.moe.clamp_limit));
   if (out.moe.clamp_limit <= 0) {
     return invalid_argument("config: swiglu_limit is {}, expected more than 0", out.moe.clamp_limit);
   }
+  return out;
+}
+
+Result<ModelConfig> read_gpt_oss_gguf(const checkpoint::Checkpoint& checkpoint) {
+  const GgufReader reader(checkpoint);
+  constexpr std::string_view kSize = "expert_feed_forward_length";
+  QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_gguf_decoder(reader, {.size_key = kSize}));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t window, reader.integer("attention.sliding_window", 0, int64_t{1} << 30));
+  if (window > 0) set_layer_windows(static_cast<int32_t>(window), kHasGptOssWindow, out);
+  QUIRE_ASSIGN_OR_RETURN(out.moe, read_gguf_moe(reader, out, kSize));
+  out.rope.truncate = false;  // as of every file: the metadata does not say it
+  set_gpt_oss(out);
   return out;
 }
 

@@ -6,7 +6,8 @@
 namespace quire::models {
 
 Result<ModelConfig> read_granite_config(const boost::json::object& config, const boost::json::object& generation);
+Result<ModelConfig> read_granite_gguf(const checkpoint::Checkpoint& checkpoint);
 
-inline constexpr Family kGraniteFamily{read_granite_config, build_llama};
+inline constexpr Family kGraniteFamily{read_granite_config, build_llama, read_granite_gguf};
 
 }  // namespace quire::models

@@ -6,6 +6,7 @@
 #include <boost/json.hpp>
 
 #include "base/status.h"
+#include "checkpoint/checkpoint.h"
 #include "nn/batch.h"
 #include "nn/loader.h"
 #include "nn/workspace.h"
@@ -33,11 +34,14 @@ class Model {
 // A family: how its configuration is read and how its model is built. Building with a planning
 // loader declares the parameters and gives a model that can tell its workspace but not run.
 struct Family {
-  // `config` is config.json's object (or GGUF metadata in that spelling), `generation`
-  // generation_config.json's. Errors: invalid_argument or unimplemented naming the field.
+  // `config` is config.json's object, `generation` generation_config.json's. Errors: invalid_argument or unimplemented
+  // naming the field.
   Result<ModelConfig> (*read_config)(const boost::json::object& config, const boost::json::object& generation);
   // num_positions: how many positions the rotary table must hold.
   Result<std::unique_ptr<Model>> (*build)(const ModelConfig& config, int64_t num_positions, nn::Loader& loader);
+  // The configuration of a GGUF file; nullptr: there are none of this family. REQUIRES: checkpoint.gguf(). Errors:
+  // invalid_argument or unimplemented naming the key; data_loss for a key that is missing or of the wrong type.
+  Result<ModelConfig> (*read_gguf)(const checkpoint::Checkpoint& checkpoint) = nullptr;
 };
 
 }  // namespace quire::models

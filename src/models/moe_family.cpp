@@ -3,12 +3,6 @@
 #include <algorithm>
 
 namespace quire::models {
-namespace {
-
-constexpr int64_t kMostExperts = 65536;
-
-}  // namespace
-
 Result<MoeConfig> read_moe(const boost::json::object& config, const ModelConfig& model, const MoeDefaults& defaults) {
   const ConfigReader reader(config);
   MoeConfig moe;

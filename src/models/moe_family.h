@@ -11,6 +11,8 @@
 
 namespace quire::models {
 
+inline constexpr int64_t kMostExperts = 65536;
+
 struct MoeDefaults {
   int64_t num_experts = 8;
   int64_t experts_per_token = 2;  // 0: the key must be there

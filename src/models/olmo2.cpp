@@ -2,6 +2,7 @@
 
 #include "models/config_reader.h"
 #include "models/decoder.h"
+#include "models/gguf_reader.h"
 
 namespace quire::models {
 
@@ -10,6 +11,18 @@ Result<ModelConfig> read_olmo2_config(const boost::json::object& config, const b
   out.architecture = "Olmo2ForCausalLM";
   if (ConfigReader(config).has("sliding_window")) {
     return unimplemented("config: sliding_window is set, which makes this an OLMo 3; supported: OLMo 2");
+  }
+  return out;
+}
+
+Result<ModelConfig> read_olmo2_gguf(const checkpoint::Checkpoint& checkpoint) {
+  const GgufReader reader(checkpoint);
+  QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_gguf_decoder(reader));
+  out.architecture = "Olmo2ForCausalLM";
+  QUIRE_ASSIGN_OR_RETURN(const std::optional<int32_t> window, reader.window());
+  if (window) {
+    return unimplemented("metadata \"{}\" is {}, which makes this an OLMo 3; supported: OLMo 2",
+                         reader.full("attention.sliding_window"), *window);
   }
   return out;
 }

@@ -6,8 +6,9 @@
 namespace quire::models {
 
 Result<ModelConfig> read_olmo2_config(const boost::json::object& config, const boost::json::object& generation);
+Result<ModelConfig> read_olmo2_gguf(const checkpoint::Checkpoint& checkpoint);
 Result<std::unique_ptr<Model>> build_olmo2(const ModelConfig& config, int64_t num_positions, nn::Loader& loader);
 
-inline constexpr Family kOlmo2Family{read_olmo2_config, build_olmo2};
+inline constexpr Family kOlmo2Family{read_olmo2_config, build_olmo2, read_olmo2_gguf};
 
 }  // namespace quire::models

@@ -7,7 +7,8 @@
 namespace quire::models {
 
 Result<ModelConfig> read_phi3_config(const boost::json::object& config, const boost::json::object& generation);
+Result<ModelConfig> read_phi3_gguf(const checkpoint::Checkpoint& checkpoint);
 
-inline constexpr Family kPhi3Family{read_phi3_config, build_llama};
+inline constexpr Family kPhi3Family{read_phi3_config, build_llama, read_phi3_gguf};
 
 }  // namespace quire::models

@@ -1,8 +1,18 @@
 #include "models/qwen2.h"
 
 #include "models/config_reader.h"
+#include "models/gguf_reader.h"
 
 namespace quire::models {
+namespace {
+
+void set_qwen2(ModelConfig& out) {
+  out.architecture = "Qwen2ForCausalLM";
+  out.attention_bias = true;
+  out.attention_output_bias = false;
+}
+
+}  // namespace
 
 Status read_qwen_windows(const boost::json::object& config, ModelConfig& out) {
   const ConfigReader reader(config);
@@ -23,10 +33,14 @@ Status read_qwen_windows(const boost::json::object& config, ModelConfig& out) {
 Result<ModelConfig> read_qwen2_config(const boost::json::object& config, const boost::json::object& generation) {
   QUIRE_ASSIGN_OR_RETURN(ModelConfig out,
                          read_decoder_config(config, generation, {.num_kv_heads = 32, .max_position = 32768}));
-  out.architecture = "Qwen2ForCausalLM";
-  out.attention_bias = true;
-  out.attention_output_bias = false;
+  set_qwen2(out);
   QUIRE_RETURN_IF_ERROR(read_qwen_windows(config, out));
+  return out;
+}
+
+Result<ModelConfig> read_qwen2_gguf(const checkpoint::Checkpoint& checkpoint) {
+  QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_gguf_decoder(GgufReader(checkpoint)));
+  set_qwen2(out);
   return out;
 }
 

@@ -1,9 +1,15 @@
 #include "models/qwen2_moe.h"
 
 #include "models/config_reader.h"
+#include "models/gguf_reader.h"
 #include "models/moe_family.h"
 
 namespace quire::models {
+namespace {
+
+constexpr int64_t kSharedExpertSize = 5632;  // where the configuration is silent
+
+}  // namespace
 
 Result<ModelConfig> read_qwen2_moe_config(const boost::json::object& config, const boost::json::object& generation) {
   QUIRE_ASSIGN_OR_RETURN(ModelConfig out,
@@ -26,10 +32,23 @@ Result<ModelConfig> read_qwen2_moe_config(const boost::json::object& config, con
       read_moe(config, out,
                {.num_experts = 60, .experts_per_token = 4, .size_key = "moe_intermediate_size", .size = 1408}));
   QUIRE_ASSIGN_OR_RETURN(out.moe.shared_intermediate_size,
-                         reader.integer_or("shared_expert_intermediate_size", 5632, 1, 1 << 22));
+                         reader.integer_or("shared_expert_intermediate_size", kSharedExpertSize, 1, 1 << 22));
   out.moe.shared_gate = true;
   QUIRE_ASSIGN_OR_RETURN(out.moe.normalise, reader.boolean_or("norm_topk_prob", false));
   QUIRE_RETURN_IF_ERROR(read_qwen_sparse_layers(config, out));
+  return out;
+}
+
+Result<ModelConfig> read_qwen2_moe_gguf(const checkpoint::Checkpoint& checkpoint) {
+  const GgufReader reader(checkpoint);
+  QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_gguf_decoder(reader));
+  out.architecture = "Qwen2MoeForCausalLM";
+  out.attention_bias = true;
+  out.attention_output_bias = false;
+  QUIRE_ASSIGN_OR_RETURN(out.moe, read_gguf_moe(reader, out, "expert_feed_forward_length"));
+  QUIRE_ASSIGN_OR_RETURN(out.moe.shared_intermediate_size,
+                         reader.integer_or("expert_shared_feed_forward_length", kSharedExpertSize, 1, 1 << 22));
+  out.moe.shared_gate = true;
   return out;
 }
 

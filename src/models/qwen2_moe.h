@@ -6,7 +6,8 @@
 namespace quire::models {
 
 Result<ModelConfig> read_qwen2_moe_config(const boost::json::object& config, const boost::json::object& generation);
+Result<ModelConfig> read_qwen2_moe_gguf(const checkpoint::Checkpoint& checkpoint);
 
-inline constexpr Family kQwen2MoeFamily{read_qwen2_moe_config, build_mixtral};
+inline constexpr Family kQwen2MoeFamily{read_qwen2_moe_config, build_mixtral, read_qwen2_moe_gguf};
 
 }  // namespace quire::models

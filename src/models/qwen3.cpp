@@ -2,6 +2,7 @@
 
 #include "models/config_reader.h"
 #include "models/decoder.h"
+#include "models/gguf_reader.h"
 #include "models/qwen2.h"
 
 namespace quire::models {
@@ -12,6 +13,12 @@ Result<ModelConfig> read_qwen3_config(const boost::json::object& config, const b
       read_decoder_config(config, generation, {.num_kv_heads = 32, .head_dim = 128, .max_position = 32768}));
   out.architecture = "Qwen3ForCausalLM";
   QUIRE_RETURN_IF_ERROR(read_qwen_windows(config, out));
+  return out;
+}
+
+Result<ModelConfig> read_qwen3_gguf(const checkpoint::Checkpoint& checkpoint) {
+  QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_gguf_decoder(GgufReader(checkpoint)));
+  out.architecture = "Qwen3ForCausalLM";
   return out;
 }
 

@@ -2,6 +2,7 @@
 
 #include "models/config_reader.h"
 #include "models/decoder.h"
+#include "models/gguf_reader.h"
 #include "models/moe_family.h"
 
 namespace quire::models {
@@ -22,6 +23,15 @@ Result<ModelConfig> read_qwen3_moe_config(const boost::json::object& config, con
                {.num_experts = 128, .experts_per_token = 8, .size_key = "moe_intermediate_size", .size = 768}));
   QUIRE_ASSIGN_OR_RETURN(out.moe.normalise, reader.boolean_or("norm_topk_prob", false));
   QUIRE_RETURN_IF_ERROR(read_qwen_sparse_layers(config, out));
+  return out;
+}
+
+Result<ModelConfig> read_qwen3_moe_gguf(const checkpoint::Checkpoint& checkpoint) {
+  const GgufReader reader(checkpoint);
+  QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_gguf_decoder(reader));
+  out.architecture = "Qwen3MoeForCausalLM";
+  QUIRE_ASSIGN_OR_RETURN(out.moe, read_gguf_moe(reader, out, "expert_feed_forward_length"));
+  out.moe.normalise = true;  // as of every file: the metadata does not say it
   return out;
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include "checkpoint/gguf_description.h"
 #include "checkpoint/text_quote.h"
 #include "models/deepseek.h"
 #include "models/gemma2.h"
@@ -52,6 +53,14 @@ constexpr Entry kFamilies[] = {
     {"Qwen3ForCausalLM", kQwen3Family},
 };
 
+Result<Family> family_named(std::string_view wanted) {
+  for (const Entry& entry : kFamilies) {
+    if (wanted == entry.architecture) return entry.family;
+  }
+  return unimplemented("the architecture {} is not supported yet; supported: {}", checkpoint::in_quotes(wanted),
+                       fmt::join(supported_architectures(), ", "));
+}
+
 }  // namespace
 
 std::vector<std::string> supported_architectures() {
@@ -66,12 +75,19 @@ Result<Family> find_family(const boost::json::object& config) {
   if (list == nullptr || list->empty() || !list->front().is_string()) {
     return invalid_argument("config: \"architectures\" must be a list with the name of one architecture");
   }
-  const std::string_view wanted = list->front().as_string();
-  for (const Entry& entry : kFamilies) {
-    if (wanted == entry.architecture) return entry.family;
-  }
-  return unimplemented("the architecture {} is not supported yet; supported: {}", checkpoint::in_quotes(wanted),
-                       fmt::join(supported_architectures(), ", "));
+  return family_named(std::string_view(list->front().as_string()));
+}
+
+Result<Family> find_family(const checkpoint::Checkpoint& checkpoint) {
+  const checkpoint::GgufDescription* gguf = checkpoint.gguf();
+  return gguf == nullptr ? find_family(checkpoint.config()) : family_named(gguf->model_class);
+}
+
+Result<ModelConfig> read_model_config(const Family& family, const checkpoint::Checkpoint& checkpoint) {
+  if (checkpoint.gguf() == nullptr) return family.read_config(checkpoint.config(), checkpoint.generation_config());
+  if (family.read_gguf != nullptr) return family.read_gguf(checkpoint);
+  return unimplemented("the architecture {} is not read from GGUF files yet; give the model's safetensors",
+                       checkpoint::in_quotes(checkpoint.gguf()->model_class));
 }
 
 }  // namespace quire::models

@@ -102,9 +102,8 @@ Result<PlannedModel> plan_model(const EngineConfig& config, const checkpoint::Ch
   if (config.kv_cache_dtype == KvCacheDType::kAuto && !wants_floats(config, checkpoint, planned)) {
     planned.kv_dtype = DType::kF16;
   }
-  QUIRE_ASSIGN_OR_RETURN(planned.family, models::find_family(checkpoint.config()));
-  QUIRE_ASSIGN_OR_RETURN(planned.config,
-                         planned.family.read_config(checkpoint.config(), checkpoint.generation_config()));
+  QUIRE_ASSIGN_OR_RETURN(planned.family, models::find_family(checkpoint));
+  QUIRE_ASSIGN_OR_RETURN(planned.config, models::read_model_config(planned.family, checkpoint));
   planned.config.dtype = checkpoint.dtype_summary();
   if (planned.weight_dtype && planned.config.dtype != name(*planned.weight_dtype)) {
     planned.config.dtype += fmt::format(" to {}", name(config.dtype));

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/gguf_description.h"
 #include "tests/checkpoint/file_writers.h"
 
 namespace quire::checkpoint {
@@ -29,10 +30,6 @@ class GgufTest : public testing::Test {
 
 std::string bytes_of(const TensorView& view) {
   return {static_cast<const char*>(view.data), static_cast<size_t>(view.bytes())};
-}
-
-const boost::json::object& rope_of(const Checkpoint& checkpoint) {
-  return checkpoint.config().at("rope_parameters").as_object();
 }
 
 class SplitGgufTest : public testing::Test {
@@ -195,18 +192,23 @@ TEST_F(GgufTest, GivenEveryValueTypeThenTheFileOpens) {
   EXPECT_NE(open(writer), nullptr);
 }
 
-TEST_F(GgufTest, GivenLlamaMetadataThenTheConfigurationSpeaksHuggingFace) {
+TEST_F(GgufTest, GivenAModelThenItIsDescribedByItsMetadataAndThereIsNoConfigJson) {
   const auto checkpoint = open(small_gguf());
   ASSERT_NE(checkpoint, nullptr);
-  const boost::json::object expected = boost::json::parse(R"({
-    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "num_hidden_layers": 1,
-    "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
-    "rms_norm_eps": 0.25, "max_position_embeddings": 128, "vocab_size": 4, "tie_word_embeddings": true,
-    "attention_bias": false, "mlp_bias": false, "quire_rope_interleaved": true, "bos_token_id": 0, "eos_token_id": 1,
-    "rope_parameters": {"rope_type": "default", "rope_theta": 500.0}})")
-                                           .as_object();
-  EXPECT_EQ(checkpoint->config(), expected) << boost::json::serialize(checkpoint->config());
+  EXPECT_TRUE(checkpoint->config().empty());
+  ASSERT_NE(checkpoint->gguf(), nullptr);
+  EXPECT_EQ(checkpoint->gguf()->architecture, "llama");
+  EXPECT_EQ(checkpoint->gguf()->model_class, "LlamaForCausalLM");
+  EXPECT_EQ(*checkpoint->gguf()->metadata.integer("llama.block_count"), 1);
   EXPECT_EQ(checkpoint->generation_config(), boost::json::parse(R"({"eos_token_id": [1]})").as_object());
+}
+
+TEST_F(GgufTest, GivenNumbersWithoutSenseThenTheyAreLeftToTheModel) {
+  GgufWriter writer = small_gguf();
+  writer.remove("llama.attention.head_count").u32("llama.attention.head_count", 0);
+  writer.remove("llama.block_count").u32("llama.block_count", 1'000'000'000);
+  writer.remove("llama.rope.freq_base").f32("llama.rope.freq_base", NAN);
+  EXPECT_NE(open(writer), nullptr);
 }
 
 TEST_F(GgufTest, GivenAdviceOnSamplingThenItIsThatOfAGenerationConfig) {
@@ -222,41 +224,7 @@ TEST_F(GgufTest, GivenAdviceOnSamplingThenItIsThatOfAGenerationConfig) {
       << boost::json::serialize(checkpoint->generation_config());
 }
 
-TEST_F(GgufTest, GivenIntegersOfOtherWidthsThenTheyMeanTheSame) {
-  GgufWriter writer = small_gguf();
-  writer.remove("llama.block_count").number<uint64_t>("llama.block_count", kUint64, 7);
-  writer.remove("llama.rope.freq_base").number<double>("llama.rope.freq_base", kFloat64, 1e6);
-  writer.remove("llama.attention.head_count").number<int16_t>("llama.attention.head_count", kInt16, 2);
-  const auto checkpoint = open(writer);
-  ASSERT_NE(checkpoint, nullptr);
-  EXPECT_EQ(checkpoint->config().at("num_hidden_layers"), 7);
-  EXPECT_EQ(checkpoint->config().at("head_dim"), 16);
-  EXPECT_EQ(rope_of(*checkpoint).at("rope_theta"), 1e6);
-}
-
-TEST_F(GgufTest, GivenHeadsOfTheirOwnWidthThenItIsTakenFromTheFile) {
-  GgufWriter writer = small_gguf();
-  writer.u32("llama.attention.key_length", 16).u32("llama.rope.dimension_count", 4).u32("llama.vocab_size", 9);
-  const auto checkpoint = open(writer);
-  ASSERT_NE(checkpoint, nullptr);
-  EXPECT_EQ(checkpoint->config().at("head_dim"), 16);
-  EXPECT_EQ(checkpoint->config().at("partial_rotary_factor"), 0.25);
-  EXPECT_EQ(checkpoint->config().at("vocab_size"), 9);
-}
-
-TEST_F(GgufTest, GivenNumbersWithoutSenseThenTheyArePassedOnToTheModel) {
-  GgufWriter writer = small_gguf();
-  writer.remove("llama.attention.head_count").u32("llama.attention.head_count", 0);
-  writer.remove("llama.block_count").u32("llama.block_count", 1'000'000'000);
-  writer.remove("llama.rope.freq_base").f32("llama.rope.freq_base", NAN);
-  const auto checkpoint = open(writer);
-  ASSERT_NE(checkpoint, nullptr);
-  EXPECT_EQ(checkpoint->config().at("num_attention_heads"), 0);
-  EXPECT_EQ(checkpoint->config().at("num_hidden_layers"), 1'000'000'000);
-  EXPECT_FALSE(checkpoint->config().contains("head_dim"));
-}
-
-TEST_F(GgufTest, GivenAnOutputMatrixAndBiasesThenTheConfigurationSaysSo) {
+TEST_F(GgufTest, GivenAnOutputMatrixAndBiasesThenTheyHaveTheirNames) {
   GgufWriter writer = small_gguf();
   writer.tensor("output.weight", {32, 4}, 0, std::string(512, 'x'));
   writer.tensor("blk.0.attn_q.bias", {8}, 0, std::string(32, 'x'));
@@ -264,44 +232,10 @@ TEST_F(GgufTest, GivenAnOutputMatrixAndBiasesThenTheConfigurationSaysSo) {
   writer.tensor("rope_freqs.weight", {4}, 0, std::string(16, 'x'));
   const auto checkpoint = open(writer);
   ASSERT_NE(checkpoint, nullptr);
-  EXPECT_EQ(checkpoint->config().at("tie_word_embeddings"), false);
-  EXPECT_EQ(checkpoint->config().at("attention_bias"), true);
-  EXPECT_EQ(checkpoint->config().at("mlp_bias"), true);
   for (const char* name : {"lm_head.weight", "model.layers.0.self_attn.q_proj.bias", "model.layers.0.mlp.up_proj.bias",
                            "model.rope_freqs.weight"}) {
     EXPECT_NE(checkpoint->find(name), nullptr) << name;
   }
-}
-
-TEST_F(GgufTest, GivenALinearScalingThenEitherSpellingIsUnderstood) {
-  for (const bool older : {false, true}) {
-    GgufWriter writer = small_gguf();
-    if (older) {
-      writer.f32("llama.rope.scale_linear", 4);
-    } else {
-      writer.string("llama.rope.scaling.type", "linear").f32("llama.rope.scaling.factor", 4);
-    }
-    const auto checkpoint = open(writer);
-    ASSERT_NE(checkpoint, nullptr);
-    EXPECT_EQ(rope_of(*checkpoint).at("rope_type"), "linear");
-    EXPECT_EQ(rope_of(*checkpoint).at("factor"), 4.0);
-  }
-}
-
-TEST_F(GgufTest, GivenYarnThenItsNumbersAreHuggingFaces) {
-  GgufWriter writer = small_gguf();
-  writer.string("llama.rope.scaling.type", "yarn").f32("llama.rope.scaling.factor", 4);
-  writer.u32("llama.rope.scaling.original_context_length", 64).f32("llama.rope.scaling.attn_factor", 2);
-  writer.f32("llama.rope.scaling.yarn_beta_fast", 16).f32("llama.rope.scaling.yarn_beta_slow", 2);
-  const auto checkpoint = open(writer);
-  ASSERT_NE(checkpoint, nullptr);
-  const boost::json::object& rope = rope_of(*checkpoint);
-  EXPECT_EQ(rope.at("rope_type"), "yarn");
-  EXPECT_EQ(rope.at("original_max_position_embeddings"), 64);
-  EXPECT_EQ(rope.at("beta_fast"), 16.0);
-  EXPECT_EQ(rope.at("beta_slow"), 2.0);
-  // 2 times the usual 0.1 ln 4 + 1.
-  EXPECT_NEAR(rope.at("attention_factor").as_double(), 2.277258872, 1e-8);
 }
 
 TEST_F(GgufTest, GivenExpertsThenTheArchitectureIsTheirs) {
@@ -309,8 +243,7 @@ TEST_F(GgufTest, GivenExpertsThenTheArchitectureIsTheirs) {
   writer.u32("llama.expert_count", 8).u32("llama.expert_used_count", 2);
   const auto checkpoint = open(writer);
   ASSERT_NE(checkpoint, nullptr);
-  EXPECT_EQ(checkpoint->config().at("architectures"), boost::json::parse(R"(["MixtralForCausalLM"])"));
-  EXPECT_EQ(checkpoint->config().at("num_local_experts"), 8);
+  EXPECT_EQ(checkpoint->gguf()->model_class, "MixtralForCausalLM");
 }
 
 TEST_F(GgufTest, GivenAnArchitectureWithoutATableThenTheFileStillOpens) {
@@ -318,8 +251,7 @@ TEST_F(GgufTest, GivenAnArchitectureWithoutATableThenTheFileStillOpens) {
   writer.remove("general.architecture").string("general.architecture", "falcon9").u32("falcon9.block_count", 3);
   const auto checkpoint = open(writer);
   ASSERT_NE(checkpoint, nullptr);
-  EXPECT_EQ(checkpoint->config().at("architectures"), boost::json::parse(R"(["falcon9"])"));
-  EXPECT_EQ(checkpoint->config().at("num_hidden_layers"), 3);
+  EXPECT_EQ(checkpoint->gguf()->model_class, "falcon9");
   EXPECT_NE(checkpoint->find("blk.0.attn_q.weight"), nullptr);
   EXPECT_TRUE(checkpoint->vocabulary().has_value());
 }

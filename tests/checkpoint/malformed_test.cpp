@@ -242,25 +242,8 @@ const std::vector<Row>& gguf_meaning_rows() {
        gguf([](auto& w) { w.remove("general.architecture"); })},
       {"-", "ArchitectureIsANumber", kDataLoss, "metadata \"general.architecture\": found uint32, expected a string",
        gguf([](auto& w) { w.remove("general.architecture").u32("general.architecture", 1); })},
-      {"-", "NoBlockCount", kDataLoss, "metadata \"llama.block_count\" is missing, expected an integer",
-       gguf([](auto& w) { w.remove("llama.block_count"); })},
-      {"-", "NoEpsilon", kDataLoss, "metadata \"llama.attention.layer_norm_rms_epsilon\" is missing",
-       gguf([](auto& w) { w.remove("llama.attention.layer_norm_rms_epsilon"); })},
-      {"-", "HeadCountIsAFloat", kDataLoss, "\"llama.attention.head_count\": found float32, expected an integer",
-       gguf([](auto& w) { w.remove("llama.attention.head_count").f32("llama.attention.head_count", 4); })},
-      {"-", "HeadCountIsAnArray", kDataLoss, "found array of 2 uint32, expected an integer", gguf([](auto& w) {
-         w.remove("llama.attention.head_count");
-         w.template numbers<uint32_t>("llama.attention.head_count", kUint32, {4, 4});
-       })},
-      {"-", "EpsilonIsAString", kDataLoss, "found string, expected a number", gguf([](auto& w) {
-         w.remove("llama.attention.layer_norm_rms_epsilon").string("llama.attention.layer_norm_rms_epsilon", "x");
-       })},
-      {"-", "ContextLengthAboveInt64", kDataLoss, "the number is too large", gguf([](auto& w) {
-         w.remove("llama.context_length").template number<uint64_t>("llama.context_length", kUint64, ~uint64_t{0});
-       })},
-      {"-", "YarnExtrapolationNotBuilt", kUnimplemented, "yarn_ext_factor", gguf([](auto& w) {
-         w.string("llama.rope.scaling.type", "yarn").f32("llama.rope.scaling.yarn_ext_factor", 0.5f);
-       })},
+      {"-", "ExpertCountIsAFloat", kDataLoss, "\"llama.expert_count\": found float32, expected an integer",
+       gguf([](auto& w) { w.f32("llama.expert_count", 4); })},
       {"-", "TokenizerWithoutTokens", kDataLoss, "\"tokenizer.ggml.tokens\" is missing",
        gguf([](auto& w) { w.remove("tokenizer.ggml.tokens"); })},
       {"-", "NoTokens", kDataLoss, "\"tokenizer.ggml.tokens\" is empty",

@@ -196,10 +196,6 @@ TEST(Families, APartialRotaryEmbeddingIsTakenWhereTheReferenceTakesIt) {
   EXPECT_THAT(read_with("LlamaForCausalLM", "partial_rotary_factor", 0.5).status().message(),
               HasSubstr("partial_rotary_factor"));
   EXPECT_TRUE(read_with("LlamaForCausalLM", "partial_rotary_factor", 1.0).ok());
-  boost::json::object converted = small("LlamaForCausalLM");
-  converted["partial_rotary_factor"] = 0.5;
-  converted["quire_rope_interleaved"] = true;
-  EXPECT_EQ(read(converted)->rope.rotary_dim, 8) << "GGUF says it of every architecture";
 }
 
 TEST(Families, ATypeOfLayerIsRefusedAlsoWhereNoWindowIsUsed) {
