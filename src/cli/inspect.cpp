@@ -10,6 +10,7 @@
 #include "cli/backend.h"
 #include "cli/commands.h"
 #include "cli/hub_options.h"
+#include "cli/kv_layers.h"
 #include "cli/options.h"
 #include "runner/memory_planner.h"
 #include "runner/open_checkpoint.h"
@@ -98,9 +99,9 @@ Result<json::object> inspect(InspectOptions& options) {
     out["model"] = model_of(planned->config);
     const MemoryPlan& memory = planned->memory;
     out["memory"] = {{"weight_bytes", memory.weight_bytes},       {"quantization", memory.quantization},
-                     {"workspace_bytes", memory.workspace_bytes}, {"kv_bytes_per_token", memory.kv_bytes_per_token},
+                     {"workspace_bytes", memory.workspace_bytes}, {"kv_bytes_per_token", memory.kv_token_bytes},
                      {"kv_dtype", name(planned->kv_dtype)},       {"kv_tokens", memory.kv_tokens()},
-                     {"max_model_len", memory.max_model_len}};
+                     {"max_model_len", memory.max_model_len},     {"kv_layers", kv_layers_json(planned->kv_layout)}};
   } else {
     refuse("model", planned.status());
   }

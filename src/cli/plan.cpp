@@ -7,6 +7,7 @@
 #include "cli/backend.h"
 #include "cli/commands.h"
 #include "cli/hub_options.h"
+#include "cli/kv_layers.h"
 #include "cli/options.h"
 #include "runner/memory_planner.h"
 #include "runner/open_checkpoint.h"
@@ -21,11 +22,13 @@ struct PlanOptions {
   bool json = false;
 };
 
-std::string as_json(const MemoryPlan& plan, int64_t sequence_tokens) {
+std::string as_json(const runner::PlannedModel& planned, int64_t sequence_tokens) {
+  const MemoryPlan& plan = planned.memory;
   return boost::json::serialize(boost::json::object{{"weight_bytes", plan.weight_bytes},
                                                     {"quantization", plan.quantization},
                                                     {"workspace_bytes", plan.workspace_bytes},
-                                                    {"kv_bytes_per_token", plan.kv_bytes_per_token},
+                                                    {"kv_bytes_per_token", plan.kv_token_bytes},
+                                                    {"kv_layers", kv_layers_json(planned.kv_layout)},
                                                     {"block_size", plan.block_size},
                                                     {"block_bytes", plan.block_bytes},
                                                     {"num_blocks", plan.num_blocks},
@@ -46,7 +49,7 @@ Status run(PlanOptions& options) {
   const ModelConfig& model = planned.config;
   const int64_t length = options.sequence_tokens > 0 ? options.sequence_tokens : planned.max_model_len;
   if (options.json) {
-    std::printf("%s\n", as_json(planned.memory, length).c_str());
+    std::printf("%s\n", as_json(planned, length).c_str());
     return {};
   }
   std::printf("model        %s: %s, %s\n", shown_model(options.engine).c_str(), model.architecture.c_str(),
@@ -54,13 +57,7 @@ Status run(PlanOptions& options) {
   std::printf("shape        %d layers, hidden %lld, %d heads of %d, %d kv heads, vocabulary %lld, context %lld\n",
               model.num_layers, static_cast<long long>(model.hidden_size), model.num_heads, model.head_dim,
               model.num_kv_heads, static_cast<long long>(model.vocab_size), static_cast<long long>(model.max_position));
-  const int64_t number_bytes = row_bytes(planned.kv_dtype, model.head_dim);
-  const int64_t scale_bytes = ops::kv_vector_bytes(planned.kv_dtype, model.head_dim) - number_bytes;
-  std::string vector = fmt::format("{} x {} B", model.head_dim, info(planned.kv_dtype).block_bytes);
-  if (scale_bytes > 0) vector = fmt::format("({} + {} B of scale)", vector, scale_bytes);
-  std::printf("a token      %s x %d layers x %d kv heads x %s = %lld B\n",
-              model.values_are_keys ? "1 (K as V)" : "2 (K, V)", model.num_layers, model.num_kv_heads, vector.c_str(),
-              static_cast<long long>(planned.memory.kv_bytes_per_token));
+  std::printf("%s", kv_arithmetic(planned.kv_layout).c_str());
   std::printf("%s", planned.memory.to_string().c_str());
   if (!planned.memory.converted_weights.empty()) {
     std::printf("--dtype      %s\n", planned.memory.converted_weights.c_str());

@@ -84,6 +84,11 @@ class Decoder final : public Model {
   }
 
   const ModelConfig& config() const override { return config_; }
+  std::vector<nn::KvLayerSpec> kv_layers(DType dtype) const override {
+    std::vector<nn::KvLayerSpec> specs;
+    for (const Layer& layer : layers_) specs.push_back(layer.attention->kv_layer(dtype));
+    return specs;
+  }
 
   int64_t workspace_floats(int64_t num_tokens) const override {
     const int64_t row = nn::Workspace::rounded(num_tokens * config_.hidden_size);

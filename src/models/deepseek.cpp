@@ -107,7 +107,6 @@ double attention_scale(const ModelConfig& model) {
 void set_latent(ModelConfig& out) {
   out.attention_scale = attention_scale(out);
   out.head_dim = static_cast<int32_t>(out.latent.kv_rank + out.latent.rope_head_dim);
-  out.values_are_keys = true;
 }
 
 void set_sparse_layers(int64_t first, int64_t step, MoeConfig& moe) {

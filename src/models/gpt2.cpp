@@ -133,6 +133,11 @@ class Gpt2 final : public Model {
   }
 
   const ModelConfig& config() const override { return config_; }
+  std::vector<nn::KvLayerSpec> kv_layers(DType dtype) const override {
+    std::vector<nn::KvLayerSpec> specs;
+    for (const Gpt2Layer& layer : layers_) specs.push_back(layer.attention.kv_layer(dtype));
+    return specs;
+  }
 
   // 3. The way through.
 

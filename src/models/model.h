@@ -2,12 +2,14 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include <boost/json.hpp>
 
 #include "base/status.h"
 #include "checkpoint/checkpoint.h"
 #include "nn/batch.h"
+#include "nn/kv_layer.h"
 #include "nn/loader.h"
 #include "nn/workspace.h"
 #include "types/model_config.h"
@@ -19,6 +21,8 @@ class Model {
   virtual ~Model() = default;
 
   virtual const ModelConfig& config() const = 0;
+  // What each layer of forward() caches, in their order, with keys and values stored as `dtype`.
+  virtual std::vector<nn::KvLayerSpec> kv_layers(DType dtype) const = 0;
   // Floats that forward() takes from the workspace for a batch of num_tokens, its result included.
   virtual int64_t workspace_floats(int64_t num_tokens) const = 0;
   // Runs the layers. Returns hidden states after the last norm, [num_tokens, hidden_size], in the

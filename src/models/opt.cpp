@@ -105,6 +105,11 @@ class Opt final : public Model {
   }
 
   const ModelConfig& config() const override { return config_; }
+  std::vector<nn::KvLayerSpec> kv_layers(DType dtype) const override {
+    std::vector<nn::KvLayerSpec> specs;
+    for (const OptLayer& layer : layers_) specs.push_back(layer.attention.kv_layer(dtype));
+    return specs;
+  }
 
   // 3. The way through.
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "nn/batch.h"
+#include "nn/kv_layer.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
 #include "nn/rotary.h"
@@ -46,6 +47,8 @@ class SelfAttention {
   // x, out: [num_tokens, hidden_size]; may not overlap. `layer`: of the batch's. A default-made rotary rotates nothing.
   virtual void operator()(ops::Backend& backend, const Batch& batch, const CacheLayer& layer, const Rotary& rotary,
                           ops::Rows x, float* out, Workspace& workspace) const = 0;
+  // What it keeps in the batch's layer, with keys and values stored as `dtype`.
+  virtual KvLayerSpec kv_layer(DType dtype) const = 0;
   // Floats taken from the workspace for a batch of num_tokens.
   virtual int64_t workspace_floats(int64_t num_tokens) const = 0;
 };
@@ -63,6 +66,14 @@ class Attention final : public SelfAttention {
                   float* out, Workspace& workspace) const override;
   DType input_dtype(const ops::Backend& backend, int64_t num_tokens) const override {
     return qkv_.input_dtype(backend, num_tokens);
+  }
+  KvLayerSpec kv_layer(DType dtype) const override {
+    return {.kind = KvKind::kKeysAndValues,
+            .num_kv_heads = config_.num_kv_heads,
+            .key_dim = config_.head_dim,
+            .value_dim = config_.head_dim,
+            .window = config_.window,
+            .dtype = dtype};
   }
   int64_t workspace_floats(int64_t num_tokens) const override { return workspace_floats(config_, num_tokens); }
   static int64_t workspace_floats(const AttentionConfig& config, int64_t num_tokens);

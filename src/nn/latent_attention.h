@@ -31,6 +31,13 @@ class LatentAttention final : public SelfAttention {
   void operator()(ops::Backend& backend, const Batch& batch, const CacheLayer& layer, const Rotary& rotary, ops::Rows x,
                   float* out, Workspace& workspace) const override;
   DType input_dtype(const ops::Backend& backend, int64_t num_tokens) const override;
+  KvLayerSpec kv_layer(DType dtype) const override {
+    return {.kind = KvKind::kLatent,
+            .num_kv_heads = 1,
+            .key_dim = static_cast<int32_t>(cached_dim()),
+            .value_dim = static_cast<int32_t>(options_.sizes.kv_rank),
+            .dtype = dtype};
+  }
   int64_t workspace_floats(int64_t num_tokens) const override;
 
  private:

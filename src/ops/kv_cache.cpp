@@ -56,6 +56,8 @@ void check(const KvCacheView& cache) {
                   fmt::format("num_blocks {}, num_kv_heads {}, head_dim {}, block_size {}", cache.num_blocks,
                               cache.num_kv_heads, cache.head_dim, cache.block_size));
   QUIRE_CHECK(!cache.values_are_keys || cache.values == nullptr);
+  QUIRE_CHECK_MSG(block_stride(cache) >= block_bytes(cache),
+                  fmt::format("blocks of {} B lie {} B apart", block_bytes(cache), cache.stride));
   QUIRE_CHECK_MSG(cache.head_dim % 2 == 0, fmt::format("head_dim {} is odd", cache.head_dim));
 }
 

@@ -20,7 +20,8 @@
 //            A vector that holds an infinity or NaN gets the scale NaN.
 // A cache whose values are its keys keeps the keys alone: an attention that reads the same vector as key and as value
 // (multi-head latent attention; DeepSeek-AI, 2024) holds it once.
-// NaN stays NaN in all of them. A block's keys, and its values, are one contiguous piece of block_bytes() bytes.
+// NaN stays NaN in all of them. A block's keys, and its values, are one contiguous piece of block_bytes() bytes. Other
+// bytes may lie between one block's and the next one's: layers of other shapes use the same blocks' memory.
 #pragma once
 
 #include <cstdint>
@@ -40,6 +41,7 @@ struct KvCacheView {
   int32_t block_size = 0;
   bool values_are_keys = false;  // `values` is nullptr
   bool keys_by_token = false;    // Backend::keys_by_token()
+  int64_t stride = 0;            // bytes from a block's keys to the next one's, and of values; 0: block_bytes()
 };
 
 // F32, F16, BF16, F8_E4M3, F8_E5M2, I8.
@@ -55,6 +57,10 @@ constexpr int64_t head_bytes(const KvCacheView& cache) {
 }
 constexpr int64_t block_bytes(const KvCacheView& cache) {
   return head_bytes(cache) * cache.num_kv_heads;
+}
+// From a block's keys, or values, to those of the next one.
+constexpr int64_t block_stride(const KvCacheView& cache) {
+  return cache.stride > 0 ? cache.stride : block_bytes(cache);
 }
 
 // Of a token whose key and value are stored nowhere.

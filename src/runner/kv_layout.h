@@ -1,26 +1,69 @@
-// How a model's layers share the blocks of one pool.
+// How the layers of a model, or of several that run together, share the blocks of one pool.
 //
-// Layers that see the same positions form a kind; only whole kinds can give blocks back behind a window. So that blocks
-// of all kinds are of one size and come from one pool, every kind is cut into groups of as many layers as the smallest
-// kind has. A block then holds block_size tokens of one group's layers, and layer i of whatever group lives in buffer
-// i.
-//   Gemma 3 270M: 15 layers of window 512 and 3 that see all -> 5 groups with a window, 1 without; 3 buffers.
+// Layers that see the same positions could share a block table; only whole groups of them can give blocks back behind a
+// window. So that blocks of all groups are of one size and come from one pool, the layers of each window are cut into
+// groups of at most as many bytes a token as the layers of that window take which has fewest, or as the largest layer
+// takes if that is more: each layer in turn joins the first of its window's groups that has room. A block then holds
+// block_size tokens of one group's layers.
+//   Gemma 3 270M: 15 layers of window 512 and 3 that see all -> 5 groups with a window, 1 without, of 3 layers each.
+//
+// In memory a block is a row of pieces, each piece of all blocks a memory of its own:
+//   - where the i-th layers of all groups are stored alike (as in every model of one kind of layer, and whenever there
+//     is one group) piece i is that layer, its keys and its values in a memory each;
+//   - else there is one piece, in which a group's layers follow each other, keys, then values, each at a multiple of
+//     kKvAlignment bytes. Groups that take less than the largest leave the rest of their blocks unused.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "types/model_config.h"
+#include "base/status.h"
+#include "nn/kv_layer.h"
 
 namespace quire::runner {
 
+inline constexpr int64_t kKvAlignment = 64;
+
 struct KvLayout {
+  // Where a layer's keys and values lie in a block.
+  struct Place {
+    int32_t group = 0;
+    int32_t piece = 0;
+    int64_t keys = 0;    // bytes from the beginning of the piece
+    int64_t values = 0;  // the same, of the piece's second memory where it has two; unused where values are keys
+  };
+  struct Piece {
+    int64_t bytes = 0;  // of a block, in each memory
+    int32_t num_memories = 1;
+    int64_t block_bytes() const { return bytes * num_memories; }
+  };
+
+  int32_t block_size = 0;  // tokens
+  std::vector<nn::KvLayerSpec> layers;
+  std::vector<Place> places;             // [layers]
+  std::vector<Piece> pieces;             // of a block
   std::vector<int32_t> windows;          // a group each; 0: sees all positions
-  std::vector<int32_t> group_of_layer;   // [num_layers]
-  std::vector<int32_t> buffer_of_layer;  // [num_layers]
-  int32_t num_buffers = 0;               // layers a block holds
+  std::vector<int32_t> layers_of_group;  // a group each: how many
+  int64_t block_bytes = 0;               // of all pieces
+
+  // Of all layers. A token takes so many as long as all windows reach it.
+  int64_t token_bytes() const;
+  // What no layer uses of a block of each group together.
+  int64_t unused_bytes() const;
 };
 
-KvLayout make_kv_layout(const ModelConfig& model);
+// Layers of models that run together follow each other: a draft model's come behind those of the model that it drafts
+// for, and share the block tables of the layers that see the same positions.
+// Errors: invalid_argument for no layers, sizes that are none, an element type that is none of the cache's;
+// unimplemented for layers of a state, and for values of another size than their keys.
+Result<KvLayout> make_kv_layout(std::vector<nn::KvLayerSpec> layers, int32_t block_size);
+
+// Layers of one spec, as many as there are of it.
+struct KvLayerCount {
+  nn::KvLayerSpec spec;
+  int32_t num_layers = 0;
+};
+// In the order in which each spec comes first.
+std::vector<KvLayerCount> count_layers(const std::vector<nn::KvLayerSpec>& layers);
 
 }  // namespace quire::runner

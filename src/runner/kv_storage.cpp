@@ -7,38 +7,49 @@
 
 namespace quire::runner {
 
-Status KvStorage::make_views(const ModelConfig& model, const Config& config, int64_t num_blocks, int32_t num_buffers,
-                             const char* flag, bool keys_by_token, Allocator& allocator, std::vector<Buffer>& buffers,
-                             std::vector<ops::KvCacheView>& views) {
-  ops::KvCacheView view{.dtype = config.dtype,
-                        .num_blocks = num_blocks,
-                        .num_kv_heads = model.num_kv_heads,
-                        .head_dim = model.head_dim,
-                        .block_size = config.block_size,
-                        .values_are_keys = model.values_are_keys,
-                        .keys_by_token = keys_by_token};
-  const int64_t bytes = num_blocks * ops::block_bytes(view);
-  for (int32_t i = 0; i < num_buffers; ++i) {
-    for (void** part : {&view.keys, &view.values}) {
-      if (part == &view.values && model.values_are_keys) continue;
-      Buffer buffer(allocator, static_cast<size_t>(bytes));
+Status KvStorage::take(const KvLayout& layout, int64_t num_blocks, const char* flag, Allocator& allocator,
+                       std::vector<Buffer>& buffers, std::vector<ops::BlockMemory>& pieces) {
+  for (const KvLayout::Piece& piece : layout.pieces) {
+    ops::BlockMemory memory{.num_blocks = num_blocks, .bytes = piece.bytes};
+    for (size_t part = 0; part < static_cast<size_t>(piece.num_memories); ++part) {
+      Buffer buffer(allocator, static_cast<size_t>(num_blocks * piece.bytes));
       if (buffer.data() == nullptr) {
         return resource_exhausted("no memory for {} of KV blocks. Set {} lower.",
-                                  format_bytes(bytes * (model.values_are_keys ? 1 : 2) * num_buffers), flag);
+                                  format_bytes(num_blocks * layout.block_bytes), flag);
       }
-      *part = buffer.data();
+      memory.parts[part] = buffer.data();
       buffers.push_back(std::move(buffer));
     }
-    views.push_back(view);
+    pieces.push_back(memory);
   }
   return {};
 }
 
-Result<KvStorage> KvStorage::create(const ModelConfig& model, const Config& config, ops::Backend& backend) {
+namespace {
+
+nn::CacheLayer view_layer(const nn::KvLayerSpec& spec, const KvLayout::Place& place, const ops::BlockMemory& piece,
+                          int32_t block_size, bool keys_by_token) {
+  nn::CacheLayer layer{.view = {.keys = static_cast<uint8_t*>(piece.parts[0]) + place.keys,
+                                .dtype = spec.dtype,
+                                .num_blocks = piece.num_blocks,
+                                .num_kv_heads = spec.num_kv_heads,
+                                .head_dim = spec.key_dim,
+                                .block_size = block_size,
+                                .values_are_keys = spec.kind == nn::KvKind::kLatent,
+                                .keys_by_token = keys_by_token,
+                                .stride = piece.bytes},
+                       .group = place.group};
+  void* values = piece.parts[piece.num_parts() == 2 ? 1 : 0];
+  if (!layer.view.values_are_keys) layer.view.values = static_cast<uint8_t*>(values) + place.values;
+  return layer;
+}
+
+}  // namespace
+
+Result<KvStorage> KvStorage::create(const KvLayout& layout, const Config& config, ops::Backend& backend) {
   KvStorage storage;
-  const KvLayout layout = make_kv_layout(model);
-  QUIRE_RETURN_IF_ERROR(make_views(model, config, config.num_blocks, layout.num_buffers, "--kv-cache-memory-bytes",
-                                   backend.keys_by_token(), backend.allocator(), storage.buffers_, storage.pool_));
+  QUIRE_RETURN_IF_ERROR(
+      take(layout, config.num_blocks, "--kv-cache-memory-bytes", backend.allocator(), storage.buffers_, storage.pool_));
   if (config.num_swap_blocks > 0) {
     Allocator* second = &backend.host_allocator();
     if (!config.swap_folder.empty()) {
@@ -47,20 +58,21 @@ Result<KvStorage> KvStorage::create(const ModelConfig& model, const Config& conf
       storage.swap_file_ = std::move(*file);
       second = storage.swap_file_.get();
     }
-    QUIRE_RETURN_IF_ERROR(make_views(model, config, config.num_swap_blocks, layout.num_buffers, "--swap-space",
-                                     backend.keys_by_token(), *second, storage.buffers_, storage.swap_));
+    QUIRE_RETURN_IF_ERROR(
+        take(layout, config.num_swap_blocks, "--swap-space", *second, storage.buffers_, storage.swap_));
   }
-  storage.buffer_of_layer_ = layout.buffer_of_layer;
-  for (size_t layer = 0; layer < layout.group_of_layer.size(); ++layer) {
-    storage.layers_.push_back({.view = storage.pool_[static_cast<size_t>(layout.buffer_of_layer[layer])],
-                               .group = layout.group_of_layer[layer]});
+  for (size_t i = 0; i < layout.layers.size(); ++i) {
+    const KvLayout::Place& place = layout.places[i];
+    storage.piece_of_layer_.push_back(place.piece);
+    storage.layers_.push_back(view_layer(layout.layers[i], place, storage.pool_[static_cast<size_t>(place.piece)],
+                                         layout.block_size, backend.keys_by_token()));
   }
   return storage;
 }
 
 namespace {
 
-void copy_blocks(ops::Backend& backend, const ops::KvCacheView& from, const ops::KvCacheView& to,
+void copy_blocks(ops::Backend& backend, const ops::BlockMemory& from, const ops::BlockMemory& to,
                  const std::vector<ops::BlockCopy>& copies) {
   backend(ops::CopyBlocksArgs{
       .source = from, .destination = to, .copies = copies.data(), .num_copies = static_cast<int64_t>(copies.size())});
@@ -70,7 +82,7 @@ void copy_blocks(ops::Backend& backend, const ops::KvCacheView& from, const ops:
 
 void KvStorage::swap(ops::Backend& backend, std::span<const SwapCopy> out, std::span<const SwapCopy> in) {
   swaps_ = !out.empty() || !in.empty();
-  for (size_t layer = 0; layer < layers_.size(); ++layer) layers_[layer].moved = swaps_ ? buffer_of_layer_[layer] : -1;
+  for (size_t layer = 0; layer < layers_.size(); ++layer) layers_[layer].moved = swaps_ ? piece_of_layer_[layer] : -1;
   if (!swaps_) return;
   std::vector<ops::BlockCopy> moved_out;
   std::vector<ops::BlockCopy> moved_in;
@@ -89,11 +101,11 @@ void KvStorage::copy(ops::Backend& backend, std::span<const BlockCopy> copies) {
   std::vector<ops::BlockCopy> moved;
   for (const BlockCopy& copy : copies) moved.push_back({copy.source, copy.destination});
   for (size_t i = 0; i < pool_.size(); ++i) {
-    const auto copy_layer = [&] { copy_blocks(backend, pool_[i], pool_[i], moved); };
+    const auto copy_piece = [&] { copy_blocks(backend, pool_[i], pool_[i], moved); };
     if (swaps_) {
-      backend.beside(static_cast<int>(i), copy_layer);  // behind what the layer swaps
+      backend.beside(static_cast<int>(i), copy_piece);  // behind what is swapped of it
     } else {
-      copy_layer();
+      copy_piece();
     }
   }
 }

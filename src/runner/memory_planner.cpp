@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "runner/device_sampler.h"
-#include "runner/kv_layout.h"
 
 namespace quire::runner {
 int64_t logit_memory_floats(const models::Model& model) {
@@ -87,13 +86,45 @@ DType kv_dtype_of(KvCacheDType choice) {
   return DType::kF32;
 }
 
-int64_t kv_bytes_per_token(const ModelConfig& model, DType dtype) {
-  return (model.values_are_keys ? 1 : 2) * int64_t{model.num_layers} * model.num_kv_heads *
-         ops::kv_vector_bytes(dtype, model.head_dim);
+namespace {
+
+// How many blocks there are room for, in both pools.
+void size_pools(const EngineConfig& config, ops::Backend& backend, int64_t free_bytes, const PlannedModel& planned,
+                MemoryPlan& memory) {
+  memory.num_swap_blocks = static_cast<int64_t>(config.swap_space * static_cast<double>(1 << 30)) / memory.block_bytes;
+  if (config.num_gpu_blocks_override > 0) {
+    memory.num_blocks = config.num_gpu_blocks_override;
+  } else if (config.kv_cache_memory_bytes > 0) {
+    memory.num_blocks = config.kv_cache_memory_bytes / memory.block_bytes;
+  } else {
+    // A file is not this memory, nor is the host's where the device has its own.
+    const bool swaps_here = config.swap_file.empty() && backend.computes_in_host_memory();
+    const int64_t swap_bytes = swaps_here ? memory.swap_bytes() : 0;
+    const double share = memory_utilization(config, backend);
+    const int64_t fixed = memory.weight_bytes + memory.workspace_bytes + swap_bytes;
+    const double left = backend.computes_in_host_memory()
+                            ? static_cast<double>(free_bytes - fixed) * share
+                            : static_cast<double>(free_bytes) * share - static_cast<double>(fixed);
+    memory.free_bytes = free_bytes;
+    memory.memory_utilization = share;
+    memory.num_blocks = static_cast<int64_t>(std::max(left, 0.0) / static_cast<double>(memory.block_bytes));
+    memory.num_blocks = std::min(memory.num_blocks, memory.blocks_of(planned.max_model_len) * config.max_num_seqs);
+  }
+  // Block ids are 32 bits wide.
+  memory.num_blocks = std::min<int64_t>(memory.num_blocks, (int64_t{1} << 31) - 1);
+  memory.kv_bytes = memory.num_blocks * memory.block_bytes;
 }
+
+}  // namespace
 
 Result<PlannedModel> plan_model(const EngineConfig& config, const checkpoint::Checkpoint& checkpoint,
                                 ops::Backend& backend, int64_t free_bytes) {
+  QUIRE_ASSIGN_OR_RETURN(const models::Family family, models::find_family(checkpoint));
+  return plan_model(family, config, checkpoint, backend, free_bytes);
+}
+
+Result<PlannedModel> plan_model(const models::Family& family, const EngineConfig& config,
+                                const checkpoint::Checkpoint& checkpoint, ops::Backend& backend, int64_t free_bytes) {
   QUIRE_RETURN_IF_ERROR(validate(config));
   PlannedModel planned;
   planned.kv_dtype = kv_dtype_of(config.kv_cache_dtype);
@@ -102,7 +133,7 @@ Result<PlannedModel> plan_model(const EngineConfig& config, const checkpoint::Ch
   if (config.kv_cache_dtype == KvCacheDType::kAuto && !wants_floats(config, checkpoint, planned)) {
     planned.kv_dtype = DType::kF16;
   }
-  QUIRE_ASSIGN_OR_RETURN(planned.family, models::find_family(checkpoint));
+  planned.family = family;
   QUIRE_ASSIGN_OR_RETURN(planned.config, models::read_model_config(planned.family, checkpoint));
   planned.config.dtype = checkpoint.dtype_summary();
   if (planned.weight_dtype && planned.config.dtype != name(*planned.weight_dtype)) {
@@ -139,35 +170,15 @@ Result<PlannedModel> plan_model(const EngineConfig& config, const checkpoint::Ch
   memory.activation_bytes = planned.workspace_floats * static_cast<int64_t>(sizeof(float));
   memory.workspace_bytes = workspace_bytes(config, planned, *model, backend);
   memory.block_size = config.block_size;
-  memory.kv_bytes_per_token = kv_bytes_per_token(planned.config, planned.kv_dtype);
-  const KvLayout layout = make_kv_layout(planned.config);
+  QUIRE_ASSIGN_OR_RETURN(planned.kv_layout, make_kv_layout(model->kv_layers(planned.kv_dtype), config.block_size));
+  const KvLayout& layout = planned.kv_layout;
+  memory.kv_token_bytes = layout.token_bytes();
   memory.windows = layout.windows;
-  memory.layers_per_block = layout.num_buffers;
-  memory.block_bytes = memory.kv_bytes_per_token / planned.config.num_layers * layout.num_buffers * config.block_size;
+  memory.layers_per_block = *std::ranges::max_element(layout.layers_of_group);
+  memory.block_bytes = layout.block_bytes;
   memory.max_model_len = planned.max_model_len;
   memory.max_num_batched_tokens = config.max_num_batched_tokens;
-  memory.num_swap_blocks = static_cast<int64_t>(config.swap_space * static_cast<double>(1 << 30)) / memory.block_bytes;
-  if (config.num_gpu_blocks_override > 0) {
-    memory.num_blocks = config.num_gpu_blocks_override;
-  } else if (config.kv_cache_memory_bytes > 0) {
-    memory.num_blocks = config.kv_cache_memory_bytes / memory.block_bytes;
-  } else {
-    // A file is not this memory, nor is the host's where the device has its own.
-    const bool swaps_here = config.swap_file.empty() && backend.computes_in_host_memory();
-    const int64_t swap_bytes = swaps_here ? memory.swap_bytes() : 0;
-    const double share = memory_utilization(config, backend);
-    const int64_t fixed = memory.weight_bytes + memory.workspace_bytes + swap_bytes;
-    const double left = backend.computes_in_host_memory()
-                            ? static_cast<double>(free_bytes - fixed) * share
-                            : static_cast<double>(free_bytes) * share - static_cast<double>(fixed);
-    memory.free_bytes = free_bytes;
-    memory.memory_utilization = share;
-    memory.num_blocks = static_cast<int64_t>(std::max(left, 0.0) / static_cast<double>(memory.block_bytes));
-    memory.num_blocks = std::min(memory.num_blocks, memory.blocks_of(planned.max_model_len) * config.max_num_seqs);
-  }
-  // Block ids are 32 bits wide.
-  memory.num_blocks = std::min<int64_t>(memory.num_blocks, (int64_t{1} << 31) - 1);
-  memory.kv_bytes = memory.num_blocks * memory.block_bytes;
+  size_pools(config, backend, free_bytes, planned, memory);
   if (memory.num_blocks < 1) {
     return resource_exhausted(
         "no memory for a single KV block of {}: {} are free, the weights take {}, the workspace {}. Free some memory, "

@@ -8,6 +8,7 @@
 #include "models/registry.h"
 #include "nn/quantization.h"
 #include "ops/backend.h"
+#include "runner/kv_layout.h"
 #include "types/engine_config.h"
 #include "types/memory_plan.h"
 #include "types/model_config.h"
@@ -20,19 +21,14 @@ inline constexpr int64_t kLogitRows = 64;
 // kAuto is float32 here: plan_model() takes float16 unless the weights are F32 or activations are asked for in float32.
 DType kv_dtype_of(KvCacheDType choice);
 
-// Bytes that one token takes in the cache: K and V (K alone where values are keys), every layer, every kv head; the
-// scales of int8 included.
-//   Llama 3.1 8B in float16: 2 * 32 layers * 8 heads * 128 * 2 B = 131,072 B
-//                in int8:    2 * 32 layers * 8 heads * (128 + 4) B = 67,584 B
-int64_t kv_bytes_per_token(const ModelConfig& model, DType dtype);
-
 // Floats of the buffer that logits are made in: the gathered rows of one chunk, their logits, scratch.
 int64_t logit_memory_floats(const models::Model& model);
 
 struct PlannedModel {
   models::Family family;
   ModelConfig config;
-  DType kv_dtype = DType::kF32;
+  DType kv_dtype = DType::kF32;  // of the layers' keys and values
+  KvLayout kv_layout;
   Quantization quantization = Quantization::kNone;
   std::optional<DType> weight_dtype;  // of weights of 16 and 32 bits; nullopt: as they are stored
   int64_t max_model_len = 0;
@@ -59,5 +55,8 @@ double memory_utilization(const EngineConfig& config, ops::Backend& backend);
 // configuration that cannot hold; resource_exhausted when not a single block fits.
 Result<PlannedModel> plan_model(const EngineConfig& config, const checkpoint::Checkpoint& checkpoint,
                                 ops::Backend& backend, int64_t free_bytes);
+// The same of a family that is given instead of looked up.
+Result<PlannedModel> plan_model(const models::Family& family, const EngineConfig& config,
+                                const checkpoint::Checkpoint& checkpoint, ops::Backend& backend, int64_t free_bytes);
 
 }  // namespace quire::runner

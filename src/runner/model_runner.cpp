@@ -103,10 +103,9 @@ void settle(const LogitRow& row, RowOutcome& outcome, SequenceState& state, Sequ
 Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const PlannedModel& planned,
                                                          std::unique_ptr<models::Model> model, ops::Backend& backend) {
   const MemoryPlan& memory = planned.memory;
-  QUIRE_ASSIGN_OR_RETURN(KvStorage storage, KvStorage::create(planned.config,
-                                                              {.dtype = planned.kv_dtype,
-                                                               .num_blocks = memory.num_blocks,
-                                                               .block_size = memory.block_size,
+  QUIRE_CHECK_MSG(model->kv_layers(planned.kv_dtype) == planned.kv_layout.layers, "a cache of another model's layers");
+  QUIRE_ASSIGN_OR_RETURN(KvStorage storage, KvStorage::create(planned.kv_layout,
+                                                              {.num_blocks = memory.num_blocks,
                                                                .num_swap_blocks = memory.num_swap_blocks,
                                                                .swap_folder = planned.swap_folder},
                                                               backend));

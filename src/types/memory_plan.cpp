@@ -38,7 +38,7 @@ std::string MemoryPlan::to_string() const {
   text +=
       fmt::format("KV pool      {:>12}  {} blocks x {}", format_bytes(kv_bytes), num_blocks, format_bytes(block_bytes));
   if (windows.size() == 1) {
-    text += fmt::format(" ({} tokens x {} a token)", block_size, format_bytes(kv_bytes_per_token));
+    text += fmt::format(" ({} tokens x {} a token)", block_size, format_bytes(kv_token_bytes));
   } else {
     text += fmt::format(" ({} tokens of {} layers; {} groups of layers)", block_size, layers_per_block, windows.size());
   }

@@ -16,12 +16,12 @@ struct MemoryPlan {
   int64_t workspace_bytes = 0;            // activations of the largest step, logits, kernels' scratch
   int64_t activation_bytes = 0;           // of these, the model's own, as planned
   int64_t measured_activation_bytes = 0;  // what the largest step was seen to take, at start; 0: not measured
-  int64_t kv_bytes_per_token = 0;         // 2 (K and V) * layers * kv heads * bytes of a head's vector
+  int64_t kv_token_bytes = 0;             // of all layers, each as it is (nn/kv_layer.h)
   // Layers that see the same positions share block tables (runner/kv_layout.h): a group each, 0 = all positions.
   std::vector<int32_t> windows = {0};
-  int32_t layers_per_block = 0;
-  int64_t block_bytes = 0;  // kv_bytes_per_token / layers * layers_per_block * block_size
-  int32_t block_size = 0;   // tokens
+  int32_t layers_per_block = 0;  // of the group that has most
+  int64_t block_bytes = 0;       // block_size tokens of the group whose layers take most
+  int32_t block_size = 0;        // tokens
   int64_t num_blocks = 0;
   int64_t kv_bytes = 0;       // num_blocks * block_bytes
   int64_t free_bytes = 0;     // memory that was free when the plan was made; 0 when the pool's size was given

@@ -78,8 +78,6 @@ struct ModelConfig {
   std::optional<RopeConfig> window_rope;  // of the layers with a window, where it is another one
   MoeConfig moe;
   LatentAttentionConfig latent;
-  // Keys are the cache's only content, and values are the same numbers: see ops/kv_cache.h.
-  bool values_are_keys = false;
   std::optional<TokenId> bos_id;
   std::vector<TokenId> eos_ids;  // any of them ends an answer
 };

@@ -31,8 +31,8 @@ struct Pool {
 
 void copy(Backend& backend, const KvCacheView& from, const KvCacheView& to, const std::vector<BlockCopy>& copies) {
   CopyBlocksArgs args;
-  args.source = from;
-  args.destination = to;
+  args.source = block_memory(from);
+  args.destination = block_memory(to);
   args.copies = copies.data();
   args.num_copies = static_cast<int64_t>(copies.size());
   backend(args);
@@ -109,6 +109,24 @@ TEST_P(CopyBlocksTest, BesideOtherOpsAreDoneInTheirOrderForWhoWaits) {
   EXPECT_EQ(pool.block(pool.values, 2), swapped.block(swapped.values, 6));
 }
 
+TEST_P(CopyBlocksTest, OfOneMemoryMovesTheBlocksOfThatAlone) {
+  auto runner = backend();
+  if (runner == nullptr) GTEST_SKIP() << "this machine lacks " << std::get<0>(GetParam());
+  Random random(6);
+  Pool pool(dtype(), 8, random);
+  Pool swapped(dtype(), 5, random);
+  const Pool before = pool;
+  const Pool swapped_before = swapped;
+  pool.view.values = swapped.view.values = nullptr;
+  pool.view.values_are_keys = swapped.view.values_are_keys = true;
+  copy(*runner, pool.view, swapped.view, {{7, 0}, {2, 4}});
+  copy(*runner, swapped.view, pool.view, {{0, 1}});
+  EXPECT_EQ(swapped.block(swapped.keys, 4), before.block(before.keys, 2));
+  EXPECT_EQ(pool.block(pool.keys, 1), before.block(before.keys, 7));
+  EXPECT_EQ(pool.values, before.values);
+  EXPECT_EQ(swapped.values, swapped_before.values);
+}
+
 TEST_P(CopyBlocksTest, OfNothingDoesNothing) {
   auto runner = backend();
   if (runner == nullptr) GTEST_SKIP() << "this machine lacks " << std::get<0>(GetParam());
@@ -133,13 +151,17 @@ TEST(CopyBlocksDeathTest, CopiesThatCannotBeMeantAreBugs) {
   Pool pool(DType::kF16, 4, random);
   Pool other(DType::kF16, 2, random);
   Pool of_bytes(DType::kI8, 4, random);
-  EXPECT_DEATH(copy(*backend, pool.view, pool.view, {{4, 0}}), "copy 0 is of block 4, its cache has 4");
+  EXPECT_DEATH(copy(*backend, pool.view, pool.view, {{4, 0}}), "copy 0 is of block 4, its pool has 4");
   EXPECT_DEATH(copy(*backend, pool.view, pool.view, {{-1, 0}}), "copy 0 is of block -1");
-  EXPECT_DEATH(copy(*backend, pool.view, other.view, {{0, 1}, {3, 2}}), "copy 1 is to block 2, its cache has 2");
+  EXPECT_DEATH(copy(*backend, pool.view, other.view, {{0, 1}, {3, 2}}), "copy 1 is to block 2, its pool has 2");
   EXPECT_DEATH(copy(*backend, pool.view, pool.view, {{0, 2}, {1, 2}}), "two copies are to block 2");
   EXPECT_DEATH(copy(*backend, pool.view, pool.view, {{0, 1}, {1, 2}}), "block 1 is the source of copy 1");
   EXPECT_DEATH(copy(*backend, pool.view, pool.view, {{2, 2}}), "block 2 is the source of copy 0");
-  EXPECT_DEATH(copy(*backend, pool.view, of_bytes.view, {{0, 1}}), "blocks of F16 .* copied to blocks of I8");
+  KvCacheView apart = pool.view;
+  apart.stride = 2048;
+  EXPECT_DEATH(copy(*backend, apart, pool.view, {{0, 1}}), "blocks of 1920 B lie 2048 B apart");
+  EXPECT_DEATH(copy(*backend, pool.view, of_bytes.view, {{0, 1}}),
+               "blocks of 2 x 1920 B copied to blocks of 2 x 1152 B");
 }
 
 TEST(CopyBlocks, BetweenPoolsABlockMayBeSourceHereAndDestinationThere) {

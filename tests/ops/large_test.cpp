@@ -167,8 +167,8 @@ TEST_P(LargeTest, BlocksOfACacheOfMoreElementsThan31BitsCountAreWrittenCopiedAnd
     backend(write);
     const std::vector<BlockCopy> copies = {{from, table[0]}};
     CopyBlocksArgs copy;
-    copy.source = cache;
-    copy.destination = cache;
+    copy.source = block_memory(cache);
+    copy.destination = block_memory(cache);
     copy.copies = copies.data();
     copy.num_copies = 1;
     backend(copy);

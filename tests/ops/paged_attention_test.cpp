@@ -27,7 +27,8 @@ struct Shapes {
   bool values_are_keys = false;
   float soft_cap = 0;
   bool sinks = false;
-  int32_t value_dim = 0;  // 0: head_dim
+  int32_t value_dim = 0;    // 0: head_dim
+  int64_t spare_bytes = 0;  // between a block and the next
 };
 
 // Sequences in a paged cache whose blocks lie in random order. Slots that no token has written hold NaN: reading one
@@ -47,21 +48,32 @@ class PagedSequences {
     tables_.assign(static_cast<size_t>(stride_) * lengths_.size(), -1);
     num_blocks_ = num_blocks;
     // All ones are NaN in every float format, and so is a scale of them.
-    keys_.assign(static_cast<size_t>(num_blocks * block_bytes(cache())), 0xff);
+    keys_.assign(static_cast<size_t>(num_blocks * (block_bytes(cache()) + shapes.spare_bytes)), 0xff);
     values_ = keys_;
     for (size_t s = 0; s < lengths_.size(); ++s) fill(backend, s, free, random);
   }
 
   KvCacheView cache() {
-    return {keys_.data(),
-            shapes_.values_are_keys ? nullptr : values_.data(),
-            dtype_,
-            num_blocks_,
-            shapes_.num_kv_heads,
-            shapes_.head_dim,
-            shapes_.block_size,
-            shapes_.values_are_keys,
-            keys_by_token_};
+    KvCacheView view{keys_.data(),
+                     shapes_.values_are_keys ? nullptr : values_.data(),
+                     dtype_,
+                     num_blocks_,
+                     shapes_.num_kv_heads,
+                     shapes_.head_dim,
+                     shapes_.block_size,
+                     shapes_.values_are_keys,
+                     keys_by_token_};
+    if (shapes_.spare_bytes > 0) view.stride = block_bytes(view) + shapes_.spare_bytes;
+    return view;
+  }
+  // Whether the bytes between blocks are what they were.
+  bool left_spare_bytes() {
+    const int64_t size = block_bytes(cache());
+    for (int64_t at = 0; at < std::ssize(keys_); ++at) {
+      const auto i = static_cast<size_t>(at);
+      if (at % block_stride(cache()) >= size && (keys_[i] != 0xff || values_[i] != 0xff)) return false;
+    }
+    return true;
   }
 
   const std::vector<float>& queries(size_t sequence) const { return queries_[sequence]; }
@@ -278,6 +290,25 @@ TEST_P(PagedAttentionTest, GivesARowTheSameBitsAloneAndInRunsOfAnyChunking) {
   }
 }
 
+TEST_P(PagedAttentionTest, GivesTheSameBitsWhereOtherBytesLieBetweenTheBlocks) {
+  auto backend = make_exact(isa());
+  if (backend == nullptr) GTEST_SKIP() << "this machine lacks " << isa();
+  for (const DType dtype : {DType::kF16, DType::kI8}) {
+    std::vector<float> dense;
+    for (const int64_t spare : {0, 64, 24}) {
+      Random random(15);  // the same numbers in the same blocks
+      Shapes shapes = this->shapes();
+      shapes.spare_bytes = spare;
+      PagedSequences sequences(*backend, shapes, dtype, {1, 40, 133}, random);
+      const std::vector<float> found = sequences.attend(*backend, {0, 1, 2}, {1, 40, 133}, {1, 12, 2});
+      if (spare == 0) dense = found;
+      EXPECT_TRUE(same_bits(found.data(), dense.data(), std::ssize(dense)))
+          << spare << " bytes between blocks of " << name(dtype);
+      EXPECT_TRUE(sequences.left_spare_bytes()) << spare << " bytes between blocks of " << name(dtype);
+    }
+  }
+}
+
 // Only a card has them: quire's own kernels and those of --attention-backend, which leave to the others what they have
 // not.
 AttentionBackend kernels_of(std::string_view card) {
@@ -391,6 +422,7 @@ TEST_P(PagedAttentionOfRandomShapesTest, AgreesWithTheReferenceCallAfterCall) {
     shapes.window = static_cast<int32_t>(random.between(0, 2) == 0 ? random.between(1, 300) : 0);
     shapes.soft_cap = random.between(0, 2) == 0 ? static_cast<float>(random.between(1, 5)) : 0;
     shapes.sinks = random.between(0, 2) == 0;
+    shapes.spare_bytes = random.between(0, 2) == 0 ? random.between(1, 100) : 0;
     const DType dtype =
         testing::kKvFormats[static_cast<size_t>(random.between(0, std::ssize(testing::kKvFormats) - 1))];
     std::vector<int32_t> ends;

@@ -393,16 +393,17 @@ TEST(CopyBlocksKernel, CopiesKeysAndValuesAndNothingElse) {
           expected[part + 2].begin() + static_cast<ptrdiff_t>(static_cast<size_t>(copies.back().destination) * block));
     }
   }
-  CopyBlocksArgs args{.source = shape, .destination = shape, .copies = copies.data(), .num_copies = kCopies};
-  args.source.keys = keys.data();
-  args.source.values = values.data();
-  args.destination.keys = other_keys.data();
-  args.destination.values = other_values.data();
+  CopyBlocksArgs args{.source = block_memory(shape),
+                      .destination = block_memory(shape),
+                      .copies = copies.data(),
+                      .num_copies = kCopies};
+  args.source.parts = {keys.data(), values.data()};
+  args.destination.parts = {other_keys.data(), other_values.data()};
   ASSERT_TRUE(copy_blocks(args, nullptr));
   EXPECT_EQ(other_keys.read(), expected[2]);
   EXPECT_EQ(other_values.read(), expected[3]);
   EXPECT_EQ(keys.read(), expected[0]);
-  args.destination.keys = other_keys.data() + 1;
+  args.destination.parts[0] = other_keys.data() + 1;
   EXPECT_FALSE(copy_blocks(args, nullptr));
 }
 

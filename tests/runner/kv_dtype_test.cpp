@@ -60,11 +60,11 @@ class KvDType : public testing::TestWithParam<Choice> {};
 TEST_P(KvDType, TakesTheBytesOfTheArithmetic) {
   const DType dtype = kv_dtype_of(parse_choice<KvCacheDType>(GetParam().name).value());
   EXPECT_EQ(dtype, GetParam().dtype);
-  ModelConfig llama;
-  llama.num_layers = 32;
-  llama.num_kv_heads = 8;
-  llama.head_dim = 128;
-  EXPECT_EQ(kv_bytes_per_token(llama, dtype), GetParam().llama_8b_bytes);
+  const nn::KvLayerSpec layer{.num_kv_heads = 8, .key_dim = 128, .value_dim = 128, .dtype = dtype};
+  const auto llama = make_kv_layout(std::vector(32, layer), 16);
+  ASSERT_TRUE(llama.ok()) << llama.status().message();
+  EXPECT_EQ(llama->token_bytes(), GetParam().llama_8b_bytes);
+  EXPECT_EQ(llama->block_bytes, 16 * GetParam().llama_8b_bytes);
 }
 
 TEST_P(KvDType, IsPlannedToTheByteThatTheStorageTakes) {
@@ -79,15 +79,15 @@ TEST_P(KvDType, IsPlannedToTheByteThatTheStorageTakes) {
     ASSERT_TRUE(planned.ok()) << planned.status().message();
     const MemoryPlan& memory = planned->memory;
     EXPECT_EQ(planned->kv_dtype, GetParam().dtype);
-    EXPECT_EQ(memory.kv_bytes_per_token, kv_bytes_per_token(planned->config, GetParam().dtype));
-    EXPECT_EQ(memory.block_bytes, memory.kv_bytes_per_token * block_size);
+    const ModelConfig& model = planned->config;
+    EXPECT_EQ(memory.kv_token_bytes,
+              2 * model.num_layers * model.num_kv_heads * ops::kv_vector_bytes(GetParam().dtype, model.head_dim));
+    EXPECT_EQ(memory.block_bytes, memory.kv_token_bytes * block_size);
     EXPECT_EQ(memory.num_blocks, 1000000 / memory.block_bytes);
 
     CountingAllocator allocator(backend->allocator());
     CountingBackend counting(*backend, allocator);
-    const auto storage = KvStorage::create(
-        planned->config, {.dtype = planned->kv_dtype, .num_blocks = memory.num_blocks, .block_size = block_size},
-        counting);
+    const auto storage = KvStorage::create(planned->kv_layout, {.num_blocks = memory.num_blocks}, counting);
     ASSERT_TRUE(storage.ok()) << storage.status().message();
     EXPECT_EQ(allocator.held(), memory.kv_bytes);
   }

@@ -80,7 +80,8 @@ class TinyModel {
 
   TinyModel(const std::string& name, ops::Backend& backend, const std::string& kv_cache_dtype = "auto",
             std::optional<int64_t> max_model_len = {}, const std::string& quantization = "",
-            LoadFormat format = LoadFormat::kAuto, WeightDType dtype = WeightDType::kAuto)
+            LoadFormat format = LoadFormat::kAuto, WeightDType dtype = WeightDType::kAuto,
+            const models::Family* family = nullptr)  // nullptr: the configuration's
       : backend_(backend) {
     auto opened = checkpoint::Checkpoint::open(tiny_path(name), format);
     EXPECT_TRUE(opened.ok()) << opened.status().message();
@@ -90,7 +91,8 @@ class TinyModel {
     if (max_model_len) config.max_model_len = *max_model_len;
     config.quantization = parse_choice<Quantization>(quantization).value();
     config.dtype = dtype;
-    auto planned = plan_model(config, *checkpoint_, backend, 0);
+    auto planned = family == nullptr ? plan_model(config, *checkpoint_, backend, 0)
+                                     : plan_model(*family, config, *checkpoint_, backend, 0);
     EXPECT_TRUE(planned.ok()) << planned.status().message();
     planned_ = std::move(*planned);
     nn::Loader loader(nn::Loader::Mode::kLoad, *checkpoint_, backend, planned_.quantization, planned_.weight_dtype);
@@ -98,16 +100,21 @@ class TinyModel {
     EXPECT_TRUE(model.ok()) << model.status().message();
     EXPECT_EQ(loader.bytes(), planned_.memory.weight_bytes) << "the plan and the load disagree";
     model_ = std::move(*model);
-    auto storage = KvStorage::create(
-        planned_.config,
-        {.dtype = planned_.kv_dtype, .num_blocks = planned_.memory.num_blocks, .block_size = kBlockSize}, backend);
-    EXPECT_TRUE(storage.ok());
-    storage_ = std::make_unique<KvStorage>(std::move(*storage));
+    use_layout(planned_.kv_layout);
     workspace_ = Buffer(backend.allocator(), static_cast<size_t>(planned_.workspace_floats) * sizeof(float));
     logits_ = Buffer(backend.allocator(), static_cast<size_t>(logit_memory_floats(*model_)) * sizeof(float));
   }
 
   const ModelConfig& config() const { return planned_.config; }
+  const PlannedModel& planned() const { return planned_; }
+  std::unique_ptr<models::Model> take_model() { return std::move(model_); }
+
+  // Layers of the plan's specs and groups, which may lie elsewhere in memory.
+  void use_layout(const KvLayout& layout) {
+    auto storage = KvStorage::create(layout, {.num_blocks = planned_.memory.num_blocks}, backend_);
+    EXPECT_TRUE(storage.ok()) << storage.status().message();
+    storage_ = std::make_unique<KvStorage>(std::move(*storage));
+  }
   int64_t weight_bytes() const { return planned_.memory.weight_bytes; }
 
   // What a step might read before it has written it: the cache, all of its blocks, and the memory it computes in.
@@ -116,7 +123,8 @@ class TinyModel {
       if (memory != nullptr) backend_.upload(memory, std::vector<uint8_t>(bytes, byte).data(), bytes);
     };
     for (const nn::CacheLayer& layer : storage_->layers()) {
-      const auto bytes = static_cast<size_t>(layer.view.num_blocks * ops::block_bytes(layer.view));
+      const auto bytes = static_cast<size_t>((layer.view.num_blocks - 1) * ops::block_stride(layer.view) +
+                                             ops::block_bytes(layer.view));
       fill(layer.view.keys, bytes);
       fill(layer.view.values, bytes);
     }

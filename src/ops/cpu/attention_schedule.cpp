@@ -273,7 +273,7 @@ void AttentionSchedule::run_split(const PagedAttentionArgs& args, int64_t index,
   work.keys = static_cast<const uint8_t*>(cache.keys) + item.kv_head * head_bytes(cache);
   if (!cache.values_are_keys)
     work.values = static_cast<const uint8_t*>(cache.values) + item.kv_head * head_bytes(cache);
-  work.block_bytes = block_bytes(cache);
+  work.block_stride = block_stride(cache);
   work.block_table = args.block_tables.host + item.sequence * args.block_table_stride;
   work.block_size = cache.block_size;
   work.head_dim = cache.head_dim;

@@ -142,15 +142,15 @@ class CpuBackend final : public Backend {
   }
 
   void run(const CopyBlocksArgs& args) override {
-    const int64_t size = block_bytes(args.source);
-    for_each_row(args.num_copies, 2 * size / static_cast<int64_t>(sizeof(float)), [&](int64_t i) {
-      const int64_t from = args.copies[i].source * size;
-      const int64_t to = args.copies[i].destination * size;
-      std::memcpy(static_cast<uint8_t*>(args.destination.keys) + to,
-                  static_cast<const uint8_t*>(args.source.keys) + from, static_cast<size_t>(size));
-      if (args.source.values_are_keys) return;
-      std::memcpy(static_cast<uint8_t*>(args.destination.values) + to,
-                  static_cast<const uint8_t*>(args.source.values) + from, static_cast<size_t>(size));
+    const int64_t size = args.source.bytes;
+    const auto parts = static_cast<size_t>(args.source.num_parts());
+    const int64_t floats = args.source.num_parts() * size / static_cast<int64_t>(sizeof(float));
+    for_each_row(args.num_copies, floats, [&](int64_t i) {
+      for (size_t part = 0; part < parts; ++part) {
+        std::memcpy(static_cast<uint8_t*>(args.destination.parts[part]) + args.copies[i].destination * size,
+                    static_cast<const uint8_t*>(args.source.parts[part]) + args.copies[i].source * size,
+                    static_cast<size_t>(size));
+      }
     });
   }
 
@@ -305,7 +305,7 @@ class CpuBackend final : public Backend {
     write.token = args.slots.host[token] % cache.block_size;
     for (int64_t h = 0; h < cache.num_kv_heads; ++h) {
       const int64_t from = token * args.token_stride + h * cache.head_dim;
-      const int64_t at = block * block_bytes(cache) + h * head_bytes(cache);
+      const int64_t at = block * block_stride(cache) + h * head_bytes(cache);
       write.key = args.keys + from;
       write.keys = static_cast<uint8_t*>(cache.keys) + at;
       if (!cache.values_are_keys) {

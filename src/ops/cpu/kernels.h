@@ -96,7 +96,7 @@ struct AttentionWork {
   DType dtype;            // of the cache
   const uint8_t* keys;    // block 0 of the kv head: [head_dim, block_size]; of I8 the scales after it
   const uint8_t* values;  // the same: [block_size, head_dim]
-  int64_t block_bytes;    // from a block to the next
+  int64_t block_stride;   // bytes from a block to the next
   const BlockId* block_table;
   int32_t block_size;
   int32_t head_dim;

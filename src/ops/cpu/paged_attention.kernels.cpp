@@ -99,7 +99,7 @@ QUIRE_INLINE Places places_in_cache(const AttentionWork& work, const uint8_t* ke
       offset = 0;
       ++block;
     }
-    const int64_t at = block_table[block] * work.block_bytes;
+    const int64_t at = block_table[block] * work.block_stride;
     places.keys[i] = keys + at + offset * kBytes;
     places.values[i] = values + at + offset * work.head_dim * kBytes;
   }
@@ -127,7 +127,7 @@ QUIRE_INLINE void read_scales(const AttentionWork& work, const Tile& tile, int64
     const int64_t block = begin / work.block_size;
     const int64_t block_begin = block * work.block_size;
     const int64_t next = smaller(end, block_begin + work.block_size);
-    const int64_t at = work.block_table[block] * work.block_bytes + numbers + (begin - block_begin) * kFloatBytes;
+    const int64_t at = work.block_table[block] * work.block_stride + numbers + (begin - block_begin) * kFloatBytes;
     const auto bytes = static_cast<size_t>((next - begin) * kFloatBytes);
     std::memcpy(scales->keys + (begin - tile.begin), work.keys + at, bytes);
     std::memcpy(scales->values + (begin - tile.begin), (work.values != nullptr ? work.values : work.keys) + at, bytes);
@@ -451,7 +451,7 @@ void gather_keys(const AttentionWork& work, const Tile& tile, int64_t begin, int
     const int64_t block = begin / work.block_size;
     const int64_t offset = begin - block * work.block_size;
     const int64_t count = smaller(end - begin, work.block_size - offset);
-    const uint8_t* from = work.keys + work.block_table[block] * work.block_bytes + offset * Format::kBytes;
+    const uint8_t* from = work.keys + work.block_table[block] * work.block_stride + offset * Format::kBytes;
     for (int64_t d = 0; d < work.head_dim; ++d, from += work.block_size * Format::kBytes) {
       float row[kAttentionTileTokens];
       widen_run<Format>(from, count, row);
@@ -512,7 +512,8 @@ Places widen_tile(const AttentionWork& work, const Tile& tile, int64_t begin, in
     const int64_t block = begin / work.block_size;
     const int64_t offset = begin - block * work.block_size;
     const int64_t count = smaller(end - begin, work.block_size - offset);
-    const uint8_t* from = work.values + work.block_table[block] * work.block_bytes + offset * head_dim * Format::kBytes;
+    const uint8_t* from =
+        work.values + work.block_table[block] * work.block_stride + offset * head_dim * Format::kBytes;
     float* to = value_rows + (begin - tile.begin) * row_floats;
     if (row_floats == head_dim) {
       widen_run<Format>(from, count * head_dim, to);

@@ -28,6 +28,7 @@ struct Attention {
   const uint8_t* keys;
   const uint8_t* values;
   int64_t head_bytes;
+  int64_t block_stride;  // bytes
   const int32_t* query_offsets;
   const int32_t* context_lengths;
   const BlockId* block_tables;
@@ -184,7 +185,7 @@ struct Slot {
 };
 __device__ inline Slot slot_of(const Attention& args, const uint8_t* memory, const BlockId* table, int32_t position) {
   const int64_t block = table[position / args.block_size];
-  return {memory + (block * args.num_kv_heads + blockIdx.y) * args.head_bytes, position % args.block_size};
+  return {memory + block * args.block_stride + blockIdx.y * args.head_bytes, position % args.block_size};
 }
 
 // The scale of I8 of a position.

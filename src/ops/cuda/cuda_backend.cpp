@@ -298,14 +298,14 @@ class CudaBackend final : public Backend {
   void run(const CopyBlocksArgs& args) override {
     if (args.num_copies == 0) return;
     // Copies one by one cost the host some microseconds each; only a file in memory is out of the card's reach.
-    const bool reachable = is_reachable(args.source.keys) && is_reachable(args.destination.keys);
+    const bool reachable = is_reachable(args.source.parts[0]) && is_reachable(args.destination.parts[0]);
     cudaStream_t stream = is_beside_ ? side_stream_ : stream_;
     if (!reachable || !copy_blocks(args, stream)) {
-      const auto bytes = static_cast<size_t>(block_bytes(args.source));
+      const auto bytes = static_cast<size_t>(args.source.bytes);
       for (int64_t i = 0; i < args.num_copies; ++i) {
-        const BlockCopy& copy = args.copies[i];
-        copy_block(args.source.keys, args.destination.keys, copy, bytes, stream);
-        if (!args.source.values_are_keys) copy_block(args.source.values, args.destination.values, copy, bytes, stream);
+        for (size_t part = 0; part < static_cast<size_t>(args.source.num_parts()); ++part) {
+          copy_block(args.source.parts[part], args.destination.parts[part], args.copies[i], bytes, stream);
+        }
       }
     }
     finish_on(stream);

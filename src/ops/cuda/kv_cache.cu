@@ -22,6 +22,7 @@ struct KvWrite {
   const int64_t* slots;
   int64_t num_vectors;  // num_tokens * num_kv_heads
   int64_t head_bytes;
+  int64_t block_stride;  // bytes
   int32_t num_kv_heads;
   int32_t head_dim;
   int32_t block_size;
@@ -65,7 +66,7 @@ __device__ void store_vector<DType::kI8>(const float* vector, int32_t head_dim, 
 __device__ Place place_of(const KvWrite& work, int which, int64_t slot, int64_t head) {
   const int64_t block = slot / work.block_size;
   const int64_t token = slot % work.block_size;
-  return {work.memory[which] + (block * work.num_kv_heads + head) * work.head_bytes, token * work.head_dim, token};
+  return {work.memory[which] + block * work.block_stride + head * work.head_bytes, token * work.head_dim, token};
 }
 
 // Grid: (blocks of kWarps vectors, 1 or 2: keys, values).
@@ -151,16 +152,16 @@ __global__ void prepare_kernel(const HeadChanges changes, const KvWrite work) {
 // Copies of blocks, as many as a kernel's parameters have room for.
 struct BlockCopies {
   static constexpr int64_t kMost = 256;
-  const uint8_t* from[2];  // keys, values
+  const uint8_t* from[2];  // the parts of a block
   uint8_t* to[2];
-  int64_t vectors;  // of 16 bytes, of a block
+  int64_t vectors;  // of 16 bytes, of a part
   BlockCopy copies[kMost];
 };
 
 constexpr int kCopyThreads = 256;
 constexpr int kVectorsOfThread = 4;
 
-// Grid: (pieces of a block, copies, 1 or 2: keys, values).
+// Grid: (pieces of a part, copies, parts).
 __global__ void copy_blocks_kernel(const BlockCopies work) {
   begin_kernel();
   const BlockCopy copy = work.copies[blockIdx.y];
@@ -183,6 +184,7 @@ KvWrite work_of(const KvWriteArgs& args) {
           .slots = args.slots.device,
           .num_vectors = args.num_tokens * cache.num_kv_heads,
           .head_bytes = head_bytes(cache),
+          .block_stride = block_stride(cache),
           .num_kv_heads = cache.num_kv_heads,
           .head_dim = cache.head_dim,
           .block_size = cache.block_size};
@@ -222,11 +224,11 @@ void prepare_heads(const PrepareHeadsArgs& args, cudaStream_t stream) {
 }
 
 bool copy_blocks(const CopyBlocksArgs& args, cudaStream_t stream) {
-  const int64_t bytes = block_bytes(args.source);
-  const int parts = args.source.values_are_keys ? 1 : 2;
+  const int64_t bytes = args.source.bytes;
+  const int parts = args.source.num_parts();
   BlockCopies work = {
-      .from = {static_cast<const uint8_t*>(args.source.keys), static_cast<const uint8_t*>(args.source.values)},
-      .to = {static_cast<uint8_t*>(args.destination.keys), static_cast<uint8_t*>(args.destination.values)},
+      .from = {static_cast<const uint8_t*>(args.source.parts[0]), static_cast<const uint8_t*>(args.source.parts[1])},
+      .to = {static_cast<uint8_t*>(args.destination.parts[0]), static_cast<uint8_t*>(args.destination.parts[1])},
       .vectors = bytes / 16,
       .copies = {}};
   const auto is_aligned = [](const uint8_t* at) { return reinterpret_cast<uintptr_t>(at) % 16 == 0; };

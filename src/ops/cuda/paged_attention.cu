@@ -434,7 +434,8 @@ bool is_aligned(const void* at) {
 Attention work_of(const PagedAttentionArgs& args) {
   const KvCacheView& cache = args.cache;
   QUIRE_CHECK(cache.keys_by_token);
-  const bool aligned = head_bytes(cache) % 16 == 0 && row_bytes(cache.dtype, cache.head_dim) % 16 == 0;
+  const bool aligned =
+      head_bytes(cache) % 16 == 0 && block_stride(cache) % 16 == 0 && row_bytes(cache.dtype, cache.head_dim) % 16 == 0;
   return {.queries = args.queries,
           .query_stride = args.query_stride,
           .out = args.out,
@@ -442,6 +443,7 @@ Attention work_of(const PagedAttentionArgs& args) {
           .keys = static_cast<const uint8_t*>(cache.keys),
           .values = static_cast<const uint8_t*>(cache.values),
           .head_bytes = head_bytes(cache),
+          .block_stride = block_stride(cache),
           .query_offsets = args.query_offsets.device,
           .context_lengths = args.context_lengths.device,
           .block_tables = args.block_tables.device,

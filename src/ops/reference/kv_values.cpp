@@ -60,7 +60,7 @@ Place place_of(const KvCacheView& cache, bool is_key, int64_t slot, int64_t head
   const int64_t token = slot % cache.block_size;
   auto* memory = static_cast<uint8_t*>(is_key ? cache.keys : cache.values);
   const bool by_token = !is_key || cache.keys_by_token;
-  return {.head = memory + block * block_bytes(cache) + head * head_bytes(cache),
+  return {.head = memory + block * block_stride(cache) + head * head_bytes(cache),
           .token = token,
           .first = by_token ? token * cache.head_dim : token,
           .stride = by_token ? 1 : cache.block_size,

@@ -217,15 +217,13 @@ class ReferenceBackend final : public Backend {
   }
 
   void run(const CopyBlocksArgs& args) override {
-    const int64_t size = block_bytes(args.source);
+    const int64_t size = args.source.bytes;
     for (int64_t i = 0; i < args.num_copies; ++i) {
-      const int64_t from = args.copies[i].source * size;
-      const int64_t to = args.copies[i].destination * size;
-      std::memcpy(static_cast<uint8_t*>(args.destination.keys) + to,
-                  static_cast<const uint8_t*>(args.source.keys) + from, static_cast<size_t>(size));
-      if (args.source.values_are_keys) continue;
-      std::memcpy(static_cast<uint8_t*>(args.destination.values) + to,
-                  static_cast<const uint8_t*>(args.source.values) + from, static_cast<size_t>(size));
+      for (size_t part = 0; part < static_cast<size_t>(args.source.num_parts()); ++part) {
+        std::memcpy(static_cast<uint8_t*>(args.destination.parts[part]) + args.copies[i].destination * size,
+                    static_cast<const uint8_t*>(args.source.parts[part]) + args.copies[i].source * size,
+                    static_cast<size_t>(size));
+      }
     }
   }
 

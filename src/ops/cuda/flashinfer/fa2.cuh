@@ -70,10 +70,11 @@ struct CappedVariant : flashinfer::DefaultAttention<false, true, /*use_logits_so
 template <typename Params>
 Params fa2_params(const AttentionLaunch& launch, int head_dim) {
   using T = typename Params::DTypeKV;
+  const int64_t strides[3] = {launch.page_stride, int64_t{launch.page_size} * head_dim, head_dim};
   const flashinfer::paged_kv_t<T, int32_t> cache(
       static_cast<uint32_t>(launch.num_kv_heads), static_cast<uint32_t>(launch.page_size),
       static_cast<uint32_t>(head_dim), static_cast<uint32_t>(launch.num_sequences), flashinfer::QKVLayout::kHND,
-      static_cast<T*>(launch.keys), static_cast<T*>(launch.values), launch.pages, launch.page_offsets,
+      static_cast<T*>(launch.keys), static_cast<T*>(launch.values), strides, launch.pages, launch.page_offsets,
       launch.last_page_lengths);
   return Params(static_cast<typename Params::DTypeQ*>(launch.queries), cache, /*maybe_custom_mask=*/nullptr,
                 launch.query_offsets, /*maybe_mask_indptr=*/nullptr, /*maybe_q_rope_offset=*/nullptr,

@@ -44,7 +44,7 @@ void launch_fa3(const AttentionLaunch& launch, cudaStream_t stream) {
     params.q_stride_h = params.o_stride_h = kHeadDim;
     params.k_stride_n = params.v_stride_n = kHeadDim;
     params.k_stride_h = params.v_stride_h = head;
-    params.k_page_stride = params.v_page_stride = head * launch.num_kv_heads;
+    params.k_page_stride = params.v_page_stride = launch.page_stride;
     params.nnz_qo = launch.num_tokens;
     params.num_qo_heads = launch.num_heads;
     params.num_kv_heads = launch.num_kv_heads;

@@ -284,6 +284,11 @@ class FlashInferAttention final : public PromptAttention {
 
   bool may_fa3() const { return asked_ != AttentionBackend::kFlashInfer && has_hopper_; }
   static bool is_aligned(const void* at) { return reinterpret_cast<uintptr_t>(at) % 16 == 0; }
+  static bool is_aligned(const KvCacheView& cache) {
+    return is_aligned(cache.keys) && is_aligned(cache.values) && block_stride(cache) % 16 == 0;
+  }
+  // Numbers from a block to the next.
+  static int64_t page_stride(const KvCacheView& cache) { return block_stride(cache) / row_bytes(cache.dtype, 1); }
 
   struct Choice {
     Kind kind = Kind::kFa2;
@@ -295,9 +300,7 @@ class FlashInferAttention final : public PromptAttention {
     const bool may_fa2 = asked_ != AttentionBackend::kFa3;
     const bool has_soft_cap = args.soft_cap > 0;
     Choice choice{may_fa2 ? Kind::kFa2 : Kind::kFa3, nullptr};
-    if (args.sinks != nullptr || !cache.keys_by_token || !is_aligned(cache.keys) || !is_aligned(cache.values)) {
-      return choice;
-    }
+    if (args.sinks != nullptr || !cache.keys_by_token || !is_aligned(cache)) return choice;
     if (may_fa3() && !has_soft_cap) choice = {Kind::kFa3, fa3_kernel(cache.dtype, cache.head_dim)};
     if (may_fa2 && choice.launch == nullptr)
       choice = {Kind::kFa2, fa2_kernel(cache.dtype, cache.head_dim, has_soft_cap)};
@@ -349,6 +352,7 @@ class FlashInferAttention final : public PromptAttention {
             .num_heads = args.num_heads,
             .num_kv_heads = args.cache.num_kv_heads,
             .page_size = args.cache.block_size,
+            .page_stride = page_stride(args.cache),
             .window = args.window,
             .scale = args.scale,
             .soft_cap = args.soft_cap};
@@ -397,7 +401,7 @@ class FlashInferAttention final : public PromptAttention {
     const int32_t positions = latent_positions();
     if (kernel == nullptr || positions == 0 || cache.head_dim != kLatentKeyDim || args.value_dim != kLatentDim ||
         cache.num_kv_heads != 1 || args.window > 0 || args.soft_cap > 0 || args.sinks != nullptr ||
-        !is_aligned(cache.keys)) {
+        !is_aligned(cache)) {
       tell(args);
       return false;
     }
@@ -425,6 +429,7 @@ class FlashInferAttention final : public PromptAttention {
             .states = at + queries + out + sums,
             .num_heads = args.num_heads,
             .page_size = cache.block_size,
+            .page_stride = page_stride(cache),
             .scale = args.scale},
            stream_);
     scatter_floats(at + queries, cache.dtype, nullptr, heads, kLatentDim, args.out, cache.head_dim, stream_);

@@ -163,13 +163,14 @@ struct LatentLaunch {
   LatentSize size;
   int32_t positions = 0;     // of FA2's tiles: latent_positions()
   void* queries = nullptr;   // [num_tokens, num_heads, kLatentKeyDim], of the cache's dtype
-  void* keys = nullptr;      // [pages, page_size, kLatentKeyDim]
+  void* keys = nullptr;      // [pages, page_size, kLatentKeyDim], pages page_stride apart
   int32_t* pages = nullptr;  // [sequences, table_stride]
   void* out = nullptr;       // [num_tokens, num_heads, kLatentDim], of the cache's dtype
   void* parts = nullptr;     // [latent_parts(size), kLatentDim], of the cache's dtype
   void* states = nullptr;    // [latent_parts(size)] floats
   int32_t num_heads = 0;
   int32_t page_size = 0;
+  int64_t page_stride = 0;  // numbers
   float scale = 1.0f;
 };
 // Rows of partial results at most.
@@ -198,7 +199,7 @@ struct AttentionLaunch {
   int32_t num_parts = 0;
   void* workspace = nullptr;
   void* queries = nullptr;  // [num_tokens, num_heads, head_dim], of query_dtype()
-  void* keys = nullptr;     // [pages, num_kv_heads, page_size, head_dim]
+  void* keys = nullptr;     // [pages, num_kv_heads, page_size, head_dim], pages page_stride apart
   void* values = nullptr;
   void* out = nullptr;               // as the queries: of FA2 float32, of FA3 the cache's dtype
   int32_t* query_offsets = nullptr;  // as in Prompts or ShortPlan
@@ -210,6 +211,7 @@ struct AttentionLaunch {
   int32_t num_heads = 0;
   int32_t num_kv_heads = 0;
   int32_t page_size = 0;
+  int64_t page_stride = 0;  // numbers
   int32_t window = 0;
   float scale = 1.0f;
   float soft_cap = 0;  // 0: none

@@ -58,7 +58,7 @@ LatentParams<T> latent_params(const LatentLaunch& launch) {
   params.num_heads = flashinfer::uint_fastdiv(static_cast<uint32_t>(launch.num_heads));
   params.q_nope_stride_n = params.q_pe_stride_n = static_cast<uint32_t>(launch.num_heads * kLatentKeyDim);
   params.q_nope_stride_h = params.q_pe_stride_h = kLatentKeyDim;
-  params.ckv_stride_page = params.kpe_stride_page = static_cast<uint32_t>(launch.page_size * kLatentKeyDim);
+  params.ckv_stride_page = params.kpe_stride_page = static_cast<uint32_t>(launch.page_stride);
   params.ckv_stride_n = params.kpe_stride_n = kLatentKeyDim;
   params.o_stride_n = static_cast<uint32_t>(launch.num_heads * kLatentDim);
   params.o_stride_h = kLatentDim;
