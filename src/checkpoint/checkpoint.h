@@ -42,7 +42,7 @@ class Checkpoint {
   static Result<std::shared_ptr<const Checkpoint>> open(const std::string& path, LoadFormat format = LoadFormat::kAuto);
 
   virtual Format format() const = 0;
-  // config.json beside safetensors; empty for GGUF, of which gguf() says what the model is.
+  // The config.json of safetensors; empty for GGUF, where gguf() says what the model is.
   virtual const boost::json::object& config() const = 0;
   virtual const GgufDescription* gguf() const { return nullptr; }  // nullptr: config() says it
   // generation_config.json (eos_token_id lists live there), empty when there is none; of GGUF what it would say.

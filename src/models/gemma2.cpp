@@ -49,7 +49,7 @@ Result<double> read_gguf_soft_cap(const GgufReader& reader, std::string_view key
 
 namespace {
 
-// Where the configuration is silent.
+// Where the configuration does not say.
 constexpr double kScoresCap = 50;
 constexpr double kLogitsCap = 30;
 constexpr int32_t kGemma2Window = 4096;

@@ -52,7 +52,7 @@ Result<RopeConfig> read_layer_rope(const boost::json::object& config, const char
   return rope;
 }
 
-constexpr double kWindowTheta = 1e4;  // where the configuration is silent
+constexpr double kWindowTheta = 1e4;  // where the configuration does not say
 constexpr int32_t kLargestGemma3 = 62;
 constexpr int64_t kWindowPattern = 6;  // every so many-th layer has no window
 

@@ -144,7 +144,8 @@ Status read_gguf_longrope(const GgufReader& reader, RopeConfig& rope) {
   QUIRE_ASSIGN_OR_RETURN(auto long_factors, read_factors(reader, "model.rope_factors_long.weight"));
   if (!long_factors) return {};
   QUIRE_ASSIGN_OR_RETURN(auto short_factors, read_factors(reader, "model.rope_factors_short.weight"));
-  if (!short_factors) return data_loss("the tensor \"rope_factors_short.weight\" is missing beside the long ones");
+  if (!short_factors)
+    return data_loss("the tensor \"rope_factors_short.weight\" is missing, expected as there are long ones");
   rope.scaling = RopeScaling::kLongRope;
   rope.long_factors = *std::move(long_factors);
   rope.short_factors = *std::move(short_factors);

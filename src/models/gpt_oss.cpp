@@ -18,7 +18,7 @@ boost::json::object with_rope(const boost::json::object& config) {
   return whole;
 }
 
-constexpr int32_t kGptOssWindow = 128;  // where the configuration is silent
+constexpr int32_t kGptOssWindow = 128;  // where the configuration does not say
 
 constexpr auto kHasGptOssWindow = [](int32_t layer) { return layer % 2 == 0; };
 

@@ -8,7 +8,7 @@
 namespace quire::models {
 namespace {
 
-constexpr int64_t kExpertsPerToken = 2;  // where the configuration is silent
+constexpr int64_t kExpertsPerToken = 2;  // where the configuration does not say
 
 void set_mixtral(ModelConfig& out) {
   out.architecture = "MixtralForCausalLM";

@@ -7,7 +7,7 @@
 namespace quire::models {
 namespace {
 
-constexpr int64_t kSharedExpertSize = 5632;  // where the configuration is silent
+constexpr int64_t kSharedExpertSize = 5632;  // where the configuration does not say
 
 }  // namespace
 

@@ -58,6 +58,8 @@ void check(const KvCacheView& cache) {
   QUIRE_CHECK(!cache.values_are_keys || cache.values == nullptr);
   QUIRE_CHECK_MSG(block_stride(cache) >= block_bytes(cache),
                   fmt::format("blocks of {} B lie {} B apart", block_bytes(cache), cache.stride));
+  QUIRE_CHECK_MSG(block_stride(cache) == block_bytes(cache) || cache.stride % 4 == 0,
+                  fmt::format("blocks lie {} B apart, expected a multiple of 4", cache.stride));
   QUIRE_CHECK_MSG(cache.head_dim % 2 == 0, fmt::format("head_dim {} is odd", cache.head_dim));
 }
 

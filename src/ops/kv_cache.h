@@ -41,7 +41,9 @@ struct KvCacheView {
   int32_t block_size = 0;
   bool values_are_keys = false;  // `values` is nullptr
   bool keys_by_token = false;    // Backend::keys_by_token()
-  int64_t stride = 0;            // bytes from a block's keys to the next one's, and of values; 0: block_bytes()
+  // Bytes from a block's keys to the next one's, and of values; 0: block_bytes(). Where other bytes lie between blocks,
+  // a multiple of 4, so that every number and scale lies at a multiple of its own size.
+  int64_t stride = 0;
 };
 
 // F32, F16, BF16, F8_E4M3, F8_E5M2, I8.

@@ -20,9 +20,9 @@ Status check_layer(const nn::KvLayerSpec& layer, size_t index) {
   if (layer.num_kv_heads < 1 || layer.key_dim < 2 || layer.key_dim % 2 != 0 || layer.value_dim < 1 ||
       layer.window < 0) {
     return invalid_argument(
-        "layer {} has {} kv heads, keys of {} numbers, values of {} and a window of {}: expected heads, an even "
-        "number, "
-        "numbers, and a window or 0",
+        "layer {} has {} kv heads, keys of {} numbers, values of {} and a window of {}: expected at least one head, "
+        "keys "
+        "of an even size, values of at least one number, and a window of at least 0 (0: it sees all positions)",
         index, layer.num_kv_heads, layer.key_dim, layer.value_dim, layer.window);
   }
   if (layer.kind == nn::KvKind::kLatent && layer.value_dim > layer.key_dim) {

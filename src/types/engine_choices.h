@@ -20,7 +20,7 @@ enum class WeightDType : uint8_t { kAuto, kFloat32, kFloat16, kBFloat16 };
 // What they are rounded to while they are loaded (docs/models.md).
 enum class Quantization : uint8_t { kNone, kInt8, kInt4, kFp8 };
 
-// kAuto: float16; float32 beside float32 weights or activations.
+// kAuto: float16; float32 with float32 weights or activations.
 enum class KvCacheDType : uint8_t { kAuto, kFloat32, kFloat16, kBFloat16, kFp8E4M3, kFp8E5M2, kInt8 };
 
 // What happens to a preempted sequence's KV blocks. kAuto: whichever is estimated to be quicker.

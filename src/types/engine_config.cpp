@@ -63,7 +63,8 @@ Status check_combinations(const EngineConfig& config, DeviceChoice::Kind device)
     }
     if (config.batch_invariant) {
       return invalid_argument(
-          "attention_backend \"{}\" sums in an order that depends on a request's company, which batch_invariant rules "
+          "attention_backend \"{}\" sums in an order that depends on the rest of the batch, which batch_invariant "
+          "rules "
           "out: leave out one of them",
           name(attention));
     }

@@ -61,7 +61,7 @@ struct EngineConfig {
   int32_t max_cudagraph_capture_size = 0;                        // tokens; 0: 512
   AttentionBackend attention_backend = AttentionBackend::kAuto;  // on a card
   // On a card: products are summed in one order however many rows they have, so that an answer's bits do not depend on
-  // its company. On a CPU they never do.
+  // the rest of the batch. On a CPU they never do.
   bool batch_invariant = false;
   int32_t threads = 0;       // 0: one a core this process may use
   Isa isa = Isa::kAuto;      // of a CPU's kernels

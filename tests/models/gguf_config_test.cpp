@@ -154,13 +154,13 @@ TEST(GgufConfig, YarnsNumbersAreRead) {
 TEST(GgufConfig, OfMixtralHasItsExperts) {
   GgufWriter writer = checkpoint::small_gguf();
   writer.u32("llama.expert_count", 8);
-  const ModelConfig silent = expect_config(writer);
-  EXPECT_EQ(silent.architecture, "MixtralForCausalLM");
-  EXPECT_EQ(silent.moe.num_experts, 8);
-  EXPECT_EQ(silent.moe.experts_per_token, 2);
-  EXPECT_EQ(silent.moe.intermediate_size, 64);
-  EXPECT_TRUE(silent.moe.normalise);
-  EXPECT_TRUE(silent.rope.interleaved);
+  const ModelConfig plain = expect_config(writer);
+  EXPECT_EQ(plain.architecture, "MixtralForCausalLM");
+  EXPECT_EQ(plain.moe.num_experts, 8);
+  EXPECT_EQ(plain.moe.experts_per_token, 2);
+  EXPECT_EQ(plain.moe.intermediate_size, 64);
+  EXPECT_TRUE(plain.moe.normalise);
+  EXPECT_TRUE(plain.rope.interleaved);
   EXPECT_EQ(expect_config(writer.u32("llama.expert_used_count", 3)).moe.experts_per_token, 3);
 }
 
@@ -217,12 +217,12 @@ TEST(GgufConfig, OfPhi3HasTheFactorsThatAreTensorsThere) {
 }
 
 TEST(GgufConfig, OfGemma2HasWindowsOnEveryOtherLayerAndItsCaps) {
-  const ModelConfig silent = expect_config(small_model("gemma2"));
-  EXPECT_THAT(silent.layer_windows, ElementsAre(4096, 0));
-  EXPECT_EQ(silent.attention_soft_cap, 50.0);
-  EXPECT_EQ(silent.logits_soft_cap, 30.0);
-  EXPECT_EQ(silent.norm_weight_offset, 0.0) << "the converter adds the 1";
-  EXPECT_EQ(silent.activation, Activation::kGeluTanh);
+  const ModelConfig plain = expect_config(small_model("gemma2"));
+  EXPECT_THAT(plain.layer_windows, ElementsAre(4096, 0));
+  EXPECT_EQ(plain.attention_soft_cap, 50.0);
+  EXPECT_EQ(plain.logits_soft_cap, 30.0);
+  EXPECT_EQ(plain.norm_weight_offset, 0.0) << "the converter adds the 1";
+  EXPECT_EQ(plain.activation, Activation::kGeluTanh);
   GgufWriter writer = small_model("gemma2");
   writer.u32("gemma2.attention.sliding_window", 0).f32("gemma2.final_logit_softcapping", 20);
   EXPECT_THAT(expect_config(writer).layer_windows, ElementsAre(0, 0));
@@ -302,7 +302,6 @@ TEST(GgufConfig, OfDeepseekV2HasLatentAttention) {
   EXPECT_EQ(config.latent.value_head_dim, 16);
   EXPECT_EQ(config.head_dim, 40);
   EXPECT_EQ(config.num_kv_heads, 1);
-  EXPECT_TRUE(config.values_are_keys);
   EXPECT_EQ(config.attention_scale, 1 / std::sqrt(24.0));
   EXPECT_EQ(config.rope.rotary_dim, 8);
   EXPECT_EQ(config.moe.shared_intermediate_size, 96);

@@ -418,5 +418,16 @@ TEST(KvCacheViewDeathTest, OfAFormatWithoutKernelsIsRefusedByName) {
   EXPECT_DEATH(check(view), "a KV cache of Q8_0 has no kernels");
 }
 
+TEST(KvCacheViewDeathTest, WhoseBlocksOverlapOrLieAtOddPlacesIsRefused) {
+  Cache cache(*make_reference_backend(), DType::kF16, 1, 1, 32, 16);
+  KvCacheView view = cache.view();
+  view.stride = block_bytes(view) - 4;
+  EXPECT_DEATH(check(view), "blocks of 1024 B lie 1020 B apart");
+  view.stride = block_bytes(view) + 2;
+  EXPECT_DEATH(check(view), "blocks lie 1026 B apart, expected a multiple of 4");
+  view.stride = block_bytes(view) + 4;
+  check(view);
+}
+
 }  // namespace
 }  // namespace quire::ops

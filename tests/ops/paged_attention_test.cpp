@@ -28,7 +28,7 @@ struct Shapes {
   float soft_cap = 0;
   bool sinks = false;
   int32_t value_dim = 0;    // 0: head_dim
-  int64_t spare_bytes = 0;  // between a block and the next
+  int64_t spare_bytes = 0;  // between a block and the next, at least
 };
 
 // Sequences in a paged cache whose blocks lie in random order. Slots that no token has written hold NaN: reading one
@@ -48,7 +48,7 @@ class PagedSequences {
     tables_.assign(static_cast<size_t>(stride_) * lengths_.size(), -1);
     num_blocks_ = num_blocks;
     // All ones are NaN in every float format, and so is a scale of them.
-    keys_.assign(static_cast<size_t>(num_blocks * (block_bytes(cache()) + shapes.spare_bytes)), 0xff);
+    keys_.assign(static_cast<size_t>(num_blocks * block_stride(cache())), 0xff);
     values_ = keys_;
     for (size_t s = 0; s < lengths_.size(); ++s) fill(backend, s, free, random);
   }
@@ -63,7 +63,7 @@ class PagedSequences {
                      shapes_.block_size,
                      shapes_.values_are_keys,
                      keys_by_token_};
-    if (shapes_.spare_bytes > 0) view.stride = block_bytes(view) + shapes_.spare_bytes;
+    if (shapes_.spare_bytes > 0) view.stride = (block_bytes(view) + shapes_.spare_bytes + 3) / 4 * 4;
     return view;
   }
   // Whether the bytes between blocks are what they were.

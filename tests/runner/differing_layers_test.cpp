@@ -50,7 +50,7 @@ Result<std::unique_ptr<models::Model>> build_differing(const ModelConfig& config
 constexpr models::Family kDiffering{.read_config = read_differing, .build = build_differing};
 
 TinyModel differing_model(ops::Backend& backend, const std::string& kv_cache_dtype = "auto") {
-  return {"llama", backend, kv_cache_dtype, {}, "", checkpoint::LoadFormat::kDummy, "auto", &kDiffering};
+  return {"llama", backend, kv_cache_dtype, {}, "", LoadFormat::kDummy, WeightDType::kAuto, &kDiffering};
 }
 
 std::vector<TokenId> prompt_of(int32_t length) {

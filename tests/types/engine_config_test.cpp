@@ -138,8 +138,8 @@ const Combination kCombinations[] = {
     {"attention_backend \"fa3\" is for --device cuda; on a CPU choose native",
      [](EngineConfig& c) { c.attention_backend = AttentionBackend::kFa3; }, kCpu},
     {"", [](EngineConfig& c) { c.attention_backend = AttentionBackend::kFa3; }, kCuda},
-    {"attention_backend \"fa3\" sums in an order that depends on a request's company, which batch_invariant rules out: "
-     "leave out one of them",
+    {"attention_backend \"fa3\" sums in an order that depends on the rest of the batch, which batch_invariant rules "
+     "out: leave out one of them",
      [](EngineConfig& c) {
        c.attention_backend = AttentionBackend::kFa3;
        c.batch_invariant = true;

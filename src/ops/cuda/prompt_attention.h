@@ -41,7 +41,7 @@ struct AttentionCard {
 
 // The kernels for what was asked for; nullptr: quire's own. Errors: those that were asked for by name are not in this
 // program (unavailable) or cannot be on this card (invalid_argument).
-// REQUIRES: none is asked for by name with batch_invariant: it sums in an order that depends on a request's company.
+// REQUIRES: none is asked for by name with batch_invariant: its sums depend on the rest of the batch.
 Result<std::unique_ptr<PromptAttention>> make_prompt_attention(AttentionBackend asked, const AttentionCard& card,
                                                                Allocator& memory, cudaStream_t stream);
 
