@@ -14,8 +14,10 @@
 namespace quire::runner {
 namespace {
 
-constexpr int32_t kPoolBlocks = 24;
-constexpr int32_t kSwapBlocks = 20;
+// Five blocks for each of as many groups as random_layers() has layers, and as many slots as two of them; no multiple
+// of 7, by which the test scatters them.
+constexpr int32_t kPoolBlocks = 5 * 12;
+constexpr int32_t kSwapBlocks = 2 * 12 + 1;
 
 KvLayout random_layout(std::mt19937_64& engine) {
   auto layout = make_kv_layout(random_layers(engine), static_cast<int32_t>(1 + engine() % 20));
@@ -99,6 +101,7 @@ TEST(KvStorage, BringsBlocksOfEveryGroupBackFromTheSecondPoolByteForByte) {
     const KvLayout layout = random_layout(engine);
     KvStorage storage = storage_of(layout, *backend, round % 2 == 0 ? "" : testing::TempDir());
     const auto num_groups = static_cast<int32_t>(layout.windows.size());
+    ASSERT_LE(5 * num_groups, kPoolBlocks);
     // Block b belongs to group b % num_groups; what goes out of it comes back to one of the same group.
     std::vector<std::vector<std::vector<uint8_t>>> before(layout.layers.size());
     const auto for_each = [&](const auto& body) {
