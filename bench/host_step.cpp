@@ -86,7 +86,7 @@ Result<boost::json::object> measure(const Variant& variant, const std::string& m
   config.enforce_eager = variant.enforce_eager;
   config.flight_recorder_steps = static_cast<int32_t>(kBatches * kOutput);
   QUIRE_ASSIGN_OR_RETURN(auto executor, cli::make_executor(config));
-  QUIRE_ASSIGN_OR_RETURN(auto engine, engine::Engine::create(config, std::move(executor)));
+  QUIRE_ASSIGN_OR_RETURN(auto engine, engine::Engine::create(config, {}, std::move(executor)));
   const bench::LatencyOptions options{.input_len = load.input,
                                       .output_len = kOutput,
                                       .batch_size = load.sequences,

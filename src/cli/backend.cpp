@@ -79,4 +79,10 @@ Result<std::unique_ptr<runner::Executor>> make_executor(const EngineConfig& conf
   return runner::make_local_executor(config, std::move(backend));
 }
 
+Result<std::unique_ptr<engine::Engine>> make_engine(const EngineConfig& config, Drive drive) {
+  QUIRE_ASSIGN_OR_RETURN(TextSource text, engine::Engine::open_text(config));
+  QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<runner::Executor> executor, make_executor(config));
+  return engine::Engine::create(config, std::move(text), std::move(executor), nullptr, drive);
+}
+
 }  // namespace quire::cli

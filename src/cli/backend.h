@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "engine/engine.h"
 #include "ops/backend.h"
 #include "runner/executor.h"
 #include "types/engine_config.h"
@@ -14,5 +15,9 @@ Result<std::unique_ptr<ops::Backend>> make_backend(const EngineConfig& config);
 
 // Backend, checkpoint and worker in this process.
 Result<std::unique_ptr<runner::Executor>> make_executor(const EngineConfig& config);
+
+// An engine over such an executor. The model's text comes first: a wrong file of it should not cost the time that
+// weights take.
+Result<std::unique_ptr<engine::Engine>> make_engine(const EngineConfig& config, Drive drive = Drive::kOwnThread);
 
 }  // namespace quire::cli

@@ -73,10 +73,9 @@ struct ThroughputCommand : EngineBenchOptions {
   bench::ThroughputOptions bench;
 };
 
-Result<std::unique_ptr<engine::Engine>> make_engine(EngineConfig& config, const HubFlags& hub) {
+Result<std::unique_ptr<engine::Engine>> engine_to_measure(EngineConfig& config, const HubFlags& hub) {
   QUIRE_RETURN_IF_ERROR(resolve_model(config, hub));
-  QUIRE_ASSIGN_OR_RETURN(auto executor, make_executor(config));
-  return engine::Engine::create(config, std::move(executor));
+  return make_engine(config);
 }
 
 Status finish(const EngineBenchOptions& options, const engine::Engine& engine, boost::json::object results,
@@ -93,7 +92,7 @@ Status finish(const EngineBenchOptions& options, const engine::Engine& engine, b
 Status run(LatencyCommand& options) {
   QUIRE_RETURN_IF_ERROR(bench::validate(options.bench));
   if (!options.given_max_num_seqs) options.engine.max_num_seqs = static_cast<int32_t>(options.bench.batch_size);
-  QUIRE_ASSIGN_OR_RETURN(auto engine, make_engine(options.engine, options.hub));
+  QUIRE_ASSIGN_OR_RETURN(auto engine, engine_to_measure(options.engine, options.hub));
   QUIRE_ASSIGN_OR_RETURN(const bench::LatencyResult result, bench::run_latency(*engine, options.bench, show_progress));
   return finish(options, *engine, bench::latency_json(options.bench, result, shown_model(options.engine)),
                 bench::latency_table(options.bench, result));
@@ -104,7 +103,7 @@ Status run(ThroughputCommand& options) {
   // All requests are there at once: they must be let in.
   options.engine.max_num_queued_reqs =
       std::max(options.engine.max_num_queued_reqs, static_cast<int32_t>(options.bench.dataset.num_prompts) + 1);
-  QUIRE_ASSIGN_OR_RETURN(auto engine, make_engine(options.engine, options.hub));
+  QUIRE_ASSIGN_OR_RETURN(auto engine, engine_to_measure(options.engine, options.hub));
   QUIRE_ASSIGN_OR_RETURN(const bench::ThroughputResult result,
                          bench::run_throughput(*engine, options.bench, show_progress));
   return finish(options, *engine, bench::throughput_json(result, shown_model(options.engine)),

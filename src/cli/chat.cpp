@@ -160,8 +160,7 @@ bool obey(const std::string& line, Conversation& conversation) {
 
 Status run(ChatCommandOptions& options, const CLI::App& command) {
   QUIRE_RETURN_IF_ERROR(resolve_model(options.engine, options.hub));
-  QUIRE_ASSIGN_OR_RETURN(auto executor, make_executor(options.engine));
-  QUIRE_ASSIGN_OR_RETURN(auto engine, engine::Engine::create(options.engine, std::move(executor)));
+  QUIRE_ASSIGN_OR_RETURN(auto engine, make_engine(options.engine));
   QUIRE_ASSIGN_OR_RETURN(const std::string sampling, apply_chat_sampling(command, engine->text(), options.sampling));
   LineReader reader;
   if (reader.interactive()) {

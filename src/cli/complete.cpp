@@ -44,8 +44,7 @@ Status run(CompleteOptions& options, const CLI::App& command) {
     options.prompt.assign(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
   }
   QUIRE_RETURN_IF_ERROR(resolve_model(options.engine, options.hub));
-  QUIRE_ASSIGN_OR_RETURN(auto executor, make_executor(options.engine));
-  QUIRE_ASSIGN_OR_RETURN(auto engine, engine::Engine::create(options.engine, std::move(executor)));
+  QUIRE_ASSIGN_OR_RETURN(auto engine, make_engine(options.engine));
   QUIRE_ASSIGN_OR_RETURN(std::vector<TokenId> ids, encode_prompt(*engine, options));
   if (options.chat) {
     QUIRE_RETURN_IF_ERROR(apply_chat_sampling(command, engine->text(), options.sampling).status());

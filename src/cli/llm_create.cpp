@@ -6,9 +6,7 @@
 namespace quire {
 
 Result<std::unique_ptr<LLM>> LLM::create(EngineConfig config, Drive drive) {
-  QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<runner::Executor> executor, cli::make_executor(config));
-  QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<engine::Engine> engine,
-                         engine::Engine::create(std::move(config), std::move(executor), nullptr, drive));
+  QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<engine::Engine> engine, cli::make_engine(config, drive));
   return std::make_unique<LLM>(std::move(engine));
 }
 

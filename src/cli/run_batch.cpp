@@ -32,9 +32,8 @@ Status run(RunBatchOptions& options) {
     options.server.served_model_names = {shown_model(options.engine), options.server.root_model};
   }
   options.engine.served_model_name = options.server.served_model_names.front();
-  QUIRE_ASSIGN_OR_RETURN(auto executor, make_executor(options.engine));
   options.batch.concurrency = options.engine.max_num_seqs;
-  QUIRE_ASSIGN_OR_RETURN(auto engine, engine::Engine::create(options.engine, std::move(executor)));
+  QUIRE_ASSIGN_OR_RETURN(auto engine, make_engine(options.engine));
   const bool terminal = isatty(STDERR_FILENO) != 0;
   const auto start = std::chrono::steady_clock::now();
   QUIRE_ASSIGN_OR_RETURN(

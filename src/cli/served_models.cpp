@@ -32,13 +32,14 @@ std::string file_name(const std::string& path) {
 Result<std::shared_ptr<engine::Engine>> load(const EngineConfig& config, const std::string& root, Metrics& metrics,
                                              const std::shared_ptr<runner::Turns>& turns) {
   const auto start = std::chrono::steady_clock::now();
+  QUIRE_ASSIGN_OR_RETURN(TextSource text, engine::Engine::open_text(config));
   QUIRE_ASSIGN_OR_RETURN(auto executor, make_executor(config));
   log_info("{}: {}, {} on {}", root, executor->model().architecture, executor->model().dtype, executor->description());
   std::istringstream memory(executor->memory().to_string());
   for (std::string line; std::getline(memory, line);) log_info("memory: {}", line);
   if (turns != nullptr) executor = runner::make_turn_taking_executor(std::move(executor), turns);
   QUIRE_ASSIGN_OR_RETURN(std::shared_ptr<engine::Engine> engine,
-                         engine::Engine::create(config, std::move(executor), &metrics));
+                         engine::Engine::create(config, std::move(text), std::move(executor), &metrics));
   if (turns != nullptr) {
     log_info("model {} loaded in {:.2f} s", config.served_model_name,
              std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());

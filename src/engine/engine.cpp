@@ -11,6 +11,7 @@
 #include "engine/engine_impl.h"
 #include "engine/prepare_params.h"
 #include "runner/async_executor.h"
+#include "runner/text_files.h"
 
 namespace quire::engine {
 namespace {
@@ -73,9 +74,10 @@ sched::SchedulerConfig scheduler_config(const EngineConfig& config, const Memory
 
 }  // namespace
 
-Engine::Impl::Impl(EngineConfig engine_config, std::unique_ptr<runner::Executor> the_executor, Metrics* shared_metrics,
-                   Drive whose_thread)
+Engine::Impl::Impl(EngineConfig engine_config, TextSource model_text, std::unique_ptr<runner::Executor> the_executor,
+                   Metrics* shared_metrics, Drive whose_thread)
     : config(std::move(engine_config)),
+      text(std::move(model_text)),
       drive(whose_thread),
       scheduling(scheduler_config(config, the_executor->memory(), the_executor->model())),
       scheduler(scheduling),
@@ -90,8 +92,7 @@ Engine::Impl::Impl(EngineConfig engine_config, std::unique_ptr<runner::Executor>
 
 Status Engine::Impl::load_text() {
   if (config.skip_tokenizer_init) return {};
-  const TextSource& source = executor->text();
-  QUIRE_ASSIGN_OR_RETURN(tokenizer, text::Tokenizer::from_source(source));
+  QUIRE_ASSIGN_OR_RETURN(tokenizer, text::Tokenizer::from_source(text));
   if (tokenizer->vocab_size() > executor->model().vocab_size) {
     // Padding of the embedding goes the other way; ids that the model has no row for cannot be computed.
     log_warning("the tokenizer has {} tokens, the model only {}: prompts with the others are refused",
@@ -100,8 +101,8 @@ Status Engine::Impl::load_text() {
   compiler = std::make_unique<grammar::Compiler>(*tokenizer, executor->model().vocab_size, executor->model().eos_ids,
                                                  grammar::CompilerOptions{});
   breakers = std::make_unique<BreakerSets>(*tokenizer);
-  if (!source.chat_template.empty()) {
-    auto parsed = text::ChatTemplate::parse(source.chat_template);
+  if (!text.chat_template.empty()) {
+    auto parsed = text::ChatTemplate::parse(text.chat_template);
     if (parsed.ok()) {
       chat_template = std::move(*parsed);
     } else {
@@ -308,16 +309,21 @@ Result<std::vector<std::unique_ptr<TokenStream>>> Engine::Impl::submit(Generatio
 
 // The engine's outside.
 
-Result<std::unique_ptr<Engine>> Engine::create(EngineConfig config, std::unique_ptr<runner::Executor> executor,
-                                               Metrics* metrics, Drive drive) {
+Result<std::unique_ptr<Engine>> Engine::create(EngineConfig config, TextSource text,
+                                               std::unique_ptr<runner::Executor> executor, Metrics* metrics,
+                                               Drive drive) {
   QUIRE_RETURN_IF_ERROR(validate(config));
   QUIRE_RETURN_IF_ERROR(sched::validate(scheduler_config(config, executor->memory(), executor->model())));
-  auto impl = std::make_unique<Impl>(std::move(config), std::move(executor), metrics, drive);
+  auto impl = std::make_unique<Impl>(std::move(config), std::move(text), std::move(executor), metrics, drive);
   QUIRE_RETURN_IF_ERROR(impl->load_text());
   QUIRE_RETURN_IF_ERROR(impl->open_trace());
   impl->publish_stats();
   if (drive == Drive::kOwnThread) impl->thread = std::thread([raw = impl.get()] { raw->loop(); });
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
+}
+
+Result<TextSource> Engine::open_text(const EngineConfig& config) {
+  return runner::open_text_source(config);
 }
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -428,7 +434,7 @@ const text::ChatTemplate* Engine::chat_template() const {
   return impl_->chat_template ? &*impl_->chat_template : nullptr;
 }
 const TextSource& Engine::text() const {
-  return impl_->executor->text();
+  return impl_->text;
 }
 Metrics& Engine::metrics() {
   return impl_->metrics;

@@ -31,6 +31,7 @@
 #include "types/drive.h"
 #include "types/engine_config.h"
 #include "types/sampling_params.h"
+#include "types/text_source.h"
 #include "types/token_event.h"
 
 namespace quire::engine {
@@ -104,12 +105,15 @@ enum class WhenFull {
 
 class Engine {
  public:
-  // Makes tokenizer and template out of the executor's text source (unless skip_tokenizer_init) and
-  // starts the thread, if it is to have one. config.tokenizer and config.chat_template are file paths that the caller
-  // has already read into the text source. Several engines may share a registry of metrics, which outlives them: their
-  // served_model_name tells them apart. nullptr: one of its own.
-  static Result<std::unique_ptr<Engine>> create(EngineConfig config, std::unique_ptr<runner::Executor> executor,
-                                                Metrics* metrics = nullptr, Drive drive = Drive::kOwnThread);
+  // Makes tokenizer and template out of the model's text (unless skip_tokenizer_init) and starts the thread, if it is
+  // to have one. text: open_text()'s, or the caller's own. Several engines may share a registry of metrics, which
+  // outlives them: their served_model_name tells them apart. nullptr: one of its own.
+  static Result<std::unique_ptr<Engine>> create(EngineConfig config, TextSource text,
+                                                std::unique_ptr<runner::Executor> executor, Metrics* metrics = nullptr,
+                                                Drive drive = Drive::kOwnThread);
+  // What the files of config.model say about text, with config.tokenizer and config.chat_template in their place where
+  // they are set; quick, so that a wrong path is told before weights are loaded. Errors: not_found, data_loss.
+  static Result<TextSource> open_text(const EngineConfig& config);
   ~Engine();  // stop()
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;

@@ -49,8 +49,8 @@ struct Engine::Impl {
     bool operator>(const Deadline& other) const { return at > other.at; }
   };
 
-  Impl(EngineConfig engine_config, std::unique_ptr<runner::Executor> the_executor, Metrics* shared_metrics,
-       Drive whose_thread);
+  Impl(EngineConfig engine_config, TextSource model_text, std::unique_ptr<runner::Executor> the_executor,
+       Metrics* shared_metrics, Drive whose_thread);
 
   // engine.cpp: before the loop, and consumers' threads.
   Status load_text();
@@ -93,6 +93,7 @@ struct Engine::Impl {
   void publish_stats();
 
   const EngineConfig config;
+  const TextSource text;
   const Drive drive;
   const sched::SchedulerConfig scheduling;
   std::unique_ptr<text::Tokenizer> tokenizer;

@@ -5,15 +5,15 @@
 #include <mutex>
 #include <thread>
 
-#include "base/check.h"
+#include "runner/forwarding_executor.h"
 
 namespace quire::runner {
 namespace {
 
-class AsyncExecutor final : public Executor {
+class AsyncExecutor final : public ForwardingExecutor {
  public:
   explicit AsyncExecutor(std::unique_ptr<Executor> executor)
-      : executor_(std::move(executor)), thread_([this] { loop(); }) {}
+      : ForwardingExecutor(std::move(executor)), thread_([this] { loop(); }) {}
 
   ~AsyncExecutor() override {
     {
@@ -24,10 +24,8 @@ class AsyncExecutor final : public Executor {
     thread_.join();
   }
 
-  const ModelConfig& model() const override { return executor_->model(); }
-  const MemoryPlan& memory() const override { return executor_->memory(); }
-  const TextSource& text() const override { return executor_->text(); }
-  const std::string& description() const override { return executor_->description(); }
+  void bind_thread() override {}  // the thread that runs the steps is this one's own
+  bool overlaps() const override { return true; }
 
   void submit(const StepPlan& plan) override {
     const std::lock_guard lock(mutex_);
@@ -45,7 +43,7 @@ class AsyncExecutor final : public Executor {
 
  private:
   void loop() {
-    executor_->bind_thread();
+    inner().bind_thread();
     std::unique_lock lock(mutex_);
     while (true) {
       bell_.wait(lock, [this] { return stopping_ || !submitted_.empty(); });
@@ -53,15 +51,14 @@ class AsyncExecutor final : public Executor {
       const StepPlan& plan = *submitted_.front();
       submitted_.pop_front();
       lock.unlock();
-      executor_->submit(plan);
-      Result<ExecutedStep> step = executor_->collect();
+      inner().submit(plan);
+      Result<ExecutedStep> step = inner().collect();
       lock.lock();
       done_.push_back(std::move(step));
       bell_.notify_all();
     }
   }
 
-  const std::unique_ptr<Executor> executor_;
   std::mutex mutex_;
   std::condition_variable bell_;
   std::deque<const StepPlan*> submitted_;  // guarded by mutex_, like all below

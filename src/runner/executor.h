@@ -9,7 +9,6 @@
 #include "types/memory_plan.h"
 #include "types/model_config.h"
 #include "types/step_plan.h"
-#include "types/text_source.h"
 
 namespace quire::runner {
 
@@ -41,7 +40,6 @@ class Executor {
 
   virtual const ModelConfig& model() const = 0;
   virtual const MemoryPlan& memory() const = 0;
-  virtual const TextSource& text() const = 0;
   virtual const std::string& description() const = 0;  // device and kernels, for people
 
   // Told by the thread that will make all calls below, before the first.

@@ -7,7 +7,6 @@
 #include "checkpoint/checkpoint.h"
 #include "runner/model_runner.h"
 #include "runner/open_checkpoint.h"
-#include "runner/text_files.h"
 #include "runner/worst_step.h"
 
 namespace quire::runner {
@@ -16,17 +15,15 @@ namespace {
 class LocalExecutor final : public Executor {
  public:
   LocalExecutor(std::shared_ptr<const checkpoint::Checkpoint> checkpoint, std::unique_ptr<ops::Backend> backend,
-                PlannedModel planned, std::unique_ptr<ModelRunner> runner, TextSource text)
+                PlannedModel planned, std::unique_ptr<ModelRunner> runner)
       : checkpoint_(std::move(checkpoint)),
         backend_(std::move(backend)),
         planned_(std::move(planned)),
         runner_(std::move(runner)),
-        text_(std::move(text)),
         description_(backend_->description()) {}
 
   const ModelConfig& model() const override { return planned_.config; }
   const MemoryPlan& memory() const override { return planned_.memory; }
-  const TextSource& text() const override { return text_; }
   const std::string& description() const override { return description_; }
   void bind_thread() override { backend_->bind_thread(); }
   bool overlaps() const override { return !backend_->computes_in_host_memory(); }
@@ -60,7 +57,6 @@ class LocalExecutor final : public Executor {
   std::unique_ptr<ops::Backend> backend_;
   PlannedModel planned_;
   std::unique_ptr<ModelRunner> runner_;
-  TextSource text_;
   std::string description_;
   std::deque<const StepPlan*> submitted_;  // and not launched
 };
@@ -94,13 +90,6 @@ Result<std::unique_ptr<Executor>> make_local_executor(const EngineConfig& config
   QUIRE_ASSIGN_OR_RETURN(std::shared_ptr<const checkpoint::Checkpoint> checkpoint, open_checkpoint(config));
   const int64_t free_bytes = backend->free_memory();
   QUIRE_ASSIGN_OR_RETURN(PlannedModel planned, plan_model(config, *checkpoint, *backend, free_bytes));
-  TextSource text;
-  if (!config.skip_tokenizer_init) {
-    QUIRE_ASSIGN_OR_RETURN(text, read_text_source(config, *checkpoint));
-  }
-  if (!checkpoint->generation_config().empty()) {
-    text.generation_config = boost::json::serialize(checkpoint->generation_config());
-  }
   if (!planned.memory.converted_weights.empty()) {
     log_info("--dtype {}: {}", name(config.dtype), planned.memory.converted_weights);
   }
@@ -118,8 +107,8 @@ Result<std::unique_ptr<Executor>> make_local_executor(const EngineConfig& config
   planned.memory.measured_activation_bytes = runner->measure_workspace();
   runner->record_steps();
   if (planned.memory.num_swap_blocks > 0) planned.memory.seconds_per_swapped_block = runner->measure_swap();
-  return std::unique_ptr<Executor>(new LocalExecutor(std::move(checkpoint), std::move(backend), std::move(planned),
-                                                     std::move(runner), std::move(text)));
+  return std::unique_ptr<Executor>(
+      new LocalExecutor(std::move(checkpoint), std::move(backend), std::move(planned), std::move(runner)));
 }
 
 }  // namespace quire::runner

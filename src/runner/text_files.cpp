@@ -2,7 +2,9 @@
 
 #include <filesystem>
 
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/mapped_file.h"
+#include "runner/open_checkpoint.h"
 
 namespace quire::runner {
 namespace {
@@ -73,6 +75,18 @@ Result<TextSource> read_text_source(const EngineConfig& config, const checkpoint
     } else {
       QUIRE_ASSIGN_OR_RETURN(text.chat_template, checkpoint::read_text_file(config.chat_template, kMostBytes));
     }
+  }
+  return text;
+}
+
+Result<TextSource> open_text_source(const EngineConfig& config) {
+  QUIRE_ASSIGN_OR_RETURN(const std::shared_ptr<const checkpoint::Checkpoint> checkpoint, open_checkpoint(config));
+  TextSource text;
+  if (!config.skip_tokenizer_init) {
+    QUIRE_ASSIGN_OR_RETURN(text, read_text_source(config, *checkpoint));
+  }
+  if (!checkpoint->generation_config().empty()) {
+    text.generation_config = boost::json::serialize(checkpoint->generation_config());
   }
   return text;
 }

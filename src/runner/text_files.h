@@ -3,9 +3,13 @@
 
 #include <filesystem>
 
-#include "checkpoint/checkpoint.h"
+#include "base/status.h"
 #include "types/engine_config.h"
 #include "types/text_source.h"
+
+namespace quire::checkpoint {
+class Checkpoint;
+}
 
 namespace quire::runner {
 
@@ -17,5 +21,9 @@ Status read_tokenizer_files(const std::filesystem::path& path, TextSource& text)
 // config.chat_template (a file, or the template itself) in their place where they are set. Errors: not_found for files
 // that do not exist.
 Result<TextSource> read_text_source(const EngineConfig& config, const checkpoint::Checkpoint& checkpoint);
+
+// What an engine wants to know of the model that config names: the above, of skip_tokenizer_init only the
+// generation_config. Opens the checkpoint and reads no weight. Errors: those above and Checkpoint::open's.
+Result<TextSource> open_text_source(const EngineConfig& config);
 
 }  // namespace quire::runner

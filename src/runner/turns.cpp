@@ -2,29 +2,26 @@
 
 #include <utility>
 
+#include "runner/forwarding_executor.h"
+
 namespace quire::runner {
 namespace {
 
-class TurnTakingExecutor final : public Executor {
+class TurnTakingExecutor final : public ForwardingExecutor {
  public:
   TurnTakingExecutor(std::unique_ptr<Executor> executor, std::shared_ptr<Turns> turns)
-      : turns_(std::move(turns)), executor_(std::move(executor)) {}
+      : ForwardingExecutor(std::move(executor)), turns_(std::move(turns)) {}
 
-  const ModelConfig& model() const override { return executor_->model(); }
-  const MemoryPlan& memory() const override { return executor_->memory(); }
-  const TextSource& text() const override { return executor_->text(); }
-  const std::string& description() const override { return executor_->description(); }
-  void bind_thread() override { executor_->bind_thread(); }
-  void submit(const StepPlan& plan) override { executor_->submit(plan); }
-  // Where the executor below does its work, if it has no thread of its own.
+  // Where an executor does its work that has no thread of its own and no device. What a device does it does in the
+  // order of its queue: to submit to it takes no turn, so that steps are launched ahead while another model's is waited
+  // for.
   Result<ExecutedStep> collect() override {
     const Turns::Turn turn(*turns_);
-    return executor_->collect();
+    return inner().collect();
   }
 
  private:
   const std::shared_ptr<Turns> turns_;
-  const std::unique_ptr<Executor> executor_;
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// What a model's files say about text, as plain data: runner/ reads it out of the checkpoint,
-// engine/ makes a tokenizer and a chat template of it.
+// What a model's files say about text, as plain data: runner/ reads it out of the checkpoint
+// for the engine, which makes a tokenizer and a chat template of it.
 #pragma once
 
 #include <optional>

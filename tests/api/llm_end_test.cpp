@@ -28,8 +28,8 @@ std::string file_contents(const std::string& name) {
 }
 
 std::unique_ptr<LLM> make_llm(EngineConfig config, std::unique_ptr<FakeExecutor> executor,
-                              Drive drive = Drive::kOwnThread) {
-  auto engine = engine::Engine::create(std::move(config), std::move(executor), nullptr, drive);
+                              Drive drive = Drive::kOwnThread, TextSource text = {}) {
+  auto engine = engine::Engine::create(std::move(config), std::move(text), std::move(executor), nullptr, drive);
   EXPECT_TRUE(engine.ok()) << engine.status().message();
   return engine.ok() ? std::make_unique<LLM>(std::move(*engine)) : nullptr;
 }
@@ -54,8 +54,7 @@ TEST_P(LlmEnd, HandsOutTheEndsOfAllRequestsUnderWayBeforeItsTokenizerGoes) {
   const TextSource text = source();
   for (int cycle = 0; cycle < 50; ++cycle) {
     auto executor = std::make_unique<FakeExecutor>();
-    executor->text_source() = text;
-    auto llm = make_llm({.async_scheduling = cycle % 2 == 1}, std::move(executor));
+    auto llm = make_llm({.async_scheduling = cycle % 2 == 1}, std::move(executor), Drive::kOwnThread, text);
     ASSERT_NE(llm, nullptr);
     std::atomic<int> begun{0};
     std::atomic<int> ended{0};
@@ -81,8 +80,7 @@ TEST_P(LlmEnd, HandsOutTheEndsOfAllRequestsUnderWayBeforeItsTokenizerGoes) {
 
 TEST_P(LlmEnd, MayComeWithRequestsOfTheCallersLoopUnfinished) {
   auto executor = std::make_unique<FakeExecutor>();
-  executor->text_source() = source();
-  auto llm = make_llm({}, std::move(executor), Drive::kCaller);
+  auto llm = make_llm({}, std::move(executor), Drive::kCaller, source());
   ASSERT_TRUE(llm->add_request("a", "some text", {.max_tokens = 100}).ok());
   ASSERT_TRUE(llm->step().ok());
   llm.reset();

@@ -39,7 +39,7 @@ class LoopTest : public testing::Test {
     config.skip_tokenizer_init = true;
     auto executor = std::make_unique<FakeExecutor>(num_blocks);
     executor_ = executor.get();
-    auto made = engine::Engine::create(std::move(config), std::move(executor), nullptr, drive);
+    auto made = engine::Engine::create(std::move(config), {}, std::move(executor), nullptr, drive);
     ASSERT_TRUE(made.ok()) << made.status().message();
     llm_ = std::make_unique<LLM>(std::move(*made));
   }

@@ -27,7 +27,7 @@ class EngineFeatures : public testing::Test {
     auto executor = std::make_unique<FakeExecutor>(num_blocks);
     executor_ = executor.get();
     config.skip_tokenizer_init = true;
-    auto engine = Engine::create(std::move(config), std::move(executor));
+    auto engine = Engine::create(std::move(config), {}, std::move(executor));
     ASSERT_TRUE(engine.ok()) << engine.status().message();
     engine_ = std::move(*engine);
   }

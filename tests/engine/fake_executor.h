@@ -43,8 +43,6 @@ class FakeExecutor final : public runner::Executor {
 
   const ModelConfig& model() const override { return model_; }
   const MemoryPlan& memory() const override { return memory_; }
-  const TextSource& text() const override { return text_; }
-  TextSource& text_source() { return text_; }  // before an engine has it
   const std::string& description() const override { return description_; }
 
   void submit(const StepPlan& plan) override { submitted_.push_back(&plan); }
@@ -112,7 +110,6 @@ class FakeExecutor final : public runner::Executor {
 
   ModelConfig model_;
   MemoryPlan memory_;
-  TextSource text_;
   std::string description_ = "fake";
   std::deque<const StepPlan*> submitted_;
   std::unordered_map<SequenceId, std::vector<TokenId>> tokens_;

@@ -41,9 +41,10 @@ class ParamsCost : public testing::Test {
   void start(EngineConfig config = {}) {
     auto executor = std::make_unique<FakeExecutor>(1024);
     executor_ = executor.get();
-    executor_->text_source().vocabulary = wordy_vocabulary(kWords);
+    TextSource text;
+    text.vocabulary = wordy_vocabulary(kWords);
     executor_->hold();  // what is submitted stays
-    auto engine = Engine::create(std::move(config), std::move(executor));
+    auto engine = Engine::create(std::move(config), std::move(text), std::move(executor));
     ASSERT_TRUE(engine.ok()) << engine.status().message();
     engine_ = std::move(*engine);
   }

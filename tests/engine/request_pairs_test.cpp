@@ -94,7 +94,8 @@ class SmallModel {
     EXPECT_TRUE(backend.ok());
     auto executor = runner::make_local_executor(config, std::move(*backend));
     EXPECT_TRUE(executor.ok()) << executor.status().message();
-    auto engine = Engine::create(config, std::move(*executor), nullptr, Drive::kCaller);
+    auto engine =
+        Engine::create(config, Engine::open_text(config).value(), std::move(*executor), nullptr, Drive::kCaller);
     EXPECT_TRUE(engine.ok()) << engine.status().message();
     return engine.ok() ? std::move(*engine) : nullptr;
   }

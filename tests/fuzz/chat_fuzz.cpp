@@ -18,7 +18,16 @@ std::string read_file(const std::string& name) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// A model that is never run: only its text is asked for.
+TextSource text_of_model() {
+  TextSource text;
+  text.tokenizer_json = read_file("tokenizers/small_bpe.json");
+  text.chat_template =
+      "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}<|{{ m.role }}|>{{ m.content | trim }}\n"
+      "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}";
+  return text;
+}
+
+// Is never run: only the model's text is asked for.
 class TextAlone final : public runner::Executor {
  public:
   TextAlone() {
@@ -27,14 +36,9 @@ class TextAlone final : public runner::Executor {
     memory_.block_size = 16;
     memory_.num_blocks = 512;
     memory_.max_model_len = 4096;
-    text_.tokenizer_json = read_file("tokenizers/small_bpe.json");
-    text_.chat_template =
-        "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}<|{{ m.role }}|>{{ m.content | trim }}\n"
-        "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}";
   }
   const ModelConfig& model() const override { return model_; }
   const MemoryPlan& memory() const override { return memory_; }
-  const TextSource& text() const override { return text_; }
   const std::string& description() const override { return description_; }
   void submit(const StepPlan&) override { QUIRE_CHECK_MSG(false, "nothing is to be computed"); }
   Result<runner::ExecutedStep> collect() override { return internal_error("nothing is to be computed"); }
@@ -42,12 +46,12 @@ class TextAlone final : public runner::Executor {
  private:
   ModelConfig model_;
   MemoryPlan memory_;
-  TextSource text_;
   std::string description_ = "text alone";
 };
 
 const engine::Engine& text_engine() {
-  static const auto made = engine::Engine::create({}, std::make_unique<TextAlone>(), nullptr, Drive::kCaller).value();
+  static const auto made =
+      engine::Engine::create({}, text_of_model(), std::make_unique<TextAlone>(), nullptr, Drive::kCaller).value();
   return *made;
 }
 

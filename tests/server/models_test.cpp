@@ -57,7 +57,7 @@ class ModelsTest : public testing::Test {
     EngineConfig config;
     config.served_model_name = name;
     QUIRE_ASSIGN_OR_RETURN(std::shared_ptr<engine::Engine> engine,
-                           engine::Engine::create(config, std::move(executor), &metrics_));
+                           engine::Engine::create(config, alphabet_text(), std::move(executor), &metrics_));
     return engine;
   }
 

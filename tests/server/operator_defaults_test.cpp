@@ -24,7 +24,7 @@ class OperatorDefaults : public ServerTest {
     config.host = "127.0.0.1";
     config.port = 0;
     config.served_model_names = {"alphabet"};
-    auto engine = engine::Engine::create({}, std::make_unique<AlphabetExecutor>());
+    auto engine = engine::Engine::create({}, alphabet_text(), std::make_unique<AlphabetExecutor>());
     return Server::start(config, **engine).status();
   }
 };

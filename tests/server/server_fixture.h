@@ -60,6 +60,14 @@ inline std::string letters(size_t num_prompt_tokens, size_t count) {
   return out;
 }
 
+inline TextSource alphabet_text() {
+  TextSource text;
+  text.vocabulary = byte_vocabulary();
+  text.chat_template =
+      "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}{% if add_generation_prompt %}>{% endif %}";
+  return text;
+}
+
 class AlphabetExecutor final : public runner::Executor {
  public:
   AlphabetExecutor() {
@@ -69,14 +77,10 @@ class AlphabetExecutor final : public runner::Executor {
     memory_.block_size = 16;
     memory_.num_blocks = 4096;
     memory_.max_model_len = kContext;
-    text_.vocabulary = byte_vocabulary();
-    text_.chat_template =
-        "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}{% if add_generation_prompt %}>{% endif %}";
   }
 
   const ModelConfig& model() const override { return model_; }
   const MemoryPlan& memory() const override { return memory_; }
-  const TextSource& text() const override { return text_; }
   const std::string& description() const override { return description_; }
 
   void submit(const StepPlan& plan) override { submitted_.push_back(&plan); }
@@ -146,7 +150,6 @@ class AlphabetExecutor final : public runner::Executor {
 
   ModelConfig model_;
   MemoryPlan memory_;
-  TextSource text_;
   std::string description_ = "alphabet";
   std::deque<const StepPlan*> submitted_;
   std::unordered_map<SequenceId, NewSequence> sequences_;
@@ -172,7 +175,7 @@ class ServerTest : public testing::Test {
     engine_config.served_model_name = "alphabet";
     auto executor = std::make_unique<AlphabetExecutor>();
     executor_ = executor.get();
-    auto engine = engine::Engine::create(engine_config, std::move(executor));
+    auto engine = engine::Engine::create(engine_config, alphabet_text(), std::move(executor));
     ASSERT_TRUE(engine.ok()) << engine.status().message();
     engine_ = std::move(*engine);
     auto server = Server::start(config, *engine_);

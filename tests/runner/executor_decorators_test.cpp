@@ -1,0 +1,146 @@
+// Executors that wrap another: what they do not change is the other's.
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "runner/async_executor.h"
+#include "runner/executor.h"
+#include "runner/turns.h"
+
+namespace quire::runner {
+namespace {
+
+// What the executor inside was told, which outlives it.
+struct Told {
+  std::thread::id bound;
+  int num_bindings = 0;
+  std::deque<uint64_t> steps;  // submitted and not collected
+};
+
+// Answers everything as no other does.
+class ProbeExecutor final : public Executor {
+ public:
+  ProbeExecutor(Told& told, bool overlaps) : told_(told), overlaps_(overlaps) {
+    model_.vocab_size = 4711;
+    memory_.num_blocks = 1302;
+  }
+  const ModelConfig& model() const override { return model_; }
+  const MemoryPlan& memory() const override { return memory_; }
+  const std::string& description() const override { return description_; }
+  void bind_thread() override {
+    told_.bound = std::this_thread::get_id();
+    ++told_.num_bindings;
+  }
+  bool overlaps() const override { return overlaps_; }
+  void submit(const StepPlan& plan) override { told_.steps.push_back(plan.step); }
+  Result<ExecutedStep> collect() override {
+    const uint64_t step = told_.steps.front();
+    told_.steps.pop_front();
+    if (step == kFails) return internal_error("the worker is gone");
+    ExecutedStep done;
+    done.result.step = step;
+    done.result.sequences.push_back({.id = step + 1, .tokens = {static_cast<TokenId>(step) + 2}});
+    done.timings = {.prepare = 1, .swap = 2, .forward = 3, .sample = 4, .computed = 5, .wait = 6, .replayed = true};
+    done.timings.ahead = true;
+    done.timings.host_rows = 7;
+    done.timings.draw_bytes = 8;
+    done.timings.collect = 9;
+    done.timings.forms = 10;
+    return done;
+  }
+  static constexpr uint64_t kFails = 99;
+
+ private:
+  Told& told_;
+  const bool overlaps_;
+  ModelConfig model_;
+  MemoryPlan memory_;
+  std::string description_ = "a probe";
+};
+
+struct Decorator {
+  std::string name;
+  std::unique_ptr<Executor> (*make)(std::unique_ptr<Executor>);
+  bool always_overlaps = false;
+  bool has_thread = false;  // on which the executor inside does its work
+};
+
+class ExecutorDecorators : public testing::TestWithParam<Decorator> {
+ protected:
+  std::unique_ptr<Executor> wrap(bool overlaps = false) {
+    return GetParam().make(std::make_unique<ProbeExecutor>(told_, overlaps));
+  }
+  static StepPlan plan(uint64_t step) {
+    StepPlan made;
+    made.step = step;
+    return made;
+  }
+
+  Told told_;
+};
+
+TEST_P(ExecutorDecorators, SayOfModelMemoryAndDeviceWhatTheExecutorInsideSays) {
+  const auto executor = wrap();
+  EXPECT_EQ(executor->model().vocab_size, 4711);
+  EXPECT_EQ(executor->memory().num_blocks, 1302);
+  EXPECT_EQ(executor->description(), "a probe");
+}
+
+TEST_P(ExecutorDecorators, OverlapWhereTheExecutorInsideDoes) {
+  EXPECT_TRUE(wrap(true)->overlaps());
+  EXPECT_EQ(wrap(false)->overlaps(), GetParam().always_overlaps);
+}
+
+TEST_P(ExecutorDecorators, BindTheThreadThatTheExecutorInsideIsCalledOn) {
+  const auto executor = wrap();
+  executor->bind_thread();
+  executor->submit(plan(1));
+  ASSERT_TRUE(executor->collect().ok());
+  EXPECT_EQ(told_.num_bindings, 1);
+  EXPECT_EQ(told_.bound != std::this_thread::get_id(), GetParam().has_thread);
+}
+
+TEST_P(ExecutorDecorators, GiveStepsAndTheirTimingsInOrder) {
+  const auto executor = wrap();
+  executor->bind_thread();
+  executor->submit(plan(3));
+  executor->submit(plan(4));
+  for (const uint64_t step : {3u, 4u}) {
+    const auto done = executor->collect();
+    ASSERT_TRUE(done.ok()) << done.status().message();
+    EXPECT_EQ(done->result.step, step);
+    ASSERT_EQ(done->result.sequences.size(), 1u);
+    EXPECT_EQ(done->result.sequences.front().id, step + 1);
+    EXPECT_EQ(done->result.sequences.front().tokens, std::vector<TokenId>{static_cast<TokenId>(step) + 2});
+    const StepTimings& timings = done->timings;
+    const std::vector<double> seconds = {timings.prepare,  timings.swap, timings.forward, timings.sample,
+                                         timings.computed, timings.wait, timings.collect, timings.forms};
+    EXPECT_EQ(seconds, (std::vector<double>{1, 2, 3, 4, 5, 6, 9, 10}));
+    EXPECT_TRUE(timings.replayed && timings.ahead);
+    EXPECT_EQ(timings.host_rows, 7);
+    EXPECT_EQ(timings.draw_bytes, 8);
+  }
+}
+
+TEST_P(ExecutorDecorators, HandOnTheFailureOfTheWorker) {
+  const auto executor = wrap();
+  executor->submit(plan(ProbeExecutor::kFails));
+  EXPECT_EQ(executor->collect().status().message(), "the worker is gone");
+}
+
+std::unique_ptr<Executor> takes_turns(std::unique_ptr<Executor> executor) {
+  return make_turn_taking_executor(std::move(executor), std::make_shared<Turns>());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, ExecutorDecorators,
+    testing::Values(Decorator{.name = "turns", .make = takes_turns},
+                    Decorator{
+                        .name = "async", .make = make_async_executor, .always_overlaps = true, .has_thread = true}),
+    [](const auto& test) { return test.param.name; });
+
+}  // namespace
+}  // namespace quire::runner
