@@ -60,6 +60,30 @@ RowOutcome consume_row(const LogitRow& row, SequenceState& state, std::span<floa
   return outcome;
 }
 
+// What a plan may ask for and no model here can do.
+Status missing(const NewSequence& added) {
+  if (added.adapter != 0) {
+    return unimplemented("adapter: {} is asked for, and this runner has none; leave it out", added.adapter);
+  }
+  if (!added.media.empty()) {
+    return unimplemented("media: the prompt has {} spans, and this runner computes text alone", added.media.size());
+  }
+  switch (added.output_kind) {
+    case OutputKind::kToken:
+      return {};
+    case OutputKind::kScore:
+      return unimplemented("output_kind: scores are asked for, and this runner gives tokens alone");
+    case OutputKind::kHiddenState:
+      return unimplemented("output_kind: hidden states are asked for, and this runner gives tokens alone");
+  }
+  return unimplemented("output_kind: {} is none that is known here", static_cast<int>(added.output_kind));
+}
+
+Status missing(const ScheduledSequence& run) {
+  if (run.draft_tokens.empty()) return {};
+  return unimplemented("draft_tokens: {} are given, and this runner verifies none", run.draft_tokens.size());
+}
+
 StepResult empty_result(const StepPlan& plan) {
   StepResult result;
   result.step = plan.step;
@@ -202,6 +226,7 @@ void ModelRunner::launch(const StepPlan& plan) {
   step.timings.ahead = !under_way_.empty();
   const auto start = std::chrono::steady_clock::now();
   prepare(plan, step.timings);
+  refuse_what_is_missing(step);
   divide_rows(step);
   step.timings.prepare = seconds_since(start);
   const auto prepared = std::chrono::steady_clock::now();
@@ -230,6 +255,7 @@ ExecutedStep ModelRunner::finish() {
   under_way_.pop_front();
   const auto start = std::chrono::steady_clock::now();
   ExecutedStep done{.result = empty_result(*step.plan), .timings = step.timings};
+  for (auto& [place, error] : step.refused) done.result.sequences[place].error = std::move(error);
   if (!step.chosen_on_device && step.num_drawn > 0) draw(step);
   std::vector<LogitRow> refused;
   if (step.chosen_on_device || step.num_drawn > 0) {
@@ -275,6 +301,21 @@ void ModelRunner::prepare(const StepPlan& plan, StepTimings& timings) {
   if (storage_.swaps() && backend_.computes_in_host_memory()) timings.swap = seconds_since(start);
   storage_.copy(backend_, plan.copies);
   batch_.build(plan, states_, block_size_);
+}
+
+// Fails the sequence alone; where it samples, as any other whose row gives no token.
+void ModelRunner::refuse_what_is_missing(Step& step) {
+  const std::vector<ScheduledSequence>& scheduled = step.plan->scheduled;
+  const auto refuse = [&](SequenceId id, Status why) {
+    if (why.ok()) return;
+    SequenceState& state = states_.at(id);
+    if (state.fault.ok()) state.fault = std::move(why);
+    const auto run = std::ranges::find(scheduled, id, &ScheduledSequence::id);
+    if (run == scheduled.end() || run->samples) return;
+    step.refused.emplace_back(static_cast<size_t>(run - scheduled.begin()), state.fault);
+  };
+  for (const NewSequence& added : step.plan->added) refuse(added.id, missing(added));
+  for (const ScheduledSequence& run : scheduled) refuse(run.id, missing(run));
 }
 
 // Every beam takes what its source was before any of them moved.

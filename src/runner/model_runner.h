@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "models/model.h"
@@ -70,7 +71,8 @@ class ModelRunner {
     const float* hidden = nullptr;  // what the rows are of; until the next launch
     // How rows are edited follows from tokens that the host has to see first: of the step before this.
     bool follows_tokens = false;
-    bool chosen_on_device = false;  // the tokens of all rows, which are on their way to the host
+    std::vector<std::pair<size_t, Status>> refused;  // runs that sample nothing, by their place in the plan
+    bool chosen_on_device = false;                   // the tokens of all rows, which are on their way to the host
     DrawnRows drawn;
   };
 
@@ -78,6 +80,7 @@ class ModelRunner {
               const PlannedModel& planned);
 
   void prepare(const StepPlan& plan, StepTimings& timings);
+  void refuse_what_is_missing(Step& step);
   void move_beams(const std::vector<BeamMove>& moves);
   void learn(const NewSequence& added);
   std::shared_ptr<const sampling::SamplerTables> tables_of(const NewSequence& added);

@@ -14,6 +14,20 @@
 
 namespace quire {
 
+// What a sequence is computed for.
+enum class OutputKind : uint8_t {
+  kToken,        // the next one, by sampling or for a beam search
+  kScore,        // the numbers of a classifying head
+  kHiddenState,  // of the last layer, to be pooled
+};
+
+// Tokens [first, first + count) of a prompt are places of a picture's or a sound's: its hidden states stand there.
+struct MediaSpan {
+  int32_t first = 0;
+  int32_t count = 0;
+  uint64_t media = 0;  // which
+};
+
 // Told to the runner once, in the first plan that schedules the sequence. The runner keeps the
 // tokens of a sequence (prompt and sampled) until the plan that retires it, so that later plans
 // name positions only.
@@ -25,6 +39,9 @@ struct NewSequence {
   uint64_t seed = 0;                             // the request's own, or one drawn by the engine
   // The model's end ids, none with ignore_eos: banned until min_tokens, as params->stop_token_ids are.
   std::vector<TokenId> eos_ids;
+  int32_t adapter = 0;  // 0: the model as it is
+  OutputKind output_kind = OutputKind::kToken;
+  std::vector<MediaSpan> media;
 };
 
 // A run of tokens [num_computed_tokens, num_computed_tokens + num_new_tokens) of a sequence to
@@ -41,6 +58,7 @@ struct ScheduledSequence {
   // most likely ones are given for the beam search to choose from.
   bool samples = false;
   int32_t num_candidates = 0;
+  std::vector<TokenId> draft_tokens;  // guesses of what follows the run, computed behind it and accepted or not
 };
 
 // Within the pool, every layer of the block's group, keys and values.
