@@ -40,7 +40,7 @@ struct Engine::Impl {
     int32_t group_size = 1;
   };
   struct InFlight {
-    StepPlan plan;
+    PlannedStep plan;
     StepRecord record;
   };
   struct Deadline {
@@ -85,7 +85,7 @@ struct Engine::Impl {
   void plan_ahead();
   bool plan_one();
   void collect();
-  void note_timings(const runner::StepTimings& timings, const StepPlan& plan);
+  void note_timings(const runner::StepTimings& timings, const PlannedStep& plan);
   void commit(InFlight& done, StepResult result);
   void deliver_committed(StepRecord* record);
   void deliver(SequenceId id, TokenEvent event);
@@ -105,11 +105,11 @@ struct Engine::Impl {
   sched::Scheduler scheduler;
   std::unordered_map<SequenceId, Active> active;
   std::priority_queue<Deadline, std::vector<Deadline>, std::greater<>> deadlines;
-  std::list<InFlight> in_flight;  // submitted to the executor, the oldest first; their plans must not move
-  std::list<InFlight> spare;
+  std::list<InFlight> in_flight;                // submitted to the executor, the oldest first
+  std::list<InFlight> spare;                    // for their memory
   std::vector<sched::CommitEvent> undelivered;  // of the last step collected, until the next one is submitted
-  std::unique_ptr<runner::Executor> executor;   // goes before the plans it may still be at work on
-  sched::SchedulerStats seen;                   // as of the last look
+  std::unique_ptr<runner::Executor> executor;
+  sched::SchedulerStats seen;  // as of the last look
   sched::PreemptionCosts costs;
   std::unique_ptr<TraceWriter> trace;
   std::thread::id bound_thread;  // that the executor was told of, where callers make the steps

@@ -197,15 +197,17 @@ bool Engine::Impl::plan_one() {
   if (spare.empty()) spare.emplace_back();
   InFlight& next = spare.front();
   next.record = StepRecord();
+  StepPlan plan;
   {
     const PhaseTimer timer(engine_metrics, Phase::kSchedule, &next.record);
-    if (!scheduler.schedule(next.plan)) return false;
+    if (!scheduler.schedule(plan)) return false;
   }
+  next.plan.note(plan);
   in_flight.splice(in_flight.end(), spare, spare.begin());
-  if (trace) trace->planned(next.plan);
+  if (trace) trace->planned(plan);
   const Clock::time_point now = Clock::now();
   int64_t started_tokens = 0;
-  for (const NewSequence& added : next.plan.added) {
+  for (const NewSequence& added : plan.added) {
     const auto found = active.find(added.id);
     if (found == active.end()) continue;  // a beam without an answer of its own
     Active& entry = found->second;
@@ -224,25 +226,25 @@ bool Engine::Impl::plan_one() {
   }
   if (recorder.on()) {
     StepRecord& record = next.record;
-    record.step = next.plan.step;
+    record.step = plan.step;
     record.time = recorder.now();
-    record.num_tokens = next.plan.num_tokens;
+    record.num_tokens = plan.num_tokens;
     record.running = seen.running;
     record.waiting = seen.waiting;
     record.swapped = seen.swapped;
     record.blocks_used = seen.blocks_used;
     record.blocks_cached = seen.blocks_cached;
     record.blocks_total = seen.blocks_total;
-    record.copies = static_cast<int32_t>(next.plan.copies.size());
-    record.swapped_in = static_cast<int32_t>(next.plan.swap_in.size());
-    record.swapped_out = static_cast<int32_t>(next.plan.swap_out.size());
+    record.copies = static_cast<int32_t>(plan.copies.size());
+    record.swapped_in = static_cast<int32_t>(plan.swap_in.size());
+    record.swapped_out = static_cast<int32_t>(plan.swap_out.size());
     record.preempted = scheduler.last_preempted();
-    record.runs.reserve(next.plan.scheduled.size());
-    for (const ScheduledSequence& run : next.plan.scheduled) {
+    record.runs.reserve(plan.scheduled.size());
+    for (const ScheduledSequence& run : plan.scheduled) {
       record.runs.push_back({run.id, run.num_computed_tokens, run.num_new_tokens});
     }
   }
-  executor->submit(next.plan);
+  executor->submit(std::move(plan));
   return true;
 }
 
@@ -273,14 +275,14 @@ void Engine::Impl::collect() {
 
 // What computing a token and swapping a block cost here, for preemption mode "auto" and for what a step may have of
 // each tenant: moving averages of what the steps took, that of swapping from what was measured at start on.
-void Engine::Impl::note_timings(const runner::StepTimings& timings, const StepPlan& plan) {
+void Engine::Impl::note_timings(const runner::StepTimings& timings, const PlannedStep& plan) {
   const auto average = [](double& mean, double value) { mean = mean == 0 ? value : mean + (value - mean) / 8; };
   constexpr int32_t kPrefillTokens = 64;  // a step of so many tokens costs by the token, not by the weights
-  const size_t swapped = plan.swap_in.size() + plan.swap_out.size();
+  const size_t swapped = plan.num_swapped_blocks;
   if (plan.num_tokens < kPrefillTokens && swapped == 0) return;
   if (plan.num_tokens >= kPrefillTokens) {
     double tokens = 0;
-    for (const ScheduledSequence& run : plan.scheduled) {
+    for (const PlannedStep::Run& run : plan.runs) {
       tokens += sched::cost_in_tokens(scheduling.tokens_per_position, run.num_computed_tokens, run.num_new_tokens);
     }
     average(costs.seconds_per_recomputed_token, timings.computed / tokens);

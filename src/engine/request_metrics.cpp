@@ -95,7 +95,7 @@ void EngineMetrics::accepted(const RequestRecord& record) {
   request_n_->observe(record.n);
 }
 
-void EngineMetrics::stepped(const StepPlan& plan) {
+void EngineMetrics::stepped(const PlannedStep& plan) {
   iteration_tokens_->observe(plan.num_tokens);
 }
 

@@ -48,7 +48,7 @@ class EngineMetrics {
   // Processor seconds of a step that the forms of answers took.
   void forms(double seconds) { form_seconds_->increment(seconds); }
   void accepted(const RequestRecord& record);
-  void stepped(const StepPlan& plan);
+  void stepped(const PlannedStep& plan);
   // One event of a request; updates its record.
   void delivered(RequestRecord& record, const TokenEvent& event);
   // What changed since `before`.

@@ -27,9 +27,9 @@ class AsyncExecutor final : public ForwardingExecutor {
   void bind_thread() override {}  // the thread that runs the steps is this one's own
   bool overlaps() const override { return true; }
 
-  void submit(const StepPlan& plan) override {
+  void submit(StepPlan plan) override {
     const std::lock_guard lock(mutex_);
-    submitted_.push_back(&plan);
+    submitted_.push_back(std::move(plan));
     bell_.notify_all();
   }
 
@@ -48,10 +48,10 @@ class AsyncExecutor final : public ForwardingExecutor {
     while (true) {
       bell_.wait(lock, [this] { return stopping_ || !submitted_.empty(); });
       if (stopping_) return;
-      const StepPlan& plan = *submitted_.front();
+      StepPlan plan = std::move(submitted_.front());
       submitted_.pop_front();
       lock.unlock();
-      inner().submit(plan);
+      inner().submit(std::move(plan));
       Result<ExecutedStep> step = inner().collect();
       lock.lock();
       done_.push_back(std::move(step));
@@ -61,7 +61,7 @@ class AsyncExecutor final : public ForwardingExecutor {
 
   std::mutex mutex_;
   std::condition_variable bell_;
-  std::deque<const StepPlan*> submitted_;  // guarded by mutex_, like all below
+  std::deque<StepPlan> submitted_;  // guarded by mutex_, like all below
   std::deque<Result<ExecutedStep>> done_;
   bool stopping_ = false;
   std::thread thread_;  // last: it uses all of the above

@@ -49,9 +49,8 @@ class Executor {
   // collected.
   virtual bool overlaps() const { return false; }
 
-  // Takes on a step; steps run one after the other in the order of submission, at the latest in collect(). The plan
-  // must stay as it is until its step is collected.
-  virtual void submit(const StepPlan& plan) = 0;
+  // Takes on a step; steps run one after the other in the order of submission, at the latest in collect().
+  virtual void submit(StepPlan plan) = 0;
   // The oldest step not yet collected, when it is done. A fault of one sequence is in its SequenceResult; an error here
   // means that the worker itself failed and the engine cannot go on. REQUIRES: there is one.
   virtual Result<ExecutedStep> collect() = 0;

@@ -16,7 +16,7 @@ class ForwardingExecutor : public Executor {
   const std::string& description() const override { return executor_->description(); }
   void bind_thread() override { executor_->bind_thread(); }
   bool overlaps() const override { return executor_->overlaps(); }
-  void submit(const StepPlan& plan) override { executor_->submit(plan); }
+  void submit(StepPlan plan) override { executor_->submit(std::move(plan)); }
   Result<ExecutedStep> collect() override { return executor_->collect(); }
 
  protected:

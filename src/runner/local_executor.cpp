@@ -27,8 +27,8 @@ class LocalExecutor final : public Executor {
   const std::string& description() const override { return description_; }
   void bind_thread() override { backend_->bind_thread(); }
   bool overlaps() const override { return !backend_->computes_in_host_memory(); }
-  void submit(const StepPlan& plan) override {
-    submitted_.push_back(&plan);
+  void submit(StepPlan plan) override {
+    submitted_.push_back(std::move(plan));
     if (overlaps()) launch_ready();
   }
   Result<ExecutedStep> collect() override {
@@ -45,7 +45,7 @@ class LocalExecutor final : public Executor {
  private:
   void launch() {
     QUIRE_CHECK(!submitted_.empty());
-    runner_->launch(*submitted_.front());
+    runner_->launch(std::move(submitted_.front()));
     submitted_.pop_front();
   }
   void launch_ready() {
@@ -58,7 +58,7 @@ class LocalExecutor final : public Executor {
   PlannedModel planned_;
   std::unique_ptr<ModelRunner> runner_;
   std::string description_;
-  std::deque<const StepPlan*> submitted_;  // and not launched
+  std::deque<StepPlan> submitted_;  // and not launched
 };
 
 // Says how far the weights are, when that takes long.

@@ -218,14 +218,14 @@ std::unique_ptr<models::Model> ModelRunner::take_model(std::unique_ptr<ModelRunn
   return std::move(runner->model_);
 }
 
-void ModelRunner::launch(const StepPlan& plan) {
+void ModelRunner::launch(StepPlan plan) {
   QUIRE_CHECK(may_launch());
   Step step;
-  step.plan = &plan;
+  step.plan = std::move(plan);
   step.number = ++num_launched_;
   step.timings.ahead = !under_way_.empty();
   const auto start = std::chrono::steady_clock::now();
-  prepare(plan, step.timings);
+  prepare(step.plan, step.timings);
   refuse_what_is_missing(step);
   divide_rows(step);
   step.timings.prepare = seconds_since(start);
@@ -254,7 +254,7 @@ ExecutedStep ModelRunner::finish() {
   Step step = std::move(under_way_.front());
   under_way_.pop_front();
   const auto start = std::chrono::steady_clock::now();
-  ExecutedStep done{.result = empty_result(*step.plan), .timings = step.timings};
+  ExecutedStep done{.result = empty_result(step.plan), .timings = step.timings};
   for (auto& [place, error] : step.refused) done.result.sequences[place].error = std::move(error);
   if (!step.chosen_on_device && step.num_drawn > 0) draw(step);
   std::vector<LogitRow> refused;
@@ -267,8 +267,8 @@ ExecutedStep ModelRunner::finish() {
     refused = take_drawn(step, done.result);
   }
   const std::span<const LogitRow> others = std::span(step.rows).subspan(step.num_drawn);
-  sample(*step.plan, step.hidden, others, done.result);
-  sample(*step.plan, masked_hidden_.as<float>(), refused, done.result);
+  sample(step.plan, step.hidden, others, done.result);
+  sample(step.plan, masked_hidden_.as<float>(), refused, done.result);
   done.timings.host_rows = static_cast<int32_t>(others.size() + refused.size());
   done.timings.draw_bytes = step.drawn.bytes_up;
   done.timings.collect = step.drawn.collect;
@@ -283,7 +283,7 @@ ExecutedStep ModelRunner::finish() {
 void ModelRunner::go_on_after(bool tokens_changed) {
   Step& next = under_way_.front();
   if (tokens_changed && !next.chosen_on_device) {
-    batch_.build(*next.plan, states_, block_size_);
+    batch_.build(next.plan, states_, block_size_);
     next.hidden = forward();
   }
   if (!next.chosen_on_device) start_masks(next);
@@ -305,7 +305,7 @@ void ModelRunner::prepare(const StepPlan& plan, StepTimings& timings) {
 
 // Fails the sequence alone; where it samples, as any other whose row gives no token.
 void ModelRunner::refuse_what_is_missing(Step& step) {
-  const std::vector<ScheduledSequence>& scheduled = step.plan->scheduled;
+  const std::vector<ScheduledSequence>& scheduled = step.plan.scheduled;
   const auto refuse = [&](SequenceId id, Status why) {
     if (why.ok()) return;
     SequenceState& state = states_.at(id);
@@ -314,7 +314,7 @@ void ModelRunner::refuse_what_is_missing(Step& step) {
     if (run == scheduled.end() || run->samples) return;
     step.refused.emplace_back(static_cast<size_t>(run - scheduled.begin()), state.fault);
   };
-  for (const NewSequence& added : step.plan->added) refuse(added.id, missing(added));
+  for (const NewSequence& added : step.plan.added) refuse(added.id, missing(added));
   for (const ScheduledSequence& run : scheduled) refuse(run.id, missing(run));
 }
 
@@ -395,7 +395,7 @@ void ModelRunner::start_masks(const Step& step) {
   if (masks_ == nullptr) return;
   std::vector<sampling::SequenceSampler*> samplers;
   for (const LogitRow& row : step.rows) {
-    SequenceState& state = state_of(*step.plan, row);
+    SequenceState& state = state_of(step.plan, row);
     if (row.target == kNoToken && state.fault.ok() && state.sampler.wants_mask()) samplers.push_back(&state.sampler);
   }
   if (!samplers.empty()) masks_->start(std::move(samplers));
@@ -436,7 +436,7 @@ void ModelRunner::divide_rows(Step& step) {
   enum Kind : size_t { kEdited, kAsTheyAre, kOfHost, kKinds };
   std::array<std::vector<LogitRow>, kKinds> kinds;
   for (const LogitRow& row : step.rows) {
-    const SequenceState& state = state_of(*step.plan, row);
+    const SequenceState& state = state_of(step.plan, row);
     const bool edited = row.target == kNoToken && state.sampler.edits_logits(state.pending_row >= 0 ? 1 : 0);
     const Kind kind = !DeviceSampler::draws(row, state) ? kOfHost : edited ? kEdited : kAsTheyAre;
     kinds[kind].push_back(row);
@@ -451,7 +451,7 @@ void ModelRunner::divide_rows(Step& step) {
 void ModelRunner::draw(Step& step) {
   const std::span<const LogitRow> rows = std::span(step.rows).first(step.num_drawn);
   std::vector<const SequenceState*> states;
-  for (const LogitRow& row : rows) states.push_back(&state_of(*step.plan, row));
+  for (const LogitRow& row : rows) states.push_back(&state_of(step.plan, row));
   step.drawn = device_sampler_->begin(rows, states, step.number);
   const auto edited = std::span(states).first(step.num_edited);
   if (std::ranges::any_of(edited, [](const SequenceState* state) { return state->sampler.wants_mask(); })) {
@@ -461,7 +461,7 @@ void ModelRunner::draw(Step& step) {
     const size_t count = std::min<size_t>(kLogitRows, rows.size() - begin);
     const std::span<const LogitRow> piece = rows.subspan(begin, count);
     const float* logits = compute_logits(step.hidden, piece);
-    if (begin == 0) finish_masks(rows.first(step.num_edited), *step.plan);
+    if (begin == 0) finish_masks(rows.first(step.num_edited), step.plan);
     const size_t num_edited = std::min(count, std::max(step.num_edited, begin) - begin);
     device_sampler_->draw(piece, std::span(states).subspan(begin, count), num_edited, logits, begin, step.drawn,
                           scratch_.front());
@@ -469,7 +469,7 @@ void ModelRunner::draw(Step& step) {
   device_sampler_->end(step.drawn);
   for (size_t i = 0; i < rows.size(); ++i) {
     if (rows[i].target != kNoToken) continue;
-    SequenceState& state = state_of(*step.plan, rows[i]);
+    SequenceState& state = state_of(step.plan, rows[i]);
     state.pending_row = static_cast<int32_t>(i);
     state.pending_step = step.number;
   }

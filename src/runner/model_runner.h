@@ -39,8 +39,8 @@ class ModelRunner {
   bool may_launch() const {
     return under_way_.empty() || (under_way_.size() == 1 && under_way_.back().chosen_on_device);
   }
-  // The plan stays as it is until its step is finished. REQUIRES: may_launch().
-  void launch(const StepPlan& plan);
+  // REQUIRES: may_launch().
+  void launch(StepPlan plan);
   bool any_under_way() const { return !under_way_.empty(); }
   // Chooses the oldest step's tokens on the device, unless some of them are the host's to choose. REQUIRES:
   // any_under_way().
@@ -60,7 +60,7 @@ class ModelRunner {
 
  private:
   struct Step {
-    const StepPlan* plan = nullptr;
+    StepPlan plan;
     uint64_t number = 0;  // of the launch
     StepTimings timings;
     std::chrono::steady_clock::time_point begun;

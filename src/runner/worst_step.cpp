@@ -57,8 +57,8 @@ std::shared_ptr<const SamplingParams> edited_draws() {
   return std::make_shared<const SamplingParams>(std::move(params));
 }
 
-void run(const StepPlan& plan, ModelRunner& runner) {
-  runner.launch(plan);
+void run(StepPlan plan, ModelRunner& runner) {
+  runner.launch(std::move(plan));
   runner.choose();
   runner.finish();
 }
@@ -103,8 +103,8 @@ void run_worst_steps(const PlannedModel& planned, ModelRunner& runner) {
                                  .samples = true});
     ++decodes.num_tokens;
   }
-  run(prompts, runner);
-  run(decodes, runner);
+  run(std::move(prompts), runner);
+  run(std::move(decodes), runner);
 }
 
 Status size_pool_by(int64_t taken, PlannedModel& planned) {

@@ -10,18 +10,18 @@
 
 namespace quire::sched {
 
-std::vector<CommitEvent> Scheduler::commit(const StepPlan& plan, StepResult&& result) {
+std::vector<CommitEvent> Scheduler::commit(const PlannedStep& plan, StepResult&& result) {
   QUIRE_CHECK(num_plans_in_flight_ > 0);
   QUIRE_CHECK_MSG(plan.step == next_step_ - num_plans_in_flight_,
                   fmt::format("step {} is committed out of order", plan.step));
   QUIRE_CHECK(result.step == plan.step);
-  QUIRE_CHECK(result.sequences.size() == plan.scheduled.size());
+  QUIRE_CHECK(result.sequences.size() == plan.runs.size());
   --num_plans_in_flight_;
 
   std::vector<CommitEvent> events;
-  events.reserve(plan.scheduled.size());
-  for (size_t i = 0; i < plan.scheduled.size(); ++i) {
-    const ScheduledSequence& run = plan.scheduled[i];
+  events.reserve(plan.runs.size());
+  for (size_t i = 0; i < plan.runs.size(); ++i) {
+    const PlannedStep::Run& run = plan.runs[i];
     QUIRE_CHECK(result.sequences[i].id == run.id);
     const auto place = sequences_.find(run.id);
     QUIRE_CHECK_MSG(place != sequences_.end(), fmt::format("sequence {} is unknown", run.id));
@@ -36,7 +36,7 @@ std::vector<CommitEvent> Scheduler::commit(const StepPlan& plan, StepResult&& re
   return events;
 }
 
-void Scheduler::apply(Sequence& sequence, const ScheduledSequence& run, SequenceResult&& result,
+void Scheduler::apply(Sequence& sequence, const PlannedStep::Run& run, SequenceResult&& result,
                       std::vector<CommitEvent>& events) {
   BeamGroup* group = sequence.beams;
   if (!result.error.ok()) {
@@ -81,7 +81,7 @@ void Scheduler::apply(Sequence& sequence, const ScheduledSequence& run, Sequence
 }
 
 // True when there is something to tell; an event with a finish reason ends the sequence.
-bool Scheduler::apply_tokens(Sequence& sequence, const ScheduledSequence& run, SequenceResult&& result,
+bool Scheduler::apply_tokens(Sequence& sequence, const PlannedStep::Run& run, SequenceResult&& result,
                              TokenEvent& event) const {
   if (run.samples) {
     --sequence.num_tokens_in_flight;
@@ -98,7 +98,7 @@ bool Scheduler::apply_tokens(Sequence& sequence, const ScheduledSequence& run, S
 
 // The run's row at position p predicts position p + 1. After a preemption positions come again that
 // have arrived before.
-void Scheduler::gather_prompt_logprobs(Sequence& sequence, const ScheduledSequence& run,
+void Scheduler::gather_prompt_logprobs(Sequence& sequence, const PlannedStep::Run& run,
                                        std::vector<PositionLogprobs>&& logprobs) const {
   const int32_t first = run.num_computed_tokens + 1;
   for (size_t i = 0; i < logprobs.size(); ++i) {

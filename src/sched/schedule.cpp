@@ -25,6 +25,7 @@ bool Scheduler::schedule(StepPlan& plan) {
   for (size_t i = fork_sources_.size(); i-- > 0;) wake_forks(*fork_sources_[i]);
 
   if (has_tenants()) share_step();
+  plan.scheduled.reserve(std::min(running_.size(), static_cast<size_t>(config_.max_num_seqs)));
   size_t count = 0;
   const bool all_found_room = schedule_running(plan, count);
   if (all_found_room) admit_waiting(plan, count);

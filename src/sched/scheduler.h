@@ -158,10 +158,10 @@ class Scheduler {
   // Sequences that are neither finished nor cancelled, or plans not yet committed.
   bool has_work() const { return num_live_ > 0 || num_plans_in_flight_ > 0; }
 
-  // Writes the next step into `plan`, overwriting it but reusing its memory (pass the last plan in
-  // again). False when nothing can be scheduled now: there is no work, all of it waits for steps
-  // in flight, or max_plans_in_flight are. A plan always schedules at least one token; retirements wait for one that
-  // does. With no plan in flight and sequences left it is never false.
+  // Writes the next step into `plan`, overwriting whatever is in it but reusing its memory, if it has some. False when
+  // nothing can be scheduled now: there is no work, all of it waits for steps in flight, or max_plans_in_flight are. A
+  // plan always schedules at least one token; retirements wait for one that does. With no plan in flight and sequences
+  // left it is never false.
   bool schedule(StepPlan& plan);
 
   // Applies the result of the oldest plan not yet committed.
@@ -173,7 +173,7 @@ class Scheduler {
   //    and finds it, otherwise with kLength at max_tokens or max_model_len;
   //  - prompt logprobs are gathered over chunks and handed on with the first token (or the end),
   //    each position once.
-  std::vector<CommitEvent> commit(const StepPlan& plan, StepResult&& result);
+  std::vector<CommitEvent> commit(const PlannedStep& plan, StepResult&& result);
 
   void set_preemption_costs(const PreemptionCosts& costs) { costs_ = costs; }
   void reset_prefix_cache() { cache_.reset_prefix_cache(); }
@@ -282,10 +282,10 @@ class Scheduler {
   static void introduce(Sequence& sequence, StepPlan& plan);
   void write_run(Sequence& sequence, int32_t num_new_tokens, StepPlan& plan, size_t& count);
   // commit.cpp
-  void apply(Sequence& sequence, const ScheduledSequence& run, SequenceResult&& result,
+  void apply(Sequence& sequence, const PlannedStep::Run& run, SequenceResult&& result,
              std::vector<CommitEvent>& events);
-  bool apply_tokens(Sequence& sequence, const ScheduledSequence& run, SequenceResult&& result, TokenEvent& event) const;
-  void gather_prompt_logprobs(Sequence& sequence, const ScheduledSequence& run,
+  bool apply_tokens(Sequence& sequence, const PlannedStep::Run& run, SequenceResult&& result, TokenEvent& event) const;
+  void gather_prompt_logprobs(Sequence& sequence, const PlannedStep::Run& run,
                               std::vector<PositionLogprobs>&& logprobs) const;
   void append_tokens(Sequence& sequence, SequenceResult&& result, TokenEvent& event) const;
   void advance_beams(BeamGroup& group, std::vector<CommitEvent>& events);

@@ -1,5 +1,6 @@
 // One step of the engine as plain data: what sched/ asks of runner/ (StepPlan) and what comes back
-// (StepResult). Neither side sees the other; both can live in different processes.
+// (StepResult). Neither side sees the other; both can live in different processes. A plan owns what is in it and moves
+// to whoever carries it out; of it sched/ keeps a PlannedStep.
 #pragma once
 
 #include <cstdint>
@@ -91,6 +92,35 @@ struct StepPlan {
   std::vector<BlockCopy> copies;    // before anything is computed
   std::vector<ScheduledSequence> scheduled;
   int32_t num_tokens = 0;  // sum of num_new_tokens
+};
+
+// What is looked at of a plan when its result is there.
+struct PlannedStep {
+  struct Run {
+    SequenceId id = 0;
+    int32_t num_computed_tokens = 0;
+    int32_t num_new_tokens = 0;
+    bool samples = false;
+  };
+
+  PlannedStep() = default;
+  PlannedStep(const StepPlan& plan) { note(plan); }  // NOLINT(google-explicit-constructor): a plan tells all of it
+  // Becomes that of another plan, in the same memory.
+  void note(const StepPlan& plan) {
+    step = plan.step;
+    num_tokens = plan.num_tokens;
+    num_swapped_blocks = plan.swap_in.size() + plan.swap_out.size();
+    runs.clear();
+    runs.reserve(plan.scheduled.size());
+    for (const ScheduledSequence& run : plan.scheduled) {
+      runs.push_back({run.id, run.num_computed_tokens, run.num_new_tokens, run.samples});
+    }
+  }
+
+  uint64_t step = 0;
+  int32_t num_tokens = 0;
+  size_t num_swapped_blocks = 0;  // in and out
+  std::vector<Run> runs;          // in the order of StepPlan::scheduled
 };
 
 // One token with its log-probability (natural log, of the model's own distribution before

@@ -45,9 +45,9 @@ class FakeExecutor final : public runner::Executor {
   const MemoryPlan& memory() const override { return memory_; }
   const std::string& description() const override { return description_; }
 
-  void submit(const StepPlan& plan) override { submitted_.push_back(&plan); }
+  void submit(StepPlan plan) override { submitted_.push_back(std::move(plan)); }
   Result<runner::ExecutedStep> collect() override {
-    const StepPlan& plan = *submitted_.front();
+    const StepPlan plan = std::move(submitted_.front());
     submitted_.pop_front();
     QUIRE_ASSIGN_OR_RETURN(StepResult result, execute(plan));
     return runner::ExecutedStep{.result = std::move(result), .timings = {}};
@@ -111,7 +111,7 @@ class FakeExecutor final : public runner::Executor {
   ModelConfig model_;
   MemoryPlan memory_;
   std::string description_ = "fake";
-  std::deque<const StepPlan*> submitted_;
+  std::deque<StepPlan> submitted_;
   std::unordered_map<SequenceId, std::vector<TokenId>> tokens_;
   std::mutex mutex_;
   std::condition_variable released_;

@@ -40,7 +40,7 @@ class TextAlone final : public runner::Executor {
   const ModelConfig& model() const override { return model_; }
   const MemoryPlan& memory() const override { return memory_; }
   const std::string& description() const override { return description_; }
-  void submit(const StepPlan&) override { QUIRE_CHECK_MSG(false, "nothing is to be computed"); }
+  void submit(StepPlan) override { QUIRE_CHECK_MSG(false, "nothing is to be computed"); }
   Result<runner::ExecutedStep> collect() override { return internal_error("nothing is to be computed"); }
 
  private:

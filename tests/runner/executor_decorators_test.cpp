@@ -35,7 +35,7 @@ class ProbeExecutor final : public Executor {
     ++told_.num_bindings;
   }
   bool overlaps() const override { return overlaps_; }
-  void submit(const StepPlan& plan) override { told_.steps.push_back(plan.step); }
+  void submit(StepPlan plan) override { told_.steps.push_back(plan.step); }
   Result<ExecutedStep> collect() override {
     const uint64_t step = told_.steps.front();
     told_.steps.pop_front();

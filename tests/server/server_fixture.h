@@ -83,9 +83,9 @@ class AlphabetExecutor final : public runner::Executor {
   const MemoryPlan& memory() const override { return memory_; }
   const std::string& description() const override { return description_; }
 
-  void submit(const StepPlan& plan) override { submitted_.push_back(&plan); }
+  void submit(StepPlan plan) override { submitted_.push_back(std::move(plan)); }
   Result<runner::ExecutedStep> collect() override {
-    const StepPlan& plan = *submitted_.front();
+    const StepPlan plan = std::move(submitted_.front());
     submitted_.pop_front();
     return runner::ExecutedStep{.result = execute(plan), .timings = {}};
   }
@@ -151,7 +151,7 @@ class AlphabetExecutor final : public runner::Executor {
   ModelConfig model_;
   MemoryPlan memory_;
   std::string description_ = "alphabet";
-  std::deque<const StepPlan*> submitted_;
+  std::deque<StepPlan> submitted_;
   std::unordered_map<SequenceId, NewSequence> sequences_;
 };
 
