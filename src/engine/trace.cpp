@@ -163,9 +163,9 @@ uint64_t digest(const StepPlan& plan) {
     const std::vector<uint64_t> numbers = {run.id, static_cast<uint64_t>(run.num_computed_tokens),
                                            static_cast<uint64_t>(run.num_new_tokens), run.samples ? 1u : 0u,
                                            static_cast<uint64_t>(run.num_candidates)};
-    d = digest(run.block_table, digest(numbers, d));
+    d = digest(numbers, d);
   }
-  return d;
+  return digest(plan.table_blocks, digest(plan.table_changes, d));
 }
 
 json::object as_json(const StepPlan& plan) {

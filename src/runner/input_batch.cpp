@@ -81,10 +81,10 @@ void InputBatch::build(const StepPlan& plan, std::unordered_map<SequenceId, Sequ
   const DecodeShape* decode = shape_ ? std::get_if<DecodeShape>(&*shape_) : nullptr;
   const MixedShape* mixed = shape_ ? std::get_if<MixedShape>(&*shape_) : nullptr;
   size_t stride = decode != nullptr ? static_cast<size_t>(decode->num_blocks) : 0;
-  if (decode == nullptr) {
-    for (const ScheduledSequence& scheduled : plan.scheduled) {
-      stride = std::max(stride, scheduled.block_table.size() / groups_.size());
-    }
+  states_.clear();
+  for (const ScheduledSequence& scheduled : plan.scheduled) {
+    states_.push_back(&states.at(scheduled.id));
+    if (decode == nullptr) stride = std::max(stride, states_.back()->tables.table(0).size());
   }
   block_table_stride_ = stride;
   for (Group& group : groups_) {
@@ -94,7 +94,7 @@ void InputBatch::build(const StepPlan& plan, std::unordered_map<SequenceId, Sequ
 
   for (size_t i = 0; i < plan.scheduled.size(); ++i) {
     const ScheduledSequence& scheduled = plan.scheduled[i];
-    SequenceState& state = states.at(scheduled.id);
+    SequenceState& state = *states_[i];
     const int32_t begin = scheduled.num_computed_tokens;
     const int32_t end = begin + scheduled.num_new_tokens;
     const size_t num_known = state.tokens.size();
@@ -108,7 +108,7 @@ void InputBatch::build(const StepPlan& plan, std::unordered_map<SequenceId, Sequ
       sources_.push_back(at < num_known ? -1 : state.pending_row);
       positions_.push_back(position);
     }
-    add_run(scheduled, i, block_size);
+    add_run(scheduled, state.tables, i, block_size);
     query_offsets_.push_back(static_cast<int32_t>(token_ids_.size()));
     context_lengths_.push_back(end);
     prompt_lengths_.push_back(state.num_prompt_tokens);
@@ -163,11 +163,10 @@ void InputBatch::find_shared(const StepPlan& plan, int32_t block_size) {
   SharedSpans::Reads reads;
   for (size_t g = 0; g < groups_.size(); ++g) {
     readers_.clear();
-    for (const ScheduledSequence& scheduled : plan.scheduled) {
-      const size_t num_blocks = scheduled.block_table.size() / groups_.size();
-      readers_.push_back({.table = std::span(scheduled.block_table).subspan(g * num_blocks, num_blocks),
-                          .num_computed = scheduled.num_computed_tokens,
-                          .num_queries = scheduled.num_new_tokens});
+    for (size_t i = 0; i < plan.scheduled.size(); ++i) {
+      readers_.push_back({.table = states_[i]->tables.table(g),
+                          .num_computed = plan.scheduled[i].num_computed_tokens,
+                          .num_queries = plan.scheduled[i].num_new_tokens});
     }
     // Who takes the places that are left reads what the first sequence reads.
     SpanReader filling = readers_.front();
@@ -184,13 +183,14 @@ void InputBatch::find_shared(const StepPlan& plan, int32_t block_size) {
 }
 
 // The run's slots and its row of the block tables, in every group.
-void InputBatch::add_run(const ScheduledSequence& scheduled, size_t index, int32_t block_size) {
+void InputBatch::add_run(const ScheduledSequence& scheduled, const BlockTables& tables, size_t index,
+                         int32_t block_size) {
   const int32_t begin = scheduled.num_computed_tokens;
   const int32_t end = begin + scheduled.num_new_tokens;
-  const size_t num_blocks = scheduled.block_table.size() / groups_.size();
-  QUIRE_CHECK(static_cast<size_t>(end) <= num_blocks * static_cast<size_t>(block_size));
   for (size_t g = 0; g < groups_.size(); ++g) {
-    const BlockId* table = scheduled.block_table.data() + g * num_blocks;
+    const size_t num_blocks = tables.table(g).size();
+    const BlockId* table = tables.table(g).data();
+    QUIRE_CHECK(static_cast<size_t>(end) <= num_blocks * static_cast<size_t>(block_size));
     for (int32_t position = begin; position < end; ++position) {
       const int64_t block = table[position / block_size];
       QUIRE_DCHECK(block != kNoBlock);

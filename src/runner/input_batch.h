@@ -20,6 +20,7 @@ struct SequenceState {
   int32_t num_prompt_tokens = 0;
   std::shared_ptr<const SamplingParams> params;
   sampling::SequenceSampler sampler;
+  BlockTables tables;  // [num_groups], as the last plan left them
   // Prompt logprobs are given once, also when a preempted sequence is computed again.
   int32_t next_prompt_logprob = 1;  // position of the next prompt token to be scored
   // The token after those above was chosen on the device and is not known here yet: its place among the tokens that
@@ -53,8 +54,8 @@ class InputBatch {
   void use_shapes(StepShapes shapes, int64_t max_num_tokens);
   const void* place() const { return numbers_.place(); }
 
-  // Builds from the plan. REQUIRES: states holds every scheduled sequence and its known tokens, and the pending one,
-  // reach the end of its run.
+  // Builds from the plan. REQUIRES: states holds every scheduled sequence; its known tokens, and the pending
+  // one, and its tables reach the end of its run.
   void build(const StepPlan& plan, std::unordered_map<SequenceId, SequenceState>& states, int32_t block_size);
 
   // Instead: a step of the shape, of one sequence of one token, stored in the pool's first slot. REQUIRES:
@@ -83,7 +84,7 @@ class InputBatch {
 
   void clear();
   std::optional<StepShape> shape_of(const StepPlan& plan) const;
-  void add_run(const ScheduledSequence& scheduled, size_t index, int32_t block_size);
+  void add_run(const ScheduledSequence& scheduled, const BlockTables& tables, size_t index, int32_t block_size);
   void fill_up(size_t num_tokens);
   void find_shared(const StepPlan& plan, int32_t block_size);
   void check_tables() const;
@@ -107,8 +108,9 @@ class InputBatch {
   std::vector<int32_t> context_lengths_;
   std::vector<int32_t> prompt_lengths_;
   size_t block_table_stride_ = 0;
-  std::vector<SpanReader> readers_;  // of a group
-  int32_t num_shared_spans_ = 0;     // 0: it is not worth telling who shares them
+  std::vector<SequenceState*> states_;  // of the plan's sequences, while it is built
+  std::vector<SpanReader> readers_;     // of a group
+  int32_t num_shared_spans_ = 0;        // 0: it is not worth telling who shares them
   std::vector<LogitRow> logit_rows_;
 };
 

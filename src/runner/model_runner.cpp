@@ -296,6 +296,9 @@ void ModelRunner::prepare(const StepPlan& plan, StepTimings& timings) {
     if (device_sampler_ != nullptr) device_sampler_->forget(id);
   }
   for (const NewSequence& added : plan.added) learn(added);
+  for_each_table_change(plan, [this](const TableChange& change, std::span<const BlockId> blocks) {
+    states_.at(change.id).tables.take(change, blocks);
+  });
   const auto start = std::chrono::steady_clock::now();
   storage_.swap(backend_, plan.swap_out, plan.swap_in);
   if (storage_.swaps() && backend_.computes_in_host_memory()) timings.swap = seconds_since(start);
@@ -323,12 +326,17 @@ void ModelRunner::move_beams(const std::vector<BeamMove>& moves) {
   std::vector<SequenceState> moved;
   moved.reserve(moves.size());
   for (const BeamMove& move : moves) {
-    SequenceState& state = moved.emplace_back(states_.at(move.source));
+    SequenceState& source = states_.at(move.source);
+    BlockTables tables = std::move(source.tables);  // they are told of, and stay whose they are
+    SequenceState& state = moved.emplace_back(source);
+    source.tables = std::move(tables);
     state.tokens.push_back(move.token);
     state.sampler.accept(move.token);
   }
   for (size_t i = 0; i < moves.size(); ++i) {
-    states_.at(moves[i].id) = std::move(moved[i]);
+    SequenceState& state = states_.at(moves[i].id);
+    moved[i].tables = std::move(state.tables);
+    state = std::move(moved[i]);
     if (device_sampler_ != nullptr) device_sampler_->forget(moves[i].id);
   }
 }
@@ -338,6 +346,7 @@ void ModelRunner::learn(const NewSequence& added) {
                       .num_prompt_tokens = static_cast<int32_t>(added.prompt.size()),
                       .params = added.params,
                       .sampler = {tables_of(added), added.prompt, added.seed, added.output},
+                      .tables = {},
                       .fault = {}};
   state.tokens.append(added.output);
   QUIRE_CHECK(states_.emplace(added.id, std::move(state)).second);

@@ -87,20 +87,14 @@ void run_worst_steps(const PlannedModel& planned, ModelRunner& runner) {
     const std::vector<BlockId> table = blocks.table_of(length + 1);
     const auto per_group = static_cast<size_t>(blocks_of(length + 1, planned.memory));
     const auto used = static_cast<size_t>(blocks_of(length, planned.memory));
-    std::vector<BlockId> first;
     for (size_t group = 0; group < planned.memory.windows.size(); ++group) {
-      const auto begin = table.begin() + static_cast<std::ptrdiff_t>(group * per_group);
-      first.insert(first.end(), begin, begin + static_cast<std::ptrdiff_t>(used));
+      const auto blocks_of_group = std::span(table).subspan(group * per_group, per_group);
+      tell_whole_table(prompts, id, static_cast<int32_t>(group), blocks_of_group.first(used));
+      tell_whole_table(decodes, id, static_cast<int32_t>(group), blocks_of_group);
     }
-    prompts.scheduled.push_back(
-        {.id = id, .num_new_tokens = length, .block_table = std::move(first), .table_version = 1, .samples = true});
+    prompts.scheduled.push_back({.id = id, .num_new_tokens = length, .samples = true});
     prompts.num_tokens += length;
-    decodes.scheduled.push_back({.id = id,
-                                 .num_computed_tokens = length,
-                                 .num_new_tokens = 1,
-                                 .block_table = table,
-                                 .table_version = 2,
-                                 .samples = true});
+    decodes.scheduled.push_back({.id = id, .num_computed_tokens = length, .num_new_tokens = 1, .samples = true});
     ++decodes.num_tokens;
   }
   run(std::move(prompts), runner);

@@ -18,6 +18,8 @@ bool Scheduler::schedule(StepPlan& plan) {
   plan.swap_out.clear();
   plan.swap_in.clear();
   plan.copies.clear();
+  plan.table_changes.clear();
+  plan.table_blocks.clear();
   plan.num_tokens = 0;
   last_preempted_.clear();
   // Copies to slots that no plan has taken along yet must not meet others to the same slots.
@@ -365,22 +367,23 @@ void Scheduler::introduce(Sequence& sequence, StepPlan& plan) {
   sequence.known_to_runner = true;
 }
 
+void Scheduler::tell_tables(Sequence& sequence, StepPlan& plan) {
+  const kv::SequenceBlocks& blocks = sequence.blocks;
+  if (sequence.told_version == blocks.version()) return;
+  sequence.told_version = blocks.version();
+  for (int32_t group = 0; group < blocks.num_groups(); ++group) {
+    sequence.told_tables.tell(sequence.id, group, blocks.table(group), plan.table_changes, plan.table_blocks);
+  }
+}
+
 void Scheduler::write_run(Sequence& sequence, int32_t num_new_tokens, StepPlan& plan, size_t& count) {
   if (!sequence.known_to_runner) introduce(sequence, plan);  // a beam just born
   if (count == plan.scheduled.size()) plan.scheduled.emplace_back();
   ScheduledSequence& run = plan.scheduled[count++];
-  const bool same_table = run.id == sequence.id && run.table_version == sequence.blocks.version();
   run.id = sequence.id;
   run.num_computed_tokens = sequence.num_computed_tokens;
   run.num_new_tokens = num_new_tokens;
-  if (!same_table) {
-    run.table_version = sequence.blocks.version();
-    run.block_table.clear();
-    for (int32_t group = 0; group < sequence.blocks.num_groups(); ++group) {
-      const std::span<const BlockId> table = sequence.blocks.table(group);
-      run.block_table.insert(run.block_table.end(), table.begin(), table.end());
-    }
-  }
+  tell_tables(sequence, plan);
   const double cost = cost_of(sequence, num_new_tokens);
   sequence.num_computed_before = sequence.num_computed_tokens;
   sequence.num_computed_tokens += num_new_tokens;

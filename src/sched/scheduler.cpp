@@ -300,6 +300,11 @@ int64_t Scheduler::held_tokens() const {
   return sum;
 }
 
+const kv::SequenceBlocks* Scheduler::blocks_of(SequenceId id) const {
+  const auto place = sequences_.find(id);
+  return place == sequences_.end() ? nullptr : &place->second->blocks;
+}
+
 void Scheduler::check_invariants() const {
   std::vector<int32_t> holders(static_cast<size_t>(config_.num_blocks), 0);
   size_t num_ended = 0;

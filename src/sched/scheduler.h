@@ -184,6 +184,9 @@ class Scheduler {
   // Preempted by the last schedule().
   const std::vector<SequenceId>& last_preempted() const { return last_preempted_; }
 
+  // Of a sequence that the last plan schedules, the tables that it told of. nullptr: unknown.
+  const kv::SequenceBlocks* blocks_of(SequenceId id) const;
+
   // The invariants of the design page, checked over all sequences and blocks; ends the process if
   // one is broken. O(blocks + tokens / block_size): for tests and debug builds.
   void check_invariants() const;
@@ -280,6 +283,7 @@ class Scheduler {
   void to_running(Sequence& sequence);
   static const std::vector<TokenId>& tokens_of(Sequence& sequence);
   static void introduce(Sequence& sequence, StepPlan& plan);
+  static void tell_tables(Sequence& sequence, StepPlan& plan);
   void write_run(Sequence& sequence, int32_t num_new_tokens, StepPlan& plan, size_t& count);
   // commit.cpp
   void apply(Sequence& sequence, const PlannedStep::Run& run, SequenceResult&& result,

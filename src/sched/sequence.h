@@ -74,6 +74,8 @@ struct Sequence {
   int32_t passed_over = 0;              // steps in which it found no room while others may have
   int32_t plans_in_flight = 0;          // plans not yet committed that use its blocks
   kv::SequenceBlocks blocks;            // covers num_computed_tokens
+  BlockTables told_tables;              // what plans have told the runner of them
+  uint64_t told_version = 0;            // of `blocks`, when they did
 
   // Prompt logprobs of positions 1 .. num_prompt_logprobs have arrived; those not yet handed on are
   // kept.

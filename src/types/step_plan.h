@@ -6,10 +6,12 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "base/status.h"
+#include "types/block_tables.h"
 #include "types/ids.h"
 #include "types/sampling_params.h"
 
@@ -51,10 +53,6 @@ struct ScheduledSequence {
   SequenceId id = 0;
   int32_t num_computed_tokens = 0;  // keys and values already in the cache
   int32_t num_new_tokens = 0;       // >= 1
-  // [num_groups, num_blocks]: each group's table, covering all tokens up to the end of this run; kNoBlock behind the
-  // group's window.
-  std::vector<BlockId> block_table;
-  uint64_t table_version = 0;  // the scheduler's: spares it writing a table that is as it was
   // The run reaches the end of the known tokens: a token is sampled from its last row, or, with num_candidates > 0, the
   // most likely ones are given for the beam search to choose from.
   bool samples = false;
@@ -90,9 +88,28 @@ struct StepPlan {
   std::vector<SwapCopy> swap_out;   // pool to slots: blocks may be reused from here on
   std::vector<SwapCopy> swap_in;    // slots to pool
   std::vector<BlockCopy> copies;    // before anything is computed
+  // Of the scheduled sequences: with them each group's table of it covers all tokens up to the end of its run.
+  std::vector<TableChange> table_changes;
+  std::vector<BlockId> table_blocks;  // of one change after the other
   std::vector<ScheduledSequence> scheduled;
   int32_t num_tokens = 0;  // sum of num_new_tokens
 };
+
+// Calls take(change, its blocks) for each change.
+template <typename Take>
+void for_each_table_change(const StepPlan& plan, const Take& take) {
+  std::span<const BlockId> left = plan.table_blocks;
+  for (const TableChange& change : plan.table_changes) {
+    const auto count = static_cast<size_t>(change.count);
+    take(change, left.first(count));
+    left = left.subspan(count);
+  }
+}
+
+// For who plans by hand: all of a table, whatever was told before.
+inline void tell_whole_table(StepPlan& plan, SequenceId id, int32_t group, std::span<const BlockId> table) {
+  BlockTables().tell(id, group, table, plan.table_changes, plan.table_blocks);
+}
 
 // What is looked at of a plan when its result is there.
 struct PlannedStep {

@@ -100,8 +100,8 @@ StepPlan plan_of(int32_t step, const std::vector<size_t>& sequences) {
     plan.scheduled.push_back({.id = i,
                               .num_computed_tokens = step == 0 ? 0 : prompt + step - 1,
                               .num_new_tokens = step == 0 ? prompt : 1,
-                              .block_table = {static_cast<BlockId>(i)},
                               .samples = true});
+    tell_whole_table(plan, i, 0, std::vector<BlockId>{static_cast<BlockId>(i)});
   }
   return plan;
 }
@@ -209,12 +209,11 @@ NewSequence penalised_sequence(size_t i) {
   return one;
 }
 
-ScheduledSequence scheduled_run(size_t i, int32_t computed, int32_t count) {
-  ScheduledSequence run{.id = i, .num_computed_tokens = computed, .num_new_tokens = count, .samples = true};
-  for (size_t b = 0; b < kPenalisedBlocks; ++b) {
-    run.block_table.push_back(static_cast<BlockId>(kPenalisedBlocks * i + b));
-  }
-  return run;
+void schedule_penalised(StepPlan& plan, size_t i, int32_t computed, int32_t count) {
+  plan.scheduled.push_back({.id = i, .num_computed_tokens = computed, .num_new_tokens = count, .samples = true});
+  std::vector<BlockId> table;
+  for (size_t b = 0; b < kPenalisedBlocks; ++b) table.push_back(static_cast<BlockId>(kPenalisedBlocks * i + b));
+  tell_whole_table(plan, i, 0, table);
 }
 
 // Some such sequences, of which not all are in each step.
@@ -238,7 +237,7 @@ class Penalised {
       const auto had = static_cast<int32_t>(tokens_[i].size());
       if (had == 0) plan.added.push_back(penalised_sequence(i));
       const int32_t computed = had == 0 || again ? 0 : kPenalisedPrompt + had - 1;
-      plan.scheduled.push_back(scheduled_run(i, computed, kPenalisedPrompt + had - computed));
+      schedule_penalised(plan, i, computed, kPenalisedPrompt + had - computed);
       plan.num_tokens += plan.scheduled.back().num_new_tokens;
     }
     executor_->submit(plan);
@@ -324,8 +323,7 @@ TEST_P(DeviceSampling, PenaltiesDoNotHoldUpTheDrawsOfAStepThatIsLaunchedAhead) {
   for (int32_t step = 0; step < kLaunched; ++step) {
     StepPlan& plan = plans.emplace_back();
     if (step == 0) plan.added.push_back(penalised_sequence(0));
-    plan.scheduled.push_back(
-        scheduled_run(0, step == 0 ? 0 : kPenalisedPrompt + step - 1, step == 0 ? kPenalisedPrompt : 1));
+    schedule_penalised(plan, 0, step == 0 ? 0 : kPenalisedPrompt + step - 1, step == 0 ? kPenalisedPrompt : 1);
     ASSERT_TRUE((*runner)->may_launch()) << "the tokens of step " << step - 1 << " are not chosen yet";
     (*runner)->launch(plan);
     if (step > 0) finish();

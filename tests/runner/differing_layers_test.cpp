@@ -193,13 +193,13 @@ class DifferingConversation {
       (plan.*way).push_back({.block = first + i, .slot = static_cast<SwapSlot>((i * 5 + 2) % 32)});
   }
   void schedule(StepPlan& plan, SequenceId id, int32_t computed, int32_t count, BlockId first) {
-    ScheduledSequence run{.id = id, .num_computed_tokens = computed, .num_new_tokens = count, .samples = true};
+    plan.scheduled.push_back({.id = id, .num_computed_tokens = computed, .num_new_tokens = count, .samples = true});
     const int32_t blocks = (computed + count + TinyModel::kBlockSize - 1) / TinyModel::kBlockSize;
     for (int32_t group = 0; group < num_groups_; ++group) {
-      for (int32_t block = 0; block < blocks; ++block) run.block_table.push_back(first + block * num_groups_ + group);
+      std::vector<BlockId> table;
+      for (int32_t block = 0; block < blocks; ++block) table.push_back(first + block * num_groups_ + group);
+      tell_whole_table(plan, id, group, table);
     }
-    run.table_version = ++version_;
-    plan.scheduled.push_back(std::move(run));
   }
   SequenceResult execute(StepPlan& plan) {
     plan.step = ++step_;
@@ -218,7 +218,6 @@ class DifferingConversation {
   std::unique_ptr<ModelRunner> runner_;
   int32_t num_groups_ = 0;
   uint64_t step_ = 0;
-  uint64_t version_ = 0;
 };
 
 TEST(DifferingLayersInTheRunner, AnswerAlikeWhenTheirBlocksWereSwappedOutAndBackElsewhere) {

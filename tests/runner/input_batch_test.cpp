@@ -27,12 +27,14 @@ TEST(InputBatch, ABlockThatTheCacheDoesNotHaveIsFoundOnceForAllLayers) {
                               .block_size = 16};
   const std::vector<nn::CacheLayer> layers(3, {.view = view});
   StepPlan plan;
-  plan.scheduled.push_back({.id = 1, .num_new_tokens = 20, .block_table = {1, 0}});
+  plan.scheduled.push_back({.id = 1, .num_new_tokens = 20});
+  const TableChange whole{.id = 1, .num_blocks = 2, .count = 2};
+  states.at(1).tables.take(whole, std::vector<BlockId>{1, 0});
   plan.num_tokens = 20;
   batch.build(plan, states, 16);
   EXPECT_TRUE(batch.view(layers).tables_checked);
 
-  plan.scheduled.front().block_table = {1, 2};
+  states.at(1).tables.take(whole, std::vector<BlockId>{1, 2});
   batch.build(plan, states, 16);
   EXPECT_DEATH(batch.view(layers), "block 1 of its table is 2, the cache has 2");
 }

@@ -59,20 +59,21 @@ void answer(const std::string& family, const std::string& kind, const Way& way,
       answers.logprobs[result.id].push_back(result.logprobs.at(0).chosen.logprob);
     }
   };
-  const auto run_of = [&](size_t i, size_t computed, size_t count) {
-    ScheduledSequence run{.id = i,
-                          .num_computed_tokens = static_cast<int32_t>(computed),
-                          .num_new_tokens = static_cast<int32_t>(count),
-                          .samples = computed + count >= prompts[i].size()};
+  const auto schedule = [&](StepPlan& plan, size_t i, size_t computed, size_t count) {
+    plan.scheduled.push_back({.id = i,
+                              .num_computed_tokens = static_cast<int32_t>(computed),
+                              .num_new_tokens = static_cast<int32_t>(count),
+                              .samples = computed + count >= prompts[i].size()});
     for (int32_t group = 0; group < num_groups; ++group) {
       const int32_t window = windows[static_cast<size_t>(group)];
+      std::vector<BlockId> table;
       for (int32_t block = 0; block < kBlocksEach; ++block) {
         const BlockId whose = way.shares && block < way.prefix ? 0 : static_cast<BlockId>(i);
         const bool behind = window > 0 && (block + 1) * 16 + window <= static_cast<int32_t>(computed);
-        run.block_table.push_back(behind ? kNoBlock : (whose * num_groups + group) * kBlocksEach + block);
+        table.push_back(behind ? kNoBlock : (whose * num_groups + group) * kBlocksEach + block);
       }
+      tell_whole_table(plan, i, group, table);
     }
-    return run;
   };
   const auto prefix = static_cast<size_t>(way.prefix) * 16;
   for (size_t i = 0; i < prompts.size(); ++i) {
@@ -80,20 +81,20 @@ void answer(const std::string& family, const std::string& kind, const Way& way,
     StepPlan plan;
     plan.added.push_back({.id = i, .prompt = prompts[i], .params = shared});
     if (prefix > 0 && (i == 0 || !way.shares)) {
-      plan.scheduled.push_back(run_of(i, 0, prefix));
+      schedule(plan, i, 0, prefix);
       execute(std::exchange(plan, {}));
     }
     for (size_t computed = prefix; computed < prompts[i].size(); computed += piece) {
       for (size_t j = 0; j < i && way.mixed; ++j) {
-        plan.scheduled.push_back(run_of(j, prompts[j].size() + answers.tokens[j].size() - 1, 1));
+        schedule(plan, j, prompts[j].size() + answers.tokens[j].size() - 1, 1);
       }
-      plan.scheduled.push_back(run_of(i, computed, std::min(piece, prompts[i].size() - computed)));
+      schedule(plan, i, computed, std::min(piece, prompts[i].size() - computed));
       execute(std::exchange(plan, {}));
     }
   }
   for (size_t step = 0; step < kSteps && !way.mixed; ++step) {
     StepPlan plan;
-    for (size_t i = 0; i < prompts.size(); ++i) plan.scheduled.push_back(run_of(i, prompts[i].size() + step, 1));
+    for (size_t i = 0; i < prompts.size(); ++i) schedule(plan, i, prompts[i].size() + step, 1);
     execute(std::move(plan));
   }
 }

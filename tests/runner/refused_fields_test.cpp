@@ -40,7 +40,7 @@ class RefusedFields : public testing::Test {
       const SequenceId id = next_id_++;
       NewSequence added{.id = id, .prompt = std::vector<TokenId>(kPrompt, 5), .params = params_};
       ScheduledSequence run{.id = id, .num_new_tokens = samples ? kPrompt : kPrompt - 2, .samples = samples};
-      run.block_table = {block};
+      tell_whole_table(plan, id, 0, std::vector<BlockId>{block});
       if (block == 1) field.ask(added, run);
       plan.added.push_back(std::move(added));
       plan.scheduled.push_back(std::move(run));

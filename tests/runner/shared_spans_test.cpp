@@ -163,18 +163,22 @@ TEST(InputBatch, TellsWhoSharesWhereThatSavesMuch) {
   const auto params = std::make_shared<const SamplingParams>();
   const std::vector<TokenId> prompt(800, 1);
   StepPlan plan;
+  const auto tell = [&states](SequenceId id, int32_t group, const std::vector<BlockId>& table) {
+    const auto size = static_cast<int32_t>(table.size());
+    states.at(id).tables.take({.id = id, .group = group, .num_blocks = size, .count = size}, table);
+  };
   // Two groups: of the first all but sequence 1 share 40 blocks.
   for (SequenceId id = 0; id < 5; ++id) {
     states.emplace(id, SequenceState{.tokens = sampling::TokenHistory(prompt),
                                      .num_prompt_tokens = 800,
                                      .params = params,
                                      .sampler = {params, prompt, 1, 10, {}, {}},
+                                     .tables = {},
                                      .fault = {}});
     const auto own = static_cast<BlockId>(id) * 100;
-    plan.scheduled.push_back({.id = id,
-                              .num_computed_tokens = id == 1 ? 700 : 600,
-                              .num_new_tokens = 1,
-                              .block_table = blocks(id == 1 ? own : 0, 40) + blocks(own + 40, 60)});
+    plan.scheduled.push_back({.id = id, .num_computed_tokens = id == 1 ? 700 : 600, .num_new_tokens = 1});
+    tell(id, 0, blocks(id == 1 ? own : 0, 40) + blocks(own + 40, 10));
+    tell(id, 1, blocks(own + 50, 50));
   }
   const auto check = [&](InputBatch& batch, size_t n) {
     batch.build(plan, states, 16);
@@ -220,7 +224,9 @@ TEST(InputBatch, TellsWhoSharesWhereThatSavesMuch) {
   of_host.build(plan, states, 16);
   EXPECT_EQ(of_host.view({}).num_shared_spans, 0);
 
-  for (const size_t i : {3u, 4u}) plan.scheduled[i].block_table = blocks(static_cast<BlockId>(i) * 100, 100);
+  for (const SequenceId id : {3u, 4u}) {
+    for (const int32_t group : {0, 1}) tell(id, group, blocks(static_cast<BlockId>(id) * 100 + 50 * group, 50));
+  }
   batch.build(plan, states, 16);
   EXPECT_EQ(batch.shape(), StepShape(DecodeShape{8, 64, false}));
   EXPECT_EQ(batch.view({}).num_shared_spans, 0);

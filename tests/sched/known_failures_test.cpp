@@ -259,8 +259,8 @@ TEST(Forks, ShareThePromptAndSplitWhereTheyWrite) {
   for (const SequenceId fork : {2u, 3u}) {
     EXPECT_EQ(driver.run_of(fork)->num_computed_tokens, 9);
     EXPECT_EQ(driver.run_of(fork)->num_new_tokens, 1);
-    EXPECT_EQ(driver.run_of(fork)->block_table[1], driver.run_of(1)->block_table[1]);
-    EXPECT_NE(driver.run_of(fork)->block_table[2], driver.run_of(1)->block_table[2]);
+    EXPECT_EQ(driver.table_of(fork)[1], driver.table_of(1)[1]);
+    EXPECT_NE(driver.table_of(fork)[2], driver.table_of(1)[2]);
   }
   EXPECT_THAT(driver.plan.copies, Not(IsEmpty()));
   EXPECT_EQ(driver.scheduler.stats().blocks_used, 2 + 3);

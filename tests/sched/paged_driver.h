@@ -83,6 +83,8 @@ class PagedDriver {
     return place == plan.scheduled.end() ? nullptr : &*place;
   }
 
+  std::span<const BlockId> table_of(SequenceId id, size_t group = 0) const { return memory_.tables(id).table(group); }
+
   Scheduler scheduler;
   StepPlan plan;  // the last one
   std::map<SequenceId, Answer> answers;

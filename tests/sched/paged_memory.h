@@ -78,6 +78,8 @@ class PagedMemory {
 
   size_t num_sequences() const { return states_.size(); }
   const std::vector<TokenId>& tokens(SequenceId id) const { return states_.at(id).tokens; }
+  // As the plans so far have told of it.
+  const BlockTables& tables(SequenceId id) const { return tables_.at(id); }
 
  private:
   struct State {
@@ -104,7 +106,10 @@ class PagedMemory {
       state.append(move.token);
     }
     for (size_t i = 0; i < moved.size(); ++i) states_.at(plan.moves[i].id) = std::move(moved[i]);
-    for (const SequenceId id : plan.retired) ASSERT_EQ(states_.erase(id), 1u) << "retired twice or never known: " << id;
+    for (const SequenceId id : plan.retired) {
+      ASSERT_EQ(states_.erase(id), 1u) << "retired twice or never known: " << id;
+      tables_.erase(id);
+    }
     for (const NewSequence& added : plan.added) {
       ASSERT_FALSE(states_.contains(added.id)) << added.id;
       State& state = states_[added.id];
@@ -115,6 +120,10 @@ class PagedMemory {
       for (const TokenId token : added.prompt) state.append(token);
       for (const TokenId token : added.output) state.append(token);
     }
+    for_each_table_change(plan, [this](const TableChange& change, std::span<const BlockId> blocks) {
+      ASSERT_TRUE(states_.contains(change.id)) << change.id;
+      tables_[change.id].take(change, blocks);
+    });
   }
 
   void copy(const StepPlan& plan) {
@@ -142,8 +151,7 @@ class PagedMemory {
   }
 
   std::span<const BlockId> table(const ScheduledSequence& run, size_t group) const {
-    const size_t blocks = run.block_table.size() / config_.windows.size();
-    return std::span(run.block_table).subspan(group * blocks, blocks);
+    return tables_.at(run.id).table(group);
   }
 
   uint64_t& cell(BlockId block, int32_t position) {
@@ -204,6 +212,7 @@ class PagedMemory {
   std::vector<uint64_t> pool_;   // [num_blocks, block_size]
   std::vector<uint64_t> slots_;  // [num_swap_blocks, block_size]
   std::unordered_map<SequenceId, State> states_;
+  std::unordered_map<SequenceId, BlockTables> tables_;
   std::unordered_map<SequenceId, kv::CacheContext> contexts_;
 };
 

@@ -187,8 +187,22 @@ class World {
     num_copies_ += static_cast<int64_t>(plan.copies.size());
     // Steps run in the order of their plans, before their results are looked at.
     StepResult result = memory_->execute(plan);
+    expect_told_tables(plan);
     steps_.push_back({std::move(plan), std::move(result)});
     return true;
+  }
+
+  // What the runner has put together of the differences is what the scheduler has.
+  void expect_told_tables(const StepPlan& plan) const {
+    for (const ScheduledSequence& run : plan.scheduled) {
+      const kv::SequenceBlocks& own = *scheduler_->blocks_of(run.id);
+      const BlockTables& told = memory_->tables(run.id);
+      ASSERT_EQ(told.num_groups(), static_cast<size_t>(own.num_groups()));
+      for (int32_t group = 0; group < own.num_groups(); ++group) {
+        ASSERT_TRUE(std::ranges::equal(told.table(static_cast<size_t>(group)), own.table(group)))
+            << "sequence " << run.id << ", group " << group;
+      }
+    }
   }
 
   void commit() {

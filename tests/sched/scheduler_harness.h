@@ -46,6 +46,9 @@ class Driver {
     StepResult result;
     result.step = asked.step;
     for (const NewSequence& added : asked.added) prompts[added.id] = added;
+    for_each_table_change(asked, [this](const TableChange& change, std::span<const BlockId> blocks) {
+      tables[change.id].take(change, blocks);
+    });
     for (const ScheduledSequence& run : asked.scheduled) {
       SequenceResult& one = result.sequences.emplace_back();
       one.id = run.id;
@@ -96,6 +99,7 @@ class Driver {
   StepPlan plan;  // the last one
   std::map<SequenceId, Answer> answers;
   std::map<SequenceId, NewSequence> prompts;
+  std::map<SequenceId, BlockTables> tables;
 };
 
 }  // namespace quire::sched::testing_support

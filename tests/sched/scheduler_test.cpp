@@ -171,7 +171,7 @@ TEST(SchedulerPlan, ALongPromptIsComputedInChunksOfTheBudget) {
   ASSERT_TRUE(driver.scheduler.add(make_request(1, 40, 2)).ok());
   ASSERT_TRUE(driver.step());
   EXPECT_THAT(driver.plan.scheduled, ElementsAre(run_is(1, 0, 16, false)));
-  EXPECT_THAT(driver.plan.scheduled[0].block_table, SizeIs(4));
+  EXPECT_THAT(driver.tables[1].table(0), SizeIs(4));
   ASSERT_TRUE(driver.step());
   EXPECT_THAT(driver.plan.scheduled, ElementsAre(run_is(1, 16, 16, false)));
   ASSERT_TRUE(driver.step());
@@ -225,14 +225,41 @@ TEST(SchedulerPlan, ABlockIsTakenExactlyWhenATokenNeedsIt) {
   Driver driver(small_config());  // blocks of 4
   ASSERT_TRUE(driver.scheduler.add(make_request(1, 4, 10)).ok());
   ASSERT_TRUE(driver.step());
-  EXPECT_THAT(driver.plan.scheduled[0].block_table, SizeIs(1));
+  EXPECT_THAT(driver.tables[1].table(0), SizeIs(1));
   for (int step = 0; step < 4; ++step) {
     ASSERT_TRUE(driver.step());
-    EXPECT_THAT(driver.plan.scheduled[0].block_table, SizeIs(2));
+    EXPECT_THAT(driver.tables[1].table(0), SizeIs(2));
   }
   ASSERT_TRUE(driver.step());
-  EXPECT_THAT(driver.plan.scheduled[0].block_table, SizeIs(3));
+  EXPECT_THAT(driver.tables[1].table(0), SizeIs(3));
   EXPECT_EQ(driver.scheduler.stats().blocks_used, 3);
+}
+
+TEST(SchedulerPlan, ATableIsToldWholeOnceAndThenOnlyWhatIsNewOfIt) {
+  Driver driver(small_config());  // blocks of 4
+  ASSERT_TRUE(driver.scheduler.add(make_request(1, 10, 4)).ok());
+  ASSERT_TRUE(driver.step());
+  EXPECT_THAT(driver.plan.table_changes, ElementsAre(TableChange{.id = 1, .num_blocks = 3, .first = 0, .count = 3}));
+  EXPECT_THAT(driver.plan.table_blocks, SizeIs(3));
+  for (int step = 0; step < 2; ++step) {
+    ASSERT_TRUE(driver.step());
+    EXPECT_THAT(driver.plan.table_changes, IsEmpty());
+    EXPECT_THAT(driver.plan.table_blocks, IsEmpty());
+  }
+  ASSERT_TRUE(driver.step());
+  EXPECT_THAT(driver.plan.table_changes, ElementsAre(TableChange{.id = 1, .num_blocks = 4, .first = 3, .count = 1}));
+  EXPECT_THAT(driver.plan.table_blocks, SizeIs(1));
+}
+
+TEST(SchedulerPlan, ABlockBehindTheWindowIsToldToBeGone) {
+  SchedulerConfig config = small_config();
+  config.windows = {4};
+  Driver driver(config);
+  ASSERT_TRUE(driver.scheduler.add(make_request(1, 7, 6)).ok());
+  ASSERT_TRUE(driver.step());
+  ASSERT_TRUE(driver.step());  // position 7 sees those from 4 on
+  EXPECT_THAT(driver.plan.table_changes, ElementsAre(TableChange{.id = 1, .num_blocks = 2, .first = 0, .count = 1}));
+  EXPECT_THAT(driver.plan.table_blocks, ElementsAre(kNoBlock));
 }
 
 TEST(SchedulerPlan, AnAnswerThatEndsAtABlockBoundaryTakesNoBlockMore) {
