@@ -87,6 +87,7 @@ Engine::Impl::Impl(EngineConfig engine_config, TextSource model_text, std::uniqu
       metrics(shared_metrics != nullptr ? *shared_metrics : own_metrics),
       engine_metrics(metrics, config.served_model_name),
       recorder(config.flight_recorder_steps) {
+  executor->use_constraints(constraints);
   costs.seconds_per_swapped_block = executor->memory().seconds_per_swapped_block;
 }
 
@@ -135,13 +136,11 @@ void Engine::Impl::compile_form(const StructuredOutput& form, int32_t tenant, gr
   });
 }
 
-Status Engine::Impl::compile_form(int32_t tenant, SamplingParams& params) const {
-  if (!params.structured_output || params.constraint != nullptr) return {};
+Result<std::shared_ptr<const TokenConstraint>> Engine::Impl::compile_form(const StructuredOutput& form,
+                                                                          int32_t tenant) const {
   std::promise<Result<std::shared_ptr<const TokenConstraint>>> promise;
-  compile_form(*params.structured_output, tenant,
-               [&promise](auto compiled) { promise.set_value(std::move(compiled)); });
-  QUIRE_ASSIGN_OR_RETURN(params.constraint, promise.get_future().get());
-  return {};
+  compile_form(form, tenant, [&promise](auto compiled) { promise.set_value(std::move(compiled)); });
+  return promise.get_future().get();
 }
 
 CostFacts Engine::Impl::cost_facts() const {
@@ -193,13 +192,18 @@ Status Engine::Impl::check_prompt(std::span<const TokenId> prompt, const Samplin
 }
 
 // All that does not depend on the prompt and that a user can get wrong.
-Result<PreparedParams> Engine::Impl::prepare(SamplingParams params, bool shows_logprobs, int32_t tenant) const {
+Result<PreparedParams> Engine::Impl::prepare(SamplingParams params, bool shows_logprobs, int32_t tenant,
+                                             std::shared_ptr<const TokenConstraint> compiled) const {
   const ModelConfig& model = executor->model();
   QUIRE_RETURN_IF_ERROR(validate(params, limits()));
   QUIRE_RETURN_IF_ERROR(find_words(tokenizer.get(), breakers.get(), limits(), params));
   QUIRE_RETURN_IF_ERROR(check_leaves_a_token(params, model.eos_ids, model.vocab_size));
-  QUIRE_RETURN_IF_ERROR(compile_form(tenant, params));
-  return share_params(std::move(params), shows_logprobs);
+  if (params.structured_output && compiled == nullptr) {
+    QUIRE_ASSIGN_OR_RETURN(compiled, compile_form(*params.structured_output, tenant));
+  }
+  PreparedParams prepared = share_params(std::move(params), shows_logprobs);
+  if (compiled != nullptr) prepared.constraint = constraints->add(std::move(compiled));
+  return prepared;
 }
 
 // REQUIRES: inbox->mutex is held.
@@ -224,7 +228,7 @@ Result<std::vector<std::unique_ptr<TokenStream>>> Engine::Impl::submit(Generatio
   if (!request.prepared) {
     QUIRE_RETURN_IF_ERROR(check(request.prompt, request.params));  // the cheapest first
     QUIRE_ASSIGN_OR_RETURN(request.prepared,
-                           prepare(std::move(request.params), /*shows_logprobs=*/true, request.tenant));
+                           prepare(std::move(request.params), /*shows_logprobs=*/true, request.tenant, nullptr));
   }
   const SamplingParams& params = *request.prepared->first;
   QUIRE_RETURN_IF_ERROR(check_prompt(request.prompt, params));
@@ -271,6 +275,7 @@ Result<std::vector<std::unique_ptr<TokenStream>>> Engine::Impl::submit(Generatio
     one.request.context.is_long =
         rope.scaling == RopeScaling::kLongRope && num_prompt_tokens > rope.original_max_position;
     if (i > 0) one.request.fork_of = first;
+    one.request.constraint = request.prepared->constraint;
     one.request.params = i > 0 ? request.prepared->others : request.prepared->first;
   }
 
@@ -350,8 +355,9 @@ Result<std::vector<std::unique_ptr<TokenStream>>> Engine::submit(GenerationReque
   return impl_->submit(std::move(request), when_full);
 }
 
-Result<PreparedParams> Engine::prepare(SamplingParams params, bool shows_logprobs, int32_t tenant) const {
-  return impl_->prepare(std::move(params), shows_logprobs, tenant);
+Result<PreparedParams> Engine::prepare(SamplingParams params, bool shows_logprobs, int32_t tenant,
+                                       std::shared_ptr<const TokenConstraint> compiled) const {
+  return impl_->prepare(std::move(params), shows_logprobs, tenant, std::move(compiled));
 }
 
 RequestCost Engine::cost_of(const SamplingParams& params, int64_t num_prompt_tokens) const {

@@ -135,7 +135,9 @@ class Engine {
   // For GenerationRequest::prepared: checks parameters, finds the tokens of their texts and compiles the answer's form,
   // once for any number of prompts and answers. Thread-safe. Errors: invalid_argument with param(): a parameter that is
   // out of range, contradicts another or leaves no token to choose; bad words of too many tokens.
-  Result<PreparedParams> prepare(SamplingParams params, bool shows_logprobs = true, int32_t tenant = 0) const;
+  // compiled: params.structured_output, if compile_form() has compiled it already.
+  Result<PreparedParams> prepare(SamplingParams params, bool shows_logprobs = true, int32_t tenant = 0,
+                                 std::shared_ptr<const TokenConstraint> compiled = nullptr) const;
   // What a request of these (valid) parameters and so many tokens of prompt, after truncation, may come to take.
   // submit() refuses by it what is too much alone (invalid_argument) or beside the others (resource_exhausted).
   // Thread-safe.
@@ -155,7 +157,7 @@ class Engine {
   bool has_work() const;
   Drive drive() const;
 
-  // For params.constraint, beforehand and without waiting: `done` is called once, on any thread. tenant: as
+  // For prepare(), beforehand and without waiting: `done` is called once, on any thread. tenant: as
   // GenerationRequest has it; tenants take turns. Errors: those of
   // grammar::Compiler with param() "structured_outputs"; invalid_argument without a tokenizer.
   void compile_form(const StructuredOutput& form, int32_t tenant, grammar::Compiler::Done done);

@@ -56,14 +56,15 @@ struct Engine::Impl {
   Status load_text();
   Status open_trace();
   Result<std::vector<std::unique_ptr<TokenStream>>> submit(GenerationRequest request, WhenFull when_full);
-  Result<PreparedParams> prepare(SamplingParams params, bool shows_logprobs, int32_t tenant) const;
+  Result<PreparedParams> prepare(SamplingParams params, bool shows_logprobs, int32_t tenant,
+                                 std::shared_ptr<const TokenConstraint> compiled) const;
   Status check(std::span<const TokenId> prompt, const SamplingParams& params) const;
   Status check_prompt(std::span<const TokenId> prompt, const SamplingParams& params) const;
   CostFacts cost_facts() const;
   Status check_cost(const SamplingParams& params, const RequestCost& cost) const;
   SamplingLimits limits() const;
   void compile_form(const StructuredOutput& form, int32_t tenant, grammar::Compiler::Done done) const;
-  Status compile_form(int32_t tenant, SamplingParams& params) const;
+  Result<std::shared_ptr<const TokenConstraint>> compile_form(const StructuredOutput& form, int32_t tenant) const;
   // Why nothing more may wait now. bound: which one, where room may come.
   struct Refusal {
     Status status;
@@ -100,6 +101,8 @@ struct Engine::Impl {
   std::optional<text::ChatTemplate> chat_template;
   std::unique_ptr<grammar::Compiler> compiler;  // where there is a tokenizer
   std::unique_ptr<BreakerSets> breakers;        // the same
+  const std::shared_ptr<ConstraintTable> constraints =
+      std::make_shared<ConstraintTable>();  // of requests; the executor's too
 
   // Of the engine thread alone, or of the thread in step_for_caller().
   sched::Scheduler scheduler;

@@ -70,8 +70,9 @@ void append(OutputDelta& to, OutputDelta&& from) {
 }
 
 OutputProcessor::OutputProcessor(const text::Tokenizer* tokenizer, const SamplingParams& params, bool keep_logprobs,
-                                 std::shared_ptr<const grammar::AnswerReading> reading)
-    : form_(params.constraint),
+                                 std::shared_ptr<const grammar::AnswerReading> reading,
+                                 std::shared_ptr<const TokenConstraint> form)
+    : form_(std::move(form)),
       reading_(std::move(reading)),
       include_stop_(params.include_stop_str_in_output),
       min_tokens_(params.min_tokens),
@@ -301,7 +302,8 @@ bool ranks_answers(const SamplingParams& params) {
 
 }  // namespace
 
-Result<PreparedParams> Completion::prepare(const Engine& engine, SamplingParams params, int32_t tenant) {
+Result<PreparedParams> Completion::prepare(const Engine& engine, SamplingParams params, int32_t tenant,
+                                           std::shared_ptr<const TokenConstraint> compiled) {
   if (!params.stop.empty() && (engine.tokenizer() == nullptr || params.use_beam_search)) {
     return invalid_argument("stop strings {}; use stop_token_ids",
                             params.use_beam_search ? "cannot end a beam search's answers"
@@ -310,7 +312,7 @@ Result<PreparedParams> Completion::prepare(const Engine& engine, SamplingParams 
   }
   const bool shows_logprobs = params.logprobs.has_value();
   if ((ranks_answers(params) || params.deterministic) && !shows_logprobs) params.logprobs = 0;
-  return engine.prepare(std::move(params), shows_logprobs, tenant);
+  return engine.prepare(std::move(params), shows_logprobs, tenant, std::move(compiled));
 }
 
 Result<std::vector<std::unique_ptr<Completion>>> Completion::start(Engine& engine, GenerationRequest request,
@@ -323,7 +325,8 @@ Result<std::vector<std::unique_ptr<Completion>>> Completion::start(Engine& engin
   const auto n = static_cast<size_t>(prepared.first->n);
   const bool ranks = ranks_answers(*prepared.first);
   const auto make_processor = [&engine, &prepared, reading = request.reading] {
-    return OutputProcessor(engine.tokenizer(), *prepared.first, prepared.shows_logprobs, reading);
+    const auto form = prepared.constraint == nullptr ? nullptr : prepared.constraint->constraint;
+    return OutputProcessor(engine.tokenizer(), *prepared.first, prepared.shows_logprobs, reading, form);
   };
   const auto num_prompt_tokens = static_cast<int64_t>(request.prompt.size());
   QUIRE_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<TokenStream>> streams,

@@ -46,9 +46,10 @@ void append(OutputDelta& to, OutputDelta&& from);
 class OutputProcessor {
  public:
   // keep_logprobs: those of the events are passed on; else they were for receipt or ranking alone.
-  // reading: nullptr where all is text.
+  // reading: nullptr where all is text. form: that the answer must have; nullptr: any.
   OutputProcessor(const text::Tokenizer* tokenizer, const SamplingParams& params, bool keep_logprobs = true,
-                  std::shared_ptr<const grammar::AnswerReading> reading = nullptr);
+                  std::shared_ptr<const grammar::AnswerReading> reading = nullptr,
+                  std::shared_ptr<const TokenConstraint> form = nullptr);
 
   // When the delta's finish is kStop and the event's was kNone, a stop string was found: the caller
   // must cancel the work. Later events must not be processed.
@@ -95,7 +96,8 @@ class Completion {
                                                                 WhenFull when_full = WhenFull::kRefuse);
   // For GenerationRequest::prepared: Engine::prepare(), with what ranking and receipts need. Errors: its own; stop
   // strings without a tokenizer, or for a beam search, are an invalid_argument.
-  static Result<PreparedParams> prepare(const Engine& engine, SamplingParams params, int32_t tenant = 0);
+  static Result<PreparedParams> prepare(const Engine& engine, SamplingParams params, int32_t tenant = 0,
+                                        std::shared_ptr<const TokenConstraint> compiled = nullptr);
   // The same where there is one answer. REQUIRES: n is 1.
   static Result<std::unique_ptr<Completion>> start_one(Engine& engine, GenerationRequest request);
 

@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "engine/breaker_sets.h"
 #include "text/tokenizer.h"
+#include "types/constraint_table.h"
 #include "types/sampling_params.h"
 
 namespace quire::engine {
@@ -18,6 +19,7 @@ struct PreparedParams {
   std::shared_ptr<const SamplingParams> first;  // of a prompt's first answer
   std::shared_ptr<const SamplingParams>
       others;  // of its others: without prompt_logprobs. The same where there are none
+  std::shared_ptr<const HeldConstraint> constraint;  // of structured_output; nullptr: there is none
   // False: log-probabilities are not what was asked for, but for a receipt or a ranking alone.
   bool shows_logprobs = true;
 

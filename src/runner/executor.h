@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "base/status.h"
+#include "types/constraint_table.h"
 #include "types/memory_plan.h"
 #include "types/model_config.h"
 #include "types/step_plan.h"
@@ -44,6 +46,9 @@ class Executor {
 
   // Told by the thread that will make all calls below, before the first.
   virtual void bind_thread() {}
+
+  // Told by the engine, before the first step: where the constraints that plans name are found.
+  virtual void use_constraints(std::shared_ptr<const ConstraintSource> constraints) { (void)constraints; }
 
   // Whether submit() begins a step, which goes on beside the caller: then two should be submitted before the first is
   // collected.

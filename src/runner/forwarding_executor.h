@@ -15,6 +15,9 @@ class ForwardingExecutor : public Executor {
   const MemoryPlan& memory() const override { return executor_->memory(); }
   const std::string& description() const override { return executor_->description(); }
   void bind_thread() override { executor_->bind_thread(); }
+  void use_constraints(std::shared_ptr<const ConstraintSource> constraints) override {
+    executor_->use_constraints(std::move(constraints));
+  }
   bool overlaps() const override { return executor_->overlaps(); }
   void submit(StepPlan plan) override { executor_->submit(std::move(plan)); }
   Result<ExecutedStep> collect() override { return executor_->collect(); }

@@ -26,6 +26,9 @@ class LocalExecutor final : public Executor {
   const MemoryPlan& memory() const override { return planned_.memory; }
   const std::string& description() const override { return description_; }
   void bind_thread() override { backend_->bind_thread(); }
+  void use_constraints(std::shared_ptr<const ConstraintSource> constraints) override {
+    runner_->use_constraints(std::move(constraints));
+  }
   bool overlaps() const override { return !backend_->computes_in_host_memory(); }
   void submit(StepPlan plan) override {
     submitted_.push_back(std::move(plan));

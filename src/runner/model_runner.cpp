@@ -349,15 +349,22 @@ void ModelRunner::learn(const NewSequence& added) {
                       .tables = {},
                       .fault = {}};
   state.tokens.append(added.output);
+  if (added.constraint != 0 && !state.sampler.wants_mask()) {
+    state.fault = internal_error("constraint {} of sequence {} is unknown here", added.constraint, added.id);
+  }
   QUIRE_CHECK(states_.emplace(added.id, std::move(state)).second);
+}
+
+std::shared_ptr<const TokenMasks> ModelRunner::masks_of(const NewSequence& added) const {
+  return added.constraint == 0 || constraints_ == nullptr ? nullptr : constraints_->find(added.constraint);
 }
 
 // Made with a request's first answer, for all of them.
 std::shared_ptr<const sampling::SamplerTables> ModelRunner::tables_of(const NewSequence& added) {
   std::weak_ptr<const sampling::SamplerTables>& known = tables_[added.params.get()];
   if (auto tables = known.lock()) return tables;
-  auto tables =
-      std::make_shared<const sampling::SamplerTables>(added.params, added.eos_ids, model_->config().vocab_size);
+  auto tables = std::make_shared<const sampling::SamplerTables>(added.params, added.eos_ids,
+                                                                model_->config().vocab_size, masks_of(added));
   known = tables;
   if (tables_.size() > 2 * states_.size() + 16) {
     std::erase_if(tables_, [](const auto& entry) { return entry.second.expired(); });

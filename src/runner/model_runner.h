@@ -32,6 +32,9 @@ class ModelRunner {
   // Ends the runner; its model may serve another.
   static std::unique_ptr<models::Model> take_model(std::unique_ptr<ModelRunner> runner);
 
+  // Where those of plans are found. REQUIRES: no step names one before.
+  void use_constraints(std::shared_ptr<const ConstraintSource> constraints) { constraints_ = std::move(constraints); }
+
   // A step is launched, then its tokens are chosen, then it is finished. What a device with memory of its own is told
   // to do it does beside the host: the next step may be launched as soon as all tokens of the one before are chosen
   // there (which launch() does where that asks for nothing that the host has not seen yet); they are the next one's
@@ -83,6 +86,7 @@ class ModelRunner {
   void refuse_what_is_missing(Step& step);
   void move_beams(const std::vector<BeamMove>& moves);
   void learn(const NewSequence& added);
+  std::shared_ptr<const TokenMasks> masks_of(const NewSequence& added) const;
   std::shared_ptr<const sampling::SamplerTables> tables_of(const NewSequence& added);
   float* forward();
   float* forward(const nn::Batch& batch);
@@ -118,6 +122,7 @@ class ModelRunner {
   std::unique_ptr<DeviceSampler> device_sampler_;
   int64_t workspace_capacity_ = 0;
 
+  std::shared_ptr<const ConstraintSource> constraints_;  // nullptr: there are none
   std::unordered_map<SequenceId, SequenceState> states_;
   // Of requests by their parameters, which the tables keep: as long as there is one, the address is theirs.
   std::unordered_map<const SamplingParams*, std::weak_ptr<const sampling::SamplerTables>> tables_;

@@ -42,8 +42,8 @@ TokenSet banned_ids(const SamplingParams& params, std::span<const TokenId> eos_i
 }  // namespace
 
 SamplerTables::SamplerTables(std::shared_ptr<const SamplingParams> the_params, std::span<const TokenId> eos_ids,
-                             int64_t vocabulary)
-    : params(std::move(the_params)), vocab_size(vocabulary) {
+                             int64_t vocabulary, std::shared_ptr<const TokenMasks> the_masks)
+    : params(std::move(the_params)), masks(std::move(the_masks)), vocab_size(vocabulary) {
   QUIRE_CHECK(params != nullptr);
   QUIRE_CHECK(vocab_size >= 1 && vocab_size <= std::numeric_limits<TokenId>::max());
   const SamplingParams& p = *params;

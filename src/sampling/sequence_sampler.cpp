@@ -58,7 +58,7 @@ SequenceSampler::SequenceSampler(std::shared_ptr<const SamplerTables> tables, st
     : tables_(std::move(tables)), params_(tables_->params.get()), seed_(seed), vocab_size_(tables_->vocab_size) {
   const SamplingParams& p = *params_;
   mirostat_mu_ = 2.0 * static_cast<double>(p.mirostat_tau);
-  constraint_ = ConstraintState(p.constraint.get());
+  constraint_ = ConstraintState(tables_->masks.get());
   if (tables_->history_reach > 0) {
     history_ = TokenHistory(prompt.last(std::min(prompt.size(), tables_->history_reach)));
   }
@@ -72,9 +72,9 @@ SequenceSampler::SequenceSampler(std::shared_ptr<const SamplerTables> tables, st
 
 SequenceSampler::SequenceSampler(std::shared_ptr<const SamplingParams> params, std::span<const TokenId> prompt,
                                  uint64_t seed, int64_t vocab_size, const std::vector<TokenId>& eos_ids,
-                                 std::span<const TokenId> sampled)
-    : SequenceSampler(std::make_shared<const SamplerTables>(std::move(params), eos_ids, vocab_size), prompt, seed,
-                      sampled) {}
+                                 std::span<const TokenId> sampled, std::shared_ptr<const TokenMasks> masks)
+    : SequenceSampler(std::make_shared<const SamplerTables>(std::move(params), eos_ids, vocab_size, std::move(masks)),
+                      prompt, seed, sampled) {}
 
 void SequenceSampler::accept(TokenId token) {
   if (constraint_) constraint_->accept(token);
@@ -333,7 +333,7 @@ TokenId SequenceSampler::draw_from_all(std::span<float> logits, float maximum, f
   return draw(weights, scratch.block_sums, total, u);
 }
 
-// A mask may allow a little too much (TokenConstraint::State::allowed); what is then not accepted is banned like the
+// A mask may allow a little too much (TokenMasks::State::allowed); what is then not accepted is banned like the
 // others, and the choice made again with the same number.
 Result<SequenceSampler::Choice> SequenceSampler::choose_accepted(std::span<float> logits, SamplingScratch& scratch) {
   if (!constraint_) return choose(logits, scratch);

@@ -37,6 +37,7 @@
 #include "types/ids.h"
 #include "types/sampling_params.h"
 #include "types/step_plan.h"
+#include "types/token_constraint.h"
 
 namespace quire::sampling {
 
@@ -59,8 +60,7 @@ struct PlainChoice {
 class ConstraintState {
  public:
   ConstraintState() = default;
-  explicit ConstraintState(const TokenConstraint* constraint)
-      : state_(constraint == nullptr ? nullptr : constraint->start()) {}
+  explicit ConstraintState(const TokenMasks* masks) : state_(masks == nullptr ? nullptr : masks->start()) {}
   ConstraintState(const ConstraintState& other) : state_(other.state_ ? other.state_->clone() : nullptr) {}
   ConstraintState(ConstraintState&&) = default;
   ConstraintState& operator=(ConstraintState other) noexcept {
@@ -69,10 +69,10 @@ class ConstraintState {
   }
 
   explicit operator bool() const { return state_ != nullptr; }
-  TokenConstraint::State* operator->() const { return state_.get(); }
+  TokenMasks::State* operator->() const { return state_.get(); }
 
  private:
-  std::unique_ptr<TokenConstraint::State> state_;
+  std::unique_ptr<TokenMasks::State> state_;
 };
 
 // One a sequence, owned by the runner from the plan that adds the sequence to the one that retires
@@ -89,7 +89,8 @@ class SequenceSampler {
                   std::span<const TokenId> sampled = {});
   // The same with tables of its own.
   SequenceSampler(std::shared_ptr<const SamplingParams> params, std::span<const TokenId> prompt, uint64_t seed,
-                  int64_t vocab_size, const std::vector<TokenId>& eos_ids, std::span<const TokenId> sampled = {});
+                  int64_t vocab_size, const std::vector<TokenId>& eos_ids, std::span<const TokenId> sampled = {},
+                  std::shared_ptr<const TokenMasks> masks = nullptr);
 
   // logits: [vocab_size], overwritten. Errors: internal when a logit is NaN or +inf or the model leaves none above
   // -inf, or when the constraint refuses too much of what it allowed; invalid_argument when the request's lists forbid

@@ -364,6 +364,7 @@ void Scheduler::introduce(Sequence& sequence, StepPlan& plan) {
   added.params = sequence.params;
   added.seed = sequence.seed;
   added.eos_ids = sequence.eos_ids;
+  added.constraint = sequence.constraint ? sequence.constraint->id : 0;
   sequence.known_to_runner = true;
 }
 

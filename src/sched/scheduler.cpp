@@ -150,6 +150,7 @@ Sequence& Scheduler::create(const SequenceRequest& request, SequenceId id, const
   sequence.params = request.params;
   sequence.seed = request.seed;
   sequence.eos_ids = request.eos_ids;
+  sequence.constraint = request.constraint;
   sequence.context = request.context;
   sequence.tokens = request.prompt;
   sequence.num_prompt_tokens = static_cast<int32_t>(request.prompt.size());

@@ -16,15 +16,16 @@
 namespace quire::sched {
 
 struct SequenceRequest {
-  SequenceId id = 0;                             // beam search: the first of params->num_beams() consecutive ids
-  std::vector<TokenId> prompt;                   // not empty
-  std::shared_ptr<const SamplingParams> params;  // immutable, validated
-  uint64_t seed = 0;                             // of the random choices; handed on to the runner
-  std::vector<TokenId> eos_ids;                  // the model's end ids; empty with ignore_eos
-  int32_t priority = 0;                          // policy "priority": lower goes first
-  int32_t tenant = 0;                            // whose share of the tokens this uses
-  double weight = 1.0;                           // > 0: the tenant's share against others'
-  int64_t host_work = 0;                         // engine::RequestCost::step_work of one of its answers
+  SequenceId id = 0;                                 // beam search: the first of params->num_beams() consecutive ids
+  std::vector<TokenId> prompt;                       // not empty
+  std::shared_ptr<const SamplingParams> params;      // immutable, validated
+  uint64_t seed = 0;                                 // of the random choices; handed on to the runner
+  std::vector<TokenId> eos_ids;                      // the model's end ids; empty with ignore_eos
+  std::shared_ptr<const HeldConstraint> constraint;  // of params->structured_output; kept until no plan needs it
+  int32_t priority = 0;                              // policy "priority": lower goes first
+  int32_t tenant = 0;                                // whose share of the tokens this uses
+  double weight = 1.0;                               // > 0: the tenant's share against others'
+  int64_t host_work = 0;                             // engine::RequestCost::step_work of one of its answers
   kv::CacheContext context;
   // One of several samples of a prompt: it shares the blocks of this sequence, added just before with the same prompt.
   std::optional<SequenceId> fork_of;
@@ -48,6 +49,7 @@ struct Sequence {
   std::shared_ptr<const SamplingParams> params;
   uint64_t seed = 0;
   std::vector<TokenId> eos_ids;
+  std::shared_ptr<const HeldConstraint> constraint;
   kv::CacheContext context;
   BeamGroup* beams = nullptr;  // the group it belongs to; null: none
   int32_t beam = 0;            // which of the group's members

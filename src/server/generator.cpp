@@ -320,7 +320,7 @@ Result<std::vector<std::unique_ptr<engine::Completion>>> Generator::submit(const
                                                                            const Standing& standing) const {
   const GenerationOptions& options = beginning.options;
   QUIRE_ASSIGN_OR_RETURN(const engine::PreparedParams prepared,
-                         engine::Completion::prepare(engine_, options.params, standing.tenant));
+                         engine::Completion::prepare(engine_, options.params, standing.tenant, beginning.constraint));
   // The key's number before the first ':' can be no part of another key's salt.
   const bool apart = config_.api_keys.size() > 1 && !config_.share_prefix_cache_across_keys;
   const std::string salt = apart ? fmt::format("{}:{}", from.tenant, options.cache_salt) : options.cache_salt;
@@ -408,7 +408,7 @@ Status Generator::start(const std::shared_ptr<Exchange>& exchange, Beginning beg
         const AnswerContext context = beginning.context;
         Status status = compiled.status();
         if (compiled.ok()) {
-          beginning.options.params.constraint = *compiled;
+          beginning.constraint = *compiled;
           status = start_compiled(exchange, std::move(beginning));
         } else {
           status = std::move(status).with_param(beginning.options.form_field);

@@ -93,6 +93,7 @@ class Generator {
     bool chat = false;                                      // whose fields have names that the engine does not know
     std::shared_ptr<LoadTicket> ticket = nullptr;           // see admit()
     std::shared_ptr<HeldBytes> memory = nullptr;
+    std::shared_ptr<const TokenConstraint> constraint = nullptr;  // the form in `options`, compiled
   };
   // Finds room for the answers, by number and by size. Before what is costly: who waits for a form to be compiled has
   // a place already.

@@ -13,7 +13,6 @@
 #include "types/dry_breakers.h"
 #include "types/ids.h"
 #include "types/structured_output.h"
-#include "types/token_constraint.h"
 #include "types/token_set.h"
 
 namespace quire {
@@ -33,6 +32,8 @@ struct RepetitionDetection {
   int32_t min_count = 0;         // >= 2, unless off
 };
 
+// Plain data: what is shared in it is immutable and goes along as a value. The compiled form of an answer is not in it
+// (types/constraint_table.h).
 struct SamplingParams {
   // How many answers.
   int32_t n = 1;                   // [1, SamplingLimits::max_sequences]; 1 when greedy
@@ -80,8 +81,6 @@ struct SamplingParams {
   // The answer's form. Not together with a beam search or ignore_eos: where the form is complete, nothing but the end
   // may follow.
   std::optional<StructuredOutput> structured_output;
-  // The same, compiled. Filled in where there is a tokenizer.
-  std::shared_ptr<const TokenConstraint> constraint;
 
   // When it ends.
   std::optional<int32_t> max_tokens = 16;  // nullopt: what the context leaves

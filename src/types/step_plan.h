@@ -12,6 +12,7 @@
 
 #include "base/status.h"
 #include "types/block_tables.h"
+#include "types/constraint_table.h"
 #include "types/ids.h"
 #include "types/sampling_params.h"
 
@@ -38,11 +39,12 @@ struct NewSequence {
   SequenceId id = 0;
   std::vector<TokenId> prompt;
   std::vector<TokenId> output;                   // what was chosen before: of a beam that begins in the middle
-  std::shared_ptr<const SamplingParams> params;  // immutable
+  std::shared_ptr<const SamplingParams> params;  // immutable, a value that several share
   uint64_t seed = 0;                             // the request's own, or one drawn by the engine
   // The model's end ids, none with ignore_eos: banned until min_tokens, as params->stop_token_ids are.
   std::vector<TokenId> eos_ids;
-  int32_t adapter = 0;  // 0: the model as it is
+  ConstraintId constraint = 0;  // of params->structured_output
+  int32_t adapter = 0;          // 0: the model as it is
   OutputKind output_kind = OutputKind::kToken;
   std::vector<MediaSpan> media;
 };

@@ -12,8 +12,8 @@
 
 namespace quire {
 
-// Immutable: one may serve any number of answers on any thread, each by a state of its own.
-class TokenConstraint {
+// What the sampler sees. Immutable: one may serve any number of answers on any thread, each by a state of its own.
+class TokenMasks {
  public:
   // How far one answer has come. Used by one thread at a time.
   class State {
@@ -33,9 +33,13 @@ class TokenConstraint {
     virtual Status trouble() const { return {}; }
   };
 
-  virtual ~TokenConstraint() = default;
+  virtual ~TokenMasks() = default;
   virtual std::unique_ptr<State> start() const = 0;
+};
 
+// The whole of it, where the answers' texts are.
+class TokenConstraint : public TokenMasks {
+ public:
   // Is this the whole text of an answer that was asked for? By another way than the masks', so that a fault in them
   // ends an answer with an error. Forms that only the masks know (grammars, structural tags) have every text pass.
   // Errors: data_loss saying what is wrong with it.

@@ -51,6 +51,7 @@ struct Request {
   const char* name;
   SamplingParams params;
   bool by_host = false;
+  std::shared_ptr<const TokenConstraint> form;
 };
 
 std::vector<Request> requests() {
@@ -98,9 +99,9 @@ std::vector<Request> requests() {
     }
   });
   add("prompt logprobs", [](SamplingParams& p) { p.prompt_logprobs = 3, p.logprobs = 2; });
-  add("regex", [&](SamplingParams& p) { p.constraint = regex, p.ignore_eos = false; });
-  add("schema, drawn", [&](SamplingParams& p) {
-    p.constraint = schema;
+  add("regex", [](SamplingParams& p) { p.ignore_eos = false; });
+  list.back().form = regex;
+  add("schema, drawn", [](SamplingParams& p) {
     p.ignore_eos = false;
     p.temperature = 1;
     p.logprobs = 3;
@@ -108,6 +109,7 @@ std::vector<Request> requests() {
     p.min_tokens = 5;
     p.max_tokens = 30;
   });
+  list.back().form = schema;
   add("everything", [&](SamplingParams& p) {
     p.logit_bias = biases;
     p.bad_words_ids = words;
@@ -157,6 +159,7 @@ std::vector<Answer> answers(const std::function<void(EngineConfig&)>& set, const
   std::vector<std::unique_ptr<engine::TokenStream>> streams;
   for (size_t i = 0; i < requests.size(); ++i) {
     engine::GenerationRequest request{.prompt = {}, .params = requests[i].params};
+    request.prepared = (*llm)->engine().prepare(requests[i].params, true, 0, requests[i].form).value();
     for (TokenId id = 0; id < 9; ++id) request.prompt.push_back(1 + (static_cast<TokenId>(i) + 31 * id) % 500);
     auto submitted = (*llm)->engine().submit(std::move(request));
     EXPECT_TRUE(submitted.ok()) << requests[i].name << ": " << submitted.status().message();

@@ -52,6 +52,7 @@ enum class Way { kDevice, kHost, kEither };
 
 struct Asked {
   SamplingParams params;
+  std::shared_ptr<const TokenConstraint> form;
   Way way = Way::kDevice;
 };
 
@@ -65,13 +66,18 @@ Asked asked(size_t i) {
   if (i % 5 == 3) p.logit_bias = {{static_cast<TokenId>(i), 7.0f}, {3, -2.0f}, {3, 1.5f}};
   if (i % 7 == 2) p.frequency_penalty = 0.8f;
   if (i % 7 == 3) p.prompt_logprobs = static_cast<int32_t>(i % 3);
-  if (i % 11 == 4) p.constraint = std::make_shared<Refusing>(i % 2 == 0);
+  if (i % 11 == 4) one.form = std::make_shared<Refusing>(i % 2 == 0);
   if (i % 11 == 4) one.way = Way::kEither;
   if (i % 13 == 5) p.xtc_probability = 0.5f;
   if (i % 13 == 6) p.logprobs = i % 2 == 0 ? -1 : 33;
   if ((i % 13 == 5 && !p.greedy()) || i % 13 == 6) one.way = Way::kHost;
   return one;
 }
+
+// Where the form of sequence i is number i + 1.
+struct Forms final : ConstraintSource {
+  std::shared_ptr<const TokenMasks> find(ConstraintId id) const override { return asked(id - 1).form; }
+};
 
 struct Answer {
   std::vector<TokenId> tokens;
@@ -95,6 +101,7 @@ StepPlan plan_of(int32_t step, const std::vector<size_t>& sequences) {
       added.id = i;
       for (int32_t at = 0; at < prompt; ++at) added.prompt.push_back(static_cast<TokenId>((7 * i + 31 * at) % 500));
       added.params = std::make_shared<const SamplingParams>(asked(i).params);
+      if (asked(i).form != nullptr) added.constraint = i + 1;
       added.seed = i;
     }
     plan.scheduled.push_back({.id = i,
@@ -117,6 +124,7 @@ Outcome run(const std::string& kind, size_t in_flight = 1) {
   auto executor = make_local_executor(config, make_test_backend(kind));
   EXPECT_TRUE(executor.ok()) << executor.status().message();
   if (!executor.ok()) return outcome;
+  (*executor)->use_constraints(std::make_shared<const Forms>());
   std::deque<StepPlan> plans;
   for (int32_t collected = 0, step = 0; collected < kSteps; ++collected) {
     for (; step < kSteps && plans.size() < in_flight; ++step) {

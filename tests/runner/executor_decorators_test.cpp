@@ -17,6 +17,7 @@ namespace {
 struct Told {
   std::thread::id bound;
   int num_bindings = 0;
+  std::shared_ptr<const ConstraintSource> constraints;
   std::deque<uint64_t> steps;  // submitted and not collected
 };
 
@@ -33,6 +34,9 @@ class ProbeExecutor final : public Executor {
   void bind_thread() override {
     told_.bound = std::this_thread::get_id();
     ++told_.num_bindings;
+  }
+  void use_constraints(std::shared_ptr<const ConstraintSource> constraints) override {
+    told_.constraints = std::move(constraints);
   }
   bool overlaps() const override { return overlaps_; }
   void submit(StepPlan plan) override { told_.steps.push_back(plan.step); }
@@ -87,6 +91,42 @@ TEST_P(ExecutorDecorators, SayOfModelMemoryAndDeviceWhatTheExecutorInsideSays) {
   EXPECT_EQ(executor->model().vocab_size, 4711);
   EXPECT_EQ(executor->memory().num_blocks, 1302);
   EXPECT_EQ(executor->description(), "a probe");
+}
+
+// Allows token 3 alone.
+class OnlyThree final : public TokenConstraint {
+ public:
+  std::unique_ptr<State> start() const override { return std::make_unique<Three>(); }
+  Status check(std::string_view) const override { return {}; }
+  bool whole_only() const override { return false; }
+
+ private:
+  struct Three final : State {
+    std::unique_ptr<State> clone() const override { return std::make_unique<Three>(*this); }
+    bool allowed(std::span<uint32_t> mask) override {
+      std::ranges::fill(mask, 0U);
+      mask[0] = 8;
+      return true;
+    }
+    bool accept(TokenId token) override { return token == 3; }
+  };
+};
+
+TEST_P(ExecutorDecorators, FindTheConstraintsOfTheEngine) {
+  const auto executor = wrap();
+  const auto table = std::make_shared<ConstraintTable>();
+  executor->use_constraints(table);
+  const auto held = table->add(std::make_shared<const OnlyThree>());
+  ASSERT_NE(told_.constraints, nullptr);
+  const auto masks = told_.constraints->find(held->id);
+  ASSERT_NE(masks, nullptr);
+  const auto state = masks->start();
+  std::vector<uint32_t> mask(2, 77);
+  EXPECT_TRUE(state->allowed(mask));
+  EXPECT_EQ(mask, (std::vector<uint32_t>{8, 0}));
+  EXPECT_TRUE(state->accept(3));
+  EXPECT_FALSE(state->accept(4));
+  EXPECT_EQ(told_.constraints->find(held->id + 1), nullptr);
 }
 
 TEST_P(ExecutorDecorators, OverlapWhereTheExecutorInsideDoes) {

@@ -8,6 +8,7 @@
 #include "sampling/dry.h"
 #include "sampling/logprobs.h"
 #include "sampling/sequence_sampler.h"
+#include "tests/sampling/formed_params.h"
 
 namespace quire::sampling {
 namespace {
@@ -24,10 +25,10 @@ SamplingParams greedy() {
   return params;
 }
 
-Result<SampledToken> first_token(const SamplingParams& params, std::vector<float> logits,
+Result<SampledToken> first_token(const FormedParams& params, std::vector<float> logits,
                                  const std::vector<TokenId>& prompt = {}, const std::vector<TokenId>& output = {}) {
   SequenceSampler sampler(std::make_shared<const SamplingParams>(params), prompt, 1,
-                          static_cast<int64_t>(logits.size()), {}, output);
+                          static_cast<int64_t>(logits.size()), {}, output, params.form);
   SamplingScratch scratch;
   return sampler.sample(logits, scratch);
 }
@@ -285,13 +286,12 @@ class FixedConstraint final : public TokenConstraint {
   uint32_t accepted_;
 };
 
-SamplingParams constrained(SamplingParams params, uint32_t mask, uint32_t accepted) {
-  params.constraint = std::make_shared<FixedConstraint>(mask, accepted);
-  return params;
+FormedParams constrained(SamplingParams params, uint32_t mask, uint32_t accepted) {
+  return {std::move(params), std::make_shared<FixedConstraint>(mask, accepted)};
 }
 
 TEST(Constraint, NoOtherTokenIsChosenAndLogprobsStayThoseOfTheModel) {
-  SamplingParams params = constrained(greedy(), 0b101, 0b101);
+  FormedParams params = constrained(greedy(), 0b101, 0b101);
   params.logprobs = 1;
   const Result<SampledToken> sampled = first_token(params, {0.0f, 9.0f, 0.0f, 0.0f});
   EXPECT_EQ(sampled->id, 0);
@@ -308,22 +308,22 @@ TEST(Constraint, WhatIsAllowedButNotAcceptedIsPassedOver) {
 
 TEST(Constraint, NothingAllowedIsAnErrorAndAllowedTokensCountBesideIt) {
   EXPECT_EQ(first_token(constrained(greedy(), 0, 0), {1.0f, 2.0f}).status().code(), StatusCode::kInternal);
-  SamplingParams params = constrained(greedy(), 0b011, 0b111);
+  FormedParams params = constrained(greedy(), 0b011, 0b111);
   params.allowed_token_ids = {1, 2};
   EXPECT_EQ(first_token(params, {9.0f, 0.0f, 9.0f})->id, 1);
 }
 
 TEST(Constraint, ACompleteFormEndsBeforeMinTokensOnlyWhereNothingElseMayFollow) {
-  SamplingParams params = constrained(greedy(), 0b011, 0b111);
+  FormedParams params = constrained(greedy(), 0b011, 0b111);
   params.min_tokens = 5;
-  const auto sample = [](const SamplingParams& p) {
-    SequenceSampler sampler(std::make_shared<const SamplingParams>(p), {}, 1, 3, {1});
+  const auto sample = [](const FormedParams& p) {
+    SequenceSampler sampler(std::make_shared<const SamplingParams>(p), {}, 1, 3, {1}, {}, p.form);
     SamplingScratch scratch;
     std::vector<float> logits = {0.0f, 9.0f, 0.0f};
     return sampler.sample(logits, scratch);
   };
   EXPECT_EQ(sample(params)->id, 0);
-  params.constraint = std::make_shared<FixedConstraint>(0b010, 0b010);
+  params.form = std::make_shared<FixedConstraint>(0b010, 0b010);
   EXPECT_EQ(sample(params)->id, 1);
 }
 
@@ -357,9 +357,7 @@ class SteppingConstraint final : public TokenConstraint {
 TEST(Constraint, AMaskMadeAheadIsThatOfTheNextTokenAlone) {
   for (const bool ahead : {false, true}) {
     const auto constraint = std::make_shared<SteppingConstraint>();
-    SamplingParams params = greedy();
-    params.constraint = constraint;
-    SequenceSampler sampler(std::make_shared<const SamplingParams>(params), {}, 1, 9, {});
+    SequenceSampler sampler(std::make_shared<const SamplingParams>(greedy()), {}, 1, 9, {}, {}, constraint);
     ASSERT_TRUE(sampler.wants_mask());
     SamplingScratch scratch;
     std::vector<TokenId> tokens;
