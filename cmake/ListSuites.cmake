@@ -1,6 +1,6 @@
 # Run when a test program was built: asks PROGRAM for its tests and writes OUTPUT, which has one of ctest's a suite (see
 # quire_test_suites). SKIPPED: the folder in which each leaves the names of cases that it skipped. COST: about how many seconds
-# the longest takes.
+# the longest takes. ARGUMENT: one more that the program is given.
 execute_process(COMMAND ${PROGRAM} --gtest_list_tests "--gtest_filter=*${CONTAINS}*" OUTPUT_VARIABLE listed
                 TIMEOUT 60 COMMAND_ERROR_IS_FATAL ANY)
 # Values of parameters stand behind '#'; they may hold what is special to CMake's lists.
@@ -9,6 +9,9 @@ string(REGEX REPLACE " *#[^\n]*" "" listed "${listed}")
 string(REGEX REPLACE "[][;\\]" "" listed "${listed}")
 string(REPLACE "\n" ";" listed "${listed}")
 
+if(ARGUMENT)
+  set(argument " [==[${ARGUMENT}]==]")
+endif()
 set(text "")
 function(add_suite suite cases)
   if(suite STREQUAL "" OR suite MATCHES "^DISABLED_|/DISABLED_")
@@ -29,7 +32,7 @@ function(add_suite suite cases)
       set(environment " ENVIRONMENT [==[GTEST_TOTAL_SHARDS=${parts};GTEST_SHARD_INDEX=${index}]==]")
     endif()
     string(MAKE_C_IDENTIFIER "${name}" file)
-    string(APPEND text "add_test([==[${name}]==] [==[${PROGRAM}]==] [==[--gtest_filter=${filter}]==] [==[--skipped_cases=${SKIPPED}/${file}]==])\n"
+    string(APPEND text "add_test([==[${name}]==] [==[${PROGRAM}]==] [==[--gtest_filter=${filter}]==] [==[--skipped_cases=${SKIPPED}/${file}]==]${argument})\n"
                        "set_tests_properties([==[${name}]==] PROPERTIES TIMEOUT ${TIMEOUT} COST ${COST} SKIP_RETURN_CODE 77${environment})\n")
   endforeach()
   set(text "${text}" PARENT_SCOPE)

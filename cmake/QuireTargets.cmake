@@ -121,7 +121,7 @@ endfunction()
 # every core has work to the end. CONTAINS: only cases with this in their name. COST: about how many seconds the longest of
 # them takes; those of more begin first, so that none is left over when all others have ended.
 function(quire_test_suites target)
-  cmake_parse_arguments(ARG "" "PREFIX;CONTAINS;CASES;TIMEOUT;COST" "" ${ARGN})
+  cmake_parse_arguments(ARG "" "PREFIX;CONTAINS;CASES;TIMEOUT;COST;ARGUMENT" "" ${ARGN})
   if(NOT ARG_CASES)
     set(ARG_CASES 150)
   endif()
@@ -131,24 +131,25 @@ function(quire_test_suites target)
   if(NOT ARG_COST)
     set(ARG_COST 1)
   endif()
-  set(tests ${CMAKE_CURRENT_BINARY_DIR}/${target}_suites.cmake)
+  string(MAKE_C_IDENTIFIER "${target}${ARG_ARGUMENT}" name)
+  set(tests ${CMAKE_CURRENT_BINARY_DIR}/${name}_suites.cmake)
   set(script ${CMAKE_SOURCE_DIR}/cmake/ListSuites.cmake)
   add_custom_command(TARGET ${target} POST_BUILD BYPRODUCTS ${tests}
     COMMAND ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:${target}> -DPREFIX=${ARG_PREFIX} "-DCONTAINS=${ARG_CONTAINS}"
-            -DCASES=${ARG_CASES} -DTIMEOUT=${ARG_TIMEOUT} -DCOST=${ARG_COST} -DSKIPPED=${CMAKE_BINARY_DIR}/skipped -DOUTPUT=${tests} -P ${script}
+            -DARGUMENT=${ARG_ARGUMENT} -DCASES=${ARG_CASES} -DTIMEOUT=${ARG_TIMEOUT} -DCOST=${ARG_COST} -DSKIPPED=${CMAKE_BINARY_DIR}/skipped -DOUTPUT=${tests} -P ${script}
     VERBATIM)
   set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS ${script})
   # Before the program is built there is nothing to list.
-  file(CONFIGURE OUTPUT ${tests}.in CONTENT "if(EXISTS \"${tests}\")\n  include(\"${tests}\")\nelse()\n  add_test(${target}_NOT_BUILT ${target}_NOT_BUILT)\nendif()\n" @ONLY)
+  file(CONFIGURE OUTPUT ${tests}.in CONTENT "if(EXISTS \"${tests}\")\n  include(\"${tests}\")\nelse()\n  add_test(${name}_NOT_BUILT ${name}_NOT_BUILT)\nendif()\n" @ONLY)
   set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${tests}.in)
 endfunction()
 
 # quire_test(kv DEPS quire_kv [COST 1])  ->  program test_kv from tests/kv/*_test.cpp (and helpers *.cpp beside them)
 # With CARDS the sources are objects by themselves, test_kv_objects: another program links them with another card.
 # APART: sources that are compiled by themselves, for names that others of the folder have too. COMPUTES: its own code runs for
-# long, and is to be optimised.
+# long, and is to be optimised. SERIALISES: its engines' steps pass through bytes in a second run of all suites.
 function(quire_test folder)
-  cmake_parse_arguments(ARG "CARDS;COMPUTES" "COST" "DEPS;APART" ${ARGN})
+  cmake_parse_arguments(ARG "CARDS;COMPUTES;SERIALISES" "COST" "DEPS;APART" ${ARGN})
   string(REPLACE "/" "_" name ${folder})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${folder}/*.cpp)
   if(NOT sources)
@@ -173,4 +174,7 @@ function(quire_test folder)
   target_link_libraries(${compiled} PUBLIC ${ARG_DEPS} quire_test_main)
   quire_compile_quickly(${compiled} LEVEL $<IF:$<BOOL:${ARG_COMPUTES}>,-O1,-O0>)
   quire_test_suites(test_${name} PREFIX ${name}. COST ${ARG_COST})
+  if(ARG_SERIALISES)
+    quire_test_suites(test_${name} PREFIX ${name}.serialising. COST ${ARG_COST} ARGUMENT --executor=serialising)
+  endif()
 endfunction()

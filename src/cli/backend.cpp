@@ -6,6 +6,9 @@
 #include "base/thread_pool.h"
 #include "ops/cpu/cpu_backend.h"
 #include "runner/local_executor.h"
+#ifdef QUIRE_SERIALISES_STEPS
+#include "runner/serialising_executor.h"
+#endif
 #ifdef QUIRE_HAS_CUDA
 #include "ops/cuda/cuda_backend.h"
 #endif
@@ -76,7 +79,11 @@ Result<std::unique_ptr<ops::Backend>> make_backend(const EngineConfig& config) {
 
 Result<std::unique_ptr<runner::Executor>> make_executor(const EngineConfig& config) {
   QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<ops::Backend> backend, make_backend(config));
-  return runner::make_local_executor(config, std::move(backend));
+  QUIRE_ASSIGN_OR_RETURN(auto executor, runner::make_local_executor(config, std::move(backend)));
+#ifdef QUIRE_SERIALISES_STEPS  // the end-to-end tests' second program
+  executor = runner::make_serialising_executor(std::move(executor));
+#endif
+  return executor;
 }
 
 Result<std::unique_ptr<engine::Engine>> make_engine(const EngineConfig& config, Drive drive) {

@@ -110,6 +110,7 @@ struct Engine::Impl {
   std::priority_queue<Deadline, std::vector<Deadline>, std::greater<>> deadlines;
   std::list<InFlight> in_flight;                // submitted to the executor, the oldest first
   std::list<InFlight> spare;                    // for their memory
+  StepPlan spare_plan;                          // the same
   std::vector<sched::CommitEvent> undelivered;  // of the last step collected, until the next one is submitted
   std::unique_ptr<runner::Executor> executor;
   sched::SchedulerStats seen;  // as of the last look

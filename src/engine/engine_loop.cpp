@@ -197,10 +197,13 @@ bool Engine::Impl::plan_one() {
   if (spare.empty()) spare.emplace_back();
   InFlight& next = spare.front();
   next.record = StepRecord();
-  StepPlan plan;
+  StepPlan plan = std::move(spare_plan);
   {
     const PhaseTimer timer(engine_metrics, Phase::kSchedule, &next.record);
-    if (!scheduler.schedule(plan)) return false;
+    if (!scheduler.schedule(plan)) {
+      spare_plan = std::move(plan);
+      return false;
+    }
   }
   next.plan.note(plan);
   in_flight.splice(in_flight.end(), spare, spare.begin());
@@ -269,6 +272,8 @@ void Engine::Impl::collect() {
   done.record.seconds[static_cast<size_t>(Phase::kSample)] = timings.sample;
   note_timings(timings, done.plan);
   commit(done, std::move(step->result));
+  spare_plan = std::move(step->plan);
+  spare_plan.added.clear();  // prompts and parameters are not to outlive their requests in it
   recorder.record(std::move(done.record));
   spare.splice(spare.end(), in_flight, in_flight.begin());
 }

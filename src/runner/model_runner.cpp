@@ -80,8 +80,8 @@ Status missing(const NewSequence& added) {
 }
 
 Status missing(const ScheduledSequence& run) {
-  if (run.draft_tokens.empty()) return {};
-  return unimplemented("draft_tokens: {} are given, and this runner verifies none", run.draft_tokens.size());
+  if (run.num_draft_tokens == 0) return {};
+  return unimplemented("draft_tokens: {} are given, and this runner verifies none", run.num_draft_tokens);
 }
 
 StepResult empty_result(const StepPlan& plan) {
@@ -254,7 +254,7 @@ ExecutedStep ModelRunner::finish() {
   Step step = std::move(under_way_.front());
   under_way_.pop_front();
   const auto start = std::chrono::steady_clock::now();
-  ExecutedStep done{.result = empty_result(step.plan), .timings = step.timings};
+  ExecutedStep done{.result = empty_result(step.plan), .timings = step.timings, .plan = {}};
   for (auto& [place, error] : step.refused) done.result.sequences[place].error = std::move(error);
   if (!step.chosen_on_device && step.num_drawn > 0) draw(step);
   std::vector<LogitRow> refused;
@@ -276,6 +276,7 @@ ExecutedStep ModelRunner::finish() {
   for (sampling::SamplingScratch& scratch : scratch_) done.timings.forms += std::exchange(scratch.form_seconds, 0.0);
   if (!under_way_.empty()) go_on_after(!refused.empty());
   done.timings.sample += seconds_since(start);
+  done.plan = std::move(step.plan);
   return done;
 }
 

@@ -20,6 +20,7 @@ bool Scheduler::schedule(StepPlan& plan) {
   plan.copies.clear();
   plan.table_changes.clear();
   plan.table_blocks.clear();
+  plan.draft_tokens.clear();
   plan.num_tokens = 0;
   last_preempted_.clear();
   // Copies to slots that no plan has taken along yet must not meet others to the same slots.

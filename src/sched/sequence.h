@@ -67,6 +67,7 @@ struct Sequence {
   int32_t num_computed_tokens = 0;    // scheduled runs included, committed or not
   int32_t num_computed_before = 0;    // without the run planned last
   std::optional<uint64_t> last_step;  // the step of that run
+  uint64_t told_version = 0;          // of `blocks`, when plans told of them last
   int32_t max_total_tokens = 0;       // prompt and answer end here
   // Found in the cache when it was first admitted; told with the first event.
   std::optional<int32_t> num_cached_tokens;
@@ -77,7 +78,6 @@ struct Sequence {
   int32_t plans_in_flight = 0;          // plans not yet committed that use its blocks
   kv::SequenceBlocks blocks;            // covers num_computed_tokens
   BlockTables told_tables;              // what plans have told the runner of them
-  uint64_t told_version = 0;            // of `blocks`, when they did
 
   // Prompt logprobs of positions 1 .. num_prompt_logprobs have arrived; those not yet handed on are
   // kept.

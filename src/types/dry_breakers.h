@@ -33,6 +33,10 @@ class DryBreakers {
   // How many tokens at the beginning of `text` the longest breaker takes that stands there; 0: none does.
   size_t length_at(std::span<const TokenId> text) const;
 
+  // What it is made of, and could be made of again: the words of bits, and breakers of several tokens, rising.
+  const std::vector<uint64_t>& words() const { return tokens_; }
+  const std::vector<std::vector<TokenId>>& longer() const { return longer_; }
+
   // What it holds: a bit for each token, and the tokens of longer breakers.
   int64_t heap_bytes() const;
 

@@ -59,7 +59,7 @@ struct ScheduledSequence {
   // most likely ones are given for the beam search to choose from.
   bool samples = false;
   int32_t num_candidates = 0;
-  std::vector<TokenId> draft_tokens;  // guesses of what follows the run, computed behind it and accepted or not
+  int32_t num_draft_tokens = 0;  // guesses of what follows the run, computed behind it and accepted or not
 };
 
 // Within the pool, every layer of the block's group, keys and values.
@@ -94,7 +94,8 @@ struct StepPlan {
   std::vector<TableChange> table_changes;
   std::vector<BlockId> table_blocks;  // of one change after the other
   std::vector<ScheduledSequence> scheduled;
-  int32_t num_tokens = 0;  // sum of num_new_tokens
+  std::vector<TokenId> draft_tokens;  // of one scheduled sequence after the other
+  int32_t num_tokens = 0;             // sum of num_new_tokens
 };
 
 // Calls take(change, its blocks) for each change.
@@ -129,10 +130,10 @@ struct PlannedStep {
     step = plan.step;
     num_tokens = plan.num_tokens;
     num_swapped_blocks = plan.swap_in.size() + plan.swap_out.size();
-    runs.clear();
-    runs.reserve(plan.scheduled.size());
-    for (const ScheduledSequence& run : plan.scheduled) {
-      runs.push_back({run.id, run.num_computed_tokens, run.num_new_tokens, run.samples});
+    runs.resize(plan.scheduled.size());
+    for (size_t i = 0; i < runs.size(); ++i) {
+      const ScheduledSequence& run = plan.scheduled[i];
+      runs[i] = {run.id, run.num_computed_tokens, run.num_new_tokens, run.samples};
     }
   }
 

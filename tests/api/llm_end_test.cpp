@@ -10,6 +10,7 @@
 #include "engine/engine.h"
 #include "quire/llm.h"
 #include "tests/engine/fake_executor.h"
+#include "tests/suites/chosen_executor.h"
 
 namespace quire {
 namespace {
@@ -29,7 +30,8 @@ std::string file_contents(const std::string& name) {
 
 std::unique_ptr<LLM> make_llm(EngineConfig config, std::unique_ptr<FakeExecutor> executor,
                               Drive drive = Drive::kOwnThread, TextSource text = {}) {
-  auto engine = engine::Engine::create(std::move(config), std::move(text), std::move(executor), nullptr, drive);
+  auto engine =
+      engine::Engine::create(std::move(config), std::move(text), suites::chosen(std::move(executor)), nullptr, drive);
   EXPECT_TRUE(engine.ok()) << engine.status().message();
   return engine.ok() ? std::make_unique<LLM>(std::move(*engine)) : nullptr;
 }

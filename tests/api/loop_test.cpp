@@ -10,6 +10,7 @@
 #include "quire/llm.h"
 #include "tests/engine/fake_executor.h"
 #include "tests/runner/tiny_model.h"
+#include "tests/suites/chosen_executor.h"
 
 namespace quire {
 namespace {
@@ -39,7 +40,7 @@ class LoopTest : public testing::Test {
     config.skip_tokenizer_init = true;
     auto executor = std::make_unique<FakeExecutor>(num_blocks);
     executor_ = executor.get();
-    auto made = engine::Engine::create(std::move(config), {}, std::move(executor), nullptr, drive);
+    auto made = engine::Engine::create(std::move(config), {}, suites::chosen(std::move(executor)), nullptr, drive);
     ASSERT_TRUE(made.ok()) << made.status().message();
     llm_ = std::make_unique<LLM>(std::move(*made));
   }

@@ -14,6 +14,7 @@
 #include "engine/output.h"
 #include "engine/trace.h"
 #include "tests/engine/fake_executor.h"
+#include "tests/suites/chosen_executor.h"
 
 namespace quire::engine {
 namespace {
@@ -27,7 +28,7 @@ class EngineFeatures : public testing::Test {
     auto executor = std::make_unique<FakeExecutor>(num_blocks);
     executor_ = executor.get();
     config.skip_tokenizer_init = true;
-    auto engine = Engine::create(std::move(config), {}, std::move(executor));
+    auto engine = Engine::create(std::move(config), {}, suites::chosen(std::move(executor)));
     ASSERT_TRUE(engine.ok()) << engine.status().message();
     engine_ = std::move(*engine);
   }

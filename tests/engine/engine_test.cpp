@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tests/engine/fake_executor.h"
+#include "tests/suites/chosen_executor.h"
 
 namespace quire::engine {
 namespace {
@@ -31,7 +32,7 @@ class EngineTest : public testing::Test {
     auto executor = std::make_unique<FakeExecutor>(num_blocks, max_model_len);
     executor_ = executor.get();
     config.skip_tokenizer_init = true;
-    auto engine = Engine::create(config, {}, std::move(executor));
+    auto engine = Engine::create(config, {}, suites::chosen(std::move(executor)));
     ASSERT_TRUE(engine.ok()) << engine.status().message();
     engine_ = std::move(*engine);
   }

@@ -9,6 +9,7 @@
 #include "engine/output.h"
 #include "tests/engine/fake_executor.h"
 #include "tests/suites/allocations.h"
+#include "tests/suites/chosen_executor.h"
 
 namespace quire::engine {
 namespace {
@@ -44,7 +45,7 @@ class ParamsCost : public testing::Test {
     TextSource text;
     text.vocabulary = wordy_vocabulary(kWords);
     executor_->hold();  // what is submitted stays
-    auto engine = Engine::create(std::move(config), std::move(text), std::move(executor));
+    auto engine = Engine::create(std::move(config), std::move(text), suites::chosen(std::move(executor)));
     ASSERT_TRUE(engine.ok()) << engine.status().message();
     engine_ = std::move(*engine);
   }

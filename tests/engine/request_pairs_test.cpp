@@ -18,6 +18,7 @@
 #include "runner/local_executor.h"
 #include "runner/text_files.h"
 #include "tests/suites/allocations.h"
+#include "tests/suites/chosen_executor.h"
 
 namespace quire::engine {
 namespace {
@@ -94,8 +95,8 @@ class SmallModel {
     EXPECT_TRUE(backend.ok());
     auto executor = runner::make_local_executor(config, std::move(*backend));
     EXPECT_TRUE(executor.ok()) << executor.status().message();
-    auto engine =
-        Engine::create(config, Engine::open_text(config).value(), std::move(*executor), nullptr, Drive::kCaller);
+    auto engine = Engine::create(config, Engine::open_text(config).value(), suites::chosen(std::move(*executor)),
+                                 nullptr, Drive::kCaller);
     EXPECT_TRUE(engine.ok()) << engine.status().message();
     return engine.ok() ? std::move(*engine) : nullptr;
   }

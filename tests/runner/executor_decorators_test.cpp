@@ -8,6 +8,7 @@
 
 #include "runner/async_executor.h"
 #include "runner/executor.h"
+#include "runner/serialising_executor.h"
 #include "runner/turns.h"
 
 namespace quire::runner {
@@ -179,7 +180,8 @@ INSTANTIATE_TEST_SUITE_P(
     All, ExecutorDecorators,
     testing::Values(Decorator{.name = "turns", .make = takes_turns},
                     Decorator{
-                        .name = "async", .make = make_async_executor, .always_overlaps = true, .has_thread = true}),
+                        .name = "async", .make = make_async_executor, .always_overlaps = true, .has_thread = true},
+                    Decorator{.name = "serialising", .make = make_serialising_executor}),
     [](const auto& test) { return test.param.name; });
 
 }  // namespace

@@ -58,10 +58,7 @@ class RefusedFields : public testing::Test {
       {"output_kind: hidden states",
        [](NewSequence& added, ScheduledSequence&) { added.output_kind = OutputKind::kHiddenState; }},
       {"media: ", [](NewSequence& added, ScheduledSequence&) { added.media = {{.first = 1, .count = 2, .media = 3}}; }},
-      {"draft_tokens: 2 ",
-       [](NewSequence&, ScheduledSequence& run) {
-         run.draft_tokens = {3, 4};
-       }},
+      {"draft_tokens: 2 ", [](NewSequence&, ScheduledSequence& run) { run.num_draft_tokens = 2; }},
   };
   const std::shared_ptr<const SamplingParams> params_ =
       std::make_shared<const SamplingParams>(SamplingParams{.temperature = 0});

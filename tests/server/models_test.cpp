@@ -56,8 +56,9 @@ class ModelsTest : public testing::Test {
     fake.executor = executor.get();
     EngineConfig config;
     config.served_model_name = name;
-    QUIRE_ASSIGN_OR_RETURN(std::shared_ptr<engine::Engine> engine,
-                           engine::Engine::create(config, alphabet_text(), std::move(executor), &metrics_));
+    QUIRE_ASSIGN_OR_RETURN(
+        std::shared_ptr<engine::Engine> engine,
+        engine::Engine::create(config, alphabet_text(), suites::chosen(std::move(executor)), &metrics_));
     return engine;
   }
 

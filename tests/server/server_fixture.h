@@ -18,6 +18,7 @@
 #include "runner/executor.h"
 #include "server/server.h"
 #include "tests/server/http_client.h"
+#include "tests/suites/chosen_executor.h"
 
 namespace quire::server {
 
@@ -175,7 +176,7 @@ class ServerTest : public testing::Test {
     engine_config.served_model_name = "alphabet";
     auto executor = std::make_unique<AlphabetExecutor>();
     executor_ = executor.get();
-    auto engine = engine::Engine::create(engine_config, alphabet_text(), std::move(executor));
+    auto engine = engine::Engine::create(engine_config, alphabet_text(), suites::chosen(std::move(executor)));
     ASSERT_TRUE(engine.ok()) << engine.status().message();
     engine_ = std::move(*engine);
     auto server = Server::start(config, *engine_);

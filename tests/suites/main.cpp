@@ -1,5 +1,6 @@
 // Runs what --gtest_filter names, as GoogleTest's own main does. With --skipped_cases=FILE the names of the cases that
-// were skipped, and why, go into FILE, and a run of nothing else ends with 77, which ctest shows as skipped.
+// were skipped, and why, go into FILE, and a run of nothing else ends with 77, which ctest shows as skipped. With
+// --executor=serialising every engine's steps pass through bytes (chosen_executor.h).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +9,8 @@
 #include <iterator>
 #include <string>
 #include <string_view>
+
+#include "tests/suites/serialises_steps.h"
 
 namespace {
 
@@ -41,13 +44,21 @@ bool write_skipped(const std::string& path) {
 
 }  // namespace
 
+bool quire::suites::serialises_steps = false;
+
 int main(int argc, char** argv) {
   testing::InitGoogleMock(&argc, argv);
   constexpr std::string_view kFlag = "--skipped_cases=";
+  constexpr std::string_view kExecutor = "--executor=serialising";
   std::string skipped;
   for (int i = 1; i < argc; ++i) {
+    if (argv[i] == kExecutor) {
+      quire::suites::serialises_steps = true;
+      continue;
+    }
     if (!std::string_view(argv[i]).starts_with(kFlag)) {
-      std::fprintf(stderr, "%s: unknown argument; expected GoogleTest's or %sFILE\n", argv[i], kFlag.data());
+      std::fprintf(stderr, "%s: unknown argument; expected GoogleTest's, %s or %sFILE\n", argv[i], kExecutor.data(),
+                   kFlag.data());
       return 2;
     }
     skipped = argv[i] + kFlag.size();
