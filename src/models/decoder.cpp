@@ -175,12 +175,8 @@ class Decoder final : public Model {
     // Llama 3.1 and later in GGUF: the scaling of the frequencies, worked out by the converter.
     const std::vector<float> divisors =
         loader.vector(root + ".rope_freqs.weight", config_.rope.rotary_dim / 2, /*optional=*/true);
-    const auto make = [&](const RopeConfig& rope, const std::vector<float>& by) {
-      loader.count(nn::Rotary::table_bytes(rope, num_positions));
-      return loader.planning() ? nn::Rotary() : nn::Rotary(loader, rope, num_positions, by);
-    };
-    rotary_ = make(config_.rope, divisors);
-    if (config_.window_rope) window_rotary_ = make(*config_.window_rope, {});
+    rotary_ = {loader, config_.rope, num_positions, divisors};
+    if (config_.window_rope) window_rotary_ = {loader, *config_.window_rope, num_positions, {}};
     for (size_t i = 0; i < layers_.size(); ++i) {
       const bool has_window = !config_.layer_windows.empty() && config_.layer_windows[i] > 0;
       layers_[i].rotary = has_window && config_.window_rope ? &window_rotary_ : &rotary_;

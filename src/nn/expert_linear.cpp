@@ -1,6 +1,5 @@
 #include "nn/expert_linear.h"
 
-#include <cstring>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -16,15 +15,13 @@ struct Spelling {
   std::string_view down;
   std::string_view weight;  // suffixes
   std::string_view bias;
-  std::string_view scales;  // of MXFP4 in two tensors
 };
 
 constexpr Spelling kSpellings[] = {
-    {"experts.{}.gate_proj", "experts.{}.up_proj", "experts.{}.down_proj", ".weight", ".bias", ""},
-    {"experts.{}.w1", "experts.{}.w3", "experts.{}.w2", ".weight", ".bias", ""},
-    {"experts.gate_proj", "experts.up_proj", "experts.down_proj", ".weight", ".bias", ""},
-    {"experts.gate_up_proj", "", "experts.down_proj", "", "_bias", ""},
-    {"experts.gate_up_proj", "", "experts.down_proj", "_blocks", "_bias", "_scales"},
+    {"experts.{}.gate_proj", "experts.{}.up_proj", "experts.{}.down_proj", ".weight", ".bias"},
+    {"experts.{}.w1", "experts.{}.w3", "experts.{}.w2", ".weight", ".bias"},
+    {"experts.gate_proj", "experts.up_proj", "experts.down_proj", ".weight", ".bias"},
+    {"experts.gate_up_proj", "", "experts.down_proj", "", "_bias"},
 };
 
 bool is_stack(std::string_view stem) {
@@ -40,128 +37,55 @@ std::string with_expert(const std::string& prefix, std::string_view stem, int32_
 // The first where there is none, so that the error names what is missing.
 const Spelling& spelling_of(const Loader& loader, const std::string& prefix) {
   for (const Spelling& spelling : kSpellings) {
-    if (loader.has(with_expert(prefix, spelling.gate, 0) + std::string(spelling.weight))) return spelling;
+    if (loader.has_weight(with_expert(prefix, spelling.gate, 0) + std::string(spelling.weight))) return spelling;
   }
   return kSpellings[0];
 }
 
-// What is stored of one matrix of all experts, cut into the experts' own.
-class Stored {
+// One matrix of all experts: a stack, or one of each.
+class StoredExperts {
  public:
-  struct Shape {
+  struct Layout {
     int32_t num_experts;
     int64_t rows;
     int64_t columns;
     bool transposed;   // a stack is [experts, columns, rows]
-    bool interleaved;  // of the stored rows the even ones come first
+    bool interleaved;  // a stack's rows are those of two matrices in turns
   };
 
-  Stored(Loader& loader, const std::string& prefix, const Spelling& spelling, std::string_view stem, const Shape& shape)
-      : shape_(shape) {
+  StoredExperts(Loader& loader, const std::string& prefix, const Spelling& spelling, std::string_view stem,
+                const Layout& layout)
+      : layout_(layout), is_stack_(is_stack(stem)) {
     const std::string weight(spelling.weight);
-    if (!is_stack(stem)) {
-      // The first that is missing is enough for the error: a configuration may name any number of experts.
-      for (int32_t e = 0; e < shape.num_experts && (e == 0 || views_.back().data != nullptr); ++e)
-        views_.push_back(loader.stored(with_expert(prefix, stem, e) + weight, {shape.rows, shape.columns}));
+    if (is_stack_) {
+      weights_.push_back(loader.weight(
+          {prefix + std::string(stem) + weight, {layout.num_experts, layout.rows, layout.columns}, layout.transposed}));
       return;
     }
-    const std::string name = prefix + std::string(stem);
-    if (!spelling.scales.empty()) {
-      views_.push_back(loader.stored(name + weight, {shape.num_experts, shape.rows, shape.columns / 32, 16}));
-      scales_ = loader.stored(name + std::string(spelling.scales), {shape.num_experts, shape.rows, shape.columns / 32});
-    } else {
-      const auto [outer, inner] = stored_dims();
-      views_.push_back(loader.stored(name + weight, {shape.num_experts, outer, inner}));
-    }
-    is_stack_ = true;
-    in_two_ = !spelling.scales.empty();
-    const DType dtype = views_[0].dtype;
-    if (views_[0].data == nullptr) return;
-    if (in_two_ && (dtype != DType::kU8 || scales_.dtype != DType::kU8 || shape.columns % 32 != 0)) {
-      loader.fail(unimplemented("{}: blocks of {} with scales of {} for rows of {} values; supported: U8 of whole 32",
-                                name + weight, quire::name(dtype), quire::name(scales_.dtype), shape.columns));
-    }
-    if (!in_two_ && shape.transposed && info(dtype).block_values != 1) {
-      loader.fail(unimplemented("{}: a stack of {} that is stored transposed; supported: formats of single numbers",
-                                name + weight, quire::name(dtype)));
-      views_[0] = {};
-    }
+    // The first that is missing is enough for the error: a configuration may name any number of experts.
+    for (int32_t e = 0; e < layout.num_experts && (e == 0 || weights_.back().present()); ++e)
+      weights_.push_back(loader.weight({with_expert(prefix, stem, e) + weight, {layout.rows, layout.columns}}));
   }
 
-  // [rows, columns]; in `memory` where it is not stored like that. Its data is nullptr where a tensor is missing, which
-  // the loader knows. REQUIRES: those of the experts before are there.
-  TensorView expert(int32_t index, bool planning, std::vector<uint8_t>& memory) const {
-    if (!is_stack_) return views_[static_cast<size_t>(index)];
-    TensorView view = views_[0];
-    if (view.data == nullptr || (in_two_ && scales_.data == nullptr)) return {};
-    const int64_t bytes = view.bytes() / shape_.num_experts;
-    const auto* from = static_cast<const uint8_t*>(view.data) + index * bytes;
-    view.shape = {shape_.rows, shape_.columns};
-    view.data = from;
-    if (in_two_) view.dtype = DType::kMXFP4;
-    if (planning || (!in_two_ && !shape_.transposed && !shape_.interleaved)) return view;
-    memory.resize(static_cast<size_t>(view.bytes()));
-    if (in_two_) {
-      join_blocks(from, static_cast<const uint8_t*>(scales_.data) + index * shape_.rows * (shape_.columns / 32),
-                  memory.data());
-    } else {
-      turn(view.dtype, from, memory.data());
-    }
-    view.data = memory.data();
-    return view;
+  // [rows, columns]. REQUIRES: those of the experts before are present.
+  StoredWeight operator[](int32_t expert) const {
+    if (!is_stack_) return weights_[static_cast<size_t>(expert)];
+    if (!weights_[0].present()) return {};
+    const StoredWeight own = weights_[0].part(expert, layout_.num_experts);
+    return layout_.interleaved ? own.taken_apart(2) : own;
   }
 
  private:
-  std::pair<int64_t, int64_t> stored_dims() const {
-    return shape_.transposed ? std::pair(shape_.columns, shape_.rows) : std::pair(shape_.rows, shape_.columns);
-  }
-  int64_t stored_row(int64_t row) const {
-    if (!shape_.interleaved) return row;
-    const int64_t half = shape_.rows / 2;
-    return row < half ? 2 * row : 2 * (row - half) + 1;
-  }
-
-  void turn(DType dtype, const uint8_t* from, uint8_t* to) const {
-    const int64_t bytes = row_bytes(dtype, shape_.columns);
-    const int64_t size = info(dtype).block_bytes;  // of a number, where the stack is transposed
-    for (int64_t row = 0; row < shape_.rows; ++row, to += bytes) {
-      const int64_t source = stored_row(row);
-      if (!shape_.transposed) {
-        std::memcpy(to, from + source * bytes, static_cast<size_t>(bytes));
-        continue;
-      }
-      for (int64_t column = 0; column < shape_.columns; ++column) {
-        std::memcpy(to + column * size, from + (column * shape_.rows + source) * size, static_cast<size_t>(size));
-      }
-    }
-  }
-
-  // Blocks of 16 bytes, values 2i and 2i + 1 in the halves of byte i, with their exponents elsewhere, to DType::kMXFP4.
-  void join_blocks(const uint8_t* blocks, const uint8_t* scales, uint8_t* to) const {
-    const int64_t row_blocks = shape_.columns / 32;
-    for (int64_t row = 0; row < shape_.rows; ++row) {
-      for (int64_t block = 0; block < row_blocks; ++block, to += 17) {
-        const int64_t source = stored_row(row) * row_blocks + block;
-        to[0] = scales[source];
-        const uint8_t* codes = blocks + source * 16;
-        const auto code = [codes](int i) { return i % 2 == 0 ? codes[i / 2] & 0x0f : codes[i / 2] >> 4; };
-        for (int i = 0; i < 16; ++i) to[1 + i] = static_cast<uint8_t>(code(i) | code(i + 16) << 4);
-      }
-    }
-  }
-
-  Shape shape_;
-  std::vector<TensorView> views_;  // one, or one of each expert
-  TensorView scales_;
-  bool is_stack_ = false;
-  bool in_two_ = false;
+  Layout layout_;
+  bool is_stack_;
+  std::vector<StoredWeight> weights_;
 };
 
 // [num_experts, rows] of one tensor, or of one of each expert.
 std::vector<float> stored_bias(Loader& loader, const std::string& prefix, const Spelling& spelling,
                                std::string_view stem, int32_t num_experts, int64_t rows) {
   const std::string suffix(spelling.bias);
-  if (is_stack(stem)) return loader.floats(prefix + std::string(stem) + suffix, num_experts, rows);
+  if (is_stack(stem)) return loader.floats(loader.weight({prefix + std::string(stem) + suffix, {num_experts, rows}}));
   std::vector<float> all;
   for (int32_t e = 0; e < num_experts && (e == 0 || loader.has(with_expert(prefix, stem, e - 1) + suffix)); ++e) {
     const std::vector<float> one = loader.vector(with_expert(prefix, stem, e) + suffix, rows);
@@ -198,11 +122,11 @@ std::vector<float> gate_and_up_bias(Loader& loader, const std::string& prefix, c
 
 }  // namespace
 
-bool ExpertLinear::pack(Loader& loader, int32_t expert, const std::vector<TensorView>& parts) {
-  for (const TensorView& part : parts) {
-    if (part.data == nullptr) return false;  // missing, which the loader tells with all else
+bool ExpertLinear::pack(Loader& loader, int32_t expert, const std::vector<StoredWeight>& parts) {
+  for (const StoredWeight& part : parts) {
+    if (!part.present()) return false;  // missing, which the loader tells with all else
   }
-  std::vector<std::unique_ptr<ops::PackedMatrix>> packed = loader.pack(parts);
+  std::vector<std::unique_ptr<ops::PackedMatrix>> packed = loader.place(parts);
   if (expert == 0) segments_.resize(packed.size());
   for (size_t i = 0; i < packed.size(); ++i) {
     if (i >= segments_.size() || (expert > 0 && packed[i]->dtype() != segments_[i][0]->dtype())) {
@@ -232,23 +156,21 @@ ExpertLinear ExpertLinear::gate_and_up(Loader& loader, const std::string& prefix
   out.num_experts_ = experts;
   out.in_features_ = shape.hidden_size;
   out.out_features_ = 2 * size;
-  std::vector<Stored> parts;
+  std::vector<StoredExperts> parts;
   if (spelling.up.empty()) {
     parts.push_back({loader,
                      prefix,
                      spelling,
                      spelling.gate,
-                     {experts, 2 * size, shape.hidden_size, shape.stacks_transposed && spelling.scales.empty(),
-                      shape.stacks_interleaved}});
+                     {experts, 2 * size, shape.hidden_size, shape.stacks_transposed, shape.stacks_interleaved}});
   } else {
     for (const std::string_view stem : {spelling.gate, spelling.up})
       parts.push_back({loader, prefix, spelling, stem, {experts, size, shape.hidden_size, false, false}});
   }
-  std::vector<std::vector<uint8_t>> memory(parts.size());
   for (int32_t e = 0; e < experts; ++e) {
-    std::vector<TensorView> views;
-    for (size_t i = 0; i < parts.size(); ++i) views.push_back(parts[i].expert(e, loader.planning(), memory[i]));
-    if (!out.pack(loader, e, views)) break;
+    std::vector<StoredWeight> matrices;
+    for (const StoredExperts& part : parts) matrices.push_back(part[e]);
+    if (!out.pack(loader, e, matrices)) break;
   }
   out.finish(loader, shape.bias ? gate_and_up_bias(loader, prefix, spelling, shape) : std::vector<float>());
   return out;
@@ -260,12 +182,11 @@ ExpertLinear ExpertLinear::down(Loader& loader, const std::string& prefix, const
   out.num_experts_ = shape.num_experts;
   out.in_features_ = shape.intermediate_size;
   out.out_features_ = shape.hidden_size;
-  const bool transposed = shape.stacks_transposed && spelling.up.empty() && spelling.scales.empty();
-  const Stored stored(loader, prefix, spelling, spelling.down,
-                      {shape.num_experts, shape.hidden_size, shape.intermediate_size, transposed, false});
-  std::vector<uint8_t> memory;
+  const bool transposed = shape.stacks_transposed && spelling.up.empty();
+  const StoredExperts stored(loader, prefix, spelling, spelling.down,
+                             {shape.num_experts, shape.hidden_size, shape.intermediate_size, transposed, false});
   for (int32_t e = 0; e < shape.num_experts; ++e) {
-    if (!out.pack(loader, e, {stored.expert(e, loader.planning(), memory)})) break;
+    if (!out.pack(loader, e, {stored[e]})) break;
   }
   out.finish(loader, shape.bias
                          ? stored_bias(loader, prefix, spelling, spelling.down, shape.num_experts, shape.hidden_size)

@@ -36,7 +36,7 @@ class ExpertLinear {
  private:
   // The matrices of an expert, in turn; what they make together, after the last. False: they are missing or do not fit,
   // which ends the list, for a configuration may name any number of experts.
-  bool pack(Loader& loader, int32_t expert, const std::vector<TensorView>& parts);
+  bool pack(Loader& loader, int32_t expert, const std::vector<StoredWeight>& parts);
   void finish(Loader& loader, std::span<const float> bias);
 
   int32_t num_experts_ = 0;

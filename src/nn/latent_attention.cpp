@@ -1,38 +1,6 @@
 #include "nn/latent_attention.h"
 
-#include <cstring>
-
-#include "tensor/stored_values.h"
-
 namespace quire::nn {
-namespace {
-
-// The matrix [rows, columns] as [columns, rows]: in its own dtype, or in F32 where that is blocks along the rows.
-std::vector<uint8_t> turn(const TensorView& matrix, DType dtype) {
-  const int64_t rows = matrix.shape[0];
-  const int64_t columns = matrix.shape[1];
-  const auto* from = static_cast<const uint8_t*>(matrix.data);
-  std::vector<float> floats;
-  if (dtype != matrix.dtype) {
-    floats.resize(static_cast<size_t>(rows * columns));
-    for (int64_t row = 0; row < rows; ++row) {
-      read_stored_row(matrix.dtype, from + row * row_bytes(matrix.dtype, columns), columns,
-                      floats.data() + row * columns);
-    }
-    from = reinterpret_cast<const uint8_t*>(floats.data());
-  }
-  const auto size = static_cast<size_t>(info(dtype).block_bytes);
-  std::vector<uint8_t> turned(static_cast<size_t>(rows * columns) * size);
-  for (int64_t row = 0; row < rows; ++row) {
-    for (int64_t column = 0; column < columns; ++column) {
-      std::memcpy(turned.data() + static_cast<size_t>(column * rows + row) * size,
-                  from + static_cast<size_t>(row * columns + column) * size, size);
-    }
-  }
-  return turned;
-}
-
-}  // namespace
 
 LatentAttention::LatentAttention(Loader& loader, const std::string& prefix, const LatentAttentionOptions& options)
     : options_(options) {
@@ -52,8 +20,9 @@ LatentAttention::LatentAttention(Loader& loader, const std::string& prefix, cons
   output_ = {loader, prefix + ".o_proj", int64_t{options.num_heads} * sizes.value_head_dim, hidden, options.bias};
 }
 
-void LatentAttention::pack_head(Loader& loader, const TensorView& matrix, Matrices& out) {
-  for (auto& packed : loader.pack({&matrix, 1})) out.owned.push_back(std::move(packed));
+void LatentAttention::pack_head(Loader& loader, const Result<StoredWeight>& matrix, Matrices& out) {
+  if (!matrix.ok()) return loader.fail(matrix.status());
+  for (auto& packed : loader.place({&*matrix, 1})) out.owned.push_back(std::move(packed));
 }
 
 void LatentAttention::finish_heads(Loader& loader, Matrices& heads) const {
@@ -63,15 +32,11 @@ void LatentAttention::finish_heads(Loader& loader, Matrices& heads) const {
   heads.heads = loader.backend().group(std::move(matrices));
 }
 
-LatentAttention::Matrices LatentAttention::pack_heads(Loader& loader, const TensorView& stack) const {
+LatentAttention::Matrices LatentAttention::pack_heads(Loader& loader, const StoredWeight& stack) const {
   Matrices heads;
-  if (stack.data == nullptr) return heads;
-  const int64_t bytes = stack.bytes() / options_.num_heads;
-  for (int64_t head = 0; head < options_.num_heads; ++head) {
-    const TensorView view{
-        static_cast<const uint8_t*>(stack.data) + head * bytes, stack.dtype, {stack.shape[1], stack.shape[2]}};
-    pack_head(loader, view, heads);
-  }
+  if (!stack.present()) return heads;
+  for (int64_t head = 0; head < options_.num_heads; ++head)
+    pack_head(loader, stack.part(head, options_.num_heads), heads);
   finish_heads(loader, heads);
   return heads;
 }
@@ -82,28 +47,19 @@ void LatentAttention::load_up_projections(Loader& loader, const std::string& pre
   const int64_t nope = sizes.nope_head_dim;
   const int64_t rows = nope + sizes.value_head_dim;
   const std::string together = prefix + ".kv_b_proj.weight";
-  if (!loader.has(together) && loader.has(prefix + ".k_b_proj.weight")) {
-    key_up_ = pack_heads(loader, loader.stored(prefix + ".k_b_proj.weight", {heads, sizes.kv_rank, nope}));
+  if (!loader.has_weight(together) && loader.has_weight(prefix + ".k_b_proj.weight")) {
+    key_up_ = pack_heads(loader, loader.weight({prefix + ".k_b_proj.weight", {heads, sizes.kv_rank, nope}}));
     value_up_ =
-        pack_heads(loader, loader.stored(prefix + ".v_b_proj.weight", {heads, sizes.value_head_dim, sizes.kv_rank}));
+        pack_heads(loader, loader.weight({prefix + ".v_b_proj.weight", {heads, sizes.value_head_dim, sizes.kv_rank}}));
     return;
   }
-  std::vector<uint8_t> memory;
-  const TensorView stored = loader.with_scales(loader.stored(together, {heads * rows, sizes.kv_rank}), memory);
-  if (stored.data == nullptr) return;
-  const int64_t stored_row = row_bytes(stored.dtype, sizes.kv_rank);
+  // A head's keys are turned, which only numbers can be: its values are then numbers as well.
+  const StoredWeight stored = loader.weight({together, {heads * rows, sizes.kv_rank}}).scaled();
+  if (!stored.present()) return;
   for (int64_t head = 0; head < heads; ++head) {
-    const auto* from = static_cast<const uint8_t*>(stored.data) + head * rows * stored_row;
-    const bool plain = info(stored.dtype).block_values == 1;
-    TensorView keys{from, plain ? stored.dtype : DType::kF32, {sizes.kv_rank, nope}};
-    std::vector<uint8_t> turned;
-    if (!loader.planning()) {
-      turned = turn({from, stored.dtype, {nope, sizes.kv_rank}}, keys.dtype);
-      keys.data = turned.data();
-    }
-    pack_head(loader, keys, key_up_);
-    const TensorView values{from + nope * stored_row, stored.dtype, {sizes.value_head_dim, sizes.kv_rank}};
-    pack_head(loader, values, value_up_);
+    const StoredWeight own = stored.part(head, heads);
+    pack_head(loader, own.transposed().cut_columns(0, nope), key_up_);
+    pack_head(loader, own.cut_rows(nope, sizes.value_head_dim), value_up_);
   }
   finish_heads(loader, key_up_);
   finish_heads(loader, value_up_);

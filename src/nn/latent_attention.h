@@ -49,8 +49,8 @@ class LatentAttention final : public SelfAttention {
 
   void load_up_projections(Loader& loader, const std::string& prefix);
   // [heads, rows, columns] by heads.
-  Matrices pack_heads(Loader& loader, const TensorView& stack) const;
-  static void pack_head(Loader& loader, const TensorView& matrix, Matrices& out);
+  Matrices pack_heads(Loader& loader, const StoredWeight& stack) const;
+  static void pack_head(Loader& loader, const Result<StoredWeight>& matrix, Matrices& out);
   void finish_heads(Loader& loader, Matrices& heads) const;  // all are packed
   const float* project_queries(ops::Backend& backend, const Batch& batch, const Rotary& rotary, ops::Rows x,
                                Workspace& workspace) const;

@@ -34,11 +34,11 @@ bool is_made_of(const Fusion& fusion, const std::vector<Linear::Part>& parts) {
 
 // The parts as this checkpoint spells them.
 std::vector<Linear::Part> as_stored(const Loader& loader, std::vector<Linear::Part> parts) {
-  if (loader.has(parts.front().prefix + ".weight")) return parts;
+  if (loader.has_weight(parts.front().prefix + ".weight")) return parts;
   for (const Fusion& fusion : kFusions) {
     if (!is_made_of(fusion, parts)) continue;
     const std::string prefix = std::string(split_name(parts.front().prefix).first) + std::string(fusion.fused);
-    if (!loader.has(prefix + ".weight")) continue;
+    if (!loader.has_weight(prefix + ".weight")) continue;
     Linear::Part whole{.prefix = prefix, .bias = parts.front().bias, .transposed = parts.front().transposed};
     for (const Linear::Part& part : parts) whole.rows += part.rows;
     return {whole};
@@ -51,23 +51,17 @@ std::vector<Linear::Part> as_stored(const Loader& loader, std::vector<Linear::Pa
 Linear::Linear(Loader& loader, std::vector<Part> parts, int64_t in_features, WeightRole role)
     : in_features_(in_features), precise_(role != WeightRole::kProjection) {
   parts = as_stored(loader, std::move(parts));
-  std::vector<Loader::Part> matrices;
+  std::vector<WeightSpec> matrices;
+  std::vector<Loader::Vector> biases;
   bool any_bias = false;
   for (const Part& part : parts) {
-    matrices.push_back({part.prefix + ".weight", part.rows, part.transposed});
+    matrices.push_back({part.prefix + ".weight", {part.rows, in_features}, part.transposed});
+    biases.push_back({part.bias ? part.prefix + ".bias" : "", part.rows});
     out_features_ += part.rows;
     any_bias = any_bias || part.bias;
   }
-  segments_ = loader.matrix(matrices, in_features, role);
-  if (!any_bias) return;
-  std::vector<float> biases;
-  for (const Part& part : parts) {
-    std::vector<float> bias = part.bias ? loader.vector(part.prefix + ".bias", part.rows) : std::vector<float>();
-    if (loader.planning()) continue;  // a plan takes no memory, whatever numbers a file names
-    bias.resize(static_cast<size_t>(part.rows));
-    biases.insert(biases.end(), bias.begin(), bias.end());
-  }
-  bias_ = {loader, biases};
+  segments_ = loader.matrix(matrices, role);
+  if (any_bias) bias_ = {loader, loader.vectors(biases)};
 }
 
 DType Linear::input_dtype(const ops::Backend& backend, int64_t num_rows) const {

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,8 +16,9 @@
 #include "base/status.h"
 #include "checkpoint/checkpoint.h"
 #include "nn/quantization.h"
-#include "nn/scaled_weights.h"
 #include "nn/weight_dtype.h"
+#include "nn/weight_formats.h"
+#include "nn/weight_placer.h"
 #include "nn/widened_weights.h"
 #include "ops/backend.h"
 
@@ -30,13 +32,11 @@ class Loader {
   // weights of products that are stored in 16 or 32 bits are held in (weight_dtype.h), unless they are quantised or
   // their role is to stay exact; vectors are floats in any case.
   Loader(Mode mode, const checkpoint::Checkpoint& checkpoint, ops::Backend& backend,
-         Quantization quantization = Quantization::kNone, std::optional<DType> dtype = std::nullopt)
-      : mode_(mode), checkpoint_(checkpoint), backend_(backend), dtype_(dtype) {
-    quantized_.quantization = quantization;
-  }
+         Quantization quantization = Quantization::kNone, std::optional<DType> dtype = std::nullopt);
 
-  bool planning() const { return mode_ == Mode::kPlan; }
   bool has(std::string_view name) const { return checkpoint_.find(name) != nullptr; }
+  // In any format, whose tensors may be called otherwise.
+  bool has_weight(std::string_view name) const { return nn::has_weight(checkpoint_, name); }
   ops::Backend& backend() { return backend_; }
 
   // A table whose rows are read one by one, where the device reads it. When planning only its shape. Counts its bytes.
@@ -45,30 +45,27 @@ class Loader {
   ops::ResidentTable table(const std::string& name, const Shape& shape);
   // A small vector as floats on the host; empty when planning. `optional`: empty when the checkpoint has none.
   std::vector<float> vector(const std::string& name, int64_t size, bool optional = false);
-  // One matrix product out of parts that lie above each other along the output dimension: each
-  // [rows, columns]. Parts of different dtypes become segments of their own.
-  struct Part {
+  // Vectors one after another; zeros for one without a name.
+  struct Vector {
     std::string name;
-    int64_t rows = 0;
-    bool transposed = false;  // stored as [columns, rows]
+    int64_t size = 0;
   };
-  std::vector<std::unique_ptr<ops::PackedMatrix>> matrix(std::span<const Part> parts, int64_t columns,
-                                                         WeightRole role = WeightRole::kProjection);
+  std::vector<float> vectors(std::span<const Vector> parts);
+  // Floats that a layer makes for itself (tables), counted with the rest; not made when planning.
+  std::vector<float> made(int64_t count, FunctionRef<std::vector<float>()> make);
 
-  // For layers that cut or turn what is stored before they pack it. peek() declares nothing: nullptr where there is no
-  // such tensor. stored() declares a tensor that pack() will count; nothing where it is missing.
-  const TensorView* peek(std::string_view name) const;
-  TensorView stored(const std::string& name, const Shape& shape);
-  // The matrices [rows, columns] above each other, as matrix() packs them. Their memory is not read when planning. The
-  // one place that every weight of a product passes on its way from the checkpoint to the backend, and where it is
-  // quantised if that was asked for.
-  std::vector<std::unique_ptr<ops::PackedMatrix>> pack(std::span<const TensorView> matrices,
-                                                       WeightRole role = WeightRole::kProjection);
-  // `stored`, or what it is with its scales (scaled_weights.h) as BF16, whose memory is `memory`; that is not filled
-  // when planning.
-  TensorView with_scales(const TensorView& stored, std::vector<uint8_t>& memory) const;
-  // A small matrix as floats on the host; empty when planning.
-  std::vector<float> floats(const std::string& name, int64_t rows, int64_t columns);
+  // Declares and resolves a weight, for layers that cut or turn it before they place it. Not present where a tensor is
+  // missing, which finish() tells.
+  StoredWeight weight(const WeightSpec& spec);
+  // Places a product out of parts that lie above each other, all with the same columns. Parts that are held in
+  // different forms become segments of their own. No matrices when planning, or after a failure. Every weight of a
+  // product passes here, so that what became of them is reported here.
+  using Segments = std::vector<std::unique_ptr<ops::PackedMatrix>>;
+  Segments place(std::span<const StoredWeight> parts, WeightRole role = WeightRole::kProjection);
+  // Both; nothing where a part is missing.
+  Segments matrix(std::span<const WeightSpec> parts, WeightRole role = WeightRole::kProjection);
+  // A small weight as floats on the host; empty when planning.
+  std::vector<float> floats(const StoredWeight& weight);
 
   // Calls this with bytes() after each table and weight of a product.
   void tell(std::function<void(int64_t bytes)> progress) { progress_ = std::move(progress); }
@@ -77,9 +74,6 @@ class Loader {
   void fail(Status status) {
     if (failure_.ok()) failure_ = std::move(status);
   }
-
-  // Memory that a layer makes for itself (tables): counted with the rest.
-  void count(int64_t bytes) { bytes_ += bytes; }
 
   // Everything declared is there with its shape, nothing else is, all of it could be packed, and what was to be
   // quantised was not so already.
@@ -95,42 +89,27 @@ class Loader {
   const ConversionReport& converted() const { return converted_; }
 
  private:
-  // The memory of `view` [columns, rows] in the order of [rows, columns]. Errors: unimplemented for block formats.
-  Result<std::vector<uint8_t>> transpose(const TensorView& view) const;
   Status check_quantizable() const;
-  // Rows as floats; nothing when planning.
-  std::vector<float> read(const checkpoint::CheckpointTensor& tensor, int64_t rows, int64_t columns);
-  // The product of these matrices of one dtype, as stored (nullopt) or rounded; nullptr when planning or after a
-  // failure.
-  std::unique_ptr<ops::PackedMatrix> pack_segment(std::span<const TensorView> matrices, WeightRole role,
-                                                  std::optional<DType> rounded);
-  // A table of another dtype than the stored one, in memory of its own.
-  Result<ops::ResidentTable> converted_table(const TensorView& stored, DType dtype);
-  // The same of a table's rows, which have been counted.
-  std::unique_ptr<ops::PackedMatrix> weight_of(const ops::ResidentTable& table, const TensorView& stored,
-                                               WeightRole role);
-  const checkpoint::CheckpointTensor* declare(const std::string& name, const Shape& shape, bool optional);
-  // The scales of a weight that has been declared; nullptr: it has none.
-  const ScaledWeight* scales_of(const TensorView& view) const;
-  // `table`: of the one matrix that there is, to be its weight unless it is rounded; nullptr: there is none.
-  std::vector<std::unique_ptr<ops::PackedMatrix>> pack(std::span<const TensorView> matrices, WeightRole role,
-                                                       const ops::ResidentTable* table);
-  // What a matrix is packed as where it is not rounded.
-  DType form_of(const TensorView& view, WeightRole role) const;
-  // Matrices of one dtype that were packed, or are planned to be.
-  void note_form(std::span<const TensorView> matrices, DType form, int64_t packed_bytes);
-  // That `stored` is held as `form`.
-  void note_dtype(const TensorView& stored, DType form);
+  HeldForm held_form(const StoredWeight& weight, WeightRole role) const;
+  // Parts that are held alike; nullptr when planning.
+  Result<std::unique_ptr<ops::PackedMatrix>> place_segment(std::span<const StoredWeight> parts, HeldForm form);
+  // The same of all rows of a table, which have been counted.
+  std::unique_ptr<ops::PackedMatrix> weight_of(const ops::ResidentTable& table, const StoredWeight& rows, DType form);
+  // That parts of one format were packed, or are planned to be; that one is held as `form`.
+  void note_widened(std::span<const StoredWeight> parts, DType form, int64_t packed_bytes);
+  void note_converted(const StoredWeight& weight, DType form);
+  std::vector<float> read_floats(const StoredWeight& weight);
 
   Mode mode_;
   const checkpoint::Checkpoint& checkpoint_;
   ops::Backend& backend_;
   std::optional<DType> dtype_;
+  std::unique_ptr<WeightPlacer> placer_;
   std::vector<checkpoint::ParameterSpec> specs_;
   std::map<std::string, ops::ResidentTable, std::less<>> tables_;
-  std::map<const void*, ScaledWeight> scaled_;  // by where their codes begin
-  Status failure_;                              // the first
-  Status scale_failure_;  // the first of scales, which says more than that nobody knows their tensor
+  std::set<const WeightFormat*> formats_;  // of what has been resolved
+  Status failure_;                         // the first
+  Status unresolved_;  // the first of weight(), which says more than that nobody knows a tensor beside it
   int64_t bytes_ = 0;
   std::function<void(int64_t bytes)> progress_;
   ConversionReport converted_;

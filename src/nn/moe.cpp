@@ -21,14 +21,14 @@ std::string found(const Loader& loader, const std::string& prefix, std::span<con
                   std::string_view suffix) {
   for (const std::string_view name : names) {
     const std::string whole = prefix + std::string(name) + std::string(suffix);
-    if (loader.has(whole)) return prefix + std::string(name);
+    if (loader.has_weight(whole)) return prefix + std::string(name);
   }
   return prefix + std::string(names[0]);
 }
 
 const BlockName& block_of(const Loader& loader, const std::string& prefix) {
   for (const BlockName& name : kBlocks) {
-    if (loader.has(prefix + std::string(name.block) + std::string(name.router) + ".weight")) return name;
+    if (loader.has_weight(prefix + std::string(name.block) + std::string(name.router) + ".weight")) return name;
   }
   return kBlocks[0];
 }
@@ -68,14 +68,8 @@ MoeBlock::MoeBlock(Loader& loader, const std::string& prefix, const MoeOptions& 
       std::make_unique<GatedMlp>(loader, found(loader, block, kSharedExperts, ".down_proj.weight"), options.hidden_size,
                                  moe.shared_intermediate_size, options.shared_bias, options.activation);
   if (!moe.shared_gate) return;
-  // GGUF drops the dimension of 1.
-  const std::string gate = block + "shared_expert_gate.weight";
-  const TensorView* stored = loader.peek(gate);
-  const bool is_vector = stored != nullptr && stored->shape.rank() == 1;
-  TensorView view = loader.stored(gate, is_vector ? Shape{options.hidden_size} : Shape{1, options.hidden_size});
-  if (view.data == nullptr) return;
-  view.shape = {1, options.hidden_size};
-  shared_gate_ = loader.pack({&view, 1}, WeightRole::kExact);
+  const WeightSpec gate{block + "shared_expert_gate.weight", {1, options.hidden_size}};
+  shared_gate_ = loader.matrix({&gate, 1}, WeightRole::kExact);
 }
 
 int64_t MoeBlock::workspace_floats(int64_t num_tokens) const {

@@ -165,10 +165,12 @@ Rotary::Rotary(Loader& loader, const RopeConfig& rope, int64_t num_positions, co
   std::vector<double> frequencies = rotary_frequencies(rope);
   for (size_t i = 0; i < divisors.size() && i < frequencies.size(); ++i) frequencies[i] /= divisors[i];
   const double scale = rotary_attention_factor(rope);
-  table_ = {loader, make_table(frequencies, scale)};
+  const int64_t size = num_positions * rope.rotary_dim;
+  table_ = {loader, loader.made(size, [&] { return make_table(frequencies, scale); })};
   if (rope.scaling != RopeScaling::kLongRope) return;
   trained_length_ = rope.original_max_position;
-  long_table_ = {loader, make_table(rotary_frequencies(rope, /*long_sequence=*/true), scale)};
+  const std::vector<double> long_frequencies = rotary_frequencies(rope, /*long_sequence=*/true);
+  long_table_ = {loader, loader.made(size, [&] { return make_table(long_frequencies, scale); })};
 }
 
 std::vector<float> Rotary::make_table(const std::vector<double>& frequencies, double scale) const {

@@ -39,11 +39,6 @@ class Rotary {
   // Runs the op with its rotation filled in: args is of all the batch's tokens, without one.
   void prepare_heads(ops::Backend& backend, const Batch& batch, const ops::PrepareHeadsArgs& args) const;
 
-  static int64_t table_bytes(const RopeConfig& rope, int64_t num_positions) {
-    const int64_t tables = rope.scaling == RopeScaling::kLongRope ? 2 : 1;
-    return tables * num_positions * rope.rotary_dim * static_cast<int64_t>(sizeof(float));
-  }
-
  private:
   // body(table, begin, end) of every run of tokens with the table that rotates them.
   template <typename Body>

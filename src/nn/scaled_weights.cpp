@@ -70,82 +70,21 @@ std::array<float, 256> all_numbers() {
   return numbers;
 }
 
-}  // namespace
-
-Result<ScaledWeight> ScaledWeight::find(const checkpoint::Checkpoint& checkpoint,
-                                        const checkpoint::CheckpointTensor& weight) {
-  const Shape& shape = weight.view.shape;
-  constexpr std::string_view kSuffix = ".weight";
-  if (shape.rank() != 2 || !std::string_view(weight.name).ends_with(kSuffix)) {
-    return unimplemented("{} is F8_E4M3 {}; supported: matrices whose names end in .weight", weight.name,
-                         shape.to_string());
-  }
-  const checkpoint::CheckpointTensor* scales = nullptr;
-  for (const char* ending : {"_scale_inv", "_scale"}) {
-    if (scales == nullptr) scales = checkpoint.find(weight.name + ending);
-  }
-  if (scales == nullptr) {
-    return data_loss("{} is F8_E4M3, but there is neither {}_scale nor {}_scale_inv by which it would be multiplied",
-                     weight.name, weight.name, weight.name);
-  }
-  if (!ops::can_be_quantised(scales->view.dtype)) {
-    return unimplemented("{} is {}; supported: F32, F16, BF16", scales->name, name(scales->view.dtype));
-  }
-  ScaledWeight found(weight.view, *scales);
-  const Shape& given = scales->view.shape;
-  const int64_t count = given.num_elements();
-  if (count == 1) {
-    found.rows_of_block_ = shape[0];
-    found.columns_of_block_ = shape[1];
-    return found;
-  }
-  if (count == shape[0] && given[0] == shape[0]) {
-    found.columns_of_block_ = shape[1];
-    return found;
-  }
-  const auto block = configured_block(checkpoint.config());
-  if (!block) {
-    return data_loss(
-        "{} is {} for a weight {}: expected one number, one a row, or quantization_config with the shape of "
-        "its blocks",
-        scales->name, given.to_string(), shape.to_string());
-  }
-  std::tie(found.rows_of_block_, found.columns_of_block_) = *block;
-  found.scales_of_row_ = blocks(shape[1], block->second);
-  if (given.rank() != 2 || given[0] != blocks(shape[0], block->first) || given[1] != found.scales_of_row_) {
-    return data_loss("{} is {} for a weight {}: expected [{}, {}], one for every {} x {}", scales->name,
-                     given.to_string(), shape.to_string(), blocks(shape[0], block->first), found.scales_of_row_,
-                     block->first, block->second);
-  }
-  return found;
-}
-
-bool ScaledWeight::holds(const TensorView& view) const {
-  const auto* begin = static_cast<const uint8_t*>(codes_.data);
-  const auto* at = static_cast<const uint8_t*>(view.data);
-  return view.dtype == DType::kF8E4M3 && at >= begin && at < begin + codes_.bytes() && view.shape.rank() == 2 &&
-         view.shape[1] == codes_.shape[1];
-}
-
-float ScaledWeight::scale(int64_t row, int64_t column) const {
-  return stored_value(scales_->view.dtype, scales_->view.data,
-                      row / rows_of_block_ * scales_of_row_ + column / columns_of_block_);
-}
-
-DType ScaledWeight::form() const {
-  if (columns_of_block_ >= codes_.shape[1]) return DType::kF8E4M3;
-  return columns_of_block_ % ops::kScaleColumns == 0 ? DType::kF8E4M3_128 : DType::kBF16;
+float scale_at(const StoredWeight& weight, int64_t row, int64_t column) {
+  const int64_t scales_of_row = blocks(weight.stored_columns, weight.scale_columns);
+  return stored_value(weight.scales.dtype, weight.scales.data,
+                      row / weight.scale_rows * scales_of_row + column / weight.scale_columns);
 }
 
 // Codes that are no numbers would be others to a kernel: they make their float none.
-void ScaledWeight::copy_row(DType form, int64_t row, const uint8_t* codes, uint8_t* out) const {
-  const int64_t columns = codes_.shape[1];
+void copy_row(const StoredWeight& weight, DType form, int64_t row, const uint8_t* codes, uint8_t* out) {
+  const int64_t columns = weight.num_columns;
   const int64_t together = form == DType::kF8E4M3 ? columns : ops::kScaleColumns;
   uint8_t* factors = out + columns;
   std::memcpy(out, codes, static_cast<size_t>(columns));
   for (int64_t begin = 0; begin < columns; begin += together) {
     const int64_t end = std::min(columns, begin + together);
-    float factor = scale(row, begin);
+    float factor = scale_at(weight, row, weight.first_column + begin);
     bool all_numbers = true;
     for (int64_t i = begin; i < end; ++i) all_numbers &= !is_no_number(codes[i]);
     if (!all_numbers) {
@@ -157,34 +96,83 @@ void ScaledWeight::copy_row(DType form, int64_t row, const uint8_t* codes, uint8
   }
 }
 
-void ScaledWeight::widen_row(int64_t row, const uint8_t* codes, uint8_t* out) const {
+void widen_row(const StoredWeight& weight, int64_t row, const uint8_t* codes, uint8_t* out) {
   static const std::array<float, 256> kNumbers = all_numbers();
-  const int64_t columns = codes_.shape[1];
-  for (int64_t begin = 0; begin < columns; begin += columns_of_block_) {
-    const float factor = scale(row, begin);
-    for (int64_t i = begin; i < std::min(columns, begin + columns_of_block_); ++i) {
+  // A cut may begin within what shares a scale only where that is the whole row.
+  for (int64_t begin = 0; begin < weight.num_columns; begin += weight.scale_columns) {
+    const float factor = scale_at(weight, row, weight.first_column + begin);
+    for (int64_t i = begin; i < std::min(weight.num_columns, begin + weight.scale_columns); ++i) {
       const uint16_t value = float_to_bfloat16(kNumbers[codes[i]] * factor);
       std::memcpy(out + 2 * i, &value, sizeof(value));
     }
   }
 }
 
-std::vector<uint8_t> ScaledWeight::read(const TensorView& view, DType form, ops::Backend& backend) const {
-  constexpr int64_t kRowsOfTask = 64;
-  const int64_t columns = codes_.shape[1];
-  const auto* codes = static_cast<const uint8_t*>(view.data);
-  const int64_t first = (codes - static_cast<const uint8_t*>(codes_.data)) / columns;
-  const int64_t row_size = ops::quantised_row_bytes(form, columns);
-  std::vector<uint8_t> out(static_cast<size_t>(view.shape[0] * row_size));
-  backend.host_parallel_for(blocks(view.shape[0], kRowsOfTask), [&](int64_t task, int) {
-    const int64_t end = std::min(view.shape[0], (task + 1) * kRowsOfTask);
-    for (int64_t row = task * kRowsOfTask; row < end; ++row) {
-      const uint8_t* from = codes + row * columns;
-      uint8_t* to = out.data() + row * row_size;
-      form == DType::kBF16 ? widen_row(first + row, from, to) : copy_row(form, first + row, from, to);
-    }
-  });
-  return out;
+// Which rows and columns share one of the scales.
+Result<Block> block_of_scales(const checkpoint::Checkpoint& checkpoint, const checkpoint::CheckpointTensor& scales,
+                              const Shape& shape) {
+  const Shape& given = scales.view.shape;
+  const int64_t count = given.num_elements();
+  if (count == 1) return Block{shape[0], shape[1]};
+  if (count == shape[0] && given[0] == shape[0]) return Block{1, shape[1]};
+  const auto block = configured_block(checkpoint.config());
+  if (!block) {
+    return data_loss(
+        "{} is {} for a weight {}: expected one number, one a row, or quantization_config with the shape of "
+        "its blocks",
+        scales.name, given.to_string(), shape.to_string());
+  }
+  const Shape expected = {blocks(shape[0], block->first), blocks(shape[1], block->second)};
+  if (given == expected) return *block;
+  return data_loss("{} is {} for a weight {}: expected {}, one for every {} x {}", scales.name, given.to_string(),
+                   shape.to_string(), expected.to_string(), block->first, block->second);
+}
+
+}  // namespace
+
+bool are_float8(const WeightSpec& /*spec*/, const checkpoint::CheckpointTensor& codes) {
+  return codes.view.dtype == DType::kF8E4M3;
+}
+
+Status resolve_float8(const checkpoint::Checkpoint& checkpoint, const WeightSpec& spec, DeclareTensor declare,
+                      StoredWeight& out) {
+  const checkpoint::CheckpointTensor* codes = declare_codes(checkpoint, spec, declare);
+  if (codes == nullptr) return {};
+  const Shape& shape = codes->view.shape;
+  if (shape.rank() != 2 || !std::string_view(spec.name).ends_with(".weight")) {
+    return unimplemented("{} is F8_E4M3 {}; supported: matrices whose names end in .weight", spec.name,
+                         shape.to_string());
+  }
+  QUIRE_RETURN_IF_ERROR(refuse_transposed(spec, DType::kF8E4M3));
+  const checkpoint::CheckpointTensor* scales = nullptr;
+  for (const char* ending : {"_scale_inv", "_scale"}) {
+    if (scales == nullptr) scales = checkpoint.find(spec.name + ending);
+  }
+  if (scales == nullptr) {
+    return data_loss("{} is F8_E4M3, but there is neither {}_scale nor {}_scale_inv by which it would be multiplied",
+                     spec.name, spec.name, spec.name);
+  }
+  declare(scales->name, scales->view.shape);
+  if (!ops::can_be_quantised(scales->view.dtype)) {
+    return unimplemented("{} is {}; supported: F32, F16, BF16", scales->name, name(scales->view.dtype));
+  }
+  out.codes = codes->view;
+  out.scales = scales->view;
+  QUIRE_ASSIGN_OR_RETURN(std::tie(out.scale_rows, out.scale_columns), block_of_scales(checkpoint, *scales, shape));
+  if (out.scale_columns < shape[1]) out.grain = out.scale_columns;
+  out.set_layout(DType::kF8E4M3, shape[0], shape[1]);
+  return {};
+}
+
+DType form_of_float8(const StoredWeight& weight) {
+  if (weight.scale_columns >= weight.stored_columns) return DType::kF8E4M3;
+  return weight.scale_columns % ops::kScaleColumns == 0 ? DType::kF8E4M3_128 : DType::kBF16;
+}
+
+void read_float8(const StoredWeight& weight, int64_t row, DType form, uint8_t* out) {
+  const auto* codes =
+      static_cast<const uint8_t*>(weight.codes.data) + row * weight.stored_columns + weight.first_column;
+  form == DType::kBF16 ? widen_row(weight, row, codes, out) : copy_row(weight, form, row, codes, out);
 }
 
 }  // namespace quire::nn

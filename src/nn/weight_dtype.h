@@ -6,9 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/status.h"
-#include "ops/backend.h"
-#include "tensor/tensor.h"
+#include "tensor/dtype.h"
 #include "types/engine_choices.h"
 
 namespace quire::nn {
@@ -18,10 +16,6 @@ std::optional<DType> wanted_dtype(WeightDType choice);
 
 // What a weight is held in: `wanted` where it is stored as F32, F16 or BF16, else what it is stored as.
 DType held_dtype(DType stored, std::optional<DType> wanted);
-
-// The matrix [rows, columns] rounded to `to`, to nearest, ties to even. REQUIRES: both are F32, F16 or BF16.
-// Errors: invalid_argument for a number that F16 has no room for.
-Result<std::vector<uint8_t>> converted(const TensorView& matrix, DType to, ops::Backend& backend);
 
 // What converting a model's weights came to.
 class ConversionReport {

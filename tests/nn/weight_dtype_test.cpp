@@ -122,8 +122,8 @@ TEST_F(ConvertingLoader, NumbersThatFloat16HasNoRoomForAreRefused) {
 TEST_F(ConvertingLoader, RoutersStayExact) {
   add("a.weight", {64, 96}, 1.5f);
   Loader loader(Loader::Mode::kLoad, checkpoint_, *backend_, Quantization::kNone, DType::kBF16);
-  const TensorView stored = loader.stored("a.weight", {64, 96});
-  const auto packed = loader.pack({&stored, 1}, WeightRole::kExact);
+  const StoredWeight stored = loader.weight({"a.weight", {64, 96}});
+  const auto packed = loader.place({&stored, 1}, WeightRole::kExact);
   ASSERT_EQ(packed.size(), 1u);
   EXPECT_EQ(packed.front()->dtype(), DType::kF32);
 }
