@@ -100,30 +100,29 @@ class Decoder final : public Model {
     return 3 * row + block;
   }
 
-  float* forward(ops::Backend& backend, const nn::Batch& batch, nn::Workspace& workspace) const override {
-    const int64_t n = batch.num_tokens;
-    Stream stream{.hidden = workspace.take(n * config_.hidden_size),
-                  .normed = workspace.take(n * config_.hidden_size),
-                  .delta = workspace.take(n * config_.hidden_size)};
-    embedding_(backend, batch.token_ids, n, stream.hidden);
-    scale(backend, stream.hidden, n, config_.hidden_size, config_.embedding_scale, /*soft_cap=*/0);
+  float* forward(const nn::StepContext& step) const override {
+    const int64_t n = step.batch.num_tokens;
+    Stream stream{.hidden = step.workspace.take(n * config_.hidden_size),
+                  .normed = step.workspace.take(n * config_.hidden_size),
+                  .delta = step.workspace.take(n * config_.hidden_size)};
+    embedding_(step, step.batch.token_ids, n, stream.hidden);
+    scale(step, stream.hidden, n, config_.hidden_size, config_.embedding_scale, /*soft_cap=*/0);
     for (size_t i = 0; i < layers_.size(); ++i) {
       const Layer& layer = layers_[i];
-      ops::Rows x = enter(backend, layer.before_attention, stream, n, layer.attention->input_dtype(backend, n));
-      (*layer.attention)(backend, batch, batch.layers[i], *layer.rotary, x, stream.delta, workspace);
-      leave(backend, layer.after_attention, stream, n);
-      x = enter(backend, layer.before_mlp, stream, n, layer.mlp->input_dtype(backend, n));
-      (*layer.mlp)(backend, x, n, stream.delta, workspace);
-      leave(backend, layer.after_mlp, stream, n);
+      ops::Rows x = enter(step, layer.before_attention, stream, n, layer.attention->input_dtype(step));
+      (*layer.attention)(step, step.batch.layers[i], *layer.rotary, x, stream.delta);
+      leave(step, layer.after_attention, stream, n);
+      x = enter(step, layer.before_mlp, stream, n, layer.mlp->input_dtype(step));
+      (*layer.mlp)(step, x, n, stream.delta);
+      leave(step, layer.after_mlp, stream, n);
     }
-    enter(backend, norm_, stream, n, DType::kF32);
+    enter(step, norm_, stream, n, DType::kF32);
     return stream.normed;
   }
 
-  void logits(ops::Backend& backend, const float* hidden, int64_t num_rows, float* out,
-              nn::Workspace& /*workspace*/) const override {
-    head_(backend, hidden, num_rows, out);
-    scale(backend, out, num_rows, config_.vocab_size, config_.logits_scale, config_.logits_soft_cap);
+  void logits(const nn::StepContext& step, const float* hidden, int64_t num_rows, float* out) const override {
+    head_(step, hidden, num_rows, out);
+    scale(step, out, num_rows, config_.vocab_size, config_.logits_scale, config_.logits_soft_cap);
   }
 
  private:
@@ -137,37 +136,37 @@ class Decoder final : public Model {
 
   // The input of a block: the stream with what the last block added, normalised if this one begins with a norm, and
   // then of a dtype that the block would like.
-  ops::Rows enter(ops::Backend& backend, const nn::RmsNorm& norm, Stream& stream, int64_t n, DType dtype) const {
+  ops::Rows enter(const nn::StepContext& step, const nn::RmsNorm& norm, Stream& stream, int64_t n, DType dtype) const {
     const auto residual_scale = static_cast<float>(config_.residual_scale);
     const bool pending = std::exchange(stream.pending, false);
     if (norm.present()) {
       const ops::OutRows normed(stream.normed, dtype);
-      norm(backend, stream.hidden, pending ? stream.delta : nullptr, n, normed, residual_scale);
+      norm(step, stream.hidden, pending ? stream.delta : nullptr, n, normed, residual_scale);
       return normed;
     }
     if (pending) {
-      backend(ops::AddArgs{.hidden = stream.hidden,
-                           .delta = stream.delta,
-                           .delta_scale = residual_scale,
-                           .num_tokens = n,
-                           .size = config_.hidden_size});
+      step(ops::AddArgs{.hidden = stream.hidden,
+                        .delta = stream.delta,
+                        .delta_scale = residual_scale,
+                        .num_tokens = n,
+                        .size = config_.hidden_size});
     }
     return stream.hidden;
   }
 
-  void leave(ops::Backend& backend, const nn::RmsNorm& norm, Stream& stream, int64_t n) const {
-    if (norm.present()) norm(backend, stream.delta, nullptr, n, stream.delta);
+  void leave(const nn::StepContext& step, const nn::RmsNorm& norm, Stream& stream, int64_t n) const {
+    if (norm.present()) norm(step, stream.delta, nullptr, n, stream.delta);
     stream.pending = true;
   }
 
-  static void scale(ops::Backend& backend, float* values, int64_t num_rows, int64_t size, double factor,
+  static void scale(const nn::StepContext& step, float* values, int64_t num_rows, int64_t size, double factor,
                     double soft_cap) {
     if (factor == 1 && soft_cap == 0) return;
-    backend(ops::ScaleArgs{.values = values,
-                           .scale = static_cast<float>(factor),
-                           .soft_cap = static_cast<float>(soft_cap),
-                           .num_rows = num_rows,
-                           .size = size});
+    step(ops::ScaleArgs{.values = values,
+                        .scale = static_cast<float>(factor),
+                        .soft_cap = static_cast<float>(soft_cap),
+                        .num_rows = num_rows,
+                        .size = size});
   }
 
   // The tables of positions, and which of them each layer uses.

@@ -147,27 +147,26 @@ class Gpt2 final : public Model {
                               layers_.front().mlp.workspace_floats(num_tokens));
   }
 
-  float* forward(ops::Backend& backend, const nn::Batch& batch, nn::Workspace& workspace) const override {
-    const int64_t n = batch.num_tokens;
-    float* hidden = workspace.take(n * config_.hidden_size);  // the residual stream
-    float* normed = workspace.take(n * config_.hidden_size);
-    float* delta = workspace.take(n * config_.hidden_size);  // what is to be added to the stream next
-    tokens_(backend, batch.token_ids, n, hidden);
-    positions_(backend, batch.positions, n, delta);
+  float* forward(const nn::StepContext& step) const override {
+    const int64_t n = step.batch.num_tokens;
+    float* hidden = step.workspace.take(n * config_.hidden_size);  // the residual stream
+    float* normed = step.workspace.take(n * config_.hidden_size);
+    float* delta = step.workspace.take(n * config_.hidden_size);  // what is to be added to the stream next
+    tokens_(step, step.batch.token_ids, n, hidden);
+    positions_(step, step.batch.positions, n, delta);
     for (size_t i = 0; i < layers_.size(); ++i) {
       const Gpt2Layer& layer = layers_[i];
-      layer.attention_norm(backend, hidden, delta, n, normed);
-      layer.attention(backend, batch, batch.layers[i], no_rotary_, normed, delta, workspace);
-      layer.mlp_norm(backend, hidden, delta, n, normed);
-      layer.mlp(backend, normed, n, delta, workspace);
+      layer.attention_norm(step, hidden, delta, n, normed);
+      layer.attention(step, step.batch.layers[i], no_rotary_, normed, delta);
+      layer.mlp_norm(step, hidden, delta, n, normed);
+      layer.mlp(step, normed, n, delta);
     }
-    norm_(backend, hidden, delta, n, normed);
+    norm_(step, hidden, delta, n, normed);
     return normed;
   }
 
-  void logits(ops::Backend& backend, const float* hidden, int64_t num_rows, float* out,
-              nn::Workspace& /*workspace*/) const override {
-    head_(backend, hidden, num_rows, out);
+  void logits(const nn::StepContext& step, const float* hidden, int64_t num_rows, float* out) const override {
+    head_(step, hidden, num_rows, out);
   }
 
  private:

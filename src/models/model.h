@@ -8,10 +8,9 @@
 
 #include "base/status.h"
 #include "checkpoint/checkpoint.h"
-#include "nn/batch.h"
 #include "nn/kv_layer.h"
 #include "nn/loader.h"
-#include "nn/workspace.h"
+#include "nn/step_context.h"
 #include "types/model_config.h"
 
 namespace quire::models {
@@ -27,10 +26,10 @@ class Model {
   virtual int64_t workspace_floats(int64_t num_tokens) const = 0;
   // Runs the layers. Returns hidden states after the last norm, [num_tokens, hidden_size], in the
   // workspace.
-  virtual float* forward(ops::Backend& backend, const nn::Batch& batch, nn::Workspace& workspace) const = 0;
-  // hidden: [num_rows, hidden_size] -> out: [num_rows, vocab_size].
-  virtual void logits(ops::Backend& backend, const float* hidden, int64_t num_rows, float* out,
-                      nn::Workspace& workspace) const = 0;
+  virtual float* forward(const nn::StepContext& step) const = 0;
+  // hidden: [num_rows, hidden_size] -> out: [num_rows, vocab_size]. The step says which tokens the rows are of; its
+  // batch may be a later one.
+  virtual void logits(const nn::StepContext& step, const float* hidden, int64_t num_rows, float* out) const = 0;
   // Floats that logits() takes from the workspace.
   virtual int64_t logits_workspace_floats(int64_t /*num_rows*/) const { return 0; }
 };

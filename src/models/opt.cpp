@@ -120,48 +120,47 @@ class Opt final : public Model {
                                layers_.front().mlp.workspace_floats(num_tokens)});
   }
 
-  float* forward(ops::Backend& backend, const nn::Batch& batch, nn::Workspace& workspace) const override {
-    const int64_t n = batch.num_tokens;
-    float* hidden = workspace.take(n * config_.hidden_size);  // the residual stream
-    float* normed = workspace.take(n * config_.hidden_size);
-    float* delta = workspace.take(n * config_.hidden_size);  // what is to be added to the stream next
-    embed(backend, batch, hidden, workspace);
-    positions_(backend, batch.positions, n, delta);
+  float* forward(const nn::StepContext& step) const override {
+    const int64_t n = step.batch.num_tokens;
+    float* hidden = step.workspace.take(n * config_.hidden_size);  // the residual stream
+    float* normed = step.workspace.take(n * config_.hidden_size);
+    float* delta = step.workspace.take(n * config_.hidden_size);  // what is to be added to the stream next
+    embed(step, hidden);
+    positions_(step, step.batch.positions, n, delta);
     if (config_.norm_before) {
       for (size_t i = 0; i < layers_.size(); ++i) {
         const OptLayer& layer = layers_[i];
-        layer.attention_norm(backend, hidden, delta, n, normed);
-        layer.attention(backend, batch, batch.layers[i], no_rotary_, normed, delta, workspace);
-        layer.mlp_norm(backend, hidden, delta, n, normed);
-        layer.mlp(backend, normed, n, delta, workspace);
+        layer.attention_norm(step, hidden, delta, n, normed);
+        layer.attention(step, step.batch.layers[i], no_rotary_, normed, delta);
+        layer.mlp_norm(step, hidden, delta, n, normed);
+        layer.mlp(step, normed, n, delta);
       }
       if (config_.final_norm) {
-        norm_(backend, hidden, delta, n, normed);
+        norm_(step, hidden, delta, n, normed);
         return normed;
       }
     } else {
       for (size_t i = 0; i < layers_.size(); ++i) {
         const OptLayer& layer = layers_[i];
-        if (i == 0) add(backend, hidden, delta, n);
-        layer.attention(backend, batch, batch.layers[i], no_rotary_, hidden, delta, workspace);
-        layer.attention_norm(backend, hidden, delta, n, normed);
-        layer.mlp(backend, normed, n, delta, workspace);
-        layer.mlp_norm(backend, normed, delta, n, hidden);
+        if (i == 0) add(step, hidden, delta, n);
+        layer.attention(step, step.batch.layers[i], no_rotary_, hidden, delta);
+        layer.attention_norm(step, hidden, delta, n, normed);
+        layer.mlp(step, normed, n, delta);
+        layer.mlp_norm(step, normed, delta, n, hidden);
       }
       return hidden;
     }
-    add(backend, hidden, delta, n);
+    add(step, hidden, delta, n);
     return hidden;
   }
 
-  void logits(ops::Backend& backend, const float* hidden, int64_t num_rows, float* out,
-              nn::Workspace& workspace) const override {
-    if (!projects()) return head_(backend, hidden, num_rows, out);
-    const int64_t mark = workspace.mark();
-    float* projected = workspace.take(num_rows * config_.embedding_size);
-    project_out_(backend, hidden, num_rows, projected);
-    head_(backend, projected, num_rows, out);
-    workspace.rewind(mark);
+  void logits(const nn::StepContext& step, const float* hidden, int64_t num_rows, float* out) const override {
+    if (!projects()) return head_(step, hidden, num_rows, out);
+    const int64_t mark = step.workspace.mark();
+    float* projected = step.workspace.take(num_rows * config_.embedding_size);
+    project_out_(step, hidden, num_rows, projected);
+    head_(step, projected, num_rows, out);
+    step.workspace.rewind(mark);
   }
   int64_t logits_workspace_floats(int64_t num_rows) const override {
     return projects() ? nn::Workspace::rounded(num_rows * config_.embedding_size) : 0;
@@ -170,17 +169,17 @@ class Opt final : public Model {
  private:
   bool projects() const { return config_.embedding_size != config_.hidden_size; }
 
-  void embed(ops::Backend& backend, const nn::Batch& batch, float* hidden, nn::Workspace& workspace) const {
-    if (!projects()) return tokens_(backend, batch.token_ids, batch.num_tokens, hidden);
-    const int64_t mark = workspace.mark();
-    float* narrow = workspace.take(batch.num_tokens * config_.embedding_size);
-    tokens_(backend, batch.token_ids, batch.num_tokens, narrow);
-    project_in_(backend, narrow, batch.num_tokens, hidden);
-    workspace.rewind(mark);
+  void embed(const nn::StepContext& step, float* hidden) const {
+    if (!projects()) return tokens_(step, step.batch.token_ids, step.batch.num_tokens, hidden);
+    const int64_t mark = step.workspace.mark();
+    float* narrow = step.workspace.take(step.batch.num_tokens * config_.embedding_size);
+    tokens_(step, step.batch.token_ids, step.batch.num_tokens, narrow);
+    project_in_(step, narrow, step.batch.num_tokens, hidden);
+    step.workspace.rewind(mark);
   }
 
-  void add(ops::Backend& backend, float* hidden, const float* delta, int64_t n) const {
-    backend(ops::AddArgs{.hidden = hidden, .delta = delta, .num_tokens = n, .size = config_.hidden_size});
+  void add(const nn::StepContext& step, float* hidden, const float* delta, int64_t n) const {
+    step(ops::AddArgs{.hidden = hidden, .delta = delta, .num_tokens = n, .size = config_.hidden_size});
   }
 
   ModelConfig config_;

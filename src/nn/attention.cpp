@@ -42,21 +42,21 @@ int64_t Attention::workspace_floats(const AttentionConfig& config, int64_t num_t
          Workspace::rounded(num_tokens * query_size(config));
 }
 
-void Attention::operator()(ops::Backend& backend, const Batch& batch, const CacheLayer& layer, const Rotary& rotary,
-                           ops::Rows x, float* out, Workspace& workspace) const {
-  const CacheGroup& group = batch.groups[static_cast<size_t>(layer.group)];
-  const int64_t mark = workspace.mark();
+void Attention::operator()(const StepContext& step, const CacheLayer& layer, const Rotary& rotary, ops::Rows x,
+                           float* out) const {
+  const CacheGroup& group = step.batch.groups[static_cast<size_t>(layer.group)];
+  const int64_t mark = step.workspace.mark();
   const int64_t stride = qkv_.out_features();
-  float* query = workspace.take(batch.num_tokens * stride);  // [num_tokens, q | k | v]
-  qkv_(backend, x, batch.num_tokens, query);
+  float* query = step.workspace.take(step.batch.num_tokens * stride);  // [num_tokens, q | k | v]
+  qkv_(step, x, step.batch.num_tokens, query);
   if (config_.qk_norm == QkNorm::kProjection) {
-    query_norm_.normalise_groups(backend, query, stride, batch.num_tokens, 1);
-    key_norm_.normalise_groups(backend, query + query_size(config_), stride, batch.num_tokens, 1);
+    query_norm_.normalise_groups(step, query, stride, step.batch.num_tokens, 1);
+    key_norm_.normalise_groups(step, query + query_size(config_), stride, step.batch.num_tokens, 1);
   }
-  layer.wait(backend);
+  layer.wait(step.backend);
   ops::PrepareHeadsArgs prepare{.heads = query,
                                 .token_stride = stride,
-                                .num_tokens = batch.num_tokens,
+                                .num_tokens = step.batch.num_tokens,
                                 .num_heads = config_.num_heads,
                                 .slots = group.slots,
                                 .cache = layer.view};
@@ -65,27 +65,28 @@ void Attention::operator()(ops::Backend& backend, const Batch& batch, const Cach
     prepare.key_weight = key_norm_.weight();
     prepare.eps = query_norm_.eps();
   }
-  rotary.prepare_heads(backend, batch, prepare);
-  float* context = workspace.take(batch.num_tokens * query_size(config_));  // [num_tokens, num_heads, head_dim]
-  backend(ops::PagedAttentionArgs{.queries = query,
-                                  .query_stride = stride,
-                                  .num_heads = config_.num_heads,
-                                  .cache = layer.view,
-                                  .num_sequences = batch.num_sequences,
-                                  .query_offsets = batch.query_offsets,
-                                  .context_lengths = batch.context_lengths,
-                                  .block_tables = group.block_tables,
-                                  .block_table_stride = batch.block_table_stride,
-                                  .span_places = group.span_places,
-                                  .num_shared_spans = batch.num_shared_spans,
-                                  .tables_checked = batch.tables_checked,
-                                  .scale = config_.scale,
-                                  .window = config_.window,
-                                  .soft_cap = config_.soft_cap,
-                                  .sinks = sinks_.data(),
-                                  .out = context});
-  output_(backend, context, batch.num_tokens, out);
-  workspace.rewind(mark);
+  rotary.prepare_heads(step, prepare);
+  float* context =
+      step.workspace.take(step.batch.num_tokens * query_size(config_));  // [num_tokens, num_heads, head_dim]
+  step(ops::PagedAttentionArgs{.queries = query,
+                               .query_stride = stride,
+                               .num_heads = config_.num_heads,
+                               .cache = layer.view,
+                               .num_sequences = step.batch.num_sequences,
+                               .query_offsets = step.batch.query_offsets,
+                               .context_lengths = step.batch.context_lengths,
+                               .block_tables = group.block_tables,
+                               .block_table_stride = step.batch.block_table_stride,
+                               .span_places = group.span_places,
+                               .num_shared_spans = step.batch.num_shared_spans,
+                               .tables_checked = step.batch.tables_checked,
+                               .scale = config_.scale,
+                               .window = config_.window,
+                               .soft_cap = config_.soft_cap,
+                               .sinks = sinks_.data(),
+                               .out = context});
+  output_(step, context, step.batch.num_tokens, out);
+  step.workspace.rewind(mark);
 }
 
 }  // namespace quire::nn

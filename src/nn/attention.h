@@ -5,12 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "nn/batch.h"
 #include "nn/kv_layer.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
 #include "nn/rotary.h"
-#include "nn/workspace.h"
 
 namespace quire::nn {
 
@@ -43,10 +41,10 @@ class SelfAttention {
  public:
   virtual ~SelfAttention() = default;
   // What x is best given as.
-  virtual DType input_dtype(const ops::Backend& backend, int64_t num_tokens) const = 0;
+  virtual DType input_dtype(const StepContext& step) const = 0;
   // x, out: [num_tokens, hidden_size]; may not overlap. `layer`: of the batch's. A default-made rotary rotates nothing.
-  virtual void operator()(ops::Backend& backend, const Batch& batch, const CacheLayer& layer, const Rotary& rotary,
-                          ops::Rows x, float* out, Workspace& workspace) const = 0;
+  virtual void operator()(const StepContext& step, const CacheLayer& layer, const Rotary& rotary, ops::Rows x,
+                          float* out) const = 0;
   // What it keeps in the batch's layer, with keys and values stored as `dtype`.
   virtual KvLayerSpec kv_layer(DType dtype) const = 0;
   // Floats taken from the workspace for a batch of num_tokens.
@@ -62,11 +60,9 @@ class Attention final : public SelfAttention {
   Attention(Loader& loader, const std::string& prefix, const AttentionConfig& config, std::vector<Linear::Part> qkv,
             const Linear::Part& output);
 
-  void operator()(ops::Backend& backend, const Batch& batch, const CacheLayer& layer, const Rotary& rotary, ops::Rows x,
-                  float* out, Workspace& workspace) const override;
-  DType input_dtype(const ops::Backend& backend, int64_t num_tokens) const override {
-    return qkv_.input_dtype(backend, num_tokens);
-  }
+  void operator()(const StepContext& step, const CacheLayer& layer, const Rotary& rotary, ops::Rows x,
+                  float* out) const override;
+  DType input_dtype(const StepContext& step) const override { return qkv_.input_dtype(step, step.batch.num_tokens); }
   KvLayerSpec kv_layer(DType dtype) const override {
     return {.kind = KvKind::kKeysAndValues,
             .num_kv_heads = config_.num_kv_heads,

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "nn/loader.h"
+#include "nn/step_context.h"
 #include "ops/embedding.h"
 
 namespace quire::nn {
@@ -22,8 +23,8 @@ class Embedding {
   }
 
   // out: [num_tokens, size].
-  void operator()(ops::Backend& backend, Mirrored<TokenId> ids, int64_t num_tokens, float* out) const {
-    backend(ops::EmbeddingArgs{
+  void operator()(const StepContext& step, Mirrored<TokenId> ids, int64_t num_tokens, float* out) const {
+    step(ops::EmbeddingArgs{
         .ids = ids, .num_tokens = num_tokens, .table = table_.view, .out = out, .row_stride = table_.row_stride});
   }
 

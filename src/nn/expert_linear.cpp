@@ -194,21 +194,22 @@ ExpertLinear ExpertLinear::down(Loader& loader, const std::string& prefix, const
   return out;
 }
 
-void ExpertLinear::operator()(ops::Backend& backend, const float* x, int64_t num_rows, const int32_t* offsets,
+void ExpertLinear::operator()(const StepContext& step, const float* x, int64_t num_rows, const int32_t* offsets,
                               float* out) const {
   int64_t column = 0;
   for (const auto& weights : groups_) {
-    backend(ops::GroupedLinearArgs{.x = x,
-                                   .x_stride = in_features_,
-                                   .offsets = offsets,
-                                   .num_rows = num_rows,
-                                   .weights = weights.get(),
-                                   .bias = bias_.empty() ? nullptr : bias_.data() + column,
-                                   .bias_stride = out_features_,
-                                   .out = out + column,
-                                   .out_stride = out_features_});
+    step(ops::GroupedLinearArgs{.x = x,
+                                .x_stride = in_features_,
+                                .offsets = offsets,
+                                .num_rows = num_rows,
+                                .weights = weights.get(),
+                                .bias = bias_.empty() ? nullptr : bias_.data() + column,
+                                .bias_stride = out_features_,
+                                .out = out + column,
+                                .out_stride = out_features_});
     column += (*weights)[0].rows();
   }
+  if (step.adapts(this)) step.adapters->add(step, this, x, num_rows, out);
 }
 
 }  // namespace quire::nn

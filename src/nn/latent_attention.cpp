@@ -65,10 +65,11 @@ void LatentAttention::load_up_projections(Loader& loader, const std::string& pre
   finish_heads(loader, value_up_);
 }
 
-DType LatentAttention::input_dtype(const ops::Backend& backend, int64_t num_tokens) const {
+DType LatentAttention::input_dtype(const StepContext& step) const {
   const Linear& query = options_.sizes.query_rank > 0 ? query_down_ : query_up_;
-  const DType dtype = kv_down_.input_dtype(backend, num_tokens);
-  return query.input_dtype(backend, num_tokens) == dtype ? dtype : DType::kF32;
+  const int64_t n = step.batch.num_tokens;
+  const DType dtype = kv_down_.input_dtype(step, n);
+  return query.input_dtype(step, n) == dtype ? dtype : DType::kF32;
 }
 
 int64_t LatentAttention::workspace_floats(int64_t num_tokens) const {
@@ -79,87 +80,86 @@ int64_t LatentAttention::workspace_floats(int64_t num_tokens) const {
          Workspace::rounded(num_tokens * heads * sizes.value_head_dim);
 }
 
-void LatentAttention::project_heads(ops::Backend& backend, const Matrices& weights, const float* x, int64_t x_head,
+void LatentAttention::project_heads(const StepContext& step, const Matrices& weights, const float* x, int64_t x_head,
                                     int64_t num_tokens, float* out, int64_t out_head) const {
-  backend(ops::GroupedLinearArgs{.x = x,
-                                 .x_stride = options_.num_heads * x_head,
-                                 .num_rows = num_tokens * options_.num_heads,
-                                 .weights = weights.heads.get(),
-                                 .out = out,
-                                 .out_stride = options_.num_heads * out_head,
-                                 .x_group_stride = x_head,
-                                 .out_group_stride = out_head});
+  step(ops::GroupedLinearArgs{.x = x,
+                              .x_stride = options_.num_heads * x_head,
+                              .num_rows = num_tokens * options_.num_heads,
+                              .weights = weights.heads.get(),
+                              .out = out,
+                              .out_stride = options_.num_heads * out_head,
+                              .x_group_stride = x_head,
+                              .out_group_stride = out_head});
 }
 
 // Queries that meet cached vectors: [num_tokens, heads, kv_rank + rope].
-const float* LatentAttention::project_queries(ops::Backend& backend, const Batch& batch, const Rotary& rotary,
-                                              ops::Rows x, Workspace& workspace) const {
+const float* LatentAttention::project_queries(const StepContext& step, const Rotary& rotary, ops::Rows x) const {
   const LatentAttentionConfig& sizes = options_.sizes;
-  const int64_t n = batch.num_tokens;
+  const int64_t n = step.batch.num_tokens;
   const int64_t heads = options_.num_heads;
   if (sizes.query_rank > 0) {
-    float* low = workspace.take(n * sizes.query_rank);
-    query_down_(backend, x, n, low);
-    query_norm_(backend, low, nullptr, n, low);
+    float* low = step.workspace.take(n * sizes.query_rank);
+    query_down_(step, x, n, low);
+    query_norm_(step, low, nullptr, n, low);
     x = low;
   }
-  float* query = workspace.take(n * heads * query_head_dim());  // [n, heads, nope + rope]
-  query_up_(backend, x, n, query);
+  float* query = step.workspace.take(n * heads * query_head_dim());  // [n, heads, nope + rope]
+  query_up_(step, x, n, query);
   float* query_rope = query + sizes.nope_head_dim;
   const int64_t stride = heads * query_head_dim();
-  rotary(backend, batch, query_rope, stride, options_.num_heads, static_cast<int32_t>(query_head_dim()));
+  rotary(step, query_rope, stride, options_.num_heads, static_cast<int32_t>(query_head_dim()));
 
-  float* latent = workspace.take(n * heads * cached_dim());
-  project_heads(backend, key_up_, query, query_head_dim(), n, latent, cached_dim());
-  backend(ops::CopyHeadsArgs{.in = query_rope,
-                             .in_token_stride = stride,
-                             .in_head_stride = query_head_dim(),
-                             .num_tokens = n,
-                             .num_heads = heads,
-                             .size = sizes.rope_head_dim,
-                             .out = latent + sizes.kv_rank,
-                             .out_token_stride = heads * cached_dim(),
-                             .out_head_stride = cached_dim()});
+  float* latent = step.workspace.take(n * heads * cached_dim());
+  project_heads(step, key_up_, query, query_head_dim(), n, latent, cached_dim());
+  step(ops::CopyHeadsArgs{.in = query_rope,
+                          .in_token_stride = stride,
+                          .in_head_stride = query_head_dim(),
+                          .num_tokens = n,
+                          .num_heads = heads,
+                          .size = sizes.rope_head_dim,
+                          .out = latent + sizes.kv_rank,
+                          .out_token_stride = heads * cached_dim(),
+                          .out_head_stride = cached_dim()});
   return latent;
 }
 
-void LatentAttention::operator()(ops::Backend& backend, const Batch& batch, const CacheLayer& layer,
-                                 const Rotary& rotary, ops::Rows x, float* out, Workspace& workspace) const {
+void LatentAttention::operator()(const StepContext& step, const CacheLayer& layer, const Rotary& rotary, ops::Rows x,
+                                 float* out) const {
   const LatentAttentionConfig& sizes = options_.sizes;
-  const CacheGroup& group = batch.groups[static_cast<size_t>(layer.group)];
-  const int64_t n = batch.num_tokens;
+  const CacheGroup& group = step.batch.groups[static_cast<size_t>(layer.group)];
+  const int64_t n = step.batch.num_tokens;
   const int64_t heads = options_.num_heads;
-  const int64_t mark = workspace.mark();
-  const float* query = project_queries(backend, batch, rotary, x, workspace);
+  const int64_t mark = step.workspace.mark();
+  const float* query = project_queries(step, rotary, x);
 
-  float* kv = workspace.take(n * cached_dim());  // [n, latent | key of the position]
-  kv_down_(backend, x, n, kv);
-  kv_norm_.normalise_groups(backend, kv, cached_dim(), n, 1);
-  rotary(backend, batch, kv + sizes.kv_rank, cached_dim(), 1, sizes.rope_head_dim);
-  layer.wait(backend);
-  backend(ops::KvWriteArgs{
+  float* kv = step.workspace.take(n * cached_dim());  // [n, latent | key of the position]
+  kv_down_(step, x, n, kv);
+  kv_norm_.normalise_groups(step, kv, cached_dim(), n, 1);
+  rotary(step, kv + sizes.kv_rank, cached_dim(), 1, sizes.rope_head_dim);
+  layer.wait(step.backend);
+  step(ops::KvWriteArgs{
       .keys = kv, .token_stride = cached_dim(), .num_tokens = n, .slots = group.slots, .cache = layer.view});
 
-  float* context = workspace.take(n * heads * cached_dim());
-  backend(ops::PagedAttentionArgs{.queries = query,
-                                  .query_stride = heads * cached_dim(),
-                                  .num_heads = options_.num_heads,
-                                  .cache = layer.view,
-                                  .num_sequences = batch.num_sequences,
-                                  .query_offsets = batch.query_offsets,
-                                  .context_lengths = batch.context_lengths,
-                                  .block_tables = group.block_tables,
-                                  .block_table_stride = batch.block_table_stride,
-                                  .span_places = group.span_places,
-                                  .num_shared_spans = batch.num_shared_spans,
-                                  .tables_checked = batch.tables_checked,
-                                  .scale = options_.scale,
-                                  .out = context,
-                                  .value_dim = static_cast<int32_t>(sizes.kv_rank)});
-  float* values = workspace.take(n * heads * sizes.value_head_dim);
-  project_heads(backend, value_up_, context, cached_dim(), n, values, sizes.value_head_dim);
-  output_(backend, values, n, out);
-  workspace.rewind(mark);
+  float* context = step.workspace.take(n * heads * cached_dim());
+  step(ops::PagedAttentionArgs{.queries = query,
+                               .query_stride = heads * cached_dim(),
+                               .num_heads = options_.num_heads,
+                               .cache = layer.view,
+                               .num_sequences = step.batch.num_sequences,
+                               .query_offsets = step.batch.query_offsets,
+                               .context_lengths = step.batch.context_lengths,
+                               .block_tables = group.block_tables,
+                               .block_table_stride = step.batch.block_table_stride,
+                               .span_places = group.span_places,
+                               .num_shared_spans = step.batch.num_shared_spans,
+                               .tables_checked = step.batch.tables_checked,
+                               .scale = options_.scale,
+                               .out = context,
+                               .value_dim = static_cast<int32_t>(sizes.kv_rank)});
+  float* values = step.workspace.take(n * heads * sizes.value_head_dim);
+  project_heads(step, value_up_, context, cached_dim(), n, values, sizes.value_head_dim);
+  output_(step, values, n, out);
+  step.workspace.rewind(mark);
 }
 
 }  // namespace quire::nn

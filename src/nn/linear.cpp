@@ -64,29 +64,30 @@ Linear::Linear(Loader& loader, std::vector<Part> parts, int64_t in_features, Wei
   if (any_bias) bias_ = {loader, loader.vectors(biases)};
 }
 
-DType Linear::input_dtype(const ops::Backend& backend, int64_t num_rows) const {
+DType Linear::input_dtype(const StepContext& step, int64_t num_rows) const {
   if (segments_.empty()) return DType::kF32;
-  const DType first = backend.input_dtype(*segments_.front(), num_rows);
-  const auto agrees = [&](const auto& segment) { return backend.input_dtype(*segment, num_rows) == first; };
+  const DType first = step.backend.input_dtype(*segments_.front(), num_rows);
+  const auto agrees = [&](const auto& segment) { return step.backend.input_dtype(*segment, num_rows) == first; };
   return std::all_of(segments_.begin(), segments_.end(), agrees) ? first : DType::kF32;
 }
 
-void Linear::operator()(ops::Backend& backend, ops::Rows x, int64_t num_rows, ops::OutRows out) const {
+void Linear::operator()(const StepContext& step, ops::Rows x, int64_t num_rows, ops::OutRows out) const {
   int64_t offset = 0;
   for (const auto& segment : segments_) {
-    backend(product_of(*segment, x, num_rows, offset, out));
+    step(product_of(*segment, x, num_rows, offset, out));
     offset += segment->rows();
   }
+  if (step.adapts(this)) step.adapters->add(step, this, x, num_rows, out);
 }
 
-void Linear::gated(ops::Backend& backend, ops::Rows x, int64_t num_rows, Activation function, ops::OutRows products,
+void Linear::gated(const StepContext& step, ops::Rows x, int64_t num_rows, Activation function, ops::OutRows products,
                    ops::OutRows out) const {
-  if (segments_.size() == 1) {
-    return backend(ops::GatedLinearArgs{
+  if (segments_.size() == 1 && !step.adapts(this)) {
+    return step(ops::GatedLinearArgs{
         .product = product_of(*segments_.front(), x, num_rows, 0, products), .function = function, .out = out});
   }
-  (*this)(backend, x, num_rows, products);
-  backend(ops::ActivationArgs{
+  (*this)(step, x, num_rows, products);
+  step(ops::ActivationArgs{
       .function = function, .in = products, .num_tokens = num_rows, .size = out_features_ / 2, .out = out});
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "nn/parameter.h"
+#include "nn/step_context.h"
 #include "types/activation.h"
 
 namespace quire::nn {
@@ -30,17 +31,19 @@ class Linear {
   void keep_inputs_precise() { precise_ = true; }
 
   // x: [num_rows, in_features] -> out: [num_rows, out_features], both dense.
-  void operator()(ops::Backend& backend, ops::Rows x, int64_t num_rows, ops::OutRows out) const;
+  void operator()(const StepContext& step, ops::Rows x, int64_t num_rows, ops::OutRows out) const;
 
   // out = f(first half of the outputs) * second half, [num_rows, out_features / 2]; `products`: scratch of all outputs.
-  void gated(ops::Backend& backend, ops::Rows x, int64_t num_rows, Activation function, ops::OutRows products,
+  void gated(const StepContext& step, ops::Rows x, int64_t num_rows, Activation function, ops::OutRows products,
              ops::OutRows out) const;
 
   // What x is best given as (Backend::input_dtype()): F32 where the segments do not agree.
-  DType input_dtype(const ops::Backend& backend, int64_t num_rows) const;
-  // What out may be given as: BF16 where inputs and weights are (F16 has not room for every number), else F32.
-  DType output_dtype(const ops::Backend& backend, int64_t num_rows) const {
-    return bias_.empty() && input_dtype(backend, num_rows) == DType::kBF16 ? DType::kBF16 : DType::kF32;
+  DType input_dtype(const StepContext& step, int64_t num_rows) const;
+  // What out may be given as: BF16 where inputs and weights are (F16 has not room for every number) and nothing is to
+  // be added, else F32.
+  DType output_dtype(const StepContext& step, int64_t num_rows) const {
+    const bool rounds = bias_.empty() && input_dtype(step, num_rows) == DType::kBF16 && !step.adapts(this);
+    return rounds ? DType::kBF16 : DType::kF32;
   }
 
   int64_t in_features() const { return in_features_; }

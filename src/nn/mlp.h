@@ -4,7 +4,6 @@
 #include <string>
 
 #include "nn/linear.h"
-#include "nn/workspace.h"
 #include "types/activation.h"
 
 namespace quire::nn {
@@ -13,10 +12,9 @@ class FeedForward {
  public:
   virtual ~FeedForward() = default;
   // What x is best given as.
-  virtual DType input_dtype(const ops::Backend& backend, int64_t num_tokens) const = 0;
+  virtual DType input_dtype(const StepContext& step) const = 0;
   // x, out: [num_tokens, hidden_size]; may not overlap.
-  virtual void operator()(ops::Backend& backend, ops::Rows x, int64_t num_tokens, float* out,
-                          Workspace& workspace) const = 0;
+  virtual void operator()(const StepContext& step, ops::Rows x, int64_t num_tokens, float* out) const = 0;
   // Floats taken from the workspace for a batch of num_tokens.
   virtual int64_t workspace_floats(int64_t num_tokens) const = 0;
 };
@@ -34,20 +32,19 @@ class GatedMlp final : public FeedForward {
                  hidden_size),
         down_(loader, prefix + ".down_proj", intermediate_size, hidden_size, bias) {}
 
-  DType input_dtype(const ops::Backend& backend, int64_t num_tokens) const override {
-    return gate_up_.input_dtype(backend, num_tokens);
+  DType input_dtype(const StepContext& step) const override {
+    return gate_up_.input_dtype(step, step.batch.num_tokens);
   }
 
-  void operator()(ops::Backend& backend, ops::Rows x, int64_t num_tokens, float* out,
-                  Workspace& workspace) const override {
-    const int64_t mark = workspace.mark();
-    const ops::OutRows gate_up(workspace.take(num_tokens * 2 * intermediate_size_),
-                               gate_up_.output_dtype(backend, num_tokens));
-    const ops::OutRows activated(workspace.take(num_tokens * intermediate_size_),
-                                 down_.input_dtype(backend, num_tokens));
-    gate_up_.gated(backend, x, num_tokens, function_, gate_up, activated);
-    down_(backend, activated, num_tokens, out);
-    workspace.rewind(mark);
+  void operator()(const StepContext& step, ops::Rows x, int64_t num_tokens, float* out) const override {
+    const int64_t mark = step.workspace.mark();
+    const ops::OutRows gate_up(step.workspace.take(num_tokens * 2 * intermediate_size_),
+                               gate_up_.output_dtype(step, num_tokens));
+    const ops::OutRows activated(step.workspace.take(num_tokens * intermediate_size_),
+                                 down_.input_dtype(step, num_tokens));
+    gate_up_.gated(step, x, num_tokens, function_, gate_up, activated);
+    down_(step, activated, num_tokens, out);
+    step.workspace.rewind(mark);
   }
 
   int64_t workspace_floats(int64_t num_tokens) const override {
@@ -69,23 +66,20 @@ class PlainMlp final : public FeedForward {
   PlainMlp(Loader& loader, const Linear::Part& in, const Linear::Part& out, Activation function)
       : intermediate_size_(in.rows), function_(function), in_(loader, {in}, out.rows), out_(loader, {out}, in.rows) {}
 
-  DType input_dtype(const ops::Backend& backend, int64_t num_tokens) const override {
-    return in_.input_dtype(backend, num_tokens);
-  }
+  DType input_dtype(const StepContext& step) const override { return in_.input_dtype(step, step.batch.num_tokens); }
 
-  void operator()(ops::Backend& backend, ops::Rows x, int64_t num_tokens, float* out,
-                  Workspace& workspace) const override {
-    const int64_t mark = workspace.mark();
-    float* inner = workspace.take(num_tokens * intermediate_size_);
-    in_(backend, x, num_tokens, inner);
-    backend(ops::ActivationArgs{.function = function_,
-                                .gated = false,
-                                .in = inner,
-                                .num_tokens = num_tokens,
-                                .size = intermediate_size_,
-                                .out = inner});
-    out_(backend, inner, num_tokens, out);
-    workspace.rewind(mark);
+  void operator()(const StepContext& step, ops::Rows x, int64_t num_tokens, float* out) const override {
+    const int64_t mark = step.workspace.mark();
+    float* inner = step.workspace.take(num_tokens * intermediate_size_);
+    in_(step, x, num_tokens, inner);
+    step(ops::ActivationArgs{.function = function_,
+                             .gated = false,
+                             .in = inner,
+                             .num_tokens = num_tokens,
+                             .size = intermediate_size_,
+                             .out = inner});
+    out_(step, inner, num_tokens, out);
+    step.workspace.rewind(mark);
   }
 
   int64_t workspace_floats(int64_t num_tokens) const override {

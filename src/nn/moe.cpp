@@ -42,9 +42,9 @@ ExpertShape expert_shape(const MoeOptions& options) {
           .stacks_interleaved = options.stacks_interleaved};
 }
 
-int32_t* take_integers(Workspace& workspace, int64_t count) {
+int32_t* take_integers(const StepContext& step, int64_t count) {
   static_assert(sizeof(int32_t) == sizeof(float));
-  return reinterpret_cast<int32_t*>(workspace.take(count));
+  return reinterpret_cast<int32_t*>(step.workspace.take(count));
 }
 
 }  // namespace
@@ -83,85 +83,83 @@ int64_t MoeBlock::workspace_floats(int64_t num_tokens) const {
   return std::max(routes + experts, shared_ == nullptr ? 0 : shared_->workspace_floats(num_tokens));
 }
 
-MoeBlock::Routes MoeBlock::route(ops::Backend& backend, ops::Rows x, int64_t num_tokens, Workspace& workspace) const {
+MoeBlock::Routes MoeBlock::route(const StepContext& step, ops::Rows x, int64_t num_tokens) const {
   const MoeConfig& moe = options_.moe;
   const int64_t pairs = num_tokens * moe.experts_per_token;
-  float* logits = workspace.take(num_tokens * moe.num_experts);
-  router_(backend, x, num_tokens, logits);
-  const Routes routes{.weights = workspace.take(pairs),
-                      .rows = take_integers(workspace, pairs),
-                      .tokens = take_integers(workspace, pairs),
-                      .offsets = take_integers(workspace, moe.num_experts + 1)};
-  backend(ops::MoeRoutingArgs{.logits = logits,
-                              .correction_bias = correction_bias_.data(),
-                              .num_tokens = num_tokens,
-                              .num_experts = moe.num_experts,
-                              .experts_per_token = moe.experts_per_token,
-                              .score = moe.score,
-                              .normalise = moe.normalise,
-                              .scale = static_cast<float>(moe.scale),
-                              .num_groups = moe.num_groups,
-                              .groups_per_token = moe.groups_per_token,
-                              .group_score = moe.group_score,
-                              .weights = routes.weights,
-                              .rows = routes.rows,
-                              .tokens = routes.tokens,
-                              .offsets = routes.offsets});
+  float* logits = step.workspace.take(num_tokens * moe.num_experts);
+  router_(step, x, num_tokens, logits);
+  const Routes routes{.weights = step.workspace.take(pairs),
+                      .rows = take_integers(step, pairs),
+                      .tokens = take_integers(step, pairs),
+                      .offsets = take_integers(step, moe.num_experts + 1)};
+  step(ops::MoeRoutingArgs{.logits = logits,
+                           .correction_bias = correction_bias_.data(),
+                           .num_tokens = num_tokens,
+                           .num_experts = moe.num_experts,
+                           .experts_per_token = moe.experts_per_token,
+                           .score = moe.score,
+                           .normalise = moe.normalise,
+                           .scale = static_cast<float>(moe.scale),
+                           .num_groups = moe.num_groups,
+                           .groups_per_token = moe.groups_per_token,
+                           .group_score = moe.group_score,
+                           .weights = routes.weights,
+                           .rows = routes.rows,
+                           .tokens = routes.tokens,
+                           .offsets = routes.offsets});
   return routes;
 }
 
-void MoeBlock::activate(ops::Backend& backend, const float* in, int64_t num_rows, float* out) const {
+void MoeBlock::activate(const StepContext& step, const float* in, int64_t num_rows, float* out) const {
   const MoeConfig& moe = options_.moe;
   if (moe.clamp_limit > 0) {
-    return backend(ops::ClampedSwigluArgs{.in = in,
-                                          .num_tokens = num_rows,
-                                          .size = moe.intermediate_size,
-                                          .alpha = static_cast<float>(moe.clamp_alpha),
-                                          .limit = static_cast<float>(moe.clamp_limit),
-                                          .out = out});
+    return step(ops::ClampedSwigluArgs{.in = in,
+                                       .num_tokens = num_rows,
+                                       .size = moe.intermediate_size,
+                                       .alpha = static_cast<float>(moe.clamp_alpha),
+                                       .limit = static_cast<float>(moe.clamp_limit),
+                                       .out = out});
   }
-  backend(ops::ActivationArgs{
+  step(ops::ActivationArgs{
       .function = options_.activation, .in = in, .num_tokens = num_rows, .size = moe.intermediate_size, .out = out});
 }
 
-void MoeBlock::operator()(ops::Backend& backend, ops::Rows x, int64_t num_tokens, float* out,
-                          Workspace& workspace) const {
+void MoeBlock::operator()(const StepContext& step, ops::Rows x, int64_t num_tokens, float* out) const {
   const MoeConfig& moe = options_.moe;
   const int64_t pairs = num_tokens * moe.experts_per_token;
-  const int64_t mark = workspace.mark();
-  if (shared_ != nullptr) (*shared_)(backend, x, num_tokens, out, workspace);
+  const int64_t mark = step.workspace.mark();
+  if (shared_ != nullptr) (*shared_)(step, x, num_tokens, out);
   float* shared_gate = nullptr;
   if (!shared_gate_.empty()) {
-    shared_gate = workspace.take(num_tokens);
-    backend(ops::LinearArgs{.x = x,
-                            .x_stride = options_.hidden_size,
-                            .num_rows = num_tokens,
-                            .weight = shared_gate_[0].get(),
-                            .out = shared_gate,
-                            .out_stride = 1});
+    shared_gate = step.workspace.take(num_tokens);
+    step(ops::LinearArgs{.x = x,
+                         .x_stride = options_.hidden_size,
+                         .num_rows = num_tokens,
+                         .weight = shared_gate_[0].get(),
+                         .out = shared_gate,
+                         .out_stride = 1});
   }
-  const Routes routes = route(backend, x, num_tokens, workspace);
-  float* rows = workspace.take(pairs * options_.hidden_size);  // the experts' inputs, then their outputs
-  float* gate_up = workspace.take(pairs * 2 * moe.intermediate_size);
-  float* activated = workspace.take(pairs * moe.intermediate_size);
-  backend(ops::GatherRowsArgs{.in = x.floats(),
-                              .size = options_.hidden_size,
-                              .rows = ops::made_on_device(backend, routes.tokens),
-                              .num_rows = pairs,
-                              .out = rows});
-  gate_and_up_(backend, rows, pairs, routes.offsets, gate_up);
-  activate(backend, gate_up, pairs, activated);
-  down_(backend, activated, pairs, routes.offsets, rows);
-  backend(ops::MoeCombineArgs{.experts = rows,
-                              .rows = routes.rows,
-                              .weights = routes.weights,
-                              .experts_per_token = moe.experts_per_token,
-                              .shared = shared_ == nullptr ? nullptr : out,
-                              .shared_gate = shared_gate,
-                              .num_tokens = num_tokens,
-                              .size = options_.hidden_size,
-                              .out = out});
-  workspace.rewind(mark);
+  const Routes routes = route(step, x, num_tokens);
+  float* rows = step.workspace.take(pairs * options_.hidden_size);  // the experts' inputs, then their outputs
+  float* gate_up = step.workspace.take(pairs * 2 * moe.intermediate_size);
+  float* activated = step.workspace.take(pairs * moe.intermediate_size);
+  const Mirrored<int32_t> tokens = ops::made_on_device(step.backend, routes.tokens);
+  const StepContext experts = step.of_rows({RowTokens::Kind::kGathered, tokens});
+  step(ops::GatherRowsArgs{
+      .in = x.floats(), .size = options_.hidden_size, .rows = tokens, .num_rows = pairs, .out = rows});
+  gate_and_up_(experts, rows, pairs, routes.offsets, gate_up);
+  activate(step, gate_up, pairs, activated);
+  down_(experts, activated, pairs, routes.offsets, rows);
+  step(ops::MoeCombineArgs{.experts = rows,
+                           .rows = routes.rows,
+                           .weights = routes.weights,
+                           .experts_per_token = moe.experts_per_token,
+                           .shared = shared_ == nullptr ? nullptr : out,
+                           .shared_gate = shared_gate,
+                           .num_tokens = num_tokens,
+                           .size = options_.hidden_size,
+                           .out = out});
+  step.workspace.rewind(mark);
 }
 
 }  // namespace quire::nn

@@ -27,9 +27,8 @@ class MoeBlock final : public FeedForward {
   MoeBlock(Loader& loader, const std::string& prefix, const MoeOptions& options);
 
   // Routers want more than 16 bits.
-  DType input_dtype(const ops::Backend& /*backend*/, int64_t /*num_tokens*/) const override { return DType::kF32; }
-  void operator()(ops::Backend& backend, ops::Rows x, int64_t num_tokens, float* out,
-                  Workspace& workspace) const override;
+  DType input_dtype(const StepContext& /*step*/) const override { return DType::kF32; }
+  void operator()(const StepContext& step, ops::Rows x, int64_t num_tokens, float* out) const override;
   int64_t workspace_floats(int64_t num_tokens) const override;
 
  private:
@@ -40,8 +39,8 @@ class MoeBlock final : public FeedForward {
     int32_t* tokens;
     int32_t* offsets;
   };
-  Routes route(ops::Backend& backend, ops::Rows x, int64_t num_tokens, Workspace& workspace) const;
-  void activate(ops::Backend& backend, const float* in, int64_t num_rows, float* out) const;
+  Routes route(const StepContext& step, ops::Rows x, int64_t num_tokens) const;
+  void activate(const StepContext& step, const float* in, int64_t num_rows, float* out) const;
 
   MoeOptions options_;
   Linear router_;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "nn/parameter.h"
+#include "nn/step_context.h"
 
 namespace quire::nn {
 
@@ -23,32 +24,32 @@ class RmsNorm {
 
   // hidden += delta_scale * delta (if given); out = norm(hidden). All [num_tokens, size]; out may be hidden without
   // a delta.
-  void operator()(ops::Backend& backend, float* hidden, const float* delta, int64_t num_tokens, ops::OutRows out,
+  void operator()(const StepContext& step, float* hidden, const float* delta, int64_t num_tokens, ops::OutRows out,
                   float delta_scale = 1.0f) const {
-    backend(ops::RmsNormArgs{.hidden = hidden,
-                             .delta = delta,
-                             .delta_scale = delta_scale,
-                             .weight = weight_.data(),
-                             .eps = eps_,
-                             .num_tokens = num_tokens,
-                             .size = size_,
-                             .out = out});
+    step(ops::RmsNormArgs{.hidden = hidden,
+                          .delta = delta,
+                          .delta_scale = delta_scale,
+                          .weight = weight_.data(),
+                          .eps = eps_,
+                          .num_tokens = num_tokens,
+                          .size = size_,
+                          .out = out});
   }
 
   const float* weight() const { return weight_.data(); }
   float eps() const { return eps_; }
 
   // In place, num_groups neighbours of each token: [num_tokens, num_groups, size], tokens token_stride floats apart.
-  void normalise_groups(ops::Backend& backend, float* values, int64_t token_stride, int64_t num_tokens,
+  void normalise_groups(const StepContext& step, float* values, int64_t token_stride, int64_t num_tokens,
                         int64_t num_groups) const {
-    backend(ops::RmsNormArgs{.hidden = values,
-                             .weight = weight_.data(),
-                             .eps = eps_,
-                             .num_tokens = num_tokens,
-                             .num_groups = num_groups,
-                             .size = size_,
-                             .token_stride = token_stride,
-                             .out = values});
+    step(ops::RmsNormArgs{.hidden = values,
+                          .weight = weight_.data(),
+                          .eps = eps_,
+                          .num_tokens = num_tokens,
+                          .num_groups = num_groups,
+                          .size = size_,
+                          .token_stride = token_stride,
+                          .out = values});
   }
 
  private:
@@ -71,15 +72,15 @@ class LayerNorm {
   bool present() const { return size_ > 0; }
 
   // hidden += delta (if given); out = norm(hidden). All [num_tokens, size].
-  void operator()(ops::Backend& backend, float* hidden, const float* delta, int64_t num_tokens, float* out) const {
-    backend(ops::LayerNormArgs{.hidden = hidden,
-                               .delta = delta,
-                               .weight = weight_.data(),
-                               .bias = bias_.data(),
-                               .eps = eps_,
-                               .num_tokens = num_tokens,
-                               .size = size_,
-                               .out = out});
+  void operator()(const StepContext& step, float* hidden, const float* delta, int64_t num_tokens, float* out) const {
+    step(ops::LayerNormArgs{.hidden = hidden,
+                            .delta = delta,
+                            .weight = weight_.data(),
+                            .bias = bias_.data(),
+                            .eps = eps_,
+                            .num_tokens = num_tokens,
+                            .size = size_,
+                            .out = out});
   }
 
  private:

@@ -204,36 +204,36 @@ void Rotary::for_tables(const Batch& batch, const Body& body) const {
   }
 }
 
-void Rotary::operator()(ops::Backend& backend, const Batch& batch, float* heads, int64_t token_stride,
-                        int32_t num_heads, int32_t head_dim) const {
+void Rotary::operator()(const StepContext& step, float* heads, int64_t token_stride, int32_t num_heads,
+                        int32_t head_dim) const {
   if (rotary_dim_ == 0) return;
-  for_tables(batch, [&](const Parameter& table, int64_t begin, int64_t end) {
-    backend(ops::RopeArgs{.heads = heads + begin * token_stride,
-                          .token_stride = token_stride,
-                          .num_tokens = end - begin,
-                          .num_heads = num_heads,
-                          .head_dim = head_dim,
-                          .rotary_dim = rotary_dim_,
-                          .interleaved = interleaved_,
-                          .positions = batch.positions + begin,
-                          .table = table.data(),
-                          .table_positions = num_positions_});
+  for_tables(step.batch, [&](const Parameter& table, int64_t begin, int64_t end) {
+    step(ops::RopeArgs{.heads = heads + begin * token_stride,
+                       .token_stride = token_stride,
+                       .num_tokens = end - begin,
+                       .num_heads = num_heads,
+                       .head_dim = head_dim,
+                       .rotary_dim = rotary_dim_,
+                       .interleaved = interleaved_,
+                       .positions = step.batch.positions + begin,
+                       .table = table.data(),
+                       .table_positions = num_positions_});
   });
 }
 
-void Rotary::prepare_heads(ops::Backend& backend, const Batch& batch, const ops::PrepareHeadsArgs& args) const {
-  if (rotary_dim_ == 0) return backend(args);
-  for_tables(batch, [&](const Parameter& table, int64_t begin, int64_t end) {
+void Rotary::prepare_heads(const StepContext& step, const ops::PrepareHeadsArgs& args) const {
+  if (rotary_dim_ == 0) return step(args);
+  for_tables(step.batch, [&](const Parameter& table, int64_t begin, int64_t end) {
     ops::PrepareHeadsArgs run = args;
     run.heads += begin * args.token_stride;
     run.num_tokens = end - begin;
     run.rotary_dim = rotary_dim_;
     run.interleaved = interleaved_;
-    run.positions = batch.positions + begin;
+    run.positions = step.batch.positions + begin;
     run.table = table.data();
     run.table_positions = num_positions_;
     run.slots = args.slots + begin;
-    backend(run);
+    step(run);
   });
 }
 

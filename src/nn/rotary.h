@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "nn/batch.h"
 #include "nn/parameter.h"
+#include "nn/step_context.h"
 #include "types/model_config.h"
 
 namespace quire::nn {
@@ -33,11 +33,11 @@ class Rotary {
   Rotary(Loader& loader, const RopeConfig& rope, int64_t num_positions, const std::vector<float>& divisors);
 
   // heads: [num_tokens, num_heads, head_dim] of the batch, tokens token_stride floats apart, rotated in place.
-  void operator()(ops::Backend& backend, const Batch& batch, float* heads, int64_t token_stride, int32_t num_heads,
+  void operator()(const StepContext& step, float* heads, int64_t token_stride, int32_t num_heads,
                   int32_t head_dim) const;
 
   // Runs the op with its rotation filled in: args is of all the batch's tokens, without one.
-  void prepare_heads(ops::Backend& backend, const Batch& batch, const ops::PrepareHeadsArgs& args) const;
+  void prepare_heads(const StepContext& step, const ops::PrepareHeadsArgs& args) const;
 
  private:
   // body(table, begin, end) of every run of tokens with the table that rotates them.

@@ -195,17 +195,16 @@ int64_t ModelRunner::measure_workspace() {
                                            nn::CacheGroup{.slots = slots.data(), .block_tables = table.data()});
   DryBackend dry(backend_);
   nn::Workspace workspace(workspace_memory_.as<float>(), workspace_capacity_);
-  model_->forward(dry,
-                  {.num_tokens = max_num_batched_tokens_,
-                   .num_sequences = 1,
-                   .token_ids = token_ids.data(),
-                   .positions = positions.data(),
-                   .query_offsets = offsets,
-                   .context_lengths = &context,
-                   .block_table_stride = static_cast<int64_t>(table.size()),
-                   .groups = groups,
-                   .layers = storage_.layers()},
-                  workspace);
+  const nn::Batch batch{.num_tokens = max_num_batched_tokens_,
+                        .num_sequences = 1,
+                        .token_ids = token_ids.data(),
+                        .positions = positions.data(),
+                        .query_offsets = offsets,
+                        .context_lengths = &context,
+                        .block_table_stride = static_cast<int64_t>(table.size()),
+                        .groups = groups,
+                        .layers = storage_.layers()};
+  model_->forward({.backend = dry, .batch = batch, .workspace = workspace});
   return workspace.most_used() * static_cast<int64_t>(sizeof(float));
 }
 
@@ -375,7 +374,7 @@ std::shared_ptr<const sampling::SamplerTables> ModelRunner::tables_of(const NewS
 
 float* ModelRunner::forward(const nn::Batch& batch) {
   nn::Workspace workspace(workspace_memory_.as<float>(), workspace_capacity_);
-  return model_->forward(backend_, batch, workspace);
+  return model_->forward({.backend = backend_, .batch = batch, .workspace = workspace});
 }
 
 float* ModelRunner::forward() {
@@ -442,7 +441,10 @@ float* ModelRunner::compute_logits(const float* hidden, std::span<const LogitRow
   float* logits = gathered + kLogitRows * model_->config().hidden_size;
   gather_hidden(hidden, rows, gathered);
   nn::Workspace scratch(logits + kLogitRows * model_->config().vocab_size, model_->logits_workspace_floats(kLogitRows));
-  model_->logits(backend_, gathered, static_cast<int64_t>(rows.size()), logits, scratch);
+  const nn::Batch none;
+  const nn::StepContext step{
+      .backend = backend_, .batch = none, .workspace = scratch, .rows = {nn::RowTokens::Kind::kNone, {}}};
+  model_->logits(step, gathered, static_cast<int64_t>(rows.size()), logits);
   return logits;
 }
 

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "ops/cpu/cpu_backend.h"
+#include "tests/nn/bare_step.h"
 #include "tests/nn/memory_checkpoint.h"
 
 namespace quire::nn {
@@ -74,7 +75,7 @@ class ExpertLinearTest : public ::testing::Test {
     std::vector<float> x(static_cast<size_t>(5 * kHidden));
     for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(static_cast<int>(i * 37 % 101) - 50) / 50.0f;
     std::vector<float> out(static_cast<size_t>(5 * 2 * kInner));
-    linear(*backend_, x.data(), offsets.back(), offsets.data(), out.data());
+    linear(BareStep(*backend_), x.data(), offsets.back(), offsets.data(), out.data());
     return out;
   }
 

@@ -113,14 +113,14 @@ TEST(Rotary, LongRopeGoesByThePromptsLengthAndThePosition) {
   const int32_t offsets[] = {0, 2, 4};
   const int32_t contexts[] = {2, 5};
   const int32_t lengths[] = {5, 4};
-  rotary(*backend,
-         {.num_tokens = 4,
-          .num_sequences = 2,
-          .positions = positions,
-          .query_offsets = offsets,
-          .context_lengths = contexts,
-          .prompt_lengths = lengths},
-         heads.data(), 2, 1, 2);
+  const Batch batch{.num_tokens = 4,
+                    .num_sequences = 2,
+                    .positions = positions,
+                    .query_offsets = offsets,
+                    .context_lengths = contexts,
+                    .prompt_lengths = lengths};
+  Workspace workspace(nullptr, 0);
+  rotary({.backend = *backend, .batch = batch, .workspace = workspace}, heads.data(), 2, 1, 2);
   EXPECT_NEAR(heads[2], std::cos(0.5), 1e-6);
   EXPECT_NEAR(heads[4], std::cos(3.0), 1e-6);
   EXPECT_NEAR(heads[7], std::sin(2.0), 1e-6);

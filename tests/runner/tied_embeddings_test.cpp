@@ -5,6 +5,7 @@
 
 #include "nn/embedding.h"
 #include "nn/linear.h"
+#include "tests/nn/bare_step.h"
 #include "tests/nn/memory_checkpoint.h"
 #include "tests/runner/tiny_model.h"
 
@@ -63,10 +64,11 @@ struct Tied {
     outputs.resize(static_cast<size_t>(count * kVocab));
     Buffer x(backend.allocator(), rows.size() * sizeof(float));
     Buffer out(backend.allocator(), outputs.size() * sizeof(float));
-    (*table)(backend, on_device, count, x.as<float>());
+    const nn::BareStep step(backend);
+    (*table)(step, on_device, count, x.as<float>());
     backend.synchronise();
     table.reset();  // the head stays
-    head(backend, x.as<float>(), count, out.as<float>());
+    head(step, x.as<float>(), count, out.as<float>());
     backend.download(rows.data(), x.data(), x.bytes());
     backend.download(outputs.data(), out.data(), out.bytes());
   }

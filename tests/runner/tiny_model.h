@@ -181,11 +181,13 @@ class TinyModel {
                           .layers = storage_->layers()};
     numbers.upload();
     nn::Workspace workspace(workspace_.as<float>(), planned_.workspace_floats);
-    const float* hidden = model_->forward(backend_, batch, workspace);
+    const float* hidden = model_->forward({.backend = backend_, .batch = batch, .workspace = workspace});
     nn::Workspace scratch(logits_.as<float>() + config().vocab_size, model_->logits_workspace_floats(1));
     for (int32_t i = 0; i < end - begin; ++i) {
       std::vector<float> row(static_cast<size_t>(config().vocab_size));
-      model_->logits(backend_, hidden + i * config().hidden_size, 1, logits_.as<float>(), scratch);
+      model_->logits(
+          {.backend = backend_, .batch = batch, .workspace = scratch, .rows = {nn::RowTokens::Kind::kNone, {}}},
+          hidden + i * config().hidden_size, 1, logits_.as<float>());
       backend_.download(row.data(), logits_.data(), row.size() * sizeof(float));
       rows.push_back(std::move(row));
     }
