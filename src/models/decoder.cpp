@@ -90,16 +90,6 @@ class Decoder final : public Model {
     return specs;
   }
 
-  int64_t workspace_floats(int64_t num_tokens) const override {
-    const int64_t row = nn::Workspace::rounded(num_tokens * config_.hidden_size);
-    int64_t block = 0;
-    for (const Layer& layer : layers_) {
-      block = std::max(block, layer.attention->workspace_floats(num_tokens));
-      block = std::max(block, layer.mlp->workspace_floats(num_tokens));
-    }
-    return 3 * row + block;
-  }
-
   float* forward(const nn::StepContext& step) const override {
     const int64_t n = step.batch.num_tokens;
     Stream stream{.hidden = step.workspace.take(n * config_.hidden_size),

@@ -141,12 +141,6 @@ class Gpt2 final : public Model {
 
   // 3. The way through.
 
-  int64_t workspace_floats(int64_t num_tokens) const override {
-    const int64_t row = nn::Workspace::rounded(num_tokens * config_.hidden_size);
-    return 3 * row + std::max(nn::Attention::workspace_floats(gpt2_attention(config_, 0), num_tokens),
-                              layers_.front().mlp.workspace_floats(num_tokens));
-  }
-
   float* forward(const nn::StepContext& step) const override {
     const int64_t n = step.batch.num_tokens;
     float* hidden = step.workspace.take(n * config_.hidden_size);  // the residual stream

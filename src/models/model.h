@@ -22,20 +22,16 @@ class Model {
   virtual const ModelConfig& config() const = 0;
   // What each layer of forward() caches, in their order, with keys and values stored as `dtype`.
   virtual std::vector<nn::KvLayerSpec> kv_layers(DType dtype) const = 0;
-  // Floats that forward() takes from the workspace for a batch of num_tokens, its result included.
-  virtual int64_t workspace_floats(int64_t num_tokens) const = 0;
   // Runs the layers. Returns hidden states after the last norm, [num_tokens, hidden_size], in the
   // workspace.
   virtual float* forward(const nn::StepContext& step) const = 0;
   // hidden: [num_rows, hidden_size] -> out: [num_rows, vocab_size]. The step says which tokens the rows are of; its
   // batch may be a later one.
   virtual void logits(const nn::StepContext& step, const float* hidden, int64_t num_rows, float* out) const = 0;
-  // Floats that logits() takes from the workspace.
-  virtual int64_t logits_workspace_floats(int64_t /*num_rows*/) const { return 0; }
 };
 
 // A family: how its configuration is read and how its model is built. Building with a planning
-// loader declares the parameters and gives a model that can tell its workspace but not run.
+// loader declares the parameters and gives a model that can be measured but not run.
 struct Family {
   // `config` is config.json's object, `generation` generation_config.json's. Errors: invalid_argument or unimplemented
   // naming the field.

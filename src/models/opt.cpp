@@ -113,13 +113,6 @@ class Opt final : public Model {
 
   // 3. The way through.
 
-  int64_t workspace_floats(int64_t num_tokens) const override {
-    const int64_t row = nn::Workspace::rounded(num_tokens * config_.hidden_size);
-    const int64_t embeddings = nn::Workspace::rounded(num_tokens * config_.embedding_size);
-    return 3 * row + std::max({embeddings, nn::Attention::workspace_floats(opt_attention(config_), num_tokens),
-                               layers_.front().mlp.workspace_floats(num_tokens)});
-  }
-
   float* forward(const nn::StepContext& step) const override {
     const int64_t n = step.batch.num_tokens;
     float* hidden = step.workspace.take(n * config_.hidden_size);  // the residual stream
@@ -161,9 +154,6 @@ class Opt final : public Model {
     project_out_(step, hidden, num_rows, projected);
     head_(step, projected, num_rows, out);
     step.workspace.rewind(mark);
-  }
-  int64_t logits_workspace_floats(int64_t num_rows) const override {
-    return projects() ? nn::Workspace::rounded(num_rows * config_.embedding_size) : 0;
   }
 
  private:

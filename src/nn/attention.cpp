@@ -37,11 +37,6 @@ Attention::Attention(Loader& loader, const std::string& prefix, const AttentionC
   if (config.sinks) sinks_ = {loader, loader.vector(sinks, config.num_heads)};
 }
 
-int64_t Attention::workspace_floats(const AttentionConfig& config, int64_t num_tokens) {
-  return Workspace::rounded(num_tokens * (query_size(config) + 2 * kv_size(config))) +
-         Workspace::rounded(num_tokens * query_size(config));
-}
-
 void Attention::operator()(const StepContext& step, const CacheLayer& layer, const Rotary& rotary, ops::Rows x,
                            float* out) const {
   const CacheGroup& group = step.batch.groups[static_cast<size_t>(layer.group)];

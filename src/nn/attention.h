@@ -47,8 +47,6 @@ class SelfAttention {
                           float* out) const = 0;
   // What it keeps in the batch's layer, with keys and values stored as `dtype`.
   virtual KvLayerSpec kv_layer(DType dtype) const = 0;
-  // Floats taken from the workspace for a batch of num_tokens.
-  virtual int64_t workspace_floats(int64_t num_tokens) const = 0;
 };
 
 class Attention final : public SelfAttention {
@@ -71,8 +69,6 @@ class Attention final : public SelfAttention {
             .window = config_.window,
             .dtype = dtype};
   }
-  int64_t workspace_floats(int64_t num_tokens) const override { return workspace_floats(config_, num_tokens); }
-  static int64_t workspace_floats(const AttentionConfig& config, int64_t num_tokens);
 
  private:
   AttentionConfig config_;

@@ -72,14 +72,6 @@ DType LatentAttention::input_dtype(const StepContext& step) const {
   return query.input_dtype(step, n) == dtype ? dtype : DType::kF32;
 }
 
-int64_t LatentAttention::workspace_floats(int64_t num_tokens) const {
-  const LatentAttentionConfig& sizes = options_.sizes;
-  const int64_t heads = options_.num_heads;
-  return Workspace::rounded(num_tokens * sizes.query_rank) + Workspace::rounded(num_tokens * heads * query_head_dim()) +
-         2 * Workspace::rounded(num_tokens * heads * cached_dim()) + Workspace::rounded(num_tokens * cached_dim()) +
-         Workspace::rounded(num_tokens * heads * sizes.value_head_dim);
-}
-
 void LatentAttention::project_heads(const StepContext& step, const Matrices& weights, const float* x, int64_t x_head,
                                     int64_t num_tokens, float* out, int64_t out_head) const {
   step(ops::GroupedLinearArgs{.x = x,

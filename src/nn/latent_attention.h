@@ -38,7 +38,6 @@ class LatentAttention final : public SelfAttention {
             .value_dim = static_cast<int32_t>(options_.sizes.kv_rank),
             .dtype = dtype};
   }
-  int64_t workspace_floats(int64_t num_tokens) const override;
 
  private:
   // A matrix for each head.

@@ -15,8 +15,6 @@ class FeedForward {
   virtual DType input_dtype(const StepContext& step) const = 0;
   // x, out: [num_tokens, hidden_size]; may not overlap.
   virtual void operator()(const StepContext& step, ops::Rows x, int64_t num_tokens, float* out) const = 0;
-  // Floats taken from the workspace for a batch of num_tokens.
-  virtual int64_t workspace_floats(int64_t num_tokens) const = 0;
 };
 
 // down(f(gate(x)) * up(x)) (SwiGLU and its kin; Shazeer, 2020).
@@ -47,11 +45,6 @@ class GatedMlp final : public FeedForward {
     step.workspace.rewind(mark);
   }
 
-  int64_t workspace_floats(int64_t num_tokens) const override {
-    return Workspace::rounded(num_tokens * 2 * intermediate_size_) +
-           Workspace::rounded(num_tokens * intermediate_size_);
-  }
-
  private:
   int64_t intermediate_size_;
   Activation function_;
@@ -80,10 +73,6 @@ class PlainMlp final : public FeedForward {
                              .out = inner});
     out_(step, inner, num_tokens, out);
     step.workspace.rewind(mark);
-  }
-
-  int64_t workspace_floats(int64_t num_tokens) const override {
-    return Workspace::rounded(num_tokens * intermediate_size_);
   }
 
  private:

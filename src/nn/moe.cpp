@@ -72,17 +72,6 @@ MoeBlock::MoeBlock(Loader& loader, const std::string& prefix, const MoeOptions& 
   shared_gate_ = loader.matrix({&gate, 1}, WeightRole::kExact);
 }
 
-int64_t MoeBlock::workspace_floats(int64_t num_tokens) const {
-  const MoeConfig& moe = options_.moe;
-  const int64_t pairs = num_tokens * moe.experts_per_token;
-  const int64_t routes = Workspace::rounded(num_tokens * moe.num_experts) + 3 * Workspace::rounded(pairs) +
-                         Workspace::rounded(moe.num_experts + 1) + Workspace::rounded(num_tokens);
-  const int64_t experts = Workspace::rounded(pairs * options_.hidden_size) +
-                          Workspace::rounded(pairs * 2 * moe.intermediate_size) +
-                          Workspace::rounded(pairs * moe.intermediate_size);
-  return std::max(routes + experts, shared_ == nullptr ? 0 : shared_->workspace_floats(num_tokens));
-}
-
 MoeBlock::Routes MoeBlock::route(const StepContext& step, ops::Rows x, int64_t num_tokens) const {
   const MoeConfig& moe = options_.moe;
   const int64_t pairs = num_tokens * moe.experts_per_token;
@@ -130,14 +119,16 @@ void MoeBlock::operator()(const StepContext& step, ops::Rows x, int64_t num_toke
   const int64_t mark = step.workspace.mark();
   if (shared_ != nullptr) (*shared_)(step, x, num_tokens, out);
   float* shared_gate = nullptr;
-  if (!shared_gate_.empty()) {
+  if (shared_ != nullptr && moe.shared_gate) {
     shared_gate = step.workspace.take(num_tokens);
-    step(ops::LinearArgs{.x = x,
-                         .x_stride = options_.hidden_size,
-                         .num_rows = num_tokens,
-                         .weight = shared_gate_[0].get(),
-                         .out = shared_gate,
-                         .out_stride = 1});
+    for (const auto& weight : shared_gate_) {
+      step(ops::LinearArgs{.x = x,
+                           .x_stride = options_.hidden_size,
+                           .num_rows = num_tokens,
+                           .weight = weight.get(),
+                           .out = shared_gate,
+                           .out_stride = 1});
+    }
   }
   const Routes routes = route(step, x, num_tokens);
   float* rows = step.workspace.take(pairs * options_.hidden_size);  // the experts' inputs, then their outputs

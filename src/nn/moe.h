@@ -29,7 +29,6 @@ class MoeBlock final : public FeedForward {
   // Routers want more than 16 bits.
   DType input_dtype(const StepContext& /*step*/) const override { return DType::kF32; }
   void operator()(const StepContext& step, ops::Rows x, int64_t num_tokens, float* out) const override;
-  int64_t workspace_floats(int64_t num_tokens) const override;
 
  private:
   // Of the step, in the workspace: see ops/moe_routing.h.
@@ -48,7 +47,7 @@ class MoeBlock final : public FeedForward {
   ExpertLinear gate_and_up_;
   ExpertLinear down_;
   std::unique_ptr<GatedMlp> shared_;
-  std::vector<std::unique_ptr<ops::PackedMatrix>> shared_gate_;  // [1, hidden_size]
+  std::vector<std::unique_ptr<ops::PackedMatrix>> shared_gate_;  // one, [1, hidden_size]; or none
 };
 
 }  // namespace quire::nn

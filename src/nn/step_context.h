@@ -38,10 +38,10 @@ struct StepContext {
   comm::Communicator* communicator = nullptr;  // ranks that have the other parts of the weights; nullptr: none
   HiddenTaps* taps = nullptr;                  // who else wants the states between layers; nullptr: nobody
 
-  // Runs an op.
+  // Runs an op, unless the step is there to be measured.
   template <typename Args>
   void operator()(const Args& args) const {
-    backend(args);
+    if (!workspace.measures()) backend(args);
   }
 
   // The same step for rows that are of these tokens, or of none.

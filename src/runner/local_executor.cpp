@@ -107,7 +107,6 @@ Result<std::unique_ptr<Executor>> make_local_executor(const EngineConfig& config
     QUIRE_ASSIGN_OR_RETURN(model, measure_on_device(std::move(model), free_bytes, planned, *backend));
   }
   QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<ModelRunner> runner, ModelRunner::create(planned, std::move(model), *backend));
-  planned.memory.measured_activation_bytes = runner->measure_workspace();
   runner->record_steps();
   if (planned.memory.num_swap_blocks > 0) planned.memory.seconds_per_swapped_block = runner->measure_swap();
   return std::unique_ptr<Executor>(

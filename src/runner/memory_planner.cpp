@@ -5,17 +5,30 @@
 #include "runner/device_sampler.h"
 
 namespace quire::runner {
-int64_t logit_memory_floats(const models::Model& model) {
-  const ModelConfig& config = model.config();
-  return kLogitRows * (config.hidden_size + config.vocab_size) + model.logits_workspace_floats(kLogitRows);
+
+int64_t activation_floats(const models::Model& model, ops::Backend& backend, int64_t num_tokens) {
+  nn::Workspace workspace;
+  const nn::CacheGroup group;
+  const std::vector<nn::CacheLayer> layers(model.kv_layers(DType::kF32).size());
+  const nn::Batch batch{.num_tokens = num_tokens, .groups = {&group, 1}, .layers = layers};
+  model.forward({.backend = backend, .batch = batch, .workspace = workspace});
+  return workspace.most_used();
+}
+
+int64_t logit_floats(const models::Model& model, ops::Backend& backend) {
+  nn::Workspace workspace;
+  const nn::Batch none;
+  float* rows = workspace.take(kLogitRows * model.config().hidden_size);
+  float* logits = workspace.take(kLogitRows * model.config().vocab_size);
+  model.logits({.backend = backend, .batch = none, .workspace = workspace}, rows, kLogitRows, logits);
+  return workspace.most_used();
 }
 
 namespace {
 
 // Memory behind the tensors of the largest step: the model's activations, the gathered rows and logits of one chunk,
 // what sampling on the device takes, the flat batch itself, the kernels' scratch.
-int64_t workspace_bytes(const EngineConfig& config, const PlannedModel& planned, const models::Model& model,
-                        ops::Backend& backend) {
+int64_t workspace_bytes(const EngineConfig& config, const PlannedModel& planned, ops::Backend& backend) {
   const int64_t tokens = config.max_num_batched_tokens;
   const int64_t max_blocks = (planned.max_model_len + config.block_size - 1) / config.block_size;
   // Ids, where they come from, positions, slots; tables, and who shares what of them.
@@ -25,12 +38,12 @@ int64_t workspace_bytes(const EngineConfig& config, const PlannedModel& planned,
                               config.max_num_seqs * num_spans * static_cast<int64_t>(sizeof(ops::SpanPlace));
   const int64_t sampler_bytes = backend.computes_in_host_memory()
                                     ? 0
-                                    : DeviceSampler::device_bytes({.vocab_size = model.config().vocab_size,
+                                    : DeviceSampler::device_bytes({.vocab_size = planned.config.vocab_size,
                                                                    .max_num_tokens = tokens,
                                                                    .max_num_seqs = config.max_num_seqs,
                                                                    .max_model_len = planned.max_model_len}) +
                                           masked_hidden_bytes(planned);
-  return (planned.workspace_floats + logit_memory_floats(model)) * static_cast<int64_t>(sizeof(float)) + batch_bytes +
+  return (planned.workspace_floats + planned.logit_floats) * static_cast<int64_t>(sizeof(float)) + batch_bytes +
          sampler_bytes + backend.scratch_bytes(tokens);
 }
 
@@ -158,7 +171,8 @@ Result<PlannedModel> plan_model(const models::Family& family, const EngineConfig
   nn::Loader loader(nn::Loader::Mode::kPlan, checkpoint, backend, planned.quantization, planned.weight_dtype);
   QUIRE_ASSIGN_OR_RETURN(const std::unique_ptr<models::Model> model,
                          planned.family.build(planned.config, planned.max_model_len, loader));
-  planned.workspace_floats = model->workspace_floats(config.max_num_batched_tokens);
+  planned.workspace_floats = activation_floats(*model, backend, config.max_num_batched_tokens);
+  planned.logit_floats = logit_floats(*model, backend);
 
   plan_recordings(config, backend, planned);
 
@@ -168,7 +182,7 @@ Result<PlannedModel> plan_model(const models::Family& family, const EngineConfig
   memory.widened_weights = loader.widened().to_string();
   memory.quantization = loader.quantized().to_string();
   memory.activation_bytes = planned.workspace_floats * static_cast<int64_t>(sizeof(float));
-  memory.workspace_bytes = workspace_bytes(config, planned, *model, backend);
+  memory.workspace_bytes = workspace_bytes(config, planned, backend);
   memory.block_size = config.block_size;
   QUIRE_ASSIGN_OR_RETURN(planned.kv_layout, make_kv_layout(model->kv_layers(planned.kv_dtype), config.block_size));
   const KvLayout& layout = planned.kv_layout;

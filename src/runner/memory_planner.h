@@ -21,8 +21,11 @@ inline constexpr int64_t kLogitRows = 64;
 // kAuto is float32 here: plan_model() takes float16 unless the weights are F32 or activations are asked for in float32.
 DType kv_dtype_of(KvCacheDType choice);
 
-// Floats of the buffer that logits are made in: the gathered rows of one chunk, their logits, scratch.
-int64_t logit_memory_floats(const models::Model& model);
+// Floats that a step of so many tokens takes from its workspace, seen by walking through it without computing; the
+// model may be a planned one.
+int64_t activation_floats(const models::Model& model, ops::Backend& backend, int64_t num_tokens);
+// The same of the logits of one chunk: its gathered rows, their logits, scratch.
+int64_t logit_floats(const models::Model& model, ops::Backend& backend);
 
 struct PlannedModel {
   models::Family family;
@@ -35,10 +38,11 @@ struct PlannedModel {
   int64_t max_num_seqs = 0;
   std::string swap_folder;       // of the second pool's file; empty: host memory
   int64_t workspace_floats = 0;  // of the model's own forward pass, for the largest step
+  int64_t logit_floats = 0;
   // Sequences of the largest step that decodes and is recorded to be replayed; 0: none is.
   int32_t largest_recorded_step = 0;
   int32_t most_recorded_tokens = 0;  // of a step with prompts in it
-  MemoryPlan memory;                 // measured_workspace_bytes: only after the start
+  MemoryPlan memory;
 };
 
 // Of the hidden states of rows whose tokens a form may refuse, where tokens are chosen on the device.

@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "base/thread_clock.h"
 #include "base/thread_pool.h"
-#include "runner/dry_backend.h"
 #include "sampling/logprobs.h"
 #include "sampling/row_math.h"
 
@@ -24,6 +23,10 @@ struct RowOutcome {
 };
 
 namespace {
+
+nn::Workspace workspace_of(Buffer& memory) {
+  return {memory.as<float>(), static_cast<int64_t>(memory.bytes() / sizeof(float))};
+}
 
 double seconds_between(std::chrono::steady_clock::time_point begin, std::chrono::steady_clock::time_point end) {
   return std::chrono::duration<double>(end - begin).count();
@@ -133,12 +136,12 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const PlannedModel& pla
                                                                .num_swap_blocks = memory.num_swap_blocks,
                                                                .swap_folder = planned.swap_folder},
                                                               backend));
-  const int64_t logit_floats = logit_memory_floats(*model);
   auto runner = std::unique_ptr<ModelRunner>(new ModelRunner(std::move(model), backend, std::move(storage), planned));
-  runner->workspace_capacity_ = planned.workspace_floats;
-  runner->workspace_memory_ =
-      Buffer(backend.allocator(), static_cast<size_t>(planned.workspace_floats) * sizeof(float));
-  runner->logit_memory_ = Buffer(backend.allocator(), static_cast<size_t>(logit_floats) * sizeof(float));
+  const auto floats = [&](int64_t count) {
+    return Buffer(backend.allocator(), static_cast<size_t>(count) * sizeof(float));
+  };
+  runner->workspace_memory_ = floats(planned.workspace_floats);
+  runner->logit_memory_ = floats(planned.logit_floats);
   bool complete = runner->workspace_memory_.data() != nullptr && runner->logit_memory_.data() != nullptr;
   if (!backend.computes_in_host_memory()) {
     runner->host_logits_ =
@@ -176,36 +179,6 @@ ModelRunner::ModelRunner(std::unique_ptr<models::Model> model, ops::Backend& bac
   }
   scratch_.resize(static_cast<size_t>(backend.num_host_threads()));
   if (usable_cores().size() > scratch_.size()) masks_ = std::make_unique<MaskThread>();
-}
-
-int64_t ModelRunner::measure_workspace() {
-  const auto tokens = static_cast<size_t>(max_num_batched_tokens_);
-  const int64_t pool_tokens = storage_.layers().front().view.num_blocks * block_size_;
-  const std::vector<TokenId> token_ids(tokens, 0);
-  std::vector<int32_t> positions(tokens);
-  std::vector<int64_t> slots(tokens);
-  for (size_t i = 0; i < tokens; ++i) {
-    positions[i] = static_cast<int32_t>(i % static_cast<size_t>(max_model_len_));
-    slots[i] = static_cast<int64_t>(i) % pool_tokens;
-  }
-  const int32_t offsets[2] = {0, static_cast<int32_t>(tokens)};
-  const int32_t context = static_cast<int32_t>(tokens);
-  const std::vector<BlockId> table(tokens / static_cast<size_t>(block_size_) + 1, 0);
-  const std::vector<nn::CacheGroup> groups(batch_.num_groups(),
-                                           nn::CacheGroup{.slots = slots.data(), .block_tables = table.data()});
-  DryBackend dry(backend_);
-  nn::Workspace workspace(workspace_memory_.as<float>(), workspace_capacity_);
-  const nn::Batch batch{.num_tokens = max_num_batched_tokens_,
-                        .num_sequences = 1,
-                        .token_ids = token_ids.data(),
-                        .positions = positions.data(),
-                        .query_offsets = offsets,
-                        .context_lengths = &context,
-                        .block_table_stride = static_cast<int64_t>(table.size()),
-                        .groups = groups,
-                        .layers = storage_.layers()};
-  model_->forward({.backend = dry, .batch = batch, .workspace = workspace});
-  return workspace.most_used() * static_cast<int64_t>(sizeof(float));
 }
 
 ModelRunner::~ModelRunner() {
@@ -373,7 +346,7 @@ std::shared_ptr<const sampling::SamplerTables> ModelRunner::tables_of(const NewS
 }
 
 float* ModelRunner::forward(const nn::Batch& batch) {
-  nn::Workspace workspace(workspace_memory_.as<float>(), workspace_capacity_);
+  nn::Workspace workspace = workspace_of(workspace_memory_);
   return model_->forward({.backend = backend_, .batch = batch, .workspace = workspace});
 }
 
@@ -437,14 +410,15 @@ void ModelRunner::gather_hidden(const float* hidden, std::span<const LogitRow> r
 
 // [rows, vocab_size] on the device.
 float* ModelRunner::compute_logits(const float* hidden, std::span<const LogitRow> rows) {
-  float* gathered = logit_memory_.as<float>();
-  float* logits = gathered + kLogitRows * model_->config().hidden_size;
+  nn::Workspace workspace = workspace_of(logit_memory_);
+  const auto num_rows = static_cast<int64_t>(rows.size());
+  float* gathered = workspace.take(num_rows * model_->config().hidden_size);
+  float* logits = workspace.take(num_rows * model_->config().vocab_size);
   gather_hidden(hidden, rows, gathered);
-  nn::Workspace scratch(logits + kLogitRows * model_->config().vocab_size, model_->logits_workspace_floats(kLogitRows));
   const nn::Batch none;
   const nn::StepContext step{
-      .backend = backend_, .batch = none, .workspace = scratch, .rows = {nn::RowTokens::Kind::kNone, {}}};
-  model_->logits(step, gathered, static_cast<int64_t>(rows.size()), logits);
+      .backend = backend_, .batch = none, .workspace = workspace, .rows = {nn::RowTokens::Kind::kNone, {}}};
+  model_->logits(step, gathered, num_rows, logits);
   return logits;
 }
 

@@ -51,9 +51,6 @@ class ModelRunner {
   // The oldest, when it is done. REQUIRES: any_under_way().
   ExecutedStep finish();
 
-  // Walks through a step of the most tokens there may be without computing it, and returns the bytes of workspace that
-  // it took. More than was planned is a fault of the model's estimate and ends the process here, not under load.
-  int64_t measure_workspace();
   // Where steps that decode are recorded: those of every number of sequences and of contexts of up to 512 tokens; those
   // of longer ones are when they first come up. REQUIRES: nothing has been computed yet.
   void record_steps();
@@ -115,12 +112,11 @@ class ModelRunner {
   int64_t max_num_batched_tokens_;
   const int64_t max_model_len_;  // positions of the rotary tables
   Buffer workspace_memory_;
-  Buffer logit_memory_;  // [kLogitRows, hidden_size], [kLogitRows, vocab_size], scratch
+  Buffer logit_memory_;  // of a chunk: hidden states, logits, scratch
   // Of a device with memory of its own, else none:
   Buffer host_logits_;    // [kLogitRows, vocab_size], to be sampled from
   Buffer masked_hidden_;  // [max_num_seqs, hidden_size], of edited rows whose forms may yet refuse what is drawn
   std::unique_ptr<DeviceSampler> device_sampler_;
-  int64_t workspace_capacity_ = 0;
 
   std::shared_ptr<const ConstraintSource> constraints_;  // nullptr: there are none
   std::unordered_map<SequenceId, SequenceState> states_;

@@ -28,13 +28,8 @@ std::string MemoryPlan::to_string() const {
   std::string text;
   text += fmt::format("weights      {:>12}{}{}\n", format_bytes(weight_bytes), quantization.empty() ? "" : "  ",
                       quantization);
-  text += fmt::format("workspace    {:>12}  activations, logits and scratch of the largest step",
-                      format_bytes(workspace_bytes));
-  if (measured_activation_bytes > 0) {
-    text += fmt::format(" (activations {} planned, {} measured)", format_bytes(activation_bytes),
-                        format_bytes(measured_activation_bytes));
-  }
-  text += "\n";
+  text += fmt::format("workspace    {:>12}  activations ({}), logits and scratch of the largest step\n",
+                      format_bytes(workspace_bytes), format_bytes(activation_bytes));
   text +=
       fmt::format("KV pool      {:>12}  {} blocks x {}", format_bytes(kv_bytes), num_blocks, format_bytes(block_bytes));
   if (windows.size() == 1) {

@@ -9,14 +9,13 @@
 namespace quire {
 
 struct MemoryPlan {
-  int64_t weight_bytes = 0;               // packed weights, norms, embedding rows read from the mapped file
-  std::string quantization;               // what became of the weights at load, for people; empty: as stored
-  std::string converted_weights;          // for people: what --dtype came to; empty: nothing was asked for
-  std::string widened_weights;            // for people: of which formats memory holds a wider form; empty: of none
-  int64_t workspace_bytes = 0;            // activations of the largest step, logits, kernels' scratch
-  int64_t activation_bytes = 0;           // of these, the model's own, as planned
-  int64_t measured_activation_bytes = 0;  // what the largest step was seen to take, at start; 0: not measured
-  int64_t kv_token_bytes = 0;             // of all layers, each as it is (nn/kv_layer.h)
+  int64_t weight_bytes = 0;       // packed weights, norms, embedding rows read from the mapped file
+  std::string quantization;       // what became of the weights at load, for people; empty: as stored
+  std::string converted_weights;  // for people: what --dtype came to; empty: nothing was asked for
+  std::string widened_weights;    // for people: of which formats memory holds a wider form; empty: of none
+  int64_t workspace_bytes = 0;    // activations of the largest step, logits, kernels' scratch
+  int64_t activation_bytes = 0;   // of these, the model's own
+  int64_t kv_token_bytes = 0;     // of all layers, each as it is (nn/kv_layer.h)
   // Layers that see the same positions share block tables (runner/kv_layout.h): a group each, 0 = all positions.
   std::vector<int32_t> windows = {0};
   int32_t layers_per_block = 0;  // of the group that has most

@@ -8,6 +8,7 @@
 #include <numbers>
 
 #include "ops/reference/reference_backend.h"
+#include "tests/nn/bare_step.h"
 #include "tests/nn/memory_checkpoint.h"
 
 namespace quire::nn {
@@ -119,8 +120,7 @@ TEST(Rotary, LongRopeGoesByThePromptsLengthAndThePosition) {
                     .query_offsets = offsets,
                     .context_lengths = contexts,
                     .prompt_lengths = lengths};
-  Workspace workspace(nullptr, 0);
-  rotary({.backend = *backend, .batch = batch, .workspace = workspace}, heads.data(), 2, 1, 2);
+  rotary(BareStep(*backend, batch), heads.data(), 2, 1, 2);
   EXPECT_NEAR(heads[2], std::cos(0.5), 1e-6);
   EXPECT_NEAR(heads[4], std::cos(3.0), 1e-6);
   EXPECT_NEAR(heads[7], std::sin(2.0), 1e-6);

@@ -7,7 +7,6 @@
 #include "models/decoder.h"
 #include "models/registry.h"
 #include "nn/latent_attention.h"
-#include "runner/dry_backend.h"
 #include "runner/model_runner.h"
 #include "tests/runner/tiny_model.h"
 

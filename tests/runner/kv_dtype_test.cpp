@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "runner/dry_backend.h"
+#include "tests/runner/dry_backend.h"
 #include "tests/runner/tiny_model.h"
 
 namespace quire::runner {

@@ -8,8 +8,8 @@
 #include <set>
 
 #include "ops/reference/reference_backend.h"
-#include "runner/dry_backend.h"
 #include "runner/input_batch.h"
+#include "tests/runner/dry_backend.h"
 
 namespace quire::runner {
 namespace {

@@ -100,9 +100,12 @@ class TinyModel {
     EXPECT_TRUE(model.ok()) << model.status().message();
     EXPECT_EQ(loader.bytes(), planned_.memory.weight_bytes) << "the plan and the load disagree";
     model_ = std::move(*model);
+    EXPECT_EQ(activation_floats(*model_, backend, config.max_num_batched_tokens), planned_.workspace_floats)
+        << "planned without weights, and with them";
+    EXPECT_EQ(logit_floats(*model_, backend), planned_.logit_floats);
     use_layout(planned_.kv_layout);
     workspace_ = Buffer(backend.allocator(), static_cast<size_t>(planned_.workspace_floats) * sizeof(float));
-    logits_ = Buffer(backend.allocator(), static_cast<size_t>(logit_memory_floats(*model_)) * sizeof(float));
+    logits_ = Buffer(backend.allocator(), static_cast<size_t>(planned_.logit_floats) * sizeof(float));
   }
 
   const ModelConfig& config() const { return planned_.config; }
@@ -129,7 +132,7 @@ class TinyModel {
       fill(layer.view.values, bytes);
     }
     fill(workspace_.data(), static_cast<size_t>(planned_.workspace_floats) * sizeof(float));
-    fill(logits_.data(), static_cast<size_t>(logit_memory_floats(*model_)) * sizeof(float));
+    fill(logits_.data(), static_cast<size_t>(planned_.logit_floats) * sizeof(float));
   }
 
   // Logits after each of `tokens`, computed in chunks of `chunk` tokens through the paged cache.
@@ -182,13 +185,14 @@ class TinyModel {
     numbers.upload();
     nn::Workspace workspace(workspace_.as<float>(), planned_.workspace_floats);
     const float* hidden = model_->forward({.backend = backend_, .batch = batch, .workspace = workspace});
-    nn::Workspace scratch(logits_.as<float>() + config().vocab_size, model_->logits_workspace_floats(1));
+    nn::Workspace scratch(logits_.as<float>(), planned_.logit_floats);
+    float* out = scratch.take(config().vocab_size);
     for (int32_t i = 0; i < end - begin; ++i) {
       std::vector<float> row(static_cast<size_t>(config().vocab_size));
       model_->logits(
           {.backend = backend_, .batch = batch, .workspace = scratch, .rows = {nn::RowTokens::Kind::kNone, {}}},
-          hidden + i * config().hidden_size, 1, logits_.as<float>());
-      backend_.download(row.data(), logits_.data(), row.size() * sizeof(float));
+          hidden + i * config().hidden_size, 1, out);
+      backend_.download(row.data(), out, row.size() * sizeof(float));
       rows.push_back(std::move(row));
     }
   }

@@ -1,5 +1,4 @@
-// A backend that checks every call's shapes and computes nothing: a model's largest step can be walked through at start
-// in no time, to measure what it takes from the workspace.
+// A backend that checks every call's shapes and computes nothing, for tests to count or watch what is called.
 #pragma once
 
 #include "ops/backend.h"
