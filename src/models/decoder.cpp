@@ -90,24 +90,32 @@ class Decoder final : public Model {
     return specs;
   }
 
-  float* forward(const nn::StepContext& step) const override {
+  void embed(const nn::StepContext& step, nn::HiddenStates& states) const override {
     const int64_t n = step.batch.num_tokens;
-    Stream stream{.hidden = step.workspace.take(n * config_.hidden_size),
-                  .normed = step.workspace.take(n * config_.hidden_size),
-                  .delta = step.workspace.take(n * config_.hidden_size)};
-    embedding_(step, step.batch.token_ids, n, stream.hidden);
-    scale(step, stream.hidden, n, config_.hidden_size, config_.embedding_scale, /*soft_cap=*/0);
-    for (size_t i = 0; i < layers_.size(); ++i) {
+    embedding_(step, step.batch.token_ids, n, states.residual);
+    scale(step, states.residual, n, config_.hidden_size, config_.embedding_scale, /*soft_cap=*/0);
+  }
+
+  void run_layers(const nn::StepContext& step, int32_t begin, int32_t end, nn::HiddenStates& states) const override {
+    const int64_t n = step.batch.num_tokens;
+    const int64_t mark = step.workspace.mark();
+    float* normed = step.workspace.take(n * config_.hidden_size);
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
       const Layer& layer = layers_[i];
-      ops::Rows x = enter(step, layer.before_attention, stream, n, layer.attention->input_dtype(step));
-      (*layer.attention)(step, step.batch.layers[i], *layer.rotary, x, stream.delta);
-      leave(step, layer.after_attention, stream, n);
-      x = enter(step, layer.before_mlp, stream, n, layer.mlp->input_dtype(step));
-      (*layer.mlp)(step, x, n, stream.delta);
-      leave(step, layer.after_mlp, stream, n);
+      ops::Rows x = enter(step, layer.before_attention, states, {normed, layer.attention->input_dtype(step)});
+      (*layer.attention)(step, step.batch.layers[i], *layer.rotary, x, states.delta);
+      leave(step, layer.after_attention, states);
+      x = enter(step, layer.before_mlp, states, {normed, layer.mlp->input_dtype(step)});
+      (*layer.mlp)(step, x, n, states.delta);
+      leave(step, layer.after_mlp, states);
     }
-    enter(step, norm_, stream, n, DType::kF32);
-    return stream.normed;
+    step.workspace.rewind(mark);
+  }
+
+  float* finish(const nn::StepContext& step, nn::HiddenStates& states) const override {
+    float* normed = step.workspace.take(step.batch.num_tokens * config_.hidden_size);
+    enter(step, norm_, states, normed);
+    return normed;
   }
 
   void logits(const nn::StepContext& step, const float* hidden, int64_t num_rows, float* out) const override {
@@ -116,37 +124,22 @@ class Decoder final : public Model {
   }
 
  private:
-  // All [num_tokens, hidden_size].
-  struct Stream {
-    float* hidden;         // the residual stream, short of the last block's delta
-    float* normed;         // what a block reads
-    float* delta;          // what a block adds
-    bool pending = false;  // whether delta is still to be added
-  };
-
-  // The input of a block: the stream with what the last block added, normalised if this one begins with a norm, and
-  // then of a dtype that the block would like.
-  ops::Rows enter(const nn::StepContext& step, const nn::RmsNorm& norm, Stream& stream, int64_t n, DType dtype) const {
+  // The input of a block: the stream with what the last block added, normalised if this one begins with a norm, then in
+  // `normed` and of its dtype.
+  ops::Rows enter(const nn::StepContext& step, const nn::RmsNorm& norm, nn::HiddenStates& states,
+                  ops::OutRows normed) const {
     const auto residual_scale = static_cast<float>(config_.residual_scale);
-    const bool pending = std::exchange(stream.pending, false);
     if (norm.present()) {
-      const ops::OutRows normed(stream.normed, dtype);
-      norm(step, stream.hidden, pending ? stream.delta : nullptr, n, normed, residual_scale);
+      norm(step, states, normed, residual_scale);
       return normed;
     }
-    if (pending) {
-      step(ops::AddArgs{.hidden = stream.hidden,
-                        .delta = stream.delta,
-                        .delta_scale = residual_scale,
-                        .num_tokens = n,
-                        .size = config_.hidden_size});
-    }
-    return stream.hidden;
+    states.add_delta(step, residual_scale);
+    return states.residual;
   }
 
-  void leave(const nn::StepContext& step, const nn::RmsNorm& norm, Stream& stream, int64_t n) const {
-    if (norm.present()) norm(step, stream.delta, nullptr, n, stream.delta);
-    stream.pending = true;
+  static void leave(const nn::StepContext& step, const nn::RmsNorm& norm, nn::HiddenStates& states) {
+    if (norm.present()) norm(step, states.delta, states.size);
+    states.pending = true;
   }
 
   static void scale(const nn::StepContext& step, float* values, int64_t num_rows, int64_t size, double factor,

@@ -141,21 +141,30 @@ class Gpt2 final : public Model {
 
   // 3. The way through.
 
-  float* forward(const nn::StepContext& step) const override {
-    const int64_t n = step.batch.num_tokens;
-    float* hidden = step.workspace.take(n * config_.hidden_size);  // the residual stream
-    float* normed = step.workspace.take(n * config_.hidden_size);
-    float* delta = step.workspace.take(n * config_.hidden_size);  // what is to be added to the stream next
-    tokens_(step, step.batch.token_ids, n, hidden);
-    positions_(step, step.batch.positions, n, delta);
-    for (size_t i = 0; i < layers_.size(); ++i) {
+  void embed(const nn::StepContext& step, nn::HiddenStates& states) const override {
+    tokens_(step, step.batch.token_ids, step.batch.num_tokens, states.residual);
+    positions_(step, step.batch.positions, step.batch.num_tokens, states.delta);
+    states.pending = true;
+  }
+
+  void run_layers(const nn::StepContext& step, int32_t begin, int32_t end, nn::HiddenStates& states) const override {
+    const int64_t mark = step.workspace.mark();
+    float* normed = step.workspace.take(step.batch.num_tokens * config_.hidden_size);
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
       const Gpt2Layer& layer = layers_[i];
-      layer.attention_norm(step, hidden, delta, n, normed);
-      layer.attention(step, step.batch.layers[i], no_rotary_, normed, delta);
-      layer.mlp_norm(step, hidden, delta, n, normed);
-      layer.mlp(step, normed, n, delta);
+      layer.attention_norm(step, states, normed);
+      layer.attention(step, step.batch.layers[i], no_rotary_, normed, states.delta);
+      states.pending = true;
+      layer.mlp_norm(step, states, normed);
+      layer.mlp(step, normed, step.batch.num_tokens, states.delta);
+      states.pending = true;
     }
-    norm_(step, hidden, delta, n, normed);
+    step.workspace.rewind(mark);
+  }
+
+  float* finish(const nn::StepContext& step, nn::HiddenStates& states) const override {
+    float* normed = step.workspace.take(step.batch.num_tokens * config_.hidden_size);
+    norm_(step, states, normed);
     return normed;
   }
 

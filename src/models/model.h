@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "checkpoint/checkpoint.h"
+#include "nn/hidden_states.h"
 #include "nn/kv_layer.h"
 #include "nn/loader.h"
 #include "nn/step_context.h"
@@ -22,9 +23,17 @@ class Model {
   virtual const ModelConfig& config() const = 0;
   // What each layer of forward() caches, in their order, with keys and values stored as `dtype`.
   virtual std::vector<nn::KvLayerSpec> kv_layers(DType dtype) const = 0;
-  // Runs the layers. Returns hidden states after the last norm, [num_tokens, hidden_size], in the
+  // All of the model but the head. Returns hidden states after the last norm, [num_tokens, hidden_size], in the
   // workspace.
-  virtual float* forward(const nn::StepContext& step) const = 0;
+  float* forward(const nn::StepContext& step) const;
+
+  // What it is made of, for a stage of a pipeline to run a part. The batch has all layers' caches in any case.
+  virtual void embed(const nn::StepContext& step, nn::HiddenStates& states) const = 0;
+  // Layers [begin, end).
+  virtual void run_layers(const nn::StepContext& step, int32_t begin, int32_t end, nn::HiddenStates& states) const = 0;
+  // What the head reads, in the workspace.
+  virtual float* finish(const nn::StepContext& step, nn::HiddenStates& states) const = 0;
+
   // hidden: [num_rows, hidden_size] -> out: [num_rows, vocab_size]. The step says which tokens the rows are of; its
   // batch may be a later one.
   virtual void logits(const nn::StepContext& step, const float* hidden, int64_t num_rows, float* out) const = 0;

@@ -113,38 +113,52 @@ class Opt final : public Model {
 
   // 3. The way through.
 
-  float* forward(const nn::StepContext& step) const override {
+  void embed(const nn::StepContext& step, nn::HiddenStates& states) const override {
     const int64_t n = step.batch.num_tokens;
-    float* hidden = step.workspace.take(n * config_.hidden_size);  // the residual stream
-    float* normed = step.workspace.take(n * config_.hidden_size);
-    float* delta = step.workspace.take(n * config_.hidden_size);  // what is to be added to the stream next
-    embed(step, hidden);
-    positions_(step, step.batch.positions, n, delta);
-    if (config_.norm_before) {
-      for (size_t i = 0; i < layers_.size(); ++i) {
-        const OptLayer& layer = layers_[i];
-        layer.attention_norm(step, hidden, delta, n, normed);
-        layer.attention(step, step.batch.layers[i], no_rotary_, normed, delta);
-        layer.mlp_norm(step, hidden, delta, n, normed);
-        layer.mlp(step, normed, n, delta);
+    const int64_t mark = step.workspace.mark();
+    float* tokens = projects() ? step.workspace.take(n * config_.embedding_size) : states.residual;
+    tokens_(step, step.batch.token_ids, n, tokens);
+    if (projects()) project_in_(step, tokens, n, states.residual);
+    positions_(step, step.batch.positions, n, states.delta);
+    states.pending = true;
+    step.workspace.rewind(mark);
+  }
+
+  void run_layers(const nn::StepContext& step, int32_t begin, int32_t end, nn::HiddenStates& states) const override {
+    const int64_t n = step.batch.num_tokens;
+    const int64_t mark = step.workspace.mark();
+    nn::HiddenStates normed = states;
+    normed.residual = step.workspace.take(n * config_.hidden_size);
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+      const OptLayer& layer = layers_[i];
+      if (config_.norm_before) {
+        layer.attention_norm(step, states, normed.residual);
+        layer.attention(step, step.batch.layers[i], no_rotary_, normed.residual, states.delta);
+        states.pending = true;
+        layer.mlp_norm(step, states, normed.residual);
+        layer.mlp(step, normed.residual, n, states.delta);
+        states.pending = true;
+      } else {
+        states.add_delta(step);  // the positions
+        layer.attention(step, step.batch.layers[i], no_rotary_, states.residual, states.delta);
+        states.pending = true;
+        layer.attention_norm(step, states, normed.residual);
+        layer.mlp(step, normed.residual, n, normed.delta);
+        normed.pending = true;
+        layer.mlp_norm(step, normed, states.residual);
       }
-      if (config_.final_norm) {
-        norm_(step, hidden, delta, n, normed);
-        return normed;
-      }
-    } else {
-      for (size_t i = 0; i < layers_.size(); ++i) {
-        const OptLayer& layer = layers_[i];
-        if (i == 0) add(step, hidden, delta, n);
-        layer.attention(step, step.batch.layers[i], no_rotary_, hidden, delta);
-        layer.attention_norm(step, hidden, delta, n, normed);
-        layer.mlp(step, normed, n, delta);
-        layer.mlp_norm(step, normed, delta, n, hidden);
-      }
-      return hidden;
     }
-    add(step, hidden, delta, n);
-    return hidden;
+    step.workspace.rewind(mark);
+  }
+
+  float* finish(const nn::StepContext& step, nn::HiddenStates& states) const override {
+    if (config_.final_norm) {
+      float* normed = step.workspace.take(step.batch.num_tokens * config_.hidden_size);
+      norm_(step, states, normed);
+      return normed;
+    }
+    states.add_delta(step);
+    return states.residual;
   }
 
   void logits(const nn::StepContext& step, const float* hidden, int64_t num_rows, float* out) const override {
@@ -158,19 +172,6 @@ class Opt final : public Model {
 
  private:
   bool projects() const { return config_.embedding_size != config_.hidden_size; }
-
-  void embed(const nn::StepContext& step, float* hidden) const {
-    if (!projects()) return tokens_(step, step.batch.token_ids, step.batch.num_tokens, hidden);
-    const int64_t mark = step.workspace.mark();
-    float* narrow = step.workspace.take(step.batch.num_tokens * config_.embedding_size);
-    tokens_(step, step.batch.token_ids, step.batch.num_tokens, narrow);
-    project_in_(step, narrow, step.batch.num_tokens, hidden);
-    step.workspace.rewind(mark);
-  }
-
-  void add(const nn::StepContext& step, float* hidden, const float* delta, int64_t n) const {
-    step(ops::AddArgs{.hidden = hidden, .delta = delta, .num_tokens = n, .size = config_.hidden_size});
-  }
 
   ModelConfig config_;
   nn::Embedding tokens_;

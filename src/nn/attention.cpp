@@ -45,8 +45,8 @@ void Attention::operator()(const StepContext& step, const CacheLayer& layer, con
   float* query = step.workspace.take(step.batch.num_tokens * stride);  // [num_tokens, q | k | v]
   qkv_(step, x, step.batch.num_tokens, query);
   if (config_.qk_norm == QkNorm::kProjection) {
-    query_norm_.normalise_groups(step, query, stride, step.batch.num_tokens, 1);
-    key_norm_.normalise_groups(step, query + query_size(config_), stride, step.batch.num_tokens, 1);
+    query_norm_(step, query, stride);
+    key_norm_(step, query + query_size(config_), stride);
   }
   layer.wait(step.backend);
   ops::PrepareHeadsArgs prepare{.heads = query,

@@ -92,7 +92,7 @@ const float* LatentAttention::project_queries(const StepContext& step, const Rot
   if (sizes.query_rank > 0) {
     float* low = step.workspace.take(n * sizes.query_rank);
     query_down_(step, x, n, low);
-    query_norm_(step, low, nullptr, n, low);
+    query_norm_(step, low, sizes.query_rank);
     x = low;
   }
   float* query = step.workspace.take(n * heads * query_head_dim());  // [n, heads, nope + rope]
@@ -126,7 +126,7 @@ void LatentAttention::operator()(const StepContext& step, const CacheLayer& laye
 
   float* kv = step.workspace.take(n * cached_dim());  // [n, latent | key of the position]
   kv_down_(step, x, n, kv);
-  kv_norm_.normalise_groups(step, kv, cached_dim(), n, 1);
+  kv_norm_(step, kv, cached_dim());
   rotary(step, kv + sizes.kv_rank, cached_dim(), 1, sizes.rope_head_dim);
   layer.wait(step.backend);
   step(ops::KvWriteArgs{

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "nn/hidden_states.h"
 #include "nn/parameter.h"
-#include "nn/step_context.h"
 
 namespace quire::nn {
 
@@ -22,16 +22,14 @@ class RmsNorm {
 
   bool present() const { return size_ > 0; }
 
-  // hidden += delta_scale * delta (if given); out = norm(hidden). All [num_tokens, size]; out may be hidden without
-  // a delta.
-  void operator()(const StepContext& step, float* hidden, const float* delta, int64_t num_tokens, ops::OutRows out,
-                  float delta_scale = 1.0f) const {
-    step(ops::RmsNormArgs{.hidden = hidden,
-                          .delta = delta,
+  // out = norm(the residual stream), with its delta times delta_scale. [num_tokens, size]
+  void operator()(const StepContext& step, HiddenStates& states, ops::OutRows out, float delta_scale = 1.0f) const {
+    step(ops::RmsNormArgs{.hidden = states.residual,
+                          .delta = states.take_delta(),
                           .delta_scale = delta_scale,
                           .weight = weight_.data(),
                           .eps = eps_,
-                          .num_tokens = num_tokens,
+                          .num_tokens = step.batch.num_tokens,
                           .size = size_,
                           .out = out});
   }
@@ -39,14 +37,12 @@ class RmsNorm {
   const float* weight() const { return weight_.data(); }
   float eps() const { return eps_; }
 
-  // In place, num_groups neighbours of each token: [num_tokens, num_groups, size], tokens token_stride floats apart.
-  void normalise_groups(const StepContext& step, float* values, int64_t token_stride, int64_t num_tokens,
-                        int64_t num_groups) const {
+  // In place: [num_tokens, size], tokens token_stride floats apart.
+  void operator()(const StepContext& step, float* values, int64_t token_stride) const {
     step(ops::RmsNormArgs{.hidden = values,
                           .weight = weight_.data(),
                           .eps = eps_,
-                          .num_tokens = num_tokens,
-                          .num_groups = num_groups,
+                          .num_tokens = step.batch.num_tokens,
                           .size = size_,
                           .token_stride = token_stride,
                           .out = values});
@@ -71,14 +67,14 @@ class LayerNorm {
 
   bool present() const { return size_ > 0; }
 
-  // hidden += delta (if given); out = norm(hidden). All [num_tokens, size].
-  void operator()(const StepContext& step, float* hidden, const float* delta, int64_t num_tokens, float* out) const {
-    step(ops::LayerNormArgs{.hidden = hidden,
-                            .delta = delta,
+  // out = norm(the residual stream), with its delta. [num_tokens, size]
+  void operator()(const StepContext& step, HiddenStates& states, float* out) const {
+    step(ops::LayerNormArgs{.hidden = states.residual,
+                            .delta = states.take_delta(),
                             .weight = weight_.data(),
                             .bias = bias_.data(),
                             .eps = eps_,
-                            .num_tokens = num_tokens,
+                            .num_tokens = step.batch.num_tokens,
                             .size = size_,
                             .out = out});
   }

@@ -111,6 +111,8 @@ class Backend {
   // What a Linear of this weight and so many rows is best given: F32, or what it would round its inputs to itself, so
   // that giving it that changes no bit of its outputs.
   virtual DType input_dtype(const PackedMatrix& /*weight*/, int64_t /*num_rows*/) const { return DType::kF32; }
+  // Rows of logits that are made at once at most, by one reading of the head.
+  virtual int64_t logit_rows(int64_t /*vocab_size*/) const { return 64; }
   // How it wants keys kept: KvCacheView::keys_by_token.
   virtual bool keys_by_token() const { return false; }
   // Whether PagedAttentionArgs::span_places spares it anything.

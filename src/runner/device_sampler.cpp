@@ -30,13 +30,20 @@ EditLists::Limits lists_of(const DeviceSampler::Limits& limits) {
   return {.vocab_size = limits.vocab_size,
           .max_model_len = limits.max_model_len,
           .max_num_seqs = limits.max_num_seqs,
-          .max_rows = kLogitRows};
+          .max_rows = DeviceSampler::kEditedRows};
 }
 
 }  // namespace
 
+DeviceSampler::Limits DeviceSampler::limits_of(const PlannedModel& planned) {
+  return {.vocab_size = planned.config.vocab_size,
+          .max_num_tokens = planned.memory.max_num_batched_tokens,
+          .max_num_seqs = planned.max_num_seqs,
+          .max_model_len = planned.max_model_len};
+}
+
 int64_t DeviceSampler::device_bytes(const Limits& limits) {
-  return kLogitRows * limits.vocab_size * static_cast<int64_t>(sizeof(float)) +
+  return kEditedRows * limits.vocab_size * static_cast<int64_t>(sizeof(float)) +
          limits.max_num_tokens * static_cast<int64_t>(2 * sizeof(int32_t) + kRanksOfRow * sizeof(ops::RankedToken)) +
          EditLists::device_bytes(lists_of(limits));
 }
@@ -45,7 +52,7 @@ DeviceSampler::DeviceSampler(ops::Backend& backend, const Limits& limits)
     : backend_(backend),
       limits_(limits),
       lists_(backend, lists_of(limits)),
-      edited_(backend.allocator(), static_cast<size_t>(kLogitRows * limits.vocab_size) * sizeof(float)),
+      edited_(backend.allocator(), static_cast<size_t>(kEditedRows * limits.vocab_size) * sizeof(float)),
       tokens_(backend.allocator(), 2 * static_cast<size_t>(limits.max_num_tokens) * sizeof(int32_t)),
       ranks_(backend.allocator(), static_cast<size_t>(limits.max_num_tokens) * kRanksOfRow * sizeof(ops::RankedToken)),
       host_tokens_(backend.host_allocator(), tokens_.bytes()),
@@ -108,6 +115,20 @@ void DeviceSampler::collect(std::span<const LogitRow> rows, std::span<const Sequ
 void DeviceSampler::draw(std::span<const LogitRow> rows, std::span<const SequenceState* const> states,
                          size_t num_edited, const float* logits, size_t first, DrawnRows& drawn,
                          sampling::SamplingScratch& scratch) {
+  constexpr auto kMost = static_cast<size_t>(kEditedRows);
+  for (; num_edited > kMost; num_edited -= kMost) {
+    draw_few_edited(rows.first(kMost), states.first(kMost), kMost, logits, first, drawn, scratch);
+    rows = rows.subspan(kMost);
+    states = states.subspan(kMost);
+    logits += kEditedRows * limits_.vocab_size;
+    first += kMost;
+  }
+  draw_few_edited(rows, states, num_edited, logits, first, drawn, scratch);
+}
+
+void DeviceSampler::draw_few_edited(std::span<const LogitRow> rows, std::span<const SequenceState* const> states,
+                                    size_t num_edited, const float* logits, size_t first, DrawnRows& drawn,
+                                    sampling::SamplingScratch& scratch) {
   const auto begun = std::chrono::steady_clock::now();
   const int64_t uploaded = lists_.bytes_uploaded();
   collect(rows, states, num_edited, scratch);

@@ -25,6 +25,8 @@ struct DrawnRows {
   double collect = 0;    // of the host's, until they were on their way
 };
 
+struct PlannedModel;
+
 class DeviceSampler {
  public:
   struct Limits {
@@ -33,6 +35,9 @@ class DeviceSampler {
     int64_t max_num_seqs = 0;    // of a step
     int64_t max_model_len = 0;
   };
+  // Rows that are edited at once: their logits and their lists take memory of their own.
+  static constexpr int64_t kEditedRows = 64;
+  static Limits limits_of(const PlannedModel& planned);
   // Of the device's memory.
   static int64_t device_bytes(const Limits& limits);
 
@@ -43,7 +48,7 @@ class DeviceSampler {
   // Is this a row for the device? That goes by what its request asks for, not by the step it is in.
   static bool draws(const LogitRow& row, const SequenceState& state);
 
-  // A step's rows are drawn in pieces of at most kLogitRows, one after the other, between begin() and end(). states:
+  // A step's rows are drawn in pieces, one after the other, between begin() and end(). states:
   // those of the rows. step_number: of steps that are drawn each has the next.
   DrawnRows begin(std::span<const LogitRow> rows, std::span<const SequenceState* const> states, uint64_t step_number);
   // Rows [first, first + rows.size()) of the step, the first `num_edited` of them with edits. logits: theirs, on the
@@ -61,6 +66,9 @@ class DeviceSampler {
   void forget(SequenceId id) { lists_.forget(id); }
 
  private:
+  // The same of at most kEditedRows that are edited.
+  void draw_few_edited(std::span<const LogitRow> rows, std::span<const SequenceState* const> states, size_t num_edited,
+                       const float* logits, size_t first, DrawnRows& drawn, sampling::SamplingScratch& scratch);
   void collect(std::span<const LogitRow> rows, std::span<const SequenceState* const> states, size_t num_edited,
                sampling::SamplingScratch& scratch);
   void choose(const float* logits, size_t count, Mirrored<ops::TokenChoice> choices, int32_t* tokens);
@@ -69,7 +77,7 @@ class DeviceSampler {
   const Limits limits_;
   EditLists lists_;
   int64_t half_ = 0;    // that the last step's tokens are in, and its ranks on the host
-  Buffer edited_;       // [kLogitRows, vocab_size]
+  Buffer edited_;       // [kEditedRows, vocab_size]
   Buffer tokens_;       // [2, max_num_tokens], of the last two steps: lists count those of one while the next is drawn
   Buffer ranks_;        // [max_num_tokens, 1 + kMostTopLogprobs]
   Buffer host_tokens_;  // [2, max_num_tokens], of the last two steps

@@ -15,12 +15,12 @@ int64_t activation_floats(const models::Model& model, ops::Backend& backend, int
   return workspace.most_used();
 }
 
-int64_t logit_floats(const models::Model& model, ops::Backend& backend) {
+int64_t logit_floats(const models::Model& model, ops::Backend& backend, int64_t num_rows) {
   nn::Workspace workspace;
   const nn::Batch none;
-  float* rows = workspace.take(kLogitRows * model.config().hidden_size);
-  float* logits = workspace.take(kLogitRows * model.config().vocab_size);
-  model.logits({.backend = backend, .batch = none, .workspace = workspace}, rows, kLogitRows, logits);
+  float* rows = workspace.take(num_rows * model.config().hidden_size);
+  float* logits = workspace.take(num_rows * model.config().vocab_size);
+  model.logits({.backend = backend, .batch = none, .workspace = workspace}, rows, num_rows, logits);
   return workspace.most_used();
 }
 
@@ -36,13 +36,10 @@ int64_t workspace_bytes(const EngineConfig& config, const PlannedModel& planned,
   const int64_t batch_bytes = tokens * static_cast<int64_t>(3 * sizeof(int32_t) + sizeof(int64_t)) +
                               config.max_num_seqs * (2 + max_blocks) * static_cast<int64_t>(sizeof(int32_t)) +
                               config.max_num_seqs * num_spans * static_cast<int64_t>(sizeof(ops::SpanPlace));
-  const int64_t sampler_bytes = backend.computes_in_host_memory()
-                                    ? 0
-                                    : DeviceSampler::device_bytes({.vocab_size = planned.config.vocab_size,
-                                                                   .max_num_tokens = tokens,
-                                                                   .max_num_seqs = config.max_num_seqs,
-                                                                   .max_model_len = planned.max_model_len}) +
-                                          masked_hidden_bytes(planned);
+  const int64_t sampler_bytes =
+      backend.computes_in_host_memory()
+          ? 0
+          : DeviceSampler::device_bytes(DeviceSampler::limits_of(planned)) + masked_hidden_bytes(planned);
   return (planned.workspace_floats + planned.logit_floats) * static_cast<int64_t>(sizeof(float)) + batch_bytes +
          sampler_bytes + backend.scratch_bytes(tokens);
 }
@@ -172,7 +169,10 @@ Result<PlannedModel> plan_model(const models::Family& family, const EngineConfig
   QUIRE_ASSIGN_OR_RETURN(const std::unique_ptr<models::Model> model,
                          planned.family.build(planned.config, planned.max_model_len, loader));
   planned.workspace_floats = activation_floats(*model, backend, config.max_num_batched_tokens);
-  planned.logit_floats = logit_floats(*model, backend);
+  // One for each sequence, and with the log-probabilities of prompts one for each token.
+  planned.logit_rows = std::min({backend.logit_rows(planned.config.vocab_size),
+                                 std::max<int64_t>(64, config.max_num_seqs), int64_t{config.max_num_batched_tokens}});
+  planned.logit_floats = logit_floats(*model, backend, planned.logit_rows);
 
   plan_recordings(config, backend, planned);
 
@@ -182,6 +182,7 @@ Result<PlannedModel> plan_model(const models::Family& family, const EngineConfig
   memory.widened_weights = loader.widened().to_string();
   memory.quantization = loader.quantized().to_string();
   memory.activation_bytes = planned.workspace_floats * static_cast<int64_t>(sizeof(float));
+  memory.max_num_batched_tokens = config.max_num_batched_tokens;
   memory.workspace_bytes = workspace_bytes(config, planned, backend);
   memory.block_size = config.block_size;
   QUIRE_ASSIGN_OR_RETURN(planned.kv_layout, make_kv_layout(model->kv_layers(planned.kv_dtype), config.block_size));
@@ -191,7 +192,6 @@ Result<PlannedModel> plan_model(const models::Family& family, const EngineConfig
   memory.layers_per_block = *std::ranges::max_element(layout.layers_of_group);
   memory.block_bytes = layout.block_bytes;
   memory.max_model_len = planned.max_model_len;
-  memory.max_num_batched_tokens = config.max_num_batched_tokens;
   size_pools(config, backend, free_bytes, planned, memory);
   if (memory.num_blocks < 1) {
     return resource_exhausted(

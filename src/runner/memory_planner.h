@@ -15,17 +15,14 @@
 
 namespace quire::runner {
 
-// Rows of logits computed and sampled at once: bounds that buffer whatever the batch.
-inline constexpr int64_t kLogitRows = 64;
-
 // kAuto is float32 here: plan_model() takes float16 unless the weights are F32 or activations are asked for in float32.
 DType kv_dtype_of(KvCacheDType choice);
 
 // Floats that a step of so many tokens takes from its workspace, seen by walking through it without computing; the
 // model may be a planned one.
 int64_t activation_floats(const models::Model& model, ops::Backend& backend, int64_t num_tokens);
-// The same of the logits of one chunk: its gathered rows, their logits, scratch.
-int64_t logit_floats(const models::Model& model, ops::Backend& backend);
+// The same of the logits of so many rows: the gathered rows, their logits, scratch.
+int64_t logit_floats(const models::Model& model, ops::Backend& backend, int64_t num_rows);
 
 struct PlannedModel {
   models::Family family;
@@ -38,7 +35,8 @@ struct PlannedModel {
   int64_t max_num_seqs = 0;
   std::string swap_folder;       // of the second pool's file; empty: host memory
   int64_t workspace_floats = 0;  // of the model's own forward pass, for the largest step
-  int64_t logit_floats = 0;
+  int64_t logit_rows = 0;        // that are computed and sampled at once: bounds that buffer whatever the batch
+  int64_t logit_floats = 0;      // of that buffer
   // Sequences of the largest step that decodes and is recorded to be replayed; 0: none is.
   int32_t largest_recorded_step = 0;
   int32_t most_recorded_tokens = 0;  // of a step with prompts in it

@@ -144,13 +144,9 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const PlannedModel& pla
   runner->logit_memory_ = floats(planned.logit_floats);
   bool complete = runner->workspace_memory_.data() != nullptr && runner->logit_memory_.data() != nullptr;
   if (!backend.computes_in_host_memory()) {
-    runner->host_logits_ =
-        Buffer(backend.host_allocator(), static_cast<size_t>(kLogitRows * planned.config.vocab_size) * sizeof(float));
-    runner->device_sampler_ =
-        std::make_unique<DeviceSampler>(backend, DeviceSampler::Limits{.vocab_size = planned.config.vocab_size,
-                                                                       .max_num_tokens = memory.max_num_batched_tokens,
-                                                                       .max_num_seqs = planned.max_num_seqs,
-                                                                       .max_model_len = planned.max_model_len});
+    runner->host_logits_ = Buffer(backend.host_allocator(),
+                                  static_cast<size_t>(planned.logit_rows * planned.config.vocab_size) * sizeof(float));
+    runner->device_sampler_ = std::make_unique<DeviceSampler>(backend, DeviceSampler::limits_of(planned));
     runner->masked_hidden_ = Buffer(backend.allocator(), static_cast<size_t>(masked_hidden_bytes(planned)));
     complete = complete && runner->host_logits_.data() != nullptr && runner->device_sampler_->has_memory() &&
                runner->masked_hidden_.data() != nullptr;
@@ -170,6 +166,7 @@ ModelRunner::ModelRunner(std::unique_ptr<models::Model> model, ops::Backend& bac
       block_size_(planned.memory.block_size),
       max_num_batched_tokens_(planned.memory.max_num_batched_tokens),
       max_model_len_(planned.memory.max_model_len),
+      logit_rows_(static_cast<size_t>(planned.logit_rows)),
       batch_(backend, static_cast<int32_t>(planned.memory.windows.size())),
       row_numbers_(backend),
       recorder_(backend) {
@@ -450,8 +447,8 @@ void ModelRunner::draw(Step& step) {
   if (std::ranges::any_of(edited, [](const SequenceState* state) { return state->sampler.wants_mask(); })) {
     gather_hidden(step.hidden, rows.first(step.num_edited), masked_hidden_.as<float>());
   }
-  for (size_t begin = 0; begin < rows.size(); begin += kLogitRows) {
-    const size_t count = std::min<size_t>(kLogitRows, rows.size() - begin);
+  for (size_t begin = 0; begin < rows.size(); begin += logit_rows_) {
+    const size_t count = std::min(logit_rows_, rows.size() - begin);
     const std::span<const LogitRow> piece = rows.subspan(begin, count);
     const float* logits = compute_logits(step.hidden, piece);
     if (begin == 0) finish_masks(rows.first(step.num_edited), step.plan);
@@ -528,8 +525,8 @@ std::vector<LogitRow> ModelRunner::take_drawn(const Step& step, StepResult& resu
 }
 
 void ModelRunner::sample(const StepPlan& plan, const float* hidden, std::span<const LogitRow> all, StepResult& result) {
-  for (size_t begin = 0; begin < all.size(); begin += kLogitRows) {
-    const std::span<const LogitRow> rows = all.subspan(begin, std::min<size_t>(kLogitRows, all.size() - begin));
+  for (size_t begin = 0; begin < all.size(); begin += logit_rows_) {
+    const std::span<const LogitRow> rows = all.subspan(begin, std::min(logit_rows_, all.size() - begin));
     std::vector<RowOutcome> outcomes = consume_rows(plan, rows, compute_logits(hidden, rows));
     for (size_t i = 0; i < rows.size(); ++i) {
       settle(rows[i], outcomes[i], state_of(plan, rows[i]), result.sequences[static_cast<size_t>(rows[i].sequence)]);

@@ -112,9 +112,10 @@ class ModelRunner {
   int64_t max_num_batched_tokens_;
   const int64_t max_model_len_;  // positions of the rotary tables
   Buffer workspace_memory_;
-  Buffer logit_memory_;  // of a chunk: hidden states, logits, scratch
+  const size_t logit_rows_;  // of a piece
+  Buffer logit_memory_;      // of a piece: hidden states, logits, scratch
   // Of a device with memory of its own, else none:
-  Buffer host_logits_;    // [kLogitRows, vocab_size], to be sampled from
+  Buffer host_logits_;    // [logit_rows_, vocab_size], to be sampled from
   Buffer masked_hidden_;  // [max_num_seqs, hidden_size], of edited rows whose forms may yet refuse what is drawn
   std::unique_ptr<DeviceSampler> device_sampler_;
 

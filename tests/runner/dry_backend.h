@@ -39,6 +39,7 @@ class DryBackend : public ops::Backend {
   DType input_dtype(const ops::PackedMatrix& weight, int64_t num_rows) const override {
     return real_.input_dtype(weight, num_rows);
   }
+  int64_t logit_rows(int64_t vocab_size) const override { return real_.logit_rows(vocab_size); }
   bool keys_by_token() const override { return real_.keys_by_token(); }
   int num_host_threads() const override { return real_.num_host_threads(); }
   void host_parallel_for(int64_t num_tasks, FunctionRef<void(int64_t task, int thread)> body) override {

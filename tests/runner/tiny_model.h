@@ -102,7 +102,7 @@ class TinyModel {
     model_ = std::move(*model);
     EXPECT_EQ(activation_floats(*model_, backend, config.max_num_batched_tokens), planned_.workspace_floats)
         << "planned without weights, and with them";
-    EXPECT_EQ(logit_floats(*model_, backend), planned_.logit_floats);
+    EXPECT_EQ(logit_floats(*model_, backend, planned_.logit_rows), planned_.logit_floats);
     use_layout(planned_.kv_layout);
     workspace_ = Buffer(backend.allocator(), static_cast<size_t>(planned_.workspace_floats) * sizeof(float));
     logits_ = Buffer(backend.allocator(), static_cast<size_t>(planned_.logit_floats) * sizeof(float));
@@ -119,6 +119,10 @@ class TinyModel {
     storage_ = std::make_unique<KvStorage>(std::move(*storage));
   }
   int64_t weight_bytes() const { return planned_.memory.weight_bytes; }
+
+  // Layers from this one on run as another stage of a pipeline would: in memory of their own, where the first ones'
+  // states are handed to them.
+  void cut_at(int32_t layer) { cut_ = layer; }
 
   // What a step might read before it has written it: the cache, all of its blocks, and the memory it computes in.
   void fill_memory(uint8_t byte) {
@@ -184,7 +188,11 @@ class TinyModel {
                           .layers = storage_->layers()};
     numbers.upload();
     nn::Workspace workspace(workspace_.as<float>(), planned_.workspace_floats);
-    const float* hidden = model_->forward({.backend = backend_, .batch = batch, .workspace = workspace});
+    const nn::StepContext step{.backend = backend_, .batch = batch, .workspace = workspace};
+    Buffer second(backend_.allocator(), workspace_.bytes());
+    nn::Workspace second_workspace(second.as<float>(), planned_.workspace_floats);
+    const nn::StepContext second_step{.backend = backend_, .batch = batch, .workspace = second_workspace};
+    const float* hidden = cut_ == 0 ? model_->forward(step) : run_stages(step, second_step);
     nn::Workspace scratch(logits_.as<float>(), planned_.logit_floats);
     float* out = scratch.take(config().vocab_size);
     for (int32_t i = 0; i < end - begin; ++i) {
@@ -197,7 +205,24 @@ class TinyModel {
     }
   }
 
+  float* run_stages(const nn::StepContext& first, const nn::StepContext& second) {
+    nn::HiddenStates states(first, config().hidden_size);
+    model_->embed(first, states);
+    model_->run_layers(first, 0, cut_, states);
+    nn::HiddenStates handed(second, config().hidden_size);
+    std::vector<uint8_t> bytes(static_cast<size_t>(first.batch.num_tokens * config().hidden_size) * sizeof(float));
+    for (const auto& [from, to] : {std::pair(states.residual, handed.residual), {states.delta, handed.delta}}) {
+      backend_.download(bytes.data(), from, bytes.size());
+      backend_.upload(to, bytes.data(), bytes.size());
+    }
+    handed.pending = states.pending;
+    backend_.upload(workspace_.data(), std::vector<uint8_t>(workspace_.bytes(), 0xff).data(), workspace_.bytes());
+    model_->run_layers(second, cut_, config().num_layers, handed);
+    return model_->finish(second, handed);
+  }
+
   ops::Backend& backend_;
+  int32_t cut_ = 0;  // 0: nowhere
   std::shared_ptr<const checkpoint::Checkpoint> checkpoint_;
   PlannedModel planned_;
   std::unique_ptr<models::Model> model_;

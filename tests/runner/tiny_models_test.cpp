@@ -83,6 +83,16 @@ TEST_P(TinyModels, LogitsAreTheSameBitsHoweverThePromptIsCut) {
   }
 }
 
+TEST_P(TinyModels, LogitsAreTheSameBitsWhereverTheLayersAreCut) {
+  const GoldenCase& one = cases_.front();
+  const auto whole = model_->logits(one.prompt, 2048);
+  if (model_->config().num_layers < 2) GTEST_SKIP() << "a single layer";
+  for (int32_t layer = 1; layer < model_->config().num_layers; ++layer) {
+    model_->cut_at(layer);
+    EXPECT_EQ(model_->logits(one.prompt, 2048), whole) << "cut before layer " << layer;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(AllBackends, TinyModels,
                          testing::Combine(testing::Values("llama", "llama3_rope", "llama_linear", "llama_yarn",
                                                           "mistral_swa", "qwen2", "qwen3", "olmo2", "granite", "phi3",

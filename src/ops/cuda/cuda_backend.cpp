@@ -176,6 +176,11 @@ class CudaBackend final : public Backend {
     const bool rounds = way_of(matrix, num_rows) == Way::kRounded;
     return rounds ? matrix.stored().dtype : DType::kF32;
   }
+  // The head is most of a small model: it is read once for all rows that have room in 256 MiB.
+  int64_t logit_rows(int64_t vocab_size) const override {
+    constexpr int64_t kBytes = 256 << 20;
+    return std::max<int64_t>(64, kBytes / (vocab_size * static_cast<int64_t>(sizeof(float))));
+  }
   bool keys_by_token() const override { return true; }
   bool shares_spans() const override { return !options_.batch_invariant; }
 

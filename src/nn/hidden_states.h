@@ -1,0 +1,33 @@
+// The states between layers: the residual stream, and what the last block adds to it, which the next norm adds in
+// passing. A stage of a pipeline hands both on as they are, so that no bit depends on where a model is cut.
+#pragma once
+
+#include <utility>
+
+#include "nn/step_context.h"
+
+namespace quire::nn {
+
+struct HiddenStates {
+  // Both [num_tokens, size], in the workspace until that is rewound.
+  HiddenStates(const StepContext& step, int64_t hidden_size)
+      : residual(step.workspace.take(step.batch.num_tokens * hidden_size)),
+        delta(step.workspace.take(step.batch.num_tokens * hidden_size)),
+        size(hidden_size) {}
+
+  float* residual;
+  float* delta;
+  int64_t size;
+  bool pending = false;  // delta is still to be added to the residual
+
+  // The delta for a norm that adds it; nullptr: it has been added.
+  const float* take_delta() { return std::exchange(pending, false) ? delta : nullptr; }
+  // Adds it where no norm does.
+  void add_delta(const StepContext& step, float scale = 1.0f) {
+    if (!std::exchange(pending, false)) return;
+    step(ops::AddArgs{
+        .hidden = residual, .delta = delta, .delta_scale = scale, .num_tokens = step.batch.num_tokens, .size = size});
+  }
+};
+
+}  // namespace quire::nn
