@@ -91,43 +91,41 @@ class Decoder final : public Model {
   }
 
   void embed(const nn::StepContext& step, nn::HiddenStates& states) const override {
-    const int64_t n = step.batch.num_tokens;
-    embedding_(step, step.batch.token_ids, n, states.residual);
-    scale(step, states.residual, n, config_.hidden_size, config_.embedding_scale, /*soft_cap=*/0);
+    embedding_(step, step.batch.token_ids, states.residual);
+    scale(step, states.residual, config_.embedding_scale, /*soft_cap=*/0);
   }
 
   void run_layers(const nn::StepContext& step, int32_t begin, int32_t end, nn::HiddenStates& states) const override {
-    const int64_t n = step.batch.num_tokens;
     const int64_t mark = step.workspace.mark();
-    float* normed = step.workspace.take(n * config_.hidden_size);
+    const ops::View normed = step.workspace.take(step.batch.num_tokens, config_.hidden_size);
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
       const Layer& layer = layers_[i];
-      ops::Rows x = enter(step, layer.before_attention, states, {normed, layer.attention->input_dtype(step)});
+      ops::View x = enter(step, layer.before_attention, states, normed.as(layer.attention->input_dtype(step)));
       (*layer.attention)(step, step.batch.layers[i], *layer.rotary, x, states.delta);
       leave(step, layer.after_attention, states);
-      x = enter(step, layer.before_mlp, states, {normed, layer.mlp->input_dtype(step)});
-      (*layer.mlp)(step, x, n, states.delta);
+      x = enter(step, layer.before_mlp, states, normed.as(layer.mlp->input_dtype(step)));
+      (*layer.mlp)(step, x, states.delta);
       leave(step, layer.after_mlp, states);
     }
     step.workspace.rewind(mark);
   }
 
-  float* finish(const nn::StepContext& step, nn::HiddenStates& states) const override {
-    float* normed = step.workspace.take(step.batch.num_tokens * config_.hidden_size);
+  ops::View finish(const nn::StepContext& step, nn::HiddenStates& states) const override {
+    const ops::View normed = step.workspace.take(step.batch.num_tokens, config_.hidden_size);
     enter(step, norm_, states, normed);
     return normed;
   }
 
-  void logits(const nn::StepContext& step, const float* hidden, int64_t num_rows, float* out) const override {
-    head_(step, hidden, num_rows, out);
-    scale(step, out, num_rows, config_.vocab_size, config_.logits_scale, config_.logits_soft_cap);
+  void logits(const nn::StepContext& step, const ops::ConstView& hidden, const ops::View& out) const override {
+    head_(step, hidden, out);
+    scale(step, out, config_.logits_scale, config_.logits_soft_cap);
   }
 
  private:
   // The input of a block: the stream with what the last block added, normalised if this one begins with a norm, then in
   // `normed` and of its dtype.
-  ops::Rows enter(const nn::StepContext& step, const nn::RmsNorm& norm, nn::HiddenStates& states,
-                  ops::OutRows normed) const {
+  ops::View enter(const nn::StepContext& step, const nn::RmsNorm& norm, nn::HiddenStates& states,
+                  const ops::View& normed) const {
     const auto residual_scale = static_cast<float>(config_.residual_scale);
     if (norm.present()) {
       norm(step, states, normed, residual_scale);
@@ -138,18 +136,17 @@ class Decoder final : public Model {
   }
 
   static void leave(const nn::StepContext& step, const nn::RmsNorm& norm, nn::HiddenStates& states) {
-    if (norm.present()) norm(step, states.delta, states.size);
+    if (norm.present()) norm(step, states.delta);
     states.pending = true;
   }
 
-  static void scale(const nn::StepContext& step, float* values, int64_t num_rows, int64_t size, double factor,
-                    double soft_cap) {
+  static void scale(const nn::StepContext& step, const ops::View& values, double factor, double soft_cap) {
     if (factor == 1 && soft_cap == 0) return;
-    step(ops::ScaleArgs{.values = values,
+    step(ops::ScaleArgs{.values = values.floats(),
                         .scale = static_cast<float>(factor),
                         .soft_cap = static_cast<float>(soft_cap),
-                        .num_rows = num_rows,
-                        .size = size});
+                        .num_rows = values.num_rows,
+                        .size = values.num_columns});
   }
 
   // The tables of positions, and which of them each layer uses.

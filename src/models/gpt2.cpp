@@ -142,34 +142,34 @@ class Gpt2 final : public Model {
   // 3. The way through.
 
   void embed(const nn::StepContext& step, nn::HiddenStates& states) const override {
-    tokens_(step, step.batch.token_ids, step.batch.num_tokens, states.residual);
-    positions_(step, step.batch.positions, step.batch.num_tokens, states.delta);
+    tokens_(step, step.batch.token_ids, states.residual);
+    positions_(step, step.batch.positions, states.delta);
     states.pending = true;
   }
 
   void run_layers(const nn::StepContext& step, int32_t begin, int32_t end, nn::HiddenStates& states) const override {
     const int64_t mark = step.workspace.mark();
-    float* normed = step.workspace.take(step.batch.num_tokens * config_.hidden_size);
+    const ops::View normed = step.workspace.take(step.batch.num_tokens, config_.hidden_size);
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
       const Gpt2Layer& layer = layers_[i];
       layer.attention_norm(step, states, normed);
       layer.attention(step, step.batch.layers[i], no_rotary_, normed, states.delta);
       states.pending = true;
       layer.mlp_norm(step, states, normed);
-      layer.mlp(step, normed, step.batch.num_tokens, states.delta);
+      layer.mlp(step, normed, states.delta);
       states.pending = true;
     }
     step.workspace.rewind(mark);
   }
 
-  float* finish(const nn::StepContext& step, nn::HiddenStates& states) const override {
-    float* normed = step.workspace.take(step.batch.num_tokens * config_.hidden_size);
+  ops::View finish(const nn::StepContext& step, nn::HiddenStates& states) const override {
+    const ops::View normed = step.workspace.take(step.batch.num_tokens, config_.hidden_size);
     norm_(step, states, normed);
     return normed;
   }
 
-  void logits(const nn::StepContext& step, const float* hidden, int64_t num_rows, float* out) const override {
-    head_(step, hidden, num_rows, out);
+  void logits(const nn::StepContext& step, const ops::ConstView& hidden, const ops::View& out) const override {
+    head_(step, hidden, out);
   }
 
  private:

@@ -2,7 +2,7 @@
 
 namespace quire::models {
 
-float* Model::forward(const nn::StepContext& step) const {
+ops::View Model::forward(const nn::StepContext& step) const {
   nn::HiddenStates states(step, config().hidden_size);
   embed(step, states);
   run_layers(step, 0, config().num_layers, states);

@@ -25,18 +25,18 @@ class Model {
   virtual std::vector<nn::KvLayerSpec> kv_layers(DType dtype) const = 0;
   // All of the model but the head. Returns hidden states after the last norm, [num_tokens, hidden_size], in the
   // workspace.
-  float* forward(const nn::StepContext& step) const;
+  ops::View forward(const nn::StepContext& step) const;
 
   // What it is made of, for a stage of a pipeline to run a part. The batch has all layers' caches in any case.
   virtual void embed(const nn::StepContext& step, nn::HiddenStates& states) const = 0;
   // Layers [begin, end).
   virtual void run_layers(const nn::StepContext& step, int32_t begin, int32_t end, nn::HiddenStates& states) const = 0;
   // What the head reads, in the workspace.
-  virtual float* finish(const nn::StepContext& step, nn::HiddenStates& states) const = 0;
+  virtual ops::View finish(const nn::StepContext& step, nn::HiddenStates& states) const = 0;
 
-  // hidden: [num_rows, hidden_size] -> out: [num_rows, vocab_size]. The step says which tokens the rows are of; its
+  // hidden: [rows, hidden_size] -> out: [rows, vocab_size], dense. The step says which tokens the rows are of; its
   // batch may be a later one.
-  virtual void logits(const nn::StepContext& step, const float* hidden, int64_t num_rows, float* out) const = 0;
+  virtual void logits(const nn::StepContext& step, const ops::ConstView& hidden, const ops::View& out) const = 0;
 };
 
 // A family: how its configuration is read and how its model is built. Building with a planning

@@ -114,21 +114,20 @@ class Opt final : public Model {
   // 3. The way through.
 
   void embed(const nn::StepContext& step, nn::HiddenStates& states) const override {
-    const int64_t n = step.batch.num_tokens;
     const int64_t mark = step.workspace.mark();
-    float* tokens = projects() ? step.workspace.take(n * config_.embedding_size) : states.residual;
-    tokens_(step, step.batch.token_ids, n, tokens);
-    if (projects()) project_in_(step, tokens, n, states.residual);
-    positions_(step, step.batch.positions, n, states.delta);
+    const ops::View tokens =
+        projects() ? step.workspace.take(step.batch.num_tokens, config_.embedding_size) : states.residual;
+    tokens_(step, step.batch.token_ids, tokens);
+    if (projects()) project_in_(step, tokens, states.residual);
+    positions_(step, step.batch.positions, states.delta);
     states.pending = true;
     step.workspace.rewind(mark);
   }
 
   void run_layers(const nn::StepContext& step, int32_t begin, int32_t end, nn::HiddenStates& states) const override {
-    const int64_t n = step.batch.num_tokens;
     const int64_t mark = step.workspace.mark();
     nn::HiddenStates normed = states;
-    normed.residual = step.workspace.take(n * config_.hidden_size);
+    normed.residual = step.workspace.take(step.batch.num_tokens, config_.hidden_size);
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
       const OptLayer& layer = layers_[i];
       if (config_.norm_before) {
@@ -136,14 +135,14 @@ class Opt final : public Model {
         layer.attention(step, step.batch.layers[i], no_rotary_, normed.residual, states.delta);
         states.pending = true;
         layer.mlp_norm(step, states, normed.residual);
-        layer.mlp(step, normed.residual, n, states.delta);
+        layer.mlp(step, normed.residual, states.delta);
         states.pending = true;
       } else {
         states.add_delta(step);  // the positions
         layer.attention(step, step.batch.layers[i], no_rotary_, states.residual, states.delta);
         states.pending = true;
         layer.attention_norm(step, states, normed.residual);
-        layer.mlp(step, normed.residual, n, normed.delta);
+        layer.mlp(step, normed.residual, normed.delta);
         normed.pending = true;
         layer.mlp_norm(step, normed, states.residual);
       }
@@ -151,9 +150,9 @@ class Opt final : public Model {
     step.workspace.rewind(mark);
   }
 
-  float* finish(const nn::StepContext& step, nn::HiddenStates& states) const override {
+  ops::View finish(const nn::StepContext& step, nn::HiddenStates& states) const override {
     if (config_.final_norm) {
-      float* normed = step.workspace.take(step.batch.num_tokens * config_.hidden_size);
+      const ops::View normed = step.workspace.take(step.batch.num_tokens, config_.hidden_size);
       norm_(step, states, normed);
       return normed;
     }
@@ -161,12 +160,12 @@ class Opt final : public Model {
     return states.residual;
   }
 
-  void logits(const nn::StepContext& step, const float* hidden, int64_t num_rows, float* out) const override {
-    if (!projects()) return head_(step, hidden, num_rows, out);
+  void logits(const nn::StepContext& step, const ops::ConstView& hidden, const ops::View& out) const override {
+    if (!projects()) return head_(step, hidden, out);
     const int64_t mark = step.workspace.mark();
-    float* projected = step.workspace.take(num_rows * config_.embedding_size);
-    project_out_(step, hidden, num_rows, projected);
-    head_(step, projected, num_rows, out);
+    const ops::View projected = step.workspace.take(hidden.num_rows, config_.embedding_size);
+    project_out_(step, hidden, projected);
+    head_(step, projected, out);
     step.workspace.rewind(mark);
   }
 

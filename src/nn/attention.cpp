@@ -37,21 +37,22 @@ Attention::Attention(Loader& loader, const std::string& prefix, const AttentionC
   if (config.sinks) sinks_ = {loader, loader.vector(sinks, config.num_heads)};
 }
 
-void Attention::operator()(const StepContext& step, const CacheLayer& layer, const Rotary& rotary, ops::Rows x,
-                           float* out) const {
+void Attention::operator()(const StepContext& step, const CacheLayer& layer, const Rotary& rotary,
+                           const ops::ConstView& x, const ops::View& out) const {
   const CacheGroup& group = step.batch.groups[static_cast<size_t>(layer.group)];
   const int64_t mark = step.workspace.mark();
-  const int64_t stride = qkv_.out_features();
-  float* query = step.workspace.take(step.batch.num_tokens * stride);  // [num_tokens, q | k | v]
-  qkv_(step, x, step.batch.num_tokens, query);
+  const int64_t n = x.num_rows;
+  const ops::View qkv = step.workspace.take(n, qkv_.out_features());  // [num_tokens, q | k | v]
+  const ops::View query = qkv.columns(0, query_size(config_));
+  qkv_(step, x, qkv);
   if (config_.qk_norm == QkNorm::kProjection) {
-    query_norm_(step, query, stride);
-    key_norm_(step, query + query_size(config_), stride);
+    query_norm_(step, query);
+    key_norm_(step, qkv.columns(query_size(config_), kv_size(config_)));
   }
   layer.wait(step.backend);
-  ops::PrepareHeadsArgs prepare{.heads = query,
-                                .token_stride = stride,
-                                .num_tokens = step.batch.num_tokens,
+  ops::PrepareHeadsArgs prepare{.heads = qkv.floats(),
+                                .token_stride = qkv.row_stride,
+                                .num_tokens = n,
                                 .num_heads = config_.num_heads,
                                 .slots = group.slots,
                                 .cache = layer.view};
@@ -61,10 +62,9 @@ void Attention::operator()(const StepContext& step, const CacheLayer& layer, con
     prepare.eps = query_norm_.eps();
   }
   rotary.prepare_heads(step, prepare);
-  float* context =
-      step.workspace.take(step.batch.num_tokens * query_size(config_));  // [num_tokens, num_heads, head_dim]
-  step(ops::PagedAttentionArgs{.queries = query,
-                               .query_stride = stride,
+  const ops::View context = step.workspace.take(n, query_size(config_));  // [num_tokens, num_heads, head_dim]
+  step(ops::PagedAttentionArgs{.queries = query.strided_floats(),
+                               .query_stride = query.row_stride,
                                .num_heads = config_.num_heads,
                                .cache = layer.view,
                                .num_sequences = step.batch.num_sequences,
@@ -79,8 +79,8 @@ void Attention::operator()(const StepContext& step, const CacheLayer& layer, con
                                .window = config_.window,
                                .soft_cap = config_.soft_cap,
                                .sinks = sinks_.data(),
-                               .out = context});
-  output_(step, context, step.batch.num_tokens, out);
+                               .out = context.floats()});
+  output_(step, context, out);
   step.workspace.rewind(mark);
 }
 

@@ -43,8 +43,8 @@ class SelfAttention {
   // What x is best given as.
   virtual DType input_dtype(const StepContext& step) const = 0;
   // x, out: [num_tokens, hidden_size]; may not overlap. `layer`: of the batch's. A default-made rotary rotates nothing.
-  virtual void operator()(const StepContext& step, const CacheLayer& layer, const Rotary& rotary, ops::Rows x,
-                          float* out) const = 0;
+  virtual void operator()(const StepContext& step, const CacheLayer& layer, const Rotary& rotary,
+                          const ops::ConstView& x, const ops::View& out) const = 0;
   // What it keeps in the batch's layer, with keys and values stored as `dtype`.
   virtual KvLayerSpec kv_layer(DType dtype) const = 0;
 };
@@ -58,8 +58,8 @@ class Attention final : public SelfAttention {
   Attention(Loader& loader, const std::string& prefix, const AttentionConfig& config, std::vector<Linear::Part> qkv,
             const Linear::Part& output);
 
-  void operator()(const StepContext& step, const CacheLayer& layer, const Rotary& rotary, ops::Rows x,
-                  float* out) const override;
+  void operator()(const StepContext& step, const CacheLayer& layer, const Rotary& rotary, const ops::ConstView& x,
+                  const ops::View& out) const override;
   DType input_dtype(const StepContext& step) const override { return qkv_.input_dtype(step, step.batch.num_tokens); }
   KvLayerSpec kv_layer(DType dtype) const override {
     return {.kind = KvKind::kKeysAndValues,

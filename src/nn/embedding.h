@@ -22,10 +22,13 @@ class Embedding {
     view.shape = {num_rows - offset, size};
   }
 
-  // out: [num_tokens, size].
-  void operator()(const StepContext& step, Mirrored<TokenId> ids, int64_t num_tokens, float* out) const {
-    step(ops::EmbeddingArgs{
-        .ids = ids, .num_tokens = num_tokens, .table = table_.view, .out = out, .row_stride = table_.row_stride});
+  // One id for each row of `out`, [num_tokens, size].
+  void operator()(const StepContext& step, Mirrored<TokenId> ids, const ops::View& out) const {
+    step(ops::EmbeddingArgs{.ids = ids,
+                            .num_tokens = out.num_rows,
+                            .table = table_.view,
+                            .out = out.floats(),
+                            .row_stride = table_.row_stride});
   }
 
  private:

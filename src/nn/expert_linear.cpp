@@ -194,22 +194,24 @@ ExpertLinear ExpertLinear::down(Loader& loader, const std::string& prefix, const
   return out;
 }
 
-void ExpertLinear::operator()(const StepContext& step, const float* x, int64_t num_rows, const int32_t* offsets,
-                              float* out) const {
+void ExpertLinear::operator()(const StepContext& step, const ops::ConstView& x, const int32_t* offsets,
+                              const ops::View& out) const {
+  QUIRE_CHECK(x.num_columns == in_features_ && out.num_columns == out_features_ && x.num_rows == out.num_rows);
   int64_t column = 0;
   for (const auto& weights : groups_) {
-    step(ops::GroupedLinearArgs{.x = x,
-                                .x_stride = in_features_,
+    const int64_t size = (*weights)[0].rows();
+    step(ops::GroupedLinearArgs{.x = x.strided_floats(),
+                                .x_stride = x.row_stride,
                                 .offsets = offsets,
-                                .num_rows = num_rows,
+                                .num_rows = x.num_rows,
                                 .weights = weights.get(),
                                 .bias = bias_.empty() ? nullptr : bias_.data() + column,
                                 .bias_stride = out_features_,
-                                .out = out + column,
-                                .out_stride = out_features_});
-    column += (*weights)[0].rows();
+                                .out = out.columns(column, size).strided_floats(),
+                                .out_stride = out.row_stride});
+    column += size;
   }
-  if (step.adapts(this)) step.adapters->add(step, this, x, num_rows, out);
+  if (step.adapts(this)) step.adapters->add(step, this, x, out);
 }
 
 }  // namespace quire::nn

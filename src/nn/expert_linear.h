@@ -31,9 +31,9 @@ class ExpertLinear {
   static ExpertLinear gate_and_up(Loader& loader, const std::string& prefix, const ExpertShape& shape);
   static ExpertLinear down(Loader& loader, const std::string& prefix, const ExpertShape& shape);
 
-  // x: [num_rows, in_features] sorted by expert (ops/moe_routing.h) -> out: [num_rows, out_features]. The step says
+  // x: [rows, in_features] sorted by expert (ops/moe_routing.h) -> out: [rows, out_features]. The step says
   // which tokens the rows are of.
-  void operator()(const StepContext& step, const float* x, int64_t num_rows, const int32_t* offsets, float* out) const;
+  void operator()(const StepContext& step, const ops::ConstView& x, const int32_t* offsets, const ops::View& out) const;
 
  private:
   // The matrices of an expert, in turn; what they make together, after the last. False: they are missing or do not fit,

@@ -10,23 +10,24 @@ namespace quire::nn {
 
 struct HiddenStates {
   // Both [num_tokens, size], in the workspace until that is rewound.
-  HiddenStates(const StepContext& step, int64_t hidden_size)
-      : residual(step.workspace.take(step.batch.num_tokens * hidden_size)),
-        delta(step.workspace.take(step.batch.num_tokens * hidden_size)),
-        size(hidden_size) {}
+  HiddenStates(const StepContext& step, int64_t size)
+      : residual(step.workspace.take(step.batch.num_tokens, size)),
+        delta(step.workspace.take(step.batch.num_tokens, size)) {}
 
-  float* residual;
-  float* delta;
-  int64_t size;
+  ops::View residual;
+  ops::View delta;
   bool pending = false;  // delta is still to be added to the residual
 
   // The delta for a norm that adds it; nullptr: it has been added.
-  const float* take_delta() { return std::exchange(pending, false) ? delta : nullptr; }
+  const float* take_delta() { return std::exchange(pending, false) ? delta.floats() : nullptr; }
   // Adds it where no norm does.
   void add_delta(const StepContext& step, float scale = 1.0f) {
     if (!std::exchange(pending, false)) return;
-    step(ops::AddArgs{
-        .hidden = residual, .delta = delta, .delta_scale = scale, .num_tokens = step.batch.num_tokens, .size = size});
+    step(ops::AddArgs{.hidden = residual.floats(),
+                      .delta = delta.floats(),
+                      .delta_scale = scale,
+                      .num_tokens = residual.num_rows,
+                      .size = residual.num_columns});
   }
 };
 

@@ -72,69 +72,71 @@ DType LatentAttention::input_dtype(const StepContext& step) const {
   return query.input_dtype(step, n) == dtype ? dtype : DType::kF32;
 }
 
-void LatentAttention::project_heads(const StepContext& step, const Matrices& weights, const float* x, int64_t x_head,
-                                    int64_t num_tokens, float* out, int64_t out_head) const {
-  step(ops::GroupedLinearArgs{.x = x,
-                              .x_stride = options_.num_heads * x_head,
-                              .num_rows = num_tokens * options_.num_heads,
+void LatentAttention::project_heads(const StepContext& step, const Matrices& weights, const ops::ConstView& x,
+                                    int64_t x_head, const ops::View& out, int64_t out_head) const {
+  step(ops::GroupedLinearArgs{.x = x.strided_floats(),
+                              .x_stride = x.row_stride,
+                              .num_rows = x.num_rows * options_.num_heads,
                               .weights = weights.heads.get(),
-                              .out = out,
-                              .out_stride = options_.num_heads * out_head,
+                              .out = out.strided_floats(),
+                              .out_stride = out.row_stride,
                               .x_group_stride = x_head,
                               .out_group_stride = out_head});
 }
 
 // Queries that meet cached vectors: [num_tokens, heads, kv_rank + rope].
-const float* LatentAttention::project_queries(const StepContext& step, const Rotary& rotary, ops::Rows x) const {
+ops::View LatentAttention::project_queries(const StepContext& step, const Rotary& rotary,
+                                           const ops::ConstView& x) const {
   const LatentAttentionConfig& sizes = options_.sizes;
-  const int64_t n = step.batch.num_tokens;
+  const int64_t n = x.num_rows;
   const int64_t heads = options_.num_heads;
+  ops::ConstView input = x;
   if (sizes.query_rank > 0) {
-    float* low = step.workspace.take(n * sizes.query_rank);
-    query_down_(step, x, n, low);
-    query_norm_(step, low, sizes.query_rank);
-    x = low;
+    const ops::View low = step.workspace.take(n, sizes.query_rank);
+    query_down_(step, x, low);
+    query_norm_(step, low);
+    input = low;
   }
-  float* query = step.workspace.take(n * heads * query_head_dim());  // [n, heads, nope + rope]
-  query_up_(step, x, n, query);
-  float* query_rope = query + sizes.nope_head_dim;
-  const int64_t stride = heads * query_head_dim();
-  rotary(step, query_rope, stride, options_.num_heads, static_cast<int32_t>(query_head_dim()));
+  const ops::View query = step.workspace.take(n, heads * query_head_dim());  // [n, heads, nope + rope]
+  query_up_(step, input, query);
+  const ops::View rope = query.columns(sizes.nope_head_dim, query.num_columns - sizes.nope_head_dim);
+  rotary(step, rope, options_.num_heads, static_cast<int32_t>(query_head_dim()));
 
-  float* latent = step.workspace.take(n * heads * cached_dim());
-  project_heads(step, key_up_, query, query_head_dim(), n, latent, cached_dim());
-  step(ops::CopyHeadsArgs{.in = query_rope,
-                          .in_token_stride = stride,
+  const ops::View latent = step.workspace.take(n, heads * cached_dim());
+  project_heads(step, key_up_, query, query_head_dim(), latent, cached_dim());
+  const ops::View keys = latent.columns(sizes.kv_rank, latent.num_columns - sizes.kv_rank);
+  step(ops::CopyHeadsArgs{.in = rope.strided_floats(),
+                          .in_token_stride = rope.row_stride,
                           .in_head_stride = query_head_dim(),
                           .num_tokens = n,
                           .num_heads = heads,
                           .size = sizes.rope_head_dim,
-                          .out = latent + sizes.kv_rank,
-                          .out_token_stride = heads * cached_dim(),
+                          .out = keys.strided_floats(),
+                          .out_token_stride = keys.row_stride,
                           .out_head_stride = cached_dim()});
   return latent;
 }
 
-void LatentAttention::operator()(const StepContext& step, const CacheLayer& layer, const Rotary& rotary, ops::Rows x,
-                                 float* out) const {
+void LatentAttention::operator()(const StepContext& step, const CacheLayer& layer, const Rotary& rotary,
+                                 const ops::ConstView& x, const ops::View& out) const {
   const LatentAttentionConfig& sizes = options_.sizes;
   const CacheGroup& group = step.batch.groups[static_cast<size_t>(layer.group)];
-  const int64_t n = step.batch.num_tokens;
+  const int64_t n = x.num_rows;
   const int64_t heads = options_.num_heads;
   const int64_t mark = step.workspace.mark();
-  const float* query = project_queries(step, rotary, x);
+  const ops::View query = project_queries(step, rotary, x);
 
-  float* kv = step.workspace.take(n * cached_dim());  // [n, latent | key of the position]
-  kv_down_(step, x, n, kv);
-  kv_norm_(step, kv, cached_dim());
-  rotary(step, kv + sizes.kv_rank, cached_dim(), 1, sizes.rope_head_dim);
+  const ops::View kv = step.workspace.take(n, cached_dim());  // [n, latent | key of the position]
+  kv_down_(step, x, kv);
+  kv_norm_(step, kv.columns(0, sizes.kv_rank));
+  rotary(step, kv.columns(sizes.kv_rank, sizes.rope_head_dim), 1, sizes.rope_head_dim);
   layer.wait(step.backend);
   step(ops::KvWriteArgs{
-      .keys = kv, .token_stride = cached_dim(), .num_tokens = n, .slots = group.slots, .cache = layer.view});
+      .keys = kv.floats(), .token_stride = kv.row_stride, .num_tokens = n, .slots = group.slots, .cache = layer.view});
 
-  float* context = step.workspace.take(n * heads * cached_dim());
-  step(ops::PagedAttentionArgs{.queries = query,
-                               .query_stride = heads * cached_dim(),
+  const ops::View context = step.workspace.take(n, heads * cached_dim());
+  step(ops::PagedAttentionArgs{.queries = query.floats(),
+                               .query_stride = query.row_stride,
                                .num_heads = options_.num_heads,
                                .cache = layer.view,
                                .num_sequences = step.batch.num_sequences,
@@ -146,11 +148,11 @@ void LatentAttention::operator()(const StepContext& step, const CacheLayer& laye
                                .num_shared_spans = step.batch.num_shared_spans,
                                .tables_checked = step.batch.tables_checked,
                                .scale = options_.scale,
-                               .out = context,
+                               .out = context.floats(),
                                .value_dim = static_cast<int32_t>(sizes.kv_rank)});
-  float* values = step.workspace.take(n * heads * sizes.value_head_dim);
-  project_heads(step, value_up_, context, cached_dim(), n, values, sizes.value_head_dim);
-  output_(step, values, n, out);
+  const ops::View values = step.workspace.take(n, heads * sizes.value_head_dim);
+  project_heads(step, value_up_, context, cached_dim(), values, sizes.value_head_dim);
+  output_(step, values, out);
   step.workspace.rewind(mark);
 }
 

@@ -28,8 +28,8 @@ class LatentAttention final : public SelfAttention {
   // o_proj}"; in place of kv_b_proj k_b_proj [heads, kv_rank, nope] and v_b_proj [heads, value, kv_rank].
   LatentAttention(Loader& loader, const std::string& prefix, const LatentAttentionOptions& options);
 
-  void operator()(const StepContext& step, const CacheLayer& layer, const Rotary& rotary, ops::Rows x,
-                  float* out) const override;
+  void operator()(const StepContext& step, const CacheLayer& layer, const Rotary& rotary, const ops::ConstView& x,
+                  const ops::View& out) const override;
   DType input_dtype(const StepContext& step) const override;
   KvLayerSpec kv_layer(DType dtype) const override {
     return {.kind = KvKind::kLatent,
@@ -51,10 +51,10 @@ class LatentAttention final : public SelfAttention {
   Matrices pack_heads(Loader& loader, const StoredWeight& stack) const;
   static void pack_head(Loader& loader, const Result<StoredWeight>& matrix, Matrices& out);
   void finish_heads(Loader& loader, Matrices& heads) const;  // all are packed
-  const float* project_queries(const StepContext& step, const Rotary& rotary, ops::Rows x) const;
+  ops::View project_queries(const StepContext& step, const Rotary& rotary, const ops::ConstView& x) const;
   // out[t][h] = weights[h] x[t][h], heads x_head and out_head floats apart.
-  void project_heads(const StepContext& step, const Matrices& weights, const float* x, int64_t x_head,
-                     int64_t num_tokens, float* out, int64_t out_head) const;
+  void project_heads(const StepContext& step, const Matrices& weights, const ops::ConstView& x, int64_t x_head,
+                     const ops::View& out, int64_t out_head) const;
   int64_t query_head_dim() const { return options_.sizes.nope_head_dim + options_.sizes.rope_head_dim; }
   int64_t cached_dim() const { return options_.sizes.kv_rank + options_.sizes.rope_head_dim; }
 

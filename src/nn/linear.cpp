@@ -71,35 +71,37 @@ DType Linear::input_dtype(const StepContext& step, int64_t num_rows) const {
   return std::all_of(segments_.begin(), segments_.end(), agrees) ? first : DType::kF32;
 }
 
-void Linear::operator()(const StepContext& step, ops::Rows x, int64_t num_rows, ops::OutRows out) const {
+void Linear::operator()(const StepContext& step, const ops::ConstView& x, const ops::View& out) const {
+  QUIRE_CHECK(x.num_columns == in_features_ && out.num_columns == out_features_ && x.num_rows == out.num_rows);
   int64_t offset = 0;
   for (const auto& segment : segments_) {
-    step(product_of(*segment, x, num_rows, offset, out));
+    step(product_of(*segment, x, offset, out));
     offset += segment->rows();
   }
-  if (step.adapts(this)) step.adapters->add(step, this, x, num_rows, out);
+  if (step.adapts(this)) step.adapters->add(step, this, x, out);
 }
 
-void Linear::gated(const StepContext& step, ops::Rows x, int64_t num_rows, Activation function, ops::OutRows products,
-                   ops::OutRows out) const {
+void Linear::gated(const StepContext& step, const ops::ConstView& x, Activation function, const ops::View& products,
+                   const ops::View& out) const {
+  QUIRE_CHECK(products.is_dense() && out.is_dense());
   if (segments_.size() == 1 && !step.adapts(this)) {
     return step(ops::GatedLinearArgs{
-        .product = product_of(*segments_.front(), x, num_rows, 0, products), .function = function, .out = out});
+        .product = product_of(*segments_.front(), x, 0, products), .function = function, .out = out});
   }
-  (*this)(step, x, num_rows, products);
+  (*this)(step, x, products);
   step(ops::ActivationArgs{
-      .function = function, .in = products, .num_tokens = num_rows, .size = out_features_ / 2, .out = out});
+      .function = function, .in = products, .num_tokens = x.num_rows, .size = out.num_columns, .out = out});
 }
 
-ops::LinearArgs Linear::product_of(const ops::PackedMatrix& segment, ops::Rows x, int64_t num_rows, int64_t offset,
-                                   ops::OutRows out) const {
+ops::LinearArgs Linear::product_of(const ops::PackedMatrix& segment, const ops::ConstView& x, int64_t offset,
+                                   const ops::View& out) const {
   return {.x = x,
-          .x_stride = in_features_,
-          .num_rows = num_rows,
+          .x_stride = x.row_stride,
+          .num_rows = x.num_rows,
           .weight = &segment,
           .bias = bias_.empty() ? nullptr : bias_.data() + offset,
-          .out = out.from(offset),
-          .out_stride = out_features_,
+          .out = out.columns(offset, segment.rows()),
+          .out_stride = out.row_stride,
           .precise = precise_};
 }
 

@@ -30,12 +30,13 @@ class Linear {
   // Its inputs have outliers, or its outputs decide much: ops::LinearArgs::precise.
   void keep_inputs_precise() { precise_ = true; }
 
-  // x: [num_rows, in_features] -> out: [num_rows, out_features], both dense.
-  void operator()(const StepContext& step, ops::Rows x, int64_t num_rows, ops::OutRows out) const;
+  // x: [rows, in_features] -> out: [rows, out_features].
+  void operator()(const StepContext& step, const ops::ConstView& x, const ops::View& out) const;
 
-  // out = f(first half of the outputs) * second half, [num_rows, out_features / 2]; `products`: scratch of all outputs.
-  void gated(const StepContext& step, ops::Rows x, int64_t num_rows, Activation function, ops::OutRows products,
-             ops::OutRows out) const;
+  // out = f(first half of the outputs) * second half, [rows, out_features / 2]; `products`: scratch of all outputs.
+  // Both dense.
+  void gated(const StepContext& step, const ops::ConstView& x, Activation function, const ops::View& products,
+             const ops::View& out) const;
 
   // What x is best given as (Backend::input_dtype()): F32 where the segments do not agree.
   DType input_dtype(const StepContext& step, int64_t num_rows) const;
@@ -51,8 +52,8 @@ class Linear {
 
  private:
   // The product of a segment whose outputs begin at `offset`.
-  ops::LinearArgs product_of(const ops::PackedMatrix& segment, ops::Rows x, int64_t num_rows, int64_t offset,
-                             ops::OutRows out) const;
+  ops::LinearArgs product_of(const ops::PackedMatrix& segment, const ops::ConstView& x, int64_t offset,
+                             const ops::View& out) const;
 
   int64_t in_features_ = 0;
   int64_t out_features_ = 0;

@@ -14,7 +14,7 @@ class FeedForward {
   // What x is best given as.
   virtual DType input_dtype(const StepContext& step) const = 0;
   // x, out: [num_tokens, hidden_size]; may not overlap.
-  virtual void operator()(const StepContext& step, ops::Rows x, int64_t num_tokens, float* out) const = 0;
+  virtual void operator()(const StepContext& step, const ops::ConstView& x, const ops::View& out) const = 0;
 };
 
 // down(f(gate(x)) * up(x)) (SwiGLU and its kin; Shazeer, 2020).
@@ -34,14 +34,13 @@ class GatedMlp final : public FeedForward {
     return gate_up_.input_dtype(step, step.batch.num_tokens);
   }
 
-  void operator()(const StepContext& step, ops::Rows x, int64_t num_tokens, float* out) const override {
+  void operator()(const StepContext& step, const ops::ConstView& x, const ops::View& out) const override {
     const int64_t mark = step.workspace.mark();
-    const ops::OutRows gate_up(step.workspace.take(num_tokens * 2 * intermediate_size_),
-                               gate_up_.output_dtype(step, num_tokens));
-    const ops::OutRows activated(step.workspace.take(num_tokens * intermediate_size_),
-                                 down_.input_dtype(step, num_tokens));
-    gate_up_.gated(step, x, num_tokens, function_, gate_up, activated);
-    down_(step, activated, num_tokens, out);
+    const int64_t n = x.num_rows;
+    const ops::View gate_up = step.workspace.take(n, 2 * intermediate_size_).as(gate_up_.output_dtype(step, n));
+    const ops::View activated = step.workspace.take(n, intermediate_size_).as(down_.input_dtype(step, n));
+    gate_up_.gated(step, x, function_, gate_up, activated);
+    down_(step, activated, out);
     step.workspace.rewind(mark);
   }
 
@@ -61,17 +60,17 @@ class PlainMlp final : public FeedForward {
 
   DType input_dtype(const StepContext& step) const override { return in_.input_dtype(step, step.batch.num_tokens); }
 
-  void operator()(const StepContext& step, ops::Rows x, int64_t num_tokens, float* out) const override {
+  void operator()(const StepContext& step, const ops::ConstView& x, const ops::View& out) const override {
     const int64_t mark = step.workspace.mark();
-    float* inner = step.workspace.take(num_tokens * intermediate_size_);
-    in_(step, x, num_tokens, inner);
+    const ops::View inner = step.workspace.take(x.num_rows, intermediate_size_);
+    in_(step, x, inner);
     step(ops::ActivationArgs{.function = function_,
                              .gated = false,
                              .in = inner,
-                             .num_tokens = num_tokens,
-                             .size = intermediate_size_,
+                             .num_tokens = inner.num_rows,
+                             .size = inner.num_columns,
                              .out = inner});
-    out_(step, inner, num_tokens, out);
+    out_(step, inner, out);
     step.workspace.rewind(mark);
   }
 

@@ -72,18 +72,18 @@ MoeBlock::MoeBlock(Loader& loader, const std::string& prefix, const MoeOptions& 
   shared_gate_ = loader.matrix({&gate, 1}, WeightRole::kExact);
 }
 
-MoeBlock::Routes MoeBlock::route(const StepContext& step, ops::Rows x, int64_t num_tokens) const {
+MoeBlock::Routes MoeBlock::route(const StepContext& step, const ops::ConstView& x) const {
   const MoeConfig& moe = options_.moe;
-  const int64_t pairs = num_tokens * moe.experts_per_token;
-  float* logits = step.workspace.take(num_tokens * moe.num_experts);
-  router_(step, x, num_tokens, logits);
+  const int64_t pairs = x.num_rows * moe.experts_per_token;
+  const ops::View logits = step.workspace.take(x.num_rows, moe.num_experts);
+  router_(step, x, logits);
   const Routes routes{.weights = step.workspace.take(pairs),
                       .rows = take_integers(step, pairs),
                       .tokens = take_integers(step, pairs),
                       .offsets = take_integers(step, moe.num_experts + 1)};
-  step(ops::MoeRoutingArgs{.logits = logits,
+  step(ops::MoeRoutingArgs{.logits = logits.floats(),
                            .correction_bias = correction_bias_.data(),
-                           .num_tokens = num_tokens,
+                           .num_tokens = x.num_rows,
                            .num_experts = moe.num_experts,
                            .experts_per_token = moe.experts_per_token,
                            .score = moe.score,
@@ -99,57 +99,57 @@ MoeBlock::Routes MoeBlock::route(const StepContext& step, ops::Rows x, int64_t n
   return routes;
 }
 
-void MoeBlock::activate(const StepContext& step, const float* in, int64_t num_rows, float* out) const {
+void MoeBlock::activate(const StepContext& step, const ops::ConstView& in, const ops::View& out) const {
   const MoeConfig& moe = options_.moe;
   if (moe.clamp_limit > 0) {
-    return step(ops::ClampedSwigluArgs{.in = in,
-                                       .num_tokens = num_rows,
-                                       .size = moe.intermediate_size,
+    return step(ops::ClampedSwigluArgs{.in = in.floats(),
+                                       .num_tokens = out.num_rows,
+                                       .size = out.num_columns,
                                        .alpha = static_cast<float>(moe.clamp_alpha),
                                        .limit = static_cast<float>(moe.clamp_limit),
-                                       .out = out});
+                                       .out = out.floats()});
   }
   step(ops::ActivationArgs{
-      .function = options_.activation, .in = in, .num_tokens = num_rows, .size = moe.intermediate_size, .out = out});
+      .function = options_.activation, .in = in, .num_tokens = out.num_rows, .size = out.num_columns, .out = out});
 }
 
-void MoeBlock::operator()(const StepContext& step, ops::Rows x, int64_t num_tokens, float* out) const {
+void MoeBlock::operator()(const StepContext& step, const ops::ConstView& x, const ops::View& out) const {
   const MoeConfig& moe = options_.moe;
-  const int64_t pairs = num_tokens * moe.experts_per_token;
+  const int64_t pairs = x.num_rows * moe.experts_per_token;
   const int64_t mark = step.workspace.mark();
-  if (shared_ != nullptr) (*shared_)(step, x, num_tokens, out);
-  float* shared_gate = nullptr;
+  if (shared_ != nullptr) (*shared_)(step, x, out);
+  ops::View shared_gate;
   if (shared_ != nullptr && moe.shared_gate) {
-    shared_gate = step.workspace.take(num_tokens);
+    shared_gate = step.workspace.take(x.num_rows, 1);
     for (const auto& weight : shared_gate_) {
       step(ops::LinearArgs{.x = x,
-                           .x_stride = options_.hidden_size,
-                           .num_rows = num_tokens,
+                           .x_stride = x.row_stride,
+                           .num_rows = x.num_rows,
                            .weight = weight.get(),
                            .out = shared_gate,
                            .out_stride = 1});
     }
   }
-  const Routes routes = route(step, x, num_tokens);
-  float* rows = step.workspace.take(pairs * options_.hidden_size);  // the experts' inputs, then their outputs
-  float* gate_up = step.workspace.take(pairs * 2 * moe.intermediate_size);
-  float* activated = step.workspace.take(pairs * moe.intermediate_size);
+  const Routes routes = route(step, x);
+  const ops::View rows = step.workspace.take(pairs, options_.hidden_size);  // the experts' inputs, then their outputs
+  const ops::View gate_up = step.workspace.take(pairs, 2 * moe.intermediate_size);
+  const ops::View activated = step.workspace.take(pairs, moe.intermediate_size);
   const Mirrored<int32_t> tokens = ops::made_on_device(step.backend, routes.tokens);
   const StepContext experts = step.of_rows({RowTokens::Kind::kGathered, tokens});
   step(ops::GatherRowsArgs{
-      .in = x.floats(), .size = options_.hidden_size, .rows = tokens, .num_rows = pairs, .out = rows});
-  gate_and_up_(experts, rows, pairs, routes.offsets, gate_up);
-  activate(step, gate_up, pairs, activated);
-  down_(experts, activated, pairs, routes.offsets, rows);
-  step(ops::MoeCombineArgs{.experts = rows,
+      .in = x.floats(), .size = x.num_columns, .rows = tokens, .num_rows = pairs, .out = rows.floats()});
+  gate_and_up_(experts, rows, routes.offsets, gate_up);
+  activate(step, gate_up, activated);
+  down_(experts, activated, routes.offsets, rows);
+  step(ops::MoeCombineArgs{.experts = rows.floats(),
                            .rows = routes.rows,
                            .weights = routes.weights,
                            .experts_per_token = moe.experts_per_token,
-                           .shared = shared_ == nullptr ? nullptr : out,
-                           .shared_gate = shared_gate,
-                           .num_tokens = num_tokens,
-                           .size = options_.hidden_size,
-                           .out = out});
+                           .shared = shared_ == nullptr ? nullptr : out.floats(),
+                           .shared_gate = shared_gate.floats(),
+                           .num_tokens = out.num_rows,
+                           .size = out.num_columns,
+                           .out = out.floats()});
   step.workspace.rewind(mark);
 }
 

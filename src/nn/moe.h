@@ -28,7 +28,7 @@ class MoeBlock final : public FeedForward {
 
   // Routers want more than 16 bits.
   DType input_dtype(const StepContext& /*step*/) const override { return DType::kF32; }
-  void operator()(const StepContext& step, ops::Rows x, int64_t num_tokens, float* out) const override;
+  void operator()(const StepContext& step, const ops::ConstView& x, const ops::View& out) const override;
 
  private:
   // Of the step, in the workspace: see ops/moe_routing.h.
@@ -38,8 +38,8 @@ class MoeBlock final : public FeedForward {
     int32_t* tokens;
     int32_t* offsets;
   };
-  Routes route(const StepContext& step, ops::Rows x, int64_t num_tokens) const;
-  void activate(const StepContext& step, const float* in, int64_t num_rows, float* out) const;
+  Routes route(const StepContext& step, const ops::ConstView& x) const;
+  void activate(const StepContext& step, const ops::ConstView& in, const ops::View& out) const;
 
   MoeOptions options_;
   Linear router_;

@@ -23,13 +23,14 @@ class RmsNorm {
   bool present() const { return size_ > 0; }
 
   // out = norm(the residual stream), with its delta times delta_scale. [num_tokens, size]
-  void operator()(const StepContext& step, HiddenStates& states, ops::OutRows out, float delta_scale = 1.0f) const {
-    step(ops::RmsNormArgs{.hidden = states.residual,
+  void operator()(const StepContext& step, HiddenStates& states, const ops::View& out, float delta_scale = 1.0f) const {
+    QUIRE_CHECK(out.is_dense());
+    step(ops::RmsNormArgs{.hidden = states.residual.floats(),
                           .delta = states.take_delta(),
                           .delta_scale = delta_scale,
                           .weight = weight_.data(),
                           .eps = eps_,
-                          .num_tokens = step.batch.num_tokens,
+                          .num_tokens = out.num_rows,
                           .size = size_,
                           .out = out});
   }
@@ -37,14 +38,14 @@ class RmsNorm {
   const float* weight() const { return weight_.data(); }
   float eps() const { return eps_; }
 
-  // In place: [num_tokens, size], tokens token_stride floats apart.
-  void operator()(const StepContext& step, float* values, int64_t token_stride) const {
-    step(ops::RmsNormArgs{.hidden = values,
+  // In place: [rows, size].
+  void operator()(const StepContext& step, const ops::View& values) const {
+    step(ops::RmsNormArgs{.hidden = values.strided_floats(),
                           .weight = weight_.data(),
                           .eps = eps_,
-                          .num_tokens = step.batch.num_tokens,
+                          .num_tokens = values.num_rows,
                           .size = size_,
-                          .token_stride = token_stride,
+                          .token_stride = values.row_stride,
                           .out = values});
   }
 
@@ -68,15 +69,15 @@ class LayerNorm {
   bool present() const { return size_ > 0; }
 
   // out = norm(the residual stream), with its delta. [num_tokens, size]
-  void operator()(const StepContext& step, HiddenStates& states, float* out) const {
-    step(ops::LayerNormArgs{.hidden = states.residual,
+  void operator()(const StepContext& step, HiddenStates& states, const ops::View& out) const {
+    step(ops::LayerNormArgs{.hidden = states.residual.floats(),
                             .delta = states.take_delta(),
                             .weight = weight_.data(),
                             .bias = bias_.data(),
                             .eps = eps_,
-                            .num_tokens = step.batch.num_tokens,
+                            .num_tokens = out.num_rows,
                             .size = size_,
-                            .out = out});
+                            .out = out.floats()});
   }
 
  private:

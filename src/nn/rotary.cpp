@@ -204,12 +204,11 @@ void Rotary::for_tables(const Batch& batch, const Body& body) const {
   }
 }
 
-void Rotary::operator()(const StepContext& step, float* heads, int64_t token_stride, int32_t num_heads,
-                        int32_t head_dim) const {
+void Rotary::operator()(const StepContext& step, const ops::View& heads, int32_t num_heads, int32_t head_dim) const {
   if (rotary_dim_ == 0) return;
   for_tables(step.batch, [&](const Parameter& table, int64_t begin, int64_t end) {
-    step(ops::RopeArgs{.heads = heads + begin * token_stride,
-                       .token_stride = token_stride,
+    step(ops::RopeArgs{.heads = heads.rows(begin, end - begin).strided_floats(),
+                       .token_stride = heads.row_stride,
                        .num_tokens = end - begin,
                        .num_heads = num_heads,
                        .head_dim = head_dim,

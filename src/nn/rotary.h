@@ -32,9 +32,8 @@ class Rotary {
   // rotated by its position and its prompt's length alone, whenever it is computed, again or in pieces.
   Rotary(Loader& loader, const RopeConfig& rope, int64_t num_positions, const std::vector<float>& divisors);
 
-  // heads: [num_tokens, num_heads, head_dim] of the batch, tokens token_stride floats apart, rotated in place.
-  void operator()(const StepContext& step, float* heads, int64_t token_stride, int32_t num_heads,
-                  int32_t head_dim) const;
+  // heads: [num_tokens, num_heads * head_dim] of the batch, rotated in place; of the last head what rotates is enough.
+  void operator()(const StepContext& step, const ops::View& heads, int32_t num_heads, int32_t head_dim) const;
 
   // Runs the op with its rotation filled in: args is of all the batch's tokens, without one.
   void prepare_heads(const StepContext& step, const ops::PrepareHeadsArgs& args) const;

@@ -61,9 +61,8 @@ class RowAdapters {
   virtual ~RowAdapters() = default;
   // Whether any of the step's rows has an adapter for `layer`: a Linear or ExpertLinear, by its address.
   virtual bool adapt(const StepContext& step, const void* layer) const = 0;
-  // out += the adapters' products of x, row by row: x [num_rows, in_features], out [num_rows, out_features].
-  virtual void add(const StepContext& step, const void* layer, ops::Rows x, int64_t num_rows,
-                   ops::OutRows out) const = 0;
+  // out += the adapters' products of x, row by row: x [rows, in_features], out [rows, out_features].
+  virtual void add(const StepContext& step, const void* layer, const ops::ConstView& x, const ops::View& out) const = 0;
 };
 
 inline bool StepContext::adapts(const void* layer) const {

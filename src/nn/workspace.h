@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "base/check.h"
+#include "ops/view.h"
 
 namespace quire::nn {
 
@@ -28,6 +29,10 @@ class Workspace {
     most_used_ = std::max(most_used_, used_);
     QUIRE_CHECK(measures() || used_ <= capacity_);
     return result;
+  }
+  // [num_rows, num_columns] of floats, dense.
+  ops::View take(int64_t num_rows, int64_t num_columns) {
+    return {take(num_rows * num_columns), num_rows, num_columns};
   }
   bool measures() const { return memory_ == nullptr; }
   int64_t most_used() const { return most_used_; }  // floats, since the beginning

@@ -18,9 +18,9 @@ int64_t activation_floats(const models::Model& model, ops::Backend& backend, int
 int64_t logit_floats(const models::Model& model, ops::Backend& backend, int64_t num_rows) {
   nn::Workspace workspace;
   const nn::Batch none;
-  float* rows = workspace.take(num_rows * model.config().hidden_size);
-  float* logits = workspace.take(num_rows * model.config().vocab_size);
-  model.logits({.backend = backend, .batch = none, .workspace = workspace}, rows, num_rows, logits);
+  const ops::View rows = workspace.take(num_rows, model.config().hidden_size);
+  const ops::View logits = workspace.take(num_rows, model.config().vocab_size);
+  model.logits({.backend = backend, .batch = none, .workspace = workspace}, rows, logits);
   return workspace.most_used();
 }
 

@@ -28,6 +28,11 @@ nn::Workspace workspace_of(Buffer& memory) {
   return {memory.as<float>(), static_cast<int64_t>(memory.bytes() / sizeof(float))};
 }
 
+// Of floats, as many as it has room for.
+ops::View rows_in(Buffer& memory, int64_t columns) {
+  return {memory.data(), static_cast<int64_t>(memory.bytes() / sizeof(float)) / columns, columns};
+}
+
 double seconds_between(std::chrono::steady_clock::time_point begin, std::chrono::steady_clock::time_point end) {
   return std::chrono::duration<double>(end - begin).count();
 }
@@ -237,7 +242,7 @@ ExecutedStep ModelRunner::finish() {
   }
   const std::span<const LogitRow> others = std::span(step.rows).subspan(step.num_drawn);
   sample(step.plan, step.hidden, others, done.result);
-  sample(step.plan, masked_hidden_.as<float>(), refused, done.result);
+  sample(step.plan, rows_in(masked_hidden_, model_->config().hidden_size), refused, done.result);
   done.timings.host_rows = static_cast<int32_t>(others.size() + refused.size());
   done.timings.draw_bytes = step.drawn.bytes_up;
   done.timings.collect = step.drawn.collect;
@@ -342,23 +347,23 @@ std::shared_ptr<const sampling::SamplerTables> ModelRunner::tables_of(const NewS
   return tables;
 }
 
-float* ModelRunner::forward(const nn::Batch& batch) {
+ops::View ModelRunner::forward(const nn::Batch& batch) {
   nn::Workspace workspace = workspace_of(workspace_memory_);
   return model_->forward({.backend = backend_, .batch = batch, .workspace = workspace});
 }
 
-float* ModelRunner::forward() {
+ops::View ModelRunner::forward() {
   const nn::Batch batch = batch_.view(storage_.layers());
   if (device_sampler_ != nullptr) batch_.place_tokens(device_sampler_->tokens());
   replayed_ = false;
   // Layers that wait for blocks of their own do so call by call.
   const std::optional<StepShape>& shape = batch_.shape();
   if (!shape || storage_.swaps()) return forward(batch);
-  if (float* hidden = recorder_.replay(*shape, batch, batch_.place())) {
+  if (const std::optional<ops::View> hidden = recorder_.replay(*shape, batch, batch_.place())) {
     replayed_ = true;
-    return hidden;
+    return *hidden;
   }
-  float* hidden = forward(batch);
+  const ops::View hidden = forward(batch);
   const nn::Batch recorded = batch_.as_recorded(storage_.layers(), block_size_);
   recorder_.record(*shape, recorded, batch_.place(), [&] { return forward(recorded); });
   return hidden;
@@ -392,30 +397,30 @@ SequenceState& ModelRunner::state_of(const StepPlan& plan, const LogitRow& row) 
 }
 
 // out: [rows, hidden_size].
-void ModelRunner::gather_hidden(const float* hidden, std::span<const LogitRow> rows, float* out) {
+void ModelRunner::gather_hidden(const ops::ConstView& hidden, std::span<const LogitRow> rows, const ops::View& out) {
   std::vector<int32_t> indices;
   for (const LogitRow& row : rows) indices.push_back(row.row);
   row_numbers_.begin(StepNumbers::room(indices.size() * sizeof(int32_t)));
   const Mirrored<int32_t> gathered_rows = row_numbers_.add(indices);
   row_numbers_.upload();
-  backend_(ops::GatherRowsArgs{.in = hidden,
-                               .size = model_->config().hidden_size,
+  backend_(ops::GatherRowsArgs{.in = hidden.floats(),
+                               .size = hidden.num_columns,
                                .rows = gathered_rows,
                                .num_rows = static_cast<int64_t>(rows.size()),
-                               .out = out});
+                               .out = out.floats()});
 }
 
 // [rows, vocab_size] on the device.
-float* ModelRunner::compute_logits(const float* hidden, std::span<const LogitRow> rows) {
+ops::View ModelRunner::compute_logits(const ops::ConstView& hidden, std::span<const LogitRow> rows) {
   nn::Workspace workspace = workspace_of(logit_memory_);
   const auto num_rows = static_cast<int64_t>(rows.size());
-  float* gathered = workspace.take(num_rows * model_->config().hidden_size);
-  float* logits = workspace.take(num_rows * model_->config().vocab_size);
+  const ops::View gathered = workspace.take(num_rows, model_->config().hidden_size);
+  const ops::View logits = workspace.take(num_rows, model_->config().vocab_size);
   gather_hidden(hidden, rows, gathered);
   const nn::Batch none;
   const nn::StepContext step{
       .backend = backend_, .batch = none, .workspace = workspace, .rows = {nn::RowTokens::Kind::kNone, {}}};
-  model_->logits(step, gathered, num_rows, logits);
+  model_->logits(step, gathered, logits);
   return logits;
 }
 
@@ -445,12 +450,12 @@ void ModelRunner::draw(Step& step) {
   step.drawn = device_sampler_->begin(rows, states, step.number);
   const auto edited = std::span(states).first(step.num_edited);
   if (std::ranges::any_of(edited, [](const SequenceState* state) { return state->sampler.wants_mask(); })) {
-    gather_hidden(step.hidden, rows.first(step.num_edited), masked_hidden_.as<float>());
+    gather_hidden(step.hidden, rows.first(step.num_edited), rows_in(masked_hidden_, model_->config().hidden_size));
   }
   for (size_t begin = 0; begin < rows.size(); begin += logit_rows_) {
     const size_t count = std::min(logit_rows_, rows.size() - begin);
     const std::span<const LogitRow> piece = rows.subspan(begin, count);
-    const float* logits = compute_logits(step.hidden, piece);
+    const float* logits = compute_logits(step.hidden, piece).floats();
     if (begin == 0) finish_masks(rows.first(step.num_edited), step.plan);
     const size_t num_edited = std::min(count, std::max(step.num_edited, begin) - begin);
     device_sampler_->draw(piece, std::span(states).subspan(begin, count), num_edited, logits, begin, step.drawn,
@@ -524,10 +529,11 @@ std::vector<LogitRow> ModelRunner::take_drawn(const Step& step, StepResult& resu
   return refused;
 }
 
-void ModelRunner::sample(const StepPlan& plan, const float* hidden, std::span<const LogitRow> all, StepResult& result) {
+void ModelRunner::sample(const StepPlan& plan, const ops::ConstView& hidden, std::span<const LogitRow> all,
+                         StepResult& result) {
   for (size_t begin = 0; begin < all.size(); begin += logit_rows_) {
     const std::span<const LogitRow> rows = all.subspan(begin, std::min(logit_rows_, all.size() - begin));
-    std::vector<RowOutcome> outcomes = consume_rows(plan, rows, compute_logits(hidden, rows));
+    std::vector<RowOutcome> outcomes = consume_rows(plan, rows, compute_logits(hidden, rows).floats());
     for (size_t i = 0; i < rows.size(); ++i) {
       settle(rows[i], outcomes[i], state_of(plan, rows[i]), result.sequences[static_cast<size_t>(rows[i].sequence)]);
     }

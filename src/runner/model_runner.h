@@ -67,8 +67,8 @@ class ModelRunner {
     // Those that are drawn on the device and edited before, those that are drawn there as they are, the host's.
     std::vector<LogitRow> rows;
     size_t num_edited = 0;
-    size_t num_drawn = 0;           // of both kinds
-    const float* hidden = nullptr;  // what the rows are of; until the next launch
+    size_t num_drawn = 0;  // of both kinds
+    ops::View hidden;      // what the rows are of; until the next launch
     // How rows are edited follows from tokens that the host has to see first: of the step before this.
     bool follows_tokens = false;
     std::vector<std::pair<size_t, Status>> refused;  // runs that sample nothing, by their place in the plan
@@ -85,13 +85,13 @@ class ModelRunner {
   void learn(const NewSequence& added);
   std::shared_ptr<const TokenMasks> masks_of(const NewSequence& added) const;
   std::shared_ptr<const sampling::SamplerTables> tables_of(const NewSequence& added);
-  float* forward();
-  float* forward(const nn::Batch& batch);
+  ops::View forward();
+  ops::View forward(const nn::Batch& batch);
   void start_masks(const Step& step);
   SequenceState& state_of(const StepPlan& plan, const LogitRow& row);
 
-  void gather_hidden(const float* hidden, std::span<const LogitRow> rows, float* out);
-  float* compute_logits(const float* hidden, std::span<const LogitRow> rows);
+  void gather_hidden(const ops::ConstView& hidden, std::span<const LogitRow> rows, const ops::View& out);
+  ops::View compute_logits(const ops::ConstView& hidden, std::span<const LogitRow> rows);
 
   // Rows that are drawn where the logits lie.
   void divide_rows(Step& step);
@@ -102,7 +102,7 @@ class ModelRunner {
   RowOutcome drawn_outcome(const Step& step, size_t index, SequenceState& state);
 
   // Rows that the host looks at.
-  void sample(const StepPlan& plan, const float* hidden, std::span<const LogitRow> rows, StepResult& result);
+  void sample(const StepPlan& plan, const ops::ConstView& hidden, std::span<const LogitRow> rows, StepResult& result);
   std::vector<RowOutcome> consume_rows(const StepPlan& plan, std::span<const LogitRow> rows, float* logits);
 
   ops::Backend& backend_;

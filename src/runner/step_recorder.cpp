@@ -7,15 +7,15 @@
 
 namespace quire::runner {
 
-float* StepRecorder::replay(const StepShape& shape, const nn::Batch& batch, const void* numbers) {
+std::optional<ops::View> StepRecorder::replay(const StepShape& shape, const nn::Batch& batch, const void* numbers) {
   if (numbers != numbers_) {
     backend_.synchronise();  // the last replay may not be done
     passes_.clear();
     numbers_ = numbers;
-    return nullptr;
+    return std::nullopt;
   }
   const auto found = passes_.find(shape);
-  if (found == passes_.end()) return nullptr;
+  if (found == passes_.end()) return std::nullopt;
   const Pass& pass = found->second;
   backend_.replay(*pass.ops, [&](ops::PagedAttentionArgs& args) {
     const auto at = std::ranges::find(pass.block_tables, args.block_tables.device) - pass.block_tables.begin();
@@ -32,7 +32,7 @@ float* StepRecorder::replay(const StepShape& shape, const nn::Batch& batch, cons
 }
 
 void StepRecorder::record(const StepShape& shape, const nn::Batch& batch, const void* numbers,
-                          FunctionRef<float*()> forward) {
+                          FunctionRef<ops::View()> forward) {
   QUIRE_CHECK(numbers == numbers_);  // replay() was asked first
   if (full_) return;
   Pass pass;

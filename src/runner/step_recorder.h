@@ -4,9 +4,11 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "nn/batch.h"
 #include "ops/backend.h"
+#include "ops/view.h"
 #include "runner/step_shapes.h"
 
 namespace quire::runner {
@@ -17,18 +19,18 @@ class StepRecorder {
   explicit StepRecorder(ops::Backend& backend) : backend_(backend) {}
 
   // Replays the pass of this shape for the batch, whose numbers lie at `numbers` on the device. Returns its hidden
-  // states; nullptr: it is not recorded.
-  float* replay(const StepShape& shape, const nn::Batch& batch, const void* numbers);
+  // states; none: it is not recorded.
+  std::optional<ops::View> replay(const StepShape& shape, const nn::Batch& batch, const void* numbers);
   // Records what `forward` calls, which has run before with the same shape, batch and numbers; it returns the hidden
   // states. Where there is no memory for it this is said once, and no more is recorded.
-  void record(const StepShape& shape, const nn::Batch& batch, const void* numbers, FunctionRef<float*()> forward);
+  void record(const StepShape& shape, const nn::Batch& batch, const void* numbers, FunctionRef<ops::View()> forward);
 
   size_t num_recordings() const { return passes_.size(); }
 
  private:
   struct Pass {
     std::unique_ptr<ops::OpRecording> ops;
-    float* hidden = nullptr;
+    ops::View hidden;
     std::vector<const BlockId*> block_tables;  // on the device, of each group
   };
 

@@ -75,7 +75,8 @@ class ExpertLinearTest : public ::testing::Test {
     std::vector<float> x(static_cast<size_t>(5 * kHidden));
     for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(static_cast<int>(i * 37 % 101) - 50) / 50.0f;
     std::vector<float> out(static_cast<size_t>(5 * 2 * kInner));
-    linear(BareStep(*backend_), x.data(), offsets.back(), offsets.data(), out.data());
+    linear(BareStep(*backend_), ops::ConstView(x.data(), offsets.back(), kHidden), offsets.data(),
+           ops::View(out.data(), offsets.back(), 2 * kInner));
     return out;
   }
 

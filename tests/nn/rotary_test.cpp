@@ -120,7 +120,7 @@ TEST(Rotary, LongRopeGoesByThePromptsLengthAndThePosition) {
                     .query_offsets = offsets,
                     .context_lengths = contexts,
                     .prompt_lengths = lengths};
-  rotary(BareStep(*backend, batch), heads.data(), 2, 1, 2);
+  rotary(BareStep(*backend, batch), ops::View(heads.data(), 4, 2), 1, 2);
   EXPECT_NEAR(heads[2], std::cos(0.5), 1e-6);
   EXPECT_NEAR(heads[4], std::cos(3.0), 1e-6);
   EXPECT_NEAR(heads[7], std::sin(2.0), 1e-6);

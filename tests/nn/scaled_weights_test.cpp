@@ -137,7 +137,7 @@ TEST_P(ScaledWeights, ProductsAreThoseOfCodesTimesScales) {
     EXPECT_EQ(plan.bytes(), loader.bytes());
     EXPECT_EQ(loader.widened().to_string().empty(), scaling != Scaling::kBlock);
     std::vector<float> out(3 * kRows);
-    linear(BareStep(*backend_), x.data(), 3, out.data());
+    linear(BareStep(*backend_), ops::ConstView(x.data(), 3, kColumns), ops::View(out.data(), 3, kRows));
     expect_products(out, x, values);
   }
 }
@@ -161,7 +161,7 @@ TEST_P(ScaledWeights, BlocksOf128ColumnsAndOfWholeTimesThatStayOf8Bits) {
     EXPECT_EQ(loader.widened().to_string(), "");
     const std::vector<float> x = inputs(3 * kWide);
     std::vector<float> out(3 * 2 * kRows);
-    linear(BareStep(*backend_), x.data(), 3, out.data());
+    linear(BareStep(*backend_), ops::ConstView(x.data(), 3, kWide), ops::View(out.data(), 3, 2 * kRows));
     expect_products(out, x, values, kWide);
   }
 }
@@ -176,7 +176,7 @@ TEST_P(ScaledWeights, PartsWithScalesOfTheirOwnAreOneProduct) {
   EXPECT_TRUE(loader.finish({}).ok()) << loader.finish({}).message();
   const std::vector<float> x = inputs(kColumns);
   std::vector<float> out(2 * kRows);
-  linear(BareStep(*backend_), x.data(), 1, out.data());
+  linear(BareStep(*backend_), ops::ConstView(x.data(), 1, kColumns), ops::View(out.data(), 1, 2 * kRows));
   expect_products(out, x, values);
 }
 
@@ -198,7 +198,7 @@ TEST_P(ScaledWeights, ExpertsHaveScalesOfTheirOwn) {
   const std::vector<float> x = inputs(2 * kRows);
   const int32_t offsets[] = {0, 1, 2};
   std::vector<float> out(2 * kColumns);
-  second(BareStep(*backend_), x.data(), 2, offsets, out.data());
+  second(BareStep(*backend_), ops::ConstView(x.data(), 2, kRows), offsets, ops::View(out.data(), 2, kColumns));
   for (size_t e = 0; e < 2; ++e) {
     const auto begin = static_cast<ptrdiff_t>(e);
     expect_products({out.begin() + begin * kColumns, out.begin() + (begin + 1) * kColumns},
@@ -215,7 +215,7 @@ TEST_P(ScaledWeights, ACodeThatIsNoNumberSpoilsItsRowAlone) {
   const Linear linear(loader, "w", 32, 2);
   const std::vector<float> x(32, 1.0f);
   float out[2] = {};
-  linear(BareStep(*backend_), x.data(), 1, out);
+  linear(BareStep(*backend_), ops::ConstView(x.data(), 1, static_cast<int64_t>(x.size())), ops::View(out, 1, 2));
   EXPECT_EQ(out[0], 16.0f);
   EXPECT_TRUE(std::isnan(out[1]));
 }
@@ -231,7 +231,7 @@ TEST_P(ScaledWeights, ACodeThatIsNoNumberSpoilsItsRowOfABlockAlone) {
   const Linear linear(loader, "w", kWide, 2);
   const std::vector<float> x(kWide, 1.0f);
   float out[2] = {};
-  linear(BareStep(*backend_), x.data(), 1, out);
+  linear(BareStep(*backend_), ops::ConstView(x.data(), 1, static_cast<int64_t>(x.size())), ops::View(out, 1, 2));
   EXPECT_EQ(out[0], 96.0f);
   EXPECT_TRUE(std::isnan(out[1]));
 }

@@ -36,27 +36,23 @@ class FakeAdapters final : public RowAdapters {
   bool adapt(const StepContext& /*step*/, const void* layer) const override {
     return only_ == nullptr || layer == only_;
   }
-  void add(const StepContext& step, const void* /*layer*/, ops::Rows /*x*/, int64_t num_rows,
-           ops::OutRows out) const override {
-    for (int64_t row = 0; row < num_rows; ++row) {
+  void add(const StepContext& step, const void* /*layer*/, const ops::ConstView& /*x*/,
+           const ops::View& out) const override {
+    for (int64_t row = 0; row < out.num_rows; ++row) {
       const auto token =
           step.rows.kind == RowTokens::Kind::kGathered ? step.rows.tokens.host[row] : static_cast<int32_t>(row);
       seen_.push_back(token);
       if (std::ranges::find(tokens_, token) == tokens_.end()) continue;
-      for (int64_t i = 0; i < width_; ++i) out.floats()[row * width_ + i] += number_;
+      for (int64_t i = 0; i < out.num_columns; ++i) out.floats()[row * out.num_columns + i] += number_;
     }
   }
-  void adapt_only(const void* layer, int64_t width) {
-    only_ = layer;
-    width_ = width;
-  }
+  void adapt_only(const void* layer) { only_ = layer; }
   const std::vector<int32_t>& seen() const { return seen_; }
 
  private:
   std::vector<int32_t> tokens_;
   float number_;
   const void* only_ = nullptr;
-  int64_t width_ = 0;
   mutable std::vector<int32_t> seen_;
 };
 
@@ -74,6 +70,7 @@ class AdaptedLayers : public ::testing::Test {
   std::vector<float> memory_ = std::vector<float>(1 << 14);
   Workspace workspace_{memory_.data(), 1 << 14};
   std::vector<float> x_ = std::vector<float>(kTokens * kWidth);
+  ops::ConstView input_{x_.data(), kTokens, kWidth};
 };
 
 TEST_F(AdaptedLayers, AnAdapterAddsToGateAndUpBeforeTheActivation) {
@@ -85,11 +82,12 @@ TEST_F(AdaptedLayers, AnAdapterAddsToGateAndUpBeforeTheActivation) {
   std::vector<float> products(kTokens * 2 * kInnerWidth);
   const auto activated = [&](const StepContext& context) {
     std::vector<float> out(kTokens * kInnerWidth);
-    gate_up.gated(context, x_.data(), kTokens, Activation::kSilu, products.data(), out.data());
+    gate_up.gated(context, input_, Activation::kSilu, ops::View(products.data(), kTokens, 2 * kInnerWidth),
+                  ops::View(out.data(), kTokens, kInnerWidth));
     return out;
   };
   const std::vector<float> plain = activated(step());
-  gate_up(step(), x_.data(), kTokens, products.data());
+  gate_up(step(), input_, ops::View(products.data(), kTokens, 2 * kInnerWidth));
   for (int64_t i = 0; i < 2 * kInnerWidth; ++i) products[2 * 2 * kInnerWidth + i] += 0.5f;  // of token 2
   std::vector<float> expected(kTokens * kInnerWidth);
   step()(ops::ActivationArgs{.function = Activation::kSilu,
@@ -99,7 +97,7 @@ TEST_F(AdaptedLayers, AnAdapterAddsToGateAndUpBeforeTheActivation) {
                              .out = expected.data()});
 
   FakeAdapters adapters({2}, 0.5f);
-  adapters.adapt_only(&gate_up, 2 * kInnerWidth);
+  adapters.adapt_only(&gate_up);
   const std::vector<float> adapted = activated(step(&adapters));
   EXPECT_EQ(adapted, expected);
   for (int32_t token = 0; token < kTokens; ++token) {
@@ -119,10 +117,10 @@ TEST_F(AdaptedLayers, WhereNoRowHasAnAdapterForALayerItsProductIsTheSame) {
   const GatedMlp mlp(loader, "mlp", kWidth, kInnerWidth, false, Activation::kSilu);
   std::vector<float> plain(kTokens * kWidth);
   std::vector<float> other(kTokens * kWidth);
-  mlp(step(), x_.data(), kTokens, plain.data());
+  mlp(step(), input_, ops::View(plain.data(), kTokens, kWidth));
   FakeAdapters adapters({0, 1, 2, 3}, 1.0f);
-  adapters.adapt_only(&checkpoint, 0);
-  mlp(step(&adapters), x_.data(), kTokens, other.data());
+  adapters.adapt_only(&checkpoint);
+  mlp(step(&adapters), input_, ops::View(other.data(), kTokens, kWidth));
   EXPECT_EQ(other, plain);
   EXPECT_TRUE(adapters.seen().empty());
 }
@@ -142,12 +140,12 @@ TEST_F(AdaptedLayers, ExpertsRowsSayWhichTokensTheyAreOf) {
   ASSERT_TRUE(loader.finish({}).ok()) << loader.finish({}).message();
   std::vector<float> plain(kTokens * kWidth);
   std::vector<float> adapted(kTokens * kWidth);
-  moe(step(), x_.data(), kTokens, plain.data());
+  moe(step(), input_, ops::View(plain.data(), kTokens, kWidth));
 
   // Of all layers; 0 numbers of each row are touched.
   FakeAdapters adapters({}, 1.0f);
-  adapters.adapt_only(nullptr, 0);
-  moe(step(&adapters), x_.data(), kTokens, adapted.data());
+  adapters.adapt_only(nullptr);
+  moe(step(&adapters), input_, ops::View(adapted.data(), kTokens, kWidth));
   EXPECT_EQ(adapted, plain);
   // The router's rows in order, then each token twice, for its two experts, in gate and up and again in down.
   std::vector<int32_t> in_order(kTokens);

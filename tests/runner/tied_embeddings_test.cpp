@@ -65,10 +65,10 @@ struct Tied {
     Buffer x(backend.allocator(), rows.size() * sizeof(float));
     Buffer out(backend.allocator(), outputs.size() * sizeof(float));
     const nn::BareStep step(backend);
-    (*table)(step, on_device, count, x.as<float>());
+    (*table)(step, on_device, ops::View(x.data(), count, stored.size));
     backend.synchronise();
     table.reset();  // the head stays
-    head(step, x.as<float>(), count, out.as<float>());
+    head(step, ops::ConstView(x.data(), count, stored.size), ops::View(out.data(), count, kVocab));
     backend.download(rows.data(), x.data(), x.bytes());
     backend.download(outputs.data(), out.data(), out.bytes());
   }

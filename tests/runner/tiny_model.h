@@ -192,28 +192,28 @@ class TinyModel {
     Buffer second(backend_.allocator(), workspace_.bytes());
     nn::Workspace second_workspace(second.as<float>(), planned_.workspace_floats);
     const nn::StepContext second_step{.backend = backend_, .batch = batch, .workspace = second_workspace};
-    const float* hidden = cut_ == 0 ? model_->forward(step) : run_stages(step, second_step);
+    const ops::ConstView hidden = cut_ == 0 ? model_->forward(step) : run_stages(step, second_step);
     nn::Workspace scratch(logits_.as<float>(), planned_.logit_floats);
-    float* out = scratch.take(config().vocab_size);
+    const ops::View out = scratch.take(1, config().vocab_size);
     for (int32_t i = 0; i < end - begin; ++i) {
       std::vector<float> row(static_cast<size_t>(config().vocab_size));
       model_->logits(
           {.backend = backend_, .batch = batch, .workspace = scratch, .rows = {nn::RowTokens::Kind::kNone, {}}},
-          hidden + i * config().hidden_size, 1, out);
-      backend_.download(row.data(), out, row.size() * sizeof(float));
+          hidden.rows(i, 1), out);
+      backend_.download(row.data(), out.data, row.size() * sizeof(float));
       rows.push_back(std::move(row));
     }
   }
 
-  float* run_stages(const nn::StepContext& first, const nn::StepContext& second) {
+  ops::View run_stages(const nn::StepContext& first, const nn::StepContext& second) {
     nn::HiddenStates states(first, config().hidden_size);
     model_->embed(first, states);
     model_->run_layers(first, 0, cut_, states);
     nn::HiddenStates handed(second, config().hidden_size);
-    std::vector<uint8_t> bytes(static_cast<size_t>(first.batch.num_tokens * config().hidden_size) * sizeof(float));
+    std::vector<float> numbers(static_cast<size_t>(first.batch.num_tokens * config().hidden_size));
     for (const auto& [from, to] : {std::pair(states.residual, handed.residual), {states.delta, handed.delta}}) {
-      backend_.download(bytes.data(), from, bytes.size());
-      backend_.upload(to, bytes.data(), bytes.size());
+      backend_.download(numbers.data(), from.data, numbers.size() * sizeof(float));
+      backend_.upload(to.data, numbers.data(), numbers.size() * sizeof(float));
     }
     handed.pending = states.pending;
     backend_.upload(workspace_.data(), std::vector<uint8_t>(workspace_.bytes(), 0xff).data(), workspace_.bytes());
