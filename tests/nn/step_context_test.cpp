@@ -125,6 +125,22 @@ TEST_F(AdaptedLayers, WhereNoRowHasAnAdapterForALayerItsProductIsTheSame) {
   EXPECT_TRUE(adapters.seen().empty());
 }
 
+TEST_F(AdaptedLayers, AWorkspaceWithoutMemorySeesWhatAPlannedLayerTakesAndRunsNothing) {
+  MemoryCheckpoint checkpoint;
+  add_matrix(checkpoint, "mlp.gate_proj.weight", kInnerWidth, kWidth);
+  add_matrix(checkpoint, "mlp.up_proj.weight", kInnerWidth, kWidth);
+  add_matrix(checkpoint, "mlp.down_proj.weight", kWidth, kInnerWidth);
+  for (const Loader::Mode mode : {Loader::Mode::kPlan, Loader::Mode::kLoad}) {
+    Loader loader(mode, checkpoint, *backend_);
+    const GatedMlp mlp(loader, "mlp", kWidth, kInnerWidth, false, Activation::kSilu);
+    Workspace nothing;
+    std::vector<float> out(kTokens * kWidth, 7.0f);
+    mlp({.backend = *backend_, .batch = batch_, .workspace = nothing}, input_, ops::View(out.data(), kTokens, kWidth));
+    EXPECT_EQ(nothing.most_used(), kTokens * 3 * kInnerWidth) << "gate and up, and what becomes of them";
+    EXPECT_EQ(out, std::vector<float>(out.size(), 7.0f));
+  }
+}
+
 TEST_F(AdaptedLayers, ExpertsRowsSayWhichTokensTheyAreOf) {
   MemoryCheckpoint checkpoint;
   const MoeOptions options{.moe = {.num_experts = 3, .experts_per_token = 2, .intermediate_size = kWidth},
