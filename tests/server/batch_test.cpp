@@ -49,6 +49,8 @@ class TemporaryFolder {
 
 class BatchTest : public ServerTest {
  protected:
+  ~BatchTest() override { server_.reset(); }  // which still writes to the folder
+
   void start_with_folder(ServerConfig config = {}) {
     config.batch_folder = folder_.path();
     start(config);
