@@ -282,15 +282,25 @@ void Engine::Impl::collect() {
 // each tenant: moving averages of what the steps took, that of swapping from what was measured at start on.
 void Engine::Impl::note_timings(const runner::StepTimings& timings, const PlannedStep& plan) {
   const auto average = [](double& mean, double value) { mean = mean == 0 ? value : mean + (value - mean) / 8; };
-  constexpr int32_t kPrefillTokens = 64;  // a step of so many tokens costs by the token, not by the weights
+  constexpr double kPrefillTokens = 64;  // a step of so many tokens costs by the token, not by the weights
+  double tokens = 0;
+  double attended = 0;  // what their attending to others was thought to cost, in tokens
+  for (const PlannedStep::Run& run : plan.runs) {
+    tokens += run.num_new_tokens;
+    attended += sched::cost_in_tokens(scheduling.tokens_per_position, run.num_computed_tokens, run.num_new_tokens) -
+                run.num_new_tokens;
+  }
+  const double cost = tokens + costs.attention_factor * attended;
   const size_t swapped = plan.num_swapped_blocks;
-  if (plan.num_tokens < kPrefillTokens && swapped == 0) return;
-  if (plan.num_tokens >= kPrefillTokens) {
-    double tokens = 0;
-    for (const PlannedStep::Run& run : plan.runs) {
-      tokens += sched::cost_in_tokens(scheduling.tokens_per_position, run.num_computed_tokens, run.num_new_tokens);
+  if (cost < kPrefillTokens && swapped == 0) return;
+  if (cost >= kPrefillTokens) {
+    // A step tells of the larger of the two.
+    double& seconds = costs.seconds_per_recomputed_token;
+    if (seconds == 0 || 2 * costs.attention_factor * attended < tokens) {
+      average(seconds, timings.computed / cost);
+    } else if (attended > tokens / 2) {
+      average(costs.attention_factor, std::clamp((timings.computed / seconds - tokens) / attended, 0.125, 16.0));
     }
-    average(costs.seconds_per_recomputed_token, timings.computed / tokens);
   }
   if (timings.swap > 0) average(costs.seconds_per_swapped_block, timings.swap / static_cast<double>(swapped));
   scheduler.set_preemption_costs(costs);

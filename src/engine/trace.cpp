@@ -239,7 +239,8 @@ class Replay {
     } else if (key == "reset") {
       scheduler_->reset_prefix_cache();
     } else if (key == "costs") {
-      scheduler_->set_preemption_costs({value.at(0).to_number<double>(), value.at(1).to_number<double>()});
+      scheduler_->set_preemption_costs(
+          {value.at(0).to_number<double>(), value.at(1).to_number<double>(), value.at(2).to_number<double>()});
     } else if (key == "plan") {
       return plan(value.as_object());
     } else if (key == "result") {
@@ -320,7 +321,8 @@ void TraceWriter::reset_prefix_cache() {
   write("reset", true);
 }
 void TraceWriter::costs(const sched::PreemptionCosts& costs) {
-  write("costs", json::array{costs.seconds_per_recomputed_token, costs.seconds_per_swapped_block});
+  write("costs",
+        json::array{costs.seconds_per_recomputed_token, costs.seconds_per_swapped_block, costs.attention_factor});
 }
 void TraceWriter::planned(const StepPlan& plan) {
   write("plan", as_json(plan));

@@ -5,7 +5,7 @@
 // Lines, each an object with one key:
 //   {"config": {...}}                      the scheduler's, first
 //   {"add": {...}}                         a request: tokens of the prompt and the parameters that scheduling looks at
-//   {"cancel": id} {"reset": true} {"costs": [recompute, swap]}
+//   {"cancel": id} {"reset": true} {"costs": [recompute, swap, attention]}
 //   {"plan": {"step", "digest", ...}}      what schedule() gave
 //   {"result": {"step", "sequences": ...}} what came back for it
 // The prompts' tokens are in it: handle it as you would the prompts.

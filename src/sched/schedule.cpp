@@ -170,8 +170,8 @@ void Scheduler::preempt(Sequence& sequence) {
 bool Scheduler::swaps(const Sequence& sequence) const {
   if (config_.preemption_mode == PreemptionMode::kRecompute || sequence.beams != nullptr) return false;
   if (config_.preemption_mode == PreemptionMode::kSwap) return true;
-  const double recompute = cost_in_tokens(config_.tokens_per_position, 0, sequence.num_computed_tokens) *
-                           costs_.seconds_per_recomputed_token;
+  const double recompute =
+      cost_in_tokens(tokens_per_position(), 0, sequence.num_computed_tokens) * costs_.seconds_per_recomputed_token;
   const double swap =
       2.0 * sequence.blocks.num_blocks() * sequence.blocks.num_groups() * costs_.seconds_per_swapped_block;
   return swap < recompute;

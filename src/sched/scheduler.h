@@ -25,8 +25,8 @@
 //     admitted.
 //  5. Once there have been several tenants (shared_step.cpp):
 //     - a step has at most tenant_step_seconds' worth of tokens and of the host's work, so that nobody waits long for
-//       the one under way. Who has been served least (for its weight; little is saved up) has as much of that as it
-//       wants, then the next;
+//       the one under way; where short prompts come, as much as those want, at least half of it. Who has been served
+//       least (for its weight; little is saved up) has as much of that as it wants, then the next;
 //     - one that has an eighth of the blocks is admitted and grows only where an eighth stays free. Who finds no block
 //       takes those of the last sequence of the tenant that has most, never of one that has less than its own, and
 //       from its own only of later ones; the first in the order is nobody's victim and may take from all. Only tenants
@@ -102,6 +102,7 @@ inline double cost_in_tokens(double tokens_per_position, int32_t num_computed, i
 struct PreemptionCosts {
   double seconds_per_recomputed_token = 0;  // of cost_in_tokens()
   double seconds_per_swapped_block = 0;     // one way
+  double attention_factor = 1;              // by which tokens_per_position was wrong
 };
 
 struct SchedulerStats {
@@ -212,6 +213,7 @@ class Scheduler {
     int64_t seats = 0;           // of those that run, at the beginning of the step, and of those admitted since
     int64_t blocks = 0;          // the same; shared ones count for each
     int64_t spoken_for = 0;      // blocks that those are sure to want (where somebody waits)
+    bool has_prompt = false;     // that is not computed yet
     int32_t answered = 0;        // running ones that have one token to compute and have not had their turn in this step
     StepShare tokens;            // what the step costs
     StepShare rows;              // sequences: there may be more than have a row in a step
@@ -232,12 +234,14 @@ class Scheduler {
   void drop_if_idle(Sequence& sequence);
   // shared_step.cpp: rule 5
   bool has_tenants() const { return tenants_.size() > 1; }
+  double tokens_per_position() const { return config_.tokens_per_position * costs_.attention_factor; }
   void share_step();
+  void shorten_step();
   void forget_credit();
   void add_waiting(TenantLoad& tenant) const;
   static void share_out(double rest, std::span<TenantLoad* const> tenants, StepShare TenantLoad::*of);
   double cost_of(const Sequence& sequence, int32_t num_tokens) const {
-    return cost_in_tokens(config_.tokens_per_position, sequence.num_computed_tokens, num_tokens);
+    return cost_in_tokens(tokens_per_position(), sequence.num_computed_tokens, num_tokens);
   }
   double host_tokens(const Sequence& sequence) const;
   int32_t allowance(const Sequence& sequence) const;
@@ -305,6 +309,7 @@ class Scheduler {
   std::vector<Sequence*> running_;                                          // in the order of service
   std::set<Sequence*, ServedBefore> waiting_;
   std::unordered_map<int32_t, TenantLoad> tenants_;  // as many as there are keys
+  uint64_t last_short_prompt_ = 0;                   // num_calls_ then: shorten_step(); 0: there was none
   double step_most_ = 0;                             // rule 5: tokens of this step
   double step_used_ = 0;
   bool somebody_yields_ = false;

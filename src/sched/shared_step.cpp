@@ -11,6 +11,10 @@ namespace quire::sched {
 
 // ---- the step ----
 
+namespace {
+constexpr double kLeastTokens = 8;  // the weights are read however few there are
+}
+
 // What each tenant has, and what this step may have of it.
 void Scheduler::share_step() {
   forget_credit();
@@ -18,7 +22,7 @@ void Scheduler::share_step() {
     tenant.seats = tenant.blocks = 0;
     tenant.answered = 0;
     tenant.tokens = tenant.rows = {};
-    tenant.sits_out = tenant.admits_nobody = false;
+    tenant.sits_out = tenant.admits_nobody = tenant.has_prompt = false;
   }
   for (const Sequence* sequence : running_) {
     TenantLoad& tenant = tenants_.at(sequence->charge.tenant);
@@ -30,20 +34,26 @@ void Scheduler::share_step() {
     if (remaining == 0) continue;
     tenant.tokens.wanted += cost_of(*sequence, remaining) + host_tokens(*sequence);
     tenant.rows.wanted += 1;
-    if (remaining == 1) ++tenant.answered;
+    if (remaining == 1) {
+      ++tenant.answered;
+    } else {
+      tenant.has_prompt = true;
+    }
   }
 
-  constexpr double kLeastTokens = 8;  // the weights are read however few there are
   step_used_ = 0;
   step_most_ = config_.max_num_batched_tokens;
   if (config_.tenant_step_seconds > 0 && costs_.seconds_per_recomputed_token > 0) {
     const double tokens = config_.tenant_step_seconds / costs_.seconds_per_recomputed_token;
     step_most_ = std::clamp(tokens, std::min(kLeastTokens, step_most_), step_most_);
   }
-  std::vector<std::pair<double, int32_t>> order;  // who would have been served least with what this step could give it
   for (auto& [number, tenant] : tenants_) {
+    if (tenant.live > 0) add_waiting(tenant);
+  }
+  if (step_most_ < config_.max_num_batched_tokens) shorten_step();
+  std::vector<std::pair<double, int32_t>> order;  // who would have been served least with what this step could give it
+  for (const auto& [number, tenant] : tenants_) {
     if (tenant.live == 0) continue;
-    add_waiting(tenant);
     order.emplace_back(tenant.served + std::min(tenant.tokens.wanted, step_most_) / tenant.weight, number);
   }
   std::ranges::sort(order);
@@ -51,6 +61,21 @@ void Scheduler::share_step() {
   for (const auto& [after, number] : order) least_served_first.push_back(&tenants_.at(number));
   share_out(step_most_, least_served_first, &TenantLoad::tokens);
   share_out(config_.max_num_seqs, least_served_first, &TenantLoad::rows);
+}
+
+// Where prompts that are done in a few steps have come of late another may come at any time: it is not to wait long for
+// a step that others fill.
+void Scheduler::shorten_step() {
+  constexpr double kFewSteps = 4;
+  constexpr uint64_t kLately = 1000;
+  double wanted = 0;
+  for (const auto& [number, tenant] : tenants_) {
+    if (tenant.live == 0 || !tenant.has_prompt || tenant.tokens.wanted > kFewSteps * step_most_) continue;
+    wanted += tenant.tokens.wanted;
+    last_short_prompt_ = num_calls_;
+  }
+  if (last_short_prompt_ == 0 || num_calls_ - last_short_prompt_ > kLately) return;
+  step_most_ = std::clamp(wanted, std::max(step_most_ / 2, std::min(kLeastTokens, step_most_)), step_most_);
 }
 
 // What a tenant does not want it does not save up: who had all it wanted of the last step is a few steps' tokens behind
@@ -88,6 +113,7 @@ void Scheduler::add_waiting(TenantLoad& tenant) const {
     if (tenant.tokens.wanted >= step_most_ && tenant.rows.wanted >= config_.max_num_seqs) break;
     tenant.tokens.wanted += cost_of(*sequence, sequence->num_known_tokens()) + host_tokens(*sequence);
     tenant.rows.wanted += 1;
+    tenant.has_prompt = true;
   }
 }
 
@@ -126,8 +152,8 @@ int32_t Scheduler::allowance(const Sequence& sequence) const {
 
 // How many tokens cost so much.
 int32_t Scheduler::tokens_for(const Sequence& sequence, double cost) const {
-  const double half = config_.tokens_per_position / 2;
-  const double linear = 1 + config_.tokens_per_position * sequence.num_computed_tokens;
+  const double half = tokens_per_position() / 2;
+  const double linear = 1 + tokens_per_position() * sequence.num_computed_tokens;
   const double tokens = half > 0 ? (std::sqrt(linear * linear + 4 * half * cost) - linear) / (2 * half) : cost;
   return static_cast<int32_t>(std::min<double>(tokens + 1e-6, config_.max_num_batched_tokens));
 }
