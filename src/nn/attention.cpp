@@ -39,7 +39,7 @@ Attention::Attention(Loader& loader, const std::string& prefix, const AttentionC
 
 void Attention::operator()(const StepContext& step, const CacheLayer& layer, const Rotary& rotary,
                            const ops::ConstView& x, const ops::View& out) const {
-  const CacheGroup& group = step.batch.groups[static_cast<size_t>(layer.group)];
+  const CacheGroup& group = step.batch.group_of(layer);
   const int64_t mark = step.workspace.mark();
   const int64_t n = x.num_rows;
   const ops::View qkv = step.workspace.take(n, qkv_.out_features());  // [num_tokens, q | k | v]
@@ -63,23 +63,16 @@ void Attention::operator()(const StepContext& step, const CacheLayer& layer, con
   }
   rotary.prepare_heads(step, prepare);
   const ops::View context = step.workspace.take(n, query_size(config_));  // [num_tokens, num_heads, head_dim]
-  step(ops::PagedAttentionArgs{.queries = query.strided_floats(),
-                               .query_stride = query.row_stride,
-                               .num_heads = config_.num_heads,
-                               .cache = layer.view,
-                               .num_sequences = step.batch.num_sequences,
-                               .query_offsets = step.batch.query_offsets,
-                               .context_lengths = step.batch.context_lengths,
-                               .block_tables = group.block_tables,
-                               .block_table_stride = step.batch.block_table_stride,
-                               .span_places = group.span_places,
-                               .num_shared_spans = step.batch.num_shared_spans,
-                               .tables_checked = step.batch.tables_checked,
-                               .scale = config_.scale,
-                               .window = config_.window,
-                               .soft_cap = config_.soft_cap,
-                               .sinks = sinks_.data(),
-                               .out = context.floats()});
+  ops::PagedAttentionArgs attention = step.batch.attention_over(layer);
+  attention.queries = query.strided_floats();
+  attention.query_stride = query.row_stride;
+  attention.num_heads = config_.num_heads;
+  attention.scale = config_.scale;
+  attention.window = config_.window;
+  attention.soft_cap = config_.soft_cap;
+  attention.sinks = sinks_.data();
+  attention.out = context.floats();
+  step(attention);
   output_(step, context, out);
   step.workspace.rewind(mark);
 }

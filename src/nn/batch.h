@@ -42,6 +42,21 @@ struct Batch {
   bool tables_checked = false;  // PagedAttentionArgs: of all groups
   std::span<const CacheGroup> groups;
   std::span<const CacheLayer> layers;
+
+  const CacheGroup& group_of(const CacheLayer& layer) const { return groups[static_cast<size_t>(layer.group)]; }
+  // What attention reads: all that is not the layer's own.
+  ops::PagedAttentionArgs attention_over(const CacheLayer& layer) const {
+    const CacheGroup& group = group_of(layer);
+    return {.cache = layer.view,
+            .num_sequences = num_sequences,
+            .query_offsets = query_offsets,
+            .context_lengths = context_lengths,
+            .block_tables = group.block_tables,
+            .block_table_stride = block_table_stride,
+            .span_places = group.span_places,
+            .num_shared_spans = num_shared_spans,
+            .tables_checked = tables_checked};
+  }
 };
 
 }  // namespace quire::nn

@@ -120,7 +120,7 @@ ops::View LatentAttention::project_queries(const StepContext& step, const Rotary
 void LatentAttention::operator()(const StepContext& step, const CacheLayer& layer, const Rotary& rotary,
                                  const ops::ConstView& x, const ops::View& out) const {
   const LatentAttentionConfig& sizes = options_.sizes;
-  const CacheGroup& group = step.batch.groups[static_cast<size_t>(layer.group)];
+  const CacheGroup& group = step.batch.group_of(layer);
   const int64_t n = x.num_rows;
   const int64_t heads = options_.num_heads;
   const int64_t mark = step.workspace.mark();
@@ -135,21 +135,14 @@ void LatentAttention::operator()(const StepContext& step, const CacheLayer& laye
       .keys = kv.floats(), .token_stride = kv.row_stride, .num_tokens = n, .slots = group.slots, .cache = layer.view});
 
   const ops::View context = step.workspace.take(n, heads * cached_dim());
-  step(ops::PagedAttentionArgs{.queries = query.floats(),
-                               .query_stride = query.row_stride,
-                               .num_heads = options_.num_heads,
-                               .cache = layer.view,
-                               .num_sequences = step.batch.num_sequences,
-                               .query_offsets = step.batch.query_offsets,
-                               .context_lengths = step.batch.context_lengths,
-                               .block_tables = group.block_tables,
-                               .block_table_stride = step.batch.block_table_stride,
-                               .span_places = group.span_places,
-                               .num_shared_spans = step.batch.num_shared_spans,
-                               .tables_checked = step.batch.tables_checked,
-                               .scale = options_.scale,
-                               .out = context.floats(),
-                               .value_dim = static_cast<int32_t>(sizes.kv_rank)});
+  ops::PagedAttentionArgs attention = step.batch.attention_over(layer);
+  attention.queries = query.floats();
+  attention.query_stride = query.row_stride;
+  attention.num_heads = options_.num_heads;
+  attention.scale = options_.scale;
+  attention.out = context.floats();
+  attention.value_dim = static_cast<int32_t>(sizes.kv_rank);
+  step(attention);
   const ops::View values = step.workspace.take(n, heads * sizes.value_head_dim);
   project_heads(step, value_up_, context, cached_dim(), values, sizes.value_head_dim);
   output_(step, values, out);

@@ -1,5 +1,5 @@
-// Checks a source tree against the layering of docs/design.md: who includes whom, which libraries and words are used
-// where, and that no files include each other in a circle.
+// Checks a source tree against the layering of docs/architecture.md: who includes whom, which libraries and words are
+// used where, and that no files include each other in a circle.
 #pragma once
 
 #include <filesystem>
