@@ -32,7 +32,7 @@ if [[ $capability =~ ^[0-9]+$ ]]; then
   cuda=(-DQUIRE_CUDA=AUTO "-DQUIRE_CUDA_ARCHITECTURES=${capability/#90/90a}-real")
 fi
 step "configuring" cmake --preset release -DQUIRE_ISAS=native -DQUIRE_UNITY=ON -DQUIRE_BUILD_TESTS=OFF \
-  -DQUIRE_BUILD_BENCHMARKS=OFF -DQUIRE_BUILD_EXAMPLES=OFF "${cuda[@]}"
+  -DQUIRE_BUILD_BENCHMARKS=OFF -DQUIRE_BUILD_EXAMPLES=OFF -DQUIRE_BUILD_LIBRARY=OFF -DQUIRE_PYTHON=OFF "${cuda[@]}"
 step "building quire (a few minutes the first time)" cmake --build --preset release --target quire
 step "fetching the default model" wait_for_model
 quire=$quire_root/build/release/src/cli/quire

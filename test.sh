@@ -11,12 +11,12 @@ open_log test.log
 scripts/setup.sh
 step "fetching the default model" scripts/fetch_model.sh
 step "preparing the end-to-end tests' Python" scripts/python_env.sh
-# For one kind of card: the one that is here, else Hopper's, whose kernels are most; what others compile of the sources is
-# compiled for the host that plays a card. No test runs a micro-benchmark.
+# For one kind of card, the one that is here, else Hopper's, whose kernels are most, and as PTX for others; the sources are also
+# compiled for the emulated device. No test runs a micro-benchmark.
 capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d . || true)
 if [[ ! $capability =~ ^[0-9]+$ ]]; then capability=90; fi
 step "configuring ($preset)" cmake --preset "$preset" -DQUIRE_UNITY=ON -DQUIRE_ISAS=runnable -DQUIRE_CUDA=AUTO \
-  "-DQUIRE_CUDA_ARCHITECTURES=${capability/#90/90a}-real" -DQUIRE_BUILD_BENCHMARKS=OFF
+  "-DQUIRE_CUDA_ARCHITECTURES=${capability/#90/90a}-real;80-virtual" -DQUIRE_BUILD_BENCHMARKS=OFF
 step "building" cmake --build --preset "$preset"
 
 # Cases that skipped themselves stand before ctest's summary, by suite and reason; of a suite that ran, ctest says nothing.

@@ -58,9 +58,9 @@ MaskTime mask_time(const quire::TokenConstraint& constraint, const GrammarVocabu
 json::object walk(const std::string& line, const std::shared_ptr<const GrammarVocabulary>& vocabulary,
                   const quire::text::Tokenizer& tokenizer, int walks) {
   json::object out;
-  const quire::StructuredOutput form{.kind = quire::StructuredOutput::Kind::kJsonSchema, .text = line};
+  const quire::StructuredOutput output{.kind = quire::StructuredOutput::Kind::kJsonSchema, .text = line};
   const double begin = processor_time();
-  auto compiled = quire::grammar::compile_constraint(form, {}, vocabulary);
+  auto compiled = quire::grammar::compile_constraint(output, {}, vocabulary);
   out["compile_us"] = processor_time() - begin;
   if (!compiled.ok()) {
     out["refused"] = compiled.status().message();

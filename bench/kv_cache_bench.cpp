@@ -174,7 +174,7 @@ void decode(benchmark::State& state, const Geometry& geometry, DType dtype) {
 }
 
 // 31 sequences of 60 to 339 tokens, and one of 8,192 (or of 200: what the others take without it).
-void decode_in_company(benchmark::State& state, DType dtype) {
+void decode_with_shared_prefix(benchmark::State& state, DType dtype) {
   std::vector<int32_t> lengths;
   for (int32_t s = 0; s < 31; ++s) lengths.push_back(60 + s * 9);
   lengths.push_back(static_cast<int32_t>(state.range(0)));
@@ -270,7 +270,8 @@ void register_all() {
           ->UseRealTime()
           ->Unit(benchmark::kMillisecond);
     }
-    benchmark::RegisterBenchmark(title("decode_in_company", kSmolLm2.model, dtype).c_str(), decode_in_company, dtype)
+    benchmark::RegisterBenchmark(title("decode_with_shared_prefix", kSmolLm2.model, dtype).c_str(),
+                                 decode_with_shared_prefix, dtype)
         ->ArgNames({"longest"})
         ->Arg(200)
         ->Arg(8192)

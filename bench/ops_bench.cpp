@@ -129,7 +129,8 @@ void pack_model(benchmark::State& state) {
 BENCHMARK(pack_model)->UseRealTime()->Unit(benchmark::kMillisecond);
 
 // One layer's attention: `sequences` of `context` tokens each, the last `queries` of them asked for.
-void attention(benchmark::State& state, const char* isa) {
+template <typename Number>
+void attention_over(benchmark::State& state, const char* isa, DType dtype) {
   auto backend = backend_or_skip(state, isa);
   if (backend == nullptr) return;
   constexpr int32_t kHeads = 9;
@@ -141,12 +142,12 @@ void attention(benchmark::State& state, const char* isa) {
   const auto queries = static_cast<int32_t>(state.range(2));
   const int64_t blocks = (context + kBlock - 1) / kBlock;
   const auto floats = static_cast<size_t>(sequences * blocks * kBlock * kKvHeads * kHeadDim);
-  std::vector<float> keys(floats);
-  std::vector<float> values(floats);
+  std::vector<Number> keys(floats);
+  std::vector<Number> values(floats);
   std::mt19937 random(7);
   std::normal_distribution<float> normal;
-  for (float& key : keys) key = normal(random);
-  for (float& value : values) value = normal(random);
+  for (Number& key : keys) key = static_cast<Number>(normal(random));
+  for (Number& value : values) value = static_cast<Number>(normal(random));
   std::vector<float> query(static_cast<size_t>(sequences * queries * kHeads * kHeadDim));
   for (float& q : query) q = normal(random);
   std::vector<float> out(query.size());
@@ -160,7 +161,7 @@ void attention(benchmark::State& state, const char* isa) {
   args.queries = query.data();
   args.query_stride = kHeads * kHeadDim;
   args.num_heads = kHeads;
-  args.cache = {keys.data(), values.data(), DType::kF32, sequences * blocks, kKvHeads, kHeadDim, kBlock};
+  args.cache = {keys.data(), values.data(), dtype, sequences * blocks, kKvHeads, kHeadDim, kBlock};
   args.num_sequences = sequences;
   args.query_offsets = offsets.data();
   args.context_lengths = lengths.data();
@@ -173,12 +174,24 @@ void attention(benchmark::State& state, const char* isa) {
   state.counters["FLOP/s"] =
       benchmark::Counter(4.0 * sequences * seen * kHeads * kHeadDim, benchmark::Counter::kIsIterationInvariantRate);
 }
+void attention(benchmark::State& state, const char* isa) {
+  attention_over<float>(state, isa, DType::kF32);
+}
+void attention_of_halves(benchmark::State& state, const char* isa) {
+  attention_over<_Float16>(state, isa, DType::kF16);
+}
+// The last rows of one text, as guesses make them.
+void few_rows(benchmark::internal::Benchmark* b) {
+  for (const int rows : {1, 2, 3, 4, 5, 8, 13, 16, 32, 128}) b->Args({1, 800, rows});
+  b->UseRealTime()->Unit(benchmark::kMicrosecond);
+}
 void attention_shapes(benchmark::internal::Benchmark* b) {
   b->Args({1, 256, 1})->Args({1, 2048, 1})->Args({32, 512, 1})->Args({1, 512, 512});
   b->Args({1, 2048, 512})->UseRealTime()->Unit(benchmark::kMicrosecond);
 }
 BENCHMARK_CAPTURE(attention, avx2, "avx2")->Apply(attention_shapes);
 BENCHMARK_CAPTURE(attention, portable, "portable")->Apply(attention_shapes);
+BENCHMARK_CAPTURE(attention_of_halves, auto, "auto") -> Apply(few_rows);
 
 void silu_and_mul(benchmark::State& state) {
   auto backend = backend_or_skip(state, "auto");

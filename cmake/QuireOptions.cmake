@@ -2,11 +2,15 @@
 option(QUIRE_BUILD_TESTS "Build the tests" ON)
 option(QUIRE_BUILD_BENCHMARKS "Build the kernel micro-benchmarks" ON)
 option(QUIRE_BUILD_EXAMPLES "Build the example programs" ON)
+option(QUIRE_BUILD_LIBRARY "Build libquire.so, for C and whatever speaks C" ON)
+set(QUIRE_PYTHON OFF CACHE STRING
+    "Build the Python package's extension: ON fetches nanobind (0.3 MB), OFF, or AUTO, where Python's headers are found")
 option(QUIRE_WERROR "Warnings are errors (CI)" OFF)
 set(QUIRE_TEST_DATA ${CMAKE_SOURCE_DIR}/tests/data CACHE STRING "Where test programs find their files, as they are run")
 set(QUIRE_SANITIZE "" CACHE STRING "Sanitizers, for example address,undefined or thread")
 option(QUIRE_COVERAGE "Instrument for gcov" OFF)
 set(QUIRE_CUDA AUTO CACHE STRING "Build for NVIDIA's cards too: ON, OFF, or AUTO, where the CUDA toolkit is found")
+option(QUIRE_CUDA_SHARED "The kernels of cards as a shared library" OFF)
 set(QUIRE_CUDA_ARCHITECTURES "80-real;89-real;90a-real;100-real;80-virtual" CACHE STRING
     "Cards to build for, as CMAKE_CUDA_ARCHITECTURES; later ones translate the virtual one when they start")
 set(QUIRE_FLASHINFER AUTO CACHE STRING

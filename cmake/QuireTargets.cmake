@@ -85,9 +85,12 @@ function(quire_card_kernels out)
   set(${out} ${kernels} PARENT_SCOPE)
 endfunction()
 
-# quire_library(ops/cpu DEPS quire_ops ... [EXCLUDE regex])  ->  target quire_ops_cpu
+# quire_library(ops/cpu DEPS quire_ops ... [EXCLUDE regex] [TYPE STATIC])  ->  target quire_ops_cpu
 function(quire_library folder)
-  cmake_parse_arguments(ARG "" "EXCLUDE" "DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "EXCLUDE;TYPE" "DEPS" ${ARGN})
+  if(NOT ARG_TYPE)
+    set(ARG_TYPE STATIC)
+  endif()
   string(REPLACE "/" "_" name ${folder})
   set(target quire_${name})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${folder}/*.cpp)
@@ -96,7 +99,7 @@ function(quire_library folder)
   endif()
   if(sources)
     quire_units(units NAME ${target} FROM ${CMAKE_SOURCE_DIR}/src SOURCES ${sources})
-    add_library(${target} STATIC ${units})
+    add_library(${target} ${ARG_TYPE} ${units})
     target_include_directories(${target} PUBLIC ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
     target_link_libraries(${target} PUBLIC ${ARG_DEPS})
   else()  # headers only

@@ -6,8 +6,9 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-# Of flashinfer-python, the one wheel.
-headers=(flashinfer/data/include/ flashinfer/data/cutlass/include/ flashinfer/data/cutlass/tools/util/include/)
+# Of wheels, what is kept.
+headers=(flashinfer/data/include/ flashinfer/data/cutlass/include/ flashinfer/data/cutlass/tools/util/include/
+  nanobind/)
 
 name=${1:?which package? see dependencies.txt}
 read -r requirement package_hash use < <(columns pypi | grep -E "^$name==[^ ]+ .* (source|headers)$") ||

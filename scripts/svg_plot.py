@@ -126,3 +126,42 @@ def lines(title, x_name, unit, series, logarithmic_x=False):
                                 f"<title>{escape(f'{name}, {short(x)}: {value:.4g} {unit}')}</title></circle>")
     canvas.legend(list(series))
     return canvas.finish()
+
+
+def spans(title, unit, rows):
+    """A time line: rows: name -> [(what, begin, end)], drawn to one scale from 0. Equal names of spans have one colour."""
+    longest = max((end for row in rows.values() for _, _, end in row), default=1.0)
+    step = nice_step(longest, 10)
+    height = 34
+    canvas = Canvas.__new__(Canvas)
+    bottom = TOP + height * len(rows)
+    total = bottom + 84
+    canvas.parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {total}" font-family="sans-serif" font-size="12" '
+                    'fill="#222">', f'<rect width="{WIDTH}" height="{total}" fill="#fff"/>']
+    canvas.text(WIDTH / 2, 20, title, anchor="middle", size=15)
+    left = 30 + 7 * max(map(len, rows), default=0)
+    place = lambda value: left + (WIDTH - RIGHT - left) * value / longest
+    value = 0.0
+    while value <= longest * (1 + 1e-9):
+        canvas.line(place(value), TOP, place(value), bottom, "#ddd")
+        canvas.text(place(value), bottom + 16, short(value), anchor="middle")
+        value += step
+    canvas.text((left + WIDTH) / 2, bottom + 34, unit, anchor="middle")
+    names = list(dict.fromkeys(what for row in rows.values() for what, _, _ in row))
+    for index, (name, row) in enumerate(rows.items()):
+        y = TOP + height * index
+        canvas.text(left - 8, y + 21, name, anchor="end")
+        for what, begin, end in row:
+            canvas.box(place(begin), y + 6, max(place(end) - place(begin) - 0.6, 0.4), height - 12,
+                       COLOURS[names.index(what) % len(COLOURS)], f"{what}: {end - begin:.4g} {unit}")
+            if place(end) - place(begin) > 7 * len(what) + 6:
+                canvas.parts.append(f'<text x="{place(begin) + 5:.1f}" y="{y + 21}" fill="#fff">{escape(what)}</text>')
+    x, y = left, bottom + 56
+    for index, name in enumerate(names):
+        wide = 30 + 7 * len(name)
+        if x + wide > WIDTH - RIGHT:
+            x, y = left, y + 18
+        canvas.box(x, y - 10, 12, 12, COLOURS[index % len(COLOURS)])
+        canvas.text(x + 18, y, name)
+        x += wide
+    return canvas.finish()

@@ -60,6 +60,14 @@ const CARDS = [
     note: (reading) => `${count(reading.prompt ?? 0)} in all, ${count(reading.cached ?? 0)} of them cached`
   },
   {
+    title: "Vectors and scores",
+    unit: "texts/s",
+    format: rate,
+    least: 10,
+    series: [{name: "", className: "first", value: (point) => point.texts}],
+    note: (reading) => `${count(reading.texts ?? 0)} in all`
+  },
+  {
     title: "Requests",
     unit: "",
     format: count,
@@ -110,6 +118,15 @@ const CARDS = [
     empty: "no prompt",
     series: [{name: "", className: "first", value: (point) => point.hitRate}],
     note: (reading) => `${count(reading.prefixHits ?? 0)} of ${count(reading.prefixQueries ?? 0)} tokens in all`
+  },
+  {
+    title: "Drafts accepted",
+    unit: "",
+    format: percent,
+    most: 1,
+    empty: "nothing guessed ahead",
+    series: [{name: "", className: "first", value: (point) => point.acceptance}],
+    note: (reading) => `${count(reading.draftsAccepted ?? 0)} of ${count(reading.drafts ?? 0)} tokens in all`
   },
   {
     title: "Preemptions",

@@ -18,8 +18,11 @@ export function readingOf(text, time) {
     prompt: total(samples, "vllm:prompt_tokens_total"),
     cached: total(samples, "vllm:prompt_tokens_cached_total"),
     generation: total(samples, "vllm:generation_tokens_total"),
+    texts: total(samples, "quire:pooled_texts_total"),
     prefixQueries: total(samples, "vllm:prefix_cache_queries_total"),
     prefixHits: total(samples, "vllm:prefix_cache_hits_total"),
+    drafts: total(samples, "vllm:spec_decode_num_draft_tokens_total"),
+    draftsAccepted: total(samples, "vllm:spec_decode_num_accepted_tokens_total"),
     preemptions: total(samples, "vllm:num_preemptions_total"),
     finished: byLabel(samples, "vllm:request_success_total", "finished_reason"),
     rejected: total(samples, "vllm:admission_rejections_total"),
@@ -40,7 +43,7 @@ const perSecond = (before, now, key) => {
 // The readings of the last `span` seconds and what follows from each beside the one before it.
 export class History {
   readings = [];
-  points = [];  // {time, generation, prompt, running, waiting, kvUsage, hitRate, preemptions, ttft: {p50, p95}, ...}
+  points = [];  // {time, generation, prompt, texts, running, waiting, kvUsage, hitRate, acceptance, preemptions, ttft: {p50, p95}, ...}
 
   constructor(span) {
     this.span = span;
@@ -54,14 +57,17 @@ export class History {
     const past = this.since(reading.time - window) ?? reading;
     const hits = increase(past.prefixHits, reading.prefixHits);
     const queries = increase(past.prefixQueries, reading.prefixQueries);
+    const drafts = increase(past.drafts, reading.drafts);
     const point = {
       time: reading.time,
       generation: before ? perSecond(before, reading, "generation") : null,
       prompt: before ? perSecond(before, reading, "prompt") : null,
+      texts: before ? perSecond(before, reading, "texts") : null,
       running: reading.running,
       waiting: reading.waiting,
       kvUsage: reading.kvUsage,
       hitRate: queries > 0 ? hits / queries : null,
+      acceptance: drafts > 0 ? increase(past.draftsAccepted, reading.draftsAccepted) / drafts : null,
       preemptions: before ? increase(before.preemptions, reading.preemptions) : null,
     };
     for (const key of Object.keys(HISTOGRAMS)) {

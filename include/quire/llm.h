@@ -23,6 +23,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -92,8 +93,16 @@ class Generation {
   std::shared_ptr<State> state_;
 };
 
+// An adapter (LoRA) of the model, with config.enable_lora: by a name that LLM::load_lora() or config.lora_dir gives it,
+// or with the path of PEFT's folder or a GGUF file, from which it is loaded under the name when it is first used.
+struct LoraRequest {
+  std::string name;
+  std::string path;  // empty: it is known already
+};
+
 struct GenerateOptions {
-  bool progress = true;  // a line on standard error while it is a terminal
+  bool progress = true;             // a line on standard error while it is a terminal
+  std::optional<LoraRequest> lora;  // of all prompts
 };
 
 // How a request of add_request() stands to the others.
@@ -101,6 +110,7 @@ struct RequestOptions {
   int32_t priority = 0;                              // config.scheduling_policy "priority": lower goes first
   std::string cache_salt;                            // shares cached prefixes with requests of the same salt alone
   std::optional<std::chrono::milliseconds> timeout;  // until its last token, seen at a step; unset: config's
+  std::optional<LoraRequest> lora;
 };
 
 struct RequestUsage {
@@ -123,6 +133,28 @@ struct StepOutput {
   RequestUsage usage;
 };
 
+// The vector of one text.
+struct EmbeddingOutput {
+  std::vector<TokenId> prompt_token_ids;
+  std::vector<float> embedding;
+};
+
+// What a classifying head says of one text.
+struct ClassificationOutput {
+  std::vector<TokenId> prompt_token_ids;
+  std::vector<float> probabilities;  // [labels], after the activation that the model asks for
+  std::string label;                 // of the largest; empty where the head has no names
+};
+
+struct PoolingOptions {
+  int64_t dimensions = 0;         // of vectors: the first so many, of models that were made for it; 0: all
+  std::optional<bool> normalize;  // vectors of length 1; unset: as the model's files say
+  int64_t max_tokens = 0;   // longer texts are cut to so many tokens, special ones included; 0: refused if too long;
+                            // below 0: cut to the context
+  std::string prompt_name;  // of those in the model's files that stand before a text; empty: the usual one
+  bool progress = true;     // a line on standard error while it is a terminal
+};
+
 class LLM {
  public:
   // Loads the model onto config.device. Drive::kCaller: for add_request() and step(); there is no engine thread.
@@ -143,11 +175,31 @@ class LLM {
   // The same for one conversation through the model's chat template.
   Result<RequestOutput> chat(const std::vector<ChatMessage>& messages, const SamplingParams& params);
 
+  // Loads an adapter for requests to name; waits until it is in memory. replace: in the place of one of that name,
+  // whose requests go on with it. Errors: what is wrong with its files or with the name; that it does not fit the
+  // model.
+  Status load_lora(const LoraRequest& lora, bool replace = false);
+  // Requests no longer find the name; those that use the adapter go on. Errors: not_found.
+  Status unload_lora(const std::string& name);
+
+  // The vectors of texts, in their order, of a model that embeds (config.runner). Blocks as generate() does; a vector's
+  // bits do not depend on what else is computed. Errors: those of the first text that is refused, with param()
+  // "prompt"; of options; invalid_argument for a model that is served for something else.
+  Result<std::vector<EmbeddingOutput>> embed(const std::vector<Prompt>& prompts, const PoolingOptions& options = {});
+  // The same for a model with a classifying head.
+  Result<std::vector<ClassificationOutput>> classify(const std::vector<Prompt>& prompts,
+                                                     const PoolingOptions& options = {});
+  // How well each pair goes together: of a model with a head of one number that, after its activation; of a model that
+  // embeds the cosine of both vectors. [pairs]
+  Result<std::vector<float>> score(const std::vector<std::pair<std::string, std::string>>& pairs,
+                                   const PoolingOptions& options = {});
+
   // Starts one request. `on_update` is called for each new token (or several, when the callback is slower than the
   // engine), on a thread of this object, one call at a time for all requests: return soon. Errors: as generate().
   // params.n must be 1. Refused with Drive::kCaller: nobody would make the steps.
   Result<std::unique_ptr<Generation>> generate_async(const Prompt& prompt, const SamplingParams& params,
-                                                     std::function<void(const RequestUpdate&)> on_update);
+                                                     std::function<void(const RequestUpdate&)> on_update,
+                                                     const std::optional<LoraRequest>& lora = {});
 
   // With Drive::kCaller, vLLM's LLMEngine. step() is called by one thread at a time, not always the same; the others at
   // any time by any thread, also while a step runs.

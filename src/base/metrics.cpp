@@ -33,6 +33,7 @@ class PrometheusGauge final : public Gauge {
   void set(double value) override { gauge_.Set(value); }
   void increment(double by) override { gauge_.Increment(by); }
   double value() const override { return gauge_.Value(); }
+  prometheus::Gauge& gauge() { return gauge_; }
 
  private:
   prometheus::Gauge& gauge_;
@@ -102,6 +103,15 @@ Gauge& Metrics::gauge(const std::string& name, const std::string& help, const Me
     metric = std::make_unique<PrometheusGauge>(family.Add(key.second));
   }
   return *metric;
+}
+
+void Metrics::remove_gauge(const std::string& name, const MetricLabels& labels) {
+  const std::lock_guard lock(state_->mutex);
+  const auto found = state_->gauges.find({name, to_labels(name, labels)});
+  if (found == state_->gauges.end()) return;
+  auto& family = prometheus::BuildGauge().Name(name).Register(state_->registry);
+  family.Remove(&static_cast<PrometheusGauge&>(*found->second).gauge());
+  state_->gauges.erase(found);
 }
 
 Histogram& Metrics::histogram(const std::string& name, const std::string& help, const std::vector<double>& buckets,

@@ -50,6 +50,8 @@ class Metrics {
   // buckets that do not rise are bugs of ours and end the process.
   Counter& counter(const std::string& name, const std::string& help, const MetricLabels& labels = {});
   Gauge& gauge(const std::string& name, const std::string& help, const MetricLabels& labels = {});
+  // Ends the gauge of this name and these labels, if there is one. REQUIRES: nobody uses it any more.
+  void remove_gauge(const std::string& name, const MetricLabels& labels);
   // buckets: upper bounds, rising, without the last one (+Inf), which is implied.
   Histogram& histogram(const std::string& name, const std::string& help, const std::vector<double>& buckets,
                        const MetricLabels& labels = {});

@@ -294,9 +294,19 @@ void ThreadPool::parallel_ranges(int64_t size, FunctionRef<void(int64_t begin, i
   });
 }
 
+void keep_to_cores(const std::vector<int>& cores) {
+  if (cores.empty()) return;
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  for (const int core : cores) CPU_SET(core, &mask);
+  sched_setaffinity(0, sizeof(mask), &mask);
+}
+
 void give_way_to_other_threads() {
-  constexpr int kNiceness = 5;
-  setpriority(PRIO_PROCESS, 0, kNiceness);  // 0: on Linux the calling thread alone
+  constexpr int kMore = 5;
+  constexpr int kMost = 19;
+  // 0: on Linux the calling thread alone.
+  setpriority(PRIO_PROCESS, 0, std::min(getpriority(PRIO_PROCESS, 0) + kMore, kMost));
 }
 
 }  // namespace quire

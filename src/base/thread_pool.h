@@ -20,6 +20,10 @@ std::vector<int> usable_cores();
 // and for one that this process may not use.
 Result<std::vector<int>> parse_core_list(std::string_view text);
 
+// Keeps the calling thread, and threads that it starts from now on, to these cores; none: changes nothing. Where the
+// system refuses, nothing changes.
+void keep_to_cores(const std::vector<int>& cores);
+
 // The calling thread has about a quarter of a core that another thread wants too, from now on: for work that no
 // answer's next token waits for. Where the system refuses, nothing changes.
 void give_way_to_other_threads();

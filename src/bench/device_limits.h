@@ -11,6 +11,7 @@
 namespace quire::bench {
 
 struct DeviceLimits {
+  double copy_bytes_per_second = 0;    // of floats that are copied elsewhere, what is read and what is written
   double update_bytes_per_second = 0;  // of floats that are read and written back where they were
   double read_bytes_per_second = 0;    // of BF16 weights that one row is multiplied with
   double bf16_flops = 0;               // of a product of BF16 with BF16 of as many rows as the weight has

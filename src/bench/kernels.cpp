@@ -8,11 +8,9 @@
 #include <memory>
 #include <numeric>
 
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
-
 #include <fmt/format.h>
 
+#include "bench/name_filter.h"
 #include "bench/ordinary_bytes.h"
 #include "bench/report.h"
 #include "bench/stopwatch.h"
@@ -31,39 +29,10 @@ int64_t working_set_bytes() {
   return std::clamp<int64_t>(2 * sysconf(_SC_LEVEL3_CACHE_SIZE), kLeast, kMost);
 }
 
-class Filter {
- public:
-  static Result<Filter> compile(const std::string& expression) {
-    Filter filter;
-    if (expression.empty()) return filter;
-    int error = 0;
-    PCRE2_SIZE place = 0;
-    filter.code_.reset(
-        pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expression.data()), expression.size(), 0, &error, &place, nullptr));
-    if (filter.code_ != nullptr) return filter;
-    char message[128] = {};
-    pcre2_get_error_message(error, reinterpret_cast<PCRE2_UCHAR*>(message), sizeof(message));
-    return invalid_argument("--filter \"{}\": at {}: {}", expression, place, message);
-  }
-  bool matches(const std::string& name) const {
-    if (code_ == nullptr) return true;
-    const std::unique_ptr<pcre2_match_data, void (*)(pcre2_match_data*)> match(
-        pcre2_match_data_create_from_pattern(code_.get(), nullptr), pcre2_match_data_free);
-    return pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(name.data()), name.size(), 0, 0, match.get(),
-                       nullptr) >= 0;
-  }
-
- private:
-  struct Free {
-    void operator()(pcre2_code* code) const { pcre2_code_free(code); }
-  };
-  std::unique_ptr<pcre2_code, Free> code_;
-};
-
 // Runs the cases as they are made, so that one case's memory is gone before the next one's is taken.
 class Measurer {
  public:
-  Measurer(const KernelOptions& options, Filter filter, const std::function<void(const std::string&)>& report)
+  Measurer(const KernelOptions& options, NameFilter filter, const std::function<void(const std::string&)>& report)
       : options_(options), filter_(std::move(filter)), report_(report) {}
 
   bool wants(const std::string& name) const { return filter_.matches(name); }
@@ -90,7 +59,7 @@ class Measurer {
 
  private:
   const KernelOptions& options_;
-  Filter filter_;
+  NameFilter filter_;
   const std::function<void(const std::string&)>& report_;
   std::vector<KernelTime> times_;
 };
@@ -313,7 +282,7 @@ void measure_rope(ops::Backend& backend, int64_t tokens, int32_t heads, int32_t 
 
 Result<std::vector<KernelTime>> measure_kernels(ops::Backend& backend, const KernelOptions& options,
                                                 const std::function<void(const std::string&)>& report) {
-  QUIRE_ASSIGN_OR_RETURN(Filter filter, Filter::compile(options.filter));
+  QUIRE_ASSIGN_OR_RETURN(NameFilter filter, NameFilter::compile(options.filter));
   Measurer measurer(options, std::move(filter), report);
   backend.bind_thread();
   for (int i = 0; i < kNumDTypes; ++i) {

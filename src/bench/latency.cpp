@@ -1,6 +1,8 @@
 #include "bench/latency.h"
 
+#include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <chrono>
 #include <condition_variable>
 #include <memory>
@@ -122,6 +124,40 @@ Status validate(const LatencyOptions& options) {
   return positive(options.num_iters, "--num-iters", 1);
 }
 
+Result<std::vector<LatencyOptions>> latency_cases(const LatencyOptions& common, const std::string& cases) {
+  std::vector<LatencyOptions> all;
+  for (size_t begin = 0; begin <= cases.size();) {
+    const size_t end = std::min(cases.find(',', begin), cases.size());
+    const std::string_view one = std::string_view(cases).substr(begin, end - begin);
+    LatencyOptions options = common;
+    int64_t* const numbers[] = {&options.batch_size, &options.input_len, &options.output_len, &options.num_iters};
+    size_t count = 0;
+    bool right = true;
+    const char* at = one.data();
+    const char* const last = one.data() + one.size();
+    while (right && count < std::size(numbers)) {
+      const auto [rest, error] = std::from_chars(at, last, *numbers[count]);
+      right = error == std::errc() && rest != at;
+      ++count;
+      at = rest;
+      if (at == last || *at != 'x') break;
+      ++at;
+    }
+    if (!right || at != last || count < 3) {
+      return invalid_argument("--cases: \"{}\" is no BATCHxINPUTxOUTPUT or BATCHxINPUTxOUTPUTxITERATIONS", one);
+    }
+    if (Status status = validate(options); !status.ok())
+      return std::move(status).with_prefix(fmt::format("--cases: \"{}\": ", one));
+    all.push_back(options);
+    begin = end + 1;
+  }
+  return all;
+}
+
+std::string case_name(const LatencyOptions& options) {
+  return fmt::format("{}x{}x{}", options.batch_size, options.input_len, options.output_len);
+}
+
 double prefill_tokens_per_second(const BatchTimes& times, int64_t prompt_tokens) {
   return static_cast<double>(prompt_tokens) / times.last_first_token;
 }
@@ -153,7 +189,9 @@ Result<LatencyResult> run_latency(engine::Engine& engine, const LatencyOptions& 
   std::optional<double> process_seconds;
   LatencyResult result;
   const int64_t total = options.num_iters_warmup + options.num_iters;
+  SpeculationCounts before = speculation_of(engine.stats());
   for (int64_t i = 0; i < total; ++i) {
+    if (i == options.num_iters_warmup) before = speculation_of(engine.stats());
     // New prompts each time: no cached prefix is ever met.
     std::vector<std::vector<TokenId>> prompts;
     for (int64_t p = 0; p < options.batch_size; ++p) prompts.push_back(maker.random_tokens(options.input_len, random));
@@ -165,6 +203,7 @@ Result<LatencyResult> run_latency(engine::Engine& engine, const LatencyOptions& 
                        is_warmup ? options.num_iters_warmup : options.num_iters, times.end));
   }
   result.start_to_first_token_seconds = process_seconds.value_or(0);
+  result.speculation = speculation_of(engine.stats()).since(before);
   result.decode_steps = decode_steps(engine.flight_recorder(), options.batch_size);
   return result;
 }
@@ -199,23 +238,26 @@ boost::json::object latency_json(const LatencyOptions& options, const LatencyRes
   for (const double percent : kPercents) {
     percentiles[percent_name(percent)] = figure(percentile(all.latencies, percent));
   }
-  return {{"model_id", model},
-          {"avg_latency", figure(mean(all.latencies))},
-          {"latencies", figures(all.latencies)},
-          {"percentiles", percentiles},
-          {"batch_size", options.batch_size},
-          {"input_len", options.input_len},
-          {"output_len", options.output_len},
-          {"time_to_first_token", figure(median(all.first_tokens))},
-          {"times_to_first_token", figures(all.first_tokens)},
-          {"prefill_tokens_per_second", figure(median(all.prefill))},
-          {"prefill_tokens_per_second_list", figures(all.prefill)},
-          {"decode_tokens_per_second", all.decode.empty() ? boost::json::value() : figure(median(all.decode))},
-          {"decode_tokens_per_second_list", figures(all.decode)},
-          {"decode_steps", decode_steps_json(result.decode_steps)},
-          {"start_to_first_token_seconds", figure(result.start_to_first_token_seconds)},
-          {"cached_tokens", all.cached_tokens},
-          {"resident_memory_bytes", resident_memory()}};
+  boost::json::object json{
+      {"model_id", model},
+      {"avg_latency", figure(mean(all.latencies))},
+      {"latencies", figures(all.latencies)},
+      {"percentiles", percentiles},
+      {"batch_size", options.batch_size},
+      {"input_len", options.input_len},
+      {"output_len", options.output_len},
+      {"time_to_first_token", figure(median(all.first_tokens))},
+      {"times_to_first_token", figures(all.first_tokens)},
+      {"prefill_tokens_per_second", figure(median(all.prefill))},
+      {"prefill_tokens_per_second_list", figures(all.prefill)},
+      {"decode_tokens_per_second", all.decode.empty() ? boost::json::value() : figure(median(all.decode))},
+      {"decode_tokens_per_second_list", figures(all.decode)},
+      {"decode_steps", decode_steps_json(result.decode_steps)},
+      {"start_to_first_token_seconds", figure(result.start_to_first_token_seconds)},
+      {"cached_tokens", all.cached_tokens},
+      {"resident_memory_bytes", resident_memory()}};
+  for (auto& [key, value] : speculation_json(result.speculation)) json[key] = std::move(value);
+  return json;
 }
 
 std::string latency_table(const LatencyOptions& options, const LatencyResult& result) {
@@ -230,7 +272,7 @@ std::string latency_table(const LatencyOptions& options, const LatencyResult& re
     table += fmt::format("Decode: {:.1f} tok/s (median), {:.1f} a sequence\n", median(all.decode),
                          median(all.decode) / static_cast<double>(options.batch_size));
   }
-  table += decode_steps_line(result.decode_steps);
+  table += decode_steps_line(result.decode_steps) + speculation_table(result.speculation);
   table += fmt::format("Start to first token: {:.2f} s\n", result.start_to_first_token_seconds);
   return table;
 }

@@ -12,6 +12,7 @@
 
 #include "base/status.h"
 #include "bench/decode_steps.h"
+#include "bench/speculation.h"
 #include "engine/engine.h"
 
 namespace quire::bench {
@@ -31,6 +32,11 @@ struct LatencyOptions {
 // Errors: invalid_argument, naming the flag.
 Status validate(const LatencyOptions& options);
 
+// Several in one engine, so that a model is loaded once: "32x1024x64,1x2048x1x5" is a batch of 32 prompts of 1,024
+// tokens with 64 of an answer, as often as `common` says, and one prompt of 2,048 five times. Errors: invalid_argument.
+Result<std::vector<LatencyOptions>> latency_cases(const LatencyOptions& common, const std::string& cases);
+std::string case_name(const LatencyOptions& options);  // "32x1024x64"
+
 // What one batch took, in seconds from its submission.
 struct BatchTimes {
   double first_token = 0;       // of any of its sequences
@@ -49,6 +55,7 @@ std::optional<double> decode_tokens_per_second(const BatchTimes& times);
 struct LatencyResult {
   std::vector<BatchTimes> iterations;
   double start_to_first_token_seconds = 0;  // of the process; the first batch
+  SpeculationCounts speculation;            // of the iterations
   DecodeSteps decode_steps;                 // of whole batches, as many as the engine still knows of
 };
 

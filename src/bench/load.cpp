@@ -243,20 +243,26 @@ Result<LoadResult> put_load(const Load& load, const std::function<void(int64_t)>
   return run.take_result();
 }
 
-Result<std::string> get(const ServerAddress& server, const std::string& path) {
+Result<std::string> get(const ServerAddress& server, const std::string& path, std::chrono::milliseconds timeout) {
   asio::io_context context(1);
   QUIRE_ASSIGN_OR_RETURN(const tcp::resolver::results_type addresses, resolve(context, server.url));
   beast::tcp_stream stream(context);
-  boost::system::error_code error;
-  stream.connect(addresses, error);
   http::request<http::empty_body> request{http::verb::get, server.url.path + path, 11};
   request.set(http::field::host, host_field(server.url));
   request.set(http::field::connection, "close");
   for (const auto& [name, value] : server.headers) request.set(name, value);
   beast::flat_buffer buffer;
   http::response<http::string_body> response;
-  if (!error) http::write(stream, request, error);
-  if (!error) http::read(stream, buffer, response, error);
+  boost::system::error_code error;
+  stream.expires_after(timeout);
+  stream.async_connect(addresses, [&](boost::system::error_code failed, const tcp::endpoint& /*peer*/) {
+    if ((error = failed)) return;
+    http::async_write(stream, request, [&](boost::system::error_code not_written, size_t /*bytes*/) {
+      if ((error = not_written)) return;
+      http::async_read(stream, buffer, response, [&](boost::system::error_code not_read, size_t) { error = not_read; });
+    });
+  });
+  context.run();
   if (error) return unavailable("http://{}:{}{}: {}", server.url.host, server.url.port, path, error.message());
   if (response.result() != http::status::ok) {
     return unavailable("http://{}:{}{}: status {}: {}", server.url.host, server.url.port, path, response.result_int(),

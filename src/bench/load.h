@@ -1,6 +1,7 @@
 // Puts a load on an OpenAI-compatible server over HTTP: streamed answers, kept connections, one thread.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -44,6 +45,7 @@ struct LoadResult {
 Result<LoadResult> put_load(const Load& load, const std::function<void(int64_t done)>& progress);
 
 // The body of GET `path` with status 200. Errors: unavailable, saying what came instead.
-Result<std::string> get(const ServerAddress& server, const std::string& path);
+Result<std::string> get(const ServerAddress& server, const std::string& path,
+                        std::chrono::milliseconds timeout = std::chrono::seconds(30));
 
 }  // namespace quire::bench

@@ -17,15 +17,30 @@ bool is_chat(const ServeOptions& options) {
   return options.endpoint.ends_with("/chat/completions");
 }
 
+// Of each request.
+std::vector<std::string> models_of(const ServeOptions& options, size_t count, std::mt19937_64& random) {
+  const std::vector<std::string>& names = options.lora_modules;
+  std::vector<std::string> models(count, options.model);
+  if (names.empty()) return models;
+  std::vector<double> weights;
+  for (size_t i = 0; i < names.size(); ++i)
+    weights.push_back(options.lora_assignment == "zipf" ? 1.0 / static_cast<double>(i + 1) : 1.0);
+  std::discrete_distribution<size_t> draw(weights.begin(), weights.end());
+  for (size_t i = 0; i < count; ++i)
+    models[i] = names[options.lora_assignment == "round-robin" ? i % names.size() : draw(random)];
+  return models;
+}
+
 Result<ServeRun> run_once(const ServeOptions& options, const std::vector<Sample>& samples, uint64_t seed,
                           const PromptMaker& maker, const std::string& name,
                           const std::function<void(const std::string&)>& report) {
   std::mt19937_64 random(seed);
   const auto count = static_cast<int64_t>(samples.size());
   const std::vector<double> times = arrival_times(count, options.request_rate, options.burstiness, random);
+  const std::vector<std::string> models = models_of(options, samples.size(), random);
   std::vector<LoadRequest> requests;
   for (size_t i = 0; i < samples.size(); ++i) {
-    requests.push_back({.body = request_body(options, samples[i]), .send_at = times[i]});
+    requests.push_back({.body = request_body(options, samples[i], models[i]), .send_at = times[i]});
   }
   const Load load{.server = options.server,
                   .path = options.endpoint,
@@ -62,6 +77,11 @@ Status validate(const ServeOptions& options) {
   if (options.max_concurrency && *options.max_concurrency < 1) {
     return invalid_argument("--max-concurrency is {}; it must be at least 1", *options.max_concurrency);
   }
+  if (options.lora_assignment != "random" && options.lora_assignment != "round-robin" &&
+      options.lora_assignment != "zipf") {
+    return invalid_argument("--lora-assignment is \"{}\"; choose one of: random, round-robin, zipf",
+                            options.lora_assignment);
+  }
   if (options.num_runs < 1) return invalid_argument("--num-runs is {}; it must be at least 1", options.num_runs);
   if (options.num_warmups < 0)
     return invalid_argument("--num-warmups is {}; it must be at least 0", options.num_warmups);
@@ -79,8 +99,8 @@ Status validate(const ServeOptions& options) {
   return {};
 }
 
-std::string request_body(const ServeOptions& options, const Sample& sample) {
-  json::object body{{"model", options.model},
+std::string request_body(const ServeOptions& options, const Sample& sample, const std::string& model) {
+  json::object body{{"model", model},
                     {"max_tokens", sample.output_len},
                     {"temperature", options.temperature},
                     {"stream", true},
@@ -96,6 +116,17 @@ std::string request_body(const ServeOptions& options, const Sample& sample) {
   return json::serialize(body);
 }
 
+namespace {
+
+// Other servers may have no such page, or be asked for a key that we do not have.
+SpeculationCounts speculation_so_far(const ServerAddress& server) {
+  constexpr std::chrono::seconds kPatience{2};
+  const auto page = get(server, "/metrics", kPatience);
+  return page.ok() ? speculation_of(std::string_view(*page)) : SpeculationCounts();
+}
+
+}  // namespace
+
 Result<ServeResult> run_serve(const ServeOptions& options, const PromptMaker& maker,
                               const std::function<void(const std::string&)>& report) {
   QUIRE_RETURN_IF_ERROR(validate(options));
@@ -108,6 +139,7 @@ Result<ServeResult> run_serve(const ServeOptions& options, const PromptMaker& ma
     QUIRE_ASSIGN_OR_RETURN(const ServeRun run, run_once(options, samples, seed, maker, "warm-up", report));
     result.failed_warmups = run.metrics.failed;
   }
+  const SpeculationCounts before = speculation_so_far(options.server);
   std::vector<double> throughputs;
   for (int64_t i = 0; i < options.num_runs; ++i) {
     const uint64_t seed = options.seed + static_cast<uint64_t>(i);
@@ -118,6 +150,7 @@ Result<ServeResult> run_serve(const ServeOptions& options, const PromptMaker& ma
     result.runs.push_back(std::move(run));
   }
   result.median = median_index(throughputs);
+  result.speculation = speculation_so_far(options.server).since(before);
   return result;
 }
 
@@ -126,6 +159,8 @@ json::object serve_json(const ServeOptions& options, const ServeResult& result, 
   json::object all{
       {"endpoint_type", is_chat(options) ? "openai-chat" : "openai"},
       {"model_id", options.model},
+      {"lora_modules", static_cast<int64_t>(options.lora_modules.size())},
+      {"lora_assignment", options.lora_modules.empty() ? json::value() : json::value(options.lora_assignment)},
       {"dataset_name", options.dataset.name},
       {"num_prompts", options.dataset.num_prompts},
       {"request_rate", std::isfinite(options.request_rate) ? json::value(options.request_rate) : json::value("inf")},
@@ -141,6 +176,7 @@ json::object serve_json(const ServeOptions& options, const ServeResult& result, 
     for (auto& [key, value] : more) all[key] = std::move(value);
   };
   add(metrics_json(median.metrics, shown));
+  add(speculation_json(result.speculation));
   if (with_details) add(details_json(median.outcomes));
   json::array runs;
   for (const ServeRun& run : result.runs) runs.push_back(metrics_json(run.metrics, shown));

@@ -14,6 +14,7 @@
 #include "bench/dataset.h"
 #include "bench/load.h"
 #include "bench/serve_metrics.h"
+#include "bench/speculation.h"
 
 namespace quire::bench {
 
@@ -21,6 +22,8 @@ struct ServeOptions {
   ServerAddress server;
   std::string endpoint = "/v1/completions";  // a path that ends in /chat/completions is spoken to in messages
   std::string model;                         // as the server calls it
+  std::vector<std::string> lora_modules;     // instead, names that requests are spread over; may hold the model's own
+  std::string lora_assignment = "random";    // which has which: random, round-robin, zipf (the n-th 1/n as often)
   DatasetOptions dataset;
   double request_rate = std::numeric_limits<double>::infinity();  // requests a second
   double burstiness = 1;
@@ -39,7 +42,7 @@ struct ServeOptions {
 Status validate(const ServeOptions& options);
 
 // The JSON of one request.
-std::string request_body(const ServeOptions& options, const Sample& sample);
+std::string request_body(const ServeOptions& options, const Sample& sample, const std::string& model);
 
 struct ServeRun {
   ServeMetrics metrics;
@@ -49,6 +52,7 @@ struct ServeResult {
   std::vector<ServeRun> runs;
   size_t median = 0;  // the run whose output throughput is the median
   int64_t failed_warmups = 0;
+  SpeculationCounts speculation;  // of all runs, where the server tells (/metrics)
 };
 
 // Every run has prompts of its own (seed, seed + 1, ...), so that no run finds those of another in a prefix cache; the

@@ -17,6 +17,7 @@ Result<ThroughputResult> answer_all(engine::Engine& engine, const std::vector<Sa
                                     const ThroughputOptions& options,
                                     const std::function<void(const std::string&)>& report) {
   ThroughputResult result{.num_requests = static_cast<int64_t>(samples.size())};
+  const SpeculationCounts before = speculation_of(engine.stats());
   std::vector<std::unique_ptr<engine::Completion>> completions;
   const Clock::time_point start = Clock::now();
   for (const Sample& sample : samples) {
@@ -44,6 +45,7 @@ Result<ThroughputResult> answer_all(engine::Engine& engine, const std::vector<Sa
     }
   }
   result.elapsed_time = std::chrono::duration<double>(Clock::now() - start).count();
+  result.speculation = speculation_of(engine.stats()).since(before);
   return result;
 }
 
@@ -66,16 +68,18 @@ Result<ThroughputResult> run_throughput(engine::Engine& engine, const Throughput
 
 boost::json::object throughput_json(const ThroughputResult& result, const std::string& model) {
   const auto rate = [&](int64_t count) { return figure(static_cast<double>(count) / result.elapsed_time); };
-  return {{"model_id", model},
-          {"elapsed_time", figure(result.elapsed_time)},
-          {"num_requests", result.num_requests},
-          {"total_num_tokens", result.prompt_tokens + result.output_tokens},
-          {"requests_per_second", rate(result.num_requests)},
-          {"tokens_per_second", rate(result.prompt_tokens + result.output_tokens)},
-          {"output_tokens_per_second", rate(result.output_tokens)},
-          {"total_prompt_tokens", result.prompt_tokens},
-          {"total_output_tokens", result.output_tokens},
-          {"cached_prompt_tokens", result.cached_tokens}};
+  boost::json::object json{{"model_id", model},
+                           {"elapsed_time", figure(result.elapsed_time)},
+                           {"num_requests", result.num_requests},
+                           {"total_num_tokens", result.prompt_tokens + result.output_tokens},
+                           {"requests_per_second", rate(result.num_requests)},
+                           {"tokens_per_second", rate(result.prompt_tokens + result.output_tokens)},
+                           {"output_tokens_per_second", rate(result.output_tokens)},
+                           {"total_prompt_tokens", result.prompt_tokens},
+                           {"total_output_tokens", result.output_tokens},
+                           {"cached_prompt_tokens", result.cached_tokens}};
+  for (auto& [key, value] : speculation_json(result.speculation)) json[key] = std::move(value);
+  return json;
 }
 
 std::string throughput_table(const ThroughputResult& result) {
@@ -83,9 +87,9 @@ std::string throughput_table(const ThroughputResult& result) {
   return fmt::format(
       "Throughput: {:.2f} requests/s, {:.2f} total tokens/s, {:.2f} output tokens/s\n"
       "Total num prompt tokens:  {}\n"
-      "Total num output tokens:  {}\n",
+      "Total num output tokens:  {}\n{}",
       rate(result.num_requests), rate(result.prompt_tokens + result.output_tokens), rate(result.output_tokens),
-      result.prompt_tokens, result.output_tokens);
+      result.prompt_tokens, result.output_tokens, speculation_table(result.speculation));
 }
 
 }  // namespace quire::bench

@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 #include "bench/dataset.h"
+#include "bench/speculation.h"
 #include "engine/engine.h"
 
 namespace quire::bench {
@@ -28,6 +29,7 @@ struct ThroughputResult {
   int64_t prompt_tokens = 0;
   int64_t output_tokens = 0;
   int64_t cached_tokens = 0;  // of the prompts, found in the prefix cache
+  SpeculationCounts speculation;
 };
 
 // Errors: those of make_samples() and Engine::submit(); a request that fails. `report` is told how far it is.

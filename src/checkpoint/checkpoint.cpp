@@ -52,6 +52,11 @@ const CheckpointTensor* Checkpoint::declared(const ParameterSpec& spec) const {
   return tensor != nullptr && tensor->view.shape == spec.shape ? tensor : nullptr;
 }
 
+const SentenceFiles& Checkpoint::sentence_files() const {
+  static const SentenceFiles kNone;
+  return kNone;
+}
+
 Result<std::shared_ptr<const Checkpoint>> Checkpoint::open(const std::string& path, LoadFormat format) {
   if (path.empty()) return invalid_argument("the model's path is empty");
   try {

@@ -13,6 +13,7 @@
 #include <boost/json.hpp>
 
 #include "base/status.h"
+#include "checkpoint/sentence_files.h"
 #include "tensor/tensor.h"
 #include "types/engine_choices.h"
 #include "types/vocabulary.h"
@@ -23,6 +24,7 @@ enum class Format { kSafetensors, kGguf };
 
 struct GgufDescription;
 struct ParameterSpec;
+struct QuantizationConfig;
 
 struct CheckpointTensor {
   std::string name;         // Hugging Face's name ("model.layers.0.self_attn.q_proj.weight") in either format
@@ -45,6 +47,8 @@ class Checkpoint {
   // The config.json of safetensors; empty for GGUF, where gguf() says what the model is.
   virtual const boost::json::object& config() const = 0;
   virtual const GgufDescription* gguf() const { return nullptr; }  // nullptr: config() says it
+  // What config() says of codes that weights are stored in; nullptr: nothing.
+  virtual const QuantizationConfig* quantization() const { return nullptr; }
   // generation_config.json (eos_token_id lists live there), empty when there is none; of GGUF what it would say.
   virtual const boost::json::object& generation_config() const = 0;
 
@@ -66,6 +70,8 @@ class Checkpoint {
   // chat_template (a string, or the entry named "default" of a list). Empty when there is none.
   virtual std::string chat_template() const = 0;
 
+  virtual const SentenceFiles& sentence_files() const;
+
   virtual int64_t total_tensor_bytes() const = 0;
   // Most common dtype of the matrices, for people: "Q4_1", "BF16".
   virtual std::string dtype_summary() const = 0;
@@ -76,6 +82,7 @@ struct ParameterSpec {
   std::string name;  // Hugging Face's
   Shape shape;
   bool optional = false;
+  bool is_codes = false;  // of a format of several tensors: may be of whole numbers
 };
 
 // Every declared parameter present with its shape, and nothing beyond them. Names of tensors that carry no parameters

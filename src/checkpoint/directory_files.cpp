@@ -33,7 +33,16 @@ Result<ModelDirectory> ModelDirectory::open(const fs::path& path) {
   }
   if (error) return invalid_argument("{}: cannot be listed: {}", path.string(), error.message());
   std::sort(directory.names_.begin(), directory.names_.end());
+  directory.top_ = directory.real_;
   return directory;
+}
+
+Result<ModelDirectory> ModelDirectory::folder(std::string_view name) const {
+  QUIRE_ASSIGN_OR_RETURN(const fs::path real, resolve(name));
+  QUIRE_ASSIGN_OR_RETURN(ModelDirectory inner, open(real));
+  inner.path_ = path_ / fs::path(name);
+  inner.top_ = top_;
+  return inner;
 }
 
 bool ModelDirectory::has(std::string_view name) const {
@@ -48,9 +57,9 @@ Result<fs::path> ModelDirectory::resolve(std::string_view name) const {
   std::error_code error;
   const fs::path real = fs::canonical(real_ / fs::path(name), error);
   if (error) return not_found("{}: {} leads nowhere: {}", path_.string(), in_quotes(name), error.message());
-  if (is_below(real, real_)) return real;
+  if (is_below(real, top_)) return real;
   // <repository>/snapshots/<revision>/model.safetensors -> <repository>/blobs/<hash>
-  const fs::path snapshots = real_.parent_path();
+  const fs::path snapshots = top_.parent_path();
   if (snapshots.filename() == "snapshots") {
     const fs::path repository = snapshots.parent_path();
     if (is_below(real, repository / "blobs")) return real;

@@ -83,6 +83,16 @@ class RandomNumbers {
   std::vector<std::pair<void*, size_t>> views_;
 };
 
+// Whether random weights are made in the codes that the configuration names: AWQ's and GPTQ's, whose words may be any.
+bool has_random_codes(const std::optional<QuantizationConfig>& quantization) {
+  return quantization && (quantization->method == QuantMethod::kAwq || quantization->method == QuantMethod::kGptq);
+}
+
+// The matrices that checkpoints keep in codes, by their names.
+bool is_of_codes(std::string_view name) {
+  return name.find("_proj.") != std::string_view::npos || name.find(".experts.") != std::string_view::npos;
+}
+
 class DummyCheckpoint final : public FolderCheckpoint {
  public:
   DummyCheckpoint(FolderFiles files, DType dtype, std::unique_ptr<RandomNumbers> numbers)
@@ -93,6 +103,8 @@ class DummyCheckpoint final : public FolderCheckpoint {
   const CheckpointTensor* find(std::string_view name) const override {
     const std::lock_guard lock(mutex_);
     if (absent_.contains(name)) return nullptr;
+    const bool coded = quantization() != nullptr && is_of_codes(name);
+    if (name.ends_with(coded ? ".weight" : ".qweight")) return nullptr;
     const auto known = made_.find(name);
     return known != made_.end() ? &known->second : &undeclared_;
   }
@@ -102,7 +114,8 @@ class DummyCheckpoint final : public FolderCheckpoint {
     if (absent_.contains(spec.name)) return nullptr;
     const auto known = made_.find(spec.name);
     if (known != made_.end()) return known->second.view.shape == spec.shape ? &known->second : nullptr;
-    TensorView view{nullptr, dtype_, spec.shape};
+    const bool is_words = spec.name.ends_with(".qweight") || spec.name.ends_with(".qzeros");
+    TensorView view{nullptr, is_words ? DType::kI32 : dtype_, spec.shape};
     view.data = numbers_->view(static_cast<size_t>(view.bytes()));
     if (view.data == nullptr) return nullptr;
     bytes_ += view.bytes();
@@ -146,12 +159,11 @@ Result<std::shared_ptr<const Checkpoint>> open_dummy(const std::filesystem::path
   QUIRE_ASSIGN_OR_RETURN(const ModelDirectory directory,
                          ModelDirectory::open(names_file ? path.parent_path() / "." : path));
   QUIRE_ASSIGN_OR_RETURN(FolderFiles files, read_folder_files(directory));
-  if (const auto* quantization = files.config.if_contains("quantization_config");
-      quantization != nullptr && !quantization->is_null()) {
+  if (files.quantization && !has_random_codes(files.quantization)) {
     return unimplemented(
-        "{}: random weights are not made with a quantization_config; leave it out, and give --quantization fp8 "
-        "for matrices of 8-bit floats",
-        path.string());
+        "{}: random weights are not made with a quantization_config of {}, only of awq and gptq; leave it out, and "
+        "give --quantization fp8 for matrices of 8-bit floats",
+        path.string(), name(files.quantization->method));
   }
   QUIRE_ASSIGN_OR_RETURN(const DType dtype, weight_dtype(files.config));
   QUIRE_ASSIGN_OR_RETURN(auto numbers, RandomNumbers::create(dtype));

@@ -11,48 +11,32 @@ namespace json = boost::json;
 
 constexpr size_t kMostTextBytes = size_t{256} << 20;
 
-std::string_view text_of(const json::object& object, std::string_view key) {
-  const json::value* value = object.if_contains(key);
-  return value != nullptr && value->is_string() ? std::string_view(value->get_string()) : std::string_view();
-}
-
-// Whether all groups of compressed-tensors have weights of 8-bit floats.
-bool are_eight_bit_floats(const json::object& quantization) {
-  const json::value* groups = quantization.if_contains("config_groups");
-  if (groups == nullptr || !groups->is_object()) return false;
-  for (const auto& [name, group] : groups->get_object()) {
-    const json::value* weights = group.is_object() ? group.get_object().if_contains("weights") : nullptr;
-    if (weights == nullptr || !weights->is_object()) return false;
-    const json::value* bits = weights->get_object().if_contains("num_bits");
-    if (bits == nullptr || !bits->is_int64() || bits->get_int64() != 8) return false;
-    if (text_of(weights->get_object(), "type") != "float") return false;
+// Older files of GPTQ and AWQ have it beside config.json.
+Status add_quantization(const ModelDirectory& directory, json::object& config) {
+  constexpr std::pair<const char*, const char*> kFiles[] = {{"quantize_config.json", "gptq"},
+                                                            {"quant_config.json", "awq"}};
+  for (const auto& [name, method] : kFiles) {
+    if (config.contains("quantization_config") || !directory.has(name)) continue;
+    QUIRE_ASSIGN_OR_RETURN(const std::filesystem::path path, directory.resolve(name));
+    QUIRE_ASSIGN_OR_RETURN(json::object found, read_json_object(path, {}));
+    if (!found.contains("quant_method")) found["quant_method"] = method;
+    config["quantization_config"] = std::move(found);
   }
-  return true;
+  return {};
 }
 
-// Weights of 8-bit floats with scales beside them, as nn/scaled_weights.h reads them.
-bool is_supported(const json::object& quantization) {
-  const std::string_view method = text_of(quantization, "quant_method");
-  if (method == "fp8") return !text_of(quantization, "fmt").starts_with("e5");
-  if (method == "modelopt") return text_of(quantization, "quant_algo") == "FP8";
-  return method == "fbgemm_fp8" || (method == "compressed-tensors" && are_eight_bit_floats(quantization));
-}
-
-Result<json::object> read_config(const ModelDirectory& directory) {
+Status read_config(const ModelDirectory& directory, FolderFiles& files) {
   if (!directory.has("config.json")) {
     return not_found("{}: there is no config.json, which says what model it is", directory.path().string());
   }
   QUIRE_ASSIGN_OR_RETURN(const std::filesystem::path path, directory.resolve("config.json"));
   QUIRE_ASSIGN_OR_RETURN(json::object config, read_json_object(path, {}));
-  const json::value* quantization = config.if_contains("quantization_config");
-  if (quantization == nullptr || quantization->is_null()) return config;
-  const json::object* object = quantization->if_object();
-  if (object != nullptr && is_supported(*object)) return config;
-  const json::value* method = object == nullptr ? nullptr : object->if_contains("quant_method");
-  return unimplemented(
-      "{}: quantization_config with quant_method {} is not supported yet; supported: weights of 8-bit floats (fp8, "
-      "fbgemm_fp8, modelopt, compressed-tensors), a checkpoint in F32, F16 or BF16, or a GGUF file",
-      path.string(), method != nullptr && method->is_string() ? in_quotes(method->get_string()) : "(not named)");
+  QUIRE_RETURN_IF_ERROR(add_quantization(directory, config));
+  auto quantization = QuantizationConfig::parse(config);
+  if (!quantization.ok()) return quantization.status().with_prefix(path.string() + ": ");
+  files.quantization = *std::move(quantization);
+  files.config = std::move(config);
+  return {};
 }
 
 // An empty object when there is no such file.
@@ -93,7 +77,7 @@ Result<std::string> template_of(const json::object& tokenizer_config) {
 
 Result<FolderFiles> read_folder_files(const ModelDirectory& directory) {
   FolderFiles files;
-  QUIRE_ASSIGN_OR_RETURN(files.config, read_config(directory));
+  QUIRE_RETURN_IF_ERROR(read_config(directory, files));
   QUIRE_ASSIGN_OR_RETURN(files.generation_config, read_optional_object(directory, "generation_config.json"));
   QUIRE_ASSIGN_OR_RETURN(files.tokenizer_json, read_optional_text(directory, "tokenizer.json"));
   QUIRE_ASSIGN_OR_RETURN(files.sentencepiece_model, read_optional_text(directory, "tokenizer.model"));
@@ -102,6 +86,7 @@ Result<FolderFiles> read_folder_files(const ModelDirectory& directory) {
   if (files.chat_template.empty()) {
     QUIRE_ASSIGN_OR_RETURN(files.chat_template, template_of(files.tokenizer_config));
   }
+  QUIRE_ASSIGN_OR_RETURN(files.sentence, read_sentence_files(directory));
   return files;
 }
 

@@ -26,6 +26,37 @@ constexpr auto kGpt2ModelNames = std::to_array<GgufNameRule>({
     {"output", "lm_head"},
 });
 
+constexpr auto kBertModelNames = std::to_array<GgufNameRule>({
+    {"token_embd", "embeddings.word_embeddings"},
+    {"position_embd", "embeddings.position_embeddings"},
+    {"token_types", "embeddings.token_type_embeddings"},
+    {"token_embd_norm", "embeddings.LayerNorm"},
+});
+constexpr auto kNomicBertModelNames = std::to_array<GgufNameRule>({
+    {"token_embd", "embeddings.word_embeddings"},
+    {"token_types", "embeddings.token_type_embeddings"},
+    {"token_embd_norm", "emb_ln"},
+});
+constexpr auto kBertLayerNames = std::to_array<GgufNameRule>({
+    {"attn_q", "attention.self.query"},
+    {"attn_k", "attention.self.key"},
+    {"attn_v", "attention.self.value"},
+    {"attn_output", "attention.output.dense"},
+    {"attn_output_norm", "attention.output.LayerNorm"},
+    {"ffn_up", "intermediate.dense"},
+    {"ffn_down", "output.dense"},
+    {"layer_output_norm", "output.LayerNorm"},
+});
+constexpr auto kNomicBertLayerNames = std::to_array<GgufNameRule>({
+    {"attn_qkv", "attn.Wqkv"},
+    {"attn_output", "attn.out_proj"},
+    {"attn_output_norm", "norm1"},
+    {"ffn_up", "mlp.fc11"},
+    {"ffn_gate", "mlp.fc12"},
+    {"ffn_down", "mlp.fc2"},
+    {"layer_output_norm", "norm2"},
+});
+
 constexpr auto kLlamaLayerNames = std::to_array<GgufNameRule>({
     {"attn_norm", "input_layernorm"},
     {"attn_q", "self_attn.q_proj"},
@@ -151,6 +182,16 @@ constexpr auto kArchitectures = std::to_array<GgufArchitecture>({
      .layer_names = kLlamaLayerNames,
      .expert_names = kLlamaExpertNames,
      .layer_prefix = "model.layers."},
+    {.name = "bert",
+     .model_class = "BertModel",
+     .model_names = kBertModelNames,
+     .layer_names = kBertLayerNames,
+     .layer_prefix = "encoder.layer."},
+    {.name = "nomic-bert",
+     .model_class = "NomicBertModel",
+     .model_names = kNomicBertModelNames,
+     .layer_names = kNomicBertLayerNames,
+     .layer_prefix = "encoder.layers."},
     {.name = "deepseek2",
      .model_class = "DeepseekV2ForCausalLM",
      .sigmoid_model_class = "DeepseekV3ForCausalLM",

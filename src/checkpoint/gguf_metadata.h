@@ -29,6 +29,8 @@ class GgufMetadata {
   // Reads `count` pairs and checks every length, type, bool and key.
   static Result<GgufMetadata> read(ByteReader& reader, uint64_t count);
 
+  // All of them, to be written once more.
+  const std::unordered_map<std::string_view, GgufValue>& values() const { return values_; }
   bool has(std::string_view key) const { return values_.contains(key); }
   bool is_array(std::string_view key) const;
   Result<std::optional<int64_t>> integer(std::string_view key) const;  // any integer type whose value fits

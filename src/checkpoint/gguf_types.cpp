@@ -4,6 +4,8 @@
 #include <array>
 #include <optional>
 
+#include "base/check.h"
+
 namespace quire::checkpoint {
 namespace {
 
@@ -100,6 +102,12 @@ Result<DType> tensor_dtype_of_ggml(uint32_t id) {
                          supported_names());
   }
   return unimplemented("has type {}, which is not supported yet; supported: {}", type->name, supported_names());
+}
+
+uint32_t ggml_type_of(DType dtype) {
+  const auto type = std::ranges::find_if(kGgmlTypes, [dtype](const GgmlType& t) { return t.dtype == dtype; });
+  QUIRE_CHECK(type != kGgmlTypes.end());
+  return type->id;
 }
 
 std::string_view name(GgufValueType type) {

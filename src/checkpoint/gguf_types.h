@@ -13,6 +13,8 @@ namespace quire::checkpoint {
 // The dtype of ggml type `id`. Errors: unimplemented naming a type that exists and is not built, data_loss for an id
 // that names none.
 Result<DType> tensor_dtype_of_ggml(uint32_t id);
+// The other way round. REQUIRES: a type of GGUF's.
+uint32_t ggml_type_of(DType dtype);
 
 enum class GgufValueType : uint32_t {
   kUint8 = 0,

@@ -62,6 +62,26 @@ Status read_scores(const GgufMetadata& metadata, Vocabulary& vocabulary) {
   return {};
 }
 
+// BERT's files name what stands before and behind a text otherwise; the second word is misspelt in most of them.
+Status read_frame_ids(const GgufMetadata& metadata, Vocabulary& vocabulary) {
+  if (vocabulary.model != "bert") return {};
+  const auto read = [&](std::initializer_list<std::string_view> keys, std::optional<TokenId>& id) -> Status {
+    for (const std::string_view key : keys) {
+      QUIRE_ASSIGN_OR_RETURN(const std::optional<int64_t> found, metadata.integer(key));
+      if (!found) continue;
+      if (*found < 0 || *found >= static_cast<int64_t>(vocabulary.tokens.size())) {
+        return data_loss("metadata \"{}\" is {}, but the vocabulary has {} tokens", key, *found,
+                         vocabulary.tokens.size());
+      }
+      id = static_cast<TokenId>(*found);
+      return {};
+    }
+    return {};
+  };
+  QUIRE_RETURN_IF_ERROR(read({"tokenizer.ggml.cls_token_id"}, vocabulary.bos_id));
+  return read({"tokenizer.ggml.seperator_token_id", "tokenizer.ggml.separator_token_id"}, vocabulary.eos_id);
+}
+
 Status read_special_ids(const GgufMetadata& metadata, Vocabulary& vocabulary) {
   struct SpecialId {
     std::string_view key;
@@ -84,7 +104,7 @@ Status read_special_ids(const GgufMetadata& metadata, Vocabulary& vocabulary) {
     }
     vocabulary.*special.member = static_cast<TokenId>(*id);
   }
-  return {};
+  return read_frame_ids(metadata, vocabulary);
 }
 
 // SentencePiece's compiled rules: an array of bytes, signed or not.
@@ -104,17 +124,21 @@ Status read_charsmap(const GgufMetadata& metadata, Vocabulary& vocabulary) {
 Status read_flags(const GgufMetadata& metadata, Vocabulary& vocabulary) {
   const bool sentencepiece = vocabulary.model == "llama";
   const bool unigram = vocabulary.model == "t5";
-  const bool bos_by_default = sentencepiece || (vocabulary.model == "gpt2" &&
-                                                std::find(kPreTokenizersWithBos.begin(), kPreTokenizersWithBos.end(),
-                                                          vocabulary.pre) != kPreTokenizersWithBos.end());
+  const bool wordpiece = vocabulary.model == "bert";
+  const bool bos_by_default =
+      sentencepiece || wordpiece ||
+      (vocabulary.model == "gpt2" && std::find(kPreTokenizersWithBos.begin(), kPreTokenizersWithBos.end(),
+                                               vocabulary.pre) != kPreTokenizersWithBos.end());
   QUIRE_ASSIGN_OR_RETURN(const std::optional<bool> bos, metadata.boolean("tokenizer.ggml.add_bos_token"));
   QUIRE_ASSIGN_OR_RETURN(const std::optional<bool> eos, metadata.boolean("tokenizer.ggml.add_eos_token"));
   QUIRE_ASSIGN_OR_RETURN(const std::optional<bool> space, metadata.boolean("tokenizer.ggml.add_space_prefix"));
   vocabulary.add_bos = bos.value_or(bos_by_default && vocabulary.bos_id.has_value());
-  vocabulary.add_eos = eos.value_or(unigram && vocabulary.eos_id.has_value());
+  vocabulary.add_eos = eos.value_or((unigram || wordpiece) && vocabulary.eos_id.has_value());
   vocabulary.add_space_prefix = space.value_or(sentencepiece || unigram);
   QUIRE_ASSIGN_OR_RETURN(const std::optional<bool> spaces, metadata.boolean("tokenizer.ggml.remove_extra_whitespaces"));
   vocabulary.remove_extra_whitespaces = spaces.value_or(false);
+  QUIRE_ASSIGN_OR_RETURN(const std::optional<bool> lowercase, metadata.boolean("tokenizer.ggml.normalizer.lowercase"));
+  vocabulary.lowercase = lowercase.value_or(true);
   return {};
 }
 

@@ -26,9 +26,9 @@ struct KnownDtype {
 };
 constexpr auto kKnownDtypes = std::to_array<KnownDtype>({
     {"F32", DType::kF32},      {"F16", DType::kF16},      {"BF16", DType::kBF16},      {"I32", DType::kI32},
-    {"I64", DType::kI64},      {"F64", std::nullopt},     {"BOOL", std::nullopt},      {"U8", DType::kU8},
-    {"I8", std::nullopt},      {"I16", std::nullopt},     {"U16", std::nullopt},       {"U32", std::nullopt},
-    {"U64", std::nullopt},     {"C64", std::nullopt},     {"F8_E4M3", DType::kF8E4M3}, {"F8_E5M2", std::nullopt},
+    {"I64", DType::kI64},      {"F64", std::nullopt},     {"BOOL", DType::kU8},        {"U8", DType::kU8},
+    {"I8", DType::kI8},        {"I16", std::nullopt},     {"U16", std::nullopt},       {"U32", std::nullopt},
+    {"U64", std::nullopt},     {"C64", std::nullopt},     {"F8_E4M3", DType::kF8E4M3}, {"F8_E5M2", DType::kF8E5M2},
     {"F8_E8M0", std::nullopt}, {"F6_E2M3", std::nullopt}, {"F6_E3M2", std::nullopt},   {"F4", std::nullopt},
 });
 

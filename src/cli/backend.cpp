@@ -2,14 +2,20 @@
 
 #include <vector>
 
+#include <fmt/ranges.h>
+
 #include "base/log.h"
 #include "base/thread_pool.h"
+#include "cli/worker_processes.h"
+#include "nn/shard.h"
 #include "ops/cpu/cpu_backend.h"
 #include "runner/local_executor.h"
+#include "runner/multiprocess_executor.h"
 #ifdef QUIRE_SERIALISES_STEPS
 #include "runner/serialising_executor.h"
 #endif
 #ifdef QUIRE_HAS_CUDA
+#include "cli/cuda_libraries.h"
 #include "ops/cuda/cuda_backend.h"
 #endif
 
@@ -40,7 +46,8 @@ int num_cards() {
 #endif
 }
 
-Result<std::unique_ptr<ops::Backend>> make_cuda(const EngineConfig& config, [[maybe_unused]] int card) {
+Result<std::unique_ptr<ops::Backend>> make_cuda(const EngineConfig& config, [[maybe_unused]] int card,
+                                                [[maybe_unused]] ops::ProductKernels products) {
   QUIRE_RETURN_IF_ERROR(validate(config, DeviceChoice::Kind::kCuda));
 #ifdef QUIRE_HAS_CUDA
   QUIRE_ASSIGN_OR_RETURN(std::vector<int> cores, cores_of(config));
@@ -49,7 +56,9 @@ Result<std::unique_ptr<ops::Backend>> make_cuda(const EngineConfig& config, [[ma
                                  .cores = std::move(cores),
                                  .batch_invariant = config.batch_invariant,
                                  .rounds_activations = config.activation_dtype == ActivationDType::kAuto,
-                                 .attention = config.attention_backend});
+                                 .products = products,
+                                 .attention = config.attention_backend,
+                                 .cublas_lt_paths = cublas_lt_paths(library_environment())});
 #else
   return unavailable(
       "device \"{}\": this quire was built without CUDA. Build it where the CUDA toolkit is installed "
@@ -60,24 +69,39 @@ Result<std::unique_ptr<ops::Backend>> make_cuda(const EngineConfig& config, [[ma
 
 }  // namespace
 
-Result<std::unique_ptr<ops::Backend>> make_backend(const EngineConfig& config) {
+Result<std::unique_ptr<ops::Backend>> make_backend(const EngineConfig& config, ops::ProductKernels products) {
   QUIRE_RETURN_IF_ERROR(validate(config));
   switch (config.device.kind) {
     case DeviceChoice::Kind::kCpu:
       return make_cpu(config);
     case DeviceChoice::Kind::kCuda:
-      return make_cuda(config, config.device.card);
+      return make_cuda(config, config.device.card, products);
     case DeviceChoice::Kind::kAuto:
       break;
   }
   if (num_cards() == 0) return make_cpu(config);
-  auto card = make_cuda(config, 0);
+  auto card = make_cuda(config, 0, products);
   if (card.ok()) return card;
   log_warning("card 0 is left alone: {}", card.status().message());
   return make_cpu(config);
 }
 
+namespace {
+
+Result<std::unique_ptr<runner::Executor>> make_workers(const EngineConfig& config) {
+  QUIRE_RETURN_IF_ERROR(validate(config, DeviceChoice::Kind::kCpu));
+  QUIRE_ASSIGN_OR_RETURN(auto launcher, make_process_launcher());
+  EngineConfig planning = config;
+  planning.threads = 1;
+  QUIRE_ASSIGN_OR_RETURN(const auto planner, make_cpu(planning));
+  return runner::make_multiprocess_executor(config, std::move(launcher), *planner);
+}
+
+}  // namespace
+
 Result<std::unique_ptr<runner::Executor>> make_executor(const EngineConfig& config) {
+  QUIRE_RETURN_IF_ERROR(validate(config));
+  if (has_workers(config)) return make_workers(config);
   QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<ops::Backend> backend, make_backend(config));
   QUIRE_ASSIGN_OR_RETURN(auto executor, runner::make_local_executor(config, std::move(backend)));
 #ifdef QUIRE_SERIALISES_STEPS  // the end-to-end tests' second program
@@ -86,8 +110,37 @@ Result<std::unique_ptr<runner::Executor>> make_executor(const EngineConfig& conf
   return executor;
 }
 
+Result<std::vector<std::unique_ptr<runner::Executor>>> make_executors(const EngineConfig& config) {
+  QUIRE_RETURN_IF_ERROR(validate(config));
+  QUIRE_ASSIGN_OR_RETURN(std::vector<int> cores, cores_of(config));
+  if (cores.empty()) cores = usable_cores();
+  std::vector<std::unique_ptr<runner::Executor>> executors;
+  for (int32_t i = 0; i < config.data_parallel_size; ++i) {
+    EngineConfig own = config;
+    if (config.data_parallel_size > 1) {
+      const nn::Range part = nn::even_share(static_cast<int64_t>(cores.size()), 1, i, config.data_parallel_size);
+      const auto begin = cores.begin() + part.first;
+      // Fewer cores than engines: all share them.
+      if (part.count > 0) own.cpu_affinity = fmt::format("{}", fmt::join(begin, begin + part.count, ","));
+      if (part.count == 0 && own.threads == 0) own.threads = 1;
+    }
+    QUIRE_ASSIGN_OR_RETURN(auto executor, make_executor(own));
+    executors.push_back(std::move(executor));
+  }
+  return executors;
+}
+
 Result<std::unique_ptr<engine::Engine>> make_engine(const EngineConfig& config, Drive drive) {
   QUIRE_ASSIGN_OR_RETURN(TextSource text, engine::Engine::open_text(config));
+  if (config.data_parallel_size > 1) {
+    if (drive == Drive::kCaller) {
+      return unimplemented(
+          "data_parallel_size {} where the caller makes the steps: each engine has a thread of its own",
+          config.data_parallel_size);
+    }
+    QUIRE_ASSIGN_OR_RETURN(auto executors, make_executors(config));
+    return engine::Engine::create(config, std::move(text), std::move(executors));
+  }
   QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<runner::Executor> executor, make_executor(config));
   return engine::Engine::create(config, std::move(text), std::move(executor), nullptr, drive);
 }

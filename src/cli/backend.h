@@ -2,21 +2,28 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "engine/engine.h"
 #include "ops/backend.h"
+#include "ops/cuda/product_kernels.h"
 #include "runner/executor.h"
 #include "types/engine_config.h"
 
 namespace quire::cli {
 
-// The backend that config asks for (threads, instruction set). Errors: invalid_argument.
-Result<std::unique_ptr<ops::Backend>> make_backend(const EngineConfig& config);
+// The backend that config asks for (threads, instruction set). products: of a card's, CudaBackendOptions. Errors:
+// invalid_argument.
+Result<std::unique_ptr<ops::Backend>> make_backend(const EngineConfig& config,
+                                                   ops::ProductKernels products = ops::ProductKernels::kByRows);
 
 // Backend, checkpoint and worker in this process.
 Result<std::unique_ptr<runner::Executor>> make_executor(const EngineConfig& config);
 
-// An engine over such an executor. The model's text comes first: a wrong file of it should not cost the time that
+// As many as config.data_parallel_size says, each with its part of the cores.
+Result<std::vector<std::unique_ptr<runner::Executor>>> make_executors(const EngineConfig& config);
+
+// An engine over such executors. The model's text comes first: a wrong file of it should not cost the time that
 // weights take.
 Result<std::unique_ptr<engine::Engine>> make_engine(const EngineConfig& config, Drive drive = Drive::kOwnThread);
 

@@ -67,6 +67,7 @@ struct EngineBenchOptions {
 
 struct LatencyCommand : EngineBenchOptions {
   bench::LatencyOptions bench;
+  std::string cases;
 };
 
 struct ThroughputCommand : EngineBenchOptions {
@@ -89,7 +90,26 @@ Status finish(const EngineBenchOptions& options, const engine::Engine& engine, b
   return bench::write_json(options.output_json, results);
 }
 
+// Written anew after each, so that what ends in the middle has told of those before.
+Status run_cases(LatencyCommand& options) {
+  QUIRE_ASSIGN_OR_RETURN(const auto cases, bench::latency_cases(options.bench, options.cases));
+  int64_t largest = 1;
+  for (const bench::LatencyOptions& one : cases) largest = std::max(largest, one.batch_size);
+  if (!options.given_max_num_seqs) options.engine.max_num_seqs = static_cast<int32_t>(largest);
+  QUIRE_ASSIGN_OR_RETURN(auto engine, engine_to_measure(options.engine, options.hub));
+  boost::json::object results;
+  for (const bench::LatencyOptions& one : cases) {
+    auto result = bench::run_latency(*engine, one, show_progress);
+    if (!result.ok()) return std::move(result).status().with_prefix(bench::case_name(one) + ": ");
+    results[bench::case_name(one)] = bench::latency_json(one, *result, shown_model(options.engine));
+    QUIRE_RETURN_IF_ERROR(finish(options, *engine, {{"cases", results}},
+                                 bench::case_name(one) + "\n" + bench::latency_table(one, *result)));
+  }
+  return {};
+}
+
 Status run(LatencyCommand& options) {
+  if (!options.cases.empty()) return run_cases(options);
   QUIRE_RETURN_IF_ERROR(bench::validate(options.bench));
   if (!options.given_max_num_seqs) options.engine.max_num_seqs = static_cast<int32_t>(options.bench.batch_size);
   QUIRE_ASSIGN_OR_RETURN(auto engine, engine_to_measure(options.engine, options.hub));
@@ -125,6 +145,8 @@ void add_bench_latency(CLI::App& bench, int& exit_code) {
   option("--input-len", options->bench.input_len, "Tokens of a prompt");
   option("--output-len", options->bench.output_len, "Tokens of an answer");
   option("--batch-size", options->bench.batch_size, "Prompts at once");
+  option("--cases", options->cases,
+         "Several in one engine instead, BATCHxINPUTxOUTPUT or BATCHxINPUTxOUTPUTxITERATIONS: 1x1024x64,32x1024x64x2");
   option("--num-iters-warmup", options->bench.num_iters_warmup, "Batches before, not counted");
   option("--num-iters", options->bench.num_iters, "Batches measured");
   option("--seed", options->bench.seed, "Of the random prompts");
@@ -165,6 +187,7 @@ void add_bench_command(CLI::App& program, int& exit_code) {
   bench->footer("`quire bench BENCHMARK --help` lists its flags; names and JSON keys are those of vLLM's benchmarks.");
   add_bench_latency(*bench, exit_code);
   add_bench_throughput(*bench, exit_code);
+  add_bench_perplexity(*bench, exit_code);
   add_bench_serve(*bench, exit_code);
   add_bench_kernels(*bench, exit_code);
 }

@@ -11,6 +11,7 @@ namespace quire::cli {
 
 void add_bench_latency(CLI::App& bench, int& exit_code);
 void add_bench_throughput(CLI::App& bench, int& exit_code);
+void add_bench_perplexity(CLI::App& bench, int& exit_code);
 void add_bench_serve(CLI::App& bench, int& exit_code);
 void add_bench_kernels(CLI::App& bench, int& exit_code);
 

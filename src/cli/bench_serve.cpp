@@ -158,6 +158,7 @@ Status run(ServeCommand& options) {
                  {.max_concurrency = options.bench.max_concurrency, .request_rate = options.bench.request_rate})
                  .c_str(),
              stdout);
+  std::fputs(bench::speculation_table(result.speculation).c_str(), stdout);
   if (options.save_result || !options.result_filename.empty()) {
     json::object results{{"date", now("%Y%m%d-%H%M%S")}, {"label", options.label}};
     for (auto& [key, value] : bench::serve_json(options.bench, result, shown, options.save_detailed)) {
@@ -188,6 +189,12 @@ void add_bench_serve(CLI::App& bench, int& exit_code) {
   server("--port", options->port, "The server's");
   server("--endpoint", options->bench.endpoint, "/v1/completions, or /v1/chat/completions");
   server("--model", options->bench.model, "As the server calls it; otherwise the first that it lists");
+  command
+      ->add_option("--lora-modules", options->bench.lora_modules,
+                   "Names of adapters (and the model's, if it is to have some) that requests are spread over")
+      ->group("Server");
+  server("--lora-assignment", options->bench.lora_assignment,
+         "Which request has which: random, round-robin, zipf (the first is asked for most)");
   server("--api-key", options->api_key, "Sent as a bearer token");
   command->add_option("--header", options->headers, "NAME=VALUE, sent along; may be repeated")->group("Server");
   server("--timeout", options->bench.server.timeout_seconds, "Seconds without a byte after which a request has failed")

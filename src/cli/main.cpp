@@ -27,6 +27,7 @@ int main(int argc, char** argv) {
   add_chat_command(program, exit_code);
   add_serve_command(program, exit_code);
   add_run_batch_command(program, exit_code);
+  add_embed_command(program, exit_code);
   add_tokenize_command(program, exit_code);
   add_render_command(program, exit_code);
   add_inspect_command(program, exit_code);
@@ -35,7 +36,9 @@ int main(int argc, char** argv) {
   add_pull_command(program, exit_code);
   add_models_command(program, exit_code);
   add_remove_command(program, exit_code);
+  add_quantize_command(program, exit_code);
   add_bench_command(program, exit_code);
+  add_worker_command(program, exit_code);
   try {
     std::vector<std::string> arguments(argv + 1, argv + argc);
     if (!arguments.empty() && arguments.front() == "serve") {

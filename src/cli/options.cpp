@@ -5,9 +5,12 @@
 #include <filesystem>
 
 #include <fmt/format.h>
+#include <boost/json.hpp>
 
+#include "base/parse_json.h"
 #include "cli/choice_option.h"
 #include "cli/numbers.h"
+#include "cli/speculative_options.h"
 #include "server/sampling_defaults.h"
 
 namespace quire::cli {
@@ -59,6 +62,81 @@ void add_model_argument(CLI::App& app, EngineConfig& config) {
   app.add_option_function<std::string>("--model", take, "The same, as a flag")->type_name("MODEL");
 }
 
+namespace {
+
+// vLLM's object: {"pooling_type": "MEAN", "normalize": true, "is_matryoshka": true}. Throws CLI::ValidationError.
+void read_pooler_config(const std::string& text, EngineConfig& config) {
+  const auto refuse = [](const std::string& why) { throw CLI::ValidationError("--pooler-config " + why); };
+  boost::system::error_code error;
+  const boost::json::value value = parse_json(text, error);
+  if (error || !value.is_object()) refuse("is no JSON object: " + text);
+  for (const auto& [key, member] : value.get_object()) {
+    if (key == "pooling_type" || key == "seq_pooling_type") {
+      if (!member.is_string()) refuse("pooling_type must be a string: LAST, MEAN or CLS");
+      const auto type = parse_choice<PoolingType>(std::string(member.get_string()));
+      if (!type.ok()) refuse(type.status().message());
+      config.pooling_type = *type;
+    } else if (key == "normalize" || key == "use_activation" || key == "is_matryoshka") {
+      if (!member.is_bool()) refuse(std::string(key) + " must be true or false");
+      (key == "is_matryoshka" ? config.matryoshka : config.normalize) = member.get_bool();
+    } else {
+      refuse("has a member \"" + std::string(key) + "\"; known: pooling_type, normalize, is_matryoshka");
+    }
+  }
+}
+
+// vLLM's older name of --runner and --convert. Throws CLI::ValidationError.
+void read_task(const std::string& task, EngineConfig& config) {
+  struct Task {
+    std::string_view word;
+    Runner runner;
+    Convert convert;
+  };
+  static constexpr Task kTasks[] = {{"auto", Runner::kAuto, Convert::kAuto},
+                                    {"generate", Runner::kGenerate, Convert::kAuto},
+                                    {"embed", Runner::kPooling, Convert::kEmbed},
+                                    {"embedding", Runner::kPooling, Convert::kEmbed},
+                                    {"classify", Runner::kPooling, Convert::kClassify},
+                                    {"score", Runner::kPooling, Convert::kClassify},
+                                    {"reward", Runner::kPooling, Convert::kClassify}};
+  for (const Task& one : kTasks) {
+    if (task != one.word) continue;
+    config.runner = one.runner;
+    config.convert = one.convert;
+    return;
+  }
+  throw CLI::ValidationError("--task \"" + task +
+                             "\" is not known; choose one of: auto, generate, embed, classify, score, reward");
+}
+
+void add_pooling_options(CLI::App& app, EngineConfig& config) {
+  constexpr const char* kModel = "Model";
+  CLI::Option* runner = add_choice(app, "--runner", config.runner,
+                                   "What the model is served for: auto (what it was made for), generate, or pooling "
+                                   "(vectors and scores of texts)")
+                            ->group(kModel)
+                            ->capture_default_str();
+  CLI::Option* convert = add_choice(app, "--convert", config.convert,
+                                    "With --runner pooling: auto (scores where the model has a classifying head, else "
+                                    "vectors), none, embed, classify")
+                             ->group(kModel)
+                             ->capture_default_str();
+  app.add_option_function<std::string>(
+         "--task", [&config](const std::string& task) { read_task(task, config); },
+         "The older name of the two: auto, generate, embed, classify, score, reward")
+      ->group(kModel)
+      ->excludes(runner)
+      ->excludes(convert);
+  app.add_option_function<std::string>(
+         "--pooler-config,--override-pooler-config",
+         [&config](const std::string& text) { read_pooler_config(text, config); },
+         "How hidden states become a vector, over what the model's files say: a JSON object with pooling_type (LAST, "
+         "MEAN, CLS), normalize and is_matryoshka (its vectors may be cut)")
+      ->group(kModel);
+}
+
+}  // namespace
+
 void add_engine_options(CLI::App& app, EngineConfig& config) {
   constexpr const char* kModel = "Model";
   app.add_option("--tokenizer", config.tokenizer,
@@ -80,13 +158,17 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
       ->group(kModel)
       ->capture_default_str();
   add_choice(app, "--quantization", config.quantization,
-             "Round weights of 16 and 32 bits while they are loaded: none, int8, int4, fp8 (docs/models.md)")
+             "Round weights of 16 and 32 bits while they are loaded: none, int8, int4, fp8; or what the checkpoint is "
+             "stored in, to be checked: awq, gptq, compressed-tensors, bitsandbytes, modelopt, fbgemm_fp8, fp8 "
+             "(docs/models.md)")
       ->group(kModel);
   add_choice(app, "--activation-dtype", config.activation_dtype,
              "What inputs of matrix products are rounded to: auto (int12 for quantised weights, int16 where that "
              "matters; floats for others), float32, bfloat16, int8, int12, int16")
       ->group(kModel)
       ->capture_default_str();
+
+  add_pooling_options(app, config);
 
   constexpr const char* kMemory = "Memory and scheduling";
   app.add_option("--block-size", config.block_size, "Tokens a KV block")->group(kMemory)->capture_default_str();
@@ -116,10 +198,51 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
       ->capture_default_str();
   app.add_option("--swap-file", config.swap_file, "A folder: the swap space lies in a file there, not in memory")
       ->group(kMemory);
+  app.add_option("--kv-offloading-size", config.kv_offloading_size,
+                 "GiB of host memory for blocks of the prefix cache that leave the pool; 0: none, 1 with "
+                 "--kv-offload-dir (docs/offload.md)")
+      ->group(kMemory)
+      ->capture_default_str();
+  app.add_option("--kv-offload-dir", config.kv_offload_dir,
+                 "A folder where blocks of the prefix cache outlive the process")
+      ->group(kMemory);
+  app.add_option("--kv-offload-disk-size", config.kv_offload_disk_size, "GiB of files in that folder, at most")
+      ->group(kMemory)
+      ->capture_default_str();
+  app.add_option("--kv-offload-disk-bandwidth", config.kv_offload_disk_bandwidth,
+                 "MiB a second that are written there, at most; 0: no bound")
+      ->group(kMemory)
+      ->capture_default_str();
+  app.add_option("--kv-offload-max-age", config.kv_offload_max_age,
+                 "Seconds after which files there that nobody used are deleted; 0: never")
+      ->group(kMemory)
+      ->capture_default_str();
   add_choice(app, "--preemption-mode", config.preemption_mode,
              "What happens to a preempted request's KV blocks: recompute, swap, or auto (the quicker)")
       ->group(kMemory)
       ->capture_default_str();
+
+  constexpr const char* kAdapters = "Adapters";
+  const auto adapters = [&](const char* name, auto& value, const char* help) {
+    return app.add_option(name, value, help)->group(kAdapters)->capture_default_str();
+  };
+  app.add_flag("--enable-lora,!--no-enable-lora", config.enable_lora,
+               "Requests may choose adapters (LoRA) of the model: docs/adapters.md")
+      ->group(kAdapters);
+  adapters("--max-loras", config.max_loras, "Different adapters in one step");
+  adapters("--max-cpu-loras", config.max_cpu_loras, "Adapters in memory; 0: as many as in one step");
+  adapters("--max-lora-rank", config.max_lora_rank, "The largest rank that an adapter may have");
+  add_choice(app, "--lora-dtype", config.lora_dtype,
+             "What adapters are held in: auto (as they are stored), float32 (float), float16 (half), bfloat16")
+      ->group(kAdapters)
+      ->capture_default_str();
+  app.add_flag("--enable-prompt-adapter,!--no-enable-prompt-adapter", config.enable_prompt_adapter,
+               "And soft prompts (prompt tuning), by the same flags and names")
+      ->group(kAdapters);
+  adapters("--max-prompt-adapters", config.max_prompt_adapters, "Different soft prompts in one step, and in memory");
+  adapters("--max-prompt-adapter-token", config.max_prompt_adapter_token, "Tokens that a soft prompt may have");
+  adapters("--lora-dir", config.lora_dir,
+           "A folder: its adapters are loaded when a request names one, or an operator does; none from elsewhere");
 
   constexpr const char* kScheduling = "Scheduling";
   const auto scheduling = [&](const char* name, auto& value, const char* help) {
@@ -151,6 +274,8 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
       ->transform(as_whole_number());
   scheduling("--request-timeout", config.request_timeout, "Seconds a request may take; 0: no bound");
 
+  add_speculative_options(app, config);
+
   constexpr const char* kInspection = "Inspection";
   app.add_option("--flight-recorder-steps", config.flight_recorder_steps, "The last steps kept; 0: none")
       ->group(kInspection)
@@ -168,7 +293,7 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
       ->group(kMachine)
       ->capture_default_str();
   app.add_flag("--batch-invariant", config.batch_invariant,
-               "On a card: answers do not depend on their company; prompts take longer (a CPU always does so)")
+               "On a card: answers do not depend on the rest of the batch; prompts take longer (a CPU always does so)")
       ->group(kMachine);
   add_choice(app, "--attention-backend", config.attention_backend,
              "On a card: kernels of attention: auto, native (quire's own), flashinfer, or for prompts fa3 (Hopper)")
@@ -190,6 +315,31 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
   app.add_option("--cpu-affinity", config.cpu_affinity,
                  "Cores of the compute threads, one each (0-3,8); nothing: those that this process may use")
       ->group(kMachine);
+
+  constexpr const char* kProcesses = "Processes";
+  app.add_option("--tensor-parallel-size", config.tensor_parallel_size,
+                 "Processes that each hold a part of every weight and compute it, on cores of their own")
+      ->group(kProcesses)
+      ->capture_default_str();
+  app.add_option("--pipeline-parallel-size", config.pipeline_parallel_size,
+                 "Stages of such processes, each with some of the layers")
+      ->group(kProcesses)
+      ->capture_default_str();
+  app.add_option(
+         "--data-parallel-size", config.data_parallel_size,
+         "Engines with all of the model each, behind one front: a request goes where its beginning is cached, or "
+         "where there is least to do")
+      ->group(kProcesses)
+      ->capture_default_str();
+  add_choice(app, "--distributed-executor-backend", config.distributed_executor_backend,
+             "Where the model is computed: uni (in this process), mp (in processes of its own); auto: mp for several")
+      ->group(kProcesses)
+      ->capture_default_str();
+  app.add_option("--max-restarts", config.max_restarts,
+                 "How often within --restart-window the processes are started again after one has failed")
+      ->group(kProcesses)
+      ->capture_default_str();
+  app.add_option("--restart-window", config.restart_window, "Seconds")->group(kProcesses)->capture_default_str();
 }
 
 void add_sampling_options(CLI::App& app, SamplingParams& params) {

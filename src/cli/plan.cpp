@@ -10,6 +10,7 @@
 #include "cli/kv_layers.h"
 #include "cli/options.h"
 #include "runner/memory_planner.h"
+#include "runner/model_drafts.h"
 #include "runner/open_checkpoint.h"
 
 namespace quire::cli {
@@ -22,9 +23,12 @@ struct PlanOptions {
   bool json = false;
 };
 
-std::string as_json(const runner::PlannedModel& planned, int64_t sequence_tokens) {
+std::string as_json(const runner::PlannedModel& planned, const runner::DraftMemory& drafter, int64_t sequence_tokens) {
   const MemoryPlan& plan = planned.memory;
-  return boost::json::serialize(boost::json::object{{"weight_bytes", plan.weight_bytes},
+  return boost::json::serialize(boost::json::object{{"draft_weight_bytes", drafter.weight_bytes},
+                                                    {"draft_workspace_bytes", drafter.workspace_bytes},
+                                                    {"draft_pool_bytes", drafter.pool_bytes},
+                                                    {"weight_bytes", plan.weight_bytes},
                                                     {"quantization", plan.quantization},
                                                     {"workspace_bytes", plan.workspace_bytes},
                                                     {"kv_bytes_per_token", plan.kv_token_bytes},
@@ -44,12 +48,15 @@ Status run(PlanOptions& options) {
   QUIRE_RETURN_IF_ERROR(resolve_model(options.engine, options.hub));
   QUIRE_ASSIGN_OR_RETURN(auto checkpoint, runner::open_checkpoint(options.engine));
   QUIRE_ASSIGN_OR_RETURN(auto backend, make_backend(options.engine));
+  const int32_t num_parts = options.engine.num_ranks() * options.engine.data_parallel_size;
+  QUIRE_ASSIGN_OR_RETURN(const runner::DraftMemory drafter, runner::plan_draft_memory(options.engine, *backend));
+  const int64_t free_bytes = backend->free_memory() / num_parts - drafter.total();
   QUIRE_ASSIGN_OR_RETURN(const runner::PlannedModel planned,
-                         runner::plan_model(options.engine, *checkpoint, *backend, backend->free_memory()));
+                         runner::plan_model(options.engine, *checkpoint, *backend, free_bytes));
   const ModelConfig& model = planned.config;
   const int64_t length = options.sequence_tokens > 0 ? options.sequence_tokens : planned.max_model_len;
   if (options.json) {
-    std::printf("%s\n", as_json(planned, length).c_str());
+    std::printf("%s\n", as_json(planned, drafter, length).c_str());
     return {};
   }
   std::printf("model        %s: %s, %s\n", shown_model(options.engine).c_str(), model.architecture.c_str(),
@@ -57,8 +64,18 @@ Status run(PlanOptions& options) {
   std::printf("shape        %d layers, hidden %lld, %d heads of %d, %d kv heads, vocabulary %lld, context %lld\n",
               model.num_layers, static_cast<long long>(model.hidden_size), model.num_heads, model.head_dim,
               model.num_kv_heads, static_cast<long long>(model.vocab_size), static_cast<long long>(model.max_position));
+  if (num_parts > 1) {
+    std::printf("processes    %d engines of %d stages of %d ranks; what follows is one rank's, the first's\n",
+                options.engine.data_parallel_size, options.engine.pipeline_parallel_size,
+                options.engine.tensor_parallel_size);
+  }
   std::printf("%s", kv_arithmetic(planned.kv_layout).c_str());
   std::printf("%s", planned.memory.to_string().c_str());
+  if (drafter.total() > 0) {
+    std::printf("who drafts   weights %s, workspace %s, keys and values of its own up to %s: off what is free\n",
+                format_bytes(drafter.weight_bytes).c_str(), format_bytes(drafter.workspace_bytes).c_str(),
+                format_bytes(drafter.pool_bytes).c_str());
+  }
   if (!planned.memory.converted_weights.empty()) {
     std::printf("--dtype      %s\n", planned.memory.converted_weights.c_str());
   }

@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "cli/hub_options.h"
+#include "server/kv_events.h"
 #include "server/server.h"
 #include "types/engine_config.h"
 
@@ -19,11 +20,22 @@ struct NamedModel {
   std::string hub_name = {};  // "ORG/NAME", where `path` was one until it was resolved
 };
 
+// An adapter that is there from the start.
+struct LoraModule {
+  std::string name;
+  std::string path;
+  std::string base;  // the model's name; empty: the first's
+};
+
 struct ServeOptions {
   EngineConfig engine;             // of every model
   HubFlags hub;                    // of every one that is named
   std::vector<NamedModel> models;  // none: the default model
   server::ServerConfig server;
+  std::vector<std::string> lora_modules;  // each NAME=PATH, or a JSON object
+  std::vector<LoraModule> adapters;       // these, read
+  std::string kv_events_config;           // a JSON object
+  server::KvEventsConfig kv_events;       // that, read
   std::string generation_config = "auto";
   std::string api_key_file;
   std::string uds_mode = "0600";

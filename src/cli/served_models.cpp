@@ -12,10 +12,12 @@
 #include "cli/backend.h"
 #include "cli/options.h"
 #include "engine/engine.h"
+#include "engine/pooling.h"
 #include "runner/memory_planner.h"
 #include "runner/open_checkpoint.h"
 #include "runner/text_files.h"
 #include "runner/turns.h"
+#include "server/kv_events.h"
 #include "server/sampling_defaults.h"
 
 namespace quire::cli {
@@ -30,16 +32,33 @@ std::string file_name(const std::string& path) {
 }
 
 Result<std::shared_ptr<engine::Engine>> load(const EngineConfig& config, const std::string& root, Metrics& metrics,
-                                             const std::shared_ptr<runner::Turns>& turns) {
+                                             const std::shared_ptr<runner::Turns>& turns,
+                                             const std::vector<LoraModule>& adapters,
+                                             const std::shared_ptr<server::KvEventPublisher>& kv_events) {
   const auto start = std::chrono::steady_clock::now();
   QUIRE_ASSIGN_OR_RETURN(TextSource text, engine::Engine::open_text(config));
-  QUIRE_ASSIGN_OR_RETURN(auto executor, make_executor(config));
-  log_info("{}: {}, {} on {}", root, executor->model().architecture, executor->model().dtype, executor->description());
-  std::istringstream memory(executor->memory().to_string());
+  QUIRE_ASSIGN_OR_RETURN(auto executors, make_executors(config));
+  const runner::Executor& first = *executors.front();
+  log_info("{}: {}, {} on {}", root, first.model().architecture, first.model().dtype, first.description());
+  if (executors.size() > 1) log_info("{} engines of it, each as follows", executors.size());
+  if (first.model().task != ModelTask::kGenerate) {
+    log_info("serves {}", engine::describe_pooling(first.model()));
+  }
+  std::istringstream memory(first.memory().to_string());
   for (std::string line; std::getline(memory, line);) log_info("memory: {}", line);
-  if (turns != nullptr) executor = runner::make_turn_taking_executor(std::move(executor), turns);
+  for (auto& executor : executors) {
+    if (turns != nullptr) executor = runner::make_turn_taking_executor(std::move(executor), turns);
+  }
   QUIRE_ASSIGN_OR_RETURN(std::shared_ptr<engine::Engine> engine,
-                         engine::Engine::create(config, std::move(text), std::move(executor), &metrics));
+                         engine::Engine::create(config, std::move(text), std::move(executors), &metrics));
+  if (kv_events != nullptr) {
+    kv_events->publish({{.kind = KvCacheEvent::Kind::kCleared}});  // of the engine before it
+    engine->on_kv_events([kv_events](std::vector<KvCacheEvent> events) { kv_events->publish(std::move(events)); });
+  }
+  for (const LoraModule& adapter : adapters) {
+    Status loaded = engine->load_adapter(adapter.name, adapter.path);
+    if (!loaded.ok()) return std::move(loaded).with_prefix(fmt::format("adapter {}: ", adapter.name));
+  }
   if (turns != nullptr) {
     log_info("model {} loaded in {:.2f} s", config.served_model_name,
              std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
@@ -58,6 +77,7 @@ Status check_one_model_flags(const ServeOptions& options) {
   if (!engine.tokenizer.empty()) return refused("--tokenizer");
   if (!engine.chat_template.empty()) return refused("--chat-template");
   if (!engine.trace_file.empty()) return refused("--trace-file");
+  if (options.kv_events.enabled) return refused("--kv-events-config");
   return {};
 }
 
@@ -98,7 +118,7 @@ Status plan_all(ServeOptions& options, std::vector<EngineConfig>& configs, std::
     if (!planned.ok()) return Status(planned.status()).with_prefix("model " + config.served_model_name + ": ");
     const MemoryPlan& memory = planned->memory;
     config.kv_cache_memory_bytes = memory.kv_bytes;  // the same however much is free when it is loaded
-    sources[i].bytes = memory.weight_bytes + memory.workspace_bytes + memory.kv_bytes;
+    sources[i].bytes = memory.weight_bytes + memory.workspace_bytes + memory.adapter_bytes + memory.kv_bytes;
     sources[i].max_model_len = planned->max_model_len;
     QUIRE_ASSIGN_OR_RETURN(sources[i].chat_sampling, chat_sampling_before_loading(config, **checkpoint, server));
     log_info("model {}: {} when it is loaded, {} of them its KV cache", config.served_model_name,
@@ -145,6 +165,12 @@ void add_models_argument(CLI::App& command, ServeOptions& options) {
           "request names them")
       ->type_name("MODEL")
       ->allow_extra_args(false);
+  command
+      .add_option("--lora-modules", options.lora_modules,
+                  "Adapters by the names of requests' `model`: NAME=PATH, or {\"name\": N, \"path\": P, "
+                  "\"base_model_name\": M}; several may follow")
+      ->group("Adapters")
+      ->type_name("NAME=PATH");
   constexpr const char* kGroup = "Several models";
   command
       .add_option("--models-memory", options.server.models_memory_bytes,
@@ -192,14 +218,34 @@ Result<std::vector<server::ModelSource>> model_sources(ServeOptions& options, Me
     configs.push_back(std::move(config));
     sources.push_back(std::move(source));
   }
+  std::vector<std::vector<LoraModule>> adapters(sources.size());
+  for (const LoraModule& adapter : options.adapters) {
+    size_t base = 0;
+    const auto is_called = [&](const server::ModelSource& source) {
+      return std::ranges::find(source.names, adapter.base) != source.names.end();
+    };
+    if (!adapter.base.empty()) {
+      base = static_cast<size_t>(std::ranges::find_if(sources, is_called) - sources.begin());
+    }
+    if (base == sources.size()) {
+      return invalid_argument("--lora-modules: adapter {} is of \"{}\", and no model is called that.", adapter.name,
+                              adapter.base);
+    }
+    adapters[base].push_back(adapter);
+    sources[base].adapters.push_back(adapter.name);
+  }
   if (several) QUIRE_RETURN_IF_ERROR(plan_all(options, configs, sources));
   if (options.sleep_idle_seconds >= 0) {
     options.server.model_idle_timeout =
         std::chrono::milliseconds(std::max<int64_t>(1, std::llround(options.sleep_idle_seconds * 1000)));
   }
+  std::shared_ptr<server::KvEventPublisher> kv_events;
+  if (options.kv_events.enabled) {
+    QUIRE_ASSIGN_OR_RETURN(kv_events, server::KvEventPublisher::start(options.kv_events));
+  }
   for (size_t i = 0; i < sources.size(); ++i) {
-    sources[i].load = [config = configs[i], root = sources[i].root, &metrics, turns] {
-      return load(config, root, metrics, turns);
+    sources[i].load = [config = configs[i], root = sources[i].root, &metrics, turns, own = adapters[i], kv_events] {
+      return load(config, root, metrics, turns, own, kv_events);
     };
   }
   return sources;

@@ -15,15 +15,18 @@ constexpr auto kRefused = VllmArgument::Verdict::kRefused;
 
 // What several say.
 constexpr const char* kOneProcess =
-    "one process computes the whole model; tensor, pipeline, data and context parallelism are not built yet";
+    "a model is computed in one process, or in several by tensor and pipeline parallelism (--tensor-parallel-size, "
+    "--pipeline-parallel-size), which have no such choice here";
 constexpr const char* kNoCluster = "processes on several machines are not built yet; leave it out";
 constexpr const char* kNoBalancer =
-    "there is one engine behind one HTTP server here: start several and put a load balancer before them";
+    "the engines of --data-parallel-size are in one process on one machine and have no such choice here; for several "
+    "machines start several servers and put a load balancer before them";
 constexpr const char* kNoMedia = "images, audio and video are not built yet; models are served with text alone";
-constexpr const char* kNoLora = "LoRA adapters are not built yet: merge them into the weights";
-constexpr const char* kNoSpeculation = "speculative decoding is not built yet";
+constexpr const char* kNoLora =
+    "adapters are LoRA of the language model's products, embedding and head, without this (docs/adapters.md)";
+constexpr const char* kAsItIs = "a model that drafts is taken as its files are, whole, and as long as the other";
 constexpr const char* kNoState = "models with a recurrent state are not built yet";
-constexpr const char* kNoPooling = "embeddings, scores and other poolings are not built yet; models generate text";
+constexpr const char* kNoTokenVectors = "vectors of each token are not built yet; texts become one vector each";
 constexpr const char* kNoPlugins = "code of others is never loaded";
 constexpr const char* kOneRevision = "a tokenizer comes from the model's own repository at --revision, or from a path";
 constexpr const char* kNoOffload =
@@ -32,16 +35,15 @@ constexpr const char* kNoTransfer = "caches are not sent to other servers; promp
 constexpr const char* kNoJson = "its members have flags of their own here (docs/arguments.md); give those";
 constexpr const char* kOnlyBuiltIn = "kernels are chosen by the device and the format of a weight, not by a flag";
 constexpr const char* kNoGrpc = "gRPC is not built; OpenAI's API is served over HTTP";
-constexpr const char* kNoExperts = "all experts of a layer are on one device; spreading them is not built yet";
+constexpr const char* kNoExperts = "every rank has a part of each expert; spreading whole ones is not built yet";
 constexpr const char* kOverrides =
     "a model's configuration is read from its files as it is: edit config.json, or the GGUF file's metadata";
 constexpr const char* kMetricsAreFixed = "the metrics are those that docs/server.md lists, always";
-constexpr const char* kOldPrompts = "prompt adapters are not built, and vLLM has dropped them";
+constexpr const char* kOldPrompts =
+    "soft prompts are named with --lora-modules, beside --enable-prompt-adapter (docs/adapters.md)";
 
 constexpr VllmArgument kArguments[] = {
     // ---- model ----
-    {"--runner", kValue, kRefused, "auto|generate", kNoPooling},
-    {"--convert", kValue, kRefused, "auto|none", kNoPooling},
     {"--tokenizer-mode", kValue, kTaken, "auto|hf|slow|fast",
      "there is one tokenizer for all of these, quire's own; it reads tokenizer.json, a SentencePiece model and GGUF's "
      "vocabulary"},
@@ -70,7 +72,6 @@ constexpr VllmArgument kArguments[] = {
      "a model is a folder with config.json, or a GGUF file; Mistral's params.json is not read"},
     {"--hf-overrides", kValue, kRefused, "{}", kOverrides},
     {"--model-class-overrides", kValue, kRefused, "{}", kOverrides},
-    {"--pooler-config,--override-pooler-config", kValue, kRefused, "{}", kNoPooling},
     {"--enable-sleep-mode", kFlag, kRefused, "no",
      "use --sleep-idle-seconds, or POST /models/unload of --enable-admin-endpoints"},
     {"--sleep-mode-offload-cudagraph", kFlag, kRefused, "no",
@@ -133,8 +134,6 @@ constexpr VllmArgument kArguments[] = {
     {"--enable-reasoning", kSwitch, kTaken, "*", "reasoning is told apart wherever --reasoning-parser knows its form"},
 
     // ---- several devices and machines ----
-    {"--distributed-executor-backend", kValue, kRefused, "uni|mp", kOneProcess},
-    {"--pipeline-parallel-size,-pp", kValue, kRefused, "1", kOneProcess},
     {"--master-addr", kValue, kRefused, "", kNoCluster},
     {"--master-port", kValue, kRefused, "", kNoCluster},
     {"--nnodes,-n", kValue, kRefused, "1", kNoCluster},
@@ -145,14 +144,12 @@ constexpr VllmArgument kArguments[] = {
     {"--numa-bind-nodes", kValues, kRefused, "", "name the cores of a node with --cpu-affinity"},
     {"--numa-bind-cpus", kValues, kRefused, "", "name the cores with --cpu-affinity"},
     {"--device-ids", kValues, kRefused, "", "name the card with --device cuda:N"},
-    {"--tensor-parallel-size,-tp", kValue, kRefused, "1", kOneProcess},
     {"--decode-context-parallel-size,-dcp", kValue, kRefused, "1", kOneProcess},
     {"--dcp-comm-backend", kValue, kRefused, "", kOneProcess},
     {"--dcp-q-replicate", kFlag, kRefused, "no", kOneProcess},
     {"--dcp-kv-cache-interleave-size", kValue, kRefused, "1", kOneProcess},
     {"--cp-kv-cache-interleave-size", kValue, kRefused, "1", kOneProcess},
     {"--prefill-context-parallel-size,-pcp", kValue, kRefused, "1", kOneProcess},
-    {"--data-parallel-size,-dp", kValue, kRefused, "1", kNoBalancer},
     {"--data-parallel-rank,-dpn", kValue, kRefused, "0", kNoBalancer},
     {"--data-parallel-start-rank,-dpr", kValue, kRefused, "0", kNoBalancer},
     {"--data-parallel-size-local,-dpl", kValue, kRefused, "1", kNoBalancer},
@@ -168,7 +165,8 @@ constexpr VllmArgument kArguments[] = {
     {"--dp-supervisor-probe-failure-threshold", kValue, kRefused, "", kNoBalancer},
     {"--dp-sync-interval", kValue, kRefused, "", kNoBalancer},
     {"--enable-hc-sp", kFlag, kRefused, "no", kOneProcess},
-    {"--enable-expert-parallel,-ep", kFlag, kTaken, "*", "all experts are on the one device that there is"},
+    {"--enable-expert-parallel,-ep", kFlag, kTaken, "*",
+     "each rank of --tensor-parallel-size has a part of every expert"},
     {"--enable-batch-sharded-sampling", kFlag, kRefused, "no", kOneProcess},
     {"--enable-ep-weight-filter", kFlag, kRefused, "no", kNoExperts},
     {"--all2all-backend", kValue, kRefused, "allgather_reducescatter", kNoExperts},
@@ -206,9 +204,8 @@ constexpr VllmArgument kArguments[] = {
     {"--swa-bounded-replay", kFlag, kRefused, "",
      "blocks that a window has left are given back, and what is missing is computed again; there is no choice"},
     {"--prefix-match-unit", kValue, kRefused, "", "prefixes are matched by blocks (--block-size)"},
-    {"--kv-offloading-size", kValue, kRefused, "0", "use --swap-space, of memory, or of a disk with --swap-file"},
     {"--kv-offloading-backend", kValue, kRefused, "native",
-     "use --swap-space, of memory, or of a disk with --swap-file"},
+     "blocks go to host memory and to files as this program keeps them (--kv-offloading-size, --kv-offload-dir)"},
     {"--calculate-kv-scales", kFlag, kRefused, "no",
      "scales of an int8 cache are those of each vector; fp8 has none (docs/kv_cache.md)"},
 
@@ -252,13 +249,7 @@ constexpr VllmArgument kArguments[] = {
     {"--disable-mm-preprocessor-cache", kFlag, kTaken, "*", "there is no such cache"},
 
     // ---- adapters ----
-    {"--enable-lora", kFlag, kRefused, "no|false", kNoLora},
-    {"--lora-modules", kValues, kRefused, "", kNoLora},
-    {"--max-loras", kValue, kRefused, "", kNoLora},
-    {"--max-lora-rank", kValue, kRefused, "", kNoLora},
-    {"--lora-dtype", kValue, kRefused, "auto", kNoLora},
     {"--enable-tower-connector-lora", kFlag, kRefused, "no", kNoLora},
-    {"--max-cpu-loras", kValue, kRefused, "", kNoLora},
     {"--fully-sharded-loras", kFlag, kRefused, "no", kNoLora},
     {"--lora-target-modules", kValues, kRefused, "", kNoLora},
     {"--default-mm-loras", kValue, kRefused, "{}", kNoLora},
@@ -270,10 +261,7 @@ constexpr VllmArgument kArguments[] = {
     {"--lora-extra-vocab-size", kValue, kRefused, "0", kNoLora},
     {"--long-lora-scaling-factors", kValues, kRefused, "", kNoLora},
     {"--qlora-adapter-name-or-path", kValue, kRefused, "", kNoLora},
-    {"--enable-prompt-adapter", kFlag, kRefused, "no", kOldPrompts},
     {"--prompt-adapters", kValues, kRefused, "", kOldPrompts},
-    {"--max-prompt-adapters", kValue, kRefused, "", kOldPrompts},
-    {"--max-prompt-adapter-token", kValue, kRefused, "", kOldPrompts},
 
     // ---- what is watched ----
     {"--logging-config", kValue, kRefused, "{}", "use --log-format and --log-level"},
@@ -282,7 +270,8 @@ constexpr VllmArgument kArguments[] = {
     {"--otlp-traces-endpoint", kValue, kRefused, "",
      "spans are not sent; a request's traceparent is in the log and in its answer (docs/serving.md)"},
     {"--collect-detailed-traces", kValues, kRefused, "", "use --flight-recorder-steps, or --trace-file"},
-    {"--per-request-spec-decode-metrics", kValue, kRefused, "none", kNoSpeculation},
+    {"--per-request-spec-decode-metrics", kValue, kRefused, "none",
+     "guesses are counted for all requests together (/metrics); of its own prediction a request's usage tells"},
     {"--kv-cache-metrics", kFlag, kRefused, "no", kMetricsAreFixed},
     {"--kv-cache-metrics-sample", kValue, kRefused, "", kMetricsAreFixed},
     {"--custom-histogram-buckets", kValue, kRefused, "{}", kMetricsAreFixed},
@@ -315,7 +304,7 @@ constexpr VllmArgument kArguments[] = {
     {"--disable-hybrid-kv-cache-manager", kFlag, kRefused, "no", "layers with windows always give their blocks back"},
     {"--stream-interval", kValue, kRefused, "1", "each token is sent when it is there"},
     {"--scheduler-delay-factor", kValue, kRefused, "0|0.0", "a request is let in as soon as it finds room"},
-    {"--num-lookahead-slots", kValue, kRefused, "0", kNoSpeculation},
+    {"--num-lookahead-slots", kValue, kRefused, "0", "blocks for guesses are found as they are made"},
     {"--use-v2-block-manager", kSwitch, kTaken, "*", "there is one block manager"},
     {"--disable-async-output-proc", kSwitch, kTaken, "*",
      "outputs are processed on the threads of those who read them, which changes no answer"},
@@ -342,16 +331,14 @@ constexpr VllmArgument kArguments[] = {
     {"--kernel-config", kValue, kRefused, "{}", kOnlyBuiltIn},
 
     // ---- whole subjects as JSON ----
-    {"--speculative-config,-sc", kValue, kRefused, "{}", kNoSpeculation},
-    {"--spec-method", kValue, kRefused, "", kNoSpeculation},
-    {"--spec-model", kValue, kRefused, "", kNoSpeculation},
-    {"--spec-tokens", kValue, kRefused, "0", kNoSpeculation},
-    {"--speculative-model", kValue, kRefused, "", kNoSpeculation},
-    {"--num-speculative-tokens", kValue, kRefused, "0", kNoSpeculation},
+    {"--speculative-model-quantization", kValue, kRefused, "", kAsItIs},
+    {"--speculative-draft-tensor-parallel-size", kValue, kRefused, "1", kAsItIs},
+    {"--speculative-max-model-len", kValue, kRefused, "", kAsItIs},
+    {"--disable-logprobs-during-spec-decoding", kFlag, kRefused, "no",
+     "log-probabilities are those of the model whether tokens were guessed or not; who asks for none pays nothing"},
     {"--watermark-config", kValue, kRefused, "{}", "texts are not marked"},
     {"--diffusion-config,-dc", kValue, kRefused, "{}", "diffusion models are not built"},
     {"--kv-transfer-config", kValue, kRefused, "{}", kNoTransfer},
-    {"--kv-events-config", kValue, kRefused, "{}", "events of the cache are not published"},
     {"--ec-transfer-config", kValue, kRefused, "{}", kNoTransfer},
     {"--ec-manager-config", kValue, kRefused, "{}", kNoMedia},
     {"--engram-config", kValue, kRefused, "{}", "engram memories are not built"},
@@ -382,13 +369,12 @@ constexpr VllmArgument kArguments[] = {
     {"--middleware", kValues, kRefused, "", kNoPlugins},
     {"--enable-offline-docs", kFlag, kRefused, "no",
      "there are no pages of documentation; /openapi.json describes the API"},
-    {"--enable-flash-late-interaction", kFlag, kRefused, "no", kNoPooling},
+    {"--enable-flash-late-interaction", kFlag, kRefused, "no", kNoTokenVectors},
     {"--disable-frontend-multiprocessing", kSwitch, kTaken, "*",
      "the server and the engine are threads of one process"},
     {"--fail-on-environ-validation", kFlag, kRefused, "no", "of vLLM's variables only VLLM_API_KEY is read"},
 
     // ---- of older versions ----
-    {"--task", kValue, kRefused, "auto|generate", kNoPooling},
     {"--rope-scaling", kValue, kRefused, "{}", kOverrides},
     {"--rope-theta", kValue, kRefused, "", kOverrides},
     {"--tokenizer-pool-size", kValue, kRefused, "0", "prompts are tokenized by two threads of the server"},

@@ -79,7 +79,11 @@ std::optional<std::string> spelled_out(std::string_view name) {
     std::string_view name, option;
   };
   // Of arguments that have options here.
-  static constexpr Short kOurs[] = {{"-q", "--quantization"}};
+  static constexpr Short kOurs[] = {{"-q", "--quantization"},
+                                    {"-sc", "--speculative-config"},
+                                    {"-tp", "--tensor-parallel-size"},
+                                    {"-pp", "--pipeline-parallel-size"},
+                                    {"-dp", "--data-parallel-size"}};
   for (const Short& one : kOurs) {
     if (one.name == name) return std::string(one.option);
   }

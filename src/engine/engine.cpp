@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "engine/engine_impl.h"
 #include "engine/prepare_params.h"
+#include "engine/replica_router.h"
 #include "runner/async_executor.h"
 #include "runner/text_files.h"
 
@@ -48,7 +49,11 @@ sched::SchedulerConfig scheduler_config(const EngineConfig& config, const Memory
   sched::SchedulerConfig out;
   out.tokens_per_position = tokens_per_position(model);
   out.max_num_seqs = config.max_num_seqs;
-  out.max_num_batched_tokens = config.max_num_batched_tokens;
+  out.max_adapters =
+      (config.enable_lora ? config.max_loras : 0) + (config.enable_prompt_adapter ? config.max_prompt_adapters : 0);
+  // More where a text that is computed whole may have more.
+  out.max_num_batched_tokens =
+      std::max(config.max_num_batched_tokens, static_cast<int32_t>(memory.max_num_batched_tokens));
   out.max_model_len = static_cast<int32_t>(memory.max_model_len);
   out.num_blocks = static_cast<int32_t>(memory.num_blocks);
   out.block_size = memory.block_size;
@@ -62,9 +67,22 @@ sched::SchedulerConfig scheduler_config(const EngineConfig& config, const Memory
     out.long_prefill_token_threshold = std::max(1, static_cast<int32_t>(0.04 * static_cast<double>(out.max_model_len)));
   }
   out.max_num_partial_prefills = config.enable_chunked_prefill ? config.max_num_partial_prefills : 0;
+  if (model.attends_both_ways) {  // what comes later is seen: a text is computed whole, and nobody's beginning is
+                                  // another's
+    out.prefix_caching = false;
+    out.max_num_partial_prefills = 0;
+    out.long_prefill_token_threshold = 0;
+  }
+  out.num_offload_slots = static_cast<int32_t>(memory.num_offload_slots);
+  out.offload_to_disk = memory.offload_to_disk;
+  out.offload_writes = memory.offload_writes;
+  out.tells_kv_events = config.enable_kv_cache_events && config.enable_prefix_caching;
   out.watermark = config.watermark;
   out.tokens_per_priority_level =
       config.scheduling_policy == SchedulingPolicy::kPriority ? config.priority_ageing_tokens : 0;
+  out.max_draft_tokens = most_draft_tokens(config.speculative_config);
+  out.max_drafting_sequences = config.speculative_config.disable_by_batch_size;
+  out.drafts_by_gain = !config.speculative_config.always;
   out.max_plans_in_flight = std::max(config.num_scheduler_steps, config.async_scheduling ? 2 : 1);
   // So that nobody outside can prepare colliding prompts.
   std::random_device device;
@@ -75,19 +93,37 @@ sched::SchedulerConfig scheduler_config(const EngineConfig& config, const Memory
 }  // namespace
 
 Engine::Impl::Impl(EngineConfig engine_config, TextSource model_text, std::unique_ptr<runner::Executor> the_executor,
-                   Metrics* shared_metrics, Drive whose_thread)
+                   Metrics* shared_metrics, Drive whose_thread, const Seat& seat)
     : config(std::move(engine_config)),
       text(std::move(model_text)),
       drive(whose_thread),
       scheduling(scheduler_config(config, the_executor->memory(), the_executor->model())),
-      scheduler(scheduling),
+      constraints(seat.constraints),
       executor(config.async_scheduling && !the_executor->overlaps()
                    ? runner::make_async_executor(std::move(the_executor))
                    : std::move(the_executor)),
+      adapters(executor->adapters()),
+      scheduler(scheduling),
       metrics(shared_metrics != nullptr ? *shared_metrics : own_metrics),
-      engine_metrics(metrics, config.served_model_name),
-      recorder(config.flight_recorder_steps) {
+      engine_metrics(metrics, config.served_model_name, seat.count == 1 ? -1 : seat.number),
+      recorder(config.flight_recorder_steps),
+      next_id(seat.next_id) {
   executor->use_constraints(constraints);
+  scheduler.set_draft_proposer(proposer.get());
+  if (scheduling.offload_to_disk) {
+    scheduler.add_stored(executor->take_stored());
+    executor->on_reports([inbox = inbox, reported = offload_reported] {
+      const std::lock_guard lock(inbox->mutex);
+      *reported = true;
+      inbox->bell.notify_one();
+    });
+  }
+  // The executor outlives the engine's inbox, and so does this.
+  executor->on_failure([inbox = inbox] {
+    const std::lock_guard lock(inbox->mutex);
+    inbox->workers_failed = true;
+    inbox->bell.notify_all();
+  });
   costs.seconds_per_swapped_block = executor->memory().seconds_per_swapped_block;
 }
 
@@ -99,9 +135,11 @@ Status Engine::Impl::load_text() {
     log_warning("the tokenizer has {} tokens, the model only {}: prompts with the others are refused",
                 tokenizer->vocab_size(), executor->model().vocab_size);
   }
-  compiler = std::make_unique<grammar::Compiler>(*tokenizer, executor->model().vocab_size, executor->model().eos_ids,
-                                                 grammar::CompilerOptions{});
-  breakers = std::make_unique<BreakerSets>(*tokenizer);
+  if (executor->model().task == ModelTask::kGenerate) {
+    compiler = std::make_unique<grammar::Compiler>(*tokenizer, executor->model().vocab_size, executor->model().eos_ids,
+                                                   grammar::CompilerOptions{});
+    breakers = std::make_unique<BreakerSets>(*tokenizer);
+  }
   if (!text.chat_template.empty()) {
     auto parsed = text::ChatTemplate::parse(text.chat_template);
     if (parsed.ok()) {
@@ -122,31 +160,32 @@ Status Engine::Impl::open_trace() {
 
 // Consumers' threads.
 
-void Engine::Impl::compile_form(const StructuredOutput& form, int32_t tenant, grammar::Compiler::Done done) const {
+void Engine::Impl::compile_structured_output(const StructuredOutput& output, int32_t tenant,
+                                             grammar::Compiler::Done done) const {
   constexpr const char* kParam = "structured_outputs";
   if (compiler == nullptr) {
     return done(
         invalid_argument("structured output needs a tokenizer, and this engine runs without.").with_param(kParam));
   }
-  compiler->compile(form, tenant, [done = std::move(done)](Result<std::shared_ptr<const TokenConstraint>> compiled) {
+  compiler->compile(output, tenant, [done = std::move(done)](Result<std::shared_ptr<const TokenConstraint>> compiled) {
     if (compiled.ok()) return done(std::move(compiled));
     const Status& status = compiled.status();
-    done(Status(status.code(), fmt::format("The form of the answer is refused: {}.", status.message()))
+    done(Status(status.code(), fmt::format("The structured output is refused: {}.", status.message()))
              .with_param(kParam));
   });
 }
 
-Result<std::shared_ptr<const TokenConstraint>> Engine::Impl::compile_form(const StructuredOutput& form,
-                                                                          int32_t tenant) const {
+Result<std::shared_ptr<const TokenConstraint>> Engine::Impl::compile_structured_output(const StructuredOutput& output,
+                                                                                       int32_t tenant) const {
   std::promise<Result<std::shared_ptr<const TokenConstraint>>> promise;
-  compile_form(form, tenant, [&promise](auto compiled) { promise.set_value(std::move(compiled)); });
+  compile_structured_output(output, tenant, [&promise](auto compiled) { promise.set_value(std::move(compiled)); });
   return promise.get_future().get();
 }
 
 CostFacts Engine::Impl::cost_facts() const {
   return {.vocab_size = executor->model().vocab_size,
           .max_model_len = executor->memory().max_model_len,
-          .max_num_batched_tokens = config.max_num_batched_tokens};
+          .max_num_batched_tokens = scheduling.max_num_batched_tokens};
 }
 
 // What a request alone may not take, whoever else is there.
@@ -191,6 +230,27 @@ Status Engine::Impl::check_prompt(std::span<const TokenId> prompt, const Samplin
   return check_cost(params, engine::cost_of(params, kept, cost_facts()));
 }
 
+// Whether the model is served for what is asked for.
+Status Engine::Impl::check_output(OutputKind kind, const SamplingParams& params) const {
+  const ModelTask task = executor->model().task;
+  const OutputKind served = task == ModelTask::kGenerate ? OutputKind::kToken
+                            : task == ModelTask::kEmbed  ? OutputKind::kHiddenState
+                                                         : OutputKind::kScore;
+  if (kind == OutputKind::kToken && served != kind) {
+    return invalid_argument("The model is served for {}, and generates no text.",
+                            task == ModelTask::kEmbed ? "embeddings" : "scores");
+  }
+  if (kind != served) {
+    return invalid_argument("The model {}; it does not support {}.",
+                            task == ModelTask::kGenerate ? "generates text (--runner pooling would change that)"
+                            : task == ModelTask::kEmbed  ? "gives embeddings"
+                                                         : "gives scores",
+                            kind == OutputKind::kScore ? "scores" : "embeddings");
+  }
+  QUIRE_CHECK_MSG(kind == OutputKind::kToken || params.max_tokens == 0, "what is pooled has no answer");
+  return {};
+}
+
 // All that does not depend on the prompt and that a user can get wrong.
 Result<PreparedParams> Engine::Impl::prepare(SamplingParams params, bool shows_logprobs, int32_t tenant,
                                              std::shared_ptr<const TokenConstraint> compiled) const {
@@ -199,7 +259,7 @@ Result<PreparedParams> Engine::Impl::prepare(SamplingParams params, bool shows_l
   QUIRE_RETURN_IF_ERROR(find_words(tokenizer.get(), breakers.get(), limits(), params));
   QUIRE_RETURN_IF_ERROR(check_leaves_a_token(params, model.eos_ids, model.vocab_size));
   if (params.structured_output && compiled == nullptr) {
-    QUIRE_ASSIGN_OR_RETURN(compiled, compile_form(*params.structured_output, tenant));
+    QUIRE_ASSIGN_OR_RETURN(compiled, compile_structured_output(*params.structured_output, tenant));
   }
   PreparedParams prepared = share_params(std::move(params), shows_logprobs);
   if (compiled != nullptr) prepared.constraint = constraints->add(std::move(compiled));
@@ -209,7 +269,7 @@ Result<PreparedParams> Engine::Impl::prepare(SamplingParams params, bool shows_l
 // REQUIRES: inbox->mutex is held.
 Engine::Impl::Refusal Engine::Impl::refusal_locked(int64_t sequences, int64_t tokens, int64_t bytes) const {
   if (!failure.ok()) return {unavailable("the engine has failed and must be restarted")};
-  if (stopping) return {unavailable("the server is shutting down")};
+  if (stopping) return {unavailable("the engine is shutting down")};
   if (num_queued + sequences > config.max_num_queued_reqs) {
     return {resource_exhausted("{} requests are waiting already; try again later", num_queued), "queued_requests"};
   }
@@ -231,9 +291,15 @@ Result<std::vector<std::unique_ptr<TokenStream>>> Engine::Impl::submit(Generatio
                            prepare(std::move(request.params), /*shows_logprobs=*/true, request.tenant, nullptr));
   }
   const SamplingParams& params = *request.prepared->first;
+  QUIRE_RETURN_IF_ERROR(check_output(request.output_kind, params));
   QUIRE_RETURN_IF_ERROR(check_prompt(request.prompt, params));
   truncate_prompt(executor->memory().max_model_len, params, request.prompt);
   QUIRE_RETURN_IF_ERROR(check_timeout(request));
+  if (!request.adapter.empty() && (adapters == nullptr || !adapters->knows(request.adapter))) {
+    return not_found("there is no adapter `{}`{}", request.adapter,
+                     adapters == nullptr ? ": this engine has none (--enable-lora)" : "")
+        .with_param("model");
+  }
   const auto num_prompt_tokens = static_cast<int64_t>(request.prompt.size());
   const RequestCost cost = engine::cost_of(params, num_prompt_tokens, cost_facts());
   // A beam search of no tokens has no beams: each of its answers is the prompt's scores alone, as of any other request.
@@ -241,12 +307,19 @@ Result<std::vector<std::unique_ptr<TokenStream>>> Engine::Impl::submit(Generatio
   const bool beams = searches && params.max_tokens != 0;
   const int32_t num_streams = searches ? params.n : params.num_sequences();
   const int32_t num_ids = beams ? params.num_beams() : num_streams;
-  const SequenceId first = next_id.fetch_add(static_cast<SequenceId>(num_ids));
+  const SequenceId first = next_id->fetch_add(static_cast<SequenceId>(num_ids));
   const uint64_t seed = params.seed ? *params.seed : mixed_seed(config.seed, first);
   const std::chrono::duration<double> most(config.request_timeout);
   std::optional<Clock::time_point> deadline;
   if (request.timeout) deadline = Clock::now() + *request.timeout;
   if (!deadline && most.count() > 0) deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(most);
+
+  std::shared_ptr<const std::vector<TokenId>> prediction;
+  if (!request.prediction.empty()) {
+    const auto known = [&](TokenId id) { return id >= 0 && id < executor->model().vocab_size; };
+    request.prediction.erase(std::ranges::find_if_not(request.prediction, known), request.prediction.end());
+    prediction = std::make_shared<const std::vector<TokenId>>(std::move(request.prediction));
+  }
 
   std::vector<Submission> group;
   std::vector<std::unique_ptr<TokenStream>> streams;
@@ -262,6 +335,7 @@ Result<std::vector<std::unique_ptr<TokenStream>>> Engine::Impl::submit(Generatio
     one.streams.push_back(std::move(state));
     one.label = request.label;
     one.deadline = deadline;
+    one.adapter = request.adapter;
     one.request.id = id;
     one.request.prompt = request.prompt;
     one.request.seed = seed + static_cast<uint64_t>(i);
@@ -270,10 +344,18 @@ Result<std::vector<std::unique_ptr<TokenStream>>> Engine::Impl::submit(Generatio
     one.request.tenant = request.tenant;
     one.request.weight = request.weight;
     one.request.host_work = cost.step_work / std::max(1, num_ids);
+    // What is to repeat must not depend on how many guesses a busy machine had time for.
+    one.request.takes_drafts =
+        request.speculates && !(params.deterministic && changes_answers(config.speculative_config));
+    one.request.prediction = prediction;
     one.request.context.salt = request.cache_salt;
     const RopeConfig& rope = executor->model().rope;
     one.request.context.is_long =
         rope.scaling == RopeScaling::kLongRope && num_prompt_tokens > rope.original_max_position;
+    one.request.output_kind = request.output_kind;
+    one.request.second_text = request.second_text;
+    one.request.wants_every_row =
+        request.output_kind != OutputKind::kToken && !executor->model().pooling.takes_last_alone();
     if (i > 0) one.request.fork_of = first;
     one.request.constraint = request.prepared->constraint;
     one.request.params = i > 0 ? request.prepared->others : request.prepared->first;
@@ -319,40 +401,95 @@ Result<std::unique_ptr<Engine>> Engine::create(EngineConfig config, TextSource t
                                                Drive drive) {
   QUIRE_RETURN_IF_ERROR(validate(config));
   QUIRE_RETURN_IF_ERROR(sched::validate(scheduler_config(config, executor->memory(), executor->model())));
-  auto impl = std::make_unique<Impl>(std::move(config), std::move(text), std::move(executor), metrics, drive);
+  auto impl =
+      std::make_unique<Impl>(std::move(config), std::move(text), std::move(executor), metrics, drive, Impl::Seat());
   QUIRE_RETURN_IF_ERROR(impl->load_text());
   QUIRE_RETURN_IF_ERROR(impl->open_trace());
   impl->publish_stats();
   if (drive == Drive::kOwnThread) impl->thread = std::thread([raw = impl.get()] { raw->loop(); });
-  return std::unique_ptr<Engine>(new Engine(std::move(impl)));
+  std::vector<std::unique_ptr<Impl>> one;
+  one.push_back(std::move(impl));
+  return std::unique_ptr<Engine>(new Engine(std::move(one), nullptr));
+}
+
+Result<std::unique_ptr<Engine>> Engine::create(EngineConfig config, TextSource text,
+                                               std::vector<std::unique_ptr<runner::Executor>> executors,
+                                               Metrics* metrics) {
+  QUIRE_CHECK(!executors.empty());
+  if (executors.size() == 1) {
+    return create(std::move(config), std::move(text), std::move(executors[0]), metrics, Drive::kOwnThread);
+  }
+  QUIRE_RETURN_IF_ERROR(validate(config));
+  Impl::Seat seat{.count = static_cast<int>(executors.size())};
+  std::vector<std::unique_ptr<Impl>> replicas;
+  for (std::unique_ptr<runner::Executor>& executor : executors) {
+    QUIRE_RETURN_IF_ERROR(sched::validate(scheduler_config(config, executor->memory(), executor->model())));
+    // The first one has the registry, unless somebody else has.
+    Metrics* shared = metrics != nullptr || replicas.empty() ? metrics : &replicas.front()->metrics;
+    replicas.push_back(std::make_unique<Impl>(config, text, std::move(executor), shared, Drive::kOwnThread, seat));
+    ++seat.number;
+  }
+  QUIRE_RETURN_IF_ERROR(replicas.front()->load_text());
+  auto router = std::make_unique<ReplicaRouter>(static_cast<int>(replicas.size()),
+                                                replicas.front()->executor->memory().block_size);
+  for (const auto& replica : replicas) {
+    replica->publish_stats();
+    replica->thread = std::thread([raw = replica.get()] { raw->loop(); });
+  }
+  return std::unique_ptr<Engine>(new Engine(std::move(replicas), std::move(router)));
 }
 
 Result<TextSource> Engine::open_text(const EngineConfig& config) {
   return runner::open_text_source(config);
 }
 
-Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Engine::Engine(std::vector<std::unique_ptr<Impl>> replicas, std::unique_ptr<ReplicaRouter> router)
+    : replicas_(std::move(replicas)), impl_(replicas_.front().get()), router_(std::move(router)) {}
 
 Engine::~Engine() {
   stop();
+  while (replicas_.size() > 1) replicas_.pop_back();  // the first one may have the others' metrics
 }
 
 void Engine::stop() {
+  for (const auto& replica : replicas_) stop(*replica);
+}
+
+void Engine::stop(Impl& impl) {
   {
-    const std::lock_guard lock(impl_->inbox->mutex);
-    impl_->stopping = true;
-    impl_->inbox->bell.notify_one();
+    const std::lock_guard lock(impl.inbox->mutex);
+    impl.stopping = true;
+    impl.inbox->bell.notify_one();
   }
-  if (impl_->drive == Drive::kOwnThread) {
-    if (impl_->thread.joinable()) impl_->thread.join();
+  if (impl.drive == Drive::kOwnThread) {
+    if (impl.thread.joinable()) impl.thread.join();
   } else {
-    QUIRE_CHECK_MSG(!impl_->in_step, "an engine is stopped while a thread is in its step()");
-    impl_->abort_all(unavailable("the engine was stopped"), FinishReason::kAbort);
+    QUIRE_CHECK_MSG(!impl.in_step, "an engine is stopped while a thread is in its step()");
+    impl.abort_all(unavailable("the engine was stopped"), FinishReason::kAbort);
   }
 }
 
 Result<std::vector<std::unique_ptr<TokenStream>>> Engine::submit(GenerationRequest request, WhenFull when_full) {
-  return impl_->submit(std::move(request), when_full);
+  if (router_ == nullptr) return impl_->submit(std::move(request), when_full);
+  if (!request.prepared) {
+    QUIRE_RETURN_IF_ERROR(check(request.prompt, request.params));
+    QUIRE_ASSIGN_OR_RETURN(request.prepared,
+                           prepare(std::move(request.params), /*shows_logprobs=*/true, request.tenant, nullptr));
+  }
+  std::vector<int64_t> loads;
+  for (const auto& replica : replicas_) {
+    const std::lock_guard lock(replica->inbox->mutex);
+    loads.push_back(replica->stats.num_running + replica->num_queued);
+  }
+  const auto first = static_cast<size_t>(router_->choose(request.prompt, request.cache_salt, loads));
+  // Where it is full, another may not be.
+  for (size_t i = 0; i + 1 < replicas_.size(); ++i) {
+    Impl& replica = *replicas_[(first + i) % replicas_.size()];
+    auto streams = replica.submit(GenerationRequest(request), WhenFull::kRefuse);
+    if (streams.status().code() != StatusCode::kResourceExhausted) return streams;
+  }
+  const size_t last = when_full == WhenFull::kWait ? first : (first + replicas_.size() - 1) % replicas_.size();
+  return replicas_[last]->submit(std::move(request), when_full);
 }
 
 Result<PreparedParams> Engine::prepare(SamplingParams params, bool shows_logprobs, int32_t tenant,
@@ -380,42 +517,83 @@ bool Engine::has_work() const {
   if (impl_->drive == Drive::kOwnThread) return false;
   const std::lock_guard lock(impl_->inbox->mutex);
   if (!impl_->failure.ok()) return false;
-  return impl_->work_left || !impl_->submissions.empty() || !impl_->inbox->ids.empty();
+  return impl_->work_left || !impl_->submissions.empty() || !impl_->inbox->ids.empty() || !impl_->grants->list.empty();
 }
 
 Drive Engine::drive() const {
   return impl_->drive;
 }
 
-void Engine::compile_form(const StructuredOutput& form, int32_t tenant, grammar::Compiler::Done done) {
-  impl_->compile_form(form, tenant, std::move(done));
+void Engine::compile_structured_output(const StructuredOutput& output, int32_t tenant, grammar::Compiler::Done done) {
+  impl_->compile_structured_output(output, tenant, std::move(done));
 }
 
 bool Engine::healthy() const {
+  return std::ranges::all_of(replicas_, [](const auto& replica) {
+    const std::lock_guard lock(replica->inbox->mutex);
+    return replica->failure.ok();
+  });
+}
+
+void Engine::on_kv_events(std::function<void(std::vector<KvCacheEvent>)> tell) {
   const std::lock_guard lock(impl_->inbox->mutex);
-  return impl_->failure.ok();
+  impl_->kv_events = std::move(tell);
 }
 
 void Engine::reset_prefix_cache() {
-  const std::lock_guard lock(impl_->inbox->mutex);
-  impl_->reset_prefix_cache = true;
-  impl_->inbox->bell.notify_one();
+  for (const auto& replica : replicas_) {
+    const std::lock_guard lock(replica->inbox->mutex);
+    replica->reset_prefix_cache = true;
+    replica->inbox->bell.notify_one();
+  }
 }
 
 const FlightRecorder& Engine::flight_recorder() const {
   return impl_->recorder;
 }
 
-std::chrono::nanoseconds Engine::busy_without_progress() const {
-  const int64_t since = impl_->progress_at.load(std::memory_order_relaxed);
-  if (since == 0) return std::chrono::nanoseconds(0);
-  return std::max(Clock::now().time_since_epoch() - std::chrono::nanoseconds(since), std::chrono::nanoseconds(0));
+std::string Engine::trouble() const {
+  for (const auto& replica : replicas_) {
+    {
+      const std::lock_guard lock(replica->inbox->mutex);
+      if (!replica->trouble.empty()) return replica->trouble;
+    }
+    if (const Status status = replica->executor->status(); !status.ok()) return status.message();
+  }
+  return "";
 }
+
+std::chrono::nanoseconds Engine::busy_without_progress() const {
+  const std::chrono::nanoseconds now(Clock::now().time_since_epoch());
+  std::chrono::nanoseconds longest{0};
+  for (const auto& replica : replicas_) {
+    const int64_t since = replica->progress_at.load(std::memory_order_relaxed);
+    if (since != 0) longest = std::max(longest, now - std::chrono::nanoseconds(since));
+  }
+  return longest;
+}
+
 EngineStats Engine::stats() const {
-  const std::lock_guard lock(impl_->inbox->mutex);
-  EngineStats stats = impl_->stats;
-  stats.num_waiting = impl_->num_queued;  // those that the engine thread has not seen yet included
-  return stats;
+  EngineStats sum;
+  for (const auto& replica : replicas_) {
+    const std::lock_guard lock(replica->inbox->mutex);
+    const EngineStats& own = replica->stats;
+    sum.num_running += own.num_running;
+    sum.num_waiting += replica->num_queued;  // those that the engine thread has not seen yet included
+    sum.num_swapped += own.num_swapped;
+    sum.blocks_used += own.blocks_used;
+    sum.blocks_cached += own.blocks_cached;
+    sum.blocks_total += own.blocks_total;
+    sum.num_preemptions += own.num_preemptions;
+    sum.num_swaps += own.num_swaps;
+    sum.num_steps += own.num_steps;
+    sum.prefix_query_tokens += own.prefix_query_tokens;
+    sum.prefix_hit_tokens += own.prefix_hit_tokens;
+    sum.num_drafts += own.num_drafts;
+    sum.num_draft_tokens += own.num_draft_tokens;
+    sum.num_accepted_tokens += own.num_accepted_tokens;
+  }
+  return sum;
 }
 
 const EngineConfig& Engine::config() const {

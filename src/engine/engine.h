@@ -28,8 +28,10 @@
 #include "runner/executor.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
+#include "types/adapter_info.h"
 #include "types/drive.h"
 #include "types/engine_config.h"
+#include "types/kv_event.h"
 #include "types/sampling_params.h"
 #include "types/text_source.h"
 #include "types/token_event.h"
@@ -39,10 +41,19 @@ namespace quire::engine {
 struct GenerationRequest {
   std::vector<TokenId> prompt;
   SamplingParams params;
-  std::optional<PreparedParams> prepared;                 // in the place of params, where several prompts share them
+  std::optional<PreparedParams> prepared;  // in the place of params, where several prompts share them
+  // Of a model that is served for pooling (model().task): its vector or scores come with the only event, as they are.
+  // params.max_tokens is 0 then.
+  OutputKind output_kind = OutputKind::kToken;
+  int32_t second_text = -1;                               // as NewSequence has it
   std::shared_ptr<const grammar::AnswerReading> reading;  // of reasoning and tool calls; nullptr: all is text
-  std::string label;                                 // the request's id as its client knows it, for the flight recorder
-  int32_t priority = 0;                              // scheduling policy "priority": lower goes first
+  std::string label;     // the request's id as its client knows it, for the flight recorder
+  int32_t priority = 0;  // scheduling policy "priority": lower goes first
+  std::string adapter;   // by its name; empty: the model as it is
+  // The answer that the client expects: it is computed quicker as far as that is so, and the same in any case. Ids
+  // outside the vocabulary end it.
+  std::vector<TokenId> prediction;
+  bool speculates = true;                            // false: no token of it is guessed, whatever the engine does
   std::string cache_salt;                            // shares cached prefixes with requests of the same salt alone
   int32_t tenant = 0;                                // whose share of the tokens it uses (an API key's number)
   double weight = 1.0;                               // > 0: that share against others'
@@ -93,9 +104,14 @@ struct EngineStats {
   int64_t num_steps = 0;
   int64_t prefix_query_tokens = 0;
   int64_t prefix_hit_tokens = 0;
+  // Speculation, since the start: runs with draft tokens, these tokens, and those that were accepted.
+  int64_t num_drafts = 0;
+  int64_t num_draft_tokens = 0;
+  int64_t num_accepted_tokens = 0;
 };
 
 class FlightRecorder;
+class ReplicaRouter;
 
 // What submit() does when the bounds on what waits are reached.
 enum class WhenFull {
@@ -111,6 +127,12 @@ class Engine {
   static Result<std::unique_ptr<Engine>> create(EngineConfig config, TextSource text,
                                                 std::unique_ptr<runner::Executor> executor, Metrics* metrics = nullptr,
                                                 Drive drive = Drive::kOwnThread);
+  // The same over several executors of the same model and configuration (data parallel): an engine's thread for each,
+  // and each request goes to one of them, by what it has cached and has to do (engine/replica_router.h).
+  // Drive::kOwnThread.
+  static Result<std::unique_ptr<Engine>> create(EngineConfig config, TextSource text,
+                                                std::vector<std::unique_ptr<runner::Executor>> executors,
+                                                Metrics* metrics = nullptr);
   // What the files of config.model say about text, with config.tokenizer and config.chat_template in their place where
   // they are set; quick, so that a wrong path is told before weights are loaded. Errors: not_found, data_loss.
   static Result<TextSource> open_text(const EngineConfig& config);
@@ -125,17 +147,19 @@ class Engine {
   // Thread-safe. Checks parameters and lengths against the model before anything is queued. A stream an answer:
   // best_of of them (n unless given), that share the prompt's blocks, the i-th drawing from seed + i; of a beam search
   // n, the best first, each with one event. Prompt log-probabilities come with the first stream alone.
-  // A form of the answer (params.structured_output) that is not compiled yet is compiled here: see compile_form().
-  // Errors: prepare()'s, unless the request comes prepared; invalid_argument with param() ("prompt" when empty, too
-  // long or with ids outside the vocabulary); resource_exhausted when the queue is full, in requests or tokens, or when
-  // the log-probabilities asked for would not fit beside those of others that their consumers have not taken yet;
-  // unavailable after a failure.
+  // A constraint of the answer (params.structured_output) that is not compiled yet is compiled here: see
+  // compile_structured_output(). An adapter that is not in memory is read beside the steps; what goes wrong then ends
+  // the streams with that error. Errors: prepare()'s, unless the request comes prepared; not_found with param() "model"
+  // for an adapter that is not known; invalid_argument with param() ("prompt" when empty, too long or with ids outside
+  // the vocabulary); resource_exhausted when the queue is full, in requests or tokens, or when the log-probabilities
+  // asked for would not fit beside those of others that their consumers have not taken yet; unavailable after a
+  // failure.
   Result<std::vector<std::unique_ptr<TokenStream>>> submit(GenerationRequest request,
                                                            WhenFull when_full = WhenFull::kRefuse);
-  // For GenerationRequest::prepared: checks parameters, finds the tokens of their texts and compiles the answer's form,
-  // once for any number of prompts and answers. Thread-safe. Errors: invalid_argument with param(): a parameter that is
-  // out of range, contradicts another or leaves no token to choose; bad words of too many tokens.
-  // compiled: params.structured_output, if compile_form() has compiled it already.
+  // For GenerationRequest::prepared: checks parameters, finds the tokens of their texts and compiles the answer's
+  // constraint, once for any number of prompts and answers. Thread-safe. Errors: invalid_argument with param(): a
+  // parameter that is out of range, contradicts another or leaves no token to choose; bad words of too many tokens.
+  // compiled: params.structured_output, if compile_structured_output() has compiled it already.
   Result<PreparedParams> prepare(SamplingParams params, bool shows_logprobs = true, int32_t tenant = 0,
                                  std::shared_ptr<const TokenConstraint> compiled = nullptr) const;
   // What a request of these (valid) parameters and so many tokens of prompt, after truncation, may come to take.
@@ -143,8 +167,8 @@ class Engine {
   // Thread-safe.
   RequestCost cost_of(const SamplingParams& params, int64_t num_prompt_tokens) const;
   CostFacts cost_facts() const;
-  // What submit() checks of a prompt and parameters beforehand and at little cost: all but bad words and forms of the
-  // answer. Thread-safe.
+  // What submit() checks of a prompt and parameters beforehand and at little cost: all but bad words and constraints of
+  // the answer. Thread-safe.
   Status check(const std::vector<TokenId>& prompt, const SamplingParams& params) const;
 
   // With Drive::kCaller: takes in what was submitted and cancelled, then runs one step and delivers its events, all on
@@ -160,11 +184,14 @@ class Engine {
   // For prepare(), beforehand and without waiting: `done` is called once, on any thread. tenant: as
   // GenerationRequest has it; tenants take turns. Errors: those of
   // grammar::Compiler with param() "structured_outputs"; invalid_argument without a tokenizer.
-  void compile_form(const StructuredOutput& form, int32_t tenant, grammar::Compiler::Done done);
+  void compile_structured_output(const StructuredOutput& output, int32_t tenant, grammar::Compiler::Done done);
 
   // False after a failure of the executor: every request is answered with an error and the process
   // should end.
   bool healthy() const;
+
+  // Why no steps are made for now, while workers that have failed are started again; empty: they are. Thread-safe.
+  std::string trouble() const;
 
   // For how long the engine's thread has been at one thing (a step, most likely) while there is work; 0 when it waits
   // for some. Thread-safe.
@@ -182,17 +209,40 @@ class Engine {
   // Spelling of the special tokens for templates.
   const TextSource& text() const;
 
+  // Adapters (docs/adapters.md), of an engine whose configuration has enable_lora. Thread-safe.
+  // Reads an adapter and gives it a name for requests; waits until that is done. replace: in the place of one that has
+  // the name, whose requests go on with it. Errors: invalid_argument with param() "lora_name" (taken, empty); those of
+  // reading it, and of its not fitting this model, in words for people; unavailable.
+  Status load_adapter(const std::string& name, const std::string& path, bool replace = false);
+  // The same of one in config.lora_dir, by a path that leads nowhere else: invalid_argument with param() "lora_path".
+  Status load_adapter_from_folder(const std::string& name, const std::string& path, bool replace = false);
+  // Requests no longer find the name; those that use the adapter keep it. Errors: not_found with param() "lora_name".
+  Status unload_adapter(const std::string& name);
+  // Whether requests may name it. Looks into config.lora_dir.
+  bool knows_adapter(const std::string& name) const;
+  std::vector<AdapterInfo> adapters() const;  // by name
+
+  // What happens to the prefix cache, with config().enable_kv_cache_events: `tell` is called on the engine thread,
+  // which it must not hold up. Set before the first request.
+  void on_kv_events(std::function<void(std::vector<KvCacheEvent>)> tell);
+
   // Forgets all cached prefixes, before the next step.
   void reset_prefix_cache();
 
   EngineStats stats() const;
+  // Of several engines the first one's.
   const FlightRecorder& flight_recorder() const;
   Metrics& metrics();  // vLLM's names; a server adds its own to it
 
  private:
   struct Impl;
-  explicit Engine(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  explicit Engine(std::vector<std::unique_ptr<Impl>> replicas, std::unique_ptr<ReplicaRouter> router);
+  static void stop(Impl& impl);
+
+  // The first one has the text, and answers all that is the same for all.
+  std::vector<std::unique_ptr<Impl>> replicas_;
+  Impl* impl_;
+  std::unique_ptr<ReplicaRouter> router_;  // nullptr: there is one
 };
 
 }  // namespace quire::engine

@@ -1,10 +1,12 @@
 // The engine's inside: what consumers' threads and the engine thread share, and the loop. Private to engine/.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <queue>
@@ -19,6 +21,8 @@
 #include "engine/request_metrics.h"
 #include "engine/token_stream.h"
 #include "engine/trace.h"
+#include "runner/adapter_store.h"
+#include "runner/draft/proposers.h"
 #include "sched/scheduler.h"
 
 namespace quire::engine {
@@ -31,6 +35,16 @@ struct Engine::Impl {
     std::vector<std::shared_ptr<TokenStream::State>> streams;
     std::string label;
     std::optional<Clock::time_point> deadline;
+    std::string adapter;  // by its name; empty: none
+  };
+  // An adapter that some submissions wait for is there, or cannot be.
+  struct Grant {
+    SequenceId id = 0;  // the first of them
+    runner::AdapterStore::LeaseOr lease;
+  };
+  // What is left for the engine thread, like the inbox and under its lock.
+  struct Grants {
+    std::vector<Grant> list;
   };
   // An answer that the scheduler is at work on.
   struct Active {
@@ -38,6 +52,9 @@ struct Engine::Impl {
     RequestRecord record;
     SequenceId group = 0;  // the ids [group, group + group_size) end together: a beam search's answers
     int32_t group_size = 1;
+    std::string adapter;             // by its name
+    uint64_t adapter_revision = 0;   // from when it is in memory
+    int32_t num_virtual_tokens = 0;  // that it puts before the prompt
   };
   struct InFlight {
     PlannedStep plan;
@@ -49,8 +66,16 @@ struct Engine::Impl {
     bool operator>(const Deadline& other) const { return at > other.at; }
   };
 
+  // What several engines behind one front have in common, and which this one is.
+  struct Seat {
+    int number = 0;
+    int count = 1;
+    std::shared_ptr<ConstraintTable> constraints = std::make_shared<ConstraintTable>();
+    std::shared_ptr<std::atomic<SequenceId>> next_id = std::make_shared<std::atomic<SequenceId>>(1);
+  };
+
   Impl(EngineConfig engine_config, TextSource model_text, std::unique_ptr<runner::Executor> the_executor,
-       Metrics* shared_metrics, Drive whose_thread);
+       Metrics* shared_metrics, Drive whose_thread, const Seat& seat);
 
   // engine.cpp: before the loop, and consumers' threads.
   Status load_text();
@@ -60,17 +85,27 @@ struct Engine::Impl {
                                  std::shared_ptr<const TokenConstraint> compiled) const;
   Status check(std::span<const TokenId> prompt, const SamplingParams& params) const;
   Status check_prompt(std::span<const TokenId> prompt, const SamplingParams& params) const;
+  Status check_output(OutputKind kind, const SamplingParams& params) const;
   CostFacts cost_facts() const;
   Status check_cost(const SamplingParams& params, const RequestCost& cost) const;
   SamplingLimits limits() const;
-  void compile_form(const StructuredOutput& form, int32_t tenant, grammar::Compiler::Done done) const;
-  Result<std::shared_ptr<const TokenConstraint>> compile_form(const StructuredOutput& form, int32_t tenant) const;
+  void compile_structured_output(const StructuredOutput& output, int32_t tenant, grammar::Compiler::Done done) const;
+  Result<std::shared_ptr<const TokenConstraint>> compile_structured_output(const StructuredOutput& output,
+                                                                           int32_t tenant) const;
   // Why nothing more may wait now. bound: which one, where room may come.
   struct Refusal {
     Status status;
     const char* bound = nullptr;
   };
   Refusal refusal_locked(int64_t sequences, int64_t tokens, int64_t bytes) const;
+
+  // adapters.cpp: requests that name one, on the engine thread.
+  void await_adapter(Submission submission);
+  void take_grants();
+  void forget_awaiting(SequenceId id);
+  size_t num_awaiting() const;
+  void count_adapter(const Active& entry, int by);
+  void publish_adapters();
 
   // engine_loop.cpp: the engine thread.
   void loop();
@@ -80,18 +115,23 @@ struct Engine::Impl {
   void note_progress();
   bool accept(bool wait);
   void admit(Submission submission);
+  void schedule(Submission submission);
   void cancel(SequenceId id, FinishReason finish, const Status& error);
   bool expire();
   bool step();
   void plan_ahead();
   bool plan_one();
   void collect();
+  void recover(const Status& why);
   void note_timings(const runner::StepTimings& timings, const PlannedStep& plan);
   void commit(InFlight& done, StepResult result);
   void deliver_committed(StepRecord* record);
   void deliver(SequenceId id, TokenEvent event);
   void abort_all(const Status& reason, FinishReason finish);
   void publish_stats();
+  void take_reports();
+  void send_orders();
+  void tell_kv_events();
 
   const EngineConfig config;
   const TextSource text;
@@ -99,12 +139,21 @@ struct Engine::Impl {
   const sched::SchedulerConfig scheduling;
   std::unique_ptr<text::Tokenizer> tokenizer;
   std::optional<text::ChatTemplate> chat_template;
-  std::unique_ptr<grammar::Compiler> compiler;  // where there is a tokenizer
-  std::unique_ptr<BreakerSets> breakers;        // the same
-  const std::shared_ptr<ConstraintTable> constraints =
-      std::make_shared<ConstraintTable>();  // of requests; the executor's too
+  std::unique_ptr<grammar::Compiler> compiler;         // where there is a tokenizer
+  std::unique_ptr<BreakerSets> breakers;               // the same
+  const std::shared_ptr<ConstraintTable> constraints;  // of requests; the executor's too
 
-  // Of the engine thread alone, or of the thread in step_for_caller().
+  // Of the engine thread alone, or of the thread in step_for_caller(). The executor goes last: what is below may use
+  // adapters in its memory.
+  std::unique_ptr<runner::Executor> executor;
+  const std::shared_ptr<runner::AdapterStore> adapters;                         // nullptr: there are none
+  std::unordered_map<SequenceId, std::vector<Submission>> awaiting;             // an adapter, by the first's id
+  std::map<std::string, std::array<int32_t, 2>, std::less<>> adapter_requests;  // by name: that run, that wait
+  bool adapter_requests_changed = false;
+  std::unordered_map<int32_t, std::string> adapter_names;  // by their numbers, where events of the cache are told
+  Clock::time_point adapters_published;
+  const std::unique_ptr<DraftProposer> proposer =
+      runner::make_proposer(config.speculative_config, executor->take_draft_model());
   sched::Scheduler scheduler;
   std::unordered_map<SequenceId, Active> active;
   std::priority_queue<Deadline, std::vector<Deadline>, std::greater<>> deadlines;
@@ -112,8 +161,7 @@ struct Engine::Impl {
   std::list<InFlight> spare;                    // for their memory
   StepPlan spare_plan;                          // the same
   std::vector<sched::CommitEvent> undelivered;  // of the last step collected, until the next one is submitted
-  std::unique_ptr<runner::Executor> executor;
-  sched::SchedulerStats seen;  // as of the last look
+  sched::SchedulerStats seen;                   // as of the last look
   sched::PreemptionCosts costs;
   std::unique_ptr<TraceWriter> trace;
   std::thread::id bound_thread;  // that the executor was told of, where callers make the steps
@@ -124,15 +172,20 @@ struct Engine::Impl {
   EngineMetrics engine_metrics;
   FlightRecorder recorder;
   std::shared_ptr<Inbox> inbox = std::make_shared<Inbox>();  // also the lock and the bell of `submissions`
-  std::deque<Submission> submissions;                        // guarded by inbox->mutex, like all below
+  const std::shared_ptr<Grants> grants = std::make_shared<Grants>();
+  // There is something to take of the executor: of blocks beyond the pool. Under the inbox's lock.
+  const std::shared_ptr<bool> offload_reported = std::make_shared<bool>(false);
+  std::deque<Submission> submissions;  // guarded by inbox->mutex, like all below
   bool stopping = false;
   bool work_left = false;  // Drive::kCaller: by the last step
   bool reset_prefix_cache = false;
-  int64_t num_queued = 0;         // submitted and not yet running
-  int64_t num_queued_tokens = 0;  // of their prompts
+  std::function<void(std::vector<KvCacheEvent>)> kv_events;  // nullptr: nobody listens
+  int64_t num_queued = 0;                                    // submitted and not yet running
+  int64_t num_queued_tokens = 0;                             // of their prompts
   Status failure;
+  std::string trouble;  // see Engine::trouble()
   EngineStats stats;
-  std::atomic<SequenceId> next_id{1};
+  const std::shared_ptr<std::atomic<SequenceId>> next_id;
   std::atomic<bool> in_step{false};     // Drive::kCaller: a thread is
   std::atomic<int64_t> progress_at{0};  // nanoseconds of Clock when the thread last got on; 0: it waits for work
   std::thread thread;

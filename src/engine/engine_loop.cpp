@@ -9,6 +9,8 @@
 namespace quire::engine {
 namespace {
 
+constexpr std::chrono::milliseconds kDiskPatience{100};
+
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -53,6 +55,13 @@ void Engine::Impl::loop() {
 // One turn of the loop. False: the engine is to stop.
 bool Engine::Impl::turn(bool wait) {
   if (!accept(wait)) return false;
+  bool failed = false;
+  {
+    const std::lock_guard lock(inbox->mutex);
+    failed = std::exchange(inbox->workers_failed, false);
+  }
+  // Else collect() has seen it first.
+  if (const Status status = failed ? executor->status() : Status(); !status.ok()) recover(status);
   step();
   return true;
 }
@@ -87,7 +96,7 @@ Status Engine::Impl::step_for_caller() {
     }
     progress_at.store(0, std::memory_order_relaxed);
     const std::lock_guard lock(inbox->mutex);
-    work_left = scheduler.has_work();
+    work_left = scheduler.has_work() || !awaiting.empty();
   }
   in_step.store(false, std::memory_order_release);
   return status;
@@ -96,32 +105,47 @@ Status Engine::Impl::step_for_caller() {
 // Phase "accept": new requests and cancels since the last step. With `wait`, waits for some when there is nothing else
 // to do. False: the engine is to stop.
 bool Engine::Impl::accept(bool wait) {
-  if (!scheduler.has_work()) deliver_committed(nullptr);
+  if (!scheduler.has_work()) {
+    deliver_committed(nullptr);
+    if (adapters != nullptr) publish_adapters();  // that nobody runs any more
+  }
   std::deque<Submission> fresh;
   std::vector<SequenceId> gone;
   bool reset = false;
+  bool reported = false;
   {
     std::unique_lock lock(inbox->mutex);
-    if (wait && !scheduler.has_work()) {
+    const auto called = [&] {
+      return stopping || reset_prefix_cache || !submissions.empty() || !inbox->ids.empty() || !grants->list.empty() ||
+             *offload_reported || inbox->workers_failed;
+    };
+    // Who makes the steps waits for adapters and for blocks on disk as well: there is nothing else to do.
+    if ((wait || !awaiting.empty()) && !scheduler.has_work()) {
       progress_at.store(0, std::memory_order_relaxed);
-      inbox->bell.wait(lock,
-                       [&] { return stopping || reset_prefix_cache || !submissions.empty() || !inbox->ids.empty(); });
+      inbox->bell.wait(lock, called);
+    } else if (scheduler.waits_for_disk()) {
+      inbox->bell.wait_for(lock, kDiskPatience, called);  // deadlines pass meanwhile
     }
     note_progress();
     if (stopping) return false;
     fresh.swap(submissions);
     gone.swap(inbox->ids);
     reset = std::exchange(reset_prefix_cache, false);
+    reported = std::exchange(*offload_reported, false);
   }
   const PhaseTimer timer(engine_metrics, Phase::kAccept, nullptr);
+  if (reported) take_reports();
   if (reset) {
     scheduler.reset_prefix_cache();
+    send_orders();
     if (trace) trace->reset_prefix_cache();
+    tell_kv_events();
   }
   for (Submission& submission : fresh) admit(std::move(submission));
   for (const SequenceId id : gone) cancel(id, FinishReason::kAbort, {});
+  if (adapters != nullptr) take_grants();
   const bool expired = expire();  // who waited in the inbox for too long is not computed
-  if (!fresh.empty() || !gone.empty() || reset || expired) publish_stats();
+  if (!fresh.empty() || !gone.empty() || reset || expired || reported) publish_stats();
   return true;
 }
 
@@ -134,11 +158,19 @@ void Engine::Impl::admit(Submission submission) {
                  .group = first,
                  .group_size = static_cast<int32_t>(submission.streams.size())};
     entry.record.accepted(submission.request);
+    entry.adapter = submission.adapter;
+    count_adapter(entry, +1);
     if (i == 0) engine_metrics.accepted(entry.record);
     active.emplace(id, std::move(entry));
-    recorder.queued(id, submission.label, static_cast<int64_t>(submission.request.prompt.size()));
+    recorder.queued(id, submission.label, static_cast<int64_t>(submission.request.prompt.size()), submission.adapter);
   }
   if (submission.deadline) deadlines.push({*submission.deadline, first});
+  if (submission.adapter.empty()) return schedule(std::move(submission));
+  await_adapter(std::move(submission));
+}
+
+void Engine::Impl::schedule(Submission submission) {
+  const SequenceId first = submission.request.id;
   if (trace) trace->add(submission.request);
   const auto count = static_cast<SequenceId>(submission.streams.size());
   const Status added = scheduler.add(std::move(submission.request));
@@ -157,6 +189,7 @@ void Engine::Impl::cancel(SequenceId id, FinishReason finish, const Status& erro
   if (found == active.end()) return;
   const SequenceId first = found->second.group;
   const auto count = static_cast<SequenceId>(found->second.group_size);
+  forget_awaiting(first);
   if (scheduler.cancel(first) && trace) trace->cancel(first);
   for (SequenceId one = first; one < first + count; ++one) {
     deliver(one, TokenEvent{.finish = finish, .error = error});
@@ -179,11 +212,38 @@ bool Engine::Impl::expire() {
 // One step through its phases. False: nothing to do now.
 bool Engine::Impl::step() {
   plan_ahead();
+  send_orders();
   deliver_committed(in_flight.empty() ? nullptr : &in_flight.front().record);
+  tell_kv_events();
   if (in_flight.empty()) return false;
   collect();
+  send_orders();
   publish_stats();
   return true;
+}
+
+// What became of blocks between host memory and disk.
+void Engine::Impl::take_reports() {
+  const OffloadReports reports = executor->take_reports();
+  if (!reports.empty()) scheduler.report(reports);
+}
+
+void Engine::Impl::tell_kv_events() {
+  if (!scheduler.has_kv_events()) return;
+  std::vector<KvCacheEvent> events = scheduler.take_kv_events();
+  for (KvCacheEvent& event : events) {
+    if (event.adapter != 0) event.adapter_name = adapter_names[event.adapter];
+  }
+  std::function<void(std::vector<KvCacheEvent>)> tell;
+  {
+    const std::lock_guard lock(inbox->mutex);
+    tell = kv_events;
+  }
+  if (tell) tell(std::move(events));
+}
+
+void Engine::Impl::send_orders() {
+  if (scheduler.has_orders()) executor->order(scheduler.take_orders());
 }
 
 // An executor with a thread of its own is kept busy; without one, num_scheduler_steps plans are made at a time.
@@ -215,7 +275,9 @@ bool Engine::Impl::plan_one() {
     if (found == active.end()) continue;  // a beam without an answer of its own
     Active& entry = found->second;
     if (!entry.record.started && entry.group == added.id) started_tokens += entry.record.num_prompt_tokens;
+    count_adapter(entry, -1);
     entry.record.scheduled(now);
+    count_adapter(entry, +1);
     recorder.happened(added.id, "scheduled");
   }
   for (const SequenceId id : scheduler.last_preempted()) {
@@ -244,22 +306,47 @@ bool Engine::Impl::plan_one() {
     record.preempted = scheduler.last_preempted();
     record.runs.reserve(plan.scheduled.size());
     for (const ScheduledSequence& run : plan.scheduled) {
-      record.runs.push_back({run.id, run.num_computed_tokens, run.num_new_tokens});
+      record.runs.push_back({run.id, run.num_computed_tokens, run.num_new_tokens, run.num_draft_tokens});
     }
   }
   executor->submit(std::move(plan));
   return true;
 }
 
+// The workers have failed and are started again. What they knew is gone; every request goes on from its tokens, whose
+// keys and values are computed anew, and gets the answer that it would have had: a token depends on its request alone.
+void Engine::Impl::recover(const Status& why) {
+  if (!executor->can_recover()) throw std::runtime_error(why.message());  // ends the engine: see loop()
+  const auto tell = [this](std::string trouble_now) {
+    const std::lock_guard lock(inbox->mutex);
+    trouble = std::move(trouble_now);
+  };
+  tell(why.message());
+  engine_metrics.workers_failed();
+  deliver_committed(nullptr);
+  const Status begun = executor->recover();
+  if (!begun.ok()) throw std::runtime_error(begun.message());
+  engine_metrics.workers_started_again();
+  if (trace) {
+    log_warning("the trace ends here: what comes after workers are started again cannot be replayed");
+    trace.reset();
+  }
+  spare.splice(spare.end(), in_flight);
+  scheduler.forget_runner();
+  tell_kv_events();
+  publish_stats();
+  tell("");
+}
+
 void Engine::Impl::collect() {
   auto step = executor->collect();
-  if (!step.ok()) throw std::runtime_error(step.status().message());  // ends the engine: see loop()
+  if (!step.ok()) return recover(step.status());
   InFlight& done = in_flight.front();
   const runner::StepTimings& timings = step->timings;
   engine_metrics.phase(Phase::kPrepare).increment(timings.prepare);
   engine_metrics.phase(Phase::kForward).increment(timings.forward);
   engine_metrics.phase(Phase::kSample).increment(timings.sample);
-  engine_metrics.forms(timings.forms);
+  engine_metrics.constraints(timings.constraints);
   engine_metrics.stepped(done.plan);
   done.record.replayed = timings.replayed;
   done.record.ahead = timings.ahead;
@@ -271,6 +358,7 @@ void Engine::Impl::collect() {
   done.record.seconds[static_cast<size_t>(Phase::kForward)] = timings.forward;
   done.record.seconds[static_cast<size_t>(Phase::kSample)] = timings.sample;
   note_timings(timings, done.plan);
+  scheduler.step_took(done.plan, timings.computed + timings.sample);
   commit(done, std::move(step->result));
   spare_plan = std::move(step->plan);
   spare_plan.added.clear();  // prompts and parameters are not to outlive their requests in it
@@ -286,9 +374,9 @@ void Engine::Impl::note_timings(const runner::StepTimings& timings, const Planne
   double tokens = 0;
   double attended = 0;  // what their attending to others was thought to cost, in tokens
   for (const PlannedStep::Run& run : plan.runs) {
-    tokens += run.num_new_tokens;
-    attended += sched::cost_in_tokens(scheduling.tokens_per_position, run.num_computed_tokens, run.num_new_tokens) -
-                run.num_new_tokens;
+    const int32_t rows = run.num_new_tokens + run.num_draft_tokens;
+    tokens += rows;
+    attended += sched::cost_in_tokens(scheduling.tokens_per_position, run.num_computed_tokens, rows) - rows;
   }
   const double cost = tokens + costs.attention_factor * attended;
   const size_t swapped = plan.num_swapped_blocks;
@@ -337,12 +425,20 @@ void Engine::Impl::deliver(SequenceId id, TokenEvent event) {
     const std::vector<TokenId>& eos = executor->model().eos_ids;
     event.stopped_by_eos = std::ranges::count(eos, *event.stop_token) > 0;
   }
+  event.adapter_revision = entry.adapter_revision;
+  if (const int32_t own = entry.num_virtual_tokens; own > 0) {  // those of a soft prompt are not the client's
+    if (event.num_cached_tokens) event.num_cached_tokens = std::max(0, *event.num_cached_tokens - own);
+    const auto dropped = std::min(event.prompt_logprobs.size(), static_cast<size_t>(own));
+    event.prompt_logprobs.erase(event.prompt_logprobs.begin(),
+                                event.prompt_logprobs.begin() + static_cast<ptrdiff_t>(dropped));
+  }
   engine_metrics.delivered(entry.record, event);
   recorder.delivered(id, event);
   const bool last = event.finish != FinishReason::kNone;
   entry.stream->put(std::move(event));
   if (!last) return;
   const int64_t queued = entry.record.started || id != entry.group ? 0 : entry.record.num_prompt_tokens;
+  count_adapter(entry, -1);
   active.erase(found);
   const std::lock_guard lock(inbox->mutex);
   num_queued_tokens -= queued;
@@ -352,6 +448,7 @@ void Engine::Impl::deliver(SequenceId id, TokenEvent event) {
 void Engine::Impl::abort_all(const Status& reason, FinishReason finish) {
   std::deque<Submission> fresh;
   deliver_committed(nullptr);
+  awaiting.clear();
   {
     const std::lock_guard lock(inbox->mutex);
     stopping = true;
@@ -373,7 +470,9 @@ void Engine::Impl::abort_all(const Status& reason, FinishReason finish) {
 }
 
 void Engine::Impl::publish_stats() {
-  const sched::SchedulerStats now = scheduler.stats();
+  sched::SchedulerStats now = scheduler.stats();
+  now.waiting += static_cast<int32_t>(num_awaiting());
+  if (adapters != nullptr) publish_adapters();
   engine_metrics.occupancy(now, seen);
   seen = now;
   const std::lock_guard lock(inbox->mutex);
@@ -389,6 +488,9 @@ void Engine::Impl::publish_stats() {
   stats.num_swaps = static_cast<int64_t>(now.swaps);
   stats.prefix_query_tokens = now.prefix_query_tokens;
   stats.prefix_hit_tokens = now.prefix_hit_tokens;
+  stats.num_drafts = now.drafts;
+  stats.num_draft_tokens = now.draft_tokens;
+  stats.num_accepted_tokens = now.accepted_draft_tokens;
   if (!in_flight.empty()) stats.num_steps = static_cast<int64_t>(in_flight.back().plan.step);
 }
 

@@ -9,7 +9,9 @@ namespace json = boost::json;
 json::object as_json(const StepRecord& step) {
   json::array runs;
   for (const StepRecord::Run& run : step.runs) {
-    runs.push_back(json::array{run.id, run.num_computed_tokens, run.num_new_tokens});
+    json::array numbers = {run.id, run.num_computed_tokens, run.num_new_tokens};
+    if (run.num_draft_tokens > 0) numbers.push_back(run.num_draft_tokens);
+    runs.push_back(std::move(numbers));
   }
   json::object seconds;
   for (int phase = 0; phase < kNumPhases; ++phase)
@@ -42,8 +44,13 @@ json::object as_json(const RequestLife& life) {
   for (const RequestLife::Event& event : life.events) {
     events.push_back(json::object{{"time", event.time}, {"event", event.what}, {"output_tokens", event.tokens}});
   }
+  json::value adapter = nullptr;
+  if (!life.adapter.empty()) {
+    adapter = json::object{{"name", life.adapter}, {"revision", fmt::format("{:016x}", life.adapter_revision)}};
+  }
   return {{"sequence", life.id},
           {"request_id", life.label},
+          {"adapter", std::move(adapter)},
           {"prompt_tokens", life.num_prompt_tokens},
           {"cached_tokens", life.num_cached_tokens},
           {"output_tokens", life.num_output_tokens},
@@ -64,14 +71,25 @@ void FlightRecorder::record(StepRecord step) {
   if (steps_.size() > most_steps_) steps_.pop_front();
 }
 
-void FlightRecorder::queued(SequenceId id, std::string_view label, int64_t num_prompt_tokens) {
+void FlightRecorder::queued(SequenceId id, std::string_view label, int64_t num_prompt_tokens,
+                            std::string_view adapter) {
   if (!on()) return;
   const std::lock_guard lock(mutex_);
   RequestLife& life = lives_[id];
+  life.adapter = adapter;
   life.id = id;
   life.label = label;
   life.num_prompt_tokens = num_prompt_tokens;
   add_event(life, "queued");
+}
+
+void FlightRecorder::adapter_loaded(SequenceId id, uint64_t revision) {
+  if (!on()) return;
+  const std::lock_guard lock(mutex_);
+  const auto life = lives_.find(id);
+  if (life == lives_.end()) return;
+  life->second.adapter_revision = revision;
+  add_event(life->second, "adapter_loaded");
 }
 
 void FlightRecorder::happened(SequenceId id, const char* what) {

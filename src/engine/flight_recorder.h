@@ -25,6 +25,7 @@ struct StepRecord {
     SequenceId id = 0;
     int32_t num_computed_tokens = 0;
     int32_t num_new_tokens = 0;
+    int32_t num_draft_tokens = 0;
   };
   uint64_t step = 0;
   double time = 0;  // seconds since the engine started, when the step was planned
@@ -47,11 +48,13 @@ struct StepRecord {
 struct RequestLife {
   struct Event {
     double time;
-    const char* what;  // "queued", "scheduled", "preempted", "first_token", "finished"
+    const char* what;  // "queued", "adapter_loaded", "scheduled", "preempted", "first_token", "finished"
     int64_t tokens;    // of the answer so far
   };
   SequenceId id = 0;
-  std::string label;  // the request's own id, as its client knows it
+  std::string label;              // the request's own id, as its client knows it
+  std::string adapter;            // by its name; empty: none
+  uint64_t adapter_revision = 0;  // from when it was in memory
   int64_t num_prompt_tokens = 0;
   int64_t num_cached_tokens = 0;
   int64_t num_output_tokens = 0;
@@ -68,7 +71,8 @@ class FlightRecorder {
   double now() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
 
   void record(StepRecord step);
-  void queued(SequenceId id, std::string_view label, int64_t num_prompt_tokens);
+  void queued(SequenceId id, std::string_view label, int64_t num_prompt_tokens, std::string_view adapter = {});
+  void adapter_loaded(SequenceId id, uint64_t revision);
   void happened(SequenceId id, const char* what);
   void delivered(SequenceId id, const TokenEvent& event);
 

@@ -117,6 +117,25 @@ engine::Engine& LLM::engine() {
   return *impl_->engine;
 }
 
+Result<std::string> LLM::Impl::adapter_of(const std::optional<LoraRequest>& lora) const {
+  if (!lora) return std::string();
+  if (lora->name.empty()) return invalid_argument("the adapter's name is empty").with_param("lora_name");
+  if (!lora->path.empty() && !engine->knows_adapter(lora->name)) {
+    Status loaded = engine->load_adapter(lora->name, lora->path);
+    // Another thread was quicker.
+    if (!loaded.ok() && !engine->knows_adapter(lora->name)) return loaded;
+  }
+  return lora->name;
+}
+
+Status LLM::load_lora(const LoraRequest& lora, bool replace) {
+  return impl_->engine->load_adapter(lora.name, lora.path, replace);
+}
+
+Status LLM::unload_lora(const std::string& name) {
+  return impl_->engine->unload_adapter(name);
+}
+
 Result<RequestOutput> LLM::chat(const std::vector<ChatMessage>& messages, const SamplingParams& params) {
   QUIRE_ASSIGN_OR_RETURN(std::vector<TokenId> ids, prompt_ids(*impl_->engine, messages));
   QUIRE_ASSIGN_OR_RETURN(std::vector<RequestOutput> outputs, generate({std::move(ids)}, params, {.progress = false}));
@@ -124,7 +143,8 @@ Result<RequestOutput> LLM::chat(const std::vector<ChatMessage>& messages, const 
 }
 
 Result<std::unique_ptr<Generation>> LLM::generate_async(const Prompt& prompt, const SamplingParams& params,
-                                                        std::function<void(const RequestUpdate&)> on_update) {
+                                                        std::function<void(const RequestUpdate&)> on_update,
+                                                        const std::optional<LoraRequest>& lora) {
   if (impl_->engine->drive() == Drive::kCaller) {
     return invalid_argument(
         "generate_async() needs an engine thread, and this LLM was created with Drive::kCaller: its steps are made by "
@@ -132,10 +152,13 @@ Result<std::unique_ptr<Generation>> LLM::generate_async(const Prompt& prompt, co
   }
   QUIRE_ASSIGN_OR_RETURN(std::vector<TokenId> ids, prompt_ids(*impl_->engine, prompt));
   if (params.n != 1) return invalid_argument("generate_async gives one answer; n is {}", params.n).with_param("n");
+  QUIRE_ASSIGN_OR_RETURN(std::string adapter, impl_->adapter_of(lora));
   auto state = std::make_shared<Generation::State>();
   state->on_update = std::move(on_update);
-  QUIRE_ASSIGN_OR_RETURN(state->completion,
-                         engine::Completion::start_one(*impl_->engine, {.prompt = std::move(ids), .params = params}));
+  QUIRE_ASSIGN_OR_RETURN(
+      state->completion,
+      engine::Completion::start_one(*impl_->engine,
+                                    {.prompt = std::move(ids), .params = params, .adapter = std::move(adapter)}));
   state->completion->on_ready([weak = std::weak_ptr(state), dispatcher = impl_->dispatcher] {
     const std::lock_guard lock(dispatcher->mutex);
     dispatcher->ready.push_back(weak);

@@ -33,9 +33,9 @@ class ProgressLine {
 class Batch {
  public:
   // Answers `outputs`, whose prompts are set. All of them outlive it.
-  Batch(engine::Engine& engine, const SamplingParams& params, std::vector<RequestOutput>& outputs,
+  Batch(engine::Engine& engine, const SamplingParams& params, std::vector<RequestOutput>& outputs, std::string adapter,
         ProgressLine& progress)
-      : engine_(engine), params_(params), outputs_(outputs), progress_(progress) {}
+      : engine_(engine), params_(params), adapter_(std::move(adapter)), outputs_(outputs), progress_(progress) {}
 
   // Errors: why a prompt could not be submitted; those under way are cancelled then.
   Status run() {
@@ -61,7 +61,8 @@ class Batch {
       const int64_t sequences = params_.num_sequences();
       if (!running_.empty() && num_sequences_ + sequences > most_sequences()) return {};
       auto started = engine::Completion::start(
-          engine_, {.prompt = outputs_[next_].prompt_token_ids, .params = {}, .prepared = prepared_},
+          engine_,
+          {.prompt = outputs_[next_].prompt_token_ids, .params = {}, .prepared = prepared_, .adapter = adapter_},
           running_.empty() ? engine::WhenFull::kWait : engine::WhenFull::kRefuse);
       if (started.ok()) {
         running_started(std::move(*started));
@@ -129,6 +130,7 @@ class Batch {
 
   engine::Engine& engine_;
   const SamplingParams& params_;
+  const std::string adapter_;  // of all prompts; empty: none
   engine::PreparedParams prepared_;
   std::vector<RequestOutput>& outputs_;
   ProgressLine& progress_;
@@ -150,8 +152,9 @@ Result<std::vector<RequestOutput>> LLM::generate(const std::vector<Prompt>& prom
     QUIRE_ASSIGN_OR_RETURN(outputs[i].prompt_token_ids, prompt_ids(*impl_->engine, prompts[i]));
     QUIRE_RETURN_IF_ERROR(impl_->engine->check(outputs[i].prompt_token_ids, params));
   }
+  QUIRE_ASSIGN_OR_RETURN(std::string adapter, impl_->adapter_of(options.lora));
   ProgressLine progress(options.progress, prompts.size());
-  QUIRE_RETURN_IF_ERROR(Batch(*impl_->engine, params, outputs, progress).run());
+  QUIRE_RETURN_IF_ERROR(Batch(*impl_->engine, params, outputs, std::move(adapter), progress).run());
   return outputs;
 }
 

@@ -67,6 +67,9 @@ struct LLM::Impl {
   uint64_t next_number = 0;
   std::shared_ptr<ReadyList> ready = std::make_shared<ReadyList>();
 
+  // The name by which the engine knows the adapter; empty: none. Loads what is not known.
+  Result<std::string> adapter_of(const std::optional<LoraRequest>& lora) const;
+
   Status add(std::string request_id, std::vector<TokenId> prompt, const SamplingParams& params, RequestOptions options);
   Status refusal_locked(const std::string& request_id) const;
   std::vector<StepOutput> take_outputs();

@@ -75,13 +75,15 @@ Status LLM::Impl::add(std::string request_id, std::vector<TokenId> prompt, const
     const std::lock_guard lock(loop_mutex);
     QUIRE_RETURN_IF_ERROR(refusal_locked(request_id));
   }
+  QUIRE_ASSIGN_OR_RETURN(std::string adapter, adapter_of(options.lora));
   LoopRequest request{.id = request_id, .answers = {}, .usage = {}};
-  // Not under the lock: a form of the answer may take a while to compile, and steps go on meanwhile.
+  // Not under the lock: a constraint of the answer may take a while to compile, and steps go on meanwhile.
   QUIRE_ASSIGN_OR_RETURN(request.answers,
                          engine::Completion::start(*engine, {.prompt = std::move(prompt),
                                                              .params = params,
                                                              .label = request_id,
                                                              .priority = options.priority,
+                                                             .adapter = std::move(adapter),
                                                              .cache_salt = std::move(options.cache_salt),
                                                              .timeout = options.timeout}));
   request.usage.prompt_tokens = request.answers.front()->num_prompt_tokens();

@@ -64,6 +64,8 @@ void append(OutputDelta& to, OutputDelta&& from) {
   to.stop_reason = std::move(from.stop_reason);
   to.error = std::move(from.error);
   if (from.num_cached_tokens) to.num_cached_tokens = from.num_cached_tokens;
+  to.num_predicted_tokens += from.num_predicted_tokens;
+  to.num_mispredicted_tokens += from.num_mispredicted_tokens;
   to.cumulative_logprob = from.cumulative_logprob;
   to.receipt = std::move(from.receipt);
   if (from.memory_held) to.memory_held = std::move(from.memory_held);
@@ -71,8 +73,8 @@ void append(OutputDelta& to, OutputDelta&& from) {
 
 OutputProcessor::OutputProcessor(const text::Tokenizer* tokenizer, const SamplingParams& params, bool keep_logprobs,
                                  std::shared_ptr<const grammar::AnswerReading> reading,
-                                 std::shared_ptr<const TokenConstraint> form)
-    : form_(std::move(form)),
+                                 std::shared_ptr<const TokenConstraint> constraint)
+    : constraint_(std::move(constraint)),
       reading_(std::move(reading)),
       include_stop_(params.include_stop_str_in_output),
       min_tokens_(params.min_tokens),
@@ -137,18 +139,19 @@ bool OutputProcessor::shows(TokenId token) const {
 }
 
 // An answer that ends by itself, or is cut within JSON, is what was asked for or an error.
-void OutputProcessor::check_form(OutputDelta& delta) {
-  if (form_ == nullptr || !detokenizer_) return;
+void OutputProcessor::check_structured_output(OutputDelta& delta) {
+  if (constraint_ == nullptr || !detokenizer_) return;
   answer_ += delta.text;
   if (delta.finish != FinishReason::kStop) return;
   const bool was_cut = !std::holds_alternative<std::monostate>(delta.stop_reason);
-  if (was_cut && !form_->whole_only()) return;
-  const Status status = form_->check(answer_);
+  if (was_cut && !constraint_->whole_only()) return;
+  const Status status = constraint_->check(answer_);
   if (status.ok()) return;
   delta.finish = FinishReason::kError;
   delta.stop_reason = std::monostate();
-  delta.error = internal_error("{}{}", was_cut ? "A stop string or token ended the answer within its form: " : "",
-                               status.message());
+  delta.error = internal_error(
+      "{}{}", was_cut ? "A stop string or token ended the answer before its structured output was complete: " : "",
+      status.message());
 }
 
 OutputDelta OutputProcessor::process(TokenEvent event) {
@@ -156,7 +159,7 @@ OutputDelta OutputProcessor::process(TokenEvent event) {
   if (parser_ != nullptr && delta.finish != FinishReason::kNone && delta.finish != FinishReason::kError) {
     finish_reading(delta);
   }
-  check_form(delta);
+  check_structured_output(delta);
   return delta;
 }
 
@@ -177,9 +180,13 @@ OutputDelta OutputProcessor::process_text(TokenEvent event) {
   OutputDelta delta;
   delta.prompt_logprobs = std::move(event.prompt_logprobs);
   delta.num_cached_tokens = event.num_cached_tokens;
+  delta.num_predicted_tokens = event.num_predicted_tokens;
+  delta.num_mispredicted_tokens = event.num_mispredicted_tokens;
   delta.cumulative_logprob = event.cumulative_logprob;
   delta.memory_held = std::move(event.memory_held);
   const auto finish = [&]() -> OutputDelta& {
+    // Of the adapter's files too: the same tokens of others are not the same answer.
+    if (event.adapter_revision != 0) digest_ = hash_bytes(&event.adapter_revision, sizeof(uint64_t), digest_);
     if (deterministic_) delta.receipt = fmt::format("{:016x}", digest_);
     return delta;
   };
@@ -325,8 +332,8 @@ Result<std::vector<std::unique_ptr<Completion>>> Completion::start(Engine& engin
   const auto n = static_cast<size_t>(prepared.first->n);
   const bool ranks = ranks_answers(*prepared.first);
   const auto make_processor = [&engine, &prepared, reading = request.reading] {
-    const auto form = prepared.constraint == nullptr ? nullptr : prepared.constraint->constraint;
-    return OutputProcessor(engine.tokenizer(), *prepared.first, prepared.shows_logprobs, reading, form);
+    const auto constraint = prepared.constraint == nullptr ? nullptr : prepared.constraint->constraint;
+    return OutputProcessor(engine.tokenizer(), *prepared.first, prepared.shows_logprobs, reading, constraint);
   };
   const auto num_prompt_tokens = static_cast<int64_t>(request.prompt.size());
   QUIRE_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<TokenStream>> streams,

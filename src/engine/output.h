@@ -32,6 +32,8 @@ struct OutputDelta {
   std::variant<std::monostate, std::string, TokenId> stop_reason;
   Status error;                              // kError
   std::optional<int32_t> num_cached_tokens;  // once: of the prompt, found in the prefix cache
+  int32_t num_predicted_tokens = 0;          // as TokenEvent has them
+  int32_t num_mispredicted_tokens = 0;
   std::optional<double> cumulative_logprob;  // of a beam search's answer
   // With the end, if params.deterministic: a hash of the answer's tokens and the bits of their log-probabilities, the
   // same wherever and beside whatever the same request ran (16 hexadecimal digits).
@@ -46,10 +48,10 @@ void append(OutputDelta& to, OutputDelta&& from);
 class OutputProcessor {
  public:
   // keep_logprobs: those of the events are passed on; else they were for receipt or ranking alone.
-  // reading: nullptr where all is text. form: that the answer must have; nullptr: any.
+  // reading: nullptr where all is text. constraint: that the answer must have; nullptr: any.
   OutputProcessor(const text::Tokenizer* tokenizer, const SamplingParams& params, bool keep_logprobs = true,
                   std::shared_ptr<const grammar::AnswerReading> reading = nullptr,
-                  std::shared_ptr<const TokenConstraint> form = nullptr);
+                  std::shared_ptr<const TokenConstraint> constraint = nullptr);
 
   // When the delta's finish is kStop and the event's was kNone, a stop string was found: the caller
   // must cancel the work. Later events must not be processed.
@@ -65,10 +67,10 @@ class OutputProcessor {
   OutputDelta process_text(TokenEvent event);
   void take_logprobs(PositionLogprobs&& logprobs, OutputDelta& delta);
   void finish_reading(OutputDelta& delta);
-  void check_form(OutputDelta& delta);
+  void check_structured_output(OutputDelta& delta);
 
-  std::shared_ptr<const TokenConstraint> form_;  // that the answer must have
-  std::string answer_;                           // so far, where it must have one
+  std::shared_ptr<const TokenConstraint> constraint_;  // that the answer must have
+  std::string answer_;                                 // so far, where it must have one
   std::optional<text::IncrementalDetokenizer> detokenizer_;
   std::shared_ptr<const grammar::AnswerReading> reading_;
   std::unique_ptr<grammar::AnswerParser> parser_;   // of an answer that is read

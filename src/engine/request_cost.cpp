@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "types/step_plan.h"
+
 namespace quire::engine {
 namespace {
 
@@ -13,8 +15,8 @@ constexpr int64_t kAnswerBytes = 6 << 10;
 constexpr int64_t kPromptTokenBytes = 16;
 // Of a step of a beam search and a beam: a node, and the candidates that it was chosen from.
 constexpr int64_t kBeamNodeBytes = 32;
-// Of an answer whose form is given: where it is in the grammar.
-constexpr int64_t kFormBytes = 32 << 10;
+// Of an answer whose constraint is given: where it is in the grammar.
+constexpr int64_t kConstraintBytes = 32 << 10;
 // A token that penalties touch, in a list that grows to twice its size.
 constexpr int64_t kCountBytes = 24;
 constexpr int64_t kBits = 8;
@@ -58,7 +60,7 @@ RequestCost cost_of(const SamplingParams& params, int64_t num_prompt_tokens, con
 
   int64_t each = kAnswerBytes + kPromptTokenBytes * num_prompt_tokens;
   if (penalises(params)) each += kCountBytes * seen;
-  if (params.structured_output) each += kFormBytes + facts.vocab_size / kBits;
+  if (params.structured_output) each += kConstraintBytes + facts.vocab_size / kBits;
   if (params.use_beam_search) each += kBeamNodeBytes * answer + 2 * sequences * int64_t{sizeof(TokenLogprob)};
   // The lists as they came, and what the sampler makes of them; both once a request.
   cost.heap_bytes = sequences * each + 2 * heap_bytes(params) + cost.logprobs.sum();

@@ -22,7 +22,7 @@ struct RequestCost {
   int64_t rows = 0;
   LogprobBytes logprobs;
   // Memory of the host until its client has taken everything: lists, copies of the prompt, log-probabilities, beams and
-  // the states of forms. Without what answers' tokens take (about 40 bytes each): each has keys and values in the
+  // the states of constraints. Without what answers' tokens take (about 40 bytes each): each has keys and values in the
   // cache, which are a hundred times that, so the plan of memory bounds them.
   int64_t heap_bytes = 0;
   // What the host does in a step for all rows beside the model's own work, in numbers that it looks at, of about 0.2

@@ -41,8 +41,9 @@ void RequestRecord::scheduled(Clock::time_point now) {
   first_scheduled = now;
 }
 
-EngineMetrics::EngineMetrics(Metrics& registry, const std::string& model_name)
+EngineMetrics::EngineMetrics(Metrics& registry, const std::string& model_name, int engine)
     : registry_(registry), labels_({{"model_name", model_name}}) {
+  if (engine >= 0) labels_.emplace_back("engine", std::to_string(engine));
   for (const char* name : kPhaseNames) {
     MetricLabels labels = labels_;
     labels.emplace_back("phase", name);
@@ -54,13 +55,24 @@ EngineMetrics::EngineMetrics(Metrics& registry, const std::string& model_name)
   const auto histogram = [&](const char* name, const char* help, const std::vector<double>& buckets) {
     return &registry.histogram(name, help, buckets, labels_);
   };
-  form_seconds_ =
+  constraint_seconds_ =
       counter("quire:structured_output_seconds_total", "Processor time that structured output took of steps.");
   running_ = gauge("vllm:num_requests_running", "Requests in the running batch.");
   waiting_ = gauge("vllm:num_requests_waiting", "Requests that wait to be scheduled.");
   kv_usage_ = gauge("vllm:kv_cache_usage_perc", "Share of the KV blocks in use; 1 means all.");
   swapped_ = gauge("vllm:num_requests_swapped", "Of those that wait: preempted with their blocks in the swap space.");
   swap_usage_ = gauge("vllm:cpu_cache_usage_perc", "Share of the swap space in use; 1 means all.");
+  constexpr const char* kOffload =
+      "Blocks of the prefix cache copied: out (pool to host memory), in (back), write (host memory to disk), read "
+      "(back); skip: not kept, for every place waited for the disk; lost: damaged or not written.";
+  const char* const kinds[] = {"out", "in", "write", "read", "skip", "lost"};
+  for (size_t i = 0; i < offload_blocks_.size(); ++i) {
+    MetricLabels labels = labels_;
+    labels.emplace_back("kind", kinds[i]);
+    offload_blocks_[i] = &registry.counter("quire:kv_offload_blocks_total", kOffload, labels);
+  }
+  offload_usage_ = gauge("quire:kv_offload_usage_perc", "Share of the host memory for offloaded blocks in use.");
+  offload_disk_blocks_ = gauge("quire:kv_offload_disk_blocks", "Blocks of the prefix cache on disk.");
   prefix_queries_ = counter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.");
   prefix_hits_ = counter("vllm:prefix_cache_hits_total", "Of those, tokens found.");
   cached_prompt_tokens_ = counter("vllm:prompt_tokens_cached_total", "Prompt tokens that needed no computing.");
@@ -68,8 +80,15 @@ EngineMetrics::EngineMetrics(Metrics& registry, const std::string& model_name)
       histogram("vllm:request_num_preemptions", "Times a request was preempted in its life.", kSmallCounts);
   request_n_ = histogram("vllm:request_params_n", "n of a request.", kSmallCounts);
   preemptions_ = counter("vllm:num_preemptions_total", "Times a running request gave its blocks to an earlier one.");
+  drafts_ = counter("vllm:spec_decode_num_drafts_total", "Runs of a sequence that were computed with draft tokens.");
+  draft_tokens_ = counter("vllm:spec_decode_num_draft_tokens_total", "Draft tokens computed.");
+  accepted_draft_tokens_ =
+      counter("vllm:spec_decode_num_accepted_tokens_total", "Of those, tokens that were the answer's.");
+  worker_failures_ = counter("quire:worker_failures_total", "Times a process of the model's ended or hung.");
+  worker_restarts_ = counter("quire:worker_restarts_total", "Times the model's processes were started again.");
   prompt_tokens_ = counter("vllm:prompt_tokens_total", "Prompt tokens of the requests that produced a first token.");
   generation_tokens_ = counter("vllm:generation_tokens_total", "Tokens sampled.");
+  pooled_texts_ = counter("quire:pooled_texts_total", "Texts that became vectors or scores.");
   iteration_tokens_ = histogram("vllm:iteration_tokens_total", "Tokens computed in one step.", kIterationTokens);
   time_to_first_token_ =
       histogram("vllm:time_to_first_token_seconds", "From arrival to the first token.", kFirstTokenSeconds);
@@ -100,7 +119,9 @@ void EngineMetrics::stepped(const PlannedStep& plan) {
 }
 
 EngineMetrics::~EngineMetrics() {
-  for (Gauge* gauge : {running_, waiting_, swapped_, kv_usage_, swap_usage_}) gauge->set(0);
+  for (Gauge* gauge : {running_, waiting_, swapped_, kv_usage_, swap_usage_, offload_usage_, offload_disk_blocks_}) {
+    gauge->set(0);
+  }
 }
 
 void EngineMetrics::occupancy(const sched::SchedulerStats& now, const sched::SchedulerStats& before) {
@@ -112,6 +133,37 @@ void EngineMetrics::occupancy(const sched::SchedulerStats& now, const sched::Sch
   preemptions_->increment(static_cast<double>(now.preemptions - before.preemptions));
   prefix_queries_->increment(static_cast<double>(now.prefix_query_tokens - before.prefix_query_tokens));
   prefix_hits_->increment(static_cast<double>(now.prefix_hit_tokens - before.prefix_hit_tokens));
+  if (now.drafts != before.drafts) drafted(now, before);
+  if (now.offload_slots_total > 0) offloaded(now, before);
+}
+
+void EngineMetrics::drafted(const sched::SchedulerStats& now, const sched::SchedulerStats& before) {
+  drafts_->increment(static_cast<double>(now.drafts - before.drafts));
+  draft_tokens_->increment(static_cast<double>(now.draft_tokens - before.draft_tokens));
+  accepted_draft_tokens_->increment(static_cast<double>(now.accepted_draft_tokens - before.accepted_draft_tokens));
+  for (size_t i = 0; i < now.accepted_at.size(); ++i) {
+    if (now.accepted_at[i] == before.accepted_at[i]) continue;
+    MetricLabels labels = labels_;
+    labels.emplace_back("position", std::to_string(i));
+    registry_
+        .counter("vllm:spec_decode_num_accepted_tokens_per_pos_total",
+                 "Accepted draft tokens, by their place in the run.", labels)
+        .increment(static_cast<double>(now.accepted_at[i] - before.accepted_at[i]));
+  }
+}
+
+void EngineMetrics::offloaded(const sched::SchedulerStats& now, const sched::SchedulerStats& before) {
+  offload_usage_->set(static_cast<double>(now.offload.slots_used) / now.offload_slots_total);
+  offload_disk_blocks_->set(static_cast<double>(now.offload.on_disk));
+  const auto counts = [](const kv::OffloadStatistics& of) {
+    return std::array{of.stored_blocks,  of.loaded_blocks,  of.written_blocks,
+                      of.fetched_blocks, of.skipped_blocks, of.failed_fetches + of.failed_writes};
+  };
+  const auto counted = counts(now.offload);
+  const auto told = counts(before.offload);
+  for (size_t i = 0; i < offload_blocks_.size(); ++i) {
+    offload_blocks_[i]->increment(static_cast<double>(counted[i] - told[i]));
+  }
 }
 
 void EngineMetrics::rejected(const char* reason) {
@@ -119,6 +171,20 @@ void EngineMetrics::rejected(const char* reason) {
   labels.emplace_back("reason", reason);
   registry_.counter("vllm:admission_rejections_total", "Requests refused before they were queued, by reason.", labels)
       .increment();
+}
+
+// As vLLM has it: what there is to know stands in the labels, the value is when. Gateways route by it.
+void EngineMetrics::adapters(int32_t most_adapters, const std::string& running, const std::string& waiting) {
+  MetricLabels labels = labels_;
+  labels.emplace_back("max_lora", std::to_string(most_adapters));
+  labels.emplace_back("running_lora_adapters", running);
+  labels.emplace_back("waiting_lora_adapters", waiting);
+  constexpr const char* kName = "vllm:lora_requests_info";
+  if (adapter_labels_ && *adapter_labels_ != labels) registry_.remove_gauge(kName, *adapter_labels_);
+  const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
+  registry_.gauge(kName, "Adapters of the requests that run and of those that wait; the value is the time.", labels)
+      .set(now.count());
+  adapter_labels_ = std::move(labels);
 }
 
 void EngineMetrics::delivered(RequestRecord& record, const TokenEvent& event) {
@@ -136,6 +202,10 @@ void EngineMetrics::delivered(RequestRecord& record, const TokenEvent& event) {
     record.last_token = now;
     record.num_output_tokens += static_cast<int64_t>(event.tokens.size());
     generation_tokens_->increment(static_cast<double>(event.tokens.size()));
+  }
+  if (!event.pooled.empty()) {
+    pooled_texts_->increment();
+    prompt_tokens_->increment(static_cast<double>(record.num_prompt_tokens));
   }
   if (event.finish != FinishReason::kNone) finished(record, event.finish, now);
 }

@@ -2,6 +2,7 @@
 // computed from. Private to engine/.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -40,13 +41,14 @@ struct RequestRecord {
 
 class EngineMetrics {
  public:
-  // model_name labels every metric. The registry must outlive this.
-  EngineMetrics(Metrics& registry, const std::string& model_name);
+  // model_name labels every metric, and of several engines the engine's number (-1: there is one). The registry must
+  // outlive this.
+  EngineMetrics(Metrics& registry, const std::string& model_name, int engine = -1);
   ~EngineMetrics();  // nothing runs any more; what was counted stays
 
   Counter& phase(Phase phase) { return *phases_[static_cast<size_t>(phase)]; }  // seconds
-  // Processor seconds of a step that the forms of answers took.
-  void forms(double seconds) { form_seconds_->increment(seconds); }
+  // Processor seconds of a step that constraints took.
+  void constraints(double seconds) { constraint_seconds_->increment(seconds); }
   void accepted(const RequestRecord& record);
   void stepped(const PlannedStep& plan);
   // One event of a request; updates its record.
@@ -54,20 +56,35 @@ class EngineMetrics {
   // What changed since `before`.
   void occupancy(const sched::SchedulerStats& now, const sched::SchedulerStats& before);
   void rejected(const char* reason);
+  void workers_failed() { worker_failures_->increment(); }
+  void workers_started_again() { worker_restarts_->increment(); }
+  // Which adapters requests that run and that wait have, most_adapters of which may run at once.
+  void adapters(int32_t most_adapters, const std::string& running, const std::string& waiting);
 
  private:
+  void drafted(const sched::SchedulerStats& now, const sched::SchedulerStats& before);
+  void offloaded(const sched::SchedulerStats& now, const sched::SchedulerStats& before);
   void finished(const RequestRecord& record, FinishReason reason, Clock::time_point now);
 
   Metrics& registry_;
   MetricLabels labels_;
+  std::optional<MetricLabels> adapter_labels_;  // of the last adapters()
   std::vector<Counter*> phases_;
-  Counter* form_seconds_;
+  Counter* constraint_seconds_;
   Gauge* running_;
   Gauge* waiting_;
   Gauge* kv_usage_;
   Gauge* swapped_;
   Gauge* swap_usage_;
+  std::array<Counter*, 6> offload_blocks_;
+  Gauge* offload_usage_;
+  Gauge* offload_disk_blocks_;
   Counter* preemptions_;
+  Counter* drafts_;
+  Counter* draft_tokens_;
+  Counter* accepted_draft_tokens_;
+  Counter* worker_failures_;
+  Counter* worker_restarts_;
   Counter* prefix_queries_;
   Counter* prefix_hits_;
   Counter* cached_prompt_tokens_;
@@ -75,6 +92,7 @@ class EngineMetrics {
   Histogram* request_n_;
   Counter* prompt_tokens_;
   Counter* generation_tokens_;
+  Counter* pooled_texts_;
   Histogram* iteration_tokens_;
   Histogram* time_to_first_token_;
   Histogram* inter_token_latency_;

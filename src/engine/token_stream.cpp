@@ -18,11 +18,15 @@ void merge(TokenEvent& into, TokenEvent&& event) {
   append(into.tokens, std::move(event.tokens));
   append(into.logprobs, std::move(event.logprobs));
   append(into.prompt_logprobs, std::move(event.prompt_logprobs));
+  if (!event.pooled.empty()) into.pooled = std::move(event.pooled);
   into.finish = event.finish;
   if (event.num_cached_tokens) into.num_cached_tokens = event.num_cached_tokens;
+  into.num_predicted_tokens += event.num_predicted_tokens;
+  into.num_mispredicted_tokens += event.num_mispredicted_tokens;
   into.cumulative_logprob = event.cumulative_logprob;
   into.stop_token = event.stop_token;
   into.stopped_by_eos = event.stopped_by_eos;
+  into.adapter_revision = event.adapter_revision;
   into.error = std::move(event.error);
 }
 

@@ -19,6 +19,7 @@ struct Inbox {
   std::condition_variable bell;
   std::vector<SequenceId> ids;   // to cancel; guarded by mutex, like below
   std::condition_variable room;  // rung when less waits or is held than before
+  bool workers_failed = false;   // the engine thread is to look at its executor
   int64_t held_bytes = 0;        // RequestCost::heap_bytes of answers that their consumers have not taken yet
 };
 

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstring>
 #include <deque>
+#include <map>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -33,7 +34,9 @@ json::object as_json(const sched::SchedulerConfig& c) {
           {"watermark", c.watermark},
           {"tokens_per_priority_level", c.tokens_per_priority_level},
           {"max_plans_in_flight", c.max_plans_in_flight},
-          {"tokens_per_position", c.tokens_per_position}};
+          {"max_adapters", c.max_adapters},
+          {"tokens_per_position", c.tokens_per_position},
+          {"max_draft_tokens", c.max_draft_tokens}};
 }
 
 sched::SchedulerConfig config_from(const json::object& o) {
@@ -52,7 +55,11 @@ sched::SchedulerConfig config_from(const json::object& o) {
   c.watermark = o.at("watermark").to_number<double>();
   c.tokens_per_priority_level = o.at("tokens_per_priority_level").to_number<double>();
   c.max_plans_in_flight = o.at("max_plans_in_flight").to_number<int32_t>();
+  if (const json::value* adapters = o.if_contains("max_adapters")) c.max_adapters = adapters->to_number<int32_t>();
   if (const json::value* cost = o.if_contains("tokens_per_position")) c.tokens_per_position = cost->to_number<double>();
+  if (const json::value* most = o.if_contains("max_draft_tokens")) c.max_draft_tokens = most->to_number<int32_t>();
+  // How many were worth their cost was measured: the plans say it.
+  c.drafts_by_gain = false;
   return c;
 }
 
@@ -124,6 +131,9 @@ json::object as_json(const sched::SequenceRequest& r) {
           {"salt", r.context.salt},
           {"lora_id", r.context.lora_id},
           {"is_long", r.context.is_long},
+          {"output_kind", static_cast<int>(r.output_kind)},
+          {"second_text", r.second_text},
+          {"wants_every_row", r.wants_every_row},
           {"fork_of", optional_value(r.fork_of)}};
 }
 
@@ -138,6 +148,11 @@ sched::SequenceRequest request_from(const json::object& o) {
   r.tenant = o.at("tenant").to_number<int32_t>();
   r.weight = o.at("weight").to_number<double>();
   r.host_work = o.at("host_work").to_number<int64_t>();
+  if (const json::value* kind = o.if_contains("output_kind")) {
+    r.output_kind = static_cast<OutputKind>(kind->to_number<int>());
+    r.second_text = o.at("second_text").to_number<int32_t>();
+    r.wants_every_row = o.at("wants_every_row").as_bool();
+  }
   r.context.salt = json::value_to<std::string>(o.at("salt"));
   r.context.lora_id = o.at("lora_id").to_number<int32_t>();
   if (const json::value* is_long = o.if_contains("is_long")) r.context.is_long = is_long->as_bool();
@@ -157,23 +172,41 @@ uint64_t digest(const StepPlan& plan) {
     d = digest(std::vector<uint64_t>{move.id, move.source, static_cast<uint64_t>(move.token)}, d);
   }
   d = digest(plan.retired, d);
-  for (const NewSequence& added : plan.added) d = digest(added.output, digest(added.prompt, d ^ added.id));
+  for (const NewSequence& added : plan.added) {
+    d = digest(added.output, digest(added.prompt, d ^ added.id ^ (static_cast<uint64_t>(added.adapter) << 32)));
+  }
   d = digest(plan.copies, digest(plan.swap_in, digest(plan.swap_out, d)));
   for (const ScheduledSequence& run : plan.scheduled) {
     const std::vector<uint64_t> numbers = {run.id, static_cast<uint64_t>(run.num_computed_tokens),
                                            static_cast<uint64_t>(run.num_new_tokens), run.samples ? 1u : 0u,
                                            static_cast<uint64_t>(run.num_candidates)};
     d = digest(numbers, d);
+    if (run.num_draft_tokens > 0) d = digest(std::vector<int32_t>{run.num_draft_tokens}, d);
   }
+  if (!plan.draft_tokens.empty()) d = digest(plan.draft_tokens, d);
   return digest(plan.table_blocks, digest(plan.table_changes, d));
 }
 
 json::object as_json(const StepPlan& plan) {
   json::array runs;
   for (const ScheduledSequence& run : plan.scheduled) {
-    runs.push_back(json::array{run.id, run.num_computed_tokens, run.num_new_tokens});
+    json::array numbers = {run.id, run.num_computed_tokens, run.num_new_tokens};
+    if (run.num_draft_tokens > 0) numbers.push_back(run.num_draft_tokens);
+    runs.push_back(std::move(numbers));
   }
-  return {{"step", plan.step}, {"digest", fmt::format("{:016x}", digest(plan))}, {"scheduled", std::move(runs)}};
+  json::object o = {
+      {"step", plan.step}, {"digest", fmt::format("{:016x}", digest(plan))}, {"scheduled", std::move(runs)}};
+  if (plan.draft_tokens.empty()) return o;
+  json::array drafts;
+  std::span<const TokenId> left = plan.draft_tokens;
+  for (const ScheduledSequence& run : plan.scheduled) {
+    if (run.num_draft_tokens == 0) continue;
+    const auto count = static_cast<size_t>(run.num_draft_tokens);
+    drafts.push_back(json::array{run.id, array_of(left.first(count))});
+    left = left.subspan(count);
+  }
+  o["drafts"] = std::move(drafts);
+  return o;
 }
 
 json::object as_json(const StepResult& result) {
@@ -216,6 +249,30 @@ StepResult result_from(const json::object& o) {
   return result;
 }
 
+// Proposes what a recorded plan has.
+class RecordedDrafts final : public DraftProposer {
+ public:
+  void take(const json::object& plan) {
+    drafts_.clear();
+    const json::value* drafts = plan.if_contains("drafts");
+    if (drafts == nullptr) return;
+    for (const json::value& one : drafts->as_array()) {
+      drafts_[one.at(0).to_number<SequenceId>()] = json::value_to<std::vector<TokenId>>(one.at(1));
+    }
+  }
+  void propose(const DraftText& text, int32_t most, DraftProposal& proposal) override {
+    const auto found = drafts_.find(text.id);
+    if (found == drafts_.end()) return;
+    proposal.tokens = found->second;
+    if (proposal.tokens.size() > static_cast<size_t>(most)) proposal.tokens.resize(static_cast<size_t>(most));
+    proposal.agreement.assign(proposal.tokens.size(), 1.0f);
+  }
+  void ended(const DraftText& /*text*/) override {}
+
+ private:
+  std::map<SequenceId, std::vector<TokenId>> drafts_;
+};
+
 // A scheduler being taken through a trace.
 class Replay {
  public:
@@ -226,6 +283,7 @@ class Replay {
       const sched::SchedulerConfig config = config_from(value.as_object());
       if (const Status valid = validate(config); !valid.ok()) throw std::runtime_error(valid.message());
       scheduler_ = std::make_unique<sched::Scheduler>(config);
+      scheduler_->set_draft_proposer(&drafts_);
       return true;
     }
     if (scheduler_ == nullptr) throw std::runtime_error("the first line must be the config");
@@ -261,6 +319,7 @@ class Replay {
  private:
   bool plan(const json::object& recorded) {
     StepPlan& mine = plans_.emplace_back();
+    drafts_.take(recorded);
     const bool planned = scheduler_->schedule(mine);
     scheduler_->check_invariants();
     ++report.num_steps;
@@ -281,7 +340,10 @@ class Replay {
     for (size_t i = 0; i < plan.scheduled.size(); ++i) {
       const ScheduledSequence& run = plan.scheduled[i];
       const SequenceResult& one = result.sequences[i];
-      const bool gives = run.num_candidates > 0 ? !one.candidates.empty() : !one.tokens.empty();
+      const bool gives =
+          run.num_candidates > 0
+              ? !one.candidates.empty()
+              : !one.tokens.empty() && one.tokens.size() <= static_cast<size_t>(run.num_draft_tokens) + 1;
       if (one.id != run.id || (run.samples && one.error.ok() && !gives)) {
         throw std::runtime_error("a result without what its plan asked for");
       }
@@ -291,6 +353,7 @@ class Replay {
     scheduler_->check_invariants();
   }
 
+  RecordedDrafts drafts_;
   std::unique_ptr<sched::Scheduler> scheduler_;
   std::deque<StepPlan> plans_;
 };

@@ -94,11 +94,11 @@ struct AnswerReading {
   bool plain() const { return !reads_tools() && reasoning == ReasoningFormat::kNone; }
 };
 
-// What a request for an answer that is read so must be constrained to, together with the form of what is said (an
-// answer with one has no calls). nullopt: nothing. Errors: invalid_argument: a strict function's schema; a form that
+// What a request for an answer that is read so must be constrained to, together with the output of what is said (an
+// answer with one has no calls). nullopt: nothing. Errors: invalid_argument: a strict function's schema; a output that
 // cannot follow reasoning; a format that cannot be forced.
 Result<std::optional<StructuredOutput>> constraint_of(const AnswerReading& reading,
-                                                      const std::optional<StructuredOutput>& form,
+                                                      const std::optional<StructuredOutput>& output,
                                                       const GrammarLimits& limits);
 
 // A piece of a call. A call's first piece has its id and name; the pieces' arguments put together are JSON.

@@ -118,7 +118,7 @@ Status check_tag_member(std::string_view name, const json::value& value, const G
   return check_nested(value, limits);
 }
 
-// The forms within a structural tag.
+// The structured outputs within a structural tag.
 Status check_nested(const json::value& value, const GrammarLimits& limits) {
   if (const auto* object = value.if_object()) {
     for (const auto& [name, member] : *object) QUIRE_RETURN_IF_ERROR(check_tag_member(name, member, limits));
@@ -236,23 +236,23 @@ Status check_ebnf(std::string_view grammar, const GrammarLimits& limits) {
   return repetitions.finish();
 }
 
-Status check_form(const StructuredOutput& form, const GrammarLimits& limits) {
-  if (!text::is_valid_utf8(form.text)) return invalid_argument("it is no UTF-8");
-  switch (form.kind) {
+Status check_structured_output(const StructuredOutput& output, const GrammarLimits& limits) {
+  if (!text::is_valid_utf8(output.text)) return invalid_argument("it is no UTF-8");
+  switch (output.kind) {
     case StructuredOutput::Kind::kJsonObject:
       return {};
     case StructuredOutput::Kind::kJsonSchema: {
-      QUIRE_ASSIGN_OR_RETURN(const json::value schema, parse("schema", form.text, limits));
+      QUIRE_ASSIGN_OR_RETURN(const json::value schema, parse("schema", output.text, limits));
       return check_json_schema(schema, limits);
     }
     case StructuredOutput::Kind::kRegex:
-      return check_regex(form.text, limits);
+      return check_regex(output.text, limits);
     case StructuredOutput::Kind::kChoice:
-      return check_choices(form.choices, limits);
+      return check_choices(output.choices, limits);
     case StructuredOutput::Kind::kGrammar:
-      return check_ebnf(form.text, limits);
+      return check_ebnf(output.text, limits);
     case StructuredOutput::Kind::kStructuralTag: {
-      QUIRE_ASSIGN_OR_RETURN(const json::value tag, parse("structural tag", form.text, limits));
+      QUIRE_ASSIGN_OR_RETURN(const json::value tag, parse("structural tag", output.text, limits));
       return check_nested(tag, limits);
     }
   }

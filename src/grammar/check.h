@@ -1,6 +1,6 @@
 // What a request asks its answer to be is looked at here before anything compiles it: its size, its depth, how often it
-// repeats, and whether every word of it would be heeded. A form that passes compiles in bounded time and memory, and an
-// answer that follows the grammar satisfies it.
+// repeats, and whether every word of it would be heeded. A output that passes compiles in bounded time and memory, and
+// an answer that follows the grammar satisfies it.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +25,11 @@ struct GrammarLimits {
 };
 
 // Errors: invalid_argument saying what was found, where and what to do.
-Status check_form(const StructuredOutput& form, const GrammarLimits& limits);
+Status check_structured_output(const StructuredOutput& output, const GrammarLimits& limits);
 
 // The parts of it.
 Status check_json_schema(const boost::json::value& schema, const GrammarLimits& limits);
-// A schema in the form of which a grammar is made: one shape an object.
+// A schema in the output of which a grammar is made: one shape an object.
 Status check_plain_schema(const boost::json::value& schema, const GrammarLimits& limits);
 // One that may combine others (plain_schema.h): every word is known and of the right kind.
 Status check_schema_words(const boost::json::value& schema, const GrammarLimits& limits);

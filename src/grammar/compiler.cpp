@@ -20,12 +20,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Constraint = std::shared_ptr<const TokenConstraint>;
 
-std::string key_of(const StructuredOutput& form) {
-  std::string key(1, static_cast<char>('0' + static_cast<int>(form.kind)));
-  key += form.any_whitespace ? 'w' : 'n';
-  key += form.special_tokens ? 's' : 'n';
-  key += form.text;
-  for (const std::string& choice : form.choices) {
+std::string key_of(const StructuredOutput& output) {
+  std::string key(1, static_cast<char>('0' + static_cast<int>(output.kind)));
+  key += output.any_whitespace ? 'w' : 'n';
+  key += output.special_tokens ? 's' : 'n';
+  key += output.text;
+  for (const std::string& choice : output.choices) {
     key += std::to_string(choice.size()) + ':';  // no byte of a choice may look like where the next begins
     key += choice;
   }
@@ -41,7 +41,7 @@ struct Compiler::Impl {
   };
   struct Job {
     std::string key;
-    StructuredOutput form;
+    StructuredOutput output;
     std::vector<Waiting> waiting;  // empty once answered
     Clock::time_point deadline;    // from when a thread began
     bool begun = false;
@@ -65,7 +65,7 @@ struct Compiler::Impl {
   void start_thread_locked(void (Impl::*body)());
   Constraint find_locked(const std::string& key);
   void keep_locked(const std::string& key, const CompiledConstraint& compiled);
-  std::shared_ptr<const GrammarVocabulary> vocabulary_for(const StructuredOutput& form);
+  std::shared_ptr<const GrammarVocabulary> vocabulary_for(const StructuredOutput& output);
 
   const text::Tokenizer& tokenizer;
   const int64_t vocab_size;
@@ -100,10 +100,10 @@ struct Compiler::Impl {
   bool stopping = false;
 };
 
-std::shared_ptr<const GrammarVocabulary> Compiler::Impl::vocabulary_for(const StructuredOutput& form) {
-  Vocabulary& vocabulary = vocabularies[form.special_tokens ? 1 : 0];
+std::shared_ptr<const GrammarVocabulary> Compiler::Impl::vocabulary_for(const StructuredOutput& output) {
+  Vocabulary& vocabulary = vocabularies[output.special_tokens ? 1 : 0];
   std::call_once(vocabulary.once, [&] {
-    vocabulary.value = std::make_shared<GrammarVocabulary>(tokenizer, vocab_size, end_ids, form.special_tokens);
+    vocabulary.value = std::make_shared<GrammarVocabulary>(tokenizer, vocab_size, end_ids, output.special_tokens);
   });
   return vocabulary.value;
 }
@@ -171,8 +171,8 @@ void Compiler::Impl::start_thread_locked(void (Impl::*body)()) {
   threads.emplace_back([this, body] { (this->*body)(); });
 }
 
-// A thread that compiles, until the compiler goes; one whose form was given up ends with it, for another has taken its
-// place.
+// A thread that compiles, until the compiler goes; one whose output was given up ends with it, for another has taken
+// its place.
 void Compiler::Impl::work() {
   // The tokens of everybody else go first.
   give_way_to_other_threads();
@@ -186,7 +186,7 @@ void Compiler::Impl::work() {
     begun.push_back(job);
     watch_bell.notify_one();
     lock.unlock();
-    finish(job, options.compile(job->form, options.limits, vocabulary_for(job->form)));
+    finish(job, options.compile(job->output, options.limits, vocabulary_for(job->output)));
     lock.lock();
     if (!job->overdue) continue;
     --stats.overdue;
@@ -260,8 +260,8 @@ Compiler::~Compiler() {
   }
 }
 
-void Compiler::compile(const StructuredOutput& form, int32_t tenant, Done done) {
-  std::string key = key_of(form);
+void Compiler::compile(const StructuredOutput& output, int32_t tenant, Done done) {
+  std::string key = key_of(output);
   Constraint found;
   {
     const std::lock_guard lock(impl_->mutex);
@@ -269,7 +269,8 @@ void Compiler::compile(const StructuredOutput& form, int32_t tenant, Done done) 
     if (found != nullptr) ++impl_->stats.hits;
   }
   if (found != nullptr) return done(std::move(found));
-  if (Status status = check_form(form, impl_->options.limits); !status.ok()) return done(std::move(status));
+  if (Status status = check_structured_output(output, impl_->options.limits); !status.ok())
+    return done(std::move(status));
   Status refused;
   {
     const std::lock_guard lock(impl_->mutex);
@@ -278,8 +279,9 @@ void Compiler::compile(const StructuredOutput& form, int32_t tenant, Done done) 
     if (impl.stopping) {
       refused = unavailable("the engine is stopping");
     } else if (!impl.has_room_locked(tenant)) {
-      refused =
-          resource_exhausted("too many requests, of all or of this tenant, wait for their forms; try again later");
+      refused = resource_exhausted(
+          "too many requests, of all or of this tenant, wait for their structured output to be compiled; try again "
+          "later");
     } else if (const auto running = impl.jobs.find(key); running != impl.jobs.end()) {
       const std::shared_ptr<Impl::Job> job = running->second;
       job->waiting.push_back({tenant, std::move(done)});
@@ -289,7 +291,7 @@ void Compiler::compile(const StructuredOutput& form, int32_t tenant, Done done) 
       if (!job->begun) impl.enqueue_locked(job, tenant);
       return;
     } else if (impl.stats.overdue > impl.options.max_overdue) {
-      refused = resource_exhausted("too many forms of structured output are being compiled; try again later");
+      refused = resource_exhausted("too many structured outputs are being compiled; try again later");
     } else {
       if (impl.threads.empty()) {
         impl.start_thread_locked(&Impl::watch);
@@ -297,7 +299,7 @@ void Compiler::compile(const StructuredOutput& form, int32_t tenant, Done done) 
       }
       auto job = std::make_shared<Impl::Job>();
       job->key = key;
-      job->form = form;
+      job->output = output;
       job->waiting.push_back({tenant, std::move(done)});
       ++impl.tenants[tenant].num_waiting;
       ++impl.num_waiting;
@@ -311,10 +313,10 @@ void Compiler::compile(const StructuredOutput& form, int32_t tenant, Done done) 
   done(std::move(refused));
 }
 
-Result<Constraint> Compiler::compile(const StructuredOutput& form) {
+Result<Constraint> Compiler::compile(const StructuredOutput& output) {
   std::promise<Result<Constraint>> promise;
   auto future = promise.get_future();
-  compile(form, [&promise](Result<Constraint> result) { promise.set_value(std::move(result)); });
+  compile(output, [&promise](Result<Constraint> result) { promise.set_value(std::move(result)); });
   return future.get();
 }
 
@@ -322,7 +324,7 @@ Compiler::Stats Compiler::stats() const {
   const std::lock_guard lock(impl_->mutex);
   Stats stats = impl_->stats;
   stats.cached_bytes = impl_->cached_bytes;
-  stats.cached_forms = static_cast<int64_t>(impl_->cached.size());
+  stats.cached_constraints = static_cast<int64_t>(impl_->cached.size());
   return stats;
 }
 

@@ -1,5 +1,5 @@
-// Compiles what requests ask their answers to be, on threads of its own: checked before, within a time limit, each form
-// once as long as it is in the cache.
+// Compiles what requests ask their answers to be, on threads of its own: checked before, within a time limit, each
+// output once as long as it is in the cache.
 #pragma once
 
 #include <chrono>
@@ -18,28 +18,28 @@
 
 namespace quire::grammar {
 
-// What a form becomes; bytes: about, in memory.
+// What a output becomes; bytes: about, in memory.
 struct CompiledConstraint {
   std::shared_ptr<const TokenConstraint> constraint;
   size_t bytes = 0;
 };
 
 // Takes as long as it takes, on the thread that calls it. The vocabulary is kept alive by what comes back.
-// Errors: invalid_argument saying what of the form is not understood or not supported; resource_exhausted.
+// Errors: invalid_argument saying what of the output is not understood or not supported; resource_exhausted.
 // REQUIRES: checked before (grammar/check.h).
-Result<CompiledConstraint> compile_constraint(const StructuredOutput& form, const GrammarLimits& limits,
+Result<CompiledConstraint> compile_constraint(const StructuredOutput& output, const GrammarLimits& limits,
                                               std::shared_ptr<const GrammarVocabulary> vocabulary);
 
 struct CompilerOptions {
   int32_t num_threads = 1;  // that compile at once
-  // A form that takes longer is refused. Its thread cannot be stopped: it goes on, and another takes its place, until
-  // max_overdue of them are at it; then forms that are not in the cache are turned away.
+  // A constraint that takes longer is refused. Its thread cannot be stopped: it goes on, and another takes its place,
+  // until max_overdue of them are at it; then constraints that are not in the cache are turned away.
   std::chrono::milliseconds time_limit{10000};
   int32_t max_overdue = 2;
-  // Requests that wait for forms, the same or others; beyond it: turned away. A tenant may have as many as are left for
-  // others: one alone half of it.
+  // Requests that wait for constraints, the same or others; beyond it: turned away. A tenant may have as many as are
+  // left for others: one alone half of it.
   size_t max_waiting = 1024;
-  size_t cache_bytes = 64 << 20;  // of compiled forms, the least recently used go first
+  size_t cache_bytes = 64 << 20;  // of compiled constraints, the least recently used go first
   GrammarLimits limits;
   // Called on the compiler's threads, several at once.
   std::function<Result<CompiledConstraint>(const StructuredOutput&, const GrammarLimits&,
@@ -51,7 +51,7 @@ class Compiler {
  public:
   using Done = std::function<void(Result<std::shared_ptr<const TokenConstraint>>)>;
 
-  // The tokenizer must outlive it. vocab_size, end_ids: see GrammarVocabulary. Threads start with the first form.
+  // The tokenizer must outlive it. vocab_size, end_ids: see GrammarVocabulary. Threads start with the first constraint.
   Compiler(const text::Tokenizer& tokenizer, int64_t vocab_size, std::vector<TokenId> end_ids, CompilerOptions options);
   // Waits for what is being compiled; what waits is answered with unavailable.
   ~Compiler();
@@ -59,20 +59,20 @@ class Compiler {
   Compiler& operator=(const Compiler&) = delete;
 
   // tenant: whose request it is; they take turns at the threads, each with its first first.
-  // Calls `done` exactly once: on this thread if the form is refused at once or in the cache, else on one of the
-  // compiler's. Any thread. Errors: invalid_argument (what is wrong with the form), deadline_exceeded (too long),
+  // Calls `done` exactly once: on this thread if the constraint is refused at once or in the cache, else on one of the
+  // compiler's. Any thread. Errors: invalid_argument (what is wrong with the constraint), deadline_exceeded (too long),
   // resource_exhausted (too much at once), unavailable.
-  void compile(const StructuredOutput& form, int32_t tenant, Done done);
-  void compile(const StructuredOutput& form, Done done) { compile(form, 0, std::move(done)); }
+  void compile(const StructuredOutput& output, int32_t tenant, Done done);
+  void compile(const StructuredOutput& output, Done done) { compile(output, 0, std::move(done)); }
   // The same, waiting for it.
-  Result<std::shared_ptr<const TokenConstraint>> compile(const StructuredOutput& form);
+  Result<std::shared_ptr<const TokenConstraint>> compile(const StructuredOutput& output);
 
   struct Stats {
     int64_t hits = 0;
     int64_t misses = 0;
     size_t cached_bytes = 0;
-    int64_t cached_forms = 0;
-    int32_t overdue = 0;  // threads that are still at a form that was given up
+    int64_t cached_constraints = 0;
+    int32_t overdue = 0;  // threads that are still at a constraint that was given up
   };
   Stats stats() const;
 

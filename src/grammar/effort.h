@@ -1,5 +1,5 @@
-// The processor time that following one answer's form may take: it is spent beside every other answer's, so a form that
-// is read in too many ways at once ends its own answer instead.
+// The processor time that following one answer's output may take: it is spent beside every other answer's, so a output
+// that is read in too many ways at once ends its own answer instead.
 #pragma once
 
 #include "base/thread_clock.h"
@@ -12,7 +12,7 @@ class Effort {
   [[nodiscard]] ThreadTimeSpan span() { return ThreadTimeSpan(seconds_); }
 
   void add_token() { ++tokens_; }
-  // Usual forms take 10 to 300 us a token, the slowest of large vocabularies 1 ms.
+  // Usual constraints take 10 to 300 us a token, the slowest of large vocabularies 1 ms.
   bool spent() const { return seconds_ > kAtOnce + kPerToken * tokens_; }
 
  private:

@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "grammar/schema_parts.h"
 #include "grammar/schema_words.h"
 #include "grammar/typed_schema.h"
 
@@ -58,16 +59,6 @@ class PlainSchema {
 
   static Status refuse(std::string_view where, std::string_view why) {
     return invalid_argument("in the schema at {}: {}", where, why);
-  }
-
-  static int64_t nodes(const json::value& value) {
-    int64_t count = 1;
-    if (const auto* list = value.if_array()) {
-      for (const json::value& item : *list) count += nodes(item);
-    } else if (const auto* object = value.if_object()) {
-      for (const auto& member : *object) count += nodes(member.value());
-    }
-    return count;
   }
 
   Status spend(const json::value& a, const std::string& where) {
@@ -186,33 +177,6 @@ class PlainSchema {
     return value;
   }
 
-  static json::array in_both(const json::array& a, const json::array& b) {
-    json::array out;
-    for (const json::value& value : a) {
-      if (std::ranges::any_of(b, [&](const json::value& other) { return same_json(value, other); })) {
-        out.push_back(value);
-      }
-    }
-    return out;
-  }
-
-  static json::value values_of(json::array values) {
-    if (values.empty()) return false;
-    return json::object{{"enum", std::move(values)}};
-  }
-
-  static json::value any_of(json::array ways) {
-    json::array out;
-    for (json::value& way : ways) {
-      if (way == json::value(true)) return true;
-      if (way == json::value(false) || std::ranges::find(out, way) != out.end()) continue;
-      out.push_back(std::move(way));
-    }
-    if (out.empty()) return false;
-    if (out.size() == 1) return std::move(out.front());
-    return json::object{{"anyOf", std::move(out)}};
-  }
-
   Result<json::value> conditional(const json::object& object, const json::value& condition, const std::string& where) {
     const json::value* then = object.if_contains("then");
     const json::value* otherwise = object.if_contains("else");
@@ -297,23 +261,6 @@ class PlainSchema {
 
   // ------------------------------------------------------------------------------------------------------------
   // conjunctions
-
-  static json::value* choice(json::object& object) {
-    json::value* ways = object.if_contains("anyOf");
-    return ways != nullptr ? ways : object.if_contains("oneOf");
-  }
-
-  static json::value excluding(json::array values) {
-    json::object listed;
-    listed["enum"] = std::move(values);
-    return json::object{{"not", std::move(listed)}};
-  }
-
-  // Values that are not to be, and nothing else.
-  static const json::array* excluded(const json::object& object) {
-    const json::value* never = object.size() == 1 ? object.if_contains("not") : nullptr;
-    return never == nullptr ? nullptr : &never->get_object().at("enum").get_array();
-  }
 
   Result<json::value> target(const json::object& ref, const std::string& where) { return of(asked_.place(ref), where); }
 

@@ -1,5 +1,5 @@
 // Schemas that combine others: allOf, keywords beside $ref, anyOf or oneOf, not, and if with then and else. A grammar
-// is made of the plain form, in which a schema object has one shape. Private to grammar/.
+// is made of the plain output, in which a schema object has one shape. Private to grammar/.
 #pragma once
 
 #include <boost/json.hpp>

@@ -1,4 +1,4 @@
-// Random answers of a form, without a model: what tests and measurements put beside the form.
+// Random answers of a output, without a model: what tests and measurements put beside the output.
 #pragma once
 
 #include <cstdint>

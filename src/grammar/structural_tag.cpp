@@ -240,21 +240,21 @@ class TagReader {
 
 }  // namespace
 
-void put_said(const StructuredOutput& form, json::object& tag) {
+void put_said(const StructuredOutput& output, json::object& tag) {
   json::array choices;
-  for (const std::string& choice : form.choices) choices.emplace_back(choice);
-  tag["said"] = {{"kind", static_cast<int>(form.kind)}, {"text", form.text}, {"choices", std::move(choices)}};
+  for (const std::string& choice : output.choices) choices.emplace_back(choice);
+  tag["said"] = {{"kind", static_cast<int>(output.kind)}, {"text", output.text}, {"choices", std::move(choices)}};
 }
 
 std::optional<StructuredOutput> take_said(json::object& tag) {
   const json::value* found = tag.if_contains("said");
   if (found == nullptr) return std::nullopt;
   const json::object& said = found->get_object();
-  StructuredOutput form{.kind = static_cast<StructuredOutput::Kind>(said.at("kind").to_number<int>()),
-                        .text = std::string(said.at("text").get_string())};
-  for (const json::value& choice : said.at("choices").get_array()) form.choices.emplace_back(choice.get_string());
+  StructuredOutput output{.kind = static_cast<StructuredOutput::Kind>(said.at("kind").to_number<int>()),
+                          .text = std::string(said.at("text").get_string())};
+  for (const json::value& choice : said.at("choices").get_array()) output.choices.emplace_back(choice.get_string());
   tag.erase("said");
-  return form;
+  return output;
 }
 
 Result<TagRules> rules_of_tag(std::string_view plain) {

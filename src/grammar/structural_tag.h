@@ -19,8 +19,8 @@ struct TagOptions {
   bool any_whitespace = true;  // as of StructuredOutput
 };
 
-// In a tag of ours: the form of what an answer says once its reasoning is told apart, for the check of what was said.
-void put_said(const StructuredOutput& form, boost::json::object& tag);
+// In a tag of ours: the output of what an answer says once its reasoning is told apart, for the check of what was said.
+void put_said(const StructuredOutput& output, boost::json::object& tag);
 std::optional<StructuredOutput> take_said(boost::json::object& tag);
 
 // A tag, and what recognises its texts.

@@ -196,31 +196,31 @@ std::optional<json::object> tools_part(const AnswerReading& reading, const Gramm
                       {"stop_after_first", calls.whole || !reading.parallel}};
 }
 
-// REQUIRES: checked (check_form), so that it is JSON.
+// REQUIRES: checked (check_structured_output), so that it is JSON.
 json::value parsed(const std::string& text) {
   json::parse_options options;
   options.max_depth = 1024;
   return json::parse(text, {}, options);
 }
 
-std::optional<json::object> form_part(const StructuredOutput& form) {
-  switch (form.kind) {
+std::optional<json::object> output_part(const StructuredOutput& output) {
+  switch (output.kind) {
     case StructuredOutput::Kind::kJsonObject:
       return json::object{{"type", "json_schema"},
                           {"json_schema", {{"type", "object"}, {"additionalProperties", true}}}};
     case StructuredOutput::Kind::kJsonSchema:
-      return json::object{{"type", "json_schema"}, {"json_schema", parsed(form.text)}};
+      return json::object{{"type", "json_schema"}, {"json_schema", parsed(output.text)}};
     case StructuredOutput::Kind::kRegex:
-      return json::object{{"type", "regex"}, {"pattern", form.text}};
+      return json::object{{"type", "regex"}, {"pattern", output.text}};
     case StructuredOutput::Kind::kGrammar:
-      return json::object{{"type", "grammar"}, {"grammar", form.text}};
+      return json::object{{"type", "grammar"}, {"grammar", output.text}};
     case StructuredOutput::Kind::kChoice: {
       json::array elements;
-      for (const std::string& choice : form.choices) elements.emplace_back(text_of(choice));
+      for (const std::string& choice : output.choices) elements.emplace_back(text_of(choice));
       return json::object{{"type", "or"}, {"elements", std::move(elements)}};
     }
     case StructuredOutput::Kind::kStructuralTag: {
-      const json::value tag = parsed(form.text);
+      const json::value tag = parsed(output.text);
       const auto* object = tag.if_object();
       const json::value* format = object == nullptr ? nullptr : object->if_contains("format");
       if (format == nullptr || !format->is_object()) return std::nullopt;
@@ -264,7 +264,7 @@ json::object channel_call(const AnswerReading& reading) {
   return json::object{{"type", "or"}, {"elements", std::move(calls)}};
 }
 
-// `said`: the form of the answer without its reasoning.
+// `said`: the output of the answer without its reasoning.
 StructuredOutput structural_tag(json::object format, const std::optional<StructuredOutput>& said) {
   json::object whole{{"type", "structural_tag"}, {"format", std::move(format)}};
   StructuredOutput out{.kind = StructuredOutput::Kind::kStructuralTag};
@@ -280,7 +280,7 @@ StructuredOutput structural_tag(json::object format, const std::optional<Structu
 }  // namespace
 
 Result<std::optional<StructuredOutput>> constraint_of(const AnswerReading& asked,
-                                                      const std::optional<StructuredOutput>& form,
+                                                      const std::optional<StructuredOutput>& output,
                                                       const GrammarLimits& limits) {
   AnswerReading reading = asked;
   const XmlCallFormat* xml = format_in(kXmlCallFormats, reading.tools);
@@ -294,14 +294,14 @@ Result<std::optional<StructuredOutput>> constraint_of(const AnswerReading& asked
     function.parameters = json::object{{"type", "object"}, {"additionalProperties", true}};
   }
   std::optional<json::object> main;
-  if (form) {
-    QUIRE_RETURN_IF_ERROR(check_form(*form, limits));
-    StructuredOutput part = *form;
+  if (output) {
+    QUIRE_RETURN_IF_ERROR(check_structured_output(*output, limits));
+    StructuredOutput part = *output;
     if (part.kind == StructuredOutput::Kind::kStructuralTag) {
       QUIRE_ASSIGN_OR_RETURN(part.text,
                              plain_structural_tag(part.text, {.any_whitespace = part.any_whitespace}, limits));
     }
-    main = form_part(part);
+    main = output_part(part);
     if (!main) return invalid_argument("the structural tag has no format").with_param("structured_outputs");
   } else if (reading.reads_tools()) {
     if (reading.choice != ToolChoice::kAuto && reading.tools == ToolFormat::kGptOss) {
@@ -310,19 +310,19 @@ Result<std::optional<StructuredOutput>> constraint_of(const AnswerReading& asked
     main = tools_part(reading, limits);
   }
   const ReasoningMarks* marks = format_in(kReasoningMarks, reading.reasoning);
-  if (form && reading.reasoning == ReasoningFormat::kGptOss) {
+  if (output && reading.reasoning == ReasoningFormat::kGptOss) {
     json::object answer = tag("<|channel|>final<|message|>", std::move(*main), "");
-    return std::optional(structural_tag(behind_analysis(reading, std::move(answer)), form));
+    return std::optional(structural_tag(behind_analysis(reading, std::move(answer)), output));
   }
   if (marks == nullptr || (!main && !reading.reasoning_budget)) {
     if (!main) return std::optional<StructuredOutput>();
-    if (form) return form;  // nothing around it
+    if (output) return output;  // nothing around it
   }
   if (marks != nullptr) {
     if (!main) main = json::object{{"type", "any_text"}, {"excludes", {marks->end}}};
     main = sequence({reasoning_part(reading, *marks), std::move(*main)});
   }
-  return std::optional(structural_tag(std::move(*main), form));
+  return std::optional(structural_tag(std::move(*main), output));
 }
 
 }  // namespace quire::grammar

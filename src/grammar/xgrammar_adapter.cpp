@@ -68,7 +68,7 @@ struct GrammarVocabulary::Impl {
   int64_t longest_token = 0;  // bytes
   mutable RunTables run_tables;
   mutable MaskCache masks;
-  mutable std::atomic<uint64_t> num_forms = 0;
+  mutable std::atomic<uint64_t> num_constraints = 0;
   const std::vector<std::string>& tokens() const { return info.GetDecodedVocab(); }
   const std::string& token(TokenId id) const { return tokens()[static_cast<size_t>(id)]; }
 };
@@ -179,16 +179,16 @@ class CountedRuns {
   std::unordered_map<const Rules::Node*, std::shared_ptr<const RunTable>> tables_;
 };
 
-// What one form was compiled to.
+// What one output was compiled to.
 struct Compiled {
   Compiled(std::shared_ptr<const GrammarVocabulary> of, double kept_seconds)
-      : vocabulary(std::move(of)), number(++vocabulary->impl().num_forms), kept_mask_seconds(kept_seconds) {}
+      : vocabulary(std::move(of)), number(++vocabulary->impl().num_constraints), kept_mask_seconds(kept_seconds) {}
 
   std::shared_ptr<const GrammarVocabulary> vocabulary;
   xgrammar::CompiledGrammar grammar{xgrammar::NullObj{}};
   std::shared_ptr<const Rules> rules;       // null: they are of a kind that only the grammar knows
   std::unique_ptr<const CountedRuns> runs;  // null: the grammar counts everything
-  uint64_t number;                          // no other form of the vocabulary has it
+  uint64_t number;                          // no other constraint of the vocabulary has it
   double kept_mask_seconds;
   mutable std::atomic<bool> slow = false;  // a mask took long: they are kept from now on
 };
@@ -267,7 +267,7 @@ class GrammarState final : public TokenConstraint::State {
 
   Status trouble() const override {
     if (!lost_ && !effort_.spent()) return {};
-    return invalid_argument("The form of the answer can be read in too many ways at once: following it takes too long.")
+    return invalid_argument("The structured output can be read in too many ways at once: following it takes too long.")
         .with_param("structured_outputs");
   }
 
@@ -320,7 +320,7 @@ class GrammarState final : public TokenConstraint::State {
   Effort effort_;
 };
 
-// What a form becomes before it is compiled, and how its finished texts are checked.
+// What a output becomes before it is compiled, and how its finished texts are checked.
 struct Translation {
   std::string ebnf;                               // from its rule "root"; or
   std::string structural_tag;                     // in xgrammar's form
@@ -374,25 +374,25 @@ Result<Translation> translate_choices(const std::vector<std::string>& choices) {
                      }};
 }
 
-Result<Translation> translate(const StructuredOutput& form, const GrammarLimits& limits);
+Result<Translation> translate(const StructuredOutput& output, const GrammarLimits& limits);
 
-// REQUIRES: checked (check_form), so that it is JSON.
+// REQUIRES: checked (check_structured_output), so that it is JSON.
 json::value parsed_tag(const std::string& text) {
   json::parse_options options;
   options.max_depth = 1024;
   return json::parse(text, {}, options);
 }
 
-Result<Translation> translate_tag(const StructuredOutput& form, const GrammarLimits& limits) {
+Result<Translation> translate_tag(const StructuredOutput& output, const GrammarLimits& limits) {
   Translation translation;
-  std::string text = form.text;
-  if (form.special_tokens) {  // a tag of ours, about what a client asked for
+  std::string text = output.text;
+  if (output.special_tokens) {  // a tag of ours, about what a client asked for
     json::value tag = parsed_tag(text);
     if (const auto said = take_said(tag.get_object())) {
       QUIRE_ASSIGN_OR_RETURN(const Translation inner, translate(*said, limits));
       translation.whole_only = inner.whole_only;
       if (inner.check) {
-        // Line ends that stood behind the reasoning are not of the form.
+        // Line ends that stood behind the reasoning are not of it.
         translation.check = [check = inner.check](std::string_view answer) {
           Status status = check(answer);
           while (!status.ok() && answer.starts_with('\n')) {
@@ -406,24 +406,24 @@ Result<Translation> translate_tag(const StructuredOutput& form, const GrammarLim
     text = json::serialize(tag);
   }
   QUIRE_ASSIGN_OR_RETURN(translation.structural_tag,
-                         plain_structural_tag(text, {.any_whitespace = form.any_whitespace}, limits));
+                         plain_structural_tag(text, {.any_whitespace = output.any_whitespace}, limits));
   return translation;
 }
 
-Result<Translation> translate(const StructuredOutput& form, const GrammarLimits& limits) {
-  switch (form.kind) {
+Result<Translation> translate(const StructuredOutput& output, const GrammarLimits& limits) {
+  switch (output.kind) {
     case StructuredOutput::Kind::kJsonObject:
-      return translate_schema(R"({"type":"object"})", form.any_whitespace, limits);
+      return translate_schema(R"({"type":"object"})", output.any_whitespace, limits);
     case StructuredOutput::Kind::kJsonSchema:
-      return translate_schema(form.text, form.any_whitespace, limits);
+      return translate_schema(output.text, output.any_whitespace, limits);
     case StructuredOutput::Kind::kRegex:
-      return translate_regex(form.text, limits);
+      return translate_regex(output.text, limits);
     case StructuredOutput::Kind::kChoice:
-      return translate_choices(form.choices);
+      return translate_choices(output.choices);
     case StructuredOutput::Kind::kGrammar:
-      return Translation{.ebnf = form.text};
+      return Translation{.ebnf = output.text};
     case StructuredOutput::Kind::kStructuralTag:
-      return translate_tag(form, limits);
+      return translate_tag(output, limits);
   }
   return internal_error("unknown kind of structured output");
 }
@@ -485,15 +485,15 @@ Status refused_with(std::string_view message) {
 
 }  // namespace
 
-Result<CompiledConstraint> compile_constraint(const StructuredOutput& form, const GrammarLimits& limits,
+Result<CompiledConstraint> compile_constraint(const StructuredOutput& output, const GrammarLimits& limits,
                                               std::shared_ptr<const GrammarVocabulary> vocabulary) {
-  QUIRE_ASSIGN_OR_RETURN(Translation translation, translate(form, limits));
+  QUIRE_ASSIGN_OR_RETURN(Translation translation, translate(output, limits));
   auto compiled = std::make_shared<Compiled>(vocabulary, limits.kept_mask_seconds);
   if (const std::shared_ptr<const Rules> rules = loosened(translation); rules != nullptr) {
     compiled->rules = rules;
     if (rules->any_loose()) compiled->runs = std::make_unique<const CountedRuns>(*vocabulary, rules);
-    if (form.kind == StructuredOutput::Kind::kGrammar ||
-        (form.kind == StructuredOutput::Kind::kStructuralTag && !form.special_tokens)) {
+    if (output.kind == StructuredOutput::Kind::kGrammar ||
+        (output.kind == StructuredOutput::Kind::kStructuralTag && !output.special_tokens)) {
       translation.check = [rules](std::string_view answer) { return check_by_rules(rules, answer); };
     }
   }

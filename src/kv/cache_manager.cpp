@@ -15,7 +15,9 @@ CacheManager::CacheManager(const CacheConfig& config)
     : config_(config),
       pool_(config.num_blocks),
       cache_(config.num_blocks, config.block_size, static_cast<int32_t>(config.windows.size()), config.hash_seed,
-             config.hash) {
+             config.hash),
+      tiers_(config.prefix_caching ? config.num_offload_slots : 0, config.offload_writes, cache_) {
+  if (config.tells_events) cache_.tell_events();
   for (SwapSlot slot = config.num_swap_blocks - 1; slot >= 0; --slot) free_slots_.push_back(slot);
 }
 
@@ -55,10 +57,23 @@ bool CacheManager::allocate(int64_t count) {
 
 // ---- prefixes ----
 
+bool CacheManager::has(NodeId node, int32_t group, Reach reach) const {
+  if (cache_.block(node, group) != kNoBlock) return true;
+  if (reach == Reach::kPool) return false;
+  return tiers_.in_memory(node, group) || (reach == Reach::kDisk && cache_.stored(node, group) != 0);
+}
+
+bool CacheManager::has_all(NodeId node, Reach reach) const {
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    if (!has(node, group, reach)) return false;
+  }
+  return true;
+}
+
 // Follows `tokens` down the tree from `node`, which stands for `first_block` blocks of them. The nodes found go to
 // `path`; as many of them count as leave every group all the blocks that going on from there reads.
 int32_t CacheManager::walk(NodeId node, std::span<const TokenId> tokens, int32_t first_block, int32_t most_blocks,
-                           std::vector<NodeId>& path) {
+                           Reach reach, std::vector<NodeId>& path) {
   const auto size = static_cast<size_t>(config_.block_size);
   path.clear();
   int32_t usable = 0;
@@ -72,7 +87,7 @@ int32_t CacheManager::walk(NodeId node, std::span<const TokenId> tokens, int32_t
     bool complete = true;
     for (int32_t group = 0; group < num_groups(); ++group) {
       int32_t& since = present_since[static_cast<size_t>(group)];
-      if (cache_.block(node, group) == kNoBlock) since = i + 1;
+      if (!has(node, group, reach)) since = i + 1;
       const int32_t needed = first_needed(group, (i + 1) * config_.block_size - 1);
       complete = complete && since <= std::max(needed, first_block);
       // A group that sees everything has lost the thread for good.
@@ -89,20 +104,38 @@ int32_t CacheManager::first_adopted(int32_t group, int32_t num_blocks) const {
 }
 
 // Appends the blocks of the nodes of `path` (not empty).
-void CacheManager::append_found(std::span<const NodeId> path, SequenceBlocks& blocks) {
+void CacheManager::append_found(std::span<const NodeId> path, SequenceBlocks& blocks, std::vector<OffloadCopy>& loads) {
   const int32_t begin = blocks.num_blocks();
   const int32_t end = begin + static_cast<int32_t>(path.size());
+  int64_t to_load = 0;
   blocks.tables_.resize(static_cast<size_t>(num_groups()));
   blocks.first_.resize(static_cast<size_t>(num_groups()), 0);
+  // What is there is held first: taking blocks for the rest might take it away.
   for (int32_t group = 0; group < num_groups(); ++group) {
     std::vector<BlockId>& table = blocks.tables_[static_cast<size_t>(group)];
     const int32_t needed = first_adopted(group, end);
     for (int32_t i = begin; i < end; ++i) {
       const BlockId block = i < needed ? kNoBlock : cache_.block(path[static_cast<size_t>(i - begin)], group);
       if (block != kNoBlock) pool_.hold(block);
+      if (block == kNoBlock && i >= needed) ++to_load;
       table.push_back(block);
     }
     if (begin == 0) blocks.first_[static_cast<size_t>(group)] = needed;
+  }
+  if (to_load > 0) {
+    QUIRE_CHECK(allocate(to_load));
+    auto fresh = fresh_.begin();
+    for (int32_t group = 0; group < num_groups(); ++group) {
+      for (int32_t i = std::max(begin, first_adopted(group, end)); i < end; ++i) {
+        BlockId& block = blocks.tables_[static_cast<size_t>(group)][static_cast<size_t>(i)];
+        if (block != kNoBlock) continue;
+        const NodeId node = path[static_cast<size_t>(i - begin)];
+        block = *fresh++;
+        loads.push_back({block, tiers_.load(node, group, step_)});
+        cache_.attach(node, group, block, step_);
+        pool_.set_cached(block, true);
+      }
+    }
   }
   cache_.pin(path.back());
   cache_.unpin(blocks.node_);
@@ -123,17 +156,31 @@ int64_t CacheManager::idle_blocks(std::span<const NodeId> path) const {
   return idle;
 }
 
-// Whether the last block of a text that is found whole can be shared, its last token being computed into a copy: the
-// contents must be an earlier step's, and there must be room for the copies.
-bool CacheManager::may_copy_last(std::span<const NodeId> path) const {
-  return cache_.step_written(path.back()) < step_ && pool_.num_free() - idle_blocks(path) >= num_groups();
+int64_t CacheManager::blocks_to_load(std::span<const NodeId> path) const {
+  if (!tiers_.on()) return 0;
+  const auto count = static_cast<int32_t>(path.size());
+  int64_t missing = 0;
+  for (int32_t group = 0; count > 0 && group < num_groups(); ++group) {
+    for (int32_t i = first_adopted(group, count); i < count; ++i) {
+      if (cache_.block(path[static_cast<size_t>(i)], group) == kNoBlock) ++missing;
+    }
+  }
+  return missing;
 }
 
-bool CacheManager::found_whole(NodeId node) const {
-  for (int32_t group = 0; group < num_groups(); ++group) {
-    if (cache_.block(node, group) == kNoBlock) return false;
+// Whether the last block of a text that is found whole can be shared, its last token being computed into a copy: the
+// contents must be in the pool and an earlier step's, and there must be room for the copies.
+bool CacheManager::may_copy_last(std::span<const NodeId> path) const {
+  return has_all(path.back(), Reach::kPool) && cache_.step_written(path.back()) < step_ &&
+         pool_.num_free() - idle_blocks(path) - blocks_to_load(path) >= num_groups();
+}
+
+// The blocks of a node's text were used, the beginning last: it is worth keeping longest.
+void CacheManager::touch_path(NodeId last) {
+  if (!tiers_.on()) return;
+  for (NodeId node = last; node != kNoNode && cache_.parent(node) != kNoNode; node = cache_.parent(node)) {
+    for (int32_t group = 0; group < num_groups(); ++group) tiers_.touch(node, group);
   }
-  return true;
 }
 
 PrefixMatch CacheManager::look_up(const CacheContext& context, std::span<const TokenId> tokens) {
@@ -141,13 +188,13 @@ PrefixMatch CacheManager::look_up(const CacheContext& context, std::span<const T
   if (!config_.prefix_caching) return match;
   match.num_tokens_ = static_cast<int32_t>(tokens.size());
   match.node_ = cache_.pin_root(context);
-  int32_t count = walk(match.node_, tokens, 0, match.num_tokens_ / config_.block_size, match.path_);
+  int32_t count = walk(match.node_, tokens, 0, match.num_tokens_ / config_.block_size, Reach::kMemory, match.path_);
   match.path_.resize(static_cast<size_t>(count));
   match.whole_ = count > 0 && count * config_.block_size == match.num_tokens_;
   if (match.whole_ && !may_copy_last(match.path_)) {
     match.whole_ = false;
     match.cut_ = true;
-    count = walk(match.node_, tokens, 0, count - 1, match.path_);
+    count = walk(match.node_, tokens, 0, count - 1, Reach::kMemory, match.path_);
     match.path_.resize(static_cast<size_t>(count));
   }
   if (count > 0) {
@@ -164,25 +211,27 @@ bool CacheManager::still_holds(PrefixMatch& match, std::span<const TokenId> toke
   if (match.whole_ && !may_copy_last(match.path_)) return false;
   if (match.seen_ == cache_.num_changes() && !match.cut_) return true;
   if (std::ranges::any_of(config_.windows, [](int32_t window) { return window > 0; })) return false;
-  if (std::ranges::any_of(match.path_, [this](NodeId node) { return !found_whole(node); })) return false;
+  if (std::ranges::any_of(match.path_, [this](NodeId node) { return !has_all(node, Reach::kMemory); })) return false;
   const auto size = static_cast<size_t>(config_.block_size);
   const size_t next = match.path_.size() * size;
   if (next + size <= tokens.size()) {
     ++statistics_.walked_blocks;
     const NodeId child = cache_.find_child(match.node_, tokens.subspan(next, size));
-    if (child != kNoNode && found_whole(child) && !(match.cut_ && cache_.step_written(child) >= step_)) return false;
+    const Reach reach = match.cut_ ? Reach::kPool : Reach::kMemory;
+    const bool found = child != kNoNode && has_all(child, reach);
+    if (found && !(match.cut_ && cache_.step_written(child) >= step_)) return false;
   }
   match.seen_ = cache_.num_changes();
   return true;
 }
 
-int32_t CacheManager::adopt(PrefixMatch&& match, SequenceBlocks& blocks) {
+int32_t CacheManager::adopt(PrefixMatch&& match, SequenceBlocks& blocks, std::vector<OffloadCopy>& loads) {
   QUIRE_CHECK(blocks.empty());
   if (match.node_ == kNoNode) return 0;
   statistics_.query_tokens += match.num_tokens_;
   statistics_.hit_tokens += match.num_computed_;
   blocks.node_ = std::exchange(match.node_, kNoNode);  // with its pin
-  if (!match.path_.empty()) append_found(match.path_, blocks);
+  if (!match.path_.empty()) append_found(match.path_, blocks, loads);
   return match.num_computed_;
 }
 
@@ -193,7 +242,38 @@ void CacheManager::forget(PrefixMatch& match) {
 
 int32_t CacheManager::find_prefix(const CacheContext& context, std::span<const TokenId> tokens,
                                   SequenceBlocks& blocks) {
-  return adopt(look_up(context, tokens), blocks);
+  const int32_t num_computed = adopt(look_up(context, tokens), blocks, no_loads_);
+  QUIRE_CHECK(no_loads_.empty());
+  return num_computed;
+}
+
+std::vector<StoredBlockId> CacheManager::fetch_prefix(const CacheContext& context, std::span<const TokenId> tokens) {
+  std::vector<StoredBlockId> wait;
+  if (!tiers_.on() || !config_.offload_to_disk) return wait;
+  const NodeId root = cache_.pin_root(context);
+  // The last token is computed whatever is found.
+  const int32_t most = (static_cast<int32_t>(tokens.size()) - 1) / config_.block_size;
+  const int32_t here = walk(root, tokens, 0, most, Reach::kMemory, path_);
+  const int32_t count = walk(root, tokens, 0, most, Reach::kDisk, path_);
+  if (count > here) {
+    const NodeId last = path_[static_cast<size_t>(count - 1)];
+    cache_.pin(last);
+    touch_path(last);
+    const auto full = static_cast<size_t>(tiers_.most_fetched());
+    for (int32_t i = 0; i < count; ++i) {
+      for (int32_t group = 0; group < num_groups(); ++group) {
+        const NodeId node = path_[static_cast<size_t>(i)];
+        if (i < first_adopted(group, count) || has(node, group, Reach::kMemory)) continue;
+        // In host memory, but not yet: the step that fills it is under way.
+        if (cache_.stored(node, group) == 0) continue;
+        if (wait.size() >= full || !tiers_.fetch(node, group, wait)) i = count;
+        if (i == count) break;
+      }
+    }
+    cache_.unpin(last);
+  }
+  cache_.unpin(root);
+  return wait;
 }
 
 int32_t CacheManager::extend_prefix(std::span<const TokenId> tokens, int32_t num_computed, SequenceBlocks& blocks) {
@@ -201,9 +281,9 @@ int32_t CacheManager::extend_prefix(std::span<const TokenId> tokens, int32_t num
   if (blocks.node_ == kNoNode || num_computed % config_.block_size != 0) return num_computed;
   if (blocks.num_published_ != begin || blocks.num_blocks() != begin) return num_computed;
   const int32_t most = (static_cast<int32_t>(tokens.size()) - 1) / config_.block_size;
-  const int32_t count = walk(blocks.node_, tokens, begin, most, path_);
+  const int32_t count = walk(blocks.node_, tokens, begin, most, Reach::kPool, path_);
   if (count == 0) return num_computed;
-  append_found(std::span(path_).first(static_cast<size_t>(count)), blocks);
+  append_found(std::span(path_).first(static_cast<size_t>(count)), blocks, no_loads_);
   statistics_.hit_tokens += int64_t{count} * config_.block_size;
   return (begin + count) * config_.block_size;
 }
@@ -228,17 +308,21 @@ void CacheManager::publish(const CacheContext& context, std::span<const TokenId>
       if (block == kNoBlock || cache_.block(node, group) != kNoBlock) continue;
       cache_.attach(node, group, block, step_);
       pool_.set_cached(block, true);
+      tiers_.published(block);
     }
   }
   blocks.num_published_ = end;
 }
 
 void CacheManager::reset_prefix_cache() {
+  cache_.begin_clearing();
   for (BlockId block = 0; block < pool_.num_blocks(); ++block) {
     if (!cache_.attached(block)) continue;
     cache_.detach(block);
     pool_.set_cached(block, false);
   }
+  tiers_.reset();
+  cache_.end_clearing();
 }
 
 // ---- growing, sharing, giving back ----
@@ -330,6 +414,33 @@ bool CacheManager::prepare(SequenceBlocks& blocks, int32_t num_computed, int32_t
   return true;
 }
 
+bool CacheManager::grow(SequenceBlocks& blocks, int32_t end) {
+  QUIRE_CHECK(!blocks.swapped_out_ && !blocks.tables_.empty());
+  const int64_t missing = std::max<int64_t>(blocks_for_tokens(end, config_.block_size) - blocks.num_blocks(), 0);
+  if (missing == 0) return true;
+  if (!allocate(missing * num_groups())) return false;
+  blocks.version_ = ++last_version_;
+  auto fresh = fresh_.begin();
+  for (std::vector<BlockId>& table : blocks.tables_) {
+    table.insert(table.end(), fresh, fresh + missing);
+    fresh += missing;
+  }
+  return true;
+}
+
+void CacheManager::cut(SequenceBlocks& blocks, int32_t num_tokens) {
+  const auto kept = static_cast<size_t>(blocks_for_tokens(num_tokens, config_.block_size));
+  QUIRE_CHECK(!blocks.swapped_out_ && blocks.num_published_ <= static_cast<int32_t>(kept));
+  if (static_cast<size_t>(blocks.num_blocks()) <= kept) return;
+  blocks.version_ = ++last_version_;
+  for (std::vector<BlockId>& table : blocks.tables_) {
+    for (; table.size() > kept; table.pop_back()) {
+      QUIRE_DCHECK(table.back() != kNoBlock && !shared(table.back()));
+      pool_.release(table.back());
+    }
+  }
+}
+
 bool CacheManager::fork(const SequenceBlocks& parent, int32_t num_tokens, SequenceBlocks& child) {
   QUIRE_CHECK(child.empty());
   const auto count = static_cast<int32_t>(blocks_for_tokens(num_tokens, config_.block_size));
@@ -379,6 +490,7 @@ void CacheManager::release(SequenceBlocks& blocks) {
       if (slot != kNoSlot) freed_slots_.push_back(slot);
     }
   }
+  touch_path(blocks.node_);
   if (blocks.node_ != kNoNode) cache_.unpin(blocks.node_);
   blocks = SequenceBlocks();
 }
@@ -484,6 +596,7 @@ void CacheManager::count_holders(const SequenceBlocks& blocks, std::vector<int32
 void CacheManager::check_invariants(std::vector<int32_t> holders) const {
   pool_.check_invariants();
   cache_.check_invariants();
+  tiers_.check_invariants();
   for (const BlockId block : copied_) ++holders[static_cast<size_t>(block)];
   for (BlockId block = 0; block < pool_.num_blocks(); ++block) {
     QUIRE_CHECK_MSG(pool_.reference_count(block) == holders[static_cast<size_t>(block)],

@@ -16,6 +16,7 @@
 
 #include "base/hashing.h"
 #include "kv/block_pool.h"
+#include "kv/offload_tiers.h"
 #include "kv/prefix_cache.h"
 #include "types/ids.h"
 #include "types/step_plan.h"
@@ -27,7 +28,11 @@ struct CacheConfig {
   int32_t block_size = 16;             // tokens
   std::vector<int32_t> windows = {0};  // a group each: positions its layers see, their own included; 0: all before them
   bool prefix_caching = true;
-  int32_t num_swap_blocks = 0;  // slots of the second pool
+  int32_t num_swap_blocks = 0;    // slots of the second pool
+  int32_t num_offload_slots = 0;  // of the prefix cache in host memory; 0: its blocks live in the pool alone
+  bool offload_to_disk = false;   // those that lie on disk are read from there, by orders
+  bool offload_writes = false;    // and those in host memory are written there
+  bool tells_events = false;      // of what comes and goes: take_events()
   uint64_t hash_seed = 0;
   PrefixCache::HashFunction hash = hash_bytes;
 };
@@ -96,10 +101,15 @@ class CacheManager {
  public:
   // REQUIRES: num_blocks, block_size >= 1; at least one group.
   explicit CacheManager(const CacheConfig& config);
+  CacheManager(const CacheManager&) = delete;
+  CacheManager& operator=(const CacheManager&) = delete;
 
   const CacheConfig& config() const { return config_; }
   const BlockPool& pool() const { return pool_; }
   const CacheStatistics& statistics() const { return statistics_; }
+  // Blocks beyond the pool: orders, reports, what is there.
+  OffloadTiers& tiers() { return tiers_; }
+  const OffloadTiers& tiers() const { return tiers_; }
   int32_t num_swap_slots_used() const {
     return config_.num_swap_blocks - static_cast<int32_t>(free_slots_.size() + freed_slots_.size());
   }
@@ -111,22 +121,28 @@ class CacheManager {
   // copies out of all slots given back so far are in plans before it.
   void begin_step(uint64_t step, bool free_slots);
 
-  // Looks for the longest beginning of `tokens` (all of a sequence's) whose blocks exist. At least the last token is
-  // left to compute; if all of its block is found, that block is shared too, to be copied on write. With prefix caching
-  // off: nothing.
+  // Looks for the longest beginning of `tokens` (all of a sequence's) whose blocks exist, in the pool or in host
+  // memory. At least the last token is left to compute; if all of its block is found in the pool, that block is shared
+  // too, to be copied on write. With prefix caching off: nothing.
   PrefixMatch look_up(const CacheContext& context, std::span<const TokenId> tokens);
   // Whether look_up() of the same tokens would find the same; of layers without windows at the cost of one block's
   // comparison. May say no though it would.
   bool still_holds(PrefixMatch& match, std::span<const TokenId> tokens);
   // Blocks of the match that nobody holds: adopt() takes them from the free ones.
   int64_t idle_blocks(const PrefixMatch& match) const { return idle_blocks(match.path_); }
-  // Makes the blocks found an empty sequence's, counts them in statistics(), and returns num_computed().
-  // REQUIRES: still_holds(); blocks.empty().
-  int32_t adopt(PrefixMatch&& match, SequenceBlocks& blocks);
+  // Blocks of the match that are not in the pool: adopt() takes as many free ones for them.
+  int64_t blocks_to_load(const PrefixMatch& match) const { return blocks_to_load(match.path_); }
+  // Makes the blocks found an empty sequence's, counts them in statistics(), and returns num_computed(). Appends what
+  // the step must load first. REQUIRES: still_holds(); blocks.empty(); room for idle_blocks() and blocks_to_load().
+  int32_t adopt(PrefixMatch&& match, SequenceBlocks& blocks, std::vector<OffloadCopy>& loads);
   void forget(PrefixMatch& match);
 
-  // look_up() and adopt().
+  // look_up() and adopt(), of what is in the pool. REQUIRES: no tiers beyond it.
   int32_t find_prefix(const CacheContext& context, std::span<const TokenId> tokens, SequenceBlocks& blocks);
+
+  // Has those blocks read from the disk that make a longer beginning of `tokens` than look_up() would find, as many as
+  // there is room for in host memory. Returns what to wait for: while OffloadTiers::is_fetching(), it is not there.
+  std::vector<StoredBlockId> fetch_prefix(const CacheContext& context, std::span<const TokenId> tokens);
 
   // The same for a sequence under way: whole blocks behind its first `num_computed` tokens that somebody else has
   // published meanwhile. Returns the tokens computed now.
@@ -144,6 +160,13 @@ class CacheManager {
   // the windows. Appends the copies that the step must make first. All or nothing: false, and no change beyond the
   // windows, when the pool has too few blocks.
   bool prepare(SequenceBlocks& blocks, int32_t num_computed, int32_t end, std::vector<BlockCopy>& copies);
+
+  // Further blocks behind those of a sequence that prepare() has made ready in this step, for the positions up to
+  // `end`. False, and no change, when the pool has too few.
+  bool grow(SequenceBlocks& blocks, int32_t end);
+  // Gives back the blocks behind those of the first `num_tokens` tokens. REQUIRES: nobody else has them, and nothing in
+  // them was published.
+  void cut(SequenceBlocks& blocks, int32_t num_tokens);
 
   // Whether publish() would do anything: then it wants to see the tokens.
   bool has_to_publish(int32_t num_computed, const SequenceBlocks& blocks) const;
@@ -172,7 +195,11 @@ class CacheManager {
   // has too few blocks.
   bool swap_in(SequenceBlocks& blocks, std::vector<SwapCopy>& copies);
 
-  // Forgets all contents; who holds blocks keeps them.
+  // What came and went in the prefix cache since the last call, where config().tells_events.
+  std::vector<KvCacheEvent> take_events() { return cache_.take_events(); }
+  bool has_events() const { return cache_.has_events(); }
+
+  // Forgets all contents, beyond the pool too; who holds blocks keeps them.
   void reset_prefix_cache();
 
   // Adds this sequence's references to `holders` [num_blocks].
@@ -187,18 +214,23 @@ class CacheManager {
   int64_t copies_missing(const SequenceBlocks& blocks, int32_t num_computed) const;
   bool allocate(int64_t count);
   void drop_behind_windows(SequenceBlocks& blocks, int32_t position);
-  int32_t walk(NodeId node, std::span<const TokenId> tokens, int32_t first_block, int32_t most_blocks,
+  enum class Reach { kPool, kMemory, kDisk };  // where blocks count as there, each with those before it
+  bool has(NodeId node, int32_t group, Reach reach) const;
+  bool has_all(NodeId node, Reach reach) const;
+  int32_t walk(NodeId node, std::span<const TokenId> tokens, int32_t first_block, int32_t most_blocks, Reach reach,
                std::vector<NodeId>& path);
-  bool found_whole(NodeId node) const;
   bool may_copy_last(std::span<const NodeId> path) const;
   int64_t idle_blocks(std::span<const NodeId> path) const;
+  int64_t blocks_to_load(std::span<const NodeId> path) const;
   int32_t first_adopted(int32_t group, int32_t num_blocks) const;
   int64_t blocks_wanted_of(int32_t group, int64_t missing, int64_t live, int32_t max_run) const;
-  void append_found(std::span<const NodeId> path, SequenceBlocks& blocks);
+  void append_found(std::span<const NodeId> path, SequenceBlocks& blocks, std::vector<OffloadCopy>& loads);
+  void touch_path(NodeId last);
 
   CacheConfig config_;
   BlockPool pool_;
   PrefixCache cache_;
+  OffloadTiers tiers_;
   CacheStatistics statistics_;
   uint64_t step_ = 0;
   uint64_t last_version_ = 0;
@@ -209,6 +241,7 @@ class CacheManager {
   std::vector<BlockId> fresh_;
   std::vector<NodeId> path_;
   std::vector<int32_t> present_since_;
+  std::vector<OffloadCopy> no_loads_;
 };
 
 }  // namespace quire::kv

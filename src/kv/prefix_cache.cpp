@@ -34,6 +34,8 @@ NodeId PrefixCache::new_node() {
     nodes_.emplace_back();
     tokens_.resize(tokens_.size() + static_cast<size_t>(block_size_));
     blocks_.resize(blocks_.size() + static_cast<size_t>(num_groups_), kNoBlock);
+    slots_.resize(blocks_.size(), kNoOffloadSlot);
+    stored_.resize(blocks_.size(), 0);
   }
   nodes_[static_cast<size_t>(node)] = Node{.live = true};
   ++num_nodes_;
@@ -47,6 +49,7 @@ NodeId PrefixCache::pin_root(const CacheContext& context) {
     root_places_.emplace(place->second, place);
     const uint64_t lora = hash_(&context.lora_id, sizeof(context.lora_id), seed_);
     nodes_[static_cast<size_t>(place->second)].hash = hash_(context.salt.data(), context.salt.size(), lora);
+    nodes_[static_cast<size_t>(place->second)].root = place->second;
   }
   pin(place->second);
   return place->second;
@@ -65,7 +68,7 @@ void PrefixCache::unpin(NodeId node) {
 void PrefixCache::drop_if_unused(NodeId node) {
   while (node != kNoNode) {
     Node& state = nodes_[static_cast<size_t>(node)];
-    if (state.num_pins > 0 || state.num_children > 0 || state.num_blocks > 0) return;
+    if (state.num_pins > 0 || state.num_children > 0 || state.num_blocks > 0 || state.num_kept > 0) return;
     const NodeId above = state.parent;
     if (above == kNoNode) {
       const auto place = root_places_.find(node);
@@ -120,6 +123,7 @@ NodeId PrefixCache::add_child(NodeId parent, std::span<const TokenId> tokens) {
   Node& state = nodes_[static_cast<size_t>(node)];
   state.hash = hash;
   state.parent = parent;
+  state.root = nodes_[static_cast<size_t>(parent)].root;
   ++nodes_[static_cast<size_t>(parent)].num_children;
   std::ranges::copy(tokens, tokens_.begin() + static_cast<int64_t>(node) * block_size_);
   const auto [place, is_new] = index_.try_emplace(hash, node);
@@ -133,23 +137,94 @@ NodeId PrefixCache::add_child(NodeId parent, std::span<const TokenId> tokens) {
 void PrefixCache::attach(NodeId node, int32_t group, BlockId block, uint64_t step) {
   QUIRE_CHECK(!attached(block) && this->block(node, group) == kNoBlock);
   Node& state = nodes_[static_cast<size_t>(node)];
-  blocks_[static_cast<size_t>(node) * static_cast<size_t>(num_groups_) + static_cast<size_t>(group)] = block;
+  blocks_[entry(node, group)] = block;
   ++state.num_blocks;
   ++num_changes_;
   state.step_written = step;
   node_of_block_[static_cast<size_t>(block)] = node;
   group_of_block_[static_cast<size_t>(block)] = group;
+  if (has_all_blocks(node)) tell_stored(node, KvCacheEvent::Medium::kPool);
 }
 
 void PrefixCache::detach(BlockId block) {
   const NodeId node = node_of_block_[static_cast<size_t>(block)];
   if (node == kNoNode) return;
-  const auto group = static_cast<size_t>(group_of_block_[static_cast<size_t>(block)]);
-  blocks_[static_cast<size_t>(node) * static_cast<size_t>(num_groups_) + group] = kNoBlock;
+  if (has_all_blocks(node)) tell_removed(node, KvCacheEvent::Medium::kPool);
+  blocks_[entry(node, group_of_block_[static_cast<size_t>(block)])] = kNoBlock;
   node_of_block_[static_cast<size_t>(block)] = kNoNode;
   --nodes_[static_cast<size_t>(node)].num_blocks;
   ++num_changes_;
   drop_if_unused(node);
+}
+
+template <typename T>
+void PrefixCache::keep(NodeId node, T& kept, T value, T none) {
+  if (kept == value) return;
+  nodes_[static_cast<size_t>(node)].num_kept += (value == none ? 0 : 1) - (kept == none ? 0 : 1);
+  kept = value;
+  ++num_changes_;
+  drop_if_unused(node);
+}
+
+void PrefixCache::set_slot(NodeId node, int32_t group, OffloadSlot slot) {
+  if (!tells_events_) return keep(node, slots_[entry(node, group)], slot, kNoOffloadSlot);
+  if (slot == kNoOffloadSlot && has_all_slots(node)) tell_removed(node, KvCacheEvent::Medium::kHostMemory);
+  keep(node, slots_[entry(node, group)], slot, kNoOffloadSlot);
+  if (slot != kNoOffloadSlot && has_all_slots(node)) tell_stored(node, KvCacheEvent::Medium::kHostMemory);
+}
+
+bool PrefixCache::has_all_slots(NodeId node) const {
+  for (int32_t group = 0; group < num_groups_; ++group) {
+    if (slot(node, group) == kNoOffloadSlot) return false;
+  }
+  return true;
+}
+
+void PrefixCache::tell_stored(NodeId node, KvCacheEvent::Medium medium) {
+  if (!tells_events_) return;
+  const Node& state = nodes_[static_cast<size_t>(node)];
+  const Node& above = nodes_[static_cast<size_t>(state.parent)];
+  const bool begins = above.parent == kNoNode;
+  const std::span<const TokenId> tokens = tokens_of(node);
+  KvCacheEvent* last = events_.empty() ? nullptr : &events_.back();
+  const bool follows = last != nullptr && events_.size() > clears_from_ && !begins &&
+                       last->kind == KvCacheEvent::Kind::kStored && last->medium == medium &&
+                       last->hashes.back() == above.hash;
+  if (!follows) {
+    const CacheContext& context = this->context(node);
+    last = &events_.emplace_back();
+    last->medium = medium;
+    if (!begins) last->parent = above.hash;
+    last->adapter = context.lora_id;
+    last->salt = context.salt;
+  }
+  last->hashes.push_back(state.hash);
+  last->tokens.insert(last->tokens.end(), tokens.begin(), tokens.end());
+}
+
+void PrefixCache::tell_removed(NodeId node, KvCacheEvent::Medium medium) {
+  if (!tells_events_) return;
+  const uint64_t hash = nodes_[static_cast<size_t>(node)].hash;
+  if (!events_.empty() && events_.back().kind == KvCacheEvent::Kind::kRemoved && events_.back().medium == medium) {
+    events_.back().hashes.push_back(hash);
+  } else {
+    events_.push_back({.kind = KvCacheEvent::Kind::kRemoved, .medium = medium, .hashes = {hash}});
+  }
+}
+
+void PrefixCache::end_clearing() {
+  if (!tells_events_) return;
+  events_.resize(clears_from_);
+  clears_from_ = 0;
+  events_.push_back({.kind = KvCacheEvent::Kind::kCleared});
+}
+
+void PrefixCache::set_stored(NodeId node, int32_t group, StoredBlockId stored) {
+  keep(node, stored_[entry(node, group)], stored, StoredBlockId{0});
+}
+
+const CacheContext& PrefixCache::context(NodeId node) const {
+  return root_places_.at(nodes_[static_cast<size_t>(node)].root)->first;
 }
 
 void PrefixCache::check_invariants() const {
@@ -160,7 +235,13 @@ void PrefixCache::check_invariants() const {
     const Node& node = nodes_[i];
     if (!node.live) continue;
     ++live;
-    QUIRE_CHECK(node.num_pins > 0 || node.num_children > 0 || node.num_blocks > 0);
+    QUIRE_CHECK(node.num_pins > 0 || node.num_children > 0 || node.num_blocks > 0 || node.num_kept > 0);
+    int32_t num_kept = 0;
+    for (int32_t group = 0; group < num_groups_; ++group) {
+      const auto id = static_cast<NodeId>(i);
+      num_kept += (slot(id, group) == kNoOffloadSlot ? 0 : 1) + (stored(id, group) == 0 ? 0 : 1);
+    }
+    QUIRE_CHECK(node.num_kept == num_kept);
     if (node.parent == kNoNode) continue;
     QUIRE_CHECK(nodes_[static_cast<size_t>(node.parent)].live);
     ++children[static_cast<size_t>(node.parent)];

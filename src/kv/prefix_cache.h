@@ -6,6 +6,9 @@
 // group of layers, are attached while they exist; a node outlives them as long as it is pinned or has children, so
 // that a tail stays findable when a middle was evicted and computed again.
 //
+// Where there are tiers beyond the pool (kv/offload_tiers.h), a node also knows its blocks' places there, in host
+// memory and on disk, and lives as long as it has one.
+//
 // Source of the idea: automatic prefix caching (Kwon et al., 2023) with the tree of RadixAttention (Zheng et al.,
 // 2024), cut at blocks.
 #pragma once
@@ -16,9 +19,12 @@
 #include <string>
 #include <tuple>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "types/ids.h"
+#include "types/kv_event.h"
+#include "types/kv_offload.h"
 
 namespace quire::kv {
 
@@ -58,19 +64,42 @@ class PrefixCache {
   NodeId parent(NodeId node) const { return nodes_[static_cast<size_t>(node)].parent; }
 
   // kNoBlock when the group has none for this node.
-  BlockId block(NodeId node, int32_t group) const {
-    return blocks_[static_cast<size_t>(node) * static_cast<size_t>(num_groups_) + static_cast<size_t>(group)];
-  }
+  BlockId block(NodeId node, int32_t group) const { return blocks_[entry(node, group)]; }
   // REQUIRES: the node has no block of this group; the block belongs to no node. `step`: the first step whose kernels
   // write the contents; later ones may copy them.
   void attach(NodeId node, int32_t group, BlockId block, uint64_t step);
-  // Counts every block that was attached or detached.
+  // Counts every block that was attached or detached, and every place beyond the pool that was won or lost.
   uint64_t num_changes() const { return num_changes_; }
   uint64_t step_written(NodeId node) const { return nodes_[static_cast<size_t>(node)].step_written; }
   // Forgets what the block holds, if anything.
   void detach(BlockId block);
   NodeId node_of(BlockId block) const { return node_of_block_[static_cast<size_t>(block)]; }  // kNoNode: none
+  int32_t group_of(BlockId block) const { return group_of_block_[static_cast<size_t>(block)]; }
   bool attached(BlockId block) const { return node_of_block_[static_cast<size_t>(block)] != kNoNode; }
+
+  // Places beyond the pool; kNoOffloadSlot and 0: none, which is also how they are forgotten. A node that is left with
+  // nothing is forgotten too.
+  OffloadSlot slot(NodeId node, int32_t group) const { return slots_[entry(node, group)]; }
+  StoredBlockId stored(NodeId node, int32_t group) const { return stored_[entry(node, group)]; }
+  void set_slot(NodeId node, int32_t group, OffloadSlot slot);
+  void set_stored(NodeId node, int32_t group, StoredBlockId stored);
+  // Whether the node has anything there.
+  bool kept(NodeId node) const { return nodes_[static_cast<size_t>(node)].num_kept > 0; }
+  // By which stored blocks name the node's text; 0: none was given.
+  uint64_t number(NodeId node) const { return nodes_[static_cast<size_t>(node)].number; }
+  void set_number(NodeId node, uint64_t number) { nodes_[static_cast<size_t>(node)].number = number; }
+  // The context that the node's text was read in.
+  const CacheContext& context(NodeId node) const;
+  std::span<const TokenId> tokens_of(NodeId node) const;  // of its own block
+
+  // From now on every node that comes to have all its blocks in the pool, or in host memory, is told of, and every one
+  // that no longer has. Blocks of one text that follow each other are one event.
+  void tell_events() { tells_events_ = true; }
+  bool has_events() const { return !events_.empty(); }
+  std::vector<KvCacheEvent> take_events() { return std::exchange(events_, {}); }
+  // What was told since the other call is one event: all is gone.
+  void begin_clearing() { clears_from_ = events_.size(); }
+  void end_clearing();
 
   int64_t num_nodes() const { return num_nodes_; }
   void check_invariants() const;
@@ -84,10 +113,21 @@ class PrefixCache {
     int32_t num_children = 0;
     int32_t num_pins = 0;
     int32_t num_blocks = 0;
+    int32_t num_kept = 0;   // slots and stored blocks
+    NodeId root = kNoNode;  // of a root: itself
+    uint64_t number = 0;
     bool live = false;
   };
 
-  std::span<const TokenId> tokens_of(NodeId node) const;
+  size_t entry(NodeId node, int32_t group) const {
+    return static_cast<size_t>(node) * static_cast<size_t>(num_groups_) + static_cast<size_t>(group);
+  }
+  bool has_all_blocks(NodeId node) const { return nodes_[static_cast<size_t>(node)].num_blocks == num_groups_; }
+  bool has_all_slots(NodeId node) const;
+  void tell_stored(NodeId node, KvCacheEvent::Medium medium);
+  void tell_removed(NodeId node, KvCacheEvent::Medium medium);
+  template <typename T>
+  void keep(NodeId node, T& kept, T value, T none);
   NodeId new_node();
   void drop_if_unused(NodeId node);
   void remove_from_index(NodeId node);
@@ -98,8 +138,10 @@ class PrefixCache {
   uint64_t seed_;
   HashFunction hash_;
   std::vector<Node> nodes_;
-  std::vector<TokenId> tokens_;  // [nodes, block_size]
-  std::vector<BlockId> blocks_;  // [nodes, num_groups]
+  std::vector<TokenId> tokens_;        // [nodes, block_size]
+  std::vector<BlockId> blocks_;        // [nodes, num_groups]
+  std::vector<OffloadSlot> slots_;     // the same
+  std::vector<StoredBlockId> stored_;  // the same
   std::vector<NodeId> free_nodes_;
   std::vector<NodeId> node_of_block_;           // [num_blocks]
   std::vector<int32_t> group_of_block_;         // [num_blocks]
@@ -108,6 +150,9 @@ class PrefixCache {
   std::unordered_map<NodeId, std::map<CacheContext, NodeId>::iterator> root_places_;
   int64_t num_nodes_ = 0;
   uint64_t num_changes_ = 0;
+  bool tells_events_ = false;
+  size_t clears_from_ = 0;
+  std::vector<KvCacheEvent> events_;
 };
 
 }  // namespace quire::kv

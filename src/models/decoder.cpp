@@ -24,10 +24,21 @@ nn::AttentionConfig attention_config(const DecoderShape& shape, const ModelConfi
           .scale = static_cast<float>(config.attention_scale),
           .soft_cap = static_cast<float>(config.attention_soft_cap),
           .window = config.layer_windows.empty() ? 0 : config.layer_windows[static_cast<size_t>(layer)],
+          .both_ways = config.attends_both_ways,
           .sinks = shape.sinks};
 }
 
 namespace {
+
+// Where there is no head some exporters leave out the name of the whole.
+std::string root_of(const DecoderShape& shape, const nn::Loader& loader) {
+  const bool bare = !loader.has(std::string(shape.root) + ".embed_tokens.weight") && loader.has("embed_tokens.weight");
+  return bare ? "" : std::string(shape.root) + ".";
+}
+
+bool has_head(const ModelConfig& config) {
+  return config.task == ModelTask::kGenerate || (config.task == ModelTask::kClassify && config.pooling.num_labels == 0);
+}
 
 struct Layer {
   nn::RmsNorm before_attention;
@@ -39,8 +50,9 @@ struct Layer {
   const nn::Rotary* rotary = nullptr;
 
   // Parameters in the order of the way through.
-  Layer(nn::Loader& loader, const DecoderShape& shape, const ModelConfig& config, int32_t index) {
-    const std::string prefix = fmt::format("{}.layers.{}.", shape.root, index);
+  Layer(nn::Loader& loader, const DecoderShape& shape, const std::string& root, const ModelConfig& config,
+        int32_t index) {
+    const std::string prefix = fmt::format("{}layers.{}.", root, index);
     const auto norm = [&](std::string_view name) {
       if (name.empty()) return nn::RmsNorm();
       return nn::RmsNorm(loader, prefix + std::string(name), config.hidden_size, config.norm_eps,
@@ -64,22 +76,31 @@ class Decoder final : public Model {
  public:
   Decoder(const DecoderShape& shape, const ModelConfig& config, int64_t num_positions, nn::Loader& loader)
       : config_(config) {
-    const std::string root(shape.root);
-    embedding_ = {loader, root + ".embed_tokens.weight", config.vocab_size, config.hidden_size};
+    const std::string root = root_of(shape, loader);
+    loader.begin_front();
+    embedding_ = nn::Embedding::of_tokens(loader, root + "embed_tokens.weight", config.vocab_size, config.hidden_size);
     const std::string_view norm = shape.before_attention.empty() ? shape.after_attention : shape.before_attention;
     for (int32_t i = 0; i < config.num_layers; ++i) {
-      layers_.emplace_back(loader, shape, config, i);
+      loader.begin_layer(i, config.num_layers);
+      layers_.emplace_back(loader, shape, root, config, i);
       // A configuration may name any number of layers, of any number of experts: the first that the checkpoint does not
       // have is enough for the error.
-      if (!loader.has(fmt::format("{}.layers.{}.{}.weight", root, i, norm))) break;
+      if (!loader.has(fmt::format("{}layers.{}.{}.weight", root, i, norm))) break;
     }
-    norm_ = {loader, root + ".norm", config.hidden_size, config.norm_eps, config.norm_weight_offset};
-    head_ = {loader,
-             config.tie_word_embeddings ? root + ".embed_tokens" : std::string(shape.head),
-             config.hidden_size,
-             config.vocab_size,
-             /*bias=*/false,
-             nn::WeightRole::kHead};
+    loader.begin_back();
+    norm_ = {loader, root + "norm", config.hidden_size, config.norm_eps, config.norm_weight_offset};
+    if (has_head(config)) {
+      head_ = {loader,
+               config.tie_word_embeddings ? root + "embed_tokens" : std::string(shape.head),
+               config.hidden_size,
+               config.vocab_size,
+               /*bias=*/false,
+               nn::WeightRole::kHead};
+    } else if (config.pooling.num_labels > 0) {
+      head_ = {loader, "score", config.hidden_size, config.pooling.num_labels, loader.has("score.bias")};
+      head_.keep_inputs_precise();
+    }
+    loader.begin_common();
     make_rotary(root, num_positions, loader);
   }
 
@@ -121,6 +142,10 @@ class Decoder final : public Model {
     scale(step, out, config_.logits_scale, config_.logits_soft_cap);
   }
 
+  void scores(const nn::StepContext& step, const ops::View& pooled, const ops::View& out) const override {
+    head_(step, pooled, out);
+  }
+
  private:
   // The input of a block: the stream with what the last block added, normalised if this one begins with a norm, then in
   // `normed` and of its dtype.
@@ -153,7 +178,7 @@ class Decoder final : public Model {
   void make_rotary(const std::string& root, int64_t num_positions, nn::Loader& loader) {
     // Llama 3.1 and later in GGUF: the scaling of the frequencies, worked out by the converter.
     const std::vector<float> divisors =
-        loader.vector(root + ".rope_freqs.weight", config_.rope.rotary_dim / 2, /*optional=*/true);
+        loader.vector(root + "rope_freqs.weight", config_.rope.rotary_dim / 2, /*optional=*/true);
     rotary_ = {loader, config_.rope, num_positions, divisors};
     if (config_.window_rope) window_rotary_ = {loader, *config_.window_rope, num_positions, {}};
     for (size_t i = 0; i < layers_.size(); ++i) {
@@ -166,7 +191,7 @@ class Decoder final : public Model {
   nn::Embedding embedding_;
   std::vector<Layer> layers_;
   nn::RmsNorm norm_;
-  nn::Linear head_;
+  nn::Linear head_;  // over the vocabulary, or over the labels
   nn::Rotary rotary_;
   nn::Rotary window_rotary_;
 };
@@ -179,7 +204,7 @@ Result<std::unique_ptr<Model>> build_decoder(const DecoderShape& shape, const Mo
   // beside tied embeddings.
   std::vector<std::string_view> ignored = {".rotary_emb.inv_freq", ".rope_factors_long.weight",
                                            ".rope_factors_short.weight"};
-  if (config.tie_word_embeddings) ignored.push_back("lm_head.weight");
+  if (config.tie_word_embeddings || !has_head(config)) ignored.push_back("lm_head.weight");
   auto model = std::make_unique<Decoder>(shape, config, num_positions, loader);
   QUIRE_RETURN_IF_ERROR(loader.finish(ignored, shape.others));
   return std::unique_ptr<Model>(std::move(model));

@@ -47,10 +47,11 @@ Result<ModelConfig> read_gpt2_config(const boost::json::object& config, const bo
   QUIRE_ASSIGN_OR_RETURN(out.activation, parse_activation(activation));
   QUIRE_ASSIGN_OR_RETURN(out.tie_word_embeddings, reader.boolean_or("tie_word_embeddings", true));
   QUIRE_ASSIGN_OR_RETURN(const bool scaled, reader.boolean_or("scale_attn_weights", true));
-  QUIRE_ASSIGN_OR_RETURN(out.scale_by_inverse_layer, reader.boolean_or("scale_attn_by_inverse_layer_idx", false));
+  Gpt2Config own{.transposed_weights = true};
+  QUIRE_ASSIGN_OR_RETURN(own.scale_by_inverse_layer, reader.boolean_or("scale_attn_by_inverse_layer_idx", false));
   QUIRE_ASSIGN_OR_RETURN(const bool cross_attention, reader.boolean_or("add_cross_attention", false));
   if (cross_attention) return unimplemented("config: add_cross_attention is true, supported: false");
-  out.transposed_weights = true;
+  out.family = own;
   out.num_layers = static_cast<int32_t>(layers);
   if (!scaled) out.attention_scale = 1.0;
   QUIRE_RETURN_IF_ERROR(read_special_ids(config, generation, out));
@@ -75,7 +76,7 @@ Result<ModelConfig> read_gpt2_gguf(const checkpoint::Checkpoint& checkpoint) {
   out.num_layers = static_cast<int32_t>(layers);
   out.activation = Activation::kGeluTanh;
   out.tie_word_embeddings = !reader.has_tensor("lm_head.weight");
-  out.transposed_weights = false;  // converters turn them
+  out.family = Gpt2Config{.transposed_weights = false};  // converters turn them
   QUIRE_RETURN_IF_ERROR(read_gguf_special_ids(reader, out));
   return out;
 }
@@ -85,7 +86,8 @@ namespace {
 // 2. The parameters.
 
 nn::AttentionConfig gpt2_attention(const ModelConfig& config, int32_t layer) {
-  const double scale = config.attention_scale / (config.scale_by_inverse_layer ? layer + 1 : 1);
+  const double scale =
+      config.attention_scale / (std::get<Gpt2Config>(config.family).scale_by_inverse_layer ? layer + 1 : 1);
   return {.hidden_size = config.hidden_size,
           .num_heads = config.num_heads,
           .num_kv_heads = config.num_kv_heads,
@@ -109,7 +111,10 @@ struct Gpt2Layer {
             projection(config, prefix + "mlp.c_proj", config.hidden_size), config.activation) {}
 
   static nn::Linear::Part projection(const ModelConfig& config, std::string name, int64_t rows) {
-    return {.prefix = std::move(name), .rows = rows, .bias = true, .transposed = config.transposed_weights};
+    return {.prefix = std::move(name),
+            .rows = rows,
+            .bias = true,
+            .transposed = std::get<Gpt2Config>(config.family).transposed_weights};
   }
 };
 
@@ -118,11 +123,14 @@ class Gpt2 final : public Model {
   Gpt2(const ModelConfig& config, nn::Loader& loader) : config_(config) {
     // The first release's files leave out the name of the whole.
     const std::string root = loader.has("wte.weight") ? "" : "transformer.";
-    tokens_ = {loader, root + "wte.weight", config.vocab_size, config.hidden_size};
+    loader.begin_front();
+    tokens_ = nn::Embedding::of_tokens(loader, root + "wte.weight", config.vocab_size, config.hidden_size);
     positions_ = {loader, root + "wpe.weight", config.max_position, config.hidden_size};
     for (int32_t i = 0; i < config.num_layers; ++i) {
+      loader.begin_layer(i, config.num_layers);
       layers_.emplace_back(loader, fmt::format("{}h.{}.", root, i), config, i);
     }
+    loader.begin_back();
     norm_ = {loader, root + "ln_f", config.hidden_size, config.norm_eps};
     head_ = {loader,
              config.tie_word_embeddings ? root + "wte" : "lm_head",

@@ -35,8 +35,19 @@ class Model {
   virtual ops::View finish(const nn::StepContext& step, nn::HiddenStates& states) const = 0;
 
   // hidden: [rows, hidden_size] -> out: [rows, vocab_size], dense. The step says which tokens the rows are of; its
-  // batch may be a later one.
-  virtual void logits(const nn::StepContext& step, const ops::ConstView& hidden, const ops::View& out) const = 0;
+  // batch may be a later one. REQUIRES: a head over the vocabulary, which encoders do not have.
+  virtual void logits(const nn::StepContext& step, const ops::ConstView& hidden, const ops::View& out) const;
+
+  // The numbers of a classifying head: pooled hidden states [rows, hidden_size], which may be written to -> out
+  // [rows, num_labels], dense. REQUIRES: config().pooling.num_labels > 0.
+  virtual void scores(const nn::StepContext& step, const ops::View& pooled, const ops::View& out) const;
+};
+
+// What a family's checkpoints hold behind their last layer.
+enum class FamilyRole : uint8_t {
+  kGenerates,   // a head over the vocabulary
+  kStates,      // nothing: what they give are hidden states
+  kClassifies,  // a head over some classes
 };
 
 // A family: how its configuration is read and how its model is built. Building with a planning
@@ -50,6 +61,7 @@ struct Family {
   // The configuration of a GGUF file; nullptr: there are none of this family. REQUIRES: checkpoint.gguf(). Errors:
   // invalid_argument or unimplemented naming the key; data_loss for a key that is missing or of the wrong type.
   Result<ModelConfig> (*read_gguf)(const checkpoint::Checkpoint& checkpoint) = nullptr;
+  FamilyRole role = FamilyRole::kGenerates;
 };
 
 }  // namespace quire::models

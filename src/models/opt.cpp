@@ -25,6 +25,7 @@ constexpr double kNormEps = 1e-5;
 Result<ModelConfig> read_opt_config(const boost::json::object& config, const boost::json::object& generation) {
   const ConfigReader reader(config);
   ModelConfig out;
+  OptConfig own;
   out.architecture = "OPTForCausalLM";
   QUIRE_ASSIGN_OR_RETURN(out.vocab_size, reader.integer_or("vocab_size", 50272, 1, 1 << 24));
   QUIRE_ASSIGN_OR_RETURN(out.hidden_size, reader.integer("hidden_size", 1, 1 << 20));
@@ -37,13 +38,13 @@ Result<ModelConfig> read_opt_config(const boost::json::object& config, const boo
         out.hidden_size, heads);
   }
   QUIRE_ASSIGN_OR_RETURN(out.max_position, reader.integer_or("max_position_embeddings", 2048, 1, int64_t{1} << 30));
-  QUIRE_ASSIGN_OR_RETURN(out.embedding_size, reader.integer_or("word_embed_proj_dim", out.hidden_size, 1, 1 << 20));
+  QUIRE_ASSIGN_OR_RETURN(own.embedding_size, reader.integer_or("word_embed_proj_dim", out.hidden_size, 1, 1 << 20));
   QUIRE_ASSIGN_OR_RETURN(out.attention_bias, reader.boolean_or("enable_bias", true));
   out.attention_output_bias = out.mlp_bias = out.attention_bias;
-  QUIRE_ASSIGN_OR_RETURN(out.norm_parameters, reader.boolean_or("layer_norm_elementwise_affine", true));
-  QUIRE_ASSIGN_OR_RETURN(out.norm_before, reader.boolean_or("do_layer_norm_before", true));
+  QUIRE_ASSIGN_OR_RETURN(own.norm_parameters, reader.boolean_or("layer_norm_elementwise_affine", true));
+  QUIRE_ASSIGN_OR_RETURN(own.norm_before, reader.boolean_or("do_layer_norm_before", true));
   QUIRE_ASSIGN_OR_RETURN(const bool no_final_norm, reader.boolean_or("_remove_final_layer_norm", false));
-  out.final_norm = out.norm_before && !no_final_norm;
+  own.final_norm = own.norm_before && !no_final_norm;
   QUIRE_ASSIGN_OR_RETURN(out.tie_word_embeddings, reader.boolean_or("tie_word_embeddings", true));
   QUIRE_ASSIGN_OR_RETURN(const std::string activation, reader.text_or("activation_function", "relu"));
   QUIRE_ASSIGN_OR_RETURN(out.activation, parse_activation(activation));
@@ -52,10 +53,15 @@ Result<ModelConfig> read_opt_config(const boost::json::object& config, const boo
   out.head_dim = static_cast<int32_t>(out.hidden_size / heads);
   out.attention_scale = 1.0 / std::sqrt(static_cast<double>(out.head_dim));
   QUIRE_RETURN_IF_ERROR(read_special_ids(config, generation, out));
+  out.family = own;
   return out;
 }
 
 namespace {
+
+const OptConfig& of_opt(const ModelConfig& config) {
+  return std::get<OptConfig>(config.family);
+}
 
 // 2. The parameters.
 
@@ -66,7 +72,7 @@ nn::AttentionConfig opt_attention(const ModelConfig& config) {
 }
 
 nn::LayerNorm layer_norm(nn::Loader& loader, const std::string& name, const ModelConfig& config) {
-  return {loader, name, config.hidden_size, kNormEps, config.norm_parameters};
+  return {loader, name, config.hidden_size, kNormEps, of_opt(config).norm_parameters};
 }
 
 struct OptLayer {
@@ -85,20 +91,23 @@ struct OptLayer {
 
 class Opt final : public Model {
  public:
-  Opt(const ModelConfig& config, nn::Loader& loader) : config_(config) {
+  Opt(const ModelConfig& config, nn::Loader& loader) : config_(config), own_(of_opt(config)) {
     const std::string root = loader.has("decoder.embed_tokens.weight") ? "decoder" : "model.decoder";
-    tokens_ = {loader, root + ".embed_tokens.weight", config.vocab_size, config.embedding_size};
+    loader.begin_front();
+    tokens_ = nn::Embedding::of_tokens(loader, root + ".embed_tokens.weight", config.vocab_size, own_.embedding_size);
     positions_ = {loader, root + ".embed_positions.weight", config.max_position + kPositionOffset, config.hidden_size,
                   kPositionOffset};
-    if (projects()) project_in_ = {loader, root + ".project_in", config.embedding_size, config.hidden_size};
+    if (projects()) project_in_ = {loader, root + ".project_in", own_.embedding_size, config.hidden_size};
     for (int32_t i = 0; i < config.num_layers; ++i) {
+      loader.begin_layer(i, config.num_layers);
       layers_.emplace_back(loader, fmt::format("{}.layers.{}.", root, i), config);
     }
-    if (config.final_norm) norm_ = layer_norm(loader, root + ".final_layer_norm", config);
-    if (projects()) project_out_ = {loader, root + ".project_out", config.hidden_size, config.embedding_size};
+    loader.begin_back();
+    if (own_.final_norm) norm_ = layer_norm(loader, root + ".final_layer_norm", config);
+    if (projects()) project_out_ = {loader, root + ".project_out", config.hidden_size, own_.embedding_size};
     head_ = {loader,
              config.tie_word_embeddings ? root + ".embed_tokens" : "lm_head",
-             config.embedding_size,
+             own_.embedding_size,
              config.vocab_size,
              /*bias=*/false,
              nn::WeightRole::kHead};
@@ -116,7 +125,7 @@ class Opt final : public Model {
   void embed(const nn::StepContext& step, nn::HiddenStates& states) const override {
     const int64_t mark = step.workspace.mark();
     const ops::View tokens =
-        projects() ? step.workspace.take(step.batch.num_tokens, config_.embedding_size) : states.residual;
+        projects() ? step.workspace.take(step.batch.num_tokens, own_.embedding_size) : states.residual;
     tokens_(step, step.batch.token_ids, tokens);
     if (projects()) project_in_(step, tokens, states.residual);
     positions_(step, step.batch.positions, states.delta);
@@ -130,7 +139,7 @@ class Opt final : public Model {
     normed.residual = step.workspace.take(step.batch.num_tokens, config_.hidden_size);
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
       const OptLayer& layer = layers_[i];
-      if (config_.norm_before) {
+      if (own_.norm_before) {
         layer.attention_norm(step, states, normed.residual);
         layer.attention(step, step.batch.layers[i], no_rotary_, normed.residual, states.delta);
         states.pending = true;
@@ -151,7 +160,7 @@ class Opt final : public Model {
   }
 
   ops::View finish(const nn::StepContext& step, nn::HiddenStates& states) const override {
-    if (config_.final_norm) {
+    if (own_.final_norm) {
       const ops::View normed = step.workspace.take(step.batch.num_tokens, config_.hidden_size);
       norm_(step, states, normed);
       return normed;
@@ -163,16 +172,17 @@ class Opt final : public Model {
   void logits(const nn::StepContext& step, const ops::ConstView& hidden, const ops::View& out) const override {
     if (!projects()) return head_(step, hidden, out);
     const int64_t mark = step.workspace.mark();
-    const ops::View projected = step.workspace.take(hidden.num_rows, config_.embedding_size);
+    const ops::View projected = step.workspace.take(hidden.num_rows, own_.embedding_size);
     project_out_(step, hidden, projected);
     head_(step, projected, out);
     step.workspace.rewind(mark);
   }
 
  private:
-  bool projects() const { return config_.embedding_size != config_.hidden_size; }
+  bool projects() const { return own_.embedding_size != config_.hidden_size; }
 
   ModelConfig config_;
+  OptConfig own_;
   nn::Embedding tokens_;
   nn::Embedding positions_;
   nn::Linear project_in_;

@@ -4,6 +4,7 @@
 
 #include "checkpoint/gguf_description.h"
 #include "checkpoint/text_quote.h"
+#include "models/bert.h"
 #include "models/deepseek.h"
 #include "models/gemma2.h"
 #include "models/gemma3.h"
@@ -14,6 +15,7 @@
 #include "models/llama.h"
 #include "models/mistral.h"
 #include "models/mixtral.h"
+#include "models/modern_bert.h"
 #include "models/olmo2.h"
 #include "models/opt.h"
 #include "models/phi3.h"
@@ -25,12 +27,25 @@
 namespace quire::models {
 namespace {
 
+// The same with nothing behind the last layer, and with a head over classes.
+constexpr Family as_states(Family family) {
+  family.role = FamilyRole::kStates;
+  return family;
+}
+constexpr Family as_classifier(Family family) {
+  family.role = FamilyRole::kClassifies;
+  return family;
+}
+
 struct Entry {
   const char* architecture;
   Family family;
 };
 
 constexpr Entry kFamilies[] = {
+    {"BertForMaskedLM", kBertFamily},
+    {"BertForSequenceClassification", as_classifier(kBertFamily)},
+    {"BertModel", kBertFamily},
     {"DeepseekV2ForCausalLM", kDeepseekV2Family},
     {"DeepseekV3ForCausalLM", kDeepseekV3Family},
     {"GPT2LMHeadModel", kGpt2Family},
@@ -51,6 +66,26 @@ constexpr Entry kFamilies[] = {
     {"Phi3ForCausalLM", kPhi3Family},
     {"Qwen2ForCausalLM", kQwen2Family},
     {"Qwen3ForCausalLM", kQwen3Family},
+    {"ModernBertForMaskedLM", kModernBertFamily},
+    {"ModernBertForSequenceClassification", as_classifier(kModernBertFamily)},
+    {"ModernBertModel", kModernBertFamily},
+    {"NomicBertModel", kNomicBertFamily},
+    {"RobertaForMaskedLM", kRobertaFamily},
+    {"RobertaForSequenceClassification", as_classifier(kRobertaFamily)},
+    {"RobertaModel", kRobertaFamily},
+    {"XLMRobertaForMaskedLM", kRobertaFamily},
+    {"XLMRobertaForSequenceClassification", as_classifier(kRobertaFamily)},
+    {"XLMRobertaModel", kRobertaFamily},
+    {"Gemma2ForSequenceClassification", as_classifier(kGemma2Family)},
+    {"Gemma2Model", as_states(kGemma2Family)},
+    {"LlamaForSequenceClassification", as_classifier(kLlamaFamily)},
+    {"LlamaModel", as_states(kLlamaFamily)},
+    {"MistralForSequenceClassification", as_classifier(kMistralFamily)},
+    {"MistralModel", as_states(kMistralFamily)},
+    {"Qwen2ForSequenceClassification", as_classifier(kQwen2Family)},
+    {"Qwen2Model", as_states(kQwen2Family)},
+    {"Qwen3ForSequenceClassification", as_classifier(kQwen3Family)},
+    {"Qwen3Model", as_states(kQwen3Family)},
 };
 
 Result<Family> family_named(std::string_view wanted) {

@@ -1,5 +1,7 @@
 #include "nn/attention.h"
 
+#include <numeric>
+
 namespace quire::nn {
 namespace {
 
@@ -12,6 +14,21 @@ int64_t kv_size(const AttentionConfig& config) {
 
 }  // namespace
 
+HeadShare share_of_heads(Loader& loader, const Linear::Part& second, int32_t num_heads, int32_t num_kv_heads,
+                         int64_t head_dim, int rank) {
+  const HeadShare all{{0, num_heads}, {0, num_kv_heads}};
+  const Shard& shard = loader.shard();
+  if (shard.is_whole()) return all;
+  int64_t grain =
+      loader.column_grain({second.prefix + ".weight", {second.rows, num_heads * head_dim}, second.transposed});
+  if (loader.rounds()) grain = std::lcm(grain, info(DType::kQ8_0).block_values);
+  const int64_t unit = std::lcm(grain, head_dim) / head_dim;
+  auto share = share_heads(num_heads, num_kv_heads, unit, rank, shard.size);
+  if (share.ok()) return *share;
+  loader.fail(share.status());
+  return all;
+}
+
 Attention::Attention(Loader& loader, const std::string& prefix, const AttentionConfig& config)
     : Attention(loader, prefix, config,
                 {{prefix + ".q_proj", query_size(config), config.bias},
@@ -21,7 +38,24 @@ Attention::Attention(Loader& loader, const std::string& prefix, const AttentionC
 
 Attention::Attention(Loader& loader, const std::string& prefix, const AttentionConfig& config,
                      std::vector<Linear::Part> qkv, const Linear::Part& output)
-    : config_(config), qkv_(loader, std::move(qkv), config.hidden_size), output_(loader, {output}, query_size(config)) {
+    : config_(config) {
+  const Shard& shard = loader.shard();
+  const auto share_of_rank = [&](int rank) {
+    return share_of_heads(loader, output, config.num_heads, config.num_kv_heads, config.head_dim, rank);
+  };
+  const HeadShare share = share_of_rank(shard.rank);
+  for (int rank = 0; rank < shard.size && !shard.is_whole(); ++rank) {
+    const HeadShare theirs = share_of_rank(rank);
+    loader.add_load(rank, 2 * (theirs.heads.count + theirs.kv_heads.count) * config.head_dim * config.hidden_size);
+  }
+  if (!shard.is_whole()) take_share(loader, share, qkv);
+  const int64_t dim = config.head_dim;
+  qkv_ = {loader, std::move(qkv), config.hidden_size};
+  output_ = {loader,
+             {output},
+             query_size(config),
+             WeightRole::kProjection,
+             Linear::Inputs{{share.heads.first * dim, share.heads.count * dim}}};
   qkv_.keep_inputs_precise();  // where rounding does most harm: docs/performance.md#accuracy
   if (config.qk_norm != QkNorm::kNone) {
     const bool per_head = config.qk_norm == QkNorm::kHead;
@@ -31,10 +65,66 @@ Attention::Attention(Loader& loader, const std::string& prefix, const AttentionC
     };
     query_norm_ = norm(".q_norm", query_size(config));
     key_norm_ = norm(".k_norm", kv_size(config));
+    for (int rank = 0; rank < shard.size && !per_head && !shard.is_whole(); ++rank) {
+      const HeadShare theirs = share_of_rank(rank);
+      query_columns_.push_back({theirs.heads.first * dim, theirs.heads.count * dim});
+      key_columns_.push_back({theirs.kv_heads.first * dim, theirs.kv_heads.count * dim});
+    }
   }
   // GGUF's parameters all have a suffix.
   const std::string sinks = prefix + (loader.has(prefix + ".sinks.weight") ? ".sinks.weight" : ".sinks");
-  if (config.sinks) sinks_ = {loader, loader.vector(sinks, config.num_heads)};
+  if (!config.sinks) return;
+  const Loader::Vector own{sinks, config.num_heads, {share.heads}};
+  sinks_ = {loader, loader.vectors({&own, 1})};
+}
+
+void Attention::take_share(Loader& loader, const HeadShare& share, std::vector<Linear::Part>& qkv) {
+  const int64_t dim = config_.head_dim;
+  const int64_t queries = query_size(config_);
+  const int64_t keys = kv_size(config_);
+  const Range own_keys{share.kv_heads.first * dim, share.kv_heads.count * dim};
+  // Of queries, keys and values above each other, in one part or several.
+  const std::vector<Range> rows = {{share.heads.first * dim, share.heads.count * dim},
+                                   {queries + own_keys.first, own_keys.count},
+                                   {queries + keys + own_keys.first, own_keys.count}};
+  int64_t first = 0;
+  for (Linear::Part& part : qkv) {
+    part.taken = within(rows, {first, part.rows});
+    first += part.rows;
+  }
+  if (first != queries + 2 * keys)
+    loader.fail(internal_error("{} rows of projections for {} heads", first, config_.num_heads));
+  config_.num_heads = static_cast<int32_t>(share.heads.count);
+  config_.num_kv_heads = static_cast<int32_t>(share.kv_heads.count);
+}
+
+void Attention::norm_projection(const StepContext& step, const RmsNorm& norm,
+                                const std::vector<comm::ColumnRange>& columns, const ops::View& own) const {
+  if (columns.empty()) return norm(step, own);
+  const int64_t mark = step.workspace.mark();
+  int64_t size = 0;
+  for (const comm::ColumnRange& range : columns) size = std::max(size, range.first + range.count);
+  const ops::View all = step.workspace.take(own.num_rows, size);
+  if (step.workspace.measures()) return step.workspace.rewind(mark);
+  const comm::ColumnRange& range = columns[static_cast<size_t>(step.communicator->rank())];
+  const ops::View part = all.columns(range.first, range.count);
+  const auto copy = [&](const ops::View& from, const ops::View& to) {
+    step(ops::CopyHeadsArgs{.in = from.strided_floats(),
+                            .in_token_stride = from.row_stride,
+                            .in_head_stride = range.count,
+                            .num_tokens = own.num_rows,
+                            .num_heads = 1,
+                            .size = range.count,
+                            .out = to.strided_floats(),
+                            .out_token_stride = to.row_stride,
+                            .out_head_stride = range.count});
+  };
+  copy(own, part);
+  step.communicator->gather_columns({all.floats(), all.num_rows, all.row_stride}, columns,
+                                    comm::Communicator::kEverybody);
+  norm(step, all);
+  copy(part, own);
+  step.workspace.rewind(mark);
 }
 
 void Attention::operator()(const StepContext& step, const CacheLayer& layer, const Rotary& rotary,
@@ -46,8 +136,8 @@ void Attention::operator()(const StepContext& step, const CacheLayer& layer, con
   const ops::View query = qkv.columns(0, query_size(config_));
   qkv_(step, x, qkv);
   if (config_.qk_norm == QkNorm::kProjection) {
-    query_norm_(step, query);
-    key_norm_(step, qkv.columns(query_size(config_), kv_size(config_)));
+    norm_projection(step, query_norm_, query_columns_, query);
+    norm_projection(step, key_norm_, key_columns_, qkv.columns(query_size(config_), kv_size(config_)));
   }
   layer.wait(step.backend);
   ops::PrepareHeadsArgs prepare{.heads = qkv.floats(),
@@ -62,6 +152,7 @@ void Attention::operator()(const StepContext& step, const CacheLayer& layer, con
     prepare.eps = query_norm_.eps();
   }
   rotary.prepare_heads(step, prepare);
+  if (step.adapters != nullptr) step.adapters->give_keys(step, layer);
   const ops::View context = step.workspace.take(n, query_size(config_));  // [num_tokens, num_heads, head_dim]
   ops::PagedAttentionArgs attention = step.batch.attention_over(layer);
   attention.queries = query.strided_floats();
@@ -69,6 +160,7 @@ void Attention::operator()(const StepContext& step, const CacheLayer& layer, con
   attention.num_heads = config_.num_heads;
   attention.scale = config_.scale;
   attention.window = config_.window;
+  attention.both_ways = config_.both_ways;
   attention.soft_cap = config_.soft_cap;
   attention.sinks = sinks_.data();
   attention.out = context.floats();

@@ -29,10 +29,11 @@ struct AttentionConfig {
   QkNorm qk_norm = QkNorm::kNone;
   double norm_eps = 1e-6;
   double norm_weight_offset = 0;
-  float scale = 1.0f;  // of the scores
-  float soft_cap = 0;  // of the scores; 0: none
-  int32_t window = 0;  // 0: sees every earlier position
-  bool sinks = false;  // each head has a score that joins the softmax and has no value
+  float scale = 1.0f;      // of the scores
+  float soft_cap = 0;      // of the scores; 0: none
+  int32_t window = 0;      // 0: sees every earlier position
+  bool both_ways = false;  // no causal mask; of a window then as many positions behind as before
+  bool sinks = false;      // each head has a score that joins the softmax and has no value
   const char* output_name = "o_proj";
 };
 
@@ -48,6 +49,10 @@ class SelfAttention {
   // What it keeps in the batch's layer, with keys and values stored as `dtype`.
   virtual KvLayerSpec kv_layer(DType dtype) const = 0;
 };
+
+// The heads of this rank where their outputs are `second`'s inputs, head_dim each. No such cut: the loader fails.
+HeadShare share_of_heads(Loader& loader, const Linear::Part& second, int32_t num_heads, int32_t num_kv_heads,
+                         int64_t head_dim, int rank);
 
 class Attention final : public SelfAttention {
  public:
@@ -71,9 +76,17 @@ class Attention final : public SelfAttention {
   }
 
  private:
-  AttentionConfig config_;
+  // Of `share` the config's heads, and the rows of the projections that are theirs.
+  void take_share(Loader& loader, const HeadShare& share, std::vector<Linear::Part>& qkv);
+  // Norms over all heads of a token, of which other ranks have some: all are gathered, normed, and the own ones kept.
+  void norm_projection(const StepContext& step, const RmsNorm& norm, const std::vector<comm::ColumnRange>& columns,
+                       const ops::View& own) const;
+
+  AttentionConfig config_;  // heads: those of this rank
   Linear qkv_;
   Linear output_;
+  std::vector<comm::ColumnRange> query_columns_;  // of QkNorm::kProjection of several ranks: each one's
+  std::vector<comm::ColumnRange> key_columns_;
   RmsNorm query_norm_;
   RmsNorm key_norm_;
   Parameter sinks_;  // [num_heads] or empty

@@ -34,6 +34,7 @@ struct Batch {
   int32_t num_sequences = 0;
   Mirrored<TokenId> token_ids;              // [num_tokens]
   Mirrored<int32_t> positions;              // [num_tokens]
+  Mirrored<int32_t> text_types;             // [num_tokens], which of two texts a token is of; nullptr: not told
   Mirrored<int32_t> query_offsets;          // [num_sequences + 1]
   Mirrored<int32_t> context_lengths;        // [num_sequences], tokens in the cache when the step is done
   const int32_t* prompt_lengths = nullptr;  // [num_sequences], on the host; nullptr: the context lengths

@@ -1,8 +1,10 @@
 // Token embeddings, read row by row as the checkpoint stores them; learned positions are such a table too.
 #pragma once
 
+#include <memory>
 #include <string>
 
+#include "nn/linear.h"
 #include "nn/loader.h"
 #include "nn/step_context.h"
 #include "ops/embedding.h"
@@ -12,9 +14,28 @@ namespace quire::nn {
 class Embedding {
  public:
   Embedding() = default;
+  // Of the vocabulary: of several ranks each has the rows of some tokens.
+  static Embedding of_tokens(Loader& loader, const std::string& name, int64_t num_rows, int64_t size) {
+    if (loader.shard().is_whole()) return {loader, name, num_rows, size};
+    const auto columns = vocabulary_columns(num_rows, loader.shard().size);
+    const comm::ColumnRange& own = columns[static_cast<size_t>(loader.shard().rank)];
+    Embedding part;
+    part.table_ = loader.table(name, {num_rows, size}, Range{own.first, own.count});
+    part.is_part_ = true;
+    part.first_id_ = static_cast<TokenId>(own.first);
+    return part;
+  }
   // The row of id is at id + offset.
   Embedding(Loader& loader, const std::string& name, int64_t num_rows, int64_t size, int64_t offset = 0)
       : table_(loader.table(name, {num_rows, size})) {
+    // Of rows that are counted from another place nobody says which they are.
+    if (offset == 0) {
+      const std::string module = name.substr(0, name.rfind('.'));
+      layer_ = loader.adaptable({.kind = AdaptableLayer::Kind::kEmbedding,
+                                 .in_features = num_rows,
+                                 .out_features = size,
+                                 .parts = {{.module = module, .size = size, .stored = module, .transposed = true}}});
+    }
     TensorView& view = table_.view;
     if (view.data == nullptr) return;
     if (table_.row_stride == 0) table_.row_stride = row_bytes(view.dtype, size);
@@ -28,11 +49,18 @@ class Embedding {
                             .num_tokens = out.num_rows,
                             .table = table_.view,
                             .out = out.floats(),
-                            .row_stride = table_.row_stride});
+                            .row_stride = table_.row_stride,
+                            .is_part = is_part_,
+                            .first_id = first_id_});
+    if (is_part_) Linear::sum(step, out);
+    if (step.adapts(layer_.get())) step.adapters->add_embedded(step, *layer_, ids, out);
   }
 
  private:
   ops::ResidentTable table_;
+  bool is_part_ = false;
+  TokenId first_id_ = 0;
+  std::shared_ptr<const AdaptableLayer> layer_;
 };
 
 }  // namespace quire::nn

@@ -1,5 +1,7 @@
 #include "nn/expert_linear.h"
 
+#include <algorithm>
+#include <optional>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -49,8 +51,10 @@ class StoredExperts {
     int32_t num_experts;
     int64_t rows;
     int64_t columns;
-    bool transposed;   // a stack is [experts, columns, rows]
-    bool interleaved;  // a stack's rows are those of two matrices in turns
+    bool transposed;                   // a stack is [experts, columns, rows]
+    bool interleaved;                  // a stack's rows are those of two matrices in turns
+    std::vector<Range> own_rows = {};  // of this rank, of each matrix; none: all
+    std::optional<Range> own_columns = {};
   };
 
   StoredExperts(Loader& loader, const std::string& prefix, const Spelling& spelling, std::string_view stem,
@@ -67,12 +71,27 @@ class StoredExperts {
       weights_.push_back(loader.weight({with_expert(prefix, stem, e) + weight, {layout.rows, layout.columns}}));
   }
 
-  // [rows, columns]. REQUIRES: those of the experts before are present.
-  StoredWeight operator[](int32_t expert) const {
-    if (!is_stack_) return weights_[static_cast<size_t>(expert)];
-    if (!weights_[0].present()) return {};
-    const StoredWeight own = weights_[0].part(expert, layout_.num_experts);
-    return layout_.interleaved ? own.taken_apart(2) : own;
+  // Adds the matrix, [rows, columns], or what this rank has of it. REQUIRES: those of the experts before are present.
+  void add(Loader& loader, int32_t expert, std::vector<StoredWeight>& out) const {
+    StoredWeight own = weights_[is_stack_ ? 0 : static_cast<size_t>(expert)];
+    if (!own.present()) return out.push_back({});
+    if (is_stack_) own = own.part(expert, layout_.num_experts);
+    const auto take = [&](Result<StoredWeight> cut) {
+      if (!cut.ok()) loader.fail(cut.status());
+      out.push_back(cut.ok() ? *std::move(cut) : StoredWeight());
+    };
+    if (layout_.own_columns) {
+      const bool reordered = own.input.order != nullptr;
+      take((reordered ? own.scaled() : own).cut_columns(layout_.own_columns->first, layout_.own_columns->count));
+    } else if (layout_.own_rows.empty()) {
+      out.push_back(layout_.interleaved ? own.taken_apart(2) : own);
+    } else if (layout_.interleaved) {
+      const Range& rows = layout_.own_rows[0];  // of both matrices, so twice as many in turns
+      auto cut = own.cut_rows(2 * rows.first, 2 * rows.count);
+      take(cut.ok() ? Result<StoredWeight>(cut->taken_apart(2)) : cut);
+    } else {
+      for (const Range& rows : layout_.own_rows) take(own.cut_rows(rows.first, rows.count));
+    }
   }
 
  private:
@@ -92,6 +111,18 @@ std::vector<float> stored_bias(Loader& loader, const std::string& prefix, const 
     all.insert(all.end(), one.begin(), one.end());
   }
   return all;
+}
+
+// Of rows of `width` numbers these columns, one range after another.
+std::vector<float> own_columns(std::vector<float> rows, int64_t width, const std::vector<Range>& ranges) {
+  int64_t count = 0;
+  for (const Range& range : ranges) count += range.count;
+  if (count == width) return rows;
+  std::vector<float> own;
+  for (auto row = rows.begin(); row != rows.end(); row += width) {
+    for (const Range& range : ranges) own.insert(own.end(), row + range.first, row + range.end());
+  }
+  return own;
 }
 
 // [num_experts, gate | up].
@@ -140,6 +171,24 @@ bool ExpertLinear::pack(Loader& loader, int32_t expert, const std::vector<Stored
   return true;
 }
 
+void ExpertLinear::name_modules(Loader& loader, const std::string& prefix, const std::vector<std::string_view>& stems) {
+  if (is_stack(stems[0])) return;
+  AdaptableLayer layer{.kind = AdaptableLayer::Kind::kExperts,
+                       .in_features = in_features_,
+                       .out_features = out_features_,
+                       .num_experts = num_experts_};
+  const int64_t size = out_features_ / static_cast<int64_t>(stems.size());
+  // Of an expert that the checkpoint does not have there is an error already.
+  for (int32_t e = 0; e < num_experts_ && loader.has_weight(with_expert(prefix, stems[0], e) + ".weight"); ++e) {
+    int64_t first = 0;
+    for (const std::string_view stem : stems) {
+      layer.parts.push_back({.module = with_expert(prefix, stem, e), .first = first, .size = size, .expert = e});
+      first += size;
+    }
+  }
+  layer_ = loader.adaptable(std::move(layer));
+}
+
 void ExpertLinear::finish(Loader& loader, std::span<const float> bias) {
   for (const auto& matrices : segments_) {
     if (matrices.size() != static_cast<size_t>(num_experts_)) return;  // some failed, which the loader tells
@@ -148,31 +197,54 @@ void ExpertLinear::finish(Loader& loader, std::span<const float> bias) {
   bias_ = {loader, bias};
 }
 
+Range ExpertLinear::share(Loader& loader, const std::string& prefix, const ExpertShape& shape) {
+  if (loader.shard().is_whole()) return {0, shape.intermediate_size};
+  const Spelling& spelling = spelling_of(loader, prefix);
+  const int64_t size = shape.intermediate_size;
+  WeightSpec down{with_expert(prefix, spelling.down, 0) + std::string(spelling.weight), {shape.hidden_size, size}};
+  if (is_stack(spelling.down)) {
+    down.shape = {shape.num_experts, shape.hidden_size, size};
+    down.transposed = shape.stacks_transposed && spelling.up.empty();
+  }
+  return loader.share_of_columns(down, size);
+}
+
 ExpertLinear ExpertLinear::gate_and_up(Loader& loader, const std::string& prefix, const ExpertShape& shape) {
   const Spelling& spelling = spelling_of(loader, prefix);
   const int32_t experts = shape.num_experts;
   const int64_t size = shape.intermediate_size;
+  const Range share = shape.own.count == 0 ? Range{0, size} : shape.own;
+  const bool is_cut = share.count < size;
   ExpertLinear out;
   out.num_experts_ = experts;
   out.in_features_ = shape.hidden_size;
-  out.out_features_ = 2 * size;
+  out.out_features_ = 2 * share.count;
   std::vector<StoredExperts> parts;
   if (spelling.up.empty()) {
+    std::vector<Range> own;
+    if (is_cut) own = {share, {size + share.first, share.count}};
     parts.push_back({loader,
                      prefix,
                      spelling,
                      spelling.gate,
-                     {experts, 2 * size, shape.hidden_size, shape.stacks_transposed, shape.stacks_interleaved}});
+                     {experts, 2 * size, shape.hidden_size, shape.stacks_transposed, shape.stacks_interleaved, own}});
   } else {
+    const std::vector<Range> own = is_cut ? std::vector<Range>{share} : std::vector<Range>();
     for (const std::string_view stem : {spelling.gate, spelling.up})
-      parts.push_back({loader, prefix, spelling, stem, {experts, size, shape.hidden_size, false, false}});
+      parts.push_back({loader, prefix, spelling, stem, {experts, size, shape.hidden_size, false, false, own}});
   }
   for (int32_t e = 0; e < experts; ++e) {
     std::vector<StoredWeight> matrices;
-    for (const StoredExperts& part : parts) matrices.push_back(part[e]);
+    for (const StoredExperts& part : parts) part.add(loader, e, matrices);
     if (!out.pack(loader, e, matrices)) break;
   }
-  out.finish(loader, shape.bias ? gate_and_up_bias(loader, prefix, spelling, shape) : std::vector<float>());
+  std::vector<float> bias;
+  if (shape.bias) {
+    bias = own_columns(gate_and_up_bias(loader, prefix, spelling, shape), 2 * size,
+                       {share, {size + share.first, share.count}});
+  }
+  out.finish(loader, bias);
+  out.name_modules(loader, prefix, {spelling.gate, spelling.up});
   return out;
 }
 
@@ -180,17 +252,24 @@ ExpertLinear ExpertLinear::down(Loader& loader, const std::string& prefix, const
   const Spelling& spelling = spelling_of(loader, prefix);
   ExpertLinear out;
   out.num_experts_ = shape.num_experts;
-  out.in_features_ = shape.intermediate_size;
+  const Range share = shape.own.count == 0 ? Range{0, shape.intermediate_size} : shape.own;
+  out.in_features_ = share.count;
   out.out_features_ = shape.hidden_size;
   const bool transposed = shape.stacks_transposed && spelling.up.empty();
-  const StoredExperts stored(loader, prefix, spelling, spelling.down,
-                             {shape.num_experts, shape.hidden_size, shape.intermediate_size, transposed, false});
+  StoredExperts::Layout layout{shape.num_experts, shape.hidden_size, shape.intermediate_size, transposed, false};
+  if (share.count < shape.intermediate_size) layout.own_columns = share;
+  const StoredExperts stored(loader, prefix, spelling, spelling.down, layout);
   for (int32_t e = 0; e < shape.num_experts; ++e) {
-    if (!out.pack(loader, e, {stored[e]})) break;
+    std::vector<StoredWeight> matrix;
+    stored.add(loader, e, matrix);
+    if (!out.pack(loader, e, matrix)) break;
   }
-  out.finish(loader, shape.bias
-                         ? stored_bias(loader, prefix, spelling, spelling.down, shape.num_experts, shape.hidden_size)
-                         : std::vector<float>());
+  std::vector<float> bias;
+  if (shape.bias) bias = stored_bias(loader, prefix, spelling, spelling.down, shape.num_experts, shape.hidden_size);
+  // Of a sum the first rank adds it.
+  if (loader.shard().rank > 0) std::ranges::fill(bias, 0.0f);
+  out.finish(loader, bias);
+  out.name_modules(loader, prefix, {spelling.down});
   return out;
 }
 
@@ -211,7 +290,7 @@ void ExpertLinear::operator()(const StepContext& step, const ops::ConstView& x, 
                                 .out_stride = out.row_stride});
     column += size;
   }
-  if (step.adapts(this)) step.adapters->add(step, this, x, out);
+  if (step.adapts(layer_.get())) step.adapters->add_experts(step, *layer_, x, offsets, out);
 }
 
 }  // namespace quire::nn

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "nn/parameter.h"
+#include "nn/shard.h"
 #include "nn/step_context.h"
 
 namespace quire::nn {
@@ -20,6 +21,8 @@ struct ExpertShape {
   // of gate and up in turns in place of gate's above up's.
   bool stacks_transposed = false;
   bool stacks_interleaved = false;
+  // Of intermediate_size what this rank has, in every expert; all of it where nothing is cut.
+  Range own = {};
 };
 
 class ExpertLinear {
@@ -28,7 +31,10 @@ class ExpertLinear {
 
   // Which of the spellings in expert_linear.cpp the checkpoint has decides the names behind `prefix` ("...mlp."):
   // tensors of each expert, stacks of them, MXFP4 in blocks and scales.
+  // This rank's part of the intermediate size, where the down projections can be cut. No such cut: the loader fails.
+  static Range share(Loader& loader, const std::string& prefix, const ExpertShape& shape);
   static ExpertLinear gate_and_up(Loader& loader, const std::string& prefix, const ExpertShape& shape);
+  // Of several ranks what it gives is to be added up.
   static ExpertLinear down(Loader& loader, const std::string& prefix, const ExpertShape& shape);
 
   // x: [rows, in_features] sorted by expert (ops/moe_routing.h) -> out: [rows, out_features]. The step says
@@ -40,6 +46,8 @@ class ExpertLinear {
   // which ends the list, for a configuration may name any number of experts.
   bool pack(Loader& loader, int32_t expert, const std::vector<StoredWeight>& parts);
   void finish(Loader& loader, std::span<const float> bias);
+  // `stems`: of each expert's modules, whose outputs lie side by side.
+  void name_modules(Loader& loader, const std::string& prefix, const std::vector<std::string_view>& stems);
 
   int32_t num_experts_ = 0;
   int64_t in_features_ = 0;
@@ -48,6 +56,7 @@ class ExpertLinear {
   std::vector<std::vector<const ops::PackedMatrix*>> segments_;  // rows of one dtype: [segments][num_experts]
   std::vector<std::unique_ptr<ops::PackedGroup>> groups_;        // [segments]
   Parameter bias_;                                               // [num_experts, out_features] or empty
+  std::shared_ptr<const AdaptableLayer> layer_;                  // nullptr: of stacks, which have no modules
 };
 
 }  // namespace quire::nn

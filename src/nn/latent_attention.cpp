@@ -7,17 +7,27 @@ LatentAttention::LatentAttention(Loader& loader, const std::string& prefix, cons
   const LatentAttentionConfig& sizes = options.sizes;
   const int64_t hidden = options.hidden_size;
   const int64_t queries = options.num_heads * query_head_dim();
+  const Linear::Part output{prefix + ".o_proj", hidden, options.bias};
+  heads_ =
+      share_of_heads(loader, output, options.num_heads, options.num_heads, sizes.value_head_dim, loader.shard().rank)
+          .heads;
+  Linear::Part up{prefix + (sizes.query_rank > 0 ? ".q_b_proj" : ".q_proj"), queries};
+  if (heads_.count < options.num_heads) up.taken = {{heads_.first * query_head_dim(), heads_.count * query_head_dim()}};
   if (sizes.query_rank > 0) {
     query_down_ = {loader, prefix + ".q_a_proj", hidden, sizes.query_rank, options.bias};
     query_norm_ = {loader, prefix + ".q_a_layernorm", sizes.query_rank, options.norm_eps};
-    query_up_ = {loader, prefix + ".q_b_proj", sizes.query_rank, queries};
+    query_up_ = {loader, {up}, sizes.query_rank};
   } else {
-    query_up_ = {loader, prefix + ".q_proj", hidden, queries};
+    query_up_ = {loader, {up}, hidden};
   }
   kv_down_ = {loader, prefix + ".kv_a_proj_with_mqa", hidden, cached_dim(), options.bias};
   kv_norm_ = {loader, prefix + ".kv_a_layernorm", sizes.kv_rank, options.norm_eps};
   load_up_projections(loader, prefix);
-  output_ = {loader, prefix + ".o_proj", int64_t{options.num_heads} * sizes.value_head_dim, hidden, options.bias};
+  output_ = {loader,
+             {output},
+             int64_t{options.num_heads} * sizes.value_head_dim,
+             WeightRole::kProjection,
+             Linear::Inputs{{heads_.first * sizes.value_head_dim, heads_.count * sizes.value_head_dim}}};
 }
 
 void LatentAttention::pack_head(Loader& loader, const Result<StoredWeight>& matrix, Matrices& out) {
@@ -28,14 +38,14 @@ void LatentAttention::pack_head(Loader& loader, const Result<StoredWeight>& matr
 void LatentAttention::finish_heads(Loader& loader, Matrices& heads) const {
   std::vector<const ops::PackedMatrix*> matrices;
   for (const auto& matrix : heads.owned) matrices.push_back(matrix.get());
-  if (matrices.size() != static_cast<size_t>(options_.num_heads)) return;  // planned, or failed, which the loader tells
+  if (matrices.size() != static_cast<size_t>(heads_.count)) return;  // planned, or failed, which the loader tells
   heads.heads = loader.backend().group(std::move(matrices));
 }
 
 LatentAttention::Matrices LatentAttention::pack_heads(Loader& loader, const StoredWeight& stack) const {
   Matrices heads;
   if (!stack.present()) return heads;
-  for (int64_t head = 0; head < options_.num_heads; ++head)
+  for (int64_t head = heads_.first; head < heads_.end(); ++head)
     pack_head(loader, stack.part(head, options_.num_heads), heads);
   finish_heads(loader, heads);
   return heads;
@@ -56,7 +66,7 @@ void LatentAttention::load_up_projections(Loader& loader, const std::string& pre
   // A head's keys are turned, which only numbers can be: its values are then numbers as well.
   const StoredWeight stored = loader.weight({together, {heads * rows, sizes.kv_rank}}).scaled();
   if (!stored.present()) return;
-  for (int64_t head = 0; head < heads; ++head) {
+  for (int64_t head = heads_.first; head < heads_.end(); ++head) {
     const StoredWeight own = stored.part(head, heads);
     pack_head(loader, own.transposed().cut_columns(0, nope), key_up_);
     pack_head(loader, own.cut_rows(nope, sizes.value_head_dim), value_up_);
@@ -76,7 +86,7 @@ void LatentAttention::project_heads(const StepContext& step, const Matrices& wei
                                     int64_t x_head, const ops::View& out, int64_t out_head) const {
   step(ops::GroupedLinearArgs{.x = x.strided_floats(),
                               .x_stride = x.row_stride,
-                              .num_rows = x.num_rows * options_.num_heads,
+                              .num_rows = x.num_rows * heads_.count,
                               .weights = weights.heads.get(),
                               .out = out.strided_floats(),
                               .out_stride = out.row_stride,
@@ -89,7 +99,7 @@ ops::View LatentAttention::project_queries(const StepContext& step, const Rotary
                                            const ops::ConstView& x) const {
   const LatentAttentionConfig& sizes = options_.sizes;
   const int64_t n = x.num_rows;
-  const int64_t heads = options_.num_heads;
+  const int64_t heads = heads_.count;
   ops::ConstView input = x;
   if (sizes.query_rank > 0) {
     const ops::View low = step.workspace.take(n, sizes.query_rank);
@@ -100,7 +110,7 @@ ops::View LatentAttention::project_queries(const StepContext& step, const Rotary
   const ops::View query = step.workspace.take(n, heads * query_head_dim());  // [n, heads, nope + rope]
   query_up_(step, input, query);
   const ops::View rope = query.columns(sizes.nope_head_dim, query.num_columns - sizes.nope_head_dim);
-  rotary(step, rope, options_.num_heads, static_cast<int32_t>(query_head_dim()));
+  rotary(step, rope, static_cast<int32_t>(heads), static_cast<int32_t>(query_head_dim()));
 
   const ops::View latent = step.workspace.take(n, heads * cached_dim());
   project_heads(step, key_up_, query, query_head_dim(), latent, cached_dim());
@@ -122,7 +132,7 @@ void LatentAttention::operator()(const StepContext& step, const CacheLayer& laye
   const LatentAttentionConfig& sizes = options_.sizes;
   const CacheGroup& group = step.batch.group_of(layer);
   const int64_t n = x.num_rows;
-  const int64_t heads = options_.num_heads;
+  const int64_t heads = heads_.count;
   const int64_t mark = step.workspace.mark();
   const ops::View query = project_queries(step, rotary, x);
 
@@ -138,7 +148,7 @@ void LatentAttention::operator()(const StepContext& step, const CacheLayer& laye
   ops::PagedAttentionArgs attention = step.batch.attention_over(layer);
   attention.queries = query.floats();
   attention.query_stride = query.row_stride;
-  attention.num_heads = options_.num_heads;
+  attention.num_heads = static_cast<int32_t>(heads);
   attention.scale = options_.scale;
   attention.out = context.floats();
   attention.value_dim = static_cast<int32_t>(sizes.kv_rank);

@@ -16,8 +16,8 @@ namespace quire::nn {
 struct LatentAttentionOptions {
   LatentAttentionConfig sizes;
   int64_t hidden_size = 0;
-  int32_t num_heads = 0;
-  bool bias = false;  // of the projections to the ranks and of the output
+  int32_t num_heads = 0;  // of all ranks
+  bool bias = false;      // of the projections to the ranks and of the output
   double norm_eps = 1e-6;
   float scale = 1.0f;
 };
@@ -59,6 +59,7 @@ class LatentAttention final : public SelfAttention {
   int64_t cached_dim() const { return options_.sizes.kv_rank + options_.sizes.rope_head_dim; }
 
   LatentAttentionOptions options_;
+  Range heads_;        // of this rank; the latent is every rank's
   Linear query_down_;  // to query_rank; unused where there is none
   RmsNorm query_norm_;
   Linear query_up_;  // to [heads, nope + rope], or from the hidden state

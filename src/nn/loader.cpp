@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 #include <set>
 
 #include "base/log.h"
@@ -11,8 +12,10 @@
 namespace quire::nn {
 
 Loader::Loader(Mode mode, const checkpoint::Checkpoint& checkpoint, ops::Backend& backend, Quantization quantization,
-               std::optional<DType> dtype)
+               std::optional<DType> dtype, Shard shard, Stage stage)
     : mode_(mode),
+      shard_(shard),
+      stage_(stage),
       checkpoint_(checkpoint),
       backend_(backend),
       dtype_(dtype),
@@ -21,8 +24,9 @@ Loader::Loader(Mode mode, const checkpoint::Checkpoint& checkpoint, ops::Backend
 }
 
 StoredWeight Loader::weight(const WeightSpec& spec) {
-  auto resolved = resolve_weight(checkpoint_, spec, [&](const std::string& name, const Shape& shape) {
-    specs_.push_back({name, shape, spec.optional});
+  auto resolved = resolve_weight(checkpoint_, spec, [&](checkpoint::ParameterSpec tensor) {
+    tensor.optional = tensor.optional || spec.optional;
+    specs_.push_back(std::move(tensor));
     // What does not fit is reported with everything else by finish().
     return checkpoint_.declared(specs_.back());
   });
@@ -32,6 +36,48 @@ StoredWeight Loader::weight(const WeightSpec& spec) {
   }
   if (unresolved_.ok()) unresolved_ = resolved.status();
   return {};
+}
+
+void Loader::add_load(int rank, int64_t numbers) {
+  loads_.resize(static_cast<size_t>(shard_.size));
+  loads_[static_cast<size_t>(rank)] += numbers;
+}
+
+void Loader::begin_layer(int32_t index, int32_t num_layers) {
+  loads_.clear();
+  const Range own = layers_of(stage_, num_layers);
+  holds_ = index >= own.first && index < own.end();
+  if (own.count == 0)
+    fail(invalid_argument("pipeline_parallel_size {}: the model has {} layers; choose fewer stages", stage_.count,
+                          num_layers));
+}
+
+int64_t Loader::column_grain(const WeightSpec& spec) const {
+  const auto resolved = resolve_weight(
+      checkpoint_, spec, [&](const checkpoint::ParameterSpec& tensor) { return checkpoint_.declared(tensor); });
+  const bool is_there = resolved.ok() && resolved->present();
+  return is_there && !resolved->turned ? resolved->grain : 1;
+}
+
+Range Loader::share_of_columns(const WeightSpec& spec, int64_t total, int64_t work) {
+  if (shard_.is_whole()) return {0, total};
+  constexpr int64_t kPreferred = 64;  // whole cache lines, whole panels
+  int64_t least = column_grain(spec);
+  int64_t most = std::lcm(least, kPreferred);
+  if (rounds()) {  // what is rounded at load is rounded in blocks
+    least = std::lcm(least, info(DType::kQ8_0).block_values);
+    most = std::lcm(least, info(DType::kQ4_K).block_values);
+  }
+  const bool is_wide = (total + most - 1) / most >= shard_.size;
+  const int64_t unit = is_wide ? most : least;
+  const Range own = work == 0 || loads_.empty() ? even_share(total, unit, shard_.rank, shard_.size)
+                                                : balanced_share(total, unit, work * unit, loads_, shard_.rank);
+  if (own.count > 0) return own;
+  fail(invalid_argument(
+      "tensor_parallel_size {}: the {} columns of {} cannot be cut into so many parts at multiples of {}; choose fewer "
+      "processes",
+      shard_.size, total, spec.name, least));
+  return {0, total};
 }
 
 HeldForm Loader::held_form(const StoredWeight& weight, WeightRole role) const {
@@ -50,9 +96,10 @@ void Loader::note_converted(const StoredWeight& weight, DType form) {
   }
 }
 
-ops::ResidentTable Loader::table(const std::string& name, const Shape& shape) {
-  const StoredWeight rows = weight({name, shape});
-  if (!rows.present()) return {};
+ops::ResidentTable Loader::table(const std::string& name, const Shape& shape, std::optional<Range> taken) {
+  StoredWeight rows = weight({name, shape});
+  if (!rows.present() || !holds_) return {};
+  if (taken) rows = rows.cut_rows(taken->first, taken->count).value();  // a table is cut anywhere
   if (!is_weight_format(rows.dtype())) {
     fail(unimplemented("a table of {} ({}); supported: F32, F16, BF16 or one of GGUF's blocks",
                        quire::name(rows.dtype()), name));
@@ -60,7 +107,7 @@ ops::ResidentTable Loader::table(const std::string& name, const Shape& shape) {
   }
   const DType form = held_dtype(rows.dtype(), dtype_);
   note_converted(rows, form);
-  bytes_ += backend_.table_bytes({nullptr, form, shape});
+  bytes_ += backend_.table_bytes({nullptr, form, {rows.rows(), rows.columns()}});
   auto table = placer_->table(rows, form);
   if (progress_) progress_(bytes_);
   if (table.ok()) return tables_[name] = *table;
@@ -78,24 +125,37 @@ std::vector<float> Loader::vector(const std::string& name, int64_t size, bool op
 }
 
 std::vector<float> Loader::vectors(std::span<const Vector> parts) {
-  std::vector<StoredWeight> stored;
+  struct Piece {
+    StoredWeight stored;
+    int64_t size = 0;
+  };
+  std::vector<Piece> pieces;
   int64_t declared = 0;
   for (const Vector& part : parts) {
-    stored.push_back(part.name.empty() ? StoredWeight() : weight({part.name, {part.size}}));
-    if (stored.back().present()) declared += part.size;
+    const StoredWeight whole = part.name.empty() ? StoredWeight() : weight({part.name, {part.size}});
+    const std::vector<Range> taken = part.taken.empty() ? std::vector<Range>{{0, part.size}} : part.taken;
+    for (const Range& range : taken) {
+      Piece& piece = pieces.emplace_back(Piece{whole, range.count});
+      if (!whole.present()) continue;
+      auto cut = whole.cut_columns(range.first, range.count);
+      if (!cut.ok()) fail(cut.status());
+      if (cut.ok()) piece.stored = std::move(*cut);
+      declared += range.count;
+    }
   }
   return made(declared, [&] {
     std::vector<float> all;
     int64_t size = 0;
-    for (size_t i = 0; i < parts.size(); ++i) {
-      if (stored[i].present()) std::ranges::copy(read_floats(stored[i]), std::back_inserter(all));
-      all.resize(static_cast<size_t>(size += parts[i].size));
+    for (const Piece& piece : pieces) {
+      if (piece.stored.present()) std::ranges::copy(read_floats(piece.stored), std::back_inserter(all));
+      all.resize(static_cast<size_t>(size += piece.size));
     }
     return all;
   });
 }
 
 std::vector<float> Loader::made(int64_t count, FunctionRef<std::vector<float>()> make) {
+  if (!holds_) return {};
   bytes_ += count * static_cast<int64_t>(sizeof(float));
   return placer_->floats(make);
 }
@@ -121,14 +181,27 @@ Loader::Segments Loader::matrix(std::span<const WeightSpec> parts, WeightRole ro
   return place(weights, role);
 }
 
-Loader::Segments Loader::place(std::span<const StoredWeight> parts, WeightRole role) {
+std::vector<StoredWeight> Loader::as_held(std::span<const StoredWeight> parts) const {
+  std::vector<StoredWeight> held(parts.begin(), parts.end());
+  for (StoredWeight& part : held) {
+    if (backend_.forms_inputs() || part.input.is_plain()) continue;
+    if (part.input.order != nullptr || part.input.factor != 1) part = part.scaled();
+    part.input = {};
+  }
+  return held;
+}
+
+Loader::Segments Loader::place(std::span<const StoredWeight> given, WeightRole role) {
+  if (!holds_) return {};
+  const std::vector<StoredWeight> held = as_held(given);
+  const std::span<const StoredWeight> parts = held;
   Segments segments;
   const bool may_be_table = parts.size() == 1 && backend_.tables_are_weights() && parts[0].is_tensor();
   const auto table = may_be_table ? tables_.find(parts[0].name) : tables_.end();
   for (size_t begin = 0; begin < parts.size();) {
     const HeldForm form = held_form(parts[begin], role);
     size_t end = begin + 1;
-    while (end < parts.size() && held_form(parts[end], role) == form) ++end;
+    while (end < parts.size() && held_form(parts[end], role) == form && parts[end].input == parts[begin].input) ++end;
     const auto alike = parts.subspan(begin, end - begin);
     if (!form.rounded && role != WeightRole::kExact && quantized_.quantization != Quantization::kNone) {
       quantized_.num_kept += static_cast<int64_t>(alike.size());
@@ -169,6 +242,7 @@ void Loader::note_widened(std::span<const StoredWeight> parts, DType form, int64
 Result<std::unique_ptr<ops::PackedMatrix>> Loader::place_segment(std::span<const StoredWeight> parts, HeldForm form) {
   QUIRE_ASSIGN_OR_RETURN(WeightPlacer::Placed placed, placer_->matrix(parts, form));
   bytes_ += placed.bytes;
+  if (placed.matrix != nullptr) placed.matrix->set_input(parts[0].input);
   if (!form.rounded) {
     note_widened(parts, form.dtype, placed.bytes);
     for (const StoredWeight& part : parts) note_converted(part, form.dtype);
@@ -181,6 +255,11 @@ Result<std::unique_ptr<ops::PackedMatrix>> Loader::place_segment(std::span<const
     quantized_.dtypes.push_back(form.dtype);
   quantized_.seconds += placed.seconds;
   return std::move(placed.matrix);
+}
+
+std::shared_ptr<const AdaptableLayer> Loader::adaptable(AdaptableLayer layer) {
+  layer.index = static_cast<int32_t>(adaptable_.size());
+  return adaptable_.emplace_back(std::make_shared<const AdaptableLayer>(std::move(layer)));
 }
 
 Status Loader::finish(std::span<const std::string_view> ignored_suffixes,

@@ -15,7 +15,9 @@
 
 #include "base/status.h"
 #include "checkpoint/checkpoint.h"
+#include "nn/adaptable_layer.h"
 #include "nn/quantization.h"
+#include "nn/shard.h"
 #include "nn/weight_dtype.h"
 #include "nn/weight_formats.h"
 #include "nn/weight_placer.h"
@@ -30,25 +32,48 @@ class Loader {
 
   // Both must outlive the loader; the checkpoint must outlive every view that table() gave. `dtype`: what tables and
   // weights of products that are stored in 16 or 32 bits are held in (weight_dtype.h), unless they are quantised or
-  // their role is to stay exact; vectors are floats in any case.
+  // their role is to stay exact; vectors are floats in any case. `shard`: what layers that are cut take their part by;
+  // `stage`: which layers are held.
   Loader(Mode mode, const checkpoint::Checkpoint& checkpoint, ops::Backend& backend,
-         Quantization quantization = Quantization::kNone, std::optional<DType> dtype = std::nullopt);
+         Quantization quantization = Quantization::kNone, std::optional<DType> dtype = std::nullopt, Shard shard = {},
+         Stage stage = {});
 
   bool has(std::string_view name) const { return checkpoint_.find(name) != nullptr; }
   // In any format, whose tensors may be called otherwise.
   bool has_weight(std::string_view name) const { return nn::has_weight(checkpoint_, name); }
   ops::Backend& backend() { return backend_; }
+  const Shard& shard() const { return shard_; }
+
+  // What is asked for from here on is the embedding's, or layer `index`'s of so many, or what follows the layers, or
+  // every stage's (as it is before the first of these). What another stage has is declared, and neither counted nor
+  // held.
+  void begin_front() { holds_ = stage_.is_first(); }
+  void begin_layer(int32_t index, int32_t num_layers);
+  void begin_back() { holds_ = stage_.is_last(); }
+  void begin_common() { holds_ = true; }
+
+  // Columns of this weight are cut at multiples of it. Declares nothing.
+  int64_t column_grain(const WeightSpec& spec) const;
+  bool rounds() const { return quantized_.quantization != Quantization::kNone; }
+  // This rank's part of that many columns or rows, cut where column_grain() of the weight allows it. All of them where
+  // nothing is cut. No such cut: the loader fails.
+  // work: numbers of the weights that a column stands for; where ranks have unlike parts of what came before in this
+  // layer (add_load()), those with less have more columns. 0: it does not matter.
+  Range share_of_columns(const WeightSpec& spec, int64_t total, int64_t work = 0);
+  void add_load(int rank, int64_t numbers);
 
   // A table whose rows are read one by one, where the device reads it. When planning only its shape. Counts its bytes.
   // A weight that matrix() is asked for afterwards by the same name is the table's rows, where the backend holds both
   // alike: it takes nothing more.
-  ops::ResidentTable table(const std::string& name, const Shape& shape);
+  // rows: of these alone.
+  ops::ResidentTable table(const std::string& name, const Shape& shape, std::optional<Range> rows = std::nullopt);
   // A small vector as floats on the host; empty when planning. `optional`: empty when the checkpoint has none.
   std::vector<float> vector(const std::string& name, int64_t size, bool optional = false);
   // Vectors one after another; zeros for one without a name.
   struct Vector {
     std::string name;
     int64_t size = 0;
+    std::vector<Range> taken = {};  // of it these, one after another; none: all
   };
   std::vector<float> vectors(std::span<const Vector> parts);
   // Floats that a layer makes for itself (tables), counted with the rest; not made when planning.
@@ -66,6 +91,11 @@ class Loader {
   Segments matrix(std::span<const WeightSpec> parts, WeightRole role = WeightRole::kProjection);
   // A small weight as floats on the host; empty when planning.
   std::vector<float> floats(const StoredWeight& weight);
+
+  // Gives the layer its number. What adapters may add to is listed in the order in which layers are made, also when
+  // planning.
+  std::shared_ptr<const AdaptableLayer> adaptable(AdaptableLayer layer);
+  const AdaptableLayers& adaptable_layers() const { return adaptable_; }
 
   // Calls this with bytes() after each table and weight of a product.
   void tell(std::function<void(int64_t bytes)> progress) { progress_ = std::move(progress); }
@@ -90,6 +120,8 @@ class Loader {
 
  private:
   Status check_quantizable() const;
+  // As the backend can hold them: one that forms no inputs is given numbers in the place of reordered columns.
+  std::vector<StoredWeight> as_held(std::span<const StoredWeight> parts) const;
   HeldForm held_form(const StoredWeight& weight, WeightRole role) const;
   // Parts that are held alike; nullptr when planning.
   Result<std::unique_ptr<ops::PackedMatrix>> place_segment(std::span<const StoredWeight> parts, HeldForm form);
@@ -101,6 +133,10 @@ class Loader {
   std::vector<float> read_floats(const StoredWeight& weight);
 
   Mode mode_;
+  Shard shard_;
+  Stage stage_;
+  bool holds_ = true;           // what is asked for now
+  std::vector<int64_t> loads_;  // of this layer, by rank; none: all alike
   const checkpoint::Checkpoint& checkpoint_;
   ops::Backend& backend_;
   std::optional<DType> dtype_;
@@ -115,6 +151,7 @@ class Loader {
   ConversionReport converted_;
   WidenedWeights widened_;
   QuantizationReport quantized_;
+  AdaptableLayers adaptable_;
 };
 
 }  // namespace quire::nn

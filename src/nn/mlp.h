@@ -2,6 +2,8 @@
 #pragma once
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "nn/linear.h"
 #include "types/activation.h"
@@ -17,18 +19,37 @@ class FeedForward {
   virtual void operator()(const StepContext& step, const ops::ConstView& x, const ops::View& out) const = 0;
 };
 
+// What a rank has of the numbers between products, which are the inputs of the last one.
+inline Range share_of_inner(Loader& loader, const Linear::Part& second, int64_t size, int num_products) {
+  const WeightSpec weight{second.prefix + ".weight", {second.rows, size}, second.transposed};
+  return loader.share_of_columns(weight, size, num_products * second.rows);
+}
+
 // down(f(gate(x)) * up(x)) (SwiGLU and its kin; Shazeer, 2020).
 class GatedMlp final : public FeedForward {
  public:
-  // Parameters "<prefix>.{gate,up,down}_proj".
+  // Parameters "<prefix>.{gate,up,down}_proj". is_sum: as Linear::Inputs has it.
   GatedMlp(Loader& loader, const std::string& prefix, int64_t hidden_size, int64_t intermediate_size, bool bias,
-           Activation function)
-      : intermediate_size_(intermediate_size),
-        function_(function),
-        gate_up_(loader,
-                 {{prefix + ".gate_proj", intermediate_size, bias}, {prefix + ".up_proj", intermediate_size, bias}},
-                 hidden_size),
-        down_(loader, prefix + ".down_proj", intermediate_size, hidden_size, bias) {}
+           Activation function, bool is_sum = true)
+      : GatedMlp(loader,
+                 {.gate_up = {{prefix + ".gate_proj", intermediate_size, bias},
+                              {prefix + ".up_proj", intermediate_size, bias}},
+                  .down = {prefix + ".down_proj", hidden_size, bias}},
+                 function, is_sum) {}
+  // By names of the family's own: gate, then up, in one part or two.
+  struct Parts {
+    std::vector<Linear::Part> gate_up;
+    Linear::Part down;
+  };
+  GatedMlp(Loader& loader, Parts parts, Activation function, bool is_sum = true) : function_(function) {
+    const int64_t whole = rows_of(parts.gate_up) / 2;
+    const Range own = share_of_inner(loader, parts.down, whole, 3);
+    intermediate_size_ = own.count;
+    if (own.count < whole) take_rows({own, {whole + own.first, own.count}}, parts.gate_up);
+    const int64_t hidden_size = parts.down.rows;
+    gate_up_ = {loader, std::move(parts.gate_up), hidden_size};
+    down_ = {loader, {std::move(parts.down)}, whole, WeightRole::kProjection, Linear::Inputs{own, is_sum}};
+  }
 
   DType input_dtype(const StepContext& step) const override {
     return gate_up_.input_dtype(step, step.batch.num_tokens);
@@ -45,6 +66,21 @@ class GatedMlp final : public FeedForward {
   }
 
  private:
+  static int64_t rows_of(const std::vector<Linear::Part>& parts) {
+    int64_t rows = 0;
+    for (const Linear::Part& part : parts) rows += part.rows;
+    return rows;
+  }
+
+  // Of all parts above each other those rows.
+  static void take_rows(const std::vector<Range>& rows, std::vector<Linear::Part>& parts) {
+    int64_t first = 0;
+    for (Linear::Part& part : parts) {
+      part.taken = within(rows, {first, part.rows});
+      first += part.rows;
+    }
+  }
+
   int64_t intermediate_size_;
   Activation function_;
   Linear gate_up_;
@@ -55,8 +91,14 @@ class GatedMlp final : public FeedForward {
 class PlainMlp final : public FeedForward {
  public:
   // `in`, `out`: one part each.
-  PlainMlp(Loader& loader, const Linear::Part& in, const Linear::Part& out, Activation function)
-      : intermediate_size_(in.rows), function_(function), in_(loader, {in}, out.rows), out_(loader, {out}, in.rows) {}
+  PlainMlp(Loader& loader, Linear::Part in, const Linear::Part& out, Activation function) : function_(function) {
+    const int64_t whole = in.rows;
+    const Range own = share_of_inner(loader, out, whole, 2);
+    intermediate_size_ = own.count;
+    if (own.count < whole) in.taken = {own};
+    in_ = {loader, {std::move(in)}, out.rows};
+    out_ = {loader, {out}, whole, WeightRole::kProjection, Linear::Inputs{own}};
+  }
 
   DType input_dtype(const StepContext& step) const override { return in_.input_dtype(step, step.batch.num_tokens); }
 

@@ -61,12 +61,16 @@ MoeBlock::MoeBlock(Loader& loader, const std::string& prefix, const MoeOptions& 
       bias = router + std::string(kCorrectionBiases[1]);
     correction_bias_ = {loader, loader.vector(bias, moe.num_experts)};
   }
-  gate_and_up_ = ExpertLinear::gate_and_up(loader, block, expert_shape(options));
-  down_ = ExpertLinear::down(loader, block, expert_shape(options));
+  ExpertShape shape = expert_shape(options);
+  shape.own = ExpertLinear::share(loader, block, shape);
+  options_.moe.intermediate_size = shape.own.count;
+  gate_and_up_ = ExpertLinear::gate_and_up(loader, block, shape);
+  down_ = ExpertLinear::down(loader, block, shape);
   if (moe.shared_intermediate_size == 0) return;
   shared_ =
       std::make_unique<GatedMlp>(loader, found(loader, block, kSharedExperts, ".down_proj.weight"), options.hidden_size,
-                                 moe.shared_intermediate_size, options.shared_bias, options.activation);
+                                 moe.shared_intermediate_size, options.shared_bias, options.activation,
+                                 /*is_sum=*/false);  // it is added up with the experts
   if (!moe.shared_gate) return;
   const WeightSpec gate{block + "shared_expert_gate.weight", {1, options.hidden_size}};
   shared_gate_ = loader.matrix({&gate, 1}, WeightRole::kExact);
@@ -150,6 +154,7 @@ void MoeBlock::operator()(const StepContext& step, const ops::ConstView& x, cons
                            .num_tokens = out.num_rows,
                            .size = out.num_columns,
                            .out = out.floats()});
+  Linear::sum(step, out);
   step.workspace.rewind(mark);
 }
 

@@ -66,7 +66,25 @@ class LayerNorm {
     bias_ = {loader, loader.vector(prefix + ".bias", size)};
   }
 
+  // Parameter "<prefix>.weight" alone.
+  static LayerNorm without_bias(Loader& loader, const std::string& prefix, int64_t size, double eps) {
+    LayerNorm norm(loader, prefix, size, eps, /*has_parameters=*/false);
+    norm.weight_ = {loader, loader.vector(prefix + ".weight", size)};
+    return norm;
+  }
+
   bool present() const { return size_ > 0; }
+
+  // In place: [rows, size], dense.
+  void operator()(const StepContext& step, const ops::View& values) const {
+    step(ops::LayerNormArgs{.hidden = values.floats(),
+                            .weight = weight_.data(),
+                            .bias = bias_.data(),
+                            .eps = eps_,
+                            .num_tokens = values.num_rows,
+                            .size = size_,
+                            .out = values.floats()});
+  }
 
   // out = norm(the residual stream), with its delta. [num_tokens, size]
   void operator()(const StepContext& step, HiddenStates& states, const ops::View& out) const {

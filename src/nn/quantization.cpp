@@ -12,6 +12,12 @@ std::optional<DType> quantised_dtype(Quantization quantization, WeightRole role,
   switch (quantization) {
     case Quantization::kNone:
     case Quantization::kFp8:
+    case Quantization::kAwq:
+    case Quantization::kGptq:
+    case Quantization::kCompressedTensors:
+    case Quantization::kBitsandbytes:
+    case Quantization::kModelopt:
+    case Quantization::kFbgemmFp8:
       return std::nullopt;
     case Quantization::kInt8:
       return DType::kQ8_0;

@@ -10,6 +10,7 @@
 #include <tuple>
 #include <utility>
 
+#include "nn/compressed_weights.h"
 #include "ops/quantise.h"
 #include "tensor/stored_values.h"
 
@@ -55,6 +56,11 @@ constexpr bool is_no_number(uint8_t code) {
   return (code & 0x7f) == 0x7f;
 }
 
+// F8_E5M2 is the upper half of an F16.
+float number_of_e5m2(uint8_t code) {
+  return half_to_float(static_cast<uint16_t>(code << 8));
+}
+
 float number_of(uint8_t code) {
   if (is_no_number(code)) return std::numeric_limits<float>::quiet_NaN();
   const int exponent = code >> 3 & 15;
@@ -64,13 +70,14 @@ float number_of(uint8_t code) {
   return code & 0x80 ? -magnitude : magnitude;
 }
 
-std::array<float, 256> all_numbers() {
+std::array<float, 256> all_numbers(float (*number)(uint8_t code)) {
   std::array<float, 256> numbers{};
-  for (size_t code = 0; code < numbers.size(); ++code) numbers[code] = number_of(static_cast<uint8_t>(code));
+  for (size_t code = 0; code < numbers.size(); ++code) numbers[code] = number(static_cast<uint8_t>(code));
   return numbers;
 }
 
 float scale_at(const StoredWeight& weight, int64_t row, int64_t column) {
+  if (weight.scales.data == nullptr) return 1;  // E5M2's range needs none
   const int64_t scales_of_row = blocks(weight.stored_columns, weight.scale_columns);
   return stored_value(weight.scales.dtype, weight.scales.data,
                       row / weight.scale_rows * scales_of_row + column / weight.scale_columns);
@@ -97,41 +104,59 @@ void copy_row(const StoredWeight& weight, DType form, int64_t row, const uint8_t
 }
 
 void widen_row(const StoredWeight& weight, int64_t row, const uint8_t* codes, uint8_t* out) {
-  static const std::array<float, 256> kNumbers = all_numbers();
+  static const std::array<float, 256> kE4M3 = all_numbers(number_of);
+  static const std::array<float, 256> kE5M2 = all_numbers(number_of_e5m2);
+  const std::array<float, 256>& numbers = weight.stored == DType::kF8E5M2 ? kE5M2 : kE4M3;
   // A cut may begin within what shares a scale only where that is the whole row.
   for (int64_t begin = 0; begin < weight.num_columns; begin += weight.scale_columns) {
     const float factor = scale_at(weight, row, weight.first_column + begin);
     for (int64_t i = begin; i < std::min(weight.num_columns, begin + weight.scale_columns); ++i) {
-      const uint16_t value = float_to_bfloat16(kNumbers[codes[i]] * factor);
+      const uint16_t value = float_to_bfloat16(numbers[codes[i]] * factor);
       std::memcpy(out + 2 * i, &value, sizeof(value));
     }
   }
 }
 
-// Which rows and columns share one of the scales.
+// The scales of a matrix, or of a stack of `count` such: of each one number, one a row, or one a block.
+struct MatrixOfStack {
+  int64_t count;
+  int64_t rows;
+  int64_t columns;
+};
+
+// Which rows and columns share one of the scales. Blocks of a stack lie in one matrix each, so that rows can be counted
+// through all of it.
 Result<Block> block_of_scales(const checkpoint::Checkpoint& checkpoint, const checkpoint::CheckpointTensor& scales,
-                              const Shape& shape) {
+                              const MatrixOfStack& matrix, const Shape& shape) {
+  const auto [stack, rows, columns] = matrix;
   const Shape& given = scales.view.shape;
   const int64_t count = given.num_elements();
-  if (count == 1) return Block{shape[0], shape[1]};
-  if (count == shape[0] && given[0] == shape[0]) return Block{1, shape[1]};
+  if (count == 1) return Block{stack * rows, columns};
+  if (stack > 1 && count == stack && given[0] == stack) return Block{rows, columns};
+  if (count == stack * rows && given[0] == (stack > 1 ? stack : rows)) return Block{1, columns};
   const auto block = configured_block(checkpoint.config());
   if (!block) {
     return data_loss(
-        "{} is {} for a weight {}: expected one number, one a row, or quantization_config with the shape of "
+        "{} is {} for a weight {}: expected one number, one a {}row, or quantization_config with the shape of "
         "its blocks",
-        scales.name, given.to_string(), shape.to_string());
+        scales.name, given.to_string(), shape.to_string(), stack > 1 ? "matrix or " : "");
   }
-  const Shape expected = {blocks(shape[0], block->first), blocks(shape[1], block->second)};
-  if (given == expected) return *block;
-  return data_loss("{} is {} for a weight {}: expected {}, one for every {} x {}", scales.name, given.to_string(),
-                   shape.to_string(), expected.to_string(), block->first, block->second);
+  Shape expected = {blocks(rows, block->first), blocks(columns, block->second)};
+  if (stack > 1) expected = {stack, expected[0], expected[1]};
+  if (given != expected) {
+    return data_loss("{} is {} for a weight {}: expected {}, one for every {} x {}", scales.name, given.to_string(),
+                     shape.to_string(), expected.to_string(), block->first, block->second);
+  }
+  if (stack == 1 || rows % block->first == 0) return *block;
+  return unimplemented("{}: a stack of matrices of {} rows in blocks of {}; supported: whole blocks", scales.name, rows,
+                       block->first);
 }
 
 }  // namespace
 
-bool are_float8(const WeightSpec& /*spec*/, const checkpoint::CheckpointTensor& codes) {
-  return codes.view.dtype == DType::kF8E4M3;
+bool are_float8(const checkpoint::Checkpoint& /*checkpoint*/, const WeightSpec& /*spec*/,
+                const checkpoint::CheckpointTensor& codes) {
+  return codes.view.dtype == DType::kF8E4M3 || codes.view.dtype == DType::kF8E5M2;
 }
 
 Status resolve_float8(const checkpoint::Checkpoint& checkpoint, const WeightSpec& spec, DeclareTensor declare,
@@ -139,32 +164,41 @@ Status resolve_float8(const checkpoint::Checkpoint& checkpoint, const WeightSpec
   const checkpoint::CheckpointTensor* codes = declare_codes(checkpoint, spec, declare);
   if (codes == nullptr) return {};
   const Shape& shape = codes->view.shape;
-  if (shape.rank() != 2 || !std::string_view(spec.name).ends_with(".weight")) {
-    return unimplemented("{} is F8_E4M3 {}; supported: matrices whose names end in .weight", spec.name,
-                         shape.to_string());
+  const DType stored = codes->view.dtype;
+  const bool is_stack = shape.rank() == 3;
+  if (!is_stack && (shape.rank() != 2 || !std::string_view(spec.name).ends_with(".weight"))) {
+    return unimplemented("{} is {} {}; supported: matrices whose names end in .weight, and stacks of experts",
+                         spec.name, name(stored), shape.to_string());
   }
-  QUIRE_RETURN_IF_ERROR(refuse_transposed(spec, DType::kF8E4M3));
+  QUIRE_RETURN_IF_ERROR(refuse_transposed(spec, stored));
+  const MatrixOfStack matrix{is_stack ? shape[0] : 1, shape[shape.rank() - 2], shape[shape.rank() - 1]};
   const checkpoint::CheckpointTensor* scales = nullptr;
   for (const char* ending : {"_scale_inv", "_scale"}) {
     if (scales == nullptr) scales = checkpoint.find(spec.name + ending);
   }
+  out.codes = codes->view;
+  out.scale_rows = matrix.count * matrix.rows;
+  out.scale_columns = matrix.columns;
+  out.set_layout(stored, matrix.count * matrix.rows, matrix.columns);
+  if (scales == nullptr && stored == DType::kF8E5M2) return {};
   if (scales == nullptr) {
     return data_loss("{} is F8_E4M3, but there is neither {}_scale nor {}_scale_inv by which it would be multiplied",
                      spec.name, spec.name, spec.name);
   }
-  declare(scales->name, scales->view.shape);
+  declare({scales->name, scales->view.shape});
   if (!ops::can_be_quantised(scales->view.dtype)) {
     return unimplemented("{} is {}; supported: F32, F16, BF16", scales->name, name(scales->view.dtype));
   }
-  out.codes = codes->view;
   out.scales = scales->view;
-  QUIRE_ASSIGN_OR_RETURN(std::tie(out.scale_rows, out.scale_columns), block_of_scales(checkpoint, *scales, shape));
-  if (out.scale_columns < shape[1]) out.grain = out.scale_columns;
-  out.set_layout(DType::kF8E4M3, shape[0], shape[1]);
-  return {};
+  QUIRE_ASSIGN_OR_RETURN(std::tie(out.scale_rows, out.scale_columns),
+                         block_of_scales(checkpoint, *scales, matrix, shape));
+  if (out.scale_columns < matrix.columns) out.grain = out.scale_columns;
+  if (is_stack) return {};
+  return resolve_inputs(checkpoint, module_of(spec.name), declare, out);
 }
 
 DType form_of_float8(const StoredWeight& weight) {
+  if (weight.stored == DType::kF8E5M2) return DType::kBF16;
   if (weight.scale_columns >= weight.stored_columns) return DType::kF8E4M3;
   return weight.scale_columns % ops::kScaleColumns == 0 ? DType::kF8E4M3_128 : DType::kBF16;
 }

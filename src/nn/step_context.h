@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "nn/adaptable_layer.h"
 #include "nn/batch.h"
 #include "nn/workspace.h"
 #include "ops/backend.h"
@@ -50,8 +51,8 @@ struct StepContext {
     step.rows = others;
     return step;
   }
-  // Whether `adapters` add to what this layer makes of such rows.
-  bool adapts(const void* layer) const;
+  // Whether `adapters` add to what this layer makes of such rows. nullptr: a layer that none can add to.
+  bool adapts(const AdaptableLayer* layer) const;
 };
 
 // Low-rank adapters by row (LoRA; Hu et al., 2021). A product that any of its rows adapts is not fused with what
@@ -59,14 +60,25 @@ struct StepContext {
 class RowAdapters {
  public:
   virtual ~RowAdapters() = default;
-  // Whether any of the step's rows has an adapter for `layer`: a Linear or ExpertLinear, by its address.
-  virtual bool adapt(const StepContext& step, const void* layer) const = 0;
-  // out += the adapters' products of x, row by row: x [rows, in_features], out [rows, out_features].
-  virtual void add(const StepContext& step, const void* layer, const ops::ConstView& x, const ops::View& out) const = 0;
+  // Whether any of the step's rows has an adapter for `layer`.
+  virtual bool adapt(const StepContext& step, const AdaptableLayer& layer) const = 0;
+  // out += the adapters' products of x, row by row: x [rows, in_features], out [rows, out_features]. Of a row whose
+  // adapter has a weight of its own for this layer (a head that was trained with it) out becomes that one's product.
+  virtual void add(const StepContext& step, const AdaptableLayer& layer, const ops::ConstView& x,
+                   const ops::View& out) const = 0;
+  // The same of kEmbedding, whose rows are of these ids.
+  virtual void add_embedded(const StepContext& step, const AdaptableLayer& layer, Mirrored<TokenId> ids,
+                            const ops::View& out) const = 0;
+  // The same of kExperts: rows [offsets[e], offsets[e + 1]) are expert e's, offsets on the device.
+  virtual void add_experts(const StepContext& step, const AdaptableLayer& layer, const ops::ConstView& x,
+                           const int32_t* offsets, const ops::View& out) const = 0;
+  // Keys and values that adapters give in the place of computed ones: what the layer's cache has for the step's rows
+  // has just been written, and is not read yet. `layer`: of the batch's.
+  virtual void give_keys(const StepContext& step, const CacheLayer& layer) const = 0;
 };
 
-inline bool StepContext::adapts(const void* layer) const {
-  return adapters != nullptr && adapters->adapt(*this, layer);
+inline bool StepContext::adapts(const AdaptableLayer* layer) const {
+  return adapters != nullptr && layer != nullptr && adapters->adapt(*this, *layer);
 }
 
 }  // namespace quire::nn

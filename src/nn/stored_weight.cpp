@@ -130,6 +130,7 @@ StoredWeight StoredWeight::taken_apart(int64_t count) const {
 StoredWeight StoredWeight::transposed() const {
   QUIRE_CHECK(in_turns == 1);
   StoredWeight other = scaled();
+  other.input = {};
   other.turned = !turned;
   if (present() && info(form()).block_values != 1) other.widened = true;
   return other;
@@ -137,7 +138,10 @@ StoredWeight StoredWeight::transposed() const {
 
 StoredWeight StoredWeight::scaled() const {
   StoredWeight other = *this;
-  if (scales.data != nullptr) other.widened = true;
+  if (scales.data == nullptr) return other;
+  other.widened = true;
+  other.input.order = nullptr;
+  other.input.factor = 1;
   return other;
 }
 
@@ -150,12 +154,10 @@ std::optional<TensorView> StoredWeight::in_place(DType form) const {
 }
 
 Status StoredWeight::read(DType form, ops::Backend& backend, uint8_t* out) const {
-  if (zeros.data != nullptr || permutation.data != nullptr) {
-    return unimplemented("{}: {} with {} of its own; supported: neither zeros nor a permutation of the inputs", name,
-                         format->name, zeros.data != nullptr ? "zeros" : "a permutation of the inputs");
-  }
   constexpr int64_t kRowsOfTask = 64;
-  const DType own = this->form();
+  // Numbers have the columns' own order, and all that codes leave to the inputs.
+  const bool leaves_to_inputs = input.order != nullptr || input.factor != 1;
+  const DType own = form != this->form() && leaves_to_inputs ? *format->widened : this->form();
   QUIRE_CHECK(form == own || (is_weight_format(own) && ops::can_be_quantised(form)));
   const int64_t num_rows = num_stored_rows();
   const int64_t row_size = ops::quantised_row_bytes(form, num_columns);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -35,7 +36,9 @@ struct StoredWeight {
   TensorView scales = {};       // no data: there are none, as of the next two
   TensorView zeros = {};        // what is taken off codes before they are scaled
   TensorView permutation = {};  // of each column the group whose scale it takes, where that is not its neighbours'
-  int64_t scale_rows = 1;       // so many rows and columns share one of `scales`
+  std::shared_ptr<const std::vector<float>> made_scales = {};  // computed ones, or what all of a matrix shares
+  ops::InputForm input = {};  // what it is multiplied by; an order is that of the columns of form()
+  int64_t scale_rows = 1;     // so many rows and columns share one of `scales`
   int64_t scale_columns = 1;
 
   // What of it is meant.
@@ -75,9 +78,9 @@ struct StoredWeight {
   std::optional<TensorView> in_place(DType form) const;
   // Whether in_place() is all of a tensor.
   bool is_tensor() const { return in_place(stored) && bytes() == codes.bytes(); }
-  // Its rows as `form`, ops::quantised_row_bytes(form, columns()) each. REQUIRES: form(), or F32, F16 or BF16 of what
-  // is_weight_format(). Errors: invalid_argument for a number that F16 has no room for; unimplemented for zeros and
-  // permutations, which no format here has.
+  // Its rows as `form`, ops::quantised_row_bytes(form, columns()) each; columns in the order of input() where that is
+  // form(). REQUIRES: form(), or F32, F16 or BF16 of what
+  // is_weight_format(). Errors: invalid_argument for a number that F16 has no room for.
   Status read(DType form, ops::Backend& backend, uint8_t* out) const;
 
  private:

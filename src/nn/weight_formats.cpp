@@ -3,7 +3,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "nn/bitsandbytes_weights.h"
+#include "nn/compressed_weights.h"
+#include "nn/fp4_weights.h"
+#include "nn/gptq_weights.h"
 #include "nn/scaled_weights.h"
+#include "nn/torchao_weights.h"
 #include "tensor/stored_values.h"
 
 namespace quire::nn {
@@ -18,10 +23,12 @@ DType as_stored(const StoredWeight& weight) {
 
 // 1. One tensor: numbers, or GGUF's blocks of them along its rows.
 
-bool are_numbers(const WeightSpec& /*spec*/, const CheckpointTensor& codes) {
-  return info(codes.view.dtype).block_values == 1 && codes.view.dtype != DType::kF8E4M3;
+bool are_numbers(const Checkpoint& /*checkpoint*/, const WeightSpec& /*spec*/, const CheckpointTensor& codes) {
+  const DType dtype = codes.view.dtype;
+  return info(dtype).block_values == 1 && dtype != DType::kF8E4M3 && dtype != DType::kF8E5M2 && dtype != DType::kI8 &&
+         dtype != DType::kU8;
 }
-bool are_blocks(const WeightSpec& /*spec*/, const CheckpointTensor& codes) {
+bool are_blocks(const Checkpoint& /*checkpoint*/, const WeightSpec& /*spec*/, const CheckpointTensor& codes) {
   return info(codes.view.dtype).block_values != 1;
 }
 
@@ -52,7 +59,7 @@ void read_tensor(const StoredWeight& weight, int64_t row, DType form, uint8_t* o
 
 constexpr int64_t kMxValues = 32;
 
-bool are_mx_blocks(const WeightSpec& spec, const CheckpointTensor& /*codes*/) {
+bool are_mx_blocks(const Checkpoint& /*checkpoint*/, const WeightSpec& spec, const CheckpointTensor& /*codes*/) {
   return spec.shape.rank() == 3;
 }
 
@@ -62,8 +69,8 @@ Status resolve_mx_blocks(const Checkpoint& /*checkpoint*/, const WeightSpec& spe
   const int64_t rows = spec.shape[1];
   const int64_t columns = spec.shape[2];
   const std::string blocks = spec.name + "_blocks";
-  const CheckpointTensor* codes = declare(blocks, {count, rows, columns / kMxValues, kMxValues / 2});
-  const CheckpointTensor* scales = declare(spec.name + "_scales", {count, rows, columns / kMxValues});
+  const CheckpointTensor* codes = declare({blocks, {count, rows, columns / kMxValues, kMxValues / 2}});
+  const CheckpointTensor* scales = declare({spec.name + "_scales", {count, rows, columns / kMxValues}});
   if (codes == nullptr || scales == nullptr) return {};
   out.codes = codes->view;
   out.scales = scales->view;
@@ -101,6 +108,22 @@ void read_mx_blocks(const StoredWeight& weight, int64_t row, DType form, uint8_t
   }
 }
 
+// What a cache of 8 bits would be divided by; its format is for the user to choose.
+constexpr std::string_view kBesideCodes[] = {".q_scale", ".k_scale", ".v_scale"};
+
+// Weights of the layouts of coded_weights.h.
+constexpr WeightFormat of_codes(std::string_view name, std::string_view ending, decltype(WeightFormat::fits) fits,
+                                decltype(WeightFormat::resolve) resolve, decltype(WeightFormat::read) read) {
+  return {.name = name,
+          .ending = ending,
+          .fits = fits,
+          .resolve = resolve,
+          .form = form_of_codes,
+          .widened = DType::kF32,
+          .read = read,
+          .ignored = kBesideCodes};
+}
+
 constexpr WeightFormat kFormats[] = {
     {.name = "a tensor of numbers",
      .ending = "",
@@ -131,6 +154,22 @@ constexpr WeightFormat kFormats[] = {
      .form = as_stored,
      .widened = DType::kBF16,
      .read = read_mx_blocks},
+    of_codes("GPTQ", ".qweight", are_gptq<1>, resolve_gptq, read_codes<unpack_gptq<1>>),
+    of_codes("GPTQ (gptq_v2)", ".qweight", are_gptq<0>, resolve_gptq, read_codes<unpack_gptq<0>>),
+    of_codes("GPTQ in Marlin's tiles", ".B", are_marlin, resolve_marlin, read_codes<unpack_marlin>),
+    of_codes("AWQ", ".qweight", are_awq<false>, resolve_awq, read_codes<unpack_awq<false>>),
+    of_codes("AWQ (gemv)", ".qweight", are_awq<true>, resolve_awq, read_codes<unpack_awq<true>>),
+    of_codes("packed whole numbers", ".weight_packed", are_packed, resolve_packed, read_codes<unpack_packed>),
+    of_codes("whole numbers of 8 bits", "", are_bytes, resolve_bytes, read_codes<unpack_bytes>),
+    of_codes("NVFP4 in tensors of its own", ".weight_packed", are_nvfp4, resolve_nvfp4, read_nvfp4),
+    of_codes("NVFP4 (modelopt)", "", are_nvfp4, resolve_nvfp4, read_nvfp4),
+    of_codes("MXFP4 in tensors of its own", ".weight_packed", are_mxfp4, resolve_mxfp4, read_mxfp4),
+    of_codes("bitsandbytes' nf4", "", are_levels<DType::kNF4>, resolve_levels<DType::kNF4>,
+             read_codes<unpack_levels<DType::kNF4>>),
+    of_codes("bitsandbytes' fp4", "", are_levels<DType::kFP4>, resolve_levels<DType::kFP4>,
+             read_codes<unpack_levels<DType::kFP4>>),
+    of_codes("whole numbers of torchao", "._weight_qdata", are_torchao, resolve_torchao, read_codes<unpack_torchao>),
+    of_codes("LLM.int8()", "", are_llm_int8, resolve_llm_int8, read_codes<unpack_llm_int8>),
 };
 
 const CheckpointTensor* find_codes(const Checkpoint& checkpoint, const WeightFormat& format, std::string_view weight) {
@@ -144,7 +183,7 @@ const CheckpointTensor* find_codes(const Checkpoint& checkpoint, const WeightFor
 const WeightFormat& format_of(const Checkpoint& checkpoint, const WeightSpec& spec) {
   for (const WeightFormat& format : kFormats) {
     const CheckpointTensor* codes = find_codes(checkpoint, format, spec.name);
-    if (codes != nullptr && format.fits(spec, *codes)) return format;
+    if (codes != nullptr && format.fits(checkpoint, spec, *codes)) return format;
   }
   return kFormats[0];
 }
@@ -171,7 +210,7 @@ const CheckpointTensor* declare_codes(const Checkpoint& checkpoint, const Weight
   const CheckpointTensor* found = checkpoint.find(spec.name);
   // GGUF drops an outer dimension of 1.
   if (found != nullptr && found->view.shape.rank() == 1 && shape.rank() == 2 && shape[0] == 1) shape = {shape[1]};
-  return declare(spec.name, shape);
+  return declare({spec.name, shape});
 }
 
 Status refuse_transposed(const WeightSpec& spec, DType stored) {

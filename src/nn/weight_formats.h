@@ -25,13 +25,14 @@ struct WeightSpec {
 };
 
 // Declares a tensor. nullptr: the checkpoint has none of that shape, which is told with all else that does not fit.
-using DeclareTensor = FunctionRef<const checkpoint::CheckpointTensor*(const std::string& name, const Shape& shape)>;
+using DeclareTensor = FunctionRef<const checkpoint::CheckpointTensor*(checkpoint::ParameterSpec tensor)>;
 
 struct WeightFormat {
   std::string_view name;  // for people
   // Its codes have the weight's name, or have this in place of its ".weight".
   std::string_view ending;
-  bool (*fits)(const WeightSpec& spec, const checkpoint::CheckpointTensor& codes);
+  bool (*fits)(const checkpoint::Checkpoint& checkpoint, const WeightSpec& spec,
+               const checkpoint::CheckpointTensor& codes);
   // Declares its tensors and says in `out`, which comes with format and name, where they are.
   Status (*resolve)(const checkpoint::Checkpoint& checkpoint, const WeightSpec& spec, DeclareTensor declare,
                     StoredWeight& out);

@@ -1,16 +1,17 @@
 #include "ops/backend.h"
 
+#include <chrono>
 #include <cstring>
 
 #include "base/check.h"
 
 namespace quire::ops {
 
-void Backend::upload(void* device, const void* host, size_t bytes) {
+void DeviceMemory::upload(void* device, const void* host, size_t bytes) {
   if (bytes != 0) std::memcpy(device, host, bytes);
 }
 
-void Backend::download(void* host, const void* device, size_t bytes) {
+void DeviceMemory::download(void* host, const void* device, size_t bytes) {
   if (bytes != 0) std::memcpy(host, device, bytes);
 }
 
@@ -23,17 +24,23 @@ void Backend::run_in_steps(const GatedLinearArgs& args) {
                      .out = args.out});
 }
 
-std::unique_ptr<PackedMatrix> Backend::weight_of(const ResidentTable& /*table*/, const TensorView& /*stored*/) {
+std::unique_ptr<PackedMatrix> WeightMemory::weight_of(const ResidentTable& /*table*/, const TensorView& /*stored*/) {
   QUIRE_CHECK_MSG(false, "this backend's tables are no weights");
   return nullptr;
 }
 
-Result<std::unique_ptr<OpRecording>> Backend::record(FunctionRef<void()> /*body*/, bool /*renews_attention*/) {
+double Recorder::seconds_of(FunctionRef<void()> body) {
+  const auto start = std::chrono::steady_clock::now();
+  body();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+Result<std::unique_ptr<OpRecording>> Recorder::record(FunctionRef<void()> /*body*/, bool /*renews_attention*/) {
   QUIRE_CHECK_MSG(false, "this backend records nothing");
   return std::unique_ptr<OpRecording>();
 }
 
-void Backend::replay(const OpRecording& /*recording*/, FunctionRef<void(PagedAttentionArgs& args)> /*renew*/) {
+void Recorder::replay(const OpRecording& /*recording*/, FunctionRef<void(PagedAttentionArgs& args)> /*renew*/) {
   QUIRE_CHECK_MSG(false, "this backend records nothing");
 }
 

@@ -19,7 +19,8 @@ void check(const EmbeddingArgs& args) {
                   fmt::format("row_stride {} is under the {} bytes of a row", args.row_stride, row));
   if (args.num_tokens == 0) return;
   QUIRE_CHECK(args.ids.device != nullptr && args.table.data != nullptr && args.out != nullptr);
-  if (args.ids.host == nullptr) return;
+  QUIRE_CHECK_MSG(args.is_part || args.first_id == 0, "a whole table begins with id 0");
+  if (args.ids.host == nullptr || args.is_part) return;
   for (int64_t t = 0; t < args.num_tokens; ++t) {
     QUIRE_CHECK_MSG(args.ids.host[t] >= 0 && args.ids.host[t] < args.table.shape[0],
                     fmt::format("ids[{}] is {}, the table has {} rows", t, args.ids.host[t], args.table.shape[0]));

@@ -43,6 +43,15 @@ bool is_kv_format(DType dtype) {
     case DType::kNVFP4:
     case DType::kQ8_K:
     case DType::kF8E4M3_128:
+    case DType::kU4_32:
+    case DType::kU4_64:
+    case DType::kU4_128:
+    case DType::kU4_32_F32:
+    case DType::kI8_32:
+    case DType::kI8_128:
+    case DType::kI8_32_Z:
+    case DType::kNF4:
+    case DType::kFP4:
       return false;
   }
   return false;

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "ops/input_form.h"
 #include "tensor/dtype.h"
 
 namespace quire::ops {
@@ -16,6 +17,13 @@ class PackedMatrix {
   virtual int64_t rows() const = 0;     // N, output features
   virtual int64_t columns() const = 0;  // K, input features
   virtual int64_t bytes() const = 0;    // memory held
+
+  // What rows are made into before they are multiplied by it: by the backend, where it forms_inputs().
+  const InputForm& input() const { return input_; }
+  void set_input(InputForm form) { input_ = std::move(form); }
+
+ private:
+  InputForm input_;
 };
 
 // Weights that one product takes together: the experts of a mixture, or the heads of an attention. They must outlive

@@ -21,6 +21,9 @@ void check_sequence(const PagedAttentionArgs& args, int32_t sequence) {
                               args.query_offsets.host[sequence], args.query_offsets.host[sequence + 1]));
   QUIRE_CHECK_MSG(context >= num_queries,
                   fmt::format("sequence {}: {} queries, context length {}", sequence, num_queries, context));
+  QUIRE_CHECK_MSG(
+      !args.both_ways || context == num_queries,
+      fmt::format("sequence {}: {} queries of a context of {} are to see all of it", sequence, num_queries, context));
   if (num_queries == 0) return;
   QUIRE_CHECK_MSG(args.num_sequences == 1 || blocks_of(args, sequence) <= args.block_table_stride,
                   fmt::format("sequence {}: {} blocks, a block table has {}", sequence, blocks_of(args, sequence),
@@ -50,14 +53,14 @@ void check_place(const PagedAttentionArgs& args, int32_t span, const SpanPlace* 
   const auto num_queries = [&](int32_t s) { return args.query_offsets.host[s + 1] - args.query_offsets.host[s]; };
   const int32_t queries = num_queries(one.sequence);
   const auto where = [&] { return fmt::format("span {}, sequence {}: ", span, one.sequence); };
-  QUIRE_CHECK_MSG(queries > 0 && queries <= kMostQueriesInCompany,
+  QUIRE_CHECK_MSG(queries > 0 && queries <= kMostSharedQueries,
                   where() + fmt::format("{} queries, but shares it", queries));
   QUIRE_CHECK_MSG(int64_t{args.context_lengths.host[one.sequence]} - queries >= (int64_t{span} + 1) * kSharedSpan,
                   where() + "shares it, but is not past it");
   const int32_t before =
       place == one.first ? 0 : places[place - 1].queries_before + num_queries(places[place - 1].sequence);
   QUIRE_CHECK_MSG(one.size == first.size && one.first == first.first && one.queries_before == before,
-                  where() + "is not of the company that it names");
+                  where() + "is not of the group that it names");
   const int64_t begin = int64_t{span} * kSharedSpan / args.cache.block_size;
   const int64_t end = ((int64_t{span} + 1) * kSharedSpan - 1) / args.cache.block_size + 1;
   const auto table = [&](int32_t s) { return args.block_tables.host + s * args.block_table_stride; };
@@ -72,7 +75,7 @@ void check_places(const PagedAttentionArgs& args) {
       const SpanPlace& one = places[i];
       QUIRE_CHECK_MSG(one.sequence >= 0 && one.sequence < args.num_sequences && one.first >= 0 && one.first <= i &&
                           one.size > i - one.first && one.size <= args.num_sequences - one.first,
-                      fmt::format("span {}, place {}: sequence {} in a company of {} from place {}", span, i,
+                      fmt::format("span {}, place {}: sequence {} in a group of {} from place {}", span, i,
                                   one.sequence, one.size, one.first));
       if (one.size > 1) check_place(args, span, places, i);
     }
@@ -86,6 +89,7 @@ void check(const PagedAttentionArgs& args) {
   QUIRE_CHECK_MSG(args.num_heads > 0 && args.num_heads % args.cache.num_kv_heads == 0,
                   fmt::format("{} heads over {} kv heads", args.num_heads, args.cache.num_kv_heads));
   QUIRE_CHECK_MSG(args.window >= 0, fmt::format("window is {}", args.window));
+  QUIRE_CHECK_MSG(!args.both_ways || args.num_shared_spans == 0, "what is seen both ways is shared by nobody");
   QUIRE_CHECK_MSG(args.soft_cap >= 0, fmt::format("soft_cap is {}", args.soft_cap));
   QUIRE_CHECK_MSG(args.value_dim >= 0 && args.value_dim <= args.cache.head_dim,
                   fmt::format("value_dim is {}", args.value_dim));

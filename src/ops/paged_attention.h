@@ -2,6 +2,7 @@
 // and Gimelshein, 2018, and Dao et al., 2022). Query i of sequence s stands at position
 //   p = context_lengths[s] - (query_offsets[s+1] - query_offsets[s]) + i
 // and sees the cached positions max(0, p - window + 1) .. p. Keys and values of this step are in the cache already.
+// With both_ways it also sees those behind it, up to min(context_lengths[s] - 1, p + window - 1).
 // A row's result depends on its own position and cache content alone: tiles and splits are cut by absolute position.
 #pragma once
 
@@ -14,19 +15,19 @@
 namespace quire::ops {
 
 // Sequences whose block tables name the same blocks for a whole span of positions, [k * kSharedSpan, (k + 1) *
-// kSharedSpan), and whose queries all come behind it, are a company there: a device may read the span's keys and values
+// kSharedSpan), and whose queries all come behind it, are a group there: a device may read the span's keys and values
 // once for several of them (cascades of shared prefixes: Juravsky et al., 2024; Ye et al., 2024). No bit of a result
 // depends on it.
 inline constexpr int32_t kSharedSpan = 256;
 // Sequences of more queries keep to themselves: what they read is used by many rows anyway.
-inline constexpr int32_t kMostQueriesInCompany = 8;
+inline constexpr int32_t kMostSharedQueries = 8;
 
-// A sequence's place in a span, where a company's sequences follow each other.
+// A sequence's place in a span, where a group's sequences follow each other.
 struct SpanPlace {
   int32_t sequence = 0;
-  int32_t first = 0;           // the place of the first of its company; its own where it is alone
-  int32_t size = 1;            // sequences of the company
-  int32_t queries_before = 0;  // of those of the company before it
+  int32_t first = 0;           // the place of the first of its group; its own where it is alone
+  int32_t size = 1;            // sequences of the group
+  int32_t queries_before = 0;  // of those of the group before it
 };
 
 struct PagedAttentionArgs {
@@ -46,12 +47,21 @@ struct PagedAttentionArgs {
   bool tables_checked = false;
   float scale = 1.0f;  // of the scores; usually 1 / sqrt(head_dim)
   int32_t window = 0;  // 0: all positions
+  // No causal mask (encoders). REQUIRES: each sequence's queries are all of its context.
+  bool both_ways = false;
   float soft_cap = 0;  // scores s become soft_cap * tanh(s / soft_cap) (Gemma Team, 2024); 0: they stay
   // [num_heads] or nullptr: a score of each head's own that takes part in the softmax and has no value (gpt-oss).
   const float* sinks = nullptr;
   float* out = nullptr;   // [num_tokens, num_heads, head_dim], dense; where values are keys, of the whole key
   int32_t value_dim = 0;  // where values are keys: of `out` the first so many of each are wanted; 0: all
 };
+
+// The last position that the query at `position` sees, in a context of so many.
+inline int64_t last_seen(const PagedAttentionArgs& args, int64_t position, int64_t context) {
+  if (!args.both_ways) return position;
+  const int64_t last = context - 1;
+  return args.window > 0 && position + args.window - 1 < last ? position + args.window - 1 : last;
+}
 
 void check(const PagedAttentionArgs& args);
 

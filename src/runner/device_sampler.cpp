@@ -65,7 +65,7 @@ bool DeviceSampler::has_memory() const {
 }
 
 bool DeviceSampler::draws(const LogitRow& row, const SequenceState& state) {
-  if (row.num_candidates > 0) return false;
+  if (row.num_candidates > 0 || row.draft_row >= 0) return false;
   const std::optional<int32_t> num_top = num_top_of(row, state);
   if (num_top && (*num_top < 0 || *num_top > ops::kMostTopLogprobs)) return false;
   return row.target != kNoToken || state.sampler.draws_plainly();

@@ -3,16 +3,22 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "types/constraint_table.h"
+#include "types/draft_proposer.h"
+#include "types/kv_offload.h"
 #include "types/memory_plan.h"
 #include "types/model_config.h"
 #include "types/step_plan.h"
 
 namespace quire::runner {
+
+class AdapterStore;
 
 struct StepTimings {   // seconds of a step's phases
   double prepare = 0;  // blocks copied and swapped, the flat batch built
@@ -28,7 +34,7 @@ struct StepTimings {   // seconds of a step's phases
   // were on their way.
   int64_t draw_bytes = 0;
   double collect = 0;
-  double forms = 0;  // processor time that the forms of answers took, beside `forward` or in `sample`
+  double constraints = 0;  // processor time that constraints took, beside `forward` or in `sample`
 };
 
 struct ExecutedStep {
@@ -53,6 +59,22 @@ class Executor {
   // Told by the engine, before the first step: where the constraints that plans name are found.
   virtual void use_constraints(std::shared_ptr<const ConstraintSource> constraints) { (void)constraints; }
 
+  // The adapters that plans may name; nullptr: there are none. Whoever plans holds a lease of each that a step uses
+  // until its result is collected.
+  virtual std::shared_ptr<AdapterStore> adapters() { return nullptr; }
+
+  // A model that guesses for this one, of those whose configuration has one; given away once. Used by the thread that
+  // makes the calls below, between them.
+  virtual std::unique_ptr<DraftProposer> take_draft_model() { return nullptr; }
+  // Blocks of the prefix cache beyond the pool (types/kv_offload.h), where memory().num_offload_slots is over 0.
+  // What lies on disk, told once, before the first step.
+  virtual std::vector<StoredBlock> take_stored() { return {}; }
+  // From any thread; slots that orders name are in no plan that is under way. REQUIRES: memory().offload_to_disk.
+  virtual void order(OffloadOrders orders) { (void)orders; }
+  virtual OffloadReports take_reports() { return {}; }
+  // `notify` is called, on another thread, when there are reports to take. Set before the first order.
+  virtual void on_reports(std::function<void()> notify) { (void)notify; }
+
   // Whether submit() begins a step, which goes on beside the caller: then two should be submitted before the first is
   // collected.
   virtual bool overlaps() const { return false; }
@@ -60,8 +82,19 @@ class Executor {
   // Takes on a step; steps run one after the other in the order of submission, at the latest in collect().
   virtual void submit(StepPlan plan) = 0;
   // The oldest step not yet collected, when it is done. A fault of one sequence is in its SequenceResult; an error here
-  // means that the worker itself failed and the engine cannot go on. REQUIRES: there is one.
+  // means that the worker itself failed and the engine cannot go on unless recover() can. REQUIRES: there is one.
   virtual Result<ExecutedStep> collect() = 0;
+
+  // What is wrong with the workers, also where no step is under way. Thread-safe.
+  virtual Status status() const { return {}; }
+  // Calls `notify` when status() is no longer ok, on any thread, once each time. Told before the first step.
+  virtual void on_failure(std::function<void()> notify) { (void)notify; }
+  // Whether recover() may do anything.
+  virtual bool can_recover() const { return false; }
+  // After such an error: begins anew. Whatever the workers knew is lost, sequences, cached blocks and steps that were
+  // submitted and not collected; the number of blocks is as before. Errors: they cannot be started again, or have been
+  // too often.
+  virtual Status recover() { return unavailable("the worker cannot be started again"); }
 };
 
 }  // namespace quire::runner

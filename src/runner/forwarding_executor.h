@@ -1,9 +1,11 @@
 // What executors that wrap another have in common: whatever they do not change is the other's.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "runner/executor.h"
 
@@ -18,9 +20,19 @@ class ForwardingExecutor : public Executor {
   void use_constraints(std::shared_ptr<const ConstraintSource> constraints) override {
     executor_->use_constraints(std::move(constraints));
   }
+  std::shared_ptr<AdapterStore> adapters() override { return executor_->adapters(); }
+  std::unique_ptr<DraftProposer> take_draft_model() override { return executor_->take_draft_model(); }
+  std::vector<StoredBlock> take_stored() override { return executor_->take_stored(); }
+  void order(OffloadOrders orders) override { executor_->order(std::move(orders)); }
+  OffloadReports take_reports() override { return executor_->take_reports(); }
+  void on_reports(std::function<void()> notify) override { executor_->on_reports(std::move(notify)); }
   bool overlaps() const override { return executor_->overlaps(); }
   void submit(StepPlan plan) override { executor_->submit(std::move(plan)); }
   Result<ExecutedStep> collect() override { return executor_->collect(); }
+  Status status() const override { return executor_->status(); }
+  void on_failure(std::function<void()> notify) override { executor_->on_failure(std::move(notify)); }
+  bool can_recover() const override { return executor_->can_recover(); }
+  Status recover() override { return executor_->recover(); }
 
  protected:
   explicit ForwardingExecutor(std::unique_ptr<Executor> executor) : executor_(std::move(executor)) {}

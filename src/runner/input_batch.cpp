@@ -14,9 +14,35 @@ int32_t spans_of(size_t num_blocks, int32_t block_size) {
   return static_cast<int32_t>(num_blocks * static_cast<size_t>(block_size) / ops::kSharedSpan);
 }
 
+// A plan's draft tokens, and what each was drawn from, run by run.
+class DraftsLeft {
+ public:
+  explicit DraftsLeft(const StepPlan& plan)
+      : tokens_(plan.draft_tokens), choices_(plan.draft_choices), probabilities_(plan.draft_probabilities) {}
+
+  std::span<const TokenId> take_tokens(int32_t count) {
+    const auto taken = tokens_.first(static_cast<size_t>(count));
+    tokens_ = tokens_.subspan(taken.size());
+    return taken;
+  }
+  // Once for each token.
+  std::span<const DraftProbability> take_choices() {
+    if (choices_.empty()) return {};
+    const auto taken = probabilities_.first(static_cast<size_t>(choices_.front()));
+    choices_ = choices_.subspan(1);
+    probabilities_ = probabilities_.subspan(taken.size());
+    return taken;
+  }
+
+ private:
+  std::span<const TokenId> tokens_;
+  std::span<const int32_t> choices_;
+  std::span<const DraftProbability> probabilities_;
+};
+
 // The rows of this run whose prediction is wanted: of prompt tokens not scored yet, and of the token to sample.
-void add_logit_rows(const ScheduledSequence& scheduled, SequenceState& state, int32_t first_row, int32_t index,
-                    std::vector<LogitRow>& rows) {
+void add_logit_rows(const ScheduledSequence& scheduled, std::span<const TokenId> drafts, DraftsLeft& left,
+                    SequenceState& state, int32_t first_row, int32_t index, std::vector<LogitRow>& rows) {
   const int32_t begin = scheduled.num_computed_tokens;
   const int32_t end = begin + scheduled.num_new_tokens;
   if (state.params->prompt_logprobs) {
@@ -30,12 +56,22 @@ void add_logit_rows(const ScheduledSequence& scheduled, SequenceState& state, in
     }
     state.next_prompt_logprob = std::max(state.next_prompt_logprob, last + 1);
   }
-  if (scheduled.samples) {
-    rows.push_back({.row = first_row + scheduled.num_new_tokens - 1,
-                    .sequence = index,
-                    .num_candidates = scheduled.num_candidates,
-                    .id = scheduled.id});
+  if (!scheduled.samples) return;
+  LogitRow last{.row = first_row + scheduled.num_new_tokens - 1,
+                .sequence = index,
+                .num_candidates = scheduled.num_candidates,
+                .id = scheduled.id};
+  if (!drafts.empty()) last.draft_row = 0;
+  for (const TokenId draft : drafts) {
+    last.draft = draft;
+    last.drawn_from = left.take_choices();
+    rows.push_back(last);
+    ++last.row;
+    ++last.draft_row;
   }
+  last.draft = kNoToken;
+  last.drawn_from = {};
+  rows.push_back(last);
 }
 
 }  // namespace
@@ -58,6 +94,7 @@ void InputBatch::clear() {
   sources_.clear();
   any_pending_ = false;
   positions_.clear();
+  text_types_.clear();
   query_offsets_.assign(1, 0);
   context_lengths_.clear();
   prompt_lengths_.clear();
@@ -68,7 +105,7 @@ void InputBatch::clear() {
 std::optional<StepShape> InputBatch::shape_of(const StepPlan& plan) const {
   int64_t longest = 0;
   for (const ScheduledSequence& scheduled : plan.scheduled) {
-    if (scheduled.num_new_tokens != 1) return shapes_.mixed_shape_of(plan.num_tokens);
+    if (scheduled.num_rows() != 1) return shapes_.mixed_shape_of(plan.num_tokens);
     longest = std::max<int64_t>(longest, scheduled.num_computed_tokens + 1);
   }
   return shapes_.shape_of(plan.scheduled.size(), longest);
@@ -92,27 +129,32 @@ void InputBatch::build(const StepPlan& plan, std::unordered_map<SequenceId, Sequ
     group.block_tables.assign(plan.scheduled.size() * stride, 0);
   }
 
+  DraftsLeft drafts_left(plan);
   for (size_t i = 0; i < plan.scheduled.size(); ++i) {
     const ScheduledSequence& scheduled = plan.scheduled[i];
     SequenceState& state = *states_[i];
     const int32_t begin = scheduled.num_computed_tokens;
     const int32_t end = begin + scheduled.num_new_tokens;
+    const auto drafts = drafts_left.take_tokens(scheduled.num_draft_tokens);
     const size_t num_known = state.tokens.size();
     const bool pending = static_cast<size_t>(end) > num_known;
-    QUIRE_CHECK(!pending || (state.pending_row >= 0 && static_cast<size_t>(end) == num_known + 1));
+    QUIRE_CHECK(!pending || (drafts.empty() && state.pending_row >= 0 && static_cast<size_t>(end) == num_known + 1));
     any_pending_ = any_pending_ || pending;
     const int32_t first_row = static_cast<int32_t>(token_ids_.size());
-    for (int32_t position = begin; position < end; ++position) {
+    for (int32_t position = begin; position < end + scheduled.num_draft_tokens; ++position) {
       const auto at = static_cast<size_t>(position);
-      token_ids_.push_back(at < num_known ? state.tokens[at] : 0);
-      sources_.push_back(at < num_known ? -1 : state.pending_row);
+      const bool known = position < end && at < num_known;
+      token_ids_.push_back(known ? state.tokens[at] : position < end ? 0 : drafts[static_cast<size_t>(position - end)]);
+      sources_.push_back(position < end && !known ? state.pending_row : -1);
       positions_.push_back(position);
+      if (tells_text_types_)
+        text_types_.push_back(state.second_text >= 0 && position >= state.second_text ? second_text_type_ : 0);
     }
     add_run(scheduled, state.tables, i, block_size);
     query_offsets_.push_back(static_cast<int32_t>(token_ids_.size()));
-    context_lengths_.push_back(end);
+    context_lengths_.push_back(end + scheduled.num_draft_tokens);
     prompt_lengths_.push_back(state.num_prompt_tokens);
-    add_logit_rows(scheduled, state, first_row, static_cast<int32_t>(i), logit_rows_);
+    add_logit_rows(scheduled, drafts, drafts_left, state, first_row, static_cast<int32_t>(i), logit_rows_);
   }
   if (decode != nullptr) fill_up(static_cast<size_t>(decode->num_sequences));
   if (mixed != nullptr) fill_up(static_cast<size_t>(mixed->num_tokens));
@@ -126,6 +168,7 @@ void InputBatch::build_example(const DecodeShape& shape) {
   token_ids_.assign(1, 0);
   sources_.assign(1, -1);
   positions_.assign(1, 0);
+  if (tells_text_types_) text_types_.assign(1, 0);
   query_offsets_.push_back(1);
   context_lengths_.assign(1, 1);
   prompt_lengths_.assign(1, 1);
@@ -143,6 +186,7 @@ void InputBatch::fill_up(size_t num_tokens) {
   token_ids_.resize(num_tokens, token_ids_.front());
   sources_.resize(num_tokens, sources_.front());
   positions_.resize(num_tokens, positions_.front());
+  if (tells_text_types_) text_types_.resize(num_tokens, text_types_.front());
   context_lengths_.resize(num_sequences, positions_.front() + 1);
   prompt_lengths_.resize(num_sequences, prompt_lengths_.front());
   while (query_offsets_.size() <= num_sequences) query_offsets_.push_back(query_offsets_.back() + 1);
@@ -166,7 +210,7 @@ void InputBatch::find_shared(const StepPlan& plan, int32_t block_size) {
     for (size_t i = 0; i < plan.scheduled.size(); ++i) {
       readers_.push_back({.table = states_[i]->tables.table(g),
                           .num_computed = plan.scheduled[i].num_computed_tokens,
-                          .num_queries = plan.scheduled[i].num_new_tokens});
+                          .num_queries = plan.scheduled[i].num_rows()});
     }
     // Who takes the places that are left reads what the first sequence reads.
     SpanReader filling = readers_.front();
@@ -186,7 +230,7 @@ void InputBatch::find_shared(const StepPlan& plan, int32_t block_size) {
 void InputBatch::add_run(const ScheduledSequence& scheduled, const BlockTables& tables, size_t index,
                          int32_t block_size) {
   const int32_t begin = scheduled.num_computed_tokens;
-  const int32_t end = begin + scheduled.num_new_tokens;
+  const int32_t end = begin + scheduled.num_rows();
   for (size_t g = 0; g < groups_.size(); ++g) {
     const size_t num_blocks = tables.table(g).size();
     const BlockId* table = tables.table(g).data();
@@ -208,7 +252,8 @@ size_t InputBatch::num_bytes(size_t num_tokens, size_t num_sequences, size_t str
   const auto room = [](size_t bytes) { return StepNumbers::room(bytes); };
   const size_t group = room(num_tokens * sizeof(int64_t)) + room(num_sequences * stride * sizeof(BlockId)) +
                        room(num_sequences * num_spans * sizeof(ops::SpanPlace));
-  return room(num_tokens * sizeof(TokenId)) + 2 * room(num_tokens * sizeof(int32_t)) +
+  const size_t types = tells_text_types_ ? room(num_tokens * sizeof(int32_t)) : 0;
+  return types + room(num_tokens * sizeof(TokenId)) + 2 * room(num_tokens * sizeof(int32_t)) +
          room((num_sequences + 1) * sizeof(int32_t)) + room(num_sequences * sizeof(int32_t)) + groups_.size() * group;
 }
 
@@ -221,6 +266,7 @@ nn::Batch InputBatch::view(std::span<const nn::CacheLayer> layers) {
   const Mirrored<TokenId> token_ids = numbers_.add(token_ids_);
   const Mirrored<int32_t> positions = numbers_.add(positions_);
   sources_view_ = numbers_.add(sources_);
+  const Mirrored<int32_t> text_types = tells_text_types_ ? numbers_.add(text_types_) : Mirrored<int32_t>();
   for (size_t g = 0; g < groups_.size(); ++g) {
     group_views_[g].block_tables = numbers_.add(groups_[g].block_tables);
     if (num_shared_spans_ > 0) group_views_[g].span_places = numbers_.add(groups_[g].shared.places());
@@ -229,6 +275,7 @@ nn::Batch InputBatch::view(std::span<const nn::CacheLayer> layers) {
            .num_sequences = static_cast<int32_t>(context_lengths_.size()),
            .token_ids = token_ids,
            .positions = positions,
+           .text_types = text_types,
            .query_offsets = numbers_.add(query_offsets_),
            .context_lengths = numbers_.add(context_lengths_),
            .prompt_lengths = prompt_lengths_.data(),

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "nn/batch.h"
+#include "runner/pooling.h"
 #include "runner/shared_spans.h"
 #include "runner/step_numbers.h"
 #include "runner/step_shapes.h"
@@ -15,18 +16,26 @@
 
 namespace quire::runner {
 
+class Adapter;
+
 struct SequenceState {
   sampling::TokenHistory tokens;  // prompt, then what was sampled
   int32_t num_prompt_tokens = 0;
   std::shared_ptr<const SamplingParams> params;
   sampling::SequenceSampler sampler;
-  BlockTables tables;  // [num_groups], as the last plan left them
+  int32_t num_virtual_tokens = 0;    // of the prompt: NewSequence has them
+  const Adapter* adapter = nullptr;  // as long as the sequence is scheduled; nullptr: the model as it is
+  BlockTables tables;                // [num_groups], as the last plan left them
   // Prompt logprobs are given once, also when a preempted sequence is computed again.
   int32_t next_prompt_logprob = 1;  // position of the next prompt token to be scored
   // The token after those above was chosen on the device and is not known here yet: its place among the tokens that
   // step `pending_step` of the runner chose. Below 0: there is none.
   int32_t pending_row = -1;
   uint64_t pending_step = 0;
+  OutputKind output_kind = OutputKind::kToken;
+  int32_t second_text = -1;   // as NewSequence has it
+  HiddenPool pool;            // of the other kinds
+  bool draft_failed = false;  // in this step: the rows that are left of it are void
   // A row gave no token. Steps planned ahead of that go on with a made-up one; nobody will look at what they give.
   Status fault;
 };
@@ -37,6 +46,11 @@ struct LogitRow {
   int32_t sequence = 0;        // index into the plan's `scheduled`
   TokenId target = kNoToken;   // the prompt token that this row predicts; kNoToken: sample
   int32_t num_candidates = 0;  // over 0: instead of sampling, the likeliest tokens
+  // Of a run with draft tokens, whose rows follow each other: which of them this is, from 0 on, and the guess of what
+  // it samples (kNoToken: of the last there is none). The rows behind the first that samples something else are void.
+  int32_t draft_row = -1;  // below 0: of a run without
+  TokenId draft = kNoToken;
+  std::span<const DraftProbability> drawn_from;  // the plan's, of the guess; empty: it is certain
   SequenceId id = 0;
 };
 
@@ -53,6 +67,12 @@ class InputBatch {
   // max_num_tokens: of any step, to make room for.
   void use_shapes(StepShapes shapes, int64_t max_num_tokens);
   const void* place() const { return numbers_.place(); }
+  // From now on batches tell which of its two texts a token is of.
+  // num_types: of the model; with one of them it is the same for both.
+  void use_text_types(int64_t num_types) {
+    tells_text_types_ = true;
+    second_text_type_ = num_types > 1 ? 1 : 0;
+  }
 
   // Builds from the plan. REQUIRES: states holds every scheduled sequence; its known tokens, and the pending
   // one, and its tables reach the end of its run.
@@ -102,6 +122,9 @@ class InputBatch {
   bool any_pending_ = false;
   Mirrored<int32_t> sources_view_;
   std::vector<int32_t> positions_;
+  bool tells_text_types_ = false;
+  int32_t second_text_type_ = 0;
+  std::vector<int32_t> text_types_;  // [num_tokens] where they are told, else empty
   std::vector<Group> groups_;
   std::vector<nn::CacheGroup> group_views_;
   std::vector<int32_t> query_offsets_;

@@ -123,7 +123,7 @@ void share_one_piece(const std::vector<LayerGroup>& groups, KvLayout& layout) {
 
 int64_t KvLayout::token_bytes() const {
   int64_t sum = 0;
-  for (const nn::KvLayerSpec& layer : layers) sum += layer.token_bytes();
+  for (size_t i = 0; i < layers.size(); ++i) sum += places[i].piece < 0 ? 0 : layers[i].token_bytes();
   return sum;
 }
 
@@ -131,7 +131,8 @@ int64_t KvLayout::unused_bytes() const {
   return static_cast<int64_t>(windows.size()) * block_bytes - token_bytes() * block_size;
 }
 
-Result<KvLayout> make_kv_layout(std::vector<nn::KvLayerSpec> layers, int32_t block_size) {
+Result<KvLayout> make_kv_layout(std::vector<nn::KvLayerSpec> layers, int32_t block_size,
+                                std::optional<nn::Range> held) {
   if (layers.empty()) return invalid_argument("a cache of no layers");
   if (block_size < 1) return invalid_argument("blocks of {} tokens", block_size);
   for (size_t i = 0; i < layers.size(); ++i) QUIRE_RETURN_IF_ERROR(check_layer(layers[i], i));
@@ -139,11 +140,20 @@ Result<KvLayout> make_kv_layout(std::vector<nn::KvLayerSpec> layers, int32_t blo
   layout.block_size = block_size;
   layout.layers = std::move(layers);
   layout.places.resize(layout.layers.size());
-  const std::vector<LayerGroup> groups = make_groups(layout.layers);
+  std::vector<LayerGroup> groups = make_groups(layout.layers);
   for (size_t group = 0; group < groups.size(); ++group) {
     layout.windows.push_back(layout.layers[index_of(groups[group].front())].window);
     layout.layers_of_group.push_back(static_cast<int32_t>(groups[group].size()));
     for (const int32_t layer : groups[group]) layout.places[index_of(layer)].group = static_cast<int32_t>(group);
+  }
+  if (held) {
+    for (LayerGroup& group : groups) {
+      std::erase_if(group, [&](int32_t layer) {
+        const bool is_held = layer >= held->first && layer < held->end();
+        if (!is_held) layout.places[index_of(layer)].piece = -1;
+        return !is_held;
+      });
+    }
   }
   const LayerGroup& longest = *std::ranges::max_element(groups, {}, &LayerGroup::size);
   if (are_alike(layout.layers, groups, longest)) {

@@ -15,10 +15,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/status.h"
 #include "nn/kv_layer.h"
+#include "nn/shard.h"
 
 namespace quire::runner {
 
@@ -28,7 +30,7 @@ struct KvLayout {
   // Where a layer's keys and values lie in a block.
   struct Place {
     int32_t group = 0;
-    int32_t piece = 0;
+    int32_t piece = 0;   // -1: another stage has it
     int64_t keys = 0;    // bytes from the beginning of the piece
     int64_t values = 0;  // the same, of the piece's second memory where it has two; unused where values are keys
   };
@@ -46,7 +48,7 @@ struct KvLayout {
   std::vector<int32_t> layers_of_group;  // a group each: how many
   int64_t block_bytes = 0;               // of all pieces
 
-  // Of all layers. A token takes so many as long as all windows reach it.
+  // Of all layers that are held. A token takes so many as long as all windows reach it.
   int64_t token_bytes() const;
   // What no layer uses of a block of each group together.
   int64_t unused_bytes() const;
@@ -56,7 +58,9 @@ struct KvLayout {
 // for, and share the block tables of the layers that see the same positions.
 // Errors: invalid_argument for no layers, sizes that are none, an element type that is none of the cache's;
 // unimplemented for layers of a state, and for values of another size than their keys.
-Result<KvLayout> make_kv_layout(std::vector<nn::KvLayerSpec> layers, int32_t block_size);
+// held: of a stage of a pipeline these layers alone have memory; which group a layer belongs to does not depend on it.
+Result<KvLayout> make_kv_layout(std::vector<nn::KvLayerSpec> layers, int32_t block_size,
+                                std::optional<nn::Range> held = std::nullopt);
 
 // Layers of one spec, as many as there are of it.
 struct KvLayerCount {

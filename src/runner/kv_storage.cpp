@@ -61,11 +61,17 @@ Result<KvStorage> KvStorage::create(const KvLayout& layout, const Config& config
     QUIRE_RETURN_IF_ERROR(
         take(layout, config.num_swap_blocks, "--swap-space", *second, storage.buffers_, storage.swap_));
   }
+  if (config.num_offload_slots > 0) {
+    QUIRE_RETURN_IF_ERROR(take(layout, config.num_offload_slots, "--kv-offloading-size", backend.host_allocator(),
+                               storage.buffers_, storage.offload_));
+  }
   for (size_t i = 0; i < layout.layers.size(); ++i) {
     const KvLayout::Place& place = layout.places[i];
     storage.piece_of_layer_.push_back(place.piece);
-    storage.layers_.push_back(view_layer(layout.layers[i], place, storage.pool_[static_cast<size_t>(place.piece)],
-                                         layout.block_size, backend.keys_by_token()));
+    // Of another stage's layer the sizes, and no memory.
+    const ops::BlockMemory elsewhere{.num_blocks = config.num_blocks};
+    const ops::BlockMemory& piece = place.piece < 0 ? elsewhere : storage.pool_[static_cast<size_t>(place.piece)];
+    storage.layers_.push_back(view_layer(layout.layers[i], place, piece, layout.block_size, backend.keys_by_token()));
   }
   return storage;
 }
@@ -89,11 +95,43 @@ void KvStorage::swap(ops::Backend& backend, std::span<const SwapCopy> out, std::
   for (const SwapCopy& copy : out) moved_out.push_back({copy.block, copy.slot});
   for (const SwapCopy& copy : in) moved_in.push_back({copy.slot, copy.block});
   for (size_t i = 0; i < pool_.size(); ++i) {
-    backend.beside(static_cast<int>(i), [&] {
+    backend.on_side_stream(static_cast<int>(i), [&] {
       copy_blocks(backend, pool_[i], swap_[i], moved_out);
       copy_blocks(backend, swap_[i], pool_[i], moved_in);
     });
   }
+}
+
+void KvStorage::load(ops::Backend& backend, std::span<const OffloadCopy> loads) {
+  if (loads.empty()) return;
+  std::vector<ops::BlockCopy> moved;
+  for (const OffloadCopy& copy : loads) moved.push_back({copy.slot, copy.block});
+  for (size_t i = 0; i < pool_.size(); ++i) {
+    const auto copy_piece = [&] { copy_blocks(backend, offload_[i], pool_[i], moved); };
+    if (swaps_) {
+      backend.on_side_stream(static_cast<int>(i), copy_piece);  // behind what is swapped out of these blocks
+    } else {
+      copy_piece();
+    }
+  }
+}
+
+void KvStorage::store(ops::Backend& backend, std::span<const OffloadCopy> stores) {
+  if (stores.empty()) return;
+  std::vector<ops::BlockCopy> moved;
+  for (const OffloadCopy& copy : stores) moved.push_back({copy.block, copy.slot});
+  for (size_t i = 0; i < pool_.size(); ++i) copy_blocks(backend, pool_[i], offload_[i], moved);
+}
+
+std::vector<std::span<uint8_t>> KvStorage::slot_parts(OffloadSlot slot) const {
+  std::vector<std::span<uint8_t>> parts;
+  for (const ops::BlockMemory& piece : offload_) {
+    for (int part = 0; part < piece.num_parts(); ++part) {
+      auto* memory = static_cast<uint8_t*>(piece.parts[static_cast<size_t>(part)]);
+      parts.emplace_back(memory + slot * piece.bytes, static_cast<size_t>(piece.bytes));
+    }
+  }
+  return parts;
 }
 
 void KvStorage::copy(ops::Backend& backend, std::span<const BlockCopy> copies) {
@@ -103,7 +141,7 @@ void KvStorage::copy(ops::Backend& backend, std::span<const BlockCopy> copies) {
   for (size_t i = 0; i < pool_.size(); ++i) {
     const auto copy_piece = [&] { copy_blocks(backend, pool_[i], pool_[i], moved); };
     if (swaps_) {
-      backend.beside(static_cast<int>(i), copy_piece);  // behind what is swapped of it
+      backend.on_side_stream(static_cast<int>(i), copy_piece);  // behind what is swapped of it
     } else {
       copy_piece();
     }

@@ -23,6 +23,7 @@ class KvStorage {
     int64_t num_blocks = 0;
     int64_t num_swap_blocks = 0;
     std::string swap_folder;  // empty: the second pool lies in host memory
+    int64_t num_offload_slots = 0;
   };
   // Errors: resource_exhausted; invalid_argument for a swap folder that cannot be used. The backend must outlive the
   // storage.
@@ -35,6 +36,11 @@ class KvStorage {
   // wait for.
   void swap(ops::Backend& backend, std::span<const SwapCopy> out, std::span<const SwapCopy> in);
   void copy(ops::Backend& backend, std::span<const BlockCopy> copies);
+  // Between pool and the prefix cache's slots in host memory, in their turn with what is called.
+  void load(ops::Backend& backend, std::span<const OffloadCopy> loads);
+  void store(ops::Backend& backend, std::span<const OffloadCopy> stores);
+  // Where a slot's bytes lie, one piece after the other.
+  std::vector<std::span<uint8_t>> slot_parts(OffloadSlot slot) const;
   bool swaps() const { return swaps_; }  // the last call of swap() had something to move
   // Seconds that a block takes from one pool to the other, memory that was touched before. REQUIRES: a second pool, and
   // that nobody uses either.
@@ -47,9 +53,10 @@ class KvStorage {
 
   std::unique_ptr<Allocator> swap_file_;  // outlives the buffers
   std::vector<Buffer> buffers_;
-  std::vector<ops::BlockMemory> pool_;  // [pieces]
-  std::vector<ops::BlockMemory> swap_;  // the same; empty: no second pool
-  std::vector<nn::CacheLayer> layers_;  // [layers]
+  std::vector<ops::BlockMemory> pool_;     // [pieces]
+  std::vector<ops::BlockMemory> swap_;     // the same; empty: no second pool
+  std::vector<ops::BlockMemory> offload_;  // the same
+  std::vector<nn::CacheLayer> layers_;     // [layers]
   std::vector<int32_t> piece_of_layer_;
   bool swaps_ = false;
 };

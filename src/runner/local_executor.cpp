@@ -1,12 +1,22 @@
 #include "runner/local_executor.h"
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <deque>
+#include <span>
+#include <vector>
 
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
+#include "runner/adapter_store.h"
+#include "runner/hidden_store.h"
+#include "runner/model_drafts.h"
+#include "runner/model_fingerprint.h"
 #include "runner/model_runner.h"
+#include "runner/offload_disk.h"
 #include "runner/open_checkpoint.h"
+#include "runner/plan_codec.h"
 #include "runner/worst_step.h"
 
 namespace quire::runner {
@@ -15,11 +25,17 @@ namespace {
 class LocalExecutor final : public Executor {
  public:
   LocalExecutor(std::shared_ptr<const checkpoint::Checkpoint> checkpoint, std::unique_ptr<ops::Backend> backend,
-                PlannedModel planned, std::unique_ptr<ModelRunner> runner)
+                PlannedModel planned, std::unique_ptr<ModelRunner> runner, std::shared_ptr<AdapterStore> adapters,
+                std::unique_ptr<ModelDrafts> drafts, std::shared_ptr<HiddenStore> taps,
+                std::unique_ptr<OffloadDisk> disk)
       : checkpoint_(std::move(checkpoint)),
         backend_(std::move(backend)),
         planned_(std::move(planned)),
         runner_(std::move(runner)),
+        adapters_(std::move(adapters)),
+        drafts_(std::move(drafts)),
+        taps_(std::move(taps)),
+        disk_(std::move(disk)),
         description_(backend_->description()) {}
 
   const ModelConfig& model() const override { return planned_.config; }
@@ -28,6 +44,19 @@ class LocalExecutor final : public Executor {
   void bind_thread() override { backend_->bind_thread(); }
   void use_constraints(std::shared_ptr<const ConstraintSource> constraints) override {
     runner_->use_constraints(std::move(constraints));
+  }
+  std::shared_ptr<AdapterStore> adapters() override { return adapters_; }
+  std::unique_ptr<DraftProposer> take_draft_model() override { return std::move(drafts_); }
+  std::vector<StoredBlock> take_stored() override {
+    return disk_ == nullptr ? std::vector<StoredBlock>() : disk_->take_found();
+  }
+  void order(OffloadOrders orders) override {
+    QUIRE_CHECK(disk_ != nullptr);
+    disk_->order(std::move(orders));
+  }
+  OffloadReports take_reports() override { return disk_ == nullptr ? OffloadReports() : disk_->take_reports(); }
+  void on_reports(std::function<void()> notify) override {
+    if (disk_ != nullptr) disk_->on_reports(std::move(notify));
   }
   bool overlaps() const override { return !backend_->computes_in_host_memory(); }
   void submit(StepPlan plan) override {
@@ -41,6 +70,7 @@ class LocalExecutor final : public Executor {
       launch_ready();
     }
     ExecutedStep step = runner_->finish();
+    if (taps_ != nullptr) taps_->settle(step.plan);
     if (overlaps()) launch_ready();
     return step;
   }
@@ -60,9 +90,45 @@ class LocalExecutor final : public Executor {
   std::unique_ptr<ops::Backend> backend_;
   PlannedModel planned_;
   std::unique_ptr<ModelRunner> runner_;
+  std::shared_ptr<AdapterStore> adapters_;  // nullptr: there are none
+  std::unique_ptr<ModelDrafts> drafts_;     // nullptr: there is none, or it was taken
+  std::shared_ptr<HiddenStore> taps_;       // of a head that drafts; nullptr: there is none
+  std::unique_ptr<OffloadDisk> disk_;       // nullptr: there is none; reads and writes the runner's slots
   std::string description_;
   std::deque<StepPlan> submitted_;  // and not launched
 };
+
+// The folder of this model, read and, unless another process does, written to.
+Result<std::unique_ptr<OffloadDisk>> open_disk(const EngineConfig& config, const ModelRunner& runner,
+                                               const ops::Backend& backend, PlannedModel& planned) {
+  const auto start = std::chrono::steady_clock::now();
+  // "cpu, avx2, 2 threads": how many does not change a bit.
+  std::string kernels = backend.description();
+  if (backend.description().starts_with("cpu, ")) kernels.resize(kernels.rfind(", "));
+  QUIRE_ASSIGN_OR_RETURN(std::string fingerprint, model_fingerprint(config, planned, kernels));
+  const MemoryPlan& memory = planned.memory;
+  QUIRE_ASSIGN_OR_RETURN(
+      std::unique_ptr<SegmentFolder> folder,
+      SegmentFolder::open({.folder = config.kv_offload_dir,
+                           .fingerprint = fingerprint,
+                           .block_bytes = memory.block_bytes,
+                           .block_size = memory.block_size,
+                           .num_groups = static_cast<int32_t>(memory.windows.size()),
+                           .most_bytes = static_cast<int64_t>(config.kv_offload_disk_size * (1 << 30)),
+                           .most_age_seconds = config.kv_offload_max_age}));
+  planned.memory.offload_writes = folder->writes();
+  log_info("kv offload: {} blocks, {} in {}/{}, found in {:.2f} s{}", folder->num_blocks(),
+           format_bytes(folder->bytes()), config.kv_offload_dir, fingerprint,
+           std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(),
+           folder->writes() ? "" : "; another process writes there, this one reads");
+  const auto slot_parts = [&runner](OffloadSlot slot) {
+    std::vector<iovec> parts;
+    for (const std::span<uint8_t> part : runner.storage().slot_parts(slot)) parts.push_back({part.data(), part.size()});
+    return parts;
+  };
+  return std::make_unique<OffloadDisk>(std::move(folder), slot_parts,
+                                       config.kv_offload_disk_bandwidth * static_cast<double>(1 << 20));
+}
 
 // Says how far the weights are, when that takes long.
 class LoadProgress {
@@ -86,19 +152,69 @@ class LoadProgress {
   std::chrono::steady_clock::time_point told_ = begun_;
 };
 
+// Of all ranks: that what they plan goes together, and the least of their blocks.
+Status agree(comm::Communicator& communicator, PlannedModel& planned) {
+  MemoryPlan& memory = planned.memory;
+  // Of the same program, the same model and the same choices.
+  int64_t groups = 0;  // which layer belongs to which
+  for (const KvLayout::Place& place : planned.kv_layout.places)
+    groups = (groups * 31 + place.group + 1) % 1'000'000'007;
+  const std::array<int64_t, 11> same = {kPlanCodecVersion,
+                                        planned.config.vocab_size,
+                                        planned.config.hidden_size,
+                                        planned.config.num_layers,
+                                        memory.block_size,
+                                        static_cast<int64_t>(memory.windows.size()),
+                                        groups,
+                                        memory.max_num_batched_tokens,
+                                        memory.max_model_len,
+                                        planned.logit_rows,
+                                        planned.max_num_seqs};
+  std::vector<int64_t> own(same.begin(), same.end());
+  own.insert(own.end(), {memory.num_blocks, memory.num_swap_blocks});
+  std::vector<int64_t> all(own.size() * static_cast<size_t>(communicator.size()));
+  communicator.all_gather(std::as_bytes(std::span(own)), std::as_writable_bytes(std::span(all)));
+  QUIRE_RETURN_IF_ERROR(communicator.status());
+  for (size_t begin = 0; begin < all.size(); begin += own.size()) {
+    if (!std::equal(same.begin(), same.end(), all.begin() + static_cast<ptrdiff_t>(begin))) {
+      return invalid_argument("rank {} has another model, or other settings, than rank {}: run the same on all",
+                              begin / own.size(), communicator.rank());
+    }
+    memory.num_blocks = std::min(memory.num_blocks, all[begin + same.size()]);
+    memory.num_swap_blocks = std::min(memory.num_swap_blocks, all[begin + same.size() + 1]);
+  }
+  memory.kv_bytes = memory.num_blocks * memory.block_bytes;
+  return {};
+}
+
 }  // namespace
 
-Result<std::unique_ptr<Executor>> make_local_executor(const EngineConfig& config,
-                                                      std::unique_ptr<ops::Backend> backend) {
+Result<std::unique_ptr<Executor>> make_local_executor(const EngineConfig& config, std::unique_ptr<ops::Backend> backend,
+                                                      const RankGroup& ranks) {
   QUIRE_ASSIGN_OR_RETURN(std::shared_ptr<const checkpoint::Checkpoint> checkpoint, open_checkpoint(config));
-  const int64_t free_bytes = backend->free_memory();
+  std::unique_ptr<ModelDrafts> drafts;
+  if (!config.speculative_config.model.empty()) {
+    QUIRE_ASSIGN_OR_RETURN(drafts, ModelDrafts::create(config, *backend));
+  }
+  // Ranks and engines on one host share its memory.
+  const int64_t free_bytes =
+      backend->free_memory() / (config.num_ranks() * config.data_parallel_size) - (drafts ? drafts->pool_bytes() : 0);
   QUIRE_ASSIGN_OR_RETURN(PlannedModel planned, plan_model(config, *checkpoint, *backend, free_bytes));
+  if (drafts && drafts->vocab_size() != planned.config.vocab_size) {
+    return invalid_argument(
+        "speculative_config: the model that drafts has {} tokens, the one that it drafts for {}: both must have the "
+        "same "
+        "vocabulary",
+        drafts->vocab_size(), planned.config.vocab_size);
+  }
+  if (ranks.all != nullptr) QUIRE_RETURN_IF_ERROR(agree(*ranks.all, planned));
   if (!planned.memory.converted_weights.empty()) {
     log_info("--dtype {}: {}", name(config.dtype), planned.memory.converted_weights);
   }
   if (!planned.memory.widened_weights.empty())
     log_info("weights in a form for products: {}", planned.memory.widened_weights);
-  nn::Loader loader(nn::Loader::Mode::kLoad, *checkpoint, *backend, planned.quantization, planned.weight_dtype);
+  nn::Loader loader(nn::Loader::Mode::kLoad, *checkpoint, *backend, planned.quantization, planned.weight_dtype,
+                    planned.shard, planned.stage);
   loader.tell(LoadProgress(planned.memory.weight_bytes));
   QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<models::Model> model,
                          planned.family.build(planned.config, planned.max_model_len, loader));
@@ -106,11 +222,35 @@ Result<std::unique_ptr<Executor>> make_local_executor(const EngineConfig& config
   if (!backend->computes_in_host_memory()) {
     QUIRE_ASSIGN_OR_RETURN(model, measure_on_device(std::move(model), free_bytes, planned, *backend));
   }
+  std::shared_ptr<HiddenStore> taps;
+  if (drafts) {
+    QUIRE_ASSIGN_OR_RETURN(taps, drafts->attach(*model));
+  }
   QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<ModelRunner> runner, ModelRunner::create(planned, std::move(model), *backend));
+  runner->use_taps(taps.get());
+  runner->use_ranks(ranks);
+  std::shared_ptr<AdapterStore> adapters;
+  if (planned.adapters.most_loaded > 0) {
+    adapters = std::make_shared<AdapterStore>(
+        AdapterHost{.layers = loader.adaptable_layers(),
+                    .config = planned.config,
+                    .rotates_neighbours = rotates_neighbours(*checkpoint, planned.config),
+                    .max_rank = planned.max_adapter_rank,
+                    .max_virtual_tokens = planned.max_virtual_tokens,
+                    .base = checkpoint.get(),
+                    .dtype = planned.adapter_dtype},
+        planned.adapters, *backend);
+    runner->use_adapters(adapters);
+  }
   runner->record_steps();
   if (planned.memory.num_swap_blocks > 0) planned.memory.seconds_per_swapped_block = runner->measure_swap();
-  return std::unique_ptr<Executor>(
-      new LocalExecutor(std::move(checkpoint), std::move(backend), std::move(planned), std::move(runner)));
+  std::unique_ptr<OffloadDisk> disk;
+  if (planned.memory.offload_to_disk) {
+    QUIRE_ASSIGN_OR_RETURN(disk, open_disk(config, *runner, *backend, planned));
+  }
+  return std::unique_ptr<Executor>(new LocalExecutor(std::move(checkpoint), std::move(backend), std::move(planned),
+                                                     std::move(runner), std::move(adapters), std::move(drafts),
+                                                     std::move(taps), std::move(disk)));
 }
 
 }  // namespace quire::runner

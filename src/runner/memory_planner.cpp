@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "checkpoint/quantization_config.h"
 #include "runner/device_sampler.h"
+#include "runner/model_task.h"
 
 namespace quire::runner {
 
@@ -19,9 +21,21 @@ int64_t logit_floats(const models::Model& model, ops::Backend& backend, int64_t 
   nn::Workspace workspace;
   const nn::Batch none;
   const ops::View rows = workspace.take(num_rows, model.config().hidden_size);
-  const ops::View logits = workspace.take(num_rows, model.config().vocab_size);
-  model.logits({.backend = backend, .batch = none, .workspace = workspace}, rows, logits);
+  const int64_t num_outputs = num_head_outputs(model.config());
+  if (num_outputs == 0) return workspace.most_used();
+  const ops::View outputs = workspace.take(num_rows, num_outputs);
+  const nn::StepContext step{.backend = backend, .batch = none, .workspace = workspace};
+  if (model.config().pooling.num_labels > 0) {
+    model.scores(step, rows, outputs);
+  } else {
+    model.logits(step, rows, outputs);
+  }
   return workspace.most_used();
+}
+
+int64_t num_head_outputs(const ModelConfig& config) {
+  if (config.task == ModelTask::kEmbed) return 0;
+  return config.pooling.num_labels > 0 ? config.pooling.num_labels : config.vocab_size;
 }
 
 namespace {
@@ -29,7 +43,7 @@ namespace {
 // Memory behind the tensors of the largest step: the model's activations, the gathered rows and logits of one chunk,
 // what sampling on the device takes, the flat batch itself, the kernels' scratch.
 int64_t workspace_bytes(const EngineConfig& config, const PlannedModel& planned, ops::Backend& backend) {
-  const int64_t tokens = config.max_num_batched_tokens;
+  const int64_t tokens = planned.memory.max_num_batched_tokens;
   const int64_t max_blocks = (planned.max_model_len + config.block_size - 1) / config.block_size;
   // Ids, where they come from, positions, slots; tables, and who shares what of them.
   const int64_t num_spans = backend.shares_spans() ? max_blocks * config.block_size / ops::kSharedSpan : 0;
@@ -55,6 +69,28 @@ bool wants_floats(const EngineConfig& config, const checkpoint::Checkpoint& chec
   });
 }
 
+// What weights are rounded to: a choice that names what they are stored in is checked and rounds nothing.
+Result<Quantization> rounding_of(Quantization choice, const checkpoint::Checkpoint& checkpoint) {
+  const checkpoint::QuantizationConfig* stored = checkpoint.quantization();
+  const bool is_stored = stored != nullptr && checkpoint::name(stored->method) == name(choice);
+  switch (choice) {
+    case Quantization::kNone:
+    case Quantization::kInt8:
+    case Quantization::kInt4:
+      return choice;
+    case Quantization::kFp8:
+      return is_stored ? Quantization::kNone : choice;
+    default:
+      break;
+  }
+  if (is_stored) return Quantization::kNone;
+  return invalid_argument(
+      "--quantization {}: the checkpoint's weights are {}; leave --quantization out, a checkpoint says itself what it "
+      "is{}",
+      name(choice), stored == nullptr ? "not stored so" : checkpoint::name(stored->method),
+      stored == nullptr ? ", or give int8, int4 or fp8, which round weights of 16 and 32 bits" : "");
+}
+
 void plan_recordings(const EngineConfig& config, const ops::Backend& backend, PlannedModel& planned) {
   if (config.enforce_eager || !backend.can_record()) return;
   // Which of two tables rotates a sequence is decided step by step, by the host.
@@ -62,7 +98,7 @@ void plan_recordings(const EngineConfig& config, const ops::Backend& backend, Pl
   // Steps of more tokens take a card longer than its host needs to call their kernels.
   constexpr int32_t kMostTokens = 512;
   const int32_t most = config.max_cudagraph_capture_size > 0 ? config.max_cudagraph_capture_size : kMostTokens;
-  planned.most_recorded_tokens = std::min(most, config.max_num_batched_tokens);
+  planned.most_recorded_tokens = std::min(most, static_cast<int32_t>(planned.memory.max_num_batched_tokens));
   planned.largest_recorded_step = std::min(planned.most_recorded_tokens, config.max_num_seqs);
 }
 
@@ -98,10 +134,75 @@ DType kv_dtype_of(KvCacheDType choice) {
 
 namespace {
 
+std::optional<DType> adapter_dtype_of(LoraDType choice) {
+  switch (choice) {
+    case LoraDType::kAuto:
+      break;
+    case LoraDType::kFloat32:
+      return DType::kF32;
+    case LoraDType::kFloat16:
+      return DType::kF16;
+    case LoraDType::kBFloat16:
+      return DType::kBF16;
+  }
+  return std::nullopt;
+}
+
+// Room for so many adapters of all products, of the largest rank.
+Status plan_adapters(const EngineConfig& config, const nn::AdaptableLayers& layers, const ops::Backend& backend,
+                     PlannedModel& planned) {
+  if (!config.enable_lora && !config.enable_prompt_adapter) return {};
+  if (!backend.has_low_rank()) {
+    return unimplemented(
+        "enable_lora, enable_prompt_adapter: adapters are not computed on this device ({}): choose --device cpu",
+        backend.description());
+  }
+  int64_t hidden = 0;  // of a token's embedding
+  for (const auto& layer : layers) {
+    if (hidden == 0 && layer->kind == nn::AdaptableLayer::Kind::kEmbedding) hidden = layer->out_features;
+  }
+  planned.adapter_dtype = adapter_dtype_of(config.lora_dtype);
+  if (config.enable_lora) {
+    planned.max_adapter_rank = config.max_lora_rank;
+    planned.adapters.most_loaded = std::max(config.max_cpu_loras, config.max_loras);
+    planned.adapters.most_bytes =
+        planned.adapters.most_loaded * Adapter::most_bytes(layers, config.max_lora_rank, planned.adapter_dtype);
+  }
+  if (config.enable_prompt_adapter) {
+    planned.max_virtual_tokens = config.max_prompt_adapter_token;
+    planned.adapters.most_loaded += config.max_prompt_adapters;
+    // Embeddings, or keys and values of all layers.
+    const ModelConfig& model = planned.config;
+    const int64_t keys = int64_t{2} * model.num_layers * model.num_kv_heads * model.head_dim;
+    planned.adapters.most_bytes +=
+        config.max_prompt_adapters * config.max_prompt_adapter_token * std::max(hidden, keys) * int64_t{sizeof(float)};
+  }
+  planned.adapters.folder = config.lora_dir;
+  planned.memory.num_adapters = planned.adapters.most_loaded;
+  planned.memory.adapter_bytes = planned.adapters.most_bytes;
+  return {};
+}
+
 // How many blocks there are room for, in both pools.
 void size_pools(const EngineConfig& config, ops::Backend& backend, int64_t free_bytes, const PlannedModel& planned,
                 MemoryPlan& memory) {
-  memory.num_swap_blocks = static_cast<int64_t>(config.swap_space * static_cast<double>(1 << 30)) / memory.block_bytes;
+  if (planned.config.attends_both_ways) {
+    // What a step writes, it reads, and nobody after it: room for the texts of one step, and of those planned ahead.
+    const int64_t tokens = memory.max_num_batched_tokens + config.max_num_seqs * int64_t{config.block_size - 1};
+    const int64_t steps = std::max(config.num_scheduler_steps, config.async_scheduling ? 2 : 1);
+    const auto blocks = static_cast<double>(steps * (tokens / config.block_size + 1));
+    memory.num_blocks = static_cast<int64_t>(blocks / (1 - config.watermark)) + 2;
+    memory.kv_bytes = memory.num_blocks * memory.block_bytes;
+    return;
+  }
+  constexpr double kGib = 1 << 30;
+  memory.num_swap_blocks = static_cast<int64_t>(config.swap_space * kGib) / memory.block_bytes;
+  if (config.offloads_kv()) {
+    const double size = config.kv_offloading_size > 0 ? config.kv_offloading_size : 1;
+    memory.num_offload_slots =
+        std::clamp<int64_t>(static_cast<int64_t>(size * kGib) / memory.block_bytes, 1, (int64_t{1} << 31) - 1);
+    memory.offload_to_disk = !config.kv_offload_dir.empty();
+  }
   if (config.num_gpu_blocks_override > 0) {
     memory.num_blocks = config.num_gpu_blocks_override;
   } else if (config.kv_cache_memory_bytes > 0) {
@@ -111,7 +212,9 @@ void size_pools(const EngineConfig& config, ops::Backend& backend, int64_t free_
     const bool swaps_here = config.swap_file.empty() && backend.computes_in_host_memory();
     const int64_t swap_bytes = swaps_here ? memory.swap_bytes() : 0;
     const double share = memory_utilization(config, backend);
-    const int64_t fixed = memory.weight_bytes + memory.workspace_bytes + swap_bytes;
+    const int64_t offload_bytes = backend.computes_in_host_memory() ? memory.offload_bytes() : 0;
+    const int64_t fixed =
+        memory.weight_bytes + memory.workspace_bytes + memory.adapter_bytes + swap_bytes + offload_bytes;
     const double left = backend.computes_in_host_memory()
                             ? static_cast<double>(free_bytes - fixed) * share
                             : static_cast<double>(free_bytes) * share - static_cast<double>(fixed);
@@ -123,6 +226,20 @@ void size_pools(const EngineConfig& config, ops::Backend& backend, int64_t free_
   // Block ids are 32 bits wide.
   memory.num_blocks = std::min<int64_t>(memory.num_blocks, (int64_t{1} << 31) - 1);
   memory.kv_bytes = memory.num_blocks * memory.block_bytes;
+}
+
+Status lay_out_cache(const EngineConfig& config, const models::Model& model, PlannedModel& planned) {
+  std::vector<nn::KvLayerSpec> layers = model.kv_layers(planned.kv_dtype);
+  std::optional<nn::Range> held;
+  if (planned.stage.count > 1) {
+    const int32_t num_layers = planned.config.num_layers;
+    if (static_cast<int32_t>(layers.size()) != num_layers) {
+      return unimplemented("pipeline_parallel_size {}: encoders are computed in one stage", planned.stage.count);
+    }
+    held = nn::layers_of(planned.stage, num_layers);
+  }
+  QUIRE_ASSIGN_OR_RETURN(planned.kv_layout, make_kv_layout(std::move(layers), config.block_size, held));
+  return {};
 }
 
 }  // namespace
@@ -138,14 +255,35 @@ Result<PlannedModel> plan_model(const models::Family& family, const EngineConfig
   QUIRE_RETURN_IF_ERROR(validate(config));
   PlannedModel planned;
   planned.kv_dtype = kv_dtype_of(config.kv_cache_dtype);
-  planned.quantization = config.quantization;
+  QUIRE_ASSIGN_OR_RETURN(planned.quantization, rounding_of(config.quantization, checkpoint));
   planned.weight_dtype = nn::wanted_dtype(config.dtype);
   if (config.kv_cache_dtype == KvCacheDType::kAuto && !wants_floats(config, checkpoint, planned)) {
     planned.kv_dtype = DType::kF16;
   }
   planned.family = family;
   QUIRE_ASSIGN_OR_RETURN(planned.config, models::read_model_config(planned.family, checkpoint));
+  QUIRE_RETURN_IF_ERROR(choose_task(config, checkpoint, planned.family.role, planned.config));
+  if (planned.config.task == ModelTask::kEmbed) {
+    PoolingConfig& pooling = planned.config.pooling;
+    pooling.vector_size = planned.config.hidden_size * static_cast<int64_t>(pooling.types.size());
+    QUIRE_ASSIGN_OR_RETURN(planned.after_pooling,
+                           DenseLayers::make(checkpoint.sentence_files().dense, pooling.vector_size));
+    if (planned.after_pooling != nullptr) pooling.vector_size = planned.after_pooling->out_features();
+  }
+  if (planned.config.task != ModelTask::kGenerate && !backend.computes_in_host_memory()) {
+    return unimplemented("{} on a card are not built yet: take --device cpu",
+                         planned.config.task == ModelTask::kEmbed ? "embeddings" : "scores");
+  }
+  if (planned.config.attends_both_ways && config.offloads_kv()) {
+    return invalid_argument("{}: this model's texts share no beginnings, for what comes later is seen: leave it out",
+                            config.kv_offload_dir.empty() ? "kv_offloading_size" : "kv_offload_dir");
+  }
+  if (planned.config.attends_both_ways && config.kv_cache_dtype == KvCacheDType::kAuto) planned.kv_dtype = DType::kF32;
   planned.config.dtype = checkpoint.dtype_summary();
+  // Words and bytes of codes say little to people.
+  if (const auto* stored = checkpoint.quantization();
+      stored != nullptr && planned.config.dtype.find("F") == std::string::npos)
+    planned.config.dtype = checkpoint::name(stored->method);
   if (planned.weight_dtype && planned.config.dtype != name(*planned.weight_dtype)) {
     planned.config.dtype += fmt::format(" to {}", name(config.dtype));
   }
@@ -162,44 +300,56 @@ Result<PlannedModel> plan_model(const models::Family& family, const EngineConfig
                   "them, which is not supported: give it \"yarn\" or \"linear\""
                 : "");
   }
-  planned.max_model_len = config.max_model_len > 0 ? config.max_model_len : planned.config.max_position;
+  const int64_t usual =
+      planned.config.default_context > 0 ? planned.config.default_context : planned.config.max_position;
+  planned.max_model_len = config.max_model_len > 0 ? config.max_model_len : usual;
   planned.max_num_seqs = config.max_num_seqs;
 
-  nn::Loader loader(nn::Loader::Mode::kPlan, checkpoint, backend, planned.quantization, planned.weight_dtype);
+  planned.shard = {.rank = config.rank % config.tensor_parallel_size, .size = config.tensor_parallel_size};
+  planned.stage = {.index = config.rank / config.tensor_parallel_size, .count = config.pipeline_parallel_size};
+  nn::Loader loader(nn::Loader::Mode::kPlan, checkpoint, backend, planned.quantization, planned.weight_dtype,
+                    planned.shard, planned.stage);
   QUIRE_ASSIGN_OR_RETURN(const std::unique_ptr<models::Model> model,
                          planned.family.build(planned.config, planned.max_model_len, loader));
-  planned.workspace_floats = activation_floats(*model, backend, config.max_num_batched_tokens);
+  MemoryPlan& memory = planned.memory;
+  memory.max_num_batched_tokens = config.max_num_batched_tokens;
+  if (planned.config.attends_both_ways) {  // a text is computed whole
+    memory.max_num_batched_tokens = std::max(memory.max_num_batched_tokens, planned.max_model_len);
+  }
+  planned.workspace_floats = activation_floats(*model, backend, memory.max_num_batched_tokens);
   // One for each sequence, and with the log-probabilities of prompts one for each token.
-  planned.logit_rows = std::min({backend.logit_rows(planned.config.vocab_size),
-                                 std::max<int64_t>(64, config.max_num_seqs), int64_t{config.max_num_batched_tokens}});
+  planned.logit_rows = std::min({backend.logit_rows(std::max<int64_t>(num_head_outputs(planned.config), 1)),
+                                 std::max<int64_t>(64, config.max_num_seqs), memory.max_num_batched_tokens});
   planned.logit_floats = logit_floats(*model, backend, planned.logit_rows);
 
   plan_recordings(config, backend, planned);
 
-  MemoryPlan& memory = planned.memory;
-  memory.weight_bytes = loader.bytes();
+  QUIRE_RETURN_IF_ERROR(plan_adapters(config, loader.adaptable_layers(), backend, planned));
+  memory.weight_bytes = loader.bytes() + (planned.after_pooling != nullptr ? planned.after_pooling->bytes() : 0);
   memory.converted_weights = loader.converted().to_string();
   memory.widened_weights = loader.widened().to_string();
   memory.quantization = loader.quantized().to_string();
   memory.activation_bytes = planned.workspace_floats * static_cast<int64_t>(sizeof(float));
-  memory.max_num_batched_tokens = config.max_num_batched_tokens;
   memory.workspace_bytes = workspace_bytes(config, planned, backend);
   memory.block_size = config.block_size;
-  QUIRE_ASSIGN_OR_RETURN(planned.kv_layout, make_kv_layout(model->kv_layers(planned.kv_dtype), config.block_size));
+  QUIRE_RETURN_IF_ERROR(lay_out_cache(config, *model, planned));
   const KvLayout& layout = planned.kv_layout;
   memory.kv_token_bytes = layout.token_bytes();
   memory.windows = layout.windows;
   memory.layers_per_block = *std::ranges::max_element(layout.layers_of_group);
   memory.block_bytes = layout.block_bytes;
   memory.max_model_len = planned.max_model_len;
+  planned.acceptance = config.speculative_config.acceptance;
   size_pools(config, backend, free_bytes, planned, memory);
   if (memory.num_blocks < 1) {
     return resource_exhausted(
-        "no memory for a single KV block of {}: {} are free, the weights take {}, the workspace {}. Free some memory, "
-        "or "
-        "set --max-model-len and --max-num-batched-tokens lower, or --kv-cache-memory-bytes higher.",
+        "no memory for a single KV block of {}: {} are free, the weights take {}, the workspace {}{}. Free some "
+        "memory, or set --max-model-len and --max-num-batched-tokens lower, or --kv-cache-memory-bytes higher.",
         format_bytes(memory.block_bytes), format_bytes(free_bytes), format_bytes(memory.weight_bytes),
-        format_bytes(memory.workspace_bytes));
+        format_bytes(memory.workspace_bytes),
+        memory.num_adapters == 0 ? ""
+                                 : fmt::format(", {} adapters {} (--max-cpu-loras)", memory.num_adapters,
+                                               format_bytes(memory.adapter_bytes)));
   }
   return planned;
 }

@@ -3,24 +3,17 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <utility>
 
 #include "base/log.h"
 #include "base/thread_clock.h"
 #include "base/thread_pool.h"
+#include "runner/row_outcome.h"
 #include "sampling/logprobs.h"
 #include "sampling/row_math.h"
 
 namespace quire::runner {
-
-// What one row of logits gave.
-struct RowOutcome {
-  Status error;
-  bool refused = false;                      // by the form of the answer: there is no token yet
-  TokenId token = kNoToken;                  // sampled
-  std::optional<PositionLogprobs> logprobs;  // of the sampled or of the prompt's token
-  std::vector<TokenLogprob> candidates;      // of a beam
-};
 
 namespace {
 
@@ -40,56 +33,10 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return seconds_between(start, std::chrono::steady_clock::now());
 }
 
-RowOutcome consume_row(const LogitRow& row, SequenceState& state, std::span<float> logits,
-                       sampling::SamplingScratch& scratch) {
-  RowOutcome outcome;
-  if (!state.fault.ok()) {
-    outcome.error = state.fault;
-    return outcome;
-  }
-  if (row.num_candidates > 0) {
-    auto candidates = state.sampler.beam_candidates(logits, static_cast<size_t>(row.num_candidates), scratch);
-    outcome.error = candidates.status();
-    if (candidates.ok()) outcome.candidates = std::move(*candidates);
-    return outcome;
-  }
-  if (row.target != kNoToken) {
-    auto scored = sampling::position_logprobs(logits, row.target, *state.params->prompt_logprobs);
-    outcome.error = scored.status();
-    if (scored.ok()) outcome.logprobs = std::move(*scored);
-    return outcome;
-  }
-  auto sampled = state.sampler.sample(logits, scratch);
-  outcome.error = sampled.status();
-  if (sampled.ok()) {
-    outcome.token = sampled->id;
-    outcome.logprobs = std::move(sampled->logprobs);
-  }
-  return outcome;
-}
-
-// What a plan may ask for and no model here can do.
-Status missing(const NewSequence& added) {
-  if (added.adapter != 0) {
-    return unimplemented("adapter: {} is asked for, and this runner has none; leave it out", added.adapter);
-  }
-  if (!added.media.empty()) {
-    return unimplemented("media: the prompt has {} spans, and this runner computes text alone", added.media.size());
-  }
-  switch (added.output_kind) {
-    case OutputKind::kToken:
-      return {};
-    case OutputKind::kScore:
-      return unimplemented("output_kind: scores are asked for, and this runner gives tokens alone");
-    case OutputKind::kHiddenState:
-      return unimplemented("output_kind: hidden states are asked for, and this runner gives tokens alone");
-  }
-  return unimplemented("output_kind: {} is none that is known here", static_cast<int>(added.output_kind));
-}
-
 Status missing(const ScheduledSequence& run) {
-  if (run.num_draft_tokens == 0) return {};
-  return unimplemented("draft_tokens: {} are given, and this runner verifies none", run.num_draft_tokens);
+  if (run.num_draft_tokens == 0 || (run.samples && run.num_candidates == 0)) return {};
+  return unimplemented("draft_tokens: {} are given to a run that samples nothing to compare them with",
+                       run.num_draft_tokens);
 }
 
 StepResult empty_result(const StepPlan& plan) {
@@ -112,24 +59,6 @@ Result<PositionLogprobs> logprobs_of(const ops::RowLogprobs& asked, const ops::R
   return logprobs;
 }
 
-// The outcome becomes the sequence's state and the answer to the engine.
-void settle(const LogitRow& row, RowOutcome& outcome, SequenceState& state, SequenceResult& sequence) {
-  if (!sequence.error.ok()) return;
-  if (!outcome.error.ok()) {
-    state.fault = outcome.error;
-    state.tokens.push_back(0);
-    sequence.error = std::move(outcome.error);
-  } else if (row.num_candidates > 0) {
-    sequence.candidates = std::move(outcome.candidates);
-  } else if (row.target != kNoToken) {
-    sequence.prompt_logprobs.push_back(std::move(*outcome.logprobs));
-  } else {
-    state.tokens.push_back(outcome.token);
-    sequence.tokens.push_back(outcome.token);
-    if (outcome.logprobs) sequence.logprobs.push_back(std::move(*outcome.logprobs));
-  }
-}
-
 }  // namespace
 
 Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const PlannedModel& planned,
@@ -139,12 +68,14 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const PlannedModel& pla
   QUIRE_ASSIGN_OR_RETURN(KvStorage storage, KvStorage::create(planned.kv_layout,
                                                               {.num_blocks = memory.num_blocks,
                                                                .num_swap_blocks = memory.num_swap_blocks,
-                                                               .swap_folder = planned.swap_folder},
+                                                               .swap_folder = planned.swap_folder,
+                                                               .num_offload_slots = memory.num_offload_slots},
                                                               backend));
   auto runner = std::unique_ptr<ModelRunner>(new ModelRunner(std::move(model), backend, std::move(storage), planned));
   const auto floats = [&](int64_t count) {
     return Buffer(backend.allocator(), static_cast<size_t>(count) * sizeof(float));
   };
+  runner->after_pooling_ = planned.after_pooling;
   runner->workspace_memory_ = floats(planned.workspace_floats);
   runner->logit_memory_ = floats(planned.logit_floats);
   bool complete = runner->workspace_memory_.data() != nullptr && runner->logit_memory_.data() != nullptr;
@@ -170,6 +101,7 @@ ModelRunner::ModelRunner(std::unique_ptr<models::Model> model, ops::Backend& bac
       storage_(std::move(storage)),
       block_size_(planned.memory.block_size),
       max_num_batched_tokens_(planned.memory.max_num_batched_tokens),
+      acceptance_(planned.acceptance),
       max_model_len_(planned.memory.max_model_len),
       logit_rows_(static_cast<size_t>(planned.logit_rows)),
       batch_(backend, static_cast<int32_t>(planned.memory.windows.size())),
@@ -179,6 +111,7 @@ ModelRunner::ModelRunner(std::unique_ptr<models::Model> model, ops::Backend& bac
     step_shapes_ = StepShapes(planned.largest_recorded_step, max_model_len_, block_size_, planned.most_recorded_tokens);
     batch_.use_shapes(step_shapes_, max_num_batched_tokens_);
   }
+  if (planned.config.num_text_types > 0) batch_.use_text_types(planned.config.num_text_types);
   scratch_.resize(static_cast<size_t>(backend.num_host_threads()));
   if (usable_cores().size() > scratch_.size()) masks_ = std::make_unique<MaskThread>();
 }
@@ -206,6 +139,7 @@ void ModelRunner::launch(StepPlan plan) {
   const auto prepared = std::chrono::steady_clock::now();
   if (!step.timings.ahead) start_masks(step);
   step.hidden = forward();
+  storage_.store(backend_, step.plan.stores);
   const bool all_drawn = device_sampler_ != nullptr && step.num_drawn == step.rows.size();
   if (all_drawn && !step.follows_tokens) draw(step);
   step.timings.forward = step.timings.computed = seconds_since(prepared);
@@ -241,13 +175,20 @@ ExecutedStep ModelRunner::finish() {
     refused = take_drawn(step, done.result);
   }
   const std::span<const LogitRow> others = std::span(step.rows).subspan(step.num_drawn);
+  const std::vector<size_t> tokens_before = count_tokens(step.plan);
   sample(step.plan, step.hidden, others, done.result);
   sample(step.plan, rows_in(masked_hidden_, model_->config().hidden_size), refused, done.result);
+  if (!step.rows.empty()) share_tokens(step.plan, tokens_before);
+  if (model_->config().task != ModelTask::kGenerate && ranks_.stage.is_last()) pool(step, done.result);
   done.timings.host_rows = static_cast<int32_t>(others.size() + refused.size());
   done.timings.draw_bytes = step.drawn.bytes_up;
   done.timings.collect = step.drawn.collect;
-  if (masks_ != nullptr) done.timings.forms = masks_->take_seconds();
-  for (sampling::SamplingScratch& scratch : scratch_) done.timings.forms += std::exchange(scratch.form_seconds, 0.0);
+  if (masks_ != nullptr) done.timings.constraints = masks_->take_seconds();
+  for (sampling::SamplingScratch& scratch : scratch_)
+    done.timings.constraints += std::exchange(scratch.constraint_seconds, 0.0);
+  // Whoever hears that the step is done may read the slots it has filled, and write to those it has read.
+  const bool copies_slots = !step.plan.stores.empty() || !step.plan.loads.empty();
+  if (copies_slots && !backend_.computes_in_host_memory()) backend_.synchronise();
   if (!under_way_.empty()) go_on_after(!refused.empty());
   done.timings.sample += seconds_since(start);
   done.plan = std::move(step.plan);
@@ -277,8 +218,44 @@ void ModelRunner::prepare(const StepPlan& plan, StepTimings& timings) {
   const auto start = std::chrono::steady_clock::now();
   storage_.swap(backend_, plan.swap_out, plan.swap_in);
   if (storage_.swaps() && backend_.computes_in_host_memory()) timings.swap = seconds_since(start);
+  storage_.load(backend_, plan.loads);
   storage_.copy(backend_, plan.copies);
   batch_.build(plan, states_, block_size_);
+  if (adapters_ == nullptr) return;
+  step_adapters_.clear();
+  for (const ScheduledSequence& run : plan.scheduled) {
+    const SequenceState& state = states_.at(run.id);
+    const int32_t virtual_rows = std::clamp(state.num_virtual_tokens - run.num_computed_tokens, 0, run.num_new_tokens);
+    step_adapters_.add_virtual_run(state.adapter, run.num_computed_tokens, virtual_rows);
+    step_adapters_.add_run(state.adapter, run.num_rows() - virtual_rows);
+  }
+}
+
+// What a plan may ask for and no model here can do.
+Status ModelRunner::missing_for(const NewSequence& added) const {
+  if (added.adapter != 0 && adapters_ == nullptr) {
+    return unimplemented("adapter: {} is asked for, and this runner has none; leave it out", added.adapter);
+  }
+  if (added.adapter != 0 && states_.at(added.id).adapter == nullptr) {
+    return internal_error("adapter {} of sequence {} is not in use here", added.adapter, added.id);
+  }
+  if (!added.media.empty()) {
+    return unimplemented("media: the prompt has {} spans, and this runner computes text alone", added.media.size());
+  }
+  const ModelTask task = model_->config().task;
+  const char* what = task == ModelTask::kGenerate ? "tokens" : task == ModelTask::kEmbed ? "hidden states" : "scores";
+  switch (added.output_kind) {
+    case OutputKind::kToken:
+      if (task == ModelTask::kGenerate) return {};
+      return unimplemented("output_kind: tokens are asked for, and this runner gives {} alone", what);
+    case OutputKind::kScore:
+      if (task == ModelTask::kClassify) return {};
+      return unimplemented("output_kind: scores are asked for, and this runner gives {} alone", what);
+    case OutputKind::kHiddenState:
+      if (task == ModelTask::kEmbed) return {};
+      return unimplemented("output_kind: hidden states are asked for, and this runner gives {} alone", what);
+  }
+  return unimplemented("output_kind: {} is none that is known here", static_cast<int>(added.output_kind));
 }
 
 // Fails the sequence alone; where it samples, as any other whose row gives no token.
@@ -292,7 +269,7 @@ void ModelRunner::refuse_what_is_missing(Step& step) {
     if (run == scheduled.end() || run->samples) return;
     step.refused.emplace_back(static_cast<size_t>(run - scheduled.begin()), state.fault);
   };
-  for (const NewSequence& added : step.plan.added) refuse(added.id, missing(added));
+  for (const NewSequence& added : step.plan.added) refuse(added.id, missing_for(added));
   for (const ScheduledSequence& run : scheduled) refuse(run.id, missing(run));
 }
 
@@ -317,14 +294,22 @@ void ModelRunner::move_beams(const std::vector<BeamMove>& moves) {
 }
 
 void ModelRunner::learn(const NewSequence& added) {
+  // What is drawn and penalised knows nothing of ids that mean nothing.
+  const auto num_virtual = std::min(static_cast<size_t>(added.num_virtual_tokens), added.prompt.size());
+  const std::span<const TokenId> prompt = std::span(added.prompt).subspan(num_virtual);
   SequenceState state{.tokens = sampling::TokenHistory(added.prompt),
                       .num_prompt_tokens = static_cast<int32_t>(added.prompt.size()),
                       .params = added.params,
-                      .sampler = {tables_of(added), added.prompt, added.seed, added.output},
+                      .sampler = {tables_of(added), prompt, added.seed, added.output},
+                      .num_virtual_tokens = added.num_virtual_tokens,
+                      .adapter = added.adapter != 0 && adapters_ ? adapters_->in_use(added.adapter) : nullptr,
                       .tables = {},
+                      .pool = {},
                       .fault = {}};
   state.tokens.append(added.output);
-  if (added.constraint != 0 && !state.sampler.wants_mask()) {
+  state.output_kind = added.output_kind;
+  state.second_text = added.second_text;
+  if (added.constraint != 0 && !state.sampler.wants_mask() && ranks_.samples()) {
     state.fault = internal_error("constraint {} of sequence {} is unknown here", added.constraint, added.id);
   }
   QUIRE_CHECK(states_.emplace(added.id, std::move(state)).second);
@@ -349,7 +334,13 @@ std::shared_ptr<const sampling::SamplerTables> ModelRunner::tables_of(const NewS
 
 ops::View ModelRunner::forward(const nn::Batch& batch) {
   nn::Workspace workspace = workspace_of(workspace_memory_);
-  return model_->forward({.backend = backend_, .batch = batch, .workspace = workspace});
+  const nn::StepContext step{.backend = backend_,
+                             .batch = batch,
+                             .workspace = workspace,
+                             .adapters = step_adapters_.any() ? &step_adapters_ : nullptr,
+                             .communicator = ranks_.tensor,
+                             .taps = taps_};
+  return ranks_.stage.count == 1 ? model_->forward(step) : run_stage(step);
 }
 
 ops::View ModelRunner::forward() {
@@ -387,7 +378,9 @@ void ModelRunner::start_masks(const Step& step) {
   std::vector<sampling::SequenceSampler*> samplers;
   for (const LogitRow& row : step.rows) {
     SequenceState& state = state_of(step.plan, row);
-    if (row.target == kNoToken && state.fault.ok() && state.sampler.wants_mask()) samplers.push_back(&state.sampler);
+    // Of a run with draft tokens the first row's: the others' depend on what it samples.
+    const bool first = row.target == kNoToken && row.draft_row <= 0;
+    if (first && state.fault.ok() && state.sampler.wants_mask()) samplers.push_back(&state.sampler);
   }
   if (!samplers.empty()) masks_->start(std::move(samplers));
 }
@@ -396,18 +389,93 @@ SequenceState& ModelRunner::state_of(const StepPlan& plan, const LogitRow& row) 
   return states_.at(plan.scheduled[static_cast<size_t>(row.sequence)].id);
 }
 
+// What the step's hidden states are to the sequences that are pooled: in host memory (plan_model() sees to it).
+void ModelRunner::pool(const Step& step, StepResult& result) {
+  const std::vector<ScheduledSequence>& runs = step.plan.scheduled;
+  const std::vector<PoolingType>& types = model_->config().pooling.types;
+  const int64_t size = model_->config().hidden_size;
+  const float* hidden = step.hidden.floats();
+  std::vector<int64_t> first_rows;
+  int64_t row = 0;
+  for (const ScheduledSequence& run : runs) first_rows.push_back(std::exchange(row, row + run.num_rows()));
+  backend_.host_parallel_for(static_cast<int64_t>(runs.size()), [&](int64_t task, int /*thread*/) {
+    const auto at = static_cast<size_t>(task);
+    SequenceState& state = states_.at(runs[at].id);
+    SequenceResult& sequence = result.sequences[at];
+    if (state.output_kind == OutputKind::kToken || !state.fault.ok() || !sequence.error.ok()) return;
+    state.pool.take(types, hidden + first_rows[at] * size, runs[at].num_computed_tokens, runs[at].num_new_tokens,
+                    state.num_prompt_tokens, size);
+    if (!state.pool.is_complete(state.num_prompt_tokens)) return;
+    auto pooled = state.pool.vector();
+    sequence.error = pooled.status();
+    if (pooled.ok()) sequence.pooled = after_pooling_ == nullptr ? std::move(*pooled) : after_pooling_->apply(*pooled);
+  });
+  if (model_->config().task != ModelTask::kClassify) return;
+  std::vector<SequenceResult*> pooled;
+  for (SequenceResult& sequence : result.sequences) {
+    if (!sequence.pooled.empty()) pooled.push_back(&sequence);
+  }
+  score(pooled);
+}
+
+// Pooled hidden states become what the head gives of them; without a head for scores, the logits of the tokens that the
+// request allows.
+void ModelRunner::score(const std::vector<SequenceResult*>& pooled) {
+  const ModelConfig& config = model_->config();
+  const bool has_head = config.pooling.num_labels > 0;
+  const int64_t num_outputs = num_head_outputs(config);
+  for (size_t begin = 0; begin < pooled.size(); begin += logit_rows_) {
+    const auto piece = std::span(pooled).subspan(begin, std::min(logit_rows_, pooled.size() - begin));
+    nn::Workspace workspace = workspace_of(logit_memory_);
+    const auto num_rows = static_cast<int64_t>(piece.size());
+    const ops::View rows = workspace.take(num_rows, config.hidden_size);
+    const ops::View outputs = workspace.take(num_rows, num_outputs);
+    for (int64_t i = 0; i < num_rows; ++i) {
+      std::ranges::copy(piece[static_cast<size_t>(i)]->pooled, rows.floats() + i * config.hidden_size);
+    }
+    const nn::Batch none;
+    const nn::StepContext step{.backend = backend_,
+                               .batch = none,
+                               .workspace = workspace,
+                               .rows = {nn::RowTokens::Kind::kNone, {}},
+                               .communicator = ranks_.tensor};
+    if (has_head) {
+      model_->scores(step, rows, outputs);
+    } else {
+      model_->logits(step, rows, outputs);
+    }
+    for (int64_t i = 0; i < num_rows; ++i) {
+      SequenceResult& sequence = *piece[static_cast<size_t>(i)];
+      const std::span<const float> given(outputs.floats() + i * num_outputs, static_cast<size_t>(num_outputs));
+      sequence.pooled.clear();
+      if (has_head) {
+        sequence.pooled.assign(given.begin(), given.end());
+      } else {
+        for (const TokenId id : *states_.at(sequence.id).params->allowed_token_ids) {
+          sequence.pooled.push_back(given[static_cast<size_t>(id)]);
+        }
+      }
+      if (std::ranges::all_of(sequence.pooled, [](float value) { return std::isfinite(value); })) continue;
+      sequence.pooled.clear();
+      sequence.error = internal_error("the head's numbers are not finite");
+    }
+  }
+}
+
 // out: [rows, hidden_size].
-void ModelRunner::gather_hidden(const ops::ConstView& hidden, std::span<const LogitRow> rows, const ops::View& out) {
-  std::vector<int32_t> indices;
-  for (const LogitRow& row : rows) indices.push_back(row.row);
-  row_numbers_.begin(StepNumbers::room(indices.size() * sizeof(int32_t)));
-  const Mirrored<int32_t> gathered_rows = row_numbers_.add(indices);
+Mirrored<int32_t> ModelRunner::gather_hidden(const ops::ConstView& hidden, std::span<const LogitRow> rows,
+                                             const ops::View& out) {
+  gathered_rows_.clear();
+  for (const LogitRow& row : rows) gathered_rows_.push_back(row.row);
+  row_numbers_.begin(StepNumbers::room(gathered_rows_.size() * sizeof(int32_t)));
+  const Mirrored<int32_t> gathered_rows = row_numbers_.add(gathered_rows_);
   row_numbers_.upload();
   backend_(ops::GatherRowsArgs{.in = hidden.floats(),
                                .size = hidden.num_columns,
                                .rows = gathered_rows,
                                .num_rows = static_cast<int64_t>(rows.size()),
                                .out = out.floats()});
+  return gathered_rows;
 }
 
 // [rows, vocab_size] on the device.
@@ -416,10 +484,18 @@ ops::View ModelRunner::compute_logits(const ops::ConstView& hidden, std::span<co
   const auto num_rows = static_cast<int64_t>(rows.size());
   const ops::View gathered = workspace.take(num_rows, model_->config().hidden_size);
   const ops::View logits = workspace.take(num_rows, model_->config().vocab_size);
-  gather_hidden(hidden, rows, gathered);
+  const Mirrored<int32_t> tokens = gather_hidden(hidden, rows, gathered);
   const nn::Batch none;
-  const nn::StepContext step{
-      .backend = backend_, .batch = none, .workspace = workspace, .rows = {nn::RowTokens::Kind::kNone, {}}};
+  nn::StepContext step{.backend = backend_,
+                       .batch = none,
+                       .workspace = workspace,
+                       .rows = {nn::RowTokens::Kind::kNone, {}},
+                       .communicator = ranks_.tensor};
+  // Only a device without queues of its own has adapters: the batch is still that of these rows.
+  if (step_adapters_.any()) {
+    step.rows = {nn::RowTokens::Kind::kGathered, tokens};
+    step.adapters = &step_adapters_;
+  }
   model_->logits(step, gathered, logits);
   return logits;
 }
@@ -480,7 +556,7 @@ void ModelRunner::finish_masks(std::span<const LogitRow> rows, const StepPlan& p
     if (state.fault.ok() && state.sampler.wants_mask()) samplers.push_back(&state.sampler);
   }
   backend_.host_parallel_for(static_cast<int64_t>(samplers.size()), [&](int64_t task, int thread) {
-    const ThreadTimeSpan span(scratch_[static_cast<size_t>(thread)].form_seconds);
+    const ThreadTimeSpan span(scratch_[static_cast<size_t>(thread)].constraint_seconds);
     samplers[static_cast<size_t>(task)]->make_mask();
   });
 }
@@ -531,9 +607,12 @@ std::vector<LogitRow> ModelRunner::take_drawn(const Step& step, StepResult& resu
 
 void ModelRunner::sample(const StepPlan& plan, const ops::ConstView& hidden, std::span<const LogitRow> all,
                          StepResult& result) {
+  if (!ranks_.stage.is_last()) return;
   for (size_t begin = 0; begin < all.size(); begin += logit_rows_) {
     const std::span<const LogitRow> rows = all.subspan(begin, std::min(logit_rows_, all.size() - begin));
-    std::vector<RowOutcome> outcomes = consume_rows(plan, rows, compute_logits(hidden, rows).floats());
+    const ops::View logits = compute_logits(hidden, rows);
+    if (!ranks_.samples()) continue;  // another rank has them
+    std::vector<RowOutcome> outcomes = consume_rows(plan, rows, logits.floats());
     for (size_t i = 0; i < rows.size(); ++i) {
       settle(rows[i], outcomes[i], state_of(plan, rows[i]), result.sequences[static_cast<size_t>(rows[i].sequence)]);
     }
@@ -549,10 +628,18 @@ std::vector<RowOutcome> ModelRunner::consume_rows(const StepPlan& plan, std::spa
   }
   if (masks_ != nullptr) masks_->wait();
   std::vector<RowOutcome> outcomes(rows.size());
-  backend_.host_parallel_for(static_cast<int64_t>(rows.size()), [&](int64_t task, int thread) {
-    const auto at = static_cast<size_t>(task);
-    outcomes[at] = consume_row(rows[at], state_of(plan, rows[at]), std::span(logits + at * vocab_size, vocab_size),
-                               scratch_[static_cast<size_t>(thread)]);
+  // Rows of a run with draft tokens one after the other, each on what those before it sampled.
+  std::vector<size_t> tasks;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (i == 0 || rows[i].draft_row <= 0) tasks.push_back(i);
+  }
+  tasks.push_back(rows.size());
+  backend_.host_parallel_for(static_cast<int64_t>(tasks.size()) - 1, [&](int64_t task, int thread) {
+    for (size_t at = tasks[static_cast<size_t>(task)]; at < tasks[static_cast<size_t>(task) + 1]; ++at) {
+      outcomes[at] =
+          consume_row(rows[at], acceptance_, state_of(plan, rows[at]), std::span(logits + at * vocab_size, vocab_size),
+                      scratch_[static_cast<size_t>(thread)]);
+    }
   });
   return outcomes;
 }

@@ -11,12 +11,15 @@
 
 #include "models/model.h"
 #include "ops/backend.h"
+#include "runner/adapter_store.h"
 #include "runner/device_sampler.h"
 #include "runner/executor.h"
 #include "runner/input_batch.h"
 #include "runner/kv_storage.h"
 #include "runner/mask_thread.h"
 #include "runner/memory_planner.h"
+#include "runner/rank_group.h"
+#include "runner/step_adapters.h"
 #include "runner/step_recorder.h"
 
 namespace quire::runner {
@@ -34,6 +37,18 @@ class ModelRunner {
 
   // Where those of plans are found. REQUIRES: no step names one before.
   void use_constraints(std::shared_ptr<const ConstraintSource> constraints) { constraints_ = std::move(constraints); }
+
+  // Where those of plans are found. REQUIRES: no step names one before; who plans holds a lease of each that a step
+  // uses until the step is finished.
+  void use_adapters(std::shared_ptr<const AdapterStore> adapters) { adapters_ = std::move(adapters); }
+
+  // Ranks that have the other parts of the model, and carry out the same plans. One of them chooses the tokens; the
+  // others are told them. REQUIRES: nothing has been computed yet; the communicators outlive the runner.
+  void use_ranks(const RankGroup& ranks) { ranks_ = ranks; }
+
+  // Who is given states of each step between its layers. REQUIRES: one rank, steps that are not recorded; outlives the
+  // runner.
+  void use_taps(nn::HiddenTaps* taps) { taps_ = taps; }
 
   // A step is launched, then its tokens are chosen, then it is finished. What a device with memory of its own is told
   // to do it does beside the host: the next step may be launched as soon as all tokens of the one before are chosen
@@ -57,6 +72,8 @@ class ModelRunner {
 
   // As KvStorage::measure_swap(). REQUIRES: swap space.
   double measure_swap() { return storage_.measure_swap(backend_); }
+  // As KvStorage::slot_parts(): of whoever carries out orders beside the steps.
+  const KvStorage& storage() const { return storage_; }
 
  private:
   struct Step {
@@ -83,6 +100,7 @@ class ModelRunner {
   void refuse_what_is_missing(Step& step);
   void move_beams(const std::vector<BeamMove>& moves);
   void learn(const NewSequence& added);
+  Status missing_for(const NewSequence& added) const;
   std::shared_ptr<const TokenMasks> masks_of(const NewSequence& added) const;
   std::shared_ptr<const sampling::SamplerTables> tables_of(const NewSequence& added);
   ops::View forward();
@@ -90,7 +108,11 @@ class ModelRunner {
   void start_masks(const Step& step);
   SequenceState& state_of(const StepPlan& plan, const LogitRow& row);
 
-  void gather_hidden(const ops::ConstView& hidden, std::span<const LogitRow> rows, const ops::View& out);
+  // Sequences that are pooled.
+  void pool(const Step& step, StepResult& result);
+  void score(const std::vector<SequenceResult*>& pooled);
+
+  Mirrored<int32_t> gather_hidden(const ops::ConstView& hidden, std::span<const LogitRow> rows, const ops::View& out);
   ops::View compute_logits(const ops::ConstView& hidden, std::span<const LogitRow> rows);
 
   // Rows that are drawn where the logits lie.
@@ -101,6 +123,10 @@ class ModelRunner {
   std::vector<LogitRow> take_drawn(const Step& step, StepResult& result);
   RowOutcome drawn_outcome(const Step& step, size_t index, SequenceState& state);
 
+  ops::View run_stage(const nn::StepContext& step);
+  std::vector<size_t> count_tokens(const StepPlan& plan);
+  void share_tokens(const StepPlan& plan, const std::vector<size_t>& before);
+
   // Rows that the host looks at.
   void sample(const StepPlan& plan, const ops::ConstView& hidden, std::span<const LogitRow> rows, StepResult& result);
   std::vector<RowOutcome> consume_rows(const StepPlan& plan, std::span<const LogitRow> rows, float* logits);
@@ -110,21 +136,27 @@ class ModelRunner {
   KvStorage storage_;
   int32_t block_size_;
   int64_t max_num_batched_tokens_;
+  const AcceptanceRule acceptance_;
   const int64_t max_model_len_;  // positions of the rotary tables
   Buffer workspace_memory_;
   const size_t logit_rows_;  // of a piece
   Buffer logit_memory_;      // of a piece: hidden states, logits, scratch
   // Of a device with memory of its own, else none:
   Buffer host_logits_;    // [logit_rows_, vocab_size], to be sampled from
-  Buffer masked_hidden_;  // [max_num_seqs, hidden_size], of edited rows whose forms may yet refuse what is drawn
+  Buffer masked_hidden_;  // [max_num_seqs, hidden_size], of edited rows whose constraints may yet refuse what is drawn
   std::unique_ptr<DeviceSampler> device_sampler_;
 
+  RankGroup ranks_;
+  nn::HiddenTaps* taps_ = nullptr;
   std::shared_ptr<const ConstraintSource> constraints_;  // nullptr: there are none
+  std::shared_ptr<const AdapterStore> adapters_;         // the same
+  StepAdapters step_adapters_;                           // of the last batch
   std::unordered_map<SequenceId, SequenceState> states_;
   // Of requests by their parameters, which the tables keep: as long as there is one, the address is theirs.
   std::unordered_map<const SamplingParams*, std::weak_ptr<const sampling::SamplerTables>> tables_;
   InputBatch batch_;
-  StepNumbers row_numbers_;  // of the rows that logits are made of: which they are
+  std::vector<int32_t> gathered_rows_;  // the host's side of them
+  StepNumbers row_numbers_;             // of the rows that logits are made of: which they are
   StepShapes step_shapes_;
   StepRecorder recorder_;
   bool replayed_ = false;  // the last forward pass
@@ -132,6 +164,7 @@ class ModelRunner {
   uint64_t num_launched_ = 0;
   std::chrono::steady_clock::time_point tokens_there_;  // of the last step whose tokens the device chose
   std::vector<sampling::SamplingScratch> scratch_;      // one a thread
+  std::shared_ptr<const DenseLayers> after_pooling_;    // nullptr: a vector is what was pooled
   std::unique_ptr<MaskThread> masks_;                   // nullptr: every core computes; those who sample make them
 };
 

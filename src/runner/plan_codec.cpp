@@ -1,248 +1,23 @@
 #include "runner/plan_codec.h"
 
 #include <algorithm>
-#include <bit>
-#include <concepts>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <span>
-#include <type_traits>
 #include <utility>
 
 #include "base/check.h"
+#include "runner/wire_format.h"
 
 namespace quire::runner {
-namespace {
+namespace wire {
 
-static_assert(std::endian::native == std::endian::little, "the messages are little-endian");
-
-constexpr char kLetters[] = {'Q', 'U', 'I', 'R'};
-enum class Kind : uint16_t { kPlan = 1, kStep = 2, kQuestion = 3, kAnswer = 4 };
-
-template <typename T>
-concept Number = std::is_arithmetic_v<T> && !std::same_as<T, bool>;
-
-// The last of an enum's values, which begin with 0.
-template <typename T>
-constexpr T kLast = T();
 template <>
-constexpr EarlyStopping kLast<EarlyStopping> = EarlyStopping::kNever;
+inline constexpr EarlyStopping kLast<EarlyStopping> = EarlyStopping::kNever;
 template <>
-constexpr OutputKind kLast<OutputKind> = OutputKind::kHiddenState;
+inline constexpr OutputKind kLast<OutputKind> = OutputKind::kHiddenState;
 template <>
-constexpr StructuredOutput::Kind kLast<StructuredOutput::Kind> = StructuredOutput::Kind::kStructuralTag;
-template <>
-constexpr StatusCode kLast<StatusCode> = StatusCode::kInternal;
-
-class Writer {
- public:
-  template <typename T>
-  using Of = const T&;
-
-  explicit Writer(Kind kind) {
-    out_.append(kLetters, sizeof(kLetters));
-    write(kPlanCodecVersion);
-    write(static_cast<uint16_t>(kind));
-  }
-  std::string take() { return std::move(out_); }
-
-  template <typename... T>
-  void operator()(const T&... values) {
-    (write(values), ...);
-  }
-
-  void count(size_t size) {
-    QUIRE_CHECK(size <= UINT32_MAX);
-    write(static_cast<uint32_t>(size));
-  }
-
- private:
-  template <Number T>
-  void write(T value) {
-    out_.append(reinterpret_cast<const char*>(&value), sizeof(value));
-  }
-  void write(bool value) { out_.push_back(value ? 1 : 0); }
-  template <typename T>
-  requires std::is_enum_v<T>
-  void write(T value) { out_.push_back(static_cast<char>(value)); }
-  void write(const std::string& text) {
-    count(text.size());
-    out_.append(text);
-  }
-  void write(const TokenSet& set) {
-    count(set.size());
-    out_.append(reinterpret_cast<const char*>(set.ids().data()), set.size() * sizeof(TokenId));
-  }
-  template <typename T>
-  void write(const std::vector<T>& list) {
-    count(list.size());
-    if constexpr (Number<T>) {
-      out_.append(reinterpret_cast<const char*>(list.data()), list.size() * sizeof(T));
-    } else {
-      for (const T& one : list) write(one);
-    }
-  }
-  template <typename T>
-  void write(const std::optional<T>& value) {
-    write(value.has_value());
-    if (value) write(*value);
-  }
-  template <typename A, typename B>
-  void write(const std::pair<A, B>& pair) {
-    write(pair.first);
-    write(pair.second);
-  }
-  void write(const std::shared_ptr<const DryBreakers>& breakers) {
-    write(breakers != nullptr);
-    if (breakers == nullptr) return;
-    write(breakers->words());
-    write(breakers->longer());
-  }
-  void write(const Status& status) {
-    write(status.code());
-    if (status.ok()) return;
-    write(status.message());
-    write(status.param());
-  }
-  template <typename T>
-  requires(std::is_class_v<T>) void write(const T& value) { fields(*this, value); }
-
-  std::string out_;
-};
-
-// After the first thing that cannot be read everything reads as nothing.
-class Reader {
- public:
-  template <typename T>
-  using Of = T&;
-
-  Reader(std::string_view message, Kind kind) : left_(message), size_(message.size()) {
-    char letters[sizeof(kLetters)] = {};
-    for (char& letter : letters) read(letter);
-    if (ok() && !std::ranges::equal(letters, kLetters)) fail("does not begin as a message does");
-    uint16_t version = 0;
-    uint16_t found = 0;
-    (*this)(version, found);
-    if (ok() && version != kPlanCodecVersion) {
-      error_ = invalid_argument(
-          "a message of version {} came to a quire that speaks version {}: run the same program on both sides", version,
-          kPlanCodecVersion);
-    } else if (ok() && found != static_cast<uint16_t>(kind)) {
-      error_ = data_loss("a message of kind {} came where kind {} was expected", found, static_cast<int>(kind));
-    }
-  }
-
-  bool ok() const { return error_.ok(); }
-  void fail(std::string_view what) {
-    if (ok()) error_ = data_loss("a message of {} bytes {} at byte {}", size_, what, size_ - left_.size());
-    left_ = {};
-  }
-  // When all is read.
-  Status finish() {
-    if (!left_.empty()) fail("goes on behind its end");
-    return error_;
-  }
-
-  template <typename... T>
-  void operator()(T&... values) {
-    (read(values), ...);
-  }
-
-  // Of things that take at least `least` bytes each.
-  size_t count(size_t least) {
-    uint32_t size = 0;
-    read(size);
-    if (size > left_.size() / least) {
-      fail("has a list that is longer than itself");
-      return 0;
-    }
-    return size;
-  }
-
- private:
-  template <Number T>
-  void read(T& value) {
-    if (left_.size() < sizeof(T)) return fail("ends too early");
-    std::memcpy(&value, left_.data(), sizeof(T));
-    left_.remove_prefix(sizeof(T));
-  }
-  void read(bool& value) {
-    uint8_t byte = 0;
-    read(byte);
-    if (byte > 1) fail("has a flag that is neither 0 nor 1");
-    value = byte == 1;
-  }
-  template <typename T>
-  requires std::is_enum_v<T>
-  void read(T& value) {
-    uint8_t byte = 0;
-    read(byte);
-    if (byte > static_cast<uint8_t>(kLast<T>)) return fail("has a choice that does not exist");
-    value = static_cast<T>(byte);
-  }
-  void read(std::string& text) {
-    const size_t size = count(1);
-    text.assign(left_.substr(0, size));
-    left_.remove_prefix(size);
-  }
-  void read(TokenSet& set) {
-    std::vector<TokenId> ids;
-    read(ids);
-    set = TokenSet(std::move(ids));
-  }
-  template <typename T>
-  void read(std::vector<T>& list) {
-    if constexpr (Number<T>) {
-      list.resize(count(sizeof(T)));
-      if (list.empty()) return;
-      std::memcpy(list.data(), left_.data(), list.size() * sizeof(T));
-      left_.remove_prefix(list.size() * sizeof(T));
-    } else {
-      const size_t size = count(1);
-      list.clear();
-      // As many as could be there; what is larger in memory than here grows with what is read.
-      list.reserve(std::min(size, left_.size() / sizeof(T) + 1));
-      for (size_t i = 0; i < size && ok(); ++i) read(list.emplace_back());
-    }
-  }
-  template <typename T>
-  void read(std::optional<T>& value) {
-    bool has = false;
-    read(has);
-    value.reset();
-    if (has) read(value.emplace());
-  }
-  template <typename A, typename B>
-  void read(std::pair<A, B>& pair) {
-    read(pair.first);
-    read(pair.second);
-  }
-  void read(std::shared_ptr<const DryBreakers>& breakers) {
-    bool has = false;
-    read(has);
-    if (!has) return;
-    std::vector<uint64_t> words;
-    std::vector<std::vector<TokenId>> longer;
-    (*this)(words, longer);
-    if (ok()) breakers = std::make_shared<const DryBreakers>(std::move(words), longer);
-  }
-  void read(Status& status) {
-    StatusCode code = StatusCode::kOk;
-    read(code);
-    if (code == StatusCode::kOk) return;
-    std::string message;
-    std::string param;
-    (*this)(message, param);
-    status = Status(code, std::move(message)).with_param(std::move(param));
-  }
-  template <typename T>
-  requires(std::is_class_v<T>) void read(T& value) { fields(*this, value); }
-
-  std::string_view left_;
-  size_t size_;
-  Status error_;
-};
+inline constexpr StructuredOutput::Kind kLast<StructuredOutput::Kind> = StructuredOutput::Kind::kStructuralTag;
 
 // What is written of each struct, and read. A field that is added belongs here, and raises kPlanCodecVersion.
 
@@ -285,7 +60,8 @@ void fields(A& all, typename A::template Of<MediaSpan> x) {
 // But params, which are named beside it.
 template <typename A>
 void fields(A& all, typename A::template Of<NewSequence> x) {
-  all(x.id, x.prompt, x.output, x.seed, x.eos_ids, x.constraint, x.adapter, x.output_kind, x.media);
+  all(x.id, x.prompt, x.output, x.seed, x.eos_ids, x.constraint, x.adapter, x.num_virtual_tokens, x.output_kind,
+      x.second_text, x.media);
 }
 template <typename A>
 void fields(A& all, typename A::template Of<ScheduledSequence> x) {
@@ -300,6 +76,10 @@ void fields(A& all, typename A::template Of<SwapCopy> x) {
   all(x.block, x.slot);
 }
 template <typename A>
+void fields(A& all, typename A::template Of<OffloadCopy> x) {
+  all(x.block, x.slot);
+}
+template <typename A>
 void fields(A& all, typename A::template Of<BeamMove> x) {
   all(x.id, x.source, x.token);
 }
@@ -307,11 +87,15 @@ template <typename A>
 void fields(A& all, typename A::template Of<TableChange> x) {
   all(x.id, x.group, x.num_blocks, x.first, x.count);
 }
+template <typename A>
+void fields(A& all, typename A::template Of<DraftProbability> x) {
+  all(x.token, x.probability);
+}
 // Behind `added` and its parameters.
 template <typename A>
 void fields(A& all, typename A::template Of<StepPlan> x) {
-  all(x.step, x.moves, x.retired, x.swap_out, x.swap_in, x.copies, x.table_changes, x.table_blocks, x.scheduled,
-      x.draft_tokens, x.num_tokens);
+  all(x.step, x.moves, x.retired, x.swap_out, x.swap_in, x.loads, x.copies, x.table_changes, x.table_blocks,
+      x.scheduled, x.draft_tokens, x.draft_choices, x.draft_probabilities, x.num_tokens, x.stores);
 }
 
 template <typename A>
@@ -324,12 +108,12 @@ void fields(A& all, typename A::template Of<PositionLogprobs> x) {
 }
 template <typename A>
 void fields(A& all, typename A::template Of<SequenceResult> x) {
-  all(x.id, x.tokens, x.candidates, x.logprobs, x.prompt_logprobs, x.error);
+  all(x.id, x.tokens, x.candidates, x.logprobs, x.prompt_logprobs, x.pooled, x.error);
 }
 template <typename A>
 void fields(A& all, typename A::template Of<StepTimings> x) {
   all(x.prepare, x.swap, x.forward, x.sample, x.computed, x.wait, x.replayed, x.ahead, x.host_rows, x.draw_bytes,
-      x.collect, x.forms);
+      x.collect, x.constraints);
 }
 template <typename A>
 void fields(A& all, typename A::template Of<ExecutedStep> x) {
@@ -343,6 +127,46 @@ template <typename A>
 void fields(A& all, typename A::template Of<MaskAnswer> x) {
   all(x.found, x.num_accepted, x.restricts, x.mask, x.trouble);
 }
+
+template <typename A>
+void fields(A& all, typename A::template Of<StoredText> x) {
+  all(x.node, x.parent, x.salt, x.is_long, x.group, x.tokens);
+}
+template <typename A>
+void fields(A& all, typename A::template Of<StoredBlock> x) {
+  all(x.id, x.text);
+}
+template <typename A>
+void fields(A& all, typename A::template Of<OffloadWrite> x) {
+  all(x.slot, x.block);
+}
+template <typename A>
+void fields(A& all, typename A::template Of<OffloadFetch> x) {
+  all(x.id, x.slot);
+}
+template <typename A>
+void fields(A& all, typename A::template Of<OffloadOrders> x) {
+  all(x.clear, x.fetches, x.writes);
+}
+template <typename A>
+void fields(A& all, typename A::template Of<OffloadReports::Done> x) {
+  all(x.id, x.ok);
+}
+template <typename A>
+void fields(A& all, typename A::template Of<OffloadReports> x) {
+  all(x.fetched, x.written, x.dropped);
+}
+
+}  // namespace wire
+
+namespace {
+
+using wire::decode_fields;
+using wire::encode_fields;
+using wire::Kind;
+using wire::Reader;
+using wire::ToldParams;
+using wire::Writer;
 
 // Lists that stand beside what says how long their parts are.
 Status check_parts(const StepPlan& plan) {
@@ -364,24 +188,20 @@ Status check_parts(const StepPlan& plan) {
     if (run.num_draft_tokens < 0) return data_loss("a run has {} draft tokens", run.num_draft_tokens);
     drafts += run.num_draft_tokens;
   }
-  if (drafts == static_cast<int64_t>(plan.draft_tokens.size())) return {};
-  return data_loss("a plan has {} draft tokens for runs of {}", plan.draft_tokens.size(), drafts);
-}
-
-template <typename T>
-std::string encode_fields(Kind kind, const T& value) {
-  Writer writer(kind);
-  writer(value);
-  return writer.take();
-}
-
-template <typename T>
-Result<T> decode_fields(Kind kind, std::string_view message) {
-  Reader reader(message, kind);
-  T value;
-  if (reader.ok()) reader(value);
-  QUIRE_RETURN_IF_ERROR(reader.finish());
-  return value;
+  if (drafts != static_cast<int64_t>(plan.draft_tokens.size())) {
+    return data_loss("a plan has {} draft tokens for runs of {}", plan.draft_tokens.size(), drafts);
+  }
+  int64_t choices = 0;
+  for (const int32_t of_one : plan.draft_choices) {
+    if (of_one < 0) return data_loss("a draft token was drawn from {} others", of_one);
+    choices += of_one;
+  }
+  if (plan.draft_choices.size() <= plan.draft_tokens.size() &&
+      choices == static_cast<int64_t>(plan.draft_probabilities.size())) {
+    return {};
+  }
+  return data_loss("a plan has {} probabilities for draft tokens that were drawn from {}",
+                   plan.draft_probabilities.size(), choices);
 }
 
 }  // namespace
@@ -479,6 +299,18 @@ std::string encode(const MaskQuestion& question) {
 }
 std::string encode(const MaskAnswer& answer) {
   return encode_fields(Kind::kAnswer, answer);
+}
+std::string encode(const OffloadOrders& orders) {
+  return encode_fields(Kind::kOrders, orders);
+}
+std::string encode(const OffloadReports& reports) {
+  return encode_fields(Kind::kReports, reports);
+}
+Result<OffloadOrders> decode_orders(std::string_view message) {
+  return decode_fields<OffloadOrders>(Kind::kOrders, message);
+}
+Result<OffloadReports> decode_reports(std::string_view message) {
+  return decode_fields<OffloadReports>(Kind::kReports, message);
 }
 Result<MaskQuestion> decode_question(std::string_view message) {
   return decode_fields<MaskQuestion>(Kind::kQuestion, message);

@@ -17,14 +17,15 @@
 
 #include "base/status.h"
 #include "runner/executor.h"
+#include "types/kv_offload.h"
 #include "types/step_plan.h"
 
 namespace quire::runner {
 
 // Raised with every change of what is written. Both sides must be of one version.
-inline constexpr uint16_t kPlanCodecVersion = 1;
+inline constexpr uint16_t kPlanCodecVersion = 4;
 
-// What a worker asks of an engine while it samples: how far the tokens of an answer go along with its form.
+// What a worker asks of an engine while it samples: how far the tokens of an answer go along with its constraint.
 struct MaskQuestion {
   ConstraintId constraint = 0;
   uint64_t answer = 0;          // whose tokens these are: a number of the worker's
@@ -73,6 +74,8 @@ std::string encode(const StepPlan& plan);
 std::string encode(const Result<ExecutedStep>& step);
 std::string encode(const MaskQuestion& question);
 std::string encode(const MaskAnswer& answer);
+std::string encode(const OffloadOrders& orders);
+std::string encode(const OffloadReports& reports);
 
 // Errors: data_loss where a message ends too early, goes on behind its end or holds what cannot be; invalid_argument
 // where it is of another version, which says both. What is read takes memory in proportion to the message.
@@ -81,5 +84,7 @@ Result<StepPlan> decode_plan(std::string_view message);
 Result<Result<ExecutedStep>> decode_step(std::string_view message);
 Result<MaskQuestion> decode_question(std::string_view message);
 Result<MaskAnswer> decode_answer(std::string_view message);
+Result<OffloadOrders> decode_orders(std::string_view message);
+Result<OffloadReports> decode_reports(std::string_view message);
 
 }  // namespace quire::runner

@@ -1,4 +1,4 @@
-// The forms of answers where they are not: a worker asks the engine's process, by messages, for the masks of an
+// Constraints of answers where they are not: a worker asks the engine's process, by messages, for the masks of an
 // answer's tokens.
 //
 // Masks are asked for where the last token is known first, which is the worker: a plan may be made before its tokens

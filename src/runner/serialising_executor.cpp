@@ -20,6 +20,9 @@ class SerialisingExecutor final : public ForwardingExecutor {
         make_remote_constraints([server](std::string_view question) { return server->answer(question); }));
   }
 
+  void order(OffloadOrders orders) override { inner().order(decode_orders(encode(orders)).value()); }
+  OffloadReports take_reports() override { return decode_reports(encode(inner().take_reports())).value(); }
+
   void submit(StepPlan plan) override {
     const std::string message = writer_.write(plan);
     plan = StepPlan();

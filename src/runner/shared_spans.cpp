@@ -25,7 +25,7 @@ SharedSpans::Reads SharedSpans::find(std::span<const SpanReader> readers, int32_
   Reads reads;
   for (size_t r = 0; r < num_readers_; ++r) {
     const SpanReader& reader = readers[r];
-    if (reader.num_queries > ops::kMostQueriesInCompany) continue;
+    if (reader.num_queries > ops::kMostSharedQueries) continue;
     left_.push_back(static_cast<int32_t>(r));
     if (reader.counts) reads.all += num_read(reader, block_size);
   }
@@ -63,7 +63,7 @@ int64_t SharedSpans::add_span(std::span<const SpanReader> readers, int32_t block
       // A prefix cache gives the same last block for the same blocks before it alone; nothing else need do so.
       if (std::ranges::equal(blocks_of(leader), blocks_of(ends_[end].second))) members_.push_back(ends_[end].second);
     }
-    if (members_.size() > 1) saved += add_company(readers);
+    if (members_.size() > 1) saved += add_group(readers);
     begin = end;
   }
   // Those who part here do not meet again.
@@ -75,7 +75,7 @@ int64_t SharedSpans::add_span(std::span<const SpanReader> readers, int32_t block
   return saved;
 }
 
-int64_t SharedSpans::add_company(std::span<const SpanReader> readers) {
+int64_t SharedSpans::add_group(std::span<const SpanReader> readers) {
   ops::SpanPlace place{.first = next_place(), .size = static_cast<int32_t>(members_.size())};
   int64_t counted = 0;
   for (const int32_t member : members_) {

@@ -34,10 +34,15 @@ std::optional<ops::View> StepRecorder::replay(const StepShape& shape, const nn::
 void StepRecorder::record(const StepShape& shape, const nn::Batch& batch, const void* numbers,
                           FunctionRef<ops::View()> forward) {
   QUIRE_CHECK(numbers == numbers_);  // replay() was asked first
-  if (full_) return;
+  if (full_ || refused_.contains(shape)) return;
   Pass pass;
   for (const nn::CacheGroup& group : batch.groups) pass.block_tables.push_back(group.block_tables.device);
   auto ops = backend_.record([&] { pass.hidden = forward(); }, std::holds_alternative<MixedShape>(shape));
+  if (!ops.ok() && ops.status().code() != StatusCode::kResourceExhausted) {
+    if (refused_.empty()) log_warning("steps of a shape are computed call by call: {}", ops.status().message());
+    refused_.insert(shape);
+    return;
+  }
   if (!ops.ok()) {
     log_warning("steps are computed call by call whose shapes have not come up yet: {}", ops.status().message());
     full_ = true;

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 
 #include "nn/batch.h"
 #include "ops/backend.h"
@@ -22,7 +23,8 @@ class StepRecorder {
   // states; none: it is not recorded.
   std::optional<ops::View> replay(const StepShape& shape, const nn::Batch& batch, const void* numbers);
   // Records what `forward` calls, which has run before with the same shape, batch and numbers; it returns the hidden
-  // states. Where there is no memory for it this is said once, and no more is recorded.
+  // states, and may be called twice. Where there is no memory for it this is said once, and no more is recorded; what
+  // cannot be recorded for another reason is this shape alone, the first of which is said.
   void record(const StepShape& shape, const nn::Batch& batch, const void* numbers, FunctionRef<ops::View()> forward);
 
   size_t num_recordings() const { return passes_.size(); }
@@ -38,6 +40,7 @@ class StepRecorder {
   const void* numbers_ = nullptr;  // of all passes
   std::map<StepShape, Pass> passes_;
   bool full_ = false;
+  std::set<StepShape> refused_;
 };
 
 }  // namespace quire::runner

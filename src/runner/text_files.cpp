@@ -25,6 +25,22 @@ std::string token_spelling(const Vocabulary& vocabulary, std::optional<TokenId> 
   return vocabulary.tokens[static_cast<size_t>(*id)];
 }
 
+// config_sentence_transformers.json: {"prompts": {"query": "..."}, "default_prompt_name": null}.
+Status read_prompts(const boost::json::object& model, TextSource& text) {
+  const boost::json::value* prompts = model.if_contains("prompts");
+  if (prompts != nullptr && prompts->is_object()) {
+    for (const auto& [name, prompt] : prompts->get_object()) {
+      if (!prompt.is_string()) {
+        return data_loss("config_sentence_transformers.json: the prompt \"{}\" is no string", std::string_view(name));
+      }
+      text.prompts.emplace_back(name, prompt.get_string());
+    }
+  }
+  const boost::json::value* usual = model.if_contains("default_prompt_name");
+  if (usual != nullptr && usual->is_string()) text.default_prompt = usual->get_string();
+  return {};
+}
+
 }  // namespace
 
 Status read_tokenizer_files(const std::filesystem::path& path, TextSource& text) {
@@ -63,6 +79,7 @@ Result<TextSource> read_text_source(const EngineConfig& config, const checkpoint
     text.bos_token = special_token(checkpoint.tokenizer_config(), "bos_token");
     text.eos_token = special_token(checkpoint.tokenizer_config(), "eos_token");
   }
+  QUIRE_RETURN_IF_ERROR(read_prompts(checkpoint.sentence_files().model, text));
   if (!config.tokenizer.empty()) {
     text.vocabulary.reset();
     QUIRE_RETURN_IF_ERROR(read_tokenizer_files(config.tokenizer, text));

@@ -13,7 +13,7 @@ namespace quire::sampling {
 std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
 
 // What a number is drawn for: numbers of different streams are independent of each other.
-enum class RandomStream : uint32_t { kToken = 0, kExcludeTopChoices = 1 };
+enum class RandomStream : uint32_t { kToken = 0, kExcludeTopChoices = 1, kDraft = 2, kAcceptance = 3 };
 
 // Uniform in [0, 1), a multiple of 2^-53: the key is the seed, the counter the index and the stream.
 double uniform(uint64_t seed, uint64_t index, RandomStream stream = RandomStream::kToken);

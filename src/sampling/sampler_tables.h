@@ -21,7 +21,7 @@ namespace quire::sampling {
 struct SamplerTables {
   // eos_ids: banned until params->min_tokens, as params->stop_token_ids are. Ids outside [0, vocab_size) in either, in
   // logit_bias and at the end of bad words have no effect. REQUIRES: params set and validated; vocab_size >= 1.
-  // masks: of the answer's form; nullptr: it has none.
+  // masks: of the answer's constraint; nullptr: it has none.
   SamplerTables(std::shared_ptr<const SamplingParams> params, std::span<const TokenId> eos_ids, int64_t vocab_size,
                 std::shared_ptr<const TokenMasks> masks = nullptr);
   SamplerTables(const SamplerTables&) = delete;  // its parts point at params and at each other

@@ -18,6 +18,7 @@ struct Candidate {
 // One a thread; holds nothing between calls that matters but the count of seconds, which its owner may clear.
 struct SamplingScratch {
   std::vector<Candidate> candidates;
+  std::vector<Candidate> residual;  // of a refused guess
   std::vector<double> block_sums;
   std::vector<double> bucket_masses;
   std::vector<float> raw_logits;
@@ -29,7 +30,7 @@ struct SamplingScratch {
   std::vector<float> shifted;             // logarithms of weights
   std::vector<float> deviations;          // of locally typical sampling
   std::vector<size_t> lengths;            // of repeated runs of tokens
-  double form_seconds = 0;                // of a processor, spent on the forms of answers (structured output)
+  double constraint_seconds = 0;          // of a processor, spent on the constraints of answers (structured output)
 };
 
 }  // namespace quire::sampling

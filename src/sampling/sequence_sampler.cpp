@@ -9,7 +9,6 @@
 
 #include "base/check.h"
 #include "base/thread_clock.h"
-#include "sampling/draw.h"
 #include "sampling/filters.h"
 #include "sampling/logprobs.h"
 #include "sampling/mirostat.h"
@@ -144,7 +143,7 @@ bool SequenceSampler::get_mask(std::vector<uint32_t>& mask) const {
 
 // False: of the tokens that may follow all are among those that are banned until min_tokens.
 bool SequenceSampler::keep_constrained(std::span<float> logits, SamplingScratch& scratch) const {
-  const ThreadTimeSpan span(scratch.form_seconds);
+  const ThreadTimeSpan span(scratch.constraint_seconds);
   std::vector<uint32_t>& mask = scratch.allowed_mask;
   if (!get_mask(mask)) return true;
   for (size_t word = 0; word < mask.size(); ++word) {
@@ -184,7 +183,8 @@ void SequenceSampler::list_banned(int64_t index, bool may_go_on, SamplingScratch
   banned.erase(repeated.begin(), repeated.end());
 }
 
-// Whether steps 2 to 4 leave no token, though the form of the answer does: then it is the request that cannot be met.
+// Whether steps 2 to 4 leave no token, though the constraint of the answer does: then it is the request that cannot be
+// met.
 bool SequenceSampler::lists_forbid_all(SamplingScratch& scratch) const {
   std::vector<uint32_t> mask;
   const bool constrained = constraint_ && get_mask(mask);
@@ -238,7 +238,8 @@ void SequenceSampler::apply_penalties(std::span<float> logits) const {
 }
 
 // Steps 7 to 16 on the logits after penalties.
-Result<SequenceSampler::Choice> SequenceSampler::choose(std::span<float> logits, SamplingScratch& scratch) const {
+Result<SequenceSampler::Choice> SequenceSampler::choose(std::span<float> logits, SamplingScratch& scratch,
+                                                        const Guess* guess) const {
   const SamplingParams& p = *params_;
   if (tables_->dry) {
     history_.copy_last(tables_->history_reach, scratch.history);
@@ -262,13 +263,16 @@ Result<SequenceSampler::Choice> SequenceSampler::choose(std::span<float> logits,
     }
   }
   const float inverse_temperature = 1.0f / temperature;
-  const TokenId id = has_top_k() ? draw_with_top_k(logits, maximum.value, inverse_temperature, u, scratch)
-                                 : draw_from_all(logits, maximum.value, inverse_temperature, u, scratch);
-  return Choice{id, mirostat_mu_};
+  const Weights weights = has_top_k() ? weigh_top_k(logits, maximum.value, inverse_temperature, scratch)
+                                      : weigh_all(logits, maximum.value, inverse_temperature, scratch);
+  const bool draws_twice = guess != nullptr && !guess->drawn_from.empty();
+  const double accept =
+      draws_twice ? uniform(seed_, static_cast<uint64_t>(num_sampled_), RandomStream::kAcceptance) : 0;
+  return Choice{choose_by_weights(weights, u, accept, guess, scratch), mirostat_mu_};
 }
 
-TokenId SequenceSampler::draw_with_top_k(std::span<const float> logits, float maximum, float inverse_temperature,
-                                         double u, SamplingScratch& scratch) const {
+Weights SequenceSampler::weigh_top_k(std::span<const float> logits, float maximum, float inverse_temperature,
+                                     SamplingScratch& scratch) const {
   const auto k = static_cast<size_t>(params_->top_k);
   std::vector<Candidate>& candidates = scratch.candidates;
   // min_p may come after top_k here: it drops from below, so it does not change which are the k most likely of the
@@ -293,7 +297,7 @@ TokenId SequenceSampler::draw_with_top_k(std::span<const float> logits, float ma
   if (has_typical_p()) total = keep_typical(candidates, scratch.shifted, total, params_->typical_p, scratch);
   if (has_top_p()) total = keep_nucleus(candidates, total, params_->top_p);
   if (excludes_top_choices()) total = exclude_top_choices(candidates, total, params_->xtc_threshold);
-  return candidates[draw(candidates, total, u)].id;
+  return {.row = {}, .total = total};
 }
 
 // Puts the heaviest tokens in falling order into scratch.candidates, if a few of them hold the whole nucleus.
@@ -309,8 +313,8 @@ bool SequenceSampler::gather_nucleus(std::span<const float> weights, double tota
   return true;
 }
 
-TokenId SequenceSampler::draw_from_all(std::span<float> logits, float maximum, float inverse_temperature, double u,
-                                       SamplingScratch& scratch) const {
+Weights SequenceSampler::weigh_all(std::span<float> logits, float maximum, float inverse_temperature,
+                                   SamplingScratch& scratch) const {
   if (has_typical_p()) {
     scratch.shifted.resize(logits.size());
     for (size_t i = 0; i < logits.size(); ++i) scratch.shifted[i] = (logits[i] - maximum) * inverse_temperature;
@@ -323,43 +327,44 @@ TokenId SequenceSampler::draw_from_all(std::span<float> logits, float maximum, f
     if (excludes_top_choices()) total = exclude_top_choices(scratch.candidates, total, params_->xtc_threshold);
     std::sort(scratch.candidates.begin(), scratch.candidates.end(),
               [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
-    return scratch.candidates[draw(scratch.candidates, total, u)].id;
+    return {.row = {}, .total = total};
   }
   if (has_top_p()) {
     const Candidate cut = nucleus_cut(weights, total, params_->top_p, scratch);
     total = drop_less_likely(weights, cut, scratch.block_sums);
   }
   if (excludes_top_choices()) total = exclude_top_choices(weights, total, params_->xtc_threshold, scratch);
-  return draw(weights, scratch.block_sums, total, u);
+  return {.row = weights, .total = total};
 }
 
 // A mask may allow a little too much (TokenMasks::State::allowed); what is then not accepted is banned like the
 // others, and the choice made again with the same number.
-Result<SequenceSampler::Choice> SequenceSampler::choose_accepted(std::span<float> logits, SamplingScratch& scratch) {
-  if (!constraint_) return choose(logits, scratch);
+Result<SequenceSampler::Choice> SequenceSampler::choose_accepted(std::span<float> logits, SamplingScratch& scratch,
+                                                                 const Guess* guess) {
+  if (!constraint_) return choose(logits, scratch, guess);
   QUIRE_RETURN_IF_ERROR(constraint_->trouble());
   constexpr int kMostRefused = 64;
   const bool overwritten = choosing_overwrites_logits();
   if (overwritten) {
-    const ThreadTimeSpan span(scratch.form_seconds);
+    const ThreadTimeSpan span(scratch.constraint_seconds);
     scratch.constrained_logits.assign(logits.begin(), logits.end());
   }
   const auto accepts = [&](TokenId id) {
-    const ThreadTimeSpan span(scratch.form_seconds);
+    const ThreadTimeSpan span(scratch.constraint_seconds);
     return constraint_->accept(id);
   };
   const std::span<float> left = overwritten ? std::span(scratch.constrained_logits) : logits;
   for (int refused = 0; refused < kMostRefused; ++refused) {
-    QUIRE_ASSIGN_OR_RETURN(const Choice choice, choose(logits, scratch));
+    QUIRE_ASSIGN_OR_RETURN(const Choice choice, choose(logits, scratch, guess));
     if (accepts(choice.id)) return choice;
     QUIRE_RETURN_IF_ERROR(constraint_->trouble());
     left[static_cast<size_t>(choice.id)] = kNever;
     if (overwritten) std::ranges::copy(left, logits.begin());
   }
-  return internal_error("{} tokens that were allowed break the form of the answer", kMostRefused);
+  return internal_error("{} tokens that were allowed break the constraint of the answer", kMostRefused);
 }
 
-Result<SampledToken> SequenceSampler::sample(std::span<float> logits, SamplingScratch& scratch) {
+Result<SampledToken> SequenceSampler::sample(std::span<float> logits, SamplingScratch& scratch, const Guess* guess) {
   QUIRE_CHECK(static_cast<int64_t>(logits.size()) == vocab_size_);
   std::span<const float> raw = logits;
   if (params_->logprobs && overwrites_logits()) {
@@ -367,7 +372,7 @@ Result<SampledToken> SequenceSampler::sample(std::span<float> logits, SamplingSc
     raw = scratch.raw_logits;
   }
   process(logits, scratch);
-  QUIRE_ASSIGN_OR_RETURN(const Choice choice, choose_accepted(logits, scratch));
+  QUIRE_ASSIGN_OR_RETURN(const Choice choice, choose_accepted(logits, scratch, guess));
   SampledToken sampled;
   sampled.id = choice.id;
   if (params_->logprobs) {
@@ -468,7 +473,7 @@ Result<bool> SequenceSampler::take(int32_t drawn, SamplingScratch& scratch) {
   if (constraint_) QUIRE_RETURN_IF_ERROR(constraint_->trouble());
   if (drawn < 0) return nothing_to_choose(scratch);
   if (constraint_) {
-    const ThreadTimeSpan span(scratch.form_seconds);
+    const ThreadTimeSpan span(scratch.constraint_seconds);
     if (!constraint_->accept(drawn)) {
       QUIRE_RETURN_IF_ERROR(constraint_->trouble());
       return false;

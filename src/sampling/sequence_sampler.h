@@ -18,7 +18,9 @@
 // 13. top_k: the k most probable are kept, and those equal to the k-th;
 // 14. typical_p; 15. top_p: of what is left, renormalised, the smallest set of the most probable (lower ids first among
 //     equals) whose mass reaches top_p, at least one; 16. xtc, decided by a number of its own (sampling/filters.h);
-// 17. one of what is left is drawn by inverting the cumulative distribution at uniform(seed, index of the token).
+// 17. one of what is left is drawn by inverting the cumulative distribution at uniform(seed, index of the token); a
+//     guess of the token may be taken instead, by another rule than to be what is drawn (sampling/guess.h). Mirostat,
+//     which has a state of its own, compares.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +32,7 @@
 
 #include "base/status.h"
 #include "ops/edit_logits.h"
+#include "sampling/guess.h"
 #include "sampling/sampler_tables.h"
 #include "sampling/scratch.h"
 #include "sampling/token_counts.h"
@@ -94,8 +97,8 @@ class SequenceSampler {
 
   // logits: [vocab_size], overwritten. Errors: internal when a logit is NaN or +inf or the model leaves none above
   // -inf, or when the constraint refuses too much of what it allowed; invalid_argument when the request's lists forbid
-  // every token here. The sampler is then as before the call.
-  Result<SampledToken> sample(std::span<float> logits, SamplingScratch& scratch);
+  // every token here. The sampler is then as before the call. guess: of the token, by its rule; nullptr: there is none.
+  Result<SampledToken> sample(std::span<float> logits, SamplingScratch& scratch, const Guess* guess = nullptr);
 
   // For who has the logits elsewhere and does there what sample() does here: edits them, draws a token, and tells
   // take() what came out. In all of it `ahead` says: of the token after so many that are drawn already and not yet
@@ -177,13 +180,12 @@ class SequenceSampler {
   bool keep_constrained(std::span<float> logits, SamplingScratch& scratch) const;
   void process(std::span<float> logits, SamplingScratch& scratch) const;
   void apply_penalties(std::span<float> logits) const;
-  Result<Choice> choose(std::span<float> logits, SamplingScratch& scratch) const;
-  Result<Choice> choose_accepted(std::span<float> logits, SamplingScratch& scratch);
-  TokenId draw_with_top_k(std::span<const float> logits, float maximum, float inverse_temperature, double u,
-                          SamplingScratch& scratch) const;
+  Result<Choice> choose(std::span<float> logits, SamplingScratch& scratch, const Guess* guess) const;
+  Result<Choice> choose_accepted(std::span<float> logits, SamplingScratch& scratch, const Guess* guess);
+  Weights weigh_top_k(std::span<const float> logits, float maximum, float inverse_temperature,
+                      SamplingScratch& scratch) const;
   bool gather_nucleus(std::span<const float> weights, double total, SamplingScratch& scratch) const;
-  TokenId draw_from_all(std::span<float> logits, float maximum, float inverse_temperature, double u,
-                        SamplingScratch& scratch) const;
+  Weights weigh_all(std::span<float> logits, float maximum, float inverse_temperature, SamplingScratch& scratch) const;
 
   std::shared_ptr<const SamplerTables> tables_;
   const SamplingParams* params_;  // the tables'

@@ -17,6 +17,7 @@ std::vector<CommitEvent> Scheduler::commit(const PlannedStep& plan, StepResult&&
   QUIRE_CHECK(result.step == plan.step);
   QUIRE_CHECK(result.sequences.size() == plan.runs.size());
   --num_plans_in_flight_;
+  cache_.tiers().committed(plan.step);
 
   std::vector<CommitEvent> events;
   events.reserve(plan.runs.size());
@@ -77,17 +78,21 @@ void Scheduler::apply(Sequence& sequence, const PlannedStep::Run& run, SequenceR
     // A token that was a placeholder when its step was planned may complete a block.
     cache_.publish(sequence.context, sequence.tokens,
                    std::min(sequence.num_computed_tokens, sequence.num_committed_tokens()), sequence.blocks);
+    if (proposer_ != nullptr && sequence.num_tokens_in_flight > 0) watch_in_flight(sequence);
   }
 }
 
 // True when there is something to tell; an event with a finish reason ends the sequence.
 bool Scheduler::apply_tokens(Sequence& sequence, const PlannedStep::Run& run, SequenceResult&& result,
-                             TokenEvent& event) const {
+                             TokenEvent& event) {
   if (run.samples) {
     --sequence.num_tokens_in_flight;
+    settle_drafts(sequence, run, result.tokens, event);
     append_tokens(sequence, std::move(result), event);
+    event.num_predicted_tokens = std::min(event.num_predicted_tokens, static_cast<int32_t>(event.tokens.size()));
   } else if (sequence.scores_only() && run.num_computed_tokens + run.num_new_tokens == sequence.num_prompt_tokens) {
-    event.finish = FinishReason::kLength;
+    event.finish = sequence.output_kind == OutputKind::kToken ? FinishReason::kLength : FinishReason::kStop;
+    event.pooled = std::move(result.pooled);
   } else {
     return false;
   }
@@ -113,7 +118,6 @@ void Scheduler::gather_prompt_logprobs(Sequence& sequence, const PlannedStep::Ru
 
 void Scheduler::append_tokens(Sequence& sequence, SequenceResult&& result, TokenEvent& event) const {
   const SamplingParams& params = *sequence.params;
-  QUIRE_CHECK(!result.tokens.empty());
   QUIRE_CHECK(result.logprobs.empty() || result.logprobs.size() == result.tokens.size());
   const auto contains = [](const std::vector<TokenId>& ids, TokenId id) { return std::ranges::count(ids, id) > 0; };
   size_t taken = 0;

@@ -17,16 +17,21 @@ bool Scheduler::schedule(StepPlan& plan) {
   plan.added.clear();
   plan.swap_out.clear();
   plan.swap_in.clear();
+  plan.loads.clear();
   plan.copies.clear();
+  plan.stores.clear();
   plan.table_changes.clear();
   plan.table_blocks.clear();
   plan.draft_tokens.clear();
+  plan.draft_choices.clear();
+  plan.draft_probabilities.clear();
   plan.num_tokens = 0;
   last_preempted_.clear();
   // Copies to slots that no plan has taken along yet must not meet others to the same slots.
   cache_.begin_step(next_step_, /*free_slots=*/swap_out_.empty());
   for (size_t i = fork_sources_.size(); i-- > 0;) wake_forks(*fork_sources_[i]);
 
+  fetch_ahead();
   if (has_tenants()) share_step();
   plan.scheduled.reserve(std::min(running_.size(), static_cast<size_t>(config_.max_num_seqs)));
   size_t count = 0;
@@ -34,8 +39,11 @@ bool Scheduler::schedule(StepPlan& plan) {
   if (all_found_room) admit_waiting(plan, count);
   if (count == 0 && num_plans_in_flight_ == 0) move_something(plan, count);
   plan.scheduled.resize(count);
+  waits_for_disk_ = count == 0 && num_plans_in_flight_ == 0 && !fetching_.empty();
   if (count == 0) return false;
+  if (proposer_ != nullptr) add_drafts(plan, count);
 
+  cache_.tiers().add_stores(next_step_, plan.stores);
   std::swap(plan.moves, moves_);
   std::swap(plan.retired, retired_);
   std::swap(plan.swap_out, swap_out_);
@@ -99,6 +107,7 @@ int32_t Scheduler::run_length(const Sequence& sequence, int32_t budget) const {
 
 // Whoever has its prompt's log-probabilities still to come needs every row of it.
 bool Scheduler::may_read_cache(const Sequence& sequence) const {
+  if (sequence.wants_every_row) return false;
   return !sequence.params->prompt_logprobs || sequence.num_prompt_logprobs == sequence.num_prompt_tokens - 1;
 }
 
@@ -161,9 +170,49 @@ void Scheduler::preempt(Sequence& sequence) {
     sequence.num_computed_tokens = 0;
   }
   sequence.state = SequenceState::kWaiting;
+  sequence.asked_disk = false;
   wait(sequence);
   ++preemptions_;
   last_preempted_.push_back(sequence.id);
+}
+
+void Scheduler::forget_runner() {
+  QUIRE_CHECK_MSG(config_.num_offload_slots == 0, "blocks beyond the pool are gone with the runner");
+  num_plans_in_flight_ = 0;
+  moves_.clear();
+  retired_.clear();
+  swap_out_.clear();
+  std::vector<Sequence*> all;
+  for (const auto& [id, sequence] : sequences_) all.push_back(sequence.get());
+  for (Sequence* sequence : all) {
+    sequence->plans_in_flight = 0;
+    sequence->num_tokens_in_flight = 0;
+    sequence->drafts.num_in_flight = 0;
+    sequence->drafts.waits = false;
+    sequence->drafts.proposal.clear();
+    sequence->known_to_runner = false;
+    sequence->told_version = 0;
+    sequence->told_tables = BlockTables();
+    if (sequence->state == SequenceState::kEnded) {
+      drop_if_idle(*sequence);
+      continue;
+    }
+    const bool runs = sequence->state == SequenceState::kRunning;
+    if (runs) leave_queues(*sequence);
+    if (sequence->blocks.swapped_out()) --num_swapped_;
+    cache_.release(sequence->blocks);
+    sequence->num_computed_tokens = 0;
+    sequence->yields = false;
+    if (!runs) continue;
+    sequence->state = SequenceState::kWaiting;
+    wait(*sequence);
+  }
+  // What beams have shown of themselves is shown again when they have been computed anew.
+  for (auto& [id, group] : beam_groups_) {
+    for (std::vector<TokenLogprob>& candidates : group->candidates) candidates.clear();
+  }
+  forget_match();
+  cache_.reset_prefix_cache();
 }
 
 // Copying out and in again against computing again: docs/design.md has the arithmetic.
@@ -192,7 +241,7 @@ bool Scheduler::drop_last_swapped(const Sequence& except) {
   return false;
 }
 
-// Rule 6. Nothing is in flight, so everybody can be moved, and the first that waits fits when it is alone.
+// Rule 7. Nothing is in flight, so everybody can be moved, and the first that waits fits when it is alone.
 void Scheduler::move_something(StepPlan& plan, size_t& count) {
   ++num_calls_;  // nothing is planned, so what was shared on the way here is computed already
   while (count == 0 && !waiting_.empty()) {
@@ -212,6 +261,40 @@ void Scheduler::move_something(StepPlan& plan, size_t& count) {
 }
 
 // ---- admission ----
+
+// Rule 9.
+void Scheduler::fetch_ahead() {
+  if (!config_.offload_to_disk) return;
+  std::vector<Sequence*> asked;
+  int32_t seen = 0;
+  for (Sequence* one : waiting_) {
+    if (++seen > kFetchedAhead || fetching_.size() + asked.size() >= kFetchedAhead) break;
+    const bool began_search = one->beams != nullptr && one->last_step;  // whose other beams wait for it
+    const bool has_blocks = one->blocks.swapped_out() || one->fork_of.has_value() || began_search;
+    if (!one->asked_disk && !has_blocks && may_read_cache(*one)) asked.push_back(one);
+  }
+  for (Sequence* one : asked) {
+    one->asked_disk = true;
+    one->fetches = cache_.fetch_prefix(one->context, tokens_of(*one));
+    if (one->fetches.empty()) continue;
+    leave_queues(*one);
+    one->state = SequenceState::kFetching;
+    fetching_.push_back(one);
+  }
+}
+
+void Scheduler::report(const OffloadReports& reports) {
+  kv::OffloadTiers& tiers = cache_.tiers();
+  tiers.report(reports);
+  waits_for_disk_ = false;
+  std::erase_if(fetching_, [&](Sequence* one) {
+    while (!one->fetches.empty() && !tiers.is_fetching(one->fetches.back())) one->fetches.pop_back();
+    if (!one->fetches.empty()) return false;
+    one->state = SequenceState::kWaiting;
+    wait(*one);
+    return true;
+  });
+}
 
 // The forks of a source can go ahead once it has computed what they share, or will not.
 void Scheduler::wake_forks(Sequence& source) {
@@ -244,11 +327,54 @@ void Scheduler::admit_waiting(StepPlan& plan, size_t& count) {
   if (has_tenants()) return admit_by_tenant(plan, count);
   int64_t spoken_for = 0;
   for (const Sequence* sequence : running_) spoken_for += blocks_spoken_for(*sequence);
-  while (!waiting_.empty() && plan.num_tokens < config_.max_num_batched_tokens) {
-    Sequence& first = **waiting_.begin();
-    if (admit(first, spoken_for, plan, count) != Admission::kAdmitted) return;
-    spoken_for += blocks_spoken_for(first);
+  without_place_ = first_without_place();
+  while (plan.num_tokens < config_.max_num_batched_tokens) {
+    Sequence* next = first_to_ask(waiting_);
+    if (next == nullptr || admit(*next, spoken_for, plan, count) != Admission::kAdmitted) return;
+    note_overtaking(*next);
+    spoken_for += blocks_spoken_for(*next);
   }
+}
+
+// The first that waits for the place of an adapter, while all are taken. nullptr: nobody does.
+Sequence* Scheduler::first_without_place() const {
+  if (config_.max_adapters == 0 || static_cast<int32_t>(running_adapters_.size()) < config_.max_adapters)
+    return nullptr;
+  int32_t passed = 0;
+  for (Sequence* one : waiting_) {
+    if (!has_adapter_place(*one)) return one;
+    if (++passed == kMostPassedInAStep) break;
+  }
+  return nullptr;
+}
+
+// Has a place, and takes it from nobody who has been overtaken often enough: then whose adapters run wait too, until
+// one of them has done.
+bool Scheduler::may_take_place(const Sequence& sequence) const {
+  if (!has_adapter_place(sequence)) return false;
+  return sequence.context.lora_id == 0 || without_place_ == nullptr || without_place_->overtaken < kMostOvertaken ||
+         !without_place_->goes_before(sequence);
+}
+
+// Of those that wait in this queue, past such as have no place. nullptr: nobody may be asked now.
+Sequence* Scheduler::first_to_ask(const WaitingQueue& waiting) const {
+  int32_t passed = 0;
+  for (Sequence* one : waiting) {
+    if (may_take_place(*one)) return one;
+    if (++passed == kMostPassedInAStep) break;
+  }
+  return nullptr;
+}
+
+void Scheduler::note_overtaking(const Sequence& admitted) {
+  if (without_place_ == nullptr || admitted.context.lora_id == 0) return;
+  if (without_place_->goes_before(admitted)) ++without_place_->overtaken;
+}
+
+bool Scheduler::has_adapter_place(const Sequence& sequence) const {
+  const int32_t adapter = sequence.context.lora_id;
+  return adapter == 0 || config_.max_adapters == 0 || running_adapters_.contains(adapter) ||
+         static_cast<int32_t>(running_adapters_.size()) < config_.max_adapters;
 }
 
 // A beam of which only others of its search run.
@@ -273,7 +399,7 @@ Scheduler::Admission Scheduler::admit(Sequence& sequence, int64_t reserved, Step
   } else {
     look_up_prefix(sequence);
     sequence.num_computed_tokens = match_.num_computed();
-    needed = cache_.blocks_wanted(match_, end, max_run) + cache_.idle_blocks(match_);
+    needed = cache_.blocks_wanted(match_, end, max_run) + cache_.idle_blocks(match_) + cache_.blocks_to_load(match_);
   }
   const auto watermark =
       running_.empty() ? 0 : static_cast<int64_t>(config_.watermark * static_cast<double>(config_.num_blocks));
@@ -288,7 +414,7 @@ Scheduler::Admission Scheduler::admit(Sequence& sequence, int64_t reserved, Step
     return has_room ? Admission::kOwnBound : Admission::kNoRoom;
   }
 
-  if (!swapped && !forked) cache_.adopt(std::move(match_), sequence.blocks);
+  if (!swapped && !forked) cache_.adopt(std::move(match_), sequence.blocks, plan.loads);
   leave_queues(sequence);
   if (!sequence.last_step) {
     sequence.num_cached_tokens = std::min(sequence.num_computed_tokens, sequence.num_prompt_tokens);
@@ -341,6 +467,7 @@ void Scheduler::to_running(Sequence& sequence) {
   sequence.state = SequenceState::kRunning;
   sequence.yields = false;
   running_.insert(std::ranges::lower_bound(running_, &sequence, ServedBefore()), &sequence);
+  if (sequence.context.lora_id != 0) ++running_adapters_[sequence.context.lora_id];
   BeamGroup* group = sequence.beams;
   if (group != nullptr && ++group->num_running == 1) num_unborn_beams_ += group->num_unborn;
   if (group == nullptr || group->members.front() == &sequence) shares_.started(sequence.charge);
@@ -365,7 +492,11 @@ void Scheduler::introduce(Sequence& sequence, StepPlan& plan) {
   added.params = sequence.params;
   added.seed = sequence.seed;
   added.eos_ids = sequence.eos_ids;
+  added.output_kind = sequence.output_kind;
+  added.second_text = sequence.second_text;
   added.constraint = sequence.constraint ? sequence.constraint->id : 0;
+  added.adapter = sequence.context.lora_id;
+  added.num_virtual_tokens = sequence.num_virtual_tokens;
   sequence.known_to_runner = true;
 }
 
@@ -385,6 +516,7 @@ void Scheduler::write_run(Sequence& sequence, int32_t num_new_tokens, StepPlan& 
   run.id = sequence.id;
   run.num_computed_tokens = sequence.num_computed_tokens;
   run.num_new_tokens = num_new_tokens;
+  run.num_draft_tokens = 0;
   tell_tables(sequence, plan);
   const double cost = cost_of(sequence, num_new_tokens);
   sequence.num_computed_before = sequence.num_computed_tokens;

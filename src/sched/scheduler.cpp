@@ -47,6 +47,10 @@ kv::CacheConfig cache_config(const SchedulerConfig& config) {
           .windows = config.windows,
           .prefix_caching = config.prefix_caching,
           .num_swap_blocks = config.num_swap_blocks,
+          .num_offload_slots = config.num_offload_slots,
+          .offload_to_disk = config.offload_to_disk,
+          .offload_writes = config.offload_writes,
+          .tells_events = config.tells_kv_events,
           .hash_seed = config.hash_seed};
 }
 
@@ -61,11 +65,18 @@ Status validate(const SchedulerConfig& config) {
   QUIRE_RETURN_IF_ERROR(check_positive("layer groups", static_cast<int64_t>(config.windows.size())));
   for (const int32_t window : config.windows) QUIRE_RETURN_IF_ERROR(check_not_negative("window", window));
   QUIRE_RETURN_IF_ERROR(check_not_negative("num_swap_blocks", config.num_swap_blocks));
+  QUIRE_RETURN_IF_ERROR(check_not_negative("num_offload_slots", config.num_offload_slots));
   QUIRE_RETURN_IF_ERROR(check_not_negative("long_prefill_token_threshold", config.long_prefill_token_threshold));
   QUIRE_RETURN_IF_ERROR(check_not_negative("max_num_partial_prefills", config.max_num_partial_prefills));
   if (config.max_num_partial_prefills == 0) QUIRE_RETURN_IF_ERROR(check_whole_prompts(config));
   QUIRE_RETURN_IF_ERROR(check_not_negative("tokens_per_priority_level", config.tokens_per_priority_level));
+  QUIRE_RETURN_IF_ERROR(check_not_negative("max_adapters", config.max_adapters));
   QUIRE_RETURN_IF_ERROR(check_positive("max_plans_in_flight", config.max_plans_in_flight));
+  if (config.max_draft_tokens < 0 || config.max_draft_tokens > kMostDraftTokens) {
+    return invalid_argument("max_draft_tokens must be 0 to {}, got {}.", kMostDraftTokens, config.max_draft_tokens)
+        .with_param("max_draft_tokens");
+  }
+  QUIRE_RETURN_IF_ERROR(check_not_negative("max_drafting_sequences", config.max_drafting_sequences));
   if (!(config.watermark >= 0 && config.watermark < 1)) {
     return invalid_argument("watermark must be in [0, 1), got {}.", config.watermark).with_param("watermark");
   }
@@ -151,7 +162,14 @@ Sequence& Scheduler::create(const SequenceRequest& request, SequenceId id, const
   sequence.seed = request.seed;
   sequence.eos_ids = request.eos_ids;
   sequence.constraint = request.constraint;
+  sequence.output_kind = request.output_kind;
+  sequence.second_text = request.second_text;
+  sequence.wants_every_row = request.wants_every_row;
   sequence.context = request.context;
+  sequence.adapter = request.adapter;
+  sequence.num_virtual_tokens = request.num_virtual_tokens;
+  sequence.drafts.allowed = request.takes_drafts && !request.params->use_beam_search;
+  sequence.drafts.prediction = request.prediction;
   sequence.tokens = request.prompt;
   sequence.num_prompt_tokens = static_cast<int32_t>(request.prompt.size());
   sequence.max_total_tokens = static_cast<int32_t>(max_total_tokens(sequence.num_prompt_tokens, *request.params));
@@ -173,7 +191,9 @@ Status Scheduler::add(SequenceRequest request) {
                               shares_.arrived(request.tenant, request.weight, request.priority,
                                               request.fork_of ? 0 : num_prompt_tokens, max_output));
   const auto source = request.fork_of ? sequences_.find(*request.fork_of) : sequences_.end();
-  if (source == sequences_.end() || source->second->state == SequenceState::kEnded) {
+  // What was computed with another adapter is not to be shared.
+  if (source == sequences_.end() || source->second->state == SequenceState::kEnded ||
+      source->second->context.lora_id != request.context.lora_id) {
     wait(sequence);
     return {};
   }
@@ -215,6 +235,7 @@ void Scheduler::add_beams(const SequenceRequest& request) {
 }
 
 void Scheduler::wait(Sequence& sequence) {
+  waits_for_disk_ = false;
   waiting_.insert(&sequence);
   tenants_.at(sequence.charge.tenant).waiting.insert(&sequence);
 }
@@ -236,6 +257,8 @@ bool Scheduler::cancel(SequenceId id) {
 void Scheduler::leave_queues(Sequence& sequence) {
   if (sequence.state == SequenceState::kRunning) {
     running_.erase(std::ranges::lower_bound(running_, &sequence, ServedBefore()));
+    const auto adapter = running_adapters_.find(sequence.context.lora_id);
+    if (adapter != running_adapters_.end() && --adapter->second == 0) running_adapters_.erase(adapter);
     BeamGroup* group = sequence.beams;
     if (group != nullptr && --group->num_running == 0) num_unborn_beams_ -= group->num_unborn;
   } else if (sequence.state == SequenceState::kWaiting) {
@@ -243,6 +266,8 @@ void Scheduler::leave_queues(Sequence& sequence) {
     tenants_.at(sequence.charge.tenant).waiting.erase(&sequence);
     if (sequence.blocks.swapped_out()) --num_swapped_;
     if (matched_ == &sequence) forget_match();
+  } else if (sequence.state == SequenceState::kFetching) {
+    std::erase(fetching_, &sequence);
   }
 }
 
@@ -259,6 +284,7 @@ void Scheduler::end(Sequence& sequence) {
     shares_.ended(sequence.charge, sequence.beams->num_output_tokens);
   }
   if (!sequence.forks.empty()) wake_forks(sequence);
+  if (proposer_ != nullptr && sequence.drafts.allowed) proposer_->ended(draft_text(sequence));
   drop_if_idle(sequence);
 }
 
@@ -286,12 +312,20 @@ SchedulerStats Scheduler::stats() const {
   stats.blocks_cached = cache_.pool().num_cached();
   stats.swap_slots_used = cache_.num_swap_slots_used();
   stats.swap_slots_total = config_.num_swap_blocks;
+  stats.adapters_running = static_cast<int32_t>(running_adapters_.size());
   stats.preemptions = preemptions_;
   stats.swaps = swaps_;
   stats.scheduled_tokens = scheduled_tokens_;
   stats.prefix_query_tokens = cache_.statistics().query_tokens;
   stats.prefix_hit_tokens = cache_.statistics().hit_tokens;
   stats.prefix_walked_blocks = cache_.statistics().walked_blocks;
+  stats.drafts = num_drafts_;
+  stats.draft_tokens = num_draft_tokens_;
+  stats.accepted_draft_tokens = num_accepted_;
+  stats.accepted_at = accepted_at_;
+  stats.fetching = static_cast<int32_t>(fetching_.size());
+  stats.offload_slots_total = config_.num_offload_slots;
+  stats.offload = cache_.tiers().statistics();
   return stats;
 }
 
@@ -309,29 +343,37 @@ const kv::SequenceBlocks* Scheduler::blocks_of(SequenceId id) const {
 void Scheduler::check_invariants() const {
   std::vector<int32_t> holders(static_cast<size_t>(config_.num_blocks), 0);
   size_t num_ended = 0;
-  size_t num_aside = 0;  // forking, unborn
+  size_t num_aside = 0;  // forking, unborn, waiting for the disk
   int32_t num_swapped = 0;
   for (const auto& [id, sequence] : sequences_) {
     QUIRE_CHECK(sequence->id == id);
     QUIRE_CHECK(sequence->num_computed_tokens <= sequence->num_known_tokens());
     QUIRE_CHECK(sequence->num_known_tokens() <= sequence->max_total_tokens);
     QUIRE_CHECK(sequence->num_computed_tokens <= sequence->max_computed_tokens());
+    QUIRE_CHECK(sequence->drafts.num_in_flight == 0 || sequence->plans_in_flight == 1);
+    const int32_t num_covered = sequence->num_computed_tokens + sequence->drafts.num_in_flight;
     QUIRE_CHECK_MSG(
-        sequence->blocks.num_blocks() == kv::blocks_for_tokens(sequence->num_computed_tokens, config_.block_size),
-        fmt::format("sequence {} has {} blocks for {} tokens", id, sequence->blocks.num_blocks(),
-                    sequence->num_computed_tokens));
+        sequence->blocks.num_blocks() == kv::blocks_for_tokens(num_covered, config_.block_size),
+        fmt::format("sequence {} has {} blocks for {} tokens", id, sequence->blocks.num_blocks(), num_covered));
     cache_.count_holders(sequence->blocks, holders);
     if (sequence->blocks.swapped_out()) ++num_swapped;
     if (sequence->state == SequenceState::kEnded) {
       ++num_ended;
       QUIRE_CHECK(sequence->plans_in_flight > 0);
-    } else if (sequence->state == SequenceState::kForking || sequence->state == SequenceState::kBeamUnborn) {
+    } else if (sequence->state == SequenceState::kForking || sequence->state == SequenceState::kBeamUnborn ||
+               sequence->state == SequenceState::kFetching) {
       ++num_aside;
       QUIRE_CHECK(sequence->blocks.empty());
     }
   }
   cache_.check_invariants(std::move(holders));
   QUIRE_CHECK(num_swapped == num_swapped_);
+  for (const Sequence* one : fetching_) QUIRE_CHECK(one->state == SequenceState::kFetching && !one->fetches.empty());
+  QUIRE_CHECK(config_.max_adapters == 0 || static_cast<int32_t>(running_adapters_.size()) <= config_.max_adapters);
+  for (const auto& [adapter, count] : running_adapters_) {
+    QUIRE_CHECK(count ==
+                std::ranges::count(running_, adapter, [](const Sequence* one) { return one->context.lora_id; }));
+  }
   QUIRE_CHECK(running_.size() + waiting_.size() + num_ended + num_aside == sequences_.size());
   QUIRE_CHECK(sequences_.size() - num_ended == static_cast<size_t>(num_live_));
   QUIRE_CHECK(running_.size() + static_cast<size_t>(num_unborn_beams_) <=

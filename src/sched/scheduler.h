@@ -25,8 +25,9 @@
 //     admitted.
 //  5. Once there have been several tenants (shared_step.cpp):
 //     - a step has at most tenant_step_seconds' worth of tokens and of the host's work, so that nobody waits long for
-//       the one under way; where short prompts come, as much as those want, at least half of it. Who has been served
-//       least (for its weight; little is saved up) has as much of that as it wants, then the next;
+//       the one under way; where short prompts come, as much as those and whoever has its turn before them want, at
+//       least half of it. Who would have been served least (for its weight; little is saved up) with what it wants, up
+//       to a few steps' worth, has as much of that as it wants, then the next;
 //     - one that has an eighth of the blocks is admitted and grows only where an eighth stays free. Who finds no block
 //       takes those of the last sequence of the tenant that has most, never of one that has less than its own, and
 //       from its own only of later ones; the first in the order is nobody's victim and may take from all. Only tenants
@@ -36,7 +37,15 @@
 //       together, may do so too).
 //     Who is stopped by a bound of its tenant's is overtaken by other tenants, by nobody else; who finds no room, by
 //     those that have less than an eighth of the blocks, and in so many steps only (kMostPassedOver).
-//  6. If all that makes nothing move, the last is preempted for the first that waits.
+//  6. Sequences of at most max_adapters different adapters run at once. Whose adapter finds no place is overtaken by
+//     those that need none, and by those whose adapters run, but these only so often (kMostOvertaken).
+//  7. If all that makes nothing move, the last is preempted for the first that waits.
+//  8. Draft tokens come last (drafts.cpp): what is left of the step and of free blocks, to sequences that sample in it
+//     and of which no token is in flight, as many as sched/draft_gain.h says. They preempt nobody; the blocks of those
+//     that are not accepted are given back with the result. Where plans are made ahead of results, who would gain
+//     by drafting is not planned until its result is there.
+//  9. Of the first few that wait, those whose beginning lies on disk alone are put aside until it is in host memory
+//     (once a wait); meanwhile others are admitted before them.
 //
 // Why this ends: the first in the order is never preempted by rules 4 and 5 and not overtaken for ever; add() has
 // refused what would not fit into the whole pool; so it runs to its end, then the next is first. With one tenant no two
@@ -47,6 +56,7 @@
 // answer turns out to have ended, what was planned beyond is dropped.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -59,8 +69,10 @@
 #include "base/status.h"
 #include "kv/cache_manager.h"
 #include "sched/beam_search.h"
+#include "sched/draft_gain.h"
 #include "sched/fair_share.h"
 #include "sched/sequence.h"
+#include "types/draft_proposer.h"
 #include "types/engine_choices.h"
 #include "types/ids.h"
 #include "types/step_plan.h"
@@ -79,14 +91,22 @@ struct SchedulerConfig {
   std::vector<int32_t> windows = {0};     // a group of layers each; see kv::CacheConfig
   bool prefix_caching = true;
   int32_t num_swap_blocks = 0;                                  // of the second pool
+  int32_t num_offload_slots = 0;                                // of the prefix cache in host memory
+  bool offload_to_disk = false;                                 // and on disk
+  bool offload_writes = false;                                  // which is written to, not only read
   PreemptionMode preemption_mode = PreemptionMode::kRecompute;  // kSwap: while slots last
+  bool tells_kv_events = false;
   int32_t long_prefill_token_threshold = 0;  // most prompt tokens of one sequence a step; 0: the budget
   int32_t max_num_partial_prefills = 1;      // prompts under way in several steps at once; 0: each runs whole in one
   double watermark = 0.01;                   // share of the pool that admission leaves free
   double tokens_per_priority_level = 0;      // policy "priority": ageing, see fair_share.h; 0: "fcfs"
   double tenant_step_seconds = 0.05;         // rule 5; 0: no bound
   double tokens_per_position = 0;            // what it costs a token to attend to one, in tokens that attend to none
+  int32_t max_adapters = 0;                  // different ones in a step, rule 6; 0: no bound
   int32_t max_plans_in_flight = 1;           // planned and not yet committed
+  int32_t max_draft_tokens = 0;              // of a sequence in a step, rule 8; 0: none
+  int32_t max_drafting_sequences = 0;        // where more sample in a step, no drafts; 0: no bound
+  bool drafts_by_gain = true;                // false: as many as there are, whatever they cost
   uint64_t hash_seed = 0;
 };
 
@@ -105,6 +125,9 @@ struct PreemptionCosts {
   double attention_factor = 1;              // by which tokens_per_position was wrong
 };
 
+// Of a sequence in a step.
+constexpr int32_t kMostDraftTokens = 64;
+
 struct SchedulerStats {
   int32_t running = 0;
   int32_t waiting = 0;  // preempted and forking ones included
@@ -114,12 +137,21 @@ struct SchedulerStats {
   int32_t blocks_cached = 0;  // free, with contents worth finding
   int32_t swap_slots_used = 0;
   int32_t swap_slots_total = 0;
+  int32_t adapters_running = 0;  // different ones
+  int32_t fetching = 0;          // of the waiting: until their beginnings are read from disk
+  int32_t offload_slots_total = 0;
+  kv::OffloadStatistics offload;
   uint64_t preemptions = 0;       // since the start
   uint64_t swaps = 0;             // of those, by swapping
   uint64_t scheduled_tokens = 0;  // since the start; recomputed ones count again
   int64_t prefix_query_tokens = 0;
   int64_t prefix_hit_tokens = 0;
   int64_t prefix_walked_blocks = 0;  // compared in looking for them
+  // Speculation, since the start: runs with draft tokens, those tokens, and those accepted, by their place in the run.
+  int64_t drafts = 0;
+  int64_t draft_tokens = 0;
+  int64_t accepted_draft_tokens = 0;
+  std::array<int64_t, kMostDraftTokens> accepted_at{};
 };
 
 // What a committed step means for one sequence. At most one a sequence and step; none when nothing
@@ -162,8 +194,18 @@ class Scheduler {
   // Writes the next step into `plan`, overwriting whatever is in it but reusing its memory, if it has some. False when
   // nothing can be scheduled now: there is no work, all of it waits for steps in flight, or max_plans_in_flight are. A
   // plan always schedules at least one token; retirements wait for one that does. With no plan in flight and sequences
-  // left it is never false.
+  // left it is false only while all of them wait for the disk: waits_for_disk().
   bool schedule(StepPlan& plan);
+  // The last schedule() had nothing to do before something is reported or added.
+  bool waits_for_disk() const { return waits_for_disk_; }
+
+  // Blocks of the prefix cache beyond the pool (types/kv_offload.h): what lay on disk before, told before the first
+  // step; what is to be done, to be asked for after each schedule(), commit() and reset_prefix_cache(); what came of
+  // it.
+  void add_stored(std::span<const StoredBlock> blocks) { cache_.tiers().add_stored(blocks); }
+  OffloadOrders take_orders() { return cache_.tiers().take_orders(); }
+  bool has_orders() const { return cache_.tiers().has_orders(); }
+  void report(const OffloadReports& reports);
 
   // Applies the result of the oldest plan not yet committed.
   // REQUIRES: one result a scheduled sequence, in the plan's order; where `samples`, at least one
@@ -176,8 +218,21 @@ class Scheduler {
   //    each position once.
   std::vector<CommitEvent> commit(const PlannedStep& plan, StepResult&& result);
 
+  // Of the prefix cache, where config.tells_kv_events.
+  std::vector<KvCacheEvent> take_kv_events() { return cache_.take_events(); }
+  bool has_kv_events() const { return cache_.has_events(); }
+
   void set_preemption_costs(const PreemptionCosts& costs) { costs_ = costs; }
+  // Who guesses, from now on; nullptr: nobody, which is how it begins. Must outlive the scheduler.
+  void set_draft_proposer(DraftProposer* proposer) { proposer_ = proposer; }
+  // What a step took, told before it is committed; for rule 8.
+  void step_took(const PlannedStep& plan, double seconds);
   void reset_prefix_cache() { cache_.reset_prefix_cache(); }
+
+  // Whoever carried out the plans is gone, and another comes that knows nothing: no sequence, no block's contents, none
+  // of the plans in flight, which will not be committed. All that ran waits, and is computed from its tokens.
+  // REQUIRES: there are no blocks beyond the pool.
+  void forget_runner();
 
   SchedulerStats stats() const;
   // Tokens whose keys and values running sequences hold; shared ones count for each holder. O(running).
@@ -196,9 +251,12 @@ class Scheduler {
   struct ServedBefore {
     bool operator()(const Sequence* a, const Sequence* b) const { return a->goes_before(*b); }
   };
+  using WaitingQueue = std::set<Sequence*, ServedBefore>;
   static constexpr int64_t kMostSeats = 3;           // times max_num_seqs, where several tenants have work
   static constexpr int32_t kMostPassedOver = 4'000;  // steps
-  static constexpr double kMostCredit = 4;           // steps
+  static constexpr int32_t kMostOvertaken = 64;
+  static constexpr int32_t kMostPassedInAStep = 1'000;
+  static constexpr int32_t kFetchedAhead = 8;  // of those that wait
   // What a tenant may have of a step.
   struct StepShare {
     double wanted = 0;
@@ -220,7 +278,8 @@ class Scheduler {
     bool sits_out = false;       // one of it found no block in this step: none behind that runs
     bool admits_nobody = false;  // in this step: one of it was preempted
     bool finds_no_room = false;  // the first that waits, when it was last asked
-    std::set<Sequence*, ServedBefore> waiting;
+    bool turned_away = false;    // the first that waits, in this step: others had their turn before it
+    WaitingQueue waiting;
   };
   enum class Admission { kAdmitted, kNoRow, kNoRoom, kOwnBound };
 
@@ -236,7 +295,7 @@ class Scheduler {
   bool has_tenants() const { return tenants_.size() > 1; }
   double tokens_per_position() const { return config_.tokens_per_position * costs_.attention_factor; }
   void share_step();
-  void shorten_step();
+  void shorten_step(std::span<TenantLoad* const> in_turn);
   void forget_credit();
   void add_waiting(TenantLoad& tenant) const;
   static void share_out(double rest, std::span<TenantLoad* const> tenants, StepShare TenantLoad::*of);
@@ -245,6 +304,7 @@ class Scheduler {
   }
   double host_tokens(const Sequence& sequence) const;
   int32_t allowance(const Sequence& sequence) const;
+  double left_to_others(const TenantLoad& tenant) const;
   int32_t tokens_for(const Sequence& sequence, double cost) const;
   int64_t reserve() const { return config_.num_blocks / 8; }
   bool has_few(const TenantLoad& tenant, int64_t more = 0) const { return tenant.blocks + more <= reserve(); }
@@ -272,8 +332,14 @@ class Scheduler {
   bool swaps(const Sequence& sequence) const;
   bool drop_last_swapped(const Sequence& except);
   void wake_forks(Sequence& source);
+  void fetch_ahead();
   void admit_waiting(StepPlan& plan, size_t& count);
   bool waits_for_its_beams(const Sequence& sequence) const;
+  bool has_adapter_place(const Sequence& sequence) const;
+  Sequence* first_to_ask(const WaitingQueue& waiting) const;
+  Sequence* first_without_place() const;
+  bool may_take_place(const Sequence& sequence) const;
+  void note_overtaking(const Sequence& admitted);
   // reserved: blocks that must stay free for others.
   Admission admit(Sequence& sequence, int64_t reserved, StepPlan& plan, size_t& count);
   void wait(Sequence& sequence);
@@ -289,10 +355,21 @@ class Scheduler {
   static void introduce(Sequence& sequence, StepPlan& plan);
   static void tell_tables(Sequence& sequence, StepPlan& plan);
   void write_run(Sequence& sequence, int32_t num_new_tokens, StepPlan& plan, size_t& count);
+  // drafts.cpp: rule 8
+  void add_drafts(StepPlan& plan, size_t count);
+  bool takes_drafts(const Sequence& sequence, const ScheduledSequence& run) const;
+  void ask_proposer(Sequence& sequence, int32_t most, int32_t most_computed);
+  int32_t most_computed(Sequence& sequence, double cost, int32_t num_sampling, int32_t num_drafting) const;
+  void write_drafts(Sequence& sequence, ScheduledSequence& run, int32_t granted, StepPlan& plan);
+  void settle_drafts(Sequence& sequence, const PlannedStep::Run& run, std::span<const TokenId> sampled,
+                     TokenEvent& event);
+  void watch_in_flight(Sequence& sequence);
+  int32_t room_for_drafts(const Sequence& sequence) const;
+  DraftText draft_text(const Sequence& sequence) const;
   // commit.cpp
   void apply(Sequence& sequence, const PlannedStep::Run& run, SequenceResult&& result,
              std::vector<CommitEvent>& events);
-  bool apply_tokens(Sequence& sequence, const PlannedStep::Run& run, SequenceResult&& result, TokenEvent& event) const;
+  bool apply_tokens(Sequence& sequence, const PlannedStep::Run& run, SequenceResult&& result, TokenEvent& event);
   void gather_prompt_logprobs(Sequence& sequence, const PlannedStep::Run& run,
                               std::vector<PositionLogprobs>&& logprobs) const;
   void append_tokens(Sequence& sequence, SequenceResult&& result, TokenEvent& event) const;
@@ -304,17 +381,28 @@ class Scheduler {
   kv::CacheManager cache_;
   FairShare shares_;
   PreemptionCosts costs_;
+  DraftProposer* proposer_ = nullptr;
+  StepCost step_cost_;
+  DraftRates draft_rates_;  // of all sequences
+  double last_cost_ = 1;    // of the last step without its drafts, in tokens
+  int32_t last_sampling_ = 1;
   std::unordered_map<SequenceId, std::unique_ptr<Sequence>> sequences_;
   std::unordered_map<SequenceId, std::unique_ptr<BeamGroup>> beam_groups_;  // by their first id
   std::vector<Sequence*> running_;                                          // in the order of service
-  std::set<Sequence*, ServedBefore> waiting_;
-  std::unordered_map<int32_t, TenantLoad> tenants_;  // as many as there are keys
-  uint64_t last_short_prompt_ = 0;                   // num_calls_ then: shorten_step(); 0: there was none
-  double step_most_ = 0;                             // rule 5: tokens of this step
+  WaitingQueue waiting_;
+  Sequence* without_place_ = nullptr;                      // first_without_place(), while some are admitted
+  std::unordered_map<int32_t, int32_t> running_adapters_;  // sequences that run, by their adapter
+  std::unordered_map<int32_t, TenantLoad> tenants_;        // as many as there are keys
+  uint64_t last_short_prompt_ = 0;                         // num_calls_ then: shorten_step(); 0: there was none
+  double equal_share_ = 0;                                 // see forget_credit()
+  double whole_step_ = 0;                                  // rule 5: tokens of a step that is not shortened
+  double step_most_ = 0;                                   // tokens of this step
   double step_used_ = 0;
   bool somebody_yields_ = false;
+  bool waits_for_disk_ = false;
   uint64_t num_calls_ = 0;               // of schedule() and move_something()
   std::vector<Sequence*> fork_sources_;  // with forks that wait for them
+  std::vector<Sequence*> fetching_;      // put aside, rule 9
   int64_t num_live_ = 0;
   int32_t num_unborn_beams_ = 0;  // seats kept for them
   int32_t num_swapped_ = 0;
@@ -326,6 +414,8 @@ class Scheduler {
   std::vector<BeamMove> moves_;
   std::vector<SequenceId> retired_;
   std::vector<SwapCopy> swap_out_;
+  std::vector<DraftBid> bids_;      // scratch
+  std::vector<Sequence*> bidders_;  // beside them
 
   std::vector<SequenceId> last_preempted_;
   uint64_t next_arrival_ = 0;
@@ -334,6 +424,10 @@ class Scheduler {
   uint64_t preemptions_ = 0;
   uint64_t swaps_ = 0;
   uint64_t scheduled_tokens_ = 0;
+  int64_t num_drafts_ = 0;  // SchedulerStats has the same
+  int64_t num_draft_tokens_ = 0;
+  int64_t num_accepted_ = 0;
+  std::array<int64_t, kMostDraftTokens> accepted_at_{};
 };
 
 // A beam search under way. Private to sched/.

@@ -13,16 +13,22 @@ namespace quire::sched {
 
 namespace {
 constexpr double kLeastTokens = 8;  // the weights are read however few there are
-}
+constexpr double kFewSteps = 4;     // who wants less than these is done before who wants more
+}  // namespace
 
 // What each tenant has, and what this step may have of it.
 void Scheduler::share_step() {
+  whole_step_ = config_.max_num_batched_tokens;
+  if (config_.tenant_step_seconds > 0 && costs_.seconds_per_recomputed_token > 0) {
+    const double tokens = config_.tenant_step_seconds / costs_.seconds_per_recomputed_token;
+    whole_step_ = std::clamp(tokens, std::min(kLeastTokens, whole_step_), whole_step_);
+  }
   forget_credit();
   for (auto& [number, tenant] : tenants_) {
     tenant.seats = tenant.blocks = 0;
     tenant.answered = 0;
     tenant.tokens = tenant.rows = {};
-    tenant.sits_out = tenant.admits_nobody = tenant.has_prompt = false;
+    tenant.sits_out = tenant.admits_nobody = tenant.has_prompt = tenant.turned_away = false;
   }
   for (const Sequence* sequence : running_) {
     TenantLoad& tenant = tenants_.at(sequence->charge.tenant);
@@ -40,60 +46,66 @@ void Scheduler::share_step() {
       tenant.has_prompt = true;
     }
   }
-
-  step_used_ = 0;
-  step_most_ = config_.max_num_batched_tokens;
-  if (config_.tenant_step_seconds > 0 && costs_.seconds_per_recomputed_token > 0) {
-    const double tokens = config_.tenant_step_seconds / costs_.seconds_per_recomputed_token;
-    step_most_ = std::clamp(tokens, std::min(kLeastTokens, step_most_), step_most_);
-  }
+  // Who would have been served least with all that it wants, up to a few steps' worth. What is begun is so done before
+  // something larger, and goes on being so while it is computed: what it had of its tokens and what it wants are as
+  // much together as at its beginning.
+  std::vector<std::pair<double, int32_t>> order;
   for (auto& [number, tenant] : tenants_) {
-    if (tenant.live > 0) add_waiting(tenant);
-  }
-  if (step_most_ < config_.max_num_batched_tokens) shorten_step();
-  std::vector<std::pair<double, int32_t>> order;  // who would have been served least with what this step could give it
-  for (const auto& [number, tenant] : tenants_) {
     if (tenant.live == 0) continue;
-    order.emplace_back(tenant.served + std::min(tenant.tokens.wanted, step_most_) / tenant.weight, number);
+    add_waiting(tenant);
+    order.emplace_back(tenant.served + std::min(tenant.tokens.wanted, kFewSteps * whole_step_) / tenant.weight, number);
   }
   std::ranges::sort(order);
-  std::vector<TenantLoad*> least_served_first;
-  for (const auto& [after, number] : order) least_served_first.push_back(&tenants_.at(number));
-  share_out(step_most_, least_served_first, &TenantLoad::tokens);
-  share_out(config_.max_num_seqs, least_served_first, &TenantLoad::rows);
+  std::vector<TenantLoad*> in_turn;
+  for (const auto& [after, number] : order) in_turn.push_back(&tenants_.at(number));
+
+  step_used_ = 0;
+  step_most_ = whole_step_;
+  if (step_most_ < config_.max_num_batched_tokens) shorten_step(in_turn);
+  share_out(step_most_, in_turn, &TenantLoad::tokens);
+  share_out(config_.max_num_seqs, in_turn, &TenantLoad::rows);
 }
 
 // Where prompts that are done in a few steps have come of late another may come at any time: it is not to wait long for
-// a step that others fill.
-void Scheduler::shorten_step() {
-  constexpr double kFewSteps = 4;
+// a step that others fill. As long as those prompts and whoever has its turn before them want.
+void Scheduler::shorten_step(std::span<TenantLoad* const> in_turn) {
   constexpr uint64_t kLately = 1000;
+  const double few_rows = std::max(config_.max_num_seqs / 8, 1);
+  double before = running_.empty() ? 0 : cost_of(*running_.front(), 1) + host_tokens(*running_.front());
   double wanted = 0;
-  for (const auto& [number, tenant] : tenants_) {
-    if (tenant.live == 0 || !tenant.has_prompt || tenant.tokens.wanted > kFewSteps * step_most_) continue;
-    wanted += tenant.tokens.wanted;
+  for (const TenantLoad* tenant : in_turn) {
+    before += tenant->tokens.wanted;
+    const bool has_much = tenant->tokens.wanted >= kFewSteps * whole_step_ || tenant->rows.wanted > few_rows;
+    if (!tenant->has_prompt || has_much) continue;
+    wanted = before;
     last_short_prompt_ = num_calls_;
   }
   if (last_short_prompt_ == 0 || num_calls_ - last_short_prompt_ > kLately) return;
-  step_most_ = std::clamp(wanted, std::max(step_most_ / 2, std::min(kLeastTokens, step_most_)), step_most_);
+  step_most_ = std::clamp(wanted, std::max(whole_step_ / 2, std::min(kLeastTokens, whole_step_)), whole_step_);
 }
 
-// What a tenant does not want it does not save up: who had all it wanted of the last step is a few steps' tokens behind
-// those that had not, at most. So debts are paid back to whoever was kept waiting, to nobody else.
+// What a tenant does not want it does not save up: who had all it wanted of the last step begins where one stands that
+// has had an equal share of each step since, and not before everybody who is kept waiting. So debts are paid back to
+// whoever was kept waiting, to nobody else; and those that come one after the other do not go before one that waits for
+// ever, though each wants less.
 void Scheduler::forget_credit() {
   const auto was_kept_waiting = [](const TenantLoad& tenant) {
-    return tenant.finds_no_room || tenant.tokens.wanted > tenant.tokens.most || tenant.rows.wanted > tenant.rows.most;
+    return tenant.finds_no_room || tenant.turned_away || tenant.tokens.wanted > tenant.tokens.most ||
+           tenant.rows.wanted > tenant.rows.most;
   };
   double least_waiting = std::numeric_limits<double>::infinity();
   double most = 0;
+  double weights = 0;  // of those that had work in the last step
   for (const auto& [number, tenant] : tenants_) {
     if (tenant.live == 0) continue;
     most = std::max(most, tenant.served);
     if (was_kept_waiting(tenant)) least_waiting = std::min(least_waiting, tenant.served);
+    if (was_kept_waiting(tenant) || tenant.tokens.wanted > 0) weights += tenant.weight;
   }
-  const double least = std::min(least_waiting, most) - kMostCredit * step_most_;
+  if (weights > 0) equal_share_ += step_used_ / weights;
+  equal_share_ = std::min(std::max(equal_share_, least_waiting), most);
   for (auto& [number, tenant] : tenants_) {
-    if (tenant.live > 0 && !was_kept_waiting(tenant)) tenant.served = std::max(tenant.served, least);
+    if (tenant.live > 0 && !was_kept_waiting(tenant)) tenant.served = std::max(tenant.served, equal_share_);
   }
 }
 
@@ -106,11 +118,11 @@ void Scheduler::share_out(double rest, std::span<TenantLoad* const> tenants, Ste
   }
 }
 
-// What those want that may come in with this step; enough of them to fill it.
+// What those want that may come in with this step; enough of them to know its turn.
 void Scheduler::add_waiting(TenantLoad& tenant) const {
   if (tenant.finds_no_room) return;
   for (const Sequence* sequence : tenant.waiting) {
-    if (tenant.tokens.wanted >= step_most_ && tenant.rows.wanted >= config_.max_num_seqs) break;
+    if (tenant.tokens.wanted >= kFewSteps * whole_step_ && tenant.rows.wanted >= config_.max_num_seqs) break;
     tenant.tokens.wanted += cost_of(*sequence, sequence->num_known_tokens()) + host_tokens(*sequence);
     tenant.rows.wanted += 1;
     tenant.has_prompt = true;
@@ -138,7 +150,7 @@ int32_t Scheduler::allowance(const Sequence& sequence) const {
     // A token is kept for each of the tenant's that has just one to compute.
     if (sequence.num_remaining_tokens() > 1) left -= tenant.answered;
   } else {
-    left = std::max(left, step_most_ - step_used_);
+    left = std::max(left, step_most_ - step_used_ - left_to_others(tenant));
   }
   const bool any = left >= 1;
   left -= host_tokens(sequence);
@@ -148,6 +160,16 @@ int32_t Scheduler::allowance(const Sequence& sequence) const {
   // Where prompts are not cut, one is a step's or none's.
   if (config_.max_num_partial_prefills == 0 && sequence.computes_prompt()) return std::numeric_limits<int32_t>::max();
   return std::max(1, tokens_for(sequence, left));
+}
+
+// Of this step, to those that may come in yet. What those that run have left of their shares is anybody's.
+double Scheduler::left_to_others(const TenantLoad& tenant) const {
+  double sum = 0;
+  for (const auto& [number, other] : tenants_) {
+    const bool may_come = !other.waiting.empty() && !other.sits_out && !other.admits_nobody && !other.finds_no_room;
+    if (&other != &tenant && may_come) sum += std::max(other.tokens.most - other.tokens.used, 0.0);
+  }
+  return sum;
 }
 
 // How many tokens cost so much.
@@ -217,14 +239,20 @@ void Scheduler::preempt_yielding() {
 
 // In the same order as of one tenant, but that those of a tenant which has reached its bounds are passed over.
 void Scheduler::admit_by_tenant(StepPlan& plan, size_t& count) {
+  without_place_ = first_without_place();
   for (auto& [number, tenant] : tenants_) tenant.spoken_for = 0;
   for (const Sequence* sequence : running_) {
     tenants_.at(sequence->charge.tenant).spoken_for += blocks_spoken_for(*sequence);
   }
   const auto goes_behind = [](const Sequence* a, const Sequence* b) { return b->goes_before(*a); };
   std::vector<Sequence*> firsts;  // a heap: each tenant's
-  for (const auto& [number, tenant] : tenants_) {
-    if (!tenant.waiting.empty() && !tenant.sits_out && !tenant.admits_nobody) firsts.push_back(*tenant.waiting.begin());
+  for (auto& [number, tenant] : tenants_) {
+    if (tenant.sits_out || tenant.admits_nobody) continue;
+    if (Sequence* first = first_to_ask(tenant.waiting)) {
+      firsts.push_back(first);
+    } else if (!tenant.waiting.empty()) {
+      tenant.finds_no_room = true;  // what it wants is nothing to this step
+    }
   }
   std::ranges::make_heap(firsts, goes_behind);
   while (!firsts.empty() && plan.num_tokens < config_.max_num_batched_tokens) {
@@ -232,6 +260,10 @@ void Scheduler::admit_by_tenant(StepPlan& plan, size_t& count) {
     Sequence& next = *firsts.back();
     firsts.pop_back();
     TenantLoad& tenant = tenants_.at(next.charge.tenant);
+    if (!may_take_place(next)) {  // another tenant has taken it in this step
+      tenant.finds_no_room = true;
+      continue;
+    }
     if (!may_hold_more(next) || !has_seats(next)) {
       tenant.finds_no_room = true;
       continue;
@@ -240,6 +272,7 @@ void Scheduler::admit_by_tenant(StepPlan& plan, size_t& count) {
     const int64_t reserved = reserved_from(tenant, more);
     if (allowance(next) <= 0) {
       tenant.finds_no_room = more + reserved > cache_.pool().num_free();
+      tenant.turned_away = true;
       continue;
     }
     const Admission outcome = admit(next, reserved, plan, count);
@@ -250,9 +283,14 @@ void Scheduler::admit_by_tenant(StepPlan& plan, size_t& count) {
       if (has_few(tenant, more) || ++next.passed_over > kMostPassedOver) return;
     }
     if (outcome != Admission::kAdmitted) continue;
+    note_overtaking(next);
     tenant.spoken_for += blocks_spoken_for(next);
-    if (tenant.waiting.empty()) continue;
-    firsts.push_back(*tenant.waiting.begin());
+    Sequence* following = first_to_ask(tenant.waiting);
+    if (following == nullptr) {
+      tenant.finds_no_room = !tenant.waiting.empty();
+      continue;
+    }
+    firsts.push_back(following);
     std::ranges::push_heap(firsts, goes_behind);
   }
 }

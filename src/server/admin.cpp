@@ -88,15 +88,117 @@ HttpResponse change_model(Models& models, const HttpRequest& request, bool load)
   return status.ok() ? as_response({{"success", true}}) : error_response(to_api_error(status));
 }
 
+// The models themselves, without their adapters and other names.
+std::vector<Models::Listed> own_models(Models& models) {
+  std::vector<Models::Listed> own = models.list();
+  std::erase_if(own, [](const Models::Listed& model) { return !model.parent.empty(); });
+  return own;
+}
+
+// vLLM's: all models leave memory when what they answer is done. Its levels differ in where the weights go; here they
+// are read from their files again whichever it is.
+HttpResponse sleep(Models& models, std::string_view query) {
+  const std::string_view level = query_value(query, "level").value_or("1");
+  if (level != "1" && level != "2") {
+    return error_response({400, fmt::format("level must be 1 or 2, got {}.", in_quotes(level, 40)), "level", "", 0});
+  }
+  for (const Models::Listed& model : own_models(models)) {
+    if (std::string_view(model.status) != "loaded") continue;
+    const Status status = models.unload(model.name);
+    if (!status.ok()) return error_response(to_api_error(status));
+  }
+  return {200, "text/plain; charset=utf-8", {}, ""};
+}
+
+// What was awake is loaded again, beside this; requests for it wait.
+HttpResponse wake_up(Models& models, std::string_view query) {
+  const std::string_view tags = query_value(query, "tags").value_or("weights");
+  if (tags != "weights" && tags != "kv_cache") {
+    return error_response(
+        {400, fmt::format("tags must be weights or kv_cache, got {}.", in_quotes(tags, 40)), "tags", "", 0});
+  }
+  models.use("", [](const Models::LeaseOr&) {});
+  return {200, "text/plain; charset=utf-8", {}, ""};
+}
+
+HttpResponse is_sleeping(Models& models) {
+  const std::vector<Models::Listed> own = own_models(models);
+  const bool asleep = std::ranges::all_of(
+      own, [](const Models::Listed& model) { return std::string_view(model.status) == "unloaded"; });
+  return as_response({{"is_sleeping", asleep}});
+}
+
+// vLLM's two: its fields, its words, its statuses. base_model_name: of several models; else the first's.
+HttpResponse change_adapter(Models& models, const HttpRequest& request, bool load) {
+  const auto body = parse_json_object(request.body);
+  if (!body.ok()) return error_response(to_api_error(body.status()));
+  std::string name, path, base;
+  bool replace = false;
+  for (const auto& [key, value] : *body) {
+    std::string* text = key == "lora_name"                 ? &name
+                        : key == "lora_path" && load       ? &path
+                        : key == "base_model_name" && load ? &base
+                                                           : nullptr;
+    if (text != nullptr && value.is_string()) {
+      *text = value.get_string();
+    } else if (key == "load_inplace" && load && value.is_bool()) {
+      replace = value.get_bool();
+    } else if (key == "lora_int_id" && (value.is_null() || value.is_int64())) {
+      // Numbers are the server's own to give.
+    } else if (!(key == "base_model_name" && value.is_null())) {
+      return error_response({400, fmt::format("{} is not expected here, or not of this kind.", in_quotes(key, 40)),
+                             std::string(key), "", 0});
+    }
+  }
+  if (name.empty() || (load && path.empty())) {
+    return error_response(
+        {400, load ? "Both 'lora_name' and 'lora_path' must be provided." : "'lora_name' must be provided.",
+         name.empty() ? "lora_name" : "lora_path", "", 0});
+  }
+  Status status;
+  if (load) {
+    const auto lease = models.loaded(base);
+    if (!lease.ok()) return error_response(to_api_error(lease.status()));
+    const auto listed = models.list();
+    const bool is_model =
+        std::ranges::any_of(listed, [&](const auto& model) { return model.name == name && model.parent.empty(); });
+    status = is_model ? invalid_argument("a model is called `{}`", name).with_param("lora_name")
+                      : (*lease)->generator().engine().load_adapter_from_folder(name, path, replace);
+    // What the files lack is what the operator has sent us to.
+    if (status.code() == StatusCode::kDataLoss) {
+      status = Status(StatusCode::kInvalidArgument, status.message()).with_param("lora_path");
+    }
+  } else {
+    status = not_found("there is no adapter `{}`", name).with_param("lora_name");
+    for (const auto& lease : models.all_loaded()) {
+      Status here = lease->generator().engine().unload_adapter(name);
+      if (status.ok() || here.code() == StatusCode::kNotFound || here.code() == StatusCode::kUnimplemented) continue;
+      status = std::move(here);
+    }
+  }
+  if (!status.ok()) return error_response(to_api_error(status));
+  return {200,
+          "text/plain; charset=utf-8",
+          {},
+          fmt::format("Success: LoRA adapter '{}' {} successfully.", name, load ? "added" : "removed")};
+}
+
 }  // namespace
 
 std::vector<AdminRoute> admin_routes(Models& models) {
   return {
       {"POST", "/reset_prefix_cache", [&models](const HttpRequest&) { return reset_prefix_cache(models); }},
+      {"POST", "/sleep", [&models](const HttpRequest& request) { return sleep(models, request.query); }},
+      {"POST", "/wake_up", [&models](const HttpRequest& request) { return wake_up(models, request.query); }},
+      {"GET", "/is_sleeping", [&models](const HttpRequest&) { return is_sleeping(models); }},
       {"GET", "/admin/flight_recorder",
        [&models](const HttpRequest& request) { return flight_recorder(models, request.query); }},
       {"GET", "/admin/requests/{id...}",
        [&models](const HttpRequest& request) { return request_life(models, request.argument); }},
+      {"POST", "/v1/load_lora_adapter",
+       [&models](const HttpRequest& request) { return change_adapter(models, request, true); }},
+      {"POST", "/v1/unload_lora_adapter",
+       [&models](const HttpRequest& request) { return change_adapter(models, request, false); }},
       {"POST", "/models/load", [&models](const HttpRequest& request) { return change_model(models, request, true); }},
       {"POST", "/models/unload",
        [&models](const HttpRequest& request) { return change_model(models, request, false); }}};

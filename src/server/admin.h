@@ -4,6 +4,11 @@
 //   POST /reset_prefix_cache                  forgets all cached prefixes
 //   GET  /admin/flight_recorder?steps=N       the last N steps (all that are kept, without N)
 //   GET  /admin/requests/{id}                 one request's life; its id as in the answer, or the X-Request-Id
+//   POST /v1/load_lora_adapter                {"lora_name": NAME, "lora_path": a folder or file in --lora-dir,
+//                                             "load_inplace": in the place of one of that name}
+//   POST /v1/unload_lora_adapter              {"lora_name": NAME}
+//   POST /sleep?level=L  /wake_up             all models leave memory, and the first comes back
+//   GET  /is_sleeping                         {"is_sleeping": whether none is loaded}
 //   POST /models/load  /models/unload         {"model": NAME}: as if a request had come for it; as soon as what it
 //                                             answers is done
 //

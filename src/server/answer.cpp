@@ -8,7 +8,9 @@ Usage ChoiceState::usage() const {
   return {.prompt_tokens = static_cast<int64_t>(prompt->prompt.ids.size()),
           .cached_tokens = prompt->num_cached_tokens.value_or(0),
           .completion_tokens = num_tokens,
-          .reasoning_tokens = num_reasoning_tokens};
+          .reasoning_tokens = num_reasoning_tokens,
+          .accepted_prediction_tokens = num_predicted_tokens,
+          .rejected_prediction_tokens = num_mispredicted_tokens};
 }
 
 Answer::Answer(std::vector<PreparedPrompt> prepared, size_t num_choices) {
@@ -29,6 +31,8 @@ Usage Answer::usage() const {
   for (const ChoiceState& choice : choices) {
     all.completion_tokens += choice.num_tokens;
     all.reasoning_tokens += choice.num_reasoning_tokens;
+    all.accepted_prediction_tokens += choice.num_predicted_tokens;
+    all.rejected_prediction_tokens += choice.num_mispredicted_tokens;
   }
   return all;
 }

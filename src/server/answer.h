@@ -48,6 +48,9 @@ struct Usage {
   int64_t cached_tokens = 0;  // of the prompt, found in the prefix cache
   int64_t completion_tokens = 0;
   int64_t reasoning_tokens = 0;  // of these
+  // Of the request's prediction: tokens of the answer that were accepted from it, and such that were computed in vain.
+  int64_t accepted_prediction_tokens = 0;
+  int64_t rejected_prediction_tokens = 0;
 };
 
 // A prompt and what all its choices have in common; the first of them brings it.
@@ -63,7 +66,9 @@ struct ChoiceState {
   const PromptState* prompt = nullptr;
   int64_t num_tokens = 0;            // that came so far
   int64_t num_reasoning_tokens = 0;  // of these
-  int64_t num_tool_calls = 0;        // begun so far
+  int64_t num_predicted_tokens = 0;  // of these, from the prediction
+  int64_t num_mispredicted_tokens = 0;
+  int64_t num_tool_calls = 0;  // begun so far
   Usage usage() const;
 };
 

@@ -46,6 +46,7 @@ Result<BatchFileResult> run_batch_file(const ServerConfig& config, engine::Engin
   const OpenAiApi openai(*models);
   ResponsesApi responses(config, *models, exchanges);
   const MessagesApi messages(*models);
+  const PoolingApi pooling(*models);
   std::mutex mutex;
   std::condition_variable bell;
   bool over = false;
@@ -55,7 +56,7 @@ Result<BatchFileResult> run_batch_file(const ServerConfig& config, engine::Engin
     bell.notify_all();
   };
   BatchWorker worker(
-      exchanges, BatchEndpoints(openai, responses, messages), [] { return false; }, options.concurrency);
+      exchanges, BatchEndpoints(openai, responses, messages, pooling), [] { return false; }, options.concurrency);
   worker.add(job);
   std::unique_lock lock(mutex);
   while (!over && engine.healthy()) {

@@ -22,7 +22,9 @@ namespace json = boost::json;
 
 namespace {
 
-constexpr std::string_view kEndpoints[] = {"/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"};
+constexpr std::string_view kEndpoints[] = {"/v1/chat/completions", "/v1/completions", "/v1/responses",
+                                           "/v1/messages",         "/v1/embeddings",  "/v1/score",
+                                           "/v1/rerank",           "/classify",       "/pooling"};
 constexpr size_t kMostCustomId = 512;
 constexpr size_t kMostErrors = 20;
 

@@ -132,6 +132,8 @@ bool Generation::take(size_t index) {
   choice.num_tokens += static_cast<int64_t>(delta->tokens.size());
   delivery_.tenant->generated(static_cast<int64_t>(delta->tokens.size()));
   choice.num_reasoning_tokens += delta->num_reasoning_tokens;
+  choice.num_predicted_tokens += delta->num_predicted_tokens;
+  choice.num_mispredicted_tokens += delta->num_mispredicted_tokens;
   for (const grammar::ToolCallPiece& piece : delta->tool_calls) {
     choice.num_tool_calls = std::max(choice.num_tool_calls, int64_t{piece.index} + 1);
   }
@@ -144,7 +146,7 @@ bool Generation::take(size_t index) {
 }
 
 void Generation::fail(const Status& error) {
-  // The request's own doing: it took too long, or the form that it asks for cannot be followed.
+  // The request's own doing: it took too long, or the constraint that it asks for cannot be followed.
   const bool own = error.code() == StatusCode::kDeadlineExceeded || error.code() == StatusCode::kInvalidArgument;
   if (own) {
     log_request(LogLevel::kInfo, exchange_->request().id, "the request ends: {}", error.message());

@@ -21,14 +21,7 @@ namespace json = boost::json;
 
 namespace {
 
-using CompiledForm = Result<std::shared_ptr<const TokenConstraint>>;
-
-void count_rejection(engine::Engine& engine, const std::string& model, const char* reason) {
-  engine.metrics()
-      .counter("vllm:admission_rejections_total", "Requests refused before they were queued, by reason.",
-               {{"model_name", model}, {"reason", reason}})
-      .increment();
-}
+using ConstraintOrError = Result<std::shared_ptr<const TokenConstraint>>;
 
 grammar::ToolFormat tool_format(const ServerConfig& config, const engine::Engine& engine) {
   const auto named = grammar::tool_format(config.tool_call_parser);
@@ -118,6 +111,13 @@ Generator::~Generator() {
 
 SamplingDefaults Generator::chat_sampling() const {
   return server::chat_sampling(limits_.defaults, engine_.text().chat_template).values;
+}
+
+void Generator::count_rejection(const char* reason) const {
+  engine_.metrics()
+      .counter("vllm:admission_rejections_total", "Requests refused before they were queued, by reason.",
+               {{"model_name", model_name()}, {"reason", reason}})
+      .increment();
 }
 
 int Generator::retry_after() const {
@@ -213,6 +213,27 @@ Result<std::vector<TokenId>> Generator::encode(const std::string& text, bool add
   return ids;
 }
 
+// What lies behind the context's end is no use.
+Result<std::vector<TokenId>> Generator::encode_prediction(const GenerationOptions& options,
+                                                          const PreparationBudget& budget) const {
+  if (options.prediction.empty()) return std::vector<TokenId>();
+  if (engine_.tokenizer() == nullptr) {
+    return invalid_argument("This server runs without a tokenizer: a prediction's text says nothing to it.")
+        .with_param("prediction");
+  }
+  if (!check_text_length(options.prediction.size()).ok()) {
+    return invalid_argument("The prediction has {} bytes of text, more than an answer of this model can have.",
+                            options.prediction.size())
+        .with_param("prediction");
+  }
+  const text::TextPiece piece{.text = options.prediction, .trusted = false};
+  auto ids = engine_.tokenizer()->encode_within(
+      std::span(&piece, 1), /*add_special_tokens=*/false,
+      {.max_ids = static_cast<size_t>(engine_.max_model_len()), .is_over = [&budget] { return budget.is_over(); }});
+  QUIRE_RETURN_IF_ERROR(budget.check());
+  return ids;
+}
+
 Result<PreparedPrompt> Generator::encode(const Prompt& prompt, const CompletionRequest& request,
                                          const PreparationBudget& budget) const {
   const text::Tokenizer* tokenizer = engine_.tokenizer();
@@ -269,11 +290,15 @@ Status Generator::check_size(const GenerationOptions& options, size_t num_prompt
                             wanted, most)
         .with_param(params.best_of ? "best_of" : "n");
   }
-  if (options.priority != 0 && engine_.config().scheduling_policy != SchedulingPolicy::kPriority) {
+  return check_priority(options.priority);
+}
+
+Status Generator::check_priority(int32_t priority) const {
+  if (priority != 0 && engine_.config().scheduling_policy != SchedulingPolicy::kPriority) {
     return invalid_argument(
                "priority is {}, and this server serves requests in the order they come "
                "(--scheduling-policy priority would heed it). Leave it out.",
-               options.priority)
+               priority)
         .with_param("priority");
   }
   return {};
@@ -300,7 +325,7 @@ AnswerContext Generator::context_of(const HttpRequest& request, const Generation
   return context;
 }
 
-Generator::Standing Generator::standing_of(const HttpRequest& request, const GenerationOptions& options) const {
+Generator::Standing Generator::standing_of(const HttpRequest& request, int32_t priority) const {
   const std::vector<double>& weights = config_.api_key_weights;
   if (request.in_idle_time) {
     // A tenant of its own with next to no share; where priorities count, behind every other.
@@ -312,7 +337,7 @@ Generator::Standing Generator::standing_of(const HttpRequest& request, const Gen
             .priority = engine_.config().scheduling_policy == SchedulingPolicy::kPriority ? kLast : 0};
   }
   const auto key = static_cast<size_t>(request.tenant);
-  return {.tenant = request.tenant, .weight = key < weights.size() ? weights[key] : 1.0, .priority = options.priority};
+  return {.tenant = request.tenant, .weight = key < weights.size() ? weights[key] : 1.0, .priority = priority};
 }
 
 Result<std::vector<std::unique_ptr<engine::Completion>>> Generator::submit(const Beginning& beginning,
@@ -324,6 +349,8 @@ Result<std::vector<std::unique_ptr<engine::Completion>>> Generator::submit(const
   // The key's number before the first ':' can be no part of another key's salt.
   const bool apart = config_.api_keys.size() > 1 && !config_.share_prefix_cache_across_keys;
   const std::string salt = apart ? fmt::format("{}:{}", from.tenant, options.cache_salt) : options.cache_salt;
+  const auto& names = model_.names;
+  const bool is_model = options.model.empty() || std::ranges::find(names, options.model) != names.end();
   std::vector<std::unique_ptr<engine::Completion>> completions;  // dropped, and so cancelled, when one fails
   for (const PreparedPrompt& prompt : beginning.prompts) {
     engine::GenerationRequest request{.prompt = prompt.ids,
@@ -332,6 +359,9 @@ Result<std::vector<std::unique_ptr<engine::Completion>>> Generator::submit(const
                                       .reading = beginning.reading,
                                       .label = beginning.context.id,
                                       .priority = standing.priority,
+                                      .adapter = is_model ? std::string() : options.model,
+                                      .prediction = beginning.prediction,
+                                      .speculates = options.speculates,
                                       .cache_salt = salt,
                                       .tenant = standing.tenant,
                                       .weight = standing.weight,
@@ -379,7 +409,7 @@ Status Generator::admit(const HttpRequest& request, Beginning& beginning) const 
     const int64_t answers = static_cast<int64_t>(beginning.prompts.size()) * options.params.num_sequences();
     beginning.ticket = load_->enter(request.tenant, answers);
     if (beginning.ticket == nullptr) {
-      count_rejection(engine_, model_name(), "tenant_share");
+      count_rejection("tenant_share");
       return resource_exhausted("Requests of this API key fill its share of the queue; try again later.");
     }
   }
@@ -388,7 +418,7 @@ Status Generator::admit(const HttpRequest& request, Beginning& beginning) const 
   if (held == 0) return {};
   beginning.memory = std::make_shared<HeldBytes>(answer_bytes_->place(request.tenant));
   if (!beginning.memory->set(static_cast<size_t>(held))) {
-    if (!request.in_idle_time) count_rejection(engine_, model_name(), "answer_bytes");  // else it comes again by itself
+    if (!request.in_idle_time) count_rejection("answer_bytes");  // else it comes again by itself
     return resource_exhausted(
         "Requests under way, of all or of this API key, take as much memory as they may; try again later.");
   }
@@ -400,23 +430,24 @@ Status Generator::start(const std::shared_ptr<Exchange>& exchange, Beginning beg
   QUIRE_RETURN_IF_ERROR(named(admit(exchange->request(), beginning), beginning));
   if (!beginning.options.params.structured_output) return start_compiled(exchange, std::move(beginning));
   ++*compiling_;
-  const StructuredOutput form = *beginning.options.params.structured_output;
-  engine_.compile_form(
-      form, exchange->request().tenant,
-      [this, compiling = compiling_, exchange, beginning = std::move(beginning)](const CompiledForm& compiled) mutable {
-        const MakeWriter make_writer = beginning.make_writer;
-        const AnswerContext context = beginning.context;
-        Status status = compiled.status();
-        if (compiled.ok()) {
-          beginning.constraint = *compiled;
-          status = start_compiled(exchange, std::move(beginning));
-        } else {
-          status = std::move(status).with_param(beginning.options.form_field);
-        }
-        if (!status.ok()) exchange->respond(make_writer(context, 1)->failure(told(status)));
-        --*compiling;
-        compiling->notify_all();
-      });
+  const StructuredOutput output = *beginning.options.params.structured_output;
+  engine_.compile_structured_output(output, exchange->request().tenant,
+                                    [this, compiling = compiling_, exchange,
+                                     beginning = std::move(beginning)](const ConstraintOrError& compiled) mutable {
+                                      const MakeWriter make_writer = beginning.make_writer;
+                                      const AnswerContext context = beginning.context;
+                                      Status status = compiled.status();
+                                      if (compiled.ok()) {
+                                        beginning.constraint = *compiled;
+                                        status = start_compiled(exchange, std::move(beginning));
+                                      } else {
+                                        status = std::move(status).with_param(beginning.options.structured_field);
+                                      }
+                                      if (!status.ok())
+                                        exchange->respond(make_writer(context, 1)->failure(told(status)));
+                                      --*compiling;
+                                      compiling->notify_all();
+                                    });
   return {};
 }
 
@@ -439,7 +470,7 @@ Status Generator::start_engine(const std::shared_ptr<Exchange>& exchange, Beginn
   std::vector<PreparedPrompt>& prompts = beginning.prompts;
   AnswerContext& context = beginning.context;
   const bool idle = exchange->request().in_idle_time;
-  const Standing standing = standing_of(exchange->request(), options);
+  const Standing standing = standing_of(exchange->request(), options.priority);
   Tenant& tenant = tenants_[exchange->request().tenant];
   const int64_t answers = static_cast<int64_t>(prompts.size()) * options.params.num_sequences();
   Delivery delivery{.stream = options.stream,
@@ -450,7 +481,7 @@ Status Generator::start_engine(const std::shared_ptr<Exchange>& exchange, Beginn
   int64_t prompt_tokens = 0;
   for (const PreparedPrompt& prompt : prompts) prompt_tokens += static_cast<int64_t>(prompt.ids.size());
   if (const auto seconds = tenant.admit(prompt_tokens)) {
-    if (!idle) count_rejection(engine_, model_name(), "quota");  // else it comes again by itself
+    if (!idle) count_rejection("quota");  // else it comes again by itself
     const ApiError refusal = {
         429, fmt::format("This API key has used up its tokens per minute; this request fits in {} s.", *seconds), "",
         "rate_limit_exceeded", *seconds};
@@ -496,15 +527,27 @@ Result<std::shared_ptr<const grammar::AnswerReading>> Generator::read_answer(con
   SamplingParams& params = options.params;
   QUIRE_ASSIGN_OR_RETURN(params.structured_output,
                          grammar::constraint_of(*reading, params.structured_output, grammar::GrammarLimits{}));
-  if (reading->reads_tools()) options.form_field = "tools";
+  if (reading->reads_tools()) options.structured_field = "tools";
   return std::shared_ptr<const grammar::AnswerReading>(std::move(reading));
+}
+
+// What the engine would say when all is prepared.
+Status Generator::check_generates() const {
+  const ModelTask task = engine_.model().task;
+  if (task == ModelTask::kGenerate) return {};
+  return invalid_argument("The model gives {}, and generates no text.",
+                          task == ModelTask::kEmbed ? "embeddings" : "scores")
+      .with_param("model");
 }
 
 Status Generator::start_chat(const std::shared_ptr<Exchange>& exchange, const ChatRequest& request,
                              std::string_view id_prefix, const MakeWriter& make_writer) const {
+  QUIRE_RETURN_IF_ERROR(check_generates());
   GenerationOptions options = request.options;
   std::vector<PreparedPrompt> prompts(1);
-  QUIRE_ASSIGN_OR_RETURN(prompts.front(), render(request, budget(), /*whole=*/false));
+  const PreparationBudget most = budget();
+  QUIRE_ASSIGN_OR_RETURN(prompts.front(), render(request, most, /*whole=*/false));
+  QUIRE_ASSIGN_OR_RETURN(std::vector<TokenId> prediction, encode_prediction(options, most));
   engine::truncate_prompt(engine_.max_model_len(), options.params, prompts.front().ids);
   QUIRE_RETURN_IF_ERROR(check_length(prompts.front(), options, /*score_only=*/false));
   QUIRE_ASSIGN_OR_RETURN(auto reading, read_answer(request, prompts.front().thinks, options));
@@ -513,12 +556,18 @@ Status Generator::start_chat(const std::shared_ptr<Exchange>& exchange, const Ch
   context.prompt_logprobs_asked = options.params.prompt_logprobs.has_value();
   context.include_reasoning = request.include_reasoning;
   context.named_tool = request.tool_choice == grammar::ToolChoice::kNamed;
-  return start(exchange, {std::move(options), std::move(context), std::move(prompts), make_writer, std::move(reading),
-                          /*chat=*/true});
+  return start(exchange, {.options = std::move(options),
+                          .context = std::move(context),
+                          .prompts = std::move(prompts),
+                          .make_writer = make_writer,
+                          .reading = std::move(reading),
+                          .chat = true,
+                          .prediction = std::move(prediction)});
 }
 
 Status Generator::start_completion(const std::shared_ptr<Exchange>& exchange, const CompletionRequest& request,
                                    std::string_view id_prefix, const MakeWriter& make_writer) const {
+  QUIRE_RETURN_IF_ERROR(check_generates());
   const PreparationBudget most = budget();
   std::vector<PreparedPrompt> prompts;
   for (const Prompt& prompt : request.prompts) {
@@ -527,9 +576,15 @@ Status Generator::start_completion(const std::shared_ptr<Exchange>& exchange, co
     QUIRE_RETURN_IF_ERROR(check_length(prepared, request.options, request.score_only));
     prompts.push_back(std::move(prepared));
   }
+  QUIRE_ASSIGN_OR_RETURN(std::vector<TokenId> prediction, encode_prediction(request.options, most));
   AnswerContext context = context_of(exchange->request(), request.options, id_prefix);
   context.prompt_logprobs_asked = request.prompt_logprobs_asked;
-  return start(exchange, {request.options, std::move(context), std::move(prompts), make_writer, nullptr});
+  return start(exchange, {.options = request.options,
+                          .context = std::move(context),
+                          .prompts = std::move(prompts),
+                          .make_writer = make_writer,
+                          .reading = nullptr,
+                          .prediction = std::move(prediction)});
 }
 
 }  // namespace quire::server

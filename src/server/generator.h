@@ -17,6 +17,7 @@
 #include "server/http.h"
 #include "server/load.h"
 #include "server/openai_schema.h"
+#include "server/pooling_answer.h"
 #include "server/preparation_budget.h"
 #include "server/server.h"
 #include "server/shared_bytes.h"
@@ -32,19 +33,28 @@ class Generator {
   // All must outlive it. Errors: invalid_argument (a generation config that cannot be read).
   static Result<std::unique_ptr<const Generator>> create(const ServerConfig& config, const ModelSource& model,
                                                          Tenants& tenants, engine::Engine& engine);
-  // Waits for forms that are being compiled for its requests.
+  // Waits for constraints that are being compiled for its requests.
   ~Generator();
   Generator(const Generator&) = delete;
   Generator& operator=(const Generator&) = delete;
 
   // Each gives the exchange to a Generation, which answers it, or says why not and leaves it alone. A request whose
-  // answer has a form waits for it to be compiled: then what is wrong is told later, by the writer.
+  // answer has a constraint waits for it to be compiled: then what is wrong is told later, by the writer.
   // id_prefix: of the answer's id: "chatcmpl-".
   // Errors: invalid_argument and not_found with param(); resource_exhausted; unimplemented; unavailable.
   Status start_chat(const std::shared_ptr<Exchange>& exchange, const ChatRequest& request, std::string_view id_prefix,
                     const MakeWriter& make_writer) const;
   Status start_completion(const std::shared_ptr<Exchange>& exchange, const CompletionRequest& request,
                           std::string_view id_prefix, const MakeWriter& make_writer) const;
+
+  // Gives the exchange to a PoolingAnswer, which answers it, or says why not and leaves it alone. Of the work's options
+  // label, tenant and weight are filled in here. Errors: as above; those of the first text that is refused, with
+  // `field` as their param().
+  Status start_pooling(const std::shared_ptr<Exchange>& exchange, PoolingWork work, const char* field) const;
+  // A text's tokens for pooling: what is longer than `most` is cut to that; unset: as long as it is, or a token more
+  // than the context, which is then refused. Errors: also invalid_argument: the budget is spent; there is no tokenizer.
+  Result<engine::PooledText> encode_text(const std::string& text, bool add_special_tokens, std::optional<int64_t> most,
+                                         const PreparationBudget& budget) const;
 
   // A conversation as the model's prompt, with its tools. Unless `whole`, one that is longer than the context is an
   // error of kOverflowParam, or cut. Errors: also invalid_argument: the budget is spent.
@@ -67,11 +77,15 @@ class Generator {
  private:
   Generator(const ServerConfig& config, const ModelSource& model, SamplingDefaults defaults,
             boost::json::object default_variables, Tenants& tenants, engine::Engine& engine);
+  void count_rejection(const char* reason) const;
+  Status check_generates() const;
   Status check_text_length(size_t bytes) const;
   Status check_length(const PreparedPrompt& prompt, const GenerationOptions& options, bool score_only) const;
   Status check_size(const GenerationOptions& options, size_t num_prompts) const;
   Result<PreparedPrompt> encode(const Prompt& prompt, const CompletionRequest& request,
                                 const PreparationBudget& budget) const;
+  Result<std::vector<TokenId>> encode_prediction(const GenerationOptions& options,
+                                                 const PreparationBudget& budget) const;
   text::EncodeLimits encode_limits(const SamplingParams& params, const PreparationBudget& budget) const;
   void truncate(const GenerationOptions& options, PreparedPrompt& prompt) const;
   AnswerContext context_of(const HttpRequest& request, const GenerationOptions& options,
@@ -82,8 +96,9 @@ class Generator {
     double weight;
     int32_t priority;
   };
-  Standing standing_of(const HttpRequest& request, const GenerationOptions& options) const;
-  // All that is needed to begin, once the answer's form is compiled.
+  Standing standing_of(const HttpRequest& request, int32_t priority) const;
+  Status check_priority(int32_t priority) const;
+  // All that is needed to begin, once the answer's constraint is compiled.
   struct Beginning {
     GenerationOptions options;
     AnswerContext context;
@@ -93,15 +108,16 @@ class Generator {
     bool chat = false;                                      // whose fields have names that the engine does not know
     std::shared_ptr<LoadTicket> ticket = nullptr;           // see admit()
     std::shared_ptr<HeldBytes> memory = nullptr;
-    std::shared_ptr<const TokenConstraint> constraint = nullptr;  // the form in `options`, compiled
+    std::shared_ptr<const TokenConstraint> constraint = nullptr;  // the constraint in `options`, compiled
+    std::vector<TokenId> prediction = {};                         // that in `options`
   };
-  // Finds room for the answers, by number and by size. Before what is costly: who waits for a form to be compiled has
-  // a place already.
+  // Finds room for the answers, by number and by size. Before what is costly: who waits for a constraint to be compiled
+  // has a place already.
   Status admit(const HttpRequest& request, Beginning& beginning) const;
   Result<std::vector<std::unique_ptr<engine::Completion>>> submit(const Beginning& beginning, const HttpRequest& from,
                                                                   const Standing& standing) const;
   Status start(const std::shared_ptr<Exchange>& exchange, Beginning beginning) const;
-  // How the answer is read, and what it must be so that it can be: changes the form in `options`.
+  // How the answer is read, and what it must be so that it can be: changes the constraint in `options`.
   Result<std::shared_ptr<const grammar::AnswerReading>> read_answer(const ChatRequest& request, bool thinks,
                                                                     GenerationOptions& options) const;
   Status start_compiled(const std::shared_ptr<Exchange>& exchange, Beginning beginning) const;
@@ -123,7 +139,7 @@ class Generator {
   size_t max_bytes_per_token_ = 0;    // as Tokenizer has it; 0: there is no such bound
   const std::shared_ptr<Load> load_;  // answers under way
   const std::shared_ptr<SharedBytes> answer_bytes_;
-  // Forms whose requests come back here; theirs, too, for the last one to ring by.
+  // Constraints whose requests come back here; theirs, too, for the last one to ring by.
   const std::shared_ptr<std::atomic<int64_t>> compiling_ = std::make_shared<std::atomic<int64_t>>(0);
 };
 

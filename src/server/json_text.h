@@ -13,6 +13,12 @@ void append_json(std::string& out, std::string_view text);
 // As few digits as give the same number again; always one that is read as a fraction. REQUIRES: finite.
 void append_json(std::string& out, double number);
 
+// As few digits as give the same float again. REQUIRES: finite.
+inline void append_json(std::string& out, float number) {
+  char digits[24];
+  out.append(digits, std::to_chars(digits, digits + sizeof(digits), number).ptr);
+}
+
 template <std::integral Number>
 void append_json(std::string& out, Number number) {
   char digits[24];

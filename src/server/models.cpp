@@ -1,6 +1,7 @@
 #include "server/models.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 #include <utility>
 
@@ -82,6 +83,10 @@ Status Models::check() const {
       if (name.empty()) return invalid_argument("A model's name is empty.");
       if (!names.insert(name).second) return invalid_argument("Two models are called \"{}\".", name);
     }
+    for (const std::string& name : model->source.adapters) {
+      if (!names.insert(name).second)
+        return invalid_argument("An adapter is called \"{}\" as another is, or a model.", name);
+    }
     const int64_t most = config_.models_memory_bytes;
     if (most > 0 && model->source.bytes > most) {
       return invalid_argument(
@@ -123,7 +128,16 @@ Models::Model* Models::find(std::string_view name) const {
   for (const auto& model : models_) {
     if (std::ranges::find(model->source.names, name) != model->source.names.end()) return model.get();
   }
+  for (const auto& model : models_) {
+    if (has_adapter(*model, name)) return model.get();
+  }
   return nullptr;
+}
+
+// Of one that is not loaded those are known that come with it.
+bool Models::has_adapter(const Model& model, std::string_view name) {
+  if (model.engine != nullptr) return model.engine->knows_adapter(std::string(name));
+  return std::ranges::find(model.source.adapters, name) != model.source.adapters.end();
 }
 
 std::shared_ptr<const Models::Lease> Models::lend(Model& model) {
@@ -307,7 +321,9 @@ Status Models::load(Model& model, std::unique_lock<std::mutex>& lock) {
     model.engine = std::move(*engine);
     model.generator = std::move(generator);
     model.source.max_model_len = model.engine->max_model_len();
-    model.source.chat_sampling = model.generator->chat_sampling();
+    if (model.engine->model().task == ModelTask::kGenerate) {
+      model.source.chat_sampling = model.generator->chat_sampling();
+    }
   }
   const std::vector<Use> waiting = std::exchange(model.waiting, {});
   std::vector<LeaseOr> leases;
@@ -357,6 +373,17 @@ std::vector<Models::Listed> Models::list() const {
                      .status = status});
     }
   }
+  for (const auto& model : models_) {
+    if (model->engine == nullptr) continue;
+    for (const AdapterInfo& adapter : model->engine->adapters()) {
+      out.push_back({.name = adapter.name,
+                     .root = std::filesystem::path(adapter.path).filename().string(),
+                     .parent = model->name(),
+                     .max_model_len = model->source.max_model_len,
+                     .chat_sampling = model->source.chat_sampling,
+                     .status = adapter.loaded ? "loaded" : "unloaded"});
+    }
+  }
   return out;
 }
 
@@ -364,6 +391,15 @@ bool Models::healthy() const {
   const std::lock_guard lock(mutex_);
   return std::ranges::all_of(models_,
                              [](const auto& model) { return model->engine == nullptr || model->engine->healthy(); });
+}
+
+std::string Models::trouble() const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& model : models_) {
+    if (model->engine == nullptr) continue;
+    if (std::string trouble = model->engine->trouble(); !trouble.empty()) return trouble;
+  }
+  return "";
 }
 
 std::chrono::nanoseconds Models::busy_without_progress() const {

@@ -43,9 +43,9 @@ class Models {
   Models(const Models&) = delete;
   Models& operator=(const Models&) = delete;
 
-  // Calls `use` once: on this thread when the model is loaded, else when it is, on the one that loads. An empty name is
-  // the first model's. Errors that `use` is given: not_found with param() "model"; unavailable (it could not be loaded,
-  // the server stops); resource_exhausted (too many wait).
+  // An adapter's name is its model's too. Calls `use` once: on this thread when the model is loaded, else when it is,
+  // on the one that loads. An empty name is the first model's. Errors that `use` is given: not_found with param()
+  // "model"; unavailable (it could not be loaded, the server stops); resource_exhausted (too many wait).
   void use(std::string_view name, const Use& use);
   // A place among those that wait for models, for as long as it is held; nullptr where this key has as many as it may
   // (server/load.h).
@@ -64,15 +64,18 @@ class Models {
   struct Listed {
     std::string name;
     std::string root;
+    std::string parent;  // of an adapter: its model; else empty
     int64_t max_model_len = 0;
     std::optional<SamplingDefaults> chat_sampling;  // nullopt: not known before it is loaded
     const char* status = "";                        // "unloaded", "loading", "loaded", "unloading"
   };
-  // One a name, in the order of the sources.
+  // One a name, in the order of the sources; then the adapters of those that are loaded.
   std::vector<Listed> list() const;
 
   // No engine has failed.
   bool healthy() const;
+  // Of the first engine that has some (engine::Engine::trouble()); empty: none has.
+  std::string trouble() const;
   // The longest of all engines'.
   std::chrono::nanoseconds busy_without_progress() const;
   int64_t num_waiting() const;  // requests, in the engines and for models
@@ -89,6 +92,7 @@ class Models {
   Status check() const;
   void run();
   Model* find(std::string_view name) const;
+  static bool has_adapter(const Model& model, std::string_view name);
   std::shared_ptr<const Lease> lend(Model& model);
   void give_back(Model& model);
   void await(Model& model);

@@ -17,8 +17,10 @@ OpenAiApi::OpenAiApi(Models& models) : models_(models), started_(static_cast<int
 
 json::object OpenAiApi::card(const Models::Listed& model) const {
   json::object card{
-      {"id", model.name},   {"object", "model"}, {"created", started_},      {"owned_by", "quire"},
-      {"root", model.root}, {"parent", nullptr}, {"max_model_len", nullptr}, {"status", {{"value", model.status}}}};
+      {"id", model.name},         {"object", "model"},
+      {"created", started_},      {"owned_by", "quire"},
+      {"root", model.root},       {"parent", model.parent.empty() ? json::value(nullptr) : json::value(model.parent)},
+      {"max_model_len", nullptr}, {"status", {{"value", model.status}}}};
   if (model.max_model_len > 0) card["max_model_len"] = model.max_model_len;
   if (model.chat_sampling) card["chat_sampling"] = to_json(*model.chat_sampling);
   return card;

@@ -41,7 +41,6 @@ constexpr RefusedField kRefusedFields[] = {
     {"mm_processor_kwargs", is_falsy, kTextOnly},
     {"media_io_kwargs", is_falsy, kTextOnly},
     {"prompt_embeds", is_falsy, "prompts are text or token ids"},
-    {"prediction", is_falsy, "predicted outputs are not built yet"},
     {"web_search_options", is_falsy, "this server does not search the web"},
     {"logits_processors", is_falsy, "code from a request is never run"},
     {"logprob_token_ids", is_falsy, "it is not built yet"},
@@ -109,6 +108,37 @@ void read_scheduling(JsonFields& fields, GenerationOptions& options) {
   }
 }
 
+// OpenAI's {"type": "content", "content": "..." or [{"type": "text", "text": "..."}, ...]}.
+void read_prediction(JsonFields& fields, GenerationOptions& options) {
+  options.speculates = fields.boolean("speculation").value_or(true);
+  const json::object* object = fields.object("prediction");
+  if (object == nullptr) return;
+  constexpr const char* kShape =
+      "prediction must be {\"type\": \"content\", \"content\": ...} with a string or a list of {\"type\": \"text\", "
+      "\"text\": ...}.";
+  const auto is = [](const json::object& o, const char* name, std::string_view value) {
+    const json::value* member = o.if_contains(name);
+    return member != nullptr && member->is_string() && std::string_view(member->get_string()) == value;
+  };
+  const json::value* content = object->if_contains("content");
+  if (!is(*object, "type", "content") || content == nullptr) return fields.fail("prediction", kShape);
+  if (content->is_string()) {
+    options.prediction = content->get_string();
+  } else if (const json::array* parts = content->if_array()) {
+    for (const json::value& part : *parts) {
+      const json::object* one = part.if_object();
+      const json::value* text = one == nullptr ? nullptr : one->if_contains("text");
+      if (text == nullptr || !text->is_string() || !is(*one, "type", "text")) return fields.fail("prediction", kShape);
+      options.prediction += text->get_string();
+    }
+  } else {
+    return fields.fail("prediction", kShape);
+  }
+  if (options.params.use_beam_search && !options.prediction.empty()) {
+    fields.fail("prediction", "prediction is not available with use_beam_search: beams are not guessed ahead.");
+  }
+}
+
 void read_common(JsonFields& fields, const SchemaLimits& limits, GenerationOptions& options) {
   options.model = fields.string("model").value_or("");
   options.request_id = fields.string("request_id").value_or("");
@@ -120,9 +150,10 @@ void read_common(JsonFields& fields, const SchemaLimits& limits, GenerationOptio
     fields.fail("request_id", "request_id must be at most 128 letters, digits and any of \"-_.:\".");
   }
   read_sampling(fields, limits, options.params);
-  read_form(fields, options.params.structured_output, options.form_field);
+  read_structured_output(fields, options.params.structured_output, options.structured_field);
   read_stream(fields, options);
   read_scheduling(fields, options);
+  read_prediction(fields, options);
   options.echo = fields.boolean("echo").value_or(false);
   options.return_token_ids = fields.boolean("return_token_ids").value_or(limits.return_token_ids);
   options.return_tokens_as_token_ids =
@@ -246,8 +277,8 @@ void read_tools(JsonFields& fields, ChatRequest& request) {
   const bool must =
       request.tool_choice != grammar::ToolChoice::kNone && request.tool_choice != grammar::ToolChoice::kAuto;
   if (must && request.options.params.structured_output) {
-    fields.fail("tool_choice", fmt::format("tool_choice asks for a call and {} for an answer of a form; one is taken.",
-                                           request.options.form_field));
+    fields.fail("tool_choice", fmt::format("tool_choice asks for a call and {} for structured output; one is taken.",
+                                           request.options.structured_field));
   }
 }
 

@@ -26,11 +26,13 @@ struct GenerationOptions {
   std::string model;  // as asked for; may be empty
   std::string request_id;
   SamplingParams params;  // max_tokens unset where the request did not say and the endpoint has no default
-  std::string form_field = "structured_outputs";  // the field that said the answer's form, for errors
+  std::string structured_field = "structured_outputs";  // the field that said the answer's constraint, for errors
   // The field that set max_tokens: "max_tokens" or "max_completion_tokens".
   std::string max_tokens_field = "max_tokens";
   int32_t priority = 0;    // lower goes first
   std::string cache_salt;  // empty: none
+  std::string prediction;  // OpenAI's: the answer that is expected; empty: none
+  bool speculates = true;  // false: no token is guessed ahead
   bool names_service_tier = false;
   std::optional<std::chrono::milliseconds> timeout;
   bool stream = false;

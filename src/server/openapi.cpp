@@ -24,7 +24,6 @@ enum class Errors {
   kRead,        // of what is kept: 400, 404, and a full queue
   kRequest,     // of a body: all that a request can get wrong
   kGeneration,  // and all that can go wrong while it is answered
-  kMissing,     // what no model here can do: 501
 };
 
 struct Operation {
@@ -90,21 +89,30 @@ constexpr Operation kOperations[] = {
     {"GET", "/v1/batches/{batch_id}", "findBatch", "One batch", nullptr, "", "Batch", kJson, Errors::kRead, ""},
     {"POST", "/v1/batches/{batch_id}/cancel", "cancelBatch", "Stops a batch", nullptr, "", "Batch", kJson,
      Errors::kRequest, ""},
-    {"POST", "/v1/embeddings", "createEmbeddings", "Takes a model with a pooling head", "AnyRequest", kJson, nullptr,
-     "", Errors::kMissing, ""},
-    {"POST", "/pooling", "createPooling", "Takes a model with a pooling head", "AnyRequest", kJson, nullptr, "",
-     Errors::kMissing, ""},
-    {"POST", "/classify", "classify", "Takes a model with a pooling head", "AnyRequest", kJson, nullptr, "",
-     Errors::kMissing, ""},
-    {"POST", "/v1/score", "createScore", "Takes a model with a pooling head", "AnyRequest", kJson, nullptr, "",
-     Errors::kMissing, ""},
-    {"POST", "/score", "createScoreAlias", "The same", "AnyRequest", kJson, nullptr, "", Errors::kMissing, ""},
-    {"POST", "/v1/rerank", "rerank", "Takes a model with a pooling head", "AnyRequest", kJson, nullptr, "",
-     Errors::kMissing, ""},
-    {"POST", "/v2/rerank", "rerankV2", "The same", "AnyRequest", kJson, nullptr, "", Errors::kMissing, ""},
-    {"POST", "/rerank", "rerankAlias", "The same", "AnyRequest", kJson, nullptr, "", Errors::kMissing, ""},
+    {"POST", "/v1/embeddings", "createEmbeddings", "Texts to vectors", "EmbeddingsRequest", kJson, "Embeddings", kJson,
+     Errors::kGeneration, ""},
+    {"POST", "/pooling", "createPooling", "Texts to what the model gives", "EmbeddingsRequest", kJson, "Embeddings",
+     kJson, Errors::kGeneration, ""},
+    {"POST", "/classify", "classify", "Texts to the probabilities of classes", "EmbeddingsRequest", kJson, "Classes",
+     kJson, Errors::kGeneration, ""},
+    {"POST", "/v1/score", "createScore", "How well pairs of texts go together", "ScoreRequest", kJson, "Scores", kJson,
+     Errors::kGeneration, ""},
+    {"POST", "/score", "createScoreAlias", "The same", "ScoreRequest", kJson, "Scores", kJson, Errors::kGeneration, ""},
+    {"POST", "/v1/rerank", "rerank", "Documents by how well they answer a query", "RerankRequest", kJson, "Ranking",
+     kJson, Errors::kGeneration, ""},
+    {"POST", "/v2/rerank", "rerankV2", "The same", "RerankRequest", kJson, "Ranking", kJson, Errors::kGeneration, ""},
+    {"POST", "/rerank", "rerankAlias", "The same", "RerankRequest", kJson, "Ranking", kJson, Errors::kGeneration, ""},
     {"POST", "/reset_prefix_cache", "resetPrefixCache", "Forgets all cached prefixes", nullptr, "", "Success", kJson,
      Errors::kRequest, ""},
+    {"POST", "/sleep", "sleep", "Unloads all models when what they answer is done", nullptr, "", nullptr, kPlainText,
+     Errors::kRequest, "level"},
+    {"POST", "/wake_up", "wakeUp", "Loads the first model again", nullptr, "", nullptr, kPlainText, Errors::kRequest,
+     "tags"},
+    {"GET", "/is_sleeping", "isSleeping", "Whether no model is loaded", nullptr, "", "Any", kJson, Errors::kRead, ""},
+    {"POST", "/v1/load_lora_adapter", "loadAdapter", "Loads an adapter from the folder of adapters", "AdapterToLoad",
+     kJson, nullptr, kPlainText, Errors::kRequest, ""},
+    {"POST", "/v1/unload_lora_adapter", "unloadAdapter", "Forgets an adapter's name", "AdapterName", kJson, nullptr,
+     kPlainText, Errors::kRequest, ""},
     {"POST", "/models/load", "loadModel", "Loads a model", "ModelName", kJson, "Success", kJson, Errors::kRequest, ""},
     {"POST", "/models/unload", "unloadModel", "Unloads a model when what it answers is done", "ModelName", kJson,
      "Success", kJson, Errors::kRequest, ""},
@@ -136,8 +144,6 @@ std::vector<std::string_view> statuses(Errors errors) {
       return {"400", "404", "408", "413", "415", "429", "501", "503"};
     case Errors::kGeneration:
       return {"400", "404", "408", "413", "415", "429", "500", "501", "503"};
-    case Errors::kMissing:
-      return {"400", "408", "413", "415", "501", "503"};
   }
   return {};
 }

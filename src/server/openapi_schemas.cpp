@@ -57,6 +57,10 @@ const char* const kRequestSchemas = R"json({
   "response_format": {"type": ["object", "null"]},
   "structured_outputs": {"type": ["object", "null"]},
   "cache_salt": {"type": ["string", "null"], "minLength": 1, "maxLength": 1024},
+  "prediction": {"anyOf": [{"type": "null"}, {"type": "object", "required": ["type", "content"], "properties": {
+    "type": {"const": "content"}, "content": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "object",
+      "required": ["type", "text"], "properties": {"type": {"const": "text"}, "text": {"type": "string"}}}}]}}}]},
+  "speculation": {"type": ["boolean", "null"]},
   "priority": {"type": ["integer", "null"], "minimum": -2147483647, "maximum": 2147483647},
   "timeout": {"type": ["number", "null"], "exclusiveMinimum": 0},
   "service_tier": {"enum": ["auto", "default", "flex", "scale", "priority", null]},
@@ -158,6 +162,11 @@ const char* const kRequestSchemas = R"json({
 "DetokenizeRequest": {"type": "object", "required": ["tokens"], "properties": {
   "model": {"type": ["string", "null"]},
   "tokens": {"type": "array", "items": {"$ref": "#/components/schemas/TokenId"}}}},
+"AdapterName": {"type": "object", "required": ["lora_name"], "additionalProperties": false, "properties": {
+  "lora_name": {"type": "string"}, "lora_int_id": {"type": ["integer", "null"]}}},
+"AdapterToLoad": {"type": "object", "required": ["lora_name", "lora_path"], "additionalProperties": false,
+  "properties": {"lora_name": {"type": "string"}, "lora_path": {"type": "string"}, "load_inplace": {"type": "boolean"},
+    "base_model_name": {"type": ["string", "null"]}, "lora_int_id": {"type": ["integer", "null"]}}},
 "ModelName": {"type": "object", "required": ["model"], "additionalProperties": false, "properties": {
   "model": {"type": "string"}}},
 "UploadRequest": {"type": "object", "required": ["file", "purpose"], "properties": {
@@ -167,7 +176,40 @@ const char* const kRequestSchemas = R"json({
   "endpoint": {"enum": ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"]},
   "completion_window": {"type": ["string", "null"], "pattern": "^[1-9][0-9]*[hd]$"},
   "metadata": {"$ref": "#/components/schemas/Metadata"}}},
-"AnyRequest": {"type": "object"}
+"PoolingFields": {"type": "object", "properties": {
+  "model": {"type": ["string", "null"]},
+  "request_id": {"type": ["string", "null"]},
+  "user": {"type": ["string", "null"]},
+  "truncate_prompt_tokens": {"type": ["integer", "null"], "minimum": -1, "maximum": 2147483647, "not": {"const": 0}},
+  "add_special_tokens": {"type": ["boolean", "null"]},
+  "priority": {"type": ["integer", "null"], "minimum": -2147483647, "maximum": 2147483647},
+  "cache_salt": {"type": ["string", "null"]},
+  "use_activation": {"type": ["boolean", "null"]},
+  "activation": {"type": ["boolean", "null"]}}},
+"Document": {"oneOf": [{"type": "string"}, {"type": "object", "required": ["text"], "properties": {
+  "text": {"type": "string"}}}]},
+"Documents": {"oneOf": [{"$ref": "#/components/schemas/Document"},
+                        {"type": "array", "minItems": 1, "items": {"$ref": "#/components/schemas/Document"}}]},
+"EmbeddingsRequest": {"allOf": [{"$ref": "#/components/schemas/PoolingFields"}, {"type": "object", "required": ["input"],
+  "properties": {
+    "input": {"oneOf": [{"type": "string"}, {"type": "array", "minItems": 1, "items": {"type": "string"}},
+      {"type": "array", "minItems": 1, "items": {"$ref": "#/components/schemas/TokenId"}},
+      {"type": "array", "minItems": 1, "items": {"type": "array", "minItems": 1,
+                                                 "items": {"$ref": "#/components/schemas/TokenId"}}}]},
+    "encoding_format": {"enum": ["float", "base64", null]},
+    "dimensions": {"type": ["integer", "null"], "minimum": 1, "maximum": 2147483647},
+    "normalize": {"type": ["boolean", "null"]},
+    "prompt_name": {"type": ["string", "null"]},
+    "task": {"type": ["string", "null"]}}}]},
+"ScoreRequest": {"allOf": [{"$ref": "#/components/schemas/PoolingFields"}, {"type": "object",
+  "required": ["text_1", "text_2"], "properties": {
+    "text_1": {"$ref": "#/components/schemas/Documents"}, "text_2": {"$ref": "#/components/schemas/Documents"}}}]},
+"RerankRequest": {"allOf": [{"$ref": "#/components/schemas/PoolingFields"}, {"type": "object",
+  "required": ["query", "documents"], "properties": {
+    "query": {"$ref": "#/components/schemas/Document"},
+    "documents": {"$ref": "#/components/schemas/Documents"},
+    "top_n": {"type": ["integer", "null"], "minimum": 0, "maximum": 2147483647},
+    "return_documents": {"type": ["boolean", "null"]}}}]}
 })json";
 
 const char* const kAnswerSchemas = R"json({
@@ -230,6 +272,29 @@ const char* const kAnswerSchemas = R"json({
   "tokens": {"type": "array", "items": {"type": "integer"}},
   "token_strs": {"type": ["array", "null"], "items": {"type": "string"}}}},
 "Text": {"type": "object", "required": ["prompt"], "properties": {"prompt": {"type": "string"}}},
+"Embeddings": {"type": "object", "required": ["id", "object", "created", "model", "data", "usage"], "properties": {
+  "id": {"type": "string"}, "object": {"const": "list"}, "created": {"type": "integer"}, "model": {"type": "string"},
+  "data": {"type": "array", "items": {"type": "object", "required": ["index", "object"], "properties": {
+    "index": {"type": "integer"}, "object": {"enum": ["embedding", "pooling"]},
+    "embedding": {"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "number"}}]},
+    "data": {"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "number"}}]}}}},
+  "usage": {"$ref": "#/components/schemas/PoolingUsage"}}},
+"Classes": {"type": "object", "required": ["id", "object", "created", "model", "data", "usage"], "properties": {
+  "object": {"const": "list"}, "usage": {"$ref": "#/components/schemas/PoolingUsage"},
+  "data": {"type": "array", "items": {"type": "object", "required": ["index", "label", "probs", "num_classes"],
+    "properties": {"index": {"type": "integer"}, "label": {"type": ["string", "null"]},
+      "probs": {"type": "array", "items": {"type": "number"}}, "num_classes": {"type": "integer"}}}}}},
+"Scores": {"type": "object", "required": ["id", "object", "created", "model", "data", "usage"], "properties": {
+  "object": {"const": "list"}, "usage": {"$ref": "#/components/schemas/PoolingUsage"},
+  "data": {"type": "array", "items": {"type": "object", "required": ["index", "object", "score"], "properties": {
+    "index": {"type": "integer"}, "object": {"const": "score"}, "score": {"type": "number"}}}}}},
+"Ranking": {"type": "object", "required": ["id", "model", "results", "usage"], "properties": {
+  "id": {"type": "string"}, "model": {"type": "string"}, "usage": {"$ref": "#/components/schemas/PoolingUsage"},
+  "results": {"type": "array", "items": {"type": "object", "required": ["index", "relevance_score"], "properties": {
+    "index": {"type": "integer"}, "relevance_score": {"type": "number"},
+    "document": {"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}}}}}}}},
+"PoolingUsage": {"type": "object", "required": ["prompt_tokens", "total_tokens"], "properties": {
+  "prompt_tokens": {"type": "integer"}, "total_tokens": {"type": "integer"}}},
 "Model": {"type": "object", "required": ["id", "object", "created", "owned_by", "max_model_len", "status"], "properties": {
   "id": {"type": "string"}, "object": {"const": "model"}, "created": {"type": "integer"},
   "owned_by": {"type": "string"}, "root": {"type": "string"}, "parent": {"type": ["string", "null"]},

@@ -19,6 +19,7 @@
 #include "server/models.h"
 #include "server/openai_api.h"
 #include "server/openapi.h"
+#include "server/pooling_api.h"
 #include "server/responses_api.h"
 #include "server/routes.h"
 #include "server/sites.h"
@@ -152,11 +153,12 @@ class Server::Impl : public HttpHandler {
     api_.emplace(*models_);
     responses_.emplace(config_, *models_, background_);
     messages_.emplace(*models_);
+    pooling_.emplace(*models_);
     routes_.emplace(make_routes(), keys_);
     openapi_ = json::serialize(openapi_document(routes_->all(), config_.version, config_.root_path));
     if (!config_.batch_folder.empty()) {
-      QUIRE_ASSIGN_OR_RETURN(
-          batches_, BatchApi::open(config_, *models_, background_, BatchEndpoints(*api_, *responses_, *messages_)));
+      QUIRE_ASSIGN_OR_RETURN(batches_, BatchApi::open(config_, *models_, background_,
+                                                      BatchEndpoints(*api_, *responses_, *messages_, *pooling_)));
     }
     QUIRE_ASSIGN_OR_RETURN(http_, HttpServer::start(http_options(config_), *this));
     if (!config_.admin.on()) return {};
@@ -192,8 +194,6 @@ class Server::Impl : public HttpHandler {
   void log_access(const HttpRequest& request, int status, double seconds);
   using Answer = std::function<void(const std::shared_ptr<Exchange>&)>;
   Route working(std::string method, std::string path, Answer answer);
-  // A route of what this server's models cannot do.
-  Route missing(std::string path, std::string_view task);
   void add_generating_routes(std::vector<Route>& routes);
   void add_batch_routes(std::vector<Route>& routes);
   void add_admin_routes(std::vector<Route>& routes);
@@ -216,6 +216,7 @@ class Server::Impl : public HttpHandler {
   std::optional<const OpenAiApi> api_;
   std::optional<ResponsesApi> responses_;
   std::optional<const MessagesApi> messages_;
+  std::optional<const PoolingApi> pooling_;
   std::optional<const Routes> routes_;
   std::string openapi_;
   std::atomic<bool> draining_{false};
@@ -279,14 +280,6 @@ Route Server::Impl::unparsed(std::string method, std::string path,
           }};
 }
 
-Route Server::Impl::missing(std::string path, std::string_view task) {
-  return {"POST", std::move(path), false, [this, task](const std::shared_ptr<Exchange>& exchange) {
-            answer_error(*exchange, unimplemented("The model generates text; it does not support {}: that takes a "
-                                                  "model with a pooling head, and none is loaded here.",
-                                                  task));
-          }};
-}
-
 void Server::Impl::add_generating_routes(std::vector<Route>& routes) {
   const auto to = [](auto& api, auto member) -> Answer {
     return [&api, member](const std::shared_ptr<Exchange>& exchange) { (api.*member)(exchange); };
@@ -308,10 +301,15 @@ void Server::Impl::add_generating_routes(std::vector<Route>& routes) {
     routes.push_back(
         unparsed("GET", "/tokenizer_info", [this](const HttpRequest& r) { return api_->tokenizer_info(r.query); }));
   }
-  for (const char* path : {"/v1/embeddings", "/pooling"}) routes.push_back(missing(path, "embeddings"));
-  routes.push_back(missing("/classify", "classification"));
-  for (const char* path : {"/v1/score", "/score"}) routes.push_back(missing(path, "scores"));
-  for (const char* path : {"/v1/rerank", "/v2/rerank", "/rerank"}) routes.push_back(missing(path, "reranking"));
+  routes.push_back(working("POST", "/v1/embeddings", to(*pooling_, &PoolingApi::embeddings)));
+  routes.push_back(working("POST", "/pooling", to(*pooling_, &PoolingApi::pooling)));
+  routes.push_back(working("POST", "/classify", to(*pooling_, &PoolingApi::classify)));
+  for (const char* path : {"/v1/score", "/score"}) {
+    routes.push_back(working("POST", path, to(*pooling_, &PoolingApi::score)));
+  }
+  for (const char* path : {"/v1/rerank", "/v2/rerank", "/rerank"}) {
+    routes.push_back(working("POST", path, to(*pooling_, &PoolingApi::rerank)));
+  }
 }
 
 void Server::Impl::add_batch_routes(std::vector<Route>& routes) {
@@ -380,6 +378,9 @@ std::vector<Route> Server::Impl::make_routes() {
 void Server::Impl::health(Exchange& exchange) const {
   if (draining_) return exchange.respond(error_response({503, "The server is shutting down.", "", "", 1}));
   if (!models_->healthy()) return exchange.respond(error_response({503, "The engine has failed.", "", "", 0}));
+  if (const std::string trouble = models_->trouble(); !trouble.empty()) {
+    return exchange.respond(error_response({503, fmt::format("Workers are started again: {}.", trouble), "", "", 1}));
+  }
   const auto stuck = models_->busy_without_progress();
   if (config_.health_timeout.count() > 0 && stuck >= config_.health_timeout) {
     return exchange.respond(

@@ -121,10 +121,11 @@ struct ServerConfig {
 
 // A model that can be loaded, and loaded again.
 struct ModelSource {
-  std::vector<std::string> names;  // as requests call it; the first is the one that answers name by default
-  std::string root;                // shown as `root`: a name, no path of this machine; empty: as the name
-  int64_t bytes = 0;               // that it takes while it is loaded; counted only where there is a bound
-  int64_t max_model_len = 0;       // 0: not known before it is loaded
+  std::vector<std::string> names;     // as requests call it; the first is the one that answers name by default
+  std::string root;                   // shown as `root`: a name, no path of this machine; empty: as the name
+  std::vector<std::string> adapters;  // that loading it gives their names: no model's
+  int64_t bytes = 0;                  // that it takes while it is loaded; counted only where there is a bound
+  int64_t max_model_len = 0;          // 0: not known before it is loaded
   std::optional<SamplingDefaults> chat_sampling;  // as Models::Listed has it
   // By one thread at a time. The engine's metrics are the server's.
   std::function<Result<std::shared_ptr<engine::Engine>>()> load;

@@ -27,10 +27,10 @@ std::optional<std::string> json_text(const json::value& value) {
   return std::nullopt;
 }
 
-class FormReader {
+class StructuredOutputReader {
  public:
-  FormReader(JsonFields& fields, std::optional<StructuredOutput>& form, std::string& field)
-      : fields_(fields), form_(form), field_(field) {}
+  StructuredOutputReader(JsonFields& fields, std::optional<StructuredOutput>& output, std::string& field)
+      : fields_(fields), output_(output), field_(field) {}
 
   void response_format(const json::object& format) {
     const json::value* type = format.if_contains("type");
@@ -68,7 +68,7 @@ class FormReader {
       return fail(kField, fmt::format("structured_outputs.disable_any_whitespace must be a boolean, got {}.",
                                       describe(*tight)));
     }
-    if (form_) form_->any_whitespace = !tight->get_bool();
+    if (output_) output_->any_whitespace = !tight->get_bool();
   }
 
   // vLLM's fields of before: guided_json, ...
@@ -128,9 +128,9 @@ class FormReader {
     if (list == nullptr || !std::ranges::all_of(*list, is_string)) {
       return wrong(field, "choice", "a list of strings", value);
     }
-    StructuredOutput form{.kind = Kind::kChoice};
-    for (const json::value& item : *list) form.choices.emplace_back(item.get_string());
-    set(field, std::move(form));
+    StructuredOutput output{.kind = Kind::kChoice};
+    for (const json::value& item : *list) output.choices.emplace_back(item.get_string());
+    set(field, std::move(output));
   }
 
   void tag_text(const std::string& field, std::string_view text) {
@@ -171,13 +171,13 @@ class FormReader {
     set(field, {.kind = Kind::kStructuralTag, .text = json::serialize(out)});
   }
 
-  void set(const std::string& field, StructuredOutput form) {
-    if (form_) {
+  void set(const std::string& field, StructuredOutput output) {
+    if (output_) {
       return fail(field, field == field_
-                             ? fmt::format("{} says more than one form of the answer; one is taken.", field)
-                             : fmt::format("{} and {} both say the form of the answer; one is taken.", field_, field));
+                             ? fmt::format("{} asks for more than one structured output; one is taken.", field)
+                             : fmt::format("{} and {} both ask for structured output; one is taken.", field_, field));
     }
-    form_ = std::move(form);
+    output_ = std::move(output);
     field_ = field;
   }
 
@@ -189,14 +189,14 @@ class FormReader {
   void fail(std::string_view field, std::string message) { fields_.fail(field, std::move(message)); }
 
   JsonFields& fields_;
-  std::optional<StructuredOutput>& form_;
+  std::optional<StructuredOutput>& output_;
   std::string& field_;
 };
 
 }  // namespace
 
-void read_form(JsonFields& fields, std::optional<StructuredOutput>& form, std::string& field) {
-  FormReader reader(fields, form, field);
+void read_structured_output(JsonFields& fields, std::optional<StructuredOutput>& output, std::string& field) {
+  StructuredOutputReader reader(fields, output, field);
   if (const json::object* format = fields.object("response_format")) reader.response_format(*format);
   if (const json::object* object = fields.object("structured_outputs")) reader.structured_outputs(*object);
   constexpr std::pair<std::string_view, std::string_view> kGuided[] = {{"guided_json", "json"},

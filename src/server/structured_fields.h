@@ -10,8 +10,8 @@
 
 namespace quire::server {
 
-// Leaves `form` unset where the answer is free. `field`: the one that said it. What fails stays in `fields`; whether
-// the form itself can be compiled is grammar/'s to say.
-void read_form(JsonFields& fields, std::optional<StructuredOutput>& form, std::string& field);
+// Leaves `output` unset where the answer is free. `field`: the one that said it. What fails stays in `fields`; whether
+// the output itself can be compiled is grammar/'s to say.
+void read_structured_output(JsonFields& fields, std::optional<StructuredOutput>& output, std::string& field);
 
 }  // namespace quire::server

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <utility>
 
+#include "base/thread_pool.h"
+
 namespace quire::server {
 
 namespace {
@@ -19,7 +21,8 @@ WorkerPool::WorkerPool(int num_threads, size_t max_queued, size_t num_tenants, S
       max_queued_(max_queued),
       clock_(clock ? std::move(clock) : steady_seconds),
       tenants_(num_tenants) {
-  for (int i = 0; i < num_threads; ++i) threads_.emplace_back([this] { run(); });
+  for (int i = 0; i < num_threads; ++i) threads_.emplace_back([this] { run(Length::kShort); });
+  for (int i = 0; i < std::max(num_threads - 1, 1); ++i) threads_.emplace_back([this] { run(Length::kLong); });
 }
 
 WorkerPool::~WorkerPool() {
@@ -33,10 +36,10 @@ bool WorkerPool::post(int32_t tenant, Length length, std::function<void()> work)
     Tenant& one = tenants_[static_cast<size_t>(tenant)];
     // Time in which it asked for nothing is not saved up.
     if (one.idle()) one.used = std::max(one.used, least_used_);
-    one.waiting[static_cast<size_t>(length)].push_back(std::move(work));
+    one.waiting[index(length)].push_back(std::move(work));
     ++num_queued_;
   }
-  changed_.notify_one();
+  changed_[index(length)].notify_one();
   return true;
 }
 
@@ -50,7 +53,7 @@ void WorkerPool::stop() {
     }
     num_queued_ = 0;
   }
-  changed_.notify_all();
+  for (std::condition_variable& changed : changed_) changed.notify_all();
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
 }
@@ -61,49 +64,49 @@ double WorkerPool::time_of(const Tenant& tenant, double now) {
   return seconds;
 }
 
-std::optional<WorkerPool::Choice> WorkerPool::choose_locked() {
-  if (num_queued_ == 0) return std::nullopt;
+WorkerPool::Tenant* WorkerPool::choose_locked(Length length) {
+  if (num_queued_ == 0) return nullptr;
   const double now = clock_();
-  const bool last_thread = num_threads_ > 1 && num_running_ + 1 == num_threads_;
-  std::optional<Choice> best;
+  const bool last_thread =
+      length == Length::kShort && num_threads_ > 1 && num_short_running_ + 1 == num_threads_ && tenants_.size() > 1;
+  Tenant* best = nullptr;
   double least = 0;
   for (Tenant& tenant : tenants_) {
-    auto& [short_work, long_work] = tenant.waiting;
-    Queue* queue = !short_work.empty() ? &short_work : last_thread ? nullptr : &long_work;
-    if (queue == nullptr || queue->empty()) continue;
+    if (tenant.waiting[index(length)].empty()) continue;
     const auto is_stuck = [&](double begun) { return now - begun > kStuckSeconds; };
-    if (last_thread && tenants_.size() > 1 && std::ranges::any_of(tenant.begun, is_stuck)) continue;
+    if (last_thread && std::ranges::any_of(tenant.begun, is_stuck)) continue;
     const double time = time_of(tenant, now);
-    if (best && time >= least) continue;
-    best = Choice{&tenant, queue};
+    if (best != nullptr && time >= least) continue;
+    best = &tenant;
     least = time;
   }
-  if (best) least_used_ = std::max(least_used_, best->tenant->used);
+  if (best != nullptr) least_used_ = std::max(least_used_, best->used);
   return best;
 }
 
-void WorkerPool::run() {
+void WorkerPool::run(Length length) {
+  if (length == Length::kLong) give_way_to_other_threads();
   std::unique_lock lock(mutex_);
   for (;;) {
-    std::optional<Choice> choice;
-    changed_.wait(lock, [&] { return stopping_ || (choice = choose_locked()).has_value(); });
+    Tenant* tenant = nullptr;
+    changed_[index(length)].wait(lock, [&] { return stopping_ || (tenant = choose_locked(length)) != nullptr; });
     if (stopping_) return;
-    Tenant& tenant = *choice->tenant;
-    std::function<void()> work = std::move(choice->queue->front());
-    choice->queue->pop_front();
+    Queue& queue = tenant->waiting[index(length)];
+    std::function<void()> work = std::move(queue.front());
+    queue.pop_front();
     --num_queued_;
-    ++num_running_;
+    if (length == Length::kShort) ++num_short_running_;
     const double begun = clock_();
-    tenant.begun.push_back(begun);
+    tenant->begun.push_back(begun);
     lock.unlock();
     work();
     work = nullptr;
     lock.lock();
-    --num_running_;
-    tenant.begun.erase(std::ranges::find(tenant.begun, begun));
-    tenant.used += clock_() - begun;
-    // What this thread left aside may be another's now.
-    if (num_queued_ > 0) changed_.notify_all();
+    if (length == Length::kShort) --num_short_running_;
+    tenant->begun.erase(std::ranges::find(tenant->begun, begun));
+    tenant->used += clock_() - begun;
+    // What was left aside while this one ran may be another thread's now.
+    if (num_queued_ > 0) changed_[index(Length::kShort)].notify_all();
   }
 }
 

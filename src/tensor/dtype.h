@@ -73,15 +73,64 @@ enum class DType : uint8_t {
   kNVFP4,
   kQ8_K,        // 256 values: f32 d, 256 int8 q, 32 bytes that only some products need;         value = d * q
   kF8E4M3_128,  // F8_E4M3 in rows with a float for every 128 columns (ops/quantise.h); no file's own
+  // What the codes of AWQ, GPTQ, compressed-tensors and bitsandbytes are held as (nn/coded_weights.h); no file's own.
+  // Codes of 4 bits lie in groups of 32 as Q4_0's.
+  kU4_32,      // 32 values: f16 d, a byte z, 16 bytes of q;                              value = d * (q - z)
+  kU4_64,      // the same of 64 values
+  kU4_128,     // and of 128
+  kU4_32_F32,  // 32 values: f32 d, a byte z, 16 bytes of q;                              value = d * (q - z)
+  kI8_32,      // 32 values: f32 d, 32 int8 q;                                            value = d * q
+  kI8_128,     // the same of 128 values
+  kI8_32_Z,    // 32 values: f32 d, int16 z, 32 int8 q;                                   value = d * (q - z)
+  kNF4,        // 64 values: f32 d, 32 bytes of q;                                        value = d * kNf4Levels[q]
+  kFP4,        // the same with kFp4Levels
 };
 
-inline constexpr int kNumDTypes = 34;
+inline constexpr int kNumDTypes = 43;
 
 // The levels of IQ4_NL and IQ4_XS: 4 bits say which. Closer together around 0, where weights are.
 inline constexpr int8_t kIq4Levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 
 // Twice the values of OCP's FP4 (E2M1): a bit of sign, 2 of exponent, 1 of fraction.
 inline constexpr int8_t kMxfp4Levels[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+// The levels of bitsandbytes' nf4: quantiles of a normal distribution (Dettmers and others, 2023), and of its fp4.
+inline constexpr float kNf4Levels[16] = {
+    -1.0f,
+    -0.6961928009986877f,
+    -0.5250730514526367f,
+    -0.39491748809814453f,
+    -0.28444138169288635f,
+    -0.18477343022823334f,
+    -0.09105003625154495f,
+    0.0f,
+    0.07958029955625534f,
+    0.16093020141124725f,
+    0.24611230194568634f,
+    0.33791524171829224f,
+    0.44070982933044434f,
+    0.5626170039176941f,
+    0.7229568362236023f,
+    1.0f,
+};
+inline constexpr float kFp4Levels[16] = {
+    0.0f,
+    0.0052083334885537624f,
+    0.6666666865348816f,
+    1.0f,
+    0.3333333432674408f,
+    0.5f,
+    0.1666666716337204f,
+    0.25f,
+    0.0f,
+    -0.0052083334885537624f,
+    -0.6666666865348816f,
+    -1.0f,
+    -0.3333333432674408f,
+    -0.5f,
+    -0.1666666716337204f,
+    -0.25f,
+};
 
 struct DTypeInfo {
   std::string_view name;  // "F32", "Q4_1": GGUF's and safetensors' spelling
@@ -159,8 +208,54 @@ constexpr DTypeInfo info(DType dtype) {
       return {"Q8_K", 256, 292};
     case DType::kF8E4M3_128:
       return {"F8_E4M3_128", 1, 1};
+    case DType::kU4_32:
+      return {"INT4_32", 32, 19};
+    case DType::kU4_64:
+      return {"INT4_64", 64, 35};
+    case DType::kU4_128:
+      return {"INT4_128", 128, 67};
+    case DType::kU4_32_F32:
+      return {"INT4_32_F32", 32, 21};
+    case DType::kI8_32:
+      return {"INT8_32", 32, 36};
+    case DType::kI8_128:
+      return {"INT8_128", 128, 132};
+    case DType::kI8_32_Z:
+      return {"INT8_32_Z", 32, 38};
+    case DType::kNF4:
+      return {"NF4", 64, 36};
+    case DType::kFP4:
+      return {"FP4", 64, 36};
   }
   return {"?", 1, 0};
+}
+
+// Of the formats of coded weights, where a block's parts lie. head_bytes is 0 for all others.
+struct CodedBlock {
+  int32_t head_bytes;  // of d: 2 of f16, 4 of f32
+  int32_t zero_bytes;  // of z: 1, or 2 of int16; 0: there is none
+  int32_t bits;        // of a code
+};
+
+constexpr CodedBlock coded_block(DType dtype) {
+  switch (dtype) {
+    case DType::kU4_32:
+    case DType::kU4_64:
+    case DType::kU4_128:
+      return {2, 1, 4};
+    case DType::kU4_32_F32:
+      return {4, 1, 4};
+    case DType::kI8_32:
+    case DType::kI8_128:
+      return {4, 0, 8};
+    case DType::kI8_32_Z:
+      return {4, 2, 8};
+    case DType::kNF4:
+    case DType::kFP4:
+      return {4, 0, 4};
+    default:
+      return {0, 0, 0};
+  }
 }
 
 constexpr std::string_view name(DType dtype) {

@@ -139,6 +139,22 @@ float nvfp4(const uint8_t* block, int64_t i) {
   return scale / 2 * static_cast<float>(kMxfp4Levels[i % 16 < 8 ? byte & 0x0f : byte >> 4]);
 }
 
+// Of the formats of coded weights (nn/coded_weights.h).
+float coded(DType dtype, const uint8_t* block, int64_t i) {
+  const CodedBlock layout = coded_block(dtype);
+  const float d = layout.head_bytes == 2 ? half_at(block) : load<float>(block);
+  const uint8_t* zero = block + layout.head_bytes;
+  const uint8_t* codes = zero + layout.zero_bytes;
+  if (layout.bits == 8) {
+    const int q = load<int8_t>(codes + i);
+    return d * static_cast<float>(layout.zero_bytes == 2 ? q - load<int16_t>(zero) : q);
+  }
+  const int q = nibble(codes + i / 32 * 16, i % 32);
+  if (dtype == DType::kNF4) return d * kNf4Levels[q];
+  if (dtype == DType::kFP4) return d * kFp4Levels[q];
+  return d * static_cast<float>(q - *zero);
+}
+
 }  // namespace
 
 float half_to_float(uint16_t bits) {
@@ -247,6 +263,16 @@ float stored_value(DType dtype, const void* row, int64_t index) {
       return nvfp4(block, i);
     case DType::kQ8_K:
       return load<float>(block) * static_cast<float>(load<int8_t>(block + 4 + i));
+    case DType::kU4_32:
+    case DType::kU4_64:
+    case DType::kU4_128:
+    case DType::kU4_32_F32:
+    case DType::kI8_32:
+    case DType::kI8_128:
+    case DType::kI8_32_Z:
+    case DType::kNF4:
+    case DType::kFP4:
+      return coded(dtype, block, i);
     case DType::kI32:
     case DType::kI64:
     case DType::kI8:
@@ -296,6 +322,15 @@ bool is_weight_format(DType dtype) {
     case DType::kTQ2_0:
     case DType::kNVFP4:
     case DType::kQ8_K:
+    case DType::kU4_32:
+    case DType::kU4_64:
+    case DType::kU4_128:
+    case DType::kU4_32_F32:
+    case DType::kI8_32:
+    case DType::kI8_128:
+    case DType::kI8_32_Z:
+    case DType::kNF4:
+    case DType::kFP4:
       return true;
     case DType::kI32:
     case DType::kI64:

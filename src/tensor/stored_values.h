@@ -22,7 +22,7 @@ float stored_value(DType dtype, const void* row, int64_t index);
 // All `count` values of a row.
 void read_stored_row(DType dtype, const void* row, int64_t count, float* out);
 
-// Formats that stored_value reads: F32, F16, BF16 and GGUF's blocks.
+// Formats that stored_value reads: F32, F16, BF16, GGUF's blocks and those of coded weights.
 bool is_weight_format(DType dtype);
 
 }  // namespace quire

@@ -39,6 +39,12 @@ struct EncodeLimits {
   std::function<bool()> is_over;  // asked now and then; empty: never
 };
 
+// The special tokens of one text (before, after), or of two: the first stands behind `before`, the second behind
+// `between`.
+struct SpecialFrame {
+  std::vector<TokenId> before, between, after;
+};
+
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
@@ -67,6 +73,11 @@ class Tokenizer {
   // The same within limits: of more ids than max_ids some that are more, not all. Errors: deadline_exceeded: is_over.
   virtual Result<std::vector<TokenId>> encode_within(std::span<const TextPiece> pieces, bool add_special_tokens,
                                                      const EncodeLimits& limits) const;
+  // What add_special_tokens puts around a text; of_pair: around two.
+  virtual SpecialFrame frame(bool of_pair) const {
+    (void)of_pair;
+    return {};
+  }
   // A text has no fewer tokens than its bytes over this; 0: it may have (white space is dropped, a token stands for any
   // unknown word, ...).
   virtual size_t most_bytes_per_token() const { return 0; }

@@ -7,11 +7,24 @@
 #include "text/tokenizer.h"
 #include "text/tokenizer_gguf.h"
 #include "text/tokenizer_pipeline.h"
+#include "text/unicode.h"
 #include "text/unigram.h"
 #include "text/utf8.h"
+#include "text/wordpiece.h"
 
 namespace quire::text {
 namespace {
+
+// How WordPiece spells a token of a "bert" vocabulary, whose words begin with U+2581 and whose continuations with
+// nothing.
+std::string bert_spelling(const Vocabulary& vocabulary, size_t id) {
+  const std::string& token = vocabulary.tokens[id];
+  const bool is_plain = vocabulary.token_types.empty() || vocabulary.token_types[id] == VocabularyTokenType::kNormal ||
+                        vocabulary.token_types[id] == VocabularyTokenType::kUnused;
+  if (token.starts_with(kSpaceSymbol)) return token.substr(std::string_view(kSpaceSymbol).size());
+  if (!is_plain || token.empty() || (token.starts_with('[') && token.ends_with(']'))) return token;
+  return "##" + token;
+}
 
 Status read_tokens(const Vocabulary& vocabulary, TokenizerParts& parts, std::vector<bool>& hidden) {
   if (vocabulary.tokens.empty()) return invalid_argument("tokenizer.ggml.tokens: no tokens");
@@ -22,8 +35,10 @@ Status read_tokens(const Vocabulary& vocabulary, TokenizerParts& parts, std::vec
   parts.tokens.reserve(vocabulary.tokens.size());
   hidden.resize(vocabulary.tokens.size(), false);
   for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
-    const std::string& token = vocabulary.tokens[id];
-    if (!is_valid_utf8(token)) return invalid_argument("tokenizer.ggml.tokens[{}]: not valid UTF-8", id);
+    if (!is_valid_utf8(vocabulary.tokens[id])) {
+      return invalid_argument("tokenizer.ggml.tokens[{}]: not valid UTF-8", id);
+    }
+    const std::string token = vocabulary.model == "bert" ? bert_spelling(vocabulary, id) : vocabulary.tokens[id];
     // An empty spelling stands for no text; the id stays a hole, though counted.
     if (token.empty()) continue;
     QUIRE_RETURN_IF_ERROR(parts.tokens.add(token, static_cast<int64_t>(id), "tokenizer.ggml.tokens"));
@@ -173,6 +188,25 @@ Status build_sentencepiece_unigram(const Vocabulary& vocabulary, TokenizerParts&
   return {};
 }
 
+// tokenizer.ggml.model "bert": BERT's WordPiece.
+Status build_wordpiece(const Vocabulary& vocabulary, const std::vector<bool>& hidden, TokenizerParts& parts) {
+  const auto unk = unknown_id(vocabulary);
+  const std::optional<TokenId> named = parts.tokens.find("[UNK]");
+  if (!unk && !named) return invalid_argument("tokenizer.ggml.unknown_token_id: missing, and there is no \"[UNK]\"");
+  parts.normalizer.add(make_bert_step({.strip_accents = vocabulary.lowercase, .lowercase = vocabulary.lowercase}));
+  parts.pre_tokenizer.add(make_split_step(make_class_pattern(kSpace), SplitBehavior::kRemoved, false));
+  parts.pre_tokenizer.add(
+      make_split_step(make_class_pattern(kPunctuation | kAsciiSymbol), SplitBehavior::kIsolated, false));
+  parts.model = WordPieceModel::make(parts.tokens, hidden, {.unk = unk ? *unk : *named});
+  parts.spelling = TokenSpelling::kChain;
+  parts.decoder.add(word_piece_decoder("##", /*cleanup=*/true));
+  parts.kind = "wordpiece";
+  if (!parts.prefix.empty() && !parts.suffix.empty()) {
+    parts.pair = {.before = parts.prefix, .between = parts.suffix, .after = parts.suffix};
+  }
+  return {};
+}
+
 Status build_byte_level(const Vocabulary& vocabulary, std::string_view pre_name, const std::vector<bool>& hidden,
                         TokenizerParts& parts) {
   QUIRE_ASSIGN_OR_RETURN(const GgufPreTokenizer pre, find_gguf_pre_tokenizer(pre_name));
@@ -201,9 +235,10 @@ Status build_byte_level(const Vocabulary& vocabulary, std::string_view pre_name,
 
 Result<std::unique_ptr<Tokenizer>> Tokenizer::from_vocabulary(const Vocabulary& vocabulary) {
   const bool byte_level = vocabulary.model == "gpt2" || vocabulary.model == "gemma4";
-  if (!byte_level && vocabulary.model != "llama" && vocabulary.model != "t5") {
+  if (!byte_level && vocabulary.model != "llama" && vocabulary.model != "t5" && vocabulary.model != "bert") {
     return unimplemented(
-        "tokenizer.ggml.model: {:?} is not supported; supported: \"gpt2\", \"llama\", \"t5\" and \"gemma4\"",
+        "tokenizer.ggml.model: {:?} is not supported; supported: \"gpt2\", \"llama\", \"t5\", \"bert\" and "
+        "\"gemma4\"",
         vocabulary.model);
   }
   TokenizerParts parts;
@@ -215,6 +250,8 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::from_vocabulary(const Vocabulary& 
   Status built;
   if (vocabulary.model == "llama") {
     built = build_sentencepiece_bpe(vocabulary, parts);
+  } else if (vocabulary.model == "bert") {
+    built = build_wordpiece(vocabulary, hidden, parts);
   } else if (vocabulary.model == "t5") {
     built = build_sentencepiece_unigram(vocabulary, parts);
   } else {

@@ -56,6 +56,7 @@ Result<std::unique_ptr<Tokenizer>> read_tokenizer(const json::value& document) {
   QUIRE_ASSIGN_OR_RETURN(PostProcessorEntry around, read_post_processor(root, parts.tokens));
   parts.prefix = std::move(around.prefix);
   parts.suffix = std::move(around.suffix);
+  parts.pair = std::move(around.pair);
   return std::unique_ptr<Tokenizer>(std::make_unique<PipelineTokenizer>(std::move(parts)));
 }
 

@@ -73,6 +73,7 @@ Result<std::string> read_character(const JsonNode& node, std::string_view key);
 // The entry "post_processor": what goes before and after a text.
 struct PostProcessorEntry {
   std::vector<TokenId> prefix, suffix;
+  std::optional<SpecialFrame> pair;
 };
 Result<PostProcessorEntry> read_post_processor(const JsonNode& root, const TokenTable& tokens);
 

@@ -23,6 +23,34 @@ Status append_special(const JsonNode& processor, std::string_view name, const To
   return {};
 }
 
+// The entry "pair", where there is one: two Sequences, A first. Anything else is left out: nobody may ever give two
+// texts.
+Status add_pair_template(const JsonNode& node, const TokenTable& tokens, PostProcessorEntry& entry) {
+  const json::value* value = node.find("pair");
+  if (value == nullptr || !value->is_array()) return {};
+  SpecialFrame frame;
+  size_t sequences = 0;
+  const json::array& parts = value->get_array();
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const JsonNode part(parts[i], fmt::format("{}[{}]", node.path_of("pair"), i));
+    if (const json::value* sequence = part.find("Sequence")) {
+      const JsonNode named(*sequence, part.path_of("Sequence"));
+      const auto id = named.string("id");
+      if (!id.ok() || sequences == 2 || *id != (sequences == 0 ? "A" : "B")) return {};
+      ++sequences;
+      continue;
+    }
+    QUIRE_ASSIGN_OR_RETURN(const json::object* special, part.object("SpecialToken"));
+    (void)special;
+    const JsonNode token(*part.find("SpecialToken"), part.path_of("SpecialToken"));
+    QUIRE_ASSIGN_OR_RETURN(const std::string_view name, token.string("id"));
+    std::vector<TokenId>& ids = sequences == 0 ? frame.before : sequences == 1 ? frame.between : frame.after;
+    QUIRE_RETURN_IF_ERROR(append_special(node, name, tokens, ids));
+  }
+  if (sequences == 2) entry.pair = std::move(frame);
+  return {};
+}
+
 // The entry "single": special tokens around one Sequence.
 Status add_template(const JsonNode& node, const TokenTable& tokens, PostProcessorEntry& entry) {
   QUIRE_ASSIGN_OR_RETURN(const json::array* single, node.array("single"));
@@ -42,6 +70,7 @@ Status add_template(const JsonNode& node, const TokenTable& tokens, PostProcesso
     QUIRE_RETURN_IF_ERROR(append_special(node, name, tokens, sequence_seen ? after : before));
   }
   if (!sequence_seen) return invalid_argument("{}: no Sequence", node.path_of("single"));
+  QUIRE_RETURN_IF_ERROR(add_pair_template(node, tokens, entry));
   // A later processor wraps what an earlier one made.
   entry.prefix.insert(entry.prefix.begin(), before.begin(), before.end());
   entry.suffix.insert(entry.suffix.end(), after.begin(), after.end());
@@ -59,12 +88,13 @@ Result<TokenId> named_token(const JsonNode& node, std::string_view key, const To
   return static_cast<TokenId>(id);
 }
 
-// BERT and RoBERTa: classifier token, text, separator.
-Status add_classifier(const JsonNode& node, const TokenTable& tokens, PostProcessorEntry& entry) {
+// BERT and RoBERTa: classifier token, text, separator; between two texts so many separators.
+Status add_classifier(const JsonNode& node, const TokenTable& tokens, size_t between, PostProcessorEntry& entry) {
   QUIRE_ASSIGN_OR_RETURN(const TokenId classifier, named_token(node, "cls", tokens));
   QUIRE_ASSIGN_OR_RETURN(const TokenId separator, named_token(node, "sep", tokens));
   entry.prefix.insert(entry.prefix.begin(), classifier);
   entry.suffix.push_back(separator);
+  entry.pair = {.before = {classifier}, .between = std::vector<TokenId>(between, separator), .after = {separator}};
   return {};
 }
 
@@ -80,7 +110,8 @@ Status add_processor(const JsonNode& node, const TokenTable& tokens, PostProcess
   }
   if (type == "ByteLevel") return {};  // moves offsets, which nobody asks for here
   if (type == "TemplateProcessing") return add_template(node, tokens, entry);
-  if (type == "BertProcessing" || type == "RobertaProcessing") return add_classifier(node, tokens, entry);
+  if (type == "BertProcessing") return add_classifier(node, tokens, 1, entry);
+  if (type == "RobertaProcessing") return add_classifier(node, tokens, 2, entry);
   return unimplemented("{}: the post-processor {} is not supported yet", node.path(), type);
 }
 

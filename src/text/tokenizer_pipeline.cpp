@@ -219,6 +219,11 @@ Result<std::vector<TokenId>> PipelineTokenizer::encode_within(std::span<const Te
   return ids;
 }
 
+SpecialFrame PipelineTokenizer::frame(bool of_pair) const {
+  if (of_pair && parts_.pair) return *parts_.pair;
+  return {.before = parts_.prefix, .between = {}, .after = parts_.suffix};
+}
+
 std::vector<TokenId> PipelineTokenizer::encode_text(std::string_view text, const TrustedRanges& trusted,
                                                     bool add_special_tokens, Progress& progress) const {
   std::vector<TokenId> ids;

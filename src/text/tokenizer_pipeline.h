@@ -36,6 +36,7 @@ struct TokenizerParts {
   PreTokenizer pre_tokenizer;
   std::unique_ptr<TokenModel> model;
   std::vector<TokenId> prefix, suffix;  // what add_special_tokens puts around a text
+  std::optional<SpecialFrame> pair;     // around two; nullopt: the same, and nothing between them
   TokenSpelling spelling = TokenSpelling::kByteAlphabet;
   DecoderChain decoder;         // kChain
   bool decodes_bytes = false;   // kChain: "<0x41>" is a byte
@@ -54,6 +55,7 @@ class PipelineTokenizer final : public Tokenizer {
   std::vector<TokenId> encode(std::span<const TextPiece> pieces, bool add_special_tokens) const override;
   Result<std::vector<TokenId>> encode_within(std::span<const TextPiece> pieces, bool add_special_tokens,
                                              const EncodeLimits& limits) const override;
+  SpecialFrame frame(bool of_pair) const override;
   size_t most_bytes_per_token() const override;
   std::string decode(std::span<const TokenId> ids, bool skip_special_tokens) const override;
   std::unique_ptr<DecodeStream> start_decoding(bool skip_special_tokens) const override;

@@ -47,6 +47,14 @@ constexpr Words<WeightDType> words_of(WeightDType /*type*/) {
 constexpr Word<Quantization> kQuantizations[] = {{"int8", Quantization::kInt8},
                                                  {"int4", Quantization::kInt4},
                                                  {"fp8", Quantization::kFp8},
+                                                 {"awq", Quantization::kAwq},
+                                                 {"awq_marlin", Quantization::kAwq},
+                                                 {"gptq", Quantization::kGptq},
+                                                 {"gptq_marlin", Quantization::kGptq},
+                                                 {"compressed-tensors", Quantization::kCompressedTensors},
+                                                 {"bitsandbytes", Quantization::kBitsandbytes},
+                                                 {"modelopt", Quantization::kModelopt},
+                                                 {"fbgemm_fp8", Quantization::kFbgemmFp8},
                                                  {"none", Quantization::kNone},
                                                  {"", Quantization::kNone}};
 constexpr Words<Quantization> words_of(Quantization /*type*/) {
@@ -58,6 +66,13 @@ constexpr Word<ActivationDType> kActivationDTypes[] = {
     {"int8", ActivationDType::kInt8}, {"int12", ActivationDType::kInt12},     {"int16", ActivationDType::kInt16}};
 constexpr Words<ActivationDType> words_of(ActivationDType /*type*/) {
   return {"activation_dtype", kActivationDTypes};
+}
+
+constexpr Word<LoraDType> kLoraDTypes[] = {{"auto", LoraDType::kAuto},     {"float32", LoraDType::kFloat32},
+                                           {"float", LoraDType::kFloat32}, {"float16", LoraDType::kFloat16},
+                                           {"half", LoraDType::kFloat16},  {"bfloat16", LoraDType::kBFloat16}};
+constexpr Words<LoraDType> words_of(LoraDType /*type*/) {
+  return {"lora_dtype", kLoraDTypes};
 }
 
 constexpr Word<KvCacheDType> kKvCacheDTypes[] = {
@@ -93,8 +108,75 @@ constexpr Word<Isa> kIsas[] = {{"auto", Isa::kAuto},
                                {"avx2", Isa::kAvx2},
                                {"avx512", Isa::kAvx512},
                                {"avx512_bf16", Isa::kAvx512Bf16}};
+constexpr Word<DistributedBackend> kDistributedBackends[] = {
+    {"auto", DistributedBackend::kAuto}, {"uni", DistributedBackend::kUni}, {"mp", DistributedBackend::kMp}};
+constexpr RefusedWord kOtherDistributedBackends[] = {
+    {"ray", "workers on several machines are not built yet; on one choose mp"},
+    {"mpi", "workers on several machines are not built yet; on one choose mp"},
+    {"external_launcher", "quire starts its workers itself: choose mp"}};
+constexpr Words<DistributedBackend> words_of(DistributedBackend /*type*/) {
+  return {"distributed_executor_backend", kDistributedBackends, kOtherDistributedBackends};
+}
+
 constexpr Words<Isa> words_of(Isa /*type*/) {
   return {"isa", kIsas};
+}
+
+constexpr Word<Runner> kRunners[] = {
+    {"auto", Runner::kAuto}, {"generate", Runner::kGenerate}, {"pooling", Runner::kPooling}};
+constexpr RefusedWord kOtherRunners[] = {
+    {"draft", "a model that drafts is named by speculative_config, beside the one that it drafts for"}};
+constexpr Words<Runner> words_of(Runner /*type*/) {
+  return {"runner", kRunners, kOtherRunners};
+}
+
+constexpr Word<Convert> kConverts[] = {
+    {"auto", Convert::kAuto}, {"none", Convert::kNone}, {"embed", Convert::kEmbed}, {"classify", Convert::kClassify}};
+constexpr RefusedWord kOtherConverts[] = {
+    {"reward", "a model with a reward head is served as it is: \"classify\", or leave it out"}};
+constexpr Words<Convert> words_of(Convert /*type*/) {
+  return {"convert", kConverts, kOtherConverts};
+}
+
+constexpr Word<PoolingType> kPoolingTypes[] = {
+    {"LAST", PoolingType::kLast}, {"MEAN", PoolingType::kMean}, {"CLS", PoolingType::kCls}};
+constexpr RefusedWord kOtherPoolingTypes[] = {{"ALL", "a vector for each token is not built yet"},
+                                              {"STEP", "a score for each step of an answer is not built yet"}};
+constexpr Words<PoolingType> words_of(PoolingType /*type*/) {
+  return {"pooling_type", kPoolingTypes, kOtherPoolingTypes};
+}
+
+constexpr Word<SpeculativeMethod> kSpeculativeMethods[] = {{"none", SpeculativeMethod::kNone},
+                                                           {"ngram", SpeculativeMethod::kNgram},
+                                                           {"[ngram]", SpeculativeMethod::kNgram},
+                                                           {"suffix", SpeculativeMethod::kSuffix},
+                                                           {"draft_model", SpeculativeMethod::kDraftModel},
+                                                           {"eagle3", SpeculativeMethod::kEagle3}};
+constexpr std::string_view kNoHeads =
+    "of heads that draft only eagle3 is built; choose it, ngram, suffix or draft_model";
+constexpr RefusedWord kOtherMethods[] = {{"eagle", kNoHeads},
+                                         {"medusa", kNoHeads},
+                                         {"mlp_speculator", kNoHeads},
+                                         {"mtp", kNoHeads},
+                                         {"deepseek_mtp", kNoHeads},
+                                         {"qwen3_next_mtp", kNoHeads},
+                                         {"dflash", kNoHeads},
+                                         {"ngram_gpu", "guesses are looked for on the host; choose ngram"},
+                                         {"custom_class", "code of others is never loaded"}};
+constexpr Words<SpeculativeMethod> words_of(SpeculativeMethod /*type*/) {
+  return {"speculative_config: method", kSpeculativeMethods, kOtherMethods};
+}
+
+// vLLM's words of several versions: "strict" compares, the others draw.
+constexpr Word<AcceptanceMethod> kAcceptanceMethods[] = {{"exact", AcceptanceMethod::kExact},
+                                                         {"strict", AcceptanceMethod::kExact},
+                                                         {"rejection_sampler", AcceptanceMethod::kRejection},
+                                                         {"standard", AcceptanceMethod::kRejection},
+                                                         {"probabilistic", AcceptanceMethod::kRejection},
+                                                         {"typical_acceptance_sampler", AcceptanceMethod::kTypical}};
+constexpr RefusedWord kOtherAcceptanceMethods[] = {{"synthetic", "guesses are never accepted by the dice alone"}};
+constexpr Words<AcceptanceMethod> words_of(AcceptanceMethod /*type*/) {
+  return {"speculative_config: acceptance method", kAcceptanceMethods, kOtherAcceptanceMethods};
 }
 
 Status unknown_word(std::string_view field, std::string_view text, std::string_view known) {
@@ -149,11 +231,18 @@ template Result<LoadFormat> parse_choice(std::string_view text);
 template Result<WeightDType> parse_choice(std::string_view text);
 template Result<Quantization> parse_choice(std::string_view text);
 template Result<ActivationDType> parse_choice(std::string_view text);
+template Result<LoraDType> parse_choice(std::string_view text);
 template Result<KvCacheDType> parse_choice(std::string_view text);
 template Result<PreemptionMode> parse_choice(std::string_view text);
 template Result<SchedulingPolicy> parse_choice(std::string_view text);
 template Result<AttentionBackend> parse_choice(std::string_view text);
 template Result<Isa> parse_choice(std::string_view text);
+template Result<DistributedBackend> parse_choice(std::string_view text);
+template Result<Runner> parse_choice(std::string_view text);
+template Result<Convert> parse_choice(std::string_view text);
+template Result<PoolingType> parse_choice(std::string_view text);
+template Result<SpeculativeMethod> parse_choice(std::string_view text);
+template Result<AcceptanceMethod> parse_choice(std::string_view text);
 
 std::string_view name(LoadFormat choice) {
   return first_word(choice);
@@ -165,6 +254,9 @@ std::string_view name(Quantization choice) {
   return first_word(choice);
 }
 std::string_view name(ActivationDType choice) {
+  return first_word(choice);
+}
+std::string_view name(LoraDType choice) {
   return first_word(choice);
 }
 std::string_view name(KvCacheDType choice) {
@@ -179,7 +271,25 @@ std::string_view name(SchedulingPolicy choice) {
 std::string_view name(AttentionBackend choice) {
   return first_word(choice);
 }
+std::string_view name(DistributedBackend choice) {
+  return first_word(choice);
+}
 std::string_view name(Isa choice) {
+  return first_word(choice);
+}
+std::string_view name(Runner choice) {
+  return first_word(choice);
+}
+std::string_view name(Convert choice) {
+  return first_word(choice);
+}
+std::string_view name(PoolingType choice) {
+  return first_word(choice);
+}
+std::string_view name(SpeculativeMethod choice) {
+  return first_word(choice);
+}
+std::string_view name(AcceptanceMethod choice) {
   return first_word(choice);
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "types/engine_choices.h"
+#include "types/speculative_config.h"
 
 namespace quire {
 
@@ -17,6 +18,12 @@ struct EngineConfig {
   std::string tokenizer;          // directory or tokenizer.json; empty: the model's own
   std::string chat_template;      // file or template text; empty: the model's own
   bool skip_tokenizer_init = false;
+  Runner runner = Runner::kAuto;     // what the model is served for
+  Convert convert = Convert::kAuto;  // of Runner::kPooling
+  // Over what the model's files say of pooling, where they are set.
+  std::optional<PoolingType> pooling_type;
+  std::optional<bool> normalize;
+  std::optional<bool> matryoshka;  // its vectors may be cut to any length
 
   LoadFormat load_format = LoadFormat::kAuto;
   WeightDType dtype = WeightDType::kAuto;           // of weights stored in 16 and 32 bits
@@ -33,6 +40,12 @@ struct EngineConfig {
   double swap_space = 0;  // GiB for blocks of preempted sequences; 0: none
   std::string swap_file;  // folder whose file system holds the swap space; empty: host memory
   PreemptionMode preemption_mode = PreemptionMode::kAuto;
+  // Blocks of the prefix cache beyond the pool (docs/offload.md).
+  double kv_offloading_size = 0;           // GiB of host memory for them; 0: none, with kv_offload_dir 1
+  std::string kv_offload_dir;              // folder where they outlive the process; empty: nowhere
+  double kv_offload_disk_size = 10;        // GiB of files there
+  double kv_offload_disk_bandwidth = 256;  // MiB a second that are written at most; 0: no bound
+  int64_t kv_offload_max_age = 0;          // seconds after which files that nobody used go; 0: never
 
   int32_t max_num_seqs = 128;
   int32_t max_num_batched_tokens = 2048;
@@ -54,6 +67,18 @@ struct EngineConfig {
   int32_t flight_recorder_steps = 1024;  // the last steps kept for inspection; 0: none
   std::string trace_file;                // everything the scheduler is told, for `quire replay`; empty: none
   uint64_t seed = 0;
+  SpeculativeConfig speculative_config;  // tokens guessed ahead (docs/speculation.md)
+
+  // Adapters that requests may choose (docs/adapters.md).
+  bool enable_lora = false;
+  int32_t max_loras = 8;      // different ones in a step
+  int32_t max_cpu_loras = 0;  // in memory; 0: max_loras
+  int32_t max_lora_rank = 16;
+  LoraDType lora_dtype = LoraDType::kAuto;
+  bool enable_prompt_adapter = false;      // soft prompts too
+  int32_t max_prompt_adapters = 1;         // of them, in a step and in memory
+  int32_t max_prompt_adapter_token = 128;  // tokens that one may have
+  std::string lora_dir;                    // where adapters are looked for that requests name; empty: nowhere
 
   DeviceChoice device;
   // On a card, steps are recorded once for each size and run again: not these, and not larger ones.
@@ -63,10 +88,28 @@ struct EngineConfig {
   // On a card: products are summed in one order however many rows they have, so that an answer's bits do not depend on
   // the rest of the batch. On a CPU they never do.
   bool batch_invariant = false;
-  int32_t threads = 0;       // 0: one a core this process may use
+  int32_t threads = 0;       // 0: one a core this process may use; of several ranks: of each, 0: its share of the cores
   Isa isa = Isa::kAuto;      // of a CPU's kernels
   std::string cpu_affinity;  // cores of the compute threads, "0-3,8"; empty: those this process may use
+
+  // Tells of what comes into the prefix cache and leaves it (Engine::on_kv_events).
+  bool enable_kv_cache_events = false;
+
+  // Processes (docs/distributed.md).
+  DistributedBackend distributed_executor_backend = DistributedBackend::kAuto;
+  int32_t tensor_parallel_size = 1;    // ranks that each have a part of every weight
+  int32_t pipeline_parallel_size = 1;  // stages of such ranks that each have some of the layers
+  int32_t data_parallel_size = 1;      // engines with all of the model each, behind one front
+  int32_t max_restarts = 3;            // of the workers, in restart_window; then the engine fails
+  double restart_window = 300;         // seconds
+  int32_t rank = 0;                    // which of the ranks this process is, stage by stage: set by whoever starts it
+
+  bool offloads_kv() const { return kv_offloading_size > 0 || !kv_offload_dir.empty(); }
+  int32_t num_ranks() const { return tensor_parallel_size * pipeline_parallel_size; }
 };
+
+// Whether the model is computed in processes of its own.
+bool has_workers(const EngineConfig& config);
 
 // Whether what was chosen is in range and goes together. Checked by whoever takes a configuration; what depends on the
 // model is the model's to check. `device`: what kAuto has become, where that is known.

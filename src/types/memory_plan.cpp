@@ -30,6 +30,10 @@ std::string MemoryPlan::to_string() const {
                       quantization);
   text += fmt::format("workspace    {:>12}  activations ({}), logits and scratch of the largest step\n",
                       format_bytes(workspace_bytes), format_bytes(activation_bytes));
+  if (num_adapters > 0) {
+    text += fmt::format("adapters     {:>12}  {} of up to {} each\n", format_bytes(adapter_bytes), num_adapters,
+                        format_bytes(adapter_bytes / num_adapters));
+  }
   text +=
       fmt::format("KV pool      {:>12}  {} blocks x {}", format_bytes(kv_bytes), num_blocks, format_bytes(block_bytes));
   if (windows.size() == 1) {
@@ -44,6 +48,10 @@ std::string MemoryPlan::to_string() const {
   if (num_swap_blocks > 0) {
     text += fmt::format("\nswap space   {:>12}  {} blocks", format_bytes(swap_bytes()), num_swap_blocks);
     if (seconds_per_swapped_block > 0) text += fmt::format(", {:.2f} ms to copy one", seconds_per_swapped_block * 1e3);
+  }
+  if (num_offload_slots > 0) {
+    text += fmt::format("\nKV offload   {:>12}  {} blocks of the prefix cache in host memory{}",
+                        format_bytes(offload_bytes()), num_offload_slots, offload_to_disk ? ", and on disk" : "");
   }
   text += fmt::format("\nKV tokens    {:>12}  {} sequences of {} tokens at once\n", kv_tokens(),
                       sequences_of(max_model_len), max_model_len);

@@ -15,6 +15,8 @@ struct MemoryPlan {
   std::string widened_weights;    // for people: of which formats memory holds a wider form; empty: of none
   int64_t workspace_bytes = 0;    // activations of the largest step, logits, kernels' scratch
   int64_t activation_bytes = 0;   // of these, the model's own
+  int64_t adapter_bytes = 0;      // of all adapters that may be in memory at once
+  int32_t num_adapters = 0;       // how many those are
   int64_t kv_token_bytes = 0;     // of all layers, each as it is (nn/kv_layer.h)
   // Layers that see the same positions share block tables (runner/kv_layout.h): a group each, 0 = all positions.
   std::vector<int32_t> windows = {0};
@@ -30,6 +32,10 @@ struct MemoryPlan {
   int64_t num_swap_blocks = 0;           // of the second pool, in host memory or a file
   double seconds_per_swapped_block = 0;  // one way, measured at start; 0: not measured
   int64_t swap_bytes() const { return num_swap_blocks * block_bytes; }
+  int64_t num_offload_slots = 0;  // blocks of the prefix cache in host memory, beyond the pool
+  bool offload_to_disk = false;   // and on disk
+  bool offload_writes = false;    // which this process writes to; false: another does
+  int64_t offload_bytes() const { return num_offload_slots * block_bytes; }
 
   // Tokens that fit when every group holds them.
   int64_t kv_tokens() const { return num_blocks / static_cast<int64_t>(windows.size()) * block_size; }

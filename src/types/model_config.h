@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "types/activation.h"
 #include "types/ids.h"
 #include "types/moe_config.h"
+#include "types/pooling.h"
 
 namespace quire {
 
@@ -40,6 +42,29 @@ struct RopeConfig {
   std::vector<double> long_factors;
 };
 
+// What OPT alone says of itself.
+struct OptConfig {
+  int64_t embedding_size = 0;  // of a token's row, projected to hidden_size where that is another
+  bool norm_before = true;     // norms stand before the blocks; false: after what they add to
+  bool final_norm = true;
+  bool norm_parameters = true;  // layer norms have weights and biases
+};
+
+// What GPT-2 alone says of itself.
+struct Gpt2Config {
+  bool scale_by_inverse_layer = false;  // scores are divided by the layer's number, from 1
+  bool transposed_weights = false;      // matrices are stored as [in, out]
+};
+
+// What a head of EAGLE-3 says beside a layer's sizes.
+struct Eagle3Config {
+  int64_t draft_vocab_size = 0;    // tokens that it can guess
+  int64_t target_hidden_size = 0;  // of the model that it guesses for
+  std::vector<int32_t> layers;     // whose states it reads: before these of that model. Empty: the usual ones
+  bool norm_before_residual = false;
+};
+
+// What several families have in common; what one has to itself is its own struct.
 struct ModelConfig {
   std::string architecture;  // registry key: "LlamaForCausalLM"
   std::string name;          // for people
@@ -65,21 +90,21 @@ struct ModelConfig {
   double residual_scale = 1;   // of what a block adds to the stream
   double logits_scale = 1;     // multiplies
   double logits_soft_cap = 0;  // 0: none
-  // Of the families with layer norms and learned positions.
-  int64_t embedding_size = 0;           // OPT: of a token's row, projected to hidden_size where that is another
-  bool norm_before = true;              // OPT: norms stand before the blocks; false: after what they add to
-  bool final_norm = true;               // OPT
-  bool norm_parameters = true;          // OPT: layer norms have weights and biases
-  bool scale_by_inverse_layer = false;  // GPT-2: scores are divided by the layer's number, from 1
-  bool transposed_weights = false;      // GPT-2: matrices are stored as [in, out]
   bool tie_word_embeddings = false;
   std::vector<int32_t> layer_windows;  // [num_layers]: positions a layer sees, its own included; 0: all. Empty: all 0
   RopeConfig rope;
   std::optional<RopeConfig> window_rope;  // of the layers with a window, where it is another one
   MoeConfig moe;
   LatentAttentionConfig latent;
+  std::variant<std::monostate, OptConfig, Gpt2Config, Eagle3Config> family;
   std::optional<TokenId> bos_id;
   std::vector<TokenId> eos_ids;  // any of them ends an answer
+  ModelTask task = ModelTask::kGenerate;
+  PoolingConfig pooling;        // of the other tasks
+  int64_t default_context = 0;  // tokens of context unless more is asked for, up to max_position; 0: that
+  // Encoders: every token of a text sees all of it, so that a text is computed whole, in one step.
+  bool attends_both_ways = false;
+  int64_t num_text_types = 0;  // BERT's segments: rows of a table that tells the first text of a pair from the second
 };
 
 }  // namespace quire

@@ -32,8 +32,8 @@ struct RepetitionDetection {
   int32_t min_count = 0;         // >= 2, unless off
 };
 
-// Plain data: what is shared in it is immutable and goes along as a value. The compiled form of an answer is not in it
-// (types/constraint_table.h).
+// Plain data: what is shared in it is immutable and goes along as a value. The compiled constraint of an answer is not
+// in it (types/constraint_table.h).
 struct SamplingParams {
   // How many answers.
   int32_t n = 1;                   // [1, SamplingLimits::max_sequences]; 1 when greedy
@@ -78,8 +78,8 @@ struct SamplingParams {
   // The bad words as tokens, none of them empty: each word at the beginning of a text and after a space. Filled in
   // where there is a tokenizer.
   std::vector<std::vector<TokenId>> bad_words_ids;
-  // The answer's form. Not together with a beam search or ignore_eos: where the form is complete, nothing but the end
-  // may follow.
+  // The structured output that is asked for. Not together with a beam search or ignore_eos: where the constraint is
+  // complete, nothing but the end may follow.
   std::optional<StructuredOutput> structured_output;
 
   // When it ends.

@@ -13,7 +13,9 @@
 #include "base/status.h"
 #include "types/block_tables.h"
 #include "types/constraint_table.h"
+#include "types/draft_probability.h"
 #include "types/ids.h"
+#include "types/kv_offload.h"
 #include "types/sampling_params.h"
 
 namespace quire {
@@ -45,7 +47,11 @@ struct NewSequence {
   std::vector<TokenId> eos_ids;
   ConstraintId constraint = 0;  // of params->structured_output
   int32_t adapter = 0;          // 0: the model as it is
+  // So many tokens of the prompt, the first, are the adapter's own (a soft prompt): their ids count from 0 and mean
+  // nothing, and their embeddings are the adapter's.
+  int32_t num_virtual_tokens = 0;
   OutputKind output_kind = OutputKind::kToken;
+  int32_t second_text = -1;  // where the second one of a pair begins in the prompt; below 0: there is one text
   std::vector<MediaSpan> media;
 };
 
@@ -59,7 +65,12 @@ struct ScheduledSequence {
   // most likely ones are given for the beam search to choose from.
   bool samples = false;
   int32_t num_candidates = 0;
-  int32_t num_draft_tokens = 0;  // guesses of what follows the run, computed behind it and accepted or not
+  // Guesses of what follows the run, computed behind it: each row from the run's last on samples as long as all guesses
+  // before it are what was sampled. REQUIRES, above 0: samples, num_candidates is 0, and no token of the sequence is in
+  // flight.
+  int32_t num_draft_tokens = 0;
+
+  int32_t num_rows() const { return num_new_tokens + num_draft_tokens; }
 };
 
 // Within the pool, every layer of the block's group, keys and values.
@@ -89,13 +100,20 @@ struct StepPlan {
   std::vector<NewSequence> added;   // learn these
   std::vector<SwapCopy> swap_out;   // pool to slots: blocks may be reused from here on
   std::vector<SwapCopy> swap_in;    // slots to pool
+  std::vector<OffloadCopy> loads;   // of the prefix cache: host memory to pool
   std::vector<BlockCopy> copies;    // before anything is computed
-  // Of the scheduled sequences: with them each group's table of it covers all tokens up to the end of its run.
+  // Of the scheduled sequences: with them each group's table of it covers all tokens up to the end of its run, and its
+  // draft tokens.
   std::vector<TableChange> table_changes;
   std::vector<BlockId> table_blocks;  // of one change after the other
   std::vector<ScheduledSequence> scheduled;
   std::vector<TokenId> draft_tokens;  // of one scheduled sequence after the other
-  int32_t num_tokens = 0;             // sum of num_new_tokens
+  // Beside draft_tokens, as far as it goes: from how many of the probabilities each was drawn; 0, and of the rest: it
+  // is certain.
+  std::vector<int32_t> draft_choices;
+  std::vector<DraftProbability> draft_probabilities;  // of one draft token after the other
+  int32_t num_tokens = 0;                             // rows that the model computes: the sum of num_rows()
+  std::vector<OffloadCopy> stores;                    // of the prefix cache: pool to host memory, when all is computed
 };
 
 // Calls take(change, its blocks) for each change.
@@ -121,6 +139,7 @@ struct PlannedStep {
     int32_t num_computed_tokens = 0;
     int32_t num_new_tokens = 0;
     bool samples = false;
+    int32_t num_draft_tokens = 0;
   };
 
   PlannedStep() = default;
@@ -133,7 +152,7 @@ struct PlannedStep {
     runs.resize(plan.scheduled.size());
     for (size_t i = 0; i < runs.size(); ++i) {
       const ScheduledSequence& run = plan.scheduled[i];
-      runs[i] = {run.id, run.num_computed_tokens, run.num_new_tokens, run.samples};
+      runs[i] = {run.id, run.num_computed_tokens, run.num_new_tokens, run.samples, run.num_draft_tokens};
     }
   }
 
@@ -159,11 +178,16 @@ struct PositionLogprobs {
 
 struct SequenceResult {
   SequenceId id = 0;
-  std::vector<TokenId> tokens;                    // sampled in this step; empty while the prompt is being computed
+  // Sampled in this step; empty while the prompt is being computed. Of a run with draft tokens one more than were
+  // accepted: all but the last are the first of them.
+  std::vector<TokenId> tokens;
   std::vector<TokenLogprob> candidates;           // of a beam: num_candidates of them, the most likely first
   std::vector<PositionLogprobs> logprobs;         // beside tokens, if asked for
   std::vector<PositionLogprobs> prompt_logprobs;  // of the prompt tokens that this step's rows predict, if asked for
-  Status error;                                   // a fault of this sequence alone (not finite logits, ...)
+  // Of another kind than kToken, with the run that ends its prompt: the pooled hidden state, [hidden_size], or the
+  // head's numbers, [num_labels], both as they are.
+  std::vector<float> pooled;
+  Status error;  // a fault of this sequence alone (not finite logits, ...)
 };
 
 struct StepResult {

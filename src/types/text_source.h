@@ -4,6 +4,8 @@
 
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "types/vocabulary.h"
 
@@ -16,7 +18,11 @@ struct TextSource {
   std::string tokenizer_config;          // tokenizer_config.json beside it, as text; may be empty
   std::string chat_template;             // Jinja source; empty when there is none
   std::string bos_token, eos_token;      // spelling, for templates; may be empty
-  std::string generation_config;         // generation_config.json, as text; empty when there is none
+  // What sentence-transformers puts before a text, by name ("query"), and the name of what is put there unasked; may be
+  // empty.
+  std::vector<std::pair<std::string, std::string>> prompts;
+  std::string default_prompt;
+  std::string generation_config;  // generation_config.json, as text; empty when there is none
 };
 
 }  // namespace quire

@@ -29,7 +29,7 @@ class TokenMasks {
     // Takes note of a token of the answer. False, and nothing changes: it may not follow.
     virtual bool accept(TokenId token) = 0;
 
-    // Why allowed() left no token, if the form is to blame: an invalid_argument.
+    // Why allowed() left no token, if the constraint is to blame: an invalid_argument.
     virtual Status trouble() const { return {}; }
   };
 
@@ -41,8 +41,8 @@ class TokenMasks {
 class TokenConstraint : public TokenMasks {
  public:
   // Is this the whole text of an answer that was asked for? By another way than the masks', so that a fault in them
-  // ends an answer with an error. Forms that only the masks know (grammars, structural tags) have every text pass.
-  // Errors: data_loss saying what is wrong with it.
+  // ends an answer with an error. Constraints that only the masks know (grammars, structural tags) have every text
+  // pass. Errors: data_loss saying what is wrong with it.
   virtual Status check(std::string_view text) const = 0;
   // Must a text that a stop string cut short pass, too? So of JSON, of which a part is of no use.
   virtual bool whole_only() const = 0;

@@ -34,6 +34,7 @@ struct Vocabulary {
   bool add_eos = false;
   bool add_space_prefix = false;
   bool remove_extra_whitespaces = false;
+  bool lowercase = true;             // "bert": text is put into lower case, and loses its accents
   std::string precompiled_charsmap;  // SentencePiece's compiled normalisation rules; may be empty
 };
 

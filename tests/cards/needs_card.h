@@ -1,4 +1,4 @@
-// For tests of the whole engine on a card, which a program is linked with: a real one or one that the host plays.
+// For tests of the whole engine on a card, which a program is linked with: a real one or the emulated one.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -230,13 +230,14 @@ TEST(EngineOptions, AWordThatIsNoneIsRefusedWithThoseThatAre) {
   const std::pair<const char*, const char*> kCases[] = {
       {"--load-format", "load_format \"x1\" is not known; choose one of: auto, dummy"},
       {"--dtype", "dtype \"x1\" is not known; choose one of: auto, float32, float, float16, half, bfloat16"},
-      {"--quantization", "quantization \"x1\" is not known; choose one of: int8, int4, fp8, none"},
+      {"--quantization", "quantization \"x1\" is not known; choose one of: int8, int4, fp8, awq"},
       {"--activation-dtype", "activation_dtype \"x1\" is not known; choose one of: auto, float32, bfloat16, int8"},
       {"--kv-cache-dtype", "kv_cache_dtype \"x1\" is not known; choose one of: auto, float32, float16, bfloat16, fp8"},
       {"--preemption-mode", "preemption_mode \"x1\" is not known; choose one of: recompute, swap, auto"},
       {"--scheduling-policy", "scheduling_policy \"x1\" is not known; choose one of: fcfs, priority"},
       {"--device", "device \"x1\" is not known; choose one of: auto, cpu, cuda, cuda:N"},
       {"--attention-backend", "attention_backend \"x1\" is not known; choose one of: auto, native, flashinfer, fa3"},
+      {"--lora-dtype", "lora_dtype \"x1\" is not known; choose one of: auto, float32, float, float16, half, bfloat16"},
       {"--isa", "isa \"x1\" is not known; choose one of: auto, portable, avx2, avx512, avx512_bf16"},
   };
   for (const auto& [flag, expected] : kCases) EXPECT_THAT(refusal({flag, "x1"}), HasSubstr(expected));
@@ -268,7 +269,7 @@ TEST(VllmArguments, ShortNamesUnderscoresAndLevelsAreReadAsVllmReadsThem) {
   EXPECT_THAT(in_our_spelling({"-tp", "2", "--max_model_len=8", "-O3", "-dp=1", "-q", "int8", "-1", "-0.5", "a_b"}),
               ElementsAre("--tensor-parallel-size", "2", "--max-model-len=8", "--optimization-level=3",
                           "--data-parallel-size=1", "--quantization", "int8", "-1", "-0.5", "a_b"));
-  EXPECT_THAT(refusal({"-tp", "2"}), HasSubstr("--tensor-parallel-size 2"));
+  EXPECT_THAT(refusal({"-dpn", "2"}), HasSubstr("--data-parallel-rank 2"));
   EXPECT_EQ(refusal({"-tp", "1", "-O3", "-pp=1", "--enable-lora=false"}), "");
 }
 
@@ -381,7 +382,7 @@ TEST_F(ConfigFile, SaysWhatTheCommandLineWould) {
                   "  - 'two # not a comment'\n"
                   "api-key: [a, \"b,c\"]\n"
                   "override-generation-config: {\"temperature\": 0.5}\n"
-                  "tensor-parallel-size: 1\n"),
+                  "data-parallel-rank: 0\n"),
             "");
   const ServeOptions& options = parser_.options;
   ASSERT_EQ(options.models.size(), 1u);
@@ -407,7 +408,7 @@ TEST_F(ConfigFile, TheCommandLineGoesBeforeIt) {
 }
 
 TEST_F(ConfigFile, WhatIsRefusedOnTheCommandLineIsRefusedThere) {
-  EXPECT_THAT(parse("tensor-parallel-size: 2\n"), HasSubstr("--tensor-parallel-size 2"));
+  EXPECT_THAT(parse("data-parallel-rank: 2\n"), HasSubstr("--data-parallel-rank 2"));
   EXPECT_THAT(parse("kv-cache-dtype: fp4\n"), HasSubstr("kv_cache_dtype \"fp4\" is not known; choose one of: auto"));
 }
 

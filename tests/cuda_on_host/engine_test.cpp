@@ -1,4 +1,4 @@
-// The whole engine on a card, or on a host that plays one: what is uploaded, swapped and downloaded is where it is
+// The whole engine on a card, or on the emulated one: what is uploaded, swapped and downloaded is where it is
 // read.
 #include <gtest/gtest.h>
 
@@ -76,7 +76,8 @@ EngineConfig on_card(const std::string& family) {
   EngineConfig config{.model = runner::tiny_path(family), .skip_tokenizer_init = true, .num_gpu_blocks_override = 64};
   config.device = DeviceChoice::cuda();
   config.threads = 2;
-  // A step of so many tokens is run at start, and every size of sequences recorded, which takes a played card a while.
+  // A step of so many tokens is run at start, and every size of sequences recorded, which takes an emulated device a
+  // while.
   config.max_num_batched_tokens = 32;
   config.max_num_seqs = 8;
   return config;

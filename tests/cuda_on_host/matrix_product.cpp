@@ -9,11 +9,14 @@
 #include "ops/cuda/kv_values.cuh"
 #include "ops/cuda/launch.h"
 #include "ops/quantise.h"
+#include "refused_products.h"
 
 namespace quire::ops::cuda {
 namespace {
 
 constexpr int kThreads = 128;
+
+std::set<DType> refused;
 
 template <typename T>
 float as_float(T value) {
@@ -60,7 +63,8 @@ class HostLibrary final : public MatrixLibrary {
  public:
   const std::string& description() const override { return description_; }
   bool has_f8() const override { return true; }
-  void multiply(const MatrixProduct& product, void* /*workspace*/, cudaStream_t stream) override {
+  Status multiply(const MatrixProduct& product, void* /*workspace*/, cudaStream_t stream) override {
+    if (refused.contains(product.dtype)) return unavailable("plain loops refuse {}", name(product.dtype));
     const auto is_aligned = [](const void* data, int64_t stride) {
       return reinterpret_cast<uintptr_t>(data) % 16 == 0 && stride % 16 == 0;
     };
@@ -77,6 +81,7 @@ class HostLibrary final : public MatrixLibrary {
                         : has_row_scales(product.dtype) ? multiply_kernel<uint8_t>
                                                         : multiply_kernel<__nv_bfloat16>;
     launch(kernel, grid, dim3(kThreads), 0, stream, product);
+    return {};
   }
 
  private:
@@ -85,7 +90,12 @@ class HostLibrary final : public MatrixLibrary {
 
 }  // namespace
 
-Result<std::unique_ptr<MatrixLibrary>> load_matrix_library() {
+void refuse_products(std::set<DType> dtypes) {
+  refused = std::move(dtypes);
+}
+
+Result<std::unique_ptr<MatrixLibrary>> load_matrix_library(const std::vector<std::string>& /*paths*/,
+                                                           int /*compute_capability*/) {
   return std::unique_ptr<MatrixLibrary>(std::make_unique<HostLibrary>());
 }
 

@@ -1,4 +1,4 @@
-// Memory, copies, streams and events of a host that plays the card.
+// Memory, copies, streams and events of the emulated device.
 #include <cuda_runtime_api.h>
 #include <sys/mman.h>
 
@@ -12,11 +12,13 @@
 #include <functional>
 #include <memory>
 #include <new>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "device_memory.h"
 #include "idle_card.h"
+#include "refused_capture.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -33,6 +35,7 @@ struct CUgraphExec_st {
 };
 struct CUstream_st {
   std::unique_ptr<CUgraph_st> captured;  // what was called since the capture began; nullptr: calls are done
+  bool invalid = false;                  // a call of the capture was refused
   bool late = false;                     // calls wait until they are waited for
   std::deque<std::function<cudaError_t()>> waiting;
   uint64_t num_called = 0;  // of a late stream
@@ -185,7 +188,36 @@ void catch_up(cudaStream_t stream, uint64_t end) {
   }
 }
 
+int calls_until_refusal = -1;  // of captured ones; -1: none is refused
+
+bool is_refused(cudaStream_t stream) {
+  if (!is_captured(stream)) return false;
+  if (calls_until_refusal >= 0 && calls_until_refusal-- == 0) stream->invalid = true;
+  return stream->invalid;
+}
+
+std::set<const void*>& loaded_kernels() {
+  static auto& kernels = *new std::set<const void*>;
+  return kernels;
+}
+
 }  // namespace
+
+void refuse_captured_call(int number) {
+  calls_until_refusal = number;
+}
+
+void load(const void* kernel) {
+  if (DeviceMemory::idle()) return;
+  const std::lock_guard lock(card_mutex());
+  loaded_kernels().insert(kernel);
+}
+bool refuses_launch(cudaStream_t stream, const void* kernel) {
+  if (!is_captured(stream) || DeviceMemory::idle()) return false;
+  const std::lock_guard lock(card_mutex());
+  if (!loaded_kernels().contains(kernel)) stream->invalid = true;
+  return is_refused(stream);
+}
 
 bool takes_down(cudaStream_t stream) {
   return is_captured(stream) || is_late(stream);
@@ -249,6 +281,7 @@ thread_local int num_captures = 0;  // that this thread began and has not ended
 // Does the call, or takes it down.
 template <typename Call>
 cudaError_t in_turn(cudaStream_t stream, Call call) {
+  if (is_refused(stream)) return result(cudaErrorStreamCaptureInvalidated);
   if (!takes_down(stream)) return result(call());
   take_down(stream, call);
   return cudaSuccess;
@@ -287,6 +320,8 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorNotSupported";
     case cudaErrorStreamCaptureUnsupported:
       return "cudaErrorStreamCaptureUnsupported";
+    case cudaErrorStreamCaptureInvalidated:
+      return "cudaErrorStreamCaptureInvalidated";
     case cudaErrorIllegalState:
       return "cudaErrorIllegalState";
   }
@@ -312,6 +347,8 @@ const char* cudaGetErrorString(cudaError_t error) {
       return "operation not supported";
     case cudaErrorStreamCaptureUnsupported:
       return "operation not permitted when stream is capturing";
+    case cudaErrorStreamCaptureInvalidated:
+      return "operation failed due to a previous error during capture";
     case cudaErrorIllegalState:
       return "the operation cannot be performed in the present state";
   }
@@ -346,7 +383,7 @@ cudaError_t cudaGetDevice(int* device) {
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   if (device != 0) return result(cudaErrorInvalidDevice);
   *properties = {};
-  std::snprintf(properties->name, sizeof(properties->name), "the host, playing a card");
+  std::snprintf(properties->name, sizeof(properties->name), "the host, emulating a card");
   properties->totalGlobalMem = DeviceMemory::bytes();
   properties->sharedMemPerBlock = 48 << 10;
   properties->sharedMemPerBlockOptin = 227 << 10;
@@ -550,14 +587,17 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, void (*function)(void*), voi
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   if (stream == nullptr || is_captured(stream)) return result(cudaErrorIllegalState);
   stream->captured = std::make_unique<CUgraph_st>();
+  stream->invalid = false;
   ++num_captures;
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   *graph = nullptr;
   if (!is_captured(stream)) return result(cudaErrorIllegalState);
-  *graph = stream->captured.release();
+  std::unique_ptr<CUgraph_st> captured = std::move(stream->captured);
   --num_captures;
+  if (stream->invalid) return result(cudaErrorStreamCaptureInvalidated);
+  *graph = captured.release();
   return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {

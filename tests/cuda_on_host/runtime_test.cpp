@@ -1,4 +1,4 @@
-// The host that plays the card: what kernels may rely on, and what it finds wrong with them.
+// The emulated device: what kernels may rely on, and what it finds wrong with them.
 #include <gtest/gtest.h>
 
 #include <cmath>

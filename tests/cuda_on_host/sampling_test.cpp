@@ -1,5 +1,5 @@
 // Tokens and log-probabilities of requests that edit their logits, or want to know of them, on a card, or on a host
-// that plays one, beside those of the CPU's engine; and that the logits stayed on the card.
+// that emulates one, beside those of the CPU's engine; and that the logits stayed on the card.
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>
@@ -21,7 +21,7 @@ namespace {
 class SamplingOnCard : public cards::NeedsCard {};
 
 constexpr int64_t kVocabSize = 601;  // no multiple of a mask's word
-constexpr TokenId kEnd = 0;          // of the tokenizer that forms are made with
+constexpr TokenId kEnd = 0;          // of the tokenizer that constraints are made with
 
 std::string read_file(const std::string& name) {
   std::ifstream file(std::string(QUIRE_TEST_DATA) + "/" + name, std::ios::binary);
@@ -38,11 +38,11 @@ std::string wider_llama() {
   return folder;
 }
 
-std::shared_ptr<const TokenConstraint> compiled(const StructuredOutput& form) {
+std::shared_ptr<const TokenConstraint> compiled(const StructuredOutput& output) {
   static const auto tokenizer = text::Tokenizer::from_json(read_file("tokenizers/small_bpe.json")).value();
   static const auto vocabulary =
       std::make_shared<const grammar::GrammarVocabulary>(*tokenizer, kVocabSize, std::vector{kEnd}, false);
-  auto done = grammar::compile_constraint(form, {}, vocabulary);
+  auto done = grammar::compile_constraint(output, {}, vocabulary);
   EXPECT_TRUE(done.ok()) << done.status().message();
   return done->constraint;
 }
@@ -51,7 +51,7 @@ struct Request {
   const char* name;
   SamplingParams params;
   bool by_host = false;
-  std::shared_ptr<const TokenConstraint> form;
+  std::shared_ptr<const TokenConstraint> output;
 };
 
 std::vector<Request> requests() {
@@ -100,7 +100,7 @@ std::vector<Request> requests() {
   });
   add("prompt logprobs", [](SamplingParams& p) { p.prompt_logprobs = 3, p.logprobs = 2; });
   add("regex", [](SamplingParams& p) { p.ignore_eos = false; });
-  list.back().form = regex;
+  list.back().output = regex;
   add("schema, drawn", [](SamplingParams& p) {
     p.ignore_eos = false;
     p.temperature = 1;
@@ -109,7 +109,7 @@ std::vector<Request> requests() {
     p.min_tokens = 5;
     p.max_tokens = 30;
   });
-  list.back().form = schema;
+  list.back().output = schema;
   add("everything", [&](SamplingParams& p) {
     p.logit_bias = biases;
     p.bad_words_ids = words;
@@ -149,7 +149,7 @@ std::vector<Answer> answers(const std::function<void(EngineConfig&)>& set, const
   EngineConfig config{.model = wider_llama(), .skip_tokenizer_init = true, .num_gpu_blocks_override = 256};
   config.load_format = LoadFormat::kDummy;
   config.threads = 2;
-  config.max_num_batched_tokens = 32;  // a step of so many is run at start, which takes a played card a while
+  config.max_num_batched_tokens = 32;  // a step of so many is run at start, which takes an emulated device a while
   config.max_num_seqs = 12;            // some wait
   config.enable_prefix_caching = false;
   set(config);
@@ -159,7 +159,7 @@ std::vector<Answer> answers(const std::function<void(EngineConfig&)>& set, const
   std::vector<std::unique_ptr<engine::TokenStream>> streams;
   for (size_t i = 0; i < requests.size(); ++i) {
     engine::GenerationRequest request{.prompt = {}, .params = requests[i].params};
-    request.prepared = (*llm)->engine().prepare(requests[i].params, true, 0, requests[i].form).value();
+    request.prepared = (*llm)->engine().prepare(requests[i].params, true, 0, requests[i].output).value();
     for (TokenId id = 0; id < 9; ++id) request.prompt.push_back(1 + (static_cast<TokenId>(i) + 31 * id) % 500);
     auto submitted = (*llm)->engine().submit(std::move(request));
     EXPECT_TRUE(submitted.ok()) << requests[i].name << ": " << submitted.status().message();
@@ -223,7 +223,8 @@ TEST_F(SamplingOnCard, GivesWhatTheHostGivesWithoutItsSeeingTheLogits) {
   expect_the_cpus(requests());
 }
 
-// None of them holds up the next step: forms and penalties, which follow the tokens before them, only their own draws.
+// None of them holds up the next step: constraints and penalties, which follow the tokens before them, only their own
+// draws.
 TEST_F(SamplingOnCard, AlsoAheadOfTheTokens) {
   std::vector<Request> all = requests();
   std::erase_if(all, [](const Request& request) { return request.by_host; });

@@ -24,9 +24,9 @@ class Refused(unittest.TestCase):
         self.assertNotIn("not expected", result.stderr)
 
     def test_what_is_not_built_says_so_by_name(self):
-        self.refused("--tensor-parallel-size", 2, says="--tensor-parallel-size 2: ")
-        self.refused("-tp", 2, says="--tensor-parallel-size 2: ")
-        self.refused("--enable-lora", says="--enable-lora: LoRA adapters are not built yet")
+        self.refused("--data-parallel-rank", 2, says="--data-parallel-rank 2: ")
+        self.refused("-dpn", 2, says="--data-parallel-rank 2: ")
+        self.refused("--fully-sharded-loras", says="--fully-sharded-loras: adapters are LoRA of the language model")
         self.refused("--speculative-config", '{"model": "x"}', says="--speculative-config")
         self.refused("--compilation-config.mode", 3, says="single members of a JSON argument")
         self.refused("--max_model_len", "auto", says="--max-model-len")
@@ -46,13 +46,13 @@ class Refused(unittest.TestCase):
 
 class Taken(unittest.TestCase):
     def test_what_changes_nothing_is_told_at_start(self):
-        with server("--trust-remote-code", "-O3", "--tensor-parallel-size", 1, "--disable-log-requests",
+        with server("--trust-remote-code", "-O3", "--data-parallel-rank", 0, "--disable-log-requests",
                     "--tokenizer-mode", "slow", "--guided-decoding-backend=xgrammar") as one:
             log = one.log_text()
             self.assertIn("--trust-remote-code: no code of a checkpoint is ever run", log)
             self.assertIn("--optimization-level 3: ", log)
             self.assertIn("--tokenizer-mode slow: ", log)
-            self.assertNotIn("--tensor-parallel-size", log)
+            self.assertNotIn("--data-parallel-rank", log)
 
     def test_a_file_of_arguments_and_the_command_line_over_it(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -24,7 +24,7 @@ ASKED = {
     "dry": {"dry_multiplier": 1.0},
     "bias": {"logit_bias": {"260": 90, "300": -100}},
     "bad words": {"bad_words": ["the", " a"]},
-    "allowed ids": {"allowed_token_ids": list(range(900))},  # the end and every byte among them, so that forms stay possible
+    "allowed ids": {"allowed_token_ids": list(range(900))},  # the end and every byte among them, so that structured output stays possible
     "min tokens": {"min_tokens": 9, "stop_token_ids": list(range(200, 400))},
     "stop": {"stop": ["e", "-"]},
     "regex": {"guided_regex": REGEX},

@@ -155,7 +155,7 @@ class RunBatch(unittest.TestCase):
         self.assertEqual(sorted(identifiers), sorted(f"request-{number}" for number in range(8)))
 
     def test_a_wrong_file_is_told_before_the_model_is_loaded(self):
-        self.input.write_text(request(1, url="/v1/embeddings"))
+        self.input.write_text(request(1, url="/v1/images"))
         done = self.run_batch()
         self.assertEqual(done.returncode, 1)
         self.assertIn("in.jsonl:1: url must be", done.stderr)

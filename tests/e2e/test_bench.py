@@ -31,8 +31,8 @@ class Bench(unittest.TestCase):
 
 class Offline(Bench):
     def test_help_lists_the_benchmarks_and_their_flags(self):
-        self.assertRegex(self.bench("--help").stdout, r"(?s)latency.*throughput.*serve.*kernels")
-        for name in ("latency", "throughput", "serve", "kernels"):
+        self.assertRegex(self.bench("--help").stdout, r"(?s)latency.*throughput.*perplexity.*serve.*kernels")
+        for name in ("latency", "throughput", "perplexity", "serve", "kernels"):
             self.assertIn("--help", self.bench(name, "--help").stdout)
         self.bench(code=2)
         self.bench("latency", "--no-such-flag", code=2)
@@ -154,7 +154,7 @@ class Serve(Bench):
 
 
 class FakeServer:
-    """Answers every request with the same bytes and closes; None: never answers."""
+    """Answers every request with the same bytes and closes; None: never answers one."""
 
     def __init__(self, answer):
         self.answer = answer
@@ -180,7 +180,7 @@ class FakeServer:
                 continue
             try:
                 received = b""
-                while b'"stream"' not in received:
+                while b'"stream"' not in received and not received.startswith(b"GET"):
                     piece = connection.recv(65536)
                     if not piece:
                         break

@@ -24,7 +24,7 @@ class Usage(unittest.TestCase):
         self.assertRegex(version.stdout, r"^quire \d+\.\d+\.\d+")
         for arguments in (["--help"], *([command, "--help"] for command in
                                         ("complete", "chat", "serve", "tokenize", "render", "inspect", "plan",
-                                         "replay", "bench"))):
+                                         "replay", "quantize", "bench"))):
             with self.subTest(arguments=arguments):
                 shown = harness.run(*arguments)
                 self.assertEqual(shown.returncode, 0)

@@ -298,7 +298,7 @@ class Receipts(TinyServer):
     def ask(self, number):
         return self.choices(prompt=[number + 3, *PROMPT], seed=number, max_tokens=24, deterministic=True)[0]
 
-    def test_receipts_are_equal_alone_and_in_company(self):
+    def test_receipts_are_equal_alone_and_in_a_batch(self):
         with concurrent.futures.ThreadPoolExecutor(24) as threads:
             together = list(threads.map(self.ask, range(24)))
         for number, choice in enumerate(together):

@@ -605,7 +605,7 @@ def take_screenshots(folder):
                 "messages": [{"role": "user", "content": prompt}], "max_tokens": 30 + 7 * (number % 9)})))
             threads[-1].start()
             test.page.wait_for_timeout(350 + 500 * (number % 11 == 10))
-        test.page.hover(".card:nth-child(4) .chart", position={"x": 250, "y": 40})
+        test.page.hover(".card:nth-child(5) .chart", position={"x": 250, "y": 40})
         test.page.screenshot(path=folder / "dashboard.png")
         for thread in threads:
             thread.join()

@@ -23,10 +23,11 @@ class Tiny:
 
     arguments = ("--skip-tokenizer-init",)
     name = ""
+    folder = "tiny"
 
     @classmethod
     def setUpClass(cls):
-        cls.model = harness.DATA / "e2e/tiny" / cls.name
+        cls.model = harness.DATA / "e2e" / cls.folder / cls.name
         cls.record = json.loads((cls.model / "golden.json").read_text())
         super().setUpClass()
 

@@ -30,7 +30,7 @@ constexpr int32_t kContext = 2048;
 constexpr int32_t kMostAnswers = 128;
 // What the engine's buffers may still grow by, whoever grows them, and what answers' tokens take.
 constexpr int64_t kSlackBytes = 1 << 20;
-// Of cached prefixes, breakers, forms and the lives of the last requests, each of which has a bound.
+// Of cached prefixes, breakers, constraints and the lives of the last requests, each of which has a bound.
 constexpr int64_t kCachesBytes = 4 << 20;
 // Of the engine's thread, in a step; a hundred times what a sound one takes, so that a busy machine does not matter.
 constexpr double kMostStepSeconds = 2.0;
@@ -146,7 +146,7 @@ std::vector<Extreme> extremes() {
       {"prompt_logprobs", [](R& r) { r.params.prompt_logprobs = 20; }},
       {"long prompt", [](R& r) { r.prompt = ids_from(300, kContext - 16); }},
       {"truncated prompt", [](R& r) { r.prompt = ids_from(300, 20'000), r.params.truncate_prompt_tokens = 1000; }},
-      {"form",
+      {"structured output",
        [](R& r) {
          r.params.structured_output = StructuredOutput{.kind = StructuredOutput::Kind::kRegex, .text = "[a-z ]{1,300}"};
        }},

@@ -23,7 +23,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const uint8_t which = input.byte();
   const std::string_view message = input.rest();
   const fuzz::TimePerByte limit(message.size());
-  switch (which % 4) {
+  switch (which % 6) {
     case 0:
       check(message, runner::decode_plan);
       break;
@@ -33,8 +33,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     case 2:
       check(message, runner::decode_question);
       break;
-    default:
+    case 3:
       check(message, runner::decode_answer);
+      break;
+    case 4:
+      check(message, runner::decode_orders);
+      break;
+    default:
+      check(message, runner::decode_reports);
       break;
   }
   return 0;

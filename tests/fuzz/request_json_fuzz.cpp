@@ -7,6 +7,7 @@
 #include "server/api_error.h"
 #include "server/json_fields.h"
 #include "server/openai_schema.h"
+#include "server/pooling_schema.h"
 #include "tests/fuzz/fuzz.h"
 #include "types/sampling_params.h"
 
@@ -58,8 +59,33 @@ bool refused(const Result<Request>& request) {
   return !request.ok();
 }
 
+// The same of vectors and scores.
+bool parse_pooling_as(uint8_t endpoint, const json::object& body) {
+  switch (endpoint % 3) {
+    case 0: {
+      const auto request = server::parse_embeddings_request(body);
+      if (refused(request)) return false;
+      QUIRE_CHECK(!request->inputs.empty());
+      return true;
+    }
+    case 1: {
+      const auto request = server::parse_score_request(body);
+      if (refused(request)) return false;
+      QUIRE_CHECK(!request->pairs.empty());
+      return true;
+    }
+    default: {
+      const auto request = server::parse_rerank_request(body);
+      if (refused(request)) return false;
+      QUIRE_CHECK(!request->documents.empty() && request->top_n <= request->documents.size());
+      return true;
+    }
+  }
+}
+
 // Whether it is taken.
 bool parse_as(uint8_t endpoint, const json::object& body) {
+  if (endpoint >= 128) return parse_pooling_as(endpoint, body);
   constexpr server::SchemaLimits kLimits{.max_model_len = 4096, .trust_request_chat_template = true};
   switch (endpoint % 4) {
     case 0: {

@@ -351,13 +351,13 @@ TEST(AnswerReading, EveryFormatsConstraintIsOneStructuralTag) {
     for (const ToolChoice choice : {ToolChoice::kAuto, ToolChoice::kRequired}) {
       AnswerReading reading = reading_of(one.format, ReasoningFormat::kThink);
       reading.choice = choice;
-      const auto form = constraint_of(reading, std::nullopt, GrammarLimits{});
-      ASSERT_TRUE(form.ok()) << form.status().message();
+      const auto output = constraint_of(reading, std::nullopt, GrammarLimits{});
+      ASSERT_TRUE(output.ok()) << output.status().message();
       const bool whole_answer = one.format == ToolFormat::kLlama3Json || one.format == ToolFormat::kPythonic ||
                                 one.format == ToolFormat::kLlama4Pythonic;
-      EXPECT_EQ(form->has_value(), choice == ToolChoice::kRequired || !whole_answer) << to_string(one.format);
-      if (!*form) continue;
-      EXPECT_EQ((*form)->kind, StructuredOutput::Kind::kStructuralTag);
+      EXPECT_EQ(output->has_value(), choice == ToolChoice::kRequired || !whole_answer) << to_string(one.format);
+      if (!*output) continue;
+      EXPECT_EQ((*output)->kind, StructuredOutput::Kind::kStructuralTag);
     }
   }
 }

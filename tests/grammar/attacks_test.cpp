@@ -14,17 +14,17 @@ std::string repeat(std::string_view text, int count) {
   return out;
 }
 
-void expect_refused(const StructuredOutput& form) {
-  const Status status = compiled(form).status();
-  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << form.text.substr(0, 100);
+void expect_refused(const StructuredOutput& output) {
+  const Status status = compiled(output).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << output.text.substr(0, 100);
   EXPECT_LT(status.message().size(), 1000u);
 }
 
-TEST(Attacks, G1MalformedForms) {
+TEST(Attacks, G1MalformedStructuredOutput) {
   for (const char* schema :
        {"", "{", "nul", "{\"type\":\"strange\"}", "{\"type\":5}", "{\"properties\":7}",
         "{\"type\":\"string\",\"pattern\":\"foo**\"}", "{\"type\":\"string\",\"pattern\":\"(\"}"}) {
-    expect_refused(schema_form(schema));
+    expect_refused(schema_output(schema));
   }
   for (const char* regex : {"foo**", "(", "[", "a{99999999999}", "\\"}) {
     expect_refused({.kind = Kind::kRegex, .text = regex});
@@ -38,10 +38,10 @@ TEST(Attacks, G1MalformedForms) {
   }
 }
 
-TEST(Attacks, G2DeepCyclicAndNestedForms) {
-  expect_refused(schema_form(repeat("{\"items\":", 100000) + "{}" + repeat("}", 100000)));
-  expect_refused(schema_form(R"({"$ref":"#/$defs/a","$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}}})"));
-  expect_refused(schema_form(R"({"allOf":[{"$ref":"#"}]})"));
+TEST(Attacks, G2DeepCyclicAndNestedStructuredOutput) {
+  expect_refused(schema_output(repeat("{\"items\":", 100000) + "{}" + repeat("}", 100000)));
+  expect_refused(schema_output(R"({"$ref":"#/$defs/a","$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}}})"));
+  expect_refused(schema_output(R"({"allOf":[{"$ref":"#"}]})"));
   expect_refused({.kind = Kind::kRegex, .text = repeat("(", 60000) + "a" + repeat(")", 60000)});
   expect_refused({.kind = Kind::kRegex, .text = repeat("(", 5000) + "a" + repeat(")", 5000)});
   expect_refused({.kind = Kind::kGrammar, .text = "root ::= " + repeat("(", 60000) + "\"a\"" + repeat(")", 60000)});
@@ -52,12 +52,12 @@ TEST(Attacks, G2DeepCyclicAndNestedForms) {
 TEST(Attacks, G3AnEnumOfSeventyThousand) {
   std::string list = "\"0\"";
   for (int i = 1; i < 70000; ++i) list += ",\"" + std::to_string(i) + "\"";
-  expect_refused(schema_form("{\"enum\":[" + list + "]}"));
+  expect_refused(schema_output("{\"enum\":[" + list + "]}"));
 }
 
 TEST(Attacks, G7DeepJson) {
-  expect_refused(schema_form(repeat("[", 100000) + repeat("]", 100000)));
-  expect_refused(schema_form("{\"const\":" + repeat("[", 100000) + repeat("]", 100000) + "}"));
+  expect_refused(schema_output(repeat("[", 100000) + repeat("]", 100000)));
+  expect_refused(schema_output("{\"const\":" + repeat("[", 100000) + repeat("]", 100000) + "}"));
   expect_refused({.kind = Kind::kStructuralTag, .text = repeat("[", 100000) + repeat("]", 100000)});
   const auto any = compiled({.kind = Kind::kJsonObject});
   ASSERT_TRUE(any.ok());

@@ -127,7 +127,7 @@ TEST(FormCheck, ChoicesAreCounted) {
   limits.max_alternatives = 2;
   limits.max_bytes = 4;
   const auto status = [&](std::vector<std::string> choices) {
-    return check_form({.kind = Kind::kChoice, .choices = std::move(choices)}, limits);
+    return check_structured_output({.kind = Kind::kChoice, .choices = std::move(choices)}, limits);
   };
   EXPECT_TRUE(status({"ab", "cd"}).ok());
   EXPECT_THAT(status({"ab", "cde"}).message(), HasSubstr("5 bytes"));

@@ -165,7 +165,7 @@ TEST(CombinedSchemas, TheGrammarTakesExactlyWhatSatisfiesThem) {
   for (int i = 0; i < kRounds; ++i) {
     const std::string schema = json::serialize(schemas.whole());
     SCOPED_TRACE(schema);
-    const auto constraint = compiled(schema_form(schema));
+    const auto constraint = compiled(schema_output(schema));
     if (!constraint.ok()) {
       EXPECT_EQ(constraint.status().code(), StatusCode::kInvalidArgument) << constraint.status().message();
       EXPECT_NE(constraint.status().message().find("in the schema at #"), std::string::npos)

@@ -46,13 +46,13 @@ class Gate {
   }
   CompilerOptions options() {
     CompilerOptions options;
-    options.compile = [this](const StructuredOutput& form, const GrammarLimits&,
+    options.compile = [this](const StructuredOutput& output, const GrammarLimits&,
                              const std::shared_ptr<const GrammarVocabulary>&) -> Result<CompiledConstraint> {
       std::unique_lock lock(mutex_);
       ++count_;
       bell_.notify_all();
-      if (form.choices.at(0).starts_with("slow")) bell_.wait(lock, [this] { return open_; });
-      if (form.choices.at(0) == "bad") return invalid_argument("it is bad");
+      if (output.choices.at(0).starts_with("slow")) bell_.wait(lock, [this] { return open_; });
+      if (output.choices.at(0) == "bad") return invalid_argument("it is bad");
       return CompiledConstraint{std::make_shared<Nothing>(), 100};
     };
     return options;
@@ -86,10 +86,10 @@ TEST(Compiler, AFormIsCompiledOnceAndARefusedOneIsNotKept) {
   EXPECT_THAT(compiler->compile(choice("bad")).status().message(), HasSubstr("it is bad"));
   EXPECT_FALSE(compiler->compile(choice("bad")).ok());
   EXPECT_EQ(gate.count(), 3);
-  EXPECT_EQ(compiler->stats().cached_forms, 1);
+  EXPECT_EQ(compiler->stats().cached_constraints, 1);
 }
 
-TEST(Compiler, WhatDiffersInOneByteIsAnotherForm) {
+TEST(Compiler, WhatDiffersInOneByteIsAnotherConstraint) {
   Gate gate;
   const auto compiler = compiler_with(gate.options());
   ASSERT_TRUE(compiler->compile({.kind = Kind::kChoice, .choices = {"a", "b"}}).ok());
@@ -104,18 +104,18 @@ TEST(Compiler, TheCacheIsBoundedOverThousandsOfForms) {
   options.cache_bytes = 10000;
   const auto compiler = compiler_with(options);
   for (int i = 0; i < 5000; ++i) {
-    ASSERT_TRUE(compiler->compile(choice("form " + std::to_string(i))).ok());
+    ASSERT_TRUE(compiler->compile(choice("output " + std::to_string(i))).ok());
     ASSERT_LE(compiler->stats().cached_bytes, options.cache_bytes);
   }
-  EXPECT_GT(compiler->stats().cached_forms, 10);
+  EXPECT_GT(compiler->stats().cached_constraints, 10);
   // The last is there, the first is not.
-  ASSERT_TRUE(compiler->compile(choice("form 4999")).ok());
+  ASSERT_TRUE(compiler->compile(choice("output 4999")).ok());
   EXPECT_EQ(compiler->stats().hits, 1);
-  ASSERT_TRUE(compiler->compile(choice("form 0")).ok());
+  ASSERT_TRUE(compiler->compile(choice("output 0")).ok());
   EXPECT_EQ(compiler->stats().hits, 1);
 }
 
-TEST(Compiler, WhoWaitsForTheSameFormGetsTheSame) {
+TEST(Compiler, WhoWaitsForTheSameConstraintGetsTheSame) {
   Gate gate;
   const auto compiler = compiler_with(gate.options());
   const auto one = std::make_shared<Promise>();
@@ -136,11 +136,11 @@ TEST(Compiler, TenantsTakeTurnsAndOnesFloodLeavesRoom) {
   std::mutex mutex;
   std::vector<std::string> order;  // of answers
   int refused = 0;
-  const auto ask = [&](int32_t tenant, const std::string& form) {
-    compiler->compile(choice(form), tenant, [&, form](const Result<Constraint>& result) {
+  const auto ask = [&](int32_t tenant, const std::string& output) {
+    compiler->compile(choice(output), tenant, [&, output](const Result<Constraint>& result) {
       const std::lock_guard lock(mutex);
       if (result.ok()) {
-        order.push_back(form);
+        order.push_back(output);
       } else {
         ++refused;
       }
@@ -162,7 +162,7 @@ TEST(Compiler, TenantsTakeTurnsAndOnesFloodLeavesRoom) {
               ::testing::ElementsAre("slow", "other", "flood 6", "flood 6", "flood 0"));
 }
 
-TEST(Compiler, WhoWaitsForTheSameFormIsBoundedToo) {
+TEST(Compiler, WhoWaitsForTheSameConstraintIsBoundedToo) {
   Gate gate;
   CompilerOptions options = gate.options();
   options.max_waiting = 8;

@@ -19,7 +19,7 @@ namespace {
 using testing::accepts;
 using testing::byte_level;
 using testing::compiled;
-using testing::schema_form;
+using testing::schema_output;
 
 std::shared_ptr<const Rules> rules_of(std::string_view ebnf) {
   auto rules = Rules::parse(ebnf);
@@ -175,33 +175,33 @@ TEST(MaskCache, GivesBackWhatItKeptAndForgetsWhenItIsFull) {
   EXPECT_EQ(found[0], 999U);
 }
 
-// Of the same answers a form that keeps every mask and one that keeps none must allow the same.
+// Of the same answers a output that keeps every mask and one that keeps none must allow the same.
 TEST(MaskCache, KeptMasksAreThoseThatWouldBeMade) {
   const auto& text = byte_level();
-  const auto form_of = [&](const StructuredOutput& form, double kept_mask_seconds) {
-    auto constraint = compile_constraint(form, {.kept_mask_seconds = kept_mask_seconds}, text.vocabulary);
+  const auto output_of = [&](const StructuredOutput& output, double kept_mask_seconds) {
+    auto constraint = compile_constraint(output, {.kept_mask_seconds = kept_mask_seconds}, text.vocabulary);
     EXPECT_TRUE(constraint.ok()) << constraint.status().message();
     return constraint.ok() ? constraint->constraint : nullptr;
   };
-  std::vector<StructuredOutput> forms = {
-      schema_form(R"({"type":"object","additionalProperties":{"type":"number"}})"),
-      schema_form(R"({"type":"array","items":{"type":"string","maxLength":30},"maxItems":14})")};
+  std::vector<StructuredOutput> constraints = {
+      schema_output(R"({"type":"object","additionalProperties":{"type":"number"}})"),
+      schema_output(R"({"type":"array","items":{"type":"string","maxLength":30},"maxItems":14})")};
   for (const char* pattern : {"([A-Z][a-z]{2,12}[ ,.]){10,40}", "(a|b|the |of ){3,30}", "([a-z]+-|[A-F]{2}){1,20}"}) {
-    forms.push_back({.kind = StructuredOutput::Kind::kRegex, .text = pattern});
+    constraints.push_back({.kind = StructuredOutput::Kind::kRegex, .text = pattern});
   }
   const auto seed = std::random_device{}();
   SCOPED_TRACE(seed);
   std::mt19937 random(seed);
-  for (const StructuredOutput& form : forms) {
-    const auto keeps = form_of(form, 0.0);
-    const auto makes = form_of(form, 1e9);
+  for (const StructuredOutput& output : constraints) {
+    const auto keeps = output_of(output, 0.0);
+    const auto makes = output_of(output, 1e9);
     ASSERT_TRUE(keeps != nullptr && makes != nullptr);
     for (int answer = 0; answer < 12; ++answer) {
       const auto kept = keeps->start();
       const auto made = makes->start();
       for (int i = 0; i < 120; ++i) {
         const auto mask = testing::mask_of(*made, text);
-        ASSERT_EQ(testing::mask_of(*kept, text), mask) << form.text << ", token " << i;
+        ASSERT_EQ(testing::mask_of(*kept, text), mask) << output.text << ", token " << i;
         std::vector<TokenId> allowed;
         for (TokenId id = 0; id < text.vocab_size; ++id) {
           if (testing::is_set(mask, id) && id != text.end) allowed.push_back(id);
@@ -231,7 +231,7 @@ std::string allowed_after(const TokenConstraint& constraint, std::string_view te
 }
 
 TEST(Counts, OfAStringAreInTheMask) {
-  const auto constraint = compiled(schema_form(R"({"type":"string","minLength":3,"maxLength":5})"));
+  const auto constraint = compiled(schema_output(R"({"type":"string","minLength":3,"maxLength":5})"));
   ASSERT_TRUE(constraint.ok()) << constraint.status().message();
   EXPECT_EQ(allowed_after(**constraint, "\"ab", "x\""), "x");
   EXPECT_EQ(allowed_after(**constraint, "\"abc", "x\""), "x\"");
@@ -242,7 +242,7 @@ TEST(Counts, OfAStringAreInTheMask) {
 
 TEST(Counts, OfTwoFormsOfAStringAreBothHeeded) {
   const auto constraint =
-      compiled(schema_form(R"({"anyOf":[{"type":"string","maxLength":3},{"const":"abcdef"},{"const":"abz"}]})"));
+      compiled(schema_output(R"({"anyOf":[{"type":"string","maxLength":3},{"const":"abcdef"},{"const":"abz"}]})"));
   ASSERT_TRUE(constraint.ok()) << constraint.status().message();
   EXPECT_EQ(allowed_after(**constraint, "\"ab", "cxz\""), "cxz\"");
   EXPECT_EQ(allowed_after(**constraint, "\"abc", "dx\""), "d\"");
@@ -253,8 +253,8 @@ TEST(Counts, OfTwoFormsOfAStringAreBothHeeded) {
 }
 
 TEST(Counts, OfAnExpressionHoldTheEnd) {
-  StructuredOutput form{.kind = testing::Kind::kRegex, .text = "[a-z]{3,40}"};
-  const auto constraint = compiled(form);
+  StructuredOutput output{.kind = testing::Kind::kRegex, .text = "[a-z]{3,40}"};
+  const auto constraint = compiled(output);
   ASSERT_TRUE(constraint.ok()) << constraint.status().message();
   EXPECT_FALSE(accepts(**constraint, "ab"));
   EXPECT_TRUE(accepts(**constraint, "abc"));
@@ -263,7 +263,7 @@ TEST(Counts, OfAnExpressionHoldTheEnd) {
 }
 
 TEST(Counts, OfACopyGoOnByThemselves) {
-  const auto constraint = compiled(schema_form(R"({"type":"string","maxLength":2})"));
+  const auto constraint = compiled(schema_output(R"({"type":"string","maxLength":2})"));
   ASSERT_TRUE(constraint.ok());
   const auto& tokenizer = *byte_level().tokenizer;
   const auto one = (*constraint)->start();
@@ -279,13 +279,14 @@ TEST(FinishedTexts, BehindReasoningAreChecked) {
   for (const ReasoningFormat format : {ReasoningFormat::kThink, ReasoningFormat::kGptOss}) {
     const AnswerReading reading{.reasoning = format};
     const auto check = [&](const StructuredOutput& said, std::string_view text) {
-      const auto form = constraint_of(reading, said, {});
-      EXPECT_TRUE(form.ok() && form->has_value()) << form.status().message();
-      const auto constraint = compiled(**form);
+      const auto output = constraint_of(reading, said, {});
+      EXPECT_TRUE(output.ok() && output->has_value()) << output.status().message();
+      const auto constraint = compiled(**output);
       EXPECT_TRUE(constraint.ok()) << constraint.status().message();
       return (*constraint)->check(text).ok();
     };
-    const StructuredOutput schema = schema_form(R"({"type":"object","required":["a"],"properties":{"a":{"const":1}}})");
+    const StructuredOutput schema =
+        schema_output(R"({"type":"object","required":["a"],"properties":{"a":{"const":1}}})");
     EXPECT_TRUE(check(schema, "\n{\"a\": 1}"));
     EXPECT_FALSE(check(schema, "\n{\"a\": 2}"));
     const StructuredOutput regex{.kind = testing::Kind::kRegex, .text = "a+"};
@@ -303,9 +304,9 @@ TEST(Parameters, ThatAreElementsFollowTheirSchemas) {
       "n":{"type":"string","minLength":2,"maxLength":3},"e":{"enum":["x",5]},"i":{"type":"integer","minimum":7}},
       "required":["s","n"]})"),
                         true}};
-  const auto form = constraint_of(reading, std::nullopt, {});
-  ASSERT_TRUE(form.ok()) << form.status().message();
-  const auto constraint = compiled(**form);
+  const auto output = constraint_of(reading, std::nullopt, {});
+  ASSERT_TRUE(output.ok()) << output.status().message();
+  const auto constraint = compiled(**output);
   ASSERT_TRUE(constraint.ok()) << constraint.status().message();
   const auto call = [](const std::string& parameters) {
     return "<tool_call>\n<function=f>\n" + parameters + "</function>\n</tool_call>";

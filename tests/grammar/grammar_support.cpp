@@ -38,14 +38,14 @@ const Text& sentence_piece() {
   return text;
 }
 
-Result<Constraint> compiled(const StructuredOutput& form, const Text& text) {
+Result<Constraint> compiled(const StructuredOutput& output, const Text& text) {
   const GrammarLimits limits;
-  QUIRE_RETURN_IF_ERROR(check_form(form, limits));
-  QUIRE_ASSIGN_OR_RETURN(const CompiledConstraint done, compile_constraint(form, limits, text.vocabulary));
+  QUIRE_RETURN_IF_ERROR(check_structured_output(output, limits));
+  QUIRE_ASSIGN_OR_RETURN(const CompiledConstraint done, compile_constraint(output, limits, text.vocabulary));
   return done.constraint;
 }
 
-StructuredOutput schema_form(std::string_view schema, bool any_whitespace) {
+StructuredOutput schema_output(std::string_view schema, bool any_whitespace) {
   return {.kind = Kind::kJsonSchema, .text = std::string(schema), .any_whitespace = any_whitespace};
 }
 

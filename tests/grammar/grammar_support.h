@@ -1,4 +1,4 @@
-// Tokenizers, compiled forms, and what they accept.
+// Tokenizers, compiled constraints, and what they accept.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ struct Text {
 const Text& byte_level();      // BPE of bytes: tokens cut characters and span JSON's
 const Text& sentence_piece();  // SentencePiece with bytes as a last resort and a space before words
 
-Result<Constraint> compiled(const StructuredOutput& form, const Text& text = byte_level());
-StructuredOutput schema_form(std::string_view schema, bool any_whitespace = true);
+Result<Constraint> compiled(const StructuredOutput& output, const Text& text = byte_level());
+StructuredOutput schema_output(std::string_view schema, bool any_whitespace = true);
 
 std::vector<uint32_t> mask_of(TokenConstraint::State& state, const Text& text);
 bool is_set(const std::vector<uint32_t>& mask, TokenId id);

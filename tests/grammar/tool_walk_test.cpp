@@ -93,12 +93,12 @@ TEST_P(ToolWalk, WhatTheGrammarAllowsTheParserReads) {
                        {"get_time", json::parse(R"({"type":"object","properties":{},"required":[]})"), true}};
   for (const bool mistral_args : {true, false}) {
     reading.mistral_args = mistral_args;
-    const auto form = constraint_of(reading, std::nullopt, GrammarLimits{});
-    ASSERT_TRUE(form.ok()) << form.status().message();
-    ASSERT_TRUE(form->has_value());
+    const auto output = constraint_of(reading, std::nullopt, GrammarLimits{});
+    ASSERT_TRUE(output.ok()) << output.status().message();
+    ASSERT_TRUE(output->has_value());
     Compiler compiler(*tokenizer_, tokenizer_->vocab_size(), {end_}, CompilerOptions{});
-    const auto constraint = compiler.compile(**form);
-    ASSERT_TRUE(constraint.ok()) << constraint.status().message() << " " << (*form)->text;
+    const auto constraint = compiler.compile(**output);
+    ASSERT_TRUE(constraint.ok()) << constraint.status().message() << " " << (*output)->text;
     std::mt19937 random(7);
     int finished = 0;
     for (int i = 0; i < 20; ++i) {

@@ -70,6 +70,7 @@ struct Cache {
   uint64_t step = 0;
   std::vector<BlockCopy> copies;
   std::vector<SwapCopy> swaps;
+  std::vector<OffloadCopy> loads;
 };
 
 // ---- finding ----
@@ -255,7 +256,7 @@ TEST(LookUp, HoldsAndCountsNothingBeforeItIsAdopted) {
   EXPECT_EQ(cache.manager.idle_blocks(match), 2);
   EXPECT_EQ(cache.manager.pool().num_used(), 0);
   EXPECT_EQ(cache.manager.statistics().query_tokens, 0);
-  EXPECT_EQ(cache.manager.adopt(std::move(match), b), 8);
+  EXPECT_EQ(cache.manager.adopt(std::move(match), b, cache.loads), 8);
   EXPECT_EQ(cache.manager.pool().num_used(), 2);
   EXPECT_EQ(cache.manager.statistics().query_tokens, 10);
   EXPECT_EQ(cache.manager.statistics().hit_tokens, 8);
@@ -341,7 +342,7 @@ TEST(LookUp, WhatAdmissionWillTakeIsKnownBefore) {
     const int64_t needed = cache.manager.blocks_wanted(match, end, end) + cache.manager.idle_blocks(match);
     const int32_t free = cache.manager.pool().num_free();
     SequenceBlocks blocks;
-    const int32_t computed = cache.manager.adopt(std::move(match), blocks);
+    const int32_t computed = cache.manager.adopt(std::move(match), blocks, cache.loads);
     ASSERT_TRUE(cache.manager.prepare(blocks, computed, end, cache.copies));
     EXPECT_EQ(free - cache.manager.pool().num_free(), needed);
     cache.begin_step();

@@ -288,6 +288,61 @@ TEST(Families, AnUnknownRopeIsRefusedByName) {
       HasSubstr("axial"));
 }
 
+TEST(Families, EncodersSeeBothWaysAndRefuseWhatChangesTheirPositions) {
+  const auto bert = read(small("BertModel"));
+  ASSERT_TRUE(bert.ok()) << bert.status().message();
+  EXPECT_TRUE(bert->attends_both_ways);
+  EXPECT_EQ(bert->num_text_types, 2);
+  EXPECT_EQ(bert->max_position, 512);
+  EXPECT_EQ(bert->activation, Activation::kGelu);
+  const auto roberta = read(small("XLMRobertaModel"));
+  ASSERT_TRUE(roberta.ok()) << roberta.status().message();
+  EXPECT_EQ(roberta->max_position, 510) << "two rows of the table are no text's";
+  EXPECT_THAT(read_with("BertModel", "position_embedding_type", "relative_key").status().message(),
+              HasSubstr("relative_key"));
+  EXPECT_THAT(read_with("BertModel", "is_decoder", true).status().message(), HasSubstr("is_decoder"));
+  EXPECT_THAT(read_with("RobertaModel", "pad_token_id", 0).status().message(), HasSubstr("pad_token_id"));
+  EXPECT_THAT(read_with("BertModel", "num_attention_heads", 5).status().message(), HasSubstr("over 5 heads"));
+}
+
+TEST(Families, ModernBertHasWindowsBetweenLayersThatSeeAll) {
+  boost::json::object config = small("ModernBertModel");
+  config["local_attention"] = 8;
+  const auto model = read(config);
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  EXPECT_THAT(model->layer_windows, ElementsAre(0, 5, 5, 0)) << "four tokens each way, and its own";
+  EXPECT_EQ(model->rope.theta, 160000);
+  EXPECT_EQ(model->window_rope->theta, 10000);
+  config["layer_types"] = {"sliding_attention", "full_attention", "sliding_attention", "full_attention"};
+  EXPECT_THAT(read(config)->layer_windows, ElementsAre(5, 0, 5, 0));
+  EXPECT_THAT(read_with("ModernBertModel", "norm_bias", true).status().message(), HasSubstr("norm_bias"));
+  EXPECT_THAT(read_with("ModernBertModel", "classifier_activation", "relu").status().message(), HasSubstr("relu"));
+}
+
+TEST(Families, NomicBertIsReadByItsFirstKeysAndByThoseOfTheReference) {
+  const auto later = read_with("NomicBertModel", "hidden_act", "silu");
+  ASSERT_TRUE(later.ok()) << later.status().message();
+  EXPECT_EQ(later->rope.theta, 1000);
+  boost::json::object config{{"architectures", {"NomicBertModel"}},
+                             {"vocab_size", 512},
+                             {"n_embd", 64},
+                             {"n_inner", 96},
+                             {"n_head", 4},
+                             {"n_layer", 2},
+                             {"n_positions", 256},
+                             {"rotary_emb_base", 500},
+                             {"qkv_proj_bias", false},
+                             {"mlp_fc1_bias", false},
+                             {"mlp_fc2_bias", false}};
+  const auto first = read(config);
+  ASSERT_TRUE(first.ok()) << first.status().message();
+  EXPECT_EQ(first->intermediate_size, 96);
+  EXPECT_EQ(first->rope.theta, 500);
+  EXPECT_FALSE(first->attention_bias);
+  config["prenorm"] = true;
+  EXPECT_THAT(read(config).status().message(), HasSubstr("prenorm"));
+}
+
 TEST(Families, Gpt2ReadsItsOwnWordsAndRefusesCrossAttention) {
   boost::json::object config{{"architectures", {"GPT2LMHeadModel"}}, {"n_embd", 64}, {"n_layer", 2}, {"n_head", 4}};
   config["scale_attn_by_inverse_layer_idx"] = true;
@@ -295,8 +350,8 @@ TEST(Families, Gpt2ReadsItsOwnWordsAndRefusesCrossAttention) {
   ASSERT_TRUE(read_config.ok()) << read_config.status().message();
   EXPECT_EQ(read_config->intermediate_size, 256);
   EXPECT_EQ(read_config->vocab_size, 50257);
-  EXPECT_TRUE(read_config->scale_by_inverse_layer);
-  EXPECT_TRUE(read_config->transposed_weights);
+  EXPECT_TRUE(std::get<Gpt2Config>(read_config->family).scale_by_inverse_layer);
+  EXPECT_TRUE(std::get<Gpt2Config>(read_config->family).transposed_weights);
   config["add_cross_attention"] = true;
   EXPECT_THAT(read(config).status().message(), HasSubstr("add_cross_attention"));
 }
@@ -307,14 +362,15 @@ TEST(Families, OptHasNormsBeforeOrAfterItsBlocks) {
                              {"ffn_dim", 128},
                              {"num_hidden_layers", 2},
                              {"num_attention_heads", 4}};
-  EXPECT_TRUE(read(config)->final_norm);
+  EXPECT_TRUE(std::get<OptConfig>(read(config)->family).final_norm);
   config["do_layer_norm_before"] = false;
   config["word_embed_proj_dim"] = 32;
   const auto after = read(config);
   ASSERT_TRUE(after.ok());
-  EXPECT_FALSE(after->norm_before);
-  EXPECT_FALSE(after->final_norm);
-  EXPECT_EQ(after->embedding_size, 32);
+  const OptConfig& own = std::get<OptConfig>(after->family);
+  EXPECT_FALSE(own.norm_before);
+  EXPECT_FALSE(own.final_norm);
+  EXPECT_EQ(own.embedding_size, 32);
 }
 
 }  // namespace

@@ -272,7 +272,7 @@ TEST(GgufConfig, OfGemma3MayListItsWindows) {
 
 TEST(GgufConfig, OfGpt2HasMatricesThatAreNotTransposedAnyMore) {
   const ModelConfig config = expect_config(small_model("gpt2"));
-  EXPECT_FALSE(config.transposed_weights);
+  EXPECT_FALSE(std::get<Gpt2Config>(config.family).transposed_weights);
   EXPECT_EQ(config.hidden_size, 32);
   EXPECT_EQ(config.norm_eps, 0.25);
   EXPECT_EQ(config.activation, Activation::kGeluTanh);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/quantization_config.h"
 
 namespace quire::nn {
 
@@ -20,7 +21,23 @@ class MemoryCheckpoint final : public checkpoint::Checkpoint {
     ASSERT_EQ(tensors_.back().view.bytes(), static_cast<int64_t>(memory_.back().size())) << name;
   }
 
-  void set_config(boost::json::object config) { config_ = std::move(config); }
+  // The same in the place of the tensor of that name.
+  void replace(const std::string& name, DType dtype, const Shape& shape, std::vector<uint8_t> bytes) {
+    std::erase_if(tensors_, [&](const checkpoint::CheckpointTensor& tensor) { return tensor.name == name; });
+    add(name, dtype, shape, std::move(bytes));
+  }
+
+  void set_config(boost::json::object config) {
+    config_ = std::move(config);
+    const boost::json::value* said = config_.if_contains("quantization_config");
+    if (said == nullptr || !said->as_object().contains("quant_method")) return;
+    auto quantization = checkpoint::QuantizationConfig::parse(config_);
+    ASSERT_TRUE(quantization.ok()) << quantization.status().message();
+    quantization_ = *std::move(quantization);
+  }
+  const checkpoint::QuantizationConfig* quantization() const override {
+    return quantization_ ? &*quantization_ : nullptr;
+  }
 
   checkpoint::Format format() const override { return checkpoint::Format::kSafetensors; }
   const boost::json::object& config() const override { return config_; }
@@ -43,6 +60,7 @@ class MemoryCheckpoint final : public checkpoint::Checkpoint {
   std::deque<std::vector<uint8_t>> memory_;  // whose elements do not move
   std::vector<checkpoint::CheckpointTensor> tensors_;
   boost::json::object config_, nothing_;
+  std::optional<checkpoint::QuantizationConfig> quantization_;
 };
 
 }  // namespace quire::nn

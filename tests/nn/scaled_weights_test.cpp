@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <random>
 
 #include "nn/expert_linear.h"
@@ -206,6 +207,98 @@ TEST_P(ScaledWeights, ExpertsHaveScalesOfTheirOwn) {
   }
 }
 
+// "X.gate_up_proj" [2, 2 kRows, kColumns], both experts' gate above their up, and its scales; the values of each
+// expert.
+std::vector<std::vector<double>> add_stack(MemoryCheckpoint& checkpoint, const Shape& scales_shape, int64_t block_rows,
+                                           int64_t block_columns, const std::function<int(int, int)>& between) {
+  constexpr int64_t kStackRows = 2 * kRows;
+  std::vector<float> scales;
+  for (int64_t i = 0; i < scales_shape.num_elements(); ++i) scales.push_back(0.01f * static_cast<float>(i + 1));
+  std::vector<uint8_t> codes;
+  std::vector<std::vector<double>> values(2);
+  const int64_t scales_of_row = (kColumns + block_columns - 1) / block_columns;
+  for (int64_t i = 0; i < 2 * kStackRows * kColumns; ++i) {
+    codes.push_back(static_cast<uint8_t>(between(0, 1) * 128 + between(0, 126)));
+    const int64_t row = i / kColumns;
+    const float scale = scales[static_cast<size_t>(row / block_rows * scales_of_row + i % kColumns / block_columns)];
+    const double value = number_of(codes.back()) * scale;
+    const bool is_widened = block_columns < kColumns;
+    values[static_cast<size_t>(row / kStackRows)].push_back(is_widened ? as_bfloat16(static_cast<float>(value))
+                                                                       : value);
+  }
+  checkpoint.add("experts.gate_up_proj", DType::kF8E4M3, {2, kStackRows, kColumns}, std::move(codes));
+  checkpoint.add("experts.gate_up_proj_scale_inv", DType::kF32, scales_shape, bytes_of(scales));
+  return values;
+}
+
+TEST_P(ScaledWeights, StacksOfExpertsHaveScalesOfEachMatrixRowOrBlock) {
+  constexpr int64_t kStackRows = 2 * kRows;
+  struct Case {
+    Shape scales;
+    int64_t block_rows;
+    int64_t block_columns;
+  };
+  for (const Case& one : {Case{{2}, kStackRows, kColumns}, Case{{2, 1, 1}, kStackRows, kColumns},
+                          Case{{2, kStackRows, 1}, 1, kColumns}, Case{{2, 5, 3}, 16, 32}}) {
+    SCOPED_TRACE(one.scales.to_string());
+    MemoryCheckpoint checkpoint;
+    checkpoint.set_config({{"quantization_config", {{"weight_block_size", {kBlockRows, kBlockColumns}}}}});
+    const auto values = add_stack(checkpoint, one.scales, one.block_rows, one.block_columns,
+                                  [&](int low, int high) { return between(low, high); });
+    checkpoint.add("experts.down_proj", DType::kF32, {2, kColumns, kRows},
+                   std::vector<uint8_t>(2 * kColumns * kRows * 4));
+    Loader plan(Loader::Mode::kPlan, checkpoint, *backend_);
+    Loader loader(Loader::Mode::kLoad, checkpoint, *backend_);
+    const ExpertShape shape{.num_experts = 2, .hidden_size = kColumns, .intermediate_size = kRows};
+    const ExpertLinear planned = ExpertLinear::gate_and_up(plan, "", shape);
+    const ExpertLinear linear = ExpertLinear::gate_and_up(loader, "", shape);
+    const ExpertLinear down = ExpertLinear::down(loader, "", shape);
+    ASSERT_TRUE(loader.finish({}).ok()) << loader.finish({}).message();
+    const std::vector<float> x = inputs(2 * kColumns);
+    const int32_t offsets[] = {0, 1, 2};
+    std::vector<float> out(2 * kStackRows);
+    linear(BareStep(*backend_), ops::ConstView(x.data(), 2, kColumns), offsets, ops::View(out.data(), 2, kStackRows));
+    for (size_t e = 0; e < 2; ++e) {
+      const auto begin = static_cast<ptrdiff_t>(e);
+      expect_products({out.begin() + begin * kStackRows, out.begin() + (begin + 1) * kStackRows},
+                      {x.begin() + begin * kColumns, x.begin() + (begin + 1) * kColumns}, values[e]);
+    }
+  }
+}
+
+TEST_P(ScaledWeights, TheOtherEightBitsAreHalvesWithoutTheirLowerByte) {
+  std::vector<uint8_t> codes;
+  std::vector<double> plain;
+  std::vector<double> scaled;
+  for (int64_t i = 0; i < kRows * kColumns; ++i) {
+    const int exponent = between(1, 20);
+    const int fraction = between(0, 3);
+    const int sign = between(0, 1);
+    codes.push_back(static_cast<uint8_t>(sign << 7 | exponent << 2 | fraction));
+    const double value = (sign == 1 ? -1 : 1) * std::ldexp(1.0 + fraction / 4.0, exponent - 15);
+    plain.push_back(value);
+    scaled.push_back(as_bfloat16(static_cast<float>(value * (0.25 + static_cast<double>(i / kColumns) / 64))));
+  }
+  std::vector<float> scales;
+  for (int64_t row = 0; row < kRows; ++row) scales.push_back(0.25f + static_cast<float>(row) / 64);
+  checkpoint_.add("plain.weight", DType::kF8E5M2, {kRows, kColumns}, codes);
+  checkpoint_.add("scaled.weight", DType::kF8E5M2, {kRows, kColumns}, codes);
+  checkpoint_.add("scaled.weight_scale", DType::kF32, {kRows, 1}, bytes_of(scales));
+  Loader plan(Loader::Mode::kPlan, checkpoint_, *backend_);
+  Loader loader(Loader::Mode::kLoad, checkpoint_, *backend_);
+  for (const auto& [name, values] :
+       {std::pair<std::string, const std::vector<double>&>{"plain", plain}, {"scaled", scaled}}) {
+    const Linear planned(plan, name, kColumns, kRows);
+    const Linear linear(loader, name, kColumns, kRows);
+    const std::vector<float> x = inputs(kColumns);
+    std::vector<float> out(kRows);
+    linear(BareStep(*backend_), ops::ConstView(x.data(), 1, kColumns), ops::View(out.data(), 1, kRows));
+    expect_products(out, x, values);
+  }
+  EXPECT_EQ(plan.bytes(), loader.bytes());
+  EXPECT_TRUE(loader.finish({}).ok()) << loader.finish({}).message();
+}
+
 TEST_P(ScaledWeights, ACodeThatIsNoNumberSpoilsItsRowAlone) {
   std::vector<uint8_t> codes(2 * 32, 0x38);  // 1
   codes[32 + 5] = 0xff;
@@ -263,6 +356,18 @@ TEST(ScaledWeightErrors, SayWhatWasFoundAndWhatWasExpected) {
               HasSubstr("w.weight_scale is [2] for a weight [40, 72]: expected one number, one a row, or"));
   EXPECT_THAT(loaded_with(".weight_scale", DType::kF32, {3, 2}, blocks).message(),
               HasSubstr("expected [3, 3], one for every 16 x 32"));
+}
+
+TEST(ScaledWeightErrors, AStackInBlocksThatCrossItsMatricesIsRefused) {
+  MemoryCheckpoint checkpoint;
+  checkpoint.set_config({{"quantization_config", {{"weight_block_size", {32, 32}}}}});
+  checkpoint.add("experts.gate_up_proj", DType::kF8E4M3, {2, 80, kColumns}, std::vector<uint8_t>(2 * 80 * kColumns));
+  checkpoint.add("experts.gate_up_proj_scale_inv", DType::kF32, {2, 3, 3}, bytes_of(std::vector<float>(18, 1)));
+  const auto backend = ops::make_reference_backend();
+  Loader loader(Loader::Mode::kLoad, checkpoint, *backend);
+  const ExpertLinear linear =
+      ExpertLinear::gate_and_up(loader, "", {.num_experts = 2, .hidden_size = kColumns, .intermediate_size = 40});
+  EXPECT_THAT(loader.finish({}).message(), HasSubstr("matrices of 80 rows in blocks of 32; supported: whole blocks"));
 }
 
 TEST(ScaledWeightErrors, ATableOfEightBitFloatsIsRefused) {

@@ -33,10 +33,17 @@ class FakeAdapters final : public RowAdapters {
  public:
   explicit FakeAdapters(std::vector<int32_t> tokens, float number) : tokens_(std::move(tokens)), number_(number) {}
 
-  bool adapt(const StepContext& /*step*/, const void* layer) const override {
-    return only_ == nullptr || layer == only_;
+  bool adapt(const StepContext& /*step*/, const AdaptableLayer& layer) const override {
+    return only_ == nullptr || &layer == only_;
   }
-  void add(const StepContext& step, const void* /*layer*/, const ops::ConstView& /*x*/,
+  void add_embedded(const StepContext& /*step*/, const AdaptableLayer& /*layer*/, Mirrored<TokenId> /*ids*/,
+                    const ops::View& /*out*/) const override {}
+  void give_keys(const StepContext& /*step*/, const CacheLayer& /*layer*/) const override {}
+  void add_experts(const StepContext& step, const AdaptableLayer& layer, const ops::ConstView& x,
+                   const int32_t* /*offsets*/, const ops::View& out) const override {
+    add(step, layer, x, out);
+  }
+  void add(const StepContext& step, const AdaptableLayer& /*layer*/, const ops::ConstView& /*x*/,
            const ops::View& out) const override {
     for (int64_t row = 0; row < out.num_rows; ++row) {
       const auto token =
@@ -46,13 +53,13 @@ class FakeAdapters final : public RowAdapters {
       for (int64_t i = 0; i < out.num_columns; ++i) out.floats()[row * out.num_columns + i] += number_;
     }
   }
-  void adapt_only(const void* layer) { only_ = layer; }
+  void adapt_only(const AdaptableLayer* layer) { only_ = layer; }
   const std::vector<int32_t>& seen() const { return seen_; }
 
  private:
   std::vector<int32_t> tokens_;
   float number_;
-  const void* only_ = nullptr;
+  const AdaptableLayer* only_ = nullptr;
   mutable std::vector<int32_t> seen_;
 };
 
@@ -97,7 +104,7 @@ TEST_F(AdaptedLayers, AnAdapterAddsToGateAndUpBeforeTheActivation) {
                              .out = expected.data()});
 
   FakeAdapters adapters({2}, 0.5f);
-  adapters.adapt_only(&gate_up);
+  adapters.adapt_only(gate_up.layer());
   const std::vector<float> adapted = activated(step(&adapters));
   EXPECT_EQ(adapted, expected);
   for (int32_t token = 0; token < kTokens; ++token) {
@@ -119,7 +126,8 @@ TEST_F(AdaptedLayers, WhereNoRowHasAnAdapterForALayerItsProductIsTheSame) {
   std::vector<float> other(kTokens * kWidth);
   mlp(step(), input_, ops::View(plain.data(), kTokens, kWidth));
   FakeAdapters adapters({0, 1, 2, 3}, 1.0f);
-  adapters.adapt_only(&checkpoint);
+  const AdaptableLayer another;
+  adapters.adapt_only(&another);
   mlp(step(&adapters), input_, ops::View(other.data(), kTokens, kWidth));
   EXPECT_EQ(other, plain);
   EXPECT_TRUE(adapters.seen().empty());

@@ -244,20 +244,6 @@ TEST_P(StoredWeights, ACutInsideOfAGroupIsRefusedByName) {
   }
 }
 
-TEST_P(StoredWeights, ZerosAndPermutationsAreRefusedByName) {
-  for (TensorView StoredWeight::*tensor : {&StoredWeight::zeros, &StoredWeight::permutation}) {
-    Loader loader(Loader::Mode::kLoad, sample_.checkpoint, *backend_);
-    loader.weight(sample_.spec);
-    StoredWeight weight = weight_;
-    weight.*tensor = weight.codes;
-    EXPECT_TRUE(loader.place({&weight, 1}).empty());
-    EXPECT_THAT(
-        loader.finish({}).message(),
-        HasSubstr(tensor == &StoredWeight::zeros ? "with zeros of its own" : "with a permutation of the inputs"));
-    EXPECT_THAT(loader.finish({}).message(), HasSubstr(weight.name + ": "));
-  }
-}
-
 INSTANTIATE_TEST_SUITE_P(Formats, StoredWeights, ::testing::ValuesIn(kCases),
                          [](const auto& test) { return test.param.name; });
 

@@ -95,11 +95,11 @@ TEST_P(CopyBlocksTest, BesideOtherOpsAreDoneInTheirOrderForWhoWaits) {
   Pool swapped(dtype(), 8, random);
   const Pool before = pool;
   copy(*runner, pool.view, pool.view, {{1, 0}});
-  runner->beside(3, [&] {
+  runner->on_side_stream(3, [&] {
     copy(*runner, pool.view, swapped.view, {{0, 5}});
     copy(*runner, swapped.view, pool.view, {{6, 0}});
   });
-  runner->beside(0, [&] { copy(*runner, pool.view, pool.view, {{0, 7}}); });
+  runner->on_side_stream(0, [&] { copy(*runner, pool.view, pool.view, {{0, 7}}); });
   runner->wait_for(3);
   runner->wait_for(0);
   copy(*runner, pool.view, pool.view, {{7, 2}});

@@ -270,23 +270,24 @@ TEST_P(EditLogitsTest, EditsBitForBitAsTheReference) {
 TEST_P(EditLogitsTest, CountsANewTokenOnceAndLeavesOutWhatHasNoRoom) {
   QUIRE_BACKEND_OR_SKIP(backend, GetParam());
   std::vector<ListedToken> list = {{1, 0}, {4, 0}, {0, 0}};
-  const int32_t drawn[] = {9, 4};
+  // All on the heap, which a card reaches in tests; no stack is a card's.
+  const std::vector<int32_t> drawn = {9, 4};
   const auto step = [&](int32_t new_token, int32_t new_drawn) {
     std::vector<float> logits(12, 8.0f);
-    const RowEdits row = {.list = 0,
-                          .list_room = 3,
-                          .new_token = new_token,
-                          .new_drawn = new_drawn,
-                          .repetition = 2,
-                          .frequency = 1,
-                          .presence = 0.5f};
+    const std::vector<RowEdits> row = {{.list = 0,
+                                        .list_room = 3,
+                                        .new_token = new_token,
+                                        .new_drawn = new_drawn,
+                                        .repetition = 2,
+                                        .frequency = 1,
+                                        .presence = 0.5f}};
     (*backend)(EditLogitsArgs{.in = logits.data(),
                               .num_rows = 1,
                               .size = 12,
-                              .rows = &row,
+                              .rows = row.data(),
                               .lists = list.data(),
                               .lists_size = 3,
-                              .drawn = drawn,
+                              .drawn = drawn.data(),
                               .out = logits.data()});
     return logits;
   };
@@ -304,8 +305,8 @@ TEST_P(EditLogitsTest, RowsWithoutEditsAreCopied) {
   QUIRE_BACKEND_OR_SKIP(backend, GetParam());
   const std::vector<float> in = {1, -kInf, 3, 4, kNaN, 6};
   std::vector<float> out(in.size());
-  const RowEdits rows[2];
-  (*backend)(EditLogitsArgs{.in = in.data(), .num_rows = 2, .size = 3, .rows = rows, .out = out.data()});
+  const std::vector<RowEdits> rows(2);
+  (*backend)(EditLogitsArgs{.in = in.data(), .num_rows = 2, .size = 3, .rows = rows.data(), .out = out.data()});
   expect_same(out, in);
 }
 

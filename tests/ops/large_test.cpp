@@ -41,7 +41,7 @@ class MappedMemory {
 class LargeTest : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    if (cards::is_card(GetParam()) && !cards::is_played(GetParam()))
+    if (cards::is_card(GetParam()) && !cards::is_emulated(GetParam()))
       GTEST_SKIP() << "a card does not reach such memory";
     backend_ = cards::is_card(GetParam()) ? cards::make_card(2, {.batch_invariant = true, .rounds_activations = false})
                                           : testing::make_backend(GetParam());

@@ -54,8 +54,14 @@ std::unique_ptr<PackedMatrix> packed(Backend& backend, std::vector<TensorView> p
 bool is_plain(DType dtype) {
   return info(dtype).block_values == 1;
 }
+// Codes stand for floats: products of whole numbers know them as 8191ths, and so the row's numbers.
+bool has_float_levels(DType dtype) {
+  return dtype == DType::kNF4 || dtype == DType::kFP4;
+}
 bool has_byte_codes(DType dtype) {
   switch (dtype) {
+    case DType::kI8_32:
+    case DType::kI8_128:
     case DType::kQ8_0:
     case DType::kQ8_K:
     case DType::kIQ4_NL:
@@ -113,6 +119,10 @@ int code_bits(DType dtype) {
     case DType::kQ4_0:
     case DType::kQ4_1:
     case DType::kQ4_K:
+    case DType::kU4_32:
+    case DType::kU4_64:
+    case DType::kU4_128:
+    case DType::kU4_32_F32:
       return 4;
     case DType::kQ5_0:
     case DType::kQ5_1:
@@ -245,8 +255,10 @@ std::vector<LinearCase> linear_cases() {
       if (dtype == DType::kBF16) cases.push_back({isa, dtype, ActivationDType::kBFloat16});
       if (is_plain(dtype)) continue;
       cases.push_back({isa, dtype, ActivationDType::kInt16});
+      if (has_float_levels(dtype)) continue;
       cases.push_back({isa, dtype, ActivationDType::kInt12});
-      // With AVX2 products of two bytes have no room in the sums.
+      // With AVX2 products of two bytes have no room in the sums; signed codes with zeros have none anywhere.
+      if (dtype == DType::kI8_32_Z) continue;
       if (!has_byte_codes(dtype) || isa != "avx2") cases.push_back({isa, dtype, ActivationDType::kInt8});
     }
   }
@@ -266,7 +278,11 @@ class LinearTest : public ::testing::TestWithParam<LinearCase> {
     return testing::make_backend(isa(), threads, GetParam().activation_dtype);
   }
   // Codes of 6 bits meet a part of a value by their upper bits alone.
+  bool is_of_level_words() const {
+    return has_float_levels(dtype()) && GetParam().activation_dtype == ActivationDType::kInt16;
+  }
   double tolerance() const {
+    if (is_of_level_words()) return 5e-4;
     return GetParam().activation_dtype == ActivationDType::kInt12 && code_bits(dtype()) == 6 ? 1e-2 : 5e-5;
   }
   std::vector<float> seen_on_lattice(const std::vector<float>& x) const {
@@ -279,15 +295,15 @@ class LinearTest : public ::testing::TestWithParam<LinearCase> {
   // The rows that the product is of, num_rows of them.
   std::vector<float> as_seen(const std::vector<float>& x, int64_t num_rows) const {
     // A card rounds many rows as its weights are.
-    if (on_card() && num_rows > 8 && dtype() == DType::kBF16) return as_bfloat16(x);
-    if (on_card() && num_rows > 8 && dtype() == DType::kF16) return as_half(x);
+    if (on_card() && num_rows > 1 && dtype() == DType::kBF16) return as_bfloat16(x);
+    if (on_card() && num_rows > 1 && dtype() == DType::kF16) return as_half(x);
     switch (GetParam().activation_dtype) {
       case ActivationDType::kInt8:
         return rounded(x, 16, 127.0f);
       case ActivationDType::kInt12:
         return seen_on_lattice(x);
       case ActivationDType::kInt16:
-        return rounded(x, 32, 32767.0f);
+        return rounded(x, 32, has_float_levels(dtype()) ? 8191.0f : 32767.0f);
       case ActivationDType::kBFloat16:
         return as_bfloat16(x);
       case ActivationDType::kAuto:  // of BF16 alone
@@ -379,6 +395,11 @@ TEST_P(LinearTest, GatedItIsTheProductThenTheActivationToTheBit) {
                                              .out_stride = 2 * size},
                                  .function = function,
                                  .out = got.data()});
+      // cuBLASLt may choose another kernel, and order of sums, for rows that lie otherwise in memory.
+      if (on_card() && rows > 1) {
+        EXPECT_LT(largest_difference(got, expected), 1e-5) << "size " << size << ", rows " << rows;
+        continue;
+      }
       EXPECT_TRUE(same_bits(got.data(), expected.data(), rows * size)) << "size " << size << ", rows " << rows;
     }
   }
@@ -401,7 +422,7 @@ TEST_P(LinearTest, ActivationsOfOneMagnitudeAreExactUpToFloatRounding) {
       for (int64_t row = 0; row < rows; ++row) same.insert(same.end(), x.begin(), x.end());
       EXPECT_LT(
           largest_difference(product(*backend, *weight, same, 0, rows, nullptr), oracle.product(same, rows, nullptr)),
-          5e-5)
+          is_of_level_words() ? 2e-3 : 5e-5)
           << "rows " << rows;
     }
   }

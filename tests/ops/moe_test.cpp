@@ -203,6 +203,46 @@ TEST_P(MoeTest, AGroupedProductIsTheProductOfEachExpertToTheBit) {
   }
 }
 
+// On a card these are a kernel's of their own, which takes 8, 16 or 32 rows of a group together and some columns at a
+// time.
+TEST_P(MoeTest, GroupsOfSomeRowsAreTheProductsOfTheirExperts) {
+  Random random(86);
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    for (const int64_t k : {8, 128, 264, 4104}) {
+      const int64_t n = k == 264 ? 301 : 9;
+      std::vector<StoredWeights> stored;
+      for (int i = 0; i < 8; ++i) stored.emplace_back(dtype, n, k, random);
+      const Experts experts(*backend_, dtype, stored);
+      const std::vector<int32_t> offsets = {0, 0, 1, 8, 16, 25, 41, 58, 91};
+      const std::vector<float> x = random.normals(offsets.back() * k);
+      const std::vector<float> bias = random.normals(8 * n);
+      std::vector<float> out(static_cast<size_t>(offsets.back() * n), 77.0f);
+      (*backend_)(GroupedLinearArgs{.x = x.data(),
+                                    .x_stride = k,
+                                    .offsets = offsets.data(),
+                                    .num_rows = offsets.back(),
+                                    .weights = experts.group.get(),
+                                    .bias = bias.data(),
+                                    .bias_stride = n,
+                                    .out = out.data(),
+                                    .out_stride = n});
+      for (size_t e = 0; e < 8; ++e) {
+        std::vector<float> expected(static_cast<size_t>((offsets[e + 1] - offsets[e]) * n));
+        (*backend_)(LinearArgs{.x = x.data() + offsets[e] * k,
+                               .x_stride = k,
+                               .num_rows = offsets[e + 1] - offsets[e],
+                               .weight = experts.pointers[e],
+                               .bias = bias.data() + static_cast<int64_t>(e) * n,
+                               .out = expected.data(),
+                               .out_stride = n});
+        const std::vector<float> got(out.begin() + offsets[e] * n, out.begin() + offsets[e + 1] * n);
+        EXPECT_LT(largest_difference(got, expected), testing::is_card(GetParam()) ? 1e-2 : 1e-6)
+            << name(dtype) << ", " << k << " columns, expert " << e;
+      }
+    }
+  }
+}
+
 TEST_P(MoeTest, AGroupedProductReadsAndWritesHeadsBesideEachOther) {
   Random random(85);
   for (const DType dtype : {DType::kF32, DType::kQ8_0}) {

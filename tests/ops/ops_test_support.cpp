@@ -149,6 +149,16 @@ StoredWeights::StoredWeights(DType dtype, int64_t rows, int64_t columns, Random&
   }
   for (int64_t block = 0; block < blocks; ++block) {
     const float value = random.normal(deviation);
+    if (const CodedBlock layout = coded_block(dtype); layout.head_bytes > 0) {
+      const bool are_levels = dtype == DType::kNF4 || dtype == DType::kFP4;
+      const float d = are_levels ? value : value / (layout.bits == 8 ? 64.0f : 5.0f);
+      if (layout.head_bytes == 2) put(half_bits(d));
+      if (layout.head_bytes == 4) put(d);
+      if (layout.zero_bytes == 1) put(static_cast<uint8_t>(random.between(0, 16)));
+      if (layout.zero_bytes == 2) put(static_cast<int16_t>(random.between(-128, 128)));
+      for (int i = 0; i < format.block_values * layout.bits / 8; ++i) put(static_cast<uint8_t>(random.between(0, 255)));
+      continue;
+    }
     switch (dtype) {
       case DType::kF32:
         put(value);

@@ -76,6 +76,8 @@ class PagedSequences {
     return true;
   }
 
+  bool both_ways = false;  // of the queries
+
   const std::vector<float>& queries(size_t sequence) const { return queries_[sequence]; }
 
   // Attention of the last `counts[i]` tokens before position ends[i] of each named sequence, in one batch.
@@ -116,6 +118,7 @@ class PagedSequences {
     std::vector<float> sinks;
     for (int32_t h = 0; h < shapes_.num_heads; ++h) sinks.push_back(-4.0f + 3.0f * static_cast<float>(h));
     if (shapes_.sinks) args.sinks = sinks.data();
+    args.both_ways = both_ways;
     args.out = out.data();
     args.value_dim = shapes_.value_dim;
     backend(args);
@@ -249,8 +252,32 @@ TEST_P(PagedAttentionTest, AgreesWithTheReferenceOverSeveralSplitsOfTheContext) 
   }
 }
 
+TEST_P(PagedAttentionTest, AgreesWithTheReferenceWhereTextsAreSeenBothWays) {
+  if (testing::is_card(isa())) GTEST_SKIP() << "a card has no kernels for it";
+  auto backend = make_exact(isa());
+  if (backend == nullptr) GTEST_SKIP() << "this machine lacks " << isa();
+  auto reference = make_reference_backend();
+  for (const DType dtype : testing::kKvFormats) {
+    SCOPED_TRACE(name(dtype));
+    Random random(14);
+    const std::vector<int32_t> lengths = {1, 17, 70, 301, 16};
+    PagedSequences sequences(*backend, shapes(), dtype, lengths, random);
+    sequences.both_ways = true;
+    const std::vector<size_t> all = {0, 1, 2, 3, 4};
+    const std::vector<float> together = sequences.attend(*backend, all, lengths, lengths);
+    EXPECT_LT(largest_difference(together, sequences.attend(*reference, all, lengths, lengths)), 2e-5);
+    // Nor does it matter what else is in the batch.
+    std::vector<float> alone;
+    for (const size_t one : all) {
+      const std::vector<float> rows = sequences.attend(*backend, {one}, {lengths[one]}, {lengths[one]});
+      alone.insert(alone.end(), rows.begin(), rows.end());
+    }
+    EXPECT_TRUE(std::ranges::equal(together, alone));
+  }
+}
+
 TEST_P(PagedAttentionTest, GivesARowTheSameBitsAloneAndInRunsOfAnyChunking) {
-  if (cards::is_played(isa())) GTEST_SKIP() << "takes a played card minutes; tests/ops_cuda shows the same";
+  if (cards::is_emulated(isa())) GTEST_SKIP() << "takes an emulated device minutes; tests/ops_cuda shows the same";
   auto backend = make_exact(isa());
   if (backend == nullptr) GTEST_SKIP() << "this machine lacks " << isa();
   auto one_thread = make_exact(isa(), 1);
@@ -271,19 +298,19 @@ TEST_P(PagedAttentionTest, GivesARowTheSameBitsAloneAndInRunsOfAnyChunking) {
         const auto count =
             static_cast<int32_t>(std::min<int64_t>(length - begin, random.between(1, round == 0 ? 20 : 200)));
         // Beside another sequence, before or after it, or alone on one thread.
-        const int64_t company = random.between(0, 2);
+        const int64_t shared = random.between(0, 2);
         std::vector<float> out;
         int64_t skip = 0;
-        if (company == 0) {
+        if (shared == 0) {
           out = sequences.attend(*one_thread, {0}, {begin + count}, {count});
-        } else if (company == 1) {
+        } else if (shared == 1) {
           out = sequences.attend(*backend, {0, 1}, {begin + count, other}, {count, other});
         } else {
           out = sequences.attend(*backend, {1, 0}, {other, begin + count}, {other, count});
           skip = other * token_floats;
         }
         ASSERT_TRUE(same_bits(out.data() + skip, whole.data() + begin * token_floats, count * token_floats))
-            << "positions " << begin << " to " << begin + count << ", company " << company;
+            << "positions " << begin << " to " << begin + count << ", shared " << shared;
         begin += count;
       }
     }
@@ -322,8 +349,8 @@ TEST_P(PagedAttentionOnTensorCores, ManyQueriesAreAsNearAsTheirRoundingLeavesThe
   const auto& [card, dtype] = GetParam();
   const auto backend = cards::make_card(2, {.attention = kernels_of(card)});
   if (backend == nullptr) GTEST_SKIP() << "this machine lacks " << card;
-  if (dtype == DType::kF8E4M3 && card == "cuda_flashinfer" && cards::is_played("cuda"))
-    GTEST_SKIP() << "takes a played card long; tests/ops_cuda shows the same";
+  if (dtype == DType::kF8E4M3 && card == "cuda_flashinfer" && cards::is_emulated("cuda"))
+    GTEST_SKIP() << "takes an emulated device long; tests/ops_cuda shows the same";
   auto reference = make_reference_backend();
   Random random(13);
   const std::vector<int32_t> ends = {1, 17, 70, 130, 200};

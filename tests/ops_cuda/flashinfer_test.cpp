@@ -1,5 +1,5 @@
-// Attention by FlashInfer's FA2 against the reference, on a host that plays the card: its plans, pages,
-// masks and kernels are its own, tensor cores' instructions are played (tests/cuda_on_host/flashinfer).
+// Attention by FlashInfer's FA2 against the reference, on the emulated device: its plans, pages,
+// masks and kernels are its own, tensor cores' instructions are emulated (tests/cuda_on_host/flashinfer).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -203,6 +203,16 @@ class Sequences {
   void expect_alike(const std::vector<Part>& parts, PromptAttention& attention) {
     const std::vector<float> got = attend(parts, &attention);
     ASSERT_FALSE(got.empty()) << "there is no kernel";
+    compare(parts, got);
+  }
+  // By whatever kernels the backend chooses.
+  void expect_alike(const std::vector<Part>& parts, Backend& backend) {
+    compare(parts, with_args(parts, [&](const PagedAttentionArgs& args) {
+              backend(args);
+              backend.synchronise();
+            }));
+  }
+  void compare(const std::vector<Part>& parts, const std::vector<float>& got) {
     const std::vector<float> expected = attend(parts, nullptr);
     int64_t first = 0;
     for (const Part& part : parts) {
@@ -268,6 +278,16 @@ TEST_P(FlashInferTest, SequencesOfFewQueriesBetweenPromptsAreComputedToo) {
   Sequences sequences(GetParam(), {90, 160, 33, 230}, random_);
   sequences.expect_alike({{90, 1}, {160, 129}, {33, 8}, {230, 150}}, *attention_);
   sequences.expect_alike({{90, 0}, {160, 160}, {33, 1}, {230, 5}}, *attention_);
+}
+
+// Prompts are FlashInfer's, what is decoded beside them quire's own; runs that are neither are quire's own too.
+TEST_P(FlashInferTest, AutoTakesBoth) {
+  Sequences sequences(GetParam(), {90, 160, 33, 230}, random_);
+  const auto backend = make_cuda_backend({.attention = AttentionBackend::kAuto});
+  ASSERT_TRUE(backend.ok());
+  sequences.expect_alike({{90, 1}, {160, 129}, {33, 8}, {230, 150}}, **backend);
+  sequences.expect_alike({{90, 0}, {160, 160}, {33, 1}, {230, 0}}, **backend);
+  sequences.expect_alike({{90, 1}, {160, 9}, {33, 1}, {230, 150}}, **backend);
 }
 
 TEST_P(FlashInferTest, ShortRunsAreTheReferences) {
@@ -431,13 +451,17 @@ TEST(PromptAttention, WhatCannotBeIsRefusedWithWhatToDo) {
   EXPECT_EQ(refusal(AttentionBackend::kAuto, {.major = 9, .batch_invariant = true}), "");
 }
 
-TEST(PromptAttention, IsTheBackendsOwnUnlessAskedForByName) {
+TEST(PromptAttention, AutoIsTheirsWhereTheyCanBe) {
   CudaAllocator memory(0);
-  for (const AttentionBackend asked : {AttentionBackend::kAuto, AttentionBackend::kNative}) {
-    const auto attention = make_prompt_attention(asked, {.major = 9, .minor = 0}, memory, nullptr);
-    ASSERT_TRUE(attention.ok());
-    EXPECT_EQ(*attention, nullptr);
-  }
+  const auto made = [&](AttentionBackend asked, const AttentionCard& card) {
+    const auto attention = make_prompt_attention(asked, card, memory, nullptr);
+    EXPECT_TRUE(attention.ok());
+    return attention.ok() && *attention != nullptr;
+  };
+  EXPECT_TRUE(made(AttentionBackend::kAuto, {.major = 9, .minor = 0}));
+  EXPECT_FALSE(made(AttentionBackend::kAuto, {.major = 7, .minor = 5}));
+  EXPECT_FALSE(made(AttentionBackend::kAuto, {.major = 9, .minor = 0, .batch_invariant = true}));
+  EXPECT_FALSE(made(AttentionBackend::kNative, {.major = 9, .minor = 0}));
 }
 
 }  // namespace

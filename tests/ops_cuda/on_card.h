@@ -1,4 +1,4 @@
-// Arrays of a test in a card's memory, or in that of the host that plays one.
+// Arrays of a test in a card's memory, or in that of the emulated one.
 #pragma once
 
 #include <cuda_runtime.h>

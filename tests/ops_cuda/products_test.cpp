@@ -10,6 +10,7 @@
 #include "ops/reference/kv_values.h"
 #include "ops/reference/reference_backend.h"
 #include "ops/reference/rounded_rows.h"
+#include "tests/cuda_on_host/refused_products.h"
 #include "tests/ops/ops_test_support.h"
 
 namespace quire::ops::cuda {
@@ -83,6 +84,67 @@ TEST_F(Products, OutputsOfBFloat16AreTheSumsRounded) {
   std::vector<uint16_t> out(static_cast<size_t>(kRows * kOutputs));
   multiply_to(*weight, x_.data(), {out.data(), DType::kBF16}, /*with_bias=*/false);
   EXPECT_EQ(out, rounded(DType::kBF16, multiply(*weight, x_.data(), /*with_bias=*/false)));
+}
+
+TEST_F(Products, OfTheHeadAreMadeFor256SequencesAtOnceHoweverLargeTheVocabulary) {
+  for (const int64_t vocabulary : {512, 128'256, 151'936, 262'208, 1'000'000})
+    EXPECT_GE(backend_->logit_rows(vocabulary), 256) << vocabulary;
+}
+
+// What cuBLASLt refuses is computed by kernels that read the weight as it is: x is not rounded to it.
+TEST_F(Products, ThatTheLibraryRefusesComeFromKernelsOfOurOwn) {
+  const std::vector<float> values = random_.normals(kOutputs * kColumns, 0.1f);
+  const TensorView floats{values.data(), DType::kF32, Shape{kOutputs, kColumns}};
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kQ8_0}) {
+    SCOPED_TRACE(name(dtype));
+    const StoredWeights stored(dtype == DType::kF8E4M3 ? DType::kF32 : dtype, kOutputs, kColumns, random_);
+    const TensorView view = stored.view();
+    const auto weight =
+        dtype == DType::kF8E4M3 ? backend_->quantise({&floats, 1}, dtype).value() : backend_->pack({&view, 1}).value();
+    // Of 70 rows, which blocks are expanded for as well.
+    constexpr int64_t kMany = 70;
+    const std::vector<float> x = random_.normals(kMany * kColumns);
+    const auto product = [&](Rows in, OutRows out) {
+      (*backend_)(LinearArgs{.x = in,
+                             .x_stride = kColumns,
+                             .num_rows = kMany,
+                             .weight = weight.get(),
+                             .bias = out.dtype == DType::kF32 ? bias_.data() : nullptr,
+                             .out = out,
+                             .out_stride = kOutputs});
+    };
+    std::vector<float> given(static_cast<size_t>(kMany * kOutputs));
+    std::vector<float> got(given.size());
+    product(x.data(), given.data());
+    refuse_products({DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3});
+    product(x.data(), got.data());
+    EXPECT_LT(largest_difference(got, given), dtype == DType::kF8E4M3 ? 0.1 : 2e-2);
+    EXPECT_NE(got, given) << "the library was not asked";
+    if (dtype == DType::kF8E4M3) {  // 16 bits are the next best
+      refuse_products({DType::kF8E4M3});
+      std::vector<float> next(given.size());
+      product(x.data(), next.data());
+      EXPECT_LT(largest_difference(next, got), 1e-3);
+      EXPECT_NE(next, got);
+    }
+    if (backend_->input_dtype(*weight, kMany) == dtype && dtype != DType::kF32) {
+      const std::vector<uint16_t> codes = rounded(dtype, x);
+      std::vector<float> out(given.size());
+      refuse_products({DType::kF16, DType::kBF16});
+      product({codes.data(), dtype}, out.data());
+      EXPECT_LT(largest_difference(out, given), 1e-5) << "x is what the library was given";
+    }
+    if (dtype == DType::kBF16) {
+      std::vector<uint16_t> narrow(given.size());
+      refuse_products({DType::kBF16});
+      product(x.data(), {narrow.data(), DType::kBF16});
+      for (size_t i = 0; i < narrow.size(); ++i) {
+        const float bias = bias_[i % static_cast<size_t>(kOutputs)];
+        ASSERT_NEAR(reference::code_to_float(DType::kBF16, narrow[i]), got[i] - bias, 0.02 * (1 + std::abs(got[i])));
+      }
+    }
+    refuse_products({});
+  }
 }
 
 TEST_F(Products, InputsToWeightsOfEightBitFloatsAreRoundedRowByRowUnlessTheyMayNotBe) {
@@ -193,8 +255,8 @@ TEST_F(ScaledBlocks, ManyRowsThatAreNoWholeFoursAreMultipliedInTwoParts) {
 TEST_F(ScaledBlocks, InputsAreNotRoundedTo8BitsWhereTheLibraryCannotTakeTheScalesOrMayNot) {
   SquareScales squares(48, 256, random_);
   std::memset(squares.scales_of(17), 0, sizeof(float));
-  EXPECT_LT(differences(squares.view(), 40, /*with_bias=*/false).exact, 1e-5);
-  EXPECT_LT(differences(squares.view(), 72, /*with_bias=*/true).exact, 2e-3);  // both in F16
+  EXPECT_LT(differences(squares.view(), 24, /*with_bias=*/false).exact, 2e-3);  // both in F16
+  EXPECT_LT(differences(squares.view(), 72, /*with_bias=*/true).exact, 2e-3);   // the same
   backend_ = cards::make_card(1, {.rounds_activations = false});
   EXPECT_LT(differences(SquareScales(48, 256, random_).view(), 72, /*with_bias=*/true).exact, 1e-5);
 }
@@ -240,6 +302,45 @@ TEST_F(Products, BlocksAreMultipliedInF16WhateverTheRange) {
       }
     }
   }
+}
+
+// Between few rows and many, codes are decoded for tensor cores once, without the library. Inputs that must not be
+// rounded have no tensor cores.
+TEST_F(Products, BlocksOf2To64RowsAreDecodedOnce) {
+  const int64_t columns = 512;
+  const StoredWeights stored(DType::kQ4_K, kOutputs, columns, random_);
+  const TensorView view = stored.view();
+  const std::vector<float> values = ops::testing::values_of(view);
+  const std::vector<float> x = random_.normals(64 * columns);
+  refuse_products({DType::kF16, DType::kF32});
+  for (const bool rounds : {true, false}) {
+    backend_ = cards::make_card(1, {.rounds_activations = rounds});
+    const auto weight = backend_->pack({&view, 1}).value();
+    for (const int64_t rows : {1, 2, 64}) {
+      std::vector<float> got(static_cast<size_t>(rows * kOutputs));
+      (*backend_)(LinearArgs{.x = x.data(),
+                             .x_stride = columns,
+                             .num_rows = rows,
+                             .weight = weight.get(),
+                             .bias = bias_.data(),
+                             .out = got.data(),
+                             .out_stride = kOutputs});
+      std::vector<float> exact;
+      for (int64_t m = 0; m < rows; ++m) {
+        for (int64_t n = 0; n < kOutputs; ++n) {
+          double sum = bias_[static_cast<size_t>(n)];
+          for (int64_t k = 0; k < columns; ++k)
+            sum += double{x[static_cast<size_t>(m * columns + k)]} * values[static_cast<size_t>(n * columns + k)];
+          exact.push_back(static_cast<float>(sum));
+        }
+      }
+      const double difference = largest_difference(got, exact);
+      const bool decoded = rounds && rows > 1;
+      EXPECT_LT(difference, decoded ? 2e-3 : 1e-5) << rows;
+      EXPECT_EQ(difference > 1e-5, decoded) << rows;
+    }
+  }
+  refuse_products({});
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ class Refusing final : public TokenConstraint {
       return true;
     }
     Status trouble() const override {
-      return fails && had == 3 ? invalid_argument("the form is in trouble") : Status();
+      return fails && had == 3 ? invalid_argument("the constraint is in trouble") : Status();
     }
     bool fails;
     int had = 0;
@@ -52,7 +52,7 @@ enum class Way { kDevice, kHost, kEither };
 
 struct Asked {
   SamplingParams params;
-  std::shared_ptr<const TokenConstraint> form;
+  std::shared_ptr<const TokenConstraint> constraint;
   Way way = Way::kDevice;
 };
 
@@ -66,7 +66,7 @@ Asked asked(size_t i) {
   if (i % 5 == 3) p.logit_bias = {{static_cast<TokenId>(i), 7.0f}, {3, -2.0f}, {3, 1.5f}};
   if (i % 7 == 2) p.frequency_penalty = 0.8f;
   if (i % 7 == 3) p.prompt_logprobs = static_cast<int32_t>(i % 3);
-  if (i % 11 == 4) one.form = std::make_shared<Refusing>(i % 2 == 0);
+  if (i % 11 == 4) one.constraint = std::make_shared<Refusing>(i % 2 == 0);
   if (i % 11 == 4) one.way = Way::kEither;
   if (i % 13 == 5) p.xtc_probability = 0.5f;
   if (i % 13 == 6) p.logprobs = i % 2 == 0 ? -1 : 33;
@@ -74,9 +74,9 @@ Asked asked(size_t i) {
   return one;
 }
 
-// Where the form of sequence i is number i + 1.
-struct Forms final : ConstraintSource {
-  std::shared_ptr<const TokenMasks> find(ConstraintId id) const override { return asked(id - 1).form; }
+// Where the constraint of sequence i is number i + 1.
+struct Constraints final : ConstraintSource {
+  std::shared_ptr<const TokenMasks> find(ConstraintId id) const override { return asked(id - 1).constraint; }
 };
 
 struct Answer {
@@ -101,7 +101,7 @@ StepPlan plan_of(int32_t step, const std::vector<size_t>& sequences) {
       added.id = i;
       for (int32_t at = 0; at < prompt; ++at) added.prompt.push_back(static_cast<TokenId>((7 * i + 31 * at) % 500));
       added.params = std::make_shared<const SamplingParams>(asked(i).params);
-      if (asked(i).form != nullptr) added.constraint = i + 1;
+      if (asked(i).constraint != nullptr) added.constraint = i + 1;
       added.seed = i;
     }
     plan.scheduled.push_back({.id = i,
@@ -119,12 +119,12 @@ Outcome run(const std::string& kind, size_t in_flight = 1) {
   Outcome outcome;
   EngineConfig config{.model = tiny_path("llama"), .skip_tokenizer_init = true, .num_gpu_blocks_override = 128};
   config.max_num_seqs = static_cast<int32_t>(kSequences);
-  config.max_num_batched_tokens = 400;  // a step of so many is run at start, which takes a played card a while
+  config.max_num_batched_tokens = 400;  // a step of so many is run at start, which takes an emulated device a while
   config.enforce_eager = true;
   auto executor = make_local_executor(config, make_test_backend(kind));
   EXPECT_TRUE(executor.ok()) << executor.status().message();
   if (!executor.ok()) return outcome;
-  (*executor)->use_constraints(std::make_shared<const Forms>());
+  (*executor)->use_constraints(std::make_shared<const Constraints>());
   std::deque<StepPlan> plans;
   for (int32_t collected = 0, step = 0; collected < kSteps; ++collected) {
     for (; step < kSteps && plans.size() < in_flight; ++step) {
@@ -175,15 +175,15 @@ TEST_P(DeviceSampling, TokensAndLogprobsAreTheHosts) {
     least += way == Way::kHost ? count : 0;
     most += way == Way::kDevice ? 0 : count;
   }
-  EXPECT_GT(errors["the form is in trouble"], 0);
+  EXPECT_GT(errors["the constraint is in trouble"], 0);
   EXPECT_EQ(errors.size(), 2u);
   // Of the others those whose first token was refused.
   EXPECT_GT(found.host_rows, least);
   EXPECT_LT(found.host_rows, most);
 }
 
-// Penalties and forms follow the tokens before them; the forward pass need not wait for that. A token that its form
-// refuses was the next step's input by then: that step is computed again.
+// Penalties and constraints follow the tokens before them; the forward pass need not wait for that. A token that its
+// constraint refuses was the next step's input by then: that step is computed again.
 TEST_P(DeviceSampling, StepsAreLaunchedAheadOfTokensThatTheirEditsFollow) {
   if (make_test_backend(GetParam()) == nullptr) GTEST_SKIP() << "this machine lacks " << GetParam();
   const Outcome expected = run(GetParam());

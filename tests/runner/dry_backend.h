@@ -64,6 +64,7 @@ class DryBackend : public ops::Backend {
   // What later ops check must be there, whatever the logits are.
   void run(const ops::MoeRoutingArgs& args) override { real_(args); }
   void run(const ops::GroupedLinearArgs&) override {}
+  void run(const ops::LowRankArgs&) override {}
   void run(const ops::ClampedSwigluArgs&) override {}
   void run(const ops::MoeCombineArgs&) override {}
   void run(const ops::ChooseTokensArgs&) override {}

@@ -20,6 +20,8 @@ struct Told {
   int num_bindings = 0;
   std::shared_ptr<const ConstraintSource> constraints;
   std::deque<uint64_t> steps;  // submitted and not collected
+  OffloadOrders orders;
+  std::function<void()> notify;
 };
 
 // Answers everything as no other does.
@@ -39,6 +41,10 @@ class ProbeExecutor final : public Executor {
   void use_constraints(std::shared_ptr<const ConstraintSource> constraints) override {
     told_.constraints = std::move(constraints);
   }
+  std::vector<StoredBlock> take_stored() override { return {{.id = 8, .text = {.node = 9}}}; }
+  void order(OffloadOrders orders) override { told_.orders = std::move(orders); }
+  OffloadReports take_reports() override { return {.fetched = {{1, true}}, .written = {{2, false}}, .dropped = {3}}; }
+  void on_reports(std::function<void()> notify) override { told_.notify = std::move(notify); }
   bool overlaps() const override { return overlaps_; }
   void submit(StepPlan plan) override { told_.steps.push_back(plan.step); }
   Result<ExecutedStep> collect() override {
@@ -53,7 +59,7 @@ class ProbeExecutor final : public Executor {
     done.timings.host_rows = 7;
     done.timings.draw_bytes = 8;
     done.timings.collect = 9;
-    done.timings.forms = 10;
+    done.timings.constraints = 10;
     return done;
   }
   static constexpr uint64_t kFails = 99;
@@ -92,6 +98,26 @@ TEST_P(ExecutorDecorators, SayOfModelMemoryAndDeviceWhatTheExecutorInsideSays) {
   EXPECT_EQ(executor->model().vocab_size, 4711);
   EXPECT_EQ(executor->memory().num_blocks, 1302);
   EXPECT_EQ(executor->description(), "a probe");
+}
+
+TEST_P(ExecutorDecorators, CarryOrdersOfBlocksBeyondThePoolAndReportsOfThem) {
+  const auto executor = wrap();
+  EXPECT_EQ(executor->take_stored().at(0).text.node, 9u);
+  int notified = 0;
+  executor->on_reports([&] { ++notified; });
+  executor->order({.clear = true,
+                   .fetches = {{4, 5}},
+                   .writes = {{.slot = 6, .block = {.id = 7, .text = {.salt = "s", .tokens = {1, 2}}}}}});
+  EXPECT_TRUE(told_.orders.clear);
+  EXPECT_EQ(told_.orders.fetches.at(0).slot, 5);
+  EXPECT_EQ(told_.orders.writes.at(0).block.text.salt, "s");
+  EXPECT_EQ(told_.orders.writes.at(0).block.text.tokens.size(), 2u);
+  told_.notify();
+  EXPECT_EQ(notified, 1);
+  const OffloadReports reports = executor->take_reports();
+  EXPECT_TRUE(reports.fetched.at(0).ok);
+  EXPECT_FALSE(reports.written.at(0).ok);
+  EXPECT_EQ(reports.dropped.at(0), 3u);
 }
 
 // Allows token 3 alone.
@@ -158,7 +184,7 @@ TEST_P(ExecutorDecorators, GiveStepsAndTheirTimingsInOrder) {
     EXPECT_EQ(done->result.sequences.front().tokens, std::vector<TokenId>{static_cast<TokenId>(step) + 2});
     const StepTimings& timings = done->timings;
     const std::vector<double> seconds = {timings.prepare,  timings.swap, timings.forward, timings.sample,
-                                         timings.computed, timings.wait, timings.collect, timings.forms};
+                                         timings.computed, timings.wait, timings.collect, timings.constraints};
     EXPECT_EQ(seconds, (std::vector<double>{1, 2, 3, 4, 5, 6, 9, 10}));
     EXPECT_TRUE(timings.replayed && timings.ahead);
     EXPECT_EQ(timings.host_rows, 7);

@@ -36,12 +36,12 @@ class Stepping final : public TokenConstraint {
 std::vector<sampling::SequenceSampler> samplers() {
   SamplingParams params;
   params.temperature = 0.9f;
-  const auto form = std::make_shared<Stepping>();
+  const auto constraint = std::make_shared<Stepping>();
   const auto shared = std::make_shared<const SamplingParams>(params);
   std::vector<sampling::SequenceSampler> made;
   for (uint64_t seed = 0; seed < 8; ++seed)
     made.emplace_back(shared, std::span<const TokenId>(), seed, 100, std::vector<TokenId>(), std::span<const TokenId>(),
-                      form);
+                      constraint);
   return made;
 }
 

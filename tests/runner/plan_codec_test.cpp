@@ -33,14 +33,19 @@ TEST(PlanCodec, APlanIsReadAsItWasWritten) {
   plan.added.push_back({.id = 6, .prompt = {7, 8}, .output = {9}, .seed = 10, .eos_ids = {2}, .constraint = 11});
   plan.added.back().params = std::make_shared<const SamplingParams>(params);
   plan.added.back().output_kind = OutputKind::kScore;
+  plan.added.back().second_text = 1;
   plan.added.back().media = {{.first = 1, .count = 2, .media = 3}};
   plan.swap_out = {{.block = 12, .slot = 13}};
   plan.swap_in = {{.block = 14, .slot = 15}};
+  plan.loads = {{.block = 23, .slot = 24}};
   plan.copies = {{.source = 16, .destination = 17}};
+  plan.stores = {{.block = 25, .slot = 26}};
   tell_whole_table(plan, 6, 1, std::vector<BlockId>{kNoBlock, 18});
   plan.scheduled = {{.id = 6, .num_computed_tokens = 19, .num_new_tokens = 20, .samples = true, .num_candidates = 21}};
   plan.scheduled.back().num_draft_tokens = 1;
   plan.draft_tokens = {22};
+  plan.draft_choices = {2};
+  plan.draft_probabilities = {{22, 0.75f}, {27, 0.25f}};
   plan.num_tokens = 20;
 
   const StepPlan read = decoded(plan);
@@ -56,6 +61,7 @@ TEST(PlanCodec, APlanIsReadAsItWasWritten) {
   EXPECT_THAT(added.eos_ids, ElementsAre(2));
   EXPECT_EQ(added.constraint, 11u);
   EXPECT_EQ(added.output_kind, OutputKind::kScore);
+  EXPECT_EQ(added.second_text, 1);
   EXPECT_EQ(added.media.at(0).media, 3u);
   EXPECT_EQ(added.params->best_of, 3);
   EXPECT_EQ(added.params->temperature, 0.25f);
@@ -65,13 +71,17 @@ TEST(PlanCodec, APlanIsReadAsItWasWritten) {
   EXPECT_EQ(added.params->structured_output, params.structured_output);
   EXPECT_EQ(read.swap_out.at(0).slot, 13);
   EXPECT_EQ(read.swap_in.at(0).block, 14);
+  EXPECT_EQ(read.loads.at(0).slot, 24);
   EXPECT_EQ(read.copies.at(0).destination, 17);
+  EXPECT_EQ(read.stores.at(0).block, 25);
   EXPECT_EQ(read.table_changes, plan.table_changes);
   EXPECT_THAT(read.table_blocks, ElementsAre(kNoBlock, 18));
   EXPECT_EQ(read.scheduled.at(0).num_candidates, 21);
   EXPECT_TRUE(read.scheduled.at(0).samples);
   EXPECT_EQ(read.scheduled.at(0).num_draft_tokens, 1);
   EXPECT_THAT(read.draft_tokens, ElementsAre(22));
+  EXPECT_THAT(read.draft_choices, ElementsAre(2));
+  EXPECT_THAT(read.draft_probabilities, ElementsAre(DraftProbability{22, 0.75f}, DraftProbability{27, 0.25f}));
   EXPECT_EQ(read.num_tokens, 20);
 }
 
@@ -145,6 +155,14 @@ TEST(PlanCodec, WhateverIsWrittenIsReadAndWrittenAgainTheSame) {
     const auto read_step = decode_step(step);
     ASSERT_TRUE(read_step.ok()) << read_step.status().message();
     ASSERT_EQ(encode(*read_step), step);
+    const std::string orders = encode(random.orders());
+    const auto read_orders = decode_orders(orders);
+    ASSERT_TRUE(read_orders.ok()) << read_orders.status().message();
+    ASSERT_EQ(encode(*read_orders), orders);
+    const std::string reports = encode(random.reports());
+    const auto read_reports = decode_reports(reports);
+    ASSERT_TRUE(read_reports.ok()) << read_reports.status().message();
+    ASSERT_EQ(encode(*read_reports), reports);
   }
 }
 
@@ -181,6 +199,10 @@ TEST(PlanCodec, AMessageThatIsCutOffOrGoesOnIsRefusedWhereverThatIs) {
     for (size_t size = 0; size < step.size(); ++size) {
       ASSERT_FALSE(decode_step(std::string_view(step).substr(0, size)).ok()) << size << " of " << step.size();
     }
+    const std::string orders = encode(random.orders());
+    for (size_t size = 0; size < orders.size(); ++size) {
+      ASSERT_FALSE(decode_orders(std::string_view(orders).substr(0, size)).ok()) << size << " of " << orders.size();
+    }
   }
 }
 
@@ -214,6 +236,21 @@ TEST(PlanCodec, DraftTokensThatAreNotAsManyAsTheRunsSayAreRefused) {
   EXPECT_FALSE(decode_plan(encode(plan)).ok());
 }
 
+TEST(PlanCodec, ProbabilitiesThatAreOfNoDraftTokenAreRefused) {
+  StepPlan plan;
+  plan.scheduled = {{.id = 1, .num_draft_tokens = 1}};
+  plan.draft_tokens = {3};
+  plan.draft_choices = {2};
+  plan.draft_probabilities = {{3, 1.0f}};
+  EXPECT_THAT(decode_plan(encode(plan)).status().message(), HasSubstr("has 1 probabilities"));
+  plan.draft_choices = {-1};
+  EXPECT_THAT(decode_plan(encode(plan)).status().message(), HasSubstr("drawn from -1 others"));
+  plan.draft_choices = {1, 0};
+  EXPECT_FALSE(decode_plan(encode(plan)).ok());
+  plan.draft_choices = {1};
+  EXPECT_TRUE(decode_plan(encode(plan)).ok());
+}
+
 TEST(PlanCodec, ManyDamagedMessagesAreErrorsOrPlansAndNothingElse) {
   RandomPlans random(7);
   for (int i = 0; i < 3000; ++i) {
@@ -233,10 +270,13 @@ TEST(PlanCodec, ManyDamagedMessagesAreErrorsOrPlansAndNothingElse) {
 // Whoever adds a field finds this (unless it fits into a gap), and writes it in plan_codec.cpp too.
 TEST(PlanCodec, NoFieldIsNewSinceItWasWritten) {
   EXPECT_EQ(sizeof(SamplingParams), 456u);
-  EXPECT_EQ(sizeof(NewSequence), 144u);
+  EXPECT_EQ(sizeof(NewSequence), 152u);
   EXPECT_EQ(sizeof(ScheduledSequence), 32u);
-  EXPECT_EQ(sizeof(StepPlan), 256u);
-  EXPECT_EQ(sizeof(SequenceResult), 176u);
+  EXPECT_EQ(sizeof(StepPlan), 352u);
+  EXPECT_EQ(sizeof(OffloadOrders), 56u);
+  EXPECT_EQ(sizeof(OffloadReports), 72u);
+  EXPECT_EQ(sizeof(OffloadWrite), 96u);
+  EXPECT_EQ(sizeof(SequenceResult), 200u);
   EXPECT_EQ(sizeof(StepTimings), 80u);
 }
 #endif
@@ -262,6 +302,8 @@ TEST(PlanCodec, DISABLED_WritesTheSeedsOfItsFuzzTarget) {
     write("plan" + std::to_string(i), seed_input(0, encode(random.plan())));
     write("step" + std::to_string(i), seed_input(1, encode(random.step())));
   }
+  write("orders", seed_input(4, encode(random.orders())));
+  write("reports", seed_input(5, encode(random.reports())));
   write("empty_plan", seed_input(0, encode(StepPlan())));
   write("question",
         seed_input(2, encode(MaskQuestion{.constraint = 1, .answer = 2, .tokens = {3, 4}, .num_words = 5})));
@@ -278,7 +320,9 @@ TEST(PlanCodec, TheSeedsOfItsFuzzTargetAreMessagesOfThisVersion) {
     const Status status = content[0] == 0   ? decode_plan(message).status()
                           : content[0] == 1 ? decode_step(message).status()
                           : content[0] == 2 ? decode_question(message).status()
-                                            : decode_answer(message).status();
+                          : content[0] == 3 ? decode_answer(message).status()
+                          : content[0] == 4 ? decode_orders(message).status()
+                                            : decode_reports(message).status();
     EXPECT_TRUE(status.ok()) << entry.path() << ": " << status.message();
     ++count;
   }

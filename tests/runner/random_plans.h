@@ -31,12 +31,15 @@ class RandomPlans {
       fill(added.eos_ids, [this] { return token(); });
       added.constraint = below(3);
       added.adapter = number<int32_t>();
+      added.num_virtual_tokens = number<int32_t>();
       added.output_kind = static_cast<OutputKind>(below(3));
+      added.second_text = number<int32_t>();
       fill(added.media, [this] { return MediaSpan{number<int32_t>(), number<int32_t>(), number<uint64_t>()}; });
       return added;
     });
     fill(plan.swap_out, [this] { return SwapCopy{block(), block()}; });
     fill(plan.swap_in, [this] { return SwapCopy{block(), block()}; });
+    fill(plan.loads, [this] { return OffloadCopy{block(), block()}; });
     fill(plan.copies, [this] { return BlockCopy{block(), block()}; });
     for (uint32_t n = below(4); n > 0; --n) {
       std::vector<BlockId> table;
@@ -54,7 +57,35 @@ class RandomPlans {
       for (int32_t i = 0; i < run.num_draft_tokens; ++i) plan.draft_tokens.push_back(token());
     }
     plan.num_tokens = number<int32_t>();
+    fill(plan.stores, [this] { return OffloadCopy{block(), block()}; });
     return plan;
+  }
+
+  OffloadOrders orders() {
+    OffloadOrders orders;
+    orders.clear = flag();
+    fill(orders.fetches, [this] { return OffloadFetch{number<uint64_t>(), block()}; });
+    fill(orders.writes, [this] {
+      OffloadWrite write{.slot = block(), .block = {.id = number<uint64_t>(), .text = {}}};
+      StoredText& of = write.block.text;
+      of.node = number<uint64_t>();
+      of.parent = number<uint64_t>();
+      of.salt = text();
+      of.is_long = flag();
+      of.group = number<int32_t>();
+      fill(of.tokens, [this] { return token(); });
+      return write;
+    });
+    return orders;
+  }
+
+  OffloadReports reports() {
+    OffloadReports reports;
+    const auto done = [this] { return OffloadReports::Done{number<uint64_t>(), flag()}; };
+    fill(reports.fetched, done);
+    fill(reports.written, done);
+    fill(reports.dropped, [this] { return number<uint64_t>(); });
+    return reports;
   }
 
   Result<ExecutedStep> step() {
@@ -67,11 +98,13 @@ class RandomPlans {
       fill(one.candidates, [this] { return logprob(); });
       fill(one.logprobs, [this] { return position(); });
       fill(one.prompt_logprobs, [this] { return position(); });
+      fill(one.pooled, [this] { return static_cast<float>(real()); });
       if (below(4) == 0) one.error = error();
       return one;
     });
     StepTimings& t = step.timings;
-    for (double* seconds : {&t.prepare, &t.swap, &t.forward, &t.sample, &t.computed, &t.wait, &t.collect, &t.forms}) {
+    for (double* seconds :
+         {&t.prepare, &t.swap, &t.forward, &t.sample, &t.computed, &t.wait, &t.collect, &t.constraints}) {
       *seconds = real();
     }
     t.replayed = flag();

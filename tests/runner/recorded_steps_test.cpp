@@ -33,7 +33,7 @@ struct Way {
 void answer(const std::string& family, const std::string& kind, const Way& way,
             std::span<const std::vector<TokenId>> prompts, Answers& answers) {
   EngineConfig config{.model = tiny_path(family), .skip_tokenizer_init = true, .num_gpu_blocks_override = 512};
-  // A step of so many is run at start, which takes a played card a while.
+  // A step of so many is run at start, which takes an emulated device a while.
   config.max_num_batched_tokens = std::max(32, way.prefix * TinyModel::kBlockSize);
   config.max_num_seqs = 8;
   config.enforce_eager = way.eager;
@@ -101,8 +101,8 @@ void answer(const std::string& family, const std::string& kind, const Way& way,
 
 class RecordedSteps : public testing::TestWithParam<std::tuple<std::string, std::string>> {};
 
-// Replayed ones have rows that are nobody's, block tables wider than needed and longer grids: where the host plays the
-// card the same bits come out; on a card products of other numbers of rows may be summed in another order.
+// Replayed ones have rows that are nobody's, block tables wider than needed and longer grids: where the host emulates
+// the card the same bits come out; on a card products of other numbers of rows may be summed in another order.
 void expect_the_same(const std::string& family, const std::string& kind, bool mixed) {
   const std::vector<GoldenCase> cases = read_golden(family);
   std::vector<std::vector<TokenId>> prompts;
@@ -121,7 +121,7 @@ void expect_the_same(const std::string& family, const std::string& kind, bool mi
     ASSERT_FALSE(replayed.tokens[i].empty());
     for (size_t t = 0; t < replayed.tokens[i].size(); ++t) {
       SCOPED_TRACE(testing::Message() << "sequence " << i << ", token " << t);
-      if (cards::is_played(kind)) {
+      if (cards::is_emulated(kind)) {
         ASSERT_EQ(replayed.tokens[i][t], eager.tokens[i][t]);
         EXPECT_EQ(replayed.logprobs[i][t], eager.logprobs[i][t]);
       } else {
@@ -167,7 +167,7 @@ TEST_P(SharedBlocks, AnswerAsBlocksOfTheirOwn) {
   ASSERT_NO_FATAL_FAILURE(answer(family, kind, way, prompts, replayed));
   EXPECT_EQ(shared.tokens, apart.tokens);
   EXPECT_EQ(shared.logprobs, apart.logprobs);
-  if (!cards::is_played(kind)) return;  // products of other numbers of rows
+  if (!cards::is_emulated(kind)) return;  // products of other numbers of rows
   EXPECT_GE(replayed.num_replayed, kSteps - 1);
   EXPECT_EQ(replayed.tokens, apart.tokens);
   EXPECT_EQ(replayed.logprobs, apart.logprobs);

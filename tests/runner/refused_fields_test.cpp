@@ -44,7 +44,9 @@ class RefusedFields : public testing::Test {
       if (block == 1) field.ask(added, run);
       plan.added.push_back(std::move(added));
       plan.scheduled.push_back(std::move(run));
-      plan.num_tokens += plan.scheduled.back().num_new_tokens;
+      plan.draft_tokens.resize(plan.draft_tokens.size() + static_cast<size_t>(plan.scheduled.back().num_draft_tokens),
+                               5);
+      plan.num_tokens += plan.scheduled.back().num_rows();
     }
     executor_->submit(plan);
     auto done = executor_->collect();
@@ -58,7 +60,11 @@ class RefusedFields : public testing::Test {
       {"output_kind: hidden states",
        [](NewSequence& added, ScheduledSequence&) { added.output_kind = OutputKind::kHiddenState; }},
       {"media: ", [](NewSequence& added, ScheduledSequence&) { added.media = {{.first = 1, .count = 2, .media = 3}}; }},
-      {"draft_tokens: 2 ", [](NewSequence&, ScheduledSequence& run) { run.num_draft_tokens = 2; }},
+      {"draft_tokens: 2 ",  // of a run that does not sample, or whose candidates are asked for
+       [](NewSequence&, ScheduledSequence& run) {
+         run.num_draft_tokens = 2;
+         run.num_candidates = run.samples ? 1 : 0;
+       }},
   };
   const std::shared_ptr<const SamplingParams> params_ =
       std::make_shared<const SamplingParams>(SamplingParams{.temperature = 0});

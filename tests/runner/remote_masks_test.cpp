@@ -33,7 +33,7 @@ class Counting final : public TokenConstraint {
       ++of.num_accepted;
       return true;
     }
-    Status trouble() const override { return had > 3 ? invalid_argument("the form is in trouble") : Status(); }
+    Status trouble() const override { return had > 3 ? invalid_argument("the constraint is in trouble") : Status(); }
     const Counting& of;
     int had = 0;
   };
@@ -55,7 +55,7 @@ class RemoteMasksTest : public testing::Test {
       make_remote_constraints([server = server_](std::string_view question) { return server->answer(question); });
 };
 
-TEST_F(RemoteMasksTest, SayWhatTheFormItselfSays) {
+TEST_F(RemoteMasksTest, SayWhatTheConstraintItselfSays) {
   const auto state = start();
   for (TokenId token = 0; token < 3; ++token) {
     EXPECT_EQ(mask_of(*state), (std::vector<uint32_t>{1U << token, 0}));
@@ -65,7 +65,7 @@ TEST_F(RemoteMasksTest, SayWhatTheFormItselfSays) {
   EXPECT_TRUE(mask_of(*state).empty()) << "all may follow";
   EXPECT_TRUE(state->trouble().ok());
   EXPECT_TRUE(state->accept(40));
-  EXPECT_EQ(state->trouble().message(), "the form is in trouble");
+  EXPECT_EQ(state->trouble().message(), "the constraint is in trouble");
 }
 
 TEST_F(RemoteMasksTest, EachTokenIsTakenOnceAndACopyGoesOnByItself) {

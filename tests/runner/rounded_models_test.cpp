@@ -9,8 +9,8 @@
 namespace quire::runner {
 namespace {
 
-// A played card takes its time: a dense family, one with experts, one with latent attention, one with windows.
-bool is_played_too(const std::string& family) {
+// An emulated device takes its time: a dense family, one with experts, one with latent attention, one with windows.
+bool is_emulated_too(const std::string& family) {
   return family == "llama" || family == "qwen3_moe" || family == "deepseek_v2" || family == "gemma3";
 }
 
@@ -29,7 +29,7 @@ class RoundedModels : public testing::TestWithParam<std::tuple<std::string, std:
 
 TEST_P(RoundedModels, LogitsAndPromptLogprobsAreNearTheReference) {
   const auto& [family, kind] = GetParam();
-  if (cards::is_played(kind) && !is_played_too(family)) GTEST_SKIP() << "a played card takes its time";
+  if (cards::is_emulated(kind) && !is_emulated_too(family)) GTEST_SKIP() << "an emulated device takes its time";
   const auto backend = make_test_backend(kind);
   if (backend == nullptr) GTEST_SKIP() << "this machine has no " << kind;
   TinyModel model(in_bf16(family), *backend, "bfloat16");

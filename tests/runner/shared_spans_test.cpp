@@ -28,8 +28,8 @@ std::vector<BlockId> operator+(std::vector<BlockId> table, const std::vector<Blo
   return table;
 }
 
-// The companies of a span, smallest reader first.
-std::set<std::vector<int32_t>> companies(SharedSpans& shared, size_t num_readers, int32_t span) {
+// The groups of a span, smallest reader first.
+std::set<std::vector<int32_t>> groups(SharedSpans& shared, size_t num_readers, int32_t span) {
   std::set<std::vector<int32_t>> all;
   const auto* places = shared.places().data() + static_cast<size_t>(span) * num_readers;
   for (size_t i = 0; i < num_readers; i += static_cast<size_t>(places[i].size)) {
@@ -40,9 +40,9 @@ std::set<std::vector<int32_t>> companies(SharedSpans& shared, size_t num_readers
   }
   return all;
 }
-using Companies = std::set<std::vector<int32_t>>;
+using Groups = std::set<std::vector<int32_t>>;
 
-TEST(SharedSpans, SequencesOfOnePrefixAreACompanyAsFarAsAllOfThemAreInIt) {
+TEST(SharedSpans, SequencesOfOnePrefixAreAGroupAsFarAsAllOfThemAreInIt) {
   const auto system = blocks(0, 40);  // of 16: two spans and a half
   const std::vector<std::vector<BlockId>> tables = {system + blocks(100, 10), blocks(200, 50), system + blocks(300, 2),
                                                     system + blocks(400, 1), blocks(0, 20) + blocks(500, 30)};
@@ -50,9 +50,9 @@ TEST(SharedSpans, SequencesOfOnePrefixAreACompanyAsFarAsAllOfThemAreInIt) {
       {tables[0], 700, 1}, {tables[1], 700, 1}, {tables[2], 650, 3}, {tables[3], 511, 1}, {tables[4], 700, 1}};
   SharedSpans shared;
   const SharedSpans::Reads reads = shared.find(readers, 16, 3);
-  EXPECT_EQ(companies(shared, 5, 0), (Companies{{0, 2, 3, 4}}));
-  EXPECT_EQ(companies(shared, 5, 1), (Companies{{0, 2}}));  // 3 is not past it, 4 has other blocks
-  EXPECT_EQ(companies(shared, 5, 2), Companies());
+  EXPECT_EQ(groups(shared, 5, 0), (Groups{{0, 2, 3, 4}}));
+  EXPECT_EQ(groups(shared, 5, 1), (Groups{{0, 2}}));  // 3 is not past it, 4 has other blocks
+  EXPECT_EQ(groups(shared, 5, 2), Groups());
   EXPECT_EQ(reads.saved, 3 + 1);
   EXPECT_EQ(reads.all, 3 + 3 + 3 + 2 + 3);
   const auto& places = shared.places();
@@ -68,9 +68,9 @@ TEST(SharedSpans, NeitherPromptsNorWhatAWindowHasLeftBehindIsShared) {
   const std::vector<SpanReader> readers = {{all, 768, 1}, {behind, 768, 1}, {all, 768, 256}, {behind, 768, 1}};
   SharedSpans shared;
   EXPECT_EQ(shared.find(readers, 16, 3).saved, 1);
-  EXPECT_EQ(companies(shared, 4, 0), Companies());
-  EXPECT_EQ(companies(shared, 4, 1), Companies());
-  EXPECT_EQ(companies(shared, 4, 2), (Companies{{1, 3}}));  // 0 has shared nothing with anybody before
+  EXPECT_EQ(groups(shared, 4, 0), Groups());
+  EXPECT_EQ(groups(shared, 4, 1), Groups());
+  EXPECT_EQ(groups(shared, 4, 2), (Groups{{1, 3}}));  // 0 has shared nothing with anybody before
 }
 
 TEST(SharedSpans, BlocksMayBeLargerThanASpanOrLieAcrossItsEnd) {
@@ -80,10 +80,10 @@ TEST(SharedSpans, BlocksMayBeLargerThanASpanOrLieAcrossItsEnd) {
   const std::vector<SpanReader> readers = {{table, 900, 1}, {other, 900, 1}, {table, 900, 1}};
   SharedSpans shared;
   shared.find(readers, 100, 3);
-  EXPECT_EQ(companies(shared, 3, 0), (Companies{{0, 2}}));
-  EXPECT_EQ(companies(shared, 3, 1), (Companies{{0, 2}}));
+  EXPECT_EQ(groups(shared, 3, 0), (Groups{{0, 2}}));
+  EXPECT_EQ(groups(shared, 3, 1), (Groups{{0, 2}}));
   shared.find(readers, 1000, 2);
-  EXPECT_EQ(companies(shared, 3, 1), (Companies{{0, 1, 2}}));
+  EXPECT_EQ(groups(shared, 3, 1), (Groups{{0, 1, 2}}));
 }
 
 TEST(SharedSpans, SavesNothingThatNobodyWaitsFor) {
@@ -94,7 +94,7 @@ TEST(SharedSpans, SavesNothingThatNobodyWaitsFor) {
   const SharedSpans::Reads reads = shared.find(readers, 16, 1);
   EXPECT_EQ(reads.saved, 0);
   EXPECT_EQ(reads.all, 4);
-  EXPECT_EQ(companies(shared, 3, 0), (Companies{{0, 2}}));
+  EXPECT_EQ(groups(shared, 3, 0), (Groups{{0, 2}}));
 }
 
 // Tables that fork somewhere, as those of a prefix cache do.
@@ -130,17 +130,17 @@ TEST(SharedSpans, FindWhatComparingEveryPairFinds) {
       std::map<std::vector<BlockId>, std::vector<int32_t>> expected;
       for (int32_t r = 0; r < n; ++r) {
         const SpanReader& reader = readers[static_cast<size_t>(r)];
-        if (reader.num_computed < (span + 1) * kSpan || reader.num_queries > ops::kMostQueriesInCompany) continue;
+        if (reader.num_computed < (span + 1) * kSpan || reader.num_queries > ops::kMostSharedQueries) continue;
         const auto begin = reader.table.begin() + span * kSpan / block_size;
         const auto end = reader.table.begin() + ((span + 1) * kSpan - 1) / block_size + 1;
         expected[{begin, end}].push_back(r);
       }
-      Companies all;
+      Groups all;
       for (const auto& [key, members] : expected) {
         if (members.size() > 1) all.insert(members);
         expected_saved += std::ssize(members) - 1;
       }
-      ASSERT_EQ(companies(shared, static_cast<size_t>(n), span), all) << "round " << round << ", span " << span;
+      ASSERT_EQ(groups(shared, static_cast<size_t>(n), span), all) << "round " << round << ", span " << span;
       std::set<int32_t> once;
       for (int32_t i = 0; i < n; ++i) once.insert(shared.places()[static_cast<size_t>(span * n + i)].sequence);
       ASSERT_EQ(once.size(), static_cast<size_t>(n));

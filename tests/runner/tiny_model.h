@@ -16,8 +16,10 @@
 #include "models/model.h"
 #include "ops/cpu/cpu_backend.h"
 #include "ops/reference/reference_backend.h"
+#include "runner/adapter.h"
 #include "runner/kv_storage.h"
 #include "runner/memory_planner.h"
+#include "runner/step_adapters.h"
 #include "runner/step_numbers.h"
 #include "tests/cards/card.h"
 
@@ -81,12 +83,18 @@ class TinyModel {
   TinyModel(const std::string& name, ops::Backend& backend, const std::string& kv_cache_dtype = "auto",
             std::optional<int64_t> max_model_len = {}, const std::string& quantization = "",
             LoadFormat format = LoadFormat::kAuto, WeightDType dtype = WeightDType::kAuto,
-            const models::Family* family = nullptr)  // nullptr: the configuration's
-      : backend_(backend) {
+            const models::Family* family = nullptr,      // nullptr: the configuration's
+            comm::Communicator* communicator = nullptr)  // of the ranks that have the other parts
+      : backend_(backend), communicator_(communicator) {
     auto opened = checkpoint::Checkpoint::open(tiny_path(name), format);
     EXPECT_TRUE(opened.ok()) << opened.status().message();
     checkpoint_ = std::move(*opened);
     EngineConfig config{.kv_cache_memory_bytes = 1 << 20};
+    if (communicator != nullptr) {
+      config.tensor_parallel_size = communicator->size();
+      config.rank = communicator->rank();
+      config.num_gpu_blocks_override = 64;
+    }
     config.kv_cache_dtype = parse_choice<KvCacheDType>(kv_cache_dtype).value();
     if (max_model_len) config.max_model_len = *max_model_len;
     config.quantization = parse_choice<Quantization>(quantization).value();
@@ -95,9 +103,16 @@ class TinyModel {
                                      : plan_model(*family, config, *checkpoint_, backend, 0);
     EXPECT_TRUE(planned.ok()) << planned.status().message();
     planned_ = std::move(*planned);
-    nn::Loader loader(nn::Loader::Mode::kLoad, *checkpoint_, backend, planned_.quantization, planned_.weight_dtype);
+    nn::Loader loader(nn::Loader::Mode::kLoad, *checkpoint_, backend, planned_.quantization, planned_.weight_dtype,
+                      planned_.shard);
     auto model = planned_.family.build(planned_.config, planned_.max_model_len, loader);
     EXPECT_TRUE(model.ok()) << model.status().message();
+    adapter_host_ = {.layers = loader.adaptable_layers(),
+                     .config = planned_.config,
+                     .rotates_neighbours = rotates_neighbours(*checkpoint_, planned_.config),
+                     .max_rank = 16,
+                     .max_virtual_tokens = 16,
+                     .base = checkpoint_.get()};
     EXPECT_EQ(loader.bytes(), planned_.memory.weight_bytes) << "the plan and the load disagree";
     model_ = std::move(*model);
     EXPECT_EQ(activation_floats(*model_, backend, config.max_num_batched_tokens), planned_.workspace_floats)
@@ -109,6 +124,9 @@ class TinyModel {
   }
 
   const ModelConfig& config() const { return planned_.config; }
+  const AdapterHost& adapter_host() const { return adapter_host_; }
+  // Of all that is computed from here on; nullptr: none.
+  void use_adapter(std::shared_ptr<const Adapter> adapter) { adapter_ = std::move(adapter); }
   const PlannedModel& planned() const { return planned_; }
   std::unique_ptr<models::Model> take_model() { return std::move(model_); }
 
@@ -188,7 +206,11 @@ class TinyModel {
                           .layers = storage_->layers()};
     numbers.upload();
     nn::Workspace workspace(workspace_.as<float>(), planned_.workspace_floats);
-    const nn::StepContext step{.backend = backend_, .batch = batch, .workspace = workspace};
+    StepAdapters adapters;
+    adapters.add_run(adapter_.get(), end - begin);
+    const nn::RowAdapters* used = adapters.any() ? &adapters : nullptr;
+    const nn::StepContext step{
+        .backend = backend_, .batch = batch, .workspace = workspace, .adapters = used, .communicator = communicator_};
     Buffer second(backend_.allocator(), workspace_.bytes());
     nn::Workspace second_workspace(second.as<float>(), planned_.workspace_floats);
     const nn::StepContext second_step{.backend = backend_, .batch = batch, .workspace = second_workspace};
@@ -197,9 +219,13 @@ class TinyModel {
     const ops::View out = scratch.take(1, config().vocab_size);
     for (int32_t i = 0; i < end - begin; ++i) {
       std::vector<float> row(static_cast<size_t>(config().vocab_size));
-      model_->logits(
-          {.backend = backend_, .batch = batch, .workspace = scratch, .rows = {nn::RowTokens::Kind::kNone, {}}},
-          hidden.rows(i, 1), out);
+      model_->logits({.backend = backend_,
+                      .batch = batch,
+                      .workspace = scratch,
+                      .rows = {nn::RowTokens::Kind::kGathered, &i},
+                      .adapters = used,
+                      .communicator = communicator_},
+                     hidden.rows(i, 1), out);
       backend_.download(row.data(), out.data, row.size() * sizeof(float));
       rows.push_back(std::move(row));
     }
@@ -222,9 +248,12 @@ class TinyModel {
   }
 
   ops::Backend& backend_;
+  comm::Communicator* communicator_;
   int32_t cut_ = 0;  // 0: nowhere
   std::shared_ptr<const checkpoint::Checkpoint> checkpoint_;
   PlannedModel planned_;
+  AdapterHost adapter_host_;
+  std::shared_ptr<const Adapter> adapter_;
   std::unique_ptr<models::Model> model_;
   std::unique_ptr<KvStorage> storage_;
   Buffer workspace_;

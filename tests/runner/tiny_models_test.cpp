@@ -48,13 +48,13 @@ TEST_P(TinyModels, LogitsAndPromptLogprobsAgreeWithTheReference) {
 }
 
 TEST_P(TinyModels, GreedyTokensAgreeWhereTheMarginIsClear) {
-  const bool played = cards::is_played(std::get<1>(GetParam()));
+  const bool emulated = cards::is_emulated(std::get<1>(GetParam()));
   size_t shortest = SIZE_MAX;
   for (const GoldenCase& one : cases_) shortest = std::min(shortest, one.prompt.size());
   for (const GoldenCase& one : cases_) {
-    if (played && one.prompt.size() > shortest) continue;  // its first token is that of the logits above
+    if (emulated && one.prompt.size() > shortest) continue;  // its first token is that of the logits above
     std::vector<TokenId> tokens = one.prompt;
-    const size_t steps = std::min(one.greedy.size(), played ? size_t{2} : SIZE_MAX);
+    const size_t steps = std::min(one.greedy.size(), emulated ? size_t{2} : SIZE_MAX);
     for (size_t i = 0; i < steps; ++i) {
       const TokenId next = argmax(model_->logits(tokens, 2048).back());
       if (one.greedy_margin[i] <= 0.01) break;
@@ -68,7 +68,7 @@ TEST_P(TinyModels, LogitsAreTheSameBitsHoweverThePromptIsCut) {
   for (const GoldenCase& one : cases_) {
     const auto whole = model_->logits(one.prompt, 2048);
     const std::vector<int32_t> chunks =
-        cards::is_played(std::get<1>(GetParam())) ? std::vector<int32_t>{7} : std::vector<int32_t>{1, 3, 16, 17};
+        cards::is_emulated(std::get<1>(GetParam())) ? std::vector<int32_t>{7} : std::vector<int32_t>{1, 3, 16, 17};
     for (int32_t chunk : chunks) {
       const auto cut = model_->logits(one.prompt, chunk);
       if (!cards::is_card(std::get<1>(GetParam()))) {

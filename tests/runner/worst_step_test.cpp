@@ -104,7 +104,7 @@ TEST(SizePool, WithoutRoomForABlockSaysWhatTookIt) {
   EXPECT_THAT(status.message(), testing::HasSubstr("48.3 KiB"));
 }
 
-// On a card, a real one or the host that plays it: what is seen is at least what is held, and the pool follows.
+// On a card, a real one or the emulated one: what is seen is at least what is held, and the pool follows.
 TEST(MeasureOnDevice, cudaSeesWhatWeightsAndTheLargestStepTake) {
   const auto backend = make_test_backend("cuda");
   if (backend == nullptr) GTEST_SKIP() << "there is no card";

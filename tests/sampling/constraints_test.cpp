@@ -8,7 +8,7 @@
 #include "sampling/dry.h"
 #include "sampling/logprobs.h"
 #include "sampling/sequence_sampler.h"
-#include "tests/sampling/formed_params.h"
+#include "tests/sampling/constrained_params.h"
 
 namespace quire::sampling {
 namespace {
@@ -25,10 +25,10 @@ SamplingParams greedy() {
   return params;
 }
 
-Result<SampledToken> first_token(const FormedParams& params, std::vector<float> logits,
+Result<SampledToken> first_token(const ConstrainedParams& params, std::vector<float> logits,
                                  const std::vector<TokenId>& prompt = {}, const std::vector<TokenId>& output = {}) {
   SequenceSampler sampler(std::make_shared<const SamplingParams>(params), prompt, 1,
-                          static_cast<int64_t>(logits.size()), {}, output, params.form);
+                          static_cast<int64_t>(logits.size()), {}, output, params.constraint);
   SamplingScratch scratch;
   return sampler.sample(logits, scratch);
 }
@@ -286,12 +286,12 @@ class FixedConstraint final : public TokenConstraint {
   uint32_t accepted_;
 };
 
-FormedParams constrained(SamplingParams params, uint32_t mask, uint32_t accepted) {
+ConstrainedParams constrained(SamplingParams params, uint32_t mask, uint32_t accepted) {
   return {std::move(params), std::make_shared<FixedConstraint>(mask, accepted)};
 }
 
 TEST(Constraint, NoOtherTokenIsChosenAndLogprobsStayThoseOfTheModel) {
-  FormedParams params = constrained(greedy(), 0b101, 0b101);
+  ConstrainedParams params = constrained(greedy(), 0b101, 0b101);
   params.logprobs = 1;
   const Result<SampledToken> sampled = first_token(params, {0.0f, 9.0f, 0.0f, 0.0f});
   EXPECT_EQ(sampled->id, 0);
@@ -308,22 +308,22 @@ TEST(Constraint, WhatIsAllowedButNotAcceptedIsPassedOver) {
 
 TEST(Constraint, NothingAllowedIsAnErrorAndAllowedTokensCountBesideIt) {
   EXPECT_EQ(first_token(constrained(greedy(), 0, 0), {1.0f, 2.0f}).status().code(), StatusCode::kInternal);
-  FormedParams params = constrained(greedy(), 0b011, 0b111);
+  ConstrainedParams params = constrained(greedy(), 0b011, 0b111);
   params.allowed_token_ids = {1, 2};
   EXPECT_EQ(first_token(params, {9.0f, 0.0f, 9.0f})->id, 1);
 }
 
-TEST(Constraint, ACompleteFormEndsBeforeMinTokensOnlyWhereNothingElseMayFollow) {
-  FormedParams params = constrained(greedy(), 0b011, 0b111);
+TEST(Constraint, ACompleteConstraintEndsBeforeMinTokensOnlyWhereNothingElseMayFollow) {
+  ConstrainedParams params = constrained(greedy(), 0b011, 0b111);
   params.min_tokens = 5;
-  const auto sample = [](const FormedParams& p) {
-    SequenceSampler sampler(std::make_shared<const SamplingParams>(p), {}, 1, 3, {1}, {}, p.form);
+  const auto sample = [](const ConstrainedParams& p) {
+    SequenceSampler sampler(std::make_shared<const SamplingParams>(p), {}, 1, 3, {1}, {}, p.constraint);
     SamplingScratch scratch;
     std::vector<float> logits = {0.0f, 9.0f, 0.0f};
     return sampler.sample(logits, scratch);
   };
   EXPECT_EQ(sample(params)->id, 0);
-  params.form = std::make_shared<FixedConstraint>(0b010, 0b010);
+  params.constraint = std::make_shared<FixedConstraint>(0b010, 0b010);
   EXPECT_EQ(sample(params)->id, 1);
 }
 

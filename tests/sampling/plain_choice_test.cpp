@@ -8,25 +8,25 @@
 #include "ops/choose_tokens.h"
 #include "ops/top_logprobs.h"
 #include "sampling/sequence_sampler.h"
+#include "tests/sampling/constrained_params.h"
 #include "tests/sampling/edited_row.h"
-#include "tests/sampling/formed_params.h"
 
 namespace quire::sampling {
 namespace {
 
 constexpr int64_t kVocabSize = 700;
 
-SequenceSampler make_sampler(const FormedParams& params, uint64_t seed = 0) {
+SequenceSampler make_sampler(const ConstrainedParams& params, uint64_t seed = 0) {
   return {std::make_shared<const SamplingParams>(params),
           std::vector<TokenId>{1, 2, 3},
           seed,
           kVocabSize,
           {5},
           {},
-          params.form};
+          params.constraint};
 }
 SequenceSampler make_sampler(const SamplingParams& params, uint64_t seed = 0) {
-  return make_sampler(FormedParams(params), seed);
+  return make_sampler(ConstrainedParams(params), seed);
 }
 
 int32_t choose(const PlainChoice& choice, const std::vector<float>& logits) {
@@ -120,10 +120,10 @@ class Thirds final : public TokenConstraint {
   };
 };
 
-FormedParams any_params(std::mt19937_64& engine) {
+ConstrainedParams any_params(std::mt19937_64& engine) {
   const auto one_in = [&](uint64_t n) { return engine() % n == 0; };
   const auto token = [&] { return static_cast<TokenId>(engine() % (kVocabSize + 20)); };
-  FormedParams p;
+  ConstrainedParams p;
   p.temperature = one_in(2) ? 0.0f : 0.8f;
   if (one_in(3)) p.top_p = 0.8f;
   if (one_in(3)) p.repetition_penalty = one_in(4) ? 1e-39f : 1.7f;
@@ -144,7 +144,7 @@ FormedParams any_params(std::mt19937_64& engine) {
     p.bad_words_ids.push_back({token()});
     if (one_in(2)) p.bad_words_ids.back().insert(p.bad_words_ids.back().begin(), token());
   }
-  if (one_in(3)) p.form = std::make_shared<Thirds>();
+  if (one_in(3)) p.constraint = std::make_shared<Thirds>();
   return p;
 }
 
@@ -165,7 +165,7 @@ TEST(PlainChoice, EditsAndScoresAsTheSamplerDoes) {
   std::normal_distribution<float> normal(0, 3);
   int num_refused = 0;
   for (int request = 0; request < 150; ++request) {
-    const FormedParams params = any_params(engine);
+    const ConstrainedParams params = any_params(engine);
     SequenceSampler sampler = make_sampler(params, seed);
     SequenceSampler other = make_sampler(params, seed);
     SamplingScratch scratch;
@@ -256,7 +256,7 @@ TEST(PlainChoice, IsNotForFiltersThatOnlyTheSamplerHas) {
 
 TEST(PlainChoice, SaysWhichEditsHaveToSeeTheTokenBefore) {
   EXPECT_FALSE(make_sampler({.logprobs = 0}).edits_logits());
-  std::vector<FormedParams> before;
+  std::vector<ConstrainedParams> before;
   std::vector<SamplingParams> any_time;
   before.emplace_back(SamplingParams{.bad_words_ids = {{4}, {4, 5}}});
   before.emplace_back(SamplingParams(), std::make_shared<Thirds>());
@@ -268,7 +268,7 @@ TEST(PlainChoice, SaysWhichEditsHaveToSeeTheTokenBefore) {
   any_time.push_back({.allowed_token_ids = std::vector<TokenId>{1, 2}});
   any_time.push_back({.bad_words_ids = {{4}}});
   any_time.push_back({.min_tokens = 1});
-  for (const FormedParams& params : before) {
+  for (const ConstrainedParams& params : before) {
     EXPECT_TRUE(make_sampler(params).edits_logits());
     EXPECT_TRUE(make_sampler(params).edits_follow_tokens());
   }

@@ -61,7 +61,8 @@ class PagedMemory {
       : config_(config),
         language_(language),
         pool_(static_cast<size_t>(config.num_blocks * config.block_size), 0),
-        slots_(static_cast<size_t>(config.num_swap_blocks * config.block_size), 0) {}
+        slots_(static_cast<size_t>(config.num_swap_blocks * config.block_size), 0),
+        offload_(static_cast<size_t>(config.num_offload_slots * config.block_size), 0) {}
 
   // Contexts are no business of a runner; the test tells them.
   void set_context(SequenceId id, const kv::CacheContext& context) { contexts_[id] = context; }
@@ -69,11 +70,29 @@ class PagedMemory {
   StepResult execute(const StepPlan& plan) {
     learn(plan);
     copy(plan);
-    for (const ScheduledSequence& run : plan.scheduled) write(run);
+    std::span<const TokenId> drafts = plan.draft_tokens;
+    for (const ScheduledSequence& run : plan.scheduled) {
+      const auto count = static_cast<size_t>(run.num_draft_tokens);
+      write(run, drafts.first(count));
+      drafts = drafts.subspan(count);
+    }
+    EXPECT_TRUE(drafts.empty());
     StepResult result;
     result.step = plan.step;
-    for (const ScheduledSequence& run : plan.scheduled) result.sequences.push_back(read(run));
+    drafts = plan.draft_tokens;
+    for (const ScheduledSequence& run : plan.scheduled) {
+      const auto count = static_cast<size_t>(run.num_draft_tokens);
+      result.sequences.push_back(read(run, drafts.first(count)));
+      drafts = drafts.subspan(count);
+    }
+    store(plan);
     return result;
+  }
+
+  // The cells of a block in host memory, for what stands in for a disk.
+  std::span<uint64_t> offload_cells(OffloadSlot slot) {
+    return std::span(offload_).subspan(static_cast<size_t>(slot * config_.block_size),
+                                       static_cast<size_t>(config_.block_size));
   }
 
   size_t num_sequences() const { return states_.size(); }
@@ -140,6 +159,7 @@ class PagedMemory {
       std::copy_n(block_at(swap.block), size, slot_at(swap.slot));
     }
     for (const SwapCopy& swap : plan.swap_in) std::copy_n(slot_at(swap.slot), size, block_at(swap.block));
+    for (const OffloadCopy& load : plan.loads) std::ranges::copy(offload_cells(load.slot), block_at(load.block));
     // Copies may run in any order, side by side: no destination may be another's source or destination.
     std::map<BlockId, int> touched;
     for (const BlockCopy& one : plan.copies) ++touched[one.destination];
@@ -150,6 +170,15 @@ class PagedMemory {
     for (const BlockCopy& one : plan.copies) std::copy_n(block_at(one.source), size, block_at(one.destination));
   }
 
+  void store(const StepPlan& plan) {
+    std::map<OffloadSlot, int> slots;
+    for (const OffloadCopy& store : plan.stores) {
+      ASSERT_EQ(++slots[store.slot], 1) << "two blocks are stored in slot " << store.slot;
+      const std::span<uint64_t> cells = offload_cells(store.slot);
+      std::copy_n(pool_.begin() + static_cast<int64_t>(store.block) * config_.block_size, cells.size(), cells.begin());
+    }
+  }
+
   std::span<const BlockId> table(const ScheduledSequence& run, size_t group) const {
     return tables_.at(run.id).table(group);
   }
@@ -158,21 +187,32 @@ class PagedMemory {
     return pool_[static_cast<size_t>(block * config_.block_size + position % config_.block_size)];
   }
 
-  void write(const ScheduledSequence& run) {
+  // Of the tokens up to the run's end and of the drafts behind it; 0 where an answer has ended already and a step
+  // planned ahead computes what nobody will look at.
+  std::vector<uint64_t> digests_of(const ScheduledSequence& run, std::span<const TokenId> drafts) const {
     const State& state = states_.at(run.id);
+    const auto end = static_cast<size_t>(run.num_computed_tokens + run.num_new_tokens);
+    std::vector<uint64_t> digests = state.digests;
+    digests.resize(end, 0);
+    for (const TokenId draft : drafts) digests.push_back(Language::extend(digests.back(), draft));
+    return digests;
+  }
+
+  void write(const ScheduledSequence& run, std::span<const TokenId> drafts) {
+    const std::vector<uint64_t> digests = digests_of(run, drafts);
     for (size_t group = 0; group < config_.windows.size(); ++group) {
       const std::span<const BlockId> blocks = table(run, group);
-      for (int32_t p = run.num_computed_tokens; p < run.num_computed_tokens + run.num_new_tokens; ++p) {
+      for (int32_t p = run.num_computed_tokens; p < run.num_computed_tokens + run.num_rows(); ++p) {
         const BlockId block = blocks[static_cast<size_t>(p / config_.block_size)];
         ASSERT_TRUE(block >= 0 && block < config_.num_blocks) << "no block to write position " << p;
-        // Where the answer has ended already, a step planned ahead computes what nobody will look at.
-        cell(block, p) = static_cast<size_t>(p) < state.digests.size() ? state.digests[static_cast<size_t>(p)] : 0;
+        cell(block, p) = digests[static_cast<size_t>(p)];
       }
     }
   }
 
-  SequenceResult read(const ScheduledSequence& run) {
+  SequenceResult read(const ScheduledSequence& run, std::span<const TokenId> drafts) {
     State& state = states_.at(run.id);
+    const std::vector<uint64_t> digests = digests_of(run, drafts);
     SequenceResult result;
     result.id = run.id;
     const int32_t begin = run.num_computed_tokens;
@@ -181,11 +221,11 @@ class PagedMemory {
       const std::span<const BlockId> blocks = table(run, group);
       const int32_t window = config_.windows[group];
       const int32_t first = window == 0 ? 0 : std::max(begin - window + 1, 0);
-      for (int32_t p = first; p < end; ++p) {
+      for (int32_t p = first; p < end + run.num_draft_tokens; ++p) {
         const BlockId block = blocks[static_cast<size_t>(p / config_.block_size)];
         EXPECT_NE(block, kNoBlock) << "sequence " << run.id << " reads position " << p << ", whose block is gone";
         if (block == kNoBlock) return result;
-        EXPECT_EQ(cell(block, p), state.digests[static_cast<size_t>(p)])
+        EXPECT_EQ(cell(block, p), digests[static_cast<size_t>(p)])
             << "step sees another text: sequence " << run.id << " position " << p << " of " << end << ", group "
             << group;
       }
@@ -202,15 +242,19 @@ class PagedMemory {
       result.candidates = language_.candidates(digest, run.num_candidates);
       return result;
     }
-    result.tokens.push_back(language_.next(digest, state.seed));
-    state.append(result.tokens.back());
+    for (size_t row = 0; row <= drafts.size(); ++row) {
+      result.tokens.push_back(language_.next(state.digests.back(), state.seed));
+      state.append(result.tokens.back());
+      if (row < drafts.size() && drafts[row] != result.tokens.back()) break;
+    }
     return result;
   }
 
   SchedulerConfig config_;
   Language language_;
-  std::vector<uint64_t> pool_;   // [num_blocks, block_size]
-  std::vector<uint64_t> slots_;  // [num_swap_blocks, block_size]
+  std::vector<uint64_t> pool_;     // [num_blocks, block_size]
+  std::vector<uint64_t> slots_;    // [num_swap_blocks, block_size]
+  std::vector<uint64_t> offload_;  // [num_offload_slots, block_size]
   std::unordered_map<SequenceId, State> states_;
   std::unordered_map<SequenceId, BlockTables> tables_;
   std::unordered_map<SequenceId, kv::CacheContext> contexts_;

@@ -7,14 +7,61 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <set>
 
+#include "tests/sched/fake_disk.h"
 #include "tests/sched/paged_memory.h"
 
 namespace quire::sched::testing_support {
 
+// Guesses that are right more or less often, of any length: what a proposer says must change no answer.
+class RandomProposer final : public DraftProposer {
+ public:
+  RandomProposer(unsigned seed, Language language) : random_(seed), language_(language) {
+    right_ = std::uniform_int_distribution<int>(0, 10)(random_);
+  }
+  void set_beginning(SequenceId id, const kv::CacheContext& context, uint64_t seed) {
+    beginnings_[id] = {Language::begin(context), seed};
+  }
+  void propose(const DraftText& text, int32_t most, DraftProposal& proposal) override {
+    ++num_known_[text.id];
+    auto [digest, seed] = beginnings_.at(text.id);
+    for (const TokenId token : text.tokens) digest = Language::extend(digest, token);
+    const int32_t count = std::uniform_int_distribution<int32_t>(0, most)(random_);
+    proposal.num_matched = std::uniform_int_distribution<int32_t>(1, 20)(random_);
+    proposal.source = static_cast<DraftSource>(count % 3);
+    for (int32_t i = 0; i < count; ++i) {
+      const bool right = std::uniform_int_distribution<int>(1, 10)(random_) <= right_;
+      const TokenId other = std::uniform_int_distribution<TokenId>(0, language_.vocabulary - 1)(random_);
+      proposal.tokens.push_back(right ? language_.next(digest, seed) : other);
+      proposal.agreement.push_back(1.0f);
+      digest = Language::extend(digest, proposal.tokens.back());
+    }
+  }
+  void ended(const DraftText& text) override {
+    num_known_.erase(text.id);
+    EXPECT_TRUE(ended_.insert(text.id).second) << "ended twice: " << text.id;
+  }
+  size_t num_known() const { return num_known_.size(); }
+
+ private:
+  std::mt19937 random_;
+  Language language_;
+  int right_ = 0;  // of ten
+  std::map<SequenceId, std::pair<uint64_t, uint64_t>> beginnings_;
+  std::map<SequenceId, int> num_known_;
+  std::set<SequenceId> ended_;
+};
+
+// What there is of the prefix cache beyond the pool.
+enum class Tiers { kNone, kMemory, kDisk };
+
 class World {
  public:
-  explicit World(unsigned seed) : random_(seed) {
+  // drafts: half of the worlds speculate; else none. loses_runner: now and then whoever carries out the plans is gone,
+  // and another one comes.
+  explicit World(unsigned seed, bool drafts = true, Tiers tiers = Tiers::kNone, bool loses_runner = false)
+      : random_(seed), disk_random_(seed + 1), disk_(seed), loses_runner_(loses_runner) {
     config_.max_num_seqs = between(1, 10);
     config_.max_num_batched_tokens = between(1, 48);
     config_.block_size = between(1, 6);
@@ -40,6 +87,13 @@ class World {
     config_.tokens_per_priority_level = between(0, 1) * 100;
     config_.max_plans_in_flight = between(1, 3);
     config_.tokens_per_position = between(0, 2) * 0.02;
+    if (drafts) {
+      std::mt19937 own(seed);  // so that worlds are what they were before there were drafts
+      const auto number = [&own](int low, int high) { return std::uniform_int_distribution<int>(low, high)(own); };
+      if (number(0, 1) == 1) config_.max_draft_tokens = number(1, 12);
+      config_.drafts_by_gain = number(0, 1) == 1;
+      config_.max_drafting_sequences = number(0, 3) == 0 ? 4 : 0;
+    }
     language_.vocabulary = between(8, 60);
     num_tenants_ = between(1, 3);
     // A few texts that requests begin with.
@@ -47,13 +101,19 @@ class World {
       std::vector<TokenId>& text = texts_.emplace_back();
       for (int j = 0; j < 60; ++j) text.push_back(between(4, 9));
     }
-    scheduler_ = std::make_unique<Scheduler>(config_);
-    scheduler_->set_preemption_costs(
-        {.seconds_per_recomputed_token = between(0, 4) * 1e-3, .seconds_per_swapped_block = between(1, 4) * 1e-3});
-    memory_ = std::make_unique<PagedMemory>(config_, language_);
+    if (tiers != Tiers::kNone) {
+      // Few enough that what a plan under way still reads is wanted for something else.
+      config_.num_offload_slots = 1 + static_cast<int32_t>(disk_random_() % (disk_random_() % 3 == 0 ? 80 : 16));
+      config_.max_plans_in_flight = 1 + static_cast<int32_t>(disk_random_() % 4);
+    }
+    config_.offload_to_disk = config_.offload_writes = tiers == Tiers::kDisk;
+    costs_ = {.seconds_per_recomputed_token = between(0, 4) * 1e-3, .seconds_per_swapped_block = between(1, 4) * 1e-3};
+    if (drafts && config_.max_draft_tokens > 0) proposer_ = std::make_unique<RandomProposer>(seed, language_);
+    begin();
   }
 
   void operation() {
+    if (loses_runner_ && between(0, 30) == 0) lose_runner();
     const int choice = between(0, 19);
     if (choice <= 3 && requests_.size() < 20) {
       add();
@@ -66,6 +126,15 @@ class World {
     } else {
       commit();
     }
+    work_disk();
+    scheduler_->check_invariants();
+  }
+
+  // The process ends and another begins, with what is on disk. REQUIRES: drained.
+  void restart() {
+    disk_.restart();
+    begin();
+    scheduler_->add_stored(disk_.index());
     scheduler_->check_invariants();
   }
 
@@ -73,9 +142,10 @@ class World {
   void drain() {
     int steps = 0;
     while (scheduler_->has_work()) {
-      if (steps_.empty()) {
-        ASSERT_TRUE(schedule()) << "work is left, but nothing is scheduled";
+      if (steps_.empty() && !schedule()) {
+        ASSERT_TRUE(scheduler_->waits_for_disk()) << "work is left, but nothing is scheduled";
       }
+      work_disk();
       commit();
       scheduler_->check_invariants();
       ASSERT_LT(++steps, 100000) << "no end";
@@ -88,12 +158,28 @@ class World {
     ASSERT_EQ(scheduler_->stats().blocks_used, 0);
     ASSERT_EQ(scheduler_->stats().swap_slots_used, 0);
     ASSERT_EQ(stats.running + stats.waiting, 0);
+    if (proposer_ != nullptr) {
+      ASSERT_EQ(proposer_->num_known(), 0u);
+    }
+    while (scheduler_->has_orders() || disk_.work(*memory_)) {
+      disk_.take(scheduler_->take_orders());
+      scheduler_->report(disk_.take_reports());
+      scheduler_->check_invariants();
+    }
+    offload_.stored_blocks += stats.offload.stored_blocks;
+    offload_.loaded_blocks += stats.offload.loaded_blocks;
+    offload_.fetched_blocks += stats.offload.fetched_blocks;
+    offload_.failed_fetches += stats.offload.failed_fetches;
+    offload_.written_blocks += stats.offload.written_blocks;
+    offload_.skipped_blocks += stats.offload.skipped_blocks;
   }
 
+  const kv::OffloadStatistics& offload() const { return offload_; }  // of all drained so far
   SchedulerStats stats() const { return scheduler_->stats(); }
   int64_t num_finished() const { return num_finished_; }
   int64_t num_beam_answers() const { return num_beam_answers_; }
   int64_t num_copies() const { return num_copies_; }
+  int64_t num_lost_runners() const { return num_lost_runners_; }
 
  private:
   struct Request {
@@ -106,7 +192,34 @@ class World {
   struct Step {
     StepPlan plan;
     StepResult result;
+    bool executed = true;
   };
+
+  void begin() {
+    scheduler_ = std::make_unique<Scheduler>(config_);
+    scheduler_->set_preemption_costs(costs_);
+    scheduler_->set_draft_proposer(proposer_.get());
+    memory_ = std::make_unique<PagedMemory>(config_, language_);
+  }
+
+  // The disk works beside the steps, and what it has done is heard of at any time.
+  void work_disk() {
+    if (config_.num_offload_slots == 0) return;
+    disk_.take(scheduler_->take_orders());
+    for (auto turns = disk_random_() % 6; turns > 0; --turns) disk_.work(*memory_);
+    if (disk_random_() % 50 == 0) disk_.lose_one();
+    if (disk_random_() % 2 == 0) scheduler_->report(disk_.take_reports());
+  }
+
+  // Plans are carried out in their order, and not at once.
+  void execute_up_to(size_t count) {
+    for (size_t i = 0; i < count; ++i) {
+      Step& step = steps_[i];
+      if (step.executed) continue;
+      step.result = memory_->execute(step.plan);
+      step.executed = true;
+    }
+  }
 
   int between(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
 
@@ -151,7 +264,14 @@ class World {
       next_id_ += static_cast<SequenceId>(std::max(1, request.params->num_beams()));
       one.seed += static_cast<uint64_t>(i);
       if (i > 0) one.fork_of = first;
-      for (SequenceId id = one.id; id < next_id_; ++id) memory_->set_context(id, one.context);
+      for (SequenceId id = one.id; id < next_id_; ++id) {
+        contexts_[id] = one.context;
+        memory_->set_context(id, one.context);
+      }
+      if (proposer_ != nullptr) {
+        proposer_->set_beginning(one.id, one.context, one.seed);
+      }
+      one.takes_drafts = one.id % 7 != 0;
       const bool fits = scheduler_->check_fits(static_cast<int64_t>(one.prompt.size()), *one.params).ok();
       ASSERT_EQ(scheduler_->add(one).ok(), fits);
       if (!fits) return;
@@ -160,6 +280,15 @@ class World {
       entry.beams = beams;
       entry.asked = std::move(one);
     }
+  }
+
+  // Steps that were executed and not committed are lost with it.
+  void lose_runner() {
+    scheduler_->forget_runner();
+    steps_.clear();
+    memory_ = std::make_unique<PagedMemory>(config_, language_);
+    for (const auto& [id, context] : contexts_) memory_->set_context(id, context);
+    ++num_lost_runners_;
   }
 
   void cancel() {
@@ -174,21 +303,22 @@ class World {
   bool schedule() {
     StepPlan plan = std::move(spare_);
     if (!scheduler_->schedule(plan)) {
-      EXPECT_TRUE(!steps_.empty() || requests_.empty());
+      EXPECT_TRUE(!steps_.empty() || requests_.empty() || scheduler_->waits_for_disk());
       spare_ = std::move(plan);
       return false;
     }
     EXPECT_FALSE(plan.scheduled.empty());
     int32_t tokens = 0;
-    for (const ScheduledSequence& run : plan.scheduled) tokens += run.num_new_tokens;
+    for (const ScheduledSequence& run : plan.scheduled) tokens += run.num_rows();
     EXPECT_EQ(tokens, plan.num_tokens);
     EXPECT_LE(tokens, config_.max_num_batched_tokens);
     EXPECT_LE(static_cast<int32_t>(plan.scheduled.size()), config_.max_num_seqs);
     num_copies_ += static_cast<int64_t>(plan.copies.size());
     // Steps run in the order of their plans, before their results are looked at.
-    StepResult result = memory_->execute(plan);
-    expect_told_tables(plan);
-    steps_.push_back({std::move(plan), std::move(result)});
+    steps_.push_back({std::move(plan), {}, false});
+    if (config_.num_offload_slots > 0 && disk_random_() % 4 != 0) return true;
+    execute_up_to(steps_.size());
+    expect_told_tables(steps_.back().plan);
     return true;
   }
 
@@ -207,9 +337,12 @@ class World {
 
   void commit() {
     if (steps_.empty()) return;
+    execute_up_to(1);
     Step step = std::move(steps_.front());
     steps_.pop_front();
-    for (CommitEvent& event : scheduler_->commit(step.plan, std::move(step.result))) take(event);
+    const PlannedStep planned(step.plan);
+    scheduler_->step_took(planned, 5e-3 + 1e-3 * step.plan.num_tokens);
+    for (CommitEvent& event : scheduler_->commit(planned, std::move(step.result))) take(event);
     spare_ = std::move(step.plan);
   }
 
@@ -316,10 +449,18 @@ class World {
   }
 
   std::mt19937 random_;
+  std::mt19937 disk_random_;  // of its own, so that worlds without tiers stay what they were
+  FakeDisk disk_;
+  bool loses_runner_;
+  std::map<SequenceId, kv::CacheContext> contexts_;
+  int64_t num_lost_runners_ = 0;
   SchedulerConfig config_;
+  PreemptionCosts costs_;
+  kv::OffloadStatistics offload_;
   Language language_;
   int num_tenants_ = 1;
   std::vector<std::vector<TokenId>> texts_;
+  std::unique_ptr<RandomProposer> proposer_;  // nullptr: none
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<PagedMemory> memory_;
   std::map<SequenceId, Request> requests_;

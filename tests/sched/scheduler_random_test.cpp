@@ -31,6 +31,9 @@ TEST(SchedulerRandom, EveryAnswerIsAsAloneAndNothingIsLeft) {
     sum.preemptions += world.stats().preemptions;
     sum.swaps += world.stats().swaps;
     sum.prefix_hit_tokens += world.stats().prefix_hit_tokens;
+    sum.drafts += world.stats().drafts;
+    sum.draft_tokens += world.stats().draft_tokens;
+    sum.accepted_draft_tokens += world.stats().accepted_draft_tokens;
   }
   // The worlds are such that the rare paths are walked too.
   EXPECT_GT(finished, 10000);
@@ -39,12 +42,89 @@ TEST(SchedulerRandom, EveryAnswerIsAsAloneAndNothingIsLeft) {
   EXPECT_GT(sum.preemptions, 1000u);
   EXPECT_GT(sum.swaps, 300u);
   EXPECT_GT(sum.prefix_hit_tokens, 10000);
+  EXPECT_GT(sum.drafts, 1000);
+  EXPECT_GT(sum.accepted_draft_tokens, 1000);
+  EXPECT_GT(sum.draft_tokens - sum.accepted_draft_tokens, 1000);
   std::printf(
       "%d operations from seed 9000: %lld requests finished (%lld beam searches), %lld copies on write, "
-      "%llu preemptions (%llu by swapping), %lld tokens found in the prefix cache\n",
+      "%llu preemptions (%llu by swapping), %lld tokens found in the prefix cache, %lld of %lld draft tokens "
+      "accepted\n",
       kWorlds * kOperations, static_cast<long long>(finished), static_cast<long long>(beams),
       static_cast<long long>(copies), static_cast<unsigned long long>(sum.preemptions),
-      static_cast<unsigned long long>(sum.swaps), static_cast<long long>(sum.prefix_hit_tokens));
+      static_cast<unsigned long long>(sum.swaps), static_cast<long long>(sum.prefix_hit_tokens),
+      static_cast<long long>(sum.accepted_draft_tokens), static_cast<long long>(sum.draft_tokens));
+}
+
+// The same with blocks beyond the pool: late, lost, damaged and found again after a restart.
+void run_tiered_worlds(testing_support::Tiers tiers, kv::OffloadStatistics& sum, int64_t& finished) {
+  constexpr int kWorlds = 300;
+  constexpr int kOperations = 700;
+  for (unsigned world_number = 0; world_number < kWorlds; ++world_number) {
+    const unsigned seed = 77000 + world_number;
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    testing_support::World world(seed, /*drafts=*/true, tiers);
+    for (int life = 0; life < 2; ++life) {
+      if (life > 0) world.restart();
+      for (int i = 0; i < kOperations && !testing::Test::HasFailure(); ++i) world.operation();
+      world.drain();
+      if (testing::Test::HasFailure()) return;
+    }
+    finished += world.num_finished();
+    sum.stored_blocks += world.offload().stored_blocks;
+    sum.loaded_blocks += world.offload().loaded_blocks;
+    sum.fetched_blocks += world.offload().fetched_blocks;
+    sum.failed_fetches += world.offload().failed_fetches;
+    sum.written_blocks += world.offload().written_blocks;
+    sum.skipped_blocks += world.offload().skipped_blocks;
+  }
+}
+
+TEST(SchedulerRandom, BlocksInHostMemoryChangeNoAnswer) {
+  kv::OffloadStatistics sum;
+  int64_t finished = 0;
+  run_tiered_worlds(testing_support::Tiers::kMemory, sum, finished);
+  EXPECT_GT(finished, 5000);
+  EXPECT_GT(sum.stored_blocks, 5000);
+  EXPECT_GT(sum.loaded_blocks, 1000);
+  EXPECT_EQ(sum.written_blocks, 0);
+}
+
+TEST(SchedulerRandom, BlocksOnDiskChangeNoAnswer) {
+  kv::OffloadStatistics sum;
+  int64_t finished = 0;
+  run_tiered_worlds(testing_support::Tiers::kDisk, sum, finished);
+  EXPECT_GT(finished, 5000);
+  EXPECT_GT(sum.loaded_blocks, 1000);
+  EXPECT_GT(sum.written_blocks, 1000);
+  EXPECT_GT(sum.fetched_blocks, 300);
+  EXPECT_GT(sum.failed_fetches, 20);
+  EXPECT_GT(sum.skipped_blocks, 100) << "the disk is never behind";
+  std::printf("%lld blocks stored, %lld loaded, %lld written, %lld fetched, %lld lost on the way, %lld skipped\n",
+              static_cast<long long>(sum.stored_blocks), static_cast<long long>(sum.loaded_blocks),
+              static_cast<long long>(sum.written_blocks), static_cast<long long>(sum.fetched_blocks),
+              static_cast<long long>(sum.failed_fetches), static_cast<long long>(sum.skipped_blocks));
+}
+
+TEST(SchedulerRandom, ARunnerThatIsLostChangesNoAnswer) {
+  int64_t lost = 0;
+  int64_t finished = 0;
+  int64_t beams = 0;
+  for (unsigned seed = 500; seed < 700; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    testing_support::World world(seed, /*drafts=*/true, testing_support::Tiers::kNone, /*loses_runner=*/true);
+    for (int i = 0; i < 1000; ++i) {
+      world.operation();
+      if (testing::Test::HasFailure()) return;
+    }
+    world.drain();
+    if (testing::Test::HasFailure()) return;
+    lost += world.num_lost_runners();
+    finished += world.num_finished();
+    beams += world.num_beam_answers();
+  }
+  EXPECT_GT(lost, 4000);
+  EXPECT_GT(finished, 1500);
+  EXPECT_GT(beams, 50);
 }
 
 // Found by bench/scheduler_soak.cpp.
@@ -56,7 +136,7 @@ TEST(SchedulerRandom, WorldsThatOnceFailed) {
   // 37042787: a call that planned nothing left a mark of the step, so that a victim was never free to go.
   for (const unsigned seed : {1001639u, 1017338u, 37018837u, 37042787u}) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    testing_support::World world(seed);
+    testing_support::World world(seed, /*drafts=*/false);
     for (int i = 0; i < 1000 && !testing::Test::HasFailure(); ++i) world.operation();
     world.drain();
   }

@@ -335,5 +335,72 @@ TEST_F(SharedSteps, SecondPromptOfOneThatMayHaveNoMoreUnderWayHoldsUpNobody) {
   finish();
 }
 
+TEST_F(SharedSteps, PromptsThatComeTogetherFillOneStepBetweenThem) {
+  add(1, 250, {.max_tokens = 2});
+  step();
+  for (const int tenant : {2, 3}) add(tenant, 35, {.max_tokens = 2});
+  step();
+  EXPECT_LE(planned(1) + planned(2) + planned(3), 41) << "what 0.1 s are, and the token with which the first goes on";
+  EXPECT_GE(planned(1) + planned(2) + planned(3), 38);
+  finish();
+}
+
+TEST_F(SharedSteps, APromptThatIsBegunIsDoneBeforeWorkOfAnotherWhoHasMuchOfIt) {
+  for (int i = 0; i < 8; ++i) add(3, 30, {.max_tokens = 1});  // 2 has been away, 3 has not
+  while (open_[3] > 0) step();
+  const SequenceId light = add(2, 60, {.max_tokens = 2});
+  step();
+  EXPECT_EQ(planned(2), 40);
+  for (int i = 0; i < 10; ++i) add(1, 200, {.max_tokens = 2});
+  EXPECT_EQ(steps_to_start(light), 1);
+  finish();
+}
+
+TEST_F(SharedSteps, AStepIsLongEnoughForAPromptAndWhoeverHasItsTurnBefore) {
+  for (int i = 0; i < 30; ++i) add(1, 4, {.max_tokens = 100});
+  for (int tenant = 3; tenant < 10; ++tenant) add(tenant, 4, {.max_tokens = 60});
+  for (int i = 0; i < 20; ++i) step();
+  const SequenceId light = add(2, 20, {.max_tokens = 2});  // half a step
+  EXPECT_EQ(steps_to_start(light), 1);
+  for (int tenant = 3; tenant < 10; ++tenant) EXPECT_EQ(planned(tenant), 1);
+  finish();
+  while (driver_.scheduler.has_work()) step();
+}
+
+TEST_F(SharedSteps, WhoWaitsIsNotPassedForEverByThoseWhoWantLess) {
+  add(1, 150, {.max_tokens = 1});
+  int steps = 0;
+  for (int tenant = 2; open_[1] > 0 && steps < 200; ++steps) {
+    for (int i = 0; i < 2; ++i) add(tenant++, 25, {.max_tokens = 1});  // more than a step is
+    step();
+  }
+  EXPECT_GT(steps, 4) << "those who want less are done first";
+  EXPECT_LT(steps, 100);
+  while (driver_.scheduler.has_work()) step();
+}
+
+TEST_F(SharedSteps, ManyShortPromptsOfOneMakeNoStepLonger) {
+  add(1, 4, {.max_tokens = 4});
+  const SequenceId light = add(2, 8, {.max_tokens = 40});
+  EXPECT_EQ(steps_to_start(light), 1);
+  for (int i = 0; i < 30; ++i) add(1, 4, {.max_tokens = 1});
+  step();
+  EXPECT_LE(planned(1) + planned(2), 21) << "half of one: another may come";
+  EXPECT_GE(planned(1) + planned(2), 19);
+  finish();
+}
+
+TEST_F(SharedSteps, ManyShortRequestsOfOneHaveNoMoreThanTheirShareBesideOneLargeOneOfAnother) {
+  const auto top_up = [&] {
+    while (open_[1] < 2) add(1, 250, {.max_tokens = 2});
+    while (open_[2] < 2) add(2, 10, {.max_tokens = 1});
+  };
+  for (int i = 0; i < 1000; ++i) {
+    top_up();
+    step();
+  }
+  EXPECT_NEAR(static_cast<double>(tokens_[1]) / static_cast<double>(tokens_[2]), 1.0, 0.1);
+}
+
 }  // namespace
 }  // namespace quire::sched

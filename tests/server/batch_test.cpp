@@ -175,7 +175,7 @@ TEST_F(BatchTest, WhatIsWrongIsToldByTheLine) {
   EXPECT_EQ(failed(R"({"custom_id":"a","method":"POST","url":"/v1/responses","body":{}})").at("param"), "url");
   EXPECT_EQ(failed(R"({"custom_id":"a","url":"/v1/completions","body":{"stream":true}})").at("param"), "body.stream");
   const std::string good = text_of(upload(line("a", "x")).json().at("id"));
-  EXPECT_EQ(create(good, "/v1/embeddings").json().at("error").at("param"), "endpoint");
+  EXPECT_EQ(create(good, "/v1/images").json().at("error").at("param"), "endpoint");
   EXPECT_EQ(create("file-0").status, 404);
   EXPECT_EQ(upload("x", "fine-tune").json().at("error").at("param"), "purpose");
   EXPECT_EQ(upload("").status, 400);

@@ -1,4 +1,6 @@
 // What operators rely on: keys as tenants, full queues, timeouts, admin endpoints, metrics.
+#include <sys/resource.h>
+
 #include <cmath>
 #include <future>
 
@@ -97,6 +99,19 @@ TEST(WorkerPool, LongWorkLeavesAThreadForShortWork) {
   }
   gate.set_value();
   EXPECT_TRUE(eventually([&] { return long_ones == 4; })) << "what waited is done in the end";
+}
+
+TEST(WorkerPool, LongWorkGivesWayToShortWorkAndToWhateverElseRuns) {
+  WorkerPool pool(2, 10, 1);
+  const auto niceness_of = [&](WorkerPool::Length length) {
+    std::promise<int> found;
+    EXPECT_TRUE(pool.post(0, length, [&] { found.set_value(getpriority(PRIO_PROCESS, 0)); }));
+    return found.get_future().get();
+  };
+  const int usual = getpriority(PRIO_PROCESS, 0);
+  EXPECT_EQ(niceness_of(kShortWork), usual);
+  EXPECT_GT(niceness_of(kLongWork), usual);
+  EXPECT_EQ(niceness_of(kShortWork), usual);
 }
 
 TEST(WorkerPool, ATenantWhoseWorkIsStuckLeavesAThreadForOthers) {

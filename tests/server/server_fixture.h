@@ -169,6 +169,7 @@ bool eventually(Condition condition) {
 class ServerTest : public testing::Test {
  protected:
   void start(ServerConfig config = {}, EngineConfig engine_config = {}) {
+    server_.reset();  // of an earlier start: its threads use the engine that goes next
     config.host = "127.0.0.1";
     config.port = 0;
     if (config.served_model_names.empty()) config.served_model_names = {"alphabet", "abc"};

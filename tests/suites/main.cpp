@@ -42,6 +42,18 @@ bool write_skipped(const std::string& path) {
   return static_cast<bool>(out.flush());
 }
 
+// Figures that a test has noted, where it ends: a report of GoogleTest's is lost when a later test ends the program.
+class PrintsFigures final : public testing::EmptyTestEventListener {
+  void OnTestEnd(const testing::TestInfo& test) override {
+    for (int i = 0; i < test.result()->test_property_count(); ++i) {
+      const testing::TestProperty& property = test.result()->GetTestProperty(i);
+      const std::string_view key = property.key();
+      if (key.ends_with("_difference") || key.ends_with("_tolerance"))
+        std::printf("[ PROPERTY ] %s %s\n", property.key(), property.value());
+    }
+  }
+};
+
 }  // namespace
 
 bool quire::suites::serialises_steps = false;
@@ -63,6 +75,7 @@ int main(int argc, char** argv) {
     }
     skipped = argv[i] + kFlag.size();
   }
+  testing::UnitTest::GetInstance()->listeners().Append(new PrintsFigures);
   const int status = RUN_ALL_TESTS();
   const testing::UnitTest& all = *testing::UnitTest::GetInstance();
   if (status != 0 || skipped.empty()) return status;

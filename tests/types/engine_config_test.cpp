@@ -55,7 +55,15 @@ TEST(EngineChoices, WordsAreReadAndGivenBack) {
                               {"", Quantization::kNone, false},
                               {"int8", Quantization::kInt8},
                               {"int4", Quantization::kInt4},
-                              {"fp8", Quantization::kFp8}});
+                              {"fp8", Quantization::kFp8},
+                              {"awq", Quantization::kAwq},
+                              {"awq_marlin", Quantization::kAwq, false},
+                              {"gptq", Quantization::kGptq},
+                              {"gptq_marlin", Quantization::kGptq, false},
+                              {"compressed-tensors", Quantization::kCompressedTensors},
+                              {"bitsandbytes", Quantization::kBitsandbytes},
+                              {"modelopt", Quantization::kModelopt},
+                              {"fbgemm_fp8", Quantization::kFbgemmFp8}});
   expect_words<ActivationDType>({{"auto", ActivationDType::kAuto},
                                  {"float32", ActivationDType::kFloat32},
                                  {"bfloat16", ActivationDType::kBFloat16},
@@ -92,7 +100,9 @@ TEST(EngineChoices, WordsAreReadAndGivenBack) {
 TEST(EngineChoices, OtherWordsAreRefusedWithAllThatThereAre) {
   expect_refused<LoadFormat>("load_format", "auto, dummy");
   expect_refused<WeightDType>("dtype", "auto, float32, float, float16, half, bfloat16");
-  expect_refused<Quantization>("quantization", "int8, int4, fp8, none");
+  expect_refused<Quantization>("quantization",
+                               "int8, int4, fp8, awq, awq_marlin, gptq, gptq_marlin, compressed-tensors, "
+                               "bitsandbytes, modelopt, fbgemm_fp8, none");
   expect_refused<ActivationDType>("activation_dtype", "auto, float32, bfloat16, int8, int12, int16");
   expect_refused<KvCacheDType>("kv_cache_dtype", "auto, float32, float16, bfloat16, fp8, fp8_e4m3, fp8_e5m2, int8");
   expect_refused<PreemptionMode>("preemption_mode", "recompute, swap, auto");

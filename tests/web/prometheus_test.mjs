@@ -101,11 +101,14 @@ test("increases, and counters that began anew", () => {
   assert.deepEqual(bucketIncrease([], cumulative([1, 1])), cumulative([1, 1]));
 });
 
-const metrics = ({tokens = 0, hits = 0, queries = 0, fast = 0, slow = 0, forward = 0}) => `
+const metrics = ({tokens = 0, texts = 0, hits = 0, queries = 0, drafts = 0, accepted = 0, fast = 0, slow = 0, forward = 0}) => `
 vllm:generation_tokens_total{model_name="m"} ${tokens}
+quire:pooled_texts_total{model_name="m"} ${texts}
 vllm:prompt_tokens_total 0
 vllm:prefix_cache_hits_total ${hits}
 vllm:prefix_cache_queries_total ${queries}
+vllm:spec_decode_num_draft_tokens_total ${drafts}
+vllm:spec_decode_num_accepted_tokens_total ${accepted}
 vllm:num_requests_running 2
 quire:step_phase_seconds_total{phase="forward"} ${forward}
 vllm:time_to_first_token_seconds_bucket{le="0.1"} ${fast}
@@ -120,16 +123,20 @@ test("the history gives rates between readings, and shares and percentiles over 
   assert.equal(first.hitRate, null);
   assert.deepEqual(first.ttft, {p50: null, p95: null});  // what came before the page was opened does not count
   const second =
-      history.add(readingOf(metrics({tokens: 150, hits: 8, queries: 14, fast: 1000, slow: 10, forward: 2}), 2), 30);
+      history.add(readingOf(metrics({tokens: 150, texts: 8, hits: 8, queries: 14, drafts: 8, accepted: 6, fast: 1000, slow: 10, forward: 2}), 2), 30);
   assert.equal(second.generation, 25);
+  assert.equal(second.texts, 4);
   assert.equal(second.hitRate, 0.75);
+  assert.equal(first.acceptance, null);
+  assert.equal(second.acceptance, 0.75);
   assert.equal(second.running, 2);
   assert.equal(second.waiting, null);
   assert.ok(second.ttft.p50 > 0.1);
   assert.equal(history.growth("phases", 30).get("forward"), 2);
   const idle =
-      history.add(readingOf(metrics({tokens: 150, hits: 8, queries: 14, fast: 1000, slow: 10, forward: 2}), 33), 30);
+      history.add(readingOf(metrics({tokens: 150, hits: 8, queries: 14, drafts: 8, accepted: 6, fast: 1000, slow: 10, forward: 2}), 33), 30);
   assert.equal(idle.generation, 0);
+  assert.equal(idle.acceptance, null);
   assert.equal(idle.hitRate, null);
   assert.equal(idle.ttft.p50, null);
 });

@@ -30,6 +30,10 @@ int64_t first_seen(const PagedAttentionArgs& args, int64_t position) {
   return args.window > 0 ? std::max<int64_t>(0, position - args.window + 1) : int64_t{0};
 }
 
+int64_t context_of(const PagedAttentionArgs& args, int32_t sequence) {
+  return args.context_lengths.host[sequence];
+}
+
 // Whole tiles, at least kSplitTokens: see tile_at() in paged_attention.kernels.cpp.
 int64_t split_tokens(int64_t block_size) {
   const int64_t unit = block_size <= kAttentionTileTokens ? kAttentionTileTokens / block_size * block_size : block_size;
@@ -94,7 +98,7 @@ bool AttentionSchedule::is_of(const Plan& plan, const PagedAttentionArgs& args) 
   const auto sequences = static_cast<size_t>(args.num_sequences);
   return key.context_lengths.size() == sequences && key.num_heads == args.num_heads &&
          key.num_kv_heads == args.cache.num_kv_heads && key.head_dim == args.cache.head_dim &&
-         key.block_size == args.cache.block_size && key.window == args.window &&
+         key.block_size == args.cache.block_size && key.window == args.window && key.both_ways == args.both_ways &&
          std::equal(key.context_lengths.begin(), key.context_lengths.end(), args.context_lengths.host) &&
          std::equal(key.query_offsets.begin(), key.query_offsets.end(), args.query_offsets.host);
 }
@@ -119,6 +123,7 @@ void AttentionSchedule::make_plan(const PagedAttentionArgs& args) {
   plan.key.head_dim = args.cache.head_dim;
   plan.key.block_size = args.cache.block_size;
   plan.key.window = args.window;
+  plan.key.both_ways = args.both_ways;
   plan.key.query_offsets.assign(args.query_offsets.host, args.query_offsets.host + args.num_sequences + 1);
   plan.key.context_lengths.assign(args.context_lengths.host, args.context_lengths.host + args.num_sequences);
   plan.items.clear();
@@ -167,7 +172,7 @@ void AttentionSchedule::plan_sequence(const PagedAttentionArgs& args, int32_t se
 void AttentionSchedule::add_item(const PagedAttentionArgs& args, Item item, int32_t num_queries) {
   const int32_t end = args.query_offsets.host[item.sequence + 1];
   item.first_position = args.context_lengths.host[item.sequence] - (end - item.first_token);
-  const int64_t last = item.first_position + item.num_tokens - 1;
+  const int64_t last = last_seen(args, item.first_position + item.num_tokens - 1, context_of(args, item.sequence));
   const int64_t first = first_seen(args, item.first_position);
   item.first_split = first / now_->split_tokens;
   item.num_splits = last / now_->split_tokens - item.first_split + 1;
@@ -253,7 +258,8 @@ void AttentionSchedule::fetch_next(const PagedAttentionArgs& args, int64_t index
     work.next_values = static_cast<const uint8_t*>(cache.values) + item.kv_head * head_bytes(cache);
   work.next_block_table = args.block_tables.host + item.sequence * args.block_table_stride;
   work.next_begin = std::max(begin, first_seen(args, item.first_position));
-  work.next_end = std::min(begin + now_->split_tokens, item.first_position + item.num_tokens);
+  const int64_t last = last_seen(args, item.first_position + item.num_tokens - 1, context_of(args, item.sequence));
+  work.next_end = std::min(begin + now_->split_tokens, last + 1);
 }
 
 void AttentionSchedule::run_split(const PagedAttentionArgs& args, int64_t index, int64_t split,
@@ -266,6 +272,7 @@ void AttentionSchedule::run_split(const PagedAttentionArgs& args, int64_t index,
   work.num_heads = item.num_heads;
   work.first_position = item.first_position;
   work.window = args.window;
+  work.context = args.both_ways ? context_of(args, item.sequence) : 0;
   work.soft_cap = args.soft_cap;
   work.split_begin = (item.first_split + split) * now_->split_tokens;
   work.split_end = work.split_begin + now_->split_tokens;
@@ -291,7 +298,8 @@ void AttentionSchedule::fold(const PagedAttentionArgs& args, const Item& item, i
   const int64_t begin = (item.first_split + split) * now_->split_tokens;
   // The tokens that see something of the split are neighbours.
   int64_t first = 0;
-  while (first < item.num_tokens && item.first_position + first < begin) ++first;
+  const int64_t context = context_of(args, item.sequence);
+  while (first < item.num_tokens && last_seen(args, item.first_position + first, context) < begin) ++first;
   int64_t end = first;
   while (end < item.num_tokens && first_seen(args, item.first_position + end) < begin + now_->split_tokens) ++end;
   const int64_t row = first * item.num_heads;

@@ -67,6 +67,7 @@ class AttentionSchedule {
     int32_t head_dim = 0;
     int32_t block_size = 0;
     int32_t window = 0;
+    bool both_ways = false;
     std::vector<int32_t> query_offsets;
     std::vector<int32_t> context_lengths;
   };

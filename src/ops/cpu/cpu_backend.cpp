@@ -9,6 +9,7 @@
 #include "ops/cpu/cpu_allocator.h"
 #include "ops/cpu/grouped_linear.h"
 #include "ops/cpu/isa.h"
+#include "ops/cpu/low_rank.h"
 #include "ops/cpu/moe_routing.h"
 #include "ops/cpu/packed_panels.h"
 #include "ops/cpu/panel_arena.h"
@@ -61,11 +62,13 @@ class CpuBackend final : public Backend {
     QUIRE_ASSIGN_OR_RETURN(auto panels, PackedPanels::quantise(parts, dtype, kernels_, weights_, pool_));
     return std::unique_ptr<PackedMatrix>(std::move(panels));
   }
+  bool forms_inputs() const override { return true; }
   int64_t packed_bytes(DType dtype, int64_t rows, int64_t columns) const override {
     return PackedPanels::bytes_for(dtype, rows, columns);
   }
   // The same for every batch: kernels work through it in pieces.
   int64_t scratch_bytes(int64_t /*max_num_tokens*/) const override { return coded_rows_offset() + kCodedRowsBytes; }
+  bool has_low_rank() const override { return true; }
   void bind_thread() override { pool_.bind_caller(); }
   int num_host_threads() const override { return pool_.num_threads(); }
   void host_parallel_for(int64_t num_tasks, FunctionRef<void(int64_t, int)> body) override {
@@ -79,7 +82,9 @@ class CpuBackend final : public Backend {
     const auto dequantise = kernels_.dequantise[static_cast<size_t>(args.table.dtype)];
     QUIRE_CHECK_MSG(dequantise != nullptr, fmt::format("an embedding table of {}", name(args.table.dtype)));
     for_each_row(args.num_tokens, size, [&](int64_t t) {
-      dequantise(static_cast<const uint8_t*>(args.table.data) + args.ids.host[t] * stride, size, args.out + t * size);
+      const int64_t row = row_of(args, args.ids.host[t]);
+      if (row < 0) return static_cast<void>(std::fill_n(args.out + t * size, size, 0.0f));
+      dequantise(static_cast<const uint8_t*>(args.table.data) + row * stride, size, args.out + t * size);
     });
   }
 
@@ -188,6 +193,8 @@ class CpuBackend final : public Backend {
                      .coded_rows = scratch_.as<uint8_t>() + coded_rows_offset(),
                      .coded_bytes = kCodedRowsBytes});
   }
+
+  void run(const LowRankArgs& args) override { add_low_rank(args, kernels_, pool_, low_rank_scratch_); }
 
   void run(const ClampedSwigluArgs& args) override {
     for_each_row(args.num_tokens, args.size, [&](int64_t t) {
@@ -323,6 +330,7 @@ class CpuBackend final : public Backend {
   ThreadPool pool_;
   Buffer scratch_;  // of each thread for Linear, then of attention, then coded rows
   AttentionSchedule attention_;
+  std::vector<float> low_rank_scratch_;
 };
 
 // Rows that are multiplied by whole numbers are first rounded to them, a group of rows at a time.
@@ -332,7 +340,9 @@ void CpuBackend::run(const LinearArgs& args) {
   const Activations activations = activations_for(weight.dtype(), args.precise);
   const int64_t k = weight.columns();
   const int64_t row_bytes = spread_row_bytes(coded_row_bytes(activations, k));
-  if (activations == kFloatRows && (!rows_collide(args.x_stride * 4, args.num_rows) || row_bytes > kCodedRowsBytes)) {
+  const InputForm& form = weight.input();
+  if (form.is_plain() && activations == kFloatRows &&
+      (!rows_collide(args.x_stride * 4, args.num_rows) || row_bytes > kCodedRowsBytes)) {
     multiply(args, activations, reinterpret_cast<const uint8_t*>(args.x.floats()), args.x_stride * 4);
     return;
   }
@@ -346,8 +356,9 @@ void CpuBackend::run(const LinearArgs& args) {
     group.x = args.x.from(first * args.x_stride);
     group.out = args.out.from(first * args.out_stride);
     group.num_rows = std::min(group_rows, args.num_rows - first);
-    for_each_row(group.num_rows, k,
-                 [&](int64_t row) { code_row(group.x.floats() + row * group.x_stride, k, rows + row * row_bytes); });
+    for_each_row(group.num_rows, k, [&](int64_t row) {
+      code_input(form, code_row, group.x.floats() + row * group.x_stride, k, rows + row * row_bytes);
+    });
     multiply(group, activations, rows, row_bytes);
   }
 }

@@ -80,7 +80,9 @@ void multiply_groups(const GroupedLinearArgs& args, Activations activations, con
   const int64_t k = weight.columns();
   const int64_t row_bytes = spread_row_bytes(coded_row_bytes(activations, k));
   const int64_t x_bytes = args.x_stride * static_cast<int64_t>(sizeof(float));
-  if (activations == kFloatRows && (!rows_collide(x_bytes, num_rows) || row_bytes > scratch.coded_bytes)) {
+  bool are_plain = true;
+  for (int32_t g = 0; g < args.weights->size(); ++g) are_plain = are_plain && (*args.weights)[g].input().is_plain();
+  if (are_plain && activations == kFloatRows && (!rows_collide(x_bytes, num_rows) || row_bytes > scratch.coded_bytes)) {
     return multiply_window(args, {0, num_rows, nullptr, x_bytes}, activations, kernels, pool, scratch.tiles);
   }
   // Rows are first rounded to whole numbers, as many of them as there is room for.
@@ -97,7 +99,8 @@ void multiply_groups(const GroupedLinearArgs& args, Activations activations, con
       int32_t group = 0;
       for (int64_t row = first + task * task_rows; row < last; ++row) {
         while (first_row(args, group + 1) <= row) ++group;
-        code_row(x_row(args, group, row), k, scratch.coded_rows + (row - first) * row_bytes);
+        code_input((*args.weights)[group].input(), code_row, x_row(args, group, row), k,
+                   scratch.coded_rows + (row - first) * row_bytes);
       }
     });
     multiply_window(args, {first, end, scratch.coded_rows, row_bytes}, activations, kernels, pool, scratch.tiles);

@@ -32,6 +32,9 @@ void scale(float* values, float factor, float soft_cap, int64_t size);
 void clamped_swiglu(const float* gate, const float* up, float alpha, float limit, int64_t size, float* out);
 void moe_combine(const MoeCombineWork& work, int64_t size, float* out);
 
+void low_rank_shrink(const LowRankShrink& work);
+void low_rank_expand(const LowRankExpand& work);
+
 void kv_write(const KvWrite& write);
 
 void attention(const AttentionWork& work);

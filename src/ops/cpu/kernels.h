@@ -90,6 +90,7 @@ struct AttentionWork {
   int32_t num_heads;
   int64_t first_position;  // of token 0
   int32_t window;          // 0: all positions
+  int64_t context;         // both ways: of the sequence; else 0: nothing behind a token is seen
   float soft_cap;          // of the scores; 0: none
   int64_t split_begin;
   int64_t split_end;
@@ -126,6 +127,35 @@ struct MoeCombineWork {
   float shared_weight;
 };
 
+// out[m][r] = sum_k x[m][k] * down[r][k]: the first factor of an adapter (ops/low_rank.h).
+struct LowRankShrink {
+  const float* x;  // num_rows of them, x_stride apart
+  int64_t x_stride;
+  int64_t num_rows;
+  DType dtype;
+  const uint8_t* down;  // [num_ranks, k]
+  int64_t k;
+  int32_t num_ranks;
+  float* out;  // rows out_stride apart
+  int64_t out_stride;
+};
+
+// out[m][n] += scale * sum_r shrunk[m][r] * up[n][r]: the second factor, whole tiles of it.
+struct LowRankExpand {
+  const float* shrunk;  // num_rows of them, shrunk_stride apart
+  int64_t shrunk_stride;
+  int64_t num_rows;
+  DType dtype;
+  const uint8_t* up;  // [ceil(columns / 16), rank, 16]
+  int32_t rank;
+  float scale;
+  const float* gain;  // [columns], as of ops::LowRankPart; nullptr: no gain and no shift
+  const float* shift;
+  int64_t columns;
+  float* out;  // rows out_stride apart
+  int64_t out_stride;
+};
+
 using LinearKernel = void (*)(const LinearTile& tile);
 using CodeRowKernel = void (*)(const float* x, int64_t k, uint8_t* row);
 using DequantiseKernel = void (*)(const uint8_t* row, int64_t size, float* out);
@@ -155,6 +185,8 @@ struct Kernels {
   void (*scale)(float* values, float factor, float soft_cap, int64_t size);
   void (*clamped_swiglu)(const float* gate, const float* up, float alpha, float limit, int64_t size, float* out);
   void (*moe_combine)(const MoeCombineWork& work, int64_t size, float* out);
+  void (*low_rank_shrink)(const LowRankShrink& work);
+  void (*low_rank_expand)(const LowRankExpand& work);
   void (*kv_write)(const KvWrite& write);
   void (*attention)(const AttentionWork& work);
   // Adds the partial softmaxes (maximum, sum, weighted) of some rows to their totals, in place.

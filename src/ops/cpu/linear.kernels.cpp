@@ -303,6 +303,10 @@ LinearKernel float_linear(DType dtype) {
       return linear<F8E4M3Format>;
     case DType::kF8E4M3_128:
       return linear<F8E4M3BlocksFormat>;
+    case DType::kNF4:
+      return linear<NF4Format>;
+    case DType::kFP4:
+      return linear<FP4Format>;
     default:
       return by_code_format<LinearKernel>(dtype, []<class Format>() -> LinearKernel { return linear<Format>; });
   }

@@ -118,10 +118,51 @@ struct ByteGroup {
 
 typedef int16_t SW __attribute__((vector_size(sizeof(IW))));
 
+// Levels that are floats, as 8191ths: 32 products with 8191ths of a row's largest number fill the sums' 32 bits, and a
+// level is off by less than an f16 of it would be.
+template <class Format>
+struct LevelWords : Format {
+  static constexpr float kMostWord = 8191.0f;
+  static constexpr LevelTable byte_of_levels(int shift) {
+    LevelTable table{};
+    for (int i = 0; i < 16; ++i) {
+      const float scaled = Format::kFloatLevels[i] * kMostWord;
+      const auto level = static_cast<int>(scaled < 0 ? scaled - 0.5f : scaled + 0.5f);
+      table.codes[i] = static_cast<int8_t>(level >> shift);
+    }
+    return table;
+  }
+  static constexpr LevelTable kLowBytes = byte_of_levels(0);
+  static constexpr LevelTable kHighBytes = byte_of_levels(8);
+  QUIRE_INLINE Scales scales(const uint8_t* block, int, int v) {
+    return same_scales(Format::factors(block, v) * (1.0f / kMostWord), FW{});
+  }
+};
+template <class Format>
+constexpr bool kHasWordLevels = requires {
+  Format::kLowBytes;
+};
+// What a row's largest number becomes.
+template <class Format>
+constexpr float kLargestWord = kHasWordLevels<Format> ? 8191.0f : 32767.0f;
+
+// choose() of the formats whose products with words are there.
+template <class Kernel, class Choose>
+Kernel by_word_format(DType dtype, const Choose& choose) {
+  if (dtype == DType::kNF4) return choose.template operator()<LevelWords<NF4Format>>();
+  if (dtype == DType::kFP4) return choose.template operator()<LevelWords<FP4Format>>();
+  return by_code_format<Kernel>(dtype, choose);
+}
+
 // The codes of a quad as numbers of 16 bits: steps 0 and 2, steps 1 and 3.
 template <class Format>
 QUIRE_INLINE void widen_quad(IW quad, IW& even, IW& odd) {
-  if constexpr (Format::kSigned) {
+  if constexpr (kHasWordLevels<Format>) {
+    const IW low = look_up(Format::kLowBytes.codes, quad);
+    const IW high = look_up(Format::kHighBytes.codes, quad);
+    even = (low & 0x00ff00ff) | (high & 0x00ff00ff) << 8;
+    odd = ((low >> 8) & 0x00ff00ff) | (high & static_cast<int32_t>(0xff00ff00u));
+  } else if constexpr (Format::kSigned) {
     even = (IW)((SW)quad << 8 >> 8);
     odd = (IW)((SW)quad >> 8);
   } else {
@@ -327,8 +368,8 @@ void code_words(const float* x, int64_t k, uint8_t* row) {
   for (int64_t i = 0; i < k; i += 32) {
     F8 values[4];
     for (int v = 0; v < 4; ++v) values[v] = load(x + i + v * kLanes);
-    const F8 first = scale_of(values[0], values[1], 32767.0f);
-    const F8 second = scale_of(values[2], values[3], 32767.0f);
+    const F8 first = scale_of(values[0], values[1], kLargestWord<Format>);
+    const F8 second = scale_of(values[2], values[3], kLargestWord<Format>);
     const F8 dx = (F8)larger((I8)first, (I8)second);
     const F8 inverse = inverse_of(dx);
     I8 q[4];
@@ -347,23 +388,29 @@ void code_words(const float* x, int64_t k, uint8_t* row) {
   }
 }
 
-// Formats whose products with 8-bit rows have room: codes with a sign have more than 6 bits.
+// Formats whose products with 8-bit rows have room: codes with a sign have more than 6 bits, and what their sums begin
+// with lies where those for minima would.
 template <class Format>
-constexpr bool kMeetsBytes = !Format::kSigned || !kPairSums;
+constexpr bool kMeetsBytes = !Format::kSigned || (!kPairSums && Format::kMinSteps == 0);
 
 }  // namespace
 
 LinearKernel whole_number_linear(Activations activations, DType dtype) {
-  return by_code_format<LinearKernel>(dtype, [&]<class Format>() -> LinearKernel {
-    if (activations == kWordRows) return linear_opening<Format, WordGroup, WordPlanes>;
+  if (activations == kWordRows) {
+    return by_word_format<LinearKernel>(
+        dtype, []<class Format>() -> LinearKernel { return linear_opening<Format, WordGroup, WordPlanes>; });
+  }
+  return by_code_format<LinearKernel>(dtype, []<class Format>() -> LinearKernel {
     if constexpr (kMeetsBytes<Format>) return linear<Format, ByteGroup>;
     return nullptr;
   });
 }
 
 CodeRowKernel whole_number_code_row(Activations activations, DType dtype) {
-  return by_code_format<CodeRowKernel>(dtype, [&]<class Format>() -> CodeRowKernel {
-    if (activations == kWordRows) return code_words<Format>;
+  if (activations == kWordRows) {
+    return by_word_format<CodeRowKernel>(dtype, []<class Format>() -> CodeRowKernel { return code_words<Format>; });
+  }
+  return by_code_format<CodeRowKernel>(dtype, []<class Format>() -> CodeRowKernel {
     if constexpr (kMeetsBytes<Format>) return code_bytes<Format>;
     return nullptr;
   });

@@ -70,7 +70,7 @@ void pack_codes(const PanelLayout& layout, const StoredGroup& group, size_t colu
 
 // One block of a tile. `offset`: of the block in the checkpoint's rows.
 void pack_block(DType dtype, const PanelLayout& layout, const TileRows& rows, int64_t offset, uint8_t* out) {
-  const int head_bytes = layout.heads * layout.head_bytes;
+  const int head_bytes = layout.heads * layout.head_bytes + layout.zero_bytes;
   const int group_bytes = kTileColumns * (layout.column_bytes() - head_bytes) / layout.groups();
   for (size_t column = 0; column < kTileColumns; ++column) {
     if (rows[column] == nullptr) continue;  // `out` is zeros
@@ -79,6 +79,11 @@ void pack_block(DType dtype, const PanelLayout& layout, const TileRows& rows, in
       const uint32_t bits = stored_head(dtype, block, head);
       const size_t at = static_cast<size_t>(head) * kTileColumns + column;
       std::memcpy(out + at * static_cast<size_t>(layout.head_bytes), &bits, static_cast<size_t>(layout.head_bytes));
+    }
+    if (layout.zero_bytes > 0) {
+      uint8_t* zeros = out + layout.heads * layout.head_bytes * kTileColumns;
+      std::memcpy(zeros + column * static_cast<size_t>(layout.zero_bytes), coded_zero(dtype, block),
+                  static_cast<size_t>(layout.zero_bytes));
     }
     uint8_t* group_out = out + head_bytes * kTileColumns;
     for (int group = 0; group < layout.groups(); ++group) {

@@ -4,10 +4,11 @@
 // A block of F32, F16 and F8_E4M3 is one step of k: 16 values. Of BF16 it is two, a column's both beside each other, as
 // products of pairs take them; a last odd step has a 0 beside it. F8_E4M3 has a float for each of the panel's 32
 // columns behind the last block: the column's scale times kF8E4M3PanelFactor, by which its sums are multiplied;
-// F8_E4M3_128 has 32 for every 128 steps. Of the formats of codes it is the 32, 64 or 256 steps of the checkpoint's
-// block:
-//   but for MXFP4 and NVFP4 f16 d of the 16 columns (Q8_K f32), for formats with a minimum f16 m (or what small minima
-//   are multiplied by) of the 16
+// F8_E4M3_128 has 32 for every 128 steps. Of the formats of codes it is the 32, 64, 128 or 256 steps of the
+// checkpoint's block:
+//   but for MXFP4 and NVFP4 f16 d of the 16 columns (Q8_K and some coded weights f32), for formats with a minimum f16 m
+//   (or what small minima are multiplied by) of the 16
+//   coded weights with zeros: z of the 16 columns, a byte or two each
 //   then for each group of 32 steps, which is 8 quads of 4 steps:
 //     formats of 256 only: small scales, a byte a column: Q4_K, Q5_K 16 scales, 16 minima; Q2_K 16 bytes of both for
 //     the group's first 16 steps, 16 for the others; Q3_K, Q6_K the same with signed scales; IQ4_XS 16 signed scales;

@@ -535,7 +535,11 @@ void attention_over(const AttentionWork& work) {
   const auto first_seen = [&work](int64_t position) {
     return work.window > 0 ? larger(0, position - work.window + 1) : int64_t{0};
   };
-  const int64_t last = smaller(work.split_end, work.first_position + work.num_tokens);
+  const auto end_of_sight = [&work](int64_t at) {
+    if (work.context == 0) return at + 1;
+    return work.window > 0 ? smaller(work.context, at + work.window) : work.context;
+  };
+  const int64_t last = smaller(work.split_end, end_of_sight(work.first_position + work.num_tokens - 1));
   int64_t position = larger(work.split_begin, first_seen(work.first_position));
   if (position >= last) return;
 
@@ -551,7 +555,7 @@ void attention_over(const AttentionWork& work) {
     const int64_t end = smaller(tile.end, last);
     for (int64_t token = 0; token < work.num_tokens; ++token) {
       const int64_t at = work.first_position + token;
-      sights[token] = {larger(first_seen(at), position) - tile.begin, smaller(at + 1, end) - tile.begin};
+      sights[token] = {larger(first_seen(at), position) - tile.begin, smaller(end_of_sight(at), end) - tile.begin};
     }
     read_scales(work, tile, position, end, &scales);
     TileWork tile_work{work.head_dim, &places, &places, &scales, work.soft_cap, work.scores};

@@ -368,9 +368,67 @@ struct Q8_KFormat {
   }
 };
 
+// Weights of AWQ, GPTQ and compressed-tensors: d a float of kHeadBytes, then z, which is taken off the codes.
+template <int kSteps, int kHeadBytes, int kZeroBytes, int kBits>
+struct CodedFormat {
+  static constexpr int kBlock = kSteps;
+  static constexpr int kZerosAt = kHeadBytes * kTileColumns;
+  static constexpr int kCodesAt = kZerosAt + kZeroBytes * kTileColumns;
+  static constexpr int kBlockBytes = kCodesAt + kSteps / 32 * kBits * kQuadBytes;
+  static constexpr int kOffset = 0;
+  static constexpr int kCodeBits = kBits;
+  static constexpr bool kSigned = kBits == 8;
+  static constexpr int kScaleSteps = 32;
+  static constexpr int kMinSteps = kZeroBytes > 0 ? 32 : 0;
+  QUIRE_INLINE FW factors(const uint8_t* block, int v) {
+    if constexpr (kHeadBytes == 2) return column_halves(block, v);
+    return (FW)load_ints(block + v * 4 * kWide);
+  }
+  QUIRE_INLINE Scales scales(const uint8_t* block, int, int v) {
+    const FW d = factors(block, v);
+    if constexpr (kZeroBytes == 0) {
+      return same_scales(d, FW{});
+    } else if constexpr (kZeroBytes == 1) {
+      return same_scales(d, -(d * ints_to_floats(load_unsigned_byte_lanes(block + kZerosAt + v * kWide))));
+    } else {
+      return same_scales(d, -(d * ints_to_floats(load_signed_word_lanes(block + kZerosAt + v * 2 * kWide))));
+    }
+  }
+  QUIRE_INLINE const uint8_t* codes(const uint8_t* block, int group) {
+    return block + kCodesAt + group * kBits * kQuadBytes;
+  }
+  QUIRE_INLINE IW quad(const uint8_t* block, int group, int v, int j) {
+    if constexpr (kBits == 8) return load_ints(codes(block, group) + j * kQuadBytes + v * 4 * kWide);
+    return nibble_quad(codes(block, group), v, j);
+  }
+  QUIRE_INLINE IW two_quads(const uint8_t* block, int group, int v, int j) requires(kBits == 4) {
+    return nibble_pairs(codes(block, group), v, j);
+  }
+};
+
+using U4_32Format = CodedFormat<32, 2, 1, 4>;
+using U4_64Format = CodedFormat<64, 2, 1, 4>;
+using U4_128Format = CodedFormat<128, 2, 1, 4>;
+using U4_32_F32Format = CodedFormat<32, 4, 1, 4>;
+using I8_32Format = CodedFormat<32, 4, 0, 8>;
+using I8_128Format = CodedFormat<128, 4, 0, 8>;
+using I8_32_ZFormat = CodedFormat<32, 4, 2, 8>;
+
+// Codes that stand for floats.
+template <const float (&kFloats)[16]>
+struct FloatLevelsFormat : CodedFormat<64, 4, 0, 4> {
+  static constexpr const float (&kFloatLevels)[16] = kFloats;
+};
+
+using NF4Format = FloatLevelsFormat<kNf4Levels>;
+using FP4Format = FloatLevelsFormat<kFp4Levels>;
+
 // The values of step i of a quad as floats.
 template <class Format>
 QUIRE_INLINE FW quad_values(IW quad, int i, FW d, FW m) {
+  if constexpr (requires { Format::kFloatLevels; }) {
+    return look_up_floats(Format::kFloatLevels, (quad >> (8 * i)) & 0x0f) * d;
+  }
   const IW code = Format::kSigned ? (quad << (24 - 8 * i)) >> 24 : (quad >> (8 * i)) & 0xff;
   if constexpr (Format::kMinSteps > 0) return fma(ints_to_floats(code), d, m);
   // d * kOffset is exact, kOffset being a power of two.
@@ -428,6 +486,20 @@ Kernel by_code_format(DType dtype, const Choose& choose) {
     case DType::kTQ1_0:
     case DType::kTQ2_0:
       return choose.template operator()<TQ2_0Format>();
+    case DType::kU4_32:
+      return choose.template operator()<U4_32Format>();
+    case DType::kU4_64:
+      return choose.template operator()<U4_64Format>();
+    case DType::kU4_128:
+      return choose.template operator()<U4_128Format>();
+    case DType::kU4_32_F32:
+      return choose.template operator()<U4_32_F32Format>();
+    case DType::kI8_32:
+      return choose.template operator()<I8_32Format>();
+    case DType::kI8_128:
+      return choose.template operator()<I8_128Format>();
+    case DType::kI8_32_Z:
+      return choose.template operator()<I8_32_ZFormat>();
     default:
       return nullptr;
   }

@@ -9,10 +9,11 @@
 namespace quire::ops::cpu {
 
 struct PanelLayout {
-  int32_t block_steps;     // steps of k a block: 1, 2, 32, 64 or 256
+  int32_t block_steps;     // steps of k a block: 1, 2, 32, 64, 128 or 256
   int32_t value_bytes;     // of a format of single numbers; 0: codes
   int32_t heads;           // numbers a column before the groups: d, or d and m
   int32_t head_bytes = 2;  // of each: f16, or f32
+  int32_t zero_bytes = 0;  // bytes a column behind them: of what is taken off codes
   int32_t small_scales;    // bytes a column and group
   int32_t low_bits;        // of a code: 2, 4 or 8, in planes of their own
   int32_t high_bits;       // 0, 1 or 2
@@ -22,7 +23,7 @@ struct PanelLayout {
   // Bytes a column and block.
   constexpr int32_t column_bytes() const {
     if (value_bytes > 0) return block_steps * value_bytes;
-    return heads * head_bytes + groups() * (small_scales + (low_bits + high_bits) * 4);
+    return heads * head_bytes + zero_bytes + groups() * (small_scales + (low_bits + high_bits) * 4);
   }
 };
 
@@ -78,6 +79,23 @@ constexpr std::optional<PanelLayout> panel_layout(DType dtype) {
       return PanelLayout{.block_steps = 64, .small_scales = 2, .low_bits = 4};
     case DType::kQ8_K:
       return PanelLayout{.block_steps = 256, .heads = 1, .head_bytes = 4, .low_bits = 8};
+    case DType::kU4_32:
+      return PanelLayout{.block_steps = 32, .heads = 1, .zero_bytes = 1, .low_bits = 4};
+    case DType::kU4_64:
+      return PanelLayout{.block_steps = 64, .heads = 1, .zero_bytes = 1, .low_bits = 4};
+    case DType::kU4_128:
+      return PanelLayout{.block_steps = 128, .heads = 1, .zero_bytes = 1, .low_bits = 4};
+    case DType::kU4_32_F32:
+      return PanelLayout{.block_steps = 32, .heads = 1, .head_bytes = 4, .zero_bytes = 1, .low_bits = 4};
+    case DType::kI8_32:
+      return PanelLayout{.block_steps = 32, .heads = 1, .head_bytes = 4, .low_bits = 8};
+    case DType::kI8_128:
+      return PanelLayout{.block_steps = 128, .heads = 1, .head_bytes = 4, .low_bits = 8};
+    case DType::kI8_32_Z:
+      return PanelLayout{.block_steps = 32, .heads = 1, .head_bytes = 4, .zero_bytes = 2, .low_bits = 8};
+    case DType::kNF4:
+    case DType::kFP4:
+      return PanelLayout{.block_steps = 64, .heads = 1, .head_bytes = 4, .low_bits = 4};
     case DType::kI32:
     case DType::kI64:
     case DType::kI8:

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 #include "base/function_ref.h"
 #include "base/thread_pool.h"
@@ -39,6 +40,14 @@ constexpr bool rows_collide(int64_t row_bytes, int64_t num_rows) {
 
 inline void copy_row(const float* x, int64_t k, uint8_t* row) {
   std::memcpy(row, x, static_cast<size_t>(k) * sizeof(float));
+}
+
+// A row as a weight takes it, rounded for its kernel.
+inline void code_input(const InputForm& form, CodeRowKernel code_row, const float* x, int64_t k, uint8_t* row) {
+  if (form.is_plain()) return code_row(x, k, row);
+  std::vector<float> formed(static_cast<size_t>(k));
+  form_input(form, x, k, formed.data());
+  code_row(formed.data(), k, row);
 }
 
 // A kernel's work on panels [panel, panel + num_panels) of a weight; the rows, bias, out and scratch are left to fill.

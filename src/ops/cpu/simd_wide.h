@@ -178,6 +178,29 @@ QUIRE_INLINE IW look_up(const int8_t* levels, IW nibbles) {
 #endif
 }
 
+// levels[lane] for lanes 0..15. `levels`: 16 of them.
+QUIRE_INLINE FW look_up_floats(const float* levels, IW lanes) {
+#if defined(__AVX512F__)
+  return _mm512_maskz_permutexvar_ps(0xffff, (__m512i)lanes, _mm512_loadu_ps(levels));
+#elif defined(__AVX2__)
+  const __m256 low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(levels), (__m256i)lanes);
+  const __m256 high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(levels + kLanes), (__m256i)lanes);
+  return _mm256_blendv_ps(low, high, (__m256)(lanes << 28));
+#else
+  FW result;
+  for (int i = 0; i < kWide; ++i) result[i] = levels[lanes[i]];
+  return result;
+#endif
+}
+
+// Signed numbers of 16 bits, two bytes a lane.
+QUIRE_INLINE IW load_signed_word_lanes(const uint8_t* p) {
+  typedef int16_t Words __attribute__((vector_size(2 * kWide)));
+  Words words;
+  std::memcpy(&words, p, sizeof(words));
+  return __builtin_convertvector(words, IW);
+}
+
 // Four 8-bit numbers of a row of activations, in every lane.
 QUIRE_INLINE IW broadcast_ints(const void* p) {
   int32_t bits;

@@ -75,6 +75,9 @@ HeadOffsets head_offsets(DType dtype) {
     case DType::kIQ3_XXS:
     case DType::kIQ3_S:
     case DType::kIQ1_S:
+    case DType::kU4_32:
+    case DType::kU4_64:
+    case DType::kU4_128:
       return {0, -1};
     case DType::kQ4_1:
     case DType::kQ5_1:
@@ -102,6 +105,7 @@ HeadOffsets head_offsets(DType dtype) {
 uint32_t stored_head(DType dtype, const uint8_t* block, int index) {
   if (dtype == DType::kQ8_K) return word_at(block);
   if (dtype == DType::kIQ1_M) return scattered_d(block);
+  if (coded_block(dtype).head_bytes == 4) return word_at(block);
   const HeadOffsets offsets = head_offsets(dtype);
   const int32_t at = index == 0 ? offsets.d : offsets.m;
   QUIRE_CHECK(at >= 0);
@@ -165,6 +169,19 @@ StoredGroup stored_group(DType dtype, const uint8_t* block, int group) {
       out.small_scales[0] = static_cast<uint8_t>((low | high << 4) - 32);
       return out;
     }
+    case DType::kU4_32:
+    case DType::kU4_64:
+    case DType::kU4_128:
+    case DType::kU4_32_F32:
+    case DType::kNF4:
+    case DType::kFP4:
+      read_nibbles(coded_zero(dtype, block) + coded_block(dtype).zero_bytes + group * 16, out);
+      return out;
+    case DType::kI8_32:
+    case DType::kI8_128:
+    case DType::kI8_32_Z:
+      read_plane(coded_zero(dtype, block) + coded_block(dtype).zero_bytes + group * 32, 0, 8, 0, out);
+      return out;
     default:
       return group_of_levels(dtype, block, group);
   }

@@ -17,6 +17,10 @@ struct StoredGroup {
 // The bits of a block's number `index`: of its d (0) or, for formats with two, its m (1). f16, of Q8_K f32.
 // REQUIRES: dtype is a format of codes that has it.
 uint32_t stored_head(DType dtype, const uint8_t* block, int index);
+// Where the z of a block of coded weights lies: CodedBlock::zero_bytes.
+inline const uint8_t* coded_zero(DType dtype, const uint8_t* block) {
+  return block + coded_block(dtype).head_bytes;
+}
 // REQUIRES: dtype is a format of codes.
 StoredGroup stored_group(DType dtype, const uint8_t* block, int group);
 

@@ -9,6 +9,7 @@
 #include "ops/cpu/levels.h"
 #include "ops/cpu/stored_blocks.h"
 #include "tensor/grids.h"
+#include "tensor/stored_values.h"
 
 namespace quire::ops::cpu {
 namespace {
@@ -249,6 +250,15 @@ StoredGroup group_of_levels(DType dtype, const uint8_t* block, int group) {
   check_failed("a format of levels", __FILE__, __LINE__, name(dtype));
 }
 
+namespace {
+
+template <DType kCoded>
+void row_of_codes(const uint8_t* row, int64_t size, float* out) {
+  read_stored_row(kCoded, row, size, out);
+}
+
+}  // namespace
+
 DequantiseKernel level_dequantise_kernel(DType dtype) {
   switch (dtype) {
     case DType::kIQ2_XXS:
@@ -273,6 +283,24 @@ DequantiseKernel level_dequantise_kernel(DType dtype) {
       return row_of_levels<DType::kNVFP4, Mxfp4Levels, 2>;
     case DType::kQ8_K:
       return row_of_q8_k;
+    case DType::kU4_32:
+      return row_of_codes<DType::kU4_32>;
+    case DType::kU4_64:
+      return row_of_codes<DType::kU4_64>;
+    case DType::kU4_128:
+      return row_of_codes<DType::kU4_128>;
+    case DType::kU4_32_F32:
+      return row_of_codes<DType::kU4_32_F32>;
+    case DType::kI8_32:
+      return row_of_codes<DType::kI8_32>;
+    case DType::kI8_128:
+      return row_of_codes<DType::kI8_128>;
+    case DType::kI8_32_Z:
+      return row_of_codes<DType::kI8_32_Z>;
+    case DType::kNF4:
+      return row_of_codes<DType::kNF4>;
+    case DType::kFP4:
+      return row_of_codes<DType::kFP4>;
     default:
       return nullptr;
   }

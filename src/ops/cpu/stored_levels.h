@@ -1,4 +1,4 @@
-// Blocks of the formats of grids and of few levels (IQ1, IQ2, IQ3, TQ, NVFP4) and of Q8_K, as a checkpoint stores them:
+// Blocks of the formats of grids and of few levels (IQ1, IQ2, IQ3, TQ, NVFP4), of Q8_K and of coded weights, as stored:
 // taken apart for packing, and as floats for embedding rows. None of it is worth kernels of its own: a model is packed
 // once, and of an embedding a step reads a row a token.
 #pragma once

@@ -19,6 +19,8 @@ Kernels make_kernels() {
       .scale = scale,
       .clamped_swiglu = clamped_swiglu,
       .moe_combine = moe_combine,
+      .low_rank_shrink = low_rank_shrink,
+      .low_rank_expand = low_rank_expand,
       .kv_write = kv_write,
       .attention = attention,
       .attention_fold = attention_fold,

@@ -50,7 +50,8 @@ struct Attention {
   Part part;
   int32_t split;        // positions of one
   int32_t num_splits;   // 0: whole
-  int32_t tiles;        // split: of rows a sequence
+  bool one_query;       // of every sequence
+  int32_t tiles;        // split, one_query: of rows a sequence
   int32_t few_queries;  // split: at most so many a sequence
   // Split, of attention_few.cu: who shares which split; nullptr: nobody.
   const SpanPlace* span_places;
@@ -156,7 +157,7 @@ __device__ inline bool find_rows_of(const Attention& args, int32_t sequence, int
 
 // false: there is nothing to do for this block.
 __device__ inline bool find_rows(const Attention& args, int rows_per_block, Rows& rows) {
-  if (args.num_splits > 0) {
+  if (args.num_splits > 0 || args.one_query) {
     const auto block = static_cast<int32_t>(blockIdx.x);
     return find_rows_of(args, block / args.tiles, block % args.tiles, rows_per_block, rows);
   }
@@ -212,10 +213,16 @@ __device__ inline int64_t partial_index(const Attention& args, int32_t sequence,
 // Whether the card has so much shared memory for a block.
 bool has_shared(int bytes);
 
-// Any sequences, with tensor cores: attention_few.cu. REQUIRES: has_few_kernel(): the cache, the head size and the
-// card.
+// Any sequences, with tensor cores: attention_few.cu, and of it attention_decode.cu. REQUIRES: has_few_kernel(),
+// has_decode_kernel(): the cache, the head size and the card.
 bool has_few_kernel(const Attention& work);
 void attend_few(const Attention& work, dim3 grid, cudaStream_t stream);
+bool has_decode_kernel(const Attention& work);
+// Which of the two sources has a batch's heads.
+inline bool has_decode_heads(const Attention& work) {
+  return !work.values_are_keys && work.head_dim <= 128;
+}
+void attend_decode(const Attention& work, dim3 grid, cudaStream_t stream);
 
 // Sequences of more than kFewQueries queries (Part::kMany) or all, with tensor cores: attention_tiles.cu. False: not of
 // this cache or head size, or not on this card; nothing was done. total_rows: of all sequences for a kv head.

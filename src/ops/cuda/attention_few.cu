@@ -1,10 +1,11 @@
-// Attention of few rows to many positions with tensor cores: decoding, and heads that are too wide for
-// attention_tiles.cu (latent attention). What counts here is that keys and values arrive at the speed of memory: a
-// block takes 16 rows (heads of queries of one kv head; tensor cores have no fewer, and with fewer they are still not
-// what is waited for) and goes through positions in tiles of 64, the next of which is copied to shared memory while one
-// is used. The rows are of one sequence or, in a split that several share (ops::SpanPlace), of as many of those as
-// there is room for: one row's results do not depend on what the others are. Caches of 16 bits are multiplied as they
-// lie; those of 8-bit floats become F16 in shared memory.
+// Attention of few rows to many positions with tensor cores: decoding with heads of more than 128 numbers
+// (attention_decode.cu has the others), and heads that are too wide for attention_tiles.cu (latent attention). What
+// counts here is that keys and values arrive at the speed of memory: a block takes 16 rows (heads of queries of one kv
+// head; tensor cores have no fewer, and with fewer they are still not what is waited for) and goes through positions in
+// tiles of 64, the next of which is copied to shared memory while one is used. The rows are of one sequence or, in a
+// split that several share (ops::SpanPlace), of as many of those as there is room for: one row's results do not depend
+// on what the others are. Caches of 16 bits are multiplied as they lie; those of 8-bit floats become F16 in shared
+// memory.
 //
 // A warp scores a quarter of a tile's positions, then sums a quarter of the values' numbers. The softmax is that of
 // attention_tiles.cu. Positions are cut into splits of kFewSplit; each is summed from nothing and folded into the row's
@@ -13,7 +14,7 @@
 #include <mma.h>
 
 #include "base/check.h"
-#include "ops/cuda/attention.cuh"
+#include "ops/cuda/attention_rows.cuh"
 #include "ops/cuda/launch.h"
 
 namespace quire::ops::cuda {
@@ -30,14 +31,6 @@ constexpr int kWeightStride = kTile + 8;
 constexpr int kMovedStride = kFragment + 4;
 constexpr int kLanesOfRow = kThreads / kRows;  // of the softmax: a row has 8 neighbouring lanes
 constexpr int kEach = kTile / kLanesOfRow;     // positions of a lane
-
-// What a row of a block is.
-struct Row {
-  int32_t sequence;
-  int32_t query;  // of the sequence; < 0: there is no such row
-  int32_t token;
-  int32_t position;
-};
 
 // What a block multiplies, and how its tiles lie in the cache. kShared: values are keys.
 template <DType kFormat_, int kHeadDim_, bool kShared_>
@@ -63,7 +56,7 @@ struct Kind {
   static constexpr int kMoved = kWeights + kRows * kWeightStride * 2;
   static constexpr int kFactors = kMoved + kWarps * kFragment * kMovedStride * 4;
   static constexpr int kBlockRows = kFactors + kRows * 4;
-  static constexpr int kBytes = kBlockRows + kRows * static_cast<int>(sizeof(Row));
+  static constexpr int kBytes = kBlockRows + kRows * static_cast<int>(sizeof(BlockRow));
   static_assert(kHeadDim % (kFragment * kWarps) == 0);
 };
 
@@ -100,68 +93,21 @@ __device__ void convert(const uint8_t* stage, typename K::T* tiles) {
     const int row = i / kVectors;  // of all tiles
     const int d = i % kVectors * 16;
     const uint4 codes = *reinterpret_cast<const uint4*>(stage + row * K::kCopiedStride + d);
-#pragma unroll
-    for (int j = 0; j < 16; ++j)
-      tiles[row * K::kStride + d + j] = rounded<typename K::T>(number_of<K::Format::value>(codes, j));
-  }
-}
-
-// Rows of a company follow each other in the order of its places. `places`: of the company's split; nullptr: `block` is
-// of one sequence.
-struct Company {
-  Rows block;  // `sequence`: whose table names the blocks; num_rows: of all
-  const SpanPlace* places;
-  int32_t size;
-  int32_t first;  // positions that any of its rows sees
-  int32_t last;
-};
-
-// false: there is nothing to do for this block.
-__device__ inline bool find_company(const Attention& args, Company& company) {
-  Rows& block = company.block;
-  company.places = nullptr;
-  const auto split = static_cast<int32_t>(blockIdx.z);
-  if (args.num_splits > 0 && split < args.num_shared_spans) {
-    const SpanPlace* places = args.span_places + int64_t{split} * args.num_sequences;
-    const auto place = static_cast<int32_t>(blockIdx.x) / args.tiles;
-    const SpanPlace own = places[place];
-    block.sequence = places[own.first].sequence;
-    if (own.size > 1) {
-      const SpanPlace end = places[own.first + own.size - 1];
-      const int32_t end_queries = args.query_offsets[end.sequence + 1] - args.query_offsets[end.sequence];
-      // A company has as many blocks as its sequences would have by themselves, and needs no more.
-      const int32_t tile = (place - own.first) * args.tiles + static_cast<int32_t>(blockIdx.x) % args.tiles;
-      block.num_rows = (end.queries_before + end_queries) * args.group;
-      block.first = tile * kRows;
-      company.places = places + own.first;
-      company.size = own.size;
-      company.first = split * kFewSplit;
-      company.last = company.first + kFewSplit - 1;
-      return block.first < block.num_rows;
+    static_assert(K::kStride * 2 % 16 == 0);
+    auto* to = reinterpret_cast<uint4*>(tiles + row * K::kStride + d);
+    if constexpr (K::Format::value == DType::kF8E4M3) {
+      to[0] = make_uint4(halves_of_float8(codes.x & 0xffffu), halves_of_float8(codes.x >> 16),
+                         halves_of_float8(codes.y & 0xffffu), halves_of_float8(codes.y >> 16));
+      to[1] = make_uint4(halves_of_float8(codes.z & 0xffffu), halves_of_float8(codes.z >> 16),
+                         halves_of_float8(codes.w & 0xffffu), halves_of_float8(codes.w >> 16));
+    } else {  // the upper bytes of halves
+      static_assert(K::Format::value == DType::kF8E5M2);
+      to[0] = make_uint4(__byte_perm(codes.x, 0, 0x1404), __byte_perm(codes.x, 0, 0x3424),
+                         __byte_perm(codes.y, 0, 0x1404), __byte_perm(codes.y, 0, 0x3424));
+      to[1] = make_uint4(__byte_perm(codes.z, 0, 0x1404), __byte_perm(codes.z, 0, 0x3424),
+                         __byte_perm(codes.w, 0, 0x1404), __byte_perm(codes.w, 0, 0x3424));
     }
-    if (!find_rows_of(args, block.sequence, static_cast<int32_t>(blockIdx.x) % args.tiles, kRows, block)) return false;
-  } else if (!find_rows(args, kRows, block)) {
-    return false;
   }
-  const int32_t last_row = min(block.first + kRows, block.num_rows) - 1;
-  company.first = first_seen(args, block.first_position + block.first / args.group);
-  company.last = block.first_position + last_row / args.group;
-  return true;
-}
-
-__device__ inline Row row_of(const Attention& args, const Company& company, int32_t r) {
-  if (r >= company.block.num_rows) return {0, -1, 0, -1};
-  int32_t sequence = company.block.sequence;
-  int32_t query = r / args.group;
-  if (company.places != nullptr) {
-    const SpanPlace& place = company.places[last_at_most(
-        company.size, query, [&](int32_t i) { return int64_t{company.places[i].queries_before}; })];
-    sequence = place.sequence;
-    query -= place.queries_before;
-  }
-  const int32_t first_token = args.query_offsets[sequence];
-  const int32_t num_queries = args.query_offsets[sequence + 1] - first_token;
-  return {sequence, query, first_token + query, args.context_lengths[sequence] - num_queries + query};
 }
 
 // Sums of kRows rows by a quarter of the values' numbers.
@@ -219,13 +165,13 @@ template <typename K>
 __global__ void __launch_bounds__(kThreads) attend_few_kernel(const Attention args) {
   begin_kernel();
   using T = typename K::T;
-  Company company;
-  if (!find_company(args, company)) return;
+  SharedRows sharing;
+  if (!find_shared_rows(args, sharing)) return;
   const int thread = static_cast<int>(threadIdx.x);
   const int warp = thread / kWarp;
   const int lane = thread % kWarp;
-  const int32_t first = company.first;
-  const int32_t last = company.last;
+  const int32_t first = sharing.first;
+  const int32_t last = sharing.last;
   int32_t first_split = 0;
   int32_t last_split = 0;
   if (!find_splits(args, kFewSplit, first, last, first_split, last_split)) return;
@@ -236,8 +182,8 @@ __global__ void __launch_bounds__(kThreads) attend_few_kernel(const Attention ar
   auto* weights = reinterpret_cast<T*>(shared + K::kWeights);
   auto* moved = reinterpret_cast<float*>(shared + K::kMoved) + warp * kFragment * kMovedStride;
   auto* factors = reinterpret_cast<float*>(shared + K::kFactors);
-  auto* rows = reinterpret_cast<Row*>(shared + K::kBlockRows);
-  const BlockId* table = args.block_tables + company.block.sequence * args.block_table_stride;
+  auto* rows = reinterpret_cast<BlockRow*>(shared + K::kBlockRows);
+  const BlockId* table = args.block_tables + sharing.block.sequence * args.block_table_stride;
   const auto stage = [&](int tile) { return shared + K::kCopied + tile % kStages * K::kParts * K::kCopiedBytes; };
 
   // Tiles of this block are numbered from its first position on; a split is a whole number of them.
@@ -248,13 +194,13 @@ __global__ void __launch_bounds__(kThreads) attend_few_kernel(const Attention ar
   // What a head has less than kHeadDim numbers stays zero.
   for (int i = thread; i < (K::kScores - K::kCopied) / 16; i += kThreads)
     reinterpret_cast<uint4*>(shared + K::kCopied)[i] = make_uint4(0, 0, 0, 0);
-  if (thread < kRows) rows[thread] = row_of(args, company, company.block.first + thread);
+  if (thread < kRows) rows[thread] = row_of(args, sharing, sharing.block.first + thread);
   __syncthreads();
   begin_copy<K>(args, table, begin_all, first, last, stage(0));
   for (int i = thread; i < kRows * K::kHeadDim; i += kThreads) {
     const int d = i % K::kHeadDim;
-    const int32_t r = company.block.first + i / K::kHeadDim;
-    const Row& source = rows[i / K::kHeadDim];
+    const int32_t r = sharing.block.first + i / K::kHeadDim;
+    const BlockRow& source = rows[i / K::kHeadDim];
     float x = 0;
     if (source.query >= 0 && d < args.head_dim) {
       x = args.queries[int64_t{source.token} * args.query_stride +
@@ -336,9 +282,9 @@ __global__ void __launch_bounds__(kThreads) attend_few_kernel(const Attention ar
     const int32_t rows_last = row.last / kFewSplit;
     const bool takes_part = row.last >= row.first && split >= rows_first && split <= rows_last;
     const bool to_scratch = args.num_splits > 0 && rows_first != rows_last;
-    const Row own = rows[thread / kLanesOfRow];
+    const BlockRow own = rows[thread / kLanesOfRow];
     const auto head =
-        static_cast<int32_t>(blockIdx.y) * args.group + (company.block.first + thread / kLanesOfRow) % args.group;
+        static_cast<int32_t>(blockIdx.y) * args.group + (sharing.block.first + thread / kLanesOfRow) % args.group;
     const int64_t partial =
         takes_part && to_scratch ? partial_index(args, own.sequence, own.query, head, split) : int64_t{0};
     Fold fold_weights = {0, 1};
@@ -386,8 +332,6 @@ bool with_kind_of(const Attention& work, const Body& body) {
     if (work.head_dim <= 320) return body(Kind<kFormat, 320, true>());
     return work.head_dim <= 576 && body(Kind<kFormat, 576, true>());
   }
-  if (work.head_dim <= 64) return body(Kind<kFormat, 64, false>());
-  if (work.head_dim <= 128) return body(Kind<kFormat, 128, false>());
   return work.head_dim <= 256 && body(Kind<kFormat, 256, false>());
 }
 template <typename Body>
@@ -402,10 +346,12 @@ bool with_kind(const Attention& work, const Body& body) {
 }  // namespace
 
 bool has_few_kernel(const Attention& work) {
+  if (has_decode_heads(work)) return has_decode_kernel(work);
   return with_kind(work, [](auto kind) { return has_shared(decltype(kind)::kBytes); });
 }
 
 void attend_few(const Attention& work, dim3 grid, cudaStream_t stream) {
+  if (has_decode_heads(work)) return attend_decode(work, grid, stream);
   const bool known = with_kind(work, [&](auto kind) {
     using K = decltype(kind);
     check_cuda(cudaFuncSetAttribute(attend_few_kernel<K>, cudaFuncAttributeMaxDynamicSharedMemorySize, K::kBytes),

@@ -6,6 +6,6 @@
 namespace quire::ops::cuda {
 
 // Sequences of at most so many queries may be split; those of more may have other kernels.
-inline constexpr int kFewQueries = kMostQueriesInCompany;
+inline constexpr int kFewQueries = kMostSharedQueries;
 
 }  // namespace quire::ops::cuda

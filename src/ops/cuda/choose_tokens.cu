@@ -14,6 +14,7 @@ namespace {
 
 constexpr int kThreads = 1024;  // a row's: there are few rows, and each is long
 constexpr int kWarps = kThreads / kWarp;
+constexpr int kTogether = 8;  // numbers of a thread that are loaded together
 constexpr int kBins = 2048;
 constexpr int kBinsOfLane = kBins / kWarp;
 constexpr int32_t kNone = 0x7fffffff;
@@ -50,7 +51,7 @@ struct Best {
 };
 
 struct Shared {
-  uint64_t sums[kBins];
+  uint32_t sums[kBins][2];  // lower and upper halves
   float values[kWarps];
   int32_t indices[kWarps];
   int32_t spoilt[kWarps];
@@ -59,6 +60,24 @@ struct Shared {
   uint32_t digit;
   uint64_t left;  // of what is wanted, beyond the bins above
 };
+
+// body(value, i) of every kStride-th number of [begin, end), several of which are under way together.
+template <int kStride, int kTogether, typename Body>
+__device__ void for_values(const float* values, int32_t begin, int32_t end, const Body& body) {
+  for (int32_t first = begin; first < end; first += kStride * kTogether) {
+    float some[kTogether];
+#pragma unroll
+    for (int j = 0; j < kTogether; ++j) {
+      const int32_t i = first + j * kStride;
+      some[j] = values[i < end ? i : first];
+    }
+#pragma unroll
+    for (int j = 0; j < kTogether; ++j) {
+      const int32_t i = first + j * kStride;
+      if (i < end) body(some[j], i);
+    }
+  }
+}
 
 __device__ inline uint64_t lanes_sum(uint64_t value) {
   for (int offset = kWarp / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(kAllLanes, value, offset);
@@ -83,6 +102,12 @@ struct Row {
     return share < choice.min_p ? 0 : static_cast<uint64_t>(llrintf(share * kWeightOne));
   }
 
+  // body(value, i) of a thread's numbers.
+  template <typename Body>
+  __device__ void for_all(const Body& body) const {
+    for_values<kThreads, kTogether>(values, static_cast<int32_t>(threadIdx.x), size, body);
+  }
+
   // In all threads: warps hand in theirs.
   __device__ uint64_t block_sum(uint64_t mine) const {
     mine = lanes_sum(mine);
@@ -95,7 +120,7 @@ struct Row {
 
   __device__ uint64_t total() const {
     uint64_t sum = 0;
-    for (int32_t i = static_cast<int32_t>(threadIdx.x); i < size; i += kThreads) sum += weight(values[i]);
+    for_all([&](float value, int32_t) { sum += weight(value); });
     return block_sum(sum);
   }
 
@@ -108,16 +133,15 @@ struct Row {
     for (int round = 0; round < 3; ++round) {
       const int shift = round == 0 ? 21 : round == 1 ? 10 : 0;
       const int width = round == 2 ? 10 : 11;
-      for (int bin = static_cast<int>(threadIdx.x); bin < kBins; bin += kThreads) shared->sums[bin] = 0;
+      for (int bin = static_cast<int>(threadIdx.x); bin < kBins; bin += kThreads)
+        shared->sums[bin][0] = shared->sums[bin][1] = 0;
       __syncthreads();
-      for (int32_t i = static_cast<int32_t>(threadIdx.x); i < size; i += kThreads) {
-        const uint32_t order = order_of(values[i]);
-        if (shift < 21 && order >> (shift + width) != found >> (shift + width)) continue;
-        const uint64_t amount = worth(values[i]);
-        if (amount == 0) continue;
-        auto* sum = reinterpret_cast<unsigned long long*>(&shared->sums[order >> shift & ((1u << width) - 1)]);
-        atomicAdd(sum, static_cast<unsigned long long>(amount));
-      }
+      for_all([&](float value, int32_t) {
+        const uint32_t order = order_of(value);
+        if (shift < 21 && order >> (shift + width) != found >> (shift + width)) return;
+        const uint64_t amount = worth(value);
+        if (amount > 0) add_to_bin(order >> shift & ((1u << width) - 1), amount);
+      });
       __syncthreads();
       if (warp == 0) find_digit(left);
       __syncthreads();
@@ -130,12 +154,24 @@ struct Row {
     return found;
   }
 
+  // By additions of 32 bits and a carry: of 64 bits shared memory has none, only a loop of comparisons and exchanges,
+  // in which the lanes that share a bin wait for each other.
+  __device__ void add_to_bin(uint32_t bin, uint64_t amount) const {
+    const auto low = static_cast<uint32_t>(amount);
+    const uint32_t before = atomicAdd(&shared->sums[bin][0], low);
+    const uint32_t high = static_cast<uint32_t>(amount >> 32) + (before + low < low ? 1u : 0u);
+    if (high != 0) atomicAdd(&shared->sums[bin][1], high);
+  }
+  __device__ uint64_t sum_of(int bin) const {
+    return static_cast<uint64_t>(shared->sums[bin][1]) << 32 | shared->sums[bin][0];
+  }
+
   // The highest bin that, with those above it, reaches `wanted`; kBins: none does. By one warp, a lane for the bins
   // beside each other.
   __device__ void find_digit(uint64_t wanted) const {
     const int highest = kBins - 1 - lane * kBinsOfLane;
     uint64_t mine = 0;
-    for (int k = 0; k < kBinsOfLane; ++k) mine += shared->sums[highest - k];
+    for (int k = 0; k < kBinsOfLane; ++k) mine += sum_of(highest - k);
     const uint64_t sum = sum_up_to_lane(mine, lane);
     const unsigned reached = __ballot_sync(kAllLanes, sum >= wanted);
     if (reached == 0) {
@@ -145,7 +181,7 @@ struct Row {
     if (lane != __ffs(static_cast<int>(reached)) - 1) return;
     uint64_t above = sum - mine;
     int bin = highest;
-    while (above + shared->sums[bin] < wanted) above += shared->sums[bin--];
+    while (above + sum_of(bin) < wanted) above += sum_of(bin--);
     shared->digit = static_cast<uint32_t>(bin);
     shared->left = wanted - above;
   }
@@ -179,11 +215,11 @@ struct Row {
     const uint64_t each = kept.equals > 0 ? weight(value_of(kept.order)) : 0;
     uint64_t mass = 0;
     uint64_t equals = 0;
-    for (int32_t i = begin + lane; i < end; i += kWarp) {
-      const uint32_t order = order_of(values[i]);
-      if (order > kept.order) mass += weight(values[i]);
+    for_values<kWarp, kTogether>(values, begin + lane, end, [&](float value, int32_t) {
+      const uint32_t order = order_of(value);
+      if (order > kept.order) mass += weight(value);
       if (order == kept.order) ++equals;
-    }
+    });
     mass = lanes_sum(mass);
     equals = lanes_sum(equals);
     if (lane == 0) {
@@ -208,35 +244,54 @@ struct Row {
   // The first of [begin, end) at which the sum exceeds target.
   __device__ int32_t find_token(const Kept& kept, uint64_t each, uint64_t target, uint64_t equals, int32_t begin,
                                 int32_t end) const {
+    constexpr int kPieces = 4;  // of the warp's width, gone over at once where the sum does not pass within them
     uint64_t before = 0;
-    for (int32_t first = begin; first < end; first += kWarp) {
-      const int32_t i = first + lane;
-      const uint32_t order = i < end ? order_of(values[i]) : 0;
-      const bool equal = i < end && order == kept.order;
-      const unsigned equal_lanes = __ballot_sync(kAllLanes, equal);
-      uint64_t mine = 0;
-      if (i < end && order > kept.order) mine = weight(values[i]);
-      if (equal && equals + static_cast<uint64_t>(__popc(equal_lanes & ((1u << lane) - 1))) < kept.equals) mine = each;
-      equals += static_cast<uint64_t>(__popc(equal_lanes));
-      const uint64_t sum = before + sum_up_to_lane(mine, lane);
-      const unsigned passed = __ballot_sync(kAllLanes, sum > target);
-      if (passed != 0) return first + __ffs(static_cast<int>(passed)) - 1;
-      before = __shfl_sync(kAllLanes, sum, kWarp - 1);
+    for (int32_t first = begin; first < end; first += kWarp * kPieces) {
+      float some[kPieces];
+#pragma unroll
+      for (int j = 0; j < kPieces; ++j) some[j] = values[min(first + j * kWarp + lane, end - 1)];
+      uint64_t mine[kPieces];
+      uint64_t of_lane = 0;
+#pragma unroll
+      for (int j = 0; j < kPieces; ++j) {
+        const bool there = first + j * kWarp + lane < end;
+        const uint32_t order = order_of(some[j]);
+        const bool equal = there && order == kept.order;
+        const unsigned equal_lanes = __ballot_sync(kAllLanes, equal);
+        mine[j] = there && order > kept.order ? weight(some[j]) : 0;
+        if (equal && equals + static_cast<uint64_t>(__popc(equal_lanes & ((1u << lane) - 1))) < kept.equals)
+          mine[j] = each;
+        equals += static_cast<uint64_t>(__popc(equal_lanes));
+        of_lane += mine[j];
+      }
+      const uint64_t of_all = lanes_sum(of_lane);
+      if (before + of_all <= target) {
+        before += of_all;
+        continue;
+      }
+#pragma unroll
+      for (int j = 0; j < kPieces; ++j) {
+        const uint64_t sum = before + sum_up_to_lane(mine[j], lane);
+        const unsigned passed = __ballot_sync(kAllLanes, sum > target);
+        if (passed != 0) return first + j * kWarp + __ffs(static_cast<int>(passed)) - 1;
+        before = __shfl_sync(kAllLanes, sum, kWarp - 1);
+      }
     }
     return -1;  // not reached: the sums are exact
   }
 
-  static __device__ uint64_t least_of(uint64_t a, uint64_t b) { return a < b ? a : b; }
+  static __device__ uint64_t least_of(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+  }
 };
 
 // In all threads.
 __device__ Best largest_of(const float* row, int32_t size, Shared& shared) {
   Best best{-INFINITY, kNone, 0};
-  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < size; i += kThreads) {
-    const float value = row[i];
+  for_values<kThreads, kTogether>(row, static_cast<int32_t>(threadIdx.x), size, [&](float value, int32_t i) {
     best.spoilt |= !(value < INFINITY);
     if (value > -INFINITY) best.meet(value, i);
-  }
+  });
   best.meet_lanes();
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;

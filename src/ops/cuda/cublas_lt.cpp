@@ -1,35 +1,17 @@
 // cuBLASLt, loaded when the first card is used: half a gigabyte of library that a machine without a card need not have.
-#include <cublasLt.h>
+#include "ops/cuda/cublas_lt.h"
+
 #include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
-#include <tuple>
 
 #include "base/check.h"
-#include "ops/cuda/matrix_product.h"
 #include "ops/quantise.h"
 
 namespace quire::ops::cuda {
 namespace {
-
-struct Functions {
-  decltype(&cublasLtCreate) create = nullptr;
-  decltype(&cublasLtDestroy) destroy = nullptr;
-  decltype(&cublasLtGetVersion) get_version = nullptr;
-  decltype(&cublasLtGetStatusString) status_string = nullptr;
-  decltype(&cublasLtMatmul) matmul = nullptr;
-  decltype(&cublasLtMatmulAlgoGetHeuristic) get_heuristic = nullptr;
-  decltype(&cublasLtMatmulDescCreate) create_operation = nullptr;
-  decltype(&cublasLtMatmulDescDestroy) destroy_operation = nullptr;
-  decltype(&cublasLtMatmulDescSetAttribute) set_operation = nullptr;
-  decltype(&cublasLtMatrixLayoutCreate) create_layout = nullptr;
-  decltype(&cublasLtMatrixLayoutDestroy) destroy_layout = nullptr;
-  decltype(&cublasLtMatmulPreferenceCreate) create_preference = nullptr;
-  decltype(&cublasLtMatmulPreferenceDestroy) destroy_preference = nullptr;
-  decltype(&cublasLtMatmulPreferenceSetAttribute) set_preference = nullptr;
-};
 
 template <typename Function>
 bool find(void* library, const char* name, Function& function) {
@@ -37,7 +19,7 @@ bool find(void* library, const char* name, Function& function) {
   return function != nullptr;
 }
 
-bool find_all(void* library, Functions& f) {
+bool find_all(void* library, CublasLtFunctions& f) {
   return find(library, "cublasLtCreate", f.create) && find(library, "cublasLtDestroy", f.destroy) &&
          find(library, "cublasLtGetVersion", f.get_version) &&
          find(library, "cublasLtGetStatusString", f.status_string) && find(library, "cublasLtMatmul", f.matmul) &&
@@ -75,6 +57,7 @@ struct Plan {
   cublasLtMatrixLayout_t x = nullptr;
   cublasLtMatrixLayout_t out = nullptr;
   cublasLtMatmulAlgo_t algorithm = {};
+  Status refusal;  // why there is none
 };
 
 cudaDataType_t data_type(DType dtype) {
@@ -93,76 +76,85 @@ uint32_t alignment(const void* data, int64_t stride_bytes) {
 
 class CublasLt final : public MatrixLibrary {
  public:
-  // Takes the library's handle.
-  CublasLt(void* library, const Functions& functions) : library_(library), f_(functions) {
+  CublasLt(const CublasLtFunctions& functions, int compute_capability) : f_(functions) {
     const size_t version = f_.get_version();
     description_ = fmt::format("cuBLASLt {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+    constexpr size_t kFirstWithVectors = 120900;
+    scales_vectors_ = compute_capability == 9 && version >= kFirstWithVectors;
   }
   ~CublasLt() override {
-    for (auto& [key, plan] : plans_) destroy(plan);
+    forget_plans();
     if (handle_ != nullptr) f_.destroy(handle_);
-    dlclose(library_);
   }
 
   // Errors: unavailable.
   Status begin() {
-    int device = 0;
-    int major = 0;
-    if (cudaGetDevice(&device) == cudaSuccess)
-      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-    constexpr size_t kFirstWithVectors = 120900;
-    scales_vectors_ = major == 9 && f_.get_version() >= kFirstWithVectors;
     const cublasStatus_t status = f_.create(&handle_);
     if (status == CUBLAS_STATUS_SUCCESS) return {};
     handle_ = nullptr;
-    return unavailable("cuBLASLt does not start: {}", f_.status_string(status));
+    return unavailable("{} does not start: {}", description_, f_.status_string(status));
   }
 
   const std::string& description() const override { return description_; }
   bool has_f8() const override { return scales_vectors_; }
 
-  void multiply(const MatrixProduct& product, void* workspace, cudaStream_t stream) override {
-    const Plan& plan = plan_for(product);
+  Status multiply(const MatrixProduct& product, void* workspace, cudaStream_t stream) override {
+    QUIRE_ASSIGN_OR_RETURN(const Plan* const plan, plan_for(product));
     // Of a plan that many products share; the library reads them during the call.
-    if (product.bias != nullptr) set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias);
-    if (has_row_scales(product.dtype)) {
-      set(plan.operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, product.weight_scales);
-      set(plan.operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, product.x_scales);
-    }
+    QUIRE_RETURN_IF_ERROR(set_pointers(*plan, product));
     const float one = 1.0f;
     const float zero = 0.0f;
     // Columns come first in cuBLAS: what it is asked for is out^T = weight x^T.
-    check(f_.matmul(handle_, plan.operation, &one, product.weight, plan.weight, product.x, plan.x, &zero,
-                    product.out.data, plan.out, product.out.data, plan.out, &plan.algorithm, workspace, kWorkspaceBytes,
-                    stream),
-          product);
+    return as_status(f_.matmul(handle_, plan->operation, &one, product.weight, plan->weight, product.x, plan->x, &zero,
+                               product.out.data, plan->out, product.out.data, plan->out, &plan->algorithm, workspace,
+                               kWorkspaceBytes, stream),
+                     product);
   }
 
  private:
   // Batches have any number of rows: beyond this many shapes all are forgotten.
   static constexpr size_t kMostPlans = 4096;
 
-  void check(cublasStatus_t status, const MatrixProduct& product) const {
-    QUIRE_CHECK_MSG(status == CUBLAS_STATUS_SUCCESS,
-                    fmt::format("{} of [{}, {}] by [{}, {}] of {}: {}", description_, product.num_rows, product.columns,
-                                product.rows, product.columns, name(product.dtype), f_.status_string(status)));
+  Status as_status(cublasStatus_t status, const MatrixProduct& product) const {
+    if (status == CUBLAS_STATUS_SUCCESS) return {};
+    return unavailable("{} of [{}, {}] by [{}, {}] of {}: {}", description_, product.num_rows, product.columns,
+                       product.rows, product.columns, name(product.dtype), f_.status_string(status));
   }
 
+  // Attributes, until the first that is refused.
   template <typename T>
-  void set(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t attribute, T value) {
-    QUIRE_CHECK(f_.set_operation(operation, attribute, &value, sizeof(value)) == CUBLAS_STATUS_SUCCESS);
+  void set(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t attribute, T value, cublasStatus_t& status) {
+    if (status == CUBLAS_STATUS_SUCCESS) status = f_.set_operation(operation, attribute, &value, sizeof(value));
   }
   template <typename T>
-  void prefer(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute, T value) {
-    QUIRE_CHECK(f_.set_preference(preference, attribute, &value, sizeof(value)) == CUBLAS_STATUS_SUCCESS);
+  void prefer(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute, T value,
+              cublasStatus_t& status) {
+    if (status == CUBLAS_STATUS_SUCCESS) status = f_.set_preference(preference, attribute, &value, sizeof(value));
+  }
+
+  Status set_pointers(const Plan& plan, const MatrixProduct& product) {
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+    if (product.bias != nullptr) set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias, status);
+    if (has_row_scales(product.dtype)) {
+      set(plan.operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, product.weight_scales, status);
+      set(plan.operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, product.x_scales, status);
+    }
+    return as_status(status, product);
   }
 
   void destroy(Plan& plan) {
-    f_.destroy_operation(plan.operation);
-    for (cublasLtMatrixLayout_t layout : {plan.weight, plan.x, plan.out}) f_.destroy_layout(layout);
+    if (plan.operation != nullptr) f_.destroy_operation(plan.operation);
+    for (cublasLtMatrixLayout_t layout : {plan.weight, plan.x, plan.out}) {
+      if (layout != nullptr) f_.destroy_layout(layout);
+    }
+  }
+  void forget_plans() {
+    for (auto& [key, plan] : plans_) destroy(plan);
+    plans_.clear();
   }
 
-  const Plan& plan_for(const MatrixProduct& product) {
+  // Asked for once: a shape that the library has refused it will refuse again.
+  Result<const Plan*> plan_for(const MatrixProduct& product) {
     const int64_t size = row_bytes(product.dtype, 1);
     const int64_t out_size = row_bytes(product.out.dtype, 1);
     const PlanKey key{.dtype = product.dtype,
@@ -177,58 +169,67 @@ class CublasLt final : public MatrixLibrary {
                       .x_align = alignment(product.x, product.x_stride * size),
                       .weight_align = alignment(product.weight, product.weight_stride * size),
                       .out_align = alignment(product.out.data, product.out_stride * out_size)};
-    const auto known = plans_.find(key);
-    if (known != plans_.end()) return known->second;
-    if (plans_.size() >= kMostPlans) {
-      for (auto& [old, plan] : plans_) destroy(plan);
-      plans_.clear();
+    auto known = plans_.find(key);
+    if (known == plans_.end()) {
+      if (plans_.size() >= kMostPlans) forget_plans();
+      known = plans_.emplace(key, Plan{}).first;
+      known->second.refusal = make_plan(product, key, known->second);
     }
-    return plans_.emplace(key, make_plan(product, key)).first->second;
+    if (!known->second.refusal.ok()) return known->second.refusal;
+    return &known->second;
   }
 
-  Plan make_plan(const MatrixProduct& product, const PlanKey& key) {
-    const cudaDataType_t type = data_type(product.dtype);
-    Plan plan;
-    check(f_.create_operation(&plan.operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), product);
-    set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
-    set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_N);
-    if (key.has_bias) set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+  Status make_plan(const MatrixProduct& product, const PlanKey& key, Plan& plan) {
+    QUIRE_RETURN_IF_ERROR(describe(product, key, plan));
+    // The heuristic looks at them: it has no algorithm for scales that are nowhere.
+    QUIRE_RETURN_IF_ERROR(set_pointers(plan, product));
+    cublasLtMatmulPreference_t preference = nullptr;
+    QUIRE_RETURN_IF_ERROR(as_status(f_.create_preference(&preference), product));
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+    prefer(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kWorkspaceBytes}, status);
+    prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.weight_align, status);
+    prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.x_align, status);
+    prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.out_align, status);
+    prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key.out_align, status);
+    cublasLtMatmulHeuristicResult_t result = {};
+    int found = 0;
+    if (status == CUBLAS_STATUS_SUCCESS) {
+      status = f_.get_heuristic(handle_, plan.operation, plan.weight, plan.x, plan.out, plan.out, preference, 1,
+                                &result, &found);
+    }
+    f_.destroy_preference(preference);
+    if (status == CUBLAS_STATUS_SUCCESS && found == 0) status = CUBLAS_STATUS_NOT_SUPPORTED;
+    plan.algorithm = result.algo;
+    return as_status(status, product);
+  }
+
+  Status describe(const MatrixProduct& product, const PlanKey& key, Plan& plan) {
+    QUIRE_RETURN_IF_ERROR(as_status(f_.create_operation(&plan.operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), product));
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+    set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T, status);
+    set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_N, status);
+    if (key.has_bias) set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS, status);
     if (product.dtype == DType::kF8E4M3) {
-      set(plan.operation, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
-      set(plan.operation, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+      set(plan.operation, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F, status);
+      set(plan.operation, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F, status);
     } else if (product.dtype == DType::kF8E4M3_128) {
-      set(plan.operation, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F);
-      set(plan.operation, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F);
+      set(plan.operation, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F, status);
+      set(plan.operation, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F, status);
     }
     const auto columns = static_cast<uint64_t>(product.columns);
     const auto rows = static_cast<uint64_t>(product.rows);
     const auto num_rows = static_cast<uint64_t>(product.num_rows);
-    check(f_.create_layout(&plan.weight, type, columns, rows, product.weight_stride), product);
-    check(f_.create_layout(&plan.x, type, columns, num_rows, product.x_stride), product);
-    check(f_.create_layout(&plan.out, data_type(key.out_dtype), rows, num_rows, product.out_stride), product);
-
-    cublasLtMatmulPreference_t preference = nullptr;
-    check(f_.create_preference(&preference), product);
-    prefer(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kWorkspaceBytes});
-    prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.weight_align);
-    prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.x_align);
-    prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.out_align);
-    prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key.out_align);
-    cublasLtMatmulHeuristicResult_t result = {};
-    int found = 0;
-    const cublasStatus_t status = f_.get_heuristic(handle_, plan.operation, plan.weight, plan.x, plan.out, plan.out,
-                                                   preference, 1, &result, &found);
-    f_.destroy_preference(preference);
-    check(status, product);
-    QUIRE_CHECK_MSG(
-        found > 0, fmt::format("{} knows no way to multiply [{}, {}] by [{}, {}] of {}", description_, product.num_rows,
-                               product.columns, product.rows, product.columns, name(product.dtype)));
-    plan.algorithm = result.algo;
-    return plan;
+    const auto lay_out = [&](cublasLtMatrixLayout_t& layout, cudaDataType_t type, uint64_t height, uint64_t width,
+                             int64_t stride) {
+      if (status == CUBLAS_STATUS_SUCCESS) status = f_.create_layout(&layout, type, height, width, stride);
+    };
+    lay_out(plan.weight, data_type(product.dtype), columns, rows, product.weight_stride);
+    lay_out(plan.x, data_type(product.dtype), columns, num_rows, product.x_stride);
+    lay_out(plan.out, data_type(key.out_dtype), rows, num_rows, product.out_stride);
+    return as_status(status, product);
   }
 
-  void* library_;
-  Functions f_;
+  const CublasLtFunctions f_;
   std::string description_;
   cublasLtHandle_t handle_ = nullptr;
   bool scales_vectors_ = false;  // of F8_E4M3, a scale for each row of both sides, or for blocks of both: Hopper's
@@ -237,28 +238,41 @@ class CublasLt final : public MatrixLibrary {
 
 }  // namespace
 
-Result<std::unique_ptr<MatrixLibrary>> load_matrix_library() {
-  const std::string soname = fmt::format("libcublasLt.so.{}", CUBLAS_VER_MAJOR);
+std::string cublas_lt_file() {
+  return fmt::format("libcublasLt.so.{}", CUBLAS_VER_MAJOR);
+}
+
+Result<CublasLtFunctions> load_cublas_lt(const std::vector<std::string>& paths) {
+  const std::string file = cublas_lt_file();
+  std::vector<std::string> tried;
+  for (const std::string& path : paths) tried.insert(tried.end(), {path + "/" + file, path});
+  tried.insert(tried.end(), {file, "/usr/local/cuda/lib64/" + file});
+  // Never closed: to load it anew takes a second, and what it has registered with the driver stays there anyway.
   void* library = nullptr;
-  // Where the loader looks, then where NVIDIA's own packages put it.
-  for (const std::string& path : {soname, "/usr/local/cuda/lib64/" + soname}) {
-    library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (library != nullptr) break;
-  }
+  for (size_t i = 0; i < tried.size() && library == nullptr; ++i)
+    library = dlopen(tried[i].c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     return unavailable(
-        "{} was not found, which matrix products on a card need: install CUDA {}'s libcublas, or name its "
-        "folder in LD_LIBRARY_PATH",
-        soname, CUBLAS_VER_MAJOR);
+        "{} was not found, which matrix products on a card need: install CUDA {}'s libcublas (pip install "
+        "nvidia-cublas has it too), and name the library or its folder in QUIRE_CUBLASLT, or the folder in "
+        "LD_LIBRARY_PATH",
+        file, CUBLAS_VER_MAJOR);
   }
-  Functions functions;
-  if (!find_all(library, functions)) {
-    dlclose(library);
-    return unavailable("{} lacks a function that CUDA {} has", soname, CUBLAS_VER_MAJOR);
-  }
-  auto cublas = std::make_unique<CublasLt>(library, functions);
+  CublasLtFunctions functions;
+  if (!find_all(library, functions)) return unavailable("{} lacks a function that CUDA {} has", file, CUBLAS_VER_MAJOR);
+  return functions;
+}
+
+Result<std::unique_ptr<MatrixLibrary>> make_cublas_lt(const CublasLtFunctions& functions, int compute_capability) {
+  auto cublas = std::make_unique<CublasLt>(functions, compute_capability);
   QUIRE_RETURN_IF_ERROR(cublas->begin());
   return std::unique_ptr<MatrixLibrary>(std::move(cublas));
+}
+
+Result<std::unique_ptr<MatrixLibrary>> load_matrix_library(const std::vector<std::string>& paths,
+                                                           int compute_capability) {
+  QUIRE_ASSIGN_OR_RETURN(const CublasLtFunctions functions, load_cublas_lt(paths));
+  return make_cublas_lt(functions, compute_capability);
 }
 
 }  // namespace quire::ops::cuda

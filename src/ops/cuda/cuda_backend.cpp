@@ -10,9 +10,11 @@
 #include "base/check.h"
 #include "base/thread_pool.h"
 #include "ops/cuda/cuda_memory.h"
+#include "ops/cuda/graph_capture.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/launch.h"
 #include "ops/cuda/matrix_product.h"
+#include "ops/cuda/products.h"
 #include "ops/cuda/prompt_attention.h"
 #include "ops/cuda/weights.h"
 #include "ops/quantise.h"
@@ -20,33 +22,22 @@
 
 namespace quire::ops {
 namespace cuda {
-
-void check_cuda(cudaError_t error, const char* what) {
-  QUIRE_CHECK_MSG(error == cudaSuccess, fmt::format("{}: {}", what, cudaGetErrorString(error)));
-}
-
 namespace {
 
 // Of the kernels: rounded rows, expanded weights, partial results of attention. Ops take turns on it.
 constexpr size_t kScratchBytes = size_t{256} << 20;
-constexpr auto kHalfOfScratch = static_cast<int64_t>(kScratchBytes / 2);
-// Blocks of few bits are read again for each kFewRows rows until that costs as much as expanding them to F16 once,
-// which writes and reads 32 bits a weight: 4 bits are read 8 times for that.
-constexpr int64_t kFewRowsOfBlocks = 64;
 
 // CUDA graphs, with calls of attention between them.
 class CudaRecording final : public OpRecording {
  public:
   CudaRecording() = default;
   ~CudaRecording() override {
-    for (const cudaGraphExec_t graph : graphs_) {
-      if (graph != nullptr) cudaGraphExecDestroy(graph);
-    }
+    for (const cudaGraphExec_t graph : graphs_) cudaGraphExecDestroy(graph);
   }
   CudaRecording(const CudaRecording&) = delete;
   CudaRecording& operator=(const CudaRecording&) = delete;
 
-  void add(cudaGraphExec_t graph) { graphs_.push_back(graph); }  // nullptr: there was no memory for it
+  void add(cudaGraphExec_t graph) { graphs_.push_back(graph); }
   void add(const PagedAttentionArgs& attention) { attentions_.push_back(attention); }
   const std::vector<cudaGraphExec_t>& graphs() const { return graphs_; }
   const std::vector<PagedAttentionArgs>& attentions() const { return attentions_; }  // each behind a graph
@@ -71,6 +62,9 @@ class CudaBackend final : public Backend {
     attention_.reset();
     for (const cudaEvent_t event : downloaded_) cudaEventDestroy(event);
     for (const cudaEvent_t event : marks_) cudaEventDestroy(event);
+    for (const cudaEvent_t event : timed_) {
+      if (event != nullptr) cudaEventDestroy(event);
+    }
     cudaEventDestroy(called_);
     cudaStreamDestroy(side_stream_);
     cudaStreamDestroy(stream_);
@@ -80,7 +74,8 @@ class CudaBackend final : public Backend {
     cudaDeviceProp properties = {};
     check_cuda(cudaSetDevice(options_.device), "cudaSetDevice");
     check_cuda(cudaGetDeviceProperties(&properties, options_.device), "cudaGetDeviceProperties");
-    QUIRE_ASSIGN_OR_RETURN(library_, load_matrix_library());
+    QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<MatrixLibrary> library,
+                           load_matrix_library(options_.cublas_lt_paths, properties.major));
     check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
     // Few blocks keep the bus busy, and the next layer waits for them: they go first.
     int least_priority = 0;
@@ -103,8 +98,10 @@ class CudaBackend final : public Backend {
                                                               .batch_invariant = options_.batch_invariant},
                                                              allocator_, stream_));
     description_ = fmt::format("cuda:{}, {}, {}, {} host thread{}", options_.device, properties.name,
-                               library_->description(), pool_.num_threads(), pool_.num_threads() == 1 ? "" : "s");
+                               library->description(), pool_.num_threads(), pool_.num_threads() == 1 ? "" : "s");
     if (attention_ != nullptr) description_ += fmt::format(", attention: {}", name(options_.attention));
+    products_ = std::make_unique<Products>(std::move(library), options_.batch_invariant, options_.rounds_activations,
+                                           options_.products, scratch_, library_workspace_, stream_);
     return {};
   }
 
@@ -173,31 +170,33 @@ class CudaBackend final : public Backend {
 
   DType input_dtype(const PackedMatrix& weight, int64_t num_rows) const override {
     const auto& matrix = static_cast<const CudaMatrix&>(weight);
-    const bool rounds = way_of(matrix, num_rows) == Way::kRounded;
-    return rounds ? matrix.stored().dtype : DType::kF32;
+    return products_->input_dtype(matrix, num_rows);
   }
-  // The head is most of a small model: it is read once for all rows that have room in 256 MiB.
+  // The head is most of a small model: it is read once for 256 sequences, and for all rows that have room in 256 MiB.
   int64_t logit_rows(int64_t vocab_size) const override {
     constexpr int64_t kBytes = 256 << 20;
-    return std::max<int64_t>(64, kBytes / (vocab_size * static_cast<int64_t>(sizeof(float))));
+    return std::max<int64_t>(256, kBytes / (vocab_size * static_cast<int64_t>(sizeof(float))));
   }
   bool keys_by_token() const override { return true; }
   bool shares_spans() const override { return !options_.batch_invariant; }
 
   bool can_record() const override { return true; }
   Result<std::unique_ptr<OpRecording>> record(FunctionRef<void()> body, bool renews_attention) override {
+    // A kernel that has not run yet is loaded with its first launch, which may not be a captured one. With attention
+    // apart the step that has run was this very one.
+    recording_number_ = ++num_recordings_;
+    if (!renews_attention) body();
     auto recording = std::make_unique<CudaRecording>();
     recording_ = recording.get();
     recording_number_ = ++num_recordings_;
     renews_attention_ = renews_attention;
-    begin_graph();
+    capture_status_ = {};
+    capture_.begin(stream_);
     body();
     end_graph();
     recording_ = nullptr;
     recording_number_ = kNotRecorded;
-    if (std::ranges::find(recording->graphs(), nullptr) != recording->graphs().end()) {
-      return resource_exhausted("no memory on the card for a graph");
-    }
+    QUIRE_RETURN_IF_ERROR(capture_status_);
     return std::unique_ptr<OpRecording>(std::move(recording));
   }
   void replay(const OpRecording& recording, FunctionRef<void(PagedAttentionArgs& args)> renew) override {
@@ -212,7 +211,21 @@ class CudaBackend final : public Backend {
     finish();
   }
 
-  void beside(int mark, FunctionRef<void()> body) override {
+  double seconds_of(FunctionRef<void()> body) override {
+    synchronise();
+    for (cudaEvent_t& event : timed_) {
+      if (event == nullptr) check_cuda(cudaEventCreate(&event), "cudaEventCreate");
+    }
+    check_cuda(cudaEventRecord(timed_[0], stream_), "cudaEventRecord");
+    body();
+    check_cuda(cudaEventRecord(timed_[1], stream_), "cudaEventRecord");
+    check_cuda(cudaEventSynchronize(timed_[1]), "cudaEventSynchronize");
+    float milliseconds = 0;
+    check_cuda(cudaEventElapsedTime(&milliseconds, timed_[0], timed_[1]), "cudaEventElapsedTime");
+    return 1e-3 * static_cast<double>(milliseconds);
+  }
+
+  void on_side_stream(int mark, FunctionRef<void()> body) override {
     QUIRE_CHECK(recording_ == nullptr && !is_beside_);
     while (marks_.size() <= static_cast<size_t>(mark)) marks_.push_back(make_event());
     check_cuda(cudaEventRecord(called_, stream_), "cudaEventRecord");
@@ -238,6 +251,7 @@ class CudaBackend final : public Backend {
 
  protected:
   void run(const EmbeddingArgs& args) override {
+    QUIRE_CHECK_MSG(!args.is_part, "a part of an embedding on a card");
     start(embed, args, args.num_tokens, {args.ids.device, args.table.data, args.out});
   }
   void run(const RmsNormArgs& args) override {
@@ -251,7 +265,7 @@ class CudaBackend final : public Backend {
   void run(const LinearArgs& args) override {
     if (args.num_rows == 0) return;
     expect_reachable({args.x.data, args.bias, args.out.data});
-    multiply(args);
+    products_->multiply(args);
     finish();
   }
   void run(const GatedLinearArgs& args) override {
@@ -259,7 +273,7 @@ class CudaBackend final : public Backend {
     const auto& matrix = static_cast<const CudaMatrix&>(*product.weight);
     const StoredMatrix& weight = matrix.stored();
     if (product.num_rows == 0) return;
-    const bool few = way_of(matrix, product.num_rows) == Way::kFewRows && args.out.dtype == DType::kF32;
+    const bool few = products_->takes_few_rows(matrix, product.num_rows) && args.out.dtype == DType::kF32;
     if (!few) return run_in_steps(args);
     expect_reachable({product.x.data, product.bias, args.out.data});
     multiply_few_rows({.weight = weight,
@@ -281,6 +295,7 @@ class CudaBackend final : public Backend {
           {args.keys, args.values, args.slots.device, args.cache.keys, args.cache.values});
   }
   void run(const PagedAttentionArgs& args) override {
+    QUIRE_CHECK_MSG(!args.both_ways, "attention both ways has no kernels on a card yet");
     if (args.num_sequences == 0 || args.query_offsets.host[args.num_sequences] == 0) return;
     expect_reachable({args.queries, args.cache.keys, args.cache.values, args.query_offsets.device,
                       args.context_lengths.device, args.block_tables.device, args.span_places.device, args.sinks,
@@ -288,7 +303,7 @@ class CudaBackend final : public Backend {
     if (recording_ != nullptr && renews_attention_) {
       end_graph();
       recording_->add(args);
-      begin_graph();
+      capture_.begin(stream_);
       return;
     }
     const Attended done = attention_ == nullptr
@@ -348,14 +363,21 @@ class CudaBackend final : public Backend {
                                .out = args.out,
                                .out_stride = args.out_stride,
                                .out_group_stride = args.out_group_stride};
+    // Rows of a group on the mean, of which its tensor cores' kernels are for some and for many.
+    constexpr int64_t kSome = 32;
     const bool many = args.num_rows > kFewRows * int64_t{group.size()};
-    if (many && has_tiles(work.shape.dtype) && !options_.batch_invariant) {
-      multiply_grouped_tiles(work, stream_);
+    const bool some = args.num_rows > kFewRows && args.num_rows <= kSome * int64_t{group.size()};
+    if (some && has_grouped_halves(work) && !options_.batch_invariant) {
+      multiply_grouped_halves(work, stream_);
+    } else if (many && has_tiles(work.shape.dtype) && !options_.batch_invariant) {
+      multiply_grouped_tiles(work, scratch_.data(), static_cast<int64_t>(kScratchBytes), stream_);
     } else {
       multiply_grouped_rows(work, stream_);
     }
     finish();
   }
+  // has_low_rank() says so, and the plan is refused by it.
+  void run(const LowRankArgs& /*args*/) override { QUIRE_CHECK_MSG(false, "low-rank adapters on a card"); }
   void run(const ClampedSwigluArgs& args) override {
     start(cuda::clamped_swiglu, args, args.num_tokens * args.size, {args.in, args.out});
   }
@@ -410,22 +432,13 @@ class CudaBackend final : public Backend {
       check_cuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
   }
 
-  void begin_graph() {
-    check_cuda(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
-  }
   void end_graph() {
-    cudaGraph_t calls = nullptr;
-    cudaGraphExec_t graph = nullptr;
-    check_cuda(cudaStreamEndCapture(stream_, &calls), "cudaStreamEndCapture");
-    const cudaError_t error = cudaGraphInstantiate(&graph, calls, 0);
-    check_cuda(cudaGraphDestroy(calls), "cudaGraphDestroy");
-    if (error == cudaErrorMemoryAllocation) {
-      cudaGetLastError();
-      graph = nullptr;
-    } else {
-      check_cuda(error, "cudaGraphInstantiate");
+    Result<cudaGraphExec_t> graph = capture_.end(stream_);
+    if (graph.ok()) {
+      recording_->add(*graph);
+    } else if (capture_status_.ok()) {
+      capture_status_ = graph.status();
     }
-    recording_->add(graph);
   }
 
   static cudaEvent_t make_event() {
@@ -453,171 +466,6 @@ class CudaBackend final : public Backend {
                "cudaMemcpyAsync");
   }
 
-  // How a product of so many rows is computed.
-  enum class Way {
-    kFewRows,   // by our own kernel, which reads the weight as it is stored and x as floats
-    kFloats,    // by the library: of floats
-    kRounded,   //   x rounded to the weight's 16 bits
-    kEightBit,  //   x rounded to F8_E4M3, with a scale a row or for every 128 columns of it
-    kExpanded,  //   the weight expanded to F16 or floats
-  };
-  Way way_of(const CudaMatrix& matrix, int64_t num_rows) const {
-    if (options_.batch_invariant) return Way::kFewRows;
-    const StoredMatrix& weight = matrix.stored();
-    const bool has_eight_bits =
-        matrix.library_scales() != nullptr && weight.rows % 16 == 0 &&
-        weight.columns % (weight.dtype == DType::kF8E4M3_128 ? kScaleColumns : int64_t{16}) == 0;
-    if (has_eight_bits && options_.rounds_activations && library_->has_f8())
-      return num_rows <= kFewRows ? Way::kFewRows : Way::kEightBit;
-    if (info(weight.dtype).block_values > 1 || has_row_scales(weight.dtype))
-      return num_rows <= kFewRowsOfBlocks ? Way::kFewRows : Way::kExpanded;
-    if (num_rows <= kFewRows) return Way::kFewRows;
-    return weight.dtype == DType::kF32 ? Way::kFloats : Way::kRounded;
-  }
-
-  void multiply(const LinearArgs& args) {
-    const auto& matrix = static_cast<const CudaMatrix&>(*args.weight);
-    const StoredMatrix& weight = matrix.stored();
-    switch (way_of(matrix, args.num_rows)) {
-      case Way::kFewRows:
-        return multiply_few_rows({.weight = weight,
-                                  .x = args.x.floats(),
-                                  .x_stride = args.x_stride,
-                                  .num_rows = args.num_rows,
-                                  .bias = args.bias,
-                                  .out = args.out.floats(),
-                                  .out_stride = args.out_stride},
-                                 stream_);
-      case Way::kFloats:
-        return multiply_by_library(args, product_of(weight, args.x.floats(), args.x_stride), 0, args.num_rows);
-      case Way::kRounded:
-        return multiply_rounded(args, weight);
-      case Way::kEightBit:
-        return multiply_eight_bit(args, matrix);
-      case Way::kExpanded:
-        return multiply_expanded(args, weight);
-    }
-  }
-
-  static MatrixProduct product_of(const StoredMatrix& weight, const void* x, int64_t x_stride) {
-    return {.dtype = weight.dtype,
-            .x = x,
-            .x_stride = x_stride,
-            .weight = weight.data,
-            .weight_stride = weight.row_bytes / row_bytes(weight.dtype, 1),
-            .rows = weight.rows,
-            .columns = weight.columns};
-  }
-
-  // Rows [first, first + count) of what was asked for.
-  void multiply_by_library(const LinearArgs& args, MatrixProduct product, int64_t first, int64_t count) {
-    product.num_rows = count;
-    product.bias = args.bias;
-    product.out = args.out.from(first * args.out_stride);
-    product.out_stride = args.out_stride;
-    library_->multiply(product, library_workspace_.data(), stream_);
-  }
-
-  // x is rounded as the weight is, unless it comes so: as many rows at once as the scratch has room for.
-  void multiply_rounded(const LinearArgs& args, const StoredMatrix& weight) {
-    if (args.x.dtype == weight.dtype)
-      return multiply_by_library(args, product_of(weight, args.x.data, args.x_stride), 0, args.num_rows);
-    const int64_t most = static_cast<int64_t>(kScratchBytes) / row_bytes(weight.dtype, weight.columns);
-    QUIRE_CHECK(most > 0);
-    for (int64_t row = 0; row < args.num_rows; row += most) {
-      const int64_t count = std::min(most, args.num_rows - row);
-      round_rows(args.x.floats() + row * args.x_stride, args.x_stride, count, weight.columns, weight.dtype,
-                 scratch_.data(), stream_);
-      multiply_by_library(args, product_of(weight, scratch_.data(), weight.columns), row, count);
-    }
-  }
-
-  // Codes of as many rows as there is room for and their scales lie in the first half of the scratch. The library adds
-  // no floats to products of 8 bits, and those of scaled blocks it makes of whole fours of rows: what is left over is
-  // filled up with zeros and comes out in the second half. Few rows do so together: copying them costs less than
-  // reading the weight a second time.
-  void multiply_eight_bit(const LinearArgs& args, const CudaMatrix& matrix) {
-    constexpr int64_t kMostCopied = 512;
-    const StoredMatrix& weight = matrix.stored();
-    const bool blocks = weight.dtype == DType::kF8E4M3_128;
-    const int64_t unit = blocks ? 4 : 1;
-    const int64_t most = kHalfOfScratch / quantised_row_bytes(weight.dtype, weight.columns) / unit * unit;
-    const int64_t most_copied = std::min(kMostCopied, kHalfOfScratch / row_bytes(DType::kF32, weight.rows));
-    QUIRE_CHECK(most > 0 && most_copied >= unit);
-    auto* codes = scratch_.as<uint8_t>();
-    for (int64_t row = 0, count = 0; row < args.num_rows; row += count) {
-      count = std::min(most, args.num_rows - row);
-      if (count > most_copied) count -= count % unit;
-      const int64_t padded = (count + unit - 1) / unit * unit;
-      auto* scales = reinterpret_cast<float*>(codes + padded * weight.columns);
-      const Rows x = args.x.from(row * args.x_stride);
-      if (blocks) {
-        round_blocks_to_f8(x, args.x_stride, count, padded, weight.columns, codes, scales, stream_);
-      } else {
-        round_rows_to_f8(x, args.x_stride, count, weight.columns, codes, weight.columns, scales, stream_);
-      }
-      MatrixProduct product = product_of(weight, codes, weight.columns);
-      product.x_scales = scales;
-      product.weight_scales = matrix.library_scales();
-      product.num_rows = padded;
-      product.out = args.out.from(row * args.out_stride);
-      product.out_stride = args.out_stride;
-      float* out = product.out.floats();
-      if (padded != count) {
-        product.out = reinterpret_cast<float*>(codes + kHalfOfScratch);
-        product.out_stride = weight.rows;
-      }
-      library_->multiply(product, library_workspace_.data(), stream_);
-      finish_rows(nullptr, args.bias, count, weight.rows, product.out.floats(), product.out_stride, out,
-                  args.out_stride, stream_);
-    }
-  }
-
-  // In F16, as exact as the tensor cores' way with floats (TF32), twice as fast and half the memory; or in floats.
-  void multiply_expanded(const LinearArgs& args, const StoredMatrix& weight) {
-    if (!options_.rounds_activations) return multiply_by_expanded(args, weight);
-    const int64_t row_size = row_bytes(DType::kF16, weight.columns);
-    const int64_t most = kHalfOfScratch / (row_size + static_cast<int64_t>(sizeof(float)));
-    QUIRE_CHECK(most > 0);
-    for (int64_t row = 0; row < args.num_rows; row += most) {
-      LinearArgs some = args;
-      some.num_rows = std::min(most, args.num_rows - row);
-      some.x = {scratch_.data(), DType::kF16};
-      some.x_stride = weight.columns;
-      some.bias = nullptr;
-      some.out = args.out.from(row * args.out_stride);
-      auto* factors = reinterpret_cast<float*>(scratch_.as<uint8_t>() + some.num_rows * row_size);
-      round_rows_in_range(args.x.floats() + row * args.x_stride, args.x_stride, some.num_rows, weight.columns,
-                          scratch_.data(), factors, stream_);
-      multiply_by_expanded(some, weight);
-      finish_rows(factors, args.bias, some.num_rows, weight.rows, some.out.floats(), args.out_stride, some.out.floats(),
-                  args.out_stride, stream_);
-    }
-  }
-
-  // The weight in the dtype of x, as many of its rows at once as the second half of the scratch has room for.
-  void multiply_by_expanded(const LinearArgs& args, const StoredMatrix& weight) {
-    auto* expanded = scratch_.as<uint8_t>() + kHalfOfScratch;
-    const int64_t most = kHalfOfScratch / row_bytes(args.x.dtype, weight.columns);
-    QUIRE_CHECK(most > 0);
-    for (int64_t row = 0; row < weight.rows; row += most) {
-      const int64_t count = std::min(most, weight.rows - row);
-      expand_rows(weight, row, count, {expanded, args.x.dtype}, stream_);
-      library_->multiply({.dtype = args.x.dtype,
-                          .x = args.x.data,
-                          .x_stride = args.x_stride,
-                          .weight = expanded,
-                          .weight_stride = weight.columns,
-                          .num_rows = args.num_rows,
-                          .rows = count,
-                          .columns = weight.columns,
-                          .bias = args.bias == nullptr ? nullptr : args.bias + row,
-                          .out = args.out.from(row),
-                          .out_stride = args.out_stride},
-                         library_workspace_.data(), stream_);
-    }
-  }
-
   const CudaBackendOptions options_;
   std::string description_;
   CudaAllocator allocator_;
@@ -625,20 +473,23 @@ class CudaBackend final : public Backend {
   ThreadPool pool_;
   cudaStream_t stream_ = nullptr;
   cudaStream_t side_stream_ = nullptr;  // of what is done beside the other
-  cudaEvent_t called_ = nullptr;        // on stream_, what beside() begins after
+  cudaEvent_t called_ = nullptr;        // on stream_, what on_side_stream() begins after
   std::vector<cudaEvent_t> marks_;      // on side_stream_
   bool is_beside_ = false;
   std::unique_ptr<Uploader> uploader_;
-  std::unique_ptr<MatrixLibrary> library_;
+  std::unique_ptr<Products> products_;
   std::unique_ptr<PromptAttention> attention_;  // nullptr: all is of our own kernels
   Buffer scratch_;
   Buffer library_workspace_;
   CudaRecording* recording_ = nullptr;  // that ops are taken down for
+  GraphCapture capture_;
+  Status capture_status_;  // of the recording so far
   bool renews_attention_ = false;
   int recording_number_ = kNotRecorded;
   int num_recordings_ = kNotRecorded;
   std::array<cudaEvent_t, kMostDownloads> downloaded_{};
   int next_download_ = 0;
+  std::array<cudaEvent_t, 2> timed_{};  // of seconds_of(), made when it is first asked
 };
 
 }  // namespace

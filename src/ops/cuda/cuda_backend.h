@@ -2,10 +2,12 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
 #include "ops/backend.h"
+#include "ops/cuda/product_kernels.h"
 #include "types/engine_choices.h"
 
 namespace quire::ops {
@@ -18,9 +20,11 @@ struct CudaBackendOptions {
   // Inputs of many rows to weights of F8_E4M3 are rounded to it, where the card multiplies it: twice as fast as 16
   // bits.
   bool rounds_activations = true;
+  ProductKernels products = ProductKernels::kByRows;     // others: for measuring them beside each other
   AttentionBackend attention = AttentionBackend::kAuto;  // with batch_invariant none by name but kNative
-  bool synchronous = false;     // each op waits until it is done: for finding out which one failed
-  bool check_pointers = false;  // that what an op is given is memory of the card or known to it: for tests
+  std::vector<std::string> cublas_lt_paths;  // files or folders to look for cuBLASLt at, before the loader's
+  bool synchronous = false;                  // each op waits until it is done: for finding out which one failed
+  bool check_pointers = false;               // that what an op is given is memory of the card or known to it: for tests
 };
 
 // Cards that this machine has and this program can use; 0 where there is no driver.

@@ -48,6 +48,35 @@ __device__ inline void store_number(const OutRows& rows, int64_t index, float va
   }
 }
 
+// Four neighbours at once, from `index` on. REQUIRES: are_quads(): they lie at an address that their size divides.
+__host__ __device__ inline bool are_quads(const void* data, DType dtype, int64_t stride) {
+  return reinterpret_cast<uintptr_t>(data) % (dtype == DType::kF32 ? 16 : 8) == 0 && stride % 4 == 0;
+}
+__device__ inline float4 load_quad(const Rows& rows, int64_t index) {
+  if (rows.dtype == DType::kF32) return *reinterpret_cast<const float4*>(static_cast<const float*>(rows.data) + index);
+  const uint2 bits = *reinterpret_cast<const uint2*>(static_cast<const uint16_t*>(rows.data) + index);
+  if (rows.dtype == DType::kBF16) {
+    return make_float4(__uint_as_float(bits.x << 16), __uint_as_float(bits.x & 0xffff0000u),
+                       __uint_as_float(bits.y << 16), __uint_as_float(bits.y & 0xffff0000u));
+  }
+  const auto half = [](unsigned two, unsigned shift) {
+    return __half2float(__ushort_as_half(static_cast<unsigned short>(two >> shift & 0xffffu)));
+  };
+  return make_float4(half(bits.x, 0), half(bits.x, 16), half(bits.y, 0), half(bits.y, 16));
+}
+__device__ inline void store_quad(const OutRows& rows, int64_t index, const float4& values) {
+  if (rows.dtype == DType::kF32) {
+    *reinterpret_cast<float4*>(static_cast<float*>(rows.data) + index) = values;
+    return;
+  }
+  const bool bf16 = rows.dtype == DType::kBF16;
+  const auto bits = [bf16](float value) -> unsigned {
+    return bf16 ? __bfloat16_as_ushort(__float2bfloat16_rn(value)) : __half_as_ushort(__float2half_rn(value));
+  };
+  *reinterpret_cast<uint2*>(static_cast<uint16_t*>(rows.data) + index) =
+      make_uint2(bits(values.x) | bits(values.y) << 16, bits(values.z) | bits(values.w) << 16);
+}
+
 __device__ inline float warp_sum(float value) {
   for (int offset = kWarp / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(kAllLanes, value, offset);
   return value;

@@ -41,6 +41,17 @@ template <Activation kFunction>
 __global__ void activate_kernel(ActivationArgs args) {
   begin_kernel();
   const int64_t in_size = args.gated ? 2 * args.size : args.size;
+  if (are_quads(args.in.data, args.in.dtype, args.size) && are_quads(args.out.data, args.out.dtype, args.size)) {
+    const int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kEach;
+    for (int64_t t = blockIdx.y; i < args.size && t < args.num_tokens; t += gridDim.y) {
+      const float4 in = load_quad(args.in, t * in_size + i);
+      const float4 up = args.gated ? load_quad(args.in, t * in_size + args.size + i) : make_float4(1, 1, 1, 1);
+      store_quad(args.out, t * args.size + i,
+                 make_float4(activated<kFunction>(in.x) * up.x, activated<kFunction>(in.y) * up.y,
+                             activated<kFunction>(in.z) * up.z, activated<kFunction>(in.w) * up.w));
+    }
+    return;
+  }
   for_numbers(args.num_tokens, args.size, [&](int64_t t, int64_t i) {
     const int64_t in = t * in_size + i;
     const float value = activated<kFunction>(load_number(args.in, in));
@@ -135,6 +146,21 @@ __global__ void round_rows_kernel(const float* x, int64_t x_stride, int64_t num_
   for_numbers(num_rows, columns,
               [&](int64_t row, int64_t i) { store_number(out, row * columns + i, x[row * x_stride + i]); });
 }
+// The same of rows that are quads.
+__global__ void round_quads_kernel(const float* x, int64_t x_stride, int64_t num_rows, int64_t columns, OutRows out) {
+  begin_kernel();
+  const int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kEach;
+  for (int64_t row = blockIdx.y; i < columns && row < num_rows; row += gridDim.y)
+    store_quad(out, row * columns + i, *reinterpret_cast<const float4*>(x + row * x_stride + i));
+}
+
+__global__ void convert_rows_kernel(Rows in, int64_t in_stride, int64_t num_rows, int64_t columns, OutRows out,
+                                    int64_t out_stride) {
+  begin_kernel();
+  for_numbers(num_rows, columns, [&](int64_t row, int64_t i) {
+    store_number(out, row * out_stride + i, load_number(in, row * in_stride + i));
+  });
+}
 
 }  // namespace
 
@@ -194,8 +220,16 @@ void combine_experts(const MoeCombineArgs& args, cudaStream_t stream) {
 void round_rows(const float* x, int64_t x_stride, int64_t num_rows, int64_t columns, DType to, void* out,
                 cudaStream_t stream) {
   if (num_rows == 0 || columns == 0) return;
-  launch(round_rows_kernel, grid_of(num_rows, columns), kThreads, 0, stream, x, x_stride, num_rows, columns,
-         OutRows(out, to));
+  const bool quads = columns % 4 == 0 && are_quads(x, DType::kF32, x_stride) && are_quads(out, to, columns);
+  launch(quads ? round_quads_kernel : round_rows_kernel, grid_of(num_rows, columns), kThreads, 0, stream, x, x_stride,
+         num_rows, columns, OutRows(out, to));
+}
+
+void convert_rows(const Rows& in, int64_t in_stride, int64_t num_rows, int64_t columns, const OutRows& out,
+                  int64_t out_stride, cudaStream_t stream) {
+  if (num_rows == 0 || columns == 0) return;
+  launch(convert_rows_kernel, grid_of(num_rows, columns), kThreads, 0, stream, in, in_stride, num_rows, columns, out,
+         out_stride);
 }
 
 }  // namespace quire::ops::cuda

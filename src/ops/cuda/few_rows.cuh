@@ -221,8 +221,7 @@ __device__ void multiply_rows(const FewRowsArgs& args, const GroupRows& group, c
   const int64_t m = lane % kRows;
   const bool there = lane < kWeights * kRows && place < shape.rows && m < count;
   const int64_t n = there ? row_at(args.work, place) : 0;
-  if constexpr (kType == DType::kF8E4M3)
-    own = own * 256.0f * load_float(group.weight + n * shape.row_bytes + shape.columns);
+  if constexpr (kType == DType::kF8E4M3) own = own * load_float(group.weight + n * shape.row_bytes + shape.columns);
   if (group.bias != nullptr) own += group.bias[n];
   if (args.work.gate.on) {
     const float up = __shfl_down_sync(kAllLanes, own, kRows);

@@ -11,6 +11,7 @@
 #include "ops/cuda/grouped_tiles.h"
 #include "ops/cuda/kv_values.cuh"
 #include "ops/cuda/launch.h"
+#include "ops/cuda/row_tiles.cuh"
 #include "ops/cuda/stored_formats.cuh"
 
 namespace quire::ops::cuda {
@@ -45,46 +46,6 @@ struct Factor<DType::kBF16> {
   static constexpr int kDepth = 16;
   static __device__ Stored rounded(float x) { return __float2bfloat16_rn(x); }
 };
-
-// A block's rows: of which group, from which of its rows on, how many.
-struct Tile {
-  int32_t group;  // below 0: there is none
-  int32_t first;  // of the group's rows
-  int32_t count;
-  int32_t before;  // rows of the groups before it
-};
-
-// Tile `slot` of all groups' tiles. In all threads.
-__device__ inline Tile find_tile(const GroupedRowsWork& work, int32_t slot) {
-  if (work.offsets == nullptr) {
-    const auto each = static_cast<int32_t>(work.num_rows / work.num_groups);
-    const int32_t tiles = (each + kTile - 1) / kTile;
-    const int32_t group = slot / tiles;
-    const int32_t first = slot % tiles * kTile;
-    if (group >= work.num_groups) return {-1, 0, 0, 0};
-    return {group, first, min(kTile, each - first), group * each};
-  }
-  __shared__ Tile found;
-  if (threadIdx.x < kWarp) {
-    const auto lane = static_cast<int>(threadIdx.x);
-    if (lane == 0) found = {-1, 0, 0, 0};
-    __syncwarp();
-    int32_t before = 0;
-    for (int32_t base = 0; base < work.num_groups; base += kWarp) {
-      const int32_t group = base + lane;
-      const int32_t begin = group < work.num_groups ? work.offsets[group] : 0;
-      const int32_t rows = group < work.num_groups ? work.offsets[group + 1] - begin : 0;
-      const int32_t tiles = (rows + kTile - 1) / kTile;
-      const int32_t sum = sum_up_to_lane(tiles, lane);
-      const int32_t first = slot - (before + sum - tiles);
-      if (first >= 0 && first < tiles) found = {group, first * kTile, min(kTile, rows - first * kTile), begin};
-      before += __shfl_sync(kAllLanes, sum, kWarp - 1);
-      if (before > slot) break;
-    }
-  }
-  __syncthreads();
-  return found;
-}
 
 // What a thread brings of one step: 16 columns' worth of x, 4 of each of 4 rows, and 8 columns of 2 rows of the weight.
 template <DType kType>
@@ -173,7 +134,7 @@ __global__ void __launch_bounds__(kThreads) multiply_tile(GroupedRowsWork work, 
   auto* x_tile = reinterpret_cast<Stored*>(shared);
   auto* weight_tile = reinterpret_cast<Stored*>(shared + kTileBytes);
 
-  const Tile tile = find_tile(work, static_cast<int32_t>(blockIdx.y));
+  const RowTile tile = find_row_tile<kTile>(work, static_cast<int32_t>(blockIdx.y));
   if (tile.group < 0) return;
   const int64_t columns = work.shape.columns;
   const int64_t first_weight = int64_t{blockIdx.x} * kTile;

@@ -6,6 +6,12 @@
 
 namespace quire::ops::cuda {
 
+// Of the formats of decoded_formats.h: grouped_panels.cuh. False where rows of x do not follow each other or find no
+// room in the scratch, or rows of 16 bits are no whole eights of numbers: nothing was done.
+template <DType kType>
+bool multiply_panels(const GroupedRowsWork& work, void* scratch, int64_t scratch_bytes, cudaStream_t stream);
+
+// The others, and what is left over: grouped_tiles.cuh.
 template <DType kType>
 void multiply_tiles(const GroupedRowsWork& work, cudaStream_t stream);
 

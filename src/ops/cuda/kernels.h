@@ -105,6 +105,26 @@ struct FewRowsWork {
 };
 void multiply_few_rows(const FewRowsWork& work, cudaStream_t stream);
 
+// The same by tensor cores, for some 3 to 64 rows: a code of the weight is decoded once for up to 64 of them
+// (decoded_tiles.cuh). Weights are multiplied in F16, rounded where they are no F16, but BF16 as they are; x is rounded
+// alike, rows beyond F16's range divided by a power of two. How columns are split, and so the order of a row's sums,
+// depends on num_rows. scratch: decoded_scratch_bytes(), better some times num_rows * rows floats more; at an address
+// of 16. REQUIRES: has_decoded_tiles().
+struct DecodedWork {
+  StoredMatrix weight;
+  Rows x;
+  int64_t x_stride = 0;
+  int64_t num_rows = 0;
+  const float* bias = nullptr;  // or nullptr
+  OutRows out;
+  int64_t out_stride = 0;
+  void* scratch = nullptr;
+  int64_t scratch_bytes = 0;
+};
+bool has_decoded_tiles(DType dtype);
+int64_t decoded_scratch_bytes(int64_t num_rows, const StoredMatrix& weight, DType out);
+void multiply_decoded(const DecodedWork& work, cudaStream_t stream);
+
 // The same of groups with weights of their own; weights' data pointers are in device memory. `offsets` on the device
 // ([num_groups + 1]; nullptr: num_rows / num_groups rows each); strides as in ops/grouped_linear.h.
 struct GroupedRowsWork {
@@ -125,10 +145,18 @@ struct GroupedRowsWork {
 };
 void multiply_grouped_rows(const GroupedRowsWork& work, cudaStream_t stream);
 
-// The same of many rows, with tensor cores: weights are read once for every 64 rows. x is rounded as the weight is, F16
-// or BF16, and where that is blocks of few bits both are multiplied with 10 bits of fraction. REQUIRES: has_tiles().
+// The same with tensor cores, of weights of 16 bits that are read once for every 32 rows of a group: x is rounded as
+// the weight is. REQUIRES: has_grouped_halves(): format, columns, addresses.
+bool has_grouped_halves(const GroupedRowsWork& work);
+void multiply_grouped_halves(const GroupedRowsWork& work, cudaStream_t stream);
+
+// The same of many rows, with tensor cores: weights are read once for every 64 or 128 rows. x is rounded as the weight
+// is, F16 or BF16; other weights are rounded to F16, x too, rows beyond its range divided by a power of two. Where
+// there is no such kernel (Q2_K, Q3_K, IQ4_XS; heads beside each other, rows that find no room in the scratch), both
+// are multiplied with 10 bits of fraction. scratch: better room for num_rows rows of 16 bits, columns to the next
+// 1,024; at an address of 16. REQUIRES: has_tiles().
 bool has_tiles(DType dtype);
-void multiply_grouped_tiles(const GroupedRowsWork& work, cudaStream_t stream);
+void multiply_grouped_tiles(const GroupedRowsWork& work, void* scratch, int64_t scratch_bytes, cudaStream_t stream);
 
 // Rows [first_row, first_row + num_rows) of a weight as F32 or F16, [num_rows, columns] dense.
 void expand_rows(const StoredMatrix& weight, int64_t first_row, int64_t num_rows, OutRows out, cudaStream_t stream);
@@ -138,7 +166,10 @@ void quantise_rows(DType dtype, const float* values, int64_t num_rows, int64_t c
 // x rounded to nearest: rows x_stride floats apart -> [num_rows, columns] of F16 or BF16, dense.
 void round_rows(const float* x, int64_t x_stride, int64_t num_rows, int64_t columns, DType to, void* out,
                 cudaStream_t stream);
-// The same to F16, whatever the numbers: each row is divided by a power of two where it would not have room. Those are
+// Rows of one dtype to another's, rounded to nearest.
+void convert_rows(const Rows& in, int64_t in_stride, int64_t num_rows, int64_t columns, const OutRows& out,
+                  int64_t out_stride, cudaStream_t stream);
+// x to F16, whatever the numbers: each row is divided by a power of two where it would not have room. Those are
 // factors [num_rows], 1 of most rows.
 void round_rows_in_range(const float* x, int64_t x_stride, int64_t num_rows, int64_t columns, void* out, float* factors,
                          cudaStream_t stream);

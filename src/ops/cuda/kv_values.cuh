@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "ops/cuda/float8.cuh"
 #include "tensor/dtype.h"
 
 namespace quire::ops::cuda {
@@ -69,12 +70,7 @@ struct KvFormat<DType::kF8E4M3> {
   static __device__ Code code(float x) {
     return static_cast<Code>(__float_as_uint(x) >> 31 << 7 | rounded_magnitude<3, 7, 0x7e, 0x7f>(x));
   }
-  static __device__ float number(Code code) {
-    const unsigned magnitude = code & 0x7fu;
-    // Exponents are rebased by a product, which denormals survive.
-    const unsigned bits = __float_as_uint(__uint_as_float(magnitude << 20) * __uint_as_float((127u + 120u) << 23));
-    return __uint_as_float((magnitude == 0x7fu ? 0x7fc00000u : bits) | (code & 0x80u) << 24);
-  }
+  static __device__ float number(Code code) { return lower_half(halves_of_float8(code)); }
 };
 
 template <>
@@ -123,6 +119,10 @@ __device__ inline float number_of(const uint4& vector, int index) {
   constexpr int kPerWord = 4 / static_cast<int>(sizeof(Code));
   const int word = index / kPerWord;
   const unsigned bits = word == 0 ? vector.x : word == 1 ? vector.y : word == 2 ? vector.z : vector.w;
+  if constexpr (kFormat == DType::kF8E4M3) {  // neighbours become halves together, which the compiler sees
+    const unsigned halves = halves_of_float8(index % 4 < 2 ? bits & 0xffffu : bits >> 16);
+    return index % 2 == 0 ? lower_half(halves) : upper_half(halves);
+  }
   return KvFormat<kFormat>::number(
       static_cast<Code>(bits >> (8 * static_cast<int>(sizeof(Code)) * (index % kPerWord))));
 }

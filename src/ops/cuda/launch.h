@@ -1,4 +1,4 @@
-// Starting kernels. Sources say launch() instead of <<<>>>, so that they are plain C++ for a host that plays the card
+// Starting kernels. Sources say launch() instead of <<<>>>, so that they are plain C++ for the emulated device
 // (tests/cuda_on_host) as well.
 #pragma once
 

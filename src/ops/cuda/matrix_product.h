@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "ops/rows.h"
@@ -40,12 +41,15 @@ class MatrixLibrary {
   virtual const std::string& description() const = 0;  // "cuBLASLt 13.0.2"
   // Whether this card multiplies F8_E4M3 and F8_E4M3_128.
   virtual bool has_f8() const = 0;
-  // In its turn on the stream. `workspace`: kWorkspaceBytes on the device.
-  virtual void multiply(const MatrixProduct& product, void* workspace, cudaStream_t stream) = 0;
+  // In its turn on the stream. `workspace`: kWorkspaceBytes on the device. Errors: unavailable where the library
+  // refuses such a product; nothing was done.
+  virtual Status multiply(const MatrixProduct& product, void* workspace, cudaStream_t stream) = 0;
   static constexpr size_t kWorkspaceBytes = size_t{32} << 20;
 };
 
-// cuBLASLt. Errors: unavailable where there is none.
-Result<std::unique_ptr<MatrixLibrary>> load_matrix_library();
+// cuBLASLt, looked for at these paths too (cublas_lt.h), for a card whose compute capability has this major number.
+// Errors: unavailable where there is none.
+Result<std::unique_ptr<MatrixLibrary>> load_matrix_library(const std::vector<std::string>& paths,
+                                                           int compute_capability);
 
 }  // namespace quire::ops::cuda

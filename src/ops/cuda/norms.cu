@@ -63,6 +63,64 @@ __global__ void rms_norm_kernel(RmsNormArgs args, int64_t stride) {
   });
 }
 
+// The same of rows of whole quads, each thread's of which stay in its registers, up to kKept of them: memory is waited
+// for once.
+template <int kThreads, int kKept>
+__global__ void __launch_bounds__(kThreads == kWarp ? kWarp * kWarpRows : kThreads)
+    rms_norm_quads_kernel(RmsNormArgs args, int64_t stride) {
+  const auto num_quads = static_cast<int>(args.size / 4);
+  const int of_row = static_cast<int>(threadIdx.x) % kThreads;
+  float4 weights[kKept];
+#pragma unroll
+  for (int k = 0; k < kKept; ++k) {
+    const int quad = of_row + k * kThreads;
+    if (quad < num_quads) weights[k] = reinterpret_cast<const float4*>(args.weight)[quad];
+  }
+  begin_kernel();
+  for_rows<kThreads>(args.num_tokens * args.num_groups, [&](int64_t row, int64_t) {
+    const int64_t at = row / args.num_groups * stride + row % args.num_groups * args.size;
+    auto* hidden = reinterpret_cast<float4*>(args.hidden + at);
+    const auto* delta = reinterpret_cast<const float4*>(args.delta + row * args.size);
+    float4 values[kKept];
+    float squares = 0;
+#pragma unroll
+    for (int k = 0; k < kKept; ++k) {
+      const int quad = of_row + k * kThreads;
+      if (quad < num_quads) values[k] = hidden[quad];
+    }
+    if (args.delta != nullptr) {
+#pragma unroll
+      for (int k = 0; k < kKept; ++k) {
+        const int quad = of_row + k * kThreads;
+        if (quad >= num_quads) continue;
+        const float4 more = delta[quad];
+        float4& value = values[k];
+        value = make_float4(fmaf(more.x, args.delta_scale, value.x), fmaf(more.y, args.delta_scale, value.y),
+                            fmaf(more.z, args.delta_scale, value.z), fmaf(more.w, args.delta_scale, value.w));
+        hidden[quad] = value;
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < kKept; ++k) {
+      if (of_row + k * kThreads >= num_quads) continue;
+      const float4& value = values[k];
+      squares = fmaf(value.x, value.x, fmaf(value.y, value.y, fmaf(value.z, value.z, fmaf(value.w, value.w, squares))));
+    }
+    const float mean = row_sum<kThreads>(squares) / static_cast<float>(args.size);
+    const float scale = 1.0f / sqrtf(mean + args.eps);
+#pragma unroll
+    for (int k = 0; k < kKept; ++k) {
+      const int quad = of_row + k * kThreads;
+      if (quad >= num_quads) continue;
+      const float4& value = values[k];
+      const float4& weight = weights[k];
+      store_quad(args.out, at + 4 * quad,
+                 make_float4(value.x * scale * weight.x, value.y * scale * weight.y, value.z * scale * weight.z,
+                             value.w * scale * weight.w));
+    }
+  });
+}
+
 template <int kThreads>
 __global__ void layer_norm_kernel(LayerNormArgs args) {
   begin_kernel();
@@ -117,6 +175,17 @@ void launch_by_size(Kernel* of_warps, Kernel* of_small_blocks, Kernel* of_large_
 
 void rms_norm(const RmsNormArgs& args, cudaStream_t stream) {
   const int64_t stride = args.token_stride == 0 ? args.num_groups * args.size : args.token_stride;
+  const bool quads = args.size % 4 == 0 && are_quads(args.hidden, DType::kF32, stride) &&
+                     are_quads(args.delta, DType::kF32, 0) && are_quads(args.weight, DType::kF32, 0) &&
+                     are_quads(args.out.data, args.out.dtype, stride);
+  if (quads && args.size <= 16 * kLargeBlock) {
+    // Of small and of large blocks at most 8 numbers a thread, of the largest rows 16.
+    auto* large = args.size <= 4 * kLargeBlock   ? rms_norm_quads_kernel<kLargeBlock, 1>
+                  : args.size <= 8 * kLargeBlock ? rms_norm_quads_kernel<kLargeBlock, 2>
+                                                 : rms_norm_quads_kernel<kLargeBlock, 4>;
+    return launch_by_size(rms_norm_quads_kernel<kWarp, 2>, rms_norm_quads_kernel<kSmallBlock, 2>, large,
+                          args.num_tokens * args.num_groups, args.size, stream, args, stride);
+  }
   launch_by_size(rms_norm_kernel<kWarp>, rms_norm_kernel<kSmallBlock>, rms_norm_kernel<kLargeBlock>,
                  args.num_tokens * args.num_groups, args.size, stream, args, stride);
 }

@@ -26,6 +26,7 @@
 
 #include "base/check.h"
 #include "ops/cuda/attention.cuh"
+#include "ops/cuda/attention_waves.h"
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/kv_values.cuh"
@@ -37,8 +38,6 @@ namespace {
 constexpr int kTile = kWarp;           // positions: a lane each
 constexpr int kKeyStride = kTile + 1;  // of a tile of keys [head_dim, kTile]: a column is as free of conflicts as a row
 constexpr int kSplit = 512;            // positions, a multiple of kTile
-// Blocks that keep a card at work without splits: two for each of an H100's processors.
-constexpr int64_t kEnoughBlocks = 264;
 constexpr int64_t kLargestScratch = int64_t{64} << 20;
 // Heads above this keep one tile, of keys and then of values, since two would not fit.
 constexpr int kOneTileChunks = 18;
@@ -409,6 +408,8 @@ struct Batch {
   int32_t few_queries = 0;   // most of a sequence that has at most kFewQueries
   int32_t longest_few = 0;   // context of such a sequence
   int32_t num_few = 0;       // such sequences
+  int64_t longest_seen = 0;  // positions that such a sequence sees
+  int64_t total_seen = 0;    // of all of them
   bool any_many = false;
 };
 
@@ -422,7 +423,11 @@ Batch look_at(const PagedAttentionArgs& args) {
     if (queries > kFewQueries) continue;
     ++batch.num_few;
     batch.few_queries = std::max(batch.few_queries, queries);
-    batch.longest_few = std::max(batch.longest_few, args.context_lengths.host[s]);
+    const int32_t context = args.context_lengths.host[s];
+    const int32_t seen = args.window > 0 ? std::min(context, args.window + queries) : context;
+    batch.longest_few = std::max(batch.longest_few, context);
+    batch.longest_seen = std::max<int64_t>(batch.longest_seen, seen);
+    batch.total_seen += seen;
   }
   return batch;
 }
@@ -464,6 +469,7 @@ Attention work_of(const PagedAttentionArgs& args) {
           .part = Part::kAll,
           .split = kSplit,
           .num_splits = 0,
+          .one_query = false,
           .tiles = 0,
           .few_queries = 0,
           .span_places = nullptr,
@@ -517,7 +523,9 @@ void attend(const PagedAttentionArgs& args, bool may_round, void* scratch, int64
   const int64_t partials = int64_t{args.num_sequences} * batch.few_queries * args.num_heads * splits;
   // Rows of one sequence that fill whole tiles leave no room for those of others.
   const bool shares = few_kernel && args.span_places.device != nullptr && work.group % kFewRowsOfBlock != 0;
-  const bool split = splits > 1 && (shares || int64_t{batch.num_few} * tiles * work.num_kv_heads < kEnoughBlocks) &&
+  const DecodedContexts contexts = {batch.num_few, int64_t{tiles} * work.num_kv_heads, batch.longest_seen,
+                                    batch.total_seen};
+  const bool split = splits > 1 && (shares || cuts_contexts(contexts, work.split)) &&
                      partial_bytes(partials, work.head_dim) <= scratch_bytes;
   if (split) {
     Attention some = work;
@@ -550,7 +558,14 @@ void attend(const PagedAttentionArgs& args, bool may_round, void* scratch, int64
     }
   }
   const int rows = rows_of_block(batch.most_queries);
-  start(work, rows, dim3(static_cast<unsigned>(num_rows / rows + args.num_sequences), kv_heads));
+  auto blocks = static_cast<unsigned>(num_rows / rows + args.num_sequences);
+  // No block has to look for its sequence.
+  work.one_query = batch.most_queries == 1 && batch.num_few == args.num_sequences;
+  if (work.one_query) {
+    work.tiles = static_cast<int32_t>(ceil_div(work.group, rows));
+    blocks = static_cast<unsigned>(args.num_sequences * work.tiles);
+  }
+  start(work, rows, dim3(blocks, kv_heads));
 }
 
 }  // namespace quire::ops::cuda

@@ -5,20 +5,13 @@
 #endif
 
 namespace quire::ops::cuda {
-namespace {
-
-// Until FlashInfer's kernels have run on a card for every shape that they are chosen for, they are there for who asks
-// for them: "auto" is quire's own.
-constexpr bool kAutoIsNative = true;
-
-}  // namespace
 
 Result<std::unique_ptr<PromptAttention>> make_prompt_attention(AttentionBackend asked,
                                                                [[maybe_unused]] const AttentionCard& card,
                                                                [[maybe_unused]] Allocator& memory,
                                                                [[maybe_unused]] cudaStream_t stream) {
   const bool by_name = asked == AttentionBackend::kFlashInfer || asked == AttentionBackend::kFa3;
-  if (!by_name && (kAutoIsNative || asked == AttentionBackend::kNative)) return std::unique_ptr<PromptAttention>();
+  if (asked == AttentionBackend::kNative) return std::unique_ptr<PromptAttention>();
   QUIRE_CHECK(!(by_name && card.batch_invariant));
 #ifdef QUIRE_HAS_FLASHINFER
   return make_flashinfer_attention(asked, card, memory, stream);

@@ -39,9 +39,10 @@ struct AttentionCard {
   bool batch_invariant = false;
 };
 
-// The kernels for what was asked for; nullptr: quire's own. Errors: those that were asked for by name are not in this
-// program (unavailable) or cannot be on this card (invalid_argument).
-// REQUIRES: none is asked for by name with batch_invariant: its sums depend on the rest of the batch.
+// The kernels for what was asked for; nullptr: quire's own. kAuto: FlashInfer's for prompts where this program and the
+// card have them, of FA3's kind before FA2's; quire's own for all else. Errors: those that were asked for by name are
+// not in this program (unavailable) or cannot be on this card (invalid_argument). REQUIRES: none is asked for by name
+// with batch_invariant: its sums depend on the rest of the batch.
 Result<std::unique_ptr<PromptAttention>> make_prompt_attention(AttentionBackend asked, const AttentionCard& card,
                                                                Allocator& memory, cudaStream_t stream);
 

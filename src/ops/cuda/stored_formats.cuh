@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "ops/cuda/device.cuh"
+#include "ops/cuda/float8.cuh"
 #include "ops/quantise.h"
 #include "tensor/dtype.h"
 
@@ -21,10 +22,8 @@ __device__ inline float half_value(uint32_t bits) {
 __device__ inline float bfloat16_value(uint32_t bits) {
   return __uint_as_float(bits << 16);
 }
-// As a half the code is 1/256 of its value, denormals included; but NaN, which a half of these bits is not.
 __device__ inline float float8_e4m3_value(uint32_t code) {
-  if ((code & 0x7f) == 0x7f) return __uint_as_float(0x7fc00000u);
-  return half_value((code & 0x80) << 8 | (code & 0x7f) << 7) * 256.0f;
+  return lower_half(halves_of_float8(code));
 }
 // 2^(e - 128), of which the two smallest are denormal.
 __device__ inline float power_of_two(uint32_t e) {

@@ -14,6 +14,7 @@
 
 #include <cstdint>
 
+#include "ops/cuda/float8.cuh"
 #include "ops/cuda/stored_formats.cuh"
 
 namespace quire::ops::cuda {
@@ -184,12 +185,6 @@ struct PlainSlice {
         for (int i = 0; i < 4; ++i) v[i] = __uint_as_float(words[4 * j + i]);
       } else if constexpr (kType == DType::kF8E4M3) {
         quad_of_float8(words[j], v);
-        const uint32_t magnitudes = words[j] & 0x7f7f7f7fu;
-        if (((magnitudes + 0x01010101u) & 0x80808080u) == 0) return;
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          if (((magnitudes >> (8 * i)) & 0x7f) == 0x7f) v[i] = __uint_as_float(0x7fc00000u);
-        }
       } else {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
@@ -201,15 +196,13 @@ struct PlainSlice {
     }
   };
 
-  // Halves of the same bits are 1/256 of the values: the row's scale makes up for it. REQUIRES: codes are numbers.
   static __device__ void quad_of_float8(uint32_t codes, float (&v)[4]) {
-#pragma unroll
-    for (uint32_t i = 0; i < 2; ++i) {
-      const uint32_t raised = __byte_perm(codes, 0, i == 0 ? 0x1404 : 0x3424);  // a byte above a half's lower one
-      const uint32_t halves = (raised & 0x80008000u) | ((raised & 0x7f007f00u) >> 1);
-      v[2 * i] = half_value(halves & 0xffff);
-      v[2 * i + 1] = half_value(halves >> 16);
-    }
+    const unsigned first = halves_of_float8(codes & 0xffffu);
+    const unsigned second = halves_of_float8(codes >> 16);
+    v[0] = lower_half(first);
+    v[1] = upper_half(first);
+    v[2] = lower_half(second);
+    v[3] = upper_half(second);
   }
 };
 
@@ -257,7 +250,7 @@ struct Slice<DType::kF8E4M3_128> : PlainSlice<DType::kF8E4M3> {
   static constexpr int kGroups = 2;
   static constexpr int kWeights = 2;
   static constexpr float kOffset = 0;
-  static constexpr float kUnit = 256;
+  static constexpr float kUnit = 1;
   static constexpr bool kHasMinimum = false;
   static_assert(kScaleColumns % 16 == 0, "a piece has one scale");
   struct Raw : Plain::Raw {

@@ -54,6 +54,7 @@ class StoredMatrix final : public PackedMatrix {
 class ReferenceBackend final : public Backend {
  public:
   std::string description() const override { return "reference, 1 thread"; }
+  bool has_low_rank() const override { return true; }
   Allocator& allocator() override { return allocator_; }
 
   Result<std::unique_ptr<PackedMatrix>> pack(std::span<const TensorView> parts) override {
@@ -93,6 +94,7 @@ class ReferenceBackend final : public Backend {
     }
     return std::unique_ptr<PackedMatrix>(std::move(matrix));
   }
+  bool forms_inputs() const override { return true; }
   int64_t packed_bytes(DType dtype, int64_t rows, int64_t columns) const override {
     return rows * quantised_row_bytes(dtype, columns);
   }
@@ -107,8 +109,10 @@ class ReferenceBackend final : public Backend {
     const int64_t size = args.table.shape[1];
     const auto* rows = static_cast<const uint8_t*>(args.table.data);
     for (int64_t t = 0; t < args.num_tokens; ++t) {
-      const uint8_t* row = rows + args.ids.host[t] * row_stride(args);
-      for (int64_t i = 0; i < size; ++i) args.out[t * size + i] = stored_value(args.table.dtype, row, i);
+      const int64_t index = row_of(args, args.ids.host[t]);
+      const uint8_t* row = rows + std::max<int64_t>(index, 0) * row_stride(args);
+      for (int64_t i = 0; i < size; ++i)
+        args.out[t * size + i] = index < 0 ? 0.0f : stored_value(args.table.dtype, row, i);
     }
   }
 
@@ -167,7 +171,11 @@ class ReferenceBackend final : public Backend {
     std::vector<double> x;
     x.reserve(static_cast<size_t>(args.num_rows * columns));
     for (int64_t m = 0; m < args.num_rows; ++m) {
-      for (int64_t k = 0; k < columns; ++k) x.push_back(number(args.x, m * args.x_stride + k));
+      std::vector<float> given;
+      for (int64_t k = 0; k < columns; ++k) given.push_back(static_cast<float>(number(args.x, m * args.x_stride + k)));
+      std::vector<float> formed(given.size());
+      form_input(weight.input(), given.data(), columns, formed.data());
+      x.insert(x.end(), formed.begin(), formed.end());
     }
     std::vector<double> row(static_cast<size_t>(columns));
     for (int64_t n = 0; n < weight.rows() && args.num_rows > 0; ++n) {
@@ -183,6 +191,16 @@ class ReferenceBackend final : public Backend {
   }
 
   void run(const GatedLinearArgs& args) override { run_in_steps(args); }
+
+  void run(const LowRankArgs& args) override {
+    for (const LowRankRun& run : args.runs) {
+      for (int64_t row = run.row; row < run.row + run.num_rows; ++row) {
+        for (const LowRankPart& part : run.factors->parts) add_low_rank(args, *run.factors, part, row);
+        for (int32_t n = 0; run.factors->replaces && n < run.factors->rank; ++n)
+          args.out[row * args.out_stride + n] = static_cast<float>(shrunk(args, *run.factors, n, row));
+      }
+    }
+  }
 
   void run(const RopeArgs& args) override {
     const int32_t half = args.rotary_dim / 2;
@@ -342,6 +360,32 @@ class ReferenceBackend final : public Backend {
   }
 
  private:
+  static double shrunk(const LowRankArgs& args, const LowRankFactors& factors, int32_t r, int64_t row) {
+    if (args.x == nullptr)
+      return stored_value(factors.dtype, factors.down, int64_t{args.ids.host[row]} * factors.rank + r);
+    double sum = 0;
+    for (int64_t k = 0; k < factors.in_features; ++k) {
+      sum += static_cast<double>(args.x[row * args.x_stride + k]) *
+             stored_value(factors.dtype, factors.down, r * factors.in_features + k);
+    }
+    return sum;
+  }
+  static void add_low_rank(const LowRankArgs& args, const LowRankFactors& factors, const LowRankPart& part,
+                           int64_t row) {
+    std::vector<double> inner;
+    for (int32_t r = 0; r < part.rank; ++r) inner.push_back(shrunk(args, factors, part.first + r, row));
+    for (int64_t n = 0; n < part.size; ++n) {
+      double sum = 0;
+      for (int32_t r = 0; r < part.rank; ++r) {
+        const int64_t at = (n / kLowRankColumns * part.rank + r) * kLowRankColumns + n % kLowRankColumns;
+        sum += inner[static_cast<size_t>(r)] * stored_value(factors.dtype, part.up, at);
+      }
+      float& out = args.out[row * args.out_stride + part.column + n];
+      sum = out + part.scale * sum;
+      out = static_cast<float>(part.gain == nullptr ? sum : part.gain[n] * sum + part.shift[n]);
+    }
+  }
+
   static double number(const Rows& rows, int64_t index) {
     return rows.dtype == DType::kF32
                ? rows.floats()[index]
@@ -421,7 +465,8 @@ class ReferenceBackend final : public Backend {
     const float* query = args.queries + token * args.query_stride + int64_t{head} * head_dim;
     const int64_t window_first = args.window > 0 ? std::max<int64_t>(0, position - args.window + 1) : int64_t{0};
     const int64_t begin = window_first - context.first;
-    const auto count = static_cast<size_t>(position + 1 - window_first);
+    const int64_t last = last_seen(args, position, context.first + context.count);
+    const auto count = static_cast<size_t>(last + 1 - window_first);
 
     std::vector<double> weights(count, 0.0);
     for (int32_t d = 0; d < head_dim; ++d) {

@@ -1,4 +1,4 @@
-// The groups that FlashInfer's kernels meet in, for a host that plays the card.
+// The groups that FlashInfer's kernels meet in, for the emulated device.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -1,4 +1,4 @@
-// For a host that plays the card: what FlashInfer uses of this is in cuda_runtime.h.
+// For the emulated device: what FlashInfer uses of this is in cuda_runtime.h.
 #pragma once
 
 #include <cuda_runtime.h>

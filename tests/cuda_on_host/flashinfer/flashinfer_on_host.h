@@ -1,12 +1,14 @@
-// Stands in for those of FlashInfer's headers that are written in a card's machine language, for a host that plays the
-// card: included before them, with their guards set. Tensor cores' products and the loads that feed them are done by
+// Stands in for those of FlashInfer's headers that are written in a card's machine language, for the emulated
+// device: included before them, with their guards set. Tensor cores' products and the loads that feed them are done by
 // the lanes of a warp together, as PTX's manual lays their numbers out over lanes.
 #pragma once
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
+#include <tensor_cores_on_host.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -18,11 +20,11 @@
 #define FLASHINFER_MATH_CUH_
 #define FLASHINFER_MMA_CUH_
 
-[[noreturn]] inline void quire_not_played(const char* what) {
-  std::fprintf(stderr, "cuda_on_host: %s is not played\n", what);
+[[noreturn]] inline void quire_not_emulated(const char* what) {
+  std::fprintf(stderr, "cuda_on_host: %s is not emulated\n", what);
   std::abort();
 }
-#define FLASHINFER_RUNTIME_ASSERT(what) quire_not_played(what)
+#define FLASHINFER_RUNTIME_ASSERT(what) quire_not_emulated(what)
 
 // What else its headers name.
 namespace cuda {
@@ -39,9 +41,6 @@ inline __nv_bfloat162 __float2bfloat162_rn(float x) {
 }
 inline __nv_bfloat162 make_bfloat162(__nv_bfloat16 x, __nv_bfloat16 y) {
   return {x, y};
-}
-inline __half2 __hmul2(__half2 a, __half2 b) {
-  return {float(a.x) * float(b.x), float(a.y) * float(b.y)};
 }
 inline __nv_bfloat162 __hmul2(__nv_bfloat162 a, __nv_bfloat162 b) {
   return {float(a.x) * float(b.x), float(a.y) * float(b.y)};
@@ -116,73 +115,11 @@ inline half2 shfl_xor_sync(half2 x, int mask) {
 
 }  // namespace flashinfer::math
 
-namespace quire::cuda_on_host {
-
-// What the lanes of each warp show the others while they meet.
-inline const void** shown_by_warp() {
-  static thread_local const void* all[32][32];
-  return all[running_thread / 32];
-}
-
-template <typename T>
-float number_of(uint32_t pair, int which) {
-  const auto bits = static_cast<unsigned short>(pair >> (16 * which));
-  if constexpr (std::is_same_v<T, half>) return __half2float(__ushort_as_half(bits));
-  return __bfloat162float(__ushort_as_bfloat16(bits));
-}
-
-// Two matrices that the lanes of a warp put together while they meet.
-struct Matrices {
-  float left[16][16];   // by rows
-  float right[16][16];  // by columns
-};
-inline Matrices& matrices_of_warp() {
-  static thread_local Matrices all[32];
-  return all[running_thread / 32];
-}
-
-// Of a matrix of 16 x 16 each lane has four registers of two numbers: quarters of 8 x 8, first the upper left one, then
-// the lower left, the upper right and the lower right.
-template <typename T>
-void put_left(Matrices& matrices, const uint32_t* registers) {
-  for (int i = 0; i < 8; ++i)
-    matrices.left[lane() / 4 + i / 2 % 2 * 8][lane() % 4 * 2 + i % 2 + i / 4 * 8] =
-        number_of<T>(registers[i / 2], i % 2);
-}
-// The same of one that is stored by columns, first its columns 0 to 7: rows 0 to 7, then 8 to 15.
-template <typename T>
-void put_right(Matrices& matrices, const uint32_t* registers) {
-  for (int i = 0; i < 8; ++i)
-    matrices.right[lane() / 4 + i / 4 * 8][lane() % 4 * 2 + i % 2 + i / 2 % 2 * 8] =
-        number_of<T>(registers[i / 2], i % 2);
-}
-
-}  // namespace quire::cuda_on_host
-
 namespace flashinfer::mma {
 
 enum class MMAMode { kInit, kInplaceUpdate };
 
-// Four matrices of 8 x 8 numbers of 16 bits: lane i names row i % 8 of matrix i / 8, and is given of each matrix the
-// two numbers at row i / 4 from column i % 4 * 2 on; transposed, of each column.
-template <bool kTransposed, typename T>
-void load_matrices(uint32_t* registers, const T* row) {
-  if (reinterpret_cast<uintptr_t>(row) % 16 != 0) std::abort();
-  const void** shown = quire::cuda_on_host::shown_by_warp();
-  const int lane = quire::cuda_on_host::lane();
-  shown[lane] = row;
-  __syncwarp();
-  for (int m = 0; m < 4; ++m) {
-    uint16_t pair[2];
-    for (int i = 0; i < 2; ++i) {
-      const int from = kTransposed ? lane % 4 * 2 + i : lane / 4;
-      const int column = kTransposed ? lane / 4 : lane % 4 * 2 + i;
-      std::memcpy(&pair[i], static_cast<const uint16_t*>(shown[m * 8 + from]) + column, sizeof(uint16_t));
-    }
-    registers[m] = pair[0] | static_cast<uint32_t>(pair[1]) << 16;
-  }
-  __syncwarp();
-}
+using quire::cuda_on_host::load_matrices;
 template <typename T>
 void ldmatrix_m8n8x4(uint32_t* registers, T* row) {
   load_matrices<false>(registers, row);
@@ -217,7 +154,7 @@ void ldmatrix_m8n8x4_trans_right_half(uint32_t* registers, T* row) {
 }
 template <typename T>
 void stmatrix_m8n8x4(uint32_t*, T*) {
-  quire_not_played("stmatrix");
+  quire_not_emulated("stmatrix");
 }
 
 // [16, 16] by [16, 16], sums in floats: of each half of the columns a lane has rows lane / 4 and lane / 4 + 8, two
@@ -226,16 +163,11 @@ template <typename T, MMAMode kMode = MMAMode::kInplaceUpdate>
 void mma_sync_m16n16k16_row_col_f16f16f32(float* sums, uint32_t* a, uint32_t* b) {
   using namespace quire::cuda_on_host;
   Matrices& matrices = matrices_of_warp();
+  if (kMode == MMAMode::kInit) std::fill_n(sums, 8, 0.0f);
   put_left<T>(matrices, a);
-  put_right<T>(matrices, b);
+  put_right<T>(matrices, b, 16);
   __syncwarp();
-  for (int i = 0; i < 8; ++i) {
-    const float* row = matrices.left[lane() / 4 + i / 2 % 2 * 8];
-    const float* column = matrices.right[i / 4 * 8 + lane() % 4 * 2 + i % 2];
-    float sum = kMode == MMAMode::kInit ? 0.0f : sums[i];
-    for (int k = 0; k < 16; ++k) sum += row[k] * column[k];
-    sums[i] = sum;
-  }
+  add_products(matrices, sums, 16);
   __syncwarp();
 }
 // Sums of the rows of [16, 16]: every four lanes of a row have them.
@@ -252,18 +184,18 @@ void m16k16_rowsum_f16f16f32(float* sums, T* a) {
 }
 template <typename T, MMAMode kMode = MMAMode::kInplaceUpdate>
 void mma_sync_m16n16k32_row_col_f8f8f32(float*, uint32_t*, uint32_t*) {
-  quire_not_played("a product of 8 bits");
+  quire_not_emulated("a product of 8 bits");
 }
 template <typename T>
 void m16k32_rowsum_f8f8f32(float*, T*) {
-  quire_not_played("a product of 8 bits");
+  quire_not_emulated("a product of 8 bits");
 }
 template <MMAMode kMode = MMAMode::kInplaceUpdate>
 void mma_sync_m16n16k16_row_col_f16f16f16(uint32_t*, uint32_t*, uint32_t*) {
-  quire_not_played("a product with sums of 16 bits");
+  quire_not_emulated("a product with sums of 16 bits");
 }
 
 }  // namespace flashinfer::mma
 
-// As play.cmake changed it, before a header that lies beside the other includes that one.
+// As emulate.cmake changed it, before a header that lies beside the other includes that one.
 #include <flashinfer/vec_dtypes.cuh>

@@ -1,4 +1,4 @@
-// bfloat16, for a host that plays the card.
+// bfloat16, for the emulated device.
 #pragma once
 
 #include <cuda_runtime.h>

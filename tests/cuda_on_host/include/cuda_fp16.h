@@ -1,4 +1,4 @@
-// binary16, for a host that plays the card.
+// binary16, for the emulated device.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -86,4 +86,18 @@ inline __half __low2half(__half2 value) {
 }
 inline __half __high2half(__half2 value) {
   return value.y;
+}
+
+// Sums and products of pairs, rounded once.
+inline __half2 __hfma2(__half2 a, __half2 b, __half2 c) {
+  const auto one = [](__half x, __half y, __half z) {
+    return __half(static_cast<float>(double{float(x)} * double{float(y)} + double{float(z)}));
+  };
+  return {one(a.x, b.x, c.x), one(a.y, b.y, c.y)};
+}
+inline __half2 __hadd2(__half2 a, __half2 b) {
+  return {__half(float(a.x) + float(b.x)), __half(float(a.y) + float(b.y))};
+}
+inline __half2 __hmul2(__half2 a, __half2 b) {
+  return {__half(float(a.x) * float(b.x)), __half(float(a.y) * float(b.y))};
 }

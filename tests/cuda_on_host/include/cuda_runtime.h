@@ -1,4 +1,4 @@
-// The language and the intrinsics that quire's kernels use, for a host that plays the card: plain C++, one thread of a
+// The language and the intrinsics that quire's kernels use, for the emulated device: plain C++, one thread of a
 // block after the other (grid.cpp). Warnings of `#pragma unroll` are for -Wno-unknown-pragmas.
 #pragma once
 
@@ -102,6 +102,9 @@ LaunchByAddresses launch_of(const void* kernel);
 // Whether the stream's calls are taken down instead of done, for a graph or until somebody waits; takes one down.
 bool takes_down(cudaStream_t stream);
 void take_down(cudaStream_t stream, std::function<cudaError_t()> call);
+// A kernel is loaded when it first runs, which a capture does not outlive: so it is with cards, if not always.
+void load(const void* kernel);
+bool refuses_launch(cudaStream_t stream, const void* kernel);
 
 // What the lanes of a warp do together: each hands in a value and is given one once all of `mask` have come.
 enum class WarpCall { kSync, kBallot, kShuffle };
@@ -145,7 +148,12 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
     return quire::cuda_on_host::run_grid(config, overlaps, reinterpret_cast<const void*>(call.kernel), run_thread,
                                          &call);
   };
-  if (!quire::cuda_on_host::takes_down(config->stream)) return run();
+  const void* untyped = reinterpret_cast<const void*>(kernel);
+  if (quire::cuda_on_host::refuses_launch(config->stream, untyped)) return cudaErrorStreamCaptureInvalidated;
+  if (!quire::cuda_on_host::takes_down(config->stream)) {
+    quire::cuda_on_host::load(untyped);
+    return run();
+  }
   quire::cuda_on_host::take_down(config->stream, run);
   return cudaSuccess;
 }

@@ -1,4 +1,4 @@
-// What the host side of quire uses of CUDA's runtime, for a host that plays the card (tests/cuda_on_host/README.md).
+// What the host side of quire uses of CUDA's runtime, for the emulated device (tests/cuda_on_host/README.md).
 // Every call has done its work when it returns.
 #pragma once
 
@@ -15,6 +15,7 @@ enum cudaError_t {
   cudaErrorHostMemoryNotRegistered = 713,
   cudaErrorNotSupported = 801,
   cudaErrorStreamCaptureUnsupported = 900,
+  cudaErrorStreamCaptureInvalidated = 901,
   cudaErrorIllegalState = 401,
 };
 

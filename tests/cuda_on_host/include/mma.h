@@ -31,13 +31,13 @@ struct fragment {
   static constexpr int kRows = std::is_same_v<Use, matrix_b> ? K : M;
   static constexpr int kColumns = std::is_same_v<Use, matrix_a> ? K : N;
   static_assert(M == 16 && N == 16 && K == (std::is_same_v<T, precision::tf32> ? 8 : K), "a shape that cards have");
-  float played[kRows][kColumns];
+  float emulated[kRows][kColumns];
 };
 
 template <typename Use, int M, int N, int K, typename T, typename Layout>
 void fill_fragment(fragment<Use, M, N, K, T, Layout>& out, float value) {
   if (quire::cuda_on_host::lane() != 0) return;
-  for (auto& row : out.played) {
+  for (auto& row : out.emulated) {
     for (float& each : row) each = value;
   }
 }
@@ -55,7 +55,7 @@ void load_matrix_sync(fragment<Use, M, N, K, T, Layout>& out, const Stored* from
   constexpr bool kByRows = std::is_same_v<Layout, row_major>;
   for (int i = 0; i < out.kRows; ++i) {
     for (int j = 0; j < out.kColumns; ++j)
-      out.played[i][j] = static_cast<float>(kByRows ? from[i * stride + j] : from[j * stride + i]);
+      out.emulated[i][j] = static_cast<float>(kByRows ? from[i * stride + j] : from[j * stride + i]);
   }
 }
 
@@ -65,7 +65,7 @@ void load_matrix_sync(fragment<accumulator, M, N, K, float>& out, const float* f
   if (quire::cuda_on_host::lane() != 0) return;
   for (int i = 0; i < M; ++i) {
     for (int j = 0; j < N; ++j)
-      out.played[i][j] =
+      out.emulated[i][j] =
           layout == mem_row_major ? from[i * static_cast<int>(stride) + j] : from[j * static_cast<int>(stride) + i];
   }
 }
@@ -76,9 +76,9 @@ void mma_sync(fragment<accumulator, M, N, K, float>& out, const fragment<matrix_
   if (quire::cuda_on_host::lane() != 0) return;
   for (int i = 0; i < M; ++i) {
     for (int j = 0; j < N; ++j) {
-      float sum = c.played[i][j];
-      for (int k = 0; k < K; ++k) sum += a.played[i][k] * b.played[k][j];
-      out.played[i][j] = sum;
+      float sum = c.emulated[i][j];
+      for (int k = 0; k < K; ++k) sum += a.emulated[i][k] * b.emulated[k][j];
+      out.emulated[i][j] = sum;
     }
   }
 }
@@ -88,7 +88,7 @@ void store_matrix_sync(float* to, const fragment<accumulator, M, N, K, float>& f
   if (!is_aligned(to, stride)) std::abort();
   if (quire::cuda_on_host::lane() != 0) return;
   for (int i = 0; i < M; ++i) {
-    for (int j = 0; j < N; ++j) to[layout == mem_row_major ? i * stride + j : j * stride + i] = from.played[i][j];
+    for (int j = 0; j < N; ++j) to[layout == mem_row_major ? i * stride + j : j * stride + i] = from.emulated[i][j];
   }
 }
 

@@ -34,6 +34,14 @@ bool is_prompt(Kind kind, const PagedAttentionArgs& args, int32_t s) {
   return queries > 0 && !is_short(queries, args.num_heads / cache.num_kv_heads, most_short_rows(cache.head_dim));
 }
 
+// Whether a kind's prompts are those sequences that quire's own kernel of few queries leaves out.
+bool leaves_the_few(Kind kind, const PagedAttentionArgs& args) {
+  for (int32_t s = 0; s < args.num_sequences; ++s) {
+    if (is_prompt(kind, args, s) != (num_queries(args, s) > kFewQueries)) return false;
+  }
+  return true;
+}
+
 bool any_prompt(Kind kind, const PagedAttentionArgs& args) {
   for (int32_t s = 0; s < args.num_sequences; ++s) {
     if (is_prompt(kind, args, s)) return true;
@@ -254,27 +262,33 @@ class FlashInferAttention final : public PromptAttention {
 
   Attended attend(const PagedAttentionArgs& args, int recording, void* scratch, size_t scratch_bytes) override {
     if (args.cache.values_are_keys) {
+      if (is_auto()) return Attended::kNothing;
       return attend_latent(args, recording, scratch, scratch_bytes) ? Attended::kAll : Attended::kNothing;
     }
     const Choice choice = choose(args);
     const bool prompts = any_prompt(choice.kind, args);
-    if (!prompts && choice.kind == Kind::kFa3) return Attended::kNothing;
+    const bool prompts_alone = is_auto() || choice.kind == Kind::kFa3;
+    if (!prompts && prompts_alone) return Attended::kNothing;
     if (choice.launch == nullptr) {
-      tell(args);
+      if (!is_auto()) tell(args);
       return Attended::kNothing;
     }
-    QUIRE_CHECK(!prompts || recording == kNotRecorded);
+    if (is_auto() && !leaves_the_few(choice.kind, args)) return Attended::kNothing;
+    // Plans of prompts are the host's.
+    if (prompts && recording != kNotRecorded) return Attended::kNothing;
     const Plan* plan = prompts ? &plan_of(choice.kind, args) : nullptr;
-    if (prompts && (!plan->usable || bytes_of(room_of(*plan, choice.kind, args)) > scratch_bytes))
+    if (prompts && (!plan->usable || bytes_of(room_of(*plan, choice.kind, args)) > scratch_bytes)) {
+      tell_of_room(plan->num_tokens);
       return Attended::kNothing;
-    if (choice.kind == Kind::kFa2) {
+    }
+    if (!prompts_alone) {
       const ShortRunsPlans::Plan& runs =
           short_plans_.plan_of(card_batch(args), recording, size_of_short_runs, memory_, stream_);
       if (!runs.usable || bytes_of(room_of(runs, args)) > scratch_bytes) return Attended::kNothing;
       if (runs.size.num_runs > 0) attend_short_runs(args, choice, runs, scratch);
     }
     if (prompts) attend_prompts(args, choice, *plan, scratch);
-    return choice.kind == Kind::kFa2 ? Attended::kAll : Attended::kPrompts;
+    return prompts_alone ? Attended::kPrompts : Attended::kAll;
   }
 
  private:
@@ -282,6 +296,9 @@ class FlashInferAttention final : public PromptAttention {
   static constexpr size_t kPlans = 4;
   static constexpr size_t kFirstBytes = size_t{256} << 10;
 
+  // Nobody asked for these kernels by name: they take prompts, where there are some for them; what is decoded is
+  // quire's own kernel's, which reads shared prefixes once.
+  bool is_auto() const { return asked_ == AttentionBackend::kAuto; }
   bool may_fa3() const { return asked_ != AttentionBackend::kFlashInfer && has_hopper_; }
   static bool is_aligned(const void* at) { return reinterpret_cast<uintptr_t>(at) % 16 == 0; }
   static bool is_aligned(const KvCacheView& cache) {
@@ -315,6 +332,15 @@ class FlashInferAttention final : public PromptAttention {
         "attention_backend \"{}\" has no kernel for a layer with heads of {}, a cache of {}{}{}{}: quire's own is used",
         name(asked_), args.cache.head_dim, quire::name(args.cache.dtype), args.sinks != nullptr ? ", sinks" : "",
         args.soft_cap > 0 ? ", a soft cap" : "", args.cache.values_are_keys ? ", values that are keys" : "");
+  }
+
+  void tell_of_room(int64_t num_tokens) {
+    if (told_of_room_) return;
+    told_of_room_ = true;
+    log_info(
+        "attention of {} tokens of prompts in a step has no plan or no room in the scratch for FlashInfer's kernels: "
+        "quire's own are used, which are slower; a smaller --max-num-batched-tokens avoids that",
+        num_tokens);
   }
 
   // Pieces of the scratch: rounded queries, then answers that do not go to their place at once, then the workspace.
@@ -515,6 +541,7 @@ class FlashInferAttention final : public PromptAttention {
   LatentPlans latent_plans_;
   size_t next_ = 0;
   bool told_ = false;
+  bool told_of_room_ = false;
 };
 
 }  // namespace

@@ -1,0 +1,3 @@
+from quire._program import main
+
+main()

@@ -1,0 +1,3 @@
+from quire.lora.request import LoRARequest
+
+__all__ = ["LoRARequest"]

@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""What the Python package costs beside the program, and whether engines leave something behind:
+
+    PYTHONPATH=build/release/python build/venv/bin/python scripts/bench_python.py throughput [--rounds 3] [--prompts 200]
+    ... scripts/bench_python.py streams [--streams 64] [--tokens 200]
+    ... scripts/bench_python.py cycles [--cycles 1000] --model FOLDER
+
+throughput: LLM.generate and `quire bench throughput` by turns, with random prompts of the same lengths. streams: processor time of the
+event loop's thread for each token that AsyncLLM gives. cycles: memory and threads while engines are made, asked and dropped.
+"""
+
+import argparse
+import asyncio
+import gc
+import json
+import os
+import pathlib
+import random
+import statistics
+import subprocess
+import tempfile
+import time
+
+from quire import LLM, AsyncLLM, SamplingParams, _program
+from quire.sampling_params import RequestOutputKind
+
+
+def by_program(options):
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "result.json"
+        subprocess.run([_program.path(), "bench", "throughput", *filter(None, [options.model]), "--dataset-name", "random",
+                        "--random-input-len", str(options.input), "--random-output-len", str(options.output),
+                        "--num-prompts", str(options.prompts), "--output-json", str(path)],
+                       check=True, capture_output=True)
+        return json.loads(path.read_text())["elapsed_time"]
+
+
+def by_package(options):
+    draw = random.Random(0)
+    with LLM(model=options.model) as llm:
+        most = llm.get_tokenizer().vocab_size
+        prompts = [[draw.randrange(100, most) for _ in range(options.input)] for _ in range(options.prompts)]
+        params = SamplingParams(temperature=1, max_tokens=options.output, ignore_eos=True)
+        start, own = time.perf_counter(), time.thread_time()
+        outputs = llm.generate(prompts, params, use_tqdm=True)
+        seconds, own = time.perf_counter() - start, time.thread_time() - own
+    assert sum(len(output.outputs[0].token_ids) for output in outputs) == options.prompts * options.output
+    return seconds, own
+
+
+def throughput(options):
+    ratios = []
+    for number in range(options.rounds):
+        if number % 2 == 0:
+            program, (package, own) = by_program(options), by_package(options)
+        else:
+            (package, own), program = by_package(options), by_program(options)
+        ratios.append(program / package)
+        print(f"program {program:.2f} s, package {package:.2f} s (calling thread {own:.3f} s of a processor), "
+              f"ratio {ratios[-1]:.4f}", flush=True)
+    print(f"median ratio {statistics.median(ratios):.4f}")
+
+
+async def one_stream(llm, params, prompt):
+    count = 0
+    async for output in llm.generate(prompt, params):
+        count = len(output.outputs[0].token_ids) if params.output_kind is RequestOutputKind.CUMULATIVE else (
+            count + len(output.outputs[0].token_ids))
+    return count
+
+
+async def all_streams(llm, options, kind):
+    params = SamplingParams(temperature=0, max_tokens=options.tokens, ignore_eos=True, output_kind=kind)
+    prompts = [[100 + number, 200, 300] for number in range(options.streams)]
+    start, own = time.perf_counter(), time.thread_time()
+    counts = await asyncio.gather(*(one_stream(llm, params, prompt) for prompt in prompts))
+    return time.perf_counter() - start, time.thread_time() - own, sum(counts)
+
+
+def streams(options):
+    llm = AsyncLLM(model=options.model)
+    for kind in (RequestOutputKind.CUMULATIVE, RequestOutputKind.DELTA):
+        for _ in range(options.rounds):
+            seconds, own, tokens = asyncio.run(all_streams(llm, options, kind))
+            print(f"{kind.name}: {options.streams} streams, {tokens} tokens in {seconds:.2f} s; the loop's thread "
+                  f"{own / tokens * 1e6:.1f} us a token", flush=True)
+    llm.shutdown()
+
+
+def resident():
+    return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def cycles(options):
+    start = time.perf_counter()
+    params = SamplingParams(max_tokens=4, ignore_eos=True)
+    for number in range(options.cycles + 1):
+        if number % max(1, options.cycles // 10) == 0:
+            gc.collect()
+            print(f"{number} cycles, {time.perf_counter() - start:.1f} s: {resident():.1f} MiB resident, "
+                  f"{len(os.listdir('/proc/self/task'))} threads, {len(os.listdir('/proc/self/fd'))} descriptors", flush=True)
+        llm = LLM(model=options.model, skip_tokenizer_init=True, kv_cache_memory_bytes=4 << 20)
+        llm.generate([[1, 2, 3]] * 4, params, use_tqdm=False)
+        if number % 2:
+            llm.shutdown()
+        del llm
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("throughput", "streams", "cycles"))
+    parser.add_argument("--model", default="")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--prompts", type=int, default=200)
+    parser.add_argument("--input", type=int, default=128)
+    parser.add_argument("--output", type=int, default=64)
+    parser.add_argument("--streams", type=int, default=64)
+    parser.add_argument("--tokens", type=int, default=200)
+    parser.add_argument("--cycles", type=int, default=1000)
+    options = parser.parse_args()
+    {"throughput": throughput, "streams": streams, "cycles": cycles}[options.what](options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# The campaigns behind docs/figures.md, one after the other: fuzzing, the test suite under sanitizers, soaks, a storm, abuse,
+# kills, and what blocks beyond the pool bring. Can be stopped and started again: what is done is not done twice.
+#
+#   scripts/figures.sh [--short | --full] [--list] [--again NAME] [NAME...]
+#
+# --short: minutes each; --full: what a release is held to (days on two cores). Results lie in build/figures/NAME.KIND, each
+# with its date, revision and seconds; build/figures/table.md is made of them, for docs/figures.md.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+cd "$quire_root"
+
+kind=short
+again=()
+wanted=()
+list=false
+while (($# > 0)); do
+  case $1 in
+    --short) kind=short ;;
+    --full) kind=full ;;
+    --list) list=true ;;
+    --again)
+      again+=("${2:?--again NAME}")
+      shift
+      ;;
+    -*) die "unknown argument $1" ;;
+    *) wanted+=("$1") ;;
+  esac
+  shift
+done
+
+folder=build/figures
+mkdir -p "$folder"
+python=$quire_root/build/venv/bin/python
+quire=$quire_root/build/release/src/cli/quire
+
+# pick SHORT FULL: the one of this kind.
+pick() { if [[ $kind == short ]]; then echo "$1"; else echo "$2"; fi; }
+
+# Each writes what is to be said of it as its last lines, and fails where something is not as it must be.
+run_kills() {
+  KILLS=$(pick 20 500) "$python" tests/e2e/test_offload.py --quire "$quire" --data tests/data Offload.test_kill_9_while_it_writes
+}
+run_damage() {
+  build/release/tests/test_runner --gtest_filter='SegmentFolderTest.*' &&
+    build/release/tests/test_sched --gtest_filter='SchedulerRandom.BlocksOnDiskChangeNoAnswer:SchedulerRandom.BlocksInHostMemoryChangeNoAnswer'
+}
+run_scheduler() { scripts/soak_scheduler.sh "$(pick 1000000 100000000)"; }
+run_storm() { "$python" scripts/storm.py --requests "$(pick 500 10000)" --quire "$quire"; }
+run_soak() { "$python" tests/e2e/soak.py --quire "$quire" --minutes "$(pick 3 240)" --clients 16 --seed 1 --report "$folder/soak.txt"; }
+run_abuse() {
+  local -a flags=()
+  if [[ $kind == short ]]; then flags=(--quick); fi
+  "$python" scripts/abuse.py --quire "$quire" "${flags[@]}"
+}
+run_offload() { "$python" scripts/bench_offload.py --quire "$quire"; }
+run_fuzz() { scripts/fuzz.sh "$(pick 20 36000)"; }
+run_sanitizers() {
+  local preset
+  for preset in asan tsan; do
+    cmake --preset "$preset" && cmake --build "build/$preset" &&
+      ctest --test-dir "build/$preset" --output-on-failure -LE "$(pick 'e2e|web' web)" | tail -n 12 || return 1
+  done
+}
+
+names=(kills damage scheduler storm soak abuse offload fuzz sanitizers)
+if $list; then
+  printf '%s\n' "${names[@]}"
+  exit
+fi
+if ((${#wanted[@]} == 0)); then wanted=("${names[@]}"); fi
+for name in "${wanted[@]}" "${again[@]}"; do
+  [[ " ${names[*]} " == *" $name "* ]] || die "no campaign $name; there are: ${names[*]}"
+done
+for name in "${again[@]}"; do rm -f "$folder/$name.$kind"; done
+
+machine="$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc) cores, $(free -g | awk '/^Mem/ {print $2}') GiB"
+for name in "${wanted[@]}"; do
+  result=$folder/$name.$kind
+  if [[ -e $result ]]; then
+    say "$name: done on $(head -n 1 "$result")"
+    continue
+  fi
+  say "$name ..."
+  began=$SECONDS
+  status=passed
+  "run_$name" >"$result.log" 2>&1 || status=FAILED
+  {
+    echo "$(date -u +%F) at $(git rev-parse --short HEAD), $((SECONDS - began)) s, $status"
+    tail -n 12 "$result.log"
+  } >"$result.part"
+  mv "$result.part" "$result"
+  say "$name: $(head -n 1 "$result")"
+done
+
+{
+  echo "$machine."
+  for name in "${names[@]}"; do
+    for one in short full; do
+      [[ -e $folder/$name.$one ]] || continue
+      printf '\n**%s**, %s: %s\n\n```\n' "$name" "$one" "$(head -n 1 "$folder/$name.$one")"
+      tail -n +2 "$folder/$name.$one"
+      echo '```'
+    done
+  done
+} >"$folder/table.md"
+say "written: $folder/table.md"
+! grep -q FAILED "$folder"/*."$kind"

@@ -1,0 +1,63 @@
+// An adapter as somebody else stored it: PEFT's folder (adapter_config.json, adapter_model.safetensors) or llama.cpp's
+// GGUF. Read into memory whole, for it may be replaced while it is served.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "checkpoint/peft_config.h"
+#include "tensor/tensor.h"
+
+namespace quire::checkpoint {
+
+struct AdapterFile {
+  // W' = W + scale * up * down for one module.
+  struct LowRank {
+    std::string module;  // Hugging Face's name, without ".weight"
+    TensorView down;     // [rank, in_features]; of an embedding in GGUF [in_features, rank]
+    TensorView up;       // [out_features, rank]
+    TensorView lengths;  // of DoRA [out_features]: what rows of W' have in place of their own; else no data
+    double scale = 1;
+    bool embeds = false;           // in_features are ids
+    bool down_transposed = false;  // [in_features, rank]
+  };
+  // A weight that stands for the base's.
+  struct Saved {
+    std::string module;
+    TensorView weight;
+  };
+
+  AdapterKind kind = AdapterKind::kLowRank;
+  std::vector<LowRank> low_rank;    // by module
+  std::vector<Saved> saved;         // by module
+  std::vector<Saved> base_copies;   // of the base's own weights, which PEFT writes beside an embedding's factors
+  TensorView prompt;                // [virtual tokens, ...] of the other kinds
+  std::optional<PeftConfig> peft;   // nullopt: GGUF
+  bool rotates_neighbours = false;  // rows of q and k are in the order in which GGUF has llama's
+  std::string base_model;           // for people; may be empty
+  std::string architecture;         // of GGUF; else empty
+  size_t bytes = 0;                 // of the files
+  // The same for the same bytes: which version of an adapter it is.
+  uint64_t revision = 0;
+
+  std::shared_ptr<const void> memory;  // the tensors'
+
+  // `path`: PEFT's folder, or a .gguf file. Errors: not_found; data_loss for malformed files; invalid_argument for what
+  // contradicts itself; unimplemented for what is not built, by name (QALoRA; pickles). Messages name the file.
+  static Result<std::shared_ptr<const AdapterFile>> open(const std::filesystem::path& path);
+  // The same of bytes: what `path` above would hold.
+  static Result<std::shared_ptr<const AdapterFile>> from_peft(std::string_view config,
+                                                              std::span<const std::byte> weights,
+                                                              std::shared_ptr<const void> memory);
+  static Result<std::shared_ptr<const AdapterFile>> from_gguf(std::span<const std::byte> file,
+                                                              std::shared_ptr<const void> memory);
+};
+
+}  // namespace quire::checkpoint

@@ -1,0 +1,122 @@
+#include "cli/worker_processes.h"
+
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/log.h"
+
+namespace quire::cli {
+namespace {
+
+constexpr const char* kThisProgram = "/proc/self/exe";
+
+class ProgramProcess final : public runner::WorkerProcess {
+ public:
+  explicit ProgramProcess(pid_t id) : id_(id) {}
+  ~ProgramProcess() override {
+    if (how_) return;
+    kill(id_, SIGKILL);  // a stopped one too
+    int status = 0;
+    while (waitpid(id_, &status, 0) < 0 && errno == EINTR) {
+    }
+  }
+  int id() const override { return id_; }
+  std::optional<std::string> ended() override {
+    int status = 0;
+    if (!how_ && waitpid(id_, &status, WNOHANG) == id_) {
+      how_ = WIFSIGNALED(status) ? fmt::format("was killed by signal {}", WTERMSIG(status))
+                                 : fmt::format("has ended with code {}", WEXITSTATUS(status));
+    }
+    return how_;
+  }
+
+ private:
+  const pid_t id_;
+  std::optional<std::string> how_;
+};
+
+// What posix_spawn() is told, given back at the end.
+class SpawnPlan {
+ public:
+  SpawnPlan() {
+    posix_spawn_file_actions_init(&actions_);
+    posix_spawnattr_init(&attributes_);
+  }
+  ~SpawnPlan() {
+    posix_spawnattr_destroy(&attributes_);
+    posix_spawn_file_actions_destroy(&actions_);
+  }
+  SpawnPlan(const SpawnPlan&) = delete;
+  SpawnPlan& operator=(const SpawnPlan&) = delete;
+
+  // Of this process's descriptors the worker has the terminal and the segment: no client's connection, no port.
+  void hand_on(int descriptor) {
+    posix_spawn_file_actions_adddup2(&actions_, descriptor, kSegmentDescriptor);
+    posix_spawn_file_actions_addclosefrom_np(&actions_, kSegmentDescriptor + 1);
+  }
+  // A process group of its own: what the terminal sends is for the server to heed. No signal is held back.
+  void stand_apart() {
+    sigset_t none;
+    sigemptyset(&none);
+    posix_spawnattr_setsigmask(&attributes_, &none);
+    posix_spawnattr_setpgroup(&attributes_, 0);
+    posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
+  }
+  Result<pid_t> run(std::vector<std::string> arguments) {
+    std::vector<char*> pointers;
+    for (std::string& argument : arguments) pointers.push_back(argument.data());
+    pointers.push_back(nullptr);
+    pid_t id = 0;
+    const int error = posix_spawn(&id, kThisProgram, &actions_, &attributes_, pointers.data(), environ);
+    if (error != 0) return resource_exhausted("a worker's process cannot be started: {}", std::strerror(error));
+    return id;
+  }
+
+ private:
+  posix_spawn_file_actions_t actions_;
+  posix_spawnattr_t attributes_;
+};
+
+class ProgramLauncher final : public runner::WorkerLauncher {
+ public:
+  Result<std::unique_ptr<runner::WorkerProcess>> launch(const comm::SharedSegment& memory,
+                                                        const runner::WorkerSegment::Shape& shape, int rank) override {
+    // What all of them would say the first says.
+    const bool is_talkative = log_level() == "debug" || log_level() == "info";
+    const std::string level(rank > 0 && is_talkative ? "warning" : log_level());
+    SpawnPlan plan;
+    plan.hand_on(memory.descriptor());
+    plan.stand_apart();
+    QUIRE_ASSIGN_OR_RETURN(const pid_t id,
+                           plan.run({"quire", "worker", "--rank", std::to_string(rank), "--stages",
+                                     std::to_string(shape.num_stages), "--stage-size", std::to_string(shape.stage_size),
+                                     "--server", std::to_string(getpid()), "--log-level", level}));
+    return std::unique_ptr<runner::WorkerProcess>(std::make_unique<ProgramProcess>(id));
+  }
+};
+
+}  // namespace
+
+Result<std::unique_ptr<runner::WorkerLauncher>> make_process_launcher() {
+  std::error_code error;
+  const std::filesystem::path program = std::filesystem::read_symlink(kThisProgram, error);
+  if (error || !program.filename().string().starts_with("quire")) {
+    return unimplemented(
+        "tensor_parallel_size, distributed_executor_backend: workers are processes of the quire program; inside of "
+        "another one ({}) a model is computed in one process: start `quire serve` with them",
+        program.filename().string());
+  }
+  return std::unique_ptr<runner::WorkerLauncher>(std::make_unique<ProgramLauncher>());
+}
+
+}  // namespace quire::cli

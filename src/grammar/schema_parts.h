@@ -1,0 +1,25 @@
+// Small schemas, and parts of schemas, that plain_schema makes others of. Private to grammar/.
+#pragma once
+
+#include <cstdint>
+
+#include <boost/json.hpp>
+
+namespace quire::grammar {
+
+// Values in it, itself included.
+int64_t nodes(const boost::json::value& value);
+// Values that both lists have.
+boost::json::array in_both(const boost::json::array& a, const boost::json::array& b);
+// The schema of these values; false where there are none.
+boost::json::value values_of(boost::json::array values);
+// The schema of what any of these allows, as plainly as it can be said.
+boost::json::value any_of(boost::json::array ways);
+// Its alternatives; nullptr: it has none.
+boost::json::value* choice(boost::json::object& object);
+// The schema of everything but these values.
+boost::json::value excluding(boost::json::array values);
+// What such a schema excludes; nullptr: it says something else.
+const boost::json::array* excluded(const boost::json::object& object);
+
+}  // namespace quire::grammar

@@ -1,0 +1,262 @@
+#include "models/eagle3.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "models/config_reader.h"
+#include "nn/attention.h"
+#include "nn/embedding.h"
+#include "nn/mlp.h"
+#include "nn/norm.h"
+#include "nn/rotary.h"
+
+namespace quire::models {
+namespace {
+
+constexpr int64_t kStates = 3;  // layers whose states it reads
+constexpr const char* kLayer = "midlayer";
+
+const Eagle3Config& own_of(const ModelConfig& config) {
+  return std::get<Eagle3Config>(config.family);
+}
+
+nn::Attention make_attention(nn::Loader& loader, const ModelConfig& config) {
+  const std::string prefix = std::string(kLayer) + ".self_attn";
+  const int64_t queries = int64_t{config.num_heads} * config.head_dim;
+  const int64_t keys = int64_t{config.num_kv_heads} * config.head_dim;
+  const nn::AttentionConfig attention = {.hidden_size = 2 * config.hidden_size,
+                                         .num_heads = config.num_heads,
+                                         .num_kv_heads = config.num_kv_heads,
+                                         .head_dim = config.head_dim,
+                                         .norm_eps = config.norm_eps,
+                                         .scale = static_cast<float>(config.attention_scale)};
+  return {loader,
+          prefix,
+          attention,
+          {{prefix + ".q_proj", queries, config.attention_bias},
+           {prefix + ".k_proj", keys, config.attention_bias},
+           {prefix + ".v_proj", keys, config.attention_bias}},
+          nn::Linear::Part{prefix + ".o_proj", config.hidden_size, config.attention_output_bias}};
+}
+
+class Eagle3 final : public Model, public Eagle3Head {
+ public:
+  Eagle3(const ModelConfig& config, int64_t num_positions, nn::Loader& loader)
+      : config_(config), own_(own_of(config)), has_embeddings_(loader.has("embed_tokens.weight")) {
+    const int64_t size = config.hidden_size;
+    const std::string layer = kLayer;
+    const auto norm = [&](const std::string& name) {
+      return nn::RmsNorm(loader, name, size, config.norm_eps, config.norm_weight_offset);
+    };
+    if (has_embeddings_) embedding_ = {loader, "embed_tokens.weight", config.vocab_size, size};
+    join_ = {loader, "fc", kStates * own_.target_hidden_size, size, loader.has("fc.bias")};
+    token_norm_ = norm(layer + ".input_layernorm");
+    state_norm_ = norm(layer + ".hidden_norm");
+    attention_ = make_attention(loader, config);
+    mlp_norm_ = norm(layer + ".post_attention_layernorm");
+    mlp_ = std::make_unique<nn::GatedMlp>(loader, layer + ".mlp", size, config.intermediate_size, config.mlp_bias,
+                                          config.activation);
+    norm_ = norm("norm");
+    head_ = {loader, "lm_head", size, own_.draft_vocab_size, /*bias=*/false, nn::WeightRole::kHead};
+    rotary_ = {loader, config.rope, num_positions, {}};
+  }
+
+  const ModelConfig& config() const override { return config_; }
+  std::vector<nn::KvLayerSpec> kv_layers(DType dtype) const override { return {attention_.kv_layer(dtype)}; }
+  void use_rows(Eagle3Rows* rows) override { rows_ = rows; }
+  void use_embeddings(const Model* model) override { embeds_ = model; }
+  bool has_embeddings() const override { return has_embeddings_; }
+  void use_vocabulary(std::vector<TokenId> ids) override { ids_ = std::move(ids); }
+
+  // The residual becomes the states, the delta the embeddings.
+  void embed(const nn::StepContext& step, nn::HiddenStates& states) const override {
+    if (has_embeddings_) {
+      embedding_(step, step.batch.token_ids, states.delta);
+    } else {
+      nn::HiddenStates tokens(step, config_.hidden_size);
+      if (embeds_ != nullptr) embeds_->embed(step, tokens);
+      states.delta = tokens.residual;
+    }
+    const int64_t width = kStates * own_.target_hidden_size;
+    const ops::View given = step.workspace.take(step.batch.num_tokens, width);
+    if (step.workspace.measures()) return join_(step, given, states.residual);
+    QUIRE_CHECK(rows_ != nullptr && rows_->given != nullptr);
+    const auto count = static_cast<size_t>(step.batch.num_tokens);
+    if (rows_->are_own) {
+      std::copy_n(rows_->given, count * static_cast<size_t>(config_.hidden_size), states.residual.floats());
+      return;
+    }
+    std::copy_n(rows_->given, count * static_cast<size_t>(width), given.floats());
+    join_(step, given, states.residual);
+  }
+
+  void run_layers(const nn::StepContext& step, int32_t /*begin*/, int32_t /*end*/,
+                  nn::HiddenStates& states) const override {
+    const int64_t mark = step.workspace.mark();
+    const int64_t size = config_.hidden_size;
+    const ops::View both = step.workspace.take(step.batch.num_tokens, 2 * size);  // [num_tokens, embeddings | states]
+    copy(step, states.delta, both.columns(0, size));
+    copy(step, states.residual, both.columns(size, size));
+    token_norm_(step, both.columns(0, size));
+    state_norm_(step, both.columns(size, size));
+    if (own_.norm_before_residual) copy(step, both.columns(size, size), states.residual);
+    attention_(step, step.batch.layers.front(), rotary_, both, states.delta);
+    states.pending = true;
+    const ops::View normed = step.workspace.take(step.batch.num_tokens, size);
+    mlp_norm_(step, states, normed);
+    (*mlp_)(step, normed, states.delta);
+    states.pending = true;
+    step.workspace.rewind(mark);
+  }
+
+  ops::View finish(const nn::StepContext& step, nn::HiddenStates& states) const override {
+    const ops::View normed = step.workspace.take(step.batch.num_tokens, config_.hidden_size);
+    norm_(step, states, normed);
+    if (rows_ != nullptr) rows_->states = states.residual;
+    return normed;
+  }
+
+  void logits(const nn::StepContext& step, const ops::ConstView& hidden, const ops::View& out) const override {
+    if (own_.draft_vocab_size == config_.vocab_size) return head_(step, hidden, out);
+    const int64_t mark = step.workspace.mark();
+    const ops::View own = step.workspace.take(hidden.num_rows, own_.draft_vocab_size);
+    head_(step, hidden, own);
+    if (!step.workspace.measures()) spread(own, out);
+    step.workspace.rewind(mark);
+  }
+
+ private:
+  static void copy(const nn::StepContext& step, const ops::View& from, const ops::View& to) {
+    step(ops::CopyHeadsArgs{.in = from.strided_floats(),
+                            .in_token_stride = from.row_stride,
+                            .in_head_stride = from.num_columns,
+                            .num_tokens = from.num_rows,
+                            .num_heads = 1,
+                            .size = from.num_columns,
+                            .out = to.strided_floats(),
+                            .out_token_stride = to.row_stride,
+                            .out_head_stride = to.num_columns});
+  }
+
+  // To the places of the larger vocabulary; its other tokens are never guessed.
+  void spread(const ops::View& own, const ops::View& out) const {
+    QUIRE_CHECK(static_cast<int64_t>(ids_.size()) == own.num_columns);
+    for (int64_t row = 0; row < own.num_rows; ++row) {
+      const float* from = own.floats() + row * own.num_columns;
+      float* to = out.floats() + row * out.num_columns;
+      std::fill_n(to, out.num_columns, -std::numeric_limits<float>::infinity());
+      for (size_t i = 0; i < ids_.size(); ++i) to[ids_[i]] = from[i];
+    }
+  }
+
+  const ModelConfig config_;
+  const Eagle3Config own_;
+  const bool has_embeddings_;
+  nn::Embedding embedding_;
+  nn::Linear join_;
+  nn::RmsNorm token_norm_;
+  nn::RmsNorm state_norm_;
+  nn::Attention attention_;
+  nn::RmsNorm mlp_norm_;
+  std::unique_ptr<nn::FeedForward> mlp_;
+  nn::RmsNorm norm_;
+  nn::Linear head_;
+  nn::Rotary rotary_;
+  Eagle3Rows* rows_ = nullptr;
+  const Model* embeds_ = nullptr;
+  std::vector<TokenId> ids_;  // [draft_vocab_size]; empty: of the larger vocabulary
+};
+
+}  // namespace
+
+Eagle3Head& eagle3_head(Model& model) {
+  auto* const head = dynamic_cast<Eagle3Head*>(&model);
+  QUIRE_CHECK(head != nullptr);
+  return *head;
+}
+
+Result<std::vector<int32_t>> eagle3_layers(const ModelConfig& head, int32_t num_layers) {
+  const std::vector<int32_t>& named = own_of(head).layers;
+  if (named.empty()) {
+    if (num_layers < 6) {
+      return invalid_argument(
+          "eagle_aux_hidden_state_layer_ids: the head names no layers, and the usual ones are those of a model of at "
+          "least 6, this one has {}",
+          num_layers);
+    }
+    return std::vector<int32_t>{2, num_layers / 2, num_layers - 3};
+  }
+  const bool rises = std::ranges::adjacent_find(named, std::greater_equal<>()) == named.end();
+  if (static_cast<int64_t>(named.size()) != kStates || !rises || named.front() < 0 || named.back() > num_layers) {
+    return invalid_argument("eagle_aux_hidden_state_layer_ids: expected {} rising numbers from 0 to {}", kStates,
+                            num_layers);
+  }
+  return named;
+}
+
+Result<std::vector<TokenId>> read_eagle3_vocabulary(const checkpoint::Checkpoint& checkpoint,
+                                                    const ModelConfig& config) {
+  const int64_t size = own_of(config).draft_vocab_size;
+  if (size == config.vocab_size) return std::vector<TokenId>();
+  const checkpoint::CheckpointTensor* tensor = checkpoint.find("d2t");
+  if (tensor == nullptr) {
+    return data_loss("d2t is missing: the head has {} tokens of {}, and nothing says which", size, config.vocab_size);
+  }
+  if (tensor->view.dtype != DType::kI64 || tensor->view.shape != Shape{size} || tensor->view.data == nullptr) {
+    return data_loss("d2t: expected {} whole numbers (I64)", size);
+  }
+  // By how much each of them is beyond its own number.
+  const auto* beyond = static_cast<const int64_t*>(tensor->view.data);
+  std::vector<TokenId> ids;
+  for (int64_t i = 0; i < size; ++i) {
+    const bool inside = beyond[i] >= -i && beyond[i] < config.vocab_size - i;
+    if (!inside) return data_loss("d2t[{}] is {}: token {} is none of {}", i, beyond[i], i, config.vocab_size);
+    ids.push_back(static_cast<TokenId>(i + beyond[i]));
+  }
+  return ids;
+}
+
+Result<ModelConfig> read_eagle3_config(const boost::json::object& config, const boost::json::object& generation) {
+  QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_decoder_config(config, generation, {}));
+  out.architecture = "LlamaForCausalLMEagle3";
+  if (out.num_layers != 1) {
+    return unimplemented("num_hidden_layers is {}: heads of one layer are what there is", out.num_layers);
+  }
+  const ConfigReader reader(config);
+  QUIRE_ASSIGN_OR_RETURN(out.mlp_bias, reader.boolean_or("mlp_bias", false));
+  Eagle3Config own;
+  QUIRE_ASSIGN_OR_RETURN(own.draft_vocab_size,
+                         reader.integer_or("draft_vocab_size", out.vocab_size, 1, out.vocab_size));
+  constexpr int64_t kMostHidden = int64_t{1} << 20;
+  QUIRE_ASSIGN_OR_RETURN(own.target_hidden_size,
+                         reader.integer_or("target_hidden_size", out.hidden_size, 1, kMostHidden));
+  QUIRE_ASSIGN_OR_RETURN(own.norm_before_residual, reader.boolean_or("norm_before_residual", false));
+  // At the top a layer's number is that of the layer before which its states are taken, in "eagle_config" that of the
+  // layer behind which they are: vLLM's convention, and that of those who train heads.
+  constexpr const char* kLayers = "eagle_aux_hidden_state_layer_ids";
+  const boost::json::value* inner = config.if_contains("eagle_config");
+  const bool is_inner = inner != nullptr && inner->is_object() && inner->get_object().contains(kLayers);
+  const ConfigReader from(is_inner ? inner->get_object() : config);
+  if (from.has(kLayers)) {
+    QUIRE_ASSIGN_OR_RETURN(const std::vector<double> layers, from.numbers(kLayers));
+    for (const double layer : layers) {
+      if (!(layer >= 0 && layer <= 10'000 && layer == static_cast<int32_t>(layer))) {
+        return invalid_argument("{}: {} is no layer", kLayers, layer);
+      }
+      own.layers.push_back(static_cast<int32_t>(layer) + (is_inner ? 1 : 0));
+    }
+  }
+  out.family = std::move(own);
+  return out;
+}
+
+Result<std::unique_ptr<Model>> build_eagle3(const ModelConfig& config, int64_t num_positions, nn::Loader& loader) {
+  auto model = std::make_unique<Eagle3>(config, num_positions, loader);
+  // Which tokens the head has is read beside it.
+  const std::vector<std::string_view> ignored = {"d2t", "t2d", ".rotary_emb.inv_freq"};
+  QUIRE_RETURN_IF_ERROR(loader.finish(ignored));
+  return std::unique_ptr<Model>(std::move(model));
+}
+
+}  // namespace quire::models

@@ -1,0 +1,38 @@
+// What requests' adapters may add to: a product of the model or an embedding, and the modules of the checkpoint whose
+// outputs lie side by side in it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace quire::nn {
+
+struct AdaptableLayer {
+  enum class Kind : uint8_t { kProduct, kHead, kEmbedding, kExperts };
+  // Outputs [first, first + size) are those of `module`, a name as Hugging Face has it without ".weight"
+  // ("model.layers.0.self_attn.q_proj"); of kExperts those of one expert.
+  struct Part {
+    std::string module;
+    int64_t first = 0;
+    int64_t size = 0;
+    int32_t expert = 0;
+    // Where its weight lies in the checkpoint, "<stored>.weight", and its bias beside it; empty: nowhere by itself.
+    std::string stored = {};
+    bool transposed = false;  // [in_features, size]; an embedding is that
+    bool bias = false;
+  };
+
+  int32_t index = 0;  // among all of the model's
+  Kind kind = Kind::kProduct;
+  int64_t in_features = 0;  // of an embedding: ids
+  int64_t out_features = 0;
+  int32_t num_experts = 1;
+  std::vector<Part> parts;
+};
+
+// Of a model, by their index.
+using AdaptableLayers = std::vector<std::shared_ptr<const AdaptableLayer>>;
+
+}  // namespace quire::nn

@@ -1,0 +1,141 @@
+#include "ops/cpu/low_rank.h"
+
+#include <algorithm>
+
+#include "tensor/stored_values.h"
+
+namespace quire::ops::cpu {
+namespace {
+
+constexpr int64_t tiles_for(int64_t columns) {
+  return (columns + kLowRankColumns - 1) / kLowRankColumns;
+}
+
+// Rows of one run that a thread takes together: they share each load of a factor.
+constexpr int64_t kRowsTogether = 8;
+// Multiply-adds that are done sooner than another thread has begun.
+constexpr int64_t kLeastProducts = 65536;
+
+struct Piece {
+  const LowRankFactors* factors;
+  int64_t row;
+  int64_t num_rows;
+};
+
+int64_t products_of(const Piece& piece, bool looked_up) {
+  int64_t products = looked_up ? 0 : int64_t{piece.factors->rank} * piece.factors->in_features;
+  for (const LowRankPart& part : piece.factors->parts) products += part.size * part.rank;
+  return products * piece.num_rows;
+}
+
+// Ranks [first, first + count) of the piece's rows, each [rank] floats apart in `shrunk`; of a weight that replaces the
+// base's they are the result.
+void shrink(const LowRankArgs& args, const Piece& piece, int32_t first, int32_t count, const Kernels& kernels,
+            float* shrunk) {
+  const LowRankFactors& factors = *piece.factors;
+  float* out = factors.replaces ? args.out + piece.row * args.out_stride : shrunk;
+  const int64_t out_stride = factors.replaces ? args.out_stride : factors.rank;
+  const auto* down = static_cast<const uint8_t*>(factors.down);
+  const auto dtype = factors.dtype;
+  if (args.x == nullptr) {
+    const auto dequantise = kernels.dequantise[static_cast<size_t>(dtype)];
+    for (int64_t m = 0; m < piece.num_rows; ++m) {
+      const int64_t id = args.ids.host[piece.row + m];
+      dequantise(down + row_bytes(dtype, id * factors.rank + first), count, out + m * out_stride + first);
+    }
+    return;
+  }
+  kernels.low_rank_shrink({.x = args.x + piece.row * args.x_stride,
+                           .x_stride = args.x_stride,
+                           .num_rows = piece.num_rows,
+                           .dtype = dtype,
+                           .down = down + row_bytes(dtype, factors.in_features) * first,
+                           .k = factors.in_features,
+                           .num_ranks = count,
+                           .out = out + first,
+                           .out_stride = out_stride});
+}
+
+// Tiles [begin, end) of all parts' columns, counted through.
+void expand(const LowRankArgs& args, const Piece& piece, int64_t begin, int64_t end, const Kernels& kernels,
+            const float* shrunk) {
+  int64_t offset = 0;
+  for (const LowRankPart& part : piece.factors->parts) {
+    const int64_t tiles = tiles_for(part.size);
+    const int64_t first = std::clamp<int64_t>(begin - offset, 0, tiles);
+    const int64_t last = std::clamp<int64_t>(end - offset, 0, tiles);
+    offset += tiles;
+    if (first >= last) continue;
+    const int64_t tile_bytes = row_bytes(piece.factors->dtype, kLowRankColumns) * part.rank;
+    const int64_t column = first * kLowRankColumns;
+    kernels.low_rank_expand({.shrunk = shrunk + part.first,
+                             .shrunk_stride = piece.factors->rank,
+                             .num_rows = piece.num_rows,
+                             .dtype = piece.factors->dtype,
+                             .up = static_cast<const uint8_t*>(part.up) + first * tile_bytes,
+                             .rank = part.rank,
+                             .scale = part.scale,
+                             .gain = part.gain == nullptr ? nullptr : part.gain + column,
+                             .shift = part.gain == nullptr ? nullptr : part.shift + column,
+                             .columns = std::min(last * kLowRankColumns, part.size) - column,
+                             .out = args.out + piece.row * args.out_stride + part.column + column,
+                             .out_stride = args.out_stride});
+  }
+}
+
+int64_t tiles_of(const LowRankFactors& factors) {
+  int64_t tiles = 0;
+  for (const LowRankPart& part : factors.parts) tiles += tiles_for(part.size);
+  return tiles;
+}
+
+}  // namespace
+
+// Where there are enough pieces each is one thread's from end to end; else the threads share its ranks, then its
+// columns. Either way the sums are the same.
+void add_low_rank(const LowRankArgs& args, const Kernels& kernels, ThreadPool& pool, std::vector<float>& scratch) {
+  std::vector<Piece> pieces;
+  int64_t products = 0;
+  int32_t largest_rank = 0;
+  for (const LowRankRun& run : args.runs) {
+    if (!run.factors->replaces) largest_rank = std::max(largest_rank, run.factors->rank);
+    for (int64_t row = 0; row < run.num_rows; row += kRowsTogether) {
+      pieces.push_back({run.factors, run.row + row, std::min(kRowsTogether, run.num_rows - row)});
+      products += products_of(pieces.back(), args.x == nullptr);
+    }
+  }
+  const auto num_pieces = static_cast<int64_t>(pieces.size());
+  const int threads = pool.num_threads();
+  const int64_t floats = kRowsTogether * largest_rank;
+  const auto whole = [&](int64_t piece, int thread) {
+    float* shrunk = scratch.data() + thread * floats;
+    const Piece& one = pieces[static_cast<size_t>(piece)];
+    shrink(args, one, 0, one.factors->rank, kernels, shrunk);
+    expand(args, one, 0, tiles_of(*one.factors), kernels, shrunk);
+  };
+  const bool alone = threads == 1 || products < kLeastProducts;
+  const bool whole_pieces = alone || num_pieces >= 2 * threads;
+  const int64_t wanted = floats * (whole_pieces ? threads : num_pieces);
+  if (static_cast<int64_t>(scratch.size()) < wanted) scratch.resize(static_cast<size_t>(wanted));
+  if (alone) {
+    for (int64_t piece = 0; piece < num_pieces; ++piece) whole(piece, 0);
+    return;
+  }
+  if (whole_pieces) return pool.parallel_for(num_pieces, whole);
+  const auto of_task = [&](int64_t task) -> const Piece& { return pieces[static_cast<size_t>(task / threads)]; };
+  const auto share = [&](int64_t all, int64_t task) { return all * (task % threads) / threads; };
+  const auto share_end = [&](int64_t all, int64_t task) { return all * (task % threads + 1) / threads; };
+  pool.parallel_for(num_pieces * threads, [&](int64_t task, int) {
+    const Piece& piece = of_task(task);
+    const auto first = static_cast<int32_t>(share(piece.factors->rank, task));
+    const auto end = static_cast<int32_t>(share_end(piece.factors->rank, task));
+    if (first < end) shrink(args, piece, first, end - first, kernels, scratch.data() + task / threads * floats);
+  });
+  pool.parallel_for(num_pieces * threads, [&](int64_t task, int) {
+    const Piece& piece = of_task(task);
+    const int64_t tiles = tiles_of(*piece.factors);
+    expand(args, piece, share(tiles, task), share_end(tiles, task), kernels, scratch.data() + task / threads * floats);
+  });
+}
+
+}  // namespace quire::ops::cpu

@@ -1,0 +1,464 @@
+// Attention of few rows to many positions with tensor cores, of heads of up to 128 numbers: what decoding does. As in
+// attention_few.cu, which takes wider heads, a block has 16 rows and cuts positions into splits of kFewSplit, each
+// summed from nothing and folded into a row's total in order. Here the warps of a block wait for each other only where
+// a split ends: each goes through positions of its own, every fourth 16 (of 8-bit caches 32) of them, which it copies
+// to shared memory by itself, three such pieces ahead. Scores stay in the registers in which they become the weights
+// of the values.
+//
+// Codes of 8-bit floats become F16 in registers. Their numbers are multiplied in another order than they lie in, which
+// a product does not show as long as queries have the same; and so columns of the sums are put back in theirs.
+#include <cuda_pipeline_primitives.h>
+
+#include "base/check.h"
+#include "ops/cuda/attention_rows.cuh"
+#include "ops/cuda/launch.h"
+#include "ops/cuda/tensor_cores.cuh"
+
+namespace quire::ops::cuda {
+namespace {
+
+constexpr int kRows = kFewRowsOfBlock;
+constexpr int kStages = 3;  // pieces of a warp in shared memory
+constexpr int kVectorBytes = 16;
+
+// What a block multiplies, and how a piece lies in shared memory: the keys of kPositions, then their values, a row a
+// position, whose vectors of 16 bytes are exchanged so that rows and columns of 8 are both read without conflicts.
+template <DType kFormat_, int kHeadDim_>
+struct DecodeKind {
+  static constexpr DType kFormat = kFormat_;
+  static constexpr int kHeadDim = kHeadDim_;
+  using Code = typename KvFormat<kFormat>::Code;
+  using T = std::conditional_t<kFormat == DType::kBF16, __nv_bfloat16, __half>;
+  static constexpr bool kConverts = sizeof(Code) == 1;
+  static constexpr int kPositions = kConverts ? 32 : 16;
+  static constexpr int kVectors = kHeadDim * static_cast<int>(sizeof(Code)) / kVectorBytes;  // of a row
+  static constexpr int kRowBytes = kVectors * kVectorBytes;
+  static constexpr int kPartBytes = kPositions * kRowBytes;  // keys, or values
+  static constexpr int kStageBytes = 2 * kPartBytes;
+  static constexpr int kTiles = kPositions / 8;  // of 8 positions
+  static constexpr int kSteps = kHeadDim / 16;   // of 16 numbers of a head
+  static constexpr int kColumns = kHeadDim / 8;  // of 8 numbers of the sums
+  static constexpr int kPiecesOfSplit = kFewSplit / kPositions;
+  static_assert(kPiecesOfSplit % kWarps == 0);
+  // A warp's sums of a split have the room of a piece.
+  static_assert(kRows * kHeadDim * 4 == kStageBytes);
+
+  static constexpr int kStates = kWarps * kStages * kStageBytes;
+  static constexpr int kEnds = kStates + kWarps * kRows * static_cast<int>(sizeof(Softmax));
+  struct RowEnd {
+    float* to;                   // nullptr: nowhere
+    float before, part, factor;  // weights of what came before and of this split; in the end
+    float warps[kWarps];         // weights of the warps' sums
+  };
+  static constexpr int kBlockRows = kEnds + kRows * static_cast<int>(sizeof(RowEnd));
+  static constexpr int kBytes = kBlockRows + kRows * static_cast<int>(sizeof(BlockRow));
+
+  // Bytes from the beginning of keys or values to a vector.
+  static __device__ int at(int position, int vector) {
+    constexpr int kMask = kVectors < 8 ? kVectors - 1 : 7;
+    if constexpr (kVectors < 8) return position * kRowBytes + (vector ^ (position / 2 & kMask)) * kVectorBytes;
+    // Neighbouring rows in different halves, which reading four vectors of each wants.
+    const int other = kConverts ? (position & 1) << 2 | (position >> 1 & 3) : position & 7;
+    return position * kRowBytes + (vector ^ other) * kVectorBytes;
+  }
+};
+
+// The sum of the two numbers of a pair.
+template <typename T>
+__device__ inline float sum_of_pair(unsigned pair) {
+  if constexpr (std::is_same_v<T, __half>) return lower_half(pair) + upper_half(pair);
+  return __uint_as_float(pair << 16) + __uint_as_float(pair & 0xffff0000u);
+}
+
+// What a lane has of the rows' softmax: rows lane / 4 and lane / 4 + 8.
+struct LaneRows {
+  int32_t first[2];  // positions that they see; last < first: there is no such row
+  int32_t last[2];
+  Softmax part[2];  // `maximum` is what exponents are relative to; each lane has a sum of its own
+};
+
+// Begins to copy the codes of positions [begin, begin + kPositions) that lie in [first, last], by the lanes of a warp;
+// zeros in place of the others, whose memory may hold no numbers.
+template <typename K>
+__device__ void begin_piece(const Attention& args, const BlockId* table, int32_t begin, int32_t first, int32_t last,
+                            uint8_t* stage) {
+  constexpr int kAtOnce = kWarp / K::kVectors;  // positions
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int vector = lane % K::kVectors;
+  const bool in_head = (vector + 1) * kVectorBytes <= args.head_dim * static_cast<int>(sizeof(typename K::Code));
+  const bool is_one_block = args.block_size % K::kPositions == 0;
+  const uint8_t* keys = args.keys + blockIdx.y * args.head_bytes;
+  const uint8_t* values = args.values + blockIdx.y * args.head_bytes;
+  const int64_t row_bytes = args.head_dim * static_cast<int64_t>(sizeof(typename K::Code));
+  int64_t of_all = 0;
+  if (is_one_block && begin <= last && begin + K::kPositions > first) {
+    of_all = table[begin / args.block_size] * args.block_stride + begin % args.block_size * row_bytes;
+  }
+#pragma unroll
+  for (int i = 0; i < K::kPositions; i += kAtOnce) {
+    const int t = i + lane / K::kVectors;
+    const int32_t position = begin + t;
+    uint8_t* to = stage + K::at(t, vector);
+    if (!in_head || position < first || position > last) {
+      *reinterpret_cast<uint4*>(to) = make_uint4(0, 0, 0, 0);
+      *reinterpret_cast<uint4*>(to + K::kPartBytes) = make_uint4(0, 0, 0, 0);
+      continue;
+    }
+    int64_t from = of_all + t * row_bytes;
+    if (!is_one_block)
+      from = table[position / args.block_size] * args.block_stride + position % args.block_size * row_bytes;
+    from += vector * kVectorBytes;
+    __pipeline_memcpy_async(to, keys + from, kVectorBytes);
+    __pipeline_memcpy_async(to + K::kPartBytes, values + from, kVectorBytes);
+  }
+  __pipeline_commit();
+}
+
+// Queries of a block's rows in the order in which tensor cores multiply them by keys.
+template <typename K>
+__device__ void load_queries(const Attention& args, const SharedRows& sharing, const BlockRow* rows, int lane,
+                             unsigned (&queries)[K::kSteps][4]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int r = lane / 4 + 8 * half;
+    const BlockRow row = rows[r];
+    const float* from = args.queries + int64_t{row.token} * args.query_stride +
+                        int64_t{blockIdx.y * args.group + (sharing.block.first + r) % args.group} * args.head_dim;
+    const auto number = [&](int d) { return row.query >= 0 && d < args.head_dim ? from[d] * args.query_factor : 0.0f; };
+#pragma unroll
+    for (int step = 0; step < K::kSteps; ++step) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        // Of 8-bit codes a lane reads vector lane % 4 of each four, and multiplies four codes of it a step.
+        const int d =
+            K::kConverts ? 16 * (lane % 4 + step / 4 * 4) + 4 * (step % 4) + 2 * i : 16 * step + 8 * i + 2 * (lane % 4);
+        queries[step][2 * i + half] = pair_of<typename K::T>(number(d), number(d + 1));
+      }
+    }
+  }
+}
+
+// Two neighbouring codes of 8 bits as halves.
+template <DType kFormat>
+__device__ inline unsigned halves_of(unsigned codes) {
+  if constexpr (kFormat == DType::kF8E4M3) return halves_of_float8(codes);
+  return __byte_perm(codes, 0, 0x1404);  // E5M2: the upper bytes of halves
+}
+
+template <typename K>
+__device__ void score(const uint8_t* keys, const unsigned (&queries)[K::kSteps][4], int lane,
+                      float (&scores)[K::kTiles][4]) {
+  if constexpr (K::kConverts) {
+#pragma unroll
+    for (int tile = 0; tile < K::kTiles; ++tile) {
+#pragma unroll
+      for (int v = 0; v < K::kVectors; v += 4) {
+        const uint4 codes = *reinterpret_cast<const uint4*>(keys + K::at(8 * tile + lane / 4, v + lane % 4));
+        const unsigned words[4] = {codes.x, codes.y, codes.z, codes.w};
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          multiply_16_8_16<typename K::T>(scores[tile], queries[v + i], halves_of<K::kFormat>(words[i] & 0xffffu),
+                                          halves_of<K::kFormat>(words[i] >> 16));
+        }
+      }
+    }
+  } else {
+#pragma unroll
+    for (int step = 0; step < K::kSteps; ++step) {
+      unsigned matrices[4];  // of 8 positions each, first and second half of a step's numbers
+      load_matrices<false>(matrices, keys + K::at(lane / 16 * 8 + lane % 8, 2 * step + lane / 8 % 2));
+      multiply_16_8_16<typename K::T>(scores[0], queries[step], matrices[0], matrices[1]);
+      multiply_16_8_16<typename K::T>(scores[1], queries[step], matrices[2], matrices[3]);
+    }
+  }
+}
+
+// Scores -> weights, in pairs as tensor cores have them on the left; sums of what came before are brought to the same
+// exponents.
+template <typename K>
+__device__ void weigh(const Attention& args, LaneRows& rows, int32_t begin, int lane, float (&scores)[K::kTiles][4],
+                      unsigned (&weights)[K::kTiles / 2][4], float (&sums)[K::kColumns][4]) {
+  using T = typename K::T;
+  float factors[2];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float maximum = -INFINITY;
+#pragma unroll
+    for (int tile = 0; tile < K::kTiles; ++tile) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        float& one = scores[tile][2 * half + i];
+        const int32_t position = begin + 8 * tile + 2 * (lane % 4) + i;
+        if (args.soft_cap > 0) one = args.soft_cap * kLog2E * tanhf(one / args.soft_cap);
+        if (position < rows.first[half] || position > rows.last[half]) one = -INFINITY;
+        maximum = fmaxf(maximum, one);
+      }
+    }
+    for (int offset = 2; offset > 0; offset /= 2) maximum = fmaxf(maximum, __shfl_xor_sync(kAllLanes, maximum, offset));
+    factors[half] = follow(rows.part[half], maximum);
+#pragma unroll
+    for (int tile = 0; tile < K::kTiles; ++tile) {
+      float pair[2];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const float one = scores[tile][2 * half + i];
+        pair[i] = one > -INFINITY ? exp2f(one - rows.part[half].maximum) : 0.0f;
+      }
+      const unsigned rounded_pair = pair_of<T>(pair[0], pair[1]);
+      rows.part[half].sum += sum_of_pair<T>(rounded_pair);
+      weights[tile / 2][tile % 2 * 2 + half] = rounded_pair;
+    }
+  }
+  if (__any_sync(kAllLanes, factors[0] != 1 || factors[1] != 1)) {
+#pragma unroll
+    for (auto& column : sums) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) column[i] *= factors[i / 2];
+    }
+  }
+}
+
+template <typename K>
+__device__ void add_values(const uint8_t* values, const unsigned (&weights)[K::kTiles / 2][4], int lane,
+                           float (&sums)[K::kColumns][4]) {
+  using T = typename K::T;
+#pragma unroll
+  for (int v = 0; v < K::kVectors; ++v) {
+    unsigned matrices[4];
+    if constexpr (K::kConverts) {
+      // Of 8 positions each; a pair of codes, of neighbouring numbers of a head, moves as one of 16 bits.
+      load_matrices<true>(matrices, values + K::at(lane, v));
+#pragma unroll
+      for (int k = 0; k < 2; ++k) {
+        unsigned codes[2][2];  // of even and odd numbers; of the step's first and second 8 positions
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          codes[0][i] = halves_of<K::kFormat>(__byte_perm(matrices[2 * k + i], 0, 0x4420));
+          codes[1][i] = halves_of<K::kFormat>(__byte_perm(matrices[2 * k + i], 0, 0x4431));
+        }
+        multiply_16_8_16<T>(sums[2 * v], weights[k], codes[0][0], codes[0][1]);
+        multiply_16_8_16<T>(sums[2 * v + 1], weights[k], codes[1][0], codes[1][1]);
+      }
+    } else if (v % 2 == 0) {
+      // The first and second 8 positions of one vector, then of the next.
+      load_matrices<true>(matrices, values + K::at(lane % 16, v + lane / 16));
+      multiply_16_8_16<T>(sums[v], weights[0], matrices[0], matrices[1]);
+      multiply_16_8_16<T>(sums[v + 1], weights[0], matrices[2], matrices[3]);
+    }
+  }
+}
+
+// The sums of a warp's split -> memory, [kRows, kHeadDim].
+template <typename K>
+__device__ void store_sums(const float (&sums)[K::kColumns][4], int lane, float* to) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float* row = to + (lane / 4 + 8 * half) * K::kHeadDim;
+#pragma unroll
+    for (int c = 0; c < K::kColumns; ++c) {
+      if constexpr (K::kConverts) {
+        if (c % 2 == 1) continue;
+        *reinterpret_cast<float4*>(row + 8 * c + 4 * (lane % 4)) =
+            make_float4(sums[c][2 * half], sums[c + 1][2 * half], sums[c][2 * half + 1], sums[c + 1][2 * half + 1]);
+      } else {
+        *reinterpret_cast<float2*>(row + 8 * c + 2 * (lane % 4)) =
+            make_float2(sums[c][2 * half], sums[c][2 * half + 1]);
+      }
+    }
+  }
+}
+
+// Where a row's part of a split goes, by the row's own thread, and by which weights.
+template <typename K>
+__device__ typename K::RowEnd end_of_row(const Attention& args, const BlockRow& row, int32_t r, int32_t split,
+                                         const Softmax* states, Softmax& total) {
+  typename K::RowEnd end = {nullptr, 0, 1, 1, {}};
+  const int32_t first = first_seen(args, row.position);
+  if (row.query < 0 || row.position < first) return end;
+  const int32_t first_split = first / kFewSplit;
+  const int32_t last_split = row.position / kFewSplit;
+  if (split < first_split || split > last_split) return end;
+
+  Softmax part = {-INFINITY, 0};
+  for (int w = 0; w < kWarps; ++w) part.maximum = fmaxf(part.maximum, states[w * kRows].maximum);
+  for (int w = 0; w < kWarps; ++w) {
+    const Softmax state = states[w * kRows];
+    end.warps[w] = state.maximum > -INFINITY ? exp2f(state.maximum - part.maximum) : 0.0f;
+    part.sum = fmaf(state.sum, end.warps[w], part.sum);
+  }
+  const int32_t head = static_cast<int32_t>(blockIdx.y) * args.group + r % args.group;
+  if (args.num_splits > 0 && first_split != last_split) {
+    const int64_t partial = partial_index(args, row.sequence, row.query, head, split);
+    args.partial_states[partial] = make_float2(part.maximum, part.sum);
+    end.to = args.partial_sums + partial * args.head_dim;
+    return end;
+  }
+  end.to = args.out + (int64_t{row.token} * args.num_heads + head) * args.head_dim;
+  if (split == first_split) {
+    total = part;
+  } else {
+    const Fold weights = fold(total, part);
+    end.before = weights.before;
+    end.part = weights.part;
+  }
+  if (split == last_split) end.factor = final_factor(args, total, head);
+  return end;
+}
+
+// The warps' sums together, to where each row's go.
+template <typename K>
+__device__ void end_split(const Attention& args, const typename K::RowEnd* ends, const uint8_t* sums_of_warp[kWarps]) {
+  constexpr int kQuads = K::kHeadDim / 4;
+#pragma unroll
+  for (int i = static_cast<int>(threadIdx.x); i < kRows * kQuads; i += kThreads) {
+    const typename K::RowEnd& end = ends[i / kQuads];
+    const int d = i % kQuads * 4;
+    if (end.to == nullptr || d >= args.head_dim) continue;
+    float x[4] = {};
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) {
+      const float4 one = reinterpret_cast<const float4*>(sums_of_warp[w])[i];
+      const float weight = end.warps[w];
+      x[0] = fmaf(one.x, weight, x[0]);
+      x[1] = fmaf(one.y, weight, x[1]);
+      x[2] = fmaf(one.z, weight, x[2]);
+      x[3] = fmaf(one.w, weight, x[3]);
+    }
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      if (d + j >= args.head_dim) break;
+      if (end.before != 0) x[j] = fmaf(end.to[d + j], end.before, __fmul_rn(x[j], end.part));
+      end.to[d + j] = __fmul_rn(x[j], end.factor);
+    }
+  }
+}
+
+// Grid as of attend_few_kernel.
+template <typename K>
+__global__ void __launch_bounds__(kThreads, 2) attend_decode_kernel(const Attention args) {
+  begin_kernel();
+  SharedRows sharing;
+  if (!find_shared_rows(args, sharing)) return;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int warp = thread / kWarp;
+  const int lane = thread % kWarp;
+  const int32_t first = sharing.first;
+  const int32_t last = sharing.last;
+  int32_t first_split = 0;
+  int32_t last_split = 0;
+  if (!find_splits(args, kFewSplit, first, last, first_split, last_split)) return;
+
+  auto* shared = dynamic_shared<uint8_t>();
+  auto* states = reinterpret_cast<Softmax*>(shared + K::kStates);
+  auto* ends = reinterpret_cast<typename K::RowEnd*>(shared + K::kEnds);
+  auto* rows = reinterpret_cast<BlockRow*>(shared + K::kBlockRows);
+  const BlockId* table = args.block_tables + sharing.block.sequence * args.block_table_stride;
+
+  // A warp's pieces are numbered from the first split on; those that no row sees are gone over.
+  const int32_t begin_all = first_split * kFewSplit + warp * K::kPositions;
+  const int num_pieces = (last_split - first_split + 1) * (K::kPiecesOfSplit / kWarps);
+  const auto begin_of = [&](int piece) { return begin_all + piece * (kWarps * K::kPositions); };
+  const auto stage = [&](int of_warp, int piece) {
+    return shared + (of_warp * kStages + piece % kStages) * K::kStageBytes;
+  };
+  const auto begin_copy = [&](int piece) {
+    const int32_t begin = begin_of(piece);
+    if (piece < num_pieces && begin <= last && begin + K::kPositions > first) {
+      begin_piece<K>(args, table, begin, first, last, stage(warp, piece));
+    } else {
+      __pipeline_commit();
+    }
+  };
+  for (int piece = 0; piece < kStages - 1; ++piece) begin_copy(piece);
+
+  if (thread < kRows) rows[thread] = row_of(args, sharing, sharing.block.first + thread);
+  __syncthreads();
+  unsigned queries[K::kSteps][4];
+  load_queries<K>(args, sharing, rows, lane, queries);
+  LaneRows own;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    own.last[half] = rows[lane / 4 + 8 * half].position;  // -1 where there is no row
+    own.first[half] = first_seen(args, own.last[half]);
+    own.part[half] = {-INFINITY, 0};
+  }
+  Softmax total = {-INFINITY, 0};  // of row `thread`, of the splits before
+  float sums[K::kColumns][4] = {};
+
+  for (int piece = 0; piece < num_pieces; ++piece) {
+    const int32_t begin = begin_of(piece);
+    // The stage of the piece before is free: all lanes of the warp have used it.
+    __syncwarp();
+    begin_copy(piece + kStages - 1);
+    __pipeline_wait_prior(kStages - 1);
+    __syncwarp();
+    if (begin <= last && begin + K::kPositions > first) {
+      const uint8_t* keys = stage(warp, piece);
+      float scores[K::kTiles][4] = {};
+      unsigned weights[K::kTiles / 2][4];
+      score<K>(keys, queries, lane, scores);
+      weigh<K>(args, own, begin, lane, scores, weights, sums);
+      add_values<K>(keys + K::kPartBytes, weights, lane, sums);
+    }
+    if ((piece + 1) % (K::kPiecesOfSplit / kWarps) != 0) continue;
+
+    __syncwarp();  // the piece has been used: its stage takes the sums
+    store_sums<K>(sums, lane, reinterpret_cast<float*>(stage(warp, piece)));
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float sum = own.part[half].sum;
+      for (int offset = 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(kAllLanes, sum, offset);
+      if (lane % 4 == 0) states[warp * kRows + lane / 4 + 8 * half] = {own.part[half].maximum, sum};
+      own.part[half] = {-INFINITY, 0};
+    }
+#pragma unroll
+    for (auto& column : sums) {
+#pragma unroll
+      for (float& sum : column) sum = 0;
+    }
+    __syncthreads();
+    const int32_t split = first_split + piece / (K::kPiecesOfSplit / kWarps);
+    if (thread < kRows) {
+      ends[thread] = end_of_row<K>(args, rows[thread], sharing.block.first + thread, split, states + thread, total);
+    }
+    __syncthreads();
+    const uint8_t* sums_of_warp[kWarps];
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) sums_of_warp[w] = stage(w, piece);
+    end_split<K>(args, ends, sums_of_warp);
+    __syncthreads();  // before the stages are copied to
+  }
+}
+
+// Calls body(kind) for the kind of a cache and head size; false: there is none.
+template <typename Body>
+bool with_kind(const Attention& work, const Body& body) {
+  if (!has_decode_heads(work) || !work.vectors_of_keys || !work.vectors_of_values) return false;
+  const auto of = [&](auto format) {
+    if (work.head_dim <= 64) return body(DecodeKind<decltype(format)::value, 64>());
+    return body(DecodeKind<decltype(format)::value, 128>());
+  };
+  if (work.dtype == DType::kF16) return of(std::integral_constant<DType, DType::kF16>());
+  if (work.dtype == DType::kBF16) return of(std::integral_constant<DType, DType::kBF16>());
+  if (work.dtype == DType::kF8E4M3) return of(std::integral_constant<DType, DType::kF8E4M3>());
+  return work.dtype == DType::kF8E5M2 && of(std::integral_constant<DType, DType::kF8E5M2>());
+}
+
+}  // namespace
+
+bool has_decode_kernel(const Attention& work) {
+  return with_kind(work, [](auto kind) { return has_shared(decltype(kind)::kBytes); });
+}
+
+void attend_decode(const Attention& work, dim3 grid, cudaStream_t stream) {
+  const bool known = with_kind(work, [&](auto kind) {
+    using K = decltype(kind);
+    check_cuda(cudaFuncSetAttribute(attend_decode_kernel<K>, cudaFuncAttributeMaxDynamicSharedMemorySize, K::kBytes),
+               "shared memory of attention");
+    launch(attend_decode_kernel<K>, grid, kThreads, K::kBytes, stream, work);
+    return true;
+  });
+  QUIRE_CHECK(known);
+}
+
+}  // namespace quire::ops::cuda

@@ -1,0 +1,44 @@
+#include "ops/low_rank.h"
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+
+namespace quire::ops {
+namespace {
+
+void check_factors(const LowRankFactors& factors, int64_t out_features) {
+  QUIRE_CHECK_MSG(is_row_format(factors.dtype), fmt::format("factors of {}", name(factors.dtype)));
+  QUIRE_CHECK(factors.down != nullptr && factors.in_features > 0 && factors.rank > 0);
+  QUIRE_CHECK(!factors.replaces || (factors.parts.empty() && factors.rank == out_features));
+  for (const LowRankPart& part : factors.parts) {
+    QUIRE_CHECK(part.up != nullptr && part.rank > 0 && part.size > 0);
+    QUIRE_CHECK((part.gain == nullptr) == (part.shift == nullptr));
+    QUIRE_CHECK_MSG(part.first >= 0 && part.first + part.rank <= factors.rank,
+                    fmt::format("ranks [{}, {}) of {}", part.first, part.first + part.rank, factors.rank));
+    QUIRE_CHECK_MSG(part.column >= 0 && part.column + part.size <= out_features,
+                    fmt::format("columns [{}, {}) of {}", part.column, part.column + part.size, out_features));
+  }
+}
+
+}  // namespace
+
+void check(const LowRankArgs& args) {
+  QUIRE_CHECK_MSG(args.num_rows >= 0, fmt::format("num_rows is {}", args.num_rows));
+  if (args.num_rows == 0 || args.runs.empty()) return;
+  QUIRE_CHECK(args.out != nullptr && args.out_stride >= args.out_features);
+  QUIRE_CHECK((args.x != nullptr) != (args.ids.device != nullptr));
+  for (const LowRankRun& run : args.runs) {
+    QUIRE_CHECK(run.factors != nullptr);
+    QUIRE_CHECK_MSG(run.row >= 0 && run.num_rows > 0 && run.row + run.num_rows <= args.num_rows,
+                    fmt::format("rows [{}, {}) of {}", run.row, run.row + run.num_rows, args.num_rows));
+    QUIRE_CHECK(args.x == nullptr || args.x_stride >= run.factors->in_features);
+    check_factors(*run.factors, args.out_features);
+    for (int64_t row = run.row; args.ids.host != nullptr && row < run.row + run.num_rows; ++row) {
+      QUIRE_CHECK_MSG(args.ids.host[row] >= 0 && args.ids.host[row] < run.factors->in_features,
+                      fmt::format("ids[{}] is {}, of {}", row, args.ids.host[row], run.factors->in_features));
+    }
+  }
+}
+
+}  // namespace quire::ops

@@ -1,0 +1,74 @@
+// Low-rank adapters (LoRA; Hu et al., 2021) of the rows of a batch: a row's product gets what its adapter adds,
+//   out[m][n] += scale * sum_r up[n][r] * (sum_k down[r][k] * x[m][k])
+// where different rows may have different adapters, and most may have none. Runs of a single row (many sequences that
+// decode) and long ones (prompts) are the same call.
+//
+// The sums of a row are taken in one order that its adapter alone decides: a row's result is the same bits whatever
+// rows stand beside it. Rows without a run are not touched and cost nothing.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "ops/rows.h"
+#include "tensor/mirrored.h"
+#include "types/ids.h"
+
+namespace quire::ops {
+
+// Columns that a tile of `up` has.
+inline constexpr int64_t kLowRankColumns = 16;
+
+// Bytes of a part's `up`.
+constexpr int64_t low_rank_up_bytes(DType dtype, int64_t size, int32_t rank) {
+  return (size + kLowRankColumns - 1) / kLowRankColumns * rank * row_bytes(dtype, kLowRankColumns);
+}
+
+// What an adapter adds to neighbouring columns of a product: to q, to k and to v of one that makes all three.
+struct LowRankPart {
+  const void* up = nullptr;  // tiles of 16 columns: [ceil(size / 16), rank, 16], zeros beyond the last column
+  int64_t column = 0;        // of out
+  int64_t size = 0;
+  int32_t first = 0;  // of `down`'s rows
+  int32_t rank = 0;
+  float scale = 1;
+  // Of a weight-decomposed adapter (DoRA; Liu et al., 2024), whose rows of weights get lengths of their own: out =
+  // gain * (out + scale * sum) + shift, where shift gives back what gain takes off the bias. [size]; neither or both.
+  const float* gain = nullptr;
+  const float* shift = nullptr;
+};
+
+// Of one adapter and one product. Somebody else's memory, on the device.
+struct LowRankFactors {
+  DType dtype = DType::kF32;  // F32, F16, BF16: of `down` and every `up`
+  int64_t in_features = 0;
+  int32_t rank = 0;  // of all parts together
+  // [rank, in_features]; of an embedding, of which a row wants the column of its id, [in_features, rank].
+  const void* down = nullptr;
+  std::span<const LowRankPart> parts;
+  // Instead: `down` is the adapter's own weight, [out_features, in_features] (of an embedding [in_features,
+  // out_features]), whose product the row becomes. `rank` is out_features, and there are no parts.
+  bool replaces = false;
+};
+
+// Rows [row, row + num_rows) have these.
+struct LowRankRun {
+  const LowRankFactors* factors = nullptr;
+  int64_t row = 0;
+  int64_t num_rows = 0;
+};
+
+struct LowRankArgs {
+  const float* x = nullptr;  // [num_rows, in_features], rows x_stride apart; nullptr: `ids` say which column of `down`
+  int64_t x_stride = 0;
+  Mirrored<TokenId> ids;  // [num_rows], each in [0, in_features)
+  int64_t num_rows = 0;
+  std::span<const LowRankRun> runs;  // no row in two of them
+  float* out = nullptr;              // [num_rows, out_features], rows out_stride apart
+  int64_t out_stride = 0;
+  int64_t out_features = 0;
+};
+
+void check(const LowRankArgs& args);
+
+}  // namespace quire::ops

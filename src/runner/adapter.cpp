@@ -1,0 +1,567 @@
+#include "runner/adapter.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <set>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "checkpoint/text_quote.h"
+#include "runner/adapter_lengths.h"
+#include "tensor/stored_values.h"
+
+namespace quire::runner {
+namespace {
+
+using checkpoint::AdapterFile;
+using checkpoint::in_quotes;
+using nn::AdaptableLayer;
+
+constexpr size_t kMostListed = 8;
+
+constexpr int64_t aligned_to_line(int64_t bytes) {
+  return (bytes + 63) / 64 * 64;
+}
+
+// Of DoRA's gains, and of its shifts.
+constexpr int64_t gain_bytes(int64_t size) {
+  return aligned_to_line(size * int64_t{sizeof(float)});
+}
+
+// Where a module's outputs are made.
+struct ModulePlace {
+  const AdaptableLayer* layer = nullptr;
+  size_t part = 0;
+};
+
+// The model's modules as an adapter names them. Checkpoints leave out a first component that the classes have
+// ("transformer."), or have one more ("language_model.").
+class ModuleNames {
+ public:
+  explicit ModuleNames(const nn::AdaptableLayers& layers) {
+    for (const auto& layer : layers) {
+      for (size_t i = 0; i < layer->parts.size(); ++i) places_[layer->parts[i].module] = {layer.get(), i};
+    }
+  }
+  // nullptr: the model has none of this name that can be adapted.
+  const ModulePlace* find(const std::string& module) {
+    if (const auto exact = places_.find(module); exact != places_.end()) return &exact->second;
+    const size_t dot = module.find('.');
+    if (dot != std::string::npos) {
+      if (const auto place = places_.find(module.substr(dot + 1)); place != places_.end()) {
+        left_out_ = module.substr(0, dot + 1);
+        return &place->second;
+      }
+    }
+    const auto place = places_.find(std::string(kWrapper) + module);
+    return place == places_.end() ? nullptr : &place->second;
+  }
+  // As the classes have it, by what find() has seen of this adapter's names.
+  std::string full_name(const std::string& module, AdaptableLayer::Kind kind) const {
+    if (module.starts_with(kWrapper)) return module.substr(kWrapper.size());
+    return kind == AdaptableLayer::Kind::kHead ? module : left_out_ + module;
+  }
+  const std::map<std::string, ModulePlace>& all() const { return places_; }
+
+ private:
+  static constexpr std::string_view kWrapper = "language_model.";
+  std::map<std::string, ModulePlace> places_;
+  std::string left_out_;
+};
+
+// A few names for a message.
+std::string listed(const std::vector<std::string>& names) {
+  std::string text;
+  for (size_t i = 0; i < std::min(names.size(), kMostListed); ++i) text += (i == 0 ? "" : ", ") + in_quotes(names[i]);
+  if (names.size() > kMostListed) text += fmt::format(" and {} more", names.size() - kMostListed);
+  return text;
+}
+
+bool is_router(const std::string& module) {
+  return module.ends_with("mlp.gate") || module.ends_with("block_sparse_moe.gate") || module.ends_with("mlp.router");
+}
+
+// The modules that the configuration names and the file does not have.
+Status check_complete(const AdapterFile& file, const ModuleNames& names, const std::set<std::string>& found,
+                      bool has_experts, bool has_routers) {
+  if (!file.peft) return {};
+  std::vector<std::string> missing;
+  for (const auto& [module, place] : names.all()) {
+    if (found.contains(module)) continue;
+    // Classes of some releases have no modules for these, whatever the names say.
+    if (place.layer->kind == AdaptableLayer::Kind::kExperts && !has_experts) continue;
+    if (is_router(module) && !has_routers) continue;
+    const bool linear =
+        place.layer->kind == AdaptableLayer::Kind::kProduct || place.layer->kind == AdaptableLayer::Kind::kExperts;
+    const std::string full = names.full_name(module, place.layer->kind);
+    QUIRE_ASSIGN_OR_RETURN(const bool expected, file.peft->adapts(full, linear));
+    if (expected) missing.push_back(full);
+  }
+  if (missing.empty()) return {};
+  return data_loss("{} modules that target_modules names have no factors in the file: {}", missing.size(),
+                   listed(missing));
+}
+
+Status not_numbers(const std::string& module) {
+  return data_loss("module {}: its factors have values that are no finite numbers", in_quotes(module));
+}
+
+template <typename Code>
+bool all_finite(const Code* codes, int64_t count, Code exponent) {
+  bool finite = true;
+  for (int64_t i = 0; i < count; ++i) finite = finite && (codes[i] & exponent) != exponent;
+  return finite;
+}
+
+bool all_finite(DType dtype, const void* data, int64_t count) {
+  if (dtype == DType::kF32) return all_finite<uint32_t>(static_cast<const uint32_t*>(data), count, 0x7f800000u);
+  return all_finite<uint16_t>(static_cast<const uint16_t*>(data), count, dtype == DType::kF16 ? 0x7c00 : 0x7f80);
+}
+
+// Numbers of a tensor as `dtype`: the tensor's own where it has it.
+class Numbers {
+ public:
+  Numbers(const TensorView& view, DType dtype) : data_(view.data) {
+    if (view.dtype == dtype) return;
+    const int64_t count = view.shape.num_elements();
+    memory_.resize(static_cast<size_t>(row_bytes(dtype, count)));
+    std::vector<float> floats(static_cast<size_t>(count));
+    read_stored_row(view.dtype, view.data, count, floats.data());
+    for (size_t i = 0; i < floats.size(); ++i) {
+      if (dtype == DType::kF32) {
+        std::memcpy(memory_.data() + i * 4, &floats[i], 4);
+      } else {
+        const uint16_t code = dtype == DType::kF16 ? float_to_half(floats[i]) : float_to_bfloat16(floats[i]);
+        std::memcpy(memory_.data() + i * 2, &code, 2);
+      }
+    }
+    data_ = memory_.data();
+  }
+  const void* data() const { return data_; }
+
+ private:
+  std::vector<uint8_t> memory_;
+  const void* data_;
+};
+
+// Where row n of the model's q or k stands in an adapter of the other order.
+struct HeadOrder {
+  enum class Turn { kNone, kToNeighbours, kToHalves };
+  Turn turn = Turn::kNone;
+  int64_t head_dim = 1;
+
+  int64_t source_of(int64_t n) const {
+    if (turn == Turn::kNone) return n;
+    const int64_t head = n / head_dim * head_dim;
+    const int64_t i = n % head_dim;
+    if (turn == Turn::kToNeighbours) return head + i % 2 * (head_dim / 2) + i / 2;
+    return head + i % (head_dim / 2) * 2 + i / (head_dim / 2);
+  }
+};
+
+// [size, rank] to tiles of 16 columns, [size / 16, rank, 16]. Whole tiles are read a row at a time.
+template <typename Code>
+void pack_up(const Code* from, int64_t size, int64_t rank, const HeadOrder& order, Code* to) {
+  for (int64_t n = 0; n < size; ++n) {
+    const Code* row = from + order.source_of(n) * rank;
+    Code* tile = to + n / ops::kLowRankColumns * rank * ops::kLowRankColumns + n % ops::kLowRankColumns;
+    for (int64_t r = 0; r < rank; ++r) tile[r * ops::kLowRankColumns] = row[r];
+  }
+}
+
+template <typename Code>
+void transpose(const Code* from, int64_t rows, int64_t columns, Code* to) {
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t column = 0; column < columns; ++column) to[column * rows + row] = from[row * columns + column];
+  }
+}
+
+}  // namespace
+
+bool rotates_neighbours(const checkpoint::Checkpoint& checkpoint, const ModelConfig& config) {
+  // Of the families that are stored so in GGUF alone; others have neighbours in either format.
+  static constexpr std::string_view kTurned[] = {"LlamaForCausalLM", "MixtralForCausalLM", "GraniteForCausalLM"};
+  return checkpoint.format() == checkpoint::Format::kGguf && config.rope.interleaved &&
+         std::ranges::find(kTurned, config.architecture) != std::end(kTurned);
+}
+
+// Gathers what goes where, then takes the memory at once, then fills it.
+class AdapterMaker {
+ public:
+  AdapterMaker(const AdapterFile& file, const AdapterHost& host, ops::Backend& backend)
+      : file_(file), host_(host), backend_(backend), names_(host.layers) {}
+
+  Result<std::shared_ptr<const Adapter>> make() {
+    if (file_.kind != checkpoint::AdapterKind::kLowRank) {
+      if (host_.max_virtual_tokens == 0) {
+        return unimplemented("the adapter is a soft prompt, which is off: start with --enable-prompt-adapter");
+      }
+      QUIRE_RETURN_IF_ERROR(file_.kind == checkpoint::AdapterKind::kPromptTuning ? make_prompt() : make_prefix());
+      adapter_->num_virtual_tokens_ = static_cast<int32_t>(file_.prompt.shape[0]);
+      adapter_->revision_ = file_.revision;
+      return std::shared_ptr<const Adapter>(std::move(adapter_));
+    }
+    if (host_.max_rank == 0) return unimplemented("the adapter is LoRA, which is off: start with --enable-lora");
+    QUIRE_RETURN_IF_ERROR(gather());
+    choose_dtype();
+    QUIRE_RETURN_IF_ERROR(take_memory());
+    QUIRE_RETURN_IF_ERROR(fill());
+    adapter_->rank_ = static_cast<int32_t>(largest_rank_);
+    adapter_->revision_ = file_.revision;
+    return std::shared_ptr<const Adapter>(std::move(adapter_));
+  }
+
+ private:
+  // Room for so many bytes, of tokens whose ids count from 0 below the vocabulary's.
+  Status take_prompt_memory(int64_t vocabulary, int64_t bytes) {
+    const int64_t tokens = file_.prompt.shape[0];
+    if (tokens > host_.max_virtual_tokens || tokens > vocabulary) {
+      return invalid_argument(
+          "the soft prompt has {} tokens, over the limit of {}: start with --max-prompt-adapter-token {}", tokens,
+          host_.max_virtual_tokens, tokens);
+    }
+    adapter_.reset(new Adapter);
+    adapter_->layers_.resize(host_.layers.size());
+    adapter_->memory_ = Buffer(backend_.allocator(), static_cast<size_t>(bytes));
+    if (adapter_->memory_.data() == nullptr) return resource_exhausted("no memory for the adapter's {} bytes", bytes);
+    return {};
+  }
+
+  Status check_prompt_width(int64_t columns) const {
+    const TensorView& prompt = file_.prompt;
+    if (prompt.shape[1] == columns && ops::is_row_format(prompt.dtype)) return {};
+    return invalid_argument(
+        "prompt_embeddings is {} of {}, expected {} columns of F32, F16 or BF16 in this model: is the adapter of "
+        "another one?",
+        prompt.shape.to_string(), name(prompt.dtype), columns);
+  }
+
+  const AdaptableLayer& token_embedding() const {
+    const auto embeds = [](const auto& layer) { return layer->kind == AdaptableLayer::Kind::kEmbedding; };
+    const auto layer = std::ranges::find_if(host_.layers, embeds);
+    QUIRE_CHECK_MSG(layer != host_.layers.end(), "a model without an embedding");
+    return **layer;
+  }
+
+  // Prompt tuning (Lester et al., 2021): embeddings in the place of tokens'.
+  Status make_prompt() {
+    const AdaptableLayer& embedding = token_embedding();
+    const int64_t size = embedding.out_features;
+    QUIRE_RETURN_IF_ERROR(check_prompt_width(size));
+    dtype_ = host_.dtype.value_or(file_.prompt.dtype);
+    const int64_t tokens = file_.prompt.shape[0];
+    QUIRE_RETURN_IF_ERROR(take_prompt_memory(embedding.in_features, row_bytes(dtype_, tokens * size)));
+    const Numbers numbers(file_.prompt, dtype_);
+    if (!all_finite(dtype_, numbers.data(), tokens * size)) return not_numbers("prompt_embeddings");
+    std::memcpy(adapter_->memory_.data(), numbers.data(), adapter_->memory_.bytes());
+    adapter_->prompt_ = {.dtype = dtype_,
+                         .in_features = tokens,
+                         .rank = static_cast<int32_t>(size),
+                         .down = adapter_->memory_.data(),
+                         .replaces = true};
+    adapter_->prompt_layer_ = embedding.index;
+    return {};
+  }
+
+  // Prefix tuning (Li and Liang, 2021): a token's row has, layer by layer, its key and its value.
+  Status make_prefix() {
+    const ModelConfig& config = host_.config;
+    const int64_t tokens = file_.prompt.shape[0];
+    const int64_t size = int64_t{config.num_kv_heads} * config.head_dim;
+    if (config.latent.kv_rank > 0) {
+      return unimplemented("the adapter is of prefix tuning, which is not built for latent attention");
+    }
+    QUIRE_RETURN_IF_ERROR(check_prompt_width(2 * config.num_layers * size));
+    QUIRE_RETURN_IF_ERROR(take_prompt_memory(token_embedding().in_features,
+                                             tokens * 2 * config.num_layers * size * int64_t{sizeof(float)}));
+    const Numbers numbers(file_.prompt, DType::kF32);
+    if (!all_finite(DType::kF32, numbers.data(), file_.prompt.shape.num_elements()))
+      return not_numbers("prompt_embeddings");
+    const auto* from = static_cast<const float*>(numbers.data());
+    auto* to = adapter_->memory_.as<float>();
+    const HeadOrder order = order_of("self_attn.k_proj");
+    for (int32_t part = 0; part < 2 * config.num_layers; ++part, to += tokens * size) {
+      const bool is_key = part % 2 == 0;
+      (is_key ? adapter_->keys_ : adapter_->values_).push_back(to);
+      for (int64_t token = 0; token < tokens; ++token) {
+        const float* row = from + (token * 2 * config.num_layers + part) * size;
+        for (int64_t i = 0; i < size; ++i) to[token * size + i] = row[is_key ? order.source_of(i) : i];
+      }
+    }
+    return {};
+  }
+
+  struct Job {
+    const AdaptableLayer* layer;
+    size_t part;
+    const AdapterFile::LowRank* pair;  // nullptr: a saved weight
+    const AdapterFile::Saved* saved;
+    const AdaptableLayer::Part& module() const { return layer->parts[part]; }
+  };
+
+  Status gather() {
+    std::vector<std::string> surplus;
+    std::set<std::string> found;
+    bool has_experts = false;
+    bool has_routers = false;
+    for (const AdapterFile::LowRank& pair : file_.low_rank) {
+      const ModulePlace* place = names_.find(pair.module);
+      if (place == nullptr) {
+        surplus.push_back(pair.module);
+        continue;
+      }
+      jobs_.push_back({place->layer, place->part, &pair, nullptr});
+      if (!found.insert(jobs_.back().module().module).second) {
+        return data_loss("module {} is there twice, under another name too", in_quotes(pair.module));
+      }
+      has_experts = has_experts || place->layer->kind == AdaptableLayer::Kind::kExperts;
+      has_routers = has_routers || is_router(pair.module);
+      QUIRE_RETURN_IF_ERROR(check_pair(jobs_.back()));
+    }
+    for (const AdapterFile::Saved& saved : file_.saved) {
+      const ModulePlace* place = names_.find(saved.module);
+      if (place == nullptr) {
+        surplus.push_back(saved.module);
+        continue;
+      }
+      QUIRE_RETURN_IF_ERROR(check_saved(saved, *place->layer));
+      if (!found.insert(place->layer->parts[place->part].module).second) {
+        return data_loss("module {} has both factors and a weight of its own", in_quotes(saved.module));
+      }
+      jobs_.push_back({place->layer, place->part, nullptr, &saved});
+    }
+    for (const AdapterFile::Saved& copy : file_.base_copies) {
+      const ModulePlace* place = names_.find(copy.module);
+      if (place == nullptr) {
+        surplus.push_back(copy.module);
+      } else {
+        QUIRE_RETURN_IF_ERROR(check_saved(copy, *place->layer));
+      }
+    }
+    if (!surplus.empty()) {
+      return invalid_argument(
+          "{} modules are none that adapters can add to in this model ({}): {}. Is the adapter of another model?",
+          surplus.size(), host_.config.architecture, listed(surplus));
+    }
+    if (jobs_.empty()) return data_loss("the adapter has no factors");
+    return check_complete(file_, names_, found, has_experts, has_routers);
+  }
+
+  Status check_pair(const Job& job) {
+    const AdapterFile::LowRank& pair = *job.pair;
+    const int64_t rank = pair.up.shape[1];
+    largest_rank_ = std::max(largest_rank_, rank);
+    if (rank > host_.max_rank) {
+      return invalid_argument("module {} has rank {}, over the limit of {}: start with --max-lora-rank {}",
+                              in_quotes(pair.module), rank, host_.max_rank, rank);
+    }
+    for (const TensorView* view : {&pair.down, &pair.up, &pair.lengths}) {
+      if (view->data == nullptr || ops::is_row_format(view->dtype)) continue;
+      return unimplemented("module {}: a factor is {}, expected F32, F16 or BF16", in_quotes(pair.module),
+                           name(view->dtype));
+    }
+    const bool embeds = job.layer->kind == AdaptableLayer::Kind::kEmbedding;
+    if (embeds != pair.embeds) {
+      return data_loss("module {}: its factors are those of {}, and here it is {}", in_quotes(pair.module),
+                       pair.embeds ? "an embedding" : "a product", embeds ? "an embedding" : "a product");
+    }
+    const int64_t in = pair.down.shape[pair.down_transposed ? 0 : 1];
+    if (in == job.layer->in_features && pair.up.shape[0] == job.module().size) return {};
+    return invalid_argument(
+        "module {}: its factors go from {} to {} features, expected {} to {} in this model: is the adapter of another "
+        "one?",
+        in_quotes(pair.module), in, pair.up.shape[0], job.layer->in_features, job.module().size);
+  }
+
+  Status check_saved(const AdapterFile::Saved& saved, const AdaptableLayer& layer) const {
+    const bool embeds = layer.kind == AdaptableLayer::Kind::kEmbedding;
+    if (!embeds && layer.kind != AdaptableLayer::Kind::kHead) {
+      return unimplemented("module {} is trained whole (modules_to_save): expected the embedding or the head",
+                           in_quotes(saved.module));
+    }
+    const Shape expected{embeds ? layer.in_features : layer.out_features,
+                         embeds ? layer.out_features : layer.in_features};
+    if (!(saved.weight.shape == expected)) {
+      return invalid_argument("module {}: its weight is {}, expected {}: is the adapter of another model?",
+                              in_quotes(saved.module), saved.weight.shape.to_string(), expected.to_string());
+    }
+    if (ops::is_row_format(saved.weight.dtype)) return {};
+    return unimplemented("module {}: its weight is {}, expected F32, F16 or BF16", in_quotes(saved.module),
+                         name(saved.weight.dtype));
+  }
+
+  // One for all: 16 bits where nothing is lost by it.
+  void choose_dtype() {
+    std::set<DType> found;
+    for (const Job& job : jobs_) {
+      if (job.saved != nullptr) found.insert(job.saved->weight.dtype);
+      if (job.pair != nullptr) found.insert({job.pair->down.dtype, job.pair->up.dtype});
+    }
+    dtype_ = host_.dtype.value_or(found.size() == 1 ? *found.begin() : DType::kF32);
+  }
+
+  int64_t down_bytes(const ops::LowRankFactors& factors) const {
+    return aligned_to_line(row_bytes(dtype_, factors.in_features * factors.rank));
+  }
+
+  Status take_memory() {
+    adapter_.reset(new Adapter);
+    adapter_->layers_.resize(host_.layers.size());
+    // Parts in the order of their columns, so that the sums are too.
+    std::ranges::sort(jobs_, {}, [](const Job& job) {
+      return std::tuple(job.layer->index, job.module().expert, job.module().first);
+    });
+    int64_t bytes = 0;
+    for (const Job& job : jobs_) {
+      auto& experts = adapter_->layers_[static_cast<size_t>(job.layer->index)];
+      if (experts.empty()) experts.resize(static_cast<size_t>(job.layer->num_experts));
+      Adapter::Factors& own = experts[static_cast<size_t>(job.module().expert)];
+      own.factors.dtype = dtype_;
+      own.factors.in_features = job.layer->in_features;
+      if (job.saved != nullptr) {
+        own.factors.replaces = true;
+        own.factors.rank = static_cast<int32_t>(job.layer->out_features);
+        continue;
+      }
+      const auto rank = static_cast<int32_t>(job.pair->up.shape[1]);
+      own.parts.push_back({.column = job.module().first,
+                           .size = job.module().size,
+                           .first = own.factors.rank,
+                           .rank = rank,
+                           .scale = static_cast<float>(job.pair->scale)});
+      own.factors.rank += rank;
+      bytes += aligned_to_line(ops::low_rank_up_bytes(dtype_, job.module().size, rank));
+      if (job.pair->lengths.data != nullptr) bytes += 2 * gain_bytes(job.module().size);
+    }
+    for (const auto& experts : adapter_->layers_) {
+      for (const Adapter::Factors& own : experts) bytes += own.factors.rank > 0 ? down_bytes(own.factors) : 0;
+    }
+    adapter_->memory_ = Buffer(backend_.allocator(), static_cast<size_t>(bytes));
+    if (adapter_->memory_.data() == nullptr) return resource_exhausted("no memory for the adapter's {} bytes", bytes);
+    std::memset(adapter_->memory_.data(), 0, static_cast<size_t>(bytes));
+    return {};
+  }
+
+  Status fill() {
+    auto* next = adapter_->memory_.as<uint8_t>();
+    for (auto& experts : adapter_->layers_) {
+      for (Adapter::Factors& own : experts) {
+        if (own.factors.rank == 0) continue;
+        own.factors.down = next;
+        next += down_bytes(own.factors);
+        for (ops::LowRankPart& part : own.parts) {
+          part.up = next;
+          next += aligned_to_line(ops::low_rank_up_bytes(dtype_, part.size, part.rank));
+        }
+        own.factors.parts = own.parts;
+      }
+    }
+    for (const Job& job : jobs_) {
+      auto& experts = adapter_->layers_[static_cast<size_t>(job.layer->index)];
+      Adapter::Factors& own = experts[static_cast<size_t>(job.module().expert)];
+      QUIRE_RETURN_IF_ERROR(job.saved != nullptr ? fill_saved(job, own) : fill_pair(job, own));
+      if (job.pair == nullptr || job.pair->lengths.data == nullptr) continue;
+      QUIRE_RETURN_IF_ERROR(fill_gains(job, own, next));
+      next += 2 * gain_bytes(job.module().size);
+    }
+    return {};
+  }
+
+  // Gains and shifts of the job's part, written to `memory`.
+  Status fill_gains(const Job& job, Adapter::Factors& own, uint8_t* memory) const {
+    if (host_.base == nullptr) return unimplemented("DoRA without the base's checkpoint");
+    const HeadOrder order = order_of(job.pair->module);
+    const auto source_of = [&](int64_t n) { return order.source_of(n); };
+    QUIRE_ASSIGN_OR_RETURN(const RowGains gains,
+                           row_gains(*job.pair, *job.layer, job.module(), source_of, *host_.base, backend_));
+    auto* gain = reinterpret_cast<float*>(memory);
+    auto* shift = reinterpret_cast<float*>(memory + gain_bytes(job.module().size));
+    std::ranges::copy(gains.gain, gain);
+    std::ranges::copy(gains.shift, shift);
+    const auto part = std::ranges::find(own.parts, job.module().first, &ops::LowRankPart::column);
+    part->gain = gain;
+    part->shift = shift;
+    return {};
+  }
+
+  Status fill_saved(const Job& job, const Adapter::Factors& own) const {
+    const TensorView& weight = job.saved->weight;
+    const Numbers numbers(weight, dtype_);
+    const int64_t count = weight.shape.num_elements();
+    if (!all_finite(dtype_, numbers.data(), count)) return not_numbers(job.saved->module);
+    std::memcpy(const_cast<void*>(own.factors.down), numbers.data(), static_cast<size_t>(row_bytes(dtype_, count)));
+    return {};
+  }
+
+  Status fill_pair(const Job& job, const Adapter::Factors& own) const {
+    return row_bytes(dtype_, 1) == 4 ? fill_pair<uint32_t>(job, own) : fill_pair<uint16_t>(job, own);
+  }
+
+  template <typename Code>
+  Status fill_pair(const Job& job, const Adapter::Factors& own) const {
+    const AdapterFile::LowRank& pair = *job.pair;
+    const Numbers down(pair.down, dtype_);
+    const Numbers up(pair.up, dtype_);
+    if (!all_finite(dtype_, down.data(), pair.down.shape.num_elements()) ||
+        !all_finite(dtype_, up.data(), pair.up.shape.num_elements())) {
+      return not_numbers(pair.module);
+    }
+    const auto part = std::ranges::find(own.parts, job.module().first, &ops::LowRankPart::column);
+    const int64_t in = own.factors.in_features;
+    auto* to = static_cast<Code*>(const_cast<void*>(own.factors.down));
+    // An embedding is one part.
+    if (pair.embeds && !pair.down_transposed) {
+      transpose(static_cast<const Code*>(down.data()), part->rank, in, to);
+    } else {
+      std::memcpy(to + part->first * in, down.data(), static_cast<size_t>(part->rank * in) * sizeof(Code));
+    }
+    pack_up(static_cast<const Code*>(up.data()), part->size, part->rank, order_of(pair.module),
+            static_cast<Code*>(const_cast<void*>(part->up)));
+    return {};
+  }
+
+  HeadOrder order_of(const std::string& module) const {
+    if (file_.rotates_neighbours == host_.rotates_neighbours) return {};
+    if (!module.ends_with("self_attn.q_proj") && !module.ends_with("self_attn.k_proj")) return {};
+    return {.turn = host_.rotates_neighbours ? HeadOrder::Turn::kToNeighbours : HeadOrder::Turn::kToHalves,
+            .head_dim = host_.config.head_dim};
+  }
+
+  const AdapterFile& file_;
+  const AdapterHost& host_;
+  ops::Backend& backend_;
+  ModuleNames names_;
+  std::vector<Job> jobs_;
+  int64_t largest_rank_ = 0;
+  DType dtype_ = DType::kF32;
+  std::shared_ptr<Adapter> adapter_;
+};
+
+Result<std::shared_ptr<const Adapter>> Adapter::make(const AdapterFile& file, const AdapterHost& host,
+                                                     ops::Backend& backend) {
+  return AdapterMaker(file, host, backend).make();
+}
+
+int64_t Adapter::most_bytes(const nn::AdaptableLayers& layers, int32_t rank, std::optional<DType> dtype) {
+  const DType held = dtype.value_or(DType::kF32);
+  int64_t bytes = 0;
+  for (const auto& layer : layers) {
+    if (layer->kind == AdaptableLayer::Kind::kEmbedding || layer->kind == AdaptableLayer::Kind::kHead) continue;
+    for (const AdaptableLayer::Part& part : layer->parts) {
+      bytes += aligned_to_line(row_bytes(held, layer->in_features * rank)) +
+               aligned_to_line(ops::low_rank_up_bytes(held, part.size, rank)) + 2 * gain_bytes(part.size);
+    }
+  }
+  return bytes;
+}
+
+const ops::LowRankFactors* Adapter::factors(const AdaptableLayer& layer, int32_t expert) const {
+  const std::vector<Factors>& experts = layers_[static_cast<size_t>(layer.index)];
+  if (experts.empty()) return nullptr;
+  const ops::LowRankFactors& factors = experts[static_cast<size_t>(expert)].factors;
+  return factors.rank > 0 ? &factors : nullptr;
+}
+
+}  // namespace quire::runner

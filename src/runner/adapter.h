@@ -1,0 +1,78 @@
+// A low-rank adapter in memory, in the form in which one model's layers add it. Immutable; shared by the requests that
+// use it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "checkpoint/adapter_file.h"
+#include "checkpoint/checkpoint.h"
+#include "nn/adaptable_layer.h"
+#include "ops/backend.h"
+#include "types/model_config.h"
+
+namespace quire::runner {
+
+// What adapters are made for.
+struct AdapterHost {
+  nn::AdaptableLayers layers;
+  ModelConfig config;
+  bool rotates_neighbours = false;  // rows of q and k are in the order in which GGUF has llama's
+  int32_t max_rank = 0;             // of low-rank adapters; 0: there are none
+  int32_t max_virtual_tokens = 0;   // of soft prompts; 0: there are none
+  const checkpoint::Checkpoint* base =
+      nullptr;                 // what DoRA takes lengths of, without which it is refused; must outlive make()
+  std::optional<DType> dtype;  // F32, F16, BF16 that factors are held in; nullopt: as they are stored
+};
+
+// Whether q and k of this checkpoint lie so. PEFT's adapters, and those of the other order, are turned while they load.
+bool rotates_neighbours(const checkpoint::Checkpoint& checkpoint, const ModelConfig& config);
+
+class Adapter {
+ public:
+  // Errors: data_loss and invalid_argument naming the module (missing, surplus, of another shape, with values that are
+  // no numbers, of a rank over the limit); resource_exhausted. Thread-safe: the backend gives memory and nothing more.
+  static Result<std::shared_ptr<const Adapter>> make(const checkpoint::AdapterFile& file, const AdapterHost& host,
+                                                     ops::Backend& backend);
+  // What one of all products (no embedding, no head) takes at most; nullopt as in AdapterHost.
+  static int64_t most_bytes(const nn::AdaptableLayers& layers, int32_t rank, std::optional<DType> dtype);
+
+  // nullptr: it adds nothing there. `expert`: of kExperts.
+  const ops::LowRankFactors* factors(const nn::AdaptableLayer& layer, int32_t expert = 0) const;
+  bool adapts(const nn::AdaptableLayer& layer) const { return !layers_[static_cast<size_t>(layer.index)].empty(); }
+
+  // Of a soft prompt its embeddings, a row each, as an embedding that replaces the base's; nullptr: it is none.
+  const ops::LowRankFactors* prompt() const { return prompt_.down != nullptr ? &prompt_ : nullptr; }
+  int32_t num_virtual_tokens() const { return num_virtual_tokens_; }
+  int32_t prompt_layer() const { return prompt_layer_; }  // by index: the embedding of tokens
+  // Whether its virtual tokens are keys and values of every layer: floats, [tokens, kv heads, head_dim].
+  bool gives_keys() const { return !keys_.empty(); }
+  const float* keys(size_t layer) const { return keys_[layer]; }
+  const float* values(size_t layer) const { return values_[layer]; }
+
+  int64_t bytes() const { return static_cast<int64_t>(memory_.bytes()); }
+  int32_t rank() const { return rank_; }           // the largest
+  uint64_t revision() const { return revision_; }  // of the files
+
+ private:
+  friend class AdapterMaker;
+  Adapter() = default;
+
+  struct Factors {
+    ops::LowRankFactors factors;
+    std::vector<ops::LowRankPart> parts;
+  };
+  std::vector<std::vector<Factors>> layers_;  // by the layer's index: none, or one an expert
+  ops::LowRankFactors prompt_;
+  std::vector<const float*> keys_;  // by layer
+  std::vector<const float*> values_;
+  int32_t num_virtual_tokens_ = 0;
+  int32_t prompt_layer_ = -1;
+  Buffer memory_;
+  int32_t rank_ = 0;
+  uint64_t revision_ = 0;
+};
+
+}  // namespace quire::runner

@@ -1,0 +1,96 @@
+// What models that draft have in common: a runner of their own between the steps of the larger model, keys and values
+// of the texts in a pool of its own, guesses out of what the runner says.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "base/status.h"
+#include "checkpoint/checkpoint.h"
+#include "models/model.h"
+#include "ops/backend.h"
+#include "runner/memory_planner.h"
+#include "runner/model_runner.h"
+#include "types/draft_proposer.h"
+#include "types/engine_config.h"
+
+namespace quire::runner {
+
+// A model that drafts, as it is planned: with a pool for a few texts as long as the larger model's may be.
+struct PlannedDrafter {
+  std::shared_ptr<const checkpoint::Checkpoint> checkpoint;
+  PlannedModel planned;
+};
+// config: of the larger model; its speculative_config names this one. family: nullptr: the checkpoint's own. Errors:
+// those of reading and planning a model.
+Result<PlannedDrafter> plan_drafter(const EngineConfig& config, ops::Backend& backend, const models::Family* family);
+
+class DraftRunner {
+ public:
+  // A text as far as it is computed.
+  struct Text {
+    SequenceId id = 0;  // the runner's; 0: it knows nothing of it
+    int32_t num_computed = 0;
+    std::vector<std::vector<BlockId>> tables;  // a group of layers each, all of one length
+    uint64_t last_used = 0;
+    std::shared_ptr<const SamplingParams> drawn_by;  // the request's, where it draws; nullptr: not made yet
+  };
+
+  // draws: for requests that draw; else the likeliest token is guessed.
+  DraftRunner(PlannedDrafter drafter, std::unique_ptr<ModelRunner> runner, bool draws);
+
+  const PlannedModel& planned() const { return drafter_.planned; }
+  const checkpoint::Checkpoint& checkpoint() const { return *drafter_.checkpoint; }
+  double seconds_per_token() const { return seconds_per_token_; }
+
+  // That of a sequence, as the one that was used last.
+  Text& text_of(SequenceId id);
+  void ended(SequenceId id);
+  void forget(Text& text);
+  // Blocks for the first `end` tokens, if need be those of whoever has not been asked for longest. False: there are
+  // not so many.
+  bool find_room(Text& text, int32_t end);
+
+  // Who looks on while the model runs over rows [first, first + count).
+  struct Hooks {
+    virtual ~Hooks() = default;
+    virtual void before_run(int32_t /*first*/, int32_t /*count*/) {}
+    virtual void after_run(int32_t /*count*/) {}
+  };
+  // Guesses what follows `tokens`, at most `most` tokens; the first text.num_computed of them are computed. asked:
+  // whose answer it is, and how it is drawn. In the end num_computed counts the tokens and all guesses but the last.
+  // REQUIRES: find_room() of tokens and guesses but the last; num_computed < tokens.size().
+  void guess(const DraftText& asked, std::span<const TokenId> tokens, int32_t most, Text& text, Hooks& hooks,
+             DraftProposal& proposal);
+
+ private:
+  size_t num_groups() const { return planned().memory.windows.size(); }
+  // What the runner is to know of a text: the first so many tokens are the prompt, the rest the answer.
+  struct Told {
+    std::span<const TokenId> tokens;
+    size_t num_prompt_tokens = 0;
+    std::shared_ptr<const SamplingParams> params;
+    uint64_t seed = 0;
+  };
+  Told told_of(const DraftText& asked, std::span<const TokenId> tokens, bool draws, Text& text) const;
+  StepPlan first_plan(Text& text, const Told& told, std::span<const TokenId> guesses);
+  SequenceResult run(StepPlan plan);
+
+  PlannedDrafter drafter_;
+  std::unique_ptr<ModelRunner> runner_;
+  bool draws_;
+  std::shared_ptr<const SamplingParams> likeliest_;  // that token, and how likely it is
+  std::shared_ptr<const SamplingParams> choices_;    // and the next ones
+  std::unordered_map<SequenceId, Text> texts_;
+  std::vector<BlockId> free_;
+  std::vector<SequenceId> retired_;  // for the next plan
+  SequenceId next_id_ = 0;
+  uint64_t num_steps_ = 0;
+  uint64_t num_used_ = 0;
+  double seconds_per_token_ = 0;
+};
+
+}  // namespace quire::runner

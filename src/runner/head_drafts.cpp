@@ -1,0 +1,134 @@
+#include "runner/head_drafts.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "runner/hidden_store.h"
+
+namespace quire::runner {
+namespace {
+
+// Rows of states that wait to be read: a long prompt's, and a step of many sequences.
+constexpr int64_t kMostRows = 4096;
+
+// A row of the head is of a position t of the text: the model's states there, and the token at t + 1, which is known
+// by then. It guesses the token at t + 2. So of a text of n tokens, of which the last is not computed yet, there are
+// n - 1 rows, and the guess of the last one is what follows the text. Rows behind those are of guessed tokens and the
+// head's own states; they are made anew when the model has computed as far.
+//
+// States that nobody has computed (of blocks that the prefix cache had) and those that nobody read in time are missing:
+// the head then knows the text from there on, with positions counted from there, as rotation sees differences alone.
+class HeadDrafts final : public ModelDrafts {
+ public:
+  HeadDrafts(DraftRunner runner, models::Eagle3Head& head) : runner_(std::move(runner)), head_(head) {
+    head_.use_rows(&rows_);
+  }
+
+  int64_t vocab_size() const override { return runner_.planned().config.vocab_size; }
+  int64_t pool_bytes() const override {
+    return runner_.planned().memory.kv_bytes + waiting_bytes(runner_.planned().config);
+  }
+  double seconds_per_token() const override { return runner_.seconds_per_token(); }
+  bool computes() const override { return true; }
+
+  Result<std::shared_ptr<HiddenStore>> attach(const models::Model& model) override {
+    const ModelConfig& of = model.config();
+    const ModelConfig& config = runner_.planned().config;
+    if (own().target_hidden_size != of.hidden_size) {
+      return invalid_argument("speculative_config: the head is for a model of hidden_size {}, this one has {}",
+                              own().target_hidden_size, of.hidden_size);
+    }
+    if (!head_.has_embeddings() && (config.hidden_size != of.hidden_size || of.embedding_scale != 1)) {
+      return invalid_argument(
+          "speculative_config: the head has no embed_tokens.weight, and those of {} are not what it reads: choose a "
+          "head that was made for it",
+          of.architecture);
+    }
+    if (!head_.has_embeddings()) head_.use_embeddings(&model);
+    auto layers = models::eagle3_layers(config, of.num_layers);
+    if (!layers.ok()) return layers.status().with_prefix("speculative_config: model: ");
+    store_ = std::make_shared<HiddenStore>(std::move(*layers), of.hidden_size, kMostRows);
+    return store_;
+  }
+
+  void propose(const DraftText& text, int32_t most, DraftProposal& proposal) override {
+    QUIRE_CHECK(store_ != nullptr);
+    const auto size = static_cast<int32_t>(text.tokens.size());
+    most = std::min({most, text.most_computed, static_cast<int32_t>(runner_.planned().max_model_len - 1) - size});
+    if (most < 1 || text.adapter != 0 || store_->end(text.id) < size - 1) return;
+    DraftRunner::Text& known = runner_.text_of(text.id);
+    int32_t& base = bases_[text.id];
+    const int32_t waiting = store_->begin(text.id);
+    known.num_computed = std::min(known.num_computed, size - 2 - base);
+    if (known.num_computed <= 0 || base + known.num_computed < waiting) {
+      runner_.forget(known);
+      base = waiting;
+    }
+    if (base > size - 2) return;  // not even the last row
+    const std::span<const TokenId> tokens = text.tokens.subspan(static_cast<size_t>(base) + 1);
+    const auto rows = static_cast<int32_t>(tokens.size());
+    if (!runner_.find_room(known, rows + most - 1)) return;
+    Rows hooks(*this, text.id, base, rows);
+    runner_.guess(text, tokens, most, known, hooks, proposal);
+    known.num_computed = std::min(known.num_computed, rows);
+    store_->drop_before(text.id, size - 2);
+  }
+
+  void ended(const DraftText& text) override {
+    runner_.ended(text.id);
+    bases_.erase(text.id);
+    if (store_ != nullptr) store_->forget(text.id);
+  }
+
+ private:
+  // Gives the head the states of each run.
+  class Rows final : public DraftRunner::Hooks {
+   public:
+    Rows(HeadDrafts& drafts, SequenceId id, int32_t base, int32_t rows)
+        : drafts_(drafts), id_(id), base_(base), rows_(rows) {}
+    void before_run(int32_t first, int32_t /*count*/) override {
+      drafts_.rows_.are_own = first >= rows_;
+      drafts_.rows_.given = drafts_.rows_.are_own ? last_.data() : drafts_.store_->rows(id_, base_ + first);
+    }
+    void after_run(int32_t count) override {
+      const ops::View& states = drafts_.rows_.states;
+      const float* last = states.floats() + (count - 1) * states.num_columns;
+      last_.assign(last, last + states.num_columns);
+    }
+
+   private:
+    HeadDrafts& drafts_;
+    const SequenceId id_;
+    const int32_t base_;
+    const int32_t rows_;
+    std::vector<float> last_;
+  };
+
+  const Eagle3Config& own() const { return std::get<Eagle3Config>(runner_.planned().config.family); }
+
+  DraftRunner runner_;
+  models::Eagle3Head& head_;  // the runner's
+  models::Eagle3Rows rows_;
+  std::shared_ptr<HiddenStore> store_;             // once it is attached
+  std::unordered_map<SequenceId, int32_t> bases_;  // the position of a text's first row
+};
+
+}  // namespace
+
+int64_t waiting_bytes(const ModelConfig& head) {
+  constexpr int64_t kStates = 3;
+  const int64_t row = kStates * std::get<Eagle3Config>(head.family).target_hidden_size;
+  return kMostRows * row * static_cast<int64_t>(sizeof(float));
+}
+
+Result<std::unique_ptr<ModelDrafts>> make_head_drafts(DraftRunner runner, models::Model& model) {
+  models::Eagle3Head& head = models::eagle3_head(model);
+  auto ids = models::read_eagle3_vocabulary(runner.checkpoint(), runner.planned().config);
+  if (!ids.ok()) return ids.status().with_prefix("speculative_config: model: ");
+  head.use_vocabulary(std::move(*ids));
+  return std::unique_ptr<ModelDrafts>(std::make_unique<HeadDrafts>(std::move(runner), head));
+}
+
+}  // namespace quire::runner

@@ -1,0 +1,94 @@
+#include "runner/model_drafts.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+#include "base/log.h"
+#include "runner/draft_runner.h"
+#include "runner/head_drafts.h"
+
+namespace quire::runner {
+namespace {
+
+class LocalModelDrafts final : public ModelDrafts {
+ public:
+  explicit LocalModelDrafts(DraftRunner runner) : runner_(std::move(runner)) {}
+
+  int64_t vocab_size() const override { return runner_.planned().config.vocab_size; }
+  int64_t pool_bytes() const override { return runner_.planned().memory.kv_bytes; }
+  double seconds_per_token() const override { return runner_.seconds_per_token(); }
+  bool computes() const override { return true; }
+
+  void propose(const DraftText& text, int32_t most, DraftProposal& proposal) override {
+    const size_t size = text.tokens.size();
+    most = std::min({most, text.most_computed,
+                     static_cast<int32_t>(runner_.planned().max_model_len - 1) - static_cast<int32_t>(size)});
+    if (most < 1 || text.adapter != 0) return;  // with an adapter the other model says something else
+    DraftRunner::Text& known = runner_.text_of(text.id);
+    std::vector<TokenId>& before = computed_[text.id];
+    before.resize(std::min(before.size(), static_cast<size_t>(known.num_computed)));
+    const auto same = std::ranges::mismatch(before, text.tokens).in1 - before.begin();
+    known.num_computed = static_cast<int32_t>(std::min(static_cast<size_t>(same), size - 1));
+    if (!runner_.find_room(known, static_cast<int32_t>(size) + most - 1)) return;
+    DraftRunner::Hooks none;
+    runner_.guess(text, text.tokens, most, known, none, proposal);
+    before.assign(text.tokens.begin(), text.tokens.end());
+    before.insert(before.end(), proposal.tokens.begin(), proposal.tokens.end());
+    before.resize(std::min(before.size(), static_cast<size_t>(known.num_computed)));
+  }
+
+  void ended(const DraftText& text) override {
+    runner_.ended(text.id);
+    computed_.erase(text.id);
+  }
+
+ private:
+  DraftRunner runner_;
+  std::unordered_map<SequenceId, std::vector<TokenId>> computed_;  // tokens of texts, as far as they are computed
+};
+
+}  // namespace
+
+namespace {
+
+bool is_head_of(const EngineConfig& config) {
+  return config.speculative_config.method == SpeculativeMethod::kEagle3;
+}
+
+}  // namespace
+
+Result<DraftMemory> plan_draft_memory(const EngineConfig& config, ops::Backend& backend) {
+  if (config.speculative_config.model.empty()) return DraftMemory();
+  const bool is_head = is_head_of(config);
+  QUIRE_ASSIGN_OR_RETURN(const PlannedDrafter drafter,
+                         plan_drafter(config, backend, is_head ? &models::kEagle3Family : nullptr));
+  const MemoryPlan& memory = drafter.planned.memory;
+  return DraftMemory{.weight_bytes = memory.weight_bytes,
+                     .workspace_bytes = memory.workspace_bytes,
+                     .pool_bytes = memory.kv_bytes + (is_head ? waiting_bytes(drafter.planned.config) : 0)};
+}
+
+Result<std::unique_ptr<ModelDrafts>> ModelDrafts::create(const EngineConfig& config, ops::Backend& backend) {
+  const SpeculativeConfig& speculative = config.speculative_config;
+  const bool is_head = is_head_of(config);
+  const bool draws = speculative.acceptance.method == AcceptanceMethod::kRejection;
+  QUIRE_ASSIGN_OR_RETURN(PlannedDrafter drafter,
+                         plan_drafter(config, backend, is_head ? &models::kEagle3Family : nullptr));
+  const PlannedModel& planned = drafter.planned;
+  if (planned.config.task != ModelTask::kGenerate) {
+    return unimplemented("speculative_config: model {} generates no text", speculative.model);
+  }
+  nn::Loader loader(nn::Loader::Mode::kLoad, *drafter.checkpoint, backend, planned.quantization, planned.weight_dtype);
+  QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<models::Model> model,
+                         planned.family.build(planned.config, planned.max_model_len, loader));
+  models::Model& built = *model;
+  QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<ModelRunner> runner, ModelRunner::create(planned, std::move(model), backend));
+  log_info("model that drafts: weights {}, workspace {}, up to {} of keys and values", format_bytes(loader.bytes()),
+           format_bytes(planned.memory.workspace_bytes), format_bytes(planned.memory.kv_bytes));
+  DraftRunner drafts(std::move(drafter), std::move(runner), draws);
+  if (is_head) return make_head_drafts(std::move(drafts), built);
+  return std::unique_ptr<ModelDrafts>(std::make_unique<LocalModelDrafts>(std::move(drafts)));
+}
+
+}  // namespace quire::runner

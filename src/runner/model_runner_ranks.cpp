@@ -1,0 +1,75 @@
+// What a runner does together with others that have the other parts of its model.
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "base/check.h"
+#include "runner/model_runner.h"
+
+namespace quire::runner {
+
+// A stage's layers between the states of the one before and those for the one after. Nothing but of the last stage.
+ops::View ModelRunner::run_stage(const nn::StepContext& step) {
+  nn::HiddenStates states(step, model_->config().hidden_size);
+  const auto bytes_of = [](const ops::View& view) {
+    return std::as_writable_bytes(std::span(view.floats(), static_cast<size_t>(view.num_rows * view.num_columns)));
+  };
+  std::byte pending{};
+  if (ranks_.stage.is_first()) {
+    model_->embed(step, states);
+  } else {
+    ranks_.all->receive({&pending, 1}, ranks_.previous());
+    ranks_.all->receive(bytes_of(states.residual), ranks_.previous());
+    ranks_.all->receive(bytes_of(states.delta), ranks_.previous());
+    states.pending = pending != std::byte{0};
+  }
+  const nn::Range own = nn::layers_of(ranks_.stage, model_->config().num_layers);
+  model_->run_layers(step, static_cast<int32_t>(own.first), static_cast<int32_t>(own.end()), states);
+  if (ranks_.stage.is_last()) return model_->finish(step, states);
+  pending = states.pending ? std::byte{1} : std::byte{0};
+  ranks_.all->send({&pending, 1}, ranks_.next());
+  ranks_.all->send(bytes_of(states.residual), ranks_.next());
+  ranks_.all->send(bytes_of(states.delta), ranks_.next());
+  return {};
+}
+
+std::vector<size_t> ModelRunner::count_tokens(const StepPlan& plan) {
+  std::vector<size_t> counts;
+  if (ranks_.all == nullptr) return counts;
+  for (const ScheduledSequence& run : plan.scheduled) counts.push_back(states_.at(run.id).tokens.size());
+  return counts;
+}
+
+// Whatever the rank that samples took down of each sequence, a fault's placeholder included, the others take down as
+// well: later plans name positions alone.
+void ModelRunner::share_tokens(const StepPlan& plan, const std::vector<size_t>& before) {
+  constexpr int32_t kNone = -1;
+  if (ranks_.all == nullptr || ranks_.all->size() == 1) return;
+  // One behind the other, of each run as many as it gives at most: who listens does not know how many drafts held.
+  const auto most_of = [](const ScheduledSequence& run) { return static_cast<size_t>(run.num_draft_tokens) + 1; };
+  std::vector<int32_t> tokens;
+  for (size_t i = 0; i < plan.scheduled.size(); ++i) {
+    const size_t most = most_of(plan.scheduled[i]);
+    const size_t end = tokens.size() + most;
+    if (ranks_.samples()) {
+      const sampling::TokenHistory& known = states_.at(plan.scheduled[i].id).tokens;
+      QUIRE_CHECK(known.size() <= before[i] + most);
+      for (size_t at = before[i]; at < known.size(); ++at) tokens.push_back(known[at]);
+    }
+    tokens.resize(end, kNone);
+  }
+  ranks_.all->broadcast(std::as_writable_bytes(std::span(tokens)), ranks_.sampling_rank());
+  if (ranks_.samples() || !ranks_.status().ok()) return;
+  std::span<const int32_t> left = tokens;
+  for (const ScheduledSequence& run : plan.scheduled) {
+    SequenceState& state = states_.at(run.id);
+    for (const int32_t token : left.first(most_of(run))) {
+      if (token == kNone) break;
+      state.tokens.push_back(token);
+      state.sampler.accept(token);
+    }
+    left = left.subspan(most_of(run));
+  }
+}
+
+}  // namespace quire::runner

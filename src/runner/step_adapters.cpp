@@ -1,0 +1,134 @@
+#include "runner/step_adapters.h"
+
+#include <algorithm>
+
+namespace quire::runner {
+
+void StepAdapters::clear() {
+  runs_.clear();
+  virtual_runs_.clear();
+  given_keys_.clear();
+  prompt_layer_ = -1;
+  of_token_.clear();
+  distinct_.clear();
+}
+
+void StepAdapters::add_run(const Adapter* adapter, int32_t num_rows) {
+  const auto row = static_cast<int64_t>(of_token_.size());
+  of_token_.insert(of_token_.end(), static_cast<size_t>(num_rows), adapter);
+  if (adapter == nullptr || num_rows == 0) return;
+  if (std::ranges::find(distinct_, adapter) == distinct_.end()) distinct_.push_back(adapter);
+  // Neighbours of one adapter share what is read of it.
+  if (!runs_.empty() && runs_.back().adapter == adapter && runs_.back().row + runs_.back().num_rows == row) {
+    runs_.back().num_rows += num_rows;
+  } else {
+    runs_.push_back({adapter, row, num_rows});
+  }
+}
+
+void StepAdapters::add_virtual_run(const Adapter* adapter, int32_t first_token, int32_t num_rows) {
+  if (num_rows == 0) return;
+  if (adapter != nullptr && adapter->gives_keys())
+    given_keys_.push_back({adapter, first_token, static_cast<int64_t>(of_token_.size()), num_rows});
+  const ops::LowRankFactors* prompt = adapter == nullptr ? nullptr : adapter->prompt();
+  if (prompt != nullptr) {
+    virtual_runs_.push_back({prompt, static_cast<int64_t>(of_token_.size()), num_rows});
+    prompt_layer_ = adapter->prompt_layer();
+  }
+  of_token_.insert(of_token_.end(), static_cast<size_t>(num_rows), nullptr);
+}
+
+bool StepAdapters::adapt(const nn::StepContext& step, const nn::AdaptableLayer& layer) const {
+  if (step.rows.kind == nn::RowTokens::Kind::kNone) return false;
+  if (layer.index == prompt_layer_) return true;
+  return std::ranges::any_of(distinct_, [&](const Adapter* adapter) { return adapter->adapts(layer); });
+}
+
+const Adapter* StepAdapters::of_row(const nn::StepContext& step, int64_t row) const {
+  const bool gathered = step.rows.kind == nn::RowTokens::Kind::kGathered;
+  const auto token = static_cast<size_t>(gathered ? step.rows.tokens.host[row] : row);
+  return token < of_token_.size() ? of_token_[token] : nullptr;
+}
+
+void StepAdapters::add_row(const ops::LowRankFactors* factors, int64_t row) const {
+  if (factors == nullptr) return;
+  if (!found_.empty() && found_.back().factors == factors && found_.back().row + found_.back().num_rows == row) {
+    ++found_.back().num_rows;
+  } else {
+    found_.push_back({factors, row, 1});
+  }
+}
+
+void StepAdapters::find_runs(const nn::StepContext& step, const nn::AdaptableLayer& layer, int64_t num_rows) const {
+  found_.clear();
+  if (step.rows.kind == nn::RowTokens::Kind::kGathered) {
+    for (int64_t row = 0; row < num_rows; ++row) {
+      const Adapter* adapter = of_row(step, row);
+      if (adapter != nullptr) add_row(adapter->factors(layer), row);
+    }
+    return;
+  }
+  for (const Run& run : runs_) {
+    const ops::LowRankFactors* factors = run.adapter->factors(layer);
+    if (factors != nullptr) found_.push_back({factors, run.row, run.num_rows});
+  }
+}
+
+void StepAdapters::add(const nn::StepContext& step, const nn::AdaptableLayer& layer, const ops::ConstView& x,
+                       const ops::View& out) const {
+  find_runs(step, layer, x.num_rows);
+  step(ops::LowRankArgs{.x = x.strided_floats(),
+                        .x_stride = x.row_stride,
+                        .num_rows = x.num_rows,
+                        .runs = found_,
+                        .out = out.strided_floats(),
+                        .out_stride = out.row_stride,
+                        .out_features = out.num_columns});
+}
+
+void StepAdapters::add_embedded(const nn::StepContext& step, const nn::AdaptableLayer& layer, Mirrored<TokenId> ids,
+                                const ops::View& out) const {
+  find_runs(step, layer, out.num_rows);
+  if (layer.index == prompt_layer_) found_.insert(found_.end(), virtual_runs_.begin(), virtual_runs_.end());
+  step(ops::LowRankArgs{.ids = ids,
+                        .num_rows = out.num_rows,
+                        .runs = found_,
+                        .out = out.strided_floats(),
+                        .out_stride = out.row_stride,
+                        .out_features = out.num_columns});
+}
+
+void StepAdapters::give_keys(const nn::StepContext& step, const nn::CacheLayer& layer) const {
+  const auto index = static_cast<size_t>(&layer - step.batch.layers.data());
+  const nn::CacheGroup& group = step.batch.group_of(layer);
+  for (const GivenKeys& given : given_keys_) {
+    const int64_t size = int64_t{layer.view.num_kv_heads} * layer.view.head_dim;
+    step(ops::KvWriteArgs{.keys = given.adapter->keys(index) + given.first_token * size,
+                          .values = given.adapter->values(index) + given.first_token * size,
+                          .token_stride = size,
+                          .num_tokens = given.num_rows,
+                          .slots = group.slots + given.row,
+                          .cache = layer.view});
+  }
+}
+
+// Rows of an expert may be of any of the step's tokens.
+void StepAdapters::add_experts(const nn::StepContext& step, const nn::AdaptableLayer& layer, const ops::ConstView& x,
+                               const int32_t* offsets, const ops::View& out) const {
+  found_.clear();
+  for (int32_t expert = 0; expert < layer.num_experts && !step.workspace.measures(); ++expert) {
+    for (int64_t row = offsets[expert]; row < offsets[expert + 1]; ++row) {
+      const Adapter* adapter = of_row(step, row);
+      if (adapter != nullptr) add_row(adapter->factors(layer, expert), row);
+    }
+  }
+  step(ops::LowRankArgs{.x = x.strided_floats(),
+                        .x_stride = x.row_stride,
+                        .num_rows = x.num_rows,
+                        .runs = found_,
+                        .out = out.strided_floats(),
+                        .out_stride = out.row_stride,
+                        .out_features = out.num_columns});
+}
+
+}  // namespace quire::runner

@@ -1,0 +1,71 @@
+#include "runner/worker_messages.h"
+
+#include "runner/wire_format.h"
+
+namespace quire::runner {
+namespace wire {
+
+template <>
+inline constexpr Runner kLast<Runner> = Runner::kPooling;
+template <>
+inline constexpr Convert kLast<Convert> = Convert::kClassify;
+template <>
+inline constexpr PoolingType kLast<PoolingType> = PoolingType::kWeightedMean;
+template <>
+inline constexpr LoadFormat kLast<LoadFormat> = LoadFormat::kDummy;
+template <>
+inline constexpr WeightDType kLast<WeightDType> = WeightDType::kBFloat16;
+template <>
+inline constexpr Quantization kLast<Quantization> = Quantization::kFbgemmFp8;
+template <>
+inline constexpr ActivationDType kLast<ActivationDType> = ActivationDType::kInt16;
+template <>
+inline constexpr KvCacheDType kLast<KvCacheDType> = KvCacheDType::kInt8;
+template <>
+inline constexpr AcceptanceMethod kLast<AcceptanceMethod> = AcceptanceMethod::kTypical;
+template <>
+inline constexpr Isa kLast<Isa> = Isa::kAvx512Bf16;
+
+template <typename A>
+void fields(A& all, typename A::template Of<AcceptanceRule> x) {
+  all(x.method, x.posterior_threshold, x.posterior_alpha);
+}
+// Behind what it is told in: the device is the CPU, the only one that has workers.
+template <typename A>
+void fields(A& all, typename A::template Of<EngineConfig> x) {
+  all(x.model, x.tokenizer, x.skip_tokenizer_init, x.runner, x.convert, x.pooling_type, x.normalize, x.matryoshka);
+  all(x.load_format, x.dtype, x.quantization, x.activation_dtype, x.kv_cache_dtype, x.max_model_len, x.block_size,
+      x.kv_cache_memory_bytes, x.memory_utilization, x.num_gpu_blocks_override);
+  all(x.swap_space, x.swap_file, x.max_num_seqs, x.max_num_batched_tokens, x.watermark, x.num_scheduler_steps,
+      x.async_scheduling, x.seed);
+  all(x.threads, x.isa, x.cpu_affinity, x.tensor_parallel_size, x.pipeline_parallel_size, x.data_parallel_size, x.rank);
+  all(x.speculative_config.acceptance);
+}
+template <typename A>
+void fields(A& all, typename A::template Of<WorkerReport> x) {
+  all(x.status, x.description, x.quantization, x.num_blocks, x.num_swap_blocks, x.seconds_per_swapped_block);
+}
+
+}  // namespace wire
+
+std::string encode_order(const EngineConfig& config) {
+  return wire::encode_fields(wire::Kind::kWorkerOrder, config);
+}
+
+Result<EngineConfig> decode_order(std::string_view message) {
+  QUIRE_ASSIGN_OR_RETURN(EngineConfig config, wire::decode_fields<EngineConfig>(wire::Kind::kWorkerOrder, message));
+  config.device = DeviceChoice::cpu();
+  // The process that it comes from has checked all of it; whoever else sends one is told what is wrong with it.
+  QUIRE_RETURN_IF_ERROR(validate(config));
+  return config;
+}
+
+std::string encode(const WorkerReport& report) {
+  return wire::encode_fields(wire::Kind::kWorkerReport, report);
+}
+
+Result<WorkerReport> decode_report(std::string_view message) {
+  return wire::decode_fields<WorkerReport>(wire::Kind::kWorkerReport, message);
+}
+
+}  // namespace quire::runner

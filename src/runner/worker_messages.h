@@ -1,0 +1,29 @@
+// What an engine's process and its workers say to each other before the first plan, in the form of plan_codec.h.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "types/engine_config.h"
+
+namespace quire::runner {
+
+// Of EngineConfig all that decides what a worker loads and computes. What the engine alone looks at does not travel.
+std::string encode_order(const EngineConfig& config);
+Result<EngineConfig> decode_order(std::string_view message);
+
+// A worker is ready, or cannot be.
+struct WorkerReport {
+  Status status;
+  std::string description;  // of its backend
+  std::string quantization;
+  int64_t num_blocks = 0;
+  int64_t num_swap_blocks = 0;
+  double seconds_per_swapped_block = 0;
+};
+std::string encode(const WorkerReport& report);
+Result<WorkerReport> decode_report(std::string_view message);
+
+}  // namespace quire::runner

@@ -1,0 +1,85 @@
+// The way of requests for vectors and scores: one of a Generator's two.
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "server/generator.h"
+
+namespace quire::server {
+
+Result<engine::PooledText> Generator::encode_text(const std::string& text, bool add_special_tokens,
+                                                  std::optional<int64_t> most, const PreparationBudget& budget) const {
+  const text::Tokenizer* tokenizer = engine_.tokenizer();
+  if (tokenizer == nullptr) {
+    return invalid_argument("This server runs without a tokenizer: send token ids.").with_param("input");
+  }
+  const int64_t length = most.value_or(engine_.max_model_len());
+  const text::TextPiece piece{.text = text, .trusted = true};
+  // Behind a token more than is wanted nothing counts.
+  const text::EncodeLimits limits{.max_ids = static_cast<size_t>(length) + 1,
+                                  .is_over = [&budget] { return budget.is_over(); }};
+  auto ids = tokenizer->encode_within(std::span(&piece, 1), add_special_tokens, limits);
+  QUIRE_RETURN_IF_ERROR(budget.check());
+  QUIRE_RETURN_IF_ERROR(ids.status());
+  engine::PooledText out{.ids = std::move(*ids)};
+  if (!most) return out;
+  if (add_special_tokens) {
+    engine::truncate_text(*tokenizer, *most, out.ids);
+  } else if (static_cast<int64_t>(out.ids.size()) > *most) {
+    out.ids.resize(static_cast<size_t>(*most));
+  }
+  return out;
+}
+
+Status Generator::start_pooling(const std::shared_ptr<Exchange>& exchange, PoolingWork work, const char* field) const {
+  const HttpRequest& request = exchange->request();
+  QUIRE_RETURN_IF_ERROR(check_priority(work.options.priority));
+  SamplingParams params;
+  params.max_tokens = 0;
+  for (size_t i = 0; i < work.texts.size(); ++i) {
+    const Status status = engine_.check(work.texts[i].ids, params);
+    if (status.ok()) continue;
+    const std::string where = work.texts.size() > 1 ? fmt::format("Text {} of {}: ", i + 1, field) : "";
+    return Status(status.code(), where + status.message())
+        .with_param(status.param() == "prompt" ? field : status.param());
+  }
+  const auto most = static_cast<int64_t>(config_.max_answer_bytes);
+  if (work.answer_bytes > most) {
+    return invalid_argument(
+               "The numbers of {} texts may take {} MiB; this server allows {} MiB an answer (--max-answer-bytes). Ask "
+               "for fewer texts at once.",
+               work.texts.size(), work.answer_bytes >> 20, most >> 20)
+        .with_param(field);
+  }
+  std::unique_ptr<LoadTicket> ticket;
+  if (!request.in_idle_time) {
+    // However many there are, no more of them are with the engine at a time (engine::PoolingJob).
+    const int64_t waiting =
+        std::min(static_cast<int64_t>(work.texts.size()), 2 * int64_t{engine_.config().max_num_seqs});
+    ticket = load_->enter(request.tenant, waiting);
+    if (ticket == nullptr) {
+      count_rejection("tenant_share");
+      return resource_exhausted("Requests of this API key fill its share of the queue; try again later.");
+    }
+  }
+  auto memory = std::make_shared<HeldBytes>(answer_bytes_->place(request.tenant));
+  if (!memory->set(static_cast<size_t>(work.answer_bytes))) {
+    if (!request.in_idle_time) count_rejection("answer_bytes");
+    return resource_exhausted(
+        "Requests under way, of all or of this API key, take as much memory as they may; try again later.");
+  }
+  const Standing standing = standing_of(request, work.options.priority);
+  const bool apart = config_.api_keys.size() > 1 && !config_.share_prefix_cache_across_keys;
+  if (apart) work.options.cache_salt = fmt::format("{}:{}", request.tenant, work.options.cache_salt);
+  work.options.label = request.id;
+  work.options.priority = standing.priority;
+  work.options.tenant = standing.tenant;
+  work.options.weight = standing.weight;
+  std::make_shared<PoolingAnswer>(exchange, engine_, std::move(work), load_, std::move(ticket), std::move(memory),
+                                  retry_after())
+      ->start();
+  return {};
+}
+
+}  // namespace quire::server

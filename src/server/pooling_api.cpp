@@ -1,0 +1,241 @@
+#include "server/pooling_api.h"
+
+#include <algorithm>
+#include <ctime>
+#include <utility>
+
+#include "engine/pooling.h"
+#include "server/api_error.h"
+#include "server/model_request.h"
+#include "server/pooling_schema.h"
+#include "server/pooling_writers.h"
+
+namespace quire::server {
+namespace {
+
+constexpr int64_t kBytesPerNumber = 16;  // a float and its text
+constexpr int64_t kBytesPerText = 96;    // what stands around it
+
+std::string_view served_for(ModelTask task) {
+  switch (task) {
+    case ModelTask::kGenerate:
+      return "generates text";
+    case ModelTask::kEmbed:
+      return "gives embeddings";
+    case ModelTask::kClassify:
+      return "gives scores";
+  }
+  return "";
+}
+
+Status unsupported(const engine::Engine& engine, std::string_view what) {
+  const ModelTask task = engine.model().task;
+  return unimplemented(
+             "The model {}; it does not support {}{}.", served_for(task), what,
+             task == ModelTask::kGenerate ? ": that takes a model with a pooling head (--runner pooling)" : "")
+      .with_param("model");
+}
+
+PoolingAnswerContext context_of(const ModelRequest& asked, const PoolingFields& fields, std::string_view prefix) {
+  const HttpRequest& request = asked.exchange->request();
+  const bool own_id = !fields.request_id.empty() && request.header("X-Request-Id").empty();
+  return {.id = std::string(prefix) + (own_id ? fields.request_id : request.id),
+          .model = fields.model.empty() ? asked.generator().model_name() : fields.model,
+          .created = static_cast<int64_t>(std::time(nullptr))};
+}
+
+engine::PoolingJobOptions options_of(const PoolingFields& fields) {
+  engine::PoolingJobOptions options;
+  options.priority = fields.priority;
+  options.cache_salt = fields.cache_salt;
+  return options;
+}
+
+// How many tokens of a text are kept. Errors: invalid_argument: more than the context has.
+Result<std::optional<int64_t>> kept_of(const ModelRequest& asked, const PoolingFields& fields) {
+  if (!fields.truncate_prompt_tokens) return std::optional<int64_t>();
+  const int64_t context = asked.generator().engine().max_model_len();
+  if (*fields.truncate_prompt_tokens > context) {
+    return invalid_argument("truncate_prompt_tokens is {}, but the model's context has {} tokens.",
+                            *fields.truncate_prompt_tokens, context)
+        .with_param("truncate_prompt_tokens");
+  }
+  return std::optional(*fields.truncate_prompt_tokens < 0 ? context : *fields.truncate_prompt_tokens);
+}
+
+Result<std::vector<engine::PooledText>> encode_inputs(const ModelRequest& asked, const EmbeddingsRequest& request) {
+  const Generator& generator = asked.generator();
+  QUIRE_ASSIGN_OR_RETURN(const std::optional<int64_t> kept, kept_of(asked, request.fields));
+  QUIRE_ASSIGN_OR_RETURN(const std::string before,
+                         engine::prompt_named(generator.engine().text(), request.prompt_name));
+  const PreparationBudget budget = generator.budget();
+  std::vector<engine::PooledText> texts;
+  texts.reserve(request.inputs.size());
+  for (const PoolingInput& input : request.inputs) {
+    if (const auto* ids = std::get_if<std::vector<TokenId>>(&input)) {
+      texts.push_back({.ids = *ids});
+      if (kept && static_cast<int64_t>(ids->size()) > *kept) texts.back().ids.resize(static_cast<size_t>(*kept));
+      continue;
+    }
+    QUIRE_ASSIGN_OR_RETURN(
+        engine::PooledText text,
+        generator.encode_text(before + std::get<std::string>(input), request.fields.add_special_tokens, kept, budget));
+    texts.push_back(std::move(text));
+  }
+  return texts;
+}
+
+ScoreActivation activation_of(const ModelConfig& model, std::optional<bool> wanted) {
+  return wanted.value_or(true) ? model.pooling.activation : ScoreActivation::kNone;
+}
+
+Status answer_vectors(const ModelRequest& asked, bool is_pooling) {
+  const engine::Engine& engine = asked.generator().engine();
+  const ModelConfig& model = engine.model();
+  const bool embeds = model.task == ModelTask::kEmbed;
+  if (!embeds && !(is_pooling && model.task == ModelTask::kClassify)) return unsupported(engine, "embeddings");
+  QUIRE_ASSIGN_OR_RETURN(const EmbeddingsRequest request, parse_embeddings_request(asked.body));
+  if (!request.task.empty() && request.task != (embeds ? "embed" : "classify")) {
+    return invalid_argument("task is {}, and the model {}.", in_quotes(request.task), served_for(model.task))
+        .with_param("task");
+  }
+  EmbeddingsWriter::Form form{.is_pooling = is_pooling, .base64 = request.base64};
+  if (request.dimensions) {
+    if (!embeds)
+      return invalid_argument("dimensions is for vectors, and the model gives scores.").with_param("dimensions");
+    QUIRE_RETURN_IF_ERROR(engine::check_dimensions(model, *request.dimensions));
+    form.dimensions = *request.dimensions;
+  }
+  form.normalize = request.normalize.value_or(model.pooling.normalize);
+  if (!embeds) form.activation = activation_of(model, request.use_activation);
+  PoolingWork work;
+  QUIRE_ASSIGN_OR_RETURN(work.texts, encode_inputs(asked, request));
+  const int64_t size = embeds ? (form.dimensions > 0 ? form.dimensions : model.pooling.vector_size)
+                              : std::max<int64_t>(model.pooling.num_labels, 1);
+  work.answer_bytes = static_cast<int64_t>(work.texts.size()) * (kBytesPerText + size * kBytesPerNumber);
+  work.options = options_of(request.fields);
+  work.writer = std::make_unique<EmbeddingsWriter>(context_of(asked, request.fields, is_pooling ? "pool-" : "embd-"),
+                                                   work.texts.size(), form);
+  return asked.generator().start_pooling(asked.exchange, std::move(work), "input");
+}
+
+Status answer_classes(const ModelRequest& asked) {
+  const engine::Engine& engine = asked.generator().engine();
+  const ModelConfig& model = engine.model();
+  if (model.task != ModelTask::kClassify) return unsupported(engine, "classification");
+  QUIRE_ASSIGN_OR_RETURN(const EmbeddingsRequest request, parse_embeddings_request(asked.body));
+  if (request.dimensions) return invalid_argument("dimensions is for vectors.").with_param("dimensions");
+  PoolingWork work;
+  QUIRE_ASSIGN_OR_RETURN(work.texts, encode_inputs(asked, request));
+  const int64_t size = std::max<int64_t>(model.pooling.num_labels, 1);
+  work.answer_bytes = static_cast<int64_t>(work.texts.size()) * (2 * kBytesPerText + size * kBytesPerNumber);
+  work.options = options_of(request.fields);
+  work.writer = std::make_unique<ClassesWriter>(context_of(asked, request.fields, "classify-"), work.texts.size(),
+                                                model.pooling.labels, activation_of(model, request.use_activation));
+  return asked.generator().start_pooling(asked.exchange, std::move(work), "input");
+}
+
+struct PreparedPairs {
+  PoolingWork work;
+  PairsForm form;
+};
+
+// Pairs as the model takes them: each a text of its own, or, where it embeds, each text once.
+Result<PreparedPairs> prepare_pairs(const ModelRequest& asked, const PoolingFields& fields,
+                                    const std::vector<std::pair<std::string, std::string>>& pairs,
+                                    std::optional<bool> use_activation) {
+  const Generator& generator = asked.generator();
+  const engine::Engine& engine = generator.engine();
+  const ModelConfig& model = engine.model();
+  QUIRE_ASSIGN_OR_RETURN(const std::optional<int64_t> kept, kept_of(asked, fields));
+  const PreparationBudget budget = generator.budget();
+  PreparedPairs prepared;
+  std::vector<engine::PooledText>& texts = prepared.work.texts;
+  if (model.task == ModelTask::kEmbed) {
+    const std::string* last = nullptr;
+    for (const auto& [first, second] : pairs) {
+      if (last == nullptr || *last != first) {
+        QUIRE_ASSIGN_OR_RETURN(engine::PooledText text,
+                               generator.encode_text(first, fields.add_special_tokens, kept, budget));
+        texts.push_back(std::move(text));
+        prepared.form.places.emplace_back(texts.size() - 1, 0);
+      } else {
+        prepared.form.places.emplace_back(prepared.form.places.back().first, 0);
+      }
+      last = &first;
+      QUIRE_ASSIGN_OR_RETURN(engine::PooledText text,
+                             generator.encode_text(second, fields.add_special_tokens, kept, budget));
+      texts.push_back(std::move(text));
+      prepared.form.places.back().second = texts.size() - 1;
+    }
+  } else {
+    QUIRE_RETURN_IF_ERROR(engine::check_scores_pairs(model));
+    prepared.form.activation = activation_of(model, use_activation);
+    const text::EncodeLimits limits{.is_over = [&budget] { return budget.is_over(); }};
+    for (const auto& [first, second] : pairs) {
+      auto text = engine::pair_text(engine, first, second, kept, limits);
+      QUIRE_RETURN_IF_ERROR(budget.check());
+      QUIRE_RETURN_IF_ERROR(text.status());
+      texts.push_back(std::move(*text));
+    }
+  }
+  const int64_t numbers = model.task == ModelTask::kEmbed ? model.pooling.vector_size : 1;
+  prepared.work.answer_bytes =
+      static_cast<int64_t>(texts.size()) * (kBytesPerText + numbers * static_cast<int64_t>(sizeof(float)));
+  prepared.work.options = options_of(fields);
+  return prepared;
+}
+
+Status answer_scores(const ModelRequest& asked) {
+  const engine::Engine& engine = asked.generator().engine();
+  if (engine.model().task == ModelTask::kGenerate) return unsupported(engine, "scores");
+  QUIRE_ASSIGN_OR_RETURN(const ScoreRequest request, parse_score_request(asked.body));
+  QUIRE_ASSIGN_OR_RETURN(PreparedPairs prepared,
+                         prepare_pairs(asked, request.fields, request.pairs, request.use_activation));
+  const size_t num_texts = prepared.work.texts.size();
+  prepared.work.writer =
+      std::make_unique<ScoresWriter>(context_of(asked, request.fields, "score-"), num_texts, std::move(prepared.form));
+  return asked.generator().start_pooling(asked.exchange, std::move(prepared.work), "text_2");
+}
+
+// Cohere's version 2 never gives the documents back; Jina's and the first do, unless asked not to.
+Status answer_ranking(const ModelRequest& asked) {
+  const engine::Engine& engine = asked.generator().engine();
+  if (engine.model().task == ModelTask::kGenerate) return unsupported(engine, "reranking");
+  QUIRE_ASSIGN_OR_RETURN(RerankRequest request, parse_rerank_request(asked.body));
+  std::vector<std::pair<std::string, std::string>> pairs;
+  for (const std::string& document : request.documents) pairs.emplace_back(request.query, document);
+  QUIRE_ASSIGN_OR_RETURN(PreparedPairs prepared, prepare_pairs(asked, request.fields, pairs, request.use_activation));
+  if (!request.return_documents.value_or(asked.exchange->request().path != "/v2/rerank")) {
+    request.documents.clear();
+  } else {
+    for (const std::string& document : request.documents) {
+      prepared.work.answer_bytes += static_cast<int64_t>(2 * document.size());
+    }
+  }
+  const size_t num_texts = prepared.work.texts.size();
+  prepared.work.writer =
+      std::make_unique<RankingWriter>(context_of(asked, request.fields, "rerank-"), num_texts, std::move(prepared.form),
+                                      request.top_n, std::move(request.documents));
+  return asked.generator().start_pooling(asked.exchange, std::move(prepared.work), "documents");
+}
+
+}  // namespace
+
+void PoolingApi::embeddings(const std::shared_ptr<Exchange>& exchange) const {
+  with_model(models_, exchange, [](const ModelRequest& asked) { return answer_vectors(asked, /*is_pooling=*/false); });
+}
+void PoolingApi::pooling(const std::shared_ptr<Exchange>& exchange) const {
+  with_model(models_, exchange, [](const ModelRequest& asked) { return answer_vectors(asked, /*is_pooling=*/true); });
+}
+void PoolingApi::classify(const std::shared_ptr<Exchange>& exchange) const {
+  with_model(models_, exchange, answer_classes);
+}
+void PoolingApi::score(const std::shared_ptr<Exchange>& exchange) const {
+  with_model(models_, exchange, answer_scores);
+}
+void PoolingApi::rerank(const std::shared_ptr<Exchange>& exchange) const {
+  with_model(models_, exchange, answer_ranking);
+}
+
+}  // namespace quire::server

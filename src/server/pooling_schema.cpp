@@ -1,0 +1,196 @@
+#include "server/pooling_schema.h"
+
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "server/json_fields.h"
+#include "server/refused_fields.h"
+
+namespace quire::server {
+namespace json = boost::json;
+
+namespace {
+
+constexpr const char* kInputShape =
+    "input must be a string, a list of strings, a list of token ids, or a list of such lists";
+
+bool is_native(const json::value& v) {
+  return v.is_null() || (v.is_string() && v.get_string() == "native");
+}
+bool is_float32(const json::value& v) {
+  return v.is_null() || (v.is_string() && v.get_string() == "float32");
+}
+
+constexpr RefusedField kRefusedInPooling[] = {
+    {"messages", is_falsy, "conversations are not embedded; give their text as input"},
+    {"mm_processor_kwargs", is_falsy, "the model takes text alone"},
+    {"embed_dtype", is_float32, "vectors are float32"},
+    {"endianness", is_native, "base64 holds little-endian floats"},
+    {"softmax", is_null, "it is use_activation now"},
+    {"instruction", is_falsy, "the model's own instruction is used"},
+    {"max_tokens_per_doc", is_null, "it is truncate_prompt_tokens here, of query and document together"},
+};
+
+void read_fields(JsonFields& fields, PoolingFields& out) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  out.model = fields.string("model").value_or("");
+  out.request_id = fields.string("request_id").value_or("");
+  out.truncate_prompt_tokens = fields.integer("truncate_prompt_tokens", -1, kMost);
+  if (out.truncate_prompt_tokens == 0) {
+    fields.fail("truncate_prompt_tokens", "truncate_prompt_tokens is 0, expected -1 (the context) or at least 1.");
+  }
+  out.add_special_tokens = fields.boolean("add_special_tokens").value_or(true);
+  out.priority = static_cast<int32_t>(fields.integer("priority", -kMost, kMost).value_or(0));
+  out.cache_salt = fields.string("cache_salt").value_or("");
+  fields.string("user");
+}
+
+std::optional<bool> read_activation(JsonFields& fields) {
+  std::optional<bool> found;
+  for (const char* name : {"activation", "use_activation"}) {  // the older name first
+    if (const std::optional<bool> value = fields.boolean(name)) found = value;
+  }
+  return found;
+}
+
+std::vector<TokenId> read_ids(JsonFields& fields, const json::array& list) {
+  std::vector<TokenId> ids;
+  ids.reserve(list.size());
+  for (const json::value& item : list) {
+    const std::optional<int64_t> id = as_integer(item);
+    if (!id || *id < 0 || *id > std::numeric_limits<TokenId>::max()) {
+      fields.fail("input", fmt::format("input: a token id is {}, expected an integer of at least 0.", describe(item)));
+      return {};
+    }
+    ids.push_back(static_cast<TokenId>(*id));
+  }
+  return ids;
+}
+
+void read_inputs(JsonFields& fields, std::vector<PoolingInput>& inputs) {
+  const json::value* value = fields.any("input");
+  if (value == nullptr || value->is_null()) return fields.fail("input", "input is required: what is to be embedded.");
+  if (value->is_string()) {
+    inputs.emplace_back(std::string(std::string_view(value->get_string())));
+    return;
+  }
+  const json::array* list = value->if_array();
+  if (list == nullptr) return fields.fail("input", fmt::format("{}, found {}.", kInputShape, describe(*value)));
+  if (list->empty()) return fields.fail("input", "input is an empty list; give at least one text.");
+  const bool is_text = list->front().is_string();
+  if (!is_text && !list->front().is_array()) {
+    inputs.emplace_back(read_ids(fields, *list));
+    return;
+  }
+  inputs.reserve(list->size());
+  for (const json::value& item : *list) {
+    if (item.kind() != list->front().kind()) {
+      return fields.fail("input", fmt::format("{}; its items are of different kinds.", kInputShape));
+    }
+    if (is_text) {
+      inputs.emplace_back(std::string(std::string_view(item.get_string())));
+    } else {
+      inputs.emplace_back(read_ids(fields, item.get_array()));
+    }
+    if (!fields.status().ok()) return;
+  }
+}
+
+// A text, or an object {"text": ...} as Jina's and Cohere's clients may send a document.
+std::optional<std::string> document_text(const json::value& value) {
+  const json::value* text = &value;
+  if (const json::object* object = value.if_object()) text = object->if_contains("text");
+  if (text == nullptr || !text->is_string()) return std::nullopt;
+  return std::string(std::string_view(text->get_string()));
+}
+
+// A text or a list of them, by any of these names; not empty.
+std::vector<std::string> read_texts(JsonFields& fields, std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    const json::value* value = fields.any(name);
+    if (value == nullptr || value->is_null()) continue;
+    std::vector<std::string> texts;
+    if (auto text = document_text(*value)) return {std::move(*text)};
+    const json::array* list = value->if_array();
+    if (list == nullptr || list->empty()) {
+      fields.fail(name, fmt::format("{} must be a text or a list of texts that is not empty, found {}.", name,
+                                    list != nullptr ? "an empty list" : describe(*value)));
+      return {};
+    }
+    for (const json::value& item : *list) {
+      auto text = document_text(item);
+      if (!text) {
+        fields.fail(name, fmt::format("{} holds {}, expected texts.", name, describe(item)));
+        return {};
+      }
+      texts.push_back(std::move(*text));
+    }
+    return texts;
+  }
+  fields.fail(*names.begin(), fmt::format("{} is required.", *names.begin()));
+  return {};
+}
+
+}  // namespace
+
+Result<EmbeddingsRequest> parse_embeddings_request(const json::object& body) {
+  QUIRE_RETURN_IF_ERROR(check_refused(body, kRefusedInPooling));
+  EmbeddingsRequest request;
+  JsonFields fields(body);
+  read_fields(fields, request.fields);
+  const std::string format = fields.string("encoding_format").value_or("float");
+  request.base64 = format == "base64";
+  if (!request.base64 && format != "float") {
+    fields.fail("encoding_format", "encoding_format must be \"float\" or \"base64\".");
+  }
+  request.dimensions = fields.integer("dimensions", 1, std::numeric_limits<int32_t>::max());
+  request.normalize = fields.boolean("normalize");
+  request.prompt_name = fields.string("prompt_name").value_or("");
+  request.use_activation = read_activation(fields);
+  request.task = fields.string("task").value_or("");
+  read_inputs(fields, request.inputs);
+  QUIRE_RETURN_IF_ERROR(fields.status());
+  return request;
+}
+
+Result<ScoreRequest> parse_score_request(const json::object& body) {
+  QUIRE_RETURN_IF_ERROR(check_refused(body, kRefusedInPooling));
+  ScoreRequest request;
+  JsonFields fields(body);
+  read_fields(fields, request.fields);
+  request.use_activation = read_activation(fields);
+  std::vector<std::string> first = read_texts(fields, {"text_1", "queries", "data_1"});
+  std::vector<std::string> second = read_texts(fields, {"text_2", "documents", "items", "data_2"});
+  QUIRE_RETURN_IF_ERROR(fields.status());
+  if (first.size() != 1 && first.size() != second.size()) {
+    return invalid_argument(
+               "text_1 has {} texts and text_2 {}; they are paired one by one, or a single text_1 with all of text_2.",
+               first.size(), second.size())
+        .with_param("text_1");
+  }
+  for (size_t i = 0; i < second.size(); ++i) {
+    request.pairs.emplace_back(first.size() == 1 ? first.front() : std::move(first[i]), std::move(second[i]));
+  }
+  return request;
+}
+
+Result<RerankRequest> parse_rerank_request(const json::object& body) {
+  QUIRE_RETURN_IF_ERROR(check_refused(body, kRefusedInPooling));
+  RerankRequest request;
+  JsonFields fields(body);
+  read_fields(fields, request.fields);
+  request.use_activation = read_activation(fields);
+  request.return_documents = fields.boolean("return_documents");
+  std::vector<std::string> queries = read_texts(fields, {"query"});
+  if (queries.size() > 1) fields.fail("query", "query is a list; one query is ranked by.");
+  request.documents = read_texts(fields, {"documents"});
+  const int64_t most = std::numeric_limits<int32_t>::max();
+  const auto top_n = static_cast<size_t>(fields.integer("top_n", 0, most).value_or(0));  // 0: all, as vLLM has it
+  QUIRE_RETURN_IF_ERROR(fields.status());
+  request.query = std::move(queries.front());
+  request.top_n = top_n == 0 ? request.documents.size() : std::min(top_n, request.documents.size());
+  return request;
+}
+
+}  // namespace quire::server

@@ -1,0 +1,51 @@
+// What a user decides about speculation (docs/speculation.md). Names and defaults are vLLM's where vLLM has them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/status.h"
+#include "types/engine_choices.h"
+
+namespace quire {
+
+// When a guess becomes a token of the answer. Greedy requests come to the same by all methods.
+struct AcceptanceRule {
+  AcceptanceMethod method = AcceptanceMethod::kExact;
+  // Of kTypical: a guess is taken whose probability is more than min(threshold, alpha * exp(-entropy)).
+  double posterior_threshold = 0.09;
+  double posterior_alpha = 0.3;
+
+  bool operator==(const AcceptanceRule&) const = default;
+};
+
+struct SpeculativeConfig {
+  SpeculativeMethod method = SpeculativeMethod::kNone;
+  std::string model;  // that guesses: of kDraftModel and kEagle3, or of kNgram and kSuffix where these say nothing
+  int32_t num_speculative_tokens = 0;  // of a sequence in a step, at most; 0: as many as the method can use
+  // Of kNgram: how many of the last tokens are looked for. Unset, both: 5; one: the other.
+  std::optional<int32_t> prompt_lookup_min;
+  std::optional<int32_t> prompt_lookup_max;
+  // Of kSuffix.
+  int32_t suffix_decoding_max_tree_depth = 24;           // tokens of a match, and of a guess
+  int32_t suffix_decoding_max_cached_requests = 10'000;  // answers that are remembered; 0: none
+  double suffix_decoding_max_spec_factor = 1.0;          // guesses for each token that matched
+  double suffix_decoding_min_token_prob = 0.1;           // of a guess, by the votes
+  int32_t disable_by_batch_size = 0;                     // where more sequences sample in a step, no drafts; 0: off
+  AcceptanceRule acceptance;
+  bool always = false;  // draft as much as there is, whatever a row costs: for tests and measurements
+
+  bool operator==(const SpeculativeConfig&) const = default;
+};
+
+// Errors: invalid_argument naming the member.
+Status validate(const SpeculativeConfig& config);
+
+// Whether an answer may depend on what was guessed, so that requests whose answers must repeat are not guessed for.
+bool changes_answers(const SpeculativeConfig& config);
+
+// The draft tokens that a sequence may have in a step, with what is left out.
+int32_t most_draft_tokens(const SpeculativeConfig& config);
+
+}  // namespace quire

@@ -1,0 +1,155 @@
+"""Adapters over HTTP: chosen by `model`, loaded and unloaded by operators, and what of a request leads nowhere else."""
+
+import json
+import pathlib
+import shutil
+import tempfile
+import threading
+import unittest
+
+import harness
+
+LORA = harness.DATA / "e2e/lora/llama"
+TOLERANCE = 1e-4
+SERVED = ["qv", "all_linear", "rslora", "patterns", "embed_head", "some_layers"]
+
+
+class Adapters(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory(prefix="quire-adapters-")
+        root = pathlib.Path(cls.folder.name)
+        cls.lora_dir = root / "dir"
+        cls.lora_dir.mkdir()
+        shutil.copytree(LORA / "qv", cls.lora_dir / "mine")
+        shutil.copytree(LORA / "rslora", root / "outside")
+        (cls.lora_dir / "link").symlink_to(root / "outside")
+        (cls.lora_dir / "broken").mkdir()
+        modules = [f"{name}={LORA / name}" for name in SERVED[:-1]]
+        modules.append(json.dumps({"name": SERVED[-1], "path": str(LORA / SERVED[-1]), "base_model_name": "base"}))
+        cls.server = harness.Server(
+            "--skip-tokenizer-init", "--served-model-name", "base", "--enable-lora", "--max-loras", 3,
+            "--max-cpu-loras", 4, "--lora-dir", cls.lora_dir, "--enable-admin-endpoints", "--kv-cache-dtype", "float32",
+            "--lora-modules", *modules, model=harness.DATA / "e2e/tiny/llama")
+        cls.server.__enter__()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.__exit__(None, None, None)
+        cls.folder.cleanup()
+
+    def complete(self, model, prompt, **parameters):
+        return self.server.answer("/v1/completions", {
+            "model": model, "prompt": prompt, "temperature": 0, "return_token_ids": True,
+            "return_tokens_as_token_ids": True, "ignore_eos": True, **parameters})
+
+    def test_each_name_answers_as_recorded_also_all_at_once(self):
+        failures = []
+
+        def ask(name):
+            record = json.loads((LORA / name / "golden.json").read_text())
+            for case in record["cases"]:
+                steps = harness.steps_to_compare(case["greedy_margin"], 1e-3)
+                answer = self.complete(name, case["prompt"], max_tokens=max(steps, 1), prompt_logprobs=0)
+                choice = answer["choices"][0]
+                if answer["model"] != name or choice["token_ids"][:steps] != case["greedy"][:steps]:
+                    failures.append((name, choice["token_ids"], case["greedy"]))
+                scored = zip(choice["prompt_logprobs"][1:], case["prompt"][1:], case["logprob_of_prompt"], strict=True)
+                if any(abs(entry[str(token)]["logprob"] - expected) > TOLERANCE for entry, token, expected in scored):
+                    failures.append((name, "log-probabilities"))
+
+        threads = [threading.Thread(target=ask, args=(name,)) for name in SERVED * 2]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(failures, [])
+        self.server.wait_until_idle()
+
+    def test_models_lists_them_with_parent_and_root(self):
+        models = {model["id"]: model for model in self.server.get("/v1/models").json["data"]}
+        self.assertIsNone(models["base"]["parent"])
+        for name in SERVED:
+            self.assertEqual((models[name]["parent"], models[name]["root"]), ("base", name))
+        self.assertEqual(self.server.get("/v1/models/qv").json["id"], "qv")
+
+    def test_an_operator_loads_replaces_and_unloads(self):
+        prompt = list(range(10, 40))
+        qv = self.complete("qv", prompt, max_tokens=8)["choices"][0]["token_ids"]
+        reply = self.server.post("/v1/load_lora_adapter", {"lora_name": "fresh", "lora_path": "mine"})
+        self.assertEqual((reply.status, reply.body), (200, b"Success: LoRA adapter 'fresh' added successfully."))
+        self.assertEqual(self.complete("fresh", prompt, max_tokens=8)["choices"][0]["token_ids"], qv)
+        again = self.server.post("/v1/load_lora_adapter", {"lora_name": "fresh", "lora_path": "mine"})
+        self.assertEqual(again.status, 400)
+        inplace = {"lora_name": "fresh", "lora_path": "mine", "load_inplace": True}
+        self.assertEqual(self.server.post("/v1/load_lora_adapter", inplace).status, 200)
+        self.assertEqual(self.server.post("/v1/unload_lora_adapter", {"lora_name": "fresh"}).status, 200)
+        self.assertEqual(self.server.post("/v1/unload_lora_adapter", {"lora_name": "fresh"}).status, 404)
+        gone = self.server.post("/v1/completions", {"model": "fresh", "prompt": prompt, "max_tokens": 1})
+        self.assertEqual((gone.status, gone.json["error"]["param"]), (404, "model"))
+        self.assertEqual(self.server.post("/v1/load_lora_adapter", {"lora_name": "x"}).status, 400)
+        self.assertEqual(self.server.post("/v1/load_lora_adapter", {"lora_name": "base", "lora_path": "mine"}).status, 400)
+
+    def test_a_name_in_the_folder_is_loaded_when_it_is_asked_for(self):
+        prompt = list(range(10, 40))
+        qv = self.complete("qv", prompt, max_tokens=8)["choices"][0]["token_ids"]
+        self.assertEqual(self.complete("mine", prompt, max_tokens=8)["choices"][0]["token_ids"], qv)
+
+    def test_no_name_and_no_path_leads_out_of_the_folder(self):
+        outside = str(pathlib.Path(self.folder.name) / "outside")
+        for path in ("..", "../outside", "mine/../../outside", outside, "link", "/", "", "mine\u0000", "."):
+            with self.subTest(path=path):
+                asked = self.server.post("/v1/completions", {"model": path or "/", "prompt": [1], "max_tokens": 1})
+                self.assertEqual(asked.status, 404)
+                loaded = self.server.post("/v1/load_lora_adapter", {"lora_name": "new", "lora_path": path})
+                self.assertIn(loaded.status, (400, 404))
+                if path != outside:  # what the client has said itself is no secret
+                    for reply in (asked, loaded):
+                        self.assertNotIn(self.folder.name.encode(), reply.body)
+
+    def test_what_cannot_be_read_is_told_without_paths(self):
+        reply = self.server.post("/v1/completions", {"model": "broken", "prompt": [1], "max_tokens": 1})
+        self.assertEqual(reply.status, 503)  # as a model that cannot be loaded: the next request tries again
+        self.assertEqual(reply.json["error"]["message"], "Adapter `broken` cannot be loaded; the log says why.")
+        self.assertNotIn(self.folder.name.encode(), reply.body)
+        self.assertIn("adapter_config.json", self.server.log_with("adapter broken"))
+
+    def test_the_flight_recorder_and_the_metric_name_it(self):
+        answer = self.complete("rslora", [5, 6, 7], max_tokens=2)
+        life = self.server.get(f"/admin/requests/{answer['id']}").json["answers"][0]
+        self.assertEqual(life["adapter"]["name"], "rslora")
+        self.assertRegex(life["adapter"]["revision"], "^[0-9a-f]{16}$")
+        self.assertIn("adapter_loaded", [event["event"] for event in life["events"]])
+        self.server.wait_until_idle()
+        lines = [line for line in self.server.get("/metrics").body.decode().splitlines()
+                 if line.startswith("vllm:lora_requests_info{")]
+        self.assertEqual(len(lines), 1)
+        self.assertIn('running_lora_adapters=""', lines[0])
+        for part in ('max_lora="3"', "running_lora_adapters=", "waiting_lora_adapters="):
+            self.assertIn(part, lines[0])
+
+
+class Refusals(unittest.TestCase):
+    def test_a_start_that_cannot_be_is_told_in_a_sentence(self):
+        model = harness.DATA / "e2e/tiny/llama"
+
+        def told(*arguments):
+            done = harness.run("serve", model, "--skip-tokenizer-init", "--port", harness.free_port(), *arguments)
+            self.assertNotEqual(done.returncode, 0)
+            return done.stdout + done.stderr
+
+        self.assertIn("--enable-lora", told("--lora-modules", f"qv={LORA / 'qv'}"))
+        self.assertIn("another model", told("--enable-lora", "--lora-modules", f"g={LORA.parent / 'gpt2/qv'}"))
+        self.assertIn("rank", told("--enable-lora", "--max-lora-rank", 8, "--lora-modules", f"r={LORA / 'rslora'}"))
+        self.assertIn("NAME=PATH", told("--enable-lora", "--lora-modules", "nonsense"))
+        self.assertIn("max_loras", told("--max-loras", 2))
+
+    def test_the_plan_shows_what_adapters_take(self):
+        model = harness.DATA / "e2e/tiny/llama"
+        without = harness.run("plan", model).stdout
+        self.assertNotIn("adapters", without)
+        self.assertRegex(harness.run("plan", model, "--enable-lora", "--max-cpu-loras", 20).stdout, r"adapters .* 20 of")
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,392 @@
+"""A model computed in processes of its own: the answers of one process, and workers that may die."""
+
+import concurrent.futures
+import http.client
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import threading
+import time
+import unittest
+
+import harness
+
+TINY = harness.DATA / "e2e/tiny"
+LOGPROB_TOLERANCE = 1e-4
+EXACT = ("--activation-dtype", "float32", "--kv-cache-dtype", "float32")
+
+
+def processes():
+    """Process id -> (parent, state, command line), of all that are there."""
+    found = {}
+    for folder in pathlib.Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            found[int(folder.name)] = (int(fields[1]), fields[0], (folder / "cmdline").read_bytes().replace(b"\0", b" "))
+        except OSError:
+            continue
+    return found
+
+
+def workers_of(server):
+    """The process ids of a server's workers, by rank."""
+    own = [(command, process) for process, (parent, state, command) in processes().items()
+           if parent == server.process.pid and b" worker " in command and state != "Z"]
+    return [process for _, process in sorted(own, key=lambda one: int(one[0].split(b"--rank ")[1].split()[0]))]
+
+
+def is_alive(process):
+    return processes().get(process, (0, "Z", b""))[1] != "Z"
+
+
+def completion(server, prompt, **parameters):
+    return server.answer("/v1/completions", {
+        "prompt": prompt, "temperature": 0, "return_token_ids": True, "return_tokens_as_token_ids": True,
+        "ignore_eos": True, **parameters})["choices"]
+
+
+def streamed_tokens(server, body):
+    """The token ids of a streamed answer, and how it ended."""
+    tokens, reason = [], None
+    for event in server.stream("/v1/completions", {"return_token_ids": True, "ignore_eos": True, **body}):
+        if "error" in event:
+            return tokens, event["error"]
+        for choice in event["choices"]:
+            tokens += choice.get("token_ids") or []
+            reason = choice["finish_reason"] or reason
+    return tokens, reason
+
+
+# What is asked of every layout: scores of prompts, sampling with a seed and penalties, several answers, beams, JSON.
+def ask_all(server, prompt):
+    scored = completion(server, prompt, max_tokens=4, prompt_logprobs=0, logprobs=3)[0]
+    sampled = completion(server, prompt, max_tokens=12, temperature=0.8, seed=7, top_p=0.9, frequency_penalty=0.5, n=3)
+    beams = server.post("/v1/completions", {"prompt": prompt, "max_tokens": 8, "use_beam_search": True, "n": 2,
+                                            "temperature": 0, "return_token_ids": True, "ignore_eos": True})
+    return {"scores": [next(iter(entry.values()))["logprob"] for entry in scored["prompt_logprobs"][1:]],
+            "greedy": scored["token_ids"], "logprobs": scored["logprobs"]["token_logprobs"],
+            "sampled": [one["token_ids"] for one in sampled],
+            "beams": [one["token_ids"] for one in beams.json["choices"]] if beams.status == 200 else beams.status}
+
+
+class OneWorker(unittest.TestCase):
+    def test_a_worker_gives_the_bits_of_this_process(self):
+        prompt = list(range(5, 90))
+        answers = []
+        for backend in ("uni", "mp"):
+            with harness.Server("--skip-tokenizer-init", "--distributed-executor-backend", backend, "--max-model-len",
+                                256, model=TINY / "llama") as server:
+                self.assertEqual(len(workers_of(server)), 1 if backend == "mp" else 0)
+                answers.append(ask_all(server, prompt))
+        self.assertEqual(answers[0], answers[1])
+
+    @harness.needs_default_model
+    def test_structured_output_asks_the_server_for_its_masks(self):
+        body = {"messages": [{"role": "user", "content": "Describe a cat."}], "temperature": 0, "max_tokens": 60,
+                "response_format": {"type": "json_schema", "json_schema": {"name": "cat", "schema": {
+                    "type": "object", "properties": {"name": {"enum": ["Tom", "Felix"]}, "age": {"type": "integer"}},
+                    "required": ["name", "age"], "additionalProperties": False}}}}
+        answers = []
+        for arguments in (("--distributed-executor-backend", "uni"), ("--distributed-executor-backend", "mp")):
+            with harness.Server("--max-model-len", 512, *arguments) as server:
+                text = server.answer("/v1/chat/completions", body)["choices"][0]["message"]["content"]
+                self.assertIn(json.loads(text)["name"], ("Tom", "Felix"))
+                answers.append(text)
+        self.assertEqual(answers[0], answers[1])
+
+
+class TensorParallel(unittest.TestCase):
+    def expect_same(self, model, size, *arguments, prompt=list(range(5, 60)), repeat=True):
+        found = []
+        for ranks in [1, size, size] if repeat else [1, size]:
+            with harness.Server(*EXACT, *arguments, "--tensor-parallel-size", ranks, model=model) as server:
+                self.assertEqual(len(workers_of(server)), ranks if ranks > 1 else 0)
+                found.append(ask_all(server, prompt))
+                server.wait_until_idle()
+        for one, other in zip(found[0]["scores"] + found[0]["logprobs"], found[1]["scores"] + found[1]["logprobs"],
+                              strict=True):
+            self.assertAlmostEqual(one, other, delta=LOGPROB_TOLERANCE)
+        if repeat:
+            self.assertEqual(found[1], found[2], "another run has other bits")
+
+    def test_tiny_families(self):
+        for name in ("llama", "olmo2", "mixtral", "deepseek_v3", "gpt_oss", "gemma3"):
+            with self.subTest(name):
+                self.expect_same(TINY / name, 2, "--skip-tokenizer-init", "--max-model-len", 256)
+
+    def test_four_ranks_with_chunks_and_too_few_blocks_for_all(self):
+        self.expect_same(TINY / "llama", 4, "--skip-tokenizer-init", "--max-model-len", 256, "--max-num-batched-tokens",
+                         16, "--num-gpu-blocks-override", 40, "--swap-space", 0.01)
+
+    @harness.needs_default_model
+    def test_the_default_model_whose_nine_heads_are_no_multiple(self):
+        text = ("The history of the printing press begins in the fifteenth century, when Johannes Gutenberg, a goldsmith "
+                "from Mainz, built a machine that could set movable type.")
+        self.expect_same(harness.DEFAULT_MODEL, 2, "--max-model-len", 512, prompt=text, repeat=False)
+
+    def test_stages_of_a_pipeline_give_the_bits_of_one_process(self):
+        for name, arguments in (("llama", ()), ("gemma3", ()), ("gpt2", ()), ("opt", ()), ("deepseek_v2", ()),
+                                ("llama", ("--max-num-batched-tokens", 16, "--num-gpu-blocks-override", 40)),
+                                ("llama", ("--num-scheduler-steps", 2, "--swap-space", 0.01))):
+            with self.subTest(name, arguments=arguments):
+                found = []
+                for stages in (1, 2):
+                    with harness.Server("--skip-tokenizer-init", "--max-model-len", 256, *arguments,
+                                        "--pipeline-parallel-size", stages, model=TINY / name) as server:
+                        found.append(ask_all(server, list(range(5, 60))))
+                self.assertEqual(found[0], found[1])
+
+    def test_stages_of_ranks(self):
+        found = []
+        for stages in (1, 2):
+            with harness.Server("--skip-tokenizer-init", "--max-model-len", 256, "-tp", 2, "-pp", stages,
+                                model=TINY / "llama") as server:
+                self.assertEqual(len(workers_of(server)), 2 * stages)
+                found.append(ask_all(server, list(range(5, 60))))
+        self.assertEqual(found[0], found[1])
+
+    def test_guesses_are_verified_by_all_ranks_and_change_no_answer(self):
+        # What was answered before is guessed when it is asked for again.
+        bodies = [{"prompt": list(range(5 + i, 60)), "max_tokens": 60, "temperature": 0.5 * (i % 2), "seed": i}
+                  for i in range(4)]
+        suffixes = '{"method": "suffix", "num_speculative_tokens": 6, "always": true}'
+        for layout in (("-pp", 2), ("-tp", 2), ("--distributed-executor-backend", "mp")):
+            with self.subTest(layout):
+                found = []
+                for speculation in ((), ("--speculative-config", suffixes)):
+                    with harness.Server("--skip-tokenizer-init", "--max-model-len", 256, *layout, *speculation,
+                                        model=TINY / "llama") as server:
+                        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+                            for _ in range(2):
+                                found.append(list(pool.map(lambda body: streamed_tokens(server, body), bodies)))
+                        accepted = server.metrics()["vllm:spec_decode_num_accepted_tokens_total"]
+                        if speculation:
+                            self.assertGreater(accepted, 60)
+                        else:
+                            self.assertEqual(accepted, 0)
+                self.assertEqual(found[1:], found[:1] * 3)
+
+    def test_what_cannot_be_cut_or_is_not_built_is_refused_at_start(self):
+        for arguments, says in ((("--tensor-parallel-size", 8), "the 4 heads"),
+                                (("--tensor-parallel-size", 0), "expected 1 to 64"),
+                                (("--tensor-parallel-size", 2, "--enable-lora"), "adapters are not handed on"),
+                                (("--distributed-executor-backend", "mp", "--enable-prompt-adapter"),
+                                 "adapters are not handed on"),
+                                (("--tensor-parallel-size", 2, "--distributed-executor-backend", "uni"), "choose mp"),
+                                (("--pipeline-parallel-size", 2, "--speculative-config",
+                                  json.dumps({"method": "draft_model", "model": str(TINY / "llama")})),
+                                 "a model that drafts is not computed beside workers"),
+                                (("--data-parallel-size", 2, "--enable-lora"), "leave out one of them"),
+                                (("--data-parallel-size", 2, "--trace-file", "t"), "leave out one of them"),
+                                (("--data-parallel-size", 2, "--kv-offloading-size", 1), "leave out one of them"),
+                                (("--tensor-parallel-size", 2, "--kv-offloading-size", 1),
+                                 "blocks beyond the pool are not kept beside workers"),
+                                (("--distributed-executor-backend", "ray"), "not built yet")):
+            with self.subTest(arguments):
+                done = harness.run("serve", TINY / "llama", "--skip-tokenizer-init", *arguments)
+                self.assertIn(done.returncode, (1, 2))
+                self.assertIn(says, done.stderr)
+
+    def test_a_worker_is_not_started_by_hand(self):
+        done = harness.run("worker", "--stages", 1, "--stage-size", 1, "--rank", 0, "--server", 1)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("not by hand", done.stderr)
+
+
+class Pooling(unittest.TestCase):
+    TEXTS = ["the cat", "rivers run to the sea", "a dog and a cat", "cat"]
+
+    def numbers(self, name, *layout):
+        served_for = ("--runner", "pooling", "--convert", "classify") if name == "qwen3_reranker" else ()
+        with harness.Server(*EXACT, *layout, *served_for, model=harness.DATA / "embeddings" / name) as server:
+            if name.endswith("reranker"):
+                answer = server.answer("/v1/score", {"text_1": self.TEXTS[0], "text_2": self.TEXTS})
+                return [one["score"] for one in answer["data"]]
+            if name.endswith("classes"):
+                answer = server.answer("/classify", {"input": self.TEXTS})
+                return [number for one in answer["data"] for number in one["probs"]]
+            answer = server.answer("/v1/embeddings", {"input": self.TEXTS})
+            return [number for one in answer["data"] for number in one["embedding"]]
+
+    def test_vectors_and_scores_of_ranks_are_those_of_one_process(self):
+        for name in ("bert_dense", "bert_reranker", "modern_bert", "qwen2_classes", "qwen3_embedding", "qwen3_reranker"):
+            with self.subTest(name):
+                expected = self.numbers(name)
+                for one, other in zip(expected, self.numbers(name, "-tp", 2), strict=True):
+                    self.assertAlmostEqual(one, other, delta=2e-5)
+                if not name.startswith(("bert", "modern")):
+                    self.assertEqual(self.numbers(name, "-pp", 2), expected)
+
+    def test_encoders_are_computed_in_one_stage(self):
+        done = harness.run("serve", harness.DATA / "embeddings/bert_mean", "-pp", 2)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("encoders are computed in one stage", done.stderr)
+
+
+class DataParallel(unittest.TestCase):
+    def test_answers_are_those_of_one_engine_and_prompts_go_where_they_are_cached(self):
+        bodies = [{"prompt": [7 + i % 5] * 70 + [i], "max_tokens": 12, "temperature": 0.9, "seed": i} for i in range(24)]
+        found = []
+        for engines in (1, 2):
+            with harness.Server("--skip-tokenizer-init", "--max-model-len", 256, "-dp", engines, "--threads", 1,
+                                model=TINY / "llama") as server:
+                found.append([ask_all(server, list(range(5, 60)))])
+                with concurrent.futures.ThreadPoolExecutor(8) as pool:
+                    found[-1] += list(pool.map(lambda body: streamed_tokens(server, body), bodies))
+                server.wait_until_idle()
+                if engines == 1:
+                    continue
+                text = server.get("/metrics").body.decode()
+                for engine in range(engines):
+                    counted = [line for line in text.splitlines()
+                               if line.startswith("vllm:prompt_tokens_total") and f'engine="{engine}"' in line]
+                    self.assertGreater(float(counted[0].split()[-1]), 0, f"engine {engine} had nothing to do")
+                hits = server.metrics()["vllm:prefix_cache_hits_total"]
+                for body in bodies[:5]:  # alone now: each prompt where it was
+                    streamed_tokens(server, body)
+                self.assertGreaterEqual(server.metrics()["vllm:prefix_cache_hits_total"] - hits, 5 * 64)
+        self.assertEqual(found[0], found[1])
+
+    def test_each_engine_may_have_workers_that_may_die(self):
+        with harness.Server("--skip-tokenizer-init", "--max-model-len", 512, "-dp", 2, "-tp", 2,
+                            model=TINY / "llama") as server:
+            self.assertEqual(len(workers_of(server)), 4)
+            body = {"prompt": [5, 6, 7], "max_tokens": 400, "temperature": 0}
+            expected = streamed_tokens(server, body)
+            with concurrent.futures.ThreadPoolExecutor(4) as pool:
+                streams = [pool.submit(streamed_tokens, server, body) for _ in range(4)]
+                time.sleep(0.1)
+                os.kill(random.choice(workers_of(server)), signal.SIGKILL)
+                self.assertEqual([stream.result() for stream in streams], [expected] * 4)
+
+
+class WorkersMayDie(unittest.TestCase):
+    ARGUMENTS = ("--skip-tokenizer-init", "--max-model-len", 512, "--tensor-parallel-size", 2, "--max-num-seqs", 8)
+
+    def bodies(self, count, tokens):
+        return [{"prompt": [5 + i, 9, 11, 40 + i], "max_tokens": tokens, "temperature": 0.7 if i % 2 else 0, "seed": i,
+                 "presence_penalty": 0.2 if i % 3 == 0 else 0} for i in range(count)]
+
+    def trouble(self, server):
+        reply = server.get("/health")
+        return None if reply.status == 200 else (reply.status, reply.json["error"]["message"])
+
+    def test_streams_go_on_to_the_bit_where_workers_are_killed_or_hang(self):
+        kills = int(os.environ.get("QUIRE_KILLS", "6"))
+        clients = int(os.environ.get("QUIRE_KILL_CLIENTS", "12"))
+        bodies = self.bodies(clients, 480)
+        with harness.Server(*self.ARGUMENTS, "--max-restarts", 1000, model=TINY / "llama") as server:
+            expected = [streamed_tokens(server, body) for body in bodies]
+            random.seed(29)
+            seen_within, back_within = [], []
+            over = threading.Event()
+
+            def ask_again_and_again(i):
+                answers = 0
+                while not over.is_set():
+                    self.assertEqual(streamed_tokens(server, bodies[i]), expected[i])
+                    answers += 1
+                return answers
+
+            with concurrent.futures.ThreadPoolExecutor(clients) as pool:
+                streams = [pool.submit(ask_again_and_again, i) for i in range(clients)]
+                try:
+                    for kill in range(kills):
+                        harness.wait_until(lambda: len(workers_of(server)) == 2, server.log_text)
+                        time.sleep(random.uniform(0.05, 0.3))
+                        victim = random.choice(workers_of(server))
+                        begun = time.monotonic()
+                        os.kill(victim, signal.SIGKILL if kill % 2 == 0 else signal.SIGSTOP)
+                        harness.wait_until(lambda: self.trouble(server) or not is_alive(victim), server.log_text, 10)
+                        seen_within.append(time.monotonic() - begun)
+                        harness.wait_until(lambda: not is_alive(victim) and not self.trouble(server), server.log_text)
+                        back_within.append(time.monotonic() - begun)
+                finally:
+                    over.set()
+                answers = sum(stream.result() for stream in streams)
+            print(f"{kills} workers lost under {answers} streams: seen within {max(seen_within):.2f} s, back within "
+                  f"{max(back_within):.2f} s")
+            self.assertLess(max(seen_within), 1.5)  # 1 s where the machine has nothing else to do
+            values = server.wait_until_idle()
+            self.assertEqual(values["quire:worker_failures_total"], kills)
+            self.assertEqual(values["quire:worker_restarts_total"], kills)
+            last = workers_of(server)
+            self.assertEqual(len(last), 2)
+        self.assertFalse([worker for worker in last if is_alive(worker)])
+
+    def test_health_says_which_and_why_also_of_an_idle_server(self):
+        with harness.Server(*self.ARGUMENTS, model=TINY / "llama") as server:
+            victim = workers_of(server)[1]
+            os.kill(victim, signal.SIGKILL)
+            told = []
+            harness.wait_until(lambda: told.append(self.trouble(server)) or told[-1], lambda: "nobody has seen it", 5)
+            self.assertEqual(told[-1][0], 503)
+            self.assertRegex(told[-1][1], rf"worker 1 of 2 \(process {victim}\) was killed by signal 9|not started")
+            harness.wait_until(lambda: not self.trouble(server), server.log_text)
+            self.assertEqual(len(streamed_tokens(server, self.bodies(1, 5)[0])[0]), 5)
+
+    def test_after_too_many_restarts_requests_end_with_an_error_and_so_does_the_process(self):
+        server = harness.Server(*self.ARGUMENTS, "--max-restarts", 1, model=TINY / "llama")
+        server.wait_until_healthy()
+        ends = []
+
+        def ask_until_it_fails():
+            while not ends or not isinstance(ends[-1], dict):
+                try:
+                    ends.append(streamed_tokens(server, self.bodies(1, 500)[0])[1])
+                except (OSError, AssertionError, http.client.HTTPException):  # asked after the end
+                    return
+
+        try:
+            with concurrent.futures.ThreadPoolExecutor(4) as pool:
+                for _ in range(4):
+                    pool.submit(ask_until_it_fails)
+                for restart in range(2):
+                    harness.wait_until(lambda: len(workers_of(server)) == 2 and not self.trouble(server), server.log_text)
+                    time.sleep(0.1)
+                    os.kill(workers_of(server)[0], signal.SIGKILL)
+                    if restart == 0:
+                        harness.wait_until(lambda: server.metrics()["quire:worker_restarts_total"] == 1, server.log_text)
+            self.assertNotEqual(server.process.wait(30), 0)
+            self.assertTrue(any(isinstance(end, dict) for end in ends), ends[-4:])
+            self.assertIn("--max-restarts", server.log_text())
+        finally:
+            server.stop()
+
+    def test_a_killed_server_leaves_nobody_behind(self):
+        server = harness.Server(*self.ARGUMENTS, model=TINY / "llama")
+        server.wait_until_healthy()
+        workers = workers_of(server)
+        os.kill(workers[1], signal.SIGSTOP)
+        server.process.kill()
+        server.process.wait()
+        harness.wait_until(lambda: not any(is_alive(worker) for worker in workers), lambda: f"{workers} live", 5)
+
+    def test_sigterm_to_all_finishes_what_runs(self):
+        server = harness.Server(*self.ARGUMENTS, model=TINY / "llama")
+        with server:
+            expected = streamed_tokens(server, self.bodies(1, 500)[0])
+            with concurrent.futures.ThreadPoolExecutor(1) as pool:
+                stream = pool.submit(streamed_tokens, server, self.bodies(1, 500)[0])
+                harness.wait_until(lambda: server.metrics()["vllm:num_requests_running"] > 0, server.log_text)
+                for process in [*workers_of(server), server.process.pid]:
+                    os.kill(process, signal.SIGTERM)
+                self.assertEqual(stream.result(), expected)
+            self.assertEqual(server.process.wait(60), 0, server.log_text())
+
+    def test_no_memory_with_a_name_is_shared(self):
+        before = set(os.listdir("/dev/shm"))
+        with harness.Server(*self.ARGUMENTS, model=TINY / "llama") as server:
+            self.assertEqual(set(os.listdir("/dev/shm")) - before, set())
+            links = subprocess.run(["ls", "-l", f"/proc/{workers_of(server)[0]}/fd"], capture_output=True, text=True).stdout
+            self.assertIn("memfd:quire", links)
+            self.assertNotIn("socket:", links, "a worker holds a connection or a port of the server's")
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,56 @@
+// What an engine's process and its workers say to each other besides plans: orders and reports, and the ring that
+// messages come through, whose every byte the other side may have written. The first byte chooses.
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "comm/message_ring.h"
+#include "runner/worker_messages.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace {
+
+constexpr int64_t kCapacity = 256;
+
+struct alignas(64) RingMemory {
+  uint8_t bytes[sizeof(quire::comm::RingHeader) + kCapacity] = {};
+};
+
+void read_ring(std::string_view input) {
+  const auto memory = std::make_unique<RingMemory>();
+  auto& header = *reinterpret_cast<quire::comm::RingHeader*>(memory->bytes);
+  uint64_t places[2] = {};
+  std::memcpy(places, input.data(), std::min(input.size(), sizeof(places)));
+  header.head = places[0];
+  header.tail = places[1];
+  input.remove_prefix(std::min(input.size(), sizeof(places)));
+  std::memcpy(memory->bytes + sizeof(header), input.data(), std::min<size_t>(input.size(), kCapacity));
+  quire::comm::MessageRing ring(memory->bytes, kCapacity);
+  // Ends: each message takes bytes, and nobody waits for more.
+  while (ring.read([] { return false; }).ok()) {
+  }
+  const quire::Status written = ring.write("an answer", [] { return false; });
+  if (!written.ok()) quire::fuzz::check_error(written);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace quire;
+  fuzz::Input input(data, size);
+  const uint8_t which = input.byte();
+  const std::string_view message = input.rest();
+  const fuzz::TimePerByte limit(message.size());
+  if (which % 3 == 0) {
+    const auto order = runner::decode_order(message);
+    if (!order.ok()) return fuzz::check_error(order.status()), 0;
+    QUIRE_CHECK(runner::encode_order(*order) == message);
+  } else if (which % 3 == 1) {
+    const auto report = runner::decode_report(message);
+    if (!report.ok()) return fuzz::check_error(report.status()), 0;
+    QUIRE_CHECK(runner::encode(*report) == message);
+  } else {
+    read_ring(message);
+  }
+  return 0;
+}

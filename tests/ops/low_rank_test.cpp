@@ -1,0 +1,235 @@
+// Low-rank adapters of some rows: every backend against the reference, and a row's bits whatever stands beside it.
+#include <gtest/gtest.h>
+
+#include "ops/reference/reference_backend.h"
+#include "tensor/stored_values.h"
+#include "tests/ops/ops_test_support.h"
+
+namespace quire::ops {
+namespace {
+
+using testing::largest_difference;
+using testing::Random;
+using testing::same_bits;
+
+std::vector<uint8_t> stored_as(DType dtype, const std::vector<float>& values) {
+  std::vector<uint8_t> bytes(static_cast<size_t>(row_bytes(dtype, static_cast<int64_t>(values.size()))));
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (dtype == DType::kF32) {
+      std::memcpy(bytes.data() + i * 4, &values[i], 4);
+    } else {
+      const uint16_t code = dtype == DType::kF16 ? float_to_half(values[i]) : float_to_bfloat16(values[i]);
+      std::memcpy(bytes.data() + i * 2, &code, 2);
+    }
+  }
+  return bytes;
+}
+
+struct Shape {
+  int64_t in_features;
+  std::vector<int64_t> sizes;    // of the parts
+  std::vector<int32_t> ranks;    // of the parts
+  std::vector<int64_t> skipped;  // columns before each part that no part has
+};
+
+// Factors with memory of their own.
+struct Adapter {
+  Adapter(const Shape& shape, DType dtype, Random& random, bool embeds = false, bool decomposed = false) {
+    factors.dtype = dtype;
+    factors.in_features = shape.in_features;
+    int64_t column = 0;
+    for (size_t p = 0; p < shape.sizes.size(); ++p) {
+      const int64_t tiles = (shape.sizes[p] + kLowRankColumns - 1) / kLowRankColumns;
+      std::vector<float> up = random.normals(tiles * kLowRankColumns * shape.ranks[p], 0.5f);
+      for (int64_t n = shape.sizes[p]; n < tiles * kLowRankColumns; ++n) {
+        for (int64_t r = 0; r < shape.ranks[p]; ++r)
+          up[static_cast<size_t>(((tiles - 1) * shape.ranks[p] + r) * kLowRankColumns + n % kLowRankColumns)] = 0;
+      }
+      ups.push_back(stored_as(dtype, up));
+      column += shape.skipped[p];
+      parts.push_back({.column = column,
+                       .size = shape.sizes[p],
+                       .first = factors.rank,
+                       .rank = shape.ranks[p],
+                       .scale = 0.25f * static_cast<float>(p + 1)});
+      column += shape.sizes[p];
+      factors.rank += shape.ranks[p];
+    }
+    for (size_t p = 0; p < parts.size(); ++p) parts[p].up = ups[p].data();
+    for (size_t p = 0; decomposed && p < parts.size(); ++p) {
+      gains.push_back(random.normals(parts[p].size));
+      shifts.push_back(random.normals(parts[p].size));
+      parts[p].gain = gains.back().data();
+      parts[p].shift = shifts.back().data();
+    }
+    down = stored_as(dtype, random.normals(shape.in_features * factors.rank, embeds ? 1.0f : 0.1f));
+    factors.down = down.data();
+    factors.parts = parts;
+    out_features = column;
+  }
+  Adapter(const Adapter&) = delete;
+
+  std::vector<uint8_t> down;
+  std::vector<std::vector<uint8_t>> ups;
+  std::vector<std::vector<float>> gains;
+  std::vector<std::vector<float>> shifts;
+  std::vector<LowRankPart> parts;
+  LowRankFactors factors;
+  int64_t out_features = 0;
+};
+
+const std::vector<Shape> kShapes = {
+    {64, {64}, {4}, {0}},
+    {576, {576, 192, 192}, {16, 16, 16}, {0, 0, 0}},
+    {100, {33, 7}, {3, 11}, {0, 5}},  // nothing is a whole vector, and a part in between has no adapter
+    {1536, {3000}, {64}, {0}},
+};
+
+class LowRank : public ::testing::TestWithParam<std::tuple<std::string, DType>> {
+ protected:
+  void SetUp() override {
+    backend_ = testing::make_backend(std::get<0>(GetParam()));
+    if (backend_ == nullptr) GTEST_SKIP() << "this machine lacks " << std::get<0>(GetParam());
+  }
+  DType dtype() const { return std::get<1>(GetParam()); }
+  std::unique_ptr<Backend> backend_;
+};
+
+TEST_P(LowRank, RowsOfSeveralAdaptersAgreeWithTheReference) {
+  Random random(3);
+  const auto reference = make_reference_backend();
+  for (const Shape& shape : kShapes) {
+    const Adapter first(shape, dtype(), random);
+    const Adapter second(shape, dtype(), random, /*embeds=*/false, /*decomposed=*/true);
+    constexpr int64_t kRows = 40;
+    const std::vector<float> x = random.normals(kRows * shape.in_features);
+    const std::vector<float> before = random.normals(kRows * first.out_features);
+    const std::vector<LowRankRun> runs = {{&second.factors, 0, 1}, {&first.factors, 2, 17}, {&second.factors, 25, 9}};
+    std::vector<float> expected = before;
+    std::vector<float> found = before;
+    for (auto [backend, out] : {std::pair(reference.get(), &expected), {backend_.get(), &found}}) {
+      (*backend)(LowRankArgs{.x = x.data(),
+                             .x_stride = shape.in_features,
+                             .num_rows = kRows,
+                             .runs = runs,
+                             .out = out->data(),
+                             .out_stride = first.out_features,
+                             .out_features = first.out_features});
+    }
+    EXPECT_LT(largest_difference(found, expected), 2e-5) << shape.in_features;
+    EXPECT_GT(largest_difference(found, before), 0.01) << "nothing was added";
+    // Rows without a run are as they were.
+    for (const int64_t row : {1, 19, 24, 34, 39}) {
+      EXPECT_TRUE(same_bits(found.data() + row * first.out_features, before.data() + row * first.out_features,
+                            first.out_features))
+          << row;
+    }
+  }
+}
+
+TEST_P(LowRank, ARowHasTheSameBitsAloneAndAmongOthers) {
+  Random random(4);
+  for (const Shape& shape : kShapes) {
+    const Adapter first(shape, dtype(), random);
+    const Adapter second(shape, dtype(), random, /*embeds=*/false, /*decomposed=*/true);
+    constexpr int64_t kRows = 37;
+    const std::vector<float> x = random.normals(kRows * shape.in_features);
+    const std::vector<float> before = random.normals(kRows * first.out_features);
+    const std::vector<LowRankRun> together = {{&first.factors, 0, 31}, {&second.factors, 31, 6}};
+    std::vector<float> all = before;
+    const auto add = [&](const std::vector<LowRankRun>& runs, int64_t row, int64_t rows, float* out) {
+      (*backend_)(LowRankArgs{.x = x.data() + row * shape.in_features,
+                              .x_stride = shape.in_features,
+                              .num_rows = rows,
+                              .runs = runs,
+                              .out = out,
+                              .out_stride = first.out_features,
+                              .out_features = first.out_features});
+    };
+    add(together, 0, kRows, all.data());
+    for (int64_t row = 0; row < kRows; ++row) {
+      std::vector<float> alone(before.begin() + row * first.out_features,
+                               before.begin() + (row + 1) * first.out_features);
+      add({{row < 31 ? &first.factors : &second.factors, 0, 1}}, row, 1, alone.data());
+      ASSERT_TRUE(same_bits(alone.data(), all.data() + row * first.out_features, first.out_features))
+          << "row " << row << " of " << shape.in_features;
+    }
+  }
+}
+
+TEST_P(LowRank, AnEmbeddingsRowsGetTheColumnsOfTheirIds) {
+  Random random(5);
+  const auto reference = make_reference_backend();
+  const Shape shape{300, {72}, {6}, {0}};
+  const Adapter adapter(shape, dtype(), random, /*embeds=*/true);
+  const std::vector<TokenId> ids = {299, 0, 7, 7, 150, 3};
+  const std::vector<float> before = random.normals(static_cast<int64_t>(ids.size()) * 72);
+  std::vector<float> expected = before;
+  std::vector<float> found = before;
+  const std::vector<LowRankRun> runs = {{&adapter.factors, 0, 3}, {&adapter.factors, 4, 2}};
+  for (auto [backend, out] : {std::pair(reference.get(), &expected), {backend_.get(), &found}}) {
+    (*backend)(LowRankArgs{.ids = ids.data(),
+                           .num_rows = static_cast<int64_t>(ids.size()),
+                           .runs = runs,
+                           .out = out->data(),
+                           .out_stride = 72,
+                           .out_features = 72});
+  }
+  EXPECT_LT(largest_difference(found, expected), 2e-5);
+  EXPECT_GT(largest_difference(found, before), 0.01) << "nothing was added";
+  EXPECT_TRUE(same_bits(found.data() + 3 * 72, before.data() + 3 * 72, 72));
+}
+
+TEST_P(LowRank, AWeightOfItsOwnStandsForTheBases) {
+  Random random(6);
+  const auto reference = make_reference_backend();
+  constexpr int64_t kRows = 5;
+  constexpr int32_t kOut = 700;
+  constexpr int64_t kIn = 100;
+  const std::vector<uint8_t> weight = stored_as(dtype(), random.normals(kOut * kIn, 0.1f));
+  const LowRankFactors head{
+      .dtype = dtype(), .in_features = kIn, .rank = kOut, .down = weight.data(), .replaces = true};
+  const std::vector<float> x = random.normals(kRows * kIn);
+  const std::vector<float> before = random.normals(kRows * kOut);
+  std::vector<float> expected = before;
+  std::vector<float> found = before;
+  const auto replace = [&](Backend& backend, std::vector<LowRankRun> runs, float* out) {
+    backend(LowRankArgs{.x = x.data(),
+                        .x_stride = kIn,
+                        .num_rows = kRows,
+                        .runs = runs,
+                        .out = out,
+                        .out_stride = kOut,
+                        .out_features = kOut});
+  };
+  replace(*reference, {{&head, 1, 3}}, expected.data());
+  replace(*backend_, {{&head, 1, 3}}, found.data());
+  EXPECT_LT(largest_difference(found, expected), 2e-5);
+  EXPECT_TRUE(same_bits(found.data(), before.data(), kOut));
+  EXPECT_TRUE(same_bits(found.data() + 4 * kOut, before.data() + 4 * kOut, kOut));
+  std::vector<float> alone = before;
+  replace(*backend_, {{&head, 2, 1}}, alone.data());
+  EXPECT_TRUE(same_bits(found.data() + 2 * kOut, alone.data() + 2 * kOut, kOut));
+
+  const LowRankFactors table{
+      .dtype = dtype(), .in_features = kOut, .rank = kIn, .down = weight.data(), .replaces = true};
+  const std::vector<TokenId> ids = {3, 699, 0};
+  const std::vector<LowRankRun> runs = {{&table, 0, 2}};
+  std::vector<float> rows(3 * kIn, 7.0f);
+  (*backend_)(LowRankArgs{
+      .ids = ids.data(), .num_rows = 3, .runs = runs, .out = rows.data(), .out_stride = kIn, .out_features = kIn});
+  for (size_t i = 0; i < kIn; ++i) {
+    EXPECT_EQ(rows[i], stored_value(dtype(), weight.data(), 3 * kIn + static_cast<int64_t>(i)));
+    EXPECT_EQ(rows[2 * kIn + i], 7.0f);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(AllSets, LowRank,
+                         ::testing::Combine(::testing::ValuesIn(testing::kCpuIsas),
+                                            ::testing::Values(DType::kF32, DType::kF16, DType::kBF16)),
+                         [](const auto& test) {
+                           return std::get<0>(test.param) + "_" + std::string(name(std::get<1>(test.param)));
+                         });
+
+}  // namespace
+}  // namespace quire::ops

@@ -1,0 +1,169 @@
+// Who is in memory, who leaves, and who waits for whom.
+#include "runner/adapter_store.h"
+
+#include <future>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/runner/tiny_model.h"
+
+namespace quire::runner {
+namespace {
+
+using Lease = std::shared_ptr<const AdapterLease>;
+
+class AdapterStoreTest : public testing::Test {
+ protected:
+  AdapterStoreTest() : backend_(ops::make_reference_backend()), model_("llama", *backend_) {}
+
+  static std::string path(const std::string& name) { return std::string(QUIRE_TEST_DATA) + "/e2e/lora/llama/" + name; }
+  void make(int32_t most_loaded, int64_t most_bytes = 1 << 30) {
+    store_ = std::make_unique<AdapterStore>(
+        model_.adapter_host(), AdapterLimits{.most_loaded = most_loaded, .most_bytes = most_bytes}, *backend_);
+  }
+  // By the name of its folder.
+  Status load(const std::string& name, bool replace = false, const std::string& files = "") {
+    std::promise<Status> promise;
+    store_->load(name, path(files.empty() ? name : files), replace, [&](AdapterStore::LeaseOr lease) {
+      const Status status = lease.status();
+      lease = unavailable("let go of");
+      promise.set_value(status);
+    });
+    return promise.get_future().get();
+  }
+  std::future<AdapterStore::LeaseOr> begin_acquire(const std::string& name) {
+    auto promise = std::make_shared<std::promise<AdapterStore::LeaseOr>>();
+    store_->acquire(name, [promise](AdapterStore::LeaseOr lease) { promise->set_value(std::move(lease)); });
+    return promise->get_future();
+  }
+  Lease acquire(const std::string& name) {
+    auto lease = begin_acquire(name).get();
+    EXPECT_TRUE(lease.ok()) << lease.status().message();
+    return std::move(*lease);
+  }
+  bool is_loaded(const std::string& name) const {
+    for (const AdapterInfo& info : store_->list()) {
+      if (info.name == name) return info.loaded;
+    }
+    return false;
+  }
+  static bool is_ready(const std::future<AdapterStore::LeaseOr>& lease) {
+    return lease.wait_for(std::chrono::milliseconds(50)) == std::future_status::ready;
+  }
+
+  std::unique_ptr<ops::Backend> backend_;
+  TinyModel model_;
+  std::unique_ptr<AdapterStore> store_;
+};
+
+TEST_F(AdapterStoreTest, WhatWasWantedLongestAgoLeavesWhenRoomIsNeeded) {
+  make(2);
+  ASSERT_TRUE(load("qv").ok());
+  ASSERT_TRUE(load("rslora").ok());
+  acquire("qv").reset();
+  ASSERT_TRUE(load("patterns").ok());
+  EXPECT_TRUE(is_loaded("qv"));
+  EXPECT_FALSE(is_loaded("rslora"));
+  EXPECT_TRUE(is_loaded("patterns"));
+  EXPECT_EQ(store_->statistics().num_loaded, 2);
+  // It comes back, as the same adapter.
+  const Lease back = acquire("rslora");
+  EXPECT_EQ(back->adapter().rank(), 16);
+  EXPECT_TRUE(is_loaded("rslora"));
+}
+
+TEST_F(AdapterStoreTest, WhatIsInUseStaysAndWhoComesAfterAWaitingOneWaitsBehindIt) {
+  make(1);
+  ASSERT_TRUE(load("qv").ok());
+  Lease used = acquire("qv");
+  auto other = begin_acquire("qv");
+  ASSERT_TRUE(is_ready(other));
+  std::promise<Status> loaded;
+  store_->load("rslora", path("rslora"), false,
+               [&](const AdapterStore::LeaseOr& lease) { loaded.set_value(lease.status()); });
+  auto future = loaded.get_future();
+  EXPECT_EQ(future.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout) << "there is no room";
+  // The adapter that is there may not keep the other out by being asked for again and again.
+  auto late = begin_acquire("qv");
+  EXPECT_FALSE(is_ready(late));
+  EXPECT_EQ(store_->in_use(used->number()), &used->adapter());
+  used.reset();
+  { const auto gone = other.get(); }
+  EXPECT_TRUE(future.get().ok());
+  EXPECT_TRUE(late.get().ok());
+}
+
+TEST_F(AdapterStoreTest, AnAdapterHasANumberOfItsOwnInEachVersion) {
+  make(4);
+  ASSERT_TRUE(load("qv").ok());
+  ASSERT_TRUE(load("rslora").ok());
+  const Lease old = acquire("qv");
+  EXPECT_NE(old->number(), acquire("rslora")->number());
+  EXPECT_EQ(old->number(), acquire("qv")->number());
+  ASSERT_TRUE(load("qv", /*replace=*/true, "all_linear").ok());
+  const Lease fresh = acquire("qv");
+  EXPECT_NE(fresh->number(), old->number());
+  EXPECT_EQ(store_->in_use(old->number()), &old->adapter()) << "who has the old one keeps it";
+  EXPECT_EQ(store_->in_use(fresh->number()), &fresh->adapter());
+  EXPECT_EQ(store_->in_use(0), nullptr);
+}
+
+TEST_F(AdapterStoreTest, WhatIsUnloadedFreesItsMemoryWithItsLastUser) {
+  make(4);
+  ASSERT_TRUE(load("qv").ok());
+  Lease lease = acquire("qv");
+  ASSERT_TRUE(store_->unload("qv").ok());
+  EXPECT_FALSE(store_->knows("qv"));
+  EXPECT_EQ(store_->statistics().num_loaded, 1);
+  const int32_t number = lease->number();
+  lease.reset();
+  EXPECT_EQ(store_->statistics().num_loaded, 0);
+  EXPECT_EQ(store_->in_use(number), nullptr);
+  EXPECT_EQ(store_->unload("qv").code(), StatusCode::kNotFound);
+}
+
+TEST_F(AdapterStoreTest, MoreBytesThanThereAreForAllIsRefusedAndLessPushesOthersOut) {
+  make(8);
+  ASSERT_TRUE(load("qv").ok());
+  ASSERT_TRUE(load("rslora").ok());
+  const int64_t both = store_->statistics().bytes;
+  make(8, both);
+  ASSERT_TRUE(load("qv").ok());
+  ASSERT_TRUE(load("rslora").ok());
+  ASSERT_TRUE(load("some_layers").ok());
+  EXPECT_FALSE(is_loaded("qv"));
+  EXPECT_LE(store_->statistics().bytes, both);
+  make(8, 1000);
+  const Status large = load("rslora");
+  EXPECT_THAT(large.message(), testing::HasSubstr("--max-cpu-loras"));
+  EXPECT_FALSE(store_->knows("rslora"));
+}
+
+TEST_F(AdapterStoreTest, WhatCannotBeReadIsToldAndLeavesNothing) {
+  make(2);
+  EXPECT_FALSE(load("unfit", /*replace=*/false, "../gpt2/qv").ok());
+  EXPECT_FALSE(load("nowhere").ok());
+  EXPECT_FALSE(store_->knows("unfit"));
+  EXPECT_EQ(store_->statistics().num_loaded, 0);
+  EXPECT_EQ(begin_acquire("unfit").get().status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(load("").param(), "lora_name");
+  ASSERT_TRUE(load("qv").ok());
+  EXPECT_EQ(load("qv").param(), "lora_name");
+  EXPECT_FALSE(load("qv", /*replace=*/true, "nowhere").ok());
+  EXPECT_TRUE(is_loaded("qv")) << "the one in its place is still there";
+}
+
+TEST_F(AdapterStoreTest, WhoWaitsWhenItEndsIsToldSo) {
+  make(1);
+  ASSERT_TRUE(load("qv").ok());
+  Lease used = acquire("qv");
+  std::promise<Status> told;
+  store_->load("rslora", path("rslora"), false,
+               [&](const AdapterStore::LeaseOr& lease) { told.set_value(lease.status()); });
+  store_.reset();
+  EXPECT_EQ(told.get_future().get().code(), StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace quire::runner

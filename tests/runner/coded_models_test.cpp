@@ -1,0 +1,145 @@
+// Tiny checkpoints in the layouts of AWQ, GPTQ, compressed-tensors and bitsandbytes against the answers of Hugging
+// Face's transformers in float32, which round activations where the format says so; those of bitsandbytes against
+// scripts/make_coded_golden.py, which says why.
+#include <cmath>
+#include <tuple>
+
+#include "tests/runner/dry_backend.h"
+#include "tests/runner/tiny_model.h"
+
+namespace quire::runner {
+namespace {
+
+TokenId likeliest(const std::vector<float>& logits) {
+  return static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+std::string coded_path(const std::string& name) {
+  return std::string(QUIRE_TEST_DATA) + "/e2e/quant/" + name;
+}
+
+class CodedModels : public testing::TestWithParam<std::tuple<std::string, std::string>> {
+ protected:
+  void SetUp() override {
+    backend_ = make_test_backend(std::get<1>(GetParam()), ActivationDType::kFloat32);
+    if (backend_ == nullptr) GTEST_SKIP() << "this machine has no " << std::get<1>(GetParam());
+    const std::string path = coded_path(std::get<0>(GetParam()));
+    model_ = std::make_unique<TinyModel>(path, *backend_, "float32");
+    cases_ = read_golden(path);
+    ASSERT_FALSE(cases_.empty());
+  }
+  std::unique_ptr<ops::Backend> backend_;
+  std::unique_ptr<TinyModel> model_;
+  std::vector<GoldenCase> cases_;
+};
+
+// Inputs are rounded to steps: one that lies between two may fall to the other where sums end in another bit, and
+// all that follows then differs by a step of one input.
+bool rounds_inputs(const std::string& name) {
+  for (const char* kind : {"w8a8", "fp8", "int8"}) {
+    if (name.find(kind) != std::string::npos) return true;
+  }
+  return false;
+}
+
+TEST_P(CodedModels, PromptLogprobsAgreeWithTheReference) {
+  size_t agreeing = 0;
+  for (const GoldenCase& one : cases_) {
+    const auto rows = model_->logits(one.prompt, 2048);
+    double largest = 0;
+    for (size_t i = 0; i < one.prompt_logprobs.size(); ++i)
+      largest = std::max(largest, std::fabs(log_softmax(rows[i], one.prompt[i + 1]) - one.prompt_logprobs[i]));
+    for (size_t i = 0; i < one.last_logits.size(); ++i)
+      largest = std::max(largest, 0.1 * std::fabs(rows.back()[i] - one.last_logits[i]));
+    if (largest < 1e-4) ++agreeing;
+    EXPECT_LT(largest, rounds_inputs(std::get<0>(GetParam())) ? 0.5 : 1e-4) << one.prompt.size() << " tokens";
+  }
+  EXPECT_GE(agreeing, (cases_.size() + 1) / 2);
+}
+
+TEST_P(CodedModels, GreedyTokensAreTheReferences) {
+  for (const GoldenCase& one : cases_) {
+    std::vector<TokenId> tokens = one.prompt;
+    for (size_t i = 0; i < one.greedy.size(); ++i) {
+      if (one.greedy_margin[i] <= (rounds_inputs(std::get<0>(GetParam())) ? 0.5 : 0.001)) break;
+      const TokenId next = likeliest(model_->logits(tokens, 2048).back());
+      ASSERT_EQ(next, one.greedy[i]) << "step " << i;
+      tokens.push_back(next);
+    }
+  }
+}
+
+TEST_P(CodedModels, LogitsAreTheSameBitsHoweverThePromptIsCut) {
+  for (const GoldenCase& one : cases_) {
+    const auto whole = model_->logits(one.prompt, 2048);
+    for (const int32_t chunk : {1, 3, 17}) EXPECT_EQ(model_->logits(one.prompt, chunk), whole) << "chunks of " << chunk;
+  }
+}
+
+const auto kBackends = testing::Values("reference", "portable", "avx2", "avx512");
+constexpr auto kNameOf = [](const auto& test) { return std::get<0>(test.param) + "_" + std::get<1>(test.param); };
+
+// Of a second family, which has biases, one of each.
+INSTANTIATE_TEST_SUITE_P(Awq, CodedModels,
+                         testing::Combine(testing::Values("llama_awq_g32", "llama_awq_channel", "qwen2_awq_g32"),
+                                          kBackends),
+                         kNameOf);
+INSTANTIATE_TEST_SUITE_P(Gptq, CodedModels,
+                         testing::Combine(testing::Values("llama_gptq_2bit_g32_asym", "llama_gptq_4bit_asym_v2",
+                                                          "llama_gptq_4bit_g32", "llama_gptq_4bit_g32_act_order",
+                                                          "llama_gptq_8bit_channel", "qwen2_gptq_4bit_g32_act_order"),
+                                          kBackends),
+                         kNameOf);
+INSTANTIATE_TEST_SUITE_P(CompressedTensors, CodedModels,
+                         testing::Combine(testing::Values("llama_ct_w4a16_g32", "llama_ct_w4a16_g32_asym",
+                                                          "llama_ct_w8a16_channel", "llama_ct_w8a8_dynamic",
+                                                          "llama_ct_fp8_dynamic", "qwen2_ct_w8a8_dynamic"),
+                                          kBackends),
+                         kNameOf);
+INSTANTIATE_TEST_SUITE_P(Bitsandbytes, CodedModels,
+                         testing::Combine(testing::Values("llama_bnb_nf4", "llama_bnb_nf4_double", "llama_bnb_fp4",
+                                                          "llama_bnb_int8", "qwen2_bnb_nf4"),
+                                          kBackends),
+                         kNameOf);
+
+// As a card's is.
+TEST(CodedWeights, ABackendThatHeedsNoOrderOfInputsIsGivenNumbers) {
+  auto real = ops::make_reference_backend();
+  DryBackend dry(*real);
+  const auto checkpoint = checkpoint::Checkpoint::open(coded_path("llama_gptq_4bit_g32_act_order")).value();
+  const nn::WeightSpec spec{"model.layers.0.mlp.down_proj.weight", {64, 128}};
+  nn::Loader ordered(nn::Loader::Mode::kLoad, *checkpoint, *real);
+  nn::Loader loader(nn::Loader::Mode::kLoad, *checkpoint, dry);
+  const nn::StoredWeight weight = loader.weight(spec);
+  const auto in_codes = ordered.place({&weight, 1});
+  const auto in_numbers = loader.place({&weight, 1});
+  ASSERT_EQ(in_codes.size(), 1u);
+  ASSERT_EQ(in_numbers.size(), 1u);
+  EXPECT_EQ(in_codes[0]->dtype(), DType::kU4_32);
+  EXPECT_NE(in_codes[0]->input().order, nullptr);
+  EXPECT_EQ(in_numbers[0]->dtype(), DType::kF32);
+  EXPECT_TRUE(in_numbers[0]->input().is_plain());
+  std::vector<float> x(128);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 11) - 5.0f;
+  std::vector<float> first(64), second(64);
+  for (auto [matrix, out] : {std::pair(in_codes[0].get(), &first), {in_numbers[0].get(), &second}}) {
+    (*real)(ops::LinearArgs{
+        .x = x.data(), .x_stride = 128, .num_rows = 1, .weight = matrix, .out = out->data(), .out_stride = 64});
+  }
+  for (size_t i = 0; i < first.size(); ++i) EXPECT_NEAR(first[i], second[i], 1e-5) << i;
+}
+
+// Random weights in the codes that a configuration names take what a file's would.
+TEST(CodedDummies, AreTheShapesThatTheirFilesHaveAndGiveNumbers) {
+  for (const char* name : {"llama_awq_g32", "llama_gptq_4bit_g32"}) {
+    SCOPED_TRACE(name);
+    auto backend = make_test_backend("auto");
+    const TinyModel stored(coded_path(name), *backend);
+    TinyModel dummy(coded_path(name), *backend, "auto", {}, "", LoadFormat::kDummy);
+    EXPECT_EQ(dummy.weight_bytes(), stored.weight_bytes());
+    for (const float logit : dummy.logits({1, 2, 3}, 2048).back()) ASSERT_TRUE(std::isfinite(logit));
+  }
+}
+
+}  // namespace
+}  // namespace quire::runner

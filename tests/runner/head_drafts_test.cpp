@@ -1,0 +1,337 @@
+// A head's guesses are those of a reference of its own (scripts/make_eagle3_data.py), however the model came by its
+// states: all at once, in pieces, again, with guesses among its rows, or only from somewhere on.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "models/eagle3.h"
+#include "runner/hidden_store.h"
+#include "runner/local_executor.h"
+#include "tests/runner/tiny_model.h"
+
+namespace quire::runner {
+namespace {
+
+using testing::HasSubstr;
+
+std::string head_path(const std::string& name) {
+  return std::string(QUIRE_TEST_DATA) + "/e2e/tiny_heads/" + name;
+}
+
+struct Guess {
+  TokenId token = kNoToken;
+  double probability = 0;
+};
+struct HeadCase {
+  std::vector<TokenId> text;
+  int32_t num_prompt_tokens = 0;
+  std::map<int32_t, std::vector<Guess>> guesses;  // behind so many of its tokens
+};
+
+std::vector<HeadCase> head_cases(const std::string& name) {
+  std::ifstream file(head_path(name) + "/golden.json");
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  std::vector<HeadCase> cases;
+  const boost::json::value root = boost::json::parse(text);
+  for (const boost::json::value& value : root.at("cases").as_array()) {
+    HeadCase one;
+    one.text = boost::json::value_to<std::vector<TokenId>>(value.at("text"));
+    one.num_prompt_tokens = value.at("num_prompt_tokens").to_number<int32_t>();
+    for (const auto& [size, guesses] : value.at("guesses").as_object()) {
+      for (const boost::json::value& guess : guesses.as_array()) {
+        one.guesses[std::stoi(size)].push_back(
+            {guess.at("token").to_number<TokenId>(), guess.at("probability").to_number<double>()});
+      }
+    }
+    cases.push_back(std::move(one));
+  }
+  return cases;
+}
+
+Result<std::unique_ptr<Executor>> executor_with(const std::string& head, const std::string& model = "llama") {
+  EngineConfig config{.model = tiny_path(model), .skip_tokenizer_init = true, .num_gpu_blocks_override = 64};
+  config.max_num_seqs = 4;
+  config.max_num_batched_tokens = 32;
+  config.speculative_config.method = SpeculativeMethod::kEagle3;
+  config.speculative_config.model = head;
+  return make_local_executor(config, make_test_backend("auto"));
+}
+
+class HeadDrafts : public testing::TestWithParam<std::string> {
+ protected:
+  static constexpr int32_t kBlock = 16;
+
+  HeadDrafts() {
+    auto executor = executor_with(head_path(GetParam()));
+    EXPECT_TRUE(executor.ok()) << executor.status().message();
+    executor_ = std::move(*executor);
+    head_ = executor_->take_draft_model();
+  }
+
+  void learn(SequenceId id, std::span<const TokenId> text) {
+    StepPlan& plan = next_;
+    plan.added.push_back({.id = id, .prompt = {text.begin(), text.end()}, .params = params_});
+    std::vector<BlockId> blocks;
+    for (size_t i = 0; i < text.size() / kBlock + 2; ++i) blocks.push_back(next_block_++);
+    tell_whole_table(plan, id, 0, blocks);
+  }
+  // Of the model, positions [begin, end), with these tokens behind them, of which nobody knows whether they are right.
+  void compute(SequenceId id, int32_t begin, int32_t end, std::vector<TokenId> guesses = {}) {
+    StepPlan plan = std::exchange(next_, {});
+    plan.scheduled = {{.id = id, .num_computed_tokens = begin, .num_new_tokens = end - begin}};
+    plan.scheduled.front().num_draft_tokens = static_cast<int32_t>(guesses.size());
+    plan.scheduled.front().samples = !guesses.empty();
+    plan.num_tokens = end - begin + static_cast<int32_t>(guesses.size());
+    plan.draft_tokens = std::move(guesses);
+    executor_->submit(std::move(plan));
+    auto done = executor_->collect();
+    ASSERT_TRUE(done.ok()) << done.status().message();
+    EXPECT_TRUE(done->result.sequences.front().error.ok());
+  }
+  DraftProposal propose(SequenceId id, std::span<const TokenId> text, int32_t most = 4) {
+    DraftProposal proposal;
+    head_->propose({.id = id, .tokens = text, .most_computed = most}, most, proposal);
+    return proposal;
+  }
+  void expect(const DraftProposal& found, const std::vector<Guess>& wanted) {
+    ASSERT_EQ(found.tokens.size(), wanted.size());
+    EXPECT_EQ(found.source, DraftSource::kModel);
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      EXPECT_EQ(found.tokens[i], wanted[i].token) << i;
+      EXPECT_NEAR(static_cast<double>(found.agreement[i]), wanted[i].probability, 2e-3) << i;
+    }
+  }
+
+  std::shared_ptr<const SamplingParams> params_ =
+      std::make_shared<const SamplingParams>(SamplingParams{.temperature = 0, .ignore_eos = true});
+  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<DraftProposer> head_;
+  StepPlan next_;
+  BlockId next_block_ = 0;
+};
+
+TEST_P(HeadDrafts, AreThoseOfTheReferenceAsTheAnswerGoesOn) {
+  SequenceId id = 0;
+  for (const HeadCase& one : head_cases(GetParam())) {
+    ++id;
+    next_block_ = 0;
+    learn(id, one.text);
+    int32_t computed = 0;
+    for (const auto& [size, guesses] : one.guesses) {
+      SCOPED_TRACE(size);
+      while (computed < size - 1) {  // in pieces, the prompt too
+        const int32_t end = std::min(computed + 13, size - 1);
+        compute(id, std::exchange(computed, end), end);
+      }
+      const auto text = std::span(one.text).first(static_cast<size_t>(size));
+      expect(propose(id, text), guesses);
+      expect(propose(id, text), guesses);  // asked again
+    }
+    next_.retired.push_back(id);
+    head_->ended({.id = id});
+  }
+  EXPECT_GT(head_->seconds_per_token(), 0);
+  EXPECT_TRUE(head_->computes());
+}
+
+// Rows of right guesses are the answer's, those of wrong ones give way to what comes in their place.
+TEST_P(HeadDrafts, AreTheSameWithGuessesAmongTheRows) {
+  const HeadCase one = head_cases(GetParam()).back();
+  ASSERT_EQ(one.num_prompt_tokens, 40);
+  const auto first = [&](size_t count) { return std::span(one.text).first(count); };
+  const auto wrong = [&](size_t at) { return (one.text[at] + 1) % 500; };
+  learn(1, first(43));
+  compute(1, 0, 30);
+  compute(1, 30, 43, {one.text[43], one.text[44], wrong(45)});  // and token 45 of its own
+  expect(propose(1, first(46)), one.guesses.at(46));
+  compute(1, 45, 46, {wrong(46), one.text[47]});  // token 46
+  EXPECT_EQ(propose(1, first(47)).tokens.size(), 4u);
+  compute(1, 46, 47, {one.text[47], wrong(48)});  // token 48
+  expect(propose(1, first(49)), one.guesses.at(49));
+}
+
+// The first positions were computed for somebody else: the head knows the text from there on, and guesses something.
+TEST_P(HeadDrafts, ComeFromWhereTheStatesBegin) {
+  const HeadCase one = head_cases(GetParam()).back();
+  const auto size = static_cast<int32_t>(one.text.size());
+  learn(1, one.text);
+  compute(1, 0, 16);
+  next_.retired.push_back(1);
+  next_block_ = 0;
+  learn(2, one.text);
+  compute(2, 16, 40);
+  compute(2, 40, size - 1);
+  EXPECT_EQ(propose(2, one.text).tokens.size(), 4u);
+  EXPECT_EQ(propose(2, std::span(one.text).first(16)).tokens.size(), 0u) << "of states that it has not";
+  EXPECT_EQ(propose(7, one.text).tokens.size(), 0u) << "of a text that nobody computed";
+  EXPECT_EQ(propose(2, one.text, 0).tokens.size(), 0u);
+}
+
+TEST_P(HeadDrafts, AreNotMadeWithAnAdapter) {
+  const HeadCase one = head_cases(GetParam()).front();
+  learn(1, one.text);
+  compute(1, 0, static_cast<int32_t>(one.text.size()) - 1);
+  DraftProposal proposal;
+  head_->propose({.id = 1, .tokens = one.text, .adapter = 3, .most_computed = 4}, 4, proposal);
+  EXPECT_TRUE(proposal.tokens.empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Eagle3, HeadDrafts, testing::Values("eagle3_llama", "eagle3_whole_vocabulary"),
+                         [](const auto& test) { return test.param; });
+
+// A copy of a head with another configuration.
+class ChangedHead {
+ public:
+  ChangedHead(const std::string& from, const std::function<void(boost::json::object&)>& change)
+      : folder_(std::filesystem::temp_directory_path() / ("quire_head_" + std::to_string(getpid()))) {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::copy(head_path(from), folder_);
+    std::ifstream file(folder_ / "config.json");
+    boost::json::value config = boost::json::parse(std::string(std::istreambuf_iterator<char>(file), {}));
+    file.close();
+    change(config.as_object());
+    std::ofstream(folder_ / "config.json") << boost::json::serialize(config);
+  }
+  ~ChangedHead() { std::filesystem::remove_all(folder_); }
+  std::string path() const { return folder_.string(); }
+
+ private:
+  std::filesystem::path folder_;
+};
+
+TEST(HeadsThatDoNotFit, AreRefusedInASentence) {
+  const auto told = [](const std::string& from, const std::function<void(boost::json::object&)>& change,
+                       const std::string& model = "llama") {
+    const ChangedHead head(from, change);
+    auto executor = executor_with(head.path(), model);
+    return executor.ok() ? std::string("accepted") : executor.status().message();
+  };
+  const auto nothing = [](boost::json::object&) {};
+  EXPECT_EQ(told("eagle3_llama", nothing), "accepted");
+  EXPECT_THAT(told("eagle3_llama", [](auto& c) { c["num_hidden_layers"] = 2; }), HasSubstr("num_hidden_layers is 2"));
+  EXPECT_THAT(told("eagle3_llama", [](auto& c) { c["target_hidden_size"] = 32; }), HasSubstr("fc.weight"));
+  EXPECT_THAT(told("eagle3_llama", [](auto& c) { c["draft_vocab_size"] = 95; }), HasSubstr("lm_head.weight"));
+  EXPECT_THAT(told("eagle3_llama", [](auto& c) { c["eagle_aux_hidden_state_layer_ids"] = nullptr; }),
+              HasSubstr("at least 6, this one has 2"));
+  EXPECT_THAT(told("eagle3_whole_vocabulary",
+                   [](auto& c) {
+                     c["eagle_aux_hidden_state_layer_ids"] = boost::json::array{0, 2, 2};
+                   }),
+              HasSubstr("3 rising numbers from 0 to 2"));
+  // Behind these layers, of which there are two.
+  EXPECT_THAT(told("eagle3_llama",
+                   [](auto& c) {
+                     c["eagle_config"] = {{"eagle_aux_hidden_state_layer_ids", boost::json::array{0, 1, 2}}};
+                   }),
+              HasSubstr("3 rising numbers from 0 to 2"));
+  EXPECT_THAT(told("eagle3_llama", nothing, "gemma2"), HasSubstr("embed_tokens.weight"));
+  EXPECT_THAT(told("eagle3_llama", [](auto& c) { c["vocab_size"] = 300; }), HasSubstr("d2t["));
+}
+
+TEST(HeadsLayers, AreThoseThatItNamesOrTheUsual) {
+  boost::json::object config = {{"hidden_size", 64},       {"intermediate_size", 96},     {"num_attention_heads", 4},
+                                {"num_hidden_layers", 1},  {"vocab_size", 512},           {"rms_norm_eps", 1e-5},
+                                {"rope_theta", 10000.0},   {"hidden_act", "silu"},        {"num_key_value_heads", 2},
+                                {"draft_vocab_size", 100}, {"tie_word_embeddings", false}};
+  const auto layers = [&](int32_t of) {
+    auto read = models::read_eagle3_config(config, {});
+    EXPECT_TRUE(read.ok()) << read.status().message();
+    return models::eagle3_layers(*read, of).value();
+  };
+  EXPECT_THAT(layers(32), testing::ElementsAre(2, 16, 29));
+  config["eagle_aux_hidden_state_layer_ids"] = {1, 13, 28};
+  EXPECT_THAT(layers(32), testing::ElementsAre(1, 13, 28));
+  config["eagle_config"] = {{"eagle_aux_hidden_state_layer_ids", boost::json::array{1, 46, 90}}};
+  EXPECT_THAT(layers(94), testing::ElementsAre(2, 47, 91));
+}
+
+// Rows whose states are their positions, once for each of two layers.
+class Store : public testing::Test {
+ protected:
+  static constexpr int64_t kSize = 2;
+
+  void settle(const std::vector<ScheduledSequence>& runs, std::vector<SequenceId> retired = {}) {
+    StepPlan plan;
+    plan.retired = std::move(retired);
+    plan.scheduled = runs;
+    std::vector<float> positions;
+    for (const ScheduledSequence& run : runs) {
+      for (int32_t i = 0; i < run.num_rows(); ++i) {
+        positions.push_back(static_cast<float>(run.num_computed_tokens + i + (i < run.num_new_tokens ? 0 : 1000)));
+      }
+    }
+    const std::unique_ptr<ops::Backend> backend = make_test_backend("reference");
+    std::vector<float> memory(4096);
+    nn::Workspace workspace(memory.data(), static_cast<int64_t>(memory.size()));
+    nn::Batch batch;
+    batch.num_tokens = static_cast<int64_t>(positions.size());
+    const nn::StepContext step{.backend = *backend, .batch = batch, .workspace = workspace};
+    nn::HiddenStates states(step, kSize);
+    for (size_t i = 0; i < 2 * positions.size(); ++i) {
+      states.residual.floats()[i] = positions[i / 2];
+      states.delta.floats()[i] = 0.5f;
+    }
+    store_.take(step, 0, states);
+    states.pending = true;
+    store_.take(step, 1, states);
+    store_.settle(plan);
+  }
+  // The position that the row at this one is of.
+  float at(SequenceId id, int32_t position) const {
+    const float* row = store_.rows(id, position);
+    EXPECT_EQ(row[0], row[1]);
+    EXPECT_EQ(row[2], row[0] + 0.5f) << "with what is still to be added";
+    EXPECT_EQ(row[3], row[2]);
+    return row[0];
+  }
+
+  HiddenStore store_{{0, 2}, kSize, 10};
+};
+
+TEST_F(Store, KeepsRowsByPositionUntilTheyAreDropped) {
+  settle({{.id = 1, .num_new_tokens = 3}, {.id = 2, .num_computed_tokens = 16, .num_new_tokens = 2}});
+  settle({{.id = 1, .num_computed_tokens = 3, .num_new_tokens = 1, .num_draft_tokens = 2}});
+  EXPECT_EQ(store_.begin(1), 0);
+  EXPECT_EQ(store_.end(1), 6);
+  EXPECT_EQ(store_.begin(2), 16);
+  EXPECT_EQ(store_.end(2), 18);
+  EXPECT_EQ(at(1, 3), 3);
+  EXPECT_EQ(at(1, 5), 1005);
+  settle({{.id = 1, .num_computed_tokens = 5, .num_new_tokens = 1}});  // one guess was right
+  EXPECT_EQ(store_.end(1), 6);
+  EXPECT_EQ(at(1, 4), 1004);
+  EXPECT_EQ(at(1, 5), 5);
+  store_.drop_before(1, 4);
+  EXPECT_EQ(store_.begin(1), 4);
+  EXPECT_EQ(at(1, 4), 1004);
+  settle({{.id = 1, .num_new_tokens = 2}});  // computed again
+  EXPECT_EQ(store_.begin(1), 0);
+  EXPECT_EQ(store_.end(1), 2);
+  settle({}, {1});
+  EXPECT_EQ(store_.end(1), 0);
+  store_.forget(2);
+  EXPECT_EQ(store_.end(2), 0);
+  EXPECT_EQ(store_.bytes(), 10 * 2 * kSize * 4);
+}
+
+TEST_F(Store, LetsTheOldestRowsOfTheLongestGo) {
+  settle({{.id = 1, .num_new_tokens = 7}, {.id = 2, .num_new_tokens = 2}});
+  settle({{.id = 2, .num_computed_tokens = 2, .num_new_tokens = 2}});
+  EXPECT_GT(store_.begin(1), 0);
+  EXPECT_EQ(store_.end(1), 7);
+  EXPECT_EQ(at(1, 6), 6);
+  EXPECT_EQ(store_.begin(2), 0);
+  settle({{.id = 3, .num_new_tokens = 30}});  // more than all that there may be
+  EXPECT_EQ(store_.end(3), 30);
+  EXPECT_GE(store_.begin(3), 20);
+  EXPECT_EQ(at(3, 29), 29);
+}
+
+}  // namespace
+}  // namespace quire::runner

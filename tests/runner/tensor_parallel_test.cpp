@@ -1,0 +1,244 @@
+// Ranks that each have a part of every weight, against one that has all of it.
+#include <gmock/gmock.h>
+
+#include <thread>
+
+#include "comm/shared_communicator.h"
+#include "comm/shared_segment.h"
+#include "nn/shard.h"
+#include "tests/runner/tiny_model.h"
+
+namespace quire::runner {
+namespace {
+
+using Rows = std::vector<std::vector<float>>;
+
+constexpr int32_t kWholePrompt = 2048;
+
+std::unique_ptr<ops::Backend> one_thread() {
+  return std::move(
+      ops::make_cpu_backend({.threads = 1, .isa = Isa::kAvx2, .activation_dtype = ActivationDType::kFloat32}).value());
+}
+
+// Logits after each token of the prompts, as rank 0 of so many has them.
+std::vector<Rows> logits_of_ranks(const std::string& name, int num_ranks, const std::string& quantization = "",
+                                  int32_t chunk = kWholePrompt) {
+  const comm::SharedGroupShape shape{.num_ranks = num_ranks, .slot_bytes = 16 << 10};
+  auto segment = comm::SharedSegment::create(comm::shared_group_bytes(shape)).value();
+  const std::vector<GoldenCase> cases = read_golden(name);
+  std::vector<Rows> all(cases.size());
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      auto communicator = comm::join_shared_group(segment.data(), shape, {.rank = rank}).value();
+      const auto backend = one_thread();
+      TinyModel model(name, *backend, "float32", {}, quantization, LoadFormat::kAuto, WeightDType::kAuto, nullptr,
+                      communicator.get());
+      if (testing::Test::HasFailure()) return;
+      model.fill_memory(0xff);
+      for (size_t i = 0; i < cases.size(); ++i) {
+        Rows rows = model.logits(cases[i].prompt, chunk);
+        if (rank == 0) all[i] = std::move(rows);
+      }
+      EXPECT_TRUE(communicator->status().ok()) << communicator->status().message();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return all;
+}
+
+std::vector<Rows> logits_of_one(const std::string& name, const std::string& quantization = "") {
+  const auto backend = one_thread();
+  TinyModel model(name, *backend, "float32", {}, quantization);
+  std::vector<Rows> all;
+  for (const GoldenCase& one : read_golden(name)) all.push_back(model.logits(one.prompt, kWholePrompt));
+  return all;
+}
+
+void expect_same_logprobs(const std::string& name, const std::vector<Rows>& found, const std::vector<Rows>& expected,
+                          double tolerance) {
+  const std::vector<GoldenCase> cases = read_golden(name);
+  ASSERT_EQ(found.size(), expected.size());
+  double largest = 0;
+  for (size_t i = 0; i < found.size(); ++i) {
+    ASSERT_EQ(found[i].size(), expected[i].size());
+    for (size_t row = 0; row < found[i].size(); ++row) {
+      for (const TokenId token : cases[i].prompt) {
+        const double difference = std::fabs(log_softmax(found[i][row], token) - log_softmax(expected[i][row], token));
+        ASSERT_FALSE(std::isnan(difference)) << "row " << row;
+        largest = std::max(largest, difference);
+      }
+    }
+  }
+  EXPECT_LE(largest, tolerance);
+  testing::Test::RecordProperty("largest_logprob_difference", std::to_string(largest));
+}
+
+class TensorParallel : public testing::TestWithParam<std::tuple<std::string, int>> {};
+
+TEST_P(TensorParallel, LogprobsAreThoseOfOneProcess) {
+  const auto& [name, num_ranks] = GetParam();
+  expect_same_logprobs(name, logits_of_ranks(name, num_ranks), logits_of_one(name), 1e-4);
+}
+
+TEST_P(TensorParallel, EveryRunHasTheSameBitsHoweverThePromptIsCut) {
+  const auto& [name, num_ranks] = GetParam();
+  const std::vector<Rows> first = logits_of_ranks(name, num_ranks);
+  EXPECT_EQ(logits_of_ranks(name, num_ranks), first);
+  EXPECT_EQ(logits_of_ranks(name, num_ranks, "", /*chunk=*/7), first);
+}
+
+const std::string kFamilies[] = {"llama",
+                                 "llama3_rope",
+                                 "llama_linear",
+                                 "llama_yarn",
+                                 "mistral_swa",
+                                 "qwen2",
+                                 "qwen3",
+                                 "olmo2",
+                                 "granite",
+                                 "phi3",
+                                 "glm4",
+                                 "gemma2",
+                                 "gemma3",
+                                 "gpt2",
+                                 "opt",
+                                 "mixtral",
+                                 "qwen2_moe",
+                                 "qwen3_moe",
+                                 "deepseek_v2",
+                                 "deepseek_v3",
+                                 "gpt_oss",
+                                 "llama_fp8_rows",
+                                 "qwen3_fp8_blocks",
+                                 "deepseek_v3_fp8_blocks",
+                                 "qwen3_windows",
+                                 "glm_untied_bias",
+                                 "gemma2_capless",
+                                 "gemma3_wrapped",
+                                 "gpt2_inverse",
+                                 "opt_projected",
+                                 "phi3_longrope",
+                                 "qwen2_moe_windows",
+                                 "deepseek_v3_yarn",
+                                 "gpt_oss_limits",
+                                 "llama_yarn_mscale"};
+
+std::string test_name(const testing::TestParamInfo<std::tuple<std::string, int>>& test) {
+  return std::get<0>(test.param) + "_" + std::to_string(std::get<1>(test.param));
+}
+INSTANTIATE_TEST_SUITE_P(Two, TensorParallel, testing::Combine(testing::ValuesIn(kFamilies), testing::Values(2)),
+                         test_name);
+// More ranks than kv heads, and parts of unlike sizes.
+INSTANTIATE_TEST_SUITE_P(More, TensorParallel,
+                         testing::Combine(testing::Values("llama", "olmo2", "gpt_oss", "gpt2", "deepseek_v2", "gemma3",
+                                                          "qwen2_moe"),
+                                          testing::Values(3, 4)),
+                         test_name);
+
+// Rounded at load: blocks are cut whole, so that the same numbers are rounded alike.
+TEST(TensorParallelRounded, LogprobsAreThoseOfOneProcess) {
+  for (const char* quantization : {"int8", "int4"}) {
+    SCOPED_TRACE(quantization);
+    expect_same_logprobs("llama", logits_of_ranks("llama", 2, quantization), logits_of_one("llama", quantization),
+                         1e-4);
+  }
+}
+
+TEST(TensorParallelPlan, ARankHoldsItsPartAlone) {
+  const auto backend = one_thread();
+  auto checkpoint = checkpoint::Checkpoint::open(tiny_path("llama")).value();
+  EngineConfig config{.kv_cache_memory_bytes = 1 << 20};
+  const PlannedModel whole = plan_model(config, *checkpoint, *backend, 0).value();
+  config.tensor_parallel_size = 2;
+  int64_t together = 0;
+  for (config.rank = 0; config.rank < 2; ++config.rank) {
+    const PlannedModel part = plan_model(config, *checkpoint, *backend, 0).value();
+    together += part.memory.weight_bytes;
+    EXPECT_EQ(part.memory.kv_token_bytes * 2, whole.memory.kv_token_bytes);
+    EXPECT_LT(part.memory.weight_bytes, whole.memory.weight_bytes * 6 / 10);
+  }
+  EXPECT_GE(together, whole.memory.weight_bytes);
+}
+
+TEST(TensorParallelPlan, WhatCannotBeCutIsRefusedByName) {
+  const auto backend = one_thread();
+  const auto refusal = [&](const std::string& name, int32_t size) {
+    auto checkpoint = checkpoint::Checkpoint::open(tiny_path(name)).value();
+    EngineConfig config{.kv_cache_memory_bytes = 1 << 20};
+    config.tensor_parallel_size = size;
+    const auto planned = plan_model(config, *checkpoint, *backend, 0);
+    EXPECT_EQ(planned.status().code(), StatusCode::kInvalidArgument);
+    return planned.status().message();
+  };
+  EXPECT_THAT(refusal("llama", 8), testing::HasSubstr("tensor_parallel_size 8: the 4 heads"));
+  // Blocks of 256 values, heads of 64: pieces of two kv heads, of which there are two.
+  EXPECT_THAT(nn::share_heads(6, 3, 4, 0, 3).status().message(),
+              testing::HasSubstr("at multiples of 4, whose weights share scales"));
+}
+
+TEST(Shares, AreWholeUnitsAndTogetherAll) {
+  for (const int64_t total : {1, 5, 64, 1000, 1536}) {
+    for (const int64_t unit : {1, 3, 32}) {
+      for (int size = 1; size <= 8; ++size) {
+        int64_t end = 0;
+        for (int rank = 0; rank < size; ++rank) {
+          const nn::Range own = nn::even_share(total, unit, rank, size);
+          if ((total + unit - 1) / unit < size) {
+            EXPECT_EQ(own.count, 0);
+            continue;
+          }
+          EXPECT_EQ(own.first, end);
+          EXPECT_EQ(own.first % unit, 0);
+          EXPECT_GT(own.count, 0);
+          end = own.end();
+        }
+        if (end != 0) {
+          EXPECT_EQ(end, total);
+        }
+      }
+    }
+  }
+}
+
+TEST(Shares, WhoHasMoreToDoIsGivenLess) {
+  // Nine heads over two ranks, six and three: the first has 12 units of what follows less two.
+  const std::vector<int64_t> loads = {600, 300};
+  const nn::Range first = nn::balanced_share(24 * 64, 64, 100, loads, 0);
+  const nn::Range second = nn::balanced_share(24 * 64, 64, 100, loads, 1);
+  EXPECT_EQ(first, (nn::Range{0, 11 * 64}));
+  EXPECT_EQ(second, (nn::Range{11 * 64, 13 * 64}));
+  EXPECT_EQ(nn::balanced_share(100, 64, 1, {1000, 0}, 0), (nn::Range{0, 64}));
+  EXPECT_EQ(nn::balanced_share(100, 64, 1, {1000, 0}, 1), (nn::Range{64, 36}));
+  EXPECT_EQ(nn::balanced_share(64, 64, 1, {0, 0}, 0).count, 0);
+}
+
+TEST(Shares, EveryHeadIsSomebodysAndEveryRankHasTheKeysThatItReads) {
+  for (const int32_t kv_heads : {1, 2, 3, 8}) {
+    for (const int32_t group : {1, 3, 4, 8}) {
+      for (int size = 1; size <= 8; ++size) {
+        std::vector<int> owners(static_cast<size_t>(kv_heads * group));
+        bool possible = true;
+        for (int rank = 0; rank < size; ++rank) {
+          const auto share = nn::share_heads(kv_heads * group, kv_heads, 1, rank, size);
+          possible = possible && share.ok();
+          if (!share.ok()) continue;
+          EXPECT_EQ(share->heads.count % share->kv_heads.count, 0);
+          const int64_t own_group = share->heads.count / share->kv_heads.count;
+          for (int64_t i = 0; i < share->heads.count; ++i) {
+            ++owners[static_cast<size_t>(share->heads.first + i)];
+            EXPECT_EQ((share->heads.first + i) / group, share->kv_heads.first + i / own_group);
+          }
+        }
+        if (possible) {
+          EXPECT_EQ(owners, std::vector<int>(owners.size(), 1)) << kv_heads << "x" << group << " for " << size;
+        } else {
+          EXPECT_GT(size, kv_heads);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quire::runner
