@@ -26,6 +26,7 @@
 #include "python_errors.h"
 #include "server/sampling_defaults.h"
 #include "to_python.h"
+#include "without_gil.h"
 
 namespace quire::python {
 namespace {
@@ -67,7 +68,7 @@ Result<T> on_another_thread(std::function<Result<T>()> work) {
   }).detach();
   while (true) {
     {
-      const nb::gil_scoped_release release;
+      const WithoutGil released;
       std::unique_lock lock(shared->mutex);
       if (shared->bell.wait_for(lock, kBetweenSignals, [&] { return shared->result.has_value(); })) break;
     }
@@ -101,7 +102,7 @@ class PyEngine {
     if (owned_ == nullptr) return;
     std::shared_ptr<OwnedEngine> last = std::move(owned_);
     if (last->elsewhere()) return;
-    const nb::gil_scoped_release release;
+    const WithoutGil released;
     last->engine->stop();
     last.reset();
   }
@@ -125,7 +126,7 @@ class PyEngine {
   std::vector<TokenId> encode(const std::string& text, bool add_special_tokens) const {
     const auto kept = owned();
     const text::Tokenizer& with = tokenizer(*kept);
-    const nb::gil_scoped_release release;
+    const WithoutGil released;
     return with.encode(text, add_special_tokens);
   }
   nb::str decode(const std::vector<TokenId>& ids, bool skip_special_tokens) const {
@@ -138,7 +139,7 @@ class PyEngine {
                                                        const std::string& chat_template) const {
     const auto kept = owned();
     const auto rendered = [&]() -> Result<engine::ChatPrompt> {
-      const nb::gil_scoped_release release;
+      const WithoutGil released;
       boost::system::error_code error;
       const boost::json::value list = parse_json(messages, error);
       if (error || !list.is_array()) {
@@ -159,7 +160,7 @@ class PyEngine {
   Params prepare(const std::string& sampling) const {
     const auto kept = owned();
     const auto prepared = [&]() -> Result<Params> {
-      const nb::gil_scoped_release release;
+      const WithoutGil released;
       SamplingParams params;
       QUIRE_RETURN_IF_ERROR(c_api::read_sampling(sampling, params));
       const int32_t sequences = params.num_sequences();
@@ -210,7 +211,7 @@ class PyEngine {
     const auto kept = owned();
     if (path.empty() || kept->engine->knows_adapter(name)) return;
     const Status loaded = [&] {
-      const nb::gil_scoped_release release;
+      const WithoutGil released;
       return kept->llm->load_lora({name, path});
     }();
     if (!kept->engine->knows_adapter(name)) raise_unless_ok(loaded);  // another thread may have been quicker
@@ -235,7 +236,7 @@ class PyChannel {
                   double timeout, const std::string& adapter, bool wait) const {
     const auto channel = here();
     const auto submitted = [&] {
-      const nb::gil_scoped_release release;
+      const WithoutGil released;
       return channel->submit(std::move(prompt), params, {priority, cache_salt, timeout, adapter, wait});
     }();
     return value_or_raise(submitted);
@@ -249,7 +250,7 @@ class PyChannel {
     std::vector<Update> updates;
     while (true) {
       {
-        const nb::gil_scoped_release release;
+        const WithoutGil released;
         const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
         updates = channel->take(std::min(left, kBetweenSignals));
       }
@@ -264,7 +265,7 @@ class PyChannel {
 
   bool cancel(uint64_t number) const {
     const auto channel = here();
-    const nb::gil_scoped_release release;
+    const WithoutGil released;
     return channel->cancel(number);
   }
 
