@@ -121,7 +121,7 @@ class CublasLtCalls : public testing::Test {
     functions_.destroy = destroy;
     functions_.get_heuristic = get_heuristic;
     functions_.matmul = cuda::multiply;
-    library_ = make_cublas_lt(functions_, 9).value();
+    library_ = make_cublas_lt(functions_, 90).value();
   }
   Status multiply(const MatrixProduct& product) { return library_->multiply(product, nullptr, nullptr); }
 
@@ -179,10 +179,21 @@ TEST_F(CublasLtCalls, WhatIsRefusedIsAnErrorAndNotAskedForAgain) {
   EXPECT_EQ(multiply(product_of(DType::kBF16, 66)).code(), StatusCode::kUnavailable);
 }
 
-TEST_F(CublasLtCalls, EightBitsAreOnlyHoppers) {
-  EXPECT_TRUE(library_->has_f8());
-  EXPECT_FALSE(make_cublas_lt(functions_, 8).value()->has_f8());
-  EXPECT_FALSE(make_cublas_lt(functions_, 10).value()->has_f8());
+TEST_F(CublasLtCalls, ScalesOfEightBitsAreOnlyHoppers) {
+  EXPECT_EQ(library_->f8(), Float8Products::kScaled);
+  EXPECT_EQ(make_cublas_lt(functions_, 86).value()->f8(), Float8Products::kNone);
+  for (const int capability : {89, 100, 120})
+    EXPECT_EQ(make_cublas_lt(functions_, capability).value()->f8(), Float8Products::kPlain) << capability;
+}
+
+TEST_F(CublasLtCalls, EightBitsWithoutScalesHaveNone) {
+  MatrixProduct product = product_of(DType::kF8E4M3);
+  ASSERT_TRUE(multiply(product).ok());
+  product.weight_scales = product.x_scales = nullptr;
+  ASSERT_TRUE(multiply(product).ok()) << "a plan of its own";
+  EXPECT_EQ(asked.weight_scales, nullptr);
+  EXPECT_EQ(asked.x_scales, nullptr);
+  EXPECT_EQ(asked.heuristics, 2);
 }
 
 bool is_loaded(const std::string& path) {
@@ -202,7 +213,7 @@ TEST(CublasLtFile, IsFoundInAFolderThatIsNamedAndStaysLoaded) {
   std::filesystem::create_symlink(real, named);
   ASSERT_TRUE(load_cublas_lt({testing::TempDir() + "nowhere", folder}).ok());
   ASSERT_TRUE(load_cublas_lt({named}).ok());
-  if (const auto library = load_matrix_library({folder}, 9); !library.ok()) {  // no card
+  if (const auto library = load_matrix_library({folder}, 90); !library.ok()) {  // no card
     EXPECT_NE(library.status().message().find("does not start"), std::string::npos) << library.status().message();
   }
   EXPECT_TRUE(is_loaded(real)) << "loading it anew takes a second";

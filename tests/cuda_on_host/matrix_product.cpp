@@ -17,6 +17,7 @@ namespace {
 constexpr int kThreads = 128;
 
 std::set<DType> refused;
+bool has_scales = true;
 
 template <typename T>
 float as_float(T value) {
@@ -62,7 +63,7 @@ __global__ void multiply_kernel(MatrixProduct product) {
 class HostLibrary final : public MatrixLibrary {
  public:
   const std::string& description() const override { return description_; }
-  bool has_f8() const override { return true; }
+  Float8Products f8() const override { return has_scales ? Float8Products::kScaled : Float8Products::kPlain; }
   Status multiply(const MatrixProduct& product, void* /*workspace*/, cudaStream_t stream) override {
     if (refused.contains(product.dtype)) return unavailable("plain loops refuse {}", name(product.dtype));
     const auto is_aligned = [](const void* data, int64_t stride) {
@@ -72,7 +73,7 @@ class HostLibrary final : public MatrixLibrary {
       QUIRE_CHECK(product.rows % 16 == 0 && product.columns % 16 == 0 && product.bias == nullptr);
       QUIRE_CHECK(is_aligned(product.x, product.x_stride) && is_aligned(product.weight, product.weight_stride));
       QUIRE_CHECK(is_aligned(product.x_scales, 0) && is_aligned(product.weight_scales, 0));
-      QUIRE_CHECK(product.x_scales != nullptr && product.weight_scales != nullptr);
+      QUIRE_CHECK((product.x_scales != nullptr) == has_scales && (product.weight_scales != nullptr) == has_scales);
       QUIRE_CHECK(product.dtype == DType::kF8E4M3 || product.num_rows % 4 == 0);
     }
     const dim3 grid(ceil_div(product.rows, kThreads), static_cast<unsigned>(product.num_rows));
@@ -92,6 +93,9 @@ class HostLibrary final : public MatrixLibrary {
 
 void refuse_products(std::set<DType> dtypes) {
   refused = std::move(dtypes);
+}
+void scale_products(bool scales) {
+  has_scales = scales;
 }
 
 Result<std::unique_ptr<MatrixLibrary>> load_matrix_library(const std::vector<std::string>& /*paths*/,

@@ -10,4 +10,7 @@ namespace quire::ops::cuda {
 // Of these formats of both sides, from here on.
 void refuse_products(std::set<DType> dtypes);
 
+// Whether it multiplies 8-bit floats by their scales, as on Hopper's cards, from here on; else without, as on others.
+void scale_products(bool scales);
+
 }  // namespace quire::ops::cuda

@@ -38,5 +38,12 @@ TEST(CutContexts, AreThoseOfWhichOneIsLong) {
   EXPECT_FALSE(cuts_contexts(contexts, kSplit)) << "the others take as long";
 }
 
+TEST(SplitsOfBlock, LeaveThreeRoundsOfBlocks) {
+  EXPECT_EQ(splits_of_block(even(1, 8192), kSplit), 1);
+  EXPECT_EQ(splits_of_block(even(8, 8192), kSplit), 2) << "2,048 splits, 1,024 blocks";
+  EXPECT_EQ(splits_of_block(even(34, 4096), kSplit), 5) << "4,352 splits, 871 blocks";
+  EXPECT_EQ(splits_of_block({}, kSplit), 1);
+}
+
 }  // namespace
 }  // namespace quire::ops::cuda

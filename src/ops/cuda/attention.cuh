@@ -50,6 +50,7 @@ struct Attention {
   Part part;
   int32_t split;        // positions of one
   int32_t num_splits;   // 0: whole
+  int32_t splits_each;  // split: one after the other in a block
   bool one_query;       // of every sequence
   int32_t tiles;        // split, one_query: of rows a sequence
   int32_t few_queries;  // split: at most so many a sequence
@@ -170,13 +171,18 @@ __device__ inline bool find_rows(const Attention& args, int rows_per_block, Rows
   return find_rows_of(args, sequence, block - before(sequence), rows_per_block, rows);
 }
 
-// The splits of `length` positions that a block whose rows see positions [first, last] goes through: all, or the one
-// that is its own. false: its rows see none of that.
+// The splits of `length` positions that a block whose rows see positions [first, last] goes through: all, or those that
+// are its own. false: its rows see none of them.
 __device__ inline bool find_splits(const Attention& args, int32_t length, int32_t first, int32_t last,
                                    int32_t& first_split, int32_t& last_split) {
-  first_split = args.num_splits > 0 ? static_cast<int32_t>(blockIdx.z) : first / length;
-  last_split = args.num_splits > 0 ? static_cast<int32_t>(blockIdx.z) : last / length;
-  return first_split >= first / length && last_split <= last / length;
+  first_split = first / length;
+  last_split = last / length;
+  if (args.num_splits > 0) {
+    const int32_t own = static_cast<int32_t>(blockIdx.z) * args.splits_each;
+    first_split = max(first_split, own);
+    last_split = min(last_split, own + args.splits_each - 1);
+  }
+  return first_split <= last_split;
 }
 
 // Where position p of a sequence lies: its block's part of the kv head, and its place in the block.

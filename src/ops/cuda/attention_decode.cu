@@ -2,8 +2,8 @@
 // attention_few.cu, which takes wider heads, a block has 16 rows and cuts positions into splits of kFewSplit, each
 // summed from nothing and folded into a row's total in order. Here the warps of a block wait for each other only where
 // a split ends: each goes through positions of its own, every fourth 16 (of 8-bit caches 32) of them, which it copies
-// to shared memory by itself, three such pieces ahead. Scores stay in the registers in which they become the weights
-// of the values.
+// to shared memory by itself, one or two such pieces ahead. Scores stay in the registers in which they become the
+// weights of the values.
 //
 // Codes of 8-bit floats become F16 in registers. Their numbers are multiplied in another order than they lie in, which
 // a product does not show as long as queries have the same; and so columns of the sums are put back in theirs.
@@ -18,8 +18,8 @@ namespace quire::ops::cuda {
 namespace {
 
 constexpr int kRows = kFewRowsOfBlock;
-constexpr int kStages = 3;  // pieces of a warp in shared memory
 constexpr int kVectorBytes = 16;
+constexpr int32_t kAllPositions = 0x7fffffff;
 
 // What a block multiplies, and how a piece lies in shared memory: the keys of kPositions, then their values, a row a
 // position, whose vectors of 16 bytes are exchanged so that rows and columns of 8 are both read without conflicts.
@@ -35,6 +35,11 @@ struct DecodeKind {
   static constexpr int kRowBytes = kVectors * kVectorBytes;
   static constexpr int kPartBytes = kPositions * kRowBytes;  // keys, or values
   static constexpr int kStageBytes = 2 * kPartBytes;
+  // Pieces of a warp in shared memory, and blocks of a processor: what is on the way at once is a piece or two of each
+  // of 12 or 16 warps, some 100 KB, and what is waited for besides (a product's 33 cycles, exchanges between lanes) is
+  // hidden by three or four warps of a scheduler.
+  static constexpr int kStages = kHeadDim <= 64 ? 3 : 2;
+  static constexpr int kBlocksOfProcessor = kHeadDim <= 64 ? 4 : 3;
   static constexpr int kTiles = kPositions / 8;  // of 8 positions
   static constexpr int kSteps = kHeadDim / 16;   // of 16 numbers of a head
   static constexpr int kColumns = kHeadDim / 8;  // of 8 numbers of the sums
@@ -46,12 +51,14 @@ struct DecodeKind {
   static constexpr int kStates = kWarps * kStages * kStageBytes;
   static constexpr int kEnds = kStates + kWarps * kRows * static_cast<int>(sizeof(Softmax));
   struct RowEnd {
-    float* to;                   // nullptr: nowhere
+    float* to;                   // nullptr: to the block's totals, or nowhere
+    bool sees;                   // anything of the split
     float before, part, factor;  // weights of what came before and of this split; in the end
     float warps[kWarps];         // weights of the warps' sums
   };
   static constexpr int kBlockRows = kEnds + kRows * static_cast<int>(sizeof(RowEnd));
-  static constexpr int kBytes = kBlockRows + kRows * static_cast<int>(sizeof(BlockRow));
+  static constexpr int kTotals = kBlockRows + kRows * static_cast<int>(sizeof(BlockRow));  // float [kRows, kHeadDim]
+  static constexpr int kBytes = kTotals + kRows * kHeadDim * 4;
 
   // Bytes from the beginning of keys or values to a vector.
   static __device__ int at(int position, int vector) {
@@ -72,44 +79,68 @@ __device__ inline float sum_of_pair(unsigned pair) {
 
 // What a lane has of the rows' softmax: rows lane / 4 and lane / 4 + 8.
 struct LaneRows {
-  int32_t first[2];  // positions that they see; last < first: there is no such row
+  int32_t first[2];  // positions that they see; all of them where there is no such row
   int32_t last[2];
+  int32_t all_first;  // what all rows of the block see
+  int32_t all_last;
   Softmax part[2];  // `maximum` is what exponents are relative to; each lane has a sum of its own
+};
+
+// Where a sequence's codes lie.
+struct Cached {
+  const uint8_t* keys;  // of the kv head
+  const uint8_t* values;
+  const BlockId* table;
+  int64_t row_bytes;
+  int32_t block_size;
+  int shift = -1;  // block_size as a power of two; -1: it is none, or below 16
+
+  __device__ Cached(const Attention& args, const BlockId* block_table, int64_t code_bytes)
+      : keys(args.keys + blockIdx.y * args.head_bytes),
+        values(args.values + blockIdx.y * args.head_bytes),
+        table(block_table),
+        row_bytes(args.head_dim * code_bytes),
+        block_size(args.block_size) {
+    if (block_size >= 16 && (block_size & (block_size - 1)) == 0) shift = __ffs(block_size) - 1;
+  }
+  // Bytes to a position's codes.
+  __device__ int64_t at(const Attention& args, int32_t position) const {
+    if (shift >= 0) {
+      return table[position >> shift] * args.block_stride + (position & (block_size - 1)) * row_bytes;
+    }
+    return table[position / block_size] * args.block_stride + position % block_size * row_bytes;
+  }
 };
 
 // Begins to copy the codes of positions [begin, begin + kPositions) that lie in [first, last], by the lanes of a warp;
 // zeros in place of the others, whose memory may hold no numbers.
 template <typename K>
-__device__ void begin_piece(const Attention& args, const BlockId* table, int32_t begin, int32_t first, int32_t last,
+__device__ void begin_piece(const Attention& args, const Cached& cached, int32_t begin, int32_t first, int32_t last,
                             uint8_t* stage) {
   constexpr int kAtOnce = kWarp / K::kVectors;  // positions
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int vector = lane % K::kVectors;
   const bool in_head = (vector + 1) * kVectorBytes <= args.head_dim * static_cast<int>(sizeof(typename K::Code));
-  const bool is_one_block = args.block_size % K::kPositions == 0;
-  const uint8_t* keys = args.keys + blockIdx.y * args.head_bytes;
-  const uint8_t* values = args.values + blockIdx.y * args.head_bytes;
-  const int64_t row_bytes = args.head_dim * static_cast<int64_t>(sizeof(typename K::Code));
-  int64_t of_all = 0;
-  if (is_one_block && begin <= last && begin + K::kPositions > first) {
-    of_all = table[begin / args.block_size] * args.block_stride + begin % args.block_size * row_bytes;
-  }
+  const bool whole = begin >= first && begin + K::kPositions - 1 <= last;
 #pragma unroll
-  for (int i = 0; i < K::kPositions; i += kAtOnce) {
-    const int t = i + lane / K::kVectors;
-    const int32_t position = begin + t;
-    uint8_t* to = stage + K::at(t, vector);
-    if (!in_head || position < first || position > last) {
-      *reinterpret_cast<uint4*>(to) = make_uint4(0, 0, 0, 0);
-      *reinterpret_cast<uint4*>(to + K::kPartBytes) = make_uint4(0, 0, 0, 0);
-      continue;
+  for (int sixteen = 0; sixteen < K::kPositions; sixteen += 16) {  // of one block, where they hold whole ones
+    const bool in_one = cached.shift >= 0 && begin + sixteen <= last && begin + sixteen + 15 >= first;
+    int64_t from = in_one ? cached.at(args, begin + sixteen) + lane / K::kVectors * cached.row_bytes : 0;
+#pragma unroll
+    for (int i = 0; i < 16; i += kAtOnce) {
+      const int t = sixteen + i + lane / K::kVectors;
+      const int32_t position = begin + t;
+      uint8_t* to = stage + K::at(t, vector);
+      if (in_head && (whole || (position >= first && position <= last))) {
+        const int64_t codes = (in_one ? from : cached.at(args, position)) + vector * kVectorBytes;
+        __pipeline_memcpy_async(to, cached.keys + codes, kVectorBytes);
+        __pipeline_memcpy_async(to + K::kPartBytes, cached.values + codes, kVectorBytes);
+      } else {
+        *reinterpret_cast<uint4*>(to) = make_uint4(0, 0, 0, 0);
+        *reinterpret_cast<uint4*>(to + K::kPartBytes) = make_uint4(0, 0, 0, 0);
+      }
+      from += kAtOnce * cached.row_bytes;
     }
-    int64_t from = of_all + t * row_bytes;
-    if (!is_one_block)
-      from = table[position / args.block_size] * args.block_stride + position % args.block_size * row_bytes;
-    from += vector * kVectorBytes;
-    __pipeline_memcpy_async(to, keys + from, kVectorBytes);
-    __pipeline_memcpy_async(to + K::kPartBytes, values + from, kVectorBytes);
   }
   __pipeline_commit();
 }
@@ -179,21 +210,30 @@ template <typename K>
 __device__ void weigh(const Attention& args, LaneRows& rows, int32_t begin, int lane, float (&scores)[K::kTiles][4],
                       unsigned (&weights)[K::kTiles / 2][4], float (&sums)[K::kColumns][4]) {
   using T = typename K::T;
+  if (args.soft_cap > 0) {
+#pragma unroll
+    for (auto& tile : scores) {
+#pragma unroll
+      for (float& one : tile) one = args.soft_cap * kLog2E * tanhf(one / args.soft_cap);
+    }
+  }
+  if (begin < rows.all_first || begin + K::kPositions - 1 > rows.all_last) {
+#pragma unroll
+    for (int tile = 0; tile < K::kTiles; ++tile) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int32_t position = begin + 8 * tile + 2 * (lane % 4) + i % 2;
+        if (position < rows.first[i / 2] || position > rows.last[i / 2]) scores[tile][i] = -INFINITY;
+      }
+    }
+  }
   float factors[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     float maximum = -INFINITY;
 #pragma unroll
-    for (int tile = 0; tile < K::kTiles; ++tile) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        float& one = scores[tile][2 * half + i];
-        const int32_t position = begin + 8 * tile + 2 * (lane % 4) + i;
-        if (args.soft_cap > 0) one = args.soft_cap * kLog2E * tanhf(one / args.soft_cap);
-        if (position < rows.first[half] || position > rows.last[half]) one = -INFINITY;
-        maximum = fmaxf(maximum, one);
-      }
-    }
+    for (int tile = 0; tile < K::kTiles; ++tile)
+      maximum = fmaxf(maximum, fmaxf(scores[tile][2 * half], scores[tile][2 * half + 1]));
     for (int offset = 2; offset > 0; offset /= 2) maximum = fmaxf(maximum, __shfl_xor_sync(kAllLanes, maximum, offset));
     factors[half] = follow(rows.part[half], maximum);
 #pragma unroll
@@ -272,12 +312,13 @@ __device__ void store_sums(const float (&sums)[K::kColumns][4], int lane, float*
 template <typename K>
 __device__ typename K::RowEnd end_of_row(const Attention& args, const BlockRow& row, int32_t r, int32_t split,
                                          const Softmax* states, Softmax& total) {
-  typename K::RowEnd end = {nullptr, 0, 1, 1, {}};
+  typename K::RowEnd end = {nullptr, false, 0, 1, 1, {}};
   const int32_t first = first_seen(args, row.position);
   if (row.query < 0 || row.position < first) return end;
   const int32_t first_split = first / kFewSplit;
   const int32_t last_split = row.position / kFewSplit;
   if (split < first_split || split > last_split) return end;
+  end.sees = true;
 
   Softmax part = {-INFINITY, 0};
   for (int w = 0; w < kWarps; ++w) part.maximum = fmaxf(part.maximum, states[w * kRows].maximum);
@@ -293,7 +334,6 @@ __device__ typename K::RowEnd end_of_row(const Attention& args, const BlockRow& 
     end.to = args.partial_sums + partial * args.head_dim;
     return end;
   }
-  end.to = args.out + (int64_t{row.token} * args.num_heads + head) * args.head_dim;
   if (split == first_split) {
     total = part;
   } else {
@@ -301,19 +341,22 @@ __device__ typename K::RowEnd end_of_row(const Attention& args, const BlockRow& 
     end.before = weights.before;
     end.part = weights.part;
   }
-  if (split == last_split) end.factor = final_factor(args, total, head);
+  if (split < last_split) return end;
+  end.factor = final_factor(args, total, head);
+  end.to = args.out + (int64_t{row.token} * args.num_heads + head) * args.head_dim;
   return end;
 }
 
-// The warps' sums together, to where each row's go.
+// The warps' sums together, to where each row's go. totals: of the splits before, [kRows, kHeadDim].
 template <typename K>
-__device__ void end_split(const Attention& args, const typename K::RowEnd* ends, const uint8_t* sums_of_warp[kWarps]) {
+__device__ void end_split(const Attention& args, const typename K::RowEnd* ends, const uint8_t* sums_of_warp[kWarps],
+                          float* totals) {
   constexpr int kQuads = K::kHeadDim / 4;
 #pragma unroll
   for (int i = static_cast<int>(threadIdx.x); i < kRows * kQuads; i += kThreads) {
     const typename K::RowEnd& end = ends[i / kQuads];
     const int d = i % kQuads * 4;
-    if (end.to == nullptr || d >= args.head_dim) continue;
+    if (!end.sees || d >= args.head_dim) continue;
     float x[4] = {};
 #pragma unroll
     for (int w = 0; w < kWarps; ++w) {
@@ -324,52 +367,63 @@ __device__ void end_split(const Attention& args, const typename K::RowEnd* ends,
       x[2] = fmaf(one.z, weight, x[2]);
       x[3] = fmaf(one.w, weight, x[3]);
     }
+    float4& total = reinterpret_cast<float4*>(totals)[i];
+    if (end.before != 0) {
+      const float4 before = total;
+      x[0] = fmaf(before.x, end.before, __fmul_rn(x[0], end.part));
+      x[1] = fmaf(before.y, end.before, __fmul_rn(x[1], end.part));
+      x[2] = fmaf(before.z, end.before, __fmul_rn(x[2], end.part));
+      x[3] = fmaf(before.w, end.before, __fmul_rn(x[3], end.part));
+    }
+    if (end.to == nullptr) {
+      total = make_float4(x[0], x[1], x[2], x[3]);
+      continue;
+    }
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      if (d + j >= args.head_dim) break;
-      if (end.before != 0) x[j] = fmaf(end.to[d + j], end.before, __fmul_rn(x[j], end.part));
-      end.to[d + j] = __fmul_rn(x[j], end.factor);
+      if (d + j < args.head_dim) end.to[d + j] = __fmul_rn(x[j], end.factor);
     }
   }
 }
 
 // Grid as of attend_few_kernel.
 template <typename K>
-__global__ void __launch_bounds__(kThreads, 2) attend_decode_kernel(const Attention args) {
+__global__ void __launch_bounds__(kThreads, K::kBlocksOfProcessor) attend_decode_kernel(const Attention args) {
   begin_kernel();
   SharedRows sharing;
-  if (!find_shared_rows(args, sharing)) return;
+  if (!find_block(args, sharing)) return;
   const int thread = static_cast<int>(threadIdx.x);
   const int warp = thread / kWarp;
   const int lane = thread % kWarp;
   const int32_t first = sharing.first;
   const int32_t last = sharing.last;
-  int32_t first_split = 0;
-  int32_t last_split = 0;
-  if (!find_splits(args, kFewSplit, first, last, first_split, last_split)) return;
+  const int32_t first_split = sharing.first_split;
+  const int32_t last_split = sharing.last_split;
 
   auto* shared = dynamic_shared<uint8_t>();
   auto* states = reinterpret_cast<Softmax*>(shared + K::kStates);
   auto* ends = reinterpret_cast<typename K::RowEnd*>(shared + K::kEnds);
   auto* rows = reinterpret_cast<BlockRow*>(shared + K::kBlockRows);
-  const BlockId* table = args.block_tables + sharing.block.sequence * args.block_table_stride;
+  auto* totals = reinterpret_cast<float*>(shared + K::kTotals);
+  const Cached cached(args, args.block_tables + sharing.block.sequence * args.block_table_stride,
+                      sizeof(typename K::Code));
 
   // A warp's pieces are numbered from the first split on; those that no row sees are gone over.
   const int32_t begin_all = first_split * kFewSplit + warp * K::kPositions;
   const int num_pieces = (last_split - first_split + 1) * (K::kPiecesOfSplit / kWarps);
   const auto begin_of = [&](int piece) { return begin_all + piece * (kWarps * K::kPositions); };
   const auto stage = [&](int of_warp, int piece) {
-    return shared + (of_warp * kStages + piece % kStages) * K::kStageBytes;
+    return shared + (of_warp * K::kStages + piece % K::kStages) * K::kStageBytes;
   };
   const auto begin_copy = [&](int piece) {
     const int32_t begin = begin_of(piece);
     if (piece < num_pieces && begin <= last && begin + K::kPositions > first) {
-      begin_piece<K>(args, table, begin, first, last, stage(warp, piece));
+      begin_piece<K>(args, cached, begin, first, last, stage(warp, piece));
     } else {
       __pipeline_commit();
     }
   };
-  for (int piece = 0; piece < kStages - 1; ++piece) begin_copy(piece);
+  for (int piece = 0; piece < K::kStages - 1; ++piece) begin_copy(piece);
 
   if (thread < kRows) rows[thread] = row_of(args, sharing, sharing.block.first + thread);
   __syncthreads();
@@ -378,9 +432,16 @@ __global__ void __launch_bounds__(kThreads, 2) attend_decode_kernel(const Attent
   LaneRows own;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    own.last[half] = rows[lane / 4 + 8 * half].position;  // -1 where there is no row
-    own.first[half] = first_seen(args, own.last[half]);
+    const int32_t position = rows[lane / 4 + 8 * half].position;
+    own.last[half] = position < 0 ? kAllPositions : position;
+    own.first[half] = position < 0 ? 0 : first_seen(args, position);
     own.part[half] = {-INFINITY, 0};
+  }
+  own.all_first = max(own.first[0], own.first[1]);
+  own.all_last = min(own.last[0], own.last[1]);
+  for (int offset = 4; offset < kWarp; offset *= 2) {
+    own.all_first = max(own.all_first, __shfl_xor_sync(kAllLanes, own.all_first, offset));
+    own.all_last = min(own.all_last, __shfl_xor_sync(kAllLanes, own.all_last, offset));
   }
   Softmax total = {-INFINITY, 0};  // of row `thread`, of the splits before
   float sums[K::kColumns][4] = {};
@@ -389,8 +450,8 @@ __global__ void __launch_bounds__(kThreads, 2) attend_decode_kernel(const Attent
     const int32_t begin = begin_of(piece);
     // The stage of the piece before is free: all lanes of the warp have used it.
     __syncwarp();
-    begin_copy(piece + kStages - 1);
-    __pipeline_wait_prior(kStages - 1);
+    begin_copy(piece + K::kStages - 1);
+    __pipeline_wait_prior(K::kStages - 1);
     __syncwarp();
     if (begin <= last && begin + K::kPositions > first) {
       const uint8_t* keys = stage(warp, piece);
@@ -425,7 +486,7 @@ __global__ void __launch_bounds__(kThreads, 2) attend_decode_kernel(const Attent
     const uint8_t* sums_of_warp[kWarps];
 #pragma unroll
     for (int w = 0; w < kWarps; ++w) sums_of_warp[w] = stage(w, piece);
-    end_split<K>(args, ends, sums_of_warp);
+    end_split<K>(args, ends, sums_of_warp, totals);
     __syncthreads();  // before the stages are copied to
   }
 }

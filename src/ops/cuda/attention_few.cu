@@ -166,15 +166,14 @@ __global__ void __launch_bounds__(kThreads) attend_few_kernel(const Attention ar
   begin_kernel();
   using T = typename K::T;
   SharedRows sharing;
-  if (!find_shared_rows(args, sharing)) return;
+  if (!find_block(args, sharing)) return;
   const int thread = static_cast<int>(threadIdx.x);
   const int warp = thread / kWarp;
   const int lane = thread % kWarp;
   const int32_t first = sharing.first;
   const int32_t last = sharing.last;
-  int32_t first_split = 0;
-  int32_t last_split = 0;
-  if (!find_splits(args, kFewSplit, first, last, first_split, last_split)) return;
+  const int32_t first_split = sharing.first_split;
+  const int32_t last_split = sharing.last_split;
 
   auto* shared = dynamic_shared<uint8_t>();
   auto* queries = reinterpret_cast<T*>(shared + K::kQueries);

@@ -21,9 +21,11 @@ struct SharedRows {
   int32_t size;
   int32_t first;  // positions that any of its rows sees
   int32_t last;
+  int32_t first_split;  // of kFewSplit, that the block goes through
+  int32_t last_split;
 };
 
-// false: there is nothing to do for this block.
+// The rows, without the splits. false: there is nothing to do for this block.
 __device__ inline bool find_shared_rows(const Attention& args, SharedRows& sharing) {
   Rows& block = sharing.block;
   sharing.places = nullptr;
@@ -55,6 +57,12 @@ __device__ inline bool find_shared_rows(const Attention& args, SharedRows& shari
   sharing.first = first_seen(args, block.first_position + block.first / args.group);
   sharing.last = block.first_position + last_row / args.group;
   return true;
+}
+
+// As find_shared_rows(), with the splits.
+__device__ inline bool find_block(const Attention& args, SharedRows& sharing) {
+  return find_shared_rows(args, sharing) &&
+         find_splits(args, kFewSplit, sharing.first, sharing.last, sharing.first_split, sharing.last_split);
 }
 
 __device__ inline BlockRow row_of(const Attention& args, const SharedRows& sharing, int32_t r) {

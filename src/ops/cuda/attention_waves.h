@@ -6,7 +6,7 @@
 
 namespace quire::ops::cuda {
 
-// Blocks that are at work at once: two for each of an H100's processors.
+// Blocks that keep the memory busy: two for each of an H100's processors.
 inline constexpr int64_t kBlocksAtOnce = 264;
 
 // Sequences that are decoded.
@@ -28,6 +28,13 @@ inline bool cuts_contexts(const DecodedContexts& contexts, int64_t split) {
   const int64_t spread = contexts.total * contexts.blocks_each / kBlocksAtOnce;
   constexpr int64_t kFolding = 128;
   return std::max(split, spread + spread / 20) + kFolding < whole;
+}
+
+// Of contexts that are cut: how many splits a block walks one after the other. A block's beginning, some microseconds
+// in which it finds its rows and waits for its first codes, is spared by every split after the first; but there are to
+// be three times as many blocks as keep the memory busy, so that the last ones are short.
+inline int64_t splits_of_block(const DecodedContexts& contexts, int64_t split) {
+  return std::max<int64_t>(1, contexts.total * contexts.blocks_each / (split * 3 * kBlocksAtOnce));
 }
 
 }  // namespace quire::ops::cuda

@@ -39,6 +39,7 @@ struct PlanKey {
   DType dtype;
   DType out_dtype;
   bool has_bias;
+  bool has_scales;
   int64_t num_rows;
   int64_t rows;
   int64_t columns;
@@ -80,7 +81,12 @@ class CublasLt final : public MatrixLibrary {
     const size_t version = f_.get_version();
     description_ = fmt::format("cuBLASLt {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
     constexpr size_t kFirstWithVectors = 120900;
-    scales_vectors_ = compute_capability == 9 && version >= kFirstWithVectors;
+    constexpr int kFirstWithF8 = 89;
+    if (compute_capability == 90 && version >= kFirstWithVectors) {
+      f8_ = Float8Products::kScaled;
+    } else if (compute_capability >= kFirstWithF8) {
+      f8_ = Float8Products::kPlain;
+    }
   }
   ~CublasLt() override {
     forget_plans();
@@ -96,7 +102,7 @@ class CublasLt final : public MatrixLibrary {
   }
 
   const std::string& description() const override { return description_; }
-  bool has_f8() const override { return scales_vectors_; }
+  Float8Products f8() const override { return f8_; }
 
   Status multiply(const MatrixProduct& product, void* workspace, cudaStream_t stream) override {
     QUIRE_ASSIGN_OR_RETURN(const Plan* const plan, plan_for(product));
@@ -135,7 +141,7 @@ class CublasLt final : public MatrixLibrary {
   Status set_pointers(const Plan& plan, const MatrixProduct& product) {
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
     if (product.bias != nullptr) set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias, status);
-    if (has_row_scales(product.dtype)) {
+    if (product.x_scales != nullptr) {
       set(plan.operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, product.weight_scales, status);
       set(plan.operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, product.x_scales, status);
     }
@@ -160,6 +166,7 @@ class CublasLt final : public MatrixLibrary {
     const PlanKey key{.dtype = product.dtype,
                       .out_dtype = product.out.dtype,
                       .has_bias = product.bias != nullptr,
+                      .has_scales = product.x_scales != nullptr,
                       .num_rows = product.num_rows,
                       .rows = product.rows,
                       .columns = product.columns,
@@ -209,7 +216,7 @@ class CublasLt final : public MatrixLibrary {
     set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T, status);
     set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_N, status);
     if (key.has_bias) set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS, status);
-    if (product.dtype == DType::kF8E4M3) {
+    if (product.dtype == DType::kF8E4M3 && key.has_scales) {
       set(plan.operation, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F, status);
       set(plan.operation, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F, status);
     } else if (product.dtype == DType::kF8E4M3_128) {
@@ -232,7 +239,7 @@ class CublasLt final : public MatrixLibrary {
   const CublasLtFunctions f_;
   std::string description_;
   cublasLtHandle_t handle_ = nullptr;
-  bool scales_vectors_ = false;  // of F8_E4M3, a scale for each row of both sides, or for blocks of both: Hopper's
+  Float8Products f8_ = Float8Products::kNone;  // a scale for each row of both sides, or for blocks of both: Hopper's
   std::map<PlanKey, Plan> plans_;
 };
 

@@ -35,7 +35,7 @@ std::string cublas_lt_file();
 // it), then where the loader looks, then where NVIDIA's own packages put it. Needs no card. Errors: unavailable.
 Result<CublasLtFunctions> load_cublas_lt(const std::vector<std::string>& paths);
 
-// compute_capability: of the card, its major number. Errors: unavailable where the library does not start.
+// compute_capability: of the card, 90 for 9.0. Errors: unavailable where the library does not start.
 Result<std::unique_ptr<MatrixLibrary>> make_cublas_lt(const CublasLtFunctions& functions, int compute_capability);
 
 }  // namespace quire::ops::cuda

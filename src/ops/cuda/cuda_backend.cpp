@@ -75,7 +75,7 @@ class CudaBackend final : public Backend {
     check_cuda(cudaSetDevice(options_.device), "cudaSetDevice");
     check_cuda(cudaGetDeviceProperties(&properties, options_.device), "cudaGetDeviceProperties");
     QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<MatrixLibrary> library,
-                           load_matrix_library(options_.cublas_lt_paths, properties.major));
+                           load_matrix_library(options_.cublas_lt_paths, 10 * properties.major + properties.minor));
     check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
     // Few blocks keep the bus busy, and the next layer waits for them: they go first.
     int least_priority = 0;
@@ -410,7 +410,9 @@ class CudaBackend final : public Backend {
     start(place_tokens, args, args.num_tokens, {args.tokens, args.sources.device, args.ids});
   }
   void run(const ChooseTokensArgs& args) override {
-    start(choose_tokens, args, args.num_rows, {args.in, args.choices.device, args.tokens});
+    expect_reachable({args.in, args.choices.device, args.tokens});
+    choose_tokens(args, scratch_.data(), static_cast<int64_t>(kScratchBytes), stream_);
+    finish();
   }
 
  private:

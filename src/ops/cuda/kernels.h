@@ -41,7 +41,8 @@ void rope(const RopeArgs& args, cudaStream_t stream);
 void scale(const ScaleArgs& args, cudaStream_t stream);
 void combine_experts(const MoeCombineArgs& args, cudaStream_t stream);
 
-void choose_tokens(const ChooseTokensArgs& args, cudaStream_t stream);  // choose_tokens.cu
+// choose_tokens.cu; scratch: some 30 KiB a row that are at work together. REQUIRES: room for one.
+void choose_tokens(const ChooseTokensArgs& args, void* scratch, int64_t scratch_bytes, cudaStream_t stream);
 // edit_logits.cu. any_mask, any_edit: whether any row has one.
 void edit_logits(const EditLogitsArgs& args, bool any_mask, bool any_edit, cudaStream_t stream);
 void top_logprobs(const TopLogprobsArgs& args, cudaStream_t stream);
@@ -173,9 +174,14 @@ void convert_rows(const Rows& in, int64_t in_stride, int64_t num_rows, int64_t c
 // factors [num_rows], 1 of most rows.
 void round_rows_in_range(const float* x, int64_t x_stride, int64_t num_rows, int64_t columns, void* out, float* factors,
                          cudaStream_t stream);
-// out[m][n] = in[m][n] * factors[m] + bias[n]; factors and bias may be nullptr, in may be out.
-void finish_rows(const float* factors, const float* bias, int64_t num_rows, int64_t columns, const float* in,
-                 int64_t in_stride, float* out, int64_t out_stride, cudaStream_t stream);
+// out[m][n] = in[m][n] * columns[n] * rows[m] + bias[n]; what is nullptr has no part in it, and in may be out.
+struct Finish {
+  const float* rows = nullptr;
+  const float* columns = nullptr;
+  const float* bias = nullptr;
+};
+void finish_rows(const Finish& finish, int64_t num_rows, int64_t columns, const float* in, int64_t in_stride,
+                 float* out, int64_t out_stride, cudaStream_t stream);
 // Rows of F8_E4M3 for a product: x / scale to nearest, with a scale a row that makes its largest magnitude 448, as
 // ops/quantise.h rounds weights. Codes [num_rows, codes_stride], zero behind `columns`; scales [num_rows].
 void round_rows_to_f8(const Rows& x, int64_t x_stride, int64_t num_rows, int64_t columns, uint8_t* codes,

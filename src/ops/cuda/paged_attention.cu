@@ -11,7 +11,8 @@
 // position; each split of kSplit positions is summed from nothing and folded, in order, into the row's total. Where
 // the fold happens is free and changes no bit:
 //   whole   the block goes through all splits and keeps its rows' totals in `out`;
-//   split   a block for each split leaves sums in scratch, fold_splits() folds them: for sequences of few queries
+//   split   a block for each split or few leaves sums in scratch, fold_splits() folds them: for sequences of few
+//   queries
 //           where `whole` would keep too little of the card at work.
 // Products and sums are spelled as fused ones, so that no compiler chooses differently for two of the cases.
 //
@@ -469,6 +470,7 @@ Attention work_of(const PagedAttentionArgs& args) {
           .part = Part::kAll,
           .split = kSplit,
           .num_splits = 0,
+          .splits_each = 1,
           .one_query = false,
           .tiles = 0,
           .few_queries = 0,
@@ -537,8 +539,10 @@ void attend(const PagedAttentionArgs& args, bool may_round, void* scratch, int64
     some.num_shared_spans = shares ? args.num_shared_spans : 0;
     some.partial_states = static_cast<float2*>(scratch);
     some.partial_sums = static_cast<float*>(scratch) + 2 * partials;
+    // A shared split's rows are not those of the next.
+    if (!shares) some.splits_each = static_cast<int32_t>(splits_of_block(contexts, work.split));
     const auto sequences = static_cast<unsigned>(args.num_sequences);
-    start(some, few_rows, dim3(sequences * static_cast<unsigned>(tiles), kv_heads, static_cast<unsigned>(splits)));
+    start(some, few_rows, dim3(sequences * static_cast<unsigned>(tiles), kv_heads, ceil_div(splits, some.splits_each)));
     launch(fold_splits,
            dim3(sequences * static_cast<unsigned>(batch.few_queries), static_cast<unsigned>(args.num_heads)), kThreads,
            0, stream, some);

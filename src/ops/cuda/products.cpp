@@ -46,7 +46,10 @@ Products::Way Products::way_of(const CudaMatrix& matrix, int64_t num_rows) const
   const int64_t counted = kernels_ == ProductKernels::kLibrary ? std::numeric_limits<int64_t>::max() : num_rows;
   const bool has_eight_bits = matrix.library_scales() != nullptr && weight.rows % 16 == 0 &&
                               weight.columns % (weight.dtype == DType::kF8E4M3_128 ? kScaleColumns : int64_t{16}) == 0;
-  if (has_eight_bits && rounds_activations_ && library_->has_f8()) {
+  const Float8Products f8 = library_->f8();
+  const bool multiplies_f8 =
+      f8 == Float8Products::kScaled || (f8 == Float8Products::kPlain && weight.dtype == DType::kF8E4M3);
+  if (has_eight_bits && rounds_activations_ && multiplies_f8) {
     if (weight.dtype != DType::kF8E4M3) return counted <= kFewRowsOfEightBits ? Way::kFew : Way::kEightBit;
     if (counted <= kMostOfFloat8.few) return Way::kFew;
     return counted <= kMostOfFloat8.decoded ? Way::kDecoded : Way::kEightBit;
@@ -178,7 +181,7 @@ Status Products::multiply_rounded(const LinearArgs& args, const StoredMatrix& we
 // Codes of as many rows as there is room for and their scales lie in the first half of the scratch. The library adds
 // no floats to products of 8 bits, and those of scaled blocks it makes of whole fours of rows: what is left over is
 // filled up with zeros and comes out in the second half. Few rows do so together: copying them costs less than
-// reading the weight a second time.
+// reading the weight a second time. Where the library has no scales, sums come out without and are multiplied then.
 Status Products::multiply_eight_bit(const LinearArgs& args, const CudaMatrix& matrix) {
   constexpr int64_t kMostCopied = 512;
   const StoredMatrix& weight = matrix.stored();
@@ -200,8 +203,11 @@ Status Products::multiply_eight_bit(const LinearArgs& args, const CudaMatrix& ma
       round_rows_to_f8(x, args.x_stride, count, weight.columns, codes, weight.columns, scales, stream_);
     }
     MatrixProduct product = product_of(weight, codes, weight.columns);
-    product.x_scales = scales;
-    product.weight_scales = matrix.library_scales();
+    const bool scaled = library_->f8() == Float8Products::kScaled;
+    if (scaled) {
+      product.x_scales = scales;
+      product.weight_scales = matrix.library_scales();
+    }
     product.num_rows = padded;
     product.out = args.out.from(row * args.out_stride);
     product.out_stride = args.out_stride;
@@ -211,8 +217,9 @@ Status Products::multiply_eight_bit(const LinearArgs& args, const CudaMatrix& ma
       product.out_stride = weight.rows;
     }
     QUIRE_RETURN_IF_ERROR(library_->multiply(product, library_workspace_.data(), stream_));
-    finish_rows(nullptr, args.bias, count, weight.rows, product.out.floats(), product.out_stride, out, args.out_stride,
-                stream_);
+    finish_rows(
+        {.rows = scaled ? nullptr : scales, .columns = scaled ? nullptr : matrix.library_scales(), .bias = args.bias},
+        count, weight.rows, product.out.floats(), product.out_stride, out, args.out_stride, stream_);
   }
   return {};
 }
@@ -234,8 +241,8 @@ Status Products::multiply_expanded(const LinearArgs& args, const StoredMatrix& w
     round_rows_in_range(args.x.floats() + row * args.x_stride, args.x_stride, some.num_rows, weight.columns,
                         scratch_.data(), factors, stream_);
     QUIRE_RETURN_IF_ERROR(multiply_by_expanded(some, weight));
-    finish_rows(factors, args.bias, some.num_rows, weight.rows, some.out.floats(), args.out_stride, some.out.floats(),
-                args.out_stride, stream_);
+    finish_rows({.rows = factors, .bias = args.bias}, some.num_rows, weight.rows, some.out.floats(), args.out_stride,
+                some.out.floats(), args.out_stride, stream_);
   }
   return {};
 }

@@ -302,15 +302,17 @@ __global__ void round_rows_in_range_kernel(const float* x, int64_t x_stride, int
   if (threadIdx.x == 0) factors[blockIdx.x] = __uint_as_float((127 + above) << 23);
 }
 
-__global__ void finish_rows_kernel(const float* factors, const float* bias, int64_t columns, const float* in,
-                                   int64_t in_stride, float* out, int64_t out_stride) {
+__global__ void finish_rows_kernel(const Finish finish, int64_t columns, const float* in, int64_t in_stride, float* out,
+                                   int64_t out_stride) {
   begin_kernel();
-  const float factor = factors == nullptr ? 1.0f : factors[blockIdx.x];
-  if (factor == 1 && bias == nullptr && in == out) return;
+  const float factor = finish.rows == nullptr ? 1.0f : finish.rows[blockIdx.x];
+  if (factor == 1 && finish.columns == nullptr && finish.bias == nullptr && in == out) return;
   const float* from = in + blockIdx.x * in_stride;
   float* to = out + blockIdx.x * out_stride;
-  for (int64_t i = threadIdx.x; i < columns; i += kThreads)
-    to[i] = fmaf(from[i], factor, bias == nullptr ? 0.0f : bias[i]);
+  for (int64_t i = threadIdx.x; i < columns; i += kThreads) {
+    const float x = finish.columns == nullptr ? from[i] : from[i] * finish.columns[i];
+    to[i] = fmaf(x, factor, finish.bias == nullptr ? 0.0f : finish.bias[i]);
+  }
 }
 
 __global__ void gather_row_scales_kernel(StoredMatrix weight, float* scales) {
@@ -369,11 +371,12 @@ void round_rows_in_range(const float* x, int64_t x_stride, int64_t num_rows, int
          static_cast<uint16_t*>(out), factors);
 }
 
-void finish_rows(const float* factors, const float* bias, int64_t num_rows, int64_t columns, const float* in,
-                 int64_t in_stride, float* out, int64_t out_stride, cudaStream_t stream) {
-  if (num_rows == 0 || (factors == nullptr && bias == nullptr && in == out)) return;
-  launch(finish_rows_kernel, static_cast<unsigned>(num_rows), kThreads, 0, stream, factors, bias, columns, in,
-         in_stride, out, out_stride);
+void finish_rows(const Finish& finish, int64_t num_rows, int64_t columns, const float* in, int64_t in_stride,
+                 float* out, int64_t out_stride, cudaStream_t stream) {
+  const bool nothing = finish.rows == nullptr && finish.columns == nullptr && finish.bias == nullptr && in == out;
+  if (num_rows == 0 || nothing) return;
+  launch(finish_rows_kernel, static_cast<unsigned>(num_rows), kThreads, 0, stream, finish, columns, in, in_stride, out,
+         out_stride);
 }
 
 void gather_row_scales(const StoredMatrix& weight, float* scales, cudaStream_t stream) {
