@@ -25,7 +25,7 @@ std::vector<uint8_t> stored_as(DType dtype, const std::vector<float>& values) {
   return bytes;
 }
 
-struct Shape {
+struct LowRankShape {
   int64_t in_features;
   std::vector<int64_t> sizes;    // of the parts
   std::vector<int32_t> ranks;    // of the parts
@@ -34,7 +34,7 @@ struct Shape {
 
 // Factors with memory of their own.
 struct Adapter {
-  Adapter(const Shape& shape, DType dtype, Random& random, bool embeds = false, bool decomposed = false) {
+  Adapter(const LowRankShape& shape, DType dtype, Random& random, bool embeds = false, bool decomposed = false) {
     factors.dtype = dtype;
     factors.in_features = shape.in_features;
     int64_t column = 0;
@@ -78,7 +78,7 @@ struct Adapter {
   int64_t out_features = 0;
 };
 
-const std::vector<Shape> kShapes = {
+const std::vector<LowRankShape> kLowRankShapes = {
     {64, {64}, {4}, {0}},
     {576, {576, 192, 192}, {16, 16, 16}, {0, 0, 0}},
     {100, {33, 7}, {3, 11}, {0, 5}},  // nothing is a whole vector, and a part in between has no adapter
@@ -98,7 +98,7 @@ class LowRank : public ::testing::TestWithParam<std::tuple<std::string, DType>> 
 TEST_P(LowRank, RowsOfSeveralAdaptersAgreeWithTheReference) {
   Random random(3);
   const auto reference = make_reference_backend();
-  for (const Shape& shape : kShapes) {
+  for (const LowRankShape& shape : kLowRankShapes) {
     const Adapter first(shape, dtype(), random);
     const Adapter second(shape, dtype(), random, /*embeds=*/false, /*decomposed=*/true);
     constexpr int64_t kRows = 40;
@@ -129,7 +129,7 @@ TEST_P(LowRank, RowsOfSeveralAdaptersAgreeWithTheReference) {
 
 TEST_P(LowRank, ARowHasTheSameBitsAloneAndAmongOthers) {
   Random random(4);
-  for (const Shape& shape : kShapes) {
+  for (const LowRankShape& shape : kLowRankShapes) {
     const Adapter first(shape, dtype(), random);
     const Adapter second(shape, dtype(), random, /*embeds=*/false, /*decomposed=*/true);
     constexpr int64_t kRows = 37;
@@ -160,7 +160,7 @@ TEST_P(LowRank, ARowHasTheSameBitsAloneAndAmongOthers) {
 TEST_P(LowRank, AnEmbeddingsRowsGetTheColumnsOfTheirIds) {
   Random random(5);
   const auto reference = make_reference_backend();
-  const Shape shape{300, {72}, {6}, {0}};
+  const LowRankShape shape{300, {72}, {6}, {0}};
   const Adapter adapter(shape, dtype(), random, /*embeds=*/true);
   const std::vector<TokenId> ids = {299, 0, 7, 7, 150, 3};
   const std::vector<float> before = random.normals(static_cast<int64_t>(ids.size()) * 72);
