@@ -60,15 +60,44 @@ struct DecodeKind {
   static constexpr int kTotals = kBlockRows + kRows * static_cast<int>(sizeof(BlockRow));  // float [kRows, kHeadDim]
   static constexpr int kBytes = kTotals + kRows * kHeadDim * 4;
 
+  // With what the number of a vector in its row is exchanged: neighbouring rows lie in different halves, which reading
+  // four vectors of each wants.
+  static constexpr __host__ __device__ int flip(int position) {
+    if (kVectors < 8) return position / 2 & (kVectors - 1);
+    return kConverts ? (position & 1) << 2 | (position >> 1 & 3) : position & 7;
+  }
   // Bytes from the beginning of keys or values to a vector.
   static __device__ int at(int position, int vector) {
-    constexpr int kMask = kVectors < 8 ? kVectors - 1 : 7;
-    if constexpr (kVectors < 8) return position * kRowBytes + (vector ^ (position / 2 & kMask)) * kVectorBytes;
-    // Neighbouring rows in different halves, which reading four vectors of each wants.
-    const int other = kConverts ? (position & 1) << 2 | (position >> 1 & 3) : position & 7;
-    return position * kRowBytes + (vector ^ other) * kVectorBytes;
+    return position * kRowBytes + (vector ^ flip(position)) * kVectorBytes;
+  }
+  static constexpr int kAtOnce = kWarp / kVectors;  // positions that a warp copies by one instruction
+  static constexpr bool flips_by_parts() {
+    for (int position = 0; position < kPositions; ++position) {
+      if (flip(position) != (flip(position / kAtOnce * kAtOnce) ^ flip(position % kAtOnce))) return false;
+    }
+    return true;
   }
 };
+
+// 2^x and 1 / x by one instruction each, to within two units in the last place; denormals are zero.
+__device__ inline float fast_exp2(float x) {
+#ifdef __CUDACC__
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+  return power;
+#else
+  return exp2f(x);
+#endif
+}
+__device__ inline float fast_reciprocal(float x) {
+#ifdef __CUDACC__
+  float inverse;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(x));
+  return inverse;
+#else
+  return 1 / x;
+#endif
+}
 
 // The sum of the two numbers of a pair.
 template <typename T>
@@ -112,37 +141,51 @@ struct Cached {
   }
 };
 
-// Begins to copy the codes of positions [begin, begin + kPositions) that lie in [first, last], by the lanes of a warp;
-// zeros in place of the others, whose memory may hold no numbers.
+// Begins to copy the codes of positions [begin, begin + kPositions), by the lanes of a warp. REQUIRES: blocks hold
+// whole sixteens of positions, and heads are as long as the kind's. What differs between a lane's vectors are numbers
+// that the compiler knows: a copy is one instruction.
 template <typename K>
-__device__ void begin_piece(const Attention& args, const Cached& cached, int32_t begin, int32_t first, int32_t last,
-                            uint8_t* stage) {
-  constexpr int kAtOnce = kWarp / K::kVectors;  // positions
+__device__ void begin_whole_piece(const Attention& args, const Cached& cached, int32_t begin, uint8_t* stage) {
+  static_assert(K::flips_by_parts());
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int vector = lane % K::kVectors;
-  const bool in_head = (vector + 1) * kVectorBytes <= args.head_dim * static_cast<int>(sizeof(typename K::Code));
-  const bool whole = begin >= first && begin + K::kPositions - 1 <= last;
+  const int own = K::at(lane / K::kVectors, vector);
 #pragma unroll
-  for (int sixteen = 0; sixteen < K::kPositions; sixteen += 16) {  // of one block, where they hold whole ones
-    const bool in_one = cached.shift >= 0 && begin + sixteen <= last && begin + sixteen + 15 >= first;
-    int64_t from = in_one ? cached.at(args, begin + sixteen) + lane / K::kVectors * cached.row_bytes : 0;
+  for (int sixteen = 0; sixteen < K::kPositions; sixteen += 16) {
+    const int64_t from = cached.at(args, begin + sixteen) + lane * kVectorBytes;
+    const uint8_t* keys = cached.keys + from;
+    const uint8_t* values = cached.values + from;
 #pragma unroll
-    for (int i = 0; i < 16; i += kAtOnce) {
-      const int t = sixteen + i + lane / K::kVectors;
-      const int32_t position = begin + t;
-      uint8_t* to = stage + K::at(t, vector);
-      if (in_head && (whole || (position >= first && position <= last))) {
-        const int64_t codes = (in_one ? from : cached.at(args, position)) + vector * kVectorBytes;
-        __pipeline_memcpy_async(to, cached.keys + codes, kVectorBytes);
-        __pipeline_memcpy_async(to + K::kPartBytes, cached.values + codes, kVectorBytes);
-      } else {
-        *reinterpret_cast<uint4*>(to) = make_uint4(0, 0, 0, 0);
-        *reinterpret_cast<uint4*>(to + K::kPartBytes) = make_uint4(0, 0, 0, 0);
-      }
-      from += kAtOnce * cached.row_bytes;
+    for (int i = 0; i < 16; i += K::kAtOnce) {
+      const int t = sixteen + i;
+      uint8_t* to = stage + ((own ^ K::flip(t) * kVectorBytes) + t * K::kRowBytes);
+      __pipeline_memcpy_async(to, keys + i * K::kRowBytes, kVectorBytes);
+      __pipeline_memcpy_async(to + K::kPartBytes, values + i * K::kRowBytes, kVectorBytes);
     }
   }
-  __pipeline_commit();
+}
+
+// The same of those that lie in [first, last], of any heads and blocks; zeros in place of the others, whose memory may
+// hold no numbers.
+template <typename K>
+__device__ void begin_part_of_piece(const Attention& args, const Cached& cached, int32_t begin, int32_t first,
+                                    int32_t last, uint8_t* stage) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int vector = lane % K::kVectors;
+  const bool in_head = (vector + 1) * kVectorBytes <= cached.row_bytes;
+#pragma unroll 1
+  for (int t = lane / K::kVectors; t < K::kPositions; t += K::kAtOnce) {
+    const int32_t position = begin + t;
+    uint8_t* to = stage + K::at(t, vector);
+    if (in_head && position >= first && position <= last) {
+      const int64_t from = cached.at(args, position) + vector * kVectorBytes;
+      __pipeline_memcpy_async(to, cached.keys + from, kVectorBytes);
+      __pipeline_memcpy_async(to + K::kPartBytes, cached.values + from, kVectorBytes);
+    } else {
+      *reinterpret_cast<uint4*>(to) = make_uint4(0, 0, 0, 0);
+      *reinterpret_cast<uint4*>(to + K::kPartBytes) = make_uint4(0, 0, 0, 0);
+    }
+  }
 }
 
 // Queries of a block's rows in the order in which tensor cores multiply them by keys.
@@ -155,7 +198,6 @@ __device__ void load_queries(const Attention& args, const SharedRows& sharing, c
     const BlockRow row = rows[r];
     const float* from = args.queries + int64_t{row.token} * args.query_stride +
                         int64_t{blockIdx.y * args.group + (sharing.block.first + r) % args.group} * args.head_dim;
-    const auto number = [&](int d) { return row.query >= 0 && d < args.head_dim ? from[d] * args.query_factor : 0.0f; };
 #pragma unroll
     for (int step = 0; step < K::kSteps; ++step) {
 #pragma unroll
@@ -163,7 +205,9 @@ __device__ void load_queries(const Attention& args, const SharedRows& sharing, c
         // Of 8-bit codes a lane reads vector lane % 4 of each four, and multiplies four codes of it a step.
         const int d =
             K::kConverts ? 16 * (lane % 4 + step / 4 * 4) + 4 * (step % 4) + 2 * i : 16 * step + 8 * i + 2 * (lane % 4);
-        queries[step][2 * i + half] = pair_of<typename K::T>(number(d), number(d + 1));
+        const bool there = row.query >= 0 && d < args.head_dim;
+        const float2 pair = there ? *reinterpret_cast<const float2*>(from + d) : make_float2(0, 0);
+        queries[step][2 * i + half] = pair_of<typename K::T>(pair.x * args.query_factor, pair.y * args.query_factor);
       }
     }
   }
@@ -214,7 +258,10 @@ __device__ void weigh(const Attention& args, LaneRows& rows, int32_t begin, int 
 #pragma unroll
     for (auto& tile : scores) {
 #pragma unroll
-      for (float& one : tile) one = args.soft_cap * kLog2E * tanhf(one / args.soft_cap);
+      for (float& one : tile) {  // tanh(x) is 1 - 2 / (exp(2 x) + 1)
+        const float tanh = 1 - 2 * fast_reciprocal(fast_exp2(2 * kLog2E / args.soft_cap * one) + 1);
+        one = args.soft_cap * kLog2E * tanh;
+      }
     }
   }
   if (begin < rows.all_first || begin + K::kPositions - 1 > rows.all_last) {
@@ -236,15 +283,12 @@ __device__ void weigh(const Attention& args, LaneRows& rows, int32_t begin, int 
       maximum = fmaxf(maximum, fmaxf(scores[tile][2 * half], scores[tile][2 * half + 1]));
     for (int offset = 2; offset > 0; offset /= 2) maximum = fmaxf(maximum, __shfl_xor_sync(kAllLanes, maximum, offset));
     factors[half] = follow(rows.part[half], maximum);
+    // Where nothing was seen yet all scores are -inf, and their weights 0.
+    const float relative_to = rows.part[half].maximum > -INFINITY ? rows.part[half].maximum : 0.0f;
 #pragma unroll
     for (int tile = 0; tile < K::kTiles; ++tile) {
-      float pair[2];
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const float one = scores[tile][2 * half + i];
-        pair[i] = one > -INFINITY ? exp2f(one - rows.part[half].maximum) : 0.0f;
-      }
-      const unsigned rounded_pair = pair_of<T>(pair[0], pair[1]);
+      const unsigned rounded_pair = pair_of<T>(fast_exp2(scores[tile][2 * half] - relative_to),
+                                               fast_exp2(scores[tile][2 * half + 1] - relative_to));
       rows.part[half].sum += sum_of_pair<T>(rounded_pair);
       weights[tile / 2][tile % 2 * 2 + half] = rounded_pair;
     }
@@ -408,6 +452,8 @@ __global__ void __launch_bounds__(kThreads, K::kBlocksOfProcessor) attend_decode
   const Cached cached(args, args.block_tables + sharing.block.sequence * args.block_table_stride,
                       sizeof(typename K::Code));
 
+  const bool whole_heads = cached.shift >= 0 && args.head_dim == K::kHeadDim;
+
   // A warp's pieces are numbered from the first split on; those that no row sees are gone over.
   const int32_t begin_all = first_split * kFewSplit + warp * K::kPositions;
   const int num_pieces = (last_split - first_split + 1) * (K::kPiecesOfSplit / kWarps);
@@ -418,10 +464,13 @@ __global__ void __launch_bounds__(kThreads, K::kBlocksOfProcessor) attend_decode
   const auto begin_copy = [&](int piece) {
     const int32_t begin = begin_of(piece);
     if (piece < num_pieces && begin <= last && begin + K::kPositions > first) {
-      begin_piece<K>(args, cached, begin, first, last, stage(warp, piece));
-    } else {
-      __pipeline_commit();
+      if (whole_heads && begin >= first && begin + K::kPositions - 1 <= last) {
+        begin_whole_piece<K>(args, cached, begin, stage(warp, piece));
+      } else {
+        begin_part_of_piece<K>(args, cached, begin, first, last, stage(warp, piece));
+      }
     }
+    __pipeline_commit();
   };
   for (int piece = 0; piece < K::kStages - 1; ++piece) begin_copy(piece);
 
@@ -495,6 +544,8 @@ __global__ void __launch_bounds__(kThreads, K::kBlocksOfProcessor) attend_decode
 template <typename Body>
 bool with_kind(const Attention& work, const Body& body) {
   if (!has_decode_heads(work) || !work.vectors_of_keys || !work.vectors_of_values) return false;
+  // Queries are read in pairs.
+  if (reinterpret_cast<uintptr_t>(work.queries) % sizeof(float2) != 0 || work.query_stride % 2 != 0) return false;
   const auto of = [&](auto format) {
     if (work.head_dim <= 64) return body(DecodeKind<decltype(format)::value, 64>());
     return body(DecodeKind<decltype(format)::value, 128>());
