@@ -15,7 +15,7 @@
 namespace quire::bench {
 
 struct DeviceKernelSizes {
-  std::vector<std::pair<int64_t, int64_t>> weights = {{4096, 4096}, {14336, 4096}};  // outputs, inputs
+  std::vector<std::pair<int64_t, int64_t>> weights = {{4096, 4096}, {14336, 4096}, {4096, 14336}};  // outputs, inputs
   std::vector<int64_t> rows = {1, 2, 4, 8, 16, 32, 64};
   // Sequences, tokens of each, and of those the queries.
   struct Attention {

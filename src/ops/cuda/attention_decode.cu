@@ -56,8 +56,7 @@ struct DecodeKind {
     float before, part, factor;  // weights of what came before and of this split; in the end
     float warps[kWarps];         // weights of the warps' sums
   };
-  static constexpr int kBlockRows = kEnds + kRows * static_cast<int>(sizeof(RowEnd));
-  static constexpr int kTotals = kBlockRows + kRows * static_cast<int>(sizeof(BlockRow));  // float [kRows, kHeadDim]
+  static constexpr int kTotals = kEnds + kRows * static_cast<int>(sizeof(RowEnd));  // float [kRows, kHeadDim]
   static constexpr int kBytes = kTotals + kRows * kHeadDim * 4;
 
   // With what the number of a vector in its row is exchanged: neighbouring rows lie in different halves, which reading
@@ -115,6 +114,18 @@ struct LaneRows {
   Softmax part[2];  // `maximum` is what exponents are relative to; each lane has a sum of its own
 };
 
+// Begins to copy a vector to shared memory, or zeros.
+__device__ inline void copy_vector(uint8_t* to, const uint8_t* from, bool there) {
+#ifdef __CUDACC__
+  asm volatile("{\n.reg .pred zero;\nsetp.eq.u32 zero, %2, 0;\ncp.async.cg.shared.global [%0], [%1], 16, zero;\n}"
+               :
+               : "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from), "r"(static_cast<unsigned>(there))
+               : "memory");
+#else
+  __pipeline_memcpy_async(to, from, kVectorBytes, there ? 0 : kVectorBytes);
+#endif
+}
+
 // Where a sequence's codes lie.
 struct Cached {
   const uint8_t* keys;  // of the kv head
@@ -141,35 +152,41 @@ struct Cached {
   }
 };
 
-// Begins to copy the codes of positions [begin, begin + kPositions), by the lanes of a warp. REQUIRES: blocks hold
-// whole sixteens of positions, and heads are as long as the kind's. What differs between a lane's vectors are numbers
-// that the compiler knows: a copy is one instruction.
+// Begins to copy the codes of positions [begin, begin + kPositions) that lie in [first, last], by the lanes of a warp;
+// zeros in place of the others, whose memory may hold no numbers. REQUIRES: blocks hold whole sixteens of positions,
+// and heads are as long as the kind's. What differs between a lane's vectors are numbers that the compiler knows: a
+// copy is three instructions.
 template <typename K>
-__device__ void begin_whole_piece(const Attention& args, const Cached& cached, int32_t begin, uint8_t* stage) {
+__device__ void begin_piece(const Attention& args, const Cached& cached, int32_t begin, int32_t first, int32_t last,
+                            uint8_t* stage) {
   static_assert(K::flips_by_parts());
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int vector = lane % K::kVectors;
   const int own = K::at(lane / K::kVectors, vector);
+  const auto seen = static_cast<unsigned>(last - first);
+  const int32_t after_first = begin + lane / K::kVectors - first;
 #pragma unroll
   for (int sixteen = 0; sixteen < K::kPositions; sixteen += 16) {
-    const int64_t from = cached.at(args, begin + sixteen) + lane * kVectorBytes;
+    // Beyond what is seen the table may end, or name what is another's by now.
+    const bool any = begin + sixteen <= last && begin + sixteen + 15 >= first;
+    const int64_t from = (any ? cached.at(args, begin + sixteen) : 0) + lane * kVectorBytes;
     const uint8_t* keys = cached.keys + from;
     const uint8_t* values = cached.values + from;
 #pragma unroll
     for (int i = 0; i < 16; i += K::kAtOnce) {
       const int t = sixteen + i;
+      const bool there = static_cast<unsigned>(after_first + t) <= seen;
       uint8_t* to = stage + ((own ^ K::flip(t) * kVectorBytes) + t * K::kRowBytes);
-      __pipeline_memcpy_async(to, keys + i * K::kRowBytes, kVectorBytes);
-      __pipeline_memcpy_async(to + K::kPartBytes, values + i * K::kRowBytes, kVectorBytes);
+      copy_vector(to, keys + i * K::kRowBytes, there);
+      copy_vector(to + K::kPartBytes, values + i * K::kRowBytes, there);
     }
   }
 }
 
-// The same of those that lie in [first, last], of any heads and blocks; zeros in place of the others, whose memory may
-// hold no numbers.
+// The same of any heads and blocks.
 template <typename K>
-__device__ void begin_part_of_piece(const Attention& args, const Cached& cached, int32_t begin, int32_t first,
-                                    int32_t last, uint8_t* stage) {
+__device__ void begin_any_piece(const Attention& args, const Cached& cached, int32_t begin, int32_t first, int32_t last,
+                                uint8_t* stage) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int vector = lane % K::kVectors;
   const bool in_head = (vector + 1) * kVectorBytes <= cached.row_bytes;
@@ -188,16 +205,16 @@ __device__ void begin_part_of_piece(const Attention& args, const Cached& cached,
   }
 }
 
-// Queries of a block's rows in the order in which tensor cores multiply them by keys.
+// Queries of a lane's rows in the order in which tensor cores multiply them by keys.
 template <typename K>
-__device__ void load_queries(const Attention& args, const SharedRows& sharing, const BlockRow* rows, int lane,
+__device__ void load_queries(const Attention& args, const SharedRows& sharing, const BlockRow (&rows)[2], int lane,
                              unsigned (&queries)[K::kSteps][4]) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int r = lane / 4 + 8 * half;
-    const BlockRow row = rows[r];
-    const float* from = args.queries + int64_t{row.token} * args.query_stride +
-                        int64_t{blockIdx.y * args.group + (sharing.block.first + r) % args.group} * args.head_dim;
+    const int r = sharing.block.first + lane / 4 + 8 * half;
+    const float* from = args.queries + int64_t{rows[half].token} * args.query_stride +
+                        int64_t{blockIdx.y * args.group + r % args.group} * args.head_dim;
+    const int size = rows[half].query >= 0 ? args.head_dim : 0;
 #pragma unroll
     for (int step = 0; step < K::kSteps; ++step) {
 #pragma unroll
@@ -205,8 +222,7 @@ __device__ void load_queries(const Attention& args, const SharedRows& sharing, c
         // Of 8-bit codes a lane reads vector lane % 4 of each four, and multiplies four codes of it a step.
         const int d =
             K::kConverts ? 16 * (lane % 4 + step / 4 * 4) + 4 * (step % 4) + 2 * i : 16 * step + 8 * i + 2 * (lane % 4);
-        const bool there = row.query >= 0 && d < args.head_dim;
-        const float2 pair = there ? *reinterpret_cast<const float2*>(from + d) : make_float2(0, 0);
+        const float2 pair = d < size ? *reinterpret_cast<const float2*>(from + d) : make_float2(0, 0);
         queries[step][2 * i + half] = pair_of<typename K::T>(pair.x * args.query_factor, pair.y * args.query_factor);
       }
     }
@@ -251,8 +267,9 @@ __device__ void score(const uint8_t* keys, const unsigned (&queries)[K::kSteps][
 // Scores -> weights, in pairs as tensor cores have them on the left; sums of what came before are brought to the same
 // exponents.
 template <typename K>
-__device__ void weigh(const Attention& args, LaneRows& rows, int32_t begin, int lane, float (&scores)[K::kTiles][4],
-                      unsigned (&weights)[K::kTiles / 2][4], float (&sums)[K::kColumns][4]) {
+__device__ void weigh(const Attention& args, LaneRows& rows, int32_t begin, bool any_upper, int lane,
+                      float (&scores)[K::kTiles][4], unsigned (&weights)[K::kTiles / 2][4],
+                      float (&sums)[K::kColumns][4]) {
   using T = typename K::T;
   if (args.soft_cap > 0) {
 #pragma unroll
@@ -277,6 +294,12 @@ __device__ void weigh(const Attention& args, LaneRows& rows, int32_t begin, int 
   float factors[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
+    if (half == 1 && !any_upper) {
+      factors[1] = 1;
+#pragma unroll
+      for (auto& four : weights) four[1] = four[3] = 0;
+      break;
+    }
     float maximum = -INFINITY;
 #pragma unroll
     for (int tile = 0; tile < K::kTiles; ++tile)
@@ -334,9 +357,10 @@ __device__ void add_values(const uint8_t* values, const unsigned (&weights)[K::k
 
 // The sums of a warp's split -> memory, [kRows, kHeadDim].
 template <typename K>
-__device__ void store_sums(const float (&sums)[K::kColumns][4], int lane, float* to) {
+__device__ void store_sums(const float (&sums)[K::kColumns][4], bool any_upper, int lane, float* to) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
+    if (half == 1 && !any_upper) break;
     float* row = to + (lane / 4 + 8 * half) * K::kHeadDim;
 #pragma unroll
     for (int c = 0; c < K::kColumns; ++c) {
@@ -447,7 +471,6 @@ __global__ void __launch_bounds__(kThreads, K::kBlocksOfProcessor) attend_decode
   auto* shared = dynamic_shared<uint8_t>();
   auto* states = reinterpret_cast<Softmax*>(shared + K::kStates);
   auto* ends = reinterpret_cast<typename K::RowEnd*>(shared + K::kEnds);
-  auto* rows = reinterpret_cast<BlockRow*>(shared + K::kBlockRows);
   auto* totals = reinterpret_cast<float*>(shared + K::kTotals);
   const Cached cached(args, args.block_tables + sharing.block.sequence * args.block_table_stride,
                       sizeof(typename K::Code));
@@ -464,24 +487,25 @@ __global__ void __launch_bounds__(kThreads, K::kBlocksOfProcessor) attend_decode
   const auto begin_copy = [&](int piece) {
     const int32_t begin = begin_of(piece);
     if (piece < num_pieces && begin <= last && begin + K::kPositions > first) {
-      if (whole_heads && begin >= first && begin + K::kPositions - 1 <= last) {
-        begin_whole_piece<K>(args, cached, begin, stage(warp, piece));
+      if (whole_heads) {
+        begin_piece<K>(args, cached, begin, first, last, stage(warp, piece));
       } else {
-        begin_part_of_piece<K>(args, cached, begin, first, last, stage(warp, piece));
+        begin_any_piece<K>(args, cached, begin, first, last, stage(warp, piece));
       }
     }
     __pipeline_commit();
   };
   for (int piece = 0; piece < K::kStages - 1; ++piece) begin_copy(piece);
 
-  if (thread < kRows) rows[thread] = row_of(args, sharing, sharing.block.first + thread);
-  __syncthreads();
+  const bool any_upper = sharing.block.num_rows - sharing.block.first > kRows / 2;  // rows of the second half
+  const BlockRow rows[2] = {row_of(args, sharing, sharing.block.first + lane / 4),
+                            row_of(args, sharing, sharing.block.first + lane / 4 + kRows / 2)};
   unsigned queries[K::kSteps][4];
   load_queries<K>(args, sharing, rows, lane, queries);
   LaneRows own;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int32_t position = rows[lane / 4 + 8 * half].position;
+    const int32_t position = rows[half].position;
     own.last[half] = position < 0 ? kAllPositions : position;
     own.first[half] = position < 0 ? 0 : first_seen(args, position);
     own.part[half] = {-INFINITY, 0};
@@ -507,13 +531,13 @@ __global__ void __launch_bounds__(kThreads, K::kBlocksOfProcessor) attend_decode
       float scores[K::kTiles][4] = {};
       unsigned weights[K::kTiles / 2][4];
       score<K>(keys, queries, lane, scores);
-      weigh<K>(args, own, begin, lane, scores, weights, sums);
+      weigh<K>(args, own, begin, any_upper, lane, scores, weights, sums);
       add_values<K>(keys + K::kPartBytes, weights, lane, sums);
     }
     if ((piece + 1) % (K::kPiecesOfSplit / kWarps) != 0) continue;
 
     __syncwarp();  // the piece has been used: its stage takes the sums
-    store_sums<K>(sums, lane, reinterpret_cast<float*>(stage(warp, piece)));
+    store_sums<K>(sums, any_upper, lane, reinterpret_cast<float*>(stage(warp, piece)));
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float sum = own.part[half].sum;
@@ -529,7 +553,8 @@ __global__ void __launch_bounds__(kThreads, K::kBlocksOfProcessor) attend_decode
     __syncthreads();
     const int32_t split = first_split + piece / (K::kPiecesOfSplit / kWarps);
     if (thread < kRows) {
-      ends[thread] = end_of_row<K>(args, rows[thread], sharing.block.first + thread, split, states + thread, total);
+      ends[thread] = end_of_row<K>(args, row_of(args, sharing, sharing.block.first + thread),
+                                   sharing.block.first + thread, split, states + thread, total);
     }
     __syncthreads();
     const uint8_t* sums_of_warp[kWarps];

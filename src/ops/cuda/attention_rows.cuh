@@ -67,17 +67,16 @@ __device__ inline bool find_block(const Attention& args, SharedRows& sharing) {
 
 __device__ inline BlockRow row_of(const Attention& args, const SharedRows& sharing, int32_t r) {
   if (r >= sharing.block.num_rows) return {0, -1, 0, -1};
-  int32_t sequence = sharing.block.sequence;
-  int32_t query = r / args.group;
-  if (sharing.places != nullptr) {
-    const SpanPlace& place = sharing.places[last_at_most(
-        sharing.size, query, [&](int32_t i) { return int64_t{sharing.places[i].queries_before}; })];
-    sequence = place.sequence;
-    query -= place.queries_before;
-  }
-  const int32_t first_token = args.query_offsets[sequence];
-  const int32_t num_queries = args.query_offsets[sequence + 1] - first_token;
-  return {sequence, query, first_token + query, args.context_lengths[sequence] - num_queries + query};
+  const Rows& block = sharing.block;
+  const int32_t query = r / args.group;
+  if (sharing.places == nullptr)
+    return {block.sequence, query, block.first_token + query, block.first_position + query};
+  const SpanPlace& place = sharing.places[last_at_most(
+      sharing.size, query, [&](int32_t i) { return int64_t{sharing.places[i].queries_before}; })];
+  const int32_t own = query - place.queries_before;
+  const int32_t first_token = args.query_offsets[place.sequence];
+  const int32_t num_queries = args.query_offsets[place.sequence + 1] - first_token;
+  return {place.sequence, own, first_token + own, args.context_lengths[place.sequence] - num_queries + own};
 }
 
 }  // namespace quire::ops::cuda

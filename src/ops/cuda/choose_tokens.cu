@@ -29,14 +29,20 @@ constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / kWarp;
 constexpr int kTogether = 8;  // numbers of a thread that are loaded together
 constexpr int kBins = 2048;
-constexpr int kBinsOfLane = kBins / kWarp;
+constexpr int kBinsOfThread = kBins / kThreads;
 constexpr int kMostBlocks = kWarp;  // of a row: a lane for each
 constexpr int kMostStretches = kMostBlocks * kWarps;
 constexpr int kMostListed = 1024;
+constexpr int kMostPlaces = kMostStretches + kMostStretches / kWarps;
 constexpr int64_t kBlocksWanted = 528;     // four for each of an H100's processors
 constexpr float kWeightlessAfter = 28.5f;  // exp(-28.5) * 2^40 rounds to 0
 constexpr int64_t kMostRows = 65535;       // of a grid
 constexpr int32_t kNone = 0x7fffffff;
+
+// Where a stretch's sums are in shared memory: lanes that go over sixteen each, beside each other, meet in no bank.
+__device__ inline int place_of(int stretch) {
+  return stretch + stretch / kWarps;
+}
 
 // The order of numbers as that of whole ones; 0 and -0 are the same.
 __device__ inline uint32_t order_of(float value) {
@@ -91,8 +97,8 @@ struct Shared {
   uint32_t digit;
   Mass left;
   Mass above;
-  Mass masses[kMostStretches];
-  uint32_t counts[kMostStretches];
+  Mass masses[kMostPlaces];  // of stretches, at place_of()
+  uint32_t counts[kMostPlaces];
   int32_t indices[kMostListed];
 };
 
@@ -102,6 +108,12 @@ __device__ inline Mass lanes_sum(Mass value) {
 }
 __device__ inline Mass least_of(Mass a, Mass b) {
   return a < b ? a : b;
+}
+
+// Of a number in [0, 2^40]. Conversions to 64 bits are a quarter as fast as those to 32 and needed by few.
+__device__ inline Mass nearest_whole(float x) {
+  if (x < 0x1p32f) return static_cast<Mass>(__float2uint_rn(x));
+  return static_cast<Mass>(llrintf(x));
 }
 
 // body(value, i) of every kStride-th number of [begin, end), several of which are under way together.
@@ -151,24 +163,29 @@ __device__ inline Mass sum_of_bin(const Shared& shared, int bin) {
 }
 
 // The highest bin that, with those above it, reaches `wanted`, which shared.digit becomes, and what those above leave
-// of it and have; kBins: none does. By one warp, a lane for the bins beside each other.
-__device__ void find_digit(Shared& shared, Mass wanted, int lane) {
-  const int highest = kBins - 1 - lane * kBinsOfLane;
+// of it and have; kBins: none does. In all threads, which meet before and afterwards; each has bins beside each other,
+// the first thread the highest.
+__device__ void find_digit(Shared& shared, Mass wanted) {
+  const int thread = static_cast<int>(threadIdx.x);
+  const int warp = thread / kWarp;
+  const int lane = thread % kWarp;
+  const int highest = kBins - 1 - thread * kBinsOfThread;
   Mass mine = 0;
-  for (int k = 0; k < kBinsOfLane; ++k) mine += sum_of_bin(shared, highest - k);
-  const Mass sum = sum_up_to_lane(mine, lane);
-  const unsigned reached = __ballot_sync(kAllLanes, sum >= wanted);
-  if (reached == 0) {
-    if (lane == 0) shared.digit = kBins;
-    return;
+#pragma unroll
+  for (int k = 0; k < kBinsOfThread; ++k) mine += sum_of_bin(shared, highest - k);
+  const Mass of_warp = sum_up_to_lane(mine, lane);
+  if (lane == kWarp - 1) shared.masses[warp] = of_warp;
+  if (thread == 0) shared.digit = kBins;
+  __syncthreads();
+  Mass above = lanes_sum(lane < warp ? shared.masses[lane] : 0) + of_warp - mine;
+  if (above < wanted && above + mine >= wanted) {
+    int bin = highest;
+    while (above + sum_of_bin(shared, bin) < wanted) above += sum_of_bin(shared, bin--);
+    shared.digit = static_cast<uint32_t>(bin);
+    shared.left = wanted - above;
+    shared.above = above;
   }
-  if (lane != __ffs(static_cast<int>(reached)) - 1) return;
-  Mass above = sum - mine;
-  int bin = highest;
-  while (above + sum_of_bin(shared, bin) < wanted) above += sum_of_bin(shared, bin--);
-  shared.digit = static_cast<uint32_t>(bin);
-  shared.left = wanted - above;
-  shared.above = above;
+  __syncthreads();
 }
 
 // In all threads.
@@ -202,8 +219,7 @@ __device__ uint32_t threshold(Shared& shared, const Numbers& numbers, Mass wante
       if (amount > 0) add_to(shared.sums[order >> shift & ((1u << width) - 1)], amount);
     });
     __syncthreads();
-    if (threadIdx.x < kWarp) find_digit(shared, left, static_cast<int>(threadIdx.x));
-    __syncthreads();
+    find_digit(shared, left);
     const uint32_t digit = shared.digit;
     left = shared.left;
     __syncthreads();
@@ -262,7 +278,7 @@ struct Row {
   __device__ Mass weight(float value) const {
     if (order_of(value) < least) return 0;
     const float share = expf((value - best.value) * choice.inverse_temperature);
-    return share < choice.min_p ? 0 : static_cast<Mass>(llrintf(share * kWeightOne));
+    return share < choice.min_p ? 0 : nearest_whole(share * kWeightOne);
   }
 
   // Bins in a unit of the numbers. Whatever it is, no larger number is in a lower bin.
@@ -378,8 +394,7 @@ __global__ void __launch_bounds__(kThreads) list_candidates(ChooseTokensArgs arg
   }
   const Mass sum = block_sum(shared, mine);
   const Mass wanted = asks == Asks::kTopK ? static_cast<Mass>(row.choice.top_k) : wanted_of(row.choice.top_p, sum);
-  if (row.warp == 0) find_digit(shared, wanted, row.lane);
-  __syncthreads();
+  find_digit(shared, wanted);
   // Where rounding wants more than there is, all is kept: nothing is in the list and everything above it.
   const int digit = shared.digit == kBins ? -1 : static_cast<int>(shared.digit);
   const Mass num_candidates = digit < 0 || asks == Asks::kTopP ? 0 : shared.above + sum_of_bin(shared, digit);
@@ -504,17 +519,17 @@ __device__ void draw_of_stretches(Shared& shared, const Row& row, const Kept& ke
   const int begin = min(row.lane * of_lane, row.num_stretches);
   const int end = min(begin + of_lane, row.num_stretches);
   Mass count = 0;
-  for (int s = begin; s < end; ++s) count += shared.counts[s];
+  for (int s = begin; s < end; ++s) count += shared.counts[place_of(s)];
   Mass equals = sum_up_to_lane(count, row.lane) - count;
   const auto mass_of = [&](int s) {
-    const Mass taken = equals < kept.equals ? least_of(kept.equals - equals, shared.counts[s]) : 0;
-    return shared.masses[s] + taken * each;
+    const Mass taken = equals < kept.equals ? least_of(kept.equals - equals, shared.counts[place_of(s)]) : 0;
+    return shared.masses[place_of(s)] + taken * each;
   };
   const Mass equals_before = equals;
   Mass mine = 0;
   for (int s = begin; s < end; ++s) {
     mine += mass_of(s);
-    equals += shared.counts[s];
+    equals += shared.counts[place_of(s)];
   }
   const Mass sum = sum_up_to_lane(mine, row.lane);
   const Mass target = target_of(row, __shfl_sync(kAllLanes, sum, kWarp - 1));
@@ -525,7 +540,7 @@ __device__ void draw_of_stretches(Shared& shared, const Row& row, const Kept& ke
   if (row.lane == chosen) {
     while (before + mass_of(stretch) <= target) {
       before += mass_of(stretch);
-      equals += shared.counts[stretch++];
+      equals += shared.counts[place_of(stretch++)];
     }
   }
   stretch = __shfl_sync(kAllLanes, stretch, chosen);
@@ -548,8 +563,8 @@ __device__ void weigh_stretches(Shared& shared, const Row& row, const Kept& kept
     mass = lanes_sum(mass);
     equals = static_cast<uint32_t>(lanes_sum(equals));
     if (row.lane == 0) {
-      shared.masses[s] = mass;
-      shared.counts[s] = equals;
+      shared.masses[place_of(s)] = mass;
+      shared.counts[place_of(s)] = equals;
     }
   }
 }
@@ -562,11 +577,11 @@ __device__ void add_list(Shared& shared, const Row& row, const Numbers& list, co
     const int s = row.state->indices[i] / row.stretch;
     const uint32_t order = order_of(value);
     if (order > kept.order) add_to(shared.sums[s], row.weight(value));
-    if (order == kept.order) atomicAdd(&shared.counts[s], 1u);
+    if (order == kept.order) atomicAdd(&shared.counts[place_of(s)], 1u);
   });
   __syncthreads();
   for (int s = static_cast<int>(threadIdx.x); s < row.num_stretches; s += kThreads)
-    shared.masses[s] += sum_of_bin(shared, s);
+    shared.masses[place_of(s)] += sum_of_bin(shared, s);
 }
 static_assert(kMostStretches <= kBins);
 
@@ -605,8 +620,8 @@ __global__ void __launch_bounds__(kThreads) draw_tokens(ChooseTokensArgs args, R
   }
   if (is_weighed) {
     for (int s = static_cast<int>(threadIdx.x); s < row.num_stretches; s += kThreads) {
-      shared.masses[s] = state.masses[s];
-      shared.counts[s] = 0;
+      shared.masses[place_of(s)] = state.masses[s];
+      shared.counts[place_of(s)] = 0;
     }
     __syncthreads();
     if (kept.order != 0) add_list(shared, row, list, kept);

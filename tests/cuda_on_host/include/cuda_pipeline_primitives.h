@@ -12,7 +12,7 @@ namespace quire::cuda_on_host {
 
 struct Copy {
   void* to;
-  const void* from;
+  const void* from;  // nullptr: zeros
   size_t bytes;
 };
 
@@ -30,11 +30,13 @@ inline Copies& copies() {
 
 }  // namespace quire::cuda_on_host
 
-inline void __pipeline_memcpy_async(void* to, const void* from, size_t bytes) {
+// zero_bytes: of the last that become zeros, all or none here.
+inline void __pipeline_memcpy_async(void* to, const void* from, size_t bytes, size_t zero_bytes = 0) {
   const auto is_aligned = [bytes](const void* at) { return reinterpret_cast<uintptr_t>(at) % bytes == 0; };
   if ((bytes != 4 && bytes != 8 && bytes != 16) || !is_aligned(to) || !is_aligned(from)) std::abort();
+  if (zero_bytes != 0 && zero_bytes != bytes) std::abort();
   std::memset(to, 0xff, bytes);
-  quire::cuda_on_host::copies().open.push_back({to, from, bytes});
+  quire::cuda_on_host::copies().open.push_back({to, zero_bytes == 0 ? from : nullptr, bytes});
 }
 
 inline void __pipeline_commit() {
@@ -47,7 +49,13 @@ inline void __pipeline_commit() {
 inline void __pipeline_wait_prior(size_t groups) {
   auto& committed = quire::cuda_on_host::copies().committed;
   while (committed.size() > groups) {
-    for (const auto& copy : committed.front()) std::memcpy(copy.to, copy.from, copy.bytes);
+    for (const auto& copy : committed.front()) {
+      if (copy.from == nullptr) {
+        std::memset(copy.to, 0, copy.bytes);
+      } else {
+        std::memcpy(copy.to, copy.from, copy.bytes);
+      }
+    }
     committed.erase(committed.begin());
   }
 }

@@ -364,6 +364,9 @@ inline float __logf(float x) {
 inline float __fdividef(float a, float b) {
   return a / b;
 }
+inline unsigned __float2uint_rn(float x) {
+  return static_cast<unsigned>(std::llrintf(x));
+}
 inline float __frcp_rn(float x) {
   return 1.0f / x;
 }
