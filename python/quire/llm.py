@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from quire import _engine, inputs
+from quire import _engine, _program, inputs
 from quire.lora import request as lora
 from quire.outputs import (
     BeamSearchOutput,
@@ -52,7 +52,7 @@ def make_engine(model: str, arguments: dict[str, Any]) -> _engine.Engine:
             given.append((name, json.dumps(value)))
         else:
             given.append((name, str(value)))
-    engine = _engine.Engine(str(model), given)
+    engine = _engine.Engine(str(model), given, _program.path())
     for note in engine.notes:
         logging.getLogger("quire").info(note)
     return engine

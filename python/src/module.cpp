@@ -84,13 +84,13 @@ struct Made {
 
 class PyEngine {
  public:
-  PyEngine(const std::string& model, const Arguments& arguments) {
+  PyEngine(const std::string& model, const Arguments& arguments, const std::string& program) {
     const std::string unknown = unknown_name(arguments);
     if (!unknown.empty()) raise(PyExc_TypeError, "LLM() got an unexpected keyword argument '" + unknown + "'");
-    Made made = value_or_raise(on_another_thread<Made>([model, arguments]() -> Result<Made> {
+    Made made = value_or_raise(on_another_thread<Made>([model, arguments, program]() -> Result<Made> {
       Made one;
       QUIRE_ASSIGN_OR_RETURN(const EngineConfig config, read_arguments(model, arguments, one.notes));
-      QUIRE_ASSIGN_OR_RETURN(one.engine, cli::make_engine(config));
+      QUIRE_ASSIGN_OR_RETURN(one.engine, cli::make_engine(config, Drive::kOwnThread, program));
       return one;
     }));
     owned_ = std::make_shared<OwnedEngine>(std::make_unique<LLM>(std::move(made.engine)));
@@ -321,7 +321,8 @@ NB_MODULE(_engine, module) {
           nb::arg("dimensions"), nb::arg("normalize").none(), nb::arg("max_tokens"), nb::arg("prompt_name"));
 
   nb::class_<PyEngine>(module, "Engine", nb::is_weak_referenceable(), "A loaded model with its engine's thread.")
-      .def(nb::init<const std::string&, const Arguments&>(), nb::arg("model"), nb::arg("arguments"))
+      .def(nb::init<const std::string&, const Arguments&, const std::string&>(), nb::arg("model"), nb::arg("arguments"),
+           nb::arg("program"))
       .def("close", &PyEngine::close, "Ends every request and the engine's thread; again: nothing.")
       .def_prop_ro("closed", &PyEngine::closed)
       .def_prop_ro("notes", &PyEngine::notes, "What is to be said of arguments that change nothing here.")

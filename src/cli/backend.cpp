@@ -88,9 +88,9 @@ Result<std::unique_ptr<ops::Backend>> make_backend(const EngineConfig& config, o
 
 namespace {
 
-Result<std::unique_ptr<runner::Executor>> make_workers(const EngineConfig& config) {
+Result<std::unique_ptr<runner::Executor>> make_workers(const EngineConfig& config, const std::string& worker_program) {
   QUIRE_RETURN_IF_ERROR(validate(config, DeviceChoice::Kind::kCpu));
-  QUIRE_ASSIGN_OR_RETURN(auto launcher, make_process_launcher());
+  QUIRE_ASSIGN_OR_RETURN(auto launcher, make_process_launcher(worker_program));
   EngineConfig planning = config;
   planning.threads = 1;
   QUIRE_ASSIGN_OR_RETURN(const auto planner, make_cpu(planning));
@@ -99,9 +99,9 @@ Result<std::unique_ptr<runner::Executor>> make_workers(const EngineConfig& confi
 
 }  // namespace
 
-Result<std::unique_ptr<runner::Executor>> make_executor(const EngineConfig& config) {
+Result<std::unique_ptr<runner::Executor>> make_executor(const EngineConfig& config, const std::string& worker_program) {
   QUIRE_RETURN_IF_ERROR(validate(config));
-  if (has_workers(config)) return make_workers(config);
+  if (has_workers(config)) return make_workers(config, worker_program);
   QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<ops::Backend> backend, make_backend(config));
   QUIRE_ASSIGN_OR_RETURN(auto executor, runner::make_local_executor(config, std::move(backend)));
 #ifdef QUIRE_SERIALISES_STEPS  // the end-to-end tests' second program
@@ -110,7 +110,8 @@ Result<std::unique_ptr<runner::Executor>> make_executor(const EngineConfig& conf
   return executor;
 }
 
-Result<std::vector<std::unique_ptr<runner::Executor>>> make_executors(const EngineConfig& config) {
+Result<std::vector<std::unique_ptr<runner::Executor>>> make_executors(const EngineConfig& config,
+                                                                      const std::string& worker_program) {
   QUIRE_RETURN_IF_ERROR(validate(config));
   QUIRE_ASSIGN_OR_RETURN(std::vector<int> cores, cores_of(config));
   if (cores.empty()) cores = usable_cores();
@@ -124,13 +125,14 @@ Result<std::vector<std::unique_ptr<runner::Executor>>> make_executors(const Engi
       if (part.count > 0) own.cpu_affinity = fmt::format("{}", fmt::join(begin, begin + part.count, ","));
       if (part.count == 0 && own.threads == 0) own.threads = 1;
     }
-    QUIRE_ASSIGN_OR_RETURN(auto executor, make_executor(own));
+    QUIRE_ASSIGN_OR_RETURN(auto executor, make_executor(own, worker_program));
     executors.push_back(std::move(executor));
   }
   return executors;
 }
 
-Result<std::unique_ptr<engine::Engine>> make_engine(const EngineConfig& config, Drive drive) {
+Result<std::unique_ptr<engine::Engine>> make_engine(const EngineConfig& config, Drive drive,
+                                                    const std::string& worker_program) {
   QUIRE_ASSIGN_OR_RETURN(TextSource text, engine::Engine::open_text(config));
   if (config.data_parallel_size > 1) {
     if (drive == Drive::kCaller) {
@@ -138,10 +140,10 @@ Result<std::unique_ptr<engine::Engine>> make_engine(const EngineConfig& config, 
           "data_parallel_size {} where the caller makes the steps: each engine has a thread of its own",
           config.data_parallel_size);
     }
-    QUIRE_ASSIGN_OR_RETURN(auto executors, make_executors(config));
+    QUIRE_ASSIGN_OR_RETURN(auto executors, make_executors(config, worker_program));
     return engine::Engine::create(config, std::move(text), std::move(executors));
   }
-  QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<runner::Executor> executor, make_executor(config));
+  QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<runner::Executor> executor, make_executor(config, worker_program));
   return engine::Engine::create(config, std::move(text), std::move(executor), nullptr, drive);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "engine/engine.h"
@@ -17,14 +18,18 @@ namespace quire::cli {
 Result<std::unique_ptr<ops::Backend>> make_backend(const EngineConfig& config,
                                                    ops::ProductKernels products = ops::ProductKernels::kByRows);
 
-// Backend, checkpoint and worker in this process.
-Result<std::unique_ptr<runner::Executor>> make_executor(const EngineConfig& config);
+// Backend, checkpoint and worker in this process, or workers in processes of their own. worker_program: what those run,
+// make_process_launcher().
+Result<std::unique_ptr<runner::Executor>> make_executor(const EngineConfig& config,
+                                                        const std::string& worker_program = {});
 
 // As many as config.data_parallel_size says, each with its part of the cores.
-Result<std::vector<std::unique_ptr<runner::Executor>>> make_executors(const EngineConfig& config);
+Result<std::vector<std::unique_ptr<runner::Executor>>> make_executors(const EngineConfig& config,
+                                                                      const std::string& worker_program = {});
 
 // An engine over such executors. The model's text comes first: a wrong file of it should not cost the time that
 // weights take.
-Result<std::unique_ptr<engine::Engine>> make_engine(const EngineConfig& config, Drive drive = Drive::kOwnThread);
+Result<std::unique_ptr<engine::Engine>> make_engine(const EngineConfig& config, Drive drive = Drive::kOwnThread,
+                                                    const std::string& worker_program = {});
 
 }  // namespace quire::cli

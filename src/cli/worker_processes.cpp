@@ -32,10 +32,15 @@ class ProgramProcess final : public runner::WorkerProcess {
   }
   int id() const override { return id_; }
   std::optional<std::string> ended() override {
+    if (how_) return how_;
     int status = 0;
-    if (!how_ && waitpid(id_, &status, WNOHANG) == id_) {
+    const pid_t waited = waitpid(id_, &status, WNOHANG);
+    if (waited == id_) {
       how_ = WIFSIGNALED(status) ? fmt::format("was killed by signal {}", WTERMSIG(status))
                                  : fmt::format("has ended with code {}", WEXITSTATUS(status));
+    } else if (waited < 0 && errno == ECHILD) {
+      // A program that the engine is a part of may wait for all of its children.
+      how_ = "has ended, how was told to another part of this program";
     }
     return how_;
   }
@@ -72,12 +77,12 @@ class SpawnPlan {
     posix_spawnattr_setpgroup(&attributes_, 0);
     posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
   }
-  Result<pid_t> run(std::vector<std::string> arguments) {
+  Result<pid_t> run(const std::string& program, std::vector<std::string> arguments) {
     std::vector<char*> pointers;
     for (std::string& argument : arguments) pointers.push_back(argument.data());
     pointers.push_back(nullptr);
     pid_t id = 0;
-    const int error = posix_spawn(&id, kThisProgram, &actions_, &attributes_, pointers.data(), environ);
+    const int error = posix_spawn(&id, program.c_str(), &actions_, &attributes_, pointers.data(), environ);
     if (error != 0) return resource_exhausted("a worker's process cannot be started: {}", std::strerror(error));
     return id;
   }
@@ -89,6 +94,7 @@ class SpawnPlan {
 
 class ProgramLauncher final : public runner::WorkerLauncher {
  public:
+  explicit ProgramLauncher(std::string program) : program_(std::move(program)) {}
   Result<std::unique_ptr<runner::WorkerProcess>> launch(const comm::SharedSegment& memory,
                                                         const runner::WorkerSegment::Shape& shape, int rank) override {
     // What all of them would say the first says.
@@ -97,26 +103,39 @@ class ProgramLauncher final : public runner::WorkerLauncher {
     SpawnPlan plan;
     plan.hand_on(memory.descriptor());
     plan.stand_apart();
-    QUIRE_ASSIGN_OR_RETURN(const pid_t id,
-                           plan.run({"quire", "worker", "--rank", std::to_string(rank), "--stages",
-                                     std::to_string(shape.num_stages), "--stage-size", std::to_string(shape.stage_size),
-                                     "--server", std::to_string(getpid()), "--log-level", level}));
+    QUIRE_ASSIGN_OR_RETURN(
+        const pid_t id,
+        plan.run(program_, {"quire", "worker", "--rank", std::to_string(rank), "--stages",
+                            std::to_string(shape.num_stages), "--stage-size", std::to_string(shape.stage_size),
+                            "--server", std::to_string(getpid()), "--log-level", level}));
     return std::unique_ptr<runner::WorkerProcess>(std::make_unique<ProgramProcess>(id));
   }
+
+ private:
+  const std::string program_;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<runner::WorkerLauncher>> make_process_launcher() {
+Result<std::unique_ptr<runner::WorkerLauncher>> make_process_launcher(const std::string& program) {
+  if (!program.empty()) {
+    if (access(program.c_str(), X_OK) != 0) {
+      return not_found(
+          "tensor_parallel_size, distributed_executor_backend: workers are processes of the quire program, expected at "
+          "\"{}\": {}",
+          program, std::strerror(errno));
+    }
+    return std::unique_ptr<runner::WorkerLauncher>(std::make_unique<ProgramLauncher>(program));
+  }
   std::error_code error;
-  const std::filesystem::path program = std::filesystem::read_symlink(kThisProgram, error);
-  if (error || !program.filename().string().starts_with("quire")) {
+  const std::filesystem::path running = std::filesystem::read_symlink(kThisProgram, error);
+  if (error || !running.filename().string().starts_with("quire")) {
     return unimplemented(
         "tensor_parallel_size, distributed_executor_backend: workers are processes of the quire program; inside of "
         "another one ({}) a model is computed in one process: start `quire serve` with them",
-        program.filename().string());
+        running.filename().string());
   }
-  return std::unique_ptr<runner::WorkerLauncher>(std::make_unique<ProgramLauncher>());
+  return std::unique_ptr<runner::WorkerLauncher>(std::make_unique<ProgramLauncher>(kThisProgram));
 }
 
 }  // namespace quire::cli

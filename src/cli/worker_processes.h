@@ -1,7 +1,8 @@
-// The processes of a model that is computed in several: this program once more, as `quire worker`.
+// The processes of a model that is computed in several: the quire program, as `quire worker`.
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "runner/worker_launcher.h"
 
@@ -9,7 +10,9 @@ namespace quire::cli {
 
 inline constexpr int kSegmentDescriptor = 3;  // of the shared memory, in the worker
 
-// Errors: unimplemented in a program that is not quire's own, which has no such command.
-Result<std::unique_ptr<runner::WorkerLauncher>> make_process_launcher();
+// program: the path of a quire program of this version; empty: the one that runs now. Errors: not_found where there is
+// no program to be run at the path; unimplemented without a path in a program that is not quire's own, which has no
+// such command.
+Result<std::unique_ptr<runner::WorkerLauncher>> make_process_launcher(const std::string& program);
 
 }  // namespace quire::cli

@@ -80,6 +80,31 @@ def free_port():
         return port
 
 
+def processes():
+    """Process id -> (parent, state, command line), of all that are there."""
+    found = {}
+    for folder in pathlib.Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            found[int(folder.name)] = (int(fields[1]), fields[0], (folder / "cmdline").read_bytes().replace(b"\0", b" "))
+        except OSError:
+            continue
+    return found
+
+
+def workers_of(engine):
+    """The process ids of a model's workers, by rank. ENGINE: the id of the process that started them."""
+    own = [(command, process) for process, (parent, state, command) in processes().items()
+           if parent == engine and b" worker " in command and state != "Z"]
+    return [process for _, process in sorted(own, key=lambda one: int(one[0].split(b"--rank ")[1].split()[0]))]
+
+
+def is_alive(process):
+    return processes().get(process, (0, "Z", b""))[1] != "Z"
+
+
 class Reply:
     def __init__(self, status, headers, body):
         self.status, self.headers, self.body = status, headers, body

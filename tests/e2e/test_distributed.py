@@ -13,35 +13,15 @@ import time
 import unittest
 
 import harness
+from harness import is_alive
 
 TINY = harness.DATA / "e2e/tiny"
 LOGPROB_TOLERANCE = 1e-4
 EXACT = ("--activation-dtype", "float32", "--kv-cache-dtype", "float32")
 
 
-def processes():
-    """Process id -> (parent, state, command line), of all that are there."""
-    found = {}
-    for folder in pathlib.Path("/proc").iterdir():
-        if not folder.name.isdigit():
-            continue
-        try:
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            found[int(folder.name)] = (int(fields[1]), fields[0], (folder / "cmdline").read_bytes().replace(b"\0", b" "))
-        except OSError:
-            continue
-    return found
-
-
 def workers_of(server):
-    """The process ids of a server's workers, by rank."""
-    own = [(command, process) for process, (parent, state, command) in processes().items()
-           if parent == server.process.pid and b" worker " in command and state != "Z"]
-    return [process for _, process in sorted(own, key=lambda one: int(one[0].split(b"--rank ")[1].split()[0]))]
-
-
-def is_alive(process):
-    return processes().get(process, (0, "Z", b""))[1] != "Z"
+    return harness.workers_of(server.process.pid)
 
 
 def completion(server, prompt, **parameters):

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import unittest
+import unittest.mock
 
 import harness
 
@@ -239,8 +240,6 @@ class Errors(unittest.TestCase):
             LLM("no/such/model.gguf")
         with self.assertRaisesRegex(TypeError, "unexpected keyword argument 'modle'"):
             LLM(TINY, modle=1)
-        with self.assertRaisesRegex(NotImplementedError, "workers are processes of the quire program"):
-            tiny(tensor_parallel_size=2)
         with self.assertRaisesRegex(ValueError, "dtype"):
             tiny(dtype="int3")
         with self.assertRaisesRegex(ValueError, "temperature must be in"):
@@ -357,6 +356,63 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), channel.cancel(0), flu
         self.assertEqual(code, 0, err)
         self.assertIn("forked from", out)
         self.assertIn("7 True", out)
+
+
+class Workers(unittest.TestCase):
+    """A model in processes of the package's own program."""
+
+    def expect_references(self, llm):
+        outputs = llm.generate([case["prompt"] for case in golden()], greedy(16), use_tqdm=False)
+        for case, output in zip(golden(), outputs):
+            steps = min(16, clear_steps(case))
+            self.assertEqual(output.outputs[0].token_ids[:steps], case["greedy"][:steps])
+
+    def test_ranks_stages_and_engines_answer_as_one_process(self):
+        for sizes, expected in (({"tensor_parallel_size": 2}, 2), ({"pipeline_parallel_size": 2}, 2),
+                                ({"distributed_executor_backend": "mp"}, 1),
+                                ({"data_parallel_size": 2, "tensor_parallel_size": 2}, 4)):
+            with self.subTest(sizes):
+                with tiny(max_model_len=256, **sizes) as llm:
+                    workers = harness.workers_of(os.getpid())
+                    self.assertEqual(len(workers), expected)
+                    self.expect_references(llm)
+                self.assertFalse([worker for worker in workers if harness.is_alive(worker)])
+
+    def test_workers_may_die_and_answers_go_on(self):
+        with tiny(max_model_len=256, tensor_parallel_size=2) as llm:
+            for _ in range(2):
+                before = harness.workers_of(os.getpid())
+                os.kill(before[1], signal.SIGKILL)
+                harness.wait_until(lambda: not harness.is_alive(before[1]), lambda: "a killed worker lives")
+                self.expect_references(llm)
+                self.assertFalse(set(before) & set(harness.workers_of(os.getpid())))
+
+    def test_they_end_with_their_process_however_it_ends(self):
+        for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGINT):
+            process = script(PREAMBLE.replace("threads=1", "threads=1, tensor_parallel_size=2") + """
+print("ready", flush=True)
+llm.generate([[1]] * 512, long, use_tqdm=False)
+""")
+            self.assertEqual(process.stdout.readline(), "ready\n")
+            workers = harness.workers_of(process.pid)
+            self.assertEqual(len(workers), 2)
+            process.send_signal(number)
+            process.communicate(timeout=30)
+            harness.wait_until(lambda: not any(harness.is_alive(worker) for worker in workers),
+                               lambda: f"{workers} live")
+
+    def test_a_package_without_its_program_says_so(self):
+        with unittest.mock.patch("quire._program.path", lambda: "/no/such/quire"):
+            with self.assertRaisesRegex(FileNotFoundError, "processes of the quire program.*/no/such/quire"):
+                tiny(tensor_parallel_size=2)
+
+    def test_a_program_that_waits_for_all_its_children_takes_nothing_from_them(self):
+        with tiny(max_model_len=256, tensor_parallel_size=2) as llm:
+            victim = harness.workers_of(os.getpid())[0]
+            os.kill(victim, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):  # the engine was quicker
+                os.waitpid(victim, 0)
+            self.expect_references(llm)
 
 
 def count(llm, metric, labels=""):
