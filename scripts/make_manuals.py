@@ -120,10 +120,14 @@ def flags(command):
 
 
 def bash(commands):
-    cases = []
+    cases, values = [], []
     for command in commands:
+        path = " ".join(command.path)
         words = " ".join([*command.subcommands, *flags(command)])
-        cases.append(f'    "{" ".join(command.path)}") words="{words}" ;;')
+        cases.append(f'    "{path}") words="{words}" ;;')
+        for one in (one for options in command.groups.values() for one in options if one.words):
+            names = "|".join(f'"{path} {name}"' for name in one.names if name.startswith("-"))
+            values.append(f'    {names}) COMPREPLY=($(compgen -W "{" ".join(one.words)}" -- "$current")); return ;;')
     subs = " ".join(sorted({" ".join(command.path) for command in commands if command.path}, key=len)).split()
     return f"""# bash completion for quire, made from its --help
 _quire() {{
@@ -134,6 +138,9 @@ _quire() {{
       *" $word "*) if [[ -z $path || $path == bench ]]; then path="${{path:+$path }}$word"; fi ;;
     esac
   done
+  case "$path ${{COMP_WORDS[COMP_CWORD - 1]}}" in
+{chr(10).join(values)}
+  esac
   case $path in
 {chr(10).join(cases)}
   esac

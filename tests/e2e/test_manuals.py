@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -65,6 +66,20 @@ class Manuals(unittest.TestCase):
         self.assertEqual(completed("quire", "se"), ["serve"])
         self.assertEqual(completed("quire", "bench", "serve", "--request-r"), ["--request-rate"])
         self.assertIn("--max-num-seqs", completed("quire", "serve", "--max-"))
+        self.assertEqual(completed("quire", "serve", "--log-format", ""), ["text", "json"])
+        self.assertEqual(completed("quire", "serve", "--log-format", "j"), ["json"])
+
+    @unittest.skipUnless(shutil.which("fish"), "no fish here")
+    def test_fish_completes(self):
+        def completed(line):
+            script = f"source {self.completions['quire.fish']}; complete -C {shlex.quote(line)}"
+            found = subprocess.run(["fish", "--no-config", "-c", script], capture_output=True, text=True, check=True).stdout
+            return [one.split("\t")[0] for one in found.splitlines()]
+
+        self.assertIn("serve", completed("quire se"))
+        self.assertEqual(completed("quire bench serve --request-r"), ["--request-rate"])
+        self.assertIn("--max-num-seqs", completed("quire serve --max-"))
+        self.assertEqual(completed("quire serve --log-format j"), ["json"])
 
     def test_the_shells_understand_them(self):
         for shell, name in (("bash", "quire.bash"), ("zsh", "_quire"), ("fish", "quire.fish")):
