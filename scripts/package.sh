@@ -64,6 +64,14 @@ make_wheel() {
   "$venv/bin/auditwheel" show "$build"/wheel/*.whl || return
   bytes=$(stat -c %s "$build"/wheel/*.whl)
   ((bytes < 40000000)) || die "the wheel has $bytes bytes; at most 40,000,000 are wanted"
+  # What is in the package's folder, and the licence.
+  "$venv/bin/python" - "$build"/wheel/*.whl <<'PYTHON'
+import pathlib, sys, zipfile
+names = zipfile.ZipFile(sys.argv[1]).namelist()
+wanted = {str(path.relative_to("python")) for path in pathlib.Path("python/quire").rglob("*") if path.suffix in (".py", ".typed")}
+missing = sorted(wanted - set(names)) + [one for one in ("LICENSE", "NOTICE") if not any(n.endswith(f".dist-info/licenses/{one}") for n in names)]
+sys.exit(f"the wheel lacks {missing}" if missing else 0)
+PYTHON
 }
 
 # try_wheel PYTHON: as somebody new would, in a fresh environment: pip, three lines. What has answered is kept.
