@@ -164,9 +164,7 @@ __device__ void multiply_rows(const FewRowsArgs& args, const GroupRows& group, c
                               int64_t count, int64_t first) {
   using Lanes = Slice<kType>;
   using Codes = typename Lanes::Codes;
-  constexpr bool kAhead = kRows <= 2;  // the next step's pieces are loaded before this one's are used
-  // And those of so many steps: a warp of one weight row, of which there are few, has too little under way else.
-  constexpr int kDepth = kRows == 1 && kWeights == 1 ? 4 : 1;
+  constexpr bool kAhead = kRows <= 2;               // the next step's pieces are loaded before this one's are used
   constexpr int kTogether = kRows < 4 ? kRows : 4;  // of which products are kept apart from the sums
   const StoredMatrix& shape = args.work.shape;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -179,36 +177,33 @@ __device__ void multiply_rows(const FewRowsArgs& args, const GroupRows& group, c
   const auto columns = static_cast<int>(shape.columns);
   const int num_steps = (Lanes::num_slices(columns) + kWarp - 1) / kWarp;
   float sums[kWeights][kRows] = {};
-  typename Lanes::Raw raw[kDepth][kWeights];  // of step s at s % kDepth
-  const auto load = [&](int step, typename Lanes::Raw(&to)[kWeights]) {
-    if (step >= num_steps) return;
+  typename Lanes::Raw raw[kWeights];
 #pragma unroll
-    for (int n = 0; n < kWeights; ++n) Lanes::load(rows[n], step * kWarp + lane, columns, to[n]);
-  };
-#pragma unroll
-  for (int step = 0; step < kDepth; ++step) load(step, raw[step]);
+  for (int n = 0; n < kWeights; ++n) Lanes::load(rows[n], lane, columns, raw[n]);
   begin_kernel();
   int staged_end = 0;
-  for (int first_step = 0; first_step < num_steps; first_step += kDepth) {
+  for (int step = 0; step < num_steps; ++step) {
+    if (step == staged_end) {
+      staged_end += args.x_step;
+      __syncthreads();  // what was staged before has been read
+      stage_x<kType, kRows>(args, x, count, step);
+      __syncthreads();
+    }
+    const int slice = step * kWarp + lane;
+    Codes codes[kWeights] = {};
 #pragma unroll
-    for (int ahead = 0; ahead < kDepth; ++ahead) {
-      const int step = first_step + ahead;
-      if (step >= num_steps) break;
-      if (step == staged_end) {
-        staged_end += args.x_step;
-        __syncthreads();  // what was staged before has been read
-        stage_x<kType, kRows>(args, x, count, step);
-        __syncthreads();
-      }
-      Codes codes[kWeights] = {};
+    for (int n = 0; n < kWeights; ++n) codes[n] = Codes(raw[n], slice, columns);
+    if (kAhead && step + 1 < num_steps) {
 #pragma unroll
-      for (int n = 0; n < kWeights; ++n) codes[n] = Codes(raw[ahead][n], step * kWarp + lane, columns);
-      if (kAhead) load(step + kDepth, raw[ahead]);
+      for (int n = 0; n < kWeights; ++n) Lanes::load(rows[n], slice + kWarp, columns, raw[n]);
+    }
 #pragma unroll
-      for (int m = 0; m < kRows; m += kTogether) {
-        multiply_step<kType, kRows, kTogether, kWeights>(args, codes, step + args.x_step - staged_end, m, lane, sums);
-      }
-      if (!kAhead) load(step + kDepth, raw[ahead]);
+    for (int m = 0; m < kRows; m += kTogether) {
+      multiply_step<kType, kRows, kTogether, kWeights>(args, codes, step + args.x_step - staged_end, m, lane, sums);
+    }
+    if (!kAhead && step + 1 < num_steps) {
+#pragma unroll
+      for (int n = 0; n < kWeights; ++n) Lanes::load(rows[n], slice + kWarp, columns, raw[n]);
     }
   }
   // Lane n * kRows + m keeps the sum of weight row n and row m.

@@ -15,6 +15,7 @@ namespace {
 // [14336, 4096] (docs/cuda.md). The former decodes a weight again for each kFewRows rows; many rows of blocks of few
 // bits are multiplied by weights expanded to F16.
 constexpr int64_t kFewRowsOfHalves = 1;
+constexpr int64_t kMostNumbersOfHalves = int64_t{32} << 20;  // of a weight for which that is so
 constexpr int64_t kFewRowsOfEightBits = 3;
 constexpr int64_t kFewRowsOfBlocks = 8;  // that have no tiles
 struct MostRows {
@@ -22,6 +23,8 @@ struct MostRows {
   int64_t decoded;
 };
 constexpr MostRows kMostOfDecodedBlocks = {1, 64};
+constexpr int64_t kLongColumns =
+    8192;  // beyond, warps of our own kernel, a few weight rows each, are too few for one row too
 constexpr MostRows kMostOfFloat8 = {2, 32};  // with a scale a row
 
 MatrixProduct product_of(const StoredMatrix& weight, const void* x, int64_t x_stride) {
@@ -55,11 +58,13 @@ Products::Way Products::way_of(const CudaMatrix& matrix, int64_t num_rows) const
     return counted <= kMostOfFloat8.decoded ? Way::kDecoded : Way::kEightBit;
   }
   if (info(weight.dtype).block_values > 1 || has_row_scales(weight.dtype)) {
-    if (counted <= (decodes ? kMostOfDecodedBlocks.few : kFewRowsOfBlocks)) return Way::kFew;
+    const int64_t few = !decodes ? kFewRowsOfBlocks : weight.columns > kLongColumns ? 0 : kMostOfDecodedBlocks.few;
+    if (counted <= few) return Way::kFew;
     return decodes && counted <= kMostOfDecodedBlocks.decoded ? Way::kDecoded : Way::kExpanded;
   }
   const bool floats = weight.dtype == DType::kF32;
-  if (counted <= (floats ? kFewRows : kFewRowsOfHalves)) return Way::kFew;
+  const bool is_small = weight.rows * weight.columns <= kMostNumbersOfHalves;
+  if (counted <= (floats ? kFewRows : is_small ? kFewRowsOfHalves : 0)) return Way::kFew;
   return floats ? Way::kFloats : Way::kRounded;
 }
 
