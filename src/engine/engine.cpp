@@ -104,6 +104,7 @@ Engine::Impl::Impl(EngineConfig engine_config, TextSource model_text, std::uniqu
                    : std::move(the_executor)),
       adapters(executor->adapters()),
       scheduler(scheduling),
+      costs(scheduling, {.seconds_per_swapped_block = executor->memory().seconds_per_swapped_block}),
       metrics(shared_metrics != nullptr ? *shared_metrics : own_metrics),
       engine_metrics(metrics, config.served_model_name, seat.count == 1 ? -1 : seat.number),
       recorder(config.flight_recorder_steps),
@@ -124,7 +125,6 @@ Engine::Impl::Impl(EngineConfig engine_config, TextSource model_text, std::uniqu
     inbox->workers_failed = true;
     inbox->bell.notify_all();
   });
-  costs.seconds_per_swapped_block = executor->memory().seconds_per_swapped_block;
 }
 
 Status Engine::Impl::load_text() {

@@ -23,6 +23,7 @@
 #include "engine/trace.h"
 #include "runner/adapter_store.h"
 #include "runner/draft/proposers.h"
+#include "sched/cost_meter.h"
 #include "sched/scheduler.h"
 
 namespace quire::engine {
@@ -123,7 +124,6 @@ struct Engine::Impl {
   bool plan_one();
   void collect();
   void recover(const Status& why);
-  void note_timings(const runner::StepTimings& timings, const PlannedStep& plan);
   void commit(InFlight& done, StepResult result);
   void deliver_committed(StepRecord* record);
   void deliver(SequenceId id, TokenEvent event);
@@ -162,7 +162,7 @@ struct Engine::Impl {
   StepPlan spare_plan;                          // the same
   std::vector<sched::CommitEvent> undelivered;  // of the last step collected, until the next one is submitted
   sched::SchedulerStats seen;                   // as of the last look
-  sched::PreemptionCosts costs;
+  sched::CostMeter costs;
   std::unique_ptr<TraceWriter> trace;
   std::thread::id bound_thread;  // that the executor was told of, where callers make the steps
 

@@ -357,42 +357,16 @@ void Engine::Impl::collect() {
   done.record.seconds[static_cast<size_t>(Phase::kPrepare)] = timings.prepare;
   done.record.seconds[static_cast<size_t>(Phase::kForward)] = timings.forward;
   done.record.seconds[static_cast<size_t>(Phase::kSample)] = timings.sample;
-  note_timings(timings, done.plan);
+  if (costs.observe(done.plan, timings.computed, timings.swap)) {
+    scheduler.set_preemption_costs(costs.costs());
+    if (trace) trace->costs(costs.costs());
+  }
   scheduler.step_took(done.plan, timings.computed + timings.sample);
   commit(done, std::move(step->result));
   spare_plan = std::move(step->plan);
   spare_plan.added.clear();  // prompts and parameters are not to outlive their requests in it
   recorder.record(std::move(done.record));
   spare.splice(spare.end(), in_flight, in_flight.begin());
-}
-
-// What computing a token and swapping a block cost here, for preemption mode "auto" and for what a step may have of
-// each tenant: moving averages of what the steps took, that of swapping from what was measured at start on.
-void Engine::Impl::note_timings(const runner::StepTimings& timings, const PlannedStep& plan) {
-  const auto average = [](double& mean, double value) { mean = mean == 0 ? value : mean + (value - mean) / 8; };
-  constexpr double kPrefillTokens = 64;  // a step of so many tokens costs by the token, not by the weights
-  double tokens = 0;
-  double attended = 0;  // what their attending to others was thought to cost, in tokens
-  for (const PlannedStep::Run& run : plan.runs) {
-    const int32_t rows = run.num_new_tokens + run.num_draft_tokens;
-    tokens += rows;
-    attended += sched::cost_in_tokens(scheduling.tokens_per_position, run.num_computed_tokens, rows) - rows;
-  }
-  const double cost = tokens + costs.attention_factor * attended;
-  const size_t swapped = plan.num_swapped_blocks;
-  if (cost < kPrefillTokens && swapped == 0) return;
-  if (cost >= kPrefillTokens) {
-    // A step tells of the larger of the two.
-    double& seconds = costs.seconds_per_recomputed_token;
-    if (seconds == 0 || 2 * costs.attention_factor * attended < tokens) {
-      average(seconds, timings.computed / cost);
-    } else if (attended > tokens / 2) {
-      average(costs.attention_factor, std::clamp((timings.computed / seconds - tokens) / attended, 0.125, 16.0));
-    }
-  }
-  if (timings.swap > 0) average(costs.seconds_per_swapped_block, timings.swap / static_cast<double>(swapped));
-  scheduler.set_preemption_costs(costs);
-  if (trace) trace->costs(costs);
 }
 
 void Engine::Impl::commit(InFlight& done, StepResult result) {

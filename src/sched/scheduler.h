@@ -26,8 +26,8 @@
 //  5. Once there have been several tenants (shared_step.cpp):
 //     - a step has at most tenant_step_seconds' worth of tokens and of the host's work, so that nobody waits long for
 //       the one under way; where short prompts come, as much as those and whoever has its turn before them want, at
-//       least half of it. Who would have been served least (for its weight; little is saved up) with what it wants, up
-//       to a few steps' worth, has as much of that as it wants, then the next;
+//       least half of it. Who would have been served least (for its weight; little is saved up) with what it wants in
+//       the next few steps, up to their worth, has as much of this one as it wants, then the next;
 //     - one that has an eighth of the blocks is admitted and grows only where an eighth stays free. Who finds no block
 //       takes those of the last sequence of the tenant that has most, never of one that has less than its own, and
 //       from its own only of later ones; the first in the order is nobody's victim and may take from all. Only tenants
@@ -124,6 +124,9 @@ struct PreemptionCosts {
   double seconds_per_swapped_block = 0;     // one way
   double attention_factor = 1;              // by which tokens_per_position was wrong
 };
+
+// Of a step that rule 5 bounds: the weights are read however few there are.
+constexpr double kLeastSharedTokens = 8;
 
 // Of a sequence in a step.
 constexpr int32_t kMostDraftTokens = 64;
@@ -274,6 +277,7 @@ class Scheduler {
     bool has_prompt = false;     // that is not computed yet
     int32_t answered = 0;        // running ones that have one token to compute and have not had their turn in this step
     StepShare tokens;            // what the step costs
+    double wants_soon = 0;       // tokens in this step and the next few, were it to have all of them
     StepShare rows;              // sequences: there may be more than have a row in a step
     bool sits_out = false;       // one of it found no block in this step: none behind that runs
     bool admits_nobody = false;  // in this step: one of it was preempted
@@ -298,6 +302,7 @@ class Scheduler {
   void shorten_step(std::span<TenantLoad* const> in_turn);
   void forget_credit();
   void add_waiting(TenantLoad& tenant) const;
+  void want(TenantLoad& tenant, const Sequence& sequence, int32_t num_tokens) const;
   static void share_out(double rest, std::span<TenantLoad* const> tenants, StepShare TenantLoad::*of);
   double cost_of(const Sequence& sequence, int32_t num_tokens) const {
     return cost_in_tokens(tokens_per_position(), sequence.num_computed_tokens, num_tokens);

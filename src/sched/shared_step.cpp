@@ -12,8 +12,7 @@ namespace quire::sched {
 // ---- the step ----
 
 namespace {
-constexpr double kLeastTokens = 8;  // the weights are read however few there are
-constexpr double kFewSteps = 4;     // who wants less than these is done before who wants more
+constexpr double kFewSteps = 4;  // who wants less than these is done before who wants more
 }  // namespace
 
 // What each tenant has, and what this step may have of it.
@@ -21,12 +20,13 @@ void Scheduler::share_step() {
   whole_step_ = config_.max_num_batched_tokens;
   if (config_.tenant_step_seconds > 0 && costs_.seconds_per_recomputed_token > 0) {
     const double tokens = config_.tenant_step_seconds / costs_.seconds_per_recomputed_token;
-    whole_step_ = std::clamp(tokens, std::min(kLeastTokens, whole_step_), whole_step_);
+    whole_step_ = std::clamp(tokens, std::min(kLeastSharedTokens, whole_step_), whole_step_);
   }
   forget_credit();
   for (auto& [number, tenant] : tenants_) {
     tenant.seats = tenant.blocks = 0;
     tenant.answered = 0;
+    tenant.wants_soon = 0;
     tenant.tokens = tenant.rows = {};
     tenant.sits_out = tenant.admits_nobody = tenant.has_prompt = tenant.turned_away = false;
   }
@@ -38,22 +38,22 @@ void Scheduler::share_step() {
     if (group != nullptr && group->members.front() == sequence) tenant.seats += group->num_unborn;
     const int32_t remaining = sequence->num_remaining_tokens();
     if (remaining == 0) continue;
-    tenant.tokens.wanted += cost_of(*sequence, remaining) + host_tokens(*sequence);
-    tenant.rows.wanted += 1;
+    want(tenant, *sequence, remaining);
     if (remaining == 1) {
       ++tenant.answered;
     } else {
       tenant.has_prompt = true;
     }
   }
-  // Who would have been served least with all that it wants, up to a few steps' worth. What is begun is so done before
-  // something larger, and goes on being so while it is computed: what it had of its tokens and what it wants are as
-  // much together as at its beginning.
+  // Who would have been served least with all that it wants in the next few steps, up to their worth. What is begun is
+  // so done before something larger, and goes on being so while it is computed: what it had of its tokens and what it
+  // wants are as much together as at its beginning. And many answers are more than a prompt that is longer than a token
+  // of each: they want one in every step.
   std::vector<std::pair<double, int32_t>> order;
   for (auto& [number, tenant] : tenants_) {
     if (tenant.live == 0) continue;
     add_waiting(tenant);
-    order.emplace_back(tenant.served + std::min(tenant.tokens.wanted, kFewSteps * whole_step_) / tenant.weight, number);
+    order.emplace_back(tenant.served + std::min(tenant.wants_soon, kFewSteps * whole_step_) / tenant.weight, number);
   }
   std::ranges::sort(order);
   std::vector<TenantLoad*> in_turn;
@@ -64,6 +64,14 @@ void Scheduler::share_step() {
   if (step_most_ < config_.max_num_batched_tokens) shorten_step(in_turn);
   share_out(step_most_, in_turn, &TenantLoad::tokens);
   share_out(config_.max_num_seqs, in_turn, &TenantLoad::rows);
+}
+
+void Scheduler::want(TenantLoad& tenant, const Sequence& sequence, int32_t num_tokens) const {
+  const double host = host_tokens(sequence);
+  const double now = cost_of(sequence, num_tokens) + host;
+  tenant.tokens.wanted += now;
+  tenant.rows.wanted += 1;
+  tenant.wants_soon += now + (kFewSteps - 1) * (cost_of(sequence, 1) + host);  // its answer goes on
 }
 
 // Where prompts that are done in a few steps have come of late another may come at any time: it is not to wait long for
@@ -81,7 +89,7 @@ void Scheduler::shorten_step(std::span<TenantLoad* const> in_turn) {
     last_short_prompt_ = num_calls_;
   }
   if (last_short_prompt_ == 0 || num_calls_ - last_short_prompt_ > kLately) return;
-  step_most_ = std::clamp(wanted, std::max(whole_step_ / 2, std::min(kLeastTokens, whole_step_)), whole_step_);
+  step_most_ = std::clamp(wanted, std::max(whole_step_ / 2, std::min(kLeastSharedTokens, whole_step_)), whole_step_);
 }
 
 // What a tenant does not want it does not save up: who had all it wanted of the last step begins where one stands that
@@ -123,8 +131,7 @@ void Scheduler::add_waiting(TenantLoad& tenant) const {
   if (tenant.finds_no_room) return;
   for (const Sequence* sequence : tenant.waiting) {
     if (tenant.tokens.wanted >= kFewSteps * whole_step_ && tenant.rows.wanted >= config_.max_num_seqs) break;
-    tenant.tokens.wanted += cost_of(*sequence, sequence->num_known_tokens()) + host_tokens(*sequence);
-    tenant.rows.wanted += 1;
+    want(tenant, *sequence, sequence->num_known_tokens());
     tenant.has_prompt = true;
   }
 }

@@ -367,6 +367,34 @@ TEST_F(SharedSteps, AStepIsLongEnoughForAPromptAndWhoeverHasItsTurnBefore) {
   while (driver_.scheduler.has_work()) step();
 }
 
+TEST_F(SharedSteps, ManyAnswersOfOneAreMoreThanAPromptThoughTheyWantFewerTokensNow) {
+  for (const int tenant : {1, 3}) {
+    for (int i = 0; i < 12; ++i) add(tenant, 4, {.max_tokens = 100});
+  }
+  for (int i = 0; i < 10; ++i) step();
+  EXPECT_EQ(planned(1), 12);
+  EXPECT_EQ(planned(3), 12);
+  for (int i = 0; i < 3; ++i) {
+    const SequenceId light = add(2, 35, {.max_tokens = 1});
+    EXPECT_EQ(steps_to_start(light), 1);
+    for (int steps = 0; steps < 4; ++steps) step();
+    EXPECT_EQ(planned(1) + planned(3), 20) << "half a step's: they go on";
+  }
+  finish();
+  while (driver_.scheduler.has_work()) step();
+}
+
+TEST_F(SharedSteps, FewAnswersOfOneGoOnBesidePromptsOfAnother) {
+  for (int i = 0; i < 3; ++i) add(1, 4, {.max_tokens = 60});
+  for (int i = 0; i < 4; ++i) step();
+  for (int i = 0; i < 10; ++i) {
+    add(2, 35, {.max_tokens = 1});
+    step();
+    EXPECT_EQ(planned(1), 3) << "a token of each in every step";
+  }
+  finish();
+}
+
 TEST_F(SharedSteps, WhoWaitsIsNotPassedForEverByThoseWhoWantLess) {
   add(1, 150, {.max_tokens = 1});
   int steps = 0;
