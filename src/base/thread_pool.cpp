@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -302,11 +303,17 @@ void keep_to_cores(const std::vector<int>& cores) {
   sched_setaffinity(0, sizeof(mask), &mask);
 }
 
-void give_way_to_other_threads() {
-  constexpr int kMore = 5;
+int32_t this_thread_number() {
+  return static_cast<int32_t>(gettid());
+}
+
+void give_way_to_other_threads(GivesWay how, int32_t thread) {
   constexpr int kMost = 19;
-  // 0: on Linux the calling thread alone.
-  setpriority(PRIO_PROCESS, 0, std::min(getpriority(PRIO_PROCESS, 0) + kMore, kMost));
+  const int more = how == GivesWay::kSomewhat ? 5 : how == GivesWay::kMuch ? 10 : kMost;
+  const int usual = getpriority(PRIO_PROCESS, static_cast<id_t>(getpid()));  // the main thread's
+  const int wanted = std::min(usual + more, kMost);
+  const auto id = static_cast<id_t>(thread);
+  if (getpriority(PRIO_PROCESS, id) < wanted) setpriority(PRIO_PROCESS, id, wanted);
 }
 
 }  // namespace quire

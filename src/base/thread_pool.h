@@ -24,9 +24,19 @@ Result<std::vector<int>> parse_core_list(std::string_view text);
 // system refuses, nothing changes.
 void keep_to_cores(const std::vector<int>& cores);
 
-// The calling thread has about a quarter of a core that another thread wants too, from now on: for work that no
-// answer's next token waits for. Where the system refuses, nothing changes.
-void give_way_to_other_threads();
+// How much of a core is left to a thread where another wants it too.
+enum class GivesWay {
+  kSomewhat,  // a quarter: for what somebody waits for, though not with every token
+  kMuch,      // a tenth: for what takes long, beside what follows from it
+  kAll,       // a sixtieth: for what nobody waits for
+};
+
+// The system's number of the calling thread.
+int32_t this_thread_number();
+
+// Lets the others go first: a thread of this process, from now on. It cannot be taken back, nor made less. Where the
+// system refuses, nothing changes. Any thread.
+void give_way_to_other_threads(GivesWay how, int32_t thread = this_thread_number());
 
 struct ThreadPoolOptions {
   int num_threads = 0;          // 0: as many as there are cores

@@ -43,9 +43,14 @@ struct Compiler::Impl {
     std::string key;
     StructuredOutput output;
     std::vector<Waiting> waiting;  // empty once answered
-    Clock::time_point deadline;    // from when a thread began
+    int32_t tenant = 0;            // who asked first
+    int32_t thread = 0;            // that compiles it; from here on once it has begun
+    Clock::time_point long_from;
+    Clock::time_point deadline;
     bool begun = false;
+    bool is_long = false;
     bool overdue = false;
+    Clock::time_point next_look() const { return is_long ? deadline : std::min(long_from, deadline); }
   };
   struct Cached {
     std::string key;
@@ -62,7 +67,9 @@ struct Compiler::Impl {
   std::shared_ptr<Job> next_locked();
   bool has_room_locked(int32_t tenant) const;
   std::vector<Waiting> take_waiting_locked(Job& job);
+  bool has_time_locked(int32_t tenant) const;
   void start_thread_locked(void (Impl::*body)());
+  void end_thread_locked();
   Constraint find_locked(const std::string& key);
   void keep_locked(const std::string& key, const CompiledConstraint& compiled);
   std::shared_ptr<const GrammarVocabulary> vocabulary_for(const StructuredOutput& output);
@@ -82,7 +89,9 @@ struct Compiler::Impl {
   mutable std::mutex mutex;
   std::condition_variable bell;        // for the threads that compile
   std::condition_variable watch_bell;  // for the one that looks at deadlines
-  std::vector<std::thread> threads;    // guarded by mutex, like all below
+  std::list<std::thread> threads;      // guarded by mutex, like all below
+  std::list<std::thread> ended;        // to be joined by the one that watches
+  int32_t num_working = 0;             // threads that compile and will go on to the next
   struct Tenant {
     std::deque<std::shared_ptr<Job>> queue;  // also of jobs that another's turn has begun
     size_t num_waiting = 0;
@@ -93,7 +102,8 @@ struct Compiler::Impl {
   size_t num_waiting = 0;                                      // requests
   std::unordered_map<std::string, std::shared_ptr<Job>> jobs;  // waiting or being compiled
   std::list<std::shared_ptr<Job>> begun;
-  std::list<Cached> cached;  // the most recently used first
+  std::map<int32_t, int32_t> overdue;  // of stats.overdue, by tenant
+  std::list<Cached> cached;            // the most recently used first
   std::unordered_map<std::string, std::list<Cached>::iterator> cache;
   size_t cached_bytes = 0;
   Stats stats;
@@ -167,30 +177,50 @@ std::vector<Compiler::Impl::Waiting> Compiler::Impl::take_waiting_locked(Job& jo
   return std::exchange(job.waiting, {});
 }
 
+bool Compiler::Impl::has_time_locked(int32_t tenant) const {
+  const auto found = overdue.find(tenant);
+  return found == overdue.end() || found->second < options.max_overdue + 1 - stats.overdue;
+}
+
 void Compiler::Impl::start_thread_locked(void (Impl::*body)()) {
   threads.emplace_back([this, body] { (this->*body)(); });
 }
 
-// A thread that compiles, until the compiler goes; one whose output was given up ends with it, for another has taken
-// its place.
+// The calling one, which returns when it lets go of the lock.
+void Compiler::Impl::end_thread_locked() {
+  const auto own = std::ranges::find(threads, std::this_thread::get_id(), &std::thread::get_id);
+  if (own == threads.end()) return;  // the compiler goes, and joins it
+  ended.splice(ended.end(), threads, own);
+  watch_bell.notify_one();
+}
+
+// A thread that compiles, until the compiler goes. One that has given way more than others may not take that back: it
+// ends with what took long, and another takes its place.
 void Compiler::Impl::work() {
   // The tokens of everybody else go first.
-  give_way_to_other_threads();
+  give_way_to_other_threads(GivesWay::kSomewhat);
   std::unique_lock lock(mutex);
   while (true) {
     bell.wait(lock, [this] { return stopping || num_queued > 0; });
     if (stopping) return;
     const std::shared_ptr<Job> job = next_locked();
     job->begun = true;
+    job->thread = this_thread_number();
+    job->long_from = Clock::now() + options.long_from;
     job->deadline = Clock::now() + options.time_limit;
     begun.push_back(job);
     watch_bell.notify_one();
     lock.unlock();
     finish(job, options.compile(job->output, options.limits, vocabulary_for(job->output)));
     lock.lock();
-    if (!job->overdue) continue;
-    --stats.overdue;
-    return;
+    if (!job->is_long) continue;
+    if (!job->overdue) {
+      --num_working;
+    } else {
+      --stats.overdue;
+      if (--overdue[job->tenant] == 0) overdue.erase(job->tenant);
+    }
+    return end_thread_locked();
   }
 }
 
@@ -212,26 +242,48 @@ void Compiler::Impl::finish(const std::shared_ptr<Job>& job, Result<CompiledCons
   }
 }
 
-// Gives up what takes too long.
+// Lets what takes long give way, gives up what takes too long, joins threads that have ended and starts those that are
+// missing: a thread gives way from its beginning as the one does that starts it.
 void Compiler::Impl::watch() {
   std::unique_lock lock(mutex);
   while (!stopping) {
+    if (!ended.empty()) {
+      std::list<std::thread> gone = std::move(ended);
+      ended.clear();
+      lock.unlock();  // they give way to everybody, in their end too
+      for (std::thread& thread : gone) thread.join();
+      lock.lock();
+      continue;
+    }
+    if (num_queued > 0 && num_working < options.num_threads && stats.overdue <= options.max_overdue) {
+      ++num_working;
+      start_thread_locked(&Impl::work);
+      continue;
+    }
     std::shared_ptr<Job> first;
     for (const std::shared_ptr<Job>& job : begun) {
-      if (!job->overdue && (first == nullptr || job->deadline < first->deadline)) first = job;
+      if (!job->overdue && (first == nullptr || job->next_look() < first->next_look())) first = job;
     }
     if (first == nullptr) {
       watch_bell.wait(lock);
       continue;
     }
-    if (Clock::now() < first->deadline) {
-      watch_bell.wait_until(lock, first->deadline);
+    const Clock::time_point now = Clock::now();
+    if (now < first->next_look()) {
+      watch_bell.wait_until(lock, first->next_look());
       continue;
     }
+    first->is_long = true;
+    if (now < first->deadline) {
+      give_way_to_other_threads(GivesWay::kMuch, first->thread);
+      continue;
+    }
+    give_way_to_other_threads(GivesWay::kAll, first->thread);  // nobody waits for it any more
     first->overdue = true;
     jobs.erase(first->key);
     ++stats.overdue;
-    if (stats.overdue <= options.max_overdue) start_thread_locked(&Impl::work);
+    ++overdue[first->tenant];
+    --num_working;
     const std::vector<Waiting> waiting = take_waiting_locked(*first);
     lock.unlock();
     for (const auto& [tenant, done] : waiting) {
@@ -243,14 +295,18 @@ void Compiler::Impl::watch() {
 
 Compiler::Compiler(const text::Tokenizer& tokenizer, int64_t vocab_size, std::vector<TokenId> end_ids,
                    CompilerOptions options)
-    : impl_(std::make_unique<Impl>(tokenizer, vocab_size, std::move(end_ids), options)) {}
+    : impl_(std::make_unique<Impl>(tokenizer, vocab_size, std::move(end_ids), options)) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->start_thread_locked(&Impl::watch);
+}
 
 Compiler::~Compiler() {
-  std::vector<std::thread> threads;
+  std::list<std::thread> threads;
   {
     const std::lock_guard lock(impl_->mutex);
     impl_->stopping = true;
     threads.swap(impl_->threads);
+    threads.splice(threads.end(), impl_->ended);
   }
   impl_->bell.notify_all();
   impl_->watch_bell.notify_all();
@@ -290,16 +346,15 @@ void Compiler::compile(const StructuredOutput& output, int32_t tenant, Done done
       // So that it comes when the first of its tenants has its turn.
       if (!job->begun) impl.enqueue_locked(job, tenant);
       return;
-    } else if (impl.stats.overdue > impl.options.max_overdue) {
-      refused = resource_exhausted("too many structured outputs are being compiled; try again later");
+    } else if (impl.stats.overdue > impl.options.max_overdue || !impl.has_time_locked(tenant)) {
+      refused = resource_exhausted(
+          "too many structured outputs, of all or of this tenant, that took too long are still being compiled; try "
+          "again later");
     } else {
-      if (impl.threads.empty()) {
-        impl.start_thread_locked(&Impl::watch);
-        for (int32_t i = 0; i < impl.options.num_threads; ++i) impl.start_thread_locked(&Impl::work);
-      }
       auto job = std::make_shared<Impl::Job>();
       job->key = key;
       job->output = output;
+      job->tenant = tenant;
       job->waiting.push_back({tenant, std::move(done)});
       ++impl.tenants[tenant].num_waiting;
       ++impl.num_waiting;
@@ -307,6 +362,7 @@ void Compiler::compile(const StructuredOutput& output, int32_t tenant, Done done
       impl.enqueue_locked(job, tenant);
       ++impl.num_queued;
       impl.bell.notify_one();
+      if (impl.num_working < impl.options.num_threads) impl.watch_bell.notify_one();
       return;
     }
   }

@@ -32,10 +32,14 @@ Result<CompiledConstraint> compile_constraint(const StructuredOutput& output, co
 
 struct CompilerOptions {
   int32_t num_threads = 1;  // that compile at once
-  // A constraint that takes longer is refused. Its thread cannot be stopped: it goes on, and another takes its place,
-  // until max_overdue of them are at it; then constraints that are not in the cache are turned away.
+  // One that takes longer gives way to all other threads much more than before: short ones are not to wait for it, nor
+  // is what computes tokens.
+  std::chrono::milliseconds long_from{100};
+  // A constraint that takes longer is refused. Its thread cannot be stopped: it goes on while nothing else runs, and
+  // another takes its place, until there are more than max_overdue of them; then constraints that are not in the cache
+  // are turned away. Before that those of a tenant that has as many of them as are left for others.
   std::chrono::milliseconds time_limit{10000};
-  int32_t max_overdue = 2;
+  int32_t max_overdue = 3;
   // Requests that wait for constraints, the same or others; beyond it: turned away. A tenant may have as many as are
   // left for others: one alone half of it.
   size_t max_waiting = 1024;
@@ -51,7 +55,8 @@ class Compiler {
  public:
   using Done = std::function<void(Result<std::shared_ptr<const TokenConstraint>>)>;
 
-  // The tokenizer must outlive it. vocab_size, end_ids: see GrammarVocabulary. Threads start with the first constraint.
+  // The tokenizer must outlive it. vocab_size, end_ids: see GrammarVocabulary. Threads that compile start with the
+  // first constraint, and give way to the thread that makes this.
   Compiler(const text::Tokenizer& tokenizer, int64_t vocab_size, std::vector<TokenId> end_ids, CompilerOptions options);
   // Waits for what is being compiled; what waits is answered with unavailable.
   ~Compiler();

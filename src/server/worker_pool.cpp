@@ -85,7 +85,7 @@ WorkerPool::Tenant* WorkerPool::choose_locked(Length length) {
 }
 
 void WorkerPool::run(Length length) {
-  if (length == Length::kLong) give_way_to_other_threads();
+  if (length == Length::kLong) give_way_to_other_threads(GivesWay::kMuch);
   std::unique_lock lock(mutex_);
   for (;;) {
     Tenant* tenant = nullptr;

@@ -1,6 +1,8 @@
 #include "base/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -177,6 +179,31 @@ TEST(ThreadPoolTest, SeveralPoolsWorkAtOnce) {
   }
   for (std::thread& caller : callers) caller.join();
   EXPECT_EQ(sum, 3 * 50 * 45);
+}
+
+TEST(GivesWayTest, AThreadGivesWayByHowMuchItIsToAndNeverLess) {
+  const auto usual = [] { return getpriority(PRIO_PROCESS, static_cast<id_t>(getpid())); };
+  if (usual() > 8) GTEST_SKIP() << "this runs with so low a priority that there are too few below it";
+  std::thread([&] {
+    EXPECT_EQ(getpriority(PRIO_PROCESS, 0), usual());
+    give_way_to_other_threads(GivesWay::kSomewhat);
+    const int somewhat = getpriority(PRIO_PROCESS, 0);
+    EXPECT_GT(somewhat, usual());
+    give_way_to_other_threads(GivesWay::kSomewhat);
+    EXPECT_EQ(getpriority(PRIO_PROCESS, 0), somewhat) << "twice is not more";
+    // Another thread says so, and is itself as it was.
+    std::thread([&, number = this_thread_number()] {
+      give_way_to_other_threads(GivesWay::kMuch, number);
+      EXPECT_EQ(getpriority(PRIO_PROCESS, 0), somewhat) << "as the thread that started it";
+    }).join();
+    const int much = getpriority(PRIO_PROCESS, 0);
+    EXPECT_GT(much, somewhat);
+    give_way_to_other_threads(GivesWay::kSomewhat);
+    EXPECT_EQ(getpriority(PRIO_PROCESS, 0), much);
+    give_way_to_other_threads(GivesWay::kAll);
+    EXPECT_EQ(getpriority(PRIO_PROCESS, 0), 19);
+  }).join();
+  EXPECT_LT(usual(), 19);
 }
 
 TEST(ThreadPoolDeathTest, ARunInsideARunIsABug) {

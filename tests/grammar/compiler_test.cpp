@@ -1,14 +1,22 @@
 // The pool: what is compiled once, what is kept, and what takes too long.
 #include "grammar/compiler.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <future>
 #include <mutex>
+#include <set>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include <gmock/gmock.h>
 
+#include "base/thread_pool.h"
 #include "tests/grammar/grammar_support.h"
 
 namespace quire::grammar {
@@ -180,18 +188,80 @@ TEST(Compiler, WhoWaitsForTheSameConstraintIsBoundedToo) {
   EXPECT_GE(answered, 4);
 }
 
+Result<Constraint> compiled_for(Compiler& compiler, int32_t tenant, const std::string& text) {
+  const auto promise = std::make_shared<Promise>();
+  compiler.compile(choice(text), tenant, keep(promise));
+  auto future = promise->get_future();
+  if (future.wait_for(std::chrono::seconds(30)) != std::future_status::ready) return internal_error("nobody answers");
+  return future.get();
+}
+
 TEST(Compiler, AFormThatTakesTooLongIsGivenUpAndOthersGoOn) {
   Gate gate;
   CompilerOptions options = gate.options();
   options.time_limit = std::chrono::milliseconds(1);
   options.max_overdue = 1;
   const auto compiler = compiler_with(options);
-  EXPECT_EQ(compiler->compile(choice("slow 1")).status().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(compiled_for(*compiler, 0, "slow 1").status().code(), StatusCode::kDeadlineExceeded);
   EXPECT_EQ(compiler->stats().overdue, 1);
-  EXPECT_EQ(compiler->compile(choice("slow 2")).status().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(compiled_for(*compiler, 1, "slow 2").status().code(), StatusCode::kDeadlineExceeded);
   // Now as many are at it as may be: what is not in the cache is turned away.
-  EXPECT_EQ(compiler->compile(choice("slow 3")).status().code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(compiled_for(*compiler, 2, "slow 3").status().code(), StatusCode::kResourceExhausted);
   gate.open();
+}
+
+TEST(Compiler, ATenantWhoseFormsTakeTooLongLeavesRoomForOthers) {
+  Gate gate;
+  CompilerOptions options = gate.options();
+  options.time_limit = std::chrono::milliseconds(1);
+  options.max_overdue = 3;
+  const auto compiler = compiler_with(options);
+  EXPECT_EQ(compiled_for(*compiler, 0, "slow 1").status().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(compiled_for(*compiler, 0, "slow 2").status().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(compiled_for(*compiler, 0, "slow 3").status().code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(compiled_for(*compiler, 1, "slow 4").status().code(), StatusCode::kDeadlineExceeded) << "a thread was left";
+  gate.open();
+}
+
+TEST(Compiler, WhenAllThatTookTooLongIsDoneAnyIsCompiledAgain) {
+  Gate gate;
+  CompilerOptions options = gate.options();
+  options.time_limit = std::chrono::milliseconds(1);
+  options.max_overdue = 0;  // no thread takes the place of the only one
+  const auto compiler = compiler_with(options);
+  EXPECT_EQ(compiled_for(*compiler, 0, "slow").status().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(compiled_for(*compiler, 0, "other").status().code(), StatusCode::kResourceExhausted);
+  gate.open();
+  while (compiler->stats().overdue > 0) std::this_thread::yield();
+  // Within a time limit of 1 ms it may be given up as well: it is answered.
+  EXPECT_NE(compiled_for(*compiler, 0, "another").status().code(), StatusCode::kInternal);
+}
+
+TEST(Compiler, WhatTakesLongGivesWayAndWhatComesThenHasAnotherThread) {
+  const int usual = getpriority(PRIO_PROCESS, static_cast<id_t>(getpid()));
+  if (usual > 8) GTEST_SKIP() << "this runs with so low a priority that there are too few below it";
+  CompilerOptions options;
+  options.long_from = std::chrono::milliseconds(1);
+  std::vector<int32_t> threads;
+  std::vector<int> niceness;  // at the end of each
+  options.compile = [&](const StructuredOutput& output, const GrammarLimits&,
+                        const std::shared_ptr<const GrammarVocabulary>&) -> Result<CompiledConstraint> {
+    const auto own = [] { return getpriority(PRIO_PROCESS, 0); };
+    threads.push_back(this_thread_number());
+    if (output.choices.at(0).starts_with("long")) {
+      while (own() <= usual + 5) std::this_thread::yield();
+    }
+    niceness.push_back(own());
+    return CompiledConstraint{std::make_shared<Nothing>(), 100};
+  };
+  const auto compiler = compiler_with(options);
+  std::thread([&] {
+    give_way_to_other_threads(GivesWay::kAll);
+    for (const char* text : {"long 1", "long 2"}) EXPECT_TRUE(compiled_for(*compiler, 0, text).ok()) << text;
+  }).join();
+  EXPECT_THAT(niceness, ::testing::Each(usual + 10)) << "whoever asks";
+  EXPECT_TRUE(compiled_for(*compiler, 0, "short").ok());
+  EXPECT_THAT(std::set(threads.begin(), threads.end()), ::testing::SizeIs(3)) << "none goes on with less than its due";
 }
 
 TEST(Compiler, OneThatGoesAnswersWhatWaits) {
