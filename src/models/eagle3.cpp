@@ -96,11 +96,11 @@ class Eagle3 final : public Model, public Eagle3Head {
     const int64_t mark = step.workspace.mark();
     const int64_t size = config_.hidden_size;
     const ops::View both = step.workspace.take(step.batch.num_tokens, 2 * size);  // [num_tokens, embeddings | states]
-    copy(step, states.delta, both.columns(0, size));
-    copy(step, states.residual, both.columns(size, size));
+    step.copy(states.delta, both.columns(0, size));
+    step.copy(states.residual, both.columns(size, size));
     token_norm_(step, both.columns(0, size));
     state_norm_(step, both.columns(size, size));
-    if (own_.norm_before_residual) copy(step, both.columns(size, size), states.residual);
+    if (own_.norm_before_residual) step.copy(both.columns(size, size), states.residual);
     attention_(step, step.batch.layers.front(), rotary_, both, states.delta);
     states.pending = true;
     const ops::View normed = step.workspace.take(step.batch.num_tokens, size);
@@ -127,18 +127,6 @@ class Eagle3 final : public Model, public Eagle3Head {
   }
 
  private:
-  static void copy(const nn::StepContext& step, const ops::View& from, const ops::View& to) {
-    step(ops::CopyHeadsArgs{.in = from.strided_floats(),
-                            .in_token_stride = from.row_stride,
-                            .in_head_stride = from.num_columns,
-                            .num_tokens = from.num_rows,
-                            .num_heads = 1,
-                            .size = from.num_columns,
-                            .out = to.strided_floats(),
-                            .out_token_stride = to.row_stride,
-                            .out_head_stride = to.num_columns});
-  }
-
   // To the places of the larger vocabulary; its other tokens are never guessed.
   void spread(const ops::View& own, const ops::View& out) const {
     QUIRE_CHECK(static_cast<int64_t>(ids_.size()) == own.num_columns);

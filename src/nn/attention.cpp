@@ -108,22 +108,11 @@ void Attention::norm_projection(const StepContext& step, const RmsNorm& norm,
   if (step.workspace.measures()) return step.workspace.rewind(mark);
   const comm::ColumnRange& range = columns[static_cast<size_t>(step.communicator->rank())];
   const ops::View part = all.columns(range.first, range.count);
-  const auto copy = [&](const ops::View& from, const ops::View& to) {
-    step(ops::CopyHeadsArgs{.in = from.strided_floats(),
-                            .in_token_stride = from.row_stride,
-                            .in_head_stride = range.count,
-                            .num_tokens = own.num_rows,
-                            .num_heads = 1,
-                            .size = range.count,
-                            .out = to.strided_floats(),
-                            .out_token_stride = to.row_stride,
-                            .out_head_stride = range.count});
-  };
-  copy(own, part);
+  step.copy(own, part);
   step.communicator->gather_columns({all.floats(), all.num_rows, all.row_stride}, columns,
                                     comm::Communicator::kEverybody);
   norm(step, all);
-  copy(part, own);
+  step.copy(part, own);
   step.workspace.rewind(mark);
 }
 

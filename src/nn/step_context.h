@@ -45,6 +45,19 @@ struct StepContext {
     if (!workspace.measures()) backend(args);
   }
 
+  // Copies numbers, of views of the same shape whose rows may lie at any distance.
+  void copy(const ops::View& from, const ops::View& to) const {
+    (*this)(ops::CopyHeadsArgs{.in = from.strided_floats(),
+                               .in_token_stride = from.row_stride,
+                               .in_head_stride = from.num_columns,
+                               .num_tokens = from.num_rows,
+                               .num_heads = 1,
+                               .size = from.num_columns,
+                               .out = to.strided_floats(),
+                               .out_token_stride = to.row_stride,
+                               .out_head_stride = to.num_columns});
+  }
+
   // The same step for rows that are of these tokens, or of none.
   StepContext of_rows(RowTokens others) const {
     StepContext step = *this;
