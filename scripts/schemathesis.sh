@@ -22,7 +22,7 @@ if [[ ! -x $venv/bin/schemathesis ]]; then
   "$venv/bin/pip" install --quiet --disable-pip-version-check schemathesis==4.32.5
 fi
 
-"$quire" serve "$model" --host 127.0.0.1 --port "$port" --enable-admin-endpoints --enable-tokenizer-info-endpoint --batch-folder "$out/batches" \
+"$quire" serve "$model" --host 127.0.0.1 --port "$port" --enable-admin-endpoints --enable-tokenizer-info-endpoint --enable-lora --batch-folder "$out/batches" \
   --max-model-len 64 --enable-log-requests >"$out/server.log" 2>&1 &
 server=$!
 trap 'kill $server 2>/dev/null; wait $server 2>/dev/null || true' EXIT
