@@ -4,13 +4,31 @@ from __future__ import annotations
 
 import copy
 import enum
+import inspect
 import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from quire import _engine
+
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:
+    dataclass_transform = lambda: lambda kind: kind
+
+_Kind = TypeVar("_Kind", bound=type)
+
+
+@dataclass_transform()
+def _keyword_arguments(kind: _Kind) -> _Kind:
+    """For checkers of types and for help(): what it is made of are its fields."""
+    parameters = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY if number else inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                                    default=getattr(kind, name), annotation=annotation)
+                  for number, (name, annotation) in enumerate(kind.__annotations__.items())]
+    kind.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return kind
 
 
 class RequestOutputKind(enum.Enum):
@@ -57,123 +75,79 @@ def _seed_of_64_bits(seed: int | None) -> int | None:
     return (seed + 2**63) % 2**64 - 2**63  # JSON's readers know signed numbers
 
 
-# Everything but what is handled by name below: with the default that is not worth sending.
-_FIELDS: dict[str, Any] = {
-    "n": 1,
-    "best_of": None,
-    "presence_penalty": 0.0,
-    "frequency_penalty": 0.0,
-    "repetition_penalty": 1.0,
-    "temperature": 1.0,
-    "top_p": 1.0,
-    "top_k": 0,
-    "min_p": 0.0,
-    "seed": None,
-    "stop": None,
-    "stop_token_ids": None,
-    "ignore_eos": False,
-    "max_tokens": 16,
-    "min_tokens": 0,
-    "logprobs": None,
-    "prompt_logprobs": None,
-    "detokenize": True,
-    "skip_special_tokens": True,
-    "spaces_between_special_tokens": True,
-    "include_stop_str_in_output": False,
-    "output_kind": RequestOutputKind.CUMULATIVE,
-    "truncate_prompt_tokens": None,
-    "structured_outputs": None,
-    "logit_bias": None,
-    "allowed_token_ids": None,
-    "bad_words": None,
-    "repetition_detection": None,
-    "extra_args": None,
-    # quire's own
-    "typical_p": 1.0,
-    "top_n_sigma": -1.0,
-    "dynatemp_range": 0.0,
-    "dynatemp_exponent": 1.0,
-    "xtc_probability": 0.0,
-    "xtc_threshold": 0.1,
-    "mirostat": 0,
-    "mirostat_tau": 5.0,
-    "mirostat_eta": 0.1,
-    "dry_multiplier": 0.0,
-    "dry_base": 1.75,
-    "dry_allowed_length": 2,
-    "dry_penalty_last_n": -1,
-    "dry_sequence_breakers": None,
-    "deterministic": False,
-}
 _NOT_SENT = ("output_kind", "extra_args")
 
 
+@_keyword_arguments
 class SamplingParams:
     """vLLM's SamplingParams; checked when it is made. Errors: ValueError, TypeError for a name that is none."""
 
-    n: int
-    best_of: int | None
-    presence_penalty: float
-    frequency_penalty: float
-    repetition_penalty: float
-    temperature: float
-    top_p: float
-    top_k: int
-    min_p: float
-    seed: int | None
-    stop: list[str]
-    stop_token_ids: list[int]
-    ignore_eos: bool
-    max_tokens: int | None
-    min_tokens: int
-    logprobs: int | None
-    prompt_logprobs: int | None
-    detokenize: bool
-    skip_special_tokens: bool
-    spaces_between_special_tokens: bool
-    include_stop_str_in_output: bool
-    output_kind: RequestOutputKind
-    truncate_prompt_tokens: int | None
-    structured_outputs: StructuredOutputsParams | None
-    logit_bias: dict[int, float] | None
-    allowed_token_ids: list[int] | None
-    bad_words: list[str]
-    repetition_detection: dict[str, int] | None
-    extra_args: dict[str, Any] | None
-    typical_p: float
-    top_n_sigma: float
-    dynatemp_range: float
-    dynatemp_exponent: float
-    xtc_probability: float
-    xtc_threshold: float
-    mirostat: int
-    mirostat_tau: float
-    mirostat_eta: float
-    dry_multiplier: float
-    dry_base: float
-    dry_allowed_length: int
-    dry_penalty_last_n: int
-    dry_sequence_breakers: list[str] | None
-    deterministic: bool
+    n: int = 1
+    best_of: int | None = None
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    ignore_eos: bool = False
+    max_tokens: int | None = 16
+    min_tokens: int = 0
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    detokenize: bool = True
+    skip_special_tokens: bool = True
+    spaces_between_special_tokens: bool = True
+    include_stop_str_in_output: bool = False
+    output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
+    truncate_prompt_tokens: int | None = None
+    structured_outputs: StructuredOutputsParams | None = None
+    logit_bias: dict[int, float] | None = None
+    allowed_token_ids: list[int] | None = None
+    bad_words: list[str] | None = None
+    repetition_detection: dict[str, int] | None = None
+    extra_args: dict[str, Any] | None = None
+    # quire's own
+    typical_p: float = 1.0
+    top_n_sigma: float = -1.0
+    dynatemp_range: float = 0.0
+    dynatemp_exponent: float = 1.0
+    xtc_probability: float = 0.0
+    xtc_threshold: float = 0.1
+    mirostat: int = 0
+    mirostat_tau: float = 5.0
+    mirostat_eta: float = 0.1
+    dry_multiplier: float = 0.0
+    dry_base: float = 1.75
+    dry_allowed_length: int = 2
+    dry_penalty_last_n: int = -1
+    dry_sequence_breakers: list[str] | None = None
+    deterministic: bool = False
 
-    def __init__(self, n: int = 1, **values: Any) -> None:
-        for name in values:
-            if name not in _FIELDS:
-                raise TypeError(f"SamplingParams() got an unexpected keyword argument {name!r}")
-        for name, default in _FIELDS.items():
-            setattr(self, name, values.get(name, default))
-        self.n = n
-        if self.temperature is None:
-            self.temperature = 1.0
-        self.stop = [self.stop] if isinstance(self.stop, str) else list(self.stop or ())
-        self.stop_token_ids = list(self.stop_token_ids or ())
-        self.bad_words = list(self.bad_words or ())
-        # As OpenAI's chats say it: true is "the chosen token's".
-        self.logprobs = 1 if self.logprobs is True else self.logprobs
-        self.prompt_logprobs = 1 if self.prompt_logprobs is True else self.prompt_logprobs
-        if self.extra_args:
-            raise ValueError("extra_args are for plugins, and code of others is never loaded; leave them out.")
-        _engine.check_sampling(self._as_json())
+    if not TYPE_CHECKING:  # which makes it of the fields
+
+        def __init__(self, n: int = 1, **values: Any) -> None:
+            for name in values:
+                if name not in _FIELDS:
+                    raise TypeError(f"SamplingParams() got an unexpected keyword argument {name!r}")
+            for name, default in _FIELDS.items():
+                setattr(self, name, values.get(name, default))
+            self.n = n
+            if self.temperature is None:
+                self.temperature = 1.0
+            self.stop = [self.stop] if isinstance(self.stop, str) else list(self.stop or ())
+            self.stop_token_ids = list(self.stop_token_ids or ())
+            self.bad_words = list(self.bad_words or ())
+            # As OpenAI's chats say it: true is "the chosen token's".
+            self.logprobs = 1 if self.logprobs is True else self.logprobs
+            self.prompt_logprobs = 1 if self.prompt_logprobs is True else self.prompt_logprobs
+            if self.extra_args:
+                raise ValueError("extra_args are for plugins, and code of others is never loaded; leave them out.")
+            _engine.check_sampling(self._as_json())
 
     @classmethod
     def from_optional(cls, **values: Any) -> SamplingParams:
@@ -206,6 +180,10 @@ class SamplingParams:
 
     def __repr__(self) -> str:
         return f"SamplingParams({', '.join(f'{name}={getattr(self, name)!r}' for name in _FIELDS)})"
+
+
+# With the defaults, which are not worth sending.
+_FIELDS: dict[str, Any] = {name: getattr(SamplingParams, name) for name in SamplingParams.__annotations__}
 
 
 @dataclass

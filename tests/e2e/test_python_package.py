@@ -619,6 +619,7 @@ class Table(unittest.TestCase):
         self.held("LLM", self.public(LLM))
         self.held("AsyncLLM", self.public(AsyncLLM))
         self.held("SamplingParams", set(SamplingParams.__annotations__) | self.public(SamplingParams))
+        self.assertEqual(self.parameters(SamplingParams), set(SamplingParams.__annotations__))
         for kind in (quire.RequestOutput, quire.CompletionOutput):
             self.held(kind.__name__, self.public(kind))
         self.held("PoolingRequestOutput", set(quire.PoolingRequestOutput.__dataclass_fields__))
