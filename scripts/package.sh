@@ -48,16 +48,20 @@ make_manuals() {
 }
 step "manual pages and completions" make_manuals
 
-# make_wheel PYTHON: by the packagers' environment of that interpreter, into build/package/wheel. (step asks what a function
-# returns, and so takes `set -e` from it.)
+# make_wheel PYTHON: by the packagers' environment of that interpreter, into build/package/wheel. Another one than Debian's has a
+# build folder of its own, for the tools empty one that they meet with another interpreter; what was compiled is in ccache.
+# (step asks what a function returns, and so takes `set -e` from it.)
 make_wheel() {
   local -a defines=()
-  local venv option bytes
+  local venv folder option bytes
   venv=$(environment_of "$1") && scripts/python_env.sh "$venv" scripts/package_requirements.txt "$1" || return
+  folder=$build
+  [[ $1 == "$(debian_python)" ]] || folder=${venv/-venv-/-}
   for option in "${options[@]}" -DQUIRE_PYTHON=ON; do defines+=("--config-settings=cmake.define.${option#-D}"); done
   rm -rf "$build/wheel"
-  "$venv/bin/python" -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation \
-    --config-settings="build-dir=$quire_root/$build" "${defines[@]}" --wheel-dir "$build/wheel/built" ./python || return
+  # The compiler of the build, not the one that the interpreter was compiled with.
+  CC=${CC:-cc} CXX=${CXX:-c++} "$venv/bin/python" -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+    --config-settings="build-dir=$quire_root/$folder" "${defines[@]}" --wheel-dir "$build/wheel/built" ./python || return
   # Bundles what Debian has as shared libraries only, and names the oldest glibc that it runs on.
   PATH=$quire_root/$venv/bin:$PATH "$venv/bin/auditwheel" repair --strip --plat auto --wheel-dir "$build/wheel" \
     "$build"/wheel/built/*.whl || return
