@@ -45,6 +45,7 @@ constexpr Operation kOperations[] = {
     {"GET", "/v1/models", "listModels", "The models by their names", nullptr, "", "Models", kJson, Errors::kNone, ""},
     {"GET", "/v1/models/{model...}", "findModel", "One model", nullptr, "", "Model", kJson, Errors::kRead, ""},
     {"GET", "/health", "health", "Whether the engine works", nullptr, "", "Health", kJson, Errors::kHealth, ""},
+    {"GET", "/ready", "ready", "The same", nullptr, "", "Health", kJson, Errors::kHealth, ""},
     {"GET", "/ping", "ping", "The same", nullptr, "", "Health", kJson, Errors::kHealth, ""},
     {"POST", "/ping", "postPing", "The same", nullptr, "", "Health", kJson, Errors::kHealth, ""},
     {"GET", "/version", "version", "The program's version", nullptr, "", "Version", kJson, Errors::kNone, ""},

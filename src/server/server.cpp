@@ -354,6 +354,7 @@ std::vector<Route> Server::Impl::make_routes() {
   std::vector<Route> routes = {
       json_route("/v1/models", false, [this] { return api_->model_list(); }),
       {"GET", "/v1/models/{model...}", false, [this](const std::shared_ptr<Exchange>& exchange) { model(*exchange); }},
+      {"GET", "/ready", true, healthy},
       {"GET", "/ping", true, healthy},
       {"POST", "/ping", true, healthy},
       json_route("/version", true,

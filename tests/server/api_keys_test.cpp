@@ -130,7 +130,7 @@ TEST_F(ServerTest, KeysOfAFileAreAskedForEverywhereButWhereItIsOpen) {
     EXPECT_EQ(get(port(), path, bearer("alice")).status, 401) << "the name is not the key";
     EXPECT_NE(get(port(), path, bearer("sk-1")).status, 401) << path;
   }
-  for (const char* path : {"/health", "/ping", "/version"}) EXPECT_EQ(get(port(), path).status, 200) << path;
+  for (const char* path : {"/health", "/ready", "/ping", "/version"}) EXPECT_EQ(get(port(), path).status, 200) << path;
 }
 
 }  // namespace

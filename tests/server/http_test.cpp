@@ -268,7 +268,7 @@ TEST_F(ServerTest, WithKeysOnlyTheirHoldersGetIn) {
   for (const char* path : {"/v1/models", "/metrics", "/nowhere", "//health", "/health/", "/v1/models/abc"}) {
     EXPECT_EQ(get(port(), path).status, 401) << path;
   }
-  for (const char* path : {"/health", "/ping", "/version"}) EXPECT_EQ(get(port(), path).status, 200) << path;
+  for (const char* path : {"/health", "/ready", "/ping", "/version"}) EXPECT_EQ(get(port(), path).status, 200) << path;
   const auto refused = post(port(), "/v1/completions", kShort, "Authorization: Bearer wrong\r\n");
   EXPECT_EQ(refused.status, 401);
   EXPECT_EQ(refused.json().at("error").at("code"), "invalid_api_key");

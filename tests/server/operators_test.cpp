@@ -386,6 +386,7 @@ TEST_F(ServerTest, HealthSaysWhenTheEngineIsStuckAndWhenItGoesOnAgain) {
   EXPECT_TRUE(eventually([&] { return get(port(), "/health").status == 503; }));
   EXPECT_THAT(get(port(), "/health").body, HasSubstr("no progress"));
   EXPECT_EQ(get(port(), "/ping").status, 503);
+  EXPECT_EQ(get(port(), "/ready").status, 503);
   EXPECT_EQ(get(port(), "/load").json().at("server_load"), 1);
   executor_->blocked = false;
   executor_->blocked.notify_all();
