@@ -18,6 +18,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import resource
 import statistics
 import subprocess
@@ -76,8 +77,13 @@ def by_program(options, questions):
         return json.loads(path.read_text())["elapsed_time"], processor_seconds(resource.RUSAGE_CHILDREN) - before
 
 
+def stepping_seconds(llm):
+    """Of the engine's steps, all phases, so far."""
+    return sum(map(float, re.findall(r"^quire:step_phase_seconds_total\{[^}]*\} (\S+)", llm.metrics(), re.M)))
+
+
 def by_package(options, questions):
-    """The same, and those of the calling thread, from the call on."""
+    """The same, those of the calling thread, from the call on, and those of the call in which the engine made no step."""
     draw = random.Random(0)
     before = processor_seconds(resource.RUSAGE_SELF)
     with LLM(model=options.model, threads=options.threads) as llm:
@@ -85,11 +91,12 @@ def by_package(options, questions):
         prompts = [turns[0]["value"] for turns in questions] or [
             [draw.randrange(100, most) for _ in range(options.input)] for _ in range(options.prompts)]
         params = SamplingParams(temperature=0, max_tokens=options.output, ignore_eos=True)
-        start, own = time.perf_counter(), time.thread_time()
+        start, own, steps = time.perf_counter(), time.thread_time(), stepping_seconds(llm)
         outputs = llm.generate(prompts, params, use_tqdm=True)
         seconds, own = time.perf_counter() - start, time.thread_time() - own
+        idle = seconds - (stepping_seconds(llm) - steps)
     assert sum(len(output.outputs[0].token_ids) for output in outputs) == options.prompts * options.output
-    return seconds, processor_seconds(resource.RUSAGE_SELF) - before, own
+    return seconds, processor_seconds(resource.RUSAGE_SELF) - before, own, idle
 
 
 def throughput(options):
@@ -101,7 +108,7 @@ def throughput(options):
             package, program = by_package(options, questions), by_program(options, questions)
         ratios.append([program[0] / package[0], program[1] / package[1]])
         print(f"program {program[0]:.2f} s ({program[1]:.2f} s of a processor), package {package[0]:.2f} s ({package[1]:.2f}, of "
-              f"which the calling thread {package[2]:.3f}), ratios {ratios[-1][0]:.4f}, {ratios[-1][1]:.4f}", flush=True)
+              f"which the calling thread {package[2]:.3f}; {package[3]:.3f} s without a step), ratios {ratios[-1][0]:.4f}, {ratios[-1][1]:.4f}", flush=True)
     print("median ratios", *(f"{statistics.median(one):.4f}" for one in zip(*ratios)))
 
 
