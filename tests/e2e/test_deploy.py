@@ -82,6 +82,7 @@ class Flags(unittest.TestCase):
             self.assertFalse(self.is_ready(server))
             chunks = list(harness.events(response))  # and what runs goes on to its end
             connection.close()
+            self.assertEqual(server.process.wait(60), 0, server.log_text())
         self.assertEqual(chunks[-1]["choices"][0]["finish_reason"], "length")
 
     @staticmethod
