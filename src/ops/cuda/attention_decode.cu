@@ -78,16 +78,7 @@ struct DecodeKind {
   }
 };
 
-// 2^x and 1 / x by one instruction each, to within two units in the last place; denormals are zero.
-__device__ inline float fast_exp2(float x) {
-#ifdef __CUDACC__
-  float power;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
-  return power;
-#else
-  return exp2f(x);
-#endif
-}
+// 1 / x by one instruction, to within a unit in the last place.
 __device__ inline float fast_reciprocal(float x) {
 #ifdef __CUDACC__
   float inverse;

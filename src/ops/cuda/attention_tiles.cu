@@ -193,17 +193,6 @@ struct LaneRow {
   Softmax total;  // `maximum` is what exponents are relative to; the sum comes from the tensor cores in the end
 };
 
-// 2^x, 0 below the smallest normal number: one instruction.
-__device__ inline float power(float x) {
-#ifdef __CUDACC__
-  float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
-#else
-  return exp2f(x);
-#endif
-}
-
 // Queries of a block, rounded, [kRows, kStride]; zeros behind a head's end and behind the last row.
 template <typename K>
 __device__ void store_queries(const Attention& args, const Rows& block, uint8_t* to) {
@@ -334,7 +323,7 @@ __device__ void weigh(const Attention& args, int32_t begin, int lane, Scores<K>&
       // A row that has seen nothing yet is relative to no number.
       const float relative_to = rows[r].total.maximum > -INFINITY ? rows[r].total.maximum : 0.0f;
       weights[n / 2][n % 2 * 2 + r] =
-          pair_of<typename K::T>(power(scores[n][2 * r] - relative_to), power(scores[n][2 * r + 1] - relative_to));
+          pair_of<typename K::T>(fast_exp2(scores[n][2 * r] - relative_to), fast_exp2(scores[n][2 * r + 1] - relative_to));
     }
   }
 }
