@@ -322,8 +322,8 @@ __device__ void weigh(const Attention& args, int32_t begin, int lane, Scores<K>&
     for (int r = 0; r < 2; ++r) {
       // A row that has seen nothing yet is relative to no number.
       const float relative_to = rows[r].total.maximum > -INFINITY ? rows[r].total.maximum : 0.0f;
-      weights[n / 2][n % 2 * 2 + r] =
-          pair_of<typename K::T>(fast_exp2(scores[n][2 * r] - relative_to), fast_exp2(scores[n][2 * r + 1] - relative_to));
+      weights[n / 2][n % 2 * 2 + r] = pair_of<typename K::T>(fast_exp2(scores[n][2 * r] - relative_to),
+                                                             fast_exp2(scores[n][2 * r + 1] - relative_to));
     }
   }
 }
