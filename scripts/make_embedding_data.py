@@ -136,6 +136,10 @@ def write_sentence_files(folder, pooling, normalize, size, max_length=None, prom
         (folder / "config_sentence_transformers.json").write_text(json.dumps({"prompts": prompts}))
 
 
+def tells_segments(model):
+    return "Classification" in type(model).__name__ and type(model).__name__.startswith(("Bert", "NomicBert"))
+
+
 def save(name, model, tokenizer, seed):
     folder = OUT / name
     shutil.rmtree(folder, ignore_errors=True)
@@ -145,6 +149,8 @@ def save(name, model, tokenizer, seed):
     tokenizer.backend_tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text(json.dumps(
         {"tokenizer_class": "PreTrainedTokenizerFast",
+         # By itself a tokenizer of no class in particular does not say which text of a pair a token is of.
+         **({"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]} if tells_segments(model) else {}),
          **{key: str(getattr(tokenizer, key)) for key in ("bos_token", "eos_token", "unk_token", "pad_token", "cls_token",
                                                           "sep_token", "mask_token") if getattr(tokenizer, key, None)}}))
     return folder
@@ -176,7 +182,7 @@ def embedding_model(name, model, tokenizer, pooling, seed, normalize=True, sente
     write_golden(folder, {"normalize": normalize, "texts": cases})
 
 
-def with_modules(name, source, modes, dense=(), normalize=True):
+def with_modules(name, source, modes, dense=(), normalize=True, residual=False):
     """The model in `source` with other modules behind it; vectors by sentence-transformers itself."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
@@ -188,7 +194,7 @@ def with_modules(name, source, modes, dense=(), normalize=True):
     modules = [transformer, Pooling(size, pooling_mode=modes)]
     size *= 1 if isinstance(modes, str) else len(modes)
     for out, bias, activation in dense:
-        modules.append(Dense(size, out, bias=bias, activation_function=activation))
+        modules.append(Dense(size, out, bias=bias, activation_function=activation, use_residual=residual))
         size = out
     model = SentenceTransformer(modules=modules + ([Normalize()] if normalize else []))
     model.save(str(folder), create_model_card=False)
@@ -318,6 +324,11 @@ def main():
         vocab_size=len(tok), max_position_embeddings=130, type_vocab_size=1, **SMALL, pad_token_id=1, bos_token_id=0,
         eos_token_id=2)), tok, "mean", 8)
 
+    # Positions begin behind the padding's number, whatever that is.
+    embedding_model("roberta_padded", t.RobertaModel(t.RobertaConfig(
+        vocab_size=len(tok), max_position_embeddings=140, type_vocab_size=1, **SMALL, pad_token_id=4, bos_token_id=0,
+        eos_token_id=2)), tok, "cls", 17)
+
     tok = modern_bpe()
     modern = lambda **more: t.ModernBertConfig(vocab_size=len(tok), max_position_embeddings=128, **{**SMALL, "num_hidden_layers": 4},  # noqa: E731
                                                local_attention=8, global_attn_every_n_layers=3, pad_token_id=0,
@@ -326,8 +337,13 @@ def main():
     embedding_model("modern_bert", t.ModernBertModel(modern()), tok, "mean", 9)
     classifier("modern_bert_reranker", t.ModernBertForSequenceClassification(modern(num_labels=1, classifier_pooling="mean")),
                tok, 10)
+    classifier("modern_bert_biased", t.ModernBertForSequenceClassification(modern(
+        num_labels=3, classifier_pooling="cls", classifier_bias=True, classifier_activation="silu", norm_bias=True,
+        attention_bias=True, mlp_bias=True)), tok, 18, pairs=False)
     if hasattr(t, "NomicBertModel"):
         tok = wordpiece()
+        classifier("nomic_bert_reranker", t.NomicBertForSequenceClassification(t.NomicBertConfig(
+            vocab_size=len(tok), max_position_embeddings=128, num_labels=1, head_dim=16, **SMALL)), tok, 19)
         embedding_model("nomic_bert", t.NomicBertModel(t.NomicBertConfig(vocab_size=len(tok), max_position_embeddings=128,
                                                                        **SMALL)), tok, "mean", 11)
 
@@ -344,6 +360,8 @@ def main():
                pairs=False)
     classifier("llama_reward", t.LlamaForSequenceClassification(t.LlamaConfig(num_labels=1, **decoder)), tok, 15, pairs=False)
     with_modules("bert_dense", "bert_mean", "mean", [(48, True, torch.nn.Tanh()), (24, False, None)])
+    torch.manual_seed(20)
+    with_modules("bert_residual", "bert_mean", "mean", [(32, True, torch.nn.Tanh()), (24, False, None)], residual=True)
     with_modules("bert_joined", "bert_mean", ("cls", "max", "mean", "mean_sqrt_len_tokens"), normalize=False)
     with_modules("qwen3_weighted", "qwen3_embedding", ("weightedmean", "lasttoken"))
     judge("qwen3_reranker", t.Qwen3ForCausalLM(t.Qwen3Config(head_dim=8, tie_word_embeddings=True, **decoder)), tok, 16)

@@ -31,11 +31,15 @@ constexpr auto kBertModelNames = std::to_array<GgufNameRule>({
     {"position_embd", "embeddings.position_embeddings"},
     {"token_types", "embeddings.token_type_embeddings"},
     {"token_embd_norm", "embeddings.LayerNorm"},
+    {"cls", "pooler.dense"},
+    {"cls.output", "classifier"},
 });
 constexpr auto kNomicBertModelNames = std::to_array<GgufNameRule>({
     {"token_embd", "embeddings.word_embeddings"},
     {"token_types", "embeddings.token_type_embeddings"},
     {"token_embd_norm", "emb_ln"},
+    {"cls", "pooler.dense"},
+    {"cls.output", "classifier"},
 });
 constexpr auto kBertLayerNames = std::to_array<GgufNameRule>({
     {"attn_q", "attention.self.query"},

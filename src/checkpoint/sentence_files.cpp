@@ -84,9 +84,8 @@ Result<DenseModule> read_dense(const ModelDirectory& folder) {
   if (!input.empty() && input != "sentence_embedding") {
     return unimplemented("a Dense module of {} is not built yet; built: of sentence_embedding", in_quotes(input));
   }
-  if (const json::value* residual = config.if_contains("use_residual"); residual != nullptr && *residual == true) {
-    return unimplemented("a Dense module that adds its input (use_residual) is not built yet");
-  }
+  const json::value* residual = config.if_contains("use_residual");
+  dense.adds_input = residual != nullptr && residual->is_bool() && residual->get_bool();
   if (!folder.has("model.safetensors")) {
     return unimplemented(
         "a Dense module's weights are read from model.safetensors, which is not there: save the model "
@@ -96,6 +95,9 @@ Result<DenseModule> read_dense(const ModelDirectory& folder) {
   QUIRE_ASSIGN_OR_RETURN(const auto bytes, WholeFile::read(path, kMostBytes));
   QUIRE_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::parse(bytes->bytes()));
   QUIRE_ASSIGN_OR_RETURN(dense.weight, floats_of(file, "linear.weight", {dense.out_features, dense.in_features}));
+  if (dense.adds_input && dense.in_features != dense.out_features) {
+    QUIRE_ASSIGN_OR_RETURN(dense.residual, floats_of(file, "residual.weight", {dense.out_features, dense.in_features}));
+  }
   const json::value* bias = config.if_contains("bias");
   if (bias != nullptr && bias->is_bool() && !bias->get_bool()) return dense;
   QUIRE_ASSIGN_OR_RETURN(dense.bias, floats_of(file, "linear.bias", {dense.out_features}));
@@ -114,12 +116,19 @@ Result<SentenceFiles> read_sentence_files(const ModelDirectory& directory) {
   QUIRE_ASSIGN_OR_RETURN(files.modules, read_modules(directory));
   QUIRE_ASSIGN_OR_RETURN(files.transformer, read_object(directory, "sentence_bert_config.json"));
   QUIRE_ASSIGN_OR_RETURN(files.model, read_object(directory, "config_sentence_transformers.json"));
+  if (files.present()) {
+    QUIRE_ASSIGN_OR_RETURN(files.tokenizer, read_object(directory, "tokenizer_config.json"));
+  }
   for (const json::value& module : files.modules) {
     const std::string_view kind = module_kind(module);
-    if (kind != "Pooling" && kind != "Dense") continue;
+    if (kind != "Pooling" && kind != "Dense" && kind != "LogitScore") continue;
     QUIRE_ASSIGN_OR_RETURN(const ModelDirectory folder, folder_of(directory, module));
     if (kind == "Pooling") {
       QUIRE_ASSIGN_OR_RETURN(files.pooling, read_object(folder, "config.json"));
+      continue;
+    }
+    if (kind == "LogitScore") {
+      QUIRE_ASSIGN_OR_RETURN(files.score, read_object(folder, "config.json"));
       continue;
     }
     auto dense = read_dense(folder);

@@ -354,6 +354,7 @@ Result<std::vector<std::unique_ptr<TokenStream>>> Engine::Impl::submit(Generatio
         rope.scaling == RopeScaling::kLongRope && num_prompt_tokens > rope.original_max_position;
     one.request.output_kind = request.output_kind;
     one.request.second_text = request.second_text;
+    one.request.pooled_from = request.pooled_from;
     one.request.wants_every_row =
         request.output_kind != OutputKind::kToken && !executor->model().pooling.takes_last_alone();
     if (i > 0) one.request.fork_of = first;

@@ -46,6 +46,7 @@ struct GenerationRequest {
   // params.max_tokens is 0 then.
   OutputKind output_kind = OutputKind::kToken;
   int32_t second_text = -1;                               // as NewSequence has it
+  int32_t pooled_from = 0;                                // the same
   std::shared_ptr<const grammar::AnswerReading> reading;  // of reasoning and tool calls; nullptr: all is text
   std::string label;     // the request's id as its client knows it, for the flight recorder
   int32_t priority = 0;  // scheduling policy "priority": lower goes first

@@ -65,8 +65,10 @@ Result<std::vector<PooledText>> texts_of(const engine::Engine& engine, const std
   params.max_tokens = 0;
   const int64_t context = engine.max_model_len();
   QUIRE_ASSIGN_OR_RETURN(const std::string before, engine::prompt_named(engine.text(), options.prompt_name));
+  QUIRE_ASSIGN_OR_RETURN(const int32_t pooled_from, engine::unpooled_tokens(engine, before, true, {}));
   for (size_t i = 0; i < prompts.size(); ++i) {
     const auto* text = std::get_if<std::string>(&prompts[i]);
+    if (text != nullptr) texts[i].pooled_from = pooled_from;
     QUIRE_ASSIGN_OR_RETURN(texts[i].ids, text != nullptr && !before.empty() ? prompt_ids(engine, Prompt(before + *text))
                                                                             : prompt_ids(engine, prompts[i]));
     if (options.max_tokens != 0 && engine.tokenizer() != nullptr) {

@@ -36,7 +36,8 @@ float Judgement::margin(const std::vector<float>& logits) const {
   return yes > no ? difference : -difference;
 }
 
-Result<Judgement> judgement_of(const text::Tokenizer* tokenizer) {
+Result<Judgement> judgement_of(const PoolingConfig& pooling, const text::Tokenizer* tokenizer) {
+  if (pooling.judges_by) return Judgement{.no = pooling.judges_by->no, .yes = pooling.judges_by->yes};
   const auto no = tokenizer == nullptr ? std::nullopt : tokenizer->token_to_id("no");
   const auto yes = tokenizer == nullptr ? std::nullopt : tokenizer->token_to_id("yes");
   if (!no || !yes) {
@@ -104,6 +105,10 @@ PoolingJob::PoolingJob(Engine& engine, std::vector<PooledText> texts, PoolingJob
       ready_(std::make_shared<Ready>()),
       lengths_(texts_.size()) {
   ready_->wake = std::move(wake);
+  const std::optional<TokenId> padding = engine.model().pooling.padding;
+  for (PooledText& text : texts_) {
+    while (padding && text.ids.size() > 1 && text.ids.back() == *padding) text.ids.pop_back();
+  }
 }
 
 PoolingJob::~PoolingJob() = default;
@@ -145,7 +150,7 @@ Status PoolingJob::submit_some() {
     params.max_tokens = 0;
     params.detokenize = false;
     if (kind_ == OutputKind::kScore && engine_.model().pooling.num_labels == 0) {
-      QUIRE_ASSIGN_OR_RETURN(judgement_, judgement_of(engine_.tokenizer()));
+      QUIRE_ASSIGN_OR_RETURN(judgement_, judgement_of(engine_.model().pooling, engine_.tokenizer()));
       params.allowed_token_ids = TokenSet({judgement_.no, judgement_.yes});
     }
     QUIRE_ASSIGN_OR_RETURN(prepared_, engine_.prepare(std::move(params), /*shows_logprobs=*/false, options_.tenant));
@@ -161,6 +166,7 @@ Status PoolingJob::submit_some() {
     GenerationRequest request{.prompt = text.ids, .params = {}, .prepared = prepared_};
     request.output_kind = kind_;
     request.second_text = text.second_text;
+    request.pooled_from = text.pooled_from;
     request.label = options_.label;
     request.priority = options_.priority;
     request.cache_salt = options_.cache_salt;
@@ -307,8 +313,18 @@ void shorten_longer(std::vector<TokenId>& first, std::vector<TokenId>& second, i
 
 }  // namespace
 
+Result<int32_t> unpooled_tokens(const Engine& engine, std::string_view prompt, bool add_special_tokens,
+                                const text::EncodeLimits& limits) {
+  const text::Tokenizer* tokenizer = engine.tokenizer();
+  if (!engine.model().pooling.leaves_prompt_out || prompt.empty() || tokenizer == nullptr) return 0;
+  QUIRE_ASSIGN_OR_RETURN(const std::vector<TokenId> ids, encode(*tokenizer, prompt, /*trusted=*/true, limits));
+  const size_t before = add_special_tokens ? tokenizer->frame(/*of_pair=*/false).before.size() : 0;
+  return static_cast<int32_t>(before + ids.size());
+}
+
 Result<PooledText> pair_text(const Engine& engine, std::string_view first, std::string_view second,
-                             std::optional<int64_t> most, const text::EncodeLimits& limits) {
+                             std::optional<int64_t> most, const text::EncodeLimits& limits,
+                             std::optional<int64_t> most_of_second) {
   const text::Tokenizer* tokenizer = engine.tokenizer();
   if (tokenizer == nullptr)
     return invalid_argument("pairs of texts need a tokenizer, and this engine runs without one");
@@ -323,6 +339,9 @@ Result<PooledText> pair_text(const Engine& engine, std::string_view first, std::
   // A user's text spells no special token to a model that obeys them.
   QUIRE_ASSIGN_OR_RETURN(std::vector<TokenId> a, encode(*tokenizer, first, !judges, limits));
   QUIRE_ASSIGN_OR_RETURN(std::vector<TokenId> b, encode(*tokenizer, second, !judges, limits));
+  if (most_of_second && static_cast<int64_t>(b.size()) > *most_of_second) {
+    b.resize(static_cast<size_t>(*most_of_second));
+  }
   if (most) {
     const size_t special = frame.before.size() + frame.between.size() + frame.after.size();
     shorten_longer(a, b, *most - static_cast<int64_t>(special));

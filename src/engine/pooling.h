@@ -23,6 +23,7 @@ namespace quire::engine {
 struct PooledText {
   std::vector<TokenId> ids;
   int32_t second_text = -1;  // as NewSequence has it
+  int32_t pooled_from = 0;   // the same
 };
 
 // What all texts of a job have in common; the fields are GenerationRequest's.
@@ -41,8 +42,8 @@ struct Judgement {
   // By how much "yes" is more likely, of the logits of both in the order of their ids; its sigmoid is the probability.
   float margin(const std::vector<float>& logits) const;
 };
-// Errors: invalid_argument: there is no tokenizer, or a word is no token.
-Result<Judgement> judgement_of(const text::Tokenizer* tokenizer);
+// Errors: invalid_argument: the model's files do not name them, and there is no tokenizer, or a word is no token.
+Result<Judgement> judgement_of(const PoolingConfig& pooling, const text::Tokenizer* tokenizer);
 
 // By one thread at a time. Dropping it cancels what is under way. The engine outlives it.
 class PoolingJob {
@@ -98,6 +99,11 @@ std::string describe_pooling(const ModelConfig& model);
 // The kind of result that the model is served for.
 OutputKind output_kind_of(ModelTask task);
 
+// How many tokens of a text that begins with `prompt`, the special ones before it included, are left out of its vector:
+// none but of models that are made so. Errors: those of the tokenizer.
+Result<int32_t> unpooled_tokens(const Engine& engine, std::string_view prompt, bool add_special_tokens,
+                                const text::EncodeLimits& limits);
+
 // A model's vector as its user gets it: cut to `dimensions` (0: all of it), then of length 1, if that is wanted.
 void finish_embedding(std::vector<float>& vector, int64_t dimensions, bool normalize);
 // Errors: invalid_argument with param() "dimensions": the model's vectors cannot be cut to so many.
@@ -122,8 +128,10 @@ void truncate_text(const text::Tokenizer& tokenizer, int64_t most, std::vector<T
 
 // Two texts as the model takes them: with its special tokens around and between; of a reranker that generates (its
 // score is what it answers) in the words that it was made for. Longer pairs than `most` tokens lose the end of the
-// longer text, token by token. Errors: invalid_argument: there is no tokenizer, or the model takes no pairs.
+// longer text, token by token, and second texts of more than `most_of_second` theirs before. Errors: invalid_argument:
+// there is no tokenizer, or the model takes no pairs.
 Result<PooledText> pair_text(const Engine& engine, std::string_view first, std::string_view second,
-                             std::optional<int64_t> most, const text::EncodeLimits& limits);
+                             std::optional<int64_t> most, const text::EncodeLimits& limits,
+                             std::optional<int64_t> most_of_second = std::nullopt);
 
 }  // namespace quire::engine

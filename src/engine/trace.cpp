@@ -133,6 +133,7 @@ json::object as_json(const sched::SequenceRequest& r) {
           {"is_long", r.context.is_long},
           {"output_kind", static_cast<int>(r.output_kind)},
           {"second_text", r.second_text},
+          {"pooled_from", r.pooled_from},
           {"wants_every_row", r.wants_every_row},
           {"fork_of", optional_value(r.fork_of)}};
 }
@@ -152,6 +153,7 @@ sched::SequenceRequest request_from(const json::object& o) {
     r.output_kind = static_cast<OutputKind>(kind->to_number<int>());
     r.second_text = o.at("second_text").to_number<int32_t>();
     r.wants_every_row = o.at("wants_every_row").as_bool();
+    if (const json::value* from = o.if_contains("pooled_from")) r.pooled_from = from->to_number<int32_t>();
   }
   r.context.salt = json::value_to<std::string>(o.at("salt"));
   r.context.lora_id = o.at("lora_id").to_number<int32_t>();

@@ -1,5 +1,6 @@
 #include "models/bert.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -19,16 +20,17 @@ namespace quire::models {
 
 namespace {
 
-constexpr int64_t kRobertaOffset = 2;  // rows of the table of positions that no text has
-
+// Heads of head_dim, or where that is 0 of a share of the hidden size each.
 Status set_heads(int64_t heads, ModelConfig& out) {
-  if (out.hidden_size % heads != 0 || out.hidden_size / heads > kMostHeadDim) {
-    return invalid_argument(
-        "config: {} hidden numbers over {} heads: expected a multiple, of at most 1024 times as much", out.hidden_size,
-        heads);
+  if (out.head_dim == 0) {
+    if (out.hidden_size % heads != 0 || out.hidden_size / heads > kMostHeadDim) {
+      return invalid_argument(
+          "config: {} hidden numbers over {} heads: expected a multiple, of at most 1024 times as much",
+          out.hidden_size, heads);
+    }
+    out.head_dim = static_cast<int32_t>(out.hidden_size / heads);
   }
   out.num_heads = out.num_kv_heads = static_cast<int32_t>(heads);
-  out.head_dim = static_cast<int32_t>(out.hidden_size / heads);
   out.attention_scale = 1.0 / std::sqrt(static_cast<double>(out.head_dim));
   out.attends_both_ways = true;
   return {};
@@ -73,17 +75,14 @@ Result<ModelConfig> read_bert_config(const boost::json::object& config, const bo
 
 Result<ModelConfig> read_roberta_config(const boost::json::object& config, const boost::json::object& /*generation*/) {
   QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_encoder_config(config, "RobertaModel", 2));
-  const ConfigReader reader(config);
   // Positions begin behind that of the padding token.
-  QUIRE_ASSIGN_OR_RETURN(const int64_t padding, reader.integer_or("pad_token_id", 1, 0, 1 << 24));
-  if (padding + 1 != kRobertaOffset) {
-    return unimplemented("config: pad_token_id is {}, which moves the positions; supported: 1", padding);
+  QUIRE_ASSIGN_OR_RETURN(const int64_t padding, ConfigReader(config).integer_or("pad_token_id", 1, 0, 1 << 24));
+  out.position_offset = padding + 1;
+  if (out.max_position <= out.position_offset) {
+    return invalid_argument("config: max_position_embeddings is {}, of which {} (pad_token_id + 1) are no text's",
+                            out.max_position, out.position_offset);
   }
-  if (out.max_position <= kRobertaOffset) {
-    return invalid_argument("config: max_position_embeddings is {}, of which {} are no text's", out.max_position,
-                            kRobertaOffset);
-  }
-  out.max_position -= kRobertaOffset;
+  out.max_position -= out.position_offset;
   return out;
 }
 
@@ -102,6 +101,11 @@ Result<ModelConfig> read_nomic_bert_config(const boost::json::object& config,
   QUIRE_ASSIGN_OR_RETURN(const int64_t layers, reader.integer(key("n_layer", "num_hidden_layers"), 1, 4096));
   out.num_layers = static_cast<int32_t>(layers);
   QUIRE_ASSIGN_OR_RETURN(const int64_t heads, reader.integer(key("n_head", "num_attention_heads"), 1, 4096));
+  out.head_dim = 0;
+  if (!is_first && reader.has("head_dim")) {
+    QUIRE_ASSIGN_OR_RETURN(const int64_t head_dim, reader.integer("head_dim", 1, kMostHeadDim));
+    out.head_dim = static_cast<int32_t>(head_dim);
+  }
   QUIRE_RETURN_IF_ERROR(set_heads(heads, out));
   QUIRE_ASSIGN_OR_RETURN(out.max_position,
                          reader.integer_or(key("n_positions", "max_position_embeddings"), 2048, 1, kMostContext));
@@ -123,18 +127,23 @@ Result<ModelConfig> read_nomic_bert_config(const boost::json::object& config,
     const char* key;
     bool fallback, supported;
   };
-  for (const Fixed& one : {Fixed{"prenorm", false, false}, Fixed{"rotary_emb_interleaved", false, false},
-                           Fixed{"use_rms_norm", false, false}, Fixed{"causal", false, false}}) {
+  for (const Fixed& one :
+       {Fixed{"prenorm", false, false}, Fixed{"use_rms_norm", false, false}, Fixed{"causal", false, false}}) {
     QUIRE_ASSIGN_OR_RETURN(const bool value, reader.boolean_or(one.key, one.fallback));
     if (value != one.supported) return unimplemented("config: {} is {}, supported: {}", one.key, value, one.supported);
   }
   if (reader.has("rotary_scaling_factor")) {
-    return unimplemented("config: rotary_scaling_factor is set, which turns every key anew with a text's length");
+    // Longer texts than it was trained on turn every key anew with their length; up to there nothing is scaled.
+    QUIRE_ASSIGN_OR_RETURN(const int64_t trained, reader.integer_or("max_trained_positions", 2048, 1, kMostContext));
+    out.max_position = std::min(out.max_position, trained);
   }
   QUIRE_ASSIGN_OR_RETURN(const double share, reader.number_or("rotary_emb_fraction", 1.0));
-  if (share != 1.0) return unimplemented("config: rotary_emb_fraction is {}, supported: 1", share);
+  if (!(share > 0 && share <= 1)) {
+    return unimplemented("config: rotary_emb_fraction is {}, supported: above 0, up to 1", share);
+  }
   QUIRE_ASSIGN_OR_RETURN(out.rope.theta, reader.number_or("rotary_emb_base", 10000.0));
-  out.rope.rotary_dim = out.head_dim;
+  QUIRE_ASSIGN_OR_RETURN(out.rope.interleaved, reader.boolean_or("rotary_emb_interleaved", false));
+  out.rope.rotary_dim = static_cast<int32_t>(share * out.head_dim);
   QUIRE_RETURN_IF_ERROR(nn::validate(out.rope, out.head_dim).with_prefix("config: "));
   QUIRE_ASSIGN_OR_RETURN(out.attention_bias, reader.boolean_or("qkv_proj_bias", true));
   out.attention_output_bias = out.attention_bias;
@@ -222,7 +231,7 @@ nn::AttentionConfig encoder_attention(const ModelConfig& config) {
 
 std::vector<nn::Linear::Part> qkv_parts(const EncoderNames& names, const std::string& prefix,
                                         const ModelConfig& config) {
-  const int64_t rows = 3 * config.hidden_size / static_cast<int64_t>(names.qkv.size());
+  const int64_t rows = 3 * int64_t{config.num_heads} * config.head_dim / static_cast<int64_t>(names.qkv.size());
   std::vector<nn::Linear::Part> parts;
   for (const char* name : names.qkv) parts.push_back({prefix + name, rows, config.attention_bias});
   return parts;
@@ -256,26 +265,27 @@ struct EncoderLayer {
 
 struct EncoderShape {
   const EncoderNames& names;
-  const char* root;             // that classifiers put before the names
-  bool has_positions = true;    // a table of them
-  int64_t position_offset = 0;  // where a text's begin in it
+  std::vector<const char*> roots;  // which checkpoints with a head put before the names
+  bool has_positions = true;       // a table of them
   // Of a classifying head: a layer and tanh, then the labels.
-  const char* head_dense = nullptr;
-  const char* head_labels = nullptr;
+  const char* head_dense;
+  const char* head_labels;
 };
 
 class Encoder final : public Model {
  public:
   Encoder(const EncoderShape& shape, const ModelConfig& config, int64_t num_positions, nn::Loader& loader)
       : config_(config) {
-    const std::string root =
-        loader.has(std::string(shape.root) + "embeddings.word_embeddings.weight") ? shape.root : "";
+    std::string root;
+    for (const char* one : shape.roots) {
+      if (loader.has(std::string(one) + "embeddings.word_embeddings.weight")) root = one;
+    }
     const std::string tables = root + "embeddings.";
     tokens_ =
         nn::Embedding::of_tokens(loader, tables + "word_embeddings.weight", config.vocab_size, config.hidden_size);
     if (shape.has_positions) {
-      positions_.emplace(loader, tables + "position_embeddings.weight", config.max_position + shape.position_offset,
-                         config.hidden_size, shape.position_offset);
+      positions_.emplace(loader, tables + "position_embeddings.weight", config.max_position + config.position_offset,
+                         config.hidden_size, config.position_offset);
     }
     if (config.num_text_types > 0) {
       types_.emplace(loader, tables + "token_type_embeddings.weight", config.num_text_types, config.hidden_size);
@@ -290,10 +300,9 @@ class Encoder final : public Model {
     if (config.task == ModelTask::kClassify) {
       const std::string dense =
           std::string(shape.head_dense).starts_with("pooler") ? root + shape.head_dense : shape.head_dense;
-      head_ = {loader, dense, config.hidden_size, config.hidden_size, /*bias=*/true};
-      labels_ = {loader, shape.head_labels, config.hidden_size, config.pooling.num_labels, /*bias=*/true};
-      head_.keep_inputs_precise();
-      labels_.keep_inputs_precise();
+      constexpr auto kExact = nn::WeightRole::kExact;
+      head_ = {loader, dense, config.hidden_size, config.hidden_size, /*bias=*/true, kExact};
+      labels_ = {loader, shape.head_labels, config.hidden_size, config.pooling.num_labels, /*bias=*/true, kExact};
     }
     if (config.rope.rotary_dim > 0) rotary_ = {loader, config.rope, num_positions, {}};
   }
@@ -369,14 +378,13 @@ class Encoder final : public Model {
 
 Result<std::unique_ptr<Model>> build(const EncoderShape& shape, const ModelConfig& config, int64_t num_positions,
                                      nn::Loader& loader) {
-  if (config.task == ModelTask::kClassify && shape.head_dense == nullptr) {
-    return unimplemented("{} with a classifying head is not built yet", config.architecture);
-  }
   auto model = std::make_unique<Encoder>(shape, config, num_positions, loader);
   // Buffers of older exporters; what the embeddings do without: BERT's pooler and the heads over the vocabulary.
   const std::vector<std::string_view> ignored = {"embeddings.position_ids"};
   std::vector<std::string_view> others = {"cls.", "lm_head."};
-  if (config.task != ModelTask::kClassify) others.insert(others.end(), {"pooler.", "bert.pooler.", "roberta.pooler."});
+  if (config.task != ModelTask::kClassify) {
+    others.insert(others.end(), {"pooler.", "bert.pooler.", "roberta.pooler.", "nomic_bert.pooler.", "classifier."});
+  }
   QUIRE_RETURN_IF_ERROR(loader.finish(ignored, others));
   return std::unique_ptr<Model>(std::move(model));
 }
@@ -384,21 +392,25 @@ Result<std::unique_ptr<Model>> build(const EncoderShape& shape, const ModelConfi
 }  // namespace
 
 Result<std::unique_ptr<Model>> build_bert(const ModelConfig& config, int64_t num_positions, nn::Loader& loader) {
-  return build({.names = bert_names(), .root = "bert.", .head_dense = "pooler.dense", .head_labels = "classifier"},
+  return build({.names = bert_names(), .roots = {"bert."}, .head_dense = "pooler.dense", .head_labels = "classifier"},
                config, num_positions, loader);
 }
 
 Result<std::unique_ptr<Model>> build_roberta(const ModelConfig& config, int64_t num_positions, nn::Loader& loader) {
   return build({.names = bert_names(),
-                .root = "roberta.",
-                .position_offset = kRobertaOffset,
+                .roots = {"roberta."},
                 .head_dense = "classifier.dense",
                 .head_labels = "classifier.out_proj"},
                config, num_positions, loader);
 }
 
 Result<std::unique_ptr<Model>> build_nomic_bert(const ModelConfig& config, int64_t num_positions, nn::Loader& loader) {
-  return build({.names = nomic_names(), .root = "bert.", .has_positions = false}, config, num_positions, loader);
+  return build({.names = nomic_names(),
+                .roots = {"bert.", "nomic_bert."},
+                .has_positions = false,
+                .head_dense = "pooler.dense",
+                .head_labels = "classifier"},
+               config, num_positions, loader);
 }
 
 }  // namespace quire::models

@@ -36,10 +36,6 @@ std::string root_of(const DecoderShape& shape, const nn::Loader& loader) {
   return bare ? "" : std::string(shape.root) + ".";
 }
 
-bool has_head(const ModelConfig& config) {
-  return config.task == ModelTask::kGenerate || (config.task == ModelTask::kClassify && config.pooling.num_labels == 0);
-}
-
 struct Layer {
   nn::RmsNorm before_attention;
   std::unique_ptr<nn::SelfAttention> attention;
@@ -89,7 +85,7 @@ class Decoder final : public Model {
     }
     loader.begin_back();
     norm_ = {loader, root + "norm", config.hidden_size, config.norm_eps, config.norm_weight_offset};
-    if (has_head(config)) {
+    if (uses_vocabulary_head(config)) {
       head_ = {loader,
                config.tie_word_embeddings ? root + "embed_tokens" : std::string(shape.head),
                config.hidden_size,
@@ -204,7 +200,9 @@ Result<std::unique_ptr<Model>> build_decoder(const DecoderShape& shape, const Mo
   // beside tied embeddings.
   std::vector<std::string_view> ignored = {".rotary_emb.inv_freq", ".rope_factors_long.weight",
                                            ".rope_factors_short.weight"};
-  if (config.tie_word_embeddings || !has_head(config)) ignored.push_back("lm_head.weight");
+  if (config.tie_word_embeddings || !uses_vocabulary_head(config)) ignored.push_back("lm_head.weight");
+  // Rerankers in GGUF files: the head's two rows that they judge by, repeated.
+  if (config.task == ModelTask::kClassify && config.pooling.num_labels == 0) ignored.push_back("cls.output.weight");
   auto model = std::make_unique<Decoder>(shape, config, num_positions, loader);
   QUIRE_RETURN_IF_ERROR(loader.finish(ignored, shape.others));
   return std::unique_ptr<Model>(std::move(model));

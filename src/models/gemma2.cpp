@@ -17,8 +17,7 @@ Result<ModelConfig> read_gemma_config(const boost::json::object& config, const b
                                                                .activation_key = "hidden_activation",
                                                                .activation = "gelu_pytorch_tanh"}));
   const ConfigReader reader(config);
-  QUIRE_ASSIGN_OR_RETURN(const bool bidirectional, reader.boolean_or("use_bidirectional_attention", false));
-  if (bidirectional) return unimplemented("config: use_bidirectional_attention is true, supported: false");
+  QUIRE_ASSIGN_OR_RETURN(out.attends_both_ways, reader.boolean_or("use_bidirectional_attention", false));
   out.norm_weight_offset = 1;  // stored around 0
   out.embedding_scale = std::sqrt(static_cast<double>(out.hidden_size));
   QUIRE_ASSIGN_OR_RETURN(const double scalar, reader.number_or("query_pre_attn_scalar", 256));
@@ -72,6 +71,7 @@ Result<double> read_soft_cap(const ConfigReader& reader, std::string_view key, d
 Result<ModelConfig> read_gemma2_config(const boost::json::object& config, const boost::json::object& generation) {
   QUIRE_ASSIGN_OR_RETURN(ModelConfig out, read_gemma_config(config, generation, 8192));
   out.architecture = "Gemma2ForCausalLM";
+  if (out.attends_both_ways) return unimplemented("config: use_bidirectional_attention is true, supported: false");
   const ConfigReader reader(config);
   QUIRE_ASSIGN_OR_RETURN(out.attention_soft_cap, read_soft_cap(reader, "attn_logit_softcapping", kScoresCap));
   QUIRE_ASSIGN_OR_RETURN(out.logits_soft_cap, read_soft_cap(reader, "final_logit_softcapping", kLogitsCap));

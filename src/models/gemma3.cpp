@@ -98,10 +98,12 @@ Result<ModelConfig> read_gemma3_config(const boost::json::object& whole, const b
   QUIRE_ASSIGN_OR_RETURN(out.window_rope,
                          read_layer_rope(config, "sliding_attention", "rope_local_base_freq", kWindowTheta, out));
   QUIRE_ASSIGN_OR_RETURN(const std::optional<int32_t> window, read_window(config, 4096));
+  // Both ways (EmbeddingGemma; Vera et al., 2025) a token sees half a window before and half a window behind it.
+  const int32_t seen = out.attends_both_ways ? window.value_or(0) / 2 + 1 : window.value_or(0);
   QUIRE_ASSIGN_OR_RETURN(const int64_t pattern,
                          reader.integer_or("sliding_window_pattern", kWindowPattern, 1, 1 << 20));
   const auto has_window = [&](int32_t layer) { return (layer + 1) % pattern != 0; };
-  QUIRE_RETURN_IF_ERROR(read_layer_windows(config, window.value_or(0), has_window, out));
+  QUIRE_RETURN_IF_ERROR(read_layer_windows(config, window ? seen : 0, has_window, out));
   return out;
 }
 

@@ -132,12 +132,17 @@ class Gpt2 final : public Model {
     }
     loader.begin_back();
     norm_ = {loader, root + "ln_f", config.hidden_size, config.norm_eps};
-    head_ = {loader,
-             config.tie_word_embeddings ? root + "wte" : "lm_head",
-             config.hidden_size,
-             config.vocab_size,
-             /*bias=*/false,
-             nn::WeightRole::kHead};
+    if (uses_vocabulary_head(config)) {
+      head_ = {loader,
+               config.tie_word_embeddings ? root + "wte" : "lm_head",
+               config.hidden_size,
+               config.vocab_size,
+               /*bias=*/false,
+               nn::WeightRole::kHead};
+    } else if (config.pooling.num_labels > 0) {
+      head_ = {loader, "score", config.hidden_size, config.pooling.num_labels, /*bias=*/false};
+      head_.keep_inputs_precise();
+    }
   }
 
   const ModelConfig& config() const override { return config_; }
@@ -179,6 +184,9 @@ class Gpt2 final : public Model {
   void logits(const nn::StepContext& step, const ops::ConstView& hidden, const ops::View& out) const override {
     head_(step, hidden, out);
   }
+  void scores(const nn::StepContext& step, const ops::View& pooled, const ops::View& out) const override {
+    head_(step, pooled, out);
+  }
 
  private:
   ModelConfig config_;
@@ -186,7 +194,7 @@ class Gpt2 final : public Model {
   nn::Embedding positions_;
   std::vector<Gpt2Layer> layers_;
   nn::LayerNorm norm_;
-  nn::Linear head_;
+  nn::Linear head_;  // over the vocabulary, or over the labels
   nn::Rotary no_rotary_;
 };
 
@@ -195,7 +203,7 @@ class Gpt2 final : public Model {
 Result<std::unique_ptr<Model>> build_gpt2(const ModelConfig& config, int64_t /*num_positions*/, nn::Loader& loader) {
   // Causal masks, which older exporters wrote beside the parameters; a head repeated beside tied embeddings.
   std::vector<std::string_view> ignored = {".attn.bias", ".attn.masked_bias"};
-  if (config.tie_word_embeddings) ignored.push_back("lm_head.weight");
+  if (config.tie_word_embeddings || !uses_vocabulary_head(config)) ignored.push_back("lm_head.weight");
   auto model = std::make_unique<Gpt2>(config, loader);
   QUIRE_RETURN_IF_ERROR(loader.finish(ignored));
   return std::unique_ptr<Model>(std::move(model));

@@ -43,6 +43,11 @@ class Model {
   virtual void scores(const nn::StepContext& step, const ops::View& pooled, const ops::View& out) const;
 };
 
+// Whether what the model is served for needs its head over the vocabulary.
+inline bool uses_vocabulary_head(const ModelConfig& config) {
+  return config.task == ModelTask::kGenerate || (config.task == ModelTask::kClassify && config.pooling.num_labels == 0);
+}
+
 // What a family's checkpoints hold behind their last layer.
 enum class FamilyRole : uint8_t {
   kGenerates,   // a head over the vocabulary

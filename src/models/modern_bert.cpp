@@ -86,12 +86,12 @@ Result<ModelConfig> read_modern_bert_config(const boost::json::object& config,
   QUIRE_ASSIGN_OR_RETURN(out.attention_bias, reader.boolean_or("attention_bias", false));
   out.attention_output_bias = out.attention_bias;
   QUIRE_ASSIGN_OR_RETURN(out.mlp_bias, reader.boolean_or("mlp_bias", false));
-  for (const char* key : {"norm_bias", "classifier_bias"}) {
-    QUIRE_ASSIGN_OR_RETURN(const bool bias, reader.boolean_or(key, false));
-    if (bias) return unimplemented("config: {} is true, supported: false", key);
-  }
+  ModernBertConfig own;
+  QUIRE_ASSIGN_OR_RETURN(own.norm_bias, reader.boolean_or("norm_bias", false));
+  QUIRE_ASSIGN_OR_RETURN(own.head_bias, reader.boolean_or("classifier_bias", false));
   QUIRE_ASSIGN_OR_RETURN(const std::string head, reader.text_or("classifier_activation", "gelu"));
-  if (head != "gelu") return unimplemented("config: classifier_activation is \"{}\", supported: \"gelu\"", head);
+  QUIRE_ASSIGN_OR_RETURN(own.head_activation, parse_activation(head));
+  out.family = own;
   QUIRE_RETURN_IF_ERROR(read_windows(config, out));
   out.rope.rotary_dim = out.head_dim;
   RopeConfig local = out.rope;
@@ -118,6 +118,7 @@ nn::AttentionConfig modern_attention(const ModelConfig& config, int32_t layer) {
 }
 
 nn::LayerNorm modern_norm(nn::Loader& loader, const std::string& name, const ModelConfig& config) {
+  if (std::get<ModernBertConfig>(config.family).norm_bias) return {loader, name, config.hidden_size, config.norm_eps};
   return nn::LayerNorm::without_bias(loader, name, config.hidden_size, config.norm_eps);
 }
 
@@ -153,11 +154,15 @@ class ModernBert final : public Model {
     }
     final_norm_ = modern_norm(loader, root + "final_norm", config);
     if (config.task == ModelTask::kClassify) {
-      head_ = {loader, "head.dense", config.hidden_size, config.hidden_size};
+      constexpr auto kExact = nn::WeightRole::kExact;
+      head_ = {loader,
+               "head.dense",
+               config.hidden_size,
+               config.hidden_size,
+               std::get<ModernBertConfig>(config.family).head_bias,
+               kExact};
       head_norm_ = modern_norm(loader, "head.norm", config);
-      labels_ = {loader, "classifier", config.hidden_size, config.pooling.num_labels, /*bias=*/true};
-      head_.keep_inputs_precise();
-      labels_.keep_inputs_precise();
+      labels_ = {loader, "classifier", config.hidden_size, config.pooling.num_labels, /*bias=*/true, kExact};
     }
     rotary_ = {loader, config.rope, num_positions, {}};
     window_rotary_ = {loader, *config.window_rope, num_positions, {}};
@@ -208,7 +213,7 @@ class ModernBert final : public Model {
     const int64_t mark = step.workspace.mark();
     const ops::View inner = step.workspace.take(pooled.num_rows, config_.hidden_size);
     head_(step, pooled, inner);
-    step(ops::ActivationArgs{.function = Activation::kGelu,
+    step(ops::ActivationArgs{.function = std::get<ModernBertConfig>(config_.family).head_activation,
                              .gated = false,
                              .in = inner,
                              .num_tokens = inner.num_rows,

@@ -105,6 +105,7 @@ class Opt final : public Model {
     loader.begin_back();
     if (own_.final_norm) norm_ = layer_norm(loader, root + ".final_layer_norm", config);
     if (projects()) project_out_ = {loader, root + ".project_out", config.hidden_size, own_.embedding_size};
+    if (!uses_vocabulary_head(config)) return;
     head_ = {loader,
              config.tie_word_embeddings ? root + ".embed_tokens" : "lm_head",
              own_.embedding_size,
@@ -196,8 +197,12 @@ class Opt final : public Model {
 }  // namespace
 
 Result<std::unique_ptr<Model>> build_opt(const ModelConfig& config, int64_t /*num_positions*/, nn::Loader& loader) {
+  if (!uses_vocabulary_head(config) && of_opt(config).embedding_size != config.hidden_size) {
+    return unimplemented("config: word_embed_proj_dim is {}, hidden_size {}: vectors of projected states are not built",
+                         of_opt(config).embedding_size, config.hidden_size);
+  }
   std::vector<std::string_view> ignored;  // a head repeated beside tied embeddings
-  if (config.tie_word_embeddings) ignored.push_back("lm_head.weight");
+  if (config.tie_word_embeddings || !uses_vocabulary_head(config)) ignored.push_back("lm_head.weight");
   auto model = std::make_unique<Opt>(config, loader);
   QUIRE_RETURN_IF_ERROR(loader.finish(ignored));
   return std::unique_ptr<Model>(std::move(model));

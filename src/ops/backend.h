@@ -30,6 +30,9 @@ class Backend : public DeviceMemory, public WeightMemory, public Recorder, prote
   // What a Linear of this weight and so many rows is best given: F32, or what it would round its inputs to itself, so
   // that giving it that changes no bit of its outputs.
   virtual DType input_dtype(const PackedMatrix& /*weight*/, int64_t /*num_rows*/) const { return DType::kF32; }
+  // Whether products of bfloat16 weights round their inputs to bfloat16 from here on: where that is faster here, and
+  // the configuration leaves it to the backend.
+  virtual bool round_bfloat16_inputs() { return false; }
   // Rows of logits that are made at once at most, by one reading of the head.
   virtual int64_t logit_rows(int64_t /*vocab_size*/) const { return 64; }
   // Whether its attention wants the keys of one token side by side (KvCacheView::keys_by_token).

@@ -22,6 +22,20 @@ constexpr NamedFunction kFunctions[] = {
     {"SiLU", [](double x) { return x / (1 + std::exp(-x)); }},
 };
 
+void add_input(const checkpoint::DenseModule& module, const std::vector<float>& in, std::vector<float>& out) {
+  const float* row = module.residual.data();
+  for (size_t n = 0; n < out.size(); ++n) {
+    if (module.residual.empty()) {
+      out[n] += in[n];
+      continue;
+    }
+    double sum = 0;
+    for (size_t k = 0; k < in.size(); ++k) sum += static_cast<double>(row[k]) * static_cast<double>(in[k]);
+    out[n] += static_cast<float>(sum);
+    row += in.size();
+  }
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const DenseLayers>> DenseLayers::make(std::vector<checkpoint::DenseModule> modules,
@@ -57,6 +71,7 @@ std::vector<float> DenseLayers::apply(std::vector<float> vector) const {
       for (size_t k = 0; k < vector.size(); ++k) sum += static_cast<double>(row[k]) * static_cast<double>(vector[k]);
       out[n] = static_cast<float>(layer.activation(sum));
     }
+    if (layer.module.adds_input) add_input(layer.module, vector, out);
     vector = std::move(out);
   }
   return vector;
@@ -64,7 +79,9 @@ std::vector<float> DenseLayers::apply(std::vector<float> vector) const {
 
 int64_t DenseLayers::bytes() const {
   size_t numbers = 0;
-  for (const Layer& layer : layers_) numbers += layer.module.weight.size() + layer.module.bias.size();
+  for (const Layer& layer : layers_) {
+    numbers += layer.module.weight.size() + layer.module.bias.size() + layer.module.residual.size();
+  }
   return static_cast<int64_t>(numbers * sizeof(float));
 }
 

@@ -34,6 +34,7 @@ struct SequenceState {
   uint64_t pending_step = 0;
   OutputKind output_kind = OutputKind::kToken;
   int32_t second_text = -1;   // as NewSequence has it
+  int32_t pooled_from = 0;    // the same
   HiddenPool pool;            // of the other kinds
   bool draft_failed = false;  // in this step: the rows that are left of it are void
   // A row gave no token. Steps planned ahead of that go on with a made-up one; nobody will look at what they give.

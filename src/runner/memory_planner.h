@@ -40,6 +40,7 @@ struct PlannedModel {
   nn::Shard shard;                    // which part of the weights this is
   nn::Stage stage;                    // and of the layers
   std::optional<DType> weight_dtype;  // of weights of 16 and 32 bits; nullopt: as they are stored
+  bool tells_second_text = true;      // of a pair, to a model with segments
   int64_t max_model_len = 0;
   int64_t max_num_seqs = 0;
   AdapterLimits adapters;  // most_loaded 0: there are none

@@ -111,7 +111,9 @@ ModelRunner::ModelRunner(std::unique_ptr<models::Model> model, ops::Backend& bac
     step_shapes_ = StepShapes(planned.largest_recorded_step, max_model_len_, block_size_, planned.most_recorded_tokens);
     batch_.use_shapes(step_shapes_, max_num_batched_tokens_);
   }
-  if (planned.config.num_text_types > 0) batch_.use_text_types(planned.config.num_text_types);
+  if (planned.config.num_text_types > 0) {
+    batch_.use_text_types(planned.tells_second_text ? planned.config.num_text_types : 1);
+  }
   scratch_.resize(static_cast<size_t>(backend.num_host_threads()));
   if (usable_cores().size() > scratch_.size()) masks_ = std::make_unique<MaskThread>();
 }
@@ -309,6 +311,7 @@ void ModelRunner::learn(const NewSequence& added) {
   state.tokens.append(added.output);
   state.output_kind = added.output_kind;
   state.second_text = added.second_text;
+  state.pooled_from = added.pooled_from;
   if (added.constraint != 0 && !state.sampler.wants_mask() && ranks_.samples()) {
     state.fault = internal_error("constraint {} of sequence {} is unknown here", added.constraint, added.id);
   }
@@ -403,8 +406,9 @@ void ModelRunner::pool(const Step& step, StepResult& result) {
     SequenceState& state = states_.at(runs[at].id);
     SequenceResult& sequence = result.sequences[at];
     if (state.output_kind == OutputKind::kToken || !state.fault.ok() || !sequence.error.ok()) return;
+    const HiddenPool::Span prompt{.from = state.pooled_from, .length = state.num_prompt_tokens};
     state.pool.take(types, hidden + first_rows[at] * size, runs[at].num_computed_tokens, runs[at].num_new_tokens,
-                    state.num_prompt_tokens, size);
+                    prompt, size);
     if (!state.pool.is_complete(state.num_prompt_tokens)) return;
     auto pooled = state.pool.vector();
     sequence.error = pooled.status();

@@ -21,7 +21,8 @@ using models::FamilyRole;
 
 constexpr int64_t kMostLabels = 1 << 16;
 
-Result<ModelTask> task_of(const EngineConfig& config, bool made_for_pooling, FamilyRole role) {
+// ranks: the files say that the model's answers are scores.
+Result<ModelTask> task_of(const EngineConfig& config, bool made_for_pooling, bool ranks, FamilyRole role) {
   const bool pools = config.runner == Runner::kPooling ||
                      (config.runner == Runner::kAuto &&
                       (made_for_pooling || config.convert == Convert::kEmbed || config.convert == Convert::kClassify));
@@ -44,7 +45,7 @@ Result<ModelTask> task_of(const EngineConfig& config, bool made_for_pooling, Fam
       }
       [[fallthrough]];
     case Convert::kAuto:
-      return role == FamilyRole::kClassifies ? ModelTask::kClassify : ModelTask::kEmbed;
+      return role == FamilyRole::kClassifies || ranks ? ModelTask::kClassify : ModelTask::kEmbed;
     case Convert::kEmbed:
       if (role == FamilyRole::kClassifies) {
         return invalid_argument("convert \"embed\": the model has a classifying head, and gives scores alone");
@@ -121,50 +122,66 @@ Status check_modules(const json::array& modules) {
   return {};
 }
 
+bool has_module(const checkpoint::SentenceFiles& files, std::string_view wanted) {
+  return std::ranges::any_of(files.modules, [&](const auto& one) { return checkpoint::module_kind(one) == wanted; });
+}
+
 Status read_sentence_modules(const checkpoint::SentenceFiles& files, ModelConfig& model) {
   QUIRE_RETURN_IF_ERROR(check_modules(files.modules));
-  const auto has = [&](std::string_view wanted) {
-    return std::ranges::any_of(files.modules, [&](const auto& one) { return checkpoint::module_kind(one) == wanted; });
-  };
-  model.pooling.normalize = has("Normalize");
-  if (has("Pooling")) {
+  model.pooling.normalize = has_module(files, "Normalize");
+  if (has_module(files, "Pooling")) {
     auto types = pooling_types_of(files.pooling);
     if (!types.ok()) return types.status().with_prefix("modules.json: ");
     model.pooling.types = *std::move(types);
     const models::ConfigReader reader(files.pooling);
     QUIRE_ASSIGN_OR_RETURN(const bool with_prompt, reader.boolean_or("include_prompt", true));
-    if (!with_prompt) {
-      return unimplemented(
-          "modules.json: a pooling module that leaves the prompt out (include_prompt false) is not "
-          "built yet");
-    }
-  }
-  const models::ConfigReader reader(files.transformer);
-  if (reader.has("max_seq_length")) {
-    QUIRE_ASSIGN_OR_RETURN(const int64_t length, reader.integer("max_seq_length", 1, models::kMostContext));
-    model.default_context = std::min(length, model.max_position);
+    model.pooling.leaves_prompt_out = !with_prompt;
   }
   return {};
 }
 
+// How long texts are unless more is asked for. Newer releases leave it to the tokenizer, whose number may be beyond
+// anything.
+Status read_sentence_context(const checkpoint::SentenceFiles& files, ModelConfig& model) {
+  const models::ConfigReader reader(files.transformer);
+  const models::ConfigReader tokenizer(files.tokenizer);
+  int64_t length = 0;
+  if (reader.has("max_seq_length")) {
+    QUIRE_ASSIGN_OR_RETURN(length, reader.integer("max_seq_length", 1, models::kMostContext));
+  } else if (tokenizer.has("model_max_length")) {
+    QUIRE_ASSIGN_OR_RETURN(const double most, tokenizer.number_or("model_max_length", 0));
+    if (most >= 1 && most < static_cast<double>(model.max_position)) length = static_cast<int64_t>(most);
+  }
+  if (length > 0) model.default_context = std::min(length, model.max_position);
+  return {};
+}
+
 // llama.cpp's numbers: LLAMA_POOLING_TYPE_*.
+constexpr int64_t kGgufRank = 4;  // scores by a classifying head
 Status read_gguf_pooling(const models::GgufReader& reader, ModelConfig& model) {
   QUIRE_ASSIGN_OR_RETURN(const int64_t type, reader.integer_or("pooling_type", -1, -1, 4));
   if (type == 1) model.pooling.types = {PoolingType::kMean};
   if (type == 2) model.pooling.types = {PoolingType::kCls};
   if (type == 3) model.pooling.types = {PoolingType::kLast};
-  if (type == 4)
-    return unimplemented(
-        "metadata \"{}\": a classifying head in a GGUF file is not built yet; give the "
-        "model's safetensors",
-        reader.full("pooling_type"));
   return {};
 }
 
-bool gguf_pools(const checkpoint::Checkpoint& checkpoint) {
-  if (checkpoint.gguf() == nullptr) return false;
-  const auto type = models::GgufReader(checkpoint).integer_or("pooling_type", 0, 0, 4);
-  return type.ok() && *type > 0;
+int64_t gguf_pooling_of(const checkpoint::Checkpoint& checkpoint) {
+  if (checkpoint.gguf() == nullptr) return 0;
+  const auto type = models::GgufReader(checkpoint).integer_or("pooling_type", 0, 0, kGgufRank);
+  return type.ok() ? *type : 0;
+}
+
+// An encoder's head has as many numbers as its last matrix rows.
+Result<int64_t> gguf_labels_of(const checkpoint::Checkpoint& checkpoint) {
+  const checkpoint::CheckpointTensor* labels = checkpoint.find("classifier.weight");
+  if (labels == nullptr || checkpoint.find("pooler.dense.weight") == nullptr || labels->view.shape.rank() != 2) {
+    return unimplemented(
+        "the GGUF file is for scores (pooling_type {}), but has no head of two matrices, cls and cls.output; give the "
+        "model's safetensors",
+        kGgufRank);
+  }
+  return labels->view.shape[0];
 }
 
 Status read_dimensions(const json::object& config, PoolingConfig& pooling) {
@@ -206,8 +223,17 @@ Status read_labels(const json::object& config, PoolingConfig& pooling) {
   return {};
 }
 
+Status read_padding(const json::object& config, ModelConfig& model) {
+  const models::ConfigReader reader(config);
+  if (!reader.has("pad_token_id")) return {};
+  // Some say -1 where there is none.
+  QUIRE_ASSIGN_OR_RETURN(const int64_t padding, reader.integer("pad_token_id", -1, 1 << 24));
+  if (padding >= 0) model.pooling.padding = static_cast<TokenId>(padding);
+  return {};
+}
+
 // What sentence-transformers' cross-encoders write beside the labels; else what is usual.
-Status read_activation(const json::object& config, PoolingConfig& pooling) {
+Status read_activation(const json::object& config, const checkpoint::SentenceFiles& sentence, PoolingConfig& pooling) {
   const models::ConfigReader reader(config);
   pooling.activation = pooling.num_labels == 1 ? ScoreActivation::kSigmoid : ScoreActivation::kSoftmax;
   QUIRE_ASSIGN_OR_RETURN(const std::string problem, reader.text_or("problem_type", ""));
@@ -217,33 +243,79 @@ Status read_activation(const json::object& config, PoolingConfig& pooling) {
   if (const json::value* inner = config.if_contains("sentence_transformers"); inner != nullptr && inner->is_object()) {
     QUIRE_ASSIGN_OR_RETURN(function, models::ConfigReader(inner->get_object()).text_or("activation_fn", function));
   }
+  // Newer releases have it beside the model's prompts.
+  QUIRE_ASSIGN_OR_RETURN(function, models::ConfigReader(sentence.model).text_or("activation_fn", function));
   if (function.empty()) return {};
   const std::string_view last = std::string_view(function).substr(function.rfind('.') + 1);
   if (last == "Identity") {
     pooling.activation = ScoreActivation::kNone;
   } else if (last == "Sigmoid") {
     pooling.activation = ScoreActivation::kSigmoid;
+  } else if (last == "Softmax") {
+    pooling.activation = ScoreActivation::kSoftmax;
   } else {
-    return unimplemented("config: the activation of scores {} is not built yet; built: Identity, Sigmoid",
+    return unimplemented("config: the activation of scores {} is not built yet; built: Identity, Sigmoid, Softmax",
                          in_quotes(function));
   }
   return {};
 }
 
+// sentence-transformers' LogitScore: by how much one token is likelier than another.
+Status read_judgement(const json::object& score, ModelConfig& model) {
+  const models::ConfigReader reader(score);
+  for (const char* key : {"true_token_id", "false_token_id"}) {
+    if (reader.has(key)) continue;
+    return unimplemented("modules.json: a LogitScore module without {} is not built yet", key);
+  }
+  QUIRE_ASSIGN_OR_RETURN(const int64_t yes, reader.integer("true_token_id", 0, model.vocab_size - 1));
+  QUIRE_ASSIGN_OR_RETURN(const int64_t no, reader.integer("false_token_id", 0, model.vocab_size - 1));
+  model.pooling.judges_by = JudgingTokens{.no = static_cast<TokenId>(no), .yes = static_cast<TokenId>(yes)};
+  return {};
+}
+
 }  // namespace
+
+bool tells_segments(const checkpoint::Checkpoint& checkpoint) {
+  if (checkpoint.gguf() != nullptr) return true;
+  const json::object& config = checkpoint.tokenizer_config();
+  if (const json::value* names = config.if_contains("model_input_names"); names != nullptr && names->is_array()) {
+    return std::ranges::any_of(names->get_array(), [](const json::value& name) { return name == "token_type_ids"; });
+  }
+  const json::value* named = config.if_contains("tokenizer_class");
+  if (named == nullptr || !named->is_string()) return true;
+  const std::string_view name = named->get_string();
+  return name.starts_with("Bert") || name.starts_with("Electra") || name.starts_with("Albert");
+}
 
 Status choose_task(const EngineConfig& config, const checkpoint::Checkpoint& checkpoint, FamilyRole role,
                    ModelConfig& model) {
   const checkpoint::SentenceFiles& sentence = checkpoint.sentence_files();
-  const bool made_for_pooling = role != FamilyRole::kGenerates || sentence.present() || gguf_pools(checkpoint);
-  QUIRE_ASSIGN_OR_RETURN(model.task, task_of(config, made_for_pooling, role));
-  if (model.task == ModelTask::kGenerate) return {};
+  const int64_t gguf_pooling = gguf_pooling_of(checkpoint);
+  const bool ranks = gguf_pooling == kGgufRank || has_module(sentence, "LogitScore");
+  if (ranks && role == FamilyRole::kStates) role = FamilyRole::kClassifies;
+  const bool made_for_pooling = role != FamilyRole::kGenerates || sentence.present() || gguf_pooling > 0;
+  QUIRE_ASSIGN_OR_RETURN(model.task, task_of(config, made_for_pooling, ranks, role));
+  if (model.task == ModelTask::kGenerate) {
+    if (!model.attends_both_ways) return {};
+    return invalid_argument(
+        "the model's tokens attend to what follows them (use_bidirectional_attention), so that it generates nothing; "
+        "--runner pooling gives vectors");
+  }
   PoolingConfig& pooling = model.pooling;
   pooling.types = {model.attends_both_ways ? PoolingType::kCls : PoolingType::kLast};
   if (checkpoint.gguf() != nullptr) QUIRE_RETURN_IF_ERROR(read_gguf_pooling(models::GgufReader(checkpoint), model));
   if (model.task == ModelTask::kClassify) {
     if (role == FamilyRole::kClassifies) QUIRE_RETURN_IF_ERROR(read_labels(checkpoint.config(), pooling));
-    QUIRE_RETURN_IF_ERROR(read_activation(checkpoint.config(), pooling));
+    if (role == FamilyRole::kClassifies && !model.attends_both_ways) {
+      QUIRE_RETURN_IF_ERROR(read_padding(checkpoint.config(), model));
+    }
+    if (role == FamilyRole::kClassifies && gguf_pooling == kGgufRank) {
+      QUIRE_ASSIGN_OR_RETURN(pooling.num_labels, gguf_labels_of(checkpoint));
+      pooling.labels.clear();
+      for (int64_t i = 0; i < pooling.num_labels; ++i) pooling.labels.push_back(fmt::format("LABEL_{}", i));
+    }
+    QUIRE_RETURN_IF_ERROR(read_activation(checkpoint.config(), sentence, pooling));
+    if (has_module(sentence, "LogitScore")) QUIRE_RETURN_IF_ERROR(read_judgement(sentence.score, model));
     QUIRE_ASSIGN_OR_RETURN(const std::string kind,  // ModernBERT's
                            models::ConfigReader(checkpoint.config()).text_or("classifier_pooling", ""));
     if (kind == "mean") pooling.types = {PoolingType::kMean};
@@ -252,6 +324,7 @@ Status choose_task(const EngineConfig& config, const checkpoint::Checkpoint& che
     if (sentence.present()) QUIRE_RETURN_IF_ERROR(read_sentence_modules(sentence, model));
     QUIRE_RETURN_IF_ERROR(read_dimensions(checkpoint.config(), pooling));
   }
+  QUIRE_RETURN_IF_ERROR(read_sentence_context(sentence, model));
   // Decoders that were trained on without their mask.
   QUIRE_ASSIGN_OR_RETURN(const bool causal, models::ConfigReader(checkpoint.config()).boolean_or("is_causal", true));
   if (!causal) model.attends_both_ways = true;

@@ -16,4 +16,8 @@ namespace quire::runner {
 Status choose_task(const EngineConfig& config, const checkpoint::Checkpoint& checkpoint, models::FamilyRole role,
                    ModelConfig& model);
 
+// Whether a model with segments is told where a pair's second text begins: as the reference has it, where its tokenizer
+// names that input, and else where the tokenizer is of a class that does.
+bool tells_segments(const checkpoint::Checkpoint& checkpoint);
+
 }  // namespace quire::runner

@@ -61,7 +61,7 @@ void fields(A& all, typename A::template Of<MediaSpan> x) {
 template <typename A>
 void fields(A& all, typename A::template Of<NewSequence> x) {
   all(x.id, x.prompt, x.output, x.seed, x.eos_ids, x.constraint, x.adapter, x.num_virtual_tokens, x.output_kind,
-      x.second_text, x.media);
+      x.second_text, x.pooled_from, x.media);
 }
 template <typename A>
 void fields(A& all, typename A::template Of<ScheduledSequence> x) {

@@ -7,9 +7,9 @@
 
 namespace quire::runner {
 
-void HiddenPool::Part::add(const float* row, int64_t position, int64_t length) {
-  if (type == PoolingType::kCls && position > 0) return;
-  if (type == PoolingType::kLast && position < length - 1) return;
+void HiddenPool::Part::add(const float* row, int64_t position, const Span& prompt) {
+  if (type == PoolingType::kCls && position > prompt.from) return;
+  if (type == PoolingType::kLast && position < prompt.length - 1) return;
   if (type == PoolingType::kMax) {
     for (size_t i = 0; i < numbers.size(); ++i) {
       const auto number = static_cast<double>(row[i]);
@@ -29,7 +29,9 @@ double HiddenPool::Part::divisor() const {
 }
 
 void HiddenPool::take(std::span<const PoolingType> types, const float* states, int64_t first, int64_t count,
-                      int64_t length, int64_t size) {
+                      const Span& prompt, int64_t size) {
+  // A prompt without a text behind it: its last token.
+  const Span counted{.from = std::min(prompt.from, prompt.length - 1), .length = prompt.length};
   const int64_t end = first + count;
   const int64_t begin = std::max(first, next_);
   // The cache may have had what comes before; of the last token alone nobody misses it.
@@ -38,8 +40,8 @@ void HiddenPool::take(std::span<const PoolingType> types, const float* states, i
   for (size_t i = parts_.size(); i < types.size(); ++i) {
     parts_.push_back({types[i], std::vector<double>(static_cast<size_t>(size))});
   }
-  for (int64_t position = begin; position < std::min(end, length); ++position) {
-    for (Part& part : parts_) part.add(states + (position - first) * size, position, length);
+  for (int64_t position = std::max(begin, counted.from); position < std::min(end, prompt.length); ++position) {
+    for (Part& part : parts_) part.add(states + (position - first) * size, position, counted);
   }
 }
 

@@ -12,11 +12,16 @@ namespace quire::runner {
 
 class HiddenPool {
  public:
-  // Takes the states [count, size] of the positions from `first` on of a prompt of `length` tokens. Positions that were
+  // The positions of a prompt of `length` tokens that count.
+  struct Span {
+    int64_t from = 0;
+    int64_t length = 0;
+  };
+  // Takes the states [count, size] of the positions from `first` on of a prompt. Positions that were
   // taken before (of a sequence that is computed again) are passed over; each is added in its turn, so that no bit
   // depends on the runs. REQUIRES: the same types each time; first <= the next position that is wanted, unless only the
   // last one is.
-  void take(std::span<const PoolingType> types, const float* states, int64_t first, int64_t count, int64_t length,
+  void take(std::span<const PoolingType> types, const float* states, int64_t first, int64_t count, const Span& prompt,
             int64_t size);
   bool is_complete(int64_t length) const { return next_ == length; }
   // The vectors of all types, one behind the other. Errors: internal where one is not finite. REQUIRES: is_complete().
@@ -28,7 +33,7 @@ class HiddenPool {
     std::vector<double> numbers;  // of the positions that count: their sum, or the largest
     double weight = 0;            // how often they have been counted
 
-    void add(const float* row, int64_t position, int64_t length);
+    void add(const float* row, int64_t position, const Span& prompt);
     double divisor() const;
   };
 

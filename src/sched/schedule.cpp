@@ -494,6 +494,7 @@ void Scheduler::introduce(Sequence& sequence, StepPlan& plan) {
   added.eos_ids = sequence.eos_ids;
   added.output_kind = sequence.output_kind;
   added.second_text = sequence.second_text;
+  added.pooled_from = sequence.pooled_from;
   added.constraint = sequence.constraint ? sequence.constraint->id : 0;
   added.adapter = sequence.context.lora_id;
   added.num_virtual_tokens = sequence.num_virtual_tokens;

@@ -164,6 +164,7 @@ Sequence& Scheduler::create(const SequenceRequest& request, SequenceId id, const
   sequence.constraint = request.constraint;
   sequence.output_kind = request.output_kind;
   sequence.second_text = request.second_text;
+  sequence.pooled_from = request.pooled_from;
   sequence.wants_every_row = request.wants_every_row;
   sequence.context = request.context;
   sequence.adapter = request.adapter;

@@ -32,6 +32,7 @@ struct SequenceRequest {
   int64_t host_work = 0;                             // engine::RequestCost::step_work of one of its answers
   OutputKind output_kind = OutputKind::kToken;       // of the others max_tokens is 0
   int32_t second_text = -1;                          // as NewSequence has it
+  int32_t pooled_from = 0;                           // the same
   bool wants_every_row = false;  // the hidden states of all of its prompt, which the cache does not have
   kv::CacheContext context;
   bool takes_drafts = true;                                // false: no speculation, whatever the engine does
@@ -76,6 +77,7 @@ struct Sequence {
   int32_t num_virtual_tokens = 0;
   OutputKind output_kind = OutputKind::kToken;
   int32_t second_text = -1;
+  int32_t pooled_from = 0;
   bool wants_every_row = false;
   kv::CacheContext context;
   BeamGroup* beams = nullptr;  // the group it belongs to; null: none

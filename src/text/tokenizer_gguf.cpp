@@ -158,6 +158,14 @@ Status build_sentencepiece_bpe(const Vocabulary& vocabulary, TokenizerParts& par
   return {};
 }
 
+// What RoBERTa and its kin put around two texts: the end of the first, and that once more.
+void frame_pairs_as_roberta(TokenizerParts& parts) {
+  if (parts.prefix.empty() || parts.suffix.empty()) return;
+  SpecialFrame pair{.before = parts.prefix, .between = parts.suffix, .after = parts.suffix};
+  pair.between.insert(pair.between.end(), parts.suffix.begin(), parts.suffix.end());
+  parts.pair = std::move(pair);
+}
+
 // tokenizer.ggml.model "t5": SentencePiece's unigram model.
 Status build_sentencepiece_unigram(const Vocabulary& vocabulary, TokenizerParts& parts) {
   constexpr double kUnkPenalty = 10.0;
@@ -185,6 +193,7 @@ Status build_sentencepiece_unigram(const Vocabulary& vocabulary, TokenizerParts&
   QUIRE_ASSIGN_OR_RETURN(parts.model, UnigramModel::make(parts.tokens, pieces, model));
   add_sentencepiece_decoder(vocabulary.add_space_prefix, parts);
   parts.kind = "sentencepiece unigram";
+  frame_pairs_as_roberta(parts);
   return {};
 }
 
@@ -228,6 +237,7 @@ Status build_byte_level(const Vocabulary& vocabulary, std::string_view pre_name,
     parts.kind = "bpe";
   }
   QUIRE_ASSIGN_OR_RETURN(parts.model, BpeModel::make(parts.tokens, merges, hidden, options));
+  frame_pairs_as_roberta(parts);
   return {};
 }
 

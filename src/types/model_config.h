@@ -64,6 +64,13 @@ struct Eagle3Config {
   bool norm_before_residual = false;
 };
 
+// What ModernBERT alone says of itself.
+struct ModernBertConfig {
+  bool norm_bias = false;
+  bool head_bias = false;  // of the layer in front of a classifier
+  Activation head_activation = Activation::kGelu;
+};
+
 // What several families have in common; what one has to itself is its own struct.
 struct ModelConfig {
   std::string architecture;  // registry key: "LlamaForCausalLM"
@@ -96,7 +103,7 @@ struct ModelConfig {
   std::optional<RopeConfig> window_rope;  // of the layers with a window, where it is another one
   MoeConfig moe;
   LatentAttentionConfig latent;
-  std::variant<std::monostate, OptConfig, Gpt2Config, Eagle3Config> family;
+  std::variant<std::monostate, OptConfig, Gpt2Config, Eagle3Config, ModernBertConfig> family;
   std::optional<TokenId> bos_id;
   std::vector<TokenId> eos_ids;  // any of them ends an answer
   ModelTask task = ModelTask::kGenerate;
@@ -104,7 +111,8 @@ struct ModelConfig {
   int64_t default_context = 0;  // tokens of context unless more is asked for, up to max_position; 0: that
   // Encoders: every token of a text sees all of it, so that a text is computed whole, in one step.
   bool attends_both_ways = false;
-  int64_t num_text_types = 0;  // BERT's segments: rows of a table that tells the first text of a pair from the second
+  int64_t position_offset = 0;  // encoders with a table of positions: the row of a text's first
+  int64_t num_text_types = 0;   // BERT's segments: rows of a table that tells the first text of a pair from the second
 };
 
 }  // namespace quire

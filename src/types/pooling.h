@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "types/ids.h"
 
 namespace quire {
 
@@ -27,11 +30,18 @@ enum class PoolingType : uint8_t {
 // What a classifying head's numbers become.
 enum class ScoreActivation : uint8_t { kNone, kSigmoid, kSoftmax };
 
+// The tokens between which a model that generates judges.
+struct JudgingTokens {
+  TokenId no = kNoToken;
+  TokenId yes = kNoToken;
+};
+
 struct PoolingConfig {
   // Not empty; several make several vectors, one behind the other.
   std::vector<PoolingType> types = {PoolingType::kLast};
-  int64_t vector_size = 0;  // kEmbed: numbers of a text's vector
-  bool normalize = true;    // vectors have length 1
+  int64_t vector_size = 0;         // kEmbed: numbers of a text's vector
+  bool normalize = true;           // vectors have length 1
+  bool leaves_prompt_out = false;  // kEmbed: tokens of the prompt before a text are not pooled
   // Lengths to which a vector may be cut (Matryoshka; Kusupati et al., 2022): these, or any where cuts_anywhere.
   std::vector<int64_t> dimensions;
   bool cuts_anywhere = false;
@@ -39,6 +49,9 @@ struct PoolingConfig {
   int64_t num_labels = 0;           // numbers of the head; 0: the model has none
   std::vector<std::string> labels;  // their names, [num_labels]
   ScoreActivation activation = ScoreActivation::kNone;
+  // Decoders with a head: the last token is the last that is not this one, as the reference has it.
+  std::optional<TokenId> padding;
+  std::optional<JudgingTokens> judges_by;  // without a head; unset: the vocabulary's words "no" and "yes"
 
   bool takes_last_alone() const { return types.size() == 1 && types[0] == PoolingType::kLast; }
 };

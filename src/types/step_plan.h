@@ -52,6 +52,7 @@ struct NewSequence {
   int32_t num_virtual_tokens = 0;
   OutputKind output_kind = OutputKind::kToken;
   int32_t second_text = -1;  // where the second one of a pair begins in the prompt; below 0: there is one text
+  int32_t pooled_from = 0;   // of the prompt's positions the first that is pooled: those before are computed alone
   std::vector<MediaSpan> media;
 };
 

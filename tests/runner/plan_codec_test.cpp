@@ -34,6 +34,7 @@ TEST(PlanCodec, APlanIsReadAsItWasWritten) {
   plan.added.back().params = std::make_shared<const SamplingParams>(params);
   plan.added.back().output_kind = OutputKind::kScore;
   plan.added.back().second_text = 1;
+  plan.added.back().pooled_from = 3;
   plan.added.back().media = {{.first = 1, .count = 2, .media = 3}};
   plan.swap_out = {{.block = 12, .slot = 13}};
   plan.swap_in = {{.block = 14, .slot = 15}};
@@ -62,6 +63,7 @@ TEST(PlanCodec, APlanIsReadAsItWasWritten) {
   EXPECT_EQ(added.constraint, 11u);
   EXPECT_EQ(added.output_kind, OutputKind::kScore);
   EXPECT_EQ(added.second_text, 1);
+  EXPECT_EQ(added.pooled_from, 3);
   EXPECT_EQ(added.media.at(0).media, 3u);
   EXPECT_EQ(added.params->best_of, 3);
   EXPECT_EQ(added.params->temperature, 0.25f);
@@ -270,7 +272,7 @@ TEST(PlanCodec, ManyDamagedMessagesAreErrorsOrPlansAndNothingElse) {
 // Whoever adds a field finds this (unless it fits into a gap), and writes it in plan_codec.cpp too.
 TEST(PlanCodec, NoFieldIsNewSinceItWasWritten) {
   EXPECT_EQ(sizeof(SamplingParams), 456u);
-  EXPECT_EQ(sizeof(NewSequence), 152u);
+  EXPECT_EQ(sizeof(NewSequence), 160u);
   EXPECT_EQ(sizeof(ScheduledSequence), 32u);
   EXPECT_EQ(sizeof(StepPlan), 352u);
   EXPECT_EQ(sizeof(OffloadOrders), 56u);

@@ -25,7 +25,7 @@ std::vector<float> pooled(const Types& types, const std::vector<int64_t>& ends) 
   HiddenPool pool;
   int64_t begin = 0;
   for (const int64_t end : ends) {
-    pool.take(types, kStates.data() + begin * kSize, begin, end - begin, 4, kSize);
+    pool.take(types, kStates.data() + begin * kSize, begin, end - begin, {.length = 4}, kSize);
     begin = end;
   }
   EXPECT_TRUE(pool.is_complete(4));
@@ -65,16 +65,32 @@ TEST(HiddenPool, NoBitDependsOnHowThePromptIsCut) {
 
 TEST(HiddenPool, ASequenceThatIsComputedAgainIsCountedOnce) {
   HiddenPool pool;
-  pool.take(Types{PoolingType::kMean}, kStates.data(), 0, 3, 4, kSize);
+  pool.take(Types{PoolingType::kMean}, kStates.data(), 0, 3, {.length = 4}, kSize);
   EXPECT_FALSE(pool.is_complete(4));
-  pool.take(Types{PoolingType::kMean}, kStates.data(), 0, 2, 4, kSize);  // preempted, then from the beginning
-  pool.take(Types{PoolingType::kMean}, kStates.data() + 2 * kSize, 2, 2, 4, kSize);
+  pool.take(Types{PoolingType::kMean}, kStates.data(), 0, 2, {.length = 4},
+            kSize);  // preempted, then from the beginning
+  pool.take(Types{PoolingType::kMean}, kStates.data() + 2 * kSize, 2, 2, {.length = 4}, kSize);
   EXPECT_EQ(*pool.vector(), pooled({PoolingType::kMean}, {4}));
+}
+
+TEST(HiddenPool, APromptThatIsLeftOutCountsOnlyForWhereItsTextStands) {
+  const auto pooled_from = [](PoolingType type, int64_t from) {
+    HiddenPool pool;
+    pool.take(Types{type}, kStates.data(), 0, 3, {.from = from, .length = 4}, kSize);
+    pool.take(Types{type}, kStates.data() + 3 * kSize, 3, 1, {.from = from, .length = 4}, kSize);
+    return *pool.vector();
+  };
+  EXPECT_THAT(pooled_from(PoolingType::kMean, 2), ElementsAre(-1, static_cast<float>((1e-3 + 12) / 2)));
+  EXPECT_THAT(pooled_from(PoolingType::kCls, 1), ElementsAre(3, 0.1f));
+  EXPECT_THAT(pooled_from(PoolingType::kMax, 3), ElementsAre(-7, 12));
+  EXPECT_THAT(pooled_from(PoolingType::kWeightedMean, 2)[0], (3 * 5 - 4 * 7) / 7.0f);
+  // Nothing but the prompt: its last token.
+  EXPECT_THAT(pooled_from(PoolingType::kMean, 9), ElementsAre(-7, 12));
 }
 
 TEST(HiddenPool, TheLastTokenIsEnoughWhereTheCacheHasTheOthers) {
   HiddenPool pool;
-  pool.take(Types{PoolingType::kLast}, kStates.data() + 3 * kSize, 3, 1, 4, kSize);
+  pool.take(Types{PoolingType::kLast}, kStates.data() + 3 * kSize, 3, 1, {.length = 4}, kSize);
   EXPECT_THAT(*pool.vector(), ElementsAre(-7, 12));
 }
 
@@ -82,7 +98,7 @@ TEST(HiddenPool, WhatIsNotFiniteIsAnError) {
   const std::vector<float> states = {1, std::numeric_limits<float>::quiet_NaN(), 2, 3};
   for (const PoolingType type : {PoolingType::kMean, PoolingType::kMax}) {
     HiddenPool pool;
-    pool.take(Types{type}, states.data(), 0, 2, 2, kSize);
+    pool.take(Types{type}, states.data(), 0, 2, {.length = 2}, kSize);
     EXPECT_THAT(pool.vector().status().message(), HasSubstr("not finite"));
   }
 }

@@ -34,6 +34,7 @@ class RandomPlans {
       added.num_virtual_tokens = number<int32_t>();
       added.output_kind = static_cast<OutputKind>(below(3));
       added.second_text = number<int32_t>();
+      added.pooled_from = number<int32_t>();
       fill(added.media, [this] { return MediaSpan{number<int32_t>(), number<int32_t>(), number<uint64_t>()}; });
       return added;
     });

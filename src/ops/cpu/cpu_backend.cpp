@@ -24,6 +24,8 @@ using namespace cpu;
 constexpr int kMaxThreads = 1024;
 // Values a task of an elementwise op should have, at least: less is done sooner than a thread is woken.
 constexpr int64_t kTaskValues = 8192;
+// Tokens whose keys and values are written together: as many as a block has as a rule.
+constexpr int64_t kRunTokens = 16;
 // Rows of whole numbers that a product works through at a time.
 constexpr int64_t kCodedRowsBytes = int64_t{2} << 20;
 
@@ -63,6 +65,13 @@ class CpuBackend final : public Backend {
     return std::unique_ptr<PackedMatrix>(std::move(panels));
   }
   bool forms_inputs() const override { return true; }
+  bool round_bfloat16_inputs() override {
+    if (activation_dtype_ == ActivationDType::kAuto && kernels_.native_bfloat16) {
+      activation_dtype_ = ActivationDType::kBFloat16;
+      chose_bfloat16_ = true;
+    }
+    return chose_bfloat16_;
+  }
   int64_t packed_bytes(DType dtype, int64_t rows, int64_t columns) const override {
     return PackedPanels::bytes_for(dtype, rows, columns);
   }
@@ -138,7 +147,7 @@ class CpuBackend final : public Backend {
   void run(const KvWriteArgs& args) override {
     QUIRE_CHECK(!args.cache.keys_by_token);
     const int64_t token_floats = int64_t{args.cache.num_kv_heads} * args.cache.head_dim;
-    for_each_row(args.num_tokens, token_floats, [&](int64_t t) { write_kv(args, t); });
+    for_each_run(args.num_tokens, token_floats, [&](int64_t begin, int64_t end) { write_kv(args, begin, end); });
   }
 
   void run(const PagedAttentionArgs& args) override {
@@ -203,13 +212,13 @@ class CpuBackend final : public Backend {
     });
   }
 
-  // A token at a time, whose numbers are then in the first cache.
+  // A few tokens at a time, whose numbers are then in the first cache.
   void run(const PrepareHeadsArgs& args) override {
     const int32_t head_dim = args.cache.head_dim;
     const int32_t num_heads = args.num_heads + args.cache.num_kv_heads;  // that are changed
     const KvWriteArgs write = write_of(args);
     QUIRE_CHECK(!args.cache.keys_by_token);
-    for_each_row(args.num_tokens, int64_t{num_heads + args.cache.num_kv_heads} * head_dim, [&](int64_t t) {
+    const auto prepare = [&](int64_t t) {
       float* heads = args.heads + t * args.token_stride;
       const float* cosines =
           args.rotary_dim == 0 ? nullptr : args.table + int64_t{args.positions.host[t]} * args.rotary_dim;
@@ -220,8 +229,13 @@ class CpuBackend final : public Backend {
         if (cosines != nullptr)
           kernels_.rope(head, args.rotary_dim, args.interleaved, cosines, cosines + args.rotary_dim / 2);
       }
-      write_kv(write, t);
-    });
+    };
+    const bool changes = args.rotary_dim > 0 || args.query_weight != nullptr || args.key_weight != nullptr;
+    for_each_run(args.num_tokens, int64_t{num_heads + args.cache.num_kv_heads} * head_dim,
+                 [&](int64_t begin, int64_t end) {
+                   for (int64_t t = begin; changes && t < end; ++t) prepare(t);
+                   write_kv(write, begin, end);
+                 });
   }
 
   void run(const PlaceTokensArgs& args) override {
@@ -272,6 +286,14 @@ class CpuBackend final : public Backend {
     });
   }
 
+  // The same, body(begin, end) for a few neighbours at a time.
+  template <typename Body>
+  void for_each_run(int64_t num_rows, int64_t size, const Body& body) {
+    const int64_t num_runs = ceil_div(num_rows, kRunTokens);
+    for_each_row(num_runs, size * kRunTokens,
+                 [&](int64_t run) { body(run * kRunTokens, std::min(num_rows, (run + 1) * kRunTokens)); });
+  }
+
   // How the rows that meet a weight of this format are kept.
   Activations activations_for(DType dtype, bool precise = false) const {
     const auto has = [&](Activations activations) {
@@ -301,30 +323,35 @@ class CpuBackend final : public Backend {
            AttentionSchedule::scratch_bytes(pool_.num_threads());
   }
 
-  void write_kv(const KvWriteArgs& args, int64_t token) {
-    if (args.slots.host[token] == kNoSlot) return;
+  // Head by head: a key's numbers lie in as many cache lines as it has, which neighbours in a block share, and only one
+  // head's of them fit in the first cache.
+  void write_kv(const KvWriteArgs& args, int64_t begin, int64_t end) {
     const KvCacheView& cache = args.cache;
-    const int64_t block = args.slots.host[token] / cache.block_size;
     KvWrite write{};
     write.dtype = cache.dtype;
     write.head_dim = cache.head_dim;
     write.block_size = cache.block_size;
-    write.token = args.slots.host[token] % cache.block_size;
     for (int64_t h = 0; h < cache.num_kv_heads; ++h) {
-      const int64_t from = token * args.token_stride + h * cache.head_dim;
-      const int64_t at = block * block_stride(cache) + h * head_bytes(cache);
-      write.key = args.keys + from;
-      write.keys = static_cast<uint8_t*>(cache.keys) + at;
-      if (!cache.values_are_keys) {
-        write.value = args.values + from;
-        write.values = static_cast<uint8_t*>(cache.values) + at;
+      for (int64_t token = begin; token < end; ++token) {
+        const int64_t slot = args.slots.host[token];
+        if (slot == kNoSlot) continue;
+        const int64_t from = token * args.token_stride + h * cache.head_dim;
+        const int64_t at = slot / cache.block_size * block_stride(cache) + h * head_bytes(cache);
+        write.token = slot % cache.block_size;
+        write.key = args.keys + from;
+        write.keys = static_cast<uint8_t*>(cache.keys) + at;
+        if (!cache.values_are_keys) {
+          write.value = args.values + from;
+          write.values = static_cast<uint8_t*>(cache.values) + at;
+        }
+        kernels_.kv_write(write);
       }
-      kernels_.kv_write(write);
     }
   }
 
   const Kernels& kernels_;
-  const ActivationDType activation_dtype_;
+  ActivationDType activation_dtype_;
+  bool chose_bfloat16_ = false;  // itself
   CpuAllocator allocator_;
   PanelArena weights_;
   ThreadPool pool_;

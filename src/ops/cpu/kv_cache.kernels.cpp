@@ -80,7 +80,13 @@ void narrow(DType dtype, const float* in, int64_t size, int64_t stride, uint8_t*
       narrow_vector<uint8_t>(in, size, stride, out, [](F8 x, uint8_t* to) { store_f8e5m2(x, to); });
       break;
     default:
-      narrow_vector<float>(in, size, stride, out, [](F8 x, float* to) { store(to, x); });
+      if (stride == 1) {
+        std::memcpy(out, in, static_cast<size_t>(size) * sizeof(float));
+        break;
+      }
+      for (int64_t i = 0; i < size; ++i, out += stride * static_cast<int64_t>(sizeof(float))) {
+        std::memcpy(out, in + i, sizeof(float));
+      }
       break;
   }
 }

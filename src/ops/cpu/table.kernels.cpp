@@ -55,6 +55,7 @@ const Kernels& bfloat16_kernels() {
   static const Kernels table = [] {
     Kernels kernels = make_kernels();
     kernels.name = "avx512_bf16";
+    kernels.native_bfloat16 = true;
     kernels.linear[kBFloat16Rows][static_cast<size_t>(DType::kBF16)] = linear_native_pairs;
     return kernels;
   }();
