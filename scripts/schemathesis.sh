@@ -33,7 +33,7 @@ done
 
 # What no model here can do is 501 by contract, which the second check would take for a fault.
 checks=status_code_conformance,content_type_conformance,response_schema_conformance
-missing='/(v1/embeddings|pooling|classify|v1/score|score|v1/rerank|v2/rerank|rerank)$'
+missing='/(v1/embeddings|pooling|classify|v1/score|score|v1/rerank|v2/rerank|rerank|v1/embed|v2/embed)$'
 examine() {  # CHECKS FILTER...
   local checks=$1
   shift

@@ -209,7 +209,20 @@ const char* const kRequestSchemas = R"json({
     "query": {"$ref": "#/components/schemas/Document"},
     "documents": {"$ref": "#/components/schemas/Documents"},
     "top_n": {"type": ["integer", "null"], "minimum": 0, "maximum": 2147483647},
-    "return_documents": {"type": ["boolean", "null"]}}}]}
+    "max_tokens_per_doc": {"type": ["integer", "null"], "minimum": 1, "maximum": 2147483647},
+    "return_documents": {"type": ["boolean", "null"]}}}]},
+"CohereEmbedRequest": {"type": "object", "properties": {
+  "model": {"type": ["string", "null"]},
+  "texts": {"type": ["array", "null"], "minItems": 1, "items": {"type": "string"}},
+  "inputs": {"type": ["array", "null"], "minItems": 1, "items": {"type": "object", "required": ["content"],
+    "properties": {"content": {"type": "array", "items": {"type": "object", "required": ["text"],
+      "properties": {"type": {"const": "text"}, "text": {"type": "string"}}}}}}},
+  "input_type": {"type": ["string", "null"]},
+  "embedding_types": {"type": ["array", "null"], "minItems": 1, "items": {"enum": ["float", "base64", "binary", "ubinary"]}},
+  "output_dimension": {"type": ["integer", "null"], "minimum": 1, "maximum": 2147483647},
+  "max_tokens": {"type": ["integer", "null"], "minimum": 1, "maximum": 2147483647},
+  "priority": {"type": ["integer", "null"], "minimum": 0, "maximum": 999},
+  "truncate": {"enum": ["NONE", "END", null]}}}
 })json";
 
 const char* const kAnswerSchemas = R"json({
@@ -293,6 +306,10 @@ const char* const kAnswerSchemas = R"json({
   "results": {"type": "array", "items": {"type": "object", "required": ["index", "relevance_score"], "properties": {
     "index": {"type": "integer"}, "relevance_score": {"type": "number"},
     "document": {"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}}}}}}}},
+"CohereEmbeddings": {"type": "object", "required": ["id", "embeddings", "texts", "response_type", "meta"], "properties": {
+  "id": {"type": "string"}, "embeddings": {"type": ["object", "array"]},
+  "texts": {"type": "array", "items": {"type": "string"}},
+  "response_type": {"enum": ["embeddings_floats", "embeddings_by_type"]}, "meta": {"type": "object"}}},
 "PoolingUsage": {"type": "object", "required": ["prompt_tokens", "total_tokens"], "properties": {
   "prompt_tokens": {"type": "integer"}, "total_tokens": {"type": "integer"}}},
 "Model": {"type": "object", "required": ["id", "object", "created", "owned_by", "max_model_len", "status"], "properties": {

@@ -69,6 +69,9 @@ Result<std::vector<engine::PooledText>> encode_inputs(const ModelRequest& asked,
   QUIRE_ASSIGN_OR_RETURN(const std::string before,
                          engine::prompt_named(generator.engine().text(), request.prompt_name));
   const PreparationBudget budget = generator.budget();
+  QUIRE_ASSIGN_OR_RETURN(const int32_t pooled_from,
+                         engine::unpooled_tokens(generator.engine(), before, request.fields.add_special_tokens,
+                                                 {.is_over = [&budget] { return budget.is_over(); }}));
   std::vector<engine::PooledText> texts;
   texts.reserve(request.inputs.size());
   for (const PoolingInput& input : request.inputs) {
@@ -80,6 +83,7 @@ Result<std::vector<engine::PooledText>> encode_inputs(const ModelRequest& asked,
     QUIRE_ASSIGN_OR_RETURN(
         engine::PooledText text,
         generator.encode_text(before + std::get<std::string>(input), request.fields.add_special_tokens, kept, budget));
+    text.pooled_from = pooled_from;
     texts.push_back(std::move(text));
   }
   return texts;
@@ -119,6 +123,48 @@ Status answer_vectors(const ModelRequest& asked, bool is_pooling) {
   return asked.generator().start_pooling(asked.exchange, std::move(work), "input");
 }
 
+// The prompt that stands for what Cohere calls an input's type: "search_query", or the word behind it; else the usual.
+std::string prompt_for(const TextSource& text, std::string_view input_type) {
+  constexpr std::string_view kSearch = "search_";
+  for (const std::string_view wanted :
+       {input_type, input_type.starts_with(kSearch) ? input_type.substr(kSearch.size()) : input_type}) {
+    for (const auto& [name, prompt] : text.prompts) {
+      if (name == wanted) return name;
+    }
+  }
+  return "";
+}
+
+Status answer_cohere_vectors(const ModelRequest& asked) {
+  const engine::Engine& engine = asked.generator().engine();
+  const ModelConfig& model = engine.model();
+  if (model.task != ModelTask::kEmbed) return unsupported(engine, "embeddings");
+  CohereEmbedWriter::Answer answer{.normalize = model.pooling.normalize,
+                                   .second_version = asked.exchange->request().path == "/v2/embed"};
+  QUIRE_ASSIGN_OR_RETURN(CohereEmbedRequest cohere, parse_cohere_embed_request(asked.body, answer.second_version));
+  EmbeddingsRequest& request = cohere.request;
+  if (request.dimensions) {
+    QUIRE_RETURN_IF_ERROR(engine::check_dimensions(model, *request.dimensions).with_param("output_dimension"));
+    answer.dimensions = *request.dimensions;
+  }
+  request.prompt_name = prompt_for(engine.text(), cohere.input_type);
+  PoolingWork work;
+  QUIRE_ASSIGN_OR_RETURN(work.texts, encode_inputs(asked, request));
+  int64_t bytes = 0;
+  for (PoolingInput& input : request.inputs) {
+    answer.texts.push_back(std::move(std::get<std::string>(input)));
+    bytes += static_cast<int64_t>(2 * answer.texts.back().size());
+  }
+  const int64_t size = answer.dimensions > 0 ? answer.dimensions : model.pooling.vector_size;
+  const auto forms = static_cast<int64_t>(std::max<size_t>(cohere.forms.size(), 1));
+  work.answer_bytes =
+      bytes + static_cast<int64_t>(work.texts.size()) * (kBytesPerText + forms * size * kBytesPerNumber);
+  work.options = options_of(request.fields);
+  answer.forms = std::move(cohere.forms);
+  work.writer = std::make_unique<CohereEmbedWriter>(context_of(asked, request.fields, "embd-"), std::move(answer));
+  return asked.generator().start_pooling(asked.exchange, std::move(work), "texts");
+}
+
 Status answer_classes(const ModelRequest& asked) {
   const engine::Engine& engine = asked.generator().engine();
   const ModelConfig& model = engine.model();
@@ -143,11 +189,14 @@ struct PreparedPairs {
 // Pairs as the model takes them: each a text of its own, or, where it embeds, each text once.
 Result<PreparedPairs> prepare_pairs(const ModelRequest& asked, const PoolingFields& fields,
                                     const std::vector<std::pair<std::string, std::string>>& pairs,
-                                    std::optional<bool> use_activation) {
+                                    std::optional<bool> use_activation,
+                                    std::optional<int64_t> most_of_second = std::nullopt) {
   const Generator& generator = asked.generator();
   const engine::Engine& engine = generator.engine();
   const ModelConfig& model = engine.model();
   QUIRE_ASSIGN_OR_RETURN(const std::optional<int64_t> kept, kept_of(asked, fields));
+  std::optional<int64_t> kept_of_second = kept;
+  if (most_of_second) kept_of_second = std::min(*most_of_second, kept.value_or(engine.max_model_len()));
   const PreparationBudget budget = generator.budget();
   PreparedPairs prepared;
   std::vector<engine::PooledText>& texts = prepared.work.texts;
@@ -164,7 +213,7 @@ Result<PreparedPairs> prepare_pairs(const ModelRequest& asked, const PoolingFiel
       }
       last = &first;
       QUIRE_ASSIGN_OR_RETURN(engine::PooledText text,
-                             generator.encode_text(second, fields.add_special_tokens, kept, budget));
+                             generator.encode_text(second, fields.add_special_tokens, kept_of_second, budget));
       texts.push_back(std::move(text));
       prepared.form.places.back().second = texts.size() - 1;
     }
@@ -173,7 +222,7 @@ Result<PreparedPairs> prepare_pairs(const ModelRequest& asked, const PoolingFiel
     prepared.form.activation = activation_of(model, use_activation);
     const text::EncodeLimits limits{.is_over = [&budget] { return budget.is_over(); }};
     for (const auto& [first, second] : pairs) {
-      auto text = engine::pair_text(engine, first, second, kept, limits);
+      auto text = engine::pair_text(engine, first, second, kept, limits, most_of_second);
       QUIRE_RETURN_IF_ERROR(budget.check());
       QUIRE_RETURN_IF_ERROR(text.status());
       texts.push_back(std::move(*text));
@@ -205,7 +254,8 @@ Status answer_ranking(const ModelRequest& asked) {
   QUIRE_ASSIGN_OR_RETURN(RerankRequest request, parse_rerank_request(asked.body));
   std::vector<std::pair<std::string, std::string>> pairs;
   for (const std::string& document : request.documents) pairs.emplace_back(request.query, document);
-  QUIRE_ASSIGN_OR_RETURN(PreparedPairs prepared, prepare_pairs(asked, request.fields, pairs, request.use_activation));
+  QUIRE_ASSIGN_OR_RETURN(PreparedPairs prepared, prepare_pairs(asked, request.fields, pairs, request.use_activation,
+                                                               request.max_tokens_per_doc));
   if (!request.return_documents.value_or(asked.exchange->request().path != "/v2/rerank")) {
     request.documents.clear();
   } else {
@@ -233,6 +283,9 @@ void PoolingApi::classify(const std::shared_ptr<Exchange>& exchange) const {
 }
 void PoolingApi::score(const std::shared_ptr<Exchange>& exchange) const {
   with_model(models_, exchange, answer_scores);
+}
+void PoolingApi::cohere_embed(const std::shared_ptr<Exchange>& exchange) const {
+  with_model(models_, exchange, answer_cohere_vectors);
 }
 void PoolingApi::rerank(const std::shared_ptr<Exchange>& exchange) const {
   with_model(models_, exchange, answer_ranking);

@@ -20,6 +20,7 @@ class PoolingApi {
   void classify(const std::shared_ptr<Exchange>& exchange) const;
   void score(const std::shared_ptr<Exchange>& exchange) const;
   void rerank(const std::shared_ptr<Exchange>& exchange) const;
+  void cohere_embed(const std::shared_ptr<Exchange>& exchange) const;  // /v1/embed and /v2/embed
 
  private:
   Models& models_;

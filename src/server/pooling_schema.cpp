@@ -1,5 +1,6 @@
 #include "server/pooling_schema.h"
 
+#include <algorithm>
 #include <limits>
 
 #include <fmt/format.h>
@@ -29,7 +30,6 @@ constexpr RefusedField kRefusedInPooling[] = {
     {"endianness", is_native, "base64 holds little-endian floats"},
     {"softmax", is_null, "it is use_activation now"},
     {"instruction", is_falsy, "the model's own instruction is used"},
-    {"max_tokens_per_doc", is_null, "it is truncate_prompt_tokens here, of query and document together"},
 };
 
 void read_fields(JsonFields& fields, PoolingFields& out) {
@@ -154,6 +154,101 @@ Result<EmbeddingsRequest> parse_embeddings_request(const json::object& body) {
   return request;
 }
 
+std::string_view name_of(CohereEmbedRequest::Form form) {
+  constexpr std::string_view kNames[] = {"float", "base64", "binary", "ubinary"};
+  return kNames[static_cast<size_t>(form)];
+}
+
+namespace {
+
+// {"content": [{"type": "text", "text": ...}, ...]}: its texts, one behind the other.
+std::optional<std::string> cohere_input(const json::value& value) {
+  const json::object* object = value.if_object();
+  const json::value* content = object == nullptr ? nullptr : object->if_contains("content");
+  if (content == nullptr || !content->is_array()) return std::nullopt;
+  std::string text;
+  for (const json::value& part : content->get_array()) {
+    auto piece = part.is_object() ? document_text(part) : std::nullopt;
+    if (!piece) return std::nullopt;
+    text += *piece;
+  }
+  return text;
+}
+
+void read_cohere_texts(JsonFields& fields, std::vector<PoolingInput>& inputs) {
+  const json::value* texts = fields.any("texts");
+  const bool has_texts = texts != nullptr && !texts->is_null();
+  const char* name = has_texts ? "texts" : "inputs";
+  const json::value* given = has_texts ? texts : fields.any(name);
+  const json::array* list = given == nullptr ? nullptr : given->if_array();
+  if (list == nullptr || list->empty()) {
+    return fields.fail(has_texts ? "texts" : "inputs", "texts must be a list of texts that is not empty.");
+  }
+  for (const json::value& item : *list) {
+    std::optional<std::string> text;
+    if (!has_texts) {
+      text = cohere_input(item);
+    } else if (item.is_string()) {
+      text = std::string(std::string_view(item.get_string()));
+    }
+    if (!text) return fields.fail(name, fmt::format("{} holds {}, expected texts.", name, describe(item)));
+    inputs.emplace_back(std::move(*text));
+  }
+}
+
+void read_cohere_forms(JsonFields& fields, bool second_version, std::vector<CohereEmbedRequest::Form>& forms) {
+  using Form = CohereEmbedRequest::Form;
+  const json::value* types = fields.any("embedding_types");
+  if (types == nullptr || types->is_null()) {
+    if (second_version) forms.push_back(Form::kFloat);
+    return;
+  }
+  const json::array* list = types->if_array();
+  if (list == nullptr || list->empty()) {
+    return fields.fail("embedding_types", "embedding_types must be a list that is not empty.");
+  }
+  for (const json::value& type : *list) {
+    bool known = false;
+    for (const Form form : {Form::kFloat, Form::kBase64, Form::kBinary, Form::kUnsignedBinary}) {
+      if (!type.is_string() || std::string_view(type.get_string()) != name_of(form)) continue;
+      known = true;
+      if (std::ranges::count(forms, form) == 0) forms.push_back(form);
+    }
+    if (!known) {
+      return fields.fail("embedding_types", fmt::format("embedding_types holds {}; there are float, base64, binary and "
+                                                        "ubinary (bytes of 8 bits take a model made for them).",
+                                                        describe(type)));
+    }
+  }
+}
+
+}  // namespace
+
+Result<CohereEmbedRequest> parse_cohere_embed_request(const json::object& body, bool second_version) {
+  constexpr RefusedField kRefused[] = {{"images", is_falsy, "the model takes text alone"}};
+  QUIRE_RETURN_IF_ERROR(check_refused(body, kRefused));
+  CohereEmbedRequest out;
+  EmbeddingsRequest& request = out.request;
+  JsonFields fields(body);
+  request.fields.model = fields.string("model").value_or("");
+  request.fields.priority = static_cast<int32_t>(fields.integer("priority", 0, 999).value_or(0));
+  out.input_type = fields.string("input_type").value_or("");
+  if (out.input_type == "image") fields.fail("input_type", "input_type is image; the model takes text alone.");
+  request.dimensions = fields.integer("output_dimension", 1, std::numeric_limits<int32_t>::max());
+  const std::string truncate = fields.string("truncate").value_or("END");
+  if (truncate == "START") {
+    fields.fail("truncate", "truncate START is not built; END cuts the end off, NONE refuses longer texts.");
+  } else if (truncate != "END" && truncate != "NONE") {
+    fields.fail("truncate", fmt::format("truncate is \"{}\", expected NONE or END.", truncate.substr(0, 100)));
+  }
+  const std::optional<int64_t> most = fields.integer("max_tokens", 1, std::numeric_limits<int32_t>::max());
+  if (truncate == "END") request.fields.truncate_prompt_tokens = most.value_or(-1);
+  read_cohere_forms(fields, second_version, out.forms);
+  read_cohere_texts(fields, request.inputs);
+  QUIRE_RETURN_IF_ERROR(fields.status());
+  return out;
+}
+
 Result<ScoreRequest> parse_score_request(const json::object& body) {
   QUIRE_RETURN_IF_ERROR(check_refused(body, kRefusedInPooling));
   ScoreRequest request;
@@ -187,6 +282,8 @@ Result<RerankRequest> parse_rerank_request(const json::object& body) {
   request.documents = read_texts(fields, {"documents"});
   const int64_t most = std::numeric_limits<int32_t>::max();
   const auto top_n = static_cast<size_t>(fields.integer("top_n", 0, most).value_or(0));  // 0: all, as vLLM has it
+  QUIRE_RETURN_IF_ERROR(fields.status());
+  request.max_tokens_per_doc = fields.integer("max_tokens_per_doc", 1, most);
   QUIRE_RETURN_IF_ERROR(fields.status());
   request.query = std::move(queries.front());
   request.top_n = top_n == 0 ? request.documents.size() : std::min(top_n, request.documents.size());

@@ -45,6 +45,15 @@ struct ScoreRequest {
   std::optional<bool> use_activation;
 };
 
+// Cohere's: the parts of an EmbeddingsRequest under other names, and vectors in several forms at once.
+struct CohereEmbedRequest {
+  enum class Form { kFloat, kBase64, kBinary, kUnsignedBinary };
+  EmbeddingsRequest request;  // inputs are texts
+  std::string input_type;
+  std::vector<Form> forms;  // none: the first version's plain list
+};
+std::string_view name_of(CohereEmbedRequest::Form form);
+
 struct RerankRequest {
   PoolingFields fields;
   std::string query;
@@ -52,10 +61,12 @@ struct RerankRequest {
   size_t top_n = 0;  // as many as there are documents, at most
   std::optional<bool> return_documents;
   std::optional<bool> use_activation;
+  std::optional<int64_t> max_tokens_per_doc;  // of a document longer ones lose the end
 };
 
 // Errors: invalid_argument with param().
 Result<EmbeddingsRequest> parse_embeddings_request(const boost::json::object& body);
+Result<CohereEmbedRequest> parse_cohere_embed_request(const boost::json::object& body, bool second_version);
 Result<ScoreRequest> parse_score_request(const boost::json::object& body);
 Result<RerankRequest> parse_rerank_request(const boost::json::object& body);
 

@@ -98,6 +98,60 @@ void EmbeddingsWriter::write(std::vector<float> numbers, std::string& out) const
   out += '"';
 }
 
+void CohereEmbedWriter::take(size_t text, std::vector<float> numbers) {
+  engine::finish_embedding(numbers, answer_.dimensions, answer_.normalize);
+  vectors_[text] = std::move(numbers);
+}
+
+// Eight signs a byte, the first highest; where bytes have signs 128 is taken off.
+void CohereEmbedWriter::write(CohereEmbedRequest::Form form, const std::vector<float>& vector, std::string& out) const {
+  using Form = CohereEmbedRequest::Form;
+  if (form == Form::kFloat) return append_numbers(vector, out);
+  if (form == Form::kBase64) {
+    out += '"';
+    append_base64(vector, out);
+    out += '"';
+    return;
+  }
+  std::vector<int> bytes((vector.size() + 7) / 8);
+  for (size_t i = 0; i < vector.size(); ++i) bytes[i / 8] |= (vector[i] > 0 ? 1 : 0) << (7 - i % 8);
+  out += '[';
+  append_json_list(out, bytes, [&](int byte) { append_json(out, form == Form::kBinary ? byte - 128 : byte); });
+  out += ']';
+}
+
+HttpResponse CohereEmbedWriter::whole(int64_t num_tokens) {
+  std::string body = "{";
+  append_member("id", context_.id, body);
+  const auto append_vectors = [&](CohereEmbedRequest::Form form) {
+    body += '[';
+    append_json_list(body, vectors_, [&](const std::vector<float>& vector) { write(form, vector, body); });
+    body += ']';
+  };
+  body += ",\"embeddings\":";
+  if (answer_.forms.empty()) {
+    append_vectors(CohereEmbedRequest::Form::kFloat);
+  } else {
+    body += '{';
+    append_json_list(body, answer_.forms, [&](CohereEmbedRequest::Form form) {
+      append_json(body, name_of(form));
+      body += ':';
+      append_vectors(form);
+    });
+    body += '}';
+  }
+  body += ",\"texts\":[";
+  append_json_list(body, answer_.texts, [&](const std::string& text) { append_json(body, std::string_view(text)); });
+  body += "],\"response_type\":";
+  append_json(body, std::string_view(answer_.forms.empty() ? "embeddings_floats" : "embeddings_by_type"));
+  body += ",\"meta\":{\"api_version\":{\"version\":";
+  append_json(body, std::string_view(answer_.second_version ? "2" : "1"));
+  body += "},\"billed_units\":{\"input_tokens\":";
+  append_json(body, num_tokens);
+  body += "}}}";
+  return {200, "application/json", {}, std::move(body)};
+}
+
 void ClassesWriter::write(std::vector<float> numbers, std::string& out) const {
   engine::activate_scores(numbers, activation_);
   const auto best = static_cast<size_t>(std::ranges::max_element(numbers) - numbers.begin());

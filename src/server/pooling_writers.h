@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "server/pooling_answer.h"
+#include "server/pooling_schema.h"
 #include "types/pooling.h"
 
 namespace quire::server {
@@ -51,6 +52,29 @@ class EmbeddingsWriter final : public PoolingListWriter {
  private:
   void write(std::vector<float> numbers, std::string& out) const override;
   const Form form_;
+};
+
+// Cohere's: vectors in several forms, a list of each; in none the first version's plain list.
+class CohereEmbedWriter final : public PoolingWriter {
+ public:
+  struct Answer {
+    std::vector<CohereEmbedRequest::Form> forms;
+    std::vector<std::string> texts;  // shown again
+    int64_t dimensions = 0;          // 0: all
+    bool normalize = true;
+    bool second_version = true;
+  };
+  CohereEmbedWriter(PoolingAnswerContext context, Answer answer)
+      : context_(std::move(context)), answer_(std::move(answer)), vectors_(answer_.texts.size()) {}
+  void take(size_t text, std::vector<float> numbers) override;
+  HttpResponse whole(int64_t num_tokens) override;
+
+ private:
+  void write(CohereEmbedRequest::Form form, const std::vector<float>& vector, std::string& out) const;
+
+  const PoolingAnswerContext context_;
+  const Answer answer_;
+  std::vector<std::vector<float>> vectors_;
 };
 
 class ClassesWriter final : public PoolingListWriter {

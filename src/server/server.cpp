@@ -304,6 +304,9 @@ void Server::Impl::add_generating_routes(std::vector<Route>& routes) {
   routes.push_back(working("POST", "/v1/embeddings", to(*pooling_, &PoolingApi::embeddings)));
   routes.push_back(working("POST", "/pooling", to(*pooling_, &PoolingApi::pooling)));
   routes.push_back(working("POST", "/classify", to(*pooling_, &PoolingApi::classify)));
+  for (const char* path : {"/v1/embed", "/v2/embed"}) {
+    routes.push_back(working("POST", path, to(*pooling_, &PoolingApi::cohere_embed)));
+  }
   for (const char* path : {"/v1/score", "/score"}) {
     routes.push_back(working("POST", path, to(*pooling_, &PoolingApi::score)));
   }

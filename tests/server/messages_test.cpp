@@ -168,8 +168,8 @@ TEST_F(MessagesTest, WhatIsNotBuiltIsRefusedByName) {
 
 TEST_F(MessagesTest, WhatOnlyOtherModelsCanDoIsNotImplemented) {
   start();
-  for (const char* path :
-       {"/v1/embeddings", "/pooling", "/classify", "/score", "/v1/score", "/rerank", "/v1/rerank", "/v2/rerank"}) {
+  for (const char* path : {"/v1/embeddings", "/pooling", "/classify", "/score", "/v1/score", "/rerank", "/v1/rerank",
+                           "/v2/rerank", "/v1/embed", "/v2/embed"}) {
     const auto response = post(port(), path, R"({"input":"x"})");
     EXPECT_EQ(response.status, 501) << path;
     EXPECT_EQ(response.json().at("error").at("type"), "NotImplementedError");

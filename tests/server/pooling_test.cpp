@@ -313,6 +313,60 @@ TEST_F(PoolingServer, DocumentsAreRankedTheBestFirst) {
   expect_refused("/rerank", R"({"query":"a","documents":["b"],"top_n":-1})", "top_n", "top_n");
 }
 
+TEST_F(PoolingServer, OfLongDocumentsTheBeginningIsRanked) {
+  start(ModelTask::kClassify, 1);
+  const ClientResponse response =
+      ask("/v2/rerank", R"({"query":"q","documents":["aaaaaa","bb"],"max_tokens_per_doc":3})");
+  ASSERT_EQ(response.status, 200) << response.body;
+  EXPECT_NEAR(response.json().at("results").at(0).at("relevance_score").to_number<double>(), 1 / (1 + std::exp(-0.4)),
+              1e-6);
+  EXPECT_EQ(response.json().at("usage").at("total_tokens"), 4 + 3);
+  expect_refused("/rerank", R"({"query":"a","documents":["b"],"max_tokens_per_doc":0})", "max_tokens_per_doc",
+                 "max_tokens_per_doc");
+}
+
+TEST_F(PoolingServer, CoheresClientsGetVectorsInTheFormsTheyAskFor) {
+  start(ModelTask::kEmbed);
+  const json::value second =
+      ask("/v2/embed",
+          R"({"texts":["abc","zz"],"input_type":"classification","embedding_types":["float","binary","ubinary"]})")
+          .json();
+  const json::value& vectors = second.at("embeddings");
+  EXPECT_THAT(json::value_to<std::vector<float>>(vectors.at("float").at(1)), ElementsAre(2, 'z', 'z', -1));
+  EXPECT_EQ(vectors.at("ubinary").at(0).at(0), 0b11100000);
+  EXPECT_EQ(vectors.at("binary").at(0).at(0), 0b11100000 - 128);
+  EXPECT_EQ(second.at("texts").at(1), "zz");
+  EXPECT_EQ(second.at("response_type"), "embeddings_by_type");
+  EXPECT_EQ(second.at("meta").at("billed_units").at("input_tokens"), 5);
+  const json::value first = ask("/v1/embed", R"({"texts":["abc"]})").json();
+  EXPECT_THAT(json::value_to<std::vector<float>>(first.at("embeddings").at(0)), ElementsAre(3, 'a', 'c', -1));
+  EXPECT_EQ(first.at("response_type"), "embeddings_floats");
+}
+
+TEST_F(PoolingServer, WhatCohereCallsAnInputsTypeChoosesThePromptOfThatName) {
+  start(ModelTask::kEmbed);
+  const auto vector = [&](std::string_view body) {
+    return json::value_to<std::vector<float>>(ask("/v2/embed", body).json().at("embeddings").at("float").at(0));
+  };
+  EXPECT_THAT(vector(R"({"texts":["abc"],"input_type":"search_query"})"), ElementsAre(5, 'Q', 'c', -1));
+  EXPECT_THAT(vector(R"({"texts":["abc"],"input_type":"search_document"})"), ElementsAre(3, 'a', 'c', -1));
+  EXPECT_THAT(vector(R"({"inputs":[{"content":[{"type":"text","text":"ab"},{"type":"text","text":"c"}]}]})"),
+              ElementsAre(3, 'a', 'c', -1));
+  EXPECT_THAT(vector(R"({"texts":["abcdef"],"max_tokens":2})"), ElementsAre(2, 'a', 'b', -1));
+  EXPECT_THAT(vector(R"({"texts":["abc"],"output_dimension":2})"), ElementsAre(3, 'a'));
+}
+
+TEST_F(PoolingServer, WhatIsNotAsCohereHasItIsRefusedByName) {
+  start(ModelTask::kEmbed);
+  expect_refused("/v2/embed", R"({"texts":[]})", "texts", "not empty");
+  expect_refused("/v2/embed", R"({"texts":["a",1]})", "texts", "expected texts");
+  expect_refused("/v2/embed", R"({"texts":["a"],"embedding_types":["int8"]})", "embedding_types", "int8");
+  expect_refused("/v2/embed", R"({"texts":["a"],"truncate":"START"})", "truncate", "START");
+  expect_refused("/v2/embed", R"({"texts":["a"],"output_dimension":3})", "output_dimension", "trained for 2");
+  expect_refused("/v2/embed", R"({"texts":["a"],"images":["data:"]})", "images", "text alone");
+  expect_refused("/v2/embed", R"({"inputs":[{"content":[{"type":"image_url"}]}]})", "inputs", "expected texts");
+}
+
 TEST_F(PoolingServer, AModelThatEmbedsRanksByTheCosine) {
   start(ModelTask::kEmbed);
   const ClientResponse response = ask("/v1/score", R"({"text_1":"ab","text_2":["ab","zz"]})");
