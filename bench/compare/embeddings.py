@@ -9,6 +9,10 @@ attention_mask and token_type_ids, output last_hidden_state (`--export FILE.onnx
 onnxruntime's own optimizer does). Needs numpy, tokenizers and, for each of the others, its package. Texts are made of
 English words, of so many tokens with the special ones; each program is warmed up, then the best of two runs counts,
 for throughput batches as it takes them best, for latency the median of 30 texts one by one.
+
+--processor-time: what a text takes of the processors instead (user and system time of the program's own process, two
+seconds' worth of each length and batch size), for a machine that others use, too; onnxruntime's threads sleep then where
+they would spin.
 """
 import argparse
 import json
@@ -53,6 +57,8 @@ class Onnx:
         import onnxruntime
         session = onnxruntime.SessionOptions()
         session.intra_op_num_threads = options.threads
+        if options.processor_time:
+            session.add_session_config_entry("session.intra_op.allow_spinning", "0")
         self.session = onnxruntime.InferenceSession(options.onnx, session, providers=["CPUExecutionProvider"])
         self.inputs = {value.name for value in self.session.get_inputs()}
         self.tokenizer = tokenizer
@@ -72,6 +78,7 @@ class Onnx:
         return normalised(numpy.concatenate(rows))
 
     batches = (16, 64)
+    processor_seconds = staticmethod(time.process_time)
 
     def close(self):
         pass
@@ -80,6 +87,7 @@ class Onnx:
 class SentenceTransformers:
     name = "sentence-transformers"
     batches = (32,)
+    processor_seconds = staticmethod(time.process_time)
 
     def __init__(self, options, _tokenizer):
         import sentence_transformers
@@ -123,6 +131,10 @@ class Server:
             for one in sorted(data, key=lambda entry: entry["index"]):
                 rows.append(numpy.frombuffer(base64.b64decode(one["embedding"]), dtype=numpy.float32))
         return numpy.stack(rows)
+
+    def processor_seconds(self):
+        fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def close(self):
         self.process.terminate()
@@ -172,6 +184,22 @@ def measure(program, texts_of):
     return figures, vectors
 
 
+def measure_processor_time(program, texts_of):
+    """Milliseconds of a processor a text: in the batches that it takes best, and one by one."""
+    figures, vectors = {}, {}
+    for length, texts in texts_of.items():
+        vectors[length] = program.embed(texts, program.batches[0])
+        found = []
+        for count, batch in [(len(texts), batch) for batch in program.batches] + [(16, 1)]:
+            begin, done = program.processor_seconds(), 0
+            while program.processor_seconds() - begin < 2:
+                program.embed(texts[:count], batch)
+                done += count
+            found.append((program.processor_seconds() - begin) / done * 1e3)
+        figures[length] = (min(found[:-1]), found[-1])
+    return figures, vectors
+
+
 def export(options):
     import torch
     import transformers
@@ -207,6 +235,7 @@ def main():
     parser.add_argument("--torch", action="store_true")
     parser.add_argument("--llama")
     parser.add_argument("--gguf")
+    parser.add_argument("--processor-time", action="store_true")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     options = parser.parse_args()
     if options.export:
@@ -227,14 +256,15 @@ def main():
         makers.append(quire)
         makers += [lambda o, t, flags=flags: quire(o, t, tuple(flags.split())) for flags in options.quire_flags]
     reference = None
-    print(f"{'':28}" + "".join(f"{length:>5} tokens: texts/s, p50 ms " for length in LENGTHS) + " least cosine")
+    what = "ms of a processor, alone " if options.processor_time else "texts/s, p50 ms "
+    print(f"{'':28}" + "".join(f"{length:>5} tokens: {what}" for length in LENGTHS) + " least cosine")
     for make in makers:
         program = make(options, tokenizer)
-        figures, vectors = measure(program, texts_of)
+        figures, vectors = (measure_processor_time if options.processor_time else measure)(program, texts_of)
         program.close()
         reference = reference or vectors
         least = min(float((normalised(reference[length]) * normalised(vectors[length])).sum(1).min()) for length in LENGTHS)
-        print(f"{program.name:28}" + "".join(f"{figures[length][0]:>14.1f}{figures[length][1]:>14.2f}" for length in LENGTHS) +
+        print(f"{program.name:28}" + "".join(f"{figures[length][0]:>14.{3 if options.processor_time else 1}f}{figures[length][1]:>14.2f}" for length in LENGTHS) +
               f"{least:>14.6f}", flush=True)
 
 
