@@ -101,6 +101,9 @@ make_deb() {
   fi
 }
 
+# Wheels last: their tools configure the build folder for a place of their own.
+if wants tarball; then step "tarball" make_tarball; fi
+if wants deb || wants container; then step "Debian package" make_deb; fi
 if wants wheel; then
   rm -f "$out"/*.whl
   for python in "${pythons[@]}"; do
@@ -108,8 +111,6 @@ if wants wheel; then
     step "the wheel in a fresh environment" try_wheel "$python"
   done
 fi
-if wants tarball; then step "tarball" make_tarball; fi
-if wants deb || wants container; then step "Debian package" make_deb; fi
 if wants container; then
   docker=${DOCKER:-docker}
   command -v "$docker" >/dev/null || die "no $docker here, which would build the container (DOCKER=podman: another)"
