@@ -27,20 +27,7 @@ import time
 
 from quire import LLM, AsyncLLM, SamplingParams, _program
 from quire.sampling_params import RequestOutputKind
-
-
-def conversations(path):
-    """The elements of ShareGPT's list, whose end may be missing."""
-    text, decoder = pathlib.Path(path).read_text(encoding="utf-8", errors="ignore"), json.JSONDecoder()
-    place = text.index("[") + 1
-    while True:
-        while place < len(text) and text[place] in " \n\r\t,":
-            place += 1
-        try:
-            value, place = decoder.raw_decode(text, place)
-        except json.JSONDecodeError:
-            return
-        yield value["conversations"][:2]
+from sharegpt_lengths import conversations
 
 
 def first_questions(options):
@@ -48,7 +35,8 @@ def first_questions(options):
     kept = []
     with LLM(model=options.model) as llm:
         tokenizer = llm.get_tokenizer()
-        for turns in conversations(options.sharegpt):
+        for one in conversations(pathlib.Path(options.sharegpt).read_text(encoding="utf-8", errors="ignore")):
+            turns = one["conversations"][:2]
             if len(turns) == 2 and 4 <= len(tokenizer.encode(turns[0]["value"], add_special_tokens=False)) <= options.longest:
                 kept.append(turns)
             if len(kept) == options.prompts:
