@@ -62,7 +62,7 @@ class Taken(unittest.TestCase):
                 models = one.get("/v1/models").json["data"]
                 self.assertEqual([model["id"] for model in models], ["one", "two"])
                 self.assertEqual(models[0]["max_model_len"], 16)
-                self.assertIn("F32 to bfloat16", one.log_text())
+                self.assertIn("F32 to BF16", one.log_text())
 
     def test_weights_are_converted_and_answers_stay_near(self):
         answers = {}
