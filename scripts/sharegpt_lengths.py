@@ -15,7 +15,6 @@ import itertools
 import json
 import pathlib
 
-from tokenizers import Tokenizer
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -42,6 +41,8 @@ def first_turns(text):
 
 
 def main():
+    from tokenizers import Tokenizer  # which a script that takes conversations() from here need not have
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dataset", type=pathlib.Path)
     parser.add_argument("tokenizer", type=pathlib.Path)
