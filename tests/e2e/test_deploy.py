@@ -3,9 +3,11 @@
 import json
 import os
 import pathlib
+import random
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -102,7 +104,7 @@ class Slurm(unittest.TestCase):
                 path = folder / program
                 path.write_text(f"#!/bin/bash\n{text}\n")
                 path.chmod(0o755)
-            job = 40_000 + os.getpid()
+            job = self.job_of_a_free_port()
             environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "SLURM_JOB_ID": str(job),
                            "SLURM_SUBMIT_DIR": str(folder), "SLURMD_NODENAME": harness.HOST, "SLURM_CPUS_PER_TASK": "1"}
             environment.pop("VLLM_API_KEY", None)
@@ -127,6 +129,17 @@ class Slurm(unittest.TestCase):
             finally:
                 batch.kill()
                 batch.wait()
+
+    @staticmethod
+    def job_of_a_free_port():
+        while True:
+            job = random.randrange(20_000)
+            with socket.socket() as tried:
+                try:
+                    tried.bind((harness.HOST, 20_000 + job))
+                    return job
+                except OSError:
+                    pass
 
     def test_without_a_model_it_says_how_it_is_called(self):
         found = subprocess.run(["bash", DEPLOY / "slurm/quire.sbatch"], capture_output=True, text=True, env={**os.environ, "SLURM_JOB_ID": "1"})
