@@ -150,7 +150,7 @@ class Ordinary(threading.Thread):
         super().__init__(daemon=True)
         # Prompts are never the same again: one that is cached says nothing.
         self.port, self.key, self.random, self.until, self.pause = port, key, random.Random(), until, pause
-        self.first_token, self.failures = [], []
+        self.first_token, self.begun, self.failures = [], [], []
 
     def run(self):
         time.sleep(self.random.uniform(0, self.pause))
@@ -175,6 +175,7 @@ class Ordinary(threading.Thread):
                 if first is None and line.startswith(b"data: {"):
                     first = time.monotonic() - begun
             self.first_token.append(first)
+            self.begun.append(begun)
         except (OSError, http.client.HTTPException) as error:
             self.failures.append(repr(error))
         finally:
@@ -199,7 +200,8 @@ class Bad(multiprocessing.Process):
                 if self.until.is_set():
                     return
             name, path, body = self.requests[number % len(self.requests)]
-            self.results.put((name, ask(self.port, self.key, path, body, timeout=60)))
+            begun = time.monotonic()
+            self.results.put((name, begun, ask(self.port, self.key, path, body, timeout=60)))
 
 
 def percentile(values, share):
@@ -208,8 +210,8 @@ def percentile(values, share):
 
 
 def measure(server, seconds, pause, attacks, one_key):
-    """The ordinary clients' times and failures, the most resident memory, what the attacks came to."""
-    ordinary_until, bad_until, results = threading.Event(), multiprocessing.Event(), {}
+    """The ordinary clients' times and failures, the most resident memory, what the attacks came to, and who waited longest beside what."""
+    ordinary_until, bad_until, results, spans = threading.Event(), multiprocessing.Event(), {}, []
     ordinary = [Ordinary(server.port, f"ordinary-{0 if one_key else number}", ordinary_until, pause) for number in range(CLIENTS)]
     # The second begins in the middle of the list.
     bad = [Bad(server.port, key, attacks[turn:] + attacks[:turn], bad_until)
@@ -223,8 +225,9 @@ def measure(server, seconds, pause, attacks, one_key):
         most = max(most, resident_mib(server.process))
         for client in bad:
             while not client.results.empty():
-                name, outcome = client.results.get()
+                name, sent, outcome = client.results.get()
                 results.setdefault(name, []).append(outcome)
+                spans.append((name, sent - begun, sent - begun + outcome[1]))
         time.sleep(0.1)
 
     while time.monotonic() - begun < seconds or not all(client.went_round.is_set() for client in bad):
@@ -234,7 +237,11 @@ def measure(server, seconds, pause, attacks, one_key):
     while any(client.is_alive() for client in bad + ordinary):
         look()
     times = [seconds for thread in ordinary for seconds in thread.first_token]
-    return times, [failure for thread in ordinary for failure in thread.failures], max(most, resident_mib(server.process)), results
+    waits = sorted(((first, sent - begun) for thread in ordinary for first, sent in zip(thread.first_token, thread.begun)), reverse=True)
+    longest = [(first, sent, [f"{name} since {sent - start:.1f} s" for name, start, end in spans if start < sent + first and end > sent])
+               for first, sent in waits[:5]]
+    failures = [failure for thread in ordinary for failure in thread.failures]
+    return times, failures, max(most, resident_mib(server.process)), results, longest
 
 
 def planned_mib(quire, model, flags):
@@ -264,8 +271,8 @@ def main():
     print(f"{processor()}; load average {os.getloadavg()[0]:.1f}")
     with harness.Server("--disable-access-log", *memory, *keys, *options.flags, model=options.model) as server:
         measure(server, 5, 1, [], options.one_key)  # pages of the weights come in with the first use
-        alone, alone_failures, alone_most, _ = measure(server, options.seconds, options.pause, [], options.one_key)
-        beside, failures, most, results = measure(server, options.seconds, options.pause, attacks, options.one_key)
+        alone, alone_failures, alone_most, _, _ = measure(server, options.seconds, options.pause, [], options.one_key)
+        beside, failures, most, results, longest = measure(server, options.seconds, options.pause, attacks, options.one_key)
 
     print("\n| request | times | statuses | slowest, s | largest answer |\n|---|---:|---|---:|---:|")
     for name, outcomes in results.items():
@@ -279,6 +286,9 @@ def main():
               f"{percentile(times, 1):.3f} | {resident:.0f} |")
     ratio = percentile(beside, 0.95) / percentile(alone, 0.95)
     print(f"\np95: {ratio:.2f} times; planned {planned:.0f} MiB, most resident {most - planned:+.0f} MiB beside that.")
+    print("\nThose who waited longest for a first token, and what ran then:")
+    for first, sent, ran in longest:
+        print(f"  {first:.3f} s from {sent:.1f} s on: {'; '.join(ran)}")
     for failure in failures[:5]:
         print(f"  failed: {failure}")
     sys.exit(1 if ratio > 1.5 or failures or most > planned + 256 else 0)

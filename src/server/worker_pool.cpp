@@ -21,8 +21,9 @@ WorkerPool::WorkerPool(int num_threads, size_t max_queued, size_t num_tenants, S
       max_queued_(max_queued),
       clock_(clock ? std::move(clock) : steady_seconds),
       tenants_(num_tenants) {
-  for (int i = 0; i < num_threads; ++i) threads_.emplace_back([this] { run(Length::kShort); });
-  for (int i = 0; i < std::max(num_threads - 1, 1); ++i) threads_.emplace_back([this] { run(Length::kLong); });
+  std::lock_guard lock(mutex_);
+  for (int i = 0; i < std::max(num_threads - 1, 1); ++i) start_thread_locked(Length::kLong);
+  watcher_ = std::thread([this] { watch(); });  // starts those for short work
 }
 
 WorkerPool::~WorkerPool() {
@@ -45,36 +46,38 @@ bool WorkerPool::post(int32_t tenant, Length length, std::function<void()> work)
 
 void WorkerPool::stop() {
   std::vector<Queue> dropped;  // destroyed outside the lock
+  std::list<std::thread> threads;
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
+    threads.swap(threads_);
+    threads.splice(threads.end(), ended_);
     for (Tenant& tenant : tenants_) {
       for (Queue& queue : tenant.waiting) dropped.push_back(std::exchange(queue, {}));
     }
     num_queued_ = 0;
   }
   for (std::condition_variable& changed : changed_) changed.notify_all();
-  for (std::thread& thread : threads_) thread.join();
-  threads_.clear();
+  watched_.notify_all();
+  for (std::thread& thread : threads) thread.join();
+  if (watcher_.joinable()) watcher_.join();
 }
 
 double WorkerPool::time_of(const Tenant& tenant, double now) {
   double seconds = tenant.used;
-  for (const double begun : tenant.begun) seconds += now - begun;
+  for (const Job& job : tenant.running) seconds += now - job.begun;
   return seconds;
 }
 
 WorkerPool::Tenant* WorkerPool::choose_locked(Length length) {
   if (num_queued_ == 0) return nullptr;
   const double now = clock_();
-  const bool last_thread =
-      length == Length::kShort && num_threads_ > 1 && num_short_running_ + 1 == num_threads_ && tenants_.size() > 1;
+  const bool others = length == Length::kShort && tenants_.size() > 1;
   Tenant* best = nullptr;
   double least = 0;
   for (Tenant& tenant : tenants_) {
     if (tenant.waiting[index(length)].empty()) continue;
-    const auto is_stuck = [&](double begun) { return now - begun > kStuckSeconds; };
-    if (last_thread && std::ranges::any_of(tenant.begun, is_stuck)) continue;
+    if (others && std::ranges::any_of(tenant.running, [&](const Job& job) { return is_stuck(job, now); })) continue;
     const double time = time_of(tenant, now);
     if (best != nullptr && time >= least) continue;
     best = &tenant;
@@ -95,18 +98,68 @@ void WorkerPool::run(Length length) {
     std::function<void()> work = std::move(queue.front());
     queue.pop_front();
     --num_queued_;
-    if (length == Length::kShort) ++num_short_running_;
-    const double begun = clock_();
-    tenant->begun.push_back(begun);
+    if (length == Length::kShort && num_short_running_++ == 0) watched_.notify_one();
+    const auto job = tenant->running.insert(tenant->running.end(), {clock_(), length, this_thread_number()});
     lock.unlock();
     work();
     work = nullptr;
     lock.lock();
     if (length == Length::kShort) --num_short_running_;
-    tenant->begun.erase(std::ranges::find(tenant->begun, begun));
-    tenant->used += clock_() - begun;
+    tenant->used += clock_() - job->begun;
+    const bool replaced = job->replaced;
+    tenant->running.erase(job);
     // What was left aside while this one ran may be another thread's now.
     if (num_queued_ > 0) changed_[index(Length::kShort)].notify_all();
+    if (replaced) return end_thread_locked();  // it cannot take back that it gave way
+  }
+}
+
+void WorkerPool::start_thread_locked(Length length) {
+  if (length == Length::kShort) ++num_short_threads_;
+  threads_.emplace_back([this, length] { run(length); });
+}
+
+void WorkerPool::end_thread_locked() {
+  --num_replaced_;
+  const auto own = std::ranges::find(threads_, std::this_thread::get_id(), &std::thread::get_id);
+  if (own == threads_.end()) return;  // the pool stops, and joins it
+  ended_.splice(ended_.end(), threads_, own);
+  watched_.notify_one();
+}
+
+void WorkerPool::replace_stuck_locked() {
+  const double now = clock_();
+  for (Tenant& tenant : tenants_) {
+    for (Job& job : tenant.running) {
+      if (job.replaced || num_replaced_ == kMostReplaced || !is_stuck(job, now)) continue;
+      job.replaced = true;
+      give_way_to_other_threads(GivesWay::kMuch, job.thread);
+      ++num_replaced_;
+      --num_short_threads_;
+    }
+  }
+  // A thread gives way from its beginning as the one does that starts it, so only the watcher starts these.
+  while (num_short_threads_ < num_threads_) start_thread_locked(Length::kShort);
+}
+
+void WorkerPool::watch() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    if (!ended_.empty()) {
+      std::list<std::thread> ended = std::move(ended_);
+      ended_.clear();
+      lock.unlock();
+      for (std::thread& thread : ended) thread.join();
+      lock.lock();
+      continue;
+    }
+    replace_stuck_locked();
+    if (num_short_running_ == 0) {
+      watched_.wait(lock, [this] { return stopping_ || num_short_running_ > 0 || !ended_.empty(); });
+    } else {
+      watched_.wait_for(lock, std::chrono::duration<double>(kStuckSeconds),
+                        [this] { return stopping_ || !ended_.empty(); });
+    }
   }
 }
 
