@@ -26,7 +26,7 @@ constexpr RefusedMember kRefusedMembers[] = {
     {"draft_load_config", kNotOfDraftModel},
     {"parallel_drafting", kNotOfDraftModel},
     {"draft_sample_method", kNotOfDraftModel},
-    {"speculative_token_tree", "is of heads that draft, which are not built yet"},
+    {"speculative_token_tree", "is not built; a head guesses one token after the other"},
     {"moe_backend", kNotOfDraftModel},
     {"attention_backend", kNotOfDraftModel},
     {"use_heterogeneous_vocab", kNotOfDraftModel},

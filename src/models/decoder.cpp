@@ -5,9 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "models/decoder_layer.h"
 #include "nn/embedding.h"
-#include "nn/norm.h"
-#include "nn/rotary.h"
 
 namespace quire::models {
 
@@ -36,38 +35,6 @@ std::string root_of(const DecoderShape& shape, const nn::Loader& loader) {
   return bare ? "" : std::string(shape.root) + ".";
 }
 
-struct Layer {
-  nn::RmsNorm before_attention;
-  std::unique_ptr<nn::SelfAttention> attention;
-  nn::RmsNorm after_attention;
-  nn::RmsNorm before_mlp;
-  std::unique_ptr<nn::FeedForward> mlp;
-  nn::RmsNorm after_mlp;
-  const nn::Rotary* rotary = nullptr;
-
-  // Parameters in the order of the way through.
-  Layer(nn::Loader& loader, const DecoderShape& shape, const std::string& root, const ModelConfig& config,
-        int32_t index) {
-    const std::string prefix = fmt::format("{}layers.{}.", root, index);
-    const auto norm = [&](std::string_view name) {
-      if (name.empty()) return nn::RmsNorm();
-      return nn::RmsNorm(loader, prefix + std::string(name), config.hidden_size, config.norm_eps,
-                         config.norm_weight_offset);
-    };
-    before_attention = norm(shape.before_attention);
-    attention = shape.attention != nullptr ? shape.attention(loader, prefix, config, index)
-                                           : std::make_unique<nn::Attention>(loader, prefix + "self_attn",
-                                                                             attention_config(shape, config, index));
-    after_attention = norm(shape.after_attention);
-    before_mlp = norm(shape.before_mlp);
-    mlp = shape.feed_forward != nullptr
-              ? shape.feed_forward(loader, prefix, config, index)
-              : std::make_unique<nn::GatedMlp>(loader, prefix + "mlp", config.hidden_size, config.intermediate_size,
-                                               config.mlp_bias, config.activation);
-    after_mlp = norm(shape.after_mlp);
-  }
-};
-
 class Decoder final : public Model {
  public:
   Decoder(const DecoderShape& shape, const ModelConfig& config, int64_t num_positions, nn::Loader& loader)
@@ -78,7 +45,7 @@ class Decoder final : public Model {
     const std::string_view norm = shape.before_attention.empty() ? shape.after_attention : shape.before_attention;
     for (int32_t i = 0; i < config.num_layers; ++i) {
       loader.begin_layer(i, config.num_layers);
-      layers_.emplace_back(loader, shape, root, config, i);
+      layers_.emplace_back(loader, shape, fmt::format("{}layers.{}.", root, i), config, i);
       // A configuration may name any number of layers, of any number of experts: the first that the checkpoint does not
       // have is enough for the error.
       if (!loader.has(fmt::format("{}layers.{}.{}.weight", root, i, norm))) break;
@@ -103,7 +70,7 @@ class Decoder final : public Model {
   const ModelConfig& config() const override { return config_; }
   std::vector<nn::KvLayerSpec> kv_layers(DType dtype) const override {
     std::vector<nn::KvLayerSpec> specs;
-    for (const Layer& layer : layers_) specs.push_back(layer.attention->kv_layer(dtype));
+    for (const DecoderLayer& layer : layers_) specs.push_back(layer.kv_layer(dtype));
     return specs;
   }
 
@@ -116,20 +83,14 @@ class Decoder final : public Model {
     const int64_t mark = step.workspace.mark();
     const ops::View normed = step.workspace.take(step.batch.num_tokens, config_.hidden_size);
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
-      const Layer& layer = layers_[i];
-      ops::View x = enter(step, layer.before_attention, states, normed.as(layer.attention->input_dtype(step)));
-      (*layer.attention)(step, step.batch.layers[i], *layer.rotary, x, states.delta);
-      leave(step, layer.after_attention, states);
-      x = enter(step, layer.before_mlp, states, normed.as(layer.mlp->input_dtype(step)));
-      (*layer.mlp)(step, x, states.delta);
-      leave(step, layer.after_mlp, states);
+      layers_[i].run(step, step.batch.layers[i], states, normed);
     }
     step.workspace.rewind(mark);
   }
 
   ops::View finish(const nn::StepContext& step, nn::HiddenStates& states) const override {
     const ops::View normed = step.workspace.take(step.batch.num_tokens, config_.hidden_size);
-    enter(step, norm_, states, normed);
+    enter_block(step, norm_, states, normed, static_cast<float>(config_.residual_scale));
     return normed;
   }
 
@@ -143,24 +104,6 @@ class Decoder final : public Model {
   }
 
  private:
-  // The input of a block: the stream with what the last block added, normalised if this one begins with a norm, then in
-  // `normed` and of its dtype.
-  ops::View enter(const nn::StepContext& step, const nn::RmsNorm& norm, nn::HiddenStates& states,
-                  const ops::View& normed) const {
-    const auto residual_scale = static_cast<float>(config_.residual_scale);
-    if (norm.present()) {
-      norm(step, states, normed, residual_scale);
-      return normed;
-    }
-    states.add_delta(step, residual_scale);
-    return states.residual;
-  }
-
-  static void leave(const nn::StepContext& step, const nn::RmsNorm& norm, nn::HiddenStates& states) {
-    if (norm.present()) norm(step, states.delta);
-    states.pending = true;
-  }
-
   static void scale(const nn::StepContext& step, const ops::View& values, double factor, double soft_cap) {
     if (factor == 1 && soft_cap == 0) return;
     step(ops::ScaleArgs{.values = values.floats(),
@@ -179,13 +122,13 @@ class Decoder final : public Model {
     if (config_.window_rope) window_rotary_ = {loader, *config_.window_rope, num_positions, {}};
     for (size_t i = 0; i < layers_.size(); ++i) {
       const bool has_window = !config_.layer_windows.empty() && config_.layer_windows[i] > 0;
-      layers_[i].rotary = has_window && config_.window_rope ? &window_rotary_ : &rotary_;
+      layers_[i].use_rotary(has_window && config_.window_rope ? &window_rotary_ : &rotary_);
     }
   }
 
   ModelConfig config_;
   nn::Embedding embedding_;
-  std::vector<Layer> layers_;
+  std::vector<DecoderLayer> layers_;
   nn::RmsNorm norm_;
   nn::Linear head_;  // over the vocabulary, or over the labels
   nn::Rotary rotary_;

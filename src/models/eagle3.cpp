@@ -40,7 +40,30 @@ nn::Attention make_attention(nn::Loader& loader, const ModelConfig& config) {
           nn::Linear::Part{prefix + ".o_proj", config.hidden_size, config.attention_output_bias}};
 }
 
-class Eagle3 final : public Model, public Eagle3Head {
+// Of a checkpoint whose head has fewer tokens: which of the larger vocabulary each is; empty: all of them.
+Result<std::vector<TokenId>> read_eagle3_vocabulary(const checkpoint::Checkpoint& checkpoint,
+                                                    const ModelConfig& config) {
+  const int64_t size = own_of(config).draft_vocab_size;
+  if (size == config.vocab_size) return std::vector<TokenId>();
+  const checkpoint::CheckpointTensor* tensor = checkpoint.find("d2t");
+  if (tensor == nullptr) {
+    return data_loss("d2t is missing: the head has {} tokens of {}, and nothing says which", size, config.vocab_size);
+  }
+  if (tensor->view.dtype != DType::kI64 || tensor->view.shape != Shape{size} || tensor->view.data == nullptr) {
+    return data_loss("d2t: expected {} whole numbers (I64)", size);
+  }
+  // By how much each of them is beyond its own number.
+  const auto* beyond = static_cast<const int64_t*>(tensor->view.data);
+  std::vector<TokenId> ids;
+  for (int64_t i = 0; i < size; ++i) {
+    const bool inside = beyond[i] >= -i && beyond[i] < config.vocab_size - i;
+    if (!inside) return data_loss("d2t[{}] is {}: token {} is none of {}", i, beyond[i], i, config.vocab_size);
+    ids.push_back(static_cast<TokenId>(i + beyond[i]));
+  }
+  return ids;
+}
+
+class Eagle3 final : public Model, public DraftHead {
  public:
   Eagle3(const ModelConfig& config, int64_t num_positions, nn::Loader& loader)
       : config_(config), own_(own_of(config)), has_embeddings_(loader.has("embed_tokens.weight")) {
@@ -64,10 +87,30 @@ class Eagle3 final : public Model, public Eagle3Head {
 
   const ModelConfig& config() const override { return config_; }
   std::vector<nn::KvLayerSpec> kv_layers(DType dtype) const override { return {attention_.kv_layer(dtype)}; }
-  void use_rows(Eagle3Rows* rows) override { rows_ = rows; }
-  void use_embeddings(const Model* model) override { embeds_ = model; }
-  bool has_embeddings() const override { return has_embeddings_; }
-  void use_vocabulary(std::vector<TokenId> ids) override { ids_ = std::move(ids); }
+  void use_rows(HeadRows* rows) override { rows_ = rows; }
+
+  Status use_target(const Model& target) override {
+    const ModelConfig& of = target.config();
+    if (own_.target_hidden_size != of.hidden_size) {
+      return invalid_argument("the head is for a model of hidden_size {}, this one has {}", own_.target_hidden_size,
+                              of.hidden_size);
+    }
+    if (!has_embeddings_ && (config_.hidden_size != of.hidden_size || !lends_vocabulary(of))) {
+      return invalid_argument(
+          "the head has no embed_tokens.weight, and those of {} are not what it reads: choose a head that was made for "
+          "it",
+          of.architecture);
+    }
+    if (!has_embeddings_) embeds_ = &target;
+    return {};
+  }
+  Result<std::vector<int32_t>> taps(const ModelConfig& target) const override {
+    return eagle3_layers(config_, target.num_layers);
+  }
+  Status read_beside_weights(const checkpoint::Checkpoint& checkpoint) override {
+    QUIRE_ASSIGN_OR_RETURN(ids_, read_eagle3_vocabulary(checkpoint, config_));
+    return {};
+  }
 
   // The residual becomes the states, the delta the embeddings.
   void embed(const nn::StepContext& step, nn::HiddenStates& states) const override {
@@ -151,18 +194,12 @@ class Eagle3 final : public Model, public Eagle3Head {
   nn::RmsNorm norm_;
   nn::Linear head_;
   nn::Rotary rotary_;
-  Eagle3Rows* rows_ = nullptr;
+  HeadRows* rows_ = nullptr;
   const Model* embeds_ = nullptr;
   std::vector<TokenId> ids_;  // [draft_vocab_size]; empty: of the larger vocabulary
 };
 
 }  // namespace
-
-Eagle3Head& eagle3_head(Model& model) {
-  auto* const head = dynamic_cast<Eagle3Head*>(&model);
-  QUIRE_CHECK(head != nullptr);
-  return *head;
-}
 
 Result<std::vector<int32_t>> eagle3_layers(const ModelConfig& head, int32_t num_layers) {
   const std::vector<int32_t>& named = own_of(head).layers;
@@ -181,28 +218,6 @@ Result<std::vector<int32_t>> eagle3_layers(const ModelConfig& head, int32_t num_
                             num_layers);
   }
   return named;
-}
-
-Result<std::vector<TokenId>> read_eagle3_vocabulary(const checkpoint::Checkpoint& checkpoint,
-                                                    const ModelConfig& config) {
-  const int64_t size = own_of(config).draft_vocab_size;
-  if (size == config.vocab_size) return std::vector<TokenId>();
-  const checkpoint::CheckpointTensor* tensor = checkpoint.find("d2t");
-  if (tensor == nullptr) {
-    return data_loss("d2t is missing: the head has {} tokens of {}, and nothing says which", size, config.vocab_size);
-  }
-  if (tensor->view.dtype != DType::kI64 || tensor->view.shape != Shape{size} || tensor->view.data == nullptr) {
-    return data_loss("d2t: expected {} whole numbers (I64)", size);
-  }
-  // By how much each of them is beyond its own number.
-  const auto* beyond = static_cast<const int64_t*>(tensor->view.data);
-  std::vector<TokenId> ids;
-  for (int64_t i = 0; i < size; ++i) {
-    const bool inside = beyond[i] >= -i && beyond[i] < config.vocab_size - i;
-    if (!inside) return data_loss("d2t[{}] is {}: token {} is none of {}", i, beyond[i], i, config.vocab_size);
-    ids.push_back(static_cast<TokenId>(i + beyond[i]));
-  }
-  return ids;
 }
 
 Result<ModelConfig> read_eagle3_config(const boost::json::object& config, const boost::json::object& generation) {

@@ -1,5 +1,7 @@
 #include "models/model.h"
 
+#include <span>
+
 #include "base/check.h"
 #include "nn/hidden_taps.h"
 
@@ -8,16 +10,23 @@ namespace quire::models {
 ops::View Model::forward(const nn::StepContext& step) const {
   nn::HiddenStates states(step, config().hidden_size);
   embed(step, states);
+  const int32_t end = config().num_layers;
+  const std::span<const int32_t> layers = step.taps == nullptr ? std::span<const int32_t>() : step.taps->layers();
   int32_t begin = 0;
-  if (step.taps != nullptr) {
-    const std::span<const int32_t> layers = step.taps->layers();
-    for (size_t i = 0; i < layers.size(); begin = layers[i++]) {
-      if (layers[i] > begin) run_layers(step, begin, layers[i], states);
-      step.taps->take(step, i, states);
-    }
+  size_t next = 0;
+  for (; next < layers.size() && layers[next] <= end; begin = layers[next++]) {
+    if (layers[next] > begin) run_layers(step, begin, layers[next], states);
+    step.taps->take(step, next, states);
   }
-  run_layers(step, begin, config().num_layers, states);
-  return finish(step, states);
+  run_layers(step, begin, end, states);
+  const ops::View out = finish(step, states);
+  if (next < layers.size()) {
+    nn::HiddenStates finished = states;
+    finished.residual = out;
+    finished.pending = false;
+    step.taps->take(step, next, finished);
+  }
+  return out;
 }
 
 void Model::logits(const nn::StepContext& /*step*/, const ops::ConstView& /*hidden*/, const ops::View& /*out*/) const {

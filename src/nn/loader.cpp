@@ -263,15 +263,18 @@ std::shared_ptr<const AdaptableLayer> Loader::adaptable(AdaptableLayer layer) {
 }
 
 Status Loader::finish(std::span<const std::string_view> ignored_suffixes,
-                      std::span<const std::string_view> ignored_prefixes) const {
+                      std::span<const std::string_view> ignored_prefixes,
+                      std::span<const std::string_view> elsewhere) const {
   QUIRE_RETURN_IF_ERROR(unresolved_);
   std::vector<std::string_view> ignored(ignored_suffixes.begin(), ignored_suffixes.end());
   for (const WeightFormat* format : formats_) {
     if (format != nullptr) ignored.insert(ignored.end(), format->ignored.begin(), format->ignored.end());
   }
-  QUIRE_RETURN_IF_ERROR(checkpoint::match_parameters(checkpoint_, specs_, ignored, ignored_prefixes));
+  std::vector<std::string_view> not_its_own(ignored_prefixes.begin(), ignored_prefixes.end());
+  not_its_own.insert(not_its_own.end(), elsewhere.begin(), elsewhere.end());
+  QUIRE_RETURN_IF_ERROR(checkpoint::match_parameters(checkpoint_, specs_, ignored, not_its_own));
   const std::string others = checkpoint::describe_left_alone(checkpoint_, ignored_prefixes);
-  if (mode_ == Mode::kPlan && !others.empty()) log_info("not loaded, since nothing here uses it: {}", others);
+  if (mode_ == Mode::kPlan && !others.empty()) log_info("not loaded with the model, which does not use it: {}", others);
   QUIRE_RETURN_IF_ERROR(check_quantizable());
   return failure_;
 }

@@ -107,9 +107,11 @@ class Loader {
 
   // Everything declared is there with its shape, nothing else is, all of it could be packed, and what was to be
   // quantised was not so already.
-  // `ignored_suffixes`, `ignored_prefixes`: as for checkpoint::match_parameters.
+  // `ignored_suffixes`, `ignored_prefixes`: as for checkpoint::match_parameters. Of the latter it is said that they are
+  // not loaded; prefixes of `elsewhere` are of what another model has of the same checkpoint.
   Status finish(std::span<const std::string_view> ignored_suffixes,
-                std::span<const std::string_view> ignored_prefixes = {}) const;
+                std::span<const std::string_view> ignored_prefixes = {},
+                std::span<const std::string_view> elsewhere = {}) const;
 
   // Bytes that the model will hold or read from the mapped file.
   int64_t bytes() const { return bytes_; }

@@ -50,7 +50,8 @@ TokenId draw(std::span<const DraftProbability> choices, double u) {
 
 EngineConfig config_of_drafter(const EngineConfig& config) {
   EngineConfig own;
-  own.model = config.speculative_config.model;
+  // A layer that predicts further tokens is in the model's own checkpoint.
+  own.model = config.speculative_config.model.empty() ? config.model : config.speculative_config.model;
   own.load_format = config.load_format;
   own.dtype = config.dtype;
   own.activation_dtype = config.activation_dtype;
@@ -86,7 +87,9 @@ Result<PlannedDrafter> plan_drafter(const EngineConfig& config, ops::Backend& ba
   };
   // First for its sizes alone: the pool is to hold a few texts as long as those of the other model may be.
   own.num_gpu_blocks_override = 1;
-  QUIRE_ASSIGN_OR_RETURN(drafter.planned, plan());
+  auto planned = plan();
+  if (!planned.ok() && family != nullptr) return planned.status().with_prefix("speculative_config: model: ");
+  QUIRE_ASSIGN_OR_RETURN(drafter.planned, std::move(planned));
   own.max_model_len =
       std::min<int64_t>(drafter.planned.config.max_position,
                         config.max_model_len > 0 ? config.max_model_len : drafter.planned.max_model_len);

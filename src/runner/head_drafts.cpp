@@ -22,7 +22,7 @@ constexpr int64_t kMostRows = 4096;
 // the head then knows the text from there on, with positions counted from there, as rotation sees differences alone.
 class HeadDrafts final : public ModelDrafts {
  public:
-  HeadDrafts(DraftRunner runner, models::Eagle3Head& head) : runner_(std::move(runner)), head_(head) {
+  HeadDrafts(DraftRunner runner, models::DraftHead& head) : runner_(std::move(runner)), head_(head) {
     head_.use_rows(&rows_);
   }
 
@@ -34,22 +34,11 @@ class HeadDrafts final : public ModelDrafts {
   bool computes() const override { return true; }
 
   Result<std::shared_ptr<HiddenStore>> attach(const models::Model& model) override {
-    const ModelConfig& of = model.config();
-    const ModelConfig& config = runner_.planned().config;
-    if (own().target_hidden_size != of.hidden_size) {
-      return invalid_argument("speculative_config: the head is for a model of hidden_size {}, this one has {}",
-                              own().target_hidden_size, of.hidden_size);
-    }
-    if (!head_.has_embeddings() && (config.hidden_size != of.hidden_size || of.embedding_scale != 1)) {
-      return invalid_argument(
-          "speculative_config: the head has no embed_tokens.weight, and those of {} are not what it reads: choose a "
-          "head that was made for it",
-          of.architecture);
-    }
-    if (!head_.has_embeddings()) head_.use_embeddings(&model);
-    auto layers = models::eagle3_layers(config, of.num_layers);
-    if (!layers.ok()) return layers.status().with_prefix("speculative_config: model: ");
-    store_ = std::make_shared<HiddenStore>(std::move(*layers), of.hidden_size, kMostRows);
+    Status fits = head_.use_target(model);
+    if (!fits.ok()) return std::move(fits).with_prefix("speculative_config: ");
+    auto taps = head_.taps(model.config());
+    if (!taps.ok()) return taps.status().with_prefix("speculative_config: model: ");
+    store_ = std::make_shared<HiddenStore>(std::move(*taps), model.config().hidden_size, kMostRows);
     return store_;
   }
 
@@ -106,11 +95,9 @@ class HeadDrafts final : public ModelDrafts {
     std::vector<float> last_;
   };
 
-  const Eagle3Config& own() const { return std::get<Eagle3Config>(runner_.planned().config.family); }
-
   DraftRunner runner_;
-  models::Eagle3Head& head_;  // the runner's
-  models::Eagle3Rows rows_;
+  models::DraftHead& head_;  // the runner's
+  models::HeadRows rows_;
   std::shared_ptr<HiddenStore> store_;             // once it is attached
   std::unordered_map<SequenceId, int32_t> bases_;  // the position of a text's first row
 };
@@ -118,16 +105,16 @@ class HeadDrafts final : public ModelDrafts {
 }  // namespace
 
 int64_t waiting_bytes(const ModelConfig& head) {
-  constexpr int64_t kStates = 3;
-  const int64_t row = kStates * std::get<Eagle3Config>(head.family).target_hidden_size;
+  constexpr int64_t kEagle3States = 3;
+  const auto* const eagle3 = std::get_if<Eagle3Config>(&head.family);
+  const int64_t row = eagle3 != nullptr ? kEagle3States * eagle3->target_hidden_size : head.hidden_size;
   return kMostRows * row * static_cast<int64_t>(sizeof(float));
 }
 
 Result<std::unique_ptr<ModelDrafts>> make_head_drafts(DraftRunner runner, models::Model& model) {
-  models::Eagle3Head& head = models::eagle3_head(model);
-  auto ids = models::read_eagle3_vocabulary(runner.checkpoint(), runner.planned().config);
-  if (!ids.ok()) return ids.status().with_prefix("speculative_config: model: ");
-  head.use_vocabulary(std::move(*ids));
+  models::DraftHead& head = models::draft_head(model);
+  Status read = head.read_beside_weights(runner.checkpoint());
+  if (!read.ok()) return std::move(read).with_prefix("speculative_config: model: ");
   return std::unique_ptr<ModelDrafts>(std::make_unique<HeadDrafts>(std::move(runner), head));
 }
 

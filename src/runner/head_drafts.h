@@ -1,9 +1,9 @@
-// A head guesses what a model says next, out of that one's own states (EAGLE-3: models/eagle3.h).
+// A head guesses what a model says next, out of that one's own states (models/draft_head.h).
 #pragma once
 
 #include <memory>
 
-#include "models/eagle3.h"
+#include "models/draft_head.h"
 #include "runner/draft_runner.h"
 #include "runner/model_drafts.h"
 

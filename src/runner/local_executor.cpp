@@ -193,7 +193,7 @@ Result<std::unique_ptr<Executor>> make_local_executor(const EngineConfig& config
                                                       const RankGroup& ranks) {
   QUIRE_ASSIGN_OR_RETURN(std::shared_ptr<const checkpoint::Checkpoint> checkpoint, open_checkpoint(config));
   std::unique_ptr<ModelDrafts> drafts;
-  if (!config.speculative_config.model.empty()) {
+  if (drafts_with_weights(config.speculative_config)) {
     QUIRE_ASSIGN_OR_RETURN(drafts, ModelDrafts::create(config, *backend));
   }
   // Ranks and engines on one host share its memory.

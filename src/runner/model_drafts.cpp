@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "base/log.h"
+#include "models/deepseek.h"
+#include "models/eagle3.h"
 #include "runner/draft_runner.h"
 #include "runner/head_drafts.h"
 
@@ -52,29 +54,38 @@ class LocalModelDrafts final : public ModelDrafts {
 
 namespace {
 
-bool is_head_of(const EngineConfig& config) {
-  return config.speculative_config.method == SpeculativeMethod::kEagle3;
+// What a head is built by; nullptr: it is a model, of its own family.
+const models::Family* head_family(const EngineConfig& config) {
+  switch (config.speculative_config.method) {
+    case SpeculativeMethod::kEagle3:
+      return &models::kEagle3Family;
+    case SpeculativeMethod::kMtp:
+      return &models::kDeepseekNextFamily;
+    case SpeculativeMethod::kNone:
+    case SpeculativeMethod::kNgram:
+    case SpeculativeMethod::kSuffix:
+    case SpeculativeMethod::kDraftModel:
+      break;
+  }
+  return nullptr;
 }
 
 }  // namespace
 
 Result<DraftMemory> plan_draft_memory(const EngineConfig& config, ops::Backend& backend) {
-  if (config.speculative_config.model.empty()) return DraftMemory();
-  const bool is_head = is_head_of(config);
-  QUIRE_ASSIGN_OR_RETURN(const PlannedDrafter drafter,
-                         plan_drafter(config, backend, is_head ? &models::kEagle3Family : nullptr));
+  if (!drafts_with_weights(config.speculative_config)) return DraftMemory();
+  QUIRE_ASSIGN_OR_RETURN(const PlannedDrafter drafter, plan_drafter(config, backend, head_family(config)));
   const MemoryPlan& memory = drafter.planned.memory;
   return DraftMemory{.weight_bytes = memory.weight_bytes,
                      .workspace_bytes = memory.workspace_bytes,
-                     .pool_bytes = memory.kv_bytes + (is_head ? waiting_bytes(drafter.planned.config) : 0)};
+                     .pool_bytes = memory.kv_bytes + (is_head(config.speculative_config.method) ? waiting_bytes(drafter.planned.config) : 0)};
 }
 
 Result<std::unique_ptr<ModelDrafts>> ModelDrafts::create(const EngineConfig& config, ops::Backend& backend) {
   const SpeculativeConfig& speculative = config.speculative_config;
-  const bool is_head = is_head_of(config);
   const bool draws = speculative.acceptance.method == AcceptanceMethod::kRejection;
-  QUIRE_ASSIGN_OR_RETURN(PlannedDrafter drafter,
-                         plan_drafter(config, backend, is_head ? &models::kEagle3Family : nullptr));
+  const models::Family* const head = head_family(config);
+  QUIRE_ASSIGN_OR_RETURN(PlannedDrafter drafter, plan_drafter(config, backend, head));
   const PlannedModel& planned = drafter.planned;
   if (planned.config.task != ModelTask::kGenerate) {
     return unimplemented("speculative_config: model {} generates no text", speculative.model);
@@ -87,7 +98,7 @@ Result<std::unique_ptr<ModelDrafts>> ModelDrafts::create(const EngineConfig& con
   log_info("model that drafts: weights {}, workspace {}, up to {} of keys and values", format_bytes(loader.bytes()),
            format_bytes(planned.memory.workspace_bytes), format_bytes(planned.memory.kv_bytes));
   DraftRunner drafts(std::move(drafter), std::move(runner), draws);
-  if (is_head) return make_head_drafts(std::move(drafts), built);
+  if (head != nullptr) return make_head_drafts(std::move(drafts), built);
   return std::unique_ptr<ModelDrafts>(std::make_unique<LocalModelDrafts>(std::move(drafts)));
 }
 

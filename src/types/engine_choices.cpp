@@ -151,14 +151,14 @@ constexpr Word<SpeculativeMethod> kSpeculativeMethods[] = {{"none", SpeculativeM
                                                            {"[ngram]", SpeculativeMethod::kNgram},
                                                            {"suffix", SpeculativeMethod::kSuffix},
                                                            {"draft_model", SpeculativeMethod::kDraftModel},
-                                                           {"eagle3", SpeculativeMethod::kEagle3}};
+                                                           {"eagle3", SpeculativeMethod::kEagle3},
+                                                           {"mtp", SpeculativeMethod::kMtp},
+                                                           {"deepseek_mtp", SpeculativeMethod::kMtp}};
 constexpr std::string_view kNoHeads =
-    "of heads that draft only eagle3 is built; choose it, ngram, suffix or draft_model";
+    "of heads that draft eagle3 and mtp are built; choose one of these, ngram, suffix or draft_model";
 constexpr RefusedWord kOtherMethods[] = {{"eagle", kNoHeads},
                                          {"medusa", kNoHeads},
                                          {"mlp_speculator", kNoHeads},
-                                         {"mtp", kNoHeads},
-                                         {"deepseek_mtp", kNoHeads},
                                          {"qwen3_next_mtp", kNoHeads},
                                          {"dflash", kNoHeads},
                                          {"ngram_gpu", "guesses are looked for on the host; choose ngram"},

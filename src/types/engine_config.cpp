@@ -159,7 +159,7 @@ Status check_combinations(const EngineConfig& config, DeviceChoice::Kind device)
   if (on_card && activations != ActivationDType::kAuto && activations != ActivationDType::kFloat32) {
     return unimplemented("activation_dtype \"{}\" on a card: supported there: auto, float32", name(activations));
   }
-  if (!config.speculative_config.model.empty()) {
+  if (drafts_with_weights(config.speculative_config)) {
     if (on_card) return unimplemented("speculative_config: a model that drafts on a card is not built yet");
     if (config.async_scheduling) {
       return invalid_argument(
@@ -244,7 +244,7 @@ Status check_workers(const EngineConfig& config, DeviceChoice::Kind device) {
         "kv_offloading_size, kv_offload_dir: blocks beyond the pool are not kept beside workers yet: leave out "
         "tensor_parallel_size, pipeline_parallel_size and distributed_executor_backend");
   }
-  if (!config.speculative_config.model.empty()) {
+  if (drafts_with_weights(config.speculative_config)) {
     return unimplemented(
         "speculative_config: a model that drafts is not computed beside workers yet: choose method ngram or suffix, or "
         "leave out tensor_parallel_size, pipeline_parallel_size and distributed_executor_backend");

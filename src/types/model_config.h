@@ -64,6 +64,12 @@ struct Eagle3Config {
   bool norm_before_residual = false;
 };
 
+// What a layer that predicts further tokens says beside a layer's sizes.
+struct NextLayerConfig {
+  int32_t index = 0;            // among the layers of the larger model's checkpoint, the first behind its own
+  int32_t num_next_layers = 0;  // of which it is the first
+};
+
 // What ModernBERT alone says of itself.
 struct ModernBertConfig {
   bool norm_bias = false;
@@ -80,7 +86,7 @@ struct ModelConfig {
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;
   int32_t num_layers = 0;
-  int32_t num_next_layers = 0;  // that a checkpoint may have behind them, to predict further tokens: not loaded
+  int32_t num_next_layers = 0;  // that a checkpoint may have behind them, to predict further tokens: not its own
   int32_t num_heads = 0;
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
@@ -103,7 +109,7 @@ struct ModelConfig {
   std::optional<RopeConfig> window_rope;  // of the layers with a window, where it is another one
   MoeConfig moe;
   LatentAttentionConfig latent;
-  std::variant<std::monostate, OptConfig, Gpt2Config, Eagle3Config, ModernBertConfig> family;
+  std::variant<std::monostate, OptConfig, Gpt2Config, Eagle3Config, NextLayerConfig, ModernBertConfig> family;
   std::optional<TokenId> bos_id;
   std::vector<TokenId> eos_ids;  // any of them ends an answer
   ModelTask task = ModelTask::kGenerate;

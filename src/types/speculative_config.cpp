@@ -13,16 +13,22 @@ int32_t most_draft_tokens(const SpeculativeConfig& config) {
   if (config.num_speculative_tokens > 0) return config.num_speculative_tokens;
   constexpr int32_t kUsual = 32;
   constexpr int32_t kUsualOfModel = 8;
-  if (config.method == SpeculativeMethod::kDraftModel || config.method == SpeculativeMethod::kEagle3) {
-    return kUsualOfModel;
-  }
+  if (config.method == SpeculativeMethod::kDraftModel || is_head(config.method)) return kUsualOfModel;
   if (config.method != SpeculativeMethod::kSuffix) return kUsual;
   return std::clamp(config.suffix_decoding_max_tree_depth, 1, kMostTokens);
 }
 
+bool is_head(SpeculativeMethod method) {
+  return method == SpeculativeMethod::kEagle3 || method == SpeculativeMethod::kMtp;
+}
+
+bool drafts_with_weights(const SpeculativeConfig& config) {
+  return !config.model.empty() || is_head(config.method);
+}
+
 bool changes_answers(const SpeculativeConfig& config) {
   // Only a model's guesses are drawn from a distribution; a guess that is certain is drawn and compared.
-  const bool draws = config.acceptance.method == AcceptanceMethod::kRejection && !config.model.empty();
+  const bool draws = config.acceptance.method == AcceptanceMethod::kRejection && drafts_with_weights(config);
   return draws || config.acceptance.method == AcceptanceMethod::kTypical;
 }
 

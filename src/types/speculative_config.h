@@ -22,7 +22,9 @@ struct AcceptanceRule {
 
 struct SpeculativeConfig {
   SpeculativeMethod method = SpeculativeMethod::kNone;
-  std::string model;  // that guesses: of kDraftModel and kEagle3, or of kNgram and kSuffix where these say nothing
+  // That guesses: of kDraftModel and kEagle3, or of kNgram and kSuffix where these say nothing. Of kMtp the checkpoint
+  // that has the layer; empty: the model's own.
+  std::string model;
   int32_t num_speculative_tokens = 0;  // of a sequence in a step, at most; 0: as many as the method can use
   // Of kNgram: how many of the last tokens are looked for. Unset, both: 5; one: the other.
   std::optional<int32_t> prompt_lookup_min;
@@ -44,6 +46,11 @@ Status validate(const SpeculativeConfig& config);
 
 // Whether an answer may depend on what was guessed, so that requests whose answers must repeat are not guessed for.
 bool changes_answers(const SpeculativeConfig& config);
+
+// Whether a head guesses out of the model's own states.
+bool is_head(SpeculativeMethod method);
+// Whether a head or another model guesses, so that weights are held beside the model's and computed between its steps.
+bool drafts_with_weights(const SpeculativeConfig& config);
 
 // The draft tokens that a sequence may have in a step, with what is left out.
 int32_t most_draft_tokens(const SpeculativeConfig& config);

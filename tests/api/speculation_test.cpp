@@ -53,10 +53,17 @@ void another_model(EngineConfig& c) {
   same_model(c);
   c.speculative_config.model = tiny_path(c.model.ends_with("/llama") ? "qwen2" : "llama");
 }
-// Made for another model of the same sizes, or for this one: it is right now and then.
+std::string head_path(const std::string& name) {
+  return std::string(QUIRE_TEST_DATA) + "/e2e/tiny_heads/" + name;
+}
+// Made for another model of the same sizes, or for this one, or out of its own checkpoint: it is right now and then.
 void head(EngineConfig& c) {
-  guess(c, SpeculativeMethod::kEagle3);
-  c.speculative_config.model = std::string(QUIRE_TEST_DATA) + "/e2e/tiny_heads/eagle3_whole_vocabulary";
+  if (c.model.ends_with("_mtp")) {
+    guess(c, SpeculativeMethod::kMtp);
+  } else {
+    guess(c, SpeculativeMethod::kEagle3);
+    c.speculative_config.model = head_path("eagle3_whole_vocabulary");
+  }
   c.speculative_config.num_speculative_tokens = 4;
 }
 void predictions(EngineConfig& c) {
@@ -136,7 +143,8 @@ class Speculation : public testing::TestWithParam<std::string> {
   using Requests = std::vector<std::pair<std::vector<TokenId>, SamplingParams>>;
 
   static EngineConfig config() {
-    return {.model = tiny_path(GetParam()), .skip_tokenizer_init = true, .num_gpu_blocks_override = 1024};
+    const std::string model = GetParam().ends_with("_mtp") ? head_path(GetParam()) : tiny_path(GetParam());
+    return {.model = model, .skip_tokenizer_init = true, .num_gpu_blocks_override = 1024};
   }
 
   // Greedy and drawn, with and without all that looks at the tokens before.
@@ -442,7 +450,7 @@ TEST(SpeculationModels, OfAnotherVocabularyAreRefused) {
 
 // Windows in two sizes, latent attention, experts, learned positions.
 INSTANTIATE_TEST_SUITE_P(Tiny, Speculation,
-                         testing::Values("llama", "mistral_swa", "gemma3", "deepseek_v3", "qwen3_moe", "gpt2"),
+                         testing::Values("llama", "mistral_swa", "gemma3", "deepseek_v3_mtp", "qwen3_moe", "gpt2"),
                          [](const auto& test) { return test.param; });
 
 }  // namespace

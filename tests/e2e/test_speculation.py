@@ -196,7 +196,7 @@ class Bench(unittest.TestCase):
 
 
 class Heads(unittest.TestCase):
-    """A head of EAGLE-3 beside the model that it was made for: tiny and random, so hardly ever right."""
+    """Heads beside the model that they were made for: tiny and random, so hardly ever right."""
 
     TINY = harness.DATA / "e2e/tiny/llama" if harness.DATA else None
     HEAD = harness.DATA / "e2e/tiny_heads/eagle3_llama" if harness.DATA else None
@@ -210,6 +210,22 @@ class Heads(unittest.TestCase):
             for _ in range(2):  # the second finds its beginning in the prefix cache
                 self.assertEqual(server.answer(COMPLETIONS, asked)["choices"][0]["receipt"], expected)
             self.assertGreater(server.wait_until_idle()["vllm:spec_decode_num_draft_tokens_total"], 60)
+
+    def test_the_layer_of_the_checkpoint_itself(self):
+        model = harness.DATA / "e2e/tiny_heads/deepseek_v3_mtp"
+        asked = {"prompt": [3, 17, 44, 9, 21], "max_tokens": 40, "temperature": 0, "deterministic": True, "ignore_eos": True}
+        with harness.Server("--skip-tokenizer-init", model=model) as server:
+            expected = server.answer(COMPLETIONS, asked)["choices"][0]["receipt"]
+        config = json.dumps({"method": "deepseek_mtp", "num_speculative_tokens": 2, "always": True})
+        with harness.Server("--skip-tokenizer-init", "--speculative-config", config, model=model) as server:
+            for _ in range(2):  # the second finds its beginning in the prefix cache
+                self.assertEqual(server.answer(COMPLETIONS, asked)["choices"][0]["receipt"], expected)
+            self.assertGreater(server.wait_until_idle()["vllm:spec_decode_num_draft_tokens_total"], 40)
+        told = harness.run("plan", model, "--json", "--speculative-config", config)
+        self.assertEqual(told.returncode, 0, told.stderr)
+        planned = json.loads(told.stdout)
+        self.assertGreater(planned["draft_weight_bytes"], 200_000)  # the layer, and nothing that it shares
+        self.assertLess(planned["draft_weight_bytes"], 400_000)
 
     def test_the_plan_counts_who_drafts(self):
         def planned(*arguments):
@@ -234,8 +250,9 @@ class Refused(unittest.TestCase):
         self.assertIn(says, told.stdout + told.stderr)
 
     def test_by_name(self):
-        for method in ("eagle", "medusa", "mtp"):
-            self.refused("--speculative-config", json.dumps({"method": method}), says="only eagle3 is built")
+        for method in ("eagle", "medusa"):
+            self.refused("--speculative-config", json.dumps({"method": method}), says="eagle3 and mtp are built")
+        self.refused("--speculative-config", '{"method": "mtp"}', says="read of DeepseekV3ForCausalLM alone")
         self.refused("--speculative-config", '{"method": "eagle3"}', says="needs a head")
         self.refused("--speculative-config", json.dumps({"method": "eagle3", "model": str(harness.DATA / "e2e/tiny/llama")}),
                      says="heads of one layer")

@@ -193,7 +193,7 @@ class Gemma3Wrapped(Tiny, harness.ServerTest):
     name = "gemma3_wrapped"
 
     def test_what_is_left_alone_is_told(self):
-        self.assertIn("not loaded, since nothing here uses it", self.server.log_text())
+        self.assertIn("not loaded with the model, which does not use it", self.server.log_text())
 
 
 class Gpt2Inverse(Tiny, harness.ServerTest):

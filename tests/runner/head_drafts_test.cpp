@@ -1,4 +1,4 @@
-// A head's guesses are those of a reference of its own (scripts/make_eagle3_data.py), however the model came by its
+// A head's guesses are those of a reference of its own (scripts/make_eagle3_data.py, make_mtp_data.py), however the model came by its
 // states: all at once, in pieces, again, with guesses among its rows, or only from somewhere on.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -54,13 +54,20 @@ std::vector<HeadCase> head_cases(const std::string& name) {
   return cases;
 }
 
-Result<std::unique_ptr<Executor>> executor_with(const std::string& head, const std::string& model = "llama") {
+Result<std::unique_ptr<Executor>> executor_with(const std::string& head, const std::string& model = "llama",
+                                                SpeculativeMethod method = SpeculativeMethod::kEagle3) {
   EngineConfig config{.model = tiny_path(model), .skip_tokenizer_init = true, .num_gpu_blocks_override = 64};
   config.max_num_seqs = 4;
   config.max_num_batched_tokens = 32;
-  config.speculative_config.method = SpeculativeMethod::kEagle3;
+  config.speculative_config.method = method;
   config.speculative_config.model = head;
   return make_local_executor(config, make_test_backend("auto"));
+}
+
+// The tiny head of this name, over the model that it was made for.
+Result<std::unique_ptr<Executor>> executor_of(const std::string& name) {
+  if (name.ends_with("_mtp")) return executor_with("", head_path(name), SpeculativeMethod::kMtp);
+  return executor_with(head_path(name));
 }
 
 class HeadDrafts : public testing::TestWithParam<std::string> {
@@ -68,7 +75,7 @@ class HeadDrafts : public testing::TestWithParam<std::string> {
   static constexpr int32_t kBlock = 16;
 
   HeadDrafts() {
-    auto executor = executor_with(head_path(GetParam()));
+    auto executor = executor_of(GetParam());
     EXPECT_TRUE(executor.ok()) << executor.status().message();
     executor_ = std::move(*executor);
     head_ = executor_->take_draft_model();
@@ -182,7 +189,8 @@ TEST_P(HeadDrafts, AreNotMadeWithAnAdapter) {
   EXPECT_TRUE(proposal.tokens.empty());
 }
 
-INSTANTIATE_TEST_SUITE_P(Eagle3, HeadDrafts, testing::Values("eagle3_llama", "eagle3_whole_vocabulary"),
+INSTANTIATE_TEST_SUITE_P(Tiny, HeadDrafts,
+                         testing::Values("eagle3_llama", "eagle3_whole_vocabulary", "deepseek_v3_mtp"),
                          [](const auto& test) { return test.param; });
 
 // A copy of a head with another configuration.
@@ -232,6 +240,23 @@ TEST(HeadsThatDoNotFit, AreRefusedInASentence) {
               HasSubstr("3 rising numbers from 0 to 2"));
   EXPECT_THAT(told("eagle3_llama", nothing, "gemma2"), HasSubstr("embed_tokens.weight"));
   EXPECT_THAT(told("eagle3_llama", [](auto& c) { c["vocab_size"] = 300; }), HasSubstr("d2t["));
+}
+
+TEST(NextLayers, AreRefusedWhereThereAreNone) {
+  const auto told = [](const std::string& model) {
+    auto executor = executor_with("", model, SpeculativeMethod::kMtp);
+    return executor.ok() ? std::string("accepted") : executor.status().message();
+  };
+  EXPECT_EQ(told(head_path("deepseek_v3_mtp")), "accepted");
+  EXPECT_THAT(told("llama"), HasSubstr("speculative_config: model: layers that predict further tokens are read of "
+                                       "DeepseekV3ForCausalLM alone"));
+  EXPECT_THAT(told("deepseek_v3"), HasSubstr("model.layers.2.enorm.weight"));
+  const ChangedHead none("deepseek_v3_mtp", [](auto& c) { c["num_nextn_predict_layers"] = 0; });
+  EXPECT_THAT(told(none.path()), HasSubstr("num_nextn_predict_layers is 0"));
+  // The layer of one model over another of its sizes, and of other sizes.
+  EXPECT_TRUE(executor_with(head_path("deepseek_v3_mtp"), "deepseek_v3", SpeculativeMethod::kMtp).ok());
+  const ChangedHead first("deepseek_v3_mtp", [](auto& c) { c["num_hidden_layers"] = 1; });
+  EXPECT_THAT(told(first.path()), HasSubstr("model.layers.1.enorm.weight"));
 }
 
 TEST(HeadsLayers, AreThoseThatItNamesOrTheUsual) {

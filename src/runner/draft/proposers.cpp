@@ -332,6 +332,7 @@ std::unique_ptr<DraftProposer> make_proposer(const SpeculativeConfig& config, st
       break;
     case SpeculativeMethod::kDraftModel:
     case SpeculativeMethod::kEagle3:
+    case SpeculativeMethod::kMtp:
       break;
   }
   if (model != nullptr) proposers.push_back(std::move(model));

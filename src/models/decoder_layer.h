@@ -1,0 +1,47 @@
+// A layer of a decoder: attention and a feed-forward block around the residual stream, with norms where the family's
+// shape has them. Heads that draft are made of such layers, too.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "models/decoder.h"
+#include "nn/hidden_states.h"
+#include "nn/norm.h"
+#include "nn/rotary.h"
+
+namespace quire::models {
+
+// The input of a block: the stream with what the last block added, times residual_scale, normalised if this one begins
+// with a norm, then in `normed` [num_tokens, hidden_size] and of its dtype.
+ops::View enter_block(const nn::StepContext& step, const nn::RmsNorm& norm, nn::HiddenStates& states,
+                      const ops::View& normed, float residual_scale);
+
+class DecoderLayer {
+ public:
+  // Parameters behind `prefix`, "<root>.layers.<i>.", are asked for in the order of the way through. index: which of
+  // the configuration's layers it is.
+  DecoderLayer(nn::Loader& loader, const DecoderShape& shape, const std::string& prefix, const ModelConfig& config,
+               int32_t index);
+
+  // REQUIRES: before each run; outlives it.
+  void use_rotary(const nn::Rotary* rotary) { rotary_ = rotary; }
+  nn::KvLayerSpec kv_layer(DType dtype) const { return attention_->kv_layer(dtype); }
+  // normed: scratch, floats [num_tokens, hidden_size]. What the last block adds is left pending.
+  void run(const nn::StepContext& step, const nn::CacheLayer& cache, nn::HiddenStates& states,
+           const ops::View& normed) const;
+
+ private:
+  static void leave(const nn::StepContext& step, const nn::RmsNorm& norm, nn::HiddenStates& states);
+
+  nn::RmsNorm before_attention_;
+  std::unique_ptr<nn::SelfAttention> attention_;
+  nn::RmsNorm after_attention_;
+  nn::RmsNorm before_mlp_;
+  std::unique_ptr<nn::FeedForward> mlp_;
+  nn::RmsNorm after_mlp_;
+  float residual_scale_ = 1;
+  const nn::Rotary* rotary_ = nullptr;
+};
+
+}  // namespace quire::models
