@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "models/deepseek.h"
+#include "models/eagle.h"
 #include "models/eagle3.h"
 #include "runner/draft_runner.h"
 #include "runner/head_drafts.h"
@@ -57,6 +58,8 @@ namespace {
 // What a head is built by; nullptr: it is a model, of its own family.
 const models::Family* head_family(const EngineConfig& config) {
   switch (config.speculative_config.method) {
+    case SpeculativeMethod::kEagle:
+      return &models::kEagleFamily;
     case SpeculativeMethod::kEagle3:
       return &models::kEagle3Family;
     case SpeculativeMethod::kMtp:

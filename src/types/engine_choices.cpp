@@ -151,13 +151,13 @@ constexpr Word<SpeculativeMethod> kSpeculativeMethods[] = {{"none", SpeculativeM
                                                            {"[ngram]", SpeculativeMethod::kNgram},
                                                            {"suffix", SpeculativeMethod::kSuffix},
                                                            {"draft_model", SpeculativeMethod::kDraftModel},
+                                                           {"eagle", SpeculativeMethod::kEagle},
                                                            {"eagle3", SpeculativeMethod::kEagle3},
                                                            {"mtp", SpeculativeMethod::kMtp},
                                                            {"deepseek_mtp", SpeculativeMethod::kMtp}};
 constexpr std::string_view kNoHeads =
-    "of heads that draft eagle3 and mtp are built; choose one of these, ngram, suffix or draft_model";
-constexpr RefusedWord kOtherMethods[] = {{"eagle", kNoHeads},
-                                         {"medusa", kNoHeads},
+    "of heads that draft eagle, eagle3 and mtp are built; choose one of these, ngram, suffix or draft_model";
+constexpr RefusedWord kOtherMethods[] = {{"medusa", kNoHeads},
                                          {"mlp_speculator", kNoHeads},
                                          {"qwen3_next_mtp", kNoHeads},
                                          {"dflash", kNoHeads},

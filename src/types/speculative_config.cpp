@@ -19,7 +19,8 @@ int32_t most_draft_tokens(const SpeculativeConfig& config) {
 }
 
 bool is_head(SpeculativeMethod method) {
-  return method == SpeculativeMethod::kEagle3 || method == SpeculativeMethod::kMtp;
+  using enum SpeculativeMethod;
+  return method == kEagle || method == kEagle3 || method == kMtp;
 }
 
 bool drafts_with_weights(const SpeculativeConfig& config) {
@@ -69,8 +70,9 @@ Status validate(const SpeculativeConfig& config) {
   if (config.method == SpeculativeMethod::kDraftModel && config.model.empty()) {
     return invalid_argument("speculative_config: method draft_model needs a model that drafts: name it as model");
   }
-  if (config.method == SpeculativeMethod::kEagle3 && config.model.empty()) {
-    return invalid_argument("speculative_config: method eagle3 needs a head: name its folder as model");
+  if (is_head(config.method) && config.method != SpeculativeMethod::kMtp && config.model.empty()) {
+    return invalid_argument("speculative_config: method {} needs a head: name its folder as model",
+                            name(config.method));
   }
   if (config.method == SpeculativeMethod::kNone && !config.model.empty()) {
     return invalid_argument("speculative_config: model is \"{}\", but method is none", config.model);

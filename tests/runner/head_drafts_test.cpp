@@ -1,4 +1,4 @@
-// A head's guesses are those of a reference of its own (scripts/make_eagle3_data.py, make_mtp_data.py), however the model came by its
+// A head's guesses are those of a reference of its own (scripts/make_eagle3_data.py, make_mtp_data.py, make_eagle_data.py), however the model came by its
 // states: all at once, in pieces, again, with guesses among its rows, or only from somewhere on.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -67,7 +67,8 @@ Result<std::unique_ptr<Executor>> executor_with(const std::string& head, const s
 // The tiny head of this name, over the model that it was made for.
 Result<std::unique_ptr<Executor>> executor_of(const std::string& name) {
   if (name.ends_with("_mtp")) return executor_with("", head_path(name), SpeculativeMethod::kMtp);
-  return executor_with(head_path(name));
+  const bool is_eagle = name.starts_with("eagle_");
+  return executor_with(head_path(name), "llama", is_eagle ? SpeculativeMethod::kEagle : SpeculativeMethod::kEagle3);
 }
 
 class HeadDrafts : public testing::TestWithParam<std::string> {
@@ -190,7 +191,8 @@ TEST_P(HeadDrafts, AreNotMadeWithAnAdapter) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Tiny, HeadDrafts,
-                         testing::Values("eagle3_llama", "eagle3_whole_vocabulary", "deepseek_v3_mtp"),
+                         testing::Values("eagle3_llama", "eagle3_whole_vocabulary", "deepseek_v3_mtp", "eagle_llama",
+                                         "eagle_normed"),
                          [](const auto& test) { return test.param; });
 
 // A copy of a head with another configuration.
@@ -257,6 +259,25 @@ TEST(NextLayers, AreRefusedWhereThereAreNone) {
   EXPECT_TRUE(executor_with(head_path("deepseek_v3_mtp"), "deepseek_v3", SpeculativeMethod::kMtp).ok());
   const ChangedHead first("deepseek_v3_mtp", [](auto& c) { c["num_hidden_layers"] = 1; });
   EXPECT_THAT(told(first.path()), HasSubstr("model.layers.1.enorm.weight"));
+}
+
+TEST(HeadsOfEagle, AreRefusedWhereTheyDoNotFit) {
+  const auto told = [](const std::function<void(boost::json::object&)>& change, const std::string& model = "llama") {
+    const ChangedHead head("eagle_llama", change);
+    auto executor = executor_with(head.path(), model, SpeculativeMethod::kEagle);
+    return executor.ok() ? std::string("accepted") : executor.status().message();
+  };
+  const auto nothing = [](boost::json::object&) {};
+  EXPECT_EQ(told(nothing), "accepted");
+  EXPECT_EQ(told(nothing, "qwen2"), "accepted") << "as good as it may be, of the same sizes";
+  EXPECT_THAT(told([](auto& c) { c["num_hidden_layers"] = 2; }), HasSubstr("num_hidden_layers is 2"));
+  EXPECT_THAT(told([](auto& c) { c["hidden_size"] = 32; }), HasSubstr("fc.weight"));
+  EXPECT_THAT(told([](auto& c) { c["vocab_size"] = 300; }), HasSubstr("has 300 tokens"));
+  EXPECT_THAT(told(nothing, "gemma2"), HasSubstr("which Gemma2ForCausalLM has otherwise"));
+  // EAGLE-3's has other tensors.
+  auto other = executor_with(head_path("eagle3_llama"), "llama", SpeculativeMethod::kEagle);
+  ASSERT_FALSE(other.ok());
+  EXPECT_THAT(other.status().message(), HasSubstr("layers.0.self_attn.q_proj.weight"));
 }
 
 TEST(HeadsLayers, AreThoseThatItNamesOrTheUsual) {

@@ -331,6 +331,7 @@ std::unique_ptr<DraftProposer> make_proposer(const SpeculativeConfig& config, st
       proposers.push_back(make_suffix_proposer(config));
       break;
     case SpeculativeMethod::kDraftModel:
+    case SpeculativeMethod::kEagle:
     case SpeculativeMethod::kEagle3:
     case SpeculativeMethod::kMtp:
       break;
