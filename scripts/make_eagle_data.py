@@ -150,12 +150,24 @@ def make_medusa_with_few_tokens(out, target, seed):
     write(out / "medusa_few_tokens", config, tensors, Medusa(names, doubles(tensors), target, token_map), target, random)
 
 
+def make_medusa_over_the_models_head(out, target, seed):
+    """Blocks alone, whose output the model's own head over the vocabulary reads."""
+    random = np.random.default_rng(seed)
+    hidden = target.config["hidden_size"]
+    config = {"architectures": ["MedusaModel"], "model_type": "medusa", "hidden_size": hidden,
+              "vocab_size": target.config["vocab_size"], "num_heads": GUESSES, "num_hidden_layers": 1, "original_lm_head": True}
+    tensors = {f"blocks.{i}.layers.0.weight": numbers(random, hidden, hidden) for i in range(GUESSES)}
+    names = [([f"blocks.{i}.layers.0"], "of the model") for i in range(GUESSES)]
+    write(out / "medusa_blocks", config, tensors, Medusa(names, doubles(tensors), target), target, random)
+
+
 def main():
     target, out = Target(pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2])
     make_eagle(out, target, seed=11, norms=False)
     make_eagle(out, target, seed=12, norms=True)
     make_medusa(out, target, seed=13)
     make_medusa_with_few_tokens(out, target, seed=21)
+    make_medusa_over_the_models_head(out, target, seed=15)
 
 
 if __name__ == "__main__":

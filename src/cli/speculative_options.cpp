@@ -50,7 +50,7 @@ void add_speculative_options(CLI::App& app, EngineConfig& config) {
   app.add_option_function<std::string>(
          "--speculative-config", [flags](const std::string& text) { flags->take_all(text); },
          "Guess tokens ahead, which changes no answer: a JSON object with method (ngram, suffix, draft_model, eagle, "
-         "eagle3, mtp), model, "
+         "eagle3, medusa, mtp), model, "
          "num_speculative_tokens, prompt_lookup_min and prompt_lookup_max, ...: docs/speculation.md")
       ->group(kGroup);
   const auto word = [&](const char* name, const char* member, const char* help) {

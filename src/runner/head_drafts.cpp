@@ -10,9 +10,6 @@
 namespace quire::runner {
 namespace {
 
-// Rows of states that wait to be read: a long prompt's, and a step of many sequences.
-constexpr int64_t kMostRows = 4096;
-
 // A row of the head is of a position t of the text: the model's states there, and the token at t + 1, which is known
 // by then. It guesses the token at t + 2. So of a text of n tokens, of which the last is not computed yet, there are
 // n - 1 rows, and the guess of the last one is what follows the text. Rows behind those are of guessed tokens and the
@@ -38,7 +35,7 @@ class HeadDrafts final : public ModelDrafts {
     if (!fits.ok()) return std::move(fits).with_prefix("speculative_config: ");
     auto taps = head_.taps(model.config());
     if (!taps.ok()) return taps.status().with_prefix("speculative_config: model: ");
-    store_ = std::make_shared<HiddenStore>(std::move(*taps), model.config().hidden_size, kMostRows);
+    store_ = std::make_shared<HiddenStore>(std::move(*taps), model.config().hidden_size, kMostWaitingRows);
     return store_;
   }
 
@@ -108,7 +105,7 @@ int64_t waiting_bytes(const ModelConfig& head) {
   constexpr int64_t kEagle3States = 3;
   const auto* const eagle3 = std::get_if<Eagle3Config>(&head.family);
   const int64_t row = eagle3 != nullptr ? kEagle3States * eagle3->target_hidden_size : head.hidden_size;
-  return kMostRows * row * static_cast<int64_t>(sizeof(float));
+  return kMostWaitingRows * row * static_cast<int64_t>(sizeof(float));
 }
 
 Result<std::unique_ptr<ModelDrafts>> make_head_drafts(DraftRunner runner, models::Model& model) {

@@ -11,6 +11,9 @@
 
 namespace quire::runner {
 
+// Rows of states that wait to be read: a long prompt's, and a step of many sequences.
+inline constexpr int64_t kMostWaitingRows = 4096;
+
 class HiddenStore final : public nn::HiddenTaps {
  public:
   // layers: before which the states are taken, each [hidden_size]; of a row they stand side by side. At most so many

@@ -10,6 +10,7 @@
 #include "models/eagle3.h"
 #include "runner/draft_runner.h"
 #include "runner/head_drafts.h"
+#include "runner/medusa_drafts.h"
 
 namespace quire::runner {
 namespace {
@@ -55,7 +56,7 @@ class LocalModelDrafts final : public ModelDrafts {
 
 namespace {
 
-// What a head is built by; nullptr: it is a model, of its own family.
+// What a head of one layer is built by; nullptr: it is none, but a model of its own family.
 const models::Family* head_family(const EngineConfig& config) {
   switch (config.speculative_config.method) {
     case SpeculativeMethod::kEagle:
@@ -68,6 +69,7 @@ const models::Family* head_family(const EngineConfig& config) {
     case SpeculativeMethod::kNgram:
     case SpeculativeMethod::kSuffix:
     case SpeculativeMethod::kDraftModel:
+    case SpeculativeMethod::kMedusa:
       break;
   }
   return nullptr;
@@ -77,15 +79,19 @@ const models::Family* head_family(const EngineConfig& config) {
 
 Result<DraftMemory> plan_draft_memory(const EngineConfig& config, ops::Backend& backend) {
   if (!drafts_with_weights(config.speculative_config)) return DraftMemory();
+  if (config.speculative_config.method == SpeculativeMethod::kMedusa) return plan_medusa_memory(config, backend);
   QUIRE_ASSIGN_OR_RETURN(const PlannedDrafter drafter, plan_drafter(config, backend, head_family(config)));
   const MemoryPlan& memory = drafter.planned.memory;
-  return DraftMemory{.weight_bytes = memory.weight_bytes,
-                     .workspace_bytes = memory.workspace_bytes,
-                     .pool_bytes = memory.kv_bytes + (is_head(config.speculative_config.method) ? waiting_bytes(drafter.planned.config) : 0)};
+  return DraftMemory{
+      .weight_bytes = memory.weight_bytes,
+      .workspace_bytes = memory.workspace_bytes,
+      .pool_bytes =
+          memory.kv_bytes + (is_head(config.speculative_config.method) ? waiting_bytes(drafter.planned.config) : 0)};
 }
 
 Result<std::unique_ptr<ModelDrafts>> ModelDrafts::create(const EngineConfig& config, ops::Backend& backend) {
   const SpeculativeConfig& speculative = config.speculative_config;
+  if (speculative.method == SpeculativeMethod::kMedusa) return make_medusa_drafts(config, backend);
   const bool draws = speculative.acceptance.method == AcceptanceMethod::kRejection;
   const models::Family* const head = head_family(config);
   QUIRE_ASSIGN_OR_RETURN(PlannedDrafter drafter, plan_drafter(config, backend, head));

@@ -153,12 +153,12 @@ constexpr Word<SpeculativeMethod> kSpeculativeMethods[] = {{"none", SpeculativeM
                                                            {"draft_model", SpeculativeMethod::kDraftModel},
                                                            {"eagle", SpeculativeMethod::kEagle},
                                                            {"eagle3", SpeculativeMethod::kEagle3},
+                                                           {"medusa", SpeculativeMethod::kMedusa},
                                                            {"mtp", SpeculativeMethod::kMtp},
                                                            {"deepseek_mtp", SpeculativeMethod::kMtp}};
 constexpr std::string_view kNoHeads =
-    "of heads that draft eagle, eagle3 and mtp are built; choose one of these, ngram, suffix or draft_model";
-constexpr RefusedWord kOtherMethods[] = {{"medusa", kNoHeads},
-                                         {"mlp_speculator", kNoHeads},
+    "of heads that draft eagle, eagle3, medusa and mtp are built; choose one of these, ngram, suffix or draft_model";
+constexpr RefusedWord kOtherMethods[] = {{"mlp_speculator", kNoHeads},
                                          {"qwen3_next_mtp", kNoHeads},
                                          {"dflash", kNoHeads},
                                          {"ngram_gpu", "guesses are looked for on the host; choose ngram"},

@@ -20,7 +20,7 @@ int32_t most_draft_tokens(const SpeculativeConfig& config) {
 
 bool is_head(SpeculativeMethod method) {
   using enum SpeculativeMethod;
-  return method == kEagle || method == kEagle3 || method == kMtp;
+  return method == kEagle || method == kEagle3 || method == kMedusa || method == kMtp;
 }
 
 bool drafts_with_weights(const SpeculativeConfig& config) {

@@ -22,8 +22,8 @@ struct AcceptanceRule {
 
 struct SpeculativeConfig {
   SpeculativeMethod method = SpeculativeMethod::kNone;
-  // That guesses: of kDraftModel, kEagle and kEagle3, or of kNgram and kSuffix where these say nothing. Of kMtp the checkpoint
-  // that has the layer; empty: the model's own.
+  // That guesses: of kDraftModel, kEagle, kEagle3 and kMedusa, or of kNgram and kSuffix where these say nothing. Of
+  // kMtp the checkpoint that has the layer; empty: the model's own.
   std::string model;
   int32_t num_speculative_tokens = 0;  // of a sequence in a step, at most; 0: as many as the method can use
   // Of kNgram: how many of the last tokens are looked for. Unset, both: 5; one: the other.

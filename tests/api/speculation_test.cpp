@@ -72,6 +72,10 @@ void eagle(EngineConfig& c) {
   c.speculative_config.model = head_path("eagle_llama");
   c.speculative_config.num_speculative_tokens = 4;
 }
+void medusa(EngineConfig& c) {
+  guess(c, SpeculativeMethod::kMedusa);
+  c.speculative_config.model = head_path("medusa_few_tokens");
+}
 void predictions(EngineConfig& c) {
   guess(c, SpeculativeMethod::kNone);
 }
@@ -127,6 +131,9 @@ const DraftVariant kDraftVariants[] = {
      },
      true, true, true},
     {"eagle", eagle, false, false, false, "llama"},
+    {"medusa", medusa, false, false, false, "llama"},
+    {"medusa_in_chunks", [](EngineConfig& c) { medusa(c), c.max_num_batched_tokens = 7, c.block_size = 3; }, false,
+     false, false, "llama"},
     {"recompute",
      [](EngineConfig& c) {
        suffix(c), hardly_fits(c);

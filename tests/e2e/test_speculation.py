@@ -250,8 +250,9 @@ class Refused(unittest.TestCase):
         self.assertIn(says, told.stdout + told.stderr)
 
     def test_by_name(self):
-        self.refused("--speculative-config", json.dumps({"method": "medusa"}), says="eagle3 and mtp are built")
-        self.refused("--speculative-config", json.dumps({"method": "eagle"}), says="needs a head")
+        for method in ("eagle", "medusa"):
+            self.refused("--speculative-config", json.dumps({"method": method}), says="needs a head")
+        self.refused("--speculative-config", '{"method": "dflash"}', says="medusa and mtp are built")
         self.refused("--speculative-config", '{"method": "mtp"}', says="read of DeepseekV3ForCausalLM alone")
         self.refused("--speculative-config", '{"method": "eagle3"}', says="needs a head")
         self.refused("--speculative-config", json.dumps({"method": "eagle3", "model": str(harness.DATA / "e2e/tiny/llama")}),

@@ -1,5 +1,6 @@
-// A head's guesses are those of a reference of its own (scripts/make_eagle3_data.py, make_mtp_data.py, make_eagle_data.py), however the model came by its
-// states: all at once, in pieces, again, with guesses among its rows, or only from somewhere on.
+// A head's guesses are those of a reference of its own (scripts/make_eagle3_data.py, make_mtp_data.py,
+// make_eagle_data.py), however the model came by its states: all at once, in pieces, again, with guesses among its
+// rows, or only from somewhere on.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -67,6 +68,7 @@ Result<std::unique_ptr<Executor>> executor_with(const std::string& head, const s
 // The tiny head of this name, over the model that it was made for.
 Result<std::unique_ptr<Executor>> executor_of(const std::string& name) {
   if (name.ends_with("_mtp")) return executor_with("", head_path(name), SpeculativeMethod::kMtp);
+  if (name.starts_with("medusa")) return executor_with(head_path(name), "llama", SpeculativeMethod::kMedusa);
   const bool is_eagle = name.starts_with("eagle_");
   return executor_with(head_path(name), "llama", is_eagle ? SpeculativeMethod::kEagle : SpeculativeMethod::kEagle3);
 }
@@ -192,7 +194,7 @@ TEST_P(HeadDrafts, AreNotMadeWithAnAdapter) {
 
 INSTANTIATE_TEST_SUITE_P(Tiny, HeadDrafts,
                          testing::Values("eagle3_llama", "eagle3_whole_vocabulary", "deepseek_v3_mtp", "eagle_llama",
-                                         "eagle_normed"),
+                                         "eagle_normed", "medusa_llama", "medusa_few_tokens", "medusa_blocks"),
                          [](const auto& test) { return test.param; });
 
 // A copy of a head with another configuration.
@@ -274,10 +276,38 @@ TEST(HeadsOfEagle, AreRefusedWhereTheyDoNotFit) {
   EXPECT_THAT(told([](auto& c) { c["hidden_size"] = 32; }), HasSubstr("fc.weight"));
   EXPECT_THAT(told([](auto& c) { c["vocab_size"] = 300; }), HasSubstr("has 300 tokens"));
   EXPECT_THAT(told(nothing, "gemma2"), HasSubstr("which Gemma2ForCausalLM has otherwise"));
+  EXPECT_THAT(told(nothing, "gpt2"), HasSubstr("which GPT2LMHeadModel has otherwise"));
   // EAGLE-3's has other tensors.
   auto other = executor_with(head_path("eagle3_llama"), "llama", SpeculativeMethod::kEagle);
   ASSERT_FALSE(other.ok());
   EXPECT_THAT(other.status().message(), HasSubstr("layers.0.self_attn.q_proj.weight"));
+}
+
+TEST(HeadsOfMedusa, AreRefusedWhereTheyDoNotFit) {
+  const auto told = [](const std::string& name, const std::function<void(boost::json::object&)>& change,
+                       const std::string& model = "llama") {
+    const ChangedHead head(name, change);
+    auto executor = executor_with(head.path(), model, SpeculativeMethod::kMedusa);
+    return executor.ok() ? std::string("accepted") : executor.status().message();
+  };
+  const auto nothing = [](boost::json::object&) {};
+  EXPECT_EQ(told("medusa_llama", nothing), "accepted");
+  EXPECT_EQ(told("medusa_llama", [](auto& c) { c["medusa_num_heads"] = 2; }), "accepted") << "the first of them";
+  EXPECT_THAT(told("medusa_llama", [](auto& c) { c["medusa_num_heads"] = 5; }), HasSubstr("4.0.linear.weight"));
+  EXPECT_THAT(told("medusa_llama", [](auto& c) { c["medusa_num_heads"] = 65; }), HasSubstr("medusa_num_heads"));
+  EXPECT_THAT(told("medusa_llama", [](auto& c) { c["medusa_num_layers"] = 3; }), HasSubstr("0.3.weight is missing"));
+  EXPECT_THAT(told("medusa_llama", [](auto& c) { c["medusa_num_layers"] = 1; }), HasSubstr("0.1.weight is missing"));
+  EXPECT_THAT(told("medusa_llama", [](auto& c) { c["vocab_size"] = 300; }), HasSubstr("more than the 300 tokens"));
+  EXPECT_THAT(told("medusa_llama", [](auto& c) { c["vocab_size"] = 600; }), HasSubstr("token_map is missing"));
+  EXPECT_THAT(told("medusa_few_tokens", [](auto& c) { c["vocab_size"] = 300; }), HasSubstr("token_map["));
+  EXPECT_THAT(told("medusa_few_tokens", [](auto& c) { c["vocab_size"] = 600; }), HasSubstr("has 600 tokens"));
+  EXPECT_THAT(told("medusa_few_tokens", [](auto& c) { c["hidden_size"] = 32; }), HasSubstr("blocks.0.layers.0.weight"));
+  EXPECT_THAT(told("eagle3_llama", nothing), HasSubstr("these are no heads of Medusa"));
+  // One head over the vocabulary for all: a head's own where it has one, else the model's.
+  EXPECT_EQ(told("medusa_few_tokens", [](auto& c) { c["original_lm_head"] = true; }), "accepted");
+  EXPECT_THAT(told("medusa_blocks", [](auto& c) { c["vocab_size"] = nullptr; }), HasSubstr("vocab_size"));
+  EXPECT_THAT(told("medusa_blocks", [](auto& c) { c["original_lm_head"] = false; }), HasSubstr("lm_heads.0.weight"));
+  EXPECT_THAT(told("medusa_blocks", nothing, "gemma2"), HasSubstr("which Gemma2ForCausalLM has otherwise"));
 }
 
 TEST(HeadsLayers, AreThoseThatItNamesOrTheUsual) {

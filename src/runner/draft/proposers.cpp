@@ -333,6 +333,7 @@ std::unique_ptr<DraftProposer> make_proposer(const SpeculativeConfig& config, st
     case SpeculativeMethod::kDraftModel:
     case SpeculativeMethod::kEagle:
     case SpeculativeMethod::kEagle3:
+    case SpeculativeMethod::kMedusa:
     case SpeculativeMethod::kMtp:
       break;
   }
