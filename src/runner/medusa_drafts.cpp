@@ -11,6 +11,7 @@
 #include "nn/weight_dtype.h"
 #include "runner/hidden_store.h"
 #include "tensor/tensor.h"
+#include "types/memory_plan.h"
 
 namespace quire::runner {
 namespace {

@@ -227,6 +227,17 @@ class Heads(unittest.TestCase):
         self.assertGreater(planned["draft_weight_bytes"], 200_000)  # the layer, and nothing that it shares
         self.assertLess(planned["draft_weight_bytes"], 400_000)
 
+    def test_heads_over_the_last_state(self):
+        asked = {"prompt": [3, 17, 44, 9, 21], "max_tokens": 40, "temperature": 0, "deterministic": True, "ignore_eos": True}
+        with harness.Server("--skip-tokenizer-init", model=self.TINY) as server:
+            expected = server.answer(COMPLETIONS, asked)["choices"][0]["receipt"]
+        for method, name in (("eagle", "eagle_llama"), ("medusa", "medusa_llama")):
+            config = json.dumps({"method": method, "model": str(self.HEAD.with_name(name)), "num_speculative_tokens": 3, "always": True})
+            with harness.Server("--skip-tokenizer-init", "--speculative-config", config, model=self.TINY) as server:
+                for _ in range(2):
+                    self.assertEqual(server.answer(COMPLETIONS, asked)["choices"][0]["receipt"], expected)
+                self.assertGreater(server.wait_until_idle()["vllm:spec_decode_num_draft_tokens_total"], 60)
+
     def test_the_plan_counts_who_drafts(self):
         def planned(*arguments):
             told = harness.run("plan", self.TINY, "--json", *arguments)
@@ -239,6 +250,13 @@ class Heads(unittest.TestCase):
         self.assertGreater(same["draft_pool_bytes"], 0)
         head = planned("--speculative-config", json.dumps({"method": "eagle3", "model": str(self.HEAD)}))
         self.assertGreater(head["draft_weight_bytes"], 200_000)
+        # What they share with the model is not counted again: 64 KiB of embeddings, of which EAGLE's file has a copy.
+        for method, name, least, most in (("eagle", "eagle_llama", 150_000, 230_000), ("medusa", "medusa_few_tokens", 160_000, 170_000),
+                                          ("medusa", "medusa_blocks", 65_000, 70_000)):
+            head = planned("--speculative-config", json.dumps({"method": method, "model": str(self.HEAD.with_name(name))}))
+            self.assertTrue(least < head["draft_weight_bytes"] < most, head)
+            self.assertGreater(head["draft_workspace_bytes"], 0)
+            self.assertGreaterEqual(head["draft_pool_bytes"], 4096 * 64 * 4)  # the states that wait
         told = harness.run("plan", self.TINY, "--speculative-config", json.dumps({"method": "eagle3", "model": str(self.HEAD)}))
         self.assertIn("who drafts", told.stdout)
 
