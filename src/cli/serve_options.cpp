@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "checkpoint/mapped_file.h"
 #include "cli/options.h"
+#include "cli/span_options.h"
 #include "cli/vllm_arguments.h"
 
 namespace quire::cli {
@@ -314,6 +315,12 @@ void add_logging(CLI::App& command, ServeOptions& options) {
                   "Of the HTTP server's own lines, those of requests that are over: none from warning on")
       ->group(kGroup)
       ->check(CLI::IsMember({"critical", "error", "warning", "info", "debug", "trace"}));
+  command
+      .add_option("--otlp-traces-endpoint", options.otlp_traces_endpoint,
+                  "A span for each request to a model goes to this collector of OpenTelemetry, by HTTP: "
+                  "http://HOST:4318/v1/traces; otherwise $OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+      ->group(kGroup)
+      ->check(as_spans_endpoint());
   auto* requests =
       command
           .add_flag("--enable-log-requests,--no-disable-log-requests,!--no-enable-log-requests,!--disable-log-requests",
@@ -431,6 +438,7 @@ Status complete_serve_options(ServeOptions& options) {
     options.kv_events.block_size = options.engine.block_size;
   }
   server::ServerConfig& server = options.server;
+  QUIRE_ASSIGN_OR_RETURN(server.spans, read_span_options(options.otlp_traces_endpoint, environment, options.notes));
   if ((server.fingerprint_mode == "custom") == server.fingerprint_value.empty()) {
     return invalid_argument("--fingerprint-mode custom and --fingerprint-value belong together.");
   }

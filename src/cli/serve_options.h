@@ -36,6 +36,7 @@ struct ServeOptions {
   std::vector<LoraModule> adapters;       // these, read
   std::string kv_events_config;           // a JSON object
   server::KvEventsConfig kv_events;       // that, read
+  std::string otlp_traces_endpoint;       // empty: the environment's, or none
   std::string generation_config = "auto";
   std::string api_key_file;
   std::string uds_mode = "0600";

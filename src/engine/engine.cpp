@@ -336,6 +336,7 @@ Result<std::vector<std::unique_ptr<TokenStream>>> Engine::Impl::submit(Generatio
     one.label = request.label;
     one.deadline = deadline;
     one.adapter = request.adapter;
+    one.timeline = request.timeline;
     one.request.id = id;
     one.request.prompt = request.prompt;
     one.request.seed = seed + static_cast<uint64_t>(i);

@@ -32,6 +32,7 @@
 #include "types/drive.h"
 #include "types/engine_config.h"
 #include "types/kv_event.h"
+#include "types/request_timeline.h"
 #include "types/sampling_params.h"
 #include "types/text_source.h"
 #include "types/token_event.h"
@@ -54,11 +55,12 @@ struct GenerationRequest {
   // The answer that the client expects: it is computed quicker as far as that is so, and the same in any case. Ids
   // outside the vocabulary end it.
   std::vector<TokenId> prediction;
-  bool speculates = true;                            // false: no token of it is guessed, whatever the engine does
-  std::string cache_salt;                            // shares cached prefixes with requests of the same salt alone
-  int32_t tenant = 0;                                // whose share of the tokens it uses (an API key's number)
-  double weight = 1.0;                               // > 0: that share against others'
-  std::optional<std::chrono::milliseconds> timeout;  // from submission to the last token; unset: the engine's own
+  bool speculates = true;                               // false: no token of it is guessed, whatever the engine does
+  std::string cache_salt;                               // shares cached prefixes with requests of the same salt alone
+  int32_t tenant = 0;                                   // whose share of the tokens it uses (an API key's number)
+  double weight = 1.0;                                  // > 0: that share against others'
+  std::optional<std::chrono::milliseconds> timeout;     // from submission to the last token; unset: the engine's own
+  std::shared_ptr<RequestTimeline> timeline = nullptr;  // where its times are noted; nullptr: nowhere
 };
 
 // The consumer's end of one request. Safe to use from one thread at a time; the engine outlives it

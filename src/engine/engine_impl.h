@@ -37,6 +37,7 @@ struct Engine::Impl {
     std::string label;
     std::optional<Clock::time_point> deadline;
     std::string adapter;  // by its name; empty: none
+    std::shared_ptr<RequestTimeline> timeline;
   };
   // An adapter that some submissions wait for is there, or cannot be.
   struct Grant {

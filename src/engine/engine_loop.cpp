@@ -157,7 +157,7 @@ void Engine::Impl::admit(Submission submission) {
                  .record = {},
                  .group = first,
                  .group_size = static_cast<int32_t>(submission.streams.size())};
-    entry.record.accepted(submission.request);
+    entry.record.accepted(submission.request, submission.timeline);
     entry.adapter = submission.adapter;
     count_adapter(entry, +1);
     if (i == 0) engine_metrics.accepted(entry.record);

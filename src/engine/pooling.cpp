@@ -173,6 +173,7 @@ Status PoolingJob::submit_some() {
     request.tenant = options_.tenant;
     request.weight = options_.weight;
     request.timeout = left;
+    request.timeline = options_.timeline;
     auto started = engine_.submit(std::move(request));
     if (!started.ok()) {
       if (started.status().code() == StatusCode::kResourceExhausted && !running_.empty()) return {};

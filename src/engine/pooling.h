@@ -33,7 +33,8 @@ struct PoolingJobOptions {
   std::string cache_salt;
   int32_t tenant = 0;
   double weight = 1.0;
-  std::optional<std::chrono::milliseconds> timeout;  // of the whole job; unset: the engine's own, of each text
+  std::optional<std::chrono::milliseconds> timeout;     // of the whole job; unset: the engine's own, of each text
+  std::shared_ptr<RequestTimeline> timeline = nullptr;  // of all texts
 };
 
 // The words by which a model that generates judges (Qwen3-Reranker).

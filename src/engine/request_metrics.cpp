@@ -1,5 +1,7 @@
 #include "engine/request_metrics.h"
 
+#include <utility>
+
 namespace quire::engine {
 namespace {
 
@@ -29,8 +31,10 @@ const char* phase_name(int phase) {
   return kPhaseNames[phase];
 }
 
-void RequestRecord::accepted(const sched::SequenceRequest& request) {
+void RequestRecord::accepted(const sched::SequenceRequest& request, std::shared_ptr<RequestTimeline> told) {
   arrival = Clock::now();
+  timeline = std::move(told);
+  if (timeline != nullptr) timeline->arrived(arrival);
   num_prompt_tokens = static_cast<int64_t>(request.prompt.size());
   max_tokens = request.params->max_tokens;
   n = request.params->n;
@@ -39,6 +43,7 @@ void RequestRecord::accepted(const sched::SequenceRequest& request) {
 void RequestRecord::scheduled(Clock::time_point now) {
   started = true;
   first_scheduled = now;
+  if (timeline != nullptr) timeline->scheduled(now);
 }
 
 EngineMetrics::EngineMetrics(Metrics& registry, const std::string& model_name, int engine)
@@ -200,6 +205,7 @@ void EngineMetrics::delivered(RequestRecord& record, const TokenEvent& event) {
       inter_token_latency_->observe(seconds(now - record.last_token));
     }
     record.last_token = now;
+    if (record.timeline != nullptr) record.timeline->token(now);
     record.num_output_tokens += static_cast<int64_t>(event.tokens.size());
     generation_tokens_->increment(static_cast<double>(event.tokens.size()));
   }
@@ -207,7 +213,9 @@ void EngineMetrics::delivered(RequestRecord& record, const TokenEvent& event) {
     pooled_texts_->increment();
     prompt_tokens_->increment(static_cast<double>(record.num_prompt_tokens));
   }
-  if (event.finish != FinishReason::kNone) finished(record, event.finish, now);
+  if (event.finish == FinishReason::kNone) return;
+  if (record.timeline != nullptr) record.timeline->finished(now);
+  finished(record, event.finish, now);
 }
 
 void EngineMetrics::finished(const RequestRecord& record, FinishReason reason, Clock::time_point now) {

@@ -5,12 +5,14 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/metrics.h"
 #include "sched/scheduler.h"
+#include "types/request_timeline.h"
 #include "types/step_plan.h"
 #include "types/token_event.h"
 
@@ -34,8 +36,9 @@ struct RequestRecord {
   int32_t n = 1;
   int64_t num_preemptions = 0;
   bool started = false;
+  std::shared_ptr<RequestTimeline> timeline;  // told the same times; nullptr: nobody asks
 
-  void accepted(const sched::SequenceRequest& request);
+  void accepted(const sched::SequenceRequest& request, std::shared_ptr<RequestTimeline> told);
   void scheduled(Clock::time_point now);
 };
 

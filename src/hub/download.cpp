@@ -36,12 +36,12 @@ ContentRange parse_content_range(std::string_view text) {
   return range;
 }
 
-Url file_url(const Session& session, const std::string& commit, const std::string& path) {
-  return at_endpoint(session, "/" + session.repository + "/resolve/" + commit + "/" + percent_encoded(path, true));
+net::Url file_url(const Session& session, const std::string& commit, const std::string& path) {
+  return at_endpoint(session, "/" + session.repository + "/resolve/" + commit + "/" + net::percent_encoded(path, true));
 }
 
 // The answer is about the bytes that were asked for.
-Status check_head(const HttpHead& head, const PartialFile::Piece& piece, bool whole, int64_t size) {
+Status check_head(const net::HttpHead& head, const PartialFile::Piece& piece, bool whole, int64_t size) {
   const std::string_view encoding = head.field("Content-Encoding");
   if (!encoding.empty() && encoding != "identity") {
     return data_loss("the server sends it as {}, though it was asked not to", encoding.substr(0, 20));
@@ -66,10 +66,10 @@ struct Downloader::Wanted {
   const std::string& commit;
   const std::string& path;
   const RemoteFile& file;
-  Url url;
+  net::Url url;
 
   // What the Hub itself says of the file on the way to it.
-  Status look(const HttpHead& head) const {
+  Status look(const net::HttpHead& head) const {
     const std::string_view repo_commit = head.field("X-Repo-Commit");
     if (!repo_commit.empty() && repo_commit != commit) {
       return data_loss("{}: the Hub answers with commit {}, expected {}", path, repo_commit.substr(0, 40), commit);
@@ -108,13 +108,13 @@ Downloader::~Downloader() {
 Status Downloader::ask_about(const std::string& commit, const std::string& path, RemoteFile& file) {
   Retries retries(session_);
   while (true) {
-    HttpHead first;  // of the Hub's own answers the one that says most
-    const auto look = [&](const HttpHead& head) {
+    net::HttpHead first;  // of the Hub's own answers the one that says most
+    const auto look = [&](const net::HttpHead& head) {
       if (first.status == 0 || !head.field("X-Linked-Etag").empty()) first = head;
       if (head.status < 300 && first.field("X-Linked-Etag").empty()) first = head;
       return Status();
     };
-    HttpHead last;
+    net::HttpHead last;
     const Outcome outcome =
         fetcher().attempt("HEAD", file_url(session_, commit, path), {{"Accept", "*/*"}}, path, look, last);
     if (!outcome.status.ok()) {
@@ -243,11 +243,11 @@ Status Downloader::work(Fetcher& fetcher, const Wanted& wanted, PartialFile& par
 Outcome Downloader::fetch_range(Fetcher& fetcher, const Wanted& wanted, PartialFile& partial, PartialFile::Piece& piece,
                                 std::atomic<bool>& ranges_ignored) {
   const bool whole = piece.begin == 0 && piece.end == partial.size();
-  HttpFields fields;
+  net::HttpFields fields;
   if (!whole) fields.emplace_back("Range", fmt::format("bytes={}-{}", piece.begin, piece.end - 1));
-  HttpHead head;
+  net::HttpHead head;
   Outcome outcome = fetcher.attempt(
-      "GET", wanted.url, fields, wanted.path, [&](const HttpHead& seen) { return wanted.look(seen); }, head);
+      "GET", wanted.url, fields, wanted.path, [&](const net::HttpHead& seen) { return wanted.look(seen); }, head);
   if (!outcome.status.ok()) return outcome;
   if (head.status == 200 && !whole) ranges_ignored = true;
   if (Status status = check_head(head, piece, whole, partial.size()); !status.ok()) {

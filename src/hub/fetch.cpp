@@ -30,7 +30,7 @@ std::string shown_text(std::string_view text) {
 }
 
 // Seconds; a date is not read. -1: there is none.
-milliseconds retry_after(const HttpHead& head) {
+milliseconds retry_after(const net::HttpHead& head) {
   const std::string_view text = head.field("Retry-After");
   int64_t seconds = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
@@ -64,7 +64,7 @@ Status gated(const Session& session, std::string_view message) {
 
 Result<Session> Session::make(HubOptions options, std::string repository, std::string revision) {
   Session session;
-  auto endpoint = parse_url(options.endpoint);
+  auto endpoint = net::parse_url(options.endpoint);
   if (!endpoint.ok()) return endpoint.status().with_prefix("HF_ENDPOINT: ");
   session.endpoint = std::move(*endpoint);
   while (session.endpoint.target.ends_with('/')) session.endpoint.target.pop_back();
@@ -74,7 +74,7 @@ Result<Session> Session::make(HubOptions options, std::string repository, std::s
   if (!options.token.empty() && !session.endpoint.https && !is_loopback(session.endpoint.host)) {
     log_warning("the token is sent to {} without encryption, as HF_ENDPOINT says http://", session.endpoint.origin());
   }
-  QUIRE_ASSIGN_OR_RETURN(session.trust, TlsTrust::make(options.ca_file, options.ca_folder));
+  QUIRE_ASSIGN_OR_RETURN(session.trust, net::TlsTrust::make(options.ca_file, options.ca_folder));
   session.options = std::move(options);
   session.repository = std::move(repository);
   session.revision = std::move(revision);
@@ -112,17 +112,20 @@ Status Retries::next(const Outcome& outcome) {
 
 Fetcher::Fetcher(const Session& session) : session_(session), client_(session.trust, session.options.timeouts) {}
 
-Outcome Fetcher::attempt(std::string_view method, Url url, const HttpFields& fields, std::string_view about,
-                         const Look& look, HttpHead& head) {
+Outcome Fetcher::attempt(std::string_view method, net::Url url, const net::HttpFields& fields, std::string_view about,
+                         const Look& look, net::HttpHead& head) {
   for (int redirects = 0;; ++redirects) {
-    HttpFields sent = fields;
+    net::HttpFields sent = fields;
     sent.emplace_back("User-Agent", session_.options.user_agent);
-    const bool own = same_origin(url, session_.endpoint);
+    const bool own = net::same_origin(url, session_.endpoint);
     // To nobody else, whatever redirect leads there.
     if (own && !session_.options.token.empty()) sent.emplace_back("Authorization", "Bearer " + session_.options.token);
     auto answer = client_.send(method, url, sent);
     if (!answer.ok()) {
       const StatusCode code = answer.status().code();
+      if (code == StatusCode::kNotFound) {
+        return Outcome::failed(not_found("{} HF_ENDPOINT names a mirror of the Hub", answer.status().message()), false);
+      }
       return Outcome::failed(answer.status(),
                              code == StatusCode::kUnavailable || code == StatusCode::kDeadlineExceeded);
     }
@@ -136,22 +139,22 @@ Outcome Fetcher::attempt(std::string_view method, Url url, const HttpFields& fie
     if (redirects >= kMostRedirects) {
       return Outcome::failed(data_loss("{}: more than {} redirects", about, kMostRedirects), false);
     }
-    auto next = resolve_reference(url, head.field("Location"));
+    auto next = net::resolve_reference(url, head.field("Location"));
     if (!next.ok()) return Outcome::failed(next.status().with_prefix(fmt::format("{}: a redirect: ", about)), false);
     if (url.https && !next->https) {
       return Outcome::failed(
           data_loss("{}: {} leads from https to http ({}), which is refused", about, url.origin(), next->origin()),
           false);
     }
-    if (method == "HEAD" && !same_origin(*next, session_.endpoint)) return {};
+    if (method == "HEAD" && !net::same_origin(*next, session_.endpoint)) return {};
     url = std::move(*next);
   }
 }
 
-Outcome Fetcher::refusal(const HttpHead& head, const Url& url, std::string_view about) {
+Outcome Fetcher::refusal(const net::HttpHead& head, const net::Url& url, std::string_view about) {
   const std::string_view code = head.field("X-Error-Code");
   const std::string_view message = head.field("X-Error-Message");
-  const bool own = same_origin(url, session_.endpoint);
+  const bool own = net::same_origin(url, session_.endpoint);
   if (head.status == 429) {
     Outcome outcome = Outcome::failed(
         resource_exhausted("{} has had too many requests from here (429){}", url.origin(),
@@ -193,10 +196,10 @@ Outcome Fetcher::refusal(const HttpHead& head, const Url& url, std::string_view 
       data_loss("{} answers {} to {}{}", session_.endpoint.origin(), head.status, about, said(message)), false);
 }
 
-Result<std::string> Fetcher::get(const Url& url, std::string_view about, size_t most_bytes, HttpHead* head) {
+Result<std::string> Fetcher::get(const net::Url& url, std::string_view about, size_t most_bytes, net::HttpHead* head) {
   Retries retries(session_);
   while (true) {
-    HttpHead got;
+    net::HttpHead got;
     Outcome outcome = attempt("GET", url, {}, about, {}, got);
     if (outcome.status.ok()) {
       auto body = client_.read_all(most_bytes);
@@ -212,8 +215,8 @@ Result<std::string> Fetcher::get(const Url& url, std::string_view about, size_t 
   }
 }
 
-Url at_endpoint(const Session& session, std::string_view target) {
-  Url url = session.endpoint;
+net::Url at_endpoint(const Session& session, std::string_view target) {
+  net::Url url = session.endpoint;
   url.target += target;
   return url;
 }

@@ -9,17 +9,17 @@
 #include <string_view>
 
 #include "base/status.h"
-#include "hub/http_client.h"
 #include "hub/options.h"
-#include "hub/url.h"
+#include "net/http_client.h"
+#include "net/url.h"
 
 namespace quire::hub {
 
 // What all requests about one model share. Immutable but for the note; any thread.
 struct Session {
   HubOptions options;
-  Url endpoint;
-  std::shared_ptr<const TlsTrust> trust;
+  net::Url endpoint;
+  std::shared_ptr<const net::TlsTrust> trust;
   std::string repository;  // "ORG/NAME"
   std::string revision;    // as the user said it
   Progress* progress = nullptr;
@@ -68,23 +68,23 @@ class Fetcher {
   // from the endpoint's own origin on the way, where the Hub says what a file is; its error ends the request.
   // A HEAD stays at the endpoint's origin: a redirect elsewhere is its answer (an address that is signed for a GET
   // refuses it). `about`: "the listing", "config.json", for messages.
-  using Look = std::function<Status(const HttpHead&)>;
-  Outcome attempt(std::string_view method, Url url, const HttpFields& fields, std::string_view about, const Look& look,
-                  HttpHead& head);
+  using Look = std::function<Status(const net::HttpHead&)>;
+  Outcome attempt(std::string_view method, net::Url url, const net::HttpFields& fields, std::string_view about,
+                  const Look& look, net::HttpHead& head);
 
   // The body of a GET with all tries. `head` may be null.
-  Result<std::string> get(const Url& url, std::string_view about, size_t most_bytes, HttpHead* head);
+  Result<std::string> get(const net::Url& url, std::string_view about, size_t most_bytes, net::HttpHead* head);
 
-  HttpClient& client() { return client_; }
+  net::HttpClient& client() { return client_; }
 
  private:
-  Outcome refusal(const HttpHead& head, const Url& url, std::string_view about);
+  Outcome refusal(const net::HttpHead& head, const net::Url& url, std::string_view about);
 
   const Session& session_;
-  HttpClient client_;
+  net::HttpClient client_;
 };
 
 // Of the endpoint: "/api/..." becomes an address.
-Url at_endpoint(const Session& session, std::string_view target);
+net::Url at_endpoint(const Session& session, std::string_view target);
 
 }  // namespace quire::hub

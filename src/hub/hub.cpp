@@ -137,7 +137,7 @@ Status Pull::missing_offline() const {
 Result<std::string> Pull::ask_commit(const Session& session, Fetcher& fetcher, Listing& siblings) {
   const std::string about = fmt::format("the revision \"{}\" of {}", revision_, name_.repository);
   const std::string target =
-      fmt::format("/api/models/{}/revision/{}", name_.repository, percent_encoded(revision_, false));
+      fmt::format("/api/models/{}/revision/{}", name_.repository, net::percent_encoded(revision_, false));
   QUIRE_ASSIGN_OR_RETURN(const std::string text,
                          fetcher.get(at_endpoint(session, target), about, kMostAnswerBytes, nullptr));
   QUIRE_ASSIGN_OR_RETURN(RevisionInfo info, parse_revision_info(text));
@@ -150,14 +150,14 @@ Result<std::string> Pull::ask_commit(const Session& session, Fetcher& fetcher, L
 
 Result<Listing> Pull::ask_listing(const Session& session, Fetcher& fetcher, const std::string& commit,
                                   const Listing& siblings) {
-  const Url first =
+  const net::Url first =
       at_endpoint(session, fmt::format("/api/models/{}/tree/{}?recursive=true", name_.repository, commit));
   Listing listing;
-  Url url = first;
+  net::Url url = first;
   std::set<std::string> seen;
   for (int page = 0; page < kMostPages; ++page) {
     if (!seen.insert(url.text()).second) return data_loss("the list of files of {} goes in a circle", name_.repository);
-    HttpHead head;
+    net::HttpHead head;
     const auto text = fetcher.get(url, "the list of files of " + name_.repository, kMostAnswerBytes, &head);
     if (!text.ok()) {
       // A mirror without lists: the names are known, and each file is asked about.
@@ -171,8 +171,8 @@ Result<Listing> Pull::ask_listing(const Session& session, Fetcher& fetcher, cons
       for (const auto& [path, file] : siblings) listing.try_emplace(path, file);
       return listing;
     }
-    QUIRE_ASSIGN_OR_RETURN(Url following, resolve_reference(url, *next));
-    if (!same_origin(following, first)) {
+    QUIRE_ASSIGN_OR_RETURN(net::Url following, net::resolve_reference(url, *next));
+    if (!net::same_origin(following, first)) {
       return data_loss("the list of files of {} goes on at another server, {}, which is refused", name_.repository,
                        following.origin());
     }

@@ -7,7 +7,7 @@
 #include <functional>
 #include <string>
 
-#include "hub/http_client.h"
+#include "net/http_client.h"
 
 namespace quire::hub {
 
@@ -22,7 +22,7 @@ struct HubOptions {
   std::string ca_file, ca_folder;
   std::string user_agent = "quire";
 
-  HttpTimeouts timeouts;
+  net::HttpTimeouts timeouts;
   int connections = 6;                         // of one large file
   int64_t piece_bytes = int64_t{32} << 20;     // what a connection asks for at a time
   int most_tries = 5;                          // in a row without progress

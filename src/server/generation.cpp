@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "server/api_error.h"
+#include "server/request_span.h"
 
 namespace quire::server {
 
@@ -53,9 +54,7 @@ void Generation::drop() {
   over_ = true;
   for (const auto& completion : completions_) {
     if (completion == nullptr) continue;
-    if (const auto rest = completion->try_take()) {
-      delivery_.tenant->generated(static_cast<int64_t>(rest->tokens.size()));
-    }
+    if (const auto rest = completion->try_take()) count(static_cast<int64_t>(rest->tokens.size()));
   }
   completions_.clear();  // cancels what runs
   collected_ = {};
@@ -122,6 +121,9 @@ bool Generation::take(size_t index) {
     fail(delta->error);
     return false;
   }
+  if (delta->finish == FinishReason::kAbort && exchange_->request().span != nullptr) {
+    exchange_->request().span->failed("the answer was cut off: the server stops, or an operator ended it");
+  }
   note_prompt(prompt_of(index), *delta);
   if (delta->finish != FinishReason::kNone) {
     completions_[index].reset();
@@ -130,7 +132,7 @@ bool Generation::take(size_t index) {
   }
   ChoiceState& choice = answer_.choices[index];
   choice.num_tokens += static_cast<int64_t>(delta->tokens.size());
-  delivery_.tenant->generated(static_cast<int64_t>(delta->tokens.size()));
+  count(static_cast<int64_t>(delta->tokens.size()));
   choice.num_reasoning_tokens += delta->num_reasoning_tokens;
   choice.num_predicted_tokens += delta->num_predicted_tokens;
   choice.num_mispredicted_tokens += delta->num_mispredicted_tokens;
@@ -145,6 +147,11 @@ bool Generation::take(size_t index) {
   return true;
 }
 
+void Generation::count(int64_t num_tokens) {
+  delivery_.tenant->generated(num_tokens);
+  if (RequestSpan* span = exchange_->request().span.get()) span->generated(num_tokens);
+}
+
 void Generation::fail(const Status& error) {
   // The request's own doing: it took too long, or the constraint that it asks for cannot be followed.
   const bool own = error.code() == StatusCode::kDeadlineExceeded || error.code() == StatusCode::kInvalidArgument;
@@ -155,6 +162,7 @@ void Generation::fail(const Status& error) {
   }
   const bool tellable = own || error.code() == StatusCode::kUnavailable;
   const ApiError told = to_api_error(tellable ? error : internal_error("{}", error.message()));
+  if (RequestSpan* span = exchange_->request().span.get()) span->failed(told.message);
   for (auto& completion : completions_) completion.reset();
   delivery_.ticket.reset();
   delivery_.memory.reset();

@@ -45,6 +45,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   bool waits(size_t index) const;
   PromptState& prompt_of(size_t index);
   void note_prompt(PromptState& prompt, engine::OutputDelta& delta);
+  void count(int64_t num_tokens);
   void fail(const Status& error);
   void send_stream();
   void send_whole();

@@ -15,6 +15,7 @@
 #include "server/digest.h"
 #include "server/fill_in_the_middle.h"
 #include "server/generation.h"
+#include "server/request_span.h"
 
 namespace quire::server {
 namespace json = boost::json;
@@ -366,6 +367,7 @@ Result<std::vector<std::unique_ptr<engine::Completion>>> Generator::submit(const
                                       .tenant = standing.tenant,
                                       .weight = standing.weight,
                                       .timeout = options.timeout};
+    if (from.span != nullptr) request.timeline = from.span->timeline();
     QUIRE_ASSIGN_OR_RETURN(auto started, engine::Completion::start(engine_, std::move(request)));
     std::ranges::move(started, std::back_inserter(completions));
   }
@@ -487,6 +489,10 @@ Status Generator::start_engine(const std::shared_ptr<Exchange>& exchange, Beginn
         "rate_limit_exceeded", *seconds};
     exchange->respond(beginning.make_writer(std::move(context), static_cast<size_t>(answers))->failure(refusal));
     return {};
+  }
+  if (RequestSpan* span = exchange->request().span.get()) {
+    span->asked(context.id, context.model, prompt_tokens);
+    span->asked(options.params);
   }
   auto completions = submit(beginning, exchange->request(), standing);
   if (!completions.ok()) {

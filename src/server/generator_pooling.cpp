@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "server/generator.h"
+#include "server/request_span.h"
 
 namespace quire::server {
 
@@ -76,6 +77,12 @@ Status Generator::start_pooling(const std::shared_ptr<Exchange>& exchange, Pooli
   work.options.priority = standing.priority;
   work.options.tenant = standing.tenant;
   work.options.weight = standing.weight;
+  if (RequestSpan* span = request.span.get()) {
+    int64_t num_tokens = 0;
+    for (const engine::PooledText& text : work.texts) num_tokens += static_cast<int64_t>(text.ids.size());
+    span->asked(request.id, model_name(), num_tokens);
+    work.options.timeline = span->timeline();
+  }
   std::make_shared<PoolingAnswer>(exchange, engine_, std::move(work), load_, std::move(ticket), std::move(memory),
                                   retry_after())
       ->start();

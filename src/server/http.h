@@ -16,6 +16,7 @@
 namespace quire::server {
 
 class BodySource;
+class RequestSpan;
 
 using HeaderFields = std::vector<std::pair<std::string, std::string>>;
 
@@ -33,7 +34,8 @@ struct HttpRequest {
   std::string peer;             // where it comes from: "192.0.2.1:5000", or "unix"
   std::string traceparent;      // the W3C trace that it belongs to; empty: none
   HeaderFields answer_headers;  // that whatever answers it has, set by HttpHandler::screen
-  HeldBytes memory;             // of the body; may be nothing
+  std::shared_ptr<RequestSpan> span = nullptr;  // of its trace, set by HttpHandler::screen; nullptr: it is not traced
+  HeldBytes memory;                             // of the body; may be nothing
 
   // The first field of this name, case-insensitively; empty when there is none.
   std::string_view header(std::string_view name) const;

@@ -397,6 +397,7 @@ void Connection::on_request() {
   request_.peer = request.peer;
   request_.traceparent = request.traceparent;
   request_.answer_headers = request.answer_headers;
+  request_.span = request.span;
   auto exchange = std::make_shared<ConnectionExchange>(shared_from_this(), std::move(request), serial_);
   try {
     handler_.handle(std::move(exchange));

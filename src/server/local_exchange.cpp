@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "server/api_error.h"
 #include "server/body_source.h"
+#include "server/request_span.h"
 
 namespace quire::server {
 
@@ -50,6 +51,7 @@ LocalExchange::LocalExchange(HttpRequest request, std::shared_ptr<TaskQueue> que
 
 LocalExchange::~LocalExchange() {
   if (!done_) return;
+  if (request().span != nullptr) request().span->end(500);
   queue_->post([done = std::move(done_), path = request().path] {
     done(error_response_at(path, to_api_error(internal_error("a request was dropped without an answer"))));
   });
@@ -72,6 +74,7 @@ void LocalExchange::finish(HttpResponse response) {
   }
   const auto release_disconnect = std::exchange(on_disconnect_, {});
   const auto release_abort = std::exchange(on_abort_, {});
+  if (request().span != nullptr) request().span->end(response.status);
   if (const Done done = std::exchange(done_, {})) done(std::move(response));
 }
 
@@ -110,13 +113,15 @@ void LocalExchange::end_stream() {
   finish(std::move(stream_));
 }
 
-LocalExchanges::LocalExchanges() : thread_([queue = queue_] { queue->run(); }) {}
+LocalExchanges::LocalExchanges(std::function<void(HttpRequest&)> begin)
+    : begin_(std::move(begin)), thread_([queue = queue_] { queue->run(); }) {}
 
 LocalExchanges::~LocalExchanges() {
   stop();
 }
 
 std::shared_ptr<LocalExchange> LocalExchanges::make(HttpRequest request, LocalExchange::Done done) {
+  if (begin_) begin_(request);
   auto exchange = std::make_shared<LocalExchange>(std::move(request), queue_, std::move(done));
   const std::lock_guard lock(mutex_);
   std::erase_if(exchanges_, [](const auto& weak) { return weak.expired(); });

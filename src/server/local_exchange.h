@@ -63,7 +63,8 @@ class LocalExchange final : public Exchange, public std::enable_shared_from_this
 // The thread of all local exchanges.
 class LocalExchanges {
  public:
-  LocalExchanges();
+  // begin: sees every request before it is given to its exchange.
+  explicit LocalExchanges(std::function<void(HttpRequest&)> begin = {});
   ~LocalExchanges();  // stop()
   LocalExchanges(const LocalExchanges&) = delete;
   LocalExchanges& operator=(const LocalExchanges&) = delete;
@@ -80,6 +81,7 @@ class LocalExchanges {
  private:
   std::vector<std::shared_ptr<LocalExchange>> open();
 
+  const std::function<void(HttpRequest&)> begin_;
   const std::shared_ptr<TaskQueue> queue_ = std::make_shared<TaskQueue>();
   std::mutex mutex_;
   std::vector<std::weak_ptr<LocalExchange>> exchanges_;

@@ -11,6 +11,7 @@
 #include "server/json_fields.h"
 #include "server/listing.h"
 #include "server/random_id.h"
+#include "server/request_span.h"
 #include "server/responses_writer.h"
 #include "server/url.h"
 
@@ -146,6 +147,8 @@ Status ResponsesApi::start_in_background(const ModelRequest& asked, const Respon
   inner.path = asked.exchange->request().path;
   inner.id = stored.id.substr(std::string_view("resp_").size());
   inner.tenant = stored.tenant;
+  const HttpRequest& outer = asked.exchange->request();
+  inner.traceparent = outer.span != nullptr ? outer.span->traceparent() : outer.traceparent;
   const std::string id = stored.id;
   // The writer has told the store already, unless nothing was written.
   auto work = background_.make(std::move(inner), [store = store_, id](const HttpResponse& answer) {

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cctype>
 #include <optional>
+#include <set>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -20,11 +22,14 @@
 #include "server/openai_api.h"
 #include "server/openapi.h"
 #include "server/pooling_api.h"
+#include "server/request_span.h"
 #include "server/responses_api.h"
 #include "server/routes.h"
 #include "server/sites.h"
+#include "server/span_exporter.h"
 #include "server/static_files.h"
 #include "server/tenants.h"
+#include "server/trace_context.h"
 #include "server/worker_pool.h"
 
 namespace quire::server {
@@ -63,16 +68,23 @@ HttpResponse json_response(const json::object& body) {
   return {200, "application/json", {}, json::serialize(body)};
 }
 
-// Version 00 of W3C's Trace Context: "00-" trace "-" span "-" flags, in lower-case hexadecimal, the first two not 0.
-bool is_traceparent(std::string_view text) {
-  constexpr std::string_view kTraceParent = "00-tttttttttttttttttttttttttttttttt-ssssssssssssssss-ff";
-  if (text.size() != kTraceParent.size()) return false;
-  const auto fits = [](char c, char form) {
-    return form == '-' || form == '0' ? c == form : (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
-  };
-  const auto zero = [](std::string_view id) { return id.find_first_not_of('0') == std::string_view::npos; };
-  return std::equal(text.begin(), text.end(), kTraceParent.begin(), fits) && !zero(text.substr(3, 32)) &&
-         !zero(text.substr(36, 16));
+// Requests to a model: what is traced.
+bool asks_model(const std::string& method, const std::string& route) {
+  static const std::set<std::string_view> kRoutes = {"/v1/chat/completions",
+                                                     "/v1/completions",
+                                                     "/v1/responses",
+                                                     "/v1/messages",
+                                                     "/v1/embeddings",
+                                                     "/pooling",
+                                                     "/classify",
+                                                     "/v1/embed",
+                                                     "/v2/embed",
+                                                     "/v1/score",
+                                                     "/score",
+                                                     "/v1/rerank",
+                                                     "/v2/rerank",
+                                                     "/rerank"};
+  return method == "POST" && kRoutes.contains(route);
 }
 
 // "/llm/v1/models" is "/v1/models" under "/llm", and so is the path without it.
@@ -111,7 +123,7 @@ class Server::Impl : public HttpHandler {
 
   std::optional<HttpResponse> screen(HttpRequest& head) override {
     take_off_root_path(config_.root_path, head.path);
-    if (const auto parent = head.header("traceparent"); is_traceparent(parent)) {
+    if (const auto parent = head.header("traceparent"); parse_traceparent(parent)) {
       head.traceparent = parent;
       head.answer_headers.emplace_back("traceparent", parent);
     }
@@ -122,6 +134,7 @@ class Server::Impl : public HttpHandler {
       if (auto refused = screen_origin(head, cors_)) return refused;
     }
     if (auto refused = routes_->screen(head)) return refused;
+    if (spans_ != nullptr && asks_model(head.method, head.handler)) begin_span(spans_, head);
     if (head.method != "POST") return std::nullopt;
     if (draining_) return error_response_at(head.path, {503, "The server is shutting down.", "", "", 1});
     return screen_content_type(head, /*takes_form=*/head.path == kFiles);
@@ -139,6 +152,7 @@ class Server::Impl : public HttpHandler {
                   {"status", std::to_string(status)}})
         .increment();
     seconds_.observe(seconds);
+    if (request.span != nullptr) request.span->end(status);
     if (const std::string* name = key_name(request)) {
       key_metrics_
           .counter("quire:api_key_requests_total", "HTTP requests by API key and status.",
@@ -149,6 +163,9 @@ class Server::Impl : public HttpHandler {
   }
 
   Status start(std::vector<ModelSource> models) {
+    if (!config_.spans.endpoint.empty()) {
+      QUIRE_ASSIGN_OR_RETURN(spans_, SpanExporter::start(config_.spans, config_.version, metrics_));
+    }
     QUIRE_ASSIGN_OR_RETURN(models_, Models::start(config_, tenants_, metrics_, std::move(models)));
     api_.emplace(*models_);
     responses_.emplace(config_, *models_, background_);
@@ -178,6 +195,7 @@ class Server::Impl : public HttpHandler {
     workers_.stop();
     background_.stop();
     http_->stop();
+    if (spans_ != nullptr) spans_->stop();  // now that every answer is over
     if (admin_ != nullptr) admin_->stop();  // until here operators can look
   }
 
@@ -211,8 +229,11 @@ class Server::Impl : public HttpHandler {
   Tenants tenants_;
   const std::vector<ApiKey> keys_;
   // From start() on.
-  std::unique_ptr<Models> models_;  // what is below holds some of them loaded
-  LocalExchanges background_;
+  std::unique_ptr<Models> models_;       // what is below holds some of them loaded
+  std::shared_ptr<SpanExporter> spans_;  // nullptr: no request is traced
+  LocalExchanges background_{[this](HttpRequest& request) {
+    if (spans_ != nullptr && asks_model(request.method, request.path)) begin_span(spans_, request);
+  }};
   std::optional<const OpenAiApi> api_;
   std::optional<ResponsesApi> responses_;
   std::optional<const MessagesApi> messages_;

@@ -29,6 +29,7 @@
 #include "server/cors.h"
 #include "server/http_server.h"
 #include "server/sampling_fields.h"
+#include "server/span_exporter.h"
 
 namespace quire::server {
 
@@ -82,6 +83,7 @@ struct ServerConfig {
   int64_t max_log_len = 0;                          // bytes of its prompt in that line; the prompt is nowhere else
   bool access_log = false;                          // a line a request when it is over
   std::vector<std::string> unlogged_paths;          // without one
+  SpanExportOptions spans;                          // one a request to a model; off without an endpoint
   std::chrono::milliseconds health_timeout{60000};  // for the engine to get on while it has work; 0: for ever
 
   int64_t models_memory_bytes = 0;                  // of all that are loaded, with their KV caches; 0: no bound

@@ -6,7 +6,7 @@
 #include "hub/listing.h"
 #include "hub/model_name.h"
 #include "hub/selection.h"
-#include "hub/url.h"
+#include "net/url.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {
@@ -32,10 +32,10 @@ void check_listing(const hub::Listing& listing) {
   QUIRE_CHECK(again.ok() && again->size() == listing.size());
 }
 
-void check_url(const hub::Url& url) {
+void check_url(const net::Url& url) {
   for (const char c : url.text()) QUIRE_CHECK_MSG(c > ' ' && c < '\x7f', url.text());
   QUIRE_CHECK(url.target.starts_with('/') && !url.host.empty() && url.port != 0);
-  const auto again = hub::parse_url(url.text());
+  const auto again = net::parse_url(url.text());
   QUIRE_CHECK_MSG(again.ok() && again->text() == url.text(), url.text());
 }
 
@@ -79,7 +79,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       return 0;
     }
     default: {
-      const auto url = hub::resolve_reference(*hub::parse_url("https://host/a/b?c"), text);
+      const auto url = net::resolve_reference(*net::parse_url("https://host/a/b?c"), text);
       if (!url.ok()) return fuzz::check_error(url.status()), 0;
       check_url(*url);
       return 0;

@@ -1,11 +1,10 @@
-// What comes from outside as text: addresses, names, listings; and which files of a listing are taken.
+// What comes from outside as text: names, listings; and which files of a listing are taken.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "hub/listing.h"
 #include "hub/model_name.h"
 #include "hub/selection.h"
-#include "hub/url.h"
 
 namespace quire::hub {
 namespace {
@@ -17,46 +16,6 @@ const ModelName kModel{.repository = "org/name", .gguf = {}};
 
 ModelName of_type(const std::string& gguf) {
   return {.repository = "org/name", .gguf = gguf};
-}
-
-TEST(HubUrl, AnAddressIsReadIntoItsParts) {
-  const Url url = *parse_url("https://Example.com:8443/a/b?c=d#e");
-  EXPECT_TRUE(url.https);
-  EXPECT_EQ(url.host, "example.com");
-  EXPECT_EQ(url.port, 8443);
-  EXPECT_EQ(url.target, "/a/b?c=d");
-  EXPECT_EQ(url.origin(), "https://example.com:8443");
-  EXPECT_EQ(parse_url("http://[::1]:80")->text(), "http://[::1]/");
-  EXPECT_EQ(parse_url("https://host?x")->target, "/?x");
-}
-
-TEST(HubUrl, WhatIsNoAddressOfHttpIsRefused) {
-  for (const char* text : {"", "huggingface.co", "ftp://host/", "file:///etc/passwd", "https://", "https://user@host/",
-                           "https://host:0/", "https://host:99999/", "https://host:1x/", "https://ho st/",
-                           "https://host/\r\nX: y", "https://h\x01st/", "https://[::1", "https://host%00/"}) {
-    EXPECT_FALSE(parse_url(text).ok()) << text;
-  }
-  EXPECT_FALSE(parse_url("https://host/" + std::string(10'000, 'a')).ok());
-}
-
-TEST(HubUrl, AReferenceIsReadFromWhereItStands) {
-  const Url base = *parse_url("https://host:444/a/b?c");
-  EXPECT_EQ(resolve_reference(base, "/x?y")->text(), "https://host:444/x?y");
-  EXPECT_EQ(resolve_reference(base, "x")->text(), "https://host:444/a/x");
-  EXPECT_EQ(resolve_reference(base, "?y")->text(), "https://host:444/a/b?y");
-  EXPECT_EQ(resolve_reference(base, "//other/x")->text(), "https://other/x");
-  EXPECT_EQ(resolve_reference(base, "http://other/x?u=https://third/")->text(), "http://other/x?u=https://third/");
-  EXPECT_EQ(resolve_reference(base, "/x?u=https://third/")->text(), "https://host:444/x?u=https://third/");
-  EXPECT_FALSE(resolve_reference(base, "javascript:alert(1)").ok());
-  EXPECT_FALSE(resolve_reference(base, "/a b").ok());
-}
-
-TEST(HubUrl, AnotherPortOrSchemeIsAnotherOrigin) {
-  const Url url = *parse_url("https://host/");
-  EXPECT_TRUE(same_origin(url, *parse_url("https://HOST:443/other")));
-  EXPECT_FALSE(same_origin(url, *parse_url("https://host:444/")));
-  EXPECT_FALSE(same_origin(url, *parse_url("http://host:443/")));
-  EXPECT_FALSE(same_origin(url, *parse_url("https://host.evil/")));
 }
 
 TEST(HubModelName, NamesAreToldFromPaths) {

@@ -580,17 +580,17 @@ TEST(HubTls, AnAuthorityThatIsTrustedAndTheRightHostAreNeeded) {
   std::ofstream(folder.path / "ca.pem") << certificate.pem;
   std::ofstream(folder.path / "other.pem") << other.pem;
   const auto get = [&](const std::string& url, const char* authorities) -> Result<std::string> {
-    const auto trust = TlsTrust::make((folder.path / authorities).string(), "");
+    const auto trust = net::TlsTrust::make((folder.path / authorities).string(), "");
     EXPECT_TRUE(trust.ok()) << trust.status().message();
-    HttpClient client(*trust, {});
-    const auto head = client.send("GET", *parse_url(url), {});
+    net::HttpClient client(*trust, {});
+    const auto head = client.send("GET", *net::parse_url(url), {});
     if (!head.ok()) return head.status();
     return client.read_all(1000);
   };
   EXPECT_EQ(*get(server.url() + "/", "ca.pem"), "hello");
   EXPECT_THAT(get(server.url() + "/", "other.pem").status().message(), HasSubstr("is not to be trusted"));
   EXPECT_THAT(get(elsewhere.url() + "/", "ca.pem").status().message(), HasSubstr("is not to be trusted"));
-  EXPECT_FALSE(TlsTrust::make((folder.path / "none.pem").string(), "").ok());
+  EXPECT_FALSE(net::TlsTrust::make((folder.path / "none.pem").string(), "").ok());
 }
 
 TEST(HubTls, ARedirectFromHttpsToHttpIsRefused) {

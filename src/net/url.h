@@ -1,4 +1,4 @@
-// Addresses of http and https, as far as a client of the Hub meets them: what a user names, what a redirect says.
+// Addresses of http and https, as far as our clients meet them: what a user names, what a redirect says.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 
-namespace quire::hub {
+namespace quire::net {
 
 struct Url {
   bool https = true;
@@ -32,4 +32,4 @@ Result<Url> resolve_reference(const Url& base, std::string_view reference);
 // Everything but letters, digits and "-._~" as %XX; slashes stay where `keep_slashes`.
 std::string percent_encoded(std::string_view text, bool keep_slashes);
 
-}  // namespace quire::hub
+}  // namespace quire::net

@@ -1,4 +1,4 @@
-#include "hub/http_client.h"
+#include "net/http_client.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -18,7 +18,9 @@
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http.hpp>
 
-namespace quire::hub {
+#include "base/check.h"
+
+namespace quire::net {
 namespace {
 
 namespace asio = boost::asio;
@@ -32,6 +34,9 @@ constexpr uint32_t kMostHeadBytes = 64 << 10;
 constexpr int kMostInterimAnswers = 8;        // 1xx, before the real one
 constexpr size_t kMostThrownAway = 64 << 10;  // of a body, so that a connection may be kept
 constexpr size_t kMostConnections = 4;
+
+using Clock = std::chrono::steady_clock;
+using Request = http::request<http::string_body>;
 
 std::string bare_host(const Url& url) {
   return url.host.front() == '[' ? url.host.substr(1, url.host.size() - 2) : url.host;
@@ -110,7 +115,9 @@ class Connection {
   bool is_done() const { return parser_ && parser_->is_done(); }
 
   Status open();
-  Result<HttpHead> exchange(const http::request<http::empty_body>& request);
+  Result<HttpHead> exchange(const Request& request);
+  // No wait of what follows ends later.
+  void end_by(std::optional<Clock::time_point> deadline) { deadline_ = deadline; }
   Result<size_t> read(char* data, size_t size);
   // False: there was more than is worth it.
   bool throw_away_rest();
@@ -126,7 +133,8 @@ class Connection {
   template <typename Start>
   error_code run(std::chrono::milliseconds time, Start start) {
     error_code outcome = asio::error::operation_aborted;
-    lowest().expires_after(time);
+    const Clock::time_point end = Clock::now() + time;
+    lowest().expires_at(deadline_ ? std::min(*deadline_, end) : end);
     start([&outcome](error_code error, auto&&...) { outcome = error; });
     io_.restart();
     io_.run();
@@ -151,6 +159,7 @@ class Connection {
   std::optional<ssl::stream<beast::tcp_stream>> secure_;
   beast::flat_buffer buffer_{256 << 10};
   std::optional<Parser> parser_;
+  std::optional<Clock::time_point> deadline_;
   bool open_ = false;
   bool carried_ = false;
 };
@@ -161,8 +170,7 @@ Status Connection::open() {
   tcp::resolver resolver(io_);
   const auto addresses = resolver.resolve(bare_host(server_), std::to_string(server_.port), error);
   if (error == asio::error::host_not_found) {  // for sure: no second try
-    return not_found("the host {} has no address. Is there a network? HF_ENDPOINT names a mirror of the Hub",
-                     server_.host);
+    return not_found("the host {} has no address. Is there a network?", server_.host);
   }
   if (error) return unavailable("the address of {} cannot be found: {}", server_.host, error.message());
   if (server_.https) {
@@ -207,8 +215,8 @@ Status Connection::handshake() {
   return broken(error, "during the TLS handshake");
 }
 
-Result<HttpHead> Connection::exchange(const http::request<http::empty_body>& request) {
-  http::request<http::empty_body> sent = request;
+Result<HttpHead> Connection::exchange(const Request& request) {
+  Request sent = request;
   error_code error = run(timeouts_.head,
                          [&](auto done) { with_stream([&](auto& stream) { http::async_write(stream, sent, done); }); });
   if (error) return broken(error, "while sending");
@@ -292,12 +300,20 @@ HttpClient::HttpClient(std::shared_ptr<const TlsTrust> trust, HttpTimeouts timeo
 }
 HttpClient::~HttpClient() = default;
 
-Result<HttpHead> HttpClient::send(std::string_view method, const Url& url, const HttpFields& fields) {
-  http::request<http::empty_body> request(method == "HEAD" ? http::verb::head : http::verb::get,
-                                          beast::string_view(url.target.data(), url.target.size()), 11);
+Result<HttpHead> HttpClient::send(std::string_view method, const Url& url, const HttpFields& fields,
+                                  std::string_view body) {
+  const http::verb verb = http::string_to_verb(beast::string_view(method.data(), method.size()));
+  QUIRE_CHECK(verb == http::verb::get || verb == http::verb::head || verb == http::verb::post);
+  Request request(verb, beast::string_view(url.target.data(), url.target.size()), 11);
   request.set(http::field::host, url.origin().substr(url.https ? 8 : 7));
   request.set(http::field::accept_encoding, "identity");  // offsets and sizes are those of the file itself
   for (const auto& [name, value] : fields) request.set(name, value);
+  if (verb == http::verb::post) {
+    request.body() = body;
+    request.content_length(body.size());
+  }
+  std::optional<Clock::time_point> deadline;
+  if (impl_->timeouts.whole.count() > 0) deadline = Clock::now() + impl_->timeouts.whole;
 
   auto& connections = impl_->connections;
   std::erase_if(connections, [](const auto& entry) { return !entry.second->throw_away_rest(); });
@@ -307,11 +323,13 @@ Result<HttpHead> HttpClient::send(std::string_view method, const Url& url, const
     const bool kept = connection != nullptr;
     if (!kept) {
       connection = std::make_unique<Connection>(url, *impl_->trust, impl_->timeouts);
+      connection->end_by(deadline);
       if (const Status status = connection->open(); !status.ok()) {
         connections.erase(url.origin());
         return status;
       }
     }
+    connection->end_by(deadline);
     impl_->current = connection.get();
     auto head = connection->exchange(request);
     if (head.ok()) return head;
@@ -338,4 +356,4 @@ Result<std::string> HttpClient::read_all(size_t most_bytes) {
   }
 }
 
-}  // namespace quire::hub
+}  // namespace quire::net

@@ -1,9 +1,9 @@
-#include "hub/url.h"
+#include "net/url.h"
 
 #include <algorithm>
 #include <charconv>
 
-namespace quire::hub {
+namespace quire::net {
 namespace {
 
 constexpr size_t kMostUrlBytes = 8192;  // signed addresses of content networks have some 1,500
@@ -122,4 +122,4 @@ std::string percent_encoded(std::string_view text, bool keep_slashes) {
   return out;
 }
 
-}  // namespace quire::hub
+}  // namespace quire::net

@@ -1,5 +1,6 @@
-// A small HTTP/1.1 client for downloads: GET and HEAD, TLS against the system's authorities, a deadline on every wait,
-// bounds on what a server may send as a head. It follows no redirect and tries nothing again: hub/fetch.h does.
+// A small HTTP/1.1 client: GET, HEAD and POST, TLS against the system's authorities, a deadline on every wait, bounds
+// on what a server may send as a head. It follows no redirect and tries nothing again: hub/fetch.h does for downloads,
+// server/span_exporter.h for spans.
 #pragma once
 
 #include <chrono>
@@ -12,9 +13,9 @@
 #include <vector>
 
 #include "base/status.h"
-#include "hub/url.h"
+#include "net/url.h"
 
-namespace quire::hub {
+namespace quire::net {
 
 using HttpFields = std::vector<std::pair<std::string, std::string>>;
 
@@ -31,9 +32,11 @@ struct HttpTimeouts {
   std::chrono::milliseconds connect{15'000};  // and as long again for the TLS handshake
   std::chrono::milliseconds head{30'000};     // of a whole head
   std::chrono::milliseconds read{30'000};     // without a byte of a body
+  // From send() to the last byte of the body, but for the system's resolver of names; 0: no such limit.
+  std::chrono::milliseconds whole{0};
 };
 
-// Whom to trust. One for all clients of a download; immutable, any thread.
+// Whom to trust. One for all clients of one purpose; immutable, any thread.
 class TlsTrust {
  public:
   // `ca_file`, `ca_folder`: PEM certificates in place of the system's; both empty: the system's.
@@ -56,11 +59,12 @@ class HttpClient {
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
 
-  // Sends a request and reads the answer's head; what is left of the answer before is thrown away. Host, Connection and
-  // Accept-Encoding are set here. Errors: not_found (no such host), unavailable (no connection, or it broke),
-  // deadline_exceeded, data_loss (this is no HTTP, or it is beyond the bounds), invalid_argument (a certificate that is
-  // not to be trusted).
-  Result<HttpHead> send(std::string_view method, const Url& url, const HttpFields& fields);
+  // Sends a request and reads the answer's head; what is left of the answer before is thrown away. Host, Connection,
+  // Accept-Encoding and a POST's Content-Length are set here; the others have no body. A POST may arrive twice: a kept
+  // connection that turns out to be closed is opened again. Errors: not_found (no such host), unavailable (no
+  // connection, or it broke), deadline_exceeded, data_loss (this is no HTTP, or it is beyond the bounds),
+  // invalid_argument (a certificate that is not to be trusted). REQUIRES: method is GET, HEAD or POST.
+  Result<HttpHead> send(std::string_view method, const Url& url, const HttpFields& fields, std::string_view body = {});
 
   // The next bytes of the body into [data, data + size); 0: that was all. Errors: as send().
   // REQUIRES: a send() that succeeded.
@@ -74,4 +78,4 @@ class HttpClient {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace quire::hub
+}  // namespace quire::net
