@@ -84,6 +84,7 @@ struct SpanExporter::State {
   State(const SpanExportOptions& span_options, const std::string& version, Metrics& metrics, PostSpans post_spans)
       : options(span_options),
         source{.service_name = options.service_name, .version = version, .attributes = options.resource},
+        shown_endpoint(options.endpoint.substr(0, options.endpoint.find('?'))),
         post(std::move(post_spans)),
         exported(&metrics.counter("quire:otlp_spans_exported_total", "Spans that the collector has taken.")),
         dropped(&metrics.counter("quire:otlp_spans_dropped_total",
@@ -105,6 +106,7 @@ struct SpanExporter::State {
 
   const SpanExportOptions options;
   const SpanSource source;
+  const std::string shown_endpoint;  // in the log: a query may be a secret
   const PostSpans post;
 
   std::mutex mutex;
@@ -201,9 +203,9 @@ void SpanExporter::State::tell(const std::string& trouble) {
   in_trouble = !trouble.empty();
   if (in_trouble) {
     log_warning("spans cannot be sent to {}: {}. Those that are lost are counted in quire:otlp_spans_dropped_total",
-                options.endpoint, trouble);
+                shown_endpoint, trouble);
   } else {
-    log_info("spans are sent to {} again", options.endpoint);
+    log_info("spans are sent to {} again", shown_endpoint);
   }
 }
 
@@ -224,6 +226,8 @@ Result<std::shared_ptr<SpanExporter>> SpanExporter::start(const SpanExportOption
   QUIRE_ASSIGN_OR_RETURN(const net::Url url, net::parse_url(options.endpoint));
   for (const auto& [name, value] : options.headers) QUIRE_RETURN_IF_ERROR(check_header(name, value));
   QUIRE_ASSIGN_OR_RETURN(auto trust, net::TlsTrust::make(options.ca_file, options.ca_folder));
+  log_info("a span of each request to a model is sent to {}{}", url.origin(),
+           url.target.substr(0, url.target.find('?')));
   return start(options, version, metrics, posting_to(url, options, version, std::move(trust)));
 }
 

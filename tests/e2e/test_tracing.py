@@ -142,6 +142,7 @@ class Spans(unittest.TestCase):
             self.assertEqual(counted["quire:otlp_spans_exported_total"], 5)
             self.assertEqual(counted["quire:otlp_spans_dropped_total"], 0)
             self.assertEqual(len(collector.spans()), 5)
+            self.assertIn(f"a span of each request to a model is sent to {collector.url}", server.log_text())
 
     def test_many_at_once_and_what_waits_when_the_server_ends(self):
         with Collector() as collector:
