@@ -7,6 +7,7 @@
 #include <mutex>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include "base/log.h"
 #include "net/http_client.h"
@@ -98,8 +99,8 @@ struct SpanExporter::State {
   };
 
   void run();
-  bool next_batch(std::vector<Span>& batch);
-  void send(const std::vector<Span>& batch);
+  bool next_batch(std::vector<Span>& batch, bool& is_last);
+  void send(const std::vector<Span>& batch, bool is_last);
   Verdict try_once(const std::string& body, int64_t num_spans);
   void tell(const std::string& trouble);
   milliseconds pause(int tries, milliseconds asked);
@@ -129,8 +130,15 @@ struct SpanExporter::State {
 
 void SpanExporter::State::run() {
   std::vector<Span> batch;
-  while (next_batch(batch)) {
-    send(batch);
+  bool is_last = false;
+  while (next_batch(batch, is_last)) {
+    try {
+      send(batch, is_last);
+    } catch (const std::exception& error) {  // no memory, most likely
+      log_error("{} spans cannot be written: {}", batch.size(), error.what());
+      const std::lock_guard lock(mutex);
+      if (!released) dropped->increment(static_cast<double>(std::exchange(in_flight, 0)));
+    }
     batch.clear();
   }
   const std::lock_guard lock(mutex);
@@ -139,7 +147,7 @@ void SpanExporter::State::run() {
 }
 
 // False: the server stops, and nothing is left.
-bool SpanExporter::State::next_batch(std::vector<Span>& batch) {
+bool SpanExporter::State::next_batch(std::vector<Span>& batch, bool& is_last) {
   std::unique_lock lock(mutex);
   bell.wait(lock, [&] { return stopping || !queue.empty(); });
   bell.wait_for(lock, options.delay, [&] { return stopping || queue.size() >= options.max_batch; });
@@ -147,10 +155,12 @@ bool SpanExporter::State::next_batch(std::vector<Span>& batch) {
   batch.assign(std::make_move_iterator(queue.begin()), std::make_move_iterator(end));
   queue.erase(queue.begin(), end);
   in_flight = static_cast<int64_t>(batch.size());
+  is_last = stopping;
   return !released && !batch.empty();
 }
 
-void SpanExporter::State::send(const std::vector<Span>& batch) {
+// A batch that the server's stop finds between two tries has one more.
+void SpanExporter::State::send(const std::vector<Span>& batch, bool is_last) {
   const auto count = static_cast<int64_t>(batch.size());
   const std::string body = options.encoding == SpanEncoding::kJson ? encode_spans_as_json(source, batch)
                                                                    : encode_spans_as_protobuf(source, batch);
@@ -159,13 +169,14 @@ void SpanExporter::State::send(const std::vector<Span>& batch) {
     tell(verdict.trouble);
     std::unique_lock lock(mutex);
     if (released) return;
-    if (!verdict.again || tries >= options.most_tries || stopping) {
+    if (!verdict.again || tries >= options.most_tries || is_last) {
       exported->increment(static_cast<double>(verdict.taken));
       dropped->increment(static_cast<double>(count - verdict.taken));
       in_flight = 0;
       return;
     }
     bell.wait_for(lock, pause(tries, verdict.wait), [&] { return stopping; });
+    is_last = stopping;
   }
 }
 
