@@ -6,6 +6,7 @@ import http.server
 import json
 import os
 import socket
+import tempfile
 import threading
 import time
 import unittest
@@ -162,6 +163,39 @@ class Spans(unittest.TestCase):
             self.assertEqual({one["gen_ai.request.id"]: one["gen_ai.usage.completion_tokens"] for one in values}, lengths)
             self.assertEqual(len({span["spanId"] for span in collector.spans()}), 64)
             self.assertNotIn("secret", server.log_text())
+
+
+    def test_vectors(self):
+        with Collector() as collector:
+            server = harness.Server("--otlp-traces-endpoint", collector.url, model=harness.DATA / "embeddings/bert_cls",
+                                    environment=os.environ | QUICK)
+            with server:
+                answer = server.answer("/v1/embeddings", {"input": ["one text", "another"]})
+                span, = collector.spans(1)
+        values = attributes(span)
+        self.assertEqual((span["name"], span["status"], values["http.route"]), ("llm_request", {}, "/v1/embeddings"))
+        self.assertEqual(values["gen_ai.usage.prompt_tokens"], answer["usage"]["prompt_tokens"])
+        self.assertEqual(values["gen_ai.usage.completion_tokens"], 0)
+        self.assertGreater(values["gen_ai.latency.time_in_model_inference"], 0)
+        self.assertGreaterEqual(values["gen_ai.latency.e2e"], values["gen_ai.latency.time_in_model_inference"])
+        self.assertNotIn("gen_ai.latency.time_to_first_token", values)
+        self.assertNotIn("gen_ai.request.temperature", values)
+
+    def test_a_line_of_a_batch(self):
+        with tempfile.TemporaryDirectory() as folder, Collector() as collector:
+            with traced(collector.url, "--batch-folder", folder) as server:
+                lines = [{"custom_id": str(i), "method": "POST", "url": COMPLETIONS, "body": body(2 + i)} for i in range(3)]
+                text = "\n".join(map(json.dumps, lines))
+                form = (f'--b\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--b\r\nContent-Disposition: '
+                        f'form-data; name="file"; filename="f.jsonl"\r\n\r\n{text}\r\n--b--\r\n')
+                uploaded = server.request("POST", "/v1/files", form.encode(), {"Content-Type": "multipart/form-data; boundary=b"})
+                self.assertEqual(uploaded.status, 200, uploaded.body)
+                server.answer("/v1/batches", {"input_file_id": uploaded.json["id"], "endpoint": COMPLETIONS,
+                                              "completion_window": "24h"})
+                spans = collector.spans(3)
+        self.assertEqual(sorted(attributes(span)["gen_ai.usage.completion_tokens"] for span in spans), [2, 3, 4])
+        self.assertEqual({attributes(span)["http.response.status_code"] for span in spans}, {200})
+        self.assertEqual(len({span["traceId"] for span in spans}), 3)
 
 
 class Trouble(unittest.TestCase):
