@@ -277,7 +277,11 @@ void Scheduler::end(Sequence& sequence) {
   leave_queues(sequence);
   sequence.state = SequenceState::kEnded;
   --num_live_;
-  --tenants_.at(sequence.charge.tenant).live;
+  TenantLoad& tenant = tenants_.at(sequence.charge.tenant);
+  if (--tenant.live == 0) {  // who comes back was not kept waiting meanwhile
+    tenant.finds_no_room = tenant.turned_away = false;
+    tenant.tokens = tenant.rows = {};
+  }
   if (sequence.known_to_runner) retired_.push_back(sequence.id);
   if (sequence.beams == nullptr) {
     shares_.ended(sequence.charge, sequence.num_output_tokens());

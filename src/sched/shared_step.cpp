@@ -12,7 +12,8 @@ namespace quire::sched {
 // ---- the step ----
 
 namespace {
-constexpr double kFewSteps = 4;  // who wants less than these is done before who wants more
+constexpr double kFewSteps = 4;   // who wants less than these is done before who wants more
+constexpr double kMostOwed = 16;  // steps that are paid back to whoever was kept waiting, at most
 }  // namespace
 
 // What each tenant has, and what this step may have of it.
@@ -94,8 +95,8 @@ void Scheduler::shorten_step(std::span<TenantLoad* const> in_turn) {
 
 // What a tenant does not want it does not save up: who had all it wanted of the last step begins where one stands that
 // has had an equal share of each step since, and not before everybody who is kept waiting. So debts are paid back to
-// whoever was kept waiting, to nobody else; and those that come one after the other do not go before one that waits for
-// ever, though each wants less.
+// whoever was kept waiting, to nobody else, and of a long wait a second's worth or so: others would wait all that time.
+// And those that come one after the other do not go before one that waits for ever, though each wants less.
 void Scheduler::forget_credit() {
   const auto was_kept_waiting = [](const TenantLoad& tenant) {
     return tenant.finds_no_room || tenant.turned_away || tenant.tokens.wanted > tenant.tokens.most ||
@@ -113,7 +114,9 @@ void Scheduler::forget_credit() {
   if (weights > 0) equal_share_ += step_used_ / weights;
   equal_share_ = std::min(std::max(equal_share_, least_waiting), most);
   for (auto& [number, tenant] : tenants_) {
-    if (tenant.live > 0 && !was_kept_waiting(tenant)) tenant.served = std::max(tenant.served, equal_share_);
+    if (tenant.live == 0) continue;
+    const double owed = was_kept_waiting(tenant) ? kMostOwed * whole_step_ / tenant.weight : 0;
+    tenant.served = std::max(tenant.served, equal_share_ - owed);
   }
 }
 

@@ -395,6 +395,39 @@ TEST_F(SharedSteps, FewAnswersOfOneGoOnBesidePromptsOfAnother) {
   finish();
 }
 
+class SharedStepsOfFewBlocks : public SharedSteps {
+ protected:
+  SharedStepsOfFewBlocks()
+      : SharedSteps([] {
+          SchedulerConfig config = large();
+          config.num_blocks = 96;
+          return config;
+        }()) {}
+};
+
+TEST_F(SharedStepsOfFewBlocks, WhoWaitedAndLeftIsOwedNothing) {
+  const SequenceId first = next_;
+  for (int i = 0; i < 10; ++i) add(1, 200, {.max_tokens = 50});
+  for (int i = 0; i < 10; ++i) step();
+  ASSERT_GT(driver_.scheduler.stats().waiting, 0) << "there is no room for two of them";
+  for (SequenceId id = first; id < next_; ++id) driver_.scheduler.cancel(id);
+  open_[1] = 0;
+  for (int i = 0; i < 60; ++i) {
+    add(2, 100, {.max_tokens = 2});
+    while (open_[2] > 0) step();
+  }
+  add(3, 8, {.max_tokens = 60});  // whoever is first of all has a token anyway
+  step();
+  const SequenceId light = add(2, 8, {.max_tokens = 30});
+  step();
+  for (int i = 0; i < 60; ++i) add(1, 4, {.max_tokens = 30});
+  for (int i = 0; i < 12; ++i) {
+    step();
+    EXPECT_NE(driver_.run_of(light), nullptr) << i << ": one answer beside 60 of another";
+  }
+  while (driver_.scheduler.has_work()) step();
+}
+
 TEST_F(SharedSteps, WhoWaitsIsNotPassedForEverByThoseWhoWantLess) {
   add(1, 150, {.max_tokens = 1});
   int steps = 0;
