@@ -34,6 +34,9 @@ def write(folder, family, options):
                 parameter.copy_(torch.randn_like(parameter) * 0.5 / parameter.shape[-1] ** 0.5)
     model.save_pretrained(folder)
     (folder / "README.md").unlink(missing_ok=True)
+    config = json.loads((folder / "adapter_config.json").read_text())
+    config["base_model_name_or_path"] = family  # not where it lay
+    (folder / "adapter_config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
 
 
 @torch.no_grad()

@@ -10,7 +10,10 @@
 namespace quire::nn {
 
 struct AdaptableLayer {
-  enum class Kind : uint8_t { kProduct, kHead, kEmbedding, kExperts };
+  // kHeads: latent attention's projection of latents to keys and values, which is computed as two products of each
+  // head: with the keys' matrix turned, that of queries, and the values'. A head's outputs in the module are its keys'
+  // [key_dim], then its values' [value_dim].
+  enum class Kind : uint8_t { kProduct, kHead, kEmbedding, kExperts, kHeads };
   // Outputs [first, first + size) are those of `module`, a name as Hugging Face has it without ".weight"
   // ("model.layers.0.self_attn.q_proj"); of kExperts those of one expert.
   struct Part {
@@ -28,7 +31,9 @@ struct AdaptableLayer {
   Kind kind = Kind::kProduct;
   int64_t in_features = 0;  // of an embedding: ids
   int64_t out_features = 0;
-  int32_t num_experts = 1;
+  int32_t num_experts = 1;  // of kHeads: twice the heads, all keys' before all values'
+  int64_t key_dim = 0;      // of kHeads
+  int64_t value_dim = 0;
   std::vector<Part> parts;
 };
 

@@ -23,6 +23,16 @@ LatentAttention::LatentAttention(Loader& loader, const std::string& prefix, cons
   kv_down_ = {loader, prefix + ".kv_a_proj_with_mqa", hidden, cached_dim(), options.bias};
   kv_norm_ = {loader, prefix + ".kv_a_layernorm", sizes.kv_rank, options.norm_eps};
   load_up_projections(loader, prefix);
+  const int64_t rows = sizes.nope_head_dim + sizes.value_head_dim;
+  if (heads_.count == options.num_heads) {
+    layer_ = loader.adaptable({.kind = AdaptableLayer::Kind::kHeads,
+                               .in_features = sizes.kv_rank,
+                               .out_features = options.num_heads * rows,
+                               .num_experts = 2 * options.num_heads,
+                               .key_dim = sizes.nope_head_dim,
+                               .value_dim = sizes.value_head_dim,
+                               .parts = {{.module = prefix + ".kv_b_proj", .size = options.num_heads * rows}}});
+  }
   output_ = {loader,
              {output},
              int64_t{options.num_heads} * sizes.value_head_dim,
@@ -82,16 +92,17 @@ DType LatentAttention::input_dtype(const StepContext& step) const {
   return query.input_dtype(step, n) == dtype ? dtype : DType::kF32;
 }
 
-void LatentAttention::project_heads(const StepContext& step, const Matrices& weights, const ops::ConstView& x,
-                                    int64_t x_head, const ops::View& out, int64_t out_head) const {
-  step(ops::GroupedLinearArgs{.x = x.strided_floats(),
-                              .x_stride = x.row_stride,
-                              .num_rows = x.num_rows * heads_.count,
+void LatentAttention::project_heads(const StepContext& step, const Matrices& weights, int32_t first,
+                                    const RowAdapters::HeadRows& rows) const {
+  step(ops::GroupedLinearArgs{.x = rows.x.strided_floats(),
+                              .x_stride = rows.x.row_stride,
+                              .num_rows = rows.x.num_rows * heads_.count,
                               .weights = weights.heads.get(),
-                              .out = out.strided_floats(),
-                              .out_stride = out.row_stride,
-                              .x_group_stride = x_head,
-                              .out_group_stride = out_head});
+                              .out = rows.out.strided_floats(),
+                              .out_stride = rows.out.row_stride,
+                              .x_group_stride = rows.x_head,
+                              .out_group_stride = rows.out_head});
+  if (step.adapts(layer_.get())) step.adapters->add_heads(step, *layer_, first, options_.num_heads, rows);
 }
 
 // Queries that meet cached vectors: [num_tokens, heads, kv_rank + rope].
@@ -113,7 +124,7 @@ ops::View LatentAttention::project_queries(const StepContext& step, const Rotary
   rotary(step, rope, static_cast<int32_t>(heads), static_cast<int32_t>(query_head_dim()));
 
   const ops::View latent = step.workspace.take(n, heads * cached_dim());
-  project_heads(step, key_up_, query, query_head_dim(), latent, cached_dim());
+  project_heads(step, key_up_, 0, {query, query_head_dim(), latent, cached_dim()});
   const ops::View keys = latent.columns(sizes.kv_rank, latent.num_columns - sizes.kv_rank);
   step(ops::CopyHeadsArgs{.in = rope.strided_floats(),
                           .in_token_stride = rope.row_stride,
@@ -154,7 +165,7 @@ void LatentAttention::operator()(const StepContext& step, const CacheLayer& laye
   attention.value_dim = static_cast<int32_t>(sizes.kv_rank);
   step(attention);
   const ops::View values = step.workspace.take(n, heads * sizes.value_head_dim);
-  project_heads(step, value_up_, context, cached_dim(), values, sizes.value_head_dim);
+  project_heads(step, value_up_, options_.num_heads, {context, cached_dim(), values, sizes.value_head_dim});
   output_(step, values, out);
   step.workspace.rewind(mark);
 }

@@ -52,9 +52,10 @@ class LatentAttention final : public SelfAttention {
   static void pack_head(Loader& loader, const Result<StoredWeight>& matrix, Matrices& out);
   void finish_heads(Loader& loader, Matrices& heads) const;  // all are packed
   ops::View project_queries(const StepContext& step, const Rotary& rotary, const ops::ConstView& x) const;
-  // out[t][h] = weights[h] x[t][h], heads x_head and out_head floats apart.
-  void project_heads(const StepContext& step, const Matrices& weights, const ops::ConstView& x, int64_t x_head,
-                     const ops::View& out, int64_t out_head) const;
+  // out[t][h] = weights[h] x[t][h], heads x_head and out_head floats apart. `first`: what number the weights of head 0
+  // have among those that adapters add to.
+  void project_heads(const StepContext& step, const Matrices& weights, int32_t first,
+                     const RowAdapters::HeadRows& rows) const;
   int64_t query_head_dim() const { return options_.sizes.nope_head_dim + options_.sizes.rope_head_dim; }
   int64_t cached_dim() const { return options_.sizes.kv_rank + options_.sizes.rope_head_dim; }
 
@@ -68,6 +69,7 @@ class LatentAttention final : public SelfAttention {
   Matrices key_up_;    // a head: [kv_rank, nope]
   Matrices value_up_;  // a head: [value, kv_rank]
   Linear output_;
+  std::shared_ptr<const AdaptableLayer> layer_;  // kv_b_proj; nullptr where heads are cut among ranks
 };
 
 }  // namespace quire::nn

@@ -85,6 +85,15 @@ class RowAdapters {
   // The same of kExperts: rows [offsets[e], offsets[e + 1]) are expert e's, offsets on the device.
   virtual void add_experts(const StepContext& step, const AdaptableLayer& layer, const ops::ConstView& x,
                            const int32_t* offsets, const ops::View& out) const = 0;
+  // The same of kHeads: products [first, first + num_heads) of the layer, each of its head's columns.
+  struct HeadRows {
+    ops::ConstView x;    // [rows, heads side by side]
+    int64_t x_head = 0;  // columns from one head's to the next's
+    ops::View out;
+    int64_t out_head = 0;
+  };
+  virtual void add_heads(const StepContext& step, const AdaptableLayer& layer, int32_t first, int32_t num_heads,
+                         const HeadRows& rows) const = 0;
   // Keys and values that adapters give in the place of computed ones: what the layer's cache has for the step's rows
   // has just been written, and is not read yet. `layer`: of the batch's.
   virtual void give_keys(const StepContext& step, const CacheLayer& layer) const = 0;

@@ -32,8 +32,9 @@ void check(const LowRankArgs& args) {
     QUIRE_CHECK(run.factors != nullptr);
     QUIRE_CHECK_MSG(run.row >= 0 && run.num_rows > 0 && run.row + run.num_rows <= args.num_rows,
                     fmt::format("rows [{}, {}) of {}", run.row, run.row + run.num_rows, args.num_rows));
-    QUIRE_CHECK(args.x == nullptr || args.x_stride >= run.factors->in_features);
-    check_factors(*run.factors, args.out_features);
+    QUIRE_CHECK(run.x_column >= 0 && run.out_column >= 0);
+    QUIRE_CHECK(args.x == nullptr ? run.x_column == 0 : args.x_stride >= run.x_column + run.factors->in_features);
+    check_factors(*run.factors, args.out_features - run.out_column);
     for (int64_t row = run.row; args.ids.host != nullptr && row < run.row + run.num_rows; ++row) {
       QUIRE_CHECK_MSG(args.ids.host[row] >= 0 && args.ids.host[row] < run.factors->in_features,
                       fmt::format("ids[{}] is {}, of {}", row, args.ids.host[row], run.factors->in_features));

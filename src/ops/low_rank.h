@@ -56,6 +56,9 @@ struct LowRankRun {
   const LowRankFactors* factors = nullptr;
   int64_t row = 0;
   int64_t num_rows = 0;
+  // Of heads side by side in a row, each of which has factors of its own: where this one's begins, in x and in out.
+  int64_t x_column = 0;
+  int64_t out_column = 0;
 };
 
 struct LowRankArgs {
@@ -63,7 +66,7 @@ struct LowRankArgs {
   int64_t x_stride = 0;
   Mirrored<TokenId> ids;  // [num_rows], each in [0, in_features)
   int64_t num_rows = 0;
-  std::span<const LowRankRun> runs;  // no row in two of them
+  std::span<const LowRankRun> runs;  // no column of out of a row in two of them
   float* out = nullptr;              // [num_rows, out_features], rows out_stride apart
   int64_t out_stride = 0;
   int64_t out_features = 0;

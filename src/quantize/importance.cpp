@@ -49,7 +49,8 @@ uint64_t ImportanceMatrix::hash() const {
 }
 
 bool InputObserver::adapt(const nn::StepContext& step, const nn::AdaptableLayer& layer) const {
-  return !step.workspace.measures() && layer.kind != nn::AdaptableLayer::Kind::kEmbedding;
+  using Kind = nn::AdaptableLayer::Kind;
+  return !step.workspace.measures() && layer.kind != Kind::kEmbedding && layer.kind != Kind::kHeads;
 }
 
 void InputObserver::add(const nn::StepContext& /*step*/, const nn::AdaptableLayer& layer, const ops::ConstView& x,
@@ -73,6 +74,9 @@ void InputObserver::add_experts(const nn::StepContext& /*step*/, const nn::Adapt
 
 void InputObserver::add_embedded(const nn::StepContext& /*step*/, const nn::AdaptableLayer& /*layer*/,
                                  Mirrored<TokenId> /*ids*/, const ops::View& /*out*/) const {}
+
+void InputObserver::add_heads(const nn::StepContext& /*step*/, const nn::AdaptableLayer& /*layer*/, int32_t /*first*/,
+                              int32_t /*num_heads*/, const HeadRows& /*rows*/) const {}
 
 void InputObserver::give_keys(const nn::StepContext& /*step*/, const nn::CacheLayer& /*layer*/) const {}
 

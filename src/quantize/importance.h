@@ -43,6 +43,8 @@ class InputObserver : public nn::RowAdapters {
                     const ops::View& out) const final;
   void add_experts(const nn::StepContext& step, const nn::AdaptableLayer& layer, const ops::ConstView& x,
                    const int32_t* offsets, const ops::View& out) const final;
+  void add_heads(const nn::StepContext& step, const nn::AdaptableLayer& layer, int32_t first, int32_t num_heads,
+                 const HeadRows& rows) const final;
   void give_keys(const nn::StepContext& step, const nn::CacheLayer& layer) const final;
 
  protected:

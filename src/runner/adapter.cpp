@@ -5,11 +5,13 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "checkpoint/text_quote.h"
 #include "runner/adapter_lengths.h"
+#include "runner/adapter_split.h"
 #include "tensor/stored_values.h"
 
 namespace quire::runner {
@@ -293,12 +295,20 @@ class AdapterMaker {
     return {};
   }
 
+  // Where in the adapter's memory something begins.
+  struct Place {
+    int64_t offset = 0;
+    bool is_first = true;  // to be written; what is shared is once
+  };
   struct Job {
     const AdaptableLayer* layer;
-    size_t part;
+    const AdaptableLayer::Part* part;
     const AdapterFile::LowRank* pair;  // nullptr: a saved weight
     const AdapterFile::Saved* saved;
-    const AdaptableLayer::Part& module() const { return layer->parts[part]; }
+    Place down = {};
+    Place up = {};
+    int64_t gains = 0;
+    const AdaptableLayer::Part& module() const { return *part; }
   };
 
   Status gather() {
@@ -312,13 +322,14 @@ class AdapterMaker {
         surplus.push_back(pair.module);
         continue;
       }
-      jobs_.push_back({place->layer, place->part, &pair, nullptr});
-      if (!found.insert(jobs_.back().module().module).second) {
+      const AdaptableLayer::Part& part = place->layer->parts[place->part];
+      if (!found.insert(part.module).second) {
         return data_loss("module {} is there twice, under another name too", in_quotes(pair.module));
       }
       has_experts = has_experts || place->layer->kind == AdaptableLayer::Kind::kExperts;
       has_routers = has_routers || is_router(pair.module);
-      QUIRE_RETURN_IF_ERROR(check_pair(jobs_.back()));
+      QUIRE_RETURN_IF_ERROR(check_pair(pair, *place->layer, part));
+      QUIRE_RETURN_IF_ERROR(add_jobs(pair, *place->layer, part));
     }
     for (const AdapterFile::Saved& saved : file_.saved) {
       const ModulePlace* place = names_.find(saved.module);
@@ -330,7 +341,7 @@ class AdapterMaker {
       if (!found.insert(place->layer->parts[place->part].module).second) {
         return data_loss("module {} has both factors and a weight of its own", in_quotes(saved.module));
       }
-      jobs_.push_back({place->layer, place->part, nullptr, &saved});
+      jobs_.push_back({place->layer, &place->layer->parts[place->part], nullptr, &saved});
     }
     for (const AdapterFile::Saved& copy : file_.base_copies) {
       const ModulePlace* place = names_.find(copy.module);
@@ -349,8 +360,22 @@ class AdapterMaker {
     return check_complete(file_, names_, found, has_experts, has_routers);
   }
 
-  Status check_pair(const Job& job) {
-    const AdapterFile::LowRank& pair = *job.pair;
+  // One, or those of each product that the module is computed as.
+  Status add_jobs(const AdapterFile::LowRank& pair, const AdaptableLayer& layer, const AdaptableLayer::Part& part) {
+    if (layer.kind != AdaptableLayer::Kind::kHeads) {
+      jobs_.push_back({&layer, &part, &pair, nullptr});
+      return {};
+    }
+    if (pair.lengths.data != nullptr) {
+      return unimplemented("module {} is adapted by DoRA, which is not built for it: its rows are no product's here",
+                           in_quotes(pair.module));
+    }
+    splits_.push_back(split_heads(pair, layer));
+    for (const SplitFactors::One& one : splits_.back().all) jobs_.push_back({&layer, &one.part, &one.pair, nullptr});
+    return {};
+  }
+
+  Status check_pair(const AdapterFile::LowRank& pair, const AdaptableLayer& layer, const AdaptableLayer::Part& part) {
     const int64_t rank = pair.up.shape[1];
     largest_rank_ = std::max(largest_rank_, rank);
     if (rank > host_.max_rank) {
@@ -362,17 +387,17 @@ class AdapterMaker {
       return unimplemented("module {}: a factor is {}, expected F32, F16 or BF16", in_quotes(pair.module),
                            name(view->dtype));
     }
-    const bool embeds = job.layer->kind == AdaptableLayer::Kind::kEmbedding;
+    const bool embeds = layer.kind == AdaptableLayer::Kind::kEmbedding;
     if (embeds != pair.embeds) {
       return data_loss("module {}: its factors are those of {}, and here it is {}", in_quotes(pair.module),
                        pair.embeds ? "an embedding" : "a product", embeds ? "an embedding" : "a product");
     }
     const int64_t in = pair.down.shape[pair.down_transposed ? 0 : 1];
-    if (in == job.layer->in_features && pair.up.shape[0] == job.module().size) return {};
+    if (in == layer.in_features && pair.up.shape[0] == part.size) return {};
     return invalid_argument(
         "module {}: its factors go from {} to {} features, expected {} to {} in this model: is the adapter of another "
         "one?",
-        in_quotes(pair.module), in, pair.up.shape[0], job.layer->in_features, job.module().size);
+        in_quotes(pair.module), in, pair.up.shape[0], layer.in_features, part.size);
   }
 
   Status check_saved(const AdapterFile::Saved& saved, const AdaptableLayer& layer) const {
@@ -402,10 +427,6 @@ class AdapterMaker {
     dtype_ = host_.dtype.value_or(found.size() == 1 ? *found.begin() : DType::kF32);
   }
 
-  int64_t down_bytes(const ops::LowRankFactors& factors) const {
-    return aligned_to_line(row_bytes(dtype_, factors.in_features * factors.rank));
-  }
-
   Status take_memory() {
     adapter_.reset(new Adapter);
     adapter_->layers_.resize(host_.layers.size());
@@ -413,11 +434,10 @@ class AdapterMaker {
     std::ranges::sort(jobs_, {}, [](const Job& job) {
       return std::tuple(job.layer->index, job.module().expert, job.module().first);
     });
-    int64_t bytes = 0;
     for (const Job& job : jobs_) {
       auto& experts = adapter_->layers_[static_cast<size_t>(job.layer->index)];
       if (experts.empty()) experts.resize(static_cast<size_t>(job.layer->num_experts));
-      Adapter::Factors& own = experts[static_cast<size_t>(job.module().expert)];
+      Adapter::Factors& own = factors_of(job);
       own.factors.dtype = dtype_;
       own.factors.in_features = job.layer->in_features;
       if (job.saved != nullptr) {
@@ -425,6 +445,8 @@ class AdapterMaker {
         own.factors.rank = static_cast<int32_t>(job.layer->out_features);
         continue;
       }
+      // Of heads: the keys' product goes the other way than the module.
+      if (is_of_heads(job)) own.factors.in_features = job.pair->down.shape[1];
       const auto rank = static_cast<int32_t>(job.pair->up.shape[1]);
       own.parts.push_back({.column = job.module().first,
                            .size = job.module().size,
@@ -432,39 +454,65 @@ class AdapterMaker {
                            .rank = rank,
                            .scale = static_cast<float>(job.pair->scale)});
       own.factors.rank += rank;
-      bytes += aligned_to_line(ops::low_rank_up_bytes(dtype_, job.module().size, rank));
-      if (job.pair->lengths.data != nullptr) bytes += 2 * gain_bytes(job.module().size);
     }
-    for (const auto& experts : adapter_->layers_) {
-      for (const Adapter::Factors& own : experts) bytes += own.factors.rank > 0 ? down_bytes(own.factors) : 0;
-    }
+    const int64_t bytes = place_jobs();
     adapter_->memory_ = Buffer(backend_.allocator(), static_cast<size_t>(bytes));
     if (adapter_->memory_.data() == nullptr) return resource_exhausted("no memory for the adapter's {} bytes", bytes);
     std::memset(adapter_->memory_.data(), 0, static_cast<size_t>(bytes));
     return {};
   }
 
-  Status fill() {
-    auto* next = adapter_->memory_.as<uint8_t>();
-    for (auto& experts : adapter_->layers_) {
-      for (Adapter::Factors& own : experts) {
-        if (own.factors.rank == 0) continue;
-        own.factors.down = next;
-        next += down_bytes(own.factors);
-        for (ops::LowRankPart& part : own.parts) {
-          part.up = next;
-          next += aligned_to_line(ops::low_rank_up_bytes(dtype_, part.size, part.rank));
-        }
-        own.factors.parts = own.parts;
-      }
+  static bool is_of_heads(const Job& job) { return job.layer->kind == AdaptableLayer::Kind::kHeads; }
+
+  Adapter::Factors& factors_of(const Job& job) const {
+    return adapter_->layers_[static_cast<size_t>(job.layer->index)][static_cast<size_t>(job.module().expert)];
+  }
+
+  // Says where everything is to lie. Returns the bytes of all.
+  int64_t place_jobs() {
+    int64_t bytes = 0;
+    // Of the parts of one product, and of the heads of one layer. A file may have both factors in one place.
+    std::map<std::pair<const void*, bool>, int64_t> placed;
+    const auto place = [&](const void* what, bool is_up, int64_t size) {
+      const auto [found, is_first] = placed.try_emplace({what, is_up}, bytes);
+      if (is_first) bytes += aligned_to_line(size);
+      return Place{found->second, is_first};
+    };
+    const AdaptableLayer* layer = nullptr;
+    for (Job& job : jobs_) {
+      // A file may have several modules' factors in one place, of different sizes.
+      if (std::exchange(layer, job.layer) != job.layer) placed.clear();
+      const Adapter::Factors& own = factors_of(job);
+      const bool shares = is_of_heads(job);
+      job.down = place(shares ? job.pair->down.data : &own, /*is_up=*/false,
+                       row_bytes(dtype_, own.factors.in_features * own.factors.rank));
+      if (!shares) job.down.is_first = true;  // each part writes its own rows
+      if (job.saved != nullptr) continue;
+      job.up = place(shares ? job.pair->up.data : &job.up, /*is_up=*/true,
+                     ops::low_rank_up_bytes(dtype_, job.module().size, static_cast<int32_t>(job.pair->up.shape[1])));
+      if (job.pair->lengths.data != nullptr)
+        job.gains = place(&job.gains, /*is_up=*/true, 2 * gain_bytes(job.module().size)).offset;
     }
+    return bytes;
+  }
+
+  static ops::LowRankPart& part_of(const Job& job, Adapter::Factors& own) {
+    return *std::ranges::find(own.parts, job.module().first, &ops::LowRankPart::column);
+  }
+
+  Status fill() {
+    auto* memory = adapter_->memory_.as<uint8_t>();
     for (const Job& job : jobs_) {
-      auto& experts = adapter_->layers_[static_cast<size_t>(job.layer->index)];
-      Adapter::Factors& own = experts[static_cast<size_t>(job.module().expert)];
-      QUIRE_RETURN_IF_ERROR(job.saved != nullptr ? fill_saved(job, own) : fill_pair(job, own));
-      if (job.pair == nullptr || job.pair->lengths.data == nullptr) continue;
-      QUIRE_RETURN_IF_ERROR(fill_gains(job, own, next));
-      next += 2 * gain_bytes(job.module().size);
+      Adapter::Factors& own = factors_of(job);
+      own.factors.down = memory + job.down.offset;
+      own.factors.parts = own.parts;
+      if (job.saved != nullptr) {
+        QUIRE_RETURN_IF_ERROR(fill_saved(job, own));
+        continue;
+      }
+      part_of(job, own).up = memory + job.up.offset;
+      QUIRE_RETURN_IF_ERROR(fill_pair(job, own));
+      if (job.pair->lengths.data != nullptr) QUIRE_RETURN_IF_ERROR(fill_gains(job, own, memory + job.gains));
     }
     return {};
   }
@@ -480,9 +528,9 @@ class AdapterMaker {
     auto* shift = reinterpret_cast<float*>(memory + gain_bytes(job.module().size));
     std::ranges::copy(gains.gain, gain);
     std::ranges::copy(gains.shift, shift);
-    const auto part = std::ranges::find(own.parts, job.module().first, &ops::LowRankPart::column);
-    part->gain = gain;
-    part->shift = shift;
+    ops::LowRankPart& part = part_of(job, own);
+    part.gain = gain;
+    part.shift = shift;
     return {};
   }
 
@@ -495,12 +543,12 @@ class AdapterMaker {
     return {};
   }
 
-  Status fill_pair(const Job& job, const Adapter::Factors& own) const {
+  Status fill_pair(const Job& job, Adapter::Factors& own) const {
     return row_bytes(dtype_, 1) == 4 ? fill_pair<uint32_t>(job, own) : fill_pair<uint16_t>(job, own);
   }
 
   template <typename Code>
-  Status fill_pair(const Job& job, const Adapter::Factors& own) const {
+  Status fill_pair(const Job& job, Adapter::Factors& own) const {
     const AdapterFile::LowRank& pair = *job.pair;
     const Numbers down(pair.down, dtype_);
     const Numbers up(pair.up, dtype_);
@@ -508,17 +556,19 @@ class AdapterMaker {
         !all_finite(dtype_, up.data(), pair.up.shape.num_elements())) {
       return not_numbers(pair.module);
     }
-    const auto part = std::ranges::find(own.parts, job.module().first, &ops::LowRankPart::column);
+    const ops::LowRankPart& part = part_of(job, own);
     const int64_t in = own.factors.in_features;
     auto* to = static_cast<Code*>(const_cast<void*>(own.factors.down));
     // An embedding is one part.
     if (pair.embeds && !pair.down_transposed) {
-      transpose(static_cast<const Code*>(down.data()), part->rank, in, to);
-    } else {
-      std::memcpy(to + part->first * in, down.data(), static_cast<size_t>(part->rank * in) * sizeof(Code));
+      transpose(static_cast<const Code*>(down.data()), part.rank, in, to);
+    } else if (job.down.is_first) {
+      std::memcpy(to + part.first * in, down.data(), static_cast<size_t>(part.rank * in) * sizeof(Code));
     }
-    pack_up(static_cast<const Code*>(up.data()), part->size, part->rank, order_of(pair.module),
-            static_cast<Code*>(const_cast<void*>(part->up)));
+    if (job.up.is_first) {
+      pack_up(static_cast<const Code*>(up.data()), part.size, part.rank, order_of(pair.module),
+              static_cast<Code*>(const_cast<void*>(part.up)));
+    }
     return {};
   }
 
@@ -533,6 +583,7 @@ class AdapterMaker {
   const AdapterHost& host_;
   ops::Backend& backend_;
   ModuleNames names_;
+  std::vector<SplitFactors> splits_;  // what jobs_ points into
   std::vector<Job> jobs_;
   int64_t largest_rank_ = 0;
   DType dtype_ = DType::kF32;
@@ -549,6 +600,15 @@ int64_t Adapter::most_bytes(const nn::AdaptableLayers& layers, int32_t rank, std
   int64_t bytes = 0;
   for (const auto& layer : layers) {
     if (layer->kind == AdaptableLayer::Kind::kEmbedding || layer->kind == AdaptableLayer::Kind::kHead) continue;
+    if (layer->kind == AdaptableLayer::Kind::kHeads) {
+      // The latent's factor both ways for all heads, and the other one's parts.
+      bytes += aligned_to_line(row_bytes(held, layer->in_features * rank)) +
+               aligned_to_line(ops::low_rank_up_bytes(held, layer->in_features, rank)) +
+               layer->num_experts / 2 *
+                   (aligned_to_line(row_bytes(held, layer->key_dim * rank)) +
+                    aligned_to_line(ops::low_rank_up_bytes(held, layer->value_dim, rank)));
+      continue;
+    }
     for (const AdaptableLayer::Part& part : layer->parts) {
       bytes += aligned_to_line(row_bytes(held, layer->in_features * rank)) +
                aligned_to_line(ops::low_rank_up_bytes(held, part.size, rank)) + 2 * gain_bytes(part.size);

@@ -50,33 +50,35 @@ const Adapter* StepAdapters::of_row(const nn::StepContext& step, int64_t row) co
   return token < of_token_.size() ? of_token_[token] : nullptr;
 }
 
-void StepAdapters::add_row(const ops::LowRankFactors* factors, int64_t row) const {
-  if (factors == nullptr) return;
-  if (!found_.empty() && found_.back().factors == factors && found_.back().row + found_.back().num_rows == row) {
+void StepAdapters::add_row(const ops::LowRankRun& run) const {
+  if (run.factors == nullptr) return;
+  if (!found_.empty() && found_.back().factors == run.factors &&
+      found_.back().row + found_.back().num_rows == run.row) {
     ++found_.back().num_rows;
   } else {
-    found_.push_back({factors, row, 1});
+    found_.push_back(run);
   }
 }
 
-void StepAdapters::find_runs(const nn::StepContext& step, const nn::AdaptableLayer& layer, int64_t num_rows) const {
-  found_.clear();
+void StepAdapters::find_runs(const nn::StepContext& step, const nn::AdaptableLayer& layer, int64_t num_rows,
+                             Columns columns) const {
   if (step.rows.kind == nn::RowTokens::Kind::kGathered) {
     for (int64_t row = 0; row < num_rows; ++row) {
       const Adapter* adapter = of_row(step, row);
-      if (adapter != nullptr) add_row(adapter->factors(layer), row);
+      if (adapter != nullptr) add_row({adapter->factors(layer, columns.expert), row, 1, columns.x, columns.out});
     }
     return;
   }
   for (const Run& run : runs_) {
-    const ops::LowRankFactors* factors = run.adapter->factors(layer);
-    if (factors != nullptr) found_.push_back({factors, run.row, run.num_rows});
+    const ops::LowRankFactors* factors = run.adapter->factors(layer, columns.expert);
+    if (factors != nullptr) found_.push_back({factors, run.row, run.num_rows, columns.x, columns.out});
   }
 }
 
 void StepAdapters::add(const nn::StepContext& step, const nn::AdaptableLayer& layer, const ops::ConstView& x,
                        const ops::View& out) const {
-  find_runs(step, layer, x.num_rows);
+  found_.clear();
+  find_runs(step, layer, x.num_rows, {});
   step(ops::LowRankArgs{.x = x.strided_floats(),
                         .x_stride = x.row_stride,
                         .num_rows = x.num_rows,
@@ -88,7 +90,8 @@ void StepAdapters::add(const nn::StepContext& step, const nn::AdaptableLayer& la
 
 void StepAdapters::add_embedded(const nn::StepContext& step, const nn::AdaptableLayer& layer, Mirrored<TokenId> ids,
                                 const ops::View& out) const {
-  find_runs(step, layer, out.num_rows);
+  found_.clear();
+  find_runs(step, layer, out.num_rows, {});
   if (layer.index == prompt_layer_) found_.insert(found_.end(), virtual_runs_.begin(), virtual_runs_.end());
   step(ops::LowRankArgs{.ids = ids,
                         .num_rows = out.num_rows,
@@ -96,6 +99,20 @@ void StepAdapters::add_embedded(const nn::StepContext& step, const nn::Adaptable
                         .out = out.strided_floats(),
                         .out_stride = out.row_stride,
                         .out_features = out.num_columns});
+}
+
+void StepAdapters::add_heads(const nn::StepContext& step, const nn::AdaptableLayer& layer, int32_t first,
+                             int32_t num_heads, const HeadRows& rows) const {
+  found_.clear();
+  for (int32_t head = 0; head < num_heads; ++head)
+    find_runs(step, layer, rows.x.num_rows, {first + head, head * rows.x_head, head * rows.out_head});
+  step(ops::LowRankArgs{.x = rows.x.strided_floats(),
+                        .x_stride = rows.x.row_stride,
+                        .num_rows = rows.x.num_rows,
+                        .runs = found_,
+                        .out = rows.out.strided_floats(),
+                        .out_stride = rows.out.row_stride,
+                        .out_features = rows.out.num_columns});
 }
 
 void StepAdapters::give_keys(const nn::StepContext& step, const nn::CacheLayer& layer) const {
@@ -119,7 +136,7 @@ void StepAdapters::add_experts(const nn::StepContext& step, const nn::AdaptableL
   for (int32_t expert = 0; expert < layer.num_experts && !step.workspace.measures(); ++expert) {
     for (int64_t row = offsets[expert]; row < offsets[expert + 1]; ++row) {
       const Adapter* adapter = of_row(step, row);
-      if (adapter != nullptr) add_row(adapter->factors(layer, expert), row);
+      if (adapter != nullptr) add_row({adapter->factors(layer, expert), row, 1});
     }
   }
   step(ops::LowRankArgs{.x = x.strided_floats(),

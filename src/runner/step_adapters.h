@@ -25,6 +25,8 @@ class StepAdapters final : public nn::RowAdapters {
                     const ops::View& out) const override;
   void add_experts(const nn::StepContext& step, const nn::AdaptableLayer& layer, const ops::ConstView& x,
                    const int32_t* offsets, const ops::View& out) const override;
+  void add_heads(const nn::StepContext& step, const nn::AdaptableLayer& layer, int32_t first, int32_t num_heads,
+                 const HeadRows& rows) const override;
   void give_keys(const nn::StepContext& step, const nn::CacheLayer& layer) const override;
 
  private:
@@ -34,8 +36,15 @@ class StepAdapters final : public nn::RowAdapters {
     int64_t num_rows;
   };
   const Adapter* of_row(const nn::StepContext& step, int64_t row) const;
-  void add_row(const ops::LowRankFactors* factors, int64_t row) const;
-  void find_runs(const nn::StepContext& step, const nn::AdaptableLayer& layer, int64_t num_rows) const;
+  // A run in found_, or one row more of the last one.
+  void add_row(const ops::LowRankRun& run) const;
+  // Adds to found_ the runs of one of the layer's products, whose columns begin as said.
+  struct Columns {
+    int32_t expert = 0;
+    int64_t x = 0;
+    int64_t out = 0;
+  };
+  void find_runs(const nn::StepContext& step, const nn::AdaptableLayer& layer, int64_t num_rows, Columns columns) const;
 
   struct GivenKeys {
     const Adapter* adapter;

@@ -183,6 +183,75 @@ TEST_F(AdaptedAnswers, SeveralSamplesAndBeamsHaveTheirRequestsAdapter) {
   EXPECT_EQ(again->front().token_ids, adapted->front().token_ids);
 }
 
+// Of one base: what PEFT answers with each of them, alone and in one batch with the others and the base.
+struct SeveralOfOneBase {
+  std::string base;
+  std::vector<std::string> adapters;
+};
+
+class AdaptersOfOtherBases : public AdaptedAnswers, public testing::WithParamInterface<SeveralOfOneBase> {};
+
+TEST_P(AdaptersOfOtherBases, AnswerAsWithPeftAloneAndBesideEachOther) {
+  EngineConfig own = config();
+  own.model = tiny_path(GetParam().base);
+  own.kv_cache_dtype = KvCacheDType::kFloat32;
+  auto llm = create(own);
+  std::map<std::string, std::vector<runner::GoldenCase>> golden = {{"", runner::read_golden(GetParam().base)}};
+  for (const std::string& name : GetParam().adapters) {
+    const Status loaded = llm->load_lora({name, lora_path(GetParam().base + "/" + name)});
+    ASSERT_TRUE(loaded.ok()) << loaded.message();
+    golden[name] = runner::read_golden(lora_path(GetParam().base + "/" + name));
+  }
+  struct Asked {
+    std::string adapter;
+    const runner::GoldenCase* expected;
+    std::string receipt;
+    std::unique_ptr<engine::Completion> running;
+  };
+  std::vector<Asked> all;
+  for (size_t i = 0; i < golden[""].size(); ++i) {
+    for (const auto& [name, cases] : golden) all.push_back({name, &cases[i], {}, {}});
+  }
+  const auto asked = [](const runner::GoldenCase& one) {
+    return SamplingParams{.temperature = 0.0f,
+                          .max_tokens = static_cast<int32_t>(one.greedy.size()),
+                          .ignore_eos = true,
+                          .prompt_logprobs = 0,
+                          .deterministic = true};
+  };
+  const auto expect = [](const std::vector<TokenId>& tokens, const runner::GoldenCase& one) {
+    for (size_t i = 0; i < one.greedy.size() && one.greedy_margin[i] > 1e-3; ++i) ASSERT_EQ(tokens[i], one.greedy[i]);
+  };
+  for (Asked& one : all) {
+    SCOPED_TRACE(one.adapter);
+    const auto outputs = llm->generate({one.expected->prompt}, asked(*one.expected), with(one.adapter));
+    ASSERT_TRUE(outputs.ok()) << outputs.status().message();
+    const RequestOutput& output = outputs->front();
+    expect(output.token_ids, *one.expected);
+    for (size_t i = 0; i < one.expected->prompt_logprobs.size(); ++i)
+      ASSERT_NEAR(output.prompt_logprobs[i].chosen.logprob, one.expected->prompt_logprobs[i], 1e-4) << i;
+    one.receipt = output.receipt;
+  }
+  for (Asked& one : all) {
+    auto started = engine::Completion::start_one(
+        llm->engine(), {.prompt = one.expected->prompt, .params = asked(*one.expected), .adapter = one.adapter});
+    ASSERT_TRUE(started.ok()) << started.status().message();
+    one.running = std::move(*started);
+  }
+  for (Asked& one : all) {
+    SCOPED_TRACE(one.adapter);
+    engine::OutputDelta whole;
+    while (!one.running->finished()) engine::append(whole, one.running->take());
+    EXPECT_EQ(whole.receipt, one.receipt);
+    expect(whole.tokens, *one.expected);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, AdaptersOfOtherBases,
+                         testing::Values(SeveralOfOneBase{"deepseek_v2", {"kv_b", "latent"}},
+                                         SeveralOfOneBase{"deepseek_v3", {"latent"}}),
+                         [](const auto& test) { return test.param.base; });
+
 class SoftPrompts : public AdaptedAnswers, public testing::WithParamInterface<std::string> {};
 
 TEST_P(SoftPrompts, AnswersAndLogprobsAreThoseOfPeft) {

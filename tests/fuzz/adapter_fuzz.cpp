@@ -32,6 +32,13 @@ runner::AdapterHost small_llama() {
        .out_features = 6,
        .num_experts = 2,
        .parts = {{layer + "mlp.experts.0.gate_proj", 0, 3, 0}, {layer + "mlp.experts.1.up_proj", 3, 3, 1}}});
+  add({.kind = Kind::kHeads,
+       .in_features = 4,
+       .out_features = 6,
+       .num_experts = 4,
+       .key_dim = 2,
+       .value_dim = 1,
+       .parts = {{layer + "self_attn.kv_b_proj", 0, 6}}});
   add({.kind = Kind::kHead, .in_features = 4, .out_features = 8, .parts = {{"lm_head", 0, 8}}});
   return host;
 }

@@ -38,6 +38,8 @@ class FakeAdapters final : public RowAdapters {
   }
   void add_embedded(const StepContext& /*step*/, const AdaptableLayer& /*layer*/, Mirrored<TokenId> /*ids*/,
                     const ops::View& /*out*/) const override {}
+  void add_heads(const StepContext& /*step*/, const AdaptableLayer& /*layer*/, int32_t /*first*/, int32_t /*num_heads*/,
+                 const HeadRows& /*rows*/) const override {}
   void give_keys(const StepContext& /*step*/, const CacheLayer& /*layer*/) const override {}
   void add_experts(const StepContext& step, const AdaptableLayer& layer, const ops::ConstView& x,
                    const int32_t* /*offsets*/, const ops::View& out) const override {

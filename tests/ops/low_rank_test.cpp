@@ -224,6 +224,44 @@ TEST_P(LowRank, AWeightOfItsOwnStandsForTheBases) {
   }
 }
 
+TEST_P(LowRank, HeadsSideBySideHaveFactorsOfTheirOwn) {
+  Random random(7);
+  const LowRankShape shape{20, {24}, {5}, {0}};
+  constexpr int64_t kHeads = 3;
+  constexpr int64_t kRows = 19;
+  constexpr int64_t kHeadIn = 23;  // of which a head's factors read the first 20
+  constexpr int64_t kHeadOut = 30;
+  std::vector<std::unique_ptr<Adapter>> heads;
+  std::vector<LowRankRun> runs;
+  for (int64_t head = 0; head < kHeads; ++head) {
+    heads.push_back(std::make_unique<Adapter>(shape, dtype(), random));
+    runs.push_back({&heads.back()->factors, 0, 1, head * kHeadIn, head * kHeadOut});
+    runs.push_back({&heads.back()->factors, 3, 16, head * kHeadIn, head * kHeadOut});
+  }
+  const std::vector<float> x = random.normals(kRows * kHeads * kHeadIn);
+  const std::vector<float> before = random.normals(kRows * kHeads * kHeadOut);
+  const auto add = [&](Backend& backend, const std::vector<LowRankRun>& some, int64_t x_column, int64_t out_column,
+                       std::vector<float>& out) {
+    backend(LowRankArgs{.x = x.data() + x_column,
+                        .x_stride = kHeads * kHeadIn,
+                        .num_rows = kRows,
+                        .runs = some,
+                        .out = out.data() + out_column,
+                        .out_stride = kHeads * kHeadOut,
+                        .out_features = kHeads * kHeadOut - out_column});
+  };
+  std::vector<float> together = before;
+  add(*backend_, runs, 0, 0, together);
+  std::vector<float> expected = before;
+  add(*make_reference_backend(), runs, 0, 0, expected);
+  EXPECT_LT(largest_difference(together, expected), 2e-5);
+  EXPECT_GT(largest_difference(together, before), 0.01) << "nothing was added";
+  std::vector<float> one_by_one = before;
+  for (const LowRankRun& run : runs)
+    add(*backend_, {{run.factors, run.row, run.num_rows}}, run.x_column, run.out_column, one_by_one);
+  EXPECT_TRUE(same_bits(together.data(), one_by_one.data(), static_cast<int64_t>(before.size())));
+}
+
 INSTANTIATE_TEST_SUITE_P(AllSets, LowRank,
                          ::testing::Combine(::testing::ValuesIn(testing::kCpuIsas),
                                             ::testing::Values(DType::kF32, DType::kF16, DType::kBF16)),

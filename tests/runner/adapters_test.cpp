@@ -92,7 +92,8 @@ INSTANTIATE_TEST_SUITE_P(
                                      "llama/patterns", "llama/embed_head", "llama/dora", "qwen2/dora", "gpt2/dora",
                                      "opt/dora", "llama/dora_embed", "qwen2/all_linear", "qwen2/embed_head", "gpt2/qv",
                                      "gpt2/all_linear", "opt/all_linear", "gemma2/all_linear", "mistral_swa/rslora",
-                                     "mixtral/all_linear"),
+                                     "mixtral/all_linear", "deepseek_v2/kv_b", "deepseek_v2/latent",
+                                     "deepseek_v3/latent"),
                      testing::Values("reference", "portable", "avx2", "avx512")),
     [](const auto& test) {
       std::string name = std::get<0>(test.param) + "_" + std::get<1>(test.param);

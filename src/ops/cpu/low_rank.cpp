@@ -20,6 +20,8 @@ struct Piece {
   const LowRankFactors* factors;
   int64_t row;
   int64_t num_rows;
+  int64_t x_column;
+  int64_t out_column;
 };
 
 int64_t products_of(const Piece& piece, bool looked_up) {
@@ -33,7 +35,7 @@ int64_t products_of(const Piece& piece, bool looked_up) {
 void shrink(const LowRankArgs& args, const Piece& piece, int32_t first, int32_t count, const Kernels& kernels,
             float* shrunk) {
   const LowRankFactors& factors = *piece.factors;
-  float* out = factors.replaces ? args.out + piece.row * args.out_stride : shrunk;
+  float* out = factors.replaces ? args.out + piece.row * args.out_stride + piece.out_column : shrunk;
   const int64_t out_stride = factors.replaces ? args.out_stride : factors.rank;
   const auto* down = static_cast<const uint8_t*>(factors.down);
   const auto dtype = factors.dtype;
@@ -45,7 +47,7 @@ void shrink(const LowRankArgs& args, const Piece& piece, int32_t first, int32_t 
     }
     return;
   }
-  kernels.low_rank_shrink({.x = args.x + piece.row * args.x_stride,
+  kernels.low_rank_shrink({.x = args.x + piece.row * args.x_stride + piece.x_column,
                            .x_stride = args.x_stride,
                            .num_rows = piece.num_rows,
                            .dtype = dtype,
@@ -78,7 +80,7 @@ void expand(const LowRankArgs& args, const Piece& piece, int64_t begin, int64_t 
                              .gain = part.gain == nullptr ? nullptr : part.gain + column,
                              .shift = part.gain == nullptr ? nullptr : part.shift + column,
                              .columns = std::min(last * kLowRankColumns, part.size) - column,
-                             .out = args.out + piece.row * args.out_stride + part.column + column,
+                             .out = args.out + piece.row * args.out_stride + piece.out_column + part.column + column,
                              .out_stride = args.out_stride});
   }
 }
@@ -100,7 +102,8 @@ void add_low_rank(const LowRankArgs& args, const Kernels& kernels, ThreadPool& p
   for (const LowRankRun& run : args.runs) {
     if (!run.factors->replaces) largest_rank = std::max(largest_rank, run.factors->rank);
     for (int64_t row = 0; row < run.num_rows; row += kRowsTogether) {
-      pieces.push_back({run.factors, run.row + row, std::min(kRowsTogether, run.num_rows - row)});
+      pieces.push_back(
+          {run.factors, run.row + row, std::min(kRowsTogether, run.num_rows - row), run.x_column, run.out_column});
       products += products_of(pieces.back(), args.x == nullptr);
     }
   }

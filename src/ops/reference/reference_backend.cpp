@@ -195,9 +195,9 @@ class ReferenceBackend final : public Backend {
   void run(const LowRankArgs& args) override {
     for (const LowRankRun& run : args.runs) {
       for (int64_t row = run.row; row < run.row + run.num_rows; ++row) {
-        for (const LowRankPart& part : run.factors->parts) add_low_rank(args, *run.factors, part, row);
+        for (const LowRankPart& part : run.factors->parts) add_low_rank(args, run, part, row);
         for (int32_t n = 0; run.factors->replaces && n < run.factors->rank; ++n)
-          args.out[row * args.out_stride + n] = static_cast<float>(shrunk(args, *run.factors, n, row));
+          args.out[row * args.out_stride + run.out_column + n] = static_cast<float>(shrunk(args, run, n, row));
       }
     }
   }
@@ -360,27 +360,27 @@ class ReferenceBackend final : public Backend {
   }
 
  private:
-  static double shrunk(const LowRankArgs& args, const LowRankFactors& factors, int32_t r, int64_t row) {
+  static double shrunk(const LowRankArgs& args, const LowRankRun& run, int32_t r, int64_t row) {
+    const LowRankFactors& factors = *run.factors;
     if (args.x == nullptr)
       return stored_value(factors.dtype, factors.down, int64_t{args.ids.host[row]} * factors.rank + r);
     double sum = 0;
     for (int64_t k = 0; k < factors.in_features; ++k) {
-      sum += static_cast<double>(args.x[row * args.x_stride + k]) *
+      sum += static_cast<double>(args.x[row * args.x_stride + run.x_column + k]) *
              stored_value(factors.dtype, factors.down, r * factors.in_features + k);
     }
     return sum;
   }
-  static void add_low_rank(const LowRankArgs& args, const LowRankFactors& factors, const LowRankPart& part,
-                           int64_t row) {
+  static void add_low_rank(const LowRankArgs& args, const LowRankRun& run, const LowRankPart& part, int64_t row) {
     std::vector<double> inner;
-    for (int32_t r = 0; r < part.rank; ++r) inner.push_back(shrunk(args, factors, part.first + r, row));
+    for (int32_t r = 0; r < part.rank; ++r) inner.push_back(shrunk(args, run, part.first + r, row));
     for (int64_t n = 0; n < part.size; ++n) {
       double sum = 0;
       for (int32_t r = 0; r < part.rank; ++r) {
         const int64_t at = (n / kLowRankColumns * part.rank + r) * kLowRankColumns + n % kLowRankColumns;
-        sum += inner[static_cast<size_t>(r)] * stored_value(factors.dtype, part.up, at);
+        sum += inner[static_cast<size_t>(r)] * stored_value(run.factors->dtype, part.up, at);
       }
-      float& out = args.out[row * args.out_stride + part.column + n];
+      float& out = args.out[row * args.out_stride + run.out_column + part.column + n];
       sum = out + part.scale * sum;
       out = static_cast<float>(part.gain == nullptr ? sum : part.gain[n] * sum + part.shift[n]);
     }

@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""Makes the adapters of tests/data/e2e/lora that are of latent attention, with the answers of PEFT to them. Made with torch 2.15.0,
+transformers 5.24.0 and peft 0.21.2.
+
+    scripts/make_lora_data.py [NAME...]
+"""
+
+import json
+import sys
+
+import torch
+from make_dora_data import DATA, answers, base_model
+from peft import LoraConfig, PeftModel, get_peft_model
+
+LATENT = ["kv_a_proj_with_mqa", "kv_b_proj", "o_proj"]
+ADAPTERS = {
+    "deepseek_v2/kv_b": dict(r=4, lora_alpha=8, target_modules=["kv_b_proj"]),
+    "deepseek_v2/latent": dict(r=8, lora_alpha=4, use_rslora=True, target_modules=[*LATENT, "q_proj", "q_a_proj", "q_b_proj"]),
+    "deepseek_v3/latent": dict(r=5, lora_alpha=6, target_modules=[*LATENT, "q_a_proj", "q_b_proj"], rank_pattern={"kv_b_proj": 7},
+                               alpha_pattern={"kv_b_proj": 3}),
+}
+
+
+def write(folder, family, options):
+    model = get_peft_model(base_model(family), LoraConfig(task_type="CAUSAL_LM", **options))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_" in name:
+                parameter.copy_(torch.randn_like(parameter) * 0.5 / parameter.shape[-1] ** 0.5)
+    model.save_pretrained(folder)
+    (folder / "README.md").unlink(missing_ok=True)
+    (folder / "adapter_model.safetensors").chmod(0o644)
+    config = json.loads((folder / "adapter_config.json").read_text())
+    config["base_model_name_or_path"] = family
+    (folder / "adapter_config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+
+
+def check_base(family, asked):
+    """That this release of transformers computes the base as the one did that its answers are of."""
+    model = base_model(family).eval()
+    for case in asked:
+        found = answers(model, case["prompt"], 0)["logprob_of_prompt"]
+        worst = max((abs(a - b) for a, b in zip(found, case["logprob_of_prompt"])), default=0)
+        assert worst < 5e-5, f"{family}: the base's log-probabilities differ by {worst}"
+
+
+def main():
+    for name in sys.argv[1:] or ADAPTERS:
+        torch.manual_seed(5)
+        family = name.split("/")[0]
+        asked = json.loads((DATA / "tiny" / family / "golden.json").read_text())["cases"]
+        check_base(family, asked)
+        folder = DATA / "lora" / name
+        write(folder, family, ADAPTERS[name])
+        model = PeftModel.from_pretrained(base_model(family), folder).eval()  # from the saved file alone
+        cases = [answers(model, case["prompt"], len(case["greedy"])) for case in asked]
+        (folder / "golden.json").write_text(json.dumps({"base": family, "dtype": "float32", "cases": cases}))
+
+
+if __name__ == "__main__":
+    main()

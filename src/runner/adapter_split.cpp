@@ -1,0 +1,63 @@
+#include "runner/adapter_split.h"
+
+#include "base/check.h"
+
+namespace quire::runner {
+namespace {
+
+using checkpoint::AdapterFile;
+
+// Of a tensor in memory of its own: [rows, columns], of which number (r, c) is `view`'s number at source(r, c).
+template <typename Code, typename Source>
+void gather_codes(const TensorView& view, int64_t rows, int64_t columns, const Source& source, uint8_t* memory) {
+  const auto* from = static_cast<const Code*>(view.data);
+  auto* to = reinterpret_cast<Code*>(memory);
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t column = 0; column < columns; ++column) *to++ = from[source(row, column)];
+  }
+}
+
+template <typename Source>
+TensorView gathered(const TensorView& view, int64_t rows, int64_t columns, const Source& source, SplitFactors& out) {
+  out.memory.push_back(std::make_unique<uint8_t[]>(static_cast<size_t>(row_bytes(view.dtype, rows * columns))));
+  uint8_t* memory = out.memory.back().get();
+  row_bytes(view.dtype, 1) == 4 ? gather_codes<uint32_t>(view, rows, columns, source, memory)
+                                : gather_codes<uint16_t>(view, rows, columns, source, memory);
+  return {.data = memory, .dtype = view.dtype, .shape = {rows, columns}};
+}
+
+// Rows [first, first + count), where they lie.
+TensorView rows_of(const TensorView& view, int64_t first, int64_t count) {
+  const int64_t columns = view.shape[1];
+  return {.data = static_cast<const uint8_t*>(view.data) + row_bytes(view.dtype, first * columns),
+          .dtype = view.dtype,
+          .shape = {count, columns}};
+}
+
+}  // namespace
+
+SplitFactors split_heads(const AdapterFile::LowRank& pair, const nn::AdaptableLayer& layer) {
+  QUIRE_CHECK(layer.kind == nn::AdaptableLayer::Kind::kHeads);
+  SplitFactors out;
+  const int32_t heads = layer.num_experts / 2;
+  const int64_t rank = pair.up.shape[1];
+  const int64_t latent = pair.down.shape[1];
+  const TensorView turned = gathered(
+      pair.down, latent, rank, [&](int64_t row, int64_t column) { return column * latent + row; }, out);
+  const auto add = [&](const TensorView& down, const TensorView& up, int32_t number) {
+    AdapterFile::LowRank own = pair;
+    own.down = down;
+    own.up = up;
+    out.all.push_back({.pair = std::move(own), .part = {.module = pair.module, .size = up.shape[0], .expert = number}});
+  };
+  for (int32_t head = 0; head < heads; ++head) {
+    const int64_t first = head * (layer.key_dim + layer.value_dim);
+    const TensorView keys = gathered(
+        pair.up, rank, layer.key_dim, [&](int64_t row, int64_t column) { return (first + column) * rank + row; }, out);
+    add(keys, turned, head);
+    add(pair.down, rows_of(pair.up, first + layer.key_dim, layer.value_dim), heads + head);
+  }
+  return out;
+}
+
+}  // namespace quire::runner

@@ -1,0 +1,28 @@
+// Factors of a module that is computed as several products, taken apart into those of each.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "checkpoint/adapter_file.h"
+#include "nn/adaptable_layer.h"
+
+namespace quire::runner {
+
+struct SplitFactors {
+  struct One {
+    checkpoint::AdapterFile::LowRank pair;
+    nn::AdaptableLayer::Part part;
+  };
+  std::vector<One> all;
+  std::vector<std::unique_ptr<uint8_t[]>> memory;  // of factors that are not the file's own
+};
+
+// Of latent attention's kv_b_proj, W + scale * B A of latents c. A head's keys (W_k + scale * B_k A) c meet its query q
+// as W_k^T q + scale * A^T (B_k^T q) meets c, and what it reads of c is projected by W_v + scale * B_v A: two products
+// with factors of the same rank, of which all heads' keys share A^T and all values A. Shared ones are the same tensor.
+// REQUIRES: the layer is kHeads, and the factors are of its sizes, in F32, F16 or BF16.
+SplitFactors split_heads(const checkpoint::AdapterFile::LowRank& pair, const nn::AdaptableLayer& layer);
+
+}  // namespace quire::runner
