@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Makes the adapters of tests/data/e2e/lora that are of latent attention, with the answers of PEFT to them. Made with torch 2.15.0,
-transformers 5.24.0 and peft 0.21.2.
+"""Makes the adapters of tests/data/e2e/lora that are of latent attention and of stacks of experts, with the answers of PEFT to
+them. Made with torch 2.15.0, transformers 5.24.0 and peft 0.21.2; those of "old_stacks" with peft 0.18.1.
 
     scripts/make_lora_data.py [NAME...]
 """
@@ -8,6 +8,7 @@ transformers 5.24.0 and peft 0.21.2.
 import json
 import sys
 
+import peft
 import torch
 from make_dora_data import DATA, answers, base_model
 from peft import LoraConfig, PeftModel, get_peft_model
@@ -18,6 +19,16 @@ ADAPTERS = {
     "deepseek_v2/latent": dict(r=8, lora_alpha=4, use_rslora=True, target_modules=[*LATENT, "q_proj", "q_a_proj", "q_b_proj"]),
     "deepseek_v3/latent": dict(r=5, lora_alpha=6, target_modules=[*LATENT, "q_a_proj", "q_b_proj"], rank_pattern={"kv_b_proj": 7},
                                alpha_pattern={"kv_b_proj": 3}),
+    "mixtral/stacks": dict(r=4, lora_alpha=8, target_modules=["q_proj"],
+                           target_parameters=["mlp.experts.gate_up_proj", "mlp.experts.down_proj", "mlp.gate.weight"]),
+    "qwen3_moe/stacks": dict(r=4, lora_alpha=8, target_modules=[], target_parameters=["experts.down_proj"]),
+    "deepseek_v3/stacks": dict(r=3, lora_alpha=8, use_rslora=True, target_modules=["kv_b_proj"],
+                               target_parameters=["experts.gate_up_proj", "experts.down_proj"],
+                               rank_pattern={"experts.down_proj": 2}, alpha_pattern={"experts.gate_up_proj": 5}),
+    "gpt_oss/stacks": dict(r=4, lora_alpha=8, target_modules=[],
+                           target_parameters=["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]),
+    "mixtral/old_stacks": dict(r=4, lora_alpha=8, target_modules=[],
+                               target_parameters=["experts.gate_up_proj", "experts.down_proj"]),
 }
 
 
@@ -45,7 +56,8 @@ def check_base(family, asked):
 
 
 def main():
-    for name in sys.argv[1:] or ADAPTERS:
+    old = int(peft.__version__.split(".")[1]) < 19
+    for name in sys.argv[1:] or [name for name in ADAPTERS if ("old" in name) == old]:
         torch.manual_seed(5)
         family = name.split("/")[0]
         asked = json.loads((DATA / "tiny" / family / "golden.json").read_text())["cases"]

@@ -125,13 +125,35 @@ Status check_lengths(const AdapterFile::LowRank& pair, bool decomposed) {
                    pair.lengths.shape[0], pair.up.shape[0]);
 }
 
+// PEFT wraps a module once for each of its parameters that target_parameters names, in the order in which the class has
+// them, and says in the tensors' names how deep a wrapper is and not which parameter it is for.
+void name_stacks(AdapterFile& out) {
+  constexpr std::string_view kInner = ".base_layer";
+  for (AdapterFile::LowRank& pair : out.low_rank) {
+    std::string_view module = pair.module;
+    size_t depth = 0;
+    for (; module.ends_with(kInner); ++depth) module.remove_suffix(kInner.size());
+    if (!module.ends_with(".experts")) continue;
+    std::vector<std::string> wrapped;
+    for (const std::string_view name : {"gate_up_proj", "down_proj"}) {
+      std::string parameter = fmt::format("{}.{}", module, name);
+      if (out.peft->adapts_parameter(parameter)) wrapped.push_back(std::move(parameter));
+    }
+    if (depth >= wrapped.size()) continue;  // which is then no module that the model has
+    pair.module = wrapped[wrapped.size() - 1 - depth];
+    pair.num_stacked = 1;
+  }
+}
+
 // Ranks and scales by the configuration, which the factors must agree with.
 Status scale_factors(AdapterFile& out) {
   for (AdapterFile::LowRank& pair : out.low_rank) {
     QUIRE_ASSIGN_OR_RETURN(const int64_t rank, out.peft->rank_of(pair.module));
     QUIRE_ASSIGN_OR_RETURN(pair.scale, out.peft->scale_of(pair.module));
     QUIRE_RETURN_IF_ERROR(check_lengths(pair, out.peft->decomposed));
-    if (pair.down.shape[0] == rank && pair.up.shape[1] == rank) continue;
+    if (pair.num_stacked > 0) pair.num_stacked = std::max<int64_t>(pair.down.shape[0] / rank, 1);
+    const int64_t all = rank * std::max<int64_t>(pair.num_stacked, 1);
+    if (pair.down.shape[0] == all && pair.up.shape[1] == all) continue;
     return data_loss("module {}: its factors are {} and {}, expected rank {} by {}", in_quotes(pair.module),
                      pair.down.shape.to_string(), pair.up.shape.to_string(), rank, kConfigFile);
   }
@@ -203,6 +225,7 @@ Result<std::shared_ptr<const AdapterFile>> AdapterFile::from_peft(std::string_vi
       if (!status.ok()) break;
     }
     if (status.ok()) status = add_pairs(factors, *out);
+    if (status.ok()) name_stacks(*out);
     if (status.ok()) status = scale_factors(*out);
   }
   if (!status.ok()) return std::move(status).with_prefix(where);

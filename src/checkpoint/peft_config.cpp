@@ -31,7 +31,6 @@ constexpr auto kRefused = std::to_array<Refused>({
     {"kasa_config", "KaSA (kasa_config)"},
     {"monteclora_config", "MonteCLoRA (monteclora_config)"},
     {"layer_replication", "layer_replication"},
-    {"target_parameters", "adapters of parameters that are no modules (target_parameters)"},
     {"trainable_token_indices", "trained rows of the embedding (trainable_token_indices)"},
     {"ensure_weight_tying", "tied adapters of embedding and head (ensure_weight_tying)"},
     {"megatron_config", "Megatron's layers (megatron_config)"},
@@ -82,6 +81,7 @@ constexpr auto kUsed = std::to_array<std::string_view>({
     "r",
     "rank_pattern",
     "target_modules",
+    "target_parameters",
     "use_dora",
     "use_rslora",
 });
@@ -225,6 +225,20 @@ Status read_layers(const json::object& config, PeftConfig& out) {
   return {};
 }
 
+Status read_parameters(const json::object& config, PeftConfig& out) {
+  QUIRE_ASSIGN_OR_RETURN(out.parameters, read_names(config, "target_parameters"));
+  for (const std::string& name : out.parameters) {
+    const bool known = std::ranges::any_of(std::to_array<std::string_view>({"weight", "gate_up_proj", "down_proj"}),
+                                           [&](std::string_view last) { return ends_with_module(name, last); });
+    if (known) continue;
+    return unimplemented(
+        "target_parameters has {}, which is not built; supported: stacks of experts (gate_up_proj, down_proj) and "
+        "modules' weights",
+        in_quotes(name));
+  }
+  return {};
+}
+
 Status read_low_rank(const json::object& config, PeftConfig& out) {
   QUIRE_RETURN_IF_ERROR(check_beginning(config));
   if (const json::value* bias = given(config, "bias"); bias != nullptr && *bias != "none") {
@@ -242,7 +256,8 @@ Status read_low_rank(const json::object& config, PeftConfig& out) {
   QUIRE_ASSIGN_OR_RETURN(out.excluded, ModuleSelection::read(config, "exclude_modules"));
   QUIRE_RETURN_IF_ERROR(read_layers(config, out));
   QUIRE_ASSIGN_OR_RETURN(out.saved_modules, read_names(config, "modules_to_save"));
-  if (out.targets.empty() && out.saved_modules.empty()) {
+  QUIRE_RETURN_IF_ERROR(read_parameters(config, out));
+  if (out.targets.empty() && out.saved_modules.empty() && out.parameters.empty()) {
     return invalid_argument("target_modules is empty: the adapter adds to nothing");
   }
   return {};
@@ -310,7 +325,12 @@ Result<std::optional<double>> NumbersByModule::of(std::string_view module) const
   return std::optional<double>();
 }
 
+bool PeftConfig::adapts_parameter(std::string_view name) const {
+  return std::ranges::any_of(parameters, [&](const std::string& end) { return ends_with_module(name, end); });
+}
+
 Result<bool> PeftConfig::adapts(std::string_view module, bool is_linear) const {
+  if (adapts_parameter(std::string(module) + ".weight")) return true;
   QUIRE_ASSIGN_OR_RETURN(const bool excluded_too, excluded.selects(module, is_linear));
   if (excluded_too) return false;
   QUIRE_ASSIGN_OR_RETURN(const bool selected, targets.selects(module, is_linear));

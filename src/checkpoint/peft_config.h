@@ -68,11 +68,13 @@ struct PeftConfig {
   std::vector<int64_t> layers;             // empty: all
   std::vector<std::string> layer_lists;    // names before a layer's number; empty: any
   std::vector<std::string> saved_modules;  // trained whole
+  std::vector<std::string> parameters;     // ends of names, "mlp.experts.down_proj": target_parameters
   // kPromptTuning, kPrefixTuning:
   int64_t num_virtual_tokens = 0;
 
   // Whether the module has factors. Errors: those of patterns.
   Result<bool> adapts(std::string_view module, bool is_linear) const;
+  bool adapts_parameter(std::string_view name) const;
   Result<int64_t> rank_of(std::string_view module) const;
   Result<double> scale_of(std::string_view module) const;
   bool saves(std::string_view module) const;

@@ -34,6 +34,11 @@ struct AdaptableLayer {
   int32_t num_experts = 1;  // of kHeads: twice the heads, all keys' before all values'
   int64_t key_dim = 0;      // of kHeads
   int64_t value_dim = 0;
+  // Of kExperts: the parameter that has the matrices of all in Hugging Face's classes
+  // ("model.layers.0.mlp.experts.gate_up_proj"), whatever the checkpoint has, and whether an expert's rows there are
+  // gate's and up's in turns. Parts are of experts that have modules of their own, and there may be none.
+  std::string stack = {};
+  bool interleaved = false;
   std::vector<Part> parts;
 };
 

@@ -36,6 +36,13 @@ std::string with_expert(const std::string& prefix, std::string_view stem, int32_
   return fmt::format("{}{}{}{}", prefix, stem.substr(0, at), expert, stem.substr(at + 2));
 }
 
+// The module of a mixture as Hugging Face's classes call it, of all families alike.
+std::string class_name_of(std::string_view prefix) {
+  constexpr std::string_view kOfMixtral = "block_sparse_moe.";
+  if (prefix.ends_with(kOfMixtral)) return fmt::format("{}mlp", prefix.substr(0, prefix.size() - kOfMixtral.size()));
+  return std::string(prefix.substr(0, prefix.size() - 1));
+}
+
 // The first where there is none, so that the error names what is missing.
 const Spelling& spelling_of(const Loader& loader, const std::string& prefix) {
   for (const Spelling& spelling : kSpellings) {
@@ -171,15 +178,18 @@ bool ExpertLinear::pack(Loader& loader, int32_t expert, const std::vector<Stored
   return true;
 }
 
-void ExpertLinear::name_modules(Loader& loader, const std::string& prefix, const std::vector<std::string_view>& stems) {
-  if (is_stack(stems[0])) return;
+void ExpertLinear::name_modules(Loader& loader, const std::string& prefix, const std::vector<std::string_view>& stems,
+                                std::string_view parameter, bool interleaved) {
   AdaptableLayer layer{.kind = AdaptableLayer::Kind::kExperts,
                        .in_features = in_features_,
                        .out_features = out_features_,
-                       .num_experts = num_experts_};
+                       .num_experts = num_experts_,
+                       .stack = fmt::format("{}.experts.{}", class_name_of(prefix), parameter),
+                       .interleaved = interleaved};
   const int64_t size = out_features_ / static_cast<int64_t>(stems.size());
   // Of an expert that the checkpoint does not have there is an error already.
-  for (int32_t e = 0; e < num_experts_ && loader.has_weight(with_expert(prefix, stems[0], e) + ".weight"); ++e) {
+  const int32_t num_named = is_stack(stems[0]) ? 0 : num_experts_;
+  for (int32_t e = 0; e < num_named && loader.has_weight(with_expert(prefix, stems[0], e) + ".weight"); ++e) {
     int64_t first = 0;
     for (const std::string_view stem : stems) {
       layer.parts.push_back({.module = with_expert(prefix, stem, e), .first = first, .size = size, .expert = e});
@@ -244,7 +254,7 @@ ExpertLinear ExpertLinear::gate_and_up(Loader& loader, const std::string& prefix
                        {share, {size + share.first, share.count}});
   }
   out.finish(loader, bias);
-  out.name_modules(loader, prefix, {spelling.gate, spelling.up});
+  out.name_modules(loader, prefix, {spelling.gate, spelling.up}, "gate_up_proj", shape.stacks_interleaved);
   return out;
 }
 
@@ -269,7 +279,7 @@ ExpertLinear ExpertLinear::down(Loader& loader, const std::string& prefix, const
   // Of a sum the first rank adds it.
   if (loader.shard().rank > 0) std::ranges::fill(bias, 0.0f);
   out.finish(loader, bias);
-  out.name_modules(loader, prefix, {spelling.down});
+  out.name_modules(loader, prefix, {spelling.down}, "down_proj", /*interleaved=*/false);
   return out;
 }
 

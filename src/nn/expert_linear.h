@@ -46,8 +46,9 @@ class ExpertLinear {
   // which ends the list, for a configuration may name any number of experts.
   bool pack(Loader& loader, int32_t expert, const std::vector<StoredWeight>& parts);
   void finish(Loader& loader, std::span<const float> bias);
-  // `stems`: of each expert's modules, whose outputs lie side by side.
-  void name_modules(Loader& loader, const std::string& prefix, const std::vector<std::string_view>& stems);
+  // `stems`: of each expert's modules, whose outputs lie side by side; `parameter`, `interleaved`: of their stack.
+  void name_modules(Loader& loader, const std::string& prefix, const std::vector<std::string_view>& stems,
+                    std::string_view parameter, bool interleaved);
 
   int32_t num_experts_ = 0;
   int64_t in_features_ = 0;
@@ -56,7 +57,7 @@ class ExpertLinear {
   std::vector<std::vector<const ops::PackedMatrix*>> segments_;  // rows of one dtype: [segments][num_experts]
   std::vector<std::unique_ptr<ops::PackedGroup>> groups_;        // [segments]
   Parameter bias_;                                               // [num_experts, out_features] or empty
-  std::shared_ptr<const AdaptableLayer> layer_;                  // nullptr: of stacks, which have no modules
+  std::shared_ptr<const AdaptableLayer> layer_;
 };
 
 }  // namespace quire::nn

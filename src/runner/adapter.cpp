@@ -35,7 +35,8 @@ constexpr int64_t gain_bytes(int64_t size) {
 // Where a module's outputs are made.
 struct ModulePlace {
   const AdaptableLayer* layer = nullptr;
-  size_t part = 0;
+  size_t part = 0;  // unless it is the layer's stack
+  bool is_stack = false;
 };
 
 // The model's modules as an adapter names them. Checkpoints leave out a first component that the classes have
@@ -45,6 +46,7 @@ class ModuleNames {
   explicit ModuleNames(const nn::AdaptableLayers& layers) {
     for (const auto& layer : layers) {
       for (size_t i = 0; i < layer->parts.size(); ++i) places_[layer->parts[i].module] = {layer.get(), i};
+      if (!layer->stack.empty()) places_[layer->stack] = {.layer = layer.get(), .is_stack = true};
     }
   }
   // nullptr: the model has none of this name that can be adapted.
@@ -56,6 +58,12 @@ class ModuleNames {
         left_out_ = module.substr(0, dot + 1);
         return &place->second;
       }
+    }
+    // Mixtures of Mixtral, which checkpoints call otherwise.
+    if (const size_t at = module.find(".mlp."); at != std::string::npos) {
+      std::string other = module;
+      other.replace(at, std::string_view(".mlp.").size(), ".block_sparse_moe.");
+      if (const auto place = places_.find(other); place != places_.end()) return &place->second;
     }
     const auto place = places_.find(std::string(kWrapper) + module);
     return place == places_.end() ? nullptr : &place->second;
@@ -93,17 +101,20 @@ Status check_complete(const AdapterFile& file, const ModuleNames& names, const s
   for (const auto& [module, place] : names.all()) {
     if (found.contains(module)) continue;
     // Classes of some releases have no modules for these, whatever the names say.
-    if (place.layer->kind == AdaptableLayer::Kind::kExperts && !has_experts) continue;
+    if (place.layer->kind == AdaptableLayer::Kind::kExperts && !place.is_stack && !has_experts) continue;
     if (is_router(module) && !has_routers) continue;
     const bool linear =
         place.layer->kind == AdaptableLayer::Kind::kProduct || place.layer->kind == AdaptableLayer::Kind::kExperts;
     const std::string full = names.full_name(module, place.layer->kind);
-    QUIRE_ASSIGN_OR_RETURN(const bool expected, file.peft->adapts(full, linear));
+    bool expected = place.is_stack && file.peft->adapts_parameter(full);
+    if (!place.is_stack) {
+      QUIRE_ASSIGN_OR_RETURN(expected, file.peft->adapts(full, linear));
+    }
     if (expected) missing.push_back(full);
   }
   if (missing.empty()) return {};
-  return data_loss("{} modules that target_modules names have no factors in the file: {}", missing.size(),
-                   listed(missing));
+  return data_loss("{} modules that target_modules or target_parameters names have no factors in the file: {}",
+                   missing.size(), listed(missing));
 }
 
 Status not_numbers(const std::string& module) {
@@ -318,22 +329,23 @@ class AdapterMaker {
     bool has_routers = false;
     for (const AdapterFile::LowRank& pair : file_.low_rank) {
       const ModulePlace* place = names_.find(pair.module);
-      if (place == nullptr) {
+      if (place == nullptr || place->is_stack != (pair.num_stacked > 0)) {
         surplus.push_back(pair.module);
         continue;
       }
-      const AdaptableLayer::Part& part = place->layer->parts[place->part];
-      if (!found.insert(part.module).second) {
+      const AdaptableLayer& layer = *place->layer;
+      const AdaptableLayer::Part* part = place->is_stack ? nullptr : &layer.parts[place->part];
+      if (!found.insert(part == nullptr ? layer.stack : part->module).second) {
         return data_loss("module {} is there twice, under another name too", in_quotes(pair.module));
       }
-      has_experts = has_experts || place->layer->kind == AdaptableLayer::Kind::kExperts;
+      has_experts = has_experts || (layer.kind == AdaptableLayer::Kind::kExperts && part != nullptr);
       has_routers = has_routers || is_router(pair.module);
-      QUIRE_RETURN_IF_ERROR(check_pair(pair, *place->layer, part));
-      QUIRE_RETURN_IF_ERROR(add_jobs(pair, *place->layer, part));
+      QUIRE_RETURN_IF_ERROR(check_pair(pair, layer, part));
+      QUIRE_RETURN_IF_ERROR(add_jobs(pair, layer, part));
     }
     for (const AdapterFile::Saved& saved : file_.saved) {
       const ModulePlace* place = names_.find(saved.module);
-      if (place == nullptr) {
+      if (place == nullptr || place->is_stack) {
         surplus.push_back(saved.module);
         continue;
       }
@@ -361,22 +373,29 @@ class AdapterMaker {
   }
 
   // One, or those of each product that the module is computed as.
-  Status add_jobs(const AdapterFile::LowRank& pair, const AdaptableLayer& layer, const AdaptableLayer::Part& part) {
-    if (layer.kind != AdaptableLayer::Kind::kHeads) {
-      jobs_.push_back({&layer, &part, &pair, nullptr});
+  Status add_jobs(const AdapterFile::LowRank& pair, const AdaptableLayer& layer, const AdaptableLayer::Part* part) {
+    // Of experts: factors of a stack, or of modules, in the place of which there is one product here.
+    const auto [first, is_new] = split_.try_emplace(&layer, part == nullptr);
+    if (first->second != (part == nullptr)) {
+      return data_loss("module {} is there twice: in a stack, and by itself", in_quotes(pair.module));
+    }
+    const bool is_of_heads = layer.kind == AdaptableLayer::Kind::kHeads;
+    if (part != nullptr && !is_of_heads) {
+      jobs_.push_back({&layer, part, &pair, nullptr});
       return {};
     }
     if (pair.lengths.data != nullptr) {
       return unimplemented("module {} is adapted by DoRA, which is not built for it: its rows are no product's here",
                            in_quotes(pair.module));
     }
-    splits_.push_back(split_heads(pair, layer));
+    splits_.push_back(is_of_heads ? split_heads(pair, layer) : split_experts(pair, layer));
     for (const SplitFactors::One& one : splits_.back().all) jobs_.push_back({&layer, &one.part, &one.pair, nullptr});
     return {};
   }
 
-  Status check_pair(const AdapterFile::LowRank& pair, const AdaptableLayer& layer, const AdaptableLayer::Part& part) {
-    const int64_t rank = pair.up.shape[1];
+  // `part`: nullptr of a stack.
+  Status check_pair(const AdapterFile::LowRank& pair, const AdaptableLayer& layer, const AdaptableLayer::Part* part) {
+    const int64_t rank = pair.up.shape[1] / std::max<int64_t>(pair.num_stacked, 1);
     largest_rank_ = std::max(largest_rank_, rank);
     if (rank > host_.max_rank) {
       return invalid_argument("module {} has rank {}, over the limit of {}: start with --max-lora-rank {}",
@@ -393,11 +412,18 @@ class AdapterMaker {
                        pair.embeds ? "an embedding" : "a product", embeds ? "an embedding" : "a product");
     }
     const int64_t in = pair.down.shape[pair.down_transposed ? 0 : 1];
-    if (in == layer.in_features && pair.up.shape[0] == part.size) return {};
+    const int64_t size = part == nullptr ? layer.out_features : part->size;
+    const int64_t out = pair.up.shape[0];
+    if (part == nullptr && pair.num_stacked != layer.num_experts) {
+      return invalid_argument("module {}: its factors are of {} experts, expected {} in this model",
+                              in_quotes(pair.module), pair.num_stacked, layer.num_experts);
+    }
+    if (in == layer.in_features && out == size) return {};
+    if (part == nullptr && in == size && out == layer.in_features) return {};
     return invalid_argument(
         "module {}: its factors go from {} to {} features, expected {} to {} in this model: is the adapter of another "
         "one?",
-        in_quotes(pair.module), in, pair.up.shape[0], layer.in_features, part.size);
+        in_quotes(pair.module), in, out, layer.in_features, size);
   }
 
   Status check_saved(const AdapterFile::Saved& saved, const AdaptableLayer& layer) const {
@@ -583,7 +609,8 @@ class AdapterMaker {
   const AdapterHost& host_;
   ops::Backend& backend_;
   ModuleNames names_;
-  std::vector<SplitFactors> splits_;  // what jobs_ points into
+  std::vector<SplitFactors> splits_;             // what jobs_ points into
+  std::map<const AdaptableLayer*, bool> split_;  // of those that have factors: whether it is those of a stack
   std::vector<Job> jobs_;
   int64_t largest_rank_ = 0;
   DType dtype_ = DType::kF32;
@@ -608,6 +635,10 @@ int64_t Adapter::most_bytes(const nn::AdaptableLayers& layers, int32_t rank, std
                    (aligned_to_line(row_bytes(held, layer->key_dim * rank)) +
                     aligned_to_line(ops::low_rank_up_bytes(held, layer->value_dim, rank)));
       continue;
+    }
+    if (layer->parts.empty()) {  // experts in a stack
+      bytes += layer->num_experts * (aligned_to_line(row_bytes(held, layer->in_features * rank)) +
+                                     aligned_to_line(ops::low_rank_up_bytes(held, layer->out_features, rank)));
     }
     for (const AdaptableLayer::Part& part : layer->parts) {
       bytes += aligned_to_line(row_bytes(held, layer->in_features * rank)) +

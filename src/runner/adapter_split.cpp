@@ -60,4 +60,37 @@ SplitFactors split_heads(const AdapterFile::LowRank& pair, const nn::AdaptableLa
   return out;
 }
 
+SplitFactors split_experts(const AdapterFile::LowRank& pair, const nn::AdaptableLayer& layer) {
+  QUIRE_CHECK(layer.kind == nn::AdaptableLayer::Kind::kExperts && pair.num_stacked == layer.num_experts);
+  SplitFactors out;
+  const int64_t experts = layer.num_experts;
+  const int64_t rank = pair.up.shape[1] / experts;
+  const int64_t in = layer.in_features;
+  const int64_t size = layer.out_features;
+  const bool is_turned = pair.up.shape[0] != size || pair.down.shape[1] != in;
+  const auto stored_row = [&](int64_t row) {
+    if (!layer.interleaved) return row;
+    return row < size / 2 ? 2 * row : 2 * (row - size / 2) + 1;
+  };
+  for (int64_t expert = 0; expert < experts; ++expert) {
+    AdapterFile::LowRank own = pair;
+    own.num_stacked = 0;
+    const TensorView down = rows_of(pair.down, expert * rank, rank);
+    const auto of_up = [&](int64_t row, int64_t column) { return row * rank * experts + column * experts + expert; };
+    if (is_turned) {
+      own.down = gathered(
+          pair.up, rank, in, [&](int64_t row, int64_t column) { return of_up(column, row); }, out);
+      own.up = gathered(
+          down, size, rank, [&](int64_t row, int64_t column) { return column * size + stored_row(row); }, out);
+    } else {
+      own.down = down;
+      own.up = gathered(
+          pair.up, size, rank, [&](int64_t row, int64_t column) { return of_up(stored_row(row), column); }, out);
+    }
+    out.all.push_back({.pair = std::move(own),
+                       .part = {.module = pair.module, .size = size, .expert = static_cast<int32_t>(expert)}});
+  }
+  return out;
+}
+
 }  // namespace quire::runner

@@ -25,4 +25,8 @@ struct SplitFactors {
 // REQUIRES: the layer is kHeads, and the factors are of its sizes, in F32, F16 or BF16.
 SplitFactors split_heads(const checkpoint::AdapterFile::LowRank& pair, const nn::AdaptableLayer& layer);
 
+// Of a stack of experts: each expert's own, with gate's outputs before up's. REQUIRES: the layer is kExperts with a
+// stack, and the factors are of its sizes, the one way or the other, in F32, F16 or BF16.
+SplitFactors split_experts(const checkpoint::AdapterFile::LowRank& pair, const nn::AdaptableLayer& layer);
+
 }  // namespace quire::runner

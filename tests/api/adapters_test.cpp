@@ -249,7 +249,8 @@ TEST_P(AdaptersOfOtherBases, AnswerAsWithPeftAloneAndBesideEachOther) {
 
 INSTANTIATE_TEST_SUITE_P(Tiny, AdaptersOfOtherBases,
                          testing::Values(SeveralOfOneBase{"deepseek_v2", {"kv_b", "latent"}},
-                                         SeveralOfOneBase{"deepseek_v3", {"latent"}}),
+                                         SeveralOfOneBase{"deepseek_v3", {"latent", "stacks"}},
+                                         SeveralOfOneBase{"mixtral", {"stacks", "old_stacks", "all_linear"}}),
                          [](const auto& test) { return test.param.base; });
 
 class SoftPrompts : public AdaptedAnswers, public testing::WithParamInterface<std::string> {};

@@ -31,7 +31,14 @@ runner::AdapterHost small_llama() {
        .in_features = 4,
        .out_features = 6,
        .num_experts = 2,
+       .stack = layer + "mlp.experts.gate_up_proj",
+       .interleaved = true,
        .parts = {{layer + "mlp.experts.0.gate_proj", 0, 3, 0}, {layer + "mlp.experts.1.up_proj", 3, 3, 1}}});
+  add({.kind = Kind::kExperts,
+       .in_features = 3,
+       .out_features = 4,
+       .num_experts = 2,
+       .stack = layer + "mlp.experts.down_proj"});
   add({.kind = Kind::kHeads,
        .in_features = 4,
        .out_features = 6,

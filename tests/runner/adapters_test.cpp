@@ -93,7 +93,8 @@ INSTANTIATE_TEST_SUITE_P(
                                      "opt/dora", "llama/dora_embed", "qwen2/all_linear", "qwen2/embed_head", "gpt2/qv",
                                      "gpt2/all_linear", "opt/all_linear", "gemma2/all_linear", "mistral_swa/rslora",
                                      "mixtral/all_linear", "deepseek_v2/kv_b", "deepseek_v2/latent",
-                                     "deepseek_v3/latent"),
+                                     "deepseek_v3/latent", "mixtral/stacks", "mixtral/old_stacks", "qwen3_moe/stacks",
+                                     "deepseek_v3/stacks", "gpt_oss/stacks"),
                      testing::Values("reference", "portable", "avx2", "avx512")),
     [](const auto& test) {
       std::string name = std::get<0>(test.param) + "_" + std::get<1>(test.param);
@@ -257,6 +258,38 @@ TEST_F(UnfitAdapters, AConfigurationThatContradictsTheFileIsToldSo) {
   EXPECT_SAYS(message_of("llama/patterns", "\"q_proj\": 4", "\"q_proj\": 5"), "expected rank 5");
   EXPECT_SAYS(message_of("llama/patterns", "\"q_proj\": 4", "\"q_(pro\": 5"), "does not compile");
   EXPECT_SAYS(message_of("llama/qv", "{", "{,"), "adapter_config.json");
+}
+
+// Of a stack of another model, of which a base has as many modules.
+TEST(UnfitStacks, AreToldWhatDoesNotFit) {
+  const auto backend = ops::make_reference_backend();
+  const TinyModel model("mixtral", *backend);
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "unfit_stacks";
+  const auto message = [&](std::string_view from, std::string_view to,
+                           const std::string& file = "adapter_config.json") {
+    std::filesystem::remove_all(folder);
+    std::filesystem::create_directories(folder);
+    for (const char* name : {"adapter_config.json", "adapter_model.safetensors"}) {
+      std::ifstream in(adapter_path("mixtral/stacks") + "/" + name, std::ios::binary);
+      std::ostringstream text;
+      text << in.rdbuf();
+      std::string changed = text.str();
+      for (size_t at = 0; !from.empty() && name == file && (at = changed.find(from, at)) != std::string::npos;
+           at += to.size())
+        changed.replace(at, from.size(), to);
+      std::ofstream(folder / name, std::ios::binary) << changed;
+    }
+    return load_adapter(folder.string(), model.adapter_host(), *backend).status().message();
+  };
+  EXPECT_EQ(message("", ""), "");
+  EXPECT_SAYS(message("\"r\": 4", "\"r\": 8"), "expected rank 8");
+  EXPECT_SAYS(message("mlp.experts.down_proj", "mlp.experts.down_proj_bias"), "down_proj_bias");
+  // A module that is wrapped more often than parameters are named.
+  EXPECT_SAYS(message("mlp.experts.down_proj", "mlp.others.down_proj"), "experts.base_layer");
+  EXPECT_SAYS(message(".mlp.experts.lora_", ".mlp.persons.lora_", "adapter_model.safetensors"), "persons");
+  EXPECT_SAYS(message("layers.1.mlp.experts.lora_", "layers.1.mlp.experts.0000_", "adapter_model.safetensors"),
+              "neither a factor");
+  std::filesystem::remove_all(folder);
 }
 
 TEST_F(UnfitAdapters, ARankOverTheLimitSaysHowToRaiseIt) {
