@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Makes the adapters of tests/data/e2e/lora that are of latent attention and of stacks of experts, with the answers of PEFT to
-them. Made with torch 2.15.0, transformers 5.24.0 and peft 0.21.2; those of "old_stacks" with peft 0.18.1.
+"""Makes the adapters of tests/data/e2e/lora that are of latent attention, of stacks of experts and of rows of embeddings, with the
+answers of PEFT to them. Made with torch 2.15.0, transformers 5.24.0 and peft 0.21.2; those of "old_stacks" with peft 0.18.1.
 
     scripts/make_lora_data.py [NAME...]
 """
@@ -13,6 +13,7 @@ import torch
 from make_dora_data import DATA, answers, base_model
 from peft import LoraConfig, PeftModel, get_peft_model
 
+TOKENS = [*range(380, 20, -3)]
 LATENT = ["kv_a_proj_with_mqa", "kv_b_proj", "o_proj"]
 ADAPTERS = {
     "deepseek_v2/kv_b": dict(r=4, lora_alpha=8, target_modules=["kv_b_proj"]),
@@ -27,6 +28,10 @@ ADAPTERS = {
                                rank_pattern={"experts.down_proj": 2}, alpha_pattern={"experts.gate_up_proj": 5}),
     "gpt_oss/stacks": dict(r=4, lora_alpha=8, target_modules=[],
                            target_parameters=["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]),
+    "llama/tokens": dict(r=4, lora_alpha=8, target_modules=["q_proj", "down_proj"],
+                         trainable_token_indices={"lm_head": [7, 401, 12], "embed_tokens": [300, 1, 12, 40]}),
+    "qwen2/tokens": dict(r=4, lora_alpha=8, target_modules=["q_proj"], trainable_token_indices=TOKENS),
+    "gemma3/tokens": dict(r=4, lora_alpha=8, target_modules=["v_proj"], trainable_token_indices=TOKENS),
     "mixtral/old_stacks": dict(r=4, lora_alpha=8, target_modules=[],
                                target_parameters=["experts.gate_up_proj", "experts.down_proj"]),
 }
@@ -38,6 +43,8 @@ def write(folder, family, options):
         for name, parameter in model.named_parameters():
             if "lora_" in name:
                 parameter.copy_(torch.randn_like(parameter) * 0.5 / parameter.shape[-1] ** 0.5)
+            elif "trainable_tokens_delta" in name:
+                parameter.add_(torch.randn_like(parameter) * parameter.std())
     model.save_pretrained(folder)
     (folder / "README.md").unlink(missing_ok=True)
     (folder / "adapter_model.safetensors").chmod(0o644)

@@ -71,6 +71,21 @@ Status add_lengths(FoundFactors& found, const TensorView& view, std::string_view
   return {};
 }
 
+// Rows of tokens, in the order in which the configuration has these.
+Status add_tokens(std::string_view module, const SafetensorsTensor& tensor, AdapterFile& out) {
+  const std::vector<int32_t>* ids = out.peft->tokens_of(module);
+  if (ids == nullptr) {
+    return data_loss("tensor {} is of no module that trainable_token_indices names", in_quotes(tensor.name));
+  }
+  const Shape& shape = tensor.view.shape;
+  if (shape.rank() != 2 || shape[0] != std::ssize(*ids)) {
+    return data_loss("{} is {}, expected {} rows (trainable_token_indices)", in_quotes(tensor.name), shape.to_string(),
+                     ids->size());
+  }
+  out.saved.push_back({std::string(module), tensor.view, *ids});
+  return {};
+}
+
 struct Ending {
   std::string_view text;
   bool is_down;
@@ -104,6 +119,8 @@ Status add_peft_tensor(const SafetensorsTensor& tensor, FactorsByModule& factors
     out.base_copies.push_back({std::string(name.substr(0, name.size() - kBase.size())), tensor.view});
     return {};
   }
+  constexpr std::string_view kTokens = ".token_adapter.trainable_tokens_delta";
+  if (name.ends_with(kTokens)) return add_tokens(name.substr(0, name.size() - kTokens.size()), tensor, out);
   constexpr std::string_view kWeight = ".weight";
   const std::string_view module = name.ends_with(kWeight) ? name.substr(0, name.size() - kWeight.size()) : name;
   if (name.ends_with(kWeight) && out.peft->saves(module)) {

@@ -30,14 +30,15 @@ struct AdapterFile {
     // Of a parameter that has so many experts' matrices, which `module` is then the name of: down is [num_stacked *
     // rank, in_features], an expert's rows together; up is [out_features, rank * num_stacked], column r * num_stacked +
     // e that of expert e. PEFT before 0.19 took a matrix [out, in] for one of
-    // out inputs: down is then [num_stacked * rank, out_features] and up [in_features, rank * num_stacked], of the matrix
-    // turned. 0: of a module.
+    // out inputs: down is then [num_stacked * rank, out_features] and up [in_features, rank * num_stacked], of the
+    // matrix turned. 0: of a module.
     int64_t num_stacked = 0;
   };
   // A weight that stands for the base's.
   struct Saved {
     std::string module;
     TensorView weight;
+    std::vector<int32_t> ids;  // of some rows alone: of which tokens; empty: of all
   };
 
   AdapterKind kind = AdapterKind::kLowRank;

@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <set>
 
 #include "checkpoint/json_file.h"
 #include "checkpoint/text_quote.h"
@@ -16,6 +17,7 @@ namespace json = boost::json;
 constexpr int64_t kMostRank = 4096;
 constexpr int64_t kMostVirtualTokens = 1 << 20;
 constexpr size_t kMostNames = 4096;
+constexpr int64_t kMostTokenId = (int64_t{1} << 31) - 1;
 
 // What changes an adapter's answers, and what it is called.
 struct Refused {
@@ -31,7 +33,6 @@ constexpr auto kRefused = std::to_array<Refused>({
     {"kasa_config", "KaSA (kasa_config)"},
     {"monteclora_config", "MonteCLoRA (monteclora_config)"},
     {"layer_replication", "layer_replication"},
-    {"trainable_token_indices", "trained rows of the embedding (trainable_token_indices)"},
     {"ensure_weight_tying", "tied adapters of embedding and head (ensure_weight_tying)"},
     {"megatron_config", "Megatron's layers (megatron_config)"},
     {"prefix_projection", "prefix tuning with a projection (prefix_projection)"},
@@ -82,6 +83,7 @@ constexpr auto kUsed = std::to_array<std::string_view>({
     "rank_pattern",
     "target_modules",
     "target_parameters",
+    "trainable_token_indices",
     "use_dora",
     "use_rslora",
 });
@@ -239,6 +241,33 @@ Status read_parameters(const json::object& config, PeftConfig& out) {
   return {};
 }
 
+Status read_ids(const json::value& value, std::vector<int32_t>& out) {
+  const json::array* list = value.if_array();
+  if (list == nullptr || list->empty()) return wrong("trainable_token_indices", value, "a list of tokens");
+  std::set<int32_t> seen;
+  for (const json::value& entry : *list) {
+    const bool is_id = entry.is_int64() && entry.get_int64() >= 0 && entry.get_int64() <= kMostTokenId;
+    if (!is_id) return wrong("trainable_token_indices", entry, "tokens, each an integer from 0");
+    out.push_back(static_cast<int32_t>(entry.get_int64()));
+    if (!seen.insert(out.back()).second) return invalid_argument("trainable_token_indices has {} twice", out.back());
+  }
+  return {};
+}
+
+// A list, of the embedding, or lists by module.
+Status read_trained_tokens(const json::object& config, PeftConfig& out) {
+  const json::value* value = given(config, "trainable_token_indices");
+  if (value == nullptr || !says_something(*value)) return {};
+  const json::object* by_module = value->if_object();
+  if (by_module == nullptr) return read_ids(*value, out.trained_tokens[""]);
+  if (by_module->size() > kMostNames) return wrong("trainable_token_indices", *value, "lists of some modules");
+  for (const auto& [module, ids] : *by_module) {
+    if (module.empty()) return invalid_argument("trainable_token_indices: a module has no name");
+    QUIRE_RETURN_IF_ERROR(read_ids(ids, out.trained_tokens[std::string(module)]));
+  }
+  return {};
+}
+
 Status read_low_rank(const json::object& config, PeftConfig& out) {
   QUIRE_RETURN_IF_ERROR(check_beginning(config));
   if (const json::value* bias = given(config, "bias"); bias != nullptr && *bias != "none") {
@@ -257,7 +286,8 @@ Status read_low_rank(const json::object& config, PeftConfig& out) {
   QUIRE_RETURN_IF_ERROR(read_layers(config, out));
   QUIRE_ASSIGN_OR_RETURN(out.saved_modules, read_names(config, "modules_to_save"));
   QUIRE_RETURN_IF_ERROR(read_parameters(config, out));
-  if (out.targets.empty() && out.saved_modules.empty() && out.parameters.empty()) {
+  QUIRE_RETURN_IF_ERROR(read_trained_tokens(config, out));
+  if (out.targets.empty() && out.saved_modules.empty() && out.parameters.empty() && out.trained_tokens.empty()) {
     return invalid_argument("target_modules is empty: the adapter adds to nothing");
   }
   return {};
@@ -357,6 +387,13 @@ Result<double> PeftConfig::scale_of(std::string_view module) const {
   QUIRE_ASSIGN_OR_RETURN(const std::optional<double> own_alpha, alphas.of(module));
   const auto divisor = static_cast<double>(own_rank);
   return own_alpha.value_or(alpha) / (rank_stabilised ? std::sqrt(divisor) : divisor);
+}
+
+const std::vector<int32_t>* PeftConfig::tokens_of(std::string_view module) const {
+  for (const auto& [end, ids] : trained_tokens) {
+    if (end.empty() ? !module.ends_with("lm_head") : ends_with_module(module, end)) return &ids;
+  }
+  return nullptr;
 }
 
 bool PeftConfig::saves(std::string_view module) const {

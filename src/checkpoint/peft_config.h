@@ -68,13 +68,17 @@ struct PeftConfig {
   std::vector<int64_t> layers;             // empty: all
   std::vector<std::string> layer_lists;    // names before a layer's number; empty: any
   std::vector<std::string> saved_modules;  // trained whole
-  std::vector<std::string> parameters;     // ends of names, "mlp.experts.down_proj": target_parameters
+  // Tokens whose rows of a module were trained, by the end of its name; "" stands for the embedding.
+  std::map<std::string, std::vector<int32_t>> trained_tokens;
+  std::vector<std::string> parameters;  // ends of names, "mlp.experts.down_proj": target_parameters
   // kPromptTuning, kPrefixTuning:
   int64_t num_virtual_tokens = 0;
 
   // Whether the module has factors. Errors: those of patterns.
   Result<bool> adapts(std::string_view module, bool is_linear) const;
   bool adapts_parameter(std::string_view name) const;
+  // nullptr: all rows of the module are the base's.
+  const std::vector<int32_t>* tokens_of(std::string_view module) const;
   Result<int64_t> rank_of(std::string_view module) const;
   Result<double> scale_of(std::string_view module) const;
   bool saves(std::string_view module) const;

@@ -1,5 +1,8 @@
 #include "ops/low_rank.h"
 
+#include <algorithm>
+#include <functional>
+
 #include <fmt/format.h>
 
 #include "base/check.h"
@@ -7,10 +10,19 @@
 namespace quire::ops {
 namespace {
 
-void check_factors(const LowRankFactors& factors, int64_t out_features) {
+// `embeds`: rows are those of ids.
+void check_factors(const LowRankFactors& factors, int64_t out_features, bool embeds) {
   QUIRE_CHECK_MSG(is_row_format(factors.dtype), fmt::format("factors of {}", name(factors.dtype)));
   QUIRE_CHECK(factors.down != nullptr && factors.in_features > 0 && factors.rank > 0);
-  QUIRE_CHECK(!factors.replaces || (factors.parts.empty() && factors.rank == out_features));
+  if (factors.only.empty() || embeds) {
+    QUIRE_CHECK(!factors.replaces || (factors.parts.empty() && factors.rank == out_features));
+  } else {
+    QUIRE_CHECK(factors.parts.empty() && factors.rank == std::ssize(factors.only));
+  }
+  if (!factors.only.empty()) {
+    QUIRE_CHECK(factors.replaces && std::ranges::is_sorted(factors.only, std::less_equal<>()));
+    QUIRE_CHECK(factors.only.front() >= 0 && factors.only.back() < (embeds ? factors.in_features : out_features));
+  }
   for (const LowRankPart& part : factors.parts) {
     QUIRE_CHECK(part.up != nullptr && part.rank > 0 && part.size > 0);
     QUIRE_CHECK((part.gain == nullptr) == (part.shift == nullptr));
@@ -34,7 +46,7 @@ void check(const LowRankArgs& args) {
                     fmt::format("rows [{}, {}) of {}", run.row, run.row + run.num_rows, args.num_rows));
     QUIRE_CHECK(run.x_column >= 0 && run.out_column >= 0);
     QUIRE_CHECK(args.x == nullptr ? run.x_column == 0 : args.x_stride >= run.x_column + run.factors->in_features);
-    check_factors(*run.factors, args.out_features - run.out_column);
+    check_factors(*run.factors, args.out_features - run.out_column, args.x == nullptr);
     for (int64_t row = run.row; args.ids.host != nullptr && row < run.row + run.num_rows; ++row) {
       QUIRE_CHECK_MSG(args.ids.host[row] >= 0 && args.ids.host[row] < run.factors->in_features,
                       fmt::format("ids[{}] is {}, of {}", row, args.ids.host[row], run.factors->in_features));

@@ -49,6 +49,9 @@ struct LowRankFactors {
   // Instead: `down` is the adapter's own weight, [out_features, in_features] (of an embedding [in_features,
   // out_features]), whose product the row becomes. `rank` is out_features, and there are no parts.
   bool replaces = false;
+  // Of a weight that replaces some of the base's rows alone, which they are, ascending: `down` is [only.size(),
+  // in_features] (of an embedding [only.size(), out_features]), and of a product `rank` is only.size().
+  std::span<const int32_t> only = {};
 };
 
 // Rows [row, row + num_rows) have these.

@@ -11,6 +11,7 @@
 
 #include "checkpoint/text_quote.h"
 #include "runner/adapter_lengths.h"
+#include "runner/adapter_modules.h"
 #include "runner/adapter_split.h"
 #include "tensor/stored_values.h"
 
@@ -21,8 +22,6 @@ using checkpoint::AdapterFile;
 using checkpoint::in_quotes;
 using nn::AdaptableLayer;
 
-constexpr size_t kMostListed = 8;
-
 constexpr int64_t aligned_to_line(int64_t bytes) {
   return (bytes + 63) / 64 * 64;
 }
@@ -30,91 +29,6 @@ constexpr int64_t aligned_to_line(int64_t bytes) {
 // Of DoRA's gains, and of its shifts.
 constexpr int64_t gain_bytes(int64_t size) {
   return aligned_to_line(size * int64_t{sizeof(float)});
-}
-
-// Where a module's outputs are made.
-struct ModulePlace {
-  const AdaptableLayer* layer = nullptr;
-  size_t part = 0;  // unless it is the layer's stack
-  bool is_stack = false;
-};
-
-// The model's modules as an adapter names them. Checkpoints leave out a first component that the classes have
-// ("transformer."), or have one more ("language_model.").
-class ModuleNames {
- public:
-  explicit ModuleNames(const nn::AdaptableLayers& layers) {
-    for (const auto& layer : layers) {
-      for (size_t i = 0; i < layer->parts.size(); ++i) places_[layer->parts[i].module] = {layer.get(), i};
-      if (!layer->stack.empty()) places_[layer->stack] = {.layer = layer.get(), .is_stack = true};
-    }
-  }
-  // nullptr: the model has none of this name that can be adapted.
-  const ModulePlace* find(const std::string& module) {
-    if (const auto exact = places_.find(module); exact != places_.end()) return &exact->second;
-    const size_t dot = module.find('.');
-    if (dot != std::string::npos) {
-      if (const auto place = places_.find(module.substr(dot + 1)); place != places_.end()) {
-        left_out_ = module.substr(0, dot + 1);
-        return &place->second;
-      }
-    }
-    // Mixtures of Mixtral, which checkpoints call otherwise.
-    if (const size_t at = module.find(".mlp."); at != std::string::npos) {
-      std::string other = module;
-      other.replace(at, std::string_view(".mlp.").size(), ".block_sparse_moe.");
-      if (const auto place = places_.find(other); place != places_.end()) return &place->second;
-    }
-    const auto place = places_.find(std::string(kWrapper) + module);
-    return place == places_.end() ? nullptr : &place->second;
-  }
-  // As the classes have it, by what find() has seen of this adapter's names.
-  std::string full_name(const std::string& module, AdaptableLayer::Kind kind) const {
-    if (module.starts_with(kWrapper)) return module.substr(kWrapper.size());
-    return kind == AdaptableLayer::Kind::kHead ? module : left_out_ + module;
-  }
-  const std::map<std::string, ModulePlace>& all() const { return places_; }
-
- private:
-  static constexpr std::string_view kWrapper = "language_model.";
-  std::map<std::string, ModulePlace> places_;
-  std::string left_out_;
-};
-
-// A few names for a message.
-std::string listed(const std::vector<std::string>& names) {
-  std::string text;
-  for (size_t i = 0; i < std::min(names.size(), kMostListed); ++i) text += (i == 0 ? "" : ", ") + in_quotes(names[i]);
-  if (names.size() > kMostListed) text += fmt::format(" and {} more", names.size() - kMostListed);
-  return text;
-}
-
-bool is_router(const std::string& module) {
-  return module.ends_with("mlp.gate") || module.ends_with("block_sparse_moe.gate") || module.ends_with("mlp.router");
-}
-
-// The modules that the configuration names and the file does not have.
-Status check_complete(const AdapterFile& file, const ModuleNames& names, const std::set<std::string>& found,
-                      bool has_experts, bool has_routers) {
-  if (!file.peft) return {};
-  std::vector<std::string> missing;
-  for (const auto& [module, place] : names.all()) {
-    if (found.contains(module)) continue;
-    // Classes of some releases have no modules for these, whatever the names say.
-    if (place.layer->kind == AdaptableLayer::Kind::kExperts && !place.is_stack && !has_experts) continue;
-    if (is_router(module) && !has_routers) continue;
-    const bool linear =
-        place.layer->kind == AdaptableLayer::Kind::kProduct || place.layer->kind == AdaptableLayer::Kind::kExperts;
-    const std::string full = names.full_name(module, place.layer->kind);
-    bool expected = place.is_stack && file.peft->adapts_parameter(full);
-    if (!place.is_stack) {
-      QUIRE_ASSIGN_OR_RETURN(expected, file.peft->adapts(full, linear));
-    }
-    if (expected) missing.push_back(full);
-  }
-  if (missing.empty()) return {};
-  return data_loss("{} modules that target_modules or target_parameters names have no factors in the file: {}",
-                   missing.size(), listed(missing));
 }
 
 Status not_numbers(const std::string& module) {
@@ -327,6 +241,7 @@ class AdapterMaker {
     std::set<std::string> found;
     bool has_experts = false;
     bool has_routers = false;
+    const AdapterFile::Saved* tied = nullptr;
     for (const AdapterFile::LowRank& pair : file_.low_rank) {
       const ModulePlace* place = names_.find(pair.module);
       if (place == nullptr || place->is_stack != (pair.num_stacked > 0)) {
@@ -354,6 +269,8 @@ class AdapterMaker {
         return data_loss("module {} has both factors and a weight of its own", in_quotes(saved.module));
       }
       jobs_.push_back({place->layer, &place->layer->parts[place->part], nullptr, &saved});
+      if (saved.ids.empty() || place->layer != &token_embedding() || !host_.config.tie_word_embeddings) continue;
+      tied = &saved;
     }
     for (const AdapterFile::Saved& copy : file_.base_copies) {
       const ModulePlace* place = names_.find(copy.module);
@@ -363,13 +280,46 @@ class AdapterMaker {
         QUIRE_RETURN_IF_ERROR(check_saved(copy, *place->layer));
       }
     }
+    if (tied != nullptr) QUIRE_RETURN_IF_ERROR(tie_head(*tied, found));
     if (!surplus.empty()) {
       return invalid_argument(
           "{} modules are none that adapters can add to in this model ({}): {}. Is the adapter of another model?",
           surplus.size(), host_.config.architecture, listed(surplus));
     }
+    QUIRE_RETURN_IF_ERROR(check_trained_tokens(found));
     if (jobs_.empty()) return data_loss("the adapter has no factors");
     return check_complete(file_, names_, found, has_experts, has_routers);
+  }
+
+  // Rows of the embedding are also those of a head that is the embedding once more, unless it has rows of its own.
+  Status tie_head(const AdapterFile::Saved& saved, std::set<std::string>& found) {
+    for (const auto& layer : host_.layers) {
+      if (layer->kind != AdaptableLayer::Kind::kHead || layer->out_features != token_embedding().in_features) continue;
+      const AdaptableLayer::Part& part = layer->parts[0];
+      const auto other = std::ranges::find_if(jobs_, [&](const Job& job) { return job.layer == layer.get(); });
+      if (other != jobs_.end() && other->saved == nullptr) {
+        return unimplemented("module {} has factors, and rows of its own, those of the embedding that it is tied to",
+                             in_quotes(part.module));
+      }
+      if (other != jobs_.end()) continue;
+      found.insert(part.module);
+      jobs_.push_back({layer.get(), &part, nullptr, &saved});
+    }
+    return {};
+  }
+
+  Status check_trained_tokens(const std::set<std::string>& found) const {
+    if (!file_.peft) return {};
+    for (const auto& [end, ids] : file_.peft->trained_tokens) {
+      const std::string& module = end.empty() ? token_embedding().parts[0].module : end;
+      const auto is_it = [&](const std::string& name) { return checkpoint::ends_with_module(name, module); };
+      // As the checkpoint calls it, or as the file does.
+      if (std::ranges::any_of(found, is_it) || std::ranges::any_of(file_.saved, is_it, &AdapterFile::Saved::module))
+        continue;
+      return data_loss("trainable_token_indices names tokens of {}, and the file has no trainable_tokens_delta of it",
+                       in_quotes(module));
+    }
+    return {};
   }
 
   // One, or those of each product that the module is computed as.
@@ -432,8 +382,14 @@ class AdapterMaker {
       return unimplemented("module {} is trained whole (modules_to_save): expected the embedding or the head",
                            in_quotes(saved.module));
     }
-    const Shape expected{embeds ? layer.in_features : layer.out_features,
+    const int64_t rows = embeds ? layer.in_features : layer.out_features;
+    const Shape expected{saved.ids.empty() ? rows : std::ssize(saved.ids),
                          embeds ? layer.out_features : layer.in_features};
+    for (const int32_t id : saved.ids) {
+      if (id < rows) continue;
+      return invalid_argument("module {}: trainable_token_indices has {}, and this model has {} tokens",
+                              in_quotes(saved.module), id, rows);
+    }
     if (!(saved.weight.shape == expected)) {
       return invalid_argument("module {}: its weight is {}, expected {}: is the adapter of another model?",
                               in_quotes(saved.module), saved.weight.shape.to_string(), expected.to_string());
@@ -469,6 +425,11 @@ class AdapterMaker {
       if (job.saved != nullptr) {
         own.factors.replaces = true;
         own.factors.rank = static_cast<int32_t>(job.layer->out_features);
+        own.only = job.saved->ids;
+        std::ranges::sort(own.only);
+        own.factors.only = own.only;
+        if (!own.only.empty() && job.layer->kind == AdaptableLayer::Kind::kHead)
+          own.factors.rank = static_cast<int32_t>(own.only.size());
         continue;
       }
       // Of heads: the keys' product goes the other way than the module.
@@ -510,8 +471,10 @@ class AdapterMaker {
       if (std::exchange(layer, job.layer) != job.layer) placed.clear();
       const Adapter::Factors& own = factors_of(job);
       const bool shares = is_of_heads(job);
-      job.down = place(shares ? job.pair->down.data : &own, /*is_up=*/false,
-                       row_bytes(dtype_, own.factors.in_features * own.factors.rank));
+      const bool is_table = job.layer->kind == AdaptableLayer::Kind::kEmbedding && !own.only.empty();
+      const int64_t rows = is_table ? std::ssize(own.only) : own.factors.in_features;
+      job.down =
+          place(shares ? job.pair->down.data : &own, /*is_up=*/false, row_bytes(dtype_, rows * own.factors.rank));
       if (!shares) job.down.is_first = true;  // each part writes its own rows
       if (job.saved != nullptr) continue;
       job.up = place(shares ? job.pair->up.data : &job.up, /*is_up=*/true,
@@ -565,7 +528,18 @@ class AdapterMaker {
     const Numbers numbers(weight, dtype_);
     const int64_t count = weight.shape.num_elements();
     if (!all_finite(dtype_, numbers.data(), count)) return not_numbers(job.saved->module);
-    std::memcpy(const_cast<void*>(own.factors.down), numbers.data(), static_cast<size_t>(row_bytes(dtype_, count)));
+    const std::vector<int32_t>& ids = job.saved->ids;
+    if (ids.empty()) {
+      std::memcpy(const_cast<void*>(own.factors.down), numbers.data(), static_cast<size_t>(row_bytes(dtype_, count)));
+      return {};
+    }
+    const int64_t bytes = row_bytes(dtype_, weight.shape[1]);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const auto row = std::ranges::lower_bound(own.only, ids[i]) - own.only.begin();
+      std::memcpy(static_cast<uint8_t*>(const_cast<void*>(own.factors.down)) + row * bytes,
+                  static_cast<const uint8_t*>(numbers.data()) + static_cast<int64_t>(i) * bytes,
+                  static_cast<size_t>(bytes));
+    }
     return {};
   }
 

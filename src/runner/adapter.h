@@ -63,6 +63,7 @@ class Adapter {
   struct Factors {
     ops::LowRankFactors factors;
     std::vector<ops::LowRankPart> parts;
+    std::vector<int32_t> only;
   };
   std::vector<std::vector<Factors>> layers_;  // by the layer's index: none, or one an expert
   ops::LowRankFactors prompt_;

@@ -250,6 +250,7 @@ TEST_P(AdaptersOfOtherBases, AnswerAsWithPeftAloneAndBesideEachOther) {
 INSTANTIATE_TEST_SUITE_P(Tiny, AdaptersOfOtherBases,
                          testing::Values(SeveralOfOneBase{"deepseek_v2", {"kv_b", "latent"}},
                                          SeveralOfOneBase{"deepseek_v3", {"latent", "stacks"}},
+                                         SeveralOfOneBase{"qwen2", {"tokens", "embed_head", "all_linear"}},
                                          SeveralOfOneBase{"mixtral", {"stacks", "old_stacks", "all_linear"}}),
                          [](const auto& test) { return test.param.base; });
 

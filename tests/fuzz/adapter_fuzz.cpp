@@ -12,8 +12,9 @@ using nn::AdaptableLayer;
 
 // One layer, of a hidden size of 4.
 runner::AdapterHost small_llama() {
-  runner::AdapterHost host{
-      .config = {.architecture = "LlamaForCausalLM", .head_dim = 2}, .max_rank = 4, .max_virtual_tokens = 8};
+  runner::AdapterHost host{.config = {.architecture = "LlamaForCausalLM", .head_dim = 2, .tie_word_embeddings = true},
+                           .max_rank = 4,
+                           .max_virtual_tokens = 8};
   const auto add = [&](AdaptableLayer layer) {
     layer.index = static_cast<int32_t>(host.layers.size());
     host.layers.push_back(std::make_shared<const AdaptableLayer>(std::move(layer)));

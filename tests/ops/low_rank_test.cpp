@@ -1,4 +1,6 @@
 // Low-rank adapters of some rows: every backend against the reference, and a row's bits whatever stands beside it.
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "ops/reference/reference_backend.h"
@@ -221,6 +223,62 @@ TEST_P(LowRank, AWeightOfItsOwnStandsForTheBases) {
   for (size_t i = 0; i < kIn; ++i) {
     EXPECT_EQ(rows[i], stored_value(dtype(), weight.data(), 3 * kIn + static_cast<int64_t>(i)));
     EXPECT_EQ(rows[2 * kIn + i], 7.0f);
+  }
+}
+
+TEST_P(LowRank, SomeRowsOfAWeightStandForTheBases) {
+  Random random(8);
+  constexpr int64_t kRows = 5;
+  constexpr int64_t kIn = 100;
+  constexpr int64_t kOut = 700;
+  std::vector<int32_t> only;
+  for (int32_t id = 3; id < kOut; id += 19) only.push_back(id);
+  const auto count = static_cast<int32_t>(only.size());
+  const std::vector<uint8_t> weight = stored_as(dtype(), random.normals(count * kIn, 0.1f));
+  const LowRankFactors head{
+      .dtype = dtype(), .in_features = kIn, .rank = count, .down = weight.data(), .replaces = true, .only = only};
+  const std::vector<float> x = random.normals(kRows * kIn);
+  const std::vector<float> before = random.normals(kRows * kOut);
+  const std::vector<LowRankRun> runs = {{&head, 1, 3}};
+  std::vector<float> expected = before;
+  std::vector<float> found = before;
+  const auto reference = make_reference_backend();
+  for (auto [backend, out] : {std::pair(reference.get(), &expected), {backend_.get(), &found}}) {
+    (*backend)(LowRankArgs{.x = x.data(),
+                           .x_stride = kIn,
+                           .num_rows = kRows,
+                           .runs = runs,
+                           .out = out->data(),
+                           .out_stride = kOut,
+                           .out_features = kOut});
+  }
+  EXPECT_LT(largest_difference(found, expected), 2e-5);
+  for (int64_t row = 0; row < kRows; ++row) {
+    for (int32_t id = 0; id < kOut; ++id) {
+      const auto at = static_cast<size_t>(row * kOut + id);
+      const bool is_own = row >= 1 && row < 4 && std::ranges::binary_search(only, id);
+      ASSERT_EQ(found[at] != before[at], is_own) << row << " " << id;
+    }
+  }
+
+  const LowRankFactors table{
+      .dtype = dtype(), .in_features = kOut, .rank = kIn, .down = weight.data(), .replaces = true, .only = only};
+  const std::vector<TokenId> ids = {3, 4, 22, 699, 3};
+  const std::vector<LowRankRun> of_ids = {{&table, 0, 4}};
+  std::vector<float> rows(ids.size() * kIn, 7.0f);
+  (*backend_)(LowRankArgs{.ids = ids.data(),
+                          .num_rows = std::ssize(ids),
+                          .runs = of_ids,
+                          .out = rows.data(),
+                          .out_stride = kIn,
+                          .out_features = kIn});
+  for (size_t i = 0; i < kIn; ++i) {
+    const auto at = static_cast<int64_t>(i);
+    EXPECT_EQ(rows[i], stored_value(dtype(), weight.data(), at));
+    EXPECT_EQ(rows[kIn + i], 7.0f);
+    EXPECT_EQ(rows[2 * kIn + i], stored_value(dtype(), weight.data(), kIn + at));
+    EXPECT_EQ(rows[3 * kIn + i], 7.0f) << "the last token has no row";
+    EXPECT_EQ(rows[4 * kIn + i], 7.0f) << "a row without a run";
   }
 }
 

@@ -94,7 +94,8 @@ INSTANTIATE_TEST_SUITE_P(
                                      "gpt2/all_linear", "opt/all_linear", "gemma2/all_linear", "mistral_swa/rslora",
                                      "mixtral/all_linear", "deepseek_v2/kv_b", "deepseek_v2/latent",
                                      "deepseek_v3/latent", "mixtral/stacks", "mixtral/old_stacks", "qwen3_moe/stacks",
-                                     "deepseek_v3/stacks", "gpt_oss/stacks"),
+                                     "deepseek_v3/stacks", "gpt_oss/stacks", "llama/tokens", "qwen2/tokens",
+                                     "gemma3/tokens"),
                      testing::Values("reference", "portable", "avx2", "avx512")),
     [](const auto& test) {
       std::string name = std::get<0>(test.param) + "_" + std::get<1>(test.param);
@@ -261,6 +262,23 @@ TEST_F(UnfitAdapters, AConfigurationThatContradictsTheFileIsToldSo) {
 }
 
 // Of a stack of another model, of which a base has as many modules.
+TEST_F(UnfitAdapters, TrainedRowsOfTokensThatTheModelOrTheFileHasNotAreTold) {
+  EXPECT_EQ(message("llama/tokens", [](std::string&, std::string&) {}), "");
+  EXPECT_SAYS(message_of("llama/tokens", "      401,", "      99999,"), "99999");
+  EXPECT_SAYS(message_of("llama/tokens", "      401,", "      12,"), "12 twice");
+  EXPECT_SAYS(message_of("llama/tokens", "      401,", "      -1,"), "trainable_token_indices");
+  EXPECT_SAYS(message_of("llama/tokens", "      401,", ""), "expected 2 rows");
+  EXPECT_SAYS(message_of("llama/tokens", "\"lm_head\": [", "\"gate_proj\": ["), "lm_head");
+  EXPECT_SAYS(message_of("llama/qv", "\"trainable_token_indices\": null", "\"trainable_token_indices\": [3]"),
+              "no trainable_tokens_delta");
+  EXPECT_SAYS(message("llama/tokens",
+                      [](std::string&, std::string& weights) {
+                        for (size_t at = 0; (at = weights.find("lm_head.token_adapter", at)) != std::string::npos; ++at)
+                          weights.replace(at, 7, "lm_tail");
+                      }),
+              "lm_tail");
+}
+
 TEST(UnfitStacks, AreToldWhatDoesNotFit) {
   const auto backend = ops::make_reference_backend();
   const TinyModel model("mixtral", *backend);

@@ -24,6 +24,11 @@ struct Piece {
   int64_t out_column;
 };
 
+// Whether its products are the results, where they belong; else they are for expand() to do something with.
+bool is_direct(const LowRankArgs& args, const LowRankFactors& factors) {
+  return factors.replaces && (factors.only.empty() || args.x == nullptr);
+}
+
 int64_t products_of(const Piece& piece, bool looked_up) {
   int64_t products = looked_up ? 0 : int64_t{piece.factors->rank} * piece.factors->in_features;
   for (const LowRankPart& part : piece.factors->parts) products += part.size * part.rank;
@@ -35,14 +40,20 @@ int64_t products_of(const Piece& piece, bool looked_up) {
 void shrink(const LowRankArgs& args, const Piece& piece, int32_t first, int32_t count, const Kernels& kernels,
             float* shrunk) {
   const LowRankFactors& factors = *piece.factors;
-  float* out = factors.replaces ? args.out + piece.row * args.out_stride + piece.out_column : shrunk;
-  const int64_t out_stride = factors.replaces ? args.out_stride : factors.rank;
+  const bool direct = is_direct(args, factors);
+  float* out = direct ? args.out + piece.row * args.out_stride + piece.out_column : shrunk;
+  const int64_t out_stride = direct ? args.out_stride : factors.rank;
   const auto* down = static_cast<const uint8_t*>(factors.down);
   const auto dtype = factors.dtype;
   if (args.x == nullptr) {
     const auto dequantise = kernels.dequantise[static_cast<size_t>(dtype)];
     for (int64_t m = 0; m < piece.num_rows; ++m) {
-      const int64_t id = args.ids.host[piece.row + m];
+      int64_t id = args.ids.host[piece.row + m];
+      if (!factors.only.empty()) {
+        const auto found = std::ranges::lower_bound(factors.only, id);
+        if (found == factors.only.end() || *found != id) continue;
+        id = found - factors.only.begin();
+      }
       dequantise(down + row_bytes(dtype, id * factors.rank + first), count, out + m * out_stride + first);
     }
     return;
@@ -58,9 +69,18 @@ void shrink(const LowRankArgs& args, const Piece& piece, int32_t first, int32_t 
                            .out_stride = out_stride});
 }
 
-// Tiles [begin, end) of all parts' columns, counted through.
+// Tiles [begin, end) of all parts' columns, counted through; of a weight that replaces some rows, of those.
 void expand(const LowRankArgs& args, const Piece& piece, int64_t begin, int64_t end, const Kernels& kernels,
             const float* shrunk) {
+  if (!piece.factors->only.empty() && args.x != nullptr) {
+    const int64_t rank = piece.factors->rank;
+    for (int64_t m = 0; m < piece.num_rows; ++m) {
+      float* out = args.out + (piece.row + m) * args.out_stride + piece.out_column;
+      for (int64_t i = begin * kLowRankColumns; i < std::min(end * kLowRankColumns, rank); ++i)
+        out[piece.factors->only[static_cast<size_t>(i)]] = shrunk[m * rank + i];
+    }
+    return;
+  }
   int64_t offset = 0;
   for (const LowRankPart& part : piece.factors->parts) {
     const int64_t tiles = tiles_for(part.size);
@@ -86,7 +106,7 @@ void expand(const LowRankArgs& args, const Piece& piece, int64_t begin, int64_t 
 }
 
 int64_t tiles_of(const LowRankFactors& factors) {
-  int64_t tiles = 0;
+  int64_t tiles = tiles_for(std::ssize(factors.only));
   for (const LowRankPart& part : factors.parts) tiles += tiles_for(part.size);
   return tiles;
 }
@@ -100,7 +120,7 @@ void add_low_rank(const LowRankArgs& args, const Kernels& kernels, ThreadPool& p
   int64_t products = 0;
   int32_t largest_rank = 0;
   for (const LowRankRun& run : args.runs) {
-    if (!run.factors->replaces) largest_rank = std::max(largest_rank, run.factors->rank);
+    if (!is_direct(args, *run.factors)) largest_rank = std::max(largest_rank, run.factors->rank);
     for (int64_t row = 0; row < run.num_rows; row += kRowsTogether) {
       pieces.push_back(
           {run.factors, run.row + row, std::min(kRowsTogether, run.num_rows - row), run.x_column, run.out_column});

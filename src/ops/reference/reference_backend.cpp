@@ -196,8 +196,7 @@ class ReferenceBackend final : public Backend {
     for (const LowRankRun& run : args.runs) {
       for (int64_t row = run.row; row < run.row + run.num_rows; ++row) {
         for (const LowRankPart& part : run.factors->parts) add_low_rank(args, run, part, row);
-        for (int32_t n = 0; run.factors->replaces && n < run.factors->rank; ++n)
-          args.out[row * args.out_stride + run.out_column + n] = static_cast<float>(shrunk(args, run, n, row));
+        if (run.factors->replaces) replace_row(args, run, row);
       }
     }
   }
@@ -362,14 +361,26 @@ class ReferenceBackend final : public Backend {
  private:
   static double shrunk(const LowRankArgs& args, const LowRankRun& run, int32_t r, int64_t row) {
     const LowRankFactors& factors = *run.factors;
-    if (args.x == nullptr)
-      return stored_value(factors.dtype, factors.down, int64_t{args.ids.host[row]} * factors.rank + r);
+    if (args.x == nullptr) {
+      int64_t id = args.ids.host[row];
+      if (!factors.only.empty()) id = std::ranges::find(factors.only, id) - factors.only.begin();
+      return stored_value(factors.dtype, factors.down, id * factors.rank + r);
+    }
     double sum = 0;
     for (int64_t k = 0; k < factors.in_features; ++k) {
       sum += static_cast<double>(args.x[row * args.x_stride + run.x_column + k]) *
              stored_value(factors.dtype, factors.down, r * factors.in_features + k);
     }
     return sum;
+  }
+  static void replace_row(const LowRankArgs& args, const LowRankRun& run, int64_t row) {
+    const LowRankFactors& factors = *run.factors;
+    const bool some = !factors.only.empty();
+    if (some && args.x == nullptr && !std::ranges::binary_search(factors.only, args.ids.host[row])) return;
+    for (int32_t n = 0; n < factors.rank; ++n) {
+      const int32_t column = some && args.x != nullptr ? factors.only[static_cast<size_t>(n)] : n;
+      args.out[row * args.out_stride + run.out_column + column] = static_cast<float>(shrunk(args, run, n, row));
+    }
   }
   static void add_low_rank(const LowRankArgs& args, const LowRankRun& run, const LowRankPart& part, int64_t row) {
     std::vector<double> inner;

@@ -1,0 +1,86 @@
+#include "runner/adapter_modules.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "checkpoint/text_quote.h"
+
+namespace quire::runner {
+namespace {
+
+using checkpoint::in_quotes;
+using Kind = nn::AdaptableLayer::Kind;
+
+constexpr size_t kMostListed = 8;
+constexpr std::string_view kWrapper = "language_model.";
+// What Mixtral's mixtures are called in checkpoints, and in classes of today.
+constexpr std::string_view kStoredMixture = ".block_sparse_moe.";
+constexpr std::string_view kMixture = ".mlp.";
+
+}  // namespace
+
+ModuleNames::ModuleNames(const nn::AdaptableLayers& layers) {
+  for (const auto& layer : layers) {
+    for (size_t i = 0; i < layer->parts.size(); ++i) places_[layer->parts[i].module] = {layer.get(), i};
+    if (!layer->stack.empty()) places_[layer->stack] = {.layer = layer.get(), .is_stack = true};
+  }
+}
+
+const ModulePlace* ModuleNames::find(const std::string& module) {
+  if (const auto exact = places_.find(module); exact != places_.end()) return &exact->second;
+  const size_t dot = module.find('.');
+  if (dot != std::string::npos) {
+    if (const auto place = places_.find(module.substr(dot + 1)); place != places_.end()) {
+      left_out_ = module.substr(0, dot + 1);
+      return &place->second;
+    }
+  }
+  std::string other = module;
+  if (const size_t at = module.find(kMixture); at != std::string::npos) {
+    other.replace(at, kMixture.size(), kStoredMixture);
+    if (const auto place = places_.find(other); place != places_.end()) return &place->second;
+  }
+  const auto place = places_.find(std::string(kWrapper) + module);
+  return place == places_.end() ? nullptr : &place->second;
+}
+
+std::string ModuleNames::full_name(const std::string& module, Kind kind) const {
+  if (module.starts_with(kWrapper)) return module.substr(kWrapper.size());
+  return kind == Kind::kHead ? module : left_out_ + module;
+}
+
+std::string listed(const std::vector<std::string>& names) {
+  std::string text;
+  for (size_t i = 0; i < std::min(names.size(), kMostListed); ++i) text += (i == 0 ? "" : ", ") + in_quotes(names[i]);
+  if (names.size() > kMostListed) text += fmt::format(" and {} more", names.size() - kMostListed);
+  return text;
+}
+
+bool is_router(std::string_view module) {
+  return module.ends_with("mlp.gate") || module.ends_with("block_sparse_moe.gate") || module.ends_with("mlp.router");
+}
+
+Status check_complete(const checkpoint::AdapterFile& file, const ModuleNames& names, const std::set<std::string>& found,
+                      bool has_experts, bool has_routers) {
+  if (!file.peft) return {};
+  std::vector<std::string> missing;
+  for (const auto& [module, place] : names.all()) {
+    const Kind kind = place.layer->kind;
+    if (found.contains(module)) continue;
+    if (kind == Kind::kExperts && !place.is_stack && !has_experts) continue;
+    if (is_router(module) && !has_routers) continue;
+    const bool linear = kind == Kind::kProduct || kind == Kind::kExperts || kind == Kind::kHeads;
+    const std::string full = names.full_name(module, kind);
+    bool expected = place.is_stack && file.peft->adapts_parameter(full);
+    if (!place.is_stack) {
+      QUIRE_ASSIGN_OR_RETURN(expected, file.peft->adapts(full, linear));
+    }
+    if (expected) missing.push_back(full);
+  }
+  if (missing.empty()) return {};
+  return data_loss("{} modules that target_modules or target_parameters names have no factors in the file: {}",
+                   missing.size(), listed(missing));
+}
+
+}  // namespace quire::runner
