@@ -156,6 +156,23 @@ TEST(GgufAdapters, EitherFormFitsEitherFormOfTheBase) {
   }
 }
 
+// There experts are stacks of gate and of up apart, and latent attention's projection is in two.
+TEST(GgufAdapters, ThoseOfStacksAndOfLatentAttentionFitABaseOfGguf) {
+  const auto backend = make_test_backend("portable");
+  for (const std::string name : {"mixtral/stacks", "mixtral/old_stacks", "deepseek_v2/kv_b", "deepseek_v3/stacks"}) {
+    SCOPED_TRACE(name);
+    TinyModel model("../tiny_gguf/" + name.substr(0, name.find('/')) + ".gguf", *backend, "float32");
+    auto adapter = load_adapter(adapter_path(name), model.adapter_host(), *backend);
+    ASSERT_TRUE(adapter.ok()) << adapter.status().message();
+    model.use_adapter(*adapter);
+    for (const GoldenCase& one : read_golden(adapter_path(name))) {
+      const auto rows = model.logits(one.prompt, 2048);
+      for (size_t i = 0; i < one.prompt_logprobs.size(); ++i)
+        ASSERT_NEAR(log_softmax(rows[i], one.prompt[i + 1]), one.prompt_logprobs[i], 1e-4);
+    }
+  }
+}
+
 TEST(GgufAdapters, WhatIsNoAdapterOrNotBuiltIsTold) {
   const checkpoint::TemporaryDirectory directory;
   const auto message = [&](const std::function<void(checkpoint::GgufWriter&)>& change) {
