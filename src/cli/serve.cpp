@@ -79,8 +79,12 @@ Status run(ServeOptions& options) {
   options.server.version = QUIRE_VERSION;
   for (const std::string& note : options.notes) log_info("{}", note);
   Metrics metrics;
+  server::ServerConfig config = options.server;
+  if (options.engine.kv_transfer) {
+    QUIRE_ASSIGN_OR_RETURN(config.kv_transfer, server::KvTransfer::start(options.kv_transfer, metrics));
+  }
   QUIRE_ASSIGN_OR_RETURN(auto models, model_sources(options, metrics));
-  QUIRE_ASSIGN_OR_RETURN(auto server, server::Server::start(options.server, std::move(models), metrics));
+  QUIRE_ASSIGN_OR_RETURN(auto server, server::Server::start(config, std::move(models), metrics));
   log_info("ready in {:.2f} s: {}", std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(),
            address(options, *server));
   if (server->admin_port() != 0) log_info("operators: http://{}:{}", options.server.admin.host, server->admin_port());

@@ -131,6 +131,12 @@ void add_listening(CLI::App& command, ServeOptions& options) {
                   "Publishes what comes into the prefix cache and leaves it, for routers (docs/offload.md): "
                   "{\"enable_kv_cache_events\": true, \"endpoint\": \"tcp://*:5557\", \"replay_endpoint\": ...}")
       ->group(kGroup);
+  command
+      .add_option("--kv-transfer-config", options.kv_transfer_config,
+                  "Sends blocks of computed prompts to other instances, or fetches them (docs/transfer.md): "
+                  "{\"kv_connector\": \"QuireConnector\", \"kv_role\": \"kv_producer\", \"kv_port\": 14579}; needs "
+                  "--kv-offloading-size")
+      ->group(kGroup);
   const auto tls = [&](const char* name, auto& value, const char* help) {
     return command.add_option(name, value, help)->group(kGroup);
   };
@@ -436,6 +442,12 @@ Status complete_serve_options(ServeOptions& options) {
     QUIRE_ASSIGN_OR_RETURN(options.kv_events, server::KvEventsConfig::parse(options.kv_events_config));
     options.engine.enable_kv_cache_events = options.kv_events.enabled;
     options.kv_events.block_size = options.engine.block_size;
+  }
+  if (!options.kv_transfer_config.empty() && options.kv_transfer_config != "{}") {
+    const char* secret = std::getenv("QUIRE_KV_TRANSFER_SECRET");
+    QUIRE_ASSIGN_OR_RETURN(options.kv_transfer, server::KvTransferConfig::parse(options.kv_transfer_config,
+                                                                                secret == nullptr ? "" : secret));
+    options.engine.kv_transfer = true;
   }
   server::ServerConfig& server = options.server;
   QUIRE_ASSIGN_OR_RETURN(server.spans, read_span_options(options.otlp_traces_endpoint, environment, options.notes));

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "cli/hub_options.h"
 #include "server/kv_events.h"
+#include "server/kv_transfer.h"
 #include "server/server.h"
 #include "types/engine_config.h"
 
@@ -36,6 +37,8 @@ struct ServeOptions {
   std::vector<LoraModule> adapters;       // these, read
   std::string kv_events_config;           // a JSON object
   server::KvEventsConfig kv_events;       // that, read
+  std::string kv_transfer_config;         // a JSON object
+  server::KvTransferConfig kv_transfer;   // that, read, where engine.kv_transfer
   std::string otlp_traces_endpoint;       // empty: the environment's, or none
   std::string generation_config = "auto";
   std::string api_key_file;

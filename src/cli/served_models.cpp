@@ -78,6 +78,7 @@ Status check_one_model_flags(const ServeOptions& options) {
   if (!engine.chat_template.empty()) return refused("--chat-template");
   if (!engine.trace_file.empty()) return refused("--trace-file");
   if (options.kv_events.enabled) return refused("--kv-events-config");
+  if (engine.kv_transfer) return refused("--kv-transfer-config");
   return {};
 }
 

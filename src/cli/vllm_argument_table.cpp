@@ -337,7 +337,6 @@ constexpr VllmArgument kArguments[] = {
      "log-probabilities are those of the model whether tokens were guessed or not; who asks for none pays nothing"},
     {"--watermark-config", kValue, kRefused, "{}", "texts are not marked"},
     {"--diffusion-config,-dc", kValue, kRefused, "{}", "diffusion models are not built"},
-    {"--kv-transfer-config", kValue, kRefused, "{}", kNoTransfer},
     {"--ec-transfer-config", kValue, kRefused, "{}", kNoTransfer},
     {"--ec-manager-config", kValue, kRefused, "{}", kNoMedia},
     {"--engram-config", kValue, kRefused, "{}", "engram memories are not built"},

@@ -111,8 +111,8 @@ Engine::Impl::Impl(EngineConfig engine_config, TextSource model_text, std::uniqu
       next_id(seat.next_id) {
   executor->use_constraints(constraints);
   scheduler.set_draft_proposer(proposer.get());
-  if (scheduling.offload_to_disk) {
-    scheduler.add_stored(executor->take_stored());
+  if (scheduling.offload_to_disk) scheduler.add_stored(executor->take_stored());
+  if (scheduling.num_offload_slots > 0) {
     executor->on_reports([inbox = inbox, reported = offload_reported] {
       const std::lock_guard lock(inbox->mutex);
       *reported = true;
@@ -349,10 +349,7 @@ Result<std::vector<std::unique_ptr<TokenStream>>> Engine::Impl::submit(Generatio
     one.request.takes_drafts =
         request.speculates && !(params.deterministic && changes_answers(config.speculative_config));
     one.request.prediction = prediction;
-    one.request.context.salt = request.cache_salt;
-    const RopeConfig& rope = executor->model().rope;
-    one.request.context.is_long =
-        rope.scaling == RopeScaling::kLongRope && num_prompt_tokens > rope.original_max_position;
+    one.request.context = context_of(request.cache_salt, num_prompt_tokens);
     one.request.output_kind = request.output_kind;
     one.request.second_text = request.second_text;
     one.request.pooled_from = request.pooled_from;

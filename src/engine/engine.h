@@ -16,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,7 @@
 #include "types/drive.h"
 #include "types/engine_config.h"
 #include "types/kv_event.h"
+#include "types/kv_transfer.h"
 #include "types/request_timeline.h"
 #include "types/sampling_params.h"
 #include "types/text_source.h"
@@ -228,6 +230,18 @@ class Engine {
   // What happens to the prefix cache, with config().enable_kv_cache_events: `tell` is called on the engine thread,
   // which it must not hold up. Set before the first request.
   void on_kv_events(std::function<void(std::vector<KvCacheEvent>)> tell);
+
+  // Blocks for other instances and from them, with config().kv_transfer (docs/transfer.md); of an engine with a thread
+  // of its own. `done` is called once, on the engine's thread or on this one, and must not block. Whatever goes wrong
+  // costs time: what is not there is computed. Thread-safe.
+  // A copy of what host memory has of the prompt's beginning, of requests with this salt and no adapter. Errors:
+  // unavailable (the engine is stopped, or has failed).
+  void export_prefix(std::vector<TokenId> prompt, std::string cache_salt, std::function<void(Result<KvPrefix>)> done);
+  // Takes blocks into host memory, where requests with this salt find them. done: how many were taken in; those that
+  // are there already are not, nor what there is no room for. Errors: also invalid_argument: a prefix that is none of
+  // the prompt's, or rotated otherwise, and blocks of another size or place.
+  void import_prefix(std::span<const TokenId> prompt, std::string cache_salt, KvPrefix prefix,
+                     std::function<void(Result<int64_t>)> done);
 
   // Forgets all cached prefixes, before the next step.
   void reset_prefix_cache();

@@ -39,6 +39,16 @@ struct Engine::Impl {
     std::string adapter;  // by its name; empty: none
     std::shared_ptr<RequestTimeline> timeline;
   };
+  // Blocks of the prefix cache to another instance (`exported`), or from one.
+  struct Transfer {
+    std::vector<TokenId> prompt;  // of an export
+    kv::CacheContext context;
+    KvPrefix prefix;
+    std::function<void(Result<KvPrefix>)> exported;
+    std::function<void(Result<int64_t>)> imported;
+    std::unordered_map<uint64_t, size_t> blocks = {};  // of prefix.places, by the orders that are not reported yet
+    int64_t num_blocks = 0;
+  };
   // An adapter that some submissions wait for is there, or cannot be.
   struct Grant {
     SequenceId id = 0;  // the first of them
@@ -134,6 +144,15 @@ struct Engine::Impl {
   void send_orders();
   void tell_kv_events();
 
+  // transfers.cpp: blocks to and from other instances.
+  kv::CacheContext context_of(std::string salt, int64_t num_prompt_tokens) const;
+  Status check_import(std::span<const TokenId> prompt, const KvPrefix& prefix) const;
+  void add_transfer(Transfer transfer);
+  void begin_transfers(std::deque<Transfer> fresh);
+  void report_transfers(OffloadReports& reports);
+  static void end_transfer(Transfer& transfer, const Status& status);
+  void end_transfers(const Status& status);
+
   const EngineConfig config;
   const TextSource text;
   const Drive drive;
@@ -157,6 +176,7 @@ struct Engine::Impl {
       runner::make_proposer(config.speculative_config, executor->take_draft_model());
   sched::Scheduler scheduler;
   std::unordered_map<SequenceId, Active> active;
+  std::list<Transfer> transfers;  // under way
   std::priority_queue<Deadline, std::vector<Deadline>, std::greater<>> deadlines;
   std::list<InFlight> in_flight;                // submitted to the executor, the oldest first
   std::list<InFlight> spare;                    // for their memory
@@ -177,6 +197,7 @@ struct Engine::Impl {
   // There is something to take of the executor: of blocks beyond the pool. Under the inbox's lock.
   const std::shared_ptr<bool> offload_reported = std::make_shared<bool>(false);
   std::deque<Submission> submissions;  // guarded by inbox->mutex, like all below
+  std::deque<Transfer> fresh_transfers;
   bool stopping = false;
   bool work_left = false;  // Drive::kCaller: by the last step
   bool reset_prefix_cache = false;

@@ -110,6 +110,7 @@ bool Engine::Impl::accept(bool wait) {
     if (adapters != nullptr) publish_adapters();  // that nobody runs any more
   }
   std::deque<Submission> fresh;
+  std::deque<Transfer> moved;
   std::vector<SequenceId> gone;
   bool reset = false;
   bool reported = false;
@@ -117,7 +118,7 @@ bool Engine::Impl::accept(bool wait) {
     std::unique_lock lock(inbox->mutex);
     const auto called = [&] {
       return stopping || reset_prefix_cache || !submissions.empty() || !inbox->ids.empty() || !grants->list.empty() ||
-             *offload_reported || inbox->workers_failed;
+             *offload_reported || inbox->workers_failed || !fresh_transfers.empty();
     };
     // Who makes the steps waits for adapters and for blocks on disk as well: there is nothing else to do.
     if ((wait || !awaiting.empty()) && !scheduler.has_work()) {
@@ -129,6 +130,7 @@ bool Engine::Impl::accept(bool wait) {
     note_progress();
     if (stopping) return false;
     fresh.swap(submissions);
+    moved.swap(fresh_transfers);
     gone.swap(inbox->ids);
     reset = std::exchange(reset_prefix_cache, false);
     reported = std::exchange(*offload_reported, false);
@@ -141,6 +143,7 @@ bool Engine::Impl::accept(bool wait) {
     if (trace) trace->reset_prefix_cache();
     tell_kv_events();
   }
+  if (!moved.empty()) begin_transfers(std::move(moved));
   for (Submission& submission : fresh) admit(std::move(submission));
   for (const SequenceId id : gone) cancel(id, FinishReason::kAbort, {});
   if (adapters != nullptr) take_grants();
@@ -224,8 +227,10 @@ bool Engine::Impl::step() {
 
 // What became of blocks between host memory and disk.
 void Engine::Impl::take_reports() {
-  const OffloadReports reports = executor->take_reports();
-  if (!reports.empty()) scheduler.report(reports);
+  OffloadReports reports = executor->take_reports();
+  if (reports.empty()) return;
+  scheduler.report(reports);
+  report_transfers(reports);
 }
 
 void Engine::Impl::tell_kv_events() {
@@ -430,6 +435,7 @@ void Engine::Impl::abort_all(const Status& reason, FinishReason finish) {
     fresh.swap(submissions);
     inbox->room.notify_all();
   }
+  end_transfers(unavailable("the engine has stopped"));
   for (Submission& submission : fresh) {
     for (size_t i = 0; i < submission.streams.size(); ++i) {
       active.emplace(submission.request.id + static_cast<SequenceId>(i),

@@ -276,6 +276,68 @@ std::vector<StoredBlockId> CacheManager::fetch_prefix(const CacheContext& contex
   return wait;
 }
 
+std::vector<uint64_t> CacheManager::send_prefix(const CacheContext& context, std::span<const TokenId> tokens,
+                                                KvPrefix& prefix) {
+  std::vector<uint64_t> ids;
+  if (!tiers_.on()) return ids;
+  const NodeId root = cache_.pin_root(context);
+  const int32_t most = static_cast<int32_t>(tokens.size()) / config_.block_size;
+  const int32_t found = walk(root, tokens, 0, most, Reach::kMemory, path_);
+  // What is in the pool alone ends it: for groups with a window, at an earlier block whose own are all there.
+  std::vector<int32_t>& present_since = present_since_;
+  present_since.assign(static_cast<size_t>(num_groups()), 0);
+  int32_t count = 0;
+  for (int32_t i = 0; i < found; ++i) {
+    bool is_whole = true;
+    for (int32_t group = 0; group < num_groups(); ++group) {
+      int32_t& since = present_since[static_cast<size_t>(group)];
+      if (!tiers_.in_memory(path_[static_cast<size_t>(i)], group)) since = i + 1;
+      is_whole = is_whole && since <= first_adopted(group, i + 1);
+    }
+    if (is_whole) count = i + 1;
+  }
+  for (int32_t i = 0; i < count; ++i) {
+    for (int32_t group = 0; group < num_groups(); ++group) {
+      if (i < first_adopted(group, count)) continue;
+      ids.push_back(tiers_.send(path_[static_cast<size_t>(i)], group));
+      prefix.places.push_back({.index = i, .group = group});
+    }
+  }
+  prefix.is_long = context.is_long;
+  const auto end = tokens.begin() + static_cast<ptrdiff_t>(count) * config_.block_size;
+  prefix.tokens.assign(tokens.begin(), end);
+  if (count > 0) touch_path(path_[static_cast<size_t>(count - 1)]);
+  cache_.unpin(root);
+  return ids;
+}
+
+std::vector<uint64_t> CacheManager::receive_prefix(const CacheContext& context, KvPrefix prefix) {
+  std::vector<uint64_t> ids;
+  if (!tiers_.on() || prefix.places.empty()) return ids;
+  const auto size = static_cast<size_t>(config_.block_size);
+  std::vector<NodeId> path;  // pinned; a root above
+  NodeId node = cache_.pin_root(context);
+  const NodeId root = node;
+  for (size_t begin = 0; begin + size <= prefix.tokens.size(); begin += size) {
+    node = cache_.add_child(node, std::span(prefix.tokens).subspan(begin, size));
+    cache_.pin(node);
+    path.push_back(node);
+  }
+  const auto full = static_cast<size_t>(tiers_.most_fetched());
+  for (size_t i = 0; i < prefix.places.size() && ids.size() < full; ++i) {
+    const auto [index, group] = prefix.places[i];
+    const NodeId one = path.at(static_cast<size_t>(index));
+    if (has(one, group, Reach::kPool) || cache_.slot(one, group) != kNoOffloadSlot) continue;
+    const uint64_t id = tiers_.receive(one, group, std::move(prefix.blocks[i]));
+    if (id == 0) break;
+    ids.push_back(id);
+  }
+  // The end first: a node that nothing keeps takes those before it along.
+  for (auto one = path.rbegin(); one != path.rend(); ++one) cache_.unpin(*one);
+  cache_.unpin(root);
+  return ids;
+}
+
 int32_t CacheManager::extend_prefix(std::span<const TokenId> tokens, int32_t num_computed, SequenceBlocks& blocks) {
   const int32_t begin = num_computed / config_.block_size;
   if (blocks.node_ == kNoNode || num_computed % config_.block_size != 0) return num_computed;

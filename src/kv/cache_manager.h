@@ -19,6 +19,7 @@
 #include "kv/offload_tiers.h"
 #include "kv/prefix_cache.h"
 #include "types/ids.h"
+#include "types/kv_transfer.h"
 #include "types/step_plan.h"
 
 namespace quire::kv {
@@ -143,6 +144,13 @@ class CacheManager {
   // Has those blocks read from the disk that make a longer beginning of `tokens` than look_up() would find, as many as
   // there is room for in host memory. Returns what to wait for: while OffloadTiers::is_fetching(), it is not there.
   std::vector<StoredBlockId> fetch_prefix(const CacheContext& context, std::span<const TokenId> tokens);
+
+  // For another instance: has copied what there is in host memory of the longest beginning of `tokens`. prefix has all
+  // but the bytes, which come in reports, by the ids that are returned: [prefix.places].
+  std::vector<uint64_t> send_prefix(const CacheContext& context, std::span<const TokenId> tokens, KvPrefix& prefix);
+  // From another instance: takes into host memory what of `prefix` is not there yet, as much as there is room for.
+  // Returns what to wait for. REQUIRES: whole blocks of tokens; places are of them and of groups that there are.
+  std::vector<uint64_t> receive_prefix(const CacheContext& context, KvPrefix prefix);
 
   // The same for a sequence under way: whole blocks behind its first `num_computed` tokens that somebody else has
   // published meanwhile. Returns the tokens computed now.

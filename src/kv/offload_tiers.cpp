@@ -83,9 +83,10 @@ void OffloadTiers::make_free(OffloadSlot slot) {
   free_.push_back(slot);
 }
 
-// Nothing is under way with the slot any more.
+// Something with the slot is done. What nothing is under way with any more is free to be taken.
 void OffloadTiers::settle(OffloadSlot slot) {
   at(slot).state = State::kReady;
+  if (at(slot).writing || at(slot).sending > 0) return;
   if (at(slot).node == kNoNode) {
     make_free(slot);
   } else {
@@ -224,6 +225,50 @@ bool OffloadTiers::fetch(NodeId node, int32_t group, std::vector<StoredBlockId>&
   return true;
 }
 
+// ---- other instances ----
+
+uint64_t OffloadTiers::send(NodeId node, int32_t group) {
+  QUIRE_CHECK(in_memory(node, group));
+  const OffloadSlot slot = cache_.slot(node, group);
+  if (!at(slot).writing && at(slot).sending == 0) evictable(slot, false);
+  ++at(slot).sending;
+  sending_.emplace(++last_transfer_, slot);
+  orders_.exports.push_back({.id = last_transfer_, .slot = slot});
+  return last_transfer_;
+}
+
+uint64_t OffloadTiers::receive(NodeId node, int32_t group, std::string bytes) {
+  QUIRE_CHECK(cache_.slot(node, group) == kNoOffloadSlot);
+  cache_.pin(node);  // as in fetch()
+  const OffloadSlot slot = take_slot(/*for_disk=*/true);
+  if (slot == kNoOffloadSlot) {
+    cache_.unpin(node);
+    return 0;
+  }
+  at(slot) = {.node = node,
+              .group = group,
+              .state = State::kFetching,
+              .receiving = ++last_transfer_,
+              .next_step = at(slot).next_step,
+              .used = ++ticks_};
+  receiving_.emplace(last_transfer_, slot);
+  orders_.imports.push_back({.id = last_transfer_, .slot = slot, .bytes = std::move(bytes)});
+  return last_transfer_;
+}
+
+// A slot that was the disk's, or another instance's.
+void OffloadTiers::filled(OffloadSlot slot, bool ok) {
+  const auto [node, group] = std::pair(at(slot).node, at(slot).group);
+  at(slot).receiving = 0;
+  if (node != kNoNode && ok && cache_.slot(node, group) == kNoOffloadSlot) {
+    cache_.set_slot(node, group, slot);
+    settle(slot);
+  } else {
+    make_free(slot);
+  }
+  if (node != kNoNode) cache_.unpin(node);
+}
+
 void OffloadTiers::forget_stored(StoredBlockId id) {
   const auto found = owners_.find(id);
   if (found == owners_.end()) return;
@@ -239,15 +284,23 @@ void OffloadTiers::report(const OffloadReports& reports) {
     const OffloadSlot slot = found->second;
     fetching_.erase(found);
     ++(done.ok ? statistics_.fetched_blocks : statistics_.failed_fetches);
-    const auto [node, group] = std::pair(at(slot).node, at(slot).group);
     if (!done.ok) forget_stored(done.id);
-    if (node != kNoNode && done.ok && cache_.slot(node, group) == kNoOffloadSlot) {
-      cache_.set_slot(node, group, slot);
-      settle(slot);
-    } else {
-      make_free(slot);
-    }
-    if (node != kNoNode) cache_.unpin(node);
+    filled(slot, done.ok);
+  }
+  for (const uint64_t id : reports.imported) {
+    const auto found = receiving_.find(id);
+    QUIRE_CHECK(found != receiving_.end());
+    const OffloadSlot slot = found->second;
+    receiving_.erase(found);
+    filled(slot, /*ok=*/true);
+  }
+  for (const OffloadReports::Exported& done : reports.exported) {
+    const auto found = sending_.find(done.id);
+    QUIRE_CHECK(found != sending_.end());
+    const OffloadSlot slot = found->second;
+    sending_.erase(found);
+    --at(slot).sending;
+    settle(slot);
   }
   for (const OffloadReports::Done& done : reports.written) {
     const auto found = writing_.find(done.id);
@@ -270,7 +323,8 @@ void OffloadTiers::reset() {
   published_.clear();
   for (OffloadSlot slot = 0; slot < static_cast<OffloadSlot>(slots_.size()); ++slot) {
     if (at(slot).state == State::kFree || at(slot).node == kNoNode) continue;
-    const bool waits = at(slot).state == State::kFetching || at(slot).state == State::kFilling || at(slot).writing;
+    const bool waits = at(slot).state == State::kFetching || at(slot).state == State::kFilling || at(slot).writing ||
+                       at(slot).sending > 0;
     if (!waits) evictable(slot, false);
     const auto [node, group] = std::pair(std::exchange(at(slot).node, kNoNode), at(slot).group);
     if (at(slot).state == State::kFetching) {
@@ -285,7 +339,8 @@ void OffloadTiers::reset() {
   OffloadReports undone;
   for (const OffloadFetch& fetch : orders_.fetches) undone.fetched.push_back({fetch.id, false});
   for (const OffloadWrite& write : orders_.writes) undone.written.push_back({write.block.id, false});
-  orders_ = {.clear = writes_};
+  // Blocks on their way to other instances are what they were said to be, whoever forgets them here.
+  orders_ = {.clear = writes_, .exports = std::move(orders_.exports), .imports = std::move(orders_.imports)};
   report(undone);
 }
 
@@ -297,11 +352,13 @@ void OffloadTiers::check_invariants() const {
     const Slot& slot = at(id);
     num_free += slot.state == State::kFree ? 1 : 0;
     num_filling += slot.state == State::kFilling ? 1 : 0;
-    const bool waits = slot.state != State::kReady || slot.writing;
+    const bool waits = slot.state != State::kReady || slot.writing || slot.sending > 0;
     QUIRE_CHECK(evictable_.contains({slot.used, id}) == !waits);
     num_evictable += waits ? 0 : 1;
     QUIRE_CHECK(!slot.writing || writing_.at(slot.stored) == id);
-    QUIRE_CHECK(slot.state != State::kFetching || fetching_.at(slot.stored) == id);
+    if (slot.state == State::kFetching) {
+      QUIRE_CHECK((slot.receiving != 0 ? receiving_.at(slot.receiving) : fetching_.at(slot.stored)) == id);
+    }
     const bool attached = slot.node != kNoNode && slot.state != State::kFetching;
     if (attached) QUIRE_CHECK(cache_.slot(slot.node, slot.group) == id);
   }

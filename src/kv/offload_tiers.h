@@ -14,6 +14,7 @@
 #include <deque>
 #include <set>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -71,6 +72,13 @@ class OffloadTiers {
   // Slots that fetches may take at most.
   int64_t most_fetched() const { return static_cast<int64_t>(slots_.size()) / 2; }
 
+  // For another instance: the bytes of the node's slot, which stay as they are until they are reported. Returns the
+  // order's id. REQUIRES: in_memory().
+  uint64_t send(NodeId node, int32_t group);
+  // From another instance: bytes for the node, which has them when that is reported. 0: there is no slot for it now.
+  // REQUIRES: the node has no slot.
+  uint64_t receive(NodeId node, int32_t group, std::string bytes);
+
   OffloadOrders take_orders() { return std::exchange(orders_, {}); }
   bool has_orders() const { return !orders_.empty(); }
   void report(const OffloadReports& reports);
@@ -85,13 +93,15 @@ class OffloadTiers {
     kFree,
     kFilling,   // by a step that is not done
     kReady,     // evictable, unless it is being written
-    kFetching,  // the disk's
+    kFetching,  // the disk's, or another instance's
   };
   struct Slot {
     NodeId node = kNoNode;  // kNoNode: of nobody any more, and free as soon as nothing uses it
     int32_t group = 0;
     State state = State::kFree;
     bool writing = false;
+    int32_t sending = 0;     // orders that read it for other instances
+    uint64_t receiving = 0;  // the order that fills it, from another instance
     uint64_t next_step = 0;  // the first that may use it for something else than a store: those before it read or write
     uint64_t used = 0;       // when, by ticks_
     StoredBlockId stored = 0;  // that is written or fetched
@@ -102,6 +112,7 @@ class OffloadTiers {
   OffloadSlot take_slot(bool for_disk);
   void make_free(OffloadSlot slot);
   void settle(OffloadSlot slot);
+  void filled(OffloadSlot slot, bool ok);
   void evictable(OffloadSlot slot, bool is);
   void store(NodeId node, int32_t group, BlockId block, uint64_t step, std::vector<OffloadCopy>& stores);
   bool may_be_written(NodeId node) const;
@@ -119,12 +130,15 @@ class OffloadTiers {
   std::vector<NodeId> above_;  // scratch
   std::unordered_map<StoredBlockId, OffloadSlot> fetching_;
   std::unordered_map<StoredBlockId, OffloadSlot> writing_;
+  std::unordered_map<uint64_t, OffloadSlot> sending_;                     // by the order
+  std::unordered_map<uint64_t, OffloadSlot> receiving_;                   // the same
   std::unordered_map<StoredBlockId, std::pair<NodeId, int32_t>> owners_;  // of what is on disk
   OffloadOrders orders_;
   OffloadStatistics statistics_;
   uint64_t num_committed_ = 0;  // steps
   uint64_t ticks_ = 0;
   uint64_t last_number_ = 0;
+  uint64_t last_transfer_ = 0;
   StoredBlockId last_stored_ = 0;
 };
 

@@ -69,7 +69,8 @@ class Executor {
   // Blocks of the prefix cache beyond the pool (types/kv_offload.h), where memory().num_offload_slots is over 0.
   // What lies on disk, told once, before the first step.
   virtual std::vector<StoredBlock> take_stored() { return {}; }
-  // From any thread; slots that orders name are in no plan that is under way. REQUIRES: memory().offload_to_disk.
+  // From any thread; slots that orders name are in no plan that is under way, but for loads of those that are only
+  // read. REQUIRES: memory().offload_to_disk, and EngineConfig::kv_transfer of orders of other instances.
   virtual void order(OffloadOrders orders) { (void)orders; }
   virtual OffloadReports take_reports() { return {}; }
   // `notify` is called, on another thread, when there are reports to take. Set before the first order.

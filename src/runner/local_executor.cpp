@@ -17,6 +17,7 @@
 #include "runner/offload_disk.h"
 #include "runner/open_checkpoint.h"
 #include "runner/plan_codec.h"
+#include "runner/slot_copier.h"
 #include "runner/worst_step.h"
 
 namespace quire::runner {
@@ -27,7 +28,7 @@ class LocalExecutor final : public Executor {
   LocalExecutor(std::shared_ptr<const checkpoint::Checkpoint> checkpoint, std::unique_ptr<ops::Backend> backend,
                 PlannedModel planned, std::unique_ptr<ModelRunner> runner, std::shared_ptr<AdapterStore> adapters,
                 std::unique_ptr<ModelDrafts> drafts, std::shared_ptr<HiddenStore> taps,
-                std::unique_ptr<OffloadDisk> disk)
+                std::unique_ptr<OffloadDisk> disk, std::unique_ptr<SlotCopier> copier)
       : checkpoint_(std::move(checkpoint)),
         backend_(std::move(backend)),
         planned_(std::move(planned)),
@@ -36,6 +37,7 @@ class LocalExecutor final : public Executor {
         drafts_(std::move(drafts)),
         taps_(std::move(taps)),
         disk_(std::move(disk)),
+        copier_(std::move(copier)),
         description_(backend_->description()) {}
 
   const ModelConfig& model() const override { return planned_.config; }
@@ -51,11 +53,21 @@ class LocalExecutor final : public Executor {
     return disk_ == nullptr ? std::vector<StoredBlock>() : disk_->take_found();
   }
   void order(OffloadOrders orders) override {
+    if (!orders.exports.empty() || !orders.imports.empty()) {
+      QUIRE_CHECK(copier_ != nullptr);
+      copier_->order(std::exchange(orders.exports, {}), std::exchange(orders.imports, {}));
+    }
+    if (orders.empty()) return;
     QUIRE_CHECK(disk_ != nullptr);
     disk_->order(std::move(orders));
   }
-  OffloadReports take_reports() override { return disk_ == nullptr ? OffloadReports() : disk_->take_reports(); }
+  OffloadReports take_reports() override {
+    OffloadReports reports = disk_ == nullptr ? OffloadReports() : disk_->take_reports();
+    if (copier_ != nullptr) copier_->take_reports(reports);
+    return reports;
+  }
   void on_reports(std::function<void()> notify) override {
+    if (copier_ != nullptr) copier_->on_reports(notify);
     if (disk_ != nullptr) disk_->on_reports(std::move(notify));
   }
   bool overlaps() const override { return !backend_->computes_in_host_memory(); }
@@ -94,18 +106,24 @@ class LocalExecutor final : public Executor {
   std::unique_ptr<ModelDrafts> drafts_;     // nullptr: there is none, or it was taken
   std::shared_ptr<HiddenStore> taps_;       // of a head that drafts; nullptr: there is none
   std::unique_ptr<OffloadDisk> disk_;       // nullptr: there is none; reads and writes the runner's slots
+  std::unique_ptr<SlotCopier> copier_;      // the same
   std::string description_;
   std::deque<StepPlan> submitted_;  // and not launched
 };
+
+// What this engine's keys and values depend on. "cpu, avx2, 2 threads": how many does not change a bit.
+Result<std::string> fingerprint_of(const EngineConfig& config, const PlannedModel& planned,
+                                   const ops::Backend& backend) {
+  std::string kernels = backend.description();
+  if (kernels.starts_with("cpu, ")) kernels.resize(kernels.rfind(", "));
+  return model_fingerprint(config, planned, kernels);
+}
 
 // The folder of this model, read and, unless another process does, written to.
 Result<std::unique_ptr<OffloadDisk>> open_disk(const EngineConfig& config, const ModelRunner& runner,
                                                const ops::Backend& backend, PlannedModel& planned) {
   const auto start = std::chrono::steady_clock::now();
-  // "cpu, avx2, 2 threads": how many does not change a bit.
-  std::string kernels = backend.description();
-  if (backend.description().starts_with("cpu, ")) kernels.resize(kernels.rfind(", "));
-  QUIRE_ASSIGN_OR_RETURN(std::string fingerprint, model_fingerprint(config, planned, kernels));
+  QUIRE_ASSIGN_OR_RETURN(std::string fingerprint, fingerprint_of(config, planned, backend));
   const MemoryPlan& memory = planned.memory;
   QUIRE_ASSIGN_OR_RETURN(
       std::unique_ptr<SegmentFolder> folder,
@@ -248,9 +266,15 @@ Result<std::unique_ptr<Executor>> make_local_executor(const EngineConfig& config
   if (planned.memory.offload_to_disk) {
     QUIRE_ASSIGN_OR_RETURN(disk, open_disk(config, *runner, *backend, planned));
   }
+  std::unique_ptr<SlotCopier> copier;
+  if (config.kv_transfer) {
+    QUIRE_ASSIGN_OR_RETURN(planned.memory.kv_fingerprint, fingerprint_of(config, planned, *backend));
+    copier = std::make_unique<SlotCopier>(
+        [&storage = runner->storage()](OffloadSlot slot) { return storage.slot_parts(slot); });
+  }
   return std::unique_ptr<Executor>(new LocalExecutor(std::move(checkpoint), std::move(backend), std::move(planned),
                                                      std::move(runner), std::move(adapters), std::move(drafts),
-                                                     std::move(taps), std::move(disk)));
+                                                     std::move(taps), std::move(disk), std::move(copier)));
 }
 
 }  // namespace quire::runner

@@ -145,16 +145,28 @@ void fields(A& all, typename A::template Of<OffloadFetch> x) {
   all(x.id, x.slot);
 }
 template <typename A>
+void fields(A& all, typename A::template Of<OffloadExport> x) {
+  all(x.id, x.slot);
+}
+template <typename A>
+void fields(A& all, typename A::template Of<OffloadImport> x) {
+  all(x.id, x.slot, x.bytes);
+}
+template <typename A>
 void fields(A& all, typename A::template Of<OffloadOrders> x) {
-  all(x.clear, x.fetches, x.writes);
+  all(x.clear, x.fetches, x.writes, x.exports, x.imports);
 }
 template <typename A>
 void fields(A& all, typename A::template Of<OffloadReports::Done> x) {
   all(x.id, x.ok);
 }
 template <typename A>
+void fields(A& all, typename A::template Of<OffloadReports::Exported> x) {
+  all(x.id, x.bytes);
+}
+template <typename A>
 void fields(A& all, typename A::template Of<OffloadReports> x) {
-  all(x.fetched, x.written, x.dropped);
+  all(x.fetched, x.written, x.dropped, x.exported, x.imported);
 }
 
 }  // namespace wire

@@ -206,6 +206,14 @@ class Scheduler {
   // step; what is to be done, to be asked for after each schedule(), commit() and reset_prefix_cache(); what came of
   // it.
   void add_stored(std::span<const StoredBlock> blocks) { cache_.tiers().add_stored(blocks); }
+  // Blocks to and from other instances: CacheManager has the two. The orders are to be asked for at once.
+  std::vector<uint64_t> send_prefix(const kv::CacheContext& context, std::span<const TokenId> tokens,
+                                    KvPrefix& prefix) {
+    return cache_.send_prefix(context, tokens, prefix);
+  }
+  std::vector<uint64_t> receive_prefix(const kv::CacheContext& context, KvPrefix prefix) {
+    return cache_.receive_prefix(context, std::move(prefix));
+  }
   OffloadOrders take_orders() { return cache_.tiers().take_orders(); }
   bool has_orders() const { return cache_.tiers().has_orders(); }
   void report(const OffloadReports& reports);

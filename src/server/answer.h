@@ -81,6 +81,7 @@ struct Answer {
 
   std::vector<PromptState> prompts;
   std::vector<ChoiceState> choices;
+  std::string kv_transfer_params;  // JSON, for who goes on from the prompt; empty: nobody asked
   Usage usage() const;
 };
 

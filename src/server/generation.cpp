@@ -197,6 +197,17 @@ void Generation::send_stream() {
 
 void Generation::send_whole() {
   over_ = true;
+  if (!delivery_.hand_over) return respond_whole();
+  std::exchange(delivery_.hand_over, nullptr)([self = shared_from_this()](std::string params) {
+    self->exchange_->post([self, params = std::move(params)] {
+      if (!self->exchange_->connected()) return;
+      self->answer_.kv_transfer_params = params;
+      self->respond_whole();
+    });
+  });
+}
+
+void Generation::respond_whole() {
   HttpResponse response = writer_->whole(answer_, collected_);
   // The exchange keeps this until the client has taken all of the answer: by now that is held as text alone.
   writer_.reset();

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,7 +24,10 @@ struct Delivery {
   std::shared_ptr<Load> load;
   std::shared_ptr<LoadTicket> ticket;  // given back when the last answer is there
   std::shared_ptr<HeldBytes> memory;   // of what the answer may become; given back when it is on its way
-  Tenant* tenant = nullptr;            // whose account the answers go to; outlives the exchange
+  // Of a whole answer: has the prompt's blocks kept for another instance, and calls back once, on any thread, with what
+  // the answer says of it, as JSON. nullptr: nobody asked.
+  std::function<void(std::function<void(std::string)>)> hand_over = nullptr;
+  Tenant* tenant = nullptr;  // whose account the answers go to; outlives the exchange
 };
 
 class Generation : public std::enable_shared_from_this<Generation> {
@@ -49,6 +53,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void fail(const Status& error);
   void send_stream();
   void send_whole();
+  void respond_whole();
 
   std::shared_ptr<Exchange> exchange_;
   std::unique_ptr<AnswerWriter> writer_;  // nullptr once a whole answer is written

@@ -93,6 +93,8 @@ Generator::Generator(const ServerConfig& config, const ModelSource& model, Sampl
               .max_stop = config.max_stop,
               .max_token_ids = std::max<int64_t>(engine.model().vocab_size, 1),
               .max_model_len = engine.max_model_len(),
+              .kv_transfer = config.kv_transfer != nullptr ? config.kv_transfer->role() : KvTransferRole(),
+              .max_transfer_blocks = engine.max_model_len() / std::max(engine.memory().block_size, 1),
               .trust_request_chat_template = config.trust_request_chat_template,
               .return_token_ids = config.return_token_ids,
               .return_tokens_as_token_ids = config.return_tokens_as_token_ids},
@@ -341,17 +343,23 @@ Generator::Standing Generator::standing_of(const HttpRequest& request, int32_t p
   return {.tenant = request.tenant, .weight = key < weights.size() ? weights[key] : 1.0, .priority = priority};
 }
 
+// The key's number before the first ':' can be no part of another key's salt.
+std::string Generator::salt_of(const HttpRequest& request, const GenerationOptions& options) const {
+  const bool apart = config_.api_keys.size() > 1 && !config_.share_prefix_cache_across_keys;
+  return apart ? fmt::format("{}:{}", request.tenant, options.cache_salt) : options.cache_salt;
+}
+
+bool Generator::is_adapter(const GenerationOptions& options) const {
+  return !options.model.empty() && std::ranges::find(model_.names, options.model) == model_.names.end();
+}
+
 Result<std::vector<std::unique_ptr<engine::Completion>>> Generator::submit(const Beginning& beginning,
                                                                            const HttpRequest& from,
                                                                            const Standing& standing) const {
   const GenerationOptions& options = beginning.options;
   QUIRE_ASSIGN_OR_RETURN(const engine::PreparedParams prepared,
                          engine::Completion::prepare(engine_, options.params, standing.tenant, beginning.constraint));
-  // The key's number before the first ':' can be no part of another key's salt.
-  const bool apart = config_.api_keys.size() > 1 && !config_.share_prefix_cache_across_keys;
-  const std::string salt = apart ? fmt::format("{}:{}", from.tenant, options.cache_salt) : options.cache_salt;
-  const auto& names = model_.names;
-  const bool is_model = options.model.empty() || std::ranges::find(names, options.model) != names.end();
+  const std::string salt = salt_of(from, options);
   std::vector<std::unique_ptr<engine::Completion>> completions;  // dropped, and so cancelled, when one fails
   for (const PreparedPrompt& prompt : beginning.prompts) {
     engine::GenerationRequest request{.prompt = prompt.ids,
@@ -360,7 +368,7 @@ Result<std::vector<std::unique_ptr<engine::Completion>>> Generator::submit(const
                                       .reading = beginning.reading,
                                       .label = beginning.context.id,
                                       .priority = standing.priority,
-                                      .adapter = is_model ? std::string() : options.model,
+                                      .adapter = is_adapter(options) ? options.model : std::string(),
                                       .prediction = beginning.prediction,
                                       .speculates = options.speculates,
                                       .cache_salt = salt,
@@ -427,9 +435,51 @@ Status Generator::admit(const HttpRequest& request, Beginning& beginning) const 
   return {};
 }
 
-// Compiling may take long, and others wait for this thread: it goes on elsewhere.
+Status Generator::check_transfer(const Beginning& beginning) {
+  const GenerationOptions& options = beginning.options;
+  if (!options.kv_transfer.asks()) return {};
+  const auto refuse = [](const char* why) {
+    return invalid_argument("kv_transfer_params: {}", why).with_param("kv_transfer_params");
+  };
+  if (beginning.prompts.size() != 1) return refuse("blocks are of one prompt, and this request has several.");
+  if (!options.kv_transfer.do_remote_decode) return {};
+  if (options.stream) return refuse("do_remote_decode is answered at the end: leave out stream.");
+  if (options.params.num_sequences() != 1)
+    return refuse("do_remote_decode is for one answer: leave out n and best_of.");
+  return {};
+}
+
+KvTransfer::Text Generator::transferred_text(const HttpRequest& request, const Beginning& beginning) const {
+  return {.prompt = beginning.prompts.front().ids,
+          .cache_salt = salt_of(request, beginning.options),
+          .has_adapter = is_adapter(beginning.options)};
+}
+
+void Generator::go_on(const std::shared_ptr<Exchange>& exchange, const Beginning& beginning,
+                      const std::function<Status()>& rest) const {
+  const MakeWriter make_writer = beginning.make_writer;
+  const AnswerContext context = beginning.context;
+  if (const Status status = rest(); !status.ok()) exchange->respond(make_writer(context, 1)->failure(told(status)));
+}
+
+// Fetching blocks takes long, and so may compiling, and others wait for this thread: it goes on elsewhere.
 Status Generator::start(const std::shared_ptr<Exchange>& exchange, Beginning beginning) const {
+  QUIRE_RETURN_IF_ERROR(check_transfer(beginning));
   QUIRE_RETURN_IF_ERROR(named(admit(exchange->request(), beginning), beginning));
+  if (!beginning.options.kv_transfer.do_remote_prefill) return start_admitted(exchange, std::move(beginning));
+  ++*compiling_;
+  const KvTransferParams params = beginning.options.kv_transfer;
+  KvTransfer::Text text = transferred_text(exchange->request(), beginning);
+  const auto shared = std::make_shared<Beginning>(std::move(beginning));
+  config_.kv_transfer->fetch(engine_, params, std::move(text), [this, compiling = compiling_, exchange, shared] {
+    go_on(exchange, *shared, [&] { return start_admitted(exchange, std::move(*shared)); });
+    --*compiling;
+    compiling->notify_all();
+  });
+  return {};
+}
+
+Status Generator::start_admitted(const std::shared_ptr<Exchange>& exchange, Beginning beginning) const {
   if (!beginning.options.params.structured_output) return start_compiled(exchange, std::move(beginning));
   ++*compiling_;
   const StructuredOutput output = *beginning.options.params.structured_output;
@@ -480,6 +530,18 @@ Status Generator::start_engine(const std::shared_ptr<Exchange>& exchange, Beginn
                     .ticket = beginning.ticket,
                     .memory = beginning.memory,
                     .tenant = &tenant};
+  if (options.kv_transfer.do_remote_decode) {
+    delivery.hand_over = [this, compiling = compiling_, text = transferred_text(exchange->request(), beginning)](
+                             std::function<void(std::string)> told_params) {
+      ++*compiling;
+      config_.kv_transfer->hand_over(engine_, text,
+                                     [compiling, told_params = std::move(told_params)](const json::value& params) {
+                                       told_params(json::serialize(params));
+                                       --*compiling;
+                                       compiling->notify_all();
+                                     });
+    };
+  }
   int64_t prompt_tokens = 0;
   for (const PreparedPrompt& prompt : prompts) prompt_tokens += static_cast<int64_t>(prompt.ids.size());
   if (const auto seconds = tenant.admit(prompt_tokens)) {

@@ -114,12 +114,21 @@ class Generator {
   // Finds room for the answers, by number and by size. Before what is costly: who waits for a constraint to be compiled
   // has a place already.
   Status admit(const HttpRequest& request, Beginning& beginning) const;
+  std::string salt_of(const HttpRequest& request, const GenerationOptions& options) const;
+  bool is_adapter(const GenerationOptions& options) const;
   Result<std::vector<std::unique_ptr<engine::Completion>>> submit(const Beginning& beginning, const HttpRequest& from,
                                                                   const Standing& standing) const;
   Status start(const std::shared_ptr<Exchange>& exchange, Beginning beginning) const;
   // How the answer is read, and what it must be so that it can be: changes the constraint in `options`.
   Result<std::shared_ptr<const grammar::AnswerReading>> read_answer(const ChatRequest& request, bool thinks,
                                                                     GenerationOptions& options) const;
+  Status start_admitted(const std::shared_ptr<Exchange>& exchange, Beginning beginning) const;
+  // The rest of a start, somewhere else: what is wrong then is told by the writer.
+  void go_on(const std::shared_ptr<Exchange>& exchange, const Beginning& beginning,
+             const std::function<Status()>& rest) const;
+  // Of the request's one prompt, to and from other instances.
+  KvTransfer::Text transferred_text(const HttpRequest& request, const Beginning& beginning) const;
+  static Status check_transfer(const Beginning& beginning);
   Status start_compiled(const std::shared_ptr<Exchange>& exchange, Beginning beginning) const;
   Status start_engine(const std::shared_ptr<Exchange>& exchange, Beginning& beginning) const;
   // A status as the request's fields are called.

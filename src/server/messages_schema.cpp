@@ -20,7 +20,7 @@ constexpr RefusedField kRefusedMessageFields[] = {
     {"mcp_servers", is_falsy, "this server calls no tools by itself"},
     {"context_management", is_falsy, "it is not built yet"},
     {"mm_processor_kwargs", is_falsy, "this server answers with text only"},
-    {"kv_transfer_params", is_falsy, "it is not built yet"},
+    {"kv_transfer_params", is_falsy, "/v1/completions and /v1/chat/completions take it"},
     {"ec_transfer_params", is_falsy, "it is not built yet"},
     {"watermarking", is_falsy, "it is not built yet"},
 };

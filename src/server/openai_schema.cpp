@@ -46,7 +46,6 @@ constexpr RefusedField kRefusedFields[] = {
     {"logprob_token_ids", is_falsy, "it is not built yet"},
     {"truncation_side", is_null, "it is not built yet"},
     {"watermarking", is_falsy, "it is not built yet"},
-    {"kv_transfer_params", is_falsy, "it is not built yet"},
     {"return_prompt_text", is_falsy, "it is not built yet"},
     {"return_token_offsets", is_falsy, "it is not built yet"},
 };
@@ -153,6 +152,7 @@ void read_common(JsonFields& fields, const SchemaLimits& limits, GenerationOptio
   read_structured_output(fields, options.params.structured_output, options.structured_field);
   read_stream(fields, options);
   read_scheduling(fields, options);
+  options.kv_transfer = read_kv_transfer_params(fields, limits.kv_transfer, limits.max_transfer_blocks);
   read_prediction(fields, options);
   options.echo = fields.boolean("echo").value_or(false);
   options.return_token_ids = fields.boolean("return_token_ids").value_or(limits.return_token_ids);

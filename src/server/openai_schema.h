@@ -15,6 +15,7 @@
 
 #include "base/status.h"
 #include "grammar/answer_reading.h"
+#include "server/kv_transfer_params.h"
 #include "server/sampling_fields.h"
 #include "types/ids.h"
 #include "types/sampling_params.h"
@@ -31,6 +32,7 @@ struct GenerationOptions {
   std::string max_tokens_field = "max_tokens";
   int32_t priority = 0;    // lower goes first
   std::string cache_salt;  // empty: none
+  KvTransferParams kv_transfer;
   std::string prediction;  // OpenAI's: the answer that is expected; empty: none
   bool speculates = true;  // false: no token is guessed ahead
   bool names_service_tier = false;

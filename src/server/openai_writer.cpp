@@ -79,6 +79,7 @@ HttpResponse OpenAiWriter::whole(const Answer& answer, std::span<const engine::O
   }
   body->add("]");
   complete(answer, *body);
+  if (!answer.kv_transfer_params.empty()) body->add(",\"kv_transfer_params\":" + answer.kv_transfer_params);
   body->add("}");
   if (body->num_texts() == 1) return {200, "application/json", {}, body->text()};
   return {200, "application/json", {}, "", std::move(body)};

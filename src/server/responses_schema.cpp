@@ -38,7 +38,7 @@ constexpr RefusedField kRefusedResponseFields[] = {
     {"mm_processor_kwargs", is_falsy, "this server answers with text only"},
     {"media_io_kwargs", is_falsy, "this server answers with text only"},
     {"watermarking", is_falsy, "it is not built yet"},
-    {"kv_transfer_params", is_falsy, "it is not built yet"},
+    {"kv_transfer_params", is_falsy, "/v1/completions and /v1/chat/completions take it"},
     {"ec_transfer_params", is_falsy, "it is not built yet"},
 };
 

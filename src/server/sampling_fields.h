@@ -12,6 +12,7 @@
 #include <boost/json.hpp>
 
 #include "server/json_fields.h"
+#include "server/kv_transfer_params.h"
 #include "server/sampling_defaults.h"
 #include "types/ids.h"
 #include "types/sampling_params.h"
@@ -29,6 +30,8 @@ struct SchemaLimits {
   int64_t max_token_ids = 1 << 20;    // of logit_bias, stop_token_ids, allowed_token_ids: entries of each
   int64_t max_detokenized = 1 << 20;  // token ids: two bytes of a body may become a long word each
   int64_t max_model_len = 0;          // 0: unknown
+  KvTransferRole kv_transfer;         // what kv_transfer_params may ask for
+  int64_t max_transfer_blocks = 0;    // of a text
   bool trust_request_chat_template = false;
   bool return_token_ids = false;            // for requests that do not say
   bool return_tokens_as_token_ids = false;  // the same

@@ -28,6 +28,7 @@
 #include "server/api_keys.h"
 #include "server/cors.h"
 #include "server/http_server.h"
+#include "server/kv_transfer.h"
 #include "server/sampling_fields.h"
 #include "server/span_exporter.h"
 
@@ -85,6 +86,8 @@ struct ServerConfig {
   std::vector<std::string> unlogged_paths;          // without one
   SpanExportOptions spans;                          // one a request to a model; off without an endpoint
   std::chrono::milliseconds health_timeout{60000};  // for the engine to get on while it has work; 0: for ever
+
+  std::shared_ptr<KvTransfer> kv_transfer;  // blocks of prompts to other instances and from them; nullptr: off
 
   int64_t models_memory_bytes = 0;                  // of all that are loaded, with their KV caches; 0: no bound
   size_t max_loaded_models = 0;                     // at once; 0: no bound

@@ -50,6 +50,11 @@ Status check_offloading(const EngineConfig& config) {
   if (config.kv_offload_max_age < 0) {
     return invalid_argument("kv_offload_max_age is {} s, expected at least 0", config.kv_offload_max_age);
   }
+  if (config.kv_transfer && !config.offloads_kv()) {
+    return invalid_argument(
+        "kv_transfer_config: blocks go to other instances by way of host memory, and there is none for them: set "
+        "kv_offloading_size");
+  }
   if (!config.offloads_kv()) return {};
   if (!config.enable_prefix_caching) {
     return invalid_argument(

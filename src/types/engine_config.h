@@ -46,6 +46,8 @@ struct EngineConfig {
   double kv_offload_disk_size = 10;        // GiB of files there
   double kv_offload_disk_bandwidth = 256;  // MiB a second that are written at most; 0: no bound
   int64_t kv_offload_max_age = 0;          // seconds after which files that nobody used go; 0: never
+  // Its blocks go to other instances and come from them, through that host memory (docs/transfer.md).
+  bool kv_transfer = false;
 
   int32_t max_num_seqs = 128;
   int32_t max_num_batched_tokens = 2048;

@@ -49,25 +49,46 @@ struct OffloadFetch {
   OffloadSlot slot = kNoOffloadSlot;
 };
 
+// To and from another instance (docs/transfer.md): a slot's bytes, beside the steps. Ids are of the tiers, over 0.
+struct OffloadExport {
+  uint64_t id = 0;
+  OffloadSlot slot = kNoOffloadSlot;
+};
+struct OffloadImport {
+  uint64_t id = 0;
+  OffloadSlot slot = kNoOffloadSlot;
+  std::string bytes;  // block_bytes of them
+};
+
 // A slot that is named here is nobody else's until the report names it. Carried out in their order, reads before
 // writes that still wait.
 struct OffloadOrders {
   bool clear = false;  // before the others: forget all that is stored
   std::vector<OffloadFetch> fetches;
   std::vector<OffloadWrite> writes;
-  bool empty() const { return !clear && fetches.empty() && writes.empty(); }
+  std::vector<OffloadExport> exports;
+  std::vector<OffloadImport> imports;
+  bool empty() const { return !clear && fetches.empty() && writes.empty() && exports.empty() && imports.empty(); }
 };
 
-// What came of orders; every fetch and write is reported once, in no order.
+// What came of orders; every one of them is reported once, in no order.
 struct OffloadReports {
   struct Done {
     StoredBlockId id = 0;
     bool ok = false;  // of a fetch that failed, the block is gone for good
   };
+  struct Exported {
+    uint64_t id = 0;
+    std::string bytes;
+  };
   std::vector<Done> fetched;
   std::vector<Done> written;
   std::vector<StoredBlockId> dropped;  // gone from the disk to make room, or by age
-  bool empty() const { return fetched.empty() && written.empty() && dropped.empty(); }
+  std::vector<Exported> exported;
+  std::vector<uint64_t> imported;
+  bool empty() const {
+    return fetched.empty() && written.empty() && dropped.empty() && exported.empty() && imported.empty();
+  }
 };
 
 }  // namespace quire

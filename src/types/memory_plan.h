@@ -35,6 +35,7 @@ struct MemoryPlan {
   int64_t num_offload_slots = 0;  // blocks of the prefix cache in host memory, beyond the pool
   bool offload_to_disk = false;   // and on disk
   bool offload_writes = false;    // which this process writes to; false: another does
+  std::string kv_fingerprint;     // what keys and values depend on, where they are sent to others; else empty
   int64_t offload_bytes() const { return num_offload_slots * block_bytes; }
 
   // Tokens that fit when every group holds them.

@@ -275,8 +275,8 @@ TEST(PlanCodec, NoFieldIsNewSinceItWasWritten) {
   EXPECT_EQ(sizeof(NewSequence), 160u);
   EXPECT_EQ(sizeof(ScheduledSequence), 32u);
   EXPECT_EQ(sizeof(StepPlan), 352u);
-  EXPECT_EQ(sizeof(OffloadOrders), 56u);
-  EXPECT_EQ(sizeof(OffloadReports), 72u);
+  EXPECT_EQ(sizeof(OffloadOrders), 104u);
+  EXPECT_EQ(sizeof(OffloadReports), 120u);
   EXPECT_EQ(sizeof(OffloadWrite), 96u);
   EXPECT_EQ(sizeof(SequenceResult), 200u);
   EXPECT_EQ(sizeof(StepTimings), 80u);
