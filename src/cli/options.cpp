@@ -249,7 +249,8 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
     return app.add_option(name, value, help)->group(kScheduling)->capture_default_str();
   };
   scheduling("--max-num-seqs", config.max_num_seqs, "Sequences computed at once");
-  scheduling("--max-num-batched-tokens", config.max_num_batched_tokens, "Tokens computed in one step")
+  scheduling("--max-num-batched-tokens", config.max_num_batched_tokens,
+             "Tokens computed in one step; 0: 512 on a CPU, 2048 on a card, and whole prompts where they are not cut")
       ->transform(as_whole_number());
   scheduling("--long-prefill-token-threshold", config.long_prefill_token_threshold,
              "Most prompt tokens of one request a step; 0: no bound of its own");

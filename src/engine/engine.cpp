@@ -51,9 +51,7 @@ sched::SchedulerConfig scheduler_config(const EngineConfig& config, const Memory
   out.max_num_seqs = config.max_num_seqs;
   out.max_adapters =
       (config.enable_lora ? config.max_loras : 0) + (config.enable_prompt_adapter ? config.max_prompt_adapters : 0);
-  // More where a text that is computed whole may have more.
-  out.max_num_batched_tokens =
-      std::max(config.max_num_batched_tokens, static_cast<int32_t>(memory.max_num_batched_tokens));
+  out.max_num_batched_tokens = static_cast<int32_t>(memory.max_num_batched_tokens);
   out.max_model_len = static_cast<int32_t>(memory.max_model_len);
   out.num_blocks = static_cast<int32_t>(memory.num_blocks);
   out.block_size = memory.block_size;

@@ -57,7 +57,7 @@ EngineConfig config_of_drafter(const EngineConfig& config) {
   own.activation_dtype = config.activation_dtype;
   own.block_size = config.block_size;
   own.max_num_seqs = 1;
-  own.max_num_batched_tokens = std::min(config.max_num_batched_tokens, 512);
+  own.max_num_batched_tokens = config.max_num_batched_tokens > 0 ? std::min(config.max_num_batched_tokens, 512) : 0;
   own.device = DeviceChoice::cpu();
   return own;
 }

@@ -110,6 +110,17 @@ Result<Quantization> rounding_of(Quantization choice, const checkpoint::Checkpoi
       stored == nullptr ? ", or give int8, int4 or fp8, which round weights of 16 and 32 bits" : "");
 }
 
+// On a CPU a prompt's tokens are bound by arithmetic in small steps already, and a larger one only keeps everybody in
+// it waiting for the first token of the last; a card wants rows enough to fill it (docs/design.md, section 3).
+int64_t tokens_of_a_step(const EngineConfig& config, const PlannedModel& planned, ops::Backend& backend) {
+  const int64_t suits = backend.computes_in_host_memory() ? 512 : 2048;
+  const int64_t tokens = config.max_num_batched_tokens > 0 ? config.max_num_batched_tokens : suits;
+  // A text that is computed whole must fit.
+  const bool uncut = config.max_num_batched_tokens == 0 && !config.enable_chunked_prefill;
+  const bool whole = planned.config.attends_both_ways || uncut;
+  return whole ? std::max(tokens, planned.max_model_len) : tokens;
+}
+
 void plan_recordings(const EngineConfig& config, const ops::Backend& backend, PlannedModel& planned) {
   if (config.enforce_eager || !backend.can_record()) return;
   // Which of two tables rotates a sequence is decided step by step, by the host.
@@ -333,10 +344,7 @@ Result<PlannedModel> plan_model(const models::Family& family, const EngineConfig
   QUIRE_ASSIGN_OR_RETURN(const std::unique_ptr<models::Model> model,
                          planned.family.build(planned.config, planned.max_model_len, loader));
   MemoryPlan& memory = planned.memory;
-  memory.max_num_batched_tokens = config.max_num_batched_tokens;
-  if (planned.config.attends_both_ways) {  // a text is computed whole
-    memory.max_num_batched_tokens = std::max(memory.max_num_batched_tokens, planned.max_model_len);
-  }
+  memory.max_num_batched_tokens = tokens_of_a_step(config, planned, backend);
   planned.workspace_floats = activation_floats(*model, backend, memory.max_num_batched_tokens);
   // One for each sequence, and with the log-probabilities of prompts one for each token.
   planned.logit_rows = std::min({backend.logit_rows(std::max<int64_t>(num_head_outputs(planned.config), 1)),

@@ -70,8 +70,9 @@ Status check_offloading(const EngineConfig& config) {
 
 Status check_scheduling(const EngineConfig& config) {
   if (config.max_num_seqs < 1) return invalid_argument("max_num_seqs is {}, expected at least 1", config.max_num_seqs);
-  if (config.max_num_batched_tokens < 1) {
-    return invalid_argument("max_num_batched_tokens is {}, expected at least 1", config.max_num_batched_tokens);
+  if (config.max_num_batched_tokens < 0) {
+    return invalid_argument("max_num_batched_tokens is {}, expected at least 1, or 0 for what suits the device",
+                            config.max_num_batched_tokens);
   }
   if (!(config.priority_ageing_tokens > 0 && config.priority_ageing_tokens < 1e15)) {
     return invalid_argument("priority_ageing_tokens is {}, expected more than 0", config.priority_ageing_tokens);

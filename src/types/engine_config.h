@@ -50,7 +50,7 @@ struct EngineConfig {
   bool kv_transfer = false;
 
   int32_t max_num_seqs = 128;
-  int32_t max_num_batched_tokens = 2048;
+  int32_t max_num_batched_tokens = 0;        // tokens computed in one step; 0: what suits the device
   int32_t long_prefill_token_threshold = 0;  // most prompt tokens of one request a step; 0: no bound of its own
   int32_t max_num_partial_prefills = 1;
   bool enable_chunked_prefill = true;  // false: a prompt runs whole, in one step that has room for it

@@ -38,7 +38,7 @@ class LoopTest : public testing::Test {
  protected:
   void start(EngineConfig config = {}, int64_t num_blocks = 64, Drive drive = Drive::kCaller) {
     config.skip_tokenizer_init = true;
-    auto executor = std::make_unique<FakeExecutor>(num_blocks);
+    auto executor = std::make_unique<FakeExecutor>(num_blocks, 512, config.max_num_batched_tokens);
     executor_ = executor.get();
     auto made = engine::Engine::create(std::move(config), {}, suites::chosen(std::move(executor)), nullptr, drive);
     ASSERT_TRUE(made.ok()) << made.status().message();

@@ -80,6 +80,7 @@ class Taken(unittest.TestCase):
         ids = lambda *arguments: one_answer(body, *arguments)["choices"][0]["token_ids"]
         self.assertEqual(ids("--no-enable-chunked-prefill", "--max-num-batched-tokens", "4k"),
                          ids("--max-num-batched-tokens", 7))
+        self.assertEqual(ids("--no-enable-chunked-prefill"), ids())  # as large a step as the longest prompt
 
 
 def one_answer(body, *arguments):

@@ -2,7 +2,9 @@
 
 import io
 import json
+import os
 import pathlib
+import random
 import tempfile
 import time
 import unittest
@@ -11,6 +13,7 @@ import openai
 
 import harness
 
+KILLS = int(os.environ.get("QUIRE_KILLS", "8"))  # scripts/figures.sh has more
 OVER = ("completed", "failed", "cancelled", "expired")
 
 
@@ -42,10 +45,9 @@ def answers_of(client, file_id):
     return answers
 
 
-def submit(client, lines):
+def submit(client, lines, endpoint="/v1/chat/completions"):
     file = client.files.create(file=("requests.jsonl", io.BytesIO("\n".join(lines).encode())), purpose="batch")
-    return client.batches.create(input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h",
-                                 metadata={"who": "test"})
+    return client.batches.create(input_file_id=file.id, endpoint=endpoint, completion_window="24h", metadata={"who": "test"})
 
 
 @harness.needs_default_model
@@ -123,6 +125,50 @@ class Batches(unittest.TestCase):
             batch = ended(client, submit(client, [request(1), "{", request(1)]).id)
             self.assertEqual(batch.status, "failed")
             self.assertEqual([error.line for error in batch.errors.data], [2, 3])
+
+
+class KilledAtAnyMoment(unittest.TestCase):
+    ROUTE = "/v1/completions"
+    KINDS, LINES = 12, 60
+
+    def bodies(self):
+        return [{"prompt": [5 + kind, 9, 11], "max_tokens": 20 + 25 * kind, "ignore_eos": True, "return_token_ids": True, "seed": kind,
+                 "temperature": 0.8 if kind % 2 else 0} for kind in range(self.KINDS)]
+
+    def server(self, folder):
+        return harness.Server("--batch-folder", folder, "--skip-tokenizer-init", "--max-num-seqs", "8", "--max-model-len", "512",
+                              model=harness.DATA / "e2e/tiny/llama")
+
+    def test_every_line_of_what_was_accepted_is_answered_once_and_as_it_is_alone(self):
+        draw, batches = random.Random(30), []
+        lines = [json.dumps({"custom_id": f"{number}", "method": "POST", "url": self.ROUTE, "body": self.bodies()[number % self.KINDS]})
+                 for number in range(self.LINES)]
+        with tempfile.TemporaryDirectory(prefix="quire-batches-") as folder:
+            for _ in range(KILLS):
+                server = self.server(folder)
+                try:
+                    server.wait_until_healthy()
+                    with client_of(server) as client:
+                        end = time.monotonic() + draw.uniform(0, 0.3)
+                        if draw.random() < 0.5:
+                            batches.append(submit(client, lines, self.ROUTE).id)
+                        time.sleep(max(0, end - time.monotonic()))
+                finally:
+                    server.process.kill()
+                    server.process.wait()
+            with self.server(folder) as server, client_of(server) as client:
+                batches.append(submit(client, lines, self.ROUTE).id)
+                alone = [server.answer(self.ROUTE, body)["choices"][0]["token_ids"] for body in self.bodies()]
+                for identifier in batches:
+                    batch = ended(client, identifier)
+                    self.assertEqual(batch.status, "completed")
+                    answers = answers_of(client, batch.output_file_id)
+                    self.assertEqual(set(answers), {f"{number}" for number in range(self.LINES)})
+                    for name, answer in answers.items():
+                        self.assertEqual(answer["response"]["body"]["choices"][0]["token_ids"], alone[int(name) % self.KINDS])
+                self.assertEqual({listed.id for listed in client.batches.list()}, set(batches))
+                server.wait_until_idle()
+        print(f"{KILLS} kills, {len(batches)} batches of {self.LINES} lines, all answered once and as alone")
 
 
 @harness.needs_default_model

@@ -25,7 +25,7 @@ namespace json = boost::json;
 class EngineFeatures : public testing::Test {
  protected:
   void start(EngineConfig config = {}, int64_t num_blocks = 64) {
-    auto executor = std::make_unique<FakeExecutor>(num_blocks);
+    auto executor = std::make_unique<FakeExecutor>(num_blocks, 512, config.max_num_batched_tokens);
     executor_ = executor.get();
     config.skip_tokenizer_init = true;
     auto engine = Engine::create(std::move(config), {}, suites::chosen(std::move(executor)));

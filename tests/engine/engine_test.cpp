@@ -29,7 +29,7 @@ TokenEvent collect(TokenStream& stream) {
 class EngineTest : public testing::Test {
  protected:
   void start(EngineConfig config = {}, int64_t num_blocks = 64, int64_t max_model_len = 512) {
-    auto executor = std::make_unique<FakeExecutor>(num_blocks, max_model_len);
+    auto executor = std::make_unique<FakeExecutor>(num_blocks, max_model_len, config.max_num_batched_tokens);
     executor_ = executor.get();
     config.skip_tokenizer_init = true;
     auto engine = Engine::create(config, {}, suites::chosen(std::move(executor)));

@@ -19,13 +19,15 @@ class FakeExecutor final : public runner::Executor {
   static constexpr int64_t kVocabSize = 1000;
   static constexpr TokenId kEos = 2;
 
-  explicit FakeExecutor(int64_t num_blocks = 64, int64_t max_model_len = 512) {
+  // step_tokens: what the configuration asks for; 0: it does not say.
+  explicit FakeExecutor(int64_t num_blocks = 64, int64_t max_model_len = 512, int64_t step_tokens = 0) {
     model_.vocab_size = kVocabSize;
     model_.max_position = max_model_len;
     model_.eos_ids = {kEos};
     memory_.block_size = 16;
     memory_.num_blocks = num_blocks;
     memory_.max_model_len = max_model_len;
+    memory_.max_num_batched_tokens = step_tokens > 0 ? step_tokens : 2048;
   }
 
   // Never kEos nor the error token, so that answers end by length.

@@ -86,9 +86,12 @@ class Report(unittest.TestCase):
         rows = [run("quire", "closed:32", number, output_throughput=speed, failed=1)
                 for number, speed in ((1, 300.0), (2, 100.0), (3, 200.0))]
         rows.append(run("llama.cpp:F16", "closed:32", output_throughput=50.0, p95_ttft_ms=40.0))
+        rows += [run("openvino", "closed:32", number, output_throughput=speed) for number, speed in ((2, 80.0), (3, 100.0))]
         table = serve_report.load_table(serve_report.Results(rows), "closed", "clients")
         self.assertIn("| 32 | quire | 3 | 200 [100 to 300] |", table)
-        self.assertIn("| 32 | llama-server, F16 | 1 | 50.0 (4.00 x) |", table)
+        # Of the runs that both made: 300 / 50; the median of 100 / 80 and 200 / 100.
+        self.assertIn("| 32 | llama-server, F16 | 1 | 50.0 (6.00 x) |", table)
+        self.assertIn("| 32 | OpenVINO GenAI | 2 | 90.0 [80.0 to 100] (1.62 x) |", table)
         self.assertIn("| 40.0 (4.00 x) |", table)
         self.assertIn("| 3 | 0 |", table)  # failures are summed
 
