@@ -197,7 +197,10 @@ class CpuBackend final : public Backend {
   void run(const MoeRoutingArgs& args) override { route(args, pool_); }
 
   void run(const GroupedLinearArgs& args) override {
-    multiply_groups(args, activations_for((*args.weights)[0].dtype()), kernels_, pool_,
+    bool own_rounding = true;
+    for (int32_t g = 0; g < args.weights->size(); ++g)
+      own_rounding = own_rounding && has_own_rounding((*args.weights)[g].input());
+    multiply_groups(args, coder_for((*args.weights)[0].dtype(), own_rounding), kernels_, pool_,
                     {.tiles = scratch_.as<float>(),
                      .coded_rows = scratch_.as<uint8_t>() + coded_rows_offset(),
                      .coded_bytes = kCodedRowsBytes});
@@ -306,6 +309,20 @@ class CpuBackend final : public Backend {
     if (activation_dtype_ == ActivationDType::kInt16 || !has(kLatticeRows)) return kWordRows;
     return precise && kernels_.coarse_lattice && activation_dtype_ == ActivationDType::kAuto ? kWordRows : kLatticeRows;
   }
+  // The same with the functions that make them so. `own_rounding`: what they meet has_own_rounding().
+  RowCoder coder_for(DType dtype, bool own_rounding, bool precise = false) const {
+    const auto format = static_cast<size_t>(dtype);
+    if (own_rounding && activation_dtype_ != ActivationDType::kFloat32) {
+      // Products of bytes are the fastest there are, and the numbers are bytes.
+      for (const Activations activations : {kByteRows, kWordRows}) {
+        const CodeOwnRowKernel own = kernels_.code_own_row[activations][format];
+        if (own != nullptr) return {.activations = activations, .code_row = nullptr, .code_own_row = own};
+      }
+    }
+    const Activations activations = activations_for(dtype, precise);
+    return {.activations = activations,
+            .code_row = activations == kFloatRows ? copy_row : kernels_.code_row[activations][format]};
+  }
   // Whether a row of activations for a weight of this format and width has room.
   Status check_width(const TensorView& weight, DType dtype) const {
     const int64_t columns = weight.shape.rank() == 2 ? weight.shape[1] : 0;
@@ -364,17 +381,16 @@ class CpuBackend final : public Backend {
 void CpuBackend::run(const LinearArgs& args) {
   if (args.num_rows == 0) return;
   const auto& weight = static_cast<const PackedPanels&>(*args.weight);
-  const Activations activations = activations_for(weight.dtype(), args.precise);
+  const InputForm& form = weight.input();
+  const RowCoder coder = coder_for(weight.dtype(), has_own_rounding(form), args.precise);
+  const Activations activations = coder.activations;
   const int64_t k = weight.columns();
   const int64_t row_bytes = spread_row_bytes(coded_row_bytes(activations, k));
-  const InputForm& form = weight.input();
   if (form.is_plain() && activations == kFloatRows &&
       (!rows_collide(args.x_stride * 4, args.num_rows) || row_bytes > kCodedRowsBytes)) {
     multiply(args, activations, reinterpret_cast<const uint8_t*>(args.x.floats()), args.x_stride * 4);
     return;
   }
-  const auto code_row =
-      activations == kFloatRows ? copy_row : kernels_.code_row[activations][static_cast<size_t>(weight.dtype())];
   const int64_t group_rows = std::max<int64_t>(kCodedRowsBytes / row_bytes, 1);
   QUIRE_CHECK_MSG(row_bytes <= kCodedRowsBytes, fmt::format("a weight of {} columns", k));
   auto* rows = scratch_.as<uint8_t>() + coded_rows_offset();
@@ -384,7 +400,7 @@ void CpuBackend::run(const LinearArgs& args) {
     group.out = args.out.from(first * args.out_stride);
     group.num_rows = std::min(group_rows, args.num_rows - first);
     for_each_row(group.num_rows, k, [&](int64_t row) {
-      code_input(form, code_row, group.x.floats() + row * group.x_stride, k, rows + row * row_bytes);
+      coder.code(form, group.x.floats() + row * group.x_stride, k, rows + row * row_bytes);
     });
     multiply(group, activations, rows, row_bytes);
   }

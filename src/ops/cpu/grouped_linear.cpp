@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "ops/cpu/panel_product.h"
-
 namespace quire::ops::cpu {
 namespace {
 
@@ -71,8 +69,9 @@ void multiply_window(const GroupedLinearArgs& args, const Window& window, Activa
 
 }  // namespace
 
-void multiply_groups(const GroupedLinearArgs& args, Activations activations, const Kernels& kernels, ThreadPool& pool,
+void multiply_groups(const GroupedLinearArgs& args, const RowCoder& coder, const Kernels& kernels, ThreadPool& pool,
                      const GroupedLinearScratch& scratch) {
+  const Activations activations = coder.activations;
   check_offsets(args);
   const int64_t num_rows = args.num_rows;
   if (num_rows == 0) return;
@@ -86,8 +85,6 @@ void multiply_groups(const GroupedLinearArgs& args, Activations activations, con
     return multiply_window(args, {0, num_rows, nullptr, x_bytes}, activations, kernels, pool, scratch.tiles);
   }
   // Rows are first rounded to whole numbers, as many of them as there is room for.
-  const auto code_row =
-      activations == kFloatRows ? copy_row : kernels.code_row[activations][static_cast<size_t>(weight.dtype())];
   QUIRE_CHECK(row_bytes <= scratch.coded_bytes);
   const int64_t window_rows = scratch.coded_bytes / row_bytes;
   constexpr int64_t kTaskValues = 8192;
@@ -99,7 +96,7 @@ void multiply_groups(const GroupedLinearArgs& args, Activations activations, con
       int32_t group = 0;
       for (int64_t row = first + task * task_rows; row < last; ++row) {
         while (first_row(args, group + 1) <= row) ++group;
-        code_input((*args.weights)[group].input(), code_row, x_row(args, group, row), k,
+        coder.code((*args.weights)[group].input(), x_row(args, group, row), k,
                    scratch.coded_rows + (row - first) * row_bytes);
       }
     });

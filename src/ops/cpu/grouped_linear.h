@@ -3,6 +3,7 @@
 
 #include "base/thread_pool.h"
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/panel_product.h"
 #include "ops/grouped_linear.h"
 
 namespace quire::ops::cpu {
@@ -13,8 +14,8 @@ struct GroupedLinearScratch {
   int64_t coded_bytes = 0;        // a row of them fits
 };
 
-// `activations`: how rows that meet weights of this dtype are kept.
-void multiply_groups(const GroupedLinearArgs& args, Activations activations, const Kernels& kernels, ThreadPool& pool,
+// `coder`: how rows that meet weights of this dtype are kept.
+void multiply_groups(const GroupedLinearArgs& args, const RowCoder& coder, const Kernels& kernels, ThreadPool& pool,
                      const GroupedLinearScratch& scratch);
 
 }  // namespace quire::ops::cpu

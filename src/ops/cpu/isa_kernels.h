@@ -9,6 +9,7 @@ namespace quire::ops::cpu::QUIRE_ISA {
 LinearKernel float_linear(DType dtype);
 LinearKernel whole_number_linear(Activations activations, DType dtype);
 CodeRowKernel whole_number_code_row(Activations activations, DType dtype);
+CodeOwnRowKernel whole_number_code_own_row(Activations activations, DType dtype);
 LinearKernel lattice_linear(DType dtype);
 CodeRowKernel lattice_code_row(DType dtype);
 bool lattice_is_coarse();

@@ -158,6 +158,12 @@ struct LowRankExpand {
 
 using LinearKernel = void (*)(const LinearTile& tile);
 using CodeRowKernel = void (*)(const float* x, int64_t k, uint8_t* row);
+// How a checkpoint says that rows are rounded to whole numbers of -128..127 (ops/input_form.h, RowRounding::kInt8).
+struct OwnRounding {
+  float scale;    // 0: of each group its largest magnitude over 127.5
+  int64_t group;  // so many numbers share a scale, a multiple of 32; 0: all of a row
+};
+using CodeOwnRowKernel = void (*)(const OwnRounding& rounding, const float* x, int64_t k, uint8_t* row);
 using DequantiseKernel = void (*)(const uint8_t* row, int64_t size, float* out);
 
 struct Kernels {
@@ -168,6 +174,8 @@ struct Kernels {
   LinearKernel linear[kNumActivations][kNumFormats];
   // Rounds a row of k floats for linear[activations][dtype]: coded_row_bytes().
   CodeRowKernel code_row[kNumActivations][kNumFormats];
+  // The same by the checkpoint's own scales: the numbers that it says, exactly.
+  CodeOwnRowKernel code_own_row[kNumActivations][kNumFormats];
   DequantiseKernel dequantise[kNumFormats];
   // Rounds a row of k floats to a format of ops/quantise.h, as stored.
   void (*quantise)(DType dtype, const float* x, int64_t k, uint8_t* row);

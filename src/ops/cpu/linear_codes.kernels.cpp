@@ -388,6 +388,56 @@ void code_words(const float* x, int64_t k, uint8_t* row) {
   }
 }
 
+// The scale that all of a group is rounded by: no number where one of the group is none. `divisor`: the same, or 1.
+QUIRE_INLINE float own_scale(const OwnRounding& rounding, const float* x, int64_t count, float& divisor) {
+  I8 bits{};
+  for (int64_t i = 0; i < count; i += kLanes) bits = larger(bits, (I8)load(x + i) & 0x7fffffff);
+  // Compared by their bits: infinite or not a number where one of them is.
+  const float largest = scale_of((F8)bits, (F8)bits, 1.0f)[0];
+  const float scale = rounding.scale > 0 ? rounding.scale : largest / 127.5f;
+  divisor = scale > 0 ? scale : 1.0f;
+  return scale + largest * 0.0f;
+}
+
+// A row of whole numbers of 8 bits as bytes or as words: with the same scale everywhere in a group.
+template <class Format, bool kAsWords>
+void code_own(const OwnRounding& rounding, const float* x, int64_t k, uint8_t* row) {
+  uint8_t* const sums = row + sums_offset(k);
+  uint8_t* const numbers = row + numbers_offset(k);
+  const int64_t group = rounding.group > 0 ? rounding.group : k;
+  for (int64_t begin = 0; begin < k; begin += group) {
+    const int64_t end = k - begin < group ? k : begin + group;
+    float divisor;
+    const float dx = own_scale(rounding, x + begin, end - begin, divisor);
+    for (int64_t i = begin; i < end; i += 32) {
+      I8 q[4];
+      for (int v = 0; v < 4; ++v) {
+        F8 wanted = load(x + i + v * kLanes) / divisor;
+        wanted = wanted < -128.0f ? broadcast(-128.0f) : wanted;
+        q[v] = rounded(wanted > 127.0f ? broadcast(127.0f) : wanted);
+        if constexpr (kAsWords) {
+          store_narrowed(__builtin_shufflevector(q[v], q[v], 0, 2, 1, 3, 4, 6, 5, 7),
+                         reinterpret_cast<int16_t*>(numbers) + i + v * kLanes);
+        } else {
+          store_narrowed(q[v], reinterpret_cast<int8_t*>(numbers) + i + v * kLanes);
+        }
+      }
+      const float halves[2] = {sum(to_float(q[0] + q[1])), sum(to_float(q[2] + q[3]))};
+      for (int half = 0; half < 2; ++half) {
+        const int64_t at = (i / kHalf + half) * 4;
+        put(row + at, dx);
+        if constexpr (!kAsWords && (kByteOffset < Format >> 0)) {
+          // What the whole-number sums begin with.
+          const auto start = static_cast<int32_t>(halves[half]) * -kByteOffset<Format>;
+          std::memcpy(sums + at, &start, sizeof(start));
+        } else {
+          put(sums + at, dx * (Format::kMinSteps == 32 && half == 0 ? halves[0] + halves[1] : halves[half]));
+        }
+      }
+    }
+  }
+}
+
 // Formats whose products with 8-bit rows have room: codes with a sign have more than 6 bits, and what their sums begin
 // with lies where those for minima would.
 template <class Format>
@@ -412,6 +462,15 @@ CodeRowKernel whole_number_code_row(Activations activations, DType dtype) {
   }
   return by_code_format<CodeRowKernel>(dtype, []<class Format>() -> CodeRowKernel {
     if constexpr (kMeetsBytes<Format>) return code_bytes<Format>;
+    return nullptr;
+  });
+}
+
+CodeOwnRowKernel whole_number_code_own_row(Activations activations, DType dtype) {
+  return by_code_format<CodeOwnRowKernel>(dtype, [&]<class Format>() -> CodeOwnRowKernel {
+    if (activations == kWordRows) return code_own<Format, true>;
+    // Sums of pairs begin with pairs, which codes with an offset would want; checkpoints that round inputs have none.
+    if constexpr (kMeetsBytes<Format> && !(kPairSums && (kByteOffset < Format >> 0))) return code_own<Format, false>;
     return nullptr;
   });
 }

@@ -14,8 +14,9 @@
 //   64   7    7 x 9    with AVX2, codes of up to 4 bits: its sums have 16, and 4 * 2 * (15 + 7 * 15) * 32 is less than
 //                      2^15. The other vector is (9, -1)
 //
-// Codes of 8 bits have no room: T * l is too large for a part of a code to stand for it. For comparison: 8 bits alone
-// are a cell of S x S.
+// Codes of 8 bits have no room: T * l is too large for a part of a code to stand for it. But where a code of 4 bits is
+// looked up (bitsandbytes' levels, LevelBytes below), so can be what meets l: the eighths of level 1 and of T times
+// level 2, each rounded by itself. For comparison: 8 bits alone are a cell of S x S.
 //
 // A row is groups of 32 steps, each: their scale dx, a float for every scale of the weight's (twice_sums()), 32 bytes
 // q, 16 bytes l. Values that share a byte are half a span apart, a span being the steps that share a scale of the
@@ -28,9 +29,71 @@
 namespace quire::ops::cpu::QUIRE_ISA {
 namespace {
 
+// Levels that are floats, as bytes: round(kMost * level) + 128. kMost is chosen so that the sum of the squares of what
+// is lost is least: a level of nf4 is off by 0.0017 on the average (of the largest, 1), of which bfloat16, which the
+// library computes in, loses a half. Words (linear_codes.kernels.cpp) lose a sixtieth of it and take a third longer.
+template <class Format>
+struct LevelBytes : Format {
+  static constexpr int kFactor = 7;
+  static constexpr int kDropped = 3;
+  static constexpr int kOffset = 128;
+  static constexpr int kCodeBits = 8;
+  static constexpr bool kSigned = false;
+
+  static constexpr int nearest(float x) { return static_cast<int>(x < 0 ? x - 0.5f : x + 0.5f); }
+  static constexpr float best_factor() {
+    float best = 0;
+    float least = 1e9f;
+    for (float most = 96.0f; most < 127.5f; most += 0.125f) {
+      float lost = 0;
+      for (const float level : Format::kFloatLevels) {
+        const float error = static_cast<float>(nearest(most * level)) / most - level;
+        lost += error * error;
+      }
+      if (lost < least) best = most;
+      if (lost < least) least = lost;
+    }
+    return best;
+  }
+  static constexpr float kMost = best_factor();
+  static constexpr LevelTable table(float factor, int above) {
+    LevelTable out{};
+    for (int i = 0; i < 16; ++i)
+      out.codes[i] = static_cast<int8_t>(static_cast<uint8_t>(nearest(factor * Format::kFloatLevels[i]) + above));
+    return out;
+  }
+  static constexpr LevelTable kBytes = table(kMost, kOffset);
+  // What meets l is the sum of the two, which is kOffset above an eighth of the bytes without theirs.
+  static constexpr LevelTable kFirst = table(kMost / (1 << kDropped), kOffset / (1 << kDropped));
+  static constexpr LevelTable kSecond = table(kFactor * kMost / (1 << kDropped), kFactor* kOffset / (1 << kDropped));
+
+  QUIRE_INLINE Scales scales(const uint8_t* block, int, int v) {
+    return same_scales(Format::factors(block, v) * (1.0f / kMost), FW{});
+  }
+  QUIRE_INLINE IW quad(const uint8_t* block, int group, int v, int j) {
+    return look_up(kBytes.codes, Format::quad(block, group, v, j));
+  }
+  QUIRE_INLINE IW shared(const uint8_t* block, int group, int v, int j) {
+    return look_up(kFirst.codes, Format::quad(block, group, v, j)) +
+           look_up(kSecond.codes, Format::quad(block, group, v, j + 4));
+  }
+};
+template <class Format>
+constexpr bool kHasLevelBytes = requires {
+  Format::kBytes;
+};
+
 // With AVX2 sums of 16 bits have no room for more.
 template <class Format>
-constexpr bool kMeetsLattice = Format::kCodeBits <= (kPairSums ? 4 : 6);
+constexpr bool kMeetsLattice = Format::kCodeBits <= (kPairSums ? 4 : 6) || (kHasLevelBytes<Format> && !kPairSums);
+
+// choose() of the formats whose products with points of a lattice are there.
+template <class Kernel, class Choose>
+Kernel by_lattice_format(DType dtype, const Choose& choose) {
+  if (dtype == DType::kNF4) return choose.template operator()<LevelBytes<NF4Format>>();
+  if (dtype == DType::kFP4) return choose.template operator()<LevelBytes<FP4Format>>();
+  return by_code_format<Kernel>(dtype, choose);
+}
 
 template <class Format>
 struct Lattice {
@@ -41,6 +104,8 @@ struct Lattice {
   static constexpr int kDropped =
       Format::kCodeBits > 5 ? Format::kCodeBits - 5 : 0;                  // bits of a code that l does not meet
   static constexpr int kAbove = Format::kSigned ? 128 : Format::kOffset;  // what codes are above their values
+  // Twice the mean of what is dropped of a code; what is looked up is rounded, and its offset is that of the codes.
+  static constexpr int kTwiceMean = kHasLevelBytes<Format> ? 0 : (1 << kDropped) - 1;
 
   static constexpr int kSpan = Format::kScaleSteps;
   static constexpr int kSpans = 32 / kSpan;
@@ -78,7 +143,10 @@ QUIRE_INLINE IW shared_codes(IW first, IW second) {
 template <class Format>
 QUIRE_INLINE IW shared_quad(const uint8_t* block, int group, int v, int j) {
   using L = Lattice<Format>;
-  if constexpr (L::kFactor == 16 && L::kSpan == 32 && requires { Format::two_quads(block, group, v, j); }) {
+  if constexpr (kHasLevelBytes<Format>) {
+    static_assert(L::kFactor == Format::kFactor && L::kDropped == Format::kDropped && L::kSpan == 32);
+    return Format::shared(block, group, v, j);
+  } else if constexpr (L::kFactor == 16 && L::kSpan == 32 && requires { Format::two_quads(block, group, v, j); }) {
     return Format::two_quads(block, group, v, j);
   } else {
     return shared_codes<Format>(Format::quad(block, group, v, j), Format::quad(block, group, v, j + L::kSpan / 8));
@@ -329,8 +397,7 @@ QUIRE_INLINE IW twice_sums(const Point& point) {
     return point.both * 2;
   } else {
     const IW above = point.both * (-2 * L::kAbove);
-    constexpr int kTwiceMean = (1 << L::kDropped) - 1;
-    return kTwiceMean == 0 ? above : above + point.l * ((1 + L::kFactor) * kTwiceMean);
+    return L::kTwiceMean == 0 ? above : above + point.l * ((1 + L::kFactor) * L::kTwiceMean);
   }
 }
 
@@ -465,7 +532,7 @@ void code_lattice(const float* x, int64_t k, uint8_t* row) {
 }  // namespace
 
 LinearKernel lattice_linear(DType dtype) {
-  return by_code_format<LinearKernel>(dtype, [&]<class Format>() -> LinearKernel {
+  return by_lattice_format<LinearKernel>(dtype, [&]<class Format>() -> LinearKernel {
     if constexpr (kMeetsLattice<Format>) return linear_opening<Format, LatticeGroup, LatticePlanes>;
     return nullptr;
   });
@@ -476,7 +543,7 @@ bool lattice_is_coarse() {
 }
 
 CodeRowKernel lattice_code_row(DType dtype) {
-  return by_code_format<CodeRowKernel>(dtype, [&]<class Format>() -> CodeRowKernel {
+  return by_lattice_format<CodeRowKernel>(dtype, [&]<class Format>() -> CodeRowKernel {
     if constexpr (kMeetsLattice<Format>) return code_lattice<Format>;
     return nullptr;
   });

@@ -42,13 +42,27 @@ inline void copy_row(const float* x, int64_t k, uint8_t* row) {
   std::memcpy(row, x, static_cast<size_t>(k) * sizeof(float));
 }
 
-// A row as a weight takes it, rounded for its kernel.
-inline void code_input(const InputForm& form, CodeRowKernel code_row, const float* x, int64_t k, uint8_t* row) {
-  if (form.is_plain()) return code_row(x, k, row);
-  std::vector<float> formed(static_cast<size_t>(k));
-  form_input(form, x, k, formed.data());
-  code_row(formed.data(), k, row);
+// Whether a row becomes whole numbers of 8 bits by scales of the checkpoint's own, which kernels take as they are.
+inline bool has_own_rounding(const InputForm& form) {
+  return form.rounding == RowRounding::kInt8 && form.zero == 0 && form.factor == 1 && form.order == nullptr &&
+         form.group % 32 == 0;
 }
+
+// What rows are made into for a weight's kernel.
+struct RowCoder {
+  Activations activations = kFloatRows;
+  CodeRowKernel code_row = copy_row;
+  CodeOwnRowKernel code_own_row = nullptr;  // where has_own_rounding() of all that they meet
+
+  // A row as a weight takes it, rounded for its kernel.
+  void code(const InputForm& form, const float* x, int64_t k, uint8_t* row) const {
+    if (code_own_row != nullptr) return code_own_row({.scale = form.scale, .group = form.group}, x, k, row);
+    if (form.is_plain()) return code_row(x, k, row);
+    std::vector<float> formed(static_cast<size_t>(k));
+    form_input(form, x, k, formed.data());
+    code_row(formed.data(), k, row);
+  }
+};
 
 // A kernel's work on panels [panel, panel + num_panels) of a weight; the rows, bias, out and scratch are left to fill.
 inline LinearTile tile_of(const PackedPanels& weight, int64_t panel, int64_t num_panels) {

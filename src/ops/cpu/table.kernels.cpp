@@ -32,6 +32,7 @@ Kernels make_kernels() {
     for (const Activations activations : {kByteRows, kWordRows}) {
       kernels.linear[activations][format] = whole_number_linear(activations, dtype);
       kernels.code_row[activations][format] = whole_number_code_row(activations, dtype);
+      kernels.code_own_row[activations][format] = whole_number_code_own_row(activations, dtype);
     }
     kernels.linear[kLatticeRows][format] = lattice_linear(dtype);
     kernels.code_row[kLatticeRows][format] = lattice_code_row(dtype);
