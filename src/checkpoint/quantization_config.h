@@ -22,7 +22,8 @@ enum class QuantMethod : uint8_t {
   kAwq,
   kGptq,
   kBitsandbytes,
-  kTorchao
+  kTorchao,
+  kHqq
 };
 
 // As --quantization and quant_method spell it.

@@ -157,10 +157,11 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
              "(float), float16 (half), bfloat16; block formats keep theirs")
       ->group(kModel)
       ->capture_default_str();
-  add_choice(app, "--quantization", config.quantization,
-             "Round weights of 16 and 32 bits while they are loaded: none, int8, int4, fp8; or what the checkpoint is "
-             "stored in, to be checked: awq, gptq, compressed-tensors, bitsandbytes, modelopt, fbgemm_fp8, fp8 "
-             "(docs/models.md)")
+  add_choice(
+      app, "--quantization", config.quantization,
+      "Round weights of 16 and 32 bits while they are loaded: none, int8, int4, fp8; or what the checkpoint is "
+      "stored in, to be checked: awq, gptq, compressed-tensors, bitsandbytes, modelopt, torchao, hqq, fbgemm_fp8, "
+      "fp8 (docs/models.md)")
       ->group(kModel);
   add_choice(app, "--activation-dtype", config.activation_dtype,
              "What inputs of matrix products are rounded to: auto (int12 for quantised weights, int16 where that "

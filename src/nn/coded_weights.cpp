@@ -41,6 +41,11 @@ DType held_form(const CodedLayout& layout, const StoredWeight& weight) {
   };
   if (layout.levels != DType::kU4_32) return first_of({layout.levels});
   const bool halves = layout.scales_as_stored && are_halves(weight.scales);
+  if (layout.zeros_are_fractions) {
+    const bool all_halves = halves && are_halves(weight.zeros);
+    if (layout.bits == 8) return all_halves ? first_of({DType::kI8_64_HZ}) : DType::kF32;
+    return all_halves ? first_of({DType::kU4_64_HZ, DType::kU4_32_FZ}) : first_of({DType::kU4_32_FZ});
+  }
   if (layout.bits == 8 && layout.zeros_are_0 && halves && fits(DType::kQ8_0)) return DType::kQ8_0;
   if (layout.bits == 8)
     return layout.zeros_are_0 ? first_of({DType::kI8_128, DType::kI8_32}) : first_of({DType::kI8_32_Z});
@@ -77,6 +82,16 @@ Status set_order(const CodedLayout& layout, StoredWeight& out) {
   return {};
 }
 
+// A block's z, as it is held.
+void put_zero(const CodedBlock& layout, float zero, uint8_t* out) {
+  if (layout.fractions && layout.zero_bytes == 4) {
+    std::memcpy(out, &zero, sizeof(zero));
+    return;
+  }
+  const auto bits = layout.fractions ? float_to_half(zero) : static_cast<uint16_t>(static_cast<int16_t>(zero));
+  std::memcpy(out, &bits, static_cast<size_t>(layout.zero_bytes));
+}
+
 }  // namespace
 
 Status hold_codes(const CodedLayout& layout, StoredWeight& out) {
@@ -102,7 +117,7 @@ void write_coded_row(const StoredWeight& weight, const CodedRow& row, DType form
       const auto column = static_cast<size_t>(weight.first_column + i);
       const auto group = static_cast<size_t>(group_of(weight, weight.first_column + i));
       const float number = row.levels != nullptr ? row.levels[row.codes[column]]
-                                                 : static_cast<float>(row.codes[column] - row.zeros[group]);
+                                                 : static_cast<float>(row.codes[column]) - row.zeros[group];
       const float value = number * row.scales[group];
       std::memcpy(out, &value, sizeof(value));
     }
@@ -118,9 +133,11 @@ void write_coded_row(const StoredWeight& weight, const CodedRow& row, DType form
     std::memcpy(out, layout.head_bytes == 2 ? static_cast<const void*>(&half) : &scale,
                 static_cast<size_t>(layout.head_bytes));
     out += layout.head_bytes;
-    if (layout.zero_bytes > 0) std::memcpy(out, &row.zeros[group], static_cast<size_t>(layout.zero_bytes));
+    if (layout.zero_bytes > 0) put_zero(layout, row.zeros[group], out);
     out += layout.zero_bytes;
-    const auto code = [&](int64_t i) { return row.codes[static_cast<size_t>(column_at(begin + i))]; };
+    // Of codes from 0 to 255 the middle is 0.
+    const int above = layout.bits == 8 && layout.fractions ? 128 : 0;
+    const auto code = [&](int64_t i) { return row.codes[static_cast<size_t>(column_at(begin + i))] - above; };
     if (layout.bits == 8) {
       for (int64_t i = 0; i < block; ++i) *out++ = static_cast<uint8_t>(code(i));
       continue;

@@ -12,9 +12,9 @@ namespace quire::nn {
 // A stored row, taken apart: value i = (codes[i] - zeros[g]) * scales[g], g being its group; levels[codes[i]] in place
 // of the code where there are levels.
 struct CodedRow {
-  std::vector<int16_t> codes;  // of all stored columns; 8 bits are -128..127
+  std::vector<int16_t> codes;  // of all stored columns; 8 bits are -128..127, or 0..255 where zeros are fractions
   std::vector<float> scales;   // of each group
-  std::vector<int16_t> zeros;  // the same
+  std::vector<float> zeros;    // the same; whole numbers unless the layout says otherwise
   const float* levels = nullptr;
 };
 
@@ -25,6 +25,7 @@ struct CodedLayout {
   int64_t group_columns = 0;     // that share a scale: as many as there are, or fewer
   bool zeros_are_0 = false;      // of 8 bits: every row's
   DType levels = DType::kU4_32;  // NF4 or FP4: codes stand for levels
+  bool zeros_are_fractions = false;
   bool scales_as_stored = true;  // false: what is stored is made the scale by another factor
 };
 

@@ -17,6 +17,8 @@ std::optional<DType> quantised_dtype(Quantization quantization, WeightRole role,
     case Quantization::kCompressedTensors:
     case Quantization::kBitsandbytes:
     case Quantization::kModelopt:
+    case Quantization::kTorchao:
+    case Quantization::kHqq:
     case Quantization::kFbgemmFp8:
       return std::nullopt;
     case Quantization::kInt8:

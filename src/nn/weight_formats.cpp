@@ -7,6 +7,7 @@
 #include "nn/compressed_weights.h"
 #include "nn/fp4_weights.h"
 #include "nn/gptq_weights.h"
+#include "nn/hqq_weights.h"
 #include "nn/scaled_weights.h"
 #include "nn/torchao_weights.h"
 #include "tensor/stored_values.h"
@@ -169,6 +170,11 @@ constexpr WeightFormat kFormats[] = {
     of_codes("bitsandbytes' fp4", "", are_levels<DType::kFP4>, resolve_levels<DType::kFP4>,
              read_codes<unpack_levels<DType::kFP4>>),
     of_codes("whole numbers of torchao", "._weight_qdata", are_torchao, resolve_torchao, read_codes<unpack_torchao>),
+    of_codes("HQQ of 8 bits", ".W_q", are_hqq<8>, resolve_hqq, read_codes<unpack_hqq<8>>),
+    of_codes("HQQ of 4 bits", ".W_q", are_hqq<4>, resolve_hqq, read_codes<unpack_hqq<4>>),
+    of_codes("HQQ of 3 bits", ".W_q", are_hqq<3>, resolve_hqq, read_codes<unpack_hqq<3>>),
+    of_codes("HQQ of 2 bits", ".W_q", are_hqq<2>, resolve_hqq, read_codes<unpack_hqq<2>>),
+    of_codes("HQQ of 1 bit", ".W_q", are_hqq<1>, resolve_hqq, read_codes<unpack_hqq<1>>),
     of_codes("LLM.int8()", "", are_llm_int8, resolve_llm_int8, read_codes<unpack_llm_int8>),
 };
 

@@ -52,6 +52,9 @@ bool is_kv_format(DType dtype) {
     case DType::kI8_32_Z:
     case DType::kNF4:
     case DType::kFP4:
+    case DType::kU4_64_HZ:
+    case DType::kU4_32_FZ:
+    case DType::kI8_64_HZ:
       return false;
   }
   return false;

@@ -73,8 +73,8 @@ enum class DType : uint8_t {
   kNVFP4,
   kQ8_K,        // 256 values: f32 d, 256 int8 q, 32 bytes that only some products need;         value = d * q
   kF8E4M3_128,  // F8_E4M3 in rows with a float for every 128 columns (ops/quantise.h); no file's own
-  // What the codes of AWQ, GPTQ, compressed-tensors and bitsandbytes are held as (nn/coded_weights.h); no file's own.
-  // Codes of 4 bits lie in groups of 32 as Q4_0's.
+  // What the codes of AWQ, GPTQ, compressed-tensors, bitsandbytes and HQQ are held as (nn/coded_weights.h); no file's
+  // own. Codes of 4 bits lie in groups of 32 as Q4_0's.
   kU4_32,      // 32 values: f16 d, a byte z, 16 bytes of q;                              value = d * (q - z)
   kU4_64,      // the same of 64 values
   kU4_128,     // and of 128
@@ -84,9 +84,12 @@ enum class DType : uint8_t {
   kI8_32_Z,    // 32 values: f32 d, int16 z, 32 int8 q;                                   value = d * (q - z)
   kNF4,        // 64 values: f32 d, 32 bytes of q;                                        value = d * kNf4Levels[q]
   kFP4,        // the same with kFp4Levels
+  kU4_64_HZ,   // 64 values: f16 d, f16 z, 32 bytes of q;                                 value = d * (q - z)
+  kU4_32_FZ,   // 32 values: f32 d, f32 z, 16 bytes of q;                                 value = d * (q - z)
+  kI8_64_HZ,   // 64 values: f16 d, f16 z, 64 int8 q;                                     value = d * (q + 128 - z)
 };
 
-inline constexpr int kNumDTypes = 43;
+inline constexpr int kNumDTypes = 46;
 
 // The levels of IQ4_NL and IQ4_XS: 4 bits say which. Closer together around 0, where weights are.
 inline constexpr int8_t kIq4Levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
@@ -226,15 +229,22 @@ constexpr DTypeInfo info(DType dtype) {
       return {"NF4", 64, 36};
     case DType::kFP4:
       return {"FP4", 64, 36};
+    case DType::kU4_64_HZ:
+      return {"INT4_64_HZ", 64, 36};
+    case DType::kU4_32_FZ:
+      return {"INT4_32_FZ", 32, 24};
+    case DType::kI8_64_HZ:
+      return {"INT8_64_HZ", 64, 68};
   }
   return {"?", 1, 0};
 }
 
 // Of the formats of coded weights, where a block's parts lie. head_bytes is 0 for all others.
 struct CodedBlock {
-  int32_t head_bytes;  // of d: 2 of f16, 4 of f32
-  int32_t zero_bytes;  // of z: 1, or 2 of int16; 0: there is none
-  int32_t bits;        // of a code
+  int32_t head_bytes;      // of d: 2 of f16, 4 of f32
+  int32_t zero_bytes;      // of z: 1, or 2 of int16; 0: there is none
+  int32_t bits;            // of a code
+  bool fractions = false;  // z is a fraction: 2 bytes of f16, or 4 of f32
 };
 
 constexpr CodedBlock coded_block(DType dtype) {
@@ -253,6 +263,12 @@ constexpr CodedBlock coded_block(DType dtype) {
     case DType::kNF4:
     case DType::kFP4:
       return {4, 0, 4};
+    case DType::kU4_64_HZ:
+      return {2, 2, 4, true};
+    case DType::kU4_32_FZ:
+      return {4, 4, 4, true};
+    case DType::kI8_64_HZ:
+      return {2, 2, 8, true};
     default:
       return {0, 0, 0};
   }

@@ -145,13 +145,16 @@ float coded(DType dtype, const uint8_t* block, int64_t i) {
   const float d = layout.head_bytes == 2 ? half_at(block) : load<float>(block);
   const uint8_t* zero = block + layout.head_bytes;
   const uint8_t* codes = zero + layout.zero_bytes;
+  const float fraction = !layout.fractions ? 0.0f : layout.zero_bytes == 2 ? half_at(zero) : load<float>(zero);
   if (layout.bits == 8) {
     const int q = load<int8_t>(codes + i);
+    if (layout.fractions) return d * (static_cast<float>(q + 128) - fraction);
     return d * static_cast<float>(layout.zero_bytes == 2 ? q - load<int16_t>(zero) : q);
   }
   const int q = nibble(codes + i / 32 * 16, i % 32);
   if (dtype == DType::kNF4) return d * kNf4Levels[q];
   if (dtype == DType::kFP4) return d * kFp4Levels[q];
+  if (layout.fractions) return d * (static_cast<float>(q) - fraction);
   return d * static_cast<float>(q - *zero);
 }
 
@@ -272,6 +275,9 @@ float stored_value(DType dtype, const void* row, int64_t index) {
     case DType::kI8_32_Z:
     case DType::kNF4:
     case DType::kFP4:
+    case DType::kU4_64_HZ:
+    case DType::kU4_32_FZ:
+    case DType::kI8_64_HZ:
       return coded(dtype, block, i);
     case DType::kI32:
     case DType::kI64:
@@ -331,6 +337,9 @@ bool is_weight_format(DType dtype) {
     case DType::kI8_32_Z:
     case DType::kNF4:
     case DType::kFP4:
+    case DType::kU4_64_HZ:
+    case DType::kU4_32_FZ:
+    case DType::kI8_64_HZ:
       return true;
     case DType::kI32:
     case DType::kI64:

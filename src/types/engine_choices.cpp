@@ -54,6 +54,8 @@ constexpr Word<Quantization> kQuantizations[] = {{"int8", Quantization::kInt8},
                                                  {"compressed-tensors", Quantization::kCompressedTensors},
                                                  {"bitsandbytes", Quantization::kBitsandbytes},
                                                  {"modelopt", Quantization::kModelopt},
+                                                 {"torchao", Quantization::kTorchao},
+                                                 {"hqq", Quantization::kHqq},
                                                  {"fbgemm_fp8", Quantization::kFbgemmFp8},
                                                  {"none", Quantization::kNone},
                                                  {"", Quantization::kNone}};

@@ -30,6 +30,8 @@ enum class Quantization : uint8_t {
   kCompressedTensors,
   kBitsandbytes,
   kModelopt,
+  kTorchao,
+  kHqq,
   kFbgemmFp8,
 };
 

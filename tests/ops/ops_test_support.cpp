@@ -154,6 +154,14 @@ StoredWeights::StoredWeights(DType dtype, int64_t rows, int64_t columns, Random&
       const float d = are_levels ? value : value / (layout.bits == 8 ? 64.0f : 5.0f);
       if (layout.head_bytes == 2) put(half_bits(d));
       if (layout.head_bytes == 4) put(d);
+      if (layout.fractions) {
+        const float zero = static_cast<float>(random.between(0, 128)) / (layout.bits == 8 ? 0.5f : 8.0f);
+        if (layout.zero_bytes == 2) put(half_bits(zero));
+        if (layout.zero_bytes == 4) put(zero + 0.1f);
+        for (int i = 0; i < format.block_values * layout.bits / 8; ++i)
+          put(static_cast<uint8_t>(random.between(0, 255)));
+        continue;
+      }
       if (layout.zero_bytes == 1) put(static_cast<uint8_t>(random.between(0, 16)));
       if (layout.zero_bytes == 2) put(static_cast<int16_t>(random.between(-128, 128)));
       for (int i = 0; i < format.block_values * layout.bits / 8; ++i) put(static_cast<uint8_t>(random.between(0, 255)));

@@ -21,12 +21,13 @@ inline const std::vector<std::string> kDevices = {"portable", "avx2", "avx512", 
 inline const std::vector<DType> kWeightFormats = {DType::kF32,  DType::kF16,  DType::kBF16,
                                                   DType::kQ4_0, DType::kQ4_1, DType::kQ8_0};
 inline const std::vector<DType> kAllWeightFormats = {
-    DType::kF32,       DType::kF16,     DType::kBF16,   DType::kQ4_0,    DType::kQ4_1,    DType::kQ8_0,
-    DType::kQ5_0,      DType::kQ5_1,    DType::kQ2_K,   DType::kQ3_K,    DType::kQ4_K,    DType::kQ5_K,
-    DType::kQ6_K,      DType::kIQ4_NL,  DType::kIQ4_XS, DType::kMXFP4,   DType::kIQ2_XXS, DType::kIQ2_XS,
-    DType::kIQ2_S,     DType::kIQ3_XXS, DType::kIQ3_S,  DType::kIQ1_S,   DType::kIQ1_M,   DType::kTQ1_0,
-    DType::kTQ2_0,     DType::kNVFP4,   DType::kQ8_K,   DType::kU4_32,   DType::kU4_64,   DType::kU4_128,
-    DType::kU4_32_F32, DType::kI8_32,   DType::kI8_128, DType::kI8_32_Z, DType::kNF4,     DType::kFP4};
+    DType::kF32,       DType::kF16,      DType::kBF16,    DType::kQ4_0,    DType::kQ4_1,    DType::kQ8_0,
+    DType::kQ5_0,      DType::kQ5_1,     DType::kQ2_K,    DType::kQ3_K,    DType::kQ4_K,    DType::kQ5_K,
+    DType::kQ6_K,      DType::kIQ4_NL,   DType::kIQ4_XS,  DType::kMXFP4,   DType::kIQ2_XXS, DType::kIQ2_XS,
+    DType::kIQ2_S,     DType::kIQ3_XXS,  DType::kIQ3_S,   DType::kIQ1_S,   DType::kIQ1_M,   DType::kTQ1_0,
+    DType::kTQ2_0,     DType::kNVFP4,    DType::kQ8_K,    DType::kU4_32,   DType::kU4_64,   DType::kU4_128,
+    DType::kU4_32_F32, DType::kI8_32,    DType::kI8_128,  DType::kI8_32_Z, DType::kNF4,     DType::kFP4,
+    DType::kU4_64_HZ,  DType::kU4_32_FZ, DType::kI8_64_HZ};
 inline const std::vector<DType> kKvFormats = {DType::kF32,    DType::kF16,    DType::kBF16,
                                               DType::kF8E4M3, DType::kF8E5M2, DType::kI8};
 

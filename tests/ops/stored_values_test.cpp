@@ -103,6 +103,19 @@ TEST(CodedValues, AreTheirCodesLessTheZeroTimesTheScale) {
     EXPECT_EQ(stored_value(DType::kI8_128, bytes.data(), at + 64), 0.1f * static_cast<float>(byte));
     EXPECT_EQ(stored_value(DType::kI8_32_Z, with_zeros.data(), at), 0.1f * static_cast<float>(byte + 128));
   }
+  const uint16_t half_fraction = testing::half_bits(7.375f);
+  const float fraction = 7.3f;
+  const auto half_zeros = row_of({{&half, 2}, {&half_fraction, 2}, {codes.data(), 64}});
+  const auto float_zeros = row_of({{&number, 4}, {&fraction, 4}, {codes.data(), 16}});
+  for (size_t i = 0; i < 32; ++i) {
+    const auto at = static_cast<int64_t>(i);
+    const auto byte = static_cast<int8_t>(codes[i]);
+    EXPECT_EQ(stored_value(DType::kU4_64_HZ, half_zeros.data(), at), 0.375f * (static_cast<float>(nibble(i)) - 7.375f));
+    EXPECT_EQ(stored_value(DType::kI8_64_HZ, half_zeros.data(), at),
+              0.375f * (static_cast<float>(byte + 128) - 7.375f));
+    EXPECT_EQ(stored_value(DType::kU4_32_FZ, float_zeros.data(), at),
+              0.1f * (static_cast<float>(nibble(i)) - fraction));
+  }
   for (size_t i = 0; i < 64; ++i) {
     const auto at = static_cast<int64_t>(i);
     EXPECT_EQ(stored_value(DType::kNF4, bytes.data(), at), 0.1f * kNf4Levels[nibble(i)]);

@@ -1,4 +1,4 @@
-// Tiny checkpoints in the layouts of AWQ, GPTQ, compressed-tensors and bitsandbytes against the answers of Hugging
+// Tiny checkpoints in the layouts of AWQ, GPTQ, compressed-tensors, bitsandbytes and HQQ against the answers of Hugging
 // Face's transformers in float32, which round activations where the format says so; those of bitsandbytes against
 // scripts/make_coded_golden.py, which says why.
 #include <cmath>
@@ -99,6 +99,15 @@ INSTANTIATE_TEST_SUITE_P(CompressedTensors, CodedModels,
 INSTANTIATE_TEST_SUITE_P(Bitsandbytes, CodedModels,
                          testing::Combine(testing::Values("llama_bnb_nf4", "llama_bnb_nf4_double", "llama_bnb_fp4",
                                                           "llama_bnb_int8", "qwen2_bnb_nf4"),
+                                          kBackends),
+                         kNameOf);
+
+// By the library; the answers are those of its weights in float32 (scripts/make_hqq_data.py).
+INSTANTIATE_TEST_SUITE_P(Hqq, CodedModels,
+                         testing::Combine(testing::Values("llama_hqq_4bit_g64", "llama_hqq_8bit_g64",
+                                                          "llama_hqq_3bit_g64_bf16", "llama_hqq_2bit_g16",
+                                                          "llama_hqq_4bit_axis0", "qwen2_hqq_4bit_g64_f32",
+                                                          "mixtral_hqq_4bit_g64"),
                                           kBackends),
                          kNameOf);
 

@@ -63,6 +63,8 @@ TEST(EngineChoices, WordsAreReadAndGivenBack) {
                               {"compressed-tensors", Quantization::kCompressedTensors},
                               {"bitsandbytes", Quantization::kBitsandbytes},
                               {"modelopt", Quantization::kModelopt},
+                              {"torchao", Quantization::kTorchao},
+                              {"hqq", Quantization::kHqq},
                               {"fbgemm_fp8", Quantization::kFbgemmFp8}});
   expect_words<ActivationDType>({{"auto", ActivationDType::kAuto},
                                  {"float32", ActivationDType::kFloat32},
@@ -102,7 +104,7 @@ TEST(EngineChoices, OtherWordsAreRefusedWithAllThatThereAre) {
   expect_refused<WeightDType>("dtype", "auto, float32, float, float16, half, bfloat16");
   expect_refused<Quantization>("quantization",
                                "int8, int4, fp8, awq, awq_marlin, gptq, gptq_marlin, compressed-tensors, "
-                               "bitsandbytes, modelopt, fbgemm_fp8, none");
+                               "bitsandbytes, modelopt, torchao, hqq, fbgemm_fp8, none");
   expect_refused<ActivationDType>("activation_dtype", "auto, float32, bfloat16, int8, int12, int16");
   expect_refused<KvCacheDType>("kv_cache_dtype", "auto, float32, float16, bfloat16, fp8, fp8_e4m3, fp8_e5m2, int8");
   expect_refused<PreemptionMode>("preemption_mode", "recompute, swap, auto");

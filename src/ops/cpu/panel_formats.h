@@ -368,8 +368,9 @@ struct Q8_KFormat {
   }
 };
 
-// Weights of AWQ, GPTQ and compressed-tensors: d a float of kHeadBytes, then z, which is taken off the codes.
-template <int kSteps, int kHeadBytes, int kZeroBytes, int kBits>
+// Weights of AWQ, GPTQ, compressed-tensors and HQQ: d a float of kHeadBytes, then z, which is taken off the codes: a
+// whole number, or kFractions, a float of kZeroBytes, which is taken off codes from 0 on.
+template <int kSteps, int kHeadBytes, int kZeroBytes, int kBits, bool kFractions = false>
 struct CodedFormat {
   static constexpr int kBlock = kSteps;
   static constexpr int kZerosAt = kHeadBytes * kTileColumns;
@@ -388,6 +389,14 @@ struct CodedFormat {
     const FW d = factors(block, v);
     if constexpr (kZeroBytes == 0) {
       return same_scales(d, FW{});
+    } else if constexpr (kFractions) {
+      FW z;
+      if constexpr (kZeroBytes == 2) {
+        z = column_halves(block + kZerosAt, v);
+      } else {
+        z = (FW)load_ints(block + kZerosAt + v * 4 * kWide);
+      }
+      return same_scales(d, d * ((kBits == 8 ? 128.0f : 0.0f) - z));
     } else if constexpr (kZeroBytes == 1) {
       return same_scales(d, -(d * ints_to_floats(load_unsigned_byte_lanes(block + kZerosAt + v * kWide))));
     } else {
@@ -413,6 +422,9 @@ using U4_32_F32Format = CodedFormat<32, 4, 1, 4>;
 using I8_32Format = CodedFormat<32, 4, 0, 8>;
 using I8_128Format = CodedFormat<128, 4, 0, 8>;
 using I8_32_ZFormat = CodedFormat<32, 4, 2, 8>;
+using U4_64_HZFormat = CodedFormat<64, 2, 2, 4, true>;
+using U4_32_FZFormat = CodedFormat<32, 4, 4, 4, true>;
+using I8_64_HZFormat = CodedFormat<64, 2, 2, 8, true>;
 
 // Codes that stand for floats.
 template <const float (&kFloats)[16]>
@@ -500,6 +512,12 @@ Kernel by_code_format(DType dtype, const Choose& choose) {
       return choose.template operator()<I8_128Format>();
     case DType::kI8_32_Z:
       return choose.template operator()<I8_32_ZFormat>();
+    case DType::kU4_64_HZ:
+      return choose.template operator()<U4_64_HZFormat>();
+    case DType::kU4_32_FZ:
+      return choose.template operator()<U4_32_FZFormat>();
+    case DType::kI8_64_HZ:
+      return choose.template operator()<I8_64_HZFormat>();
     default:
       return nullptr;
   }

@@ -93,6 +93,12 @@ constexpr std::optional<PanelLayout> panel_layout(DType dtype) {
       return PanelLayout{.block_steps = 128, .heads = 1, .head_bytes = 4, .low_bits = 8};
     case DType::kI8_32_Z:
       return PanelLayout{.block_steps = 32, .heads = 1, .head_bytes = 4, .zero_bytes = 2, .low_bits = 8};
+    case DType::kU4_64_HZ:
+      return PanelLayout{.block_steps = 64, .heads = 1, .zero_bytes = 2, .low_bits = 4};
+    case DType::kU4_32_FZ:
+      return PanelLayout{.block_steps = 32, .heads = 1, .head_bytes = 4, .zero_bytes = 4, .low_bits = 4};
+    case DType::kI8_64_HZ:
+      return PanelLayout{.block_steps = 64, .heads = 1, .zero_bytes = 2, .low_bits = 8};
     case DType::kNF4:
     case DType::kFP4:
       return PanelLayout{.block_steps = 64, .heads = 1, .head_bytes = 4, .low_bits = 4};

@@ -78,6 +78,8 @@ HeadOffsets head_offsets(DType dtype) {
     case DType::kU4_32:
     case DType::kU4_64:
     case DType::kU4_128:
+    case DType::kU4_64_HZ:
+    case DType::kI8_64_HZ:
       return {0, -1};
     case DType::kQ4_1:
     case DType::kQ5_1:
@@ -175,11 +177,14 @@ StoredGroup stored_group(DType dtype, const uint8_t* block, int group) {
     case DType::kU4_32_F32:
     case DType::kNF4:
     case DType::kFP4:
+    case DType::kU4_64_HZ:
+    case DType::kU4_32_FZ:
       read_nibbles(coded_zero(dtype, block) + coded_block(dtype).zero_bytes + group * 16, out);
       return out;
     case DType::kI8_32:
     case DType::kI8_128:
     case DType::kI8_32_Z:
+    case DType::kI8_64_HZ:
       read_plane(coded_zero(dtype, block) + coded_block(dtype).zero_bytes + group * 32, 0, 8, 0, out);
       return out;
     default:

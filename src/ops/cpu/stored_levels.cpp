@@ -301,6 +301,12 @@ DequantiseKernel level_dequantise_kernel(DType dtype) {
       return row_of_codes<DType::kNF4>;
     case DType::kFP4:
       return row_of_codes<DType::kFP4>;
+    case DType::kU4_64_HZ:
+      return row_of_codes<DType::kU4_64_HZ>;
+    case DType::kU4_32_FZ:
+      return row_of_codes<DType::kU4_32_FZ>;
+    case DType::kI8_64_HZ:
+      return row_of_codes<DType::kI8_64_HZ>;
     default:
       return nullptr;
   }
