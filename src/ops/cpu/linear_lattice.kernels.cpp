@@ -30,8 +30,9 @@ namespace quire::ops::cpu::QUIRE_ISA {
 namespace {
 
 // Levels that are floats, as bytes: round(kMost * level) + 128. kMost is chosen so that the sum of the squares of what
-// is lost is least: a level of nf4 is off by 0.0017 on the average (of the largest, 1), of which bfloat16, which the
-// library computes in, loses a half. Words (linear_codes.kernels.cpp) lose a sixtieth of it and take a third longer.
+// is lost is least: a level of nf4 is off by 0.0017 on the average (of the largest, 1; bfloat16, which the library
+// computes in, is off by 0.0005), a twentieth of what nf4's own rounding costs. Words (linear_codes.kernels.cpp) lose a
+// fiftieth of it and take a third longer.
 template <class Format>
 struct LevelBytes : Format {
   static constexpr int kFactor = 7;
