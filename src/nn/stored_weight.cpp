@@ -154,6 +154,20 @@ std::optional<TensorView> StoredWeight::in_place(DType form) const {
 }
 
 Status StoredWeight::read(DType form, ops::Backend& backend, uint8_t* out) const {
+  const auto by_threads = [&](int64_t num_tasks, FunctionRef<void(int64_t, int)> body) {
+    backend.host_parallel_for(num_tasks, body);
+  };
+  return read(form, ForEach(by_threads), out);
+}
+
+Status StoredWeight::read_alone(DType form, uint8_t* out) const {
+  const auto one_by_one = [](int64_t num_tasks, FunctionRef<void(int64_t, int)> body) {
+    for (int64_t task = 0; task < num_tasks; ++task) body(task, 0);
+  };
+  return read(form, ForEach(one_by_one), out);
+}
+
+Status StoredWeight::read(DType form, ForEach for_each, uint8_t* out) const {
   constexpr int64_t kRowsOfTask = 64;
   // Numbers have the columns' own order, and all that codes leave to the inputs.
   const bool leaves_to_inputs = input.order != nullptr || input.factor != 1;
@@ -162,7 +176,7 @@ Status StoredWeight::read(DType form, ops::Backend& backend, uint8_t* out) const
   const int64_t num_rows = num_stored_rows();
   const int64_t row_size = ops::quantised_row_bytes(form, num_columns);
   std::atomic<bool> too_large{false};
-  backend.host_parallel_for((num_rows + kRowsOfTask - 1) / kRowsOfTask, [&](int64_t task, int) {
+  for_each((num_rows + kRowsOfTask - 1) / kRowsOfTask, [&](int64_t task, int) {
     const int64_t begin = task * kRowsOfTask;
     const int64_t count = std::min(kRowsOfTask, num_rows - begin);
     std::vector<uint8_t> unturned(static_cast<size_t>(turned ? count * row_size : 0));

@@ -82,8 +82,12 @@ struct StoredWeight {
   // form(). REQUIRES: form(), or F32, F16 or BF16 of what
   // is_weight_format(). Errors: invalid_argument for a number that F16 has no room for.
   Status read(DType form, ops::Backend& backend, uint8_t* out) const;
+  // The same by this thread alone, beside whatever a backend's threads do.
+  Status read_alone(DType form, uint8_t* out) const;
 
  private:
+  using ForEach = FunctionRef<void(int64_t num_tasks, FunctionRef<void(int64_t task, int thread)> body)>;
+  Status read(DType form, ForEach for_each, uint8_t* out) const;
   int64_t num_stored_rows() const;
   int64_t stored_row(int64_t index) const;
   Result<StoredWeight> cut_stored_rows(int64_t begin, int64_t count) const;

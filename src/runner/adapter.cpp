@@ -512,7 +512,7 @@ class AdapterMaker {
     const HeadOrder order = order_of(job.pair->module);
     const auto source_of = [&](int64_t n) { return order.source_of(n); };
     QUIRE_ASSIGN_OR_RETURN(const RowGains gains,
-                           row_gains(*job.pair, *job.layer, job.module(), source_of, *host_.base, backend_));
+                           row_gains(*job.pair, *job.layer, job.module(), source_of, *host_.base));
     auto* gain = reinterpret_cast<float*>(memory);
     auto* shift = reinterpret_cast<float*>(memory + gain_bytes(job.module().size));
     std::ranges::copy(gains.gain, gain);

@@ -98,7 +98,7 @@ class SquaredLengths {
 };
 
 // All rows of W, or columns where it is stored so.
-Status measure(StoredWeight weight, ops::Backend& backend, SquaredLengths& lengths) {
+Status measure(StoredWeight weight, SquaredLengths& lengths) {
   constexpr int64_t kRows = 64;
   const bool by_columns = weight.turned;
   if (by_columns) weight = weight.transposed();
@@ -107,7 +107,7 @@ Status measure(StoredWeight weight, ops::Backend& backend, SquaredLengths& lengt
   for (int64_t begin = 0; begin < weight.rows(); begin += kRows) {
     const int64_t count = std::min(kRows, weight.rows() - begin);
     QUIRE_ASSIGN_OR_RETURN(const StoredWeight some, weight.cut_rows(begin, count));
-    QUIRE_RETURN_IF_ERROR(some.read(DType::kF32, backend, reinterpret_cast<uint8_t*>(values.data())));
+    QUIRE_RETURN_IF_ERROR(some.read_alone(DType::kF32, reinterpret_cast<uint8_t*>(values.data())));
     for (int64_t i = 0; i < count; ++i) {
       const float* row = values.data() + i * width;
       by_columns ? lengths.add_column(begin + i, row) : lengths.add_row(begin + i, row);
@@ -120,7 +120,7 @@ Status measure(StoredWeight weight, ops::Backend& backend, SquaredLengths& lengt
 
 Result<RowGains> row_gains(const checkpoint::AdapterFile::LowRank& pair, const nn::AdaptableLayer& layer,
                            const nn::AdaptableLayer::Part& part, const std::function<int64_t(int64_t)>& source_of,
-                           const checkpoint::Checkpoint& base, ops::Backend& backend) {
+                           const checkpoint::Checkpoint& base) {
   if (part.stored.empty()) {
     return unimplemented("module {} is adapted by DoRA, which is not built for experts", in_quotes(pair.module));
   }
@@ -128,13 +128,13 @@ Result<RowGains> row_gains(const checkpoint::AdapterFile::LowRank& pair, const n
                                                                        .shape = {part.size, layer.in_features},
                                                                        .transposed = part.transposed}));
   SquaredLengths lengths(pair, layer.in_features, part.size, source_of);
-  QUIRE_RETURN_IF_ERROR(measure(weight, backend, lengths));
+  QUIRE_RETURN_IF_ERROR(measure(weight, lengths));
   const auto size = static_cast<size_t>(part.size);
   std::vector<float> bias(size);
   if (part.bias) {
     QUIRE_ASSIGN_OR_RETURN(const StoredWeight stored,
                            base_weight(base, {.name = part.stored + ".bias", .shape = {part.size}}));
-    QUIRE_RETURN_IF_ERROR(stored.read(DType::kF32, backend, reinterpret_cast<uint8_t*>(bias.data())));
+    QUIRE_RETURN_IF_ERROR(stored.read_alone(DType::kF32, reinterpret_cast<uint8_t*>(bias.data())));
   }
   const std::vector<float> wanted = floats_of(pair.lengths);
   RowGains gains{std::vector<float>(size), std::vector<float>(size)};

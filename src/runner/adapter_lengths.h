@@ -10,7 +10,6 @@
 #include "checkpoint/adapter_file.h"
 #include "checkpoint/checkpoint.h"
 #include "nn/adaptable_layer.h"
-#include "ops/backend.h"
 
 namespace quire::runner {
 
@@ -21,11 +20,11 @@ struct RowGains {
 };
 
 // `source_of`: which row of the adapter is the model's row n. Reads the base's weight from the checkpoint, some rows at
-// a time, and takes in_features * size * rank multiply-adds. Thread-safe. Errors: unimplemented where the base has no
-// such weight by itself (experts), or in a format that is not read as numbers; data_loss for lengths that are no finite
-// numbers and for a row of zeros.
+// a time, by this thread alone, and takes in_features * size * rank multiply-adds. Thread-safe. Errors: unimplemented
+// where the base has no such weight by itself (experts), or in a format that is not read as numbers; data_loss for
+// lengths that are no finite numbers and for a row of zeros.
 Result<RowGains> row_gains(const checkpoint::AdapterFile::LowRank& pair, const nn::AdaptableLayer& layer,
                            const nn::AdaptableLayer::Part& part, const std::function<int64_t(int64_t)>& source_of,
-                           const checkpoint::Checkpoint& base, ops::Backend& backend);
+                           const checkpoint::Checkpoint& base);
 
 }  // namespace quire::runner

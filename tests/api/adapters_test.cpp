@@ -321,6 +321,32 @@ TEST_F(AdaptedAnswers, SoftPromptsStandBesideLoraInOneBatchAndTheirIdsMeanNothin
   EXPECT_NE(alone[0], alone[2]);
 }
 
+// Its rows' lengths are taken of the base's weights, by the thread that reads it, while the others compute steps.
+TEST_F(AdaptedAnswers, DoraIsReadWhileStepsAreComputed) {
+  auto llm = create(config());
+  const Status first = llm->load_lora({"dora", lora_path("llama/dora")});
+  ASSERT_TRUE(first.ok()) << first.message();
+  std::atomic<bool> stop{false};
+  std::thread loader([&] {
+    while (!stop) {
+      const Status loaded = llm->load_lora({"dora", lora_path("llama/dora")}, /*replace=*/true);
+      EXPECT_TRUE(loaded.ok()) << loaded.message();
+    }
+  });
+  SamplingParams asked = params(0);
+  asked.max_tokens = 60;
+  std::string receipt;
+  for (int round = 0; round < 12; ++round) {
+    const auto outputs = llm->generate({prompt(0)}, asked, with("dora"));
+    EXPECT_TRUE(outputs.ok()) << outputs.status().message();
+    if (!outputs.ok()) break;
+    if (round == 0) receipt = outputs->front().receipt;
+    EXPECT_EQ(outputs->front().receipt, receipt);
+  }
+  stop = true;
+  loader.join();
+}
+
 TEST_F(AdaptedAnswers, AnotherVersionUnderTheSameNameFindsNoneOfTheOldOnesBlocks) {
   auto llm = create(config());
   const auto ask = [&](const std::string& adapter) {
