@@ -115,7 +115,7 @@ class TinyModel {
                      .base = checkpoint_.get()};
     EXPECT_EQ(loader.bytes(), planned_.memory.weight_bytes) << "the plan and the load disagree";
     model_ = std::move(*model);
-    EXPECT_EQ(activation_floats(*model_, backend, config.max_num_batched_tokens), planned_.workspace_floats)
+    EXPECT_EQ(activation_floats(*model_, backend, planned_.memory.max_num_batched_tokens), planned_.workspace_floats)
         << "planned without weights, and with them";
     EXPECT_EQ(logit_floats(*model_, backend, planned_.logit_rows), planned_.logit_floats);
     use_layout(planned_.kv_layout);
