@@ -15,6 +15,7 @@ QUIRE_CHECK_TRY=SHAPE: the same command lines on the CPU, with that one shape an
 prompts, so that they are tried where there is no card.
 """
 
+import argparse
 import dataclasses
 import hashlib
 import json
@@ -33,6 +34,8 @@ import tests
 
 SCRIPTS = pathlib.Path(__file__).resolve().parent
 TREE = SCRIPTS.parents[1]
+sys.path.append(str(SCRIPTS.parent))
+import make_adapters  # noqa: E402
 NO_CARD = ("no card can be used", "built without CUDA")
 NO_CARD_FOR_TESTS = ("this machine lacks cuda", "this machine has no cuda", "this machine has no card", "there is no card")
 DIVISOR = 16  # of sizes, where the CPU tries
@@ -144,6 +147,21 @@ class Check:
             except ValueError:
                 pass  # cut off while it was written
 
+    def adapter_flags(self, part, shape):
+        """One adapter under many names, each of which is read and held by itself."""
+        if not part.adapters:
+            return []
+        folder = self.work / "adapter"
+        if not folder.exists():
+            config = json.loads((pathlib.Path(shape) / "config.json").read_text())
+            heads = config["num_attention_heads"]
+            make_adapters.write(folder, argparse.Namespace(
+                rank=16, hidden_size=config["hidden_size"], intermediate_size=config["intermediate_size"],
+                layers=config["num_hidden_layers"], heads=heads, kv_heads=config.get("num_key_value_heads", heads),
+                head_dim=config.get("head_dim") or config["hidden_size"] // heads), seed=0)
+        return ["--enable-lora", "--max-loras", part.adapters, "--lora-modules",
+                *(f"a{i}={folder}" for i in range(part.adapters))]
+
     def command_of(self, part, eager=False):
         """A part's command line; its report is NAME.json in the working folder."""
         divisor = DIVISOR if self.shape else 1
@@ -156,8 +174,9 @@ class Check:
             for one in part.cases:
                 batch, prompt, answer, iterations = map(int, one.split("x"))
                 cases.append(f"{sized(batch, divisor)}x{sized(prompt, divisor)}x{answer}x{iterations}")
-            return ["bin/quire", "bench", "latency", self.shape or TREE / "bench/shapes" / part.shape, "--cases",
-                    ",".join(cases), "--num-iters-warmup", "1", "--max-model-len", "16384", *common, *part.flags, *more]
+            shape = self.shape or TREE / "bench/shapes" / part.shape
+            return ["bin/quire", "bench", "latency", shape, "--cases", ",".join(cases), "--num-iters-warmup", "1",
+                    "--max-model-len", "16384", *common, *part.flags, *more, *self.adapter_flags(part, shape)]
         if isinstance(part, parts.Throughput):
             return ["bin/quire", "bench", "throughput", self.shape or TREE / "bench/shapes" / part.shape,
                     "--disable-detokenize", "--max-model-len", "4096", "--num-prompts", sized(part.requests, divisor),

@@ -30,6 +30,7 @@ class Latency:  # batches of one engine: "BATCHxINPUTxOUTPUTxITERATIONS"
     cases: list
     flags: list = dataclasses.field(default_factory=list)
     card_only: bool = False
+    adapters: int = 0  # of rank 16, which a batch's prompts take in turns; cases are measured without them too
 
 
 @dataclasses.dataclass
@@ -58,10 +59,13 @@ CORRECT = [
     Tests("tiny_models_float32", 70, "test_runner", "*TinyModels.*_cuda"),
     Tests("tiny_models_bfloat16", 60, "test_runner", "*RoundedModels.*_cuda"),
     Tests("recorded_steps", 60, "test_runner", "*RecordedSteps.*_cuda:*SharedBlocks.*_cuda"),
-    Tests("engine", 90, "test_engine_cuda", "*"),
+    Tests("engine", 90, "test_engine_cuda", "*-*AdaptersOnCard*"),
+    Tests("adapters", 60, "test_runner", "*PeftAdapters.*_cuda:*AdapterStoreOnCard.*"),
+    Tests("adapted_engine", 60, "test_engine_cuda", "*AdaptersOnCard*"),
     Oracle("smollm2_float32", 60),
     Oracle("smollm2", 60, ["--as-it-comes"]),
-    Tests("runner", 70, "test_runner", "*cuda*-*TinyModels.*:*RoundedModels.*:*RecordedSteps.*:*SharedBlocks.*"),
+    Tests("runner", 70, "test_runner",
+          "*cuda*-*TinyModels.*:*RoundedModels.*:*RecordedSteps.*:*SharedBlocks.*:*PeftAdapters.*:*AdapterStoreOnCard.*"),
     # What a test does not see: accesses outside of what was allocated.
     Tests("sanitizer_model", 90, "test_runner", "*TinyModels.LogitsAndPromptLogprobs*/llama_cuda", SANITIZER, 90),
     Tests("sanitizer_attention", 60, "test_ops", "*TensorCores*cuda_*_F16", SANITIZER, 60),
@@ -80,6 +84,7 @@ FAST = [
     Throughput("llama_8b_fp8", 90, LLAMA, 512, 1000, 0, ["--quantization", "fp8", "--kv-cache-dtype", "fp8"]),
     Latency("qwen3_30b_a3b", 90, QWEN_MOE, ["64x512x32x1"], OVERLAP),
     Latency("deepseek_v2_lite", 60, DEEPSEEK, ["64x512x32x1"], OVERLAP),
+    Latency("llama_8b_lora", 90, LLAMA, ["32x1024x64x2", "1x2048x1x3"], OVERLAP, adapters=32),
     Command("torch", 60, ["python3", "{scripts}/torch_beside.py", "torch.json"], card_only=True),
     # What graphs and overlap give: the host's time between two steps. The smaller the model, the more it counts.
     Latency("llama_8b_eager", 60, LLAMA, ["1x1024x64x1"], ["--enforce-eager"]),

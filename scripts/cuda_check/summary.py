@@ -23,6 +23,9 @@ TARGETS = {
     "llama_8b_prefill_8k_fa3": ("llama_8b_fa3", "1x8192x1", PREFILL, 167, 223, "products"),
     "llama_8b_prefill_8k_flashinfer": ("llama_8b_flashinfer", "1x8192x1", PREFILL, 167, 223, "products"),
     "llama_8b_32_flashinfer": ("llama_8b_flashinfer", "32x1024x64", DECODE, 7128, None, "memory"),
+    "llama_8b_32_lora": ("llama_8b_lora", "32x1024x64_adapted", DECODE, 6260, 4544, "memory"),
+    "llama_8b_32_beside_lora": ("llama_8b_lora", "32x1024x64", DECODE, 7128, 5346, "memory"),
+    "llama_8b_prefill_2k_lora": ("llama_8b_lora", "1x2048x1_adapted", PREFILL, 37.7, None, "products"),
     "llama_8b_fp8": ("llama_8b_fp8", None, OUTPUT, 25838, 19500, "memory"),
     "qwen3_06b_nano": ("qwen3_06b_nano", None, OUTPUT, 36500, 27000, "memory"),
     "qwen3_30b_a3b_64": ("qwen3_30b_a3b", "64x512x32", DECODE, 4387, 2413, "memory"),
@@ -34,8 +37,8 @@ HOST_TARGET = 0.1
 HOST_STEPS = {"qwen3_06b_256": ("qwen3_06b", "256x512x256", True),
               "qwen3_06b_256_no_overlap": ("qwen3_06b_no_overlap", "256x512x256", False),
               "llama_8b_256": ("llama_8b", "256x1024x64", True)}
-TESTS = ("ops", "tiny_models_float32", "tiny_models_bfloat16", "recorded_steps", "runner", "engine", "sanitizer_model",
-         "sanitizer_attention")
+TESTS = ("ops", "tiny_models_float32", "tiny_models_bfloat16", "recorded_steps", "runner", "engine", "adapters",
+         "adapted_engine", "sanitizer_model", "sanitizer_attention")
 ORACLES = ("smollm2_float32", "smollm2")
 AGAIN = "_eager_again"
 

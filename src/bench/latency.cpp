@@ -84,13 +84,15 @@ class FirstTokens {
 };
 
 Result<BatchTimes> run_batch(engine::Engine& engine, const std::vector<std::vector<TokenId>>& prompts,
-                             const SamplingParams& params, std::optional<double>& process_seconds_at_first_token) {
+                             const SamplingParams& params, const std::vector<std::string>& adapters,
+                             std::optional<double>& process_seconds_at_first_token) {
   BatchTimes times;
   FirstTokens::Completions completions;
   const Clock::time_point start = Clock::now();
-  for (const std::vector<TokenId>& prompt : prompts) {
-    QUIRE_ASSIGN_OR_RETURN(auto completion,
-                           engine::Completion::start_one(engine, {.prompt = prompt, .params = params}));
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const std::string adapter = adapters.empty() ? "" : adapters[i % adapters.size()];
+    QUIRE_ASSIGN_OR_RETURN(auto completion, engine::Completion::start_one(
+                                                engine, {.prompt = prompts[i], .params = params, .adapter = adapter}));
     completions.push_back(std::move(completion));
   }
   const auto first_tokens = std::make_shared<FirstTokens>(completions, times);
@@ -155,7 +157,8 @@ Result<std::vector<LatencyOptions>> latency_cases(const LatencyOptions& common, 
 }
 
 std::string case_name(const LatencyOptions& options) {
-  return fmt::format("{}x{}x{}", options.batch_size, options.input_len, options.output_len);
+  return fmt::format("{}x{}x{}{}", options.batch_size, options.input_len, options.output_len,
+                     options.adapters.empty() ? "" : "_adapted");
 }
 
 double prefill_tokens_per_second(const BatchTimes& times, int64_t prompt_tokens) {
@@ -195,7 +198,8 @@ Result<LatencyResult> run_latency(engine::Engine& engine, const LatencyOptions& 
     // New prompts each time: no cached prefix is ever met.
     std::vector<std::vector<TokenId>> prompts;
     for (int64_t p = 0; p < options.batch_size; ++p) prompts.push_back(maker.random_tokens(options.input_len, random));
-    QUIRE_ASSIGN_OR_RETURN(const BatchTimes times, run_batch(engine, prompts, params, process_seconds));
+    QUIRE_ASSIGN_OR_RETURN(const BatchTimes times,
+                           run_batch(engine, prompts, params, options.adapters, process_seconds));
     const bool is_warmup = i < options.num_iters_warmup;
     if (!is_warmup) result.iterations.push_back(times);
     report(fmt::format("{} {}/{}: {:.3f} s", is_warmup ? "warm-up" : "iteration",

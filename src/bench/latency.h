@@ -27,6 +27,7 @@ struct LatencyOptions {
   float temperature = 0;  // 0: greedy
   float repetition_penalty = 1;
   bool disable_detokenize = false;
+  std::vector<std::string> adapters;  // names that the engine knows, which a batch's prompts take in turns; none: none
 };
 
 // Errors: invalid_argument, naming the flag.
@@ -35,7 +36,7 @@ Status validate(const LatencyOptions& options);
 // Several in one engine, so that a model is loaded once: "32x1024x64,1x2048x1x5" is a batch of 32 prompts of 1,024
 // tokens with 64 of an answer, as often as `common` says, and one prompt of 2,048 five times. Errors: invalid_argument.
 Result<std::vector<LatencyOptions>> latency_cases(const LatencyOptions& common, const std::string& cases);
-std::string case_name(const LatencyOptions& options);  // "32x1024x64"
+std::string case_name(const LatencyOptions& options);  // "32x1024x64", "32x1024x64_adapted"
 
 // What one batch took, in seconds from its submission.
 struct BatchTimes {

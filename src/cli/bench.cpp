@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include <fmt/format.h>
+
 #include "bench/latency.h"
 #include "bench/report.h"
 #include "bench/throughput.h"
@@ -68,6 +70,7 @@ struct EngineBenchOptions {
 struct LatencyCommand : EngineBenchOptions {
   bench::LatencyOptions bench;
   std::string cases;
+  std::vector<std::string> lora_modules;  // as they were given
 };
 
 struct ThroughputCommand : EngineBenchOptions {
@@ -90,6 +93,34 @@ Status finish(const EngineBenchOptions& options, const engine::Engine& engine, b
   return bench::write_json(options.output_json, results);
 }
 
+// NAME=PATH each. Returns the names.
+Result<std::vector<std::string>> load_adapters(engine::Engine& engine, const std::vector<std::string>& given) {
+  std::vector<std::string> names;
+  for (const std::string& text : given) {
+    const size_t equals = text.find('=');
+    if (equals == 0 || equals == std::string::npos || equals + 1 == text.size()) {
+      return invalid_argument("--lora-modules: \"{}\" is not NAME=PATH", text);
+    }
+    names.push_back(text.substr(0, equals));
+    Status loaded = engine.load_adapter(names.back(), text.substr(equals + 1));
+    if (!loaded.ok()) return std::move(loaded).with_prefix(fmt::format("adapter {}: ", names.back()));
+  }
+  return names;
+}
+
+// Each without adapters and, if there are any, with them.
+std::vector<bench::LatencyOptions> with_adapters(const std::vector<bench::LatencyOptions>& cases,
+                                                 const std::vector<std::string>& adapters) {
+  std::vector<bench::LatencyOptions> all;
+  for (const bench::LatencyOptions& one : cases) {
+    all.push_back(one);
+    if (adapters.empty()) continue;
+    all.push_back(one);
+    all.back().adapters = adapters;
+  }
+  return all;
+}
+
 // Written anew after each, so that what ends in the middle has told of those before.
 Status run_cases(LatencyCommand& options) {
   QUIRE_ASSIGN_OR_RETURN(const auto cases, bench::latency_cases(options.bench, options.cases));
@@ -97,8 +128,9 @@ Status run_cases(LatencyCommand& options) {
   for (const bench::LatencyOptions& one : cases) largest = std::max(largest, one.batch_size);
   if (!options.given_max_num_seqs) options.engine.max_num_seqs = static_cast<int32_t>(largest);
   QUIRE_ASSIGN_OR_RETURN(auto engine, engine_to_measure(options.engine, options.hub));
+  QUIRE_ASSIGN_OR_RETURN(const auto adapters, load_adapters(*engine, options.lora_modules));
   boost::json::object results;
-  for (const bench::LatencyOptions& one : cases) {
+  for (const bench::LatencyOptions& one : with_adapters(cases, adapters)) {
     auto result = bench::run_latency(*engine, one, show_progress);
     if (!result.ok()) return std::move(result).status().with_prefix(bench::case_name(one) + ": ");
     results[bench::case_name(one)] = bench::latency_json(one, *result, shown_model(options.engine));
@@ -113,6 +145,7 @@ Status run(LatencyCommand& options) {
   QUIRE_RETURN_IF_ERROR(bench::validate(options.bench));
   if (!options.given_max_num_seqs) options.engine.max_num_seqs = static_cast<int32_t>(options.bench.batch_size);
   QUIRE_ASSIGN_OR_RETURN(auto engine, engine_to_measure(options.engine, options.hub));
+  QUIRE_ASSIGN_OR_RETURN(options.bench.adapters, load_adapters(*engine, options.lora_modules));
   QUIRE_ASSIGN_OR_RETURN(const bench::LatencyResult result, bench::run_latency(*engine, options.bench, show_progress));
   return finish(options, *engine, bench::latency_json(options.bench, result, shown_model(options.engine)),
                 bench::latency_table(options.bench, result));
@@ -147,6 +180,11 @@ void add_bench_latency(CLI::App& bench, int& exit_code) {
   option("--batch-size", options->bench.batch_size, "Prompts at once");
   option("--cases", options->cases,
          "Several in one engine instead, BATCHxINPUTxOUTPUT or BATCHxINPUTxOUTPUTxITERATIONS: 1x1024x64,32x1024x64x2");
+  command
+      ->add_option("--lora-modules", options->lora_modules,
+                   "Adapters that a batch's prompts take in turns, NAME=PATH; --cases are measured without them too")
+      ->group("Benchmark")
+      ->type_name("NAME=PATH");
   option("--num-iters-warmup", options->bench.num_iters_warmup, "Batches before, not counted");
   option("--num-iters", options->bench.num_iters, "Batches measured");
   option("--seed", options->bench.seed, "Of the random prompts");

@@ -28,6 +28,7 @@ struct AdaptableLayer {
   };
 
   int32_t index = 0;  // among all of the model's
+  int32_t entry = 0;  // of its first product (of one expert, or one head) among the products of all of the model's
   Kind kind = Kind::kProduct;
   int64_t in_features = 0;  // of an embedding: ids
   int64_t out_features = 0;

@@ -122,7 +122,7 @@ Linear::Linear(Loader& loader, std::vector<Part> parts, int64_t in_features, Wei
 }
 
 DType Linear::input_dtype(const StepContext& step, int64_t num_rows) const {
-  if (segments_.empty()) return DType::kF32;
+  if (segments_.empty() || step.adapts(layer_.get())) return DType::kF32;  // adapters add to floats
   const DType first = step.backend.input_dtype(*segments_.front(), num_rows);
   const auto agrees = [&](const auto& segment) { return step.backend.input_dtype(*segment, num_rows) == first; };
   return std::all_of(segments_.begin(), segments_.end(), agrees) ? first : DType::kF32;

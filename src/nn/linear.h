@@ -57,7 +57,7 @@ class Linear {
   void gated(const StepContext& step, const ops::ConstView& x, Activation function, const ops::View& products,
              const ops::View& out) const;
 
-  // What x is best given as (Backend::input_dtype()): F32 where the segments do not agree.
+  // What x is best given as (Backend::input_dtype()): F32 where the segments do not agree, or adapters add to it.
   DType input_dtype(const StepContext& step, int64_t num_rows) const;
   // What out may be given as: BF16 where inputs and weights are (F16 has not room for every number) and nothing is to
   // be added, else F32.

@@ -11,6 +11,11 @@ void DeviceMemory::upload(void* device, const void* host, size_t bytes) {
   if (bytes != 0) std::memcpy(device, host, bytes);
 }
 
+Status DeviceMemory::upload_beside(void* device, const void* host, size_t bytes) {
+  if (bytes != 0) std::memcpy(device, host, bytes);
+  return {};
+}
+
 void DeviceMemory::download(void* host, const void* device, size_t bytes) {
   if (bytes != 0) std::memcpy(host, device, bytes);
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "base/host_memory.h"
+#include "base/status.h"
 #include "tensor/tensor.h"
 
 namespace quire::ops {
@@ -22,6 +23,9 @@ class DeviceMemory {
 
   // Copies between host and device in their turn with the ops. `host` may be written again when upload() returns.
   virtual void upload(void* device, const void* host, size_t bytes);
+  // The same beside the ops, from any thread: returns when it is there, and nothing that was called waits for it.
+  // Errors: resource_exhausted. REQUIRES: no op that is under way reads or writes that memory.
+  virtual Status upload_beside(void* device, const void* host, size_t bytes);
   virtual void download(void* host, const void* device, size_t bytes);
   // The same as download(), but that it does not wait: finish_download() does, with what this returned. `host` is
   // memory of host_allocator(). At most kMostDownloads may be under way; they finish in any order.

@@ -33,13 +33,27 @@ void check_factors(const LowRankFactors& factors, int64_t out_features, bool emb
   }
 }
 
+// What they name is the device's, out of reach here.
+void check_rows(const LowRankArgs& args) {
+  const LowRankRows& rows = args.rows;
+  QUIRE_CHECK_MSG(args.runs.empty(), "both runs and rows");
+  QUIRE_CHECK(rows.entry >= 0 && rows.num_heads > 0 && rows.num_experts > 0);
+  QUIRE_CHECK(rows.most_ranks >= 0 && rows.most_replaced >= 0);
+  QUIRE_CHECK(rows.num_experts == 1 || rows.offsets != nullptr);
+  if (rows.num_heads == 1) return;
+  QUIRE_CHECK(rows.offsets == nullptr && args.x != nullptr && rows.x_head > 0 && rows.out_head > 0);
+  QUIRE_CHECK(args.x_stride >= (rows.num_heads - 1) * rows.x_head);
+  QUIRE_CHECK(args.out_features > (rows.num_heads - 1) * rows.out_head);
+}
+
 }  // namespace
 
 void check(const LowRankArgs& args) {
   QUIRE_CHECK_MSG(args.num_rows >= 0, fmt::format("num_rows is {}", args.num_rows));
-  if (args.num_rows == 0 || args.runs.empty()) return;
+  if (args.num_rows == 0 || (args.runs.empty() && args.rows.of_token == nullptr)) return;
   QUIRE_CHECK(args.out != nullptr && args.out_stride >= args.out_features);
   QUIRE_CHECK((args.x != nullptr) != (args.ids.device != nullptr));
+  if (args.rows.of_token != nullptr) return check_rows(args);
   for (const LowRankRun& run : args.runs) {
     QUIRE_CHECK(run.factors != nullptr);
     QUIRE_CHECK_MSG(run.row >= 0 && run.num_rows > 0 && run.row + run.num_rows <= args.num_rows,

@@ -5,6 +5,9 @@
 //
 // The sums of a row are taken in one order that its adapter alone decides: a row's result is the same bits whatever
 // rows stand beside it. Rows without a run are not touched and cost nothing.
+//
+// A device that computes in the host's memory is given runs; one with memory of its own reads there which factors a row
+// has (LowRankRows), and is given no runs.
 #pragma once
 
 #include <cstdint>
@@ -64,12 +67,33 @@ struct LowRankRun {
   int64_t out_column = 0;
 };
 
+// In the place of runs, of a device with memory of its own: which factors a row has is read there, and all pointers are
+// the device's, those within factors too. A recorded call (ops/recording.h) serves whatever adapters these name when it
+// is replayed.
+struct LowRankRows {
+  // [tokens]: of each token of the batch its adapter's factors, a table of all its products; nullptr: it has none. A
+  // product without factors has a rank of 0 there.
+  const LowRankFactors* const* of_token = nullptr;
+  const int32_t* tokens = nullptr;  // [num_rows]: row i is of token tokens[i]; nullptr: of token i
+  int32_t entry = 0;                // this product's, of every table
+  // Of experts: rows [offsets[e], offsets[e + 1]) have entry + e; nullptr: all rows have `entry`. [num_experts + 1]
+  const int32_t* offsets = nullptr;
+  int32_t num_experts = 1;
+  // Of heads side by side in a row: head h has entry + h, and its columns begin at h * x_head and h * out_head.
+  int32_t num_heads = 1;
+  int64_t x_head = 0;
+  int64_t out_head = 0;
+  int64_t most_ranks = 0;     // no factors of these entries have more, but those that replace; 0: all do
+  int64_t most_replaced = 0;  // about as many rows as a weight has that replaces; 0: there is likely none
+};
+
 struct LowRankArgs {
   const float* x = nullptr;  // [num_rows, in_features], rows x_stride apart; nullptr: `ids` say which column of `down`
   int64_t x_stride = 0;
   Mirrored<TokenId> ids;  // [num_rows], each in [0, in_features)
   int64_t num_rows = 0;
   std::span<const LowRankRun> runs;  // no column of out of a row in two of them
+  LowRankRows rows = {};             // of a device with memory of its own, and no runs
   float* out = nullptr;              // [num_rows, out_features], rows out_stride apart
   int64_t out_stride = 0;
   int64_t out_features = 0;

@@ -120,7 +120,7 @@ class AdapterMaker {
   AdapterMaker(const AdapterFile& file, const AdapterHost& host, ops::Backend& backend)
       : file_(file), host_(host), backend_(backend), names_(host.layers) {}
 
-  Result<std::shared_ptr<const Adapter>> make() {
+  Result<std::shared_ptr<Adapter>> make() {
     if (file_.kind != checkpoint::AdapterKind::kLowRank) {
       if (host_.max_virtual_tokens == 0) {
         return unimplemented("the adapter is a soft prompt, which is off: start with --enable-prompt-adapter");
@@ -128,7 +128,8 @@ class AdapterMaker {
       QUIRE_RETURN_IF_ERROR(file_.kind == checkpoint::AdapterKind::kPromptTuning ? make_prompt() : make_prefix());
       adapter_->num_virtual_tokens_ = static_cast<int32_t>(file_.prompt.shape[0]);
       adapter_->revision_ = file_.revision;
-      return std::shared_ptr<const Adapter>(std::move(adapter_));
+      tell_layers();
+      return std::move(adapter_);
     }
     if (host_.max_rank == 0) return unimplemented("the adapter is LoRA, which is off: start with --enable-lora");
     QUIRE_RETURN_IF_ERROR(gather());
@@ -137,10 +138,43 @@ class AdapterMaker {
     QUIRE_RETURN_IF_ERROR(fill());
     adapter_->rank_ = static_cast<int32_t>(largest_rank_);
     adapter_->revision_ = file_.revision;
-    return std::shared_ptr<const Adapter>(std::move(adapter_));
+    tell_layers();
+    return std::move(adapter_);
   }
 
  private:
+  void begin_adapter() {
+    adapter_.reset(new Adapter);
+    adapter_->layers_.resize(host_.layers.size());
+  }
+
+  // The memory of all of it: where the device has its own, an image of that.
+  Status take_bytes(int64_t bytes) {
+    if (backend_.computes_in_host_memory()) {
+      adapter_->memory_ = Buffer(backend_.allocator(), static_cast<size_t>(bytes));
+      if (adapter_->memory_.data() == nullptr) return resource_exhausted("no memory for the adapter's {} bytes", bytes);
+      memory_ = adapter_->memory_.as<uint8_t>();
+      std::memset(memory_, 0, static_cast<size_t>(bytes));
+      return {};
+    }
+    for (const auto& layer : host_.layers) adapter_->first_entries_.push_back(layer->entry);
+    adapter_->first_entries_.push_back(
+        host_.layers.empty() ? 0 : host_.layers.back()->entry + host_.layers.back()->num_experts);
+    adapter_->table_begin_ = static_cast<size_t>(aligned_to_line(bytes));
+    adapter_->image_.resize(adapter_->table_begin_ + static_cast<size_t>(adapter_->table_bytes()));
+    memory_ = adapter_->image_.data();
+    return {};
+  }
+
+  void tell_layers() {
+    std::vector<uint64_t>& bits = adapter_->adapted_layers_;
+    bits.resize(host_.layers.size() / 64 + 1);
+    for (size_t i = 0; i < host_.layers.size(); ++i) {
+      const bool is_prompts = adapter_->prompt() != nullptr && static_cast<int32_t>(i) == adapter_->prompt_layer_;
+      if (is_prompts || !adapter_->layers_[i].empty()) bits[i / 64] |= uint64_t{1} << i % 64;
+    }
+  }
+
   // Room for so many bytes, of tokens whose ids count from 0 below the vocabulary's.
   Status take_prompt_memory(int64_t vocabulary, int64_t bytes) {
     const int64_t tokens = file_.prompt.shape[0];
@@ -149,11 +183,8 @@ class AdapterMaker {
           "the soft prompt has {} tokens, over the limit of {}: start with --max-prompt-adapter-token {}", tokens,
           host_.max_virtual_tokens, tokens);
     }
-    adapter_.reset(new Adapter);
-    adapter_->layers_.resize(host_.layers.size());
-    adapter_->memory_ = Buffer(backend_.allocator(), static_cast<size_t>(bytes));
-    if (adapter_->memory_.data() == nullptr) return resource_exhausted("no memory for the adapter's {} bytes", bytes);
-    return {};
+    begin_adapter();
+    return take_bytes(bytes);
   }
 
   Status check_prompt_width(int64_t columns) const {
@@ -182,12 +213,9 @@ class AdapterMaker {
     QUIRE_RETURN_IF_ERROR(take_prompt_memory(embedding.in_features, row_bytes(dtype_, tokens * size)));
     const Numbers numbers(file_.prompt, dtype_);
     if (!all_finite(dtype_, numbers.data(), tokens * size)) return not_numbers("prompt_embeddings");
-    std::memcpy(adapter_->memory_.data(), numbers.data(), adapter_->memory_.bytes());
-    adapter_->prompt_ = {.dtype = dtype_,
-                         .in_features = tokens,
-                         .rank = static_cast<int32_t>(size),
-                         .down = adapter_->memory_.data(),
-                         .replaces = true};
+    std::memcpy(memory_, numbers.data(), static_cast<size_t>(row_bytes(dtype_, tokens * size)));
+    adapter_->prompt_ = {
+        .dtype = dtype_, .in_features = tokens, .rank = static_cast<int32_t>(size), .down = memory_, .replaces = true};
     adapter_->prompt_layer_ = embedding.index;
     return {};
   }
@@ -207,7 +235,7 @@ class AdapterMaker {
     if (!all_finite(DType::kF32, numbers.data(), file_.prompt.shape.num_elements()))
       return not_numbers("prompt_embeddings");
     const auto* from = static_cast<const float*>(numbers.data());
-    auto* to = adapter_->memory_.as<float>();
+    auto* to = reinterpret_cast<float*>(memory_);
     const HeadOrder order = order_of("self_attn.k_proj");
     for (int32_t part = 0; part < 2 * config.num_layers; ++part, to += tokens * size) {
       const bool is_key = part % 2 == 0;
@@ -410,8 +438,7 @@ class AdapterMaker {
   }
 
   Status take_memory() {
-    adapter_.reset(new Adapter);
-    adapter_->layers_.resize(host_.layers.size());
+    begin_adapter();
     // Parts in the order of their columns, so that the sums are too.
     std::ranges::sort(jobs_, {}, [](const Job& job) {
       return std::tuple(job.layer->index, job.module().expert, job.module().first);
@@ -442,11 +469,7 @@ class AdapterMaker {
                            .scale = static_cast<float>(job.pair->scale)});
       own.factors.rank += rank;
     }
-    const int64_t bytes = place_jobs();
-    adapter_->memory_ = Buffer(backend_.allocator(), static_cast<size_t>(bytes));
-    if (adapter_->memory_.data() == nullptr) return resource_exhausted("no memory for the adapter's {} bytes", bytes);
-    std::memset(adapter_->memory_.data(), 0, static_cast<size_t>(bytes));
-    return {};
+    return take_bytes(place_jobs());
   }
 
   static bool is_of_heads(const Job& job) { return job.layer->kind == AdaptableLayer::Kind::kHeads; }
@@ -490,18 +513,17 @@ class AdapterMaker {
   }
 
   Status fill() {
-    auto* memory = adapter_->memory_.as<uint8_t>();
     for (const Job& job : jobs_) {
       Adapter::Factors& own = factors_of(job);
-      own.factors.down = memory + job.down.offset;
+      own.factors.down = memory_ + job.down.offset;
       own.factors.parts = own.parts;
       if (job.saved != nullptr) {
         QUIRE_RETURN_IF_ERROR(fill_saved(job, own));
         continue;
       }
-      part_of(job, own).up = memory + job.up.offset;
+      part_of(job, own).up = memory_ + job.up.offset;
       QUIRE_RETURN_IF_ERROR(fill_pair(job, own));
-      if (job.pair->lengths.data != nullptr) QUIRE_RETURN_IF_ERROR(fill_gains(job, own, memory + job.gains));
+      if (job.pair->lengths.data != nullptr) QUIRE_RETURN_IF_ERROR(fill_gains(job, own, memory_ + job.gains));
     }
     return {};
   }
@@ -589,17 +611,34 @@ class AdapterMaker {
   int64_t largest_rank_ = 0;
   DType dtype_ = DType::kF32;
   std::shared_ptr<Adapter> adapter_;
+  uint8_t* memory_ = nullptr;  // the adapter's
 };
 
-Result<std::shared_ptr<const Adapter>> Adapter::make(const AdapterFile& file, const AdapterHost& host,
-                                                     ops::Backend& backend) {
+Result<std::shared_ptr<Adapter>> Adapter::read(const AdapterFile& file, const AdapterHost& host,
+                                               ops::Backend& backend) {
   return AdapterMaker(file, host, backend).make();
 }
 
-int64_t Adapter::most_bytes(const nn::AdaptableLayers& layers, int32_t rank, std::optional<DType> dtype) {
+Result<std::shared_ptr<const Adapter>> Adapter::make(const AdapterFile& file, const AdapterHost& host,
+                                                     ops::Backend& backend) {
+  QUIRE_ASSIGN_OR_RETURN(std::shared_ptr<Adapter> adapter, read(file, host, backend));
+  if (!adapter->has_place()) {
+    if (!adapter->take_place(backend.allocator()))
+      return resource_exhausted("no memory for the adapter's {} bytes", adapter->bytes());
+    QUIRE_RETURN_IF_ERROR(adapter->upload(backend));
+  }
+  return std::shared_ptr<const Adapter>(std::move(adapter));
+}
+
+int64_t Adapter::most_bytes(const nn::AdaptableLayers& layers, int32_t rank, std::optional<DType> dtype,
+                            bool in_table) {
   const DType held = dtype.value_or(DType::kF32);
   int64_t bytes = 0;
   for (const auto& layer : layers) {
+    if (in_table) {
+      const auto parts = std::max<int64_t>(std::ssize(layer->parts), layer->num_experts);
+      bytes += layer->num_experts * int64_t{sizeof(ops::LowRankFactors)} + parts * int64_t{sizeof(ops::LowRankPart)};
+    }
     if (layer->kind == AdaptableLayer::Kind::kEmbedding || layer->kind == AdaptableLayer::Kind::kHead) continue;
     if (layer->kind == AdaptableLayer::Kind::kHeads) {
       // The latent's factor both ways for all heads, and the other one's parts.

@@ -36,12 +36,29 @@ class Adapter {
   // no numbers, of a rank over the limit); resource_exhausted. Thread-safe: the backend gives memory and nothing more.
   static Result<std::shared_ptr<const Adapter>> make(const checkpoint::AdapterFile& file, const AdapterHost& host,
                                                      ops::Backend& backend);
-  // What one of all products (no embedding, no head) takes at most; nullopt as in AdapterHost.
-  static int64_t most_bytes(const nn::AdaptableLayers& layers, int32_t rank, std::optional<DType> dtype);
+  // The same in two steps. On a device with memory of its own what read() gives is in the host's: it has no place yet,
+  // and is added to nothing before it has one.
+  static Result<std::shared_ptr<Adapter>> read(const checkpoint::AdapterFile& file, const AdapterHost& host,
+                                               ops::Backend& backend);
+  bool has_place() const { return memory_.data() != nullptr; }
+  // Takes bytes() of the device's memory; false: there are none. REQUIRES: !has_place(); the allocator outlives this.
+  bool take_place(Allocator& allocator);
+  // Copies all of it there, beside the steps, and lets go of the host's. Errors: resource_exhausted. REQUIRES:
+  // take_place() has been true, once; nobody is given this before it returns.
+  Status upload(ops::Backend& backend);
+
+  // What one of all products (no embedding, no head) takes at most; nullopt as in AdapterHost. in_table: with what
+  // kernels find it by, where the device has memory of its own.
+  static int64_t most_bytes(const nn::AdaptableLayers& layers, int32_t rank, std::optional<DType> dtype, bool in_table);
 
   // nullptr: it adds nothing there. `expert`: of kExperts.
   const ops::LowRankFactors* factors(const nn::AdaptableLayer& layer, int32_t expert = 0) const;
   bool adapts(const nn::AdaptableLayer& layer) const { return !layers_[static_cast<size_t>(layer.index)].empty(); }
+  // On a device with memory of its own: factors by AdaptableLayer::entry, as ops::LowRankRows::of_token has them; those
+  // of a soft prompt are its embeddings alone, the embedding's.
+  const ops::LowRankFactors* table() const { return table_; }
+  // A bit for each layer by its index: those that have factors there.
+  const std::vector<uint64_t>& adapted_layers() const { return adapted_layers_; }
 
   // Of a soft prompt its embeddings, a row each, as an embedding that replaces the base's; nullptr: it is none.
   const ops::LowRankFactors* prompt() const { return prompt_.down != nullptr ? &prompt_ : nullptr; }
@@ -52,13 +69,17 @@ class Adapter {
   const float* keys(size_t layer) const { return keys_[layer]; }
   const float* values(size_t layer) const { return values_[layer]; }
 
-  int64_t bytes() const { return static_cast<int64_t>(memory_.bytes()); }
+  int64_t bytes() const { return static_cast<int64_t>(has_place() ? memory_.bytes() : image_.size()); }
   int32_t rank() const { return rank_; }           // the largest
   uint64_t revision() const { return revision_; }  // of the files
 
  private:
   friend class AdapterMaker;
   Adapter() = default;
+
+  // Of the image: what table() says, with what it points to.
+  int64_t table_bytes() const;
+  void write_table();
 
   struct Factors {
     ops::LowRankFactors factors;
@@ -71,7 +92,13 @@ class Adapter {
   std::vector<const float*> values_;
   int32_t num_virtual_tokens_ = 0;
   int32_t prompt_layer_ = -1;
+  std::vector<uint64_t> adapted_layers_;
   Buffer memory_;
+  // Of a device with memory of its own:
+  std::vector<int32_t> first_entries_;  // by layer, and behind the last
+  std::vector<uint8_t> image_;          // what its memory is to have; empty when it has that
+  size_t table_begin_ = 0;              // of the image
+  const ops::LowRankFactors* table_ = nullptr;
   int32_t rank_ = 0;
   uint64_t revision_ = 0;
 };

@@ -13,6 +13,7 @@
 
 #include "base/log.h"
 #include "checkpoint/adapter_file.h"
+#include "runner/adapter_memory.h"
 #include "types/memory_plan.h"
 
 namespace quire::runner {
@@ -40,6 +41,11 @@ Status unknown_adapter(std::string_view name) {
   return not_found("there is no adapter `{}`", name).with_param("model");
 }
 
+// Each begins at an address of its own alignment.
+int64_t device_bytes(const AdapterLimits& limits) {
+  return limits.most_bytes + limits.most_loaded * static_cast<int64_t>(AdapterMemory::kAlign);
+}
+
 bool is_below_folder(const std::filesystem::path& file, const std::filesystem::path& folder) {
   const auto [in_folder, in_file] = std::mismatch(folder.begin(), folder.end(), file.begin(), file.end());
   return in_folder == folder.end() && in_file != file.end();
@@ -58,11 +64,16 @@ struct AdapterStore::State : std::enable_shared_from_this<AdapterStore::State> {
   class Lease;
 
   State(AdapterHost the_host, AdapterLimits the_limits, ops::Backend& the_backend)
-      : host(std::move(the_host)), limits(std::move(the_limits)), backend(the_backend) {}
+      : host(std::move(the_host)), limits(std::move(the_limits)), backend(the_backend) {
+    if (backend.computes_in_host_memory()) return;
+    const auto bytes = static_cast<size_t>(device_bytes(limits));
+    device_memory = std::make_unique<AdapterMemory>(backend.allocator(), bytes);
+  }
 
   // All with the lock held.
   std::shared_ptr<const AdapterLease> lend(const Entry& entry);
   bool has_room(int64_t bytes) const;
+  bool drop_one();
   bool make_room(int64_t bytes);
   void drop(StoredAdapter& entry);
   Entry find(std::string_view name);
@@ -73,10 +84,12 @@ struct AdapterStore::State : std::enable_shared_from_this<AdapterStore::State> {
   // Serves the first that waits, without the lock where that takes long. False: it has to wait for room.
   bool serve(std::unique_lock<std::mutex>& lock);
   Status load(Waiting& waiting, std::unique_lock<std::mutex>& lock);
+  Status place(std::unique_lock<std::mutex>& lock);
 
   const AdapterHost host;
   const AdapterLimits limits;
   ops::Backend& backend;
+  std::unique_ptr<AdapterMemory> device_memory;  // of a device that has its own, else nullptr; outlives adapters
 
   mutable std::mutex mutex;
   std::condition_variable changed;
@@ -84,7 +97,7 @@ struct AdapterStore::State : std::enable_shared_from_this<AdapterStore::State> {
   std::vector<Entry> loaded;
   std::unordered_map<int32_t, const Adapter*> leased;  // by number
   std::deque<Waiting> waiting;
-  std::shared_ptr<const Adapter> read_ahead;  // of the first that waits, for which there is no room yet
+  std::shared_ptr<Adapter> read_ahead;  // of the first that waits, for which there is no room yet
   bool blocked = false;  // the first that waits needs room: who comes now waits behind it, so that there will be some
   bool stopping = false;
   int32_t last_number = 0;
@@ -127,15 +140,21 @@ bool AdapterStore::State::has_room(int64_t bytes) const {
   return static_cast<int32_t>(loaded.size()) < limits.most_loaded && all <= limits.most_bytes;
 }
 
-// Those that nobody uses go, as many as it takes.
+// Of those that nobody uses the one that was wanted longest ago. False: there is none.
+bool AdapterStore::State::drop_one() {
+  StoredAdapter* next = nullptr;
+  for (const Entry& entry : loaded) {
+    if (entry->users == 0 && (next == nullptr || entry->last_used < next->last_used)) next = entry.get();
+  }
+  if (next == nullptr) return false;
+  drop(*next);
+  return true;
+}
+
+// As many go as it takes.
 bool AdapterStore::State::make_room(int64_t bytes) {
   while (!has_room(bytes)) {
-    StoredAdapter* next = nullptr;
-    for (const Entry& entry : loaded) {
-      if (entry->users == 0 && (next == nullptr || entry->last_used < next->last_used)) next = entry.get();
-    }
-    if (next == nullptr) return false;
-    drop(*next);
+    if (!drop_one()) return false;
   }
   return true;
 }
@@ -235,8 +254,7 @@ Status AdapterStore::State::load(Waiting& first, std::unique_lock<std::mutex>& l
     lock.unlock();
     const auto start = std::chrono::steady_clock::now();
     auto file = checkpoint::AdapterFile::open(path);
-    auto made =
-        file.ok() ? Adapter::make(**file, host, backend) : Result<std::shared_ptr<const Adapter>>(file.status());
+    auto made = file.ok() ? Adapter::read(**file, host, backend) : Result<std::shared_ptr<Adapter>>(file.status());
     if (!made.ok()) log_warning("adapter {}: {}", entry->name, made.status().message());
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     lock.lock();
@@ -253,6 +271,11 @@ Status AdapterStore::State::load(Waiting& first, std::unique_lock<std::mutex>& l
              seconds * 1e3);
   }
   if (!make_room(read_ahead->bytes())) return {};
+  if (!read_ahead->has_place()) {
+    const Status placed = place(lock);
+    if (!placed.ok()) read_ahead.reset();
+    if (!placed.ok() || !read_ahead->has_place() || stopping) return placed;
+  }
   // The same files are the same adapter, also for what was computed with it.
   if (entry->number == 0 || entry->revision != read_ahead->revision()) entry->number = ++last_number;
   entry->revision = read_ahead->revision();
@@ -262,6 +285,18 @@ Status AdapterStore::State::load(Waiting& first, std::unique_lock<std::mutex>& l
   read_ahead.reset();
   loaded.push_back(entry);
   return {};
+}
+
+// Copies what was read to the device's memory. Where that is in pieces more leave than room for bytes asks for; where
+// none may leave it has no place yet.
+Status AdapterStore::State::place(std::unique_lock<std::mutex>& lock) {
+  while (!read_ahead->take_place(*device_memory)) {
+    if (!drop_one()) return {};
+  }
+  lock.unlock();
+  Status uploaded = read_ahead->upload(backend);
+  lock.lock();
+  return uploaded;
 }
 
 AdapterStore::AdapterStore(AdapterHost host, AdapterLimits limits, ops::Backend& backend)
@@ -369,6 +404,10 @@ AdapterStore::Statistics AdapterStore::statistics() const {
 
 const AdapterLimits& AdapterStore::limits() const {
   return state_->limits;
+}
+
+bool AdapterStore::has_memory() const {
+  return state_->device_memory == nullptr || state_->device_memory->has_memory();
 }
 
 Result<std::string> path_in_folder(const std::string& folder, std::string_view name) {

@@ -1,7 +1,7 @@
 // The adapters that an engine knows, of which some are in memory. They are read on a thread of the store's own, so that
-// no step waits for a file. Who uses one holds a lease; what nobody uses leaves when another needs its room, the one
-// that was wanted longest ago first. Whoever finds no room waits for it in turn, and nobody who comes later goes
-// before.
+// no step waits for a file, nor, on a device with memory of its own, for the copy. Who uses one holds a lease; what
+// nobody uses leaves when another needs its room, the one that was wanted longest ago first. Whoever finds no room
+// waits for it in turn, and nobody who comes later goes before.
 #pragma once
 
 #include <cstdint>
@@ -38,9 +38,11 @@ class AdapterStore {
   using LeaseOr = Result<std::shared_ptr<const AdapterLease>>;
   using Done = std::function<void(LeaseOr)>;
 
-  // The backend must outlive the store and the last lease.
+  // The backend must outlive the store and the last lease. A device with memory of its own has most_bytes of it taken
+  // at once, if it has them.
   AdapterStore(AdapterHost host, AdapterLimits limits, ops::Backend& backend);
-  ~AdapterStore();  // whoever waits is told that the engine stops
+  bool has_memory() const;  // REQUIRES of all that follows: it is true
+  ~AdapterStore();          // whoever waits is told that the engine stops
   AdapterStore(const AdapterStore&) = delete;
   AdapterStore& operator=(const AdapterStore&) = delete;
 

@@ -83,6 +83,7 @@ class InputBatch {
   // use_shapes().
   void build_example(const DecodeShape& shape);
 
+  int64_t num_tokens() const { return std::ssize(token_ids_); }
   // The shape that was taken; none: that of the plan.
   const std::optional<StepShape>& shape() const { return shape_; }
 

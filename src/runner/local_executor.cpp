@@ -258,6 +258,10 @@ Result<std::unique_ptr<Executor>> make_local_executor(const EngineConfig& config
                     .base = checkpoint.get(),
                     .dtype = planned.adapter_dtype},
         planned.adapters, *backend);
+    if (!adapters->has_memory()) {
+      return resource_exhausted("no memory for {} adapters, {}. Set --max-cpu-loras or --max-lora-rank lower.",
+                                planned.adapters.most_loaded, format_bytes(planned.adapters.most_bytes));
+    }
     runner->use_adapters(adapters);
   }
   runner->record_steps();

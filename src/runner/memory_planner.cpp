@@ -179,24 +179,24 @@ std::optional<DType> adapter_dtype_of(LoraDType choice) {
 }
 
 // Room for so many adapters of all products, of the largest rank.
-Status plan_adapters(const EngineConfig& config, const nn::AdaptableLayers& layers, const ops::Backend& backend,
+Status plan_adapters(const EngineConfig& config, const nn::AdaptableLayers& layers, ops::Backend& backend,
                      PlannedModel& planned) {
   if (!config.enable_lora && !config.enable_prompt_adapter) return {};
   if (!backend.has_low_rank()) {
-    return unimplemented(
-        "enable_lora, enable_prompt_adapter: adapters are not computed on this device ({}): choose --device cpu",
-        backend.description());
+    return unimplemented("enable_lora, enable_prompt_adapter: adapters are not computed on this device ({})",
+                         backend.description());
   }
   int64_t hidden = 0;  // of a token's embedding
   for (const auto& layer : layers) {
     if (hidden == 0 && layer->kind == nn::AdaptableLayer::Kind::kEmbedding) hidden = layer->out_features;
   }
+  const bool in_table = !backend.computes_in_host_memory();
   planned.adapter_dtype = adapter_dtype_of(config.lora_dtype);
   if (config.enable_lora) {
     planned.max_adapter_rank = config.max_lora_rank;
     planned.adapters.most_loaded = std::max(config.max_cpu_loras, config.max_loras);
-    planned.adapters.most_bytes =
-        planned.adapters.most_loaded * Adapter::most_bytes(layers, config.max_lora_rank, planned.adapter_dtype);
+    planned.adapters.most_bytes = planned.adapters.most_loaded *
+                                  Adapter::most_bytes(layers, config.max_lora_rank, planned.adapter_dtype, in_table);
   }
   if (config.enable_prompt_adapter) {
     planned.max_virtual_tokens = config.max_prompt_adapter_token;
@@ -205,7 +205,9 @@ Status plan_adapters(const EngineConfig& config, const nn::AdaptableLayers& laye
     const ModelConfig& model = planned.config;
     const int64_t keys = int64_t{2} * model.num_layers * model.num_kv_heads * model.head_dim;
     planned.adapters.most_bytes +=
-        config.max_prompt_adapters * config.max_prompt_adapter_token * std::max(hidden, keys) * int64_t{sizeof(float)};
+        config.max_prompt_adapters *
+        (config.max_prompt_adapter_token * std::max(hidden, keys) * int64_t{sizeof(float)} +
+         (in_table ? Adapter::most_bytes(layers, /*rank=*/0, planned.adapter_dtype, in_table) : 0));
   }
   planned.adapters.folder = config.lora_dir;
   planned.memory.num_adapters = planned.adapters.most_loaded;

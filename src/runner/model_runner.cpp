@@ -47,6 +47,13 @@ StepResult empty_result(const StepPlan& plan) {
   return result;
 }
 
+// Of a step, with those that a shape has more; 0: there are no adapters.
+int64_t most_adapted_tokens(const PlannedModel& planned) {
+  if (planned.adapters.most_loaded == 0) return 0;
+  return std::max<int64_t>(planned.memory.max_num_batched_tokens, planned.largest_recorded_step) +
+         StepShapes::kMostLeftOver;
+}
+
 // What the device says of a row, as sampling::position_logprobs() says it.
 Result<PositionLogprobs> logprobs_of(const ops::RowLogprobs& asked, const ops::RankedToken* ranks) {
   const std::span<const ops::RankedToken> all(ranks + asked.first_rank, static_cast<size_t>(1 + asked.num_top));
@@ -104,6 +111,8 @@ ModelRunner::ModelRunner(std::unique_ptr<models::Model> model, ops::Backend& bac
       acceptance_(planned.acceptance),
       max_model_len_(planned.memory.max_model_len),
       logit_rows_(static_cast<size_t>(planned.logit_rows)),
+      step_adapters_(backend, planned.max_adapter_rank, most_adapted_tokens(planned)),
+      head_adapters_(backend, planned.max_adapter_rank, planned.adapters.most_loaded > 0 ? planned.logit_rows : 0),
       batch_(backend, static_cast<int32_t>(planned.memory.windows.size())),
       row_numbers_(backend),
       recorder_(backend) {
@@ -231,6 +240,7 @@ void ModelRunner::prepare(const StepPlan& plan, StepTimings& timings) {
     step_adapters_.add_virtual_run(state.adapter, run.num_computed_tokens, virtual_rows);
     step_adapters_.add_run(state.adapter, run.num_rows() - virtual_rows);
   }
+  step_adapters_.upload(batch_.num_tokens());
 }
 
 // What a plan may ask for and no model here can do.
@@ -350,9 +360,10 @@ ops::View ModelRunner::forward() {
   const nn::Batch batch = batch_.view(storage_.layers());
   if (device_sampler_ != nullptr) batch_.place_tokens(device_sampler_->tokens());
   replayed_ = false;
+  std::optional<StepShape> shape = batch_.shape();
+  if (shape && step_adapters_.any()) shape = with_adapters(*shape, step_adapters_.recording_version());
   // Layers that wait for blocks of their own do so call by call.
-  const std::optional<StepShape>& shape = batch_.shape();
-  if (!shape || storage_.swaps()) return forward(batch);
+  if (!shape || storage_.swaps() || !step_adapters_.can_record()) return forward(batch);
   if (const std::optional<ops::View> hidden = recorder_.replay(*shape, batch, batch_.place())) {
     replayed_ = true;
     return *hidden;
@@ -467,8 +478,7 @@ void ModelRunner::score(const std::vector<SequenceResult*>& pooled) {
 }
 
 // out: [rows, hidden_size].
-Mirrored<int32_t> ModelRunner::gather_hidden(const ops::ConstView& hidden, std::span<const LogitRow> rows,
-                                             const ops::View& out) {
+void ModelRunner::gather_hidden(const ops::ConstView& hidden, std::span<const LogitRow> rows, const ops::View& out) {
   gathered_rows_.clear();
   for (const LogitRow& row : rows) gathered_rows_.push_back(row.row);
   row_numbers_.begin(StepNumbers::room(gathered_rows_.size() * sizeof(int32_t)));
@@ -479,7 +489,19 @@ Mirrored<int32_t> ModelRunner::gather_hidden(const ops::ConstView& hidden, std::
                                .rows = gathered_rows,
                                .num_rows = static_cast<int64_t>(rows.size()),
                                .out = out.floats()});
-  return gathered_rows;
+}
+
+// These rows are a batch of their own: that of the step may be the next one's by now.
+void ModelRunner::add_head_adapters(std::span<const LogitRow> rows, nn::StepContext& step) {
+  head_adapters_.clear();
+  for (const LogitRow& row : rows) {
+    const auto state = states_.find(row.id);  // nobody looks at what is of a sequence that is retired
+    head_adapters_.add_run(state == states_.end() ? nullptr : state->second.adapter, 1);
+  }
+  if (!head_adapters_.any()) return;
+  head_adapters_.upload(std::ssize(rows));
+  step.rows = {};
+  step.adapters = &head_adapters_;
 }
 
 // [rows, vocab_size] on the device.
@@ -488,18 +510,14 @@ ops::View ModelRunner::compute_logits(const ops::ConstView& hidden, std::span<co
   const auto num_rows = static_cast<int64_t>(rows.size());
   const ops::View gathered = workspace.take(num_rows, model_->config().hidden_size);
   const ops::View logits = workspace.take(num_rows, model_->config().vocab_size);
-  const Mirrored<int32_t> tokens = gather_hidden(hidden, rows, gathered);
+  gather_hidden(hidden, rows, gathered);
   const nn::Batch none;
   nn::StepContext step{.backend = backend_,
                        .batch = none,
                        .workspace = workspace,
                        .rows = {nn::RowTokens::Kind::kNone, {}},
                        .communicator = ranks_.tensor};
-  // Only a device without queues of its own has adapters: the batch is still that of these rows.
-  if (step_adapters_.any()) {
-    step.rows = {nn::RowTokens::Kind::kGathered, tokens};
-    step.adapters = &step_adapters_;
-  }
+  if (adapters_ != nullptr) add_head_adapters(rows, step);
   model_->logits(step, gathered, logits);
   return logits;
 }

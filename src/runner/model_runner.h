@@ -112,7 +112,8 @@ class ModelRunner {
   void pool(const Step& step, StepResult& result);
   void score(const std::vector<SequenceResult*>& pooled);
 
-  Mirrored<int32_t> gather_hidden(const ops::ConstView& hidden, std::span<const LogitRow> rows, const ops::View& out);
+  void gather_hidden(const ops::ConstView& hidden, std::span<const LogitRow> rows, const ops::View& out);
+  void add_head_adapters(std::span<const LogitRow> rows, nn::StepContext& step);
   ops::View compute_logits(const ops::ConstView& hidden, std::span<const LogitRow> rows);
 
   // Rows that are drawn where the logits lie.
@@ -151,6 +152,7 @@ class ModelRunner {
   std::shared_ptr<const ConstraintSource> constraints_;  // nullptr: there are none
   std::shared_ptr<const AdapterStore> adapters_;         // the same
   StepAdapters step_adapters_;                           // of the last batch
+  StepAdapters head_adapters_;                           // of rows that logits are made of
   std::unordered_map<SequenceId, SequenceState> states_;
   // Of requests by their parameters, which the tables keep: as long as there is one, the address is theirs.
   std::unordered_map<const SamplingParams*, std::weak_ptr<const sampling::SamplerTables>> tables_;

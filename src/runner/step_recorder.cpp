@@ -7,7 +7,19 @@
 
 namespace quire::runner {
 
+// Each version has all calls of those before it.
+void StepRecorder::forget_older(int32_t adapters) {
+  if (adapters <= adapters_) return;
+  adapters_ = adapters;
+  const auto is_older = [](const auto& pass) { return adapters_of(pass.first) > 0; };
+  if (std::ranges::none_of(passes_, is_older)) return;
+  backend_.synchronise();  // the last replay may not be done
+  std::erase_if(passes_, is_older);
+  std::erase_if(refused_, [](const StepShape& shape) { return adapters_of(shape) > 0; });
+}
+
 std::optional<ops::View> StepRecorder::replay(const StepShape& shape, const nn::Batch& batch, const void* numbers) {
+  forget_older(adapters_of(shape));
   if (numbers != numbers_) {
     backend_.synchronise();  // the last replay may not be done
     passes_.clear();

@@ -20,7 +20,7 @@ class StepRecorder {
   explicit StepRecorder(ops::Backend& backend) : backend_(backend) {}
 
   // Replays the pass of this shape for the batch, whose numbers lie at `numbers` on the device. Returns its hidden
-  // states; none: it is not recorded.
+  // states; none: it is not recorded. Passes with adapters of an earlier version are forgotten.
   std::optional<ops::View> replay(const StepShape& shape, const nn::Batch& batch, const void* numbers);
   // Records what `forward` calls, which has run before with the same shape, batch and numbers; it returns the hidden
   // states, and may be called twice. Where there is no memory for it this is said once, and no more is recorded; what
@@ -36,8 +36,11 @@ class StepRecorder {
     std::vector<const BlockId*> block_tables;  // on the device, of each group
   };
 
+  void forget_older(int32_t adapters);
+
   ops::Backend& backend_;
   const void* numbers_ = nullptr;  // of all passes
+  int32_t adapters_ = 0;           // version of the passes with some
   std::map<StepShape, Pass> passes_;
   bool full_ = false;
   std::set<StepShape> refused_;

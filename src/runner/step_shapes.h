@@ -12,16 +12,26 @@ namespace quire::runner {
 struct DecodeShape {
   int32_t num_sequences = 0;
   int32_t num_blocks = 0;
-  bool shares = false;  // some of them read the same blocks, which is told with their tables
+  bool shares = false;   // some of them read the same blocks, which is told with their tables
+  int32_t adapters = 0;  // StepAdapters::recording_version(); 0: no row has one
   auto operator<=>(const DecodeShape&) const = default;
 };
 // A batch of so many tokens of however many sequences, with pieces of prompts among them: what its attention has to do
 // differs from step to step, all else does not.
 struct MixedShape {
   int32_t num_tokens = 0;
+  int32_t adapters = 0;  // as DecodeShape has it
   auto operator<=>(const MixedShape&) const = default;
 };
 using StepShape = std::variant<DecodeShape, MixedShape>;
+
+inline int32_t adapters_of(const StepShape& shape) {
+  return std::visit([](const auto& one) { return one.adapters; }, shape);
+}
+inline StepShape with_adapters(StepShape shape, int32_t version) {
+  std::visit([&](auto& one) { one.adapters = version; }, shape);
+  return shape;
+}
 
 class StepShapes {
  public:

@@ -138,7 +138,7 @@ Result<std::unique_ptr<models::Model>> measure_on_device(std::unique_ptr<models:
   log_info("weights, workspace and the largest step: {} computed, {} measured", format_bytes(computed),
            format_bytes(taken));
   model = ModelRunner::take_model(std::move(runner));
-  QUIRE_RETURN_IF_ERROR(size_pool_by(taken, planned));
+  QUIRE_RETURN_IF_ERROR(size_pool_by(taken + memory.adapter_bytes, planned));  // which are taken later
   return model;
 }
 

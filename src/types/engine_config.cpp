@@ -89,7 +89,7 @@ Status check_scheduling(const EngineConfig& config) {
   return {};
 }
 
-Status check_adapters(const EngineConfig& config, DeviceChoice::Kind device) {
+Status check_adapters(const EngineConfig& config) {
   constexpr int32_t kMostAdapters = 1 << 16;
   constexpr int32_t kMostRank = 4096;
   if (!config.enable_lora) {
@@ -111,11 +111,6 @@ Status check_adapters(const EngineConfig& config, DeviceChoice::Kind device) {
       return invalid_argument("{} is of soft prompts, which are off: set enable_prompt_adapter", given);
   }
   if (!config.enable_lora && !config.enable_prompt_adapter) return {};
-  if (device == DeviceChoice::Kind::kCuda) {
-    return unimplemented(
-        "enable_lora, enable_prompt_adapter: adapters are computed on a CPU alone, not on a card yet: choose --device "
-        "cpu");
-  }
   if (config.max_prompt_adapters < 1 || config.max_prompt_adapters > kMostAdapters) {
     return invalid_argument("max_prompt_adapters is {}, expected 1 to {}", config.max_prompt_adapters, kMostAdapters);
   }
@@ -273,7 +268,7 @@ Status validate(const EngineConfig& config, DeviceChoice::Kind device) {
   QUIRE_RETURN_IF_ERROR(check_workers(config, device));
   QUIRE_RETURN_IF_ERROR(check_scheduling(config));
   QUIRE_RETURN_IF_ERROR(validate(config.speculative_config));
-  QUIRE_RETURN_IF_ERROR(check_adapters(config, device));
+  QUIRE_RETURN_IF_ERROR(check_adapters(config));
   return check_combinations(config, device);
 }
 

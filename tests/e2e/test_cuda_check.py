@@ -107,7 +107,7 @@ class CudaCheck(unittest.TestCase):
         self.assertEqual(set(summary["skipped"]), cards, self.output)
         self.assertEqual(summary["card"], "a card")
         self.assertGreater(summary["limits"]["memory_bytes_per_second"], 0)
-        self.assertEqual(len(summary["benchmark"]), 12)
+        self.assertEqual(len(summary["benchmark"]), 15)
         for name, figure in summary["benchmark"].items():
             self.assertGreater(figure["value"], 0, name)
             self.assertGreater(figure["of_an_h200"]["share_of_roof"], 0, name)

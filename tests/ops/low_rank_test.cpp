@@ -1,5 +1,7 @@
 // Low-rank adapters of some rows: every backend against the reference, and a row's bits whatever stands beside it.
 #include <algorithm>
+#include <iterator>
+#include <set>
 
 #include <gtest/gtest.h>
 
@@ -87,6 +89,56 @@ const std::vector<LowRankShape> kLowRankShapes = {
     {1536, {3000}, {64}, {0}},
 };
 
+// The same as a device with memory of its own is told it: each row's factors in a table of all heads.
+class ToldByRow {
+ public:
+  explicit ToldByRow(LowRankArgs args) : args_(args) {
+    std::set<std::pair<int64_t, int64_t>> heads;
+    for (const LowRankRun& run : args.runs) heads.emplace(run.x_column, run.out_column);
+    LowRankRows& rows = args_.rows;
+    rows.num_heads = static_cast<int32_t>(heads.size());
+    if (heads.size() > 1) {
+      rows.x_head = std::next(heads.begin())->first;
+      rows.out_head = std::next(heads.begin())->second;
+    }
+    // The first of every table is another product's.
+    rows.entry = 1;
+    tables_.resize(static_cast<size_t>(args.num_rows));
+    of_token_.resize(static_cast<size_t>(args.num_rows), nullptr);
+    for (const LowRankRun& run : args.runs) {
+      const auto head = std::distance(heads.begin(), heads.find({run.x_column, run.out_column}));
+      for (int64_t row = run.row; row < run.row + run.num_rows; ++row) {
+        std::vector<LowRankFactors>& table = tables_[static_cast<size_t>(row)];
+        table.resize(1 + heads.size());
+        table[static_cast<size_t>(1 + head)] = *run.factors;
+        of_token_[static_cast<size_t>(row)] = table.data();
+      }
+      int64_t& most = run.factors->replaces ? rows.most_replaced : rows.most_ranks;
+      most = std::max<int64_t>(most, run.factors->rank);
+    }
+    share_tables();
+    rows.of_token = of_token_.data();
+    args_.runs = {};
+  }
+  ToldByRow(const ToldByRow&) = delete;
+  const LowRankArgs& args() const { return args_; }
+
+ private:
+  // Neighbours of one adapter have the same table, as those of one request have.
+  void share_tables() {
+    const auto is_same = [](const LowRankFactors& a, const LowRankFactors& b) { return a.down == b.down; };
+    for (size_t row = 1; row < tables_.size(); ++row) {
+      if (of_token_[row] == nullptr || of_token_[row - 1] == nullptr) continue;
+      const std::span<const LowRankFactors> before(of_token_[row - 1], tables_[row].size());
+      if (std::ranges::equal(tables_[row], before, is_same)) of_token_[row] = of_token_[row - 1];
+    }
+  }
+
+  LowRankArgs args_;
+  std::vector<std::vector<LowRankFactors>> tables_;
+  std::vector<const LowRankFactors*> of_token_;
+};
+
 class LowRank : public ::testing::TestWithParam<std::tuple<std::string, DType>> {
  protected:
   void SetUp() override {
@@ -94,6 +146,11 @@ class LowRank : public ::testing::TestWithParam<std::tuple<std::string, DType>> 
     if (backend_ == nullptr) GTEST_SKIP() << "this machine lacks " << std::get<0>(GetParam());
   }
   DType dtype() const { return std::get<1>(GetParam()); }
+  // The runs, as the backend is told of them.
+  static void call(Backend& backend, const LowRankArgs& args) {
+    if (backend.computes_in_host_memory()) return backend(args);
+    backend(ToldByRow(args).args());
+  }
   std::unique_ptr<Backend> backend_;
 };
 
@@ -110,13 +167,13 @@ TEST_P(LowRank, RowsOfSeveralAdaptersAgreeWithTheReference) {
     std::vector<float> expected = before;
     std::vector<float> found = before;
     for (auto [backend, out] : {std::pair(reference.get(), &expected), {backend_.get(), &found}}) {
-      (*backend)(LowRankArgs{.x = x.data(),
-                             .x_stride = shape.in_features,
-                             .num_rows = kRows,
-                             .runs = runs,
-                             .out = out->data(),
-                             .out_stride = first.out_features,
-                             .out_features = first.out_features});
+      call(*backend, LowRankArgs{.x = x.data(),
+                                 .x_stride = shape.in_features,
+                                 .num_rows = kRows,
+                                 .runs = runs,
+                                 .out = out->data(),
+                                 .out_stride = first.out_features,
+                                 .out_features = first.out_features});
     }
     EXPECT_LT(largest_difference(found, expected), 2e-5) << shape.in_features;
     EXPECT_GT(largest_difference(found, before), 0.01) << "nothing was added";
@@ -134,22 +191,22 @@ TEST_P(LowRank, ARowHasTheSameBitsAloneAndAmongOthers) {
   for (const LowRankShape& shape : kLowRankShapes) {
     const Adapter first(shape, dtype(), random);
     const Adapter second(shape, dtype(), random, /*embeds=*/false, /*decomposed=*/true);
-    constexpr int64_t kRows = 37;
+    constexpr int64_t kRows = 77;
     const std::vector<float> x = random.normals(kRows * shape.in_features);
     const std::vector<float> before = random.normals(kRows * first.out_features);
-    const std::vector<LowRankRun> together = {{&first.factors, 0, 31}, {&second.factors, 31, 6}};
+    const std::vector<LowRankRun> together = {{&first.factors, 0, 31}, {&second.factors, 31, 46}};
     std::vector<float> all = before;
     const auto add = [&](const std::vector<LowRankRun>& runs, int64_t row, int64_t rows, float* out) {
-      (*backend_)(LowRankArgs{.x = x.data() + row * shape.in_features,
-                              .x_stride = shape.in_features,
-                              .num_rows = rows,
-                              .runs = runs,
-                              .out = out,
-                              .out_stride = first.out_features,
-                              .out_features = first.out_features});
+      call(*backend_, LowRankArgs{.x = x.data() + row * shape.in_features,
+                                  .x_stride = shape.in_features,
+                                  .num_rows = rows,
+                                  .runs = runs,
+                                  .out = out,
+                                  .out_stride = first.out_features,
+                                  .out_features = first.out_features});
     };
     add(together, 0, kRows, all.data());
-    for (int64_t row = 0; row < kRows; ++row) {
+    for (int64_t row = 0; row < kRows; row += row < 28 ? 5 : row < 34 ? 1 : 7) {
       std::vector<float> alone(before.begin() + row * first.out_features,
                                before.begin() + (row + 1) * first.out_features);
       add({{row < 31 ? &first.factors : &second.factors, 0, 1}}, row, 1, alone.data());
@@ -170,12 +227,12 @@ TEST_P(LowRank, AnEmbeddingsRowsGetTheColumnsOfTheirIds) {
   std::vector<float> found = before;
   const std::vector<LowRankRun> runs = {{&adapter.factors, 0, 3}, {&adapter.factors, 4, 2}};
   for (auto [backend, out] : {std::pair(reference.get(), &expected), {backend_.get(), &found}}) {
-    (*backend)(LowRankArgs{.ids = ids.data(),
-                           .num_rows = static_cast<int64_t>(ids.size()),
-                           .runs = runs,
-                           .out = out->data(),
-                           .out_stride = 72,
-                           .out_features = 72});
+    call(*backend, LowRankArgs{.ids = ids.data(),
+                               .num_rows = static_cast<int64_t>(ids.size()),
+                               .runs = runs,
+                               .out = out->data(),
+                               .out_stride = 72,
+                               .out_features = 72});
   }
   EXPECT_LT(largest_difference(found, expected), 2e-5);
   EXPECT_GT(largest_difference(found, before), 0.01) << "nothing was added";
@@ -196,13 +253,13 @@ TEST_P(LowRank, AWeightOfItsOwnStandsForTheBases) {
   std::vector<float> expected = before;
   std::vector<float> found = before;
   const auto replace = [&](Backend& backend, std::vector<LowRankRun> runs, float* out) {
-    backend(LowRankArgs{.x = x.data(),
-                        .x_stride = kIn,
-                        .num_rows = kRows,
-                        .runs = runs,
-                        .out = out,
-                        .out_stride = kOut,
-                        .out_features = kOut});
+    call(backend, LowRankArgs{.x = x.data(),
+                              .x_stride = kIn,
+                              .num_rows = kRows,
+                              .runs = runs,
+                              .out = out,
+                              .out_stride = kOut,
+                              .out_features = kOut});
   };
   replace(*reference, {{&head, 1, 3}}, expected.data());
   replace(*backend_, {{&head, 1, 3}}, found.data());
@@ -218,8 +275,9 @@ TEST_P(LowRank, AWeightOfItsOwnStandsForTheBases) {
   const std::vector<TokenId> ids = {3, 699, 0};
   const std::vector<LowRankRun> runs = {{&table, 0, 2}};
   std::vector<float> rows(3 * kIn, 7.0f);
-  (*backend_)(LowRankArgs{
-      .ids = ids.data(), .num_rows = 3, .runs = runs, .out = rows.data(), .out_stride = kIn, .out_features = kIn});
+  call(*backend_,
+       LowRankArgs{
+           .ids = ids.data(), .num_rows = 3, .runs = runs, .out = rows.data(), .out_stride = kIn, .out_features = kIn});
   for (size_t i = 0; i < kIn; ++i) {
     EXPECT_EQ(rows[i], stored_value(dtype(), weight.data(), 3 * kIn + static_cast<int64_t>(i)));
     EXPECT_EQ(rows[2 * kIn + i], 7.0f);
@@ -244,13 +302,13 @@ TEST_P(LowRank, SomeRowsOfAWeightStandForTheBases) {
   std::vector<float> found = before;
   const auto reference = make_reference_backend();
   for (auto [backend, out] : {std::pair(reference.get(), &expected), {backend_.get(), &found}}) {
-    (*backend)(LowRankArgs{.x = x.data(),
-                           .x_stride = kIn,
-                           .num_rows = kRows,
-                           .runs = runs,
-                           .out = out->data(),
-                           .out_stride = kOut,
-                           .out_features = kOut});
+    call(*backend, LowRankArgs{.x = x.data(),
+                               .x_stride = kIn,
+                               .num_rows = kRows,
+                               .runs = runs,
+                               .out = out->data(),
+                               .out_stride = kOut,
+                               .out_features = kOut});
   }
   EXPECT_LT(largest_difference(found, expected), 2e-5);
   for (int64_t row = 0; row < kRows; ++row) {
@@ -266,12 +324,12 @@ TEST_P(LowRank, SomeRowsOfAWeightStandForTheBases) {
   const std::vector<TokenId> ids = {3, 4, 22, 699, 3};
   const std::vector<LowRankRun> of_ids = {{&table, 0, 4}};
   std::vector<float> rows(ids.size() * kIn, 7.0f);
-  (*backend_)(LowRankArgs{.ids = ids.data(),
-                          .num_rows = std::ssize(ids),
-                          .runs = of_ids,
-                          .out = rows.data(),
-                          .out_stride = kIn,
-                          .out_features = kIn});
+  call(*backend_, LowRankArgs{.ids = ids.data(),
+                              .num_rows = std::ssize(ids),
+                              .runs = of_ids,
+                              .out = rows.data(),
+                              .out_stride = kIn,
+                              .out_features = kIn});
   for (size_t i = 0; i < kIn; ++i) {
     const auto at = static_cast<int64_t>(i);
     EXPECT_EQ(rows[i], stored_value(dtype(), weight.data(), at));
@@ -300,13 +358,13 @@ TEST_P(LowRank, HeadsSideBySideHaveFactorsOfTheirOwn) {
   const std::vector<float> before = random.normals(kRows * kHeads * kHeadOut);
   const auto add = [&](Backend& backend, const std::vector<LowRankRun>& some, int64_t x_column, int64_t out_column,
                        std::vector<float>& out) {
-    backend(LowRankArgs{.x = x.data() + x_column,
-                        .x_stride = kHeads * kHeadIn,
-                        .num_rows = kRows,
-                        .runs = some,
-                        .out = out.data() + out_column,
-                        .out_stride = kHeads * kHeadOut,
-                        .out_features = kHeads * kHeadOut - out_column});
+    call(backend, LowRankArgs{.x = x.data() + x_column,
+                              .x_stride = kHeads * kHeadIn,
+                              .num_rows = kRows,
+                              .runs = some,
+                              .out = out.data() + out_column,
+                              .out_stride = kHeads * kHeadOut,
+                              .out_features = kHeads * kHeadOut - out_column});
   };
   std::vector<float> together = before;
   add(*backend_, runs, 0, 0, together);
@@ -320,8 +378,61 @@ TEST_P(LowRank, HeadsSideBySideHaveFactorsOfTheirOwn) {
   EXPECT_TRUE(same_bits(together.data(), one_by_one.data(), static_cast<int64_t>(before.size())));
 }
 
+// Where the rows of experts begin is the device's to know, and which tokens they are of.
+TEST_P(LowRank, RowsOfExpertsFindTheirFactorsOnTheDevice) {
+  if (backend_->computes_in_host_memory()) GTEST_SKIP() << "this device is given runs";
+  Random random(9);
+  const LowRankShape shape{40, {24}, {5}, {0}};
+  constexpr int32_t kExperts = 5;
+  const std::vector<int32_t> offsets = {0, 0, 70, 70, 71, 90};  // some have no rows
+  const std::vector<int32_t> tokens = [&] {
+    std::vector<int32_t> all;
+    for (int32_t row = 0; row < offsets.back(); ++row) all.push_back(row * 7 % 3);
+    return all;
+  }();
+  std::vector<std::unique_ptr<Adapter>> adapters;
+  std::vector<std::vector<LowRankFactors>> tables(2);  // of token 0 and of token 2
+  for (std::vector<LowRankFactors>& table : tables) {
+    table.resize(2 + kExperts);
+    for (size_t expert = 0; expert < kExperts; ++expert) {
+      if (expert == 4 && &table == &tables[1]) continue;  // an expert without factors
+      adapters.push_back(std::make_unique<Adapter>(shape, dtype(), random));
+      table[2 + expert] = adapters.back()->factors;
+    }
+  }
+  const std::vector<const LowRankFactors*> of_token = {tables[0].data(), nullptr, tables[1].data()};
+  const int64_t num_rows = offsets.back();
+  const std::vector<float> x = random.normals(num_rows * 40);
+  const std::vector<float> before = random.normals(num_rows * 24);
+  LowRankArgs args{.x = x.data(), .x_stride = 40, .num_rows = num_rows, .out_stride = 24, .out_features = 24};
+  std::vector<LowRankRun> runs;
+  for (int32_t expert = 0; expert < kExperts; ++expert) {
+    for (int32_t row = offsets[static_cast<size_t>(expert)]; row < offsets[static_cast<size_t>(expert) + 1]; ++row) {
+      const LowRankFactors* table = of_token[static_cast<size_t>(tokens[static_cast<size_t>(row)])];
+      if (table != nullptr && table[2 + expert].rank > 0) runs.push_back({table + 2 + expert, row, 1});
+    }
+  }
+  ASSERT_GT(runs.size(), 50u);
+  std::vector<float> expected = before;
+  std::vector<float> found = before;
+  args.runs = runs;
+  args.out = expected.data();
+  (*make_reference_backend())(args);
+  args.runs = {};
+  args.out = found.data();
+  args.rows = {.of_token = of_token.data(),
+               .tokens = tokens.data(),
+               .entry = 2,
+               .offsets = offsets.data(),
+               .num_experts = kExperts,
+               .most_ranks = 7};
+  (*backend_)(args);
+  EXPECT_LT(largest_difference(found, expected), 2e-5);
+  EXPECT_GT(largest_difference(found, before), 0.01) << "nothing was added";
+}
+
 INSTANTIATE_TEST_SUITE_P(AllSets, LowRank,
-                         ::testing::Combine(::testing::ValuesIn(testing::kCpuIsas),
+                         ::testing::Combine(::testing::ValuesIn(testing::kDevices),
                                             ::testing::Values(DType::kF32, DType::kF16, DType::kBF16)),
                          [](const auto& test) {
                            return std::get<0>(test.param) + "_" + std::string(name(std::get<1>(test.param)));

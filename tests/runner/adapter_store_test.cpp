@@ -165,5 +165,65 @@ TEST_F(AdapterStoreTest, WhoWaitsWhenItEndsIsToldSo) {
   EXPECT_EQ(told.get_future().get().code(), StatusCode::kUnavailable);
 }
 
+// On a device with memory of its own.
+class AdapterStoreOnCard : public AdapterStoreTest, public testing::WithParamInterface<std::string> {
+ protected:
+  void SetUp() override {
+    card_ = cards::make_card(2, {.checked = true});
+    if (card_ == nullptr) GTEST_SKIP() << "this machine has no " << GetParam();
+  }
+  void TearDown() override { store_.reset(); }
+  void make_on_card(int32_t most_loaded, int64_t most_bytes) {
+    store_ = std::make_unique<AdapterStore>(
+        model_.adapter_host(), AdapterLimits{.most_loaded = most_loaded, .most_bytes = most_bytes}, *card_);
+    ASSERT_TRUE(store_->has_memory());
+  }
+  int64_t bytes_of(const std::string& name) {
+    for (const AdapterInfo& info : store_->list()) {
+      if (info.name == name) return info.bytes;
+    }
+    return 0;
+  }
+  std::unique_ptr<ops::Backend> card_;
+};
+
+TEST_P(AdapterStoreOnCard, AdaptersTakeTurnsOnMemoryThatIsTakenOnce) {
+  make_on_card(8, 1 << 22);
+  for (const std::string name : {"qv", "all_linear", "rslora"}) ASSERT_TRUE(load(name).ok());
+  const int64_t small = bytes_of("qv");
+  const int64_t large = bytes_of("all_linear");
+  ASSERT_GT(large, small);
+  // Room for the largest beside a small one: what leaves is what was wanted longest ago, whatever it takes.
+  make_on_card(3, large + small);
+  const int64_t left = card_->free_memory();
+  for (int round = 0; round < 3; ++round) {
+    ASSERT_TRUE(load("qv", /*replace=*/true).ok());
+    ASSERT_TRUE(load("all_linear", /*replace=*/true).ok());
+    const Lease lease = acquire("all_linear");
+    EXPECT_NE(lease->adapter().table(), nullptr);
+    EXPECT_LE(store_->statistics().bytes, large + small);
+  }
+  EXPECT_EQ(card_->free_memory(), left) << "memory that comes and goes";
+}
+
+TEST_P(AdapterStoreOnCard, WhatFindsNoRoomWaitsForIt) {
+  make_on_card(8, 1 << 22);
+  ASSERT_TRUE(load("all_linear").ok());
+  const int64_t large = bytes_of("all_linear");
+  make_on_card(2, large + large / 2);
+  ASSERT_TRUE(load("all_linear").ok());
+  Lease used = acquire("all_linear");
+  std::promise<Status> loaded;
+  store_->load("again", path("all_linear"), false,
+               [&](const AdapterStore::LeaseOr& lease) { loaded.set_value(lease.status()); });
+  auto future = loaded.get_future();
+  EXPECT_EQ(future.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+  used.reset();
+  EXPECT_TRUE(future.get().ok());
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, AdapterStoreOnCard, testing::Values("cuda"),
+                         [](const auto& test) { return test.param; });
+
 }  // namespace
 }  // namespace quire::runner

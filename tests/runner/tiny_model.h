@@ -206,9 +206,13 @@ class TinyModel {
                           .layers = storage_->layers()};
     numbers.upload();
     nn::Workspace workspace(workspace_.as<float>(), planned_.workspace_floats);
-    StepAdapters adapters;
+    StepAdapters adapters(backend_, adapter_host_.max_rank, 0);
     adapters.add_run(adapter_.get(), end - begin);
+    adapters.upload(end - begin);
     const nn::RowAdapters* used = adapters.any() ? &adapters : nullptr;
+    StepAdapters of_head(backend_, adapter_host_.max_rank, 0);  // of a row
+    of_head.add_run(adapter_.get(), 1);
+    of_head.upload(1);
     const nn::StepContext step{
         .backend = backend_, .batch = batch, .workspace = workspace, .adapters = used, .communicator = communicator_};
     Buffer second(backend_.allocator(), workspace_.bytes());
@@ -222,8 +226,7 @@ class TinyModel {
       model_->logits({.backend = backend_,
                       .batch = batch,
                       .workspace = scratch,
-                      .rows = {nn::RowTokens::Kind::kGathered, &i},
-                      .adapters = used,
+                      .adapters = used == nullptr ? nullptr : &of_head,
                       .communicator = communicator_},
                      hidden.rows(i, 1), out);
       backend_.download(row.data(), out.data, row.size() * sizeof(float));

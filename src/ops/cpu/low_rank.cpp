@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "tensor/stored_values.h"
 
 namespace quire::ops::cpu {
@@ -116,6 +117,7 @@ int64_t tiles_of(const LowRankFactors& factors) {
 // Where there are enough pieces each is one thread's from end to end; else the threads share its ranks, then its
 // columns. Either way the sums are the same.
 void add_low_rank(const LowRankArgs& args, const Kernels& kernels, ThreadPool& pool, std::vector<float>& scratch) {
+  QUIRE_CHECK_MSG(args.rows.of_token == nullptr, "rows of a device with memory of its own");
   std::vector<Piece> pieces;
   int64_t products = 0;
   int32_t largest_rank = 0;

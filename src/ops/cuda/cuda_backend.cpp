@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <mutex>
 #include <string>
 
 #include "base/check.h"
@@ -59,6 +60,7 @@ class CudaBackend final : public Backend {
     cudaSetDevice(options_.device);
     synchronise();
     uploader_.reset();
+    beside_.reset();
     attention_.reset();
     for (const cudaEvent_t event : downloaded_) cudaEventDestroy(event);
     for (const cudaEvent_t event : marks_) cudaEventDestroy(event);
@@ -116,6 +118,15 @@ class CudaBackend final : public Backend {
   }
 
   void upload(void* device, const void* host, size_t bytes) override { uploader_->upload(device, host, bytes); }
+  Status upload_beside(void* device, const void* host, size_t bytes) override {
+    const std::lock_guard lock(beside_mutex_);
+    check_cuda(cudaSetDevice(options_.device), "cudaSetDevice");
+    if (beside_ == nullptr) {
+      QUIRE_ASSIGN_OR_RETURN(beside_, UploadsBeside::begin());
+    }
+    beside_->upload(device, host, bytes);
+    return {};
+  }
   void download(void* host, const void* device, size_t bytes) override {
     if (bytes == 0) return;
     check_cuda(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream_), "cudaMemcpyAsync");
@@ -178,6 +189,7 @@ class CudaBackend final : public Backend {
     return std::max<int64_t>(256, kBytes / (vocab_size * static_cast<int64_t>(sizeof(float))));
   }
   bool keys_by_token() const override { return true; }
+  bool has_low_rank() const override { return true; }
   bool shares_spans() const override { return !options_.batch_invariant; }
 
   bool can_record() const override { return true; }
@@ -376,8 +388,13 @@ class CudaBackend final : public Backend {
     }
     finish();
   }
-  // has_low_rank() says so, and the plan is refused by it.
-  void run(const LowRankArgs& /*args*/) override { QUIRE_CHECK_MSG(false, "low-rank adapters on a card"); }
+  void run(const LowRankArgs& args) override {
+    QUIRE_CHECK_MSG(args.runs.empty(), "runs of low-rank adapters, which a card reads from its own memory");
+    if (args.num_rows == 0 || args.rows.of_token == nullptr) return;
+    expect_reachable({args.x, args.ids.device, args.rows.of_token, args.rows.tokens, args.rows.offsets, args.out});
+    add_low_rank(args, scratch_.data(), static_cast<int64_t>(kScratchBytes), stream_);
+    finish();
+  }
   void run(const ClampedSwigluArgs& args) override {
     start(cuda::clamped_swiglu, args, args.num_tokens * args.size, {args.in, args.out});
   }
@@ -479,6 +496,8 @@ class CudaBackend final : public Backend {
   std::vector<cudaEvent_t> marks_;      // on side_stream_
   bool is_beside_ = false;
   std::unique_ptr<Uploader> uploader_;
+  std::mutex beside_mutex_;                // of the one below
+  std::unique_ptr<UploadsBeside> beside_;  // made when it is first asked for
   std::unique_ptr<Products> products_;
   std::unique_ptr<PromptAttention> attention_;  // nullptr: all is of our own kernels
   Buffer scratch_;

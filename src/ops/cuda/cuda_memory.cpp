@@ -89,6 +89,30 @@ void Uploader::upload(void* device, const void* host, size_t bytes) {
   });
 }
 
+Result<std::unique_ptr<UploadsBeside>> UploadsBeside::begin() {
+  auto uploads = std::unique_ptr<UploadsBeside>(new UploadsBeside);
+  int least_priority = 0;
+  int greatest_priority = 0;
+  check_cuda(cudaDeviceGetStreamPriorityRange(&least_priority, &greatest_priority), "cudaDeviceGetStreamPriority");
+  check_cuda(cudaStreamCreateWithPriority(&uploads->stream_, cudaStreamNonBlocking, least_priority),
+             "cudaStreamCreate");
+  uploads->uploader_ = std::make_unique<Uploader>(uploads->stream_);
+  if (uploads->uploader_->begin()) return uploads;
+  return resource_exhausted("no pinned memory to upload from beside the steps");
+}
+
+UploadsBeside::~UploadsBeside() {
+  if (stream_ == nullptr) return;
+  check_cuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+  uploader_.reset();
+  cudaStreamDestroy(stream_);
+}
+
+void UploadsBeside::upload(void* device, const void* host, size_t bytes) {
+  uploader_->upload(device, host, bytes);
+  check_cuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+}
+
 void Uploader::upload_rows(void* device, size_t device_stride, const void* host, size_t host_stride, size_t row_bytes,
                            int64_t num_rows) {
   if (device_stride == host_stride && row_bytes == device_stride) {

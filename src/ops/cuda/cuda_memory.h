@@ -6,10 +6,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <vector>
 
 #include "base/function_ref.h"
+#include "base/status.h"
 #include "tensor/tensor.h"
 
 namespace quire::ops::cuda {
@@ -76,6 +78,25 @@ class Uploader {
   cudaStream_t stream_;
   std::array<Slot, 4> slots_{};
   size_t next_ = 0;
+};
+
+// Copies in their turn with nothing that ops do, on a stream of their own.
+class UploadsBeside {
+ public:
+  // Errors: resource_exhausted where there is no pinned memory.
+  static Result<std::unique_ptr<UploadsBeside>> begin();
+  ~UploadsBeside();
+  UploadsBeside(const UploadsBeside&) = delete;
+  UploadsBeside& operator=(const UploadsBeside&) = delete;
+
+  // Waits until it is there. One thread at a time.
+  void upload(void* device, const void* host, size_t bytes);
+
+ private:
+  UploadsBeside() = default;
+
+  cudaStream_t stream_ = nullptr;
+  std::unique_ptr<Uploader> uploader_;
 };
 
 }  // namespace quire::ops::cuda

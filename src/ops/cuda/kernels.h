@@ -15,6 +15,7 @@
 #include "ops/gather_rows.h"
 #include "ops/kv_cache.h"
 #include "ops/layer_norm.h"
+#include "ops/low_rank.h"
 #include "ops/moe_combine.h"
 #include "ops/moe_routing.h"
 #include "ops/paged_attention.h"
@@ -158,6 +159,10 @@ void multiply_grouped_halves(const GroupedRowsWork& work, cudaStream_t stream);
 // 1,024; at an address of 16. REQUIRES: has_tiles().
 bool has_tiles(DType dtype);
 void multiply_grouped_tiles(const GroupedRowsWork& work, void* scratch, int64_t scratch_bytes, cudaStream_t stream);
+
+// low_rank.cu: rows' adapters by LowRankArgs::rows. scratch: room for most_ranks floats of each head, better as many
+// times as there are rows; at an address of 16.
+void add_low_rank(const LowRankArgs& args, void* scratch, int64_t scratch_bytes, cudaStream_t stream);
 
 // Rows [first_row, first_row + num_rows) of a weight as F32 or F16, [num_rows, columns] dense.
 void expand_rows(const StoredMatrix& weight, int64_t first_row, int64_t num_rows, OutRows out, cudaStream_t stream);

@@ -193,6 +193,7 @@ class ReferenceBackend final : public Backend {
   void run(const GatedLinearArgs& args) override { run_in_steps(args); }
 
   void run(const LowRankArgs& args) override {
+    QUIRE_CHECK_MSG(args.rows.of_token == nullptr, "rows of a device with memory of its own");
     for (const LowRankRun& run : args.runs) {
       for (int64_t row = run.row; row < run.row + run.num_rows; ++row) {
         for (const LowRankPart& part : run.factors->parts) add_low_rank(args, run, part, row);
