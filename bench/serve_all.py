@@ -284,8 +284,10 @@ def main():
         for server in options.engines:
             servers.prepare(options, models, server)  # converted before anything is timed
         options.load_file = dataset(options)
-        facts = serve_report.machine(options, peers)
-        (options.out / "machine.json").write_text(json.dumps(facts, indent=1) + "\n")
+        facts, path = serve_report.machine(options, peers), options.out / "machine.json"
+        if path.exists():  # of engines that only an earlier call measured, too
+            facts["versions"] = json.loads(path.read_text())["versions"] | facts["versions"]
+        path.write_text(json.dumps(facts, indent=1) + "\n")
         Session(options, peers, models, measured).all()
     if not any("problem" not in row for row in measured.rows):
         sys.exit("error: nothing was measured")

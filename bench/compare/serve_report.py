@@ -62,7 +62,10 @@ def machine(options, peers):
 
 
 class Results:
-    def __init__(self, rows):
+    def __init__(self, rows, engines=()):
+        """engines: in this order, whatever was measured first; others behind them."""
+        places = {server: place for place, server in enumerate(engines)}
+        rows = sorted(rows, key=lambda row: places.get(row["server"], len(places)))
         self.rows = [row for row in rows if "problem" not in row]
         self.problems = [row for row in rows if "problem" in row]
 
@@ -187,7 +190,7 @@ def sections(options, results, facts, settings):
         if table:
             yield f"## {title}\n\n{table}"
     if sweep_tables(results):
-        yield "## Settings of quire\n\nOne run each; noise is some 5 %.\n\n" + sweeps(results)
+        yield "## Settings of quire\n\nOne run each: what runs of one setting differ by is above.\n\n" + sweeps(results)
     if results.problems:
         yield "## Not measured\n\n" + "\n".join(f"- {row['server']}, {row['load']}, run {row['run']}: {row['problem'][:200]}"
                                                for row in results.problems)
@@ -255,7 +258,7 @@ def write_page(options, text, plots_folder):
 
 def write(options, rows):
     """Everything into options.out; the text of the report."""
-    results = Results(rows)
+    results = Results(rows, options.engines)
     path = options.out / "machine.json"
     facts = json.loads(path.read_text()) if path.exists() else {}
     text = "\n\n".join(sections(options, results, facts, rows[0]["settings"])) + "\n"

@@ -95,6 +95,11 @@ class Report(unittest.TestCase):
         self.assertIn("| 40.0 (4.00 x) |", table)
         self.assertIn("| 3 | 0 |", table)  # failures are summed
 
+    def test_others_are_compared_with_the_first_engine_whatever_was_measured_first(self):
+        rows = [run("llama.cpp", "closed:32", output_throughput=50.0), run("quire", "closed:32", output_throughput=100.0)]
+        table = serve_report.load_table(serve_report.Results(rows, ["quire", "llama.cpp"]), "closed", "clients")
+        self.assertIn("| 32 | llama-server | 1 | 50.0 (2.00 x) |", table)
+
     def test_the_readme_gets_its_table_and_keeps_everything_else(self):
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
@@ -103,7 +108,7 @@ class Report(unittest.TestCase):
             (folder / "machine.json").write_text(json.dumps({"processor": "a processor", "versions": {}, "limits": {}}))
             rows = [run("quire", "closed:1"), run("quire", "burst:4", timeline=[[0.0, 0, 0], [1.0, 4, 4]]),
                     run("quire+--block-size_8", "closed:32")]
-            text = serve_report.write(types.SimpleNamespace(out=folder, plots=None, page=None, readme=readme), rows)
+            text = serve_report.write(types.SimpleNamespace(out=folder, plots=None, page=None, readme=readme, engines=["quire"]), rows)
             self.assertIn("`--block-size`", text)
             self.assertTrue(readme.read_text().startswith("before\n"))
             self.assertTrue(readme.read_text().endswith("behind\n"))
