@@ -6,6 +6,9 @@ include(CMakePackageConfigHelpers)
 set_target_properties(quire PROPERTIES INSTALL_RPATH "$ORIGIN/../lib/quire")
 target_link_options(quire PRIVATE LINKER:--disable-new-dtags)  # where these libraries look for each other, too
 install(TARGETS quire RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
+if(QUIRE_MPI)  # in no package: it needs the machine's MPI
+  install(TARGETS quire_mpi LIBRARY DESTINATION lib/quire COMPONENT mpi)
+endif()
 install(FILES LICENSE NOTICE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
 
 if(QUIRE_BUILD_LIBRARY)

@@ -15,6 +15,7 @@ set(QUIRE_CUDA_ARCHITECTURES "80-real;89-real;90a-real;100-real;80-virtual" CACH
     "Cards to build for, as CMAKE_CUDA_ARCHITECTURES; later ones translate the virtual one when they start")
 set(QUIRE_FLASHINFER AUTO CACHE STRING
     "FlashInfer's attention on NVIDIA's cards: ON fetches its headers (62 MB), OFF, or AUTO, where they were fetched before")
+set(QUIRE_MPI AUTO CACHE STRING "One model over several hosts by MPI: ON, OFF, or AUTO, where MPI is found")
 option(QUIRE_UNITY "Compile several sources of a folder at once: a clean build takes a third, one after a change in one source longer" OFF)
 set(QUIRE_ISAS all CACHE STRING
     "Instruction sets of the CPU's kernels: all, for a program that travels; runnable, those that this machine runs; native, the best of these; or names (portable;avx2;avx512)")
@@ -49,6 +50,24 @@ if(QUIRE_CUDA)
   message(STATUS "CUDA ${CUDAToolkit_VERSION}: also for NVIDIA's cards (QUIRE_CUDA_ARCHITECTURES: ${QUIRE_CUDA_ARCHITECTURES})")
 else()
   message(STATUS "No CUDA: for the CPU alone")
+endif()
+
+if(QUIRE_MPI)
+  set(MPI_CXX_SKIP_MPICXX ON)  # its C calls alone
+  if(QUIRE_MPI STREQUAL "AUTO")
+    find_package(MPI QUIET COMPONENTS CXX)
+    set(QUIRE_MPI ${MPI_CXX_FOUND})
+    if(QUIRE_FUZZ)
+      set(QUIRE_MPI OFF)
+    endif()
+  else()
+    find_package(MPI REQUIRED COMPONENTS CXX)
+  endif()
+endif()
+if(QUIRE_MPI)
+  message(STATUS "MPI: one model over several hosts (${MPI_CXX_LIBRARIES})")
+else()
+  message(STATUS "No MPI: one model over one host alone")
 endif()
 
 find_program(QUIRE_CCACHE ccache)

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstring>
 #include <string>
@@ -13,6 +12,7 @@
 
 #include "base/check.h"
 #include "comm/bell.h"
+#include "comm/ordered_sum.h"
 #include "comm/shared_copy.h"
 
 namespace quire::comm {
@@ -61,20 +61,6 @@ Status reason_of(const GroupHeader& header) {
   const bool told = header.ended.load(std::memory_order_acquire) == 2;
   const size_t length = strnlen(header.reason, kLongestReason);
   return unavailable("{}", told ? std::string_view(header.reason, length) : "the group was ended");
-}
-
-// out[i]: the sum over all parts, in their order. `out` may be one of them.
-void add_up(std::span<const float* const> parts, int64_t count, float* out) {
-  constexpr int64_t kBlock = 512;
-  std::array<float, kBlock> sum;
-  for (int64_t begin = 0; begin < count; begin += kBlock) {
-    const int64_t size = std::min(kBlock, count - begin);
-    std::copy_n(parts[0] + begin, size, sum.data());
-    for (const float* part : parts.subspan(1)) {
-      for (int64_t i = 0; i < size; ++i) sum[static_cast<size_t>(i)] += part[begin + i];
-    }
-    std::copy_n(sum.data(), size, out + begin);
-  }
 }
 
 class SharedCommunicator final : public Communicator {
