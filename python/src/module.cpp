@@ -90,7 +90,7 @@ class PyEngine {
     Made made = value_or_raise(on_another_thread<Made>([model, arguments, program]() -> Result<Made> {
       Made one;
       QUIRE_ASSIGN_OR_RETURN(const EngineConfig config, read_arguments(model, arguments, one.notes));
-      QUIRE_ASSIGN_OR_RETURN(one.engine, cli::make_engine(config, Drive::kOwnThread, program));
+      QUIRE_ASSIGN_OR_RETURN(one.engine, cli::make_engine(config, Drive::kOwnThread, {.program = program}));
       return one;
     }));
     owned_ = std::make_shared<OwnedEngine>(std::make_unique<LLM>(std::move(made.engine)));

@@ -11,6 +11,7 @@
 #include "ops/cpu/cpu_backend.h"
 #include "runner/local_executor.h"
 #include "runner/multiprocess_executor.h"
+#include "runner/network_executor.h"
 #ifdef QUIRE_SERIALISES_STEPS
 #include "runner/serialising_executor.h"
 #endif
@@ -88,20 +89,30 @@ Result<std::unique_ptr<ops::Backend>> make_backend(const EngineConfig& config, o
 
 namespace {
 
-Result<std::unique_ptr<runner::Executor>> make_workers(const EngineConfig& config, const std::string& worker_program) {
+Result<std::unique_ptr<runner::Executor>> make_workers(const EngineConfig& config, const WorkerSource& workers) {
   QUIRE_RETURN_IF_ERROR(validate(config, DeviceChoice::Kind::kCpu));
-  QUIRE_ASSIGN_OR_RETURN(auto launcher, make_process_launcher(worker_program));
   EngineConfig planning = config;
   planning.threads = 1;
   QUIRE_ASSIGN_OR_RETURN(const auto planner, make_cpu(planning));
+  if (config.distributed_executor_backend == DistributedBackend::kMpi) {
+    if (workers.mpi == nullptr) {
+      return unimplemented(
+          "distributed_executor_backend \"mpi\" is for quire's commands (mpirun -np N quire serve ...); here choose "
+          "mp");
+    }
+    const auto backend = [](const EngineConfig& of_rank) { return make_backend(of_rank); };
+    QUIRE_ASSIGN_OR_RETURN(const runner::NetworkSelf self, runner::this_process());
+    return runner::make_network_executor(config, *workers.mpi, self, backend, *planner);
+  }
+  QUIRE_ASSIGN_OR_RETURN(auto launcher, make_process_launcher(workers.program));
   return runner::make_multiprocess_executor(config, std::move(launcher), *planner);
 }
 
 }  // namespace
 
-Result<std::unique_ptr<runner::Executor>> make_executor(const EngineConfig& config, const std::string& worker_program) {
+Result<std::unique_ptr<runner::Executor>> make_executor(const EngineConfig& config, const WorkerSource& workers) {
   QUIRE_RETURN_IF_ERROR(validate(config));
-  if (has_workers(config)) return make_workers(config, worker_program);
+  if (has_workers(config)) return make_workers(config, workers);
   QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<ops::Backend> backend, make_backend(config));
   QUIRE_ASSIGN_OR_RETURN(auto executor, runner::make_local_executor(config, std::move(backend)));
 #ifdef QUIRE_SERIALISES_STEPS  // the end-to-end tests' second program
@@ -111,7 +122,7 @@ Result<std::unique_ptr<runner::Executor>> make_executor(const EngineConfig& conf
 }
 
 Result<std::vector<std::unique_ptr<runner::Executor>>> make_executors(const EngineConfig& config,
-                                                                      const std::string& worker_program) {
+                                                                      const WorkerSource& workers) {
   QUIRE_RETURN_IF_ERROR(validate(config));
   QUIRE_ASSIGN_OR_RETURN(std::vector<int> cores, cores_of(config));
   if (cores.empty()) cores = usable_cores();
@@ -125,14 +136,14 @@ Result<std::vector<std::unique_ptr<runner::Executor>>> make_executors(const Engi
       if (part.count > 0) own.cpu_affinity = fmt::format("{}", fmt::join(begin, begin + part.count, ","));
       if (part.count == 0 && own.threads == 0) own.threads = 1;
     }
-    QUIRE_ASSIGN_OR_RETURN(auto executor, make_executor(own, worker_program));
+    QUIRE_ASSIGN_OR_RETURN(auto executor, make_executor(own, workers));
     executors.push_back(std::move(executor));
   }
   return executors;
 }
 
 Result<std::unique_ptr<engine::Engine>> make_engine(const EngineConfig& config, Drive drive,
-                                                    const std::string& worker_program) {
+                                                    const WorkerSource& workers) {
   QUIRE_ASSIGN_OR_RETURN(TextSource text, engine::Engine::open_text(config));
   if (config.data_parallel_size > 1) {
     if (drive == Drive::kCaller) {
@@ -140,10 +151,10 @@ Result<std::unique_ptr<engine::Engine>> make_engine(const EngineConfig& config, 
           "data_parallel_size {} where the caller makes the steps: each engine has a thread of its own",
           config.data_parallel_size);
     }
-    QUIRE_ASSIGN_OR_RETURN(auto executors, make_executors(config, worker_program));
+    QUIRE_ASSIGN_OR_RETURN(auto executors, make_executors(config, workers));
     return engine::Engine::create(config, std::move(text), std::move(executors));
   }
-  QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<runner::Executor> executor, make_executor(config, worker_program));
+  QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<runner::Executor> executor, make_executor(config, workers));
   return engine::Engine::create(config, std::move(text), std::move(executor), nullptr, drive);
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/network_group.h"
 #include "engine/engine.h"
 #include "ops/backend.h"
 #include "ops/cuda/product_kernels.h"
@@ -18,18 +19,22 @@ namespace quire::cli {
 Result<std::unique_ptr<ops::Backend>> make_backend(const EngineConfig& config,
                                                    ops::ProductKernels products = ops::ProductKernels::kByRows);
 
-// Backend, checkpoint and worker in this process, or workers in processes of their own. worker_program: what those run,
-// make_process_launcher().
-Result<std::unique_ptr<runner::Executor>> make_executor(const EngineConfig& config,
-                                                        const std::string& worker_program = {});
+// Where workers come from.
+struct WorkerSource {
+  std::string program = {};           // what their processes run, make_process_launcher()
+  comm::NetworkGroup* mpi = nullptr;  // join_mpi()'s, of whose ranks this process is the first; outlives the executor
+};
+
+// Backend, checkpoint and worker in this process, or workers in processes of their own.
+Result<std::unique_ptr<runner::Executor>> make_executor(const EngineConfig& config, const WorkerSource& workers = {});
 
 // As many as config.data_parallel_size says, each with its part of the cores.
 Result<std::vector<std::unique_ptr<runner::Executor>>> make_executors(const EngineConfig& config,
-                                                                      const std::string& worker_program = {});
+                                                                      const WorkerSource& workers = {});
 
 // An engine over such executors. The model's text comes first: a wrong file of it should not cost the time that
 // weights take.
 Result<std::unique_ptr<engine::Engine>> make_engine(const EngineConfig& config, Drive drive = Drive::kOwnThread,
-                                                    const std::string& worker_program = {});
+                                                    const WorkerSource& workers = {});
 
 }  // namespace quire::cli

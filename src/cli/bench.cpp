@@ -14,6 +14,7 @@
 #include "cli/backend.h"
 #include "cli/commands.h"
 #include "cli/hub_options.h"
+#include "cli/mpi_ranks.h"
 #include "cli/options.h"
 #include "engine/engine.h"
 
@@ -77,9 +78,14 @@ struct ThroughputCommand : EngineBenchOptions {
   bench::ThroughputOptions bench;
 };
 
-Result<std::unique_ptr<engine::Engine>> engine_to_measure(EngineConfig& config, const HubFlags& hub) {
-  QUIRE_RETURN_IF_ERROR(resolve_model(config, hub));
-  return make_engine(config);
+// Measures with an engine. In a process that computes for another's, until that one has measured.
+template <typename Measure>
+Status with_engine(EngineBenchOptions& options, const Measure& measure) {
+  QUIRE_ASSIGN_OR_RETURN(const auto ranks, join_mpi(options.engine));
+  QUIRE_RETURN_IF_ERROR(resolve_model(options.engine, options.hub));
+  if (computes_for_another(ranks)) return run_as_rank(*ranks, options.engine);
+  QUIRE_ASSIGN_OR_RETURN(const auto engine, make_engine(options.engine, Drive::kOwnThread, {.mpi = ranks.get()}));
+  return measure(*engine);
 }
 
 Status finish(const EngineBenchOptions& options, const engine::Engine& engine, boost::json::object results,
@@ -127,28 +133,30 @@ Status run_cases(LatencyCommand& options) {
   int64_t largest = 1;
   for (const bench::LatencyOptions& one : cases) largest = std::max(largest, one.batch_size);
   if (!options.given_max_num_seqs) options.engine.max_num_seqs = static_cast<int32_t>(largest);
-  QUIRE_ASSIGN_OR_RETURN(auto engine, engine_to_measure(options.engine, options.hub));
-  QUIRE_ASSIGN_OR_RETURN(const auto adapters, load_adapters(*engine, options.lora_modules));
-  boost::json::object results;
-  for (const bench::LatencyOptions& one : with_adapters(cases, adapters)) {
-    auto result = bench::run_latency(*engine, one, show_progress);
-    if (!result.ok()) return std::move(result).status().with_prefix(bench::case_name(one) + ": ");
-    results[bench::case_name(one)] = bench::latency_json(one, *result, shown_model(options.engine));
-    QUIRE_RETURN_IF_ERROR(finish(options, *engine, {{"cases", results}},
-                                 bench::case_name(one) + "\n" + bench::latency_table(one, *result)));
-  }
-  return {};
+  return with_engine(options, [&](engine::Engine& engine) -> Status {
+    QUIRE_ASSIGN_OR_RETURN(const auto adapters, load_adapters(engine, options.lora_modules));
+    boost::json::object results;
+    for (const bench::LatencyOptions& one : with_adapters(cases, adapters)) {
+      auto result = bench::run_latency(engine, one, show_progress);
+      if (!result.ok()) return std::move(result).status().with_prefix(bench::case_name(one) + ": ");
+      results[bench::case_name(one)] = bench::latency_json(one, *result, shown_model(options.engine));
+      QUIRE_RETURN_IF_ERROR(finish(options, engine, {{"cases", results}},
+                                   bench::case_name(one) + "\n" + bench::latency_table(one, *result)));
+    }
+    return {};
+  });
 }
 
 Status run(LatencyCommand& options) {
   if (!options.cases.empty()) return run_cases(options);
   QUIRE_RETURN_IF_ERROR(bench::validate(options.bench));
   if (!options.given_max_num_seqs) options.engine.max_num_seqs = static_cast<int32_t>(options.bench.batch_size);
-  QUIRE_ASSIGN_OR_RETURN(auto engine, engine_to_measure(options.engine, options.hub));
-  QUIRE_ASSIGN_OR_RETURN(options.bench.adapters, load_adapters(*engine, options.lora_modules));
-  QUIRE_ASSIGN_OR_RETURN(const bench::LatencyResult result, bench::run_latency(*engine, options.bench, show_progress));
-  return finish(options, *engine, bench::latency_json(options.bench, result, shown_model(options.engine)),
-                bench::latency_table(options.bench, result));
+  return with_engine(options, [&](engine::Engine& engine) -> Status {
+    QUIRE_ASSIGN_OR_RETURN(options.bench.adapters, load_adapters(engine, options.lora_modules));
+    QUIRE_ASSIGN_OR_RETURN(const bench::LatencyResult result, bench::run_latency(engine, options.bench, show_progress));
+    return finish(options, engine, bench::latency_json(options.bench, result, shown_model(options.engine)),
+                  bench::latency_table(options.bench, result));
+  });
 }
 
 Status run(ThroughputCommand& options) {
@@ -156,11 +164,12 @@ Status run(ThroughputCommand& options) {
   // All requests are there at once: they must be let in.
   options.engine.max_num_queued_reqs =
       std::max(options.engine.max_num_queued_reqs, static_cast<int32_t>(options.bench.dataset.num_prompts) + 1);
-  QUIRE_ASSIGN_OR_RETURN(auto engine, engine_to_measure(options.engine, options.hub));
-  QUIRE_ASSIGN_OR_RETURN(const bench::ThroughputResult result,
-                         bench::run_throughput(*engine, options.bench, show_progress));
-  return finish(options, *engine, bench::throughput_json(result, shown_model(options.engine)),
-                bench::throughput_table(result));
+  return with_engine(options, [&](engine::Engine& engine) -> Status {
+    QUIRE_ASSIGN_OR_RETURN(const bench::ThroughputResult result,
+                           bench::run_throughput(engine, options.bench, show_progress));
+    return finish(options, engine, bench::throughput_json(result, shown_model(options.engine)),
+                  bench::throughput_table(result));
+  });
 }
 
 }  // namespace

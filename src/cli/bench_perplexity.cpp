@@ -6,6 +6,7 @@
 #include "cli/backend.h"
 #include "cli/bench.h"
 #include "cli/hub_options.h"
+#include "cli/mpi_ranks.h"
 #include "cli/options.h"
 #include "engine/engine.h"
 
@@ -20,10 +21,12 @@ struct PerplexityCommand {
 };
 
 Status run(PerplexityCommand& options) {
+  QUIRE_ASSIGN_OR_RETURN(const auto ranks, join_mpi(options.engine));
   QUIRE_RETURN_IF_ERROR(resolve_model(options.engine, options.hub));
   // Text that is beyond the context is not read at all.
   if (options.engine.max_model_len == 0) options.engine.max_model_len = options.bench.window + 1;
-  QUIRE_ASSIGN_OR_RETURN(auto engine, make_engine(options.engine));
+  if (computes_for_another(ranks)) return run_as_rank(*ranks, options.engine);
+  QUIRE_ASSIGN_OR_RETURN(auto engine, make_engine(options.engine, Drive::kOwnThread, {.mpi = ranks.get()}));
   if (engine->tokenizer() == nullptr) return invalid_argument("perplexity needs the model's tokenizer");
   const std::string about =
       fmt::format("{}: {} on {}", shown_model(options.engine), engine->model().dtype, engine->device_description());

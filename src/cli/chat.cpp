@@ -9,6 +9,7 @@
 #include "cli/backend.h"
 #include "cli/commands.h"
 #include "cli/hub_options.h"
+#include "cli/mpi_ranks.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
 #include "engine/chat.h"
@@ -159,8 +160,10 @@ bool obey(const std::string& line, Conversation& conversation) {
 }
 
 Status run(ChatCommandOptions& options, const CLI::App& command) {
+  QUIRE_ASSIGN_OR_RETURN(const auto ranks, join_mpi(options.engine));
   QUIRE_RETURN_IF_ERROR(resolve_model(options.engine, options.hub));
-  QUIRE_ASSIGN_OR_RETURN(auto engine, make_engine(options.engine));
+  if (computes_for_another(ranks)) return run_as_rank(*ranks, options.engine);
+  QUIRE_ASSIGN_OR_RETURN(auto engine, make_engine(options.engine, Drive::kOwnThread, {.mpi = ranks.get()}));
   QUIRE_ASSIGN_OR_RETURN(const std::string sampling, apply_chat_sampling(command, engine->text(), options.sampling));
   LineReader reader;
   if (reader.interactive()) {

@@ -6,6 +6,7 @@
 #include "cli/backend.h"
 #include "cli/commands.h"
 #include "cli/hub_options.h"
+#include "cli/mpi_ranks.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
 #include "engine/chat.h"
@@ -40,11 +41,13 @@ Result<std::vector<TokenId>> encode_prompt(const engine::Engine& engine, const C
 }
 
 Status run(CompleteOptions& options, const CLI::App& command) {
-  if (options.prompt == "-") {
+  QUIRE_ASSIGN_OR_RETURN(const auto ranks, join_mpi(options.engine));
+  if (options.prompt == "-" && !computes_for_another(ranks)) {
     options.prompt.assign(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
   }
   QUIRE_RETURN_IF_ERROR(resolve_model(options.engine, options.hub));
-  QUIRE_ASSIGN_OR_RETURN(auto engine, make_engine(options.engine));
+  if (computes_for_another(ranks)) return run_as_rank(*ranks, options.engine);
+  QUIRE_ASSIGN_OR_RETURN(auto engine, make_engine(options.engine, Drive::kOwnThread, {.mpi = ranks.get()}));
   QUIRE_ASSIGN_OR_RETURN(std::vector<TokenId> ids, encode_prompt(*engine, options));
   if (options.chat) {
     QUIRE_RETURN_IF_ERROR(apply_chat_sampling(command, engine->text(), options.sampling).status());

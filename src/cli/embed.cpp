@@ -14,6 +14,7 @@
 #include "cli/backend.h"
 #include "cli/commands.h"
 #include "cli/hub_options.h"
+#include "cli/mpi_ranks.h"
 #include "cli/options.h"
 #include "quire/llm.h"
 #include "server/json_text.h"
@@ -128,16 +129,18 @@ std::vector<Prompt> read_lines(std::istream& in, size_t most) {
 
 Status run(EmbedOptions& options) {
   constexpr size_t kAtOnce = 4096;
+  QUIRE_ASSIGN_OR_RETURN(const auto ranks, join_mpi(options.engine));
   std::ifstream file;
   const bool from_stdin = options.input.empty() || options.input == "-";
-  if (!from_stdin) {
+  if (!from_stdin && !computes_for_another(ranks)) {
     file.open(options.input, std::ios::binary);
     if (!file) return not_found("{}: cannot be read: {}", options.input, std::strerror(errno));
   }
   std::istream& in = from_stdin ? std::cin : file;
   QUIRE_RETURN_IF_ERROR(resolve_model(options.engine, options.hub));
   if (options.engine.runner == Runner::kAuto) options.engine.runner = Runner::kPooling;
-  QUIRE_ASSIGN_OR_RETURN(auto engine, make_engine(options.engine));
+  if (computes_for_another(ranks)) return run_as_rank(*ranks, options.engine);
+  QUIRE_ASSIGN_OR_RETURN(auto engine, make_engine(options.engine, Drive::kOwnThread, {.mpi = ranks.get()}));
   LLM llm(std::move(engine));
   const std::unique_ptr<VectorFile> out = open_output(options.output);
   options.pooling.progress = false;

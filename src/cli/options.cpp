@@ -333,12 +333,14 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
          "where there is least to do")
       ->group(kProcesses)
       ->capture_default_str();
-  add_choice(app, "--distributed-executor-backend", config.distributed_executor_backend,
-             "Where the model is computed: uni (in this process), mp (in processes of its own); auto: mp for several")
+  add_choice(
+      app, "--distributed-executor-backend", config.distributed_executor_backend,
+      "Where the model is computed: uni (in this process), mp (in processes of its own), mpi (in those that mpirun "
+      "or srun has started); auto: mp for several")
       ->group(kProcesses)
       ->capture_default_str();
   app.add_option("--max-restarts", config.max_restarts,
-                 "How often within --restart-window the processes are started again after one has failed")
+                 "How often within --restart-window the processes of mp are started again after one has failed")
       ->group(kProcesses)
       ->capture_default_str();
   app.add_option("--restart-window", config.restart_window, "Seconds")->group(kProcesses)->capture_default_str();

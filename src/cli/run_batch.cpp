@@ -9,6 +9,7 @@
 #include "cli/backend.h"
 #include "cli/commands.h"
 #include "cli/hub_options.h"
+#include "cli/mpi_ranks.h"
 #include "cli/options.h"
 #include "engine/engine.h"
 #include "server/batch_file.h"
@@ -24,16 +25,18 @@ struct RunBatchOptions {
 };
 
 Status run(RunBatchOptions& options) {
-  // Before the model is loaded: a wrong file should not cost a minute.
-  QUIRE_RETURN_IF_ERROR(server::check_batch_file(options.batch.input));
+  QUIRE_ASSIGN_OR_RETURN(const auto ranks, join_mpi(options.engine));
+  // Before the model is loaded: a wrong file should not cost a minute. It lies where answers are written.
+  if (!computes_for_another(ranks)) QUIRE_RETURN_IF_ERROR(server::check_batch_file(options.batch.input));
   QUIRE_RETURN_IF_ERROR(resolve_model(options.engine, options.hub));
+  if (computes_for_another(ranks)) return run_as_rank(*ranks, options.engine);
   options.server.root_model = std::filesystem::path(shown_model(options.engine)).filename().string();
   if (options.server.served_model_names.empty()) {
     options.server.served_model_names = {shown_model(options.engine), options.server.root_model};
   }
   options.engine.served_model_name = options.server.served_model_names.front();
   options.batch.concurrency = options.engine.max_num_seqs;
-  QUIRE_ASSIGN_OR_RETURN(auto engine, make_engine(options.engine));
+  QUIRE_ASSIGN_OR_RETURN(auto engine, make_engine(options.engine, Drive::kOwnThread, {.mpi = ranks.get()}));
   const bool terminal = isatty(STDERR_FILENO) != 0;
   const auto start = std::chrono::steady_clock::now();
   QUIRE_ASSIGN_OR_RETURN(

@@ -34,10 +34,11 @@ std::string file_name(const std::string& path) {
 Result<std::shared_ptr<engine::Engine>> load(const EngineConfig& config, const std::string& root, Metrics& metrics,
                                              const std::shared_ptr<runner::Turns>& turns,
                                              const std::vector<LoraModule>& adapters,
-                                             const std::shared_ptr<server::KvEventPublisher>& kv_events) {
+                                             const std::shared_ptr<server::KvEventPublisher>& kv_events,
+                                             comm::NetworkGroup* mpi) {
   const auto start = std::chrono::steady_clock::now();
   QUIRE_ASSIGN_OR_RETURN(TextSource text, engine::Engine::open_text(config));
-  QUIRE_ASSIGN_OR_RETURN(auto executors, make_executors(config));
+  QUIRE_ASSIGN_OR_RETURN(auto executors, make_executors(config, {.mpi = mpi}));
   const runner::Executor& first = *executors.front();
   log_info("{}: {}, {} on {}", root, first.model().architecture, first.model().dtype, first.description());
   if (executors.size() > 1) log_info("{} engines of it, each as follows", executors.size());
@@ -201,9 +202,15 @@ Status resolve_models(ServeOptions& options) {
   return {};
 }
 
-Result<std::vector<server::ModelSource>> model_sources(ServeOptions& options, Metrics& metrics) {
+Result<std::vector<server::ModelSource>> model_sources(ServeOptions& options, Metrics& metrics,
+                                                       comm::NetworkGroup* mpi) {
   const bool several = options.models.size() > 1;
   if (several) QUIRE_RETURN_IF_ERROR(check_one_model_flags(options));
+  if (mpi != nullptr && (several || options.sleep_idle_seconds >= 0)) {
+    return unimplemented(
+        "--distributed-executor-backend mpi: its processes compute one model as long as they live: leave out other "
+        "models and --sleep-idle-seconds");
+  }
   const auto turns = several ? std::make_shared<runner::Turns>() : nullptr;
   std::vector<EngineConfig> configs;
   std::vector<server::ModelSource> sources;
@@ -245,9 +252,8 @@ Result<std::vector<server::ModelSource>> model_sources(ServeOptions& options, Me
     QUIRE_ASSIGN_OR_RETURN(kv_events, server::KvEventPublisher::start(options.kv_events));
   }
   for (size_t i = 0; i < sources.size(); ++i) {
-    sources[i].load = [config = configs[i], root = sources[i].root, &metrics, turns, own = adapters[i], kv_events] {
-      return load(config, root, metrics, turns, own, kv_events);
-    };
+    sources[i].load = [config = configs[i], root = sources[i].root, &metrics, turns, own = adapters[i], kv_events,
+                       mpi] { return load(config, root, metrics, turns, own, kv_events, mpi); };
   }
   return sources;
 }

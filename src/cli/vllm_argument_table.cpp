@@ -17,7 +17,11 @@ constexpr auto kRefused = VllmArgument::Verdict::kRefused;
 constexpr const char* kOneProcess =
     "a model is computed in one process, or in several by tensor and pipeline parallelism (--tensor-parallel-size, "
     "--pipeline-parallel-size), which have no such choice here";
-constexpr const char* kNoCluster = "processes on several machines are not built yet; leave it out";
+constexpr const char* kNoCluster =
+    "processes on several machines are started by mpirun or srun, which tell them who they are: leave it out and start "
+    "`mpirun -np N quire serve MODEL --distributed-executor-backend mpi --tensor-parallel-size N` "
+    "(docs/distributed.md)";
+constexpr const char* kNoTimeout = "processes wait for each other as long as they live; leave it out";
 constexpr const char* kNoBalancer =
     "the engines of --data-parallel-size are in one process on one machine and have no such choice here; for several "
     "machines start several servers and put a load balancer before them";
@@ -138,8 +142,8 @@ constexpr VllmArgument kArguments[] = {
     {"--master-port", kValue, kRefused, "", kNoCluster},
     {"--nnodes,-n", kValue, kRefused, "1", kNoCluster},
     {"--node-rank,-r", kValue, kRefused, "0", kNoCluster},
-    {"--distributed-timeout-seconds", kValue, kRefused, "", kNoCluster},
-    {"--cpu-distributed-timeout-seconds", kValue, kRefused, "", kNoCluster},
+    {"--distributed-timeout-seconds", kValue, kRefused, "", kNoTimeout},
+    {"--cpu-distributed-timeout-seconds", kValue, kRefused, "", kNoTimeout},
     {"--numa-bind", kFlag, kRefused, "no", "name the cores of a node with --cpu-affinity"},
     {"--numa-bind-nodes", kValues, kRefused, "", "name the cores of a node with --cpu-affinity"},
     {"--numa-bind-cpus", kValues, kRefused, "", "name the cores with --cpu-affinity"},

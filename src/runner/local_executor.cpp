@@ -215,8 +215,8 @@ Result<std::unique_ptr<Executor>> make_local_executor(const EngineConfig& config
     QUIRE_ASSIGN_OR_RETURN(drafts, ModelDrafts::create(config, *backend));
   }
   // Ranks and engines on one host share its memory.
-  const int64_t free_bytes =
-      backend->free_memory() / (config.num_ranks() * config.data_parallel_size) - (drafts ? drafts->pool_bytes() : 0);
+  const int32_t sharing = (ranks.num_on_host > 0 ? ranks.num_on_host : config.num_ranks()) * config.data_parallel_size;
+  const int64_t free_bytes = backend->free_memory() / sharing - (drafts ? drafts->pool_bytes() : 0);
   QUIRE_ASSIGN_OR_RETURN(PlannedModel planned, plan_model(config, *checkpoint, *backend, free_bytes));
   if (drafts && drafts->vocab_size() != planned.config.vocab_size) {
     return invalid_argument(

@@ -65,7 +65,33 @@ std::vector<std::filesystem::path> files_of(const std::string& model) {
   return files;
 }
 
+Status add_sample(const std::filesystem::path& path, Digest& digest) {
+  constexpr int64_t kSamples = 64;
+  constexpr int64_t kBytes = 4096;
+  std::ifstream file(path, std::ios::binary);
+  std::error_code error;
+  const auto size = static_cast<int64_t>(std::filesystem::file_size(path, error));
+  if (!file || error) return not_found("{}: cannot be read", path.string());
+  digest.add(fmt::format("{} {}", path.filename().string(), size));
+  std::vector<char> piece(kBytes);
+  for (int64_t i = 0; i <= kSamples; ++i) {
+    const int64_t begin = std::max<int64_t>(0, size - kBytes) / kSamples * i;
+    file.seekg(i == kSamples ? std::max<int64_t>(0, size - kBytes) : begin);
+    file.read(piece.data(), kBytes);
+    digest.add(piece.data(), static_cast<size_t>(file.gcount()));
+    file.clear(file.rdstate() & ~(std::ios::eofbit | std::ios::failbit));
+    if (file.bad()) return data_loss("{}: cannot be read to its end", path.string());
+  }
+  return {};
+}
+
 }  // namespace
+
+Result<std::string> sampled_model_fingerprint(const std::string& model) {
+  Digest digest;
+  for (const std::filesystem::path& file : files_of(model)) QUIRE_RETURN_IF_ERROR(add_sample(file, digest));
+  return digest.hex();
+}
 
 Result<std::string> model_fingerprint(const EngineConfig& config, const PlannedModel& planned,
                                       std::string_view kernels) {

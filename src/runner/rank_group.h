@@ -11,6 +11,7 @@ struct RankGroup {
   comm::Communicator* all = nullptr;     // nullptr: this process is the whole model
   comm::Communicator* tensor = nullptr;  // of this stage; nullptr: its weights are whole
   nn::Stage stage;
+  int num_on_host = 0;  // ranks that share this host's memory; 0: all
 
   int shard_size() const { return tensor == nullptr ? 1 : tensor->size(); }
   // The rank that has the logits, and chooses the tokens: the first of the last stage.

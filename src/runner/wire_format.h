@@ -34,6 +34,7 @@ enum class Kind : uint16_t {
   kReports = 6,
   kWorkerOrder = 7,
   kWorkerReport = 8,
+  kWorkerHello = 9,
 };
 
 template <typename T>

@@ -18,7 +18,7 @@ namespace {
 // Says that the process runs, also while a step takes long.
 class Heart {
  public:
-  explicit Heart(std::atomic<uint64_t>& beats) : thread_([this, &beats] { beat(beats); }) {}
+  explicit Heart(WorkerChannel& channel) : thread_([this, &channel] { beat(channel); }) {}
   ~Heart() {
     {
       const std::lock_guard lock(mutex_);
@@ -31,11 +31,13 @@ class Heart {
  private:
   static constexpr std::chrono::milliseconds kBeat{50};
 
-  void beat(std::atomic<uint64_t>& beats) {
+  void beat(WorkerChannel& channel) {
     std::unique_lock lock(mutex_);
     while (!stopping_) {
-      beats.fetch_add(1);
-      bell_.wait_for(lock, kBeat);
+      lock.unlock();
+      channel.beat();
+      lock.lock();
+      if (!stopping_) bell_.wait_for(lock, kBeat);
     }
   }
 
@@ -45,26 +47,67 @@ class Heart {
   std::thread thread_;
 };
 
+class SegmentChannel final : public WorkerChannel {
+ public:
+  SegmentChannel(const WorkerSegment& segment, int rank) : segment_(segment), rank_(rank) {}
+
+  int rank() const override { return rank_; }
+  WorkerSegment::Shape shape() const override { return segment_.shape(); }
+  Result<std::string> read_order() override { return segment_.orders(rank_).read(waits()); }
+  Status write_result(std::string_view message) override { return segment_.results(rank_).write(message, waits()); }
+  Result<std::string> ask(std::string_view question) override {
+    QUIRE_RETURN_IF_ERROR(segment_.questions().write(question, waits()));
+    return segment_.answers().read(waits());
+  }
+  bool goes_on() const override { return segment_.goes_on(); }
+  void end(std::string_view reason) override { segment_.end(reason); }
+  void beat() override { segment_.heartbeat(rank_).fetch_add(1); }
+
+  Result<RankGroup> join(const EngineConfig& config, std::chrono::microseconds spin) override {
+    const int stage = rank_ / config.tensor_parallel_size;
+    QUIRE_ASSIGN_OR_RETURN(
+        all_, comm::join_shared_group(segment_.all(), segment_.all_shape(), {.rank = rank_, .spin = spin}));
+    RankGroup ranks{.all = all_.get(), .stage = {stage, config.pipeline_parallel_size}};
+    if (config.tensor_parallel_size == 1) return ranks;
+    QUIRE_ASSIGN_OR_RETURN(stage_,
+                           comm::join_shared_group(segment_.stage(stage), segment_.stage_shape(),
+                                                   {.rank = rank_ % config.tensor_parallel_size, .spin = spin}));
+    ranks.tensor = stage_.get();
+    return ranks;
+  }
+
+ private:
+  std::function<bool()> waits() const {
+    return [this] { return segment_.goes_on(); };
+  }
+
+  const WorkerSegment segment_;
+  const int rank_;
+  std::unique_ptr<comm::Communicator> all_;
+  std::unique_ptr<comm::Communicator> stage_;  // nullptr: of one rank
+};
+
 class Worker {
  public:
-  Worker(const WorkerSegment& segment, int rank) : segment_(segment), rank_(rank) {}
+  explicit Worker(WorkerChannel& channel) : channel_(channel) {}
 
   Status start(const MakeBackend& make_backend) {
-    QUIRE_ASSIGN_OR_RETURN(const std::string order, read_order());
+    QUIRE_ASSIGN_OR_RETURN(const std::string order, channel_.read_order());
     QUIRE_ASSIGN_OR_RETURN(const EngineConfig config, decode_order(order));
     const WorkerSegment::Shape shape{config.pipeline_parallel_size, config.tensor_parallel_size};
-    if (config.rank != rank_ || shape != segment_.shape()) {
-      return invalid_argument("rank {} of {} is told to be rank {} of {}", rank_, segment_.num_ranks(), config.rank,
-                              config.num_ranks());
+    const WorkerSegment::Shape expected = channel_.shape();
+    if (config.rank != channel_.rank() || shape != expected) {
+      return invalid_argument("rank {} of {} is told to be rank {} of {}", channel_.rank(), expected.num_ranks(),
+                              config.rank, config.num_ranks());
     }
     QUIRE_ASSIGN_OR_RETURN(const std::vector<int> cores, parse_core_list(config.cpu_affinity));
     keep_to_cores(cores);
     const bool has_a_core = usable_cores().size() >= static_cast<size_t>(std::max(config.threads, 1));
     const std::chrono::microseconds spin(has_a_core && !cores.empty() ? 200 : 0);
-    QUIRE_RETURN_IF_ERROR(join(config, spin));
+    QUIRE_ASSIGN_OR_RETURN(ranks_, channel_.join(config, spin));
     QUIRE_ASSIGN_OR_RETURN(auto backend, make_backend(config));
     QUIRE_ASSIGN_OR_RETURN(executor_, make_local_executor(config, std::move(backend), ranks_));
-    all_->barrier();  // nobody is ready before all are
+    ranks_.all->barrier();  // nobody is ready before all are
     return ranks_.status();
   }
 
@@ -78,7 +121,7 @@ class Worker {
       report.num_swap_blocks = memory.num_swap_blocks;
       report.seconds_per_swapped_block = memory.seconds_per_swapped_block;
     }
-    return segment_.results(rank_).write(encode(report), goes_on());
+    return channel_.write_result(encode(report));
   }
 
   Status work() {
@@ -87,18 +130,17 @@ class Worker {
       executor_->use_constraints(make_remote_constraints([this](std::string_view question) { return ask(question); }));
     }
     PlanReader plans;
-    comm::MessageRing results = segment_.results(rank_);
     while (true) {
-      const Result<std::string> message = read_order();
-      if (!segment_.goes_on()) return {};
+      const Result<std::string> message = channel_.read_order();
+      if (!channel_.goes_on()) return {};
       QUIRE_RETURN_IF_ERROR(message.status());
       QUIRE_ASSIGN_OR_RETURN(StepPlan plan, plans.read(*message));
       executor_->submit(std::move(plan));
       const Result<ExecutedStep> step = executor_->collect();
-      if (!segment_.goes_on()) return {};
+      if (!channel_.goes_on()) return {};
       QUIRE_RETURN_IF_ERROR(ranks_.status());
       if (ranks_.samples()) {
-        QUIRE_RETURN_IF_ERROR(results.write(encode(step), goes_on()));
+        QUIRE_RETURN_IF_ERROR(channel_.write_result(encode(step)));
       } else {
         QUIRE_RETURN_IF_ERROR(step.status());
       }
@@ -106,51 +148,35 @@ class Worker {
   }
 
  private:
-  std::function<bool()> goes_on() const {
-    return [this] { return segment_.goes_on(); };
-  }
-  Status join(const EngineConfig& config, std::chrono::microseconds spin) {
-    const int stage = rank_ / config.tensor_parallel_size;
-    QUIRE_ASSIGN_OR_RETURN(
-        all_, comm::join_shared_group(segment_.all(), segment_.all_shape(), {.rank = rank_, .spin = spin}));
-    ranks_ = {.all = all_.get(), .stage = {stage, config.pipeline_parallel_size}};
-    if (config.tensor_parallel_size == 1) return {};
-    QUIRE_ASSIGN_OR_RETURN(stage_,
-                           comm::join_shared_group(segment_.stage(stage), segment_.stage_shape(),
-                                                   {.rank = rank_ % config.tensor_parallel_size, .spin = spin}));
-    ranks_.tensor = stage_.get();
-    return {};
-  }
-  Result<std::string> read_order() const { return segment_.orders(rank_).read(goes_on()); }
-
   // Threads that sample ask in turn.
   Result<std::string> ask(std::string_view question) {
     const std::lock_guard lock(asking_);
-    QUIRE_RETURN_IF_ERROR(segment_.questions().write(question, goes_on()));
-    return segment_.answers().read(goes_on());
+    return channel_.ask(question);
   }
 
-  const WorkerSegment segment_;
-  const int rank_;
+  WorkerChannel& channel_;
   std::mutex asking_;
-  std::unique_ptr<comm::Communicator> all_;    // outlive the executor
-  std::unique_ptr<comm::Communicator> stage_;  // nullptr: of one rank
-  RankGroup ranks_;
+  RankGroup ranks_;  // the channel's
   std::unique_ptr<Executor> executor_;
 };
 
 }  // namespace
 
-Status run_worker(const WorkerSegment& segment, int rank, const MakeBackend& make_backend) {
-  const Heart heart(segment.heartbeat(rank));
-  Worker worker(segment, rank);
+Status run_worker(WorkerChannel& channel, const MakeBackend& make_backend) {
+  const Heart heart(channel);
+  Worker worker(channel);
   const Status started = worker.start(make_backend);
-  if (!segment.goes_on()) return {};
+  if (!channel.goes_on()) return {};
   QUIRE_RETURN_IF_ERROR(worker.report(started));
   QUIRE_RETURN_IF_ERROR(started);
   Status ended = worker.work();
-  if (!ended.ok()) segment.end(ended.message());
+  if (!ended.ok()) channel.end(ended.message());
   return ended;
+}
+
+Status run_worker(const WorkerSegment& segment, int rank, const MakeBackend& make_backend) {
+  SegmentChannel channel(segment, rank);
+  return run_worker(channel, make_backend);
 }
 
 }  // namespace quire::runner

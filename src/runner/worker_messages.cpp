@@ -45,6 +45,10 @@ template <typename A>
 void fields(A& all, typename A::template Of<WorkerReport> x) {
   all(x.status, x.description, x.quantization, x.num_blocks, x.num_swap_blocks, x.seconds_per_swapped_block);
 }
+template <typename A>
+void fields(A& all, typename A::template Of<WorkerHello> x) {
+  all(x.program, x.host, x.kernels, x.model, x.fingerprint, x.tokenizer, x.settings, x.threads, x.cores);
+}
 
 }  // namespace wire
 
@@ -66,6 +70,14 @@ std::string encode(const WorkerReport& report) {
 
 Result<WorkerReport> decode_report(std::string_view message) {
   return wire::decode_fields<WorkerReport>(wire::Kind::kWorkerReport, message);
+}
+
+std::string encode(const WorkerHello& hello) {
+  return wire::encode_fields(wire::Kind::kWorkerHello, hello);
+}
+
+Result<WorkerHello> decode_hello(std::string_view message) {
+  return wire::decode_fields<WorkerHello>(wire::Kind::kWorkerHello, message);
 }
 
 }  // namespace quire::runner

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
 #include "types/engine_config.h"
@@ -25,5 +26,21 @@ struct WorkerReport {
 };
 std::string encode(const WorkerReport& report);
 Result<WorkerReport> decode_report(std::string_view message);
+
+// What a rank that nobody of ours has started says of itself before it is told anything. Whatever must be the same in
+// all of them is there to be compared; `settings` are an order (encode_order()) without what is each rank's own.
+struct WorkerHello {
+  std::string program;  // a name of its bytes
+  std::string host;
+  std::string kernels;  // of its backend, without how many threads
+  std::string model;    // where the model lies on its host, and which one it is
+  std::string fingerprint;
+  std::string tokenizer;
+  std::string settings;
+  int32_t threads = 0;
+  std::vector<int32_t> cores;  // that it may use
+};
+std::string encode(const WorkerHello& hello);
+Result<WorkerHello> decode_hello(std::string_view message);
 
 }  // namespace quire::runner

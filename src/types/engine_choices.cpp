@@ -110,11 +110,12 @@ constexpr Word<Isa> kIsas[] = {{"auto", Isa::kAuto},
                                {"avx2", Isa::kAvx2},
                                {"avx512", Isa::kAvx512},
                                {"avx512_bf16", Isa::kAvx512Bf16}};
-constexpr Word<DistributedBackend> kDistributedBackends[] = {
-    {"auto", DistributedBackend::kAuto}, {"uni", DistributedBackend::kUni}, {"mp", DistributedBackend::kMp}};
+constexpr Word<DistributedBackend> kDistributedBackends[] = {{"auto", DistributedBackend::kAuto},
+                                                             {"uni", DistributedBackend::kUni},
+                                                             {"mp", DistributedBackend::kMp},
+                                                             {"mpi", DistributedBackend::kMpi}};
 constexpr RefusedWord kOtherDistributedBackends[] = {
-    {"ray", "workers on several machines are not built yet; on one choose mp"},
-    {"mpi", "workers on several machines are not built yet; on one choose mp"},
+    {"ray", "Ray's actors are not built yet; on one machine choose mp, on several mpi"},
     {"external_launcher", "quire starts its workers itself: choose mp"}};
 constexpr Words<DistributedBackend> words_of(DistributedBackend /*type*/) {
   return {"distributed_executor_backend", kDistributedBackends, kOtherDistributedBackends};

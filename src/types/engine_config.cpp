@@ -228,6 +228,12 @@ Status check_workers(const EngineConfig& config, DeviceChoice::Kind device) {
         "pipeline_parallel_size {}: choose mp",
         config.tensor_parallel_size, config.pipeline_parallel_size);
   }
+  if (config.data_parallel_size > 1 && config.distributed_executor_backend == DistributedBackend::kMpi) {
+    return unimplemented(
+        "data_parallel_size {} with distributed_executor_backend \"mpi\": its processes compute one model; start a "
+        "server for each engine",
+        config.data_parallel_size);
+  }
   if (!has_workers(config)) return {};
   if (device == DeviceChoice::Kind::kCuda) {
     return unimplemented(
@@ -259,7 +265,8 @@ Status check_workers(const EngineConfig& config, DeviceChoice::Kind device) {
 }  // namespace
 
 bool has_workers(const EngineConfig& config) {
-  return config.num_ranks() > 1 || config.distributed_executor_backend == DistributedBackend::kMp;
+  return config.num_ranks() > 1 || config.distributed_executor_backend == DistributedBackend::kMp ||
+         config.distributed_executor_backend == DistributedBackend::kMpi;
 }
 
 Status validate(const EngineConfig& config, DeviceChoice::Kind device) {

@@ -117,11 +117,12 @@ class Reply:
 class Server:
     """`quire serve` as a process of its own; a context manager that ends it with SIGTERM and expects exit code 0."""
 
-    def __init__(self, *arguments, model=None, host=HOST, environment=None):
-        """HOST: where it listens; None: where it does by itself."""
+    def __init__(self, *arguments, model=None, host=HOST, environment=None, launcher=(), end_by=signal.SIGTERM):
+        """HOST: where it listens; None: where it does by itself. LAUNCHER: a command that starts it, and is sent END_BY."""
+        self.end_by = end_by
         self.port = free_port()
         self.log = tempfile.NamedTemporaryFile("w+", prefix="quire-serve-", suffix=".log", errors="replace")
-        command = [str(QUIRE), "serve", *([str(model)] if model else []), *(["--host", host] if host else []),
+        command = [*map(str, launcher), str(QUIRE), "serve", *([str(model)] if model else []), *(["--host", host] if host else []),
                    "--port", str(self.port)]
         self.process = subprocess.Popen([*command, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=self.log,
                                         stderr=subprocess.STDOUT, env=environment)
@@ -155,7 +156,7 @@ class Server:
         raise AssertionError(f"the server was not healthy after {seconds} s; its log:\n{self.log_text()}")
 
     def terminate(self):
-        self.process.send_signal(signal.SIGTERM)
+        self.process.send_signal(self.end_by)
 
     def stop(self, seconds=60):
         """SIGTERM, then the exit code. A server that does not end is killed and counts as -9."""

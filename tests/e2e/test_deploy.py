@@ -130,6 +130,20 @@ class Slurm(unittest.TestCase):
                 batch.kill()
                 batch.wait()
 
+    def test_several_tasks_compute_one_model_by_mpi(self):
+        with tempfile.TemporaryDirectory() as name:
+            srun = pathlib.Path(name) / "srun"
+            srun.write_text('#!/bin/bash\nprintf "%s\\n" "$@" >told\n')
+            srun.chmod(0o755)
+            environment = {**os.environ, "PATH": f"{name}:{os.environ['PATH']}", "SLURM_JOB_ID": "1", "SLURM_SUBMIT_DIR": name,
+                           "SLURMD_NODENAME": harness.HOST, "SLURM_NTASKS": "2"}
+            subprocess.run(["bash", DEPLOY / "slurm/quire.sbatch", TINY, "--tensor-parallel-size", "2"], env=environment, cwd=name,
+                           check=True, timeout=30)
+            told = (pathlib.Path(name) / "told").read_text().split("\n")
+        self.assertLess(told.index("--mpi=pmix"), told.index("quire"))
+        self.assertEqual(told[told.index("--distributed-executor-backend") + 1], "mpi")
+        self.assertEqual(told[told.index("--tensor-parallel-size") + 1], "2")
+
     @staticmethod
     def job_of_a_free_port():
         while True:

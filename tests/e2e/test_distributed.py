@@ -167,6 +167,7 @@ class TensorParallel(unittest.TestCase):
                                 (("--data-parallel-size", 2, "--kv-offloading-size", 1), "leave out one of them"),
                                 (("--tensor-parallel-size", 2, "--kv-offloading-size", 1),
                                  "blocks beyond the pool are not kept beside workers"),
+                                (("--nnodes", 2), "mpirun -np N quire serve MODEL --distributed-executor-backend mpi"),
                                 (("--distributed-executor-backend", "ray"), "not built yet")):
             with self.subTest(arguments):
                 done = harness.run("serve", TINY / "llama", "--skip-tokenizer-init", *arguments)

@@ -1,5 +1,5 @@
-// What an engine's process and its workers say to each other besides plans: orders and reports, and the ring that
-// messages come through, whose every byte the other side may have written. The first byte chooses.
+// What an engine's process and its workers say to each other besides plans: orders, reports and greetings, and the ring
+// that messages come through, whose every byte the other side may have written. The first byte chooses.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -41,16 +41,20 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const uint8_t which = input.byte();
   const std::string_view message = input.rest();
   const fuzz::TimePerByte limit(message.size());
-  if (which % 3 == 0) {
+  if (which % 4 == 0) {
     const auto order = runner::decode_order(message);
     if (!order.ok()) return fuzz::check_error(order.status()), 0;
     QUIRE_CHECK(runner::encode_order(*order) == message);
-  } else if (which % 3 == 1) {
+  } else if (which % 4 == 1) {
     const auto report = runner::decode_report(message);
     if (!report.ok()) return fuzz::check_error(report.status()), 0;
     QUIRE_CHECK(runner::encode(*report) == message);
-  } else {
+  } else if (which % 4 == 2) {
     read_ring(message);
+  } else {
+    const auto hello = runner::decode_hello(message);
+    if (!hello.ok()) return fuzz::check_error(hello.status()), 0;
+    QUIRE_CHECK(runner::encode(*hello) == message);
   }
   return 0;
 }

@@ -12,21 +12,18 @@
 #include "runner/worker.h"
 #include "runner/worker_messages.h"
 #include "tests/runner/tiny_model.h"
+#include "tests/runner/worker_steps.h"
 
 namespace quire::runner {
 namespace {
 
 using testing::HasSubstr;
 
-Result<std::unique_ptr<ops::Backend>> worker_backend(const EngineConfig& /*config*/) {
-  return ops::make_cpu_backend({.threads = 1, .isa = Isa::kAvx2, .activation_dtype = ActivationDType::kFloat32});
-}
-
 class ThreadWorker final : public WorkerProcess {
  public:
   ThreadWorker(const WorkerSegment& segment, int rank)
       : thread_([this, segment, rank] {
-          (void)run_worker(segment, rank, worker_backend);
+          (void)run_worker(segment, rank, workers_backend);
           ended_ = true;
         }) {}
   ~ThreadWorker() override { thread_.join(); }
@@ -54,71 +51,25 @@ class ThreadLauncher final : public WorkerLauncher {
   std::optional<WorkerSegment>& last_;
 };
 
-EngineConfig config_of(int32_t tensor, int32_t pipeline) {
-  EngineConfig config;
-  config.model = tiny_path("llama");
-  config.max_model_len = 128;
-  config.max_num_seqs = 4;
-  config.max_num_batched_tokens = 64;
-  config.num_gpu_blocks_override = 32;
-  config.device = DeviceChoice::cpu();
-  config.distributed_executor_backend = DistributedBackend::kMp;
-  config.tensor_parallel_size = tensor;
-  config.pipeline_parallel_size = pipeline;
-  return config;
-}
-
-StepPlan plan_of(uint64_t step, int32_t begin, int32_t count, const std::vector<TokenId>& prompt) {
-  StepPlan plan;
-  plan.step = step;
-  if (step == 0) {
-    SamplingParams params;
-    params.temperature = 0;
-    params.logprobs = 0;
-    plan.added.push_back({.id = 1, .prompt = prompt, .params = std::make_shared<const SamplingParams>(params)});
-    const std::vector<BlockId> table = {3, 1, 2, 5};
-    tell_whole_table(plan, 1, 0, table);
-  }
-  plan.scheduled.push_back({.id = 1, .num_computed_tokens = begin, .num_new_tokens = count, .samples = true});
-  plan.num_tokens = count;
-  return plan;
-}
-
-// Greedy tokens after a prompt, with their log-probabilities.
-std::vector<std::pair<TokenId, float>> answer_of(Executor& executor, size_t count) {
-  const std::vector<TokenId> prompt = {5, 9, 11, 7, 30, 31, 32, 33, 34, 35};
-  std::vector<std::pair<TokenId, float>> tokens;
-  auto known = static_cast<int32_t>(prompt.size());
-  for (size_t i = 0; i < count; ++i) {
-    executor.submit(i == 0 ? plan_of(0, 0, known, prompt) : plan_of(i, known++, 1, prompt));
-    const auto step = executor.collect();
-    EXPECT_TRUE(step.ok()) << step.status().message();
-    if (!step.ok()) return tokens;
-    const SequenceResult& result = step->result.sequences.at(0);
-    tokens.emplace_back(result.tokens.at(0), result.logprobs.at(0).chosen.logprob);
-  }
-  return tokens;
-}
-
 class Workers : public testing::Test {
  protected:
   Result<std::unique_ptr<Executor>> make(const EngineConfig& config) {
-    const auto planner = worker_backend(config).value();
+    const auto planner = workers_backend(config).value();
     return make_multiprocess_executor(config, std::make_unique<ThreadLauncher>(last_), *planner);
   }
   std::optional<WorkerSegment> last_;
 };
 
 TEST_F(Workers, OneAndStagesGiveTheBitsOfThisProcessAndPartsNearlySo) {
-  EngineConfig alone = config_of(1, 1);
-  const auto local = make_local_executor(alone, worker_backend(alone).value()).value();
-  const auto expected = answer_of(*local, 20);
+  EngineConfig alone = workers_config(1, 1);
+  const auto local = make_local_executor(alone, workers_backend(alone).value()).value();
+  const auto expected = workers_answer(*local, 20);
   for (const auto& [tensor, pipeline] : {std::pair(1, 1), {1, 2}, {2, 1}, {2, 2}, {4, 1}}) {
     SCOPED_TRACE(fmt::format("{} stages of {}", pipeline, tensor));
-    auto executor = make(config_of(tensor, pipeline));
+    auto executor = make(workers_config(tensor, pipeline));
     ASSERT_TRUE(executor.ok()) << executor.status().message();
     EXPECT_EQ((*executor)->memory().num_blocks, 32);
-    const auto found = answer_of(**executor, 20);
+    const auto found = workers_answer(**executor, 20);
     ASSERT_EQ(found.size(), expected.size());
     for (size_t i = 0; i < found.size(); ++i) {
       EXPECT_EQ(found[i].first, expected[i].first);
@@ -137,9 +88,10 @@ TEST_F(Workers, DraftTokensHoldForAllRanks) {
   for (const auto& [tensor, pipeline] : {std::pair(1, 1), {1, 2}, {2, 1}, {2, 2}}) {
     SCOPED_TRACE(fmt::format("{} stages of {}", pipeline, tensor));
     std::vector<TokenId> expected;
-    for (const auto& [token, logprob] : answer_of(**make(config_of(tensor, pipeline)), 10)) expected.push_back(token);
+    for (const auto& [token, logprob] : workers_answer(**make(workers_config(tensor, pipeline)), 10))
+      expected.push_back(token);
     ASSERT_EQ(expected.size(), 10u);
-    const auto executor = make(config_of(tensor, pipeline)).value();
+    const auto executor = make(workers_config(tensor, pipeline)).value();
     std::vector<TokenId> found;
     uint64_t step = 0;
     const auto take = [&](StepPlan plan) {
@@ -149,14 +101,14 @@ TEST_F(Workers, DraftTokensHoldForAllRanks) {
       for (const TokenId token : done->result.sequences.at(0).tokens) found.push_back(token);
     };
     const auto decode = [&](const std::vector<TokenId>& drafts) {
-      StepPlan plan = plan_of(++step, static_cast<int32_t>(prompt.size() + found.size()) - 1, 1, prompt);
+      StepPlan plan = workers_plan(++step, static_cast<int32_t>(prompt.size() + found.size()) - 1, 1, prompt);
       plan.scheduled[0].num_draft_tokens = static_cast<int32_t>(drafts.size());
       plan.draft_tokens = drafts;
       plan.num_tokens += static_cast<int32_t>(drafts.size());
       take(std::move(plan));
     };
     const TokenId wrong = expected[3] == 1 ? 2 : 1;
-    take(plan_of(0, 0, static_cast<int32_t>(prompt.size()), prompt));
+    take(workers_plan(0, 0, static_cast<int32_t>(prompt.size()), prompt));
     EXPECT_EQ(found.size(), 1u);
     decode({expected[1], expected[2], wrong, expected[4]});
     EXPECT_EQ(found.size(), 4u);
@@ -169,14 +121,14 @@ TEST_F(Workers, DraftTokensHoldForAllRanks) {
 }
 
 TEST_F(Workers, AfterAFailureTheyBeginAnew) {
-  auto executor = make(config_of(2, 1));
+  auto executor = make(workers_config(2, 1));
   ASSERT_TRUE(executor.ok()) << executor.status().message();
   std::atomic<int> told{0};
   (*executor)->on_failure([&] { ++told; });
-  const auto expected = answer_of(**executor, 5);
+  const auto expected = workers_answer(**executor, 5);
   last_->end("worker 1 of 2 was unwell");
   EXPECT_EQ((*executor)->status().message(), "worker 1 of 2 was unwell");
-  (*executor)->submit(plan_of(5, 14, 1, {}));
+  (*executor)->submit(workers_plan(5, 14, 1, {}));
   EXPECT_EQ((*executor)->collect().status().message(), "worker 1 of 2 was unwell");
   for (int i = 0; i < 100 && told == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   EXPECT_EQ(told, 1);
@@ -185,11 +137,11 @@ TEST_F(Workers, AfterAFailureTheyBeginAnew) {
   ASSERT_TRUE(recovered.ok()) << recovered.message();
   EXPECT_TRUE((*executor)->status().ok());
   EXPECT_EQ((*executor)->memory().num_blocks, 32);
-  EXPECT_EQ(answer_of(**executor, 5), expected);
+  EXPECT_EQ(workers_answer(**executor, 5), expected);
 }
 
 TEST_F(Workers, BeginAnewSoOftenAndNoMore) {
-  EngineConfig config = config_of(1, 1);
+  EngineConfig config = workers_config(1, 1);
   config.max_restarts = 2;
   auto executor = make(config);
   ASSERT_TRUE(executor.ok());
@@ -204,14 +156,14 @@ TEST_F(Workers, BeginAnewSoOftenAndNoMore) {
 }
 
 TEST_F(Workers, WhatAWorkerCannotDoIsToldInItsWords) {
-  EngineConfig config = config_of(2, 1);
+  EngineConfig config = workers_config(2, 1);
   config.max_model_len = 1 << 20;
   EXPECT_THAT(make(config).status().message(), HasSubstr("max_model_len is 1048576"));
-  config = config_of(2, 1);
+  config = workers_config(2, 1);
   config.tensor_parallel_size = 3;
   config.pipeline_parallel_size = 40;
   EXPECT_THAT(make(config).status().message(), HasSubstr("pipeline_parallel_size is 40"));
-  config = config_of(1, 5);
+  config = workers_config(1, 5);
   EXPECT_THAT(make(config).status().message(), HasSubstr("the model has 2 layers"));
 }
 
@@ -220,12 +172,12 @@ TEST_F(Workers, AnOrderForAnotherRankOrOfAnotherVersionIsRefused) {
     const WorkerSegment::Shape shape{1, 2};
     auto memory = comm::SharedSegment::create(WorkerSegment::bytes(shape)).value();
     const WorkerSegment segment(memory.data(), shape);
-    EngineConfig config = config_of(2, 1);
+    EngineConfig config = workers_config(2, 1);
     config.rank = other_version ? 1 : 0;
     std::string order = encode_order(config);
     if (other_version) ++order[4];
     ASSERT_TRUE(segment.orders(1).write(order, [] { return true; }).ok());
-    const Status ended = run_worker(segment, 1, worker_backend);
+    const Status ended = run_worker(segment, 1, workers_backend);
     EXPECT_THAT(ended.message(), HasSubstr(other_version ? "run the same program on both sides"
                                                          : "rank 1 of 2 is told to be rank 0 of 2"));
     const auto report = decode_report(segment.results(1).read([] { return false; }).value());
@@ -234,7 +186,7 @@ TEST_F(Workers, AnOrderForAnotherRankOrOfAnotherVersionIsRefused) {
 }
 
 TEST(WorkerMessages, AnOrderIsReadAsItWasWritten) {
-  EngineConfig config = config_of(2, 3);
+  EngineConfig config = workers_config(2, 3);
   config.rank = 5;
   config.quantization = Quantization::kInt4;
   config.pooling_type = PoolingType::kWeightedMean;  // the last
@@ -258,7 +210,7 @@ TEST(WorkerMessages, DISABLED_WritesTheSeedsOfTheirFuzzTarget) {
   const auto write = [](const std::string& name, char which, const std::string& content) {
     std::ofstream(seeds_of_workers() / name, std::ios::binary) << which << content;
   };
-  EngineConfig config = config_of(2, 1);
+  EngineConfig config = workers_config(2, 1);
   config.model = "/models/tiny";
   config.rank = 1;
   const std::string order = encode_order(config);
@@ -276,6 +228,9 @@ TEST(WorkerMessages, DISABLED_WritesTheSeedsOfTheirFuzzTarget) {
   write("report", 1, encode(report));
   report.status = invalid_argument("no");
   write("report_error", 1, encode(report));
+  const WorkerHello hello{.program = "1a", .host = "a", .kernels = "cpu, avx2", .model = "m", .cores = {0, 1}};
+  write("hello", 3, encode(hello));
+  write("hello_cut", 3, encode(hello).substr(0, 40));
 }
 
 TEST(WorkerMessages, TheSeedsOfTheirFuzzTargetAreOfThisVersion) {
@@ -290,6 +245,8 @@ TEST(WorkerMessages, TheSeedsOfTheirFuzzTargetAreOfThisVersion) {
   EXPECT_THAT(decode_order(read("order_rank_of_none")).status().message(), HasSubstr("rank 7 of 2"));
   EXPECT_TRUE(decode_report(read("report")).value().status.ok());
   EXPECT_EQ(decode_report(read("report_error")).value().status.message(), "no");
+  EXPECT_EQ(decode_hello(read("hello")).value().host, "a");
+  EXPECT_FALSE(decode_hello(read("hello_cut")).ok());
 }
 
 }  // namespace
