@@ -156,8 +156,8 @@ def sweep_tables(results):
     for row in results.rows:
         if "+" in row["server"]:
             flag, value = row["server"].split("+")[1].split("_", 1)
-            found.setdefault(flag, {})[int(value)] = row
-    return {flag: dict(sorted(rows.items())) for flag, rows in found.items()}
+            found.setdefault(flag, {})[int(value) if value.isdigit() else value] = row
+    return {flag: dict(sorted(rows.items(), key=lambda item: (isinstance(item[0], str), item[0]))) for flag, rows in found.items()}
 
 
 def sweeps(results):
@@ -222,6 +222,8 @@ def plots(results, folder):
         text = svg_plot.lines("Answer tokens after a burst", "seconds since all were sent", "tokens", bursts)
         (folder / "serve-burst.svg").write_text(text)
     for flag, rows in sweep_tables(results).items():
+        if any(isinstance(value, str) for value in rows):
+            continue
         found = {"output tok/s": [(value, row["output_throughput"]) for value, row in rows.items()]}
         (folder / f"sweep-{flag.strip('-')}.svg").write_text(
             svg_plot.lines(f"quire by {flag}", flag, "tok/s", found, logarithmic_x=True))

@@ -107,9 +107,10 @@ class Report(unittest.TestCase):
             readme.write_text(f"before\n{serve_report.BEGIN}\nold\n{serve_report.END}\nbehind\n")
             (folder / "machine.json").write_text(json.dumps({"processor": "a processor", "versions": {}, "limits": {}}))
             rows = [run("quire", "closed:1"), run("quire", "burst:4", timeline=[[0.0, 0, 0], [1.0, 4, 4]]),
-                    run("quire+--block-size_8", "closed:32")]
+                    run("quire+--block-size_8", "closed:32"), run("quire+--activation-dtype_int8", "closed:32")]
             text = serve_report.write(types.SimpleNamespace(out=folder, plots=None, page=None, readme=readme, engines=["quire"]), rows)
             self.assertIn("`--block-size`", text)
+            self.assertIn("| int8 |", text)
             self.assertTrue(readme.read_text().startswith("before\n"))
             self.assertTrue(readme.read_text().endswith("behind\n"))
             self.assertIn("a processor", readme.read_text())
