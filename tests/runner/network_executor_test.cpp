@@ -248,7 +248,9 @@ TEST_F(NetworkWorkers, CoresOfAHostAreDividedAmongThoseThatShareThem) {
   cores.clear();
   for (int rank = 0; rank < 4; ++rank) {
     const EngineConfig order = order_of_rank(config, crowd, rank);
-    if (order.cpu_affinity.empty()) EXPECT_EQ(order.threads, 1);
+    if (order.cpu_affinity.empty()) {
+      EXPECT_EQ(order.threads, 1);
+    }
     cores.push_back(order.cpu_affinity);
   }
   EXPECT_THAT(cores, testing::UnorderedElementsAre("", "", "0", "1"));
