@@ -37,7 +37,7 @@ std::string with_positions(int64_t positions) {
   namespace fs = std::filesystem;
   const fs::path folder = fs::path(testing::TempDir()) / "step_tokens_llama";
   fs::create_directories(folder);
-  fs::copy(tiny_path("llama"), folder, fs::copy_options::overwrite_existing);
+  fs::copy(tiny_path("llama"), folder, fs::copy_options::recursive | fs::copy_options::overwrite_existing);
   std::ifstream in(folder / "config.json");
   boost::json::value config = boost::json::parse(in);
   config.as_object()["max_position_embeddings"] = positions;
