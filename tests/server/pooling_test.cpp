@@ -36,6 +36,7 @@ class MirrorExecutor final : public runner::Executor {
     memory_.block_size = 16;
     memory_.num_blocks = 4096;
     memory_.max_model_len = kContext;
+    memory_.max_num_batched_tokens = 2048;
   }
 
   const ModelConfig& model() const override { return model_; }
