@@ -4,7 +4,8 @@
 // decode) and long ones (prompts) are the same call.
 //
 // The sums of a row are taken in one order that its adapter alone decides: a row's result is the same bits whatever
-// rows stand beside it. Rows without a run are not touched and cost nothing.
+// rows stand beside it (on a card where batch-invariant results are asked for). Rows without a run are not touched and
+// cost nothing.
 //
 // A device that computes in the host's memory is given runs; one with memory of its own reads there which factors a row
 // has (LowRankRows), and is given no runs.
@@ -85,6 +86,7 @@ struct LowRankRows {
   int64_t out_head = 0;
   int64_t most_ranks = 0;     // no factors of these entries have more, but those that replace; 0: all do
   int64_t most_replaced = 0;  // about as many rows as a weight has that replaces; 0: there is likely none
+  int64_t num_runs = 0;       // about how many neighbours of one adapter, or of none, the rows are; 0: as many as rows
 };
 
 struct LowRankArgs {

@@ -112,7 +112,8 @@ ops::LowRankRows StepAdapters::rows_of(const nn::StepContext& step, const nn::Ad
           .tokens = gathered ? step.rows.tokens.device : nullptr,
           .entry = layer.entry,
           .most_ranks = max_rank_ * most_parts(layer),
-          .most_replaced = may_replace ? layer.out_features : 0};
+          .most_replaced = may_replace ? layer.out_features : 0,
+          .num_runs = std::ssize(runs_)};
 }
 
 const Adapter* StepAdapters::of_row(const nn::StepContext& step, int64_t row) const {
@@ -222,6 +223,7 @@ void StepAdapters::add_experts(const nn::StepContext& step, const nn::AdaptableL
     of_experts = rows_of(step, layer);
     of_experts.offsets = offsets;
     of_experts.num_experts = layer.num_experts;
+    of_experts.num_runs *= layer.num_experts;
   }
   const int32_t num_experts = on_device_ || step.workspace.measures() ? 0 : layer.num_experts;
   for (int32_t expert = 0; expert < num_experts; ++expert) {

@@ -26,7 +26,7 @@
 namespace quire::runner {
 
 inline std::string tiny_path(const std::string& name) {
-  if (name.starts_with('/')) return name;
+  if (name.starts_with('/') || name.starts_with(QUIRE_TEST_DATA)) return name;
   return std::string(QUIRE_TEST_DATA) + "/e2e/tiny/" + name;
 }
 

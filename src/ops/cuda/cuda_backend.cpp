@@ -153,6 +153,8 @@ class CudaBackend final : public Backend {
   }
   Result<std::unique_ptr<PackedMatrix>> quantise(std::span<const TensorView> parts, DType dtype) override {
     QUIRE_ASSIGN_OR_RETURN(auto matrix, CudaMatrix::quantise(parts, dtype, allocator_, *uploader_, scratch_, stream_));
+    // Products ask for weights before the kernel in front of them has ended (begin_kernel()), which made this one.
+    check_cuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
     return std::unique_ptr<PackedMatrix>(std::move(matrix));
   }
   std::unique_ptr<PackedGroup> group(std::vector<const PackedMatrix*> matrices) override {
@@ -392,7 +394,7 @@ class CudaBackend final : public Backend {
     QUIRE_CHECK_MSG(args.runs.empty(), "runs of low-rank adapters, which a card reads from its own memory");
     if (args.num_rows == 0 || args.rows.of_token == nullptr) return;
     expect_reachable({args.x, args.ids.device, args.rows.of_token, args.rows.tokens, args.rows.offsets, args.out});
-    add_low_rank(args, scratch_.data(), static_cast<int64_t>(kScratchBytes), stream_);
+    add_low_rank(args, options_.batch_invariant, scratch_.data(), static_cast<int64_t>(kScratchBytes), stream_);
     finish();
   }
   void run(const ClampedSwigluArgs& args) override {

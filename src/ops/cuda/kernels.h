@@ -161,8 +161,8 @@ bool has_tiles(DType dtype);
 void multiply_grouped_tiles(const GroupedRowsWork& work, void* scratch, int64_t scratch_bytes, cudaStream_t stream);
 
 // low_rank.cu: rows' adapters by LowRankArgs::rows. scratch: room for most_ranks floats of each head, better as many
-// times as there are rows; at an address of 16.
-void add_low_rank(const LowRankArgs& args, void* scratch, int64_t scratch_bytes, cudaStream_t stream);
+// times as there are rows; at an address of 16. one_order: a row's sums have one order however many rows there are.
+void add_low_rank(const LowRankArgs& args, bool one_order, void* scratch, int64_t scratch_bytes, cudaStream_t stream);
 
 // Rows [first_row, first_row + num_rows) of a weight as F32 or F16, [num_rows, columns] dense.
 void expand_rows(const StoredMatrix& weight, int64_t first_row, int64_t num_rows, OutRows out, cudaStream_t stream);
@@ -185,8 +185,8 @@ struct Finish {
   const float* columns = nullptr;
   const float* bias = nullptr;
 };
-void finish_rows(const Finish& finish, int64_t num_rows, int64_t columns, const float* in, int64_t in_stride,
-                 float* out, int64_t out_stride, cudaStream_t stream);
+void finish_rows(const Finish& finish, int64_t num_rows, int64_t columns, const Rows& in, int64_t in_stride,
+                 const OutRows& out, int64_t out_stride, cudaStream_t stream);
 // Rows of F8_E4M3 for a product: x / scale to nearest, with a scale a row that makes its largest magnitude 448, as
 // ops/quantise.h rounds weights. Codes [num_rows, codes_stride], zero behind `columns`; scales [num_rows].
 void round_rows_to_f8(const Rows& x, int64_t x_stride, int64_t num_rows, int64_t columns, uint8_t* codes,

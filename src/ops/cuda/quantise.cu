@@ -206,20 +206,29 @@ __global__ void quantise_q4_k(Work work) {
   }
 }
 
-// The largest magnitude of a row, by its bits, by all threads of a block.
-template <typename Load>
-__device__ uint32_t row_largest_magnitude(int64_t columns, const Load& load) {
-  __shared__ uint32_t of_warps[kWarps];
-  uint32_t most = 0;
-  for (int64_t i = threadIdx.x; i < columns; i += kThreads) {
-    const uint32_t bits = __float_as_uint(load(i)) & 0x7fffffffu;
-    most = bits > most ? bits : most;
-  }
+// The bits of the larger of two magnitudes, of which `most` is one.
+__device__ inline uint32_t larger_magnitude(uint32_t most, float x) {
+  const uint32_t bits = __float_as_uint(x) & 0x7fffffffu;
+  return bits > most ? bits : most;
+}
+
+// The largest of all threads' of a block.
+template <int kBlockWarps = kWarps>
+__device__ uint32_t block_largest_magnitude(uint32_t most) {
+  __shared__ uint32_t of_warps[kBlockWarps];
   most = warp_largest_magnitude(__uint_as_float(most));
   if (threadIdx.x % kWarp == 0) of_warps[threadIdx.x / kWarp] = most;
   __syncthreads();
   for (const uint32_t other : of_warps) most = other > most ? other : most;
   return most;
+}
+
+// The largest magnitude of a row, by its bits, by all threads of a block.
+template <typename Load>
+__device__ uint32_t row_largest_magnitude(int64_t columns, const Load& load) {
+  uint32_t most = 0;
+  for (int64_t i = threadIdx.x; i < columns; i += kThreads) most = larger_magnitude(most, load(i));
+  return block_largest_magnitude(most);
 }
 
 // The scale of numbers of which this is the largest magnitude, by its bits, and a number's code with it.
@@ -258,6 +267,38 @@ __global__ void round_rows_to_f8_kernel(Rows x, int64_t x_stride, int64_t column
   const float scale = round_row_to_f8(
       columns, [&](int64_t i) { return load_number(x, row * x_stride + i); }, to);
   for (int64_t i = columns + threadIdx.x; i < codes_stride; i += kThreads) to[i] = 0;
+  if (threadIdx.x == 0) scales[row] = scale;
+}
+
+// The same of dense rows of whole quads, up to kKept a thread: they stay in its registers, so that memory is read once.
+template <int kBlock, int kKept>
+__global__ void __launch_bounds__(kBlock)
+    round_quads_to_f8_kernel(Rows x, int64_t x_stride, int64_t columns, uint8_t* codes, float* scales) {
+  begin_kernel();
+  const int64_t row = blockIdx.x;
+  const int64_t num_quads = columns / 4;
+  float4 values[kKept];
+  uint32_t most = 0;
+#pragma unroll
+  for (int k = 0; k < kKept; ++k) {
+    const int64_t quad = threadIdx.x + int64_t{k} * kBlock;
+    values[k] = quad < num_quads ? load_quad(x, row * x_stride + 4 * quad) : make_float4(0, 0, 0, 0);
+  }
+#pragma unroll
+  for (int k = 0; k < kKept; ++k) {
+    most = larger_magnitude(larger_magnitude(most, values[k].x), values[k].y);
+    most = larger_magnitude(larger_magnitude(most, values[k].z), values[k].w);
+  }
+  const float scale = f8_scale(block_largest_magnitude<kBlock / kWarp>(most));
+#pragma unroll
+  for (int k = 0; k < kKept; ++k) {
+    const int64_t quad = threadIdx.x + int64_t{k} * kBlock;
+    if (quad >= num_quads) continue;
+    const float4& v = values[k];
+    *reinterpret_cast<uint32_t*>(codes + row * columns + 4 * quad) =
+        uint32_t{f8_code(v.x, scale)} | uint32_t{f8_code(v.y, scale)} << 8 | uint32_t{f8_code(v.z, scale)} << 16 |
+        uint32_t{f8_code(v.w, scale)} << 24;
+  }
   if (threadIdx.x == 0) scales[row] = scale;
 }
 
@@ -302,16 +343,30 @@ __global__ void round_rows_in_range_kernel(const float* x, int64_t x_stride, int
   if (threadIdx.x == 0) factors[blockIdx.x] = __uint_as_float((127 + above) << 23);
 }
 
-__global__ void finish_rows_kernel(const Finish finish, int64_t columns, const float* in, int64_t in_stride, float* out,
-                                   int64_t out_stride) {
+// quads: in, out, columns and bias lie so that four neighbours can be read at once.
+__global__ void finish_rows_kernel(const Finish finish, int64_t columns, Rows in, int64_t in_stride, OutRows out,
+                                   int64_t out_stride, bool quads) {
   begin_kernel();
   const float factor = finish.rows == nullptr ? 1.0f : finish.rows[blockIdx.x];
-  if (factor == 1 && finish.columns == nullptr && finish.bias == nullptr && in == out) return;
-  const float* from = in + blockIdx.x * in_stride;
-  float* to = out + blockIdx.x * out_stride;
+  if (factor == 1 && finish.columns == nullptr && finish.bias == nullptr && in.data == out.data) return;
+  const int64_t from = blockIdx.x * in_stride;
+  const int64_t to = blockIdx.x * out_stride;
+  if (quads) {
+    const auto* scales = reinterpret_cast<const float4*>(finish.columns);
+    const auto* bias = reinterpret_cast<const float4*>(finish.bias);
+    for (int64_t i = threadIdx.x; i < columns / 4; i += kThreads) {
+      const float4 x = load_quad(in, from + 4 * i);
+      const float4 by = scales == nullptr ? make_float4(1, 1, 1, 1) : scales[i];
+      const float4 more = bias == nullptr ? make_float4(0, 0, 0, 0) : bias[i];
+      store_quad(out, to + 4 * i,
+                 make_float4(fmaf(x.x * by.x, factor, more.x), fmaf(x.y * by.y, factor, more.y),
+                             fmaf(x.z * by.z, factor, more.z), fmaf(x.w * by.w, factor, more.w)));
+    }
+    return;
+  }
   for (int64_t i = threadIdx.x; i < columns; i += kThreads) {
-    const float x = finish.columns == nullptr ? from[i] : from[i] * finish.columns[i];
-    to[i] = fmaf(x, factor, finish.bias == nullptr ? 0.0f : finish.bias[i]);
+    const float x = load_number(in, from + i) * (finish.columns == nullptr ? 1.0f : finish.columns[i]);
+    store_number(out, to + i, fmaf(x, factor, finish.bias == nullptr ? 0.0f : finish.bias[i]));
   }
 }
 
@@ -352,8 +407,19 @@ void quantise_rows(DType dtype, const float* values, int64_t num_rows, int64_t c
 void round_rows_to_f8(const Rows& x, int64_t x_stride, int64_t num_rows, int64_t columns, uint8_t* codes,
                       int64_t codes_stride, float* scales, cudaStream_t stream) {
   if (num_rows == 0) return;
-  launch(round_rows_to_f8_kernel, static_cast<unsigned>(num_rows), kThreads, 0, stream, x, x_stride, columns, codes,
-         codes_stride, scales);
+  const auto grid = static_cast<unsigned>(num_rows);
+  constexpr int kLarge = 1024;
+  constexpr int64_t kMost = int64_t{4} * kLarge * 4;
+  if (are_quads(x.data, x.dtype, x_stride) && columns % 4 == 0 && codes_stride == columns && columns <= kMost) {
+    if (columns <= 4 * kThreads)
+      return launch(round_quads_to_f8_kernel<kThreads, 1>, grid, kThreads, 0, stream, x, x_stride, columns, codes,
+                    scales);
+    auto* kernel = columns <= kMost / 4   ? round_quads_to_f8_kernel<kLarge, 1>
+                   : columns <= kMost / 2 ? round_quads_to_f8_kernel<kLarge, 2>
+                                          : round_quads_to_f8_kernel<kLarge, 4>;
+    return launch(kernel, grid, kLarge, 0, stream, x, x_stride, columns, codes, scales);
+  }
+  launch(round_rows_to_f8_kernel, grid, kThreads, 0, stream, x, x_stride, columns, codes, codes_stride, scales);
 }
 
 void round_blocks_to_f8(const Rows& x, int64_t x_stride, int64_t num_rows, int64_t padded_rows, int64_t columns,
@@ -371,12 +437,16 @@ void round_rows_in_range(const float* x, int64_t x_stride, int64_t num_rows, int
          static_cast<uint16_t*>(out), factors);
 }
 
-void finish_rows(const Finish& finish, int64_t num_rows, int64_t columns, const float* in, int64_t in_stride,
-                 float* out, int64_t out_stride, cudaStream_t stream) {
-  const bool nothing = finish.rows == nullptr && finish.columns == nullptr && finish.bias == nullptr && in == out;
+void finish_rows(const Finish& finish, int64_t num_rows, int64_t columns, const Rows& in, int64_t in_stride,
+                 const OutRows& out, int64_t out_stride, cudaStream_t stream) {
+  const bool nothing =
+      finish.rows == nullptr && finish.columns == nullptr && finish.bias == nullptr && in.data == out.data;
   if (num_rows == 0 || nothing) return;
+  const bool quads = columns % 4 == 0 && are_quads(in.data, in.dtype, in_stride) &&
+                     are_quads(out.data, out.dtype, out_stride) && are_quads(finish.columns, DType::kF32, 0) &&
+                     are_quads(finish.bias, DType::kF32, 0);
   launch(finish_rows_kernel, static_cast<unsigned>(num_rows), kThreads, 0, stream, finish, columns, in, in_stride, out,
-         out_stride);
+         out_stride, quads);
 }
 
 void gather_row_scales(const StoredMatrix& weight, float* scales, cudaStream_t stream) {
