@@ -1,6 +1,7 @@
 #include "base/host_memory.h"
 
 #include <malloc.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -56,6 +57,35 @@ int64_t resident_memory() {
   int64_t total = 0;
   int64_t resident = 0;
   return file >> total >> resident ? resident * sysconf(_SC_PAGESIZE) : 0;
+}
+
+void* map_memory(size_t bytes) {
+  // More than an object may have: the caller's arithmetic asks for what no machine has.
+  if (bytes > static_cast<size_t>(std::numeric_limits<ptrdiff_t>::max()) - 2 * kLargePage) return nullptr;
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t used = (std::max(bytes, size_t{1}) + page - 1) / page * page;
+  const size_t spare = used >= kLargePage ? kLargePage : 0;
+  void* memory = mmap(nullptr, used + spare, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return nullptr;
+  if (spare == 0) return memory;
+  auto* begin = static_cast<char*>(memory);
+  const size_t before = (kLargePage - reinterpret_cast<uintptr_t>(begin) % kLargePage) % kLargePage;
+  if (before > 0) munmap(begin, before);
+  if (before < spare) munmap(begin + before + used, spare - before);
+  return begin + before;
+}
+
+void unmap_memory(void* memory, size_t bytes) {
+  if (memory != nullptr) munmap(memory, std::max(bytes, size_t{1}));
+}
+
+void prefer_large_pages([[maybe_unused]] void* memory, [[maybe_unused]] size_t bytes) {
+#ifdef MADV_HUGEPAGE
+  const auto begin = reinterpret_cast<uintptr_t>(memory);
+  const uintptr_t first = (begin + kLargePage - 1) / kLargePage * kLargePage;
+  const uintptr_t end = (begin + bytes) / kLargePage * kLargePage;
+  if (first < end) madvise(reinterpret_cast<void*>(first), end - first, MADV_HUGEPAGE);
+#endif
 }
 
 void return_large_blocks() {

@@ -155,6 +155,7 @@ struct ThreadPool::State {
   alignas(64) std::atomic<uint64_t> generation{0};
   alignas(64) std::atomic<int> unfinished{0};
   alignas(64) std::atomic<int64_t> next_task{0};
+  alignas(64) std::atomic<uint64_t> met{0};  // calls of meet() so far
   alignas(64) std::atomic<int> parked_workers{0};
   std::atomic<bool> parked_caller{false};
   std::atomic<bool> busy{false};
@@ -262,6 +263,15 @@ void ThreadPool::run(FunctionRef<void(int thread)> body) {
   body(0);
   if (state.num_threads > 1) state.wait_for_workers();
   state.busy.store(false, std::memory_order_release);
+}
+
+void ThreadPool::meet() {
+  State& state = *state_;
+  const auto threads = static_cast<uint64_t>(state.num_threads);
+  // Nobody calls for the next time before all have for this one.
+  const uint64_t all = (state.met.fetch_add(1, std::memory_order_acq_rel) / threads + 1) * threads;
+  const auto complete = [&] { return state.met.load(std::memory_order_acquire) >= all; };
+  while (!state.spin_until(complete)) std::this_thread::yield();
 }
 
 void ThreadPool::parallel_for(int64_t num_tasks, FunctionRef<void(int64_t task, int thread)> body) {

@@ -8,10 +8,21 @@
 #include <cstring>
 #include <new>
 
+#include "base/host_memory.h"
+
 namespace quire::checkpoint {
 namespace {
 
 constexpr std::align_val_t kFileAlignment{64};
+// From here on in large pages: of small ones to take them alone would be half the time of reading.
+constexpr size_t kLargePagesFrom = kLargePage;
+
+std::byte* take_memory(size_t bytes) {
+  if (bytes < kLargePagesFrom) return static_cast<std::byte*>(::operator new(bytes, kFileAlignment, std::nothrow));
+  void* memory = map_memory(bytes);
+  if (memory != nullptr) prefer_large_pages(memory, bytes);
+  return static_cast<std::byte*>(memory);
+}
 
 class FileHandle {
  public:
@@ -32,7 +43,11 @@ class FileHandle {
 }  // namespace
 
 WholeFile::~WholeFile() {
-  ::operator delete(data_, kFileAlignment);
+  if (size_ < kLargePagesFrom) {
+    ::operator delete(data_, kFileAlignment);
+  } else {
+    unmap_memory(data_, size_);
+  }
 }
 
 Result<std::shared_ptr<const WholeFile>> WholeFile::read(const std::filesystem::path& path, size_t most_bytes) {
@@ -50,7 +65,7 @@ Result<std::shared_ptr<const WholeFile>> WholeFile::read(const std::filesystem::
   if (size > most_bytes) {
     return resource_exhausted("{}: has {} bytes, expected at most {}", path.string(), size, most_bytes);
   }
-  auto* data = static_cast<std::byte*>(::operator new(size, kFileAlignment, std::nothrow));
+  std::byte* data = take_memory(size);
   if (data == nullptr) return resource_exhausted("{}: no memory for its {} bytes", path.string(), size);
   std::shared_ptr<const WholeFile> whole(new WholeFile(data, size));
   for (size_t done = 0; done < size;) {

@@ -136,6 +136,26 @@ TEST_P(ThreadPoolSizeTest, WaitsForAWorkerThatTakesLonger) {
   EXPECT_EQ(done, std::vector<int>(static_cast<size_t>(GetParam()), 1));
 }
 
+TEST_P(ThreadPoolSizeTest, ThreadsThatHaveMetSeeWhatEachHasWritten) {
+  ThreadPool pool({.num_threads = GetParam()});
+  const auto threads = static_cast<size_t>(GetParam());
+  constexpr int kMeetings = 50;
+  for (int round = 0; round < 20; ++round) {
+    // Plain ints: meet() itself must order the writes before the reads, and the reads before the next writes.
+    std::vector<int> written(threads, -1);
+    std::atomic<int> wrong = 0;
+    pool.run([&](int thread) {
+      for (int meeting = 0; meeting < kMeetings; ++meeting) {
+        written[static_cast<size_t>(thread)] = meeting;
+        pool.meet();
+        if (written != std::vector<int>(threads, meeting)) ++wrong;
+        pool.meet();
+      }
+    });
+    ASSERT_EQ(wrong, 0) << "round " << round;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Sizes, ThreadPoolSizeTest, ::testing::Values(1, 2, 3, 8));
 
 TEST(ThreadPoolTest, CanBeMadeAndLeftWithoutWork) {

@@ -2,8 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstring>
 #include <limits>
+#include <vector>
 
+#include "base/host_memory.h"
 #include "ops/cpu/cpu_backend.h"
 #include "ops/reference/reference_backend.h"
 #include "tests/ops/ops_test_support.h"
@@ -47,6 +50,24 @@ TEST(CpuBackendTest, AllocatesAlignedMemoryOfAnySize) {
     if (bytes > 0) buffer.as<char>()[bytes - 1] = 1;
   }
   EXPECT_EQ(backend->allocator().device(), (Device{DeviceKind::kCpu, 0}));
+}
+
+TEST(CpuBackendTest, MemoryInWhichALargePageFitsBeginsWithOne) {
+  const auto backend = make_cpu_backend({.threads = 1}).value();
+  for (const size_t bytes : {kLargePage, kLargePage + 1, 3 * kLargePage + 12345, 5 * kLargePage}) {
+    std::vector<Buffer> buffers;
+    for (int i = 0; i < 3; ++i) {
+      buffers.emplace_back(backend->allocator(), bytes);
+      ASSERT_NE(buffers.back().data(), nullptr) << bytes;
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(buffers.back().data()) % kLargePage, 0u) << bytes;
+      prefer_large_pages(buffers.back().data(), bytes);
+      std::memset(buffers.back().data(), 17 * i + 1, bytes);
+    }
+    for (size_t i = 0; i < buffers.size(); ++i) {
+      EXPECT_EQ(buffers[i].as<char>()[0], static_cast<char>(17 * i + 1)) << bytes;
+      EXPECT_EQ(buffers[i].as<char>()[bytes - 1], static_cast<char>(17 * i + 1)) << bytes;
+    }
+  }
 }
 
 TEST(CpuBackendTest, SaysThatThereIsNoMemoryInsteadOfFailing) {

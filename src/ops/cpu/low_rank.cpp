@@ -147,19 +147,22 @@ void add_low_rank(const LowRankArgs& args, const Kernels& kernels, ThreadPool& p
     return;
   }
   if (whole_pieces) return pool.parallel_for(num_pieces, whole);
-  const auto of_task = [&](int64_t task) -> const Piece& { return pieces[static_cast<size_t>(task / threads)]; };
-  const auto share = [&](int64_t all, int64_t task) { return all * (task % threads) / threads; };
-  const auto share_end = [&](int64_t all, int64_t task) { return all * (task % threads + 1) / threads; };
-  pool.parallel_for(num_pieces * threads, [&](int64_t task, int) {
-    const Piece& piece = of_task(task);
-    const auto first = static_cast<int32_t>(share(piece.factors->rank, task));
-    const auto end = static_cast<int32_t>(share_end(piece.factors->rank, task));
-    if (first < end) shrink(args, piece, first, end - first, kernels, scratch.data() + task / threads * floats);
-  });
-  pool.parallel_for(num_pieces * threads, [&](int64_t task, int) {
-    const Piece& piece = of_task(task);
-    const int64_t tiles = tiles_of(*piece.factors);
-    expand(args, piece, share(tiles, task), share_end(tiles, task), kernels, scratch.data() + task / threads * floats);
+  const auto shrunk = [&](int64_t piece) { return scratch.data() + piece * floats; };
+  pool.run([&](int thread) {
+    const auto share = [&](int64_t all) { return all * thread / threads; };
+    const auto share_end = [&](int64_t all) { return all * (thread + 1) / threads; };
+    for (int64_t i = 0; i < num_pieces; ++i) {
+      const Piece& piece = pieces[static_cast<size_t>(i)];
+      const auto first = static_cast<int32_t>(share(piece.factors->rank));
+      const auto end = static_cast<int32_t>(share_end(piece.factors->rank));
+      if (first < end) shrink(args, piece, first, end - first, kernels, shrunk(i));
+    }
+    pool.meet();
+    for (int64_t i = 0; i < num_pieces; ++i) {
+      const Piece& piece = pieces[static_cast<size_t>(i)];
+      const int64_t tiles = tiles_of(*piece.factors);
+      expand(args, piece, share(tiles), share_end(tiles), kernels, shrunk(i));
+    }
   });
 }
 

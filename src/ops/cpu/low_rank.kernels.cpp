@@ -10,34 +10,47 @@ namespace {
 constexpr int64_t kTile = 16;  // ops::kLowRankColumns
 constexpr int kTileVectors = kTile / kWide;
 
+// A format says how many numbers are read at once, and how many vectors of floats they make. Numbers of 16 bits that
+// only need to be moved to become floats (bfloat16) are taken two a lane: the numbers at even places are one vector,
+// those at odd ones the other. Widening them in their order takes a shuffle more for each vector, as much time as a
+// multiply-add.
 struct Floats {
   static constexpr int64_t kBytes = 4;
-  static FW load(const uint8_t* p) { return load_wide(reinterpret_cast<const float*>(p)); }
+  static constexpr int kVectors = 1;
+  static constexpr int kAtOnce = kWide;
+  QUIRE_INLINE void load(const uint8_t* p, FW (&out)[1]) { out[0] = load_wide(reinterpret_cast<const float*>(p)); }
 };
 struct Halves {
   static constexpr int64_t kBytes = 2;
-  static FW load(const uint8_t* p) { return load_halves(p); }
+  static constexpr int kVectors = 1;
+  static constexpr int kAtOnce = kWide;
+  QUIRE_INLINE void load(const uint8_t* p, FW (&out)[1]) { out[0] = load_halves(p); }
 };
 struct BFloat16s {
   static constexpr int64_t kBytes = 2;
-  static FW load(const uint8_t* p) {
-#if QUIRE_WIDE_LANES == 8
-    return load_bfloat16(p);
-#elif defined(__AVX512F__)
-    const __m256i codes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-    return (FW)((IW)_mm512_maskz_cvtepu16_epi32(0xffff, codes) << 16);
-#else
-    return joined(load_bfloat16(p), load_bfloat16(p + 2 * kLanes));
-#endif
+  static constexpr int kVectors = 2;
+  static constexpr int kAtOnce = 2 * kWide;
+  QUIRE_INLINE void load(const uint8_t* p, FW (&out)[2]) {
+    const IW pairs = load_ints(p);
+    out[0] = lower_bfloat16s(pairs);
+    out[1] = upper_bfloat16s(pairs);
   }
 };
 
-// Fewer than a vector of them, zeros behind.
-template <typename Format>
-QUIRE_INLINE FW load_tail(const uint8_t* p, int64_t count) {
-  uint8_t padded[kWide * Format::kBytes] = {};
-  std::memcpy(padded, p, static_cast<size_t>(count * Format::kBytes));
-  return Format::load(padded);
+// As many floats in the order in which a format reads its numbers.
+QUIRE_INLINE void load_in_order(const float* p, FW (&out)[1]) {
+  out[0] = load_wide(p);
+}
+QUIRE_INLINE void load_in_order(const float* p, FW (&out)[2]) {
+  const FW a = load_wide(p);
+  const FW b = load_wide(p + kWide);
+#if QUIRE_WIDE_LANES == 8
+  out[0] = __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14);
+  out[1] = __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15);
+#else
+  out[0] = __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  out[1] = __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+#endif
 }
 
 // A single row reads a factor once, from memory: what the next tile reads is asked for in the order in which it lies
@@ -50,31 +63,46 @@ QUIRE_INLINE void ask_ahead(const uint8_t* p, int64_t bytes) {
   }
 }
 
+// Adds the products of M rows' x and R ranks' weights, kAtOnce each.
+template <typename Format, int M, int R>
+QUIRE_INLINE void add_step(const float* x, int64_t x_stride, const uint8_t* down, int64_t down_stride,
+                           FW (&sums)[M][R]) {
+  FW values[M][Format::kVectors];
+  for (int m = 0; m < M; ++m) load_in_order(x + m * x_stride, values[m]);
+  for (int r = 0; r < R; ++r) {
+    FW weights[Format::kVectors];
+    Format::load(down + r * down_stride, weights);
+    for (int m = 0; m < M; ++m) {
+      for (int v = 0; v < Format::kVectors; ++v) sums[m][r] = fma(values[m][v], weights[v], sums[m][r]);
+    }
+  }
+}
+
 // out[m][r] for M rows and R ranks.
 template <typename Format, int M, int R>
 QUIRE_INLINE void shrink_tile(const LowRankShrink& s, int64_t row, int32_t rank) {
+  constexpr int64_t kStep = Format::kAtOnce;
   const float* x = s.x + row * s.x_stride;
   const int64_t down_bytes = s.k * Format::kBytes;
   const uint8_t* down = s.down + rank * down_bytes;
   FW sums[M][R] = {};
   int64_t k = 0;
-  for (; k + kWide <= s.k; k += kWide) {
+  for (; k + kStep <= s.k; k += kStep) {
     if constexpr (R > 1) {
-      constexpr int64_t kStepBytes = int64_t{R} * kWide * Format::kBytes;
-      ask_ahead<M>(down + R * down_bytes + k / kWide * kStepBytes, kStepBytes);
+      constexpr int64_t kStepBytes = R * kStep * Format::kBytes;
+      ask_ahead<M>(down + R * down_bytes + k / kStep * kStepBytes, kStepBytes);
     }
-    FW weights[R];
-    for (int r = 0; r < R; ++r) weights[r] = Format::load(down + r * down_bytes + k * Format::kBytes);
-    for (int m = 0; m < M; ++m) {
-      const FW v = load_wide(x + m * s.x_stride + k);
-      for (int r = 0; r < R; ++r) sums[m][r] = fma(v, weights[r], sums[m][r]);
-    }
+    add_step<Format, M, R>(x + k, s.x_stride, down + k * Format::kBytes, down_bytes, sums);
   }
   if (k < s.k) {
-    for (int r = 0; r < R; ++r) {
-      const FW weights = load_tail<Format>(down + r * down_bytes + k * Format::kBytes, s.k - k);
-      for (int m = 0; m < M; ++m) sums[m][r] = fma(load_some(x + m * s.x_stride + k, s.k - k), weights, sums[m][r]);
-    }
+    // Zeros behind what there is.
+    float padded_x[M][kStep] = {};
+    uint8_t padded[R][kStep * Format::kBytes] = {};
+    const auto count = static_cast<size_t>(s.k - k);
+    for (int m = 0; m < M; ++m) std::memcpy(padded_x[m], x + m * s.x_stride + k, count * sizeof(float));
+    for (int r = 0; r < R; ++r)
+      std::memcpy(padded[r], down + r * down_bytes + k * Format::kBytes, count * Format::kBytes);
+    add_step<Format, M, R>(padded_x[0], kStep, padded[0], kStep * Format::kBytes, sums);
   }
   for (int m = 0; m < M; ++m) {
     for (int r = 0; r < R; ++r) s.out[(row + m) * s.out_stride + rank + r] = sum(sums[m][r]);
@@ -97,26 +125,108 @@ void shrink_all(const LowRankShrink& s) {
   for (; row < s.num_rows; ++row) shrink_rows<Format, 1>(s, row);
 }
 
+// The sums of M rows over T tiles' ranks, by columns.
+template <typename Format, int M, int T>
+QUIRE_INLINE void sum_ranks(const LowRankExpand& e, const float* shrunk, const uint8_t* up,
+                            FW (&sums)[M][T * kTileVectors]) {
+  constexpr int V = T * kTileVectors;
+  const int64_t rank_bytes = kTile * Format::kBytes;
+  const int64_t tile_bytes = rank_bytes * e.rank;
+  for (int32_t r = 0; r < e.rank; ++r) {
+    if constexpr (T > 1) ask_ahead<M>(up + T * tile_bytes + r * T * rank_bytes, T * rank_bytes);
+    FW weights[V][1];
+    for (int v = 0; v < V; ++v) {
+      Format::load(up + v / kTileVectors * tile_bytes + r * rank_bytes + v % kTileVectors * kWide * Format::kBytes,
+                   weights[v]);
+    }
+    for (int m = 0; m < M; ++m) {
+      const FW factor = broadcast_wide(shrunk[m * e.shrunk_stride + r]);
+      for (int v = 0; v < V; ++v) sums[m][v] = fma(factor, weights[v][0], sums[m][v]);
+    }
+  }
+}
+
+// A vector of pairs is of one rank or of two: eight pairs of columns each.
+constexpr int kPairRanks = kWide / 8;
+
+// shrunk[0] for the lanes of the first rank, shrunk[1] for those of the second.
+QUIRE_INLINE FW rank_factors(const float* shrunk) {
+#if QUIRE_WIDE_LANES == 8
+  return broadcast_wide(shrunk[0]);
+#elif defined(__AVX512F__)
+  double both;
+  std::memcpy(&both, shrunk, sizeof(both));
+  const __m512i turn = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+  return (FW)_mm512_maskz_permutexvar_ps(0xffff, turn, (__m512)(_mm512_set1_pd(both)));
+#else
+  return joined(broadcast(shrunk[0]), broadcast(shrunk[1]));
+#endif
+}
+
+// The sums of even and odd columns, of several ranks apart, as sums by columns.
+QUIRE_INLINE void by_columns(FW even, FW odd, FW* columns) {
+#if QUIRE_WIDE_LANES == 8
+  columns[0] = __builtin_shufflevector(even, odd, 0, 8, 1, 9, 2, 10, 3, 11);
+  columns[1] = __builtin_shufflevector(even, odd, 4, 12, 5, 13, 6, 14, 7, 15);
+#else
+  const F8 a = lower_half(even) + upper_half(even);
+  const F8 b = lower_half(odd) + upper_half(odd);
+  columns[0] = __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
+#endif
+}
+
+// The same of pairs: sums of even and of odd columns, which are put in their order at the end.
+template <typename Format, int M, int T>
+QUIRE_INLINE void sum_pairs_of_ranks(const LowRankExpand& e, const float* shrunk, const uint8_t* up,
+                                     FW (&sums)[M][T * kTileVectors]) {
+  const int64_t rank_bytes = kTile * Format::kBytes;
+  const int64_t tile_bytes = rank_bytes * e.rank;
+  FW pairs[M][T][2] = {};
+  const auto add = [&](const FW(&weights)[T][2], const float* factors, int64_t stride) {
+    for (int m = 0; m < M; ++m) {
+      const FW factor = rank_factors(factors + m * stride);
+      for (int t = 0; t < T; ++t) {
+        for (int i = 0; i < 2; ++i) pairs[m][t][i] = fma(factor, weights[t][i], pairs[m][t][i]);
+      }
+    }
+  };
+  int32_t r = 0;
+  for (; r + kPairRanks <= e.rank; r += kPairRanks) {
+    if constexpr (T > 1) ask_ahead<M>(up + T * tile_bytes + r * T * rank_bytes, kPairRanks * T * rank_bytes);
+    FW weights[T][2];
+    for (int t = 0; t < T; ++t) Format::load(up + t * tile_bytes + r * rank_bytes, weights[t]);
+    add(weights, shrunk + r, e.shrunk_stride);
+  }
+  if constexpr (kPairRanks > 1) {
+    // A last rank alone: what lies behind it is another tile's, or nobody's.
+    if (r < e.rank) {
+      FW weights[T][2];
+      for (int t = 0; t < T; ++t) {
+        uint8_t padded[kPairRanks * kTile * Format::kBytes] = {};
+        std::memcpy(padded, up + t * tile_bytes + r * rank_bytes, kTile * Format::kBytes);
+        Format::load(padded, weights[t]);
+      }
+      float factors[M][kPairRanks] = {};
+      for (int m = 0; m < M; ++m) factors[m][0] = shrunk[m * e.shrunk_stride + r];
+      add(weights, factors[0], kPairRanks);
+    }
+  }
+  for (int m = 0; m < M; ++m) {
+    for (int t = 0; t < T; ++t) by_columns(pairs[m][t][0], pairs[m][t][1], sums[m] + t * kTileVectors);
+  }
+}
+
 // M rows and T tiles of columns, of which all but the last are whole.
 template <typename Format, int M, int T>
 QUIRE_INLINE void expand_tiles(const LowRankExpand& e, int64_t row, int64_t tile) {
   constexpr int V = T * kTileVectors;
-  const int64_t rank_bytes = kTile * Format::kBytes;
-  const int64_t tile_bytes = rank_bytes * e.rank;
-  const uint8_t* up = e.up + tile * tile_bytes;
+  const uint8_t* up = e.up + tile * kTile * Format::kBytes * e.rank;
   const float* shrunk = e.shrunk + row * e.shrunk_stride;
   FW sums[M][V] = {};
-  for (int32_t r = 0; r < e.rank; ++r) {
-    if constexpr (T > 1) ask_ahead<M>(up + T * tile_bytes + r * T * rank_bytes, T * rank_bytes);
-    FW weights[V];
-    for (int v = 0; v < V; ++v) {
-      weights[v] =
-          Format::load(up + v / kTileVectors * tile_bytes + r * rank_bytes + v % kTileVectors * kWide * Format::kBytes);
-    }
-    for (int m = 0; m < M; ++m) {
-      const FW factor = broadcast_wide(shrunk[m * e.shrunk_stride + r]);
-      for (int v = 0; v < V; ++v) sums[m][v] = fma(factor, weights[v], sums[m][v]);
-    }
+  if constexpr (Format::kVectors == 2) {
+    sum_pairs_of_ranks<Format, M, T>(e, shrunk, up, sums);
+  } else {
+    sum_ranks<Format, M, T>(e, shrunk, up, sums);
   }
   const FW scale = broadcast_wide(e.scale);
   for (int m = 0; m < M; ++m) {
@@ -139,7 +249,9 @@ QUIRE_INLINE void expand_tiles(const LowRankExpand& e, int64_t row, int64_t tile
 
 template <typename Format, int M>
 QUIRE_INLINE void expand_rows(const LowRankExpand& e, int64_t row) {
-  constexpr int kTiles = kWide == 8 ? (M == 1 ? 4 : 2) : (M == 1 ? 8 : 4);
+  // Sums of pairs are as many vectors for half the tiles.
+  constexpr int kMost = kWide == 8 ? (M == 1 ? 4 : 2) : (M == 1 ? 8 : 4);
+  constexpr int kTiles = kWide == 16 && Format::kVectors == 2 ? kMost / 2 : kMost;
   const int64_t tiles = (e.columns + kTile - 1) / kTile;
   int64_t tile = 0;
   for (; tile + kTiles <= tiles; tile += kTiles) expand_tiles<Format, M, kTiles>(e, row, tile);
