@@ -132,11 +132,16 @@ void Linear::operator()(const StepContext& step, const ops::ConstView& x, const 
   QUIRE_CHECK(x.num_columns == in_features_ && out.num_columns == out_features_ && x.num_rows == out.num_rows);
   const bool is_cut_head = !columns_.empty() && step.communicator != nullptr;
   int64_t offset = is_cut_head ? columns_[static_cast<size_t>(step.communicator->rank())].first : 0;
-  for (const auto& segment : segments_) {
-    step(product_of(*segment, x, offset, out));
-    offset += segment->rows();
+  const bool adapts = step.adapts(layer_.get());
+  if (adapts && segments_.size() == 1 && !is_cut_head) {
+    step.adapters->multiply(step, *layer_, product_of(*segments_.front(), x, 0, out), x, out);
+  } else {
+    for (const auto& segment : segments_) {
+      step(product_of(*segment, x, offset, out));
+      offset += segment->rows();
+    }
+    if (adapts) step.adapters->add(step, *layer_, x, out);
   }
-  if (step.adapts(layer_.get())) step.adapters->add(step, *layer_, x, out);
   if (is_sum_) sum(step, out);
   if (is_cut_head && !step.workspace.measures())
     step.communicator->gather_columns({out.floats(), out.num_rows, out.row_stride}, columns_, /*root=*/0);

@@ -79,7 +79,13 @@ class RowAdapters {
   // adapter has a weight of its own for this layer (a head that was trained with it) out becomes that one's product.
   virtual void add(const StepContext& step, const AdaptableLayer& layer, const ops::ConstView& x,
                    const ops::View& out) const = 0;
-  // The same of kEmbedding, whose rows are of these ids.
+  // out = the product of x, with what add() adds to it; `product` is of the whole layer.
+  virtual void multiply(const StepContext& step, const AdaptableLayer& layer, const ops::LinearArgs& product,
+                        const ops::ConstView& x, const ops::View& out) const {
+    step(product);
+    add(step, layer, x, out);
+  }
+  // The same as add() of kEmbedding, whose rows are of these ids.
   virtual void add_embedded(const StepContext& step, const AdaptableLayer& layer, Mirrored<TokenId> ids,
                             const ops::View& out) const = 0;
   // The same of kExperts: rows [offsets[e], offsets[e + 1]) are expert e's, offsets on the device.

@@ -29,6 +29,11 @@ void Backend::run_in_steps(const GatedLinearArgs& args) {
                      .out = args.out});
 }
 
+void Backend::run_in_steps(const AdaptedLinearArgs& args) {
+  run(args.product);
+  run(args.low_rank);
+}
+
 std::unique_ptr<PackedMatrix> WeightMemory::weight_of(const ResidentTable& /*table*/, const TensorView& /*stored*/) {
   QUIRE_CHECK_MSG(false, "this backend's tables are no weights");
   return nullptr;

@@ -62,6 +62,8 @@ class Backend : public DeviceMemory, public WeightMemory, public Recorder, prote
 
   // The product, then the activation.
   void run_in_steps(const GatedLinearArgs& args);
+  // The product, then what is added.
+  void run_in_steps(const AdaptedLinearArgs& args);
 };
 
 // Numbers that an op made on the device: the host reads them only where it is the device.

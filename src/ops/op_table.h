@@ -3,6 +3,7 @@
 #pragma once
 
 #include "ops/activation.h"
+#include "ops/adapted_linear.h"
 #include "ops/add.h"
 #include "ops/choose_tokens.h"
 #include "ops/clamped_swiglu.h"
@@ -35,7 +36,7 @@ struct OpList {};
 // Values of rows.
 using ValueOps = OpList<EmbeddingArgs, RmsNormArgs, LayerNormArgs, AddArgs, ScaleArgs, ActivationArgs, GatherRowsArgs>;
 // Products with weights.
-using ProductOps = OpList<LinearArgs, GatedLinearArgs, LowRankArgs>;
+using ProductOps = OpList<LinearArgs, GatedLinearArgs, LowRankArgs, AdaptedLinearArgs>;
 // Heads, their cache and attention.
 using AttentionOps = OpList<RopeArgs, PrepareHeadsArgs, CopyHeadsArgs, KvWriteArgs, PagedAttentionArgs, CopyBlocksArgs>;
 // Mixtures of experts.

@@ -147,18 +147,28 @@ void StepAdapters::find_runs(const nn::StepContext& step, const nn::AdaptableLay
   }
 }
 
-void StepAdapters::add(const nn::StepContext& step, const nn::AdaptableLayer& layer, const ops::ConstView& x,
-                       const ops::View& out) const {
+ops::LowRankArgs StepAdapters::addition(const nn::StepContext& step, const nn::AdaptableLayer& layer,
+                                        const ops::ConstView& x, const ops::View& out) const {
   found_.clear();
   if (!on_device_) find_runs(step, layer, x.num_rows, {});
-  step(ops::LowRankArgs{.x = x.strided_floats(),
-                        .x_stride = x.row_stride,
-                        .num_rows = x.num_rows,
-                        .runs = found_,
-                        .rows = on_device_ ? rows_of(step, layer) : ops::LowRankRows{},
-                        .out = out.strided_floats(),
-                        .out_stride = out.row_stride,
-                        .out_features = out.num_columns});
+  return {.x = x.strided_floats(),
+          .x_stride = x.row_stride,
+          .num_rows = x.num_rows,
+          .runs = found_,
+          .rows = on_device_ ? rows_of(step, layer) : ops::LowRankRows{},
+          .out = out.strided_floats(),
+          .out_stride = out.row_stride,
+          .out_features = out.num_columns};
+}
+
+void StepAdapters::add(const nn::StepContext& step, const nn::AdaptableLayer& layer, const ops::ConstView& x,
+                       const ops::View& out) const {
+  step(addition(step, layer, x, out));
+}
+
+void StepAdapters::multiply(const nn::StepContext& step, const nn::AdaptableLayer& layer,
+                            const ops::LinearArgs& product, const ops::ConstView& x, const ops::View& out) const {
+  step(ops::AdaptedLinearArgs{.product = product, .low_rank = addition(step, layer, x, out)});
 }
 
 void StepAdapters::add_embedded(const nn::StepContext& step, const nn::AdaptableLayer& layer, Mirrored<TokenId> ids,

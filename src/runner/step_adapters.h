@@ -38,6 +38,8 @@ class StepAdapters final : public nn::RowAdapters {
   bool adapt(const nn::StepContext& step, const nn::AdaptableLayer& layer) const override;
   void add(const nn::StepContext& step, const nn::AdaptableLayer& layer, const ops::ConstView& x,
            const ops::View& out) const override;
+  void multiply(const nn::StepContext& step, const nn::AdaptableLayer& layer, const ops::LinearArgs& product,
+                const ops::ConstView& x, const ops::View& out) const override;
   void add_embedded(const nn::StepContext& step, const nn::AdaptableLayer& layer, Mirrored<TokenId> ids,
                     const ops::View& out) const override;
   void add_experts(const nn::StepContext& step, const nn::AdaptableLayer& layer, const ops::ConstView& x,
@@ -64,6 +66,10 @@ class StepAdapters final : public nn::RowAdapters {
     int64_t out = 0;
   };
   void find_runs(const nn::StepContext& step, const nn::AdaptableLayer& layer, int64_t num_rows, Columns columns) const;
+
+  // What add() has done; its runs are in found_.
+  ops::LowRankArgs addition(const nn::StepContext& step, const nn::AdaptableLayer& layer, const ops::ConstView& x,
+                            const ops::View& out) const;
 
   struct GivenKeys {
     const Adapter* adapter;

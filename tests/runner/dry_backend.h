@@ -65,6 +65,7 @@ class DryBackend : public ops::Backend {
   void run(const ops::MoeRoutingArgs& args) override { real_(args); }
   void run(const ops::GroupedLinearArgs&) override {}
   void run(const ops::LowRankArgs&) override {}
+  void run(const ops::AdaptedLinearArgs&) override {}
   void run(const ops::ClampedSwigluArgs&) override {}
   void run(const ops::MoeCombineArgs&) override {}
   void run(const ops::ChooseTokensArgs&) override {}

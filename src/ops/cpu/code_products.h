@@ -36,7 +36,9 @@ QUIRE_INLINE void sum_tiles(const LinearTile& t, int64_t row, int64_t panel, int
   const uint8_t* rows[R];
   for (int r = 0; r < R; ++r) rows[r] = t.rows + (row + r) * t.row_bytes;
   FW sums[T][R][V] = {};
+  const Fetching fetching = Fetching::begin(t.fetch, R, T, Format::kBlock);
   for (int64_t step = 0; step < t.k; step += Format::kBlock) {
+    fetching.some();
     if (row == 0) prefetch_ahead<T == kPanelTiles, kIntoSecond>(block, kPanelTiles * Format::kBlockBytes);
     for (int i = 0; i < T; ++i) {
       const uint8_t* const of_tile = block + i * Format::kBlockBytes;

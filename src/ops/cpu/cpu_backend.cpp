@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/thread_pool.h"
+#include "ops/cpu/adapted_linear.h"
 #include "ops/cpu/attention_schedule.h"
 #include "ops/cpu/cpu_allocator.h"
 #include "ops/cpu/grouped_linear.h"
@@ -132,6 +133,7 @@ class CpuBackend final : public Backend {
 
   void run(const LinearArgs& args) override;
   void run(const GatedLinearArgs& args) override { run_in_steps(args); }
+  void run(const AdaptedLinearArgs& args) override;
 
   void run(const RopeArgs& args) override {
     if (args.rotary_dim == 0) return;
@@ -333,7 +335,21 @@ class CpuBackend final : public Backend {
         "--activation-dtype float32 has no such bound",
         name(dtype), columns, kCodedRowsBytes);
   }
-  void multiply(const LinearArgs& args, Activations activations, const uint8_t* rows, int64_t row_bytes);
+  // A product's rows as its kernel takes them: those that it is given, or what becomes of them, in scratch.
+  struct CodedRows {
+    Activations activations;
+    const uint8_t* rows;
+    int64_t row_bytes;
+  };
+  RowCoder coder_of(const LinearArgs& args) const {
+    const auto& weight = static_cast<const PackedPanels&>(*args.weight);
+    return coder_for(weight.dtype(), has_own_rounding(weight.input()), args.precise);
+  }
+  // Rows that code_rows() takes at once. REQUIRES: num_rows > 0.
+  int64_t rows_at_once(const LinearArgs& args) const;
+  CodedRows code_rows(const LinearArgs& args);
+  static bool takes_rows_as_they_are(const LinearArgs& args, Activations activations);
+  void multiply(const LinearArgs& args, const CodedRows& coded);
 
   int64_t coded_rows_offset() const {
     return pool_.num_threads() * kLinearScratchFloats * static_cast<int64_t>(sizeof(float)) +
@@ -375,38 +391,72 @@ class CpuBackend final : public Backend {
   Buffer scratch_;  // of each thread for Linear, then of attention, then coded rows
   AttentionSchedule attention_;
   std::vector<float> low_rank_scratch_;
+  AdaptedScratch adapted_scratch_;
 };
+
+int64_t row_bytes_of(const LinearArgs& args, Activations activations) {
+  return spread_row_bytes(coded_row_bytes(activations, args.weight->columns()));
+}
+
+bool CpuBackend::takes_rows_as_they_are(const LinearArgs& args, Activations activations) {
+  const auto& weight = static_cast<const PackedPanels&>(*args.weight);
+  return weight.input().is_plain() && activations == kFloatRows &&
+         (!rows_collide(args.x_stride * 4, args.num_rows) || row_bytes_of(args, activations) > kCodedRowsBytes);
+}
+
+int64_t CpuBackend::rows_at_once(const LinearArgs& args) const {
+  const Activations activations = coder_of(args).activations;
+  if (takes_rows_as_they_are(args, activations)) return args.num_rows;
+  const int64_t row_bytes = row_bytes_of(args, activations);
+  QUIRE_CHECK_MSG(row_bytes <= kCodedRowsBytes, fmt::format("a weight of {} columns", args.weight->columns()));
+  return std::max<int64_t>(kCodedRowsBytes / row_bytes, 1);
+}
+
+CpuBackend::CodedRows CpuBackend::code_rows(const LinearArgs& args) {
+  const RowCoder coder = coder_of(args);
+  if (takes_rows_as_they_are(args, coder.activations))
+    return {coder.activations, reinterpret_cast<const uint8_t*>(args.x.floats()), args.x_stride * 4};
+  const InputForm& form = static_cast<const PackedPanels&>(*args.weight).input();
+  const int64_t k = args.weight->columns();
+  const int64_t row_bytes = row_bytes_of(args, coder.activations);
+  auto* rows = scratch_.as<uint8_t>() + coded_rows_offset();
+  for_each_row(args.num_rows, k, [&](int64_t row) {
+    coder.code(form, args.x.floats() + row * args.x_stride, k, rows + row * row_bytes);
+  });
+  return {coder.activations, rows, row_bytes};
+}
 
 // Rows that are multiplied by whole numbers are first rounded to them, a group of rows at a time.
 void CpuBackend::run(const LinearArgs& args) {
   if (args.num_rows == 0) return;
-  const auto& weight = static_cast<const PackedPanels&>(*args.weight);
-  const InputForm& form = weight.input();
-  const RowCoder coder = coder_for(weight.dtype(), has_own_rounding(form), args.precise);
-  const Activations activations = coder.activations;
-  const int64_t k = weight.columns();
-  const int64_t row_bytes = spread_row_bytes(coded_row_bytes(activations, k));
-  if (form.is_plain() && activations == kFloatRows &&
-      (!rows_collide(args.x_stride * 4, args.num_rows) || row_bytes > kCodedRowsBytes)) {
-    multiply(args, activations, reinterpret_cast<const uint8_t*>(args.x.floats()), args.x_stride * 4);
-    return;
-  }
-  const int64_t group_rows = std::max<int64_t>(kCodedRowsBytes / row_bytes, 1);
-  QUIRE_CHECK_MSG(row_bytes <= kCodedRowsBytes, fmt::format("a weight of {} columns", k));
-  auto* rows = scratch_.as<uint8_t>() + coded_rows_offset();
+  const int64_t group_rows = rows_at_once(args);
   for (int64_t first = 0; first < args.num_rows; first += group_rows) {
     LinearArgs group = args;
     group.x = args.x.from(first * args.x_stride);
     group.out = args.out.from(first * args.out_stride);
     group.num_rows = std::min(group_rows, args.num_rows - first);
-    for_each_row(group.num_rows, k, [&](int64_t row) {
-      coder.code(form, group.x.floats() + row * group.x_stride, k, rows + row * row_bytes);
-    });
-    multiply(group, activations, rows, row_bytes);
+    multiply(group, code_rows(group));
   }
 }
 
-void CpuBackend::multiply(const LinearArgs& args, Activations activations, const uint8_t* rows, int64_t row_bytes) {
+void CpuBackend::run(const AdaptedLinearArgs& args) {
+  const LinearArgs& product = args.product;
+  if (product.num_rows == 0) return;
+  const int64_t row_bytes = row_bytes_of(product, coder_of(product).activations);
+  if (rows_at_once(product) < product.num_rows || !can_multiply_adapted(args, row_bytes, pool_.num_threads()))
+    return run_in_steps(args);
+  const CodedRows coded = code_rows(product);
+  const auto dtype = static_cast<const PackedPanels&>(*product.weight).dtype();
+  multiply_adapted(args,
+                   {.kernel = kernels_.linear[coded.activations][static_cast<size_t>(dtype)],
+                    .rows = coded.rows,
+                    .row_bytes = coded.row_bytes,
+                    .tiles = scratch_.as<float>()},
+                   kernels_, pool_, adapted_scratch_);
+}
+
+void CpuBackend::multiply(const LinearArgs& args, const CodedRows& coded) {
+  const auto [activations, rows, row_bytes] = coded;
   const auto& weight = static_cast<const PackedPanels&>(*args.weight);
   const auto kernel = kernels_.linear[activations][static_cast<size_t>(weight.dtype())];
   const int64_t panels = weight.num_panels();

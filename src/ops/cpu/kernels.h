@@ -48,6 +48,21 @@ constexpr int64_t coded_row_bytes(Activations activations, int64_t k) {
   return 0;
 }
 
+// Memory from `begin` to `end`.
+struct MemoryRange {
+  const uint8_t* begin;
+  const uint8_t* end;
+};
+
+// What a thread fetches into its second cache while it computes a product that leaves memory idle: none of the ranges
+// is empty.
+struct FetchQueue {
+  MemoryRange now;          // what is left of the range under way; empty: nothing is left at all
+  const MemoryRange* next;  // the ranges behind it
+  const MemoryRange* last;
+  float lines;  // of 64 bytes, for each row, tile of columns and 32 steps of k
+};
+
 // out[m][n] = bias[n] + sum_k x[m][k] * w[k][n] for some rows and some neighbouring panels.
 struct LinearTile {
   const uint8_t* rows;  // num_rows of them, row_bytes apart: k floats, or what code_row made of them
@@ -60,8 +75,9 @@ struct LinearTile {
   const float* bias;  // of the first panel's first column, or nullptr
   float* out;         // first row, first panel's first column; rows out_stride apart
   int64_t out_stride;
-  int64_t columns;  // valid columns from there on, <= num_panels * kPanelColumns
-  float* scratch;   // kLinearScratchFloats, 64-byte aligned
+  int64_t columns;    // valid columns from there on, <= num_panels * kPanelColumns
+  float* scratch;     // kLinearScratchFloats, 64-byte aligned
+  FetchQueue* fetch;  // of this thread; nullptr: there is nothing to fetch. Products of whole numbers heed it
 };
 
 // Rounds the key and the value of one token and kv head to a cache's format.

@@ -23,6 +23,34 @@ QUIRE_INLINE void prefetch_ahead([[maybe_unused]] const uint8_t* p, [[maybe_unus
   for (int line = 0; line < bytes; line += 64) __builtin_prefetch(p + fetched_ahead(kLevel) + line, 0, kLevel);
 }
 
+// Fetches what is to be fetched beside a part of a product, a few lines a time: all at once they would hold up what the
+// product itself waits for.
+class Fetching {
+ public:
+  // Beside parts of `rows` rows, `tiles` tiles and `steps` steps.
+  QUIRE_INLINE Fetching begin(FetchQueue* queue, int rows, int tiles, int steps) {
+    Fetching fetching;
+    if (queue == nullptr || queue->now.begin == queue->now.end) return fetching;
+    fetching.queue_ = queue;
+    const float lines = queue->lines * static_cast<float>(rows * tiles * steps) / 32.0f;
+    fetching.lines_ = static_cast<int64_t>(lines) + 1;
+    return fetching;
+  }
+  // Beside one of them.
+  __attribute__((always_inline)) void some() const {
+    if (queue_ == nullptr) return;
+    MemoryRange& now = queue_->now;
+    for (int64_t line = 0; line < lines_; ++line) __builtin_prefetch(now.begin + line * 64, 0, kIntoSecond);
+    now.begin += lines_ * 64;
+    if (now.begin < now.end) return;
+    now = queue_->next == queue_->last ? MemoryRange{now.end, now.end} : *queue_->next++;
+  }
+
+ private:
+  FetchQueue* queue_ = nullptr;
+  int64_t lines_ = 0;
+};
+
 // kWide floats of which `columns` exist.
 QUIRE_INLINE FW load_columns(const float* p, int64_t columns) {
   if (columns >= kWide) return load_wide(p);

@@ -12,33 +12,38 @@ constexpr int64_t tiles_for(int64_t columns) {
   return (columns + kLowRankColumns - 1) / kLowRankColumns;
 }
 
-// Rows of one run that a thread takes together: they share each load of a factor.
-constexpr int64_t kRowsTogether = 8;
 // Multiply-adds that are done sooner than another thread has begun.
 constexpr int64_t kLeastProducts = 65536;
-
-struct Piece {
-  const LowRankFactors* factors;
-  int64_t row;
-  int64_t num_rows;
-  int64_t x_column;
-  int64_t out_column;
-};
 
 // Whether its products are the results, where they belong; else they are for expand() to do something with.
 bool is_direct(const LowRankArgs& args, const LowRankFactors& factors) {
   return factors.replaces && (factors.only.empty() || args.x == nullptr);
 }
 
-int64_t products_of(const Piece& piece, bool looked_up) {
+int64_t products_of(const LowRankPiece& piece, bool looked_up) {
   int64_t products = looked_up ? 0 : int64_t{piece.factors->rank} * piece.factors->in_features;
   for (const LowRankPart& part : piece.factors->parts) products += part.size * part.rank;
   return products * piece.num_rows;
 }
 
-// Ranks [first, first + count) of the piece's rows, each [rank] floats apart in `shrunk`; of a weight that replaces the
-// base's they are the result.
-void shrink(const LowRankArgs& args, const Piece& piece, int32_t first, int32_t count, const Kernels& kernels,
+int64_t tiles_of(const LowRankFactors& factors) {
+  int64_t tiles = tiles_for(std::ssize(factors.only));
+  for (const LowRankPart& part : factors.parts) tiles += tiles_for(part.size);
+  return tiles;
+}
+
+}  // namespace
+
+void cut_into_pieces(const LowRankArgs& args, std::vector<LowRankPiece>& pieces) {
+  for (const LowRankRun& run : args.runs) {
+    for (int64_t row = 0; row < run.num_rows; row += kLowRankRowsTogether) {
+      pieces.push_back({run.factors, run.row + row, std::min(kLowRankRowsTogether, run.num_rows - row), run.x_column,
+                        run.out_column});
+    }
+  }
+}
+
+void shrink(const LowRankArgs& args, const LowRankPiece& piece, int32_t first, int32_t count, const Kernels& kernels,
             float* shrunk) {
   const LowRankFactors& factors = *piece.factors;
   const bool direct = is_direct(args, factors);
@@ -70,8 +75,7 @@ void shrink(const LowRankArgs& args, const Piece& piece, int32_t first, int32_t 
                            .out_stride = out_stride});
 }
 
-// Tiles [begin, end) of all parts' columns, counted through; of a weight that replaces some rows, of those.
-void expand(const LowRankArgs& args, const Piece& piece, int64_t begin, int64_t end, const Kernels& kernels,
+void expand(const LowRankArgs& args, const LowRankPiece& piece, int64_t begin, int64_t end, const Kernels& kernels,
             const float* shrunk) {
   if (!piece.factors->only.empty() && args.x != nullptr) {
     const int64_t rank = piece.factors->rank;
@@ -89,52 +93,46 @@ void expand(const LowRankArgs& args, const Piece& piece, int64_t begin, int64_t 
     const int64_t last = std::clamp<int64_t>(end - offset, 0, tiles);
     offset += tiles;
     if (first >= last) continue;
-    const int64_t tile_bytes = row_bytes(piece.factors->dtype, kLowRankColumns) * part.rank;
-    const int64_t column = first * kLowRankColumns;
-    kernels.low_rank_expand({.shrunk = shrunk + part.first,
-                             .shrunk_stride = piece.factors->rank,
-                             .num_rows = piece.num_rows,
-                             .dtype = piece.factors->dtype,
-                             .up = static_cast<const uint8_t*>(part.up) + first * tile_bytes,
-                             .rank = part.rank,
-                             .scale = part.scale,
-                             .gain = part.gain == nullptr ? nullptr : part.gain + column,
-                             .shift = part.gain == nullptr ? nullptr : part.shift + column,
-                             .columns = std::min(last * kLowRankColumns, part.size) - column,
-                             .out = args.out + piece.row * args.out_stride + piece.out_column + part.column + column,
-                             .out_stride = args.out_stride});
+    expand_part(args, piece, part, first, last, kernels, shrunk);
   }
 }
 
-int64_t tiles_of(const LowRankFactors& factors) {
-  int64_t tiles = tiles_for(std::ssize(factors.only));
-  for (const LowRankPart& part : factors.parts) tiles += tiles_for(part.size);
-  return tiles;
+void expand_part(const LowRankArgs& args, const LowRankPiece& piece, const LowRankPart& part, int64_t first,
+                 int64_t last, const Kernels& kernels, const float* shrunk) {
+  const int64_t tile_bytes = row_bytes(piece.factors->dtype, kLowRankColumns) * part.rank;
+  const int64_t column = first * kLowRankColumns;
+  kernels.low_rank_expand({.shrunk = shrunk + part.first,
+                           .shrunk_stride = piece.factors->rank,
+                           .num_rows = piece.num_rows,
+                           .dtype = piece.factors->dtype,
+                           .up = static_cast<const uint8_t*>(part.up) + first * tile_bytes,
+                           .rank = part.rank,
+                           .scale = part.scale,
+                           .gain = part.gain == nullptr ? nullptr : part.gain + column,
+                           .shift = part.gain == nullptr ? nullptr : part.shift + column,
+                           .columns = std::min(last * kLowRankColumns, part.size) - column,
+                           .out = args.out + piece.row * args.out_stride + piece.out_column + part.column + column,
+                           .out_stride = args.out_stride});
 }
-
-}  // namespace
 
 // Where there are enough pieces each is one thread's from end to end; else the threads share its ranks, then its
 // columns. Either way the sums are the same.
 void add_low_rank(const LowRankArgs& args, const Kernels& kernels, ThreadPool& pool, std::vector<float>& scratch) {
   QUIRE_CHECK_MSG(args.rows.of_token == nullptr, "rows of a device with memory of its own");
-  std::vector<Piece> pieces;
+  std::vector<LowRankPiece> pieces;
+  cut_into_pieces(args, pieces);
   int64_t products = 0;
   int32_t largest_rank = 0;
-  for (const LowRankRun& run : args.runs) {
-    if (!is_direct(args, *run.factors)) largest_rank = std::max(largest_rank, run.factors->rank);
-    for (int64_t row = 0; row < run.num_rows; row += kRowsTogether) {
-      pieces.push_back(
-          {run.factors, run.row + row, std::min(kRowsTogether, run.num_rows - row), run.x_column, run.out_column});
-      products += products_of(pieces.back(), args.x == nullptr);
-    }
+  for (const LowRankPiece& piece : pieces) {
+    if (!is_direct(args, *piece.factors)) largest_rank = std::max(largest_rank, piece.factors->rank);
+    products += products_of(piece, args.x == nullptr);
   }
   const auto num_pieces = static_cast<int64_t>(pieces.size());
   const int threads = pool.num_threads();
-  const int64_t floats = kRowsTogether * largest_rank;
+  const int64_t floats = kLowRankRowsTogether * largest_rank;
   const auto whole = [&](int64_t piece, int thread) {
     float* shrunk = scratch.data() + thread * floats;
-    const Piece& one = pieces[static_cast<size_t>(piece)];
+    const LowRankPiece& one = pieces[static_cast<size_t>(piece)];
     shrink(args, one, 0, one.factors->rank, kernels, shrunk);
     expand(args, one, 0, tiles_of(*one.factors), kernels, shrunk);
   };
@@ -152,14 +150,14 @@ void add_low_rank(const LowRankArgs& args, const Kernels& kernels, ThreadPool& p
     const auto share = [&](int64_t all) { return all * thread / threads; };
     const auto share_end = [&](int64_t all) { return all * (thread + 1) / threads; };
     for (int64_t i = 0; i < num_pieces; ++i) {
-      const Piece& piece = pieces[static_cast<size_t>(i)];
+      const LowRankPiece& piece = pieces[static_cast<size_t>(i)];
       const auto first = static_cast<int32_t>(share(piece.factors->rank));
       const auto end = static_cast<int32_t>(share_end(piece.factors->rank));
       if (first < end) shrink(args, piece, first, end - first, kernels, shrunk(i));
     }
     pool.meet();
     for (int64_t i = 0; i < num_pieces; ++i) {
-      const Piece& piece = pieces[static_cast<size_t>(i)];
+      const LowRankPiece& piece = pieces[static_cast<size_t>(i)];
       const int64_t tiles = tiles_of(*piece.factors);
       expand(args, piece, share(tiles), share_end(tiles), kernels, shrunk(i));
     }

@@ -99,8 +99,10 @@ QUIRE_INLINE void sum_stretch(int64_t row, const LinearTile& t, const Stretch& s
     }
   }
   uint8_t* block = stretch.blocks;
+  const Fetching fetching = Fetching::begin(t.fetch, R, 1, 32);
   for (int64_t step = stretch.begin; step < stretch.end; step += 32) {
     open(block);
+    fetching.some();
     for (int64_t line = first_line; line < end_line; ++line) __builtin_prefetch(next + line * 64, 0, kIntoSecond);
     next += stretch.next_bytes;
     Scales scales[V];

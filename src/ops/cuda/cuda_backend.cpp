@@ -390,6 +390,7 @@ class CudaBackend final : public Backend {
     }
     finish();
   }
+  void run(const AdaptedLinearArgs& args) override { run_in_steps(args); }
   void run(const LowRankArgs& args) override {
     QUIRE_CHECK_MSG(args.runs.empty(), "runs of low-rank adapters, which a card reads from its own memory");
     if (args.num_rows == 0 || args.rows.of_token == nullptr) return;

@@ -191,6 +191,7 @@ class ReferenceBackend final : public Backend {
   }
 
   void run(const GatedLinearArgs& args) override { run_in_steps(args); }
+  void run(const AdaptedLinearArgs& args) override { run_in_steps(args); }
 
   void run(const LowRankArgs& args) override {
     QUIRE_CHECK_MSG(args.rows.of_token == nullptr, "rows of a device with memory of its own");

@@ -1,0 +1,122 @@
+// A product and what adapters add to it, at once: the bits of one after the other.
+#include <algorithm>
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "ops/cpu/cpu_backend.h"
+#include "tensor/stored_values.h"
+#include "tests/ops/ops_test_support.h"
+
+namespace quire::ops {
+namespace {
+
+using testing::Random;
+using testing::same_bits;
+using testing::StoredWeights;
+
+// Of bfloat16: parts of any ranks and sizes, some columns between them without any.
+struct RandomAdapter {
+  RandomAdapter(int64_t in_features, int64_t out_features, int64_t column_step, Random& random) {
+    factors.dtype = DType::kBF16;
+    factors.in_features = in_features;
+    for (int64_t column = column_step * random.between(0, 2); column < out_features;) {
+      const int64_t size = std::min(random.between(1, out_features / 2 + 1), out_features - column);
+      const auto rank = static_cast<int32_t>(random.between(1, 20));
+      const int64_t tiles = (size + kLowRankColumns - 1) / kLowRankColumns;
+      ups.push_back(codes(random.normals(tiles * kLowRankColumns * rank)));
+      parts.push_back({.column = column, .size = size, .first = factors.rank, .rank = rank, .scale = 0.5f});
+      factors.rank += rank;
+      column += (size + column_step - 1) / column_step * column_step + column_step * random.between(0, 1);
+    }
+    if (parts.empty()) {
+      ups.push_back(codes(random.normals(kLowRankColumns * 3)));
+      parts.push_back({.size = 1, .rank = 3});
+      factors.rank = 3;
+    }
+    for (size_t i = 0; i < parts.size(); ++i) parts[i].up = ups[i].data();
+    down = codes(random.normals(factors.rank * in_features, 0.1f));
+    factors.down = down.data();
+    factors.parts = parts;
+  }
+  RandomAdapter(const RandomAdapter&) = delete;
+
+  static std::vector<uint16_t> codes(const std::vector<float>& values) {
+    std::vector<uint16_t> all;
+    for (const float value : values) all.push_back(float_to_bfloat16(value));
+    return all;
+  }
+
+  std::vector<std::vector<uint16_t>> ups;
+  std::vector<uint16_t> down;
+  std::vector<LowRankPart> parts;
+  LowRankFactors factors;
+};
+
+class AdaptedLinearTest : public ::testing::TestWithParam<std::tuple<std::string, DType>> {};
+
+TEST_P(AdaptedLinearTest, IsTheProductAndThenTheAdditionToTheBit) {
+  const auto& [isa, dtype] = GetParam();
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
+  Random random(seed);
+  for (const int threads : {1, 2, 3}) {
+    const auto backend = testing::make_backend(isa, threads);
+    if (backend == nullptr) GTEST_SKIP() << "this machine lacks " << isa;
+    for (int round = 0; round < 12; ++round) {
+      const int64_t k = std::max<int64_t>(info(dtype).block_values, 64) * random.between(1, 5);
+      const int64_t n = random.between(1, round % 3 == 0 ? 100 : 1500);
+      const int64_t rows = round % 4 == 0 ? 1 : random.between(1, round % 4 == 1 ? 150 : 40);
+      SCOPED_TRACE(::testing::Message() << threads << " threads, k " << k << ", n " << n << ", rows " << rows);
+      const StoredWeights stored(dtype, n, k, random);
+      const auto weight = backend->pack(std::vector<TensorView>{stored.view()});
+      ASSERT_TRUE(weight.ok()) << weight.status().message();
+      std::vector<std::unique_ptr<RandomAdapter>> adapters;
+      for (int i = 0; i < 5; ++i)
+        adapters.push_back(std::make_unique<RandomAdapter>(k, n, round % 5 == 4 ? 1 : kLowRankColumns, random));
+      std::vector<LowRankRun> runs;
+      for (int64_t row = random.between(0, 1); row < rows;) {
+        const int64_t count = std::min(rows - row, random.between(0, 1) == 0 ? 1 : random.between(1, 30));
+        runs.push_back({&adapters[static_cast<size_t>(random.between(0, 4))]->factors, row, count});
+        row += count + random.between(0, 1);
+      }
+      const std::vector<float> x = random.normals(rows * k);
+      const std::vector<float> bias = random.normals(n);
+      std::vector<float> expected(static_cast<size_t>(rows * n));
+      std::vector<float> found(expected.size());
+      const auto product_to = [&](std::vector<float>& out) {
+        return LinearArgs{.x = x.data(),
+                          .x_stride = k,
+                          .num_rows = rows,
+                          .weight = weight->get(),
+                          .bias = round % 2 == 0 ? bias.data() : nullptr,
+                          .out = out.data(),
+                          .out_stride = n};
+      };
+      const auto addition_to = [&](std::vector<float>& out) {
+        return LowRankArgs{.x = x.data(),
+                           .x_stride = k,
+                           .num_rows = rows,
+                           .runs = runs,
+                           .out = out.data(),
+                           .out_stride = n,
+                           .out_features = n};
+      };
+      (*backend)(product_to(expected));
+      const std::vector<float> plain = expected;
+      (*backend)(addition_to(expected));
+      (*backend)(AdaptedLinearArgs{.product = product_to(found), .low_rank = addition_to(found)});
+      ASSERT_TRUE(same_bits(found.data(), expected.data(), rows * n));
+      EXPECT_EQ(runs.empty(), expected == plain) << "nothing was added";
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    AllSets, AdaptedLinearTest,
+    ::testing::Combine(::testing::ValuesIn(testing::kCpuIsas),
+                       ::testing::Values(DType::kF32, DType::kBF16, DType::kQ4_1, DType::kQ8_0, DType::kQ6_K)),
+    [](const auto& test) { return std::get<0>(test.param) + "_" + std::string(name(std::get<1>(test.param))); });
+
+}  // namespace
+}  // namespace quire::ops
