@@ -26,7 +26,17 @@
 namespace quire::comm {
 
 // Tags of messages. From kFirstOfNumbers on they are communicators'.
-enum class Tag : int { kOrder = 1, kResult, kQuestion, kAnswer, kBeat, kEnd, kFirstOfNumbers = 16 };
+enum class Tag : int {
+  kOrder = 1,
+  kResult,
+  kQuestion,
+  kAnswer,
+  kBeat,
+  kEnd,
+  kAdapterOrder,
+  kAdapterReport,
+  kFirstOfNumbers = 16
+};
 
 class NetworkGroup {
  public:

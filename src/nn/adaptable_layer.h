@@ -7,15 +7,25 @@
 #include <string>
 #include <vector>
 
+#include "nn/shard.h"
+
 namespace quire::nn {
 
+// What this rank has of a module's inputs, or of its outputs.
+struct HeldPart {
+  int64_t whole = 0;              // of the module, in all ranks
+  std::vector<Range> taken = {};  // those here, in this order; none: all
+  bool is_cut() const { return !taken.empty(); }
+};
+
+// Sizes and columns are those of this rank's product (nn/shard.h); modules are whole, as files have them.
 struct AdaptableLayer {
   // kHeads: latent attention's projection of latents to keys and values, which is computed as two products of each
   // head: with the keys' matrix turned, that of queries, and the values'. A head's outputs in the module are its keys'
   // [key_dim], then its values' [value_dim].
   enum class Kind : uint8_t { kProduct, kHead, kEmbedding, kExperts, kHeads };
-  // Outputs [first, first + size) are those of `module`, a name as Hugging Face has it without ".weight"
-  // ("model.layers.0.self_attn.q_proj"); of kExperts those of one expert.
+  // Outputs [first, first + size) are those of `module`, or what this rank has of them: a name as Hugging Face has it
+  // without ".weight" ("model.layers.0.self_attn.q_proj"); of kExperts those of one expert.
   struct Part {
     std::string module;
     int64_t first = 0;
@@ -25,6 +35,8 @@ struct AdaptableLayer {
     std::string stored = {};
     bool transposed = false;  // [in_features, size]; an embedding is that
     bool bias = false;
+    HeldPart rows = {};  // which of the module's outputs they are
+    int64_t module_rows() const { return rows.is_cut() ? rows.whole : size; }
   };
 
   int32_t index = 0;  // among all of the model's
@@ -41,6 +53,14 @@ struct AdaptableLayer {
   std::string stack = {};
   bool interleaved = false;
   std::vector<Part> parts;
+
+  HeldPart inputs = {};      // which of the modules' inputs x has; an embedding has all
+  HeldPart stack_rows = {};  // of kExperts, as Part::rows, of a stack that has gate's outputs before up's
+  // Whether this rank adds what is added once: of products that ranks add up the first one does.
+  bool adds_bias = true;
+  bool is_held = true;  // false: another stage of a pipeline has it
+  int64_t module_inputs() const { return inputs.is_cut() ? inputs.whole : in_features; }
+  int64_t stack_outputs() const { return stack_rows.is_cut() ? stack_rows.whole : out_features; }
 };
 
 // Of a model, by their index.

@@ -96,6 +96,7 @@ void Attention::take_share(Loader& loader, const HeadShare& share, std::vector<L
     loader.fail(internal_error("{} rows of projections for {} heads", first, config_.num_heads));
   config_.num_heads = static_cast<int32_t>(share.heads.count);
   config_.num_kv_heads = static_cast<int32_t>(share.kv_heads.count);
+  loader.tell_kv_heads(share.kv_heads);
 }
 
 void Attention::norm_projection(const StepContext& step, const RmsNorm& norm,

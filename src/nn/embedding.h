@@ -21,6 +21,7 @@ class Embedding {
     const comm::ColumnRange& own = columns[static_cast<size_t>(loader.shard().rank)];
     Embedding part;
     part.table_ = loader.table(name, {num_rows, size}, Range{own.first, own.count});
+    part.layer_ = layer_of(loader, name, num_rows, size);
     part.is_part_ = true;
     part.first_id_ = static_cast<TokenId>(own.first);
     return part;
@@ -29,13 +30,7 @@ class Embedding {
   Embedding(Loader& loader, const std::string& name, int64_t num_rows, int64_t size, int64_t offset = 0)
       : table_(loader.table(name, {num_rows, size})) {
     // Of rows that are counted from another place nobody says which they are.
-    if (offset == 0) {
-      const std::string module = name.substr(0, name.rfind('.'));
-      layer_ = loader.adaptable({.kind = AdaptableLayer::Kind::kEmbedding,
-                                 .in_features = num_rows,
-                                 .out_features = size,
-                                 .parts = {{.module = module, .size = size, .stored = module, .transposed = true}}});
-    }
+    if (offset == 0) layer_ = layer_of(loader, name, num_rows, size);
     TensorView& view = table_.view;
     if (view.data == nullptr) return;
     if (table_.row_stride == 0) table_.row_stride = row_bytes(view.dtype, size);
@@ -57,6 +52,16 @@ class Embedding {
   }
 
  private:
+  // Adapters add to the sum of all ranks' rows, each rank for itself: to them it is not cut.
+  static std::shared_ptr<const AdaptableLayer> layer_of(Loader& loader, const std::string& name, int64_t num_rows,
+                                                        int64_t size) {
+    const std::string module = name.substr(0, name.rfind('.'));
+    return loader.adaptable({.kind = AdaptableLayer::Kind::kEmbedding,
+                             .in_features = num_rows,
+                             .out_features = size,
+                             .parts = {{.module = module, .size = size, .stored = module, .transposed = true}}});
+  }
+
   ops::ResidentTable table_;
   bool is_part_ = false;
   TokenId first_id_ = 0;

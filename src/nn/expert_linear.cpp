@@ -178,21 +178,30 @@ bool ExpertLinear::pack(Loader& loader, int32_t expert, const std::vector<Stored
   return true;
 }
 
-void ExpertLinear::name_modules(Loader& loader, const std::string& prefix, const std::vector<std::string_view>& stems,
-                                std::string_view parameter, bool interleaved) {
+void ExpertLinear::name_modules(Loader& loader, const std::string& prefix, const Modules& modules) {
+  const std::vector<std::string_view>& stems = modules.stems;
   AdaptableLayer layer{.kind = AdaptableLayer::Kind::kExperts,
                        .in_features = in_features_,
                        .out_features = out_features_,
                        .num_experts = num_experts_,
-                       .stack = fmt::format("{}.experts.{}", class_name_of(prefix), parameter),
-                       .interleaved = interleaved};
+                       .stack = fmt::format("{}.experts.{}", class_name_of(prefix), modules.parameter),
+                       .interleaved = modules.interleaved,
+                       .inputs = modules.inputs,
+                       .adds_bias = !modules.inputs.is_cut() || loader.shard().rank == 0};
+  // Each module's, one behind the other.
+  for (size_t i = 0; i < stems.size() && modules.rows.is_cut(); ++i) {
+    for (const Range& range : modules.rows.taken)
+      layer.stack_rows.taken.push_back({layer.stack_rows.whole + range.first, range.count});
+    layer.stack_rows.whole += modules.rows.whole;
+  }
   const int64_t size = out_features_ / static_cast<int64_t>(stems.size());
   // Of an expert that the checkpoint does not have there is an error already.
   const int32_t num_named = is_stack(stems[0]) ? 0 : num_experts_;
   for (int32_t e = 0; e < num_named && loader.has_weight(with_expert(prefix, stems[0], e) + ".weight"); ++e) {
     int64_t first = 0;
     for (const std::string_view stem : stems) {
-      layer.parts.push_back({.module = with_expert(prefix, stem, e), .first = first, .size = size, .expert = e});
+      layer.parts.push_back(
+          {.module = with_expert(prefix, stem, e), .first = first, .size = size, .expert = e, .rows = modules.rows});
       first += size;
     }
   }
@@ -254,7 +263,10 @@ ExpertLinear ExpertLinear::gate_and_up(Loader& loader, const std::string& prefix
                        {share, {size + share.first, share.count}});
   }
   out.finish(loader, bias);
-  out.name_modules(loader, prefix, {spelling.gate, spelling.up}, "gate_up_proj", shape.stacks_interleaved);
+  Modules modules{
+      .stems = {spelling.gate, spelling.up}, .parameter = "gate_up_proj", .interleaved = shape.stacks_interleaved};
+  if (is_cut) modules.rows = {size, {share}};
+  out.name_modules(loader, prefix, modules);
   return out;
 }
 
@@ -279,7 +291,9 @@ ExpertLinear ExpertLinear::down(Loader& loader, const std::string& prefix, const
   // Of a sum the first rank adds it.
   if (loader.shard().rank > 0) std::ranges::fill(bias, 0.0f);
   out.finish(loader, bias);
-  out.name_modules(loader, prefix, {spelling.down}, "down_proj", /*interleaved=*/false);
+  Modules modules{.stems = {spelling.down}, .parameter = "down_proj"};
+  if (layout.own_columns) modules.inputs = {shape.intermediate_size, {share}};
+  out.name_modules(loader, prefix, modules);
   return out;
 }
 

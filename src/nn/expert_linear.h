@@ -47,8 +47,15 @@ class ExpertLinear {
   bool pack(Loader& loader, int32_t expert, const std::vector<StoredWeight>& parts);
   void finish(Loader& loader, std::span<const float> bias);
   // `stems`: of each expert's modules, whose outputs lie side by side; `parameter`, `interleaved`: of their stack.
-  void name_modules(Loader& loader, const std::string& prefix, const std::vector<std::string_view>& stems,
-                    std::string_view parameter, bool interleaved);
+  // inputs, rows: of a module what this rank has.
+  struct Modules {
+    std::vector<std::string_view> stems;
+    std::string_view parameter;
+    bool interleaved = false;
+    HeldPart inputs;
+    HeldPart rows;
+  };
+  void name_modules(Loader& loader, const std::string& prefix, const Modules& modules);
 
   int32_t num_experts_ = 0;
   int64_t in_features_ = 0;

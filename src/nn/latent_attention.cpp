@@ -24,15 +24,16 @@ LatentAttention::LatentAttention(Loader& loader, const std::string& prefix, cons
   kv_norm_ = {loader, prefix + ".kv_a_layernorm", sizes.kv_rank, options.norm_eps};
   load_up_projections(loader, prefix);
   const int64_t rows = sizes.nope_head_dim + sizes.value_head_dim;
-  if (heads_.count == options.num_heads) {
-    layer_ = loader.adaptable({.kind = AdaptableLayer::Kind::kHeads,
-                               .in_features = sizes.kv_rank,
-                               .out_features = options.num_heads * rows,
-                               .num_experts = 2 * options.num_heads,
-                               .key_dim = sizes.nope_head_dim,
-                               .value_dim = sizes.value_head_dim,
-                               .parts = {{.module = prefix + ".kv_b_proj", .size = options.num_heads * rows}}});
-  }
+  AdaptableLayer::Part module{.module = prefix + ".kv_b_proj", .size = heads_.count * rows};
+  if (heads_.count < options.num_heads)
+    module.rows = {options.num_heads * rows, {{heads_.first * rows, heads_.count * rows}}};
+  layer_ = loader.adaptable({.kind = AdaptableLayer::Kind::kHeads,
+                             .in_features = sizes.kv_rank,
+                             .out_features = heads_.count * rows,
+                             .num_experts = static_cast<int32_t>(2 * heads_.count),
+                             .key_dim = sizes.nope_head_dim,
+                             .value_dim = sizes.value_head_dim,
+                             .parts = {std::move(module)}});
   output_ = {loader,
              {output},
              int64_t{options.num_heads} * sizes.value_head_dim,
@@ -102,7 +103,8 @@ void LatentAttention::project_heads(const StepContext& step, const Matrices& wei
                               .out_stride = rows.out.row_stride,
                               .x_group_stride = rows.x_head,
                               .out_group_stride = rows.out_head});
-  if (step.adapts(layer_.get())) step.adapters->add_heads(step, *layer_, first, options_.num_heads, rows);
+  if (step.adapts(layer_.get()))
+    step.adapters->add_heads(step, *layer_, first, static_cast<int32_t>(heads_.count), rows);
 }
 
 // Queries that meet cached vectors: [num_tokens, heads, kv_rank + rope].
@@ -165,7 +167,8 @@ void LatentAttention::operator()(const StepContext& step, const CacheLayer& laye
   attention.value_dim = static_cast<int32_t>(sizes.kv_rank);
   step(attention);
   const ops::View values = step.workspace.take(n, heads * sizes.value_head_dim);
-  project_heads(step, value_up_, options_.num_heads, {context, cached_dim(), values, sizes.value_head_dim});
+  project_heads(step, value_up_, static_cast<int32_t>(heads_.count),
+                {context, cached_dim(), values, sizes.value_head_dim});
   output_(step, values, out);
   step.workspace.rewind(mark);
 }

@@ -69,7 +69,7 @@ class LatentAttention final : public SelfAttention {
   Matrices key_up_;    // a head: [kv_rank, nope]
   Matrices value_up_;  // a head: [value, kv_rank]
   Linear output_;
-  std::shared_ptr<const AdaptableLayer> layer_;  // kv_b_proj; nullptr where heads are cut among ranks
+  std::shared_ptr<const AdaptableLayer> layer_;  // kv_b_proj
 };
 
 }  // namespace quire::nn

@@ -96,7 +96,9 @@ Linear::Linear(Loader& loader, std::vector<Part> parts, int64_t in_features, Wei
   std::vector<Loader::Vector> biases;
   bool any_bias = false;
   AdaptableLayer layer{.kind = role == WeightRole::kHead ? AdaptableLayer::Kind::kHead : AdaptableLayer::Kind::kProduct,
-                       .in_features = in_features};
+                       .in_features = in_features_,
+                       .adds_bias = !inputs || shard.rank == 0};
+  if (inputs) layer.inputs = {in_features, {inputs->taken}};
   const std::vector<StoredWeight> weights = stored_parts(loader, parts, in_features, inputs);
   for (const Part& part : parts) {
     // Of a sum the first rank adds it.
@@ -104,12 +106,14 @@ Linear::Linear(Loader& loader, std::vector<Part> parts, int64_t in_features, Wei
     if (part.bias && !adds_bias) (void)loader.weight({part.prefix + ".bias", {part.rows}});
     biases.push_back({adds_bias ? part.prefix + ".bias" : "", part.rows, part.taken});
     const int64_t rows = columns_.empty() ? part.num_taken() : part.rows;
+    const int64_t first = columns_.empty() ? out_features_ : part.taken[0].first;
     layer.parts.push_back({.module = part.prefix,
-                           .first = out_features_,
-                           .size = rows,
+                           .first = first,
+                           .size = part.num_taken(),
                            .stored = part.prefix,
                            .transposed = part.transposed,
-                           .bias = part.bias});
+                           .bias = part.bias,
+                           .rows = {part.rows, part.taken}});
     out_features_ += rows;
     any_bias = any_bias || adds_bias;
   }

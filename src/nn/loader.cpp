@@ -259,6 +259,7 @@ Result<std::unique_ptr<ops::PackedMatrix>> Loader::place_segment(std::span<const
 
 std::shared_ptr<const AdaptableLayer> Loader::adaptable(AdaptableLayer layer) {
   layer.index = static_cast<int32_t>(adaptable_.size());
+  layer.is_held = holds_;
   layer.entry = adaptable_.empty() ? 0 : adaptable_.back()->entry + adaptable_.back()->num_experts;
   return adaptable_.emplace_back(std::make_shared<const AdaptableLayer>(std::move(layer)));
 }

@@ -43,6 +43,7 @@ class Loader {
   bool has_weight(std::string_view name) const { return nn::has_weight(checkpoint_, name); }
   ops::Backend& backend() { return backend_; }
   const Shard& shard() const { return shard_; }
+  const Stage& stage() const { return stage_; }
 
   // What is asked for from here on is the embedding's, or layer `index`'s of so many, or what follows the layers, or
   // every stage's (as it is before the first of these). What another stage has is declared, and neither counted nor
@@ -95,6 +96,9 @@ class Loader {
   // Gives the layer its number. What adapters may add to is listed in the order in which layers are made, also when
   // planning.
   std::shared_ptr<const AdaptableLayer> adaptable(AdaptableLayer layer);
+  // Heads of keys and values that this rank has in every layer; nullopt: all.
+  void tell_kv_heads(const Range& heads) { kv_heads_ = heads; }
+  const std::optional<Range>& kv_heads() const { return kv_heads_; }
   const AdaptableLayers& adaptable_layers() const { return adaptable_; }
 
   // Calls this with bytes() after each table and weight of a product.
@@ -154,6 +158,7 @@ class Loader {
   WidenedWeights widened_;
   QuantizationReport quantized_;
   AdaptableLayers adaptable_;
+  std::optional<Range> kv_heads_;
 };
 
 }  // namespace quire::nn

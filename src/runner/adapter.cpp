@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <numeric>
 #include <set>
 #include <string>
 #include <utility>
@@ -13,8 +14,8 @@
 #include "checkpoint/text_quote.h"
 #include "runner/adapter_lengths.h"
 #include "runner/adapter_modules.h"
+#include "runner/adapter_numbers.h"
 #include "runner/adapter_split.h"
-#include "tensor/stored_values.h"
 
 namespace quire::runner {
 namespace {
@@ -34,77 +35,6 @@ constexpr int64_t gain_bytes(int64_t size) {
 
 Status not_numbers(const std::string& module) {
   return data_loss("module {}: its factors have values that are no finite numbers", in_quotes(module));
-}
-
-template <typename Code>
-bool all_finite(const Code* codes, int64_t count, Code exponent) {
-  // Without a way out in between, so that many are looked at at once: adapters are read while steps are computed.
-  Code wrong = 0;
-  for (int64_t i = 0; i < count; ++i) wrong |= static_cast<Code>((codes[i] & exponent) == exponent);
-  return wrong == 0;
-}
-
-bool all_finite(DType dtype, const void* data, int64_t count) {
-  if (dtype == DType::kF32) return all_finite<uint32_t>(static_cast<const uint32_t*>(data), count, 0x7f800000u);
-  return all_finite<uint16_t>(static_cast<const uint16_t*>(data), count, dtype == DType::kF16 ? 0x7c00 : 0x7f80);
-}
-
-// Numbers of a tensor as `dtype`: the tensor's own where it has it.
-class Numbers {
- public:
-  Numbers(const TensorView& view, DType dtype) : data_(view.data) {
-    if (view.dtype == dtype) return;
-    const int64_t count = view.shape.num_elements();
-    memory_.resize(static_cast<size_t>(row_bytes(dtype, count)));
-    std::vector<float> floats(static_cast<size_t>(count));
-    read_stored_row(view.dtype, view.data, count, floats.data());
-    for (size_t i = 0; i < floats.size(); ++i) {
-      if (dtype == DType::kF32) {
-        std::memcpy(memory_.data() + i * 4, &floats[i], 4);
-      } else {
-        const uint16_t code = dtype == DType::kF16 ? float_to_half(floats[i]) : float_to_bfloat16(floats[i]);
-        std::memcpy(memory_.data() + i * 2, &code, 2);
-      }
-    }
-    data_ = memory_.data();
-  }
-  const void* data() const { return data_; }
-
- private:
-  std::vector<uint8_t> memory_;
-  const void* data_;
-};
-
-// Where row n of the model's q or k stands in an adapter of the other order.
-struct HeadOrder {
-  enum class Turn { kNone, kToNeighbours, kToHalves };
-  Turn turn = Turn::kNone;
-  int64_t head_dim = 1;
-
-  int64_t source_of(int64_t n) const {
-    if (turn == Turn::kNone) return n;
-    const int64_t head = n / head_dim * head_dim;
-    const int64_t i = n % head_dim;
-    if (turn == Turn::kToNeighbours) return head + i % 2 * (head_dim / 2) + i / 2;
-    return head + i % (head_dim / 2) * 2 + i / (head_dim / 2);
-  }
-};
-
-// [size, rank] to tiles of 16 columns, [size / 16, rank, 16]. Whole tiles are read a row at a time.
-template <typename Code>
-void pack_up(const Code* from, int64_t size, int64_t rank, const HeadOrder& order, Code* to) {
-  for (int64_t n = 0; n < size; ++n) {
-    const Code* row = from + order.source_of(n) * rank;
-    Code* tile = to + n / ops::kLowRankColumns * rank * ops::kLowRankColumns + n % ops::kLowRankColumns;
-    for (int64_t r = 0; r < rank; ++r) tile[r * ops::kLowRankColumns] = row[r];
-  }
-}
-
-template <typename Code>
-void transpose(const Code* from, int64_t rows, int64_t columns, Code* to) {
-  for (int64_t row = 0; row < rows; ++row) {
-    for (int64_t column = 0; column < columns; ++column) to[column * rows + row] = from[row * columns + column];
-  }
 }
 
 }  // namespace
@@ -153,6 +83,8 @@ class AdapterMaker {
   // The memory of all of it: where the device has its own, an image of that.
   Status take_bytes(int64_t bytes) {
     if (backend_.computes_in_host_memory()) {
+      // Some of nothing too, for its memory is its place: of a stage that has none of the adapter's modules.
+      bytes = std::max<int64_t>(bytes, 64);
       adapter_->memory_ = Buffer(backend_.allocator(), static_cast<size_t>(bytes));
       if (adapter_->memory_.data() == nullptr) return resource_exhausted("no memory for the adapter's {} bytes", bytes);
       memory_ = adapter_->memory_.as<uint8_t>();
@@ -213,6 +145,7 @@ class AdapterMaker {
     QUIRE_RETURN_IF_ERROR(check_prompt_width(size));
     dtype_ = host_.dtype.value_or(file_.prompt.dtype);
     const int64_t tokens = file_.prompt.shape[0];
+    if (!embedding.is_held) return take_prompt_memory(embedding.in_features, 0);
     QUIRE_RETURN_IF_ERROR(take_prompt_memory(embedding.in_features, row_bytes(dtype_, tokens * size)));
     const Numbers numbers(file_.prompt, dtype_);
     if (!all_finite(dtype_, numbers.data(), tokens * size)) return not_numbers("prompt_embeddings");
@@ -232,20 +165,26 @@ class AdapterMaker {
       return unimplemented("the adapter is of prefix tuning, which is not built for latent attention");
     }
     QUIRE_RETURN_IF_ERROR(check_prompt_width(2 * config.num_layers * size));
-    QUIRE_RETURN_IF_ERROR(take_prompt_memory(token_embedding().in_features,
-                                             tokens * 2 * config.num_layers * size * int64_t{sizeof(float)}));
+    const nn::Range heads = host_.kv_heads.value_or(nn::Range{0, config.num_kv_heads});
+    const nn::Range layers = host_.own_layers.value_or(nn::Range{0, config.num_layers});
+    const int64_t first = heads.first * config.head_dim;
+    const int64_t own = heads.count * config.head_dim;
+    QUIRE_RETURN_IF_ERROR(
+        take_prompt_memory(token_embedding().in_features, tokens * 2 * layers.count * own * int64_t{sizeof(float)}));
     const Numbers numbers(file_.prompt, DType::kF32);
     if (!all_finite(DType::kF32, numbers.data(), file_.prompt.shape.num_elements()))
       return not_numbers("prompt_embeddings");
     const auto* from = static_cast<const float*>(numbers.data());
     auto* to = reinterpret_cast<float*>(memory_);
     const HeadOrder order = order_of("self_attn.k_proj");
-    for (int32_t part = 0; part < 2 * config.num_layers; ++part, to += tokens * size) {
+    for (int32_t part = 0; part < 2 * config.num_layers; ++part) {
       const bool is_key = part % 2 == 0;
-      (is_key ? adapter_->keys_ : adapter_->values_).push_back(to);
-      for (int64_t token = 0; token < tokens; ++token) {
+      const bool is_own = part / 2 >= layers.first && part / 2 < layers.end();
+      (is_key ? adapter_->keys_ : adapter_->values_).push_back(is_own ? to : nullptr);
+      if (!is_own) continue;
+      for (int64_t token = 0; token < tokens; ++token, to += own) {
         const float* row = from + (token * 2 * config.num_layers + part) * size;
-        for (int64_t i = 0; i < size; ++i) to[token * size + i] = row[is_key ? order.source_of(i) : i];
+        for (int64_t i = 0; i < own; ++i) to[i] = row[is_key ? order.source_of(first + i) : first + i];
       }
     }
     return {};
@@ -259,8 +198,10 @@ class AdapterMaker {
   struct Job {
     const AdaptableLayer* layer;
     const AdaptableLayer::Part* part;
-    const AdapterFile::LowRank* pair;  // nullptr: a saved weight
+    const AdapterFile::LowRank* pair;  // what this rank has of it; nullptr: a saved weight
     const AdapterFile::Saved* saved;
+    const AdapterFile::LowRank* whole = nullptr;  // of the file
+    std::vector<int32_t> only = {};               // rows of a saved weight, ascending; none: all
     Place down = {};
     Place up = {};
     int64_t gains = 0;
@@ -299,7 +240,7 @@ class AdapterMaker {
       if (!found.insert(place->layer->parts[place->part].module).second) {
         return data_loss("module {} has both factors and a weight of its own", in_quotes(saved.module));
       }
-      jobs_.push_back({place->layer, &place->layer->parts[place->part], nullptr, &saved});
+      add_saved(saved, *place->layer, place->layer->parts[place->part]);
       if (saved.ids.empty() || place->layer != &token_embedding() || !host_.config.tie_word_embeddings) continue;
       tied = &saved;
     }
@@ -318,7 +259,7 @@ class AdapterMaker {
           surplus.size(), host_.config.architecture, listed(surplus));
     }
     QUIRE_RETURN_IF_ERROR(check_trained_tokens(found));
-    if (jobs_.empty()) return data_loss("the adapter has no factors");
+    if (found.empty()) return data_loss("the adapter has no factors");
     return check_complete(file_, names_, found, has_experts, has_routers);
   }
 
@@ -327,16 +268,36 @@ class AdapterMaker {
     for (const auto& layer : host_.layers) {
       if (layer->kind != AdaptableLayer::Kind::kHead || layer->out_features != token_embedding().in_features) continue;
       const AdaptableLayer::Part& part = layer->parts[0];
-      const auto other = std::ranges::find_if(jobs_, [&](const Job& job) { return job.layer == layer.get(); });
-      if (other != jobs_.end() && other->saved == nullptr) {
+      // Whatever this rank has of them.
+      const auto has_factors = [&](const AdapterFile::LowRank& pair) {
+        const ModulePlace* place = names_.find(pair.module);
+        return place != nullptr && place->layer == layer.get();
+      };
+      if (std::ranges::any_of(file_.low_rank, has_factors)) {
         return unimplemented("module {} has factors, and rows of its own, those of the embedding that it is tied to",
                              in_quotes(part.module));
       }
-      if (other != jobs_.end()) continue;
-      found.insert(part.module);
-      jobs_.push_back({layer.get(), &part, nullptr, &saved});
+      if (!found.insert(part.module).second) continue;
+      add_saved(saved, *layer, part);
     }
     return {};
+  }
+
+  // Of a head that is cut by its rows, those that are here.
+  void add_saved(const AdapterFile::Saved& saved, const AdaptableLayer& layer, const AdaptableLayer::Part& part) {
+    Job job{&layer, &part, nullptr, &saved};
+    job.only = saved.ids;
+    std::ranges::sort(job.only);
+    if (part.rows.is_cut()) {
+      const nn::Range& own = part.rows.taken[0];
+      std::vector<int32_t> rows(static_cast<size_t>(own.count));
+      std::iota(rows.begin(), rows.end(), static_cast<int32_t>(own.first));
+      if (!saved.ids.empty())
+        std::erase_if(rows, [&](int32_t row) { return !std::ranges::binary_search(job.only, row); });
+      job.only = std::move(rows);
+    }
+    const bool is_empty = part.rows.is_cut() && job.only.empty();
+    if (layer.is_held && !is_empty) jobs_.push_back(std::move(job));
   }
 
   Status check_trained_tokens(const std::set<std::string>& found) const {
@@ -361,16 +322,21 @@ class AdapterMaker {
       return data_loss("module {} is there twice: in a stack, and by itself", in_quotes(pair.module));
     }
     const bool is_of_heads = layer.kind == AdaptableLayer::Kind::kHeads;
-    if (part != nullptr && !is_of_heads) {
-      jobs_.push_back({&layer, part, &pair, nullptr});
-      return {};
-    }
-    if (pair.lengths.data != nullptr) {
+    const bool is_split = part == nullptr || is_of_heads;
+    if (is_split && pair.lengths.data != nullptr) {
       return unimplemented("module {} is adapted by DoRA, which is not built for it: its rows are no product's here",
                            in_quotes(pair.module));
     }
-    splits_.push_back(is_of_heads ? split_heads(pair, layer) : split_experts(pair, layer));
-    for (const SplitFactors::One& one : splits_.back().all) jobs_.push_back({&layer, &one.part, &one.pair, nullptr});
+    if (!layer.is_held) return {};
+    if (!is_split && !layer.inputs.is_cut() && !part->rows.is_cut()) {
+      jobs_.push_back({&layer, part, &pair, nullptr, &pair});
+      return {};
+    }
+    splits_.push_back(is_of_heads ? split_heads(pair, layer)
+                      : is_split  ? split_experts(pair, layer)
+                                  : own_factors(pair, layer, *part));
+    for (const SplitFactors::One& one : splits_.back().all)
+      jobs_.push_back({&layer, &one.part, &one.pair, nullptr, &pair});
     return {};
   }
 
@@ -393,18 +359,19 @@ class AdapterMaker {
                        pair.embeds ? "an embedding" : "a product", embeds ? "an embedding" : "a product");
     }
     const int64_t in = pair.down.shape[pair.down_transposed ? 0 : 1];
-    const int64_t size = part == nullptr ? layer.out_features : part->size;
+    const int64_t size = part == nullptr ? layer.stack_outputs() : part->module_rows();
+    const int64_t inputs = layer.module_inputs();
     const int64_t out = pair.up.shape[0];
     if (part == nullptr && pair.num_stacked != layer.num_experts) {
       return invalid_argument("module {}: its factors are of {} experts, expected {} in this model",
                               in_quotes(pair.module), pair.num_stacked, layer.num_experts);
     }
-    if (in == layer.in_features && out == size) return {};
-    if (part == nullptr && in == size && out == layer.in_features) return {};
+    if (in == inputs && out == size) return {};
+    if (part == nullptr && in == size && out == inputs) return {};
     return invalid_argument(
         "module {}: its factors go from {} to {} features, expected {} to {} in this model: is the adapter of another "
         "one?",
-        in_quotes(pair.module), in, out, layer.in_features, size);
+        in_quotes(pair.module), in, out, inputs, size);
   }
 
   Status check_saved(const AdapterFile::Saved& saved, const AdaptableLayer& layer) const {
@@ -455,8 +422,7 @@ class AdapterMaker {
       if (job.saved != nullptr) {
         own.factors.replaces = true;
         own.factors.rank = static_cast<int32_t>(job.layer->out_features);
-        own.only = job.saved->ids;
-        std::ranges::sort(own.only);
+        own.only = job.only;
         own.factors.only = own.only;
         if (!own.only.empty() && job.layer->kind == AdaptableLayer::Kind::kHead)
           own.factors.rank = static_cast<int32_t>(own.only.size());
@@ -537,7 +503,7 @@ class AdapterMaker {
     const HeadOrder order = order_of(job.pair->module);
     const auto source_of = [&](int64_t n) { return order.source_of(n); };
     QUIRE_ASSIGN_OR_RETURN(const RowGains gains,
-                           row_gains(*job.pair, *job.layer, job.module(), source_of, *host_.base));
+                           row_gains(*job.whole, *job.layer, job.module(), source_of, *host_.base));
     auto* gain = reinterpret_cast<float*>(memory);
     auto* shift = reinterpret_cast<float*>(memory + gain_bytes(job.module().size));
     std::ranges::copy(gains.gain, gain);
@@ -554,16 +520,16 @@ class AdapterMaker {
     const int64_t count = weight.shape.num_elements();
     if (!all_finite(dtype_, numbers.data(), count)) return not_numbers(job.saved->module);
     const std::vector<int32_t>& ids = job.saved->ids;
-    if (ids.empty()) {
+    if (own.only.empty()) {
       std::memcpy(const_cast<void*>(own.factors.down), numbers.data(), static_cast<size_t>(row_bytes(dtype_, count)));
       return {};
     }
     const int64_t bytes = row_bytes(dtype_, weight.shape[1]);
-    for (size_t i = 0; i < ids.size(); ++i) {
-      const auto row = std::ranges::lower_bound(own.only, ids[i]) - own.only.begin();
-      std::memcpy(static_cast<uint8_t*>(const_cast<void*>(own.factors.down)) + row * bytes,
-                  static_cast<const uint8_t*>(numbers.data()) + static_cast<int64_t>(i) * bytes,
-                  static_cast<size_t>(bytes));
+    auto* to = static_cast<uint8_t*>(const_cast<void*>(own.factors.down));
+    for (const int32_t id : own.only) {
+      const int64_t row = ids.empty() ? id : std::ranges::find(ids, id) - ids.begin();
+      std::memcpy(to, static_cast<const uint8_t*>(numbers.data()) + row * bytes, static_cast<size_t>(bytes));
+      to += bytes;
     }
     return {};
   }
@@ -633,6 +599,20 @@ Result<std::shared_ptr<const Adapter>> Adapter::make(const AdapterFile& file, co
   return std::shared_ptr<const Adapter>(std::move(adapter));
 }
 
+std::shared_ptr<Adapter> Adapter::elsewhere(const Description& description, std::function<void()> let_go) {
+  const auto release = [let_go = std::move(let_go)](Adapter* adapter) {
+    delete adapter;
+    let_go();
+  };
+  std::shared_ptr<Adapter> adapter(new Adapter, release);
+  adapter->is_elsewhere_ = true;
+  adapter->bytes_elsewhere_ = description.bytes;
+  adapter->rank_ = description.rank;
+  adapter->num_virtual_tokens_ = description.num_virtual_tokens;
+  adapter->revision_ = description.revision;
+  return adapter;
+}
+
 int64_t Adapter::most_bytes(const nn::AdaptableLayers& layers, int32_t rank, std::optional<DType> dtype,
                             bool in_table) {
   const DType held = dtype.value_or(DType::kF32);
@@ -643,6 +623,7 @@ int64_t Adapter::most_bytes(const nn::AdaptableLayers& layers, int32_t rank, std
       bytes += layer->num_experts * int64_t{sizeof(ops::LowRankFactors)} + parts * int64_t{sizeof(ops::LowRankPart)};
     }
     if (layer->kind == AdaptableLayer::Kind::kEmbedding || layer->kind == AdaptableLayer::Kind::kHead) continue;
+    if (!layer->is_held) continue;
     if (layer->kind == AdaptableLayer::Kind::kHeads) {
       // The latent's factor both ways for all heads, and the other one's parts.
       bytes += aligned_to_line(row_bytes(held, layer->in_features * rank)) +

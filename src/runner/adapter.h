@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -15,7 +16,7 @@
 
 namespace quire::runner {
 
-// What adapters are made for.
+// What adapters are made for. Of several ranks each reads the same file and keeps what is added to its own products.
 struct AdapterHost {
   nn::AdaptableLayers layers;
   ModelConfig config;
@@ -25,6 +26,9 @@ struct AdapterHost {
   const checkpoint::Checkpoint* base =
       nullptr;                 // what DoRA takes lengths of, without which it is refused; must outlive make()
   std::optional<DType> dtype;  // F32, F16, BF16 that factors are held in; nullopt: as they are stored
+  // Of one rank of several: heads of keys and values, and layers, that it has. nullopt: all.
+  std::optional<nn::Range> kv_heads = {};
+  std::optional<nn::Range> own_layers = {};
 };
 
 // Whether q and k of this checkpoint lie so. PEFT's adapters, and those of the other order, are turned while they load.
@@ -40,12 +44,22 @@ class Adapter {
   // and is added to nothing before it has one.
   static Result<std::shared_ptr<Adapter>> read(const checkpoint::AdapterFile& file, const AdapterHost& host,
                                                ops::Backend& backend);
-  bool has_place() const { return memory_.data() != nullptr; }
+  bool has_place() const { return memory_.data() != nullptr || is_elsewhere_; }
   // Takes bytes() of the device's memory; false: there are none. REQUIRES: !has_place(); the allocator outlives this.
   bool take_place(Allocator& allocator);
   // Copies all of it there, beside the steps, and lets go of the host's. Errors: resource_exhausted. REQUIRES:
   // take_place() has been true, once; nobody is given this before it returns.
   Status upload(ops::Backend& backend);
+
+  // What stands for an adapter whose numbers other processes have: it adds to nothing. `let_go` is called when nobody
+  // has it any more.
+  struct Description {
+    int64_t bytes = 0;
+    int32_t rank = 0;
+    int32_t num_virtual_tokens = 0;
+    uint64_t revision = 0;
+  };
+  static std::shared_ptr<Adapter> elsewhere(const Description& description, std::function<void()> let_go);
 
   // What one of all products (no embedding, no head) takes at most; nullopt as in AdapterHost. in_table: with what
   // kernels find it by, where the device has memory of its own.
@@ -69,7 +83,9 @@ class Adapter {
   const float* keys(size_t layer) const { return keys_[layer]; }
   const float* values(size_t layer) const { return values_[layer]; }
 
-  int64_t bytes() const { return static_cast<int64_t>(has_place() ? memory_.bytes() : image_.size()); }
+  int64_t bytes() const {
+    return is_elsewhere_ ? bytes_elsewhere_ : static_cast<int64_t>(has_place() ? memory_.bytes() : image_.size());
+  }
   int32_t rank() const { return rank_; }           // the largest
   uint64_t revision() const { return revision_; }  // of the files
 
@@ -94,6 +110,8 @@ class Adapter {
   int32_t prompt_layer_ = -1;
   std::vector<uint64_t> adapted_layers_;
   Buffer memory_;
+  bool is_elsewhere_ = false;
+  int64_t bytes_elsewhere_ = 0;
   // Of a device with memory of its own:
   std::vector<int32_t> first_entries_;  // by layer, and behind the last
   std::vector<uint8_t> image_;          // what its memory is to have; empty when it has that

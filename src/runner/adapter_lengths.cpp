@@ -97,20 +97,22 @@ class SquaredLengths {
   std::vector<double> sums_;
 };
 
-// All rows of W, or columns where it is stored so.
-Status measure(StoredWeight weight, SquaredLengths& lengths) {
+// Rows of W in `ranges`; or all columns, where it is stored so.
+Status measure(StoredWeight weight, const std::vector<nn::Range>& ranges, SquaredLengths& lengths) {
   constexpr int64_t kRows = 64;
   const bool by_columns = weight.turned;
   if (by_columns) weight = weight.transposed();
   const int64_t width = weight.columns();
   std::vector<float> values(static_cast<size_t>(std::min(kRows, weight.rows()) * width));
-  for (int64_t begin = 0; begin < weight.rows(); begin += kRows) {
-    const int64_t count = std::min(kRows, weight.rows() - begin);
-    QUIRE_ASSIGN_OR_RETURN(const StoredWeight some, weight.cut_rows(begin, count));
-    QUIRE_RETURN_IF_ERROR(some.read_alone(DType::kF32, reinterpret_cast<uint8_t*>(values.data())));
-    for (int64_t i = 0; i < count; ++i) {
-      const float* row = values.data() + i * width;
-      by_columns ? lengths.add_column(begin + i, row) : lengths.add_row(begin + i, row);
+  for (const nn::Range& range : by_columns ? std::vector<nn::Range>{{0, weight.rows()}} : ranges) {
+    for (int64_t begin = range.first; begin < range.end(); begin += kRows) {
+      const int64_t count = std::min(kRows, range.end() - begin);
+      QUIRE_ASSIGN_OR_RETURN(const StoredWeight some, weight.cut_rows(begin, count));
+      QUIRE_RETURN_IF_ERROR(some.read_alone(DType::kF32, reinterpret_cast<uint8_t*>(values.data())));
+      for (int64_t i = 0; i < count; ++i) {
+        const float* row = values.data() + i * width;
+        by_columns ? lengths.add_column(begin + i, row) : lengths.add_row(begin + i, row);
+      }
     }
   }
   return {};
@@ -124,29 +126,33 @@ Result<RowGains> row_gains(const checkpoint::AdapterFile::LowRank& pair, const n
   if (part.stored.empty()) {
     return unimplemented("module {} is adapted by DoRA, which is not built for experts", in_quotes(pair.module));
   }
-  QUIRE_ASSIGN_OR_RETURN(const StoredWeight weight, base_weight(base, {.name = part.stored + ".weight",
-                                                                       .shape = {part.size, layer.in_features},
-                                                                       .transposed = part.transposed}));
-  SquaredLengths lengths(pair, layer.in_features, part.size, source_of);
-  QUIRE_RETURN_IF_ERROR(measure(weight, lengths));
-  const auto size = static_cast<size_t>(part.size);
-  std::vector<float> bias(size);
-  if (part.bias) {
+  const int64_t rows = part.module_rows();
+  const int64_t inputs = layer.module_inputs();
+  const std::vector<nn::Range> own = part.rows.is_cut() ? part.rows.taken : std::vector<nn::Range>{{0, rows}};
+  QUIRE_ASSIGN_OR_RETURN(
+      const StoredWeight weight,
+      base_weight(base, {.name = part.stored + ".weight", .shape = {rows, inputs}, .transposed = part.transposed}));
+  SquaredLengths lengths(pair, inputs, rows, source_of);
+  QUIRE_RETURN_IF_ERROR(measure(weight, own, lengths));
+  std::vector<float> bias(static_cast<size_t>(rows));
+  if (part.bias && layer.adds_bias) {
     QUIRE_ASSIGN_OR_RETURN(const StoredWeight stored,
-                           base_weight(base, {.name = part.stored + ".bias", .shape = {part.size}}));
+                           base_weight(base, {.name = part.stored + ".bias", .shape = {rows}}));
     QUIRE_RETURN_IF_ERROR(stored.read_alone(DType::kF32, reinterpret_cast<uint8_t*>(bias.data())));
   }
   const std::vector<float> wanted = floats_of(pair.lengths);
-  RowGains gains{std::vector<float>(size), std::vector<float>(size)};
-  for (size_t n = 0; n < size; ++n) {
-    const auto row = static_cast<int64_t>(n);
-    const double gain = wanted[static_cast<size_t>(source_of(row))] / lengths.length(row);
-    if (!std::isfinite(gain)) {
-      return data_loss("module {}: row {} would have the length {}, and without that it is {} long",
-                       in_quotes(pair.module), n, wanted[static_cast<size_t>(source_of(row))], lengths.length(row));
+  RowGains gains;
+  for (const nn::Range& range : own) {
+    for (int64_t row = range.first; row < range.end(); ++row) {
+      const float length = wanted[static_cast<size_t>(source_of(row))];
+      const double gain = length / lengths.length(row);
+      if (!std::isfinite(gain)) {
+        return data_loss("module {}: row {} would have the length {}, and without that it is {} long",
+                         in_quotes(pair.module), row, length, lengths.length(row));
+      }
+      gains.gain.push_back(static_cast<float>(gain));
+      gains.shift.push_back(static_cast<float>((1 - gain) * bias[static_cast<size_t>(row)]));
     }
-    gains.gain[n] = static_cast<float>(gain);
-    gains.shift[n] = static_cast<float>((1 - gain) * bias[n]);
   }
   return gains;
 }

@@ -13,16 +13,17 @@
 
 namespace quire::runner {
 
-// Of ops::LowRankPart, by the model's rows.
+// Of ops::LowRankPart, by the rows that this rank has, in their order.
 struct RowGains {
   std::vector<float> gain;
   std::vector<float> shift;
 };
 
-// `source_of`: which row of the adapter is the model's row n. Reads the base's weight from the checkpoint, some rows at
-// a time, by this thread alone, and takes in_features * size * rank multiply-adds. Thread-safe. Errors: unimplemented
-// where the base has no such weight by itself (experts), or in a format that is not read as numbers; data_loss for
-// lengths that are no finite numbers and for a row of zeros.
+// Of ranks that add up what they compute each multiplies its part by the gains, and the first one adds the shifts.
+// `pair`: whole; `source_of`: which row of the adapter is the model's row n, of all. Reads the base's weight from the
+// checkpoint, some rows at a time, by this thread alone, and takes in_features * size * rank multiply-adds.
+// Thread-safe. Errors: unimplemented where the base has no such weight by itself (experts), or in a format that is not
+// read as numbers; data_loss for lengths that are no finite numbers and for a row of zeros.
 Result<RowGains> row_gains(const checkpoint::AdapterFile::LowRank& pair, const nn::AdaptableLayer& layer,
                            const nn::AdaptableLayer::Part& part, const std::function<int64_t(int64_t)>& source_of,
                            const checkpoint::Checkpoint& base);

@@ -34,12 +34,50 @@ TensorView rows_of(const TensorView& view, int64_t first, int64_t count) {
           .shape = {count, columns}};
 }
 
+// Which of the whole's each of those here is, one after another.
+std::vector<int64_t> numbers_of(const nn::HeldPart& held) {
+  std::vector<int64_t> numbers;
+  for (const nn::Range& range : held.taken) {
+    for (int64_t i = range.first; i < range.end(); ++i) numbers.push_back(i);
+  }
+  return numbers;
+}
+
+void keep_own(const nn::HeldPart& inputs, const nn::HeldPart& rows, AdapterFile::LowRank& pair, SplitFactors& out) {
+  if (inputs.is_cut()) {
+    const std::vector<int64_t> columns = numbers_of(inputs);
+    const int64_t width = pair.down.shape[1];
+    pair.down = gathered(
+        pair.down, pair.down.shape[0], std::ssize(columns),
+        [&](int64_t row, int64_t column) { return row * width + columns[static_cast<size_t>(column)]; }, out);
+  }
+  if (rows.is_cut()) {
+    const std::vector<int64_t> taken = numbers_of(rows);
+    const int64_t rank = pair.up.shape[1];
+    pair.up = gathered(
+        pair.up, std::ssize(taken), rank,
+        [&](int64_t row, int64_t column) { return taken[static_cast<size_t>(row)] * rank + column; }, out);
+  }
+}
+
 }  // namespace
+
+SplitFactors own_factors(const AdapterFile::LowRank& pair, const nn::AdaptableLayer& layer,
+                         const nn::AdaptableLayer::Part& part) {
+  QUIRE_CHECK(!pair.embeds && !pair.down_transposed);
+  SplitFactors out;
+  AdapterFile::LowRank own = pair;
+  keep_own(layer.inputs, part.rows, own, out);
+  out.all.push_back({.pair = std::move(own), .part = part});
+  return out;
+}
 
 SplitFactors split_heads(const AdapterFile::LowRank& pair, const nn::AdaptableLayer& layer) {
   QUIRE_CHECK(layer.kind == nn::AdaptableLayer::Kind::kHeads);
   SplitFactors out;
   const int32_t heads = layer.num_experts / 2;
+  const nn::HeldPart& rows = layer.parts[0].rows;
+  const int64_t first_row = rows.is_cut() ? rows.taken[0].first : 0;
   const int64_t rank = pair.up.shape[1];
   const int64_t latent = pair.down.shape[1];
   const TensorView turned = gathered(
@@ -51,7 +89,7 @@ SplitFactors split_heads(const AdapterFile::LowRank& pair, const nn::AdaptableLa
     out.all.push_back({.pair = std::move(own), .part = {.module = pair.module, .size = up.shape[0], .expert = number}});
   };
   for (int32_t head = 0; head < heads; ++head) {
-    const int64_t first = head * (layer.key_dim + layer.value_dim);
+    const int64_t first = first_row + head * (layer.key_dim + layer.value_dim);
     const TensorView keys = gathered(
         pair.up, rank, layer.key_dim, [&](int64_t row, int64_t column) { return (first + column) * rank + row; }, out);
     add(keys, turned, head);
@@ -65,8 +103,8 @@ SplitFactors split_experts(const AdapterFile::LowRank& pair, const nn::Adaptable
   SplitFactors out;
   const int64_t experts = layer.num_experts;
   const int64_t rank = pair.up.shape[1] / experts;
-  const int64_t in = layer.in_features;
-  const int64_t size = layer.out_features;
+  const int64_t in = layer.module_inputs();
+  const int64_t size = layer.stack_outputs();
   const bool is_turned = pair.up.shape[0] != size || pair.down.shape[1] != in;
   const auto stored_row = [&](int64_t row) {
     if (!layer.interleaved) return row;
@@ -87,8 +125,10 @@ SplitFactors split_experts(const AdapterFile::LowRank& pair, const nn::Adaptable
       own.up = gathered(
           pair.up, size, rank, [&](int64_t row, int64_t column) { return of_up(stored_row(row), column); }, out);
     }
+    keep_own(layer.inputs, layer.stack_rows, own, out);
+    const int64_t own_size = own.up.shape[0];
     out.all.push_back({.pair = std::move(own),
-                       .part = {.module = pair.module, .size = size, .expert = static_cast<int32_t>(expert)}});
+                       .part = {.module = pair.module, .size = own_size, .expert = static_cast<int32_t>(expert)}});
   }
   return out;
 }

@@ -63,11 +63,12 @@ struct AdapterStore::State : std::enable_shared_from_this<AdapterStore::State> {
   };
   class Lease;
 
-  State(AdapterHost the_host, AdapterLimits the_limits, ops::Backend& the_backend)
-      : host(std::move(the_host)), limits(std::move(the_limits)), backend(the_backend) {
-    if (backend.computes_in_host_memory()) return;
+  // the_backend: nullptr where the adapters are elsewhere.
+  State(Load the_load, AdapterLimits the_limits, ops::Backend* the_backend)
+      : make(std::move(the_load)), limits(std::move(the_limits)), backend(the_backend) {
+    if (backend == nullptr || backend->computes_in_host_memory()) return;
     const auto bytes = static_cast<size_t>(device_bytes(limits));
-    device_memory = std::make_unique<AdapterMemory>(backend.allocator(), bytes);
+    device_memory = std::make_unique<AdapterMemory>(backend->allocator(), bytes);
   }
 
   // All with the lock held.
@@ -86,9 +87,9 @@ struct AdapterStore::State : std::enable_shared_from_this<AdapterStore::State> {
   Status load(Waiting& waiting, std::unique_lock<std::mutex>& lock);
   Status place(std::unique_lock<std::mutex>& lock);
 
-  const AdapterHost host;
+  const Load make;
   const AdapterLimits limits;
-  ops::Backend& backend;
+  ops::Backend* const backend;
   std::unique_ptr<AdapterMemory> device_memory;  // of a device that has its own, else nullptr; outlives adapters
 
   mutable std::mutex mutex;
@@ -98,6 +99,7 @@ struct AdapterStore::State : std::enable_shared_from_this<AdapterStore::State> {
   std::unordered_map<int32_t, const Adapter*> leased;  // by number
   std::deque<Waiting> waiting;
   std::shared_ptr<Adapter> read_ahead;  // of the first that waits, for which there is no room yet
+  int32_t read_ahead_number = 0;
   bool blocked = false;  // the first that waits needs room: who comes now waits behind it, so that there will be some
   bool stopping = false;
   int32_t last_number = 0;
@@ -251,15 +253,22 @@ Status AdapterStore::State::load(Waiting& first, std::unique_lock<std::mutex>& l
   const Entry entry = first.entry;
   if (read_ahead == nullptr) {
     const std::string path = entry->path;
+    const int32_t last = entry->number;
+    const uint64_t last_revision = entry->revision;
+    const int32_t fresh = last_number + 1;
     lock.unlock();
     const auto start = std::chrono::steady_clock::now();
     auto file = checkpoint::AdapterFile::open(path);
-    auto made = file.ok() ? Adapter::read(**file, host, backend) : Result<std::shared_ptr<Adapter>>(file.status());
+    // The same files are the same adapter, also for what was computed with it.
+    const int32_t number = file.ok() && last != 0 && (*file)->revision == last_revision ? last : fresh;
+    auto made = file.ok() ? make(**file, path, number) : Result<std::shared_ptr<Adapter>>(file.status());
     if (!made.ok()) log_warning("adapter {}: {}", entry->name, made.status().message());
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     lock.lock();
     ++loads;
     load_seconds += seconds;
+    last_number = std::max(last_number, number);
+    read_ahead_number = number;
     if (!made.ok()) return made.status();
     if ((*made)->bytes() > limits.most_bytes) {
       return invalid_argument(
@@ -276,8 +285,7 @@ Status AdapterStore::State::load(Waiting& first, std::unique_lock<std::mutex>& l
     if (!placed.ok()) read_ahead.reset();
     if (!placed.ok() || !read_ahead->has_place() || stopping) return placed;
   }
-  // The same files are the same adapter, also for what was computed with it.
-  if (entry->number == 0 || entry->revision != read_ahead->revision()) entry->number = ++last_number;
+  entry->number = read_ahead_number;
   entry->revision = read_ahead->revision();
   entry->rank = read_ahead->rank();
   entry->bytes = read_ahead->bytes();
@@ -294,13 +302,21 @@ Status AdapterStore::State::place(std::unique_lock<std::mutex>& lock) {
     if (!drop_one()) return {};
   }
   lock.unlock();
-  Status uploaded = read_ahead->upload(backend);
+  Status uploaded = read_ahead->upload(*backend);
   lock.lock();
   return uploaded;
 }
 
 AdapterStore::AdapterStore(AdapterHost host, AdapterLimits limits, ops::Backend& backend)
-    : state_(std::make_shared<State>(std::move(host), std::move(limits), backend)) {
+    : state_(std::make_shared<State>(
+          [host = std::move(host), &backend](const checkpoint::AdapterFile& file, const std::string& /*path*/,
+                                             int32_t /*number*/) { return Adapter::read(file, host, backend); },
+          std::move(limits), &backend)) {
+  state_->thread = std::thread([state = state_.get()] { state->run(); });
+}
+
+AdapterStore::AdapterStore(Load load, AdapterLimits limits)
+    : state_(std::make_shared<State>(std::move(load), std::move(limits), /*the_backend=*/nullptr)) {
   state_->thread = std::thread([state = state_.get()] { state->run(); });
 }
 
@@ -375,6 +391,13 @@ const Adapter* AdapterStore::in_use(int32_t number) const {
   const std::lock_guard lock(state_->mutex);
   const auto found = state_->leased.find(number);
   return found == state_->leased.end() ? nullptr : found->second;
+}
+
+void AdapterStore::lose(int32_t number) {
+  const std::lock_guard lock(state_->mutex);
+  const auto found = std::ranges::find(state_->loaded, number, &StoredAdapter::number);
+  if (found != state_->loaded.end()) state_->drop(**found);
+  state_->changed.notify_all();
 }
 
 std::vector<AdapterInfo> AdapterStore::list() const {

@@ -13,6 +13,7 @@
 
 #include "base/status.h"
 #include "runner/adapter.h"
+#include "runner/adapter_table.h"
 #include "types/adapter_info.h"
 
 namespace quire::runner {
@@ -33,7 +34,7 @@ class AdapterLease {
 };
 
 // Thread-safe.
-class AdapterStore {
+class AdapterStore final : public AdapterTable {
  public:
   using LeaseOr = Result<std::shared_ptr<const AdapterLease>>;
   using Done = std::function<void(LeaseOr)>;
@@ -41,8 +42,13 @@ class AdapterStore {
   // The backend must outlive the store and the last lease. A device with memory of its own has most_bytes of it taken
   // at once, if it has them.
   AdapterStore(AdapterHost host, AdapterLimits limits, ops::Backend& backend);
-  bool has_memory() const;  // REQUIRES of all that follows: it is true
-  ~AdapterStore();          // whoever waits is told that the engine stops
+  // Of a model that other processes compute: has them read the file once more, and gives what stands for the adapter
+  // here (adapter_ranks.h). Called on the store's thread.
+  using Load = std::function<Result<std::shared_ptr<Adapter>>(const checkpoint::AdapterFile& file,
+                                                              const std::string& path, int32_t number)>;
+  AdapterStore(Load load, AdapterLimits limits);
+  bool has_memory() const;   // REQUIRES of all that follows: it is true
+  ~AdapterStore() override;  // whoever waits is told that the engine stops
   AdapterStore(const AdapterStore&) = delete;
   AdapterStore& operator=(const AdapterStore&) = delete;
 
@@ -59,8 +65,9 @@ class AdapterStore {
   void acquire(std::string_view name, const Done& done);
   // Whether acquire() would find the name. Looks into the folder.
   bool knows(std::string_view name) const;
-  // The one that a lease of this number holds; nullptr: none does.
-  const Adapter* in_use(int32_t number) const;
+  const Adapter* in_use(int32_t number) const override;
+  // The one of this number is lost where it was: who wants it from now on has it read again.
+  void lose(int32_t number);
 
   std::vector<AdapterInfo> list() const;  // by name
   struct Statistics {

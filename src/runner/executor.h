@@ -19,6 +19,7 @@
 namespace quire::runner {
 
 class AdapterStore;
+class RankAdapters;
 
 struct StepTimings {   // seconds of a step's phases
   double prepare = 0;  // blocks copied and swapped, the flat batch built
@@ -62,6 +63,8 @@ class Executor {
   // The adapters that plans may name; nullptr: there are none. Whoever plans holds a lease of each that a step uses
   // until its result is collected.
   virtual std::shared_ptr<AdapterStore> adapters() { return nullptr; }
+  // In the place of these, of one rank of several: who is told by the process that has them what to keep.
+  virtual std::shared_ptr<RankAdapters> rank_adapters() { return nullptr; }
 
   // A model that guesses for this one, of those whose configuration has one; given away once. Used by the thread that
   // makes the calls below, between them.

@@ -21,6 +21,7 @@ class ForwardingExecutor : public Executor {
     executor_->use_constraints(std::move(constraints));
   }
   std::shared_ptr<AdapterStore> adapters() override { return executor_->adapters(); }
+  std::shared_ptr<RankAdapters> rank_adapters() override { return executor_->rank_adapters(); }
   std::unique_ptr<DraftProposer> take_draft_model() override { return executor_->take_draft_model(); }
   std::vector<StoredBlock> take_stored() override { return executor_->take_stored(); }
   void order(OffloadOrders orders) override { executor_->order(std::move(orders)); }

@@ -17,6 +17,7 @@
 #include "runner/offload_disk.h"
 #include "runner/open_checkpoint.h"
 #include "runner/plan_codec.h"
+#include "runner/rank_adapters.h"
 #include "runner/slot_copier.h"
 #include "runner/worst_step.h"
 
@@ -27,13 +28,15 @@ class LocalExecutor final : public Executor {
  public:
   LocalExecutor(std::shared_ptr<const checkpoint::Checkpoint> checkpoint, std::unique_ptr<ops::Backend> backend,
                 PlannedModel planned, std::unique_ptr<ModelRunner> runner, std::shared_ptr<AdapterStore> adapters,
-                std::unique_ptr<ModelDrafts> drafts, std::shared_ptr<HiddenStore> taps,
-                std::unique_ptr<OffloadDisk> disk, std::unique_ptr<SlotCopier> copier)
+                std::shared_ptr<RankAdapters> rank_adapters, std::unique_ptr<ModelDrafts> drafts,
+                std::shared_ptr<HiddenStore> taps, std::unique_ptr<OffloadDisk> disk,
+                std::unique_ptr<SlotCopier> copier)
       : checkpoint_(std::move(checkpoint)),
         backend_(std::move(backend)),
         planned_(std::move(planned)),
         runner_(std::move(runner)),
         adapters_(std::move(adapters)),
+        rank_adapters_(std::move(rank_adapters)),
         drafts_(std::move(drafts)),
         taps_(std::move(taps)),
         disk_(std::move(disk)),
@@ -48,6 +51,7 @@ class LocalExecutor final : public Executor {
     runner_->use_constraints(std::move(constraints));
   }
   std::shared_ptr<AdapterStore> adapters() override { return adapters_; }
+  std::shared_ptr<RankAdapters> rank_adapters() override { return rank_adapters_; }
   std::unique_ptr<DraftProposer> take_draft_model() override { return std::move(drafts_); }
   std::vector<StoredBlock> take_stored() override {
     return disk_ == nullptr ? std::vector<StoredBlock>() : disk_->take_found();
@@ -102,11 +106,12 @@ class LocalExecutor final : public Executor {
   std::unique_ptr<ops::Backend> backend_;
   PlannedModel planned_;
   std::unique_ptr<ModelRunner> runner_;
-  std::shared_ptr<AdapterStore> adapters_;  // nullptr: there are none
-  std::unique_ptr<ModelDrafts> drafts_;     // nullptr: there is none, or it was taken
-  std::shared_ptr<HiddenStore> taps_;       // of a head that drafts; nullptr: there is none
-  std::unique_ptr<OffloadDisk> disk_;       // nullptr: there is none; reads and writes the runner's slots
-  std::unique_ptr<SlotCopier> copier_;      // the same
+  std::shared_ptr<AdapterStore> adapters_;       // nullptr: there are none
+  std::shared_ptr<RankAdapters> rank_adapters_;  // of one rank of several, in the place of these
+  std::unique_ptr<ModelDrafts> drafts_;          // nullptr: there is none, or it was taken
+  std::shared_ptr<HiddenStore> taps_;            // of a head that drafts; nullptr: there is none
+  std::unique_ptr<OffloadDisk> disk_;            // nullptr: there is none; reads and writes the runner's slots
+  std::unique_ptr<SlotCopier> copier_;           // the same
   std::string description_;
   std::deque<StepPlan> submitted_;  // and not launched
 };
@@ -169,6 +174,20 @@ class LoadProgress {
   std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point told_ = begun_;
 };
+
+AdapterHost adapter_host(const nn::Loader& loader, const checkpoint::Checkpoint& checkpoint,
+                         const PlannedModel& planned) {
+  AdapterHost host{.layers = loader.adaptable_layers(),
+                   .config = planned.config,
+                   .rotates_neighbours = rotates_neighbours(checkpoint, planned.config),
+                   .max_rank = planned.max_adapter_rank,
+                   .max_virtual_tokens = planned.max_virtual_tokens,
+                   .base = &checkpoint,
+                   .dtype = planned.adapter_dtype,
+                   .kv_heads = loader.kv_heads()};
+  if (planned.stage.count > 1) host.own_layers = nn::layers_of(planned.stage, planned.config.num_layers);
+  return host;
+}
 
 // Of all ranks: that what they plan goes together, and the least of their blocks.
 Status agree(comm::Communicator& communicator, PlannedModel& planned) {
@@ -248,16 +267,13 @@ Result<std::unique_ptr<Executor>> make_local_executor(const EngineConfig& config
   runner->use_taps(taps.get());
   runner->use_ranks(ranks);
   std::shared_ptr<AdapterStore> adapters;
-  if (planned.adapters.most_loaded > 0) {
-    adapters = std::make_shared<AdapterStore>(
-        AdapterHost{.layers = loader.adaptable_layers(),
-                    .config = planned.config,
-                    .rotates_neighbours = rotates_neighbours(*checkpoint, planned.config),
-                    .max_rank = planned.max_adapter_rank,
-                    .max_virtual_tokens = planned.max_virtual_tokens,
-                    .base = checkpoint.get(),
-                    .dtype = planned.adapter_dtype},
-        planned.adapters, *backend);
+  std::shared_ptr<RankAdapters> rank_adapters;
+  if (planned.adapters.most_loaded > 0 && ranks.all != nullptr) {
+    rank_adapters =
+        std::make_shared<RankAdapters>(adapter_host(loader, *checkpoint, planned), planned.adapters, *backend);
+    runner->use_adapters(rank_adapters);
+  } else if (planned.adapters.most_loaded > 0) {
+    adapters = std::make_shared<AdapterStore>(adapter_host(loader, *checkpoint, planned), planned.adapters, *backend);
     if (!adapters->has_memory()) {
       return resource_exhausted("no memory for {} adapters, {}. Set --max-cpu-loras or --max-lora-rank lower.",
                                 planned.adapters.most_loaded, format_bytes(planned.adapters.most_bytes));
@@ -276,9 +292,9 @@ Result<std::unique_ptr<Executor>> make_local_executor(const EngineConfig& config
     copier = std::make_unique<SlotCopier>(
         [&storage = runner->storage()](OffloadSlot slot) { return storage.slot_parts(slot); });
   }
-  return std::unique_ptr<Executor>(new LocalExecutor(std::move(checkpoint), std::move(backend), std::move(planned),
-                                                     std::move(runner), std::move(adapters), std::move(drafts),
-                                                     std::move(taps), std::move(disk), std::move(copier)));
+  return std::unique_ptr<Executor>(new LocalExecutor(
+      std::move(checkpoint), std::move(backend), std::move(planned), std::move(runner), std::move(adapters),
+      std::move(rank_adapters), std::move(drafts), std::move(taps), std::move(disk), std::move(copier)));
 }
 
 }  // namespace quire::runner

@@ -179,8 +179,9 @@ std::optional<DType> adapter_dtype_of(LoraDType choice) {
 }
 
 // Room for so many adapters of all products, of the largest rank.
-Status plan_adapters(const EngineConfig& config, const nn::AdaptableLayers& layers, ops::Backend& backend,
+Status plan_adapters(const EngineConfig& config, const nn::Loader& loader, ops::Backend& backend,
                      PlannedModel& planned) {
+  const nn::AdaptableLayers& layers = loader.adaptable_layers();
   if (!config.enable_lora && !config.enable_prompt_adapter) return {};
   if (!backend.has_low_rank()) {
     return unimplemented("enable_lora, enable_prompt_adapter: adapters are not computed on this device ({})",
@@ -201,9 +202,10 @@ Status plan_adapters(const EngineConfig& config, const nn::AdaptableLayers& laye
   if (config.enable_prompt_adapter) {
     planned.max_virtual_tokens = config.max_prompt_adapter_token;
     planned.adapters.most_loaded += config.max_prompt_adapters;
-    // Embeddings, or keys and values of all layers.
+    // Embeddings, or keys and values of all layers that this rank has.
     const ModelConfig& model = planned.config;
-    const int64_t keys = int64_t{2} * model.num_layers * model.num_kv_heads * model.head_dim;
+    const int64_t kv_heads = loader.kv_heads() ? loader.kv_heads()->count : model.num_kv_heads;
+    const int64_t keys = 2 * nn::layers_of(planned.stage, model.num_layers).count * kv_heads * model.head_dim;
     planned.adapters.most_bytes +=
         config.max_prompt_adapters *
         (config.max_prompt_adapter_token * std::max(hidden, keys) * int64_t{sizeof(float)} +
@@ -355,7 +357,7 @@ Result<PlannedModel> plan_model(const models::Family& family, const EngineConfig
 
   plan_recordings(config, backend, planned);
 
-  QUIRE_RETURN_IF_ERROR(plan_adapters(config, loader.adaptable_layers(), backend, planned));
+  QUIRE_RETURN_IF_ERROR(plan_adapters(config, loader, backend, planned));
   memory.weight_bytes = loader.bytes() + (planned.after_pooling != nullptr ? planned.after_pooling->bytes() : 0);
   memory.converted_weights = loader.converted().to_string();
   memory.widened_weights = loader.widened().to_string();

@@ -11,7 +11,7 @@
 
 #include "models/model.h"
 #include "ops/backend.h"
-#include "runner/adapter_store.h"
+#include "runner/adapter_table.h"
 #include "runner/device_sampler.h"
 #include "runner/executor.h"
 #include "runner/input_batch.h"
@@ -40,7 +40,7 @@ class ModelRunner {
 
   // Where those of plans are found. REQUIRES: no step names one before; who plans holds a lease of each that a step
   // uses until the step is finished.
-  void use_adapters(std::shared_ptr<const AdapterStore> adapters) { adapters_ = std::move(adapters); }
+  void use_adapters(std::shared_ptr<const AdapterTable> adapters) { adapters_ = std::move(adapters); }
 
   // Ranks that have the other parts of the model, and carry out the same plans. One of them chooses the tokens; the
   // others are told them. REQUIRES: nothing has been computed yet; the communicators outlive the runner.
@@ -150,7 +150,7 @@ class ModelRunner {
   RankGroup ranks_;
   nn::HiddenTaps* taps_ = nullptr;
   std::shared_ptr<const ConstraintSource> constraints_;  // nullptr: there are none
-  std::shared_ptr<const AdapterStore> adapters_;         // the same
+  std::shared_ptr<const AdapterTable> adapters_;         // the same
   StepAdapters step_adapters_;                           // of the last batch
   StepAdapters head_adapters_;                           // of rows that logits are made of
   std::unordered_map<SequenceId, SequenceState> states_;

@@ -15,6 +15,8 @@
 #include "base/log.h"
 #include "base/thread_pool.h"
 #include "nn/shard.h"
+#include "runner/adapter_ranks.h"
+#include "runner/adapter_store.h"
 #include "runner/memory_planner.h"
 #include "runner/open_checkpoint.h"
 #include "runner/plan_codec.h"
@@ -41,11 +43,32 @@ Status divide_cores(const EngineConfig& config, EngineConfig& of_rank) {
   return {};
 }
 
+// Outlives the workers, whose memory it keeps.
+class SegmentLink final : public AdapterLink {
+ public:
+  SegmentLink(std::shared_ptr<comm::SharedSegment> memory, const WorkerSegment& segment)
+      : memory_(std::move(memory)), segment_(segment) {}
+  int num_ranks() const override { return segment_.num_ranks(); }
+  Status write(int rank, std::string_view order) override {
+    return segment_.adapter_orders(rank).write(order, [this] { return segment_.goes_on(); });
+  }
+  Result<std::string> read(int rank) override {
+    return segment_.adapter_reports(rank).read([this] { return segment_.goes_on(); });
+  }
+  void end(std::string_view reason) override { segment_.end(reason); }
+
+ private:
+  const std::shared_ptr<comm::SharedSegment> memory_;
+  const WorkerSegment segment_;
+};
+
 // One life of the workers: from their start until the first of them fails.
 class WorkerGroup {
  public:
   WorkerGroup(comm::SharedSegment memory, const WorkerSegment::Shape& shape)
-      : memory_(std::move(memory)), segment_(memory_.data(), shape), seen_(static_cast<size_t>(shape.num_ranks())) {}
+      : memory_(std::make_shared<comm::SharedSegment>(std::move(memory))),
+        segment_(memory_->data(), shape),
+        seen_(static_cast<size_t>(shape.num_ranks())) {}
 
   ~WorkerGroup() {
     end("the engine stops");
@@ -59,12 +82,13 @@ class WorkerGroup {
   }
 
   const WorkerSegment& segment() const { return segment_; }
+  std::shared_ptr<AdapterLink> adapter_link() const { return std::make_shared<SegmentLink>(memory_, segment_); }
   void end(std::string_view reason) { segment_.end(reason); }
   Status status() const { return segment_.status(); }
 
   Status launch(WorkerLauncher& launcher) {
     for (int rank = 0; rank < segment_.num_ranks(); ++rank) {
-      QUIRE_ASSIGN_OR_RETURN(auto process, launcher.launch(memory_, segment_.shape(), rank));
+      QUIRE_ASSIGN_OR_RETURN(auto process, launcher.launch(*memory_, segment_.shape(), rank));
       processes_.push_back(std::move(process));
     }
     return {};
@@ -125,7 +149,7 @@ class WorkerGroup {
   static constexpr int kMostSilentLooks = 12;
   static constexpr std::chrono::milliseconds kFarewell{500};
 
-  comm::SharedSegment memory_;
+  std::shared_ptr<comm::SharedSegment> memory_;
   WorkerSegment segment_;
   std::vector<std::unique_ptr<WorkerProcess>> processes_;
   std::vector<Seen> seen_;
@@ -139,7 +163,16 @@ class MultiprocessExecutor final : public Executor {
         launcher_(std::move(launcher)),
         planned_(std::move(planned)),
         sampling_rank_(config_.num_ranks() - config_.tensor_parallel_size),
-        watcher_([this] { watch(); }) {}
+        watcher_([this] { watch(); }) {
+    const AdapterLimits& limits = planned_.adapters;
+    if (limits.most_loaded == 0) return;
+    adapter_ranks_ = std::make_shared<AdapterRanks>(limits.most_bytes, /*restarts=*/true);
+    adapters_ = std::make_shared<AdapterStore>(
+        [ranks = adapter_ranks_](const checkpoint::AdapterFile& file, const std::string& path, int32_t number) {
+          return ranks->load(file, path, number);
+        },
+        limits);
+  }
 
   ~MultiprocessExecutor() override {
     {
@@ -148,12 +181,14 @@ class MultiprocessExecutor final : public Executor {
     }
     bell_.notify_all();
     watcher_.join();  // and with it the workers, which are that thread's
+    if (adapter_ranks_ != nullptr) adapter_ranks_->close();
   }
 
   const ModelConfig& model() const override { return planned_.config; }
   const MemoryPlan& memory() const override { return planned_.memory; }
   const std::string& description() const override { return description_; }
   bool overlaps() const override { return true; }
+  std::shared_ptr<AdapterStore> adapters() override { return adapters_; }
   void use_constraints(std::shared_ptr<const ConstraintSource> constraints) override {
     constraints_ = std::move(constraints);
     if (group_ != nullptr) group_->answer_masks(constraints_);
@@ -196,6 +231,7 @@ class MultiprocessExecutor final : public Executor {
              std::chrono::duration<double>(now - restarts_.front()).count() > config_.restart_window)
         restarts_.pop_front();
       if (static_cast<int32_t>(restarts_.size()) >= config_.max_restarts) {
+        if (adapter_ranks_ != nullptr) adapter_ranks_->close();
         return unavailable(
             "{}; they have been started again {} times within {:.0f} s, which is all that is allowed "
             "(--max-restarts)",
@@ -224,6 +260,9 @@ class MultiprocessExecutor final : public Executor {
     QUIRE_RETURN_IF_ERROR(order_all());
     QUIRE_RETURN_IF_ERROR(hear_all());
     if (constraints_ != nullptr) group_->answer_masks(constraints_);
+    if (adapter_ranks_ == nullptr) return {};
+    QUIRE_ASSIGN_OR_RETURN(const std::vector<int32_t> lost, adapter_ranks_->connect(group_->adapter_link()));
+    for (const int32_t number : lost) adapters_->lose(number);
     return {};
   }
 
@@ -332,7 +371,9 @@ class MultiprocessExecutor final : public Executor {
   const int sampling_rank_;  // runner/rank_group.h
   std::string description_;  // empty until they have been ready once
   std::shared_ptr<const ConstraintSource> constraints_;
-  std::deque<Clock::time_point> restarts_;  // within the window
+  std::shared_ptr<AdapterRanks> adapter_ranks_;  // nullptr: there are no adapters
+  std::shared_ptr<AdapterStore> adapters_;       // the same
+  std::deque<Clock::time_point> restarts_;       // within the window
 
   mutable std::mutex mutex_;
   std::condition_variable bell_;

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "base/log.h"
+#include "runner/adapter_ranks.h"
+#include "runner/adapter_store.h"
 #include "runner/memory_planner.h"
 #include "runner/open_checkpoint.h"
 #include "runner/plan_codec.h"
@@ -87,6 +89,20 @@ class RankWatch {
   std::thread thread_;  // last: it uses all of the above
 };
 
+class NetworkLink final : public AdapterLink {
+ public:
+  explicit NetworkLink(comm::NetworkGroup& group) : group_(group) {}
+  int num_ranks() const override { return group_.size(); }
+  Status write(int rank, std::string_view order) override {
+    return group_.write(rank, Tag::kAdapterOrder, std::string(order));
+  }
+  Result<std::string> read(int rank) override { return group_.read(rank, Tag::kAdapterReport); }
+  void end(std::string_view reason) override { group_.end(reason); }
+
+ private:
+  comm::NetworkGroup& group_;
+};
+
 class NetworkExecutor final : public Executor {
  public:
   NetworkExecutor(EngineConfig config, comm::NetworkGroup& group, const NetworkSelf& self, MakeBackend make_backend)
@@ -101,6 +117,7 @@ class NetworkExecutor final : public Executor {
   ~NetworkExecutor() override {
     watch_.stop();
     group_.end("the engine stops");
+    if (adapter_ranks_ != nullptr) adapter_ranks_->close();
     own_rank_.join();
     if (answering_.joinable()) answering_.join();
   }
@@ -109,6 +126,7 @@ class NetworkExecutor final : public Executor {
   const MemoryPlan& memory() const override { return planned_.memory; }
   const std::string& description() const override { return description_; }
   bool overlaps() const override { return true; }
+  std::shared_ptr<AdapterStore> adapters() override { return adapters_; }
 
   void use_constraints(std::shared_ptr<const ConstraintSource> constraints) override {
     if (answering_.joinable()) return;
@@ -150,7 +168,8 @@ class NetworkExecutor final : public Executor {
     for (int rank = 0; rank < group_.size(); ++rank) {
       QUIRE_RETURN_IF_ERROR(group_.write(rank, Tag::kOrder, encode_order(order_of_rank(config_, hellos, rank))));
     }
-    return hear_reports();
+    QUIRE_RETURN_IF_ERROR(hear_reports());
+    return begin_adapters();
   }
 
  private:
@@ -177,6 +196,19 @@ class NetworkExecutor final : public Executor {
     return {};
   }
 
+  Status begin_adapters() {
+    const AdapterLimits& limits = planned_.adapters;
+    if (limits.most_loaded == 0) return {};
+    adapter_ranks_ = std::make_shared<AdapterRanks>(limits.most_bytes, /*restarts=*/false);
+    QUIRE_RETURN_IF_ERROR(adapter_ranks_->connect(std::make_shared<NetworkLink>(group_)).status());
+    adapters_ = std::make_shared<AdapterStore>(
+        [ranks = adapter_ranks_](const checkpoint::AdapterFile& file, const std::string& path, int32_t number) {
+          return ranks->load(file, path, number);
+        },
+        limits);
+    return {};
+  }
+
   // Of the rank that samples.
   void answer_masks(const std::shared_ptr<const ConstraintSource>& constraints) {
     MaskServer server(constraints);
@@ -195,6 +227,8 @@ class NetworkExecutor final : public Executor {
   PlannedModel planned_;     // of rank 0; its pool is every rank's
   std::string description_;
   PlanWriter plans_;
+  std::shared_ptr<AdapterRanks> adapter_ranks_;  // nullptr: there are no adapters
+  std::shared_ptr<AdapterStore> adapters_;       // the same
   RankWatch watch_;
   std::thread answering_;
   std::thread own_rank_;

@@ -33,6 +33,10 @@ class NetworkChannel final : public WorkerChannel {
     QUIRE_RETURN_IF_ERROR(group_.write(0, Tag::kQuestion, std::string(question)));
     return group_.read(0, Tag::kAnswer, spin_);
   }
+  Result<std::string> read_adapter_order() override { return group_.read(0, Tag::kAdapterOrder); }
+  Status write_adapter_report(std::string_view message) override {
+    return group_.write(0, Tag::kAdapterReport, std::string(message));
+  }
   bool goes_on() const override { return group_.goes_on(); }
   void end(std::string_view reason) override {
     group_.end(fmt::format("rank {} (host {}): {}", rank(), host_, reason));

@@ -35,6 +35,8 @@ enum class Kind : uint16_t {
   kWorkerOrder = 7,
   kWorkerReport = 8,
   kWorkerHello = 9,
+  kAdapterOrder = 10,
+  kAdapterReport = 11,
 };
 
 template <typename T>

@@ -9,6 +9,7 @@
 #include "base/thread_pool.h"
 #include "runner/local_executor.h"
 #include "runner/plan_codec.h"
+#include "runner/rank_adapters.h"
 #include "runner/remote_masks.h"
 #include "runner/worker_messages.h"
 
@@ -59,6 +60,10 @@ class SegmentChannel final : public WorkerChannel {
     QUIRE_RETURN_IF_ERROR(segment_.questions().write(question, waits()));
     return segment_.answers().read(waits());
   }
+  Result<std::string> read_adapter_order() override { return segment_.adapter_orders(rank_).read(waits()); }
+  Status write_adapter_report(std::string_view message) override {
+    return segment_.adapter_reports(rank_).write(message, waits());
+  }
   bool goes_on() const override { return segment_.goes_on(); }
   void end(std::string_view reason) override { segment_.end(reason); }
   void beat() override { segment_.heartbeat(rank_).fetch_add(1); }
@@ -85,6 +90,32 @@ class SegmentChannel final : public WorkerChannel {
   const int rank_;
   std::unique_ptr<comm::Communicator> all_;
   std::unique_ptr<comm::Communicator> stage_;  // nullptr: of one rank
+};
+
+// Reads adapters beside the steps, as the rank is told, until the group ends.
+class AdapterReader {
+ public:
+  AdapterReader(WorkerChannel& channel, std::shared_ptr<RankAdapters> adapters)
+      : channel_(channel), adapters_(std::move(adapters)), thread_([this] {
+          const Status ended = read();
+          if (channel_.goes_on()) channel_.end(ended.message());
+        }) {}
+  ~AdapterReader() { thread_.join(); }
+
+ private:
+  Status read() {
+    while (true) {
+      QUIRE_ASSIGN_OR_RETURN(const std::string message, channel_.read_adapter_order());
+      QUIRE_ASSIGN_OR_RETURN(const AdapterOrder order, decode_adapter_order(message));
+      const AdapterReport report = adapters_->carry_out(order);
+      if (order.kind == AdapterOrder::Kind::kDrop) continue;
+      QUIRE_RETURN_IF_ERROR(channel_.write_adapter_report(encode(report)));
+    }
+  }
+
+  WorkerChannel& channel_;
+  const std::shared_ptr<RankAdapters> adapters_;
+  std::thread thread_;
 };
 
 class Worker {
@@ -129,14 +160,18 @@ class Worker {
     if (ranks_.samples()) {
       executor_->use_constraints(make_remote_constraints([this](std::string_view question) { return ask(question); }));
     }
+    const std::shared_ptr<RankAdapters> adapters = executor_->rank_adapters();
+    if (adapters != nullptr) reader_ = std::make_unique<AdapterReader>(channel_, adapters);
     PlanReader plans;
     while (true) {
       const Result<std::string> message = channel_.read_order();
       if (!channel_.goes_on()) return {};
       QUIRE_RETURN_IF_ERROR(message.status());
       QUIRE_ASSIGN_OR_RETURN(StepPlan plan, plans.read(*message));
+      if (adapters != nullptr) adapters->begin_step();
       executor_->submit(std::move(plan));
       const Result<ExecutedStep> step = executor_->collect();
+      if (adapters != nullptr) adapters->end_step();
       if (!channel_.goes_on()) return {};
       QUIRE_RETURN_IF_ERROR(ranks_.status());
       if (ranks_.samples()) {
@@ -158,6 +193,7 @@ class Worker {
   std::mutex asking_;
   RankGroup ranks_;  // the channel's
   std::unique_ptr<Executor> executor_;
+  std::unique_ptr<AdapterReader> reader_;  // nullptr: there are no adapters; goes when the group has ended
 };
 
 }  // namespace

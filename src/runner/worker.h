@@ -18,7 +18,7 @@ namespace quire::runner {
 using MakeBackend = std::function<Result<std::unique_ptr<ops::Backend>>(const EngineConfig& config)>;
 
 // How a worker hears of its work and who the others are: through memory that they share, or by messages alone
-// (network_workers.h). Any thread may call ask(), beat() and goes_on().
+// (network_workers.h). Any thread may call ask(), beat() and goes_on(), and end().
 class WorkerChannel {
  public:
   virtual ~WorkerChannel() = default;
@@ -28,6 +28,9 @@ class WorkerChannel {
   virtual Result<std::string> read_order() = 0;
   virtual Status write_result(std::string_view message) = 0;
   virtual Result<std::string> ask(std::string_view question) = 0;
+  // The same of adapters, for another thread than the one that reads orders.
+  virtual Result<std::string> read_adapter_order() = 0;
+  virtual Status write_adapter_report(std::string_view message) = 0;
   // Of this rank's stage, with communicators that live as long as the channel. spin: how long they wait awake.
   virtual Result<RankGroup> join(const EngineConfig& config, std::chrono::microseconds spin) = 0;
   virtual bool goes_on() const = 0;

@@ -24,6 +24,10 @@ inline constexpr KvCacheDType kLast<KvCacheDType> = KvCacheDType::kInt8;
 template <>
 inline constexpr AcceptanceMethod kLast<AcceptanceMethod> = AcceptanceMethod::kTypical;
 template <>
+inline constexpr LoraDType kLast<LoraDType> = LoraDType::kBFloat16;
+template <>
+inline constexpr AdapterOrder::Kind kLast<AdapterOrder::Kind> = AdapterOrder::Kind::kDrop;
+template <>
 inline constexpr Isa kLast<Isa> = Isa::kAvx512Bf16;
 
 template <typename A>
@@ -40,6 +44,16 @@ void fields(A& all, typename A::template Of<EngineConfig> x) {
       x.async_scheduling, x.seed);
   all(x.threads, x.isa, x.cpu_affinity, x.tensor_parallel_size, x.pipeline_parallel_size, x.data_parallel_size, x.rank);
   all(x.speculative_config.acceptance);
+  all(x.enable_lora, x.max_loras, x.max_cpu_loras, x.max_lora_rank, x.lora_dtype, x.enable_prompt_adapter,
+      x.max_prompt_adapters, x.max_prompt_adapter_token);
+}
+template <typename A>
+void fields(A& all, typename A::template Of<AdapterOrder> x) {
+  all(x.kind, x.handle, x.number, x.path, x.revision);
+}
+template <typename A>
+void fields(A& all, typename A::template Of<AdapterReport> x) {
+  all(x.handle, x.status, x.bytes, x.most_bytes, x.rank);
 }
 template <typename A>
 void fields(A& all, typename A::template Of<WorkerReport> x) {
@@ -70,6 +84,22 @@ std::string encode(const WorkerReport& report) {
 
 Result<WorkerReport> decode_report(std::string_view message) {
   return wire::decode_fields<WorkerReport>(wire::Kind::kWorkerReport, message);
+}
+
+std::string encode(const AdapterOrder& order) {
+  return wire::encode_fields(wire::Kind::kAdapterOrder, order);
+}
+
+Result<AdapterOrder> decode_adapter_order(std::string_view message) {
+  return wire::decode_fields<AdapterOrder>(wire::Kind::kAdapterOrder, message);
+}
+
+std::string encode(const AdapterReport& report) {
+  return wire::encode_fields(wire::Kind::kAdapterReport, report);
+}
+
+Result<AdapterReport> decode_adapter_report(std::string_view message) {
+  return wire::decode_fields<AdapterReport>(wire::Kind::kAdapterReport, message);
 }
 
 std::string encode(const WorkerHello& hello) {

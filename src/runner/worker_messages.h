@@ -27,6 +27,29 @@ struct WorkerReport {
 std::string encode(const WorkerReport& report);
 Result<WorkerReport> decode_report(std::string_view message);
 
+// What a rank is to do with an adapter, beside the steps (adapter_ranks.h).
+struct AdapterOrder {
+  // Read it and keep it; let steps find it; let go of it, which is not reported of.
+  enum class Kind : uint8_t { kRead, kUse, kDrop };
+  Kind kind = Kind::kRead;
+  uint64_t handle = 0;    // of this reading
+  int32_t number = 0;     // by which plans name it
+  std::string path;       // as the engine's process sees it
+  uint64_t revision = 0;  // that the files must have
+};
+std::string encode(const AdapterOrder& order);
+Result<AdapterOrder> decode_adapter_order(std::string_view message);
+
+struct AdapterReport {
+  uint64_t handle = 0;
+  Status status;
+  int64_t bytes = 0;       // that it takes of this rank
+  int64_t most_bytes = 0;  // that all may take of it
+  int32_t rank = 0;        // of its largest factor
+};
+std::string encode(const AdapterReport& report);
+Result<AdapterReport> decode_adapter_report(std::string_view message);
+
 // What a rank that nobody of ours has started says of itself before it is told anything. Whatever must be the same in
 // all of them is there to be compared; `settings` are an order (encode_order()) without what is each rank's own.
 struct WorkerHello {

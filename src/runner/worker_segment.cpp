@@ -17,7 +17,7 @@ int64_t groups_bytes(const WorkerSegment::Shape& shape) {
 
 int64_t WorkerSegment::bytes(const Shape& shape) {
   return groups_bytes(shape) + shape.num_ranks() * kLine +
-         int64_t{shape.num_ranks() + 1} * 2 * comm::MessageRing::bytes(kRingBytes);
+         int64_t{2 * shape.num_ranks() + 1} * 2 * comm::MessageRing::bytes(kRingBytes);
 }
 
 void* WorkerSegment::stage(int index) const {

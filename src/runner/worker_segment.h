@@ -1,5 +1,6 @@
 // The memory that an engine's process and its workers share: what ranks exchange numbers by, all of them and those of
-// each stage, and for each worker two rings of messages (plans go in, results come out) and a sign of life. It has no
+// each stage, and for each worker two pairs of rings of messages (plans go in, results come out; the same of
+// adapters) and a sign of life. It has no
 // name (comm/shared_segment.h).
 #pragma once
 
@@ -42,6 +43,9 @@ class WorkerSegment {
   // To a worker, and from it.
   comm::MessageRing orders(int rank) const { return ring(rank, 0); }
   comm::MessageRing results(int rank) const { return ring(rank, 1); }
+  // Of adapters, beside the plans: to a worker, and from it.
+  comm::MessageRing adapter_orders(int rank) const { return ring(num_ranks() + 1 + rank, 0); }
+  comm::MessageRing adapter_reports(int rank) const { return ring(num_ranks() + 1 + rank, 1); }
   // What the rank that samples asks of constraints, and the answers.
   comm::MessageRing questions() const { return ring(num_ranks(), 0); }
   comm::MessageRing answers() const { return ring(num_ranks(), 1); }

@@ -241,11 +241,6 @@ Status check_workers(const EngineConfig& config, DeviceChoice::Kind device) {
         "compute on a CPU alone yet: choose --device cpu",
         config.tensor_parallel_size, config.pipeline_parallel_size, name(config.distributed_executor_backend));
   }
-  if (config.enable_lora || config.enable_prompt_adapter) {
-    return unimplemented(
-        "enable_lora, enable_prompt_adapter: adapters are not handed on to workers yet: leave out "
-        "tensor_parallel_size, pipeline_parallel_size and distributed_executor_backend");
-  }
   if (config.offloads_kv()) {
     return unimplemented(
         "kv_offloading_size, kv_offload_dir: blocks beyond the pool are not kept beside workers yet: leave out "

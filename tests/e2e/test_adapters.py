@@ -15,6 +15,8 @@ SERVED = ["qv", "all_linear", "rslora", "patterns", "embed_head", "some_layers"]
 
 
 class Adapters(unittest.TestCase):
+    LAYOUT = ()
+
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory(prefix="quire-adapters-")
@@ -30,7 +32,7 @@ class Adapters(unittest.TestCase):
         cls.server = harness.Server(
             "--skip-tokenizer-init", "--served-model-name", "base", "--enable-lora", "--max-loras", 3,
             "--max-cpu-loras", 4, "--lora-dir", cls.lora_dir, "--enable-admin-endpoints", "--kv-cache-dtype", "float32",
-            "--lora-modules", *modules, model=harness.DATA / "e2e/tiny/llama")
+            "--lora-modules", *modules, *cls.LAYOUT, model=harness.DATA / "e2e/tiny/llama")
         cls.server.__enter__()
 
     @classmethod
@@ -127,6 +129,14 @@ class Adapters(unittest.TestCase):
         self.assertIn('running_lora_adapters=""', lines[0])
         for part in ('max_lora="3"', "running_lora_adapters=", "waiting_lora_adapters="):
             self.assertIn(part, lines[0])
+
+
+class AdaptersOfRanks(Adapters):
+    LAYOUT = ("--tensor-parallel-size", 2)
+
+
+class AdaptersOfStages(Adapters):
+    LAYOUT = ("--pipeline-parallel-size", 2)
 
 
 class Refusals(unittest.TestCase):

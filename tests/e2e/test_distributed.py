@@ -155,9 +155,6 @@ class TensorParallel(unittest.TestCase):
     def test_what_cannot_be_cut_or_is_not_built_is_refused_at_start(self):
         for arguments, says in ((("--tensor-parallel-size", 8), "the 4 heads"),
                                 (("--tensor-parallel-size", 0), "expected 1 to 64"),
-                                (("--tensor-parallel-size", 2, "--enable-lora"), "adapters are not handed on"),
-                                (("--distributed-executor-backend", "mp", "--enable-prompt-adapter"),
-                                 "adapters are not handed on"),
                                 (("--tensor-parallel-size", 2, "--distributed-executor-backend", "uni"), "choose mp"),
                                 (("--pipeline-parallel-size", 2, "--speculative-config",
                                   json.dumps({"method": "draft_model", "model": str(TINY / "llama")})),
@@ -304,6 +301,30 @@ class WorkersMayDie(unittest.TestCase):
             last = workers_of(server)
             self.assertEqual(len(last), 2)
         self.assertFalse([worker for worker in last if is_alive(worker)])
+
+    def test_adapters_come_and_go_while_they_run_and_come_back_with_the_workers(self):
+        lora = harness.DATA / "e2e/lora/llama"
+        names = ["qv", "all_linear", "rslora", "patterns", "some_layers"]
+        with harness.Server(*self.ARGUMENTS, "--enable-lora", "--max-loras", 2, "--max-cpu-loras", 3, "--lora-dir", lora,
+                            "--enable-admin-endpoints", "--served-model-name", "base", "--max-restarts", 100,
+                            model=TINY / "llama") as server:
+            bodies = [{"model": name, "prompt": [5 + i, 9, 11], "max_tokens": 120, "temperature": 0.5 * (i % 2), "seed": i}
+                      for i in range(2) for name in [*names, "base"]]
+            expected = [streamed_tokens(server, body) for body in bodies]
+            self.assertEqual(len({tuple(tokens) for tokens, _ in expected}), len(bodies))
+            with concurrent.futures.ThreadPoolExecutor(len(bodies)) as pool:
+                for kills in range(3):
+                    streams = [pool.submit(streamed_tokens, server, body) for body in bodies]
+                    named = {"lora_name": "fresh", "lora_path": "qv", "load_inplace": True}
+                    self.assertEqual(server.post("/v1/load_lora_adapter", named).status, 200)
+                    if kills:
+                        os.kill(random.choice(workers_of(server)), signal.SIGKILL)
+                    again = streamed_tokens(server, {**bodies[0], "model": "fresh"})
+                    self.assertEqual(server.post("/v1/unload_lora_adapter", {"lora_name": "fresh"}).status, 200)
+                    self.assertEqual([stream.result() for stream in streams], expected)
+                    self.assertEqual(again, expected[0])
+            values = server.wait_until_idle()
+            self.assertEqual(values["quire:worker_restarts_total"], 2)
 
     def test_health_says_which_and_why_also_of_an_idle_server(self):
         with harness.Server(*self.ARGUMENTS, model=TINY / "llama") as server:

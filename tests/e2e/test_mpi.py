@@ -100,6 +100,20 @@ class Answers(unittest.TestCase):
     def test_two_stages_of_two_ranks_give_those_of_two_workers(self):
         self.expect_those_of_mp("llama", 4, "-tp", 2, "-pp", 2)
 
+    def test_adapters_give_the_bits_of_two_workers(self):
+        lora = harness.DATA / "e2e/lora/llama"
+        adapters = ("--enable-lora", "--max-loras", 2, "--lora-dir", lora, "--lora-modules", f"named={lora / 'dora'}")
+        found = []
+        for start in (lambda: harness.Server(*PLAIN, "-tp", 2, *adapters, model=TINY / "llama"),
+                      lambda: server(2, *PLAIN, "-tp", 2, *adapters)):
+            with start() as one, concurrent.futures.ThreadPoolExecutor(6) as pool:
+                bodies = [{"model": name, "prompt": [5, 6, 7], "max_tokens": 24, "temperature": 0}
+                          for name in ("named", "qv", "all_linear", "embed_head", "patterns")]
+                found.append(list(pool.map(lambda body: streamed_tokens(one, body), bodies)))
+                one.wait_until_idle()
+        self.assertEqual(found[1], found[0])
+        self.assertEqual(len({tuple(tokens) for tokens in found[0]}), 5)
+
     def test_a_pipeline_gives_the_bits_of_one_process_also_with_guesses(self):
         guesses = ("--speculative-config", '{"method": "suffix", "num_speculative_tokens": 6, "always": true}')
         with harness.Server(*PLAIN, model=TINY / "llama") as one:
@@ -158,7 +172,6 @@ class Commands(unittest.TestCase):
 
     def test_what_cannot_be_is_refused_by_all(self):
         for ranks, arguments, says in ((3, ("-tp", 2), "MPI has started 3 processes, but tensor_parallel_size 2"),
-                                       (2, ("-tp", 2, "--enable-lora"), "adapters are not handed on"),
                                        (2, ("-tp", 2, "-dp", 2), "its processes compute one model"),
                                        (2, ("-tp", 2, "--sleep-idle-seconds", 5), "compute one model as long as they live")):
             with self.subTest(says):

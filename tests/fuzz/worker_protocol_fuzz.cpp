@@ -1,5 +1,6 @@
-// What an engine's process and its workers say to each other besides plans: orders, reports and greetings, and the ring
-// that messages come through, whose every byte the other side may have written. The first byte chooses.
+// What an engine's process and its workers say to each other besides plans: orders, reports and greetings, those of
+// adapters, and the ring that messages come through, whose every byte the other side may have written. The first byte
+// chooses.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -41,16 +42,24 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const uint8_t which = input.byte();
   const std::string_view message = input.rest();
   const fuzz::TimePerByte limit(message.size());
-  if (which % 4 == 0) {
+  if (which % 6 == 0) {
     const auto order = runner::decode_order(message);
     if (!order.ok()) return fuzz::check_error(order.status()), 0;
     QUIRE_CHECK(runner::encode_order(*order) == message);
-  } else if (which % 4 == 1) {
+  } else if (which % 6 == 1) {
     const auto report = runner::decode_report(message);
     if (!report.ok()) return fuzz::check_error(report.status()), 0;
     QUIRE_CHECK(runner::encode(*report) == message);
-  } else if (which % 4 == 2) {
+  } else if (which % 6 == 2) {
     read_ring(message);
+  } else if (which % 6 == 4) {
+    const auto order = runner::decode_adapter_order(message);
+    if (!order.ok()) return fuzz::check_error(order.status()), 0;
+    QUIRE_CHECK(runner::encode(*order) == message);
+  } else if (which % 6 == 5) {
+    const auto report = runner::decode_adapter_report(message);
+    if (!report.ok()) return fuzz::check_error(report.status()), 0;
+    QUIRE_CHECK(runner::encode(*report) == message);
   } else {
     const auto hello = runner::decode_hello(message);
     if (!hello.ok()) return fuzz::check_error(hello.status()), 0;

@@ -11,6 +11,7 @@
 #include "runner/local_executor.h"
 #include "runner/worker.h"
 #include "runner/worker_messages.h"
+#include "tests/runner/thread_workers.h"
 #include "tests/runner/tiny_model.h"
 #include "tests/runner/worker_steps.h"
 
@@ -18,38 +19,6 @@ namespace quire::runner {
 namespace {
 
 using testing::HasSubstr;
-
-class ThreadWorker final : public WorkerProcess {
- public:
-  ThreadWorker(const WorkerSegment& segment, int rank)
-      : thread_([this, segment, rank] {
-          (void)run_worker(segment, rank, workers_backend);
-          ended_ = true;
-        }) {}
-  ~ThreadWorker() override { thread_.join(); }
-  int id() const override { return 1; }
-  std::optional<std::string> ended() override {
-    return ended_ ? std::optional<std::string>("has ended") : std::nullopt;
-  }
-
- private:
-  std::atomic<bool> ended_{false};
-  std::thread thread_;
-};
-
-// Keeps the segment of the last life, so that a test can do harm in it.
-class ThreadLauncher final : public WorkerLauncher {
- public:
-  explicit ThreadLauncher(std::optional<WorkerSegment>& last) : last_(last) {}
-  Result<std::unique_ptr<WorkerProcess>> launch(const comm::SharedSegment& memory, const WorkerSegment::Shape& shape,
-                                                int rank) override {
-    last_ = WorkerSegment(memory.data(), shape);
-    return std::unique_ptr<WorkerProcess>(std::make_unique<ThreadWorker>(*last_, rank));
-  }
-
- private:
-  std::optional<WorkerSegment>& last_;
-};
 
 class Workers : public testing::Test {
  protected:
@@ -231,6 +200,11 @@ TEST(WorkerMessages, DISABLED_WritesTheSeedsOfTheirFuzzTarget) {
   const WorkerHello hello{.program = "1a", .host = "a", .kernels = "cpu, avx2", .model = "m", .cores = {0, 1}};
   write("hello", 3, encode(hello));
   write("hello_cut", 3, encode(hello).substr(0, 40));
+  const AdapterOrder adapter{.kind = AdapterOrder::Kind::kUse, .handle = 3, .number = 2, .path = "a", .revision = 7};
+  write("adapter_order", 4, encode(adapter));
+  write("adapter_order_cut", 4, encode(adapter).substr(0, 20));
+  const AdapterReport of_adapter{.handle = 3, .status = invalid_argument("no"), .bytes = 64, .most_bytes = 640};
+  write("adapter_report", 5, encode(of_adapter));
 }
 
 TEST(WorkerMessages, TheSeedsOfTheirFuzzTargetAreOfThisVersion) {
@@ -247,6 +221,9 @@ TEST(WorkerMessages, TheSeedsOfTheirFuzzTargetAreOfThisVersion) {
   EXPECT_EQ(decode_report(read("report_error")).value().status.message(), "no");
   EXPECT_EQ(decode_hello(read("hello")).value().host, "a");
   EXPECT_FALSE(decode_hello(read("hello_cut")).ok());
+  EXPECT_EQ(decode_adapter_order(read("adapter_order")).value().revision, 7u);
+  EXPECT_FALSE(decode_adapter_order(read("adapter_order_cut")).ok());
+  EXPECT_EQ(decode_adapter_report(read("adapter_report")).value().status.message(), "no");
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "runner/plan_codec.h"
 #include "runner/worker_messages.h"
 #include "tests/comm/memory_transport.h"
+#include "tests/runner/adapter_steps.h"
 #include "tests/runner/tiny_model.h"
 #include "tests/runner/worker_steps.h"
 
@@ -94,6 +95,28 @@ TEST_F(NetworkWorkers, StagesGiveTheBitsOfThisProcessAndPartsNearlySo) {
     EXPECT_EQ(ended_, tensor * pipeline - 1);
     EXPECT_EQ(network_->num_waited_for(), tensor * pipeline);
   }
+}
+
+TEST_F(NetworkWorkers, HaveAdaptersAsWorkersOfOneHostDo) {
+  EngineConfig config = adapted_config(2, 2);
+  config.distributed_executor_backend = DistributedBackend::kMpi;
+  auto executor = make(config);
+  ASSERT_TRUE(executor.ok()) << executor.status().message();
+  const std::string path = workers_adapter_path("llama/dora");
+  ASSERT_TRUE(load_shared_adapter(**executor, "a", path).ok());
+  EXPECT_THAT(load_shared_adapter(**executor, "b", workers_adapter_path("gpt2/qv")).message(),
+              HasSubstr("another model"));
+  {
+    const auto use = acquire_adapter(**executor, "a").value();
+    const GoldenCase golden = read_golden(path).at(1);
+    const auto found = workers_answer(**executor, 12, {.number = use->number()}, golden.prompt);
+    for (size_t i = 0; i < found.size() && golden.greedy_margin[i] > 1e-3; ++i)
+      EXPECT_EQ(found[i].first, golden.greedy[i]) << "token " << i;
+    EXPECT_EQ(found.size(), 12u);
+  }
+  // Nobody starts these ranks again, so nobody waits for them.
+  group_->end("rank 3 is gone");
+  EXPECT_THAT(load_shared_adapter(**executor, "c", path).message(), HasSubstr("are gone"));
 }
 
 TEST_F(NetworkWorkers, AsManyAsWereStartedAreNeeded) {

@@ -112,7 +112,8 @@ class TinyModel {
                      .rotates_neighbours = rotates_neighbours(*checkpoint_, planned_.config),
                      .max_rank = 16,
                      .max_virtual_tokens = 16,
-                     .base = checkpoint_.get()};
+                     .base = checkpoint_.get(),
+                     .kv_heads = loader.kv_heads()};
     EXPECT_EQ(loader.bytes(), planned_.memory.weight_bytes) << "the plan and the load disagree";
     model_ = std::move(*model);
     EXPECT_EQ(activation_floats(*model_, backend, planned_.memory.max_num_batched_tokens), planned_.workspace_floats)

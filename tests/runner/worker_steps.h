@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -32,14 +33,27 @@ inline EngineConfig workers_config(int32_t tensor, int32_t pipeline) {
   return config;
 }
 
-inline StepPlan workers_plan(uint64_t step, int32_t begin, int32_t count, const std::vector<TokenId>& prompt) {
+// adapter: by its number; its own tokens are the prompt's first.
+struct WorkersAdapter {
+  int32_t number = 0;
+  int32_t num_virtual_tokens = 0;
+  bool follows = false;  // the sequence before this one is over
+};
+
+inline StepPlan workers_plan(uint64_t step, int32_t begin, int32_t count, const std::vector<TokenId>& prompt,
+                             const WorkersAdapter& adapter = {}) {
   StepPlan plan;
   plan.step = step;
   if (step == 0) {
+    if (adapter.follows) plan.retired = {1};
     SamplingParams params;
     params.temperature = 0;
     params.logprobs = 0;
-    plan.added.push_back({.id = 1, .prompt = prompt, .params = std::make_shared<const SamplingParams>(params)});
+    plan.added.push_back({.id = 1,
+                          .prompt = prompt,
+                          .params = std::make_shared<const SamplingParams>(params),
+                          .adapter = adapter.number,
+                          .num_virtual_tokens = adapter.num_virtual_tokens});
     const std::vector<BlockId> table = {3, 1, 2, 5};
     tell_whole_table(plan, 1, 0, table);
   }
@@ -49,12 +63,17 @@ inline StepPlan workers_plan(uint64_t step, int32_t begin, int32_t count, const 
 }
 
 // Greedy tokens after a prompt, with their log-probabilities.
-inline std::vector<std::pair<TokenId, float>> workers_answer(Executor& executor, size_t count) {
-  const std::vector<TokenId> prompt = {5, 9, 11, 7, 30, 31, 32, 33, 34, 35};
+inline std::vector<std::pair<TokenId, float>> workers_answer(Executor& executor, size_t count,
+                                                             const WorkersAdapter& adapter = {},
+                                                             const std::vector<TokenId>& text = {5, 9, 11, 7, 30, 31,
+                                                                                                 32, 33, 34, 35}) {
+  std::vector<TokenId> prompt(static_cast<size_t>(adapter.num_virtual_tokens));
+  std::iota(prompt.begin(), prompt.end(), 0);
+  prompt.insert(prompt.end(), text.begin(), text.end());
   std::vector<std::pair<TokenId, float>> tokens;
   auto known = static_cast<int32_t>(prompt.size());
   for (size_t i = 0; i < count; ++i) {
-    executor.submit(i == 0 ? workers_plan(0, 0, known, prompt) : workers_plan(i, known++, 1, prompt));
+    executor.submit(i == 0 ? workers_plan(0, 0, known, prompt, adapter) : workers_plan(i, known++, 1, prompt));
     const auto step = executor.collect();
     EXPECT_TRUE(step.ok()) << step.status().message();
     if (!step.ok()) return tokens;

@@ -1,0 +1,85 @@
+// Numbers of an adapter's factors on their way from a file to the form in which products read them.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "ops/low_rank.h"
+#include "tensor/stored_values.h"
+#include "tensor/tensor.h"
+
+namespace quire::runner {
+
+template <typename Code>
+bool all_finite(const Code* codes, int64_t count, Code exponent) {
+  // Without a way out in between, so that many are looked at at once: adapters are read while steps are computed.
+  Code wrong = 0;
+  for (int64_t i = 0; i < count; ++i) wrong |= static_cast<Code>((codes[i] & exponent) == exponent);
+  return wrong == 0;
+}
+
+inline bool all_finite(DType dtype, const void* data, int64_t count) {
+  if (dtype == DType::kF32) return all_finite<uint32_t>(static_cast<const uint32_t*>(data), count, 0x7f800000u);
+  return all_finite<uint16_t>(static_cast<const uint16_t*>(data), count, dtype == DType::kF16 ? 0x7c00 : 0x7f80);
+}
+
+// Numbers of a tensor as `dtype`: the tensor's own where it has it.
+class Numbers {
+ public:
+  Numbers(const TensorView& view, DType dtype) : data_(view.data) {
+    if (view.dtype == dtype) return;
+    const int64_t count = view.shape.num_elements();
+    memory_.resize(static_cast<size_t>(row_bytes(dtype, count)));
+    std::vector<float> floats(static_cast<size_t>(count));
+    read_stored_row(view.dtype, view.data, count, floats.data());
+    for (size_t i = 0; i < floats.size(); ++i) {
+      if (dtype == DType::kF32) {
+        std::memcpy(memory_.data() + i * 4, &floats[i], 4);
+      } else {
+        const uint16_t code = dtype == DType::kF16 ? float_to_half(floats[i]) : float_to_bfloat16(floats[i]);
+        std::memcpy(memory_.data() + i * 2, &code, 2);
+      }
+    }
+    data_ = memory_.data();
+  }
+  const void* data() const { return data_; }
+
+ private:
+  std::vector<uint8_t> memory_;
+  const void* data_;
+};
+
+// Where row n of the model's q or k stands in an adapter of the other order.
+struct HeadOrder {
+  enum class Turn { kNone, kToNeighbours, kToHalves };
+  Turn turn = Turn::kNone;
+  int64_t head_dim = 1;
+
+  int64_t source_of(int64_t n) const {
+    if (turn == Turn::kNone) return n;
+    const int64_t head = n / head_dim * head_dim;
+    const int64_t i = n % head_dim;
+    if (turn == Turn::kToNeighbours) return head + i % 2 * (head_dim / 2) + i / 2;
+    return head + i % (head_dim / 2) * 2 + i / (head_dim / 2);
+  }
+};
+
+// [size, rank] to tiles of 16 columns, [size / 16, rank, 16]. Whole tiles are read a row at a time.
+template <typename Code>
+void pack_up(const Code* from, int64_t size, int64_t rank, const HeadOrder& order, Code* to) {
+  for (int64_t n = 0; n < size; ++n) {
+    const Code* row = from + order.source_of(n) * rank;
+    Code* tile = to + n / ops::kLowRankColumns * rank * ops::kLowRankColumns + n % ops::kLowRankColumns;
+    for (int64_t r = 0; r < rank; ++r) tile[r * ops::kLowRankColumns] = row[r];
+  }
+}
+
+template <typename Code>
+void transpose(const Code* from, int64_t rows, int64_t columns, Code* to) {
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t column = 0; column < columns; ++column) to[column * rows + row] = from[row * columns + column];
+  }
+}
+
+}  // namespace quire::runner

@@ -1,0 +1,48 @@
+// Workers as threads of the test's process.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "runner/worker.h"
+#include "runner/worker_launcher.h"
+#include "tests/runner/worker_steps.h"
+
+namespace quire::runner {
+
+class ThreadWorker final : public WorkerProcess {
+ public:
+  ThreadWorker(const WorkerSegment& segment, int rank)
+      : thread_([this, segment, rank] {
+          (void)run_worker(segment, rank, workers_backend);
+          ended_ = true;
+        }) {}
+  ~ThreadWorker() override { thread_.join(); }
+  int id() const override { return 1; }
+  std::optional<std::string> ended() override {
+    return ended_ ? std::optional<std::string>("has ended") : std::nullopt;
+  }
+
+ private:
+  std::atomic<bool> ended_{false};
+  std::thread thread_;
+};
+
+// Keeps the segment of the last life, so that a test can do harm in it.
+class ThreadLauncher final : public WorkerLauncher {
+ public:
+  explicit ThreadLauncher(std::optional<WorkerSegment>& last) : last_(last) {}
+  Result<std::unique_ptr<WorkerProcess>> launch(const comm::SharedSegment& memory, const WorkerSegment::Shape& shape,
+                                                int rank) override {
+    last_ = WorkerSegment(memory.data(), shape);
+    return std::unique_ptr<WorkerProcess>(std::make_unique<ThreadWorker>(*last_, rank));
+  }
+
+ private:
+  std::optional<WorkerSegment>& last_;
+};
+
+}  // namespace quire::runner
