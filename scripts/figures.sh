@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The campaigns behind docs/figures.md, one after the other: fuzzing, the test suite under sanitizers, soaks, a storm, abuse,
+# The campaigns behind docs/figures.md, one after the other: fuzzing, the test suite under sanitizers, soaks, storms, abuse,
 # kills, and what blocks beyond the pool bring. Can be stopped and started again: what is done is not done twice.
 #
 #   scripts/figures.sh [--short | --full] [--list] [--again NAME] [NAME...]
@@ -55,6 +55,7 @@ run_workers() {
 }
 run_scheduler() { scripts/soak_scheduler.sh "$(pick 1000000 100000000)"; }
 run_storm() { "$python" scripts/storm.py --requests "$(pick 500 10000)" --quire "$quire"; }
+run_adapters() { "$python" scripts/adapter_storm.py --minutes "$(pick 1 10)" --quire "$quire"; }
 run_soak() { "$python" tests/e2e/soak.py --quire "$quire" --minutes "$(pick 3 240)" --clients 16 --seed 1 --report "$folder/soak.txt"; }
 run_abuse() {
   local -a flags=()
@@ -71,7 +72,7 @@ run_sanitizers() {
   done
 }
 
-names=(kills batches damage workers scheduler storm soak abuse offload fuzz sanitizers)
+names=(kills batches damage workers scheduler storm adapters soak abuse offload fuzz sanitizers)
 if $list; then
   printf '%s\n' "${names[@]}"
   exit
