@@ -2,9 +2,11 @@
 // its tensor cores take together.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "ops/reference/reference_backend.h"
+#include "tensor/stored_values.h"
 #include "tests/ops/ops_test_support.h"
 
 namespace quire::ops {
@@ -57,6 +59,63 @@ TEST_P(SomeRows, AreAsNearAsTheirRoundingLeavesThem) {
           ASSERT_NEAR(out[static_cast<size_t>(m * outputs + n)], sum, most * magnitude)
               << "row " << m << " of " << rows << ", output " << n << " of " << outputs;
         }
+      }
+    }
+  }
+}
+
+// Products that have a scale a row and are multiplied by it on the way, and of long rows afterwards; inputs and outputs
+// of 32 and of 16 bits.
+TEST(RowsOfEightBitFloats, AreAsNearAsTheirCodes) {
+  const auto backend = testing::make_backend("cuda");
+  if (backend == nullptr) GTEST_SKIP() << "this machine lacks cuda";
+  Random random(38);
+  constexpr int64_t kOutputs = 48;
+  for (const int64_t columns : {768, 8448}) {
+    const StoredWeights stored(DType::kF8E4M3, kOutputs, columns, random);
+    const TensorView view = stored.view();
+    const std::vector<float> values = testing::values_of(view);
+    const auto weight = backend->pack({&view, 1}).value();
+    const std::vector<float> bias = random.normals(kOutputs);
+    for (const int64_t rows : {33, 70}) {
+      std::vector<uint16_t> halves(static_cast<size_t>(rows * columns));
+      std::vector<float> x = random.normals(rows * columns);
+      for (size_t i = 0; i < x.size(); ++i) {
+        halves[i] = float_to_bfloat16(x[i]);
+        x[i] = bfloat16_to_float(halves[i]);
+      }
+      EXPECT_EQ(backend->input_dtype(*weight, rows), DType::kBF16) << "it is not multiplied in 8 bits";
+      for (const bool is_short : {false, true}) {
+        std::vector<float> out(static_cast<size_t>(rows * kOutputs));
+        std::vector<uint16_t> short_out(out.size());
+        LinearArgs args{.x = x.data(),
+                        .x_stride = columns,
+                        .num_rows = rows,
+                        .weight = weight.get(),
+                        .bias = bias.data(),
+                        .out = out.data(),
+                        .out_stride = kOutputs};
+        if (is_short) {
+          args.x = {halves.data(), DType::kBF16};
+          args.out = {short_out.data(), DType::kBF16};
+        }
+        (*backend)(args);
+        if (is_short) std::transform(short_out.begin(), short_out.end(), out.begin(), bfloat16_to_float);
+        double error = 0;
+        double size = 0;
+        for (int64_t m = 0; m < rows; ++m) {
+          for (int64_t n = 0; n < kOutputs; ++n) {
+            double sum = bias[static_cast<size_t>(n)];
+            for (int64_t k = 0; k < columns; ++k)
+              sum += double{x[static_cast<size_t>(m * columns + k)]} * values[static_cast<size_t>(n * columns + k)];
+            const double off = out[static_cast<size_t>(m * kOutputs + n)] - sum;
+            error += off * off;
+            size += sum * sum;
+          }
+        }
+        // E4M3 has four digits: a number is off by 2.6 % of itself on the mean, and so is a sum of many of its size.
+        EXPECT_LT(std::sqrt(error / size), 0.035) << rows << " rows of " << columns;
+        EXPECT_GT(std::sqrt(error / size), 0.015) << "x was not rounded to 8 bits";
       }
     }
   }
