@@ -66,7 +66,7 @@ TEST_P(SomeRows, AreAsNearAsTheirRoundingLeavesThem) {
 
 // Products that have a scale a row and are multiplied by it on the way, and of long rows afterwards; inputs and outputs
 // of 32 and of 16 bits.
-TEST(RowsOfEightBitFloats, AreAsNearAsTheirCodes) {
+TEST(RowsOfEightBitFloats, AreAsNearAsTheirCodes_cuda) {
   const auto backend = testing::make_backend("cuda");
   if (backend == nullptr) GTEST_SKIP() << "this machine lacks cuda";
   Random random(38);

@@ -116,11 +116,15 @@ TEST_F(Products, ThatTheLibraryRefusesComeFromKernelsOfOurOwn) {
     std::vector<float> given(static_cast<size_t>(kMany * kOutputs));
     std::vector<float> got(given.size());
     product(x.data(), given.data());
+    if (dtype == DType::kF8E4M3) {
+      EXPECT_EQ(backend_->input_dtype(*weight, kMany), DType::kBF16);
+    }
     refuse_products({DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3});
     product(x.data(), got.data());
     EXPECT_LT(largest_difference(got, given), dtype == DType::kF8E4M3 ? 0.1 : 2e-2);
     EXPECT_NE(got, given) << "the library was not asked";
     if (dtype == DType::kF8E4M3) {  // 16 bits are the next best
+      EXPECT_EQ(backend_->input_dtype(*weight, kMany), DType::kF32) << "which are made of floats";
       refuse_products({DType::kF8E4M3});
       std::vector<float> next(given.size());
       product(x.data(), next.data());

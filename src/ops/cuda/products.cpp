@@ -73,8 +73,11 @@ Products::Way Products::way_of(const CudaMatrix& matrix, int64_t num_rows) const
 
 DType Products::input_dtype(const CudaMatrix& matrix, int64_t num_rows) const {
   const Way way = way_of(matrix, num_rows);
-  if (way == Way::kEightBit) return DType::kBF16;  // of 8 bits that keep 4, and half the bytes on the way there
-  return way == Way::kRounded ? matrix.stored().dtype : DType::kF32;
+  // Of 8 bits that keep 4, and half the bytes on the way there. Where the library has refused such a product, the next
+  // best takes floats.
+  const StoredMatrix& weight = matrix.stored();
+  if (way == Way::kEightBit && !told_.contains({weight.dtype, weight.rows, weight.columns})) return DType::kBF16;
+  return way == Way::kRounded ? weight.dtype : DType::kF32;
 }
 
 bool Products::takes_few_rows(const CudaMatrix& matrix, int64_t num_rows) const {
