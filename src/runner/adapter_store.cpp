@@ -115,6 +115,7 @@ class AdapterStore::State::Lease final : public AdapterLease {
       : state_(std::move(state)), entry_(std::move(entry)), adapter_(entry_->adapter), number_(entry_->number) {}
   ~Lease() override {
     const std::lock_guard lock(state_->mutex);
+    adapter_.reset();  // who is told that nobody uses it finds its memory free
     if (--entry_->users > 0) return;
     state_->leased.erase(number_);
     if (!entry_->known) state_->drop(*entry_);

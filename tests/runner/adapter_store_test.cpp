@@ -211,15 +211,18 @@ TEST_P(AdapterStoreOnCard, WhatFindsNoRoomWaitsForIt) {
   ASSERT_TRUE(load("all_linear").ok());
   const int64_t large = bytes_of("all_linear");
   make_on_card(2, large + large / 2);
-  ASSERT_TRUE(load("all_linear").ok());
-  Lease used = acquire("all_linear");
-  std::promise<Status> loaded;
-  store_->load("again", path("all_linear"), false,
-               [&](const AdapterStore::LeaseOr& lease) { loaded.set_value(lease.status()); });
-  auto future = loaded.get_future();
-  EXPECT_EQ(future.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
-  used.reset();
-  EXPECT_TRUE(future.get().ok());
+  // Who waits may be awake before who lets go is done with that, on a device whose memory that one still has.
+  for (int round = 0; round < 200; ++round) {
+    ASSERT_TRUE(load("all_linear", /*replace=*/true).ok());
+    Lease used = acquire("all_linear");
+    std::promise<Status> loaded;
+    store_->load("again", path("all_linear"), /*replace=*/true,
+                 [&](const AdapterStore::LeaseOr& lease) { loaded.set_value(lease.status()); });
+    auto future = loaded.get_future();
+    EXPECT_EQ(future.wait_for(std::chrono::milliseconds(1)), std::future_status::timeout);
+    used.reset();
+    ASSERT_TRUE(future.get().ok());
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, AdapterStoreOnCard, testing::Values("cuda"),
