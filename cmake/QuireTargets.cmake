@@ -17,6 +17,10 @@ function(quire_units out)
   endif()
   if(NOT ARG_BYTES)
     set(ARG_BYTES 130000)  # some tens of seconds of a compiler: enough of them for every core
+    cmake_host_system_information(RESULT cores QUERY NUMBER_OF_LOGICAL_CORES)
+    if(cores LESS 4 AND ARG_EXTENSION STREQUAL "cpp")
+      set(ARG_BYTES 400000)  # few cores are busy all the time, and headers are read less often
+    endif()
   endif()
   set(units "")
   set(number 0)

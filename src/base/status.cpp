@@ -28,4 +28,46 @@ std::string_view to_string(StatusCode code) {
   return "unknown";
 }
 
+namespace {
+
+const std::string& nothing() {
+  static const std::string empty;
+  return empty;
+}
+
+}  // namespace
+
+Status::Status(StatusCode code, std::string message)
+    : error_(new Error{.code = code, .message = std::move(message), .param = {}}) {
+  QUIRE_CHECK(code != StatusCode::kOk);
+}
+
+Status::Status(const Status& other) : error_(other.ok() ? nullptr : new Error(*other.error_)) {}
+
+const std::string& Status::message() const {
+  return ok() ? nothing() : error_->message;
+}
+
+const std::string& Status::param() const {
+  return ok() ? nothing() : error_->param;
+}
+
+Status Status::with_param(std::string param) && {
+  if (!ok()) error_->param = std::move(param);
+  return std::move(*this);
+}
+
+Status Status::with_prefix(std::string_view prefix) && {
+  if (!ok()) error_->message.insert(0, prefix);
+  return std::move(*this);
+}
+
+void Status::release(Error* error) {
+  delete error;
+}
+
+Status make_error(StatusCode code, fmt::string_view format, fmt::format_args args) {
+  return {code, fmt::vformat(format, args)};
+}
+
 }  // namespace quire

@@ -2,10 +2,10 @@
 // user input) says so. A bug in our own code is a CHECK (base/check.h), never a Status.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
-#include <variant>
 
 #include <fmt/format.h>
 
@@ -29,98 +29,107 @@ enum class StatusCode {
 // "invalid_argument", "not_found", ...
 std::string_view to_string(StatusCode code);
 
+// As large as a pointer, and as cheap to hand on: what an error says lies elsewhere.
 class [[nodiscard]] Status {
  public:
   Status() = default;  // ok
-  Status(StatusCode code, std::string message) : code_(code), message_(std::move(message)) {
-    QUIRE_CHECK(code != StatusCode::kOk);
+  [[gnu::cold]] Status(StatusCode code, std::string message);
+  [[gnu::cold]] Status(const Status& other);
+  Status(Status&& other) noexcept : error_(std::exchange(other.error_, nullptr)) {}  // which is ok then
+  Status& operator=(Status other) noexcept {
+    std::swap(error_, other.error_);
+    return *this;
+  }
+  ~Status() {
+    if (error_ != nullptr) [[unlikely]]
+      release(error_);
   }
 
-  bool ok() const { return code_ == StatusCode::kOk; }
-  StatusCode code() const { return code_; }
-  const std::string& message() const { return message_; }
+  bool ok() const { return error_ == nullptr; }
+  StatusCode code() const { return ok() ? StatusCode::kOk : error_->code; }
+  const std::string& message() const;
 
   // The request field at fault ("temperature"), empty when no single one is.
-  const std::string& param() const { return param_; }
-  Status with_param(std::string param) && {
-    param_ = std::move(param);
-    return std::move(*this);
-  }
+  const std::string& param() const;
+  [[gnu::cold]] Status with_param(std::string param) &&;
   // Says where: "config.json: " + message. No effect on an ok status.
-  Status with_prefix(std::string_view prefix) && {
-    if (!ok()) message_.insert(0, prefix);
-    return std::move(*this);
-  }
+  [[gnu::cold]] Status with_prefix(std::string_view prefix) &&;
 
  private:
-  StatusCode code_ = StatusCode::kOk;
-  std::string message_;
-  std::string param_;
+  struct Error {
+    StatusCode code;
+    std::string message;
+    std::string param;
+  };
+  [[gnu::cold]] static void release(Error* error);
+  Error* error_ = nullptr;  // nullptr: ok
 };
+
+[[gnu::cold]] Status make_error(StatusCode code, fmt::string_view format, fmt::format_args args);
 
 // Message in fmt's syntax: invalid_argument("tensor {}: expected {}, found {}", ...).
 template <typename... Args>
-Status invalid_argument(fmt::format_string<Args...> format, Args&&... args) {
-  return {StatusCode::kInvalidArgument, fmt::format(format, std::forward<Args>(args)...)};
+[[gnu::cold]] Status invalid_argument(fmt::format_string<Args...> format, Args&&... args) {
+  return make_error(StatusCode::kInvalidArgument, format, fmt::make_format_args(args...));
 }
 template <typename... Args>
-Status not_found(fmt::format_string<Args...> format, Args&&... args) {
-  return {StatusCode::kNotFound, fmt::format(format, std::forward<Args>(args)...)};
+[[gnu::cold]] Status not_found(fmt::format_string<Args...> format, Args&&... args) {
+  return make_error(StatusCode::kNotFound, format, fmt::make_format_args(args...));
 }
 template <typename... Args>
-Status resource_exhausted(fmt::format_string<Args...> format, Args&&... args) {
-  return {StatusCode::kResourceExhausted, fmt::format(format, std::forward<Args>(args)...)};
+[[gnu::cold]] Status resource_exhausted(fmt::format_string<Args...> format, Args&&... args) {
+  return make_error(StatusCode::kResourceExhausted, format, fmt::make_format_args(args...));
 }
 template <typename... Args>
-Status unimplemented(fmt::format_string<Args...> format, Args&&... args) {
-  return {StatusCode::kUnimplemented, fmt::format(format, std::forward<Args>(args)...)};
+[[gnu::cold]] Status unimplemented(fmt::format_string<Args...> format, Args&&... args) {
+  return make_error(StatusCode::kUnimplemented, format, fmt::make_format_args(args...));
 }
 template <typename... Args>
-Status data_loss(fmt::format_string<Args...> format, Args&&... args) {
-  return {StatusCode::kDataLoss, fmt::format(format, std::forward<Args>(args)...)};
+[[gnu::cold]] Status data_loss(fmt::format_string<Args...> format, Args&&... args) {
+  return make_error(StatusCode::kDataLoss, format, fmt::make_format_args(args...));
 }
 template <typename... Args>
-Status cancelled(fmt::format_string<Args...> format, Args&&... args) {
-  return {StatusCode::kCancelled, fmt::format(format, std::forward<Args>(args)...)};
+[[gnu::cold]] Status cancelled(fmt::format_string<Args...> format, Args&&... args) {
+  return make_error(StatusCode::kCancelled, format, fmt::make_format_args(args...));
 }
 template <typename... Args>
-Status deadline_exceeded(fmt::format_string<Args...> format, Args&&... args) {
-  return {StatusCode::kDeadlineExceeded, fmt::format(format, std::forward<Args>(args)...)};
+[[gnu::cold]] Status deadline_exceeded(fmt::format_string<Args...> format, Args&&... args) {
+  return make_error(StatusCode::kDeadlineExceeded, format, fmt::make_format_args(args...));
 }
 template <typename... Args>
-Status unavailable(fmt::format_string<Args...> format, Args&&... args) {
-  return {StatusCode::kUnavailable, fmt::format(format, std::forward<Args>(args)...)};
+[[gnu::cold]] Status unavailable(fmt::format_string<Args...> format, Args&&... args) {
+  return make_error(StatusCode::kUnavailable, format, fmt::make_format_args(args...));
 }
 template <typename... Args>
-Status internal_error(fmt::format_string<Args...> format, Args&&... args) {
-  return {StatusCode::kInternal, fmt::format(format, std::forward<Args>(args)...)};
+[[gnu::cold]] Status internal_error(fmt::format_string<Args...> format, Args&&... args) {
+  return make_error(StatusCode::kInternal, format, fmt::make_format_args(args...));
 }
 
 // A T, or why there is none.
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::move(value)) {}        // NOLINT(google-explicit-constructor)
-  Result(Status status) : state_(std::move(status)) {  // NOLINT(google-explicit-constructor)
-    QUIRE_CHECK(!std::get<Status>(state_).ok());
+  Result(T value) : value_(std::move(value)) {}         // NOLINT(google-explicit-constructor)
+  Result(Status status) : status_(std::move(status)) {  // NOLINT(google-explicit-constructor)
+    QUIRE_CHECK(!status_.ok());
   }
 
-  bool ok() const { return std::holds_alternative<T>(state_); }
+  bool ok() const { return value_.has_value(); }
   // Ok when there is a value.
-  Status status() const { return ok() ? Status() : std::get<Status>(state_); }
+  Status status() const { return status_; }
 
   // REQUIRES: ok().
   T& value() & {
     require();
-    return std::get<T>(state_);
+    return *value_;
   }
   const T& value() const& {
     require();
-    return std::get<T>(state_);
+    return *value_;
   }
   T&& value() && {
     require();
-    return std::get<T>(std::move(state_));
+    return *std::move(value_);
   }
   T& operator*() & { return value(); }
   const T& operator*() const& { return value(); }
@@ -130,9 +139,11 @@ class [[nodiscard]] Result {
 
  private:
   void require() const {
-    if (!ok()) check_failed("Result holds an error", __FILE__, __LINE__, std::get<Status>(state_).message());
+    if (!ok()) [[unlikely]]
+      check_failed("Result holds an error", __FILE__, __LINE__, status_.message());
   }
-  std::variant<T, Status> state_;
+  std::optional<T> value_;
+  Status status_;
 };
 
 }  // namespace quire

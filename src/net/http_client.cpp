@@ -123,24 +123,56 @@ class Connection {
   bool throw_away_rest();
 
  private:
-  template <typename Use>
-  auto with_stream(Use use) {
-    return secure_ ? use(*secure_) : use(*plain_);
-  }
   beast::tcp_stream& lowest() { return secure_ ? secure_->next_layer() : *plain_; }
 
+  Clock::time_point end_of(std::chrono::milliseconds time) const {
+    const Clock::time_point end = Clock::now() + time;
+    return deadline_ ? std::min(*deadline_, end) : end;
+  }
   // Runs one asynchronous operation to its end, or to the time's.
   template <typename Start>
-  error_code run(std::chrono::milliseconds time, Start start) {
+  error_code run(Clock::time_point end, Start start) {
     error_code outcome = asio::error::operation_aborted;
-    const Clock::time_point end = Clock::now() + time;
-    lowest().expires_at(deadline_ ? std::min(*deadline_, end) : end);
+    lowest().expires_at(end);
     start([&outcome](error_code error, auto&&...) { outcome = error; });
     io_.restart();
     io_.run();
     lowest().expires_never();
     return outcome;
   }
+  size_t read_piece(Clock::time_point end, asio::mutable_buffer to, error_code& error);
+  size_t write_piece(Clock::time_point end, const std::vector<asio::const_buffer>& from, error_code& error);
+
+  // What HTTP is read from and written to, whichever stream it is: Beast's operations on both of them would be most of
+  // what there is to compile here.
+  class Wire {
+   public:
+    Wire(Connection& connection, std::chrono::milliseconds time)
+        : connection_(connection), end_(connection.end_of(time)) {}
+    template <typename Buffers>
+    size_t read_some(const Buffers& buffers, error_code& error) {
+      error = {};
+      for (auto at = asio::buffer_sequence_begin(buffers); at != asio::buffer_sequence_end(buffers); ++at) {
+        const asio::mutable_buffer buffer(*at);
+        if (buffer.size() > 0) return connection_.read_piece(end_, buffer, error);
+      }
+      return 0;
+    }
+    template <typename Buffers>
+    size_t write_some(const Buffers& buffers, error_code& error) {
+      return connection_.write_piece(
+          end_, {asio::buffer_sequence_begin(buffers), asio::buffer_sequence_end(buffers)}, error);
+    }
+    // Beast asks for these too, and does not call them.
+    template <typename Buffers>
+    size_t read_some(const Buffers& buffers);
+    template <typename Buffers>
+    size_t write_some(const Buffers& buffers);
+
+   private:
+    Connection& connection_;
+    Clock::time_point end_;
+  };
 
   Status handshake();
   Status broken(error_code error, const char* doing) {
@@ -178,13 +210,37 @@ Status Connection::open() {
   } else {
     plain_.emplace(io_);
   }
-  error = run(timeouts_.connect,
+  error = run(end_of(timeouts_.connect),
               [&](auto done) { lowest().async_connect(addresses, [done](error_code e, const auto&) { done(e); }); });
   if (error) return broken(error, "while connecting");
   lowest().socket().set_option(tcp::no_delay(true), error);
   if (secure_) QUIRE_RETURN_IF_ERROR(handshake());
   open_ = true;
   return {};
+}
+
+size_t Connection::read_piece(Clock::time_point end, asio::mutable_buffer to, error_code& error) {
+  size_t count = 0;
+  error = run(end, [&](auto done) {
+    const auto counted = [done, &count](error_code e, size_t bytes) {
+      count = bytes;
+      done(e);
+    };
+    secure_ ? secure_->async_read_some(to, counted) : plain_->async_read_some(to, counted);
+  });
+  return count;
+}
+
+size_t Connection::write_piece(Clock::time_point end, const std::vector<asio::const_buffer>& from, error_code& error) {
+  size_t count = 0;
+  error = run(end, [&](auto done) {
+    const auto counted = [done, &count](error_code e, size_t bytes) {
+      count = bytes;
+      done(e);
+    };
+    secure_ ? secure_->async_write_some(from, counted) : plain_->async_write_some(from, counted);
+  });
+  return count;
 }
 
 Status Connection::handshake() {
@@ -196,7 +252,7 @@ Status Connection::handshake() {
   if (is_name && SSL_set_tlsext_host_name(native, host.c_str()) != 1) return internal_error("TLS: no server name");
   secure_->set_verify_callback(ssl::host_name_verification(host), error);
   if (error) return internal_error("TLS: {}", error.message());
-  error = run(timeouts_.connect, [&](auto done) { secure_->async_handshake(ssl::stream_base::client, done); });
+  error = run(end_of(timeouts_.connect), [&](auto done) { secure_->async_handshake(ssl::stream_base::client, done); });
   if (!error) return {};
   const long verified = SSL_get_verify_result(native);
   if (error == beast::error::timeout || error.category() != asio::error::get_ssl_category()) {
@@ -216,18 +272,17 @@ Status Connection::handshake() {
 }
 
 Result<HttpHead> Connection::exchange(const Request& request) {
-  Request sent = request;
-  error_code error = run(timeouts_.head,
-                         [&](auto done) { with_stream([&](auto& stream) { http::async_write(stream, sent, done); }); });
+  error_code error;
+  Wire to_send(*this, timeouts_.head);
+  http::write(to_send, request, error);
   if (error) return broken(error, "while sending");
   for (int interim = 0; interim < kMostInterimAnswers; ++interim) {
     parser_.emplace();
     parser_->header_limit(kMostHeadBytes);
     parser_->body_limit(boost::none);
     parser_->skip(request.method() == http::verb::head);
-    error = run(timeouts_.head, [&](auto done) {
-      with_stream([&](auto& stream) { http::async_read_header(stream, buffer_, *parser_, done); });
-    });
+    Wire wire(*this, timeouts_.head);
+    http::read_header(wire, buffer_, *parser_, error);
     if (error && error.category() == make_error_code(http::error::bad_line_ending).category() &&
         error != http::error::end_of_stream && error != http::error::partial_message) {
       open_ = false;
@@ -256,9 +311,9 @@ Result<size_t> Connection::read(char* data, size_t size) {
     body.data = data;
     body.size = size;
     body.more = true;
-    const error_code error = run(timeouts_.read, [&](auto done) {
-      with_stream([&](auto& stream) { http::async_read_some(stream, buffer_, *parser_, done); });
-    });
+    error_code error;
+    Wire wire(*this, timeouts_.read);
+    http::read_some(wire, buffer_, *parser_, error);
     const size_t got = size - body.size;
     if (error && error != http::error::need_buffer) {
       if (error == http::error::partial_message || error == http::error::end_of_stream) {

@@ -10,7 +10,7 @@ namespace quire::runner {
 namespace {
 
 using checkpoint::in_quotes;
-using Kind = nn::AdaptableLayer::Kind;
+using LayerKind = nn::AdaptableLayer::Kind;
 
 constexpr size_t kMostListed = 8;
 constexpr std::string_view kWrapper = "language_model.";
@@ -45,9 +45,9 @@ const ModulePlace* ModuleNames::find(const std::string& module) {
   return place == places_.end() ? nullptr : &place->second;
 }
 
-std::string ModuleNames::full_name(const std::string& module, Kind kind) const {
+std::string ModuleNames::full_name(const std::string& module, LayerKind kind) const {
   if (module.starts_with(kWrapper)) return module.substr(kWrapper.size());
-  return kind == Kind::kHead ? module : left_out_ + module;
+  return kind == LayerKind::kHead ? module : left_out_ + module;
 }
 
 std::string listed(const std::vector<std::string>& names) {
@@ -66,11 +66,11 @@ Status check_complete(const checkpoint::AdapterFile& file, const ModuleNames& na
   if (!file.peft) return {};
   std::vector<std::string> missing;
   for (const auto& [module, place] : names.all()) {
-    const Kind kind = place.layer->kind;
+    const LayerKind kind = place.layer->kind;
     if (found.contains(module)) continue;
-    if (kind == Kind::kExperts && !place.is_stack && !has_experts) continue;
+    if (kind == LayerKind::kExperts && !place.is_stack && !has_experts) continue;
     if (is_router(module) && !has_routers) continue;
-    const bool linear = kind == Kind::kProduct || kind == Kind::kExperts || kind == Kind::kHeads;
+    const bool linear = kind == LayerKind::kProduct || kind == LayerKind::kExperts || kind == LayerKind::kHeads;
     const std::string full = names.full_name(module, kind);
     bool expected = place.is_stack && file.peft->adapts_parameter(full);
     if (!place.is_stack) {

@@ -88,13 +88,12 @@ class MedusaDrafts final : public ModelDrafts {
     const auto row = static_cast<int32_t>(text.tokens.size()) - 2;
     most = std::min({most, text.most_computed, opened_.heads->config().num_heads});
     if (most < 1 || text.adapter != 0 || row < store_->begin(text.id) || row >= store_->end(text.id)) return;
-    using Clock = std::chrono::steady_clock;
-    const Clock::time_point start = Clock::now();
+    const auto start = std::chrono::steady_clock::now();
     std::vector<float> state(store_->rows(text.id, row), store_->rows(text.id, row) + store_->num_floats());
     for (int32_t head = 0; head < most; ++head) guess(state, head, proposal);
     proposal.source = DraftSource::kModel;
     store_->drop_before(text.id, row);
-    const double seconds = std::chrono::duration<double>(Clock::now() - start).count() / most;
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / most;
     seconds_per_token_ = seconds_per_token_ == 0 ? seconds : seconds_per_token_ + (seconds - seconds_per_token_) / 8;
   }
 

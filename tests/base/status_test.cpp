@@ -28,5 +28,24 @@ TEST(Status, APrefixSaysWhere) {
   EXPECT_EQ(not_found("no key").with_prefix("config.json: ").message(), "config.json: no key");
 }
 
+TEST(Status, ACopySaysTheSameAndWhatWasMovedAwayIsOk) {
+  Status first = data_loss("the file ends").with_param("model");
+  Status copy = first;
+  Status moved = std::move(first);
+  EXPECT_TRUE(first.ok());  // NOLINT(bugprone-use-after-move)
+  for (const Status* status : {&copy, &moved}) {
+    EXPECT_EQ(status->code(), StatusCode::kDataLoss);
+    EXPECT_EQ(status->message(), "the file ends");
+    EXPECT_EQ(status->param(), "model");
+  }
+  const Status& same = copy;
+  copy = same;
+  EXPECT_EQ(copy.message(), "the file ends");
+  copy = Status();
+  EXPECT_TRUE(copy.ok());
+  EXPECT_EQ(copy.message() + copy.param(), "");
+  EXPECT_EQ(moved.message(), "the file ends");
+}
+
 }  // namespace
 }  // namespace quire

@@ -22,7 +22,7 @@ namespace {
 
 using testing::HasSubstr;
 using AdapterUse = std::shared_ptr<const AdapterLease>;
-using Answer = std::vector<std::pair<TokenId, float>>;
+using TopTokens = std::vector<std::pair<TokenId, float>>;
 
 class WorkerAdapters : public testing::Test {
  protected:
@@ -33,7 +33,7 @@ class WorkerAdapters : public testing::Test {
     return made.ok() ? std::move(*made) : nullptr;
   }
   // Greedy, with an adapter in use.
-  Answer answer(Executor& executor, const AdapterUse& use, size_t count,
+  TopTokens answer(Executor& executor, const AdapterUse& use, size_t count,
                 const std::vector<TokenId>& prompt = {5, 9, 11}) {
     WorkersAdapter adapter{.follows = std::exchange(answered_, true)};
     if (use != nullptr) {
@@ -72,7 +72,7 @@ TEST_P(WorkerAdapterLayouts, AnswersAreTheReferencesAndThoseOfOneProcess) {
   bool answered = false;
   for (const GoldenCase& golden : read_golden(workers_adapter_path(name))) {
     if (golden.prompt.size() > 20) continue;  // the table of a test's sequence is short
-    std::vector<Answer> found;
+    std::vector<TopTokens> found;
     for (Executor* executor : {one.get(), ranks.get()}) {
       const AdapterUse use = acquire_adapter(*executor, "a").value();
       answered_ = answered;
@@ -114,11 +114,11 @@ TEST_F(WorkerAdapters, AVersionThatIsReplacedIsKeptAsLongAsItIsUsed) {
   const auto executor = make(adapted_config(2, 1));
   ASSERT_TRUE(load_shared_adapter(*executor, "a", workers_adapter_path("llama/qv")).ok());
   AdapterUse old = acquire_adapter(*executor, "a").value();
-  const Answer of_old = answer(*executor, old, 6);
+  const TopTokens of_old = answer(*executor, old, 6);
   ASSERT_TRUE(load_shared_adapter(*executor, "a", workers_adapter_path("llama/all_linear"), /*replace=*/true).ok());
   const AdapterUse fresh = acquire_adapter(*executor, "a").value();
   EXPECT_NE(fresh->number(), old->number());
-  const Answer of_fresh = answer(*executor, fresh, 6);
+  const TopTokens of_fresh = answer(*executor, fresh, 6);
   EXPECT_NE(of_fresh, of_old);
   EXPECT_EQ(answer(*executor, old, 6), of_old);
   ASSERT_TRUE(executor->adapters()->unload("a").ok());
@@ -131,7 +131,7 @@ TEST_F(WorkerAdapters, WhatLeavesForOthersComesBackTheSame) {
   config.max_loras = 1;
   config.enable_prompt_adapter = false;
   const auto executor = make(config);
-  std::map<std::string, std::pair<int32_t, Answer>> first;
+  std::map<std::string, std::pair<int32_t, TopTokens>> first;
   for (int round = 0; round < 3; ++round) {
     for (const std::string name : {"qv", "some_layers", "patterns"}) {
       if (round == 0) {
@@ -151,7 +151,7 @@ TEST_F(WorkerAdapters, WhatOneRankRefusesAllRefuseAndNobodyIsDisturbed) {
   const auto executor = make(adapted_config(2, 1));
   ASSERT_TRUE(load_shared_adapter(*executor, "a", workers_adapter_path("llama/qv")).ok());
   const AdapterUse use = acquire_adapter(*executor, "a").value();
-  const Answer expected = answer(*executor, use, 8);
+  const TopTokens expected = answer(*executor, use, 8);
   // Outputs of v that the second rank has.
   const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "broken_on_one_rank";
   std::filesystem::remove_all(folder);
@@ -192,7 +192,7 @@ TEST_F(WorkerAdapters, ComeBackWithTheWorkers) {
   ASSERT_TRUE(load_shared_adapter(*executor, "a", workers_adapter_path("llama/all_linear")).ok());
   ASSERT_TRUE(load_shared_adapter(*executor, "b", workers_adapter_path("llama/qv")).ok());
   AdapterUse use = acquire_adapter(*executor, "a").value();
-  const Answer expected = answer(*executor, use, 8);
+  const TopTokens expected = answer(*executor, use, 8);
   last_->end("worker 1 of 2 was unwell");
   ASSERT_TRUE(executor->recover().ok());
   begin_anew();
@@ -211,7 +211,7 @@ TEST_F(WorkerAdapters, WhoseFilesHaveChangedAreReadAnewAfterARestart) {
   const auto executor = make(adapted_config(2, 1));
   ASSERT_TRUE(load_shared_adapter(*executor, "a", folder.string()).ok());
   const AdapterUse old = acquire_adapter(*executor, "a").value();
-  const Answer of_old = answer(*executor, old, 4);
+  const TopTokens of_old = answer(*executor, old, 4);
   become("llama/all_linear");
   last_->end("worker 0 of 2 was unwell");
   ASSERT_TRUE(executor->recover().ok());

@@ -344,6 +344,16 @@ QUIRE_INLINE void code_many_groups(const float* x, uint8_t* scales, uint8_t* sum
 }
 #endif
 
+// What of a format its rows depend on.
+template <int kFromZero, int kSteps>
+struct ByteRows {
+  static constexpr bool kSigned = false;
+  static constexpr int kOffset = kFromZero;
+  static constexpr int kMinSteps = kSteps;
+};
+template <class Format>
+using ByteRowsOf = ByteRows<kByteOffset<Format>, Format::kMinSteps>;
+
 template <class Format>
 void code_bytes(const float* x, int64_t k, uint8_t* row) {
   uint8_t* const sums = row + sums_offset(k);
@@ -461,7 +471,7 @@ CodeRowKernel whole_number_code_row(Activations activations, DType dtype) {
     return by_word_format<CodeRowKernel>(dtype, []<class Format>() -> CodeRowKernel { return code_words<Format>; });
   }
   return by_code_format<CodeRowKernel>(dtype, []<class Format>() -> CodeRowKernel {
-    if constexpr (kMeetsBytes<Format>) return code_bytes<Format>;
+    if constexpr (kMeetsBytes<Format>) return code_bytes<ByteRowsOf<Format>>;
     return nullptr;
   });
 }
