@@ -160,8 +160,8 @@ class Connection {
     }
     template <typename Buffers>
     size_t write_some(const Buffers& buffers, error_code& error) {
-      return connection_.write_piece(
-          end_, {asio::buffer_sequence_begin(buffers), asio::buffer_sequence_end(buffers)}, error);
+      return connection_.write_piece(end_, {asio::buffer_sequence_begin(buffers), asio::buffer_sequence_end(buffers)},
+                                     error);
     }
     // Beast asks for these too, and does not call them.
     template <typename Buffers>

@@ -278,7 +278,7 @@ TEST(PlanCodec, NoFieldIsNewSinceItWasWritten) {
   EXPECT_EQ(sizeof(OffloadOrders), 104u);
   EXPECT_EQ(sizeof(OffloadReports), 120u);
   EXPECT_EQ(sizeof(OffloadWrite), 96u);
-  EXPECT_EQ(sizeof(SequenceResult), 200u);
+  EXPECT_EQ(sizeof(SequenceResult), 136u);
   EXPECT_EQ(sizeof(StepTimings), 80u);
 }
 #endif

@@ -34,7 +34,7 @@ class WorkerAdapters : public testing::Test {
   }
   // Greedy, with an adapter in use.
   TopTokens answer(Executor& executor, const AdapterUse& use, size_t count,
-                const std::vector<TokenId>& prompt = {5, 9, 11}) {
+                   const std::vector<TokenId>& prompt = {5, 9, 11}) {
     WorkersAdapter adapter{.follows = std::exchange(answered_, true)};
     if (use != nullptr) {
       adapter.number = use->number();
