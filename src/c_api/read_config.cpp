@@ -74,6 +74,7 @@ constexpr Field<EngineConfig> kConfigFields[] = {
     {"cpu_affinity", read_member<&EngineConfig::cpu_affinity>},
     {"distributed_executor_backend", read_member<&EngineConfig::distributed_executor_backend>},
     {"tensor_parallel_size", read_member<&EngineConfig::tensor_parallel_size>},
+    {"enable_expert_parallel", read_member<&EngineConfig::enable_expert_parallel>},
     {"pipeline_parallel_size", read_member<&EngineConfig::pipeline_parallel_size>},
     {"data_parallel_size", read_member<&EngineConfig::data_parallel_size>},
     {"max_restarts", read_member<&EngineConfig::max_restarts>},

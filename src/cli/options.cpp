@@ -323,6 +323,9 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
                  "Processes that each hold a part of every weight and compute it, on cores of their own")
       ->group(kProcesses)
       ->capture_default_str();
+  app.add_flag("--enable-expert-parallel,!--no-enable-expert-parallel", config.enable_expert_parallel,
+               "Of a mixture of experts each of these processes has some experts, in place of a part of each")
+      ->group(kProcesses);
   app.add_option("--pipeline-parallel-size", config.pipeline_parallel_size,
                  "Stages of such processes, each with some of the layers")
       ->group(kProcesses)

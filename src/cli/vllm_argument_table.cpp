@@ -39,7 +39,8 @@ constexpr const char* kNoTransfer = "caches are not sent to other servers; promp
 constexpr const char* kNoJson = "its members have flags of their own here (docs/arguments.md); give those";
 constexpr const char* kOnlyBuiltIn = "kernels are chosen by the device and the format of a weight, not by a flag";
 constexpr const char* kNoGrpc = "gRPC is not built; OpenAI's API is served over HTTP";
-constexpr const char* kNoExperts = "every rank has a part of each expert; spreading whole ones is not built yet";
+constexpr const char* kNoExperts =
+    "experts are dealt out once, in their order, and steps wait for all ranks (--enable-expert-parallel)";
 constexpr const char* kOverrides =
     "a model's configuration is read from its files as it is: edit config.json, or the GGUF file's metadata";
 constexpr const char* kMetricsAreFixed = "the metrics are those that docs/server.md lists, always";
@@ -169,8 +170,6 @@ constexpr VllmArgument kArguments[] = {
     {"--dp-supervisor-probe-failure-threshold", kValue, kRefused, "", kNoBalancer},
     {"--dp-sync-interval", kValue, kRefused, "", kNoBalancer},
     {"--enable-hc-sp", kFlag, kRefused, "no", kOneProcess},
-    {"--enable-expert-parallel,-ep", kFlag, kTaken, "*",
-     "each rank of --tensor-parallel-size has a part of every expert"},
     {"--enable-batch-sharded-sampling", kFlag, kRefused, "no", kOneProcess},
     {"--enable-ep-weight-filter", kFlag, kRefused, "no", kNoExperts},
     {"--all2all-backend", kValue, kRefused, "allgather_reducescatter", kNoExperts},

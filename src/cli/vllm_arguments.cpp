@@ -82,6 +82,7 @@ std::optional<std::string> spelled_out(std::string_view name) {
   static constexpr Short kOurs[] = {{"-q", "--quantization"},
                                     {"-sc", "--speculative-config"},
                                     {"-tp", "--tensor-parallel-size"},
+                                    {"-ep", "--enable-expert-parallel"},
                                     {"-pp", "--pipeline-parallel-size"},
                                     {"-dp", "--data-parallel-size"}};
   for (const Short& one : kOurs) {

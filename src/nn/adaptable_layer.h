@@ -45,6 +45,7 @@ struct AdaptableLayer {
   int64_t in_features = 0;  // of an embedding: ids
   int64_t out_features = 0;
   int32_t num_experts = 1;  // of kHeads: twice the heads, all keys' before all values'
+  Range experts = {};       // of kExperts: those whose products are here
   int64_t key_dim = 0;      // of kHeads
   int64_t value_dim = 0;
   // Of kExperts: the parameter that has the matrices of all in Hugging Face's classes
@@ -59,6 +60,9 @@ struct AdaptableLayer {
   // Whether this rank adds what is added once: of products that ranks add up the first one does.
   bool adds_bias = true;
   bool is_held = true;  // false: another stage of a pipeline has it
+  bool has_expert(int32_t expert) const {
+    return kind != Kind::kExperts || (expert >= experts.first && expert < experts.end());
+  }
   int64_t module_inputs() const { return inputs.is_cut() ? inputs.whole : in_features; }
   int64_t stack_outputs() const { return stack_rows.is_cut() ? stack_rows.whole : out_features; }
 };

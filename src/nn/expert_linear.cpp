@@ -30,7 +30,7 @@ bool is_stack(std::string_view stem) {
   return stem.find("{}") == std::string_view::npos;
 }
 
-std::string with_expert(const std::string& prefix, std::string_view stem, int32_t expert) {
+std::string with_expert(const std::string& prefix, std::string_view stem, int64_t expert) {
   const size_t at = stem.find("{}");
   if (at == std::string_view::npos) return prefix + std::string(stem);
   return fmt::format("{}{}{}{}", prefix, stem.substr(0, at), expert, stem.substr(at + 2));
@@ -73,15 +73,18 @@ class StoredExperts {
           {prefix + std::string(stem) + weight, {layout.num_experts, layout.rows, layout.columns}, layout.transposed}));
       return;
     }
-    // The first that is missing is enough for the error: a configuration may name any number of experts.
+    // Those of other ranks too, for the checkpoint's tensors are all known. The first that is missing is enough for the
+    // error: a configuration may name any number of experts.
     for (int32_t e = 0; e < layout.num_experts && (e == 0 || weights_.back().present()); ++e)
       weights_.push_back(loader.weight({with_expert(prefix, stem, e) + weight, {layout.rows, layout.columns}}));
   }
 
-  // Adds the matrix, [rows, columns], or what this rank has of it. REQUIRES: those of the experts before are present.
-  void add(Loader& loader, int32_t expert, std::vector<StoredWeight>& out) const {
-    StoredWeight own = weights_[is_stack_ ? 0 : static_cast<size_t>(expert)];
-    if (!own.present()) return out.push_back({});
+  // Adds the matrix, [rows, columns], or what this rank has of it; one that is not present where it, or one of an
+  // expert before, is missing.
+  void add(Loader& loader, int64_t expert, std::vector<StoredWeight>& out) const {
+    const size_t at = is_stack_ ? 0 : static_cast<size_t>(expert);
+    if (at >= weights_.size() || !weights_[at].present()) return out.push_back({});
+    StoredWeight own = weights_[at];
     if (is_stack_) own = own.part(expert, layout_.num_experts);
     const auto take = [&](Result<StoredWeight> cut) {
       if (!cut.ok()) loader.fail(cut.status());
@@ -118,6 +121,12 @@ std::vector<float> stored_bias(Loader& loader, const std::string& prefix, const 
     all.insert(all.end(), one.begin(), one.end());
   }
   return all;
+}
+
+// Of rows of `width` numbers these; none where there are not as many.
+std::vector<float> own_rows(const std::vector<float>& rows, int64_t width, const Range& range) {
+  if (std::ssize(rows) < range.end() * width) return {};
+  return {rows.begin() + range.first * width, rows.begin() + range.end() * width};
 }
 
 // Of rows of `width` numbers these columns, one range after another.
@@ -160,16 +169,17 @@ std::vector<float> gate_and_up_bias(Loader& loader, const std::string& prefix, c
 
 }  // namespace
 
-bool ExpertLinear::pack(Loader& loader, int32_t expert, const std::vector<StoredWeight>& parts) {
+bool ExpertLinear::pack(Loader& loader, int64_t expert, const std::vector<StoredWeight>& parts) {
   for (const StoredWeight& part : parts) {
     if (!part.present()) return false;  // missing, which the loader tells with all else
   }
   std::vector<std::unique_ptr<ops::PackedMatrix>> packed = loader.place(parts);
-  if (expert == 0) segments_.resize(packed.size());
+  const bool is_first = expert == experts_.first;
+  if (is_first) segments_.resize(packed.size());
   for (size_t i = 0; i < packed.size(); ++i) {
-    if (i >= segments_.size() || (expert > 0 && packed[i]->dtype() != segments_[i][0]->dtype())) {
-      loader.fail(unimplemented("the matrix of expert {} is {}, unlike that of expert 0; supported: one type", expert,
-                                name(packed[i]->dtype())));
+    if (i >= segments_.size() || (!is_first && packed[i]->dtype() != segments_[i][0]->dtype())) {
+      loader.fail(unimplemented("the matrix of expert {} is {}, unlike that of expert {}; supported: one type", expert,
+                                name(packed[i]->dtype()), experts_.first));
       return false;
     }
     segments_[i].push_back(packed[i].get());
@@ -184,6 +194,7 @@ void ExpertLinear::name_modules(Loader& loader, const std::string& prefix, const
                        .in_features = in_features_,
                        .out_features = out_features_,
                        .num_experts = num_experts_,
+                       .experts = experts_,
                        .stack = fmt::format("{}.experts.{}", class_name_of(prefix), modules.parameter),
                        .interleaved = modules.interleaved,
                        .inputs = modules.inputs,
@@ -210,14 +221,25 @@ void ExpertLinear::name_modules(Loader& loader, const std::string& prefix, const
 
 void ExpertLinear::finish(Loader& loader, std::span<const float> bias) {
   for (const auto& matrices : segments_) {
-    if (matrices.size() != static_cast<size_t>(num_experts_)) return;  // some failed, which the loader tells
+    if (std::ssize(matrices) != experts_.count) return;  // some failed, which the loader tells
     groups_.push_back(loader.backend().group(matrices));
   }
   bias_ = {loader, bias};
 }
 
-Range ExpertLinear::share(Loader& loader, const std::string& prefix, const ExpertShape& shape) {
-  if (loader.shard().is_whole()) return {0, shape.intermediate_size};
+void ExpertLinear::share(Loader& loader, const std::string& prefix, ExpertShape& shape) {
+  const Shard& shard = loader.shard();
+  shape.own = {0, shape.intermediate_size};
+  shape.experts = {0, shape.num_experts};
+  if (shard.is_whole()) return;
+  if (shard.whole_experts) {
+    shape.experts = even_share(shape.num_experts, 1, shard.rank, shard.size);
+    if (shape.experts.count > 0) return;
+    return loader.fail(invalid_argument(
+        "enable_expert_parallel: {} experts are too few for tensor_parallel_size {}: choose fewer processes, or leave "
+        "it out, and each has a part of every expert",
+        shape.num_experts, shard.size));
+  }
   const Spelling& spelling = spelling_of(loader, prefix);
   const int64_t size = shape.intermediate_size;
   WeightSpec down{with_expert(prefix, spelling.down, 0) + std::string(spelling.weight), {shape.hidden_size, size}};
@@ -225,7 +247,7 @@ Range ExpertLinear::share(Loader& loader, const std::string& prefix, const Exper
     down.shape = {shape.num_experts, shape.hidden_size, size};
     down.transposed = shape.stacks_transposed && spelling.up.empty();
   }
-  return loader.share_of_columns(down, size);
+  shape.own = loader.share_of_columns(down, size);
 }
 
 ExpertLinear ExpertLinear::gate_and_up(Loader& loader, const std::string& prefix, const ExpertShape& shape) {
@@ -236,6 +258,7 @@ ExpertLinear ExpertLinear::gate_and_up(Loader& loader, const std::string& prefix
   const bool is_cut = share.count < size;
   ExpertLinear out;
   out.num_experts_ = experts;
+  out.experts_ = shape.experts.count == 0 ? Range{0, experts} : shape.experts;
   out.in_features_ = shape.hidden_size;
   out.out_features_ = 2 * share.count;
   std::vector<StoredExperts> parts;
@@ -252,14 +275,14 @@ ExpertLinear ExpertLinear::gate_and_up(Loader& loader, const std::string& prefix
     for (const std::string_view stem : {spelling.gate, spelling.up})
       parts.push_back({loader, prefix, spelling, stem, {experts, size, shape.hidden_size, false, false, own}});
   }
-  for (int32_t e = 0; e < experts; ++e) {
+  for (int64_t e = out.experts_.first; e < out.experts_.end(); ++e) {
     std::vector<StoredWeight> matrices;
     for (const StoredExperts& part : parts) part.add(loader, e, matrices);
     if (!out.pack(loader, e, matrices)) break;
   }
   std::vector<float> bias;
   if (shape.bias) {
-    bias = own_columns(gate_and_up_bias(loader, prefix, spelling, shape), 2 * size,
+    bias = own_columns(own_rows(gate_and_up_bias(loader, prefix, spelling, shape), 2 * size, out.experts_), 2 * size,
                        {share, {size + share.first, share.count}});
   }
   out.finish(loader, bias);
@@ -274,6 +297,7 @@ ExpertLinear ExpertLinear::down(Loader& loader, const std::string& prefix, const
   const Spelling& spelling = spelling_of(loader, prefix);
   ExpertLinear out;
   out.num_experts_ = shape.num_experts;
+  out.experts_ = shape.experts.count == 0 ? Range{0, shape.num_experts} : shape.experts;
   const Range share = shape.own.count == 0 ? Range{0, shape.intermediate_size} : shape.own;
   out.in_features_ = share.count;
   out.out_features_ = shape.hidden_size;
@@ -281,15 +305,18 @@ ExpertLinear ExpertLinear::down(Loader& loader, const std::string& prefix, const
   StoredExperts::Layout layout{shape.num_experts, shape.hidden_size, shape.intermediate_size, transposed, false};
   if (share.count < shape.intermediate_size) layout.own_columns = share;
   const StoredExperts stored(loader, prefix, spelling, spelling.down, layout);
-  for (int32_t e = 0; e < shape.num_experts; ++e) {
+  for (int64_t e = out.experts_.first; e < out.experts_.end(); ++e) {
     std::vector<StoredWeight> matrix;
     stored.add(loader, e, matrix);
     if (!out.pack(loader, e, matrix)) break;
   }
   std::vector<float> bias;
-  if (shape.bias) bias = stored_bias(loader, prefix, spelling, spelling.down, shape.num_experts, shape.hidden_size);
-  // Of a sum the first rank adds it.
-  if (loader.shard().rank > 0) std::ranges::fill(bias, 0.0f);
+  if (shape.bias) {
+    bias = own_rows(stored_bias(loader, prefix, spelling, spelling.down, shape.num_experts, shape.hidden_size),
+                    shape.hidden_size, out.experts_);
+  }
+  // Of a sum that all ranks have a part of the first one adds it.
+  if (layout.own_columns && loader.shard().rank > 0) std::ranges::fill(bias, 0.0f);
   out.finish(loader, bias);
   Modules modules{.stems = {spelling.down}, .parameter = "down_proj"};
   if (layout.own_columns) modules.inputs = {shape.intermediate_size, {share}};
@@ -305,7 +332,7 @@ void ExpertLinear::operator()(const StepContext& step, const ops::ConstView& x, 
     const int64_t size = (*weights)[0].rows();
     step(ops::GroupedLinearArgs{.x = x.strided_floats(),
                                 .x_stride = x.row_stride,
-                                .offsets = offsets,
+                                .offsets = offsets + experts_.first,
                                 .num_rows = x.num_rows,
                                 .weights = weights.get(),
                                 .bias = bias_.empty() ? nullptr : bias_.data() + column,

@@ -21,8 +21,10 @@ struct ExpertShape {
   // of gate and up in turns in place of gate's above up's.
   bool stacks_transposed = false;
   bool stacks_interleaved = false;
-  // Of intermediate_size what this rank has, in every expert; all of it where nothing is cut.
+  // Of intermediate_size what this rank has, in every expert it has; all of it where nothing is cut.
   Range own = {};
+  // The experts that this rank has; all where none are named.
+  Range experts = {};
 };
 
 class ExpertLinear {
@@ -31,20 +33,21 @@ class ExpertLinear {
 
   // Which of the spellings in expert_linear.cpp the checkpoint has decides the names behind `prefix` ("...mlp."):
   // tensors of each expert, stacks of them, MXFP4 in blocks and scales.
-  // This rank's part of the intermediate size, where the down projections can be cut. No such cut: the loader fails.
-  static Range share(Loader& loader, const std::string& prefix, const ExpertShape& shape);
+  // This rank's part: its experts, all of each, or of all experts a part of the intermediate size, where the down
+  // projections can be cut. No such part: the loader fails.
+  static void share(Loader& loader, const std::string& prefix, ExpertShape& shape);
   static ExpertLinear gate_and_up(Loader& loader, const std::string& prefix, const ExpertShape& shape);
   // Of several ranks what it gives is to be added up.
   static ExpertLinear down(Loader& loader, const std::string& prefix, const ExpertShape& shape);
 
-  // x: [rows, in_features] sorted by expert (ops/moe_routing.h) -> out: [rows, out_features]. The step says
-  // which tokens the rows are of.
+  // x: [rows, in_features] sorted by expert (ops/moe_routing.h) -> out: [rows, out_features]; rows of experts that
+  // other ranks have are left alone. The step says which tokens the rows are of.
   void operator()(const StepContext& step, const ops::ConstView& x, const int32_t* offsets, const ops::View& out) const;
 
  private:
   // The matrices of an expert, in turn; what they make together, after the last. False: they are missing or do not fit,
   // which ends the list, for a configuration may name any number of experts.
-  bool pack(Loader& loader, int32_t expert, const std::vector<StoredWeight>& parts);
+  bool pack(Loader& loader, int64_t expert, const std::vector<StoredWeight>& parts);
   void finish(Loader& loader, std::span<const float> bias);
   // `stems`: of each expert's modules, whose outputs lie side by side; `parameter`, `interleaved`: of their stack.
   // inputs, rows: of a module what this rank has.
@@ -57,13 +60,14 @@ class ExpertLinear {
   };
   void name_modules(Loader& loader, const std::string& prefix, const Modules& modules);
 
-  int32_t num_experts_ = 0;
+  int32_t num_experts_ = 0;  // of all ranks
+  Range experts_;            // those here
   int64_t in_features_ = 0;
   int64_t out_features_ = 0;
   std::vector<std::unique_ptr<ops::PackedMatrix>> matrices_;
-  std::vector<std::vector<const ops::PackedMatrix*>> segments_;  // rows of one dtype: [segments][num_experts]
+  std::vector<std::vector<const ops::PackedMatrix*>> segments_;  // rows of one dtype: [segments][experts here]
   std::vector<std::unique_ptr<ops::PackedGroup>> groups_;        // [segments]
-  Parameter bias_;                                               // [num_experts, out_features] or empty
+  Parameter bias_;                                               // [experts here, out_features] or empty
   std::shared_ptr<const AdaptableLayer> layer_;
 };
 

@@ -62,7 +62,8 @@ MoeBlock::MoeBlock(Loader& loader, const std::string& prefix, const MoeOptions& 
     correction_bias_ = {loader, loader.vector(bias, moe.num_experts)};
   }
   ExpertShape shape = expert_shape(options);
-  shape.own = ExpertLinear::share(loader, block, shape);
+  ExpertLinear::share(loader, block, shape);
+  experts_ = shape.experts;
   options_.moe.intermediate_size = shape.own.count;
   gate_and_up_ = ExpertLinear::gate_and_up(loader, block, shape);
   down_ = ExpertLinear::down(loader, block, shape);
@@ -96,6 +97,8 @@ MoeBlock::Routes MoeBlock::route(const StepContext& step, const ops::ConstView& 
                            .num_groups = moe.num_groups,
                            .groups_per_token = moe.groups_per_token,
                            .group_score = moe.group_score,
+                           .first_expert = static_cast<int32_t>(experts_.first),
+                           .end_expert = static_cast<int32_t>(experts_.end()),
                            .weights = routes.weights,
                            .rows = routes.rows,
                            .tokens = routes.tokens,
@@ -144,6 +147,7 @@ void MoeBlock::operator()(const StepContext& step, const ops::ConstView& x, cons
       .in = x.floats(), .size = x.num_columns, .rows = tokens, .num_rows = pairs, .out = rows.floats()});
   gate_and_up_(experts, rows, routes.offsets, gate_up);
   activate(step, gate_up, activated);
+  // Rows of experts that other ranks have are the tokens' still, and weigh nothing.
   down_(experts, activated, routes.offsets, rows);
   step(ops::MoeCombineArgs{.experts = rows.floats(),
                            .rows = routes.rows,

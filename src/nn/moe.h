@@ -42,6 +42,7 @@ class MoeBlock final : public FeedForward {
   void activate(const StepContext& step, const ops::ConstView& in, const ops::View& out) const;
 
   MoeOptions options_;
+  Range experts_;  // those that this rank has
   Linear router_;
   Parameter correction_bias_;  // [num_experts] or empty
   ExpertLinear gate_and_up_;

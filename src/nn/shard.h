@@ -16,6 +16,7 @@ namespace quire::nn {
 struct Shard {
   int rank = 0;
   int size = 1;
+  bool whole_experts = false;  // of a mixture a rank has some experts, in place of a part of each
   bool is_whole() const { return size == 1; }
 };
 

@@ -13,10 +13,10 @@ namespace quire::ops {
 struct GroupedLinearArgs {
   const float* x = nullptr;  // rows of weights' columns() floats, x_stride apart
   int64_t x_stride = 0;
-  // Rows [offsets[g], offsets[g + 1]) are group g's: [num_groups + 1] on the device, rising from 0 to num_rows.
-  // nullptr: num_rows / num_groups each.
+  // Rows [offsets[g], offsets[g + 1]) are group g's: [num_groups + 1] on the device, rising, from 0 or more to num_rows
+  // or less; what is outside is left alone. nullptr: num_rows / num_groups each.
   const int32_t* offsets = nullptr;
-  int64_t num_rows = 0;                  // of all groups together
+  int64_t num_rows = 0;                  // of x and out
   const PackedGroup* weights = nullptr;  // of the same backend
   const float* bias = nullptr;           // [num_groups, bias_stride] or nullptr
   int64_t bias_stride = 0;

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #include "types/moe_config.h"
 
@@ -28,6 +29,9 @@ struct MoeRoutingArgs {
   int32_t num_groups = 1;        // divides num_experts
   int32_t groups_per_token = 1;  // their experts are at least experts_per_token
   GroupScore group_score = GroupScore::kBest;
+  // Other ranks have the experts outside of [first_expert, end_expert): here their weight is 0.
+  int32_t first_expert = 0;
+  int32_t end_expert = std::numeric_limits<int32_t>::max();
   float* weights = nullptr;    // [num_tokens, experts_per_token], the best first
   int32_t* rows = nullptr;     // [num_tokens, experts_per_token]: the row of that pair
   int32_t* tokens = nullptr;   // [num_tokens * experts_per_token]: the token of each row; rising within an expert
@@ -35,5 +39,9 @@ struct MoeRoutingArgs {
 };
 
 void check(const MoeRoutingArgs& args);
+
+constexpr bool is_here(const MoeRoutingArgs& args, int32_t expert) {
+  return expert >= args.first_expert && expert < args.end_expert;
+}
 
 }  // namespace quire::ops

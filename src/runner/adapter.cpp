@@ -327,7 +327,7 @@ class AdapterMaker {
       return unimplemented("module {} is adapted by DoRA, which is not built for it: its rows are no product's here",
                            in_quotes(pair.module));
     }
-    if (!layer.is_held) return {};
+    if (!layer.is_held || (!is_split && !layer.has_expert(part->expert))) return {};
     if (!is_split && !layer.inputs.is_cut() && !part->rows.is_cut()) {
       jobs_.push_back({&layer, part, &pair, nullptr, &pair});
       return {};
@@ -335,8 +335,9 @@ class AdapterMaker {
     splits_.push_back(is_of_heads ? split_heads(pair, layer)
                       : is_split  ? split_experts(pair, layer)
                                   : own_factors(pair, layer, *part));
-    for (const SplitFactors::One& one : splits_.back().all)
-      jobs_.push_back({&layer, &one.part, &one.pair, nullptr, &pair});
+    for (const SplitFactors::One& one : splits_.back().all) {
+      if (layer.has_expert(one.part.expert)) jobs_.push_back({&layer, &one.part, &one.pair, nullptr, &pair});
+    }
     return {};
   }
 

@@ -196,7 +196,7 @@ Status agree(comm::Communicator& communicator, PlannedModel& planned) {
   int64_t groups = 0;  // which layer belongs to which
   for (const KvLayout::Place& place : planned.kv_layout.places)
     groups = (groups * 31 + place.group + 1) % 1'000'000'007;
-  const std::array<int64_t, 11> same = {kPlanCodecVersion,
+  const std::array<int64_t, 12> same = {kPlanCodecVersion,
                                         planned.config.vocab_size,
                                         planned.config.hidden_size,
                                         planned.config.num_layers,
@@ -206,7 +206,8 @@ Status agree(comm::Communicator& communicator, PlannedModel& planned) {
                                         memory.max_num_batched_tokens,
                                         memory.max_model_len,
                                         planned.logit_rows,
-                                        planned.max_num_seqs};
+                                        planned.max_num_seqs,
+                                        planned.shard.whole_experts ? 1 : 0};
   std::vector<int64_t> own(same.begin(), same.end());
   own.insert(own.end(), {memory.num_blocks, memory.num_swap_blocks});
   std::vector<int64_t> all(own.size() * static_cast<size_t>(communicator.size()));

@@ -341,7 +341,12 @@ Result<PlannedModel> plan_model(const models::Family& family, const EngineConfig
   planned.max_model_len = config.max_model_len > 0 ? config.max_model_len : usual;
   planned.max_num_seqs = config.max_num_seqs;
 
-  planned.shard = {.rank = config.rank % config.tensor_parallel_size, .size = config.tensor_parallel_size};
+  if (config.enable_expert_parallel && planned.config.moe.num_experts == 0) {
+    return invalid_argument("enable_expert_parallel: the model has no experts: leave it out");
+  }
+  planned.shard = {.rank = config.rank % config.tensor_parallel_size,
+                   .size = config.tensor_parallel_size,
+                   .whole_experts = config.enable_expert_parallel};
   planned.stage = {.index = config.rank / config.tensor_parallel_size, .count = config.pipeline_parallel_size};
   nn::Loader loader(nn::Loader::Mode::kPlan, checkpoint, backend, planned.quantization, planned.weight_dtype,
                     planned.shard, planned.stage);

@@ -42,7 +42,8 @@ void fields(A& all, typename A::template Of<EngineConfig> x) {
       x.kv_cache_memory_bytes, x.memory_utilization, x.num_gpu_blocks_override);
   all(x.swap_space, x.swap_file, x.max_num_seqs, x.max_num_batched_tokens, x.watermark, x.num_scheduler_steps,
       x.async_scheduling, x.seed);
-  all(x.threads, x.isa, x.cpu_affinity, x.tensor_parallel_size, x.pipeline_parallel_size, x.data_parallel_size, x.rank);
+  all(x.threads, x.isa, x.cpu_affinity, x.tensor_parallel_size, x.enable_expert_parallel, x.pipeline_parallel_size,
+      x.data_parallel_size, x.rank);
   all(x.speculative_config.acceptance);
   all(x.enable_lora, x.max_loras, x.max_cpu_loras, x.max_lora_rank, x.lora_dtype, x.enable_prompt_adapter,
       x.max_prompt_adapters, x.max_prompt_adapter_token);

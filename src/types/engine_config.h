@@ -99,12 +99,13 @@ struct EngineConfig {
 
   // Processes (docs/distributed.md).
   DistributedBackend distributed_executor_backend = DistributedBackend::kAuto;
-  int32_t tensor_parallel_size = 1;    // ranks that each have a part of every weight
-  int32_t pipeline_parallel_size = 1;  // stages of such ranks that each have some of the layers
-  int32_t data_parallel_size = 1;      // engines with all of the model each, behind one front
-  int32_t max_restarts = 3;            // of the workers, in restart_window; then the engine fails
-  double restart_window = 300;         // seconds
-  int32_t rank = 0;                    // which of the ranks this process is, stage by stage: set by whoever starts it
+  int32_t tensor_parallel_size = 1;     // ranks that each have a part of every weight
+  bool enable_expert_parallel = false;  // of mixtures a rank has whole experts, in place of a part of each
+  int32_t pipeline_parallel_size = 1;   // stages of such ranks that each have some of the layers
+  int32_t data_parallel_size = 1;       // engines with all of the model each, behind one front
+  int32_t max_restarts = 3;             // of the workers, in restart_window; then the engine fails
+  double restart_window = 300;          // seconds
+  int32_t rank = 0;                     // which of the ranks this process is, stage by stage: set by whoever starts it
 
   bool offloads_kv() const { return kv_offloading_size > 0 || !kv_offload_dir.empty(); }
   int32_t num_ranks() const { return tensor_parallel_size * pipeline_parallel_size; }

@@ -100,6 +100,11 @@ class TensorParallel(unittest.TestCase):
             with self.subTest(name):
                 self.expect_same(TINY / name, 2, "--skip-tokenizer-init", "--max-model-len", 256)
 
+    def test_ranks_may_have_whole_experts(self):
+        for name, ranks in (("mixtral", 2), ("gpt_oss", 3), ("deepseek_v3", 2)):
+            with self.subTest(name):
+                self.expect_same(TINY / name, ranks, "--skip-tokenizer-init", "--max-model-len", 256, "-ep")
+
     def test_four_ranks_with_chunks_and_too_few_blocks_for_all(self):
         self.expect_same(TINY / "llama", 4, "--skip-tokenizer-init", "--max-model-len", 256, "--max-num-batched-tokens",
                          16, "--num-gpu-blocks-override", 40, "--swap-space", 0.01)
@@ -155,6 +160,7 @@ class TensorParallel(unittest.TestCase):
     def test_what_cannot_be_cut_or_is_not_built_is_refused_at_start(self):
         for arguments, says in ((("--tensor-parallel-size", 8), "the 4 heads"),
                                 (("--tensor-parallel-size", 0), "expected 1 to 64"),
+                                (("--tensor-parallel-size", 2, "--enable-expert-parallel"), "the model has no experts"),
                                 (("--tensor-parallel-size", 2, "--distributed-executor-backend", "uni"), "choose mp"),
                                 (("--pipeline-parallel-size", 2, "--speculative-config",
                                   json.dumps({"method": "draft_model", "model": str(TINY / "llama")})),

@@ -86,6 +86,18 @@ TEST_P(MoeTest, RoutesAsTheReferenceWhateverTheRouter) {
           EXPECT_EQ(found.tokens, expected.tokens);
           EXPECT_EQ(found.offsets, expected.offsets);
           EXPECT_LT(largest_difference(found.weights, expected.weights), 2e-6);
+          // Of the experts that other ranks have the weights alone are others.
+          MoeRoutingArgs some = args;
+          some.first_expert = 7;
+          some.end_expert = 19;
+          Routes here = route(*backend_, some);
+          const std::vector<int32_t> experts = found.experts();
+          for (size_t i = 0; i < experts.size(); ++i) {
+            const bool is_here = experts[i] >= 7 && experts[i] < 19;
+            ASSERT_EQ(here.weights[i], is_here ? found.weights[i] : 0.0f);
+          }
+          EXPECT_EQ(here.rows, found.rows);
+          EXPECT_EQ(here.offsets, found.offsets);
         }
       }
     }
@@ -170,16 +182,20 @@ TEST_P(MoeTest, AGroupedProductIsTheProductOfEachExpertToTheBit) {
     std::vector<StoredWeights> stored;
     for (int i = 0; i < 5; ++i) stored.emplace_back(dtype, n, k, random);
     const Experts experts(*backend_, dtype, stored);
-    // An expert without rows, one with a single row, one with more than go through its panels together.
-    const std::vector<int32_t> offsets = {0, 1, 1, 4, 4 + static_cast<int32_t>(random.between(190, 230)), 300};
-    const std::vector<float> x = random.normals(offsets.back() * k);
+    // An expert without rows, one with a single row, one with more than go through its panels together; and before and
+    // behind them rows that are nobody's.
+    const int32_t before = random.between(0, 3);
+    std::vector<int32_t> offsets = {0, 1, 1, 4, 4 + static_cast<int32_t>(random.between(190, 230)), 300};
+    for (int32_t& offset : offsets) offset += before;
+    const int64_t num_rows = offsets.back() + random.between(0, 3);
+    const std::vector<float> x = random.normals(num_rows * k);
     const std::vector<float> bias = random.normals(5 * n);
-    std::vector<float> out(static_cast<size_t>(offsets.back() * n));
+    std::vector<float> out(static_cast<size_t>(num_rows * n), 7.0f);
     std::vector<float> expected = out;
     (*backend_)(GroupedLinearArgs{.x = x.data(),
                                   .x_stride = k,
                                   .offsets = offsets.data(),
-                                  .num_rows = offsets.back(),
+                                  .num_rows = num_rows,
                                   .weights = experts.group.get(),
                                   .bias = bias.data(),
                                   .bias_stride = n,

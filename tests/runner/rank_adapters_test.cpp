@@ -23,7 +23,7 @@ class RankAdapters : public testing::TestWithParam<std::tuple<std::string, int>>
  protected:
   using Use = std::function<void(TinyModel& model, int rank)>;
 
-  void on_all_ranks(const Use& use) {
+  void on_all_ranks(const Use& use, bool whole_experts = false) {
     const auto& [name, num_ranks] = GetParam();
     const std::string family = name.substr(0, name.find('/'));
     const comm::SharedGroupShape shape{.num_ranks = num_ranks, .slot_bytes = 16 << 10};
@@ -36,7 +36,7 @@ class RankAdapters : public testing::TestWithParam<std::tuple<std::string, int>>
             ops::make_cpu_backend({.threads = 1, .isa = Isa::kAvx2, .activation_dtype = ActivationDType::kFloat32})
                 .value();
         TinyModel model(family, *backend, "float32", {}, "", LoadFormat::kAuto, WeightDType::kAuto, nullptr,
-                        communicator.get());
+                        communicator.get(), whole_experts);
         const auto file = checkpoint::AdapterFile::open(path);
         ASSERT_TRUE(file.ok()) << file.status().message();
         auto adapter = Adapter::make(**file, model.adapter_host(), *backend);
@@ -51,13 +51,15 @@ class RankAdapters : public testing::TestWithParam<std::tuple<std::string, int>>
     }
     for (std::thread& thread : threads) thread.join();
   }
+
+  void expect_reference(bool whole_experts);
 };
 
-TEST_P(RankAdapters, LogprobsAndGreedyTokensAreTheReferences) {
+void RankAdapters::expect_reference(bool whole_experts) {
   const std::vector<GoldenCase> cases = read_golden(shared_adapter_path(std::get<0>(GetParam())));
   ASSERT_FALSE(cases.empty());
   std::vector<Rows> found(cases.size());
-  on_all_ranks([&](TinyModel& model, int rank) {
+  const auto answer = [&](TinyModel& model, int rank) {
     for (size_t i = 0; i < cases.size(); ++i) {
       // The reference's own answer behind the prompt, as long as it is sure of it.
       std::vector<TokenId> tokens = cases[i].prompt;
@@ -65,7 +67,8 @@ TEST_P(RankAdapters, LogprobsAndGreedyTokensAreTheReferences) {
       Rows rows = model.logits(tokens, 2048);
       if (rank == 0) found[i] = std::move(rows);
     }
-  });
+  };
+  on_all_ranks(answer, whole_experts);
   for (size_t i = 0; i < cases.size(); ++i) {
     const GoldenCase& one = cases[i];
     ASSERT_EQ(found[i].size(), one.prompt.size() + one.greedy.size());
@@ -76,6 +79,10 @@ TEST_P(RankAdapters, LogprobsAndGreedyTokensAreTheReferences) {
       ASSERT_EQ(std::ranges::max_element(logits) - logits.begin(), one.greedy[step]) << "step " << step;
     }
   }
+}
+
+TEST_P(RankAdapters, LogprobsAndGreedyTokensAreTheReferences) {
+  expect_reference(/*whole_experts=*/false);
 }
 
 TEST_P(RankAdapters, LogitsAreTheSameBitsHoweverThePromptIsCut) {
@@ -113,6 +120,18 @@ INSTANTIATE_TEST_SUITE_P(More, RankAdapters,
                                                           "llama/tokens", "gpt2/dora", "opt/dora", "mixtral/stacks",
                                                           "deepseek_v2/kv_b", "deepseek_v3/stacks", "gpt_oss/stacks"),
                                           testing::Values(3, 4)),
+                         rank_test_name);
+
+class ExpertRankAdapters : public RankAdapters {};
+
+TEST_P(ExpertRankAdapters, LogprobsAndGreedyTokensAreTheReferences) {
+  expect_reference(/*whole_experts=*/true);
+}
+
+INSTANTIATE_TEST_SUITE_P(Mixtures, ExpertRankAdapters,
+                         testing::Combine(testing::Values("mixtral/all_linear", "mixtral/stacks", "mixtral/old_stacks",
+                                                          "qwen3_moe/stacks", "deepseek_v3/stacks", "gpt_oss/stacks"),
+                                          testing::Values(2, 3)),
                          rank_test_name);
 
 }  // namespace

@@ -5,6 +5,8 @@
 
 #include "comm/shared_communicator.h"
 #include "comm/shared_segment.h"
+#include "nn/expert_linear.h"
+#include "nn/loader.h"
 #include "nn/shard.h"
 #include "tests/runner/tiny_model.h"
 
@@ -22,7 +24,7 @@ std::unique_ptr<ops::Backend> one_thread() {
 
 // Logits after each token of the prompts, as rank 0 of so many has them.
 std::vector<Rows> logits_of_ranks(const std::string& name, int num_ranks, const std::string& quantization = "",
-                                  int32_t chunk = kWholePrompt) {
+                                  int32_t chunk = kWholePrompt, bool whole_experts = false) {
   const comm::SharedGroupShape shape{.num_ranks = num_ranks, .slot_bytes = 16 << 10};
   auto segment = comm::SharedSegment::create(comm::shared_group_bytes(shape)).value();
   const std::vector<GoldenCase> cases = read_golden(name);
@@ -33,7 +35,7 @@ std::vector<Rows> logits_of_ranks(const std::string& name, int num_ranks, const 
       auto communicator = comm::join_shared_group(segment.data(), shape, {.rank = rank}).value();
       const auto backend = one_thread();
       TinyModel model(name, *backend, "float32", {}, quantization, LoadFormat::kAuto, WeightDType::kAuto, nullptr,
-                      communicator.get());
+                      communicator.get(), whole_experts);
       if (testing::Test::HasFailure()) return;
       model.fill_memory(0xff);
       for (size_t i = 0; i < cases.size(); ++i) {
@@ -136,6 +138,28 @@ INSTANTIATE_TEST_SUITE_P(More, TensorParallel,
                                           testing::Values(3, 4)),
                          test_name);
 
+class ExpertParallel : public TensorParallel {};
+
+TEST_P(ExpertParallel, LogprobsAreThoseOfOneProcess) {
+  const auto& [name, num_ranks] = GetParam();
+  expect_same_logprobs(name, logits_of_ranks(name, num_ranks, "", kWholePrompt, true), logits_of_one(name), 1e-4);
+}
+
+TEST_P(ExpertParallel, EveryRunHasTheSameBitsHoweverThePromptIsCut) {
+  const auto& [name, num_ranks] = GetParam();
+  const std::vector<Rows> first = logits_of_ranks(name, num_ranks, "", kWholePrompt, true);
+  EXPECT_EQ(logits_of_ranks(name, num_ranks, "", /*chunk=*/7, true), first);
+}
+
+// Tensors of each expert, stacks with a bias and rows in turns, scales beside; experts dealt out evenly or not.
+INSTANTIATE_TEST_SUITE_P(Mixtures, ExpertParallel,
+                         testing::Combine(testing::Values("mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2",
+                                                          "deepseek_v3", "gpt_oss"),
+                                          testing::Values(2, 3, 4)),
+                         test_name);
+INSTANTIATE_TEST_SUITE_P(MixtureOfScaledBlocks, ExpertParallel,
+                         testing::Values(std::tuple("deepseek_v3_fp8_blocks", 2)), test_name);
+
 // Rounded at load: blocks are cut whole, so that the same numbers are rounded alike.
 TEST(TensorParallelRounded, LogprobsAreThoseOfOneProcess) {
   for (const char* quantization : {"int8", "int4"}) {
@@ -159,6 +183,35 @@ TEST(TensorParallelPlan, ARankHoldsItsPartAlone) {
     EXPECT_LT(part.memory.weight_bytes, whole.memory.weight_bytes * 6 / 10);
   }
   EXPECT_GE(together, whole.memory.weight_bytes);
+}
+
+TEST(ExpertParallelPlan, ARankHoldsItsExpertsAlone) {
+  const auto backend = one_thread();
+  auto checkpoint = checkpoint::Checkpoint::open(tiny_path("mixtral")).value();
+  EngineConfig config{.kv_cache_memory_bytes = 1 << 20};
+  config.tensor_parallel_size = 2;
+  for (config.rank = 0; config.rank < 2; ++config.rank) {
+    config.enable_expert_parallel = false;
+    const int64_t cut = plan_model(config, *checkpoint, *backend, 0)->memory.weight_bytes;
+    config.enable_expert_parallel = true;
+    EXPECT_EQ(plan_model(config, *checkpoint, *backend, 0)->memory.weight_bytes, cut);
+  }
+}
+
+TEST(ExpertParallelPlan, WithoutEnoughExpertsItIsRefused) {
+  const auto backend = one_thread();
+  EngineConfig config{.kv_cache_memory_bytes = 1 << 20};
+  config.tensor_parallel_size = 2;
+  config.enable_expert_parallel = true;
+  auto dense = checkpoint::Checkpoint::open(tiny_path("llama")).value();
+  EXPECT_THAT(plan_model(config, *dense, *backend, 0).status().message(),
+              testing::HasSubstr("enable_expert_parallel: the model has no experts"));
+  nn::Loader loader(nn::Loader::Mode::kPlan, *dense, *backend, Quantization::kNone, {},
+                    {.rank = 0, .size = 5, .whole_experts = true});
+  nn::ExpertShape shape{.num_experts = 4, .hidden_size = 64, .intermediate_size = 64};
+  nn::ExpertLinear::share(loader, "model.layers.0.mlp.", shape);
+  const std::string_view all[] = {".weight"};
+  EXPECT_THAT(loader.finish(all).message(), testing::HasSubstr("4 experts are too few for tensor_parallel_size 5"));
 }
 
 TEST(TensorParallelPlan, WhatCannotBeCutIsRefusedByName) {

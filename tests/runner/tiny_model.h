@@ -84,7 +84,8 @@ class TinyModel {
             std::optional<int64_t> max_model_len = {}, const std::string& quantization = "",
             LoadFormat format = LoadFormat::kAuto, WeightDType dtype = WeightDType::kAuto,
             const models::Family* family = nullptr,      // nullptr: the configuration's
-            comm::Communicator* communicator = nullptr)  // of the ranks that have the other parts
+            comm::Communicator* communicator = nullptr,  // of the ranks that have the other parts
+            bool whole_experts = false)                  // which are whole ones then
       : backend_(backend), communicator_(communicator) {
     auto opened = checkpoint::Checkpoint::open(tiny_path(name), format);
     EXPECT_TRUE(opened.ok()) << opened.status().message();
@@ -92,6 +93,7 @@ class TinyModel {
     EngineConfig config{.kv_cache_memory_bytes = 1 << 20};
     if (communicator != nullptr) {
       config.tensor_parallel_size = communicator->size();
+      config.enable_expert_parallel = whole_experts;
       config.rank = communicator->rank();
       config.num_gpu_blocks_override = 64;
     }

@@ -73,7 +73,9 @@ void multiply_groups(const GroupedLinearArgs& args, const RowCoder& coder, const
                      const GroupedLinearScratch& scratch) {
   const Activations activations = coder.activations;
   check_offsets(args);
-  const int64_t num_rows = args.num_rows;
+  const int64_t begin_row = first_row(args, 0);
+  const int64_t end_row = first_row(args, args.weights->size());
+  const int64_t num_rows = end_row - begin_row;
   if (num_rows == 0) return;
   const auto& weight = (*args.weights)[0];
   const int64_t k = weight.columns();
@@ -82,15 +84,15 @@ void multiply_groups(const GroupedLinearArgs& args, const RowCoder& coder, const
   bool are_plain = true;
   for (int32_t g = 0; g < args.weights->size(); ++g) are_plain = are_plain && (*args.weights)[g].input().is_plain();
   if (are_plain && activations == kFloatRows && (!rows_collide(x_bytes, num_rows) || row_bytes > scratch.coded_bytes)) {
-    return multiply_window(args, {0, num_rows, nullptr, x_bytes}, activations, kernels, pool, scratch.tiles);
+    return multiply_window(args, {begin_row, end_row, nullptr, x_bytes}, activations, kernels, pool, scratch.tiles);
   }
   // Rows are first rounded to whole numbers, as many of them as there is room for.
   QUIRE_CHECK(row_bytes <= scratch.coded_bytes);
   const int64_t window_rows = scratch.coded_bytes / row_bytes;
   constexpr int64_t kTaskValues = 8192;
   const int64_t task_rows = std::max<int64_t>(kTaskValues / k, 1);
-  for (int64_t first = 0; first < num_rows; first += window_rows) {
-    const int64_t end = std::min(first + window_rows, num_rows);
+  for (int64_t first = begin_row; first < end_row; first += window_rows) {
+    const int64_t end = std::min(first + window_rows, end_row);
     pool.parallel_for(ceil_div(end - first, task_rows), [&](int64_t task, int) {
       const int64_t last = std::min(first + (task + 1) * task_rows, end);
       int32_t group = 0;

@@ -128,7 +128,11 @@ __device__ void choose(const MoeRoutingArgs& args, int64_t token, float* scratch
     total = warp_sum(total) + 1e-20f;  // no division by zero
   }
   __syncwarp();
-  for (int32_t r = lane; r < count; r += kWarp) weights[r] = weights[r] / total * args.scale;
+  for (int32_t r = lane; r < count; r += kWarp) {
+    const int32_t expert = args.rows[token * count + r];
+    const bool here = expert >= args.first_expert && expert < args.end_expert;
+    weights[r] = here ? weights[r] / total * args.scale : 0.0f;
+  }
 }
 
 // --- the layout, by one warp a tile: `counts` of each expert

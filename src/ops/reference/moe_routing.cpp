@@ -62,9 +62,11 @@ void route_token(const MoeRoutingArgs& args, int64_t token, std::vector<int32_t>
   }
   if (args.score == RouterScore::kSoftmaxOfChosen) weights = softmax(weights);
   const double total = args.normalise ? std::accumulate(weights.begin(), weights.end(), 1e-20) : 1.0;
-  for (size_t r = 0; r < weights.size(); ++r)
-    args.weights[token * args.experts_per_token + static_cast<int64_t>(r)] =
-        static_cast<float>(weights[r] / total * static_cast<double>(args.scale));
+  const int32_t* chosen = experts.data() + token * args.experts_per_token;
+  for (size_t r = 0; r < weights.size(); ++r) {
+    const double weight = is_here(args, chosen[r]) ? weights[r] / total * static_cast<double>(args.scale) : 0.0;
+    args.weights[token * args.experts_per_token + static_cast<int64_t>(r)] = static_cast<float>(weight);
+  }
 }
 
 }  // namespace
