@@ -140,6 +140,8 @@ class Connection {
     lowest().expires_never();
     return outcome;
   }
+  template <typename Start>
+  size_t run_piece(Clock::time_point end, error_code& error, Start start);
   size_t read_piece(Clock::time_point end, asio::mutable_buffer to, error_code& error);
   size_t write_piece(Clock::time_point end, const std::vector<asio::const_buffer>& from, error_code& error);
 
@@ -219,28 +221,28 @@ Status Connection::open() {
   return {};
 }
 
-size_t Connection::read_piece(Clock::time_point end, asio::mutable_buffer to, error_code& error) {
+// The bytes that an operation has moved.
+template <typename Start>
+size_t Connection::run_piece(Clock::time_point end, error_code& error, Start start) {
   size_t count = 0;
   error = run(end, [&](auto done) {
-    const auto counted = [done, &count](error_code e, size_t bytes) {
+    start([done, &count](error_code e, size_t bytes) {
       count = bytes;
       done(e);
-    };
-    secure_ ? secure_->async_read_some(to, counted) : plain_->async_read_some(to, counted);
+    });
   });
   return count;
 }
 
+size_t Connection::read_piece(Clock::time_point end, asio::mutable_buffer to, error_code& error) {
+  return run_piece(
+      end, error, [&](auto done) { secure_ ? secure_->async_read_some(to, done) : plain_->async_read_some(to, done); });
+}
+
 size_t Connection::write_piece(Clock::time_point end, const std::vector<asio::const_buffer>& from, error_code& error) {
-  size_t count = 0;
-  error = run(end, [&](auto done) {
-    const auto counted = [done, &count](error_code e, size_t bytes) {
-      count = bytes;
-      done(e);
-    };
-    secure_ ? secure_->async_write_some(from, counted) : plain_->async_write_some(from, counted);
+  return run_piece(end, error, [&](auto done) {
+    secure_ ? secure_->async_write_some(from, done) : plain_->async_write_some(from, done);
   });
-  return count;
 }
 
 Status Connection::handshake() {
