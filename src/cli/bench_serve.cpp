@@ -87,6 +87,15 @@ std::string now(const char* format) {
   return {text, std::strftime(text, sizeof(text), format, &parts)};
 }
 
+// Before the load, so that its results are not lost for want of a folder.
+Status make_result_folder(const ServeCommand& options) {
+  if (options.result_dir.empty()) return {};
+  std::error_code error;
+  std::filesystem::create_directories(options.result_dir, error);
+  if (!error) return {};
+  return invalid_argument("--result-dir \"{}\" cannot be made: {}", options.result_dir, error.message());
+}
+
 // As vLLM names it: <label>-<rate>qps[-concurrency<N>]-<model>-<date>.json
 std::string result_path(const ServeCommand& options) {
   std::string file = options.result_filename;
@@ -143,6 +152,8 @@ Status run(ServeCommand& options) {
     QUIRE_ASSIGN_OR_RETURN(tokenizer, load_tokenizer(config, options.hub));
     QUIRE_ASSIGN_OR_RETURN(maker, bench::PromptMaker::of_text(*tokenizer));
   }
+  const bool writes = options.save_result || !options.result_filename.empty();
+  if (writes) QUIRE_RETURN_IF_ERROR(make_result_folder(options));
   allow_many_connections();
   QUIRE_ASSIGN_OR_RETURN(const bench::ServeResult result, bench::run_serve(options.bench, *maker, show_progress));
   end_progress();
@@ -159,7 +170,7 @@ Status run(ServeCommand& options) {
                  .c_str(),
              stdout);
   std::fputs(bench::speculation_table(result.speculation).c_str(), stdout);
-  if (options.save_result || !options.result_filename.empty()) {
+  if (writes) {
     json::object results{{"date", now("%Y%m%d-%H%M%S")}, {"label", options.label}};
     for (auto& [key, value] : bench::serve_json(options.bench, result, shown, options.save_detailed)) {
       results[key] = std::move(value);

@@ -93,7 +93,7 @@ class Serve(Bench):
     def serve(self, url, *arguments, code=0):
         return self.bench("serve", "--base-url", url, "--skip-tokenizer-init", "--vocab-size", 500, "--model", "tiny",
                           "--random-input-len", 10, "--random-output-len", 5, "--ignore-eos",
-                          "--result-filename", self.file,
+                          *(() if "--result-filename" in arguments else ("--result-filename", self.file)),
                           *(() if "--num-warmups" in arguments else ("--num-warmups", 2)), *arguments, code=code)
 
     def test_a_closed_loop_and_a_poisson_process(self):
@@ -116,6 +116,18 @@ class Serve(Bench):
             self.serve(server.url, "--num-prompts", 10, "--request-rate", 50, "--num-runs", 1)
             self.assertGreater(self.results()["duration"], 0.2)
             self.assertEqual(self.results()["completed"], 10)
+
+    def test_the_folder_of_results_is_made_before_the_load(self):
+        with harness.Server(*ENGINE[1:], "--served-model-name", "tiny", model=TINY) as server, \
+                tempfile.TemporaryDirectory() as folder:
+            self.serve(server.url, "--num-prompts", 1, "--num-runs", 1, "--result-dir", f"{folder}/a/b",
+                       "--result-filename", "r.json")
+            self.assertTrue(pathlib.Path(folder, "a/b/r.json").is_file())
+            pathlib.Path(folder, "file").touch()
+            refused = self.serve(server.url, "--num-prompts", 1, "--num-runs", 1, "--result-dir", f"{folder}/file/a",
+                                 "--result-filename", "r.json", code=1)
+            self.assertIn("cannot be made", refused.stderr)
+            self.assertNotIn("Successful requests", refused.stdout)
 
     def test_a_wrong_key_is_counted(self):
         with harness.Server(*ENGINE[1:], "--api-key", "right", "--served-model-name", "tiny", model=TINY) as server:
