@@ -83,12 +83,13 @@ if(QUIRE_MOLD AND NOT QUIRE_SANITIZE)
   add_link_options(-fuse-ld=mold)
 endif()
 
-# -Wrestrict of g++ 12 finds overlaps in the strings of the standard library that are none (GCC bug 105329).
-# Results must not depend on how the compiler contracts or reorders sums: kernels say FMA where they mean it.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # Below 1 GB it leaves its garbage where it is: a tenth of its time.
   add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=1000000>")
 endif()
+
+# -Wrestrict of g++ 12 finds overlaps in the strings of the standard library that are none (GCC bug 105329).
+# Results must not depend on how the compiler contracts or reorders sums: kernels say FMA where they mean it.
 add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow;-Wnon-virtual-dtor;-Woverloaded-virtual;-Wno-missing-field-initializers;-Wno-restrict;-ffp-contract=off;-fno-math-errno>")
 # Files are named as a reader of the repository knows them, in logs and in assertions; ccache gives the compiler their
 # names as seen from the build folder.

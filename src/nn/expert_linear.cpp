@@ -254,11 +254,11 @@ ExpertLinear ExpertLinear::gate_and_up(Loader& loader, const std::string& prefix
   const Spelling& spelling = spelling_of(loader, prefix);
   const int32_t experts = shape.num_experts;
   const int64_t size = shape.intermediate_size;
-  const Range share = shape.own.count == 0 ? Range{0, size} : shape.own;
+  const Range share = shape.own_size();
   const bool is_cut = share.count < size;
   ExpertLinear out;
   out.num_experts_ = experts;
-  out.experts_ = shape.experts.count == 0 ? Range{0, experts} : shape.experts;
+  out.experts_ = shape.own_experts();
   out.in_features_ = shape.hidden_size;
   out.out_features_ = 2 * share.count;
   std::vector<StoredExperts> parts;
@@ -297,8 +297,8 @@ ExpertLinear ExpertLinear::down(Loader& loader, const std::string& prefix, const
   const Spelling& spelling = spelling_of(loader, prefix);
   ExpertLinear out;
   out.num_experts_ = shape.num_experts;
-  out.experts_ = shape.experts.count == 0 ? Range{0, shape.num_experts} : shape.experts;
-  const Range share = shape.own.count == 0 ? Range{0, shape.intermediate_size} : shape.own;
+  out.experts_ = shape.own_experts();
+  const Range share = shape.own_size();
   out.in_features_ = share.count;
   out.out_features_ = shape.hidden_size;
   const bool transposed = shape.stacks_transposed && spelling.up.empty();

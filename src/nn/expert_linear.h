@@ -25,6 +25,9 @@ struct ExpertShape {
   Range own = {};
   // The experts that this rank has; all where none are named.
   Range experts = {};
+
+  Range own_size() const { return own.count == 0 ? Range{0, intermediate_size} : own; }
+  Range own_experts() const { return experts.count == 0 ? Range{0, num_experts} : experts; }
 };
 
 class ExpertLinear {
