@@ -82,7 +82,7 @@ void unmap_memory(void* memory, size_t bytes) {
 void prefer_large_pages([[maybe_unused]] void* memory, [[maybe_unused]] size_t bytes) {
 #ifdef MADV_HUGEPAGE
   const auto begin = reinterpret_cast<uintptr_t>(memory);
-  const uintptr_t first = (begin + kLargePage - 1) / kLargePage * kLargePage;
+  const uintptr_t first = begin / kLargePage * kLargePage;
   const uintptr_t end = (begin + bytes) / kLargePage * kLargePage;
   if (first < end) madvise(reinterpret_cast<void*>(first), end - first, MADV_HUGEPAGE);
 #endif

@@ -23,9 +23,9 @@ inline constexpr size_t kLargePage = size_t{2} << 20;
 void* map_memory(size_t bytes);
 void unmap_memory(void* memory, size_t bytes);
 
-// Asks for large pages where whole ones fit into this memory: what is read straight through, again and again, then
-// waits for few translations of addresses. Advice alone, to be given before the memory is first written; where the
-// system has no such pages nothing changes.
+// Asks for large pages from the one on in which this memory begins, as far as whole ones fit: what is read straight
+// through, again and again, then waits for few translations of addresses. Advice alone, to be given before the memory
+// is first written; where the system has no such pages nothing changes. REQUIRES: memory of map_memory().
 void prefer_large_pages(void* memory, size_t bytes);
 
 // From now on blocks of more than 1 MiB go back to the system when they are freed. glibc would raise that bound with

@@ -2,6 +2,8 @@
 // them.
 #pragma once
 
+#include <atomic>
+
 #include "tensor/tensor.h"
 
 namespace quire::ops::cpu {
@@ -11,6 +13,9 @@ class CpuAllocator final : public Allocator {
   Device device() const override { return {DeviceKind::kCpu, 0}; }
   void* allocate(size_t bytes) override;
   void release(void* memory, size_t bytes) override;
+
+ private:
+  std::atomic<size_t> next_piece_{0};
 };
 
 }  // namespace quire::ops::cpu

@@ -55,10 +55,11 @@ QUIRE_INLINE void load_in_order(const float* p, FW (&out)[2]) {
 
 // A single row reads a factor once, from memory: what the next tile reads is asked for in the order in which it lies
 // there, which the several short streams of this tile hide from the processor's own guesses. `bytes` from p on, of this
-// step of the tile.
+// step of the tile; `is_there`: whether the next tile is part of the work.
 template <int M>
-QUIRE_INLINE void ask_ahead(const uint8_t* p, int64_t bytes) {
+QUIRE_INLINE void ask_ahead([[maybe_unused]] bool is_there, const uint8_t* p, int64_t bytes) {
   if constexpr (M == 1) {
+    if (!is_there) return;
     for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(p + at);
   }
 }
@@ -85,12 +86,13 @@ QUIRE_INLINE void shrink_tile(const LowRankShrink& s, int64_t row, int32_t rank)
   const float* x = s.x + row * s.x_stride;
   const int64_t down_bytes = s.k * Format::kBytes;
   const uint8_t* down = s.down + rank * down_bytes;
+  const bool has_next = rank + 2 * R <= s.num_ranks;
   FW sums[M][R] = {};
   int64_t k = 0;
   for (; k + kStep <= s.k; k += kStep) {
     if constexpr (R > 1) {
       constexpr int64_t kStepBytes = R * kStep * Format::kBytes;
-      ask_ahead<M>(down + R * down_bytes + k / kStep * kStepBytes, kStepBytes);
+      ask_ahead<M>(has_next, down + R * down_bytes + k / kStep * kStepBytes, kStepBytes);
     }
     add_step<Format, M, R>(x + k, s.x_stride, down + k * Format::kBytes, down_bytes, sums);
   }
@@ -127,13 +129,13 @@ void shrink_all(const LowRankShrink& s) {
 
 // The sums of M rows over T tiles' ranks, by columns.
 template <typename Format, int M, int T>
-QUIRE_INLINE void sum_ranks(const LowRankExpand& e, const float* shrunk, const uint8_t* up,
+QUIRE_INLINE void sum_ranks(const LowRankExpand& e, const float* shrunk, const uint8_t* up, bool has_next,
                             FW (&sums)[M][T * kTileVectors]) {
   constexpr int V = T * kTileVectors;
   const int64_t rank_bytes = kTile * Format::kBytes;
   const int64_t tile_bytes = rank_bytes * e.rank;
   for (int32_t r = 0; r < e.rank; ++r) {
-    if constexpr (T > 1) ask_ahead<M>(up + T * tile_bytes + r * T * rank_bytes, T * rank_bytes);
+    if constexpr (T > 1) ask_ahead<M>(has_next, up + T * tile_bytes + r * T * rank_bytes, T * rank_bytes);
     FW weights[V][1];
     for (int v = 0; v < V; ++v) {
       Format::load(up + v / kTileVectors * tile_bytes + r * rank_bytes + v % kTileVectors * kWide * Format::kBytes,
@@ -177,7 +179,7 @@ QUIRE_INLINE void by_columns(FW even, FW odd, FW* columns) {
 
 // The same of pairs: sums of even and of odd columns, which are put in their order at the end.
 template <typename Format, int M, int T>
-QUIRE_INLINE void sum_pairs_of_ranks(const LowRankExpand& e, const float* shrunk, const uint8_t* up,
+QUIRE_INLINE void sum_pairs_of_ranks(const LowRankExpand& e, const float* shrunk, const uint8_t* up, bool has_next,
                                      FW (&sums)[M][T * kTileVectors]) {
   const int64_t rank_bytes = kTile * Format::kBytes;
   const int64_t tile_bytes = rank_bytes * e.rank;
@@ -192,7 +194,9 @@ QUIRE_INLINE void sum_pairs_of_ranks(const LowRankExpand& e, const float* shrunk
   };
   int32_t r = 0;
   for (; r + kPairRanks <= e.rank; r += kPairRanks) {
-    if constexpr (T > 1) ask_ahead<M>(up + T * tile_bytes + r * T * rank_bytes, kPairRanks * T * rank_bytes);
+    if constexpr (T > 1) {
+      ask_ahead<M>(has_next, up + T * tile_bytes + r * T * rank_bytes, kPairRanks * T * rank_bytes);
+    }
     FW weights[T][2];
     for (int t = 0; t < T; ++t) Format::load(up + t * tile_bytes + r * rank_bytes, weights[t]);
     add(weights, shrunk + r, e.shrunk_stride);
@@ -222,11 +226,12 @@ QUIRE_INLINE void expand_tiles(const LowRankExpand& e, int64_t row, int64_t tile
   constexpr int V = T * kTileVectors;
   const uint8_t* up = e.up + tile * kTile * Format::kBytes * e.rank;
   const float* shrunk = e.shrunk + row * e.shrunk_stride;
+  const bool has_next = (tile + 2 * T) * kTile <= e.columns;
   FW sums[M][V] = {};
   if constexpr (Format::kVectors == 2) {
-    sum_pairs_of_ranks<Format, M, T>(e, shrunk, up, sums);
+    sum_pairs_of_ranks<Format, M, T>(e, shrunk, up, has_next, sums);
   } else {
-    sum_ranks<Format, M, T>(e, shrunk, up, sums);
+    sum_ranks<Format, M, T>(e, shrunk, up, has_next, sums);
   }
   const FW scale = broadcast_wide(e.scale);
   for (int m = 0; m < M; ++m) {
@@ -255,6 +260,7 @@ QUIRE_INLINE void expand_rows(const LowRankExpand& e, int64_t row) {
   const int64_t tiles = (e.columns + kTile - 1) / kTile;
   int64_t tile = 0;
   for (; tile + kTiles <= tiles; tile += kTiles) expand_tiles<Format, M, kTiles>(e, row, tile);
+  for (; tile + 2 <= tiles; tile += 2) expand_tiles<Format, M, 2>(e, row, tile);
   for (; tile < tiles; ++tile) expand_tiles<Format, M, 1>(e, row, tile);
 }
 
