@@ -4,6 +4,10 @@ get the same requests in turn, so that a machine that is slower for a while is s
 
     scripts/bench_speculation.py [--chats FILE] [--tasks copy,prediction,chat,agent] [--requests 8] [--rounds 3]
     scripts/bench_speculation.py --tasks chat --concurrency 32 --requests 64
+    scripts/bench_speculation.py --llama ~/.cache/quire/peers/llama-build/bin/llama-server --llama-model FILE.gguf
+
+With --llama there are also llama.cpp's server without guesses and with its n-grams (with --draft-model its draft, too), whose ratios
+are to itself without guesses: it has no identical answers to promise, so theirs are not compared. `eagle3` is a mode with --head.
 
 FILE: ShareGPT's conversations (JSON). Without it there are only the tasks of this file: copy and prediction.
 Needs a release build and the default model (./quickstart.sh makes both).
@@ -16,8 +20,11 @@ import json
 import os
 import pathlib
 import random
+import signal
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -86,6 +93,23 @@ def changed_lines(text, count):
     return "\n".join(lines)
 
 
+def llama_server_of(harness, program, arguments):
+    """llama.cpp's server as one of the harness's."""
+
+    class LlamaServer(harness.Server):
+        def __init__(self):
+            self.end_by = signal.SIGTERM
+            self.port = harness.free_port()
+            self.log = tempfile.NamedTemporaryFile("w+", prefix="llama-server-", suffix=".log", errors="replace")
+            self.process = subprocess.Popen([program, "--port", str(self.port), "-np", "1", "-c", "8192", "-t", str(os.cpu_count()), *arguments],
+                                            stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT)
+
+        def __exit__(self, kind, value, traceback):
+            self.stop()
+
+    return LlamaServer()
+
+
 class Asker:
     def __init__(self, server):
         self.server = server
@@ -104,6 +128,9 @@ class Asker:
                     first = first or last
         return ids, text, last - first, usage
 
+    def count(self, answer):
+        return len(answer[0])
+
     def all(self, bodies, workers):
         """The answers; seconds: of several at once all of it, else the sum of what came behind first tokens."""
         begin = time.perf_counter()
@@ -111,6 +138,27 @@ class Asker:
             answers = list(threads.map(self.ask, bodies))
         whole = time.perf_counter() - begin
         return answers, whole if workers > 1 else sum(answer[2] for answer in answers)
+
+
+class LlamaAsker(Asker):
+    """Its pieces of text in the place of tokens, which are counted by its usage."""
+
+    def ask(self, body):
+        path = "/v1/chat/completions" if "messages" in body else "/v1/completions"
+        body = {name: value for name, value in body.items() if name not in ("return_token_ids", "prediction")}
+        text, first, last, usage = "", None, None, None
+        for event in self.server.stream(path, {**body, "cache_prompt": False, "stream_options": {"include_usage": True}}):
+            usage = event.get("usage") or usage
+            for choice in event["choices"]:
+                piece = (choice["delta"].get("content") or "") if "delta" in choice else choice["text"]
+                text += piece
+                if piece:
+                    last = time.perf_counter()
+                    first = first or last
+        return [], text, last - first, usage
+
+    def count(self, answer):
+        return answer[3]["completion_tokens"]
 
 
 def counters(server):
@@ -131,6 +179,9 @@ def main():
     parser.add_argument("--requests", type=int, default=6)
     parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--draft-model", help="its modes are draft, and both (suffix, then it)")
+    parser.add_argument("--head", help="a folder with an EAGLE-3 head: the mode eagle3")
+    parser.add_argument("--llama", help="llama.cpp's server: its modes are llama, llama-ngram, llama-draft")
+    parser.add_argument("--llama-model", help="its model")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--concurrency", type=int, default=1)
     parser.add_argument("flags", nargs="*", help="flags of quire serve")
@@ -143,11 +194,22 @@ def main():
     if options.draft_model:
         MODES["draft"] = ["--speculative-config", json.dumps({"model": options.draft_model})]
         MODES["both"] = ["--speculative-config", json.dumps({"method": "suffix", "model": options.draft_model})]
+    if options.head:
+        MODES["eagle3"] = ["--speculative-config", json.dumps({"method": "eagle3", "model": options.head, "num_speculative_tokens": 3})]
+    llama = {"llama": [], "llama-ngram": ["--spec-type", "ngram-simple"],
+             "llama-draft": ["--spec-type", "draft-simple", "-md", options.draft_model or ""]}
     print(processor())
+
+    def asker_of(stack, mode):
+        if mode in llama:
+            if not options.llama or not options.llama_model:
+                parser.error(f"{mode} wants --llama and --llama-model")
+            return LlamaAsker(stack.enter_context(llama_server_of(harness, options.llama, ["-m", options.llama_model, *llama[mode]])))
+        return Asker(stack.enter_context(harness.Server("--kv-cache-memory-bytes", "1G", "--no-enable-prefix-caching", *MODES[mode],
+                                                        *options.flags, model=options.model)))
+
     with contextlib.ExitStack() as stack:
-        askers = {mode: Asker(stack.enter_context(harness.Server(
-            "--kv-cache-memory-bytes", "1G", "--no-enable-prefix-caching", *MODES[mode], *options.flags,
-            model=options.model))) for mode in options.modes.split(",")}
+        askers = {mode: asker_of(stack, mode) for mode in options.modes.split(",")}
         for asker in askers.values():
             asker.ask(completion("warm", 4))
         for task in options.tasks.split(","):
@@ -160,7 +222,8 @@ def main():
                         "agent": lambda: agent_tasks(chats, options.requests, options.max_tokens, skip)}[task]()
 
             total = []
-            before = {mode: counters(asker.server) for mode, asker in askers.items()}
+            before = {mode: counters(asker.server) for mode, asker in askers.items() if mode not in llama}
+            tokens_of = {mode: [] for mode in askers}
             times = {mode: [] for mode in askers}
             same = True
             usage = [0, 0]
@@ -170,12 +233,15 @@ def main():
                 expected = None
                 for mode, asker in askers.items():
                     sent = bodies
-                    if task == "prediction" and mode != "plain":  # of the answer, with five lines changed
+                    if task == "prediction" and mode != "plain" and mode not in llama:  # of the answer, with five lines changed
                         sent = [{**body, "prediction": {"type": "content", "content": changed_lines(text, 5)}}
                                 for body, (_, text, _, _) in zip(bodies, expected)]
                     answers, seconds = asker.all(sent, options.concurrency)
                     times[mode].append(seconds)
+                    tokens_of[mode].append(sum(asker.count(answer) for answer in answers))
                     last_answers[mode] = answers
+                    if mode in llama:
+                        continue
                     if expected is None:
                         expected = answers
                     same = same and [a[0] for a in answers] == [a[0] for a in expected]
@@ -189,6 +255,13 @@ def main():
             print(f"{task}: {len(bodies)} requests, {options.concurrency} at once, {tokens:.0f} tokens; answers "
                   f"{'identical' if same else 'DIFFERENT'}")
             for mode, seconds in times.items():
+                if mode in llama:
+                    rates, plain = ([tokens / seconds for tokens, seconds in zip(tokens_of[one], times[one])]
+                                    for one in (mode, "llama" if "llama" in times else mode))
+                    ratios = [own / other for own, other in zip(rates, plain)]
+                    print(f"  {mode:11} {statistics.median(rates):8.1f} tokens/s, to itself {statistics.median(ratios):.2f} "
+                          f"({', '.join(f'{r:.2f}' for r in ratios)})")
+                    continue
                 ratios = [plain / own for plain, own in zip(times[next(iter(times))], seconds)]
                 after = counters(askers[mode].server)
                 did = {name: after[name] - before[mode].get(name, 0) for name in after}
@@ -199,7 +272,7 @@ def main():
                 if options.concurrency > 1:
                     told += (f", time per output token p50 {1e3 * per_token[len(per_token) // 2]:.1f}, "
                              f"p95 {1e3 * per_token[int(0.95 * len(per_token))]:.1f} ms")
-                print(f"  {mode:8} {tokens / statistics.median(seconds):8.1f} tokens/s, ratio {statistics.median(ratios):.2f} "
+                print(f"  {mode:11} {tokens / statistics.median(seconds):8.1f} tokens/s, ratio {statistics.median(ratios):.2f} "
                       f"({', '.join(f'{r:.2f}' for r in ratios)}){told}")
             if task == "prediction":
                 print(f"  usage: {usage[0]} tokens of predictions accepted, {usage[1]} rejected")

@@ -73,6 +73,9 @@ void add_speculative_options(CLI::App& app, EngineConfig& config) {
   number("--spec-tokens", "num_speculative_tokens", "The same: its num_speculative_tokens");
   word("--speculative-model", "model", "The older form: [ngram], suffix, or a model that drafts");
   number("--num-speculative-tokens", "num_speculative_tokens", "Most tokens guessed ahead of a sequence in a step");
+  word("--speculative-model-quantization", "quantization",
+       "What a model that drafts, or a head, is rounded to at load: int8, int4, fp8");
+  number("--speculative-max-model-len", "max_model_len", "The longest text that it guesses for");
   number("--ngram-prompt-lookup-max", "prompt_lookup_max", "Of method ngram: most of the last tokens looked for");
   number("--ngram-prompt-lookup-min", "prompt_lookup_min", "Of method ngram: fewest of the last tokens looked for");
   number("--speculative-disable-by-batch-size", "disable_by_batch_size",

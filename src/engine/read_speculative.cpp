@@ -16,11 +16,9 @@ struct RefusedMember {
   std::string_view name;
   const char* why;
 };
-constexpr const char* kNotOfDraftModel = "is not built; a model that drafts is taken as its files are";
+constexpr const char* kNotOfDraftModel = "is not built";
 constexpr RefusedMember kRefusedMembers[] = {
-    {"draft_tensor_parallel_size", kNotOfDraftModel},
-    {"quantization", kNotOfDraftModel},
-    {"max_model_len", kNotOfDraftModel},
+    {"draft_tensor_parallel_size", "is not built beyond 1; a model that drafts is computed whole, by one process"},
     {"revision", kNotOfDraftModel},
     {"code_revision", kNotOfDraftModel},
     {"draft_load_config", kNotOfDraftModel},
@@ -40,9 +38,10 @@ Status wrong(std::string_view name, const char* what) {
   return invalid_argument("{}{} {}", kPrefix, name, what);
 }
 
-Status read_integer(std::string_view name, const json::value& value, int32_t& into) {
+template <typename Integer>
+Status read_integer(std::string_view name, const json::value& value, Integer& into) {
   boost::system::error_code error;
-  const auto number = value.is_number() ? value.to_number<int32_t>(error) : 0;
+  const auto number = value.is_number() ? value.to_number<Integer>(error) : 0;
   if (!value.is_number() || error) return wrong(name, "must be a whole number");
   into = number;
   return {};
@@ -57,6 +56,14 @@ Status read_real(std::string_view name, const json::value& value, double& into) 
 Status read_acceptance(std::string_view name, const json::value& value, AcceptanceRule& rule) {
   if (!value.is_string()) return wrong(name, "must be a string");
   QUIRE_ASSIGN_OR_RETURN(rule.method, parse_choice<AcceptanceMethod>(std::string(value.get_string())));
+  return {};
+}
+
+Status read_quantization(std::string_view name, const json::value& value, Quantization& into) {
+  if (!value.is_string()) return wrong(name, "must be a string");
+  auto read = parse_choice<Quantization>(std::string(value.get_string()));
+  if (!read.ok()) return read.status().with_prefix(kPrefix);
+  into = *read;
   return {};
 }
 
@@ -84,6 +91,8 @@ Status read_member(std::string_view name, const json::value& value, SpeculativeC
   };
   if (name == "method" || name == "model") return read_method(name, value, config);
   if (name == "num_speculative_tokens") return read_integer(name, value, config.num_speculative_tokens);
+  if (name == "quantization") return read_quantization(name, value, config.quantization);
+  if (name == "max_model_len") return read_integer(name, value, config.max_model_len);
   if (name == "prompt_lookup_min") return optional_integer(config.prompt_lookup_min);
   if (name == "prompt_lookup_max") return optional_integer(config.prompt_lookup_max);
   if (name == "suffix_decoding_max_tree_depth") return read_integer(name, value, config.suffix_decoding_max_tree_depth);
@@ -103,11 +112,13 @@ Status read_member(std::string_view name, const json::value& value, SpeculativeC
     config.always = value.get_bool();
     return {};
   }
+  if (name == "draft_tensor_parallel_size" && value.is_int64() && value.get_int64() == 1) return {};
   for (const RefusedMember& one : kRefusedMembers) {
     if (one.name == name) return wrong(name, one.why);
   }
   return invalid_argument(
-      "{}\"{}\" is not known; known: method, model, num_speculative_tokens, prompt_lookup_min, prompt_lookup_max, "
+      "{}\"{}\" is not known; known: method, model, quantization, max_model_len, num_speculative_tokens, "
+      "prompt_lookup_min, prompt_lookup_max, "
       "suffix_decoding_max_tree_depth, suffix_decoding_max_cached_requests, suffix_decoding_max_spec_factor, "
       "suffix_decoding_min_token_prob, disable_by_batch_size, rejection_sample_method, posterior_threshold, "
       "posterior_alpha, always",

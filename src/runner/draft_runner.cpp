@@ -54,6 +54,7 @@ EngineConfig config_of_drafter(const EngineConfig& config) {
   own.model = config.speculative_config.model.empty() ? config.model : config.speculative_config.model;
   own.load_format = config.load_format;
   own.dtype = config.dtype;
+  own.quantization = config.speculative_config.quantization;
   own.activation_dtype = config.activation_dtype;
   own.block_size = config.block_size;
   own.max_num_seqs = 1;
@@ -88,11 +89,14 @@ Result<PlannedDrafter> plan_drafter(const EngineConfig& config, ops::Backend& ba
   // First for its sizes alone: the pool is to hold a few texts as long as those of the other model may be.
   own.num_gpu_blocks_override = 1;
   auto planned = plan();
-  if (!planned.ok() && family != nullptr) return planned.status().with_prefix("speculative_config: model: ");
-  QUIRE_ASSIGN_OR_RETURN(drafter.planned, std::move(planned));
+  if (!planned.ok()) return planned.status().with_prefix("speculative_config: model: ");
+  drafter.planned = std::move(*planned);
   own.max_model_len =
       std::min<int64_t>(drafter.planned.config.max_position,
                         config.max_model_len > 0 ? config.max_model_len : drafter.planned.max_model_len);
+  if (config.speculative_config.max_model_len > 0) {
+    own.max_model_len = std::min(own.max_model_len, config.speculative_config.max_model_len);
+  }
   const int64_t texts = std::min(config.max_num_seqs, kDraftTexts);
   own.num_gpu_blocks_override = std::max<int64_t>(
       texts * static_cast<int64_t>(drafter.planned.memory.windows.size()) * (own.max_model_len / own.block_size + 1),

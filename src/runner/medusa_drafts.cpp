@@ -28,7 +28,14 @@ Result<OpenedMedusa> open_medusa(const EngineConfig& config, ops::Backend& backe
   QUIRE_ASSIGN_OR_RETURN(out.checkpoint,
                          checkpoint::Checkpoint::open(config.speculative_config.model, config.load_format));
   QUIRE_ASSIGN_OR_RETURN(const models::MedusaConfig sizes, models::read_medusa_config(*out.checkpoint));
-  nn::Loader loader(mode, *out.checkpoint, backend, Quantization::kNone, nn::wanted_dtype(config.dtype));
+  const Quantization rounded = config.speculative_config.quantization;
+  using enum Quantization;
+  if (rounded != kNone && rounded != kInt8 && rounded != kInt4 && rounded != kFp8) {
+    return invalid_argument(
+        "quantization is {}, but heads of Medusa are stored in plain numbers; int8, int4 and fp8 round them",
+        name(rounded));
+  }
+  nn::Loader loader(mode, *out.checkpoint, backend, rounded, nn::wanted_dtype(config.dtype));
   QUIRE_ASSIGN_OR_RETURN(out.heads, models::MedusaHeads::build(sizes, *out.checkpoint, loader));
   out.weight_bytes = loader.bytes();
   return out;

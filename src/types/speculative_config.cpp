@@ -77,6 +77,16 @@ Status validate(const SpeculativeConfig& config) {
   if (config.method == SpeculativeMethod::kNone && !config.model.empty()) {
     return invalid_argument("speculative_config: model is \"{}\", but method is none", config.model);
   }
+  const bool has_weights = drafts_with_weights(config);
+  if (!has_weights && (config.quantization != Quantization::kNone || config.max_model_len != 0)) {
+    return invalid_argument(
+        "speculative_config: quantization and max_model_len are of a model that drafts; name it as model");
+  }
+  if (config.max_model_len < 0) return outside("max_model_len", config.max_model_len, 0, INT32_MAX);
+  if (config.method == SpeculativeMethod::kMedusa && config.max_model_len != 0) {
+    return invalid_argument(
+        "speculative_config: max_model_len is of models and heads with keys and values; medusa has none");
+  }
   if (!ngram && (config.prompt_lookup_min || config.prompt_lookup_max)) {
     return invalid_argument("speculative_config: prompt_lookup_min and prompt_lookup_max are of method \"ngram\"");
   }

@@ -26,6 +26,10 @@ struct SpeculativeConfig {
   // kMtp the checkpoint that has the layer; empty: the model's own.
   std::string model;
   int32_t num_speculative_tokens = 0;  // of a sequence in a step, at most; 0: as many as the method can use
+  // Of `model`: what its weights are rounded to at load, and the longest text that it guesses for (0: as long as both
+  // models' can be).
+  Quantization quantization = Quantization::kNone;
+  int64_t max_model_len = 0;
   // Of kNgram: how many of the last tokens are looked for. Unset, both: 5; one: the other.
   std::optional<int32_t> prompt_lookup_min;
   std::optional<int32_t> prompt_lookup_max;

@@ -106,6 +106,12 @@ const DraftVariant kDraftVariants[] = {
      },
      true},
     {"a_model_by_gain", [](EngineConfig& c) { same_model(c), c.speculative_config.always = false; }},
+    {"a_short_model_of_8_bits",
+     [](EngineConfig& c) {
+       same_model(c);
+       c.speculative_config.quantization = Quantization::kInt8;
+       c.speculative_config.max_model_len = 40;  // many an answer goes on beyond it
+     }},
     {"a_model_in_chunks", [](EngineConfig& c) { same_model(c), c.max_num_batched_tokens = 7, c.block_size = 3; }},
     {"a_model_and_preempted",
      [](EngineConfig& c) {
@@ -116,6 +122,7 @@ const DraftVariant kDraftVariants[] = {
      false, true, true},
     {"head", head},
     {"head_in_chunks", [](EngineConfig& c) { head(c), c.max_num_batched_tokens = 7, c.block_size = 3; }},
+    {"head_of_8_bits", [](EngineConfig& c) { head(c), c.speculative_config.quantization = Quantization::kInt8; }},
     {"head_by_gain", [](EngineConfig& c) { head(c), c.speculative_config.always = false; }},
     {"head_and_preempted",
      [](EngineConfig& c) {
@@ -132,6 +139,8 @@ const DraftVariant kDraftVariants[] = {
      true, true, true},
     {"eagle", eagle, false, false, false, "llama"},
     {"medusa", medusa, false, false, false, "llama"},
+    {"medusa_of_8_bits", [](EngineConfig& c) { medusa(c), c.speculative_config.quantization = Quantization::kInt8; },
+     false, false, false, "llama"},
     {"medusa_in_chunks", [](EngineConfig& c) { medusa(c), c.max_num_batched_tokens = 7, c.block_size = 3; }, false,
      false, false, "llama"},
     {"recompute",

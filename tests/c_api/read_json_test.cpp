@@ -34,6 +34,18 @@ TEST(ReadConfig, FieldsGoWhereTheirNamesSayAndTheOthersKeepTheirDefaults) {
   EXPECT_EQ(config.max_num_seqs, EngineConfig().max_num_seqs);
 }
 
+TEST(ReadConfig, AModelThatDraftsHasItsOwnFormatAndLength) {
+  EngineConfig config;
+  const Status status = read_config(
+      R"({"speculative_config": {"model": "./m", "quantization": "int8", "max_model_len": 2048,
+                                 "draft_tensor_parallel_size": 1}})",
+      config);
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(config.speculative_config.method, SpeculativeMethod::kDraftModel);
+  EXPECT_EQ(config.speculative_config.quantization, Quantization::kInt8);
+  EXPECT_EQ(config.speculative_config.max_model_len, 2048);
+}
+
 TEST(ReadConfig, WhatIsWrongIsNamed) {
   EngineConfig config;
   const auto refused = [&](const char* text) {
@@ -46,6 +58,14 @@ TEST(ReadConfig, WhatIsWrongIsNamed) {
               HasSubstr("max_model_len: expected a whole number, found a string"));
   EXPECT_THAT(refused(R"({"threads": 3000000000})").message(), HasSubstr("32 bits"));
   EXPECT_THAT(refused(R"({"dtype": "int3"})").message(), HasSubstr("int3"));
+  EXPECT_THAT(refused(R"({"speculative_config": {"method": "ngram", "quantization": "int8"}})").message(),
+              HasSubstr("of a model that drafts"));
+  EXPECT_THAT(refused(R"({"speculative_config": {"model": "./m", "quantization": "int3"}})").message(),
+              HasSubstr("speculative_config: quantization \"int3\" is not known"));
+  EXPECT_THAT(refused(R"({"speculative_config": {"model": "./m", "max_model_len": -1}})").message(),
+              HasSubstr("max_model_len is -1"));
+  EXPECT_THAT(refused(R"({"speculative_config": {"model": "./m", "draft_tensor_parallel_size": 2}})").message(),
+              HasSubstr("beyond 1"));
   EXPECT_THAT(refused("[1]").message(), HasSubstr("must be a JSON object, found a list"));
   EXPECT_THAT(refused("{").message(), HasSubstr("is not JSON"));
 }

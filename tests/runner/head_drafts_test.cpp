@@ -14,6 +14,7 @@
 #include "models/eagle3.h"
 #include "runner/hidden_store.h"
 #include "runner/local_executor.h"
+#include "runner/model_drafts.h"
 #include "tests/runner/tiny_model.h"
 
 namespace quire::runner {
@@ -244,6 +245,42 @@ TEST(HeadsThatDoNotFit, AreRefusedInASentence) {
               HasSubstr("3 rising numbers from 0 to 2"));
   EXPECT_THAT(told("eagle3_llama", nothing, "gemma2"), HasSubstr("embed_tokens.weight"));
   EXPECT_THAT(told("eagle3_llama", [](auto& c) { c["vocab_size"] = 300; }), HasSubstr("d2t["));
+}
+
+// Of a head and of another model: less memory in 8 bits, and less of it for texts that are shorter.
+TEST(DraftMemory, IsLessWithAFormatAndALengthOfItsOwn) {
+  const std::unique_ptr<ops::Backend> backend = make_test_backend("auto");
+  const auto planned = [&](SpeculativeMethod method, const std::string& model, Quantization quantization,
+                           int64_t max_model_len) {
+    EngineConfig config{.model = tiny_path("llama"), .skip_tokenizer_init = true};
+    config.speculative_config.method = method;
+    config.speculative_config.model = model;
+    config.speculative_config.quantization = quantization;
+    config.speculative_config.max_model_len = max_model_len;
+    return plan_draft_memory(config, *backend).value();
+  };
+  for (const auto& [method, model] : {std::pair(SpeculativeMethod::kDraftModel, tiny_path("llama")),
+                                      {SpeculativeMethod::kEagle3, head_path("eagle3_llama")},
+                                      {SpeculativeMethod::kMedusa, head_path("medusa_few_tokens")}}) {
+    const DraftMemory whole = planned(method, model, Quantization::kNone, 0);
+    EXPECT_LT(planned(method, model, Quantization::kInt8, 0).weight_bytes, whole.weight_bytes * 3 / 4) << model;
+    if (method == SpeculativeMethod::kMedusa) continue;
+    EXPECT_LT(planned(method, model, Quantization::kNone, 32).pool_bytes, whole.pool_bytes) << model;
+  }
+}
+
+TEST(HeadsThatDoNotFit, AreNotRoundedToWhatRoundsNothing) {
+  for (const auto& [method, model] : {std::pair(SpeculativeMethod::kDraftModel, tiny_path("llama")),
+                                      {SpeculativeMethod::kMedusa, head_path("medusa_few_tokens")}}) {
+    EngineConfig config{.model = tiny_path("llama"), .skip_tokenizer_init = true, .num_gpu_blocks_override = 64};
+    config.speculative_config.method = method;
+    config.speculative_config.model = model;
+    config.speculative_config.quantization = Quantization::kAwq;
+    const auto executor = make_local_executor(config, make_test_backend("auto"));
+    ASSERT_FALSE(executor.ok());
+    EXPECT_THAT(executor.status().message(), HasSubstr("speculative_config: model: ")) << model;
+    EXPECT_THAT(executor.status().message(), HasSubstr("awq")) << model;
+  }
 }
 
 TEST(NextLayers, AreRefusedWhereThereAreNone) {
