@@ -49,8 +49,8 @@ void add_speculative_options(CLI::App& app, EngineConfig& config) {
   const auto flags = std::make_shared<SpeculativeFlags>(config);
   app.add_option_function<std::string>(
          "--speculative-config", [flags](const std::string& text) { flags->take_all(text); },
-         "Guess tokens ahead, which changes no answer: a JSON object with method (ngram, suffix, draft_model, eagle, "
-         "eagle3, medusa, mtp), model, "
+         "Guess tokens ahead, which changes no answer: a JSON object with method (ngram, suffix, draft_model, dflash, "
+         "eagle, eagle3, medusa, mtp), model, "
          "num_speculative_tokens, prompt_lookup_min and prompt_lookup_max, ...: docs/speculation.md")
       ->group(kGroup);
   const auto word = [&](const char* name, const char* member, const char* help) {

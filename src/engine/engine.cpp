@@ -78,7 +78,8 @@ sched::SchedulerConfig scheduler_config(const EngineConfig& config, const Memory
   out.watermark = config.watermark;
   out.tokens_per_priority_level =
       config.scheduling_policy == SchedulingPolicy::kPriority ? config.priority_ageing_tokens : 0;
-  out.max_draft_tokens = most_draft_tokens(config.speculative_config);
+  out.max_draft_tokens =
+      memory.most_draft_tokens > 0 ? memory.most_draft_tokens : most_draft_tokens(config.speculative_config);
   out.max_drafting_sequences = config.speculative_config.disable_by_batch_size;
   out.drafts_by_gain = !config.speculative_config.always;
   out.max_plans_in_flight = std::max(config.num_scheduler_steps, config.async_scheduling ? 2 : 1);

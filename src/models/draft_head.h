@@ -10,12 +10,14 @@
 namespace quire::models {
 
 // What the rows of a head's next step are of, and what came of them. Of rows whose tokens the larger model has computed
-// there are that one's states, of rows behind those the head's own.
+// there are that one's states, of rows behind those the head's own, or, of a head that drafts a block, none.
 struct HeadRows {
   // [rows, as many floats as the states of all taps() side by side], or with are_own [rows, hidden_size of the head].
   const float* given = nullptr;
   bool are_own = false;
-  ops::View states;  // out: [rows, hidden_size], the head's own of the rows, until its next step
+  int64_t num_given = 0;  // of a head that drafts a block: the first rows, whose states are given; the others are it
+  // Out: [rows, hidden_size], the head's own of the rows (of a block's alone), until its next step.
+  ops::View states;
 };
 
 class DraftHead {

@@ -117,16 +117,13 @@ void Attention::norm_projection(const StepContext& step, const RmsNorm& norm,
   step.workspace.rewind(mark);
 }
 
-void Attention::operator()(const StepContext& step, const CacheLayer& layer, const Rotary& rotary,
-                           const ops::ConstView& x, const ops::View& out) const {
-  const CacheGroup& group = step.batch.group_of(layer);
-  const int64_t mark = step.workspace.mark();
+ops::View Attention::project(const StepContext& step, const CacheLayer& layer, const Rotary& rotary,
+                             const ops::ConstView& x) const {
   const int64_t n = x.num_rows;
-  const ops::View qkv = step.workspace.take(n, qkv_.out_features());  // [num_tokens, q | k | v]
-  const ops::View query = qkv.columns(0, query_size(config_));
+  const ops::View qkv = step.workspace.take(n, qkv_.out_features());
   qkv_(step, x, qkv);
   if (config_.qk_norm == QkNorm::kProjection) {
-    norm_projection(step, query_norm_, query_columns_, query);
+    norm_projection(step, query_norm_, query_columns_, qkv.columns(0, query_size(config_)));
     norm_projection(step, key_norm_, key_columns_, qkv.columns(query_size(config_), kv_size(config_)));
   }
   layer.wait(step.backend);
@@ -134,7 +131,7 @@ void Attention::operator()(const StepContext& step, const CacheLayer& layer, con
                                 .token_stride = qkv.row_stride,
                                 .num_tokens = n,
                                 .num_heads = config_.num_heads,
-                                .slots = group.slots,
+                                .slots = step.batch.group_of(layer).slots,
                                 .cache = layer.view};
   if (config_.qk_norm == QkNorm::kHead) {
     prepare.query_weight = query_norm_.weight();
@@ -143,8 +140,16 @@ void Attention::operator()(const StepContext& step, const CacheLayer& layer, con
   }
   rotary.prepare_heads(step, prepare);
   if (step.adapters != nullptr) step.adapters->give_keys(step, layer);
+  return qkv;
+}
+
+void Attention::attend(const StepContext& step, const Batch& asking, const CacheLayer& layer, const Rotary& rotary,
+                       const ops::ConstView& x, const ops::View& out) const {
+  const int64_t mark = step.workspace.mark();
+  const int64_t n = asking.num_tokens;
+  const ops::View query = project(step, layer, rotary, x).columns(0, query_size(config_)).rows(x.num_rows - n, n);
   const ops::View context = step.workspace.take(n, query_size(config_));  // [num_tokens, num_heads, head_dim]
-  ops::PagedAttentionArgs attention = step.batch.attention_over(layer);
+  ops::PagedAttentionArgs attention = asking.attention_over(layer);
   attention.queries = query.strided_floats();
   attention.query_stride = query.row_stride;
   attention.num_heads = config_.num_heads;
@@ -156,6 +161,18 @@ void Attention::operator()(const StepContext& step, const CacheLayer& layer, con
   attention.out = context.floats();
   step(attention);
   output_(step, context, out);
+  step.workspace.rewind(mark);
+}
+
+void Attention::operator()(const StepContext& step, const CacheLayer& layer, const Rotary& rotary,
+                           const ops::ConstView& x, const ops::View& out) const {
+  attend(step, step.batch, layer, rotary, x, out);
+}
+
+void Attention::store(const StepContext& step, const CacheLayer& layer, const Rotary& rotary,
+                      const ops::ConstView& x) const {
+  const int64_t mark = step.workspace.mark();
+  project(step, layer, rotary, x);
   step.workspace.rewind(mark);
 }
 

@@ -65,6 +65,12 @@ class Attention final : public SelfAttention {
 
   void operator()(const StepContext& step, const CacheLayer& layer, const Rotary& rotary, const ops::ConstView& x,
                   const ops::View& out) const override;
+  // The same where only the last rows ask, those of `asking`, and of the rows before them keys and values alone are
+  // stored. out: [asking.num_tokens, hidden_size]. REQUIRES: asking.num_tokens > 0.
+  void attend(const StepContext& step, const Batch& asking, const CacheLayer& layer, const Rotary& rotary,
+              const ops::ConstView& x, const ops::View& out) const;
+  // Stores keys and values of all rows, of which none asks. x: [num_tokens, hidden_size].
+  void store(const StepContext& step, const CacheLayer& layer, const Rotary& rotary, const ops::ConstView& x) const;
   DType input_dtype(const StepContext& step) const override { return qkv_.input_dtype(step, step.batch.num_tokens); }
   KvLayerSpec kv_layer(DType dtype) const override {
     return {.kind = KvKind::kKeysAndValues,
@@ -76,6 +82,9 @@ class Attention final : public SelfAttention {
   }
 
  private:
+  // [num_tokens, q | k | v] in the workspace: the queries as attention reads them, the others stored.
+  ops::View project(const StepContext& step, const CacheLayer& layer, const Rotary& rotary,
+                    const ops::ConstView& x) const;
   // Of `share` the config's heads, and the rows of the projections that are theirs.
   void take_share(Loader& loader, const HeadShare& share, std::vector<Linear::Part>& qkv);
   // Norms over all heads of a token, of which other ranks have some: all are gathered, normed, and the own ones kept.

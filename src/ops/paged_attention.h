@@ -47,7 +47,8 @@ struct PagedAttentionArgs {
   bool tables_checked = false;
   float scale = 1.0f;  // of the scores; usually 1 / sqrt(head_dim)
   int32_t window = 0;  // 0: all positions
-  // No causal mask (encoders). REQUIRES: each sequence's queries are all of its context.
+  // No causal mask (encoders, whose queries are all of their context; a block that is drafted, whose queries are the
+  // last of it).
   bool both_ways = false;
   float soft_cap = 0;  // scores s become soft_cap * tanh(s / soft_cap) (Gemma Team, 2024); 0: they stay
   // [num_heads] or nullptr: a score of each head's own that takes part in the softmax and has no value (gpt-oss).

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/check.h"
 #include "runner/open_checkpoint.h"
 #include "sampling/random.h"
 
@@ -59,6 +60,9 @@ EngineConfig config_of_drafter(const EngineConfig& config) {
   own.block_size = config.block_size;
   own.max_num_seqs = 1;
   own.max_num_batched_tokens = config.max_num_batched_tokens > 0 ? std::min(config.max_num_batched_tokens, 512) : 0;
+  // A block is computed in one piece.
+  if (config.speculative_config.method == SpeculativeMethod::kDflash && own.max_num_batched_tokens > 0)
+    own.max_num_batched_tokens = std::max(own.max_num_batched_tokens, kMostSpeculativeTokens + 1);
   own.device = DeviceChoice::cpu();
   return own;
 }
@@ -246,6 +250,25 @@ void DraftRunner::guess(const DraftText& asked, std::span<const TokenId> tokens,
   const double seconds =
       std::chrono::duration<double>(Clock::now() - start).count() / static_cast<double>(proposal.tokens.size());
   seconds_per_token_ = seconds_per_token_ == 0 ? seconds : seconds_per_token_ + (seconds - seconds_per_token_) / 8;
+}
+
+bool DraftRunner::compute(std::span<const TokenId> tokens, int32_t num_last, Text& text, Hooks& hooks) {
+  const Told told{.tokens = tokens, .num_prompt_tokens = tokens.size(), .params = likeliest_};
+  const auto end = static_cast<int32_t>(tokens.size());
+  const auto most = static_cast<int32_t>(planned().memory.max_num_batched_tokens);
+  QUIRE_CHECK(num_last <= most);
+  StepPlan plan = first_plan(text, told, {});
+  for (int32_t first = text.num_computed; first < end;) {
+    const int32_t count = end - first <= most ? end - first : std::min(most, end - num_last - first);
+    plan.step = ++num_steps_;
+    plan.scheduled = {{.id = text.id, .num_computed_tokens = first, .num_new_tokens = count}};
+    plan.num_tokens = count;
+    hooks.before_run(first, count);
+    if (!run(std::exchange(plan, {})).error.ok()) return false;
+    hooks.after_run(count);
+    first += count;
+  }
+  return true;
 }
 
 }  // namespace quire::runner

@@ -66,6 +66,11 @@ class DraftRunner {
   void guess(const DraftText& asked, std::span<const TokenId> tokens, int32_t most, Text& text, Hooks& hooks,
              DraftProposal& proposal);
 
+  // Computes `tokens` from text.num_computed on without choosing any, in runs of which the last has at least
+  // `num_last` of them. False: a run failed. Which of them stay computed is the caller's to say. REQUIRES: find_room()
+  // of all; text.num_computed <= tokens.size() - num_last; num_last is at most a step's tokens.
+  bool compute(std::span<const TokenId> tokens, int32_t num_last, Text& text, Hooks& hooks);
+
  private:
   size_t num_groups() const { return planned().memory.windows.size(); }
   // What the runner is to know of a text: the first so many tokens are the prompt, the rest the answer.

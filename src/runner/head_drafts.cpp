@@ -1,7 +1,6 @@
 #include "runner/head_drafts.h"
 
 #include <algorithm>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -14,9 +13,6 @@ namespace {
 // by then. It guesses the token at t + 2. So of a text of n tokens, of which the last is not computed yet, there are
 // n - 1 rows, and the guess of the last one is what follows the text. Rows behind those are of guessed tokens and the
 // head's own states; they are made anew when the model has computed as far.
-//
-// States that nobody has computed (of blocks that the prefix cache had) and those that nobody read in time are missing:
-// the head then knows the text from there on, with positions counted from there, as rotation sees differences alone.
 class HeadDrafts final : public ModelDrafts {
  public:
   HeadDrafts(DraftRunner runner, models::DraftHead& head) : runner_(std::move(runner)), head_(head) {
@@ -31,11 +27,7 @@ class HeadDrafts final : public ModelDrafts {
   bool computes() const override { return true; }
 
   Result<std::shared_ptr<HiddenStore>> attach(const models::Model& model) override {
-    Status fits = head_.use_target(model);
-    if (!fits.ok()) return std::move(fits).with_prefix("speculative_config: ");
-    auto taps = head_.taps(model.config());
-    if (!taps.ok()) return taps.status().with_prefix("speculative_config: model: ");
-    store_ = std::make_shared<HiddenStore>(std::move(*taps), model.config().hidden_size, kMostWaitingRows);
+    QUIRE_ASSIGN_OR_RETURN(store_, store_for(head_, model));
     return store_;
   }
 
@@ -45,13 +37,8 @@ class HeadDrafts final : public ModelDrafts {
     most = std::min({most, text.most_computed, static_cast<int32_t>(runner_.planned().max_model_len - 1) - size});
     if (most < 1 || text.adapter != 0 || store_->end(text.id) < size - 1) return;
     DraftRunner::Text& known = runner_.text_of(text.id);
-    int32_t& base = bases_[text.id];
-    const int32_t waiting = store_->begin(text.id);
-    known.num_computed = std::min(known.num_computed, size - 2 - base);
-    if (known.num_computed <= 0 || base + known.num_computed < waiting) {
-      runner_.forget(known);
-      base = waiting;
-    }
+    known.num_computed = std::min(known.num_computed, size - 2 - begins_.of(text.id));
+    const int32_t base = begins_.settle(text.id, store_->begin(text.id), runner_, known);
     if (base > size - 2) return;  // not even the last row
     const std::span<const TokenId> tokens = text.tokens.subspan(static_cast<size_t>(base) + 1);
     const auto rows = static_cast<int32_t>(tokens.size());
@@ -64,7 +51,7 @@ class HeadDrafts final : public ModelDrafts {
 
   void ended(const DraftText& text) override {
     runner_.ended(text.id);
-    bases_.erase(text.id);
+    begins_.ended(text.id);
     if (store_ != nullptr) store_->forget(text.id);
   }
 
@@ -95,16 +82,41 @@ class HeadDrafts final : public ModelDrafts {
   DraftRunner runner_;
   models::DraftHead& head_;  // the runner's
   models::HeadRows rows_;
-  std::shared_ptr<HiddenStore> store_;             // once it is attached
-  std::unordered_map<SequenceId, int32_t> bases_;  // the position of a text's first row
+  std::shared_ptr<HiddenStore> store_;  // once it is attached
+  TextBegins begins_;
 };
 
 }  // namespace
 
+int32_t TextBegins::settle(SequenceId id, int32_t waiting, DraftRunner& runner, DraftRunner::Text& known) {
+  int32_t& begin = begins_[id];
+  if (known.num_computed <= 0 || begin + known.num_computed < waiting) {
+    runner.forget(known);
+    begin = waiting;
+  }
+  return begin;
+}
+
+int32_t TextBegins::of(SequenceId id) const {
+  const auto found = begins_.find(id);
+  return found == begins_.end() ? 0 : found->second;
+}
+
+Result<std::shared_ptr<HiddenStore>> store_for(models::DraftHead& head, const models::Model& model) {
+  Status fits = head.use_target(model);
+  if (!fits.ok()) return std::move(fits).with_prefix("speculative_config: ");
+  auto taps = head.taps(model.config());
+  if (!taps.ok()) return taps.status().with_prefix("speculative_config: model: ");
+  return std::make_shared<HiddenStore>(std::move(*taps), model.config().hidden_size, kMostWaitingRows);
+}
+
 int64_t waiting_bytes(const ModelConfig& head) {
   constexpr int64_t kEagle3States = 3;
   const auto* const eagle3 = std::get_if<Eagle3Config>(&head.family);
-  const int64_t row = eagle3 != nullptr ? kEagle3States * eagle3->target_hidden_size : head.hidden_size;
+  const auto* const dflash = std::get_if<DflashConfig>(&head.family);
+  int64_t row = head.hidden_size;
+  if (eagle3 != nullptr) row = kEagle3States * eagle3->target_hidden_size;
+  if (dflash != nullptr) row = std::ssize(dflash->layers) * head.hidden_size;
   return kMostWaitingRows * row * static_cast<int64_t>(sizeof(float));
 }
 

@@ -245,6 +245,7 @@ Result<std::unique_ptr<Executor>> make_local_executor(const EngineConfig& config
         "vocabulary",
         drafts->vocab_size(), planned.config.vocab_size);
   }
+  if (drafts) planned.memory.most_draft_tokens = drafts->most_tokens();
   if (ranks.all != nullptr) QUIRE_RETURN_IF_ERROR(agree(*ranks.all, planned));
   if (!planned.memory.converted_weights.empty()) {
     log_info("--dtype {}: {}", name(config.dtype), planned.memory.converted_weights);

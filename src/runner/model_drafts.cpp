@@ -6,8 +6,10 @@
 
 #include "base/log.h"
 #include "models/deepseek.h"
+#include "models/dflash.h"
 #include "models/eagle.h"
 #include "models/eagle3.h"
+#include "runner/block_drafts.h"
 #include "runner/draft_runner.h"
 #include "runner/head_drafts.h"
 #include "runner/medusa_drafts.h"
@@ -65,6 +67,8 @@ const models::Family* head_family(const EngineConfig& config) {
       return &models::kEagle3Family;
     case SpeculativeMethod::kMtp:
       return &models::kDeepseekNextFamily;
+    case SpeculativeMethod::kDflash:
+      return &models::kDflashFamily;
     case SpeculativeMethod::kNone:
     case SpeculativeMethod::kNgram:
     case SpeculativeMethod::kSuffix:
@@ -82,11 +86,14 @@ Result<DraftMemory> plan_draft_memory(const EngineConfig& config, ops::Backend& 
   if (config.speculative_config.method == SpeculativeMethod::kMedusa) return plan_medusa_memory(config, backend);
   QUIRE_ASSIGN_OR_RETURN(const PlannedDrafter drafter, plan_drafter(config, backend, head_family(config)));
   const MemoryPlan& memory = drafter.planned.memory;
-  return DraftMemory{
-      .weight_bytes = memory.weight_bytes,
-      .workspace_bytes = memory.workspace_bytes,
-      .pool_bytes =
-          memory.kv_bytes + (is_head(config.speculative_config.method) ? waiting_bytes(drafter.planned.config) : 0)};
+  DraftMemory out = {
+      .weight_bytes = memory.weight_bytes, .workspace_bytes = memory.workspace_bytes, .pool_bytes = memory.kv_bytes};
+  if (is_head(config.speculative_config.method)) out.pool_bytes += waiting_bytes(drafter.planned.config);
+  if (config.speculative_config.method == SpeculativeMethod::kDflash) {
+    QUIRE_ASSIGN_OR_RETURN(const int32_t tokens, block_tokens(config.speculative_config, drafter.planned.config));
+    out.workspace_bytes += block_logit_bytes(drafter.planned.config, tokens);
+  }
+  return out;
 }
 
 Result<std::unique_ptr<ModelDrafts>> ModelDrafts::create(const EngineConfig& config, ops::Backend& backend) {
@@ -107,6 +114,9 @@ Result<std::unique_ptr<ModelDrafts>> ModelDrafts::create(const EngineConfig& con
   log_info("model that drafts: weights {}, workspace {}, up to {} of keys and values", format_bytes(loader.bytes()),
            format_bytes(planned.memory.workspace_bytes), format_bytes(planned.memory.kv_bytes));
   DraftRunner drafts(std::move(drafter), std::move(runner), draws);
+  if (speculative.method == SpeculativeMethod::kDflash) {
+    return make_block_drafts(speculative, std::move(drafts), built, backend);
+  }
   if (head != nullptr) return make_head_drafts(std::move(drafts), built);
   return std::unique_ptr<ModelDrafts>(std::make_unique<LocalModelDrafts>(std::move(drafts)));
 }

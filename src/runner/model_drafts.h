@@ -35,6 +35,8 @@ class ModelDrafts : public DraftProposer {
   static Result<std::unique_ptr<ModelDrafts>> create(const EngineConfig& config, ops::Backend& backend);
 
   virtual int64_t vocab_size() const = 0;
+  // Tokens that it guesses of a text at a time, where it has a number of its own; 0: as many as it is asked for.
+  virtual int32_t most_tokens() const { return 0; }
   // Memory of its pool, which is taken as blocks are first used.
   virtual int64_t pool_bytes() const = 0;
   // The model that is guessed for is there, and will be as long as this: a head tells whose states it wants of it,

@@ -100,7 +100,7 @@ double DraftRates::rate_of_model(const DraftRates* all) const {
 }
 
 int32_t worth_computing(const StepCost& step, double cost, int32_t num_sampling, int32_t num_drafting, double row_cost,
-                        double each, double rate, int32_t most) {
+                        const GuessCost& guess, double rate, int32_t most) {
   double best = num_sampling / step.relative(cost);
   int32_t worth = 0;
   double tokens = num_sampling;
@@ -108,7 +108,8 @@ int32_t worth_computing(const StepCost& step, double cost, int32_t num_sampling,
   for (int32_t k = 1; k <= most; ++k) {
     chance *= rate;
     tokens += num_drafting * chance;
-    const double with = tokens / (step.relative(cost + row_cost * num_drafting * k) + each * num_drafting * k);
+    const double own = num_drafting * (guess.once + guess.each * k);
+    const double with = tokens / (step.relative(cost + row_cost * num_drafting * k) + own);
     if (with <= best * (worth == 0 ? kMargin : 1)) continue;
     best = with;
     worth = k;

@@ -82,10 +82,15 @@ struct DraftBid {
 void grant_drafts(std::span<DraftBid> bids, const DraftRates& all, const StepCost& step, double cost,
                   int32_t num_sampling, int32_t most_tokens);
 
-// How many guesses a model is to make for each of `num_drafting` sequences, where each takes `each` steps of one token
-// by itself and is right with this probability; row_cost: of one of them in the step, in tokens.
+// What a model's guesses of a sequence take by themselves, in steps of one token.
+struct GuessCost {
+  double once = 0;  // before the first of them
+  double each = 0;
+};
+// How many guesses a model is to make for each of `num_drafting` sequences, where each is right with this probability;
+// row_cost: of one of them in the step, in tokens.
 int32_t worth_computing(const StepCost& step, double cost, int32_t num_sampling, int32_t num_drafting, double row_cost,
-                        double each, double rate, int32_t most);
+                        const GuessCost& guess, double rate, int32_t most);
 
 // Whether a draft that is sure to be right would be worth its cost in such a step.
 bool may_gain(const StepCost& step, double cost, int32_t num_sampling);

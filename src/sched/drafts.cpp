@@ -57,9 +57,10 @@ int32_t Scheduler::most_computed(Sequence& sequence, double cost, int32_t num_sa
   constexpr int32_t kLongestPause = 512;  // steps
   SequenceDrafts& drafts = sequence.drafts;
   if (step_cost_.seconds() == 0) return 0;
-  const double each = proposer_->seconds_per_token() / step_cost_.seconds();
+  const GuessCost guess = {.once = proposer_->seconds_at_once() / step_cost_.seconds(),
+                           .each = proposer_->seconds_per_token() / step_cost_.seconds()};
   const double row_cost = cost_in_tokens(tokens_per_position(), sequence.num_computed_tokens, 1);
-  const int32_t worth = worth_computing(step_cost_, cost, num_sampling, num_drafting, row_cost, each,
+  const int32_t worth = worth_computing(step_cost_, cost, num_sampling, num_drafting, row_cost, guess,
                                         drafts.rates.rate_of_model(&draft_rates_), config_.max_draft_tokens);
   if (worth > 0) {
     drafts.pause = 8;
@@ -67,7 +68,7 @@ int32_t Scheduler::most_computed(Sequence& sequence, double cost, int32_t num_sa
     return worth;
   }
   // Not even a sure guess would pay: nothing is to be learned.
-  if (worth_computing(step_cost_, cost, num_sampling, num_drafting, row_cost, each, 1.0, config_.max_draft_tokens) ==
+  if (worth_computing(step_cost_, cost, num_sampling, num_drafting, row_cost, guess, 1.0, config_.max_draft_tokens) ==
       0) {
     return 0;
   }

@@ -68,8 +68,10 @@ class DraftProposer {
   // Fills an empty proposal with at most `most` tokens (>= 1), which are ids of texts it was given; leaves it empty
   // where it has no guess.
   virtual void propose(const DraftText& text, int32_t most, DraftProposal& proposal) = 0;
-  // What a model takes for a guess, in seconds; 0: not known yet, or there is none.
+  // What a model takes for each guess, in seconds; 0: not known yet, or there is none.
   virtual double seconds_per_token() const { return 0; }
+  // What it takes before the first of them, in seconds: all of it where a pass makes any number of guesses.
+  virtual double seconds_at_once() const { return 0; }
   // Whether a model is asked where texts say nothing: then most_computed is to be worked out.
   virtual bool computes() const { return false; }
   // The sequence has ended; of every one that may be guessed for, asked for or not, once.

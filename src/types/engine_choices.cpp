@@ -157,13 +157,14 @@ constexpr Word<SpeculativeMethod> kSpeculativeMethods[] = {{"none", SpeculativeM
                                                            {"eagle", SpeculativeMethod::kEagle},
                                                            {"eagle3", SpeculativeMethod::kEagle3},
                                                            {"medusa", SpeculativeMethod::kMedusa},
+                                                           {"dflash", SpeculativeMethod::kDflash},
                                                            {"mtp", SpeculativeMethod::kMtp},
                                                            {"deepseek_mtp", SpeculativeMethod::kMtp}};
 constexpr std::string_view kNoHeads =
-    "of heads that draft eagle, eagle3, medusa and mtp are built; choose one of these, ngram, suffix or draft_model";
+    "of heads that draft dflash, eagle, eagle3, medusa and mtp are built; choose one of these, ngram, suffix or "
+    "draft_model";
 constexpr RefusedWord kOtherMethods[] = {{"mlp_speculator", kNoHeads},
                                          {"qwen3_next_mtp", kNoHeads},
-                                         {"dflash", kNoHeads},
                                          {"ngram_gpu", "guesses are looked for on the host; choose ngram"},
                                          {"custom_class", "code of others is never loaded"}};
 constexpr Words<SpeculativeMethod> words_of(SpeculativeMethod /*type*/) {

@@ -53,7 +53,7 @@ enum class AttentionBackend : uint8_t { kAuto, kNative, kFlashInfer, kFa3 };
 
 // Who guesses tokens ahead (docs/speculation.md). kNone: only requests that bring their own prediction are speculated
 // on.
-enum class SpeculativeMethod : uint8_t { kNone, kNgram, kSuffix, kDraftModel, kEagle, kEagle3, kMtp, kMedusa };
+enum class SpeculativeMethod : uint8_t { kNone, kNgram, kSuffix, kDraftModel, kEagle, kEagle3, kMtp, kMedusa, kDflash };
 
 // When a guess is taken (sampling/guess.h). kExact: when it is what is drawn without it. kRejection: as often as its
 // distribution asks for. kTypical: when it is likely enough.

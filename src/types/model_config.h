@@ -70,6 +70,15 @@ struct NextLayerConfig {
   int32_t num_next_layers = 0;  // of which it is the first
 };
 
+// What a head of DFlash says beside its layers' sizes.
+struct DflashConfig {
+  std::vector<int32_t> layers;  // of the larger model, behind which its states are taken; rising
+  int32_t block_size = 0;       // tokens of a block: the text's last, and those that are guessed
+  TokenId mask_token = kNoToken;
+  int32_t num_target_layers = 0;  // of the larger model; 0: it does not say
+  std::optional<bool> causal;     // of all layers; nullopt: those with a window are, the others see all of a block
+};
+
 // What ModernBERT alone says of itself.
 struct ModernBertConfig {
   bool norm_bias = false;
@@ -109,7 +118,8 @@ struct ModelConfig {
   std::optional<RopeConfig> window_rope;  // of the layers with a window, where it is another one
   MoeConfig moe;
   LatentAttentionConfig latent;
-  std::variant<std::monostate, OptConfig, Gpt2Config, Eagle3Config, NextLayerConfig, ModernBertConfig> family;
+  std::variant<std::monostate, OptConfig, Gpt2Config, Eagle3Config, NextLayerConfig, DflashConfig, ModernBertConfig>
+      family;
   std::optional<TokenId> bos_id;
   std::vector<TokenId> eos_ids;  // any of them ends an answer
   ModelTask task = ModelTask::kGenerate;

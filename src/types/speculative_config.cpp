@@ -3,24 +3,18 @@
 #include <algorithm>
 
 namespace quire {
-namespace {
-
-constexpr int32_t kMostTokens = 64;  // sched::kMostDraftTokens
-
-}  // namespace
-
 int32_t most_draft_tokens(const SpeculativeConfig& config) {
   if (config.num_speculative_tokens > 0) return config.num_speculative_tokens;
   constexpr int32_t kUsual = 32;
   constexpr int32_t kUsualOfModel = 8;
   if (config.method == SpeculativeMethod::kDraftModel || is_head(config.method)) return kUsualOfModel;
   if (config.method != SpeculativeMethod::kSuffix) return kUsual;
-  return std::clamp(config.suffix_decoding_max_tree_depth, 1, kMostTokens);
+  return std::clamp(config.suffix_decoding_max_tree_depth, 1, kMostSpeculativeTokens);
 }
 
 bool is_head(SpeculativeMethod method) {
   using enum SpeculativeMethod;
-  return method == kEagle || method == kEagle3 || method == kMedusa || method == kMtp;
+  return method == kEagle || method == kEagle3 || method == kMedusa || method == kMtp || method == kDflash;
 }
 
 bool drafts_with_weights(const SpeculativeConfig& config) {
@@ -64,8 +58,8 @@ Status validate(const SpeculativeConfig& config) {
   };
   const bool ngram = config.method == SpeculativeMethod::kNgram;
   const bool suffix = config.method == SpeculativeMethod::kSuffix;
-  if (config.num_speculative_tokens < 0 || config.num_speculative_tokens > kMostTokens) {
-    return outside("num_speculative_tokens", config.num_speculative_tokens, 0, kMostTokens);
+  if (config.num_speculative_tokens < 0 || config.num_speculative_tokens > kMostSpeculativeTokens) {
+    return outside("num_speculative_tokens", config.num_speculative_tokens, 0, kMostSpeculativeTokens);
   }
   if (config.method == SpeculativeMethod::kDraftModel && config.model.empty()) {
     return invalid_argument("speculative_config: method draft_model needs a model that drafts: name it as model");

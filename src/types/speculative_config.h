@@ -22,10 +22,11 @@ struct AcceptanceRule {
 
 struct SpeculativeConfig {
   SpeculativeMethod method = SpeculativeMethod::kNone;
-  // That guesses: of kDraftModel, kEagle, kEagle3 and kMedusa, or of kNgram and kSuffix where these say nothing. Of
-  // kMtp the checkpoint that has the layer; empty: the model's own.
+  // That guesses: of kDraftModel, kEagle, kEagle3, kMedusa and kDflash, or of kNgram and kSuffix where these say
+  // nothing. Of kMtp the checkpoint that has the layer; empty: the model's own.
   std::string model;
-  int32_t num_speculative_tokens = 0;  // of a sequence in a step, at most; 0: as many as the method can use
+  // Of a sequence in a step, at most; 0: as many as the method can use, of kDflash as the head's blocks have room for.
+  int32_t num_speculative_tokens = 0;
   // Of `model`: what its weights are rounded to at load, and the longest text that it guesses for (0: as long as both
   // models' can be).
   Quantization quantization = Quantization::kNone;
@@ -56,7 +57,10 @@ bool is_head(SpeculativeMethod method);
 // Whether a head or another model guesses, so that weights are held beside the model's and computed between its steps.
 bool drafts_with_weights(const SpeculativeConfig& config);
 
-// The draft tokens that a sequence may have in a step, with what is left out.
+constexpr int32_t kMostSpeculativeTokens = 64;  // sched::kMostDraftTokens
+
+// The draft tokens that a sequence may have in a step, with what is left out; a head may have a number of its own
+// (MemoryPlan::most_draft_tokens).
 int32_t most_draft_tokens(const SpeculativeConfig& config);
 
 }  // namespace quire

@@ -76,6 +76,10 @@ void medusa(EngineConfig& c) {
   guess(c, SpeculativeMethod::kMedusa);
   c.speculative_config.model = head_path("medusa_few_tokens");
 }
+void dflash(EngineConfig& c) {
+  guess(c, SpeculativeMethod::kDflash);
+  c.speculative_config.model = head_path("dflash_llama");
+}
 void predictions(EngineConfig& c) {
   guess(c, SpeculativeMethod::kNone);
 }
@@ -143,6 +147,30 @@ const DraftVariant kDraftVariants[] = {
      false, false, false, "llama"},
     {"medusa_in_chunks", [](EngineConfig& c) { medusa(c), c.max_num_batched_tokens = 7, c.block_size = 3; }, false,
      false, false, "llama"},
+    {"dflash", dflash, false, false, false, "llama"},
+    {"dflash_of_windows",
+     [](EngineConfig& c) {
+       dflash(c), c.speculative_config.num_speculative_tokens = 3;
+       c.speculative_config.model = head_path("dflash_windows");
+     },
+     true, false, false, "llama"},
+    {"dflash_in_chunks", [](EngineConfig& c) { dflash(c), c.max_num_batched_tokens = 7, c.block_size = 3; }, false,
+     false, false, "llama"},
+    {"dflash_by_gain", [](EngineConfig& c) { dflash(c), c.speculative_config.always = false; }, false, false, false,
+     "llama"},
+    {"dflash_and_preempted",
+     [](EngineConfig& c) {
+       dflash(c), hardly_fits(c);
+       c.preemption_mode = PreemptionMode::kRecompute;
+     },
+     true, true, false, "llama"},
+    {"dflash_and_swapped",
+     [](EngineConfig& c) {
+       dflash(c), hardly_fits(c);
+       c.preemption_mode = PreemptionMode::kSwap;
+       c.swap_space = 0.01;
+     },
+     true, true, true, "llama"},
     {"recompute",
      [](EngineConfig& c) {
        suffix(c), hardly_fits(c);

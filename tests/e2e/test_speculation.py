@@ -231,7 +231,7 @@ class Heads(unittest.TestCase):
         asked = {"prompt": [3, 17, 44, 9, 21], "max_tokens": 40, "temperature": 0, "deterministic": True, "ignore_eos": True}
         with harness.Server("--skip-tokenizer-init", model=self.TINY) as server:
             expected = server.answer(COMPLETIONS, asked)["choices"][0]["receipt"]
-        for method, name in (("eagle", "eagle_llama"), ("medusa", "medusa_llama")):
+        for method, name in (("eagle", "eagle_llama"), ("medusa", "medusa_llama"), ("dflash", "dflash_llama")):
             config = json.dumps({"method": method, "model": str(self.HEAD.with_name(name)), "num_speculative_tokens": 3, "always": True})
             with harness.Server("--skip-tokenizer-init", "--speculative-config", config, model=self.TINY) as server:
                 for _ in range(2):
@@ -252,7 +252,7 @@ class Heads(unittest.TestCase):
         self.assertGreater(head["draft_weight_bytes"], 200_000)
         # What they share with the model is not counted again: 64 KiB of embeddings, of which EAGLE's file has a copy.
         for method, name, least, most in (("eagle", "eagle_llama", 150_000, 230_000), ("medusa", "medusa_few_tokens", 160_000, 170_000),
-                                          ("medusa", "medusa_blocks", 65_000, 70_000)):
+                                          ("medusa", "medusa_blocks", 65_000, 70_000), ("dflash", "dflash_llama", 270_000, 290_000)):
             head = planned("--speculative-config", json.dumps({"method": method, "model": str(self.HEAD.with_name(name))}))
             self.assertTrue(least < head["draft_weight_bytes"] < most, head)
             self.assertGreater(head["draft_workspace_bytes"], 0)
@@ -268,13 +268,18 @@ class Refused(unittest.TestCase):
         self.assertIn(says, told.stdout + told.stderr)
 
     def test_by_name(self):
-        for method in ("eagle", "medusa"):
+        for method in ("eagle", "medusa", "dflash"):
             self.refused("--speculative-config", json.dumps({"method": method}), says="needs a head")
-        self.refused("--speculative-config", '{"method": "dflash"}', says="medusa and mtp are built")
+        self.refused("--speculative-config", '{"method": "mlp_speculator"}', says="medusa and mtp are built")
         self.refused("--speculative-config", '{"method": "mtp"}', says="read of DeepseekV3ForCausalLM alone")
         self.refused("--speculative-config", '{"method": "eagle3"}', says="needs a head")
         self.refused("--speculative-config", json.dumps({"method": "eagle3", "model": str(harness.DATA / "e2e/tiny/llama")}),
                      says="heads of one layer")
+        head = str(harness.DATA / "e2e/tiny_heads/dflash_llama")
+        self.refused("--speculative-config", json.dumps({"method": "dflash", "model": head, "num_speculative_tokens": 8}),
+                     "--skip-tokenizer-init", says="at most 7 can be guessed")
+        self.refused("--speculative-config", json.dumps({"method": "dflash", "model": head}), "--async-scheduling",
+                     says="leave out one of them")
         self.refused("--speculative-config", '{"method": "draft_model"}', says="needs a model that drafts")
         self.refused("--speculative-model", "org/small", "--skip-tokenizer-init", says="speculative_config: model: ")
         self.refused("--speculative-model", harness.DATA / "e2e/tiny/llama", "--async-scheduling", says="leave out one of them")

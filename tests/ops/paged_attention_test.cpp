@@ -273,6 +273,17 @@ TEST_P(PagedAttentionTest, AgreesWithTheReferenceWhereTextsAreSeenBothWays) {
       alone.insert(alone.end(), rows.begin(), rows.end());
     }
     EXPECT_TRUE(std::ranges::equal(together, alone));
+    // The last queries alone, before which a context stands that sees nothing of them.
+    const std::vector<int32_t> counts = {1, 5, 16, 40, 3};
+    const std::vector<float> last = sequences.attend(*backend, all, lengths, counts);
+    EXPECT_LT(largest_difference(last, sequences.attend(*reference, all, lengths, counts)), 2e-5);
+    const int64_t token_floats = int64_t{shapes().num_heads} * shapes().head_dim;
+    auto found = last.begin();
+    auto whole = together.begin();
+    for (const size_t one : all) {
+      whole += (lengths[one] - counts[one]) * token_floats;
+      for (int64_t i = 0; i < counts[one] * token_floats; ++i) ASSERT_EQ(*found++, *whole++) << one << ", " << i;
+    }
   }
 }
 

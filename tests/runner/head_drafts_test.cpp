@@ -1,6 +1,6 @@
 // A head's guesses are those of a reference of its own (scripts/make_eagle3_data.py, make_mtp_data.py,
-// make_eagle_data.py), however the model came by its states: all at once, in pieces, again, with guesses among its
-// rows, or only from somewhere on.
+// make_eagle_data.py, make_dflash_data.py), however the model came by its states: all at once, in pieces, again, with
+// guesses among its rows, or only from somewhere on.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +11,7 @@
 #include <memory>
 #include <utility>
 
+#include "models/dflash.h"
 #include "models/eagle3.h"
 #include "runner/hidden_store.h"
 #include "runner/local_executor.h"
@@ -57,12 +58,14 @@ std::vector<HeadCase> head_cases(const std::string& name) {
 }
 
 Result<std::unique_ptr<Executor>> executor_with(const std::string& head, const std::string& model = "llama",
-                                                SpeculativeMethod method = SpeculativeMethod::kEagle3) {
+                                                SpeculativeMethod method = SpeculativeMethod::kEagle3,
+                                                int32_t num_tokens = 0) {
   EngineConfig config{.model = tiny_path(model), .skip_tokenizer_init = true, .num_gpu_blocks_override = 64};
   config.max_num_seqs = 4;
   config.max_num_batched_tokens = 32;
   config.speculative_config.method = method;
   config.speculative_config.model = head;
+  config.speculative_config.num_speculative_tokens = num_tokens;
   return make_local_executor(config, make_test_backend("auto"));
 }
 
@@ -70,6 +73,7 @@ Result<std::unique_ptr<Executor>> executor_with(const std::string& head, const s
 Result<std::unique_ptr<Executor>> executor_of(const std::string& name) {
   if (name.ends_with("_mtp")) return executor_with("", head_path(name), SpeculativeMethod::kMtp);
   if (name.starts_with("medusa")) return executor_with(head_path(name), "llama", SpeculativeMethod::kMedusa);
+  if (name.starts_with("dflash")) return executor_with(head_path(name), "llama", SpeculativeMethod::kDflash);
   const bool is_eagle = name.starts_with("eagle_");
   return executor_with(head_path(name), "llama", is_eagle ? SpeculativeMethod::kEagle : SpeculativeMethod::kEagle3);
 }
@@ -147,7 +151,7 @@ TEST_P(HeadDrafts, AreThoseOfTheReferenceAsTheAnswerGoesOn) {
     next_.retired.push_back(id);
     head_->ended({.id = id});
   }
-  EXPECT_GT(head_->seconds_per_token(), 0);
+  EXPECT_GT(head_->seconds_per_token() + head_->seconds_at_once(), 0);
   EXPECT_TRUE(head_->computes());
 }
 
@@ -184,6 +188,29 @@ TEST_P(HeadDrafts, ComeFromWhereTheStatesBegin) {
   EXPECT_EQ(propose(2, one.text, 0).tokens.size(), 0u);
 }
 
+// A text that is longer than what the head computes at once.
+TEST_P(HeadDrafts, AreTheSameWhereverItWasAskedBefore) {
+  std::vector<TokenId> text;
+  for (int32_t i = 0; i < 150; ++i) text.push_back(3 + (i * i * 31 + i * 7) % 480);
+  std::vector<DraftProposal> found;
+  for (const int32_t piece : {32, 11}) {
+    const auto id = static_cast<SequenceId>(piece);
+    next_block_ = 0;
+    learn(id, text);
+    for (int32_t begin = 0; begin < 149; begin += piece) {
+      const int32_t end = std::min(begin + piece, 149);
+      compute(id, begin, end);
+      if (piece == 11) propose(id, std::span(text).first(static_cast<size_t>(end) + 1));
+    }
+    found.push_back(propose(id, text));
+    next_.retired.push_back(id);
+    head_->ended({.id = id});
+  }
+  ASSERT_EQ(found[0].tokens.size(), 4u);
+  EXPECT_EQ(found[0].tokens, found[1].tokens);
+  for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(found[0].agreement[i], found[1].agreement[i], 1e-4f) << i;
+}
+
 TEST_P(HeadDrafts, AreNotMadeWithAnAdapter) {
   const HeadCase one = head_cases(GetParam()).front();
   learn(1, one.text);
@@ -195,8 +222,64 @@ TEST_P(HeadDrafts, AreNotMadeWithAnAdapter) {
 
 INSTANTIATE_TEST_SUITE_P(Tiny, HeadDrafts,
                          testing::Values("eagle3_llama", "eagle3_whole_vocabulary", "deepseek_v3_mtp", "eagle_llama",
-                                         "eagle_normed", "medusa_llama", "medusa_few_tokens", "medusa_blocks"),
+                                         "eagle_normed", "medusa_llama", "medusa_few_tokens", "medusa_blocks",
+                                         "dflash_llama", "dflash_windows", "dflash_both_ways"),
                          [](const auto& test) { return test.param; });
+
+// Computes all of a text but its last token.
+void compute_text(Executor& executor, std::span<const TokenId> text, int32_t piece) {
+  StepPlan plan;
+  plan.added.push_back({.id = 1, .prompt = {text.begin(), text.end()}, .params = std::make_shared<SamplingParams>()});
+  tell_whole_table(plan, 1, 0, std::vector<BlockId>{0, 1, 2, 3});
+  const auto end = static_cast<int32_t>(text.size()) - 1;
+  for (int32_t begin = 0; begin < end; begin += piece) {
+    const int32_t count = std::min(piece, end - begin);
+    plan.scheduled = {{.id = 1, .num_computed_tokens = begin, .num_new_tokens = count}};
+    plan.num_tokens = count;
+    executor.submit(std::exchange(plan, {}));
+    ASSERT_TRUE(executor.collect().ok());
+  }
+}
+
+// A pass makes all guesses of a block, whatever a guess may cost: more than are asked for are not told.
+TEST(BlocksOfDflash, HaveAsManyGuessesAsThereAreMaskTokens) {
+  auto executor = executor_of("dflash_llama");
+  ASSERT_TRUE(executor.ok()) << executor.status().message();
+  EXPECT_EQ((*executor)->memory().most_draft_tokens, 7);
+  const std::unique_ptr<DraftProposer> head = (*executor)->take_draft_model();
+  const HeadCase one = head_cases("dflash_llama").back();
+  const std::span<const TokenId> text = std::span(one.text).first(40);
+  compute_text(**executor, text, 32);
+  const auto guesses = [&](int32_t most, int32_t most_computed) {
+    DraftProposal proposal;
+    head->propose({.id = 1, .tokens = text, .most_computed = most_computed}, most, proposal);
+    return proposal.tokens;
+  };
+  const std::vector<TokenId> all = guesses(64, 1);
+  ASSERT_EQ(all.size(), 7u);
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(all[i], one.guesses.at(40)[i].token) << i;
+  EXPECT_THAT(guesses(3, 64), testing::ElementsAreArray(all.begin(), all.begin() + 3));
+  EXPECT_TRUE(guesses(64, 0).empty());
+  head->ended({.id = 1});
+}
+
+// Nothing is guessed that no answer has room for.
+TEST(BlocksOfDflash, AreShorterWhereTheContextEnds) {
+  EngineConfig config{.model = tiny_path("llama"), .skip_tokenizer_init = true, .num_gpu_blocks_override = 8};
+  config.max_model_len = 48;
+  config.speculative_config = {.method = SpeculativeMethod::kDflash, .model = head_path("dflash_llama")};
+  for (const auto& [size, guessed] : {std::pair(40, 7), {44, 4}, {46, 2}, {47, 1}}) {
+    SCOPED_TRACE(size);
+    auto executor = make_local_executor(config, make_test_backend("auto"));
+    ASSERT_TRUE(executor.ok()) << executor.status().message();
+    const std::unique_ptr<DraftProposer> head = (*executor)->take_draft_model();
+    const std::vector<TokenId> text(static_cast<size_t>(size), 17);
+    compute_text(**executor, text, size);
+    DraftProposal proposal;
+    head->propose({.id = 1, .tokens = text, .most_computed = 64}, 64, proposal);
+    EXPECT_EQ(proposal.tokens.size(), static_cast<size_t>(guessed));
+  }
+}
 
 // A copy of a head with another configuration.
 class ChangedHead {
@@ -345,6 +428,87 @@ TEST(HeadsOfMedusa, AreRefusedWhereTheyDoNotFit) {
   EXPECT_THAT(told("medusa_blocks", [](auto& c) { c["vocab_size"] = nullptr; }), HasSubstr("vocab_size"));
   EXPECT_THAT(told("medusa_blocks", [](auto& c) { c["original_lm_head"] = false; }), HasSubstr("lm_heads.0.weight"));
   EXPECT_THAT(told("medusa_blocks", nothing, "gemma2"), HasSubstr("which Gemma2ForCausalLM has otherwise"));
+}
+
+TEST(HeadsOfDflash, AreRefusedWhereTheyDoNotFit) {
+  using Object = boost::json::object;
+  const auto told = [](const std::string& name, const std::function<void(Object&)>& change,
+                       const std::string& model = "llama", int32_t tokens = 0) {
+    const ChangedHead head(name, change);
+    auto executor = executor_with(head.path(), model, SpeculativeMethod::kDflash, tokens);
+    return executor.ok() ? std::string("accepted") : executor.status().message();
+  };
+  const auto inside = [](const char* member, boost::json::value value) {
+    return [=](Object& c) { c["dflash_config"].as_object()[member] = value; };
+  };
+  const auto outside = [](const char* member, boost::json::value value) {
+    return [=](Object& c) { c[member] = value; };
+  };
+  const auto nothing = [](Object&) {};
+  const std::string plain = "dflash_llama";
+  EXPECT_EQ(told(plain, nothing), "accepted");
+  EXPECT_EQ(told(plain, nothing, "llama", 7), "accepted");
+  EXPECT_THAT(told(plain, nothing, "llama", 8), HasSubstr("blocks have 8 tokens"));
+  EXPECT_EQ(told(plain, nothing, "qwen2"), "accepted") << "as good as it may be, of the same sizes";
+  EXPECT_THAT(told(plain, nothing, "gemma2"), HasSubstr("which Gemma2ForCausalLM has otherwise"));
+  // What does not go with the tensors, or with the model.
+  EXPECT_THAT(told(plain, outside("num_hidden_layers", 3)), HasSubstr("layers.2."));
+  EXPECT_THAT(told(plain, outside("num_hidden_layers", 1)), HasSubstr("layers.1."));
+  EXPECT_THAT(told(plain, outside("hidden_size", 32)), HasSubstr("fc.weight"));
+  EXPECT_THAT(told(plain, outside("attention_bias", true)), HasSubstr("q_proj.bias"));
+  EXPECT_THAT(told(plain, outside("vocab_size", 600)), HasSubstr("has 600 tokens"));
+  EXPECT_THAT(told(plain, outside("num_target_layers", 36)), HasSubstr("a model of 36 layers (num_target_layers)"));
+  EXPECT_THAT(told(plain, inside("target_layer_ids", {0})), HasSubstr("fc.weight"));
+  EXPECT_THAT(told(plain, inside("target_layer_ids", {0, 2})), HasSubstr("from 0 to 1, found 2"));
+  EXPECT_THAT(told(plain, inside("target_layer_ids", {1, 0})), HasSubstr("rising numbers, each once"));
+  EXPECT_THAT(told(plain, inside("target_layer_ids", {-1, 0})), HasSubstr("-1 is no layer"));
+  EXPECT_THAT(told(plain, inside("target_layer_ids", nullptr)), HasSubstr("the head names no layers"));
+  EXPECT_THAT(told(plain, inside("mask_token_id", 512)), HasSubstr("mask_token_id is 512"));
+  EXPECT_THAT(told(plain, inside("mask_token_id", nullptr)), HasSubstr("mask_token_id is missing"));
+  EXPECT_THAT(told(plain, outside("block_size", 1)), HasSubstr("block_size is 1"));
+  EXPECT_THAT(told("dflash_windows", outside("use_sliding_window", false)), HasSubstr("give them no window"));
+  // Of other heads, and what is not built.
+  EXPECT_THAT(told(plain, outside("architectures", {"DFlash2DraftModel"})), HasSubstr("heads of DFlashDraftModel"));
+  EXPECT_THAT(told(plain, outside("speculators_model_type", "dflash")), HasSubstr("format of Speculators"));
+  EXPECT_THAT(told(plain, inside("projector_type", "domino")), HasSubstr("dflash_config.projector_type: heads with"));
+  EXPECT_EQ(told(plain, inside("attention_sink_bias", false)), "accepted");
+  EXPECT_THAT(told(plain, outside("output_multiplier", 0.5)), HasSubstr("output_multiplier: heads with"));
+  EXPECT_THAT(told(plain, outside("is_neox_style", false)), HasSubstr("is_neox_style false: heads with"));
+  EXPECT_THAT(told(plain, outside("draft_vocab_size", 300)), HasSubstr("draft_vocab_size is 300"));
+  EXPECT_THAT(told(plain, outside("dflash_config", 3)), HasSubstr("dflash_config must be an object"));
+  EXPECT_THAT(told("eagle_llama", nothing), HasSubstr("heads of DFlashDraftModel"));
+}
+
+TEST(HeadsOfDflash, SayWhatTheyReadInsideOrBeside) {
+  boost::json::object config = {{"hidden_size", 64},
+                                {"intermediate_size", 96},
+                                {"num_attention_heads", 4},
+                                {"num_hidden_layers", 5},
+                                {"vocab_size", 512},
+                                {"rms_norm_eps", 1e-6},
+                                {"rope_theta", 1000000.0},
+                                {"num_key_value_heads", 2},
+                                {"head_dim", 16},
+                                {"num_target_layers", 36},
+                                {"dflash_config", {{"mask_token_id", 9}}}};
+  const auto read = [&] {
+    auto found = models::read_dflash_config(config, {});
+    EXPECT_TRUE(found.ok()) << found.status().message();
+    return models::dflash_config(*found);
+  };
+  // The usual ones, and the usual size.
+  EXPECT_THAT(read().layers, testing::ElementsAre(1, 9, 17, 25, 33));
+  EXPECT_EQ(read().block_size, 16);
+  EXPECT_EQ(read().mask_token, 9);
+  EXPECT_FALSE(read().causal.has_value());
+  config["block_size"] = 10;
+  EXPECT_EQ(read().block_size, 10);
+  config["dflash_config"] = {{"mask_token_id", 9}, {"block_size", 12}, {"causal", true}, {"target_layer_ids", {3, 30}}};
+  EXPECT_EQ(read().block_size, 12);
+  EXPECT_EQ(read().causal, true);
+  EXPECT_THAT(read().layers, testing::ElementsAre(3, 30));
+  config["is_causal"] = false;
+  EXPECT_EQ(read().causal, false);
 }
 
 TEST(HeadsLayers, AreThoseThatItNamesOrTheUsual) {

@@ -408,13 +408,21 @@ TEST(DraftGain, RatesFollowWhatHappensToTheSequence) {
 TEST(DraftGain, AModelGuessesAsMuchAsItsOwnTimeIsWorth) {
   const StepCost dear_steps = cost_of_rows(20e-3, 5e-4);
   const auto worth = [&](int32_t sampling, double each, double rate) {
-    return worth_computing(dear_steps, sampling, sampling, sampling, 1, each, rate, 8);
+    return worth_computing(dear_steps, sampling, sampling, sampling, 1, {.each = each}, rate, 8);
   };
   EXPECT_GE(worth(1, 0.1, 0.95), 5);
   EXPECT_GE(worth(1, 0.25, 0.9), 2);
   EXPECT_EQ(worth(1, 0.25, 0.2), 0);
   EXPECT_EQ(worth(1, 1.2, 0.95), 0) << "it is slower than the model that it guesses for";
   EXPECT_EQ(worth(8, 0.25, 0.9), 0) << "for eight one after the other";
+  // Of one pass for any number of guesses, what it takes is no reason for fewer.
+  const auto at_once = [&](double once, double rate) {
+    return worth_computing(dear_steps, 1, 1, 1, 1, {.once = once}, rate, 8);
+  };
+  EXPECT_EQ(at_once(0.3, 0.95), 8);
+  EXPECT_GT(at_once(0.3, 0.8), worth(1, 0.3, 0.8));
+  EXPECT_EQ(at_once(0.8, 0.3), 0);
+  EXPECT_EQ(at_once(9, 1), 0);
   DraftRates own;
   EXPECT_NEAR(own.rate_of_model(nullptr), 0.7, 0.01);
   for (int i = 0; i < 40; ++i) own.observe(0, 0.5f, DraftSource::kModel, false);

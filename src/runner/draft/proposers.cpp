@@ -290,6 +290,11 @@ class Chain final : public DraftProposer {
     for (const auto& one : proposers_) most = std::max(most, one->seconds_per_token());
     return most;
   }
+  double seconds_at_once() const override {
+    double most = 0;
+    for (const auto& one : proposers_) most = std::max(most, one->seconds_at_once());
+    return most;
+  }
   bool computes() const override {
     return std::ranges::any_of(proposers_, [](const auto& one) { return one->computes(); });
   }
@@ -334,6 +339,7 @@ std::unique_ptr<DraftProposer> make_proposer(const SpeculativeConfig& config, st
     case SpeculativeMethod::kEagle:
     case SpeculativeMethod::kEagle3:
     case SpeculativeMethod::kMedusa:
+    case SpeculativeMethod::kDflash:
     case SpeculativeMethod::kMtp:
       break;
   }

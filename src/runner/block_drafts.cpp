@@ -1,0 +1,170 @@
+#include "runner/block_drafts.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "models/dflash.h"
+#include "runner/head_drafts.h"
+#include "runner/hidden_store.h"
+#include "tensor/tensor.h"
+#include "types/memory_plan.h"
+
+namespace quire::runner {
+namespace {
+
+int64_t block_logit_floats(const ModelConfig& head, int32_t tokens) {
+  return nn::Workspace::rounded(int64_t{tokens} * head.vocab_size);
+}
+
+// Of a text of n tokens, of which the last is not computed yet, the head has a row for each position but the last, made
+// of the model's states there. Behind them stands the block: the last token, and mask tokens in the place of those to
+// come. A pass is of the rows that are new and of the block, whose own keys and values the next pass writes over. It
+// takes the same time for any number of guesses, so all are made, however few were asked for: which of them are worth
+// a row of the model's is decided by what each is likely to be.
+class BlockDrafts final : public ModelDrafts {
+ public:
+  BlockDrafts(DraftRunner runner, models::Model& head, int32_t num_tokens, ops::Backend& backend, Buffer logits)
+      : runner_(std::move(runner)),
+        model_(head),
+        head_(models::draft_head(head)),
+        mask_token_(models::dflash_config(head.config()).mask_token),
+        num_tokens_(num_tokens),
+        backend_(backend),
+        memory_(std::move(logits)) {
+    head_.use_rows(&rows_);
+  }
+
+  int64_t vocab_size() const override { return runner_.planned().config.vocab_size; }
+  int32_t most_tokens() const override { return num_tokens_; }
+  int64_t pool_bytes() const override {
+    return runner_.planned().memory.kv_bytes + waiting_bytes(runner_.planned().config);
+  }
+  double seconds_at_once() const override { return seconds_; }
+  bool computes() const override { return true; }
+
+  Result<std::shared_ptr<HiddenStore>> attach(const models::Model& model) override {
+    QUIRE_ASSIGN_OR_RETURN(store_, store_for(head_, model));
+    return store_;
+  }
+
+  void propose(const DraftText& text, int32_t most, DraftProposal& proposal) override {
+    QUIRE_CHECK(store_ != nullptr);
+    const auto size = static_cast<int32_t>(text.tokens.size());
+    if (std::min(most, text.most_computed) < 1 || text.adapter != 0 || store_->end(text.id) < size - 1) return;
+    const auto start = std::chrono::steady_clock::now();
+    DraftRunner::Text& known = runner_.text_of(text.id);
+    known.num_computed = std::min(known.num_computed, size - 1 - begins_.of(text.id));
+    const int32_t begin = begins_.settle(text.id, store_->begin(text.id), runner_, known);
+    const int32_t context = size - 1 - begin;
+    const int32_t block = std::min(num_tokens_ + 1, static_cast<int32_t>(runner_.planned().max_model_len) - context);
+    if (context < 1 || block < 2) return;
+    tokens_.assign(text.tokens.begin() + begin, text.tokens.end());
+    tokens_.resize(static_cast<size_t>(context + block), mask_token_);
+    const int32_t fresh = context - known.num_computed;
+    if (!runner_.find_room(known, context + block)) return;
+    Rows rows(*this, text.id, begin, context);
+    if (!runner_.compute(tokens_, block, known, rows)) return runner_.forget(known);
+    known.num_computed = context;
+    store_->drop_before(text.id, size - 1);
+    guess(std::min(most, block - 1), proposal);
+    if (fresh > num_tokens_ + 1) return;  // a prompt says nothing of what the next guesses take
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    seconds_ = seconds_ == 0 ? seconds : seconds_ + (seconds - seconds_) / 8;
+  }
+
+  void ended(const DraftText& text) override {
+    runner_.ended(text.id);
+    begins_.ended(text.id);
+    if (store_ != nullptr) store_->forget(text.id);
+  }
+
+ private:
+  // Gives the head the states of each run's rows, as far as they are not the block's.
+  class Rows final : public DraftRunner::Hooks {
+   public:
+    Rows(BlockDrafts& drafts, SequenceId id, int32_t begin, int32_t context)
+        : drafts_(drafts), id_(id), begin_(begin), context_(context) {}
+    void before_run(int32_t first, int32_t count) override {
+      const int32_t given = std::clamp(context_ - first, 0, count);
+      drafts_.rows_.num_given = given;
+      drafts_.rows_.given = given > 0 ? drafts_.store_->rows(id_, begin_ + first) : nullptr;
+    }
+
+   private:
+    BlockDrafts& drafts_;
+    const SequenceId id_;
+    const int32_t begin_;
+    const int32_t context_;
+  };
+
+  // Of the last run's block the likeliest token of each of the first places behind the text's last token, and how
+  // likely it is.
+  void guess(int32_t count, DraftProposal& proposal) {
+    nn::Workspace workspace(memory_.as<float>(), block_logit_floats(model_.config(), num_tokens_));
+    const nn::Batch batch{.num_tokens = count};
+    const nn::StepContext step{
+        .backend = backend_, .batch = batch, .workspace = workspace, .rows = {nn::RowTokens::Kind::kNone}};
+    const ops::View logits = workspace.take(count, model_.config().vocab_size);
+    model_.logits(step, rows_.states.rows(1, count), logits);
+    for (int32_t place = 0; place < count; ++place) {
+      const float* const begin = logits.floats() + place * logits.num_columns;
+      const float* const end = begin + logits.num_columns;
+      const float* const best = std::max_element(begin, end);
+      double sum = 0;
+      for (const float* one = begin; one != end; ++one) sum += std::exp(static_cast<double>(*one - *best));
+      proposal.tokens.push_back(static_cast<TokenId>(best - begin));
+      proposal.agreement.push_back(std::clamp(static_cast<float>(1 / sum), 1e-3f, 1.0f));
+    }
+    proposal.source = DraftSource::kModel;
+  }
+
+  DraftRunner runner_;
+  models::Model& model_;     // the head, the runner's
+  models::DraftHead& head_;  // the same
+  const TokenId mask_token_;
+  const int32_t num_tokens_;
+  ops::Backend& backend_;
+  Buffer memory_;  // of logits
+  models::HeadRows rows_;
+  std::shared_ptr<HiddenStore> store_;  // once it is attached
+  TextBegins begins_;
+  std::vector<TokenId> tokens_;  // scratch
+  double seconds_ = 0;           // of a pass
+};
+
+}  // namespace
+
+Result<int32_t> block_tokens(const SpeculativeConfig& config, const ModelConfig& head) {
+  const int32_t block = models::dflash_config(head).block_size;
+  if (config.num_speculative_tokens >= block) {
+    return invalid_argument(
+        "speculative_config: num_speculative_tokens is {}, and the head's blocks have {} tokens, of which the first is "
+        "the text's last: at most {} can be guessed",
+        config.num_speculative_tokens, block, block - 1);
+  }
+  return config.num_speculative_tokens > 0 ? config.num_speculative_tokens
+                                           : std::min(block - 1, kMostSpeculativeTokens);
+}
+
+int64_t block_logit_bytes(const ModelConfig& head, int32_t tokens) {
+  return block_logit_floats(head, tokens) * static_cast<int64_t>(sizeof(float));
+}
+
+Result<std::unique_ptr<ModelDrafts>> make_block_drafts(const SpeculativeConfig& config, DraftRunner runner,
+                                                       models::Model& model, ops::Backend& backend) {
+  QUIRE_ASSIGN_OR_RETURN(const int32_t tokens, block_tokens(config, model.config()));
+  const int64_t bytes = block_logit_bytes(model.config(), tokens);
+  Buffer logits(backend.allocator(), static_cast<size_t>(bytes));
+  if (logits.data() == nullptr) {
+    return resource_exhausted(
+        "speculative_config: no memory for the logits of {} guesses, {}. Set num_speculative_tokens lower.", tokens,
+        format_bytes(bytes));
+  }
+  return std::unique_ptr<ModelDrafts>(
+      std::make_unique<BlockDrafts>(std::move(runner), model, tokens, backend, std::move(logits)));
+}
+
+}  // namespace quire::runner
