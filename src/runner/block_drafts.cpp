@@ -3,12 +3,16 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <optional>
+#include <span>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "models/dflash.h"
 #include "runner/head_drafts.h"
 #include "runner/hidden_store.h"
+#include "sampling/sequence_sampler.h"
 #include "tensor/tensor.h"
 #include "types/memory_plan.h"
 
@@ -26,12 +30,15 @@ int64_t block_logit_floats(const ModelConfig& head, int32_t tokens) {
 // a row of the model's is decided by what each is likely to be.
 class BlockDrafts final : public ModelDrafts {
  public:
-  BlockDrafts(DraftRunner runner, models::Model& head, int32_t num_tokens, ops::Backend& backend, Buffer logits)
+  // draws: guesses by the rule of rejection would be drawn; those of blocks are certain.
+  BlockDrafts(DraftRunner runner, models::Model& head, int32_t num_tokens, bool draws, ops::Backend& backend,
+              Buffer logits)
       : runner_(std::move(runner)),
         model_(head),
         head_(models::draft_head(head)),
         mask_token_(models::dflash_config(head.config()).mask_token),
         num_tokens_(num_tokens),
+        draws_(draws),
         backend_(backend),
         memory_(std::move(logits)) {
     head_.use_rows(&rows_);
@@ -69,7 +76,7 @@ class BlockDrafts final : public ModelDrafts {
     if (!runner_.compute(tokens_, block, known, rows)) return runner_.forget(known);
     known.num_computed = context;
     store_->drop_before(text.id, size - 1);
-    guess(std::min(most, block - 1), proposal);
+    guess(text, std::min(most, block - 1), proposal);
     if (fresh > num_tokens_ + 1) return;  // a prompt says nothing of what the next guesses take
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     seconds_ = seconds_ == 0 ? seconds : seconds_ + (seconds - seconds_) / 8;
@@ -78,6 +85,7 @@ class BlockDrafts final : public ModelDrafts {
   void ended(const DraftText& text) override {
     runner_.ended(text.id);
     begins_.ended(text.id);
+    tables_.erase(text.id);
     if (store_ != nullptr) store_->forget(text.id);
   }
 
@@ -100,25 +108,53 @@ class BlockDrafts final : public ModelDrafts {
     const int32_t context_;
   };
 
-  // Of the last run's block the likeliest token of each of the first places behind the text's last token, and how
-  // likely it is.
-  void guess(int32_t count, DraftProposal& proposal) {
+  // Of the last run's block a token at each of the first places behind the text's last token, and how likely it is. It
+  // is the likeliest, or, for a request that draws, what that would draw from these logits with its own numbers: where
+  // head and model agree, so do the draws, while the likeliest token would be right as often as it is drawn.
+  void guess(const DraftText& text, int32_t count, DraftProposal& proposal) {
     nn::Workspace workspace(memory_.as<float>(), block_logit_floats(model_.config(), num_tokens_));
     const nn::Batch batch{.num_tokens = count};
     const nn::StepContext step{
         .backend = backend_, .batch = batch, .workspace = workspace, .rows = {nn::RowTokens::Kind::kNone}};
     const ops::View logits = workspace.take(count, model_.config().vocab_size);
     model_.logits(step, rows_.states.rows(1, count), logits);
-    for (int32_t place = 0; place < count; ++place) {
-      const float* const begin = logits.floats() + place * logits.num_columns;
-      const float* const end = begin + logits.num_columns;
-      const float* const best = std::max_element(begin, end);
-      double sum = 0;
-      for (const float* one = begin; one != end; ++one) sum += std::exp(static_cast<double>(*one - *best));
-      proposal.tokens.push_back(static_cast<TokenId>(best - begin));
-      proposal.agreement.push_back(std::clamp(static_cast<float>(1 / sum), 1e-3f, 1.0f));
-    }
+    std::optional<sampling::SequenceSampler> sampler = sampler_of(text);
     proposal.source = DraftSource::kModel;
+    for (int32_t place = 0; place < count; ++place) {
+      const std::span<float> row(logits.floats() + place * logits.num_columns, static_cast<size_t>(logits.num_columns));
+      const auto likeliest = std::ranges::max_element(row) - row.begin();
+      const double most = static_cast<double>(row[static_cast<size_t>(likeliest)]);
+      double sum = 0;
+      for (const float one : row) sum += std::exp(static_cast<double>(one) - most);
+      auto token = static_cast<TokenId>(likeliest);
+      double logit = most;
+      if (sampler) {
+        row_.assign(row.begin(), row.end());
+        const auto drawn = sampler->sample(row, scratch_);
+        if (!drawn.ok()) return;  // its lists forbid all that there is
+        token = drawn->id;
+        logit = static_cast<double>(row_[static_cast<size_t>(token)]);
+      }
+      proposal.tokens.push_back(token);
+      proposal.agreement.push_back(std::clamp(static_cast<float>(std::exp(logit - most) / sum), 1e-3f, 1.0f));
+    }
+  }
+
+  // Nothing: the likeliest is guessed, as where guesses are drawn by numbers of their own, and Mirostat has a state
+  // that is not known here.
+  std::optional<sampling::SequenceSampler> sampler_of(const DraftText& text) {
+    if (draws_ || text.params == nullptr || text.params->greedy() || text.params->mirostat != 0) return std::nullopt;
+    std::shared_ptr<const sampling::SamplerTables>& tables = tables_[text.id];
+    if (tables == nullptr) {
+      SamplingParams own = *text.params;
+      own.logprobs.reset();
+      own.structured_output.reset();
+      tables =
+          std::make_shared<const sampling::SamplerTables>(std::make_shared<const SamplingParams>(std::move(own)),
+                                                          std::vector<TokenId>(), model_.config().vocab_size, nullptr);
+    }
+    const auto prompt = static_cast<size_t>(text.num_prompt_tokens);
+    return sampling::SequenceSampler(tables, text.tokens.first(prompt), text.seed, text.tokens.subspan(prompt));
   }
 
   DraftRunner runner_;
@@ -126,13 +162,18 @@ class BlockDrafts final : public ModelDrafts {
   models::DraftHead& head_;  // the same
   const TokenId mask_token_;
   const int32_t num_tokens_;
+  const bool draws_;
   ops::Backend& backend_;
   Buffer memory_;  // of logits
   models::HeadRows rows_;
   std::shared_ptr<HiddenStore> store_;  // once it is attached
   TextBegins begins_;
-  std::vector<TokenId> tokens_;  // scratch
-  double seconds_ = 0;           // of a pass
+  std::unordered_map<SequenceId, std::shared_ptr<const sampling::SamplerTables>> tables_;  // of requests that draw
+  // Scratch.
+  std::vector<TokenId> tokens_;
+  std::vector<float> row_;
+  sampling::SamplingScratch scratch_;
+  double seconds_ = 0;  // of a pass
 };
 
 }  // namespace
@@ -157,6 +198,7 @@ Result<std::unique_ptr<ModelDrafts>> make_block_drafts(const SpeculativeConfig& 
                                                        models::Model& model, ops::Backend& backend) {
   QUIRE_ASSIGN_OR_RETURN(const int32_t tokens, block_tokens(config, model.config()));
   const int64_t bytes = block_logit_bytes(model.config(), tokens);
+  const bool draws = config.acceptance.method == AcceptanceMethod::kRejection;
   Buffer logits(backend.allocator(), static_cast<size_t>(bytes));
   if (logits.data() == nullptr) {
     return resource_exhausted(
@@ -164,7 +206,7 @@ Result<std::unique_ptr<ModelDrafts>> make_block_drafts(const SpeculativeConfig& 
         format_bytes(bytes));
   }
   return std::unique_ptr<ModelDrafts>(
-      std::make_unique<BlockDrafts>(std::move(runner), model, tokens, backend, std::move(logits)));
+      std::make_unique<BlockDrafts>(std::move(runner), model, tokens, draws, backend, std::move(logits)));
 }
 
 }  // namespace quire::runner

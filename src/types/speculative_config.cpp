@@ -3,6 +3,7 @@
 #include <algorithm>
 
 namespace quire {
+
 int32_t most_draft_tokens(const SpeculativeConfig& config) {
   if (config.num_speculative_tokens > 0) return config.num_speculative_tokens;
   constexpr int32_t kUsual = 32;

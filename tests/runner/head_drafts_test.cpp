@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -261,6 +263,43 @@ TEST(BlocksOfDflash, HaveAsManyGuessesAsThereAreMaskTokens) {
   EXPECT_THAT(guesses(3, 64), testing::ElementsAreArray(all.begin(), all.begin() + 3));
   EXPECT_TRUE(guesses(64, 0).empty());
   head->ended({.id = 1});
+}
+
+// Each place is drawn by what is likely there, with the numbers that the answer's tokens are drawn with.
+TEST(BlocksOfDflash, AreDrawnForARequestThatDraws) {
+  auto executor = executor_of("dflash_llama");
+  ASSERT_TRUE(executor.ok()) << executor.status().message();
+  const std::unique_ptr<DraftProposer> head = (*executor)->take_draft_model();
+  const HeadCase one = head_cases("dflash_llama").back();
+  const std::span<const TokenId> text = std::span(one.text).first(40);
+  compute_text(**executor, text, 32);
+  const auto drawn = [&](const SamplingParams& params, uint64_t seed) {
+    DraftProposal proposal;
+    head->propose(
+        {.id = 1, .tokens = text, .num_prompt_tokens = 38, .params = &params, .seed = seed, .most_computed = 7}, 7,
+        proposal);
+    return proposal;
+  };
+  const SamplingParams plain{.temperature = 1};
+  const std::vector<Guess>& likeliest = one.guesses.at(40);
+  constexpr int kSeeds = 600;
+  std::array<int, 2> right = {};
+  for (int seed = 0; seed < kSeeds; ++seed) {
+    const DraftProposal found = drawn(plain, static_cast<uint64_t>(seed));
+    ASSERT_EQ(found.tokens.size(), 7u);
+    EXPECT_TRUE(found.num_choices.empty()) << "they are certain";
+    for (size_t i = 0; i < right.size(); ++i) {
+      if (found.tokens[i] != likeliest[i].token) continue;
+      ++right[i];
+      EXPECT_NEAR(static_cast<double>(found.agreement[i]), likeliest[i].probability, 2e-3);
+    }
+  }
+  for (size_t i = 0; i < right.size(); ++i) {
+    const double p = likeliest[i].probability;
+    EXPECT_NEAR(right[i] / double{kSeeds}, p, 4 * std::sqrt(p * (1 - p) / kSeeds)) << i;
+  }
+  EXPECT_EQ(drawn(plain, 7).tokens, drawn(plain, 7).tokens);
+  EXPECT_NE(drawn(plain, 7).tokens, drawn(plain, 8).tokens);
 }
 
 // Nothing is guessed that no answer has room for.
