@@ -383,6 +383,7 @@ TEST(DraftMemory, IsLessWithAFormatAndALengthOfItsOwn) {
   };
   for (const auto& [method, model] : {std::pair(SpeculativeMethod::kDraftModel, tiny_path("llama")),
                                       {SpeculativeMethod::kEagle3, head_path("eagle3_llama")},
+                                      {SpeculativeMethod::kDflash, head_path("dflash_windows")},
                                       {SpeculativeMethod::kMedusa, head_path("medusa_few_tokens")}}) {
     const DraftMemory whole = planned(method, model, Quantization::kNone, 0);
     EXPECT_LT(planned(method, model, Quantization::kInt8, 0).weight_bytes, whole.weight_bytes * 3 / 4) << model;
@@ -393,6 +394,7 @@ TEST(DraftMemory, IsLessWithAFormatAndALengthOfItsOwn) {
 
 TEST(HeadsThatDoNotFit, AreNotRoundedToWhatRoundsNothing) {
   for (const auto& [method, model] : {std::pair(SpeculativeMethod::kDraftModel, tiny_path("llama")),
+                                      {SpeculativeMethod::kDflash, head_path("dflash_llama")},
                                       {SpeculativeMethod::kMedusa, head_path("medusa_few_tokens")}}) {
     EngineConfig config{.model = tiny_path("llama"), .skip_tokenizer_init = true, .num_gpu_blocks_override = 64};
     config.speculative_config.method = method;
