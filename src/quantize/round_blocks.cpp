@@ -435,9 +435,9 @@ float symmetric_scale(std::span<const float> values, std::span<const float> impo
   QUIRE_CHECK(bits >= 2 && bits <= 8 && (importance.empty() || importance.size() == values.size()));
   // Groups may be of any size: what is missing of a whole lane is zeros that cost nothing.
   const size_t count = (values.size() + kLanes - 1) / kLanes * kLanes;
-  std::vector<float> x(count, 0.0f);
+  std::vector<float> x(values.begin(), values.end());
+  x.resize(count, 0.0f);
   std::vector<float> weight(count, 0.0f);
-  std::copy(values.begin(), values.end(), x.begin());
   for (size_t i = 0; i < values.size(); ++i) weight[i] = importance.empty() ? 1.0f : importance[i];
   const Group group{x.data(), weight.data(), static_cast<int>(count)};
   const float most = std::abs(largest(group));
