@@ -7,7 +7,8 @@ get the same requests in turn, so that a machine that is slower for a while is s
     scripts/bench_speculation.py --llama ~/.cache/quire/peers/llama-build/bin/llama-server --llama-model FILE.gguf
 
 With --llama there are also llama.cpp's server without guesses and with its n-grams (with --draft-model its draft, too), whose ratios
-are to itself without guesses: it has no identical answers to promise, so theirs are not compared. `eagle3` is a mode with --head.
+are to itself without guesses: it has no identical answers to promise, so theirs are not compared. With
+--head, a folder, the modes eagle3 and eagle3-int8 (its weights rounded at load) are there.
 
 FILE: ShareGPT's conversations (JSON). Without it there are only the tasks of this file: copy and prediction.
 Needs a release build and the default model (./quickstart.sh makes both).
@@ -179,7 +180,7 @@ def main():
     parser.add_argument("--requests", type=int, default=6)
     parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--draft-model", help="its modes are draft, and both (suffix, then it)")
-    parser.add_argument("--head", help="a folder with an EAGLE-3 head: the mode eagle3")
+    parser.add_argument("--head", help="a folder with an EAGLE-3 head: the modes eagle3 and eagle3-int8")
     parser.add_argument("--llama", help="llama.cpp's server: its modes are llama, llama-ngram, llama-draft")
     parser.add_argument("--llama-model", help="its model")
     parser.add_argument("--rounds", type=int, default=3)
@@ -195,7 +196,9 @@ def main():
         MODES["draft"] = ["--speculative-config", json.dumps({"model": options.draft_model})]
         MODES["both"] = ["--speculative-config", json.dumps({"method": "suffix", "model": options.draft_model})]
     if options.head:
-        MODES["eagle3"] = ["--speculative-config", json.dumps({"method": "eagle3", "model": options.head, "num_speculative_tokens": 3})]
+        head = {"method": "eagle3", "model": options.head, "num_speculative_tokens": 3}
+        MODES["eagle3"] = ["--speculative-config", json.dumps(head)]
+        MODES["eagle3-int8"] = ["--speculative-config", json.dumps({**head, "quantization": "int8"})]
     llama = {"llama": [], "llama-ngram": ["--spec-type", "ngram-simple"],
              "llama-draft": ["--spec-type", "draft-simple", "-md", options.draft_model or ""]}
     print(processor())

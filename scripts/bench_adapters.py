@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+"""What adapters cost, over HTTP, on this machine: a server without them and one with 32 of rank 16 of all linear layers in a step,
+which get the same load in turn, so that a machine that is slower for a while is so for all.
+
+    scripts/bench_adapters.py [--rounds 3] [--quire BINARY] [-- flags of serve]
+
+Of answers of 64 tokens to prompts of 32: the base at a server without adapters and at the one with them, one adapter for all, 32 for
+32, names by Zipf's law out of 1,000 of which 128 are in memory, and one sequence with and without. Then 32 streams of the base's
+answers while adapters are loaded: how long the longest wait between two tokens is beside the ordinary one. Needs a release build and
+the default model (./quickstart.sh makes both); writes 300 MiB into a folder for temporary files.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import make_adapters
+from adapter_storm import SHAPE
+from bench_concurrency import ROOT, processor
+
+DISTINCT, NAMES = 32, 1000
+ADAPTERS = [f"a{i}" for i in range(DISTINCT)]
+ZIPF = [f"z{i}" for i in range(NAMES)]
+# Name, server, adapters, requests, at once, the row that it is compared with.
+ROWS = [("base without --enable-lora", "plain", [], 96, 32, None),
+        ("base with --enable-lora", "lora", [], 96, 32, "base without --enable-lora"),
+        ("32 on one adapter", "lora", ADAPTERS[:1], 96, 32, "base with --enable-lora"),
+        ("32 on 32 adapters", "lora", ADAPTERS, 96, 32, "base with --enable-lora"),
+        ("1,000 by Zipf's law, 32 at once", "lora", ZIPF, 192, 32, "base with --enable-lora"),
+        ("one sequence of the base", "lora", [], 12, 1, None),
+        ("one sequence on an adapter", "lora", ADAPTERS[:1], 12, 1, "one sequence of the base")]
+
+
+def make(folder):
+    """32 adapters, and 1,000 names of these files."""
+    shape = argparse.Namespace(rank=16, **SHAPE)
+    for i, name in enumerate(ADAPTERS):
+        make_adapters.write(folder / name, shape, i)
+    for i, name in enumerate(ZIPF):
+        (folder / name).mkdir()
+        for file in (folder / ADAPTERS[i % DISTINCT]).iterdir():
+            os.link(file, folder / name / file.name)
+
+
+def load(quire, server, adapters, requests, at_once, seed):
+    """Tokens a second and the 95th percentile of milliseconds to the first token."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [quire, "bench", "serve", "--port", str(server.port), "--model", "base", "--random-input-len", "32",
+                   "--random-output-len", "64", "--ignore-eos", "--num-prompts", str(requests), "--max-concurrency", str(at_once),
+                   "--num-runs", "1", "--save-result", "--result-dir", folder, "--seed", str(seed)]
+        if adapters:
+            command += ["--lora-assignment", "zipf" if adapters is ZIPF else "round-robin", "--lora-modules", *adapters]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            sys.exit(done.stdout[-2000:] + done.stderr[-2000:])
+        result = json.loads(next(pathlib.Path(folder).iterdir()).read_text())
+    return result["output_throughput"], result["p95_ttft_ms"]
+
+
+def gaps(server, loads):
+    """Of 32 streams: the median of the waits between two tokens, and the longest while adapters are loaded and while not, in ms."""
+    waits, loading, lock = [], [], threading.Lock()
+
+    def stream(number):
+        body = {"model": "base", "prompt": [300 + number] * 32, "max_tokens": 400, "ignore_eos": True, "temperature": 0}
+        last = None
+        for _ in server.stream("/v1/completions", body):
+            now = time.perf_counter()
+            if last is not None:
+                with lock:
+                    waits.append((last, now))
+            last = now
+
+    streams = [threading.Thread(target=stream, args=(number,)) for number in range(32)]
+    for one in streams:
+        one.start()
+    time.sleep(3)
+    for number in range(loads):
+        begin = time.perf_counter()
+        server.answer_text("/v1/load_lora_adapter", {"lora_name": f"new{number}", "lora_path": ADAPTERS[number], "load_inplace": True})
+        loading.append((begin, time.perf_counter()))
+        time.sleep(0.4)
+    for one in streams:
+        one.join()
+    begin, end = loading[0][0] - 2, loading[-1][1] + 0.4  # all streams run
+    waits = [(a, b) for a, b in waits if begin <= a and b <= end]
+    beside = [b - a for a, b in waits if any(a < to and b > since for since, to in loading)]
+    others = [b - a for a, b in waits if not any(a < to and b > since for since, to in loading)]
+    return (1e3 * statistics.median(others), 1e3 * max(others), 1e3 * max(beside),
+            [1e3 * (to - since) for since, to in loading])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--quire", default=str(ROOT / "build/release/src/cli/quire"))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("flags", nargs="*", help="flags of quire serve")
+    options = parser.parse_args()
+    sys.argv = [sys.argv[0], "--quire", options.quire]
+    sys.path.insert(0, str(ROOT / "tests/e2e"))
+    import harness
+
+    class Server(harness.Server):
+        def answer_text(self, path, body):
+            reply = self.post(path, body)
+            if reply.status != 200:
+                raise AssertionError(f"POST {path}: {reply.status} {reply.body[:500]!r}")
+
+    common = ["--max-num-seqs", "32", "--no-enable-prefix-caching", "--served-model-name", "base", "--kv-cache-memory-bytes", "1G",
+              *options.flags]
+    with tempfile.TemporaryDirectory(prefix="quire-adapters-") as folder:
+        make(pathlib.Path(folder))
+        lora = ["--enable-lora", "--max-loras", "32", "--max-cpu-loras", "128", "--lora-dir", folder, "--enable-admin-endpoints"]
+        with Server(*common) as plain, Server(*common, *lora) as with_adapters:
+            servers = {"plain": plain, "lora": with_adapters}
+            print(processor(), flush=True)
+            results = {name: [] for name, *_ in ROWS}
+            for server in servers.values():
+                load(options.quire, server, [], 32, 32, 1)
+            for number in range(options.rounds):
+                for name, server, adapters, requests, at_once, _ in ROWS:
+                    if adapters and adapters is not ZIPF:  # in memory again after the thousand
+                        load(options.quire, servers[server], adapters, len(adapters), at_once, 2)
+                    results[name].append(load(options.quire, servers[server], adapters, requests, at_once, 10 + number))
+            for name, *_, beside in ROWS:
+                rates, firsts = zip(*results[name])
+                told = f"{statistics.median(rates):7.0f} tokens/s, p95 of the first token {statistics.median(firsts):5.0f} ms"
+                if beside:
+                    others, other_firsts = zip(*results[beside])
+                    ratios = [own / other for own, other in zip(rates, others)]
+                    told += (f": {statistics.median(ratios):.2f} ({', '.join(f'{one:.2f}' for one in ratios)}) of the tokens, "
+                             f"{statistics.median(own / other for own, other in zip(firsts, other_firsts)):.2f} times the wait")
+                print(f"{name:32}{told}", flush=True)
+            usual, longest, beside, loading = gaps(with_adapters, 10)
+            print(f"32 streams: {usual:.1f} ms between tokens (median), at most {longest:.1f}, {beside:.1f} while an adapter is loaded "
+                  f"({beside / usual:.2f} ordinary ones); {len(loading)} loads of {statistics.median(loading):.0f} ms (median), at most "
+                  f"{max(loading):.0f}")
+            log = pathlib.Path(with_adapters.log.name).read_text(errors="replace")
+            took = sorted(float(one) for one in re.findall(r"adapter \S+: rank 16, .* in ([0-9.]+) ms", log))
+            print(f"{len(took)} adapters read in {statistics.median(took):.1f} ms (median), 95 % within {took[len(took) * 95 // 100]:.1f} ms, "
+                  "beside everything above")
+
+
+if __name__ == "__main__":
+    main()
