@@ -190,17 +190,10 @@ class Dflash final : public Model, public DraftHead {
 
   Status use_target(const Model& target) override {
     const ModelConfig& of = target.config();
-    if (of.hidden_size != config_.hidden_size) {
-      return invalid_argument("the head is for a model of hidden_size {}, this one has {}", config_.hidden_size,
-                              of.hidden_size);
-    }
+    QUIRE_RETURN_IF_ERROR(check_lends_vocabulary(of, config_.hidden_size));
     if (own_.num_target_layers > 0 && own_.num_target_layers != of.num_layers) {
       return invalid_argument("the head is for a model of {} layers (num_target_layers), this one has {}",
                               own_.num_target_layers, of.num_layers);
-    }
-    if (!lends_vocabulary(of)) {
-      return invalid_argument("the head reads the embeddings and the vocabulary of its model, which {} has otherwise",
-                              of.architecture);
     }
     target_ = &target;
     return {};

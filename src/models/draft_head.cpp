@@ -11,6 +11,16 @@ bool lends_vocabulary(const ModelConfig& target) {
   return is_plain && target.embedding_scale == 1 && uses_vocabulary_head(target);
 }
 
+Status check_lends_vocabulary(const ModelConfig& target, int64_t hidden_size) {
+  if (target.hidden_size != hidden_size) {
+    return invalid_argument("the head is for a model of hidden_size {}, this one has {}", hidden_size,
+                            target.hidden_size);
+  }
+  if (lends_vocabulary(target)) return {};
+  return invalid_argument("the head reads the embeddings and the vocabulary of its model, which {} has otherwise",
+                          target.architecture);
+}
+
 DraftHead& draft_head(Model& model) {
   auto* const head = dynamic_cast<DraftHead*>(&model);
   QUIRE_CHECK(head != nullptr);

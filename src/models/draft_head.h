@@ -39,6 +39,10 @@ class DraftHead {
 // scales or projections around them: then they are what a head reads that was made for it.
 bool lends_vocabulary(const ModelConfig& target);
 
+// The same of a model for a head of this hidden_size that has neither of its own. Errors: invalid_argument saying which
+// of it does not fit.
+Status check_lends_vocabulary(const ModelConfig& target, int64_t hidden_size);
+
 // The head that this model is. REQUIRES: it is one.
 DraftHead& draft_head(Model& model);
 

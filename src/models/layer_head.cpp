@@ -29,15 +29,7 @@ class LayerHead final : public Model, public DraftHead {
   void use_rows(HeadRows* rows) override { rows_ = rows; }
 
   Status use_target(const Model& target) override {
-    const ModelConfig& of = target.config();
-    if (of.hidden_size != config_.hidden_size) {
-      return invalid_argument("the head is for a model of hidden_size {}, this one has {}", config_.hidden_size,
-                              of.hidden_size);
-    }
-    if (!lends_vocabulary(of)) {
-      return invalid_argument("the head reads the embeddings and the vocabulary of its model, which {} has otherwise",
-                              of.architecture);
-    }
+    QUIRE_RETURN_IF_ERROR(check_lends_vocabulary(target.config(), config_.hidden_size));
     target_ = &target;
     return {};
   }
