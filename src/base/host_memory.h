@@ -25,7 +25,7 @@ void unmap_memory(void* memory, size_t bytes);
 
 // Asks for large pages from the one on in which this memory begins, as far as whole ones fit: what is read straight
 // through, again and again, then waits for few translations of addresses. Advice alone, to be given before the memory
-// is first written; where the system has no such pages nothing changes. REQUIRES: memory of map_memory().
+// is first written, and for what lies before it in that page, too; where the system has no such pages nothing changes.
 void prefer_large_pages(void* memory, size_t bytes);
 
 // From now on blocks of more than 1 MiB go back to the system when they are freed. glibc would raise that bound with

@@ -28,34 +28,21 @@ int64_t block_logit_floats(const ModelConfig& head, int32_t tokens) {
 // come. A pass is of the rows that are new and of the block, whose own keys and values the next pass writes over. It
 // takes the same time for any number of guesses, so all are made, however few were asked for: which of them are worth
 // a row of the model's is decided by what each is likely to be.
-class BlockDrafts final : public ModelDrafts {
+class BlockDrafts final : public StateDrafts {
  public:
   // draws: guesses by the rule of rejection would be drawn; those of blocks are certain.
   BlockDrafts(DraftRunner runner, models::Model& head, int32_t num_tokens, bool draws, ops::Backend& backend,
               Buffer logits)
-      : runner_(std::move(runner)),
+      : StateDrafts(std::move(runner), models::draft_head(head)),
         model_(head),
-        head_(models::draft_head(head)),
         mask_token_(models::dflash_config(head.config()).mask_token),
         num_tokens_(num_tokens),
         draws_(draws),
         backend_(backend),
-        memory_(std::move(logits)) {
-    head_.use_rows(&rows_);
-  }
+        memory_(std::move(logits)) {}
 
-  int64_t vocab_size() const override { return runner_.planned().config.vocab_size; }
   int32_t most_tokens() const override { return num_tokens_; }
-  int64_t pool_bytes() const override {
-    return runner_.planned().memory.kv_bytes + waiting_bytes(runner_.planned().config);
-  }
   double seconds_at_once() const override { return seconds_; }
-  bool computes() const override { return true; }
-
-  Result<std::shared_ptr<HiddenStore>> attach(const models::Model& model) override {
-    QUIRE_ASSIGN_OR_RETURN(store_, store_for(head_, model));
-    return store_;
-  }
 
   void propose(const DraftText& text, int32_t most, DraftProposal& proposal) override {
     QUIRE_CHECK(store_ != nullptr);
@@ -63,8 +50,7 @@ class BlockDrafts final : public ModelDrafts {
     if (std::min(most, text.most_computed) < 1 || text.adapter != 0 || store_->end(text.id) < size - 1) return;
     const auto start = std::chrono::steady_clock::now();
     DraftRunner::Text& known = runner_.text_of(text.id);
-    known.num_computed = std::min(known.num_computed, size - 1 - begins_.of(text.id));
-    const int32_t begin = begins_.settle(text.id, store_->begin(text.id), runner_, known);
+    const int32_t begin = begin_of(text.id, size - 1, known);
     const int32_t context = size - 1 - begin;
     const int32_t block = std::min(num_tokens_ + 1, static_cast<int32_t>(runner_.planned().max_model_len) - context);
     if (context < 1 || block < 2) return;
@@ -83,10 +69,8 @@ class BlockDrafts final : public ModelDrafts {
   }
 
   void ended(const DraftText& text) override {
-    runner_.ended(text.id);
-    begins_.ended(text.id);
+    StateDrafts::ended(text);
     tables_.erase(text.id);
-    if (store_ != nullptr) store_->forget(text.id);
   }
 
  private:
@@ -157,17 +141,12 @@ class BlockDrafts final : public ModelDrafts {
     return sampling::SequenceSampler(tables, text.tokens.first(prompt), text.seed, text.tokens.subspan(prompt));
   }
 
-  DraftRunner runner_;
-  models::Model& model_;     // the head, the runner's
-  models::DraftHead& head_;  // the same
+  models::Model& model_;  // the head, the runner's
   const TokenId mask_token_;
   const int32_t num_tokens_;
   const bool draws_;
   ops::Backend& backend_;
-  Buffer memory_;  // of logits
-  models::HeadRows rows_;
-  std::shared_ptr<HiddenStore> store_;  // once it is attached
-  TextBegins begins_;
+  Buffer memory_;                                                                          // of logits
   std::unordered_map<SequenceId, std::shared_ptr<const sampling::SamplerTables>> tables_;  // of requests that draw
   // Scratch.
   std::vector<TokenId> tokens_;

@@ -13,23 +13,11 @@ namespace {
 // by then. It guesses the token at t + 2. So of a text of n tokens, of which the last is not computed yet, there are
 // n - 1 rows, and the guess of the last one is what follows the text. Rows behind those are of guessed tokens and the
 // head's own states; they are made anew when the model has computed as far.
-class HeadDrafts final : public ModelDrafts {
+class HeadDrafts final : public StateDrafts {
  public:
-  HeadDrafts(DraftRunner runner, models::DraftHead& head) : runner_(std::move(runner)), head_(head) {
-    head_.use_rows(&rows_);
-  }
+  HeadDrafts(DraftRunner runner, models::DraftHead& head) : StateDrafts(std::move(runner), head) {}
 
-  int64_t vocab_size() const override { return runner_.planned().config.vocab_size; }
-  int64_t pool_bytes() const override {
-    return runner_.planned().memory.kv_bytes + waiting_bytes(runner_.planned().config);
-  }
   double seconds_per_token() const override { return runner_.seconds_per_token(); }
-  bool computes() const override { return true; }
-
-  Result<std::shared_ptr<HiddenStore>> attach(const models::Model& model) override {
-    QUIRE_ASSIGN_OR_RETURN(store_, store_for(head_, model));
-    return store_;
-  }
 
   void propose(const DraftText& text, int32_t most, DraftProposal& proposal) override {
     QUIRE_CHECK(store_ != nullptr);
@@ -37,8 +25,7 @@ class HeadDrafts final : public ModelDrafts {
     most = std::min({most, text.most_computed, static_cast<int32_t>(runner_.planned().max_model_len - 1) - size});
     if (most < 1 || text.adapter != 0 || store_->end(text.id) < size - 1) return;
     DraftRunner::Text& known = runner_.text_of(text.id);
-    known.num_computed = std::min(known.num_computed, size - 2 - begins_.of(text.id));
-    const int32_t base = begins_.settle(text.id, store_->begin(text.id), runner_, known);
+    const int32_t base = begin_of(text.id, size - 2, known);
     if (base > size - 2) return;  // not even the last row
     const std::span<const TokenId> tokens = text.tokens.subspan(static_cast<size_t>(base) + 1);
     const auto rows = static_cast<int32_t>(tokens.size());
@@ -47,12 +34,6 @@ class HeadDrafts final : public ModelDrafts {
     runner_.guess(text, tokens, most, known, hooks, proposal);
     known.num_computed = std::min(known.num_computed, rows);
     store_->drop_before(text.id, size - 2);
-  }
-
-  void ended(const DraftText& text) override {
-    runner_.ended(text.id);
-    begins_.ended(text.id);
-    if (store_ != nullptr) store_->forget(text.id);
   }
 
  private:
@@ -78,36 +59,38 @@ class HeadDrafts final : public ModelDrafts {
     const int32_t rows_;
     std::vector<float> last_;
   };
-
-  DraftRunner runner_;
-  models::DraftHead& head_;  // the runner's
-  models::HeadRows rows_;
-  std::shared_ptr<HiddenStore> store_;  // once it is attached
-  TextBegins begins_;
 };
 
 }  // namespace
 
-int32_t TextBegins::settle(SequenceId id, int32_t waiting, DraftRunner& runner, DraftRunner::Text& known) {
+StateDrafts::StateDrafts(DraftRunner runner, models::DraftHead& head) : runner_(std::move(runner)), head_(head) {
+  head_.use_rows(&rows_);
+}
+
+Result<std::shared_ptr<HiddenStore>> StateDrafts::attach(const models::Model& model) {
+  Status fits = head_.use_target(model);
+  if (!fits.ok()) return std::move(fits).with_prefix("speculative_config: ");
+  auto taps = head_.taps(model.config());
+  if (!taps.ok()) return taps.status().with_prefix("speculative_config: model: ");
+  store_ = std::make_shared<HiddenStore>(std::move(*taps), model.config().hidden_size, kMostWaitingRows);
+  return store_;
+}
+
+void StateDrafts::ended(const DraftText& text) {
+  runner_.ended(text.id);
+  begins_.erase(text.id);
+  if (store_ != nullptr) store_->forget(text.id);
+}
+
+int32_t StateDrafts::begin_of(SequenceId id, int32_t end, DraftRunner::Text& known) {
   int32_t& begin = begins_[id];
+  const int32_t waiting = store_->begin(id);
+  known.num_computed = std::min(known.num_computed, end - begin);
   if (known.num_computed <= 0 || begin + known.num_computed < waiting) {
-    runner.forget(known);
+    runner_.forget(known);
     begin = waiting;
   }
   return begin;
-}
-
-int32_t TextBegins::of(SequenceId id) const {
-  const auto found = begins_.find(id);
-  return found == begins_.end() ? 0 : found->second;
-}
-
-Result<std::shared_ptr<HiddenStore>> store_for(models::DraftHead& head, const models::Model& model) {
-  Status fits = head.use_target(model);
-  if (!fits.ok()) return std::move(fits).with_prefix("speculative_config: ");
-  auto taps = head.taps(model.config());
-  if (!taps.ok()) return taps.status().with_prefix("speculative_config: model: ");
-  return std::make_shared<HiddenStore>(std::move(*taps), model.config().hidden_size, kMostWaitingRows);
 }
 
 int64_t waiting_bytes(const ModelConfig& head) {

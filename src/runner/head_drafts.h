@@ -13,25 +13,37 @@ namespace quire::runner {
 // The most that a model's states take until the head has read them.
 int64_t waiting_bytes(const ModelConfig& head);
 
-// From where on heads know texts: states that nobody has computed (of blocks that the prefix cache had) and those that
-// nobody read in time are missing, and a head then knows the text from there on, with positions counted from there, as
-// rotation sees differences alone.
-class TextBegins {
+// What all heads that keep keys and values have in common: they read the model's states out of a store, and know a text
+// from some position on. States that nobody has computed (of blocks that the prefix cache had) and those that nobody
+// read in time are missing: the head then knows the text from there on, with positions counted from there, as rotation
+// sees differences alone.
+class StateDrafts : public ModelDrafts {
  public:
-  // The position of the head's first row of a text, whose states from `waiting` on are there. Where rows of it that
-  // are still to be computed lie before that, the runner forgets it, and it begins anew.
-  int32_t settle(SequenceId id, int32_t waiting, DraftRunner& runner, DraftRunner::Text& known);
-  // That of a text of settle(); 0 for others.
-  int32_t of(SequenceId id) const;
-  void ended(SequenceId id) { begins_.erase(id); }
+  int64_t vocab_size() const override { return runner_.planned().config.vocab_size; }
+  int64_t pool_bytes() const override {
+    return runner_.planned().memory.kv_bytes + waiting_bytes(runner_.planned().config);
+  }
+  bool computes() const override { return true; }
+  Result<std::shared_ptr<HiddenStore>> attach(const models::Model& model) override;
+  void ended(const DraftText& text) override;
+
+ protected:
+  // runner: of the head; it owns `head`.
+  StateDrafts(DraftRunner runner, models::DraftHead& head);
+
+  // The position of the head's first row of a text of which it can have rows before `end`: those that it has computed
+  // as far as they lie there, and the states that wait. Where rows that are still to be computed lie before those, the
+  // runner forgets the text, and it begins anew. known: the text as the runner has it. REQUIRES: attach().
+  int32_t begin_of(SequenceId id, int32_t end, DraftRunner::Text& known);
+
+  DraftRunner runner_;
+  models::DraftHead& head_;
+  models::HeadRows rows_;
+  std::shared_ptr<HiddenStore> store_;  // once it is attached
 
  private:
-  std::unordered_map<SequenceId, int32_t> begins_;
+  std::unordered_map<SequenceId, int32_t> begins_;  // the positions of texts' first rows
 };
-
-// The store of the states that a head reads of a model, which lends it what it has not itself. Errors: invalid_argument
-// for a model that the head was not made for.
-Result<std::shared_ptr<HiddenStore>> store_for(models::DraftHead& head, const models::Model& model);
 
 // runner: of the head; model: the head itself, which the runner owns. Errors: data_loss for a vocabulary that the
 // checkpoint does not tell.
