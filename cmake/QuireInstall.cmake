@@ -9,6 +9,9 @@ install(TARGETS quire RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT prog
 if(QUIRE_MPI)  # in no package: it needs the machine's MPI
   install(TARGETS quire_mpi LIBRARY DESTINATION lib/quire COMPONENT mpi)
 endif()
+if(QUIRE_RAY)  # in no package either: it needs the machine's Ray, of one version
+  install(TARGETS quire_ray LIBRARY DESTINATION lib/quire COMPONENT ray)
+endif()
 install(FILES LICENSE NOTICE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
 
 if(QUIRE_BUILD_LIBRARY)

@@ -16,6 +16,8 @@ set(QUIRE_CUDA_ARCHITECTURES "80-real;89-real;90a-real;100-real;80-virtual" CACH
 set(QUIRE_FLASHINFER AUTO CACHE STRING
     "FlashInfer's attention on NVIDIA's cards: ON fetches its headers (62 MB), OFF, or AUTO, where they were fetched before")
 set(QUIRE_MPI AUTO CACHE STRING "One model over several hosts by MPI: ON, OFF, or AUTO, where MPI is found")
+set(QUIRE_RAY AUTO CACHE STRING
+    "One model over the nodes of a Ray cluster: ON fetches Ray's C++ headers (30 MB), OFF, or AUTO, where they were fetched before")
 option(QUIRE_UNITY "Compile several sources of a folder at once: a clean build takes a third, one after a change in one source longer" OFF)
 set(QUIRE_ISAS all CACHE STRING
     "Instruction sets of the CPU's kernels: all, for a program that travels; runnable, those that this machine runs; native, the best of these; or names (portable;avx2;avx512)")

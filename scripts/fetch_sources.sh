@@ -8,7 +8,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 # Of wheels, what is kept.
 headers=(flashinfer/data/include/ flashinfer/data/cutlass/include/ flashinfer/data/cutlass/tools/util/include/
-  nanobind/)
+  nanobind/ ray/cpp/include/)
 
 name=${1:?which package? see dependencies.txt}
 read -r requirement package_hash use < <(columns pypi | grep -E "^$name==[^ ]+ .* (source|headers)$") ||

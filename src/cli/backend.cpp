@@ -17,6 +17,7 @@
 #endif
 #ifdef QUIRE_HAS_CUDA
 #include "cli/cuda_libraries.h"
+#include "cli/library_environment.h"
 #include "ops/cuda/cuda_backend.h"
 #endif
 

@@ -1,5 +1,6 @@
-// Processes on the nodes of a Ray cluster. Ray chooses the nodes, reserves their cores, starts one process on each place
-// and watches it; what the processes say to each other is not its business. Rank 0 is the process that calls this.
+// Processes on the nodes of a Ray cluster. Ray chooses the nodes, reserves their cores, starts one process on each
+// place and watches it; what the processes say to each other is not its business. Rank 0 is the process that calls
+// this.
 //
 // Each place is a bundle of a placement group, and an actor in it starts the process as its child, which dies with it:
 // when the caller ends, be it by a signal that nobody can catch, Ray ends its actors.
@@ -10,12 +11,14 @@
 #include <string>
 #include <vector>
 
+#include "base/python_packages.h"
 #include "base/status.h"
 
 namespace quire::comm {
 
-// The one version of Ray whose C++ interface libquire_ray.so was made for; a cluster of another one is refused.
-inline constexpr const char* kRayVersion = "2.49.2";
+// The one version of Ray whose C++ interface libquire_ray.so was made for (dependencies.txt); a cluster of another one
+// is refused.
+const char* ray_version();
 
 // Where the bundles should lie: on as few nodes as will do, or on as many as there are.
 enum class RayStrategy { kPack, kSpread };
@@ -41,17 +44,17 @@ struct RayRanksOptions {
 class RayRanks {
  public:
   // Waits until all have been started. Once in a process, and it starts threads, which take none of the process's
-  // signals. Errors: not_found without Ray's library or a cluster at the address, saying what to install or to start;
-  // invalid_argument where the cluster has another version or fewer cores than are asked for; deadline_exceeded where
-  // they did not come free, or a node did not start its process, in time; unavailable in Ray's words.
+  // signals; handlers of signals stay what they were. Errors: not_found without Ray's library or a cluster at the
+  // address, saying what to install or to start; invalid_argument where the cluster has another version or fewer cores
+  // than are asked for; deadline_exceeded where they did not come free, or a node did not start its process, in time;
+  // unavailable in Ray's words.
   static Result<std::unique_ptr<RayRanks>> start(const RayRanksOptions& options);
 
   virtual ~RayRanks() = default;  // waits for the processes to end, kills those that do not, and leaves the cluster
 
-  // ok while all are there. unavailable: the first that ended or was lost with its node, in a sentence with its rank, its
-  // node, its exit code or signal, and the last lines that it wrote to stderr. Costs some microseconds; from one thread
-  // at a time.
-  virtual Status status() = 0;
+  // ok while all are there. unavailable: the first that ended or was lost with its node, in a sentence with its rank,
+  // its node, its exit code or signal, and the last lines that it wrote to stderr. Waits for nothing; from any thread.
+  virtual Status status() const = 0;
 
   // "name (address)" of a rank's node, from rank 1 on.
   virtual const std::string& node(int rank) const = 0;
@@ -60,19 +63,15 @@ class RayRanks {
   RayRanks() = default;
 };
 
-// Variables of the environment that say where Ray lies; empty where they are not set.
+// Variables of the process's environment that say where Ray lies; empty where one is not set.
 struct RayEnvironment {
-  std::string ray_cpp;       // QUIRE_RAY_CPP: libray_api.so or a folder above it
-  std::string path;          // PATH
-  std::string home;          // HOME
-  std::string virtual_env;   // VIRTUAL_ENV
-  std::string conda_prefix;  // CONDA_PREFIX
+  std::string ray_cpp;  // QUIRE_RAY_CPP: libray_api.so, or its folder
+  PythonEnvironment python;
 };
-RayEnvironment ray_environment();
 
-// libray_api.so of the package ray-cpp: what is named, else of the first Python that has it: the environment that is
-// active, the Pythons in PATH, the user's own, the system's. root: the system's, for tests. Errors: not_found, saying
-// what to install; invalid_argument for a version that is not kRayVersion.
+// libray_api.so of the package ray-cpp: what is named, else of the first Python that has it, in the order of
+// python_packages(). root: the system's, for tests. Errors: not_found, saying what to install; invalid_argument for a
+// version that is not ray_version().
 Result<std::string> find_ray_api(const RayEnvironment& environment, const std::string& root = "/");
 
 // The address of a cluster as Ray itself finds it: asked (RAY_ADDRESS) where it is "host:port"; where it is empty or

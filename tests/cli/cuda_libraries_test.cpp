@@ -33,16 +33,17 @@ TEST_F(CudaLibraries, AreLookedForWherePipPutsThemOfAnyPythonThere) {
   install("opt/python/bin", "python3");
   install("usr/lib/python3/dist-packages/nvidia/cudnn/lib", "libcudnn.so");
   EXPECT_THAT(cublas_lt_paths({.cublas_lt = "/named/libcublasLt.so.13",
-                               .path = "/nowhere::" + root_ + "opt/python/bin",
-                               .home = root_ + "home/me",
-                               .virtual_env = root_ + "work/env"},
+                               .python = {.path = "/nowhere::" + root_ + "opt/python/bin",
+                                          .home = root_ + "home/me",
+                                          .virtual_env = root_ + "work/env"}},
                               root_),
               ElementsAre("/named/libcublasLt.so.13", active, in_path, users, pyenvs, newest, older));
 }
 
 TEST_F(CudaLibraries, AreNowhereWhereThereIsNoPython) {
   EXPECT_THAT(cublas_lt_paths({}, root_), ElementsAre());
-  EXPECT_THAT(cublas_lt_paths({.cublas_lt = "/named", .path = ":", .home = "/nowhere"}, root_), ElementsAre("/named"));
+  EXPECT_THAT(cublas_lt_paths({.cublas_lt = "/named", .python = {.path = ":", .home = "/nowhere"}}, root_),
+              ElementsAre("/named"));
 }
 
 }  // namespace

@@ -187,6 +187,7 @@ TEST(Repository, EveryDependencyIsPinned) {
 TEST(Repository, TheTestsPythonPackagesAreTheOnesPinned) {
   const std::map<std::string, std::string> files = {{"tests", "tests/e2e/requirements.txt"},
                                                     {"page-tests", "tests/e2e/page_requirements.txt"},
+                                                    {"ray-tests", "tests/e2e/ray_requirements.txt"},
                                                     {"packages", "scripts/package_requirements.txt"}};
   for (const auto& columns : dependencies("pypi")) {
     const auto file = files.find(columns.at(2));
