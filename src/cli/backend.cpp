@@ -60,7 +60,8 @@ Result<std::unique_ptr<ops::Backend>> make_cuda(const EngineConfig& config, [[ma
                                  .rounds_activations = config.activation_dtype == ActivationDType::kAuto,
                                  .products = products,
                                  .attention = config.attention_backend,
-                                 .cublas_lt_paths = cublas_lt_paths(library_environment())});
+                                 .cublas_lt_paths = cublas_lt_paths(library_environment()),
+                                 .nccl_paths = nccl_paths(library_environment())});
 #else
   return unavailable(
       "device \"{}\": this quire was built without CUDA. Build it where the CUDA toolkit is installed "
@@ -90,10 +91,41 @@ Result<std::unique_ptr<ops::Backend>> make_backend(const EngineConfig& config, o
 
 namespace {
 
-Result<std::unique_ptr<runner::Executor>> make_workers(const EngineConfig& config, const WorkerSource& workers) {
-  QUIRE_RETURN_IF_ERROR(validate(config, DeviceChoice::Kind::kCpu));
+// Where workers of one host compute: each on a card of its own, from the named one on, or all on the CPU.
+Result<DeviceChoice> device_of_workers(const EngineConfig& config) {
+  if (config.device.kind == DeviceChoice::Kind::kCpu) return config.device;
+  const int cards = num_cards();
+  if (config.device.kind == DeviceChoice::Kind::kAuto && cards == 0) return DeviceChoice::cpu();
+  if (config.device.kind == DeviceChoice::Kind::kAuto) {
+    const Status fits = validate(config, DeviceChoice::Kind::kCuda);
+    if (!fits.ok()) {
+      log_warning("cards are left alone: {}", fits.message());
+      return DeviceChoice::cpu();
+    }
+  }
+  const DeviceChoice first = DeviceChoice::cuda(config.device.card);
+  const int wanted = first.card + config.num_ranks();
+  if (wanted > cards) {
+    return unavailable(
+        "tensor_parallel_size {}, pipeline_parallel_size {}: each worker has a card of its own, from {} on, and this "
+        "machine has {} that can be used: make them smaller, or choose --device cpu",
+        config.tensor_parallel_size, config.pipeline_parallel_size, name(first), cards);
+  }
+  return first;
+}
+
+Result<std::unique_ptr<runner::Executor>> make_workers(const EngineConfig& asked, const WorkerSource& workers) {
+  EngineConfig config = asked;
+  if (config.distributed_executor_backend == DistributedBackend::kMpi) {
+    QUIRE_RETURN_IF_ERROR(validate(config, config.device.kind));
+  } else {
+    QUIRE_ASSIGN_OR_RETURN(config.device, device_of_workers(config));
+  }
+  // Sizes are planned by what every machine has.
   EngineConfig planning = config;
   planning.threads = 1;
+  planning.device = DeviceChoice::cpu();
+  planning.attention_backend = AttentionBackend::kAuto;
   QUIRE_ASSIGN_OR_RETURN(const auto planner, make_cpu(planning));
   if (config.distributed_executor_backend == DistributedBackend::kMpi) {
     if (workers.mpi == nullptr) {

@@ -20,7 +20,7 @@ PythonEnvironment python_environment() {
 }  // namespace
 
 LibraryEnvironment library_environment() {
-  return {.cublas_lt = variable("QUIRE_CUBLASLT"), .python = python_environment()};
+  return {.cublas_lt = variable("QUIRE_CUBLASLT"), .nccl = variable("QUIRE_NCCL"), .python = python_environment()};
 }
 
 comm::RayEnvironment ray_environment() {

@@ -291,7 +291,9 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
              "auto, or dummy: random weights of the model that config.json describes, to measure what it costs")
       ->group(kMachine)
       ->capture_default_str();
-  add_choice(app, "--device", config.device, "auto (the first card, if there is one), cpu, cuda or cuda:N")
+  add_choice(
+      app, "--device", config.device,
+      "auto (the first card, if there is one), cpu, cuda or cuda:N; several processes have a card each, from it on")
       ->group(kMachine)
       ->capture_default_str();
   app.add_flag("--batch-invariant", config.batch_invariant,
@@ -320,7 +322,7 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
 
   constexpr const char* kProcesses = "Processes";
   app.add_option("--tensor-parallel-size", config.tensor_parallel_size,
-                 "Processes that each hold a part of every weight and compute it, on cores of their own")
+                 "Processes that each hold a part of every weight and compute it, on cores or a card of their own")
       ->group(kProcesses)
       ->capture_default_str();
   app.add_flag("--enable-expert-parallel,!--no-enable-expert-parallel", config.enable_expert_parallel,

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -81,13 +82,30 @@ class SpawnPlan {
     std::vector<char*> pointers;
     for (std::string& argument : arguments) pointers.push_back(argument.data());
     pointers.push_back(nullptr);
+    std::vector<char*> variables = own_environment();
     pid_t id = 0;
-    const int error = posix_spawn(&id, program.c_str(), &actions_, &attributes_, pointers.data(), environ);
+    const int error = posix_spawn(&id, program.c_str(), &actions_, &attributes_, pointers.data(), variables.data());
     if (error != 0) return resource_exhausted("a worker's process cannot be started: {}", std::strerror(error));
     return id;
   }
 
  private:
+  // What this process has. Where nobody has chosen how NCCL sums, it is in rings: trees, and switches that add up, have
+  // orders that follow from the topology too.
+  static std::vector<char*> own_environment() {
+    static char rings[] = "NCCL_ALGO=Ring";
+    const std::string_view name(rings, std::string_view(rings).find('=') + 1);
+    std::vector<char*> variables;
+    bool chosen = false;
+    for (char** variable = environ; *variable != nullptr; ++variable) {
+      chosen = chosen || std::string_view(*variable).starts_with(name);
+      variables.push_back(*variable);
+    }
+    if (!chosen) variables.push_back(rings);
+    variables.push_back(nullptr);
+    return variables;
+  }
+
   posix_spawn_file_actions_t actions_;
   posix_spawnattr_t attributes_;
 };

@@ -20,6 +20,20 @@ void DeviceMemory::download(void* host, const void* device, size_t bytes) {
   if (bytes != 0) std::memcpy(host, device, bytes);
 }
 
+void DeviceMemory::copy_to_host(void* host, const void* device, const CopyShape& shape) {
+  for (size_t row = 0; row < shape.num_rows; ++row) {
+    std::memcpy(static_cast<uint8_t*>(host) + row * shape.host_stride,
+                static_cast<const uint8_t*>(device) + row * shape.device_stride, shape.row_bytes);
+  }
+}
+
+void DeviceMemory::copy_to_device(void* device, const void* host, const CopyShape& shape) {
+  for (size_t row = 0; row < shape.num_rows; ++row) {
+    std::memcpy(static_cast<uint8_t*>(device) + row * shape.device_stride,
+                static_cast<const uint8_t*>(host) + row * shape.host_stride, shape.row_bytes);
+  }
+}
+
 void Backend::run_in_steps(const GatedLinearArgs& args) {
   run(args.product);
   run(ActivationArgs{.function = args.function,

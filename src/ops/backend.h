@@ -9,9 +9,11 @@
 // both sides. A call may return before its op is done; download() and synchronise() wait.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "base/function_ref.h"
+#include "ops/device_link.h"
 #include "ops/device_memory.h"
 #include "ops/op_table.h"
 #include "ops/quantise.h"
@@ -42,6 +44,12 @@ class Backend : public DeviceMemory, public WeightMemory, public Recorder, prote
   virtual bool shares_spans() const { return false; }
   // Whether it has LowRankArgs: whose product it is not, ends the process.
   virtual bool has_low_rank() const { return false; }
+
+  // The way to other devices that this kind has without the host. On all ranks of the group at once; it succeeds on all
+  // of them or on none. The backend must outlive it. Errors: unavailable where there is none.
+  virtual Result<std::unique_ptr<DeviceLink>> link(const LinkGroup& /*group*/) {
+    return unavailable("this device has no way to others but by the host");
+  }
 
   // Told by the thread that will make all further calls, so that it can be given a core of its own.
   virtual void bind_thread() {}

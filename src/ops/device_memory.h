@@ -35,6 +35,17 @@ class DeviceMemory {
   }
   virtual void finish_download(int /*download*/) {}
   static constexpr int kMostDownloads = 4;
+  // Rows that lie so far apart on either side; all in bytes.
+  struct CopyShape {
+    size_t row_bytes = 0;
+    size_t num_rows = 1;
+    size_t device_stride = 0;
+    size_t host_stride = 0;
+  };
+  // Copies in their turn with the ops that nobody waits for, and that may be recorded: a replay copies what is there
+  // then. `host` is memory of host_allocator().
+  virtual void copy_to_host(void* host, const void* device, const CopyShape& shape);
+  virtual void copy_to_device(void* device, const void* host, const CopyShape& shape);
   // Waits until all that was called is done.
   virtual void synchronise() {}
 };

@@ -26,12 +26,17 @@ class Recorder {
   // replayed. renews_attention: calls of attention are kept apart from the recording and made anew in each replay.
   // Errors: resource_exhausted where there is no memory for it; unavailable where they cannot be recorded, after which
   // ops run as before. REQUIRES: can_record(); the same ops have run once before, for other numbers of the host's;
-  // running them again, which this may do, changes nothing; `body` copies nothing between host and device and does not
-  // wait.
+  // running them again, which this does once unless it renews attention, changes nothing; `body` copies nothing between
+  // host and device, but by copy_to_host() and copy_to_device(), and does not wait.
   virtual Result<std::unique_ptr<OpRecording>> record(FunctionRef<void()> body, bool renews_attention);
   // Runs a recording, in its turn with the ops. It may be destroyed when all its replays are done.
   // renew: changes the recorded arguments of each kept call of attention to those of this step.
   virtual void replay(const OpRecording& recording, FunctionRef<void(PagedAttentionArgs& args)> renew);
+
+  // The host's own work in its turn with the ops: `function` runs when all before it is done, on whatever thread, and
+  // what is called later waits for it. It may be recorded, and runs once more in each replay. It calls nothing of the
+  // backend. REQUIRES: `argument` is there until then.
+  virtual void call_on_host(void (*function)(const void* argument), const void* argument) { function(argument); }
 
   // Waits for what was called before, runs the ops of `body` and waits for them. Returns the seconds from the start of
   // the first to the end of the last, by the device's own clock where it has one.

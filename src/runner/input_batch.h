@@ -32,6 +32,7 @@ struct SequenceState {
   // step `pending_step` of the runner chose. Below 0: there is none.
   int32_t pending_row = -1;
   uint64_t pending_step = 0;
+  bool is_constrained = false;  // by a constraint that the rank may not know which samples nothing
   OutputKind output_kind = OutputKind::kToken;
   int32_t second_text = -1;   // as NewSequence has it
   int32_t pooled_from = 0;    // the same
@@ -67,7 +68,7 @@ class InputBatch {
   // numbers of all steps of a shape lie at the same places on the device; of a mixed step those of its tokens.
   // max_num_tokens: of any step, to make room for.
   void use_shapes(StepShapes shapes, int64_t max_num_tokens);
-  const void* place() const { return numbers_.place(); }
+  uint64_t place() const { return numbers_.place(); }
   // From now on batches tell which of its two texts a token is of.
   // num_types: of the model; with one of them it is the same for both.
   void use_text_types(int64_t num_types) {

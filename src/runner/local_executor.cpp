@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
 #include "runner/adapter_store.h"
+#include "runner/device_communicator.h"
 #include "runner/hidden_store.h"
 #include "runner/model_drafts.h"
 #include "runner/model_fingerprint.h"
@@ -24,15 +25,22 @@
 namespace quire::runner {
 namespace {
 
+// The ranks as layers of a device with memory of its own see them.
+struct DeviceRanks {
+  std::unique_ptr<comm::Communicator> tensor;  // nullptr: the group's own
+  std::unique_ptr<comm::Communicator> states;
+};
+
 class LocalExecutor final : public Executor {
  public:
   LocalExecutor(std::shared_ptr<const checkpoint::Checkpoint> checkpoint, std::unique_ptr<ops::Backend> backend,
                 PlannedModel planned, std::unique_ptr<ModelRunner> runner, std::shared_ptr<AdapterStore> adapters,
                 std::shared_ptr<RankAdapters> rank_adapters, std::unique_ptr<ModelDrafts> drafts,
                 std::shared_ptr<HiddenStore> taps, std::unique_ptr<OffloadDisk> disk,
-                std::unique_ptr<SlotCopier> copier)
+                std::unique_ptr<SlotCopier> copier, DeviceRanks device_ranks)
       : checkpoint_(std::move(checkpoint)),
         backend_(std::move(backend)),
+        device_ranks_(std::move(device_ranks)),
         planned_(std::move(planned)),
         runner_(std::move(runner)),
         adapters_(std::move(adapters)),
@@ -86,6 +94,9 @@ class LocalExecutor final : public Executor {
       launch_ready();
     }
     ExecutedStep step = runner_->finish();
+    for (const auto* communicator : {device_ranks_.tensor.get(), device_ranks_.states.get()}) {
+      if (communicator != nullptr) QUIRE_RETURN_IF_ERROR(communicator->status());
+    }
     if (taps_ != nullptr) taps_->settle(step.plan);
     if (overlaps()) launch_ready();
     return step;
@@ -104,6 +115,7 @@ class LocalExecutor final : public Executor {
   // Destroyed from the last to the first: the runner's buffers go before the backend that gave them.
   std::shared_ptr<const checkpoint::Checkpoint> checkpoint_;
   std::unique_ptr<ops::Backend> backend_;
+  DeviceRanks device_ranks_;
   PlannedModel planned_;
   std::unique_ptr<ModelRunner> runner_;
   std::shared_ptr<AdapterStore> adapters_;       // nullptr: there are none
@@ -225,17 +237,40 @@ Status agree(comm::Communicator& communicator, PlannedModel& planned) {
   return {};
 }
 
+Result<DeviceRanks> reach_ranks(const EngineConfig& config, ops::Backend& backend, const PlannedModel& planned,
+                                RankGroup& ranks) {
+  DeviceRanks reached;
+  if (backend.computes_in_host_memory()) return reached;
+  const ModelConfig& model = planned.config;
+  const int64_t widest_row = std::max(model.vocab_size, int64_t{model.num_heads} * model.head_dim);
+  const auto reach = [&](comm::Communicator& host) {
+    return make_device_communicator(
+        backend, host,
+        {.widest_row = widest_row, .link = link_ranks(backend, host), .one_order = config.batch_invariant});
+  };
+  if (ranks.tensor != nullptr) {
+    QUIRE_ASSIGN_OR_RETURN(reached.tensor, reach(*ranks.tensor));
+    ranks.tensor = reached.tensor.get();
+  }
+  if (ranks.stage.count > 1) {
+    QUIRE_ASSIGN_OR_RETURN(reached.states, reach(*ranks.all));
+    ranks.states = reached.states.get();
+  }
+  return reached;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Executor>> make_local_executor(const EngineConfig& config, std::unique_ptr<ops::Backend> backend,
-                                                      const RankGroup& ranks) {
+                                                      RankGroup ranks) {
   QUIRE_ASSIGN_OR_RETURN(std::shared_ptr<const checkpoint::Checkpoint> checkpoint, open_checkpoint(config));
   std::unique_ptr<ModelDrafts> drafts;
   if (drafts_with_weights(config.speculative_config)) {
     QUIRE_ASSIGN_OR_RETURN(drafts, ModelDrafts::create(config, *backend));
   }
-  // Ranks and engines on one host share its memory.
-  const int32_t sharing = (ranks.num_on_host > 0 ? ranks.num_on_host : config.num_ranks()) * config.data_parallel_size;
+  // Ranks and engines on one host share its memory; of several ranks with cards each has its own.
+  int32_t sharing = (ranks.num_on_host > 0 ? ranks.num_on_host : config.num_ranks()) * config.data_parallel_size;
+  if (!backend->computes_in_host_memory()) sharing = 1;
   const int64_t free_bytes = backend->free_memory() / sharing - (drafts ? drafts->pool_bytes() : 0);
   QUIRE_ASSIGN_OR_RETURN(PlannedModel planned, plan_model(config, *checkpoint, *backend, free_bytes));
   if (drafts && drafts->vocab_size() != planned.config.vocab_size) {
@@ -247,6 +282,7 @@ Result<std::unique_ptr<Executor>> make_local_executor(const EngineConfig& config
   }
   if (drafts) planned.memory.most_draft_tokens = drafts->most_tokens();
   if (ranks.all != nullptr) QUIRE_RETURN_IF_ERROR(agree(*ranks.all, planned));
+  QUIRE_ASSIGN_OR_RETURN(DeviceRanks device_ranks, reach_ranks(config, *backend, planned, ranks));
   if (!planned.memory.converted_weights.empty()) {
     log_info("--dtype {}: {}", name(config.dtype), planned.memory.converted_weights);
   }
@@ -259,7 +295,8 @@ Result<std::unique_ptr<Executor>> make_local_executor(const EngineConfig& config
                          planned.family.build(planned.config, planned.max_model_len, loader));
   planned.memory.quantization = loader.quantized().to_string();
   if (!backend->computes_in_host_memory()) {
-    QUIRE_ASSIGN_OR_RETURN(model, measure_on_device(std::move(model), free_bytes, planned, *backend));
+    QUIRE_ASSIGN_OR_RETURN(model, measure_on_device(std::move(model), free_bytes, planned, *backend, ranks));
+    if (ranks.all != nullptr) QUIRE_RETURN_IF_ERROR(agree(*ranks.all, planned));  // on what each has seen
   }
   std::shared_ptr<HiddenStore> taps;
   if (drafts) {
@@ -294,9 +331,10 @@ Result<std::unique_ptr<Executor>> make_local_executor(const EngineConfig& config
     copier = std::make_unique<SlotCopier>(
         [&storage = runner->storage()](OffloadSlot slot) { return storage.slot_parts(slot); });
   }
-  return std::unique_ptr<Executor>(new LocalExecutor(
-      std::move(checkpoint), std::move(backend), std::move(planned), std::move(runner), std::move(adapters),
-      std::move(rank_adapters), std::move(drafts), std::move(taps), std::move(disk), std::move(copier)));
+  return std::unique_ptr<Executor>(new LocalExecutor(std::move(checkpoint), std::move(backend), std::move(planned),
+                                                     std::move(runner), std::move(adapters), std::move(rank_adapters),
+                                                     std::move(drafts), std::move(taps), std::move(disk),
+                                                     std::move(copier), std::move(device_ranks)));
 }
 
 }  // namespace quire::runner

@@ -16,6 +16,6 @@ namespace quire::runner {
 // number of blocks, the least of all. Their communicators must outlive the executor. Errors besides: invalid_argument
 // where the ranks do not have the same model; the communicators'.
 Result<std::unique_ptr<Executor>> make_local_executor(const EngineConfig& config, std::unique_ptr<ops::Backend> backend,
-                                                      const RankGroup& ranks = {});
+                                                      RankGroup ranks = {});
 
 }  // namespace quire::runner

@@ -176,8 +176,9 @@ ExecutedStep ModelRunner::finish() {
   ExecutedStep done{.result = empty_result(step.plan), .timings = step.timings, .plan = {}};
   for (auto& [place, error] : step.refused) done.result.sequences[place].error = std::move(error);
   if (!step.chosen_on_device && step.num_drawn > 0) draw(step);
+  const std::vector<size_t> tokens_before = count_tokens(step.plan);
   std::vector<LogitRow> refused;
-  if (step.chosen_on_device || step.num_drawn > 0) {
+  if ((step.chosen_on_device || step.num_drawn > 0) && ranks_.samples()) {
     const auto asked = std::chrono::steady_clock::now();
     device_sampler_->finish(step.drawn);
     const auto begun = std::max(step.begun, std::exchange(tokens_there_, std::chrono::steady_clock::now()));
@@ -186,9 +187,10 @@ ExecutedStep ModelRunner::finish() {
     refused = take_drawn(step, done.result);
   }
   const std::span<const LogitRow> others = std::span(step.rows).subspan(step.num_drawn);
-  const std::vector<size_t> tokens_before = count_tokens(step.plan);
   sample(step.plan, step.hidden, others, done.result);
   sample(step.plan, rows_in(masked_hidden_, model_->config().hidden_size), refused, done.result);
+  // What ops exchange is done: this thread's turn with the same communicators, and to ask how they are.
+  if (ranks_.are_several() && !backend_.computes_in_host_memory()) backend_.synchronise();
   if (!step.rows.empty()) share_tokens(step.plan, tokens_before);
   if (model_->config().task != ModelTask::kGenerate && ranks_.stage.is_last()) pool(step, done.result);
   done.timings.host_rows = static_cast<int32_t>(others.size() + refused.size());
@@ -319,6 +321,7 @@ void ModelRunner::learn(const NewSequence& added) {
                       .pool = {},
                       .fault = {}};
   state.tokens.append(added.output);
+  state.is_constrained = added.constraint != 0;
   state.output_kind = added.output_kind;
   state.second_text = added.second_text;
   state.pooled_from = added.pooled_from;
@@ -388,7 +391,7 @@ void ModelRunner::record_steps() {
 }
 
 void ModelRunner::start_masks(const Step& step) {
-  if (masks_ == nullptr) return;
+  if (masks_ == nullptr || !ranks_.samples()) return;
   std::vector<sampling::SequenceSampler*> samplers;
   for (const LogitRow& row : step.rows) {
     SequenceState& state = state_of(step.plan, row);
@@ -530,6 +533,12 @@ void ModelRunner::divide_rows(Step& step) {
   std::array<std::vector<LogitRow>, kKinds> kinds;
   for (const LogitRow& row : step.rows) {
     const SequenceState& state = state_of(step.plan, row);
+    // A token that is drawn and then refused would want its logits once more, which others have parts of. They do not
+    // know the constraint, so that this goes by what all know: all take the rows in the same order.
+    if (state.is_constrained && ranks_.tensor != nullptr) {
+      kinds[kOfHost].push_back(row);
+      continue;
+    }
     const bool edited = row.target == kNoToken && state.sampler.edits_logits(state.pending_row >= 0 ? 1 : 0);
     const Kind kind = !DeviceSampler::draws(row, state) ? kOfHost : edited ? kEdited : kAsTheyAre;
     kinds[kind].push_back(row);
@@ -542,6 +551,7 @@ void ModelRunner::divide_rows(Step& step) {
 }
 
 void ModelRunner::draw(Step& step) {
+  if (!ranks_.samples()) return help_to_draw(step);
   const std::span<const LogitRow> rows = std::span(step.rows).first(step.num_drawn);
   std::vector<const SequenceState*> states;
   for (const LogitRow& row : rows) states.push_back(&state_of(step.plan, row));

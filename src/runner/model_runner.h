@@ -44,7 +44,7 @@ class ModelRunner {
 
   // Ranks that have the other parts of the model, and carry out the same plans. One of them chooses the tokens; the
   // others are told them. REQUIRES: nothing has been computed yet; the communicators outlive the runner.
-  void use_ranks(const RankGroup& ranks) { ranks_ = ranks; }
+  void use_ranks(const RankGroup& ranks);
 
   // Who is given states of each step between its layers. REQUIRES: one rank, steps that are not recorded; outlives the
   // runner.
@@ -126,6 +126,7 @@ class ModelRunner {
 
   ops::View run_stage(const nn::StepContext& step);
   std::vector<size_t> count_tokens(const StepPlan& plan);
+  void help_to_draw(Step& step);
   void share_tokens(const StepPlan& plan, const std::vector<size_t>& before);
 
   // Rows that the host looks at.
@@ -148,6 +149,10 @@ class ModelRunner {
   std::unique_ptr<DeviceSampler> device_sampler_;
 
   RankGroup ranks_;
+  // Whether a stage's last block is still to be added to what it hands on: of every step the same, and told in the
+  // first. nullopt: not yet.
+  std::optional<bool> comes_pending_;
+  std::optional<bool> goes_pending_;
   nn::HiddenTaps* taps_ = nullptr;
   std::shared_ptr<const ConstraintSource> constraints_;  // nullptr: there are none
   std::shared_ptr<const AdapterTable> adapters_;         // the same

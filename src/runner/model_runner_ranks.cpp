@@ -1,4 +1,5 @@
 // What a runner does together with others that have the other parts of its model.
+#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -8,28 +9,41 @@
 
 namespace quire::runner {
 
+void ModelRunner::use_ranks(const RankGroup& ranks) {
+  ranks_ = ranks;
+  if (ranks.are_several()) recorder_.keep_step_with_others();
+}
+
 // A stage's layers between the states of the one before and those for the one after. Nothing but of the last stage.
 ops::View ModelRunner::run_stage(const nn::StepContext& step) {
   nn::HiddenStates states(step, model_->config().hidden_size);
   const auto bytes_of = [](const ops::View& view) {
     return std::as_writable_bytes(std::span(view.floats(), static_cast<size_t>(view.num_rows * view.num_columns)));
   };
-  std::byte pending{};
+  comm::Communicator& stages = ranks_.between_stages();
   if (ranks_.stage.is_first()) {
     model_->embed(step, states);
   } else {
-    ranks_.all->receive({&pending, 1}, ranks_.previous());
-    ranks_.all->receive(bytes_of(states.residual), ranks_.previous());
-    ranks_.all->receive(bytes_of(states.delta), ranks_.previous());
-    states.pending = pending != std::byte{0};
+    if (!comes_pending_) {
+      std::byte pending{};
+      ranks_.all->receive({&pending, 1}, ranks_.previous());
+      comes_pending_ = pending != std::byte{0};
+    }
+    stages.receive(bytes_of(states.residual), ranks_.previous());
+    stages.receive(bytes_of(states.delta), ranks_.previous());
+    states.pending = *comes_pending_;
   }
   const nn::Range own = nn::layers_of(ranks_.stage, model_->config().num_layers);
   model_->run_layers(step, static_cast<int32_t>(own.first), static_cast<int32_t>(own.end()), states);
   if (ranks_.stage.is_last()) return model_->finish(step, states);
-  pending = states.pending ? std::byte{1} : std::byte{0};
-  ranks_.all->send({&pending, 1}, ranks_.next());
-  ranks_.all->send(bytes_of(states.residual), ranks_.next());
-  ranks_.all->send(bytes_of(states.delta), ranks_.next());
+  if (!goes_pending_) {
+    backend_.synchronise();  // which may receive states still
+    const std::byte pending{states.pending};
+    ranks_.all->send({&pending, 1}, ranks_.next());
+    goes_pending_ = states.pending;
+  }
+  stages.send(bytes_of(states.residual), ranks_.next());
+  stages.send(bytes_of(states.delta), ranks_.next());
   return {};
 }
 
@@ -40,11 +54,19 @@ std::vector<size_t> ModelRunner::count_tokens(const StepPlan& plan) {
   return counts;
 }
 
+// A rank that does not choose tokens has its part of the logits alone, for the one that does.
+void ModelRunner::help_to_draw(Step& step) {
+  const std::span<const LogitRow> rows = std::span(step.rows).first(step.num_drawn);
+  for (size_t begin = 0; begin < rows.size() && ranks_.stage.is_last(); begin += logit_rows_)
+    compute_logits(step.hidden, rows.subspan(begin, std::min(logit_rows_, rows.size() - begin)));
+  step.chosen_on_device = step.num_drawn == step.rows.size();
+}
+
 // Whatever the rank that samples took down of each sequence, a fault's placeholder included, the others take down as
 // well: later plans name positions alone.
 void ModelRunner::share_tokens(const StepPlan& plan, const std::vector<size_t>& before) {
   constexpr int32_t kNone = -1;
-  if (ranks_.all == nullptr || ranks_.all->size() == 1) return;
+  if (!ranks_.are_several()) return;
   // One behind the other, of each run as many as it gives at most: who listens does not know how many drafts held.
   const auto most_of = [](const ScheduledSequence& run) { return static_cast<size_t>(run.num_draft_tokens) + 1; };
   std::vector<int32_t> tokens;

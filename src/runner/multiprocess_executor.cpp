@@ -290,6 +290,7 @@ class MultiprocessExecutor final : public Executor {
     for (int rank = 0; rank < config_.num_ranks(); ++rank) {
       EngineConfig own = config_;
       own.rank = rank;
+      if (own.device.kind == DeviceChoice::Kind::kCuda) own.device.card += rank;
       // The scheduler has made its plans for so many blocks.
       if (description_.empty()) {
         QUIRE_RETURN_IF_ERROR(divide_cores(config_, own));
@@ -337,6 +338,9 @@ class MultiprocessExecutor final : public Executor {
       memory.num_swap_blocks = report.num_swap_blocks;
       memory.quantization = report.quantization;
       memory.seconds_per_swapped_block = report.seconds_per_swapped_block;
+      memory.max_num_batched_tokens = report.max_num_batched_tokens;
+      memory.weight_bytes = report.weight_bytes;
+      memory.workspace_bytes = report.workspace_bytes;
       description_ = config_.num_ranks() == 1 ? fmt::format("a worker: {}", report.description)
                                               : fmt::format("{} workers: {}", config_.num_ranks(), report.description);
     }
@@ -390,12 +394,14 @@ class MultiprocessExecutor final : public Executor {
 Result<std::unique_ptr<Executor>> make_multiprocess_executor(const EngineConfig& config,
                                                              std::unique_ptr<WorkerLauncher> launcher,
                                                              ops::Backend& planner) {
-  QUIRE_RETURN_IF_ERROR(validate(config, DeviceChoice::Kind::kCpu));
+  const bool on_cards = config.device.kind == DeviceChoice::Kind::kCuda;
+  QUIRE_RETURN_IF_ERROR(validate(config, on_cards ? DeviceChoice::Kind::kCuda : DeviceChoice::Kind::kCpu));
   QUIRE_ASSIGN_OR_RETURN(const std::shared_ptr<const checkpoint::Checkpoint> checkpoint, open_checkpoint(config));
-  // What cannot be is told before anything is started.
-  QUIRE_ASSIGN_OR_RETURN(PlannedModel planned,
-                         plan_model(config, *checkpoint, planner,
-                                    planner.free_memory() / (config.num_ranks() * config.data_parallel_size)));
+  // What cannot be is told before anything is started. How much room a card has its worker says.
+  constexpr int64_t kWhatever = int64_t{1} << 50;
+  const int64_t free_bytes =
+      on_cards ? kWhatever : planner.free_memory() / (config.num_ranks() * config.data_parallel_size);
+  QUIRE_ASSIGN_OR_RETURN(PlannedModel planned, plan_model(config, *checkpoint, planner, free_bytes));
   auto executor = std::make_unique<MultiprocessExecutor>(config, std::move(launcher), std::move(planned));
   QUIRE_RETURN_IF_ERROR(executor->start());
   return std::unique_ptr<Executor>(std::move(executor));

@@ -83,7 +83,7 @@ void StepAdapters::upload(int64_t num_tokens) {
   if (!on_device_ || !any()) return;
   QUIRE_CHECK(num_tokens >= std::ssize(tables_));
   tables_.resize(static_cast<size_t>(num_tokens), nullptr);
-  const void* place = numbers_.place();
+  const uint64_t place = numbers_.place();
   numbers_.begin(StepNumbers::room(tables_.size() * sizeof(tables_.front())));
   if (numbers_.place() != place) ++version_;  // what is recorded reads the old one
   device_tables_ = numbers_.add(tables_).device;

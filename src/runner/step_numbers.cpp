@@ -13,6 +13,7 @@ void StepNumbers::begin(size_t bytes) {
   memory_ = Buffer(backend_.allocator(), size);
   QUIRE_CHECK_MSG(memory_.data() != nullptr, "no memory for the integers of a step");
   staged_.resize(size);
+  ++num_places_;
 }
 
 const uint8_t* StepNumbers::add_bytes(const void* numbers, size_t bytes) {

@@ -32,8 +32,8 @@ class StepNumbers {
   }
   // Returns how many bytes went up.
   int64_t upload();
-  // Where they lie on the device: another place only after begin() has made more room.
-  const void* place() const { return memory_.data(); }
+  // At which of their places on the device they lie, counted from 1: at another only after begin() has made more room.
+  uint64_t place() const { return num_places_; }
 
  private:
   static constexpr size_t kAlign = 64;
@@ -45,6 +45,7 @@ class StepNumbers {
   Buffer memory_;                // the device's
   std::vector<uint8_t> staged_;  // as they will lie there
   size_t used_ = 0;
+  uint64_t num_places_ = 0;
 };
 
 }  // namespace quire::runner

@@ -18,7 +18,7 @@ void StepRecorder::forget_older(int32_t adapters) {
   std::erase_if(refused_, [](const StepShape& shape) { return adapters_of(shape) > 0; });
 }
 
-std::optional<ops::View> StepRecorder::replay(const StepShape& shape, const nn::Batch& batch, const void* numbers) {
+std::optional<ops::View> StepRecorder::replay(const StepShape& shape, const nn::Batch& batch, uint64_t numbers) {
   forget_older(adapters_of(shape));
   if (numbers != numbers_) {
     backend_.synchronise();  // the last replay may not be done
@@ -29,6 +29,7 @@ std::optional<ops::View> StepRecorder::replay(const StepShape& shape, const nn::
   const auto found = passes_.find(shape);
   if (found == passes_.end()) return std::nullopt;
   const Pass& pass = found->second;
+  if (pass.ops == nullptr) return std::nullopt;
   backend_.replay(*pass.ops, [&](ops::PagedAttentionArgs& args) {
     const auto at = std::ranges::find(pass.block_tables, args.block_tables.device) - pass.block_tables.begin();
     const nn::CacheGroup& group = batch.groups[static_cast<size_t>(at)];
@@ -43,25 +44,37 @@ std::optional<ops::View> StepRecorder::replay(const StepShape& shape, const nn::
   return pass.hidden;
 }
 
-void StepRecorder::record(const StepShape& shape, const nn::Batch& batch, const void* numbers,
+void StepRecorder::record(const StepShape& shape, const nn::Batch& batch, uint64_t numbers,
                           FunctionRef<ops::View()> forward) {
   QUIRE_CHECK(numbers == numbers_);  // replay() was asked first
-  if (full_ || refused_.contains(shape)) return;
-  Pass pass;
-  for (const nn::CacheGroup& group : batch.groups) pass.block_tables.push_back(group.block_tables.device);
-  auto ops = backend_.record([&] { pass.hidden = forward(); }, std::holds_alternative<MixedShape>(shape));
-  if (!ops.ok() && ops.status().code() != StatusCode::kResourceExhausted) {
-    if (refused_.empty()) log_warning("steps of a shape are computed call by call: {}", ops.status().message());
-    refused_.insert(shape);
+  const bool is_mixed = std::holds_alternative<MixedShape>(shape);
+  if (in_step_ && passes_.contains(shape)) return;  // tried before
+  if (full_ || refused_.contains(shape)) {
+    if (!in_step_) return;
+    if (!is_mixed) forward();  // as a backend does that records (Recorder::record())
+    passes_.insert_or_assign(shape, Pass{});
     return;
   }
+  Pass pass;
+  for (const nn::CacheGroup& group : batch.groups) pass.block_tables.push_back(group.block_tables.device);
+  auto ops = backend_.record([&] { pass.hidden = forward(); }, is_mixed);
   if (!ops.ok()) {
-    log_warning("steps are computed call by call whose shapes have not come up yet: {}", ops.status().message());
-    full_ = true;
+    tell(ops.status(), shape);
+    if (in_step_) passes_.insert_or_assign(shape, Pass{});
     return;
   }
   pass.ops = std::move(*ops);
   passes_.insert_or_assign(shape, std::move(pass));
+}
+
+void StepRecorder::tell(const Status& refusal, const StepShape& shape) {
+  if (refusal.code() == StatusCode::kResourceExhausted) {
+    log_warning("steps are computed call by call whose shapes have not come up yet: {}", refusal.message());
+    full_ = true;
+    return;
+  }
+  if (refused_.empty()) log_warning("steps of a shape are computed call by call: {}", refusal.message());
+  refused_.insert(shape);
 }
 
 }  // namespace quire::runner

@@ -151,6 +151,9 @@ class Worker {
       report.num_blocks = memory.num_blocks;
       report.num_swap_blocks = memory.num_swap_blocks;
       report.seconds_per_swapped_block = memory.seconds_per_swapped_block;
+      report.max_num_batched_tokens = memory.max_num_batched_tokens;
+      report.weight_bytes = memory.weight_bytes;
+      report.workspace_bytes = memory.workspace_bytes;
     }
     return channel_.write_result(encode(report));
   }

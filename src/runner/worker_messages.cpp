@@ -24,6 +24,10 @@ inline constexpr KvCacheDType kLast<KvCacheDType> = KvCacheDType::kInt8;
 template <>
 inline constexpr AcceptanceMethod kLast<AcceptanceMethod> = AcceptanceMethod::kTypical;
 template <>
+inline constexpr DeviceChoice::Kind kLast<DeviceChoice::Kind> = DeviceChoice::Kind::kCuda;
+template <>
+inline constexpr AttentionBackend kLast<AttentionBackend> = AttentionBackend::kFa3;
+template <>
 inline constexpr LoraDType kLast<LoraDType> = LoraDType::kBFloat16;
 template <>
 inline constexpr AdapterOrder::Kind kLast<AdapterOrder::Kind> = AdapterOrder::Kind::kDrop;
@@ -34,7 +38,10 @@ template <typename A>
 void fields(A& all, typename A::template Of<AcceptanceRule> x) {
   all(x.method, x.posterior_threshold, x.posterior_alpha);
 }
-// Behind what it is told in: the device is the CPU, the only one that has workers.
+template <typename A>
+void fields(A& all, typename A::template Of<DeviceChoice> x) {
+  all(x.kind, x.card);
+}
 template <typename A>
 void fields(A& all, typename A::template Of<EngineConfig> x) {
   all(x.model, x.tokenizer, x.skip_tokenizer_init, x.runner, x.convert, x.pooling_type, x.normalize, x.matryoshka);
@@ -44,6 +51,8 @@ void fields(A& all, typename A::template Of<EngineConfig> x) {
       x.async_scheduling, x.seed);
   all(x.threads, x.isa, x.cpu_affinity, x.tensor_parallel_size, x.enable_expert_parallel, x.pipeline_parallel_size,
       x.data_parallel_size, x.rank);
+  all(x.device, x.enable_chunked_prefill, x.batch_invariant, x.attention_backend, x.enforce_eager,
+      x.max_cudagraph_capture_size);
   all(x.speculative_config.acceptance);
   all(x.enable_lora, x.max_loras, x.max_cpu_loras, x.max_lora_rank, x.lora_dtype, x.enable_prompt_adapter,
       x.max_prompt_adapters, x.max_prompt_adapter_token);
@@ -59,6 +68,7 @@ void fields(A& all, typename A::template Of<AdapterReport> x) {
 template <typename A>
 void fields(A& all, typename A::template Of<WorkerReport> x) {
   all(x.status, x.description, x.quantization, x.num_blocks, x.num_swap_blocks, x.seconds_per_swapped_block);
+  all(x.max_num_batched_tokens, x.weight_bytes, x.workspace_bytes);
 }
 template <typename A>
 void fields(A& all, typename A::template Of<WorkerHello> x) {
@@ -73,7 +83,8 @@ std::string encode_order(const EngineConfig& config) {
 
 Result<EngineConfig> decode_order(std::string_view message) {
   QUIRE_ASSIGN_OR_RETURN(EngineConfig config, wire::decode_fields<EngineConfig>(wire::Kind::kWorkerOrder, message));
-  config.device = DeviceChoice::cpu();
+  // Nobody has chosen a card for it.
+  if (config.device.kind == DeviceChoice::Kind::kAuto) config.device = DeviceChoice::cpu();
   // The process that it comes from has checked all of it; whoever else sends one is told what is wrong with it.
   QUIRE_RETURN_IF_ERROR(validate(config));
   return config;

@@ -23,6 +23,10 @@ struct WorkerReport {
   int64_t num_blocks = 0;
   int64_t num_swap_blocks = 0;
   double seconds_per_swapped_block = 0;
+  // As MemoryPlan has them: what suits the worker's device.
+  int64_t max_num_batched_tokens = 0;
+  int64_t weight_bytes = 0;
+  int64_t workspace_bytes = 0;
 };
 std::string encode(const WorkerReport& report);
 Result<WorkerReport> decode_report(std::string_view message);

@@ -118,13 +118,15 @@ Status size_pool_by(int64_t taken, PlannedModel& planned) {
 }
 
 Result<std::unique_ptr<models::Model>> measure_on_device(std::unique_ptr<models::Model> model, int64_t free_bytes,
-                                                         PlannedModel& planned, ops::Backend& backend) {
+                                                         PlannedModel& planned, ops::Backend& backend,
+                                                         const RankGroup& ranks) {
   PlannedModel probe = planned;
   probe.memory.num_blocks = std::min(planned.memory.num_blocks, blocks_of_worst_steps(planned));
   probe.memory.num_swap_blocks = 0;
   probe.swap_folder.clear();
   probe.largest_recorded_step = 0;
   QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<ModelRunner> runner, ModelRunner::create(probe, std::move(model), backend));
+  runner->use_ranks(ranks);
   run_worst_steps(probe, *runner);
   backend.synchronise();
   // What a step takes beyond the runner's buffers (libraries' workspaces, kernels that are loaded when they are first

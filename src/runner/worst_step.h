@@ -28,8 +28,10 @@ Status size_pool_by(int64_t taken, PlannedModel& planned);
 
 // On a device with memory of its own: runs the worst steps of the model with a small pool, sees what they and the
 // weights took of the `free_bytes` that were free before the weights were loaded, and sizes the plan's pool by it. Logs
-// what was computed beside it. Returns the model. Errors: resource_exhausted.
+// what was computed beside it. Returns the model. ranks: who runs the same with the other parts of the model. Errors:
+// resource_exhausted.
 Result<std::unique_ptr<models::Model>> measure_on_device(std::unique_ptr<models::Model> model, int64_t free_bytes,
-                                                         PlannedModel& planned, ops::Backend& backend);
+                                                         PlannedModel& planned, ops::Backend& backend,
+                                                         const RankGroup& ranks = {});
 
 }  // namespace quire::runner

@@ -187,6 +187,21 @@ Status check_combinations(const EngineConfig& config, DeviceChoice::Kind device)
   return {};
 }
 
+// What processes of one host can do that have a card each.
+Status check_workers_on_cards(const EngineConfig& config) {
+  if (config.distributed_executor_backend == DistributedBackend::kMpi) {
+    return unimplemented(
+        "distributed_executor_backend \"mpi\" on cards: its processes compute on a CPU alone yet: choose --device cpu, "
+        "or mp for the cards of one host");
+  }
+  if (config.enable_lora || config.enable_prompt_adapter) {
+    return unimplemented(
+        "enable_lora, enable_prompt_adapter beside workers on cards: leave out tensor_parallel_size, "
+        "pipeline_parallel_size and distributed_executor_backend, or choose --device cpu");
+  }
+  return {};
+}
+
 // Processes that a model is computed in.
 Status check_workers(const EngineConfig& config, DeviceChoice::Kind device) {
   constexpr int32_t kMostRanks = 64;
@@ -235,12 +250,7 @@ Status check_workers(const EngineConfig& config, DeviceChoice::Kind device) {
         config.data_parallel_size);
   }
   if (!has_workers(config)) return {};
-  if (device == DeviceChoice::Kind::kCuda) {
-    return unimplemented(
-        "tensor_parallel_size {}, pipeline_parallel_size {}, distributed_executor_backend \"{}\" on a card: workers "
-        "compute on a CPU alone yet: choose --device cpu",
-        config.tensor_parallel_size, config.pipeline_parallel_size, name(config.distributed_executor_backend));
-  }
+  if (device == DeviceChoice::Kind::kCuda) QUIRE_RETURN_IF_ERROR(check_workers_on_cards(config));
   if (config.offloads_kv()) {
     return unimplemented(
         "kv_offloading_size, kv_offload_dir: blocks beyond the pool are not kept beside workers yet: leave out "

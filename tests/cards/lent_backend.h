@@ -61,6 +61,15 @@ class LentBackend final : public ForwardsAllOps {
     return real_.begin_download(host, device, bytes);
   }
   void finish_download(int download) override { real_.finish_download(download); }
+  void copy_to_host(void* host, const void* device, const CopyShape& shape) override {
+    real_.copy_to_host(host, device, shape);
+  }
+  void copy_to_device(void* device, const void* host, const CopyShape& shape) override {
+    real_.copy_to_device(device, host, shape);
+  }
+  void call_on_host(void (*function)(const void*), const void* argument) override {
+    real_.call_on_host(function, argument);
+  }
   void synchronise() override { real_.synchronise(); }
 
   Result<std::unique_ptr<ops::PackedMatrix>> pack(std::span<const TensorView> parts) override {
@@ -102,6 +111,7 @@ class LentBackend final : public ForwardsAllOps {
   bool keys_by_token() const override { return real_.keys_by_token(); }
   bool shares_spans() const override { return real_.shares_spans(); }
   bool has_low_rank() const override { return real_.has_low_rank(); }
+  Result<std::unique_ptr<ops::DeviceLink>> link(const ops::LinkGroup& group) override { return real_.link(group); }
   void bind_thread() override { real_.bind_thread(); }
   int num_host_threads() const override { return real_.num_host_threads(); }
   void host_parallel_for(int64_t num_tasks, FunctionRef<void(int64_t task, int thread)> body) override {

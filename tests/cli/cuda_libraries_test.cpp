@@ -40,6 +40,14 @@ TEST_F(CudaLibraries, AreLookedForWherePipPutsThemOfAnyPythonThere) {
               ElementsAre("/named/libcublasLt.so.13", active, in_path, users, pyenvs, newest, older));
 }
 
+TEST_F(CudaLibraries, NcclLiesBesideThem) {
+  const std::string system = install("usr/local/lib/python3.12/dist-packages/nvidia/nccl/lib", "libnccl.so.2");
+  const std::string active = install("work/env/lib/python3.11/site-packages/nvidia/nccl/lib", "libnccl.so.2");
+  install("work/env/lib/python3.11/site-packages/nvidia/cu13/lib");
+  const LibraryEnvironment environment{.nccl = "/named", .python = {.virtual_env = root_ + "work/env"}};
+  EXPECT_THAT(nccl_paths(environment, root_), ElementsAre("/named", active, system));
+}
+
 TEST_F(CudaLibraries, AreNowhereWhereThereIsNoPython) {
   EXPECT_THAT(cublas_lt_paths({}, root_), ElementsAre());
   EXPECT_THAT(cublas_lt_paths({.cublas_lt = "/named", .python = {.path = ":", .home = "/nowhere"}}, root_),

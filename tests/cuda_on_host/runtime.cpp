@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -18,6 +19,7 @@
 
 #include "device_memory.h"
 #include "idle_card.h"
+#include "num_cards.h"
 #include "refused_capture.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -188,13 +190,16 @@ void catch_up(cudaStream_t stream, uint64_t end) {
   }
 }
 
-int calls_until_refusal = -1;  // of captured ones; -1: none is refused
+std::atomic<int> calls_until_refusal = -1;  // of captured ones; -1: none is refused
 
 bool is_refused(cudaStream_t stream) {
   if (!is_captured(stream)) return false;
-  if (calls_until_refusal >= 0 && calls_until_refusal-- == 0) stream->invalid = true;
+  if (calls_until_refusal >= 0 && calls_until_refusal-- == 0) stream->invalid = true;  // of one stream alone
   return stream->invalid;
 }
+
+std::atomic<int> num_cards{1};
+thread_local int current_card = 0;
 
 std::set<const void*>& loaded_kernels() {
   static auto& kernels = *new std::set<const void*>;
@@ -202,6 +207,10 @@ std::set<const void*>& loaded_kernels() {
 }
 
 }  // namespace
+
+void have_cards(int count) {
+  num_cards = count;
+}
 
 void refuse_captured_call(int number) {
   calls_until_refusal = number;
@@ -370,18 +379,20 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
+  *count = num_cards;
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int device) {
-  return result(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
+  if (device < 0 || device >= num_cards) return result(cudaErrorInvalidDevice);
+  current_card = device;
+  return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
+  *device = current_card;
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-  if (device != 0) return result(cudaErrorInvalidDevice);
+  if (device < 0 || device >= num_cards) return result(cudaErrorInvalidDevice);
   *properties = {};
   std::snprintf(properties->name, sizeof(properties->name), "the host, emulating a card");
   properties->totalGlobalMem = DeviceMemory::bytes();

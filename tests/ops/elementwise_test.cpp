@@ -398,6 +398,31 @@ TEST_P(ElementwiseTest, EmbeddingReadsRowsOfEveryFormatExactly) {
   }
 }
 
+TEST_P(ElementwiseTest, EmbeddingOfAPartGivesZerosForOtherIds) {
+  QUIRE_BACKEND_OR_SKIP(backend, GetParam());
+  auto reference = make_reference_backend();
+  Random random(31);
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kQ8_0}) {
+    constexpr int64_t kSize = 96;
+    const StoredWeights table(dtype, 5, kSize, random);
+    const std::vector<TokenId> ids = {0, 6, 7, 11, 12, 90, 8};
+    std::vector<float> out(ids.size() * kSize, -1.0f);
+    std::vector<float> expected(out.size(), 1.0f);
+    const auto resident = backend->table(table.view());
+    ASSERT_TRUE(resident.ok()) << resident.status().message();
+    EmbeddingArgs args{.ids = ids.data(), .num_tokens = std::ssize(ids), .table = resident->view, .out = out.data()};
+    args.row_stride = resident->row_stride;
+    args.is_part = true;
+    args.first_id = 7;
+    (*backend)(args);
+    args.table = table.view();
+    args.row_stride = 0;
+    args.out = expected.data();
+    (*reference)(args);
+    EXPECT_TRUE(same_bits(out.data(), expected.data(), static_cast<int64_t>(out.size()))) << name(dtype);
+  }
+}
+
 TEST_P(ElementwiseTest, EmbeddingReadsEveryHalf) {
   QUIRE_BACKEND_OR_SKIP(backend, GetParam());
   auto reference = make_reference_backend();

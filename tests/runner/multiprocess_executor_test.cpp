@@ -164,6 +164,18 @@ TEST(WorkerMessages, AnOrderIsReadAsItWasWritten) {
   EXPECT_EQ(encode_order(read), encode_order(config));
   EXPECT_EQ(read.rank, 5);
   EXPECT_EQ(read.quantization, Quantization::kInt4);
+  // Nobody has chosen a card: the CPU.
+  config.device = {};
+  EXPECT_EQ(decode_order(encode_order(config))->device, DeviceChoice::cpu());
+  config.device = DeviceChoice::cuda(3);
+  config.attention_backend = AttentionBackend::kFa3;  // the last
+  config.enforce_eager = true;
+  config.enable_chunked_prefill = false;
+  const EngineConfig on_card = decode_order(encode_order(config)).value();
+  EXPECT_EQ(on_card.device, DeviceChoice::cuda(3));
+  EXPECT_EQ(on_card.attention_backend, AttentionBackend::kFa3);
+  EXPECT_TRUE(on_card.enforce_eager);
+  EXPECT_FALSE(on_card.enable_chunked_prefill);
   config.rank = 6;  // of six
   EXPECT_EQ(decode_order(encode_order(config)).status().code(), StatusCode::kInvalidArgument);
 }

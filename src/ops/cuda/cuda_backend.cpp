@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <mutex>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "base/check.h"
 #include "base/thread_pool.h"
@@ -15,6 +17,7 @@
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/launch.h"
 #include "ops/cuda/matrix_product.h"
+#include "ops/cuda/nccl.h"
 #include "ops/cuda/products.h"
 #include "ops/cuda/prompt_attention.h"
 #include "ops/cuda/weights.h"
@@ -142,6 +145,12 @@ class CudaBackend final : public Backend {
   void finish_download(int download) override {
     check_cuda(cudaEventSynchronize(downloaded_[static_cast<size_t>(download)]), "cudaEventSynchronize");
   }
+  void copy_to_host(void* host, const void* device, const CopyShape& shape) override {
+    copy(host, shape.host_stride, device, shape.device_stride, shape, cudaMemcpyDeviceToHost);
+  }
+  void copy_to_device(void* device, const void* host, const CopyShape& shape) override {
+    copy(device, shape.device_stride, host, shape.host_stride, shape, cudaMemcpyHostToDevice);
+  }
   void synchronise() override {
     check_cuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
     check_cuda(cudaStreamSynchronize(side_stream_), "cudaStreamSynchronize");
@@ -225,6 +234,17 @@ class CudaBackend final : public Backend {
     finish();
   }
 
+  void call_on_host(void (*function)(const void*), const void* argument) override {
+    // CUDA's own call hands on one pointer, of memory that may be written.
+    const HostCall& call = *host_calls_.insert({function, argument}).first;
+    const auto run = [](void* opaque) {
+      const HostCall& known = *static_cast<const HostCall*>(opaque);
+      known.function(known.argument);
+    };
+    check_cuda(cudaLaunchHostFunc(stream_, run, const_cast<HostCall*>(&call)), "cudaLaunchHostFunc");
+    finish();
+  }
+
   double seconds_of(FunctionRef<void()> body) override {
     synchronise();
     for (cudaEvent_t& event : timed_) {
@@ -254,6 +274,11 @@ class CudaBackend final : public Backend {
     check_cuda(cudaStreamWaitEvent(stream_, marks_.at(static_cast<size_t>(mark))), "cudaStreamWaitEvent");
   }
 
+  Result<std::unique_ptr<DeviceLink>> link(const LinkGroup& group) override {
+    check_cuda(cudaSetDevice(options_.device), "cudaSetDevice");
+    return make_nccl_link(load_nccl(options_.nccl_paths), group, stream_);
+  }
+
   void bind_thread() override {
     check_cuda(cudaSetDevice(options_.device), "cudaSetDevice");
     pool_.bind_caller();
@@ -265,7 +290,6 @@ class CudaBackend final : public Backend {
 
  protected:
   void run(const EmbeddingArgs& args) override {
-    QUIRE_CHECK_MSG(!args.is_part, "a part of an embedding on a card");
     start(embed, args, args.num_tokens, {args.ids.device, args.table.data, args.out});
   }
   void run(const RmsNormArgs& args) override {
@@ -469,6 +493,17 @@ class CudaBackend final : public Backend {
     return event;
   }
 
+  void copy(void* to, size_t to_stride, const void* from, size_t from_stride, const CopyShape& shape,
+            cudaMemcpyKind kind) {
+    if (shape.row_bytes == 0 || shape.num_rows == 0) return;
+    // One row has no distance from the next, and CUDA wants none that is too short.
+    const bool one = shape.num_rows == 1;
+    check_cuda(cudaMemcpy2DAsync(to, one ? shape.row_bytes : to_stride, from, one ? shape.row_bytes : from_stride,
+                                 shape.row_bytes, shape.num_rows, kind, stream_),
+               "cudaMemcpy2DAsync");
+    finish();
+  }
+
   void expect_reachable(std::initializer_list<const void*> pointers) const {
     if (!options_.check_pointers) return;
     for (const void* pointer : pointers) {
@@ -487,6 +522,16 @@ class CudaBackend final : public Backend {
                                cudaMemcpyDefault, stream),
                "cudaMemcpyAsync");
   }
+
+  // Of call_on_host(). Kept as long as the backend: recordings call them again.
+  struct HostCall {
+    void (*function)(const void*);
+    const void* argument;
+    bool operator<(const HostCall& other) const {
+      return std::pair(reinterpret_cast<uintptr_t>(function), argument) <
+             std::pair(reinterpret_cast<uintptr_t>(other.function), other.argument);
+    }
+  };
 
   const CudaBackendOptions options_;
   std::string description_;
@@ -513,6 +558,7 @@ class CudaBackend final : public Backend {
   int num_recordings_ = kNotRecorded;
   std::array<cudaEvent_t, kMostDownloads> downloaded_{};
   int next_download_ = 0;
+  std::set<HostCall> host_calls_;
   std::array<cudaEvent_t, 2> timed_{};  // of seconds_of(), made when it is first asked
 };
 

@@ -23,6 +23,7 @@ struct CudaBackendOptions {
   ProductKernels products = ProductKernels::kByRows;     // others: for measuring them beside each other
   AttentionBackend attention = AttentionBackend::kAuto;  // with batch_invariant none by name but kNative
   std::vector<std::string> cublas_lt_paths;  // files or folders to look for cuBLASLt at, before the loader's
+  std::vector<std::string> nccl_paths;       // the same of NCCL, which link() looks for
   bool synchronous = false;                  // each op waits until it is done: for finding out which one failed
   bool check_pointers = false;               // that what an op is given is memory of the card or known to it: for tests
 };

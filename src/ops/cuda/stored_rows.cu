@@ -14,11 +14,14 @@ constexpr int kThreads = 128;
 constexpr int kValues = 8;  // of a thread
 constexpr int64_t kMaxGridY = 65535;
 
-// [num_rows, columns]; `ids`: of the rows at `rows`, nullptr: all in their order.
+// [num_rows, columns]; `ids`: of the rows at `rows`, nullptr: all in their order. Of a part of a table the first row is
+// first_id's, and ids of rows that are not in it give zeros.
 struct RowsAsFloats {
   const uint8_t* rows;
   int64_t row_bytes;
   const int32_t* ids;
+  int64_t first_id;
+  int64_t num_stored;  // rows of the part
   int64_t num_rows;
   int64_t columns;
   OutRows out;  // F32 or F16
@@ -48,9 +51,10 @@ __global__ void read_rows_kernel(RowsAsFloats work) {
   const int64_t index = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kValues;
   if (index >= work.columns) return;
   for (int64_t row = blockIdx.y; row < work.num_rows; row += gridDim.y) {
-    const int64_t from = work.ids == nullptr ? row : work.ids[row];
-    float values[kValues];
-    decode<kType>(work.rows + from * work.row_bytes, work.columns, index, values);
+    const int64_t from = work.ids == nullptr ? row : work.ids[row] - work.first_id;
+    float values[kValues] = {};
+    if (from >= 0 && from < work.num_stored)
+      decode<kType>(work.rows + from * work.row_bytes, work.columns, index, values);
     const int64_t to = row * work.columns + index;
     if (work.columns % kValues == 0 && reinterpret_cast<uintptr_t>(work.out.data) % sizeof(float4) == 0) {
       store_vector(work.out, to, values);
@@ -83,6 +87,8 @@ void expand_rows(const StoredMatrix& weight, int64_t first_row, int64_t num_rows
             {.rows = weight.data + first_row * weight.row_bytes,
              .row_bytes = weight.row_bytes,
              .ids = nullptr,
+             .first_id = 0,
+             .num_stored = num_rows,
              .num_rows = num_rows,
              .columns = weight.columns,
              .out = out},
@@ -94,6 +100,8 @@ void embed(const EmbeddingArgs& args, cudaStream_t stream) {
             {.rows = static_cast<const uint8_t*>(args.table.data),
              .row_bytes = row_stride(args),
              .ids = args.ids.device,
+             .first_id = args.first_id,
+             .num_stored = args.table.shape[0],
              .num_rows = args.num_tokens,
              .columns = args.table.shape[1],
              .out = args.out},

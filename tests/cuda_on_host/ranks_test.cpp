@@ -1,0 +1,336 @@
+// Workers on cards of their own: threads of this process in the place of processes.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "cli/backend.h"
+#include "comm/shared_communicator.h"
+#include "comm/shared_segment.h"
+#include "nccl_on_host.h"
+#include "num_cards.h"
+#include "refused_capture.h"
+#include "runner/device_communicator.h"
+#include "runner/local_executor.h"
+#include "runner/multiprocess_executor.h"
+#include "runner/worker.h"
+#include "runner/worker_launcher.h"
+#include "tests/runner/tiny_model.h"
+#include "types/constraint_table.h"
+#include "types/token_constraint.h"
+
+namespace quire::runner {
+namespace {
+
+using testing::HasSubstr;
+
+std::mutex seen_mutex;
+std::set<std::string> seen_cards;  // by their backends' descriptions
+
+Result<std::unique_ptr<ops::Backend>> worker_backend(const EngineConfig& config) {
+  auto backend = cli::make_backend(config);
+  const std::lock_guard lock(seen_mutex);
+  if (backend.ok()) seen_cards.insert((*backend)->description().substr(0, 6));
+  return backend;
+}
+
+class CardWorker final : public WorkerProcess {
+ public:
+  CardWorker(const WorkerSegment& segment, int rank)
+      : thread_([this, segment, rank] {
+          (void)run_worker(segment, rank, worker_backend);
+          ended_ = true;
+        }) {}
+  ~CardWorker() override { thread_.join(); }
+  int id() const override { return 1; }
+  std::optional<std::string> ended() override {
+    return ended_ ? std::optional<std::string>("has ended") : std::nullopt;
+  }
+
+ private:
+  std::atomic<bool> ended_{false};
+  std::thread thread_;
+};
+
+class CardLauncher final : public WorkerLauncher {
+ public:
+  Result<std::unique_ptr<WorkerProcess>> launch(const comm::SharedSegment& memory, const WorkerSegment::Shape& shape,
+                                                int rank) override {
+    return std::unique_ptr<WorkerProcess>(std::make_unique<CardWorker>(WorkerSegment(memory.data(), shape), rank));
+  }
+};
+
+EngineConfig cards_config(int32_t tensor, int32_t pipeline) {
+  EngineConfig config{.model = tiny_path("llama"), .skip_tokenizer_init = true};
+  config.max_model_len = 128;
+  config.max_num_seqs = 4;
+  config.max_num_batched_tokens = 32;
+  config.num_gpu_blocks_override = 40;
+  config.threads = 1;
+  config.activation_dtype = ActivationDType::kFloat32;
+  config.kv_cache_dtype = KvCacheDType::kFloat32;
+  config.device = DeviceChoice::cuda();
+  config.distributed_executor_backend = DistributedBackend::kMp;
+  config.tensor_parallel_size = tensor;
+  config.pipeline_parallel_size = pipeline;
+  return config;
+}
+
+Result<std::unique_ptr<Executor>> start_workers(const EngineConfig& config) {
+  EngineConfig planning = config;
+  planning.device = DeviceChoice::cpu();
+  const auto planner = cli::make_backend(planning).value();
+  return make_multiprocess_executor(config, std::make_unique<CardLauncher>(), *planner);
+}
+
+// Tokens of even numbers follow; multiples of eight are refused once they are drawn.
+class Evens final : public TokenMasks {
+ public:
+  class Even final : public State {
+   public:
+    std::unique_ptr<State> clone() const override { return std::make_unique<Even>(); }
+    bool allowed(std::span<uint32_t> mask) override {
+      std::ranges::fill(mask, 0x55555555u);
+      return true;
+    }
+    bool accept(TokenId token) override { return token % 2 == 0 && token % 8 != 0; }
+  };
+  std::unique_ptr<State> start() const override { return std::make_unique<Even>(); }
+};
+struct OneConstraint final : ConstraintSource {
+  std::shared_ptr<const TokenMasks> find(ConstraintId /*id*/) const override { return std::make_shared<Evens>(); }
+};
+
+struct Answer {
+  std::vector<TokenId> tokens;
+  std::vector<float> logprobs;
+};
+struct Answers {
+  std::vector<Answer> of;
+  int num_replayed = 0;
+};
+
+// Four requests together: a greedy one with log-probabilities, one that is drawn from penalised logits, one of some
+// tokens alone, and one with a constraint that the ranks do not know which draw nothing; each joins while those before
+// it decode. Steps are recorded.
+Answers answer(Executor& executor, size_t count) {
+  SamplingParams greedy{.temperature = 0, .logprobs = 2};
+  SamplingParams drawn{.temperature = 0.8f, .top_k = 20, .repetition_penalty = 1.2f, .logprobs = 0};
+  SamplingParams masked{
+      .temperature = 0.5f, .allowed_token_ids = std::vector<TokenId>{3, 9, 17, 30, 33}, .logprobs = 0};
+  const std::vector<SamplingParams> params = {greedy, drawn, masked, greedy};
+  constexpr size_t kConstrained = 3;
+  executor.use_constraints(std::make_shared<const OneConstraint>());
+  const std::vector<std::vector<TokenId>> prompts = {
+      {5, 9, 11, 7, 30, 31, 32, 33, 34, 35}, {8, 8, 2, 60}, {1, 2, 3}, {40, 41, 2}};
+  Answers answers{.of = std::vector<Answer>(prompts.size())};
+  const auto join = [&](StepPlan& plan, size_t i) {
+    plan.added.push_back(
+        {.id = i, .prompt = prompts[i], .params = std::make_shared<const SamplingParams>(params[i]), .seed = 7 + i});
+    if (i == kConstrained) plan.added.back().constraint = 1;
+    const auto first = static_cast<BlockId>(8 * i);
+    tell_whole_table(plan, i, 0, std::vector<BlockId>{first + 3, first + 1, first + 2, first + 5});
+    plan.scheduled.push_back({.id = i, .num_new_tokens = static_cast<int32_t>(prompts[i].size()), .samples = true});
+  };
+  for (size_t step = 0; step < count; ++step) {
+    StepPlan plan;
+    plan.step = step;
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      const Answer& known = answers.of[i];
+      if (known.tokens.empty()) continue;
+      const size_t computed = prompts[i].size() + known.tokens.size() - 1;
+      plan.scheduled.push_back(
+          {.id = i, .num_computed_tokens = static_cast<int32_t>(computed), .num_new_tokens = 1, .samples = true});
+    }
+    if (step < prompts.size()) join(plan, step);
+    for (const ScheduledSequence& run : plan.scheduled) plan.num_tokens += run.num_new_tokens;
+    executor.submit(std::move(plan));
+    const auto done = executor.collect();
+    EXPECT_TRUE(done.ok()) << done.status().message();
+    if (!done.ok()) return answers;
+    answers.num_replayed += done->timings.replayed ? 1 : 0;
+    for (const SequenceResult& result : done->result.sequences) {
+      EXPECT_TRUE(result.error.ok()) << result.error.message();
+      answers.of[result.id].tokens.push_back(result.tokens.at(0));
+      answers.of[result.id].logprobs.push_back(result.logprobs.at(0).chosen.logprob);
+    }
+  }
+  const auto is_allowed = [](TokenId token) { return token % 2 == 0 && token % 8 != 0; };
+  EXPECT_TRUE(std::ranges::all_of(answers.of[kConstrained].tokens, is_allowed));
+  return answers;
+}
+
+void expect_nearly(const Answers& found, const Answers& expected, float tolerance) {
+  for (size_t i = 0; i < expected.of.size(); ++i) {
+    SCOPED_TRACE(testing::Message() << "request " << i);
+    EXPECT_EQ(found.of[i].tokens, expected.of[i].tokens);
+    ASSERT_EQ(found.of[i].logprobs.size(), expected.of[i].logprobs.size());
+    for (size_t t = 0; t < expected.of[i].logprobs.size(); ++t)
+      EXPECT_NEAR(found.of[i].logprobs[t], expected.of[i].logprobs[t], tolerance);
+  }
+}
+
+class RanksOnCards : public testing::Test {
+ protected:
+  void SetUp() override { cuda_on_host::have_cards(4); }
+  void TearDown() override { cuda_on_host::have_cards(1); }
+
+  static Answers of_one() {
+    EngineConfig config = cards_config(1, 1);
+    config.distributed_executor_backend = DistributedBackend::kAuto;
+    const auto local = make_local_executor(config, cli::make_backend(config).value()).value();
+    return answer(*local, kSteps);
+  }
+  static constexpr size_t kSteps = 12;
+};
+
+TEST_F(RanksOnCards, AnswerAsOneCardDoes) {
+  const Answers expected = of_one();
+  EXPECT_GE(expected.num_replayed, 6);
+  for (const auto& [tensor, pipeline] : {std::pair(1, 1), {2, 1}, {1, 2}, {2, 2}}) {
+    SCOPED_TRACE(fmt::format("{} stages of {}", pipeline, tensor));
+    seen_cards.clear();
+    const auto executor = start_workers(cards_config(tensor, pipeline));
+    ASSERT_TRUE(executor.ok()) << executor.status().message();
+    EXPECT_EQ(seen_cards.size(), static_cast<size_t>(tensor * pipeline));
+    const Answers found = answer(**executor, kSteps);
+    expect_nearly(found, expected, tensor == 1 ? 0 : 1e-4f);
+    EXPECT_EQ(found.num_replayed, expected.num_replayed);
+  }
+}
+
+TEST_F(RanksOnCards, BitsRepeatAndThoseOfEagerStepsAreTheSame) {
+  const Answers first = answer(**start_workers(cards_config(2, 1)), kSteps);
+  expect_nearly(answer(**start_workers(cards_config(2, 1)), kSteps), first, 0);
+  EngineConfig eager = cards_config(2, 1);
+  eager.enforce_eager = true;
+  const Answers found = answer(**start_workers(eager), kSteps);
+  expect_nearly(found, first, 0);
+  EXPECT_EQ(found.num_replayed, 0);
+}
+
+// One of the ranks cannot record a shape that the others do: they go on in step.
+TEST_F(RanksOnCards, OneThatCannotRecordGoesOnBesideOthers) {
+  const Answers expected = answer(**start_workers(cards_config(2, 1)), kSteps);
+  cuda_on_host::refuse_captured_call(7);
+  const Answers found = answer(**start_workers(cards_config(2, 1)), kSteps);
+  cuda_on_host::refuse_captured_call(-1);
+  expect_nearly(found, expected, 0);
+}
+
+// Sums of three in another order than by way of the host, columns and messages as they are.
+TEST_F(RanksOnCards, ExchangeByNcclWhereAllHaveIt) {
+  ops::cuda::offer_nccl(true);
+  const Answers expected = of_one();
+  int sums = ops::cuda::nccl_sums();
+  EXPECT_EQ(sums, 0);
+  for (const auto& [tensor, pipeline] : {std::pair(2, 1), {1, 2}, {2, 2}}) {
+    SCOPED_TRACE(fmt::format("{} stages of {}", pipeline, tensor));
+    const int messages = ops::cuda::nccl_messages();
+    const Answers found = answer(**start_workers(cards_config(tensor, pipeline)), kSteps);
+    expect_nearly(found, expected, tensor == 1 ? 0 : 1e-4f);
+    EXPECT_EQ(found.num_replayed, expected.num_replayed);
+    EXPECT_EQ(ops::cuda::nccl_sums() > sums, tensor > 1);
+    EXPECT_GT(ops::cuda::nccl_messages(), messages);
+    sums = ops::cuda::nccl_sums();
+  }
+  ops::cuda::offer_nccl(false);
+}
+
+TEST_F(RanksOnCards, GoByTheHostWhereNcclDoesNotBeginOnAll) {
+  const Answers expected = answer(**start_workers(cards_config(2, 1)), kSteps);
+  ops::cuda::offer_nccl(true);
+  ops::cuda::refuse_nccl_on(1u << 1);
+  const int sums = ops::cuda::nccl_sums();
+  testing::internal::CaptureStdout();
+  const Answers found = answer(**start_workers(cards_config(2, 1)), kSteps);
+  const std::string log = testing::internal::GetCapturedStdout();
+  ops::cuda::refuse_nccl_on(0);
+  ops::cuda::offer_nccl(false);
+  expect_nearly(found, expected, 0);
+  EXPECT_EQ(ops::cuda::nccl_sums(), sums);
+  EXPECT_THAT(log, HasSubstr("NCCL does not begin on rank 1: internal error"));
+}
+
+// Matrices whose ranges overlap, and sums whose order may not follow from their size.
+TEST_F(RanksOnCards, NcclGathersColumnsAndIsNotAskedForSumsOfOneOrder) {
+  ops::cuda::offer_nccl(true);
+  const comm::SharedGroupShape shape{.num_ranks = 3, .slot_bytes = 16 << 10};
+  auto segment = comm::SharedSegment::create(comm::shared_group_bytes(shape)).value();
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto host = comm::join_shared_group(segment.data(), shape, {.rank = rank}).value();
+      EngineConfig config = cards_config(1, 1);
+      config.device = DeviceChoice::cuda(rank);
+      const auto backend = cli::make_backend(config).value();
+      for (const bool one_order : {false, true}) {
+        auto link = link_ranks(*backend, *host);
+        ASSERT_NE(link, nullptr);
+        EXPECT_EQ(link->description(), "NCCL 2.27.3");
+        const auto device = make_device_communicator(
+                                *backend, *host, {.widest_row = 60, .link = std::move(link), .one_order = one_order})
+                                .value();
+        constexpr int64_t kStride = 70;
+        // The third of these has the second's columns too; rows beyond what is packed at once.
+        const std::vector<comm::ColumnRange> columns = {{0, 20}, {20, 25}, {20, 40}};
+        for (const int root : {comm::Communicator::kEverybody, 0, 1}) {
+          constexpr int64_t kRows = 20000;
+          std::vector<float> expected(static_cast<size_t>(kRows * kStride));
+          for (size_t i = 0; i < expected.size(); ++i) {
+            const auto column = static_cast<int64_t>(i) % kStride;
+            const comm::ColumnRange& own = columns[static_cast<size_t>(rank)];
+            const bool is_own = column >= own.first && column < own.first + own.count;
+            expected[i] = is_own ? static_cast<float>(i) : -1.0f;
+          }
+          Buffer memory(backend->allocator(), expected.size() * sizeof(float));
+          backend->upload(memory.data(), expected.data(), memory.bytes());
+          device->gather_columns({memory.as<float>(), kRows, kStride}, columns, root);
+          std::vector<float> found(expected.size());
+          backend->download(found.data(), memory.data(), memory.bytes());
+          host->gather_columns({expected.data(), kRows, kStride}, columns, root);
+          EXPECT_EQ(found, expected);
+        }
+        const int sums = ops::cuda::nccl_sums();
+        host->barrier();
+        std::vector<float> values(100, 0.1f * static_cast<float>(rank + 1));
+        Buffer memory(backend->allocator(), 100 * sizeof(float));
+        backend->upload(memory.data(), values.data(), memory.bytes());
+        device->all_reduce({memory.as<float>(), 100});
+        backend->synchronise();
+        host->barrier();
+        EXPECT_EQ(ops::cuda::nccl_sums() == sums, one_order);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  ops::cuda::offer_nccl(false);
+}
+
+// Memory that each plans by itself: the least is everybody's.
+TEST_F(RanksOnCards, PlanByWhatTheirCardsHave) {
+  EngineConfig config = cards_config(2, 1);
+  config.num_gpu_blocks_override = 0;
+  const auto executor = start_workers(config);
+  ASSERT_TRUE(executor.ok()) << executor.status().message();
+  EXPECT_GE((*executor)->memory().num_blocks, 8);
+  EXPECT_EQ((*executor)->memory().max_num_batched_tokens, 32);
+  EXPECT_THAT((*executor)->description(), HasSubstr("2 workers: cuda:0"));
+  EXPECT_EQ(answer(**executor, kSteps).of[0].tokens.size(), kSteps);
+}
+
+TEST_F(RanksOnCards, AreRefusedWhereThereAreTooFew) {
+  EngineConfig config = cards_config(3, 1);
+  config.device = DeviceChoice::cuda(2);
+  EXPECT_THAT(cli::make_executor(config).status().message(),
+              HasSubstr("each worker has a card of its own, from cuda:2 on, and this machine has 4"));
+  config = cards_config(2, 1);
+  config.enable_lora = true;
+  EXPECT_THAT(cli::make_executor(config).status().message(), HasSubstr("beside workers on cards"));
+}
+
+}  // namespace
+}  // namespace quire::runner
