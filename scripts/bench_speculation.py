@@ -8,7 +8,8 @@ get the same requests in turn, so that a machine that is slower for a while is s
 
 With --llama there are also llama.cpp's server without guesses and with its n-grams (with --draft-model its draft, too), whose ratios
 are to itself without guesses: it has no identical answers to promise, so theirs are not compared. With
---head, a folder, the modes eagle3 and eagle3-int8 (its weights rounded at load) are there.
+--head, a folder, the modes eagle3 and eagle3-int8 (its weights rounded at load) are there. With --concurrency each round's ratio
+is of the whole of it, plain2 beside plain says what such a ratio is worth; the time per output token is of the requests of all rounds.
 
 FILE: ShareGPT's conversations (JSON). Without it there are only the tasks of this file: copy and prediction.
 Needs a release build and the default model (./quickstart.sh makes both).
@@ -36,6 +37,7 @@ RECORDS = "\n".join(f"order {1000 + 7 * n}: customer {name}, city {city}, amount
 
 MODES = {
     "plain": [],
+    "plain2": [],  # the same once more: by how much rounds differ in any case
     "ngram": ["--speculative-config", '{"method": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 6}'],
     "suffix": ["--speculative-config", '{"method": "suffix", "suffix_decoding_max_spec_factor": 4}'],
 }
@@ -181,6 +183,7 @@ def main():
     parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--draft-model", help="its modes are draft, and both (suffix, then it)")
     parser.add_argument("--head", help="a folder with an EAGLE-3 head: the modes eagle3 and eagle3-int8")
+    parser.add_argument("--heads", help="a folder with heads in eagle, medusa and dflash, which are modes then (make_random_heads.py)")
     parser.add_argument("--llama", help="llama.cpp's server: its modes are llama, llama-ngram, llama-draft")
     parser.add_argument("--llama-model", help="its model")
     parser.add_argument("--rounds", type=int, default=3)
@@ -195,6 +198,10 @@ def main():
     if options.draft_model:
         MODES["draft"] = ["--speculative-config", json.dumps({"model": options.draft_model})]
         MODES["both"] = ["--speculative-config", json.dumps({"method": "suffix", "model": options.draft_model})]
+    if options.heads:
+        for method in ("eagle", "medusa", "dflash"):
+            MODES[method] = ["--speculative-config", json.dumps({"method": method, "model": f"{options.heads}/{method}",
+                                                                 "num_speculative_tokens": 3})]
     if options.head:
         head = {"method": "eagle3", "model": options.head, "num_speculative_tokens": 3}
         MODES["eagle3"] = ["--speculative-config", json.dumps(head)]
@@ -230,11 +237,15 @@ def main():
             times = {mode: [] for mode in askers}
             same = True
             usage = [0, 0]
-            last_answers = {}
+            per_token = {mode: [] for mode in askers}
             for number in range(options.rounds):
                 bodies = bodies_of(number)
                 expected = None
-                for mode, asker in askers.items():
+                order = list(askers)
+                if task != "prediction":  # which wants the plain answers first
+                    order = order[number % len(order):] + order[:number % len(order)]
+                for mode in order:
+                    asker = askers[mode]
                     sent = bodies
                     if task == "prediction" and mode != "plain" and mode not in llama:  # of the answer, with five lines changed
                         sent = [{**body, "prediction": {"type": "content", "content": changed_lines(text, 5)}}
@@ -242,7 +253,7 @@ def main():
                     answers, seconds = asker.all(sent, options.concurrency)
                     times[mode].append(seconds)
                     tokens_of[mode].append(sum(asker.count(answer) for answer in answers))
-                    last_answers[mode] = answers
+                    per_token[mode] += [a[2] / max(1, asker.count(a) - 1) for a in answers]
                     if mode in llama:
                         continue
                     if expected is None:
@@ -271,10 +282,9 @@ def main():
                 told = "" if not did.get("drafts") else (
                     f", {100 * did['accepted_tokens'] / did['draft_tokens']:.0f} % of {did['draft_tokens']:.0f} drafts accepted, "
                     f"{1 + did['accepted_tokens'] / did['drafts']:.1f} tokens a draft")
-                per_token = sorted(s / max(1, len(ids) - 1) for ids, _, s, _ in last_answers[mode])
                 if options.concurrency > 1:
-                    told += (f", time per output token p50 {1e3 * per_token[len(per_token) // 2]:.1f}, "
-                             f"p95 {1e3 * per_token[int(0.95 * len(per_token))]:.1f} ms")
+                    p50, p95 = (1e3 * sorted(per_token[mode])[int(share * len(per_token[mode]))] for share in (0.5, 0.95))
+                    told += f", time per output token p50 {p50:.1f}, p95 {p95:.1f} ms"
                 print(f"  {mode:11} {tokens / statistics.median(seconds):8.1f} tokens/s, ratio {statistics.median(ratios):.2f} "
                       f"({', '.join(f'{r:.2f}' for r in ratios)}){told}")
             if task == "prediction":

@@ -89,6 +89,12 @@ Result<std::unique_ptr<ops::Backend>> make_backend(const EngineConfig& config, o
   return make_cpu(config);
 }
 
+Result<std::unique_ptr<ops::Backend>> make_rank_backend(const EngineConfig& config) {
+  EngineConfig on_cpu = config;
+  on_cpu.device = DeviceChoice::cpu();
+  return make_backend(on_cpu);
+}
+
 namespace {
 
 // Where workers of one host compute: each on a card of its own, from the named one on, or all on the CPU.
@@ -116,7 +122,7 @@ Result<DeviceChoice> device_of_workers(const EngineConfig& config) {
 
 Result<std::unique_ptr<runner::Executor>> make_workers(const EngineConfig& asked, const WorkerSource& workers) {
   EngineConfig config = asked;
-  if (config.distributed_executor_backend == DistributedBackend::kMpi) {
+  if (workers.ranks != nullptr || starts_elsewhere(config)) {
     QUIRE_RETURN_IF_ERROR(validate(config, config.device.kind));
   } else {
     QUIRE_ASSIGN_OR_RETURN(config.device, device_of_workers(config));
@@ -127,15 +133,14 @@ Result<std::unique_ptr<runner::Executor>> make_workers(const EngineConfig& asked
   planning.device = DeviceChoice::cpu();
   planning.attention_backend = AttentionBackend::kAuto;
   QUIRE_ASSIGN_OR_RETURN(const auto planner, make_cpu(planning));
-  if (config.distributed_executor_backend == DistributedBackend::kMpi) {
-    if (workers.mpi == nullptr) {
-      return unimplemented(
-          "distributed_executor_backend \"mpi\" is for quire's commands (mpirun -np N quire serve ...); here choose "
-          "mp");
-    }
-    const auto backend = [](const EngineConfig& of_rank) { return make_backend(of_rank); };
+  if (workers.ranks == nullptr && starts_elsewhere(config)) {
+    return unimplemented(
+        "distributed_executor_backend \"{}\" is for quire's commands (quire serve ...); here choose mp",
+        name(config.distributed_executor_backend));
+  }
+  if (workers.ranks != nullptr) {
     QUIRE_ASSIGN_OR_RETURN(const runner::NetworkSelf self, runner::this_process());
-    return runner::make_network_executor(config, *workers.mpi, self, backend, *planner);
+    return runner::make_network_executor(config, *workers.ranks, self, make_rank_backend, *planner);
   }
   QUIRE_ASSIGN_OR_RETURN(auto launcher, make_process_launcher(workers.program));
   return runner::make_multiprocess_executor(config, std::move(launcher), *planner);

@@ -19,10 +19,13 @@ namespace quire::cli {
 Result<std::unique_ptr<ops::Backend>> make_backend(const EngineConfig& config,
                                                    ops::ProductKernels products = ops::ProductKernels::kByRows);
 
+// Of a rank of several hosts: these compute on a CPU, whatever cards they have.
+Result<std::unique_ptr<ops::Backend>> make_rank_backend(const EngineConfig& config);
+
 // Where workers come from.
 struct WorkerSource {
-  std::string program = {};           // what their processes run, make_process_launcher()
-  comm::NetworkGroup* mpi = nullptr;  // join_mpi()'s, of whose ranks this process is the first; outlives the executor
+  std::string program = {};             // what their processes run, make_process_launcher()
+  comm::NetworkGroup* ranks = nullptr;  // join_ranks()'s, of which this process is the first; outlives the executor
 };
 
 // Backend, checkpoint and worker in this process, or workers in processes of their own.

@@ -14,8 +14,8 @@
 #include "cli/backend.h"
 #include "cli/commands.h"
 #include "cli/hub_options.h"
-#include "cli/mpi_ranks.h"
 #include "cli/options.h"
+#include "cli/ranks.h"
 #include "engine/engine.h"
 
 namespace quire::cli {
@@ -63,6 +63,7 @@ namespace {
 
 struct EngineBenchOptions {
   EngineConfig engine;
+  NodeOptions nodes;
   HubFlags hub;
   std::string output_json;
   bool given_max_num_seqs = false;
@@ -81,10 +82,10 @@ struct ThroughputCommand : EngineBenchOptions {
 // Measures with an engine. In a process that computes for another's, until that one has measured.
 template <typename Measure>
 Status with_engine(EngineBenchOptions& options, const Measure& measure) {
-  QUIRE_ASSIGN_OR_RETURN(const auto ranks, join_mpi(options.engine));
+  QUIRE_ASSIGN_OR_RETURN(const auto ranks, join_ranks(options.engine, options.nodes));
   QUIRE_RETURN_IF_ERROR(resolve_model(options.engine, options.hub));
   if (computes_for_another(ranks)) return run_as_rank(*ranks, options.engine);
-  QUIRE_ASSIGN_OR_RETURN(const auto engine, make_engine(options.engine, Drive::kOwnThread, {.mpi = ranks.get()}));
+  QUIRE_ASSIGN_OR_RETURN(const auto engine, make_engine(options.engine, Drive::kOwnThread, {.ranks = group_of(ranks)}));
   return measure(*engine);
 }
 
@@ -202,6 +203,7 @@ void add_bench_latency(CLI::App& bench, int& exit_code) {
       ->group("Benchmark");
   option("--output-json", options->output_json, "Write the results to this file");
   add_engine_options(*command, options->engine);
+  add_node_options(*command, options->nodes);
   command->callback([options, command, &exit_code] {
     options->given_max_num_seqs = command->count("--max-num-seqs") > 0;
     exit_code = exit_code_of(run(*options));
@@ -225,6 +227,7 @@ void add_bench_throughput(CLI::App& bench, int& exit_code) {
   option("--output-json", options->output_json, "Write the results to this file");
   add_dataset_options(*command, options->bench.dataset);
   add_engine_options(*command, options->engine);
+  add_node_options(*command, options->nodes);
   command->callback([options, &exit_code] { exit_code = exit_code_of(run(*options)); });
 }
 

@@ -6,8 +6,8 @@
 #include "cli/backend.h"
 #include "cli/bench.h"
 #include "cli/hub_options.h"
-#include "cli/mpi_ranks.h"
 #include "cli/options.h"
+#include "cli/ranks.h"
 #include "engine/engine.h"
 
 namespace quire::cli {
@@ -15,18 +15,19 @@ namespace {
 
 struct PerplexityCommand {
   EngineConfig engine;
+  NodeOptions nodes;
   HubFlags hub;
   bench::PerplexityOptions bench;
   std::string output_json;
 };
 
 Status run(PerplexityCommand& options) {
-  QUIRE_ASSIGN_OR_RETURN(const auto ranks, join_mpi(options.engine));
+  QUIRE_ASSIGN_OR_RETURN(const auto ranks, join_ranks(options.engine, options.nodes));
   QUIRE_RETURN_IF_ERROR(resolve_model(options.engine, options.hub));
   // Text that is beyond the context is not read at all.
   if (options.engine.max_model_len == 0) options.engine.max_model_len = options.bench.window + 1;
   if (computes_for_another(ranks)) return run_as_rank(*ranks, options.engine);
-  QUIRE_ASSIGN_OR_RETURN(auto engine, make_engine(options.engine, Drive::kOwnThread, {.mpi = ranks.get()}));
+  QUIRE_ASSIGN_OR_RETURN(auto engine, make_engine(options.engine, Drive::kOwnThread, {.ranks = group_of(ranks)}));
   if (engine->tokenizer() == nullptr) return invalid_argument("perplexity needs the model's tokenizer");
   const std::string about =
       fmt::format("{}: {} on {}", shown_model(options.engine), engine->model().dtype, engine->device_description());
@@ -56,6 +57,7 @@ void add_bench_perplexity(CLI::App& bench, int& exit_code) {
   option("--num-windows", options->bench.most_windows, "Of the text's beginning only so many; 0: all");
   option("--output-json", options->output_json, "Write the results to this file");
   add_engine_options(*command, options->engine);
+  add_node_options(*command, options->nodes);
   command->callback([options, &exit_code] { exit_code = exit_code_of(run(*options)); });
 }
 

@@ -9,8 +9,8 @@
 #include "cli/backend.h"
 #include "cli/commands.h"
 #include "cli/hub_options.h"
-#include "cli/mpi_ranks.h"
 #include "cli/options.h"
+#include "cli/ranks.h"
 #include "cli/terminal.h"
 #include "engine/chat.h"
 #include "engine/engine.h"
@@ -21,6 +21,7 @@ namespace {
 
 struct ChatCommandOptions {
   EngineConfig engine;
+  NodeOptions nodes;
   HubFlags hub;
   SamplingParams sampling;
   std::string system;
@@ -160,10 +161,10 @@ bool obey(const std::string& line, Conversation& conversation) {
 }
 
 Status run(ChatCommandOptions& options, const CLI::App& command) {
-  QUIRE_ASSIGN_OR_RETURN(const auto ranks, join_mpi(options.engine));
+  QUIRE_ASSIGN_OR_RETURN(const auto ranks, join_ranks(options.engine, options.nodes));
   QUIRE_RETURN_IF_ERROR(resolve_model(options.engine, options.hub));
   if (computes_for_another(ranks)) return run_as_rank(*ranks, options.engine);
-  QUIRE_ASSIGN_OR_RETURN(auto engine, make_engine(options.engine, Drive::kOwnThread, {.mpi = ranks.get()}));
+  QUIRE_ASSIGN_OR_RETURN(auto engine, make_engine(options.engine, Drive::kOwnThread, {.ranks = group_of(ranks)}));
   QUIRE_ASSIGN_OR_RETURN(const std::string sampling, apply_chat_sampling(command, engine->text(), options.sampling));
   LineReader reader;
   if (reader.interactive()) {
@@ -198,6 +199,7 @@ void add_chat_command(CLI::App& program, int& exit_code) {
   add_sampling_options(*command, options->sampling);
   tell_chat_sampling(*command, "what suits the model");
   add_engine_options(*command, options->engine);
+  add_node_options(*command, options->nodes);
   command->callback([options, command, &exit_code] { exit_code = exit_code_of(run(*options, *command)); });
 }
 

@@ -6,8 +6,8 @@
 #include "cli/backend.h"
 #include "cli/commands.h"
 #include "cli/hub_options.h"
-#include "cli/mpi_ranks.h"
 #include "cli/options.h"
+#include "cli/ranks.h"
 #include "cli/terminal.h"
 #include "engine/chat.h"
 #include "engine/engine.h"
@@ -18,6 +18,7 @@ namespace {
 
 struct CompleteOptions {
   EngineConfig engine;
+  NodeOptions nodes;
   HubFlags hub;
   SamplingParams sampling;
   std::string prompt;
@@ -41,13 +42,13 @@ Result<std::vector<TokenId>> encode_prompt(const engine::Engine& engine, const C
 }
 
 Status run(CompleteOptions& options, const CLI::App& command) {
-  QUIRE_ASSIGN_OR_RETURN(const auto ranks, join_mpi(options.engine));
+  QUIRE_ASSIGN_OR_RETURN(const auto ranks, join_ranks(options.engine, options.nodes));
   if (options.prompt == "-" && !computes_for_another(ranks)) {
     options.prompt.assign(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
   }
   QUIRE_RETURN_IF_ERROR(resolve_model(options.engine, options.hub));
   if (computes_for_another(ranks)) return run_as_rank(*ranks, options.engine);
-  QUIRE_ASSIGN_OR_RETURN(auto engine, make_engine(options.engine, Drive::kOwnThread, {.mpi = ranks.get()}));
+  QUIRE_ASSIGN_OR_RETURN(auto engine, make_engine(options.engine, Drive::kOwnThread, {.ranks = group_of(ranks)}));
   QUIRE_ASSIGN_OR_RETURN(std::vector<TokenId> ids, encode_prompt(*engine, options));
   if (options.chat) {
     QUIRE_RETURN_IF_ERROR(apply_chat_sampling(command, engine->text(), options.sampling).status());
@@ -83,6 +84,7 @@ void add_complete_command(CLI::App& program, int& exit_code) {
   command->get_option("--temperature")->default_str("0.7; with --chat what suits the model");
   command->get_option("--top-p")->default_str("0.95; with --chat what suits the model");
   add_engine_options(*command, options->engine);
+  add_node_options(*command, options->nodes);
   command->callback([options, command, &exit_code] {
     // Asked for here and not by the parser, which would complain of it before it complained of a misspelt flag.
     if (command->count("--prompt") == 0) throw CLI::RequiredError("--prompt");

@@ -14,8 +14,8 @@
 #include "cli/backend.h"
 #include "cli/commands.h"
 #include "cli/hub_options.h"
-#include "cli/mpi_ranks.h"
 #include "cli/options.h"
+#include "cli/ranks.h"
 #include "quire/llm.h"
 #include "server/json_text.h"
 
@@ -24,6 +24,7 @@ namespace {
 
 struct EmbedOptions {
   EngineConfig engine;
+  NodeOptions nodes;
   HubFlags hub;
   std::string input;
   std::string output;
@@ -129,7 +130,7 @@ std::vector<Prompt> read_lines(std::istream& in, size_t most) {
 
 Status run(EmbedOptions& options) {
   constexpr size_t kAtOnce = 4096;
-  QUIRE_ASSIGN_OR_RETURN(const auto ranks, join_mpi(options.engine));
+  QUIRE_ASSIGN_OR_RETURN(const auto ranks, join_ranks(options.engine, options.nodes));
   std::ifstream file;
   const bool from_stdin = options.input.empty() || options.input == "-";
   if (!from_stdin && !computes_for_another(ranks)) {
@@ -140,7 +141,7 @@ Status run(EmbedOptions& options) {
   QUIRE_RETURN_IF_ERROR(resolve_model(options.engine, options.hub));
   if (options.engine.runner == Runner::kAuto) options.engine.runner = Runner::kPooling;
   if (computes_for_another(ranks)) return run_as_rank(*ranks, options.engine);
-  QUIRE_ASSIGN_OR_RETURN(auto engine, make_engine(options.engine, Drive::kOwnThread, {.mpi = ranks.get()}));
+  QUIRE_ASSIGN_OR_RETURN(auto engine, make_engine(options.engine, Drive::kOwnThread, {.ranks = group_of(ranks)}));
   LLM llm(std::move(engine));
   const std::unique_ptr<VectorFile> out = open_output(options.output);
   options.pooling.progress = false;
@@ -194,6 +195,7 @@ void add_embed_command(CLI::App& program, int& exit_code) {
                       "Cut longer texts to so many tokens; -1: to the context; 0: refuse what is longer than that");
   command->add_flag("-q,--quiet", options->quiet, "No line about the speed");
   add_engine_options(*command, options->engine);
+  add_node_options(*command, options->nodes);
   command->callback([options, &exit_code] { exit_code = exit_code_of(run(*options)); });
 }
 

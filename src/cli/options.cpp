@@ -341,7 +341,7 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
   add_choice(
       app, "--distributed-executor-backend", config.distributed_executor_backend,
       "Where the model is computed: uni (in this process), mp (in processes of its own), mpi (in those that mpirun "
-      "or srun has started); auto: mp for several")
+      "or srun has started), ray (in those that a Ray cluster starts); auto: mp for several")
       ->group(kProcesses)
       ->capture_default_str();
   app.add_option("--max-restarts", config.max_restarts,

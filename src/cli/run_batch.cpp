@@ -9,8 +9,8 @@
 #include "cli/backend.h"
 #include "cli/commands.h"
 #include "cli/hub_options.h"
-#include "cli/mpi_ranks.h"
 #include "cli/options.h"
+#include "cli/ranks.h"
 #include "engine/engine.h"
 #include "server/batch_file.h"
 
@@ -19,13 +19,14 @@ namespace {
 
 struct RunBatchOptions {
   EngineConfig engine;
+  NodeOptions nodes;
   HubFlags hub;
   server::ServerConfig server;
   server::BatchFileOptions batch;
 };
 
 Status run(RunBatchOptions& options) {
-  QUIRE_ASSIGN_OR_RETURN(const auto ranks, join_mpi(options.engine));
+  QUIRE_ASSIGN_OR_RETURN(const auto ranks, join_ranks(options.engine, options.nodes));
   // Before the model is loaded: a wrong file should not cost a minute. It lies where answers are written.
   if (!computes_for_another(ranks)) QUIRE_RETURN_IF_ERROR(server::check_batch_file(options.batch.input));
   QUIRE_RETURN_IF_ERROR(resolve_model(options.engine, options.hub));
@@ -36,7 +37,7 @@ Status run(RunBatchOptions& options) {
   }
   options.engine.served_model_name = options.server.served_model_names.front();
   options.batch.concurrency = options.engine.max_num_seqs;
-  QUIRE_ASSIGN_OR_RETURN(auto engine, make_engine(options.engine, Drive::kOwnThread, {.mpi = ranks.get()}));
+  QUIRE_ASSIGN_OR_RETURN(auto engine, make_engine(options.engine, Drive::kOwnThread, {.ranks = group_of(ranks)}));
   const bool terminal = isatty(STDERR_FILENO) != 0;
   const auto start = std::chrono::steady_clock::now();
   QUIRE_ASSIGN_OR_RETURN(
@@ -88,6 +89,7 @@ void add_run_batch_command(CLI::App& program, int& exit_code) {
       ->capture_default_str();
   command->add_option("--seed", options->engine.seed, "Of requests that bring none")->capture_default_str();
   add_engine_options(*command, options->engine);
+  add_node_options(*command, options->nodes);
   command->callback([options, &exit_code] { exit_code = exit_code_of(run(*options)); });
 }
 

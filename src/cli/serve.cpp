@@ -9,8 +9,8 @@
 #include "cli/commands.h"
 #include "cli/log_format.h"
 #include "cli/log_stats.h"
-#include "cli/mpi_ranks.h"
 #include "cli/options.h"
+#include "cli/ranks.h"
 #include "cli/serve_options.h"
 #include "cli/served_models.h"
 #include "cli/service_manager.h"
@@ -20,7 +20,7 @@ namespace quire::cli {
 namespace {
 
 // Blocks SIGINT and SIGTERM in this thread and all that it will start, so that one place takes them; and SIGUSR1 of a
-// process that mpirun has started: of what asks for an orderly end, that is what mpirun hands on.
+// process that mpirun may have started: of what asks for an orderly end, that is what mpirun hands on.
 class SignalWait {
  public:
   explicit SignalWait(bool under_mpi) {
@@ -72,7 +72,7 @@ std::string address(const ServeOptions& options, const server::Server& server) {
 }
 
 // One of several processes of a model: what is served is the first one's to know.
-Status compute_for_the_server(comm::NetworkGroup& ranks, ServeOptions& options) {
+Status compute_for_the_server(Ranks& ranks, ServeOptions& options) {
   QUIRE_RETURN_IF_ERROR(resolve_models(options));
   EngineConfig config = options.engine;
   config.model = options.models.front().path;
@@ -82,7 +82,7 @@ Status compute_for_the_server(comm::NetworkGroup& ranks, ServeOptions& options) 
 Status run(ServeOptions& options) {
   if (options.log_format == "json") log_as_json();
   QUIRE_CHECK(set_log_level(options.log_level));
-  QUIRE_ASSIGN_OR_RETURN(const auto ranks, join_mpi(options.engine));
+  QUIRE_ASSIGN_OR_RETURN(const auto ranks, join_ranks(options.engine, options.nodes));
   if (computes_for_another(ranks)) return compute_for_the_server(*ranks, options);
   QUIRE_RETURN_IF_ERROR(complete_serve_options(options));
   QUIRE_RETURN_IF_ERROR(resolve_models(options));  // before signals are kept back: Ctrl-C ends a download
@@ -96,7 +96,7 @@ Status run(ServeOptions& options) {
   if (options.engine.kv_transfer) {
     QUIRE_ASSIGN_OR_RETURN(config.kv_transfer, server::KvTransfer::start(options.kv_transfer, metrics));
   }
-  QUIRE_ASSIGN_OR_RETURN(auto models, model_sources(options, metrics, ranks.get()));
+  QUIRE_ASSIGN_OR_RETURN(auto models, model_sources(options, metrics, group_of(ranks)));
   QUIRE_ASSIGN_OR_RETURN(auto server, server::Server::start(config, std::move(models), metrics));
   log_info("ready in {:.2f} s: {}", std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(),
            address(options, *server));

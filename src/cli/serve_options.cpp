@@ -430,6 +430,7 @@ void add_serve_options(CLI::App& command, ServeOptions& options) {
   add_operators(command, options);
   add_logging(command, options);
   add_engine_options(command, options.engine);
+  add_node_options(command, options.nodes);
   add_hub_options(command, options.hub);
   add_vllm_arguments(command, options.notes);
   command.footer(

@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "cli/hub_options.h"
+#include "cli/ranks.h"
 #include "server/kv_events.h"
 #include "server/kv_transfer.h"
 #include "server/server.h"
@@ -29,7 +30,8 @@ struct LoraModule {
 };
 
 struct ServeOptions {
-  EngineConfig engine;             // of every model
+  EngineConfig engine;  // of every model
+  NodeOptions nodes;
   HubFlags hub;                    // of every one that is named
   std::vector<NamedModel> models;  // none: the default model
   server::ServerConfig server;

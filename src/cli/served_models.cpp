@@ -35,10 +35,10 @@ Result<std::shared_ptr<engine::Engine>> load(const EngineConfig& config, const s
                                              const std::shared_ptr<runner::Turns>& turns,
                                              const std::vector<LoraModule>& adapters,
                                              const std::shared_ptr<server::KvEventPublisher>& kv_events,
-                                             comm::NetworkGroup* mpi) {
+                                             comm::NetworkGroup* ranks) {
   const auto start = std::chrono::steady_clock::now();
   QUIRE_ASSIGN_OR_RETURN(TextSource text, engine::Engine::open_text(config));
-  QUIRE_ASSIGN_OR_RETURN(auto executors, make_executors(config, {.mpi = mpi}));
+  QUIRE_ASSIGN_OR_RETURN(auto executors, make_executors(config, {.ranks = ranks}));
   const runner::Executor& first = *executors.front();
   log_info("{}: {}, {} on {}", root, first.model().architecture, first.model().dtype, first.description());
   if (executors.size() > 1) log_info("{} engines of it, each as follows", executors.size());
@@ -203,13 +203,13 @@ Status resolve_models(ServeOptions& options) {
 }
 
 Result<std::vector<server::ModelSource>> model_sources(ServeOptions& options, Metrics& metrics,
-                                                       comm::NetworkGroup* mpi) {
+                                                       comm::NetworkGroup* ranks) {
   const bool several = options.models.size() > 1;
   if (several) QUIRE_RETURN_IF_ERROR(check_one_model_flags(options));
-  if (mpi != nullptr && (several || options.sleep_idle_seconds >= 0)) {
+  if (ranks != nullptr && (several || options.sleep_idle_seconds >= 0)) {
     return unimplemented(
-        "--distributed-executor-backend mpi: its processes compute one model as long as they live: leave out other "
-        "models and --sleep-idle-seconds");
+        "processes of other nodes (--nnodes, --distributed-executor-backend mpi, ray) compute one model as long as "
+        "they live: leave out other models and --sleep-idle-seconds");
   }
   const auto turns = several ? std::make_shared<runner::Turns>() : nullptr;
   std::vector<EngineConfig> configs;
@@ -253,7 +253,7 @@ Result<std::vector<server::ModelSource>> model_sources(ServeOptions& options, Me
   }
   for (size_t i = 0; i < sources.size(); ++i) {
     sources[i].load = [config = configs[i], root = sources[i].root, &metrics, turns, own = adapters[i], kv_events,
-                       mpi] { return load(config, root, metrics, turns, own, kv_events, mpi); };
+                       ranks] { return load(config, root, metrics, turns, own, kv_events, ranks); };
   }
   return sources;
 }

@@ -24,10 +24,10 @@ Status resolve_models(ServeOptions& options);
 
 // Where there are several, each is planned here, so that all are known to be good and how much memory each takes:
 //   KV cache of one = (memory of all - its weights and workspace) * memory utilization / models loaded at once
-// mpi: the ranks, where one model is computed by several that MPI has started. Sets in options.server what that takes.
-// REQUIRES: resolve_models(). The metrics must outlive what is loaded. Errors: invalid_argument (flags that are of one
-// model), and those of planning.
+// ranks: where one model is computed by several processes without memory in common. Sets in options.server what that
+// takes. REQUIRES: resolve_models(). The metrics must outlive what is loaded. Errors: invalid_argument (flags that are
+// of one model), and those of planning.
 Result<std::vector<server::ModelSource>> model_sources(ServeOptions& options, Metrics& metrics,
-                                                       comm::NetworkGroup* mpi = nullptr);
+                                                       comm::NetworkGroup* ranks = nullptr);
 
 }  // namespace quire::cli

@@ -17,10 +17,6 @@ constexpr auto kRefused = VllmArgument::Verdict::kRefused;
 constexpr const char* kOneProcess =
     "a model is computed in one process, or in several by tensor and pipeline parallelism (--tensor-parallel-size, "
     "--pipeline-parallel-size), which have no such choice here";
-constexpr const char* kNoCluster =
-    "processes on several machines are started by mpirun or srun, which tell them who they are: leave it out and start "
-    "`mpirun -np N quire serve MODEL --distributed-executor-backend mpi --tensor-parallel-size N` "
-    "(docs/distributed.md)";
 constexpr const char* kNoTimeout = "processes wait for each other as long as they live; leave it out";
 constexpr const char* kNoBalancer =
     "the engines of --data-parallel-size are in one process on one machine and have no such choice here; for several "
@@ -139,10 +135,6 @@ constexpr VllmArgument kArguments[] = {
     {"--enable-reasoning", kSwitch, kTaken, "*", "reasoning is told apart wherever --reasoning-parser knows its form"},
 
     // ---- several devices and machines ----
-    {"--master-addr", kValue, kRefused, "", kNoCluster},
-    {"--master-port", kValue, kRefused, "", kNoCluster},
-    {"--nnodes,-n", kValue, kRefused, "1", kNoCluster},
-    {"--node-rank,-r", kValue, kRefused, "0", kNoCluster},
     {"--distributed-timeout-seconds", kValue, kRefused, "", kNoTimeout},
     {"--cpu-distributed-timeout-seconds", kValue, kRefused, "", kNoTimeout},
     {"--numa-bind", kFlag, kRefused, "no", "name the cores of a node with --cpu-affinity"},
@@ -186,8 +178,9 @@ constexpr VllmArgument kArguments[] = {
     {"--num-redundant-experts", kValue, kRefused, "0", kNoExperts},
     {"--expert-placement-strategy", kValue, kRefused, "linear", kNoExperts},
     {"--max-parallel-loading-workers", kValue, kRefused, "1", "weights are packed by all compute threads (--threads)"},
-    {"--ray-workers-use-nsight", kFlag, kRefused, "no", "one process computes the whole model; Ray is not used"},
-    {"--worker-use-ray", kSwitch, kRefused, "", "one process computes the whole model; Ray is not used"},
+    {"--ray-workers-use-nsight", kFlag, kRefused, "no",
+     "Ray's workers here are processes of quire, which Nsight does not know"},
+    {"--worker-use-ray", kSwitch, kRefused, "", "choose --distributed-executor-backend ray"},
     {"--disable-custom-all-reduce", kFlag, kTaken, "*",
      "cards add up by NCCL or by way of the host; there is no kernel of its own for it"},
     {"--worker-cls", kValue, kRefused, "auto", kNoPlugins},
@@ -362,7 +355,6 @@ constexpr VllmArgument kArguments[] = {
     {"--enable-scale-out", kFlag, kRefused, "no", "prompts are rendered and answers made by one server"},
     {"--grpc-port", kValue, kRefused, "", kNoGrpc},
     {"--grpc", kSwitch, kRefused, "", kNoGrpc},
-    {"--headless", kSwitch, kRefused, "", kNoBalancer},
     {"--api-server-count,-asc", kValue, kRefused, "1", "one process takes all connections, on threads"},
     {"--enable-ssl-refresh", kFlag, kRefused, "no", "certificates are read at start; start the server again"},
     {"--ssl-ciphers", kValue, kRefused, "", "TLS 1.2 and 1.3 with OpenSSL's own choice of ciphers"},

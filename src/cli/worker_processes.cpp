@@ -1,5 +1,6 @@
 #include "cli/worker_processes.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -70,6 +71,10 @@ class SpawnPlan {
     posix_spawn_file_actions_adddup2(&actions_, descriptor, kSegmentDescriptor);
     posix_spawn_file_actions_addclosefrom_np(&actions_, kSegmentDescriptor + 1);
   }
+  void hand_on_nothing() {
+    posix_spawn_file_actions_addopen(&actions_, 0, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_addclosefrom_np(&actions_, kSegmentDescriptor);
+  }
   // A process group of its own: what the terminal sends is for the server to heed. No signal is held back.
   void stand_apart() {
     sigset_t none;
@@ -78,13 +83,17 @@ class SpawnPlan {
     posix_spawnattr_setpgroup(&attributes_, 0);
     posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
   }
-  Result<pid_t> run(const std::string& program, std::vector<std::string> arguments) {
+  // variables: "NAME=value", before those of this process.
+  Result<pid_t> run(const std::string& program, std::vector<std::string> arguments,
+                    std::vector<std::string> variables = {}) {
     std::vector<char*> pointers;
     for (std::string& argument : arguments) pointers.push_back(argument.data());
     pointers.push_back(nullptr);
-    std::vector<char*> variables = own_environment();
+    std::vector<char*> own;
+    for (std::string& variable : variables) own.push_back(variable.data());
+    for (char* const variable : own_environment()) own.push_back(variable);  // with its end
     pid_t id = 0;
-    const int error = posix_spawn(&id, program.c_str(), &actions_, &attributes_, pointers.data(), variables.data());
+    const int error = posix_spawn(&id, program.c_str(), &actions_, &attributes_, pointers.data(), own.data());
     if (error != 0) return resource_exhausted("a worker's process cannot be started: {}", std::strerror(error));
     return id;
   }
@@ -134,6 +143,15 @@ class ProgramLauncher final : public runner::WorkerLauncher {
 };
 
 }  // namespace
+
+Result<std::unique_ptr<runner::WorkerProcess>> start_again(const std::vector<std::string>& arguments,
+                                                           const std::vector<std::string>& environment) {
+  SpawnPlan plan;
+  plan.hand_on_nothing();
+  plan.stand_apart();
+  QUIRE_ASSIGN_OR_RETURN(const pid_t id, plan.run(kThisProgram, arguments, environment));
+  return std::unique_ptr<runner::WorkerProcess>(std::make_unique<ProgramProcess>(id));
+}
 
 Result<std::unique_ptr<runner::WorkerLauncher>> make_process_launcher(const std::string& program) {
   if (!program.empty()) {

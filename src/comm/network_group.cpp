@@ -13,6 +13,7 @@ using SteadyClock = std::chrono::steady_clock;
 
 constexpr size_t kLongestEnd = 1000;  // short enough for MPI to send it at once
 constexpr std::chrono::milliseconds kFlush{2000};
+constexpr std::chrono::milliseconds kReason{500};  // how long the reason of an end may be on its way
 
 // Between one look and the next.
 class Backoff {
@@ -110,7 +111,7 @@ Status NetworkGroup::write(int to, Tag tag, std::string message) {
     outgoing_.pop_back();
     trouble = begun.status();
   }
-  end(trouble.message(), How::kLost);
+  end_by(trouble);
   return status();
 }
 
@@ -120,7 +121,7 @@ Result<std::string> NetworkGroup::read(int from, Tag tag, Microseconds spin) {
   while (goes_on()) {
     auto taken = take_message(from, tag, spin);
     if (!taken.ok()) {
-      end(taken.status().message(), How::kLost);
+      end_by(taken.status());
       break;
     }
     if (taken->has_value()) return std::move(**taken);
@@ -195,7 +196,7 @@ Status NetworkGroup::carry_out(std::span<Transfer> transfers, int tag, Microseco
     if (!goes_on()) break;
   }
   give_up(transfers);
-  if (!trouble.ok()) end(trouble.message(), How::kLost);
+  if (!trouble.ok()) end_by(trouble);
   return status();
 }
 
@@ -249,6 +250,15 @@ void NetworkGroup::end(std::string_view reason, How how) {
   for (int other = 1; other < size(); ++other) send_end(other, text);
 }
 
+void NetworkGroup::end_by(const Status& trouble) {
+  const auto limit = SteadyClock::now() + kReason;
+  while (goes_on() && SteadyClock::now() < limit) {
+    look_for_ends();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  end(trouble.message(), How::kLost);
+}
+
 void NetworkGroup::send_end(int to, std::string_view text) {
   const Turn turn(*this);
   Outgoing& out = outgoing_.emplace_back();
@@ -274,8 +284,10 @@ void NetworkGroup::take_end(int from) {
     const Turn turn(*this);
     reap();
     const auto length = transport_->probe(from, static_cast<int>(Tag::kEnd));
-    if (!length.ok() || !length->has_value()) return;
-    if (**length < 1 || **length > static_cast<int64_t>(kLongestEnd) + 1) {
+    if (length.ok() && !length->has_value()) return;
+    if (!length.ok()) {
+      text = "l" + length.status().message();
+    } else if (**length < 1 || **length > static_cast<int64_t>(kLongestEnd) + 1) {
       text = fmt::format("lrank {} ends the group with a message of {} bytes", from, **length);
     } else {
       text.resize(static_cast<size_t>(**length));
@@ -315,6 +327,11 @@ void NetworkGroup::flush(std::chrono::milliseconds most) {
     }
     backoff.pause();
   }
+}
+
+bool NetworkGroup::is_lost() const {
+  const std::lock_guard lock(own_mutex_);
+  return lost_;
 }
 
 Status NetworkGroup::status() const {

@@ -76,6 +76,8 @@ class NetworkGroup {
   void end(std::string_view reason, How how = How::kInOrder);
   // unavailable: why it was ended.
   Status status() const;
+  // Whether it was ended because a rank is gone.
+  bool is_lost() const;
   bool goes_on() const { return !ended_.load(std::memory_order_acquire); }
   // Takes in that others have ended it. Who waits does so by itself; rank 0, which nobody else tells, from time to
   // time.
@@ -92,6 +94,9 @@ class NetworkGroup {
   bool try_all(std::span<Transfer> transfers, Status& trouble);
   void give_up(std::span<Transfer> transfers);
   void reap();  // REQUIRES: it is this thread's turn
+  // What is wrong with a message is often that another rank has ended: then its reason is the better one, and may still
+  // be on its way.
+  void end_by(const Status& trouble);
   void send_end(int to, std::string_view text);
   void take_end(int from);
   void flush(std::chrono::milliseconds most);

@@ -127,6 +127,18 @@ DraftRunner::Text& DraftRunner::text_of(SequenceId id) {
   return text;
 }
 
+int32_t DraftRunner::num_computed(SequenceId id) const {
+  const auto found = texts_.find(id);
+  return found == texts_.end() ? 0 : found->second.num_computed;
+}
+
+void DraftRunner::observe_rows(int32_t rows, double seconds) {
+  constexpr int32_t kMany = 16;
+  if (rows < kMany) return;
+  const double each = std::max(seconds, 0.0) / rows;
+  seconds_per_row_ = seconds_per_row_ == 0 ? each : seconds_per_row_ + (each - seconds_per_row_) / 8;
+}
+
 void DraftRunner::ended(SequenceId id) {
   const auto found = texts_.find(id);
   if (found == texts_.end()) return;
@@ -216,7 +228,8 @@ SequenceResult DraftRunner::run(StepPlan plan) {
 void DraftRunner::guess(const DraftText& asked, std::span<const TokenId> tokens, int32_t most, Text& text, Hooks& hooks,
                         DraftProposal& proposal) {
   const auto size = static_cast<int32_t>(tokens.size());
-  const bool is_near = size - text.num_computed <= 8;
+  const int32_t num_missing = size - text.num_computed;
+  const bool is_near = num_missing <= 8;
   const Clock::time_point start = Clock::now();
   const bool draws = draws_ && asked.params != nullptr && !asked.params->greedy() && asked.params->mirostat == 0;
   const Told told = told_of(asked, tokens, draws, text);
@@ -246,9 +259,11 @@ void DraftRunner::guess(const DraftText& asked, std::span<const TokenId> tokens,
     proposal.tokens.push_back(result.tokens.front());
     proposal.agreement.push_back(std::clamp(std::exp(result.logprobs.front().chosen.logprob), 1e-3f, 1.0f));
   }
-  if (!is_near || proposal.tokens.empty()) return;
-  const double seconds =
-      std::chrono::duration<double>(Clock::now() - start).count() / static_cast<double>(proposal.tokens.size());
+  if (proposal.tokens.empty()) return;
+  const auto guesses = static_cast<double>(proposal.tokens.size());
+  double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  if (!is_near) return observe_rows(num_missing, seconds - guesses * seconds_per_token_);
+  seconds /= guesses;
   seconds_per_token_ = seconds_per_token_ == 0 ? seconds : seconds_per_token_ + (seconds - seconds_per_token_) / 8;
 }
 
@@ -258,6 +273,7 @@ bool DraftRunner::compute(std::span<const TokenId> tokens, int32_t num_last, Tex
   const auto most = static_cast<int32_t>(planned().memory.max_num_batched_tokens);
   QUIRE_CHECK(num_last <= most);
   StepPlan plan = first_plan(text, told, {});
+  const Clock::time_point start = Clock::now();
   for (int32_t first = text.num_computed; first < end;) {
     const int32_t count = end - first <= most ? end - first : std::min(most, end - num_last - first);
     plan.step = ++num_steps_;
@@ -268,6 +284,7 @@ bool DraftRunner::compute(std::span<const TokenId> tokens, int32_t num_last, Tex
     hooks.after_run(count);
     first += count;
   }
+  observe_rows(end - text.num_computed, std::chrono::duration<double>(Clock::now() - start).count());
   return true;
 }
 

@@ -2,6 +2,7 @@
 // of the texts in a pool of its own, guesses out of what the runner says.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -45,6 +46,10 @@ class DraftRunner {
   const PlannedModel& planned() const { return drafter_.planned; }
   const checkpoint::Checkpoint& checkpoint() const { return *drafter_.checkpoint; }
   double seconds_per_token() const { return seconds_per_token_; }
+  // Of computing so many tokens of a text at once, as far as that is known.
+  double seconds_of(int32_t tokens) const { return std::max(tokens, 0) * seconds_per_row_; }
+  // How many tokens of a text are computed.
+  int32_t num_computed(SequenceId id) const;
 
   // That of a sequence, as the one that was used last.
   Text& text_of(SequenceId id);
@@ -95,7 +100,9 @@ class DraftRunner {
   SequenceId next_id_ = 0;
   uint64_t num_steps_ = 0;
   uint64_t num_used_ = 0;
+  void observe_rows(int32_t rows, double seconds);
   double seconds_per_token_ = 0;
+  double seconds_per_row_ = 0;  // of many at once
 };
 
 }  // namespace quire::runner

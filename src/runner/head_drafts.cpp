@@ -76,6 +76,10 @@ Result<std::shared_ptr<HiddenStore>> StateDrafts::attach(const models::Model& mo
   return store_;
 }
 
+double StateDrafts::seconds_before(const DraftText& text) const {
+  return store_ == nullptr ? 0 : runner_.seconds_of(store_->end(text.id) - store_->begin(text.id));
+}
+
 void StateDrafts::ended(const DraftText& text) {
   runner_.ended(text.id);
   begins_.erase(text.id);

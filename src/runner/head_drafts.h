@@ -23,6 +23,8 @@ class StateDrafts : public ModelDrafts {
   int64_t pool_bytes() const override {
     return runner_.planned().memory.kv_bytes + waiting_bytes(runner_.planned().config);
   }
+  // The states that wait are those of rows that the head has not computed.
+  double seconds_before(const DraftText& text) const override;
   bool computes() const override { return true; }
   Result<std::shared_ptr<HiddenStore>> attach(const models::Model& model) override;
   void ended(const DraftText& text) override;

@@ -24,6 +24,9 @@ class LocalModelDrafts final : public ModelDrafts {
   int64_t vocab_size() const override { return runner_.planned().config.vocab_size; }
   int64_t pool_bytes() const override { return runner_.planned().memory.kv_bytes; }
   double seconds_per_token() const override { return runner_.seconds_per_token(); }
+  double seconds_before(const DraftText& text) const override {
+    return runner_.seconds_of(static_cast<int32_t>(text.tokens.size()) - runner_.num_computed(text.id));
+  }
   bool computes() const override { return true; }
 
   void propose(const DraftText& text, int32_t most, DraftProposal& proposal) override {

@@ -191,7 +191,9 @@ class NetworkExecutor final : public Executor {
       memory.num_swap_blocks = report->num_swap_blocks;
       memory.quantization = report->quantization;
       memory.seconds_per_swapped_block = report->seconds_per_swapped_block;
-      description_ = fmt::format("{} ranks over MPI: {}", group_.size(), report->description);
+      description_ = fmt::format("{} ranks over {}: {}", group_.size(),
+                                 config_.distributed_executor_backend == DistributedBackend::kMpi ? "MPI" : "TCP",
+                                 report->description);
     }
     return {};
   }

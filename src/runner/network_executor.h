@@ -1,4 +1,4 @@
-// The executor of ranks on several hosts, that MPI has started (docs/distributed.md). Plans and results travel as bytes
+// The executor of ranks on several hosts, joined by MPI or TCP (docs/distributed.md). Plans and results travel as bytes
 // (plan_codec.h) by messages; every rank is sent every plan, and the one that samples answers. This process is rank 0,
 // whose part a thread of it computes.
 //

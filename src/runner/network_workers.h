@@ -1,4 +1,4 @@
-// Ranks that MPI has started, each a process on a host of its own or on one with others, as their executor and they
+// Ranks that share no memory, each a process on a host of its own or on one with others, as their executor and they
 // themselves see them. The executor is network_executor.h; it talks to its own rank, a thread, as to the others.
 #pragma once
 

@@ -55,9 +55,16 @@ int32_t Scheduler::most_computed(Sequence& sequence, double cost, int32_t num_sa
   if (!proposer_->computes()) return 0;
   if (!config_.drafts_by_gain) return config_.max_draft_tokens;
   constexpr int32_t kLongestPause = 512;  // steps
+  constexpr int32_t kFewSteps = 32;
   SequenceDrafts& drafts = sequence.drafts;
   if (step_cost_.seconds() == 0) return 0;
-  const GuessCost guess = {.once = proposer_->seconds_at_once() / step_cost_.seconds(),
+  // What the model has still to compute of the text is paid once, for as many steps as there may be: as many tokens as
+  // the answer has so far, and a few where it has none.
+  const int32_t left = sequence.max_total_tokens - sequence.num_committed_tokens();
+  const int32_t expected =
+      std::clamp(sequence.num_committed_tokens() - sequence.num_prompt_tokens, kFewSteps, std::max(left, kFewSteps));
+  const double before = proposer_->seconds_before(draft_text(sequence)) / expected;
+  const GuessCost guess = {.once = (before + proposer_->seconds_at_once()) / step_cost_.seconds(),
                            .each = proposer_->seconds_per_token() / step_cost_.seconds()};
   const double row_cost = cost_in_tokens(tokens_per_position(), sequence.num_computed_tokens, 1);
   const int32_t worth = worth_computing(step_cost_, cost, num_sampling, num_drafting, row_cost, guess,

@@ -72,6 +72,9 @@ class DraftProposer {
   virtual double seconds_per_token() const { return 0; }
   // What it takes before the first of them, in seconds: all of it where a pass makes any number of guesses.
   virtual double seconds_at_once() const { return 0; }
+  // What it takes once, before the first guess of this text: of what is there of it the model has so much still to
+  // compute. In seconds; 0: not known, or nothing.
+  virtual double seconds_before(const DraftText& /*text*/) const { return 0; }
   // Whether a model is asked where texts say nothing: then most_computed is to be worked out.
   virtual bool computes() const { return false; }
   // The sequence has ended; of every one that may be guessed for, asked for or not, once.

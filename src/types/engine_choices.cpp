@@ -113,9 +113,9 @@ constexpr Word<Isa> kIsas[] = {{"auto", Isa::kAuto},
 constexpr Word<DistributedBackend> kDistributedBackends[] = {{"auto", DistributedBackend::kAuto},
                                                              {"uni", DistributedBackend::kUni},
                                                              {"mp", DistributedBackend::kMp},
-                                                             {"mpi", DistributedBackend::kMpi}};
+                                                             {"mpi", DistributedBackend::kMpi},
+                                                             {"ray", DistributedBackend::kRay}};
 constexpr RefusedWord kOtherDistributedBackends[] = {
-    {"ray", "Ray's actors are not built yet; on one machine choose mp, on several mpi"},
     {"external_launcher", "quire starts its workers itself: choose mp"}};
 constexpr Words<DistributedBackend> words_of(DistributedBackend /*type*/) {
   return {"distributed_executor_backend", kDistributedBackends, kOtherDistributedBackends};

@@ -69,9 +69,9 @@ enum class Convert : uint8_t { kAuto, kNone, kEmbed, kClassify };
 // The instruction set of a CPU's kernels. kAuto: the best that machine and build have.
 enum class Isa : uint8_t { kAuto, kPortable, kAvx2, kAvx512, kAvx512Bf16 };
 
-// Where a model is computed: in the engine's process, in processes of its own, or in those that MPI has started
-// (docs/distributed.md). kAuto: in this one, unless there are to be several.
-enum class DistributedBackend : uint8_t { kAuto, kUni, kMp, kMpi };
+// Where a model is computed: in the engine's process, in processes of its own, in those that MPI has started, or in
+// those that a Ray cluster starts (docs/distributed.md). kAuto: in this one, unless there are to be several.
+enum class DistributedBackend : uint8_t { kAuto, kUni, kMp, kMpi, kRay };
 
 // What computes. kAuto: the first card, if there is one.
 struct DeviceChoice {

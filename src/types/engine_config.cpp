@@ -189,10 +189,11 @@ Status check_combinations(const EngineConfig& config, DeviceChoice::Kind device)
 
 // What processes of one host can do that have a card each.
 Status check_workers_on_cards(const EngineConfig& config) {
-  if (config.distributed_executor_backend == DistributedBackend::kMpi) {
+  if (starts_elsewhere(config)) {
     return unimplemented(
-        "distributed_executor_backend \"mpi\" on cards: its processes compute on a CPU alone yet: choose --device cpu, "
-        "or mp for the cards of one host");
+        "distributed_executor_backend \"{}\" on cards: its processes compute on a CPU alone yet: choose --device cpu, "
+        "or mp for the cards of one host",
+        name(config.distributed_executor_backend));
   }
   if (config.enable_lora || config.enable_prompt_adapter) {
     return unimplemented(
@@ -243,11 +244,11 @@ Status check_workers(const EngineConfig& config, DeviceChoice::Kind device) {
         "pipeline_parallel_size {}: choose mp",
         config.tensor_parallel_size, config.pipeline_parallel_size);
   }
-  if (config.data_parallel_size > 1 && config.distributed_executor_backend == DistributedBackend::kMpi) {
+  if (config.data_parallel_size > 1 && starts_elsewhere(config)) {
     return unimplemented(
-        "data_parallel_size {} with distributed_executor_backend \"mpi\": its processes compute one model; start a "
+        "data_parallel_size {} with distributed_executor_backend \"{}\": its processes compute one model; start a "
         "server for each engine",
-        config.data_parallel_size);
+        config.data_parallel_size, name(config.distributed_executor_backend));
   }
   if (!has_workers(config)) return {};
   if (device == DeviceChoice::Kind::kCuda) QUIRE_RETURN_IF_ERROR(check_workers_on_cards(config));
@@ -271,7 +272,12 @@ Status check_workers(const EngineConfig& config, DeviceChoice::Kind device) {
 
 bool has_workers(const EngineConfig& config) {
   return config.num_ranks() > 1 || config.distributed_executor_backend == DistributedBackend::kMp ||
-         config.distributed_executor_backend == DistributedBackend::kMpi;
+         starts_elsewhere(config);
+}
+
+bool starts_elsewhere(const EngineConfig& config) {
+  return config.distributed_executor_backend == DistributedBackend::kMpi ||
+         config.distributed_executor_backend == DistributedBackend::kRay;
 }
 
 Status validate(const EngineConfig& config, DeviceChoice::Kind device) {

@@ -113,6 +113,8 @@ struct EngineConfig {
 
 // Whether the model is computed in processes of its own.
 bool has_workers(const EngineConfig& config);
+// Whether those are started by somebody else than the engine: MPI, Ray.
+bool starts_elsewhere(const EngineConfig& config);
 
 // Whether what was chosen is in range and goes together. Checked by whoever takes a configuration; what depends on the
 // model is the model's to check. `device`: what kAuto has become, where that is known.

@@ -11,6 +11,7 @@
 #include "comm/shared_communicator.h"
 #include "comm/shared_segment.h"
 #include "tests/comm/memory_transport.h"
+#include "tests/comm/tcp_network.h"
 
 namespace quire::comm {
 namespace {
@@ -31,13 +32,21 @@ std::vector<int> all_of(int size) {
   return members;
 }
 
+enum class By { kMemory, kTcp };
+
+// How each rank, a thread, comes to be one of the group.
+std::function<std::unique_ptr<Transport>(int rank)> joins(By by, int size) {
+  if (by == By::kTcp) return [network = std::make_shared<TcpNetwork>(size)](int rank) { return network->join(rank); };
+  return [network = std::make_shared<MemoryNetwork>(size)](int rank) { return network->join(rank); };
+}
+
 // A rank a thread.
-void run_groups(int size, const std::function<void(NetworkGroup&)>& body) {
-  const auto network = std::make_shared<MemoryNetwork>(size);
+void run_groups(int size, By by, const std::function<void(NetworkGroup&)>& body) {
+  const auto join = joins(by, size);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
-      NetworkGroup group(network->join(rank));
+      NetworkGroup group(join(rank));
       body(group);
       EXPECT_TRUE(group.goes_on()) << group.status().message();
       // Whoever leaves ends the group: nobody does before all have come here.
@@ -47,8 +56,8 @@ void run_groups(int size, const std::function<void(NetworkGroup&)>& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
-void run_network(int size, const std::function<void(Communicator&)>& body) {
-  run_groups(size, [&](NetworkGroup& group) {
+void run_network(int size, By by, const std::function<void(Communicator&)>& body) {
+  run_groups(size, by, [&](NetworkGroup& group) {
     const auto communicator = make_network_communicator(group, {.members = all_of(size)});
     body(*communicator);
     EXPECT_TRUE(communicator->status().ok()) << communicator->status().message();
@@ -72,13 +81,17 @@ std::vector<float> shared_sum(int size, size_t count) {
   return values.front();
 }
 
-class NetworkRanksOf : public testing::TestWithParam<int> {};
+class NetworkRanksOf : public testing::TestWithParam<std::tuple<int, By>> {
+ protected:
+  static int size() { return std::get<0>(GetParam()); }
+  static By by() { return std::get<1>(GetParam()); }
+};
 
 // Gathered, divided, and in pieces.
 TEST_P(NetworkRanksOf, SumsHaveTheBitsOfThoseThroughSharedMemory) {
   for (const size_t count : {size_t{1}, size_t{17}, size_t{8191}, size_t{8192}, size_t{40007}, size_t{1100003}}) {
-    const std::vector<float> expected = shared_sum(GetParam(), count);
-    run_network(GetParam(), [&](Communicator& communicator) {
+    const std::vector<float> expected = shared_sum(size(), count);
+    run_network(size(), by(), [&](Communicator& communicator) {
       std::vector<float> values = network_numbers(communicator.rank(), count);
       communicator.all_reduce(values);
       EXPECT_EQ(values, expected) << count << " numbers, rank " << communicator.rank();
@@ -88,9 +101,9 @@ TEST_P(NetworkRanksOf, SumsHaveTheBitsOfThoseThroughSharedMemory) {
 
 TEST_P(NetworkRanksOf, APartOfTheSumIsThatPartOfAllOfIt) {
   constexpr size_t kPart = 3001;
-  const size_t count = kPart * static_cast<size_t>(GetParam());
-  const std::vector<float> expected = shared_sum(GetParam(), count);
-  run_network(GetParam(), [&](Communicator& communicator) {
+  const size_t count = kPart * static_cast<size_t>(size());
+  const std::vector<float> expected = shared_sum(size(), count);
+  run_network(size(), by(), [&](Communicator& communicator) {
     std::vector<float> part(kPart);
     communicator.reduce_scatter(network_numbers(communicator.rank(), count), part);
     EXPECT_TRUE(
@@ -99,7 +112,7 @@ TEST_P(NetworkRanksOf, APartOfTheSumIsThatPartOfAllOfIt) {
 }
 
 TEST_P(NetworkRanksOf, BytesAreGatheredInTheOrderOfTheRanksAndBroadcast) {
-  run_network(GetParam(), [&](Communicator& communicator) {
+  run_network(size(), by(), [&](Communicator& communicator) {
     constexpr size_t kBytes = 10001;
     const std::vector<std::byte> own(kBytes, static_cast<std::byte>(communicator.rank() + 1));
     std::vector<std::byte> all(kBytes * static_cast<size_t>(communicator.size()));
@@ -112,14 +125,13 @@ TEST_P(NetworkRanksOf, BytesAreGatheredInTheOrderOfTheRanksAndBroadcast) {
 }
 
 TEST_P(NetworkRanksOf, ColumnsAreGathered) {
-  const int size = GetParam();
   for (const int64_t width : {int64_t{3}, int64_t{400000}}) {
     std::vector<ColumnRange> columns;
-    for (int rank = 0; rank < size; ++rank) columns.push_back({rank * width, rank + 1 < size ? width + 1 : width});
-    const int64_t total = size * width;
+    for (int rank = 0; rank < size(); ++rank) columns.push_back({rank * width, rank + 1 < size() ? width + 1 : width});
+    const int64_t total = size() * width;
     const auto number = [&](int64_t row, int64_t column) { return static_cast<float>((row * total + column) % 9973); };
     for (const int root : {0, Communicator::kEverybody}) {
-      run_network(size, [&](Communicator& communicator) {
+      run_network(size(), by(), [&](Communicator& communicator) {
         constexpr int64_t kRows = 3;
         const int64_t stride = total + 3;
         std::vector<float> matrix(static_cast<size_t>(kRows * stride), -1.0f);
@@ -142,8 +154,8 @@ TEST_P(NetworkRanksOf, ColumnsAreGathered) {
 }
 
 TEST_P(NetworkRanksOf, MessagesGoRoundInTheOrderInWhichTheyWereSent) {
-  if (GetParam() == 1) GTEST_SKIP() << "nobody to send to";
-  run_network(GetParam(), [&](Communicator& communicator) {
+  if (size() == 1) GTEST_SKIP() << "nobody to send to";
+  run_network(size(), by(), [&](Communicator& communicator) {
     const int next = (communicator.rank() + 1) % communicator.size();
     const int last = (communicator.rank() + communicator.size() - 1) % communicator.size();
     for (int round = 0; round < 50; ++round) {
@@ -156,10 +168,11 @@ TEST_P(NetworkRanksOf, MessagesGoRoundInTheOrderInWhichTheyWereSent) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, NetworkRanksOf, testing::Values(1, 2, 3, 4, 7));
+INSTANTIATE_TEST_SUITE_P(Sizes, NetworkRanksOf,
+                         testing::Combine(testing::Values(1, 2, 3, 4, 7), testing::Values(By::kMemory, By::kTcp)));
 
 TEST(NetworkGroups, StagesAddUpApartAndAllTogether) {
-  run_groups(4, [](NetworkGroup& group) {
+  run_groups(4, By::kTcp, [](NetworkGroup& group) {
     const int first = group.rank() / 2 * 2;
     const auto stage = make_network_communicator(group, {.members = {first, first + 1}, .number = 1});
     const auto all = make_network_communicator(group, {.members = all_of(4), .number = 0});
@@ -174,8 +187,11 @@ TEST(NetworkGroups, StagesAddUpApartAndAllTogether) {
   });
 }
 
-TEST(NetworkGroups, WordsArriveInOrderAlsoToOneself) {
-  run_groups(2, [](NetworkGroup& group) {
+class NetworkGroupsBy : public testing::TestWithParam<By> {};
+INSTANTIATE_TEST_SUITE_P(Networks, NetworkGroupsBy, testing::Values(By::kMemory, By::kTcp));
+
+TEST_P(NetworkGroupsBy, WordsArriveInOrderAlsoToOneself) {
+  run_groups(2, GetParam(), [](NetworkGroup& group) {
     for (int to = 0; to < 2; ++to) {
       for (int i = 0; i < 20; ++i) ASSERT_TRUE(group.write(to, Tag::kOrder, std::string(i * 1000, 'a')).ok());
     }
@@ -186,14 +202,14 @@ TEST(NetworkGroups, WordsArriveInOrderAlsoToOneself) {
   });
 }
 
-TEST(NetworkGroups, WhoeverEndsItEndsTheWaitingOfAll) {
+TEST_P(NetworkGroupsBy, WhoeverEndsItEndsTheWaitingOfAll) {
   for (const int who : {0, 2}) {
-    const auto network = std::make_shared<MemoryNetwork>(3);
+    const auto join = joins(GetParam(), 3);
     std::vector<Status> found(3);
     std::vector<std::thread> threads;
     for (int rank = 0; rank < 3; ++rank) {
       threads.emplace_back([&, rank] {
-        NetworkGroup group(network->join(rank));
+        NetworkGroup group(join(rank));
         if (rank == who) {
           std::this_thread::sleep_for(std::chrono::milliseconds(20));
           group.end("enough");
@@ -209,8 +225,13 @@ TEST(NetworkGroups, WhoeverEndsItEndsTheWaitingOfAll) {
       EXPECT_EQ(status.code(), StatusCode::kUnavailable);
       EXPECT_EQ(status.message(), "enough");
     }
-    EXPECT_EQ(network->num_waited_for(), 3);
   }
+}
+
+TEST(NetworkGroups, ThatWasEndedInOrderIsWaitedFor) {
+  const auto network = std::make_shared<MemoryNetwork>(2);
+  { NetworkGroup group(network->join(0)); }
+  EXPECT_EQ(network->num_waited_for(), 1);
 }
 
 TEST(NetworkGroups, ARankThatCannotBeReachedEndsItAndIsNotWaitedFor) {

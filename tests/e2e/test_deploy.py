@@ -43,6 +43,25 @@ class Flags(unittest.TestCase):
             self.assertGreater(len(flags), 1)
             self.assertEqual(set(flags) - self.known, set())
 
+    def test_a_leader_and_its_workers_have_the_same_flags(self):
+        objects = {thing["kind"]: thing for thing in yaml.safe_load_all((DEPLOY / "kubernetes/leader_worker_set.yaml").read_text())}
+        group = objects["LeaderWorkerSet"]["spec"]["leaderWorkerTemplate"]
+        pods = {role: group[f"{role}Template"] for role in ("leader", "worker")}
+        of_group = ("--tensor-parallel-size", "--pipeline-parallel-size", "--nnodes", "--master-addr", "--master-port")
+        shared = []
+        for role, pod in pods.items():
+            (container,) = pod["spec"]["containers"]
+            self.assertEqual(set(flags_of(container["args"])) - self.known, set())
+            shared.append([container["args"][0], *(argument for argument in container["args"] if argument.startswith(of_group))])
+            self.assertIn("QUIRE_NODES_SECRET", [entry["name"] for entry in container["env"]])
+            for entry in container["env"]:
+                if "secretKeyRef" in entry["valueFrom"]:
+                    self.assertIn(entry["valueFrom"]["secretKeyRef"]["key"], objects["Secret"]["stringData"])
+            self.assertEqual({mount["name"] for mount in container["volumeMounts"]}, {volume["name"] for volume in pod["spec"]["volumes"]})
+        self.assertEqual(*shared)
+        self.assertIn(f"--nnodes={group['size']}", shared[0])
+        self.assertLessEqual(objects["Service"]["spec"]["selector"].items(), pods["leader"]["metadata"]["labels"].items())
+
     def test_what_ends_a_server_waits_for_its_answers(self):
         for arguments, seconds in ((self.container["args"], self.pod["terminationGracePeriodSeconds"]),
                                    (self.compose["command"], int(self.compose["stop_grace_period"].removesuffix("s")))):

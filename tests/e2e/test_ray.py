@@ -14,6 +14,7 @@ import unittest
 
 import harness
 from harness import processes
+from test_mpi import PLAIN, TINY, ask_all, streamed_tokens
 
 RAY = pathlib.Path(sys.prefix) / "bin/ray"
 API = next(pathlib.Path(sys.prefix).glob("lib/python3*/site-packages/ray/cpp/lib/libray_api.so"), None)
@@ -210,6 +211,72 @@ class Ends(unittest.TestCase):
         harness.wait_until(lambda: not with_mark(mark), lambda: "they are still there")
         with Ranks("exec sleep 100", ranks=4) as again:
             self.assertIn("rank 4: ", again.read_nodes(4)[3])
+
+
+RAY_BACKEND = ("--distributed-executor-backend", "ray")
+
+
+def served(*arguments, environment=(), **given):
+    return harness.Server(*RAY_BACKEND, *PLAIN, *arguments, model=TINY / "llama", environment={
+        **os.environ, "VIRTUAL_ENV": sys.prefix, "RAY_ADDRESS": cluster.address, **dict(environment)}, **given)
+
+
+def ranks_of(one):
+    """The other ranks of a server: processes with its port on their command lines."""
+    return [process for process, (_, state, command) in processes().items()
+            if f"--port {one.port} ".encode() in command and state != "Z" and process != one.process.pid]
+
+
+@needs_ray
+class Served(unittest.TestCase):
+    BODY = {"prompt": [5, 6, 7], "max_tokens": 240, "temperature": 0}
+
+    def test_answers_are_those_of_workers_and_the_end_leaves_nothing(self):
+        for layout, others in ((("-tp", 2), 1), (("-tp", 3), 2), (("-tp", 2, "-pp", 2), 3)):
+            with self.subTest(layout):
+                with harness.Server(*PLAIN, *layout, model=TINY / "llama") as one:
+                    expected = ask_all(one)
+                with served(*layout) as one:
+                    own = ranks_of(one)
+                    self.assertEqual(len(own), others)
+                    self.assertEqual(ask_all(one), expected)
+                    one.wait_until_idle()
+                self.assertEqual([process for process in own if harness.is_alive(process)], [])
+
+    def test_two_ranks_that_take_a_node_each(self):
+        with served("-tp", 3, "--threads", CORES) as one:
+            found = processes()
+            self.assertEqual(len({found[found[process][0]][0] for process in ranks_of(one)}), 2)  # raylets
+            self.assertEqual(len(streamed_tokens(one, self.BODY)), 240)
+
+    def test_a_killed_rank_ends_the_server_with_its_node(self):
+        one = served("-tp", 3)
+        one.wait_until_healthy()
+        own = ranks_of(one)
+        os.kill(own[0], signal.SIGKILL)
+        self.assertNotEqual(one.process.wait(30), 0)
+        self.assertRegex(one.log_text(), r"rank [12] on node \S+ \([0-9.]+\) has ended, by signal 9")
+        harness.wait_until(lambda: not any(harness.is_alive(process) for process in own), one.log_text)
+
+    def test_a_killed_server_leaves_no_rank(self):
+        one = served("-tp", 3)
+        one.wait_until_healthy()
+        own = ranks_of(one)
+        one.process.kill()
+        one.process.wait()
+        harness.wait_until(lambda: not any(harness.is_alive(process) for process in own), one.log_text)
+
+    def test_what_cannot_be_is_refused(self):
+        for arguments, environment, says in (
+                (("-tp", 1), {}, "there is nothing to start on other nodes"),
+                (("-tp", 6), {}, "5 more ranks with 1 each were asked for"),
+                (("-tp", 2, "-dp", 2), {}, "start a server for each engine"),
+                (("-tp", 2, "--nnodes", 2), {}, "for nodes choose mp"),
+                (("-tp", 2), {"RAY_ADDRESS": "ray://127.0.0.1:1"}, "ray://")):
+            with self.subTest(says):
+                one = served(*arguments, environment=environment)
+                self.assertEqual(one.process.wait(30), 1)
+                self.assertIn(says, one.log_text())
 
 
 @needs_ray

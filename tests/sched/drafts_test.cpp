@@ -60,6 +60,26 @@ class Drawing final : public DraftProposer {
   Oracle oracle_;
 };
 
+// A model that knows what follows, and has to compute texts before.
+class Computing final : public DraftProposer {
+ public:
+  explicit Computing(double seconds_before) : seconds_before_(seconds_before) {}
+  void propose(const DraftText& text, int32_t most, DraftProposal& proposal) override {
+    most = std::min(most, text.most_computed);
+    if (most > 0) oracle_.propose(text, most, proposal);
+    proposal.source = DraftSource::kModel;
+  }
+  void ended(const DraftText&) override {}
+  bool computes() const override { return true; }
+  double seconds_per_token() const override { return 0.1; }
+  double seconds_before(const DraftText&) const override { return seconds_before_; }
+  int num_asked() const { return oracle_.num_asked; }
+
+ private:
+  Oracle oracle_;
+  const double seconds_before_;
+};
+
 SchedulerConfig drafting(int32_t most = 8) {
   SchedulerConfig config;
   config.max_model_len = 1000;
@@ -255,6 +275,26 @@ TEST(Drafts, ThatAStepIsLongMakesThemNoCheaper) {
   EXPECT_TRUE(driver.plan.draft_tokens.empty());
   driver.commit_step();
   ASSERT_TRUE(driver.run_to_end());
+}
+
+// Steps of one token take a second, further rows nothing: guesses at a tenth of a step pay at once, but not where the
+// text has to be computed first for longer than the answer is likely to be.
+TEST(Drafts, OfAModelArePaidForWithTheTextThatItHasNotComputed) {
+  for (const double seconds_before : {0.0, 1.0, 1000.0}) {
+    SchedulerConfig config = drafting(4);
+    config.drafts_by_gain = true;
+    Computing model(seconds_before);
+    PagedDriver driver(config, kVocabulary);
+    driver.scheduler.set_draft_proposer(&model);
+    teach(driver.scheduler, 1.0, 0.01, {1, 2, 3, 4, 8});
+    ASSERT_TRUE(driver.add(make_request(1, 5, 40)).ok());
+    ASSERT_TRUE(driver.run_to_end());
+    if (seconds_before < 1000) {
+      EXPECT_GT(driver.scheduler.stats().accepted_draft_tokens, 20) << seconds_before;
+    } else {
+      EXPECT_EQ(model.num_asked(), 0);
+    }
+  }
 }
 
 TEST(Drafts, ARequestMayDoWithout) {

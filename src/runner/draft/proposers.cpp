@@ -290,6 +290,11 @@ class Chain final : public DraftProposer {
     for (const auto& one : proposers_) most = std::max(most, one->seconds_per_token());
     return most;
   }
+  double seconds_before(const DraftText& text) const override {
+    double most = 0;
+    for (const auto& one : proposers_) most = std::max(most, one->seconds_before(text));
+    return most;
+  }
   double seconds_at_once() const override {
     double most = 0;
     for (const auto& one : proposers_) most = std::max(most, one->seconds_at_once());
