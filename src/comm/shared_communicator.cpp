@@ -262,15 +262,18 @@ class SharedCommunicator final : public Communicator {
   template <typename Ready>
   bool wait(Bell& bell, const Ready& ready) {
     if (!status_.ok()) return false;
-    return wait_for(bell, patience_, ready, [this] { return all_are_there(); });
+    return wait_for(bell, patience_, ready, [&] { return all_are_there(ready); });
   }
 
-  // False: status_ says what is wrong.
-  bool all_are_there() {
+  // False: status_ says what is wrong. A rank that has done its part may go: others may still be on their way to see
+  // what they waited for.
+  template <typename Ready>
+  bool all_are_there(const Ready& ready) {
     status_ = reason_of(header_);
     if (!status_.ok()) return false;
     for (int q = 0; q < size(); ++q) {
       if (q == rank_ || !is_gone(q)) continue;
+      if (ready()) return true;
       end_shared_group(memory_, fmt::format("rank {} of {} is gone", q, size()));
       status_ = reason_of(header_);
       return false;

@@ -213,6 +213,26 @@ TEST(SharedGroup, ARankThatLeavesEndsTheWaitingOfTheOthers) {
   (*first)->all_reduce(values);  // does not wait
 }
 
+// Another one may have seen nothing of the last meeting yet: it did not see everybody there, and finds one gone.
+TEST(SharedGroup, ARankThatHasDoneItsPartMayGoWhileOthersAreStillWaiting) {
+  constexpr int kRounds = 300;
+  constexpr int kRanks = 8;
+  for (int round = 0; round < kRounds; ++round) {
+    auto segment = SharedSegment::create(shared_group_bytes(shape_of(kRanks)));
+    ASSERT_TRUE(segment.ok());
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      threads.emplace_back([&, rank] {
+        auto communicator = join_shared_group(segment->data(), shape_of(kRanks), {.rank = rank}).value();
+        for (int meeting = 0; meeting < 3; ++meeting) communicator->barrier();
+        EXPECT_TRUE(communicator->status().ok()) << communicator->status().message();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
 TEST(SharedGroup, AKilledProcessEndsTheWaitingOfTheOthers) {
   const SharedGroupShape shape = shape_of(2);
   auto segment = SharedSegment::create(shared_group_bytes(shape));
