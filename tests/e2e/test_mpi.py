@@ -265,23 +265,27 @@ def can_make_hosts():
                                     capture_output=True).returncode == 0
 
 
+def run_in_two_namespaces(test, file):
+    """FILE's InTwoNamespaces, in a process in namespaces of its own, beside another one that is the second host."""
+    if not can_make_hosts():
+        test.skipTest("network namespaces and a veth pair need root, unshare, nsenter and ip")
+    with subprocess.Popen(["unshare", "--net", "--uts", "sh", "-c", "hostname second; echo ready; exec sleep 300"],
+                          stdout=subprocess.PIPE, text=True) as second:
+        try:
+            test.assertEqual(second.stdout.readline(), "ready\n")
+            done = subprocess.run(["unshare", "--net", "--uts", sys.executable, file, "--quire", str(harness.QUIRE), "--data",
+                                   str(harness.DATA), "InTwoNamespaces"], capture_output=True, text=True, timeout=120,
+                                  env={**os.environ, OTHER_HOST: str(second.pid)})
+            test.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        finally:
+            second.kill()
+
+
 @needs_mpi
 class TwoHosts(unittest.TestCase):
     @unittest.skipIf(OTHER_HOST in os.environ, "these are the two hosts")
     def test_a_model_over_two_network_namespaces(self):
-        if not can_make_hosts():
-            self.skipTest("network namespaces and a veth pair need root, unshare, nsenter and ip")
-        with subprocess.Popen(["unshare", "--net", "--uts", "sh", "-c", "hostname second; echo ready; exec sleep 300"],
-                              stdout=subprocess.PIPE, text=True) as second:
-            try:
-                self.assertEqual(second.stdout.readline(), "ready\n")
-                # This file again, in namespaces of its own.
-                done = subprocess.run(["unshare", "--net", "--uts", sys.executable, __file__, "--quire", str(harness.QUIRE), "--data",
-                                       str(harness.DATA), "InTwoNamespaces"], capture_output=True, text=True, timeout=120,
-                                      env={**os.environ, OTHER_HOST: str(second.pid)})
-                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-            finally:
-                second.kill()
+        run_in_two_namespaces(self, __file__)
 
 
 @unittest.skipUnless(OTHER_HOST in os.environ, "run by TwoHosts")

@@ -7,13 +7,12 @@ import pathlib
 import signal
 import socket
 import subprocess
-import sys
 import time
 import unittest
 
 import harness
 from harness import processes
-from test_mpi import OTHER_HOST, PLAIN, TINY, ask_all, can_make_hosts, streamed_tokens
+from test_mpi import OTHER_HOST, PLAIN, TINY, ask_all, run_in_two_namespaces, streamed_tokens
 
 SECRET = {"QUIRE_NODES_SECRET": "the secret of this test"}
 
@@ -142,19 +141,7 @@ class Ends(unittest.TestCase):
 class TwoHosts(unittest.TestCase):
     @unittest.skipIf(OTHER_HOST in os.environ, "these are the two hosts")
     def test_a_model_over_two_network_namespaces(self):
-        if not can_make_hosts():
-            self.skipTest("network namespaces and a veth pair need root, unshare, nsenter and ip")
-        with subprocess.Popen(["unshare", "--net", "--uts", "sh", "-c", "hostname second; echo ready; exec sleep 300"],
-                              stdout=subprocess.PIPE, text=True) as second:
-            try:
-                self.assertEqual(second.stdout.readline(), "ready\n")
-                # This file again, in namespaces of its own.
-                done = subprocess.run(["unshare", "--net", "--uts", sys.executable, __file__, "--quire", str(harness.QUIRE), "--data",
-                                       str(harness.DATA), "InTwoNamespaces"], capture_output=True, text=True, timeout=120,
-                                      env={**os.environ, OTHER_HOST: str(second.pid)})
-                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-            finally:
-                second.kill()
+        run_in_two_namespaces(self, __file__)
 
 
 @unittest.skipUnless(OTHER_HOST in os.environ, "run by TwoHosts")
