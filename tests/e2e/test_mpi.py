@@ -277,8 +277,27 @@ def run_in_two_namespaces(test, file):
                                    str(harness.DATA), "InTwoNamespaces"], capture_output=True, text=True, timeout=120,
                                   env={**os.environ, OTHER_HOST: str(second.pid)})
             test.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            test.assertNotIn("skipped", done.stderr)
         finally:
             second.kill()
+
+
+def wire_to_the_other_host(network):
+    """In two namespaces: a wire between NETWORK.1, this one, and NETWORK.2. Returns the command that runs another one there."""
+    second = os.environ[OTHER_HOST]
+    there = ("nsenter", "--target", second, "--net", "--uts")
+    for command in (("hostname", "first"), ("ip", "link", "set", "lo", "up"), (*there, "ip", "link", "set", "lo", "up"),
+                    ("ip", "link", "add", "wire", "type", "veth", "peer", "name", "wire", "netns", second),
+                    ("ip", "addr", "add", f"{network}.1/24", "dev", "wire"), ("ip", "link", "set", "wire", "up"),
+                    (*there, "ip", "addr", "add", f"{network}.2/24", "dev", "wire"), (*there, "ip", "link", "set", "wire", "up")):
+        subprocess.run(command, check=True)
+    return there
+
+
+def bytes_sent_by_wire():
+    """Bytes that have left this host."""
+    lines = subprocess.run(["ip", "-s", "link", "show", "wire"], capture_output=True, text=True, check=True).stdout.splitlines()
+    return int(lines[-1].split()[0])
 
 
 @needs_mpi
@@ -291,13 +310,7 @@ class TwoHosts(unittest.TestCase):
 @unittest.skipUnless(OTHER_HOST in os.environ, "run by TwoHosts")
 class InTwoNamespaces(unittest.TestCase):
     def setUp(self):
-        self.second = os.environ[OTHER_HOST]
-        there = ("nsenter", "--target", self.second, "--net", "--uts")
-        for command in (("hostname", "first"), ("ip", "link", "set", "lo", "up"), (*there, "ip", "link", "set", "lo", "up"),
-                        ("ip", "link", "add", "wire", "type", "veth", "peer", "name", "wire", "netns", self.second),
-                        ("ip", "addr", "add", "10.9.8.1/24", "dev", "wire"), ("ip", "link", "set", "wire", "up"),
-                        (*there, "ip", "addr", "add", "10.9.8.2/24", "dev", "wire"), (*there, "ip", "link", "set", "wire", "up")):
-            subprocess.run(command, check=True)
+        there = wire_to_the_other_host("10.9.8")
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         agent = pathlib.Path(folder.name) / "agent"  # HOST COMMAND..., as ssh
@@ -308,11 +321,6 @@ class InTwoNamespaces(unittest.TestCase):
                          "self,vader,tcp", "--mca", "btl_vader_single_copy_mechanism", "none", "--host",
                          "10.9.8.1:2,10.9.8.2:2")
 
-    def sent(self):
-        """Bytes that have left this host."""
-        lines = subprocess.run(["ip", "-s", "link", "show", "wire"], capture_output=True, text=True, check=True).stdout.splitlines()
-        return int(lines[-1].split()[0])
-
     def test_answers_are_those_of_one_host(self):
         for ranks, layout in ((4, ("-tp", 2, "-pp", 2)), (2, ("-tp", 2))):
             launcher = self.launcher if ranks == 4 else (*self.launcher[:-1], "10.9.8.1:1,10.9.8.2:1")
@@ -320,9 +328,9 @@ class InTwoNamespaces(unittest.TestCase):
                 with harness.Server(*PLAIN, *layout, model=TINY / "llama") as one:
                     expected = ask_all(one)
                 with server(ranks, *PLAIN, *layout, launcher=launcher) as one:
-                    before = self.sent()
+                    before = bytes_sent_by_wire()
                     self.assertEqual(ask_all(one), expected)
-                    self.assertGreater(self.sent() - before, 100_000)
+                    self.assertGreater(bytes_sent_by_wire() - before, 100_000)
 
 
 if __name__ == "__main__":

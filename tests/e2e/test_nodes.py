@@ -12,7 +12,8 @@ import unittest
 
 import harness
 from harness import processes
-from test_mpi import OTHER_HOST, PLAIN, TINY, ask_all, run_in_two_namespaces, streamed_tokens
+from test_mpi import (OTHER_HOST, PLAIN, TINY, ask_all, bytes_sent_by_wire, run_in_two_namespaces, streamed_tokens,
+                      wire_to_the_other_host)
 
 SECRET = {"QUIRE_NODES_SECRET": "the secret of this test"}
 
@@ -147,20 +148,13 @@ class TwoHosts(unittest.TestCase):
 @unittest.skipUnless(OTHER_HOST in os.environ, "run by TwoHosts")
 class InTwoNamespaces(unittest.TestCase):
     def test_answers_are_those_of_one_host(self):
-        second = os.environ[OTHER_HOST]
-        there = ("nsenter", "--target", second, "--net", "--uts")
-        for command in (("hostname", "first"), ("ip", "link", "set", "lo", "up"), (*there, "ip", "link", "set", "lo", "up"),
-                        ("ip", "link", "add", "wire", "type", "veth", "peer", "name", "wire", "netns", second),
-                        ("ip", "addr", "add", "10.9.7.1/24", "dev", "wire"), ("ip", "link", "set", "wire", "up"),
-                        (*there, "ip", "addr", "add", "10.9.7.2/24", "dev", "wire"), (*there, "ip", "link", "set", "wire", "up")):
-            subprocess.run(command, check=True)
+        there = wire_to_the_other_host("10.9.7")
         layout = ("-tp", 2, "-pp", 2)
         with harness.Server(*PLAIN, *layout, model=TINY / "llama") as one:
             expected = ask_all(one)
         with server(2, *PLAIN, *layout, launcher=there, address="10.9.7.1") as (one, _):
             self.assertEqual(ask_all(one), expected)
-            lines = subprocess.run(["ip", "-s", "link", "show", "wire"], capture_output=True, text=True, check=True).stdout.splitlines()
-            self.assertGreater(int(lines[-1].split()[0]), 100_000)
+            self.assertGreater(bytes_sent_by_wire(), 100_000)
 
 
 if __name__ == "__main__":
