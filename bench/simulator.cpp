@@ -3,11 +3,17 @@
 //
 //   quire_simulate [--requests N] [--rates 0.2,0.4,0] [--policies quire,prefill-first,static] [--lengths FILE]
 //                  [--csv FILE] [--timeline FILE] [--seed S] [--blocks N] [--max-num-seqs N] ...
+//                  [--stages P] [--ranks N] [--seconds-per-hop H] [--seconds-per-sum S] ...
 //   quire_simulate --step-cost [--csv FILE]     wall time of one schedule() and commit()
 //
 // A step takes a + b * tokens + c * (pairs of a token and one that it attends to) seconds. The defaults are this
 // project's figures for SmolLM2-135M on two cores (bench/results): a step of one row 7.8 ms, 2.2 ms for each row more,
 // 10 us a layer for a row that attends to 256 tokens.
+//
+// With --stages and --ranks (policy quire alone) the model is divided: each stage takes its part of that time, divided
+// by the ranks, and --sums of them (of all stages; two a layer) S + T seconds a token each (--seconds-per-sum-token T);
+// between stages a step is on its way for H + G seconds a token (--seconds-per-hop-token G), while the stage that sent
+// it goes on. Stages are at work on different steps, as the engine's are.
 //
 // Requests arrive as a Poisson process (rate in requests a second; 0: all at the beginning) with lengths drawn from
 // FILE, lines of "prompt answer". Every policy gets the same trace and the same pool:
@@ -49,9 +55,23 @@ struct CostModel {
   double per_token = 2.2e-3;
   double per_pair = 1.2e-6;
 
+  // How the model is divided.
+  int32_t stages = 1;
+  int32_t ranks = 1;  // of a stage
+  double sums = 0;    // between the ranks, of all stages
+  double per_sum = 0;
+  double per_sum_token = 0;
+  double per_hop = 0;
+  double per_hop_token = 0;
+
   double seconds(int64_t tokens, int64_t pairs) const {
     return per_step + per_token * static_cast<double>(tokens) + per_pair * static_cast<double>(pairs);
   }
+  double stage_seconds(int64_t tokens, int64_t pairs) const {
+    const double exchange = ranks > 1 ? sums * (per_sum + per_sum_token * static_cast<double>(tokens)) : 0;
+    return (seconds(tokens, pairs) / ranks + exchange) / stages;
+  }
+  double hop_seconds(int64_t tokens) const { return per_hop + per_hop_token * static_cast<double>(tokens); }
 };
 
 // Pairs of a run of `count` tokens behind `before` others.
@@ -150,6 +170,13 @@ void Simulation::run_quire(unsigned seed) {
   size_t next = 0;
   double now = 0;
   StepPlan plan;
+  struct Step {
+    PlannedStep plan;
+    StepResult result;
+    double done = 0;
+  };
+  std::deque<Step> under_way;
+  std::vector<double> stage_free(static_cast<size_t>(cost.stages));
   while (next < requests.size() || scheduler.has_work()) {
     for (; next < requests.size() && requests[next].arrival <= now; ++next) {
       SequenceRequest asked;
@@ -164,24 +191,38 @@ void Simulation::run_quire(unsigned seed) {
         std::exit(1);
       }
     }
-    if (!scheduler.schedule(plan)) {
+    while (scheduler.schedule(plan)) {
+      const SchedulerStats stats = scheduler.stats();
+      account(now, scheduler.held_tokens(), int64_t{stats.blocks_used} * config.block_size, stats.waiting > 0);
+      Step& step = under_way.emplace_back();
+      step.plan.note(plan);
+      step.result.step = plan.step;
+      step.result.sequences.resize(plan.scheduled.size());
+      int64_t attended = 0;
+      for (size_t i = 0; i < plan.scheduled.size(); ++i) {
+        const ScheduledSequence& run = plan.scheduled[i];
+        attended += pairs(run.num_computed_tokens, run.num_new_tokens);
+        step.result.sequences[i].id = run.id;
+        if (run.samples) step.result.sequences[i].tokens = {static_cast<TokenId>(random() >> 1)};
+      }
+      step.done = now;
+      for (size_t stage = 0; stage < stage_free.size(); ++stage) {
+        if (stage > 0) step.done += cost.hop_seconds(plan.num_tokens);
+        step.done = std::max(step.done, stage_free[stage]) + cost.stage_seconds(plan.num_tokens, attended);
+        stage_free[stage] = step.done;
+      }
+    }
+    const bool has_room = static_cast<int32_t>(under_way.size()) < config.max_plans_in_flight;
+    const bool one_comes =
+        next < requests.size() && (under_way.empty() || requests[next].arrival < under_way.front().done);
+    if (has_room && one_comes) {
       now = requests[next].arrival;
       continue;
     }
-    const SchedulerStats stats = scheduler.stats();
-    account(now, scheduler.held_tokens(), int64_t{stats.blocks_used} * config.block_size, stats.waiting > 0);
-    int64_t attended = 0;
-    StepResult result;
-    result.step = plan.step;
-    result.sequences.resize(plan.scheduled.size());
-    for (size_t i = 0; i < plan.scheduled.size(); ++i) {
-      const ScheduledSequence& run = plan.scheduled[i];
-      attended += pairs(run.num_computed_tokens, run.num_new_tokens);
-      result.sequences[i].id = run.id;
-      if (run.samples) result.sequences[i].tokens = {static_cast<TokenId>(random() >> 1)};
-    }
-    now += cost.seconds(plan.num_tokens, attended);
-    for (const CommitEvent& event : scheduler.commit(plan, std::move(result))) deliver(requests[event.id], now);
+    now = under_way.front().done;
+    for (const CommitEvent& event : scheduler.commit(under_way.front().plan, std::move(under_way.front().result)))
+      deliver(requests[event.id], now);
+    under_way.pop_front();
   }
   report.seconds = now;
   report.computed_tokens = static_cast<int64_t>(scheduler.stats().scheduled_tokens);
@@ -401,6 +442,8 @@ SchedulerConfig simulated_config(const Options& options) {
   config.max_model_len = static_cast<int32_t>(number(options, "max-model-len", 2048));
   config.num_blocks = static_cast<int32_t>(number(options, "blocks", 1024));
   config.block_size = static_cast<int32_t>(number(options, "block-size", 16));
+  config.num_stages = config.max_plans_in_flight = static_cast<int32_t>(number(options, "stages", 1));
+  config.least_stage_tokens = static_cast<int32_t>(number(options, "least-stage-tokens", config.least_stage_tokens));
   return config;
 }
 
@@ -414,12 +457,25 @@ int simulate(const Options& options, std::FILE* csv) {
     timeline << "policy,seconds,kv_utilisation,kv_occupancy\n";
   }
   for (const std::string& rate : list(option(options, "rates", "0"))) {
-    for (const std::string& policy : list(option(options, "policies", "quire,prefill-first,static"))) {
+    const bool divided = options.contains("stages") || options.contains("ranks");
+    for (const std::string& policy :
+         list(option(options, "policies", divided ? "quire" : "quire,prefill-first,static"))) {
+      if (divided && policy != "quire") {
+        std::fprintf(stderr, "--policies: %s divides no model; --stages and --ranks are of quire.\n", policy.c_str());
+        return 1;
+      }
       Simulation simulation;
       simulation.config = simulated_config(options);
       simulation.cost.per_step = number(options, "seconds-per-step", simulation.cost.per_step);
       simulation.cost.per_token = number(options, "seconds-per-token", simulation.cost.per_token);
       simulation.cost.per_pair = number(options, "seconds-per-pair", simulation.cost.per_pair);
+      simulation.cost.stages = static_cast<int32_t>(number(options, "stages", 1));
+      simulation.cost.ranks = static_cast<int32_t>(number(options, "ranks", 1));
+      simulation.cost.sums = number(options, "sums", 0);
+      simulation.cost.per_sum = number(options, "seconds-per-sum", 0);
+      simulation.cost.per_sum_token = number(options, "seconds-per-sum-token", 0);
+      simulation.cost.per_hop = number(options, "seconds-per-hop", 0);
+      simulation.cost.per_hop_token = number(options, "seconds-per-hop-token", 0);
       simulation.keeps_timeline = timeline.is_open();
       simulation.report.policy = policy;
       simulation.report.rate = std::strtod(rate.c_str(), nullptr);

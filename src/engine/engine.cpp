@@ -82,7 +82,9 @@ sched::SchedulerConfig scheduler_config(const EngineConfig& config, const Memory
       memory.most_draft_tokens > 0 ? memory.most_draft_tokens : most_draft_tokens(config.speculative_config);
   out.max_drafting_sequences = config.speculative_config.disable_by_batch_size;
   out.drafts_by_gain = !config.speculative_config.always;
-  out.max_plans_in_flight = std::max(config.num_scheduler_steps, config.async_scheduling ? 2 : 1);
+  out.num_stages = config.pipeline_parallel_size;
+  if (config.device.kind == DeviceChoice::Kind::kCuda) out.least_stage_tokens = 256;
+  out.max_plans_in_flight = config.max_plans_in_flight();
   // So that nobody outside can prepare colliding prompts.
   std::random_device device;
   out.hash_seed = (uint64_t{device()} << 32) | device();

@@ -251,9 +251,10 @@ void Engine::Impl::send_orders() {
   if (scheduler.has_orders()) executor->order(scheduler.take_orders());
 }
 
-// An executor with a thread of its own is kept busy; without one, num_scheduler_steps plans are made at a time.
+// An executor with a thread of its own is kept busy, and each stage of a pipeline; without one, num_scheduler_steps
+// plans are made at a time.
 void Engine::Impl::plan_ahead() {
-  if (!in_flight.empty() && !config.async_scheduling) return;
+  if (!in_flight.empty() && !config.async_scheduling && scheduling.num_stages == 1) return;
   while (static_cast<int32_t>(in_flight.size()) < scheduling.max_plans_in_flight && plan_one()) {
   }
 }

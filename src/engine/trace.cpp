@@ -34,6 +34,8 @@ json::object as_json(const sched::SchedulerConfig& c) {
           {"watermark", c.watermark},
           {"tokens_per_priority_level", c.tokens_per_priority_level},
           {"max_plans_in_flight", c.max_plans_in_flight},
+          {"num_stages", c.num_stages},
+          {"least_stage_tokens", c.least_stage_tokens},
           {"max_adapters", c.max_adapters},
           {"tokens_per_position", c.tokens_per_position},
           {"max_draft_tokens", c.max_draft_tokens}};
@@ -55,6 +57,9 @@ sched::SchedulerConfig config_from(const json::object& o) {
   c.watermark = o.at("watermark").to_number<double>();
   c.tokens_per_priority_level = o.at("tokens_per_priority_level").to_number<double>();
   c.max_plans_in_flight = o.at("max_plans_in_flight").to_number<int32_t>();
+  if (const json::value* stages = o.if_contains("num_stages")) c.num_stages = stages->to_number<int32_t>();
+  if (const json::value* least = o.if_contains("least_stage_tokens"))
+    c.least_stage_tokens = least->to_number<int32_t>();
   if (const json::value* adapters = o.if_contains("max_adapters")) c.max_adapters = adapters->to_number<int32_t>();
   if (const json::value* cost = o.if_contains("tokens_per_position")) c.tokens_per_position = cost->to_number<double>();
   if (const json::value* most = o.if_contains("max_draft_tokens")) c.max_draft_tokens = most->to_number<int32_t>();

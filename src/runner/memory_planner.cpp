@@ -223,7 +223,7 @@ void size_pools(const EngineConfig& config, ops::Backend& backend, int64_t free_
   if (planned.config.attends_both_ways) {
     // What a step writes, it reads, and nobody after it: room for the texts of one step, and of those planned ahead.
     const int64_t tokens = memory.max_num_batched_tokens + config.max_num_seqs * int64_t{config.block_size - 1};
-    const int64_t steps = std::max(config.num_scheduler_steps, config.async_scheduling ? 2 : 1);
+    const int64_t steps = config.max_plans_in_flight();
     const auto blocks = static_cast<double>(steps * (tokens / config.block_size + 1));
     memory.num_blocks = static_cast<int64_t>(blocks / (1 - config.watermark)) + 2;
     memory.kv_bytes = memory.num_blocks * memory.block_bytes;

@@ -219,6 +219,7 @@ void ModelRunner::go_on_after(bool tokens_changed) {
 }
 
 void ModelRunner::prepare(const StepPlan& plan, StepTimings& timings) {
+  take_sampled(plan);
   move_beams(plan.moves);
   for (SequenceId id : plan.retired) {
     states_.erase(id);

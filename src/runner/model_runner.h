@@ -127,6 +127,8 @@ class ModelRunner {
   ops::View run_stage(const nn::StepContext& step);
   std::vector<size_t> count_tokens(const StepPlan& plan);
   void help_to_draw(Step& step);
+  void take_sampled(const StepPlan& plan);
+  void send_tokens(std::span<std::byte> tokens);
   void share_tokens(const StepPlan& plan, const std::vector<size_t>& before);
 
   // Rows that the host looks at.

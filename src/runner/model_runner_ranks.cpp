@@ -62,11 +62,28 @@ void ModelRunner::help_to_draw(Step& step) {
   step.chosen_on_device = step.num_drawn == step.rows.size();
 }
 
-// Whatever the rank that samples took down of each sequence, a fault's placeholder included, the others take down as
-// well: later plans name positions alone.
+// What other stages gave, of those that go on: the last one has them already.
+void ModelRunner::take_sampled(const StepPlan& plan) {
+  if (ranks_.stage.is_last()) return;
+  for (const SampledToken& sampled : plan.sampled) {
+    SequenceState& state = states_.at(sampled.id);
+    state.tokens.push_back(sampled.token);
+    state.sampler.accept(sampled.token);
+  }
+}
+
+// To the other ranks of the last stage, or from the one that samples. Other stages are not waited for.
+void ModelRunner::send_tokens(std::span<std::byte> tokens) {
+  if (ranks_.stage.count == 1) return ranks_.all->broadcast(tokens, ranks_.sampling_rank());
+  if (!ranks_.samples()) return ranks_.all->receive(tokens, ranks_.sampling_rank());
+  for (int rank = ranks_.sampling_rank() + 1; rank < ranks_.all->size(); ++rank) ranks_.all->send(tokens, rank);
+}
+
+// Whatever the rank that samples took down of each sequence, a fault's placeholder included, the others of its stage
+// take down as well: later plans name positions alone.
 void ModelRunner::share_tokens(const StepPlan& plan, const std::vector<size_t>& before) {
   constexpr int32_t kNone = -1;
-  if (!ranks_.are_several()) return;
+  if (!ranks_.are_several() || !ranks_.stage.is_last()) return;
   // One behind the other, of each run as many as it gives at most: who listens does not know how many drafts held.
   const auto most_of = [](const ScheduledSequence& run) { return static_cast<size_t>(run.num_draft_tokens) + 1; };
   std::vector<int32_t> tokens;
@@ -80,7 +97,7 @@ void ModelRunner::share_tokens(const StepPlan& plan, const std::vector<size_t>& 
     }
     tokens.resize(end, kNone);
   }
-  ranks_.all->broadcast(std::as_writable_bytes(std::span(tokens)), ranks_.sampling_rank());
+  send_tokens(std::as_writable_bytes(std::span(tokens)));
   if (ranks_.samples() || !ranks_.status().ok()) return;
   std::span<const int32_t> left = tokens;
   for (const ScheduledSequence& run : plan.scheduled) {

@@ -84,6 +84,10 @@ void fields(A& all, typename A::template Of<BeamMove> x) {
   all(x.id, x.source, x.token);
 }
 template <typename A>
+void fields(A& all, typename A::template Of<SampledToken> x) {
+  all(x.id, x.token);
+}
+template <typename A>
 void fields(A& all, typename A::template Of<TableChange> x) {
   all(x.id, x.group, x.num_blocks, x.first, x.count);
 }
@@ -94,7 +98,7 @@ void fields(A& all, typename A::template Of<DraftProbability> x) {
 // Behind `added` and its parameters.
 template <typename A>
 void fields(A& all, typename A::template Of<StepPlan> x) {
-  all(x.step, x.moves, x.retired, x.swap_out, x.swap_in, x.loads, x.copies, x.table_changes, x.table_blocks,
+  all(x.step, x.sampled, x.moves, x.retired, x.swap_out, x.swap_in, x.loads, x.copies, x.table_changes, x.table_blocks,
       x.scheduled, x.draft_tokens, x.draft_choices, x.draft_probabilities, x.num_tokens, x.stores);
 }
 

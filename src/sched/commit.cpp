@@ -71,6 +71,9 @@ void Scheduler::apply(Sequence& sequence, const PlannedStep::Run& run, SequenceR
   TokenEvent event;
   if (!apply_tokens(sequence, run, std::move(result), event)) return;
   const bool ended = event.finish != FinishReason::kNone;
+  if (!ended && config_.num_stages > 1) {
+    for (const TokenId token : event.tokens) sampled_.push_back({sequence.id, token});
+  }
   events.push_back({sequence.id, std::move(event)});
   if (ended) {
     end(sequence);

@@ -12,6 +12,7 @@ bool Scheduler::schedule(StepPlan& plan) {
   if (num_plans_in_flight_ >= static_cast<uint64_t>(config_.max_plans_in_flight)) return false;
   plan.step = next_step_;
   ++num_calls_;
+  plan.sampled.clear();
   plan.moves.clear();
   plan.retired.clear();
   plan.added.clear();
@@ -33,6 +34,7 @@ bool Scheduler::schedule(StepPlan& plan) {
 
   fetch_ahead();
   if (has_tenants()) share_step();
+  if (config_.num_stages > 1) share_ = stage_share();
   plan.scheduled.reserve(std::min(running_.size(), static_cast<size_t>(config_.max_num_seqs)));
   size_t count = 0;
   const bool all_found_room = schedule_running(plan, count);
@@ -44,6 +46,7 @@ bool Scheduler::schedule(StepPlan& plan) {
   if (proposer_ != nullptr) add_drafts(plan, count);
 
   cache_.tiers().add_stores(next_step_, plan.stores);
+  std::swap(plan.sampled, sampled_);
   std::swap(plan.moves, moves_);
   std::swap(plan.retired, retired_);
   std::swap(plan.swap_out, swap_out_);
@@ -66,11 +69,12 @@ bool Scheduler::schedule_running(StepPlan& plan, size_t& count) {
     if (budget == 0 || count == static_cast<size_t>(config_.max_num_seqs)) break;
     Sequence& sequence = *running_[i];
     if (sequence.num_remaining_tokens() == 0) continue;
+    const bool answered = is_answered(&sequence);
     if (has_tenants()) {
-      if (is_answered(&sequence)) --tenants_.at(sequence.charge.tenant).answered;
+      if (answered) --tenants_.at(sequence.charge.tenant).answered;
       if (sequence.yields) continue;
       budget = std::min(budget, allowance(sequence));
-    } else if (is_answered(&sequence)) {
+    } else if (answered) {
       if (answered_behind) --*answered_behind;
     } else {
       if (!answered_behind) {
@@ -79,6 +83,7 @@ bool Scheduler::schedule_running(StepPlan& plan, size_t& count) {
       }
       budget -= *answered_behind;
     }
+    budget = std::min(budget, share_.left(answered));
     if (budget <= 0) continue;
     if (sequence.computes_prompt() && may_read_cache(sequence)) {
       sequence.num_computed_tokens =
@@ -90,6 +95,7 @@ bool Scheduler::schedule_running(StepPlan& plan, size_t& count) {
     while (running_[i] != &sequence) --i;  // some of those before it may have been preempted
     if (has_room) {
       write_run(sequence, num_new_tokens, plan, count);
+      share_.take(answered, num_new_tokens);
       continue;
     }
     // Those behind must not run either: they would hold on to the blocks that this one waits for.
@@ -97,6 +103,26 @@ bool Scheduler::schedule_running(StepPlan& plan, size_t& count) {
     tenants_.at(sequence.charge.tenant).sits_out = true;
   }
   return has_tenants() || last_preempted_.empty();
+}
+
+// Rule 10.
+StageShare Scheduler::stage_share() const {
+  int64_t answered = 0;
+  int64_t prompts = 0;
+  for (const Sequence* sequence : running_) {
+    const int32_t remaining = sequence->num_remaining_tokens();
+    if (remaining <= 1) {
+      ++answered;
+    } else {
+      prompts += remaining;
+    }
+  }
+  const int64_t most = StageShare::most_parts(config_.num_stages) * config_.max_num_batched_tokens;
+  for (auto place = waiting_.begin(); place != waiting_.end() && prompts < most; ++place) {
+    prompts += (*place)->num_known_tokens() - (*place)->num_computed_tokens;
+  }
+  const bool cuts = config_.max_num_partial_prefills > 0;
+  return {config_.num_stages, answered, prompts, cuts ? config_.least_stage_tokens : 0};
 }
 
 int32_t Scheduler::run_length(const Sequence& sequence, int32_t budget) const {
@@ -179,6 +205,7 @@ void Scheduler::preempt(Sequence& sequence) {
 void Scheduler::forget_runner() {
   QUIRE_CHECK_MSG(config_.num_offload_slots == 0, "blocks beyond the pool are gone with the runner");
   num_plans_in_flight_ = 0;
+  sampled_.clear();
   moves_.clear();
   retired_.clear();
   swap_out_.clear();
@@ -384,9 +411,10 @@ bool Scheduler::waits_for_its_beams(const Sequence& sequence) const {
 }
 
 Scheduler::Admission Scheduler::admit(Sequence& sequence, int64_t reserved, StepPlan& plan, size_t& count) {
-  if (count == static_cast<size_t>(config_.max_num_seqs)) return Admission::kNoRow;
+  const int32_t share = share_.left(/*answered=*/false);
+  if (count == static_cast<size_t>(config_.max_num_seqs) || share == 0) return Admission::kNoRow;
   if (!has_seats(sequence)) return Admission::kOwnBound;
-  const int32_t budget = std::min(config_.max_num_batched_tokens - plan.num_tokens, allowance(sequence));
+  const int32_t budget = std::min({config_.max_num_batched_tokens - plan.num_tokens, allowance(sequence), share});
 
   const bool swapped = sequence.blocks.swapped_out();
   const bool forked = !swapped && fork_blocks(sequence);
@@ -427,6 +455,7 @@ Scheduler::Admission Scheduler::admit(Sequence& sequence, int64_t reserved, Step
   to_running(sequence);
   if (!sequence.known_to_runner) introduce(sequence, plan);
   write_run(sequence, num_new_tokens, plan, count);
+  share_.take(/*answered=*/false, num_new_tokens);
   TenantLoad& tenant = tenants_.at(sequence.charge.tenant);
   ++tenant.seats;
   tenant.blocks += sequence.held_blocks();

@@ -72,6 +72,8 @@ Status validate(const SchedulerConfig& config) {
   QUIRE_RETURN_IF_ERROR(check_not_negative("tokens_per_priority_level", config.tokens_per_priority_level));
   QUIRE_RETURN_IF_ERROR(check_not_negative("max_adapters", config.max_adapters));
   QUIRE_RETURN_IF_ERROR(check_positive("max_plans_in_flight", config.max_plans_in_flight));
+  QUIRE_RETURN_IF_ERROR(check_positive("num_stages", config.num_stages));
+  QUIRE_RETURN_IF_ERROR(check_positive("least_stage_tokens", config.least_stage_tokens));
   if (config.max_draft_tokens < 0 || config.max_draft_tokens > kMostDraftTokens) {
     return invalid_argument("max_draft_tokens must be 0 to {}, got {}.", kMostDraftTokens, config.max_draft_tokens)
         .with_param("max_draft_tokens");
@@ -171,6 +173,7 @@ Sequence& Scheduler::create(const SequenceRequest& request, SequenceId id, const
   sequence.num_virtual_tokens = request.num_virtual_tokens;
   sequence.drafts.allowed = request.takes_drafts && !request.params->use_beam_search;
   sequence.drafts.prediction = request.prediction;
+  sequence.waits_for_tokens = config_.num_stages > 1;
   sequence.tokens = request.prompt;
   sequence.num_prompt_tokens = static_cast<int32_t>(request.prompt.size());
   sequence.max_total_tokens = static_cast<int32_t>(max_total_tokens(sequence.num_prompt_tokens, *request.params));

@@ -46,6 +46,9 @@
 //     by drafting is not planned until its result is there.
 //  9. Of the first few that wait, those whose beginning lies on disk alone are put aside until it is in host memory
 //     (once a wait); meanwhile others are admitted before them.
+// 10. A pipeline's stages are at work on a step each, so a sequence goes on when its token has come through all of
+//     them. A step has its part of those that are being answered, so that each stage has one, and prompts are cut so
+//     that a stage has begun the next part before another is done with the last (stage_share.h).
 //
 // Why this ends: the first in the order is never preempted by rules 4 and 5 and not overtaken for ever; add() has
 // refused what would not fit into the whole pool; so it runs to its end, then the next is first. With one tenant no two
@@ -72,6 +75,7 @@
 #include "sched/draft_gain.h"
 #include "sched/fair_share.h"
 #include "sched/sequence.h"
+#include "sched/stage_share.h"
 #include "types/draft_proposer.h"
 #include "types/engine_choices.h"
 #include "types/ids.h"
@@ -104,6 +108,8 @@ struct SchedulerConfig {
   double tokens_per_position = 0;            // what it costs a token to attend to one, in tokens that attend to none
   int32_t max_adapters = 0;                  // different ones in a step, rule 6; 0: no bound
   int32_t max_plans_in_flight = 1;           // planned and not yet committed
+  int32_t num_stages = 1;                    // of a pipeline, rule 10
+  int32_t least_stage_tokens = 64;           // of a prompt, where it is cut for the stages
   int32_t max_draft_tokens = 0;              // of a sequence in a step, rule 8; 0: none
   int32_t max_drafting_sequences = 0;        // where more sample in a step, no drafts; 0: no bound
   bool drafts_by_gain = true;                // false: as many as there are, whatever they cost
@@ -338,6 +344,7 @@ class Scheduler {
   bool schedule_running(StepPlan& plan, size_t& count);
   bool make_room(Sequence& sequence, int32_t end, StepPlan& plan);
   void move_something(StepPlan& plan, size_t& count);
+  StageShare stage_share() const;
   bool preempt_last_for(const Sequence* sequence);
   bool try_preempt(Sequence& victim);
   bool is_in_use(const Sequence& sequence) const;
@@ -423,7 +430,10 @@ class Scheduler {
   const Sequence* matched_ = nullptr;
   kv::PrefixMatch match_;
 
+  StageShare share_;  // rule 10: what this step may have still
+
   // For the next plan.
+  std::vector<SampledToken> sampled_;
   std::vector<BeamMove> moves_;
   std::vector<SequenceId> retired_;
   std::vector<SwapCopy> swap_out_;

@@ -92,6 +92,7 @@ struct Sequence {
   std::vector<TokenId> tokens;  // prompt and committed output; of a beam see above
   bool known_to_runner = false;
   int32_t num_prompt_tokens = 0;
+  bool waits_for_tokens = false;      // is not planned ahead of its result
   int32_t num_tokens_in_flight = 0;   // sampled by plans not yet committed: known to the runner, not to us
   int32_t num_computed_tokens = 0;    // scheduled runs included, committed or not
   int32_t num_computed_before = 0;    // without the run planned last
@@ -131,10 +132,11 @@ struct Sequence {
   bool scores_only() const { return max_total_tokens == num_prompt_tokens; }
   // Positions whose keys and values are ever needed: the last token sampled is never computed.
   int32_t max_computed_tokens() const { return scores_only() ? num_prompt_tokens : max_total_tokens - 1; }
-  // Known tokens not yet scheduled. With drafts in flight nobody knows how many there will be; who waits to draft goes
-  // on when its token is known.
+  // Known tokens not yet scheduled. With drafts in flight nobody knows how many there will be; who waits for its token
+  // goes on when that is known.
   int32_t num_remaining_tokens() const {
-    if (drafts.num_in_flight > 0 || (drafts.waits && num_tokens_in_flight > 0)) return 0;
+    const bool waits = waits_for_tokens || drafts.waits;
+    if (drafts.num_in_flight > 0 || (waits && num_tokens_in_flight > 0)) return 0;
     return std::min(num_known_tokens(), max_computed_tokens()) - num_computed_tokens;
   }
   bool computes_prompt() const { return num_computed_tokens < num_prompt_tokens; }

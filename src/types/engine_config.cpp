@@ -80,6 +80,12 @@ Status check_scheduling(const EngineConfig& config) {
   if (config.num_scheduler_steps < 1 || config.num_scheduler_steps > 64) {
     return invalid_argument("num_scheduler_steps is {}, expected 1 to 64", config.num_scheduler_steps);
   }
+  if (config.num_scheduler_steps > 1 && config.pipeline_parallel_size > 1) {
+    return invalid_argument(
+        "num_scheduler_steps is {} with pipeline_parallel_size {}: a pipeline has a step for each of its stages under "
+        "way; leave out one of them",
+        config.num_scheduler_steps, config.pipeline_parallel_size);
+  }
   if (config.max_num_partial_prefills < 1) {
     return invalid_argument("max_num_partial_prefills is {}, expected at least 1", config.max_num_partial_prefills);
   }

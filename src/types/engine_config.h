@@ -2,6 +2,7 @@
 // typed: types/engine_choices.h has the words.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -109,6 +110,11 @@ struct EngineConfig {
 
   bool offloads_kv() const { return kv_offloading_size > 0 || !kv_offload_dir.empty(); }
   int32_t num_ranks() const { return tensor_parallel_size * pipeline_parallel_size; }
+  // Of one engine, planned and not yet committed.
+  int32_t max_plans_in_flight() const {
+    if (pipeline_parallel_size > 1) return pipeline_parallel_size;  // one a stage
+    return std::max(num_scheduler_steps, async_scheduling ? 2 : 1);
+  }
 };
 
 // Whether the model is computed in processes of its own.

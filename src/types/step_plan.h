@@ -93,9 +93,18 @@ struct BeamMove {
   TokenId token = kNoToken;
 };
 
+// A token that an earlier step gave.
+struct SampledToken {
+  SequenceId id = 0;
+  TokenId token = kNoToken;
+};
+
 // Carried out in the order of the fields.
 struct StepPlan {
   uint64_t step = 0;
+  // Of the steps committed since the last plan, one behind the other, of answers that go on: for the stages of a
+  // pipeline that did not sample them. Empty where there is one stage.
+  std::vector<SampledToken> sampled;
   std::vector<BeamMove> moves;      // all at once, then
   std::vector<SequenceId> retired;  // forget these
   std::vector<NewSequence> added;   // learn these

@@ -141,6 +141,7 @@ Answers answer(Executor& executor, size_t count) {
     for (size_t i = 0; i < prompts.size(); ++i) {
       const Answer& known = answers.of[i];
       if (known.tokens.empty()) continue;
+      plan.sampled.push_back({.id = i, .token = known.tokens.back()});
       const size_t computed = prompts[i].size() + known.tokens.size() - 1;
       plan.scheduled.push_back(
           {.id = i, .num_computed_tokens = static_cast<int32_t>(computed), .num_new_tokens = 1, .samples = true});

@@ -63,7 +63,9 @@ TEST_F(Workers, DraftTokensHoldForAllRanks) {
     const auto executor = make(workers_config(tensor, pipeline)).value();
     std::vector<TokenId> found;
     uint64_t step = 0;
+    size_t told = 0;
     const auto take = [&](StepPlan plan) {
+      while (told < found.size()) plan.sampled.push_back({.id = 1, .token = found[told++]});
       executor->submit(std::move(plan));
       auto done = executor->collect();
       ASSERT_TRUE(done.ok()) << done.status().message();

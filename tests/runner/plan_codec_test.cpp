@@ -41,6 +41,7 @@ TEST(PlanCodec, APlanIsReadAsItWasWritten) {
   plan.loads = {{.block = 23, .slot = 24}};
   plan.copies = {{.source = 16, .destination = 17}};
   plan.stores = {{.block = 25, .slot = 26}};
+  plan.sampled = {{.id = 28, .token = 29}, {.id = 28, .token = 30}};
   tell_whole_table(plan, 6, 1, std::vector<BlockId>{kNoBlock, 18});
   plan.scheduled = {{.id = 6, .num_computed_tokens = 19, .num_new_tokens = 20, .samples = true, .num_candidates = 21}};
   plan.scheduled.back().num_draft_tokens = 1;
@@ -51,6 +52,8 @@ TEST(PlanCodec, APlanIsReadAsItWasWritten) {
 
   const StepPlan read = decoded(plan);
   EXPECT_EQ(read.step, 7u);
+  EXPECT_EQ(read.sampled.at(1).id, 28u);
+  EXPECT_EQ(read.sampled.at(1).token, 30);
   EXPECT_EQ(read.moves.at(0).source, 2u);
   EXPECT_EQ(read.moves.at(0).token, 3);
   EXPECT_THAT(read.retired, ElementsAre(4, 5));
@@ -212,8 +215,8 @@ TEST(PlanCodec, AListThatClaimsToBeLongIsRefusedBeforeItTakesMemory) {
   StepPlan plan;
   plan.retired = {1};
   std::string message = encode(plan);
-  // Behind the header: nothing forgotten, told or added, a step, no moves; then how many are retired.
-  const size_t at = 8 + 3 * 4 + 8 + 4;
+  // Behind the header: nothing forgotten, told or added, a step, no tokens, no moves; then how many are retired.
+  const size_t at = 8 + 3 * 4 + 8 + 2 * 4;
   ASSERT_EQ(message.substr(at, 4), std::string("\1\0\0\0", 4));
   message.replace(at, 4, "\xff\xff\xff\x7f");
   EXPECT_THAT(decode_plan(message).status().message(), HasSubstr("has a list that is longer than itself"));
@@ -274,7 +277,7 @@ TEST(PlanCodec, NoFieldIsNewSinceItWasWritten) {
   EXPECT_EQ(sizeof(SamplingParams), 456u);
   EXPECT_EQ(sizeof(NewSequence), 160u);
   EXPECT_EQ(sizeof(ScheduledSequence), 32u);
-  EXPECT_EQ(sizeof(StepPlan), 352u);
+  EXPECT_EQ(sizeof(StepPlan), 376u);
   EXPECT_EQ(sizeof(OffloadOrders), 104u);
   EXPECT_EQ(sizeof(OffloadReports), 120u);
   EXPECT_EQ(sizeof(OffloadWrite), 96u);

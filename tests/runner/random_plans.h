@@ -58,6 +58,7 @@ class RandomPlans {
       for (int32_t i = 0; i < run.num_draft_tokens; ++i) plan.draft_tokens.push_back(token());
     }
     plan.num_tokens = number<int32_t>();
+    fill(plan.sampled, [this] { return SampledToken{id(), token()}; });
     fill(plan.stores, [this] { return OffloadCopy{block(), block()}; });
     return plan;
   }

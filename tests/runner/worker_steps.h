@@ -73,7 +73,9 @@ inline std::vector<std::pair<TokenId, float>> workers_answer(Executor& executor,
   std::vector<std::pair<TokenId, float>> tokens;
   auto known = static_cast<int32_t>(prompt.size());
   for (size_t i = 0; i < count; ++i) {
-    executor.submit(i == 0 ? workers_plan(0, 0, known, prompt, adapter) : workers_plan(i, known++, 1, prompt));
+    StepPlan plan = i == 0 ? workers_plan(0, 0, known, prompt, adapter) : workers_plan(i, known++, 1, prompt);
+    if (i > 0) plan.sampled = {{.id = 1, .token = tokens.back().first}};
+    executor.submit(std::move(plan));
     const auto step = executor.collect();
     EXPECT_TRUE(step.ok()) << step.status().message();
     if (!step.ok()) return tokens;

@@ -69,6 +69,7 @@ class PagedMemory {
 
   StepResult execute(const StepPlan& plan) {
     learn(plan);
+    if (config_.num_stages > 1) follow(plan);
     copy(plan);
     std::span<const TokenId> drafts = plan.draft_tokens;
     for (const ScheduledSequence& run : plan.scheduled) {
@@ -143,6 +144,32 @@ class PagedMemory {
       ASSERT_TRUE(states_.contains(change.id)) << change.id;
       tables_[change.id].take(change, blocks);
     });
+  }
+
+  // A stage that does not sample knows what plans tell it, which is all that it computes.
+  void follow(const StepPlan& plan) {
+    for (const SampledToken& sampled : plan.sampled) {
+      ASSERT_TRUE(followed_.contains(sampled.id)) << "a token of sequence " << sampled.id << ", which is unknown";
+      followed_[sampled.id].push_back(sampled.token);
+    }
+    std::vector<std::vector<TokenId>> moved;
+    for (const BeamMove& move : plan.moves) {
+      moved.push_back(followed_.at(move.source));
+      moved.back().push_back(move.token);
+    }
+    for (size_t i = 0; i < moved.size(); ++i) followed_.at(plan.moves[i].id) = std::move(moved[i]);
+    for (const SequenceId id : plan.retired) followed_.erase(id);
+    for (const NewSequence& added : plan.added) {
+      std::vector<TokenId>& tokens = followed_[added.id] = added.prompt;
+      tokens.insert(tokens.end(), added.output.begin(), added.output.end());
+    }
+    for (const ScheduledSequence& run : plan.scheduled) {
+      const auto end = static_cast<size_t>(run.num_computed_tokens + run.num_new_tokens);
+      const std::vector<TokenId>& known = followed_.at(run.id);
+      ASSERT_GE(known.size(), end) << "sequence " << run.id << " goes on from a token that is not told";
+      ASSERT_TRUE(std::equal(known.begin(), known.end(), states_.at(run.id).tokens.begin())) << run.id;
+      ASSERT_TRUE(!run.samples || known.size() == end) << run.id;
+    }
   }
 
   void copy(const StepPlan& plan) {
@@ -257,6 +284,7 @@ class PagedMemory {
   std::vector<uint64_t> offload_;  // [num_offload_slots, block_size]
   std::unordered_map<SequenceId, State> states_;
   std::unordered_map<SequenceId, BlockTables> tables_;
+  std::unordered_map<SequenceId, std::vector<TokenId>> followed_;
   std::unordered_map<SequenceId, kv::CacheContext> contexts_;
 };
 

@@ -59,8 +59,9 @@ enum class Tiers { kNone, kMemory, kDisk };
 class World {
  public:
   // drafts: half of the worlds speculate; else none. loses_runner: now and then whoever carries out the plans is gone,
-  // and another one comes.
-  explicit World(unsigned seed, bool drafts = true, Tiers tiers = Tiers::kNone, bool loses_runner = false)
+  // and another one comes. pipeline: of several stages.
+  explicit World(unsigned seed, bool drafts = true, Tiers tiers = Tiers::kNone, bool loses_runner = false,
+                 bool pipeline = false)
       : random_(seed), disk_random_(seed + 1), disk_(seed), loses_runner_(loses_runner) {
     config_.max_num_seqs = between(1, 10);
     config_.max_num_batched_tokens = between(1, 48);
@@ -105,6 +106,11 @@ class World {
       // Few enough that what a plan under way still reads is wanted for something else.
       config_.num_offload_slots = 1 + static_cast<int32_t>(disk_random_() % (disk_random_() % 3 == 0 ? 80 : 16));
       config_.max_plans_in_flight = 1 + static_cast<int32_t>(disk_random_() % 4);
+    }
+    if (pipeline) {
+      std::mt19937 own(seed);
+      config_.num_stages = config_.max_plans_in_flight = std::uniform_int_distribution<int>(2, 4)(own);
+      config_.least_stage_tokens = std::uniform_int_distribution<int>(1, 12)(own);
     }
     config_.offload_to_disk = config_.offload_writes = tiers == Tiers::kDisk;
     costs_ = {.seconds_per_recomputed_token = between(0, 4) * 1e-3, .seconds_per_swapped_block = between(1, 4) * 1e-3};

@@ -127,6 +127,33 @@ TEST(SchedulerRandom, ARunnerThatIsLostChangesNoAnswer) {
   EXPECT_GT(beams, 50);
 }
 
+// Stages at work on steps of their own, with beams, drafts, swap, tenants, cancels and runners that are lost.
+TEST(SchedulerRandom, APipelineChangesNoAnswer) {
+  int64_t finished = 0;
+  int64_t beams = 0;
+  int64_t accepted = 0;
+  uint64_t preemptions = 0;
+  for (unsigned seed = 4000; seed < 4400; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    testing_support::World world(seed, /*drafts=*/true, testing_support::Tiers::kNone, /*loses_runner=*/seed % 4 == 0,
+                                 /*pipeline=*/true);
+    for (int i = 0; i < 1000; ++i) {
+      world.operation();
+      if (testing::Test::HasFailure()) return;
+    }
+    world.drain();
+    if (testing::Test::HasFailure()) return;
+    finished += world.num_finished();
+    beams += world.num_beam_answers();
+    accepted += world.stats().accepted_draft_tokens;
+    preemptions += world.stats().preemptions;
+  }
+  EXPECT_GT(finished, 4000);
+  EXPECT_GT(beams, 200);
+  EXPECT_GT(accepted, 400);
+  EXPECT_GT(preemptions, 400u);
+}
+
 // Found by bench/scheduler_soak.cpp.
 TEST(SchedulerRandom, WorldsThatOnceFailed) {
   // 1001639: beams that came back one by one after a preemption left no room to the last of them, and were preempted

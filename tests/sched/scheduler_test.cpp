@@ -758,6 +758,73 @@ TEST(SchedulerLookahead, AChunkedPromptGoesOnBeforeTheLastChunkIsCommitted) {
   EXPECT_GT(driver.run_to_end(), 0);
 }
 
+SchedulerConfig pipeline_config(int32_t stages) {
+  SchedulerConfig config = small_config();
+  config.max_num_batched_tokens = 64;
+  config.max_plans_in_flight = config.num_stages = stages;
+  config.least_stage_tokens = 4;
+  return config;
+}
+
+TEST(SchedulerPipeline, EachStageHasItsPartOfTheAnswersAndIsToldOfTheirTokens) {
+  Driver driver(pipeline_config(2));
+  for (SequenceId id = 1; id <= 4; ++id) ASSERT_TRUE(driver.scheduler.add(make_request(id, 4, 20)).ok());
+  StepPlan prompts, first, second, third;
+  while (driver.answers.size() < 4) {
+    ASSERT_TRUE(driver.scheduler.schedule(prompts));
+    driver.commit(prompts, driver.run(prompts));
+  }
+  // From here on two of the four are in each step, and they take turns.
+  ASSERT_TRUE(driver.scheduler.schedule(first));
+  EXPECT_THAT(first.scheduled, SizeIs(2));
+  ASSERT_TRUE(driver.scheduler.schedule(second));
+  EXPECT_THAT(second.scheduled, SizeIs(2));
+  EXPECT_THAT(second.sampled, IsEmpty());
+  EXPECT_FALSE(driver.scheduler.schedule(third)) << "a step for each stage";
+  driver.commit(first, driver.run(first));
+  ASSERT_TRUE(driver.scheduler.schedule(third));
+  ASSERT_THAT(third.scheduled, SizeIs(2));
+  ASSERT_THAT(third.sampled, SizeIs(2));
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(third.scheduled[i].id, first.scheduled[i].id);
+    EXPECT_EQ(third.sampled[i].id, first.scheduled[i].id);
+    EXPECT_EQ(third.sampled[i].token, driver.answers[first.scheduled[i].id].tokens.back());
+  }
+  driver.commit(second, driver.run(second));
+  driver.commit(third, driver.run(third));
+  EXPECT_GT(driver.run_to_end(), 0);
+}
+
+TEST(SchedulerPipeline, APromptIsCutSoThatNoStageWaitsForAllOfIt) {
+  Driver driver(pipeline_config(2));
+  ASSERT_TRUE(driver.scheduler.add(make_request(1, 40, 2)).ok());
+  StepPlan first, second, third;
+  ASSERT_TRUE(driver.scheduler.schedule(first));
+  EXPECT_THAT(first.scheduled, ElementsAre(run_is(1, 0, 5, false)));
+  ASSERT_TRUE(driver.scheduler.schedule(second));
+  EXPECT_THAT(second.scheduled, ElementsAre(run_is(1, 5, 5, false)));
+  driver.commit(first, driver.run(first));
+  ASSERT_TRUE(driver.scheduler.schedule(third));
+  EXPECT_THAT(third.scheduled, ElementsAre(run_is(1, 10, 4, false)));
+  driver.commit(second, driver.run(second));
+  driver.commit(third, driver.run(third));
+  EXPECT_GT(driver.run_to_end(), 0);
+  EXPECT_THAT(driver.answers[1].tokens, SizeIs(2));
+}
+
+TEST(SchedulerPipeline, OneAnswerAloneGoesOnWhenItsTokenIsThere) {
+  Driver driver(pipeline_config(3));
+  ASSERT_TRUE(driver.scheduler.add(make_request(1, 3, 4)).ok());
+  StepPlan plan, none;
+  for (int step = 0; step < 4; ++step) {
+    ASSERT_TRUE(driver.scheduler.schedule(plan));
+    EXPECT_FALSE(driver.scheduler.schedule(none));
+    EXPECT_THAT(plan.sampled, SizeIs(step == 0 ? 0 : 1));
+    driver.commit(plan, driver.run(plan));
+  }
+  EXPECT_FALSE(driver.scheduler.has_work());
+}
+
 TEST(SchedulerDeath, ResultsThatDoNotBelongToThePlanEndTheProcess) {
   Driver driver(small_config());
   ASSERT_TRUE(driver.scheduler.add(make_request(1, 4, 2)).ok());

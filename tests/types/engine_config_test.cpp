@@ -189,6 +189,8 @@ const Combination kCombinations[] = {
     {"max_cudagraph_capture_size is -1, expected", [](EngineConfig& c) { c.max_cudagraph_capture_size = -1; }},
     {"priority_ageing_tokens is 0, expected more than 0", [](EngineConfig& c) { c.priority_ageing_tokens = 0; }},
     {"num_scheduler_steps is 65, expected 1 to 64", [](EngineConfig& c) { c.num_scheduler_steps = 65; }},
+    {"num_scheduler_steps is 2 with pipeline_parallel_size 3: a pipeline has a step for each of its stages",
+     [](EngineConfig& c) { c.num_scheduler_steps = 2, c.pipeline_parallel_size = 3; }},
     {"max_num_partial_prefills is 0, expected at least 1", [](EngineConfig& c) { c.max_num_partial_prefills = 0; }},
     {"flight_recorder_steps is -1, expected at least 0", [](EngineConfig& c) { c.flight_recorder_steps = -1; }},
 };
