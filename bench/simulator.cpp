@@ -13,7 +13,7 @@
 // With --stages and --ranks (policy quire alone) the model is divided: each stage takes its part of that time, divided
 // by the ranks, and --sums of them (of all stages; two a layer) S + T seconds a token each (--seconds-per-sum-token T);
 // between stages a step is on its way for H + G seconds a token (--seconds-per-hop-token G), while the stage that sent
-// it goes on. Stages are at work on different steps, as the engine's are.
+// it goes on. Stages are at work on different steps, as the engine's are. --name N: what the report calls it.
 //
 // Requests arrive as a Poisson process (rate in requests a second; 0: all at the beginning) with lengths drawn from
 // FILE, lines of "prompt answer". Every policy gets the same trace and the same pool:
@@ -477,7 +477,7 @@ int simulate(const Options& options, std::FILE* csv) {
       simulation.cost.per_hop = number(options, "seconds-per-hop", 0);
       simulation.cost.per_hop_token = number(options, "seconds-per-hop-token", 0);
       simulation.keeps_timeline = timeline.is_open();
-      simulation.report.policy = policy;
+      simulation.report.policy = option(options, "name", policy);
       simulation.report.rate = std::strtod(rate.c_str(), nullptr);
       simulation.requests = draw_trace(option(options, "lengths", "bench/data/sharegpt_lengths.tsv"), count,
                                        simulation.report.rate, seed);

@@ -2,8 +2,10 @@
 """Plots what quire_simulate wrote (docs/scheduling.md has the commands):
 
     scripts/plot_simulation.py RATES_CSV [--out docs/plots]
+    scripts/plot_simulation.py --layouts CSV... [--out docs/plots]
 
-Needs matplotlib. Writes throughput.svg, latency.svg and stalls.svg.
+Needs matplotlib. Writes throughput.svg, latency.svg and stalls.svg; of several layouts of one model
+(docs/distributed.md), layouts.svg.
 """
 
 import argparse
@@ -44,15 +46,46 @@ def plot(rows, path, title, unit, columns, logarithmic):
     print(path)
 
 
+def plot_layouts(files, path):
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.5))
+    for file in files:
+        with file.open() as lines:
+            rows = [row for row in csv.DictReader(lines) if float(row["rate"]) > 0]
+        name = rows[0]["policy"]
+        rates, tokens = series(rows, name, "answer_tokens_per_second")
+        (line,) = left.plot(rates, tokens, marker=".", label=name)
+        for column, style in (("itl_p50", "-"), ("itl_p99", "--")):
+            rates, gaps = series(rows, name, column)
+            right.plot(rates, [1e3 * gap for gap in gaps], style, color=line.get_color(), marker=".")
+    left.set_title("Answer tokens a second")
+    right.set_title("Between two tokens of an answer: p50, p99 (dashed)")
+    right.set_ylabel("ms")
+    right.set_yscale("log")
+    for axes in (left, right):
+        axes.set_xlabel("requests arriving a second")
+        axes.grid(alpha=0.3)
+    left.legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+    print(path)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("rates", type=pathlib.Path)
+    parser.add_argument("rates", type=pathlib.Path, nargs="?")
+    parser.add_argument("--layouts", type=pathlib.Path, nargs="+")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs" / "plots")
     options = parser.parse_args()
     matplotlib.rcParams["svg.hashsalt"] = "quire"
+    options.out.mkdir(parents=True, exist_ok=True)
+    if options.layouts:
+        plot_layouts(options.layouts, options.out / "layouts.svg")
+        return
+    if options.rates is None:
+        parser.error("RATES_CSV or --layouts is wanted")
     with options.rates.open() as file:
         rows = list(csv.DictReader(file))
-    options.out.mkdir(parents=True, exist_ok=True)
     plot(rows, options.out / "throughput.svg", "Answer tokens a second", "tokens/s",
          [("answer_tokens_per_second", "-", "")], False)
     plot(rows, options.out / "latency.svg", "Time to the first token", "seconds",
