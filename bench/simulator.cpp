@@ -471,6 +471,10 @@ int simulate(const Options& options, std::FILE* csv) {
       simulation.cost.per_pair = number(options, "seconds-per-pair", simulation.cost.per_pair);
       simulation.cost.stages = static_cast<int32_t>(number(options, "stages", 1));
       simulation.cost.ranks = static_cast<int32_t>(number(options, "ranks", 1));
+      if (simulation.cost.stages < 1 || simulation.cost.ranks < 1) {
+        std::fprintf(stderr, "--stages and --ranks: expected at least 1.\n");
+        return 1;
+      }
       simulation.cost.sums = number(options, "sums", 0);
       simulation.cost.per_sum = number(options, "seconds-per-sum", 0);
       simulation.cost.per_sum_token = number(options, "seconds-per-sum-token", 0);
