@@ -8,6 +8,7 @@ cd "$quire_root"
 
 [[ -f build/release/CMakeCache.txt ]] || die "nothing is configured: cmake --preset release"
 open_log ray_test.log
+step "preparing the end-to-end tests' Python" scripts/python_env.sh
 step "preparing Ray" scripts/python_env.sh build/ray-venv tests/e2e/ray_requirements.txt
 step "configuring" cmake build/release -DQUIRE_RAY=ON
 step "building" cmake --build build/release --target quire quire_ray ray_ranks

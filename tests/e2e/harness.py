@@ -265,6 +265,9 @@ def events(response):
         raise AssertionError("the stream ended without [DONE]")
 
 
+LAYOUT = "QUIRE_TEST_LAYOUT"  # how ServerTest starts its servers, as JSON: arguments, launcher, end_by
+
+
 class ServerTest(unittest.TestCase):
     """A test class whose tests share one server."""
 
@@ -273,12 +276,25 @@ class ServerTest(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        cls.server = Server(*cls.arguments, model=cls.model)
+        layout = json.loads(os.environ.get(LAYOUT, "{}"))
+        cls.server = Server(*cls.arguments, *layout.get("arguments", ()), model=cls.model, launcher=layout.get("launcher", ()),
+                            end_by=layout.get("end_by", signal.SIGTERM))
         cls.server.__enter__()
 
     @classmethod
     def tearDownClass(cls):
         cls.server.__exit__(None, None, None)
+
+
+def run_openai_client_tests(test, *arguments, launcher=(), end_by=signal.SIGTERM, python=sys.executable, environment=()):
+    """Those of test_openai_client.py, all of them, against a server whose model is computed by several processes."""
+    layout = {"arguments": [str(one) for one in arguments], "launcher": [str(one) for one in launcher], "end_by": int(end_by)}
+    done = subprocess.run([str(python), str(pathlib.Path(__file__).with_name("test_openai_client.py")), "--quire", str(QUIRE), "--data",
+                           str(DATA), "OpenAIClient"], capture_output=True, text=True, timeout=600,
+                          env={**os.environ, **dict(environment), LAYOUT: json.dumps(layout)})
+    test.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+    test.assertNotIn("skipped", done.stderr)
+    test.assertRegex(done.stderr, r"Ran [1-9]\d+ tests")
 
 
 def steps_to_compare(margins, threshold):

@@ -136,6 +136,14 @@ class TensorParallel(unittest.TestCase):
                 found.append(ask_all(server, list(range(5, 60))))
         self.assertEqual(found[0], found[1])
 
+    @harness.needs_default_model
+    def test_they_serve_the_tests_of_the_openai_client(self):
+        harness.run_openai_client_tests(self, "-tp", 2)
+
+    @harness.needs_default_model
+    def test_stages_serve_the_tests_of_the_openai_client(self):
+        harness.run_openai_client_tests(self, "-pp", 3)
+
     def test_guesses_are_verified_by_all_ranks_and_change_no_answer(self):
         # What was answered before is guessed when it is asked for again.
         bodies = [{"prompt": list(range(5 + i, 60)), "max_tokens": 60, "temperature": 0.5 * (i % 2), "seed": i}

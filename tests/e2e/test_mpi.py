@@ -274,7 +274,7 @@ def run_in_two_namespaces(test, file):
         try:
             test.assertEqual(second.stdout.readline(), "ready\n")
             done = subprocess.run(["unshare", "--net", "--uts", sys.executable, file, "--quire", str(harness.QUIRE), "--data",
-                                   str(harness.DATA), "InTwoNamespaces"], capture_output=True, text=True, timeout=120,
+                                   str(harness.DATA), "InTwoNamespaces"], capture_output=True, text=True, timeout=300,
                                   env={**os.environ, OTHER_HOST: str(second.pid)})
             test.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             test.assertNotIn("skipped", done.stderr)
@@ -309,17 +309,18 @@ class TwoHosts(unittest.TestCase):
 
 @unittest.skipUnless(OTHER_HOST in os.environ, "run by TwoHosts")
 class InTwoNamespaces(unittest.TestCase):
-    def setUp(self):
+    @classmethod
+    def setUpClass(cls):
         there = wire_to_the_other_host("10.9.8")
         folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
+        cls.addClassCleanup(folder.cleanup)
         agent = pathlib.Path(folder.name) / "agent"  # HOST COMMAND..., as ssh
         agent.write_text(f"#!/bin/sh\nshift\nexec {' '.join(there)} sh -c \"$*\"\n")
         agent.chmod(0o755)
-        self.launcher = ("mpirun", "--allow-run-as-root", "--bind-to", "none", "--mca", "plm_rsh_agent", agent, "--mca",
-                         "oob_tcp_if_include", "10.9.8.0/24", "--mca", "btl_tcp_if_include", "10.9.8.0/24", "--mca", "btl",
-                         "self,vader,tcp", "--mca", "btl_vader_single_copy_mechanism", "none", "--host",
-                         "10.9.8.1:2,10.9.8.2:2")
+        cls.launcher = ("mpirun", "--allow-run-as-root", "--bind-to", "none", "--mca", "plm_rsh_agent", agent, "--mca",
+                        "oob_tcp_if_include", "10.9.8.0/24", "--mca", "btl_tcp_if_include", "10.9.8.0/24", "--mca", "btl",
+                        "self,vader,tcp", "--mca", "btl_vader_single_copy_mechanism", "none", "--host",
+                        "10.9.8.1:2,10.9.8.2:2")
 
     def test_answers_are_those_of_one_host(self):
         for ranks, layout in ((4, ("-tp", 2, "-pp", 2)), (2, ("-tp", 2))):
@@ -331,6 +332,10 @@ class InTwoNamespaces(unittest.TestCase):
                     before = bytes_sent_by_wire()
                     self.assertEqual(ask_all(one), expected)
                     self.assertGreater(bytes_sent_by_wire() - before, 100_000)
+
+    @harness.needs_default_model
+    def test_they_serve_the_tests_of_the_openai_client(self):
+        harness.run_openai_client_tests(self, *MPI, "-tp", 2, "-pp", 2, launcher=(*self.launcher, "-np", 4), end_by=signal.SIGUSR1)
 
 
 if __name__ == "__main__":

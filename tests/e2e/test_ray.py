@@ -243,6 +243,14 @@ class Served(unittest.TestCase):
                     one.wait_until_idle()
                 self.assertEqual([process for process in own if harness.is_alive(process)], [])
 
+    @harness.needs_default_model
+    def test_they_serve_the_tests_of_the_openai_client(self):
+        python = BUILD.parent / "venv/bin/python"  # where the client is
+        if not python.exists():
+            self.skipTest("no Python with the client (scripts/ray_test.sh)")
+        harness.run_openai_client_tests(self, *RAY_BACKEND, "-tp", 2, "-pp", 2, python=python, environment={
+            "VIRTUAL_ENV": sys.prefix, "RAY_ADDRESS": cluster.address})
+
     def test_two_ranks_that_take_a_node_each(self):
         with served("-tp", 3, "--threads", CORES) as one:
             found = processes()
