@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
-#include <atomic>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <thread>
 
@@ -16,8 +16,7 @@
 #include "runner/device_communicator.h"
 #include "runner/local_executor.h"
 #include "runner/multiprocess_executor.h"
-#include "runner/worker.h"
-#include "runner/worker_launcher.h"
+#include "tests/runner/thread_workers.h"
 #include "tests/runner/tiny_model.h"
 #include "types/constraint_table.h"
 #include "types/token_constraint.h"
@@ -29,6 +28,7 @@ using testing::HasSubstr;
 
 std::mutex seen_mutex;
 std::set<std::string> seen_cards;  // by their backends' descriptions
+std::optional<WorkerSegment> last_segment;
 
 Result<std::unique_ptr<ops::Backend>> worker_backend(const EngineConfig& config) {
   auto backend = cli::make_backend(config);
@@ -36,32 +36,6 @@ Result<std::unique_ptr<ops::Backend>> worker_backend(const EngineConfig& config)
   if (backend.ok()) seen_cards.insert((*backend)->description().substr(0, 6));
   return backend;
 }
-
-class CardWorker final : public WorkerProcess {
- public:
-  CardWorker(const WorkerSegment& segment, int rank)
-      : thread_([this, segment, rank] {
-          (void)run_worker(segment, rank, worker_backend);
-          ended_ = true;
-        }) {}
-  ~CardWorker() override { thread_.join(); }
-  int id() const override { return 1; }
-  std::optional<std::string> ended() override {
-    return ended_ ? std::optional<std::string>("has ended") : std::nullopt;
-  }
-
- private:
-  std::atomic<bool> ended_{false};
-  std::thread thread_;
-};
-
-class CardLauncher final : public WorkerLauncher {
- public:
-  Result<std::unique_ptr<WorkerProcess>> launch(const comm::SharedSegment& memory, const WorkerSegment::Shape& shape,
-                                                int rank) override {
-    return std::unique_ptr<WorkerProcess>(std::make_unique<CardWorker>(WorkerSegment(memory.data(), shape), rank));
-  }
-};
 
 EngineConfig cards_config(int32_t tensor, int32_t pipeline) {
   EngineConfig config{.model = tiny_path("llama"), .skip_tokenizer_init = true};
@@ -83,7 +57,7 @@ Result<std::unique_ptr<Executor>> start_workers(const EngineConfig& config) {
   EngineConfig planning = config;
   planning.device = DeviceChoice::cpu();
   const auto planner = cli::make_backend(planning).value();
-  return make_multiprocess_executor(config, std::make_unique<CardLauncher>(), *planner);
+  return make_multiprocess_executor(config, std::make_unique<ThreadLauncher>(last_segment, worker_backend), *planner);
 }
 
 // Tokens of even numbers follow; multiples of eight are refused once they are drawn.

@@ -8,6 +8,7 @@
 #include "comm/shared_communicator.h"
 #include "comm/shared_segment.h"
 #include "runner/device_communicator.h"
+#include "tests/runner/near_logits.h"
 #include "tests/runner/tiny_model.h"
 
 namespace quire::runner {
@@ -217,19 +218,7 @@ TEST_P(TensorParallelOnDevice, LogprobsAreThoseOfOneProcessAndBitsRepeat) {
   constexpr int32_t kWhole = 2048;
   const auto expected = logits_on_ranks(kind, family, 1, kWhole);
   const auto found = logits_on_ranks(kind, family, num_ranks, kWhole);
-  const std::vector<GoldenCase> cases = read_golden(family);
-  double largest = 0;
-  for (size_t i = 0; i < cases.size(); ++i) {
-    ASSERT_EQ(found[i].size(), expected[i].size());
-    for (size_t row = 0; row < found[i].size(); ++row) {
-      for (const TokenId token : cases[i].prompt) {
-        const double difference = std::fabs(log_softmax(found[i][row], token) - log_softmax(expected[i][row], token));
-        ASSERT_FALSE(std::isnan(difference)) << "row " << row;
-        largest = std::max(largest, difference);
-      }
-    }
-  }
-  EXPECT_LE(largest, 1e-4);
+  expect_near_logprobs(family, found, expected, 1e-4);
   EXPECT_EQ(logits_on_ranks(kind, family, num_ranks, kWhole), found);
 }
 

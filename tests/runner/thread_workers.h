@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "runner/worker.h"
 #include "runner/worker_launcher.h"
@@ -15,9 +16,9 @@ namespace quire::runner {
 
 class ThreadWorker final : public WorkerProcess {
  public:
-  ThreadWorker(const WorkerSegment& segment, int rank)
-      : thread_([this, segment, rank] {
-          (void)run_worker(segment, rank, workers_backend);
+  ThreadWorker(const WorkerSegment& segment, int rank, const MakeBackend& make_backend)
+      : thread_([this, segment, rank, make_backend] {
+          (void)run_worker(segment, rank, make_backend);
           ended_ = true;
         }) {}
   ~ThreadWorker() override { thread_.join(); }
@@ -34,15 +35,17 @@ class ThreadWorker final : public WorkerProcess {
 // Keeps the segment of the last life, so that a test can do harm in it.
 class ThreadLauncher final : public WorkerLauncher {
  public:
-  explicit ThreadLauncher(std::optional<WorkerSegment>& last) : last_(last) {}
+  explicit ThreadLauncher(std::optional<WorkerSegment>& last, MakeBackend make_backend = workers_backend)
+      : last_(last), make_backend_(std::move(make_backend)) {}
   Result<std::unique_ptr<WorkerProcess>> launch(const comm::SharedSegment& memory, const WorkerSegment::Shape& shape,
                                                 int rank) override {
     last_ = WorkerSegment(memory.data(), shape);
-    return std::unique_ptr<WorkerProcess>(std::make_unique<ThreadWorker>(*last_, rank));
+    return std::unique_ptr<WorkerProcess>(std::make_unique<ThreadWorker>(*last_, rank, make_backend_));
   }
 
  private:
   std::optional<WorkerSegment>& last_;
+  const MakeBackend make_backend_;
 };
 
 }  // namespace quire::runner
