@@ -95,6 +95,7 @@ void run_worst_steps(const PlannedModel& planned, ModelRunner& runner) {
     prompts.scheduled.push_back({.id = id, .num_new_tokens = length, .samples = true});
     prompts.num_tokens += length;
     decodes.scheduled.push_back({.id = id, .num_computed_tokens = length, .num_new_tokens = 1, .samples = true});
+    decodes.sampled.push_back({.id = id, .token = 0});  // to stages that do not sample: whichever it was
     ++decodes.num_tokens;
   }
   run(std::move(prompts), runner);
