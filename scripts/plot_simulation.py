@@ -26,6 +26,13 @@ def series(rows, policy, column):
     return [float(row["rate"]) for row in chosen], [float(row[column]) for row in chosen]
 
 
+def save(figure, path):
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+    print(path)
+
+
 def plot(rows, path, title, unit, columns, logarithmic):
     figure, axes = plt.subplots(figsize=(7, 4))
     for policy, colour in POLICIES.items():
@@ -40,10 +47,7 @@ def plot(rows, path, title, unit, columns, logarithmic):
     axes.set_ylabel(unit)
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
-    print(path)
+    save(figure, path)
 
 
 def plot_layouts(files, path):
@@ -65,10 +69,7 @@ def plot_layouts(files, path):
         axes.set_xlabel("requests arriving a second")
         axes.grid(alpha=0.3)
     left.legend(fontsize=8)
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
-    print(path)
+    save(figure, path)
 
 
 def main():

@@ -8,6 +8,13 @@
 namespace quire::sched {
 namespace {
 
+// So many operations, and to the end of all requests. False: something has failed.
+bool lives(testing_support::World& world, int operations) {
+  for (int i = 0; i < operations && !testing::Test::HasFailure(); ++i) world.operation();
+  if (!testing::Test::HasFailure()) world.drain();
+  return !testing::Test::HasFailure();
+}
+
 TEST(SchedulerRandom, EveryAnswerIsAsAloneAndNothingIsLeft) {
   constexpr int kWorlds = 1000;
   constexpr int kOperations = 1000;
@@ -19,12 +26,7 @@ TEST(SchedulerRandom, EveryAnswerIsAsAloneAndNothingIsLeft) {
     const unsigned seed = 9000 + world_number;
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     testing_support::World world(seed);
-    for (int i = 0; i < kOperations; ++i) {
-      world.operation();
-      if (testing::Test::HasFailure()) return;
-    }
-    world.drain();
-    if (testing::Test::HasFailure()) return;
+    if (!lives(world, kOperations)) return;
     finished += world.num_finished();
     beams += world.num_beam_answers();
     copies += world.num_copies();
@@ -112,12 +114,7 @@ TEST(SchedulerRandom, ARunnerThatIsLostChangesNoAnswer) {
   for (unsigned seed = 500; seed < 700; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     testing_support::World world(seed, /*drafts=*/true, testing_support::Tiers::kNone, /*loses_runner=*/true);
-    for (int i = 0; i < 1000; ++i) {
-      world.operation();
-      if (testing::Test::HasFailure()) return;
-    }
-    world.drain();
-    if (testing::Test::HasFailure()) return;
+    if (!lives(world, 1000)) return;
     lost += world.num_lost_runners();
     finished += world.num_finished();
     beams += world.num_beam_answers();
@@ -137,12 +134,7 @@ TEST(SchedulerRandom, APipelineChangesNoAnswer) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     testing_support::World world(seed, /*drafts=*/true, testing_support::Tiers::kNone, /*loses_runner=*/seed % 4 == 0,
                                  /*pipeline=*/true);
-    for (int i = 0; i < 1000; ++i) {
-      world.operation();
-      if (testing::Test::HasFailure()) return;
-    }
-    world.drain();
-    if (testing::Test::HasFailure()) return;
+    if (!lives(world, 1000)) return;
     finished += world.num_finished();
     beams += world.num_beam_answers();
     accepted += world.stats().accepted_draft_tokens;
