@@ -23,7 +23,7 @@ add_library(quire_flashinfer_on_host OBJECT ${flashinfer_kernels})
 target_compile_definitions(quire_flashinfer_on_host PRIVATE __CUDA_ARCH__=800)
 target_compile_options(quire_flashinfer_on_host PRIVATE -include flashinfer_on_host.h -w -fno-strict-aliasing
                        $<$<CONFIG:Release>:-O2> $<$<BOOL:${QUIRE_HOST_HAS_FMA}>:-mfma>
-                       $<$<BOOL:${QUIRE_SANITIZE}>:-fno-sanitize=undefined>)  # what it finds there is not ours
+                       -fno-sanitize=undefined)  # what it finds there is not ours
 target_include_directories(quire_flashinfer_on_host PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/flashinfer
                            ${CMAKE_CURRENT_SOURCE_DIR}/include)
 target_include_directories(quire_flashinfer_on_host SYSTEM PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/flashinfer
