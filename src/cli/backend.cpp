@@ -1,5 +1,6 @@
 #include "cli/backend.h"
 
+#include <algorithm>
 #include <vector>
 
 #include <fmt/ranges.h>
@@ -9,7 +10,10 @@
 #include "cli/worker_processes.h"
 #include "nn/shard.h"
 #include "ops/cpu/cpu_backend.h"
+#include "runner/drafting_executor.h"
 #include "runner/local_executor.h"
+#include "runner/memory_planner.h"
+#include "runner/model_drafts.h"
 #include "runner/multiprocess_executor.h"
 #include "runner/network_executor.h"
 #ifdef QUIRE_SERIALISES_STEPS
@@ -31,13 +35,15 @@ Result<std::vector<int>> cores_of(const EngineConfig& config) {
   return cores;
 }
 
-Result<std::unique_ptr<ops::Backend>> make_cpu(const EngineConfig& config) {
+Result<std::unique_ptr<ops::Backend>> make_cpu(const EngineConfig& config,
+                                               int spin_microseconds = ops::CpuBackendOptions().spin_microseconds) {
   QUIRE_RETURN_IF_ERROR(validate(config, DeviceChoice::Kind::kCpu));
   QUIRE_ASSIGN_OR_RETURN(std::vector<int> cores, cores_of(config));
   return ops::make_cpu_backend({.threads = config.threads,
                                 .cores = std::move(cores),
                                 .isa = config.isa,
-                                .activation_dtype = config.activation_dtype});
+                                .activation_dtype = config.activation_dtype,
+                                .spin_microseconds = spin_microseconds});
 }
 
 int num_cards() {
@@ -120,6 +126,16 @@ Result<DeviceChoice> device_of_workers(const EngineConfig& config) {
   return first;
 }
 
+Result<std::unique_ptr<runner::Executor>> start_workers(const EngineConfig& config, const WorkerSource& workers,
+                                                        ops::Backend& planner) {
+  if (workers.ranks != nullptr) {
+    QUIRE_ASSIGN_OR_RETURN(const runner::NetworkSelf self, runner::this_process());
+    return runner::make_network_executor(config, *workers.ranks, self, make_rank_backend, planner);
+  }
+  QUIRE_ASSIGN_OR_RETURN(auto launcher, make_process_launcher(workers.program));
+  return runner::make_multiprocess_executor(config, std::move(launcher), planner);
+}
+
 Result<std::unique_ptr<runner::Executor>> make_workers(const EngineConfig& asked, const WorkerSource& workers) {
   EngineConfig config = asked;
   if (workers.ranks != nullptr || starts_elsewhere(config)) {
@@ -138,12 +154,17 @@ Result<std::unique_ptr<runner::Executor>> make_workers(const EngineConfig& asked
         "distributed_executor_backend \"{}\" is for quire's commands (quire serve ...); here choose mp",
         name(config.distributed_executor_backend));
   }
-  if (workers.ranks != nullptr) {
-    QUIRE_ASSIGN_OR_RETURN(const runner::NetworkSelf self, runner::this_process());
-    return runner::make_network_executor(config, *workers.ranks, self, make_rank_backend, *planner);
-  }
-  QUIRE_ASSIGN_OR_RETURN(auto launcher, make_process_launcher(workers.program));
-  return runner::make_multiprocess_executor(config, std::move(launcher), *planner);
+  if (!drafts_with_weights(config.speculative_config)) return start_workers(config, workers, *planner);
+  // Its threads share the cores of the workers, which want them as soon as there is a plan: they wait awake from one
+  // operation to the next, and no longer.
+  constexpr int kBetweenOperations = 30;  // microseconds
+  QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<ops::Backend> drafting, make_cpu(config, kBetweenOperations));
+  QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<runner::ModelDrafts> drafts, runner::ModelDrafts::create(config, *drafting));
+  // Its pool is used as texts come; the workers leave it that much of what is free.
+  const double pool = static_cast<double>(drafts->pool_bytes()) / static_cast<double>(planner->free_memory());
+  config.memory_utilization = runner::memory_utilization(config, *planner) * std::max(1 - pool, 0.01);
+  QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<runner::Executor> executor, start_workers(config, workers, *planner));
+  return runner::make_drafting_executor(std::move(executor), std::move(drafting), std::move(drafts));
 }
 
 }  // namespace

@@ -76,6 +76,8 @@ void add_speculative_options(CLI::App& app, EngineConfig& config) {
   word("--speculative-model-quantization", "quantization",
        "What a model that drafts, or a head, is rounded to at load: int8, int4, fp8");
   number("--speculative-max-model-len", "max_model_len", "The longest text that it guesses for");
+  number("--speculative-draft-tensor-parallel-size", "draft_tensor_parallel_size",
+         "1: a model that drafts is computed whole, by the engine's process, beside workers too");
   number("--ngram-prompt-lookup-max", "prompt_lookup_max", "Of method ngram: most of the last tokens looked for");
   number("--ngram-prompt-lookup-min", "prompt_lookup_min", "Of method ngram: fewest of the last tokens looked for");
   number("--speculative-disable-by-batch-size", "disable_by_batch_size",

@@ -24,7 +24,6 @@ constexpr const char* kNoBalancer =
 constexpr const char* kNoMedia = "images, audio and video are not built yet; models are served with text alone";
 constexpr const char* kNoLora =
     "adapters are LoRA of the language model's products, embedding and head, without this (docs/adapters.md)";
-constexpr const char* kDraftsWhole = "a model that drafts is computed whole, by one process";
 constexpr const char* kNoState = "models with a recurrent state are not built yet";
 constexpr const char* kNoTokenVectors = "vectors of each token are not built yet; texts become one vector each";
 constexpr const char* kNoPlugins = "code of others is never loaded";
@@ -327,7 +326,6 @@ constexpr VllmArgument kArguments[] = {
     {"--kernel-config", kValue, kRefused, "{}", kOnlyBuiltIn},
 
     // ---- whole subjects as JSON ----
-    {"--speculative-draft-tensor-parallel-size", kValue, kRefused, "1", kDraftsWhole},
     {"--disable-logprobs-during-spec-decoding", kFlag, kRefused, "no",
      "log-probabilities are those of the model whether tokens were guessed or not; who asks for none pays nothing"},
     {"--watermark-config", kValue, kRefused, "{}", "texts are not marked"},

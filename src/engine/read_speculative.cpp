@@ -18,7 +18,7 @@ struct RefusedMember {
 };
 constexpr const char* kNotOfDraftModel = "is not built";
 constexpr RefusedMember kRefusedMembers[] = {
-    {"draft_tensor_parallel_size", "is not built beyond 1; a model that drafts is computed whole, by one process"},
+    {"draft_tensor_parallel_size", "must be 1: a model that drafts is computed whole, by the engine's process"},
     {"revision", kNotOfDraftModel},
     {"code_revision", kNotOfDraftModel},
     {"draft_load_config", kNotOfDraftModel},

@@ -273,14 +273,10 @@ Result<std::unique_ptr<Executor>> make_local_executor(const EngineConfig& config
   if (!backend->computes_in_host_memory()) sharing = 1;
   const int64_t free_bytes = backend->free_memory() / sharing - (drafts ? drafts->pool_bytes() : 0);
   QUIRE_ASSIGN_OR_RETURN(PlannedModel planned, plan_model(config, *checkpoint, *backend, free_bytes));
-  if (drafts && drafts->vocab_size() != planned.config.vocab_size) {
-    return invalid_argument(
-        "speculative_config: the model that drafts has {} tokens, the one that it drafts for {}: both must have the "
-        "same "
-        "vocabulary",
-        drafts->vocab_size(), planned.config.vocab_size);
+  if (drafts) {
+    QUIRE_RETURN_IF_ERROR(check_vocabulary(*drafts, planned.config));
+    planned.memory.most_draft_tokens = drafts->most_tokens();
   }
-  if (drafts) planned.memory.most_draft_tokens = drafts->most_tokens();
   if (ranks.all != nullptr) QUIRE_RETURN_IF_ERROR(agree(*ranks.all, planned));
   QUIRE_ASSIGN_OR_RETURN(DeviceRanks device_ranks, reach_ranks(config, *backend, planned, ranks));
   if (!planned.memory.converted_weights.empty()) {

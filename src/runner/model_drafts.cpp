@@ -99,6 +99,14 @@ Result<DraftMemory> plan_draft_memory(const EngineConfig& config, ops::Backend& 
   return out;
 }
 
+Status check_vocabulary(const ModelDrafts& drafts, const ModelConfig& model) {
+  if (drafts.vocab_size() == model.vocab_size) return {};
+  return invalid_argument(
+      "speculative_config: the model that drafts has {} tokens, the one that it drafts for {}: both must have the same "
+      "vocabulary",
+      drafts.vocab_size(), model.vocab_size);
+}
+
 Result<std::unique_ptr<ModelDrafts>> ModelDrafts::create(const EngineConfig& config, ops::Backend& backend) {
   const SpeculativeConfig& speculative = config.speculative_config;
   if (speculative.method == SpeculativeMethod::kMedusa) return make_medusa_drafts(config, backend);

@@ -46,4 +46,7 @@ class ModelDrafts : public DraftProposer {
   }
 };
 
+// Errors: invalid_argument where the two have not the same vocabulary.
+Status check_vocabulary(const ModelDrafts& drafts, const ModelConfig& model);
+
 }  // namespace quire::runner

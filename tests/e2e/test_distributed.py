@@ -148,11 +148,12 @@ class TensorParallel(unittest.TestCase):
         # What was answered before is guessed when it is asked for again.
         bodies = [{"prompt": list(range(5 + i, 60)), "max_tokens": 60, "temperature": 0.5 * (i % 2), "seed": i}
                   for i in range(4)]
-        suffixes = '{"method": "suffix", "num_speculative_tokens": 6, "always": true}'
+        suffixes = {"method": "suffix", "num_speculative_tokens": 6, "always": True}
+        model = {"method": "draft_model", "model": str(TINY / "llama"), "num_speculative_tokens": 4, "always": True}
         for layout in (("-pp", 2), ("-tp", 2), ("--distributed-executor-backend", "mp")):
             with self.subTest(layout):
                 found = []
-                for speculation in ((), ("--speculative-config", suffixes)):
+                for speculation in ((), ("--speculative-config", json.dumps(suffixes)), ("--speculative-config", json.dumps(model))):
                     with harness.Server("--skip-tokenizer-init", "--max-model-len", 256, *layout, *speculation,
                                         model=TINY / "llama") as server:
                         with concurrent.futures.ThreadPoolExecutor(4) as pool:
@@ -163,7 +164,7 @@ class TensorParallel(unittest.TestCase):
                             self.assertGreater(accepted, 60)
                         else:
                             self.assertEqual(accepted, 0)
-                self.assertEqual(found[1:], found[:1] * 3)
+                self.assertEqual(found[1:], found[:1] * 5)
 
     def test_what_cannot_be_cut_or_is_not_built_is_refused_at_start(self):
         for arguments, says in ((("--tensor-parallel-size", 8), "the 4 heads"),
@@ -171,8 +172,11 @@ class TensorParallel(unittest.TestCase):
                                 (("--tensor-parallel-size", 2, "--enable-expert-parallel"), "the model has no experts"),
                                 (("--tensor-parallel-size", 2, "--distributed-executor-backend", "uni"), "choose mp"),
                                 (("--pipeline-parallel-size", 2, "--speculative-config",
-                                  json.dumps({"method": "draft_model", "model": str(TINY / "llama")})),
-                                 "a model that drafts is not computed beside workers"),
+                                  json.dumps({"method": "eagle", "model": str(TINY / "llama")})),
+                                 "method eagle guesses out of the model's own states, which workers have"),
+                                (("--tensor-parallel-size", 2, "--speculative-model", TINY / "llama",
+                                  "--speculative-draft-tensor-parallel-size", 2), "must be 1: a model that drafts is computed whole"),
+
                                 (("--data-parallel-size", 2, "--enable-lora"), "leave out one of them"),
                                 (("--data-parallel-size", 2, "--trace-file", "t"), "leave out one of them"),
                                 (("--data-parallel-size", 2, "--kv-offloading-size", 1), "leave out one of them"),
@@ -270,11 +274,18 @@ class WorkersMayDie(unittest.TestCase):
         return None if reply.status == 200 else (reply.status, reply.json["error"]["message"])
 
     def test_streams_go_on_to_the_bit_where_workers_are_killed_or_hang(self):
-        kills = int(os.environ.get("QUIRE_KILLS", "6"))
-        clients = int(os.environ.get("QUIRE_KILL_CLIENTS", "12"))
         model = None if os.environ.get("QUIRE_KILL_DEFAULT_MODEL") else TINY / "llama"
+        self.lose_workers(int(os.environ.get("QUIRE_KILLS", "6")), int(os.environ.get("QUIRE_KILL_CLIENTS", "12")), model)
+
+    def test_they_do_so_beside_a_model_that_drafts(self):
+        drafter = {"method": "draft_model", "model": str(TINY / "llama"), "num_speculative_tokens": 3, "always": True}
+        values = self.lose_workers(2, 4, TINY / "llama", "--speculative-config", json.dumps(drafter))
+        self.assertGreater(values["vllm:spec_decode_num_accepted_tokens_total"], 500)
+
+    def lose_workers(self, kills, clients, model, *arguments):
+        """The server's metrics at the end."""
         bodies = self.bodies(clients, 480)
-        with harness.Server(*self.ARGUMENTS, "--max-restarts", 1000, model=model) as server:
+        with harness.Server(*self.ARGUMENTS, *arguments, "--max-restarts", 1000, model=model) as server:
             expected = [streamed_tokens(server, body) for body in bodies]
             random.seed(29)
             seen_within, back_within, tokens_within = [], [], []
@@ -315,6 +326,7 @@ class WorkersMayDie(unittest.TestCase):
             last = workers_of(server)
             self.assertEqual(len(last), 2)
         self.assertFalse([worker for worker in last if is_alive(worker)])
+        return values
 
     def test_adapters_come_and_go_while_they_run_and_come_back_with_the_workers(self):
         lora = harness.DATA / "e2e/lora/llama"

@@ -116,9 +116,10 @@ class Answers(unittest.TestCase):
 
     def test_a_pipeline_gives_the_bits_of_one_process_also_with_guesses(self):
         guesses = ("--speculative-config", '{"method": "suffix", "num_speculative_tokens": 6, "always": true}')
+        model = ("--speculative-config", json.dumps({"method": "draft_model", "model": str(TINY / "llama"), "always": True}))
         with harness.Server(*PLAIN, model=TINY / "llama") as one:
             expected = ask_all(one)
-        for arguments in ((), guesses):
+        for arguments in ((), guesses, model):
             with self.subTest(arguments), server(2, *PLAIN, "-pp", 2, *arguments) as one:
                 self.assertEqual(ask_all(one), expected)
                 self.assertEqual(ask_all(one), expected)

@@ -42,7 +42,7 @@ class CpuBackend final : public Backend {
   CpuBackend(const Kernels& kernels, const CpuBackendOptions& options)
       : kernels_(kernels),
         activation_dtype_(options.activation_dtype),
-        pool_({.num_threads = options.threads, .cores = options.cores}),
+        pool_({.num_threads = options.threads, .cores = options.cores, .spin_microseconds = options.spin_microseconds}),
         scratch_(allocator_, static_cast<size_t>(scratch_bytes(0))),
         attention_(kernels, pool_, scratch_.as<float>() + pool_.num_threads() * kLinearScratchFloats) {}
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "base/thread_pool.h"
 #include "ops/backend.h"
 #include "types/activation_dtype.h"
 #include "types/engine_choices.h"
@@ -16,6 +17,7 @@ struct CpuBackendOptions {
   std::vector<int> cores;  // for the threads, one each; empty: those that this process may use
   Isa isa = Isa::kAuto;
   ActivationDType activation_dtype = ActivationDType::kAuto;
+  int spin_microseconds = ThreadPoolOptions().spin_microseconds;  // of threads that wait for the next operation
 };
 
 // Errors: invalid_argument for a silly number of threads, unavailable for a set that the machine or the build lacks,
