@@ -1,5 +1,6 @@
-// A model that drafts beside workers (docs/distributed.md): it computes in the engine's process, on a backend of its own,
-// where the workers' cores are until they are told of the next step. What it guesses travels with the plan.
+// A model that drafts beside workers (docs/distributed.md): it computes in the engine's process, on a backend of its
+// own, whose threads are on the workers' cores until these are told of the next step. What it guesses travels with the
+// plan.
 #pragma once
 
 #include <memory>
