@@ -23,7 +23,7 @@ class DeviceMemory {
 
   // Copies between host and device in their turn with the ops. `host` may be written again when upload() returns.
   virtual void upload(void* device, const void* host, size_t bytes);
-  // The same beside the ops, from any thread: returns when it is there, and nothing that was called waits for it.
+  // The same on a stream of its own, from any thread: returns when it is there, and no call of an op waits for it.
   // Errors: resource_exhausted. REQUIRES: no op that is under way reads or writes that memory.
   virtual Status upload_beside(void* device, const void* host, size_t bytes);
   virtual void download(void* host, const void* device, size_t bytes);

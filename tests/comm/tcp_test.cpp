@@ -133,7 +133,7 @@ TEST(TcpMeeting, TheWaitingEndsWhereSomethingElseGoesWrong) {
   EXPECT_EQ(own_address_towards("127.0.0.1", 9).value(), "127.0.0.1");
 }
 
-// Of the loopback device: rank 0's transport, and the bare connection of who plays rank 1.
+// Of the loopback device: rank 0's transport, and the bare connection of whoever stands for rank 1.
 struct Pair {
   Pair() {
     auto listener = TcpListener::open("127.0.0.1", 0);

@@ -539,7 +539,7 @@ class CudaBackend final : public Backend {
   PinnedAllocator pinned_;
   ThreadPool pool_;
   cudaStream_t stream_ = nullptr;
-  cudaStream_t side_stream_ = nullptr;  // of what is done beside the other
+  cudaStream_t side_stream_ = nullptr;  // of what runs while stream_ goes on
   cudaEvent_t called_ = nullptr;        // on stream_, what on_side_stream() begins after
   std::vector<cudaEvent_t> marks_;      // on side_stream_
   bool is_beside_ = false;

@@ -80,7 +80,7 @@ class Uploader {
   size_t next_ = 0;
 };
 
-// Copies in their turn with nothing that ops do, on a stream of their own.
+// Copies on a stream of their own, in no order with the ops.
 class UploadsBeside {
  public:
   // Errors: resource_exhausted where there is no pinned memory.
