@@ -79,6 +79,7 @@ constexpr Field<EngineConfig> kConfigFields[] = {
     {"data_parallel_size", read_member<&EngineConfig::data_parallel_size>},
     {"max_restarts", read_member<&EngineConfig::max_restarts>},
     {"restart_window", read_member<&EngineConfig::restart_window>},
+    {"numa_bind", read_member<&EngineConfig::numa_bind>},
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "base/log.h"
+#include "base/numa.h"
 #include "base/thread_pool.h"
 #include "cli/worker_processes.h"
 #include "nn/shard.h"
@@ -188,6 +189,7 @@ Result<std::vector<std::unique_ptr<runner::Executor>>> make_executors(const Engi
   QUIRE_RETURN_IF_ERROR(validate(config));
   QUIRE_ASSIGN_OR_RETURN(std::vector<int> cores, cores_of(config));
   if (cores.empty()) cores = usable_cores();
+  cores = cores_by_node(cores, numa_nodes());
   std::vector<std::unique_ptr<runner::Executor>> executors;
   for (int32_t i = 0; i < config.data_parallel_size; ++i) {
     EngineConfig own = config;

@@ -349,6 +349,9 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
       ->group(kProcesses)
       ->capture_default_str();
   app.add_option("--restart-window", config.restart_window, "Seconds")->group(kProcesses)->capture_default_str();
+  app.add_flag("--numa-bind,!--no-numa-bind", config.numa_bind,
+               "These processes take no memory but that of their cores' NUMA nodes; without it they prefer it")
+      ->group(kProcesses);
 }
 
 void add_sampling_options(CLI::App& app, SamplingParams& params) {

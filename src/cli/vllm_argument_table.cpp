@@ -136,9 +136,9 @@ constexpr VllmArgument kArguments[] = {
     // ---- several devices and machines ----
     {"--distributed-timeout-seconds", kValue, kRefused, "", kNoTimeout},
     {"--cpu-distributed-timeout-seconds", kValue, kRefused, "", kNoTimeout},
-    {"--numa-bind", kFlag, kRefused, "no", "name the cores of a node with --cpu-affinity"},
-    {"--numa-bind-nodes", kValues, kRefused, "", "name the cores of a node with --cpu-affinity"},
-    {"--numa-bind-cpus", kValues, kRefused, "", "name the cores with --cpu-affinity"},
+    {"--numa-bind-nodes", kValues, kRefused, "",
+     "each process has the nodes of its cores, which are --cpu-affinity's in the order of nodes, divided evenly"},
+    {"--numa-bind-cpus", kValues, kRefused, "", "name the cores of all processes with --cpu-affinity"},
     {"--device-ids", kValues, kRefused, "", "name the card with --device cuda:N"},
     {"--decode-context-parallel-size,-dcp", kValue, kRefused, "1", kOneProcess},
     {"--dcp-comm-backend", kValue, kRefused, "", kOneProcess},

@@ -2,6 +2,7 @@
 // Programming, 2.5). Counts, no memory of its own: for lists on a device.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <set>
 #include <vector>

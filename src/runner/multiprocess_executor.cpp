@@ -13,6 +13,7 @@
 #include <fmt/ranges.h>
 
 #include "base/log.h"
+#include "base/numa.h"
 #include "base/thread_pool.h"
 #include "nn/shard.h"
 #include "runner/adapter_ranks.h"
@@ -33,6 +34,7 @@ using Clock = std::chrono::steady_clock;
 Status divide_cores(const EngineConfig& config, EngineConfig& of_rank) {
   QUIRE_ASSIGN_OR_RETURN(std::vector<int> cores, parse_core_list(config.cpu_affinity));
   if (cores.empty()) cores = usable_cores();
+  cores = cores_by_node(cores, numa_nodes());
   const nn::Range own = nn::even_share(static_cast<int64_t>(cores.size()), 1, of_rank.rank, config.num_ranks());
   if (own.count == 0) {
     of_rank.threads = std::max(config.threads, 1);

@@ -11,6 +11,7 @@
 #include <fmt/ranges.h>
 
 #include "base/hashing.h"
+#include "base/numa.h"
 #include "base/thread_pool.h"
 #include "nn/shard.h"
 #include "runner/model_fingerprint.h"
@@ -106,6 +107,7 @@ Result<WorkerHello> make_hello(const EngineConfig& config, const NetworkSelf& se
   QUIRE_ASSIGN_OR_RETURN(hello.fingerprint, sampled_model_fingerprint(config.model));
   QUIRE_ASSIGN_OR_RETURN(hello.cores, parse_core_list(config.cpu_affinity));
   if (hello.cores.empty()) hello.cores = usable_cores();
+  hello.cores = cores_by_node(hello.cores, numa_nodes());
   return hello;
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/numa.h"
 #include "base/thread_pool.h"
 #include "runner/local_executor.h"
 #include "runner/plan_codec.h"
@@ -118,6 +119,18 @@ class AdapterReader {
   std::thread thread_;
 };
 
+// Memory of the nodes that these cores are of. Where that is all of the machine there is nothing to bind.
+Status stay_near(const std::vector<int>& cores, bool strictly) {
+  const std::vector<NumaNode> nodes = numa_nodes();
+  const std::vector<int> own = nodes_of_cores(cores.empty() ? usable_cores() : cores, nodes);
+  if (strictly && own.empty()) return unavailable("numa_bind: the system names no NUMA node of these cores");
+  if (!strictly && (own.empty() || own.size() == nodes.size())) return {};
+  const Status bound = bind_memory(own, strictly ? NumaBinding::kStrict : NumaBinding::kPreferred);
+  if (strictly || bound.ok()) return bound;
+  log_warning("{}; it lies where the system puts it", bound.message());  // a sandbox may forbid it
+  return {};
+}
+
 class Worker {
  public:
   explicit Worker(WorkerChannel& channel) : channel_(channel) {}
@@ -133,6 +146,7 @@ class Worker {
     }
     QUIRE_ASSIGN_OR_RETURN(const std::vector<int> cores, parse_core_list(config.cpu_affinity));
     keep_to_cores(cores);
+    QUIRE_RETURN_IF_ERROR(stay_near(cores, config.numa_bind));
     const bool has_a_core = usable_cores().size() >= static_cast<size_t>(std::max(config.threads, 1));
     const std::chrono::microseconds spin(has_a_core && !cores.empty() ? 200 : 0);
     QUIRE_ASSIGN_OR_RETURN(ranks_, channel_.join(config, spin));

@@ -106,7 +106,9 @@ struct EngineConfig {
   int32_t data_parallel_size = 1;       // engines with all of the model each, behind one front
   int32_t max_restarts = 3;             // of the workers, in restart_window; then the engine fails
   double restart_window = 300;          // seconds
-  int32_t rank = 0;                     // which of the ranks this process is, stage by stage: set by whoever starts it
+  // Workers take no memory but that of their cores' NUMA nodes; else they prefer it.
+  bool numa_bind = false;
+  int32_t rank = 0;  // which of the ranks this process is, stage by stage: set by whoever starts it
 
   bool offloads_kv() const { return kv_offloading_size > 0 || !kv_offload_dir.empty(); }
   int32_t num_ranks() const { return tensor_parallel_size * pipeline_parallel_size; }

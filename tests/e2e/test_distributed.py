@@ -136,6 +136,15 @@ class TensorParallel(unittest.TestCase):
                 found.append(ask_all(server, list(range(5, 60))))
         self.assertEqual(found[0], found[1])
 
+    @unittest.skipUnless(pathlib.Path("/proc/self/numa_maps").exists(), "the system has no NUMA")
+    def test_memory_is_bound_to_the_nodes_of_their_cores(self):
+        with harness.Server("--skip-tokenizer-init", "--max-model-len", 256, "-tp", 2, "--numa-bind", model=TINY / "llama") as server:
+            for worker in workers_of(server):
+                heap = [line for line in pathlib.Path(f"/proc/{worker}/numa_maps").read_text().splitlines() if " heap " in line]
+                self.assertIn("bind:", heap[0])
+        done = harness.run("serve", TINY / "llama", "--skip-tokenizer-init", "--numa-bind")
+        self.assertIn("numa_bind binds the memory of workers, and there are none", done.stderr)
+
     @harness.needs_default_model
     def test_they_serve_the_tests_of_the_openai_client(self):
         harness.run_openai_client_tests(self, "-tp", 2)

@@ -1,0 +1,104 @@
+#include "base/numa.h"
+
+#include <linux/mempolicy.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <optional>
+#include <string_view>
+
+namespace quire {
+namespace {
+
+#ifndef MPOL_PREFERRED_MANY
+constexpr int MPOL_PREFERRED_MANY = 5;  // Linux 5.15
+#endif
+
+std::optional<int> number_of(std::string_view digits) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (error != std::errc() || end != digits.data() + digits.size() || value < 0) return std::nullopt;
+  return value;
+}
+
+// "0-3,8", as the kernel writes it. What is not like that ends the list.
+std::vector<int> listed(std::string_view text) {
+  constexpr int kMost = 1 << 16;
+  std::vector<int> numbers;
+  while (!text.empty()) {
+    const std::string_view item = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(item.size() + 1, text.size()));
+    const size_t dash = std::min(item.find('-'), item.size());
+    const auto first = number_of(item.substr(0, dash));
+    const auto last = dash == item.size() ? first : number_of(item.substr(dash + 1));
+    if (!first || !last || *last >= kMost) break;
+    for (int number = *first; number <= *last; ++number) numbers.push_back(number);
+  }
+  return numbers;
+}
+
+std::vector<int> listed_in(const std::string& path) {
+  std::ifstream file(path);
+  std::string text;
+  std::getline(file, text);
+  return listed(text);
+}
+
+const NumaNode* node_of(int core, const std::vector<NumaNode>& nodes) {
+  const auto has_it = [core](const NumaNode& node) { return std::ranges::find(node.cores, core) != node.cores.end(); };
+  const auto found = std::ranges::find_if(nodes, has_it);
+  return found == nodes.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+std::vector<NumaNode> numa_nodes(const std::string& folder) {
+  std::vector<NumaNode> nodes;
+  // A node may have cores and no memory, which nothing can be bound to.
+  for (const int id : listed_in(folder + "/has_memory")) {
+    nodes.push_back({.id = id, .cores = listed_in(folder + "/node" + std::to_string(id) + "/cpulist")});
+  }
+  return nodes;
+}
+
+std::vector<int> cores_by_node(const std::vector<int>& cores, const std::vector<NumaNode>& nodes) {
+  std::vector<int> sorted = cores;
+  std::ranges::stable_sort(sorted, {}, [&](int core) {
+    const NumaNode* node = node_of(core, nodes);
+    return node == nullptr ? std::numeric_limits<int>::max() : node->id;
+  });
+  return sorted;
+}
+
+std::vector<int> nodes_of_cores(const std::vector<int>& cores, const std::vector<NumaNode>& nodes) {
+  std::vector<int> ids;
+  for (const int core : cores) {
+    const NumaNode* node = node_of(core, nodes);
+    if (node != nullptr && std::ranges::find(ids, node->id) == ids.end()) ids.push_back(node->id);
+  }
+  std::ranges::sort(ids);
+  return ids;
+}
+
+Status bind_memory(const std::vector<int>& nodes, NumaBinding binding) {
+  if (nodes.empty()) return invalid_argument("memory is bound to no NUMA node: expected at least one");
+  constexpr size_t kBits = 8 * sizeof(unsigned long);
+  std::vector<unsigned long> mask(static_cast<size_t>(std::ranges::max(nodes)) / kBits + 1);
+  for (const int node : nodes) mask[static_cast<size_t>(node) / kBits] |= 1UL << (static_cast<size_t>(node) % kBits);
+  // The system counts one bit less than it is told.
+  const auto set = [&](int mode) {
+    return syscall(SYS_set_mempolicy, mode, mask.data(), mask.size() * kBits + 1) == 0;
+  };
+  if (binding == NumaBinding::kStrict ? set(MPOL_BIND) : set(MPOL_PREFERRED_MANY)) return {};
+  // Older systems prefer one node alone.
+  if (binding == NumaBinding::kPreferred && errno == EINVAL && nodes.size() == 1 && set(MPOL_PREFERRED)) return {};
+  return unavailable("memory cannot be bound to NUMA node {}: {}", nodes.front(), std::strerror(errno));
+}
+
+}  // namespace quire
