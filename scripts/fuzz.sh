@@ -3,7 +3,8 @@
 #
 # The seconds are those of a processor, so that a target gets as much on a machine that does other work as on a free one.
 # Ends early on SIGINT or SIGTERM, with the table of what was done: target, seconds, runs, executions a second, edges
-# covered, inputs kept and findings, which are files in FOLDER/findings.
+# covered, inputs kept and findings, which are files in FOLDER/findings. Seconds, runs and findings add up over all calls
+# with one FOLDER; a target that has $QUIRE_FUZZ_RUNS of them (gguf and safetensors five times as many) is done.
 # FOLDER, where the corpora grow too, is $QUIRE_FUZZ_FOLDER, else build/fuzz-corpus; $QUIRE_FUZZ_JOBS targets run at
 # once (1). The build folder is $QUIRE_FUZZ_BUILD, else build/fuzz.
 #
@@ -23,6 +24,7 @@ fi
 folder=$(realpath -m "${QUIRE_FUZZ_FOLDER:-build/fuzz-corpus}")
 build=$(realpath -m "${QUIRE_FUZZ_BUILD:-build/fuzz}")
 jobs=${QUIRE_FUZZ_JOBS:-1}
+most_runs=${QUIRE_FUZZ_RUNS:-0}
 
 open_log fuzz.log
 command -v clang++-19 >/dev/null || die "clang++-19 is missing: apt-get install clang-19 libclang-rt-19-dev"
@@ -47,15 +49,30 @@ processor_seconds() {
   echo $(((fields[11] + fields[12]) / $(getconf CLK_TCK)))
 }
 
+# total NAME: "SECONDS RUNS" of all calls until now.
+total() { cat "$folder/$1.total" 2>/dev/null || echo 0 0; }
+
+# runs_wanted NAME: of all calls together; 0: as many as its seconds allow.
+runs_wanted() {
+  case $1 in
+    gguf | safetensors) echo $((5 * most_runs)) ;;
+    *) echo "$most_runs" ;;
+  esac
+}
+
 # fuzz_target NAME: until its seconds are used. libFuzzer ends with the first finding: begin again, with what was learnt.
 fuzz_target() {
-  local name=$1 log=$folder/$1.log dictionary=tests/fuzz/dictionaries/$1.dict used=0 run now pid
+  local name=$1 log=$folder/$1.log dictionary=tests/fuzz/dictionaries/$1.dict used=0 run now pid seconds_before runs_before runs=0 wanted
+  wanted=$(runs_wanted "$name")
+  read -r seconds_before runs_before <<<"$(total "$name")"
+  if ((wanted > 0 && runs_before >= wanted)); then return; fi
   local -a options=(-timeout=600 -rss_limit_mb=768 -malloc_limit_mb=256 -max_len=16384 -print_final_stats=1 -verbosity=1
     -report_slow_units=60 -reload=0 -use_value_profile=1 "-artifact_prefix=$folder/findings/$name-")
   mkdir -p "$folder/$name"
   : >"$log"
   if [[ -f $dictionary ]]; then options+=("-dict=$dictionary"); fi
-  while ((used < seconds)) && [[ ! -e $folder/ended ]]; do
+  while ((used < seconds)) && ((wanted == 0 || runs_before + runs < wanted)) && [[ ! -e $folder/ended ]]; do
+    if ((wanted > 0)); then options+=("-runs=$((wanted - runs_before - runs))"); fi  # the last one counts
     ASAN_OPTIONS=quarantine_size_mb=16:detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 \
       "$build/tests/fuzz/fuzz_$name" "${options[@]}" "$folder/$name" "tests/fuzz/corpus/$name" >>"$log" 2>&1 &
     pid=$! run=0
@@ -66,7 +83,8 @@ fuzz_target() {
     done
     wait "$pid" || true
     used=$((used + run))
-    echo "$used" >"$folder/$name.seconds"
+    runs=$(awk '/^stat::number_of_executed_units:/ {sum += $2} END {print sum + 0}' "$log")
+    echo "$((seconds_before + used)) $((runs_before + runs))" >"$folder/$name.total"
   done
 }
 
@@ -83,10 +101,9 @@ while [[ -n $(jobs -rp) ]]; do wait || true; done  # a signal ends a wait
 
 printf '%-16s %8s %12s %8s %8s %9s %9s\n' target seconds runs runs/s edges inputs findings
 for target in "${targets[@]}"; do
-  runs=$(awk '/^stat::number_of_executed_units:/ {sum += $2} END {print sum + 0}' "$folder/$target.log")
+  read -r used runs <<<"$(total "$target")"
   edges=$(grep -aoE ' cov: [0-9]+' "$folder/$target.log" | awk '$2 > most {most = $2} END {print most + 0}')
   found=$(find "$folder/findings" -type f -name "$target-*" | wc -l)
-  used=$(cat "$folder/$target.seconds" 2>/dev/null || echo 0)
   printf '%-16s %8d %12d %8d %8d %9d %9d\n' "$target" "$used" "$runs" $((runs / (used > 0 ? used : 1))) "$edges" \
     "$(find "$folder/$target" -type f | wc -l)" "$found"
 done
