@@ -40,6 +40,12 @@ struct SequenceState {
   bool draft_failed = false;  // in this step: the rows that are left of it are void
   // A row gave no token. Steps planned ahead of that go on with a made-up one; nobody will look at what they give.
   Status fault;
+
+  // The next token of the text.
+  void take(TokenId token) {
+    tokens.push_back(token);
+    sampler.accept(token);
+  }
 };
 
 // A row of the batch whose logits somebody wants.

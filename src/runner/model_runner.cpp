@@ -297,8 +297,7 @@ void ModelRunner::move_beams(const std::vector<BeamMove>& moves) {
     BlockTables tables = std::move(source.tables);  // they are told of, and stay whose they are
     SequenceState& state = moved.emplace_back(source);
     source.tables = std::move(tables);
-    state.tokens.push_back(move.token);
-    state.sampler.accept(move.token);
+    state.take(move.token);
   }
   for (size_t i = 0; i < moves.size(); ++i) {
     SequenceState& state = states_.at(moves[i].id);

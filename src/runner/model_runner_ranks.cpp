@@ -67,8 +67,7 @@ void ModelRunner::take_sampled(const StepPlan& plan) {
   if (ranks_.stage.is_last()) return;
   for (const SampledToken& sampled : plan.sampled) {
     SequenceState& state = states_.at(sampled.id);
-    state.tokens.push_back(sampled.token);
-    state.sampler.accept(sampled.token);
+    state.take(sampled.token);
   }
 }
 
@@ -104,8 +103,7 @@ void ModelRunner::share_tokens(const StepPlan& plan, const std::vector<size_t>& 
     SequenceState& state = states_.at(run.id);
     for (const int32_t token : left.first(most_of(run))) {
       if (token == kNone) break;
-      state.tokens.push_back(token);
-      state.sampler.accept(token);
+      state.take(token);
     }
     left = left.subspan(most_of(run));
   }
