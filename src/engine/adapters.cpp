@@ -120,15 +120,35 @@ void Engine::Impl::publish_adapters() {
   adapters_published = now;
 }
 
+// By all engines at once, each on its store's thread. Where one cannot, it is nobody's, unless it was to replace
+// another one: then those that have the new one keep it.
 Status Engine::load_adapter(const std::string& name, const std::string& path, bool replace) {
   if (impl_->adapters == nullptr) return no_adapters();
-  std::promise<Status> promise;
-  impl_->adapters->load(name, path, replace, [&promise](runner::AdapterStore::LeaseOr lease) {
-    Status status = lease.status();
-    lease = no_adapters();  // nobody uses it yet
-    promise.set_value(std::move(status));
-  });
-  return promise.get_future().get();
+  std::vector<Impl*> loading;
+  for (const auto& replica : replicas_) loading.push_back(replica.get());
+  // Where it is taken, be it in one of them, that one says so.
+  const auto has_it = [&](const Impl* one) {
+    const std::vector<AdapterInfo> all = one->adapters->list();
+    return std::ranges::find(all, name, &AdapterInfo::name) != all.end();
+  };
+  const auto taken = replace ? loading.end() : std::ranges::find_if(loading, has_it);
+  if (taken != loading.end()) loading = {*taken};
+  std::vector<std::promise<Status>> promises(loading.size());
+  for (size_t i = 0; i < loading.size(); ++i) {
+    loading[i]->adapters->load(name, path, replace, [&promise = promises[i]](runner::AdapterStore::LeaseOr lease) {
+      Status status = lease.status();
+      lease = no_adapters();  // nobody uses it yet
+      promise.set_value(std::move(status));
+    });
+  }
+  std::vector<Status> ends;
+  for (std::promise<Status>& promise : promises) ends.push_back(promise.get_future().get());
+  const auto failed = std::ranges::find_if(ends, [](const Status& status) { return !status.ok(); });
+  if (failed == ends.end() || replace) return failed == ends.end() ? Status() : *failed;
+  for (size_t i = 0; i < loading.size(); ++i) {
+    if (ends[i].ok()) (void)loading[i]->adapters->unload(name);
+  }
+  return *failed;
 }
 
 Status Engine::load_adapter_from_folder(const std::string& name, const std::string& path, bool replace) {
@@ -143,8 +163,17 @@ Status Engine::load_adapter_from_folder(const std::string& name, const std::stri
   return load_adapter(name, *found, replace);
 }
 
+// Of several engines not all need have been asked for one that lies in the folder of adapters.
 Status Engine::unload_adapter(const std::string& name) {
-  return impl_->adapters == nullptr ? no_adapters() : impl_->adapters->unload(name);
+  if (impl_->adapters == nullptr) return no_adapters();
+  Status status;
+  bool unloaded = false;
+  for (const auto& replica : replicas_) {
+    const Status own = replica->adapters->unload(name);
+    if (own.ok()) unloaded = true;
+    if (status.ok()) status = own;
+  }
+  return unloaded ? Status() : status;
 }
 
 bool Engine::knows_adapter(const std::string& name) const {
@@ -152,7 +181,22 @@ bool Engine::knows_adapter(const std::string& name) const {
 }
 
 std::vector<AdapterInfo> Engine::adapters() const {
-  return impl_->adapters == nullptr ? std::vector<AdapterInfo>() : impl_->adapters->list();
+  if (impl_->adapters == nullptr) return {};
+  std::vector<AdapterInfo> all = impl_->adapters->list();
+  for (size_t i = 1; i < replicas_.size(); ++i) {
+    for (AdapterInfo& one : replicas_[i]->adapters->list()) {
+      const auto same = std::ranges::find(all, one.name, &AdapterInfo::name);
+      if (same == all.end()) {  // asked for there alone
+        all.push_back(std::move(one));
+        continue;
+      }
+      const int32_t users = same->users + one.users;
+      if (one.loaded && !same->loaded) *same = std::move(one);
+      same->users = users;
+    }
+  }
+  std::ranges::sort(all, {}, &AdapterInfo::name);
+  return all;
 }
 
 }  // namespace quire::engine

@@ -481,7 +481,7 @@ Result<std::vector<std::unique_ptr<TokenStream>>> Engine::submit(GenerationReque
     const std::lock_guard lock(replica->inbox->mutex);
     loads.push_back(replica->stats.num_running + replica->num_queued);
   }
-  const auto first = static_cast<size_t>(router_->choose(request.prompt, request.cache_salt, loads));
+  const auto first = static_cast<size_t>(router_->choose(request.prompt, {request.cache_salt, request.adapter}, loads));
   // Where it is full, another may not be.
   for (size_t i = 0; i + 1 < replicas_.size(); ++i) {
     Impl& replica = *replicas_[(first + i) % replicas_.size()];

@@ -9,10 +9,16 @@
 namespace quire::engine {
 namespace {
 
-// Of whole blocks from the beginning, each with all before it.
-std::vector<uint64_t> prefix_hashes(std::span<const TokenId> prompt, std::string_view salt, int32_t block_size) {
+// Of whole blocks from the beginning, each with all before it. An adapter is as good as a block before them: where it
+// has been asked for it is likely to be in memory.
+std::vector<uint64_t> prefix_hashes(std::span<const TokenId> prompt, const ReplicaRouter::Context& context,
+                                    int32_t block_size) {
   std::vector<uint64_t> hashes;
-  uint64_t hash = hash_bytes(salt.data(), salt.size(), 0);
+  uint64_t hash = hash_bytes(context.salt.data(), context.salt.size(), 0);
+  if (!context.adapter.empty()) {
+    hash = hash_bytes(context.adapter.data(), context.adapter.size(), hash);
+    hashes.push_back(hash);
+  }
   const auto size = static_cast<size_t>(block_size);
   for (size_t begin = 0; begin + size <= prompt.size(); begin += size) {
     hash = hash_bytes(prompt.data() + begin, size * sizeof(TokenId), hash);
@@ -23,9 +29,9 @@ std::vector<uint64_t> prefix_hashes(std::span<const TokenId> prompt, std::string
 
 }  // namespace
 
-int ReplicaRouter::choose(std::span<const TokenId> prompt, std::string_view salt, std::span<const int64_t> loads) {
+int ReplicaRouter::choose(std::span<const TokenId> prompt, const Context& context, std::span<const int64_t> loads) {
   QUIRE_CHECK(static_cast<int>(loads.size()) == num_replicas_);
-  const std::vector<uint64_t> hashes = prefix_hashes(prompt, salt, block_size_);
+  const std::vector<uint64_t> hashes = prefix_hashes(prompt, context, block_size_);
   const std::lock_guard lock(mutex_);
   ++number_;
   std::vector<int64_t> cached(loads.size(), 0);

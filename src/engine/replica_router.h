@@ -23,8 +23,13 @@ class ReplicaRouter {
   // block_size: tokens of a prefix that are looked at together.
   ReplicaRouter(int num_replicas, int32_t block_size) : num_replicas_(num_replicas), block_size_(block_size) {}
 
-  // loads: of each replica, how many requests it has, running or waiting. salt: requests of another one share nothing.
-  int choose(std::span<const TokenId> prompt, std::string_view salt, std::span<const int64_t> loads);
+  // Who shares no prefix with requests that have another one; the adapter's name is empty where there is none.
+  struct Context {
+    std::string_view salt;
+    std::string_view adapter;
+  };
+  // loads: of each replica, how many requests it has, running or waiting.
+  int choose(std::span<const TokenId> prompt, const Context& context, std::span<const int64_t> loads);
 
  private:
   // A request under way counts as so many tokens of prompt to compute: what a step of it takes from the others.

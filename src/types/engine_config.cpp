@@ -225,12 +225,11 @@ Status check_workers(const EngineConfig& config, DeviceChoice::Kind device) {
     return invalid_argument("data_parallel_size is {}, expected 1 to {}", config.data_parallel_size, kMostRanks);
   }
   if (config.data_parallel_size > 1) {
-    const char* given = config.enable_lora || config.enable_prompt_adapter ? "enable_lora, enable_prompt_adapter"
-                        : !config.trace_file.empty()                       ? "trace_file"
-                        : !config.swap_file.empty()                        ? "swap_file"
-                        : config.offloads_kv()                             ? "kv_offloading_size, kv_offload_dir"
-                        : config.enable_kv_cache_events                    ? "enable_kv_cache_events"
-                                                                           : nullptr;
+    const char* given = !config.trace_file.empty()      ? "trace_file"
+                        : !config.swap_file.empty()     ? "swap_file"
+                        : config.offloads_kv()          ? "kv_offloading_size, kv_offload_dir"
+                        : config.enable_kv_cache_events ? "enable_kv_cache_events"
+                                                        : nullptr;
     if (given != nullptr)
       return unimplemented("{} with data_parallel_size {}: leave out one of them", given, config.data_parallel_size);
     if (device == DeviceChoice::Kind::kCuda) {

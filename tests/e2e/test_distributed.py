@@ -186,7 +186,6 @@ class TensorParallel(unittest.TestCase):
                                 (("--tensor-parallel-size", 2, "--speculative-model", TINY / "llama",
                                   "--speculative-draft-tensor-parallel-size", 2), "must be 1: a model that drafts is computed whole"),
 
-                                (("--data-parallel-size", 2, "--enable-lora"), "leave out one of them"),
                                 (("--data-parallel-size", 2, "--trace-file", "t"), "leave out one of them"),
                                 (("--data-parallel-size", 2, "--kv-offloading-size", 1), "leave out one of them"),
                                 (("--tensor-parallel-size", 2, "--kv-offloading-size", 1),
@@ -257,6 +256,36 @@ class DataParallel(unittest.TestCase):
                     streamed_tokens(server, body)
                 self.assertGreaterEqual(server.metrics()["vllm:prefix_cache_hits_total"] - hits, 5 * 64)
         self.assertEqual(found[0], found[1])
+
+    def test_adapters_are_known_to_all_engines(self):
+        lora = harness.DATA / "e2e/lora/llama"
+        names = ["qv", "all_linear", "rslora", "patterns", "some_layers", "named"]
+        bodies = [{"model": name, "prompt": [5 + i, 9, 11], "max_tokens": 24, "temperature": 0.5 * (i % 2), "seed": i}
+                  for i in range(4) for name in [*names, "base"]]
+        found = []
+        for layout in ((), ("-dp", 2, "--threads", 1), ("-dp", 2, "-tp", 1, "--distributed-executor-backend", "mp")):
+            with harness.Server("--skip-tokenizer-init", "--max-model-len", 256, "--enable-lora", "--max-loras", 2, "--max-cpu-loras", 3,
+                                "--lora-dir", lora, "--lora-modules", f"named={lora / 'dora'}", "--enable-admin-endpoints",
+                                "--served-model-name", "base", *layout, model=TINY / "llama") as server:
+                with concurrent.futures.ThreadPoolExecutor(8) as pool:
+                    found.append(list(pool.map(lambda body: streamed_tokens(server, body), bodies)))
+                fresh = {"lora_name": "fresh", "lora_path": "qv"}
+                self.assertEqual(server.post("/v1/load_lora_adapter", fresh).status, 200)
+                self.assertEqual(server.post("/v1/load_lora_adapter", fresh).status, 400)
+                self.assertEqual(server.post("/v1/load_lora_adapter", {**fresh, "load_inplace": True, "lora_path": "rslora"}).status, 200)
+                listed = [one["id"] for one in server.get("/v1/models").json["data"]]
+                self.assertEqual((listed.count("fresh"), listed.count("named")), (1, 1))
+                # Asked again and again, so of both engines.
+                for name in ("fresh", "rslora"):
+                    for i in (0, 1):
+                        again = [streamed_tokens(server, {**bodies[7 * i], "model": name}) for _ in range(4)]
+                        self.assertEqual(again, [found[-1][7 * i + 2]] * 4)
+                self.assertEqual(server.post("/v1/unload_lora_adapter", {"lora_name": "fresh"}).status, 200)
+                self.assertEqual(server.post("/v1/unload_lora_adapter", {"lora_name": "fresh"}).status, 404)
+                for _ in range(4):
+                    self.assertEqual(server.post("/v1/completions", {**bodies[0], "model": "fresh"}).status, 404)
+                server.wait_until_idle()
+        self.assertEqual(found[1:], found[:1] * 2)
 
     def test_each_engine_may_have_workers_that_may_die(self):
         with harness.Server("--skip-tokenizer-init", "--max-model-len", 512, "-dp", 2, "-tp", 2,
