@@ -164,8 +164,9 @@ Result<std::unique_ptr<runner::Executor>> make_workers(const EngineConfig& asked
   // Its pool is used as texts come; the workers of this host leave it that much of what is free. Ranks of several hosts
   // have one setting, which all of them were started with.
   if (workers.ranks == nullptr) {
-    const double pool = static_cast<double>(drafts->pool_bytes()) / static_cast<double>(planner->free_memory());
-    config.memory_utilization = runner::memory_utilization(config, *planner) * std::max(1 - pool, 0.01);
+    const int64_t pools = config.data_parallel_size * drafts->pool_bytes();  // of all engines
+    const double left = 1 - static_cast<double>(pools) / static_cast<double>(planner->free_memory());
+    config.memory_utilization = runner::memory_utilization(config, *planner) * std::max(left, 0.01);
   }
   QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<runner::Executor> executor, start_workers(config, workers, *planner));
   return runner::make_drafting_executor(std::move(executor), std::move(drafting), std::move(drafts));
