@@ -238,6 +238,9 @@ class Reader {
     std::vector<uint64_t> words;
     std::vector<std::vector<TokenId>> longer;
     (*this)(words, longer);
+    // One of a single token is a bit of the words, which take as much memory as the message has of them.
+    const auto is_long = [](const auto& one) { return one.size() > 1 && one.size() <= DryBreakers::kMostTokens; };
+    if (!std::ranges::all_of(longer, is_long)) return fail("has a breaker of too few or too many tokens");
     if (ok()) breakers = std::make_shared<const DryBreakers>(std::move(words), longer);
   }
   void read(Status& status) {

@@ -222,6 +222,33 @@ TEST(PlanCodec, AListThatClaimsToBeLongIsRefusedBeforeItTakesMemory) {
   EXPECT_THAT(decode_plan(message).status().message(), HasSubstr("has a list that is longer than itself"));
 }
 
+// Written as a message has it: how many, then each token.
+std::string listed(const std::vector<TokenId>& tokens) {
+  std::string bytes;
+  const auto append = [&](uint32_t value) { bytes.append(reinterpret_cast<const char*>(&value), sizeof(value)); };
+  append(static_cast<uint32_t>(tokens.size()));
+  for (const TokenId token : tokens) append(static_cast<uint32_t>(token));
+  return bytes;
+}
+
+// As a bit of the words the largest id would take 256 MiB.
+TEST(PlanCodec, ABreakerOfOneTokenAmongTheLongerOnesIsRefusedBeforeItTakesMemory) {
+  SamplingParams params;
+  params.dry_breakers = std::make_shared<const DryBreakers>(std::vector<std::vector<TokenId>>{{701, 702, 703}});
+  StepPlan plan;
+  plan.added.emplace_back().params = std::make_shared<const SamplingParams>(params);
+  const std::string message = encode(plan);
+  ASSERT_TRUE(decode_plan(message).ok());
+  const std::string before = listed({701, 702, 703});
+  const size_t at = message.find(before);
+  ASSERT_NE(at, std::string::npos);
+  for (const auto& tokens : {std::vector<TokenId>{}, {INT32_MAX}, std::vector<TokenId>(21, 5)}) {
+    std::string changed = message;
+    changed.replace(at, before.size(), listed(tokens));
+    EXPECT_THAT(decode_plan(changed).status().message(), HasSubstr("a breaker of too few or too many tokens"));
+  }
+}
+
 TEST(PlanCodec, ChangesOfTablesThatDoNotFitTheirBlocksAreRefused) {
   StepPlan plan;
   tell_whole_table(plan, 1, 0, std::vector<BlockId>{3, 4});
