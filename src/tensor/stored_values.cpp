@@ -69,6 +69,28 @@ ScaleAndMinimum scale_and_minimum(const uint8_t* block, int64_t group) {
   return {half_at(block) * static_cast<float>(s), half_at(block + 2) * static_cast<float>(m)};
 }
 
+float q4_0(const uint8_t* block, int64_t i) {
+  return half_at(block) * static_cast<float>(nibble(block + 2, i) - 8);
+}
+
+float q4_1(const uint8_t* block, int64_t i) {
+  return half_at(block) * static_cast<float>(nibble(block + 4, i)) + half_at(block + 2);
+}
+
+float q5_0(const uint8_t* block, int64_t i) {
+  const int q = nibble(block + 6, i) | fifth_bit(block + 2, i) << 4;
+  return half_at(block) * static_cast<float>(q - 16);
+}
+
+float q5_1(const uint8_t* block, int64_t i) {
+  const int q = nibble(block + 8, i) | fifth_bit(block + 4, i) << 4;
+  return half_at(block) * static_cast<float>(q) + half_at(block + 2);
+}
+
+float q8_0(const uint8_t* block, int64_t i) {
+  return half_at(block) * static_cast<float>(load<int8_t>(block + 2 + i));
+}
+
 float q2_k(const uint8_t* block, int64_t i) {
   const uint8_t scales = block[i / 16];
   const int q = plane_bits(block + 16, 2, 32, i);
@@ -207,27 +229,16 @@ float stored_value(DType dtype, const void* row, int64_t index) {
       return half_at(block);
     case DType::kBF16:
       return bfloat16_to_float(load<uint16_t>(block));
-    case DType::kQ4_0: {
-      const float d = half_at(block);
-      return d * static_cast<float>(nibble(block + 2, i) - 8);
-    }
-    case DType::kQ4_1: {
-      const float d = half_at(block);
-      const float m = half_at(block + 2);
-      return d * static_cast<float>(nibble(block + 4, i)) + m;
-    }
-    case DType::kQ8_0: {
-      const float d = half_at(block);
-      return d * static_cast<float>(load<int8_t>(block + 2 + i));
-    }
-    case DType::kQ5_0: {
-      const int q = nibble(block + 6, i) | fifth_bit(block + 2, i) << 4;
-      return half_at(block) * static_cast<float>(q - 16);
-    }
-    case DType::kQ5_1: {
-      const int q = nibble(block + 8, i) | fifth_bit(block + 4, i) << 4;
-      return half_at(block) * static_cast<float>(q) + half_at(block + 2);
-    }
+    case DType::kQ4_0:
+      return q4_0(block, i);
+    case DType::kQ4_1:
+      return q4_1(block, i);
+    case DType::kQ8_0:
+      return q8_0(block, i);
+    case DType::kQ5_0:
+      return q5_0(block, i);
+    case DType::kQ5_1:
+      return q5_1(block, i);
     case DType::kQ2_K:
       return q2_k(block, i);
     case DType::kQ3_K:
@@ -245,19 +256,13 @@ float stored_value(DType dtype, const void* row, int64_t index) {
     case DType::kMXFP4:
       return power_of(*block) * static_cast<float>(kMxfp4Levels[nibble(block + 1, i)]);
     case DType::kIQ2_XXS:
-      return iq2_xxs(block, i);
     case DType::kIQ2_XS:
-      return iq2_xs(block, i);
     case DType::kIQ2_S:
-      return iq2_s(block, i);
     case DType::kIQ3_XXS:
-      return iq3_xxs(block, i);
     case DType::kIQ3_S:
-      return iq3_s(block, i);
     case DType::kIQ1_S:
-      return iq1_s(block, i);
     case DType::kIQ1_M:
-      return iq1_m(block, i);
+      return grid_value(dtype, block, i);
     case DType::kTQ1_0:
       return half_at(block + 52) * static_cast<float>(ternary_digit(block, i) - 1);
     case DType::kTQ2_0:
