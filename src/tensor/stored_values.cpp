@@ -180,48 +180,8 @@ float coded(DType dtype, const uint8_t* block, int64_t i) {
   return d * static_cast<float>(q - *zero);
 }
 
-}  // namespace
-
-float half_to_float(uint16_t bits) {
-  const float sign = (bits & 0x8000) != 0 ? -1.0f : 1.0f;
-  const int exponent = (bits >> 10) & 0x1f;
-  const int fraction = bits & 0x3ff;
-  if (exponent == 31) {
-    return fraction == 0 ? sign * std::numeric_limits<float>::infinity() : std::numeric_limits<float>::quiet_NaN();
-  }
-  if (exponent == 0) return sign * std::ldexp(static_cast<float>(fraction), -24);
-  return sign * std::ldexp(static_cast<float>(fraction + 1024), exponent - 25);
-}
-
-float bfloat16_to_float(uint16_t bits) {
-  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
-}
-
-uint16_t float_to_half(float x) {
-  const auto bits = std::bit_cast<uint32_t>(x);
-  const auto sign = static_cast<uint16_t>(bits >> 16 & 0x8000);
-  uint32_t magnitude = bits & 0x7fffffff;
-  if (magnitude > 0x7f800000) return sign | 0x7e00;   // no number
-  if (magnitude >= 0x477ff000) return sign | 0x7c00;  // from 65520 on, half a step over the largest
-  if (magnitude < 0x38800000) {
-    // Under 2^-14 the steps are all of 2^-24, as those of the floats from 0.5 on are: the addition rounds.
-    const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
-    return sign | static_cast<uint16_t>(std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(0.5f));
-  }
-  magnitude += 0xfff + (magnitude >> 13 & 1);
-  return sign | static_cast<uint16_t>((magnitude - 0x38000000) >> 13);
-}
-
-uint16_t float_to_bfloat16(float x) {
-  const auto bits = std::bit_cast<uint32_t>(x);
-  if (std::isnan(x)) return static_cast<uint16_t>(bits >> 16 | 0x40);
-  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-float stored_value(DType dtype, const void* row, int64_t index) {
-  const DTypeInfo format = info(dtype);
-  const uint8_t* block = static_cast<const uint8_t*>(row) + index / format.block_values * format.block_bytes;
-  const int64_t i = index % format.block_values;
+// Value i of a block.
+float block_value(DType dtype, const uint8_t* block, int64_t i) {
   switch (dtype) {
     case DType::kF32:
       return load<float>(block);
@@ -296,12 +256,60 @@ float stored_value(DType dtype, const void* row, int64_t index) {
   check_failed("is_weight_format(dtype)", __FILE__, __LINE__, name(dtype));
 }
 
+float value_at(DType dtype, const DTypeInfo& format, const uint8_t* blocks, int64_t index) {
+  return block_value(dtype, blocks + index / format.block_values * format.block_bytes, index % format.block_values);
+}
+
+}  // namespace
+
+float half_to_float(uint16_t bits) {
+  const float sign = (bits & 0x8000) != 0 ? -1.0f : 1.0f;
+  const int exponent = (bits >> 10) & 0x1f;
+  const int fraction = bits & 0x3ff;
+  if (exponent == 31) {
+    return fraction == 0 ? sign * std::numeric_limits<float>::infinity() : std::numeric_limits<float>::quiet_NaN();
+  }
+  if (exponent == 0) return sign * std::ldexp(static_cast<float>(fraction), -24);
+  return sign * std::ldexp(static_cast<float>(fraction + 1024), exponent - 25);
+}
+
+float bfloat16_to_float(uint16_t bits) {
+  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+}
+
+uint16_t float_to_half(float x) {
+  const auto bits = std::bit_cast<uint32_t>(x);
+  const auto sign = static_cast<uint16_t>(bits >> 16 & 0x8000);
+  uint32_t magnitude = bits & 0x7fffffff;
+  if (magnitude > 0x7f800000) return sign | 0x7e00;   // no number
+  if (magnitude >= 0x477ff000) return sign | 0x7c00;  // from 65520 on, half a step over the largest
+  if (magnitude < 0x38800000) {
+    // Under 2^-14 the steps are all of 2^-24, as those of the floats from 0.5 on are: the addition rounds.
+    const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
+    return sign | static_cast<uint16_t>(std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(0.5f));
+  }
+  magnitude += 0xfff + (magnitude >> 13 & 1);
+  return sign | static_cast<uint16_t>((magnitude - 0x38000000) >> 13);
+}
+
+uint16_t float_to_bfloat16(float x) {
+  const auto bits = std::bit_cast<uint32_t>(x);
+  if (std::isnan(x)) return static_cast<uint16_t>(bits >> 16 | 0x40);
+  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+float stored_value(DType dtype, const void* row, int64_t index) {
+  return value_at(dtype, info(dtype), static_cast<const uint8_t*>(row), index);
+}
+
 void read_stored_row(DType dtype, const void* row, int64_t count, float* out) {
   if (dtype == DType::kF32) {
     std::memcpy(out, row, static_cast<size_t>(count) * sizeof(float));
     return;
   }
-  for (int64_t i = 0; i < count; ++i) out[i] = stored_value(dtype, row, i);
+  const DTypeInfo format = info(dtype);
+  const auto* blocks = static_cast<const uint8_t*>(row);
+  for (int64_t i = 0; i < count; ++i) out[i] = value_at(dtype, format, blocks, i);
 }
 
 bool is_weight_format(DType dtype) {
