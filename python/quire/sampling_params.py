@@ -52,11 +52,11 @@ class StructuredOutputsParams:
     disable_any_whitespace: bool = False
 
     def __post_init__(self) -> None:
-        forms = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
-        given = [name for name in forms if getattr(self, name) not in (None, False)]
+        kinds = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
+        given = [name for name in kinds if getattr(self, name) not in (None, False)]
         if len(given) != 1:
             found = ", ".join(given) or "none"
-            raise ValueError(f"StructuredOutputsParams takes exactly one of {', '.join(forms)}; found {found}.")
+            raise ValueError(f"StructuredOutputsParams takes exactly one of {', '.join(kinds)}; found {found}.")
 
     def _as_json(self) -> dict[str, Any]:
         schema = self.json

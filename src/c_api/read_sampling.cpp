@@ -54,53 +54,54 @@ std::string text_of(const json::value& value) {
 }
 
 template <StructuredOutput::Kind kKind>
-Status read_form(const json::value& value, StructuredOutput& form) {
-  form.kind = kKind;
-  form.text = text_of(value);
+Status read_constraint(const json::value& value, StructuredOutput& output) {
+  output.kind = kKind;
+  output.text = text_of(value);
   return {};
 }
 
-Status read_choice(const json::value& value, StructuredOutput& form) {
-  form.kind = StructuredOutput::Kind::kChoice;
-  return read_value(value, form.choices);
+Status read_choice(const json::value& value, StructuredOutput& output) {
+  output.kind = StructuredOutput::Kind::kChoice;
+  return read_value(value, output.choices);
 }
 
-Status read_json_object(const json::value& value, StructuredOutput& form) {
+Status read_json_object(const json::value& value, StructuredOutput& output) {
   bool wanted = false;
   QUIRE_RETURN_IF_ERROR(read_value(value, wanted));
   if (!wanted) return invalid_argument("expected true; leave it out otherwise");
-  form.kind = StructuredOutput::Kind::kJsonObject;
+  output.kind = StructuredOutput::Kind::kJsonObject;
   return {};
 }
 
-Status read_any_whitespace(const json::value& value, StructuredOutput& form) {
+Status read_any_whitespace(const json::value& value, StructuredOutput& output) {
   bool disabled = false;
   QUIRE_RETURN_IF_ERROR(read_value(value, disabled));
-  form.any_whitespace = !disabled;
+  output.any_whitespace = !disabled;
   return {};
 }
 
 Status read_structured_outputs(const json::value& value, SamplingParams& params) {
   using Kind = StructuredOutput::Kind;
   static constexpr Field<StructuredOutput> kFields[] = {
-      {"json", read_form<Kind::kJsonSchema>},
-      {"regex", read_form<Kind::kRegex>},
+      {"json", read_constraint<Kind::kJsonSchema>},
+      {"regex", read_constraint<Kind::kRegex>},
       {"choice", read_choice},
-      {"grammar", read_form<Kind::kGrammar>},
+      {"grammar", read_constraint<Kind::kGrammar>},
       {"json_object", read_json_object},
-      {"structural_tag", read_form<Kind::kStructuralTag>},
+      {"structural_tag", read_constraint<Kind::kStructuralTag>},
       {"disable_any_whitespace", read_any_whitespace},
   };
   const json::object* object = value.if_object();
   if (object == nullptr) return invalid_argument("expected an object, found {}", describe(value));
-  const auto forms = std::ranges::count_if(*object, [](const auto& member) {
+  const auto num_constraints = std::ranges::count_if(*object, [](const auto& member) {
     return !member.value().is_null() && member.key() != "disable_any_whitespace";
   });
-  if (forms != 1) {
+  if (num_constraints != 1) {
     return invalid_argument(
-        "expected one of json, regex, choice, grammar, json_object and structural_tag, found {} of them", forms);
+        "expected one of json, regex, choice, grammar, json_object and structural_tag, found {} of them",
+        num_constraints);
   }
-  return read_record(*object, kFields, "form", params.structured_output.emplace());
+  return read_record(*object, kFields, "structured output parameter", params.structured_output.emplace());
 }
 
 constexpr Field<SamplingParams> kSamplingFields[] = {

@@ -109,35 +109,7 @@ void read_task(const std::string& task, EngineConfig& config) {
                              "\" is not known; choose one of: auto, generate, embed, classify, score, reward");
 }
 
-void add_pooling_options(CLI::App& app, EngineConfig& config) {
-  constexpr const char* kModel = "Model";
-  CLI::Option* runner = add_choice(app, "--runner", config.runner,
-                                   "What the model is served for: auto (what it was made for), generate, or pooling "
-                                   "(vectors and scores of texts)")
-                            ->group(kModel)
-                            ->capture_default_str();
-  CLI::Option* convert = add_choice(app, "--convert", config.convert,
-                                    "With --runner pooling: auto (scores where the model has a classifying head, else "
-                                    "vectors), none, embed, classify")
-                             ->group(kModel)
-                             ->capture_default_str();
-  app.add_option_function<std::string>(
-         "--task", [&config](const std::string& task) { read_task(task, config); },
-         "The older name of the two: auto, generate, embed, classify, score, reward")
-      ->group(kModel)
-      ->excludes(runner)
-      ->excludes(convert);
-  app.add_option_function<std::string>(
-         "--pooler-config,--override-pooler-config",
-         [&config](const std::string& text) { read_pooler_config(text, config); },
-         "How hidden states become a vector, over what the model's files say: a JSON object with pooling_type (LAST, "
-         "MEAN, CLS), normalize and is_matryoshka (its vectors may be cut)")
-      ->group(kModel);
-}
-
-}  // namespace
-
-void add_engine_options(CLI::App& app, EngineConfig& config) {
+void add_model_options(CLI::App& app, EngineConfig& config) {
   constexpr const char* kModel = "Model";
   app.add_option("--tokenizer", config.tokenizer,
                  "tokenizer.json, or a directory that holds one, instead of the model's own")
@@ -168,9 +140,35 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
              "matters; floats for others), float32, bfloat16, int8, int12, int16")
       ->group(kModel)
       ->capture_default_str();
+}
 
-  add_pooling_options(app, config);
+void add_pooling_options(CLI::App& app, EngineConfig& config) {
+  constexpr const char* kModel = "Model";
+  CLI::Option* runner = add_choice(app, "--runner", config.runner,
+                                   "What the model is served for: auto (what it was made for), generate, or pooling "
+                                   "(vectors and scores of texts)")
+                            ->group(kModel)
+                            ->capture_default_str();
+  CLI::Option* convert = add_choice(app, "--convert", config.convert,
+                                    "With --runner pooling: auto (scores where the model has a classifying head, else "
+                                    "vectors), none, embed, classify")
+                             ->group(kModel)
+                             ->capture_default_str();
+  app.add_option_function<std::string>(
+         "--task", [&config](const std::string& task) { read_task(task, config); },
+         "The older name of the two: auto, generate, embed, classify, score, reward")
+      ->group(kModel)
+      ->excludes(runner)
+      ->excludes(convert);
+  app.add_option_function<std::string>(
+         "--pooler-config,--override-pooler-config",
+         [&config](const std::string& text) { read_pooler_config(text, config); },
+         "How hidden states become a vector, over what the model's files say: a JSON object with pooling_type (LAST, "
+         "MEAN, CLS), normalize and is_matryoshka (its vectors may be cut)")
+      ->group(kModel);
+}
 
+void add_memory_options(CLI::App& app, EngineConfig& config) {
   constexpr const char* kMemory = "Memory and scheduling";
   app.add_option("--block-size", config.block_size, "Tokens a KV block")->group(kMemory)->capture_default_str();
   app.add_option("--kv-cache-memory-bytes", config.kv_cache_memory_bytes,
@@ -222,7 +220,9 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
              "What happens to a preempted request's KV blocks: recompute, swap, or auto (the quicker)")
       ->group(kMemory)
       ->capture_default_str();
+}
 
+void add_adapter_options(CLI::App& app, EngineConfig& config) {
   constexpr const char* kAdapters = "Adapters";
   const auto adapters = [&](const char* name, auto& value, const char* help) {
     return app.add_option(name, value, help)->group(kAdapters)->capture_default_str();
@@ -244,7 +244,9 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
   adapters("--max-prompt-adapter-token", config.max_prompt_adapter_token, "Tokens that a soft prompt may have");
   adapters("--lora-dir", config.lora_dir,
            "A folder: its adapters are loaded when a request names one, or an operator does; none from elsewhere");
+}
 
+void add_scheduling_options(CLI::App& app, EngineConfig& config) {
   constexpr const char* kScheduling = "Scheduling";
   const auto scheduling = [&](const char* name, auto& value, const char* help) {
     return app.add_option(name, value, help)->group(kScheduling)->capture_default_str();
@@ -275,9 +277,9 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
   scheduling("--max-num-queued-tokens", config.max_num_queued_tokens, "Prompt tokens that may wait; 0: no bound")
       ->transform(as_whole_number());
   scheduling("--request-timeout", config.request_timeout, "Seconds a request may take; 0: no bound");
+}
 
-  add_speculative_options(app, config);
-
+void add_inspection_options(CLI::App& app, EngineConfig& config) {
   constexpr const char* kInspection = "Inspection";
   app.add_option("--flight-recorder-steps", config.flight_recorder_steps, "The last steps kept; 0: none")
       ->group(kInspection)
@@ -285,7 +287,9 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
   app.add_option("--trace-file", config.trace_file,
                  "Write what the scheduler is told and plans, for `quire replay` (holds the prompts' tokens)")
       ->group(kInspection);
+}
 
+void add_machine_options(CLI::App& app, EngineConfig& config) {
   constexpr const char* kMachine = "Machine";
   add_choice(app, "--load-format", config.load_format,
              "auto, or dummy: random weights of the model that config.json describes, to measure what it costs")
@@ -319,7 +323,9 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
   app.add_option("--cpu-affinity", config.cpu_affinity,
                  "Cores of the compute threads, one each (0-3,8); nothing: those that this process may use")
       ->group(kMachine);
+}
 
+void add_process_options(CLI::App& app, EngineConfig& config) {
   constexpr const char* kProcesses = "Processes";
   app.add_option("--tensor-parallel-size", config.tensor_parallel_size,
                  "Processes that each hold a part of every weight and compute it, on cores or a card of their own")
@@ -352,6 +358,21 @@ void add_engine_options(CLI::App& app, EngineConfig& config) {
   app.add_flag("--numa-bind,!--no-numa-bind", config.numa_bind,
                "These processes take no memory but that of their cores' NUMA nodes; without it they prefer it")
       ->group(kProcesses);
+}
+
+}  // namespace
+
+void add_engine_options(CLI::App& app, EngineConfig& config) {
+  // The order is the help's.
+  add_model_options(app, config);
+  add_pooling_options(app, config);
+  add_memory_options(app, config);
+  add_adapter_options(app, config);
+  add_scheduling_options(app, config);
+  add_speculative_options(app, config);
+  add_inspection_options(app, config);
+  add_machine_options(app, config);
+  add_process_options(app, config);
 }
 
 void add_sampling_options(CLI::App& app, SamplingParams& params) {

@@ -339,17 +339,16 @@ void add_logging(CLI::App& command, ServeOptions& options) {
       ->capture_default_str();
 }
 
-}  // namespace
+constexpr const char* kServerGroup = "Server";
 
-void add_serve_options(CLI::App& command, ServeOptions& options) {
+void add_served_model(CLI::App& command, ServeOptions& options) {
   server::ServerConfig& server = options.server;
-  constexpr const char* kGroup = "Server";
   command
       .add_option("--served-model-name", server.served_model_names,
                   "Name (or names) in the API; the file's name, or the model's on the Hub, otherwise")
-      ->group(kGroup);
+      ->group(kServerGroup);
   command.add_flag("!--disable-page", server.enable_page, "No chat page at / and no dashboard at /dashboard")
-      ->group(kGroup);
+      ->group(kServerGroup);
   command
       .add_option(
           "--tool-call-parser", server.tool_call_parser,
@@ -357,73 +356,92 @@ void add_serve_options(CLI::App& command, ServeOptions& options) {
           "mistral, qwen3_coder (qwen3_xml), pythonic, llama4_pythonic, deepseek_v3, deepseek_v31, glm45, granite, "
           "hunyuan_a13b, internlm, jamba, kimi_k2, minimax_m2, phi4_mini_json, step3, openai, none")
       ->capture_default_str()
-      ->group(kGroup);
+      ->group(kServerGroup);
   command
       .add_option("--reasoning-parser", server.reasoning_parser,
                   "How the model writes its reasoning: auto, deepseek_r1, qwen3, granite, mistral, glm45, "
                   "openai_gptoss, none")
       ->capture_default_str()
-      ->group(kGroup);
+      ->group(kServerGroup);
   command
       .add_option("--generation-config", options.generation_config,
                   "Sampling of requests that do not say: auto (the model's generation_config.json), vllm (none), or a "
                   "folder or file with another")
       ->capture_default_str()
-      ->group(kGroup);
+      ->group(kServerGroup);
   command
       .add_option("--override-generation-config", server.override_generation_config,
                   "JSON over it, for example {\"temperature\": 0.6}")
-      ->group(kGroup);
+      ->group(kServerGroup);
+}
+
+// What outlives its connection: stored responses, files and batches.
+void add_kept_answers(CLI::App& command, ServeOptions& options) {
+  server::ServerConfig& server = options.server;
   command
       .add_option("--max-stored-responses", server.max_stored_responses,
                   "Answers of /v1/responses that are kept, in memory; the oldest of the key with the most go first")
-      ->group(kGroup)
+      ->group(kServerGroup)
       ->capture_default_str();
   command
       .add_option("--max-stored-response-bytes", server.max_stored_response_bytes, "All of them together (64M, ...)")
-      ->group(kGroup)
+      ->group(kServerGroup)
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
       ->capture_default_str();
   command
       .add_option("--batch-folder", server.batch_folder,
                   "Where /v1/files and /v1/batches keep what is theirs; without it they are not there")
-      ->group(kGroup);
+      ->group(kServerGroup);
   command
       .add_option("--max-batch-folder-bytes", server.max_batch_folder_bytes,
                   "All uploaded files and answers together; each key has a share (4G, ...)")
-      ->group(kGroup)
+      ->group(kServerGroup)
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
       ->capture_default_str();
   command.add_option("--batch-concurrency", server.batch_concurrency, "Lines of batches that are asked at once")
-      ->group(kGroup)
+      ->group(kServerGroup)
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+}
+
+// What requests may ask for, and what holds where they say nothing.
+void add_request_rules(CLI::App& command, ServeOptions& options) {
+  server::ServerConfig& server = options.server;
   command.add_flag("--return-token-ids", server.return_token_ids, "Return token ids unless a request says otherwise")
-      ->group(kGroup);
+      ->group(kServerGroup);
   command
       .add_flag("--trust-request-chat-template,!--no-trust-request-chat-template", server.trust_request_chat_template,
                 "Render chat templates that requests bring")
-      ->group(kGroup);
+      ->group(kServerGroup);
   command
       .add_option("--max-logprobs", options.engine.max_logprobs,
                   "Most logprobs that a request may ask for; -1: the whole vocabulary")
-      ->group(kGroup)
+      ->group(kServerGroup)
       ->capture_default_str();
   command
       .add_option("--max-answer-bytes", server.max_answer_bytes,
                   "What the logprobs and repeated prompts of an answer may come to as text, and those of all that are "
                   "under way in memory; each key has a share (1G, ...)")
-      ->group(kGroup)
+      ->group(kServerGroup)
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command.add_option("--seed", options.engine.seed, "Of requests that bring none")
-      ->group(kGroup)
+      ->group(kServerGroup)
       ->capture_default_str();
+}
+
+}  // namespace
+
+void add_serve_options(CLI::App& command, ServeOptions& options) {
+  // The order is the help's.
+  add_served_model(command, options);
+  add_kept_answers(command, options);
+  add_request_rules(command, options);
   command
       .add_option("--config", options.config_file,
                   "A file of arguments, YAML as vLLM's: `key: value` lines; flags go before it")
-      ->group(kGroup);
+      ->group(kServerGroup);
   add_api(command, options);
   add_listening(command, options);
   add_keys(command, options);

@@ -32,6 +32,14 @@ Status check_timeout(const GenerationRequest& request) {
       .with_param("timeout");
 }
 
+// As far as it is of the vocabulary; nullptr: nothing is expected.
+std::shared_ptr<const std::vector<TokenId>> known_prediction(std::vector<TokenId> prediction, int64_t vocab_size) {
+  if (prediction.empty()) return nullptr;
+  const auto known = [&](TokenId id) { return id >= 0 && id < vocab_size; };
+  prediction.erase(std::ranges::find_if_not(prediction, known), prediction.end());
+  return std::make_shared<const std::vector<TokenId>>(std::move(prediction));
+}
+
 // Each weight of a layer is a multiply-add a token; attending to a position is two for each dimension of each head.
 // About: a layer's experts are not counted. Layers with a window attend to as many wherever they are.
 double tokens_per_position(const ModelConfig& model) {
@@ -285,12 +293,9 @@ Engine::Impl::Refusal Engine::Impl::refusal_locked(int64_t sequences, int64_t to
   return {};
 }
 
-Result<std::vector<std::unique_ptr<TokenStream>>> Engine::Impl::submit(GenerationRequest request, WhenFull when_full) {
-  if (!request.prepared) {
-    QUIRE_RETURN_IF_ERROR(check(request.prompt, request.params));  // the cheapest first
-    QUIRE_ASSIGN_OR_RETURN(request.prepared,
-                           prepare(std::move(request.params), /*shows_logprobs=*/true, request.tenant, nullptr));
-  }
+// What of a request does not suit the model or the engine; its prompt is cut as its parameters say. REQUIRES: it is
+// prepared.
+Status Engine::Impl::check_and_truncate(GenerationRequest& request) const {
   const SamplingParams& params = *request.prepared->first;
   QUIRE_RETURN_IF_ERROR(check_output(request.output_kind, params));
   QUIRE_RETURN_IF_ERROR(check_prompt(request.prompt, params));
@@ -301,8 +306,45 @@ Result<std::vector<std::unique_ptr<TokenStream>>> Engine::Impl::submit(Generatio
                      adapters == nullptr ? ": this engine has none (--enable-lora)" : "")
         .with_param("model");
   }
-  const auto num_prompt_tokens = static_cast<int64_t>(request.prompt.size());
-  const RequestCost cost = engine::cost_of(params, num_prompt_tokens, cost_facts());
+  return {};
+}
+
+std::optional<Clock::time_point> Engine::Impl::deadline_of(const GenerationRequest& request) const {
+  if (request.timeout) return Clock::now() + *request.timeout;
+  const std::chrono::duration<double> most(config.request_timeout);
+  if (most.count() <= 0) return std::nullopt;
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(most);
+}
+
+// What all sequences of a request have in common. Takes the prompt and the prediction out of the request.
+Engine::Impl::Submission Engine::Impl::common_submission(GenerationRequest& request) const {
+  const SamplingParams& params = *request.prepared->first;
+  Submission common;
+  common.label = request.label;
+  common.deadline = deadline_of(request);
+  common.adapter = request.adapter;
+  common.timeline = request.timeline;
+  sched::SequenceRequest& sequence = common.request;
+  sequence.context = context_of(request.cache_salt, static_cast<int64_t>(request.prompt.size()));
+  sequence.prompt = std::move(request.prompt);
+  if (!params.ignore_eos) sequence.eos_ids = executor->model().eos_ids;
+  sequence.priority = request.priority;
+  sequence.tenant = request.tenant;
+  sequence.weight = request.weight;
+  // What is to repeat must not depend on how many guesses a busy machine had time for.
+  sequence.takes_drafts = request.speculates && !(params.deterministic && changes_answers(config.speculative_config));
+  sequence.prediction = known_prediction(std::move(request.prediction), executor->model().vocab_size);
+  sequence.output_kind = request.output_kind;
+  sequence.second_text = request.second_text;
+  sequence.pooled_from = request.pooled_from;
+  sequence.wants_every_row = request.output_kind != OutputKind::kToken && !executor->model().pooling.takes_last_alone();
+  sequence.constraint = request.prepared->constraint;
+  return common;
+}
+
+// A stream for each answer, and what the scheduler is told: a sequence for each, or one beam search.
+Engine::Impl::SubmissionGroup Engine::Impl::make_group(GenerationRequest request, const RequestCost& cost) {
+  const SamplingParams& params = *request.prepared->first;
   // A beam search of no tokens has no beams: each of its answers is the prompt's scores alone, as of any other request.
   const bool searches = params.use_beam_search;
   const bool beams = searches && params.max_tokens != 0;
@@ -310,61 +352,35 @@ Result<std::vector<std::unique_ptr<TokenStream>>> Engine::Impl::submit(Generatio
   const int32_t num_ids = beams ? params.num_beams() : num_streams;
   const SequenceId first = next_id->fetch_add(static_cast<SequenceId>(num_ids));
   const uint64_t seed = params.seed ? *params.seed : mixed_seed(config.seed, first);
-  const std::chrono::duration<double> most(config.request_timeout);
-  std::optional<Clock::time_point> deadline;
-  if (request.timeout) deadline = Clock::now() + *request.timeout;
-  if (!deadline && most.count() > 0) deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(most);
+  Submission common = common_submission(request);
+  common.request.host_work = cost.step_work / std::max(1, num_ids);
 
-  std::shared_ptr<const std::vector<TokenId>> prediction;
-  if (!request.prediction.empty()) {
-    const auto known = [&](TokenId id) { return id >= 0 && id < executor->model().vocab_size; };
-    request.prediction.erase(std::ranges::find_if_not(request.prediction, known), request.prediction.end());
-    prediction = std::make_shared<const std::vector<TokenId>>(std::move(request.prediction));
-  }
-
-  std::vector<Submission> group;
-  std::vector<std::unique_ptr<TokenStream>> streams;
+  SubmissionGroup group;
   for (int32_t i = 0; i < num_streams; ++i) {
     const SequenceId id = first + static_cast<SequenceId>(i);
     auto state = std::make_shared<TokenStream::State>(id, inbox);
-    streams.push_back(std::make_unique<TokenStream>(state));
+    group.streams.push_back(std::make_unique<TokenStream>(state));
     if (beams && i > 0) {
-      group.front().streams.push_back(std::move(state));
+      group.submissions.front().streams.push_back(std::move(state));
       continue;
     }
-    Submission& one = group.emplace_back();
+    Submission& one = group.submissions.emplace_back(common);
     one.streams.push_back(std::move(state));
-    one.label = request.label;
-    one.deadline = deadline;
-    one.adapter = request.adapter;
-    one.timeline = request.timeline;
     one.request.id = id;
-    one.request.prompt = request.prompt;
     one.request.seed = seed + static_cast<uint64_t>(i);
-    if (!params.ignore_eos) one.request.eos_ids = executor->model().eos_ids;
-    one.request.priority = request.priority;
-    one.request.tenant = request.tenant;
-    one.request.weight = request.weight;
-    one.request.host_work = cost.step_work / std::max(1, num_ids);
-    // What is to repeat must not depend on how many guesses a busy machine had time for.
-    one.request.takes_drafts =
-        request.speculates && !(params.deterministic && changes_answers(config.speculative_config));
-    one.request.prediction = prediction;
-    one.request.context = context_of(request.cache_salt, num_prompt_tokens);
-    one.request.output_kind = request.output_kind;
-    one.request.second_text = request.second_text;
-    one.request.pooled_from = request.pooled_from;
-    one.request.wants_every_row =
-        request.output_kind != OutputKind::kToken && !executor->model().pooling.takes_last_alone();
     if (i > 0) one.request.fork_of = first;
-    one.request.constraint = request.prepared->constraint;
     one.request.params = i > 0 ? request.prepared->others : request.prepared->first;
   }
+  return group;
+}
 
+// Leaves the group to the engine thread, once there is room for it.
+Status Engine::Impl::enqueue(SubmissionGroup& group, int64_t num_prompt_tokens, const RequestCost& cost,
+                             WhenFull when_full) {
   std::unique_lock lock(inbox->mutex);
   Refusal refusal;
   const auto decided = [&] {
-    refusal = refusal_locked(static_cast<int64_t>(group.size()), num_prompt_tokens, cost.heap_bytes);
+    refusal = refusal_locked(std::ssize(group.submissions), num_prompt_tokens, cost.heap_bytes);
     const bool room_may_come = num_queued > 0 || num_queued_tokens > 0 || inbox->held_bytes > 0;
     return refusal.bound == nullptr || !room_may_come;
   };
@@ -373,15 +389,16 @@ Result<std::vector<std::unique_ptr<TokenStream>>> Engine::Impl::submit(Generatio
   }
   if (!refusal.status.ok()) {
     if (refusal.bound != nullptr) engine_metrics.rejected(refusal.bound);
-    for (Submission& one : group) {
+    for (Submission& one : group.submissions) {
       for (const auto& stream : one.streams) stream->close();
     }
     return refusal.status;
   }
   // The prompt's log-probabilities come with the first.
+  const int64_t num_streams = std::ssize(group.streams);
   const int64_t each = (cost.heap_bytes - cost.logprobs.prompt + num_streams - 1) / num_streams;
   int64_t of_prompt = cost.logprobs.prompt;
-  for (Submission& one : group) {
+  for (Submission& one : group.submissions) {
     for (const auto& stream : one.streams) {
       const int64_t held = each + std::exchange(of_prompt, 0);
       stream->memory_held = std::make_shared<const MemoryCharge>(inbox, held);
@@ -391,7 +408,21 @@ Result<std::vector<std::unique_ptr<TokenStream>>> Engine::Impl::submit(Generatio
     ++num_queued;
   }
   inbox->bell.notify_one();
-  return streams;
+  return {};
+}
+
+Result<std::vector<std::unique_ptr<TokenStream>>> Engine::Impl::submit(GenerationRequest request, WhenFull when_full) {
+  if (!request.prepared) {
+    QUIRE_RETURN_IF_ERROR(check(request.prompt, request.params));  // the cheapest first
+    QUIRE_ASSIGN_OR_RETURN(request.prepared,
+                           prepare(std::move(request.params), /*shows_logprobs=*/true, request.tenant, nullptr));
+  }
+  QUIRE_RETURN_IF_ERROR(check_and_truncate(request));
+  const auto num_prompt_tokens = static_cast<int64_t>(request.prompt.size());
+  const RequestCost cost = engine::cost_of(*request.prepared->first, num_prompt_tokens, cost_facts());
+  SubmissionGroup group = make_group(std::move(request), cost);
+  QUIRE_RETURN_IF_ERROR(enqueue(group, num_prompt_tokens, cost, when_full));
+  return std::move(group.streams);
 }
 
 // The engine's outside.

@@ -39,6 +39,11 @@ struct Engine::Impl {
     std::string adapter;  // by its name; empty: none
     std::shared_ptr<RequestTimeline> timeline;
   };
+  // All of a request, and its answers' other ends.
+  struct SubmissionGroup {
+    std::vector<Submission> submissions;
+    std::vector<std::unique_ptr<TokenStream>> streams;
+  };
   // Blocks of the prefix cache to another instance (`exported`), or from one.
   struct Transfer {
     std::vector<TokenId> prompt;  // of an export
@@ -110,6 +115,12 @@ struct Engine::Impl {
     const char* bound = nullptr;
   };
   Refusal refusal_locked(int64_t sequences, int64_t tokens, int64_t bytes) const;
+  // The steps of submit().
+  Status check_and_truncate(GenerationRequest& request) const;
+  std::optional<Clock::time_point> deadline_of(const GenerationRequest& request) const;
+  Submission common_submission(GenerationRequest& request) const;
+  SubmissionGroup make_group(GenerationRequest request, const RequestCost& cost);
+  Status enqueue(SubmissionGroup& group, int64_t num_prompt_tokens, const RequestCost& cost, WhenFull when_full);
 
   // adapters.cpp: requests that name one, on the engine thread.
   void await_adapter(Submission submission);

@@ -11,7 +11,7 @@ void DeviceMemory::upload(void* device, const void* host, size_t bytes) {
   if (bytes != 0) std::memcpy(device, host, bytes);
 }
 
-Status DeviceMemory::upload_beside(void* device, const void* host, size_t bytes) {
+Status DeviceMemory::upload_on_side_stream(void* device, const void* host, size_t bytes) {
   if (bytes != 0) std::memcpy(device, host, bytes);
   return {};
 }

@@ -23,9 +23,9 @@ class DeviceMemory {
 
   // Copies between host and device in their turn with the ops. `host` may be written again when upload() returns.
   virtual void upload(void* device, const void* host, size_t bytes);
-  // The same on a stream of its own, from any thread: returns when it is there, and no call of an op waits for it.
-  // Errors: resource_exhausted. REQUIRES: no op that is under way reads or writes that memory.
-  virtual Status upload_beside(void* device, const void* host, size_t bytes);
+  // The same on a side stream, from any thread: returns when it is there, and no call of an op waits for it. Errors:
+  // resource_exhausted. REQUIRES: no op that is under way reads or writes that memory.
+  virtual Status upload_on_side_stream(void* device, const void* host, size_t bytes);
   virtual void download(void* host, const void* device, size_t bytes);
   // The same as download(), but that it does not wait: finish_download() does, with what this returned. `host` is
   // memory of host_allocator(). At most kMostDownloads may be under way; they finish in any order.

@@ -34,7 +34,7 @@ bool Adapter::take_place(Allocator& allocator) {
 Status Adapter::upload(ops::Backend& backend) {
   QUIRE_CHECK(has_place() && memory_.bytes() == image_.size());
   write_table();
-  QUIRE_RETURN_IF_ERROR(backend.upload_beside(memory_.data(), image_.data(), image_.size()));
+  QUIRE_RETURN_IF_ERROR(backend.upload_on_side_stream(memory_.data(), image_.data(), image_.size()));
   image_ = {};
   return {};
 }

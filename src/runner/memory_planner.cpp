@@ -276,25 +276,20 @@ Status lay_out_cache(const EngineConfig& config, const models::Model& model, Pla
   return {};
 }
 
-}  // namespace
-
-Result<PlannedModel> plan_model(const EngineConfig& config, const checkpoint::Checkpoint& checkpoint,
-                                ops::Backend& backend, int64_t free_bytes) {
-  QUIRE_ASSIGN_OR_RETURN(const models::Family family, models::find_family(checkpoint));
-  return plan_model(family, config, checkpoint, backend, free_bytes);
-}
-
-Result<PlannedModel> plan_model(const models::Family& family, const EngineConfig& config,
-                                const checkpoint::Checkpoint& checkpoint, ops::Backend& backend, int64_t free_bytes) {
-  QUIRE_RETURN_IF_ERROR(validate(config));
-  PlannedModel planned;
+// What weights and the cache are held in, as far as the configuration and the files say it.
+Status plan_formats(const EngineConfig& config, const checkpoint::Checkpoint& checkpoint, PlannedModel& planned) {
   planned.kv_dtype = kv_dtype_of(config.kv_cache_dtype);
   QUIRE_ASSIGN_OR_RETURN(planned.quantization, rounding_of(config.quantization, checkpoint));
   planned.weight_dtype = nn::wanted_dtype(config.dtype);
   if (config.kv_cache_dtype == KvCacheDType::kAuto && !wants_floats(config, checkpoint, planned)) {
     planned.kv_dtype = DType::kF16;
   }
-  planned.family = family;
+  return {};
+}
+
+// What the model is and what it is served for, and what of that asks for other formats.
+Status plan_task(const EngineConfig& config, const checkpoint::Checkpoint& checkpoint, ops::Backend& backend,
+                 PlannedModel& planned) {
   QUIRE_ASSIGN_OR_RETURN(planned.config, models::read_model_config(planned.family, checkpoint));
   QUIRE_RETURN_IF_ERROR(choose_task(config, checkpoint, planned.family.role, planned.config));
   planned.tells_second_text = tells_segments(checkpoint);
@@ -315,18 +310,23 @@ Result<PlannedModel> plan_model(const models::Family& family, const EngineConfig
                             config.kv_offload_dir.empty() ? "kv_offloading_size" : "kv_offload_dir");
   }
   if (planned.config.attends_both_ways && config.kv_cache_dtype == KvCacheDType::kAuto) planned.kv_dtype = DType::kF32;
-  planned.config.dtype = checkpoint.dtype_summary();
+  return {};
+}
+
+// For people: what weights are stored in and what they become.
+std::string describe_dtype(const checkpoint::Checkpoint& checkpoint, const PlannedModel& planned) {
+  std::string dtype = checkpoint.dtype_summary();
   // Words and bytes of codes say little to people.
-  if (const auto* stored = checkpoint.quantization();
-      stored != nullptr && planned.config.dtype.find("F") == std::string::npos)
-    planned.config.dtype = checkpoint::name(stored->method);
-  if (planned.weight_dtype && planned.config.dtype != name(*planned.weight_dtype)) {
-    planned.config.dtype += fmt::format(" to {}", name(*planned.weight_dtype));
+  if (const auto* stored = checkpoint.quantization(); stored != nullptr && dtype.find("F") == std::string::npos)
+    dtype = checkpoint::name(stored->method);
+  if (planned.weight_dtype && dtype != name(*planned.weight_dtype)) {
+    dtype += fmt::format(" to {}", name(*planned.weight_dtype));
   }
-  if (planned.quantization != Quantization::kNone) {
-    planned.config.dtype += fmt::format(" to {}", name(planned.quantization));
-  }
-  planned.swap_folder = config.swap_file;
+  if (planned.quantization != Quantization::kNone) dtype += fmt::format(" to {}", name(planned.quantization));
+  return dtype;
+}
+
+Status plan_lengths(const EngineConfig& config, PlannedModel& planned) {
   if (config.max_model_len < 0 || config.max_model_len > planned.config.max_position) {
     const bool dynamic = planned.config.rope.scaling == RopeScaling::kDynamic;
     return invalid_argument(
@@ -340,7 +340,11 @@ Result<PlannedModel> plan_model(const models::Family& family, const EngineConfig
       planned.config.default_context > 0 ? planned.config.default_context : planned.config.max_position;
   planned.max_model_len = config.max_model_len > 0 ? config.max_model_len : usual;
   planned.max_num_seqs = config.max_num_seqs;
+  return {};
+}
 
+// Which part of the model this rank computes.
+Status plan_part(const EngineConfig& config, PlannedModel& planned) {
   if (config.enable_expert_parallel && planned.config.moe.num_experts == 0) {
     return invalid_argument("enable_expert_parallel: the model has no experts: leave it out");
   }
@@ -348,47 +352,84 @@ Result<PlannedModel> plan_model(const models::Family& family, const EngineConfig
                    .size = config.tensor_parallel_size,
                    .whole_experts = config.enable_expert_parallel};
   planned.stage = {.index = config.rank / config.tensor_parallel_size, .count = config.pipeline_parallel_size};
-  nn::Loader loader(nn::Loader::Mode::kPlan, checkpoint, backend, planned.quantization, planned.weight_dtype,
-                    planned.shard, planned.stage);
-  QUIRE_ASSIGN_OR_RETURN(const std::unique_ptr<models::Model> model,
-                         planned.family.build(planned.config, planned.max_model_len, loader));
+  return {};
+}
+
+// The buffers of the largest step.
+void plan_workspace(const EngineConfig& config, const models::Model& model, ops::Backend& backend,
+                    PlannedModel& planned) {
   MemoryPlan& memory = planned.memory;
   memory.max_num_batched_tokens = tokens_of_a_step(config, planned, backend);
-  planned.workspace_floats = activation_floats(*model, backend, memory.max_num_batched_tokens);
+  planned.workspace_floats = activation_floats(model, backend, memory.max_num_batched_tokens);
   // One for each sequence, and with the log-probabilities of prompts one for each token.
   planned.logit_rows = std::min({backend.logit_rows(std::max<int64_t>(num_head_outputs(planned.config), 1)),
                                  std::max<int64_t>(64, config.max_num_seqs), memory.max_num_batched_tokens});
-  planned.logit_floats = logit_floats(*model, backend, planned.logit_rows);
-
+  planned.logit_floats = logit_floats(model, backend, planned.logit_rows);
+  memory.activation_bytes = planned.workspace_floats * static_cast<int64_t>(sizeof(float));
   plan_recordings(config, backend, planned);
+  memory.workspace_bytes = workspace_bytes(config, planned, backend);
+}
 
-  QUIRE_RETURN_IF_ERROR(plan_adapters(config, loader, backend, planned));
+void note_weights(const nn::Loader& loader, PlannedModel& planned) {
+  MemoryPlan& memory = planned.memory;
   memory.weight_bytes = loader.bytes() + (planned.after_pooling != nullptr ? planned.after_pooling->bytes() : 0);
   memory.converted_weights = loader.converted().to_string();
   memory.widened_weights = loader.widened().to_string();
   memory.quantization = loader.quantized().to_string();
-  memory.activation_bytes = planned.workspace_floats * static_cast<int64_t>(sizeof(float));
-  memory.workspace_bytes = workspace_bytes(config, planned, backend);
+}
+
+// The cache's blocks, and how many there are: what is left for them.
+Status plan_cache(const EngineConfig& config, const models::Model& model, ops::Backend& backend, int64_t free_bytes,
+                  PlannedModel& planned) {
+  MemoryPlan& memory = planned.memory;
   memory.block_size = config.block_size;
-  QUIRE_RETURN_IF_ERROR(lay_out_cache(config, *model, planned));
+  QUIRE_RETURN_IF_ERROR(lay_out_cache(config, model, planned));
   const KvLayout& layout = planned.kv_layout;
   memory.kv_token_bytes = layout.token_bytes();
   memory.windows = layout.windows;
   memory.layers_per_block = *std::ranges::max_element(layout.layers_of_group);
   memory.block_bytes = layout.block_bytes;
   memory.max_model_len = planned.max_model_len;
-  planned.acceptance = config.speculative_config.acceptance;
   size_pools(config, backend, free_bytes, planned, memory);
-  if (memory.num_blocks < 1) {
-    return resource_exhausted(
-        "no memory for a single KV block of {}: {} are free, the weights take {}, the workspace {}{}. Free some "
-        "memory, or set --max-model-len and --max-num-batched-tokens lower, or --kv-cache-memory-bytes higher.",
-        format_bytes(memory.block_bytes), format_bytes(free_bytes), format_bytes(memory.weight_bytes),
-        format_bytes(memory.workspace_bytes),
-        memory.num_adapters == 0 ? ""
-                                 : fmt::format(", {} adapters {} (--max-cpu-loras)", memory.num_adapters,
-                                               format_bytes(memory.adapter_bytes)));
-  }
+  if (memory.num_blocks >= 1) return {};
+  return resource_exhausted(
+      "no memory for a single KV block of {}: {} are free, the weights take {}, the workspace {}{}. Free some "
+      "memory, or set --max-model-len and --max-num-batched-tokens lower, or --kv-cache-memory-bytes higher.",
+      format_bytes(memory.block_bytes), format_bytes(free_bytes), format_bytes(memory.weight_bytes),
+      format_bytes(memory.workspace_bytes),
+      memory.num_adapters == 0
+          ? ""
+          : fmt::format(", {} adapters {} (--max-cpu-loras)", memory.num_adapters, format_bytes(memory.adapter_bytes)));
+}
+
+}  // namespace
+
+Result<PlannedModel> plan_model(const EngineConfig& config, const checkpoint::Checkpoint& checkpoint,
+                                ops::Backend& backend, int64_t free_bytes) {
+  QUIRE_ASSIGN_OR_RETURN(const models::Family family, models::find_family(checkpoint));
+  return plan_model(family, config, checkpoint, backend, free_bytes);
+}
+
+Result<PlannedModel> plan_model(const models::Family& family, const EngineConfig& config,
+                                const checkpoint::Checkpoint& checkpoint, ops::Backend& backend, int64_t free_bytes) {
+  QUIRE_RETURN_IF_ERROR(validate(config));
+  PlannedModel planned;
+  planned.family = family;
+  planned.swap_folder = config.swap_file;
+  planned.acceptance = config.speculative_config.acceptance;
+  QUIRE_RETURN_IF_ERROR(plan_formats(config, checkpoint, planned));
+  QUIRE_RETURN_IF_ERROR(plan_task(config, checkpoint, backend, planned));
+  planned.config.dtype = describe_dtype(checkpoint, planned);
+  QUIRE_RETURN_IF_ERROR(plan_lengths(config, planned));
+  QUIRE_RETURN_IF_ERROR(plan_part(config, planned));
+  nn::Loader loader(nn::Loader::Mode::kPlan, checkpoint, backend, planned.quantization, planned.weight_dtype,
+                    planned.shard, planned.stage);
+  QUIRE_ASSIGN_OR_RETURN(const std::unique_ptr<models::Model> model,
+                         planned.family.build(planned.config, planned.max_model_len, loader));
+  plan_workspace(config, *model, backend, planned);
+  QUIRE_RETURN_IF_ERROR(plan_adapters(config, loader, backend, planned));
+  note_weights(loader, planned);
+  QUIRE_RETURN_IF_ERROR(plan_cache(config, *model, backend, free_bytes, planned));
   return planned;
 }
 

@@ -141,102 +141,74 @@ struct DTypeInfo {
   int32_t block_bytes;
 };
 
+struct DTypeRow {
+  DType dtype;
+  DTypeInfo info;
+};
+
+// In the order of DType.
+inline constexpr DTypeRow kDTypeRows[] = {
+    {DType::kF32, {"F32", 1, 4}},
+    {DType::kF16, {"F16", 1, 2}},
+    {DType::kBF16, {"BF16", 1, 2}},
+    {DType::kI32, {"I32", 1, 4}},
+    {DType::kI64, {"I64", 1, 8}},
+    {DType::kQ4_0, {"Q4_0", 32, 18}},
+    {DType::kQ4_1, {"Q4_1", 32, 20}},
+    {DType::kQ8_0, {"Q8_0", 32, 34}},
+    {DType::kI8, {"I8", 1, 1}},
+    {DType::kF8E4M3, {"F8_E4M3", 1, 1}},
+    {DType::kF8E5M2, {"F8_E5M2", 1, 1}},
+    {DType::kQ5_0, {"Q5_0", 32, 22}},
+    {DType::kQ5_1, {"Q5_1", 32, 24}},
+    {DType::kQ2_K, {"Q2_K", 256, 84}},
+    {DType::kQ3_K, {"Q3_K", 256, 110}},
+    {DType::kQ4_K, {"Q4_K", 256, 144}},
+    {DType::kQ5_K, {"Q5_K", 256, 176}},
+    {DType::kQ6_K, {"Q6_K", 256, 210}},
+    {DType::kIQ4_NL, {"IQ4_NL", 32, 18}},
+    {DType::kIQ4_XS, {"IQ4_XS", 256, 136}},
+    {DType::kMXFP4, {"MXFP4", 32, 17}},
+    {DType::kU8, {"U8", 1, 1}},
+    {DType::kIQ2_XXS, {"IQ2_XXS", 256, 66}},
+    {DType::kIQ2_XS, {"IQ2_XS", 256, 74}},
+    {DType::kIQ2_S, {"IQ2_S", 256, 82}},
+    {DType::kIQ3_XXS, {"IQ3_XXS", 256, 98}},
+    {DType::kIQ3_S, {"IQ3_S", 256, 110}},
+    {DType::kIQ1_S, {"IQ1_S", 256, 50}},
+    {DType::kIQ1_M, {"IQ1_M", 256, 56}},
+    {DType::kTQ1_0, {"TQ1_0", 256, 54}},
+    {DType::kTQ2_0, {"TQ2_0", 256, 66}},
+    {DType::kNVFP4, {"NVFP4", 64, 36}},
+    {DType::kQ8_K, {"Q8_K", 256, 292}},
+    {DType::kF8E4M3_128, {"F8_E4M3_128", 1, 1}},
+    {DType::kU4_32, {"INT4_32", 32, 19}},
+    {DType::kU4_64, {"INT4_64", 64, 35}},
+    {DType::kU4_128, {"INT4_128", 128, 67}},
+    {DType::kU4_32_F32, {"INT4_32_F32", 32, 21}},
+    {DType::kI8_32, {"INT8_32", 32, 36}},
+    {DType::kI8_128, {"INT8_128", 128, 132}},
+    {DType::kI8_32_Z, {"INT8_32_Z", 32, 38}},
+    {DType::kNF4, {"NF4", 64, 36}},
+    {DType::kFP4, {"FP4", 64, 36}},
+    {DType::kU4_64_HZ, {"INT4_64_HZ", 64, 36}},
+    {DType::kU4_32_FZ, {"INT4_32_FZ", 32, 24}},
+    {DType::kI8_64_HZ, {"INT8_64_HZ", 64, 68}},
+};
+
+static_assert(
+    [] {
+      int32_t num_rows = 0;
+      for (const DTypeRow& row : kDTypeRows) {
+        if (static_cast<int32_t>(row.dtype) != num_rows++) return false;
+      }
+      return num_rows == kNumDTypes;
+    }(),
+    "kDTypeRows has each DType, in order");
+
 constexpr DTypeInfo info(DType dtype) {
-  switch (dtype) {
-    case DType::kF32:
-      return {"F32", 1, 4};
-    case DType::kF16:
-      return {"F16", 1, 2};
-    case DType::kBF16:
-      return {"BF16", 1, 2};
-    case DType::kI32:
-      return {"I32", 1, 4};
-    case DType::kI64:
-      return {"I64", 1, 8};
-    case DType::kQ4_0:
-      return {"Q4_0", 32, 18};
-    case DType::kQ4_1:
-      return {"Q4_1", 32, 20};
-    case DType::kQ8_0:
-      return {"Q8_0", 32, 34};
-    case DType::kI8:
-      return {"I8", 1, 1};
-    case DType::kF8E4M3:
-      return {"F8_E4M3", 1, 1};
-    case DType::kF8E5M2:
-      return {"F8_E5M2", 1, 1};
-    case DType::kQ5_0:
-      return {"Q5_0", 32, 22};
-    case DType::kQ5_1:
-      return {"Q5_1", 32, 24};
-    case DType::kQ2_K:
-      return {"Q2_K", 256, 84};
-    case DType::kQ3_K:
-      return {"Q3_K", 256, 110};
-    case DType::kQ4_K:
-      return {"Q4_K", 256, 144};
-    case DType::kQ5_K:
-      return {"Q5_K", 256, 176};
-    case DType::kQ6_K:
-      return {"Q6_K", 256, 210};
-    case DType::kIQ4_NL:
-      return {"IQ4_NL", 32, 18};
-    case DType::kIQ4_XS:
-      return {"IQ4_XS", 256, 136};
-    case DType::kMXFP4:
-      return {"MXFP4", 32, 17};
-    case DType::kU8:
-      return {"U8", 1, 1};
-    case DType::kIQ2_XXS:
-      return {"IQ2_XXS", 256, 66};
-    case DType::kIQ2_XS:
-      return {"IQ2_XS", 256, 74};
-    case DType::kIQ2_S:
-      return {"IQ2_S", 256, 82};
-    case DType::kIQ3_XXS:
-      return {"IQ3_XXS", 256, 98};
-    case DType::kIQ3_S:
-      return {"IQ3_S", 256, 110};
-    case DType::kIQ1_S:
-      return {"IQ1_S", 256, 50};
-    case DType::kIQ1_M:
-      return {"IQ1_M", 256, 56};
-    case DType::kTQ1_0:
-      return {"TQ1_0", 256, 54};
-    case DType::kTQ2_0:
-      return {"TQ2_0", 256, 66};
-    case DType::kNVFP4:
-      return {"NVFP4", 64, 36};
-    case DType::kQ8_K:
-      return {"Q8_K", 256, 292};
-    case DType::kF8E4M3_128:
-      return {"F8_E4M3_128", 1, 1};
-    case DType::kU4_32:
-      return {"INT4_32", 32, 19};
-    case DType::kU4_64:
-      return {"INT4_64", 64, 35};
-    case DType::kU4_128:
-      return {"INT4_128", 128, 67};
-    case DType::kU4_32_F32:
-      return {"INT4_32_F32", 32, 21};
-    case DType::kI8_32:
-      return {"INT8_32", 32, 36};
-    case DType::kI8_128:
-      return {"INT8_128", 128, 132};
-    case DType::kI8_32_Z:
-      return {"INT8_32_Z", 32, 38};
-    case DType::kNF4:
-      return {"NF4", 64, 36};
-    case DType::kFP4:
-      return {"FP4", 64, 36};
-    case DType::kU4_64_HZ:
-      return {"INT4_64_HZ", 64, 36};
-    case DType::kU4_32_FZ:
-      return {"INT4_32_FZ", 32, 24};
-    case DType::kI8_64_HZ:
-      return {"INT8_64_HZ", 64, 68};
-  }
-  return {"?", 1, 0};
+  const auto index = static_cast<int32_t>(dtype);
+  return index < kNumDTypes ? kDTypeRows[index].info : DTypeInfo{"?", 1, 0};
 }
 
 // Of the formats of coded weights, where a block's parts lie. head_bytes is 0 for all others.

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cstring>
 
+#include "base/check.h"
 #include "tensor/grids.h"
 #include "tensor/stored_values.h"
 
@@ -48,8 +49,6 @@ int half_byte(const uint8_t* bytes, int64_t index) {
 float iq2_scale(const uint8_t* block, int s) {
   return half_of(block) * (static_cast<float>(s) + 0.5f) * 0.25f;
 }
-
-}  // namespace
 
 float iq2_xxs(const uint8_t* block, int64_t i) {
   const uint8_t* group = block + 2 + i / 32 * 8;
@@ -106,6 +105,29 @@ float iq1_m(const uint8_t* block, int64_t i) {
   const float scale = half_to_float(d) * static_cast<float>(2 * s + 1);
   const float whole = static_cast<float>(of_point(kIq1Grid, block[eight] | (high & 7) << 8, i % 8)) - 1.0f;
   return scale * (whole + sign_of(high & 8) * 0.125f);
+}
+
+}  // namespace
+
+float grid_value(DType dtype, const uint8_t* block, int64_t i) {
+  switch (dtype) {
+    case DType::kIQ2_XXS:
+      return iq2_xxs(block, i);
+    case DType::kIQ2_XS:
+      return iq2_xs(block, i);
+    case DType::kIQ2_S:
+      return iq2_s(block, i);
+    case DType::kIQ3_XXS:
+      return iq3_xxs(block, i);
+    case DType::kIQ3_S:
+      return iq3_s(block, i);
+    case DType::kIQ1_S:
+      return iq1_s(block, i);
+    case DType::kIQ1_M:
+      return iq1_m(block, i);
+    default:
+      check_failed("dtype is of a grid", __FILE__, __LINE__, name(dtype));
+  }
 }
 
 }  // namespace quire

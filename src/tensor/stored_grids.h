@@ -3,14 +3,11 @@
 
 #include <cstdint>
 
+#include "tensor/dtype.h"
+
 namespace quire {
 
-float iq2_xxs(const uint8_t* block, int64_t i);
-float iq2_xs(const uint8_t* block, int64_t i);
-float iq2_s(const uint8_t* block, int64_t i);
-float iq3_xxs(const uint8_t* block, int64_t i);
-float iq3_s(const uint8_t* block, int64_t i);
-float iq1_s(const uint8_t* block, int64_t i);
-float iq1_m(const uint8_t* block, int64_t i);
+// REQUIRES: dtype is one of theirs.
+float grid_value(DType dtype, const uint8_t* block, int64_t i);
 
 }  // namespace quire

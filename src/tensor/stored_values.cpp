@@ -69,6 +69,28 @@ ScaleAndMinimum scale_and_minimum(const uint8_t* block, int64_t group) {
   return {half_at(block) * static_cast<float>(s), half_at(block + 2) * static_cast<float>(m)};
 }
 
+float q4_0(const uint8_t* block, int64_t i) {
+  return half_at(block) * static_cast<float>(nibble(block + 2, i) - 8);
+}
+
+float q4_1(const uint8_t* block, int64_t i) {
+  return half_at(block) * static_cast<float>(nibble(block + 4, i)) + half_at(block + 2);
+}
+
+float q5_0(const uint8_t* block, int64_t i) {
+  const int q = nibble(block + 6, i) | fifth_bit(block + 2, i) << 4;
+  return half_at(block) * static_cast<float>(q - 16);
+}
+
+float q5_1(const uint8_t* block, int64_t i) {
+  const int q = nibble(block + 8, i) | fifth_bit(block + 4, i) << 4;
+  return half_at(block) * static_cast<float>(q) + half_at(block + 2);
+}
+
+float q8_0(const uint8_t* block, int64_t i) {
+  return half_at(block) * static_cast<float>(load<int8_t>(block + 2 + i));
+}
+
 float q2_k(const uint8_t* block, int64_t i) {
   const uint8_t scales = block[i / 16];
   const int q = plane_bits(block + 16, 2, 32, i);
@@ -158,6 +180,86 @@ float coded(DType dtype, const uint8_t* block, int64_t i) {
   return d * static_cast<float>(q - *zero);
 }
 
+// Value i of a block.
+float block_value(DType dtype, const uint8_t* block, int64_t i) {
+  switch (dtype) {
+    case DType::kF32:
+      return load<float>(block);
+    case DType::kF16:
+      return half_at(block);
+    case DType::kBF16:
+      return bfloat16_to_float(load<uint16_t>(block));
+    case DType::kQ4_0:
+      return q4_0(block, i);
+    case DType::kQ4_1:
+      return q4_1(block, i);
+    case DType::kQ8_0:
+      return q8_0(block, i);
+    case DType::kQ5_0:
+      return q5_0(block, i);
+    case DType::kQ5_1:
+      return q5_1(block, i);
+    case DType::kQ2_K:
+      return q2_k(block, i);
+    case DType::kQ3_K:
+      return q3_k(block, i);
+    case DType::kQ4_K:
+      return q4_k(block, i);
+    case DType::kQ5_K:
+      return q5_k(block, i);
+    case DType::kQ6_K:
+      return q6_k(block, i);
+    case DType::kIQ4_NL:
+      return half_at(block) * static_cast<float>(kIq4Levels[nibble(block + 2, i)]);
+    case DType::kIQ4_XS:
+      return iq4_xs(block, i);
+    case DType::kMXFP4:
+      return power_of(*block) * static_cast<float>(kMxfp4Levels[nibble(block + 1, i)]);
+    case DType::kIQ2_XXS:
+    case DType::kIQ2_XS:
+    case DType::kIQ2_S:
+    case DType::kIQ3_XXS:
+    case DType::kIQ3_S:
+    case DType::kIQ1_S:
+    case DType::kIQ1_M:
+      return grid_value(dtype, block, i);
+    case DType::kTQ1_0:
+      return half_at(block + 52) * static_cast<float>(ternary_digit(block, i) - 1);
+    case DType::kTQ2_0:
+      return half_at(block + 64) * static_cast<float>(plane_bits(block, 2, 32, i) - 1);
+    case DType::kNVFP4:
+      return nvfp4(block, i);
+    case DType::kQ8_K:
+      return load<float>(block) * static_cast<float>(load<int8_t>(block + 4 + i));
+    case DType::kU4_32:
+    case DType::kU4_64:
+    case DType::kU4_128:
+    case DType::kU4_32_F32:
+    case DType::kI8_32:
+    case DType::kI8_128:
+    case DType::kI8_32_Z:
+    case DType::kNF4:
+    case DType::kFP4:
+    case DType::kU4_64_HZ:
+    case DType::kU4_32_FZ:
+    case DType::kI8_64_HZ:
+      return coded(dtype, block, i);
+    case DType::kI32:
+    case DType::kI64:
+    case DType::kI8:
+    case DType::kF8E4M3:
+    case DType::kF8E4M3_128:
+    case DType::kF8E5M2:
+    case DType::kU8:
+      break;
+  }
+  check_failed("is_weight_format(dtype)", __FILE__, __LINE__, name(dtype));
+}
+
+float value_at(DType dtype, const DTypeInfo& format, const uint8_t* blocks, int64_t index) {
+  return block_value(dtype, blocks + index / format.block_values * format.block_bytes, index % format.block_values);
+}
+
 }  // namespace
 
 float half_to_float(uint16_t bits) {
@@ -197,98 +299,7 @@ uint16_t float_to_bfloat16(float x) {
 }
 
 float stored_value(DType dtype, const void* row, int64_t index) {
-  const DTypeInfo format = info(dtype);
-  const uint8_t* block = static_cast<const uint8_t*>(row) + index / format.block_values * format.block_bytes;
-  const int64_t i = index % format.block_values;
-  switch (dtype) {
-    case DType::kF32:
-      return load<float>(block);
-    case DType::kF16:
-      return half_at(block);
-    case DType::kBF16:
-      return bfloat16_to_float(load<uint16_t>(block));
-    case DType::kQ4_0: {
-      const float d = half_at(block);
-      return d * static_cast<float>(nibble(block + 2, i) - 8);
-    }
-    case DType::kQ4_1: {
-      const float d = half_at(block);
-      const float m = half_at(block + 2);
-      return d * static_cast<float>(nibble(block + 4, i)) + m;
-    }
-    case DType::kQ8_0: {
-      const float d = half_at(block);
-      return d * static_cast<float>(load<int8_t>(block + 2 + i));
-    }
-    case DType::kQ5_0: {
-      const int q = nibble(block + 6, i) | fifth_bit(block + 2, i) << 4;
-      return half_at(block) * static_cast<float>(q - 16);
-    }
-    case DType::kQ5_1: {
-      const int q = nibble(block + 8, i) | fifth_bit(block + 4, i) << 4;
-      return half_at(block) * static_cast<float>(q) + half_at(block + 2);
-    }
-    case DType::kQ2_K:
-      return q2_k(block, i);
-    case DType::kQ3_K:
-      return q3_k(block, i);
-    case DType::kQ4_K:
-      return q4_k(block, i);
-    case DType::kQ5_K:
-      return q5_k(block, i);
-    case DType::kQ6_K:
-      return q6_k(block, i);
-    case DType::kIQ4_NL:
-      return half_at(block) * static_cast<float>(kIq4Levels[nibble(block + 2, i)]);
-    case DType::kIQ4_XS:
-      return iq4_xs(block, i);
-    case DType::kMXFP4:
-      return power_of(*block) * static_cast<float>(kMxfp4Levels[nibble(block + 1, i)]);
-    case DType::kIQ2_XXS:
-      return iq2_xxs(block, i);
-    case DType::kIQ2_XS:
-      return iq2_xs(block, i);
-    case DType::kIQ2_S:
-      return iq2_s(block, i);
-    case DType::kIQ3_XXS:
-      return iq3_xxs(block, i);
-    case DType::kIQ3_S:
-      return iq3_s(block, i);
-    case DType::kIQ1_S:
-      return iq1_s(block, i);
-    case DType::kIQ1_M:
-      return iq1_m(block, i);
-    case DType::kTQ1_0:
-      return half_at(block + 52) * static_cast<float>(ternary_digit(block, i) - 1);
-    case DType::kTQ2_0:
-      return half_at(block + 64) * static_cast<float>(plane_bits(block, 2, 32, i) - 1);
-    case DType::kNVFP4:
-      return nvfp4(block, i);
-    case DType::kQ8_K:
-      return load<float>(block) * static_cast<float>(load<int8_t>(block + 4 + i));
-    case DType::kU4_32:
-    case DType::kU4_64:
-    case DType::kU4_128:
-    case DType::kU4_32_F32:
-    case DType::kI8_32:
-    case DType::kI8_128:
-    case DType::kI8_32_Z:
-    case DType::kNF4:
-    case DType::kFP4:
-    case DType::kU4_64_HZ:
-    case DType::kU4_32_FZ:
-    case DType::kI8_64_HZ:
-      return coded(dtype, block, i);
-    case DType::kI32:
-    case DType::kI64:
-    case DType::kI8:
-    case DType::kF8E4M3:
-    case DType::kF8E4M3_128:
-    case DType::kF8E5M2:
-    case DType::kU8:
-      break;
-  }
-  check_failed("is_weight_format(dtype)", __FILE__, __LINE__, name(dtype));
+  return value_at(dtype, info(dtype), static_cast<const uint8_t*>(row), index);
 }
 
 void read_stored_row(DType dtype, const void* row, int64_t count, float* out) {
@@ -296,7 +307,9 @@ void read_stored_row(DType dtype, const void* row, int64_t count, float* out) {
     std::memcpy(out, row, static_cast<size_t>(count) * sizeof(float));
     return;
   }
-  for (int64_t i = 0; i < count; ++i) out[i] = stored_value(dtype, row, i);
+  const DTypeInfo format = info(dtype);
+  const auto* blocks = static_cast<const uint8_t*>(row);
+  for (int64_t i = 0; i < count; ++i) out[i] = value_at(dtype, format, blocks, i);
 }
 
 bool is_weight_format(DType dtype) {

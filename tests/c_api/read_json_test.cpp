@@ -92,23 +92,25 @@ TEST(ReadSampling, AllShapesOfFieldsAreRead) {
   EXPECT_FALSE(params.max_tokens);
 }
 
-TEST(ReadSampling, TheFormOfAnAnswerIsOneOfSix) {
-  const auto form = [](const char* text) {
+TEST(ReadSampling, AStructuredOutputIsOneOfSixKinds) {
+  const auto output_of = [](const char* text) {
     SamplingParams params;
     const Status status = read_sampling(text, params);
     EXPECT_TRUE(status.ok()) << status.message();
     return *params.structured_output;
   };
-  EXPECT_EQ(form(R"({"structured_outputs": {"json": {"type": "object"}}})").text, R"({"type":"object"})");
-  EXPECT_EQ(form(R"({"structured_outputs": {"regex": "a+", "json": null}})").kind, StructuredOutput::Kind::kRegex);
-  EXPECT_THAT(form(R"({"structured_outputs": {"choice": ["x", "y"]}})").choices, ElementsAre("x", "y"));
-  EXPECT_FALSE(form(R"({"structured_outputs": {"json_object": true, "disable_any_whitespace": true}})").any_whitespace);
+  EXPECT_EQ(output_of(R"({"structured_outputs": {"json": {"type": "object"}}})").text, R"({"type":"object"})");
+  EXPECT_EQ(output_of(R"({"structured_outputs": {"regex": "a+", "json": null}})").kind, StructuredOutput::Kind::kRegex);
+  EXPECT_THAT(output_of(R"({"structured_outputs": {"choice": ["x", "y"]}})").choices, ElementsAre("x", "y"));
+  EXPECT_FALSE(
+      output_of(R"({"structured_outputs": {"json_object": true, "disable_any_whitespace": true}})").any_whitespace);
 
   SamplingParams params;
   EXPECT_THAT(read_sampling(R"({"structured_outputs": {"regex": "a", "choice": ["b"]}})", params).message(),
               HasSubstr("structured_outputs: expected one of json, regex"));
   EXPECT_EQ(read_sampling(R"({"structured_outputs": {}})", params).param(), "structured_outputs");
-  EXPECT_THAT(read_sampling(R"({"structured_outputs": {"xml": "a"}})", params).message(), HasSubstr("\"xml\""));
+  EXPECT_THAT(read_sampling(R"({"structured_outputs": {"xml": "a"}})", params).message(),
+              HasSubstr("there is no structured output parameter of the name \"xml\""));
 }
 
 TEST(ReadSampling, WhatIsWrongIsNamed) {

@@ -53,8 +53,8 @@ class LentBackend final : public ForwardsAllOps {
   int64_t free_memory() const override { return real_.free_memory(); }
   Allocator& host_allocator() override { return real_.host_allocator(); }
   void upload(void* device, const void* host, size_t bytes) override { real_.upload(device, host, bytes); }
-  Status upload_beside(void* device, const void* host, size_t bytes) override {
-    return real_.upload_beside(device, host, bytes);
+  Status upload_on_side_stream(void* device, const void* host, size_t bytes) override {
+    return real_.upload_on_side_stream(device, host, bytes);
   }
   void download(void* host, const void* device, size_t bytes) override { real_.download(host, device, bytes); }
   int begin_download(void* host, const void* device, size_t bytes) override {

@@ -561,9 +561,9 @@ class Conversations(unittest.TestCase):
         self.assertEqual(first.num_cached_tokens, 0)
         self.assertGreater(second.num_cached_tokens, 64)
 
-    def test_answers_have_the_form_that_is_asked_for(self):
-        def answer(**form):
-            params = SamplingParams(temperature=0, max_tokens=40, structured_outputs=StructuredOutputsParams(**form))
+    def test_answers_keep_to_the_structured_output_asked_for(self):
+        def answer(**constraint):
+            params = SamplingParams(temperature=0, max_tokens=40, structured_outputs=StructuredOutputsParams(**constraint))
             return self.llm.generate("Is the sky blue?", params, use_tqdm=False)[0].outputs[0].text
 
         self.assertIn(answer(choice=["positive", "negative"]), ("positive", "negative"))

@@ -67,8 +67,8 @@ class Structured(harness.ServerTest):
                "extra_body": parameters.pop("extra", {"structured_outputs": {"disable_any_whitespace": True}}),
                **parameters})
 
-    def asked(self, **form):
-        return self.chat(extra={"structured_outputs": form}, temperature=1.5)
+    def asked(self, **constraint):
+        return self.chat(extra={"structured_outputs": constraint}, temperature=1.5)
 
     def test_a_pydantic_model_is_parsed(self):
         answer = self.client.chat.completions.parse(
@@ -140,9 +140,9 @@ class Structured(harness.ServerTest):
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             plain = [pool.submit(self.chat, messages=messages, max_tokens=24, extra={})
                      for messages in (QUESTION, STORY) * 2]
-            formed = [pool.submit(self.chat, response_format=json_schema(SMALL), extra={}) for _ in range(4)]
+            constrained = [pool.submit(self.chat, response_format=json_schema(SMALL), extra={}) for _ in range(4)]
             self.assertEqual([text_of(one.result()) for one in plain], alone * 2)
-            self.assertEqual([text_of(one.result()) for one in formed], [small] * 4)
+            self.assertEqual([text_of(one.result()) for one in constrained], [small] * 4)
 
     def refused(self, field, **parameters):
         with self.assertRaises(openai.BadRequestError) as caught:
@@ -179,7 +179,7 @@ class Structured(harness.ServerTest):
             self.assertEqual(text_of(stream.result()), alone)
         self.assertEqual(self.server.get("/health").status, 200)
 
-    def test_two_hundred_forms_leave_the_server_well(self):  # G5; thousands, and the bound: tests/grammar/compiler_test.cpp
+    def test_two_hundred_grammars_leave_the_server_well(self):  # G5; thousands, and the bound: tests/grammar/compiler_test.cpp
         for i in range(200):
             self.asked_once(f"x{i}")
         self.assertEqual(self.server.get("/health").status, 200)

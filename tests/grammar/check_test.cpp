@@ -122,7 +122,7 @@ TEST(SchemaCheck, LimitsAreHeldFromEitherSide) {
   EXPECT_FALSE(schema_status(R"({"items":{"items":{"items":{}}}})", limits).ok());
 }
 
-TEST(FormCheck, ChoicesAreCounted) {
+TEST(StructuredOutputCheck, ChoicesAreCounted) {
   GrammarLimits limits;
   limits.max_alternatives = 2;
   limits.max_bytes = 4;

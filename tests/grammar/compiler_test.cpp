@@ -84,7 +84,7 @@ Compiler::Done keep(const std::shared_ptr<Promise>& promise) {
   return [promise](Result<Constraint> result) { promise->set_value(std::move(result)); };
 }
 
-TEST(Compiler, AFormIsCompiledOnceAndARefusedOneIsNotKept) {
+TEST(Compiler, AStructuredOutputIsCompiledOnceAndARefusedOneIsNotKept) {
   Gate gate;
   const auto compiler = compiler_with(gate.options());
   const auto first = compiler->compile(choice("a"));
@@ -106,7 +106,7 @@ TEST(Compiler, WhatDiffersInOneByteIsAnotherConstraint) {
 }
 
 // G5
-TEST(Compiler, TheCacheIsBoundedOverThousandsOfForms) {
+TEST(Compiler, TheCacheIsBoundedOverThousandsOfGrammars) {
   Gate gate;
   CompilerOptions options = gate.options();
   options.cache_bytes = 10000;
@@ -196,7 +196,7 @@ Result<Constraint> compiled_for(Compiler& compiler, int32_t tenant, const std::s
   return future.get();
 }
 
-TEST(Compiler, AFormThatTakesTooLongIsGivenUpAndOthersGoOn) {
+TEST(Compiler, AGrammarThatTakesTooLongIsGivenUpAndOthersGoOn) {
   Gate gate;
   CompilerOptions options = gate.options();
   options.time_limit = std::chrono::milliseconds(1);
@@ -210,7 +210,7 @@ TEST(Compiler, AFormThatTakesTooLongIsGivenUpAndOthersGoOn) {
   gate.open();
 }
 
-TEST(Compiler, ATenantWhoseFormsTakeTooLongLeavesRoomForOthers) {
+TEST(Compiler, ATenantWhoseGrammarsTakeTooLongLeavesRoomForOthers) {
   Gate gate;
   CompilerOptions options = gate.options();
   options.time_limit = std::chrono::milliseconds(1);

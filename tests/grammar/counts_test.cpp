@@ -240,7 +240,7 @@ TEST(Counts, OfAStringAreInTheMask) {
   for (const char* bad : {"\"ab\"", "\"abcdef\"", "\"äö\"", "\"€€€€€€\""}) EXPECT_FALSE(accepts(**constraint, bad));
 }
 
-TEST(Counts, OfTwoFormsOfAStringAreBothHeeded) {
+TEST(Counts, OfTwoAlternativesForAStringAreBothHeeded) {
   const auto constraint =
       compiled(schema_output(R"({"anyOf":[{"type":"string","maxLength":3},{"const":"abcdef"},{"const":"abz"}]})"));
   ASSERT_TRUE(constraint.ok()) << constraint.status().message();

@@ -87,6 +87,38 @@ TEST(Repository, NoFileIsTooLongToBeReadInOneSitting) {
   EXPECT_THAT(too_long, IsEmpty());
 }
 
+// By how clang-format lays them out: a line of `}` alone ends what begins with the last line that is indented as much.
+// Namespaces, types and lists end otherwise; of a loop that is too long, its function is as well.
+TEST(Repository, NoFunctionIsTooLongToBeSeenAtOnce) {
+  constexpr int kMostLines = 80;
+  static const std::set<std::string> kinds = {".h", ".cpp", ".cu", ".cuh"};
+  struct Head {
+    int number = 0;
+    std::string text;
+  };
+  std::vector<std::string> too_long;
+  for (const char* top : {"src", "include"}) {
+    for (const fs::path& path : written_files(kRoot / top)) {
+      if (!kinds.contains(path.extension().string())) continue;
+      std::istringstream lines(text_of(path));
+      std::map<size_t, Head> heads;  // by how far they are indented
+      int number = 0;
+      for (std::string line; std::getline(lines, line);) {
+        ++number;
+        const size_t indent = line.find_first_not_of(' ');
+        if (indent == std::string::npos || line[indent] == '#') continue;
+        Head& head = heads[indent];
+        const int length = number - head.number + 1;
+        if (line.substr(indent) == "}" && head.number > 0 && length > kMostLines) {
+          too_long.push_back(shown(path) + ": " + std::to_string(length) + " lines: " + head.text);
+        }
+        head = {number, line};
+      }
+    }
+  }
+  EXPECT_THAT(too_long, IsEmpty());
+}
+
 TEST(Repository, NoFileNamesAFolderOfTheMachineItWasWrittenOn) {
   // In two parts, so that this file does not name them.
   const std::vector<std::string> folders = {

@@ -27,6 +27,16 @@ struct PanelLayout {
   }
 };
 
+// Of the formats of coded weights, whose blocks have one head each.
+constexpr PanelLayout coded_panel_layout(DType dtype) {
+  const CodedBlock block = coded_block(dtype);
+  return {.block_steps = info(dtype).block_values,
+          .heads = 1,
+          .head_bytes = block.head_bytes,
+          .zero_bytes = block.zero_bytes,
+          .low_bits = block.bits};
+}
+
 // nullopt: no panels.
 constexpr std::optional<PanelLayout> panel_layout(DType dtype) {
   switch (dtype) {
@@ -80,28 +90,18 @@ constexpr std::optional<PanelLayout> panel_layout(DType dtype) {
     case DType::kQ8_K:
       return PanelLayout{.block_steps = 256, .heads = 1, .head_bytes = 4, .low_bits = 8};
     case DType::kU4_32:
-      return PanelLayout{.block_steps = 32, .heads = 1, .zero_bytes = 1, .low_bits = 4};
     case DType::kU4_64:
-      return PanelLayout{.block_steps = 64, .heads = 1, .zero_bytes = 1, .low_bits = 4};
     case DType::kU4_128:
-      return PanelLayout{.block_steps = 128, .heads = 1, .zero_bytes = 1, .low_bits = 4};
     case DType::kU4_32_F32:
-      return PanelLayout{.block_steps = 32, .heads = 1, .head_bytes = 4, .zero_bytes = 1, .low_bits = 4};
     case DType::kI8_32:
-      return PanelLayout{.block_steps = 32, .heads = 1, .head_bytes = 4, .low_bits = 8};
     case DType::kI8_128:
-      return PanelLayout{.block_steps = 128, .heads = 1, .head_bytes = 4, .low_bits = 8};
     case DType::kI8_32_Z:
-      return PanelLayout{.block_steps = 32, .heads = 1, .head_bytes = 4, .zero_bytes = 2, .low_bits = 8};
     case DType::kU4_64_HZ:
-      return PanelLayout{.block_steps = 64, .heads = 1, .zero_bytes = 2, .low_bits = 4};
     case DType::kU4_32_FZ:
-      return PanelLayout{.block_steps = 32, .heads = 1, .head_bytes = 4, .zero_bytes = 4, .low_bits = 4};
     case DType::kI8_64_HZ:
-      return PanelLayout{.block_steps = 64, .heads = 1, .zero_bytes = 2, .low_bits = 8};
     case DType::kNF4:
     case DType::kFP4:
-      return PanelLayout{.block_steps = 64, .heads = 1, .head_bytes = 4, .low_bits = 4};
+      return coded_panel_layout(dtype);
     case DType::kI32:
     case DType::kI64:
     case DType::kI8:

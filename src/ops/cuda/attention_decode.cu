@@ -445,6 +445,44 @@ __device__ void end_split(const Attention& args, const typename K::RowEnd* ends,
   }
 }
 
+// The lane's two rows, of which nothing has been summed.
+__device__ __forceinline__ LaneRows begin_rows(const Attention& args, const BlockRow (&rows)[2]) {
+  LaneRows own;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int32_t position = rows[half].position;
+    own.last[half] = position < 0 ? kAllPositions : position;
+    own.first[half] = position < 0 ? 0 : first_seen(args, position);
+    own.part[half] = {-INFINITY, 0};
+  }
+  own.all_first = max(own.first[0], own.first[1]);
+  own.all_last = min(own.last[0], own.last[1]);
+  for (int offset = 4; offset < kWarp; offset *= 2) {
+    own.all_first = max(own.all_first, __shfl_xor_sync(kAllLanes, own.all_first, offset));
+    own.all_last = min(own.all_last, __shfl_xor_sync(kAllLanes, own.all_last, offset));
+  }
+  return own;
+}
+
+// A warp's part of a split -> memory: its sums to `to`, its rows' states to `states`. The next split begins.
+template <typename K>
+__device__ __forceinline__ void end_part(LaneRows& own, bool any_upper, int lane, float (&sums)[K::kColumns][4],
+                                         float* to, Softmax* states) {
+  store_sums<K>(sums, any_upper, lane, to);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float sum = own.part[half].sum;
+    for (int offset = 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(kAllLanes, sum, offset);
+    if (lane % 4 == 0) states[lane / 4 + 8 * half] = {own.part[half].maximum, sum};
+    own.part[half] = {-INFINITY, 0};
+  }
+#pragma unroll
+  for (auto& column : sums) {
+#pragma unroll
+    for (float& sum : column) sum = 0;
+  }
+}
+
 // Grid as of attend_few_kernel.
 template <typename K>
 __global__ void __launch_bounds__(kThreads, K::kBlocksOfProcessor) attend_decode_kernel(const Attention args) {
@@ -456,8 +494,6 @@ __global__ void __launch_bounds__(kThreads, K::kBlocksOfProcessor) attend_decode
   const int lane = thread % kWarp;
   const int32_t first = sharing.first;
   const int32_t last = sharing.last;
-  const int32_t first_split = sharing.first_split;
-  const int32_t last_split = sharing.last_split;
 
   auto* shared = dynamic_shared<uint8_t>();
   auto* states = reinterpret_cast<Softmax*>(shared + K::kStates);
@@ -467,10 +503,9 @@ __global__ void __launch_bounds__(kThreads, K::kBlocksOfProcessor) attend_decode
                       sizeof(typename K::Code));
 
   const bool whole_heads = cached.shift >= 0 && args.head_dim == K::kHeadDim;
-
   // A warp's pieces are numbered from the first split on; those that no row sees are gone over.
-  const int32_t begin_all = first_split * kFewSplit + warp * K::kPositions;
-  const int num_pieces = (last_split - first_split + 1) * (K::kPiecesOfSplit / kWarps);
+  const int32_t begin_all = sharing.first_split * kFewSplit + warp * K::kPositions;
+  const int num_pieces = (sharing.last_split - sharing.first_split + 1) * (K::kPiecesOfSplit / kWarps);
   const auto begin_of = [&](int piece) { return begin_all + piece * (kWarps * K::kPositions); };
   const auto stage = [&](int of_warp, int piece) {
     return shared + (of_warp * K::kStages + piece % K::kStages) * K::kStageBytes;
@@ -493,20 +528,7 @@ __global__ void __launch_bounds__(kThreads, K::kBlocksOfProcessor) attend_decode
                             row_of(args, sharing, sharing.block.first + lane / 4 + kRows / 2)};
   unsigned queries[K::kSteps][4];
   load_queries<K>(args, sharing, rows, lane, queries);
-  LaneRows own;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int32_t position = rows[half].position;
-    own.last[half] = position < 0 ? kAllPositions : position;
-    own.first[half] = position < 0 ? 0 : first_seen(args, position);
-    own.part[half] = {-INFINITY, 0};
-  }
-  own.all_first = max(own.first[0], own.first[1]);
-  own.all_last = min(own.last[0], own.last[1]);
-  for (int offset = 4; offset < kWarp; offset *= 2) {
-    own.all_first = max(own.all_first, __shfl_xor_sync(kAllLanes, own.all_first, offset));
-    own.all_last = min(own.all_last, __shfl_xor_sync(kAllLanes, own.all_last, offset));
-  }
+  LaneRows own = begin_rows(args, rows);
   Softmax total = {-INFINITY, 0};  // of row `thread`, of the splits before
   float sums[K::kColumns][4] = {};
 
@@ -528,21 +550,9 @@ __global__ void __launch_bounds__(kThreads, K::kBlocksOfProcessor) attend_decode
     if ((piece + 1) % (K::kPiecesOfSplit / kWarps) != 0) continue;
 
     __syncwarp();  // the piece has been used: its stage takes the sums
-    store_sums<K>(sums, any_upper, lane, reinterpret_cast<float*>(stage(warp, piece)));
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float sum = own.part[half].sum;
-      for (int offset = 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(kAllLanes, sum, offset);
-      if (lane % 4 == 0) states[warp * kRows + lane / 4 + 8 * half] = {own.part[half].maximum, sum};
-      own.part[half] = {-INFINITY, 0};
-    }
-#pragma unroll
-    for (auto& column : sums) {
-#pragma unroll
-      for (float& sum : column) sum = 0;
-    }
+    end_part<K>(own, any_upper, lane, sums, reinterpret_cast<float*>(stage(warp, piece)), states + warp * kRows);
     __syncthreads();
-    const int32_t split = first_split + piece / (K::kPiecesOfSplit / kWarps);
+    const int32_t split = sharing.first_split + piece / (K::kPiecesOfSplit / kWarps);
     if (thread < kRows) {
       ends[thread] = end_of_row<K>(args, row_of(args, sharing, sharing.block.first + thread),
                                    sharing.block.first + thread, split, states + thread, total);

@@ -159,6 +159,145 @@ __device__ void for_sums(Fragment& sums, float* moved, int lane, const Body& bod
   __syncwarp();
 }
 
+// Where things lie in a block's shared memory. moved: the warp's own.
+template <typename K>
+struct Places {
+  using T = typename K::T;
+  uint8_t* shared = dynamic_shared<uint8_t>();
+  T* queries = reinterpret_cast<T*>(shared + K::kQueries);
+  float* scores = reinterpret_cast<float*>(shared + K::kScores);
+  T* weights = reinterpret_cast<T*>(shared + K::kWeights);
+  float* moved =
+      reinterpret_cast<float*>(shared + K::kMoved) + static_cast<int>(threadIdx.x) / kWarp * kFragment * kMovedStride;
+  float* factors = reinterpret_cast<float*>(shared + K::kFactors);
+  BlockRow* rows = reinterpret_cast<BlockRow*>(shared + K::kBlockRows);
+
+  __device__ __forceinline__ uint8_t* stage(int tile) const {
+    return shared + K::kCopied + tile % kStages * K::kParts * K::kCopiedBytes;
+  }
+};
+
+// The rows' queries, scaled and rounded. REQUIRES: at.rows is filled.
+template <typename K>
+__device__ __forceinline__ void load_queries(const Attention& args, const SharedRows& sharing, const Places<K>& at) {
+  for (int i = static_cast<int>(threadIdx.x); i < kRows * K::kHeadDim; i += kThreads) {
+    const int d = i % K::kHeadDim;
+    const int32_t r = sharing.block.first + i / K::kHeadDim;
+    const BlockRow& source = at.rows[i / K::kHeadDim];
+    float x = 0;
+    if (source.query >= 0 && d < args.head_dim) {
+      x = args.queries[int64_t{source.token} * args.query_stride +
+                       int64_t{blockIdx.y * args.group + r % args.group} * args.head_dim + d];
+    }
+    at.queries[i / K::kHeadDim * K::kStride + d] = rounded<typename K::T>(x * args.query_factor);
+  }
+}
+
+// Scores of all rows and a warp's quarter of a tile's positions.
+template <typename K>
+__device__ __forceinline__ void score(const Places<K>& at, const typename K::T* keys, int warp) {
+  using T = typename K::T;
+  wmma::fragment<wmma::accumulator, 16, 16, 16, float> score;
+  wmma::fill_fragment(score, 0.0f);
+#pragma unroll
+  for (int d = 0; d < K::kHeadDim; d += kFragment) {
+    wmma::fragment<wmma::matrix_a, 16, 16, 16, T, wmma::row_major> a;
+    wmma::fragment<wmma::matrix_b, 16, 16, 16, T, wmma::col_major> b;
+    wmma::load_matrix_sync(a, at.queries + d, K::kStride);
+    wmma::load_matrix_sync(b, keys + warp * kFragment * K::kStride + d, K::kStride);
+    wmma::mma_sync(score, a, b, score);
+  }
+  wmma::store_matrix_sync(at.scores + warp * kFragment, score, kScoreStride, wmma::mem_row_major);
+}
+
+// Adds a tile's values by their weights to the sums, which are brought to the same exponents before.
+template <typename K>
+__device__ __forceinline__ void add_values(const Places<K>& at, const typename K::T* values, int warp, int lane,
+                                           Sums<K>& sums) {
+  using T = typename K::T;
+  if (__any_sync(kAllLanes, at.factors[lane % kRows] != 1)) {
+#pragma unroll
+    for (auto& sum : sums) {
+      for_sums(sum, at.moved, lane, [&](int i, int, float& x) { x *= at.factors[i]; });
+      wmma::load_matrix_sync(sum, at.moved, kMovedStride, wmma::mem_row_major);
+    }
+  }
+#pragma unroll
+  for (int t = 0; t < kTile; t += kFragment) {
+    wmma::fragment<wmma::matrix_a, 16, 16, 16, T, wmma::row_major> a;
+    wmma::load_matrix_sync(a, at.weights + t, kWeightStride);
+#pragma unroll
+    for (int f = 0; f < K::kFragments; ++f) {
+      wmma::fragment<wmma::matrix_b, 16, 16, 16, T, wmma::row_major> b;
+      wmma::load_matrix_sync(b, values + t * K::kStride + (warp * K::kFragments + f) * kFragment, K::kStride);
+      wmma::mma_sync(sums[f], a, b, sums[f]);
+    }
+  }
+}
+
+// What becomes of a row's sums at the end of a split: to = (to * before + sum * part) * factor.
+struct RowEnd {
+  float* to;  // nullptr: nowhere
+  float before, part, factor;
+};
+
+// That of the lane's row -> ends. total: of its splits before.
+template <typename K>
+__device__ __forceinline__ void end_row(const Attention& args, const SharedRows& sharing, const Places<K>& at,
+                                        const LaneRow& row, int32_t split, Softmax& total, RowEnd* ends) {
+  const int thread = static_cast<int>(threadIdx.x);
+  Softmax part = row.total;
+  for (int offset = kLanesOfRow / 2; offset > 0; offset /= 2) part.sum += __shfl_xor_sync(kAllLanes, part.sum, offset);
+  const int32_t rows_first = row.first / kFewSplit;
+  const int32_t rows_last = row.last / kFewSplit;
+  const bool takes_part = row.last >= row.first && split >= rows_first && split <= rows_last;
+  const bool to_scratch = args.num_splits > 0 && rows_first != rows_last;
+  const BlockRow own = at.rows[thread / kLanesOfRow];
+  const auto head =
+      static_cast<int32_t>(blockIdx.y) * args.group + (sharing.block.first + thread / kLanesOfRow) % args.group;
+  const int64_t partial =
+      takes_part && to_scratch ? partial_index(args, own.sequence, own.query, head, split) : int64_t{0};
+  Fold fold_weights = {0, 1};
+  float factor = 1;
+  if (takes_part && !to_scratch) {
+    if (split == rows_first) {
+      total = part;
+    } else {
+      fold_weights = fold(total, part);
+    }
+    if (split == rows_last) factor = final_factor(args, total, head);
+  }
+  if (takes_part && to_scratch && thread % kLanesOfRow == 0)
+    args.partial_states[partial] = make_float2(part.maximum, part.sum);
+  if (thread % kLanesOfRow == 0) {
+    float* out = args.out + (int64_t{own.token} * args.num_heads + head) * args.head_dim;
+    if (takes_part && to_scratch) out = args.partial_sums + partial * args.head_dim;
+    ends[thread / kLanesOfRow] = {takes_part ? out : nullptr, fold_weights.before, fold_weights.part, factor};
+  }
+}
+
+// The end of a split: its part of each row goes to `out` or, where other blocks hold more of the row, to scratch.
+template <typename K>
+__device__ __forceinline__ void end_split(const Attention& args, const SharedRows& sharing, const Places<K>& at,
+                                          const LaneRow& row, int32_t split, int warp, int lane, Softmax& total,
+                                          Sums<K>& sums) {
+  // Lanes that hold sums learn of their rows through shared memory.
+  auto* ends = reinterpret_cast<RowEnd*>(at.scores);
+  end_row(args, sharing, at, row, split, total, ends);
+  __syncthreads();
+#pragma unroll
+  for (int f = 0; f < K::kFragments; ++f) {
+    for_sums(sums[f], at.moved, lane, [&](int i, int j, float& sum) {
+      const RowEnd end = ends[i];
+      const int d = (warp * K::kFragments + f) * kFragment + j;
+      if (end.to == nullptr || d >= args.head_dim) return;
+      float x = sum;
+      if (end.before != 0) x = fmaf(end.to[d], end.before, __fmul_rn(x, end.part));
+      end.to[d] = __fmul_rn(x, end.factor);
+    });
+  }
+}
+
 // Grid of `whole`: (num_tokens * group / kRows + num_sequences, kv heads); of `split`: (sequences * tiles, kv heads,
 // splits).
 template <typename K>
@@ -172,43 +311,23 @@ __global__ void __launch_bounds__(kThreads) attend_few_kernel(const Attention ar
   const int lane = thread % kWarp;
   const int32_t first = sharing.first;
   const int32_t last = sharing.last;
-  const int32_t first_split = sharing.first_split;
-  const int32_t last_split = sharing.last_split;
-
-  auto* shared = dynamic_shared<uint8_t>();
-  auto* queries = reinterpret_cast<T*>(shared + K::kQueries);
-  auto* scores = reinterpret_cast<float*>(shared + K::kScores);
-  auto* weights = reinterpret_cast<T*>(shared + K::kWeights);
-  auto* moved = reinterpret_cast<float*>(shared + K::kMoved) + warp * kFragment * kMovedStride;
-  auto* factors = reinterpret_cast<float*>(shared + K::kFactors);
-  auto* rows = reinterpret_cast<BlockRow*>(shared + K::kBlockRows);
+  const Places<K> at;
   const BlockId* table = args.block_tables + sharing.block.sequence * args.block_table_stride;
-  const auto stage = [&](int tile) { return shared + K::kCopied + tile % kStages * K::kParts * K::kCopiedBytes; };
 
   // Tiles of this block are numbered from its first position on; a split is a whole number of them.
-  const int32_t begin_all = max(first / kTile * kTile, first_split * kFewSplit);
-  const int32_t end_all = min(last, last_split * kFewSplit + kFewSplit - 1);
+  const int32_t begin_all = max(first / kTile * kTile, sharing.first_split * kFewSplit);
+  const int32_t end_all = min(last, sharing.last_split * kFewSplit + kFewSplit - 1);
   const int num_tiles = (end_all - begin_all) / kTile + 1;
 
   // What a head has less than kHeadDim numbers stays zero.
   for (int i = thread; i < (K::kScores - K::kCopied) / 16; i += kThreads)
-    reinterpret_cast<uint4*>(shared + K::kCopied)[i] = make_uint4(0, 0, 0, 0);
-  if (thread < kRows) rows[thread] = row_of(args, sharing, sharing.block.first + thread);
+    reinterpret_cast<uint4*>(at.shared + K::kCopied)[i] = make_uint4(0, 0, 0, 0);
+  if (thread < kRows) at.rows[thread] = row_of(args, sharing, sharing.block.first + thread);
   __syncthreads();
-  begin_copy<K>(args, table, begin_all, first, last, stage(0));
-  for (int i = thread; i < kRows * K::kHeadDim; i += kThreads) {
-    const int d = i % K::kHeadDim;
-    const int32_t r = sharing.block.first + i / K::kHeadDim;
-    const BlockRow& source = rows[i / K::kHeadDim];
-    float x = 0;
-    if (source.query >= 0 && d < args.head_dim) {
-      x = args.queries[int64_t{source.token} * args.query_stride +
-                       int64_t{blockIdx.y * args.group + r % args.group} * args.head_dim + d];
-    }
-    queries[i / K::kHeadDim * K::kStride + d] = rounded<T>(x * args.query_factor);
-  }
+  begin_copy<K>(args, table, begin_all, first, last, at.stage(0));
+  load_queries(args, sharing, at);
 
-  const int32_t position = rows[thread / kLanesOfRow].position;  // -1 where there is no row
+  const int32_t position = at.rows[thread / kLanesOfRow].position;  // -1 where there is no row
   LaneRow row{first_seen(args, position), position, {-INFINITY, 0}};
   Softmax total = {-INFINITY, 0};  // of the row's splits before
   Sums<K> sums;
@@ -222,105 +341,27 @@ __global__ void __launch_bounds__(kThreads) attend_few_kernel(const Attention ar
     }
     __syncthreads();  // the tile before has been used, and with it the stage that the next is copied to
     if (tile + 1 < num_tiles) {
-      begin_copy<K>(args, table, begin + kTile, first, last, stage(tile + 1));
+      begin_copy<K>(args, table, begin + kTile, first, last, at.stage(tile + 1));
       __pipeline_wait_prior(1);
     } else {
       __pipeline_wait_prior(0);
     }
     __syncthreads();
-    const T* keys = reinterpret_cast<const T*>(stage(tile));
+    const T* keys = reinterpret_cast<const T*>(at.stage(tile));
     if constexpr (K::kConverts) {
-      auto* converted = reinterpret_cast<T*>(shared + K::kConverted);
-      convert<K>(stage(tile), converted);
+      auto* converted = reinterpret_cast<T*>(at.shared + K::kConverted);
+      convert<K>(at.stage(tile), converted);
       keys = converted;
       __syncthreads();
     }
     const T* values = keys + (K::kShared ? 0 : kTile * K::kStride);
-
-    wmma::fragment<wmma::accumulator, 16, 16, 16, float> score;
-    wmma::fill_fragment(score, 0.0f);
-#pragma unroll
-    for (int d = 0; d < K::kHeadDim; d += kFragment) {
-      wmma::fragment<wmma::matrix_a, 16, 16, 16, T, wmma::row_major> a;
-      wmma::fragment<wmma::matrix_b, 16, 16, 16, T, wmma::col_major> b;
-      wmma::load_matrix_sync(a, queries + d, K::kStride);
-      wmma::load_matrix_sync(b, keys + warp * kFragment * K::kStride + d, K::kStride);
-      wmma::mma_sync(score, a, b, score);
-    }
-    wmma::store_matrix_sync(scores + warp * kFragment, score, kScoreStride, wmma::mem_row_major);
+    score(at, keys, warp);
     __syncthreads();
-    weigh(args, row, begin, scores, weights, factors);
+    weigh(args, row, begin, at.scores, at.weights, at.factors);
     __syncthreads();
-
-    if (__any_sync(kAllLanes, factors[lane % kRows] != 1)) {
-#pragma unroll
-      for (auto& sum : sums) {
-        for_sums(sum, moved, lane, [&](int i, int, float& x) { x *= factors[i]; });
-        wmma::load_matrix_sync(sum, moved, kMovedStride, wmma::mem_row_major);
-      }
-    }
-#pragma unroll
-    for (int t = 0; t < kTile; t += kFragment) {
-      wmma::fragment<wmma::matrix_a, 16, 16, 16, T, wmma::row_major> a;
-      wmma::load_matrix_sync(a, weights + t, kWeightStride);
-#pragma unroll
-      for (int f = 0; f < K::kFragments; ++f) {
-        wmma::fragment<wmma::matrix_b, 16, 16, 16, T, wmma::row_major> b;
-        wmma::load_matrix_sync(b, values + t * K::kStride + (warp * K::kFragments + f) * kFragment, K::kStride);
-        wmma::mma_sync(sums[f], a, b, sums[f]);
-      }
-    }
+    add_values(at, values, warp, lane, sums);
     if ((begin + kTile) % kFewSplit != 0 && tile + 1 < num_tiles) continue;
-
-    // The end of a split: its part of each row goes to `out` or, where other blocks hold more of the row, to scratch.
-    Softmax part = row.total;
-    for (int offset = kLanesOfRow / 2; offset > 0; offset /= 2)
-      part.sum += __shfl_xor_sync(kAllLanes, part.sum, offset);
-    const int32_t split = begin / kFewSplit;
-    const int32_t rows_first = row.first / kFewSplit;
-    const int32_t rows_last = row.last / kFewSplit;
-    const bool takes_part = row.last >= row.first && split >= rows_first && split <= rows_last;
-    const bool to_scratch = args.num_splits > 0 && rows_first != rows_last;
-    const BlockRow own = rows[thread / kLanesOfRow];
-    const auto head =
-        static_cast<int32_t>(blockIdx.y) * args.group + (sharing.block.first + thread / kLanesOfRow) % args.group;
-    const int64_t partial =
-        takes_part && to_scratch ? partial_index(args, own.sequence, own.query, head, split) : int64_t{0};
-    Fold fold_weights = {0, 1};
-    float factor = 1;
-    if (takes_part && !to_scratch) {
-      if (split == rows_first) {
-        total = part;
-      } else {
-        fold_weights = fold(total, part);
-      }
-      if (split == rows_last) factor = final_factor(args, total, head);
-    }
-    if (takes_part && to_scratch && thread % kLanesOfRow == 0)
-      args.partial_states[partial] = make_float2(part.maximum, part.sum);
-    // Lanes that hold sums learn of their rows through shared memory.
-    struct RowEnd {
-      float* to;  // nullptr: nowhere
-      float before, part, factor;
-    };
-    auto* ends = reinterpret_cast<RowEnd*>(scores);
-    if (thread % kLanesOfRow == 0) {
-      float* out = args.out + (int64_t{own.token} * args.num_heads + head) * args.head_dim;
-      if (takes_part && to_scratch) out = args.partial_sums + partial * args.head_dim;
-      ends[thread / kLanesOfRow] = {takes_part ? out : nullptr, fold_weights.before, fold_weights.part, factor};
-    }
-    __syncthreads();
-#pragma unroll
-    for (int f = 0; f < K::kFragments; ++f) {
-      for_sums(sums[f], moved, lane, [&](int i, int j, float& sum) {
-        const RowEnd end = ends[i];
-        const int d = (warp * K::kFragments + f) * kFragment + j;
-        if (end.to == nullptr || d >= args.head_dim) return;
-        float x = sum;
-        if (end.before != 0) x = fmaf(end.to[d], end.before, __fmul_rn(x, end.part));
-        end.to[d] = __fmul_rn(x, end.factor);
-      });
-    }
+    end_split(args, sharing, at, row, begin / kFewSplit, warp, lane, total, sums);
   }
 }
 

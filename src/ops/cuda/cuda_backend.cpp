@@ -63,7 +63,7 @@ class CudaBackend final : public Backend {
     cudaSetDevice(options_.device);
     synchronise();
     uploader_.reset();
-    beside_.reset();
+    side_uploader_.reset();
     attention_.reset();
     for (const cudaEvent_t event : downloaded_) cudaEventDestroy(event);
     for (const cudaEvent_t event : marks_) cudaEventDestroy(event);
@@ -121,13 +121,13 @@ class CudaBackend final : public Backend {
   }
 
   void upload(void* device, const void* host, size_t bytes) override { uploader_->upload(device, host, bytes); }
-  Status upload_beside(void* device, const void* host, size_t bytes) override {
-    const std::lock_guard lock(beside_mutex_);
+  Status upload_on_side_stream(void* device, const void* host, size_t bytes) override {
+    const std::lock_guard lock(side_uploader_mutex_);
     check_cuda(cudaSetDevice(options_.device), "cudaSetDevice");
-    if (beside_ == nullptr) {
-      QUIRE_ASSIGN_OR_RETURN(beside_, UploadsBeside::begin());
+    if (side_uploader_ == nullptr) {
+      QUIRE_ASSIGN_OR_RETURN(side_uploader_, SideStreamUploader::begin());
     }
-    beside_->upload(device, host, bytes);
+    side_uploader_->upload(device, host, bytes);
     return {};
   }
   void download(void* host, const void* device, size_t bytes) override {
@@ -260,13 +260,13 @@ class CudaBackend final : public Backend {
   }
 
   void on_side_stream(int mark, FunctionRef<void()> body) override {
-    QUIRE_CHECK(recording_ == nullptr && !is_beside_);
+    QUIRE_CHECK(recording_ == nullptr && !is_on_side_stream_);
     while (marks_.size() <= static_cast<size_t>(mark)) marks_.push_back(make_event());
     check_cuda(cudaEventRecord(called_, stream_), "cudaEventRecord");
     check_cuda(cudaStreamWaitEvent(side_stream_, called_), "cudaStreamWaitEvent");
-    is_beside_ = true;
+    is_on_side_stream_ = true;
     body();
-    is_beside_ = false;
+    is_on_side_stream_ = false;
     check_cuda(cudaEventRecord(marks_[static_cast<size_t>(mark)], side_stream_), "cudaEventRecord");
   }
   void wait_for(int mark) override {
@@ -357,7 +357,7 @@ class CudaBackend final : public Backend {
     if (args.num_copies == 0) return;
     // Copies one by one cost the host some microseconds each; only a file in memory is out of the card's reach.
     const bool reachable = is_reachable(args.source.parts[0]) && is_reachable(args.destination.parts[0]);
-    cudaStream_t stream = is_beside_ ? side_stream_ : stream_;
+    cudaStream_t stream = is_on_side_stream_ ? side_stream_ : stream_;
     if (!reachable || !copy_blocks(args, stream)) {
       const auto bytes = static_cast<size_t>(args.source.bytes);
       for (int64_t i = 0; i < args.num_copies; ++i) {
@@ -470,7 +470,7 @@ class CudaBackend final : public Backend {
     finish();
   }
   void finish() {
-    QUIRE_CHECK_MSG(!is_beside_, "an op beside others that copies no blocks");
+    QUIRE_CHECK_MSG(!is_on_side_stream_, "an op on the side stream that copies no blocks");
     finish_on(stream_);
   }
   void finish_on(cudaStream_t stream) {
@@ -542,10 +542,10 @@ class CudaBackend final : public Backend {
   cudaStream_t side_stream_ = nullptr;  // of what runs while stream_ goes on
   cudaEvent_t called_ = nullptr;        // on stream_, what on_side_stream() begins after
   std::vector<cudaEvent_t> marks_;      // on side_stream_
-  bool is_beside_ = false;
+  bool is_on_side_stream_ = false;
   std::unique_ptr<Uploader> uploader_;
-  std::mutex beside_mutex_;                // of the one below
-  std::unique_ptr<UploadsBeside> beside_;  // made when it is first asked for
+  std::mutex side_uploader_mutex_;                     // of the one below
+  std::unique_ptr<SideStreamUploader> side_uploader_;  // made when it is first asked for
   std::unique_ptr<Products> products_;
   std::unique_ptr<PromptAttention> attention_;  // nullptr: all is of our own kernels
   Buffer scratch_;

@@ -89,26 +89,26 @@ void Uploader::upload(void* device, const void* host, size_t bytes) {
   });
 }
 
-Result<std::unique_ptr<UploadsBeside>> UploadsBeside::begin() {
-  auto uploads = std::unique_ptr<UploadsBeside>(new UploadsBeside);
+Result<std::unique_ptr<SideStreamUploader>> SideStreamUploader::begin() {
+  auto uploader = std::unique_ptr<SideStreamUploader>(new SideStreamUploader);
   int least_priority = 0;
   int greatest_priority = 0;
   check_cuda(cudaDeviceGetStreamPriorityRange(&least_priority, &greatest_priority), "cudaDeviceGetStreamPriority");
-  check_cuda(cudaStreamCreateWithPriority(&uploads->stream_, cudaStreamNonBlocking, least_priority),
+  check_cuda(cudaStreamCreateWithPriority(&uploader->stream_, cudaStreamNonBlocking, least_priority),
              "cudaStreamCreate");
-  uploads->uploader_ = std::make_unique<Uploader>(uploads->stream_);
-  if (uploads->uploader_->begin()) return uploads;
-  return resource_exhausted("no pinned memory to upload from beside the steps");
+  uploader->uploader_ = std::make_unique<Uploader>(uploader->stream_);
+  if (uploader->uploader_->begin()) return uploader;
+  return resource_exhausted("no pinned memory for uploads on a side stream");
 }
 
-UploadsBeside::~UploadsBeside() {
+SideStreamUploader::~SideStreamUploader() {
   if (stream_ == nullptr) return;
   check_cuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
   uploader_.reset();
   cudaStreamDestroy(stream_);
 }
 
-void UploadsBeside::upload(void* device, const void* host, size_t bytes) {
+void SideStreamUploader::upload(void* device, const void* host, size_t bytes) {
   uploader_->upload(device, host, bytes);
   check_cuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
 }

@@ -80,20 +80,20 @@ class Uploader {
   size_t next_ = 0;
 };
 
-// Copies on a stream of their own, in no order with the ops.
-class UploadsBeside {
+// Copies on a side stream, in no order with the ops.
+class SideStreamUploader {
  public:
   // Errors: resource_exhausted where there is no pinned memory.
-  static Result<std::unique_ptr<UploadsBeside>> begin();
-  ~UploadsBeside();
-  UploadsBeside(const UploadsBeside&) = delete;
-  UploadsBeside& operator=(const UploadsBeside&) = delete;
+  static Result<std::unique_ptr<SideStreamUploader>> begin();
+  ~SideStreamUploader();
+  SideStreamUploader(const SideStreamUploader&) = delete;
+  SideStreamUploader& operator=(const SideStreamUploader&) = delete;
 
   // Waits until it is there. One thread at a time.
   void upload(void* device, const void* host, size_t bytes);
 
  private:
-  UploadsBeside() = default;
+  SideStreamUploader() = default;
 
   cudaStream_t stream_ = nullptr;
   std::unique_ptr<Uploader> uploader_;

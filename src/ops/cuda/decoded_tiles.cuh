@@ -174,6 +174,43 @@ __device__ void gather_sums(int row_warp, int depth_warp, int lane,
   }
 }
 
+// The sums of a lane -> memory, by the factors of x's rows and of the weight's, with what is added to a row's outputs.
+// first_row: of the lane's rows of the weight, `rows`.
+template <DType kType, typename Shape>
+__device__ __forceinline__ void write_sums(const DecodedArgs& args, int64_t first_row,
+                                           const uint8_t* const (&rows)[2 * Shape::kWeightTiles], int lane,
+                                           const float (&sums)[Shape::kWeightTiles][Shape::kRowTiles][4]) {
+  const int first_m = static_cast<int>(blockIdx.y) * Shape::kRows + lane % 4 * 2;
+  const int left = static_cast<int>(args.num_rows) - first_m;  // rows of x from the lane's first on
+  float* to = args.out + blockIdx.z * args.split_stride + first_m * args.out_stride;
+  float factors[Shape::kRowTiles][2];
+#pragma unroll
+  for (int tile = 0; tile < Shape::kRowTiles; ++tile) {
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      factors[tile][k] = 1;
+      if (args.factors != nullptr && 8 * tile + k < left) factors[tile][k] = args.factors[first_m + 8 * tile + k];
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < 2 * Shape::kWeightTiles; ++i) {
+    const int64_t n = first_row + 8 * i;
+    if (n >= args.weight.rows) break;
+    float scale = 1;
+    if constexpr (kType == DType::kF8E4M3) scale = load_float(rows[i] + static_cast<int>(args.weight.columns));
+    const float bias = args.bias == nullptr ? 0.0f : args.bias[n];
+    float* at = to + n;
+#pragma unroll
+    for (int tile = 0; tile < Shape::kRowTiles; ++tile) {
+      const float first = fmaf(sums[i / 2][tile][i % 2 * 2] * scale, factors[tile][0], bias);
+      const float second = fmaf(sums[i / 2][tile][i % 2 * 2 + 1] * scale, factors[tile][1], bias);
+      if (8 * tile < left) *at = first;
+      if (8 * tile + 1 < left) at[args.out_stride] = second;
+      at += 8 * args.out_stride;
+    }
+  }
+}
+
 // Grid: rows of the weight, batches of x, splits of columns.
 template <DType kType, int kRowTiles>
 __global__ void __launch_bounds__(kDecodedThreads, 2) decoded_tiles_kernel(DecodedArgs args) {
@@ -232,35 +269,7 @@ __global__ void __launch_bounds__(kDecodedThreads, 2) decoded_tiles_kernel(Decod
   }
   gather_sums<Shape>(row_warp, depth_warp, lane, sums);
   if (depth_warp > 0) return;
-  const int first_m = static_cast<int>(blockIdx.y) * Shape::kRows + lane % 4 * 2;
-  const int left = static_cast<int>(args.num_rows) - first_m;  // rows of x from the lane's first on
-  float* to = args.out + blockIdx.z * args.split_stride + first_m * args.out_stride;
-  float factors[Shape::kRowTiles][2];
-#pragma unroll
-  for (int tile = 0; tile < Shape::kRowTiles; ++tile) {
-#pragma unroll
-    for (int k = 0; k < 2; ++k) {
-      factors[tile][k] = 1;
-      if (args.factors != nullptr && 8 * tile + k < left) factors[tile][k] = args.factors[first_m + 8 * tile + k];
-    }
-  }
-#pragma unroll
-  for (int i = 0; i < kOwnRows; ++i) {
-    const int64_t n = first_row + 8 * i;
-    if (n >= args.weight.rows) break;
-    float scale = 1;
-    if constexpr (kType == DType::kF8E4M3) scale = load_float(rows[i] + columns);
-    const float bias = args.bias == nullptr ? 0.0f : args.bias[n];
-    float* at = to + n;
-#pragma unroll
-    for (int tile = 0; tile < Shape::kRowTiles; ++tile) {
-      const float first = fmaf(sums[i / 2][tile][i % 2 * 2] * scale, factors[tile][0], bias);
-      const float second = fmaf(sums[i / 2][tile][i % 2 * 2 + 1] * scale, factors[tile][1], bias);
-      if (8 * tile < left) *at = first;
-      if (8 * tile + 1 < left) at[args.out_stride] = second;
-      at += 8 * args.out_stride;
-    }
-  }
+  write_sums<kType, Shape>(args, first_row, rows, lane, sums);
 }
 
 template <DType kType, int kRowTiles>

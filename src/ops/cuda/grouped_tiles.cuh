@@ -120,14 +120,48 @@ struct Pieces {
   }
 };
 
+constexpr int kFragments = kWarpTile / kFragment;
+template <DType kType>
+using TileSums =
+    nvcuda::wmma::fragment<nvcuda::wmma::accumulator, 16, 16, Factor<kType>::kDepth, float>[kFragments][kFragments];
+
+// Of rows in shared memory.
+template <DType kType>
+constexpr int kTileStride = kStep + 16 / static_cast<int>(sizeof(typename Factor<kType>::Stored));
+
+// One step: a warp's rows of x, from warp_row on, by its rows of the weight, from warp_column on.
+template <DType kType>
+__device__ __forceinline__ void multiply_step(const typename Factor<kType>::Stored* x_tile,
+                                              const typename Factor<kType>::Stored* weight_tile, int warp_row,
+                                              int warp_column, TileSums<kType>& sums) {
+  namespace wmma = nvcuda::wmma;
+  using Of = typename Factor<kType>::Of;
+  constexpr int kDepth = Factor<kType>::kDepth;
+  constexpr int kStride = kTileStride<kType>;
+#pragma unroll
+  for (int depth = 0; depth < kStep; depth += kDepth) {
+    wmma::fragment<wmma::matrix_a, 16, 16, kDepth, Of, wmma::row_major> a[kFragments];
+    wmma::fragment<wmma::matrix_b, 16, 16, kDepth, Of, wmma::col_major> b[kFragments];
+#pragma unroll
+    for (int i = 0; i < kFragments; ++i) {
+      wmma::load_matrix_sync(a[i], x_tile + (warp_row + i * kFragment) * kStride + depth, kStride);
+      wmma::load_matrix_sync(b[i], weight_tile + (warp_column + i * kFragment) * kStride + depth, kStride);
+    }
+#pragma unroll
+    for (int i = 0; i < kFragments; ++i) {
+#pragma unroll
+      for (int j = 0; j < kFragments; ++j) wmma::mma_sync(sums[i][j], a[i], b[j], sums[i][j]);
+    }
+  }
+}
+
 // Grid: (tiles of a weight's rows, tiles of x's rows).
 template <DType kType>
 __global__ void __launch_bounds__(kThreads) multiply_tile(GroupedRowsWork work, bool aligned) {
   begin_kernel();
   using Stored = typename Factor<kType>::Stored;
   namespace wmma = nvcuda::wmma;
-  constexpr int kDepth = Factor<kType>::kDepth;
-  constexpr int kStride = kStep + 16 / static_cast<int>(sizeof(Stored));
+  constexpr int kStride = kTileStride<kType>;
   constexpr int kTileBytes = kTile * kStride * static_cast<int>(sizeof(Stored));
   constexpr int kOutBytes = kTile * kOutStride * static_cast<int>(sizeof(float));
   __shared__ __align__(32) uint8_t shared[2 * kTileBytes > kOutBytes ? 2 * kTileBytes : kOutBytes];
@@ -146,8 +180,7 @@ __global__ void __launch_bounds__(kThreads) multiply_tile(GroupedRowsWork work, 
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int warp_row = warp / 2 * kWarpTile;
   const int warp_column = warp % 2 * kWarpTile;
-  constexpr int kFragments = kWarpTile / kFragment;
-  wmma::fragment<wmma::accumulator, 16, 16, kDepth, float> sums[kFragments][kFragments];
+  TileSums<kType> sums;
 #pragma unroll
   for (auto& row : sums) {
 #pragma unroll
@@ -163,22 +196,7 @@ __global__ void __launch_bounds__(kThreads) multiply_tile(GroupedRowsWork work, 
       pieces.load(x, work.x_stride, tile.count, aligned, weight, work.shape.row_bytes, num_weights, columns,
                   step + kStep);
     }
-#pragma unroll
-    for (int depth = 0; depth < kStep; depth += kDepth) {
-      using Of = typename Factor<kType>::Of;
-      wmma::fragment<wmma::matrix_a, 16, 16, kDepth, Of, wmma::row_major> a[kFragments];
-      wmma::fragment<wmma::matrix_b, 16, 16, kDepth, Of, wmma::col_major> b[kFragments];
-#pragma unroll
-      for (int i = 0; i < kFragments; ++i) {
-        wmma::load_matrix_sync(a[i], x_tile + (warp_row + i * kFragment) * kStride + depth, kStride);
-        wmma::load_matrix_sync(b[i], weight_tile + (warp_column + i * kFragment) * kStride + depth, kStride);
-      }
-#pragma unroll
-      for (int i = 0; i < kFragments; ++i) {
-#pragma unroll
-        for (int j = 0; j < kFragments; ++j) wmma::mma_sync(sums[i][j], a[i], b[j], sums[i][j]);
-      }
-    }
+    multiply_step<kType>(x_tile, weight_tile, warp_row, warp_column, sums);
   }
   __syncthreads();
   auto* out_tile = reinterpret_cast<float*>(shared);

@@ -271,6 +271,59 @@ __host__ __device__ inline Layout layout(int chunks, int rows, int head_dim) {
   return {query_stride, 0, queries, values, keys, size};
 }
 
+// The block's queries, scaled; zeros behind the sequence's rows. to: [num_rows, stride].
+__device__ __forceinline__ void load_queries(const Attention& args, const Rows& block, int num_rows, int warp, int lane,
+                                             float* to, int stride) {
+  for (int row = warp; row < num_rows; row += kWarps) {
+    const int32_t r = block.first + row;
+    const float* query = args.queries + (int64_t{block.first_token} + r / args.group) * args.query_stride +
+                         int64_t{blockIdx.y * args.group + r % args.group} * args.head_dim;
+    for (int d = lane; d < args.head_dim; d += kWarp)
+      to[row * stride + d] = r < block.num_rows ? __fmul_rn(query[d], args.query_factor) : 0.0f;
+  }
+}
+
+// What the warp's rows see.
+template <int kChunks, int kRowsPerWarp>
+__device__ __forceinline__ void begin_rows(const Attention& args, const Rows& block, int warp,
+                                           WarpRows<kChunks, kRowsPerWarp>& rows) {
+#pragma unroll
+  for (int k = 0; k < kRowsPerWarp; ++k) {
+    const int32_t row = block.first + k * kWarps + warp;
+    const int32_t position = block.first_position + row / args.group;
+    rows.first[k] = row < block.num_rows ? first_seen(args, position) : 0;
+    rows.last[k] = row < block.num_rows ? position : -1;
+    rows.total[k] = {-INFINITY, 0};
+  }
+}
+
+template <int kChunks, int kRowsPerWarp>
+__device__ __forceinline__ void begin_split(WarpRows<kChunks, kRowsPerWarp>& rows) {
+#pragma unroll
+  for (int k = 0; k < kRowsPerWarp; ++k) {
+    rows.split[k] = {-INFINITY, 0};
+#pragma unroll
+    for (float& sum : rows.sums[k]) sum = 0;
+  }
+}
+
+// Whether any of the warp's rows sees any of a tile's positions, and whether those there are see all of them.
+struct Seen {
+  bool any = false;
+  bool all = true;
+};
+template <int kChunks, int kRowsPerWarp>
+__device__ __forceinline__ Seen seen_of_tile(const WarpRows<kChunks, kRowsPerWarp>& rows, int32_t begin) {
+  Seen seen;
+#pragma unroll
+  for (int k = 0; k < kRowsPerWarp; ++k) {
+    seen.any = seen.any || (rows.first[k] < begin + kTile && rows.last[k] >= begin);
+    seen.all =
+        seen.all && (rows.last[k] < rows.first[k] || (rows.first[k] <= begin && rows.last[k] >= begin + kTile - 1));
+  }
+  return seen;
+}
+
 // Grid of `whole`: (num_tokens * group / rows + num_sequences, kv heads); of `split`: (sequences * tiles, kv heads,
 // splits).
 template <int kChunks, int kRowsPerWarp>
@@ -299,31 +352,12 @@ __global__ void __launch_bounds__(kThreads) attend_rows(const Attention args) {
   const float* queries = shared + at.queries + warp * at.query_stride;
   const BlockId* table = args.block_tables + block.sequence * args.block_table_stride;
 
-  for (int row = warp; row < kRows; row += kWarps) {
-    const int32_t r = block.first + row;
-    const float* query = args.queries + (int64_t{block.first_token} + r / args.group) * args.query_stride +
-                         int64_t{blockIdx.y * args.group + r % args.group} * args.head_dim;
-    for (int d = lane; d < args.head_dim; d += kWarp)
-      shared[at.queries + row * at.query_stride + d] =
-          r < block.num_rows ? __fmul_rn(query[d], args.query_factor) : 0.0f;
-  }
+  load_queries(args, block, kRows, warp, lane, shared + at.queries, at.query_stride);
   WarpRows<kChunks, kRowsPerWarp> rows;
-#pragma unroll
-  for (int k = 0; k < kRowsPerWarp; ++k) {
-    const int32_t row = block.first + k * kWarps + warp;
-    const int32_t position = block.first_position + row / args.group;
-    rows.first[k] = row < block.num_rows ? first_seen(args, position) : 0;
-    rows.last[k] = row < block.num_rows ? position : -1;
-    rows.total[k] = {-INFINITY, 0};
-  }
+  begin_rows(args, block, warp, rows);
 
   for (int32_t split = first_split; split <= last_split; ++split) {
-#pragma unroll
-    for (int k = 0; k < kRowsPerWarp; ++k) {
-      rows.split[k] = {-INFINITY, 0};
-#pragma unroll
-      for (float& sum : rows.sums[k]) sum = 0;
-    }
+    begin_split(rows);
     const int32_t end = min(last, split * kSplit + kSplit - 1);
     for (int32_t begin = max(first / kTile * kTile, split * kSplit); begin <= end; begin += kTile) {
       __syncthreads();  // the tile before has been used
@@ -337,14 +371,8 @@ __global__ void __launch_bounds__(kThreads) attend_rows(const Attention args) {
         }
       });
       __syncthreads();
-      bool any = false;
-      bool all = true;
-#pragma unroll
-      for (int k = 0; k < kRowsPerWarp; ++k) {
-        any = any || (rows.first[k] < begin + kTile && rows.last[k] >= begin);
-        all = all && (rows.last[k] < rows.first[k] || (rows.first[k] <= begin && rows.last[k] >= begin + kTile - 1));
-      }
-      if (any) {
+      const Seen seen = seen_of_tile(rows, begin);
+      if (seen.any) {
         float key_scale = 1;
         float value_scale = 1;
         if (args.dtype == DType::kI8 && begin + lane >= first && begin + lane <= last) {
@@ -363,8 +391,8 @@ __global__ void __launch_bounds__(kThreads) attend_rows(const Attention args) {
         });
         __syncthreads();
       }
-      if (any && all) add_values<true, kStrideT, kStrideD>(rows, weights, values, begin, lane);
-      if (any && !all) add_values<false, kStrideT, kStrideD>(rows, weights, values, begin, lane);
+      if (seen.any && seen.all) add_values<true, kStrideT, kStrideD>(rows, weights, values, begin, lane);
+      if (seen.any && !seen.all) add_values<false, kStrideT, kStrideD>(rows, weights, values, begin, lane);
     }
     end_split(args, block, rows, split, warp, lane);
   }

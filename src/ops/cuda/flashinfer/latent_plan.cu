@@ -16,24 +16,82 @@ __device__ int32_t first_item(int32_t num_items, int32_t num_teams, int32_t team
   return num_items / num_teams * team + min(team, num_items % num_teams);
 }
 
+__device__ int32_t queries_of(const CardBatch& batch, int32_t sequence) {
+  return batch.query_offsets.device[sequence + 1] - batch.query_offsets.device[sequence];
+}
+
+// Where each sequence's tiles end -> plan.tile_ends. Returns how many there are. sums: as sum_up_to() has them.
+__device__ __forceinline__ int32_t count_tiles(const CardBatch& batch, int32_t rows_of_tile, const LatentPlan& plan,
+                                               int32_t* sums) {
+  int32_t num_tiles = 0;
+  for (int32_t begin = 0; begin < batch.num_sequences; begin += kThreads) {
+    const int32_t s = begin + static_cast<int32_t>(threadIdx.x);
+    const int32_t tiles = s < batch.num_sequences ? ceil_quotient(queries_of(batch, s) * batch.group, rows_of_tile) : 0;
+    int32_t all = 0;
+    const int32_t end = num_tiles + sum_up_to(tiles, sums, all);
+    num_tiles += all;
+    if (s < batch.num_sequences) plan.tile_ends[s] = end;
+  }
+  return num_tiles;
+}
+
+struct Tile {
+  int32_t sequence, first_row, num_rows, length;
+};
+
+// REQUIRES: plan.tile_ends is there.
+__device__ __forceinline__ Tile tile_at(const CardBatch& batch, int32_t rows_of_tile, const LatentPlan& plan,
+                                        int32_t index) {
+  const int32_t s = find_end(plan.tile_ends, batch.num_sequences, index);
+  const int32_t row = (index - (s == 0 ? 0 : plan.tile_ends[s - 1])) * rows_of_tile;
+  const int32_t queries = queries_of(batch, s);
+  const int32_t context = batch.context_lengths.device[s];
+  const int32_t seen = context - queries + ceil_quotient(row + rows_of_tile, batch.group);  // by its last query
+  return {s, row, min(rows_of_tile, queries * batch.group - row), min(context, seen)};
+}
+
+// Items [item, item + pieces): a tile by its pieces of `length`. num_tiles: of all. part: of its first piece; -1: it
+// is not cut.
+__device__ __forceinline__ void write_items(const CardBatch& batch, const LatentSize& size, const LatentPlan& plan,
+                                            const Tile& tile, int32_t num_tiles, int32_t length, int32_t item,
+                                            int32_t pieces, int32_t part) {
+  for (int32_t i = 0; i < pieces; ++i) {
+    const int32_t team = (item + i) % size.num_teams;
+    const int32_t turn = (item + i) / size.num_teams;
+    const int32_t at = first_item(max(num_tiles, size.num_teams), size.num_teams, team) + turn;
+    plan.query_offsets[at] = batch.query_offsets.device[tile.sequence];
+    plan.page_offsets[at] = tile.sequence * batch.table_stride;
+    plan.parts[at] = part >= 0 ? part + i * tile.num_rows : -1;
+    plan.num_queries[at] = queries_of(batch, tile.sequence);
+    plan.context_lengths[at] = batch.context_lengths.device[tile.sequence];
+    plan.first_rows[at] = tile.first_row;
+    plan.begins[at] = i * length;
+    plan.ends[at] = i + 1 < pieces ? (i + 1) * length : tile.length;
+  }
+}
+
+// Merges [merge, merge + merges) of the parts [part, part + parts) of a tile that is cut, some of its rows each.
+__device__ __forceinline__ void write_merges(const CardBatch& batch, const LatentPlan& plan, const Tile& tile,
+                                             int32_t merge, int32_t merges, int32_t part, int32_t parts) {
+  const int32_t first_row = batch.query_offsets.device[tile.sequence] * batch.group + tile.first_row;
+  const int32_t chunk = merges > 0 ? ceil_quotient(tile.num_rows, merges) : 1;
+  for (int32_t i = 0; i < merges && i * chunk < tile.num_rows; ++i) {
+    plan.merge_begins[merge + i] = first_row + i * chunk;
+    plan.merge_ends[merge + i] = first_row + min((i + 1) * chunk, tile.num_rows);
+    plan.part_begins[merge + i] = part + i * chunk;
+    plan.part_ends[merge + i] = part + parts;
+    plan.part_strides[merge + i] = tile.num_rows;
+  }
+}
+
 // One block.
 __global__ void __launch_bounds__(kThreads)
     plan_latent(const CardBatch batch, const LatentSize size, const LatentPlan plan) {
   begin_kernel();
   __shared__ int32_t sums[kThreads / kWarp];
   const auto thread = static_cast<int32_t>(threadIdx.x);
-  const int32_t heads = batch.group;
   const int32_t rows_of_tile = size.blocks_of_tile * kBlockRows;
-  const auto queries_of = [&](int32_t s) { return batch.query_offsets.device[s + 1] - batch.query_offsets.device[s]; };
-  int32_t num_tiles = 0;
-  for (int32_t begin = 0; begin < batch.num_sequences; begin += kThreads) {
-    const int32_t s = begin + thread;
-    const int32_t tiles = s < batch.num_sequences ? ceil_quotient(queries_of(s) * heads, rows_of_tile) : 0;
-    int32_t all = 0;
-    const int32_t end = num_tiles + sum_up_to(tiles, sums, all);
-    num_tiles += all;
-    if (s < batch.num_sequences) plan.tile_ends[s] = end;
-  }
+  const int32_t num_tiles = count_tiles(batch, rows_of_tile, plan, sums);
   const int32_t num_blocks = size.num_teams * size.blocks_of_tile;
   for (int32_t block = thread; block < num_blocks; block += kThreads) {
     plan.merge_begins[block] = plan.merge_ends[block] = 0;
@@ -41,22 +99,12 @@ __global__ void __launch_bounds__(kThreads)
   }
   __syncthreads();
 
-  struct Tile {
-    int32_t sequence, first_row, num_rows, length;
-  };
-  const auto tile_at = [&](int32_t index) {
-    const int32_t s = find_end(plan.tile_ends, batch.num_sequences, index);
-    const int32_t row = (index - (s == 0 ? 0 : plan.tile_ends[s - 1])) * rows_of_tile;
-    const int32_t queries = queries_of(s);
-    const int32_t context = batch.context_lengths.device[s];
-    const int32_t seen = context - queries + ceil_quotient(row + rows_of_tile, heads);  // by its last query
-    return Tile{s, row, min(rows_of_tile, queries * heads - row), min(context, seen)};
-  };
   int32_t length = INT_MAX;
   if (num_tiles < size.num_teams) {
     length = shortest_piece(batch.longest_context, size.num_teams, [&](int32_t piece) {
       int32_t items = 0;
-      for (int32_t i = thread; i < num_tiles; i += kThreads) items += ceil_quotient(tile_at(i).length, piece);
+      for (int32_t i = thread; i < num_tiles; i += kThreads)
+        items += ceil_quotient(tile_at(batch, rows_of_tile, plan, i).length, piece);
       int32_t all = 0;
       sum_up_to(items, sums, all);
       return all;
@@ -67,7 +115,7 @@ __global__ void __launch_bounds__(kThreads)
   int32_t merges = 0;
   for (int32_t begin = 0; begin < num_tiles; begin += kThreads) {
     const bool there = begin + thread < num_tiles;
-    const Tile tile = there ? tile_at(begin + thread) : Tile{0, 0, 0, 0};
+    const Tile tile = there ? tile_at(batch, rows_of_tile, plan, begin + thread) : Tile{0, 0, 0, 0};
     const int32_t pieces = there ? (tile.length - 1) / length + 1 : 0;
     const bool cut = pieces > 1;
     int32_t all = 0;
@@ -80,28 +128,8 @@ __global__ void __launch_bounds__(kThreads)
     const int32_t merges_of_tile = cut ? pieces * size.blocks_of_tile : 0;
     const int32_t merge = merges + sum_up_to(merges_of_tile, sums, all) - merges_of_tile;
     merges += all;
-    const int32_t first_row = batch.query_offsets.device[tile.sequence] * heads + tile.first_row;
-    for (int32_t i = 0; i < pieces; ++i) {
-      const int32_t team = (item + i) % size.num_teams;
-      const int32_t turn = (item + i) / size.num_teams;
-      const int32_t at = first_item(max(num_tiles, size.num_teams), size.num_teams, team) + turn;
-      plan.query_offsets[at] = batch.query_offsets.device[tile.sequence];
-      plan.page_offsets[at] = tile.sequence * batch.table_stride;
-      plan.parts[at] = cut ? part + i * tile.num_rows : -1;
-      plan.num_queries[at] = queries_of(tile.sequence);
-      plan.context_lengths[at] = batch.context_lengths.device[tile.sequence];
-      plan.first_rows[at] = tile.first_row;
-      plan.begins[at] = i * length;
-      plan.ends[at] = i + 1 < pieces ? (i + 1) * length : tile.length;
-    }
-    const int32_t chunk = cut ? ceil_quotient(tile.num_rows, merges_of_tile) : 1;
-    for (int32_t i = 0; i < merges_of_tile && i * chunk < tile.num_rows; ++i) {
-      plan.merge_begins[merge + i] = first_row + i * chunk;
-      plan.merge_ends[merge + i] = first_row + min((i + 1) * chunk, tile.num_rows);
-      plan.part_begins[merge + i] = part + i * chunk;
-      plan.part_ends[merge + i] = part + parts_of_tile;
-      plan.part_strides[merge + i] = tile.num_rows;
-    }
+    write_items(batch, size, plan, tile, num_tiles, length, item, pieces, cut ? part : -1);
+    write_merges(batch, plan, tile, merge, merges_of_tile, part, parts_of_tile);
   }
   for (int32_t team = thread; team <= size.num_teams; team += kThreads)
     plan.item_offsets[team] = first_item(items, size.num_teams, team);

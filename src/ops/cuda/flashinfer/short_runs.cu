@@ -14,24 +14,25 @@ __device__ int32_t read_length(const CardBatch& batch, int32_t context) {
   return batch.window > 0 ? min(context, batch.window - 1 + kTile) : context;
 }
 
-// One block.
-__global__ void __launch_bounds__(kThreads) plan_runs(const CardBatch batch, const ShortPlan plan, int32_t num_items) {
-  begin_kernel();
-  __shared__ int32_t sums[kThreads / kWarp];
+struct RunCounts {
+  int32_t runs = 0;
+  int32_t tokens = 0;
+};
+
+// The batch's short runs one behind the other. sums: as sum_up_to() has them.
+__device__ __forceinline__ RunCounts gather_runs(const CardBatch& batch, const ShortPlan& plan, int32_t* sums) {
   const auto thread = static_cast<int32_t>(threadIdx.x);
-  // The batch's short runs one behind the other.
-  int32_t num_runs = 0;
-  int32_t num_tokens = 0;
+  RunCounts counts;
   for (int32_t begin = 0; begin < batch.num_sequences; begin += kThreads) {
     const int32_t s = begin + thread;
     const int32_t first = s < batch.num_sequences ? batch.query_offsets.device[s] : 0;
     const int32_t queries = s < batch.num_sequences ? batch.query_offsets.device[s + 1] - first : 0;
     const bool there = is_short(queries, batch.group, batch.most_rows);
     int32_t all = 0;
-    const int32_t run = num_runs + sum_up_to(there ? 1 : 0, sums, all) - 1;
-    num_runs += all;
-    const int32_t token = num_tokens + sum_up_to(there ? queries : 0, sums, all) - queries;
-    num_tokens += all;
+    const int32_t run = counts.runs + sum_up_to(there ? 1 : 0, sums, all) - 1;
+    counts.runs += all;
+    const int32_t token = counts.tokens + sum_up_to(there ? queries : 0, sums, all) - queries;
+    counts.tokens += all;
     if (!there) continue;
     plan.query_offsets[run] = token;
     plan.page_offsets[run] = s * batch.table_stride;
@@ -39,9 +40,34 @@ __global__ void __launch_bounds__(kThreads) plan_runs(const CardBatch batch, con
     for (int32_t i = 0; i < queries; ++i) plan.tokens[token + i] = first + i;
   }
   if (thread == 0) {
-    plan.query_offsets[num_runs] = num_tokens;
-    plan.page_offsets[num_runs] = batch.num_sequences * batch.table_stride;
+    plan.query_offsets[counts.runs] = counts.tokens;
+    plan.page_offsets[counts.runs] = batch.num_sequences * batch.table_stride;
   }
+  return counts;
+}
+
+// Which tile and piece of which run each of the grid's items is, of which the first `items` are any.
+__device__ __forceinline__ void write_items(const CardBatch& batch, const ShortPlan& plan, int32_t num_runs,
+                                            int32_t length, int32_t items, int32_t num_items) {
+  for (int32_t item = static_cast<int32_t>(threadIdx.x); item < num_items; item += kThreads) {
+    plan.item_valid[item] = item < items;
+    if (item >= items) continue;
+    const int32_t run = find_end(plan.item_ends, num_runs, item);
+    const int32_t pieces = ceil_quotient(read_length(batch, plan.context_lengths[run]), length);
+    const int32_t index = item - (run == 0 ? 0 : plan.item_ends[run - 1]);
+    plan.item_runs[item] = run;
+    plan.item_tiles[item] = index / pieces;
+    plan.item_pieces[item] = index % pieces;
+  }
+}
+
+// One block.
+__global__ void __launch_bounds__(kThreads) plan_runs(const CardBatch batch, const ShortPlan plan, int32_t num_items) {
+  begin_kernel();
+  __shared__ int32_t sums[kThreads / kWarp];
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  const RunCounts counts = gather_runs(batch, plan, sums);
+  const int32_t num_runs = counts.runs;
   __syncthreads();
 
   const auto tiles_of = [&](int32_t run) {
@@ -83,19 +109,10 @@ __global__ void __launch_bounds__(kThreads) plan_runs(const CardBatch batch, con
   }
   if (thread == 0) {
     plan.part_offsets[num_runs] = parts;
-    plan.merge_offsets[num_tokens] = parts;
+    plan.merge_offsets[counts.tokens] = parts;
   }
   __syncthreads();
-  for (int32_t item = thread; item < num_items; item += kThreads) {
-    plan.item_valid[item] = item < items;
-    if (item >= items) continue;
-    const int32_t run = find_end(plan.item_ends, num_runs, item);
-    const int32_t pieces = ceil_quotient(read_length(batch, plan.context_lengths[run]), length);
-    const int32_t index = item - (run == 0 ? 0 : plan.item_ends[run - 1]);
-    plan.item_runs[item] = run;
-    plan.item_tiles[item] = index / pieces;
-    plan.item_pieces[item] = index % pieces;
-  }
+  write_items(batch, plan, num_runs, length, items, num_items);
 }
 
 }  // namespace
