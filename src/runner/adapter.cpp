@@ -33,6 +33,11 @@ constexpr int64_t gain_bytes(int64_t size) {
   return aligned_to_line(size * int64_t{sizeof(float)});
 }
 
+Status trained_whole(const std::string& module) {
+  return unimplemented("module {} is trained whole (modules_to_save): expected the embedding or the head",
+                       in_quotes(module));
+}
+
 Status not_numbers(const std::string& module) {
   return data_loss("module {}: its factors have values that are no finite numbers", in_quotes(module));
 }
@@ -233,6 +238,8 @@ class AdapterMaker {
     for (const AdapterFile::Saved& saved : file_.saved) {
       const ModulePlace* place = names_.find(saved.module);
       if (place == nullptr || place->is_stack) {
+        // A norm, say, of this very model.
+        if (surplus.empty() && saved.ids.empty()) return trained_whole(saved.module);
         surplus.push_back(saved.module);
         continue;
       }
@@ -378,8 +385,7 @@ class AdapterMaker {
   Status check_saved(const AdapterFile::Saved& saved, const AdaptableLayer& layer) const {
     const bool embeds = layer.kind == AdaptableLayer::Kind::kEmbedding;
     if (!embeds && layer.kind != AdaptableLayer::Kind::kHead) {
-      return unimplemented("module {} is trained whole (modules_to_save): expected the embedding or the head",
-                           in_quotes(saved.module));
+      return trained_whole(saved.module);
     }
     const int64_t rows = embeds ? layer.in_features : layer.out_features;
     const Shape expected{saved.ids.empty() ? rows : std::ssize(saved.ids),

@@ -287,6 +287,15 @@ TEST_F(UnfitAdapters, AConfigurationThatContradictsTheFileIsToldSo) {
   EXPECT_SAYS(message_of("llama/qv", "{", "{,"), "adapter_config.json");
 }
 
+TEST_F(UnfitAdapters, WhatIsTrainedWholeIsTheEmbeddingOrTheHead) {
+  const std::string told = message("llama/tokens", [](std::string& config, std::string& weights) {
+    replace(config, "\"modules_to_save\": null", "\"modules_to_save\": [\"norm\"]");
+    replace(weights, "lm_head.token_adapter.trainable_tokens_delta\"",
+            "model.norm.weight\"                           ");
+  });
+  EXPECT_SAYS(told, "module \"model.norm\" is trained whole (modules_to_save)");
+}
+
 // Of a stack of another model, of which a base has as many modules.
 TEST_F(UnfitAdapters, TrainedRowsOfTokensThatTheModelOrTheFileHasNotAreTold) {
   EXPECT_EQ(message("llama/tokens", [](std::string&, std::string&) {}), "");
@@ -327,6 +336,9 @@ TEST(UnfitStacks, AreToldWhatDoesNotFit) {
   };
   EXPECT_EQ(message("", ""), "");
   EXPECT_SAYS(message("\"r\": 4", "\"r\": 8"), "expected rank 8");
+  // Patterns are of the parameter's name, not the module's.
+  EXPECT_EQ(message("\"rank_pattern\": {}", "\"rank_pattern\": {\"mlp.gate\": 2}"), "");
+  EXPECT_SAYS(message("\"rank_pattern\": {}", "\"rank_pattern\": {\"mlp.gate.weight\": 2}"), "expected rank 2");
   EXPECT_SAYS(message("mlp.experts.down_proj", "mlp.experts.down_proj_bias"), "down_proj_bias");
   // A module that is wrapped more often than parameters are named.
   EXPECT_SAYS(message("mlp.experts.down_proj", "mlp.others.down_proj"), "experts.base_layer");
