@@ -104,7 +104,7 @@ INSTANTIATE_TEST_SUITE_P(
                                      "mixtral/all_linear", "deepseek_v2/kv_b", "deepseek_v2/latent",
                                      "deepseek_v3/latent", "mixtral/stacks", "mixtral/old_stacks", "qwen3_moe/stacks",
                                      "deepseek_v3/stacks", "gpt_oss/stacks", "llama/tokens", "qwen2/tokens",
-                                     "gemma3/tokens"),
+                                     "gemma3/tokens", "qwen2_moe/shared"),
                      testing::Values("reference", "portable", "avx2", "avx512", "cuda")),
     [](const auto& test) {
       std::string name = std::get<0>(test.param) + "_" + std::get<1>(test.param);
