@@ -288,12 +288,16 @@ TEST_F(UnfitAdapters, AConfigurationThatContradictsTheFileIsToldSo) {
 }
 
 TEST_F(UnfitAdapters, WhatIsTrainedWholeIsTheEmbeddingOrTheHead) {
-  const std::string told = message("llama/tokens", [](std::string& config, std::string& weights) {
-    replace(config, "\"modules_to_save\": null", "\"modules_to_save\": [\"norm\"]");
-    replace(weights, "lm_head.token_adapter.trainable_tokens_delta\"",
-            "model.norm.weight\"                           ");
-  });
-  EXPECT_SAYS(told, "module \"model.norm\" is trained whole (modules_to_save)");
+  const std::string name = "lm_head.token_adapter.trainable_tokens_delta\"";
+  for (const std::string module : {"model.norm", "model.layers.0.input_layernorm"}) {
+    const std::string told = message("llama/tokens", [&](std::string& config, std::string& weights) {
+      replace(config, "\"modules_to_save\": null", "\"modules_to_save\": [\"norm\"]");
+      std::string renamed = module + ".weight\"";
+      renamed.resize(name.size(), ' ');
+      replace(weights, name, renamed);
+    });
+    EXPECT_SAYS(told, "module \"" + module + "\" is trained whole (modules_to_save)");
+  }
 }
 
 // Of a stack of another model, of which a base has as many modules.
