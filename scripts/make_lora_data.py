@@ -35,8 +35,7 @@ ADAPTERS = {
     "gemma3/tokens": dict(r=4, lora_alpha=8, target_modules=["v_proj"], trainable_token_indices=TOKENS),
     "mixtral/old_stacks": dict(r=4, lora_alpha=8, target_modules=[],
                                target_parameters=["experts.gate_up_proj", "experts.down_proj"]),
-    "qwen2_moe/shared": dict(r=3, lora_alpha=8, target_modules=["shared_expert_gate", "o_proj"],
-                             rank_pattern={"shared_expert_gate": 5}),
+    "qwen2_moe/shared": dict(r=3, lora_alpha=3, target_modules=["shared_expert_gate"]),
 }
 PROMPTS = {"gemma2/prompt_tuning": 5, "gemma3/prompt_tuning": 5}  # virtual tokens
 
