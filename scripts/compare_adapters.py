@@ -65,7 +65,7 @@ class Modules:
                               if name.endswith(("experts.gate_up_proj", "experts.down_proj"))})
         self.routers = sorted({name.split(".", 3)[-1] for name in parameters
                                if re.search(r"mlp\.(gate|router)\.weight$", name)})
-        self.norms = sorted({name.rsplit(".", 1)[-1] for name in named if "norm" in name or "ln_" in name})
+        self.norms = sorted({name.split(".")[-2] for name in parameters if "norm" in name or "ln_" in name})
 
 
 class Adapters:
