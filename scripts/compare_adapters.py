@@ -180,7 +180,7 @@ class Adapters:
         if kind < 0.22:
             more, names = self.one(*TO_BE_REFUSED)
             keywords = {"r": 4, "lora_alpha": 4, "target_modules": self.some(self.modules.leaves)} | more
-        elif kind < 0.24:
+        elif kind < 0.24 and self.modules.norms:
             keywords["modules_to_save"], names = [self.one(*self.modules.norms)], "modules_to_save"
             keywords.pop("trainable_token_indices", None)
         return LoraConfig(task_type="CAUSAL_LM", **keywords), names
