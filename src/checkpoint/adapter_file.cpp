@@ -127,6 +127,12 @@ Status add_peft_tensor(const SafetensorsTensor& tensor, FactorsByModule& factors
     out.saved.push_back({std::string(module), tensor.view});
     return {};
   }
+  constexpr std::string_view kBias = ".bias";
+  if (name.ends_with(kBias) && out.peft->saves(name.substr(0, name.size() - kBias.size()))) {
+    return unimplemented(
+        "tensor {}: modules that are trained whole (modules_to_save) may be the embedding and the head",
+        in_quotes(name));
+  }
   return data_loss("tensor {} is neither a factor (lora_A, lora_B) nor of a module that modules_to_save names",
                    in_quotes(tensor.name));
 }
@@ -165,8 +171,11 @@ void name_stacks(AdapterFile& out) {
 // Ranks and scales by the configuration, which the factors must agree with.
 Status scale_factors(AdapterFile& out) {
   for (AdapterFile::LowRank& pair : out.low_rank) {
-    QUIRE_ASSIGN_OR_RETURN(const int64_t rank, out.peft->rank_of(pair.module));
-    QUIRE_ASSIGN_OR_RETURN(pair.scale, out.peft->scale_of(pair.module));
+    // What target_parameters names has the parameter's name in patterns too.
+    const std::string weight = pair.module + ".weight";
+    const std::string& name = out.peft->adapts_parameter(weight) ? weight : pair.module;
+    QUIRE_ASSIGN_OR_RETURN(const int64_t rank, out.peft->rank_of(name));
+    QUIRE_ASSIGN_OR_RETURN(pair.scale, out.peft->scale_of(name));
     QUIRE_RETURN_IF_ERROR(check_lengths(pair, out.peft->decomposed));
     if (pair.num_stacked > 0) pair.num_stacked = std::max<int64_t>(pair.down.shape[0] / rank, 1);
     const int64_t all = rank * std::max<int64_t>(pair.num_stacked, 1);

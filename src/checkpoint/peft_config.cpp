@@ -397,7 +397,8 @@ const std::vector<int32_t>* PeftConfig::tokens_of(std::string_view module) const
 }
 
 bool PeftConfig::saves(std::string_view module) const {
-  return std::ranges::any_of(saved_modules, [&](const std::string& name) { return ends_with_module(module, name); });
+  // PEFT takes any ending here, not whole components: "norm" is "input_layernorm" too.
+  return std::ranges::any_of(saved_modules, [&](const std::string& name) { return module.ends_with(name); });
 }
 
 Result<PeftConfig> read_peft_config(const json::object& config) {

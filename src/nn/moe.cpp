@@ -73,8 +73,7 @@ MoeBlock::MoeBlock(Loader& loader, const std::string& prefix, const MoeOptions& 
                                  moe.shared_intermediate_size, options.shared_bias, options.activation,
                                  /*is_sum=*/false);  // it is added up with the experts
   if (!moe.shared_gate) return;
-  const WeightSpec gate{block + "shared_expert_gate.weight", {1, options.hidden_size}};
-  shared_gate_ = loader.matrix({&gate, 1}, WeightRole::kExact);
+  shared_gate_ = {loader, block + "shared_expert_gate", options.hidden_size, 1, /*bias=*/false, WeightRole::kExact};
 }
 
 MoeBlock::Routes MoeBlock::route(const StepContext& step, const ops::ConstView& x) const {
@@ -128,14 +127,7 @@ void MoeBlock::operator()(const StepContext& step, const ops::ConstView& x, cons
   ops::View shared_gate;
   if (shared_ != nullptr && moe.shared_gate) {
     shared_gate = step.workspace.take(x.num_rows, 1);
-    for (const auto& weight : shared_gate_) {
-      step(ops::LinearArgs{.x = x,
-                           .x_stride = x.row_stride,
-                           .num_rows = x.num_rows,
-                           .weight = weight.get(),
-                           .out = shared_gate,
-                           .out_stride = 1});
-    }
+    shared_gate_(step, x, shared_gate);
   }
   const Routes routes = route(step, x);
   const ops::View rows = step.workspace.take(pairs, options_.hidden_size);  // the experts' inputs, then their outputs

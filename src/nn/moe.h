@@ -48,7 +48,7 @@ class MoeBlock final : public FeedForward {
   ExpertLinear gate_and_up_;
   ExpertLinear down_;
   std::unique_ptr<GatedMlp> shared_;
-  std::vector<std::unique_ptr<ops::PackedMatrix>> shared_gate_;  // one, [1, hidden_size]; or none
+  Linear shared_gate_;  // [1, hidden_size]; or none
 };
 
 }  // namespace quire::nn

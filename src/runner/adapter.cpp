@@ -33,6 +33,16 @@ constexpr int64_t gain_bytes(int64_t size) {
   return aligned_to_line(size * int64_t{sizeof(float)});
 }
 
+// Families whose table of tokens is what is multiplied by the scale, and not whatever stands in the tokens' place.
+bool scales_tokens_alone(const ModelConfig& config) {
+  return config.architecture == "Gemma2ForCausalLM" || config.architecture == "Gemma3ForCausalLM";
+}
+
+Status trained_whole(const std::string& module) {
+  return unimplemented("module {} is trained whole (modules_to_save): expected the embedding or the head",
+                       in_quotes(module));
+}
+
 Status not_numbers(const std::string& module) {
   return data_loss("module {}: its factors have values that are no finite numbers", in_quotes(module));
 }
@@ -143,13 +153,19 @@ class AdapterMaker {
     const AdaptableLayer& embedding = token_embedding();
     const int64_t size = embedding.out_features;
     QUIRE_RETURN_IF_ERROR(check_prompt_width(size));
-    dtype_ = host_.dtype.value_or(file_.prompt.dtype);
+    // Rows that have the scale already are divided by it, for a step multiplies all: by 16 bits' grid they would move.
+    const bool is_scaled = scales_tokens_alone(host_.config) && host_.config.embedding_scale != 1;
+    dtype_ = is_scaled ? DType::kF32 : host_.dtype.value_or(file_.prompt.dtype);
     const int64_t tokens = file_.prompt.shape[0];
     if (!embedding.is_held) return take_prompt_memory(embedding.in_features, 0);
     QUIRE_RETURN_IF_ERROR(take_prompt_memory(embedding.in_features, row_bytes(dtype_, tokens * size)));
     const Numbers numbers(file_.prompt, dtype_);
     if (!all_finite(dtype_, numbers.data(), tokens * size)) return not_numbers("prompt_embeddings");
     std::memcpy(memory_, numbers.data(), static_cast<size_t>(row_bytes(dtype_, tokens * size)));
+    if (is_scaled) {
+      for (float& value : std::span(reinterpret_cast<float*>(memory_), static_cast<size_t>(tokens * size)))
+        value = static_cast<float>(value / host_.config.embedding_scale);
+    }
     adapter_->prompt_ = {
         .dtype = dtype_, .in_features = tokens, .rank = static_cast<int32_t>(size), .down = memory_, .replaces = true};
     adapter_->prompt_layer_ = embedding.index;
@@ -233,6 +249,8 @@ class AdapterMaker {
     for (const AdapterFile::Saved& saved : file_.saved) {
       const ModulePlace* place = names_.find(saved.module);
       if (place == nullptr || place->is_stack) {
+        // A norm, say, of this very model.
+        if (surplus.empty() && saved.ids.empty()) return trained_whole(saved.module);
         surplus.push_back(saved.module);
         continue;
       }
@@ -378,8 +396,7 @@ class AdapterMaker {
   Status check_saved(const AdapterFile::Saved& saved, const AdaptableLayer& layer) const {
     const bool embeds = layer.kind == AdaptableLayer::Kind::kEmbedding;
     if (!embeds && layer.kind != AdaptableLayer::Kind::kHead) {
-      return unimplemented("module {} is trained whole (modules_to_save): expected the embedding or the head",
-                           in_quotes(saved.module));
+      return trained_whole(saved.module);
     }
     const int64_t rows = embeds ? layer.in_features : layer.out_features;
     const Shape expected{saved.ids.empty() ? rows : std::ssize(saved.ids),

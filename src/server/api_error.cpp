@@ -78,6 +78,7 @@ HttpResponse with_body(const ApiError& error, const boost::json::object& body) {
   HttpResponse response;
   response.status = error.status;
   response.body = boost::json::serialize(body);
+  response.error_param = error.param;
   if (error.retry_after > 0) response.headers.emplace_back("Retry-After", std::to_string(error.retry_after));
   if (error.status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
   return response;

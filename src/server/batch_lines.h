@@ -19,7 +19,8 @@ namespace quire::server {
 struct BatchLine {
   std::string custom_id;
   std::string url;
-  std::string body;  // JSON
+  std::string body;       // JSON
+  int32_t num_loads = 0;  // that failed, of its model or adapter
 };
 
 // endpoint: the only url that lines may have; empty: any that a batch may ask. Errors: invalid_argument with param().

@@ -13,6 +13,14 @@ namespace quire::server {
 namespace {
 
 constexpr std::chrono::milliseconds kWhileBusy{20};
+// Of a line whose model, or adapter, cannot be loaded: it may be that its files are just being replaced.
+constexpr int32_t kMostLoads = 3;
+
+// Refused for the time being, and not for a model that is still not there.
+bool is_asked_again(const HttpResponse& response, BatchLine& line) {
+  if (response.status == 503 && response.error_param == "model") return ++line.num_loads < kMostLoads;
+  return response.status == 429 || response.status == 503;
+}
 
 }  // namespace
 
@@ -190,8 +198,9 @@ void BatchWorker::answered(const std::shared_ptr<LineJob>& job, const BatchLine&
   --job->in_flight;
   --in_flight_;
   const bool dropped = response.status == 499 || stopping_ || job->cancelled;
-  if (!dropped && (response.status == 429 || response.status == 503)) {
-    job->again.push_back(line);
+  BatchLine again = line;
+  if (!dropped && is_asked_again(response, again)) {
+    job->again.push_back(std::move(again));
     refused_ = true;
   } else if (!dropped) {
     write(*job, response.status == 200, answered_line(line, request_id, response));

@@ -47,6 +47,7 @@ struct HttpResponse {
   HeaderFields headers;  // beside Content-Type, Content-Length, Connection, Date and X-Request-Id
   std::string body;
   std::shared_ptr<BodySource> source = nullptr;  // instead of `body`, where there is one
+  std::string error_param = "";                  // of an error: the field at fault; for this program's own requests
 };
 
 // "Not Found" for 404.

@@ -328,9 +328,10 @@ Status Models::load(Model& model, std::unique_lock<std::mutex>& lock) {
   const std::vector<Use> waiting = std::exchange(model.waiting, {});
   std::vector<LeaseOr> leases;
   for (size_t i = 0; i < waiting.size(); ++i) {
-    leases.push_back(
-        status.ok() ? LeaseOr(lend(model))
-                    : LeaseOr(unavailable("Model `{}` cannot be loaded; the server's log says why.", model.name())));
+    leases.push_back(status.ok()
+                         ? LeaseOr(lend(model))
+                         : LeaseOr(unavailable("Model `{}` cannot be loaded; the server's log says why.", model.name())
+                                       .with_param("model")));
   }
   num_waiting_ -= std::min(num_waiting_, waiting.size());
   lock.unlock();

@@ -287,7 +287,8 @@ TEST_P(SoftPrompts, AnswersAndLogprobsAreThoseOfPeft) {
 
 INSTANTIATE_TEST_SUITE_P(Tiny, SoftPrompts,
                          testing::Values("llama/prefix_tuning", "llama/prompt_tuning", "llama/prompt_tuning_20",
-                                         "qwen2/prompt_tuning", "opt/prompt_tuning"),
+                                         "qwen2/prompt_tuning", "opt/prompt_tuning", "gemma2/prompt_tuning",
+                                         "gemma3/prompt_tuning"),
                          [](const auto& test) {
                            std::string name = test.param;
                            std::ranges::replace(name, '/', '_');

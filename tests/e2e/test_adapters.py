@@ -154,6 +154,24 @@ class Refusals(unittest.TestCase):
         self.assertIn("NAME=PATH", told("--enable-lora", "--lora-modules", "nonsense"))
         self.assertIn("max_loras", told("--max-loras", 2))
 
+    def test_a_file_of_requests_ends_although_an_adapter_cannot_be_loaded(self):
+        with tempfile.TemporaryDirectory(prefix="quire-adapters-") as name:
+            folder = pathlib.Path(name)
+            (folder / "dir/broken").mkdir(parents=True)
+            shutil.copytree(LORA / "qv", folder / "dir/qv")
+            asked = [(model, "/v1/completions", {"prompt": [5, 6, 7]}) for model in ("broken", "qv", "base")]
+            (folder / "in.jsonl").write_text("".join(json.dumps({
+                "custom_id": model, "method": "POST", "url": url, "body": {"model": model, "max_tokens": 2, **body}}) + "\n"
+                for model, url, body in asked))
+            done = harness.run("run-batch", "-i", folder / "in.jsonl", "-o", folder / "out.jsonl", "--model",
+                               harness.DATA / "e2e/tiny/llama", "--served-model-name", "base", "--skip-tokenizer-init",
+                               "--enable-lora", "--lora-dir", folder / "dir", timeout=60)
+            answers = [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
+        found = {answer["custom_id"]: answer["response"] for answer in answers}
+        self.assertEqual({name: response["status_code"] for name, response in found.items()},
+                         {"broken": 503, "qv": 200, "base": 200}, done.stderr)
+        self.assertIn("cannot be loaded", found["broken"]["body"]["error"]["message"])
+
     def test_the_plan_shows_what_adapters_take(self):
         model = harness.DATA / "e2e/tiny/llama"
         without = harness.run("plan", model).stdout

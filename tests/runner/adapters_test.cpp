@@ -104,7 +104,7 @@ INSTANTIATE_TEST_SUITE_P(
                                      "mixtral/all_linear", "deepseek_v2/kv_b", "deepseek_v2/latent",
                                      "deepseek_v3/latent", "mixtral/stacks", "mixtral/old_stacks", "qwen3_moe/stacks",
                                      "deepseek_v3/stacks", "gpt_oss/stacks", "llama/tokens", "qwen2/tokens",
-                                     "gemma3/tokens"),
+                                     "gemma3/tokens", "qwen2_moe/shared"),
                      testing::Values("reference", "portable", "avx2", "avx512", "cuda")),
     [](const auto& test) {
       std::string name = std::get<0>(test.param) + "_" + std::get<1>(test.param);
@@ -287,6 +287,19 @@ TEST_F(UnfitAdapters, AConfigurationThatContradictsTheFileIsToldSo) {
   EXPECT_SAYS(message_of("llama/qv", "{", "{,"), "adapter_config.json");
 }
 
+TEST_F(UnfitAdapters, WhatIsTrainedWholeIsTheEmbeddingOrTheHead) {
+  const std::string name = "lm_head.token_adapter.trainable_tokens_delta\"";
+  for (const std::string module : {"model.norm", "model.layers.0.input_layernorm"}) {
+    const std::string told = message("llama/tokens", [&](std::string& config, std::string& weights) {
+      replace(config, "\"modules_to_save\": null", "\"modules_to_save\": [\"norm\"]");
+      std::string renamed = module + ".weight\"";
+      renamed.resize(name.size(), ' ');
+      replace(weights, name, renamed);
+    });
+    EXPECT_SAYS(told, "module \"" + module + "\" is trained whole (modules_to_save)");
+  }
+}
+
 // Of a stack of another model, of which a base has as many modules.
 TEST_F(UnfitAdapters, TrainedRowsOfTokensThatTheModelOrTheFileHasNotAreTold) {
   EXPECT_EQ(message("llama/tokens", [](std::string&, std::string&) {}), "");
@@ -327,6 +340,9 @@ TEST(UnfitStacks, AreToldWhatDoesNotFit) {
   };
   EXPECT_EQ(message("", ""), "");
   EXPECT_SAYS(message("\"r\": 4", "\"r\": 8"), "expected rank 8");
+  // Patterns are of the parameter's name, not the module's.
+  EXPECT_EQ(message("\"rank_pattern\": {}", "\"rank_pattern\": {\"mlp.gate\": 2}"), "");
+  EXPECT_SAYS(message("\"rank_pattern\": {}", "\"rank_pattern\": {\"mlp.gate.weight\": 2}"), "expected rank 2");
   EXPECT_SAYS(message("mlp.experts.down_proj", "mlp.experts.down_proj_bias"), "down_proj_bias");
   // A module that is wrapped more often than parameters are named.
   EXPECT_SAYS(message("mlp.experts.down_proj", "mlp.others.down_proj"), "experts.base_layer");
