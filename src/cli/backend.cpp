@@ -177,6 +177,11 @@ Result<std::unique_ptr<runner::Executor>> make_workers(const EngineConfig& asked
 Result<std::unique_ptr<runner::Executor>> make_executor(const EngineConfig& config, const WorkerSource& workers) {
   QUIRE_RETURN_IF_ERROR(validate(config));
   if (has_workers(config)) return make_workers(config, workers);
+  if (config.numa_bind) {
+    return invalid_argument(
+        "numa_bind binds the memory of workers, and there are none: choose distributed_executor_backend mp, or start "
+        "quire with numactl");
+  }
   QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<ops::Backend> backend, make_backend(config));
   QUIRE_ASSIGN_OR_RETURN(auto executor, runner::make_local_executor(config, std::move(backend)));
 #ifdef QUIRE_SERIALISES_STEPS  // the end-to-end tests' second program

@@ -255,11 +255,6 @@ Status check_workers(const EngineConfig& config, DeviceChoice::Kind device) {
         "server for each engine",
         config.data_parallel_size, name(config.distributed_executor_backend));
   }
-  if (config.numa_bind && !has_workers(config)) {
-    return invalid_argument(
-        "numa_bind binds the memory of workers, and there are none: choose distributed_executor_backend mp, or start "
-        "quire with numactl");
-  }
   if (!has_workers(config)) return {};
   if (device == DeviceChoice::Kind::kCuda) QUIRE_RETURN_IF_ERROR(check_workers_on_cards(config));
   if (config.offloads_kv()) {

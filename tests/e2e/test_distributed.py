@@ -138,10 +138,11 @@ class TensorParallel(unittest.TestCase):
 
     @unittest.skipUnless(pathlib.Path("/proc/self/numa_maps").exists(), "the system has no NUMA")
     def test_memory_is_bound_to_the_nodes_of_their_cores(self):
-        with harness.Server("--skip-tokenizer-init", "--max-model-len", 256, "-tp", 2, "--numa-bind", model=TINY / "llama") as server:
-            for worker in workers_of(server):
-                heap = [line for line in pathlib.Path(f"/proc/{worker}/numa_maps").read_text().splitlines() if " heap " in line]
-                self.assertIn("bind:", heap[0])
+        for layout in (("-tp", 2), ("--distributed-executor-backend", "mp")):
+            with harness.Server("--skip-tokenizer-init", "--max-model-len", 256, *layout, "--numa-bind", model=TINY / "llama") as server:
+                for worker in workers_of(server):
+                    maps = pathlib.Path(f"/proc/{worker}/numa_maps").read_text().splitlines()
+                    self.assertIn("bind:", next(line for line in maps if " heap " in line))
         done = harness.run("serve", TINY / "llama", "--skip-tokenizer-init", "--numa-bind")
         self.assertIn("numa_bind binds the memory of workers, and there are none", done.stderr)
 
