@@ -65,7 +65,7 @@ TEST(ReadConfig, WhatIsWrongIsNamed) {
   EXPECT_THAT(refused(R"({"speculative_config": {"model": "./m", "max_model_len": -1}})").message(),
               HasSubstr("max_model_len is -1"));
   EXPECT_THAT(refused(R"({"speculative_config": {"model": "./m", "draft_tensor_parallel_size": 2}})").message(),
-              HasSubstr("beyond 1"));
+              HasSubstr("draft_tensor_parallel_size must be 1"));
   EXPECT_THAT(refused("[1]").message(), HasSubstr("must be a JSON object, found a list"));
   EXPECT_THAT(refused("{").message(), HasSubstr("is not JSON"));
 }
