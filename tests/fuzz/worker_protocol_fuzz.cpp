@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <string>
 
 #include "comm/message_ring.h"
 #include "runner/worker_messages.h"
@@ -45,7 +46,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (which % 6 == 0) {
     const auto order = runner::decode_order(message);
     if (!order.ok()) return fuzz::check_error(order.status()), 0;
-    QUIRE_CHECK(runner::encode_order(*order) == message);
+    // A device that nobody has chosen is the CPU where it is read.
+    const std::string once = runner::encode_order(*order);
+    QUIRE_CHECK(runner::encode_order(*runner::decode_order(once)) == once);
   } else if (which % 6 == 1) {
     const auto report = runner::decode_report(message);
     if (!report.ok()) return fuzz::check_error(report.status()), 0;
