@@ -6,12 +6,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <fstream>
 #include <limits>
-#include <optional>
-#include <string_view>
+
+#include "base/number_ranges.h"
 
 namespace quire {
 namespace {
@@ -20,34 +19,18 @@ namespace {
 constexpr int MPOL_PREFERRED_MANY = 5;  // Linux 5.15
 #endif
 
-std::optional<int> number_of(std::string_view digits) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (error != std::errc() || end != digits.data() + digits.size() || value < 0) return std::nullopt;
-  return value;
-}
+constexpr int kMostNumbers = 1 << 16;  // of cores, of nodes
 
-// "0-3,8", as the kernel writes it. What is not like that ends the list.
-std::vector<int> listed(std::string_view text) {
-  constexpr int kMost = 1 << 16;
-  std::vector<int> numbers;
-  while (!text.empty()) {
-    const std::string_view item = text.substr(0, text.find(','));
-    text.remove_prefix(std::min(item.size() + 1, text.size()));
-    const size_t dash = std::min(item.find('-'), item.size());
-    const auto first = number_of(item.substr(0, dash));
-    const auto last = dash == item.size() ? first : number_of(item.substr(dash + 1));
-    if (!first || !last || *last >= kMost) break;
-    for (int number = *first; number <= *last; ++number) numbers.push_back(number);
-  }
-  return numbers;
-}
-
+// What is no list has no numbers.
 std::vector<int> listed_in(const std::string& path) {
   std::ifstream file(path);
   std::string text;
   std::getline(file, text);
-  return listed(text);
+  std::vector<int> numbers;
+  for (const auto& [first, last] : parse_number_ranges(text, kMostNumbers).value_or(std::vector<NumberRange>())) {
+    for (int number = first; number <= last; ++number) numbers.push_back(number);
+  }
+  return numbers;
 }
 
 const NumaNode* node_of(int core, const std::vector<NumaNode>& nodes) {

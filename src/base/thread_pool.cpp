@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
@@ -20,6 +19,7 @@
 #include <thread>
 
 #include "base/check.h"
+#include "base/number_ranges.h"
 
 namespace quire {
 namespace {
@@ -111,18 +111,9 @@ Result<std::vector<int>> parse_core_list(std::string_view text) {
   cpu_set_t mask;
   CPU_ZERO(&mask);
   const bool known = sched_getaffinity(0, sizeof(mask), &mask) == 0;
-  for (std::string_view rest = text; !rest.empty();) {
-    const std::string_view item = rest.substr(0, rest.find(','));
-    rest.remove_prefix(std::min(item.size() + 1, rest.size()));
-    const size_t dash = std::min(item.find('-'), item.size());
-    const auto number = [](std::string_view digits, int& value) {
-      const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-      return error == std::errc() && end == digits.data() + digits.size() && value >= 0 && value < CPU_SETSIZE;
-    };
-    int first = 0;
-    int last = 0;
-    if (!number(item.substr(0, dash), first)) return wrong("is not one");
-    if (!number(dash == item.size() ? item : item.substr(dash + 1), last) || last < first) return wrong("is not one");
+  const auto ranges = parse_number_ranges(text, CPU_SETSIZE);
+  if (!ranges) return wrong("is not one");
+  for (const auto& [first, last] : *ranges) {
     for (int core = first; core <= last; ++core) {
       if (std::find(cores.begin(), cores.end(), core) != cores.end()) return wrong("names a core twice");
       if (known && !CPU_ISSET(core, &mask)) return wrong(fmt::format("names core {}, not open to this process", core));
