@@ -261,11 +261,17 @@ TEST_P(MoeTest, GroupsOfSomeRowsAreTheProductsOfTheirExperts) {
 
 TEST_P(MoeTest, AGroupedProductReadsAndWritesHeadsBesideEachOther) {
   Random random(85);
-  for (const DType dtype : {DType::kF32, DType::kQ8_0}) {
+  // So many tokens that a card has each of its kernels.
+  for (const auto& [dtype, tokens] : std::vector<std::pair<DType, int64_t>>{{DType::kF32, 17},
+                                                                            {DType::kQ8_0, 17},
+                                                                            {DType::kQ8_0, 70},
+                                                                            {DType::kBF16, 2},
+                                                                            {DType::kBF16, 17},
+                                                                            {DType::kBF16, 70},
+                                                                            {DType::kF16, 140}}) {
     const int64_t heads = 3;
-    const int64_t k = 64;
+    const int64_t k = 96;
     const int64_t n = 20;
-    const int64_t tokens = 17;
     std::vector<StoredWeights> stored;
     for (int64_t i = 0; i < heads; ++i) stored.emplace_back(dtype, n, k, random);
     const Experts weights(*backend_, dtype, stored);
@@ -289,9 +295,10 @@ TEST_P(MoeTest, AGroupedProductReadsAndWritesHeadsBesideEachOther) {
                              .out_stride = heads * n});
     }
     if (testing::is_card(GetParam())) {  // many rows of one weight are another kernel's
-      EXPECT_LT(testing::largest_difference(out, expected), 1e-2) << name(dtype);
+      EXPECT_LT(testing::largest_difference(out, expected), 1e-2) << name(dtype) << ", " << tokens << " tokens";
     } else {
-      EXPECT_TRUE(same_bits(out.data(), expected.data(), static_cast<int64_t>(out.size()))) << name(dtype);
+      EXPECT_TRUE(same_bits(out.data(), expected.data(), static_cast<int64_t>(out.size())))
+          << name(dtype) << ", " << tokens << " tokens";
     }
   }
 }

@@ -35,6 +35,8 @@ std::vector<Size> sizes() {
   for (const int64_t size : {1, 2, 7, 31, 32, 33, 63, 576, 1537}) {
     for (const int64_t tokens : {1, 3, 40}) all.push_back({size, tokens});
   }
+  // Rows that have more threads, or more numbers a thread.
+  for (const int64_t size : {3072, 8192, 12288}) all.push_back({size, 2});
   return all;
 }
 
@@ -449,7 +451,7 @@ TEST_P(KernelTest, RoundsRowsToNearest) {
   const OnCard<float> card_x(x);
   for (const DType to : {DType::kF16, DType::kBF16}) {
     const OnCard<uint16_t> out(positions(count()), uint16_t{0});
-    round_rows(card_x.data(), stride, tokens(), size(), to, out.data(), nullptr);
+    round_rows(card_x.data(), {.stride = stride}, tokens(), size(), to, out.data(), nullptr);
     const std::vector<uint16_t> codes = out.read();
     for (int64_t i = 0; i < count(); ++i) {
       const float value = x[positions(i / size() * stride + i % size())];

@@ -39,6 +39,7 @@ struct Attention {
   int32_t num_kv_heads;
   int32_t group;  // heads of a kv head
   int32_t head_dim;
+  int32_t value_dim;  // of a row's numbers so many are wanted; the rest may be left as it is
   int32_t block_size;
   int32_t window;
   bool values_are_keys;
@@ -240,6 +241,9 @@ inline bool has_decode_heads(const Attention& work) {
   return !work.values_are_keys && work.head_dim <= 128;
 }
 void attend_decode(const Attention& work, dim3 grid, cudaStream_t stream);
+// Where values are keys, in 16 bits, of up to 576 numbers of which up to 512 are wanted: attention_latent.cu.
+bool has_latent_kernel(const Attention& work);
+void attend_latent(const Attention& work, dim3 grid, cudaStream_t stream);
 
 // Sequences of more than kFewQueries queries (Part::kMany) or all, with tensor cores: attention_tiles.cu. False: not of
 // this cache or head size, or not on this card; nothing was done. total_rows: of all sequences for a kv head.

@@ -136,10 +136,27 @@ struct Cached {
   }
   // Bytes to a position's codes.
   __device__ int64_t at(const Attention& args, int32_t position) const {
-    if (shift >= 0) {
-      return table[position >> shift] * args.block_stride + (position & (block_size - 1)) * row_bytes;
-    }
     return table[position / block_size] * args.block_stride + position % block_size * row_bytes;
+  }
+  // The same where the block is known and `shift` is none below 0.
+  __device__ int64_t in_block(const Attention& args, BlockId block, int32_t position) const {
+    return block * args.block_stride + (position & (block_size - 1)) * row_bytes;
+  }
+};
+
+// The blocks of a piece's sixteens of positions: known before the piece is copied, as to look into the table takes as
+// long as to multiply a piece.
+template <typename K>
+struct PieceBlocks {
+  BlockId of[K::kPositions / 16];
+
+  // Beyond what is seen, [first, last], the table may end, or name what is another's by now.
+  __device__ __forceinline__ void look_up(const Cached& cached, int32_t begin, int32_t first, int32_t last) {
+#pragma unroll
+    for (int i = 0; i < K::kPositions / 16; ++i) {
+      const int32_t from = begin + 16 * i;
+      of[i] = from <= last && from + 15 >= first ? cached.table[from >> cached.shift] : 0;
+    }
   }
 };
 
@@ -148,8 +165,8 @@ struct Cached {
 // and heads are as long as the kind's. What differs between a lane's vectors are numbers that the compiler knows: a
 // copy is three instructions.
 template <typename K>
-__device__ void begin_piece(const Attention& args, const Cached& cached, int32_t begin, int32_t first, int32_t last,
-                            uint8_t* stage) {
+__device__ void begin_piece(const Attention& args, const Cached& cached, const PieceBlocks<K>& blocks, int32_t begin,
+                            int32_t first, int32_t last, uint8_t* stage) {
   static_assert(K::flips_by_parts());
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int vector = lane % K::kVectors;
@@ -158,9 +175,7 @@ __device__ void begin_piece(const Attention& args, const Cached& cached, int32_t
   const int32_t after_first = begin + lane / K::kVectors - first;
 #pragma unroll
   for (int sixteen = 0; sixteen < K::kPositions; sixteen += 16) {
-    // Beyond what is seen the table may end, or name what is another's by now.
-    const bool any = begin + sixteen <= last && begin + sixteen + 15 >= first;
-    const int64_t from = (any ? cached.at(args, begin + sixteen) : 0) + lane * kVectorBytes;
+    const int64_t from = cached.in_block(args, blocks.of[sixteen / 16], begin + sixteen) + lane * kVectorBytes;
     const uint8_t* keys = cached.keys + from;
     const uint8_t* values = cached.values + from;
 #pragma unroll
@@ -510,18 +525,26 @@ __global__ void __launch_bounds__(kThreads, K::kBlocksOfProcessor) attend_decode
   const auto stage = [&](int of_warp, int piece) {
     return shared + (of_warp * K::kStages + piece % K::kStages) * K::kStageBytes;
   };
+  PieceBlocks<K> blocks;  // of the piece that is copied next
+  const auto look_up = [&](int piece) {
+    if (whole_heads) blocks.look_up(cached, begin_of(piece), first, last);
+  };
   const auto begin_copy = [&](int piece) {
     const int32_t begin = begin_of(piece);
     if (piece < num_pieces && begin <= last && begin + K::kPositions > first) {
       if (whole_heads) {
-        begin_piece<K>(args, cached, begin, first, last, stage(warp, piece));
+        begin_piece<K>(args, cached, blocks, begin, first, last, stage(warp, piece));
       } else {
         begin_any_piece<K>(args, cached, begin, first, last, stage(warp, piece));
       }
     }
     __pipeline_commit();
   };
-  for (int piece = 0; piece < K::kStages - 1; ++piece) begin_copy(piece);
+  look_up(0);
+  for (int piece = 0; piece < K::kStages - 1; ++piece) {
+    begin_copy(piece);
+    look_up(piece + 1);
+  }
 
   const bool any_upper = sharing.block.num_rows - sharing.block.first > kRows / 2;  // rows of the second half
   const BlockRow rows[2] = {row_of(args, sharing, sharing.block.first + lane / 4),
@@ -537,6 +560,7 @@ __global__ void __launch_bounds__(kThreads, K::kBlocksOfProcessor) attend_decode
     // The stage of the piece before is free: all lanes of the warp have used it.
     __syncwarp();
     begin_copy(piece + K::kStages - 1);
+    look_up(piece + K::kStages);
     __pipeline_wait_prior(K::kStages - 1);
     __syncwarp();
     if (begin <= last && begin + K::kPositions > first) {

@@ -387,11 +387,13 @@ bool with_kind(const Attention& work, const Body& body) {
 
 bool has_few_kernel(const Attention& work) {
   if (has_decode_heads(work)) return has_decode_kernel(work);
+  if (has_latent_kernel(work)) return true;
   return with_kind(work, [](auto kind) { return has_shared(decltype(kind)::kBytes); });
 }
 
 void attend_few(const Attention& work, dim3 grid, cudaStream_t stream) {
   if (has_decode_heads(work)) return attend_decode(work, grid, stream);
+  if (has_latent_kernel(work)) return attend_latent(work, grid, stream);
   const bool known = with_kind(work, [&](auto kind) {
     using K = decltype(kind);
     check_cuda(cudaFuncSetAttribute(attend_few_kernel<K>, cudaFuncAttributeMaxDynamicSharedMemorySize, K::kBytes),

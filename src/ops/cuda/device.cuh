@@ -77,6 +77,44 @@ __device__ inline void store_quad(const OutRows& rows, int64_t index, const floa
       make_uint2(bits(values.x) | bits(values.y) << 16, bits(values.z) | bits(values.w) << 16);
 }
 
+// Eight neighbours of 16 bits each. REQUIRES: are_vectors().
+__host__ __device__ inline bool are_vectors(const void* data, DType dtype, int64_t stride) {
+  return dtype != DType::kF32 && reinterpret_cast<uintptr_t>(data) % 16 == 0 && stride % 8 == 0;
+}
+struct Eight {
+  float of[8];
+};
+__device__ inline Eight load_eight(const Rows& rows, int64_t index) {
+  const uint4 bits = *reinterpret_cast<const uint4*>(static_cast<const uint16_t*>(rows.data) + index);
+  const unsigned pairs[4] = {bits.x, bits.y, bits.z, bits.w};
+  Eight eight;
+  for (int i = 0; i < 8; ++i) {
+    const unsigned pair = pairs[i / 2];
+    if (rows.dtype == DType::kBF16) {
+      eight.of[i] = __uint_as_float(i % 2 == 0 ? pair << 16 : pair & 0xffff0000u);
+    } else {
+      eight.of[i] = __half2float(__ushort_as_half(static_cast<unsigned short>(pair >> (i % 2 * 16) & 0xffffu)));
+    }
+  }
+  return eight;
+}
+__device__ inline void store_eight(const OutRows& rows, int64_t index, const Eight& eight) {
+  unsigned pairs[4];
+  for (int i = 0; i < 4; ++i) {
+    const float first = eight.of[2 * i];
+    const float second = eight.of[2 * i + 1];
+    if (rows.dtype == DType::kBF16) {
+      pairs[i] = __bfloat16_as_ushort(__float2bfloat16_rn(first)) |
+                 static_cast<unsigned>(__bfloat16_as_ushort(__float2bfloat16_rn(second))) << 16;
+    } else {
+      pairs[i] = __half_as_ushort(__float2half_rn(first)) |
+                 static_cast<unsigned>(__half_as_ushort(__float2half_rn(second))) << 16;
+    }
+  }
+  *reinterpret_cast<uint4*>(static_cast<uint16_t*>(rows.data) + index) =
+      make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+}
+
 __device__ inline float warp_sum(float value) {
   for (int offset = kWarp / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(kAllLanes, value, offset);
   return value;

@@ -13,7 +13,8 @@ namespace quire::ops::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kEach = 4;  // numbers of a thread: their loads are under way together
+constexpr int kEach = 4;    // numbers of a thread: their loads are under way together
+constexpr int kVector = 8;  // numbers of 16 bits
 constexpr int64_t kMaxGridY = 65535;
 
 dim3 grid_of(int64_t rows, int64_t size) {
@@ -59,6 +60,22 @@ __global__ void activate_kernel(ActivationArgs args) {
   });
 }
 
+// The same of numbers of 16 bits, eight a thread.
+template <Activation kFunction>
+__global__ void activate_vectors_kernel(ActivationArgs args) {
+  begin_kernel();
+  const int64_t in_size = args.gated ? 2 * args.size : args.size;
+  const int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kVector;
+  for (int64_t t = blockIdx.y; i < args.size && t < args.num_tokens; t += gridDim.y) {
+    Eight in = load_eight(args.in, t * in_size + i);
+    const Eight up = args.gated ? load_eight(args.in, t * in_size + args.size + i) : Eight{};
+#pragma unroll
+    for (int k = 0; k < kVector; ++k)
+      in.of[k] = args.gated ? activated<kFunction>(in.of[k]) * up.of[k] : activated<kFunction>(in.of[k]);
+    store_eight(args.out, t * args.size + i, in);
+  }
+}
+
 __global__ void add_kernel(AddArgs args) {
   begin_kernel();
   for_numbers(1, args.num_tokens * args.size,
@@ -97,6 +114,14 @@ __global__ void copy_heads_kernel(CopyHeadsArgs args) {
 
 __global__ void gather_rows_kernel(const float* in, int64_t size, const int32_t* rows, int64_t num_rows, float* out) {
   begin_kernel();
+  if (are_quads(in, DType::kF32, size) && are_quads(out, DType::kF32, size)) {
+    const int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kEach;
+    for (int64_t row = blockIdx.y; i < size && row < num_rows; row += gridDim.y) {
+      *reinterpret_cast<float4*>(out + row * size + i) =
+          *reinterpret_cast<const float4*>(in + int64_t{rows[row]} * size + i);
+    }
+    return;
+  }
   for_numbers(num_rows, size, [&](int64_t row, int64_t i) { out[row * size + i] = in[int64_t{rows[row]} * size + i]; });
 }
 
@@ -126,8 +151,31 @@ __global__ void rope_kernel(RopeArgs args) {
   });
 }
 
+__device__ inline void add_weighed(float4& sum, float weight, const float* numbers) {
+  const float4 quad = *reinterpret_cast<const float4*>(numbers);
+  sum = make_float4(fmaf(weight, quad.x, sum.x), fmaf(weight, quad.y, sum.y), fmaf(weight, quad.z, sum.z),
+                    fmaf(weight, quad.w, sum.w));
+}
+
 __global__ void combine_experts_kernel(MoeCombineArgs args) {
   begin_kernel();
+  if (are_quads(args.experts, DType::kF32, args.size) && are_quads(args.out, DType::kF32, args.size) &&
+      are_quads(args.shared, DType::kF32, args.size)) {
+    const int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kEach;
+    for (int64_t t = blockIdx.y; i < args.size && t < args.num_tokens; t += gridDim.y) {
+      const int64_t pairs = t * args.experts_per_token;
+      float4 sum = make_float4(0, 0, 0, 0);
+#pragma unroll 4
+      for (int32_t r = 0; r < args.experts_per_token; ++r)
+        add_weighed(sum, args.weights[pairs + r], args.experts + int64_t{args.rows[pairs + r]} * args.size + i);
+      if (args.shared != nullptr) {
+        const float gate = args.shared_gate == nullptr ? 1.0f : sigmoid(args.shared_gate[t]);
+        add_weighed(sum, gate, args.shared + t * args.size + i);
+      }
+      *reinterpret_cast<float4*>(args.out + t * args.size + i) = sum;
+    }
+    return;
+  }
   for_numbers(args.num_tokens, args.size, [&](int64_t t, int64_t i) {
     const int64_t pairs = t * args.experts_per_token;
     float sum = 0;
@@ -141,17 +189,17 @@ __global__ void combine_experts_kernel(MoeCombineArgs args) {
   });
 }
 
-__global__ void round_rows_kernel(const float* x, int64_t x_stride, int64_t num_rows, int64_t columns, OutRows out) {
+__global__ void round_rows_kernel(const float* x, RowPlaces places, int64_t num_rows, int64_t columns, OutRows out) {
   begin_kernel();
   for_numbers(num_rows, columns,
-              [&](int64_t row, int64_t i) { store_number(out, row * columns + i, x[row * x_stride + i]); });
+              [&](int64_t row, int64_t i) { store_number(out, row * columns + i, x[places.at(row) + i]); });
 }
 // The same of rows that are quads.
-__global__ void round_quads_kernel(const float* x, int64_t x_stride, int64_t num_rows, int64_t columns, OutRows out) {
+__global__ void round_quads_kernel(const float* x, RowPlaces places, int64_t num_rows, int64_t columns, OutRows out) {
   begin_kernel();
   const int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kEach;
   for (int64_t row = blockIdx.y; i < columns && row < num_rows; row += gridDim.y)
-    store_quad(out, row * columns + i, *reinterpret_cast<const float4*>(x + row * x_stride + i));
+    store_quad(out, row * columns + i, *reinterpret_cast<const float4*>(x + places.at(row) + i));
 }
 
 __global__ void convert_rows_kernel(Rows in, int64_t in_stride, int64_t num_rows, int64_t columns, OutRows out,
@@ -166,12 +214,26 @@ __global__ void convert_rows_kernel(Rows in, int64_t in_stride, int64_t num_rows
 
 void activate(const ActivationArgs& args, cudaStream_t stream) {
   if (args.num_tokens == 0 || args.size == 0) return;
-  auto* kernel = activate_kernel<Activation::kSilu>;
-  if (args.function == Activation::kGelu) kernel = activate_kernel<Activation::kGelu>;
-  if (args.function == Activation::kGeluTanh) kernel = activate_kernel<Activation::kGeluTanh>;
-  if (args.function == Activation::kQuickGelu) kernel = activate_kernel<Activation::kQuickGelu>;
-  if (args.function == Activation::kRelu) kernel = activate_kernel<Activation::kRelu>;
-  launch(kernel, grid_of(args.num_tokens, args.size), kThreads, 0, stream, args);
+  const bool vectors =
+      are_vectors(args.in.data, args.in.dtype, args.size) && are_vectors(args.out.data, args.out.dtype, args.size);
+  const auto of = [&](auto function) {
+    constexpr Activation kFunction = decltype(function)::value;
+    const int64_t threads = vectors ? ceil_div(args.size, kVector) * int64_t{kEach} : args.size;
+    launch(vectors ? activate_vectors_kernel<kFunction> : activate_kernel<kFunction>, grid_of(args.num_tokens, threads),
+           kThreads, 0, stream, args);
+  };
+  switch (args.function) {
+    case Activation::kGelu:
+      return of(std::integral_constant<Activation, Activation::kGelu>());
+    case Activation::kGeluTanh:
+      return of(std::integral_constant<Activation, Activation::kGeluTanh>());
+    case Activation::kQuickGelu:
+      return of(std::integral_constant<Activation, Activation::kQuickGelu>());
+    case Activation::kRelu:
+      return of(std::integral_constant<Activation, Activation::kRelu>());
+    default:
+      return of(std::integral_constant<Activation, Activation::kSilu>());
+  }
 }
 
 void add(const AddArgs& args, cudaStream_t stream) {
@@ -217,11 +279,12 @@ void combine_experts(const MoeCombineArgs& args, cudaStream_t stream) {
   launch(combine_experts_kernel, grid_of(args.num_tokens, args.size), kThreads, 0, stream, args);
 }
 
-void round_rows(const float* x, int64_t x_stride, int64_t num_rows, int64_t columns, DType to, void* out,
+void round_rows(const float* x, const RowPlaces& places, int64_t num_rows, int64_t columns, DType to, void* out,
                 cudaStream_t stream) {
   if (num_rows == 0 || columns == 0) return;
-  const bool quads = columns % 4 == 0 && are_quads(x, DType::kF32, x_stride) && are_quads(out, to, columns);
-  launch(quads ? round_quads_kernel : round_rows_kernel, grid_of(num_rows, columns), kThreads, 0, stream, x, x_stride,
+  const bool quads = columns % 4 == 0 && are_quads(x, DType::kF32, places.stride) && places.group_stride % 4 == 0 &&
+                     are_quads(out, to, columns);
+  launch(quads ? round_quads_kernel : round_rows_kernel, grid_of(num_rows, columns), kThreads, 0, stream, x, places,
          num_rows, columns, OutRows(out, to));
 }
 

@@ -51,7 +51,7 @@ __host__ __device__ int64_t rounded_columns(int64_t columns) {
 // x in the order of a weight's slices, quad by quad; zeros where those lie behind a row's end. A block a row.
 template <DType kType>
 __global__ void __launch_bounds__(kPanelThreads)
-    round_in_slices_kernel(Rows x, int64_t x_stride, int64_t columns, uint2* rounded, float* factors) {
+    round_in_slices_kernel(Rows x, RowPlaces places, int64_t columns, uint2* rounded, float* factors) {
   begin_kernel();
   using Factors = SliceFactors<kType>;
   using T = typename Factors::Of;
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kPanelThreads)
   const auto num_quads = static_cast<int>(rounded_columns<kType>(columns) / 4);
   uint2* to = rounded + row * num_quads;
   for_quads_in_range<kPanelThreads, kKept>(
-      x, x_stride, row * x_stride, columns, num_quads, factors + row, [&](int quad, const float4& v) {
+      x, places.stride, places.at(row), columns, num_quads, factors + row, [&](int quad, const float4& v) {
         const QuadPlace place = Slice<kType>::place_of(quad);
         to[place.slice * 8 + place.quad] = Factors::kEvenFirst ? make_uint2(pair_of<T>(v.x, v.z), pair_of<T>(v.y, v.w))
                                                                : make_uint2(pair_of<T>(v.x, v.y), pair_of<T>(v.z, v.w));
@@ -236,15 +236,22 @@ bool multiply_panels(const GroupedRowsWork& work, void* scratch, int64_t scratch
   const int64_t columns = work.shape.columns;
   const int64_t x_bytes = work.num_rows * rounded_columns<kType>(columns) * 2;
   if (is_whole(kType) && columns % 8 != 0) return false;
-  if (work.x_group_stride != 0 || x_bytes + work.num_rows * int64_t{sizeof(float)} > scratch_bytes) return false;
+  if (x_bytes + work.num_rows * int64_t{sizeof(float)} > scratch_bytes) return false;
+  RowPlaces places = {.stride = work.x_stride};
+  if (work.x_group_stride != 0) {
+    // Heads that lie beside each other come to lie below each other, as many rows each.
+    if (work.offsets != nullptr || work.x_group_stride % 4 != 0) return false;
+    places.each = work.num_rows / work.num_groups;
+    places.group_stride = work.x_group_stride;
+  }
   auto* x = static_cast<uint8_t*>(scratch);
   float* factors = nullptr;
   if constexpr (is_whole(kType)) {
-    round_rows(work.x, work.x_stride, work.num_rows, columns, kType, x, stream);
+    round_rows(work.x, places, work.num_rows, columns, kType, x, stream);
   } else {
     factors = reinterpret_cast<float*>(x + x_bytes);
     launch(round_in_slices_kernel<kType>, static_cast<unsigned>(work.num_rows), kPanelThreads, 0, stream, Rows(work.x),
-           work.x_stride, columns, reinterpret_cast<uint2*>(x), factors);
+           places, columns, reinterpret_cast<uint2*>(x), factors);
   }
   // Tiles that would be half empty on the mean are halved.
   if (work.num_rows <= 64 * int64_t{work.num_groups}) {

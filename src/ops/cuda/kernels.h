@@ -154,7 +154,7 @@ void multiply_grouped_halves(const GroupedRowsWork& work, cudaStream_t stream);
 
 // The same of many rows, with tensor cores: weights are read once for every 64 or 128 rows. x is rounded as the weight
 // is, F16 or BF16; other weights are rounded to F16, x too, rows beyond its range divided by a power of two. Where
-// there is no such kernel (Q2_K, Q3_K, IQ4_XS; heads beside each other, rows that find no room in the scratch), both
+// there is no such kernel (Q2_K, Q3_K, IQ4_XS; rows that find no room in the scratch), both
 // are multiplied with 10 bits of fraction. scratch: better room for num_rows rows of 16 bits, columns to the next
 // 1,024; at an address of 16. REQUIRES: has_tiles().
 bool has_tiles(DType dtype);
@@ -169,8 +169,18 @@ void expand_rows(const StoredMatrix& weight, int64_t first_row, int64_t num_rows
 // Rows of floats, dense, to a format of ops/quantise.h, rows row_bytes apart. REQUIRES: columns are whole blocks.
 void quantise_rows(DType dtype, const float* values, int64_t num_rows, int64_t columns, uint8_t* out, int64_t row_bytes,
                    cudaStream_t stream);
-// x rounded to nearest: rows x_stride floats apart -> [num_rows, columns] of F16 or BF16, dense.
-void round_rows(const float* x, int64_t x_stride, int64_t num_rows, int64_t columns, DType to, void* out,
+// Where rows of floats lie: `stride` apart or, in groups of `each`, so within a group and groups group_stride apart.
+struct RowPlaces {
+  int64_t stride = 0;
+  int64_t each = 0;  // 0: no groups
+  int64_t group_stride = 0;
+
+  __host__ __device__ int64_t at(int64_t row) const {
+    return each == 0 ? row * stride : row / each * group_stride + row % each * stride;
+  }
+};
+// x rounded to nearest -> [num_rows, columns] of F16 or BF16, dense.
+void round_rows(const float* x, const RowPlaces& places, int64_t num_rows, int64_t columns, DType to, void* out,
                 cudaStream_t stream);
 // Rows of one dtype to another's, rounded to nearest.
 void convert_rows(const Rows& in, int64_t in_stride, int64_t num_rows, int64_t columns, const OutRows& out,

@@ -149,6 +149,82 @@ __global__ void prepare_kernel(const HeadChanges changes, const KvWrite work) {
   for (int32_t d = lane; d < work.head_dim; d += kWarp) vector[d] = numbers[d];
 }
 
+// Four neighbours to the cache, where their codes lie together.
+template <DType kFormat>
+__device__ void store_codes(const float4& x, const Place& place, int quad) {
+  auto* codes = reinterpret_cast<typename KvFormat<kFormat>::Code*>(place.head) + place.first + 4 * quad;
+  if constexpr (kFormat == DType::kF32) {
+    *reinterpret_cast<float4*>(codes) = x;
+  } else {
+    using Format = KvFormat<kFormat>;
+    const unsigned of[4] = {Format::code(x.x), Format::code(x.y), Format::code(x.z), Format::code(x.w)};
+    if constexpr (sizeof(*codes) == 2) {
+      *reinterpret_cast<uint2*>(codes) = make_uint2(of[0] | of[1] << 16, of[2] | of[3] << 16);
+    } else {
+      *reinterpret_cast<unsigned*>(codes) = of[0] | of[1] << 8 | of[2] << 16 | of[3] << 24;
+    }
+  }
+}
+
+// The same of heads of kQuadHead numbers that are all rotated, or none, halves of a head with each other: a lane has
+// four neighbours, whose others are another lane's, and memory is waited for twice, for positions and for what lies
+// there.
+constexpr int kQuadHead = 4 * kWarp;
+template <DType kFormat>
+__global__ void prepare_quads_kernel(const HeadChanges changes, const KvWrite work) {
+  begin_kernel();
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const auto of_token = static_cast<unsigned>(changes.num_heads + 2 * work.num_kv_heads);
+  const unsigned index = blockIdx.x * kWarps + threadIdx.x / kWarp;
+  if (index >= changes.num_tokens * of_token) return;
+  const int64_t token = index / of_token;
+  const auto head = static_cast<int32_t>(index % of_token);
+  auto* vector = reinterpret_cast<float4*>(changes.heads + token * work.token_stride + int64_t{head} * kQuadHead);
+  const bool is_query = head < changes.num_heads;
+  const bool is_value = head >= changes.num_heads + work.num_kv_heads;
+  const bool rotates = !is_value && changes.rotary_dim > 0;
+  float4 x = vector[lane];
+  const int64_t slot = is_query ? 0 : work.slots[token];
+  const int32_t position = rotates ? changes.positions[token] : 0;
+  if (slot == kNoSlot) return;
+  const auto store = [&](int which) {
+    const int32_t kv_head = (head - changes.num_heads) % work.num_kv_heads;
+    store_codes<kFormat>(x, place_of(work, which, slot, kv_head), lane);
+  };
+  if (is_value) return store(1);
+  const float* weight = is_query ? changes.query_weight : changes.key_weight;
+  if (weight != nullptr) {
+    const float squares = fmaf(x.x, x.x, fmaf(x.y, x.y, fmaf(x.z, x.z, fmaf(x.w, x.w, 0.0f))));
+    const float scale = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(kQuadHead) + changes.eps);
+    const float4 own = reinterpret_cast<const float4*>(weight)[lane];
+    x = make_float4(x.x * scale * own.x, x.y * scale * own.y, x.z * scale * own.z, x.w * scale * own.w);
+  }
+  if (rotates) {
+    const auto* table = reinterpret_cast<const float4*>(changes.table + int64_t{position} * kQuadHead);
+    const float4 cosines = table[lane % (kWarp / 2)];
+    const float4 sines = table[kWarp / 2 + lane % (kWarp / 2)];
+    const auto turned = [&](float own, float cosine, float sine) {
+      const float other = __shfl_xor_sync(kAllLanes, own, kWarp / 2);
+      return lane < kWarp / 2 ? fmaf(own, cosine, -(other * sine)) : fmaf(other, sine, own * cosine);
+    };
+    x = make_float4(turned(x.x, cosines.x, sines.x), turned(x.y, cosines.y, sines.y), turned(x.z, cosines.z, sines.z),
+                    turned(x.w, cosines.w, sines.w));
+  }
+  if (!is_query) return store(0);
+  vector[lane] = x;
+}
+
+// Whether prepare_quads_kernel() has such heads.
+bool are_quad_heads(const HeadChanges& changes, const KvWrite& work, DType format) {
+  const auto aligned = [](const void* at) { return reinterpret_cast<uintptr_t>(at) % 16 == 0; };
+  return format != DType::kI8 && work.head_dim == kQuadHead && !changes.interleaved &&
+         (changes.rotary_dim == 0 || changes.rotary_dim == kQuadHead) && aligned(changes.heads) &&
+         work.token_stride % 4 == 0 && aligned(changes.query_weight) && aligned(changes.key_weight) &&
+         aligned(changes.table) && work.head_bytes % 16 == 0 && work.block_stride % 16 == 0 &&
+         aligned(work.memory[0]) && aligned(work.memory[1]) &&
+         changes.num_tokens * (changes.num_heads + 2 * work.num_kv_heads) < int64_t{1} << 31;
+}
+
 // Copies of blocks, as many as a kernel's parameters have room for.
 struct BlockCopies {
   static constexpr int64_t kMost = 256;
@@ -217,9 +293,14 @@ void prepare_heads(const PrepareHeadsArgs& args, cudaStream_t stream) {
                             .table = args.table};
   const int64_t heads = args.num_tokens * (args.num_heads + 2 * work.num_kv_heads);
   const auto shared = static_cast<size_t>(kWarps * work.head_dim) * sizeof(float);
+  const bool quads = are_quad_heads(changes, work, args.cache.dtype);
   with_kv_format(args.cache.dtype, [&](auto format) {
-    launch(prepare_kernel<decltype(format)::value>, ceil_div(heads, kWarps), kWarps * kWarp, shared, stream, changes,
-           work);
+    constexpr DType kFormat = decltype(format)::value;
+    if constexpr (kFormat != DType::kI8) {
+      if (quads)
+        return launch(prepare_quads_kernel<kFormat>, ceil_div(heads, kWarps), kWarps * kWarp, 0, stream, changes, work);
+    }
+    launch(prepare_kernel<kFormat>, ceil_div(heads, kWarps), kWarps * kWarp, shared, stream, changes, work);
   });
 }
 

@@ -1,7 +1,7 @@
 // The router of a mixture of experts. A warp a token chooses; then pairs of token and expert are laid out by expert:
-// tokens are cut into tiles, a warp counts the pairs of each expert in its tile, one block makes the counts of all
-// tiles first rows, and a warp a tile hands these out in the order of tokens. The few tokens of one block need no
-// second launch, those of one tile but one.
+// tokens are cut into tiles, a block counts the pairs of each expert in its tile, one block makes the counts of all
+// tiles first rows, and a block a tile hands these out in the order of tokens, of which each of its warps has some. The
+// few tokens of one block need no second launch, those of one tile but one.
 #include <algorithm>
 
 #include "ops/cuda/device.cuh"
@@ -135,27 +135,78 @@ __device__ void choose(const MoeRoutingArgs& args, int64_t token, float* scratch
   }
 }
 
-// --- the layout, by one warp a tile: `counts` of each expert
+// --- the layout of a tile's pairs, by a block: each warp has some of the tokens, one after the other
 
-// Lanes are the pairs of one token, whose experts are all different: no two of them meet at a counter.
-__device__ void count_pairs(const MoeRoutingArgs& args, int64_t first_token, int64_t end_token, int32_t* counts,
-                            int lane) {
-  const int32_t count = args.experts_per_token;
-  for (int32_t e = lane; e < args.num_experts; e += kWarp) counts[e] = 0;
-  __syncwarp();
-  for (int64_t t = first_token; t < end_token; ++t) {
-    for (int32_t r = lane; r < count; r += kWarp) ++counts[args.rows[t * count + r]];
-    __syncwarp();
-  }
+struct Layout {
+  int64_t first_token;
+  int64_t end_token;
+  int32_t* ids;     // shared memory, [tokens, experts_per_token]: the experts
+  int32_t* counts;  // shared memory, [warps, num_experts]
+  int warp;
+  int warps;
+  int lane;
+
+  // A warp's tokens.
+  __device__ int64_t each() const { return (end_token - first_token + warps - 1) / warps; }
+  __device__ int64_t first() const { return min(end_token, first_token + warp * each()); }
+  __device__ int64_t end() const { return min(end_token, first() + each()); }
+};
+
+__host__ __device__ constexpr int64_t layout_numbers(int64_t tokens, int32_t experts_per_token, int64_t warps,
+                                                     int32_t num_experts) {
+  return tokens * experts_per_token + warps * num_experts;
 }
 
-// Pairs get their rows: next[e] is the row of expert e's next pair.
-__device__ void hand_out_rows(const MoeRoutingArgs& args, int64_t first_token, int64_t end_token, int32_t* next,
-                              int lane) {
+// In the block's dynamic shared memory, from `numbers` on.
+__device__ Layout layout_of(const MoeRoutingArgs& args, int64_t first_token, int32_t* numbers) {
+  Layout layout;
+  layout.first_token = first_token;
+  layout.end_token = min(first_token + kTile, args.num_tokens);
+  layout.ids = numbers;
+  layout.counts = numbers + (layout.end_token - first_token) * args.experts_per_token;
+  layout.warp = static_cast<int>(threadIdx.x) / kWarp;
+  layout.warps = static_cast<int>(blockDim.x) / kWarp;
+  layout.lane = static_cast<int>(threadIdx.x) % kWarp;
+  return layout;
+}
+
+// ids and counts. The experts come to shared memory together: one by one each would be waited for.
+__device__ void count_pairs(const MoeRoutingArgs& args, const Layout& layout) {
   const int32_t count = args.experts_per_token;
-  for (int64_t t = first_token; t < end_token; ++t) {
-    for (int32_t r = lane; r < count; r += kWarp) {
-      const int32_t row = next[args.rows[t * count + r]]++;
+  const auto pairs = static_cast<int32_t>((layout.end_token - layout.first_token) * count);
+  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < pairs; i += static_cast<int32_t>(blockDim.x))
+    layout.ids[i] = args.rows[layout.first_token * count + i];
+  int32_t* own = layout.counts + layout.warp * args.num_experts;
+  for (int32_t e = layout.lane; e < args.num_experts; e += kWarp) own[e] = 0;
+  __syncthreads();
+  // Lanes are the pairs of one token, whose experts are all different: no two of them meet at a counter.
+  for (int64_t t = layout.first(); t < layout.end(); ++t) {
+    const int32_t* ids = layout.ids + (t - layout.first_token) * count;
+    for (int32_t r = layout.lane; r < count; r += kWarp) ++own[ids[r]];
+    __syncwarp();
+  }
+  __syncthreads();
+}
+
+// Counts of an expert -> where each warp's pairs of it begin, from `next` on; the sum of all is returned.
+__device__ int32_t sum_warps(const MoeRoutingArgs& args, const Layout& layout, int32_t expert, int32_t next) {
+  for (int w = 0; w < layout.warps; ++w) {
+    int32_t& count = layout.counts[w * args.num_experts + expert];
+    const int32_t own = count;
+    count = next;
+    next += own;
+  }
+  return next;
+}
+
+// Pairs get their rows: counts[warp, e] is the row of the warp's next pair of expert e.
+__device__ void hand_out_rows(const MoeRoutingArgs& args, const Layout& layout) {
+  const int32_t count = args.experts_per_token;
+  int32_t* next = layout.counts + layout.warp * args.num_experts;
+  for (int64_t t = layout.first(); t < layout.end(); ++t) {
+    const int32_t* ids = layout.ids + (t - layout.first_token) * count;
+    for (int32_t r = layout.lane; r < count; r += kWarp) {
+      const int32_t row = next[ids[r]]++;
       args.tokens[row] = static_cast<int32_t>(t);
       args.rows[t * count + r] = row;
     }
@@ -180,15 +231,25 @@ __device__ void sum_counts(int32_t* counts, int32_t num_experts, int32_t* offset
   __syncwarp();
 }
 
-__device__ void lay_out_one_tile(const MoeRoutingArgs& args, int32_t* counts, int lane) {
-  count_pairs(args, 0, args.num_tokens, counts, lane);
-  sum_counts(counts, args.num_experts, args.offsets, lane);
-  hand_out_rows(args, 0, args.num_tokens, counts, lane);
+// Of all tokens, which one tile has. `numbers`: layout_numbers() and num_experts more.
+__device__ void lay_out_one_tile(const MoeRoutingArgs& args, int32_t* numbers) {
+  const Layout layout = layout_of(args, 0, numbers + args.num_experts);
+  count_pairs(args, layout);
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  const auto threads = static_cast<int32_t>(blockDim.x);
+  for (int32_t e = thread; e < args.num_experts; e += threads) numbers[e] = sum_warps(args, layout, e, 0);
+  __syncthreads();
+  if (layout.warp == 0) sum_counts(numbers, args.num_experts, args.offsets, layout.lane);
+  __syncthreads();
+  int32_t* own = layout.counts + layout.warp * args.num_experts;
+  for (int32_t e = layout.lane; e < args.num_experts; e += kWarp) own[e] += numbers[e];
+  __syncwarp();
+  hand_out_rows(args, layout);
 }
 
 // --- kernels
 
-// A warp a token; where one block has all of them its first warp lays out as well.
+// A warp a token; where one block has all of them it lays them out as well.
 __global__ void choose_kernel(MoeRoutingArgs args) {
   begin_kernel();
   auto* shared = dynamic_shared<float>();
@@ -199,22 +260,21 @@ __global__ void choose_kernel(MoeRoutingArgs args) {
   if (token < args.num_tokens) choose(args, token, shared + int64_t{warp} * 3 * args.num_experts, lane);
   if (gridDim.x > 1) return;
   __syncthreads();
-  if (warp == 0) lay_out_one_tile(args, dynamic_shared<int32_t>(), lane);
+  lay_out_one_tile(args, dynamic_shared<int32_t>());
 }
 
 __global__ void lay_out_kernel(MoeRoutingArgs args) {
   begin_kernel();
-  lay_out_one_tile(args, dynamic_shared<int32_t>(), static_cast<int>(threadIdx.x));
+  lay_out_one_tile(args, dynamic_shared<int32_t>());
 }
 
 // counts: [tiles, num_experts].
 __global__ void count_kernel(MoeRoutingArgs args, int32_t* counts) {
   begin_kernel();
-  auto* own = dynamic_shared<int32_t>();
-  const int lane = static_cast<int>(threadIdx.x);
-  const int64_t first = int64_t{blockIdx.x} * kTile;
-  count_pairs(args, first, min(first + kTile, args.num_tokens), own, lane);
-  for (int32_t e = lane; e < args.num_experts; e += kWarp) counts[int64_t{blockIdx.x} * args.num_experts + e] = own[e];
+  const Layout layout = layout_of(args, int64_t{blockIdx.x} * kTile, dynamic_shared<int32_t>());
+  count_pairs(args, layout);
+  for (auto e = static_cast<int32_t>(threadIdx.x); e < args.num_experts; e += static_cast<int32_t>(blockDim.x))
+    counts[int64_t{blockIdx.x} * args.num_experts + e] = sum_warps(args, layout, e, 0);
 }
 
 // counts := the first row of each expert in each tile.
@@ -245,13 +305,12 @@ __global__ void sum_kernel(MoeRoutingArgs args, int32_t* counts, int32_t num_til
 
 __global__ void hand_out_kernel(MoeRoutingArgs args, const int32_t* first_rows) {
   begin_kernel();
-  auto* next = dynamic_shared<int32_t>();
-  const int lane = static_cast<int>(threadIdx.x);
-  for (int32_t e = lane; e < args.num_experts; e += kWarp)
-    next[e] = first_rows[int64_t{blockIdx.x} * args.num_experts + e];
-  __syncwarp();
-  const int64_t first = int64_t{blockIdx.x} * kTile;
-  hand_out_rows(args, first, min(first + kTile, args.num_tokens), next, lane);
+  const Layout layout = layout_of(args, int64_t{blockIdx.x} * kTile, dynamic_shared<int32_t>());
+  count_pairs(args, layout);
+  for (auto e = static_cast<int32_t>(threadIdx.x); e < args.num_experts; e += static_cast<int32_t>(blockDim.x))
+    sum_warps(args, layout, e, first_rows[int64_t{blockIdx.x} * args.num_experts + e]);
+  __syncthreads();
+  hand_out_rows(args, layout);
 }
 
 }  // namespace
@@ -262,21 +321,31 @@ int64_t route_scratch_bytes(int64_t num_tokens, int32_t num_experts, int32_t /*e
 
 void route(const MoeRoutingArgs& args, void* scratch, cudaStream_t stream) {
   const int64_t warp_bytes = int64_t{args.num_experts} * 3 * int64_t{sizeof(float)};
-  const size_t counter_bytes = static_cast<size_t>(args.num_experts) * sizeof(int32_t);
   const int64_t warps = std::clamp(kSharedBytes / warp_bytes, int64_t{1}, int64_t{kMaxTokenWarps});
   const unsigned blocks = std::max(1u, ceil_div(args.num_tokens, warps));
   launch(choose_kernel, blocks, static_cast<unsigned>(warps * kWarp), static_cast<size_t>(warps * warp_bytes), stream,
          args);
   if (blocks == 1) return;
+  // As many warps of a tile as there is room for.
+  const int64_t tokens = std::min<int64_t>(args.num_tokens, kTile);
+  const int64_t room = kSharedBytes / int64_t{sizeof(int32_t)} - args.num_experts;
+  int64_t layout_warps = kMaxTokenWarps;
+  while (layout_warps > 1 && layout_numbers(tokens, args.experts_per_token, layout_warps, args.num_experts) > room)
+    --layout_warps;
+  const auto threads = static_cast<unsigned>(layout_warps * kWarp);
+  const auto bytes =
+      sizeof(int32_t) * static_cast<size_t>(args.num_experts + layout_numbers(tokens, args.experts_per_token,
+                                                                              layout_warps, args.num_experts));
   if (args.num_tokens <= kTile) {
-    launch(lay_out_kernel, 1, kWarp, counter_bytes, stream, args);
+    launch(lay_out_kernel, 1, threads, bytes, stream, args);
     return;
   }
   auto* counts = static_cast<int32_t*>(scratch);
   const unsigned tiles = ceil_div(args.num_tokens, kTile);
-  launch(count_kernel, tiles, kWarp, counter_bytes, stream, args, counts);
-  launch(sum_kernel, 1, kScanThreads, counter_bytes, stream, args, counts, static_cast<int32_t>(tiles));
-  launch(hand_out_kernel, tiles, kWarp, counter_bytes, stream, args, counts);
+  launch(count_kernel, tiles, threads, bytes, stream, args, counts);
+  launch(sum_kernel, 1, kScanThreads, sizeof(int32_t) * static_cast<size_t>(args.num_experts), stream, args, counts,
+         static_cast<int32_t>(tiles));
+  launch(hand_out_kernel, tiles, threads, bytes, stream, args, counts);
 }
 
 }  // namespace quire::ops::cuda

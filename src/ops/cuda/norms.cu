@@ -8,6 +8,7 @@ namespace {
 
 constexpr int kWarpRows = 8;  // of a block whose warps have a row each
 constexpr int kSmallBlock = 256;
+constexpr int kMiddleBlock = 512;
 constexpr int kLargeBlock = 1024;
 constexpr int64_t kMaxGrid = 1 << 20;
 
@@ -179,12 +180,17 @@ void rms_norm(const RmsNormArgs& args, cudaStream_t stream) {
                      are_quads(args.delta, DType::kF32, 0) && are_quads(args.weight, DType::kF32, 0) &&
                      are_quads(args.out.data, args.out.dtype, stride);
   if (quads && args.size <= 16 * kLargeBlock) {
-    // Of small and of large blocks at most 8 numbers a thread, of the largest rows 16.
-    auto* large = args.size <= 4 * kLargeBlock   ? rms_norm_quads_kernel<kLargeBlock, 1>
-                  : args.size <= 8 * kLargeBlock ? rms_norm_quads_kernel<kLargeBlock, 2>
-                                                 : rms_norm_quads_kernel<kLargeBlock, 4>;
-    return launch_by_size(rms_norm_quads_kernel<kWarp, 2>, rms_norm_quads_kernel<kSmallBlock, 2>, large,
-                          args.num_tokens * args.num_groups, args.size, stream, args, stride);
+    // 8 or 16 numbers a thread: with fewer threads a row, a processor has more rows under way.
+    const int64_t rows = args.num_tokens * args.num_groups;
+    const auto start = [&](auto* kernel, int64_t blocks, int threads) {
+      if (rows > 0 && args.size > 0) launch(kernel, grid_of(blocks), threads, 0, stream, args, stride);
+    };
+    if (args.size <= 8 * kWarp)
+      return start(rms_norm_quads_kernel<kWarp, 2>, ceil_div(rows, kWarpRows), kWarp * kWarpRows);
+    if (args.size <= 8 * kSmallBlock) return start(rms_norm_quads_kernel<kSmallBlock, 2>, rows, kSmallBlock);
+    if (args.size <= 16 * kSmallBlock) return start(rms_norm_quads_kernel<kSmallBlock, 4>, rows, kSmallBlock);
+    if (args.size <= 16 * kMiddleBlock) return start(rms_norm_quads_kernel<kMiddleBlock, 4>, rows, kMiddleBlock);
+    return start(rms_norm_quads_kernel<kLargeBlock, 4>, rows, kLargeBlock);
   }
   launch_by_size(rms_norm_kernel<kWarp>, rms_norm_kernel<kSmallBlock>, rms_norm_kernel<kLargeBlock>,
                  args.num_tokens * args.num_groups, args.size, stream, args, stride);

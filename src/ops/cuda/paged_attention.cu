@@ -236,7 +236,7 @@ __global__ void fold_splits(const Attention args) {
   if (first_split == last_split) return;
   const int64_t first = partial_index(args, sequence, query, head, first_split);
   float* out = args.out + ((int64_t{first_token} + query) * args.num_heads + head) * args.head_dim;
-  for (int d = static_cast<int>(threadIdx.x); d < args.head_dim; d += kThreads) {
+  for (int d = static_cast<int>(threadIdx.x); d < args.value_dim; d += kThreads) {
     const float* sums = args.partial_sums + first * args.head_dim + d;
     Softmax total = {args.partial_states[first].x, args.partial_states[first].y};
     float sum = sums[0];
@@ -488,6 +488,7 @@ Attention work_of(const PagedAttentionArgs& args) {
           .num_kv_heads = cache.num_kv_heads,
           .group = args.num_heads / cache.num_kv_heads,
           .head_dim = cache.head_dim,
+          .value_dim = args.value_dim > 0 ? args.value_dim : cache.head_dim,
           .block_size = cache.block_size,
           .window = args.window,
           .values_are_keys = cache.values_are_keys,

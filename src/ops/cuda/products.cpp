@@ -184,7 +184,7 @@ Status Products::multiply_rounded(const LinearArgs& args, const StoredMatrix& we
   QUIRE_CHECK(most > 0);
   for (int64_t row = 0; row < args.num_rows; row += most) {
     const int64_t count = std::min(most, args.num_rows - row);
-    round_rows(args.x.floats() + row * args.x_stride, args.x_stride, count, weight.columns, weight.dtype,
+    round_rows(args.x.floats() + row * args.x_stride, {.stride = args.x_stride}, count, weight.columns, weight.dtype,
                scratch_.data(), stream_);
     QUIRE_RETURN_IF_ERROR(multiply_by_library(args, product_of(weight, scratch_.data(), weight.columns), row, count));
   }

@@ -302,6 +302,42 @@ __global__ void __launch_bounds__(kBlock)
   if (threadIdx.x == 0) scales[row] = scale;
 }
 
+// The same of dense rows of BF16 of whole vectors of 8 numbers, up to kKept a thread, which stay as they came: with so
+// few registers a processor has several rows under way.
+template <int kKept>
+__global__ void __launch_bounds__(kThreads)
+    round_vectors_to_f8_kernel(const uint4* x, int64_t x_stride, int64_t num_vectors, uint2* codes, float* scales) {
+  begin_kernel();
+  const int64_t row = blockIdx.x;
+  uint4 vectors[kKept];
+#pragma unroll
+  for (int k = 0; k < kKept; ++k) {
+    const int64_t at = threadIdx.x + int64_t{k} * kThreads;
+    vectors[k] = at < num_vectors ? x[row * x_stride + at] : make_uint4(0, 0, 0, 0);
+  }
+  uint32_t most = 0;
+#pragma unroll
+  for (const uint4& vector : vectors) {
+    for (const uint32_t pair : {vector.x, vector.y, vector.z, vector.w})
+      most = max(most, max(pair << 16 & 0x7fffffffu, pair & 0x7fff0000u));
+  }
+  const float scale = f8_scale(block_largest_magnitude(most));
+  // Of the least scales not infinite, by which a zero would be no number.
+  const float inverse = scale > 0 ? fminf(1.0f / scale, 3.4e38f) : 1.0f;
+  const auto two = [inverse](uint32_t pair) {
+    return float8_codes(__uint_as_float(pair << 16) * inverse, __uint_as_float(pair & 0xffff0000u) * inverse);
+  };
+#pragma unroll
+  for (int k = 0; k < kKept; ++k) {
+    const int64_t at = threadIdx.x + int64_t{k} * kThreads;
+    const uint4& vector = vectors[k];
+    if (at < num_vectors)
+      codes[row * num_vectors + at] =
+          make_uint2(two(vector.x) | two(vector.y) << 16, two(vector.z) | two(vector.w) << 16);
+  }
+  if (threadIdx.x == 0) scales[row] = scale;
+}
+
 // A warp for every kScaleColumns of a row. Blocks: (rows, those of a row over kWarps).
 __global__ void round_blocks_to_f8_kernel(Rows x, int64_t x_stride, int64_t num_rows, int64_t columns, uint8_t* codes,
                                           float* scales) {
@@ -408,6 +444,17 @@ void round_rows_to_f8(const Rows& x, int64_t x_stride, int64_t num_rows, int64_t
                       int64_t codes_stride, float* scales, cudaStream_t stream) {
   if (num_rows == 0) return;
   const auto grid = static_cast<unsigned>(num_rows);
+  constexpr int kVector = 8;  // numbers of 16 bytes
+  const auto is_vector = [](const void* at) { return reinterpret_cast<uintptr_t>(at) % 16 == 0; };
+  if (x.dtype == DType::kBF16 && is_vector(x.data) && x_stride % kVector == 0 && columns % kVector == 0 &&
+      codes_stride == columns && columns <= int64_t{8} * kThreads * kVector) {
+    auto* kernel = columns <= kThreads * kVector       ? round_vectors_to_f8_kernel<1>
+                   : columns <= 2 * kThreads * kVector ? round_vectors_to_f8_kernel<2>
+                   : columns <= 4 * kThreads * kVector ? round_vectors_to_f8_kernel<4>
+                                                       : round_vectors_to_f8_kernel<8>;
+    return launch(kernel, grid, kThreads, 0, stream, static_cast<const uint4*>(x.data), x_stride / kVector,
+                  columns / kVector, reinterpret_cast<uint2*>(codes), scales);
+  }
   constexpr int kLarge = 1024;
   constexpr int64_t kMost = int64_t{4} * kLarge * 4;
   if (are_quads(x.data, x.dtype, x_stride) && columns % 4 == 0 && codes_stride == columns && columns <= kMost) {
