@@ -63,7 +63,8 @@ EngineConfig config_of_drafter(const EngineConfig& config) {
   // A block is computed in one piece.
   if (config.speculative_config.method == SpeculativeMethod::kDflash && own.max_num_batched_tokens > 0)
     own.max_num_batched_tokens = std::max(own.max_num_batched_tokens, kMostSpeculativeTokens + 1);
-  own.device = DeviceChoice::cpu();
+  own.device = config.device;
+  own.enforce_eager = config.enforce_eager;
   return own;
 }
 

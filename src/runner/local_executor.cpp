@@ -271,7 +271,9 @@ Result<std::unique_ptr<Executor>> make_local_executor(const EngineConfig& config
   // Ranks and engines on one host share its memory; of several ranks with cards each has its own.
   int32_t sharing = (ranks.num_on_host > 0 ? ranks.num_on_host : config.num_ranks()) * config.data_parallel_size;
   if (!backend->computes_in_host_memory()) sharing = 1;
-  const int64_t free_bytes = backend->free_memory() / sharing - (drafts ? drafts->pool_bytes() : 0);
+  // The host's pages of a pool are taken as they are used, those of a device with memory of its own are gone by now.
+  const int64_t to_come = drafts && backend->computes_in_host_memory() ? drafts->pool_bytes() : 0;
+  const int64_t free_bytes = backend->free_memory() / sharing - to_come;
   QUIRE_ASSIGN_OR_RETURN(PlannedModel planned, plan_model(config, *checkpoint, *backend, free_bytes));
   if (drafts) {
     QUIRE_RETURN_IF_ERROR(check_vocabulary(*drafts, planned.config));

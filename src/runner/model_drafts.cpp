@@ -124,6 +124,7 @@ Result<std::unique_ptr<ModelDrafts>> ModelDrafts::create(const EngineConfig& con
   QUIRE_ASSIGN_OR_RETURN(std::unique_ptr<ModelRunner> runner, ModelRunner::create(planned, std::move(model), backend));
   log_info("model that drafts: weights {}, workspace {}, up to {} of keys and values", format_bytes(loader.bytes()),
            format_bytes(planned.memory.workspace_bytes), format_bytes(planned.memory.kv_bytes));
+  runner->record_steps();
   DraftRunner drafts(std::move(drafter), std::move(runner), draws);
   if (speculative.method == SpeculativeMethod::kDflash) {
     return make_block_drafts(speculative, std::move(drafts), built, backend);

@@ -133,7 +133,8 @@ Result<std::unique_ptr<models::Model>> measure_on_device(std::unique_ptr<models:
   // What a step takes beyond the runner's buffers (libraries' workspaces, kernels that are loaded when they are first
   // called) stays with the backend, so that what is missing after the steps is the most that was taken.
   const int64_t pool = probe.memory.num_blocks * planned.memory.block_bytes;
-  const int64_t taken = free_bytes - backend.free_memory() - pool;
+  // Whatever was given back meanwhile, the weights are there.
+  const int64_t taken = std::max(free_bytes - backend.free_memory() - pool, planned.memory.weight_bytes);
   // The kernels' own scratch was taken before the free memory was read.
   const MemoryPlan& memory = planned.memory;
   const int64_t computed =

@@ -248,6 +248,43 @@ TEST_F(EngineOnCard, SamplesSharePromptBlocksAndFindThemAgain) {
   EXPECT_EQ(rounds[0], rounds[1]);
 }
 
+// A model that drafts has the card between the other's steps.
+TEST_F(EngineOnCard, AModelThatDraftsChangesNoAnswer) {
+  std::vector<runner::GoldenCase> cases = runner::read_golden("llama");
+  cases.resize(2);
+  std::vector<Prompt> prompts;
+  for (const runner::GoldenCase& one : cases) prompts.emplace_back(one.prompt);
+  for (const bool itself : {true, false}) {
+    EngineConfig config = on_card("llama");
+    config.enforce_eager = !itself;
+    config.speculative_config.method = SpeculativeMethod::kDraftModel;
+    config.speculative_config.model = runner::tiny_path(itself ? "llama" : "llama3_rope");
+    config.speculative_config.num_speculative_tokens = 3;
+    config.speculative_config.always = true;
+    auto llm = LLM::create(config);
+    ASSERT_TRUE(llm.ok()) << llm.status().message();
+    const SamplingParams greedy{.temperature = 0, .max_tokens = 12, .ignore_eos = true};
+    auto outputs = (*llm)->generate(prompts, greedy, {.progress = false});
+    ASSERT_TRUE(outputs.ok()) << outputs.status().message();
+    for (size_t i = 0; i < cases.size(); ++i) {
+      const RequestOutput& output = (*outputs)[i];
+      EXPECT_TRUE(output.error.ok()) << output.error.message();
+      ASSERT_EQ(output.token_ids.size(), 12u);
+      for (size_t step = 0; step < 12 && cases[i].greedy_margin[step] > 0.01; ++step)
+        ASSERT_EQ(output.token_ids[step], cases[i].greedy[step]) << "case " << i << " step " << step;
+    }
+    const engine::EngineStats stats = (*llm)->engine().stats();
+    EXPECT_GT(stats.num_draft_tokens, 0);
+    if (itself) {
+      EXPECT_GT(stats.num_accepted_tokens, stats.num_draft_tokens / 2);
+    }
+    const SamplingParams drawn{.temperature = 0.8f, .top_p = 0.9f, .seed = 5, .max_tokens = 4, .ignore_eos = true};
+    auto answers = (*llm)->generate(prompts, drawn, {.progress = false});
+    ASSERT_TRUE(answers.ok()) << answers.status().message();
+    for (const RequestOutput& output : *answers) EXPECT_EQ(output.token_ids.size(), 4u);
+  }
+}
+
 TEST_F(EngineOnCard, SaysWhichDeviceItUsesAndRefusesWhatACardHasNot) {
   auto llm = LLM::create(on_card("llama"));
   ASSERT_TRUE(llm.ok()) << llm.status().message();
@@ -275,6 +312,11 @@ TEST_F(EngineOnCard, SaysWhichDeviceItUsesAndRefusesWhatACardHasNot) {
     EXPECT_NE(with([](EngineConfig& c) { c.batch_invariant = true; }).find("batch_invariant"), std::string::npos);
   }
   EXPECT_NE(refused([](EngineConfig& c) { c.isa = Isa::kAvx2; }).find("--device cpu"), std::string::npos);
+  EXPECT_NE(refused([](EngineConfig& c) {
+              c.speculative_config.method = SpeculativeMethod::kEagle;
+              c.speculative_config.model = "a head";
+            }).find("method eagle on a card is not built yet"),
+            std::string::npos);
 }
 
 }  // namespace
