@@ -1,11 +1,11 @@
 // Attention of few rows to many positions with tensor cores: decoding with heads of more than 128 numbers
-// (attention_decode.cu has the others), and heads that are too wide for attention_tiles.cu (latent attention). What
-// counts here is that keys and values arrive at the speed of memory: a block takes 16 rows (heads of queries of one kv
-// head; tensor cores have no fewer, and with fewer they are still not what is waited for) and goes through positions in
-// tiles of 64, the next of which is copied to shared memory while one is used. The rows are of one sequence or, in a
-// split that several share (ops::SpanPlace), of as many of those as there is room for: one row's results do not depend
-// on what the others are. Caches of 16 bits are multiplied as they lie; those of 8-bit floats become F16 in shared
-// memory.
+// (attention_decode.cu has the others), and latent attention of caches of 8 bits (attention_latent.cu has those of 16).
+// What counts here is that keys and values arrive at the speed of memory: a block takes 16 rows (heads of queries of
+// one kv head; tensor cores have no fewer, and with fewer they are still not what is waited for) and goes through
+// positions in tiles of 64, the next of which is copied to shared memory while one is used. The rows are of one
+// sequence or, in a split that several share (ops::SpanPlace), of as many of those as there is room for: one row's
+// results do not depend on what the others are. Caches of 16 bits are multiplied as they lie; those of 8-bit floats
+// become F16 in shared memory.
 //
 // A warp scores a quarter of a tile's positions, then sums a quarter of the values' numbers. The softmax is that of
 // attention_tiles.cu. Positions are cut into splits of kFewSplit; each is summed from nothing and folded into the row's
@@ -368,11 +368,12 @@ __global__ void __launch_bounds__(kThreads) attend_few_kernel(const Attention ar
 // Calls body(kind) for the kind of a cache and head size; false: there is none.
 template <DType kFormat, typename Body>
 bool with_kind_of(const Attention& work, const Body& body) {
-  if (work.values_are_keys) {
+  if (!work.values_are_keys) return work.head_dim <= 256 && body(Kind<kFormat, 256, false>());
+  if constexpr (kFormat == DType::kF8E4M3 || kFormat == DType::kF8E5M2) {
     if (work.head_dim <= 320) return body(Kind<kFormat, 320, true>());
     return work.head_dim <= 576 && body(Kind<kFormat, 576, true>());
   }
-  return work.head_dim <= 256 && body(Kind<kFormat, 256, false>());
+  return false;
 }
 template <typename Body>
 bool with_kind(const Attention& work, const Body& body) {
