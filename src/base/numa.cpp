@@ -59,6 +59,18 @@ std::vector<int> cores_by_node(const std::vector<int>& cores, const std::vector<
   return sorted;
 }
 
+std::string part_of_cores(const std::vector<int>& cores, int part, int parts) {
+  const auto count = static_cast<int>(cores.size());
+  if (count < parts) return {};
+  const auto begin_of = [&](int index) { return count / parts * index + std::min(index, count % parts); };
+  std::string list;
+  for (int i = begin_of(part); i < begin_of(part + 1); ++i) {
+    if (!list.empty()) list += ',';
+    list += std::to_string(cores[static_cast<size_t>(i)]);
+  }
+  return list;
+}
+
 std::vector<int> nodes_of_cores(const std::vector<int>& cores, const std::vector<NumaNode>& nodes) {
   std::vector<int> ids;
   for (const int core : cores) {

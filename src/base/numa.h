@@ -21,6 +21,10 @@ std::vector<NumaNode> numa_nodes(const std::string& folder = "/sys/devices/syste
 // as few nodes as can be. Cores that no node names come last.
 std::vector<int> cores_by_node(const std::vector<int>& cores, const std::vector<NumaNode>& nodes);
 
+// One of so many parts of the list, the first ones the larger, as a list for EngineConfig::cpu_affinity. Empty where
+// there are fewer cores than parts: then all share them.
+std::string part_of_cores(const std::vector<int>& cores, int part, int parts);
+
 // The ids of the nodes that the cores are of.
 std::vector<int> nodes_of_cores(const std::vector<int>& cores, const std::vector<NumaNode>& nodes);
 

@@ -73,7 +73,10 @@ Status read_record(const boost::json::object& object, const Field<Record> (&fiel
     }
     if (value.is_null()) continue;
     Status status = found->read(value, record);
-    if (!status.ok()) return std::move(status).with_prefix(name + ": ").with_param(name);
+    if (status.ok()) continue;
+    // What an object's own check says may begin with the object's name.
+    if (!status.message().starts_with(name + ": ")) status = std::move(status).with_prefix(name + ": ");
+    return std::move(status).with_param(name);
   }
   return {};
 }

@@ -3,13 +3,10 @@
 #include <algorithm>
 #include <vector>
 
-#include <fmt/ranges.h>
-
 #include "base/log.h"
 #include "base/numa.h"
 #include "base/thread_pool.h"
 #include "cli/worker_processes.h"
-#include "nn/shard.h"
 #include "ops/cpu/cpu_backend.h"
 #include "runner/drafting_executor.h"
 #include "runner/local_executor.h"
@@ -200,11 +197,9 @@ Result<std::vector<std::unique_ptr<runner::Executor>>> make_executors(const Engi
   for (int32_t i = 0; i < config.data_parallel_size; ++i) {
     EngineConfig own = config;
     if (config.data_parallel_size > 1) {
-      const nn::Range part = nn::even_share(static_cast<int64_t>(cores.size()), 1, i, config.data_parallel_size);
-      const auto begin = cores.begin() + part.first;
-      // Fewer cores than engines: all share them.
-      if (part.count > 0) own.cpu_affinity = fmt::format("{}", fmt::join(begin, begin + part.count, ","));
-      if (part.count == 0 && own.threads == 0) own.threads = 1;
+      const std::string part = part_of_cores(cores, i, config.data_parallel_size);
+      if (!part.empty()) own.cpu_affinity = part;
+      if (part.empty() && own.threads == 0) own.threads = 1;
     }
     QUIRE_ASSIGN_OR_RETURN(auto executor, make_executor(own, workers));
     executors.push_back(std::move(executor));

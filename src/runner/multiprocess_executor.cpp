@@ -10,12 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include "base/log.h"
 #include "base/numa.h"
 #include "base/thread_pool.h"
-#include "nn/shard.h"
 #include "runner/adapter_ranks.h"
 #include "runner/adapter_store.h"
 #include "runner/memory_planner.h"
@@ -35,13 +34,12 @@ Status divide_cores(const EngineConfig& config, EngineConfig& of_rank) {
   QUIRE_ASSIGN_OR_RETURN(std::vector<int> cores, parse_core_list(config.cpu_affinity));
   if (cores.empty()) cores = usable_cores();
   cores = cores_by_node(cores, numa_nodes());
-  const nn::Range own = nn::even_share(static_cast<int64_t>(cores.size()), 1, of_rank.rank, config.num_ranks());
-  if (own.count == 0) {
+  const std::string own = part_of_cores(cores, of_rank.rank, config.num_ranks());
+  if (own.empty()) {
     of_rank.threads = std::max(config.threads, 1);
-    return {};
+  } else {
+    of_rank.cpu_affinity = own;
   }
-  const auto begin = cores.begin() + own.first;
-  of_rank.cpu_affinity = fmt::format("{}", fmt::join(begin, begin + own.count, ","));
   return {};
 }
 

@@ -8,12 +8,11 @@
 #include <numeric>
 #include <utility>
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include "base/hashing.h"
 #include "base/numa.h"
 #include "base/thread_pool.h"
-#include "nn/shard.h"
 #include "runner/model_fingerprint.h"
 
 namespace quire::runner {
@@ -185,7 +184,6 @@ EngineConfig order_of_rank(const EngineConfig& config, std::span<const WorkerHel
   order.model = own.model;
   order.tokenizer = own.tokenizer;
   order.threads = own.threads;
-  order.cpu_affinity.clear();
   // Those who may use the same cores of one host divide them. Who was bound to cores of its own has them all.
   int32_t before = 0;
   int32_t sharing = 0;
@@ -194,13 +192,8 @@ EngineConfig order_of_rank(const EngineConfig& config, std::span<const WorkerHel
     ++sharing;
     if (other < static_cast<size_t>(rank)) ++before;
   }
-  const nn::Range part = nn::even_share(static_cast<int64_t>(own.cores.size()), 1, before, sharing);
-  if (part.count == 0) {  // fewer cores than ranks: all share them
-    order.threads = std::max(own.threads, 1);
-  } else {
-    const auto begin = own.cores.begin() + part.first;
-    order.cpu_affinity = fmt::format("{}", fmt::join(begin, begin + part.count, ","));
-  }
+  order.cpu_affinity = part_of_cores(own.cores, before, sharing);
+  if (order.cpu_affinity.empty()) order.threads = std::max(own.threads, 1);
   return order;
 }
 

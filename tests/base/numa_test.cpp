@@ -68,6 +68,15 @@ TEST_F(Numa, EqualPartsOfTheCoresLieInOneNodeEach) {
   EXPECT_THAT(cores_by_node({3, 1, 2}, {}), ElementsAre(3, 1, 2));
 }
 
+TEST(PartsOfCores, AreAsEqualAsTheyCanBe) {
+  const std::vector<int> cores = {8, 9, 4, 5, 12};
+  EXPECT_EQ(part_of_cores(cores, 0, 2), "8,9,4");
+  EXPECT_EQ(part_of_cores(cores, 1, 2), "5,12");
+  EXPECT_EQ(part_of_cores(cores, 0, 1), "8,9,4,5,12");
+  EXPECT_EQ(part_of_cores(cores, 4, 5), "12");
+  EXPECT_EQ(part_of_cores(cores, 0, 6), "");
+}
+
 int policy_of_this_thread() {
   int mode = -1;
   return syscall(SYS_get_mempolicy, &mode, nullptr, 0UL, nullptr, 0UL) == 0 ? mode : -1;
