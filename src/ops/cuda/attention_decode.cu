@@ -211,6 +211,55 @@ __device__ void begin_any_piece(const Attention& args, const Cached& cached, int
   }
 }
 
+// What a warp goes through: pieces are numbered from the block's first split on; those that no row sees are gone over.
+template <typename K>
+struct Pieces {
+  const Attention& args;
+  const Cached& cached;
+  uint8_t* shared;
+  int warp;
+  int32_t first;  // positions that are seen
+  int32_t last;
+  int32_t begin_all;
+  int count;
+  bool whole_heads;
+  PieceBlocks<K> blocks;  // of the piece that is copied next
+
+  __device__ __forceinline__ Pieces(const Attention& attention, const Cached& codes, const SharedRows& sharing,
+                                    uint8_t* memory, int own)
+      : args(attention),
+        cached(codes),
+        shared(memory),
+        warp(own),
+        first(sharing.first),
+        last(sharing.last),
+        begin_all(sharing.first_split * kFewSplit + own * K::kPositions),
+        count((sharing.last_split - sharing.first_split + 1) * (K::kPiecesOfSplit / kWarps)),
+        whole_heads(codes.shift >= 0 && attention.head_dim == K::kHeadDim) {}
+
+  __device__ __forceinline__ int32_t begin_of(int piece) const { return begin_all + piece * (kWarps * K::kPositions); }
+  __device__ __forceinline__ bool is_seen(int32_t begin) const {
+    return begin <= last && begin + K::kPositions > first;
+  }
+  __device__ __forceinline__ uint8_t* stage(int of_warp, int piece) const {
+    return shared + (of_warp * K::kStages + piece % K::kStages) * K::kStageBytes;
+  }
+  __device__ __forceinline__ void look_up(int piece) {
+    if (whole_heads) blocks.look_up(cached, begin_of(piece), first, last);
+  }
+  __device__ __forceinline__ void begin_copy(int piece) const {
+    const int32_t begin = begin_of(piece);
+    if (piece < count && is_seen(begin)) {
+      if (whole_heads) {
+        begin_piece<K>(args, cached, blocks, begin, first, last, stage(warp, piece));
+      } else {
+        begin_any_piece<K>(args, cached, begin, first, last, stage(warp, piece));
+      }
+    }
+    __pipeline_commit();
+  }
+};
+
 // Queries of a lane's rows in the order in which tensor cores multiply them by keys.
 template <typename K>
 __device__ void load_queries(const Attention& args, const SharedRows& sharing, const BlockRow (&rows)[2], int lane,
@@ -507,9 +556,6 @@ __global__ void __launch_bounds__(kThreads, K::kBlocksOfProcessor) attend_decode
   const int thread = static_cast<int>(threadIdx.x);
   const int warp = thread / kWarp;
   const int lane = thread % kWarp;
-  const int32_t first = sharing.first;
-  const int32_t last = sharing.last;
-
   auto* shared = dynamic_shared<uint8_t>();
   auto* states = reinterpret_cast<Softmax*>(shared + K::kStates);
   auto* ends = reinterpret_cast<typename K::RowEnd*>(shared + K::kEnds);
@@ -517,33 +563,11 @@ __global__ void __launch_bounds__(kThreads, K::kBlocksOfProcessor) attend_decode
   const Cached cached(args, args.block_tables + sharing.block.sequence * args.block_table_stride,
                       sizeof(typename K::Code));
 
-  const bool whole_heads = cached.shift >= 0 && args.head_dim == K::kHeadDim;
-  // A warp's pieces are numbered from the first split on; those that no row sees are gone over.
-  const int32_t begin_all = sharing.first_split * kFewSplit + warp * K::kPositions;
-  const int num_pieces = (sharing.last_split - sharing.first_split + 1) * (K::kPiecesOfSplit / kWarps);
-  const auto begin_of = [&](int piece) { return begin_all + piece * (kWarps * K::kPositions); };
-  const auto stage = [&](int of_warp, int piece) {
-    return shared + (of_warp * K::kStages + piece % K::kStages) * K::kStageBytes;
-  };
-  PieceBlocks<K> blocks;  // of the piece that is copied next
-  const auto look_up = [&](int piece) {
-    if (whole_heads) blocks.look_up(cached, begin_of(piece), first, last);
-  };
-  const auto begin_copy = [&](int piece) {
-    const int32_t begin = begin_of(piece);
-    if (piece < num_pieces && begin <= last && begin + K::kPositions > first) {
-      if (whole_heads) {
-        begin_piece<K>(args, cached, blocks, begin, first, last, stage(warp, piece));
-      } else {
-        begin_any_piece<K>(args, cached, begin, first, last, stage(warp, piece));
-      }
-    }
-    __pipeline_commit();
-  };
-  look_up(0);
+  Pieces<K> pieces(args, cached, sharing, shared, warp);
+  pieces.look_up(0);
   for (int piece = 0; piece < K::kStages - 1; ++piece) {
-    begin_copy(piece);
-    look_up(piece + 1);
+    pieces.begin_copy(piece);
+    pieces.look_up(piece + 1);
   }
 
   const bool any_upper = sharing.block.num_rows - sharing.block.first > kRows / 2;  // rows of the second half
@@ -555,16 +579,16 @@ __global__ void __launch_bounds__(kThreads, K::kBlocksOfProcessor) attend_decode
   Softmax total = {-INFINITY, 0};  // of row `thread`, of the splits before
   float sums[K::kColumns][4] = {};
 
-  for (int piece = 0; piece < num_pieces; ++piece) {
-    const int32_t begin = begin_of(piece);
+  for (int piece = 0; piece < pieces.count; ++piece) {
+    const int32_t begin = pieces.begin_of(piece);
     // The stage of the piece before is free: all lanes of the warp have used it.
     __syncwarp();
-    begin_copy(piece + K::kStages - 1);
-    look_up(piece + K::kStages);
+    pieces.begin_copy(piece + K::kStages - 1);
+    pieces.look_up(piece + K::kStages);
     __pipeline_wait_prior(K::kStages - 1);
     __syncwarp();
-    if (begin <= last && begin + K::kPositions > first) {
-      const uint8_t* keys = stage(warp, piece);
+    if (pieces.is_seen(begin)) {
+      const uint8_t* keys = pieces.stage(warp, piece);
       float scores[K::kTiles][4] = {};
       unsigned weights[K::kTiles / 2][4];
       score<K>(keys, queries, lane, scores);
@@ -574,7 +598,7 @@ __global__ void __launch_bounds__(kThreads, K::kBlocksOfProcessor) attend_decode
     if ((piece + 1) % (K::kPiecesOfSplit / kWarps) != 0) continue;
 
     __syncwarp();  // the piece has been used: its stage takes the sums
-    end_part<K>(own, any_upper, lane, sums, reinterpret_cast<float*>(stage(warp, piece)), states + warp * kRows);
+    end_part<K>(own, any_upper, lane, sums, reinterpret_cast<float*>(pieces.stage(warp, piece)), states + warp * kRows);
     __syncthreads();
     const int32_t split = sharing.first_split + piece / (K::kPiecesOfSplit / kWarps);
     if (thread < kRows) {
@@ -584,7 +608,7 @@ __global__ void __launch_bounds__(kThreads, K::kBlocksOfProcessor) attend_decode
     __syncthreads();
     const uint8_t* sums_of_warp[kWarps];
 #pragma unroll
-    for (int w = 0; w < kWarps; ++w) sums_of_warp[w] = stage(w, piece);
+    for (int w = 0; w < kWarps; ++w) sums_of_warp[w] = pieces.stage(w, piece);
     end_split<K>(args, ends, sums_of_warp, totals);
     __syncthreads();  // before the stages are copied to
   }
