@@ -75,8 +75,10 @@ void LatentAttention::load_up_projections(Loader& loader, const std::string& pre
     return;
   }
   // A head's keys are turned, which only numbers can be: its values are then numbers as well.
-  const StoredWeight stored = loader.weight({together, {heads * rows, sizes.kv_rank}}).scaled();
+  StoredWeight stored = loader.weight({together, {heads * rows, sizes.kv_rank}}).scaled();
   if (!stored.present()) return;
+  // What a format would round is a latent vector, which is cached as it is; the values' product is of sums of such.
+  stored.input = {};
   for (int64_t head = heads_.first; head < heads_.end(); ++head) {
     const StoredWeight own = stored.part(head, heads);
     pack_head(loader, own.transposed().cut_columns(0, nope), key_up_);

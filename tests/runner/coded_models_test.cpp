@@ -1,7 +1,10 @@
 // Tiny checkpoints in the layouts of AWQ, GPTQ, compressed-tensors, bitsandbytes and HQQ against the answers of Hugging
 // Face's transformers in float32, which round activations where the format says so; those of bitsandbytes against
 // scripts/make_coded_golden.py, which says why.
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <tuple>
 
 #include "tests/runner/dry_backend.h"
@@ -136,6 +139,62 @@ TEST(CodedWeights, ABackendThatHeedsNoOrderOfInputsIsGivenNumbers) {
         .x = x.data(), .x_stride = 128, .num_rows = 1, .weight = matrix, .out = out->data(), .out_stride = 64});
   }
   for (size_t i = 0; i < first.size(); ++i) EXPECT_NEAR(first[i], second[i], 1e-5) << i;
+}
+
+// A checkpoint's tensors with every kv_b_proj as whole numbers of 8 bits with a scale a row. `inputs`: what its
+// quantization_config says that becomes of the inputs. Returns the folder.
+std::string with_coded_kv_b(const std::string& family, const char* folder_name, const boost::json::value& inputs) {
+  const std::string folder = testing::TempDir() + folder_name + "_" + family;
+  std::filesystem::create_directories(folder);
+  std::ifstream config_file(tiny_path(family) + "/config.json");
+  boost::json::object config = boost::json::parse(config_file).as_object();
+  boost::json::value said = boost::json::parse(R"({
+      "quant_method": "compressed-tensors", "format": "int-quantized",
+      "config_groups": {"group_0": {"targets": ["re:.*kv_b_proj"],
+                                    "weights": {"num_bits": 8, "type": "int", "strategy": "channel"}}}})");
+  said.at_pointer("/config_groups/group_0").as_object()["input_activations"] = inputs;
+  config["quantization_config"] = said;
+  std::ofstream(folder + "/config.json") << boost::json::serialize(config);
+
+  boost::json::object header;
+  std::string data;
+  const auto add = [&](const std::string& name, const char* dtype, const Shape& shape, const void* bytes, size_t size) {
+    boost::json::array dims;
+    for (int i = 0; i < shape.rank(); ++i) dims.push_back(shape[i]);
+    header[name] = {{"dtype", dtype}, {"shape", dims}, {"data_offsets", {data.size(), data.size() + size}}};
+    data.append(static_cast<const char*>(bytes), size);
+  };
+  const auto checkpoint = checkpoint::Checkpoint::open(tiny_path(family)).value();
+  for (const checkpoint::CheckpointTensor& tensor : checkpoint->tensors()) {
+    const TensorView& view = tensor.view;
+    if (!tensor.name.ends_with("kv_b_proj.weight")) {
+      add(tensor.name, "F32", view.shape, view.data, static_cast<size_t>(view.bytes()));
+      continue;
+    }
+    const auto* numbers = static_cast<const float*>(view.data);
+    const std::vector<float> scales(static_cast<size_t>(view.shape[0]), 0.01f);
+    std::vector<int8_t> codes;
+    for (int64_t i = 0; i < view.shape.num_elements(); ++i)
+      codes.push_back(static_cast<int8_t>(std::clamp(std::nearbyint(numbers[i] / 0.01f), -128.0f, 127.0f)));
+    add(tensor.name, "I8", view.shape, codes.data(), codes.size());
+    add(tensor.name + "_scale", "F32", {view.shape[0], 1}, scales.data(), scales.size() * sizeof(float));
+  }
+  const std::string text = boost::json::serialize(header);
+  const uint64_t header_size = text.size();
+  std::ofstream out(folder + "/model.safetensors", std::ios::binary);
+  out.write(reinterpret_cast<const char*>(&header_size), sizeof(header_size)) << text << data;
+  return folder;
+}
+
+// Its inputs are cached as they are; the values' half is multiplied by sums of them, which no format speaks of.
+TEST(CodedWeights, OfLatentAttentionRoundNoSumsOfWhatIsCached) {
+  auto backend = make_test_backend("auto", ActivationDType::kFloat32);
+  const boost::json::value rounded =
+      boost::json::parse(R"({"num_bits": 8, "type": "int", "strategy": "token", "dynamic": true, "symmetric": true})");
+  TinyModel plain(with_coded_kv_b("deepseek_v2", "plain", nullptr), *backend, "float32");
+  TinyModel told(with_coded_kv_b("deepseek_v2", "rounded", rounded), *backend, "float32");
+  const std::vector<TokenId> prompt = {5, 9, 300, 17, 44, 1, 2, 3};
+  EXPECT_EQ(told.logits(prompt, 2048), plain.logits(prompt, 2048));
 }
 
 // Random weights in the codes that a configuration names take what a file's would.
