@@ -11,7 +11,7 @@ namespace json = boost::json;
 
 constexpr size_t kMostTextBytes = size_t{256} << 20;
 
-// Older files of GPTQ and AWQ have it beside config.json.
+// Older files of GPTQ, AWQ and ModelOpt have it beside config.json.
 Status add_quantization(const ModelDirectory& directory, json::object& config) {
   constexpr std::pair<const char*, const char*> kFiles[] = {{"quantize_config.json", "gptq"},
                                                             {"quant_config.json", "awq"}};
@@ -22,6 +22,15 @@ Status add_quantization(const ModelDirectory& directory, json::object& config) {
     if (!found.contains("quant_method")) found["quant_method"] = method;
     config["quantization_config"] = std::move(found);
   }
+  constexpr const char* kModelopt = "hf_quant_config.json";
+  if (config.contains("quantization_config") || !directory.has(kModelopt)) return {};
+  QUIRE_ASSIGN_OR_RETURN(const std::filesystem::path path, directory.resolve(kModelopt));
+  QUIRE_ASSIGN_OR_RETURN(const json::object found, read_json_object(path, {}));
+  const json::value* said = found.if_contains("quantization");
+  const json::value* algorithm =
+      said == nullptr || !said->is_object() ? nullptr : said->get_object().if_contains("quant_algo");
+  if (algorithm == nullptr || algorithm->is_null()) return {};  // of the cache alone
+  config["quantization_config"] = {{"quant_method", "modelopt"}, {"quant_algo", *algorithm}};
   return {};
 }
 

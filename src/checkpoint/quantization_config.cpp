@@ -18,6 +18,7 @@ constexpr std::pair<std::string_view, QuantMethod> kMethods[] = {
     {"awq", QuantMethod::kAwq},           {"gptq", QuantMethod::kGptq},
     {"marlin", QuantMethod::kGptq},       {"bitsandbytes", QuantMethod::kBitsandbytes},
     {"torchao", QuantMethod::kTorchao},   {"hqq", QuantMethod::kHqq},
+    {"mxfp4", QuantMethod::kMxfp4},
 };
 
 // Fields of one object of the configuration, with the path that messages name them by.
@@ -359,7 +360,7 @@ Result<std::optional<QuantizationConfig>> QuantizationConfig::parse(const json::
   if (method == std::end(kMethods)) {
     return unimplemented(
         "{} with quant_method {} is not supported yet; supported: awq, gptq, compressed-tensors, bitsandbytes, "
-        "torchao, hqq, fp8, fbgemm_fp8, modelopt, a checkpoint in F32, F16 or BF16, or a GGUF file",
+        "torchao, hqq, fp8, fbgemm_fp8, modelopt, mxfp4, a checkpoint in F32, F16 or BF16, or a GGUF file",
         key, text.empty() ? "(not named)" : in_quotes(text));
   }
   out.method = method->second;
@@ -387,7 +388,8 @@ Result<std::optional<QuantizationConfig>> QuantizationConfig::parse(const json::
     case QuantMethod::kTorchao:
       QUIRE_RETURN_IF_ERROR(read_torchao(fields, out));
       break;
-    case QuantMethod::kHqq:  // each weight has its own numbers beside it
+    case QuantMethod::kHqq:    // each weight has its own numbers beside it
+    case QuantMethod::kMxfp4:  // stacks are known by their names
       break;
   }
   return std::optional(std::move(out));

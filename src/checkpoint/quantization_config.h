@@ -23,7 +23,8 @@ enum class QuantMethod : uint8_t {
   kGptq,
   kBitsandbytes,
   kTorchao,
-  kHqq
+  kHqq,
+  kMxfp4  // of stacks of experts, as gpt-oss's files have them
 };
 
 // As --quantization and quant_method spell it.

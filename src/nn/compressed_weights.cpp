@@ -56,6 +56,12 @@ Status check_shape(const Checkpoint& checkpoint, const std::string& module, cons
   return data_loss("{} says [{}, {}]; expected {}", shape->name, at(0), at(1), expected.to_string());
 }
 
+// An order that was never set is -1 all over: columns are as they come.
+bool names_groups(const TensorView& index) {
+  const auto* groups = static_cast<const int32_t*>(index.data);
+  return std::find(groups, groups + index.shape[0], -1) == groups + index.shape[0];
+}
+
 }  // namespace
 
 Status resolve_inputs(const Checkpoint& checkpoint, const std::string& module, DeclareTensor declare,
@@ -122,7 +128,8 @@ Status resolve_packed(const Checkpoint& checkpoint, const WeightSpec& spec, Decl
   }
   out.codes = codes->view;
   out.scales = scales->view;
-  if (group_index != nullptr && scheme.per == Per::kGroup) out.permutation = group_index->view;
+  if (group_index != nullptr && scheme.per == Per::kGroup && names_groups(group_index->view))
+    out.permutation = group_index->view;
   QUIRE_RETURN_IF_ERROR(resolve_inputs(checkpoint, module, declare, out));
   return hold_codes(layout, out);
 }

@@ -120,5 +120,26 @@ TEST(QuantizationConfigs, MayLieBesideTheConfiguration) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(QuantizationConfigs, OfModeloptMayLieBesideTheConfiguration) {
+  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "quire-hf-quant-config";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "config.json") << R"({"model_type": "llama"})";
+  const auto method_of = [&](const char* quantization) {
+    std::ofstream(folder / "hf_quant_config.json")
+        << R"({"producer": {"name": "modelopt"}, "quantization": )" << quantization << "}";
+    const auto files = read_folder_files(ModelDirectory::open(folder).value());
+    EXPECT_TRUE(files.ok()) << files.status().message();
+    return files.ok() && files->quantization ? std::optional(files->quantization->method) : std::nullopt;
+  };
+  EXPECT_EQ(method_of(R"({"quant_algo": "NVFP4", "exclude_modules": ["lm_head"]})"), QuantMethod::kModelopt);
+  EXPECT_EQ(method_of(R"({"quant_algo": null, "kv_cache_quant_algo": "FP8"})"), std::nullopt);
+  std::filesystem::remove_all(folder);
+}
+
+// As gpt-oss's own files have it.
+TEST(QuantizationConfigs, OfMxfp4AreTaken) {
+  EXPECT_EQ(read(R"({"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]})").method, QuantMethod::kMxfp4);
+}
+
 }  // namespace
 }  // namespace quire::checkpoint
