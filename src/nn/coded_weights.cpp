@@ -103,6 +103,27 @@ Status hold_codes(const CodedLayout& layout, StoredWeight& out) {
   return {};
 }
 
+DType common_form(DType first, DType second) {
+  const auto are_of = [&](std::initializer_list<DType> forms) {
+    return std::ranges::find(forms, first) != forms.end() && std::ranges::find(forms, second) != forms.end();
+  };
+  if (first == second) return first;
+  if (are_of({DType::kU4_128, DType::kU4_64, DType::kU4_32, DType::kU4_32_F32})) return DType::kU4_32_F32;
+  if (are_of({DType::kQ8_0, DType::kI8_128, DType::kI8_32})) return DType::kI8_32;
+  if (are_of({DType::kQ8_0, DType::kI8_128, DType::kI8_32, DType::kI8_32_Z})) return DType::kI8_32_Z;
+  return DType::kF32;
+}
+
+void hold_as(DType form, StoredWeight& weight) {
+  if (form == weight.form()) return;
+  if (form == DType::kF32 || weight.format->form != form_of_codes) {
+    weight = weight.scaled();
+    return;
+  }
+  weight.stored = form;
+  if (weight.input.order == nullptr) weight.grain = info(form).block_values;
+}
+
 DType form_of_codes(const StoredWeight& weight) {
   return weight.stored;
 }

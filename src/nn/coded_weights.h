@@ -35,6 +35,12 @@ struct CodedLayout {
 // are.
 Status hold_codes(const CodedLayout& layout, StoredWeight& out);
 
+// What weights of both forms can be held as without loss: blocks of codes that are narrower or whose scales are wider,
+// or else numbers.
+DType common_form(DType first, DType second);
+// As common_form() said for it and others, as far as its format allows.
+void hold_as(DType form, StoredWeight& weight);
+
 // WeightFormat::read of a row: `form` is the weight's form(), or F32.
 void write_coded_row(const StoredWeight& weight, const CodedRow& row, DType form, uint8_t* out);
 

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <string_view>
 
 #include <fmt/format.h>
+
+#include "nn/coded_weights.h"
 
 namespace quire::nn {
 namespace {
@@ -110,6 +113,18 @@ class StoredExperts {
   std::vector<StoredWeight> weights_;
 };
 
+// Of each of these experts, up to the first that is missing: a configuration may name any number of them.
+std::vector<std::vector<StoredWeight>> matrices_of(Loader& loader, std::span<const StoredExperts> parts,
+                                                   const Range& experts) {
+  std::vector<std::vector<StoredWeight>> all;
+  for (int64_t e = experts.first; e < experts.end(); ++e) {
+    std::vector<StoredWeight>& matrices = all.emplace_back();
+    for (const StoredExperts& part : parts) part.add(loader, e, matrices);
+    if (!std::ranges::all_of(matrices, &StoredWeight::present)) break;
+  }
+  return all;
+}
+
 // [num_experts, rows] of one tensor, or of one of each expert.
 std::vector<float> stored_bias(Loader& loader, const std::string& prefix, const Spelling& spelling,
                                std::string_view stem, int32_t num_experts, int64_t rows) {
@@ -169,11 +184,36 @@ std::vector<float> gate_and_up_bias(Loader& loader, const std::string& prefix, c
 
 }  // namespace
 
-bool ExpertLinear::pack(Loader& loader, int64_t expert, const std::vector<StoredWeight>& parts) {
-  for (const StoredWeight& part : parts) {
-    if (!part.present()) return false;  // missing, which the loader tells with all else
+void ExpertLinear::pack_all(Loader& loader, std::vector<Parts> experts) {
+  for (const Parts& parts : experts) {
+    if (!std::ranges::all_of(parts, &StoredWeight::present)) return;  // missing, which the loader tells with all else
   }
-  std::vector<std::unique_ptr<ops::PackedMatrix>> packed = loader.place(parts);
+  if (experts.empty()) return;
+  // Scales of one may have no room where others' have.
+  for (size_t i = 0; i < experts[0].size(); ++i) {
+    DType form = experts[0][i].form();
+    for (const Parts& parts : experts) form = common_form(form, parts[i].form());
+    for (Parts& parts : experts) hold_as(form, parts[i]);
+  }
+  const auto are_one = [](const StoredWeight& a, const StoredWeight& b) {
+    return a.form() == b.form() && a.input == b.input;
+  };
+  bool apart = false;  // two of an expert may have their inputs in common where another's have not
+  for (const Parts& parts : experts) {
+    for (size_t i = 1; i < parts.size(); ++i)
+      apart = apart || are_one(parts[i - 1], parts[i]) != are_one(experts[0][i - 1], experts[0][i]);
+  }
+  for (size_t e = 0; e < experts.size(); ++e) {
+    if (!pack(loader, experts_.first + static_cast<int64_t>(e), experts[e], apart)) return;
+  }
+}
+
+bool ExpertLinear::pack(Loader& loader, int64_t expert, const Parts& parts, bool apart) {
+  std::vector<std::unique_ptr<ops::PackedMatrix>> packed;
+  const size_t together = apart ? 1 : parts.size();
+  for (size_t begin = 0; begin < parts.size(); begin += together) {
+    for (auto& matrix : loader.place(std::span(parts).subspan(begin, together))) packed.push_back(std::move(matrix));
+  }
   const bool is_first = expert == experts_.first;
   if (is_first) segments_.resize(packed.size());
   for (size_t i = 0; i < packed.size(); ++i) {
@@ -275,11 +315,7 @@ ExpertLinear ExpertLinear::gate_and_up(Loader& loader, const std::string& prefix
     for (const std::string_view stem : {spelling.gate, spelling.up})
       parts.push_back({loader, prefix, spelling, stem, {experts, size, shape.hidden_size, false, false, own}});
   }
-  for (int64_t e = out.experts_.first; e < out.experts_.end(); ++e) {
-    std::vector<StoredWeight> matrices;
-    for (const StoredExperts& part : parts) part.add(loader, e, matrices);
-    if (!out.pack(loader, e, matrices)) break;
-  }
+  out.pack_all(loader, matrices_of(loader, parts, out.experts_));
   std::vector<float> bias;
   if (shape.bias) {
     bias = own_columns(own_rows(gate_and_up_bias(loader, prefix, spelling, shape), 2 * size, out.experts_), 2 * size,
@@ -305,11 +341,7 @@ ExpertLinear ExpertLinear::down(Loader& loader, const std::string& prefix, const
   StoredExperts::Layout layout{shape.num_experts, shape.hidden_size, shape.intermediate_size, transposed, false};
   if (share.count < shape.intermediate_size) layout.own_columns = share;
   const StoredExperts stored(loader, prefix, spelling, spelling.down, layout);
-  for (int64_t e = out.experts_.first; e < out.experts_.end(); ++e) {
-    std::vector<StoredWeight> matrix;
-    stored.add(loader, e, matrix);
-    if (!out.pack(loader, e, matrix)) break;
-  }
+  out.pack_all(loader, matrices_of(loader, {&stored, 1}, out.experts_));
   std::vector<float> bias;
   if (shape.bias) {
     bias = own_rows(stored_bias(loader, prefix, spelling, spelling.down, shape.num_experts, shape.hidden_size),

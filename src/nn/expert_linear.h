@@ -48,9 +48,11 @@ class ExpertLinear {
   void operator()(const StepContext& step, const ops::ConstView& x, const int32_t* offsets, const ops::View& out) const;
 
  private:
-  // The matrices of an expert, in turn; what they make together, after the last. False: they are missing or do not fit,
-  // which ends the list, for a configuration may name any number of experts.
-  bool pack(Loader& loader, int64_t expert, const std::vector<StoredWeight>& parts);
+  // The matrices of each expert here. Those of one that are held alike become one, where it is so of all experts.
+  using Parts = std::vector<StoredWeight>;
+  void pack_all(Loader& loader, std::vector<Parts> experts);
+  // apart: each becomes one of its own. False: they do not fit, which the loader tells.
+  bool pack(Loader& loader, int64_t expert, const Parts& parts, bool apart);
   void finish(Loader& loader, std::span<const float> bias);
   // `stems`: of each expert's modules, whose outputs lie side by side; `parameter`, `interleaved`: of their stack.
   // inputs, rows: of a module what this rank has.

@@ -484,6 +484,47 @@ TEST_P(CodedWeights, OfExpertsHaveInputsOfTheirOwn) {
   }
 }
 
+// One's gate and up have their columns in one order, another's have not, and scales that halves have no room for.
+TEST(CodedExperts, NeedNotBeHeldAsTheFirstIs) {
+  const auto backend = ops::make_cpu_backend({.threads = 2, .activation_dtype = ActivationDType::kFloat32}).value();
+  Maker maker(15);
+  const auto make = [&] { return maker.codes(kOutputs, 128, 64, 4, -1, /*shuffled=*/true); };
+  const Codes gates[] = {make(), make(), make()};
+  const Codes ups[] = {make(), gates[1], make()};
+  MemoryCheckpoint checkpoint;
+  for (size_t e = 0; e < 3; ++e) {
+    add_packed(checkpoint, fmt::format("experts.{}.gate_proj", e), gates[e], true);
+    add_packed(checkpoint, fmt::format("experts.{}.up_proj", e), ups[e], true);
+  }
+  constexpr float kFaint = 3e-9f;
+  checkpoint.replace("experts.2.up_proj.weight_scale", DType::kF32, {kOutputs, 2},
+                     bytes_of_all(std::vector<float>(kOutputs * 2, kFaint)));
+  checkpoint.set_config(compressed_config(gates[0], "pack-quantized", true));
+  Loader loader(Loader::Mode::kLoad, checkpoint, *backend);
+  const ExpertLinear linear =
+      ExpertLinear::gate_and_up(loader, "", {.num_experts = 3, .hidden_size = 128, .intermediate_size = kOutputs});
+  ASSERT_TRUE(loader.finish({}).ok()) << loader.finish({}).message();
+  std::vector<float> x(3 * 128);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 13) - 6.0f;
+  const int32_t offsets[] = {0, 1, 2, 3};
+  std::vector<float> out(3 * 2 * kOutputs);
+  linear(BareStep(*backend), ops::ConstView(x.data(), 3, 128), offsets, ops::View(out.data(), 3, 2 * kOutputs));
+  for (size_t e = 0; e < 3; ++e) {
+    for (int64_t row = 0; row < 2 * kOutputs; ++row) {
+      const Codes& codes = row < kOutputs ? gates[e] : ups[e];
+      const bool is_faint = e == 2 && row >= kOutputs;
+      double sum = 0, size = 0;
+      for (int64_t k = 0; k < 128; ++k) {
+        const double value =
+            is_faint ? (codes.code(row % kOutputs, k) - 8) * double{kFaint} : double{codes.value(row % kOutputs, k)};
+        sum += double{x[e * 128 + static_cast<size_t>(k)]} * value;
+        size += std::fabs(double{x[e * 128 + static_cast<size_t>(k)]} * value);
+      }
+      ASSERT_NEAR(out[e * 2 * kOutputs + static_cast<size_t>(row)], sum, 1e-6 * size) << e << ", " << row;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Layouts, CodedWeights, ::testing::ValuesIn(kCodedCases),
                          [](const auto& test) { return test.param.name; });
 
@@ -596,6 +637,20 @@ TEST(CodedWeightConfigs, NamesAndExpressionsComeBeforeAllLinearModules) {
   EXPECT_EQ(loader.weight({"layers.0.up.weight", {kOutputs, 128}}).form(), DType::kU4_32);
   EXPECT_EQ(loader.weight({"layers.0.down.weight", {kOutputs, 128}}).form(), DType::kQ8_0);
   EXPECT_TRUE(loader.finish({}).ok()) << loader.finish({}).message();
+}
+
+TEST(CodedWeightConfigs, AnOrderThatWasNeverSetIsTheColumnsOwn) {
+  const Codes codes = Maker(14).codes(kOutputs, 128, 32, 4, -1);
+  MemoryCheckpoint checkpoint;
+  add_packed(checkpoint, "a", codes, true);
+  checkpoint.add("a.weight_g_idx", DType::kI32, {128}, bytes_of_all(std::vector<int32_t>(128, -1)));
+  checkpoint.set_config(compressed_config(codes, "pack-quantized", true));
+  const auto backend = ops::make_reference_backend();
+  Loader loader(Loader::Mode::kLoad, checkpoint, *backend);
+  const StoredWeight weight = loader.weight({"a.weight", {kOutputs, 128}});
+  ASSERT_TRUE(loader.finish({}).ok()) << loader.finish({}).message();
+  EXPECT_EQ(weight.form(), DType::kU4_32);
+  EXPECT_EQ(loader.floats(weight)[127], codes.value(0, 127));
 }
 
 TEST(CodedWeightConfigs, ABiasOfZerosBesideAWeightIsNoParameter) {
