@@ -3,18 +3,12 @@ draws its options and says what is stored of a matrix, what that stands for, and
 compare_quantised.py."""
 
 import dataclasses
-import json
 import re
 
 import torch
 
 FLOATS = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 FP4 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])  # of E2M1, then the same with a sign
-NF4 = torch.tensor([-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
-                    -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725,
-                    0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023,
-                    1.0])
-BNB_FP4 = torch.tensor([0, 0.005208333333333333, 0.6666666666666666, 1, 0.3333333333333333, 0.5, 0.16666666666666666, 0.25])
 
 
 @dataclasses.dataclass
@@ -48,7 +42,7 @@ def rounded(weight, index, bits, symmetric, dtype, least_zero=0):
         scales = torch.maximum(-low, high) * 2 / most
     else:
         scales = (high - low) / most
-    scales = scales.clamp(min=1e-3).to(dtype)
+    scales = scales.clamp(min=1e-7).to(dtype)
     wide = scales.float()
     zeros = torch.full_like(low, 1 << bits - 1) if symmetric else (-low / wide).round().clamp(least_zero, most)
     codes = ((weight / wide[:, index]).round() + zeros[:, index]).clamp(0, most)
@@ -119,6 +113,8 @@ def rounding_but_outliers(threshold):
 
 
 class Camp:
+    families = None  # all
+
     def __init__(self, rng, modules):
         self.rng = rng
         self.modules = modules  # the shape [out, in] of each
@@ -450,6 +446,8 @@ class Scheme:
         if self.order in ("group", "dynamic"):
             index = index[torch.randperm(weight.shape[1], generator=self.camp.torch_rng)]
             tensors[f"{name}.weight_g_idx"] = index.to(torch.int32)
+        elif self.order and self.camp.maybe(0.5):
+            tensors[f"{name}.weight_g_idx"] = torch.full((weight.shape[1],), -1, dtype=torch.int32)  # never set
         codes, zeros, values = self.coded(name, weight, index, tensors)
         tensors[f"{name}.weight_packed"] = packed(codes, self.bits, 1)
         tensors[f"{name}.weight_shape"] = torch.tensor(weight.shape, dtype=self.camp.one(torch.int64, torch.int64, torch.int32))
@@ -472,18 +470,13 @@ class Scheme:
         return values
 
     def store_nvfp4(self, name, weight, tensors):
-        tensors_, values = nvfp4(weight)
-        tensors |= {f"{name}.weight_packed": tensors_[0], f"{name}.weight_scale": tensors_[1],
-                    f"{name}.weight_global_scale": tensors_[2]}
+        parts, values = nvfp4(weight)
+        tensors |= zip((f"{name}.weight_packed", f"{name}.weight_scale", f"{name}.weight_global_scale"), parts)
         return values
 
     def store_mxfp4(self, name, weight, tensors):
-        parts = weight.unflatten(1, (-1, 32))
-        exponents = torch.floor(torch.log2(parts.abs().amax(-1, keepdim=True).clamp(min=1e-9))) - 2
-        codes = fp4_codes(parts / torch.exp2(exponents))
-        tensors[f"{name}.weight_packed"] = halves(codes.flatten(1))
-        tensors[f"{name}.weight_scale"] = (exponents.squeeze(-1) + 127).to(torch.uint8)
-        return (fp4_numbers(codes) * torch.exp2(exponents)).flatten(1)
+        (tensors[f"{name}.weight_packed"], tensors[f"{name}.weight_scale"]), values = mxfp4(weight)
+        return values
 
 
 def halves(codes):
@@ -499,6 +492,15 @@ def nvfp4(weight):
     codes = fp4_codes(parts * shared / scales.float())
     values = fp4_numbers(codes) * scales.float() * (1 / shared)
     return (halves(codes.flatten(1)), scales.squeeze(-1).contiguous(), shared), values.flatten(1)
+
+
+def mxfp4(weight):
+    """Codes and exponents of groups; and what they stand for."""
+    parts = weight.unflatten(1, (-1, 32))
+    exponents = torch.floor(torch.log2(parts.abs().amax(-1, keepdim=True).clamp(min=1e-9))) - 2
+    codes = fp4_codes(parts / torch.exp2(exponents))
+    values = (fp4_numbers(codes) * torch.exp2(exponents)).flatten(1)
+    return (halves(codes.flatten(1)), (exponents.squeeze(-1) + 127).to(torch.uint8)), values
 
 
 class CompressedTensors(Camp):
@@ -535,152 +537,3 @@ class CompressedTensors(Camp):
         if self.is_whole(name):
             return None
         return self.scheme_of(name).store(name, weight)
-
-
-class ModelOpt(Camp):
-    method = "modelopt"
-
-    def draw(self):
-        self.skipped = self.leave_whole()[1]
-        self.rounds = self.maybe(0.6)
-
-    def configuration(self):
-        return {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": self.skipped, "kv_cache_scheme": None,
-                "config_groups": {"group_0": {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "float"}}}}
-
-    def store(self, name, weight, has_bias):
-        if self.is_whole(name) or weight.shape[1] % 16:
-            return None
-        (codes, scales, shared), values = nvfp4(weight)
-        tensors = {f"{name}.weight": codes, f"{name}.weight_scale": scales, f"{name}.weight_scale_2": (1 / shared).view(())}
-        rounding = None
-        if self.rounds:
-            tensors[f"{name}.input_scale"] = torch.tensor(5 / (448 * 6))
-            rounding = rounding_float4(1 / tensors[f"{name}.input_scale"].item())
-        return Stored(tensors, values, rounding)
-
-
-class BitsAndBytes(Camp):
-    method = "bitsandbytes"
-
-    def draw(self):
-        self.kind = self.one("nf4", "fp4", "nf4_double", "fp4_double", "int8", "int8")
-        self.skipped = self.leave_whole()[1]
-        self.block = self.one(64, 64, 128)
-        self.threshold = self.one(6.0, 6.0, 2.0, 0.0)
-
-    def configuration(self):
-        is_8 = self.kind == "int8"
-        return {"quant_method": self.method, "load_in_4bit": not is_8, "load_in_8bit": is_8, "bnb_4bit_quant_storage": "uint8",
-                "bnb_4bit_quant_type": self.kind[:3], "bnb_4bit_use_double_quant": "double" in self.kind,
-                "llm_int8_threshold": self.threshold, "llm_int8_skip_modules": self.skipped or None}
-
-    def store(self, name, weight, has_bias):
-        if self.is_whole(name):
-            return None
-        if self.kind == "int8":
-            most = weight.abs().amax(1).clamp(min=1e-6)
-            codes = (weight * (127 / most[:, None])).round().to(torch.int8)
-            tensors = {f"{name}.weight": codes, f"{name}.SCB": most}
-            if self.maybe(0.7):
-                tensors[f"{name}.weight_format"] = torch.tensor(0, dtype=torch.uint8)
-            return Stored(tensors, codes * (most[:, None] * 7.874015718698502e-3), rounding_but_outliers(self.threshold))
-        levels = NF4 if self.kind.startswith("nf4") else torch.cat([BNB_FP4, -BNB_FP4])
-        flat = weight.flatten()
-        flat = torch.nn.functional.pad(flat, (0, -weight.numel() % self.block)).view(-1, self.block)
-        scales = flat.abs().amax(1).clamp(min=1e-6)
-        state = {"quant_type": self.kind[:3], "blocksize": self.block, "dtype": "float16", "shape": list(weight.shape)}
-        key = f"{name}.weight"
-        tensors = {f"{key}.absmax": scales, f"{key}.quant_map": levels.clone()}
-        if "double" in self.kind:
-            scales = self.scales_in_codes(key, scales, state, tensors)
-        codes = (flat / scales[:, None])[..., None].sub(levels).abs().argmin(-1)
-        values = (levels[codes] * scales[:, None]).flatten()[:weight.numel()].view(weight.shape)
-        codes = codes.flatten()[:weight.numel()]
-        codes = torch.nn.functional.pad(codes, (0, codes.numel() % 2))
-        tensors[key] = (codes[0::2] << 4 | codes[1::2]).to(torch.uint8).view(-1, 1)
-        said = torch.tensor(list(json.dumps(state).encode()), dtype=torch.uint8)
-        tensors[f"{key}.quant_state.bitsandbytes__{self.kind[:3]}"] = said
-        return Stored(tensors, values)
-
-    def scales_in_codes(self, key, scales, state, tensors):
-        offset, levels = scales.mean(), torch.linspace(-1, 1, 256)
-        rest = torch.nn.functional.pad(scales - offset, (0, -scales.numel() % 256)).view(-1, 256)
-        shared = rest.abs().amax(1).clamp(min=1e-6)
-        codes = (rest / shared[:, None])[..., None].sub(levels).abs().argmin(-1)
-        tensors |= {f"{key}.absmax": codes.flatten()[:scales.numel()].to(torch.uint8), f"{key}.nested_absmax": shared,
-                    f"{key}.nested_quant_map": levels}
-        state |= {"nested_blocksize": 256, "nested_dtype": "float32", "nested_offset": offset.item()}
-        return (levels[codes] * shared[:, None]).flatten()[:scales.numel()] + torch.tensor(state["nested_offset"])
-
-
-class TorchAo(Camp):
-    method = "torchao"
-
-    def draw(self):
-        self.bits = self.one(8, 8, 1, 2, 3, 4, 4, 5, 6, 7)
-        self.plain = self.bits == 8 and self.maybe(0.5)
-        self.group = 0 if self.plain else self.one(0, 32, 64, 128)
-        self.symmetric = self.plain or self.one(True, False)
-        self.dtype = self.floats()
-        self.leave_whole()
-
-    def configuration(self):
-        kind = {"_type": "Int8WeightOnlyConfig", "_version": 2, "_data": {}} if self.plain else {
-            "_type": "IntxWeightOnlyConfig", "_version": 2, "_data": {
-                "weight_dtype": {"_type": "torch.dtype", "_data": f"int{self.bits}"}}}
-        return {"quant_method": "torchao", "quant_type": {"default": kind}, "modules_to_not_convert": None}
-
-    def store(self, name, weight, has_bias):
-        if self.is_whole(name) or self.group and weight.shape[1] % self.group:
-            return None
-        index = groups_of(weight.shape[1], self.group)
-        codes, zeros, scales, values = rounded(weight, index, self.bits, self.symmetric, self.dtype)
-        middle = 1 << self.bits - 1
-        tensors = {f"{name}._weight_qdata": (codes - middle).to(torch.int8), f"{name}._weight_scale": scales}
-        if not self.plain and (not self.symmetric or self.maybe(0.5)):
-            tensors[f"{name}._weight_zero_point"] = (zeros - middle).to(torch.int8)
-        return Stored(tensors, values)
-
-
-class Hqq(Camp):
-    method = "hqq"
-
-    def draw(self):
-        self.bits = self.one(8, 4, 4, 3, 2, 1)
-        self.axis, self.group = self.one(1, 1, 0), self.one(16, 32, 64, 64, 128, None)
-        self.dtype = FLOATS[self.one("float32", "float16", "bfloat16")]
-        self.configured = self.maybe(0.5)
-        self.leave_whole()
-
-    def configuration(self):
-        weights = {"nbits": self.bits, "group_size": self.group, "axis": self.axis, "channel_wise": True}
-        return {"quant_method": "hqq", "quant_config": {"weight_quant_params": weights}} if self.configured else None
-
-    def store(self, name, weight, has_bias):
-        size = self.group or weight.shape[self.axis]
-        if self.is_whole(name) or weight.numel() % size or self.axis and weight.shape[1] % size:
-            return None
-        lines = weight.reshape(-1, size) if self.axis else weight.reshape(size, -1)
-        count = {8: 1, 4: 2, 3: 10, 2: 4, 1: 8}[self.bits]
-        if self.bits != 3 and lines.shape[0] % count:
-            return None
-        low, high = lines.amin(self.axis, keepdim=True), lines.amax(self.axis, keepdim=True)
-        most = (1 << self.bits) - 1
-        scale = ((high - low) / most).clamp(min=1e-4).to(self.dtype)
-        zero = (-low / scale.float()).to(self.dtype)
-        codes = (lines / scale.float() + zero.float()).round().clamp(0, most)
-        values = ((codes - zero.float()) * scale.float()).view(weight.shape)
-        whole = torch.nn.functional.pad(codes.long(), (0, 0, 0, -codes.shape[0] % count)).view(count, -1, codes.shape[1])
-        words = sum(part << (count - 1 - i) * self.bits for i, part in enumerate(whole))
-        name_of = {8: "8bit_u8", 4: "4bit_u8", 3: "3bit_32", 2: "2bit_u8", 1: "1bit_u8"}[self.bits]
-        said = {"nbits": self.bits, "group_size": size, "axis": self.axis}
-        tensors = {f"{name}.{key}": torch.tensor(value) for key, value in said.items()}
-        tensors |= {f"{name}.W_q": words.to(torch.int32 if self.bits == 3 else torch.uint8), f"{name}.scale": scale,
-                    f"{name}.zero": zero, f"{name}.shape": torch.tensor(weight.shape),
-                    f"{name}.packing": torch.tensor(list(name_of.encode()), dtype=torch.uint8)}
-        return Stored(tensors, values)
-
-
-CAMPS = {"gptq": Gptq, "auto-round": AutoRound, "awq": Awq, "compressed-tensors": CompressedTensors, "fp8": Float8,
-         "modelopt": ModelOpt, "bitsandbytes": BitsAndBytes, "torchao": TorchAo, "hqq": Hqq}
