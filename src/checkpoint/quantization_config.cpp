@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <span>
+#include <tuple>
 
 #include "checkpoint/json_file.h"
 #include "checkpoint/text_quote.h"
@@ -208,6 +210,24 @@ Status read_torchao(const Fields& fields, QuantizationConfig& out) {
   return {};
 }
 
+// [128, 128], or "128x128" as older files have it; nullopt for anything else.
+std::optional<std::pair<int64_t, int64_t>> read_block(const json::value* value) {
+  int64_t rows = 0, columns = 0;
+  if (value != nullptr && value->is_array() && value->get_array().size() == 2) {
+    const json::array& sizes = value->get_array();
+    if (sizes[0].is_int64() && sizes[1].is_int64())
+      std::tie(rows, columns) = std::pair(sizes[0].get_int64(), sizes[1].get_int64());
+  } else if (value != nullptr && value->is_string()) {
+    const std::string_view text = value->get_string();
+    const size_t middle = text.find('x');
+    if (middle == std::string_view::npos) return std::nullopt;
+    std::from_chars(text.data(), text.data() + middle, rows);
+    std::from_chars(text.data() + middle + 1, text.data() + text.size(), columns);
+  }
+  if (rows <= 0 || columns <= 0) return std::nullopt;
+  return std::pair(rows, columns);
+}
+
 Result<RoundingScheme> read_scheme(const Fields& fields) {
   constexpr std::pair<std::string_view, RoundingScheme::Per> kStrategies[] = {
       {"tensor", RoundingScheme::Per::kTensor}, {"channel", RoundingScheme::Per::kChannel},
@@ -235,6 +255,7 @@ Result<RoundingScheme> read_scheme(const Fields& fields) {
     return fields.refuse("strategy", "\"tensor\", \"channel\", \"token\", \"group\", \"block\", \"tensor_group\"");
   }
   scheme.per = strategy->second;
+  scheme.block = read_block(fields.find("block_structure"));
   if (scheme.per == RoundingScheme::Per::kGroup && scheme.group_size <= 0)
     return fields.unfit("group_size", "a number of columns");
   return scheme;

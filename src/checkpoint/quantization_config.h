@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <boost/json.hpp>
@@ -39,7 +40,8 @@ struct RoundingScheme {
   bool dynamic = false;     // scales are made of the numbers themselves, not stored
   bool has_shared = false;  // "tensor_group": a stored number beside them, which all of a tensor shares
   Per per = Per::kTensor;
-  int64_t group_size = 0;  // of kGroup
+  int64_t group_size = 0;                                           // of kGroup
+  std::optional<std::pair<int64_t, int64_t>> block = std::nullopt;  // of kBlock: rows and columns
 };
 
 // Modules that are stored alike: a group of compressed-tensors.

@@ -10,6 +10,8 @@
 #include <tuple>
 #include <utility>
 
+#include "checkpoint/quantization_config.h"
+#include "nn/coded_weights.h"
 #include "nn/compressed_weights.h"
 #include "ops/quantise.h"
 #include "tensor/stored_values.h"
@@ -31,21 +33,16 @@ std::optional<Block> block_of(const json::value* value) {
   return Block{*rows, *columns};
 }
 
-// quantization_config.weight_block_size, or block_structure of a group of compressed-tensors.
-std::optional<Block> configured_block(const json::object& config) {
-  const json::value* value = config.if_contains("quantization_config");
-  const json::object* quantization = value == nullptr ? nullptr : value->if_object();
-  if (quantization == nullptr) return std::nullopt;
-  if (const auto block = block_of(quantization->if_contains("weight_block_size"))) return block;
-  const json::value* groups = quantization->if_contains("config_groups");
-  if (groups == nullptr || !groups->is_object()) return std::nullopt;
-  for (const auto& [name, group] : groups->get_object()) {
-    const json::object* object = group.if_object();
-    const json::value* weights = object == nullptr ? nullptr : object->if_contains("weights");
-    if (weights == nullptr || !weights->is_object()) continue;
-    if (const auto block = block_of(weights->get_object().if_contains("block_structure"))) return block;
+// quantization_config.weight_block_size, or block_structure of the module's group of compressed-tensors.
+std::optional<Block> configured_block(const checkpoint::Checkpoint& checkpoint, std::string_view module) {
+  const checkpoint::QuantizationConfig* typed = checkpoint.quantization();
+  if (typed != nullptr && typed->method == checkpoint::QuantMethod::kCompressedTensors) {
+    const auto group = typed->group_of(module);
+    return group.ok() ? (*group)->weights.block : std::nullopt;
   }
-  return std::nullopt;
+  const json::value* value = checkpoint.config().if_contains("quantization_config");
+  const json::object* quantization = value == nullptr ? nullptr : value->if_object();
+  return quantization == nullptr ? std::nullopt : block_of(quantization->if_contains("weight_block_size"));
 }
 
 int64_t blocks(int64_t size, int64_t block) {
@@ -127,14 +124,14 @@ struct MatrixOfStack {
 // Which rows and columns share one of the scales. Blocks of a stack lie in one matrix each, so that rows can be counted
 // through all of it.
 Result<Block> block_of_scales(const checkpoint::Checkpoint& checkpoint, const checkpoint::CheckpointTensor& scales,
-                              const MatrixOfStack& matrix, const Shape& shape) {
+                              const MatrixOfStack& matrix, const Shape& shape, std::string_view module) {
   const auto [stack, rows, columns] = matrix;
   const Shape& given = scales.view.shape;
   const int64_t count = given.num_elements();
   if (count == 1) return Block{stack * rows, columns};
   if (stack > 1 && count == stack && given[0] == stack) return Block{rows, columns};
   if (count == stack * rows && given[0] == (stack > 1 ? stack : rows)) return Block{1, columns};
-  const auto block = configured_block(checkpoint.config());
+  const auto block = configured_block(checkpoint, module);
   if (!block) {
     return data_loss(
         "{} is {} for a weight {}: expected one number, one a {}row, or quantization_config with the shape of "
@@ -191,7 +188,7 @@ Status resolve_float8(const checkpoint::Checkpoint& checkpoint, const WeightSpec
   }
   out.scales = scales->view;
   QUIRE_ASSIGN_OR_RETURN(std::tie(out.scale_rows, out.scale_columns),
-                         block_of_scales(checkpoint, *scales, matrix, shape));
+                         block_of_scales(checkpoint, *scales, matrix, shape, module_of(spec.name)));
   if (out.scale_columns < matrix.columns) out.grain = out.scale_columns;
   if (is_stack) return {};
   return resolve_inputs(checkpoint, module_of(spec.name), declare, out);

@@ -182,9 +182,15 @@ TEST_P(ScaledWeights, PartsWithScalesOfTheirOwnAreOneProduct) {
 }
 
 TEST_P(ScaledWeights, ExpertsHaveScalesOfTheirOwn) {
-  checkpoint_.set_config(
-      {{"quantization_config",
-        {{"config_groups", {{"group_0", {{"weights", {{"block_structure", {kBlockRows, kBlockColumns}}}}}}}}}}});
+  // Groups may have blocks of other shapes, told in either way.
+  boost::json::value config = boost::json::parse(R"({"quantization_config": {
+      "quant_method": "compressed-tensors", "format": "float-quantized", "config_groups": {
+          "group_0": {"targets": ["lm_head"], "weights": {"num_bits": 8, "type": "float", "strategy": "block",
+                                                          "block_structure": [1, 3]}},
+          "group_1": {"targets": ["Linear"], "weights": {"num_bits": 8, "type": "float", "strategy": "block"}}}}})");
+  config.at_pointer("/quantization_config/config_groups/group_1/weights").as_object()["block_structure"] =
+      fmt::format("{}x{}", kBlockRows, kBlockColumns);
+  checkpoint_.set_config(config.as_object());
   std::vector<std::vector<double>> down;
   for (const char* expert : {"experts.0.", "experts.1."}) {
     add(expert + std::string("gate_proj"), Scaling::kBlock, ".weight_scale");
