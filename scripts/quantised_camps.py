@@ -3,14 +3,46 @@
 import json
 
 import torch
-from quantised_layouts import (FLOATS, Awq, AutoRound, Camp, CompressedTensors, Float8, Gptq, Stored, groups_of, mxfp4, nvfp4,
-                               rounded, rounding_but_outliers, rounding_float4)
+from quantised_layouts import (
+    FLOATS,
+    Awq,
+    AutoRound,
+    Camp,
+    CompressedTensors,
+    Float8,
+    Gptq,
+    Stored,
+    groups_of,
+    mxfp4,
+    nvfp4,
+    rounded,
+    rounding_but_outliers,
+    rounding_float4,
+)
 
-NF4 = torch.tensor([-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
-                    -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725,
-                    0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023,
-                    1.0])
-BNB_FP4 = torch.tensor([0, 0.005208333333333333, 0.6666666666666666, 1, 0.3333333333333333, 0.5, 0.16666666666666666, 0.25])
+NF4 = torch.tensor(
+    [
+        -1.0,
+        -0.6961928009986877,
+        -0.5250730514526367,
+        -0.39491748809814453,
+        -0.28444138169288635,
+        -0.18477343022823334,
+        -0.09105003625154495,
+        0.0,
+        0.07958029955625534,
+        0.16093020141124725,
+        0.24611230194568634,
+        0.33791524171829224,
+        0.44070982933044434,
+        0.5626170039176941,
+        0.7229568362236023,
+        1.0,
+    ]
+)
+BNB_FP4 = torch.tensor(
+    [0, 0.005208333333333333, 0.6666666666666666, 1, 0.3333333333333333, 0.5, 0.16666666666666666, 0.25]
+)
 
 
 class ModelOpt(Camp):
@@ -23,16 +55,32 @@ class ModelOpt(Camp):
 
     def configuration(self):
         if self.beside:
-            return {"producer": {"name": "modelopt", "version": "0.23.0"}, "quantization": {
-                "quant_algo": "NVFP4", "kv_cache_quant_algo": None, "group_size": 16, "exclude_modules": self.skipped}}
-        return {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": self.skipped, "kv_cache_scheme": None,
-                "config_groups": {"group_0": {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "float"}}}}
+            return {
+                "producer": {"name": "modelopt", "version": "0.23.0"},
+                "quantization": {
+                    "quant_algo": "NVFP4",
+                    "kv_cache_quant_algo": None,
+                    "group_size": 16,
+                    "exclude_modules": self.skipped,
+                },
+            }
+        return {
+            "quant_method": "modelopt",
+            "quant_algo": "NVFP4",
+            "ignore": self.skipped,
+            "kv_cache_scheme": None,
+            "config_groups": {"group_0": {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "float"}}},
+        }
 
     def store(self, name, weight, has_bias):
         if self.is_whole(name) or weight.shape[1] % 16:
             return None
         (codes, scales, shared), values = nvfp4(weight)
-        tensors = {f"{name}.weight": codes, f"{name}.weight_scale": scales, f"{name}.weight_scale_2": (1 / shared).view(())}
+        tensors = {
+            f"{name}.weight": codes,
+            f"{name}.weight_scale": scales,
+            f"{name}.weight_scale_2": (1 / shared).view(()),
+        }
         rounding = None
         if self.rounds:
             tensors[f"{name}.input_scale"] = torch.tensor(5 / (448 * 6))
@@ -51,9 +99,16 @@ class BitsAndBytes(Camp):
 
     def configuration(self):
         is_8 = self.kind == "int8"
-        return {"quant_method": self.method, "load_in_4bit": not is_8, "load_in_8bit": is_8, "bnb_4bit_quant_storage": "uint8",
-                "bnb_4bit_quant_type": self.kind[:3], "bnb_4bit_use_double_quant": "double" in self.kind,
-                "llm_int8_threshold": self.threshold, "llm_int8_skip_modules": self.skipped or None}
+        return {
+            "quant_method": self.method,
+            "load_in_4bit": not is_8,
+            "load_in_8bit": is_8,
+            "bnb_4bit_quant_storage": "uint8",
+            "bnb_4bit_quant_type": self.kind[:3],
+            "bnb_4bit_use_double_quant": "double" in self.kind,
+            "llm_int8_threshold": self.threshold,
+            "llm_int8_skip_modules": self.skipped or None,
+        }
 
     def store(self, name, weight, has_bias):
         if self.is_whole(name):
@@ -64,7 +119,9 @@ class BitsAndBytes(Camp):
             tensors = {f"{name}.weight": codes, f"{name}.SCB": most}
             if self.maybe(0.7):
                 tensors[f"{name}.weight_format"] = torch.tensor(0, dtype=torch.uint8)
-            return Stored(tensors, codes * (most[:, None] * 7.874015718698502e-3), rounding_but_outliers(self.threshold))
+            return Stored(
+                tensors, codes * (most[:, None] * 7.874015718698502e-3), rounding_but_outliers(self.threshold)
+            )
         levels = NF4 if self.kind.startswith("nf4") else torch.cat([BNB_FP4, -BNB_FP4])
         flat = weight.flatten()
         flat = torch.nn.functional.pad(flat, (0, -weight.numel() % self.block)).view(-1, self.block)
@@ -75,8 +132,8 @@ class BitsAndBytes(Camp):
         if "double" in self.kind:
             scales = self.scales_in_codes(key, scales, state, tensors)
         codes = (flat / scales[:, None])[..., None].sub(levels).abs().argmin(-1)
-        values = (levels[codes] * scales[:, None]).flatten()[:weight.numel()].view(weight.shape)
-        codes = codes.flatten()[:weight.numel()]
+        values = (levels[codes] * scales[:, None]).flatten()[: weight.numel()].view(weight.shape)
+        codes = codes.flatten()[: weight.numel()]
         codes = torch.nn.functional.pad(codes, (0, codes.numel() % 2))
         tensors[key] = (codes[0::2] << 4 | codes[1::2]).to(torch.uint8).view(-1, 1)
         said = torch.tensor(list(json.dumps(state).encode()), dtype=torch.uint8)
@@ -88,10 +145,13 @@ class BitsAndBytes(Camp):
         rest = torch.nn.functional.pad(scales - offset, (0, -scales.numel() % 256)).view(-1, 256)
         shared = rest.abs().amax(1).clamp(min=1e-6)
         codes = (rest / shared[:, None])[..., None].sub(levels).abs().argmin(-1)
-        tensors |= {f"{key}.absmax": codes.flatten()[:scales.numel()].to(torch.uint8), f"{key}.nested_absmax": shared,
-                    f"{key}.nested_quant_map": levels}
+        tensors |= {
+            f"{key}.absmax": codes.flatten()[: scales.numel()].to(torch.uint8),
+            f"{key}.nested_absmax": shared,
+            f"{key}.nested_quant_map": levels,
+        }
         state |= {"nested_blocksize": 256, "nested_dtype": "float32", "nested_offset": offset.item()}
-        return (levels[codes] * shared[:, None]).flatten()[:scales.numel()] + torch.tensor(state["nested_offset"])
+        return (levels[codes] * shared[:, None]).flatten()[: scales.numel()] + torch.tensor(state["nested_offset"])
 
 
 class TorchAo(Camp):
@@ -106,9 +166,15 @@ class TorchAo(Camp):
         self.leave_whole()
 
     def configuration(self):
-        kind = {"_type": "Int8WeightOnlyConfig", "_version": 2, "_data": {}} if self.plain else {
-            "_type": "IntxWeightOnlyConfig", "_version": 2, "_data": {
-                "weight_dtype": {"_type": "torch.dtype", "_data": f"int{self.bits}"}}}
+        kind = (
+            {"_type": "Int8WeightOnlyConfig", "_version": 2, "_data": {}}
+            if self.plain
+            else {
+                "_type": "IntxWeightOnlyConfig",
+                "_version": 2,
+                "_data": {"weight_dtype": {"_type": "torch.dtype", "_data": f"int{self.bits}"}},
+            }
+        )
         return {"quant_method": "torchao", "quant_type": {"default": kind}, "modules_to_not_convert": None}
 
     def store(self, name, weight, has_bias):
@@ -151,14 +217,20 @@ class Hqq(Camp):
         zero = (-low / scale.float()).to(self.dtype)
         codes = (lines / scale.float() + zero.float()).round().clamp(0, most)
         values = ((codes - zero.float()) * scale.float()).view(weight.shape)
-        whole = torch.nn.functional.pad(codes.long(), (0, 0, 0, -codes.shape[0] % count)).view(count, -1, codes.shape[1])
+        whole = torch.nn.functional.pad(codes.long(), (0, 0, 0, -codes.shape[0] % count)).view(
+            count, -1, codes.shape[1]
+        )
         words = sum(part << (count - 1 - i) * self.bits for i, part in enumerate(whole))
         name_of = {8: "8bit_u8", 4: "4bit_u8", 3: "3bit_32", 2: "2bit_u8", 1: "1bit_u8"}[self.bits]
         said = {"nbits": self.bits, "group_size": size, "axis": self.axis}
         tensors = {f"{name}.{key}": torch.tensor(value) for key, value in said.items()}
-        tensors |= {f"{name}.W_q": words.to(torch.int32 if self.bits == 3 else torch.uint8), f"{name}.scale": scale,
-                    f"{name}.zero": zero, f"{name}.shape": torch.tensor(weight.shape),
-                    f"{name}.packing": torch.tensor(list(name_of.encode()), dtype=torch.uint8)}
+        tensors |= {
+            f"{name}.W_q": words.to(torch.int32 if self.bits == 3 else torch.uint8),
+            f"{name}.scale": scale,
+            f"{name}.zero": zero,
+            f"{name}.shape": torch.tensor(weight.shape),
+            f"{name}.packing": torch.tensor(list(name_of.encode()), dtype=torch.uint8),
+        }
         return Stored(tensors, values)
 
 
@@ -182,9 +254,21 @@ class Mxfp4(Camp):
             return None
         (blocks, scales), values = mxfp4(stack.transpose(1, 2).flatten(0, 1))
         lines = (stack.shape[0], stack.shape[2], stack.shape[1] // 32)
-        return Stored({f"{name}_blocks": blocks.view(*lines, 16), f"{name}_scales": scales.view(lines)},
-                      values.view(stack.shape[0], stack.shape[2], -1).transpose(1, 2).contiguous())
+        return Stored(
+            {f"{name}_blocks": blocks.view(*lines, 16), f"{name}_scales": scales.view(lines)},
+            values.view(stack.shape[0], stack.shape[2], -1).transpose(1, 2).contiguous(),
+        )
 
 
-CAMPS = {"gptq": Gptq, "auto-round": AutoRound, "awq": Awq, "compressed-tensors": CompressedTensors, "fp8": Float8,
-         "modelopt": ModelOpt, "bitsandbytes": BitsAndBytes, "torchao": TorchAo, "hqq": Hqq, "mxfp4": Mxfp4}
+CAMPS = {
+    "gptq": Gptq,
+    "auto-round": AutoRound,
+    "awq": Awq,
+    "compressed-tensors": CompressedTensors,
+    "fp8": Float8,
+    "modelopt": ModelOpt,
+    "bitsandbytes": BitsAndBytes,
+    "torchao": TorchAo,
+    "hqq": Hqq,
+    "mxfp4": Mxfp4,
+}

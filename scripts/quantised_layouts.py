@@ -1,5 +1,5 @@
-"""Weights in the layouts that hubs hold, packed from the formats' public definitions with torch alone: a class a camp, which
-draws its options and says what is stored of a matrix, what that stands for, and how its inputs are rounded. Of
+"""Weights in the layouts that hubs hold, packed from the formats' public definitions with torch alone: a class a camp,
+which draws its options and says what is stored of a matrix, what that stands for, and how its inputs are rounded. Of
 compare_quantised.py."""
 
 import dataclasses
@@ -59,6 +59,7 @@ def in_groups(function, group):
         if not group or group >= x.shape[-1]:
             return function(x)
         return torch.cat([function(part) for part in x.split(group, -1)], -1)
+
     return whole
 
 
@@ -73,6 +74,7 @@ def rounding_int8(symmetric, scale=0.0, zero=0, group=0):
         own = (high - low).clamp(min=1e-30) / 255
         middle = (-128 - low / own).round().clamp(-128, 127)
         return ((x / own + middle).round().clamp(-128, 127) - middle) * own
+
     return in_groups(function, group)
 
 
@@ -80,6 +82,7 @@ def rounding_float8(scale=0.0, group=0):
     def function(x):
         own = torch.tensor(scale) if scale else x.abs().amax(-1, keepdim=True).clamp(min=1e-30) / 448
         return to_float8(x / own).to(x.dtype) * own
+
     return in_groups(function, group)
 
 
@@ -100,6 +103,7 @@ def rounding_float4(shared):
         scale = to_float8(x.abs().amax(-1, keepdim=True) / 6 * shared).to(x.dtype)
         numbers = fp4_numbers(fp4_codes(x * (shared / scale.clamp(min=1e-30)))).to(x.dtype)
         return torch.where(scale > 0, numbers * (scale / shared), 0)
+
     return in_groups(function, 16)
 
 
@@ -109,6 +113,7 @@ def rounding_but_outliers(threshold):
         outlier = half.abs() >= threshold if threshold > 0 else torch.zeros_like(half, dtype=torch.bool)
         largest = torch.where(outlier, 0, half.abs()).amax(-1, keepdim=True).clamp(min=1e-30)
         return torch.where(outlier, x, (half * (127 / largest)).round() * (largest / 127))
+
     return function
 
 
@@ -141,8 +146,14 @@ class Camp:
     def expression(self):
         layer = re.search(r"\.(?:layers|h)\.\d+\.", self.name())
         layer = re.escape(layer.group()) if layer else ""
-        return self.one(rf".*\.{self.leaf()}$", rf".*{layer}.*{self.leaf()}", rf".*{layer}", re.escape(self.name()) + "$",
-                        rf".*({self.leaf()}|{self.leaf()})$", rf"\w+\..*{self.leaf()[:2]}")
+        return self.one(
+            rf".*\.{self.leaf()}$",
+            rf".*{layer}.*{self.leaf()}",
+            rf".*{layer}",
+            re.escape(self.name()) + "$",
+            rf".*({self.leaf()}|{self.leaf()})$",
+            rf"\w+\..*{self.leaf()[:2]}",
+        )
 
     def leave_whole(self, probability=0.4):
         """Expressions of modules that are left whole, and the modules."""
@@ -181,9 +192,16 @@ class Gptq(Camp):
         self.orders = {}
 
     def configuration(self):
-        found = {"bits": self.bits, "group_size": self.group, "sym": self.symmetric, "desc_act": self.act_order,
-                 "checkpoint_format" if self.maybe(0.8) else "format": "gptq_v2" if self.v2 else "gptq",
-                 "lm_head": self.lm_head, "damp_percent": 0.01, "true_sequential": True}
+        found = {
+            "bits": self.bits,
+            "group_size": self.group,
+            "sym": self.symmetric,
+            "desc_act": self.act_order,
+            "checkpoint_format" if self.maybe(0.8) else "format": "gptq_v2" if self.v2 else "gptq",
+            "lm_head": self.lm_head,
+            "damp_percent": 0.01,
+            "true_sequential": True,
+        }
         if self.beside is None:
             found["quant_method"] = self.method
         return found | ({"dynamic": self.dynamic} if self.dynamic or self.maybe(0.3) else {})
@@ -191,7 +209,9 @@ class Gptq(Camp):
     def coding_of(self, name):
         for key, more in self.dynamic.items():
             if re.match(re.sub(r"^[-+]:", "", key), name):
-                return None if key.startswith("-:") else (more.get("bits", self.bits), more.get("group_size", self.group))
+                return (
+                    None if key.startswith("-:") else (more.get("bits", self.bits), more.get("group_size", self.group))
+                )
         return self.bits, self.group
 
     def order(self, name, columns, group):
@@ -214,9 +234,15 @@ class Gptq(Camp):
             return None
         bits, group = coding
         index = self.order(name, weight.shape[1], group)
-        codes, zeros, scales, values = rounded(weight, index, bits, self.symmetric, self.dtype, least_zero=0 if self.v2 else 1)
-        tensors = {f"{name}.qweight": packed(codes.T, bits, 0), f"{name}.qzeros": packed(zeros.T - (1 - self.v2), bits, 1),
-                   f"{name}.scales": scales.T.contiguous(), f"{name}.g_idx": index.to(torch.int32)}
+        codes, zeros, scales, values = rounded(
+            weight, index, bits, self.symmetric, self.dtype, least_zero=0 if self.v2 else 1
+        )
+        tensors = {
+            f"{name}.qweight": packed(codes.T, bits, 0),
+            f"{name}.qzeros": packed(zeros.T - (1 - self.v2), bits, 1),
+            f"{name}.scales": scales.T.contiguous(),
+            f"{name}.g_idx": index.to(torch.int32),
+        }
         if torch.equal(index, groups_of(weight.shape[1], group)) and self.maybe(0.2):
             del tensors[f"{name}.g_idx"]
         if self.empty_bias and not has_bias and "experts" not in name:
@@ -235,8 +261,11 @@ class AutoRound(Gptq):
 
     def configuration(self):
         packing = self.one("auto_round:auto_gptq", "auto_round:gptqmodel")
-        return super().configuration() | {"quant_method": "auto-round", "packing_format": packing,
-                                          "extra_config": self.others}
+        return super().configuration() | {
+            "quant_method": "auto-round",
+            "packing_format": packing,
+            "extra_config": self.others,
+        }
 
     def coding_of(self, name):
         more = self.others.get(name, {"bits": self.bits, "group_size": self.group})
@@ -255,8 +284,12 @@ class Awq(Camp):
 
     def configuration(self):
         old = self.beside is not None
-        found = {"w_bit" if old else "bits": 4, "q_group_size" if old else "group_size": self.group, "zero_point": True,
-                 "version": self.one("GEMV", "gemv") if self.gemv else self.one("GEMM", "gemm")}
+        found = {
+            "w_bit" if old else "bits": 4,
+            "q_group_size" if old else "group_size": self.group,
+            "zero_point": True,
+            "version": self.one("GEMV", "gemv") if self.gemv else self.one("GEMM", "gemm"),
+        }
         if not old:
             found |= {"quant_method": self.method, "modules_to_not_convert": self.skipped or None}
         return found
@@ -271,16 +304,28 @@ class Awq(Camp):
             width = -(-scales.shape[1] // (8 * multiple)) * multiple
             more = 8 * width - scales.shape[1]
             zeros, scales = torch.nn.functional.pad(zeros, (0, more)), torch.nn.functional.pad(scales, (0, more))
-            return Stored({f"{name}.qweight": packed(codes, 4, 1), f"{name}.qzeros": packed(zeros, 4, 1),
-                           f"{name}.scales": scales.contiguous()}, values)
+            return Stored(
+                {
+                    f"{name}.qweight": packed(codes, 4, 1),
+                    f"{name}.qzeros": packed(zeros, 4, 1),
+                    f"{name}.scales": scales.contiguous(),
+                },
+                values,
+            )
         order = torch.tensor([0, 2, 4, 6, 1, 3, 5, 7])
         turned = lambda matrix: packed(matrix.T.unflatten(1, (-1, 8))[:, :, order].flatten(1), 4, 1)
-        return Stored({f"{name}.qweight": turned(codes), f"{name}.qzeros": turned(zeros),
-                       f"{name}.scales": scales.T.contiguous()}, values)
+        return Stored(
+            {
+                f"{name}.qweight": turned(codes),
+                f"{name}.qzeros": turned(zeros),
+                f"{name}.scales": scales.T.contiguous(),
+            },
+            values,
+        )
 
 
 def float8_values(name, codes, factors, columns):
-    """What a matrix of 8-bit floats is held as: bfloat16 where less than 128 columns share a scale or keys are turned."""
+    """What a matrix of 8-bit floats is held as: bfloat16 where fewer columns share a scale or keys are turned."""
     values = codes.float() * factors
     as_halves = columns % 128 != 0 and columns < codes.shape[1] or name.endswith("kv_b_proj")
     return values.bfloat16().float() if as_halves else values
@@ -318,9 +363,12 @@ class Float8(Camp):
             return found | {"quant_algo": "FP8", "ignore": self.skipped, "kv_cache_scheme": None}
         if self.kind == "fbgemm_fp8":
             return found | {"activation_scale_ub": 1200.0, "modules_to_not_convert": self.skipped}
-        return found | {"activation_scheme": "static" if self.static else "dynamic", "fmt": "e4m3",
-                        "weight_block_size": list(self.block) if self.block else None,
-                        self.one("modules_to_not_convert", "ignored_layers"): self.skipped}
+        return found | {
+            "activation_scheme": "static" if self.static else "dynamic",
+            "fmt": "e4m3",
+            "weight_block_size": list(self.block) if self.block else None,
+            self.one("modules_to_not_convert", "ignored_layers"): self.skipped,
+        }
 
     def store(self, name, weight, has_bias):
         if self.is_whole(name):
@@ -363,8 +411,12 @@ class Scheme:
         elif self.kind == "float":
             self.per = one("channel", "tensor", "block")
             self.block = one((128, 128), (64, 128), (64, 64)) if self.per == "block" else None
-            self.inputs = one(None, {"dynamic": True, "strategy": "token"}, {"dynamic": False, "strategy": "tensor"},
-                              {"dynamic": True, "strategy": "group", "group_size": 128})
+            self.inputs = one(
+                None,
+                {"dynamic": True, "strategy": "token"},
+                {"dynamic": False, "strategy": "tensor"},
+                {"dynamic": True, "strategy": "group", "group_size": 128},
+            )
             if self.inputs:
                 self.inputs["symmetric"] = True
         else:
@@ -382,19 +434,39 @@ class Scheme:
 
     def configuration(self):
         is_float = self.kind not in ("pack", "int")
-        weights = {"num_bits": self.bits, "type": "float" if is_float else "int", "symmetric": self.symmetric,
-                   "dynamic": False, "strategy": self.per, "group_size": self.group, "actorder": self.order}
+        weights = {
+            "num_bits": self.bits,
+            "type": "float" if is_float else "int",
+            "symmetric": self.symmetric,
+            "dynamic": False,
+            "strategy": self.per,
+            "group_size": self.group,
+            "actorder": self.order,
+        }
         if self.block:
             weights["block_structure"] = list(self.block)
-        inputs = self.inputs and {"num_bits": 8, "type": "float" if is_float else "int", "group_size": None} | self.inputs
+        inputs = (
+            self.inputs and {"num_bits": 8, "type": "float" if is_float else "int", "group_size": None} | self.inputs
+        )
         if self.kind == "nvfp4" and self.rounds:
-            inputs = {"num_bits": 4, "type": "float", "symmetric": True, "dynamic": "local", "strategy": "tensor_group",
-                      "group_size": 16}
+            inputs = {
+                "num_bits": 4,
+                "type": "float",
+                "symmetric": True,
+                "dynamic": "local",
+                "strategy": "tensor_group",
+                "group_size": 16,
+            }
         return {"targets": self.targets, "weights": weights, "input_activations": inputs, "output_activations": None}
 
     def format(self):
-        return {"pack": "pack-quantized", "int": "int-quantized", "float": "float-quantized",
-                "nvfp4": "nvfp4-pack-quantized", "mxfp4": "mxfp4-pack-quantized"}[self.kind]
+        return {
+            "pack": "pack-quantized",
+            "int": "int-quantized",
+            "float": "float-quantized",
+            "nvfp4": "nvfp4-pack-quantized",
+            "mxfp4": "mxfp4-pack-quantized",
+        }[self.kind]
 
     def fits(self, name, weight):
         columns = weight.shape[1]
@@ -432,8 +504,9 @@ class Scheme:
 
     def coded(self, name, weight, index, tensors):
         if self.per == "tensor":
-            codes, zeros, scales, values = rounded(weight.reshape(1, -1), groups_of(weight.numel(), 0), self.bits,
-                                                   self.symmetric, self.dtype)
+            codes, zeros, scales, values = rounded(
+                weight.reshape(1, -1), groups_of(weight.numel(), 0), self.bits, self.symmetric, self.dtype
+            )
             codes, values = codes.view(weight.shape), values.view(weight.shape)
             scales, zeros = scales.view(1), zeros.view(1)
         else:
@@ -450,7 +523,9 @@ class Scheme:
             tensors[f"{name}.weight_g_idx"] = torch.full((weight.shape[1],), -1, dtype=torch.int32)  # never set
         codes, zeros, values = self.coded(name, weight, index, tensors)
         tensors[f"{name}.weight_packed"] = packed(codes, self.bits, 1)
-        tensors[f"{name}.weight_shape"] = torch.tensor(weight.shape, dtype=self.camp.one(torch.int64, torch.int64, torch.int32))
+        tensors[f"{name}.weight_shape"] = torch.tensor(
+            weight.shape, dtype=self.camp.one(torch.int64, torch.int64, torch.int32)
+        )
         if not self.symmetric:
             tensors[f"{name}.weight_zero_point"] = packed(zeros, self.bits, 0)
         return values
@@ -464,7 +539,9 @@ class Scheme:
 
     def store_float(self, name, weight, tensors):
         block = self.block or ((1, 1 << 30) if self.per == "channel" else (1 << 30, 1 << 30))
-        codes, scales, values = float8(name, weight, block, self.dtype if self.dtype != torch.float16 else torch.float32)
+        codes, scales, values = float8(
+            name, weight, block, self.dtype if self.dtype != torch.float16 else torch.float32
+        )
         tensors[f"{name}.weight"] = codes
         tensors[f"{name}.weight_scale"] = scales.view(1) if self.per == "tensor" else scales
         return values
@@ -488,7 +565,7 @@ def nvfp4(weight):
     """Codes, scales of groups and the shared number, by which those were multiplied; and what they stand for."""
     shared = torch.tensor([448 * 6 / weight.abs().max().clamp(min=1e-6).item()])
     parts = weight.unflatten(1, (-1, 16))
-    scales = to_float8((parts.abs().amax(-1, keepdim=True) / 6 * shared).clamp(min=2 ** -9))
+    scales = to_float8((parts.abs().amax(-1, keepdim=True) / 6 * shared).clamp(min=2**-9))
     codes = fp4_codes(parts * shared / scales.float())
     values = fp4_numbers(codes) * scales.float() * (1 / shared)
     return (halves(codes.flatten(1)), scales.squeeze(-1).contiguous(), shared), values.flatten(1)
@@ -510,8 +587,9 @@ class CompressedTensors(Camp):
         self.ignored, skipped = self.leave_whole()
         self.schemes = []
         if self.maybe(0.4):
-            self.schemes.append(Scheme(self, [self.one(f"re:{self.expression()}", self.name()) for _ in
-                                              range(self.rng.randint(1, 2))]))
+            self.schemes.append(
+                Scheme(self, [self.one(f"re:{self.expression()}", self.name()) for _ in range(self.rng.randint(1, 2))])
+            )
         self.schemes.append(Scheme(self, ["Linear"]))
         self.mixed = len({scheme.format() for scheme in self.schemes}) > 1
         self.skipped = [name for name in self.modules if name.endswith("lm_head")]
@@ -522,14 +600,23 @@ class CompressedTensors(Camp):
         for scheme, group in zip(self.schemes, groups.values()):
             if self.mixed or self.maybe(0.5):
                 group["format"] = scheme.format()
-        found = {"config_groups": groups, "ignore": self.skipped, "quant_method": self.method,
-                 "format": "mixed-precision" if self.mixed else self.schemes[0].format(), "kv_cache_scheme": None,
-                 "quantization_status": self.one("compressed", "frozen"), "sparsity_config": {}, "transform_config": {}}
+        found = {
+            "config_groups": groups,
+            "ignore": self.skipped,
+            "quant_method": self.method,
+            "format": "mixed-precision" if self.mixed else self.schemes[0].format(),
+            "kv_cache_scheme": None,
+            "quantization_status": self.one("compressed", "frozen"),
+            "sparsity_config": {},
+            "transform_config": {},
+        }
         return found
 
     def scheme_of(self, name):
         for scheme in self.schemes[:-1]:
-            if any(re.match(target[3:], name) if target.startswith("re:") else target == name for target in scheme.targets):
+            if any(
+                re.match(target[3:], name) if target.startswith("re:") else target == name for target in scheme.targets
+            ):
                 return scheme
         return self.schemes[-1]
 
