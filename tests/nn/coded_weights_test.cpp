@@ -11,6 +11,8 @@
 #include <numeric>
 #include <random>
 
+#include <fmt/format.h>
+
 #include "nn/expert_linear.h"
 #include "nn/linear.h"
 #include "nn/loader.h"

@@ -9,6 +9,8 @@
 #include <functional>
 #include <random>
 
+#include <fmt/format.h>
+
 #include "nn/expert_linear.h"
 #include "nn/linear.h"
 #include "nn/loader.h"
