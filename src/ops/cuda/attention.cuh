@@ -7,6 +7,7 @@
 #include "ops/cuda/attention_limits.h"
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/kv_values.cuh"
+#include "ops/cuda/launch.h"
 #include "types/ids.h"
 
 namespace quire::ops::cuda {
@@ -230,6 +231,20 @@ __device__ inline int64_t partial_index(const Attention& args, int32_t sequence,
 
 // Whether the card has so much shared memory for a block.
 bool has_shared(int bytes);
+
+// Starts a kernel whose blocks have so much of it.
+template <typename Kernel>
+void start_attention(Kernel* kernel, int shared_bytes, const Attention& work, dim3 grid, int threads,
+                     cudaStream_t stream) {
+  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes),
+             "shared memory of attention");
+  launch(kernel, grid, static_cast<unsigned>(threads), static_cast<size_t>(shared_bytes), stream, work);
+}
+
+// Whether two neighbours of the queries can be read at once.
+inline bool has_pairs_of_queries(const Attention& work) {
+  return reinterpret_cast<uintptr_t>(work.queries) % sizeof(float2) == 0 && work.query_stride % 2 == 0;
+}
 
 // Any sequences, with tensor cores: attention_few.cu, and of it attention_decode.cu. REQUIRES: has_few_kernel(),
 // has_decode_kernel(): the cache, the head size and the card.

@@ -11,7 +11,6 @@
 
 #include "base/check.h"
 #include "ops/cuda/attention_rows.cuh"
-#include "ops/cuda/launch.h"
 #include "ops/cuda/tensor_cores.cuh"
 
 namespace quire::ops::cuda {
@@ -617,9 +616,8 @@ __global__ void __launch_bounds__(kThreads, K::kBlocksOfProcessor) attend_decode
 // Calls body(kind) for the kind of a cache and head size; false: there is none.
 template <typename Body>
 bool with_kind(const Attention& work, const Body& body) {
-  if (!has_decode_heads(work) || !work.vectors_of_keys || !work.vectors_of_values) return false;
-  // Queries are read in pairs.
-  if (reinterpret_cast<uintptr_t>(work.queries) % sizeof(float2) != 0 || work.query_stride % 2 != 0) return false;
+  if (!has_decode_heads(work) || !work.vectors_of_keys || !work.vectors_of_values || !has_pairs_of_queries(work))
+    return false;
   const auto of = [&](auto format) {
     if (work.head_dim <= 64) return body(DecodeKind<decltype(format)::value, 64>());
     return body(DecodeKind<decltype(format)::value, 128>());
@@ -639,9 +637,7 @@ bool has_decode_kernel(const Attention& work) {
 void attend_decode(const Attention& work, dim3 grid, cudaStream_t stream) {
   const bool known = with_kind(work, [&](auto kind) {
     using K = decltype(kind);
-    check_cuda(cudaFuncSetAttribute(attend_decode_kernel<K>, cudaFuncAttributeMaxDynamicSharedMemorySize, K::kBytes),
-               "shared memory of attention");
-    launch(attend_decode_kernel<K>, grid, kThreads, K::kBytes, stream, work);
+    start_attention(attend_decode_kernel<K>, K::kBytes, work, grid, kThreads, stream);
     return true;
   });
   QUIRE_CHECK(known);

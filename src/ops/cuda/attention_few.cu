@@ -15,7 +15,6 @@
 
 #include "base/check.h"
 #include "ops/cuda/attention_rows.cuh"
-#include "ops/cuda/launch.h"
 
 namespace quire::ops::cuda {
 namespace {
@@ -397,9 +396,7 @@ void attend_few(const Attention& work, dim3 grid, cudaStream_t stream) {
   if (has_latent_kernel(work)) return attend_latent(work, grid, stream);
   const bool known = with_kind(work, [&](auto kind) {
     using K = decltype(kind);
-    check_cuda(cudaFuncSetAttribute(attend_few_kernel<K>, cudaFuncAttributeMaxDynamicSharedMemorySize, K::kBytes),
-               "shared memory of attention");
-    launch(attend_few_kernel<K>, grid, kThreads, K::kBytes, stream, work);
+    start_attention(attend_few_kernel<K>, K::kBytes, work, grid, kThreads, stream);
     return true;
   });
   QUIRE_CHECK(known);

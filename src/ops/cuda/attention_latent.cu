@@ -12,7 +12,6 @@
 
 #include "base/check.h"
 #include "ops/cuda/attention_rows.cuh"
-#include "ops/cuda/launch.h"
 #include "ops/cuda/tensor_cores.cuh"
 
 namespace quire::ops::cuda {
@@ -331,9 +330,7 @@ __global__ void __launch_bounds__(kLatentThreads, kLatentBlocks) attend_latent_k
 // Calls body(kind) for the kind of a cache and head size; false: there is none.
 template <typename Body>
 bool with_latent_kind(const Attention& work, const Body& body) {
-  if (!work.values_are_keys || !work.vectors_of_keys) return false;
-  // Queries are read in pairs.
-  if (reinterpret_cast<uintptr_t>(work.queries) % sizeof(float2) != 0 || work.query_stride % 2 != 0) return false;
+  if (!work.values_are_keys || !work.vectors_of_keys || !has_pairs_of_queries(work)) return false;
   const auto of = [&](auto format) {
     constexpr DType kFormat = decltype(format)::value;
     if (work.head_dim <= 320 && work.value_dim <= 256) return body(LatentKind<kFormat, 320, 256>());
@@ -352,9 +349,7 @@ bool has_latent_kernel(const Attention& work) {
 void attend_latent(const Attention& work, dim3 grid, cudaStream_t stream) {
   const bool known = with_latent_kind(work, [&](auto kind) {
     using K = decltype(kind);
-    check_cuda(cudaFuncSetAttribute(attend_latent_kernel<K>, cudaFuncAttributeMaxDynamicSharedMemorySize, K::kBytes),
-               "shared memory of attention");
-    launch(attend_latent_kernel<K>, grid, kLatentThreads, K::kBytes, stream, work);
+    start_attention(attend_latent_kernel<K>, K::kBytes, work, grid, kLatentThreads, stream);
     return true;
   });
   QUIRE_CHECK(known);

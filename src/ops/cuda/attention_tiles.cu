@@ -14,7 +14,6 @@
 #include <cuda_pipeline_primitives.h>
 
 #include "ops/cuda/attention.cuh"
-#include "ops/cuda/launch.h"
 #include "ops/cuda/tensor_cores.cuh"
 
 namespace quire::ops::cuda {
@@ -431,9 +430,7 @@ template <DType kFormat, int kHeadDim>
 bool launch_tiles(const Attention& work, dim3 grid, cudaStream_t stream) {
   using K = Kind<kFormat, kHeadDim>;
   if (!has_shared(K::kBytes)) return false;
-  check_cuda(cudaFuncSetAttribute(attend_tiles_kernel<K>, cudaFuncAttributeMaxDynamicSharedMemorySize, K::kBytes),
-             "shared memory of attention");
-  launch(attend_tiles_kernel<K>, grid, kThreads, K::kBytes, stream, work);
+  start_attention(attend_tiles_kernel<K>, K::kBytes, work, grid, kThreads, stream);
   return true;
 }
 

@@ -445,8 +445,7 @@ void round_rows_to_f8(const Rows& x, int64_t x_stride, int64_t num_rows, int64_t
   if (num_rows == 0) return;
   const auto grid = static_cast<unsigned>(num_rows);
   constexpr int kVector = 8;  // numbers of 16 bytes
-  const auto is_vector = [](const void* at) { return reinterpret_cast<uintptr_t>(at) % 16 == 0; };
-  if (x.dtype == DType::kBF16 && is_vector(x.data) && x_stride % kVector == 0 && columns % kVector == 0 &&
+  if (x.dtype == DType::kBF16 && are_vectors(x.data, x.dtype, x_stride) && columns % kVector == 0 &&
       codes_stride == columns && columns <= int64_t{8} * kThreads * kVector) {
     auto* kernel = columns <= kThreads * kVector       ? round_vectors_to_f8_kernel<1>
                    : columns <= 2 * kThreads * kVector ? round_vectors_to_f8_kernel<2>
