@@ -30,6 +30,7 @@ quire_static_dependency(dep_pcre2 pcre2.h libpcre2-8.a)
 quire_static_dependency(dep_utf8proc utf8proc.h libutf8proc.a)
 target_compile_definitions(dep_utf8proc INTERFACE UTF8PROC_STATIC)
 quire_static_dependency(dep_xxhash xxhash.h libxxhash.a)
+quire_static_dependency(dep_uring liburing.h liburing.a)
 quire_static_dependency(dep_prometheus prometheus/registry.h libprometheus-cpp-core.so)
 # libedit has a static archive, but its terminal database is better the host's own.
 quire_static_dependency(dep_edit histedit.h libedit.so)

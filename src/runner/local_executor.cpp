@@ -152,9 +152,10 @@ Result<std::unique_ptr<OffloadDisk>> open_disk(const EngineConfig& config, const
                            .most_bytes = static_cast<int64_t>(config.kv_offload_disk_size * (1 << 30)),
                            .most_age_seconds = config.kv_offload_max_age}));
   planned.memory.offload_writes = folder->writes();
-  log_info("kv offload: {} blocks, {} in {}/{}, found in {:.2f} s{}", folder->num_blocks(),
+  log_info("kv offload: {} blocks, {} in {}/{}, found in {:.2f} s, read by {}{}", folder->num_blocks(),
            format_bytes(folder->bytes()), config.kv_offload_dir, fingerprint,
            std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(),
+           folder->reads_several_at_once() ? "io_uring" : "preadv()",
            folder->writes() ? "" : "; another process writes there, this one reads");
   const auto slot_parts = [&runner](OffloadSlot slot) {
     std::vector<iovec> parts;

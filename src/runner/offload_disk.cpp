@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::chrono::seconds kAfterAFailure{1};
 constexpr std::chrono::seconds kLookEvery{60};
+constexpr size_t kMostFetches = 64;  // at once: a prefix of 1,000 tokens; what is ordered meanwhile is seen behind them
 
 }  // namespace
 
@@ -67,6 +68,16 @@ void OffloadDisk::loop() {
   }
 }
 
+void OffloadDisk::fetch(std::span<const OffloadFetch> fetches, OffloadReports& done) {
+  std::vector<SegmentFolder::Wanted> wanted;
+  for (const OffloadFetch& fetch : fetches) wanted.push_back({fetch.id, slot_parts_(fetch.slot)});
+  const std::vector<bool> good = folder_->read(wanted);
+  for (size_t i = 0; i < fetches.size(); ++i) done.fetched.push_back({fetches[i].id, good[i]});
+  if (const auto bad = std::ranges::count(good, false); bad > 0) {
+    log_warning("kv offload: {} of {} blocks on disk are damaged or gone; they are computed again", bad, good.size());
+  }
+}
+
 // One thing that is due; false: nothing is.
 bool OffloadDisk::work(std::unique_lock<std::mutex>& lock) {
   const Clock::time_point time = Clock::now();
@@ -75,11 +86,11 @@ bool OffloadDisk::work(std::unique_lock<std::mutex>& lock) {
     lock.unlock();
     folder_->clear();
   } else if (!fetches_.empty()) {
-    const OffloadFetch fetch = fetches_.front();
-    fetches_.pop_front();
+    const auto end = fetches_.begin() + static_cast<std::ptrdiff_t>(std::min(fetches_.size(), kMostFetches));
+    const std::vector<OffloadFetch> fetches(fetches_.begin(), end);
+    fetches_.erase(fetches_.begin(), end);
     lock.unlock();
-    done.fetched.push_back({fetch.id, folder_->read(fetch.id, slot_parts_(fetch.slot))});
-    if (!done.fetched.back().ok) log_warning("kv offload: a block on disk is damaged or gone; it is computed again");
+    fetch(fetches, done);
   } else if (!queued_writes_.empty() && (stopping_ || time >= next_write_)) {
     const OffloadWrite write = std::move(queued_writes_.front());
     queued_writes_.pop_front();

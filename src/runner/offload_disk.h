@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -46,6 +47,7 @@ class OffloadDisk {
 
   void loop();
   bool work(std::unique_lock<std::mutex>& lock);
+  void fetch(std::span<const OffloadFetch> fetches, OffloadReports& done);
   void charge(size_t bytes);
 
   const std::unique_ptr<SegmentFolder> folder_;  // of the thread, once it runs

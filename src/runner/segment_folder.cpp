@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <climits>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
@@ -57,6 +56,11 @@ uint64_t checksum_of(std::span<const iovec> parts, uint64_t seed) {
   return seed;
 }
 
+// Of a record's checksums: a record that is moved does not fit its place.
+uint64_t seed_of(uint64_t segment, int64_t offset) {
+  return segment * 0x9E3779B97F4A7C15u + static_cast<uint64_t>(offset);
+}
+
 bool read_all(int descriptor, void* data, size_t bytes, int64_t offset) {
   auto* at = static_cast<char*>(data);
   while (bytes > 0) {
@@ -66,30 +70,6 @@ bool read_all(int descriptor, void* data, size_t bytes, int64_t offset) {
     at += count;
     offset += count;
     bytes -= static_cast<size_t>(count);
-  }
-  return true;
-}
-
-// `move` is preadv() or pwritev().
-template <typename Move>
-bool move_all(int descriptor, std::span<const iovec> parts, int64_t offset, const Move& move) {
-  std::vector<iovec> left(parts.begin(), parts.end());
-  size_t first = 0;
-  while (first < left.size()) {
-    const auto count = static_cast<int>(std::min<size_t>(left.size() - first, IOV_MAX));
-    ssize_t moved = move(descriptor, left.data() + first, count, offset);
-    if (moved < 0 && errno == EINTR) continue;
-    if (moved <= 0) return false;
-    offset += moved;
-    while (moved > 0) {
-      iovec& part = left[first];
-      const auto taken = std::min(static_cast<size_t>(moved), part.iov_len);
-      part.iov_base = static_cast<char*>(part.iov_base) + taken;
-      part.iov_len -= taken;
-      moved -= static_cast<ssize_t>(taken);
-      if (part.iov_len == 0) ++first;
-    }
-    while (first < left.size() && left[first].iov_len == 0) ++first;
   }
   return true;
 }
@@ -238,8 +218,7 @@ bool SegmentFolder::read_record(const Segment& segment, uint64_t number, int64_t
   std::memcpy(&record, buffer.data(), sizeof(record));
   if (record.letters != kRecordLetters) return false;
   std::memset(buffer.data() + offsetof(Record, checksum), 0, sizeof(record.checksum));
-  const uint64_t seed = number * 0x9E3779B97F4A7C15u + static_cast<uint64_t>(offset);
-  if (record.checksum != hash_bytes(buffer.data(), buffer.size(), seed)) return false;
+  if (record.checksum != hash_bytes(buffer.data(), buffer.size(), seed_of(number, offset))) return false;
   if (record.num_tokens != static_cast<uint32_t>(config_.block_size) || record.salt_bytes > kLongestStoredSalt ||
       record.group < 0 || record.group >= config_.num_groups) {
     return false;
@@ -415,7 +394,7 @@ bool SegmentFolder::write(const StoredBlock& block, std::span<const iovec> parts
                 .num_tokens = static_cast<uint32_t>(block.text.tokens.size()),
                 .salt_bytes = static_cast<uint32_t>(block.text.salt.size()),
                 .is_long = block.text.is_long ? 1u : 0u};
-  const uint64_t seed = current_ * 0x9E3779B97F4A7C15u + static_cast<uint64_t>(segment.bytes);
+  const uint64_t seed = seed_of(current_, segment.bytes);
   record.data_checksum = checksum_of(parts, seed);
   std::string header(static_cast<size_t>(header_bytes_), '\0');
   const auto write_header = [&] { std::memcpy(header.data(), &record, sizeof(record)); };
@@ -446,20 +425,30 @@ void SegmentFolder::touch(Segment& segment) {
   if (writes_) ::futimens(segment.descriptor, nullptr);  // where it fails, the segment goes sooner
 }
 
-bool SegmentFolder::read(StoredBlockId id, std::span<const iovec> parts) {
-  const auto found = places_.find(id);
-  if (found == places_.end()) return false;
-  const Place place = found->second;
-  Segment& segment = segments_.at(place.segment);
-  const uint64_t seed = place.segment * 0x9E3779B97F4A7C15u + static_cast<uint64_t>(place.offset);
-  const bool ok = move_all(segment.descriptor, parts, place.offset + header_bytes_, ::preadv) &&
-                  checksum_of(parts, seed) == place.checksum;
-  if (ok) {
-    touch(segment);
-  } else {
-    places_.erase(found);
+std::vector<bool> SegmentFolder::read(std::span<const Wanted> wanted) {
+  std::vector<bool> good(wanted.size(), false);
+  std::vector<ReadQueue::Read> reads;
+  std::vector<size_t> of_read;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const auto found = places_.find(wanted[i].id);
+    if (found == places_.end()) continue;
+    const Place& place = found->second;
+    reads.push_back({segments_.at(place.segment).descriptor, place.offset + header_bytes_, wanted[i].parts});
+    of_read.push_back(i);
   }
-  return ok;
+  queue_.read(reads, [&](size_t index, bool was_read) {
+    const Wanted& block = wanted[of_read[index]];
+    const auto found = places_.find(block.id);
+    if (found == places_.end()) return;  // asked for twice, and not what was written
+    const Place place = found->second;
+    if (was_read && checksum_of(block.parts, seed_of(place.segment, place.offset)) == place.checksum) {
+      touch(segments_.at(place.segment));
+      good[of_read[index]] = true;
+    } else {
+      places_.erase(found);
+    }
+  });
+  return good;
 }
 
 }  // namespace quire::runner

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "runner/read_queue.h"
 #include "types/kv_offload.h"
 
 namespace quire::runner {
@@ -47,13 +48,19 @@ class SegmentFolder {
   SegmentFolder& operator=(const SegmentFolder&) = delete;
 
   bool writes() const { return writes_; }  // this process has the lock
+  bool reads_several_at_once() const { return queue_.is_deep(); }
   // What was there at open(), a text behind the one that it goes on from. Once.
   std::vector<StoredBlock> take_found() { return std::exchange(found_, {}); }
 
   // parts: block_bytes together. False: there is no room, or the file system fails. REQUIRES: writes().
   bool write(const StoredBlock& block, std::span<const iovec> parts);
-  // False, and `parts` hold anything: the block is gone or not what was written. Then it is forgotten.
-  bool read(StoredBlockId id, std::span<const iovec> parts);
+  struct Wanted {
+    StoredBlockId id = 0;
+    std::vector<iovec> parts;  // block_bytes together
+  };
+  // Of each whether it was read. If not, its parts hold anything: the block is gone or not what was written, and then
+  // it is forgotten. Several are read at once where the kernel lets us (read_queue.h).
+  std::vector<bool> read(std::span<const Wanted> wanted);
 
   // Deletes every segment. REQUIRES: writes().
   void clear();
@@ -105,6 +112,7 @@ class SegmentFolder {
   const int64_t record_bytes_;
   int folder_ = -1;  // descriptors
   int lock_ = -1;
+  ReadQueue queue_;
   bool writes_ = false;
   uint64_t session_ = 0;
   std::map<uint64_t, Segment> segments_;  // by number

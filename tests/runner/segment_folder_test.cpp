@@ -94,6 +94,9 @@ class SegmentFolderTest : public testing::Test {
   static int read_all(SegmentFolder& folder) {
     std::map<uint64_t, std::pair<uint64_t, std::string>> digests = {{0, {0, ""}}};
     int good = 0;
+    std::vector<SegmentFolder::Wanted> wanted;
+    std::vector<std::vector<char>> read_bytes;
+    std::vector<std::vector<char>> expected_bytes;
     for (const StoredBlock& block : folder.take_found()) {
       EXPECT_TRUE(digests.contains(block.text.parent)) << "a text comes before the one that it goes on from";
       uint64_t digest = 0;
@@ -103,8 +106,14 @@ class SegmentFolderTest : public testing::Test {
         EXPECT_EQ(digests[block.text.parent].second, block.text.salt);
       }
       std::vector<char> bytes(kBlockBytes);
-      if (!folder.read(block.id, in_pieces(bytes))) continue;
-      EXPECT_EQ(bytes, expected) << "a wrong block";
+      expected_bytes.push_back(expected);
+      read_bytes.push_back(std::move(bytes));
+      wanted.push_back({block.id, in_pieces(read_bytes.back())});
+    }
+    const std::vector<bool> read = folder.read(wanted);
+    for (size_t i = 0; i < read.size(); ++i) {
+      if (!read[i]) continue;
+      EXPECT_EQ(read_bytes[i], expected_bytes[i]) << "a wrong block";
       ++good;
     }
     return good;
