@@ -76,7 +76,9 @@ void round_but_outliers(float* x, int64_t count, float threshold) {
     largest = std::max(largest, magnitude < least ? magnitude : 0.0f);
   }
   if (!(largest > 0)) return;
-  const float inverse = 127.0f / largest;
+  // As the library has it: the quotient's other rounding would send halves of the largest, which lie between two steps,
+  // to the other one.
+  const float inverse = 1.0f / largest * 127.0f;
   const float step = largest / 127.0f;
   for (int64_t i = 0; i < count; ++i) {
     const float half = nearest_half(x[i]);

@@ -75,6 +75,14 @@ TEST(InputForms, OutliersStayAndAreNotTheLargest) {
   EXPECT_FLOAT_EQ(out[3], 1 * (2.0f / 127));
 }
 
+TEST(InputForms, HalvesOfTheLargestAreRoundedAsTheLibraryDoes) {
+  // Numbers of float16: a half of the largest is 63.5 steps, and the last bit of 127 / largest decides.
+  const InputForm form{.rounding = RowRounding::kInt8Outliers, .threshold = 6};
+  const float largest = 2.56640625f;
+  const std::vector<float> out = formed(form, {largest, -largest / 2, 0.0f, 1.0f});
+  EXPECT_FLOAT_EQ(out[1], -64 * (largest / 127));
+}
+
 TEST(InputForms, FloatsOfFourBitsHaveScalesOfEight) {
   const InputForm form{.rounding = RowRounding::kFloat4, .scale = 1, .group = 4};
   // A largest of 6 makes a scale of 1: halves, whole numbers and even ones, ties to even codes.
