@@ -125,6 +125,34 @@ std::vector<std::vector<StoredWeight>> matrices_of(Loader& loader, std::span<con
   return all;
 }
 
+// Holds the same part of all experts alike where its codes can be without loss: scales of one may have no room where
+// others' have. What others have as numbers, or in codes of other bits, keeps its own width.
+void hold_alike(std::vector<std::vector<StoredWeight>>& experts) {
+  for (size_t i = 0; !experts.empty() && i < experts[0].size(); ++i) {
+    std::vector<DType> kinds;
+    const auto kind_of = [&kinds](DType form) {
+      return std::ranges::find_if(
+          kinds, [form](DType kind) { return kind == form || common_form(kind, form) != DType::kF32; });
+    };
+    for (const auto& parts : experts) {
+      const auto kind = kind_of(parts[i].form());
+      if (kind == kinds.end()) {
+        kinds.push_back(parts[i].form());
+      } else {
+        *kind = common_form(*kind, parts[i].form());
+      }
+    }
+    for (auto& parts : experts) hold_as(*kind_of(parts[i].form()), parts[i]);
+  }
+}
+
+// Whether two experts' matrices can be of one op: part by part of one type, whatever is made of it.
+bool are_held_alike(const std::vector<StoredWeight>& a, const std::vector<StoredWeight>& b) {
+  return std::ranges::equal(a, b, [](const StoredWeight& one, const StoredWeight& other) {
+    return one.form() == other.form() && one.dtype() == other.dtype();
+  });
+}
+
 // [num_experts, rows] of one tensor, or of one of each expert.
 std::vector<float> stored_bias(Loader& loader, const std::string& prefix, const Spelling& spelling,
                                std::string_view stem, int32_t num_experts, int64_t rows) {
@@ -188,13 +216,16 @@ void ExpertLinear::pack_all(Loader& loader, std::vector<Parts> experts) {
   for (const Parts& parts : experts) {
     if (!std::ranges::all_of(parts, &StoredWeight::present)) return;  // missing, which the loader tells with all else
   }
-  if (experts.empty()) return;
-  // Scales of one may have no room where others' have.
-  for (size_t i = 0; i < experts[0].size(); ++i) {
-    DType form = experts[0][i].form();
-    for (const Parts& parts : experts) form = common_form(form, parts[i].form());
-    for (Parts& parts : experts) hold_as(form, parts[i]);
+  hold_alike(experts);
+  for (size_t begin = 0; begin < experts.size();) {
+    size_t end = begin + 1;
+    while (end < experts.size() && are_held_alike(experts[begin], experts[end])) ++end;
+    pack_run(loader, experts_.first + static_cast<int64_t>(begin), std::span(experts).subspan(begin, end - begin));
+    begin = end;
   }
+}
+
+void ExpertLinear::pack_run(Loader& loader, int64_t first, std::span<const Parts> experts) {
   const auto are_one = [](const StoredWeight& a, const StoredWeight& b) {
     return a.form() == b.form() && a.input == b.input;
   };
@@ -203,29 +234,18 @@ void ExpertLinear::pack_all(Loader& loader, std::vector<Parts> experts) {
     for (size_t i = 1; i < parts.size(); ++i)
       apart = apart || are_one(parts[i - 1], parts[i]) != are_one(experts[0][i - 1], experts[0][i]);
   }
-  for (size_t e = 0; e < experts.size(); ++e) {
-    if (!pack(loader, experts_.first + static_cast<int64_t>(e), experts[e], apart)) return;
-  }
-}
-
-bool ExpertLinear::pack(Loader& loader, int64_t expert, const Parts& parts, bool apart) {
-  std::vector<std::unique_ptr<ops::PackedMatrix>> packed;
-  const size_t together = apart ? 1 : parts.size();
-  for (size_t begin = 0; begin < parts.size(); begin += together) {
-    for (auto& matrix : loader.place(std::span(parts).subspan(begin, together))) packed.push_back(std::move(matrix));
-  }
-  const bool is_first = expert == experts_.first;
-  if (is_first) segments_.resize(packed.size());
-  for (size_t i = 0; i < packed.size(); ++i) {
-    if (i >= segments_.size() || (!is_first && packed[i]->dtype() != segments_[i][0]->dtype())) {
-      loader.fail(unimplemented("the matrix of expert {} is {}, unlike that of expert {}; supported: one type", expert,
-                                name(packed[i]->dtype()), experts_.first));
-      return false;
+  Run& run = runs_.emplace_back(Run{.experts = {first, std::ssize(experts)}});
+  for (const Parts& parts : experts) {
+    size_t segment = 0;
+    const size_t together = apart ? 1 : parts.size();
+    for (size_t begin = 0; begin < parts.size(); begin += together) {
+      for (auto& matrix : loader.place(std::span(parts).subspan(begin, together))) {
+        if (run.segments.size() == segment) run.segments.emplace_back();
+        run.segments[segment++].push_back(matrix.get());
+        matrices_.push_back(std::move(matrix));
+      }
     }
-    segments_[i].push_back(packed[i].get());
-    matrices_.push_back(std::move(packed[i]));
   }
-  return true;
 }
 
 void ExpertLinear::name_modules(Loader& loader, const std::string& prefix, const Modules& modules) {
@@ -260,9 +280,11 @@ void ExpertLinear::name_modules(Loader& loader, const std::string& prefix, const
 }
 
 void ExpertLinear::finish(Loader& loader, std::span<const float> bias) {
-  for (const auto& matrices : segments_) {
-    if (std::ssize(matrices) != experts_.count) return;  // some failed, which the loader tells
-    groups_.push_back(loader.backend().group(matrices));
+  for (Run& run : runs_) {
+    for (const auto& matrices : run.segments) {
+      if (std::ssize(matrices) != run.experts.count) return;  // some failed, which the loader tells
+      run.groups.push_back(loader.backend().group(matrices));
+    }
   }
   bias_ = {loader, bias};
 }
@@ -286,6 +308,16 @@ void ExpertLinear::share(Loader& loader, const std::string& prefix, ExpertShape&
   if (is_stack(spelling.down)) {
     down.shape = {shape.num_experts, shape.hidden_size, size};
     down.transposed = shape.stacks_transposed && spelling.up.empty();
+  }
+  // Some may be in codes and others not: all are cut where the one can be that has the fewest places for it.
+  int64_t coarsest = loader.column_grain(down);
+  for (int32_t e = 1; e < shape.num_experts && !is_stack(spelling.down); ++e) {
+    WeightSpec other = down;
+    other.name = with_expert(prefix, spelling.down, e) + std::string(spelling.weight);
+    if (!loader.has_weight(other.name)) break;  // an error already, and there may be any number of them
+    const int64_t grain = loader.column_grain(other);
+    if (grain > coarsest) down = other;
+    coarsest = std::max(coarsest, grain);
   }
   shape.own = loader.share_of_columns(down, size);
 }
@@ -359,19 +391,22 @@ ExpertLinear ExpertLinear::down(Loader& loader, const std::string& prefix, const
 void ExpertLinear::operator()(const StepContext& step, const ops::ConstView& x, const int32_t* offsets,
                               const ops::View& out) const {
   QUIRE_CHECK(x.num_columns == in_features_ && out.num_columns == out_features_ && x.num_rows == out.num_rows);
-  int64_t column = 0;
-  for (const auto& weights : groups_) {
-    const int64_t size = (*weights)[0].rows();
-    step(ops::GroupedLinearArgs{.x = x.strided_floats(),
-                                .x_stride = x.row_stride,
-                                .offsets = offsets + experts_.first,
-                                .num_rows = x.num_rows,
-                                .weights = weights.get(),
-                                .bias = bias_.empty() ? nullptr : bias_.data() + column,
-                                .bias_stride = out_features_,
-                                .out = out.columns(column, size).strided_floats(),
-                                .out_stride = out.row_stride});
-    column += size;
+  for (const Run& run : runs_) {
+    int64_t column = 0;
+    const int64_t first_bias = (run.experts.first - experts_.first) * out_features_;
+    for (const auto& weights : run.groups) {
+      const int64_t size = (*weights)[0].rows();
+      step(ops::GroupedLinearArgs{.x = x.strided_floats(),
+                                  .x_stride = x.row_stride,
+                                  .offsets = offsets + run.experts.first,
+                                  .num_rows = x.num_rows,
+                                  .weights = weights.get(),
+                                  .bias = bias_.empty() ? nullptr : bias_.data() + first_bias + column,
+                                  .bias_stride = out_features_,
+                                  .out = out.columns(column, size).strided_floats(),
+                                  .out_stride = out.row_stride});
+      column += size;
+    }
   }
   if (step.adapts(layer_.get())) step.adapters->add_experts(step, *layer_, x, offsets, out);
 }

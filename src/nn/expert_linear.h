@@ -1,8 +1,9 @@
 // One projection of all experts of a mixture: gate and up, or down. Each expert's matrix is packed in its own format as
-// a Linear's is; the experts of a layer are never expanded.
+// a Linear's is; the experts of a layer are never expanded. Neighbours of one format are one op's.
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -48,11 +49,17 @@ class ExpertLinear {
   void operator()(const StepContext& step, const ops::ConstView& x, const int32_t* offsets, const ops::View& out) const;
 
  private:
-  // The matrices of each expert here. Those of one that are held alike become one, where it is so of all experts.
+  // Experts one behind the other whose matrices are held alike: checkpoints leave some experts out of what they round,
+  // or have them in other bits.
+  struct Run {
+    Range experts;
+    std::vector<std::vector<const ops::PackedMatrix*>> segments = {};  // rows of one dtype: [segments][experts]
+    std::vector<std::unique_ptr<ops::PackedGroup>> groups = {};        // [segments]
+  };
+  // The matrices of each expert here. Those of one that are held alike become one, where it is so of all of a run.
   using Parts = std::vector<StoredWeight>;
   void pack_all(Loader& loader, std::vector<Parts> experts);
-  // apart: each becomes one of its own. False: they do not fit, which the loader tells.
-  bool pack(Loader& loader, int64_t expert, const Parts& parts, bool apart);
+  void pack_run(Loader& loader, int64_t first, std::span<const Parts> experts);
   void finish(Loader& loader, std::span<const float> bias);
   // `stems`: of each expert's modules, whose outputs lie side by side; `parameter`, `interleaved`: of their stack.
   // inputs, rows: of a module what this rank has.
@@ -70,9 +77,8 @@ class ExpertLinear {
   int64_t in_features_ = 0;
   int64_t out_features_ = 0;
   std::vector<std::unique_ptr<ops::PackedMatrix>> matrices_;
-  std::vector<std::vector<const ops::PackedMatrix*>> segments_;  // rows of one dtype: [segments][experts here]
-  std::vector<std::unique_ptr<ops::PackedGroup>> groups_;        // [segments]
-  Parameter bias_;                                               // [experts here, out_features] or empty
+  std::vector<Run> runs_;
+  Parameter bias_;  // [experts here, out_features] or empty
   std::shared_ptr<const AdaptableLayer> layer_;
 };
 
