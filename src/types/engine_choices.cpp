@@ -57,6 +57,7 @@ constexpr Word<Quantization> kQuantizations[] = {{"int8", Quantization::kInt8},
                                                  {"torchao", Quantization::kTorchao},
                                                  {"hqq", Quantization::kHqq},
                                                  {"fbgemm_fp8", Quantization::kFbgemmFp8},
+                                                 {"mxfp4", Quantization::kMxfp4},
                                                  {"none", Quantization::kNone},
                                                  {"", Quantization::kNone}};
 constexpr Words<Quantization> words_of(Quantization /*type*/) {

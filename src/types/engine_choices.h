@@ -33,6 +33,7 @@ enum class Quantization : uint8_t {
   kTorchao,
   kHqq,
   kFbgemmFp8,
+  kMxfp4,
 };
 
 // What adapters' factors are held in; kAuto: as they are stored.

@@ -2,6 +2,9 @@
 and --quantization, which says what they are stored in."""
 
 import json
+import pathlib
+import shutil
+import tempfile
 import unittest
 
 import harness
@@ -54,6 +57,17 @@ class Plans(unittest.TestCase):
 
         # Embeddings and head are F16: 128 KiB. 74 Ki codes of 4 bits with 24 bits for each 32, of 8 bits with 4 bytes.
         self.assertLess(bytes_of("llama_gptq_4bit_g32"), bytes_of("llama_gptq_8bit_channel") - 25_000)
+
+    def test_the_method_of_gpt_oss_own_files_may_be_named(self):
+        with tempfile.TemporaryDirectory() as place:
+            folder = pathlib.Path(place) / "model"
+            shutil.copytree(harness.DATA / "e2e/tiny/gpt_oss", folder)
+            config = json.loads((folder / "config.json").read_text())
+            (folder / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "mxfp4"}}))
+            result = harness.run("plan", folder, "--quantization", "mxfp4", "--kv-cache-memory-bytes", "1M")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            result = harness.run("plan", folder, "--quantization", "awq")
+            self.assertIn("--quantization awq: the checkpoint's weights are mxfp4", result.stderr)
 
     def test_what_a_file_is_not_stored_in_is_refused(self):
         for folder, found in ((harness.DATA / "e2e/tiny/llama", "not stored so"), (QUANT / "llama_gptq_4bit_g32", "gptq")):
