@@ -299,6 +299,8 @@ Status check_weights(const Fields& fields, std::string_view format, const Roundi
       "{}: format {}; supported: \"pack-quantized\", \"int-quantized\", \"float-quantized\", \"naive-quantized\", "
       "\"nvfp4-pack-quantized\", \"mxfp4-pack-quantized\"",
       fields.path(), in_quotes(format));
+  if (std::ranges::count_if(out.groups, &ModuleGroup::all_linear) > 1)
+    return fields.refuse("config_groups", "one group with a class, Linear or Conv1D, among its targets");
 }
 
 Result<ModuleGroup> read_group(const Fields& fields, std::string_view default_format) {
@@ -317,7 +319,10 @@ Result<ModuleGroup> read_group(const Fields& fields, std::string_view default_fo
   }
   if (fields.find("output_activations") != nullptr) return fields.refuse("output_activations", "null");
   QUIRE_ASSIGN_OR_RETURN(group.targets, patterns(fields, "targets"));
-  group.all_linear = std::erase_if(group.targets, [](const ModulePattern& p) { return p.text() == "Linear"; }) > 0;
+  // Classes; Conv1D is what GPT-2's matrices are.
+  group.all_linear = std::erase_if(group.targets, [](const ModulePattern& p) {
+                       return p.text() == "Linear" || p.text() == "Conv1D";
+                     }) > 0;
   return group;
 }
 

@@ -183,6 +183,12 @@ float number_at(const TensorView& numbers, int64_t index) {
   return stored_value(numbers.dtype, numbers.data, index);
 }
 
+Status expect_one_scale(const CheckpointTensor& scales) {
+  if (scales.view.shape.num_elements() == 1) return {};
+  return unimplemented("{} is {} for codes that are stored transposed; supported: one number", scales.name,
+                       scales.view.shape.to_string());
+}
+
 Result<const CheckpointTensor*> declare_typed(DeclareTensor declare, checkpoint::ParameterSpec tensor,
                                               std::initializer_list<DType> types) {
   tensor.is_codes = true;

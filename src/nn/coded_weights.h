@@ -70,6 +70,20 @@ std::string module_of(std::string_view weight);
 int64_t groups_of(int64_t columns, int64_t group_columns);
 float number_at(const TensorView& numbers, int64_t index);
 
+// Of codes that are stored transposed, as GPT-2's matrices are, `count` of one column from `first` on: a row of what is
+// meant.
+template <typename Code>
+std::vector<Code> column_of(const TensorView& codes, int64_t column, int64_t first, int64_t count) {
+  const int64_t stride = codes.shape[1];
+  std::vector<Code> found(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i)
+    found[static_cast<size_t>(i)] = static_cast<const Code*>(codes.data)[(first + i) * stride + column];
+  return found;
+}
+// Errors: unimplemented for codes that are stored transposed with other scales than one number, since writers do not
+// agree on which side theirs are.
+Status expect_one_scale(const checkpoint::CheckpointTensor& scales);
+
 // Declares a tensor of one of these types. nullptr: there is none of that shape. Errors: data_loss for another type.
 Result<const checkpoint::CheckpointTensor*> declare_typed(DeclareTensor declare, checkpoint::ParameterSpec tensor,
                                                           std::initializer_list<DType> types);

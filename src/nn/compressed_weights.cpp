@@ -18,15 +18,20 @@ bool is_compressed(const Checkpoint& checkpoint) {
   return checkpoint.quantization() != nullptr && checkpoint.quantization()->method == QuantMethod::kCompressedTensors;
 }
 
-// Declares the scales, and says how many columns share one. nullptr: they are missing.
+// Declares the scales, and says how many columns share one. is_one: all do, whatever the scheme says. nullptr: they
+// are missing.
 Result<const CheckpointTensor*> declare_scales(const Checkpoint& checkpoint, const std::string& module,
-                                               const RoundingScheme& scheme, CodedLayout& layout,
-                                               DeclareTensor declare) {
-  layout.group_columns = scheme.per == Per::kGroup ? std::min(scheme.group_size, layout.columns) : layout.columns;
+                                               const RoundingScheme& scheme, CodedLayout& layout, DeclareTensor declare,
+                                               bool is_one = false) {
+  is_one = is_one || scheme.per == Per::kTensor;
+  layout.group_columns =
+      scheme.per == Per::kGroup && !is_one ? std::min(scheme.group_size, layout.columns) : layout.columns;
   const std::string name = module + ".weight_scale";
   Shape shape = {layout.rows, groups_of(layout.columns, layout.group_columns)};
-  if (scheme.per == Per::kTensor) {
-    const CheckpointTensor* stored = checkpoint.find(name);
+  const CheckpointTensor* stored = checkpoint.find(name);
+  if (stored != nullptr && stored->view.shape == Shape{layout.rows} && scheme.per == Per::kChannel)
+    shape = {layout.rows};  // as Quark has them
+  if (is_one) {
     shape = stored != nullptr && stored->view.shape.num_elements() == 1 ? stored->view.shape : Shape{1};
   }
   if (scheme.per == Per::kBlock || scheme.per == Per::kToken)
@@ -71,6 +76,8 @@ Status resolve_inputs(const Checkpoint& checkpoint, const std::string& module, D
   if (!group->inputs) return {};
   const RoundingScheme& inputs = *group->inputs;
   ops::InputForm& form = out.input;
+  if (checkpoint.find(module + ".input_rotation") != nullptr)
+    return unimplemented("{}.input_rotation: inputs that are rotated; supported: as they are", module);
   form.rounding = inputs.is_float ? ops::RowRounding::kFloat8 : ops::RowRounding::kInt8;
   if (inputs.dynamic) {
     if (!inputs.symmetric) form.rounding = ops::RowRounding::kInt8Range;
@@ -161,8 +168,18 @@ Status resolve_bytes(const Checkpoint& checkpoint, const WeightSpec& spec, Decla
     return data_loss("{} is I8; expected what its group's format {} stores", spec.name, group->format);
   CodedLayout layout{.rows = spec.shape[0], .columns = spec.shape[1], .bits = 8};
   layout.zeros_are_0 = scheme.symmetric;
-  const CheckpointTensor* codes = declare({.name = spec.name, .shape = spec.shape, .is_codes = true});
-  QUIRE_ASSIGN_OR_RETURN(const CheckpointTensor* scales, declare_scales(checkpoint, module, scheme, layout, declare));
+  // Where the family keeps matrices transposed its codes are, too, and older versions of the library give them one
+  // scale, whatever strategy is named; newer ones leave such modules as they are.
+  out.by_columns = spec.transposed;
+  Shape stored = spec.shape;
+  if (out.by_columns) {
+    stored = {spec.shape[1], spec.shape[0]};
+    if (const CheckpointTensor* given = checkpoint.find(module + ".weight_scale"))
+      QUIRE_RETURN_IF_ERROR(expect_one_scale(*given));
+  }
+  const CheckpointTensor* codes = declare({.name = spec.name, .shape = stored, .is_codes = true});
+  QUIRE_ASSIGN_OR_RETURN(const CheckpointTensor* scales,
+                         declare_scales(checkpoint, module, scheme, layout, declare, out.by_columns));
   if (codes == nullptr || scales == nullptr) return {};
   const CheckpointTensor* zeros = checkpoint.find(module + ".weight_zero_point");
   if (zeros != nullptr || !scheme.symmetric) {
@@ -179,7 +196,12 @@ Status resolve_bytes(const Checkpoint& checkpoint, const WeightSpec& spec, Decla
 
 void unpack_bytes(const StoredWeight& weight, int64_t row, CodedRow& out) {
   const auto* codes = static_cast<const int8_t*>(weight.codes.data) + row * weight.stored_columns;
-  out.codes.assign(codes, codes + weight.stored_columns);
+  if (weight.by_columns) {
+    const std::vector<int8_t> column = column_of<int8_t>(weight.codes, row, 0, weight.stored_columns);
+    out.codes.assign(column.begin(), column.end());
+  } else {
+    out.codes.assign(codes, codes + weight.stored_columns);
+  }
   const int64_t groups = groups_of(weight.stored_columns, weight.scale_columns);
   for (int64_t group = 0; group < groups; ++group) {
     const auto* zeros = static_cast<const int8_t*>(weight.zeros.data);

@@ -167,8 +167,9 @@ Status resolve_float8(const checkpoint::Checkpoint& checkpoint, const WeightSpec
     return unimplemented("{} is {} {}; supported: matrices whose names end in .weight, and stacks of experts",
                          spec.name, name(stored), shape.to_string());
   }
-  QUIRE_RETURN_IF_ERROR(refuse_transposed(spec, stored));
-  const MatrixOfStack matrix{is_stack ? shape[0] : 1, shape[shape.rank() - 2], shape[shape.rank() - 1]};
+  if (is_stack) QUIRE_RETURN_IF_ERROR(refuse_transposed(spec, stored));
+  out.by_columns = spec.transposed;
+  const MatrixOfStack matrix{is_stack ? shape[0] : 1, spec.shape[shape.rank() - 2], spec.shape[shape.rank() - 1]};
   const checkpoint::CheckpointTensor* scales = nullptr;
   for (const char* ending : {"_scale_inv", "_scale"}) {
     if (scales == nullptr) scales = checkpoint.find(spec.name + ending);
@@ -187,6 +188,7 @@ Status resolve_float8(const checkpoint::Checkpoint& checkpoint, const WeightSpec
     return unimplemented("{} is {}; supported: F32, F16, BF16", scales->name, name(scales->view.dtype));
   }
   out.scales = scales->view;
+  if (out.by_columns) QUIRE_RETURN_IF_ERROR(expect_one_scale(*scales));
   QUIRE_ASSIGN_OR_RETURN(std::tie(out.scale_rows, out.scale_columns),
                          block_of_scales(checkpoint, *scales, matrix, shape, module_of(spec.name)));
   if (out.scale_columns < matrix.columns) out.grain = out.scale_columns;
@@ -201,6 +203,11 @@ DType form_of_float8(const StoredWeight& weight) {
 }
 
 void read_float8(const StoredWeight& weight, int64_t row, DType form, uint8_t* out) {
+  if (weight.by_columns) {
+    const std::vector<uint8_t> codes = column_of<uint8_t>(weight.codes, row, weight.first_column, weight.num_columns);
+    form == DType::kBF16 ? widen_row(weight, row, codes.data(), out) : copy_row(weight, form, row, codes.data(), out);
+    return;
+  }
   const auto* codes =
       static_cast<const uint8_t*>(weight.codes.data) + row * weight.stored_columns + weight.first_column;
   form == DType::kBF16 ? widen_row(weight, row, codes, out) : copy_row(weight, form, row, codes, out);

@@ -15,8 +15,8 @@ inline constexpr std::string_view kBesideFloat8[] = {".input_scale", ".input_sca
 
 bool are_float8(const checkpoint::Checkpoint& checkpoint, const WeightSpec& spec,
                 const checkpoint::CheckpointTensor& codes);
-// Errors: data_loss where the scales are missing or fit no block; unimplemented for what is stored transposed, and for
-// stacks whose matrices are no whole blocks.
+// Errors: data_loss where the scales are missing or fit no block; unimplemented for stacks that are stored transposed,
+// for matrices that are so with other scales than one number, and for stacks whose matrices are no whole blocks.
 Status resolve_float8(const checkpoint::Checkpoint& checkpoint, const WeightSpec& spec, DeclareTensor declare,
                       StoredWeight& out);
 // F8_E4M3 where a row has one scale, F8_E4M3_128 where blocks are whole times 128 columns wide, which loses nothing;

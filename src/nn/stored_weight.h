@@ -40,6 +40,7 @@ struct StoredWeight {
   ops::InputForm input = {};  // what it is multiplied by; an order is that of the columns of form()
   int64_t scale_rows = 1;     // so many rows and columns share one of `scales`
   int64_t scale_columns = 1;
+  bool by_columns = false;  // codes of one scale lie column after column: a stored row is gathered out of them
 
   // What of it is meant.
   std::vector<Run> runs = {};

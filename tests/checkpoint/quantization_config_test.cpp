@@ -91,6 +91,15 @@ TEST(QuantizationConfigs, OfCompressedTensorsHaveGroupsOfModules) {
   EXPECT_FALSE(config.group_of("model.layers.3.mlp.gate").ok());
 }
 
+TEST(QuantizationConfigs, OfCompressedTensorsNameOneClassOfModules) {
+  constexpr std::string_view kOfClasses = R"({{"quant_method": "compressed-tensors", "format": "int-quantized",
+      "config_groups": {{"a": {{"targets": ["Conv1D"], "weights": {{"num_bits": 8, "type": "int"}}}},
+                         "b": {{"targets": ["{}"], "weights": {{"num_bits": 8, "type": "int"}}}}}}}})";
+  EXPECT_TRUE(read(fmt::format(kOfClasses, "lm_head")).group_of("transformer.h.0.attn.c_attn").ok());
+  EXPECT_THAT(parsed(fmt::format(kOfClasses, "Linear")).status().message(),
+              HasSubstr("supported: one group with a class, Linear or Conv1D, among its targets"));
+}
+
 TEST(QuantizationConfigs, OfABatchsOwnScalesAreRefused) {
   EXPECT_THAT(parsed(R"({"quant_method": "compressed-tensors", "format": "int-quantized", "config_groups": {"a": {
                          "weights": {"num_bits": 8, "type": "int", "strategy": "channel"},

@@ -275,15 +275,15 @@ TEST(StoredWeightErrors, TensorsThatAreMissingOrDoNotFitAreNamed) {
   EXPECT_THAT(said_of(nothing, stack), HasSubstr("1 missing: w"));
 }
 
-TEST(StoredWeightErrors, CodesOfBlocksOrWithScalesMayNotBeStoredTransposed) {
+TEST(StoredWeightErrors, BlocksAndStacksOfCodesMayNotBeStoredTransposed) {
   MemoryCheckpoint blocks;
   blocks.add("w.weight", DType::kQ8_0, {32, 64}, std::vector<uint8_t>(32 * 68));
   EXPECT_THAT(said_of(blocks, {"w.weight", {64, 32}, /*transposed=*/true}),
               HasSubstr("w.weight: a matrix of Q8_0 that is stored transposed; supported: formats of single numbers"));
   MemoryCheckpoint float8;
-  float8.add("w.weight", DType::kF8E4M3, {32, 64}, std::vector<uint8_t>(32 * 64));
-  EXPECT_THAT(said_of(float8, {"w.weight", {64, 32}, /*transposed=*/true}),
-              HasSubstr("w.weight: a matrix of F8_E4M3 that is stored transposed"));
+  float8.add("w", DType::kF8E4M3, {2, 32, 64}, std::vector<uint8_t>(2 * 32 * 64));
+  EXPECT_THAT(said_of(float8, {"w", {2, 64, 32}, /*transposed=*/true}),
+              HasSubstr("w: a stack of F8_E4M3 that is stored transposed"));
 }
 
 }  // namespace
