@@ -6,7 +6,9 @@
 #include <span>
 #include <tuple>
 
+#include "checkpoint/config_fields.h"
 #include "checkpoint/json_file.h"
+#include "checkpoint/quark_config.h"
 #include "checkpoint/text_quote.h"
 
 namespace quire::checkpoint {
@@ -20,57 +22,10 @@ constexpr std::pair<std::string_view, QuantMethod> kMethods[] = {
     {"awq", QuantMethod::kAwq},           {"gptq", QuantMethod::kGptq},
     {"marlin", QuantMethod::kGptq},       {"bitsandbytes", QuantMethod::kBitsandbytes},
     {"torchao", QuantMethod::kTorchao},   {"hqq", QuantMethod::kHqq},
-    {"mxfp4", QuantMethod::kMxfp4},
+    {"mxfp4", QuantMethod::kMxfp4},       {"quark", QuantMethod::kQuark},
 };
 
-// Fields of one object of the configuration, with the path that messages name them by.
-class Fields {
- public:
-  Fields(const json::object& object, std::string path) : object_(object), path_(std::move(path)) {}
-
-  // nullptr: missing or null.
-  const json::value* find(std::string_view key) const {
-    const json::value* value = object_.if_contains(key);
-    return value == nullptr || value->is_null() ? nullptr : value;
-  }
-  std::string_view text(std::string_view key, std::string_view otherwise = "") const {
-    const json::value* value = find(key);
-    return value != nullptr && value->is_string() ? std::string_view(value->get_string()) : otherwise;
-  }
-  bool flag(std::string_view key, bool otherwise) const {
-    const json::value* value = find(key);
-    return value != nullptr && value->is_bool() ? value->get_bool() : otherwise;
-  }
-  std::optional<int64_t> whole(std::string_view key) const {
-    const json::value* value = find(key);
-    return value != nullptr && value->is_int64() ? std::optional(value->get_int64()) : std::nullopt;
-  }
-  // Errors: data_loss where there is another value.
-  Result<const json::object*> object(std::string_view key) const {
-    const json::value* value = find(key);
-    if (value == nullptr) return nullptr;
-    if (value->is_object()) return &value->get_object();
-    return unfit(key, "an object");
-  }
-  Status unfit(std::string_view key, std::string_view expected) const {
-    const json::value* value = object_.if_contains(key);
-    return data_loss("{}.{} is {}; expected {}", path_, key, value == nullptr ? "missing" : described(*value),
-                     expected);
-  }
-  Status refuse(std::string_view key, std::string_view supported) const {
-    const json::value* value = object_.if_contains(key);
-    return unimplemented("{}.{} is {}; supported: {}", path_, key, value == nullptr ? "missing" : described(*value),
-                         supported);
-  }
-  const std::string& path() const { return path_; }
-  const json::object& all() const { return object_; }
-
- private:
-  const json::object& object_;
-  std::string path_;
-};
-
-Result<std::vector<ModulePattern>> patterns(const Fields& fields, std::string_view key) {
+Result<std::vector<ModulePattern>> patterns(const ConfigFields& fields, std::string_view key) {
   std::vector<ModulePattern> all;
   const json::value* value = fields.find(key);
   if (value == nullptr) return all;
@@ -84,12 +39,12 @@ Result<std::vector<ModulePattern>> patterns(const Fields& fields, std::string_vi
   return all;
 }
 
-Status check_group_size(const Fields& fields, std::string_view key, int64_t size) {
+Status check_group_size(const ConfigFields& fields, std::string_view key, int64_t size) {
   if (size == -1 || (size > 0 && size <= int64_t{1} << 20)) return {};
   return fields.unfit(key, "-1 or a number of columns");
 }
 
-Status read_codes(const Fields& fields, std::string_view bits, std::span<const int64_t> supported,
+Status read_codes(const ConfigFields& fields, std::string_view bits, std::span<const int64_t> supported,
                   std::string_view supported_text, QuantizationConfig& out) {
   const auto found = fields.whole(bits);
   if (!found || std::ranges::find(supported, *found) == supported.end()) return fields.refuse(bits, supported_text);
@@ -100,7 +55,7 @@ Status read_codes(const Fields& fields, std::string_view bits, std::span<const i
   return check_group_size(fields, "group_size", out.group_size);
 }
 
-Status read_awq(const Fields& fields, QuantizationConfig& out) {
+Status read_awq(const ConfigFields& fields, QuantizationConfig& out) {
   constexpr int64_t kBits[] = {4};
   QUIRE_RETURN_IF_ERROR(read_codes(fields, fields.find("bits") == nullptr ? "w_bit" : "bits", kBits, "4", out));
   if (!fields.flag("zero_point", true)) return fields.refuse("zero_point", "true");
@@ -112,7 +67,7 @@ Status read_awq(const Fields& fields, QuantizationConfig& out) {
 }
 
 // What GPTQModel writes as "dynamic": {"+:expression": {"bits": 8}, "-:expression": {}}.
-Status read_overrides(const Fields& fields, QuantizationConfig& out) {
+Status read_overrides(const ConfigFields& fields, QuantizationConfig& out) {
   QUIRE_ASSIGN_OR_RETURN(const json::object* dynamic, fields.object("dynamic"));
   if (dynamic == nullptr) return {};
   for (const auto& [key, value] : *dynamic) {
@@ -123,7 +78,7 @@ Status read_overrides(const Fields& fields, QuantizationConfig& out) {
     if (!pattern.ok()) return pattern.status().with_prefix(fields.path() + ".dynamic: ");
     GptqOverride one{.pattern = *std::move(pattern), .skipped = skipped};
     if (!value.is_object()) return fields.unfit("dynamic", "an object of objects");
-    const Fields own(value.get_object(), fmt::format("{}.dynamic[{}]", fields.path(), in_quotes(key)));
+    const ConfigFields own(value.get_object(), fmt::format("{}.dynamic[{}]", fields.path(), in_quotes(key)));
     one.bits = static_cast<int>(own.whole("bits").value_or(0));
     one.group_size = own.whole("group_size").value_or(0);
     out.overrides.push_back(std::move(one));
@@ -131,7 +86,7 @@ Status read_overrides(const Fields& fields, QuantizationConfig& out) {
   return {};
 }
 
-Status read_gptq(const Fields& fields, QuantizationConfig& out) {
+Status read_gptq(const ConfigFields& fields, QuantizationConfig& out) {
   constexpr int64_t kBits[] = {2, 3, 4, 8};
   QUIRE_RETURN_IF_ERROR(read_codes(fields, "bits", kBits, "2, 3, 4, 8", out));
   const std::string_view key = fields.find("checkpoint_format") != nullptr ? "checkpoint_format" : "format";
@@ -146,7 +101,7 @@ Status read_gptq(const Fields& fields, QuantizationConfig& out) {
 }
 
 // AutoRound's own name for what is packed as GPTQ's files or AWQ's are.
-Status read_auto_round(const Fields& fields, QuantizationConfig& out) {
+Status read_auto_round(const ConfigFields& fields, QuantizationConfig& out) {
   const std::string_view packing = fields.text("packing_format", fields.text("backend", "auto_round:auto_gptq"));
   const bool is_awq = packing.find("awq") != std::string_view::npos;
   if (!is_awq && packing.find("gptq") == std::string_view::npos)
@@ -157,7 +112,7 @@ Status read_auto_round(const Fields& fields, QuantizationConfig& out) {
   if (others == nullptr) return {};
   for (const auto& [key, value] : *others) {
     if (!value.is_object()) return fields.unfit("extra_config", "an object of objects");
-    const Fields own(value.get_object(), fmt::format("{}.extra_config[{}]", fields.path(), in_quotes(key)));
+    const ConfigFields own(value.get_object(), fmt::format("{}.extra_config[{}]", fields.path(), in_quotes(key)));
     const int64_t bits = own.whole("bits").value_or(out.bits);
     const int64_t group = own.whole("group_size").value_or(out.group_size);
     if (bits >= 16 || (bits == out.bits && group == out.group_size)) continue;  // a plain tensor, or as all are
@@ -170,7 +125,7 @@ Status read_auto_round(const Fields& fields, QuantizationConfig& out) {
   return {};
 }
 
-Status read_bitsandbytes(const Fields& fields, QuantizationConfig& out) {
+Status read_bitsandbytes(const ConfigFields& fields, QuantizationConfig& out) {
   out.four_bits = fields.flag("load_in_4bit", fields.flag("_load_in_4bit", false));
   const bool eight_bits = fields.flag("load_in_8bit", fields.flag("_load_in_8bit", false));
   if (out.four_bits == eight_bits) return fields.refuse("load_in_4bit", "it or load_in_8bit true");
@@ -184,25 +139,25 @@ Status read_bitsandbytes(const Fields& fields, QuantizationConfig& out) {
 
 // {"quant_type": {"default": {"_type": "IntxWeightOnlyConfig", "_data": {"weight_dtype": {"_data": "int4"}}}}}: of
 // whole numbers with weights alone rounded. How columns are grouped is told by the scales.
-Status read_torchao(const Fields& fields, QuantizationConfig& out) {
+Status read_torchao(const ConfigFields& fields, QuantizationConfig& out) {
   constexpr std::string_view kSupported = "\"Int8WeightOnlyConfig\", \"IntxWeightOnlyConfig\"";
   QUIRE_ASSIGN_OR_RETURN(const json::object* types, fields.object("quant_type"));
   if (types == nullptr) return fields.unfit("quant_type", "an object");
-  const Fields of_types(*types, fields.path() + ".quant_type");
+  const ConfigFields of_types(*types, fields.path() + ".quant_type");
   if (types->size() != 1) return fields.refuse("quant_type", "\"default\" alone, the same for all modules");
   QUIRE_ASSIGN_OR_RETURN(const json::object* type, of_types.object("default"));
   if (type == nullptr) return of_types.unfit("default", "an object");
-  const Fields of_type(*type, of_types.path() + ".default");
+  const ConfigFields of_type(*type, of_types.path() + ".default");
   const std::string_view name = of_type.text("_type");
   out.bits = 8;
   if (name == "Int8WeightOnlyConfig") return {};
   if (name != "IntxWeightOnlyConfig") return of_type.refuse("_type", kSupported);
   QUIRE_ASSIGN_OR_RETURN(const json::object* data, of_type.object("_data"));
   if (data == nullptr) return of_type.unfit("_data", "an object");
-  const Fields of_data(*data, of_type.path() + "._data");
+  const ConfigFields of_data(*data, of_type.path() + "._data");
   QUIRE_ASSIGN_OR_RETURN(const json::object* dtype, of_data.object("weight_dtype"));
   if (dtype == nullptr) return {};  // int8
-  const Fields of_dtype(*dtype, of_data.path() + ".weight_dtype");
+  const ConfigFields of_dtype(*dtype, of_data.path() + ".weight_dtype");
   const std::string_view bits = of_dtype.text("_data");
   if (bits.size() != 4 || !bits.starts_with("int") || bits[3] < '1' || bits[3] > '8')
     return of_dtype.refuse("_data", "\"int1\" to \"int8\"");
@@ -228,7 +183,7 @@ std::optional<std::pair<int64_t, int64_t>> read_block(const json::value* value) 
   return std::pair(rows, columns);
 }
 
-Result<RoundingScheme> read_scheme(const Fields& fields) {
+Result<RoundingScheme> read_scheme(const ConfigFields& fields) {
   constexpr std::pair<std::string_view, RoundingScheme::Per> kStrategies[] = {
       {"tensor", RoundingScheme::Per::kTensor}, {"channel", RoundingScheme::Per::kChannel},
       {"token", RoundingScheme::Per::kToken},   {"group", RoundingScheme::Per::kGroup},
@@ -261,7 +216,7 @@ Result<RoundingScheme> read_scheme(const Fields& fields) {
   return scheme;
 }
 
-Status check_inputs(const Fields& fields, const RoundingScheme& inputs) {
+Status check_inputs(const ConfigFields& fields, const RoundingScheme& inputs) {
   using Per = RoundingScheme::Per;
   if (inputs.is_float && inputs.bits == 4 && inputs.has_shared && inputs.group_size == 16 && inputs.dynamic) return {};
   if (inputs.bits != 8) return fields.refuse("num_bits", "8, or 4 bits of type float in tensor_groups of 16");
@@ -274,7 +229,7 @@ Status check_inputs(const Fields& fields, const RoundingScheme& inputs) {
 }
 
 // Formats of stored weights and what they may hold.
-Status check_weights(const Fields& fields, std::string_view format, const RoundingScheme& weights) {
+Status check_weights(const ConfigFields& fields, std::string_view format, const RoundingScheme& weights) {
   if (weights.dynamic) return fields.refuse("dynamic", "false");
   if (format == "pack-quantized") {
     if (weights.is_float) return fields.refuse("type", "\"int\" of pack-quantized");
@@ -299,21 +254,19 @@ Status check_weights(const Fields& fields, std::string_view format, const Roundi
       "{}: format {}; supported: \"pack-quantized\", \"int-quantized\", \"float-quantized\", \"naive-quantized\", "
       "\"nvfp4-pack-quantized\", \"mxfp4-pack-quantized\"",
       fields.path(), in_quotes(format));
-  if (std::ranges::count_if(out.groups, &ModuleGroup::all_linear) > 1)
-    return fields.refuse("config_groups", "one group with a class, Linear or Conv1D, among its targets");
 }
 
-Result<ModuleGroup> read_group(const Fields& fields, std::string_view default_format) {
+Result<ModuleGroup> read_group(const ConfigFields& fields, std::string_view default_format) {
   ModuleGroup group;
   QUIRE_ASSIGN_OR_RETURN(const json::object* weights, fields.object("weights"));
   if (weights == nullptr) return fields.unfit("weights", "an object");
-  const Fields of_weights(*weights, fields.path() + ".weights");
+  const ConfigFields of_weights(*weights, fields.path() + ".weights");
   QUIRE_ASSIGN_OR_RETURN(group.weights, read_scheme(of_weights));
   group.format = fields.text("format", default_format);
   QUIRE_RETURN_IF_ERROR(check_weights(of_weights, group.format, group.weights));
   QUIRE_ASSIGN_OR_RETURN(const json::object* inputs, fields.object("input_activations"));
   if (inputs != nullptr) {
-    const Fields of_inputs(*inputs, fields.path() + ".input_activations");
+    const ConfigFields of_inputs(*inputs, fields.path() + ".input_activations");
     QUIRE_ASSIGN_OR_RETURN(group.inputs, read_scheme(of_inputs));
     QUIRE_RETURN_IF_ERROR(check_inputs(of_inputs, *group.inputs));
   }
@@ -326,13 +279,13 @@ Result<ModuleGroup> read_group(const Fields& fields, std::string_view default_fo
   return group;
 }
 
-Status read_compressed_tensors(const Fields& fields, QuantizationConfig& out) {
+Status read_compressed_tensors(const ConfigFields& fields, QuantizationConfig& out) {
   const std::string_view status = fields.text("quantization_status", "compressed");
   if (status != "compressed" && status != "frozen")
     return fields.refuse("quantization_status", "\"compressed\", \"frozen\"");
   QUIRE_ASSIGN_OR_RETURN(const json::object* sparsity, fields.object("sparsity_config"));
   if (sparsity != nullptr && !sparsity->empty()) {
-    const Fields of_sparsity(*sparsity, fields.path() + ".sparsity_config");
+    const ConfigFields of_sparsity(*sparsity, fields.path() + ".sparsity_config");
     if (of_sparsity.text("format") != "dense") return of_sparsity.refuse("format", "\"dense\": no sparse weights");
   }
   QUIRE_ASSIGN_OR_RETURN(const json::object* transforms, fields.object("transform_config"));
@@ -343,9 +296,11 @@ Status read_compressed_tensors(const Fields& fields, QuantizationConfig& out) {
     const std::string path = fmt::format("{}.config_groups.{}", fields.path(), std::string_view(key));
     if (!value.is_object()) return data_loss("{} is {}; expected an object", path, described(value));
     QUIRE_ASSIGN_OR_RETURN(ModuleGroup group,
-                           read_group(Fields(value.get_object(), path), fields.text("format", "dense")));
+                           read_group(ConfigFields(value.get_object(), path), fields.text("format", "dense")));
     out.groups.push_back(std::move(group));
   }
+  if (std::ranges::count_if(out.groups, &ModuleGroup::all_linear) > 1)
+    return fields.refuse("config_groups", "one group with a class, Linear or Conv1D, among its targets");
   QUIRE_ASSIGN_OR_RETURN(out.ignored, patterns(fields, "ignore"));
   return {};
 }
@@ -368,14 +323,14 @@ std::string_view name(QuantMethod method) {
 }
 
 Result<std::optional<QuantizationConfig>> QuantizationConfig::parse(const json::object& config) {
-  const Fields all(config, "config.json");
+  const ConfigFields all(config, "config.json");
   // Some files of compressed-tensors call it so.
   const std::string_view key = all.find("quantization_config") == nullptr && all.find("compression_config") != nullptr
                                    ? "compression_config"
                                    : "quantization_config";
   QUIRE_ASSIGN_OR_RETURN(const json::object* object, all.object(key));
   if (object == nullptr) return std::optional<QuantizationConfig>();
-  const Fields fields(*object, std::string(key));
+  const ConfigFields fields(*object, std::string(key));
   const std::string_view text = fields.text("quant_method");
   QuantizationConfig out;
   if (text == "auto-round" || text == "intel/auto-round") {
@@ -386,7 +341,7 @@ Result<std::optional<QuantizationConfig>> QuantizationConfig::parse(const json::
   if (method == std::end(kMethods)) {
     return unimplemented(
         "{} with quant_method {} is not supported yet; supported: awq, gptq, compressed-tensors, bitsandbytes, "
-        "torchao, hqq, fp8, fbgemm_fp8, modelopt, mxfp4, a checkpoint in F32, F16 or BF16, or a GGUF file",
+        "torchao, hqq, fp8, fbgemm_fp8, modelopt, mxfp4, quark, a checkpoint in F32, F16 or BF16, or a GGUF file",
         key, text.empty() ? "(not named)" : in_quotes(text));
   }
   out.method = method->second;
@@ -414,6 +369,9 @@ Result<std::optional<QuantizationConfig>> QuantizationConfig::parse(const json::
     case QuantMethod::kTorchao:
       QUIRE_RETURN_IF_ERROR(read_torchao(fields, out));
       break;
+    case QuantMethod::kQuark:
+      QUIRE_RETURN_IF_ERROR(read_quark(fields, out));
+      break;
     case QuantMethod::kHqq:    // each weight has its own numbers beside it
     case QuantMethod::kMxfp4:  // stacks are known by their names
       break;
@@ -424,7 +382,8 @@ Result<std::optional<QuantizationConfig>> QuantizationConfig::parse(const json::
 Result<const ModuleGroup*> QuantizationConfig::group_of(std::string_view module) const {
   QUIRE_ASSIGN_OR_RETURN(const bool is_ignored, any_matches(ignored, module));
   if (is_ignored) {
-    return data_loss("{} is stored in codes, but quantization_config.ignore has it", module);
+    return data_loss("{} is stored in codes, but quantization_config.{} has it", module,
+                     method == QuantMethod::kQuark ? "exclude" : "ignore");
   }
   for (const ModuleGroup& group : groups) {
     QUIRE_ASSIGN_OR_RETURN(const bool is_named, any_matches(group.targets, module));
@@ -433,6 +392,8 @@ Result<const ModuleGroup*> QuantizationConfig::group_of(std::string_view module)
   for (const ModuleGroup& group : groups) {
     if (group.all_linear) return &group;
   }
+  if (method == QuantMethod::kQuark)
+    return data_loss("{} is stored in codes, but quantization_config says of none of its weights how", module);
   return data_loss("{} is stored in codes, but no group of quantization_config.config_groups has it among its targets",
                    module);
 }

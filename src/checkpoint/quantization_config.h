@@ -25,7 +25,8 @@ enum class QuantMethod : uint8_t {
   kBitsandbytes,
   kTorchao,
   kHqq,
-  kMxfp4  // of stacks of experts, as gpt-oss's files have them
+  kMxfp4,  // of stacks of experts, as gpt-oss's files have them
+  kQuark,
 };
 
 // As --quantization and quant_method spell it.
@@ -44,13 +45,13 @@ struct RoundingScheme {
   std::optional<std::pair<int64_t, int64_t>> block = std::nullopt;  // of kBlock: rows and columns
 };
 
-// Modules that are stored alike: a group of compressed-tensors.
+// Modules that are stored alike: a group of compressed-tensors, or what Quark says of some modules.
 struct ModuleGroup {
-  std::string format;  // "pack-quantized"
-  RoundingScheme weights;
-  std::optional<RoundingScheme> inputs;
-  bool all_linear = false;             // every module that is a matrix
-  std::vector<ModulePattern> targets;  // others by name
+  std::string format = {};  // "pack-quantized"; of Quark also "int4" and "uint4"
+  RoundingScheme weights = {};
+  std::optional<RoundingScheme> inputs = {};
+  bool all_linear = false;                  // every module that is a matrix
+  std::vector<ModulePattern> targets = {};  // others by name
 };
 
 // What is different for some modules of GPTQ.
@@ -70,7 +71,7 @@ struct QuantizationConfig {
   bool zeros_are_whole = false;  // of GPTQ: format gptq_v2, where zeros are not stored less one
   bool is_marlin = false;        // of GPTQ: in Marlin's tiles
   std::vector<GptqOverride> overrides;
-  // compressed-tensors.
+  // compressed-tensors and Quark.
   std::vector<ModuleGroup> groups;
   std::vector<ModulePattern> ignored;
   // bitsandbytes.

@@ -133,7 +133,7 @@ void add_model_options(CLI::App& app, EngineConfig& config) {
       app, "--quantization", config.quantization,
       "Round weights of 16 and 32 bits while they are loaded: none, int8, int4, fp8; or what the checkpoint is "
       "stored in, to be checked: awq, gptq, compressed-tensors, bitsandbytes, modelopt, torchao, hqq, fbgemm_fp8, "
-      "fp8, mxfp4 (docs/models.md)")
+      "fp8, mxfp4, quark (docs/models.md)")
       ->group(kModel);
   add_choice(app, "--activation-dtype", config.activation_dtype,
              "What inputs of matrix products are rounded to: auto (int12 for quantised weights, int16 where that "

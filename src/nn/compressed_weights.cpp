@@ -14,8 +14,10 @@ using checkpoint::QuantMethod;
 using checkpoint::RoundingScheme;
 using Per = RoundingScheme::Per;
 
-bool is_compressed(const Checkpoint& checkpoint) {
-  return checkpoint.quantization() != nullptr && checkpoint.quantization()->method == QuantMethod::kCompressedTensors;
+bool is_of_groups(const Checkpoint& checkpoint) {
+  const checkpoint::QuantizationConfig* config = checkpoint.quantization();
+  return config != nullptr &&
+         (config->method == QuantMethod::kCompressedTensors || config->method == QuantMethod::kQuark);
 }
 
 // Declares the scales, and says how many columns share one. is_one: all do, whatever the scheme says. nullptr: they
@@ -41,6 +43,7 @@ Result<const CheckpointTensor*> declare_scales(const Checkpoint& checkpoint, con
 
 float scale_of(const StoredWeight& weight, int64_t row, int64_t group) {
   const Shape& shape = weight.scales.shape;
+  if (shape.rank() == 1) return number_at(weight.scales, shape[0] == 1 ? 0 : row);
   return number_at(weight.scales, shape.num_elements() == 1 ? 0 : row * shape[1] + group);
 }
 
@@ -71,13 +74,18 @@ bool names_groups(const TensorView& index) {
 
 Status resolve_inputs(const Checkpoint& checkpoint, const std::string& module, DeclareTensor declare,
                       StoredWeight& out) {
-  if (!is_compressed(checkpoint)) return {};
+  if (!is_of_groups(checkpoint)) return {};
   QUIRE_ASSIGN_OR_RETURN(const ModuleGroup* group, checkpoint.quantization()->group_of(module));
+  if (checkpoint.find(module + ".input_rotation") != nullptr)
+    return unimplemented("{}.input_rotation: inputs that are rotated; supported: as they are", module);
   if (!group->inputs) return {};
   const RoundingScheme& inputs = *group->inputs;
   ops::InputForm& form = out.input;
-  if (checkpoint.find(module + ".input_rotation") != nullptr)
-    return unimplemented("{}.input_rotation: inputs that are rotated; supported: as they are", module);
+  if (inputs.is_float && inputs.bits == 4) {
+    form.rounding = ops::RowRounding::kMxFloat4;
+    form.group = inputs.group_size;
+    return {};
+  }
   form.rounding = inputs.is_float ? ops::RowRounding::kFloat8 : ops::RowRounding::kInt8;
   if (inputs.dynamic) {
     if (!inputs.symmetric) form.rounding = ops::RowRounding::kInt8Range;
@@ -103,7 +111,7 @@ Status resolve_inputs(const Checkpoint& checkpoint, const std::string& module, D
 }
 
 bool are_packed(const Checkpoint& checkpoint, const WeightSpec& spec, const CheckpointTensor& codes) {
-  return is_compressed(checkpoint) && spec.shape.rank() == 2 && codes.view.dtype == DType::kI32;
+  return is_of_groups(checkpoint) && spec.shape.rank() == 2 && codes.view.dtype == DType::kI32;
 }
 
 Status resolve_packed(const Checkpoint& checkpoint, const WeightSpec& spec, DeclareTensor declare, StoredWeight& out) {
@@ -157,7 +165,7 @@ void unpack_packed(const StoredWeight& weight, int64_t row, CodedRow& out) {
 }
 
 bool are_bytes(const Checkpoint& checkpoint, const WeightSpec& spec, const CheckpointTensor& codes) {
-  return is_compressed(checkpoint) && spec.shape.rank() == 2 && codes.view.dtype == DType::kI8;
+  return is_of_groups(checkpoint) && spec.shape.rank() == 2 && codes.view.dtype == DType::kI8;
 }
 
 Status resolve_bytes(const Checkpoint& checkpoint, const WeightSpec& spec, DeclareTensor declare, StoredWeight& out) {

@@ -4,6 +4,7 @@
 
 #include "checkpoint/quantization_config.h"
 #include "nn/coded_weights.h"
+#include "nn/compressed_weights.h"
 #include "tensor/stored_values.h"
 
 namespace quire::nn {
@@ -139,18 +140,23 @@ void read_nvfp4(const StoredWeight& weight, int64_t row, DType form, uint8_t* ou
 }
 
 bool are_mxfp4(const Checkpoint& checkpoint, const WeightSpec& spec, const CheckpointTensor& codes) {
-  return is_by(checkpoint, QuantMethod::kCompressedTensors, spec) && codes.view.dtype == DType::kU8 &&
-         has_scales(checkpoint, spec, DType::kU8);
+  const bool is_of_either =
+      is_by(checkpoint, QuantMethod::kCompressedTensors, spec) || is_by(checkpoint, QuantMethod::kQuark, spec);
+  return is_of_either && codes.view.dtype == DType::kU8 && has_scales(checkpoint, spec, DType::kU8);
 }
 
 Status resolve_mxfp4(const Checkpoint& checkpoint, const WeightSpec& spec, DeclareTensor declare, StoredWeight& out) {
   constexpr int64_t kGroup = 32;
   const std::string module = module_of(spec.name);
+  const bool is_quark = checkpoint.quantization()->method == QuantMethod::kQuark;
+  const std::string codes = is_quark ? spec.name : module + ".weight_packed";
   QUIRE_ASSIGN_OR_RETURN(const ModuleGroup* group, checkpoint.quantization()->group_of(module));
-  if (group->inputs)
-    return unimplemented("{}.weight_packed: inputs of MXFP4 that are rounded; supported: weights alone", module);
-  QUIRE_ASSIGN_OR_RETURN(const bool found,
-                         declare_codes_and_scales(spec, module + ".weight_packed", kGroup, DType::kU8, declare, out));
+  if (group->format != "mxfp4-pack-quantized")
+    return data_loss("{} is U8 with scales of U8; expected what its group's format {} stores", codes, group->format);
+  if (group->inputs && !is_quark)
+    return unimplemented("{}: inputs of MXFP4 that are rounded; supported: weights alone", codes);
+  QUIRE_ASSIGN_OR_RETURN(const bool found, declare_codes_and_scales(spec, codes, kGroup, DType::kU8, declare, out));
+  QUIRE_RETURN_IF_ERROR(resolve_inputs(checkpoint, module, declare, out));
   if (!found) return {};
   out.grain = kGroup;
   out.set_layout(DType::kMXFP4, spec.shape[0], spec.shape[1]);

@@ -2,7 +2,9 @@
 //   NVFP4  compressed-tensors: "X.weight_packed" [out, in / 2], "X.weight_scale" of F8_E4M3 [out, in / 16] and
 //          "X.weight_global_scale", by which scales are divided; ModelOpt: "X.weight", "X.weight_scale" and
 //          "X.weight_scale_2", by which they are multiplied. Inputs may be rounded alike (RowRounding::kFloat4)
-//   MXFP4  compressed-tensors: "X.weight_packed", "X.weight_scale" of U8 [out, in / 32], exponents
+//   MXFP4  compressed-tensors: "X.weight_packed", "X.weight_scale" of U8 [out, in / 32], exponents; Quark: "X.weight"
+//   and
+//          the same scales
 // Held as DType::kNVFP4 and kMXFP4; what all of a matrix shares multiplies its inputs. See weight_formats.h.
 #pragma once
 

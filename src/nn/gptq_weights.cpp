@@ -80,14 +80,6 @@ int stored_zero(const StoredWeight& weight, int64_t group, int64_t row, int bits
   return packed_bits({line, DType::kI32, {}}, 1, 0, row * bits, bits);
 }
 
-// Where an output's code lies in a word of AWQ's version gemm.
-constexpr int kAwqPlaces[8] = {0, 4, 1, 5, 2, 6, 3, 7};
-
-int awq_code(const TensorView& words, int64_t line, int64_t column) {
-  const uint32_t word = static_cast<const uint32_t*>(words.data)[line * words.shape[1] + column / 8];
-  return static_cast<int>(word >> (4 * kAwqPlaces[column % 8]) & 15);
-}
-
 // Where Marlin's tiles of 16 inputs by 64 outputs have their codes (Frantar and others, 2024): a thread of a card's
 // warp finds what it multiplies in one load.
 constexpr int64_t kMarlinTile = 16;
@@ -117,6 +109,12 @@ constexpr MarlinOrder marlin_order() {
 }
 
 }  // namespace
+
+int awq_code(const TensorView& words, int64_t line, int64_t column) {
+  constexpr int kPlaces[8] = {0, 4, 1, 5, 2, 6, 3, 7};  // of an output's code in its word
+  const uint32_t word = static_cast<const uint32_t*>(words.data)[line * words.shape[1] + column / 8];
+  return static_cast<int>(word >> (4 * kPlaces[column % 8]) & 15);
+}
 
 template <int kZeroOffset>
 bool are_gptq(const Checkpoint& checkpoint, const WeightSpec& spec, const CheckpointTensor& /*codes*/) {

@@ -32,6 +32,8 @@ Status resolve_awq(const checkpoint::Checkpoint& checkpoint, const WeightSpec& s
                    StoredWeight& out);
 template <bool kGemv>
 void unpack_awq(const StoredWeight& weight, int64_t row, CodedRow& out);
+// A code of words [lines, columns / 8] in the order of version gemm.
+int awq_code(const TensorView& words, int64_t line, int64_t column);
 
 bool are_marlin(const checkpoint::Checkpoint& checkpoint, const WeightSpec& spec,
                 const checkpoint::CheckpointTensor& codes);

@@ -21,6 +21,7 @@ std::optional<DType> quantised_dtype(Quantization quantization, WeightRole role,
     case Quantization::kHqq:
     case Quantization::kFbgemmFp8:
     case Quantization::kMxfp4:
+    case Quantization::kQuark:
       return std::nullopt;
     case Quantization::kInt8:
       return DType::kQ8_0;

@@ -8,6 +8,7 @@
 #include "nn/fp4_weights.h"
 #include "nn/gptq_weights.h"
 #include "nn/hqq_weights.h"
+#include "nn/quark_weights.h"
 #include "nn/scaled_weights.h"
 #include "nn/torchao_weights.h"
 #include "tensor/stored_values.h"
@@ -27,7 +28,7 @@ DType as_stored(const StoredWeight& weight) {
 bool are_numbers(const Checkpoint& /*checkpoint*/, const WeightSpec& /*spec*/, const CheckpointTensor& codes) {
   const DType dtype = codes.view.dtype;
   return info(dtype).block_values == 1 && dtype != DType::kF8E4M3 && dtype != DType::kF8E5M2 && dtype != DType::kI8 &&
-         dtype != DType::kU8;
+         dtype != DType::kU8 && dtype != DType::kI32;
 }
 bool are_blocks(const Checkpoint& /*checkpoint*/, const WeightSpec& /*spec*/, const CheckpointTensor& codes) {
   return info(codes.view.dtype).block_values != 1;
@@ -110,7 +111,7 @@ void read_mx_blocks(const StoredWeight& weight, int64_t row, DType form, uint8_t
 }
 
 // What a cache of 8 bits would be divided by; its format is for the user to choose.
-constexpr std::string_view kBesideCodes[] = {".q_scale", ".k_scale", ".v_scale"};
+constexpr std::string_view kBesideCodes[] = {".q_scale", ".k_scale", ".v_scale", ".output_scale"};
 
 // Weights of the layouts of coded_weights.h.
 constexpr WeightFormat of_codes(std::string_view name, std::string_view ending, decltype(WeightFormat::fits) fits,
@@ -165,6 +166,9 @@ constexpr WeightFormat kFormats[] = {
     of_codes("NVFP4 in tensors of its own", ".weight_packed", are_nvfp4, resolve_nvfp4, read_nvfp4),
     of_codes("NVFP4 (modelopt)", "", are_nvfp4, resolve_nvfp4, read_nvfp4),
     of_codes("MXFP4 in tensors of its own", ".weight_packed", are_mxfp4, resolve_mxfp4, read_mxfp4),
+    of_codes("MXFP4 (Quark)", "", are_mxfp4, resolve_mxfp4, read_mxfp4),
+    of_codes("Quark's int4", "", are_quark_of<true>, resolve_quark, read_codes<unpack_quark<true>>),
+    of_codes("Quark's uint4", "", are_quark_of<false>, resolve_quark, read_codes<unpack_quark<false>>),
     of_codes("bitsandbytes' nf4", "", are_levels<DType::kNF4>, resolve_levels<DType::kNF4>,
              read_codes<unpack_levels<DType::kNF4>>),
     of_codes("bitsandbytes' fp4", "", are_levels<DType::kFP4>, resolve_levels<DType::kFP4>,

@@ -98,6 +98,15 @@ void round_float4(float* x, int64_t count, float shared) {
   for (int64_t i = 0; i < count; ++i) x[i] = scale > 0 ? nearest_float4(x[i] * (shared / scale)) * (scale / shared) : 0;
 }
 
+void round_mx_float4(float* x, int64_t count) {
+  // A half of the last place of E2M1's one bit of fraction; what it carries over is the next power of two.
+  const uint32_t largest = std::bit_cast<uint32_t>(largest_magnitude(x, count)) + 0x200000;
+  const int exponent = std::clamp(static_cast<int>(largest >> 23) - 127 - 2, -126, 127);
+  const float scale = std::ldexp(1.0f, exponent);
+  const float inverse = std::ldexp(1.0f, -exponent);
+  for (int64_t i = 0; i < count; ++i) x[i] = nearest_float4(x[i] * inverse) * scale;
+}
+
 void round_together(const InputForm& form, float* x, int64_t count) {
   const auto own_scale = [&](float most) { return form.scale > 0 ? form.scale : largest_magnitude(x, count) / most; };
   switch (form.rounding) {
@@ -115,6 +124,8 @@ void round_together(const InputForm& form, float* x, int64_t count) {
       return round_but_outliers(x, count, form.threshold);
     case RowRounding::kFloat4:
       return round_float4(x, count, form.scale);
+    case RowRounding::kMxFloat4:
+      return round_mx_float4(x, count);
   }
 }
 

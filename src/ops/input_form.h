@@ -20,6 +20,9 @@ enum class RowRounding : uint8_t {
   // 4-bit floats (E2M1) whose groups have a scale of F8_E4M3 each: the largest magnitude over 6, times `scale`, by
   // which numbers are multiplied, too.
   kFloat4,
+  // The same floats in MX groups of 32: the scale is the power of two that has the largest magnitude, rounded to what
+  // E2M1 has a fraction for, at an exponent of 2. Larger ones are then 6.
+  kMxFloat4,
 };
 
 struct InputForm {

@@ -16,7 +16,7 @@ inline constexpr LoadFormat kLast<LoadFormat> = LoadFormat::kDummy;
 template <>
 inline constexpr WeightDType kLast<WeightDType> = WeightDType::kBFloat16;
 template <>
-inline constexpr Quantization kLast<Quantization> = Quantization::kMxfp4;
+inline constexpr Quantization kLast<Quantization> = Quantization::kQuark;
 template <>
 inline constexpr ActivationDType kLast<ActivationDType> = ActivationDType::kInt16;
 template <>

@@ -58,6 +58,7 @@ constexpr Word<Quantization> kQuantizations[] = {{"int8", Quantization::kInt8},
                                                  {"hqq", Quantization::kHqq},
                                                  {"fbgemm_fp8", Quantization::kFbgemmFp8},
                                                  {"mxfp4", Quantization::kMxfp4},
+                                                 {"quark", Quantization::kQuark},
                                                  {"none", Quantization::kNone},
                                                  {"", Quantization::kNone}};
 constexpr Words<Quantization> words_of(Quantization /*type*/) {

@@ -34,6 +34,7 @@ enum class Quantization : uint8_t {
   kHqq,
   kFbgemmFp8,
   kMxfp4,
+  kQuark,
 };
 
 // What adapters' factors are held in; kAuto: as they are stored.

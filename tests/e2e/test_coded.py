@@ -66,8 +66,8 @@ class Plans(unittest.TestCase):
             (folder / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "mxfp4"}}))
             result = harness.run("plan", folder, "--quantization", "mxfp4", "--kv-cache-memory-bytes", "1M")
             self.assertEqual(result.returncode, 0, result.stderr)
-            result = harness.run("plan", folder, "--quantization", "awq")
-            self.assertIn("--quantization awq: the checkpoint's weights are mxfp4", result.stderr)
+            result = harness.run("plan", folder, "--quantization", "quark")
+            self.assertIn("--quantization quark: the checkpoint's weights are mxfp4", result.stderr)
 
     def test_what_a_file_is_not_stored_in_is_refused(self):
         for folder, found in ((harness.DATA / "e2e/tiny/llama", "not stored so"), (QUANT / "llama_gptq_4bit_g32", "gptq")):

@@ -77,9 +77,9 @@ class Plans(unittest.TestCase):
 class Refusals(unittest.TestCase):
     def test_an_unknown_value_is_named_with_those_that_are_known(self):
         for command in (("plan", TINY / "llama"), ("complete", TINY / "llama", "-p", "x")):
-            result = harness.run(*command, "--quantization", "quark")
+            result = harness.run(*command, "--quantization", "vptq")
             self.assertEqual(result.returncode, 2)
-            self.assertIn('quantization "quark" is not known; choose one of: int8, int4, fp8', result.stderr)
+            self.assertIn('quantization "vptq" is not known; choose one of: int8, int4, fp8', result.stderr)
 
     @harness.needs_default_model
     def test_a_file_that_is_quantised_already_is_refused_by_its_type(self):

@@ -89,5 +89,13 @@ TEST(InputForms, FloatsOfFourBitsHaveScalesOfEight) {
   EXPECT_EQ(formed(form, {6, 0.25f, 2.5f, -5.0f, 12, 0.5f, 7.0f, 0}), (std::vector<float>{6, 0, 2, -4, 12, 0, 8, 0}));
 }
 
+TEST(InputForms, FloatsOfFourBitsInMxGroupsHaveExponents) {
+  const InputForm form{.rounding = RowRounding::kMxFloat4, .group = 4};
+  // A largest of 6 to less than 7 has a scale of 1; of 7, which is nearer to 8, one of 2; ties to even codes.
+  EXPECT_EQ(formed(form, {6.9f, 0.25f, 2.5f, -5.0f, -7.0f, 0.5f, 1.1f, 3.0f}),
+            (std::vector<float>{6, 0, 2, -4, -8, 0, 1, 3}));
+  EXPECT_EQ(formed(form, {0, 0, 0, 0}), (std::vector<float>{0, 0, 0, 0}));
+}
+
 }  // namespace
 }  // namespace quire::ops

@@ -66,7 +66,8 @@ TEST(EngineChoices, WordsAreReadAndGivenBack) {
                               {"torchao", Quantization::kTorchao},
                               {"hqq", Quantization::kHqq},
                               {"fbgemm_fp8", Quantization::kFbgemmFp8},
-                              {"mxfp4", Quantization::kMxfp4}});
+                              {"mxfp4", Quantization::kMxfp4},
+                              {"quark", Quantization::kQuark}});
   expect_words<ActivationDType>({{"auto", ActivationDType::kAuto},
                                  {"float32", ActivationDType::kFloat32},
                                  {"bfloat16", ActivationDType::kBFloat16},
@@ -105,7 +106,7 @@ TEST(EngineChoices, OtherWordsAreRefusedWithAllThatThereAre) {
   expect_refused<WeightDType>("dtype", "auto, float32, float, float16, half, bfloat16");
   expect_refused<Quantization>("quantization",
                                "int8, int4, fp8, awq, awq_marlin, gptq, gptq_marlin, compressed-tensors, "
-                               "bitsandbytes, modelopt, torchao, hqq, fbgemm_fp8, mxfp4, none");
+                               "bitsandbytes, modelopt, torchao, hqq, fbgemm_fp8, mxfp4, quark, none");
   expect_refused<ActivationDType>("activation_dtype", "auto, float32, bfloat16, int8, int12, int16");
   expect_refused<KvCacheDType>("kv_cache_dtype", "auto, float32, float16, bfloat16, fp8, fp8_e4m3, fp8_e5m2, int8");
   expect_refused<PreemptionMode>("preemption_mode", "recompute, swap, auto");
