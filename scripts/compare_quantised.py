@@ -47,7 +47,7 @@ EXPERT = re.compile(r"(.*)\.(?:block_sparse_moe|mlp)\.experts\.(\d+)\.(w1|w3|gat
 # What quire is to refuse, and what its sentence has to name.
 TO_BE_REFUSED = [
     ({"quant_method": method}, method)
-    for method in ("quark", "quanto", "aqlm", "vptq", "higgs", "spqr", "bitnet", "eetq", "fp_quant")
+    for method in ("quanto", "aqlm", "vptq", "higgs", "spqr", "bitnet", "eetq", "fp_quant")
 ]
 TO_BE_REFUSED += [
     ({"quant_method": "awq", "bits": 4, "group_size": 32, "version": "gemv_fast"}, "gemv_fast"),
@@ -70,6 +70,13 @@ TO_BE_REFUSED += [
         "marlin-24",
     ),
     ({"quant_method": "torchao", "quant_type": {"default": {"_type": "Int4WeightOnlyConfig"}}}, "Int4WeightOnlyConfig"),
+    (
+        {
+            "quant_method": "quark",
+            "global_quant_config": {"weight": {"dtype": "fp6_e2m3", "qscheme": "per_group", "group_size": 32}},
+        },
+        "fp6_e2m3",
+    ),
 ]
 
 
@@ -109,7 +116,11 @@ class Coded:
     def __init__(self, folder, family, camp_class, rng):
         tensors = read_tensors(folder / "base")
         modules = modules_of(tensors, family)
-        self.camp = camp_class(rng, {name: tuple(values.shape) for name, values in modules.items()})
+        self.camp = camp_class(
+            rng,
+            {name: tuple(values.shape) for name, values in modules.items()},
+            [name for name in modules if self.is_turned(family, f"{name}.weight")],
+        )
         self.roundings, self.count = {}, 0
         dtype = FLOATS[rng.choice(["float32", "float32", "bfloat16", "float16"])]
         coded = {name: values.to(dtype) for name, values in tensors.items()}

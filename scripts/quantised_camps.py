@@ -12,12 +12,17 @@ from quantised_layouts import (
     Float8,
     Gptq,
     Stored,
+    float8,
     groups_of,
     mxfp4,
     nvfp4,
+    packed,
     rounded,
     rounding_but_outliers,
     rounding_float4,
+    rounding_float8,
+    rounding_int8,
+    rounding_mxfp4,
 )
 
 NF4 = torch.tensor(
@@ -260,6 +265,116 @@ class Mxfp4(Camp):
         )
 
 
+class Quark(Camp):
+    method = "quark"
+
+    def draw(self):
+        self.ignored, skipped = self.leave_whole()
+        self.skipped = [name for name in self.modules if name.endswith("lm_head")]
+        self.skipped += [f"re:{one}" for one in self.ignored] if self.maybe(0.5) else skipped
+        # What is so of all modules, and perhaps of those whose names end so.
+        self.schemes = {self.leaf(): self.scheme()} if self.maybe(0.4) else {}
+        self.schemes[""] = self.scheme()
+
+    def scheme(self):
+        dtype = self.one("fp8_e4m3", "fp8_e4m3", "int8", "int4", "uint4", "fp4", "fp4")
+        weight = {"dtype": dtype, "is_dynamic": False, "symmetric": dtype != "uint4", "ch_axis": 0}
+        if dtype in ("fp8_e4m3", "int8"):
+            weight["qscheme"] = self.one("per_tensor", "per_channel")
+        else:
+            weight |= {"qscheme": "per_group", "ch_axis": -1, "group_size": 32 if dtype == "fp4" else self.one(32, 64)}
+        exponents = {"scale_format": "e8m0", "scale_calculation_mode": "even"}
+        weight |= exponents if dtype == "fp4" else {}
+        static8 = {"dtype": "fp8_e4m3", "qscheme": "per_tensor", "is_dynamic": False, "symmetric": True}
+        inputs = {
+            "fp8_e4m3": self.one(None, static8, static8 | {"qscheme": "per_channel", "is_dynamic": True}),
+            "int8": self.one(None, static8 | {"dtype": "int8", "symmetric": self.one(True, False)}),
+            "fp4": self.one(None, weight | {"is_dynamic": True}, static8),
+        }
+        return {"weight": weight, "input_tensors": inputs.get(dtype), "output_tensors": None, "bias": None}
+
+    def configuration(self):
+        return {
+            "quant_method": self.method,
+            "global_quant_config": self.schemes[""],
+            "layer_quant_config": {f"*.{leaf}": scheme for leaf, scheme in self.schemes.items() if leaf},
+            "layer_type_quant_config": {},
+            "exclude": self.skipped,
+            "export": {"kv_cache_group": [], "pack_method": "reorder", "weight_format": "real_quantized"},
+            "quant_mode": "eager_mode",
+        }
+
+    def store(self, name, weight, has_bias):
+        scheme = self.schemes.get(name.rsplit(".", 1)[-1], self.schemes[""])
+        said, group = scheme["weight"], scheme["weight"].get("group_size")
+        is_words = said["dtype"] in ("int4", "uint4")
+        if self.is_whole(name) or name in self.turned or group and weight.shape[1] % group:
+            return None
+        if is_words and weight.shape[0] % 8:
+            return None
+        tensors = {}
+        values = getattr(self, "store_words" if is_words else f"store_{said['dtype']}")(name, weight, said, tensors)
+        return Stored(tensors, values, self.round_inputs(name, scheme["input_tensors"], tensors))
+
+    def round_inputs(self, name, said, tensors):
+        if said is None:
+            return None
+        if said["dtype"] == "fp4":
+            return rounding_mxfp4
+        if said["is_dynamic"]:
+            return rounding_float8()
+        # Experts' two inputs that are one matrix in the reference have the same.
+        number = 1 + sum(name.rsplit(".", 1)[0].encode()) % 7
+        is_float = said["dtype"] == "fp8_e4m3"
+        tensors[f"{name}.input_scale"] = torch.tensor((0.004 if is_float else 0.02) * number)
+        scale = tensors[f"{name}.input_scale"].item()
+        if is_float:
+            return rounding_float8(scale)
+        zero = 0 if said["symmetric"] else number * 9 - 30
+        tensors[f"{name}.input_zero_point"] = torch.tensor(zero, dtype=torch.int8)
+        return rounding_int8(said["symmetric"], scale, zero)
+
+    def store_fp8_e4m3(self, name, weight, said, tensors):
+        is_one = said["qscheme"] == "per_tensor"
+        codes, scales, values = float8(name, weight, (1 << 30 if is_one else 1, 1 << 30), torch.float32)
+        tensors |= {f"{name}.weight": codes, f"{name}.weight_scale": scales.view(() if is_one else (-1,))}
+        return values
+
+    def store_int8(self, name, weight, said, tensors):
+        is_one = said["qscheme"] == "per_tensor"
+        lines = weight.reshape(1, -1) if is_one else weight
+        codes, zeros, scales, values = rounded(lines, groups_of(lines.shape[1], 0), 8, True, torch.float32)
+        shape = () if is_one else (-1,)
+        tensors |= {
+            f"{name}.weight": (codes - 128).to(torch.int8).view(weight.shape),
+            f"{name}.weight_scale": scales.view(shape),
+            f"{name}.weight_zero_point": (zeros - 128).to(torch.int8).view(shape),
+        }
+        return values.view(weight.shape)
+
+    def store_words(self, name, weight, said, tensors):
+        symmetric = said["symmetric"]
+        index = groups_of(weight.shape[1], said["group_size"])
+        codes, zeros, scales, values = rounded(weight, index, 4, symmetric, torch.bfloat16)
+        order = torch.tensor([0, 2, 4, 6, 1, 3, 5, 7])
+        signed = 8 if symmetric else 0  # of int4 codes and zeros are numbers of 4 bits with a sign
+
+        def turned(matrix):
+            bits = (matrix - signed).long() & 15
+            return packed(bits.T.unflatten(1, (-1, 8))[:, :, order].flatten(1), 4, 1)
+
+        tensors |= {
+            f"{name}.weight": turned(codes),
+            f"{name}.weight_zero_point": turned(zeros),
+            f"{name}.weight_scale": scales.T.contiguous(),
+        }
+        return values
+
+    def store_fp4(self, name, weight, said, tensors):
+        (tensors[f"{name}.weight"], tensors[f"{name}.weight_scale"]), values = mxfp4(weight)
+        return values
+
+
 CAMPS = {
     "gptq": Gptq,
     "auto-round": AutoRound,
@@ -271,4 +386,5 @@ CAMPS = {
     "torchao": TorchAo,
     "hqq": Hqq,
     "mxfp4": Mxfp4,
+    "quark": Quark,
 }

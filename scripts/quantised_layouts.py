@@ -107,6 +107,17 @@ def rounding_float4(shared):
     return in_groups(function, 16)
 
 
+def rounding_mxfp4(x):
+    """Of groups of 32; the largest magnitude, rounded to what E2M1 has a fraction for, says the exponent."""
+
+    def function(x):
+        largest = x.abs().amax(-1, keepdim=True).float().view(torch.int32) + 0x200000
+        scale = torch.exp2(((largest >> 23) - 127 - 2).clamp(-126, 127).to(x.dtype))
+        return fp4_numbers(fp4_codes(x / scale)).to(x.dtype) * scale
+
+    return in_groups(function, 32)(x)
+
+
 def rounding_but_outliers(threshold):
     def function(x):
         half = x.half().to(x.dtype)
@@ -120,8 +131,9 @@ def rounding_but_outliers(threshold):
 class Camp:
     families = None  # all
 
-    def __init__(self, rng, modules):
+    def __init__(self, rng, modules, turned=()):
         self.rng = rng
+        self.turned = set(turned)  # modules whose matrices the family keeps as [in, out]
         self.modules = modules  # the shape [out, in] of each
         self.torch_rng = torch.Generator().manual_seed(rng.randint(0, 1 << 30))
         self.whole = [re.compile(re.escape(name) + "$") for name in modules if name.endswith("lm_head")]
@@ -371,10 +383,12 @@ class Float8(Camp):
         }
 
     def store(self, name, weight, has_bias):
-        if self.is_whole(name):
+        is_turned = name in self.turned
+        if self.is_whole(name) or is_turned and self.per != "tensor":
             return None
         block = self.block or ((1, 1 << 30) if self.per == "channel" else (1 << 30, 1 << 30))
         codes, scales, values = float8(name, weight, block, self.dtype)
+        codes = codes.T.contiguous() if is_turned else codes
         if self.per == "tensor":
             scales = scales.view(self.one((), (1,)))
         ending = "weight_scale_inv" if self.block or self.kind == "fp8" and self.maybe(0.3) else "weight_scale"
@@ -491,10 +505,14 @@ class Scheme:
         return rounding_float8(scale) if is_float else rounding_int8(symmetric, scale, zero)
 
     def store(self, name, weight):
-        if not self.fits(name, weight):
+        # Of what a family keeps transposed the library has codes with one scale, or leaves it.
+        is_turned = name in self.camp.turned
+        if not self.fits(name, weight) or is_turned and (self.kind not in ("int", "float") or self.per != "tensor"):
             return None
         tensors = {}
         values = getattr(self, f"store_{self.kind}")(name, weight, tensors)
+        if is_turned:
+            tensors[f"{name}.weight"] = tensors[f"{name}.weight"].T.contiguous()
         rounding = self.round_inputs(name, tensors)
         if self.kind == "nvfp4" and self.rounds:
             shared = 448 * 6 / 5.0
