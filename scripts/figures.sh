@@ -62,6 +62,7 @@ run_abuse() {
   if [[ $kind == short ]]; then flags=(--quick); fi
   "$python" scripts/abuse.py --quire "$quire" "${flags[@]}"
 }
+run_overload() { "$python" scripts/overload.py --rounds "$(pick 1 5)" --quire "$quire"; }
 run_offload() { "$python" scripts/bench_offload.py --quire "$quire"; }
 # As many executions as a release is held to take days: what was done is added up, also where this is stopped.
 run_fuzz() { QUIRE_FUZZ_RUNS=$(pick 0 10000000) scripts/fuzz.sh "$(pick 20 360000)"; }
@@ -73,7 +74,7 @@ run_sanitizers() {
   done
 }
 
-names=(kills batches damage workers scheduler storm adapters soak abuse offload fuzz sanitizers)
+names=(kills batches damage workers scheduler storm adapters soak abuse overload offload fuzz sanitizers)
 if $list; then
   printf '%s\n' "${names[@]}"
   exit
