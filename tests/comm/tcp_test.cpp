@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -105,6 +106,8 @@ TEST(TcpMeeting, WhoListensMustKnowTheSecretToo) {
   auto listener = TcpListener::open("127.0.0.1", 0);
   ASSERT_TRUE(listener.ok());
   std::thread impostor([&] {
+    pollfd coming{.fd = listener->descriptor(), .events = POLLIN, .revents = 0};
+    EXPECT_EQ(poll(&coming, 1, 20'000), 1);
     const Socket one(accept(listener->descriptor(), nullptr, nullptr));
     const std::string greeting = encode(TcpGreeting{.nonce = random_nonce()});
     EXPECT_EQ(send(one.get(), greeting.data(), greeting.size(), 0), static_cast<ssize_t>(greeting.size()));
@@ -112,7 +115,6 @@ TEST(TcpMeeting, WhoListensMustKnowTheSecretToo) {
     const std::string welcome(kTcpWelcomeBytes, '\0');
     EXPECT_EQ(send(one.get(), welcome.data(), welcome.size(), 0), static_cast<ssize_t>(welcome.size()));
   });
-  // A listener does not block, an impostor's accept() may.
   const Status found = join_over_tcp("127.0.0.1", listener->port(), 1, group_of(2)).status();
   impostor.join();
   EXPECT_THAT(found.message(), HasSubstr("does not know this group's secret"));

@@ -17,6 +17,7 @@
 #include "ops/cpu/cpu_backend.h"
 #include "runner/local_executor.h"
 #include "runner/text_files.h"
+#include "tests/slowdown.h"
 #include "tests/suites/allocations.h"
 #include "tests/suites/chosen_executor.h"
 
@@ -33,7 +34,7 @@ constexpr int64_t kSlackBytes = 1 << 20;
 // Of cached prefixes, breakers, constraints and the lives of the last requests, each of which has a bound.
 constexpr int64_t kCachesBytes = 4 << 20;
 // Of the engine's thread, in a step; a hundred times what a sound one takes, so that a busy machine does not matter.
-constexpr double kMostStepSeconds = 2.0;
+constexpr double kMostStepSeconds = 2.0 * kSlowdown;
 
 // The characters that stand for bytes in a byte-level vocabulary (Radford et al., 2019).
 std::string byte_character(int byte) {

@@ -12,6 +12,8 @@
 
 #include <fmt/format.h>
 
+#include "tests/slowdown.h"
+
 namespace quire::server {
 
 boost::json::value ClientResponse::json() const {
@@ -54,7 +56,7 @@ Client::Client(const std::string& unix_socket) {
 
 void Client::connect(int family, const void* address, size_t size, int receive_buffer) {
   socket_ = ::socket(family, SOCK_STREAM, 0);
-  const timeval timeout{10, 0};
+  const timeval timeout{10 * kSlowdown, 0};
   ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
   ::setsockopt(socket_, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
   if (receive_buffer > 0) ::setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof receive_buffer);

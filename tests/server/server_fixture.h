@@ -18,6 +18,7 @@
 #include "runner/executor.h"
 #include "server/server.h"
 #include "tests/server/http_client.h"
+#include "tests/slowdown.h"
 #include "tests/suites/chosen_executor.h"
 
 namespace quire::server {
@@ -160,7 +161,7 @@ class AlphabetExecutor final : public runner::Executor {
 // Whether it becomes true within ten seconds.
 template <typename Condition>
 bool eventually(Condition condition) {
-  for (int i = 0; i < 5000; ++i) {
+  for (int i = 0; i < 5000 * kSlowdown; ++i) {
     if (condition()) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
@@ -192,7 +193,7 @@ class ServerTest : public testing::Test {
 
   // The engine learns of a cancel a moment later; give it that moment.
   void expect_idle() {
-    for (int i = 0; i < 2500; ++i) {
+    for (int i = 0; i < 2500 * kSlowdown; ++i) {
       const auto stats = engine_->stats();
       if (stats.blocks_used == 0 && stats.num_running == 0 && stats.num_waiting == 0) return;
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
