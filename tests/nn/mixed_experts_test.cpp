@@ -23,7 +23,7 @@ constexpr int32_t kMixed = 6;
 constexpr int64_t kMixedInputs = 64;
 constexpr int64_t kMixedRows = 32;
 
-enum class MixedKind { kBytes, kFloat32, kBFloat16 };
+enum class MixedKind { kCodes, kFloat32, kBFloat16 };
 
 template <typename T>
 std::vector<uint8_t> bytes_of_mixed(const std::vector<T>& values) {
@@ -61,7 +61,7 @@ class MixedExperts : public ::testing::TestWithParam<const char*> {
       halves.push_back(float_to_bfloat16(numbers.back()));
       values.push_back(kind == MixedKind::kBFloat16 ? bfloat16_to_float(halves.back()) : numbers.back());
     }
-    if (kind == MixedKind::kBytes) {
+    if (kind == MixedKind::kCodes) {
       checkpoint_.add(module + ".weight", DType::kI8, {rows, columns}, bytes_of_mixed(codes));
       checkpoint_.add(module + ".weight_scale", DType::kF32, {rows, 1},
                       bytes_of_mixed(std::vector<float>(static_cast<size_t>(rows), scale)));
@@ -116,8 +116,8 @@ class MixedExperts : public ::testing::TestWithParam<const char*> {
 };
 
 TEST_P(MixedExperts, AreComputedEachByItsOwnType) {
-  const MixedKind kinds[kMixed] = {MixedKind::kBFloat16, MixedKind::kBytes,    MixedKind::kBytes,
-                                   MixedKind::kFloat32,  MixedKind::kBFloat16, MixedKind::kBytes};
+  const MixedKind kinds[kMixed] = {MixedKind::kBFloat16, MixedKind::kCodes,    MixedKind::kCodes,
+                                   MixedKind::kFloat32,  MixedKind::kBFloat16, MixedKind::kCodes};
   std::vector<std::vector<double>> gates, ups;
   for (int32_t e = 0; e < kMixed; ++e) {
     gates.push_back(add(fmt::format("mlp.experts.{}.gate_proj", e), kinds[e], kMixedRows, kMixedInputs));
@@ -135,9 +135,9 @@ TEST_P(MixedExperts, MayHaveOneOfTheirTwoMatricesInCodes) {
   for (int32_t e = 0; e < kMixed; ++e) {
     const std::string expert = fmt::format("mlp.experts.{}.", e);
     gates.push_back(
-        add(expert + "gate_proj", e % 3 == 0 ? MixedKind::kBFloat16 : MixedKind::kBytes, kMixedRows, kMixedInputs));
+        add(expert + "gate_proj", e % 3 == 0 ? MixedKind::kBFloat16 : MixedKind::kCodes, kMixedRows, kMixedInputs));
     ups.push_back(
-        add(expert + "up_proj", e % 2 == 0 ? MixedKind::kBytes : MixedKind::kBFloat16, kMixedRows, kMixedInputs));
+        add(expert + "up_proj", e % 2 == 0 ? MixedKind::kCodes : MixedKind::kBFloat16, kMixedRows, kMixedInputs));
     for (const char* stem : {"gate_proj", "up_proj"}) {
       std::vector<float> own;
       for (int64_t i = 0; i < kMixedRows; ++i)

@@ -129,7 +129,7 @@ class QuarkWeights : public ::testing::Test {
   // Codes of 4 bits in groups of 32, in words along the outputs.
   std::vector<float> add_int4(bool is_signed) {
     constexpr int64_t kGroup = 32, kGroups = kQuarkColumns / kGroup;
-    constexpr int kOutputs[8] = {0, 2, 4, 6, 1, 3, 5, 7};  // of a word, from its lowest bits on
+    constexpr int kOutputsOfWord[8] = {0, 2, 4, 6, 1, 3, 5, 7};  // of a word, from its lowest bits on
     const int least = is_signed ? -8 : 0;
     std::vector<int> codes, zeros;
     std::vector<uint16_t> scales;
@@ -144,7 +144,7 @@ class QuarkWeights : public ::testing::Test {
         for (int64_t word = 0; word < kQuarkRows / 8; ++word) {
           uint32_t bits = 0;
           for (int i = 0; i < 8; ++i)
-            bits |= static_cast<uint32_t>(of[static_cast<size_t>((word * 8 + kOutputs[i]) * lines + line)] & 15)
+            bits |= static_cast<uint32_t>(of[static_cast<size_t>((word * 8 + kOutputsOfWord[i]) * lines + line)] & 15)
                     << 4 * i;
           packed.push_back(bits);
         }

@@ -205,7 +205,8 @@ TEST(CodedDummies, AreTheShapesThatTheirFilesHaveAndGiveNumbers) {
     const TinyModel stored(coded_path(name), *backend);
     TinyModel dummy(coded_path(name), *backend, "auto", {}, "", LoadFormat::kDummy);
     EXPECT_EQ(dummy.weight_bytes(), stored.weight_bytes());
-    for (const float logit : dummy.logits({1, 2, 3}, 2048).back()) ASSERT_TRUE(std::isfinite(logit));
+    const std::vector<std::vector<float>> logits = dummy.logits({1, 2, 3}, 2048);
+    for (const float logit : logits.back()) ASSERT_TRUE(std::isfinite(logit));
   }
 }
 
