@@ -27,13 +27,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-template <typename T>
-std::vector<uint8_t> bytes_of_all(const std::vector<T>& values) {
-  std::vector<uint8_t> bytes(values.size() * sizeof(T));
-  std::memcpy(bytes.data(), values.data(), bytes.size());
-  return bytes;
-}
-
 // A matrix of codes, as every format below keeps it in its own way.
 struct Codes {
   int64_t rows;
@@ -111,36 +104,36 @@ void add_scales(MemoryCheckpoint& checkpoint, const std::string& name, const Cod
     for (int64_t row = 0; row < c.rows; ++row) {
       for (int64_t g = 0; g < std::max(width, c.groups()); ++g) scales.push_back(g < c.groups() ? c.scale(row, g) : 0);
     }
-    checkpoint.add(name, DType::kF16, {c.rows, std::max(width, c.groups())}, bytes_of_all(scales));
+    checkpoint.add(name, DType::kF16, {c.rows, std::max(width, c.groups())}, stored_bytes(scales));
     return;
   }
   for (int64_t g = 0; g < c.groups(); ++g) {
     for (int64_t row = 0; row < c.rows; ++row) scales.push_back(c.scale(row, g));
   }
-  checkpoint.add(name, DType::kF16, {c.groups(), c.rows}, bytes_of_all(scales));
+  checkpoint.add(name, DType::kF16, {c.groups(), c.rows}, stored_bytes(scales));
 }
 
 void add_gptq(MemoryCheckpoint& checkpoint, const std::string& module, const Codes& c, int zero_offset) {
   const int64_t lines = c.columns * c.bits / 32;
   checkpoint.add(module + ".qweight", DType::kI32, {lines, c.rows},
-                 bytes_of_all(packed(lines, c.rows, c.columns, c.bits,
+                 stored_bytes(packed(lines, c.rows, c.columns, c.bits,
                                      [&](int64_t column, int64_t row) { return c.code(row, column); })));
   const int64_t words = c.rows * c.bits / 32;
   checkpoint.add(module + ".qzeros", DType::kI32, {c.groups(), words},
-                 bytes_of_all(packed_along(c.groups(), words, c.rows, c.bits,
+                 stored_bytes(packed_along(c.groups(), words, c.rows, c.bits,
                                            [&](int64_t g, int64_t row) { return c.zero(row, g) - zero_offset; })));
   add_scales(checkpoint, module + ".scales", c, /*outputs_first=*/false);
-  checkpoint.add(module + ".g_idx", DType::kI32, {c.columns}, bytes_of_all(c.group_of_column));
+  checkpoint.add(module + ".g_idx", DType::kI32, {c.columns}, stored_bytes(c.group_of_column));
 }
 
 void add_awq(MemoryCheckpoint& checkpoint, const std::string& module, const Codes& c) {
   constexpr int kOutputs[8] = {0, 2, 4, 6, 1, 3, 5, 7};  // of a word, from its lowest bits on
   const auto at = [&](int64_t i) { return i / 8 * 8 + kOutputs[i % 8]; };
   checkpoint.add(module + ".qweight", DType::kI32, {c.columns, c.rows / 8},
-                 bytes_of_all(packed_along(c.columns, c.rows / 8, c.rows, 4,
+                 stored_bytes(packed_along(c.columns, c.rows / 8, c.rows, 4,
                                            [&](int64_t column, int64_t i) { return c.code(at(i), column); })));
   checkpoint.add(module + ".qzeros", DType::kI32, {c.groups(), c.rows / 8},
-                 bytes_of_all(packed_along(c.groups(), c.rows / 8, c.rows, 4,
+                 stored_bytes(packed_along(c.groups(), c.rows / 8, c.rows, 4,
                                            [&](int64_t g, int64_t i) { return c.zero(at(i), g); })));
   add_scales(checkpoint, module + ".scales", c, /*outputs_first=*/false);
 }
@@ -148,11 +141,11 @@ void add_awq(MemoryCheckpoint& checkpoint, const std::string& module, const Code
 void add_awq_gemv(MemoryCheckpoint& checkpoint, const std::string& module, const Codes& c) {
   const int64_t words = (c.groups() + 7) / 8 + 1;  // one to spare
   checkpoint.add(module + ".qweight", DType::kI32, {c.rows, c.columns / 8},
-                 bytes_of_all(packed_along(c.rows, c.columns / 8, c.columns, 4,
+                 stored_bytes(packed_along(c.rows, c.columns / 8, c.columns, 4,
                                            [&](int64_t row, int64_t column) { return c.code(row, column); })));
   checkpoint.add(
       module + ".qzeros", DType::kI32, {c.rows, words},
-      bytes_of_all(packed_along(c.rows, words, c.groups(), 4, [&](int64_t row, int64_t g) { return c.zero(row, g); })));
+      stored_bytes(packed_along(c.rows, words, c.groups(), 4, [&](int64_t row, int64_t g) { return c.zero(row, g); })));
   add_scales(checkpoint, module + ".scales", c, /*outputs_first=*/true, words * 8);
 }
 
@@ -182,7 +175,7 @@ void add_marlin(MemoryCheckpoint& checkpoint, const std::string& module, const C
       words.push_back(word);
     }
   }
-  checkpoint.add(module + ".B", DType::kI32, {c.columns / 16, c.rows * 2}, bytes_of_all(words));
+  checkpoint.add(module + ".B", DType::kI32, {c.columns / 16, c.rows * 2}, stored_bytes(words));
   std::vector<int> places;
   if (c.groups() > 1) {
     for (int i = 0; i < 8; ++i) {
@@ -199,34 +192,34 @@ void add_marlin(MemoryCheckpoint& checkpoint, const std::string& module, const C
     for (int64_t row = 0; row < c.rows; ++row)
       scales.push_back(c.scale(row / piece * piece + places[static_cast<size_t>(row % piece)], g));
   }
-  checkpoint.add(module + ".s", DType::kF16, {c.groups(), c.rows}, bytes_of_all(scales));
+  checkpoint.add(module + ".s", DType::kF16, {c.groups(), c.rows}, stored_bytes(scales));
 }
 
 void add_packed(MemoryCheckpoint& checkpoint, const std::string& module, const Codes& c, bool symmetric) {
   const int64_t words = (c.columns * c.bits + 31) / 32;
   checkpoint.add(module + ".weight_packed", DType::kI32, {c.rows, words},
-                 bytes_of_all(packed_along(c.rows, words, c.columns, c.bits,
+                 stored_bytes(packed_along(c.rows, words, c.columns, c.bits,
                                            [&](int64_t row, int64_t column) { return c.code(row, column); })));
   add_scales(checkpoint, module + ".weight_scale", c, /*outputs_first=*/true);
-  checkpoint.add(module + ".weight_shape", DType::kI64, {2}, bytes_of_all(std::vector<int64_t>{c.rows, c.columns}));
+  checkpoint.add(module + ".weight_shape", DType::kI64, {2}, stored_bytes(std::vector<int64_t>{c.rows, c.columns}));
   if (!symmetric) {
     const int64_t lines = (c.rows * c.bits + 31) / 32;
     checkpoint.add(module + ".weight_zero_point", DType::kI32, {lines, c.groups()},
-                   bytes_of_all(packed(lines, c.groups(), c.rows, c.bits,
+                   stored_bytes(packed(lines, c.groups(), c.rows, c.bits,
                                        [&](int64_t row, int64_t g) { return c.zero(row, g); })));
   }
   if (!std::ranges::is_sorted(c.group_of_column))
-    checkpoint.add(module + ".weight_g_idx", DType::kI32, {c.columns}, bytes_of_all(c.group_of_column));
+    checkpoint.add(module + ".weight_g_idx", DType::kI32, {c.columns}, stored_bytes(c.group_of_column));
 }
 
 void add_bytes(MemoryCheckpoint& checkpoint, const std::string& module, const Codes& c, bool symmetric) {
   std::vector<int8_t> codes;
   for (const int code : c.codes) codes.push_back(static_cast<int8_t>(code - 128));
-  checkpoint.add(module + ".weight", DType::kI8, {c.rows, c.columns}, bytes_of_all(codes));
+  checkpoint.add(module + ".weight", DType::kI8, {c.rows, c.columns}, stored_bytes(codes));
   add_scales(checkpoint, module + ".weight_scale", c, /*outputs_first=*/true);
   std::vector<int8_t> zeros;
   for (const int zero : c.zeros) zeros.push_back(static_cast<int8_t>(zero - 128));
-  if (!symmetric) checkpoint.add(module + ".weight_zero_point", DType::kI8, {c.rows, c.groups()}, bytes_of_all(zeros));
+  if (!symmetric) checkpoint.add(module + ".weight_zero_point", DType::kI8, {c.rows, c.groups()}, stored_bytes(zeros));
 }
 
 // As torchao's IntxUnpackedToInt8Tensor is taken apart; scales of whole rows in one dimension.
@@ -235,12 +228,12 @@ void add_torchao(MemoryCheckpoint& checkpoint, const std::string& module, const 
   const auto signed_bytes = [middle](const std::vector<int>& numbers) {
     std::vector<int8_t> bytes;
     for (const int number : numbers) bytes.push_back(static_cast<int8_t>(number - middle));
-    return bytes_of_all(bytes);
+    return stored_bytes(bytes);
   };
   const bool is_line = c.groups() == 1;
   const Shape shape = is_line ? Shape{c.rows} : Shape{c.rows, c.groups()};
   checkpoint.add(module + "._weight_qdata", DType::kI8, {c.rows, c.columns}, signed_bytes(c.codes));
-  checkpoint.add(module + "._weight_scale", DType::kF16, shape, bytes_of_all(c.scales));
+  checkpoint.add(module + "._weight_scale", DType::kF16, shape, stored_bytes(c.scales));
   if (!symmetric) checkpoint.add(module + "._weight_zero_point", DType::kI8, shape, signed_bytes(c.zeros));
 }
 
@@ -500,7 +493,7 @@ TEST(CodedExperts, NeedNotBeHeldAsTheFirstIs) {
   }
   constexpr float kFaint = 3e-9f;
   checkpoint.replace("experts.2.up_proj.weight_scale", DType::kF32, {kOutputs, 2},
-                     bytes_of_all(std::vector<float>(kOutputs * 2, kFaint)));
+                     stored_bytes(std::vector<float>(kOutputs * 2, kFaint)));
   checkpoint.set_config(compressed_config(gates[0], "pack-quantized", true));
   Loader loader(Loader::Mode::kLoad, checkpoint, *backend);
   const ExpertLinear linear =
@@ -645,7 +638,7 @@ TEST(CodedWeightConfigs, AnOrderThatWasNeverSetIsTheColumnsOwn) {
   const Codes codes = Maker(14).codes(kOutputs, 128, 32, 4, -1);
   MemoryCheckpoint checkpoint;
   add_packed(checkpoint, "a", codes, true);
-  checkpoint.add("a.weight_g_idx", DType::kI32, {128}, bytes_of_all(std::vector<int32_t>(128, -1)));
+  checkpoint.add("a.weight_g_idx", DType::kI32, {128}, stored_bytes(std::vector<int32_t>(128, -1)));
   checkpoint.set_config(compressed_config(codes, "pack-quantized", true));
   const auto backend = ops::make_reference_backend();
   Loader loader(Loader::Mode::kLoad, checkpoint, *backend);
@@ -661,7 +654,7 @@ TEST(CodedWeightConfigs, ABiasOfZerosBesideAWeightIsNoParameter) {
   for (const uint16_t number : {uint16_t{0}, uint16_t{0x3c00}}) {
     MemoryCheckpoint checkpoint;
     add_gptq(checkpoint, "a", codes, 1);
-    checkpoint.add("a.bias", DType::kF16, {kOutputs}, bytes_of_all(std::vector<uint16_t>(kOutputs, number)));
+    checkpoint.add("a.bias", DType::kF16, {kOutputs}, stored_bytes(std::vector<uint16_t>(kOutputs, number)));
     checkpoint.set_config(gptq_config(codes, false));
     const auto backend = ops::make_reference_backend();
     Loader loader(Loader::Mode::kPlan, checkpoint, *backend);
@@ -696,11 +689,11 @@ class FloatCodes : public ::testing::TestWithParam<std::string> {
     if (GetParam() == "modelopt") {
       checkpoint_.add("a.weight", DType::kU8, shape, codes);
       checkpoint_.add("a.weight_scale", DType::kF8E4M3, {kOutputs, kColumns / group}, scales);
-      checkpoint_.add("a.weight_scale_2", DType::kF32, {}, bytes_of_all(std::vector<float>{shared}));
+      checkpoint_.add("a.weight_scale_2", DType::kF32, {}, stored_bytes(std::vector<float>{shared}));
     } else {
       checkpoint_.add("a.weight_packed", DType::kU8, shape, codes);
       checkpoint_.add("a.weight_scale", is_mx ? DType::kU8 : DType::kF8E4M3, {kOutputs, kColumns / group}, scales);
-      if (!is_mx) checkpoint_.add("a.weight_global_scale", DType::kF32, {1}, bytes_of_all(std::vector<float>{300}));
+      if (!is_mx) checkpoint_.add("a.weight_global_scale", DType::kF32, {1}, stored_bytes(std::vector<float>{300}));
       config = {{"quant_method", "compressed-tensors"},
                 {"format", is_mx ? "mxfp4-pack-quantized" : "nvfp4-pack-quantized"},
                 {"config_groups",
@@ -756,8 +749,8 @@ TEST(CodedWeightInputs, AreRoundedByTheScaleThatIsStored) {
   codes.scales = {0x3c00};  // 1
   MemoryCheckpoint checkpoint;
   add_bytes(checkpoint, "a", codes, true);
-  checkpoint.add("a.input_scale", DType::kF32, {1}, bytes_of_all(std::vector<float>{0.5f}));
-  checkpoint.add("a.input_zero_point", DType::kI8, {1}, bytes_of_all(std::vector<int8_t>{-100}));
+  checkpoint.add("a.input_scale", DType::kF32, {1}, stored_bytes(std::vector<float>{0.5f}));
+  checkpoint.add("a.input_zero_point", DType::kI8, {1}, stored_bytes(std::vector<int8_t>{-100}));
   checkpoint.set_config(compressed_config(
       codes, "int-quantized", true,
       {{"num_bits", 8}, {"type", "int"}, {"strategy", "tensor"}, {"symmetric", false}, {"dynamic", false}}));

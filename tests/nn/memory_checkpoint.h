@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <deque>
 #include <string>
 #include <vector>
@@ -11,6 +12,14 @@
 #include "checkpoint/quantization_config.h"
 
 namespace quire::nn {
+
+// As a file has them.
+template <typename T>
+std::vector<uint8_t> stored_bytes(const std::vector<T>& values) {
+  std::vector<uint8_t> bytes(values.size() * sizeof(T));
+  std::memcpy(bytes.data(), values.data(), bytes.size());
+  return bytes;
+}
 
 // Tensors in memory, named as a checkpoint's.
 class MemoryCheckpoint final : public checkpoint::Checkpoint {

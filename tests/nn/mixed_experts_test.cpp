@@ -25,13 +25,6 @@ constexpr int64_t kMixedRows = 32;
 
 enum class MixedKind { kCodes, kFloat32, kBFloat16 };
 
-template <typename T>
-std::vector<uint8_t> bytes_of_mixed(const std::vector<T>& values) {
-  std::vector<uint8_t> bytes(values.size() * sizeof(T));
-  std::memcpy(bytes.data(), values.data(), bytes.size());
-  return bytes;
-}
-
 class MixedExperts : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
@@ -62,13 +55,13 @@ class MixedExperts : public ::testing::TestWithParam<const char*> {
       values.push_back(kind == MixedKind::kBFloat16 ? bfloat16_to_float(halves.back()) : numbers.back());
     }
     if (kind == MixedKind::kCodes) {
-      checkpoint_.add(module + ".weight", DType::kI8, {rows, columns}, bytes_of_mixed(codes));
+      checkpoint_.add(module + ".weight", DType::kI8, {rows, columns}, stored_bytes(codes));
       checkpoint_.add(module + ".weight_scale", DType::kF32, {rows, 1},
-                      bytes_of_mixed(std::vector<float>(static_cast<size_t>(rows), scale)));
+                      stored_bytes(std::vector<float>(static_cast<size_t>(rows), scale)));
     } else if (kind == MixedKind::kFloat32) {
-      checkpoint_.add(module + ".weight", DType::kF32, {rows, columns}, bytes_of_mixed(numbers));
+      checkpoint_.add(module + ".weight", DType::kF32, {rows, columns}, stored_bytes(numbers));
     } else {
-      checkpoint_.add(module + ".weight", DType::kBF16, {rows, columns}, bytes_of_mixed(halves));
+      checkpoint_.add(module + ".weight", DType::kBF16, {rows, columns}, stored_bytes(halves));
     }
     return values;
   }
@@ -143,7 +136,7 @@ TEST_P(MixedExperts, MayHaveOneOfTheirTwoMatricesInCodes) {
       for (int64_t i = 0; i < kMixedRows; ++i)
         own.push_back(static_cast<float>(static_cast<int64_t>(engine_() % 9)) - 4);
       bias.insert(bias.end(), own.begin(), own.end());
-      checkpoint_.add(expert + stem + ".bias", DType::kF32, {kMixedRows}, bytes_of_mixed(own));
+      checkpoint_.add(expert + stem + ".bias", DType::kF32, {kMixedRows}, stored_bytes(own));
     }
   }
   expect_products({.num_experts = kMixed, .hidden_size = kMixedInputs, .intermediate_size = kMixedRows, .bias = true},

@@ -25,13 +25,6 @@ using ::testing::HasSubstr;
 constexpr int64_t kQuarkRows = 24;
 constexpr int64_t kQuarkColumns = 96;
 
-template <typename T>
-std::vector<uint8_t> bytes_of_quark(const std::vector<T>& values) {
-  std::vector<uint8_t> bytes(values.size() * sizeof(T));
-  std::memcpy(bytes.data(), values.data(), bytes.size());
-  return bytes;
-}
-
 class QuarkWeights : public ::testing::Test {
  protected:
   void configure(std::string_view weight, std::string_view inputs) {
@@ -107,7 +100,7 @@ class QuarkWeights : public ::testing::Test {
                        scales[shape.num_elements() == 1 ? 0 : static_cast<size_t>(i / kQuarkColumns)]);
     }
     checkpoint_.add("a.weight", DType::kF8E4M3, {kQuarkRows, kQuarkColumns}, std::move(codes));
-    checkpoint_.add("a.weight_scale", DType::kF32, shape, bytes_of_quark(scales));
+    checkpoint_.add("a.weight_scale", DType::kF32, shape, stored_bytes(scales));
     return values;
   }
 
@@ -120,9 +113,9 @@ class QuarkWeights : public ::testing::Test {
       values.push_back(static_cast<float>(codes.back()) *
                        scales[shape.num_elements() == 1 ? 0 : static_cast<size_t>(i / kQuarkColumns)]);
     }
-    checkpoint_.add("a.weight", DType::kI8, {kQuarkRows, kQuarkColumns}, bytes_of_quark(codes));
-    checkpoint_.add("a.weight_scale", DType::kF32, shape, bytes_of_quark(scales));
-    checkpoint_.add("a.weight_zero_point", DType::kI8, shape, bytes_of_quark(zeros));
+    checkpoint_.add("a.weight", DType::kI8, {kQuarkRows, kQuarkColumns}, stored_bytes(codes));
+    checkpoint_.add("a.weight_scale", DType::kF32, shape, stored_bytes(scales));
+    checkpoint_.add("a.weight_zero_point", DType::kI8, shape, stored_bytes(zeros));
     return values;
   }
 
@@ -149,7 +142,7 @@ class QuarkWeights : public ::testing::Test {
           packed.push_back(bits);
         }
       }
-      return bytes_of_quark(packed);
+      return stored_bytes(packed);
     };
     std::vector<uint16_t> turned;
     for (int64_t group = 0; group < kGroups; ++group) {
@@ -157,7 +150,7 @@ class QuarkWeights : public ::testing::Test {
         turned.push_back(scales[static_cast<size_t>(row * kGroups + group)]);
     }
     checkpoint_.add("a.weight", DType::kI32, {kQuarkColumns, kQuarkRows / 8}, words(codes, kQuarkColumns));
-    checkpoint_.add("a.weight_scale", DType::kF16, {kGroups, kQuarkRows}, bytes_of_quark(turned));
+    checkpoint_.add("a.weight_scale", DType::kF16, {kGroups, kQuarkRows}, stored_bytes(turned));
     checkpoint_.add("a.weight_zero_point", DType::kI32, {kGroups, kQuarkRows / 8}, words(zeros, kGroups));
     std::vector<float> values;
     for (int64_t i = 0; i < kQuarkRows * kQuarkColumns; ++i) {
@@ -229,7 +222,7 @@ TEST_F(QuarkWeights, OfFourBitFloatsHaveExponents) {
 TEST_F(QuarkWeights, InputsAreRoundedAsIsSaid) {
   configure(kQuarkFloat8, kQuarkFloat8);
   add_float8({});
-  checkpoint_.add("a.input_scale", DType::kF32, {}, bytes_of_quark(std::vector<float>{0.25f}));
+  checkpoint_.add("a.input_scale", DType::kF32, {}, stored_bytes(std::vector<float>{0.25f}));
   EXPECT_EQ(input_form(), (ops::InputForm{.rounding = ops::RowRounding::kFloat8, .scale = 0.25f}));
   checkpoint_ = MemoryCheckpoint();
   configure(kQuarkFloat8Rows, R"({"dtype": "fp8_e4m3", "qscheme": "per_channel", "ch_axis": 1, "is_dynamic": true})");
@@ -239,8 +232,8 @@ TEST_F(QuarkWeights, InputsAreRoundedAsIsSaid) {
   configure(R"({"dtype": "int8", "qscheme": "per_tensor", "symmetric": true})",
             R"({"dtype": "int8", "qscheme": "per_tensor", "symmetric": false, "is_dynamic": false})");
   add_int8({});
-  checkpoint_.add("a.input_scale", DType::kF32, {}, bytes_of_quark(std::vector<float>{0.5f}));
-  checkpoint_.add("a.input_zero_point", DType::kI8, {}, bytes_of_quark(std::vector<int8_t>{-7}));
+  checkpoint_.add("a.input_scale", DType::kF32, {}, stored_bytes(std::vector<float>{0.5f}));
+  checkpoint_.add("a.input_zero_point", DType::kI8, {}, stored_bytes(std::vector<int8_t>{-7}));
   EXPECT_EQ(input_form(), (ops::InputForm{.rounding = ops::RowRounding::kInt8, .scale = 0.5f, .zero = -7}));
   checkpoint_ = MemoryCheckpoint();
   configure(kQuarkMx, R"({"dtype": "fp4", "qscheme": "per_group", "group_size": 32, "scale_format": "e8m0",

@@ -43,13 +43,6 @@ float as_bfloat16(float x) {
   return x;
 }
 
-template <typename T>
-std::vector<uint8_t> bytes_of(const std::vector<T>& values) {
-  std::vector<uint8_t> bytes(values.size() * sizeof(T));
-  std::memcpy(bytes.data(), values.data(), bytes.size());
-  return bytes;
-}
-
 enum class Scaling { kTensor, kRow, kBlock };
 
 class ScaledWeights : public ::testing::TestWithParam<std::string> {
@@ -92,7 +85,7 @@ class ScaledWeights : public ::testing::TestWithParam<std::string> {
       values.push_back(is_widened ? as_bfloat16(static_cast<float>(value)) : value);
     }
     checkpoint_.add(name + ".weight", DType::kF8E4M3, {rows, columns}, std::move(codes));
-    checkpoint_.add(name + ending, DType::kF32, shape, bytes_of(scales));
+    checkpoint_.add(name + ending, DType::kF32, shape, stored_bytes(scales));
     return values;
   }
 
@@ -173,7 +166,7 @@ TEST_P(ScaledWeights, PartsWithScalesOfTheirOwnAreOneProduct) {
   std::vector<double> values = add("mlp.gate_proj", Scaling::kTensor, ".weight_scale");
   const std::vector<double> up = add("mlp.up_proj", Scaling::kRow, ".weight_scale");
   values.insert(values.end(), up.begin(), up.end());
-  checkpoint_.add("mlp.up_proj.input_scale", DType::kF32, {1}, bytes_of(std::vector<float>{2}));
+  checkpoint_.add("mlp.up_proj.input_scale", DType::kF32, {1}, stored_bytes(std::vector<float>{2}));
   Loader loader(Loader::Mode::kLoad, checkpoint_, *backend_);
   const Linear linear(loader, {{"mlp.gate_proj", kRows, false}, {"mlp.up_proj", kRows, false}}, kColumns);
   EXPECT_TRUE(loader.finish({}).ok()) << loader.finish({}).message();
@@ -235,7 +228,7 @@ std::vector<std::vector<double>> add_stack(MemoryCheckpoint& checkpoint, const S
                                                                        : value);
   }
   checkpoint.add("experts.gate_up_proj", DType::kF8E4M3, {2, kStackRows, kColumns}, std::move(codes));
-  checkpoint.add("experts.gate_up_proj_scale_inv", DType::kF32, scales_shape, bytes_of(scales));
+  checkpoint.add("experts.gate_up_proj_scale_inv", DType::kF32, scales_shape, stored_bytes(scales));
   return values;
 }
 
@@ -291,7 +284,7 @@ TEST_P(ScaledWeights, TheOtherEightBitsAreHalvesWithoutTheirLowerByte) {
   for (int64_t row = 0; row < kRows; ++row) scales.push_back(0.25f + static_cast<float>(row) / 64);
   checkpoint_.add("plain.weight", DType::kF8E5M2, {kRows, kColumns}, codes);
   checkpoint_.add("scaled.weight", DType::kF8E5M2, {kRows, kColumns}, codes);
-  checkpoint_.add("scaled.weight_scale", DType::kF32, {kRows, 1}, bytes_of(scales));
+  checkpoint_.add("scaled.weight_scale", DType::kF32, {kRows, 1}, stored_bytes(scales));
   Loader plan(Loader::Mode::kPlan, checkpoint_, *backend_);
   Loader loader(Loader::Mode::kLoad, checkpoint_, *backend_);
   for (const auto& [name, values] :
@@ -311,7 +304,7 @@ TEST_P(ScaledWeights, ACodeThatIsNoNumberSpoilsItsRowAlone) {
   std::vector<uint8_t> codes(2 * 32, 0x38);  // 1
   codes[32 + 5] = 0xff;
   checkpoint_.add("w.weight", DType::kF8E4M3, {2, 32}, codes);
-  checkpoint_.add("w.weight_scale", DType::kF32, {2}, bytes_of(std::vector<float>{0.5f, 0.5f}));
+  checkpoint_.add("w.weight_scale", DType::kF32, {2}, stored_bytes(std::vector<float>{0.5f, 0.5f}));
   Loader loader(Loader::Mode::kLoad, checkpoint_, *backend_);
   const Linear linear(loader, "w", 32, 2);
   const std::vector<float> x(32, 1.0f);
@@ -327,7 +320,7 @@ TEST_P(ScaledWeights, ACodeThatIsNoNumberSpoilsItsRowOfABlockAlone) {
   codes[kWide + 130] = 0x7f;
   checkpoint_.set_config({{"quantization_config", {{"weight_block_size", {128, 128}}}}});
   checkpoint_.add("w.weight", DType::kF8E4M3, {2, kWide}, codes);
-  checkpoint_.add("w.weight_scale_inv", DType::kF32, {1, 2}, bytes_of(std::vector<float>{0.5f, 0.25f}));
+  checkpoint_.add("w.weight_scale_inv", DType::kF32, {1, 2}, stored_bytes(std::vector<float>{0.5f, 0.25f}));
   Loader loader(Loader::Mode::kLoad, checkpoint_, *backend_);
   const Linear linear(loader, "w", kWide, 2);
   const std::vector<float> x(kWide, 1.0f);
@@ -370,7 +363,7 @@ TEST(ScaledWeightErrors, AStackInBlocksThatCrossItsMatricesIsRefused) {
   MemoryCheckpoint checkpoint;
   checkpoint.set_config({{"quantization_config", {{"weight_block_size", {32, 32}}}}});
   checkpoint.add("experts.gate_up_proj", DType::kF8E4M3, {2, 80, kColumns}, std::vector<uint8_t>(2 * 80 * kColumns));
-  checkpoint.add("experts.gate_up_proj_scale_inv", DType::kF32, {2, 3, 3}, bytes_of(std::vector<float>(18, 1)));
+  checkpoint.add("experts.gate_up_proj_scale_inv", DType::kF32, {2, 3, 3}, stored_bytes(std::vector<float>(18, 1)));
   const auto backend = ops::make_reference_backend();
   Loader loader(Loader::Mode::kLoad, checkpoint, *backend);
   const ExpertLinear linear =
@@ -381,7 +374,7 @@ TEST(ScaledWeightErrors, AStackInBlocksThatCrossItsMatricesIsRefused) {
 TEST(ScaledWeightErrors, ATableOfEightBitFloatsIsRefused) {
   MemoryCheckpoint checkpoint;
   checkpoint.add("embed.weight", DType::kF8E4M3, {4, 8}, std::vector<uint8_t>(32));
-  checkpoint.add("embed.weight_scale", DType::kF32, {1}, bytes_of(std::vector<float>{1}));
+  checkpoint.add("embed.weight_scale", DType::kF32, {1}, stored_bytes(std::vector<float>{1}));
   const auto backend = ops::make_reference_backend();
   Loader loader(Loader::Mode::kPlan, checkpoint, *backend);
   loader.table("embed.weight", {4, 8});

@@ -22,13 +22,6 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kTurnedInputs = 64;
 
-template <typename T>
-std::vector<uint8_t> bytes_of_turned(const std::vector<T>& values) {
-  std::vector<uint8_t> bytes(values.size() * sizeof(T));
-  std::memcpy(bytes.data(), values.data(), bytes.size());
-  return bytes;
-}
-
 boost::json::object turned_config(bool is_float) {
   return {{"quantization_config",
            {{"quant_method", "compressed-tensors"},
@@ -54,7 +47,7 @@ class TransposedCodes : public ::testing::TestWithParam<bool> {
     checkpoint_.add(module + ".weight", GetParam() ? DType::kF8E4M3 : DType::kI8, {kTurnedInputs, outputs},
                     std::move(codes));
     checkpoint_.add(module + ".weight_scale", DType::kF32, scales,
-                    bytes_of_turned(std::vector<float>(static_cast<size_t>(scales.num_elements()), 0.0625f)));
+                    stored_bytes(std::vector<float>(static_cast<size_t>(scales.num_elements()), 0.0625f)));
     return values;
   }
   static double number_of(uint8_t code) {

@@ -52,19 +52,13 @@ TEST(WeightDtype, IsATypeOfWeightsUnlessTheyStayAsTheyAreStored) {
   EXPECT_EQ(wanted_dtype(WeightDType::kBFloat16), DType::kBF16);
 }
 
-std::vector<uint8_t> bytes_of(const std::vector<float>& values) {
-  std::vector<uint8_t> bytes(values.size() * sizeof(float));
-  std::memcpy(bytes.data(), values.data(), bytes.size());
-  return bytes;
-}
-
 class ConvertingLoader : public testing::Test {
  protected:
   ConvertingLoader() : backend_(std::move(*ops::make_cpu_backend({.threads = 2, .isa = Isa::kPortable}))) {}
 
   void add(const std::string& name, const Shape& shape, float value) {
     checkpoint_.add(name, DType::kF32, shape,
-                    bytes_of(std::vector<float>(static_cast<size_t>(shape.num_elements()), value)));
+                    stored_bytes(std::vector<float>(static_cast<size_t>(shape.num_elements()), value)));
   }
 
   std::unique_ptr<ops::Backend> backend_;
