@@ -60,11 +60,14 @@ Result<BatchFileResult> run_batch_file(const ServerConfig& config, engine::Engin
   worker.add(job);
   std::unique_lock lock(mutex);
   while (!over && engine.healthy()) {
-    bell.wait_for(lock, std::chrono::milliseconds(200));
+    bell.wait_for(lock, std::chrono::milliseconds(200), [&] { return over; });
     result.completed = job->completed;
     result.failed = job->failed;
     progress(result);
   }
+  // A short file may be over before the first look at it.
+  result.completed = job->completed;
+  result.failed = job->failed;
   lock.unlock();
   worker.stop();
   if (!over) return unavailable("the engine has failed; see the log above");
