@@ -77,6 +77,8 @@ class PagedSequences {
   }
 
   bool both_ways = false;  // of the queries
+  // Numbers between the queries of a token and the next. Tensor cores want pairs.
+  int64_t query_gap = 5;
 
   const std::vector<float>& queries(size_t sequence) const { return queries_[sequence]; }
 
@@ -84,7 +86,7 @@ class PagedSequences {
   std::vector<float> attend(Backend& backend, const std::vector<size_t>& sequences, const std::vector<int32_t>& ends,
                             const std::vector<int32_t>& counts, const std::vector<SpanPlace>& places = {}) {
     const int64_t token_floats = int64_t{shapes_.num_heads} * shapes_.head_dim;
-    const int64_t query_stride = token_floats + 5;
+    const int64_t query_stride = token_floats + query_gap;
     std::vector<float> queries;
     std::vector<int32_t> offsets = {0};
     std::vector<BlockId> tables;
@@ -92,7 +94,7 @@ class PagedSequences {
       for (int32_t position = ends[i] - counts[i]; position < ends[i]; ++position) {
         const auto from = queries_[sequences[i]].begin() + position * token_floats;
         queries.insert(queries.end(), from, from + token_floats);
-        queries.insert(queries.end(), 5, std::numeric_limits<float>::quiet_NaN());
+        queries.insert(queries.end(), static_cast<size_t>(query_gap), std::numeric_limits<float>::quiet_NaN());
       }
       offsets.push_back(offsets.back() + counts[i]);
       const auto table = tables_.begin() + static_cast<int64_t>(sequences[i]) * stride_;
@@ -371,6 +373,7 @@ TEST_P(PagedAttentionOnTensorCores, ManyQueriesAreAsNearAsTheirRoundingLeavesThe
     for (const std::vector<int32_t>& counts :
          {std::vector<int32_t>{1, 17, 5, 0, 9}, std::vector<int32_t>{0, 3, 70, 21, 66}}) {
       PagedSequences sequences(*backend, shapes, dtype, ends, random);
+      sequences.query_gap = 6;
       EXPECT_LT(largest_difference(sequences.attend(*backend, all, ends, counts),
                                    sequences.attend(*reference, all, ends, counts)),
                 tolerance)
@@ -378,6 +381,54 @@ TEST_P(PagedAttentionOnTensorCores, ManyQueriesAreAsNearAsTheirRoundingLeavesThe
           << ", blocks of " << shapes.block_size << ", window " << shapes.window;
       shapes.spare_bytes = 64;  // the second time other bytes lie between the blocks
     }
+  }
+}
+
+// What decoding does: a query or few of each sequence, with no more rows than 8-bit caches have a kernel of their own
+// for; some contexts are whole, some cut into splits.
+TEST_P(PagedAttentionOnTensorCores, FewRowsAreAsNearAsTheirRoundingLeavesThem) {
+  const auto& [card, dtype] = GetParam();
+  const auto backend = cards::make_card(2, {.attention = kernels_of(card)});
+  if (backend == nullptr) GTEST_SKIP() << "this machine lacks " << card;
+  auto reference = make_reference_backend();
+  Random random(15);
+  const double tolerance = dtype == DType::kF32 ? 2e-5 : dtype == DType::kBF16 ? 2e-2 : 3e-3;
+  for (Shapes shapes : {Shapes{9, 3, 64, 16}, Shapes{8, 2, 128, 16, 50}, Shapes{8, 1, 128, 32},
+                        Shapes{8, 4, 128, 16, 0, false, 2.5f}, Shapes{12, 4, 64, 16, 300, false, 0, true},
+                        Shapes{2, 2, 128, 64, 0, false, 3.0f, true}, Shapes{4, 2, 64, 8}, Shapes{3, 1, 96, 16}}) {
+    const int32_t most = 8 / (shapes.num_heads / shapes.num_kv_heads);
+    PagedSequences sequences(*backend, shapes, dtype, {1, 31, 300, 545}, random);
+    sequences.query_gap = 6;
+    for (const auto& [which, ends, counts] :
+         {std::tuple(std::vector<size_t>{0, 1, 2}, std::vector<int32_t>{1, 31, 288}, std::vector<int32_t>{1, 1, 1}),
+          std::tuple(std::vector<size_t>{2, 1, 3}, std::vector<int32_t>{300, 17, 545}, std::vector<int32_t>{1, 0, 1}),
+          std::tuple(std::vector<size_t>{1, 2, 3}, std::vector<int32_t>{16, 257, 512},
+                     std::vector<int32_t>{1, most, std::min(2, most)})}) {
+      EXPECT_LT(largest_difference(sequences.attend(*backend, which, ends, counts),
+                                   sequences.attend(*reference, which, ends, counts)),
+                tolerance)
+          << "heads " << shapes.num_heads << " over " << shapes.num_kv_heads << ", size " << shapes.head_dim
+          << ", blocks of " << shapes.block_size << ", window " << shapes.window << ", ends " << ends[0];
+      shapes.spare_bytes = 64;  // of what is made next
+    }
+  }
+}
+
+// A context's bits are the same whole, cut into splits because another is longer, and beside one of more rows.
+TEST_P(PagedAttentionOnTensorCores, FewRowsHaveTheSameBitsInOtherLaunches) {
+  const auto& [card, dtype] = GetParam();
+  const auto backend = cards::make_card(2, {.attention = kernels_of(card)});
+  if (backend == nullptr) GTEST_SKIP() << "this machine lacks " << card;
+  if (card != "cuda_native") GTEST_SKIP() << "others choose by the batch";
+  Random random(16);
+  for (const Shapes& shapes : {Shapes{4, 1, 128, 16}, Shapes{6, 2, 64, 32, 280, false, 0, true}}) {
+    PagedSequences sequences(*backend, shapes, dtype, {320, 700, 20}, random);
+    sequences.query_gap = 6;
+    const std::vector<float> whole = sequences.attend(*backend, {0}, {320}, {1});
+    const std::vector<float> cut = sequences.attend(*backend, {0, 1}, {320, 700}, {1, 1});
+    const std::vector<float> beside = sequences.attend(*backend, {0, 2}, {320, 20}, {1, 8});
+    EXPECT_TRUE(same_bits(whole.data(), cut.data(), std::ssize(whole))) << "size " << shapes.head_dim;
+    EXPECT_TRUE(same_bits(whole.data(), beside.data(), std::ssize(whole))) << "size " << shapes.head_dim;
   }
 }
 
@@ -395,6 +446,7 @@ TEST_P(PagedAttentionOnTensorCores, SequencesThatReadTheSameBlocksAreGivenTheSam
   for (const Shapes& shapes :
        {kShapes[0], kShapes[12], Shapes{8, 2, 128, 16, 300, false, 2.5f, true}, Shapes{20, 1, 72, 16, 0, true}}) {
     PagedSequences sequences(*backend, shapes, dtype, {601, 300}, random);
+    sequences.query_gap = 6;
     const std::vector<float> apart = sequences.attend(*backend, which, ends, counts);
     const std::vector<float> shared = sequences.attend(*backend, which, ends, counts, places);
     EXPECT_TRUE(same_bits(apart.data(), shared.data(), std::ssize(apart)))
@@ -421,6 +473,7 @@ TEST_P(LatentAttentionOnTensorCores, IsAsNearAsItsRoundingLeavesIt) {
   const auto expect_near = [&](const Shapes& shapes, const std::vector<int32_t>& ends,
                                const std::vector<int32_t>& counts) {
     PagedSequences sequences(*backend, shapes, dtype, ends, random);
+    sequences.query_gap = 6;
     EXPECT_LT(largest_difference(sequences.attend(*backend, {0, 1, 2}, ends, counts),
                                  sequences.attend(*reference, {0, 1, 2}, ends, counts)),
               dtype == DType::kBF16 ? 4e-2 : 6e-3)

@@ -54,6 +54,7 @@ struct Attention {
   int32_t num_splits;   // 0: whole
   int32_t splits_each;  // split: one after the other in a block
   bool one_query;       // of every sequence
+  int32_t most_rows;    // of a sequence, for a kv head
   int32_t tiles;        // split, one_query: of rows a sequence
   int32_t few_queries;  // split: at most so many a sequence
   // Split, of attention_few.cu: who shares which split; nullptr: nobody.
@@ -256,6 +257,10 @@ inline bool has_decode_heads(const Attention& work) {
   return !work.values_are_keys && work.head_dim <= 128;
 }
 void attend_decode(const Attention& work, dim3 grid, cudaStream_t stream);
+// Caches of 8-bit floats that no sequence reads with more than 8 rows, none of which it shares: attention_codes.cu.
+// attend_decode() leaves these to it.
+bool has_codes_kernel(const Attention& work);
+void attend_codes(const Attention& work, dim3 grid, cudaStream_t stream);
 // Where values are keys, in 16 bits, of up to 576 numbers of which up to 512 are wanted: attention_latent.cu.
 bool has_latent_kernel(const Attention& work);
 void attend_latent(const Attention& work, dim3 grid, cudaStream_t stream);

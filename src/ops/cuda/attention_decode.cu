@@ -7,9 +7,8 @@
 //
 // Codes of 8-bit floats become F16 in registers. Their numbers are multiplied in another order than they lie in, which
 // a product does not show as long as queries have the same; and so columns of the sums are put back in theirs.
-#include <cuda_pipeline_primitives.h>
-
 #include "base/check.h"
+#include "ops/cuda/attention_pieces.cuh"
 #include "ops/cuda/attention_rows.cuh"
 #include "ops/cuda/tensor_cores.cuh"
 
@@ -17,22 +16,15 @@ namespace quire::ops::cuda {
 namespace {
 
 constexpr int kRows = kFewRowsOfBlock;
-constexpr int kVectorBytes = 16;
-constexpr int32_t kAllPositions = 0x7fffffff;
 
-// What a block multiplies, and how a piece lies in shared memory: the keys of kPositions, then their values, a row a
-// position, whose vectors of 16 bytes are exchanged so that rows and columns of 8 are both read without conflicts.
+// What a block multiplies. A piece lies in shared memory as its keys and then its values.
 template <DType kFormat_, int kHeadDim_>
-struct DecodeKind {
-  static constexpr DType kFormat = kFormat_;
-  static constexpr int kHeadDim = kHeadDim_;
-  using Code = typename KvFormat<kFormat>::Code;
-  using T = std::conditional_t<kFormat == DType::kBF16, __nv_bfloat16, __half>;
-  static constexpr bool kConverts = sizeof(Code) == 1;
-  static constexpr int kPositions = kConverts ? 32 : 16;
-  static constexpr int kVectors = kHeadDim * static_cast<int>(sizeof(Code)) / kVectorBytes;  // of a row
-  static constexpr int kRowBytes = kVectors * kVectorBytes;
-  static constexpr int kPartBytes = kPositions * kRowBytes;  // keys, or values
+struct DecodeKind : PieceLayout<kFormat_, kHeadDim_> {
+  using Layout = PieceLayout<kFormat_, kHeadDim_>;
+  using Layout::kHeadDim;
+  using Layout::kPartBytes;
+  using Layout::kPositions;
+  using T = std::conditional_t<kFormat_ == DType::kBF16, __nv_bfloat16, __half>;
   static constexpr int kStageBytes = 2 * kPartBytes;
   // Pieces of a warp in shared memory, and blocks of a processor: what is on the way at once is a piece or two of each
   // of 12 or 16 warps, some 100 KB, and what is waited for besides (a product's 33 cycles, exchanges between lanes) is
@@ -40,10 +32,7 @@ struct DecodeKind {
   static constexpr int kStages = kHeadDim <= 64 ? 3 : 2;
   static constexpr int kBlocksOfProcessor = kHeadDim <= 64 ? 4 : 3;
   static constexpr int kTiles = kPositions / 8;  // of 8 positions
-  static constexpr int kSteps = kHeadDim / 16;   // of 16 numbers of a head
   static constexpr int kColumns = kHeadDim / 8;  // of 8 numbers of the sums
-  static constexpr int kPiecesOfSplit = kFewSplit / kPositions;
-  static_assert(kPiecesOfSplit % kWarps == 0);
   // A warp's sums of a split have the room of a piece.
   static_assert(kRows * kHeadDim * 4 == kStageBytes);
 
@@ -57,43 +46,7 @@ struct DecodeKind {
   };
   static constexpr int kTotals = kEnds + kRows * static_cast<int>(sizeof(RowEnd));  // float [kRows, kHeadDim]
   static constexpr int kBytes = kTotals + kRows * kHeadDim * 4;
-
-  // With what the number of a vector in its row is exchanged: neighbouring rows lie in different halves, which reading
-  // four vectors of each wants.
-  static constexpr __host__ __device__ int flip(int position) {
-    if (kVectors < 8) return position / 2 & (kVectors - 1);
-    return kConverts ? (position & 1) << 2 | (position >> 1 & 3) : position & 7;
-  }
-  // Bytes from the beginning of keys or values to a vector.
-  static __device__ int at(int position, int vector) {
-    return position * kRowBytes + (vector ^ flip(position)) * kVectorBytes;
-  }
-  static constexpr int kAtOnce = kWarp / kVectors;  // positions that a warp copies by one instruction
-  static constexpr bool flips_by_parts() {
-    for (int position = 0; position < kPositions; ++position) {
-      if (flip(position) != (flip(position / kAtOnce * kAtOnce) ^ flip(position % kAtOnce))) return false;
-    }
-    return true;
-  }
 };
-
-// 1 / x by one instruction, to within a unit in the last place.
-__device__ inline float fast_reciprocal(float x) {
-#ifdef __CUDACC__
-  float inverse;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(x));
-  return inverse;
-#else
-  return 1 / x;
-#endif
-}
-
-// The sum of the two numbers of a pair.
-template <typename T>
-__device__ inline float sum_of_pair(unsigned pair) {
-  if constexpr (std::is_same_v<T, __half>) return lower_half(pair) + upper_half(pair);
-  return __uint_as_float(pair << 16) + __uint_as_float(pair & 0xffff0000u);
-}
 
 // What a lane has of the rows' softmax: rows lane / 4 and lane / 4 + 8.
 struct LaneRows {
@@ -101,94 +54,11 @@ struct LaneRows {
   int32_t last[2];
   int32_t all_first;  // what all rows of the block see
   int32_t all_last;
-  Softmax part[2];  // `maximum` is what exponents are relative to; each lane has a sum of its own
+  Softmax part[2];   // `maximum` is what exponents are relative to; `sum` is not used
+  float weights[4];  // tensor cores add up weights too: of the first row twice, of the second twice
 };
 
-// Begins to copy a vector to shared memory, or zeros.
-__device__ inline void copy_vector(uint8_t* to, const uint8_t* from, bool there) {
-#ifdef __CUDACC__
-  asm volatile("{\n.reg .pred zero;\nsetp.eq.u32 zero, %2, 0;\ncp.async.cg.shared.global [%0], [%1], 16, zero;\n}"
-               :
-               : "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from), "r"(static_cast<unsigned>(there))
-               : "memory");
-#else
-  __pipeline_memcpy_async(to, from, kVectorBytes, there ? 0 : kVectorBytes);
-#endif
-}
-
-// Where a sequence's codes lie.
-struct Cached {
-  const uint8_t* keys;  // of the kv head
-  const uint8_t* values;
-  const BlockId* table;
-  int64_t row_bytes;
-  int32_t block_size;
-  int shift = -1;  // block_size as a power of two; -1: it is none, or below 16
-
-  __device__ Cached(const Attention& args, const BlockId* block_table, int64_t code_bytes)
-      : keys(args.keys + blockIdx.y * args.head_bytes),
-        values(args.values + blockIdx.y * args.head_bytes),
-        table(block_table),
-        row_bytes(args.head_dim * code_bytes),
-        block_size(args.block_size) {
-    if (block_size >= 16 && (block_size & (block_size - 1)) == 0) shift = __ffs(block_size) - 1;
-  }
-  // Bytes to a position's codes.
-  __device__ int64_t at(const Attention& args, int32_t position) const {
-    return table[position / block_size] * args.block_stride + position % block_size * row_bytes;
-  }
-  // The same where the block is known and `shift` is none below 0.
-  __device__ int64_t in_block(const Attention& args, BlockId block, int32_t position) const {
-    return block * args.block_stride + (position & (block_size - 1)) * row_bytes;
-  }
-};
-
-// The blocks of a piece's sixteens of positions: known before the piece is copied, as to look into the table takes as
-// long as to multiply a piece.
-template <typename K>
-struct PieceBlocks {
-  BlockId of[K::kPositions / 16];
-
-  // Beyond what is seen, [first, last], the table may end, or name what is another's by now.
-  __device__ __forceinline__ void look_up(const Cached& cached, int32_t begin, int32_t first, int32_t last) {
-#pragma unroll
-    for (int i = 0; i < K::kPositions / 16; ++i) {
-      const int32_t from = begin + 16 * i;
-      of[i] = from <= last && from + 15 >= first ? cached.table[from >> cached.shift] : 0;
-    }
-  }
-};
-
-// Begins to copy the codes of positions [begin, begin + kPositions) that lie in [first, last], by the lanes of a warp;
-// zeros in place of the others, whose memory may hold no numbers. REQUIRES: blocks hold whole sixteens of positions,
-// and heads are as long as the kind's. What differs between a lane's vectors are numbers that the compiler knows: a
-// copy is three instructions.
-template <typename K>
-__device__ void begin_piece(const Attention& args, const Cached& cached, const PieceBlocks<K>& blocks, int32_t begin,
-                            int32_t first, int32_t last, uint8_t* stage) {
-  static_assert(K::flips_by_parts());
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int vector = lane % K::kVectors;
-  const int own = K::at(lane / K::kVectors, vector);
-  const auto seen = static_cast<unsigned>(last - first);
-  const int32_t after_first = begin + lane / K::kVectors - first;
-#pragma unroll
-  for (int sixteen = 0; sixteen < K::kPositions; sixteen += 16) {
-    const int64_t from = cached.in_block(args, blocks.of[sixteen / 16], begin + sixteen) + lane * kVectorBytes;
-    const uint8_t* keys = cached.keys + from;
-    const uint8_t* values = cached.values + from;
-#pragma unroll
-    for (int i = 0; i < 16; i += K::kAtOnce) {
-      const int t = sixteen + i;
-      const bool there = static_cast<unsigned>(after_first + t) <= seen;
-      uint8_t* to = stage + ((own ^ K::flip(t) * kVectorBytes) + t * K::kRowBytes);
-      copy_vector(to, keys + i * K::kRowBytes, there);
-      copy_vector(to + K::kPartBytes, values + i * K::kRowBytes, there);
-    }
-  }
-}
-
-// The same of any heads and blocks.
+// As begin_part(), of keys and values, of any heads and blocks.
 template <typename K>
 __device__ void begin_any_piece(const Attention& args, const Cached& cached, int32_t begin, int32_t first, int32_t last,
                                 uint8_t* stage) {
@@ -250,7 +120,9 @@ struct Pieces {
     const int32_t begin = begin_of(piece);
     if (piece < count && is_seen(begin)) {
       if (whole_heads) {
-        begin_piece<K>(args, cached, blocks, begin, first, last, stage(warp, piece));
+        uint8_t* to = stage(warp, piece);
+        begin_part<K>(args, cached, cached.keys, blocks, begin, first, last, to);
+        begin_part<K>(args, cached, cached.values, blocks, begin, first, last, to + K::kPartBytes);
       } else {
         begin_any_piece<K>(args, cached, begin, first, last, stage(warp, piece));
       }
@@ -283,13 +155,6 @@ __device__ void load_queries(const Attention& args, const SharedRows& sharing, c
   }
 }
 
-// Two neighbouring codes of 8 bits as halves.
-template <DType kFormat>
-__device__ inline unsigned halves_of(unsigned codes) {
-  if constexpr (kFormat == DType::kF8E4M3) return halves_of_float8(codes);
-  return __byte_perm(codes, 0, 0x1404);  // E5M2: the upper bytes of halves
-}
-
 template <typename K>
 __device__ void score(const uint8_t* keys, const unsigned (&queries)[K::kSteps][4], int lane,
                       float (&scores)[K::kTiles][4]) {
@@ -302,8 +167,10 @@ __device__ void score(const uint8_t* keys, const unsigned (&queries)[K::kSteps][
         const unsigned words[4] = {codes.x, codes.y, codes.z, codes.w};
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          multiply_16_8_16<typename K::T>(scores[tile], queries[v + i], halves_of<K::kFormat>(words[i] & 0xffffu),
-                                          halves_of<K::kFormat>(words[i] >> 16));
+          unsigned first;
+          unsigned second;
+          halves_of<K::kFormat>(words[i], first, second);
+          multiply_16_8_16<typename K::T>(scores[tile], queries[v + i], first, second);
         }
       }
     }
@@ -329,10 +196,7 @@ __device__ void weigh(const Attention& args, LaneRows& rows, int32_t begin, bool
 #pragma unroll
     for (auto& tile : scores) {
 #pragma unroll
-      for (float& one : tile) {  // tanh(x) is 1 - 2 / (exp(2 x) + 1)
-        const float tanh = 1 - 2 * fast_reciprocal(fast_exp2(2 * kLog2E / args.soft_cap * one) + 1);
-        one = args.soft_cap * kLog2E * tanh;
-      }
+      for (float& one : tile) one = capped(args, one);
     }
   }
   if (begin < rows.all_first || begin + K::kPositions - 1 > rows.all_last) {
@@ -364,10 +228,8 @@ __device__ void weigh(const Attention& args, LaneRows& rows, int32_t begin, bool
     const float relative_to = rows.part[half].maximum > -INFINITY ? rows.part[half].maximum : 0.0f;
 #pragma unroll
     for (int tile = 0; tile < K::kTiles; ++tile) {
-      const unsigned rounded_pair = pair_of<T>(fast_exp2(scores[tile][2 * half] - relative_to),
-                                               fast_exp2(scores[tile][2 * half + 1] - relative_to));
-      rows.part[half].sum += sum_of_pair<T>(rounded_pair);
-      weights[tile / 2][tile % 2 * 2 + half] = rounded_pair;
+      weights[tile / 2][tile % 2 * 2 + half] = pair_of<T>(fast_exp2(scores[tile][2 * half] - relative_to),
+                                                          fast_exp2(scores[tile][2 * half + 1] - relative_to));
     }
   }
   if (__any_sync(kAllLanes, factors[0] != 1 || factors[1] != 1)) {
@@ -376,7 +238,11 @@ __device__ void weigh(const Attention& args, LaneRows& rows, int32_t begin, bool
 #pragma unroll
       for (int i = 0; i < 4; ++i) column[i] *= factors[i / 2];
     }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) rows.weights[i] *= factors[i / 2];
   }
+#pragma unroll
+  for (const auto& step : weights) multiply_16_8_16<T>(rows.weights, step, kPairOfOnes<T>, kPairOfOnes<T>);
 }
 
 template <typename K>
@@ -393,10 +259,8 @@ __device__ void add_values(const uint8_t* values, const unsigned (&weights)[K::k
       for (int k = 0; k < 2; ++k) {
         unsigned codes[2][2];  // of even and odd numbers; of the step's first and second 8 positions
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          codes[0][i] = halves_of<K::kFormat>(__byte_perm(matrices[2 * k + i], 0, 0x4420));
-          codes[1][i] = halves_of<K::kFormat>(__byte_perm(matrices[2 * k + i], 0, 0x4431));
-        }
+        for (int i = 0; i < 2; ++i)
+          halves_of<K::kFormat>(__byte_perm(matrices[2 * k + i], 0, 0x3120), codes[0][i], codes[1][i]);
         multiply_16_8_16<T>(sums[2 * v], weights[k], codes[0][0], codes[0][1]);
         multiply_16_8_16<T>(sums[2 * v + 1], weights[k], codes[1][0], codes[1][1]);
       }
@@ -518,6 +382,7 @@ __device__ __forceinline__ LaneRows begin_rows(const Attention& args, const Bloc
     own.first[half] = position < 0 ? 0 : first_seen(args, position);
     own.part[half] = {-INFINITY, 0};
   }
+  for (float& weight : own.weights) weight = 0;
   own.all_first = max(own.first[0], own.first[1]);
   own.all_last = min(own.last[0], own.last[1]);
   for (int offset = 4; offset < kWarp; offset *= 2) {
@@ -534,10 +399,9 @@ __device__ __forceinline__ void end_part(LaneRows& own, bool any_upper, int lane
   store_sums<K>(sums, any_upper, lane, to);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    float sum = own.part[half].sum;
-    for (int offset = 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(kAllLanes, sum, offset);
-    if (lane % 4 == 0) states[lane / 4 + 8 * half] = {own.part[half].maximum, sum};
+    if (lane % 4 == 0) states[lane / 4 + 8 * half] = {own.part[half].maximum, own.weights[2 * half]};
     own.part[half] = {-INFINITY, 0};
+    own.weights[2 * half] = own.weights[2 * half + 1] = 0;
   }
 #pragma unroll
   for (auto& column : sums) {
@@ -635,6 +499,7 @@ bool has_decode_kernel(const Attention& work) {
 }
 
 void attend_decode(const Attention& work, dim3 grid, cudaStream_t stream) {
+  if (has_codes_kernel(work)) return attend_codes(work, grid, stream);
   const bool known = with_kind(work, [&](auto kind) {
     using K = decltype(kind);
     start_attention(attend_decode_kernel<K>, K::kBytes, work, grid, kThreads, stream);

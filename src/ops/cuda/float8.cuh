@@ -25,6 +25,18 @@ __device__ inline unsigned halves_of_float8(unsigned codes) {
   return halves;
 #endif
 }
+// Four codes: those of the lower 16 bits, and of the upper. To take a register apart costs no instruction of its own.
+__device__ inline void halves_of_float8(unsigned codes, unsigned& lower, unsigned& upper) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %2;\ncvt.rn.f16x2.e4m3x2 %0, low;\n"
+      "cvt.rn.f16x2.e4m3x2 %1, high;\n}"
+      : "=r"(lower), "=r"(upper)
+      : "r"(codes));
+#else
+  lower = halves_of_float8(codes & 0xffffu);
+  upper = halves_of_float8(codes >> 16);
+#endif
+}
 __device__ inline float lower_half(unsigned halves) {
   return __half2float(__ushort_as_half(static_cast<unsigned short>(halves & 0xffffu)));
 }

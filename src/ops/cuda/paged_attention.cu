@@ -501,6 +501,7 @@ Attention work_of(const PagedAttentionArgs& args) {
           .num_splits = 0,
           .splits_each = 1,
           .one_query = false,
+          .most_rows = 0,
           .tiles = 0,
           .few_queries = 0,
           .span_places = nullptr,
@@ -564,6 +565,7 @@ void attend(const PagedAttentionArgs& args, bool may_round, void* scratch, int64
     some.num_splits = static_cast<int32_t>(splits);
     some.tiles = tiles;
     some.few_queries = batch.few_queries;
+    some.most_rows = batch.few_queries * work.group;
     some.span_places = shares ? args.span_places.device : nullptr;
     some.num_shared_spans = shares ? args.num_shared_spans : 0;
     some.partial_states = static_cast<float2*>(scratch);
@@ -590,6 +592,7 @@ void attend(const PagedAttentionArgs& args, bool may_round, void* scratch, int64
       work.part = Part::kFew;
     }
   }
+  work.most_rows = (work.part == Part::kFew ? batch.few_queries : batch.most_queries) * work.group;
   const int rows = rows_of_block(batch.most_queries);
   auto blocks = static_cast<unsigned>(num_rows / rows + args.num_sequences);
   // No block has to look for its sequence.

@@ -53,6 +53,17 @@ __device__ inline void multiply_16_8_16(float (&sums)[4], const unsigned (&left)
 #endif
 }
 
+// A matrix of 8 x 8 numbers of 16 bits, of which lane l has row l / 4, columns 2 (l % 4) and the next: its transpose.
+__device__ inline unsigned transposed(unsigned pair) {
+#ifdef __CUDACC__
+  unsigned result;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(pair));
+  return result;
+#else
+  return cuda_on_host::transposed(pair);
+#endif
+}
+
 // Four matrices of 8 x 8 numbers of 16 bits out of shared memory: lane l names row l % 8 of matrix l / 8, 16 bytes at
 // an address of 16, and is given of each matrix the two numbers of row l / 4 from column 2 (l % 4) on. kTransposed: of
 // column l / 4 from row 2 (l % 4) on.

@@ -74,6 +74,20 @@ void multiply_16_8_16(float* sums, const uint32_t* left, uint32_t right_first, u
   __syncwarp();
 }
 
+// A matrix of 8 x 8 numbers of 16 bits, of which lane i has two neighbours of row i / 4: two of column i / 4.
+inline uint32_t transposed(uint32_t pair) {
+  const void** shown = shown_by_warp();
+  shown[lane()] = &pair;
+  __syncwarp();
+  uint16_t numbers[2];
+  for (int i = 0; i < 2; ++i) {
+    const void* row = shown[(lane() % 4 * 2 + i) * 4 + lane() / 8];
+    std::memcpy(&numbers[i], static_cast<const uint16_t*>(row) + lane() / 4 % 2, sizeof(uint16_t));
+  }
+  __syncwarp();
+  return numbers[0] | static_cast<uint32_t>(numbers[1]) << 16;
+}
+
 // Four matrices of 8 x 8 numbers of 16 bits: lane i names row i % 8 of matrix i / 8, and is given of each matrix the
 // two numbers at row i / 4 from column i % 4 * 2 on; transposed, of each column.
 template <bool kTransposed>
