@@ -130,7 +130,8 @@ Status measure_products(const ProductWay& way, DType dtype, int64_t outputs, int
         static_cast<double>(weights.front()->bytes()) + static_cast<double>(rows * (inputs + outputs)) * sizeof(float);
     measurer.measure(backend, name_of(rows), bytes, 2.0 * static_cast<double>(rows * outputs * inputs), [&](int) {
       const ops::PackedMatrix& weight = *weights[next++ % weights.size()];
-      backend(ops::LinearArgs{.x = {x.data(), backend.input_dtype(weight, rows)},
+      const DType input = backend.input_dtype(weight, rows);
+      backend(ops::LinearArgs{.x = {x.data(), input == DType::kF8E4M3 ? DType::kBF16 : input},  // rounded here
                               .x_stride = inputs,
                               .num_rows = rows,
                               .weight = &weight,

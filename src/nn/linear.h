@@ -59,10 +59,11 @@ class Linear {
 
   // What x is best given as (Backend::input_dtype()): F32 where the segments do not agree, or adapters add to it.
   DType input_dtype(const StepContext& step, int64_t num_rows) const;
-  // What out may be given as: BF16 where inputs are (F16 has not room for every number) and nothing is to be added,
-  // else F32.
+  // What out may be given as: BF16 where inputs have no more digits (F16 has not room for every number) and nothing is
+  // to be added, else F32.
   DType output_dtype(const StepContext& step, int64_t num_rows) const {
-    const bool rounds = bias_.empty() && input_dtype(step, num_rows) == DType::kBF16 && !step.adapts(layer_.get());
+    const DType input = input_dtype(step, num_rows);
+    const bool rounds = bias_.empty() && (input == DType::kBF16 || input == DType::kF8E4M3);
     return rounds ? DType::kBF16 : DType::kF32;
   }
 

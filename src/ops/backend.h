@@ -29,8 +29,8 @@ class Backend : public DeviceMemory, public WeightMemory, public Recorder, prote
   // Scratch of the kernels themselves for batches up to this size, beyond what callers pass in.
   virtual int64_t scratch_bytes(int64_t max_num_tokens) const = 0;
 
-  // What a Linear of this weight and so many rows is best given: F32, or what it would round its inputs to itself, so
-  // that giving it that changes no bit of its outputs.
+  // What a Linear of this weight and so many rows is best given: F32, or what it would round its inputs to itself. Of
+  // 16 bits that changes no bit of its outputs; of 8, floats are rounded once where else it would be twice.
   virtual DType input_dtype(const PackedMatrix& /*weight*/, int64_t /*num_rows*/) const { return DType::kF32; }
   // Whether products of bfloat16 weights round their inputs to bfloat16 from here on: where that is faster here, and
   // the configuration leaves it to the backend.

@@ -13,7 +13,7 @@ void check(const GatedLinearArgs& args) {
   if (args.product.num_rows == 0) return;
   QUIRE_CHECK_MSG(args.product.out_stride == rows,
                   fmt::format("out_stride {} for {} rows", args.product.out_stride, rows));
-  QUIRE_CHECK(args.out.data != nullptr && is_row_format(args.out.dtype));
+  QUIRE_CHECK(args.out.data != nullptr && is_input_format(args.out.dtype));
 }
 
 }  // namespace quire::ops

@@ -13,7 +13,11 @@ void check(const RmsNormArgs& args) {
                   fmt::format("token_stride {} for {} groups of {}", args.token_stride, args.num_groups, args.size));
   if (args.num_tokens == 0) return;
   QUIRE_CHECK(args.hidden != nullptr && args.weight != nullptr && args.out.data != nullptr);
-  QUIRE_CHECK_MSG(is_row_format(args.out.dtype), name(args.out.dtype));
+  const bool is_dense = args.num_groups == 1 && (args.token_stride == 0 || args.token_stride == args.size);
+  QUIRE_CHECK_MSG(
+      is_row_format(args.out.dtype) || (is_input_format(args.out.dtype) && is_dense && may_be_coded(args.size)),
+      fmt::format("rows of {} as {}", args.size, name(args.out.dtype)));
+  QUIRE_CHECK_MSG(is_row_format(args.out.dtype) || args.out.data != args.hidden, "codes take other places than floats");
   QUIRE_CHECK_MSG(args.delta == nullptr || args.out.data != args.hidden,
                   "with a delta the hidden state is an output of its own");
 }

@@ -1,5 +1,9 @@
-// Numbers that one op hands to the next: float32, or F16 or BF16 where the product that reads them would round them to
-// that anyway (Backend::input_dtype()). Rows are as far apart as the op's arguments say, in numbers.
+// Numbers that one op hands to the next: float32, or what the product that reads them would round them to anyway
+// (Backend::input_dtype()): F16, BF16 or F8_E4M3. Rows are as far apart as the op's arguments say, in numbers.
+//
+// Rows of F8_E4M3 are dense, [num_rows, columns] codes, behind which each row has a float that they are multiplied by:
+// row_scales(). They have as many columns as may_be_coded() says; norms and activations make them, and products
+// (LinearArgs::x) take them, all of them at once.
 #pragma once
 
 #include <cstddef>
@@ -47,6 +51,21 @@ struct OutRows {
 // F32, F16, BF16.
 constexpr bool is_row_format(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
+}
+
+// And F8_E4M3.
+constexpr bool is_input_format(DType dtype) {
+  return is_row_format(dtype) || dtype == DType::kF8E4M3;
+}
+constexpr bool may_be_coded(int64_t columns) {
+  return columns > 0 && columns % 16 == 0 && columns <= 16384;
+}
+inline const float* row_scales(const Rows& coded, int64_t num_rows, int64_t columns) {
+  QUIRE_CHECK(coded.dtype == DType::kF8E4M3 && may_be_coded(columns));
+  return reinterpret_cast<const float*>(static_cast<const uint8_t*>(coded.data) + num_rows * columns);
+}
+inline float* row_scales(const OutRows& coded, int64_t num_rows, int64_t columns) {
+  return const_cast<float*>(row_scales(Rows(coded), num_rows, columns));
 }
 
 }  // namespace quire::ops

@@ -19,7 +19,7 @@ struct BasicView {
   Data* data = nullptr;
   int64_t num_rows = 0;
   int64_t num_columns = 0;
-  DType dtype = DType::kF32;  // F32, F16, BF16: ops/rows.h
+  DType dtype = DType::kF32;  // of ops/rows.h
   int64_t row_stride = 0;     // from one row to the next, in numbers
 
   BasicView() = default;
@@ -45,7 +45,7 @@ struct BasicView {
   }
   // The same memory for as many numbers of another type, which take no more.
   BasicView as(DType type) const {
-    QUIRE_CHECK(is_row_format(type) && row_bytes(type, 1) <= row_bytes(dtype, 1) && is_dense());
+    QUIRE_CHECK(is_input_format(type) && row_bytes(type, 1) <= row_bytes(dtype, 1) && is_dense());
     return BasicView(data, num_rows, num_columns, type);
   }
 
@@ -63,6 +63,7 @@ struct BasicView {
 
  private:
   BasicView part(int64_t offset, int64_t rows, int64_t columns) const {
+    QUIRE_CHECK(is_row_format(dtype) || (rows == num_rows && columns == num_columns));  // the others' scales lie apart
     BasicView view = *this;
     using Byte = std::conditional_t<std::is_const_v<Data>, const uint8_t, uint8_t>;
     if (data != nullptr) view.data = static_cast<Byte*>(data) + row_bytes(dtype, offset);

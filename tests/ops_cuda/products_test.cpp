@@ -117,7 +117,7 @@ TEST_F(Products, ThatTheLibraryRefusesComeFromKernelsOfOurOwn) {
     std::vector<float> got(given.size());
     product(x.data(), given.data());
     if (dtype == DType::kF8E4M3) {
-      EXPECT_EQ(backend_->input_dtype(*weight, kMany), DType::kBF16);
+      EXPECT_EQ(backend_->input_dtype(*weight, kMany), DType::kF8E4M3);
     }
     refuse_products({DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3});
     product(x.data(), got.data());
@@ -130,6 +130,13 @@ TEST_F(Products, ThatTheLibraryRefusesComeFromKernelsOfOurOwn) {
       product(x.data(), next.data());
       EXPECT_LT(largest_difference(next, got), 1e-3);
       EXPECT_NE(next, got);
+      // Codes that were made before it was refused are multiplied all the same.
+      std::vector<uint8_t> codes(static_cast<size_t>(kMany * kColumns + kMany * 4), 0x38);  // 1
+      std::fill_n(reinterpret_cast<float*>(codes.data() + kMany * kColumns), kMany, 0.25f);
+      std::vector<float> of_codes(given.size());
+      product({codes.data(), DType::kF8E4M3}, of_codes.data());
+      product(std::vector<float>(x.size(), 0.25f).data(), next.data());
+      EXPECT_LT(largest_difference(of_codes, next), 1e-3);
     }
     if (backend_->input_dtype(*weight, kMany) == dtype && dtype != DType::kF32) {
       const std::vector<uint16_t> codes = rounded(dtype, x);

@@ -31,19 +31,27 @@ struct CodesKind : PieceLayout<kFormat_, kHeadDim_> {
   static constexpr int kQuads = kHeadDim / 4;                            // of a row
   static constexpr int kRowsOfThread = kRows * kQuads / kThreads;        // whose totals a thread keeps, a quad of each
   static constexpr int kStates = kWarps * kParts * kPartBytes;
+  // Behind the states of the warps, and of the splits before: those of every second split lie in other places.
   static constexpr int kTotals =
-      kStates + kWarps * kRows * static_cast<int>(sizeof(Softmax));  // a quad of a thread's row
+      kStates + (kWarps + 2) * kRows * static_cast<int>(sizeof(Softmax));  // a quad of a thread's row
   static constexpr int kBytes = kTotals + kRows * kHeadDim * 4;
   static_assert(kPositions == 32 && kRows * kQuads % kThreads == 0);
   // A warp's sums of a split have the room of a part.
   static_assert(kRows * kHeadDim * 4 == kPartBytes);
 };
 
+// The number itself, of which the compiler knows nothing: what is made of it is made where it is needed, and takes no
+// registers before.
+__device__ __forceinline__ int unknown(int number) {
+#ifdef __CUDACC__
+  asm volatile("" : "+r"(number));
+#endif
+  return number;
+}
+
 // What a lane has of the rows' softmax: rows 2 (lane % 4) and the next.
 struct LaneRows {
-  int32_t first[2];  // positions that they see; all of them where there is no such row
-  int32_t last[2];
-  int32_t all_first;  // what all rows see
+  int32_t all_first;  // positions that all rows of the block see
   int32_t all_last;
   float maximum[2];  // that exponents are relative to
   float weights[4];  // tensor cores add up weights too: of the two rows, twice
@@ -55,21 +63,21 @@ __device__ __forceinline__ void begin_split(LaneRows& own) {
   for (float& weight : own.weights) weight = 0;
 }
 
-__device__ __forceinline__ LaneRows begin_rows(const Attention& args, const Rows& block, int lane) {
+// Positions that a row sees; all of them where there is no such row.
+struct Seen {
+  int32_t first;
+  int32_t last;
+};
+__device__ __forceinline__ Seen seen_by(const Attention& args, const Rows& block, int32_t row) {
+  if (row >= block.num_rows) return {0, kAllPositions};
+  const int32_t position = block.first_position + (row < args.group ? 0 : row / args.group);
+  return {first_seen(args, position), position};
+}
+
+__device__ __forceinline__ LaneRows begin_rows(const Attention& args, const Rows& block) {
   LaneRows own;
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int32_t r = lane % 4 * 2 + i;
-    const int32_t position = block.first_position + r / args.group;
-    own.first[i] = r < block.num_rows ? first_seen(args, position) : 0;
-    own.last[i] = r < block.num_rows ? position : kAllPositions;
-  }
-  own.all_first = max(own.first[0], own.first[1]);
-  own.all_last = min(own.last[0], own.last[1]);
-  for (int offset = 1; offset < 4; offset *= 2) {
-    own.all_first = max(own.all_first, __shfl_xor_sync(kAllLanes, own.all_first, offset));
-    own.all_last = min(own.all_last, __shfl_xor_sync(kAllLanes, own.all_last, offset));
-  }
+  own.all_first = seen_by(args, block, block.num_rows - 1).first;
+  own.all_last = block.first_position;
   return own;
 }
 
@@ -96,6 +104,9 @@ __device__ __forceinline__ void load_queries(const Attention& args, const Rows& 
 template <typename K>
 __device__ __forceinline__ void score(const uint8_t* keys, const unsigned (&queries)[K::kSteps][2], int lane,
                                       float (&scores)[K::kTiles][4]) {
+  // Rows 8 apart have their vectors in the same places.
+  static_assert(K::flip(8) == 0 && K::flip(9) == K::flip(1) && K::flip(15) == K::flip(7));
+  const int own = unknown(K::at(lane / 4, lane % 4));
 #pragma unroll
   for (int tile = 0; tile < K::kTiles; ++tile) {
 #pragma unroll
@@ -103,7 +114,8 @@ __device__ __forceinline__ void score(const uint8_t* keys, const unsigned (&quer
       uint4 codes[2];
 #pragma unroll
       for (int i = 0; i < 2; ++i)
-        codes[i] = *reinterpret_cast<const uint4*>(keys + K::at(16 * tile + 8 * i + lane / 4, v + lane % 4));
+        codes[i] =
+            *reinterpret_cast<const uint4*>(keys + (own ^ v * kVectorBytes) + (16 * tile + 8 * i) * K::kRowBytes);
       const unsigned words[4][2] = {
           {codes[0].x, codes[1].x}, {codes[0].y, codes[1].y}, {codes[0].z, codes[1].z}, {codes[0].w, codes[1].w}};
 #pragma unroll
@@ -120,7 +132,7 @@ __device__ __forceinline__ void score(const uint8_t* keys, const unsigned (&quer
 // Scores -> weights, as tensor cores have them on the right; sums of what came before are brought to the same
 // exponents.
 template <typename K>
-__device__ __forceinline__ void weigh(const Attention& args, LaneRows& rows, int32_t begin, int lane,
+__device__ __forceinline__ void weigh(const Attention& args, const Rows& block, LaneRows& rows, int32_t begin, int lane,
                                       float (&scores)[K::kTiles][4], unsigned (&weights)[K::kTiles][2],
                                       float (&sums)[K::kVectors][4]) {
   using T = typename K::T;
@@ -132,12 +144,13 @@ __device__ __forceinline__ void weigh(const Attention& args, LaneRows& rows, int
     }
   }
   if (begin < rows.all_first || begin + K::kPositions - 1 > rows.all_last) {
+    const Seen seen[2] = {seen_by(args, block, lane % 4 * 2), seen_by(args, block, lane % 4 * 2 + 1)};
 #pragma unroll
     for (int tile = 0; tile < K::kTiles; ++tile) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int32_t position = begin + 16 * tile + lane / 4 + i / 2 * 8;
-        if (position < rows.first[i % 2] || position > rows.last[i % 2]) scores[tile][i] = -INFINITY;
+        if (position < seen[i % 2].first || position > seen[i % 2].last) scores[tile][i] = -INFINITY;
       }
     }
   }
@@ -188,11 +201,12 @@ __device__ __forceinline__ void weigh(const Attention& args, LaneRows& rows, int
 template <typename K>
 __device__ __forceinline__ void add_values(const uint8_t* values, const unsigned (&weights)[K::kTiles][2], int lane,
                                            float (&sums)[K::kVectors][4]) {
+  const int own = unknown(K::at(lane, 0));
 #pragma unroll
   for (int v = 0; v < K::kVectors; ++v) {
     // Of 8 positions each; a pair of codes, of neighbouring numbers of a head, moves as one of 16 bits.
     unsigned matrices[4];
-    load_matrices<true>(matrices, values + K::at(lane, v));
+    load_matrices<true>(matrices, values + (own ^ v * kVectorBytes));
 #pragma unroll
     for (int tile = 0; tile < K::kTiles; ++tile) {
       unsigned left[4];
@@ -238,11 +252,10 @@ __device__ __forceinline__ float4 add_weighted(const float4& x, float factor, co
 
 // The warps' parts of a split together, into a row's total or, behind its last split, to where it goes: the thread's
 // four numbers from d on, whose sum of the splits before is `before`. sums, states: of the first warp; those of the
-// next are stride floats and kRows states away.
+// next are stride floats and kRows states away, those of totals behind them all.
 template <typename K>
 __device__ __forceinline__ void end_split(const Attention& args, const Rows& block, int32_t row, int d, int32_t split,
-                                          const float* sums, int stride, const Softmax* states, Softmax& total,
-                                          float4& before) {
+                                          const float* sums, int stride, Softmax* states, float4& before) {
   if (row >= block.num_rows) return;
   const int32_t query = row < args.group ? 0 : row / args.group;  // most often there is one
   const int32_t head = static_cast<int32_t>(blockIdx.y) * args.group + row - query * args.group;
@@ -269,60 +282,72 @@ __device__ __forceinline__ void end_split(const Attention& args, const Rows& blo
     to[1] = make_float2(x.z, x.w);
     return;
   }
-  if (split == first_split) {
-    total = part;
-  } else {
+  Softmax total = part;
+  if (split > first_split) {
+    total = states[(kWarps + split % 2) * kRows + row];
     const Fold weights = fold(total, part);
     x = add_weighted(before, weights.before, weighted(x, weights.part));
   }
   if (split < last_split) {
     before = x;
+    if (d == 0) states[(kWarps + 1 - split % 2) * kRows + row] = total;
     return;
   }
   float* out = args.out + ((int64_t{block.first_token} + query) * args.num_heads + head) * K::kHeadDim + d;
   *reinterpret_cast<float4*>(out) = weighted(x, final_factor(args, total, head));
 }
 
-// What a warp goes through: its pieces are numbered from the block's first split on.
+// What a warp goes through. Piece i is counted from a split's beginning on, over its end too.
 template <typename K>
 struct Pieces {
   const Attention& args;
   const Cached& cached;
+  uint8_t* shared;
   int32_t first;  // positions of the block
   int32_t last;
-  int32_t begin_all;  // of the first piece
+  int warp;
+  int lane;
+  // Where the parts lie in the block's shared memory: a piece's keys, its values, and the next keys.
+  int keys;
+  int values;
+  int next_keys;
 
-  __device__ __forceinline__ int32_t begin_of(int piece) const { return begin_all + piece * (kWarps * K::kPositions); }
+  __device__ __forceinline__ int32_t begin_of(int32_t split, int i) const {
+    return split * kFewSplit + (i * kWarps + warp) * K::kPositions;
+  }
   __device__ __forceinline__ bool is_seen(int32_t begin) const {
     return begin <= last && begin + K::kPositions > first;
   }
-  // memory: cached.keys, or values.
-  __device__ __forceinline__ void begin_copy(const uint8_t* memory, int piece, const PieceBlocks<K>& blocks,
-                                             uint8_t* to) const {
-    const int32_t begin = begin_of(piece);
-    if (is_seen(begin)) begin_part<K>(args, cached, memory, blocks, begin, first, last, to);
+  // The blocks of 32 sixteens of positions from a split on, one a lane: known a split before they are needed, as to
+  // look into the table takes as long as to multiply a piece. Beyond what is seen the table may end, or name what is
+  // another's by now: there it is the nearest block that is seen.
+  __device__ __forceinline__ BlockId look_up(int32_t split) const {
+    return cached.table[min(max(split * kFewSplit + 16 * lane, first), last) >> cached.shift];
+  }
+  // memory: cached.keys, or values. REQUIRES: i is below 4.
+  __device__ __forceinline__ void begin_copy(const uint8_t* memory, int32_t split, int i, BlockId blocks,
+                                             int to) const {
+    static_assert(K::kPiecesOfWarp == 2 && 2 * K::kPiecesOfWarp * kWarps * K::kPositions == 16 * kWarp);
+    const int32_t begin = begin_of(split, i);
+    if (is_seen(begin)) {
+      PieceBlocks<K> own;
+#pragma unroll
+      for (int j = 0; j < K::kPositions / 16; ++j)
+        own.of[j] = __shfl_sync(kAllLanes, blocks, (i * kWarps + warp) * (K::kPositions / 16) + j);
+      begin_part<K>(args, cached, memory, own, begin, first, last, shared + to);
+    }
     __pipeline_commit();
   }
-  __device__ __forceinline__ PieceBlocks<K> look_up(int piece) const {
-    PieceBlocks<K> blocks;
-    blocks.look_up(cached, begin_of(piece), first, last);
-    return blocks;
+  // Behind the values of piece i: the keys after the next are copied to their place, and the next piece's turn has
+  // come.
+  __device__ __forceinline__ void begin_next(int32_t split, int i, BlockId blocks) {
+    begin_copy(cached.keys, split, i + 2, blocks, values);
+    const int free = values;
+    values = keys;
+    keys = next_keys;
+    next_keys = free;
   }
 };
-
-// Behind the values of a piece: the keys after the next are copied to their place, and the next piece's turn has come.
-template <typename K>
-__device__ __forceinline__ void begin_next(const Pieces<K>& pieces, int& piece, int& keys, int& values, int& next_keys,
-                                           PieceBlocks<K>& current, PieceBlocks<K>& next, uint8_t* shared) {
-  pieces.begin_copy(pieces.cached.keys, piece + 2, next, shared + values);
-  current = next;
-  next = pieces.look_up(piece + 3);
-  const int free = values;
-  values = keys;
-  keys = next_keys;
-  next_keys = free;
-  ++piece;
-}
 
 // Grid as of attend_few_kernel.
 template <typename K>
@@ -338,69 +363,71 @@ __global__ void __launch_bounds__(kThreads, K::kBlocksOfProcessor) attend_codes_
   if (!find_splits(args, kFewSplit, first, last, first_split, last_split)) return;
   first = max(first, first_split * kFewSplit);
   last = min(last, last_split * kFewSplit + kFewSplit - 1);
-  const int thread = static_cast<int>(threadIdx.x);
-  const int warp = thread / kWarp;
-  const int lane = thread % kWarp;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
   constexpr int kWarpBytes = K::kParts * K::kPartBytes;
   auto* shared = dynamic_shared<uint8_t>();
   auto* states = reinterpret_cast<Softmax*>(shared + K::kStates);
-  auto* sums_before = reinterpret_cast<float4*>(shared + K::kTotals) + thread;
   const Cached cached(args, args.block_tables + block.sequence * args.block_table_stride, 1);
-  const Pieces<K> pieces = {args, cached, first, last, first_split * kFewSplit + warp * K::kPositions};
-
-  // Where the parts lie in the block's shared memory: a piece's keys, its values, and the next keys.
-  int keys = warp * kWarpBytes;
-  int values = keys + K::kPartBytes;
-  int next_keys = values + K::kPartBytes;
-  PieceBlocks<K> current = pieces.look_up(0);  // of the piece whose values are copied next
-  PieceBlocks<K> next = pieces.look_up(1);     // of that whose keys are
-  pieces.begin_copy(cached.keys, 0, current, shared + keys);
-  pieces.begin_copy(cached.values, 0, current, shared + values);
-  pieces.begin_copy(cached.keys, 1, next, shared + next_keys);
-  current = next;
-  next = pieces.look_up(2);
+  Pieces<K> pieces = {args,
+                      cached,
+                      shared,
+                      first,
+                      last,
+                      warp,
+                      lane,
+                      warp * kWarpBytes,
+                      warp * kWarpBytes + K::kPartBytes,
+                      warp * kWarpBytes + 2 * K::kPartBytes};
+  BlockId blocks = pieces.look_up(first_split);
+  BlockId next_blocks = pieces.look_up(first_split + 1);
+  pieces.begin_copy(cached.keys, first_split, 0, blocks, pieces.keys);
+  pieces.begin_copy(cached.values, first_split, 0, blocks, pieces.values);
+  pieces.begin_copy(cached.keys, first_split, 1, blocks, pieces.next_keys);
 
   unsigned queries[K::kSteps][2];
   load_queries<K>(args, block, lane, queries);
-  LaneRows own = begin_rows(args, block, lane);
-  Softmax totals[K::kRowsOfThread];  // of the thread's rows, of the splits before
+  LaneRows own = begin_rows(args, block);
 
-  int piece = 0;
 #pragma unroll 1
   for (int32_t split = first_split; split <= last_split; ++split) {
     float sums[K::kVectors][4] = {};
     begin_split(own);
+    int i = 0;
 #pragma unroll 1
-    for (int i = 0;;) {
-      const int32_t begin = pieces.begin_of(piece);
+    while (true) {
+      const int32_t begin = pieces.begin_of(split, i);
       const bool seen = pieces.is_seen(begin);
       float scores[K::kTiles][4] = {};
       unsigned weights[K::kTiles][2];
       __pipeline_wait_prior(2);
       __syncwarp();
-      if (seen) score<K>(shared + keys, queries, lane, scores);
+      if (seen) score<K>(shared + pieces.keys, queries, lane, scores);
       __syncwarp();
-      pieces.begin_copy(cached.values, piece + 1, current, shared + keys);
-      if (seen) weigh<K>(args, own, begin, lane, scores, weights, sums);
+      pieces.begin_copy(cached.values, split, i + 1, blocks, pieces.keys);
+      if (seen) weigh<K>(args, block, own, begin, lane, scores, weights, sums);
       __pipeline_wait_prior(2);
       __syncwarp();
-      if (seen) add_values<K>(shared + values, weights, lane, sums);
+      if (seen) add_values<K>(shared + pieces.values, weights, lane, sums);
       __syncwarp();
-      if (++i == K::kPiecesOfWarp) break;
-      begin_next(pieces, piece, keys, values, next_keys, current, next, shared);
+      if (i + 1 == K::kPiecesOfWarp) break;
+      pieces.begin_next(split, i++, blocks);
     }
     // The values have been used: their place takes the sums.
-    end_part<K>(own, lane, sums, reinterpret_cast<float*>(shared + values), states + warp * kRows);
+    end_part<K>(own, unknown(lane), sums, reinterpret_cast<float*>(shared + pieces.values), states + warp * kRows);
     __syncthreads();
-    const auto* of_first_warp = reinterpret_cast<const float*>(shared + (values - warp * kWarpBytes));
+    const int thread = unknown(warp * kWarp + lane);
+    const auto* of_first_warp = reinterpret_cast<const float*>(shared + (pieces.values - warp * kWarpBytes));
 #pragma unroll
-    for (int i = 0; i < K::kRowsOfThread; ++i) {
-      end_split<K>(args, block, thread / K::kQuads + i * (kThreads / K::kQuads), thread % K::kQuads * 4, split,
-                   of_first_warp, kWarpBytes / static_cast<int>(sizeof(float)), states, totals[i],
-                   sums_before[i * kThreads]);
+    for (int k = 0; k < K::kRowsOfThread; ++k) {
+      end_split<K>(args, block, thread / K::kQuads + k * (kThreads / K::kQuads), thread % K::kQuads * 4, split,
+                   of_first_warp, kWarpBytes / static_cast<int>(sizeof(float)), states,
+                   reinterpret_cast<float4*>(shared + K::kTotals)[thread + k * kThreads]);
     }
     __syncthreads();  // before the sums are copied over
-    begin_next(pieces, piece, keys, values, next_keys, current, next, shared);
+    pieces.begin_next(split, i, blocks);
+    blocks = next_blocks;
+    next_blocks = pieces.look_up(split + 2);
   }
 }
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "ops/cuda/activation.cuh"
-#include "ops/cuda/device.cuh"
+#include "ops/cuda/float8_rows.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/launch.h"
 
@@ -13,6 +13,8 @@ namespace quire::ops::cuda {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int kCodingThreads = 512;  // of a row that becomes 8-bit floats
+constexpr int64_t kMostBlocks = 65535;
 constexpr int kEach = 4;    // numbers of a thread: their loads are under way together
 constexpr int kVector = 8;  // numbers of 16 bits
 constexpr int64_t kMaxGridY = 65535;
@@ -73,6 +75,40 @@ __global__ void activate_vectors_kernel(ActivationArgs args) {
     for (int k = 0; k < kVector; ++k)
       in.of[k] = args.gated ? activated<kFunction>(in.of[k]) * up.of[k] : activated<kFunction>(in.of[k]);
     store_eight(args.out, t * args.size + i, in);
+  }
+}
+
+// The same of rows that become F8_E4M3 (ops/rows.h), a block each: up to kKept quads a thread stay in its registers.
+template <Activation kFunction, int kKept>
+__global__ void __launch_bounds__(kCodingThreads) activate_to_codes_kernel(ActivationArgs args) {
+  begin_kernel();
+  const int64_t in_size = args.gated ? 2 * args.size : args.size;
+  const int64_t num_quads = args.size / 4;
+  auto* codes = static_cast<uint8_t*>(args.out.data);
+  auto* scales = reinterpret_cast<float*>(codes + args.num_tokens * args.size);
+  for (int64_t t = blockIdx.x; t < args.num_tokens; t += gridDim.x) {
+    float4 values[kKept];
+    uint32_t most = 0;
+#pragma unroll
+    for (int k = 0; k < kKept; ++k) {
+      const int64_t quad = threadIdx.x + int64_t{k} * kCodingThreads;
+      if (quad >= num_quads) continue;
+      const float4 in = load_quad(args.in, t * in_size + 4 * quad);
+      float4 up = make_float4(1, 1, 1, 1);
+      if (args.gated) up = load_quad(args.in, t * in_size + args.size + 4 * quad);
+      values[k] = make_float4(activated<kFunction>(in.x) * up.x, activated<kFunction>(in.y) * up.y,
+                              activated<kFunction>(in.z) * up.z, activated<kFunction>(in.w) * up.w);
+      most = larger_magnitude(most, values[k]);
+    }
+    const float scale = f8_scale(block_largest_magnitude<kCodingThreads / kWarp>(most));
+    const float inverse = f8_inverse(scale);
+#pragma unroll
+    for (int k = 0; k < kKept; ++k) {
+      const int64_t quad = threadIdx.x + int64_t{k} * kCodingThreads;
+      if (quad < num_quads)
+        *reinterpret_cast<uint32_t*>(codes + t * args.size + 4 * quad) = f8_codes(values[k], inverse);
+    }
+    if (threadIdx.x == 0) scales[t] = scale;
   }
 }
 
@@ -216,8 +252,18 @@ void activate(const ActivationArgs& args, cudaStream_t stream) {
   if (args.num_tokens == 0 || args.size == 0) return;
   const bool vectors =
       are_vectors(args.in.data, args.in.dtype, args.size) && are_vectors(args.out.data, args.out.dtype, args.size);
+  const bool codes = args.out.dtype == DType::kF8E4M3;
+  if (codes) QUIRE_CHECK(args.size % 4 == 0 && are_quads(args.in.data, args.in.dtype, args.size));
   const auto of = [&](auto function) {
     constexpr Activation kFunction = decltype(function)::value;
+    if (codes) {
+      auto* kernel = args.size <= 8 * kCodingThreads    ? activate_to_codes_kernel<kFunction, 2>
+                     : args.size <= 16 * kCodingThreads ? activate_to_codes_kernel<kFunction, 4>
+                                                        : activate_to_codes_kernel<kFunction, 8>;
+      static_assert(may_be_coded(32 * kCodingThreads));
+      return launch(kernel, dim3(static_cast<unsigned>(std::min(args.num_tokens, kMostBlocks))), kCodingThreads, 0,
+                    stream, args);
+    }
     const int64_t threads = vectors ? ceil_div(args.size, kVector) * int64_t{kEach} : args.size;
     launch(vectors ? activate_vectors_kernel<kFunction> : activate_kernel<kFunction>, grid_of(args.num_tokens, threads),
            kThreads, 0, stream, args);

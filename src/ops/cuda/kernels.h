@@ -201,7 +201,10 @@ void finish_rows(const Finish& finish, int64_t num_rows, int64_t columns, const 
 // ops/quantise.h rounds weights. Codes [num_rows, codes_stride], zero behind `columns`; scales [num_rows].
 void round_rows_to_f8(const Rows& x, int64_t x_stride, int64_t num_rows, int64_t columns, uint8_t* codes,
                       int64_t codes_stride, float* scales, cudaStream_t stream);
-// The same with a scale for every kScaleColumns of a row: codes [padded_rows, columns], scales
+// Back to floats, dense.
+void widen_coded_rows(const uint8_t* codes, const float* scales, int64_t num_rows, int64_t columns, float* out,
+                      cudaStream_t stream);
+// As round_rows_to_f8() with a scale for every kScaleColumns of a row: codes [padded_rows, columns], scales
 // [columns / kScaleColumns, padded_rows]; rows from num_rows on are zeros. REQUIRES: columns is a multiple of that.
 void round_blocks_to_f8(const Rows& x, int64_t x_stride, int64_t num_rows, int64_t padded_rows, int64_t columns,
                         uint8_t* codes, float* scales, cudaStream_t stream);

@@ -1,5 +1,6 @@
 // Norms: a row is a warp's or a block's, as its size alone says, so that its sums have one order.
-#include "ops/cuda/device.cuh"
+#include "base/check.h"
+#include "ops/cuda/float8_rows.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/launch.h"
 
@@ -65,8 +66,8 @@ __global__ void rms_norm_kernel(RmsNormArgs args, int64_t stride) {
 }
 
 // The same of rows of whole quads, each thread's of which stay in its registers, up to kKept of them: memory is waited
-// for once.
-template <int kThreads, int kKept>
+// for once. kCodes: they become rows of F8_E4M3 (ops/rows.h).
+template <int kThreads, int kKept, bool kCodes = false>
 __global__ void __launch_bounds__(kThreads == kWarp ? kWarp * kWarpRows : kThreads)
     rms_norm_quads_kernel(RmsNormArgs args, int64_t stride) {
   const auto num_quads = static_cast<int>(args.size / 4);
@@ -109,15 +110,34 @@ __global__ void __launch_bounds__(kThreads == kWarp ? kWarp * kWarpRows : kThrea
     }
     const float mean = row_sum<kThreads>(squares) / static_cast<float>(args.size);
     const float scale = 1.0f / sqrtf(mean + args.eps);
+    uint32_t most = 0;
 #pragma unroll
     for (int k = 0; k < kKept; ++k) {
       const int quad = of_row + k * kThreads;
       if (quad >= num_quads) continue;
       const float4& value = values[k];
       const float4& weight = weights[k];
-      store_quad(args.out, at + 4 * quad,
-                 make_float4(value.x * scale * weight.x, value.y * scale * weight.y, value.z * scale * weight.z,
-                             value.w * scale * weight.w));
+      const float4 normed = make_float4(value.x * scale * weight.x, value.y * scale * weight.y,
+                                        value.z * scale * weight.z, value.w * scale * weight.w);
+      if constexpr (kCodes) {
+        values[k] = normed;
+        most = larger_magnitude(most, normed);
+      } else {
+        store_quad(args.out, at + 4 * quad, normed);
+      }
+    }
+    if constexpr (kCodes) {
+      most = kThreads == kWarp ? warp_largest_magnitude(__uint_as_float(most))
+                               : block_largest_magnitude<kThreads / kWarp>(most);
+      const float of_codes = f8_scale(most);
+      const float inverse = f8_inverse(of_codes);
+      auto* codes = static_cast<uint8_t*>(args.out.data);
+#pragma unroll
+      for (int k = 0; k < kKept; ++k) {
+        const int quad = of_row + k * kThreads;
+        if (quad < num_quads) *reinterpret_cast<uint32_t*>(codes + at + 4 * quad) = f8_codes(values[k], inverse);
+      }
+      if (of_row == 0) reinterpret_cast<float*>(codes + args.num_tokens * args.size)[row] = of_codes;
     }
   });
 }
@@ -174,24 +194,34 @@ void launch_by_size(Kernel* of_warps, Kernel* of_small_blocks, Kernel* of_large_
 
 }  // namespace
 
+template <bool kCodes>
+bool rms_norm_of_quads(const RmsNormArgs& args, int64_t stride, cudaStream_t stream) {
+  if (args.size > 16 * kLargeBlock) return false;
+  // 8 or 16 numbers a thread: with fewer threads a row, a processor has more rows under way.
+  const int64_t rows = args.num_tokens * args.num_groups;
+  const auto start = [&](auto* kernel, int64_t blocks, int threads) {
+    if (rows > 0 && args.size > 0) launch(kernel, grid_of(blocks), threads, 0, stream, args, stride);
+    return true;
+  };
+  if (args.size <= 8 * kWarp)
+    return start(rms_norm_quads_kernel<kWarp, 2, kCodes>, ceil_div(rows, kWarpRows), kWarp * kWarpRows);
+  if (args.size <= 8 * kSmallBlock) return start(rms_norm_quads_kernel<kSmallBlock, 2, kCodes>, rows, kSmallBlock);
+  if (args.size <= 16 * kSmallBlock) return start(rms_norm_quads_kernel<kSmallBlock, 4, kCodes>, rows, kSmallBlock);
+  if (args.size <= 16 * kMiddleBlock) return start(rms_norm_quads_kernel<kMiddleBlock, 4, kCodes>, rows, kMiddleBlock);
+  return start(rms_norm_quads_kernel<kLargeBlock, 4, kCodes>, rows, kLargeBlock);
+}
+
 void rms_norm(const RmsNormArgs& args, cudaStream_t stream) {
   const int64_t stride = args.token_stride == 0 ? args.num_groups * args.size : args.token_stride;
+  const bool codes = args.out.dtype == DType::kF8E4M3;
   const bool quads = args.size % 4 == 0 && are_quads(args.hidden, DType::kF32, stride) &&
                      are_quads(args.delta, DType::kF32, 0) && are_quads(args.weight, DType::kF32, 0) &&
-                     are_quads(args.out.data, args.out.dtype, stride);
-  if (quads && args.size <= 16 * kLargeBlock) {
-    // 8 or 16 numbers a thread: with fewer threads a row, a processor has more rows under way.
-    const int64_t rows = args.num_tokens * args.num_groups;
-    const auto start = [&](auto* kernel, int64_t blocks, int threads) {
-      if (rows > 0 && args.size > 0) launch(kernel, grid_of(blocks), threads, 0, stream, args, stride);
-    };
-    if (args.size <= 8 * kWarp)
-      return start(rms_norm_quads_kernel<kWarp, 2>, ceil_div(rows, kWarpRows), kWarp * kWarpRows);
-    if (args.size <= 8 * kSmallBlock) return start(rms_norm_quads_kernel<kSmallBlock, 2>, rows, kSmallBlock);
-    if (args.size <= 16 * kSmallBlock) return start(rms_norm_quads_kernel<kSmallBlock, 4>, rows, kSmallBlock);
-    if (args.size <= 16 * kMiddleBlock) return start(rms_norm_quads_kernel<kMiddleBlock, 4>, rows, kMiddleBlock);
-    return start(rms_norm_quads_kernel<kLargeBlock, 4>, rows, kLargeBlock);
+                     (codes || are_quads(args.out.data, args.out.dtype, stride));
+  if (codes) {
+    QUIRE_CHECK_MSG(quads && rms_norm_of_quads<true>(args, stride, stream), "rows that cannot be coded");
+    return;
   }
+  if (quads && rms_norm_of_quads<false>(args, stride, stream)) return;
   launch_by_size(rms_norm_kernel<kWarp>, rms_norm_kernel<kSmallBlock>, rms_norm_kernel<kLargeBlock>,
                  args.num_tokens * args.num_groups, args.size, stream, args, stride);
 }

@@ -73,10 +73,11 @@ Products::Way Products::way_of(const CudaMatrix& matrix, int64_t num_rows) const
 
 DType Products::input_dtype(const CudaMatrix& matrix, int64_t num_rows) const {
   const Way way = way_of(matrix, num_rows);
-  // Of 8 bits that keep 4, and half the bytes on the way there. Where the library has refused such a product, the next
-  // best takes floats.
+  // Where the library has refused a product of 8 bits, the next best takes floats. Codes with scales of blocks come
+  // from 16 bits, half the bytes on the way there.
   const StoredMatrix& weight = matrix.stored();
-  if (way == Way::kEightBit && !told_.contains({weight.dtype, weight.rows, weight.columns})) return DType::kBF16;
+  if (way == Way::kEightBit && !told_.contains({weight.dtype, weight.rows, weight.columns}))
+    return weight.dtype == DType::kF8E4M3 && may_be_coded(weight.columns) ? DType::kF8E4M3 : DType::kBF16;
   return way == Way::kRounded ? weight.dtype : DType::kF32;
 }
 
@@ -136,7 +137,12 @@ void Products::multiply_ourselves(const LinearArgs& args, const StoredMatrix& we
     const int64_t count = std::min(most, args.num_rows - row);
     const Rows x = args.x.from(row * args.x_stride);
     const OutRows out = args.out.from(row * args.out_stride);
-    if (widens) convert_rows(x, args.x_stride, count, weight.columns, widened, weight.columns, stream_);
+    if (x.dtype == DType::kF8E4M3) {
+      const float* scales = row_scales(args.x, args.num_rows, weight.columns);
+      widen_coded_rows(static_cast<const uint8_t*>(x.data), scales + row, count, weight.columns, widened, stream_);
+    } else if (widens) {
+      convert_rows(x, args.x_stride, count, weight.columns, widened, weight.columns, stream_);
+    }
     multiply_few_rows({.weight = weight,
                        .x = widens ? widened : x.floats(),
                        .x_stride = widens ? weight.columns : args.x_stride,
@@ -204,6 +210,11 @@ Status Products::multiply_eight_bit(const LinearArgs& args, const CudaMatrix& ma
   const int64_t most = half_of_scratch_ / quantised_row_bytes(weight.dtype, weight.columns) / unit * unit;
   const int64_t most_copied = std::min(kMostCopied, half_of_scratch_ / row_bytes(DType::kF32, weight.rows));
   QUIRE_CHECK(most > 0 && most_copied >= unit);
+  if (args.x.dtype == DType::kF8E4M3) {
+    const float* scales = row_scales(args.x, args.num_rows, weight.columns);
+    return multiply_codes(args, matrix,
+                          {static_cast<const uint8_t*>(args.x.data), scales, args.num_rows, args.num_rows}, 0);
+  }
   auto* codes = scratch_.as<uint8_t>();
   for (int64_t row = 0, count = 0; row < args.num_rows; row += count) {
     count = std::min(most, args.num_rows - row);
@@ -216,26 +227,33 @@ Status Products::multiply_eight_bit(const LinearArgs& args, const CudaMatrix& ma
     } else {
       round_rows_to_f8(x, args.x_stride, count, weight.columns, codes, weight.columns, scales, stream_);
     }
-    MatrixProduct product = product_of(weight, codes, weight.columns);
-    const bool afterwards = !blocks && weight.columns > kLongColumns && count <= kMostScaledAfterwards;
-    const bool scaled = library_->f8() == Float8Products::kScaled && !afterwards;
-    if (scaled) {
-      product.x_scales = scales;
-      product.weight_scales = matrix.library_scales();
-    }
-    product.num_rows = padded;
-    product.out = args.out.from(row * args.out_stride);
-    product.out_stride = args.out_stride;
-    const OutRows out = product.out;
-    if (padded != count) {
-      product.out = OutRows(codes + half_of_scratch_, out.dtype);
-      product.out_stride = weight.rows;
-    }
-    QUIRE_RETURN_IF_ERROR(library_->multiply(product, library_workspace_.data(), stream_));
-    finish_rows(
-        {.rows = scaled ? nullptr : scales, .columns = scaled ? nullptr : matrix.library_scales(), .bias = args.bias},
-        count, weight.rows, product.out, product.out_stride, out, args.out_stride, stream_);
+    QUIRE_RETURN_IF_ERROR(multiply_codes(args, matrix, {codes, scales, count, padded}, row));
   }
+  return {};
+}
+
+Status Products::multiply_codes(const LinearArgs& args, const CudaMatrix& matrix, const Coded& x, int64_t first) {
+  const StoredMatrix& weight = matrix.stored();
+  const bool blocks = weight.dtype == DType::kF8E4M3_128;
+  MatrixProduct product = product_of(weight, x.codes, weight.columns);
+  const bool afterwards = !blocks && weight.columns > kLongColumns && x.num_rows <= kMostScaledAfterwards;
+  const bool scaled = library_->f8() == Float8Products::kScaled && !afterwards;
+  if (scaled) {
+    product.x_scales = x.scales;
+    product.weight_scales = matrix.library_scales();
+  }
+  product.num_rows = x.padded;
+  product.out = args.out.from(first * args.out_stride);
+  product.out_stride = args.out_stride;
+  const OutRows out = product.out;
+  if (x.padded != x.num_rows) {
+    product.out = OutRows(scratch_.as<uint8_t>() + half_of_scratch_, out.dtype);
+    product.out_stride = weight.rows;
+  }
+  QUIRE_RETURN_IF_ERROR(library_->multiply(product, library_workspace_.data(), stream_));
+  finish_rows(
+      {.rows = scaled ? nullptr : x.scales, .columns = scaled ? nullptr : matrix.library_scales(), .bias = args.bias},
+      x.num_rows, weight.rows, product.out, product.out_stride, out, args.out_stride, stream_);
   return {};
 }
 

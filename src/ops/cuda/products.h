@@ -54,6 +54,14 @@ class Products {
   Status multiply_by_library(const LinearArgs& args, MatrixProduct product, int64_t first, int64_t count);
   Status multiply_rounded(const LinearArgs& args, const StoredMatrix& weight);
   Status multiply_eight_bit(const LinearArgs& args, const CudaMatrix& matrix);
+  // Codes of x and their scales, of rows that are summed for `padded` of them.
+  struct Coded {
+    const uint8_t* codes;
+    const float* scales;
+    int64_t num_rows;
+    int64_t padded;
+  };
+  Status multiply_codes(const LinearArgs& args, const CudaMatrix& matrix, const Coded& x, int64_t first);
   Status multiply_expanded(const LinearArgs& args, const StoredMatrix& weight);
   void multiply_by_tiles(const LinearArgs& args, const StoredMatrix& weight);
   Status multiply_by_expanded(const LinearArgs& args, const StoredMatrix& weight);

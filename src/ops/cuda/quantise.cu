@@ -5,9 +5,8 @@
 #include "ops/quantise.h"
 
 #include "base/check.h"
-#include "ops/cuda/device.cuh"
+#include "ops/cuda/float8_rows.cuh"
 #include "ops/cuda/kernels.h"
-#include "ops/cuda/kv_values.cuh"
 #include "ops/cuda/launch.h"
 
 namespace quire::ops::cuda {
@@ -41,16 +40,6 @@ __device__ inline void put_half(uint8_t* to, uint16_t half) {
 }
 __device__ inline float warp_min(float value) {
   return -warp_max(-value);
-}
-
-// Of a warp's values, by their bits: one that is no number is larger than all.
-__device__ inline uint32_t warp_largest_magnitude(float x) {
-  uint32_t bits = __float_as_uint(x) & 0x7fffffffu;
-  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
-    const uint32_t other = __shfl_xor_sync(kAllLanes, bits, offset);
-    bits = other > bits ? other : bits;
-  }
-  return bits;
 }
 
 // Blocks: (groups of a row over kWarps, rows).
@@ -206,35 +195,15 @@ __global__ void quantise_q4_k(Work work) {
   }
 }
 
-// The bits of the larger of two magnitudes, of which `most` is one.
-__device__ inline uint32_t larger_magnitude(uint32_t most, float x) {
-  const uint32_t bits = __float_as_uint(x) & 0x7fffffffu;
-  return bits > most ? bits : most;
-}
-
-// The largest of all threads' of a block.
-template <int kBlockWarps = kWarps>
-__device__ uint32_t block_largest_magnitude(uint32_t most) {
-  __shared__ uint32_t of_warps[kBlockWarps];
-  most = warp_largest_magnitude(__uint_as_float(most));
-  if (threadIdx.x % kWarp == 0) of_warps[threadIdx.x / kWarp] = most;
-  __syncthreads();
-  for (const uint32_t other : of_warps) most = other > most ? other : most;
-  return most;
-}
-
 // The largest magnitude of a row, by its bits, by all threads of a block.
 template <typename Load>
 __device__ uint32_t row_largest_magnitude(int64_t columns, const Load& load) {
   uint32_t most = 0;
   for (int64_t i = threadIdx.x; i < columns; i += kThreads) most = larger_magnitude(most, load(i));
-  return block_largest_magnitude(most);
+  return block_largest_magnitude<kWarps>(most);
 }
 
-// The scale of numbers of which this is the largest magnitude, by its bits, and a number's code with it.
-__device__ inline float f8_scale(uint32_t most) {
-  return __fdiv_rn(__uint_as_float(most), 448.0f);
-}
+// A number's code with a scale.
 __device__ inline uint8_t f8_code(float x, float scale) {
   return KvFormat<DType::kF8E4M3>::code(__fdiv_rn(x, scale > 0 ? scale : 1.0f));
 }
@@ -270,7 +239,7 @@ __global__ void round_rows_to_f8_kernel(Rows x, int64_t x_stride, int64_t column
   if (threadIdx.x == 0) scales[row] = scale;
 }
 
-// The same of dense rows of whole quads, up to kKept a thread: they stay in its registers, so that memory is read once.
+// Of dense rows of whole quads, up to kKept a thread: they stay in its registers, so that memory is read once.
 template <int kBlock, int kKept>
 __global__ void __launch_bounds__(kBlock)
     round_quads_to_f8_kernel(Rows x, int64_t x_stride, int64_t columns, uint8_t* codes, float* scales) {
@@ -286,18 +255,15 @@ __global__ void __launch_bounds__(kBlock)
   }
 #pragma unroll
   for (int k = 0; k < kKept; ++k) {
-    most = larger_magnitude(larger_magnitude(most, values[k].x), values[k].y);
-    most = larger_magnitude(larger_magnitude(most, values[k].z), values[k].w);
+    most = larger_magnitude(most, values[k]);
   }
   const float scale = f8_scale(block_largest_magnitude<kBlock / kWarp>(most));
+  const float inverse = f8_inverse(scale);
 #pragma unroll
   for (int k = 0; k < kKept; ++k) {
     const int64_t quad = threadIdx.x + int64_t{k} * kBlock;
     if (quad >= num_quads) continue;
-    const float4& v = values[k];
-    *reinterpret_cast<uint32_t*>(codes + row * columns + 4 * quad) =
-        uint32_t{f8_code(v.x, scale)} | uint32_t{f8_code(v.y, scale)} << 8 | uint32_t{f8_code(v.z, scale)} << 16 |
-        uint32_t{f8_code(v.w, scale)} << 24;
+    *reinterpret_cast<uint32_t*>(codes + row * columns + 4 * quad) = f8_codes(values[k], inverse);
   }
   if (threadIdx.x == 0) scales[row] = scale;
 }
@@ -321,9 +287,8 @@ __global__ void __launch_bounds__(kThreads)
     for (const uint32_t pair : {vector.x, vector.y, vector.z, vector.w})
       most = max(most, max(pair << 16 & 0x7fffffffu, pair & 0x7fff0000u));
   }
-  const float scale = f8_scale(block_largest_magnitude(most));
-  // Of the least scales not infinite, by which a zero would be no number.
-  const float inverse = scale > 0 ? fminf(1.0f / scale, 3.4e38f) : 1.0f;
+  const float scale = f8_scale(block_largest_magnitude<kWarps>(most));
+  const float inverse = f8_inverse(scale);
   const auto two = [inverse](uint32_t pair) {
     return float8_codes(__uint_as_float(pair << 16) * inverse, __uint_as_float(pair & 0xffff0000u) * inverse);
   };
@@ -406,6 +371,14 @@ __global__ void finish_rows_kernel(const Finish finish, int64_t columns, Rows in
   }
 }
 
+// Coded rows (ops/rows.h) as floats.
+__global__ void widen_coded_rows_kernel(const uint8_t* codes, const float* scales, int64_t columns, float* out) {
+  begin_kernel();
+  const int64_t row = blockIdx.x;
+  for (int64_t i = threadIdx.x; i < columns; i += kThreads)
+    out[row * columns + i] = KvFormat<DType::kF8E4M3>::number(codes[row * columns + i]) * scales[row];
+}
+
 __global__ void gather_row_scales_kernel(StoredMatrix weight, float* scales) {
   begin_kernel();
   const int64_t row = int64_t{blockIdx.x} * kThreads + threadIdx.x;
@@ -457,13 +430,14 @@ void round_rows_to_f8(const Rows& x, int64_t x_stride, int64_t num_rows, int64_t
   constexpr int kLarge = 1024;
   constexpr int64_t kMost = int64_t{4} * kLarge * 4;
   if (are_quads(x.data, x.dtype, x_stride) && columns % 4 == 0 && codes_stride == columns && columns <= kMost) {
-    if (columns <= 4 * kThreads)
-      return launch(round_quads_to_f8_kernel<kThreads, 1>, grid, kThreads, 0, stream, x, x_stride, columns, codes,
-                    scales);
-    auto* kernel = columns <= kMost / 4   ? round_quads_to_f8_kernel<kLarge, 1>
-                   : columns <= kMost / 2 ? round_quads_to_f8_kernel<kLarge, 2>
-                                          : round_quads_to_f8_kernel<kLarge, 4>;
-    return launch(kernel, grid, kLarge, 0, stream, x, x_stride, columns, codes, scales);
+    const auto start = [&](auto* kernel, int threads) {
+      launch(kernel, grid, threads, 0, stream, x, x_stride, columns, codes, scales);
+    };
+    if (columns <= 4 * kThreads) return start(round_quads_to_f8_kernel<kThreads, 1>, kThreads);
+    if (columns <= 8 * kThreads) return start(round_quads_to_f8_kernel<kThreads, 2>, kThreads);
+    if (columns <= 16 * kThreads) return start(round_quads_to_f8_kernel<kThreads, 4>, kThreads);
+    if (columns <= kMost / 2) return start(round_quads_to_f8_kernel<kLarge, 2>, kLarge);
+    return start(round_quads_to_f8_kernel<kLarge, 4>, kLarge);
   }
   launch(round_rows_to_f8_kernel, grid, kThreads, 0, stream, x, x_stride, columns, codes, codes_stride, scales);
 }
@@ -493,6 +467,12 @@ void finish_rows(const Finish& finish, int64_t num_rows, int64_t columns, const 
                      are_quads(finish.bias, DType::kF32, 0);
   launch(finish_rows_kernel, static_cast<unsigned>(num_rows), kThreads, 0, stream, finish, columns, in, in_stride, out,
          out_stride, quads);
+}
+
+void widen_coded_rows(const uint8_t* codes, const float* scales, int64_t num_rows, int64_t columns, float* out,
+                      cudaStream_t stream) {
+  if (num_rows == 0) return;
+  launch(widen_coded_rows_kernel, static_cast<unsigned>(num_rows), kThreads, 0, stream, codes, scales, columns, out);
 }
 
 void gather_row_scales(const StoredMatrix& weight, float* scales, cudaStream_t stream) {
