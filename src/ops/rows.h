@@ -58,7 +58,7 @@ constexpr bool is_input_format(DType dtype) {
   return is_row_format(dtype) || dtype == DType::kF8E4M3;
 }
 constexpr bool may_be_coded(int64_t columns) {
-  return columns > 0 && columns % 16 == 0 && columns <= 16384;
+  return columns > 0 && columns % 16 == 0 && columns <= 8192;
 }
 inline const float* row_scales(const Rows& coded, int64_t num_rows, int64_t columns) {
   QUIRE_CHECK(coded.dtype == DType::kF8E4M3 && may_be_coded(columns));

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 #include <boost/json.hpp>
 
+#include "tests/slowdown.h"
 #include "text/chat_template.h"
 #include "text/utf8.h"
 
@@ -140,6 +141,7 @@ TEST(HostileTemplates, QuadraticSearchesStayWithinTheTimeLimit) {
 }
 
 TEST(HostileTemplates, SearchesFromTheRightAreNotQuadratic) {
+  if (kSlowdown > 1) GTEST_SKIP() << "the limit of time of templates comes first";
   const boost::json::object variables{{"s", std::string(8 << 20, 'a')}, {"n", "b" + std::string(1 << 20, 'a')}};
   EXPECT_TRUE(render("{{ s.rpartition(n)|length }}{{ s.rfind(n) }}{{ s.rsplit(n)|length }}", variables).ok());
 }

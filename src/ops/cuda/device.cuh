@@ -98,6 +98,14 @@ __device__ inline Eight load_eight(const Rows& rows, int64_t index) {
   }
   return eight;
 }
+// The same of floats too.
+__device__ inline Eight load_any_eight(const Rows& rows, int64_t index) {
+  if (rows.dtype != DType::kF32) return load_eight(rows, index);
+  const auto* quads = reinterpret_cast<const float4*>(static_cast<const float*>(rows.data) + index);
+  const float4 low = quads[0];
+  const float4 high = quads[1];
+  return {{low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w}};
+}
 __device__ inline void store_eight(const OutRows& rows, int64_t index, const Eight& eight) {
   unsigned pairs[4];
   for (int i = 0; i < 4; ++i) {

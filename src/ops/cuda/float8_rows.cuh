@@ -25,15 +25,23 @@ __device__ inline uint32_t warp_largest_magnitude(float x) {
   return bits;
 }
 
-// The largest of all threads' of a block of so many warps.
+// The largest of all threads' of a block of at most so many warps.
 template <int kBlockWarps>
 __device__ uint32_t block_largest_magnitude(uint32_t most) {
   __shared__ uint32_t of_warps[kBlockWarps];
+  const int num_warps = static_cast<int>(blockDim.x) / kWarp;
   most = warp_largest_magnitude(__uint_as_float(most));
   __syncthreads();  // those of before have been read
   if (threadIdx.x % kWarp == 0) of_warps[threadIdx.x / kWarp] = most;
   __syncthreads();
-  for (const uint32_t other : of_warps) most = other > most ? other : most;
+  if constexpr (kBlockWarps > 8) {
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    return warp_largest_magnitude(lane < num_warps ? __uint_as_float(of_warps[lane]) : 0.0f);
+  }
+#pragma unroll
+  for (int warp = 0; warp < kBlockWarps; ++warp) {
+    if (warp < num_warps) most = of_warps[warp] > most ? of_warps[warp] : most;
+  }
   return most;
 }
 

@@ -73,8 +73,8 @@ Products::Way Products::way_of(const CudaMatrix& matrix, int64_t num_rows) const
 
 DType Products::input_dtype(const CudaMatrix& matrix, int64_t num_rows) const {
   const Way way = way_of(matrix, num_rows);
-  // Where the library has refused a product of 8 bits, the next best takes floats. Codes with scales of blocks come
-  // from 16 bits, half the bytes on the way there.
+  // Where the library has refused a product of 8 bits, the next best takes floats. Codes of long rows, and those with
+  // scales of blocks, come from 16 bits, half the bytes on the way there.
   const StoredMatrix& weight = matrix.stored();
   if (way == Way::kEightBit && !told_.contains({weight.dtype, weight.rows, weight.columns}))
     return weight.dtype == DType::kF8E4M3 && may_be_coded(weight.columns) ? DType::kF8E4M3 : DType::kBF16;
