@@ -37,12 +37,13 @@ __device__ uint32_t block_largest_magnitude(uint32_t most) {
   if constexpr (kBlockWarps > 8) {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     return warp_largest_magnitude(lane < num_warps ? __uint_as_float(of_warps[lane]) : 0.0f);
-  }
+  } else {
 #pragma unroll
-  for (int warp = 0; warp < kBlockWarps; ++warp) {
-    if (warp < num_warps) most = of_warps[warp] > most ? of_warps[warp] : most;
+    for (int warp = 0; warp < kBlockWarps; ++warp) {
+      if (warp < num_warps) most = of_warps[warp] > most ? of_warps[warp] : most;
+    }
+    return most;
   }
-  return most;
 }
 
 // The scale of numbers of which this is the largest magnitude, by its bits.
