@@ -40,9 +40,9 @@ struct CodesKind : PieceLayout<kFormat_, kHeadDim_> {
   static_assert(kRows * kHeadDim * 4 == kPartBytes);
 };
 
-// The number itself, of which the compiler knows nothing: what is made of it is made where it is needed, and takes no
+// The number itself, opaque to the compiler: what is made of it is made where it is needed, and takes no
 // registers before.
-__device__ __forceinline__ int unknown(int number) {
+__device__ __forceinline__ int opaque(int number) {
 #ifdef __CUDACC__
   asm volatile("" : "+r"(number));
 #endif
@@ -106,7 +106,7 @@ __device__ __forceinline__ void score(const uint8_t* keys, const unsigned (&quer
                                       float (&scores)[K::kTiles][4]) {
   // Rows 8 apart have their vectors in the same places.
   static_assert(K::flip(8) == 0 && K::flip(9) == K::flip(1) && K::flip(15) == K::flip(7));
-  const int own = unknown(K::at(lane / 4, lane % 4));
+  const int own = opaque(K::at(lane / 4, lane % 4));
 #pragma unroll
   for (int tile = 0; tile < K::kTiles; ++tile) {
 #pragma unroll
@@ -201,7 +201,7 @@ __device__ __forceinline__ void weigh(const Attention& args, const Rows& block, 
 template <typename K>
 __device__ __forceinline__ void add_values(const uint8_t* values, const unsigned (&weights)[K::kTiles][2], int lane,
                                            float (&sums)[K::kVectors][4]) {
-  const int own = unknown(K::at(lane, 0));
+  const int own = opaque(K::at(lane, 0));
 #pragma unroll
   for (int v = 0; v < K::kVectors; ++v) {
     // Of 8 positions each; a pair of codes, of neighbouring numbers of a head, moves as one of 16 bits.
@@ -414,9 +414,9 @@ __global__ void __launch_bounds__(kThreads, K::kBlocksOfProcessor) attend_codes_
       pieces.begin_next(split, i++, blocks);
     }
     // The values have been used: their place takes the sums.
-    end_part<K>(own, unknown(lane), sums, reinterpret_cast<float*>(shared + pieces.values), states + warp * kRows);
+    end_part<K>(own, opaque(lane), sums, reinterpret_cast<float*>(shared + pieces.values), states + warp * kRows);
     __syncthreads();
-    const int thread = unknown(warp * kWarp + lane);
+    const int thread = opaque(warp * kWarp + lane);
     const auto* of_first_warp = reinterpret_cast<const float*>(shared + (pieces.values - warp * kWarpBytes));
 #pragma unroll
     for (int k = 0; k < K::kRowsOfThread; ++k) {
