@@ -16,6 +16,7 @@
 #include <fmt/format.h>
 
 #include "base/log.h"
+#include "base/process_state.h"
 
 namespace quire::cli {
 namespace {
@@ -33,6 +34,7 @@ class ProgramProcess final : public runner::WorkerProcess {
     }
   }
   int id() const override { return id_; }
+  bool could_run() const override { return has_runnable_thread(id_); }
   std::optional<std::string> ended() override {
     if (how_) return how_;
     int status = 0;

@@ -105,8 +105,8 @@ class WorkerGroup {
       std::string why;
       if (const auto ended = processes_[rank]->ended()) {
         why = *ended;
-      } else if (seen.silent_looks >= kMostSilentLooks) {
-        why = "has given no sign of life for 0.6 s";
+      } else if (is_hung(*processes_[rank], seen)) {
+        why = fmt::format("has given no sign of life for {:.1f} s", seen.silent_looks * kLook.count() / 1000.0);
       } else {
         continue;
       }
@@ -147,6 +147,15 @@ class WorkerGroup {
   };
   // Looks and not time: where nobody gets on, the watching thread included, nobody is to blame.
   static constexpr int kMostSilentLooks = 12;
+  // Of one that has not begun, whose program may come from a slow disk, and of one that could run if it had a core.
+  static constexpr int kMostLooksToBegin = 1200;
+  static constexpr int kMostStarvedLooks = 200;
+
+  static bool is_hung(const WorkerProcess& process, const Seen& seen) {
+    if (seen.silent_looks < kMostSilentLooks) return false;
+    if (seen.beats == 0) return seen.silent_looks >= kMostLooksToBegin;
+    return seen.silent_looks >= kMostStarvedLooks || !process.could_run();
+  }
   static constexpr std::chrono::milliseconds kFarewell{500};
 
   std::shared_ptr<comm::SharedSegment> memory_;

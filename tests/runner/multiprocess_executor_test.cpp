@@ -51,6 +51,16 @@ TEST_F(Workers, OneAndStagesGiveTheBitsOfThisProcessAndPartsNearlySo) {
   }
 }
 
+// Longer than one that has begun may be silent: its program may come from a slow disk.
+TEST_F(Workers, OneThatBeginsLateIsWaitedFor) {
+  const EngineConfig config = workers_config(2, 1);
+  const auto planner = workers_backend(config).value();
+  auto executor = make_multiprocess_executor(
+      config, std::make_unique<ThreadLauncher>(last_, workers_backend, std::chrono::milliseconds(1000)), *planner);
+  ASSERT_TRUE(executor.ok()) << executor.status().message();
+  EXPECT_EQ(workers_answer(**executor, 3).size(), 3u);
+}
+
 // Ranks that do not sample are told how many guesses held, and which token came then.
 TEST_F(Workers, DraftTokensHoldForAllRanks) {
   const std::vector<TokenId> prompt = {5, 9, 11, 7, 30, 31, 32, 33, 34, 35};

@@ -47,6 +47,7 @@ class MirrorExecutor final : public runner::Executor {
     const StepPlan plan = std::move(submitted_.front());
     submitted_.pop_front();
     blocked.wait(true);
+    std::this_thread::sleep_for(step_time.load());
     for (const SequenceId id : plan.retired) sequences_.erase(id);
     for (const NewSequence& added : plan.added) sequences_[added.id] = added;
     StepResult result;
@@ -56,6 +57,7 @@ class MirrorExecutor final : public runner::Executor {
   }
 
   std::atomic<bool> blocked{false};
+  std::atomic<std::chrono::milliseconds> step_time{};
   std::atomic<int> computed{0};
 
  private:
@@ -233,6 +235,7 @@ TEST_F(PoolingServer, WhoGoesAwayIsNotComputedFor) {
   engine.max_num_seqs = 2;
   start(ModelTask::kEmbed, 0, {}, engine);
   executor_->blocked = true;
+  executor_->step_time = std::chrono::milliseconds(20);  // of two inputs: 5 s for all of them
   std::string body = R"({"input":["a")";
   for (int i = 0; i < 500; ++i) body += R"(,"a")";
   body += "]}";

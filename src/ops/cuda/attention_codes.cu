@@ -136,13 +136,7 @@ __device__ __forceinline__ void weigh(const Attention& args, const Rows& block, 
                                       float (&scores)[K::kTiles][4], unsigned (&weights)[K::kTiles][2],
                                       float (&sums)[K::kVectors][4]) {
   using T = typename K::T;
-  if (args.soft_cap > 0) {
-#pragma unroll
-    for (auto& tile : scores) {
-#pragma unroll
-      for (float& one : tile) one = capped(args, one);
-    }
-  }
+  if (args.soft_cap > 0) cap(args, scores);
   if (begin < rows.all_first || begin + K::kPositions - 1 > rows.all_last) {
     const Seen seen[2] = {seen_by(args, block, lane % 4 * 2), seen_by(args, block, lane % 4 * 2 + 1)};
 #pragma unroll

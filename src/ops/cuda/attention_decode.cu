@@ -192,13 +192,7 @@ __device__ void weigh(const Attention& args, LaneRows& rows, int32_t begin, bool
                       float (&scores)[K::kTiles][4], unsigned (&weights)[K::kTiles / 2][4],
                       float (&sums)[K::kColumns][4]) {
   using T = typename K::T;
-  if (args.soft_cap > 0) {
-#pragma unroll
-    for (auto& tile : scores) {
-#pragma unroll
-      for (float& one : tile) one = capped(args, one);
-    }
-  }
+  if (args.soft_cap > 0) cap(args, scores);
   if (begin < rows.all_first || begin + K::kPositions - 1 > rows.all_last) {
 #pragma unroll
     for (int tile = 0; tile < K::kTiles; ++tile) {

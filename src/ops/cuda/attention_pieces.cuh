@@ -57,10 +57,17 @@ __device__ inline float fast_reciprocal(float x) {
 #endif
 }
 
-// A score, not yet times log2(e), with the soft cap and times it. tanh(x) is 1 - 2 / (exp(2 x) + 1).
-__device__ inline float capped(const Attention& args, float score) {
-  const float tanh = 1 - 2 * fast_reciprocal(fast_exp2(2 * kLog2E / args.soft_cap * score) + 1);
-  return args.soft_cap * kLog2E * tanh;
+// Scores, not yet times log2(e), with the soft cap and times it. tanh(x) is 1 - 2 / (exp(2 x) + 1).
+template <int kTiles>
+__device__ __forceinline__ void cap(const Attention& args, float (&scores)[kTiles][4]) {
+#pragma unroll
+  for (auto& tile : scores) {
+#pragma unroll
+    for (float& score : tile) {
+      const float tanh = 1 - 2 * fast_reciprocal(fast_exp2(2 * kLog2E / args.soft_cap * score) + 1);
+      score = args.soft_cap * kLog2E * tanh;
+    }
+  }
 }
 
 // Begins to copy a vector to shared memory.
