@@ -1,5 +1,6 @@
 // Vectors and scores over HTTP, of a model whose numbers tell what it was given.
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <thread>
