@@ -75,8 +75,8 @@ struct LevelBytes : Format {
     return look_up(kBytes.codes, Format::quad(block, group, v, j));
   }
   QUIRE_INLINE IW shared(const uint8_t* block, int group, int v, int j) {
-    return look_up(kFirst.codes, Format::quad(block, group, v, j)) +
-           look_up(kSecond.codes, Format::quad(block, group, v, j + 4));
+    return add_bytes(look_up(kFirst.codes, Format::quad(block, group, v, j)),
+                     look_up(kSecond.codes, Format::quad(block, group, v, j + 4)));
   }
 };
 template <class Format>
@@ -134,9 +134,9 @@ QUIRE_INLINE IW shared_codes(IW first, IW second) {
   if constexpr (L::kFactor == 16) {
     return first | second << 4;
   } else if constexpr (Format::kCodeBits <= 4) {
-    return first + look_up(kSevens.codes, second);
+    return add_bytes(first, look_up(kSevens.codes, second));
   } else {
-    return first + (second << 3) - second;
+    return subtract_bytes(add_bytes(first, second << 3), second);
   }
 }
 

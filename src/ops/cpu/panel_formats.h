@@ -29,7 +29,16 @@ struct Scales {
 };
 
 QUIRE_INLINE IW repeated(int byte) {
-  return IW{} + byte * 0x01010101;
+  return IW{} + static_cast<int32_t>(static_cast<uint32_t>(byte) * 0x01010101u);
+}
+
+// Lanes of four bytes, none of whose sums leaves its byte: the uppermost may leave what a signed number holds.
+typedef uint32_t BytesW __attribute__((vector_size(sizeof(IW))));
+QUIRE_INLINE IW add_bytes(IW a, IW b) {
+  return (IW)((BytesW)a + (BytesW)b);
+}
+QUIRE_INLINE IW subtract_bytes(IW a, IW b) {
+  return (IW)((BytesW)a - (BytesW)b);
 }
 
 // 4-bit codes: quads j and j + 4 in the halves of the same bytes.
