@@ -2,7 +2,7 @@
 // (Backend::input_dtype()): F16, BF16 or F8_E4M3. Rows are as far apart as the op's arguments say, in numbers.
 //
 // Rows of F8_E4M3 are dense, [num_rows, columns] codes, behind which each row has a float that they are multiplied by:
-// row_scales(). They have as many columns as may_be_coded() says; norms and activations make them, and products
+// coded_scales(). They have as many columns as may_be_coded() says; norms and activations make them, and products
 // (LinearArgs::x) take them, all of them at once.
 #pragma once
 
@@ -60,12 +60,9 @@ constexpr bool is_input_format(DType dtype) {
 constexpr bool may_be_coded(int64_t columns) {
   return columns > 0 && columns % 16 == 0 && columns <= 8192;
 }
-inline const float* row_scales(const Rows& coded, int64_t num_rows, int64_t columns) {
+inline const float* coded_scales(const Rows& coded, int64_t num_rows, int64_t columns) {
   QUIRE_CHECK(coded.dtype == DType::kF8E4M3 && may_be_coded(columns));
   return reinterpret_cast<const float*>(static_cast<const uint8_t*>(coded.data) + num_rows * columns);
-}
-inline float* row_scales(const OutRows& coded, int64_t num_rows, int64_t columns) {
-  return const_cast<float*>(row_scales(Rows(coded), num_rows, columns));
 }
 
 }  // namespace quire::ops

@@ -14,9 +14,8 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kMostOfBlock = 1024;  // threads
-constexpr int64_t kMostBlocks = 65535;
-constexpr int kEach = 4;    // numbers of a thread: their loads are under way together
-constexpr int kVector = 8;  // numbers of 16 bits
+constexpr int kEach = 4;            // numbers of a thread: their loads are under way together
+constexpr int kVector = 8;          // numbers of 16 bits
 constexpr int64_t kMaxGridY = 65535;
 
 dim3 grid_of(int64_t rows, int64_t size) {
@@ -85,32 +84,30 @@ template <Activation kFunction>
 __global__ void __launch_bounds__(kMostOfBlock) activate_to_codes_kernel(ActivationArgs args) {
   begin_kernel();
   const int64_t in_size = args.gated ? 2 * args.size : args.size;
+  const int64_t t = blockIdx.x;
   const int64_t i = int64_t{threadIdx.x} * kVector;
   auto* codes = static_cast<uint8_t*>(args.out.data);
-  auto* scales = reinterpret_cast<float*>(codes + args.num_tokens * args.size);
-  for (int64_t t = blockIdx.x; t < args.num_tokens; t += gridDim.x) {
-    Eight values = {};
-    uint32_t most = 0;
-    if (i < args.size) {
-      values = load_any_eight(args.in, t * in_size + i);
-      const Eight up = args.gated ? load_any_eight(args.in, t * in_size + args.size + i) : Eight{};
+  Eight values = {};
+  uint32_t most = 0;
+  if (i < args.size) {
+    values = load_any_eight(args.in, t * in_size + i);
+    const Eight up = args.gated ? load_any_eight(args.in, t * in_size + args.size + i) : Eight{};
 #pragma unroll
-      for (float& value : values.of) {
-        const auto k = &value - values.of;
-        value = args.gated ? activated<kFunction>(value) * up.of[k] : activated<kFunction>(value);
-        most = larger_magnitude(most, value);
-      }
+    for (int k = 0; k < kVector; ++k) {
+      float& value = values.of[k];
+      value = args.gated ? activated<kFunction>(value) * up.of[k] : activated<kFunction>(value);
+      most = larger_magnitude(most, value);
     }
-    const float scale = f8_scale(block_largest_magnitude<kMostOfBlock / kWarp>(most));
-    const float inverse = f8_inverse(scale);
-    if (i < args.size) {
-      const float* of = values.of;
-      *reinterpret_cast<uint2*>(codes + t * args.size + i) =
-          make_uint2(f8_codes(make_float4(of[0], of[1], of[2], of[3]), inverse),
-                     f8_codes(make_float4(of[4], of[5], of[6], of[7]), inverse));
-    }
-    if (threadIdx.x == 0) scales[t] = scale;
   }
+  const float scale = f8_scale(block_largest_magnitude<kMostOfBlock / kWarp>(most));
+  const float inverse = f8_inverse(scale);
+  if (i < args.size) {
+    const float* of = values.of;
+    *reinterpret_cast<uint2*>(codes + t * args.size + i) =
+        make_uint2(f8_codes(make_float4(of[0], of[1], of[2], of[3]), inverse),
+                   f8_codes(make_float4(of[4], of[5], of[6], of[7]), inverse));
+  }
+  if (threadIdx.x == 0) scales_behind(codes, args.num_tokens, args.size)[t] = scale;
 }
 
 __global__ void add_kernel(AddArgs args) {
@@ -259,8 +256,7 @@ void activate(const ActivationArgs& args, cudaStream_t stream) {
     constexpr Activation kFunction = decltype(function)::value;
     if (codes) {
       static_assert(!may_be_coded(kMostOfBlock * kVector + 16));
-      return launch(activate_to_codes_kernel<kFunction>,
-                    dim3(static_cast<unsigned>(std::min(args.num_tokens, kMostBlocks))),
+      return launch(activate_to_codes_kernel<kFunction>, dim3(static_cast<unsigned>(args.num_tokens)),
                     static_cast<int>(ceil_div(args.size, kVector * kWarp)) * kWarp, 0, stream, args);
     }
     const int64_t threads = vectors ? ceil_div(args.size, kVector) * int64_t{kEach} : args.size;

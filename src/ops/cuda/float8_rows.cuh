@@ -59,4 +59,9 @@ __device__ inline uint32_t f8_codes(const float4& x, float inverse) {
   return float8_codes(x.x * inverse, x.y * inverse) | float8_codes(x.z * inverse, x.w * inverse) << 16;
 }
 
+// Where the scales of coded rows lie (ops/rows.h).
+__device__ inline float* scales_behind(uint8_t* codes, int64_t num_rows, int64_t columns) {
+  return reinterpret_cast<float*>(codes + num_rows * columns);
+}
+
 }  // namespace quire::ops::cuda

@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(kThreads == kWarp ? kWarp * kWarpRows : kThrea
         const int quad = of_row + k * kThreads;
         if (quad < num_quads) *reinterpret_cast<uint32_t*>(codes + at + 4 * quad) = f8_codes(values[k], inverse);
       }
-      if (of_row == 0) reinterpret_cast<float*>(codes + args.num_tokens * args.size)[row] = of_codes;
+      if (of_row == 0) scales_behind(codes, args.num_tokens, args.size)[row] = of_codes;
     }
   });
 }

@@ -138,7 +138,7 @@ void Products::multiply_ourselves(const LinearArgs& args, const StoredMatrix& we
     const Rows x = args.x.from(row * args.x_stride);
     const OutRows out = args.out.from(row * args.out_stride);
     if (x.dtype == DType::kF8E4M3) {
-      const float* scales = row_scales(args.x, args.num_rows, weight.columns);
+      const float* scales = coded_scales(args.x, args.num_rows, weight.columns);
       widen_coded_rows(static_cast<const uint8_t*>(x.data), scales + row, count, weight.columns, widened, stream_);
     } else if (widens) {
       convert_rows(x, args.x_stride, count, weight.columns, widened, weight.columns, stream_);
@@ -211,7 +211,7 @@ Status Products::multiply_eight_bit(const LinearArgs& args, const CudaMatrix& ma
   const int64_t most_copied = std::min(kMostCopied, half_of_scratch_ / row_bytes(DType::kF32, weight.rows));
   QUIRE_CHECK(most > 0 && most_copied >= unit);
   if (args.x.dtype == DType::kF8E4M3) {
-    const float* scales = row_scales(args.x, args.num_rows, weight.columns);
+    const float* scales = coded_scales(args.x, args.num_rows, weight.columns);
     return multiply_codes(args, matrix,
                           {static_cast<const uint8_t*>(args.x.data), scales, args.num_rows, args.num_rows}, 0);
   }
