@@ -10,6 +10,12 @@ pieces=()
 for piece in "$@"; do pieces+=("$(realpath -m "$piece")"); done
 if [[ -n ${QUIRE_CHECK_TRY-} ]]; then QUIRE_CHECK_TRY=$(realpath "$QUIRE_CHECK_TRY"); fi
 cd "${QUIRE_CHECK_FOLDER:-$here/../../build/cuda-check}"
+# A card's time is not spent on a tree that lacks what the check reads.
+missing=$(while read -r file; do if [[ ! -e $here/../../$file ]]; then echo "$file"; fi; done <read)
+if [[ -n $missing ]]; then
+  echo "the tree lacks $(wc -l <<<"$missing") files that the check reads, such as $(head -n 1 <<<"$missing"): copy them there, or make the folder again (scripts/cuda_check.sh)" >&2
+  exit 2
+fi
 ln -sfn "$here/../../tests/data" data
 if [[ ! -d bin ]]; then
   rm -rf unpacked lib

@@ -71,6 +71,7 @@ class CudaCheck(unittest.TestCase):
         for name in ("test_ops", "test_runner", "test_engine_cuda"):
             write_program(self.programs / name, TEST_PROGRAM)
         write_program(self.programs / "compute-sanitizer", "#!/bin/sh\nshift 2\nexec \"$@\"\n")
+        (self.folder / "read").write_text("tests/e2e/test_cuda_check.py\nscripts/cuda_check/run.sh\n")
         shape = json.loads((harness.DATA / "e2e/tiny/llama/config.json").read_text())
         self.shape = self.folder / "shape"
         self.shape.mkdir()
@@ -97,6 +98,15 @@ class CudaCheck(unittest.TestCase):
     def logs(self):
         with tarfile.open(self.results / "logs.tar.gz") as archive:
             return set(archive.getnames())
+
+    def test_nothing_is_begun_where_the_tree_lacks_what_the_check_reads(self):
+        with open(self.folder / "read", "a") as read:
+            read.write("tests/data/that_is_not_there.json\n")
+        done = subprocess.run(["bash", SCRIPTS / "run.sh", "--correct", self.results], capture_output=True, text=True,
+                              env=self.environment(), timeout=60)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("lacks 1 files that the check reads, such as tests/data/that_is_not_there.json", done.stderr)
+        self.assertFalse((self.results / "summary.json").exists())
 
     def test_every_benchmark_is_a_command_line_that_the_program_knows(self):
         code, summary = self.check("fast", card=True)
