@@ -167,6 +167,10 @@ class Families:
                 "reorder_and_upcast_attn": self.one(True, False), "tie_word_embeddings": self.one(True, False),
                 "layer_norm_epsilon": self.one(1e-5, 1e-3)}
 
+    def gemma(self):
+        found = self.decoder(attention_bias=self.one(True, False))
+        return found | {"hidden_act": self.one("gelu_pytorch_tanh", "silu", "relu"), "hidden_activation": None}
+
     def with_gemmas_windows(self, **more):
         found = self.decoder(attention_bias=self.one(True, False), query_pre_attn_scalar=self.one(16, 24, 64),
                              sliding_window=self.one(8, 16, 33), **more)
@@ -194,6 +198,71 @@ class Families:
 
     def olmo2(self):
         return self.decoder(own_head_size=False, attention_bias=self.one(True, False))
+
+    def olmo3(self):
+        rotations = {"full_attention": self.rotation(("default", "yarn", "llama3")),
+                     "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}
+        found = self.decoder(own_head_size=False, attention_bias=self.one(True, False))
+        return found | {"sliding_window": self.one(4, 16, 33), "layer_types": self.layer_types(found["num_hidden_layers"]),
+                        "rope_parameters": rotations}
+
+    def olmoe(self):
+        found = self.decoder(own_head_size=False, attention_bias=self.one(True, False), intermediate_size=self.one(32, 96))
+        experts = self.one(2, 4, 6)
+        return found | {"num_experts": experts, "num_experts_per_tok": self.up_to(experts, 1),
+                        "norm_topk_prob": self.one(True, False)}
+
+    def smollm3(self):
+        found = self.decoder(attention_bias=self.one(True, False), mlp_bias=self.one(True, False))
+        layers = found["num_hidden_layers"]
+        found |= self.maybe(0.5, no_rope_layers=[self.one(0, 1) for _ in range(layers)])
+        found |= self.maybe(0.5, no_rope_layer_interval=self.one(1, 2, 3))
+        found |= self.maybe(0.5, use_sliding_window=True, sliding_window=self.one(8, 33))
+        return found | self.maybe(0.3, layer_types=self.layer_types(layers))
+
+    def seed_oss(self):
+        return self.decoder(attention_bias=self.one(True, False), attention_out_bias=self.one(True, False),
+                            mlp_bias=self.one(True, False), hidden_act="silu", attention_dropout=0.0, residual_dropout=0.0)
+
+    def ernie4_5(self):
+        return self.decoder(use_bias=self.one(True, False), rope_parameters=self.rotation(("default", "linear", "llama3", "yarn")))
+
+    def exaone4(self):
+        found = self.decoder()
+        layers = found["num_hidden_layers"]
+        found |= {"sliding_window": self.one(None, 4, 16, 33)}
+        if found["sliding_window"] is None:
+            return found
+        return found | (self.maybe(1, layer_types=self.layer_types(layers)) if self.one(True, False) else
+                        {"sliding_window_pattern": self.one(2, 3, 4)})
+
+    def ministral(self):
+        found = self.decoder()
+        return found | {"sliding_window": self.one(4, 16, 33), "layer_types": self.layer_types(found["num_hidden_layers"])}
+
+    def glm4_moe(self):
+        found = self.deepseek()
+        for key in ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "kv_lora_rank", "q_lora_rank"):
+            del found[key]
+        kv_heads = self.one(1, 2)
+        return found | {"num_key_value_heads": kv_heads, "num_attention_heads": kv_heads * self.one(1, 2, 3),
+                        "head_dim": self.one(16, 32, 64), "use_qk_norm": self.one(True, False),
+                        "norm_topk_prob": self.one(True, False),
+                        "rope_parameters": self.rotation(("default", "linear", "llama3"), self.one(0.25, 0.5, 1.0))}
+
+    def dots1(self):
+        found = self.glm4_moe()
+        del found["use_qk_norm"]
+        layers = found["num_hidden_layers"]
+        found |= {"rope_parameters": self.rotation(), "sliding_window": self.one(None, 8, 33)}
+        return found | (self.maybe(0.5, max_window_layers=self.up_to(layers)) if found["sliding_window"] else {})
+
+    def granitemoe(self):
+        found = self.granite()
+        del found["mlp_bias"]
+        experts = self.one(2, 4, 5)
+        return found | {"num_local_experts": experts, "num_experts_per_tok": self.up_to(experts, 1),
+                        "intermediate_size": self.one(32, 96)}
 
     def granite(self):
         return self.decoder(own_head_size=False, attention_bias=self.one(True, False), mlp_bias=self.one(True, False),
@@ -240,6 +309,8 @@ def spell_as_before(folder, family):
     if family == "gemma3_text":
         config["rope_local_base_freq"] = rotation["sliding_attention"]["rope_theta"]
         rotation = rotation["full_attention"]
+    elif family == "olmo3":  # one base frequency for both types of layers; the reference takes another than its default for one alone
+        rotation = rotation["full_attention"] | {"rope_theta": 500000.0}
     if rotation:
         config["rope_theta"] = rotation.pop("rope_theta")
         if "partial_rotary_factor" in rotation:

@@ -110,6 +110,17 @@ constexpr auto kGemmaLayerNames = std::to_array<GgufNameRule>({
     {"ffn_norm", "pre_feedforward_layernorm"},
     {"post_ffw_norm", "post_feedforward_layernorm"},
 });
+constexpr auto kSeedOssLayerNames = std::to_array<GgufNameRule>({
+    {"post_attention_norm", "post_attention_layernorm"},
+});
+// Grouped-query attention beside DeepSeek's names of experts.
+constexpr auto kGlm4MoeLayerNames = std::to_array<GgufNameRule>({
+    {"attn_k", "self_attn.k_proj"},
+    {"attn_v", "self_attn.v_proj"},
+    {"attn_q_norm", "self_attn.q_norm"},
+    {"attn_k_norm", "self_attn.k_norm"},
+    {"post_attention_norm", "post_attention_layernorm"},
+});
 constexpr auto kGpt2LayerNames = std::to_array<GgufNameRule>({
     {"attn_norm", "ln_1"},
     {"attn_qkv", "attn.c_attn"},
@@ -202,6 +213,23 @@ constexpr auto kArchitectures = std::to_array<GgufArchitecture>({
      .model_names = kLlamaModelNames,
      .layer_names = kDeepseekLayerNames,
      .layer_prefix = "model.layers."},
+    {.name = "glm4moe",
+     .model_class = "Glm4MoeForCausalLM",
+     .model_names = kLlamaModelNames,
+     .own_layer_names = kGlm4MoeLayerNames,
+     .layer_names = kDeepseekLayerNames,
+     .layer_prefix = "model.layers."},
+    {.name = "dots1",
+     .model_class = "Dots1ForCausalLM",
+     .model_names = kLlamaModelNames,
+     .own_layer_names = kGlm4MoeLayerNames,
+     .layer_names = kDeepseekLayerNames,
+     .layer_prefix = "model.layers."},
+    {.name = "olmoe",
+     .model_class = "OlmoeForCausalLM",
+     .model_names = kLlamaModelNames,
+     .layer_names = kQwenMoeLayerNames,
+     .layer_prefix = "model.layers."},
     {.name = "gpt-oss",
      .model_class = "GptOssForCausalLM",
      .model_names = kLlamaModelNames,
@@ -237,6 +265,12 @@ constexpr auto kDecoders = std::to_array<GgufArchitecture>({
     decoder("granite", "GraniteForCausalLM"),
     decoder("phi3", "Phi3ForCausalLM", kPhi3LayerNames),
     decoder("glm4", "Glm4ForCausalLM", kGlm4LayerNames),
+    decoder("granitemoe", "GraniteMoeForCausalLM"),
+    decoder("smollm3", "SmolLM3ForCausalLM"),
+    decoder("seed_oss", "SeedOssForCausalLM", kSeedOssLayerNames),
+    decoder("ernie4_5", "Ernie4_5ForCausalLM"),
+    decoder("exaone4", "Exaone4ForCausalLM", kOlmo2LayerNames),
+    decoder("gemma", "GemmaForCausalLM"),
     decoder("gemma2", "Gemma2ForCausalLM", kGemmaLayerNames),
     decoder("gemma3", "Gemma3ForCausalLM", kGemmaLayerNames),
 });

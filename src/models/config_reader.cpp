@@ -258,6 +258,43 @@ Result<RopeConfig> read_rope(const boost::json::object& config, const ModelConfi
   return read_rope_numbers(entry, model, beside, original);
 }
 
+namespace {
+
+Result<RopeConfig> read_entry_of_layers(const boost::json::object& config, std::string_view type,
+                                        std::string_view older_key, double theta, const ModelConfig& model) {
+  const boost::json::value* found = config.if_contains("rope_parameters");
+  const boost::json::object* all = found == nullptr ? nullptr : found->if_object();
+  const boost::json::value* entry = all == nullptr ? nullptr : all->if_contains(type);
+  const ConfigReader reader(config);
+  ConfigDefaults defaults;
+  QUIRE_ASSIGN_OR_RETURN(defaults.rope_theta, reader.number_or(older_key, theta));
+  if (entry != nullptr && entry->is_object()) return read_rope_entry(entry->get_object(), model, defaults);
+  const bool flat = all != nullptr && (all->contains("rope_type") || all->contains("rope_theta"));
+  if (type != "full_attention" || !(flat || reader.has("rope_scaling"))) return read_rope_entry({}, model, defaults);
+  return read_rope(config, model, defaults);
+}
+
+}  // namespace
+
+Result<RopeConfig> read_rope_of_layers(const boost::json::object& config, std::string_view type,
+                                       std::string_view older_key, double theta, const ModelConfig& model) {
+  QUIRE_ASSIGN_OR_RETURN(RopeConfig rope, read_entry_of_layers(config, type, older_key, theta, model));
+  rope.truncate = true;  // yarn's: the reference looks for it beside the entries, where it is no key
+  return rope;
+}
+
+Result<boost::json::object> text_config(const boost::json::object& config) {
+  const boost::json::value* found = config.if_contains("text_config");
+  if (found == nullptr) return config;
+  const boost::json::object* inner = found->if_object();
+  if (inner == nullptr) return invalid_argument("config: text_config must be an object");
+  boost::json::object text = *inner;
+  for (const char* key : {"eos_token_id", "bos_token_id", "tie_word_embeddings"}) {
+    if (config.contains(key)) text[key] = config.at(key);
+  }
+  return text;
+}
+
 Result<ModelConfig> read_decoder_config(const boost::json::object& config, const boost::json::object& generation,
                                         const ConfigDefaults& defaults) {
   const ConfigReader reader(config);

@@ -18,6 +18,7 @@ namespace quire::models {
 inline constexpr int64_t kMostPositions = int64_t{1} << 31;
 inline constexpr int64_t kMostContext = int64_t{1} << 30;
 inline constexpr int64_t kMostHeadDim = 1024;
+inline constexpr int64_t kMostExperts = 65536;
 
 class ConfigReader {
  public:
@@ -77,6 +78,16 @@ Result<RopeConfig> read_rope(const boost::json::object& config, const ModelConfi
 // One entry of "rope_parameters" where layers of different types have different ones.
 Result<RopeConfig> read_rope_entry(const boost::json::object& entry, const ModelConfig& model,
                                    const ConfigDefaults& defaults);
+
+// The entry of "rope_parameters" of one type of layer, "full_attention" or "sliding_attention". Before there were such
+// entries the keys stood alone, and a scaling was the full layers'. `older_key`: of the base frequency then, `theta`
+// where there is none.
+Result<RopeConfig> read_rope_of_layers(const boost::json::object& config, std::string_view type,
+                                       std::string_view older_key, double theta, const ModelConfig& model);
+
+// The configuration of the text model where it is a part of a larger one, "text_config", with the special ids of the
+// whole; else the whole.
+Result<boost::json::object> text_config(const boost::json::object& config);
 
 // "sliding_window": nothing where it is null, `fallback` where it is absent.
 Result<std::optional<int32_t>> read_window(const boost::json::object& config, std::optional<int32_t> fallback = {});

@@ -122,7 +122,9 @@ class Decoder final : public Model {
     if (config_.window_rope) window_rotary_ = {loader, *config_.window_rope, num_positions, {}};
     for (size_t i = 0; i < layers_.size(); ++i) {
       const bool has_window = !config_.layer_windows.empty() && config_.layer_windows[i] > 0;
-      layers_[i].use_rotary(has_window && config_.window_rope ? &window_rotary_ : &rotary_);
+      const nn::Rotary& rotary = has_window && config_.window_rope ? window_rotary_ : rotary_;
+      const bool rotates = config_.unrotated_layers.empty() || !config_.unrotated_layers[i];
+      layers_[i].use_rotary(rotates ? &rotary : &no_rotary_);
     }
   }
 
@@ -133,9 +135,19 @@ class Decoder final : public Model {
   nn::Linear head_;  // over the vocabulary, or over the labels
   nn::Rotary rotary_;
   nn::Rotary window_rotary_;
+  nn::Rotary no_rotary_;
 };
 
 }  // namespace
+
+void find_text_model(const nn::Loader& loader, DecoderShape& shape) {
+  for (const char* root : {"model.language_model", "language_model.model"}) {
+    if (!loader.has(std::string(root) + ".embed_tokens.weight")) continue;
+    shape.root = root;
+    if (shape.root.starts_with("language_model")) shape.head = "language_model.lm_head";
+    shape.others = {"vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector."};
+  }
+}
 
 Result<std::unique_ptr<Model>> build_decoder(const DecoderShape& shape, const ModelConfig& config,
                                              int64_t num_positions, nn::Loader& loader) {

@@ -33,6 +33,9 @@ struct DecoderShape {
   std::vector<std::string_view> others;  // prefixes of tensors that belong to other parts of a larger model
 };
 
+// Where the text model is a part of a larger one: its names, and those of the parts beside it.
+void find_text_model(const nn::Loader& loader, DecoderShape& shape);
+
 Result<std::unique_ptr<Model>> build_decoder(const DecoderShape& shape, const ModelConfig& config,
                                              int64_t num_positions, nn::Loader& loader);
 

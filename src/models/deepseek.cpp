@@ -20,33 +20,20 @@ namespace {
 struct DeepseekDefaults {
   int64_t max_position;
   int64_t query_rank;
-  int64_t num_experts;
-  int64_t experts_per_token;  // 0: the key must be there
-  int64_t expert_size;
-  int64_t shared_experts;
-  int64_t first_dense;
-  double routed_scale;
+  RoutedMoeDefaults experts;
   int64_t next_layers;
 };
 
 constexpr DeepseekDefaults kV2{.max_position = 2048,
                                .query_rank = 1536,
-                               .num_experts = 64,
-                               .experts_per_token = 0,
-                               .expert_size = 1407,
-                               .shared_experts = 2,
-                               .first_dense = 0,
-                               .routed_scale = 1.0,
+                               .experts = {.num_experts = 64, .size = 1407, .num_shared = 2},
                                .next_layers = 0};
-constexpr DeepseekDefaults kV3{.max_position = 4096,
-                               .query_rank = 1536,
-                               .num_experts = 256,
-                               .experts_per_token = 8,
-                               .expert_size = 2048,
-                               .shared_experts = 1,
-                               .first_dense = 3,
-                               .routed_scale = 2.5,
-                               .next_layers = 1};
+constexpr DeepseekDefaults kV3{
+    .max_position = 4096,
+    .query_rank = 1536,
+    .experts =
+        {.num_experts = 256, .experts_per_token = 8, .size = 2048, .num_shared = 1, .first_sparse = 3, .scale = 2.5},
+    .next_layers = 1};
 
 void set_v2(ModelConfig& out) {
   out.architecture = "DeepseekV2ForCausalLM";
@@ -56,9 +43,7 @@ void set_v2(ModelConfig& out) {
 void set_v3(ModelConfig& out) {
   out.architecture = "DeepseekV3ForCausalLM";
   out.rope.interleaved = true;
-  out.moe.score = RouterScore::kSigmoid;
-  out.moe.correction_bias = true;
-  out.moe.group_score = GroupScore::kSumOfBestTwo;
+  set_sigmoid_router(out.moe);
 }
 
 // A key that the reference has no other behaviour for.
@@ -110,46 +95,6 @@ void set_latent(ModelConfig& out) {
   out.head_dim = static_cast<int32_t>(out.latent.kv_rank + out.latent.rope_head_dim);
 }
 
-void set_sparse_layers(int64_t first, int64_t step, MoeConfig& moe) {
-  for (size_t i = 0; i < moe.sparse_layers.size(); ++i) {
-    const auto layer = static_cast<int64_t>(i);
-    moe.sparse_layers[i] = layer >= first && layer % step == 0;
-  }
-}
-
-Status read_experts(const boost::json::object& config, const DeepseekDefaults& defaults, ModelConfig& out) {
-  const ConfigReader reader(config);
-  QUIRE_ASSIGN_OR_RETURN(out.moe, read_moe(config, out,
-                                           {.num_experts = defaults.num_experts,
-                                            .experts_per_token = defaults.experts_per_token,
-                                            .size_key = "moe_intermediate_size",
-                                            .size = defaults.expert_size}));
-  MoeConfig& moe = out.moe;
-  QUIRE_ASSIGN_OR_RETURN(
-      const int64_t shared,
-      reader.integer_or("n_shared_experts", reader.mentions("n_shared_experts") ? 0 : defaults.shared_experts, 0,
-                        1 << 16));
-  moe.shared_intermediate_size = shared * moe.intermediate_size;
-  QUIRE_ASSIGN_OR_RETURN(moe.scale, reader.number_or("routed_scaling_factor", defaults.routed_scale));
-  QUIRE_ASSIGN_OR_RETURN(const int64_t first_sparse,
-                         reader.integer_or("first_k_dense_replace", defaults.first_dense, 0, 1 << 20));
-  QUIRE_ASSIGN_OR_RETURN(const int64_t step, reader.integer_or("moe_layer_freq", 1, 1, 1 << 20));
-  set_sparse_layers(first_sparse, step, moe);
-  return {};
-}
-
-Status set_groups(int64_t groups, int64_t kept, MoeConfig& moe) {
-  moe.num_groups = static_cast<int32_t>(groups);
-  moe.groups_per_token = static_cast<int32_t>(kept);
-  return check_groups(moe);
-}
-
-Status read_groups(const ConfigReader& reader, int64_t groups, int64_t kept, MoeConfig& moe) {
-  QUIRE_ASSIGN_OR_RETURN(groups, reader.integer_or("n_group", groups, 1, moe.num_experts));
-  QUIRE_ASSIGN_OR_RETURN(kept, reader.integer_or("topk_group", kept, 1, groups));
-  return set_groups(groups, kept, moe);
-}
-
 Result<ModelConfig> read_deepseek(const boost::json::object& config, const boost::json::object& generation,
                                   const DeepseekDefaults& defaults) {
   // The reader's heads are what the cache holds, its head_dim what rotates.
@@ -166,7 +111,7 @@ Result<ModelConfig> read_deepseek(const boost::json::object& config, const boost
   QUIRE_ASSIGN_OR_RETURN(const int64_t next_layers,
                          reader.integer_or("num_nextn_predict_layers", defaults.next_layers, 0, 64));
   out.num_next_layers = static_cast<int32_t>(next_layers);
-  QUIRE_RETURN_IF_ERROR(read_experts(config, defaults, out));
+  QUIRE_ASSIGN_OR_RETURN(out.moe, read_routed_moe(config, out, defaults.experts));
   return out;
 }
 
@@ -241,29 +186,6 @@ Status read_gguf_latent(const GgufReader& reader, LatentAttentionConfig& latent)
   return set_latent_heads(nope_dim, rope_dim, value_dim, latent);
 }
 
-// Layers behind the last that predict further tokens are counted with the others here, and by themselves in
-// config.json.
-Status read_gguf_next_layers(const GgufReader& reader, int64_t fallback, ModelConfig& out) {
-  constexpr std::string_view kKey = "nextn_predict_layers";
-  QUIRE_ASSIGN_OR_RETURN(const std::optional<int64_t> next, reader.metadata().integer(reader.full(kKey)));
-  out.num_next_layers = static_cast<int32_t>(fallback);
-  if (!next) return {};
-  if (*next < 0 || *next >= out.num_layers) {
-    return data_loss("metadata \"{}\" is {}, expected less than the {} layers", reader.full(kKey), *next,
-                     out.num_layers);
-  }
-  QUIRE_ASSIGN_OR_RETURN(const int64_t layers, in_range(kKey, *next, 0, 64));
-  out.num_next_layers = static_cast<int32_t>(layers);
-  out.num_layers -= out.num_next_layers;
-  return {};
-}
-
-Status read_gguf_groups(const GgufReader& reader, MoeConfig& moe) {
-  QUIRE_ASSIGN_OR_RETURN(const int64_t groups, reader.integer_or("expert_group_count", 1, 1, moe.num_experts));
-  QUIRE_ASSIGN_OR_RETURN(const int64_t kept, reader.integer_or("expert_group_used_count", 1, 1, groups));
-  return set_groups(groups, kept, moe);
-}
-
 Result<ModelConfig> read_deepseek_gguf(const GgufReader& reader, const DeepseekDefaults& defaults) {
   LatentAttentionConfig latent;
   QUIRE_RETURN_IF_ERROR(read_gguf_latent(reader, latent));
@@ -271,14 +193,7 @@ Result<ModelConfig> read_deepseek_gguf(const GgufReader& reader, const DeepseekD
   out.latent = latent;
   set_latent(out);
   QUIRE_RETURN_IF_ERROR(read_gguf_next_layers(reader, defaults.next_layers, out));
-  QUIRE_ASSIGN_OR_RETURN(out.moe, read_gguf_moe(reader, out, "expert_feed_forward_length"));
-  QUIRE_ASSIGN_OR_RETURN(const int64_t shared, reader.integer("expert_shared_count", 0, 1 << 16));
-  out.moe.shared_intermediate_size = shared * out.moe.intermediate_size;
-  QUIRE_ASSIGN_OR_RETURN(out.moe.scale, reader.number_or("expert_weights_scale", defaults.routed_scale));
-  QUIRE_ASSIGN_OR_RETURN(const int64_t first_sparse,
-                         reader.integer_or("leading_dense_block_count", defaults.first_dense, 0, 1 << 20));
-  set_sparse_layers(first_sparse, 1, out.moe);
-  QUIRE_ASSIGN_OR_RETURN(out.moe.normalise, reader.boolean_or("expert_weights_norm", false));
+  QUIRE_ASSIGN_OR_RETURN(out.moe, read_gguf_routed_moe(reader, out, defaults.experts));
   return out;
 }
 
@@ -330,13 +245,7 @@ DecoderShape deepseek_shape() {
 
 Result<std::unique_ptr<Model>> build_deepseek(const ModelConfig& config, int64_t num_positions, nn::Loader& loader) {
   DecoderShape shape = deepseek_shape();
-  // Layers that predict further tokens follow the model's own and are built by themselves, if at all; what GGUF has no
-  // other name for keeps the stored one.
-  std::vector<std::string> next_layers;
-  for (int32_t layer = config.num_layers; layer < config.num_layers + config.num_next_layers; ++layer) {
-    next_layers.push_back(fmt::format("model.layers.{}.", layer));
-    next_layers.push_back(fmt::format("blk.{}.", layer));
-  }
+  const std::vector<std::string> next_layers = prefixes_of_next_layers(config);
   shape.others = {next_layers.begin(), next_layers.end()};
   return build_decoder(shape, config, num_positions, loader);
 }

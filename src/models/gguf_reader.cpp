@@ -8,7 +8,6 @@
 
 #include "base/check.h"
 #include "models/config_reader.h"
-#include "models/moe_family.h"
 #include "nn/rotary.h"
 
 namespace quire::models {
@@ -197,6 +196,26 @@ Result<RopeConfig> read_gguf_rope(const GgufReader& reader, const GgufDecoder& d
 }
 
 }  // namespace
+
+Status read_gguf_windows(const GgufReader& reader, int64_t pattern, ModelConfig& out) {
+  constexpr std::string_view kPattern = "attention.sliding_window_pattern";
+  QUIRE_ASSIGN_OR_RETURN(const std::optional<int32_t> found, reader.window());
+  const int32_t window = found.value_or(0);
+  if (reader.metadata().is_array(reader.full(kPattern))) {
+    QUIRE_ASSIGN_OR_RETURN(const auto windows, reader.metadata().booleans(reader.full(kPattern)));
+    if (std::ssize(*windows) != out.num_layers) {
+      return data_loss("metadata \"{}\" has {} entries, expected one for each of the {} layers", reader.full(kPattern),
+                       windows->size(), out.num_layers);
+    }
+    set_layer_windows(
+        window, [&](int32_t layer) { return bool{(*windows)[static_cast<size_t>(layer)]}; }, out);
+    return {};
+  }
+  QUIRE_ASSIGN_OR_RETURN(pattern, reader.integer_or(kPattern, pattern, 1, 1 << 20));
+  set_layer_windows(
+      window, [&](int32_t layer) { return (layer + 1) % pattern != 0; }, out);
+  return {};
+}
 
 Result<int64_t> read_gguf_vocab_size(const GgufReader& reader) {
   constexpr int64_t kMostTokens = 1 << 24;

@@ -62,6 +62,10 @@ struct GgufDecoder {
 // has a bias where the queries' has one; a file without an output matrix has tied embeddings.
 Result<ModelConfig> read_gguf_decoder(const GgufReader& reader, const GgufDecoder& decoder = {});
 
+// The windows of the layers: of those that a list says, or of every layer but each `pattern`-th; none where the file
+// has no window.
+Status read_gguf_windows(const GgufReader& reader, int64_t pattern, ModelConfig& out);
+
 // Tokens of the vocabulary: as the metadata says, else of the tokenizer's list, else of the table of embeddings.
 Result<int64_t> read_gguf_vocab_size(const GgufReader& reader);
 Status read_gguf_special_ids(const GgufReader& reader, ModelConfig& out);

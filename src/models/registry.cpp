@@ -6,23 +6,31 @@
 #include "checkpoint/text_quote.h"
 #include "models/bert.h"
 #include "models/deepseek.h"
+#include "models/ernie4_5.h"
+#include "models/exaone4.h"
+#include "models/gemma.h"
 #include "models/gemma2.h"
 #include "models/gemma3.h"
 #include "models/glm4.h"
+#include "models/glm4_moe.h"
 #include "models/gpt2.h"
 #include "models/gpt_oss.h"
 #include "models/granite.h"
+#include "models/granite_moe.h"
 #include "models/llama.h"
 #include "models/mistral.h"
 #include "models/mixtral.h"
 #include "models/modern_bert.h"
 #include "models/olmo2.h"
+#include "models/olmoe.h"
 #include "models/opt.h"
 #include "models/phi3.h"
 #include "models/qwen2.h"
 #include "models/qwen2_moe.h"
 #include "models/qwen3.h"
 #include "models/qwen3_moe.h"
+#include "models/seed_oss.h"
+#include "models/smollm3.h"
 
 namespace quire::models {
 namespace {
@@ -48,24 +56,36 @@ constexpr Entry kFamilies[] = {
     {"BertModel", kBertFamily},
     {"DeepseekV2ForCausalLM", kDeepseekV2Family},
     {"DeepseekV3ForCausalLM", kDeepseekV3Family},
+    {"Dots1ForCausalLM", kDots1Family},
+    {"Ernie4_5ForCausalLM", kErnie45Family},
+    {"Exaone4ForCausalLM", kExaone4Family},
     {"GPT2LMHeadModel", kGpt2Family},
+    {"GemmaForCausalLM", kGemmaFamily},
     {"Gemma2ForCausalLM", kGemma2Family},
     {"Gemma3ForCausalLM", kGemma3Family},
     {"Gemma3ForConditionalGeneration", kGemma3Family},
     {"Glm4ForCausalLM", kGlm4Family},
+    {"Glm4MoeForCausalLM", kGlm4MoeFamily},
     {"GlmForCausalLM", kGlmFamily},
     {"GptOssForCausalLM", kGptOssFamily},
     {"MixtralForCausalLM", kMixtralFamily},
     {"Qwen2MoeForCausalLM", kQwen2MoeFamily},
     {"Qwen3MoeForCausalLM", kQwen3MoeFamily},
     {"GraniteForCausalLM", kGraniteFamily},
+    {"GraniteMoeForCausalLM", kGraniteMoeFamily},
     {"LlamaForCausalLM", kLlamaFamily},
+    {"MinistralForCausalLM", kMistralFamily},
+    {"Mistral3ForConditionalGeneration", kMistral3Family},
     {"MistralForCausalLM", kMistralFamily},
     {"OPTForCausalLM", kOptFamily},
     {"Olmo2ForCausalLM", kOlmo2Family},
+    {"Olmo3ForCausalLM", kOlmo3Family},
+    {"OlmoeForCausalLM", kOlmoeFamily},
     {"Phi3ForCausalLM", kPhi3Family},
     {"Qwen2ForCausalLM", kQwen2Family},
     {"Qwen3ForCausalLM", kQwen3Family},
+    {"SeedOssForCausalLM", kSeedOssFamily},
+    {"SmolLM3ForCausalLM", kSmolLm3Family},
     {"ModernBertForMaskedLM", kModernBertFamily},
     {"ModernBertForSequenceClassification", as_classifier(kModernBertFamily)},
     {"ModernBertModel", kModernBertFamily},

@@ -27,6 +27,7 @@ constexpr Spelling kSpellings[] = {
     {"experts.{}.w1", "experts.{}.w3", "experts.{}.w2", ".weight", ".bias"},
     {"experts.gate_proj", "experts.up_proj", "experts.down_proj", ".weight", ".bias"},
     {"experts.gate_up_proj", "", "experts.down_proj", "", "_bias"},
+    {"input_linear", "", "output_linear", ".weight", ".bias"},
 };
 
 bool is_stack(std::string_view stem) {
@@ -39,10 +40,11 @@ std::string with_expert(const std::string& prefix, std::string_view stem, int64_
   return fmt::format("{}{}{}{}", prefix, stem.substr(0, at), expert, stem.substr(at + 2));
 }
 
-// The module of a mixture as Hugging Face's classes call it, of all families alike.
-std::string class_name_of(std::string_view prefix) {
+// The module of a mixture as Hugging Face's classes call it: Mixtral's is not what its checkpoints say, Granite's is.
+std::string class_name_of(std::string_view prefix, std::string_view stem) {
   constexpr std::string_view kOfMixtral = "block_sparse_moe.";
-  if (prefix.ends_with(kOfMixtral)) return fmt::format("{}mlp", prefix.substr(0, prefix.size() - kOfMixtral.size()));
+  const bool is_mixtrals = prefix.ends_with(kOfMixtral) && stem.starts_with("experts.");
+  if (is_mixtrals) return fmt::format("{}mlp", prefix.substr(0, prefix.size() - kOfMixtral.size()));
   return std::string(prefix.substr(0, prefix.size() - 1));
 }
 
@@ -255,7 +257,7 @@ void ExpertLinear::name_modules(Loader& loader, const std::string& prefix, const
                        .out_features = out_features_,
                        .num_experts = num_experts_,
                        .experts = experts_,
-                       .stack = fmt::format("{}.experts.{}", class_name_of(prefix), modules.parameter),
+                       .stack = fmt::format("{}.experts.{}", class_name_of(prefix, stems[0]), modules.parameter),
                        .interleaved = modules.interleaved,
                        .inputs = modules.inputs,
                        .adds_bias = !modules.inputs.is_cut() || loader.shard().rank == 0};

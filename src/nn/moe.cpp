@@ -12,7 +12,8 @@ struct BlockName {
   std::string_view block;
   std::string_view router;
 };
-constexpr BlockName kBlocks[] = {{"mlp.", "gate"}, {"block_sparse_moe.", "gate"}, {"mlp.", "router"}};
+constexpr BlockName kBlocks[] = {
+    {"mlp.", "gate"}, {"block_sparse_moe.", "gate"}, {"mlp.", "router"}, {"block_sparse_moe.", "router.layer"}};
 constexpr std::array<std::string_view, 2> kSharedExperts = {"shared_expert", "shared_experts"};
 constexpr std::array<std::string_view, 2> kCorrectionBiases = {".e_score_correction_bias", ".e_score_correction.bias"};
 

@@ -101,6 +101,7 @@ struct ModelConfig {
   int32_t head_dim = 0;
   int64_t max_position = 0;  // tokens of context, with what the rope's scaling adds
   double norm_eps = 1e-5;
+  bool norms_heads = false;            // of queries and keys, in families where that is a choice
   double norm_weight_offset = 0;       // added to the stored weights of RMS norms: 1 where they are stored around 0
   bool attention_bias = false;         // of the q, k and v projections
   bool attention_output_bias = false;  // of the projection after them
@@ -116,6 +117,7 @@ struct ModelConfig {
   std::vector<int32_t> layer_windows;  // [num_layers]: positions a layer sees, its own included; 0: all. Empty: all 0
   RopeConfig rope;
   std::optional<RopeConfig> window_rope;  // of the layers with a window, where it is another one
+  std::vector<bool> unrotated_layers;     // [num_layers]: whose queries and keys have no positions. Empty: none
   MoeConfig moe;
   LatentAttentionConfig latent;
   std::variant<std::monostate, OptConfig, Gpt2Config, Eagle3Config, NextLayerConfig, DflashConfig, ModernBertConfig>

@@ -167,6 +167,56 @@ class Opt(Tiny, harness.ServerTest):
     name = "opt"
 
 
+class Gemma(Tiny, harness.ServerTest):
+    name = "gemma"
+
+
+class Olmo3(Tiny, harness.ServerTest):
+    """A rope that is stretched for some layers alone."""
+
+    name = "olmo3"
+
+
+class Olmoe(Tiny, harness.ServerTest):
+    name = "olmoe"
+
+
+class SmolLm3(Tiny, harness.ServerTest):
+    """A layer that sees no positions."""
+
+    name = "smollm3"
+
+
+class SeedOss(Tiny, harness.ServerTest):
+    name = "seed_oss"
+
+
+class Ernie45(Tiny, harness.ServerTest):
+    name = "ernie4_5"
+
+
+class Exaone4(Tiny, harness.ServerTest):
+    """Layers with windows and positions, and one with neither."""
+
+    name = "exaone4"
+
+
+class Ministral(Tiny, harness.ServerTest):
+    name = "ministral"
+
+
+class Glm4Moe(Tiny, harness.ServerTest):
+    name = "glm4_moe"
+
+
+class Dots1(Tiny, harness.ServerTest):
+    name = "dots1"
+
+
+class GraniteMoe(Tiny, harness.ServerTest):
+    name = "granitemoe"
+
+
 class LlamaYarnMscale(Tiny, harness.ServerTest):
     """One key for all heads, biases everywhere, a head's size that is not the hidden size's share."""
 

@@ -288,6 +288,86 @@ TEST(Families, AnUnknownRopeIsRefusedByName) {
       HasSubstr("axial"));
 }
 
+TEST(Families, EveryFourthOfSmolLm3sLayersSeesNoPositionsUnlessAListSaysWhich) {
+  EXPECT_THAT(read(small("SmolLM3ForCausalLM"))->unrotated_layers, ElementsAre(false, false, false, true));
+  EXPECT_THAT(read_with("SmolLM3ForCausalLM", "no_rope_layer_interval", 2)->unrotated_layers,
+              ElementsAre(false, true, false, true));
+  boost::json::object config = small("SmolLM3ForCausalLM");
+  config["no_rope_layers"] = {0, 1, 1, 0};
+  config["sliding_window"] = 16;
+  EXPECT_THAT(read(config)->unrotated_layers, ElementsAre(true, false, false, true));
+  EXPECT_THAT(read(config)->layer_windows, ElementsAre(0, 0, 0, 0));
+  config["use_sliding_window"] = true;
+  EXPECT_THAT(read(config)->layer_windows, ElementsAre(16, 0, 0, 16));
+  config["no_rope_layers"] = {1, 1};
+  EXPECT_THAT(read(config).status().message(), HasSubstr("no_rope_layers has 2 entries"));
+}
+
+TEST(Families, Exaone4sLayersWithoutAWindowSeeNoPositionsWhereOthersHaveOne) {
+  const auto hybrid = read_with("Exaone4ForCausalLM", "sliding_window_pattern", "LLLG");
+  ASSERT_TRUE(hybrid.ok());
+  EXPECT_THAT(hybrid->layer_windows, ElementsAre(4096, 4096, 4096, 0));
+  EXPECT_THAT(hybrid->unrotated_layers, ElementsAre(false, false, false, true));
+  EXPECT_THAT(read_with("Exaone4ForCausalLM", "sliding_window_pattern", "LGLG").status().message(), HasSubstr("LGLG"));
+  const auto plain = read_with("Exaone4ForCausalLM", "sliding_window", nullptr);
+  ASSERT_TRUE(plain.ok());
+  EXPECT_THAT(plain->layer_windows, ElementsAre(0, 0, 0, 0));
+  EXPECT_TRUE(plain->unrotated_layers.empty());
+}
+
+TEST(Families, Olmo3StretchesTheRopeOfLayersWithoutAWindowAlone) {
+  boost::json::object config = small("Olmo3ForCausalLM");
+  config["rope_theta"] = 10000.0;
+  config["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 8.0}, {"original_max_position_embeddings", 64}};
+  const auto found = read(config);
+  ASSERT_TRUE(found.ok());
+  EXPECT_THAT(found->layer_windows, ElementsAre(4096, 4096, 4096, 0));
+  EXPECT_EQ(found->rope.scaling, RopeScaling::kYarn);
+  EXPECT_EQ(found->window_rope->scaling, RopeScaling::kNone);
+  EXPECT_EQ(found->window_rope->theta, 10000.0);
+  EXPECT_EQ(found->max_position, 512);
+}
+
+TEST(Families, TheFirstGemmasGeluIsItsApproximationUnlessTheNewerKeySaysMore) {
+  EXPECT_EQ(read_with("GemmaForCausalLM", "hidden_act", "gelu")->activation, Activation::kGeluTanh);
+  EXPECT_EQ(read_with("GemmaForCausalLM", "hidden_act", "relu")->activation, Activation::kRelu);
+  EXPECT_EQ(read_with("GemmaForCausalLM", "hidden_activation", "gelu")->activation, Activation::kGelu);
+  EXPECT_EQ(read(small("GemmaForCausalLM"))->embedding_scale, 8.0);
+  EXPECT_TRUE(read(small("GemmaForCausalLM"))->tie_word_embeddings);
+}
+
+TEST(Families, Glm4MoeHasDeepseeksRoutersAndCountsLayersOfFurtherTokensByThemselves) {
+  boost::json::object config = small("Glm4MoeForCausalLM");
+  config["n_routed_experts"] = 4;
+  config["num_experts_per_tok"] = 2;
+  config["use_qk_norm"] = true;
+  config["num_nextn_predict_layers"] = 3;
+  const auto found = read(config);
+  ASSERT_TRUE(found.ok()) << found.status().message();
+  EXPECT_EQ(found->moe.score, RouterScore::kSigmoid);
+  EXPECT_TRUE(found->moe.normalise);
+  EXPECT_THAT(found->moe.sparse_layers, ElementsAre(false, true, true, true));
+  EXPECT_EQ(found->moe.shared_intermediate_size, 1408);
+  EXPECT_EQ(found->num_next_layers, 3);
+  EXPECT_TRUE(found->norms_heads);
+  EXPECT_EQ(found->rope.rotary_dim, 8);
+}
+
+TEST(Families, TheTextPartOfALargerMistralIsReadWhereItIsAMistral) {
+  boost::json::object config = small("Mistral3ForConditionalGeneration");
+  config["text_config"] = small("MistralForCausalLM");
+  config["text_config"].as_object()["sliding_window"] = nullptr;
+  config["vocab_size"] = 7;
+  EXPECT_EQ(read(config)->vocab_size, 512);
+  EXPECT_TRUE(read(config)->layer_windows.empty());
+  config["text_config"].as_object()["model_type"] = "ministral3";
+  EXPECT_THAT(read(config).status().message(), HasSubstr("ministral3"));
+}
+
+TEST(Families, ClippedProjectionsOfOlmoeAreRefused) {
+  EXPECT_THAT(read_with("OlmoeForCausalLM", "clip_qkv", 8.0).status().message(), HasSubstr("clip_qkv"));
+}
+
 TEST(Families, EncodersSeeBothWaysAndRefuseWhatChangesTheirPositions) {
   const auto bert = read(small("BertModel"));
   ASSERT_TRUE(bert.ok()) << bert.status().message();

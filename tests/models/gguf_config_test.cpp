@@ -270,6 +270,37 @@ TEST(GgufConfig, OfGemma3MayListItsWindows) {
               HasSubstr("\"gemma3.attention.sliding_window_pattern\" has 3 entries, expected one for each of the 2"));
 }
 
+TEST(GgufConfig, OfOlmo2WithAWindowIsAnOlmo3) {
+  GgufWriter writer = small_model("olmo2");
+  writer.string("olmo2.rope.scaling.type", "yarn").f32("olmo2.rope.scaling.factor", 8.0f);
+  EXPECT_EQ(expect_config(writer).architecture, "Olmo2ForCausalLM");
+  const ModelConfig config = expect_config(writer.u32("olmo2.attention.sliding_window", 16));
+  EXPECT_EQ(config.architecture, "Olmo3ForCausalLM");
+  EXPECT_THAT(config.layer_windows, ElementsAre(16, 16));  // every fourth has none
+  EXPECT_EQ(config.rope.scaling, RopeScaling::kYarn);
+  EXPECT_EQ(config.window_rope->scaling, RopeScaling::kNone);
+}
+
+TEST(GgufConfig, LayersWithoutPositionsAreThoseOfTheFamily) {
+  EXPECT_THAT(expect_config(small_model("smollm3")).unrotated_layers, ElementsAre(false, false));
+  EXPECT_THAT(expect_config(small_model("exaone4")).unrotated_layers, IsEmpty());
+  GgufWriter hybrid = small_model("exaone4");
+  hybrid.u32("exaone4.attention.sliding_window", 16).u32("exaone4.attention.sliding_window_pattern", 2);
+  EXPECT_THAT(expect_config(hybrid).unrotated_layers, ElementsAre(false, true));
+}
+
+TEST(GgufConfig, OfGlm4MoeCountsLayersOfFurtherTokensByThemselves) {
+  GgufWriter writer = small_model("glm4moe");
+  writer.u32("glm4moe.expert_count", 4).u32("glm4moe.expert_used_count", 2);
+  writer.u32("glm4moe.expert_feed_forward_length", 48).u32("glm4moe.expert_shared_count", 1);
+  writer.u32("glm4moe.nextn_predict_layers", 1);
+  const ModelConfig config = expect_config(writer);
+  EXPECT_EQ(config.num_layers, 1);
+  EXPECT_EQ(config.num_next_layers, 1);
+  EXPECT_THAT(config.moe.sparse_layers, ElementsAre(false));
+  EXPECT_EQ(config.moe.score, RouterScore::kSigmoid);
+}
+
 TEST(GgufConfig, OfGpt2HasMatricesThatAreNotTransposedAnyMore) {
   const ModelConfig config = expect_config(small_model("gpt2"));
   EXPECT_FALSE(std::get<Gpt2Config>(config.family).transposed_weights);
@@ -404,8 +435,6 @@ TEST(GgufConfig, WhatCannotBeIsRefusedByItsKey) {
     EXPECT_EQ(config.status().code(), refusal.code) << refusal.expected;
     EXPECT_THAT(config.status().message(), HasSubstr(refusal.expected));
   }
-  GgufWriter olmo3 = small_model("olmo2");
-  EXPECT_THAT(read_gguf(olmo3.u32("olmo2.attention.sliding_window", 16)).status().message(), HasSubstr("OLMo 3"));
   GgufWriter capped = small_model("gemma3");
   EXPECT_THAT(read_gguf(capped.f32("gemma3.attn_logit_softcapping", 50)).status().message(),
               HasSubstr("\"gemma3.attn_logit_softcapping\" is set"));

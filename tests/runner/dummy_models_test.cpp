@@ -29,7 +29,8 @@ TEST_P(DummyModels, AreTheShapesThatTheirFilesHaveAndGiveNumbers) {
 INSTANTIATE_TEST_SUITE_P(Families, DummyModels,
                          testing::Values("llama", "qwen2", "qwen3", "olmo2", "granite", "phi3", "glm4", "gemma2",
                                          "gemma3", "gpt2", "opt", "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2",
-                                         "deepseek_v3", "gpt_oss"),
+                                         "deepseek_v3", "gpt_oss", "gemma", "olmo3", "olmoe", "smollm3", "seed_oss",
+                                         "ernie4_5", "exaone4", "ministral", "glm4_moe", "dots1", "granitemoe"),
                          [](const auto& test) { return test.param; });
 
 TEST(DummyModels, NeedAConfigurationAndNoWeights) {

@@ -106,7 +106,18 @@ const std::string kFamilies[] = {"llama",
                                  "qwen2_moe_windows",
                                  "deepseek_v3_yarn",
                                  "gpt_oss_limits",
-                                 "llama_yarn_mscale"};
+                                 "llama_yarn_mscale",
+                                 "gemma",
+                                 "olmo3",
+                                 "olmoe",
+                                 "smollm3",
+                                 "seed_oss",
+                                 "ernie4_5",
+                                 "exaone4",
+                                 "ministral",
+                                 "glm4_moe",
+                                 "dots1",
+                                 "granitemoe"};
 
 std::string test_name(const testing::TestParamInfo<std::tuple<std::string, int>>& test) {
   return std::get<0>(test.param) + "_" + std::to_string(std::get<1>(test.param));

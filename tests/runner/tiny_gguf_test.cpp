@@ -1,4 +1,4 @@
-// The same tiny models with experts as GGUF files, with the names, stacks and metadata that its converter gives them:
+// The same tiny models as GGUF files, with the names, stacks and metadata that its converter gives them:
 // the answers are those recorded from Hugging Face's transformers all the same.
 #include "tests/runner/tiny_model.h"
 
@@ -22,6 +22,11 @@ TEST_P(TinyGguf, LastLogitsAgreeWithTheReference) {
 // Latent attention's projections split by head as newer files have them (deepseek_v3) and together (deepseek_v2).
 INSTANTIATE_TEST_SUITE_P(Sparse, TinyGguf,
                          testing::Values("mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3", "gpt_oss"));
+
+// Made by scripts/make_tiny_data.py, with the names of the package gguf.
+INSTANTIATE_TEST_SUITE_P(Later, TinyGguf,
+                         testing::Values("gemma", "olmo3", "olmoe", "smollm3", "seed_oss", "ernie4_5", "exaone4",
+                                         "glm4_moe", "dots1", "granitemoe"));
 
 }  // namespace
 }  // namespace quire::runner

@@ -106,6 +106,13 @@ INSTANTIATE_TEST_SUITE_P(Sparse, TinyModels,
                                           testing::Values("reference", "portable", "avx2", "cuda")),
                          [](const auto& test) { return std::get<0>(test.param) + "_" + std::get<1>(test.param); });
 
+// Later families, whose checkpoints scripts/make_tiny_data.py makes.
+INSTANTIATE_TEST_SUITE_P(Later, TinyModels,
+                         testing::Combine(testing::Values("gemma", "olmo3", "olmoe", "smollm3", "seed_oss", "ernie4_5",
+                                                          "exaone4", "ministral", "glm4_moe", "dots1", "granitemoe"),
+                                          testing::Values("reference", "avx2", "cuda")),
+                         [](const auto& test) { return std::get<0>(test.param) + "_" + std::get<1>(test.param); });
+
 // Options that the checkpoints above leave at their defaults, or have none of.
 INSTANTIATE_TEST_SUITE_P(Options, TinyModels,
                          testing::Combine(testing::Values("llama_yarn_mscale", "qwen3_windows", "glm_untied_bias",

@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+"""Writes small random checkpoints of families into tests/data/e2e/tiny, with what transformers says of them in float32
+(golden.json), and the same models as GGUF files into tests/data/e2e/tiny_gguf, with the names of the package gguf and
+what llama.cpp's converter does to weights and metadata. Run by hand; needs torch, transformers and gguf.
+
+    scripts/make_tiny_data.py [--families smollm3,olmo3]
+"""
+
+import argparse
+import json
+import pathlib
+import random
+import sys
+
+import gguf
+import numpy as np
+import safetensors.numpy
+import torch
+import transformers
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from compare_models import randomise  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+DATA = ROOT / "tests/data/e2e"
+PROMPTS = (1, 5, 23, 60)  # lengths
+ANSWER = 10
+SIZES = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 3, "num_attention_heads": 4,
+         "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 128, "bos_token_id": 1, "eos_token_id": 2,
+         "pad_token_id": 0}
+WINDOWS = ["sliding_attention", "sliding_attention", "full_attention"]
+ROUTED = {"moe_intermediate_size": 24, "n_routed_experts": 6, "num_experts_per_tok": 2, "n_shared_experts": 1,
+          "first_k_dense_replace": 1, "n_group": 2, "topk_group": 1, "routed_scaling_factor": 1.5, "norm_topk_prob": True}
+WHOLE_HEADS = {"head_dim": 8}  # hidden_size / num_attention_heads, as the class has no key for it
+YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 32}
+PLAIN = {"rope_type": "default", "rope_theta": 10000.0}
+FAMILIES = {
+    "gemma": {"hidden_act": "gelu_pytorch_tanh", "rope_parameters": PLAIN},
+    "olmo3": {**WHOLE_HEADS, "sliding_window": 9, "layer_types": WINDOWS, "num_key_value_heads": 4,
+              "rope_parameters": {"full_attention": YARN, "sliding_attention": PLAIN}},
+    "olmoe": {**WHOLE_HEADS, "intermediate_size": 24, "num_experts": 6, "num_experts_per_tok": 2, "rope_parameters": PLAIN},
+    "smollm3": {**WHOLE_HEADS, "num_hidden_layers": 4, "no_rope_layers": [1, 1, 1, 0], "rope_parameters": PLAIN},
+    "seed_oss": {"attention_bias": True, "attention_dropout": 0.0, "residual_dropout": 0.0, "rope_parameters": PLAIN},
+    "ernie4_5": {"use_bias": False, "rope_parameters": PLAIN},
+    "exaone4": {**WHOLE_HEADS, "sliding_window": 9, "layer_types": WINDOWS, "rope_parameters": PLAIN},
+    "ministral": {"sliding_window": 9, "layer_types": WINDOWS, "rope_parameters": PLAIN},
+    "glm4_moe": {**ROUTED, "use_qk_norm": True, "attention_bias": True, "num_mtp_layers": 0,
+                 "rope_parameters": {**PLAIN, "partial_rotary_factor": 0.5}},
+    "dots1": {**ROUTED, **WHOLE_HEADS, "sliding_window": None, "layer_types": ["full_attention"] * 3, "rope_parameters": PLAIN},
+    "granitemoe": {**WHOLE_HEADS, "intermediate_size": 24, "num_local_experts": 6, "num_experts_per_tok": 2,
+                   "embedding_multiplier": 6.0, "residual_multiplier": 0.5, "attention_multiplier": 0.25,
+                   "logits_scaling": 4.0, "rope_parameters": PLAIN},
+}
+# As llama.cpp calls them, and which of its converter's turns of queries and keys they have.
+ARCHITECTURES = {"gemma": "GEMMA", "olmo3": "OLMO2", "olmoe": "OLMOE", "smollm3": "SMOLLM3", "seed_oss": "SEED_OSS",
+                 "ernie4_5": "ERNIE4_5", "exaone4": "EXAONE4", "glm4_moe": "GLM4_MOE", "dots1": "DOTS1",
+                 "granitemoe": "GRANITE_MOE"}
+TURNED = {"smollm3", "granitemoe"}
+
+
+def make_checkpoint(family, folder):
+    """Returns its configuration."""
+    config = transformers.AutoConfig.for_model(family, **{**SIZES, **FAMILIES[family]})
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
+    randomise(model, random.Random(family))
+    model.save_pretrained(folder)
+    return config
+
+
+def golden(folder, rng, vocab_size):
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, attn_implementation="eager", experts_implementation="eager", dtype=torch.float32).eval()
+
+    def logits_of(tokens):
+        with torch.no_grad():
+            return model(torch.tensor([tokens]), use_cache=False).logits[0].double()
+
+    cases = []
+    for length in PROMPTS:
+        prompt = [rng.randrange(3, vocab_size) for _ in range(length)]
+        logits = logits_of(prompt)
+        logprobs = torch.log_softmax(logits, -1)
+        case = {"prompt": prompt, "last_logits": [round(x, 7) for x in logits[-1].tolist()],
+                "logprob_of_prompt": [logprobs[i, token].item() for i, token in enumerate(prompt[1:])], "greedy": [],
+                "greedy_margin": []}
+        while len(case["greedy"]) < ANSWER:
+            best = torch.topk(logits_of(prompt + case["greedy"])[-1], 2)
+            case["greedy"].append(best.indices[0].item())
+            case["greedy_margin"].append((best.values[0] - best.values[1]).item())
+        cases.append(case)
+    return {"reference": f"transformers {transformers.__version__}", "cases": cases}
+
+
+def metadata(writer, config, family):
+    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    full = config.rope_parameters.get("full_attention", config.rope_parameters)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_vocab_size(config.vocab_size)
+    writer.add_key_length(head)
+    writer.add_value_length(head)
+    writer.add_rope_freq_base(full["rope_theta"])
+    writer.add_rope_dimension_count(int(head * full.get("partial_rotary_factor", 1)))
+    if full["rope_type"] == "yarn":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(full["factor"])
+        writer.add_rope_scaling_orig_ctx_len(full["original_max_position_embeddings"])
+    if family in ("olmo3", "exaone4"):
+        writer.add_sliding_window(config.sliding_window)
+        writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config.layer_types])
+    experts = {"olmoe": "num_experts", "granitemoe": "num_local_experts"}.get(family, "n_routed_experts")
+    if hasattr(config, experts):
+        writer.add_expert_count(getattr(config, experts))
+        writer.add_expert_used_count(config.num_experts_per_tok)
+    if family in ("glm4_moe", "dots1"):
+        writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+        writer.add_expert_shared_count(config.n_shared_experts)
+        writer.add_expert_weights_scale(config.routed_scaling_factor)
+        writer.add_expert_weights_norm(config.norm_topk_prob)
+        writer.add_leading_dense_block_count(config.first_k_dense_replace)
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+        writer.add_expert_group_count(config.n_group)
+        writer.add_expert_group_used_count(config.topk_group)
+    if family == "granitemoe":
+        writer.add_attention_scale(config.attention_multiplier)
+        writer.add_embedding_scale(config.embedding_multiplier)
+        writer.add_residual_scale(config.residual_multiplier)
+        writer.add_logit_scale(config.logits_scaling)
+
+
+def turned(matrix, heads):
+    """Pairs that rotate together become neighbours."""
+    return matrix.reshape(heads, 2, matrix.shape[0] // heads // 2, *matrix.shape[1:]).swapaxes(1, 2).reshape(matrix.shape)
+
+
+def converted(tensors, config, family):
+    """The converter's tensors by the checkpoint's names, experts in stacks."""
+    out, stacks = {}, {}
+    for name, values in tensors.items():
+        if family == "gemma" and name.endswith("norm.weight"):
+            values = values + 1
+        if family in TURNED and ".q_proj." in name:
+            values = turned(values, config.num_attention_heads)
+        if family in TURNED and ".k_proj." in name:
+            values = turned(values, config.num_key_value_heads)
+        parts = name.split(".")
+        if "experts" in parts:
+            at = parts.index("experts")
+            stacks.setdefault(".".join(parts[:at + 1] + parts[at + 2:]), {})[int(parts[at + 1])] = values
+        elif name.endswith("block_sparse_moe.input_linear.weight"):
+            for part, stem in zip(np.split(values, 2, axis=1), ("gate", "up")):
+                out[name.replace("input_linear", f"experts.{stem}_proj")] = part
+        else:
+            out[name.replace("e_score_correction_bias", "e_score_correction.bias")] = values
+    return out | {name: np.stack([parts[e] for e in range(len(parts))]) for name, parts in stacks.items()}
+
+
+def write_gguf(path, folder, config, family):
+    architecture = gguf.MODEL_ARCH[ARCHITECTURES[family]]
+    names = gguf.get_tensor_name_map(architecture, config.num_hidden_layers)
+    writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[architecture])
+    metadata(writer, config, family)
+    for name, values in converted(safetensors.numpy.load_file(folder / "model.safetensors"), config, family).items():
+        stem = name.replace("block_sparse_moe.experts.gate_proj", "mlp.experts.gate_proj").replace(
+            "block_sparse_moe.experts.up_proj", "mlp.experts.up_proj")
+        stored = names.get_name(stem, try_suffixes=(".weight", ".bias"))
+        if stored is None:
+            raise SystemExit(f"{family}: the package gguf has no name for {name}")
+        writer.add_tensor(stored, np.ascontiguousarray(values, dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--families", default=",".join(FAMILIES))
+    for family in parser.parse_args().families.split(","):
+        folder = DATA / "tiny" / family
+        config = make_checkpoint(family, folder)
+        found = golden(folder, random.Random(family), config.vocab_size)
+        (folder / "golden.json").write_text(json.dumps(found) + "\n")
+        if family in ARCHITECTURES:
+            write_gguf(DATA / "tiny_gguf" / f"{family}.gguf", folder, config, family)
+
+
+if __name__ == "__main__":
+    main()
