@@ -81,12 +81,14 @@ Result<uint64_t> tensor_bytes(DType dtype, const Shape& shape) {
   return static_cast<uint64_t>(bytes);
 }
 
+constexpr uint32_t kMostDimensions = 4;  // the format's own
+
 Result<Shape> read_shape(ByteReader& reader) {
   QUIRE_ASSIGN_OR_RETURN(const uint32_t rank, reader.number<uint32_t>("the number of dimensions"));
-  if (rank < 1 || rank > static_cast<uint32_t>(Shape::kMaxRank)) {
-    return data_loss("has {} dimensions, expected 1 to {}", rank, Shape::kMaxRank);
+  if (rank < 1 || rank > kMostDimensions) {
+    return data_loss("has {} dimensions, expected 1 to {}", rank, kMostDimensions);
   }
-  std::array<int64_t, Shape::kMaxRank> dims{};
+  std::array<int64_t, kMostDimensions> dims{};
   for (uint32_t i = 0; i < rank; ++i) {
     QUIRE_ASSIGN_OR_RETURN(const uint64_t dim, reader.number<uint64_t>("a dimension"));
     if (dim < 1 || dim > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {

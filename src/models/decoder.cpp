@@ -145,7 +145,8 @@ void find_text_model(const nn::Loader& loader, DecoderShape& shape) {
     if (!loader.has(std::string(root) + ".embed_tokens.weight")) continue;
     shape.root = root;
     if (shape.root.starts_with("language_model")) shape.head = "language_model.lm_head";
-    shape.others = {"vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector."};
+    shape.others = {"vision_tower.",       "multi_modal_projector.",       "visual.",
+                    "model.vision_tower.", "model.multi_modal_projector.", "model.visual."};
   }
 }
 

@@ -1,5 +1,7 @@
 #include "models/mistral.h"
 
+#include <algorithm>
+
 #include "checkpoint/text_quote.h"
 #include "models/config_reader.h"
 #include "models/decoder.h"
@@ -19,14 +21,40 @@ Result<ModelConfig> read_mistral_config(const boost::json::object& config, const
   return out;
 }
 
+Result<ModelConfig> read_ministral3_config(const boost::json::object& config, const boost::json::object& generation) {
+  boost::json::object complete = config;
+  if (!ConfigReader(config).has("rope_parameters") && !ConfigReader(config).has("rope_scaling")) {
+    complete["rope_parameters"] = {
+        {"rope_type", "yarn"},        {"rope_theta", 1e6}, {"factor", 16.0},
+        {"mscale_all_dim", 1.0},      {"mscale", 1.0},     {"original_max_position_embeddings", 16384},
+        {"llama_4_scaling_beta", 0.1}};
+  }
+  QUIRE_ASSIGN_OR_RETURN(
+      ModelConfig out,
+      read_decoder_config(
+          complete, generation,
+          {.num_kv_heads = 8, .head_dim = 128, .max_position = 262144, .norm_eps = 1e-5, .rope_theta = 1e6}));
+  out.architecture = "Ministral3ForCausalLM";
+  out.attention_bias = out.attention_output_bias = false;
+  QUIRE_ASSIGN_OR_RETURN(const std::optional<int32_t> window, read_window(config));
+  if (window) out.layer_windows.assign(static_cast<size_t>(out.num_layers), *window);
+  for (const char* key : {"rope_parameters", "rope_scaling"}) {
+    const boost::json::value* rope = complete.if_contains(key);
+    if (rope == nullptr || !rope->is_object()) continue;
+    QUIRE_ASSIGN_OR_RETURN(const double beta, ConfigReader(rope->get_object()).number_or("llama_4_scaling_beta", 0));
+    // Up to the trained length the factor of a query is 1.
+    if (beta != 0) out.max_position = std::min(out.max_position, out.rope.original_max_position);
+  }
+  return out;
+}
+
 Result<ModelConfig> read_mistral3_config(const boost::json::object& whole, const boost::json::object& generation) {
   QUIRE_ASSIGN_OR_RETURN(const boost::json::object config, text_config(whole));
   QUIRE_ASSIGN_OR_RETURN(const std::string type, ConfigReader(config).text_or("model_type", "mistral"));
-  if (type != "mistral") {
-    return unimplemented("config: a text model of type {} is not supported yet; supported: mistral",
-                         checkpoint::in_quotes(type));
-  }
-  return read_mistral_config(config, generation);
+  if (type == "mistral") return read_mistral_config(config, generation);
+  if (type == "ministral3") return read_ministral3_config(config, generation);
+  return unimplemented("config: a text model of type {} is not supported yet; supported: mistral, ministral3",
+                       checkpoint::in_quotes(type));
 }
 
 Result<std::unique_ptr<Model>> build_mistral3(const ModelConfig& config, int64_t num_positions, nn::Loader& loader) {

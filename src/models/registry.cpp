@@ -29,6 +29,7 @@
 #include "models/qwen2_moe.h"
 #include "models/qwen3.h"
 #include "models/qwen3_moe.h"
+#include "models/qwen_vl.h"
 #include "models/seed_oss.h"
 #include "models/smollm3.h"
 
@@ -75,6 +76,7 @@ constexpr Entry kFamilies[] = {
     {"GraniteMoeForCausalLM", kGraniteMoeFamily},
     {"LlamaForCausalLM", kLlamaFamily},
     {"MinistralForCausalLM", kMistralFamily},
+    {"Ministral3ForCausalLM", kMinistral3Family},
     {"Mistral3ForConditionalGeneration", kMistral3Family},
     {"MistralForCausalLM", kMistralFamily},
     {"OPTForCausalLM", kOptFamily},
@@ -83,7 +85,10 @@ constexpr Entry kFamilies[] = {
     {"OlmoeForCausalLM", kOlmoeFamily},
     {"Phi3ForCausalLM", kPhi3Family},
     {"Qwen2ForCausalLM", kQwen2Family},
+    {"Qwen2VLForConditionalGeneration", kQwen2VlFamily},
+    {"Qwen2_5_VLForConditionalGeneration", kQwen2VlFamily},
     {"Qwen3ForCausalLM", kQwen3Family},
+    {"Qwen3VLForConditionalGeneration", kQwen3VlFamily},
     {"SeedOssForCausalLM", kSeedOssFamily},
     {"SmolLM3ForCausalLM", kSmolLm3Family},
     {"ModernBertForMaskedLM", kModernBertFamily},

@@ -15,10 +15,10 @@
 
 namespace quire {
 
-// Up to four dimensions, outermost first.
+// Up to five dimensions, outermost first: what image encoders have beside a text model.
 class Shape {
  public:
-  static constexpr int kMaxRank = 4;
+  static constexpr int kMaxRank = 5;
   Shape() = default;
   Shape(std::initializer_list<int64_t> dims) {
     QUIRE_CHECK(dims.size() <= kMaxRank);

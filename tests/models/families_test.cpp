@@ -360,8 +360,34 @@ TEST(Families, TheTextPartOfALargerMistralIsReadWhereItIsAMistral) {
   config["vocab_size"] = 7;
   EXPECT_EQ(read(config)->vocab_size, 512);
   EXPECT_TRUE(read(config)->layer_windows.empty());
-  config["text_config"].as_object()["model_type"] = "ministral3";
-  EXPECT_THAT(read(config).status().message(), HasSubstr("ministral3"));
+  config["text_config"].as_object()["model_type"] = "mistral4";
+  EXPECT_THAT(read(config).status().message(), HasSubstr("\"mistral4\""));
+}
+
+TEST(Families, Ministral3sContextIsTheLengthThatItWasTrainedFor) {
+  const auto silent = read(small("Ministral3ForCausalLM"));
+  ASSERT_TRUE(silent.ok());
+  EXPECT_EQ(silent->rope.scaling, RopeScaling::kYarn);
+  EXPECT_EQ(silent->rope.factor, 16.0);
+  boost::json::object config = small("Ministral3ForCausalLM");
+  config["rope_parameters"] = boost::json::parse(R"({"rope_type": "yarn", "factor": 8.0, "rope_theta": 1e6,
+      "original_max_position_embeddings": 64, "llama_4_scaling_beta": 0.1})");
+  EXPECT_EQ(read(config)->max_position, 64);
+  config["rope_parameters"].as_object().erase("llama_4_scaling_beta");
+  EXPECT_EQ(read(config)->max_position, 512);
+}
+
+TEST(Families, QwensRopesOfPicturesAreThoseOfTextWhereThereIsTextAlone) {
+  boost::json::object flat = small("Qwen2_5_VLForConditionalGeneration");
+  flat["rope_scaling"] = {{"type", "mrope"}, {"mrope_section", {2, 3, 3}}};
+  ASSERT_TRUE(read(flat).ok()) << read(flat).status().message();
+  EXPECT_EQ(read(flat)->rope.scaling, RopeScaling::kNone);
+  boost::json::object nested = small("Qwen3VLForConditionalGeneration");
+  nested["text_config"] = small("Qwen3ForCausalLM");
+  nested["vocab_size"] = 7;
+  nested["tie_word_embeddings"] = true;
+  EXPECT_EQ(read(nested)->vocab_size, 512);
+  EXPECT_TRUE(read(nested)->tie_word_embeddings);
 }
 
 TEST(Families, ClippedProjectionsOfOlmoeAreRefused) {
