@@ -92,11 +92,13 @@ Status run(ServeOptions& options) {
   options.server.version = QUIRE_VERSION;
   for (const std::string& note : options.notes) log_info("{}", note);
   Metrics metrics;
-  server::ServerConfig config = options.server;
+  std::shared_ptr<server::KvTransfer> kv_transfer;
   if (options.engine.kv_transfer) {
-    QUIRE_ASSIGN_OR_RETURN(config.kv_transfer, server::KvTransfer::start(options.kv_transfer, metrics));
+    QUIRE_ASSIGN_OR_RETURN(kv_transfer, server::KvTransfer::start(options.kv_transfer, metrics));
   }
   QUIRE_ASSIGN_OR_RETURN(auto models, model_sources(options, metrics, group_of(ranks)));
+  server::ServerConfig config = options.server;  // of the models, too
+  config.kv_transfer = std::move(kv_transfer);
   QUIRE_ASSIGN_OR_RETURN(auto server, server::Server::start(config, std::move(models), metrics));
   log_info("ready in {:.2f} s: {}", std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(),
            address(options, *server));

@@ -7,12 +7,15 @@
 #include <sstream>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/backend.h"
 #include "cli/options.h"
 #include "engine/engine.h"
 #include "engine/pooling.h"
+#include "runner/adapter_store.h"
 #include "runner/memory_planner.h"
 #include "runner/open_checkpoint.h"
 #include "runner/text_files.h"
@@ -223,6 +226,13 @@ Result<std::vector<server::ModelSource>> model_sources(ServeOptions& options, Me
     if (!model.name.empty()) source.names = {model.name};
     if (source.names.empty()) source.names = {source.root};
     config.served_model_name = source.names.front();
+    source.keeps_blocks = !config.kv_offload_dir.empty();
+    if (!config.lora_dir.empty()) {
+      source.adapter_path = [folder = config.lora_dir](std::string_view name) {
+        Result<std::string> path = runner::path_in_folder(folder, name);
+        return path.ok() ? *std::move(path) : std::string();
+      };
+    }
     configs.push_back(std::move(config));
     sources.push_back(std::move(source));
   }
@@ -252,8 +262,12 @@ Result<std::vector<server::ModelSource>> model_sources(ServeOptions& options, Me
     QUIRE_ASSIGN_OR_RETURN(kv_events, server::KvEventPublisher::start(options.kv_events));
   }
   for (size_t i = 0; i < sources.size(); ++i) {
-    sources[i].load = [config = configs[i], root = sources[i].root, &metrics, turns, own = adapters[i], kv_events,
-                       ranks] { return load(config, root, metrics, turns, own, kv_events, ranks); };
+    sources[i].load = [config = configs[i], trace = configs[i].trace_file, loads = 0, root = sources[i].root, &metrics,
+                       turns, own = adapters[i], kv_events, ranks]() mutable {
+      // A trace is of one engine: the next one's is another file.
+      if (++loads > 1 && !trace.empty()) config.trace_file = fmt::format("{}.{}", trace, loads);
+      return load(config, root, metrics, turns, own, kv_events, ranks);
+    };
   }
   return sources;
 }

@@ -75,6 +75,8 @@ void Engine::Impl::take_grants() {
       std::iota(whole.begin(), whole.end(), 0);
       whole.insert(whole.end(), one.request.prompt.begin(), one.request.prompt.end());
       one.request.prompt = std::move(whole);
+      // Longrope turns keys by the length of all of it.
+      one.request.context.is_long = context_of({}, static_cast<int64_t>(one.request.prompt.size())).is_long;
       schedule(std::move(one));
     }
   }

@@ -149,9 +149,12 @@ void OutputProcessor::check_structured_output(OutputDelta& delta) {
   if (status.ok()) return;
   delta.finish = FinishReason::kError;
   delta.stop_reason = std::monostate();
-  delta.error = internal_error(
-      "{}{}", was_cut ? "A stop string or token ended the answer before its structured output was complete: " : "",
-      status.message());
+  delta.error = was_cut ? invalid_argument(
+                              "A stop string or token ended the answer before its structured output was "
+                              "complete: {}",
+                              status.message())
+                              .with_param("stop")
+                        : internal_error("{}", status.message());
 }
 
 OutputDelta OutputProcessor::process(TokenEvent event) {

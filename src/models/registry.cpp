@@ -1,7 +1,12 @@
 #include "models/registry.h"
 
+#include <algorithm>
+#include <cstring>
+#include <initializer_list>
+
 #include <fmt/ranges.h>
 
+#include "base/log.h"
 #include "checkpoint/gguf_description.h"
 #include "checkpoint/text_quote.h"
 #include "models/bert.h"
@@ -171,8 +176,52 @@ Result<Family> find_family(const checkpoint::Checkpoint& checkpoint) {
   return gguf == nullptr ? find_family(checkpoint.config()) : family_named(gguf->model_class);
 }
 
+namespace {
+
+const checkpoint::CheckpointTensor* first_of(const checkpoint::Checkpoint& checkpoint,
+                                             std::initializer_list<std::string_view> names) {
+  for (const std::string_view name : names) {
+    if (const checkpoint::CheckpointTensor* found = checkpoint.find(name)) return found;
+  }
+  return nullptr;
+}
+
+// Whether the checkpoint has a head of other numbers than the embeddings': the reference does not tie them then,
+// whatever the configuration says. In a head that was trained all rows are others, so that some are enough to look at.
+bool has_head_of_its_own(const checkpoint::Checkpoint& checkpoint) {
+  constexpr int64_t kMostRows = 256;
+  const auto* head = first_of(checkpoint, {"lm_head.weight", "language_model.lm_head.weight"});
+  const auto* table = first_of(checkpoint, {"model.embed_tokens.weight", "model.language_model.embed_tokens.weight",
+                                            "language_model.model.embed_tokens.weight", "transformer.wte.weight",
+                                            "wte.weight", "model.decoder.embed_tokens.weight"});
+  if (head == nullptr || table == nullptr) return false;
+  const TensorView& a = head->view;
+  const TensorView& b = table->view;
+  const bool is_float = a.dtype == DType::kF32 || a.dtype == DType::kF16 || a.dtype == DType::kBF16;
+  if (!is_float || a.dtype != b.dtype || a.shape != b.shape || a.shape.rank() != 2) return false;
+  const int64_t num_rows = std::min(a.shape[0], kMostRows);
+  const size_t bytes = static_cast<size_t>(a.shape[1]) * (a.dtype == DType::kF32 ? 4 : 2);
+  for (int64_t i = 0; i < num_rows; ++i) {
+    const size_t at = static_cast<size_t>(i * a.shape[0] / num_rows) * bytes;
+    if (std::memcmp(static_cast<const uint8_t*>(a.data) + at, static_cast<const uint8_t*>(b.data) + at, bytes) != 0)
+      return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 Result<ModelConfig> read_model_config(const Family& family, const checkpoint::Checkpoint& checkpoint) {
-  if (checkpoint.gguf() == nullptr) return family.read_config(checkpoint.config(), checkpoint.generation_config());
+  if (checkpoint.gguf() == nullptr) {
+    QUIRE_ASSIGN_OR_RETURN(ModelConfig out, family.read_config(checkpoint.config(), checkpoint.generation_config()));
+    if (out.tie_word_embeddings && has_head_of_its_own(checkpoint)) {
+      log_warning(
+          "config: the head is said to be the embeddings (tie_word_embeddings), but the checkpoint has one of other "
+          "numbers: that one is used");
+      out.tie_word_embeddings = false;
+    }
+    return out;
+  }
   if (family.read_gguf != nullptr) return family.read_gguf(checkpoint);
   return unimplemented("the architecture {} is not read from GGUF files yet; give the model's safetensors",
                        checkpoint::in_quotes(checkpoint.gguf()->model_class));

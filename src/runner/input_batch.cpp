@@ -40,7 +40,8 @@ class DraftsLeft {
   std::span<const DraftProbability> probabilities_;
 };
 
-// The rows of this run whose prediction is wanted: of prompt tokens not scored yet, and of the token to sample.
+// The rows of this run whose prediction is wanted: of all prompt tokens behind its first, also those that were scored
+// before a preemption, which the scheduler counts off; and of the token to sample.
 void add_logit_rows(const ScheduledSequence& scheduled, std::span<const TokenId> drafts, DraftsLeft& left,
                     SequenceState& state, int32_t first_row, int32_t index, std::vector<LogitRow>& rows) {
   const int32_t begin = scheduled.num_computed_tokens;
@@ -48,13 +49,12 @@ void add_logit_rows(const ScheduledSequence& scheduled, std::span<const TokenId>
   if (state.params->prompt_logprobs) {
     // The row at position p predicts the token at p + 1.
     const int32_t last = std::min(end, state.num_prompt_tokens - 1);
-    for (int32_t target = std::max(begin + 1, state.next_prompt_logprob); target <= last; ++target) {
+    for (int32_t target = begin + 1; target <= last; ++target) {
       rows.push_back({.row = first_row + target - 1 - begin,
                       .sequence = index,
                       .target = state.tokens[static_cast<size_t>(target)],
                       .id = scheduled.id});
     }
-    state.next_prompt_logprob = std::max(state.next_prompt_logprob, last + 1);
   }
   if (!scheduled.samples) return;
   LogitRow last{.row = first_row + scheduled.num_new_tokens - 1,

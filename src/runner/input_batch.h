@@ -26,8 +26,6 @@ struct SequenceState {
   int32_t num_virtual_tokens = 0;    // of the prompt: NewSequence has them
   const Adapter* adapter = nullptr;  // as long as the sequence is scheduled; nullptr: the model as it is
   BlockTables tables;                // [num_groups], as the last plan left them
-  // Prompt logprobs are given once, also when a preempted sequence is computed again.
-  int32_t next_prompt_logprob = 1;  // position of the next prompt token to be scored
   // The token after those above was chosen on the device and is not known here yet: its place among the tokens that
   // step `pending_step` of the runner chose. Below 0: there is none.
   int32_t pending_row = -1;

@@ -1,6 +1,8 @@
 #include "runner/memory_planner.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 
 #include "checkpoint/quantization_config.h"
 #include "ops/quantise.h"
@@ -210,6 +212,10 @@ Status plan_adapters(const EngineConfig& config, const nn::Loader& loader, ops::
         config.max_prompt_adapters *
         (config.max_prompt_adapter_token * std::max(hidden, keys) * int64_t{sizeof(float)} +
          (in_table ? Adapter::most_bytes(layers, /*rank=*/0, planned.adapter_dtype, in_table) : 0));
+  }
+  std::error_code error;
+  if (!config.lora_dir.empty() && !std::filesystem::is_directory(config.lora_dir, error)) {
+    return not_found("lora_dir: {:?} is no folder", config.lora_dir);
   }
   planned.adapters.folder = config.lora_dir;
   planned.memory.num_adapters = planned.adapters.most_loaded;

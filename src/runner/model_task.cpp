@@ -301,6 +301,15 @@ Status choose_task(const EngineConfig& config, const checkpoint::Checkpoint& che
         "the model's tokens attend to what follows them (use_bidirectional_attention), so that it generates nothing; "
         "--runner pooling gives vectors");
   }
+  if (config.enable_lora || config.enable_prompt_adapter) {
+    return unimplemented(
+        "enable_lora, enable_prompt_adapter: adapters of models that embed or classify are not built yet; merge them "
+        "into the weights");
+  }
+  if (config.speculative_config.method != SpeculativeMethod::kNone) {
+    return invalid_argument(
+        "speculative_config: a model that embeds or classifies has no tokens to guess; leave it out");
+  }
   PoolingConfig& pooling = model.pooling;
   pooling.types = {model.attends_both_ways ? PoolingType::kCls : PoolingType::kLast};
   if (checkpoint.gguf() != nullptr) QUIRE_RETURN_IF_ERROR(read_gguf_pooling(models::GgufReader(checkpoint), model));

@@ -32,7 +32,8 @@ std::optional<HttpResponse> recorder_off(const engine::Engine& engine) {
 }
 
 HttpResponse reset_prefix_cache(Models& models) {
-  for (const auto& lease : models.all_loaded()) lease->generator().engine().reset_prefix_cache();
+  const Status status = models.reset_prefix_caches();
+  if (!status.ok()) return error_response(to_api_error(status));
   return as_response({{"success", true}});
 }
 
@@ -169,7 +170,8 @@ HttpResponse change_adapter(Models& models, const HttpRequest& request, bool loa
       status = Status(StatusCode::kInvalidArgument, status.message()).with_param("lora_path");
     }
   } else {
-    status = not_found("there is no adapter `{}`", name).with_param("lora_name");
+    status =
+        models.forget_adapter(name) ? Status() : not_found("there is no adapter `{}`", name).with_param("lora_name");
     for (const auto& lease : models.all_loaded()) {
       Status here = lease->generator().engine().unload_adapter(name);
       if (status.ok() || here.code() == StatusCode::kNotFound || here.code() == StatusCode::kUnimplemented) continue;

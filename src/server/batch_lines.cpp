@@ -148,7 +148,7 @@ Result<AnswerFile> AnswerFile::open(const std::string& path, std::unordered_set<
   std::ifstream file(path, std::ios::binary);
   for (std::string text; std::getline(file, text) && !file.eof();) {  // without its newline a line is not whole
     boost::system::error_code error;
-    const json::value line = json::parse(text, error);
+    const json::value line = json::parse(text, error, {}, {.max_depth = kMaxAnswerDepth});
     const json::object* object = error ? nullptr : line.if_object();
     const json::value* id = object == nullptr ? nullptr : object->if_contains("custom_id");
     if (id == nullptr || !id->is_string()) break;

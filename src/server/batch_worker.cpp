@@ -22,6 +22,10 @@ bool is_asked_again(const HttpResponse& response, BatchLine& line) {
   return response.status == 429 || response.status == 503;
 }
 
+std::string expired_line(const BatchLine& line) {
+  return failed_line(line, "batch_expired", "This request could not be executed before the completion window ended.");
+}
+
 }  // namespace
 
 BatchWorker::BatchWorker(LocalExchanges& exchanges, Ask ask, Busy busy, int64_t concurrency)
@@ -119,11 +123,7 @@ void BatchWorker::expire() {
   for (const auto& job : jobs_) {
     if (now < job->expires || job->expired || job->cancelled || !job->error.ok()) continue;
     job->expired = true;
-    while (const auto line = next_line(*job)) {
-      write(*job, /*good=*/false,
-            failed_line(*line, "batch_expired",
-                        "This request could not be executed before the completion window ended."));
-    }
+    while (const auto line = next_line(*job)) write(*job, /*good=*/false, expired_line(*line));
   }
 }
 
@@ -199,7 +199,10 @@ void BatchWorker::answered(const std::shared_ptr<LineJob>& job, const BatchLine&
   --in_flight_;
   const bool dropped = response.status == 499 || stopping_ || job->cancelled;
   BatchLine again = line;
-  if (!dropped && is_asked_again(response, again)) {
+  const bool refused = !dropped && is_asked_again(response, again);
+  if (refused && job->expired) {
+    write(*job, /*good=*/false, expired_line(line));
+  } else if (refused) {
     job->again.push_back(std::move(again));
     refused_ = true;
   } else if (!dropped) {

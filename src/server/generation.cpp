@@ -153,8 +153,10 @@ void Generation::count(int64_t num_tokens) {
 }
 
 void Generation::fail(const Status& error) {
-  // The request's own doing: it took too long, or the constraint that it asks for cannot be followed.
-  const bool own = error.code() == StatusCode::kDeadlineExceeded || error.code() == StatusCode::kInvalidArgument;
+  // The request's own doing: it took too long, the constraint that it asks for cannot be followed, or its adapter has
+  // been unloaded since.
+  const bool own = error.code() == StatusCode::kDeadlineExceeded || error.code() == StatusCode::kInvalidArgument ||
+                   error.code() == StatusCode::kNotFound;
   if (own) {
     log_request(LogLevel::kInfo, exchange_->request().id, "the request ends: {}", error.message());
   } else {

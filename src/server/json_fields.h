@@ -13,6 +13,9 @@
 
 namespace quire::server {
 
+// Levels of what this server has written itself, in which a request may stand.
+inline constexpr size_t kMaxAnswerDepth = 128;
+
 // A body of bounded depth, valid UTF-8, whose value is an object. Errors: invalid_argument, saying where.
 Result<boost::json::object> parse_json_object(std::string_view body);
 

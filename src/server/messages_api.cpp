@@ -1,5 +1,8 @@
 #include "server/messages_api.h"
 
+#include <algorithm>
+#include <limits>
+
 #include <boost/json.hpp>
 
 #include "server/messages_schema.h"
@@ -14,7 +17,9 @@ namespace {
 Status answer_create(const ModelRequest& asked) {
   QUIRE_ASSIGN_OR_RETURN(const ChatRequest request,
                          parse_messages_request(asked.body, /*counted=*/false, asked.generator().limits()));
-  const int64_t max_tokens = *request.options.params.max_tokens;
+  const SchemaLimits& limits = asked.generator().limits();
+  const int32_t max_tokens = std::min(*request.options.params.max_tokens,
+                                      limits.defaults.max_new_tokens.value_or(std::numeric_limits<int32_t>::max()));
   return with_messages_param(
       asked.generator().start_chat(asked.exchange, request, "msg_", [max_tokens](AnswerContext context, size_t) {
         return std::make_unique<MessagesWriter>(std::move(context), max_tokens);

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "server/api_error.h"
+#include "server/chat_fields.h"
 #include "server/json_fields.h"
 #include "server/refused_fields.h"
 
@@ -23,11 +24,9 @@ constexpr RefusedField kRefusedMessageFields[] = {
     {"kv_transfer_params", is_falsy, "/v1/completions and /v1/chat/completions take it"},
     {"ec_transfer_params", is_falsy, "it is not built yet"},
     {"watermarking", is_falsy, "it is not built yet"},
+    {"stop", is_falsy, "stop_sequences says it here"},
+    {"response_format", is_null, "output_config.format says it here"},
 };
-
-// Fields that mean here what they mean in a chat.
-constexpr const char* kMessageFieldsOfChats[] = {"model",  "temperature", "top_p",    "top_k",
-                                                 "stream", "cache_salt",  "priority", "chat_template_kwargs"};
 
 // ---------------------------------------------------------------------------------------------------------------
 // messages
@@ -290,9 +289,10 @@ Status with_messages_param(Status status) {
 
 Result<ChatRequest> parse_messages_request(const json::object& body, bool counted, const SchemaLimits& limits) {
   QUIRE_RETURN_IF_ERROR(check_refused(body, kRefusedMessageFields));
+  QUIRE_RETURN_IF_ERROR(check_refused(body, kRefusedOutsideChats));
   JsonFields fields(body);
   json::object chat;
-  for (const char* name : kMessageFieldsOfChats) {
+  for (const char* name : kFieldsOfChats) {
     if (const json::value* value = fields.any(name)) chat[name] = *value;
   }
   if (counted) chat.erase("stream");

@@ -22,6 +22,8 @@ struct Models::Model {
   int64_t leases = 0;
   Clock::time_point used;  // when it was last wanted
   std::vector<Use> waiting;
+  // The adapters that it had when it was unloaded: it has them again when it is loaded. nullopt: it never was.
+  std::optional<std::vector<AdapterInfo>> adapters;
 
   const std::string& name() const { return source.names.front(); }
   bool takes_memory() const { return engine != nullptr || state == State::kLoading || state == State::kLeaving; }
@@ -128,16 +130,50 @@ Models::Model* Models::find(std::string_view name) const {
   for (const auto& model : models_) {
     if (std::ranges::find(model->source.names, name) != model->source.names.end()) return model.get();
   }
+  if (models_.size() == 1) return has_adapter(*models_.front(), name) ? models_.front().get() : nullptr;
+  // Whichever of them are loaded, a name is of the same model: of the one that it was given for, else of the first in
+  // whose folder it is.
+  for (const auto& model : models_) {
+    if (lists_adapter(*model, name)) return model.get();
+  }
   for (const auto& model : models_) {
     if (has_adapter(*model, name)) return model.get();
   }
   return nullptr;
 }
 
-// Of one that is not loaded those are known that come with it.
+bool Models::lists_adapter(const Model& model, std::string_view name) {
+  const auto is_in = [name](const std::vector<AdapterInfo>& adapters) {
+    return std::ranges::find(adapters, name, &AdapterInfo::name) != adapters.end();
+  };
+  if (model.engine != nullptr) return is_in(model.engine->adapters());
+  if (model.adapters) return is_in(*model.adapters);
+  return std::ranges::find(model.source.adapters, name) != model.source.adapters.end();
+}
+
 bool Models::has_adapter(const Model& model, std::string_view name) {
   if (model.engine != nullptr) return model.engine->knows_adapter(std::string(name));
-  return std::ranges::find(model.source.adapters, name) != model.source.adapters.end();
+  return lists_adapter(model, name) || !path_in_folder(model.source, name).empty();
+}
+
+std::string Models::path_in_folder(const ModelSource& source, std::string_view name) {
+  return source.adapter_path ? source.adapter_path(name) : std::string();
+}
+
+bool Models::forget_adapter(std::string_view name) {
+  const std::lock_guard lock(mutex_);
+  size_t count = 0;
+  for (const auto& model : models_) {
+    if (model->engine != nullptr) continue;
+    // The names that it was to have from the start are then the others.
+    if (!model->adapters && lists_adapter(*model, name)) {
+      std::erase(model->source.adapters, name);
+      ++count;
+    } else if (model->adapters) {
+      count += std::erase_if(*model->adapters, [&](const AdapterInfo& adapter) { return adapter.name == name; });
+    }
+  }
+  return count > 0;
 }
 
 std::shared_ptr<const Models::Lease> Models::lend(Model& model) {
@@ -298,8 +334,30 @@ Models::Clock::time_point Models::next_idle_end() const {
   return end;
 }
 
+namespace {
+
+// Gives the engine the adapters that the one before it had, and no others.
+void restore_adapters(const ModelSource& source, const std::vector<AdapterInfo>& adapters, engine::Engine& engine) {
+  const std::vector<AdapterInfo> own = engine.adapters();
+  for (const AdapterInfo& one : own) {
+    if (std::ranges::find(adapters, one.name, &AdapterInfo::name) == adapters.end())
+      static_cast<void>(engine.unload_adapter(one.name));
+  }
+  for (const AdapterInfo& adapter : adapters) {
+    const auto same = std::ranges::find(own, adapter.name, &AdapterInfo::name);
+    const bool is_there = same != own.end() && same->path == adapter.path;
+    // What the folder has is found there when it is asked for.
+    if (is_there || (source.adapter_path && source.adapter_path(adapter.name) == adapter.path)) continue;
+    const Status status = engine.load_adapter(adapter.name, adapter.path, /*replace=*/same != own.end());
+    if (!status.ok()) log_warning("adapter {} is not there any more: {}", adapter.name, status.message());
+  }
+}
+
+}  // namespace
+
 Status Models::load(Model& model, std::unique_lock<std::mutex>& lock) {
   model.state = State::kLoading;
+  const std::optional<std::vector<AdapterInfo>> adapters = model.adapters;
   lock.unlock();
   std::unique_ptr<const Generator> generator;
   auto engine = model.source.load();
@@ -309,6 +367,7 @@ Status Models::load(Model& model, std::unique_lock<std::mutex>& lock) {
     status = made.status();
     if (status.ok()) {
       generator = std::move(*made);
+      if (adapters) restore_adapters(model.source, *adapters, **engine);
       publish_cache_config(**engine);
     }
   }
@@ -318,6 +377,7 @@ Status Models::load(Model& model, std::unique_lock<std::mutex>& lock) {
   model.state = status.ok() ? State::kLoaded : State::kUnloaded;
   model.used = Clock::now();
   if (status.ok()) {
+    model.adapters.reset();
     model.engine = std::move(*engine);
     model.generator = std::move(generator);
     model.source.max_model_len = model.engine->max_model_len();
@@ -345,6 +405,7 @@ void Models::unload(Model& model, std::unique_lock<std::mutex>& lock) {
   model.state = State::kLeaving;
   std::unique_ptr<const Generator> generator = std::move(model.generator);
   std::shared_ptr<engine::Engine> engine = std::move(model.engine);
+  model.adapters = engine->adapters();
   lock.unlock();
   generator.reset();
   engine.reset();
@@ -357,6 +418,18 @@ void Models::unload(Model& model, std::unique_lock<std::mutex>& lock) {
 
 // ---------------------------------------------------------------------------------------------------------------
 // what is known of all
+
+std::vector<AdapterInfo> Models::adapters_of(const Model& model) {
+  if (model.engine != nullptr) return model.engine->adapters();
+  std::vector<AdapterInfo> out;
+  if (model.adapters) {
+    out = *model.adapters;
+  } else {
+    for (const std::string& name : model.source.adapters) out.push_back({.name = name});
+  }
+  for (AdapterInfo& adapter : out) adapter.loaded = false;
+  return out;
+}
 
 std::vector<Models::Listed> Models::list() const {
   const std::lock_guard lock(mutex_);
@@ -375,17 +448,30 @@ std::vector<Models::Listed> Models::list() const {
     }
   }
   for (const auto& model : models_) {
-    if (model->engine == nullptr) continue;
-    for (const AdapterInfo& adapter : model->engine->adapters()) {
-      out.push_back({.name = adapter.name,
-                     .root = std::filesystem::path(adapter.path).filename().string(),
-                     .parent = model->name(),
-                     .max_model_len = model->source.max_model_len,
-                     .chat_sampling = model->source.chat_sampling,
-                     .status = adapter.loaded ? "loaded" : "unloaded"});
+    for (const AdapterInfo& adapter : adapters_of(*model)) {
+      out.push_back(
+          {.name = adapter.name,
+           .root = adapter.path.empty() ? adapter.name : std::filesystem::path(adapter.path).filename().string(),
+           .parent = model->name(),
+           .max_model_len = model->source.max_model_len,
+           .chat_sampling = model->source.chat_sampling,
+           .status = adapter.loaded ? "loaded" : "unloaded"});
     }
   }
   return out;
+}
+
+Status Models::reset_prefix_caches() {
+  for (const auto& lease : all_loaded()) lease->generator().engine().reset_prefix_cache();
+  const std::lock_guard lock(mutex_);
+  for (const auto& model : models_) {
+    if (model->engine == nullptr && model->source.keeps_blocks) {
+      return unavailable(
+          "Model `{}` is not loaded, and what it has on disk is forgotten by itself alone: wake it first.",
+          model->name());
+    }
+  }
+  return {};
 }
 
 bool Models::healthy() const {

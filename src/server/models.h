@@ -58,6 +58,10 @@ class Models {
   std::vector<std::shared_ptr<const Lease>> all_loaded();
   // Unloads the model as soon as what it answers is done. Errors: not_found.
   Status unload(std::string_view name);
+  // Of models that are not loaded. False: none of them has an adapter of the name.
+  bool forget_adapter(std::string_view name);
+  // Of all that are loaded. Errors: unavailable (another one has blocks on disk).
+  Status reset_prefix_caches();
   // Loads and unloads no more: whoever waits is told so. Models that are loaded can still be used. Idempotent.
   void close();
 
@@ -69,7 +73,7 @@ class Models {
     std::optional<SamplingDefaults> chat_sampling;  // nullopt: not known before it is loaded
     const char* status = "";                        // "unloaded", "loading", "loaded", "unloading"
   };
-  // One a name, in the order of the sources; then the adapters of those that are loaded.
+  // One a name, in the order of the sources; then their adapters.
   std::vector<Listed> list() const;
 
   // No engine has failed.
@@ -92,7 +96,11 @@ class Models {
   Status check() const;
   void run();
   Model* find(std::string_view name) const;
+  // Whether it has been given an adapter of the name, and whether requests may name it: the folder of adapters counts.
+  static bool lists_adapter(const Model& model, std::string_view name);
   static bool has_adapter(const Model& model, std::string_view name);
+  static std::string path_in_folder(const ModelSource& source, std::string_view name);  // empty: it has none
+  static std::vector<AdapterInfo> adapters_of(const Model& model);
   std::shared_ptr<const Lease> lend(Model& model);
   void give_back(Model& model);
   void await(Model& model);

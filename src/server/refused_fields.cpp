@@ -1,5 +1,7 @@
 #include "server/refused_fields.h"
 
+#include "server/json_fields.h"
+
 namespace quire::server {
 namespace json = boost::json;
 
@@ -26,6 +28,9 @@ bool is_falsy(const json::value& v) {
 }
 bool is_null(const json::value& v) {
   return v.is_null();
+}
+bool is_one(const json::value& v) {
+  return v.is_null() || as_integer(v) == 1;
 }
 
 Status check_refused(const json::object& body, std::span<const RefusedField> fields) {

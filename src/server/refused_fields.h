@@ -18,6 +18,7 @@ struct RefusedField {
 // null, false, 0, "", [] and {}.
 bool is_falsy(const boost::json::value& value);
 bool is_null(const boost::json::value& value);
+bool is_one(const boost::json::value& value);  // or null
 
 // Errors: invalid_argument with param().
 Status check_refused(const boost::json::object& body, std::span<const RefusedField> fields);

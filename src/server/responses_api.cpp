@@ -45,9 +45,8 @@ std::string with_answer(json::array conversation, const json::object& ended, con
 
 // What was stored as text.
 Result<json::value> read_back(std::string_view text) {
-  constexpr size_t kLevels = 128;  // more than a request may have, which stands in it
   boost::system::error_code error;
-  json::value value = parse_json(text, error, {.max_depth = kLevels});
+  json::value value = parse_json(text, error, {.max_depth = kMaxAnswerDepth});
   if (error) return internal_error("a stored response cannot be read: {}", error.message());
   return value;
 }

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "server/api_error.h"
+#include "server/chat_fields.h"
 #include "server/json_fields.h"
 #include "server/metadata.h"
 #include "server/random_id.h"
@@ -21,9 +22,6 @@ bool is_disabled_obfuscation(const json::value& v) {
   return v.is_null() || (object != nullptr &&
                          (!object->contains("include_obfuscation") || is_falsy(object->at("include_obfuscation"))));
 }
-bool is_one(const json::value& v) {
-  return v.is_null() || as_integer(v) == 1;
-}
 
 constexpr RefusedField kRefusedResponseFields[] = {
     {"conversation", is_falsy, "conversations are not kept here; previous_response_id goes on from a response"},
@@ -32,7 +30,7 @@ constexpr RefusedField kRefusedResponseFields[] = {
     {"moderation", is_falsy, "this server does not moderate"},
     {"context_management", is_falsy, "it is not built yet"},
     {"stream_options", is_disabled_obfuscation, "obfuscation is not built"},
-    {"n", is_one, "a response is one answer"},
+    {"response_format", is_null, "text.format says it here"},
     {"previous_input_messages", is_falsy, "it is not built yet"},
     {"enable_response_messages", is_falsy, "it is not built yet"},
     {"mm_processor_kwargs", is_falsy, "this server answers with text only"},
@@ -40,37 +38,6 @@ constexpr RefusedField kRefusedResponseFields[] = {
     {"watermarking", is_falsy, "it is not built yet"},
     {"kv_transfer_params", is_falsy, "/v1/completions and /v1/chat/completions take it"},
     {"ec_transfer_params", is_falsy, "it is not built yet"},
-};
-
-// Fields that mean here what they mean in a chat.
-constexpr const char* kResponseFieldsOfChats[] = {
-    "model",
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "seed",
-    "stop",
-    "stop_token_ids",
-    "ignore_eos",
-    "logit_bias",
-    "bad_words",
-    "allowed_token_ids",
-    "min_tokens",
-    "presence_penalty",
-    "frequency_penalty",
-    "user",
-    "repetition_penalty",
-    "repetition_detection",
-    "priority",
-    "include_stop_str_in_output",
-    "skip_special_tokens",
-    "cache_salt",
-    "timeout",
-    "chat_template_kwargs",
-    "stream",
-    "structured_outputs",
-    "include_reasoning",
 };
 
 // ---------------------------------------------------------------------------------------------------------------
@@ -380,6 +347,7 @@ Result<std::string> previous_response_id(const json::object& body) {
 Result<ResponsesRequest> parse_responses_request(const json::object& body, json::array previous,
                                                  const SchemaLimits& limits) {
   QUIRE_RETURN_IF_ERROR(check_refused(body, kRefusedResponseFields));
+  QUIRE_RETURN_IF_ERROR(check_refused(body, kRefusedOutsideChats));
   ResponsesRequest request;
   JsonFields fields(body);
   request.conversation = std::move(previous);
@@ -387,9 +355,10 @@ Result<ResponsesRequest> parse_responses_request(const json::object& body, json:
   QUIRE_RETURN_IF_ERROR(read_input(body, request));
 
   json::object chat;
-  for (const char* name : kResponseFieldsOfChats) {
+  for (const char* name : kFieldsOfChats) {
     if (const json::value* value = fields.any(name)) chat[name] = *value;
   }
+  if (const json::value* stop = fields.any("stop")) chat["stop"] = *stop;
   json::object& echo = request.echo;
   read_kept(fields, request);
   const json::value metadata = read_metadata(fields);

@@ -129,8 +129,11 @@ struct ModelSource {
   std::vector<std::string> names;     // as requests call it; the first is the one that answers name by default
   std::string root;                   // shown as `root`: a name, no path of this machine; empty: as the name
   std::vector<std::string> adapters;  // that loading it gives their names: no model's
-  int64_t bytes = 0;                  // that it takes while it is loaded; counted only where there is a bound
-  int64_t max_model_len = 0;          // 0: not known before it is loaded
+  // Where an adapter lies that it would find by its name when somebody asks for it; empty: nowhere. May be none.
+  std::function<std::string(std::string_view)> adapter_path;
+  bool keeps_blocks = false;  // of the prefix cache, while it is not loaded
+  int64_t bytes = 0;          // that it takes while it is loaded; counted only where there is a bound
+  int64_t max_model_len = 0;  // 0: not known before it is loaded
   std::optional<SamplingDefaults> chat_sampling;  // as Models::Listed has it
   // By one thread at a time. The engine's metrics are the server's.
   std::function<Result<std::shared_ptr<engine::Engine>>()> load;

@@ -95,6 +95,18 @@ Status check_scheduling(const EngineConfig& config) {
   return {};
 }
 
+// What is said of guesses while nothing guesses.
+Status check_speculation(const SpeculativeConfig& config) {
+  if (config.method != SpeculativeMethod::kNone) return {};
+  const char* given = config.num_speculative_tokens != 0      ? "num_speculative_tokens"
+                      : config.disable_by_batch_size != 0     ? "disable_by_batch_size"
+                      : config.acceptance != AcceptanceRule() ? "acceptance_method"
+                                                              : nullptr;
+  if (given == nullptr) return {};
+  return invalid_argument("speculative_config: {} is given, but no method: name one (ngram, suffix, draft_model, ...)",
+                          given);
+}
+
 Status check_adapters(const EngineConfig& config) {
   constexpr int32_t kMostAdapters = 1 << 16;
   constexpr int32_t kMostRank = 4096;
@@ -183,6 +195,9 @@ Status check_combinations(const EngineConfig& config, DeviceChoice::Kind device)
           "plans "
           "while they are computed: leave out one of them");
     }
+  }
+  if (!config.swap_file.empty() && config.swap_space <= 0) {
+    return invalid_argument("swap_file is set, and swap_space is 0 GiB: say how much may be swapped there");
   }
   if (config.preemption_mode == PreemptionMode::kSwap && config.swap_space <= 0) {
     return invalid_argument("preemption_mode swap needs a swap_space of more than 0 GiB");
@@ -302,6 +317,7 @@ Status validate(const EngineConfig& config, DeviceChoice::Kind device) {
   QUIRE_RETURN_IF_ERROR(check_workers(config, device));
   QUIRE_RETURN_IF_ERROR(check_scheduling(config));
   QUIRE_RETURN_IF_ERROR(validate(config.speculative_config));
+  QUIRE_RETURN_IF_ERROR(check_speculation(config.speculative_config));
   QUIRE_RETURN_IF_ERROR(check_adapters(config));
   return check_combinations(config, device);
 }

@@ -6,6 +6,7 @@
 
 #include <atomic>
 
+#include "engine/engine.h"
 #include "tests/runner/tiny_model.h"
 
 namespace quire {
@@ -60,6 +61,43 @@ TEST_P(LlmTest, AllPromptsAtOnceAreAnsweredAsTheReferenceDoes) {
       EXPECT_NEAR(output.prompt_logprobs[p].chosen.logprob, cases_[i].prompt_logprobs[p], 1e-3);
     }
     EXPECT_EQ(output.logprobs.size(), output.token_ids.size());
+  }
+}
+
+// Log-probabilities of a prompt that is computed in pieces and preempted in between are those of one that is not.
+TEST(LlmPrompts, AreScoredAsAloneAlsoWhereTheyArePreempted) {
+  EngineConfig config = tiny_config("llama");
+  config.num_gpu_blocks_override = 32;
+  config.max_num_batched_tokens = 16;
+  config.watermark = 0;
+  auto llm = LLM::create(config);
+  ASSERT_TRUE(llm.ok()) << llm.status().message();
+  constexpr int kScored = 3;
+  std::vector<Prompt> prompts;
+  std::vector<SamplingParams> params;
+  for (int i = 0; i < 8; ++i) {
+    std::vector<TokenId> tokens;
+    for (int t = 0; t < (i < kScored ? 200 : 8); ++t) tokens.push_back(3 + (t * 37 + i * 101) % 500);
+    prompts.emplace_back(std::move(tokens));
+    params.push_back({.temperature = 0, .max_tokens = i < kScored ? 2 : 120, .ignore_eos = true});
+    if (i < kScored) params.back().prompt_logprobs = 0;
+  }
+  std::vector<std::vector<float>> alone;
+  for (size_t i = 0; i < kScored; ++i) {
+    auto output = (*llm)->generate({prompts[i]}, params[i], {.progress = false});
+    ASSERT_TRUE(output.ok()) << output.status().message();
+    auto& logprobs = alone.emplace_back();
+    for (const PositionLogprobs& one : (*output)[0].prompt_logprobs) logprobs.push_back(one.chosen.logprob);
+    ASSERT_EQ(logprobs.size(), 199u);
+  }
+  const int64_t before = (*llm)->engine().stats().num_preemptions;
+  auto outputs = (*llm)->generate(prompts, params, {.progress = false});
+  ASSERT_TRUE(outputs.ok()) << outputs.status().message();
+  EXPECT_GT((*llm)->engine().stats().num_preemptions, before);
+  for (size_t i = 0; i < kScored; ++i) {
+    std::vector<float> logprobs;
+    for (const PositionLogprobs& one : (*outputs)[i].prompt_logprobs) logprobs.push_back(one.chosen.logprob);
+    EXPECT_EQ(logprobs, alone[i]) << i;
   }
 }
 

@@ -131,6 +131,67 @@ class Adapters(unittest.TestCase):
             self.assertIn(part, lines[0])
 
 
+class SleepingModels(unittest.TestCase):
+    """What adapters are called and which they are does not depend on whether the model is loaded."""
+
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="quire-adapters-")))
+        for name, source in (("mine", "qv"), ("other", "rslora")):
+            shutil.copytree(LORA / source, self.folder / name)
+
+    def start(self, *arguments, model=harness.DATA / "e2e/tiny/llama"):
+        return self.enterContext(harness.Server(
+            "--skip-tokenizer-init", "--enable-lora", "--lora-dir", self.folder, "--enable-admin-endpoints",
+            "--kv-cache-memory-bytes", "4M", *arguments, model=model))
+
+    @staticmethod
+    def tokens(server, model):
+        reply = server.post("/v1/completions", {"model": model, "prompt": list(range(10, 40)), "temperature": 0, "max_tokens": 8,
+                                                "return_token_ids": True, "ignore_eos": True})
+        return reply.json["choices"][0]["token_ids"] if reply.status == 200 else reply.status
+
+    def test_a_model_that_slept_has_the_adapters_that_it_had(self):
+        server = self.start("--served-model-name", "base", "--lora-modules", f"one={LORA / 'qv'}", f"two={LORA / 'rslora'}")
+        first, second = self.tokens(server, "one"), self.tokens(server, "two")
+        self.assertNotEqual(first, second)
+        for body in ({"lora_name": "fresh", "lora_path": "other"},
+                     {"lora_name": "one", "lora_path": "other", "load_inplace": True}):
+            self.assertEqual(server.post("/v1/load_lora_adapter", body).status, 200)
+        self.assertEqual(server.post("/v1/unload_lora_adapter", {"lora_name": "two"}).status, 200)
+        for _ in range(2):
+            self.assertEqual(server.post("/sleep", {}).status, 200)
+            listed = {model["id"] for model in server.get("/v1/models").json["data"]}
+            self.assertLessEqual({"base", "one", "fresh"}, listed)
+            self.assertNotIn("two", listed)
+            self.assertEqual(self.tokens(server, "fresh"), second)  # wakes it
+            self.assertEqual(self.tokens(server, "one"), second)
+            self.assertEqual(self.tokens(server, "two"), 404)
+        self.assertEqual(server.post("/sleep", {}).status, 200)
+        self.assertEqual(server.post("/v1/unload_lora_adapter", {"lora_name": "fresh"}).status, 200)
+        self.assertEqual(self.tokens(server, "mine"), first)  # of the folder: asked for by nobody before
+        self.assertEqual(self.tokens(server, "fresh"), 404)
+
+    def test_a_name_in_the_folder_is_of_one_model_whichever_is_loaded(self):
+        other = self.folder / "base"
+        shutil.copytree(harness.DATA / "e2e/tiny/llama3_rope", other)
+        server = self.start("--model", f"a={harness.DATA / 'e2e/tiny/llama'}", "--model", f"b={other}", "--models-max", 1, model=None)
+        first = self.tokens(server, "mine")
+        self.assertIsInstance(first, list)
+        self.assertIsInstance(self.tokens(server, "b"), list)
+        self.assertEqual(self.tokens(server, "mine"), first)
+
+    def test_an_idle_model_is_unloaded_and_wakes(self):
+        server = self.start("--served-model-name", "base", "--sleep-idle-seconds", 0.3)
+        harness.wait_until(lambda: server.get("/is_sleeping").json["is_sleeping"], server.log_text)
+        self.assertIsInstance(self.tokens(server, "mine"), list)
+
+    def test_blocks_on_disk_are_not_forgotten_by_a_model_that_sleeps(self):
+        server = self.start("--served-model-name", "base", "--kv-offload-dir", self.folder / "blocks")
+        self.assertEqual(server.post("/reset_prefix_cache", {}).status, 200)
+        self.assertEqual(server.post("/sleep", {}).status, 200)
+        self.assertEqual(server.post("/reset_prefix_cache", {}).status, 503)
+
+
 class AdaptersOfRanks(Adapters):
     LAYOUT = ("--tensor-parallel-size", 2)
 

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "models/registry.h"
+#include "tests/nn/memory_checkpoint.h"
 
 namespace quire::models {
 namespace {
@@ -63,6 +64,25 @@ TEST(Families, TyingTheEmbeddingsHasADefaultOfEachFamilysOwn) {
   EXPECT_FALSE(read(small("Qwen3ForCausalLM"))->tie_word_embeddings);
   EXPECT_TRUE(read(small("Gemma2ForCausalLM"))->tie_word_embeddings);
   EXPECT_TRUE(read(small("Gemma3ForCausalLM"))->tie_word_embeddings);
+}
+
+// As transformers does it, which ties no two tensors that a checkpoint has with different numbers.
+TEST(Families, AHeadOfOtherNumbersThanTheEmbeddingsIsNotTied) {
+  for (const char* architecture : {"LlamaForCausalLM", "Gemma2ForCausalLM"}) {
+    nn::MemoryCheckpoint checkpoint;
+    boost::json::object config = small(architecture);
+    config["tie_word_embeddings"] = true;
+    checkpoint.set_config(config);
+    std::vector<uint8_t> table(512 * 64 * 4, 1);
+    const Family family = find_family(config).value();
+    checkpoint.add("model.embed_tokens.weight", DType::kF32, {512, 64}, table);
+    EXPECT_TRUE(read_model_config(family, checkpoint)->tie_word_embeddings);
+    checkpoint.add("lm_head.weight", DType::kF32, {512, 64}, table);
+    EXPECT_TRUE(read_model_config(family, checkpoint)->tie_word_embeddings);
+    for (size_t i = 0; i < table.size(); i += 4) table[i] = 2;
+    checkpoint.replace("lm_head.weight", DType::kF32, {512, 64}, table);
+    EXPECT_FALSE(read_model_config(family, checkpoint)->tie_word_embeddings);
+  }
 }
 
 TEST(Families, QwensLayersFromMaxWindowLayersOnHaveAWindowWhereItIsUsed) {

@@ -379,5 +379,26 @@ TEST(MultipartTest, WhatIsNoFormIsRefused) {
   EXPECT_FALSE(parse_multipart(kType, many + "--b--").ok());
 }
 
+TEST(AnswerFiles, WhatWasWrittenIsFoundAgainHoweverDeepItIs) {
+  const std::string path = testing::TempDir() + "quire-answers.jsonl";
+  std::filesystem::remove(path);
+  std::unordered_set<std::string> answered;
+  std::string deep;
+  for (int level = 0; level < 60; ++level) deep += "[";
+  {
+    auto file = AnswerFile::open(path, answered);
+    ASSERT_TRUE(file.ok());
+    ASSERT_TRUE(file->append(R"({"custom_id":"a","response":)" + deep + std::string(60, ']') + "}\n").ok());
+    ASSERT_TRUE(file->append(R"({"custom_id":"b","response":1})"
+                             "\n")
+                    .ok());
+    ASSERT_TRUE(file->append(R"({"custom_id":"c","resp)").ok());
+  }
+  const auto again = AnswerFile::open(path, answered);
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(again->num_lines(), 2);
+  EXPECT_THAT(answered, testing::UnorderedElementsAre("a", "b"));
+}
+
 }  // namespace
 }  // namespace quire::server

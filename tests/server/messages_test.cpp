@@ -143,6 +143,12 @@ TEST_F(MessagesTest, WhatIsNotBuiltIsRefusedByName) {
       {R"("tools":[{"type":"bash_20250124","name":"bash"}])", "tools"},
       {R"("stop_sequences":["a",7])", "stop"},
       {R"("temperature":7)", "temperature"},
+      {R"("stop":"x")", "stop_sequences"},
+      {R"("mirostat":9)", "mirostat"},
+      {R"("logit_bias":{"99999":1})", "logit_bias"},
+      {R"("guided_regex":5)", "guided_regex"},
+      {R"("truncate_prompt_tokens":4)", "truncate_prompt_tokens"},
+      {R"("use_beam_search":true)", "use_beam_search"},
   };
   for (const auto& [fields, name] : kCases) {
     const auto response = create(std::string(kHiMessage) + R"(,"max_tokens":2,)" + fields);

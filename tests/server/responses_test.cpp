@@ -293,6 +293,13 @@ TEST_F(ResponsesTest, WhatIsNotBuiltIsRefusedByName) {
       {R"("input":"x","metadata":{"a":1})", "metadata"},
       {R"("input":"x","text":{"verbosity":"low"})", "text.verbosity"},
       {R"("input":"x","model":"none")", "model"},
+      {R"("input":"x","typical_p":5)", "typical_p"},
+      {R"("input":"x","dry_multiplier":-1)", "dry_multiplier"},
+      {R"("input":"x","guided_json":5)", "guided_json"},
+      {R"("input":"x","response_format":{"type":"json_object"})", "response_format"},
+      {R"("input":"x","use_beam_search":true)", "use_beam_search"},
+      {R"("input":"x","n":2)", "n"},
+      {R"("input":"x","prompt_logprobs":0)", "prompt_logprobs"},
   };
   for (const auto& [fields, param] : kCases) {
     const auto response = create("{" + std::string(fields) + "}");
