@@ -2,6 +2,7 @@
 // come and go under those who use them.
 #include <atomic>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <thread>
@@ -253,6 +254,50 @@ INSTANTIATE_TEST_SUITE_P(Tiny, AdaptersOfOtherBases,
                                          SeveralOfOneBase{"qwen2", {"tokens", "embed_head", "all_linear"}},
                                          SeveralOfOneBase{"mixtral", {"stacks", "old_stacks", "all_linear"}}),
                          [](const auto& test) { return test.param.base; });
+
+// Longrope turns keys by the length of the whole prompt, the virtual tokens of a soft prompt among it: a prompt within
+// the trained length and one beyond it share no keys, whatever of them the client sent.
+TEST(SoftPromptsOfLongRope, AnswersDoNotDependOnWhatThePrefixCacheHas) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "quire-long-soft-prompt";
+  std::filesystem::create_directories(folder);
+  constexpr int kVirtual = 20, kHidden = 32;
+  std::ofstream(folder / "adapter_config.json")
+      << R"({"peft_type":"PROMPT_TUNING","task_type":"CAUSAL_LM","num_virtual_tokens":20,"token_dim":32,"num_layers":2,
+            "num_transformer_submodules":1,"num_attention_heads":4})";
+  std::vector<float> rows(kVirtual * kHidden);
+  for (size_t i = 0; i < rows.size(); ++i) rows[i] = 0.1f * static_cast<float>((i * 7919) % 13) - 0.6f;
+  std::string header = R"({"prompt_embeddings":{"dtype":"F32","shape":[20,32],"data_offsets":[0,2560]}})";
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  std::string file(8, '\0');
+  file[0] = static_cast<char>(header.size());
+  file += header;
+  file.append(reinterpret_cast<const char*>(rows.data()), rows.size() * sizeof(float));
+  std::ofstream(folder / "adapter_model.safetensors", std::ios::binary) << file;
+
+  EngineConfig config{.model = tiny_path("phi3_longrope"),
+                      .skip_tokenizer_init = true,
+                      .block_size = 4,
+                      .num_gpu_blocks_override = 256,
+                      .enable_prompt_adapter = true};
+  std::vector<TokenId> prompt;
+  for (int i = 0; i < 20; ++i) prompt.push_back(3 + (i * 37) % 60);
+  const std::vector<TokenId> shorter(prompt.begin(), prompt.begin() + 10);  // 30 of 32 tokens with the soft prompt
+  std::vector<std::string> receipts;
+  for (const bool warm : {false, true}) {
+    auto llm = LLM::create(config);
+    ASSERT_TRUE(llm.ok()) << llm.status().message();
+    GenerateOptions options{.progress = false};
+    options.lora = LoraRequest{"soft", folder.string()};
+    const SamplingParams params{.temperature = 0, .max_tokens = 6, .ignore_eos = true, .deterministic = true};
+    if (warm) {
+      ASSERT_TRUE((*llm)->generate({shorter}, params, options).ok());
+    }
+    auto outputs = (*llm)->generate({prompt}, params, options);
+    ASSERT_TRUE(outputs.ok()) << outputs.status().message();
+    receipts.push_back(outputs->front().receipt);
+  }
+  EXPECT_EQ(receipts[0], receipts[1]);
+}
 
 class SoftPrompts : public AdaptedAnswers, public testing::WithParamInterface<std::string> {};
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <thread>
 
 #include "engine/engine.h"
 #include "tests/runner/tiny_model.h"
@@ -64,41 +65,60 @@ TEST_P(LlmTest, AllPromptsAtOnceAreAnsweredAsTheReferenceDoes) {
   }
 }
 
-// Log-probabilities of a prompt that is computed in pieces and preempted in between are those of one that is not.
+// Log-probabilities of prompts that are computed in pieces and preempted in between are those of one that is not.
 TEST(LlmPrompts, AreScoredAsAloneAlsoWhereTheyArePreempted) {
   EngineConfig config = tiny_config("llama");
   config.num_gpu_blocks_override = 32;
   config.max_num_batched_tokens = 16;
+  config.enable_prefix_caching = false;
   config.watermark = 0;
   auto llm = LLM::create(config);
   ASSERT_TRUE(llm.ok()) << llm.status().message();
-  constexpr int kScored = 3;
-  std::vector<Prompt> prompts;
-  std::vector<SamplingParams> params;
-  for (int i = 0; i < 8; ++i) {
-    std::vector<TokenId> tokens;
-    for (int t = 0; t < (i < kScored ? 200 : 8); ++t) tokens.push_back(3 + (t * 37 + i * 101) % 500);
-    prompts.emplace_back(std::move(tokens));
-    params.push_back({.temperature = 0, .max_tokens = i < kScored ? 2 : 120, .ignore_eos = true});
-    if (i < kScored) params.back().prompt_logprobs = 0;
-  }
-  std::vector<std::vector<float>> alone;
-  for (size_t i = 0; i < kScored; ++i) {
-    auto output = (*llm)->generate({prompts[i]}, params[i], {.progress = false});
-    ASSERT_TRUE(output.ok()) << output.status().message();
-    auto& logprobs = alone.emplace_back();
-    for (const PositionLogprobs& one : (*output)[0].prompt_logprobs) logprobs.push_back(one.chosen.logprob);
-    ASSERT_EQ(logprobs.size(), 199u);
-  }
-  const int64_t before = (*llm)->engine().stats().num_preemptions;
-  auto outputs = (*llm)->generate(prompts, params, {.progress = false});
-  ASSERT_TRUE(outputs.ok()) << outputs.status().message();
-  EXPECT_GT((*llm)->engine().stats().num_preemptions, before);
-  for (size_t i = 0; i < kScored; ++i) {
+  const auto prompts_of = [](int count, int length, int first) {
+    std::vector<Prompt> prompts;
+    for (int i = first; i < first + count; ++i) {
+      std::vector<TokenId> tokens;
+      for (int t = 0; t < length; ++t) tokens.push_back(3 + (t * 37 + i * 101) % 500);
+      prompts.emplace_back(std::move(tokens));
+    }
+    return prompts;
+  };
+  const std::vector<Prompt> scored = prompts_of(3, 200, 0);
+  const SamplingParams scores{.temperature = 0, .max_tokens = 2, .ignore_eos = true, .prompt_logprobs = 0};
+  const auto logprobs_of = [](const RequestOutput& output) {
     std::vector<float> logprobs;
-    for (const PositionLogprobs& one : (*outputs)[i].prompt_logprobs) logprobs.push_back(one.chosen.logprob);
-    EXPECT_EQ(logprobs, alone[i]) << i;
+    for (const PositionLogprobs& one : output.prompt_logprobs) logprobs.push_back(one.chosen.logprob);
+    return logprobs;
+  };
+  std::vector<std::vector<float>> alone;
+  for (const Prompt& prompt : scored) {
+    auto output = (*llm)->generate({prompt}, scores, {.progress = false});
+    ASSERT_TRUE(output.ok()) << output.status().message();
+    alone.push_back(logprobs_of((*output)[0]));
+    ASSERT_EQ(alone.back().size(), 199u);
   }
+  // Others that need more and more blocks, until they take those of the prompts under way.
+  std::atomic<bool> over{false};
+  std::vector<std::thread> others;
+  for (int thread = 0; thread < 6; ++thread) {
+    others.emplace_back([&, thread] {
+      for (int32_t round = 0; !over; ++round) {
+        const SamplingParams long_answer{
+            .temperature = 0, .max_tokens = 50 + 40 * ((thread + round) % 6), .ignore_eos = true};
+        EXPECT_TRUE((*llm)->generate(prompts_of(1, 8, 10 + thread), long_answer, {.progress = false}).ok());
+      }
+    });
+  }
+  for (int round = 0; round < 12; ++round) {
+    auto outputs = (*llm)->generate(scored, scores, {.progress = false});
+    if (!outputs.ok()) ADD_FAILURE() << outputs.status().message();
+    for (size_t i = 0; outputs.ok() && i < scored.size(); ++i) {
+      EXPECT_EQ(logprobs_of((*outputs)[i]), alone[i]) << i << " in round " << round;
+    }
+  }
+  over = true;
+  for (std::thread& thread : others) thread.join();
+  EXPECT_GT((*llm)->engine().stats().num_preemptions, 0);
 }
 
 TEST_P(LlmTest, AnAsynchronousRequestCallsBackForItsTokensUntilItsEnd) {
