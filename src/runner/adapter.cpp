@@ -226,6 +226,7 @@ class AdapterMaker {
 
   Status gather() {
     std::vector<std::string> surplus;
+    std::vector<std::string> unnamed;
     std::set<std::string> found;
     bool has_experts = false;
     bool has_routers = false;
@@ -241,6 +242,8 @@ class AdapterMaker {
       if (!found.insert(part == nullptr ? layer.stack : part->module).second) {
         return data_loss("module {} is there twice, under another name too", in_quotes(pair.module));
       }
+      QUIRE_ASSIGN_OR_RETURN(const bool is_named, names_module(file_, pair.module, *place));
+      if (!is_named) unnamed.push_back(pair.module);
       has_experts = has_experts || (layer.kind == AdaptableLayer::Kind::kExperts && part != nullptr);
       has_routers = has_routers || is_router(pair.module);
       QUIRE_RETURN_IF_ERROR(check_pair(pair, layer, part));
@@ -275,6 +278,11 @@ class AdapterMaker {
       return invalid_argument(
           "{} modules are none that adapters can add to in this model ({}): {}. Is the adapter of another model?",
           surplus.size(), host_.config.architecture, listed(surplus));
+    }
+    if (!unnamed.empty()) {
+      return data_loss(
+          "{} modules have factors in the file, and neither target_modules nor target_parameters names them: {}",
+          unnamed.size(), listed(unnamed));
     }
     QUIRE_RETURN_IF_ERROR(check_trained_tokens(found));
     if (found.empty()) return data_loss("the adapter has no factors");

@@ -61,6 +61,14 @@ bool is_router(std::string_view module) {
   return module.ends_with("mlp.gate") || module.ends_with("block_sparse_moe.gate") || module.ends_with("mlp.router");
 }
 
+Result<bool> names_module(const checkpoint::AdapterFile& file, const std::string& module, const ModulePlace& place) {
+  if (!file.peft) return true;
+  if (place.is_stack) return file.peft->adapts_parameter(module);
+  const LayerKind kind = place.layer->kind;
+  return file.peft->adapts(module,
+                           kind == LayerKind::kProduct || kind == LayerKind::kExperts || kind == LayerKind::kHeads);
+}
+
 Status check_complete(const checkpoint::AdapterFile& file, const ModuleNames& names, const std::set<std::string>& found,
                       bool has_experts, bool has_routers) {
   if (!file.peft) return {};
@@ -70,12 +78,8 @@ Status check_complete(const checkpoint::AdapterFile& file, const ModuleNames& na
     if (found.contains(module)) continue;
     if (kind == LayerKind::kExperts && !place.is_stack && !has_experts) continue;
     if (is_router(module) && !has_routers) continue;
-    const bool linear = kind == LayerKind::kProduct || kind == LayerKind::kExperts || kind == LayerKind::kHeads;
     const std::string full = names.full_name(module, kind);
-    bool expected = place.is_stack && file.peft->adapts_parameter(full);
-    if (!place.is_stack) {
-      QUIRE_ASSIGN_OR_RETURN(expected, file.peft->adapts(full, linear));
-    }
+    QUIRE_ASSIGN_OR_RETURN(const bool expected, names_module(file, full, place));
     if (expected) missing.push_back(full);
   }
   if (missing.empty()) return {};

@@ -40,6 +40,9 @@ std::string listed(const std::vector<std::string>& names);
 // Whether the module chooses experts.
 bool is_router(std::string_view module);
 
+// Whether the configuration names the module, by its name there, so that it is to have factors. Of GGUF files: it does.
+Result<bool> names_module(const checkpoint::AdapterFile& file, const std::string& module, const ModulePlace& place);
+
 // Errors: data_loss naming modules that the configuration names and that are not among those found. `has_experts`,
 // `has_routers`: whether there are any, for classes of some releases have no modules for these, whatever the names say.
 Status check_complete(const checkpoint::AdapterFile& file, const ModuleNames& names, const std::set<std::string>& found,

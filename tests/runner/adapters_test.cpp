@@ -282,6 +282,10 @@ TEST_F(UnfitAdapters, AConfigurationThatContradictsTheFileIsToldSo) {
   EXPECT_SAYS(message_of("llama/qv", "\"lora_alpha\": 8", "\"lora_alpha\": -1"), "lora_alpha");
   EXPECT_SAYS(message_of("llama/qv", "\"v_proj\"", "\"v_proj\", \"k_proj\""), "k_proj");
   EXPECT_SAYS(message_of("llama/some_layers", "  1\n", "  0, 1\n"), "model.layers.0.");
+  // PEFT leaves such factors out without a word.
+  EXPECT_SAYS(message_of("llama/qv", "\"v_proj\"", "\"q_proj\""), "neither target_modules nor target_parameters names");
+  EXPECT_SAYS(message_of("llama/qv", "\"layers_to_transform\": null", "\"layers_to_transform\": [1]"),
+              "\"model.layers.0.self_attn.");
   EXPECT_SAYS(message_of("llama/patterns", "\"q_proj\": 4", "\"q_proj\": 5"), "expected rank 5");
   EXPECT_SAYS(message_of("llama/patterns", "\"q_proj\": 4", "\"q_(pro\": 5"), "does not compile");
   EXPECT_SAYS(message_of("llama/qv", "{", "{,"), "adapter_config.json");
