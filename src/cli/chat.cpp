@@ -1,8 +1,12 @@
 // quire chat: a conversation in the terminal.
 #include <histedit.h>
+#include <poll.h>
 #include <unistd.h>
 
+#include <clocale>
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <iostream>
 #include <optional>
 
@@ -32,11 +36,37 @@ char* prompt_of(EditLine*) {
   return prompt_text;
 }
 
+// A character of standard input, in UTF-8. 0: Ctrl-C, or the end; the library's own function goes on reading after a
+// signal.
+int next_character(EditLine* /*edit*/, wchar_t* out) {
+  uint32_t code = 0;
+  for (int left = -1; left != 0; --left) {
+    pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+    constexpr int kLookAgain = 200;  // ms: a signal may come just before it waits
+    while (::poll(&input, 1, kLookAgain) <= 0) {
+      if (InterruptGuard::interrupted()) return 0;
+    }
+    unsigned char byte = 0;
+    if (::read(STDIN_FILENO, &byte, 1) != 1) return 0;
+    const bool begins = left < 0 || (byte & 0xC0) != 0x80;
+    if (begins) {
+      left = byte < 0xC0 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
+      code = left == 1 ? byte : byte & (0xFFu >> (left + 1));
+    } else {
+      code = code << 6 | (byte & 0x3F);
+    }
+  }
+  *out = static_cast<wchar_t>(code);
+  return 1;
+}
+
 // Lines from a terminal with editing and history, or plain lines from a pipe.
 class LineReader {
  public:
   LineReader() {
     if (isatty(STDIN_FILENO) == 0 || isatty(STDOUT_FILENO) == 0) return;
+    // The library keeps no character that the locale does not have.
+    if (std::setlocale(LC_CTYPE, "") == nullptr || MB_CUR_MAX == 1) std::setlocale(LC_CTYPE, "C.UTF-8");
     edit_ = el_init("quire", stdin, stdout, stderr);
     history_ = history_init();
     if (edit_ == nullptr || history_ == nullptr) return;
@@ -46,6 +76,7 @@ class LineReader {
     el_set(edit_, EL_EDITOR, "emacs");
     el_set(edit_, EL_HIST, history, history_);
     el_set(edit_, EL_SIGNAL, 0);
+    el_set(edit_, EL_GETCFN, next_character);
     el_set(edit_, EL_BIND, "^[[A", "ed-prev-history", nullptr);
     el_set(edit_, EL_BIND, "^[[B", "ed-next-history", nullptr);
   }

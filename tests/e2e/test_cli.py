@@ -4,8 +4,11 @@
 import json
 import os
 import pathlib
+import pty
+import select
 import struct
 import tempfile
+import time
 import unittest
 
 import harness
@@ -313,6 +316,34 @@ class Complete(unittest.TestCase):
                 result = harness.run("complete", "-p", "x", flag, value)
                 self.assertIn(result.returncode, (1, 2))
                 self.assertIn(flag.strip("-").replace("-", "_"), result.stderr.replace("-", "_"))
+
+    def test_chat_in_a_terminal_takes_every_character_and_both_ways_out(self):
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.execv(harness.QUIRE, ["quire", "chat", "--max-tokens", "1"])
+        seen = b""
+
+        def see(expected):
+            nonlocal seen
+            deadline = time.monotonic() + 60
+            while expected not in seen:
+                self.assertLess(time.monotonic(), deadline, seen)
+                if select.select([terminal], [], [], 0.1)[0]:
+                    seen += os.read(terminal, 4096)
+            seen = seen[seen.index(expected) + len(expected):]
+
+        try:
+            see(b"\r\n> ")
+            os.write(terminal, b"\x03")  # Ctrl-C
+            see(b"\r\n> ")
+            os.write(terminal, "né漢".encode())
+            see("né漢".encode())
+            os.write(terminal, b"\x03")
+            see(b"\r\n> ")
+            os.write(terminal, b"\x04")  # Ctrl-D
+            harness.wait_until(lambda: os.waitpid(pid, os.WNOHANG) == (pid, 0), lambda: f"it goes on: {seen}")
+        finally:
+            os.close(terminal)
 
     def test_chat_of_lines_on_standard_input_ends_with_it(self):
         result = harness.run("chat", "--max-tokens", 12, "--temperature", 0, "--activation-dtype", "float32",
