@@ -1,8 +1,9 @@
 // quire chat: a conversation in the terminal.
 #include <histedit.h>
-#include <poll.h>
+#include <signal.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <clocale>
 #include <cstdint>
 #include <cstdio>
@@ -36,18 +37,24 @@ char* prompt_of(EditLine*) {
   return prompt_text;
 }
 
+// A read is not begun again behind Ctrl-C.
+void end_reads_at_interrupts() {
+  struct sigaction action {};
+  ::sigaction(SIGINT, nullptr, &action);
+  action.sa_flags &= ~SA_RESTART;
+  ::sigaction(SIGINT, &action, nullptr);
+}
+
 // A character of standard input, in UTF-8. 0: Ctrl-C, or the end; the library's own function goes on reading after a
 // signal.
 int next_character(EditLine* /*edit*/, wchar_t* out) {
   uint32_t code = 0;
   for (int left = -1; left != 0; --left) {
-    pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
-    constexpr int kLookAgain = 200;  // ms: a signal may come just before it waits
-    while (::poll(&input, 1, kLookAgain) <= 0) {
-      if (InterruptGuard::interrupted()) return 0;
-    }
     unsigned char byte = 0;
-    if (::read(STDIN_FILENO, &byte, 1) != 1) return 0;
+    ssize_t count = 0;
+    while ((count = ::read(STDIN_FILENO, &byte, 1)) < 0 && errno == EINTR && !InterruptGuard::interrupted()) {
+    }
+    if (count != 1) return 0;
     const bool begins = left < 0 || (byte & 0xC0) != 0x80;
     if (begins) {
       left = byte < 0xC0 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
@@ -96,6 +103,7 @@ class LineReader {
       if (!std::getline(std::cin, line)) return std::nullopt;
       return line;
     }
+    end_reads_at_interrupts();
     while (true) {
       int length = 0;
       const char* text = el_gets(edit_, &length);

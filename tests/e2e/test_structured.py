@@ -128,8 +128,9 @@ class Structured(harness.ServerTest):
             check_small(self, part)
 
     def test_a_stop_string_that_breaks_json_is_an_error_and_one_that_does_not_occur_is_none(self):
-        with self.assertRaises(openai.InternalServerError):
+        with self.assertRaises(openai.BadRequestError) as refused:
             self.chat(response_format=json_schema(SMALL), stop=["\"s\""], extra={})
+        self.assertEqual(refused.exception.param, "stop")
         check_small(self, text_of(self.chat(response_format=json_schema(SMALL), stop=["never said"], extra={})))
         cut = self.chat(stop=["-"], extra={"structured_outputs": {"regex": "[a-f]{3}-[0-9]"}})
         self.assertRegex(text_of(cut), r"\A[a-f]{3}\Z")
