@@ -1,9 +1,9 @@
 // quire chat: a conversation in the terminal.
 #include <histedit.h>
 #include <signal.h>
+#include <sys/select.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <clocale>
 #include <cstdint>
 #include <cstdio>
@@ -37,12 +37,22 @@ char* prompt_of(EditLine*) {
   return prompt_text;
 }
 
-// A read is not begun again behind Ctrl-C.
-void end_reads_at_interrupts() {
-  struct sigaction action {};
-  ::sigaction(SIGINT, nullptr, &action);
-  action.sa_flags &= ~SA_RESTART;
-  ::sigaction(SIGINT, &action, nullptr);
+// Until there is something to read. False: Ctrl-C came, before it or meanwhile.
+bool wait_for_input() {
+  sigset_t interrupt;
+  sigset_t before;
+  sigemptyset(&interrupt);
+  sigaddset(&interrupt, SIGINT);
+  ::pthread_sigmask(SIG_BLOCK, &interrupt, &before);  // it comes while we wait, or to another thread
+  bool ready = false;
+  while (!ready && !InterruptGuard::interrupted()) {
+    fd_set input;
+    FD_ZERO(&input);
+    FD_SET(STDIN_FILENO, &input);
+    ready = ::pselect(STDIN_FILENO + 1, &input, nullptr, nullptr, nullptr, &before) > 0;
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return ready;
 }
 
 // A character of standard input, in UTF-8. 0: Ctrl-C, or the end; the library's own function goes on reading after a
@@ -51,10 +61,7 @@ int next_character(EditLine* /*edit*/, wchar_t* out) {
   uint32_t code = 0;
   for (int left = -1; left != 0; --left) {
     unsigned char byte = 0;
-    ssize_t count = 0;
-    while ((count = ::read(STDIN_FILENO, &byte, 1)) < 0 && errno == EINTR && !InterruptGuard::interrupted()) {
-    }
-    if (count != 1) return 0;
+    if (!wait_for_input() || ::read(STDIN_FILENO, &byte, 1) != 1) return 0;
     const bool begins = left < 0 || (byte & 0xC0) != 0x80;
     if (begins) {
       left = byte < 0xC0 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
@@ -103,7 +110,6 @@ class LineReader {
       if (!std::getline(std::cin, line)) return std::nullopt;
       return line;
     }
-    end_reads_at_interrupts();
     while (true) {
       int length = 0;
       const char* text = el_gets(edit_, &length);
