@@ -103,6 +103,23 @@ Result<server::SamplingDefaults> chat_sampling_before_loading(const EngineConfig
   return server::chat_sampling(advised, text.chat_template).values;
 }
 
+// Adapters and guesses are of models that generate. Those that embed or classify beside them in one server, which has
+// one set of flags, go without.
+EngineConfig without_generation(EngineConfig config) {
+  const EngineConfig plain;
+  config.enable_lora = plain.enable_lora;
+  config.max_loras = plain.max_loras;
+  config.max_cpu_loras = plain.max_cpu_loras;
+  config.max_lora_rank = plain.max_lora_rank;
+  config.lora_dtype = plain.lora_dtype;
+  config.enable_prompt_adapter = plain.enable_prompt_adapter;
+  config.max_prompt_adapters = plain.max_prompt_adapters;
+  config.max_prompt_adapter_token = plain.max_prompt_adapter_token;
+  config.lora_dir = plain.lora_dir;
+  config.speculative_config = plain.speculative_config;
+  return config;
+}
+
 // How much of the memory each takes.
 Status plan_all(ServeOptions& options, std::vector<EngineConfig>& configs, std::vector<server::ModelSource>& sources) {
   server::ServerConfig& server = options.server;
@@ -118,6 +135,16 @@ Status plan_all(ServeOptions& options, std::vector<EngineConfig>& configs, std::
     EngineConfig& config = configs[i];
     config.memory_utilization = runner::memory_utilization(config, *backend) / static_cast<double>(at_once);
     const auto checkpoint = runner::open_checkpoint(config);
+    const bool is_to_generate = config.enable_lora || config.enable_prompt_adapter ||
+                                config.speculative_config.method != SpeculativeMethod::kNone;
+    if (checkpoint.ok() && is_to_generate) {
+      EngineConfig bare = without_generation(config);
+      const auto found = runner::plan_model(bare, **checkpoint, *backend, server.models_memory_bytes);
+      if (found.ok() && found->config.task != ModelTask::kGenerate) {
+        config = std::move(bare);
+        sources[i].adapter_path = nullptr;
+      }
+    }
     auto planned = checkpoint.ok() ? runner::plan_model(config, **checkpoint, *backend, server.models_memory_bytes)
                                    : Result<runner::PlannedModel>(checkpoint.status());
     if (!planned.ok()) return Status(planned.status()).with_prefix("model " + config.served_model_name + ": ");

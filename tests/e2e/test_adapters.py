@@ -180,6 +180,15 @@ class SleepingModels(unittest.TestCase):
         self.assertIsInstance(self.tokens(server, "b"), list)
         self.assertEqual(self.tokens(server, "mine"), first)
 
+    def test_a_model_that_embeds_stands_beside_one_that_has_adapters(self):
+        models = {"embedder": harness.DATA / "embeddings/bert_mean", "base": harness.DATA / "e2e/tiny/llama"}
+        server = self.start(*(flag for name, path in models.items() for flag in ("--model", f"{name}={path}")), "--speculative-config",
+                            '{"method": "ngram"}', model=None)
+        vector = server.post("/v1/embeddings", {"model": "embedder", "input": [5, 6, 7]})
+        self.assertEqual(vector.status, 200, vector.body)
+        self.assertIsInstance(self.tokens(server, "mine"), list)
+        self.assertEqual({model["parent"] for model in server.get("/v1/models").json["data"] if model["id"] == "mine"}, {"base"})
+
     def test_an_idle_model_is_unloaded_and_wakes(self):
         server = self.start("--served-model-name", "base", "--sleep-idle-seconds", 0.3)
         harness.wait_until(lambda: server.get("/is_sleeping").json["is_sleeping"], server.log_text)
