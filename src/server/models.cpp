@@ -143,12 +143,8 @@ Models::Model* Models::find(std::string_view name) const {
 }
 
 bool Models::lists_adapter(const Model& model, std::string_view name) {
-  const auto is_in = [name](const std::vector<AdapterInfo>& adapters) {
-    return std::ranges::find(adapters, name, &AdapterInfo::name) != adapters.end();
-  };
-  if (model.engine != nullptr) return is_in(model.engine->adapters());
-  if (model.adapters) return is_in(*model.adapters);
-  return std::ranges::find(model.source.adapters, name) != model.source.adapters.end();
+  const std::vector<AdapterInfo> adapters = adapters_of(model);
+  return std::ranges::find(adapters, name, &AdapterInfo::name) != adapters.end();
 }
 
 bool Models::has_adapter(const Model& model, std::string_view name) {
