@@ -340,6 +340,7 @@ class Complete(unittest.TestCase):
             see("né漢".encode())
             os.write(terminal, b"\x03")
             see(b"\r\n> ")
+            time.sleep(1)  # behind its prompt the terminal is still to be made the editor's, which drops what comes meanwhile
             os.write(terminal, b"\x04")  # Ctrl-D
             harness.wait_until(lambda: os.waitpid(pid, os.WNOHANG) == (pid, 0), lambda: f"it goes on: {seen}")
         finally:
