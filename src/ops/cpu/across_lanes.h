@@ -6,6 +6,10 @@
 
 namespace quire::ops::cpu::QUIRE_ISA {
 
+// What is found: sums, which wrap, and the largest.
+constexpr auto kPlus = [](auto a, auto b) { return wrapping_sum(a, b); };
+constexpr auto kLarger = [](auto a, auto b) { return larger(a, b); };
+
 // Lanes 0, 1, 4, 5 (first) and 2, 3, 6, 7 (second) of vectors 0 and 1 in turn, then of 2 and 3.
 struct Quarters {
   I8 first[2];

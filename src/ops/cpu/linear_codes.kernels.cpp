@@ -253,9 +253,6 @@ QUIRE_INLINE F8 inverse_of(F8 dx) {
   return dx > kLeastScale ? 1.0f / dx : zero();
 }
 
-constexpr auto kPlus = [](auto a, auto b) { return a + b; };
-constexpr auto kLarger = [](auto a, auto b) { return larger(a, b); };
-
 // Rounds `kGroups` (at most four) groups of 16 numbers, each with a scale of its own; maxima, scales and sums of all
 // groups are found at once, a lane each.
 template <class Format, int kGroups>
@@ -279,7 +276,7 @@ QUIRE_INLINE void code_groups(const float* x, uint8_t* scales, uint8_t* sums, in
     const I8 q1 = rounded(load(x + g * kHalf + kLanes) * factor);
     store_narrowed(q0, numbers + g * kHalf);
     store_narrowed(q1, numbers + g * kHalf + kLanes);
-    by_lane[g] = q0 + q1;
+    by_lane[g] = wrapping_sum(q0, q1);
   }
   const Quarters of_lanes = quarters(by_lane);
   const I8 first = across(of_lanes.first[0], of_lanes.first[1], kPlus);     // steps 0 and 1 of all quads
@@ -288,11 +285,11 @@ QUIRE_INLINE void code_groups(const float* x, uint8_t* scales, uint8_t* sums, in
   if constexpr (kByteOffset < Format >> 0) {
     static_assert(Format::kMinSteps == 0);
     // What the whole-number sums begin with: -offset * q, summed as add_products() sums.
-    const I8 low = first * -kByteOffset<Format>;
-    const I8 high = second * -kByteOffset<Format>;
-    sum = kPairSums ? (low & 0xffff) | high << 16 : low + high;
+    const I8 low = wrapping_product(first, -kByteOffset<Format>);
+    const I8 high = wrapping_product(second, -kByteOffset<Format>);
+    sum = kPairSums ? (low & 0xffff) | high << 16 : wrapping_sum(low, high);
   } else {
-    F8 all = dx * to_float(first + second);
+    F8 all = dx * to_float(wrapping_sum(first, second));
     if constexpr (Format::kMinSteps == 32) {
       // The m of both halves is the same: the first has the sum of both.
       const F8 other = swap_ones(all);
@@ -328,7 +325,7 @@ QUIRE_INLINE void code_many_groups(const float* x, uint8_t* scales, uint8_t* sum
   const IW total = __builtin_shufflevector(turned, turned, 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
   IW sum;
   if constexpr (kByteOffset < Format >> 0) {
-    sum = total * -kByteOffset<Format>;
+    sum = wrapping_product(total, -kByteOffset<Format>);
   } else {
     FW all = dx * ints_to_floats(total);
     if constexpr (Format::kMinSteps == 32) {
@@ -389,8 +386,8 @@ void code_words(const float* x, int64_t k, uint8_t* row) {
       store_narrowed(__builtin_shufflevector(q[v], q[v], 0, 2, 1, 3, 4, 6, 5, 7), numbers + i + v * kLanes);
     }
     const int64_t at = i / kHalf * 4;
-    const float low = dx[0] * sum(to_float(q[0] + q[1]));
-    const float high = dx[0] * sum(to_float(q[2] + q[3]));
+    const float low = dx[0] * sum(to_float(wrapping_sum(q[0], q[1])));
+    const float high = dx[0] * sum(to_float(wrapping_sum(q[2], q[3])));
     put(row + at, dx[0]);
     put(row + at + 4, dx[0]);
     put(sums + at, Format::kMinSteps == 32 ? low + high : low);
@@ -432,7 +429,7 @@ void code_own(const OwnRounding& rounding, const float* x, int64_t k, uint8_t* r
           store_narrowed(q[v], reinterpret_cast<int8_t*>(numbers) + i + v * kLanes);
         }
       }
-      const float halves[2] = {sum(to_float(q[0] + q[1])), sum(to_float(q[2] + q[3]))};
+      const float halves[2] = {sum(to_float(wrapping_sum(q[0], q[1]))), sum(to_float(wrapping_sum(q[2], q[3])))};
       for (int half = 0; half < 2; ++half) {
         const int64_t at = (i / kHalf + half) * 4;
         put(row + at, dx);

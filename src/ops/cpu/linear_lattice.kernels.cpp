@@ -273,54 +273,59 @@ struct LatticePlanes {
 };
 
 // To the nearest whole number, ties to even; |x| < 2^22.
-QUIRE_INLINE IW rounded(FW x) {
+QUIRE_INLINE UW rounded(FW x) {
 #if defined(__AVX512F__)
-  return (IW)_mm512_maskz_cvtps_epi32(0xffff, x);
+  return (UW)_mm512_maskz_cvtps_epi32(0xffff, x);
 #elif defined(__AVX2__)
-  return (IW)_mm256_cvtps_epi32(x);
+  return (UW)_mm256_cvtps_epi32(x);
 #else
   const FW shifter = broadcast_wide(12582912.0f);  // 1.5 * 2^23
-  return (IW)(x + shifter) - (IW)shifter;
+  return (UW)(x + shifter) - (UW)shifter;
 #endif
 }
 
-// A point: x1 = S * q1 + l, x2 = S * q2 + T * l; of the three numbers the lowest bytes count. And x1 + x2.
+// A point: x1 = S * q1 + l, x2 = S * q2 + T * l; of the three numbers the lowest bytes count. And x1 + x2. Of numbers
+// that are none they are anything: without a sign, sums and products wrap.
 struct Point {
-  IW q1;
-  IW q2;
-  IW l;
-  IW both;
+  UW q1;
+  UW q2;
+  UW l;
+  UW both;
 };
+
+QUIRE_INLINE UW shifted(UW x, int bits) {
+  return (UW)((IW)x >> bits);
+}
 
 // The point next to (S * x1, S * x2).
 template <class L>
 QUIRE_INLINE Point nearest_point(FW x1, FW x2) {
   if constexpr (L::kFactor == 16) {
     // x2 in steps of 16 fixes the lower half of l, x1 then the upper one, which is carried into q1 and out of q2.
-    const IW second = rounded(x2 * 16.0f);
-    const IW lower = second & 15;
-    const IW first = rounded(fma(ints_to_floats(lower), broadcast_wide(-0.0625f), x1 * 16.0f));
-    const IW l = (first << 4) + lower;
-    const IW q1 = (first + 8) >> 4;
-    return {q1, (second >> 4) - first + (q1 << 4), l, l + (second << 4)};
+    const UW second = rounded(x2 * 16.0f);
+    const UW lower = second & 15;
+    const UW first = rounded(fma(ints_to_floats((IW)lower), broadcast_wide(-0.0625f), x1 * 16.0f));
+    const UW l = (first << 4) + lower;
+    const UW q1 = shifted(first + 8, 4);
+    return {q1, shifted(second, 4) - first + (q1 << 4), l, l + (second << 4)};
   } else {
     // The nearest multiples of (1, 7) and of (9 * kUnit, -kUnit).
     constexpr int kUnit = L::kStep / 64;
     constexpr int kHalfStep = L::kStep / 2;
     constexpr int kBits = L::kStep == 64 ? 6 : L::kStep == 128 ? 7 : 8;
-    const IW a = rounded((x2 * 9.0f + x1) * static_cast<float>(kUnit));
-    const IW b = rounded(x1 * 7.0f - x2);
-    const IW first = a + b * (9 * kUnit);
-    const IW second = a * 7 - b * kUnit;
-    const IW l = ((first + kHalfStep) & (L::kStep - 1)) - kHalfStep;
-    return {(first - l) >> kBits, (second - l * 7) >> kBits, l, first + second};
+    const UW a = rounded((x2 * 9.0f + x1) * static_cast<float>(kUnit));
+    const UW b = rounded(x1 * 7.0f - x2);
+    const UW first = a + b * (9 * kUnit);
+    const UW second = a * 7 - b * kUnit;
+    const UW l = ((first + kHalfStep) & (L::kStep - 1)) - kHalfStep;
+    return {shifted(first - l, kBits), shifted(second - l * 7, kBits), l, first + second};
   }
 }
 
 QUIRE_INLINE int sum_of_lanes(I8 v) {
-  v += swap_fours(v);
-  v += swap_twos(v);
-  return (v + swap_ones(v))[0];
+  v = wrapping_sum(v, swap_fours(v));
+  v = wrapping_sum(v, swap_twos(v));
+  return wrapping_sum(v, swap_ones(v))[0];
 }
 QUIRE_INLINE float largest_of_lanes(I8 bits) {
   bits = larger(bits, swap_fours(bits));
@@ -362,7 +367,7 @@ QUIRE_INLINE void load_pairs(const float* x, FW (&first)[kParts], FW (&second)[k
 
 // The lowest bytes of the first eight lanes, and of the others, where there are more, kNext bytes further.
 template <int kNext>
-QUIRE_INLINE void store_bytes(IW v, uint8_t* p) {
+QUIRE_INLINE void store_bytes(UW v, uint8_t* p) {
 #if defined(__AVX512F__)
   const __m128i bytes = _mm512_maskz_cvtepi32_epi8(0xffff, (__m512i)v);
   if constexpr (kNext == 8) {
@@ -372,7 +377,7 @@ QUIRE_INLINE void store_bytes(IW v, uint8_t* p) {
     _mm_storel_epi64(reinterpret_cast<__m128i*>(p + kNext), _mm_unpackhi_epi64(bytes, bytes));
   }
 #else
-  const Eights lanes = eights(v);
+  const Eights lanes = eights((IW)v);
   for (int i = 0; i < kWide / 8; ++i) store_narrowed(lanes[i], reinterpret_cast<int8_t*>(p + i * kNext));
 #endif
 }
@@ -391,14 +396,14 @@ QUIRE_INLINE void store_points(const Point (&points)[kParts], uint8_t* group) {
 // Twice what a weight's m, or its d where it has none, is to be multiplied by beside dx: of pairs x1, x2 as rounded
 //   m * (x1 + x2), or d * (the mean of what is dropped of a code * (l + T * l) - kAbove * (x1 + x2)).
 template <class Format>
-QUIRE_INLINE IW twice_sums(const Point& point) {
+QUIRE_INLINE UW twice_sums(const Point& point) {
   using L = Lattice<Format>;
   if constexpr (Format::kMinSteps > 0) {
     static_assert(L::kDropped == 0);
     return point.both * 2;
   } else {
-    const IW above = point.both * (-2 * L::kAbove);
-    return L::kTwiceMean == 0 ? above : above + point.l * ((1 + L::kFactor) * L::kTwiceMean);
+    const UW above = point.both * static_cast<uint32_t>(-2 * L::kAbove);
+    return L::kTwiceMean == 0 ? above : above + point.l * static_cast<uint32_t>((1 + L::kFactor) * L::kTwiceMean);
   }
 }
 
@@ -422,7 +427,7 @@ QUIRE_INLINE void code_group(const float* x, uint8_t* group) {
   I8 twice[2];  // of the first eight first values, of the others
   for (int part = 0; part < kParts; ++part) {
     points[part] = nearest_point<L>(first[part] * inverse, second[part] * inverse);
-    const Eights of_part = eights(twice_sums<Format>(points[part]));
+    const Eights of_part = eights((IW)twice_sums<Format>(points[part]));
     for (int i = 0; i < 2 / kParts; ++i) twice[part + i] = of_part[i];
   }
   put(group, dx * (1 << L::kDropped));
@@ -430,13 +435,10 @@ QUIRE_INLINE void code_group(const float* x, uint8_t* group) {
   if constexpr (L::kSums == 2) {
     for (int i = 0; i < 2; ++i) put(group + L::kSumsAt + i * 4, half * static_cast<float>(sum_of_lanes(twice[i])));
   } else {
-    put(group + L::kSumsAt, half * static_cast<float>(sum_of_lanes(twice[0] + twice[1])));
+    put(group + L::kSumsAt, half * static_cast<float>(sum_of_lanes(wrapping_sum(twice[0], twice[1]))));
   }
   store_points<L>(points, group);
 }
-
-constexpr auto kPlus = [](auto a, auto b) { return a + b; };
-constexpr auto kLarger = [](auto a, auto b) { return larger(a, b); };
 
 #if QUIRE_WIDE_LANES == 16
 // Up to sixteen groups of one span each: their largest numbers and their sums are found together, a lane each.
@@ -456,7 +458,7 @@ QUIRE_INLINE void code_groups(const float* x, uint8_t* groups) {
   for (int g = 0; g < kGroups; ++g) {
     const FW factor = broadcast_wide(numbers[0][g]);
     const Point points[1] = {nearest_point<L>(load_wide(x + g * 32) * factor, load_wide(x + g * 32 + 16) * factor)};
-    twice[g] = twice_sums<Format>(points[0]);
+    twice[g] = (IW)twice_sums<Format>(points[0]);
     store_points<L>(points, groups + g * L::kGroupBytes);
   }
   store_wide(numbers[2], dx * 0.5f * ints_to_floats(across_lanes(twice, kPlus)));
@@ -469,7 +471,7 @@ QUIRE_INLINE void code_groups(const float* x, uint8_t* groups) {
 // store_points() of a group of one span whose values are finite: their numbers fit bytes, so that narrowing may
 // saturate.
 QUIRE_INLINE void store_two_parts(const Point& a, const Point& b, uint8_t* bytes, uint8_t* shared) {
-  const auto halved = [](IW v, IW w) { return _mm256_packs_epi32((__m256i)v, (__m256i)w); };
+  const auto halved = [](UW v, UW w) { return _mm256_packs_epi32((__m256i)v, (__m256i)w); };
   const __m256i turn = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);  // the order that packing by halves left
   const __m256i q = _mm256_packs_epi16(halved(a.q1, b.q1), halved(a.q2, b.q2));
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(bytes), _mm256_permutevar8x32_epi32(q, turn));
@@ -501,7 +503,7 @@ QUIRE_INLINE void code_groups(const float* x, uint8_t* groups) {
       const float* const first = x + g * 32 + part * 8;
       points[part] = nearest_point<L>(load(first) * factor, load(first + 16) * factor);
     }
-    twice[g] = twice_sums<Format>(points[0]) + twice_sums<Format>(points[1]);
+    twice[g] = (IW)(twice_sums<Format>(points[0]) + twice_sums<Format>(points[1]));
     uint8_t* const group = groups + g * L::kGroupBytes;
     store_two_parts(points[0], points[1], group + L::kBytesAt, group + L::kSharedAt);
   }

@@ -109,6 +109,18 @@ QUIRE_INLINE I8 larger(I8 a, I8 b) {
 #endif
 }
 
+// Whole numbers of a row that holds a number that is none may be of any size: their sums and products wrap.
+template <class V>
+QUIRE_INLINE V wrapping_sum(V a, V b) {
+  typedef uint32_t Unsigned __attribute__((vector_size(sizeof(V))));
+  return (V)((Unsigned)a + (Unsigned)b);
+}
+template <class V>
+QUIRE_INLINE V wrapping_product(V a, int32_t factor) {
+  typedef uint32_t Unsigned __attribute__((vector_size(sizeof(V))));
+  return (V)((Unsigned)a * static_cast<uint32_t>(factor));
+}
+
 // 8 bytes to 8 lanes.
 QUIRE_INLINE I8 load_unsigned_bytes(const uint8_t* p) {
 #if defined(__AVX2__)

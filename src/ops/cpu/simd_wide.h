@@ -115,6 +115,7 @@ QUIRE_INLINE FW load_halves(const uint8_t* p) {
 }
 #endif
 #endif
+typedef uint32_t UW __attribute__((vector_size(sizeof(IW))));
 
 // F8_E4M3 by the bits of a half (or of a float), whose exponent has another bias: the values / 256. 480 / 256 in place
 // of what is no number.
