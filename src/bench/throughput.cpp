@@ -26,8 +26,11 @@ Result<ThroughputResult> answer_all(engine::Engine& engine, const std::vector<Sa
     params.max_tokens = static_cast<int32_t>(sample.output_len);
     params.ignore_eos = true;
     params.detokenize = !options.disable_detokenize;
-    QUIRE_ASSIGN_OR_RETURN(auto completion,
-                           engine::Completion::start_one(engine, {.prompt = sample.prompt_ids, .params = params}));
+    const size_t next = completions.size();
+    const std::string adapter = options.adapters.empty() ? "" : options.adapters[next % options.adapters.size()];
+    QUIRE_ASSIGN_OR_RETURN(
+        auto completion,
+        engine::Completion::start_one(engine, {.prompt = sample.prompt_ids, .params = params, .adapter = adapter}));
     completions.push_back(std::move(completion));
     result.prompt_tokens += sample.prompt_len();
   }

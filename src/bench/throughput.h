@@ -21,6 +21,7 @@ struct ThroughputOptions {
   uint64_t seed = 0;
   float temperature = 0;  // 0: greedy
   bool disable_detokenize = false;
+  std::vector<std::string> adapters;  // names that the engine knows, which requests take in turns; none: none
 };
 
 struct ThroughputResult {

@@ -11,6 +11,7 @@
 #include "bench/latency.h"
 #include "bench/report.h"
 #include "bench/throughput.h"
+#include "cli/adapters.h"
 #include "cli/backend.h"
 #include "cli/commands.h"
 #include "cli/hub_options.h"
@@ -63,6 +64,7 @@ namespace {
 
 struct EngineBenchOptions {
   EngineConfig engine;
+  std::vector<std::string> lora_modules;  // as they were given
   NodeOptions nodes;
   HubFlags hub;
   std::string output_json;
@@ -72,7 +74,6 @@ struct EngineBenchOptions {
 struct LatencyCommand : EngineBenchOptions {
   bench::LatencyOptions bench;
   std::string cases;
-  std::vector<std::string> lora_modules;  // as they were given
 };
 
 struct ThroughputCommand : EngineBenchOptions {
@@ -100,18 +101,13 @@ Status finish(const EngineBenchOptions& options, const engine::Engine& engine, b
   return bench::write_json(options.output_json, results);
 }
 
-// NAME=PATH each. Returns the names.
-Result<std::vector<std::string>> load_adapters(engine::Engine& engine, const std::vector<std::string>& given) {
+// Returns the names.
+Result<std::vector<std::string>> load_adapters(engine::Engine& engine, const std::vector<std::string>& given,
+                                               const EngineConfig& config) {
+  QUIRE_ASSIGN_OR_RETURN(const auto adapters, read_lora_modules(given, config));
+  QUIRE_RETURN_IF_ERROR(load_adapters(engine, adapters));
   std::vector<std::string> names;
-  for (const std::string& text : given) {
-    const size_t equals = text.find('=');
-    if (equals == 0 || equals == std::string::npos || equals + 1 == text.size()) {
-      return invalid_argument("--lora-modules: \"{}\" is not NAME=PATH", text);
-    }
-    names.push_back(text.substr(0, equals));
-    Status loaded = engine.load_adapter(names.back(), text.substr(equals + 1));
-    if (!loaded.ok()) return std::move(loaded).with_prefix(fmt::format("adapter {}: ", names.back()));
-  }
+  for (const LoraModule& adapter : adapters) names.push_back(adapter.name);
   return names;
 }
 
@@ -135,7 +131,7 @@ Status run_cases(LatencyCommand& options) {
   for (const bench::LatencyOptions& one : cases) largest = std::max(largest, one.batch_size);
   if (!options.given_max_num_seqs) options.engine.max_num_seqs = static_cast<int32_t>(largest);
   return with_engine(options, [&](engine::Engine& engine) -> Status {
-    QUIRE_ASSIGN_OR_RETURN(const auto adapters, load_adapters(engine, options.lora_modules));
+    QUIRE_ASSIGN_OR_RETURN(const auto adapters, load_adapters(engine, options.lora_modules, options.engine));
     boost::json::object results;
     for (const bench::LatencyOptions& one : with_adapters(cases, adapters)) {
       auto result = bench::run_latency(engine, one, show_progress);
@@ -153,7 +149,7 @@ Status run(LatencyCommand& options) {
   QUIRE_RETURN_IF_ERROR(bench::validate(options.bench));
   if (!options.given_max_num_seqs) options.engine.max_num_seqs = static_cast<int32_t>(options.bench.batch_size);
   return with_engine(options, [&](engine::Engine& engine) -> Status {
-    QUIRE_ASSIGN_OR_RETURN(options.bench.adapters, load_adapters(engine, options.lora_modules));
+    QUIRE_ASSIGN_OR_RETURN(options.bench.adapters, load_adapters(engine, options.lora_modules, options.engine));
     QUIRE_ASSIGN_OR_RETURN(const bench::LatencyResult result, bench::run_latency(engine, options.bench, show_progress));
     return finish(options, engine, bench::latency_json(options.bench, result, shown_model(options.engine)),
                   bench::latency_table(options.bench, result));
@@ -166,6 +162,7 @@ Status run(ThroughputCommand& options) {
   options.engine.max_num_queued_reqs =
       std::max(options.engine.max_num_queued_reqs, static_cast<int32_t>(options.bench.dataset.num_prompts) + 1);
   return with_engine(options, [&](engine::Engine& engine) -> Status {
+    QUIRE_ASSIGN_OR_RETURN(options.bench.adapters, load_adapters(engine, options.lora_modules, options.engine));
     QUIRE_ASSIGN_OR_RETURN(const bench::ThroughputResult result,
                            bench::run_throughput(engine, options.bench, show_progress));
     return finish(options, engine, bench::throughput_json(result, shown_model(options.engine)),
@@ -190,11 +187,9 @@ void add_bench_latency(CLI::App& bench, int& exit_code) {
   option("--batch-size", options->bench.batch_size, "Prompts at once");
   option("--cases", options->cases,
          "Several in one engine instead, BATCHxINPUTxOUTPUT or BATCHxINPUTxOUTPUTxITERATIONS: 1x1024x64,32x1024x64x2");
-  command
-      ->add_option("--lora-modules", options->lora_modules,
-                   "Adapters that a batch's prompts take in turns, NAME=PATH; --cases are measured without them too")
+  add_lora_modules_option(*command, options->lora_modules)
       ->group("Benchmark")
-      ->type_name("NAME=PATH");
+      ->description("Adapters that a batch's prompts take in turns, NAME=PATH; --cases are measured without them too");
   option("--num-iters-warmup", options->bench.num_iters_warmup, "Batches before, not counted");
   option("--num-iters", options->bench.num_iters, "Batches measured");
   option("--seed", options->bench.seed, "Of the random prompts");
@@ -224,6 +219,9 @@ void add_bench_throughput(CLI::App& bench, int& exit_code) {
   option("--temperature", options->bench.temperature, "0: always the likeliest token");
   command->add_flag("--disable-detokenize", options->bench.disable_detokenize, "Make no text of the tokens")
       ->group("Benchmark");
+  add_lora_modules_option(*command, options->lora_modules)
+      ->group("Benchmark")
+      ->description("Adapters that requests take in turns, NAME=PATH");
   option("--output-json", options->output_json, "Write the results to this file");
   add_dataset_options(*command, options->bench.dataset);
   add_engine_options(*command, options->engine);

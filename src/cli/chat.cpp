@@ -11,6 +11,7 @@
 #include <iostream>
 #include <optional>
 
+#include "cli/adapters.h"
 #include "cli/backend.h"
 #include "cli/commands.h"
 #include "cli/hub_options.h"
@@ -30,6 +31,7 @@ struct ChatCommandOptions {
   HubFlags hub;
   SamplingParams sampling;
   std::string system;
+  std::string lora;  // the path of an adapter; empty: none
 };
 
 char prompt_text[] = "> ";
@@ -135,7 +137,8 @@ class LineReader {
 
 class Conversation {
  public:
-  Conversation(engine::Engine& engine, const ChatCommandOptions& options) : engine_(engine), options_(options) {
+  Conversation(engine::Engine& engine, const ChatCommandOptions& options, std::string adapter)
+      : engine_(engine), options_(options), adapter_(std::move(adapter)) {
     reset();
   }
 
@@ -165,7 +168,8 @@ class Conversation {
     QUIRE_ASSIGN_OR_RETURN(engine::ChatPrompt prompt, engine::render_chat(engine_, messages_, {}));
     const auto num_prompt_tokens = static_cast<int64_t>(prompt.ids.size());
     QUIRE_ASSIGN_OR_RETURN(auto completion, engine::Completion::start_one(engine_, {.prompt = std::move(prompt.ids),
-                                                                                    .params = options_.sampling}));
+                                                                                    .params = options_.sampling,
+                                                                                    .adapter = adapter_}));
     InterruptGuard::clear();
     StreamedAnswer answer = stream_answer(*completion);
     InterruptGuard::clear();
@@ -178,6 +182,7 @@ class Conversation {
 
   engine::Engine& engine_;
   const ChatCommandOptions& options_;
+  const std::string adapter_;  // its name; empty: the model as it is
   boost::json::array messages_;
 };
 
@@ -208,15 +213,17 @@ bool obey(const std::string& line, Conversation& conversation) {
 Status run(ChatCommandOptions& options, const CLI::App& command) {
   QUIRE_ASSIGN_OR_RETURN(const auto ranks, join_ranks(options.engine, options.nodes));
   QUIRE_RETURN_IF_ERROR(resolve_model(options.engine, options.hub));
+  QUIRE_RETURN_IF_ERROR(make_place_for(options.lora, options.engine));
   if (computes_for_another(ranks)) return run_as_rank(*ranks, options.engine);
   QUIRE_ASSIGN_OR_RETURN(auto engine, make_engine(options.engine, Drive::kOwnThread, {.ranks = group_of(ranks)}));
+  QUIRE_ASSIGN_OR_RETURN(std::string adapter, load_only_adapter(*engine, options.lora));
   QUIRE_ASSIGN_OR_RETURN(const std::string sampling, apply_chat_sampling(command, engine->text(), options.sampling));
   LineReader reader;
   if (reader.interactive()) {
     std::fprintf(stderr, "%s. Sampling: %s. /help lists the commands.\n", shown_model(options.engine).c_str(),
                  sampling.c_str());
   }
-  Conversation conversation(*engine, options);
+  Conversation conversation(*engine, options, std::move(adapter));
   const InterruptGuard guard;
   while (std::optional<std::string> line = reader.next()) {
     if (line->find_first_not_of(" \t") == std::string::npos) continue;
@@ -244,6 +251,7 @@ void add_chat_command(CLI::App& program, int& exit_code) {
   add_sampling_options(*command, options->sampling);
   tell_chat_sampling(*command, "what suits the model");
   add_engine_options(*command, options->engine);
+  add_lora_option(*command, options->lora);
   add_node_options(*command, options->nodes);
   command->callback([options, command, &exit_code] { exit_code = exit_code_of(run(*options, *command)); });
 }

@@ -3,6 +3,7 @@
 #include <iostream>
 #include <iterator>
 
+#include "cli/adapters.h"
 #include "cli/backend.h"
 #include "cli/commands.h"
 #include "cli/hub_options.h"
@@ -23,6 +24,7 @@ struct CompleteOptions {
   SamplingParams sampling;
   std::string prompt;
   std::string system;
+  std::string lora;  // the path of an adapter; empty: none
   bool chat = false;
   bool quiet = false;
 };
@@ -47,15 +49,18 @@ Status run(CompleteOptions& options, const CLI::App& command) {
     options.prompt.assign(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
   }
   QUIRE_RETURN_IF_ERROR(resolve_model(options.engine, options.hub));
+  QUIRE_RETURN_IF_ERROR(make_place_for(options.lora, options.engine));
   if (computes_for_another(ranks)) return run_as_rank(*ranks, options.engine);
   QUIRE_ASSIGN_OR_RETURN(auto engine, make_engine(options.engine, Drive::kOwnThread, {.ranks = group_of(ranks)}));
+  QUIRE_ASSIGN_OR_RETURN(std::string adapter, load_only_adapter(*engine, options.lora));
   QUIRE_ASSIGN_OR_RETURN(std::vector<TokenId> ids, encode_prompt(*engine, options));
   if (options.chat) {
     QUIRE_RETURN_IF_ERROR(apply_chat_sampling(command, engine->text(), options.sampling).status());
   }
   const auto num_prompt_tokens = static_cast<int64_t>(ids.size());
-  QUIRE_ASSIGN_OR_RETURN(
-      auto completion, engine::Completion::start_one(*engine, {.prompt = std::move(ids), .params = options.sampling}));
+  QUIRE_ASSIGN_OR_RETURN(auto completion, engine::Completion::start_one(*engine, {.prompt = std::move(ids),
+                                                                                  .params = options.sampling,
+                                                                                  .adapter = std::move(adapter)}));
   const InterruptGuard guard;
   const StreamedAnswer answer = stream_answer(*completion);
   std::fputc('\n', stdout);
@@ -84,6 +89,7 @@ void add_complete_command(CLI::App& program, int& exit_code) {
   command->get_option("--temperature")->default_str("0.7; with --chat what suits the model");
   command->get_option("--top-p")->default_str("0.95; with --chat what suits the model");
   add_engine_options(*command, options->engine);
+  add_lora_option(*command, options->lora);
   add_node_options(*command, options->nodes);
   command->callback([options, command, &exit_code] {
     // Asked for here and not by the parser, which would complain of it before it complained of a misspelt flag.

@@ -1,11 +1,13 @@
 // quire run-batch: a file of requests in, a file of answers out, without a server.
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
 
 #include "base/log.h"
+#include "cli/adapters.h"
 #include "cli/backend.h"
 #include "cli/commands.h"
 #include "cli/hub_options.h"
@@ -23,9 +25,11 @@ struct RunBatchOptions {
   HubFlags hub;
   server::ServerConfig server;
   server::BatchFileOptions batch;
+  std::vector<std::string> lora_modules;  // as they were given
 };
 
 Status run(RunBatchOptions& options) {
+  QUIRE_ASSIGN_OR_RETURN(const auto adapters, read_lora_modules(options.lora_modules, options.engine));
   QUIRE_ASSIGN_OR_RETURN(const auto ranks, join_ranks(options.engine, options.nodes));
   // Before the model is loaded: a wrong file should not cost a minute. It lies where answers are written.
   if (!computes_for_another(ranks)) QUIRE_RETURN_IF_ERROR(server::check_batch_file(options.batch.input));
@@ -38,6 +42,13 @@ Status run(RunBatchOptions& options) {
   options.engine.served_model_name = options.server.served_model_names.front();
   options.batch.concurrency = options.engine.max_num_seqs;
   QUIRE_ASSIGN_OR_RETURN(auto engine, make_engine(options.engine, Drive::kOwnThread, {.ranks = group_of(ranks)}));
+  const std::vector<std::string>& names = options.server.served_model_names;
+  for (const LoraModule& adapter : adapters) {
+    if (adapter.base.empty() || std::ranges::find(names, adapter.base) != names.end()) continue;
+    return invalid_argument("--lora-modules: adapter {} is of \"{}\", and no model is called that.", adapter.name,
+                            adapter.base);
+  }
+  QUIRE_RETURN_IF_ERROR(load_adapters(*engine, adapters));
   const bool terminal = isatty(STDERR_FILENO) != 0;
   const auto start = std::chrono::steady_clock::now();
   QUIRE_ASSIGN_OR_RETURN(
@@ -87,6 +98,7 @@ void add_run_batch_command(CLI::App& program, int& exit_code) {
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  add_lora_modules_option(*command, options->lora_modules);
   command->add_option("--seed", options->engine.seed, "Of requests that bring none")->capture_default_str();
   add_engine_options(*command, options->engine);
   add_node_options(*command, options->nodes);

@@ -74,43 +74,6 @@ Status read_list(const char* flag, const std::vector<std::string>& given, std::v
   return {};
 }
 
-// NAME=PATH, or {"name": ..., "path": ..., "base_model_name": ...}, or a list of such objects.
-Status read_lora_modules(const std::vector<std::string>& given, std::vector<LoraModule>& modules) {
-  const auto wrong = [](const std::string& text) {
-    return invalid_argument(
-        "--lora-modules: {} is neither NAME=PATH nor a JSON object of \"name\", \"path\" and perhaps "
-        "\"base_model_name\".",
-        text);
-  };
-  for (const std::string& text : given) {
-    if (!text.starts_with('{') && !text.starts_with('[')) {
-      const size_t equals = text.find('=');
-      if (equals == 0 || equals == std::string::npos || equals + 1 == text.size()) return wrong(text);
-      modules.push_back({.name = text.substr(0, equals), .path = text.substr(equals + 1), .base = ""});
-      continue;
-    }
-    boost::system::error_code error;
-    const boost::json::value value = boost::json::parse(text, error);
-    if (error) return wrong(text);
-    const boost::json::array list = value.is_array() ? value.get_array() : boost::json::array{value};
-    for (const boost::json::value& entry : list) {
-      if (!entry.is_object()) return wrong(text);
-      LoraModule module;
-      for (const auto& [key, field] : entry.get_object()) {
-        std::string* place = key == "name"              ? &module.name
-                             : key == "path"            ? &module.path
-                             : key == "base_model_name" ? &module.base
-                                                        : nullptr;
-        if (place == nullptr || !(field.is_string() || (field.is_null() && place == &module.base))) return wrong(text);
-        if (field.is_string()) *place = field.get_string();
-      }
-      if (module.name.empty() || module.path.empty()) return wrong(text);
-      modules.push_back(std::move(module));
-    }
-  }
-  return {};
-}
-
 void add_listening(CLI::App& command, ServeOptions& options) {
   constexpr const char* kGroup = "Listening";
   server::ServerConfig& server = options.server;
@@ -485,10 +448,7 @@ Status complete_serve_options(ServeOptions& options) {
   }
   const std::string& level = options.uvicorn_log_level;
   if (level == "critical" || level == "error" || level == "warning") server.access_log = false;
-  QUIRE_RETURN_IF_ERROR(read_lora_modules(options.lora_modules, options.adapters));
-  if (!options.adapters.empty() && !options.engine.enable_lora && !options.engine.enable_prompt_adapter) {
-    return invalid_argument("--lora-modules needs --enable-lora, or --enable-prompt-adapter.");
-  }
+  QUIRE_ASSIGN_OR_RETURN(options.adapters, read_lora_modules(options.lora_modules, options.engine));
   QUIRE_RETURN_IF_ERROR(read_generation_config(options.generation_config, server));
   QUIRE_RETURN_IF_ERROR(read_mode("--uds-mode", options.uds_mode, server.uds_mode));
   QUIRE_RETURN_IF_ERROR(read_mode("--admin-uds-mode", options.admin_uds_mode, server.admin.uds_mode));

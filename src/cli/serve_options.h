@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "cli/adapters.h"
 #include "cli/hub_options.h"
 #include "cli/ranks.h"
 #include "server/kv_events.h"
@@ -20,13 +21,6 @@ struct NamedModel {
   std::string name;           // empty: --served-model-name, or its file's name
   std::string path;           // empty: the default model
   std::string hub_name = {};  // "ORG/NAME", where `path` was one until it was resolved
-};
-
-// An adapter that is there from the start.
-struct LoraModule {
-  std::string name;
-  std::string path;
-  std::string base;  // the model's name; empty: the first's
 };
 
 struct ServeOptions {

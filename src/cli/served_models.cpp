@@ -59,10 +59,7 @@ Result<std::shared_ptr<engine::Engine>> load(const EngineConfig& config, const s
     kv_events->publish({{.kind = KvCacheEvent::Kind::kCleared}});  // of the engine before it
     engine->on_kv_events([kv_events](std::vector<KvCacheEvent> events) { kv_events->publish(std::move(events)); });
   }
-  for (const LoraModule& adapter : adapters) {
-    Status loaded = engine->load_adapter(adapter.name, adapter.path);
-    if (!loaded.ok()) return std::move(loaded).with_prefix(fmt::format("adapter {}: ", adapter.name));
-  }
+  QUIRE_RETURN_IF_ERROR(load_adapters(*engine, adapters));
   if (turns != nullptr) {
     log_info("model {} loaded in {:.2f} s", config.served_model_name,
              std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
@@ -197,12 +194,7 @@ void add_models_argument(CLI::App& command, ServeOptions& options) {
           "request names them")
       ->type_name("MODEL")
       ->allow_extra_args(false);
-  command
-      .add_option("--lora-modules", options.lora_modules,
-                  "Adapters by the names of requests' `model`: NAME=PATH, or {\"name\": N, \"path\": P, "
-                  "\"base_model_name\": M}; several may follow")
-      ->group("Adapters")
-      ->type_name("NAME=PATH");
+  add_lora_modules_option(command, options.lora_modules);
   constexpr const char* kGroup = "Several models";
   command
       .add_option("--models-memory", options.server.models_memory_bytes,

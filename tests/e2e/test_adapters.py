@@ -242,6 +242,30 @@ class Refusals(unittest.TestCase):
                          {"broken": 503, "qv": 200, "base": 200}, done.stderr)
         self.assertIn("cannot be loaded", found["broken"]["body"]["error"]["message"])
 
+    def test_commands_without_a_server_answer_with_one(self):
+        model = (harness.DATA / "e2e/tiny/llama", "--tokenizer", harness.DATA / "tokenizers/small_bpe.json")
+        prompt, names = "the sea", ("all_linear", "prompt_tuning_20")
+        with tempfile.TemporaryDirectory(prefix="quire-adapters-") as name:
+            folder = pathlib.Path(name)
+            (folder / "in.jsonl").write_text("".join(json.dumps({
+                "custom_id": adapter, "method": "POST", "url": "/v1/completions",
+                "body": {"model": adapter, "prompt": prompt, "max_tokens": 8, "temperature": 0}}) + "\n"
+                for adapter in ("base", *names)))
+            done = harness.run("run-batch", "-i", folder / "in.jsonl", "-o", folder / "out.jsonl", *model, "--served-model-name",
+                               "base", "--enable-lora", "--enable-prompt-adapter", "--lora-modules",
+                               *(f"{adapter}={LORA / adapter}" for adapter in names), timeout=60)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            answers = [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
+        texts = {answer["custom_id"]: answer["response"]["body"]["choices"][0]["text"] for answer in answers}
+        self.assertEqual(len(set(texts.values())), 3, texts)
+        # Its rank and its kind are the adapter's own: nothing else is to be said.
+        for adapter in names:
+            said = harness.run("complete", *model, "-p", prompt, "--max-tokens", 8, "--temperature", 0, "-q", "--lora",
+                               LORA / adapter)
+            self.assertEqual((said.stdout, said.returncode), (texts[adapter] + "\n", 0), said.stderr)
+        missing = harness.run("complete", *model, "-p", prompt, "--lora", "/nowhere")
+        self.assertEqual((missing.returncode, missing.stderr), (1, "quire: --lora: /nowhere: there is no such file\n"))
+
     def test_the_plan_shows_what_adapters_take(self):
         model = harness.DATA / "e2e/tiny/llama"
         without = harness.run("plan", model).stdout
