@@ -498,6 +498,12 @@ void Engine::stop(Impl& impl) {
     QUIRE_CHECK_MSG(!impl.in_step, "an engine is stopped while a thread is in its step()");
     impl.abort_all(unavailable("the engine was stopped"), FinishReason::kAbort);
   }
+  std::function<void(std::vector<KvCacheEvent>)> tell;
+  {
+    const std::lock_guard lock(impl.inbox->mutex);
+    tell.swap(impl.kv_events);
+  }
+  if (tell) tell({{.kind = KvCacheEvent::Kind::kCleared}});  // the blocks go with the engine
 }
 
 Result<std::vector<std::unique_ptr<TokenStream>>> Engine::submit(GenerationRequest request, WhenFull when_full) {

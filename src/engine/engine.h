@@ -228,7 +228,8 @@ class Engine {
   std::vector<AdapterInfo> adapters() const;  // by name
 
   // What happens to the prefix cache, with config().enable_kv_cache_events: `tell` is called on the engine thread,
-  // which it must not hold up. Set before the first request.
+  // which it must not hold up; at last, when the engine stops, on the thread that stops it. Set before the first
+  // request.
   void on_kv_events(std::function<void(std::vector<KvCacheEvent>)> tell);
 
   // Blocks for other instances and from them, with config().kv_transfer (docs/transfer.md); of an engine with a thread

@@ -148,6 +148,15 @@ class KvEvents(unittest.TestCase):
         self.assertEqual(self.server.post("/reset_prefix_cache", {}).status, 200)
         harness.wait_until(lambda: isinstance(self.events()[-1], AllBlocksCleared), lambda: f"{self.events()}")
 
+    def test_a_model_that_sleeps_has_no_blocks(self):
+        self.ask(1)
+        self.assertIsInstance(self.events()[-1], BlockStored)
+        self.assertEqual(self.server.post("/sleep", {}).status, 200)
+        harness.wait_until(lambda: isinstance(self.events()[-1], AllBlocksCleared), lambda: f"{self.events()}")
+        self.assertEqual(self.server.post("/wake_up", {}).status, 200)
+        self.ask(1)
+        self.assertIsInstance(self.events()[-1], BlockStored)
+
 
 if __name__ == "__main__":
     harness.main()
