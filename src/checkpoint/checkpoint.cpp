@@ -8,6 +8,7 @@
 
 #include "checkpoint/mapped_file.h"
 #include "checkpoint/open_formats.h"
+#include "checkpoint/quantization_config.h"
 
 namespace quire::checkpoint {
 namespace {
@@ -73,6 +74,10 @@ Result<std::shared_ptr<const Checkpoint>> Checkpoint::open(const std::string& pa
   } catch (const std::filesystem::filesystem_error& exception) {
     return invalid_argument("{}: {}", path, exception.code().message());
   }
+}
+
+std::string Checkpoint::describe_weights() const {
+  return quantization() != nullptr ? describe(*quantization()) : dtype_summary();
 }
 
 }  // namespace quire::checkpoint

@@ -75,6 +75,8 @@ class Checkpoint {
   virtual int64_t total_tensor_bytes() const = 0;
   // Most common dtype of the matrices, for people: "Q4_1", "BF16".
   virtual std::string dtype_summary() const = 0;
+  // For people: that, or what codes the weights are stored in.
+  std::string describe_weights() const;
 };
 
 // A parameter that a model declares. models/<family>.cpp makes the list; loading and `quire plan` both read it.

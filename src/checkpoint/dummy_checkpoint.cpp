@@ -156,6 +156,12 @@ Result<DType> weight_dtype(const boost::json::object& config) {
 
 Result<std::shared_ptr<const Checkpoint>> open_dummy(const std::filesystem::path& path) {
   const bool names_file = path.filename() == "config.json";
+  if (!names_file && std::filesystem::is_regular_file(path)) {
+    return invalid_argument(
+        "{}: random weights (--load-format dummy) are made for a config.json, or a directory that holds one; this is a "
+        "file of another name",
+        path.string());
+  }
   QUIRE_ASSIGN_OR_RETURN(const ModelDirectory directory,
                          ModelDirectory::open(names_file ? path.parent_path() / "." : path));
   QUIRE_ASSIGN_OR_RETURN(FolderFiles files, read_folder_files(directory));

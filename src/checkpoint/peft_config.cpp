@@ -404,14 +404,16 @@ bool PeftConfig::saves(std::string_view module) const {
 Result<PeftConfig> read_peft_config(const json::object& config) {
   PeftConfig out;
   const json::value* type = given(config, "peft_type");
-  if (type == nullptr) return invalid_argument("peft_type is missing, expected \"LORA\" or \"PROMPT_TUNING\"");
+  if (type == nullptr)
+    return invalid_argument("peft_type is missing, expected \"LORA\", \"PROMPT_TUNING\" or \"PREFIX_TUNING\"");
   if (!type->is_string()) return wrong("peft_type", *type, "a string");
   if (const json::value* base = given(config, "base_model_name_or_path"); base != nullptr && base->is_string()) {
     out.base_model = base->get_string();
   }
   const std::string_view word = type->get_string();
   if (word != "LORA" && word != "PROMPT_TUNING" && word != "PREFIX_TUNING") {
-    return unimplemented("peft_type is {}, which is not built; supported: LORA, PROMPT_TUNING", in_quotes(word));
+    return unimplemented("peft_type is {}, which is not built; supported: LORA, PROMPT_TUNING, PREFIX_TUNING",
+                         in_quotes(word));
   }
   QUIRE_RETURN_IF_ERROR(refuse_what_is_missing(config));
   if (word == "LORA") {

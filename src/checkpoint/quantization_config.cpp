@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <set>
 #include <span>
 #include <tuple>
+
+#include <fmt/format.h>
 
 #include "checkpoint/config_fields.h"
 #include "checkpoint/json_file.h"
@@ -320,6 +323,20 @@ std::string_view name(QuantMethod method) {
     if (value == method) return text;
   }
   return "?";
+}
+
+std::string describe(const QuantizationConfig& config) {
+  std::set<std::string> widths;
+  for (const ModuleGroup& group : config.groups) {
+    const int inputs = group.inputs ? group.inputs->bits : 16;
+    const bool is_float = group.weights.is_float;
+    widths.insert(fmt::format("W{}A{}{}", group.weights.bits, inputs, is_float ? " of floats" : ""));
+  }
+  if (config.bits > 0) widths.insert(fmt::format("{} bits", config.bits));
+  if (config.method == QuantMethod::kBitsandbytes) widths.insert(config.four_bits ? "4 bits" : "8 bits");
+  std::string text(name(config.method));
+  for (const std::string& width : widths) text += (&width == &*widths.begin() ? ", " : " and ") + width;
+  return text;
 }
 
 Result<std::optional<QuantizationConfig>> QuantizationConfig::parse(const json::object& config) {

@@ -86,4 +86,7 @@ struct QuantizationConfig {
   Result<const ModuleGroup*> group_of(std::string_view module) const;
 };
 
+// For people: "awq, 4 bits", "compressed-tensors, W8A8", with every width that there is.
+std::string describe(const QuantizationConfig& config);
+
 }  // namespace quire::checkpoint

@@ -93,7 +93,7 @@ Result<json::object> inspect(InspectOptions& options) {
              named != nullptr && named->is_array()) {
     out["architectures"] = *named;
   }
-  out["weights"] = checkpoint->dtype_summary();
+  out["weights"] = checkpoint->describe_weights();
   const auto planned = runner::plan_model(options.engine, *checkpoint, *backend, backend->free_memory());
   if (planned.ok()) {
     out["model"] = model_of(planned->config);

@@ -75,7 +75,7 @@ void count(const hub::CachedFile& file, Row& row) {
 // Of the weights, by their headers.
 std::string dtype_of(const hub::CachedSnapshot& snapshot) {
   const auto checkpoint = checkpoint::Checkpoint::open(snapshot.folder.string());
-  return checkpoint.ok() ? (*checkpoint)->dtype_summary() : "?";
+  return checkpoint.ok() ? (*checkpoint)->describe_weights() : "?";
 }
 
 void add_rows(const hub::CachedModel& model, const hub::CachedSnapshot& snapshot, std::vector<Row>& rows) {

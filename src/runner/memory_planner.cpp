@@ -321,10 +321,7 @@ Status plan_task(const EngineConfig& config, const checkpoint::Checkpoint& check
 
 // For people: what weights are stored in and what they become.
 std::string describe_dtype(const checkpoint::Checkpoint& checkpoint, const PlannedModel& planned) {
-  std::string dtype = checkpoint.dtype_summary();
-  // Words and bytes of codes say little to people.
-  if (const auto* stored = checkpoint.quantization(); stored != nullptr && dtype.find("F") == std::string::npos)
-    dtype = checkpoint::name(stored->method);
+  std::string dtype = checkpoint.describe_weights();
   if (planned.weight_dtype && dtype != name(*planned.weight_dtype)) {
     dtype += fmt::format(" to {}", name(*planned.weight_dtype));
   }

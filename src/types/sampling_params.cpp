@@ -238,10 +238,11 @@ Status check_beam_search(const SamplingParams& p) {
                                            {"repetition_detection", p.repetition_detection.has_value()}}};
   for (const Choice& choice : choices) {
     if (!choice.made) continue;
+    const bool is_structure = p.structured_output && choice.field == std::string_view("structured_outputs");
     return invalid_argument(
-               "{} shapes how a token is drawn, and a beam search (use_beam_search) draws none: leave one "
+               "{}{} shapes how a token is drawn, and a beam search (use_beam_search) draws none: leave one "
                "of the two out.",
-               choice.field)
+               choice.field, is_structure ? " (also by response_format or tools)" : "")
         .with_param(choice.field);
   }
   return {};

@@ -36,6 +36,7 @@ TEST(QuantizationConfigs, OfAwqAndGptqHaveBitsGroupsAndVersions) {
   EXPECT_EQ(awq.method, QuantMethod::kAwq);
   EXPECT_TRUE(awq.is_gemv);
   EXPECT_EQ(awq.group_size, 128);
+  EXPECT_EQ(describe(awq), "awq, 4 bits");
   const QuantizationConfig older =
       read(R"({"quant_method": "awq", "w_bit": 4, "q_group_size": 64, "version": "GEMM"})");
   EXPECT_EQ(older.bits, 4);
@@ -80,6 +81,7 @@ TEST(QuantizationConfigs, OfCompressedTensorsHaveGroupsOfModules) {
               "weights": {"num_bits": 8, "type": "int", "strategy": "channel"},
               "input_activations": {"num_bits": 8, "type": "int", "strategy": "token", "dynamic": true}}}})");
   ASSERT_EQ(config.groups.size(), 2u);
+  EXPECT_EQ(describe(config), "compressed-tensors, W4A16 and W8A8");
   const ModuleGroup& up = **config.group_of("model.layers.3.mlp.up_proj");
   EXPECT_EQ(up.weights.bits, 4);
   EXPECT_EQ(up.weights.group_size, 128);
